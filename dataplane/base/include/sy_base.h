@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * base: what every other module stands on. No DPDK, no system state.
+ *
+ * Addresses are 16 bytes for both families (IPv4 as ::ffff:a.b.c.d), so that one code path serves
+ * both. Ports, addresses and checksums stay in network order everywhere; a variable in host order
+ * says so in its name or its comment.
+ */
+#ifndef SY_BASE_H
+#define SY_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SY_CACHE_LINE                      64
+#define SY_ARRAY_LEN(a)                    (sizeof(a) / sizeof((a)[0]))
+#define SY_LIKELY(x)                       __builtin_expect(!!(x), 1)
+#define SY_UNLIKELY(x)                     __builtin_expect(!!(x), 0)
+#define SY_PRINTF(fmt, args)               __attribute__((format(printf, fmt, args)))
+#define SY_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+/* ---- errors (error.c) ---------------------------------------------------------------------- */
+
+/* The place and the remedy of a failure, for a person to read. */
+struct sy_error {
+	int code; /* positive errno, 0: none */
+	char text[300];
+};
+
+/* Fills *err (may be NULL) and returns -code, so that callers write `return sy_fail(...)`. */
+int sy_fail(struct sy_error *err, int code, const char *fmt, ...) SY_PRINTF(3, 4);
+
+/* Puts "context: " in front of err's text and returns err's negative code. */
+int sy_fail_in(struct sy_error *err, const char *fmt, ...) SY_PRINTF(2, 3);
+
+/* ---- log (log.c): to standard error, a line each; never on the packet path ------------------ */
+
+enum sy_log_level { SY_LOG_ERROR, SY_LOG_WARN, SY_LOG_INFO, SY_LOG_DEBUG };
+
+void sy_log_set_level(enum sy_log_level max);
+/* area: the module that speaks ("kernel", "control", …). */
+void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...) SY_PRINTF(3, 4);
+
+/* ---- addresses (addr.c) -------------------------------------------------------------------- */
+
+struct sy_addr {
+	union {
+		uint8_t b[16];
+		uint16_t h[8];
+		uint32_t w[4];
+		uint64_t d[2];
+	};
+};
+
+#define SY_ADDR_TEXT 46 /* INET6_ADDRSTRLEN */
+
+static inline struct sy_addr sy_addr_v4(uint32_t net_order)
+{
+	struct sy_addr a = {.w = {0, 0, 0, net_order}};
+	a.h[5] = 0xffff;
+	return a;
+}
+
+static inline bool sy_addr_is_v4(const struct sy_addr *a)
+{
+	return a->d[0] == 0 && a->h[4] == 0 && a->h[5] == 0xffff;
+}
+
+static inline bool sy_addr_equal(const struct sy_addr *a, const struct sy_addr *b)
+{
+	return ((a->d[0] ^ b->d[0]) | (a->d[1] ^ b->d[1])) == 0;
+}
+
+/* Accepts dotted IPv4 and any RFC 4291 text; returns 0 or -EINVAL. */
+int sy_addr_parse(const char *text, struct sy_addr *out);
+/* Writes at most SY_ADDR_TEXT bytes, IPv4 dotted, IPv6 as RFC 5952; returns out. */
+char *sy_addr_format(const struct sy_addr *a, char out[static SY_ADDR_TEXT]);
+/* From raw bytes: len 4 or 16; returns 0 or -EINVAL. */
+int sy_addr_from_bytes(const uint8_t *bytes, size_t len, struct sy_addr *out);
+/* Raw bytes out of a: returns 4 or 16. */
+size_t sy_addr_to_bytes(const struct sy_addr *a, uint8_t out[static 16]);
+/* Unspecified, loopback, multicast or IPv4 broadcast: never a peer's source address. */
+bool sy_addr_is_bogus_source(const struct sy_addr *a);
+
+/* ---- checksum arithmetic (RFC 1071, RFC 1624) ------------------------------------------------ */
+
+/* Ones' complement sums are kept unfolded in 32 or 64 bits of network-order 16-bit words. */
+static inline uint16_t sy_csum_fold(uint64_t sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)((sum & 0xffff) + (sum >> 16));
+}
+
+/* Sum of len bytes as network-order words, an odd last byte padded with zero; not inverted. */
+uint64_t sy_csum_sum(const void *data, size_t len);
+
+/* Sum of an address as it stands in a header: 2 words for IPv4, 8 for IPv6. */
+static inline uint32_t sy_csum_addr(const struct sy_addr *a)
+{
+	uint32_t low = (uint32_t)a->h[6] + a->h[7];
+	if (sy_addr_is_v4(a))
+		return low;
+	return low + a->h[0] + a->h[1] + a->h[2] + a->h[3] + a->h[4] + a->h[5];
+}
+
+/* delta such that sy_csum_apply(csum, delta) replaces words summing to `old` by ones summing to
+ * `new` (RFC 1624, eqn. 3: HC' = ~(~HC + ~m + m')). */
+static inline uint16_t sy_csum_delta(uint32_t old, uint32_t new)
+{
+	return sy_csum_fold((uint64_t) new + (uint16_t)~sy_csum_fold(old));
+}
+
+static inline uint16_t sy_csum_apply(uint16_t csum, uint16_t delta)
+{
+	return (uint16_t)~sy_csum_fold((uint64_t)(uint16_t)~csum + delta);
+}
+
+/* The delta of the way back. */
+static inline uint16_t sy_csum_inverse(uint16_t delta)
+{
+	return (uint16_t)~delta;
+}
+
+/* ---- hashes (hash.c) ------------------------------------------------------------------------- */
+
+/* The five-tuple as it stands in a packet. 40 bytes, no padding: hashed as five 64-bit words. */
+struct sy_tuple {
+	struct sy_addr src, dst;
+	uint16_t sport, dport;
+	uint32_t proto;
+};
+_Static_assert(sizeof(struct sy_tuple) == 40, "hashed as five words");
+
+/* A secret of this instance; whoever does not know it cannot craft collisions. */
+struct sy_hash_key {
+	uint64_t k[8];
+};
+
+/* 64 well-mixed bits: NH (a universal family: pairwise 32→… 64×64→128 products of keyed words)
+ * with a multiplicative finish. Inline because it runs for every packet. */
+static inline uint64_t sy_hash_mix(uint64_t a, uint64_t b)
+{
+	__uint128_t p = (__uint128_t)a * b;
+	return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+static inline uint64_t sy_hash_tuple(const struct sy_hash_key *key, const struct sy_tuple *t)
+{
+	uint64_t last;
+	memcpy(&last, &t->sport, sizeof(last));
+	uint64_t h = sy_hash_mix(t->src.d[0] ^ key->k[0], t->src.d[1] ^ key->k[1]) ^
+	             sy_hash_mix(t->dst.d[0] ^ key->k[2], t->dst.d[1] ^ key->k[3]);
+	return sy_hash_mix(h ^ key->k[4], last ^ key->k[5]);
+}
+
+/* Fills the key from the kernel's random source; returns 0 or a negative errno. */
+int sy_hash_key_random(struct sy_hash_key *key);
+
+/* ---- slots (slot.c): the unit of ownership --------------------------------------------------- */
+
+/*
+ * slot = low byte of Toeplitz(address, port of the client's side) under the key 6d5a6d5a….
+ * Its period of 16 bits makes the hash depend only on the XOR of all 16-bit words, wherever a NIC
+ * places them. Toeplitz is linear, so two tables of 256 bytes are the whole function.
+ */
+#define SY_SLOTS      256
+#define SY_SLOT_PORTS 256 /* ports of one address that fall into one slot, of all 65536 */
+
+extern uint8_t sy_slot_table[2][256];                   /* [0]: first byte in memory, [1]: second */
+extern uint16_t sy_slot_words[SY_SLOTS][SY_SLOT_PORTS]; /* network-order words of a slot, sorted by
+                                                           host order */
+
+/* Fills the tables; call once, before any other thread runs. */
+void sy_slot_init(void);
+
+static inline uint16_t sy_addr_word(const struct sy_addr *a)
+{
+	uint64_t x = a->d[0] ^ a->d[1];
+	if (sy_addr_is_v4(a))
+		return (uint16_t)(a->h[6] ^ a->h[7]);
+	x ^= x >> 32;
+	return (uint16_t)(x ^ x >> 16);
+}
+
+/* Slot of a client-side address and port (network order). */
+static inline uint8_t sy_slot_of(const struct sy_addr *a, uint16_t port)
+{
+	uint16_t w = sy_addr_word(a) ^ port;
+	return sy_slot_table[0][w & 0xff] ^ sy_slot_table[1][w >> 8];
+}
+
+/* The n-th (0 ≤ n < SY_SLOT_PORTS) port, network order, that puts address a into this slot. */
+static inline uint16_t sy_slot_port(uint8_t slot, const struct sy_addr *a, unsigned n)
+{
+	return sy_slot_words[slot][n] ^ sy_addr_word(a);
+}
+
+/* ---- clocks ---------------------------------------------------------------------------------- */
+
+uint64_t sy_clock_ns(void); /* CLOCK_MONOTONIC, nanoseconds */
+
+/* ---- sequence numbers (RFC 9293, 3.4) and 16-bit ticks ----------------------------------------
+ */
+
+static inline bool sy_seq_before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) < 0;
+}
+
+/* ---- drops: every reason, its name and what an operator can do (drop.c) -----------------------
+ */
+
+#define SY_DROPS(X)                                                                                \
+	X(NONE, "none", "not dropped")                                                             \
+	X(TRUNCATED, "truncated", "shorter than its headers say")                                  \
+	X(NOT_IP, "not-ip", "neither IPv4 nor IPv6; VLAN tags are not supported yet")              \
+	X(BAD_IP_HEADER, "bad-ip-header", "version, header length or total length is wrong")       \
+	X(BAD_IP_CHECKSUM, "bad-ip-checksum", "IPv4 header checksum is wrong")                     \
+	X(BAD_SOURCE, "bad-source", "loopback, multicast, broadcast or unspecified source")        \
+	X(LAND, "land", "source and destination are the same (land attack)")                       \
+	X(FRAGMENT, "fragment", "IP fragments are not supported yet")                              \
+	X(IP_OPTIONS, "ip-options", "IPv4 options are not supported yet")                          \
+	X(EXTENSION_HEADER, "extension-header", "IPv6 extension headers are not supported yet")    \
+	X(UNKNOWN_PROTOCOL, "unknown-protocol", "neither TCP, UDP nor ICMP")                       \
+	X(BAD_L4_HEADER, "bad-l4-header", "TCP data offset, UDP length or ICMP length is wrong")   \
+	X(BAD_TCP_FLAGS, "bad-tcp-flags", "a combination of TCP flags that no stack sends")        \
+	X(UNFINISHED_CHECKSUM, "unfinished-checksum",                                              \
+	  "checksum left to hardware that is not there: ethtool -K DEV tx off on the sending "     \
+	  "peer")                                                                                  \
+	X(BAD_L4_CHECKSUM, "bad-l4-checksum", "TCP, UDP or ICMP checksum is wrong")                \
+	X(NOT_OURS, "not-ours", "destination is neither a VIP nor a local address")                \
+	X(NO_SERVICE, "no-service", "the VIP has no service on this protocol and port")            \
+	X(NO_SESSION, "no-session", "no session, and the packet cannot begin one")                 \
+	X(NO_SERVER, "no-server", "the service has no server that takes new sessions")             \
+	X(NO_LOCAL_ADDRESS, "no-local-address", "no local address of the server's family")         \
+	X(NO_LOCAL_PORT, "no-local-port",                                                          \
+	  "all local ports towards the server are in use: add local addresses")                    \
+	X(TABLE_FULL, "table-full", "the slot's session table is full: raise --sessions")          \
+	X(SERVER_REMOVED, "server-removed", "the session's server or service was removed")         \
+	X(BAD_TCP_STATE, "bad-tcp-state", "TCP flags that the session's state does not allow")     \
+	X(NO_ROUTE, "no-route",                                                                    \
+	  "the kernel has no route, or it leaves by an interface that is no port")                 \
+	X(BLACKHOLE, "blackhole", "the kernel's route says blackhole, unreachable or prohibit")    \
+	X(NO_NEIGHBOUR, "no-neighbour", "the next hop did not answer ARP or ND in time")           \
+	X(NEIGHBOUR_QUEUE, "neighbour-queue", "too many packets already wait for the next hop")    \
+	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit used up on the way through")               \
+	X(TOO_BIG, "too-big", "larger than the egress MTU; the sender was told")                   \
+	X(ICMP_UNHANDLED, "icmp-unhandled",                                                        \
+	  "an ICMP message that is neither echo nor supported yet")                                \
+	X(ICMP_RATE, "icmp-rate", "an ICMP answer suppressed by its rate limit")                   \
+	X(TX_FULL, "tx-full", "the port's transmit queue is full")                                 \
+	X(PORT_DOWN, "port-down", "the egress port is down")                                       \
+	X(HANDOVER_FULL, "handover-full", "the ring to the slot's worker is full")                 \
+	X(NO_BUFFER, "no-buffer", "the packet pool is empty: raise --mbufs")
+
+enum sy_drop {
+#define X(id, name, help) SY_DROP_##id,
+	SY_DROPS(X)
+#undef X
+	        SY_DROP_COUNT
+};
+
+const char *sy_drop_name(enum sy_drop reason);
+const char *sy_drop_help(enum sy_drop reason);
+
+#endif

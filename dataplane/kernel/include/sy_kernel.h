@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * kernel: what Steelyard shares with Linux. A live mirror of its links, addresses, routes and
+ * neighbours (netlink), the XDP flow director that takes steered packets off an interface, and the
+ * claim on VIPs and local addresses that keeps the kernel from using them. No DPDK. Everything here
+ * runs on one thread, the interaction thread.
+ */
+#ifndef SY_KERNEL_H
+#define SY_KERNEL_H
+
+#include <sy_base.h>
+
+/* ---- mirror (mirror.c, mirror_store.c, mirror_parse.c)
+ * ------------------------------------------- */
+
+struct sy_link {
+	int ifindex;
+	char name[16];
+	uint8_t mac[6];
+	uint16_t mtu;
+	bool up;    /* administratively up and with carrier */
+	int master; /* ifindex of a bridge, bond or VRF above, 0: none */
+	bool vrf_member;
+	char kind[16]; /* "veth", "bond", "vlan", …; empty: physical */
+};
+
+struct sy_link_addr {
+	int ifindex;
+	struct sy_addr addr;
+	uint8_t prefix_len; /* in the family's own bits */
+};
+
+#define SY_ROUTE_HOPS 16
+
+struct sy_route_hop {
+	int ifindex;
+	struct sy_addr via; /* all zero: on link, the neighbour is the destination itself */
+	uint8_t weight;     /* ≥ 1 */
+};
+
+struct sy_route {
+	struct sy_addr prefix;
+	uint8_t prefix_len; /* in the family's own bits: 0–32 or 0–128 */
+	bool blackhole;     /* blackhole, unreachable, prohibit */
+	uint8_t hop_count;  /* hops whose link is dead are left out */
+	uint32_t metric;
+	struct sy_route_hop hop[SY_ROUTE_HOPS];
+};
+
+struct sy_neigh {
+	int ifindex;
+	struct sy_addr addr;
+	uint8_t mac[6];
+	bool valid;  /* mac may be used: reachable, stale, delay, probe, permanent, noarp */
+	bool failed; /* the kernel gave up (NUD_FAILED) */
+};
+
+/*
+ * Told of every difference, `gone` when the object left. For a prefix that has several routes the
+ * handler sees only the best one (lowest metric, main table before default) and is told anew when
+ * the best changes. Local, broadcast and multicast routes are not reported.
+ */
+struct sy_mirror_handler {
+	void *ctx;
+	void (*link)(void *ctx, const struct sy_link *link, bool gone);
+	void (*addr)(void *ctx, const struct sy_link_addr *addr, bool gone);
+	void (*route)(void *ctx, const struct sy_route *route, bool gone);
+	void (*neigh)(void *ctx, const struct sy_neigh *neigh, bool gone);
+	/* The first complete dump, or a resynchronisation after an overrun, has been delivered. */
+	void (*synced)(void *ctx);
+	/* Policy routing appeared or went: text says what, NULL when all is well again. The
+	 * forwarder refuses to route by what it does not understand. */
+	void (*refused)(void *ctx, const char *text);
+};
+
+struct sy_mirror;
+
+/* Opens the netlink sockets of the calling thread's network namespace and starts the first dump. */
+int sy_mirror_open(const struct sy_mirror_handler *handler, struct sy_mirror **out,
+                   struct sy_error *err);
+void sy_mirror_close(struct sy_mirror *m);
+/* Readable when sy_mirror_process() has work (an epoll descriptor). */
+int sy_mirror_fd(const struct sy_mirror *m);
+/*
+ * Handles at most `budget` messages, then returns how many it handled (0: nothing waits). Never
+ * blocks. An overrun (ENOBUFS) makes it dump again and report only the differences.
+ */
+int sy_mirror_process(struct sy_mirror *m, unsigned budget);
+/* Asks the kernel to resolve and keep alive a neighbour (NTF_EXT_MANAGED; NTF_USE where the kernel
+ * is older than 5.16). Asynchronous; the answer comes as a neigh event. */
+int sy_mirror_neigh_manage(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
+/* Ends the management; the kernel ages the entry as usual. */
+int sy_mirror_neigh_release(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
+/* Best route as the mirror has it; false: none. For the interaction thread and tests. */
+bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, struct sy_route *out);
+/* Shrinks the receive buffer, for the overrun test. */
+int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
+
+/* ---- flow director (director.c, director.bpf.c) ------------------------------------------------
+ */
+
+/*
+ * An XDP program on a link that is pinned under /sys/fs/bpf/steelyard/<netns inode>-<ifindex>, so
+ * that it outlives the process. It looks up the destination address: a VIP or local address is
+ * redirected to the AF_XDP socket of the packet's queue, or dropped if none is there; everything
+ * else passes to the kernel, as do ARP and ND (ICMPv6 133–137, also when sent to a VIP).
+ */
+enum sy_director_mode { SY_DIRECTOR_AUTO, SY_DIRECTOR_NATIVE, SY_DIRECTOR_GENERIC };
+
+struct sy_director;
+
+/* Attaches to the interface, or takes over what an earlier process left (same link, new program by
+ * bpf_link_update, maps emptied and refilled). AUTO: native, generic where the driver refuses.
+ * Takes the lock of (namespace, interface): a second forwarder gets -EBUSY and a text naming it. */
+int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
+                     struct sy_error *err);
+/* Releases the lock and closes; the program stays attached, so steered packets are dropped and no
+ * kernel answers them. */
+void sy_director_close(struct sy_director *d);
+/* Number of receive queues of the interface (ethtool), at least 1. */
+int sy_director_queues(const struct sy_director *d);
+bool sy_director_is_native(const struct sy_director *d);
+/* Lets packets of `queue` go to the AF_XDP socket xsk_fd; fd −1 takes it out again. */
+int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd);
+/* Steers a destination address, or stops to. */
+int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on);
+
+/* Per-interface counters of the program, packets. */
+struct sy_director_stats {
+	uint64_t steered, passed, dropped_no_socket;
+};
+int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
+
+/* ---- claims (claim.c): VIPs and local addresses towards the kernel ------------------------------
+ */
+
+/*
+ * A claimed address is answered for by the kernel's ARP or ND, but never used as a source and never
+ * reset by it. IPv4: a `local` route on lo, table local, protocol 201 (steelyard's). IPv6: a /128
+ * with preferred lifetime 0, nodad, on the given port's interface. Either way an nftables table
+ * `inet steelyard` keeps resets and ICMP errors sourced from claimed addresses from leaving on
+ * interfaces without the program, and drops what local processes would send from them.
+ */
+struct sy_claims;
+
+/* Opens the set; claims that an earlier process left are found again and kept until
+ * sy_claims_settle(). */
+int sy_claims_open(struct sy_claims **out, struct sy_error *err);
+void sy_claims_close(struct sy_claims *c); /* claims stay on the host */
+/* ifindex: where the address shall be answered for (0: any; needed for IPv6). Idempotent. An
+ * address that the host itself has configured is refused (-EADDRINUSE). */
+int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
+                  struct sy_error *err);
+int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
+/* Removes found claims that nobody has added again. */
+int sy_claims_settle(struct sy_claims *c);
+
+/* ---- cleanup (cleanup.c): everything that a forwarder may have left in this namespace
+ * ------------ */
+
+/* Detaches pinned links and removes claims and the nftables table; calls told(text) for each thing
+ * removed. A live forwarder's things are refused with -EBUSY. */
+int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, struct sy_error *err);
+
+#endif

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * runtime: the machine that moves packets, knowing nothing of balancing. EAL, ports, workers,
+ * hand-over, routes and next hops, RCU, counters and drops, control socket.
+ *
+ * Threads: W workers (poll ports, run the pipeline) and one interaction thread (netlink, control
+ * socket, everything that changes configuration). Workers read configuration under RCU and are
+ * reached by SPSC rings only.
+ */
+#ifndef SY_RUNTIME_H
+#define SY_RUNTIME_H
+
+#include <rte_mbuf.h>
+#include <rte_rcu_qsbr.h>
+
+#include <sy_base.h>
+#include <sy_kernel.h>
+#include <sy_packet.h>
+
+#define SY_MAX_WORKERS 64
+#define SY_MAX_PORTS   16
+#define SY_MAX_QUEUES  64
+#define SY_BURST       64
+#define SY_PORT_NONE   0xff
+
+struct sy_runtime;
+struct sy_worker;
+struct sy_burst;
+
+/* ---- start (runtime.c, eal.c) -----------------------------------------------------------------
+ */
+
+enum sy_port_backend { SY_PORT_XSK, SY_PORT_ETHDEV };
+
+struct sy_port_options {
+	enum sy_port_backend backend;
+	char name[32];     /* xsk: the kernel interface; ethdev: the device ("net_memif0") */
+	char devargs[256]; /* ethdev: a vdev to create ("net_memif0,role=server,…") or a PCI address
+	                    */
+	enum sy_director_mode mode; /* xsk */
+	uint8_t mac[6];  /* ethdev without a kernel interface; all zero: the device's own */
+	uint16_t mtu;    /* ethdev; 0: 1500 */
+	unsigned queues; /* ethdev; 0: as many as workers, at most what the device has */
+};
+
+/* Configuration for ports without a kernel interface. */
+struct sy_static_route {
+	char port[32];
+	struct sy_addr prefix, via; /* via all zero: on link */
+	uint8_t prefix_len;
+};
+struct sy_static_neigh {
+	char port[32];
+	struct sy_addr addr;
+	uint8_t mac[6];
+};
+
+/* Stages of the pipeline: a function over the whole burst. */
+struct sy_stage {
+	const char *name;
+	void (*run)(struct sy_worker *w, struct sy_burst *b);
+};
+
+struct sy_runtime_options {
+	unsigned workers;   /* 1–SY_MAX_WORKERS */
+	char cores[128];    /* CPU list for the workers, "" : the first of the process's affinity */
+	bool huge;          /* false: --no-huge, with a warning */
+	unsigned memory_mb; /* EAL memory */
+	unsigned mbufs;     /* packet buffers in all; 0: by ports and queues */
+	char instance[64];  /* EAL file prefix */
+	bool kernel;        /* false: no netlink mirror, static routes only (tests, benchmarks) */
+	struct sy_port_options port[SY_MAX_PORTS];
+	unsigned ports;
+	struct sy_static_route *route;
+	unsigned routes;
+	struct sy_static_neigh *neigh;
+	unsigned neighs;
+	const struct sy_stage *pipeline; /* ends with a NULL name; see forwarder/pipeline.c */
+	/* Called by each worker at least every SY_ROUND_MS ms, busy or idle (expiry sweeps). */
+	void (*round)(struct sy_worker *w);
+	void *app; /* → sy_worker.app of every worker */
+};
+#define SY_ROUND_MS 10
+
+/* Starts EAL, ports, mirror; workers do not run yet. One runtime per process. */
+int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime **out,
+                    struct sy_error *err);
+/* Starts the workers. */
+int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err);
+/*
+ * The interaction thread's loop: epoll over everything registered by sy_runtime_watch(), until
+ * sy_runtime_stop(). The caller's thread becomes the interaction thread.
+ */
+int sy_runtime_run(struct sy_runtime *rt);
+/* Async-signal-safe. */
+void sy_runtime_stop(struct sy_runtime *rt);
+/* Stops workers, closes ports; frees everything. */
+void sy_runtime_close(struct sy_runtime *rt);
+
+/* Calls fn(ctx) on the interaction thread whenever fd is readable. fd < 0 in unwatch: ignored. */
+int sy_runtime_watch(struct sy_runtime *rt, int fd, void (*fn)(void *ctx), void *ctx);
+void sy_runtime_unwatch(struct sy_runtime *rt, int fd);
+/* Calls fn(ctx) on the interaction thread at the next turn of its loop, once: for work in pieces.
+ */
+void sy_runtime_defer(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
+/* Calls fn(ctx) every period_ms on the interaction thread. */
+int sy_runtime_every(struct sy_runtime *rt, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
+
+/* The first full mirror dump has been applied, or there is no kernel to mirror. */
+bool sy_runtime_is_synced(const struct sy_runtime *rt);
+/* NULL, or why routing is refused (policy routing, VRF). */
+const char *sy_runtime_refusal(const struct sy_runtime *rt);
+
+/* ---- workers (worker.c) ------------------------------------------------------------------------
+ */
+
+/* What the pipeline writes per worker. Read by the interaction thread with relaxed atomics. */
+struct sy_worker_counters {
+	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
+	uint64_t bursts, handed_out, handed_in;
+	uint64_t busy_cycles, idle_cycles, sleeps, wakeups;
+	uint64_t drop[SY_DROP_COUNT];
+};
+
+struct sy_worker {
+	unsigned id; /* 0-based; also its RCU thread id */
+	struct sy_runtime *rt;
+	void *app;                          /* the pipeline's own, from sy_runtime_options */
+	uint64_t tsc;                       /* at the start of this burst or round */
+	uint64_t now_ns;                    /* coarse CLOCK_MONOTONIC of this burst or round */
+	struct sy_worker_counters counters; /* writer: this worker. readers: relaxed */
+	struct sy_worker_private *private;  /* worker.c's */
+} __attribute__((aligned(SY_CACHE_LINE)));
+
+unsigned sy_worker_count(const struct sy_runtime *rt);
+struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
+
+/* A counter that one thread writes and others read without tearing. */
+#define SY_COUNT(counter, n)                                                                       \
+	__atomic_store_n(&(counter), __atomic_load_n(&(counter), __ATOMIC_RELAXED) + (n),          \
+	                 __ATOMIC_RELAXED)
+#define SY_READ(counter) __atomic_load_n(&(counter), __ATOMIC_RELAXED)
+
+/*
+ * Runs fn(w, ctx) on worker w between two bursts and waits for it (waking the worker if it sleeps).
+ * Interaction thread only; fn must be short (≤ 100 µs). Before sy_runtime_start() fn runs at once,
+ * on the caller's thread. Returns 0, or -ETIMEDOUT when the worker did not answer within a second.
+ */
+int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx);
+
+/* Slot → worker. Writer: interaction thread; readers: workers, relaxed. Initially slot mod W. */
+unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
+
+/* ---- bursts -------------------------------------------------------------------------------------
+ */
+
+/* Where a packet goes next; each stage takes those marked for it. */
+enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_FAST, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_GONE };
+
+struct sy_burst {
+	unsigned count;
+	bool handed_over;                /* came from another worker: its slots are ours */
+	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
+	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
+	struct sy_view view[SY_BURST];
+	/* For the stages of the pipeline; the runtime does not touch them. */
+	uint8_t slot[SY_BURST];
+	uint8_t direction[SY_BURST];
+	uint64_t hash[SY_BURST];
+	uint32_t session[SY_BURST];
+	/* For transmit. */
+	uint16_t path[SY_BURST]; /* next-hop group, sy_path_* */
+	uint32_t flow[SY_BURST]; /* picks one hop of the group, equal for all packets of a flow */
+};
+
+static inline uint8_t *sy_frame(struct rte_mbuf *m)
+{
+	return rte_pktmbuf_mtod(m, uint8_t *);
+}
+
+/* Frees the packet, counts the reason, marks it gone. */
+void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_drop reason);
+/* The same for a packet outside a burst. */
+void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason);
+/* Marks packet i for the worker that owns b->slot[i]; flushed with the others at the burst's end,
+ * one wake-up per burst. Marks it gone here; on a full ring it is dropped. */
+void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i);
+
+/* A buffer for a packet of our own, NULL when the pool is empty. */
+struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
+
+/*
+ * The last stage: resolves path and flow to a next hop, writes MACs, checks MTU (an oversized
+ * packet that reaches it is dropped TOO_BIG) and sends; what the worker cannot send itself, because
+ * another worker owns the port's transmit queue, goes to that worker. Packets for an unresolved
+ * neighbour wait: at most 16 per next hop and worker, at most a second.
+ */
+void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
+/* Sends one packet of our own back where `like` came from: MACs already in place, same port. */
+void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
+
+/* ---- routes (route.c, nexthop.c)
+ * ------------------------------------------------------------------ */
+
+/*
+ * A path is a group of next hops, named by a 16-bit id that a session may keep. A path that no
+ * route leads to any more, or that a more specific route now shadows, turns stale; whoever holds a
+ * stale id looks up anew. Ids of stale paths are reused only after sy_path_sweep() says that no
+ * session holds them. Id 0 is "no route" and always stale.
+ */
+#define SY_PATH_NONE 0
+
+/* Longest prefix match. Any worker or the interaction thread. */
+uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst);
+bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path);
+/* For a path that is not NONE: MTU of its egress (smallest of its hops), and whether it is a black
+ * hole. */
+uint16_t sy_path_mtu(const struct sy_runtime *rt, uint16_t path);
+bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
+/* A counter that grows with every change of routes: cheap test for "look up again". */
+uint32_t sy_path_generation(const struct sy_runtime *rt);
+/* Interaction thread: every session was visited since generation g; stale ids older than it are
+ * free. */
+void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation);
+
+/* ---- ports (port.c, port_xsk.c, port_ethdev.c)
+ * ---------------------------------------------------- */
+
+struct sy_port_stats {
+	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
+	uint64_t rx_missed, tx_failed;
+	struct sy_director_stats director; /* xsk only */
+};
+
+struct sy_port_info {
+	char name[32];
+	const char *backend; /* "xsk native", "xsk generic", "ethdev net_memif" */
+	uint8_t mac[6];
+	uint16_t mtu;
+	bool up;
+	unsigned queues;
+	int ifindex; /* 0: no kernel interface */
+};
+
+unsigned sy_port_count(const struct sy_runtime *rt);
+void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out);
+void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_port_stats *out);
+uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
+
+/*
+ * Takes an address (VIP or local) for the balancer on all ports: claims it from the kernel and
+ * steers it. Interaction thread. The reverse is sy_address_release().
+ */
+int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
+void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
+/* All addresses that shall be taken have been: what an earlier process left is removed. */
+void sy_address_settle(struct sy_runtime *rt);
+
+/* ---- RCU (rcu.c)
+ * ----------------------------------------------------------------------------------- */
+
+/* Calls free_fn(ptr) on the interaction thread once no worker can hold ptr. Interaction thread. */
+void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr));
+#define SY_RCU_READ(p)       __atomic_load_n(&(p), __ATOMIC_ACQUIRE)
+#define SY_RCU_PUBLISH(p, v) __atomic_store_n(&(p), (v), __ATOMIC_RELEASE)
+
+/* ---- control socket (control.c)
+ * ---------------------------------------------------------------------- */
+
+/*
+ * A SOCK_STREAM Unix socket, mode 0600. A frame is a 32-bit big-endian length and that many bytes
+ * of one protobuf message; longer than SY_CONTROL_MAX is refused. The handler turns a request into
+ * a reply; it may answer later (work in pieces) from another turn of the loop.
+ */
+#define SY_CONTROL_MAX (4u << 20)
+
+struct sy_control;
+struct sy_control_peer; /* one connection */
+
+struct sy_control_handler {
+	void *ctx;
+	/* bytes are valid during the call. Every request gets exactly one sy_control_reply(); the
+	 * next frame of the peer is not handed out before. */
+	void (*request)(void *ctx, struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
+	/* A frame was too large or cut off by the peer's end; text for the last reply. May be NULL
+	 * when there is nobody to tell. Encodes an error reply into the peer. */
+	void (*broken)(void *ctx, struct sy_control_peer *peer, const char *text);
+	/* The peer has gone; a reply that is still due must not be sent. */
+	void (*gone)(void *ctx, struct sy_control_peer *peer);
+};
+
+int sy_control_open(struct sy_runtime *rt, const char *path,
+                    const struct sy_control_handler *handler, struct sy_control **out,
+                    struct sy_error *err);
+void sy_control_close(struct sy_control *c);
+int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
+/* Room for the handler's state of this connection, freed by it in gone(). */
+void **sy_control_peer_data(struct sy_control_peer *peer);
+
+#endif
