@@ -93,7 +93,7 @@ static inline void session_prefetch_bucket(const struct session_table *t, uint64
 	__builtin_prefetch(&t->buckets[session_bucket_of(t, hash)]);
 }
 
-/* Nine of ten entries lie in their first bucket even in a full table (insertion prefers it), so
+/* Five of six entries lie in their first bucket even in a full table (insertion prefers it), so
  * the other one is fetched only when the first has no such tag. */
 static inline void session_prefetch_record(const struct session_table *t, uint64_t hash)
 {
