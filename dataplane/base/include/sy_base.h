@@ -32,7 +32,7 @@ struct sy_error {
 /* Fills *err (may be NULL) and returns -code, so that callers write `return sy_fail(...)`. */
 int sy_fail(struct sy_error *err, int code, const char *fmt, ...) SY_PRINTF(3, 4);
 
-/* Puts "context: " in front of err's text and returns err's negative code. */
+/* Puts "context: " in front of err's text and returns err's negative code (-EIO if err is NULL). */
 int sy_fail_in(struct sy_error *err, const char *fmt, ...) SY_PRINTF(2, 3);
 
 /* ---- log (log.c): to standard error, a line each; never on the packet path ------------------ */
