@@ -31,7 +31,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 
 	for (; probes > 0; probes--) {
 		unsigned n = *cursor < candidates ? *cursor : 0;
-		*cursor = (uint16_t)(n + 1 < candidates ? n + 1 : 0);
+		*cursor = (uint16_t)(n + 1);
 		search_set(search, t->slot, n);
 		if (ntohs(search->reply.dport) < FIRST_PORT)
 			continue;

@@ -4,7 +4,7 @@
 /* A bucket the search has reached: by the entry at `index` of its parent's bucket. */
 struct node {
 	uint32_t bucket;
-	uint16_t parent; /* in the queue; roots are their own */
+	uint16_t parent; /* in the queue; roots have none */
 	uint8_t index;
 	uint8_t depth; /* moves from the root */
 };
@@ -26,14 +26,6 @@ static uint32_t bucket_empty(const struct session_table *t, uint32_t bucket)
 	return session_bucket_match(&t->buckets[bucket], 0);
 }
 
-/* A path through one bucket twice would move an entry that has already left. */
-static bool path_has(const struct node *queue, uint32_t at, uint32_t bucket)
-{
-	while (queue[at].bucket != bucket && queue[at].parent != at)
-		at = queue[at].parent;
-	return queue[at].bucket == bucket;
-}
-
 static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
                        struct session_walk *walk)
 {
@@ -46,16 +38,19 @@ static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
 		        (struct session_place){queue[queue[at].parent].bucket, queue[at].index};
 }
 
-/* Breadth first from both buckets, so that the path has the fewest moves there are. Buckets are
- * prefetched when queued and looked at when their turn comes. */
+/*
+ * Breadth first from both buckets, so that the path has the fewest moves there are; therefore it
+ * crosses no bucket twice, which would move an entry that has already left. Buckets are prefetched
+ * when queued and looked at when their turn comes.
+ */
 static bool walk_search(const struct session_table *t, uint32_t first, uint32_t second,
                         struct session_walk *walk)
 {
 	struct node queue[SESSION_WALK_BUCKETS];
 	uint32_t queued = 0;
 
-	queue[queued++] = (struct node){.bucket = first, .parent = 0};
-	queue[queued++] = (struct node){.bucket = second, .parent = 1};
+	queue[queued++] = (struct node){.bucket = first};
+	queue[queued++] = (struct node){.bucket = second};
 	for (uint32_t at = 0; at < queued; at++) {
 		const struct node *n = &queue[at];
 		uint32_t empty = bucket_empty(t, n->bucket);
@@ -63,14 +58,10 @@ static bool walk_search(const struct session_table *t, uint32_t first, uint32_t 
 			walk_trace(queue, at, empty, walk);
 			return true;
 		}
-		if (n->depth == SESSION_WALK_MOVES)
-			continue;
 		for (uint8_t i = 0; i < SESSION_BUCKET_PLACES && queued < SESSION_WALK_BUCKETS;
 		     i++) {
 			uint32_t next =
 			        session_bucket_other(t, n->bucket, t->buckets[n->bucket].tags[i]);
-			if (path_has(queue, at, next))
-				continue;
 			__builtin_prefetch(&t->buckets[next]);
 			queue[queued++] = (struct node){.bucket = next,
 			                                .parent = (uint16_t)at,

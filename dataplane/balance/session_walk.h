@@ -5,9 +5,10 @@
 
 #include "session.h"
 
-/* Breadth first over ten places a bucket: moves a path may have, buckets a search may see. */
-#define SESSION_WALK_MOVES   8
+/* A search looks at no more buckets than these. It goes breadth first, and every full bucket leads
+ * to ten others: 2 at the root, 20 behind them, 200, and the rest is three moves away. */
 #define SESSION_WALK_BUCKETS 512
+#define SESSION_WALK_MOVES   3
 
 /* The places an insertion touched: entries moved from place[i] to place[i + 1], and the new one
  * went to place[0]. */

@@ -90,6 +90,15 @@ static void slots_do_not_overlap(void **state)
 				assert_int_equal(find_named(t, client, name, SESSION_CLIENT), i);
 				assert_int_equal(find_named(t, server, name, SESSION_SERVER), i);
 			}
+			struct session *last = session_at(t, records - 1);
+			struct session_cold *last_cold = session_cold_at(t, records - 1);
+			if (pass == 0) {
+				last->path = (uint16_t)slot;
+				memset(last_cold, (int)slot, sizeof(*last_cold));
+			}
+			assert_int_equal(last->path, slot);
+			assert_int_equal(last_cold->reserved[2], slot);
+			assert_int_equal(last_cold->created, slot * 0x01010101u);
 			for (uint32_t c = 0; c < SESSION_PORT_CURSORS; c++) {
 				if (pass == 0)
 					*session_port_cursor(t, c) = (uint16_t)(slot + c);
