@@ -302,7 +302,7 @@ int main(int argc, char **argv)
 	       "mapped             %.0f bytes\n"
 	       "bytes per session  %.2f\n"
 	       "create             %.0f ns (look-up, local port, insertion)\n"
-	       "find               %.0f ns\n"
+	       "find               %.0f ns (in the order of records)\n"
 	       "lost               %" PRIu64 "\n",
 	       a.family, d.server_count, d.local_count, live,
 	       outcome == FULL ? "table-full" : "no-local-port", capacity,

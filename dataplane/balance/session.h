@@ -54,7 +54,7 @@ _Static_assert(sizeof(struct session) == 32, "two sessions a cache line");
 struct session_cold {
 	union {
 		struct {
-			uint32_t created;    /* seconds of the store's clock */
+			uint32_t created;    /* seconds of sy_clock_ns() */
 			uint32_t fin_seq[2]; /* by enum session_direction: sequence number after
 			                        that side's FIN */
 		};
@@ -71,19 +71,29 @@ _Static_assert(sizeof(struct session_cold) == 16, "four a cache line");
 struct session_table;
 
 struct session_store_options {
-	uint64_t sessions;     /* capacity of all tables together */
+	uint64_t sessions;     /* capacity of all tables together, rounded up to 4 a slot */
 	const char *directory; /* where the file goes: hugetlbfs for huge pages, NULL: anonymous */
 	const char *name;      /* the file's name */
 };
 
+/* All tables and the memory they lie in. */
 struct session_store;
 
+/*
+ * Makes empty tables under a new hash key, all memory present. The file is locked while the store
+ * is open, mode 0600; what an earlier process left in it is given up. Returns 0 or a negative
+ * errno: -EBUSY if another process holds the file, -ENOMEM or -ENOSPC if memory or huge pages do
+ * not suffice.
+ */
 int session_store_open(const struct session_store_options *options, struct session_store **out,
                        struct sy_error *err);
+/* Unmaps the tables and removes the file. s may be NULL. */
 void session_store_close(struct session_store *s);
+/* The table of a slot, which lives as long as the store. */
 struct session_table *session_store_table(struct session_store *s, uint8_t slot);
 /* Bytes mapped for tables, index, ports, header: all that sessions cost. */
 uint64_t session_store_mapped(const struct session_store *s);
+/* The key for the hashes of this store's tables, by sy_hash_tuple(). */
 const struct sy_hash_key *session_store_key(const struct session_store *s);
 
 #define SESSION_NONE UINT32_MAX
@@ -102,6 +112,7 @@ static inline uint32_t session_find(const struct session_table *t, uint64_t hash
                                     session_match match, const void *ctx,
                                     enum session_direction *direction);
 
+/* The halves of a record; a pointer stays right as long as the store is open. */
 static inline struct session *session_at(const struct session_table *t, uint32_t record);
 static inline struct session_cold *session_cold_at(const struct session_table *t, uint32_t record);
 
@@ -147,6 +158,7 @@ uint32_t session_next(const struct session_table *t, uint32_t *cursor);
  * SESSION_PORT_CURSORS, so that a port comes back to a server as late as possible (TIME_WAIT).
  */
 #define SESSION_PORT_CURSORS 64
+/* The cursor of a server: the candidate that session_find_port() tries next. */
 uint16_t *session_port_cursor(struct session_table *t, uint32_t server);
 
 /* The search for a free local port; session_match callbacks get it as their ctx, with the candidate
