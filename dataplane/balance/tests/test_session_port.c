@@ -159,21 +159,29 @@ static void finds_the_last_free_port(void **state)
 static void search_is_bounded_and_goes_on(void **state)
 {
 	struct fixture f;
-	struct session_port_search found, first;
+	struct session_port_search *found = calloc(8 * SY_SLOT_PORTS, sizeof(*found)), none;
+	uint32_t *record = calloc(8 * SY_SLOT_PORTS, sizeof(*record));
 	unsigned usable = ports_usable(8);
+	uint64_t seed = 8;
 
 	fixture_open(&f, 4096, 900);
-	uint32_t record = port_take(&f.table, 1, 8, &first);
-	for (unsigned i = 1; i < usable; i++)
-		assert_int_not_equal(port_take(&f.table, 1, 8, &found), SESSION_NONE);
-	for (unsigned i = 0; i < 4; i++)
-		assert_int_equal(port_take(&f.table, 1, 8, &found), SESSION_NONE);
-	port_give_back(&f.table, record, &first);
-	unsigned searches = 1;
-	while (port_take(&f.table, 1, 8, &found) == SESSION_NONE)
-		searches++;
-	assert_true(searches <= 8 * SY_SLOT_PORTS / SESSION_PORT_PROBES);
-	assert_int_equal(found.reply.dport, first.reply.dport);
+	for (unsigned i = 0; i < usable; i++) {
+		record[i] = port_take(&f.table, 1, 8, &found[i]);
+		assert_int_not_equal(record[i], SESSION_NONE);
+	}
+	for (unsigned round = 0; round < 100; round++) {
+		assert_int_equal(port_take(&f.table, 1, 8, &none), SESSION_NONE);
+		unsigned one = (unsigned)(random_next(&seed) % usable);
+		struct session_port_search old = found[one];
+		unsigned searches = 1;
+		port_give_back(&f.table, record[one], &old);
+		while ((record[one] = port_take(&f.table, 1, 8, &found[one])) == SESSION_NONE)
+			assert_true(++searches <= 8 * SY_SLOT_PORTS / SESSION_PORT_PROBES);
+		assert_int_equal(found[one].reply.dport, old.reply.dport);
+		assert_int_equal(found[one].local, old.local);
+	}
+	free(record);
+	free(found);
 	fixture_close(&f);
 }
 
