@@ -89,7 +89,7 @@ static inline bool sy_addr_is_bogus_source(const struct sy_addr *a)
 		uint8_t first = a->b[12];
 		return first == 127 || first >> 4 == 14 || a->w[3] == 0 || a->w[3] == UINT32_MAX;
 	}
-	/* :: and ::1 differ in the last bit only */
+	/* group, ::, ::1 */
 	return a->b[0] == 0xff ||
 	       (a->d[0] == 0 && a->w[2] == 0 && a->h[6] == 0 && a->b[14] == 0 && a->b[15] <= 1);
 }
@@ -150,21 +150,26 @@ struct sy_hash_key {
 	uint64_t k[8];
 };
 
-/* 64 well-mixed bits: NH (a universal family: pairwise 32→… 64×64→128 products of keyed words)
- * with a multiplicative finish. Inline because it runs for every packet. */
 static inline uint64_t sy_hash_mix(uint64_t a, uint64_t b)
 {
 	__uint128_t p = (__uint128_t)a * b;
 	return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
+/*
+ * 64 well-mixed bits: 64×64→128 products of keyed words, folded. Inline because it runs for every
+ * packet. The last product is for consecutive ports of one client: without it they are multiples of
+ * one factor, which under some keys crowd into few buckets. A zero factor makes a product forget
+ * the other; under a secret key it can only be hit by chance, 2^-64 a try.
+ */
 static inline uint64_t sy_hash_tuple(const struct sy_hash_key *key, const struct sy_tuple *t)
 {
 	uint64_t last;
 	memcpy(&last, &t->sport, sizeof(last));
 	uint64_t h = sy_hash_mix(t->src.d[0] ^ key->k[0], t->src.d[1] ^ key->k[1]) ^
 	             sy_hash_mix(t->dst.d[0] ^ key->k[2], t->dst.d[1] ^ key->k[3]);
-	return sy_hash_mix(h ^ key->k[4], last ^ key->k[5]);
+	h = sy_hash_mix(h ^ key->k[4], last ^ key->k[5]);
+	return sy_hash_mix(h ^ key->k[6], key->k[7]);
 }
 
 /* Fills the key from the kernel's random source; returns 0 or a negative errno. */

@@ -4,28 +4,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sy_base.h>
 #include <unistd.h>
-/* last: it needs the above */
+/* cmocka needs the above */
 #include <cmocka.h>
 
-static uint64_t random_state = 0x9e3779b97f4a7c15;
-
-/* splitmix64: the same sequence in every run */
-static uint64_t random_next(void)
-{
-	uint64_t z = random_state += 0x9e3779b97f4a7c15;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
-}
-
-static void random_fill(void *out, size_t len)
-{
-	for (uint8_t *p = out; len > 0; len--)
-		*p++ = (uint8_t)random_next();
-}
+#include "test_random.h"
 
 static struct sy_addr addr_of(const char *text)
 {
