@@ -56,16 +56,3 @@ size_t sy_addr_to_bytes(const struct sy_addr *a, uint8_t out[static 16])
 	memcpy(out, a->b, 16);
 	return 16;
 }
-
-bool sy_addr_is_bogus_source(const struct sy_addr *a)
-{
-	if (sy_addr_is_v4(a)) {
-		uint8_t first = a->b[12];
-		return first == 127 || (first & 0xf0) == 224 || a->w[3] == 0 ||
-		       a->w[3] == UINT32_MAX;
-	}
-	if (a->b[0] == 0xff)
-		return true;
-	/* :: and ::1 differ in the last bit only */
-	return (a->d[0] | a->w[2]) == 0 && (a->w[3] & ~htonl(1)) == 0;
-}

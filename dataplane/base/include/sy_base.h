@@ -81,8 +81,18 @@ char *sy_addr_format(const struct sy_addr *a, char out[static SY_ADDR_TEXT]);
 int sy_addr_from_bytes(const uint8_t *bytes, size_t len, struct sy_addr *out);
 /* Raw bytes out of a: returns 4 or 16. */
 size_t sy_addr_to_bytes(const struct sy_addr *a, uint8_t out[static 16]);
+
 /* Unspecified, loopback, multicast or IPv4 broadcast: never a peer's source address. */
-bool sy_addr_is_bogus_source(const struct sy_addr *a);
+static inline bool sy_addr_is_bogus_source(const struct sy_addr *a)
+{
+	if (sy_addr_is_v4(a)) {
+		uint8_t first = a->b[12];
+		return first == 127 || first >> 4 == 14 || a->w[3] == 0 || a->w[3] == UINT32_MAX;
+	}
+	/* :: and ::1 differ in the last bit only */
+	return a->b[0] == 0xff ||
+	       (a->d[0] == 0 && a->w[2] == 0 && a->h[6] == 0 && a->b[14] == 0 && a->b[15] <= 1);
+}
 
 /* ---- checksum arithmetic (RFC 1071, RFC 1624) ------------------------------------------------ */
 
