@@ -71,4 +71,12 @@ void sy_address_settle(struct sy_runtime *rt)
 	if (rc)
 		sy_log(SY_LOG_WARN, "runtime", "addresses of an earlier process stay claimed: %s",
 		       strerror(-rc));
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct sy_director *d = port_xsk_director(rt->port[i]);
+		rc = d ? sy_director_settle(d) : 0;
+		if (rc)
+			sy_log(SY_LOG_WARN, "runtime",
+			       "port %s: addresses of an earlier process stay steered: %s",
+			       rt->port[i]->name, strerror(-rc));
+	}
 }

@@ -124,7 +124,7 @@ static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 {
 	static bool started; /* EAL starts once in a process; a later runtime goes on with it */
-	char memory[16], lcores[600], *argv[16];
+	char memory[16], lcores[600], instance[sizeof(o->instance)], *argv[20];
 	int argc = 0, rc = 0;
 	if (started)
 		return 0;
@@ -144,9 +144,11 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	for (unsigned i = 0; i < o->ports; i++)
 		pci |= is_pci(&o->port[i]);
 	main_lcore(lcores, sizeof(lcores));
+	memcpy(instance, o->instance, sizeof(instance));
 	snprintf(memory, sizeof(memory), "%u", o->memory_mb);
 	argv[argc++] = "steelyard";
-	argv[argc++] = "--in-memory"; /* no files, so instances never meet */
+	/* No files, so instances never meet. */
+	argv[argc++] = o->huge ? "--in-memory" : "--no-shconf";
 	argv[argc++] = "--no-telemetry";
 	argv[argc++] = "--log-level=warning";
 	argv[argc++] = "--lcores";
@@ -155,6 +157,10 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	argv[argc++] = memory;
 	if (!o->huge)
 		argv[argc++] = "--no-huge";
+	if (o->instance[0]) {
+		argv[argc++] = "--file-prefix";
+		argv[argc++] = instance;
+	}
 	if (!pci) {
 		argv[argc++] = "--no-pci";
 		argv[argc++] = "--iova-mode=va";

@@ -64,18 +64,20 @@ void handover_close(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->workers; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
-		for (unsigned from = 0; p && from < rt->workers; from++) {
+		if (!p)
+			continue;
+		for (unsigned from = 0; from < rt->workers; from++) {
 			if (p->flow_in)
 				ring_end(p->flow_in[from]);
 			if (p->transmit_in)
 				ring_end(p->transmit_in[from]);
 		}
-		if (!p)
-			continue;
 		free(p->flow_in);
 		free(p->transmit_in);
 		free(p->hand_over);
 		free(p->transmit_by);
+		p->flow_in = p->transmit_in = NULL;
+		p->hand_over = p->transmit_by = NULL;
 	}
 }
 

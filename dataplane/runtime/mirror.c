@@ -8,26 +8,6 @@
 
 #define BUDGET 256 /* messages a turn, so that the control socket gets its own */
 
-static void refusal_update(struct sy_runtime *rt)
-{
-	bool before = rt->refusal[0];
-	snprintf(rt->refusal, sizeof(rt->refusal), "%s", rt->policy);
-	for (unsigned i = 0; i < rt->ports && !rt->refusal[0]; i++)
-		if (rt->port[i]->vrf)
-			snprintf(rt->refusal, sizeof(rt->refusal),
-			         "interface %s belongs to a VRF, which is not supported; take it "
-			         "out "
-			         "(ip link set %s nomaster) or use another",
-			         rt->port[i]->name, rt->port[i]->name);
-	bool now = rt->refusal[0];
-	if (now)
-		sy_log(SY_LOG_ERROR, "runtime", "nothing is routed: %s", rt->refusal);
-	else if (before)
-		sy_log(SY_LOG_INFO, "runtime", "routing again");
-	if (now != before)
-		routes_refuse(rt, now);
-}
-
 static void on_link(void *ctx, const struct sy_link *link, bool gone)
 {
 	struct sy_runtime *rt = ctx;
@@ -36,7 +16,7 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		return;
 	struct port *p = rt->port[id];
 	uint64_t mac = 0;
-	bool up = link->up && !gone, vrf = link->vrf_member && !gone;
+	bool up = link->up && !gone;
 	if (gone)
 		sy_log(SY_LOG_ERROR, "runtime",
 		       "port %s: the interface was deleted; restart the forwarder once it is back",
@@ -47,10 +27,6 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->mtu, link->mtu, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
-	if (vrf != p->vrf) {
-		p->vrf = vrf;
-		refusal_update(rt);
-	}
 }
 
 static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
@@ -100,8 +76,14 @@ static void on_synced(void *ctx)
 static void on_refused(void *ctx, const char *text)
 {
 	struct sy_runtime *rt = ctx;
-	snprintf(rt->policy, sizeof(rt->policy), "%s", text ? text : "");
-	refusal_update(rt);
+	bool before = rt->refusal[0], now = text;
+	snprintf(rt->refusal, sizeof(rt->refusal), "%s", now ? text : "");
+	if (now)
+		sy_log(SY_LOG_ERROR, "runtime", "nothing is routed: %s", text);
+	else if (before)
+		sy_log(SY_LOG_INFO, "runtime", "routing again");
+	if (now != before)
+		routes_refuse(rt, now);
 }
 
 static void mirror_readable(void *ctx)

@@ -41,7 +41,6 @@ struct port {
 	unsigned id, queues;
 	uint16_t mtu; /* writer: interaction; readers: workers, relaxed */
 	bool up;      /* likewise */
-	bool vrf;     /* belongs to a VRF: refused */
 	uint64_t mac; /* as in memory, in the first 6 bytes. Likewise */
 	int ifindex;  /* 0: no kernel interface */
 	char name[32];

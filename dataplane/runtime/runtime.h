@@ -37,8 +37,7 @@ struct sy_runtime {
 	struct sy_link_addr *connected; /* addresses of the ports' interfaces, as mirrored */
 	unsigned connected_count;
 	bool synced;
-	char policy[200];  /* what the mirror refuses; empty: nothing */
-	char refusal[300]; /* that, or a port in a VRF; empty: routing as it should be */
+	char refusal[300]; /* empty: routing as it should be */
 };
 
 /* eal.c */
