@@ -9,8 +9,8 @@
 
 /* Packed into the hash's data word: kind above, references below. */
 #define ADDRESS_DATA(kind, refs) ((void *)((uintptr_t)(kind) << 32 | (refs)))
-#define ADDRESS_KIND(data)	 ((uint8_t)((uintptr_t)(data) >> 32))
-#define ADDRESS_REFS(data)	 ((uint32_t)(uintptr_t)(data))
+#define ADDRESS_KIND(data)       ((uint8_t)((uintptr_t)(data) >> 32))
+#define ADDRESS_REFS(data)       ((uint32_t)(uintptr_t)(data))
 
 static const char *const kind_name[] = {"nothing", "a VIP", "a local address"};
 
@@ -23,7 +23,7 @@ uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 }
 
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
-		 struct sy_error *err)
+                 struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	void *data = ADDRESS_DATA(kind, 0);
@@ -34,11 +34,11 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 		b->model->address_touched = true;
 	} else if (ADDRESS_KIND(data) != kind && ADDRESS_REFS(data) > 0) {
 		return sy_fail(err, EINVAL, "%s is %s already and cannot be %s too",
-			       sy_addr_format(addr, text), kind_name[ADDRESS_KIND(data)],
-			       kind_name[kind]);
+		               sy_addr_format(addr, text), kind_name[ADDRESS_KIND(data)],
+		               kind_name[kind]);
 	}
 	if (rte_hash_add_key_data(b->model->address, addr,
-				  ADDRESS_DATA(kind, ADDRESS_REFS(data) + 1)) < 0)
+	                          ADDRESS_DATA(kind, ADDRESS_REFS(data) + 1)) < 0)
 		return sy_fail(err, ENOSPC, "no room for another address: raise --max-services");
 	return 0;
 }
@@ -48,7 +48,7 @@ void address_drop(struct sy_balance *b, const struct sy_addr *addr)
 	void *data;
 	if (rte_hash_lookup_data(b->model->address, addr, &data) >= 0)
 		rte_hash_add_key_data(b->model->address, addr,
-				      ADDRESS_DATA(ADDRESS_KIND(data), ADDRESS_REFS(data) - 1));
+		                      ADDRESS_DATA(ADDRESS_KIND(data), ADDRESS_REFS(data) - 1));
 }
 
 void address_collect(struct sy_balance *b)
@@ -64,7 +64,6 @@ void address_collect(struct sy_balance *b)
 		rte_hash_del_key(b->model->address, &addr);
 	}
 }
-
 
 static int publish_locals(struct sy_balance *b, bool v4)
 {
@@ -96,7 +95,7 @@ int publish_addresses(struct sy_balance *b)
 	while (rte_hash_iterate(b->model->address, &key, &data, &next) >= 0)
 		if (ADDRESS_REFS(data) > 0)
 			entries[n++] = (struct ours_entry){*(const struct sy_addr *)key,
-							   ADDRESS_KIND(data)};
+			                                   ADDRESS_KIND(data)};
 	struct ours *ours = ours_build(entries, n);
 	free(entries);
 	if (!ours || publish_locals(b, false) < 0 || publish_locals(b, true) < 0) {

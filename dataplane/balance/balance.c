@@ -16,7 +16,7 @@
 static void *table_map(size_t count, size_t size)
 {
 	void *p = mmap(NULL, count * size, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	return p == MAP_FAILED ? NULL : p;
 }
 
@@ -27,7 +27,7 @@ static void table_unmap(void *p, size_t count, size_t size)
 }
 
 int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
-		      struct sy_error *err)
+                      struct sy_error *err)
 {
 	struct sy_balance *b = aligned_alloc(SY_CACHE_LINE, sizeof(*b));
 	if (!b)
@@ -38,9 +38,9 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	sy_slot_init();
 
 	const struct session_store_options store = {
-		.sessions = options->sessions,
-		.directory = options->huge_directory,
-		.name = options->store_name,
+	        .sessions = options->sessions,
+	        .directory = options->huge_directory,
+	        .name = options->store_name,
 	};
 	int rc = session_store_open(&store, &b->store, err);
 	if (rc < 0) {
@@ -58,7 +58,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	if (!b->endpoint || !b->service || !b->ours || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
-			       options->max_services, options->max_servers);
+		               options->max_services, options->max_servers);
 	}
 	*out = b;
 	return 0;
@@ -81,12 +81,13 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct rte_hash_parameters directory = {
-		.name = "sy_directory",
-		.entries = b->options.max_services,
-		.key_len = sizeof(struct service_key),
-		.hash_func = rte_hash_crc,
-		.socket_id = SOCKET_ID_ANY,
-		.extra_flag = RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF | RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
+	        .name = "sy_directory",
+	        .entries = b->options.max_services,
+	        .key_len = sizeof(struct service_key),
+	        .hash_func = rte_hash_crc,
+	        .socket_id = SOCKET_ID_ANY,
+	        .extra_flag =
+	                RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF | RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
 	};
 	b->rt = rt;
 	int rc = workers_attach(b, err);
@@ -94,8 +95,9 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 		return rc;
 	b->directory = rte_hash_create(&directory);
 	if (!b->directory)
-		return sy_fail(err, ENOMEM, "no memory for a directory of %u services: raise --memory",
-			       b->options.max_services);
+		return sy_fail(err, ENOMEM,
+		               "no memory for a directory of %u services: raise --memory",
+		               b->options.max_services);
 	rc = model_create(b, err);
 	if (rc == 0)
 		rc = control_create(b, err);

@@ -22,8 +22,8 @@ static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst
 	}
 	const struct sy_tuple *t = &v->tuple;
 	burst->direction[i] = kind == OURS_VIP ? SESSION_CLIENT : SESSION_SERVER;
-	burst->slot[i] = kind == OURS_VIP ? sy_slot_of(&t->src, t->sport)
-					  : sy_slot_of(&t->dst, t->dport);
+	burst->slot[i] =
+	        kind == OURS_VIP ? sy_slot_of(&t->src, t->sport) : sy_slot_of(&t->dst, t->dport);
 	return SY_DROP_NONE;
 }
 

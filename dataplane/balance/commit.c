@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Transactions: staged per client, applied and published in pieces between which netlink is served. */
+/* Transactions: staged per client, applied and published in pieces between which netlink is served.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "control.h"
 #include "model.h"
 
-#define COMMIT_PIECE	 256u	     /* changes or services a turn of the loop */
+#define COMMIT_PIECE     256u         /* changes or services a turn of the loop */
 #define STAGED_BYTES_MAX (256u << 20) /* per client */
 
 static void requests_free(pb_request **requests, unsigned count)
@@ -41,11 +42,11 @@ static void commit_begin(struct client *c, uint64_t request_id)
 {
 	struct control *k = c->control;
 	k->commit = (struct commit){
-		.client = c,
-		.request_id = request_id,
-		.request = c->staged,
-		.requests = c->staged_count,
-		.phase = COMMIT_APPLY,
+	        .client = c,
+	        .request_id = request_id,
+	        .request = c->staged,
+	        .requests = c->staged_count,
+	        .phase = COMMIT_APPLY,
 	};
 	c->staged = NULL;
 	commit_unstage(c);
@@ -62,7 +63,7 @@ void commit_stage(struct client *c, pb_request *q, size_t bytes)
 		steelyard__forwarder__v1__request__free_unpacked(q, NULL);
 		commit_unstage(c);
 		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,
-				    "too many changes wait for a commit; all of them are dropped");
+		                    "too many changes wait for a commit; all of them are dropped");
 		return;
 	}
 	c->staged[c->staged_count++] = q;
@@ -140,7 +141,7 @@ static const model_change *commit_next(struct commit *job)
 {
 	while (job->request_at < job->requests) {
 		const Steelyard__Forwarder__V1__ApplyRequest *apply =
-			job->request[job->request_at]->apply;
+		        job->request[job->request_at]->apply;
 		if (job->change_at < apply->n_changes)
 			return apply->changes[job->change_at++];
 		job->request_at++;
@@ -156,7 +157,7 @@ static void commit_apply_piece(struct control *k)
 	for (unsigned n = 0; n < COMMIT_PIECE; n++) {
 		const model_change *change = commit_next(job);
 		int rc = change ? model_change_apply(k->balance, change, &err)
-				: model_check(k->balance, &err);
+		                : model_check(k->balance, &err);
 		if (rc < 0) {
 			commit_refuse(k, rc, err.text);
 			return;

@@ -52,7 +52,7 @@ static int write_all(int fd, const void *bytes, size_t len)
 
 /* Temporary file, fsync, rename: the old one or the new one, never half of it. */
 static int config_write(struct sy_balance *b, const struct config_header *header,
-			const uint8_t *bytes, struct sy_error *err)
+                        const uint8_t *bytes, struct sy_error *err)
 {
 	char path[PATH_MAX], temporary[PATH_MAX];
 	config_path(b, "", path);
@@ -88,10 +88,10 @@ int config_file_save(struct sy_balance *b, struct sy_error *err)
 		if (bytes) {
 			steelyard__forwarder__v1__config__pack(config, bytes);
 			const struct config_header header = {
-				.magic = CONFIG_MAGIC,
-				.version = CONFIG_VERSION,
-				.crc = rte_hash_crc(bytes, (uint32_t)len, 0),
-				.length = (uint32_t)len,
+			        .magic = CONFIG_MAGIC,
+			        .version = CONFIG_VERSION,
+			        .crc = rte_hash_crc(bytes, (uint32_t)len, 0),
+			        .length = (uint32_t)len,
 			};
 			rc = config_write(b, &header, bytes, err);
 		} else {
@@ -103,7 +103,8 @@ int config_file_save(struct sy_balance *b, struct sy_error *err)
 	return rc;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------- */
+/* ---- loading
+ * ------------------------------------------------------------------------------------------- */
 
 /* The whole message, NULL with err. */
 static Steelyard__Forwarder__V1__Config *config_read(int fd, struct sy_error *err)
@@ -116,7 +117,7 @@ static Steelyard__Forwarder__V1__Config *config_read(int fd, struct sy_error *er
 	}
 	if (h.version != CONFIG_VERSION) {
 		sy_fail(err, EINVAL, "version %u, while this forwarder writes %u", h.version,
-			CONFIG_VERSION);
+		        CONFIG_VERSION);
 		return NULL;
 	}
 	uint8_t *bytes = h.length <= CONFIG_MAX ? malloc(h.length + 1) : NULL;
@@ -141,7 +142,7 @@ static int apply_one(struct sy_balance *b, model_change change, struct sy_error 
 }
 
 static int config_apply(struct sy_balance *b, const Steelyard__Forwarder__V1__Config *config,
-			struct sy_error *err)
+                        struct sy_error *err)
 {
 	model_change change = STEELYARD__FORWARDER__V1__CHANGE__INIT;
 	int rc = 0;
@@ -158,7 +159,7 @@ static int config_apply(struct sy_balance *b, const Steelyard__Forwarder__V1__Co
 		change.put_service = e->service;
 		rc = apply_one(b, change, err);
 		Steelyard__Forwarder__V1__Change__ServerOf of =
-			STEELYARD__FORWARDER__V1__CHANGE__SERVER_OF__INIT;
+		        STEELYARD__FORWARDER__V1__CHANGE__SERVER_OF__INIT;
 		change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVER;
 		change.put_server = &of;
 		of.service = e->service->key;
@@ -180,11 +181,13 @@ static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 	if (rc == 0)
 		rc = model_check(b, err);
 	if (rc == 0) {
-		b->model->revision = config->revision > 0 ? config->revision - 1 : 0;
 		model_publish(b, 0, UINT32_MAX);
 		model_finish(b);
-		sy_log(SY_LOG_INFO, "balance", "starting from the saved configuration: %u services, "
-		       "%u servers", b->model->services, b->model->servers);
+		b->model->revision = config->revision;
+		sy_log(SY_LOG_INFO, "balance",
+		       "starting from the saved configuration: %u services, "
+		       "%u servers",
+		       b->model->services, b->model->servers);
 	} else {
 		model_rollback(b);
 	}

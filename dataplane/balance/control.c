@@ -7,20 +7,21 @@
 #include "model.h"
 
 typedef int (*list_function)(struct sy_balance *b, const pb_request *q, struct arena *a,
-			     pb_response *out, struct sy_error *err);
+                             pb_response *out, struct sy_error *err);
 
 static const list_function list_of[] = {
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS] = list_status,
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG] = list_config,
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES] = list_services,
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS] = list_sessions,
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_DROPS] = list_drops,
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_PORTS] = list_ports,
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS] = list_workers,
-	[STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SLOTS] = list_slots,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS] = list_status,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG] = list_config,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES] = list_services,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS] = list_sessions,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_DROPS] = list_drops,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_PORTS] = list_ports,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS] = list_workers,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SLOTS] = list_slots,
 };
 
-/* ---- replies --------------------------------------------------------------------------------------- */
+/* ---- replies
+ * --------------------------------------------------------------------------------------- */
 
 static void client_send(struct client *c, const uint8_t *bytes, size_t len)
 {
@@ -37,8 +38,9 @@ void control_reply(struct client *c, uint64_t id, pb_response *response)
 	size_t len = steelyard__forwarder__v1__response__get_packed_size(response);
 	uint8_t *bytes = len <= SY_CONTROL_MAX ? malloc(len + 1) : NULL;
 	if (!bytes) {
-		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, 0,
-				    "the answer does not fit one message: ask with a smaller limit");
+		control_reply_error(
+		        c, id, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, 0,
+		        "the answer does not fit one message: ask with a smaller limit");
 		return;
 	}
 	steelyard__forwarder__v1__response__pack(response, bytes);
@@ -47,7 +49,7 @@ void control_reply(struct client *c, uint64_t id, pb_response *response)
 }
 
 void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t change_index,
-			 const char *text)
+                         const char *text)
 {
 	Steelyard__Forwarder__V1__Error error = STEELYARD__FORWARDER__V1__ERROR__INIT;
 	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
@@ -58,15 +60,15 @@ void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t c
 	control_reply(c, id, &response);
 }
 
-/* ---- requests --------------------------------------------------------------------------------------- */
+/* ---- requests
+ * --------------------------------------------------------------------------------------- */
 
 static void control_list(struct client *c, const pb_request *q)
 {
-	list_function list =
-		q->body_case < SY_ARRAY_LEN(list_of) ? list_of[q->body_case] : NULL;
+	list_function list = q->body_case < SY_ARRAY_LEN(list_of) ? list_of[q->body_case] : NULL;
 	if (!list) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
-				    "a request that this forwarder does not know: upgrade it");
+		                    "a request that this forwarder does not know: upgrade it");
 		return;
 	}
 	struct arena arena = {0};
@@ -75,10 +77,9 @@ static void control_list(struct client *c, const pb_request *q)
 	int rc = list(c->control->balance, q, &arena, &response, &err);
 	if (rc < 0)
 		control_reply_error(c, q->id,
-				    rc == -EINVAL
-					    ? STEELYARD__FORWARDER__V1__CODE__CODE_INVALID
-					    : STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL,
-				    0, err.text);
+		                    rc == -EINVAL ? STEELYARD__FORWARDER__V1__CODE__CODE_INVALID
+		                                  : STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL,
+		                    0, err.text);
 	else
 		control_reply(c, q->id, &response);
 	arena_free(&arena);
@@ -89,15 +90,15 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 	pb_request *q = steelyard__forwarder__v1__request__unpack(NULL, len, bytes);
 	if (!q) {
 		control_reply_error(c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
-				    "not a steelyard.forwarder.v1.Request");
+		                    "not a steelyard.forwarder.v1.Request");
 		return;
 	}
 	if (q->version > STEELYARD__FORWARDER__V1__VERSION__VERSION_CURRENT) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
-				    "the request is of a newer version: upgrade this forwarder");
+		                    "the request is of a newer version: upgrade this forwarder");
 	} else if (q->version == 0) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
-				    "the request's version is missing");
+		                    "the request's version is missing");
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY) {
 		commit_stage(c, q, len);
 		return;
@@ -117,7 +118,7 @@ static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
 	struct waiting *w = malloc(sizeof(*w) + len);
 	if (!w) {
 		control_reply_error(c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
-				    "no memory for the request");
+		                    "no memory for the request");
 		return;
 	}
 	w->next = NULL;
@@ -140,7 +141,8 @@ void control_resume(struct control *k)
 	}
 }
 
-/* ---- connections -------------------------------------------------------------------------------------- */
+/* ---- connections
+ * -------------------------------------------------------------------------------------- */
 
 /* The client of a connection, made at its first request. */
 static struct client *client_of(struct control *k, struct sy_control_peer *peer)
@@ -159,7 +161,7 @@ static struct client *client_of(struct control *k, struct sy_control_peer *peer)
 
 /* An error to a connection that may have no client. */
 static void peer_refuse(struct control *k, struct sy_control_peer *peer, pb_code code,
-			const char *text)
+                        const char *text)
 {
 	struct client stranger = {.control = k, .peer = peer};
 	control_reply_error(&stranger, 0, code, 0, text);
@@ -172,7 +174,7 @@ static void on_request(void *ctx, struct sy_control_peer *peer, const uint8_t *b
 		control_accept(c, bytes, len);
 	else
 		peer_refuse(ctx, peer, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL,
-			    "no memory for the connection");
+		            "no memory for the connection");
 }
 
 static void on_broken(void *ctx, struct sy_control_peer *peer, const char *text)
@@ -239,7 +241,7 @@ void control_destroy(struct sy_balance *b)
 }
 
 void sy_balance_request(struct sy_balance *b, const uint8_t *bytes, size_t len,
-			void (*reply)(void *ctx, const uint8_t *bytes, size_t len), void *ctx)
+                        void (*reply)(void *ctx, const uint8_t *bytes, size_t len), void *ctx)
 {
 	struct control *k = b->control;
 	k->local.reply = reply;

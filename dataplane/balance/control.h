@@ -61,7 +61,7 @@ void control_destroy(struct sy_balance *b);
 /* Answers, echoing id. */
 void control_reply(struct client *c, uint64_t id, pb_response *response);
 void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t change_index,
-			 const char *text);
+                         const char *text);
 
 /* Stages an ApplyRequest, taking `request` over; begins the commit if it asks for one. */
 void commit_stage(struct client *c, pb_request *request, size_t bytes);
@@ -76,26 +76,26 @@ void control_resume(struct control *k);
 /* Fill in a response from a request (control_list.c, control_sessions.c). 0, or a negative errno
  * with err. Everything hangs on the arena. */
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		struct sy_error *err);
+                struct sy_error *err);
 int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		struct sy_error *err);
+                struct sy_error *err);
 int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		  struct sy_error *err);
+                  struct sy_error *err);
 int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		  struct sy_error *err);
+                  struct sy_error *err);
 int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-	       struct sy_error *err);
+               struct sy_error *err);
 int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-	       struct sy_error *err);
+               struct sy_error *err);
 int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		 struct sy_error *err);
+                 struct sy_error *err);
 int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-	       struct sy_error *err);
+               struct sy_error *err);
 
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out);
 /* Up to `limit` services from id `cursor` on. */
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
-		 Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
+                 Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
 
 /* config_file.c: the configuration as accepted last, DIR/config. */
 int config_file_save(struct sy_balance *b, struct sy_error *err);

@@ -9,7 +9,8 @@
 #define LIST_SERVICES 1000u  /* a reply, unless the request asks for fewer */
 #define LIST_SERVERS  20000u /* ends a reply early, so that it fits a message */
 
-/* TAKE(arena, pb_type, init): a message on the arena; returns -ENOMEM from the caller when short. */
+/* TAKE(arena, pb_type, init): a message on the arena; returns -ENOMEM from the caller when short.
+ */
 #define TAKE(a, out, init_function)                                                                \
 	do {                                                                                       \
 		(out) = arena_take((a), sizeof(*(out)));                                           \
@@ -34,7 +35,8 @@ int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData 
 	return 0;
 }
 
-/* ---- status ------------------------------------------------------------------------------------------ */
+/* ---- status
+ * ------------------------------------------------------------------------------------------ */
 
 void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals *out)
 {
@@ -50,7 +52,7 @@ void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals 
 }
 
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		struct sy_error *err)
+                struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Status *s;
 	TAKE(a, s, steelyard__forwarder__v1__status__init);
@@ -64,7 +66,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 		s->session_capacity += session_capacity(b->table[slot]);
 	}
 	s->session_bytes_mapped = session_store_mapped(b->store);
-	s->huge_pages = b->options.huge_directory;
+	s->huge_pages = b->options.huge_directory != NULL;
 	if (refusal)
 		s->routing_refused = (char *)(uintptr_t)refusal;
 	s->services = b->model->services;
@@ -74,10 +76,11 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	return 0;
 }
 
-/* ---- configuration and services ----------------------------------------------------------------------- */
+/* ---- configuration and services
+ * ----------------------------------------------------------------------- */
 
 static int reply_key(struct arena *a, const struct service_key *key,
-		     Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err)
+                     Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__ServiceKey *k;
 	TAKE(a, k, steelyard__forwarder__v1__service_key__init);
@@ -88,7 +91,7 @@ static int reply_key(struct arena *a, const struct service_key *key,
 }
 
 static int reply_service(struct arena *a, const struct model_service *s,
-			 Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
+                         Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Service *pb;
 	Steelyard__Forwarder__V1__Timeouts *t;
@@ -112,7 +115,7 @@ static int reply_service(struct arena *a, const struct model_service *s,
 }
 
 static int reply_server(struct arena *a, const struct model_server *s,
-			Steelyard__Forwarder__V1__Server **out, struct sy_error *err)
+                        Steelyard__Forwarder__V1__Server **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Server *pb;
 	TAKE(a, pb, steelyard__forwarder__v1__server__init);
@@ -124,7 +127,7 @@ static int reply_server(struct arena *a, const struct model_server *s,
 }
 
 static int reply_traffic(struct arena *a, const struct traffic *t,
-			 Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
+                         Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Traffic *pb;
 	TAKE(a, pb, steelyard__forwarder__v1__traffic__init);
@@ -140,7 +143,7 @@ static int reply_traffic(struct arena *a, const struct traffic *t,
 }
 
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
-		 Steelyard__Forwarder__V1__Config **out, struct sy_error *err)
+                 Steelyard__Forwarder__V1__Config **out, struct sy_error *err)
 {
 	const struct model *m = b->model;
 	Steelyard__Forwarder__V1__Config *c;
@@ -189,16 +192,15 @@ static uint32_t limit_of(uint32_t asked)
 }
 
 int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		struct sy_error *err)
+                struct sy_error *err)
 {
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_GET_CONFIG;
 	return reply_config(b, q->get_config->cursor, limit_of(q->get_config->limit), a,
-			    &out->get_config, err);
+	                    &out->get_config, err);
 }
 
-static int reply_service_stats(struct sy_balance *b, const struct model_service *s,
-			       struct arena *a, Steelyard__Forwarder__V1__ServiceStats **out,
-			       struct sy_error *err)
+static int reply_service_stats(struct sy_balance *b, const struct model_service *s, struct arena *a,
+                               Steelyard__Forwarder__V1__ServiceStats **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__ServiceStats *st;
 	struct traffic total = s->gone;
@@ -226,7 +228,7 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 }
 
 int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		  struct sy_error *err)
+                  struct sy_error *err)
 {
 	const struct model *m = b->model;
 	const Steelyard__Forwarder__V1__ListServicesRequest *ask = q->list_services;
@@ -255,10 +257,11 @@ int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 	return 0;
 }
 
-/* ---- drops, ports, workers, slots ----------------------------------------------------------------------- */
+/* ---- drops, ports, workers, slots
+ * ----------------------------------------------------------------------- */
 
 int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-	       struct sy_error *err)
+               struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__DropList *l;
 	TAKE(a, l, steelyard__forwarder__v1__drop_list__init);
@@ -278,7 +281,7 @@ int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 }
 
 int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-	       struct sy_error *err)
+               struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__PortList *l;
 	unsigned ports = sy_port_count(b->rt);
@@ -316,7 +319,7 @@ int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 }
 
 int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		 struct sy_error *err)
+                 struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__WorkerList *l;
 	TAKE(a, l, steelyard__forwarder__v1__worker_list__init);
@@ -347,7 +350,7 @@ int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 }
 
 int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-	       struct sy_error *err)
+               struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__SlotList *l;
 	TAKE(a, l, steelyard__forwarder__v1__slot_list__init);

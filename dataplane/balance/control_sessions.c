@@ -22,7 +22,7 @@ struct copy {
 	struct session_table *table;
 	uint32_t cursor;
 	unsigned count;
-	bool end; /* of the table */
+	bool end;     /* of the table */
 	uint32_t now; /* seconds */
 	struct session hot[COPY_RECORDS];
 	uint32_t created[COPY_RECORDS];
@@ -52,17 +52,16 @@ struct filter {
 	struct service_key service;
 };
 
-static bool filter_admits(const struct filter *f, const struct session *s,
-			  const struct endpoint *e)
+static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
 {
 	if (f->by_client && !sy_addr_equal(&f->client, &s->client))
 		return false;
 	return !f->by_service || (f->service.vport == e->vport && f->service.proto == e->proto &&
-				  sy_addr_equal(&f->service.vip, &e->vip));
+	                          sy_addr_equal(&f->service.vip, &e->vip));
 }
 
 static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i, unsigned slot,
-			 struct arena *a, Steelyard__Forwarder__V1__Session **out)
+                         struct arena *a, Steelyard__Forwarder__V1__Session **out)
 {
 	const struct session *s = &c->hot[i];
 	const struct endpoint *e = &b->endpoint[s->server];
@@ -92,17 +91,17 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 }
 
 static int filter_read(const Steelyard__Forwarder__V1__ListSessionsRequest *ask, struct filter *f,
-		       struct sy_error *err)
+                       struct sy_error *err)
 {
 	*f = (struct filter){.by_client = ask->client.len > 0, .by_service = ask->service};
 	if (f->by_client && sy_addr_from_bytes(ask->client.data, ask->client.len, &f->client) < 0)
 		return sy_fail(err, EINVAL, "client: an address has 4 or 16 bytes, not %zu",
-			       ask->client.len);
+		               ask->client.len);
 	return ask->service ? read_key(ask->service, &f->service, err) : 0;
 }
 
 int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
-		  struct sy_error *err)
+                  struct sy_error *err)
 {
 	const Steelyard__Forwarder__V1__ListSessionsRequest *ask = q->list_sessions;
 	uint32_t limit = ask->limit > 0 && ask->limit < LIST_SESSIONS ? ask->limit : LIST_SESSIONS;
@@ -137,13 +136,14 @@ int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 		for (unsigned i = 0; i < copy->count && l->n_sessions < limit; i++) {
 			cursor = CURSOR(slot, copy->after[i]);
 			if (!filter_admits(&filter, &copy->hot[i],
-					   &b->endpoint[copy->hot[i].server]))
+			                   &b->endpoint[copy->hot[i].server]))
 				continue;
 			if (reply_session(b, copy, i, slot, a, &l->sessions[l->n_sessions]) < 0)
 				return sy_fail(err, ENOMEM, "no memory for the answer");
 			l->n_sessions++;
 		}
-		if (copy->end && (copy->count == 0 || cursor == CURSOR(slot, copy->after[copy->count - 1])))
+		if (copy->end &&
+		    (copy->count == 0 || cursor == CURSOR(slot, copy->after[copy->count - 1])))
 			cursor = CURSOR(slot + 1, 0);
 	}
 	l->next_cursor = CURSOR_SLOT(cursor) < SY_SLOTS ? cursor : 0;

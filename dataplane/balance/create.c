@@ -11,7 +11,7 @@ struct port_search {
 
 /* Does this session hold the tuple that the search proposes? Two server ids may be one endpoint. */
 static bool port_is_taken(const void *ctx, const struct session *s,
-			  enum session_direction direction)
+                          enum session_direction direction)
 {
 	const struct port_search *p = SY_CONTAINER_OF(ctx, struct port_search, search);
 	const struct match_context match = {p->balance, &p->search.reply};
@@ -20,19 +20,19 @@ static bool port_is_taken(const void *ctx, const struct session *s,
 
 /* Chooses local address and port of s towards its server. */
 static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, struct session *s,
-				 uint64_t *server_hash)
+                                 uint64_t *server_hash)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
 	if (set->count == 0)
 		return SY_DROP_NO_LOCAL_ADDRESS;
 	struct port_search p = {
-		.search = {.locals = set->addr,
-			   .local_ids = set->id,
-			   .local_count = set->count,
-			   .server = s->server,
-			   .reply = {.src = e->addr, .sport = e->port, .proto = e->proto}},
-		.balance = b,
+	        .search = {.locals = set->addr,
+	                   .local_ids = set->id,
+	                   .local_count = set->count,
+	                   .server = s->server,
+	                   .reply = {.src = e->addr, .sport = e->port, .proto = e->proto}},
+	        .balance = b,
 	};
 	if (!session_find_port(t, &b->key, &p.search, port_is_taken))
 		return SY_DROP_NO_LOCAL_PORT;
@@ -43,9 +43,9 @@ static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, 
 }
 
 static const struct service *create_find_service(const struct sy_balance *b,
-						 const struct sy_tuple *t)
+                                                 const struct sy_tuple *t)
 {
-	const struct service_key key = {t->dst, t->dport, (uint16_t)t->proto};
+	const struct service_key key = {t->dst, t->dport, (uint16_t)t->proto, 0};
 	void *id;
 	if (rte_hash_lookup_data(b->directory, &key, &id) < 0)
 		return NULL;
@@ -53,7 +53,7 @@ static const struct service *create_find_service(const struct sy_balance *b,
 }
 
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-			enum sy_drop *reason)
+                        enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
@@ -72,7 +72,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
 	if (csum != SY_CSUM_OK) {
 		*reason = csum == SY_CSUM_UNFINISHED ? SY_DROP_UNFINISHED_CHECKSUM
-						     : SY_DROP_BAD_L4_CHECKSUM;
+		                                     : SY_DROP_BAD_L4_CHECKSUM;
 		return SESSION_NONE;
 	}
 	uint32_t server = scheduler_pick(bw, service);
@@ -82,12 +82,12 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	}
 	const struct endpoint *e = &b->endpoint[server];
 	struct session s = {
-		.client = v->tuple.src,
-		.client_port = v->tuple.sport,
-		.server = server,
-		.seen = (uint16_t)balance_seconds(w),
-		.path = sy_path_lookup(b->rt, &v->tuple.src),
-		.state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
+	        .client = v->tuple.src,
+	        .client_port = v->tuple.sport,
+	        .server = server,
+	        .seen = (uint16_t)balance_seconds(w),
+	        .path = sy_path_lookup(b->rt, &v->tuple.src),
+	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
 	};
 	if (SY_READ(e->path) == SY_PATH_NONE || s.path == SY_PATH_NONE) {
 		*reason = SY_DROP_NO_ROUTE;

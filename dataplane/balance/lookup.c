@@ -4,7 +4,7 @@
 
 /* May this packet take the fast path? Only what changes no state may. */
 static inline bool lookup_is_fast(const struct session *s, enum session_direction from,
-				  uint8_t tcp_flags)
+                                  uint8_t tcp_flags)
 {
 	switch (s->state) {
 	case SESSION_ESTABLISHED:
@@ -39,8 +39,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 			continue;
 		burst->direction[i] = from;
 		const struct session *s = session_at(t, record);
-		if (lookup_is_fast(s, from, burst->view[i].tcp_flags) &&
-		    !session_is_dead(b, s))
+		if (lookup_is_fast(s, from, burst->view[i].tcp_flags) && !session_is_dead(b, s))
 			burst->next[i] = SY_NEXT_FAST;
 	}
 }

@@ -18,12 +18,13 @@ typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 #define TIMEOUT_LIMIT 32767u /* seconds: half of the tick's range */
 
 const uint16_t session_timeout_default[SESSION_STATES] = {
-	[SESSION_SYN_SENT] = 10,    [SESSION_SYN_RECEIVED] = 10,   [SESSION_ESTABLISHED] = 900,
-	[SESSION_FIN_WAIT] = 60,    [SESSION_CLOSING] = 30,	   [SESSION_TIME_WAIT] = 15,
-	[SESSION_RESET] = 5,	    [SESSION_UDP_ONE_WAY] = 30,	   [SESSION_UDP_BOTH_WAYS] = 300,
+        [SESSION_SYN_SENT] = 10, [SESSION_SYN_RECEIVED] = 10, [SESSION_ESTABLISHED] = 900,
+        [SESSION_FIN_WAIT] = 60, [SESSION_CLOSING] = 30,      [SESSION_TIME_WAIT] = 15,
+        [SESSION_RESET] = 5,     [SESSION_UDP_ONE_WAY] = 30,  [SESSION_UDP_BOTH_WAYS] = 300,
 };
 
-/* ---- ids ------------------------------------------------------------------------------------------ */
+/* ---- ids
+ * ------------------------------------------------------------------------------------------ */
 
 uint32_t id_take(struct id_pool *p)
 {
@@ -43,17 +44,18 @@ static bool id_pool_create(struct id_pool *p, uint32_t limit)
 	return p->free;
 }
 
-/* ---- life ----------------------------------------------------------------------------------------- */
+/* ---- life
+ * ----------------------------------------------------------------------------------------- */
 
 static struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len)
 {
 	const struct rte_hash_parameters params = {
-		.name = name,
-		.entries = entries,
-		.key_len = key_len,
-		.hash_func = rte_hash_crc,
-		.socket_id = SOCKET_ID_ANY,
-		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
+	        .name = name,
+	        .entries = entries,
+	        .key_len = key_len,
+	        .hash_func = rte_hash_crc,
+	        .socket_id = SOCKET_ID_ANY,
+	        .extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
 	};
 	return rte_hash_create(&params);
 }
@@ -67,15 +69,15 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	m->service = calloc(b->options.max_services, sizeof(struct model_service *));
 	m->by_key = model_hash("sy_model_key", b->options.max_services, sizeof(struct service_key));
 	m->address = model_hash("sy_model_address", b->options.max_services + MAX_LOCALS,
-				sizeof(struct sy_addr));
+	                        sizeof(struct sy_addr));
 	m->touched = calloc(b->options.max_services, sizeof(bool));
 	if (!m->service || !m->touched || !m->by_key || !m->address ||
 	    !id_pool_create(&m->service_ids, b->options.max_services) ||
 	    !id_pool_create(&m->server_ids, b->options.max_servers))
 		return sy_fail(err, ENOMEM,
-			       "no memory for %u services and %u servers: raise --memory or lower "
-			       "--max-services, --max-servers",
-			       b->options.max_services, b->options.max_servers);
+		               "no memory for %u services and %u servers: raise --memory or lower "
+		               "--max-services, --max-servers",
+		               b->options.max_services, b->options.max_servers);
 	return 0;
 }
 
@@ -107,19 +109,20 @@ void model_destroy(struct sy_balance *b)
 	b->model = NULL;
 }
 
-/* ---- reading messages ------------------------------------------------------------------------------- */
+/* ---- reading messages
+ * ------------------------------------------------------------------------------- */
 
 static int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
-		     struct sy_error *err)
+                     struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	if (sy_addr_from_bytes(bytes->data, bytes->len, out) < 0)
 		return sy_fail(err, EINVAL, "%s: an address has 4 or 16 bytes, not %zu", what,
-			       bytes->len);
+		               bytes->len);
 	if (sy_addr_is_bogus_source(out))
 		return sy_fail(err, EINVAL,
-			       "%s: %s is a loopback, multicast, broadcast or unspecified address",
-			       what, sy_addr_format(out, text));
+		               "%s: %s is a loopback, multicast, broadcast or unspecified address",
+		               what, sy_addr_format(out, text));
 	return 0;
 }
 
@@ -127,13 +130,14 @@ int read_key(const pb_key *pb, struct service_key *key, struct sy_error *err)
 {
 	if (!pb)
 		return sy_fail(err, EINVAL, "the service's key is missing");
-	if (pb->protocol != SY_PROTO_TCP && pb->protocol != SY_PROTO_UDP)
+	if (pb->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP &&
+	    pb->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP)
 		return sy_fail(err, EINVAL, "service: protocol %d is neither TCP nor UDP",
-			       (int)pb->protocol);
+		               (int)pb->protocol);
 	if (pb->port == 0 || pb->port > UINT16_MAX)
 		return sy_fail(err, EINVAL, "service: port %u is not within 1–65535", pb->port);
 	*key = (struct service_key){.vport = htons((uint16_t)pb->port),
-				    .proto = (uint16_t)pb->protocol};
+	                            .proto = (uint16_t)pb->protocol};
 	return read_addr(&pb->vip, "VIP", &key->vip, err);
 }
 
@@ -146,23 +150,28 @@ static int read_timeouts(const pb_timeouts *pb, uint16_t out[SESSION_STATES], st
 		enum session_state state;
 		uint32_t seconds;
 	} given[] = {
-		{SESSION_SYN_SENT, pb->syn_sent_s},	  {SESSION_SYN_RECEIVED, pb->syn_received_s},
-		{SESSION_ESTABLISHED, pb->established_s}, {SESSION_FIN_WAIT, pb->fin_wait_s},
-		{SESSION_CLOSING, pb->closing_s},	  {SESSION_TIME_WAIT, pb->time_wait_s},
-		{SESSION_RESET, pb->reset_s},		  {SESSION_UDP_ONE_WAY, pb->udp_one_way_s},
-		{SESSION_UDP_BOTH_WAYS, pb->udp_s},
+	        {SESSION_SYN_SENT, pb->syn_sent_s},
+	        {SESSION_SYN_RECEIVED, pb->syn_received_s},
+	        {SESSION_ESTABLISHED, pb->established_s},
+	        {SESSION_FIN_WAIT, pb->fin_wait_s},
+	        {SESSION_CLOSING, pb->closing_s},
+	        {SESSION_TIME_WAIT, pb->time_wait_s},
+	        {SESSION_RESET, pb->reset_s},
+	        {SESSION_UDP_ONE_WAY, pb->udp_one_way_s},
+	        {SESSION_UDP_BOTH_WAYS, pb->udp_s},
 	};
 	for (size_t i = 0; i < SY_ARRAY_LEN(given); i++) {
 		if (given[i].seconds > TIMEOUT_LIMIT)
 			return sy_fail(err, EINVAL, "timeout %s: %u s is above %u s",
-				       session_state_name(given[i].state), given[i].seconds,
-				       TIMEOUT_LIMIT);
+			               session_state_name(given[i].state), given[i].seconds,
+			               TIMEOUT_LIMIT);
 		out[given[i].state] = (uint16_t)given[i].seconds;
 	}
 	return 0;
 }
 
-/* ---- touching ----------------------------------------------------------------------------------------- */
+/* ---- touching
+ * ----------------------------------------------------------------------------------------- */
 
 static struct model_service *service_copy(const struct model_service *s)
 {
@@ -214,21 +223,22 @@ static struct model_service *model_find(struct model *m, const struct service_ke
 }
 
 static struct model_service *model_find_named(struct model *m, const struct service_key *key,
-					      struct sy_error *err)
+                                              struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	struct model_service *s = model_find(m, key);
 	if (!s)
 		sy_fail(err, EINVAL, "there is no service %s %s port %u",
-			key->proto == SY_PROTO_TCP ? "tcp" : "udp", sy_addr_format(&key->vip, text),
-			ntohs(key->vport));
+		        key->proto == SY_PROTO_TCP ? "tcp" : "udp", sy_addr_format(&key->vip, text),
+		        ntohs(key->vport));
 	return s;
 }
 
-/* ---- changes --------------------------------------------------------------------------------------------- */
+/* ---- changes
+ * --------------------------------------------------------------------------------------------- */
 
 static struct model_service *service_add(struct sy_balance *b, const struct service_key *key,
-					 struct sy_error *err)
+                                         struct sy_error *err)
 {
 	struct model *m = b->model;
 	if (address_hold(b, &key->vip, OURS_VIP, err) < 0)
@@ -237,8 +247,8 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
 	uint32_t id = s ? id_take(&m->service_ids) : UINT32_MAX;
 	if (id == UINT32_MAX) {
 		sy_fail(err, s ? ENOSPC : ENOMEM,
-			"no room for another service: there may be %u (--max-services)",
-			m->service_ids.limit);
+		        "no room for another service: there may be %u (--max-services)",
+		        m->service_ids.limit);
 		goto fail;
 	}
 	if (model_touch(m, id, err) < 0 ||
@@ -271,14 +281,14 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 			return sy_fail(err, EINVAL, "a service's name is printable ASCII");
 	if (strlen(pb->name) >= MODEL_NAME)
 		return sy_fail(err, EINVAL, "service name \"%.20s…\" is longer than %d bytes",
-			       pb->name, MODEL_NAME - 1);
+		               pb->name, MODEL_NAME - 1);
 	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT)
 		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat", pb->name,
-			       (int)pb->mode);
+		               (int)pb->mode);
 	if (pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR &&
 	    pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR)
 		return sy_fail(err, EINVAL, "service %s: unknown scheduler %d; known: rr, wrr",
-			       pb->name, (int)pb->scheduler);
+		               pb->name, (int)pb->scheduler);
 	struct model_service *s = model_find(m, &key);
 	if (!s)
 		s = service_add(b, &key, err);
@@ -319,8 +329,8 @@ static int delete_service(struct sy_balance *b, const pb_key *pb, struct sy_erro
 }
 
 static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Change__ServerOf *pb,
-		       struct sy_balance *b, struct model_service **service,
-		       struct model_server *out, struct sy_error *err)
+                       struct sy_balance *b, struct model_service **service,
+                       struct model_server *out, struct sy_error *err)
 {
 	struct service_key key;
 	int rc = read_key(pb->service, &key, err);
@@ -333,22 +343,22 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 		return sy_fail(err, EINVAL, "service %s: the server is missing", (*service)->name);
 	if (pb->server->port == 0 || pb->server->port > UINT16_MAX)
 		return sy_fail(err, EINVAL, "service %s: server port %u is not within 1–65535",
-			       (*service)->name, pb->server->port);
+		               (*service)->name, pb->server->port);
 	*out = (struct model_server){.port = htons((uint16_t)pb->server->port)};
 	rc = read_addr(&pb->server->address, "server", &out->addr, err);
 	if (rc < 0 || c->kind_case == STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVER)
 		return rc;
 	if (pb->server->weight > UINT16_MAX)
 		return sy_fail(err, EINVAL, "service %s: weight %u is not within 0–65535",
-			       (*service)->name, pb->server->weight);
+		               (*service)->name, pb->server->weight);
 	if (pb->server->state < STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP ||
 	    pb->server->state > STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN)
-		return sy_fail(err, EINVAL, "service %s: unknown server state %d",
-			       (*service)->name, (int)pb->server->state);
+		return sy_fail(err, EINVAL, "service %s: unknown server state %d", (*service)->name,
+		               (int)pb->server->state);
 	if (sy_addr_is_v4(&out->addr) != sy_addr_is_v4(&key.vip))
 		return sy_fail(err, EINVAL,
-			       "service %s: server and VIP must be of one address family",
-			       (*service)->name);
+		               "service %s: server and VIP must be of one address family",
+		               (*service)->name);
 	out->weight = (uint16_t)pb->server->weight;
 	out->state = (uint8_t)pb->server->state;
 	return 0;
@@ -378,8 +388,8 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 		return 0;
 	}
 	if (s->servers == MODEL_SERVERS)
-		return sy_fail(err, ENOSPC, "service %s has %u servers, which is the limit", s->name,
-			       MODEL_SERVERS);
+		return sy_fail(err, ENOSPC, "service %s has %u servers, which is the limit",
+		               s->name, MODEL_SERVERS);
 	struct model_server *grown = realloc(s->server, (s->servers + 1) * sizeof(*grown));
 	if (grown)
 		s->server = grown;
@@ -388,17 +398,17 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	given.id = id_take(&m->server_ids);
 	if (given.id == UINT32_MAX)
 		return sy_fail(err, ENOSPC,
-			       "service %s: no room for another server: there may be %u "
-			       "(--max-servers)",
-			       s->name, m->server_ids.limit);
+		               "service %s: no room for another server: there may be %u "
+		               "(--max-servers)",
+		               s->name, m->server_ids.limit);
 	m->fresh[m->freshes++] = given.id;
 	b->endpoint[given.id] = (struct endpoint){
-		.addr = given.addr,
-		.vip = s->key.vip,
-		.port = given.port,
-		.vport = s->key.vport,
-		.service = s->id,
-		.proto = (uint8_t)s->key.proto,
+	        .addr = given.addr,
+	        .vip = s->key.vip,
+	        .port = given.port,
+	        .vport = s->key.vport,
+	        .service = s->id,
+	        .proto = (uint8_t)s->key.proto,
 	};
 	s->server[s->servers++] = given;
 	m->servers++;
@@ -418,7 +428,7 @@ static int delete_server(struct sy_balance *b, const model_change *c, struct sy_
 	struct model_server *server = server_find(s, &given);
 	if (!server)
 		return sy_fail(err, EINVAL, "service %s has no server %s port %u", s->name,
-			       sy_addr_format(&given.addr, text), ntohs(given.port));
+		               sy_addr_format(&given.addr, text), ntohs(given.port));
 	rc = model_touch(m, s->id, err);
 	if (rc < 0)
 		return rc;
@@ -429,7 +439,7 @@ static int delete_server(struct sy_balance *b, const model_change *c, struct sy_
 }
 
 static int put_local(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
-		     struct sy_error *err)
+                     struct sy_error *err)
 {
 	struct model *m = b->model;
 	struct sy_addr addr;
@@ -454,7 +464,7 @@ static int put_local(struct sy_balance *b, const Steelyard__Forwarder__V1__Local
 }
 
 static int delete_local(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
-			struct sy_error *err)
+                        struct sy_error *err)
 {
 	struct model *m = b->model;
 	struct sy_addr addr;
@@ -490,6 +500,6 @@ int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_er
 		return delete_local(b, c->delete_local_address, err);
 	default:
 		return sy_fail(err, ENOTSUP,
-			       "a change of a kind that this forwarder does not know: upgrade it");
+		               "a change of a kind that this forwarder does not know: upgrade it");
 	}
 }

@@ -55,8 +55,8 @@ struct id_pool {
 
 struct model {
 	struct model_service **service; /* [max_services] by id */
-	struct rte_hash *by_key;	/* service_key → id */
-	struct rte_hash *address;	/* sy_addr → struct model_address */
+	struct rte_hash *by_key;        /* service_key → id */
+	struct rte_hash *address;       /* sy_addr → struct model_address */
 	struct id_pool service_ids, server_ids;
 	struct model_local local[MAX_LOCALS];
 	bool local_retired[MAX_LOCALS]; /* sessions may still name the id */
@@ -67,7 +67,7 @@ struct model {
 	/* The transaction under way. */
 	struct model_touch *touch;
 	unsigned touches, touch_room;
-	bool *touched;	 /* [max_services] by id */
+	bool *touched;   /* [max_services] by id */
 	uint32_t *fresh; /* server ids taken by this transaction */
 	unsigned freshes, fresh_room;
 	struct model_local local_before[MAX_LOCALS];
@@ -84,8 +84,9 @@ void model_begin(struct sy_balance *b);
 int model_change_apply(struct sy_balance *b, const model_change *change, struct sy_error *err);
 /* A service's key out of a message, checked. */
 int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key *key,
-	     struct sy_error *err);
-/* What can only be judged at the end: local addresses suffice, no server is one of our addresses. */
+             struct sy_error *err);
+/* What can only be judged at the end: local addresses suffice, no server is one of our addresses.
+ */
 int model_check(struct sy_balance *b, struct sy_error *err);
 void model_rollback(struct sy_balance *b);
 /* Publishes touched services [from, from + count); true: all are out. */
@@ -100,7 +101,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 
 /* Reference to an address of ours; kind from ours.h. Takes it from the kernel when it is new. */
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
-		 struct sy_error *err);
+                 struct sy_error *err);
 void address_drop(struct sy_balance *b, const struct sy_addr *addr);
 /* Gives back all addresses without references. */
 void address_collect(struct sy_balance *b);

@@ -150,7 +150,7 @@ static void renew_paths(struct sy_balance *b)
 			struct endpoint *e = &b->endpoint[id];
 			if (!e->removed && sy_path_is_stale(b->rt, e->path))
 				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
-						 __ATOMIC_RELAXED);
+				                 __ATOMIC_RELAXED);
 		}
 		if (!b->path_sweep.pending) {
 			b->path_sweep.pending = true;

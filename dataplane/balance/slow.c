@@ -22,7 +22,7 @@ static bool icmp_is_allowed(struct sy_worker *w)
 
 /* Tells the sender of packet i what became of it, as the address it was sent to. */
 static void slow_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-			     enum sy_icmp_error kind, uint16_t mtu)
+                             enum sy_icmp_error kind, uint16_t mtu)
 {
 	if (!icmp_is_allowed(w)) {
 		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);
@@ -33,7 +33,7 @@ static void slow_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsign
 	if (!out)
 		return;
 	uint32_t len = sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
-					    &burst->view[i], kind, &burst->view[i].tuple.dst, mtu);
+	                                    &burst->view[i], kind, &burst->view[i].tuple.dst, mtu);
 	if (len == 0) {
 		rte_pktmbuf_free(out);
 		return;
@@ -67,13 +67,12 @@ static uint16_t slow_mss(struct sy_balance *b, struct session *s, uint16_t path,
 	uint16_t back = sy_path_mtu(b->rt, s->path);
 	uint16_t mtu = there < back ? there : back;
 	uint16_t headers = v4 ? sizeof(struct sy_ipv4) + sizeof(struct sy_tcp)
-			      : sizeof(struct sy_ipv6) + sizeof(struct sy_tcp);
+	                      : sizeof(struct sy_ipv6) + sizeof(struct sy_tcp);
 	return mtu > headers ? mtu - headers : 1;
 }
 
 /* Routes, checks what a router checks, rewrites. */
-static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-			 struct session *s)
+static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	struct sy_balance *b = w->app;
 	const struct sy_view *v = &burst->view[i];
@@ -130,7 +129,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
 	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
 	switch (tcp_state_advance(s, session_cold_at(t, record), from, v->tcp_flags,
-				  ntohl(tcp->seq), ntohl(tcp->ack), payload)) {
+	                          ntohl(tcp->seq), ntohl(tcp->ack), payload)) {
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;

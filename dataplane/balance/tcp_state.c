@@ -5,16 +5,16 @@
 const char *session_state_name(enum session_state state)
 {
 	static const char *const names[SESSION_STATES] = {
-		[SESSION_FREE] = "free",
-		[SESSION_SYN_SENT] = "syn-sent",
-		[SESSION_SYN_RECEIVED] = "syn-received",
-		[SESSION_ESTABLISHED] = "established",
-		[SESSION_FIN_WAIT] = "fin-wait",
-		[SESSION_CLOSING] = "closing",
-		[SESSION_TIME_WAIT] = "time-wait",
-		[SESSION_RESET] = "reset",
-		[SESSION_UDP_ONE_WAY] = "udp-one-way",
-		[SESSION_UDP_BOTH_WAYS] = "udp",
+	        [SESSION_FREE] = "free",
+	        [SESSION_SYN_SENT] = "syn-sent",
+	        [SESSION_SYN_RECEIVED] = "syn-received",
+	        [SESSION_ESTABLISHED] = "established",
+	        [SESSION_FIN_WAIT] = "fin-wait",
+	        [SESSION_CLOSING] = "closing",
+	        [SESSION_TIME_WAIT] = "time-wait",
+	        [SESSION_RESET] = "reset",
+	        [SESSION_UDP_ONE_WAY] = "udp-one-way",
+	        [SESSION_UDP_BOTH_WAYS] = "udp",
 	};
 	return state < SESSION_STATES ? names[state] : "?";
 }
@@ -47,8 +47,8 @@ static enum tcp_verdict syn_from_client(const struct session *s)
 }
 
 enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
-				   enum session_direction from, uint8_t flags, uint32_t seq,
-				   uint32_t ack, uint32_t len)
+                                   enum session_direction from, uint8_t flags, uint32_t seq,
+                                   uint32_t ack, uint32_t len)
 {
 	/* SYN and SYN-ACK */
 	if (flags & SY_TCP_SYN) {
@@ -78,7 +78,7 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 		return TCP_FORWARD;
 	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
 	const uint8_t other_acked =
-		from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
+	        from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
 	if ((s->flags & other_fin) && !sy_seq_before(ack, cold->fin_seq[!from]))
 		s->flags |= other_acked;
 

@@ -23,8 +23,8 @@ static int check_servers(struct sy_balance *b, const struct model_service *s, st
 	for (unsigned i = 0; s && i < s->servers; i++)
 		if (address_kind(b, &s->server[i].addr) != OURS_NONE)
 			return sy_fail(err, EINVAL,
-				       "service %s: server %s is a VIP or a local address itself",
-				       s->name, sy_addr_format(&s->server[i].addr, text));
+			               "service %s: server %s is a VIP or a local address itself",
+			               s->name, sy_addr_format(&s->server[i].addr, text));
 	return 0;
 }
 
@@ -38,9 +38,9 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		if (m->servers_of[v4] > 0 && locals[v4] == 0)
 			return sy_fail(err, EINVAL,
-				       "there are IPv%c servers but no IPv%c local address: FNAT "
-				       "needs one of the servers' family",
-				       v4 ? '4' : '6', v4 ? '4' : '6');
+			               "there are IPv%c servers but no IPv%c local address: FNAT "
+			               "needs one of the servers' family",
+			               v4 ? '4' : '6', v4 ? '4' : '6');
 	int rc = 0;
 	if (m->address_touched)
 		for (uint32_t id = 0; rc == 0 && id < m->service_ids.fresh; id++)
@@ -118,26 +118,25 @@ void model_rollback(struct sy_balance *b)
 	address_collect(b);
 }
 
-/* ---- publishing ------------------------------------------------------------------------------------- */
+/* ---- publishing
+ * ------------------------------------------------------------------------------------- */
 
 static struct service *service_build(const struct model_service *s)
 {
-	struct service *out =
-		calloc(1, sizeof(*out) + s->servers * sizeof(out->candidate[0]));
+	struct service *out = calloc(1, sizeof(*out) + s->servers * sizeof(out->candidate[0]));
 	if (!out)
 		return NULL;
 	out->id = s->id;
 	out->scheduler = s->scheduler;
 	for (unsigned state = 0; state < SESSION_STATES; state++)
 		out->timeout[state] =
-			s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
+		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
 	for (unsigned i = 0; i < s->servers; i++) {
 		const struct model_server *server = &s->server[i];
 		if (server->state != STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP ||
 		    server->weight == 0)
 			continue;
-		out->candidate[out->candidates++] =
-			(struct candidate){server->id, server->weight};
+		out->candidate[out->candidates++] = (struct candidate){server->id, server->weight};
 		out->total_weight += server->weight;
 	}
 	return out;
@@ -169,7 +168,7 @@ static void directory_delete(struct sy_balance *b, const struct service_key *key
 }
 
 static void publish_removed_servers(struct sy_balance *b, const struct model_service *before,
-				    const struct model_service *after)
+                                    const struct model_service *after)
 {
 	for (unsigned i = 0; before && i < before->servers; i++) {
 		uint32_t id = before->server[i].id;
@@ -193,15 +192,15 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 	if (after) {
 		struct service *now = service_build(after);
 		if (!now) {
-			sy_log(SY_LOG_ERROR, "balance", "no memory: service %s keeps its old servers",
-			       after->name);
+			sy_log(SY_LOG_ERROR, "balance",
+			       "no memory: service %s keeps its old servers", after->name);
 			return;
 		}
 		for (unsigned i = 0; i < after->servers; i++) {
 			struct endpoint *e = &b->endpoint[after->server[i].id];
 			if (sy_path_is_stale(b->rt, e->path))
 				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
-						 __ATOMIC_RELAXED);
+				                 __ATOMIC_RELAXED);
 		}
 		SY_RCU_PUBLISH(b->service[id], now);
 		if (!before)
@@ -257,6 +256,8 @@ void model_finish(struct sy_balance *b)
 	if (publish_addresses(b) < 0)
 		sy_log(SY_LOG_ERROR, "balance", "no memory: the set of addresses is out of date");
 	address_collect(b);
+	if (m->revision == 0)
+		sy_address_settle(b->rt);
 	m->touches = m->freshes = 0;
 	m->revision++;
 }

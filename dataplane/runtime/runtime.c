@@ -140,6 +140,21 @@ int sy_runtime_run(struct sy_runtime *rt)
 	return rc;
 }
 
+int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy_error *err)
+{
+	uint64_t deadline = sy_clock_ns() + timeout_ms * UINT64_C(1000000);
+	while (!rt->synced && !loop_is_stopped(rt->loop)) {
+		if (sy_clock_ns() > deadline)
+			return sy_fail(err, ETIMEDOUT,
+			               "the kernel's routes were not complete within %u ms",
+			               timeout_ms);
+		int rc = loop_turn(rt->loop, RCU_WAIT_MS);
+		if (rc)
+			return sy_fail(err, -rc, "reading the kernel's routes: %s", strerror(-rc));
+	}
+	return 0;
+}
+
 void sy_runtime_stop(struct sy_runtime *rt)
 {
 	loop_stop(rt->loop);

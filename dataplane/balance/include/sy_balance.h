@@ -3,7 +3,8 @@
  * balance: services, servers, schedulers, sessions, and the stages that use them.
  *
  * Order of calls: sy_balance_create(), sy_runtime_open() with it as `app`, sy_balance_attach(),
- * sy_runtime_start(), sy_balance_serve(), sy_runtime_run(), sy_runtime_close(), sy_balance_destroy().
+ * sy_runtime_start(), sy_balance_serve(), sy_runtime_run(), sy_runtime_close(),
+ * sy_balance_destroy().
  */
 #ifndef SY_BALANCE_H
 #define SY_BALANCE_H
@@ -13,17 +14,17 @@
 struct sy_balance;
 
 struct sy_balance_options {
-	uint64_t sessions;         /* capacity of all session tables together */
-	const char *huge_directory; /* a hugetlbfs mount for the tables, NULL: ordinary memory */
-	const char *store_name;     /* the tables' file there */
+	uint64_t sessions;           /* capacity of all session tables together */
+	const char *huge_directory;  /* a hugetlbfs mount for the tables, NULL: ordinary memory */
+	const char *store_name;      /* the tables' file there */
 	const char *state_directory; /* where the accepted configuration is kept, NULL: nowhere */
-	const char *build;         /* version shown by status */
-	uint32_t max_services;     /* ≤ 2^24 */
-	uint32_t max_servers;      /* ≤ 2^24 */
+	const char *build;           /* version shown by status */
+	uint32_t max_services;       /* ≤ 2^24 */
+	uint32_t max_servers;        /* ≤ 2^24 */
 };
 
 int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
-		      struct sy_error *err);
+                      struct sy_error *err);
 /* Workers' state, and the configuration that was accepted last, if there is a state directory. */
 int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err);
 /* Opens the control socket. */
@@ -47,7 +48,7 @@ void sy_balance_round(struct sy_worker *w);
  * runs in one piece.
  */
 void sy_balance_request(struct sy_balance *b, const uint8_t *bytes, size_t len,
-			void (*reply)(void *ctx, const uint8_t *bytes, size_t len), void *ctx);
+                        void (*reply)(void *ctx, const uint8_t *bytes, size_t len), void *ctx);
 
 /* Live sessions of all tables, and those created and ended since the start. */
 struct sy_balance_totals {
