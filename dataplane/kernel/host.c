@@ -91,11 +91,14 @@ int host_lock(const char *what, const char *held, struct sy_error *err)
 	char path[HOST_PATH];
 	int fd;
 
-	if (mkdir(HOST_RUN_DIR, 0755) < 0 && errno != EEXIST)
-		return sy_fail(err, errno, "cannot create " HOST_RUN_DIR ": %s", strerror(errno));
 	host_lock_path(path, host_netns(), what);
 	for (;;) {
+		if (mkdir(HOST_RUN_DIR, 0755) < 0 && errno != EEXIST)
+			return sy_fail(err, errno, "cannot create " HOST_RUN_DIR ": %s",
+			               strerror(errno));
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		if (fd < 0 && errno == ENOENT)
+			continue; /* another namespace's cleanup took the folder away */
 		if (fd < 0)
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0)
