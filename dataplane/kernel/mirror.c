@@ -282,14 +282,14 @@ static void dump_done(struct sy_mirror *m)
 	}
 	if (m->kind == KIND_RULE4 || m->kind == KIND_RULE6)
 		memcpy(m->rule_text[m->kind == KIND_RULE6], m->rule_found, sizeof(m->rule_found));
-	m->sweep = (struct store_sweep){0};
+	m->sweep_bucket = 0;
 	m->sweeping = true;
 }
 
 static void sweep_step(struct sy_mirror *m)
 {
 	for (unsigned i = 0; i < SWEEP_BUCKETS; i++) {
-		if (!store_sweep(&m->store, m->kind, &m->sweep)) {
+		if (!store_sweep(&m->store, m->kind, &m->sweep_bucket)) {
 			dump_finish(m);
 			return;
 		}

@@ -63,10 +63,10 @@ static void message_apply(struct store *s, const struct nlmsghdr *nlh, uint8_t c
 static void store_drain(struct store *s)
 {
 	for (enum store_kind kind = 0; kind < KIND_COUNT; kind++) {
-		struct store_sweep cursor = {0};
+		uint32_t bucket = 0;
 
 		s->gen[kind]++;
-		while (store_sweep(s, kind, &cursor))
+		while (store_sweep(s, kind, &bucket))
 			;
 	}
 	require(!s->links.count && !s->addrs.count && !s->neighs.count && !s->routes.count);
