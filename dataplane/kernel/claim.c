@@ -143,8 +143,8 @@ static int route4_read(const struct nlmsghdr *nlh, void *data)
 	                                               mnl_attr_get_payload_len(attr) == 4)
 	        sy_addr_from_bytes(mnl_attr_get_payload(attr), 4, &owner->addr);
 	owner->there = rtm->rtm_type == RTN_LOCAL && rtm->rtm_dst_len == 32;
-	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL &&
-	              rtm->rtm_table == RT_TABLE_LOCAL;
+	/* Asked for one address, the kernel names table main for a route of table local. */
+	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;
 	return MNL_CB_OK;
 }
 
@@ -297,7 +297,7 @@ static int journal_rewrite(const struct sy_claims *c)
 	out = fopen(fresh, "we");
 	if (!out)
 		return -errno;
-	for (uint32_t i = 0; i <= c->claims.mask; i++)
+	for (uint32_t i = 0; i < c->claims.buckets; i++)
 		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next)
 			if (!sy_addr_is_v4(&((struct claim *)n)->addr))
 				fprintf(out, "+%s\n",
@@ -356,7 +356,7 @@ int sy_claims_open(struct sy_claims **out, struct sy_error *err)
 	addrs = calloc((*out)->claims.count + 1, sizeof(*addrs));
 	if (!addrs)
 		rc = sy_fail(err, ENOMEM, "no memory for claims");
-	for (uint32_t i = 0; addrs && i <= (*out)->claims.mask; i++)
+	for (uint32_t i = 0; addrs && i < (*out)->claims.buckets; i++)
 		for (struct table_node *n = (*out)->claims.bucket[i]; n; n = n->next)
 			addrs[count++] = ((struct claim *)n)->addr;
 	if (rc == 0)
@@ -373,7 +373,7 @@ void sy_claims_close(struct sy_claims *c)
 {
 	if (!c)
 		return;
-	for (uint32_t i = 0; i <= c->claims.mask; i++)
+	for (uint32_t i = 0; i < c->claims.buckets; i++)
 		while (c->claims.bucket[i])
 			claim_forget(c, (struct claim *)c->claims.bucket[i]);
 	table_fini(&c->claims);
@@ -482,7 +482,7 @@ int claims_remove_found(struct sy_claims *c, void (*told)(void *ctx, const char 
 {
 	int first = 0;
 
-	for (uint32_t i = 0; i <= c->claims.mask; i++) {
+	for (uint32_t i = 0; i < c->claims.buckets; i++) {
 		for (struct table_node *n = c->claims.bucket[i], *next; n; n = next) {
 			struct claim *claim = (struct claim *)n;
 			char addr[SY_ADDR_TEXT], text[SY_ADDR_TEXT + 16];

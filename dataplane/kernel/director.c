@@ -188,7 +188,9 @@ static int link_attach(struct sy_director *d, enum sy_director_mode mode, const 
 	}
 	if (d->link < 0)
 		return attach_refused(d, code, err);
-	if (bpf_obj_pin(d->link, pin) < 0)
+	/* Another namespace's cleanup may just have taken the empty folder away. */
+	if (bpf_obj_pin(d->link, pin) < 0 &&
+	    (errno != ENOENT || host_bpffs(err) < 0 || bpf_obj_pin(d->link, pin) < 0))
 		return sy_fail(err, errno, "%s: cannot pin the flow director at %s: %s", d->ifname,
 		               pin, strerror(errno));
 	return 0;
@@ -219,7 +221,8 @@ static int director_attach(struct sy_director *d, enum sy_director_mode mode, st
 	rc = found_read(d);
 	if (rc)
 		return sy_fail(err, -rc, "%s: no memory for steered addresses", d->ifname);
-	qsort(d->found, d->found_count, sizeof(*d->found), key_compare);
+	if (d->found_count)
+		qsort(d->found, d->found_count, sizeof(*d->found), key_compare);
 	if (d->link < 0)
 		return link_attach(d, mode, pin, err);
 	if (bpf_link_update(d->link, bpf_program__fd(d->bpf->progs.direct), NULL) < 0)

@@ -15,6 +15,7 @@ struct sy_mirror {
 	int wake;    /* eventfd: work is left although the socket is empty */
 	int epoll;   /* over both */
 	uint32_t id; /* the socket's port id */
+	int buffer_bytes;
 	uint32_t seq;
 
 	/* the dump that runs */
@@ -24,7 +25,7 @@ struct sy_mirror {
 	bool announce; /* tell `synced` when nothing is wanted any more */
 	enum store_kind kind;
 	uint32_t dump_seq;
-	struct store_sweep sweep;
+	uint32_t sweep_bucket;
 	uint32_t recent[MIRROR_RECENT];
 	unsigned recent_count;
 

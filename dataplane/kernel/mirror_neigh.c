@@ -99,7 +99,7 @@ void managed_on_neigh(struct sy_mirror *m, const struct neigh_msg *msg, bool gon
 
 void managed_on_link_up(struct sy_mirror *m, int ifindex)
 {
-	for (uint32_t i = 0; i <= m->managed.mask; i++)
+	for (uint32_t i = 0; i < m->managed.buckets; i++)
 		for (struct table_node *n = m->managed.bucket[i]; n; n = n->next)
 			if (((struct managed *)n)->ifindex == ifindex)
 				managed_renew(m, (struct managed *)n);
@@ -107,7 +107,7 @@ void managed_on_link_up(struct sy_mirror *m, int ifindex)
 
 void managed_free(struct sy_mirror *m)
 {
-	for (uint32_t i = 0; m->managed.bucket && i <= m->managed.mask; i++) {
+	for (uint32_t i = 0; i < m->managed.buckets; i++) {
 		for (struct table_node *n = m->managed.bucket[i], *next; n; n = next) {
 			next = n->next;
 			free(n);

@@ -374,7 +374,7 @@ void route_sweep_bucket(struct store *s, struct table_node *first, bool v6)
 
 void route_free_all(struct store *s)
 {
-	for (uint32_t i = 0; s->routes.bucket && i <= s->routes.mask; i++)
+	for (uint32_t i = 0; i < s->routes.buckets; i++)
 		for (struct table_node *n = s->routes.bucket[i]; n; n = n->next)
 			while (((struct route_node *)n)->first)
 				alt_unlink(s, &((struct route_node *)n)->first);

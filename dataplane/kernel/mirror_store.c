@@ -40,7 +40,7 @@ int store_init(struct store *s, const struct sy_mirror_handler *handler)
 /* Frees nodes that begin with their table_node. */
 static void table_free_all(struct table *t)
 {
-	for (uint32_t i = 0; t->bucket && i <= t->mask; i++) {
+	for (uint32_t i = 0; i < t->buckets; i++) {
 		for (struct table_node *node = t->bucket[i], *next; node; node = next) {
 			next = node->next;
 			free(node);
@@ -137,7 +137,7 @@ const struct sy_link *store_find_link(const struct store *s, int ifindex)
 
 const struct sy_link *store_find_vrf_member(const struct store *s)
 {
-	for (uint32_t i = 0; s->vrf_members && i <= s->links.mask; i++)
+	for (uint32_t i = 0; s->vrf_members && i < s->links.buckets; i++)
 		for (struct table_node *node = s->links.bucket[i]; node; node = node->next)
 			if (((struct link_entry *)node)->link.vrf_member)
 				return &((struct link_entry *)node)->link;
@@ -244,16 +244,14 @@ static struct table *sweep_table(struct store *s, enum store_kind kind)
 	}
 }
 
-bool store_sweep(struct store *s, enum store_kind kind, struct store_sweep *cursor)
+bool store_sweep(struct store *s, enum store_kind kind, uint32_t *bucket)
 {
 	struct table *t = sweep_table(s, kind);
 	struct table_node *node, *next;
 
 	if (!t)
 		return false;
-	if (cursor->mask != t->mask)
-		*cursor = (struct store_sweep){.mask = t->mask};
-	node = t->bucket[cursor->bucket];
+	node = t->bucket[*bucket];
 	if (kind == KIND_ROUTE4 || kind == KIND_ROUTE6) {
 		route_sweep_bucket(s, node, kind == KIND_ROUTE6);
 		node = NULL;
@@ -267,5 +265,5 @@ bool store_sweep(struct store *s, enum store_kind kind, struct store_sweep *curs
 		else if (kind == KIND_NEIGH && ((struct neigh_entry *)node)->gen != s->gen[kind])
 			neigh_drop(s, (struct neigh_entry *)node);
 	}
-	return cursor->bucket++ < t->mask;
+	return ++*bucket < t->buckets;
 }

@@ -57,11 +57,8 @@ const struct sy_link *store_find_link(const struct store *s, int ifindex);
 const struct sy_link *store_find_vrf_member(const struct store *s);
 bool store_lookup(const struct store *s, const struct sy_addr *dst, struct sy_route *out);
 
-/* Sweeps one bucket of the kind; false: that was the last. *cursor starts at 0. */
-struct store_sweep {
-	uint32_t bucket, mask;
-};
-bool store_sweep(struct store *s, enum store_kind kind, struct store_sweep *cursor);
+/* Sweeps one bucket of the kind, *bucket, 0 at first; false: that was the last. */
+bool store_sweep(struct store *s, enum store_kind kind, uint32_t *bucket);
 
 /* mirror_route.c, for mirror_store.c only */
 void route_sweep_bucket(struct store *s, struct table_node *first, bool v6);

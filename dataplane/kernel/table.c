@@ -8,10 +8,11 @@
 
 int table_init(struct table *t)
 {
-	t->bucket = calloc(TABLE_FIRST_BUCKETS, sizeof(*t->bucket));
-	t->mask = TABLE_FIRST_BUCKETS - 1;
-	t->count = 0;
-	return t->bucket ? 0 : -ENOMEM;
+	*t = (struct table){.bucket = calloc(TABLE_FIRST_BUCKETS, sizeof(*t->bucket))};
+	if (!t->bucket)
+		return -ENOMEM;
+	t->buckets = t->low = t->room = TABLE_FIRST_BUCKETS;
+	return 0;
 }
 
 void table_fini(struct table *t)
@@ -20,38 +21,51 @@ void table_fini(struct table *t)
 	*t = (struct table){0};
 }
 
-static void table_grow(struct table *t)
+/* Adds a bucket, and gives it its share of the one it is split from. */
+static void table_split(struct table *t)
 {
-	uint32_t mask = t->mask * 2 + 1;
-	struct table_node **bucket = calloc((size_t)mask + 1, sizeof(*bucket));
+	uint32_t from = t->buckets - t->low, to = t->buckets;
+	struct table_node *node;
 
-	if (!bucket)
-		return; /* longer chains, still right; the next insertion tries again */
-	for (uint32_t i = 0; i <= t->mask; i++) {
-		for (struct table_node *node = t->bucket[i], *next; node; node = next) {
-			next = node->next;
-			node->next = bucket[node->hash & mask];
-			bucket[node->hash & mask] = node;
-		}
+	if (t->buckets == t->room) {
+		struct table_node **more =
+		        realloc(t->bucket, 2 * (size_t)t->room * sizeof(*t->bucket));
+
+		if (!more)
+			return; /* longer chains, still right; the next insertion tries again */
+		t->bucket = more;
+		t->room *= 2;
 	}
-	free(t->bucket);
-	t->bucket = bucket;
-	t->mask = mask;
+	node = t->bucket[from];
+	t->bucket[from] = t->bucket[to] = NULL;
+	while (node) {
+		struct table_node *next = node->next;
+		uint32_t i = node->hash & (2 * t->low - 1);
+
+		node->next = t->bucket[i];
+		t->bucket[i] = node;
+		node = next;
+	}
+	if (++t->buckets == 2 * t->low)
+		t->low *= 2;
 }
 
 void table_insert(struct table *t, struct table_node *node, uint32_t hash)
 {
-	if (t->count > t->mask)
-		table_grow(t);
+	uint32_t i;
+
+	if (t->count >= t->buckets)
+		table_split(t);
+	i = table_index(t, hash);
 	node->hash = hash;
-	node->next = t->bucket[hash & t->mask];
-	t->bucket[hash & t->mask] = node;
+	node->next = t->bucket[i];
+	t->bucket[i] = node;
 	t->count++;
 }
 
 void table_remove(struct table *t, struct table_node *node)
 {
-	struct table_node **link = &t->bucket[node->hash & t->mask];
+	struct table_node **link = &t->bucket[table_index(t, node->hash)];
 
 	while (*link != node)
 		link = &(*link)->next;

@@ -152,8 +152,9 @@ struct sy_claims;
  * sy_claims_settle(). */
 int sy_claims_open(struct sy_claims **out, struct sy_error *err);
 void sy_claims_close(struct sy_claims *c); /* claims stay on the host */
-/* ifindex: where the address shall be answered for (0: any; needed for IPv6). Idempotent. An
- * address that the host itself has configured is refused (-EADDRINUSE). */
+/* ifindex: where the address shall be answered for (0: any; needed for IPv6). Idempotent: add IPv6
+ * addresses again when their link comes up, as the kernel forgets them when it goes down; another
+ * ifindex moves one. An address that the host itself has configured is refused (-EADDRINUSE). */
 int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
                   struct sy_error *err);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
