@@ -246,7 +246,31 @@ static void idle_print(struct sy_runtime *rt)
 	              (double)(cpu_us() - cpu) * 1e5 / (double)(sy_clock_ns() - wall));
 }
 
-static void echo(unsigned workers, unsigned queues)
+/* A forwarder that took the interface and was killed a moment ago. */
+static void predecessor_kill(const struct sy_runtime_options *o)
+{
+	int ready[2], status;
+	char byte = 0;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	if (!pid) {
+		struct sy_runtime *rt;
+		struct sy_addr v4 = addr(SERVER_V4);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (sy_runtime_open(o, &rt, NULL) || sy_address_take(rt, &v4, NULL) ||
+		    write(ready[1], &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+static void echo(unsigned workers, unsigned queues, bool after_kill)
 {
 	struct lab lab;
 	struct sy_runtime_options o;
@@ -258,6 +282,8 @@ static void echo(unsigned workers, unsigned queues)
 	o.mbufs = 0;
 	o.pipeline = pipeline;
 	o.port[o.ports++] = (struct sy_port_options){.backend = SY_PORT_XSK, .name = "syrt0"};
+	if (after_kill)
+		predecessor_kill(&o);
 	struct sy_runtime *rt = runtime_open(&o);
 	assert_int_equal(rt->port[0]->queues, queues);
 	while (!sy_runtime_is_synced(rt))
@@ -295,22 +321,28 @@ static void echo(unsigned workers, unsigned queues)
 
 static void test_one_worker(void **state)
 {
-	echo(1, 1);
+	echo(1, 1, false);
 }
 
 static void test_one_worker_two_queues(void **state)
 {
-	echo(1, 2);
+	echo(1, 2, false);
 }
 
 static void test_two_workers_one_queue(void **state)
 {
-	echo(2, 1);
+	echo(2, 1, false);
 }
 
 static void test_two_workers_two_queues(void **state)
 {
-	echo(2, 2);
+	echo(2, 2, false);
+}
+
+/* First: the one that is killed must start its own EAL. */
+static void test_after_kill(void **state)
+{
+	echo(2, 2, true);
 }
 
 static void told(void *ctx, const char *text)
@@ -331,6 +363,7 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_after_kill),
 	        cmocka_unit_test(test_one_worker),
 	        cmocka_unit_test(test_one_worker_two_queues),
 	        cmocka_unit_test(test_two_workers_one_queue),
