@@ -143,8 +143,8 @@ static int route4_read(const struct nlmsghdr *nlh, void *data)
 	                                               mnl_attr_get_payload_len(attr) == 4)
 	        sy_addr_from_bytes(mnl_attr_get_payload(attr), 4, &owner->addr);
 	owner->there = rtm->rtm_type == RTN_LOCAL && rtm->rtm_dst_len == 32;
-	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL &&
-	              rtm->rtm_table == RT_TABLE_LOCAL;
+	/* Asked for one address, the kernel names table main for a route of table local. */
+	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;
 	return MNL_CB_OK;
 }
 

@@ -24,12 +24,12 @@ uint64_t host_netns(void)
 }
 
 /* In a mount namespace of our own (ip netns exec makes one), what we mount dies with it. */
-static bool mount_is_shared(void)
+static bool mount_is_private(void)
 {
 	struct stat ours, init;
 
 	return stat("/proc/thread-self/ns/mnt", &ours) == 0 && stat("/proc/1/ns/mnt", &init) == 0 &&
-	       ours.st_ino == init.st_ino;
+	       ours.st_ino != init.st_ino;
 }
 
 int host_bpffs(struct sy_error *err)
@@ -42,7 +42,7 @@ int host_bpffs(struct sy_error *err)
 		if (mount("bpf", BPFFS, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") < 0)
 			return sy_fail(err, errno, "cannot mount bpffs at " BPFFS ": %s",
 			               strerror(errno));
-		if (!mount_is_shared())
+		if (mount_is_private())
 			sy_log(SY_LOG_WARN, "kernel",
 			       "bpffs was mounted inside a private mount namespace: the flow "
 			       "director will not outlive it; enter network namespaces with "
@@ -91,11 +91,14 @@ int host_lock(const char *what, const char *held, struct sy_error *err)
 	char path[HOST_PATH];
 	int fd;
 
-	if (mkdir(HOST_RUN_DIR, 0755) < 0 && errno != EEXIST)
-		return sy_fail(err, errno, "cannot create " HOST_RUN_DIR ": %s", strerror(errno));
 	host_lock_path(path, host_netns(), what);
 	for (;;) {
+		if (mkdir(HOST_RUN_DIR, 0755) < 0 && errno != EEXIST)
+			return sy_fail(err, errno, "cannot create " HOST_RUN_DIR ": %s",
+			               strerror(errno));
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		if (fd < 0 && errno == ENOENT)
+			continue; /* another namespace's cleanup took the folder away */
 		if (fd < 0)
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0)

@@ -42,7 +42,7 @@ static int socket_open(struct sy_mirror *m, struct sy_error *err)
 	};
 	struct sockaddr_nl self = {.nl_family = AF_NETLINK};
 	socklen_t len = sizeof(self);
-	int one = 1, size = RECEIVE_BYTES;
+	int one = 1, size = m->buffer_bytes;
 
 	m->nl = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (m->nl < 0 || bind(m->nl, (void *)&self, sizeof(self)) < 0 ||
@@ -77,6 +77,30 @@ static int epoll_open(struct sy_mirror *m, struct sy_error *err)
 	return 0;
 }
 
+/* What the kernel dropped on our full buffer is unknown, so everything is. */
+static void mirror_overrun(struct sy_mirror *m)
+{
+	m->wanted = EVERYTHING;
+	m->spoilt = true;
+	m->announce = true;
+}
+
+/* A socket anew: everything is dumped again. */
+static int socket_renew(struct sy_mirror *m)
+{
+	struct epoll_event in = {.events = EPOLLIN};
+	struct sy_error err;
+	int rc;
+
+	close(m->nl); /* epoll forgets it by itself */
+	rc = socket_open(m, &err);
+	if (rc == 0 && epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->nl, &in) < 0)
+		rc = -errno;
+	m->dumping = false;
+	mirror_overrun(m);
+	return rc;
+}
+
 static void mirror_wake(struct sy_mirror *m)
 {
 	eventfd_write(m->wake, 1);
@@ -92,6 +116,7 @@ int sy_mirror_open(const struct sy_mirror_handler *handler, struct sy_mirror **o
 	if (!m)
 		return sy_fail(err, ENOMEM, "no memory for the mirror");
 	m->nl = m->wake = m->epoll = -1;
+	m->buffer_bytes = RECEIVE_BYTES;
 	rc = store_init(&m->store, handler);
 	if (rc == 0)
 		rc = table_init(&m->managed);
@@ -136,6 +161,7 @@ int sy_mirror_set_buffer(struct sy_mirror *m, int bytes)
 {
 	if (setsockopt(m->nl, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) < 0)
 		return -errno;
+	m->buffer_bytes = bytes;
 	return 0;
 }
 
@@ -270,14 +296,6 @@ static void sweep_step(struct sy_mirror *m)
 	}
 }
 
-/* What the kernel dropped on our full buffer is unknown, so everything is. */
-static void mirror_overrun(struct sy_mirror *m)
-{
-	m->wanted = EVERYTHING;
-	m->spoilt = true;
-	m->announce = true;
-}
-
 /* Events are noted until the next piece of a dump, and looked up while that is read. */
 static void recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
                          uint32_t extra)
@@ -386,22 +404,50 @@ static void on_nexthop(struct sy_mirror *m, const struct nlmsghdr *nlh)
 		m->wanted |= ROUTES;
 }
 
-static void on_error(struct sy_mirror *m, const struct nlmsghdr *nlh)
+/* A dump ended with an error, of NLMSG_ERROR or of NLMSG_DONE. */
+static void dump_failed(struct sy_mirror *m, int error)
 {
-	const struct nlmsgerr *e = mnl_nlmsg_get_payload(nlh);
-	bool ours = m->dumping && nlh->nlmsg_seq == m->dump_seq;
-
-	if (mnl_nlmsg_get_payload_len(nlh) < sizeof(*e) || !e->error)
-		return;
-	if (!ours) {
-		sy_log(SY_LOG_DEBUG, "kernel", "the kernel refused a neighbour request: %s",
-		       strerror(-e->error));
+	m->dumping = false;
+	if (error == -ENOBUFS || error == -ENOMEM || error == -EAGAIN || error == -EINTR) {
+		m->wanted |= BIT(m->kind);
 		return;
 	}
 	/* A family that this kernel was built without has nothing to dump. */
-	sy_log(SY_LOG_WARN, "kernel", "netlink dump %d failed: %s", m->kind, strerror(-e->error));
-	m->dumping = false;
+	sy_log(SY_LOG_WARN, "kernel", "netlink dump %d failed: %s", m->kind, strerror(-error));
 	dump_finish(m);
+}
+
+/* Both messages begin with the error. */
+static int error_read(const struct nlmsghdr *nlh)
+{
+	int error = 0;
+
+	if (mnl_nlmsg_get_payload_len(nlh) >= sizeof(error))
+		memcpy(&error, mnl_nlmsg_get_payload(nlh), sizeof(error));
+	return error;
+}
+
+static void on_error(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	int error = error_read(nlh);
+
+	if (!error)
+		return;
+	if (m->dumping && nlh->nlmsg_seq == m->dump_seq)
+		dump_failed(m, error);
+	else
+		sy_log(SY_LOG_DEBUG, "kernel", "the kernel refused a neighbour request: %s",
+		       strerror(-error));
+}
+
+static void on_done(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	int error = error_read(nlh);
+
+	if (error < 0)
+		dump_failed(m, error);
+	else
+		dump_done(m);
 }
 
 static void on_message(struct sy_mirror *m, const struct nlmsghdr *nlh)
@@ -415,7 +461,7 @@ static void on_message(struct sy_mirror *m, const struct nlmsghdr *nlh)
 	switch (nlh->nlmsg_type) {
 	case NLMSG_DONE:
 		if (dumped)
-			dump_done(m);
+			on_done(m, nlh);
 		break;
 	case NLMSG_ERROR:
 		on_error(m, nlh);
@@ -456,10 +502,13 @@ static int mirror_receive(struct sy_mirror *m)
 	struct iovec iov = {.iov_base = m->buf, .iov_len = sizeof(m->buf)};
 	struct msghdr msg = {
 	        .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n = recvmsg(m->nl, &msg, 0);
+	ssize_t n;
 
+	do
+		n = recvmsg(m->nl, &msg, 0);
+	while (n < 0 && errno == EINTR);
 	m->have = m->at = 0;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	if (n < 0 && errno == EAGAIN)
 		return 0;
 	if (n < 0 && errno != ENOBUFS)
 		return -errno;
@@ -487,7 +536,11 @@ static void mirror_next_message(struct sy_mirror *m)
 		m->recent_count = 0;
 }
 
-/* 1: one unit of the budget was used, 0: nothing to do, or a negative errno. */
+/* 1: one unit of the budget was used, 0: nothing to do, or a negative errno.
+ *
+ * A dump is asked for on an empty socket only, as the kernel may drop even the word that it failed
+ * on a full one. Its first piece is there when the request returns, and each reading makes the next
+ * piece; so if the socket is empty while a dump runs, that word was dropped. */
 static int mirror_step(struct sy_mirror *m)
 {
 	int rc;
@@ -500,11 +553,11 @@ static int mirror_step(struct sy_mirror *m)
 		mirror_next_message(m);
 		return 1;
 	}
-	if (m->wanted && !m->dumping) {
-		rc = dump_start(m);
-		return rc ? rc : 1;
-	}
-	return mirror_receive(m);
+	rc = mirror_receive(m);
+	if (rc || (!m->dumping && !m->wanted))
+		return rc;
+	rc = m->dumping ? socket_renew(m) : dump_start(m);
+	return rc ? rc : 1;
 }
 
 int sy_mirror_process(struct sy_mirror *m, unsigned budget)

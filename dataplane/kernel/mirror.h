@@ -15,6 +15,7 @@ struct sy_mirror {
 	int wake;    /* eventfd: work is left although the socket is empty */
 	int epoll;   /* over both */
 	uint32_t id; /* the socket's port id */
+	int buffer_bytes;
 	uint32_t seq;
 
 	/* the dump that runs */
