@@ -254,7 +254,7 @@ static int control_listen(struct sy_control *c, struct sy_error *err)
 		return sy_fail(err, code, "control socket %s: %s", sun.sun_path, strerror(code));
 	}
 	if (listen(c->fd, PEERS_MAX))
-		return sy_fail(err, errno, "control socket %s: %s", c->path, strerror(errno));
+		return sy_fail(err, errno, "control socket %s: %s", sun.sun_path, strerror(errno));
 	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	rc = loop_watch(c->rt->loop, c->fd, control_accept, c);
 	return rc ? sy_fail(err, -rc, "watching the control socket: %s", strerror(-rc)) : 0;
@@ -270,12 +270,14 @@ int sy_control_open(struct sy_runtime *rt, const char *path,
 	c->rt = rt;
 	c->handler = *handler;
 	c->fd = c->spare_fd = -1;
-	int rc = strlen(path) < sizeof(c->path)
+	size_t len = strlen(path);
+	int rc = len < sizeof(c->path)
 	                 ? 0
-	                 : sy_fail(err, ENAMETOOLONG, "control socket %s: over %zu bytes long",
-	                           path, sizeof(c->path) - 1);
+	                 : sy_fail(err, ENAMETOOLONG,
+	                           "the path of the control socket is longer than %zu bytes",
+	                           sizeof(c->path) - 1);
 	if (!rc) {
-		strcpy(c->path, path);
+		memcpy(c->path, path, len);
 		rc = control_listen(c, err);
 	}
 	if (rc) {

@@ -36,7 +36,7 @@ struct routes {
 	struct path *path[PATHS];
 	uint8_t stale[PATHS]; /* ids in no use are stale, too */
 	/* Of the interaction thread alone. */
-	uint32_t stale_at[PATHS]; /* the odd generation when it went stale */
+	uint32_t stale_at[PATHS]; /* the generation while it was replaced */
 	struct group *group[GROUPS];
 	uint16_t chain[GROUP_CHAINS];
 	uint16_t group_free[GROUPS]; /* stack */

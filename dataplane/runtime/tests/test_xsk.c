@@ -169,58 +169,67 @@ static void client_main(int ready, int go)
 /* ---- the two together ---- */
 
 struct lab {
-	pid_t client;
+	pid_t client; /* 0: none */
 	int ready, go;
+	struct sy_runtime *rt;
 };
 
-static void lab_await(struct lab *lab)
+static struct lab lab;
+
+static void lab_await(void)
 {
 	char byte;
-	assert_int_equal(read(lab->ready, &byte, 1), 1);
+	assert_int_equal(read(lab.ready, &byte, 1), 1);
 }
 
-static void lab_go(struct lab *lab)
+static void lab_go(void)
 {
 	char byte = 0;
-	assert_int_equal(write(lab->go, &byte, 1), 1);
+	assert_int_equal(write(lab.go, &byte, 1), 1);
 }
 
-static void lab_open(struct lab *lab, unsigned queues)
+static void lab_open(unsigned queues)
 {
 	int ready[2], go[2];
 	char text[300];
 	assert_int_equal(pipe(ready), 0);
 	assert_int_equal(pipe(go), 0);
-	lab->ready = ready[0];
-	lab->go = go[1];
-	lab->client = fork();
-	if (!lab->client) {
+	lab.ready = ready[0];
+	lab.go = go[1];
+	lab.client = fork();
+	if (!lab.client) {
 		close(go[1]); /* or it would never see the end */
 		client_main(ready[1], go[0]);
 	}
-	assert_true(lab->client > 0);
+	assert_true(lab.client > 0);
 	close(ready[1]);
 	close(go[0]);
-	lab_await(lab);
+	lab_await();
 	snprintf(text, sizeof(text),
 	         "ip link add syrt0 numrxqueues %u numtxqueues %u type veth peer name syrt1 "
 	         "numrxqueues %u numtxqueues %u netns %d && ip addr add 10.77.0.1/24 dev syrt0 && "
 	         "ip addr add 2001:db8:77::1/64 dev syrt0 nodad && ip link set syrt0 up",
-	         queues, queues, queues, queues, (int)lab->client);
+	         queues, queues, queues, queues, (int)lab.client);
 	assert_int_equal(system(text), 0);
-	lab_go(lab);
-	lab_await(lab);
+	lab_go();
+	lab_await();
 }
 
-static void lab_close(struct lab *lab)
+/* After every test, however it went. */
+static int lab_close(void **state)
 {
-	int status;
-	assert_int_equal(system("ip link del syrt0"), 0);
-	close(lab->go);
-	assert_int_equal(waitpid(lab->client, &status, 0), lab->client);
-	close(lab->ready);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	int status = -1;
+	sy_runtime_close(lab.rt);
+	if (lab.client) {
+		int rc = system("ip link del syrt0");
+		close(lab.go);
+		close(lab.ready);
+		if (rc)
+			kill(lab.client, SIGKILL);
+		waitpid(lab.client, &status, 0);
+	}
+	lab = (struct lab){0};
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
 }
 
 static uint64_t cpu_us(void)
@@ -246,19 +255,44 @@ static void idle_print(struct sy_runtime *rt)
 	              (double)(cpu_us() - cpu) * 1e5 / (double)(sy_clock_ns() - wall));
 }
 
-static void echo(unsigned workers, unsigned queues)
+/* A forwarder that took the interface and was killed a moment ago. */
+static void predecessor_kill(const struct sy_runtime_options *o)
 {
-	struct lab lab;
+	int ready[2], status;
+	char byte = 0;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	if (!pid) {
+		struct sy_runtime *rt;
+		struct sy_addr v4 = addr(SERVER_V4);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (sy_runtime_open(o, &rt, NULL) || sy_address_take(rt, &v4, NULL) ||
+		    write(ready[1], &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+static void echo(unsigned workers, unsigned queues, bool after_kill)
+{
 	struct sy_runtime_options o;
 	struct sy_error err = {0};
 	uint64_t deadline = sy_clock_ns() + 4 * WAIT_NS;
-	lab_open(&lab, queues);
+	lab_open(queues);
 	options_init(&o, workers);
 	o.kernel = true;
 	o.mbufs = 0;
 	o.pipeline = pipeline;
 	o.port[o.ports++] = (struct sy_port_options){.backend = SY_PORT_XSK, .name = "syrt0"};
-	struct sy_runtime *rt = runtime_open(&o);
+	if (after_kill)
+		predecessor_kill(&o);
+	struct sy_runtime *rt = lab.rt = runtime_open(&o);
 	assert_int_equal(rt->port[0]->queues, queues);
 	while (!sy_runtime_is_synced(rt))
 		runtime_turn(rt, deadline);
@@ -267,11 +301,11 @@ static void echo(unsigned workers, unsigned queues)
 		fail_msg("%s", err.text);
 	sy_address_settle(rt);
 	assert_int_equal(sy_runtime_start(rt, &err), 0);
-	lab_go(&lab);
+	lab_go();
 	struct pollfd done = {.fd = lab.ready, .events = POLLIN};
 	while (!poll(&done, 1, 0))
 		runtime_turn(rt, deadline);
-	lab_await(&lab);
+	lab_await();
 	assert_int_equal(wrong_worker, 0);
 
 	struct sy_port_stats stats;
@@ -289,28 +323,32 @@ static void echo(unsigned workers, unsigned queues)
 	idle_print(rt);
 	sy_address_release(rt, &v4);
 	sy_address_release(rt, &v6);
-	sy_runtime_close(rt);
-	lab_close(&lab);
 }
 
 static void test_one_worker(void **state)
 {
-	echo(1, 1);
+	echo(1, 1, false);
 }
 
 static void test_one_worker_two_queues(void **state)
 {
-	echo(1, 2);
+	echo(1, 2, false);
 }
 
 static void test_two_workers_one_queue(void **state)
 {
-	echo(2, 1);
+	echo(2, 1, false);
 }
 
 static void test_two_workers_two_queues(void **state)
 {
-	echo(2, 2);
+	echo(2, 2, false);
+}
+
+/* First: the one that is killed must start its own EAL. */
+static void test_after_kill(void **state)
+{
+	echo(2, 2, true);
 }
 
 static void told(void *ctx, const char *text)
@@ -331,10 +369,11 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_one_worker),
-	        cmocka_unit_test(test_one_worker_two_queues),
-	        cmocka_unit_test(test_two_workers_one_queue),
-	        cmocka_unit_test(test_two_workers_two_queues),
+	        cmocka_unit_test_teardown(test_after_kill, lab_close),
+	        cmocka_unit_test_teardown(test_one_worker, lab_close),
+	        cmocka_unit_test_teardown(test_one_worker_two_queues, lab_close),
+	        cmocka_unit_test_teardown(test_two_workers_one_queue, lab_close),
+	        cmocka_unit_test_teardown(test_two_workers_two_queues, lab_close),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
