@@ -74,7 +74,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		},
 		Forwarder: &pb.ForwarderStatus{
 			Socket: s.Socket, Connected: forwarder.Connected, Error: errorText(forwarder.Err),
-			AppliedGeneration: forwarder.Applied, Revision: forwarder.Revision,
+			AppliedGeneration: forwarder.Generation, Revision: forwarder.Revision,
 		},
 		Warnings: s.Warnings(),
 	}
@@ -154,7 +154,9 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	if err != nil {
 		return nil, invalid(err)
 	}
-	status, err := s.Reconciler.Wait(ctx, generation)
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
+	status, err := s.Reconciler.Wait(ctx, s.Store.Version())
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the configuration is loaded, but the forwarder does not have it: %w", err))
 	}
@@ -163,8 +165,16 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	}), nil
 }
 
+// beforeDeadline leaves a client's deadline room for the answer that says why it was reached.
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(deadline)*9/10)
+	}
+	return context.WithCancel(ctx)
+}
+
 // SetDrain implements the service.
-func (s *Server) SetDrain(_ context.Context, request *connect.Request[pb.SetDrainRequest]) (
+func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDrainRequest]) (
 	*connect.Response[pb.SetDrainResponse], error) {
 	refs, names, err := s.findServers(request.Msg.GetServer(), request.Msg.GetService(), !request.Msg.GetDrain())
 	if err != nil {
@@ -173,7 +183,17 @@ func (s *Server) SetDrain(_ context.Context, request *connect.Request[pb.SetDrai
 	if err := s.Store.SetDrain(refs, request.Msg.GetDrain()); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
-	return connect.NewResponse(&pb.SetDrainResponse{Servers: names}), nil
+	response := &pb.SetDrainResponse{Servers: names}
+	if status, _ := s.Reconciler.Status(); !status.Connected {
+		response.Warnings = []string{"noted, and sent to the forwarder when it is back: " + errorText(status.Err)}
+		return connect.NewResponse(response), nil
+	}
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
+	if _, err := s.Reconciler.Wait(ctx, s.Store.Version()); err != nil {
+		response.Warnings = []string{"noted, but the forwarder does not have it yet: " + err.Error()}
+	}
+	return connect.NewResponse(response), nil
 }
 
 // findServers finds the servers meant by "address" or "address:port". When a drain is to end, those

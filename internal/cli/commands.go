@@ -219,6 +219,7 @@ func (a *app) drainCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		a.warn(response.GetWarnings())
 		verb := "draining"
 		if undo {
 			verb = "no longer drained"

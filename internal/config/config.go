@@ -17,6 +17,10 @@ func Parse(file string, data []byte) (*model.Config, error) {
 	}
 	var raw rawFile
 	readObject(d, root, "", fileFields, &raw)
+	if d.full() {
+		d.errs = d.errs[:1] // what followed is about copies of the same
+		return nil, d.result()
+	}
 	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
 		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{}}
 	config := b.build()

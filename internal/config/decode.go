@@ -16,11 +16,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxFileBytes and maxValues bound what a file may cost: 20 000 services of ten servers need 6 MB, and
-// aliases must not multiply without end.
+// What a file may cost: 20 000 services of ten servers need 16 MB and 1 000 000 values, and aliases
+// must not multiply without end.
 const (
 	maxFileBytes = 64 << 20
-	maxValues    = 8 << 20
+	maxValues    = 4 << 20
+	maxErrors    = 10000 // nobody reads more
 )
 
 // Error is one mistake in a file.
@@ -88,6 +89,9 @@ type decoder struct {
 }
 
 func (d *decoder) fail(at position, path, format string, args ...any) {
+	if len(d.errs) == maxErrors {
+		return
+	}
 	d.errs = append(d.errs, Error{d.file, at.line, at.column, path, fmt.Sprintf(format, args...)})
 }
 
@@ -175,6 +179,7 @@ func (d *decoder) failSyntax(err error) {
 func (d *decoder) enter(n *yaml.Node) *yaml.Node {
 	d.values++
 	if d.values == maxValues+1 {
+		d.errs = nil
 		d.fail(positionOf(n), "", "more than %d values: do not multiply them by aliases", maxValues)
 	}
 	if n.Kind == yaml.AliasNode && n.Alias != nil {

@@ -48,13 +48,17 @@ func parseAddress(text string) (netip.Addr, error) {
 }
 
 func parseNumber(low, high int) func(string) (int, error) {
+	remedy := fmt.Sprintf("use %d to %d", low, high)
+	if low == high {
+		remedy = fmt.Sprintf("use %d", low)
+	}
 	return func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return 0, fmt.Errorf("%q is not a whole number: use %d to %d", text, low, high)
+			return 0, fmt.Errorf("%q is not a whole number: %s", text, remedy)
 		}
 		if n < low || n > high {
-			return 0, fmt.Errorf("%d is out of range: use %d to %d", n, low, high)
+			return 0, fmt.Errorf("%d is out of range: %s", n, remedy)
 		}
 		return n, nil
 	}
@@ -87,10 +91,22 @@ func parseDuration(low, high time.Duration) func(string) (time.Duration, error) 
 			return 0, fmt.Errorf("%q is not a duration: write a number with its unit, like 500ms, 2s or 15m", text)
 		}
 		if d < low || d > high {
-			return 0, fmt.Errorf("%s is out of range: use %s to %s", text, low, high)
+			return 0, fmt.Errorf("%s is out of range: use %s to %s", text, shortDuration(low), shortDuration(high))
 		}
 		return d, nil
 	}
+}
+
+// shortDuration writes 12h0m0s as 12h.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // maxTimeout keeps idle times within the forwarder's 16-bit clock of seconds.

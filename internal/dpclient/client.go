@@ -71,7 +71,7 @@ func (c *Client) read() {
 	for {
 		response := new(pb.Response)
 		if err := ReadFrame(reader, response); err != nil {
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 				err = errors.New("it closed the connection")
 			}
 			c.err = fmt.Errorf("forwarder: %w", err)

@@ -159,7 +159,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 func (c *Collector) collectAgent(s scrape) {
 	file, forwarder := c.sources.File(), c.sources.Forwarder()
 	s.gauge(configGeneration, float64(file.Generation))
-	s.gauge(configApplied, float64(forwarder.Applied))
+	s.gauge(configApplied, float64(forwarder.Generation))
 	s.flag(configGood, file.Err == nil && file.Generation > 0)
 	s.time(configAttempted, file.Attempted)
 	s.time(configLoaded, file.Loaded)

@@ -43,12 +43,13 @@ type Options struct {
 
 // Status is how the forwarder stands to what is wanted.
 type Status struct {
-	Connected bool
-	Revision  uint64 // of the forwarder
-	Applied   uint64 // generation that it has
-	Changes   int    // sent when it got that
-	Refused   uint64 // generation that it refused; 0: none
-	Err       error  // why it is not connected, or refused; nil: all is well
+	Connected  bool
+	Revision   uint64 // of the forwarder
+	Generation uint64 // of the configuration that it has; 0: none from this agent
+	Changes    int    // sent when it got that
+	Version    uint64 // of the store that it has
+	Refused    uint64 // version that it refused; 0: none
+	Err        error  // why it is not connected, or refused; nil: all is well
 }
 
 // Reconciler keeps one forwarder as its store wants it.
@@ -84,14 +85,14 @@ func (r *Reconciler) update(change func(*Status)) {
 	r.changed = make(chan struct{})
 }
 
-// Wait returns when the forwarder has the generation, or has refused it.
-func (r *Reconciler) Wait(ctx context.Context, generation uint64) (Status, error) {
+// Wait returns when the forwarder has this version of the store, or has refused it.
+func (r *Reconciler) Wait(ctx context.Context, version uint64) (Status, error) {
 	for {
 		status, changed := r.Status()
-		if status.Applied >= generation {
+		if status.Version >= version {
 			return status, nil
 		}
-		if status.Refused >= generation {
+		if status.Refused >= version {
 			return status, status.Err
 		}
 		select {
@@ -100,7 +101,7 @@ func (r *Reconciler) Wait(ctx context.Context, generation uint64) (Status, error
 			if status.Err != nil {
 				return status, status.Err
 			}
-			return status, fmt.Errorf("the forwarder has not taken generation %d in time", generation)
+			return status, errors.New("it did not answer in time: see `steelyard get status`")
 		}
 	}
 }
@@ -210,39 +211,43 @@ func (l *link) check(ctx context.Context) error {
 }
 
 func (l *link) sync(ctx context.Context) error {
-	servers, all := l.store.TakeChanges()
-	if all {
+	taken := l.store.TakeChanges()
+	if taken.All {
 		return l.syncAll(ctx)
 	}
 	var changes []model.Change
-	for ref, spec := range servers {
+	for ref, spec := range taken.Servers {
 		// A server that the forwarder lacks comes with its service, by syncAll.
 		if old, ok := l.actual.Server(ref); ok && old != spec {
 			changes = append(changes, model.Change{
 				Kind: model.PutServer, Service: ref.Service, Address: ref.Address, Server: spec})
 		}
 	}
-	return l.send(ctx, changes)
+	if err := l.send(ctx, changes); err != nil {
+		return err
+	}
+	l.update(func(s *Status) { s.Version = max(s.Version, taken.Version) })
+	return nil
 }
 
 func (l *link) syncAll(ctx context.Context) error {
-	desired, generation := l.store.Desired()
-	if desired == nil {
+	desired := l.store.Desired()
+	if desired.Table == nil {
 		return nil
 	}
-	changes := model.Diff(l.actual, desired)
+	changes := model.Diff(l.actual, desired.Table)
 	if err := l.send(ctx, changes); err != nil {
 		var refusal interface{ Refused() bool }
 		if errors.As(err, &refusal) && refusal.Refused() {
-			l.update(func(s *Status) { s.Refused, s.Err = generation, err })
+			l.update(func(s *Status) { s.Refused, s.Err = desired.Version, err })
 		}
 		return err
 	}
 	l.update(func(s *Status) {
-		if s.Applied != generation {
-			s.Applied, s.Changes = generation, len(changes)
+		if s.Generation != desired.Generation {
+			s.Generation, s.Changes = desired.Generation, len(changes)
 		}
-		s.Refused, s.Err = 0, nil
+		s.Version, s.Refused, s.Err = desired.Version, 0, nil
 	})
 	return nil
 }

@@ -41,6 +41,7 @@ type Store struct {
 	mu         sync.Mutex
 	config     *model.Config
 	generation uint64
+	version    uint64                           // grows with every change of what is desired
 	servers    map[model.ServerRef]model.Server // of config
 	verdicts   map[model.ServerRef]verdict
 	adopted    bool
@@ -99,6 +100,8 @@ func (s *Store) SetConfig(config *model.Config) (uint64, error) {
 	}
 	if s.adopted {
 		s.settle()
+	} else {
+		s.signal()
 	}
 	return s.generation, s.drains.keep(func(ref model.ServerRef) bool {
 		_, ok := s.servers[ref]
@@ -136,6 +139,13 @@ func (s *Store) settle() {
 	s.signal()
 }
 
+// Version grows with every change; a Reconciler says which one the forwarder has.
+func (s *Store) Version() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
 // SetUp notes that checks found a server up or down.
 func (s *Store) SetUp(ref model.ServerRef, up bool) {
 	s.mu.Lock()
@@ -169,6 +179,7 @@ func (s *Store) touch(ref model.ServerRef) {
 }
 
 func (s *Store) signal() {
+	s.version++
 	select {
 	case s.wake <- struct{}{}:
 	default: // a wake-up is pending and will see this change too
@@ -180,34 +191,47 @@ func (s *Store) Wake() <-chan struct{} {
 	return s.wake
 }
 
-// Desired returns the whole table to be reached and its generation, and forgets what has changed; nil
-// while there is no configuration or the forwarder was never read.
-func (s *Store) Desired() (*model.Table, uint64) {
+// Desired is what a forwarder should hold.
+type Desired struct {
+	Table      *model.Table // nil while there is no configuration or the forwarder was never read
+	Generation uint64       // of the configuration
+	Version    uint64       // of the store
+}
+
+// Desired returns the whole table to be reached, and forgets what has changed.
+func (s *Store) Desired() Desired {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.config == nil || !s.adopted {
-		return nil, 0
+		return Desired{}
 	}
 	s.all = false
 	clear(s.dirty)
-	return s.table(s.config), s.generation
+	return Desired{s.table(s.config), s.generation, s.version}
 }
 
-// TakeChanges returns the servers that changed, or all: true when only Desired can tell.
-func (s *Store) TakeChanges() (servers map[model.ServerRef]model.ServerSpec, all bool) {
+// Changes are the servers that have changed, or All: only Desired can tell.
+type Changes struct {
+	Servers map[model.ServerRef]model.ServerSpec
+	Version uint64
+	All     bool
+}
+
+// TakeChanges returns what has changed since the last call or Desired, and forgets it unless All.
+func (s *Store) TakeChanges() Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all {
-		return nil, true
+		return Changes{All: true}
 	}
-	servers = make(map[model.ServerRef]model.ServerSpec, len(s.dirty))
+	changes := Changes{Servers: make(map[model.ServerRef]model.ServerSpec, len(s.dirty)), Version: s.version}
 	for ref := range s.dirty {
 		if server, ok := s.servers[ref]; ok {
-			servers[ref] = s.spec(ref, server)
+			changes.Servers[ref] = s.spec(ref, server)
 		}
 	}
 	clear(s.dirty)
-	return servers, false
+	return changes
 }
 
 // Preview returns the table that config would lead to.
