@@ -6,6 +6,8 @@ import select
 import socket
 import threading
 
+# Imported so that frames are dissected beyond their Ethernet header.
+import scapy.layers.inet6  # noqa: F401
 from scapy.layers.l2 import Ether
 
 from tests.lab.wait import wait_until
@@ -19,7 +21,7 @@ class Capture:
 
     def __init__(self, ns, interface):
         with ns.entered():
-            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
         self.socket.bind((interface, ETH_P_ALL))
         self.interface = interface
