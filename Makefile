@@ -6,13 +6,14 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PREFIX     ?= /usr/local
-SYSCONFDIR ?= /etc
+CONFDIR    ?= /etc/steelyard
 UNITDIR    ?= /usr/lib/systemd/system
 DESTDIR    ?=
 DEMO       ?= first_light
 JOBS       ?= $(shell nproc)
 
-BIN := build/bin
+BIN   := build/bin
+UNITS := $(notdir $(wildcard deploy/*.service))
 # The toolchain that setup fetched, where the machine's own is too old.
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
@@ -62,6 +63,39 @@ demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
 	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
 
 demo-clean: ## remove a lab that KEEP=1 left
+	@.venv/bin/python -m tests.lab.reap --all
+
+install: ## install what `make build` built: programs, man pages, units, configuration
+	install -D -m 755 build/dev/dataplane/forwarder/steelyard-forwarder \
+		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
+	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+		install -D -v -m 644 docs/man/$$page \
+			$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
+	done
+	@for unit in $(UNITS); do \
+		install -d $(DESTDIR)$(UNITDIR); \
+		sed 's,/usr/local/,$(PREFIX)/,g' deploy/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
+		echo "'deploy/$$unit' -> '$(DESTDIR)$(UNITDIR)/$$unit'"; \
+	done
+	@install -D -v -m 644 deploy/steelyard.yaml \
+		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
+	@# What the administrator has changed stays as it is.
+	@for file in steelyard.yaml forwarder.env; do \
+		test -e $(DESTDIR)$(CONFDIR)/$$file || \
+			install -D -v -m 644 deploy/$$file $(DESTDIR)$(CONFDIR)/$$file; \
+	done
+
+uninstall: ## remove what install put there; the configuration stays
+	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
+	done
+	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
+	@echo "left in place: $(DESTDIR)$(CONFDIR)"
+
+clean: ## remove a lab that KEEP=1 left
 	@.venv/bin/python -m tests.lab.reap --all
 
 install: ## install the built programs, man pages, units and an example configuration

@@ -24,7 +24,7 @@ def v4(net, host):
 
 
 def v6(net, host):
-    return f"fd00:{net}::{host}"
+    return f"fd00:{net}::{host}" if net else f"fd00::{host}"
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Network:
         return self
 
     def _routes(self):
-        for text in (f"10.{FAR}.0.0/24 via {v4(FRONT, 2)}", f"fd00:{FAR}::/64 via {v6(FRONT, 2)}"):
+        for text in (f"10.{FAR}.0.0/24 via {v4(FRONT, 2)}", f"{v6(FAR, '')}/64 via {v6(FRONT, 2)}"):
             self["forwarder"].ns.ip(f"route add {text}")
         self.default_route("client", v4(FRONT, 1), v6(FRONT, 1))
         self.default_route("far", v4(FAR, 1), v6(FAR, 1))
