@@ -7,13 +7,16 @@ the BPF file system, so that a link pinned there would die with its process.
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import socket
+import struct
 from pathlib import Path
 
 from tests.lab.process import run
 
 CLONE_NEWNET = 0x40000000
+SIOCGIFHWADDR = 0x8927
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,6 +24,14 @@ def _setns(fd):
     if _libc.setns(fd, CLONE_NEWNET):
         code = ctypes.get_errno()
         raise OSError(code, f"setns: {os.strerror(code)}")
+
+
+def link_address(interface):
+    """MAC address of an interface of this thread's namespace; SIOCGIFHWADDR, see netdevice(7)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        request = struct.pack("256s", interface.encode())
+        answer = fcntl.ioctl(one, SIOCGIFHWADDR, request)
+    return ":".join(f"{byte:02x}" for byte in answer[18:24])
 
 
 class Namespace:
@@ -93,6 +104,10 @@ class Namespace:
     def sysctl(self, name, value):
         with self.entered():
             Path("/proc/sys/net", *name.split(".")).write_text(f"{value}\n")
+
+    def mac(self, interface):
+        with self.entered():
+            return link_address(interface)
 
     def counters(self):
         """The kernel's protocol counters (nstat): {"TcpInCsumErrors": 0, …}."""
