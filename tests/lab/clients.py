@@ -164,7 +164,8 @@ def dns_txt(host, address, port, name="who.lab", timeout_s=10, one=None):
     """The first string of a TXT record, asked over UDP, on socket `one` if given."""
     query_id = random.getrandbits(16)
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
-    edns = b"\0\0\x29\x10\0\0\0\0\0\0\0"  # we take up to 4096 bytes
+    # The root name, type OPT, answers of up to 4096 bytes, no flags.
+    edns = struct.pack("!BHHIH", 0, 41, 4096, 0, 0)
     query = struct.pack("!6H", query_id, 0x0100, 1, 0, 0, 1) + labels + b"\0\0\x10\0\x01" + edns
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     own = one or host.ns.socket(family, socket.SOCK_DGRAM)

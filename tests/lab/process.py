@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from tests.lab.wait import wait_until
@@ -108,6 +109,13 @@ class Process:
         """Processor time it has used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def idle_cost(self, jiffies=300):
+        """Percent of a core it uses while `jiffies` ticks of the system clock go by."""
+        start, used = time.monotonic(), self.cpu_seconds()
+        end = start + jiffies / os.sysconf("SC_CLK_TCK")
+        wait_until(lambda: time.monotonic() >= end, "the measurement is over")
+        return 100 * (self.cpu_seconds() - used) / (time.monotonic() - start)
 
     def describe(self):
         status = self.child.poll()

@@ -32,7 +32,7 @@ def local_addresses(net, count=2):
     return [v4(net, 200 + i) for i in range(count)] + [v6(net, 200 + i) for i in range(count)]
 
 
-def web_and_dns(network, checked=True, scheduler="wrr", timeouts=None):
+def web_and_dns(network, checked=True, scheduler="wrr"):
     """What most tests use: web4 and web6 by TCP, dns4 and dns6 by UDP, on all servers."""
     health = {
         "tcp": {"type": "http", "path": "/healthz"} | FAST_CHECKS if checked else {"type": "none"},
@@ -52,9 +52,8 @@ def web_and_dns(network, checked=True, scheduler="wrr", timeouts=None):
                     port,
                     protocol,
                     scheduler,
-                    dict(timeouts or {}),
-                    health[protocol],
-                    servers,
+                    health=health[protocol],
+                    servers=servers,
                 )
             )
     return config

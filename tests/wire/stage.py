@@ -19,27 +19,28 @@ class Stage:
     Its services: web4, web6, dns4, dns6 on all servers, echo4 and echo6 on s1 alone.
     """
 
-    def __init__(self, workers=1, mode="auto", checked=True, extra=(), timeouts=None, **network):
+    def __init__(self, workers=1, mode="auto", checked=True, extra=(), running=True, **network):
         self.lab = Lab(**network)
         self.workers, self.mode, self.extra = workers, mode, extra
-        self.checked, self.timeouts = checked, timeouts
+        self.checked, self.running = checked, running
         self.nginx, self.dns, self.echo = {}, {}, {}
 
     def __enter__(self):
         self.lab.__enter__()
         try:
-            self._start()
+            if self.running:
+                self.start()
         except BaseException:
             self.lab.close()
             raise
         return self
 
-    def _start(self):
+    def start(self):
         lab = self.lab
         for host in lab.servers():
             self.nginx[host.name] = start_nginx(lab, host.name)
             self.dns[host.name] = start_dns(lab, host.name)
-        config = web_and_dns(lab.network, self.checked, timeouts=self.timeouts)
+        config = web_and_dns(lab.network, self.checked)
         for family in (4, 6):
             self.echo[family] = EchoServer(lab["s1"], SERVER_ECHO, family)
             server = Server(lab["s1"].address(family), SERVER_ECHO)
@@ -48,7 +49,6 @@ class Stage:
                     f"echo{family}",
                     VIP[family],
                     ECHO,
-                    timeouts=dict(self.timeouts or {}),
                     servers=[server],
                 )
             )
