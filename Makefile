@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The everyday commands. `make` alone lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PREFIX     ?= /usr/local
+CONFDIR    ?= /etc/steelyard
+UNITDIR    ?= /usr/lib/systemd/system
+DESTDIR    ?=
+DEMO       ?= first_light
+JOBS       ?= $(shell nproc)
+
+BIN   := build/bin
+UNITS := $(notdir $(wildcard deploy/*.service))
+# The toolchain that setup fetched, where the machine's own is too old.
+export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
+export GOTOOLCHAIN := local
+
+.PHONY: help setup build asan test lint format demo demo-clean install uninstall clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo; echo "  make demo DEMO=name   another demo from tests/demo;  KEEP=1  leave its lab up"
+	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go wire"
+
+setup: ## install what building and testing need (Debian 12, as root)
+	@scripts/setup
+
+build/dev/build.ninja:
+	@meson setup build/dev >/dev/null || { cat build/dev/meson-logs/meson-log.txt; exit 1; }
+
+build/asan/build.ninja:
+	@meson setup build/asan -Db_sanitize=address,undefined -Db_lundef=false \
+		-Dc_args=-fno-sanitize-recover=all >/dev/null \
+		|| { cat build/asan/meson-logs/meson-log.txt; exit 1; }
+
+build: build/dev/build.ninja ## build the forwarder and the steelyard command into build/bin
+	@ninja -C build/dev -j $(JOBS) --quiet
+	@mkdir -p $(BIN)
+	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder $(BIN)/
+	@scripts/generate-go
+	@go build -o $(BIN)/ ./cmd/steelyard
+
+asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
+	@ninja -C build/asan -j $(JOBS) --quiet
+
+test: setup build asan ## set up, build and run every test
+	@scripts/check test $(ONLY)
+
+lint: setup ## check format and style of everything
+	@scripts/generate-go
+	@scripts/check lint
+
+format: ## format all sources in place
+	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
+	@gofmt -w $$(git ls-files '*.go')
+	@.venv/bin/ruff format --quiet tests scripts/check
+	@.venv/bin/ruff check --quiet --fix tests scripts/check
+
+demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
+	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
+
+demo-clean: ## remove a lab that KEEP=1 left
+	@.venv/bin/python -m tests.lab.reap --all
+
+install: ## install what `make build` built: programs, man pages, units, configuration
+	install -D -m 755 build/dev/dataplane/forwarder/steelyard-forwarder \
+		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
+	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+		install -D -v -m 644 docs/man/$$page \
+			$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
+	done
+	@for unit in $(UNITS); do \
+		install -d $(DESTDIR)$(UNITDIR); \
+		sed 's,/usr/local/,$(PREFIX)/,g' deploy/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
+		echo "'deploy/$$unit' -> '$(DESTDIR)$(UNITDIR)/$$unit'"; \
+	done
+	@install -D -v -m 644 deploy/steelyard.yaml \
+		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
+	@# What the administrator has changed stays as it is.
+	@for file in steelyard.yaml forwarder.env; do \
+		test -e $(DESTDIR)$(CONFDIR)/$$file || \
+			install -D -v -m 644 deploy/$$file $(DESTDIR)$(CONFDIR)/$$file; \
+	done
+
+uninstall: ## remove what install put there; the configuration stays
+	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
+	done
+	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
+	@echo "left in place: $(DESTDIR)$(CONFDIR)"
+
+clean: ## remove a lab that KEEP=1 left
+	@.venv/bin/python -m tests.lab.reap --all
+
+install: ## install the built programs, man pages, units and an example configuration
+	install -D -m 755 build/dev/dataplane/forwarder/steelyard-forwarder \
+		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
+	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in docs/man/*.[158]; do \
+		install -D -v -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; \
+	done
+	@for unit in deploy/systemd/*.service; do \
+		mkdir -p $(DESTDIR)$(UNITDIR); \
+		sed 's,/usr/local,$(PREFIX),g' $$unit >$(DESTDIR)$(UNITDIR)/$${unit##*/}; \
+		echo "'$$unit' -> '$(DESTDIR)$(UNITDIR)/$${unit##*/}'"; \
+	done
+	install -D -m 644 deploy/steelyard.example.yaml \
+		$(DESTDIR)$(PREFIX)/share/doc/steelyard/steelyard.example.yaml
+	@test -e $(DESTDIR)$(SYSCONFDIR)/steelyard/steelyard.yaml || install -D -v -m 644 \
+		deploy/steelyard.example.yaml $(DESTDIR)$(SYSCONFDIR)/steelyard/steelyard.yaml
+
+uninstall: ## remove what install put there, but for the configuration
+	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in docs/man/*.[158]; do \
+		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; \
+	done
+	@for unit in deploy/systemd/*.service; do rm -fv $(DESTDIR)$(UNITDIR)/$${unit##*/}; done
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
+
+clean: ## remove everything that was built, but the toolchain
+	rm -rf build/dev build/asan build/fuzz build/bin build/results

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a demo prints: steps, facts that were checked, commands with their output, small tables."""
+
+import os
+import sys
+
+COLOURS = {"bold": 1, "dim": 2, "red": 31, "green": 32, "cyan": 36}
+BAR = 30
+
+
+class Failed(Exception):
+    """Something the demo claims is not so."""
+
+
+def paint(text, colour):
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\033[{COLOURS[colour]}m{text}\033[0m"
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+class Show:
+    def __init__(self):
+        self.steps = 0
+
+    def step(self, text):
+        self.steps += 1
+        say(f"\n{paint(f'{self.steps}. {text}', 'bold')}")
+
+    def claim(self, true, text):
+        """Says what is so, or ends the demo if it is not."""
+        if not true:
+            say(f"   {paint('✗', 'red')} {text}")
+            raise Failed(text)
+        say(f"   {paint('✓', 'green')} {text}")
+
+    def command(self, line, output):
+        """A command as a user would type it, and what it said."""
+        say(f"   {paint('$ ' + line, 'cyan')}")
+        for row in output.rstrip("\n").split("\n"):
+            say(f"     {row}")
+
+    def served(self, counts, unit="requests"):
+        """Who answered how many."""
+        total = sum(counts.values()) or 1
+        say(f"     {paint(f'server   {unit:>9}   share', 'dim')}")
+        for name, count in sorted(counts.items()):
+            share = count / total
+            bar = paint("█" * round(share * BAR), "cyan")
+            say(f"     {name:<8} {count:>9} {share:>6.0%}   {bar}")

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact frames in, exact frames out, through the real forwarder on two TAP ports of DPDK.
+
+The *.golden files hold conversations in hexadecimal: what enters a port, and what must then leave.
+The local port, which the forwarder chooses by a secret, is written as 1234 there. The test learns
+the real one from the first frame that leaves; nothing but it and the checksum over it may differ.
+Addresses and MACs are those of the constants below.
+"""
+
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6EchoReply, ICMPv6EchoRequest, IPv6
+from scapy.layers.l2 import Ether
+
+from tests.lab import Lab, wait_until
+from tests.lab.steelyard import FORWARDER, MEMORY_MB, huge_pages_free
+from tests.wire.control import APPLY, Control, field, frame, request
+
+GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
+WRITTEN_PORT = 0x1234
+SERVER_PORTS = (8080, 5353)
+
+PORTS = {"front": ("net_tap0", "02:00:00:00:f0:01"), "back": ("net_tap1", "02:00:00:00:b0:01")}
+CLIENT_MAC, SERVER_MAC = "02:00:00:00:0c:01", "02:00:00:00:5e:01"
+ROUTES = [
+    ("front", "192.0.2.0/24", "10.0.0.2"),
+    ("front", "2001:db8::/64", "fd00::2"),
+    ("back", "10.1.0.0/24", None),
+    ("back", "fd00:1::/64", None),
+]
+NEIGHBOURS = [
+    ("front", "10.0.0.2", CLIENT_MAC),
+    ("front", "fd00::2", CLIENT_MAC),
+    ("back", "10.1.0.11", SERVER_MAC),
+    ("back", "fd00:1::11", SERVER_MAC),
+]
+VIP = {4: bytes([10, 0, 0, 80]), 6: bytes.fromhex("fd00" + "00" * 13 + "80")}
+LOCAL = {4: bytes([10, 1, 0, 200]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0200")}
+SERVER = {4: bytes([10, 1, 0, 11]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0011")}
+
+
+def configuration():
+    """One transaction: local addresses, and a TCP and a UDP service of one server each."""
+    changes = b""
+    for family in (4, 6):
+        changes += field(1, field(5, field(1, LOCAL[family])))
+        for protocol, port, server_port in ((6, 80, 8080), (17, 53, 5353)):
+            key = field(1, protocol) + field(2, VIP[family]) + field(3, port)
+            service = field(1, key) + field(2, b"golden") + field(3, 1) + field(4, 1)
+            server = field(1, SERVER[family]) + field(2, server_port) + field(3, 1) + field(4, 1)
+            changes += field(1, field(1, service))
+            changes += field(1, field(3, field(1, key) + field(2, server)))
+    return changes + field(2, 1)
+
+
+def read_golden(path):
+    """[(direction, port, label, frame)]."""
+    steps = []
+    for line in path.read_text().splitlines():
+        if line.startswith(("in ", "out ")):
+            direction, port, label = line.split(None, 2)
+            steps.append([direction, port, label, ""])
+        elif line.startswith("    "):
+            steps[-1][3] += line.strip()
+    return [(direction, port, label, bytes.fromhex(text)) for direction, port, label, text in steps]
+
+
+class Bench:
+    """The forwarder between two TAP interfaces, and what passes on them."""
+
+    def __init__(self, lab, workers):
+        ns = lab["forwarder"].ns
+        socket, options = lab.dir / "golden.sock", []
+        for name, (device, mac) in PORTS.items():
+            options += ["--port", f"{device},backend=ethdev,mac={mac},dev={device},iface={name}tap"]
+        for name, prefix, via in ROUTES:
+            hop = f",via={via}" if via else ""
+            options += ["--route", f"{prefix},port={PORTS[name][0]}{hop}"]
+        for name, address, mac in NEIGHBOURS:
+            options += ["--neighbour", f"{address},port={PORTS[name][0]},mac={mac}"]
+        if not huge_pages_free(MEMORY_MB + 64):
+            options.append("--no-huge")
+        # Frames of the kernel's own would disturb.
+        ns.sysctl("ipv6.conf.default.disable_ipv6", 1)
+        argv = [FORWARDER, "--instance", lab.id, "--socket", socket, "--state", lab.dir / "state"]
+        argv += ["--workers", workers, "--sessions", 65536, "--memory", MEMORY_MB, *options]
+        self.forwarder = lab.start("forwarder", "steelyard-forwarder", argv)
+        self.forwarder.wait_for(r"\bready\b")
+        with Control(socket) as control:
+            control.send(frame(request(APPLY, configuration())))
+            assert control.error_code() == 0
+        self.wire = {name: lab.capture("forwarder", f"{name}tap") for name in PORTS}
+        self.seen = {name: 0 for name in PORTS}
+
+    def enter(self, port, data):
+        self.wire[port].send(data)
+
+    def leave(self, port):
+        """The next frame that leaves a port."""
+
+        def received():
+            frames = [data for sent, data in list(self.wire[port].frames) if not sent]
+            return frames[self.seen[port] :]
+
+        data = wait_until(received, f"a frame leaves {port}")[0]
+        self.seen[port] += 1
+        return data
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def bench(request):
+    with Lab(servers=0) as lab:
+        yield Bench(lab, request.param)
+
+
+def transport(packet):
+    return packet[TCP] if TCP in packet else packet[UDP]
+
+
+def with_local_port(data, old, new):
+    """The frame with one port replaced by another on the server's side, checksums made anew."""
+    packet = Ether(data)
+    if not (TCP in packet or UDP in packet):
+        return data
+    part = transport(packet)
+    for side, other in (("sport", "dport"), ("dport", "sport")):
+        if getattr(part, side) == old and getattr(part, other) in SERVER_PORTS:
+            setattr(part, side, new)
+            if part.chksum:
+                del part.chksum
+    return bytes(packet)
+
+
+def assert_checksums(data):
+    """Every checksum of the frame is what scapy computes."""
+    packet = Ether(data)
+    for layer in (IP, TCP, UDP, ICMP):
+        if layer in packet and packet[layer].chksum:
+            del packet[layer].chksum
+    for layer in (ICMPv6EchoRequest, ICMPv6EchoReply):
+        if layer in packet:
+            del packet[layer].cksum
+    assert bytes(packet) == data
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_golden(bench, path):
+    local_port = None
+    for direction, port, label, golden in read_golden(path):
+        if direction == "in":
+            bench.enter(port, with_local_port(golden, WRITTEN_PORT, local_port or WRITTEN_PORT))
+            continue
+        data = bench.leave(port)
+        assert_checksums(data)
+        if port == "back" and local_port is None:
+            local_port = transport(Ether(data)).sport
+        if local_port is not None:
+            data = with_local_port(data, local_port, WRITTEN_PORT)
+        told = f"{label}:\n{Ether(data)!r}\ninstead of\n{Ether(golden)!r}"
+        assert data.hex() == golden.hex(), told
+
+
+def test_golden_files_are_sound():
+    """The frames they hold have right checksums and the families they claim."""
+    for path in GOLDEN:
+        for _, _, _, data in read_golden(path):
+            assert_checksums(data)
+            assert (IPv6 in Ether(data)) == ("6" in path.stem)

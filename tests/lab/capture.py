@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames as an interface sees them, in both directions, and frames put onto it."""
+
+import contextlib
+import select
+import socket
+import threading
+
+# Imported so that frames are dissected beyond their Ethernet header.
+import scapy.layers.inet6  # noqa: F401
+from scapy.layers.l2 import Ether
+
+from tests.lab.wait import wait_until
+
+ETH_P_ALL = 3
+PACKET_OUTGOING = 4
+
+
+class Capture:
+    """Collects from the moment it is made. `frames` are (outgoing, bytes), oldest first."""
+
+    def __init__(self, ns, interface):
+        with ns.entered():
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        self.socket.bind((interface, ETH_P_ALL))
+        self.interface = interface
+        self.frames = []
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+        self._thread.start()
+
+    def _collect(self):
+        while True:
+            ready, _, _ = select.select([self.socket, self._stopped], [], [])
+            if self._stopped in ready:
+                return
+            with contextlib.suppress(OSError):
+                data, address = self.socket.recvfrom(65535)
+                self.frames.append((address[2] == PACKET_OUTGOING, data))
+
+    def packets(self, match=lambda packet: True, outgoing=None):
+        """Dissected frames that match; outgoing=True only those this host sent, False the rest."""
+        found = []
+        for sent, data in list(self.frames):
+            if outgoing is None or sent == outgoing:
+                packet = Ether(data)
+                if match(packet):
+                    found.append(packet)
+        return found
+
+    def wait_for(self, match, what, outgoing=None, deadline_s=10):
+        """Waits for the first frame that matches."""
+        return wait_until(lambda: self.packets(match, outgoing), what, deadline_s)[0]
+
+    def send(self, packet):
+        """Puts a frame onto the wire as this host."""
+        self.socket.send(bytes(packet))
+
+    def close(self):
+        if self._thread.is_alive():
+            self._stop.send(b"x")
+            self._thread.join()
+        for one in (self.socket, self._stop, self._stopped):
+            one.close()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients: single requests, and load by wrk."""
+
+import json
+import random
+import socket
+import struct
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.lab.process import CommandFailed
+
+# wrk ends when its time is up or by SIGINT; this script sends it that after so many answers, and
+# prints what it saw as one line of JSON.
+WRK_SCRIPT = """\
+local ffi = require("ffi")
+ffi.cdef("int getpid(void); int kill(int, int);")
+local threads = {{}}
+function setup(thread) table.insert(threads, thread) end
+function init(args) answered = 0; served = {{}} end
+request = function() return wrk.format("GET", "{path}", {{ {headers} }}) end
+function response(status, headers, body)
+   local who = status == 200 and body:gsub("%s+$", "") or "status " .. status
+   served[who] = (served[who] or 0) + 1
+   answered = answered + 1
+   if answered == {requests} then
+      wrk.thread:stop()
+      ffi.C.kill(ffi.C.getpid(), 2)
+   end
+end
+function done(summary, latency, requests)
+   local total = {{}}
+   for _, thread in ipairs(threads) do
+      for who, n in pairs(thread:get("served")) do total[who] = (total[who] or 0) + n end
+   end
+   local e, parts = summary.errors, {{}}
+   for who, n in pairs(total) do table.insert(parts, string.format("%q: %d", who, n)) end
+   io.write(string.format('\\nJSON {{"served": {{%s}}, "connect": %d, "read": %d, "write": %d, '
+      .. '"timeout": %d, "duration_us": %d}}\\n', table.concat(parts, ", "),
+      e.connect, e.read, e.write, e.timeout, summary.duration))
+end
+"""
+
+
+@dataclass
+class Load:
+    """What a load generator saw."""
+
+    served: Counter  # answers by the server's name; "status N" for others than 200
+    errors: dict  # by kind
+    seconds: float
+
+    @property
+    def requests(self):
+        return sum(self.served.values())
+
+    @property
+    def failed(self):
+        bad = sum(n for who, n in self.served.items() if who.startswith("status "))
+        return bad + sum(self.errors.values())
+
+
+def start_wrk(lab, url, requests, connections=16, keep_alive=True, host="client"):
+    """Starts wrk with one thread; finish_wrk() waits for its result."""
+    script = lab.dir / f"wrk-{len(lab.processes)}.lua"
+    headers = "" if keep_alive else '["Connection"] = "close"'
+    script.write_text(WRK_SCRIPT.format(path="/", headers=headers, requests=requests))
+    argv = ["wrk", "-t1", f"-c{connections}", "-d300s", "--timeout", "20s", "-s", script, url]
+    return lab.start(host, script.stem, argv)
+
+
+def finish_wrk(process, deadline_s=300):
+    if process.wait(deadline_s):
+        raise CommandFailed(process.describe())
+    lines = [line for line in process.output().splitlines() if line.startswith("JSON ")]
+    if not lines:
+        raise CommandFailed(process.describe())
+    value = json.loads(lines[0].removeprefix("JSON "))
+    errors = {kind: value[kind] for kind in ("connect", "read", "write", "timeout")}
+    return Load(Counter(value["served"]), errors, value["duration_us"] / 1e6)
+
+
+def wrk(lab, url, requests, **options):
+    return finish_wrk(start_wrk(lab, url, requests, **options))
+
+
+def connect(host, address, port, timeout_s=10, source_port=0):
+    """A TCP connection of a host."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    one = host.ns.socket(family)
+    one.settimeout(timeout_s)
+    if source_port:
+        one.bind(("", source_port))
+    try:
+        one.connect((address, port))
+    except BaseException:
+        one.close()
+        raise
+    return one
+
+
+def receive_exactly(one, size):
+    data = b""
+    while len(data) < size:
+        part = one.recv(size - len(data))
+        if not part:
+            raise ConnectionError(f"closed after {len(data)} of {size} bytes")
+        data += part
+    return data
+
+
+def http_get(host, address, port, path="/", **options):
+    """The body of one answer over a connection of its own."""
+    with connect(host, address, port, **options) as one:
+        name = f"[{address}]" if ":" in address else address
+        one.sendall(f"GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while part := one.recv(65536):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200 "):
+        raise ConnectionError(f"unexpected answer: {head[:200]!r}")
+    return body
+
+
+class HttpConnection:
+    """A keep-alive connection; get() is one request on it and tells which server answered."""
+
+    def __init__(self, host, address, port, **options):
+        self.socket = connect(host, address, port, **options)
+        self.buffer = b""
+        self.server = None
+
+    def get(self, path="/"):
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: lab\r\n\r\n".encode())
+        while b"\r\n\r\n" not in self.buffer:
+            self._more()
+        head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
+        fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        length = int(fields[b"Content-Length"])
+        while len(self.buffer) < length:
+            self._more()
+        body, self.buffer = self.buffer[:length], self.buffer[length:]
+        self.server = body.decode().strip()
+        return self.server
+
+    def _more(self):
+        part = self.socket.recv(65536)
+        if not part:
+            raise ConnectionError("closed by the server")
+        self.buffer += part
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def dns_txt(host, address, port, name="who.lab", timeout_s=10, one=None):
+    """The first string of a TXT record, asked over UDP, on socket `one` if given."""
+    query_id = random.getrandbits(16)
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    # The root name, type OPT, answers of up to 4096 bytes, no flags.
+    edns = struct.pack("!BHHIH", 0, 41, 4096, 0, 0)
+    query = struct.pack("!6H", query_id, 0x0100, 1, 0, 0, 1) + labels + b"\0\0\x10\0\x01" + edns
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    own = one or host.ns.socket(family, socket.SOCK_DGRAM)
+    try:
+        own.settimeout(timeout_s)
+        own.sendto(query, (address, port))
+        answer, peer = own.recvfrom(65535)
+    finally:
+        if not one:
+            own.close()
+    if peer[0] != address or answer[:2] != query[:2]:
+        raise ConnectionError(f"an answer from {peer[0]} to a question for {address}")
+    at = 12 + len(labels) + 1 + 4 + 2 + 10
+    return answer[at + 1 : at + 1 + answer[at]].decode()

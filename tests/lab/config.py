@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's configuration file, built from objects that a test can change and write again."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Server:
+    address: str
+    port: int
+    weight: int = 1
+    drain: bool = False
+
+    def value(self):
+        value = {"address": self.address, "port": self.port, "weight": self.weight}
+        return value | ({"drain": True} if self.drain else {})
+
+
+@dataclass
+class Service:
+    name: str
+    vip: str
+    port: int
+    protocol: str = "tcp"
+    scheduler: str = "rr"
+    timeouts: dict = field(default_factory=dict)
+    health: dict = field(default_factory=lambda: {"type": "none"})
+    servers: list = field(default_factory=list)
+
+    def server(self, address):
+        return next(server for server in self.servers if server.address == address)
+
+    def value(self):
+        value = {
+            "name": self.name,
+            "vip": self.vip,
+            "port": self.port,
+            "protocol": self.protocol,
+            "mode": "fnat",
+            "scheduler": self.scheduler,
+            "health": self.health,
+            "servers": [server.value() for server in self.servers],
+        }
+        return value | ({"timeouts": self.timeouts} if self.timeouts else {})
+
+
+@dataclass
+class Config:
+    local_addresses: list
+    services: list = field(default_factory=list)
+    metrics: str = ""
+
+    def __getitem__(self, name):
+        return next(service for service in self.services if service.name == name)
+
+    def text(self):
+        value = {
+            "version": 1,
+            "local_addresses": self.local_addresses,
+            "services": [service.value() for service in self.services],
+        }
+        if self.metrics:
+            value["metrics"] = {"listen": self.metrics}
+        return "\n".join(yaml_lines(value)) + "\n"
+
+
+def yaml_lines(value, indent=""):
+    """Plain block YAML of dictionaries, lists and scalars."""
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            yield f"{indent}{key}:"
+            yield from yaml_lines(item, indent + "  ")
+        elif isinstance(item, list) and item and isinstance(item[0], dict):
+            yield f"{indent}{key}:"
+            for entry in item:
+                first, *rest = yaml_lines(entry, indent + "    ")
+                yield f"{indent}  - {first.strip()}"
+                yield from rest
+        elif isinstance(item, list):
+            yield f"{indent}{key}: [{', '.join(map(scalar, item))}]"
+        else:
+            yield f"{indent}{key}: {scalar(item)}"
+
+
+def scalar(item):
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, str) and (not item or item[0] in "-?:,[]{}#&*!|>'\"%@`" or ":" in item):
+        return f'"{item}"'
+    return str(item)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One lab: a network, the programs in it, and a folder of its own; all of it gone at the end."""
+
+import atexit
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from tests.lab import reap
+from tests.lab.capture import Capture
+from tests.lab.process import Process
+from tests.lab.topology import Network
+
+ROOT = Path(__file__).resolve().parents[2]
+_count = itertools.count()
+_open = set()
+
+
+def _close_all():
+    for lab in list(_open):
+        lab.close()
+
+
+def _on_signal(number, _frame):
+    # As the default would have ended us, but with the finally blocks and atexit run.
+    sys.exit(128 + number)
+
+
+def catch_signals():
+    """Turns the signals that end a run into an orderly exit. SIGINT is one already."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _on_signal)
+
+
+class Lab:
+    """Use it as a context manager. Options are those of topology.Network.
+
+    outlive: leave everything up at the end; `make demo-clean` removes it.
+    """
+
+    def __init__(self, outlive=False, **network):
+        if os.geteuid():
+            raise PermissionError("the lab makes network namespaces: run it as root")
+        self.id = f"sy-{os.getpid()}-{next(_count)}"
+        self.dir = reap.LABS / self.id
+        self.outlive = outlive
+        self.network = Network(self.id, **network)
+        self.processes = []
+        self.captures = []
+
+    def __enter__(self):
+        reap.reap_dead()
+        self.dir.mkdir(parents=True, mode=0o755)
+        reap.claim(self.dir, self.outlive)
+        _open.add(self)
+        try:
+            self.network.build()
+        except BaseException:
+            self.outlive = False
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind:
+            self.outlive = False
+        self.close()
+
+    def __getitem__(self, name):
+        return self.network[name]
+
+    def close(self):
+        """Stops every program and removes network and folder. Does nothing a second time."""
+        if self not in _open:
+            return
+        _open.discard(self)
+        for capture in self.captures:
+            capture.close()
+        if self.outlive:
+            return
+        for process in reversed(self.processes):
+            with contextlib.suppress(Exception):
+                process.kill()
+        self.network.destroy()
+        reap.remove_shared_files(self.id)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def start(self, host, name, argv, env=None):
+        """Starts a program on a host; its log is <lab folder>/<name>.log."""
+        process = Process(
+            name, self[host].ns.command(argv), self.dir / f"{name}.log", env, self.outlive
+        )
+        self.processes.append(process)
+        return process
+
+    def capture(self, host, interface="eth0"):
+        """Records the frames that a host's interface sees from now on."""
+        capture = Capture(self[host].ns, interface)
+        self.captures.append(capture)
+        return capture
+
+    def servers(self):
+        return self.network.server_hosts()
+
+    def counters(self):
+        """Protocol counters of every host: {"client": {"TcpInCsumErrors": 0, …}, …}."""
+        return {
+            name: host.ns.counters()
+            for name, host in self.network.hosts.items()
+            if name != "switch"
+        }
+
+
+atexit.register(_close_all)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One network namespace.
+
+Commands enter it by nsenter --net, never by `ip netns exec`: that mounts a fresh /sys, which hides
+the BPF file system, so that a link pinned there would die with its process.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from pathlib import Path
+
+from tests.lab.process import run
+
+CLONE_NEWNET = 0x40000000
+SIOCGIFHWADDR = 0x8927
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _setns(fd):
+    if _libc.setns(fd, CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, f"setns: {os.strerror(code)}")
+
+
+def link_address(interface):
+    """MAC address of an interface of this thread's namespace; SIOCGIFHWADDR, see netdevice(7)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        request = struct.pack("256s", interface.encode())
+        answer = fcntl.ioctl(one, SIOCGIFHWADDR, request)
+    return ":".join(f"{byte:02x}" for byte in answer[18:24])
+
+
+class Namespace:
+    """A namespace known to `ip netns` by `name`; created by create(), gone after delete()."""
+
+    def __init__(self, name):
+        self.name = name
+        self.path = Path("/run/netns") / name
+
+    def create(self):
+        run(["ip", "netns", "add", self.name])
+        # Addresses are usable at once, and nothing is sent that nobody asked for.
+        for scope in ("all", "default"):
+            self.sysctl(f"ipv6.conf.{scope}.accept_dad", 0)
+            self.sysctl(f"ipv6.conf.{scope}.router_solicitations", 0)
+            self.sysctl(f"ipv6.conf.{scope}.accept_ra", 0)
+        self.ip("link set lo up")
+        return self
+
+    def delete(self):
+        inode = self.inode()
+        for pin in Path("/sys/fs/bpf").glob(f"*/{inode}-*"):
+            pin.unlink(missing_ok=True)
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        run(["ip", "netns", "del", self.name])
+
+    def inode(self):
+        return self.path.stat().st_ino
+
+    def pids(self):
+        """Processes that live in this namespace, ourselves excepted."""
+        inode, found = self.inode(), []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                if (entry / "ns/net").stat().st_ino == inode:
+                    found.append(int(entry.name))
+        return found
+
+    def command(self, argv):
+        """argv as it runs inside."""
+        return ["nsenter", f"--net={self.path}", "--", *map(str, argv)]
+
+    def run(self, argv, **options):
+        """Runs argv inside and returns its standard output; see process.run()."""
+        return run(self.command(argv), **options)
+
+    def ip(self, text, **options):
+        """One `ip` command, written as on the command line."""
+        return run(["ip", "-n", self.name, *text.split()], **options)
+
+    @contextlib.contextmanager
+    def entered(self):
+        """Moves this thread inside; files under /proc/sys/net and new sockets belong to it."""
+        with open("/proc/thread-self/ns/net") as home, open(self.path) as inside:
+            _setns(inside.fileno())
+            try:
+                yield self
+            finally:
+                _setns(home.fileno())
+
+    def socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, protocol=0):
+        """A socket of this namespace, usable from anywhere."""
+        with self.entered():
+            return socket.socket(family, kind, protocol)
+
+    def sysctl(self, name, value):
+        with self.entered():
+            Path("/proc/sys/net", *name.split(".")).write_text(f"{value}\n")
+
+    def mac(self, interface):
+        with self.entered():
+            return link_address(interface)
+
+    def counters(self):
+        """The kernel's protocol counters (nstat): {"TcpInCsumErrors": 0, …}."""
+        found = {}
+        with self.entered():
+            for file in ("snmp", "netstat"):
+                lines = Path("/proc/thread-self/net", file).read_text().splitlines()
+                for head, values in zip(lines[::2], lines[1::2], strict=True):
+                    group, *names = head.split()
+                    found |= {
+                        group.rstrip(":") + name: int(value)
+                        for name, value in zip(names, values.split()[1:], strict=True)
+                    }
+            for line in Path("/proc/thread-self/net/snmp6").read_text().splitlines():
+                name, value = line.split()
+                found[name] = int(value)
+        return found

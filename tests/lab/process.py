@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running programs: short ones to their end, long ones with a log that can be waited for."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.lab.wait import wait_until
+
+
+class CommandFailed(AssertionError):
+    """A program did not end as expected; the text shows what it said."""
+
+
+def run(argv, check=True, deadline_s=120, stdin=None, env=None):
+    """Runs argv to its end. Returns standard output, or with check=False the CompletedProcess."""
+    argv = [str(word) for word in argv]
+    done = subprocess.run(
+        argv,
+        input=stdin,
+        text=True,
+        errors="replace",
+        capture_output=True,
+        timeout=deadline_s,
+        check=False,
+        env={**os.environ, **env} if env else None,
+    )
+    if not check:
+        return done
+    if done.returncode:
+        raise CommandFailed(
+            f"{' '.join(argv)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+        )
+    return done.stdout
+
+
+class Process:
+    """A program that runs until stopped. Its output goes to `log`.
+
+    It is killed with us unless outlive is set (a lab left up on purpose). Start it from the main
+    thread: the kernel ties its life to the thread that started it.
+    """
+
+    def __init__(self, name, argv, log, env=None, outlive=False):
+        self.name = name
+        self.argv = [str(word) for word in argv]
+        bound = [] if outlive else ["setpriv", "--pdeathsig", "KILL", "--"]
+        self.log = Path(log)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.mark = self.log.stat().st_size if self.log.exists() else 0
+        with open(self.log, "ab") as output:
+            self.child = subprocess.Popen(
+                bound + self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, **env} if env else None,
+            )
+
+    @property
+    def pid(self):
+        return self.child.pid
+
+    def alive(self):
+        return self.child.poll() is None
+
+    def output(self):
+        """What it has written since it started."""
+        with open(self.log, errors="replace") as text:
+            text.seek(self.mark)
+            return text.read()
+
+    def wait_for(self, pattern, deadline_s=30):
+        """Waits for a line that matches; fails at once if the program ends without."""
+
+        def seen():
+            ended = not self.alive()
+            match = re.search(pattern, self.output(), re.M)
+            if ended and not match:
+                raise CommandFailed(f"{self.describe()} ended without saying /{pattern}/")
+            return match
+
+        return wait_until(seen, f"{self.name} says /{pattern}/ ({self.log})", deadline_s)
+
+    def wait(self, deadline_s=30):
+        """Waits for its end and returns the exit status, negative for a signal."""
+        try:
+            return self.child.wait(deadline_s)
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed(f"{self.name} does not end\n{self.output()[-3000:]}") from error
+
+    def send(self, number):
+        if self.alive():
+            self.child.send_signal(number)
+
+    def stop(self, number=signal.SIGTERM, deadline_s=30):
+        """Asks it to end and returns its exit status."""
+        self.send(number)
+        return self.wait(deadline_s)
+
+    def kill(self):
+        return self.stop(signal.SIGKILL)
+
+    def cpu_seconds(self):
+        """Processor time it has used so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def idle_cost(self, jiffies=300):
+        """Percent of a core it uses while `jiffies` ticks of the system clock go by."""
+        start, used = time.monotonic(), self.cpu_seconds()
+        end = start + jiffies / os.sysconf("SC_CLK_TCK")
+        wait_until(lambda: time.monotonic() >= end, "the measurement is over")
+        return 100 * (self.cpu_seconds() - used) / (time.monotonic() - start)
+
+    def describe(self):
+        status = self.child.poll()
+        state = "running" if status is None else f"exit status {status}"
+        return f"{self.name} ({' '.join(self.argv)}; {state})\n{self.output()[-6000:]}"

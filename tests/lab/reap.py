@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes what labs left behind whose owner died without cleaning up.
+
+As a program: `python -m tests.lab.reap [--all]`; --all also removes labs left up on purpose.
+"""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tests.lab.netns import Namespace
+
+LABS = Path("/run/steelyard-lab")
+NETNS = Path("/run/netns")
+HUGE = Path("/dev/hugepages")
+
+
+def _started(pid):
+    """Start time of a process in ticks, which tells it from a later one of the same number."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+
+
+def claim(folder, outlive):
+    owner = {"pid": os.getpid(), "started": _started(os.getpid()), "outlive": outlive}
+    (folder / "owner").write_text(json.dumps(owner))
+
+
+def _owner(folder):
+    try:
+        return json.loads((folder / "owner").read_text())
+    except (OSError, ValueError):
+        return {"pid": 0, "started": None, "outlive": False}
+
+
+def remove_shared_files(lab_id):
+    """What DPDK keeps by the forwarder's instance name outside the lab's folder."""
+    for folder in (Path("/run/dpdk"), HUGE):
+        for path in folder.glob(f"{lab_id}*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def remove(lab_id):
+    for path in NETNS.glob(f"{lab_id}-*"):
+        Namespace(path.name).delete()
+    remove_shared_files(lab_id)
+    shutil.rmtree(LABS / lab_id, ignore_errors=True)
+
+
+def reap_dead(kept_too=False):
+    """Removes labs whose owner is gone; those left up on purpose only with kept_too."""
+    removed = []
+    for folder in sorted(LABS.glob("sy-*")) if LABS.is_dir() else ():
+        owner = _owner(folder)
+        alive = owner["started"] is not None and _started(owner["pid"]) == owner["started"]
+        if alive or (owner["outlive"] and not kept_too):
+            continue
+        remove(folder.name)
+        removed.append(folder.name)
+    return removed
+
+
+def main():
+    removed = reap_dead("--all" in sys.argv[1:])
+    print("removed " + " ".join(removed) if removed else "no lab to remove")
+
+
+if __name__ == "__main__":
+    main()

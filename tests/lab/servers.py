@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real servers for the hosts of a lab. Each answers with the name of its host."""
+
+import socket
+import threading
+from pathlib import Path
+
+from tests.lab.wait import wait_until
+
+TCP_LISTEN = "0A"
+
+NGINX_CONFIG = """\
+daemon off;
+master_process off;
+user root;
+pid {dir}/pid;
+error_log {dir}/error.log;
+events {{ worker_connections 8192; }}
+http {{
+    log_format peer "$remote_addr $remote_port $server_addr $request_uri";
+    access_log {dir}/access.log peer;
+    keepalive_requests 10000000;
+    keepalive_timeout 600s;
+    client_body_temp_path {dir}/body;
+    proxy_temp_path {dir}/proxy;
+    fastcgi_temp_path {dir}/fastcgi;
+    uwsgi_temp_path {dir}/uwsgi;
+    scgi_temp_path {dir}/scgi;
+    server {{
+        listen 0.0.0.0:{port} backlog=8192;
+        listen [::]:{port} backlog=8192;
+        default_type text/plain;
+        location / {{ return 200 "{name}\\n"; }}
+        location = /healthz {{ return 200 "ok\\n"; }}
+        location /files/ {{ alias {dir}/files/; }}
+    }}
+}}
+"""
+
+
+def listening(ns, port, protocol="tcp"):
+    """Whether some socket of the namespace takes connections or datagrams on a port."""
+    wanted = f"{port:04X}"
+    for file in (protocol, protocol + "6"):
+        with ns.entered():
+            lines = Path("/proc/thread-self/net", file).read_text().splitlines()[1:]
+        for line in lines:
+            _, local, _, state = line.split()[:4]
+            if local.endswith(":" + wanted) and (protocol == "udp" or state == TCP_LISTEN):
+                return True
+    return False
+
+
+def wait_listening(ns, port, protocol="tcp"):
+    wait_until(lambda: listening(ns, port, protocol), f"{ns.name} listens on {protocol} {port}")
+
+
+def start_nginx(lab, host, port=8080):
+    """A web server: its host's name, /healthz, and what a test puts under /files/."""
+    folder = lab.dir / f"nginx-{host}"
+    (folder / "files").mkdir(parents=True, exist_ok=True)
+    (folder / "nginx.conf").write_text(NGINX_CONFIG.format(dir=folder, port=port, name=host))
+    process = lab.start(host, f"nginx-{host}", ["nginx", "-p", folder, "-c", folder / "nginx.conf"])
+    wait_listening(lab[host].ns, port)
+    return process
+
+
+def nginx_log(lab, host):
+    """Requests a web server has answered: [(peer address, peer port, own address, path)]."""
+    lines = (lab.dir / f"nginx-{host}" / "access.log").read_text().splitlines()
+    return [tuple(line.split()) for line in lines]
+
+
+def start_dns(lab, host, port=5353):
+    """A name server; the TXT record of who.lab names its host."""
+    process = lab.start(
+        host,
+        f"dns-{host}",
+        [
+            "dnsmasq",
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--no-resolv",
+            "--no-hosts",
+            "--user=root",
+            "--pid-file=",
+            f"--port={port}",
+            f"--txt-record=who.lab,{host}",
+            "--txt-record=long.lab," + ",".join([host * 60] * 10),
+            "--log-facility=-",
+            "--edns-packet-max=4096",
+        ],
+    )
+    wait_listening(lab[host].ns, port, "udp")
+    return process
+
+
+class EchoServer:
+    """A TCP server in this process that tells who connects, and echoes.
+
+    `peers` are the remote ends of its connections, oldest first.
+    """
+
+    def __init__(self, host, port, family=4):
+        kind = socket.AF_INET if family == 4 else socket.AF_INET6
+        self.listener = host.ns.socket(kind)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((host.address(family), port))
+        self.listener.listen(128)
+        self.peers = []
+        self.connections = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, peer = self.listener.accept()
+            except OSError:
+                return
+            self.peers.append(peer[:2])
+            self.connections.append(connection)
+            threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
+
+    @staticmethod
+    def _echo(connection):
+        with connection:
+            try:
+                while data := connection.recv(65536):
+                    connection.sendall(data)
+            except OSError:
+                pass
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for connection in self.connections:
+            connection.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

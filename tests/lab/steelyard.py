@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steelyard in a lab: the forwarder, its agent, and the command line."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.config import Config, Server, Service
+from tests.lab.lab import ROOT
+from tests.lab.process import run
+from tests.lab.topology import v4, v6
+from tests.lab.wait import wait_until
+
+# SY_BUILD chooses another build of the forwarder, build/asan say.
+BUILD = ROOT / os.environ.get("SY_BUILD", "build/dev")
+FORWARDER = BUILD / "dataplane/forwarder/steelyard-forwarder"
+STEELYARD = ROOT / "build/bin/steelyard"
+
+MEMORY_MB = 128
+SANITIZED = {
+    "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+}
+FAST_CHECKS = {"interval": "200ms", "timeout": "1s", "rise": 2, "fall": 2}
+
+VIP = {4: "10.0.0.80", 6: "fd00::80"}
+WEB, DNS, SERVER_WEB, SERVER_DNS = 80, 53, 8080, 5353
+
+
+def local_addresses(net, count=2):
+    return [v4(net, 200 + i) for i in range(count)] + [v6(net, 200 + i) for i in range(count)]
+
+
+def web_and_dns(network, checked=True, scheduler="wrr"):
+    """What most tests use: web4 and web6 by TCP, dns4 and dns6 by UDP, on all servers."""
+    health = {
+        "tcp": {"type": "http", "path": "/healthz"} | FAST_CHECKS if checked else {"type": "none"},
+        "udp": {"type": "tcp", "port": SERVER_DNS} | FAST_CHECKS if checked else {"type": "none"},
+    }
+    config = Config(local_addresses(network.back_net))
+    for family in (4, 6):
+        for kind, protocol, port, server_port in (
+            ("web", "tcp", WEB, SERVER_WEB),
+            ("dns", "udp", DNS, SERVER_DNS),
+        ):
+            servers = [Server(host.address(family), server_port) for host in network.server_hosts()]
+            config.services.append(
+                Service(
+                    f"{kind}{family}",
+                    VIP[family],
+                    port,
+                    protocol,
+                    scheduler,
+                    health=health[protocol],
+                    servers=servers,
+                )
+            )
+    return config
+
+
+def huge_pages_free(megabytes):
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("HugePages_Free:"):
+            return int(line.split()[1]) * 2 >= megabytes
+    return False
+
+
+@dataclass
+class Options:
+    """How the forwarder is started."""
+
+    workers: int = 1
+    mode: str = "auto"
+    sessions: int = 65536
+    extra: tuple = ()
+
+
+class Steelyard:
+    """A forwarder with an agent on one host of a lab, and the command line to them."""
+
+    def __init__(self, lab, config, host="forwarder", **options):
+        self.lab, self.host, self.config = lab, host, config
+        self.options = Options(**options)
+        self.dir = lab.dir / host
+        self.dir.mkdir(exist_ok=True)
+        self.file = self.dir / "steelyard.yaml"
+        self.agent_socket = self.dir / "agent.sock"
+        self.forwarder_socket = self.dir / "forwarder.sock"
+        self.forwarder = None
+        self.agent = None
+
+    # ---- programs -------------------------------------------------------------------------
+
+    def start(self):
+        self.start_forwarder()
+        self.start_agent()
+        self.wait_in_sync()
+        return self
+
+    def forwarder_argv(self, *words):
+        return [FORWARDER, "--instance", self.lab.id, "--state", self.dir / "state", *words]
+
+    def start_forwarder(self, wait=True):
+        ports = ["front", "back"] if self.lab.network.arms == 2 else ["front"]
+        argv = self.forwarder_argv("--socket", self.forwarder_socket, "--log", "info")
+        argv += [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
+        argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
+        argv += ["--memory", MEMORY_MB, *self.options.extra]
+        if not huge_pages_free(MEMORY_MB + 64):
+            argv += ["--no-huge"]
+        self.forwarder = self.lab.start(self.host, "steelyard-forwarder", argv, SANITIZED)
+        if wait:
+            self.forwarder.wait_for(r"\bready\b")
+        return self.forwarder
+
+    def start_agent(self):
+        if not self.file.exists():
+            self.write_config()
+        argv = [STEELYARD, "agent", "--config", self.file, "--forwarder", self.forwarder_socket]
+        argv += ["--socket", self.agent_socket, "--state", self.dir / "agent-state"]
+        self.agent = self.lab.start(self.host, "steelyard-agent", argv)
+        self.agent.wait_for("agent is ready")
+        return self.agent
+
+    def cleanup(self):
+        """Removes what a stopped forwarder leaves; returns what the command said."""
+        return self.lab[self.host].ns.run(self.forwarder_argv("--cleanup"))
+
+    # ---- configuration --------------------------------------------------------------------
+
+    def write_config(self):
+        self.file.write_text(self.config.text())
+
+    def apply(self):
+        """Hands the configuration as it stands to the agent; back when the forwarder has it."""
+        return self.cli("apply", "-", stdin=self.config.text())
+
+    def in_sync(self):
+        return self.get("status")["forwarder"]["in_sync"]
+
+    def wait_in_sync(self):
+        wait_until(self.in_sync, "the forwarder has the agent's configuration")
+
+    # ---- reading --------------------------------------------------------------------------
+
+    def cli(self, *words, **options):
+        return run([STEELYARD, "--socket", self.agent_socket, *words], **options)
+
+    def get(self, what, *words):
+        return json.loads(self.cli("get", what, *words, "-o", "json"))
+
+    def service(self, name):
+        return next(service for service in self.get("services") if service["name"] == name)
+
+    def server(self, service, address):
+        servers = self.get("servers", "--service", service)
+        return next(server for server in servers if server["address"] == address)
+
+    def wait_server(self, service, address, state):
+        wait_until(
+            lambda: self.server(service, address)["state"] == state,
+            f"{address} of {service} is {state}",
+        )
+
+    def wait_all_up(self):
+        wait_until(
+            lambda: all(server["state"] == "up" for server in self.get("servers")),
+            "all servers are up",
+        )
+
+    def drops(self):
+        """{"no-service": 3, …}, reasons that occurred."""
+        return {drop["name"]: drop["packets"] for drop in self.get("drops")}
+
+    def sessions(self, *words):
+        return self.get("sessions", *words)["sessions"]
+
+    def session_count(self):
+        return self.get("status")["forwarder"]["sessions"]

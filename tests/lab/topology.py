@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks of the lab: who is connected to whom, and by which addresses.
+
+Two-armed, as most tests use it:
+
+    client 10.0.0.10 ───┐                                       ┌─── s1 10.1.0.11
+      far 10.9.0.10     ├─ bridge ─ front [forwarder] back ─ bridge ─ s2 10.1.0.12
+          └─ router ────┘        10.0.0.1         10.1.0.1      └─── s3 10.1.0.13
+             10.0.0.2
+
+One-armed: the forwarder has `front` alone, and the servers are on the front network.
+IPv6 likewise: 10.N.0.X is fd00:N::X (X read as hexadecimal digits).
+"""
+
+from dataclasses import dataclass, field
+
+from tests.lab.netns import Namespace
+
+FRONT, BACK, FAR = 0, 1, 9
+
+
+def v4(net, host):
+    return f"10.{net}.0.{host}"
+
+
+def v6(net, host):
+    return f"fd00:{net}::{host}" if net else f"fd00::{host}"
+
+
+@dataclass
+class Host:
+    """A namespace with one interface, eth0, or for router and forwarder more."""
+
+    name: str
+    ns: Namespace
+    v4: str = ""
+    v6: str = ""
+
+    def address(self, family):
+        return self.v4 if family == 4 else self.v6
+
+    def __str__(self):
+        return self.name
+
+
+@dataclass
+class Network:
+    """Builds the hosts of one lab. `prefix` makes the namespaces' names unique."""
+
+    prefix: str
+    arms: int = 2
+    servers: int = 3
+    queues: int = 1  # of the forwarder's interfaces, receive and transmit
+    server_mtu: int = 1500  # of the back network
+    offload: tuple = ()  # hosts whose transmit checksum offload stays on
+    hosts: dict = field(default_factory=dict)
+
+    @property
+    def back_net(self):
+        return BACK if self.arms == 2 else FRONT
+
+    def build(self):
+        switch = self._namespace("switch")
+        for bridge in ("front", "back", "far") if self.arms == 2 else ("front", "far"):
+            self._bridge(switch, bridge)
+        forwarder = self._host("forwarder")
+        self._plug(forwarder, "front", "front", FRONT, 1, self.queues)
+        if self.arms == 2:
+            self._plug(forwarder, "back", "back", BACK, 1, self.queues, self.server_mtu)
+        forwarder.v4, forwarder.v6 = v4(FRONT, 1), v6(FRONT, 1)
+
+        router = self._host("router")
+        self._plug(router, "eth0", "front", FRONT, 2)
+        self._plug(router, "far0", "far", FAR, 1)
+        router.ns.sysctl("ipv4.ip_forward", 1)
+        router.ns.sysctl("ipv6.conf.all.forwarding", 1)
+        self._plug(self._host("far"), "eth0", "far", FAR, 10)
+        self._plug(self._host("client"), "eth0", "front", FRONT, 10)
+
+        back = "back" if self.arms == 2 else "front"
+        for n in range(1, self.servers + 1):
+            host = self._host(f"s{n}")
+            self._plug(host, "eth0", back, self.back_net, 10 + n, mtu=self.server_mtu)
+        self._routes()
+        return self
+
+    def _routes(self):
+        for text in (f"10.{FAR}.0.0/24 via {v4(FRONT, 2)}", f"{v6(FAR, '')}/64 via {v6(FRONT, 2)}"):
+            self["forwarder"].ns.ip(f"route add {text}")
+        self.default_route("client", v4(FRONT, 1), v6(FRONT, 1))
+        self.default_route("far", v4(FAR, 1), v6(FAR, 1))
+        self.default_route("router", v4(FRONT, 1), v6(FRONT, 1))
+
+    def default_route(self, name, via4, via6):
+        self[name].ns.ip(f"route add default via {via4}")
+        self[name].ns.ip(f"-6 route add default via {via6}")
+
+    def __getitem__(self, name):
+        return self.hosts[name]
+
+    def server_hosts(self):
+        return [self[f"s{n}"] for n in range(1, self.servers + 1)]
+
+    def destroy(self):
+        for host in reversed(self.hosts.values()):
+            if host.ns.path.exists():
+                host.ns.delete()
+
+    def _namespace(self, name):
+        ns = Namespace(f"{self.prefix}-{name}")
+        # Recorded before it exists, so that a failure half-way is cleaned up too.
+        self.hosts[name] = Host(name, ns)
+        return ns.create()
+
+    def _host(self, name):
+        self._namespace(name)
+        return self.hosts[name]
+
+    def _bridge(self, switch, name):
+        switch.ip(f"link add br-{name} type bridge mcast_snooping 0")
+        switch.ip(f"link set br-{name} up")
+
+    def _plug(self, host, interface, bridge, net, number, queues=1, mtu=1500):
+        """Connects a host to a bridge by a veth pair and gives it its addresses."""
+        switch = self["switch"].ns
+        cable = f"{host.name}-{interface}"
+        switch.ip(
+            f"link add {cable} mtu {mtu} numrxqueues {queues} numtxqueues {queues}"
+            f" type veth peer name {interface} mtu {mtu} numrxqueues {queues}"
+            f" numtxqueues {queues} netns {host.ns.name}"
+        )
+        switch.ip(f"link set {cable} master br-{bridge} up")
+        host.ns.ip(f"link set {interface} up")
+        host.v4, host.v6 = v4(net, number), v6(net, number)
+        host.ns.ip(f"address add {host.v4}/24 dev {interface}")
+        host.ns.ip(f"address add {host.v6}/64 dev {interface} nodad")
+        if host.name not in self.offload:
+            # Without hardware behind it, offload leaves checksums unfinished on the wire.
+            host.ns.run(["ethtool", "-K", interface, "tx", "off"])

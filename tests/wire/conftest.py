@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages that tests share, and the books that are closed after each.
+
+A test that causes drops names them: @pytest.mark.drops("fragment"). Any other reason fails it.
+"""
+
+import pytest
+
+from tests.lab.lab import catch_signals
+from tests.wire.stage import Books, Stage
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "drops(*reasons): drops that the test causes")
+    catch_signals()
+
+
+@pytest.fixture(scope="session", params=(1, 2), ids=("1-worker", "2-workers"))
+def shared_stage(request):
+    """Two-armed, on interfaces of one queue. Tests leave it as they found it."""
+    with Stage(workers=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(shared_stage, request):
+    yield from keep_books(shared_stage, request)
+
+
+def keep_books(stage, request):
+    """Yields the stage with `books` open over it; closes them and brings the stage back."""
+    stage.books = Books(stage)
+    try:
+        yield stage
+        marker = request.node.get_closest_marker("drops")
+        stage.books.close(marker.args if marker else ())
+    except BaseException:
+        for process in (stage.steelyard.forwarder, stage.steelyard.agent):
+            print(process.describe())
+        raise
+    finally:
+        stage.restore()

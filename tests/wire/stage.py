@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab with everything running, and the books that are kept over it."""
+
+import copy
+import re
+
+from tests.lab import Lab, Server, Service
+from tests.lab.servers import EchoServer, start_dns, start_nginx
+from tests.lab.steelyard import VIP, Steelyard, web_and_dns
+
+ECHO, SERVER_ECHO = 7, 9007
+# What the kernels must never count: checksums that did not verify.
+CHECKSUM_ERROR = re.compile(r"Csum.*Err|.*CsumErrors$")
+
+
+class Stage:
+    """Lab, servers and Steelyard, ready for traffic. A context manager.
+
+    Its services: web4, web6, dns4, dns6 on all servers, echo4 and echo6 on s1 alone.
+    """
+
+    def __init__(self, workers=1, mode="auto", checked=True, extra=(), running=True, **network):
+        self.lab = Lab(**network)
+        self.workers, self.mode, self.extra = workers, mode, extra
+        self.checked, self.running = checked, running
+        self.nginx, self.dns, self.echo = {}, {}, {}
+
+    def __enter__(self):
+        self.lab.__enter__()
+        try:
+            if self.running:
+                self.start()
+        except BaseException:
+            self.lab.close()
+            raise
+        return self
+
+    def start(self):
+        lab = self.lab
+        for host in lab.servers():
+            self.nginx[host.name] = start_nginx(lab, host.name)
+            self.dns[host.name] = start_dns(lab, host.name)
+        config = web_and_dns(lab.network, self.checked)
+        for family in (4, 6):
+            self.echo[family] = EchoServer(lab["s1"], SERVER_ECHO, family)
+            server = Server(lab["s1"].address(family), SERVER_ECHO)
+            config.services.append(
+                Service(
+                    f"echo{family}",
+                    VIP[family],
+                    ECHO,
+                    servers=[server],
+                )
+            )
+        self.steelyard = Steelyard(
+            lab, config, workers=self.workers, mode=self.mode, extra=self.extra
+        )
+        self.default = copy.deepcopy(config)
+        self.steelyard.start()
+        self.steelyard.wait_all_up()
+
+    def __exit__(self, *_):
+        for server in self.echo.values():
+            server.close()
+        self.lab.close()
+
+    @property
+    def client(self):
+        return self.lab["client"]
+
+    @property
+    def config(self):
+        return self.steelyard.config
+
+    def apply(self):
+        return self.steelyard.apply()
+
+    def restore(self):
+        """Brings back what a test has changed: configuration, programs."""
+        for name, process in self.nginx.items():
+            if not process.alive():
+                self.nginx[name] = start_nginx(self.lab, name)
+        if not self.steelyard.forwarder.alive():
+            self.steelyard.start_forwarder()
+        if not self.steelyard.agent.alive():
+            self.steelyard.start_agent()
+        self.steelyard.config = copy.deepcopy(self.default)
+        self.steelyard.apply()
+        self.steelyard.wait_in_sync()
+        self.steelyard.wait_all_up()
+
+    def checksum_errors(self):
+        return {
+            f"{host} {name}": count
+            for host, counters in self.lab.counters().items()
+            for name, count in counters.items()
+            if CHECKSUM_ERROR.match(name) and count
+        }
+
+
+class Books:
+    """Keeps account over one test: what was dropped, and what the kernels complained of."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        self.before = stage.steelyard.drops()
+        self.forwarder = stage.steelyard.forwarder
+
+    def dropped(self):
+        """Drops since the start of the test, by reason."""
+        if self.stage.steelyard.forwarder is not self.forwarder:
+            self.before, self.forwarder = {}, self.stage.steelyard.forwarder
+        now = self.stage.steelyard.drops()
+        changes = {name: count - self.before.get(name, 0) for name, count in now.items()}
+        return {name: count for name, count in changes.items() if count}
+
+    def close(self, allowed):
+        unexplained = {name: n for name, n in self.dropped().items() if name not in allowed}
+        assert not unexplained, f"unexplained drops: {unexplained}"
+        errors = self.stage.checksum_errors()
+        assert not errors, f"kernels saw wrong checksums: {errors}"

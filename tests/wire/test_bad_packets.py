@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames that no honest stack sends: each is dropped under its own name, and harms nobody."""
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6TimeExceeded, IPv6, IPv6ExtHdrDestOpt
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+from tests.lab import wait_until
+from tests.lab.clients import http_get
+from tests.lab.steelyard import VIP, WEB
+
+C4, C6 = "10.0.0.10", "fd00::10"
+
+
+def v4(**fields):
+    return IP(**({"src": C4, "dst": VIP[4]} | fields))
+
+
+def v6(**fields):
+    return IPv6(**({"src": C6, "dst": VIP[6]} | fields))
+
+
+def syn(**fields):
+    return TCP(**({"sport": 3333, "dport": WEB, "flags": "S"} | fields))
+
+
+def cut(packet, size):
+    return Raw(bytes(packet)[:size])
+
+
+# Reason, and the IP packets that earn it.
+BAD = {
+    "truncated": [cut(v4() / syn(), 30), cut(v6() / syn(), 50)],
+    "bad-ip-header": [v4(ihl=4) / syn(), v4(len=10) / syn()],
+    "bad-ip-checksum": [v4(chksum=0x1234) / syn()],
+    "bad-source": [
+        v4(src="127.0.0.1") / syn(),
+        v4(src="224.0.0.1") / syn(),
+        v4(src="255.255.255.255") / syn(),
+        v6(src="::1") / syn(),
+        v6(src="ff02::1") / syn(),
+    ],
+    "land": [v4(src=VIP[4]) / syn(sport=WEB), v6(src=VIP[6]) / syn(sport=WEB)],
+    "ip-options": [v4(options=b"\x01\x01\x01\x00") / syn()],
+    "extension-header": [v6() / IPv6ExtHdrDestOpt() / syn()],
+    "unknown-protocol": [v4(proto=132) / Raw(b"x" * 20), v6(nh=132) / Raw(b"x" * 20)],
+    "bad-l4-header": [v4() / syn(dataofs=4), v4() / UDP(sport=1, dport=53, len=4) / b"xxxx"],
+    "bad-tcp-flags": [v4() / syn(flags="SF"), v4() / syn(flags=""), v6() / syn(flags="SR")],
+    "bad-l4-checksum": [v4() / syn(chksum=0x1234), v6() / syn(chksum=0x1234)],
+    "no-session": [v4() / syn(flags="A", sport=4444), v6() / syn(flags="A", sport=4444)],
+    "ttl-expired": [v4(ttl=1) / syn(sport=4445), v6(hlim=1) / syn(sport=4445)],
+    "icmp-unhandled": [v4() / ICMP(type=13), v6() / ICMPv6TimeExceeded()],
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_bad_packets_are_dropped_by_name(stage, request, reason):
+    request.node.add_marker(pytest.mark.drops(reason))
+    mac = stage.lab["forwarder"].ns.mac("front")
+    wire = stage.lab.capture("client")
+    for packet in BAD[reason]:
+        family = 0x86DD if bytes(packet)[0] >> 4 == 6 else 0x0800
+        wire.send(Ether(src=stage.client.ns.mac("eth0"), dst=mac, type=family) / packet)
+    count = len(BAD[reason])
+    wait_until(
+        lambda: stage.books.dropped().get(reason, 0) >= count,
+        f"{count} packets dropped as {reason}; seen so far: {stage.books.dropped()}",
+    )
+    assert http_get(stage.client, VIP[4], WEB)

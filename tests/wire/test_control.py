@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control socket: nothing that a client may send harms the forwarder or its traffic."""
+
+import random
+import socket
+import struct
+
+import pytest
+
+from tests.lab.clients import HttpConnection
+from tests.lab.steelyard import VIP, WEB
+from tests.wire.control import (
+    APPLY,
+    MALFORMED,
+    TOO_LARGE,
+    UNSUPPORTED,
+    Control,
+    field,
+    frame,
+    request,
+)
+
+LIMIT = 4 << 20  # bytes a frame may have
+CLIENTS = 64
+
+
+@pytest.fixture
+def control(stage):
+    """Opens connections; afterwards the forwarder must still answer, and traffic must flow."""
+    with HttpConnection(stage.client, VIP[4], WEB) as web:
+        server = web.get()
+        yield lambda: Control(stage.steelyard.forwarder_socket)
+        assert web.get() == server
+    with Control(stage.steelyard.forwarder_socket) as last:
+        last.send(frame(request()))
+        assert last.error_code() == 0
+    assert stage.steelyard.in_sync()
+
+
+def test_status_is_answered_with_its_id(control):
+    with control() as one:
+        one.send(frame(request(request_id=4711)))
+        answer = one.receive()
+        assert answer[2] == 4711
+        assert 10 in answer
+
+
+def test_several_requests_in_one_write(control):
+    with control() as one:
+        one.send(b"".join(frame(request(request_id=n)) for n in range(1, 6)))
+        assert [one.receive()[2] for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+def test_a_request_in_single_bytes(control):
+    with control() as one:
+        for byte in frame(request()):
+            one.send(bytes([byte]))
+        assert one.error_code() == 0
+
+
+@pytest.mark.parametrize("message", (b"\xff" * 20, b"\x08", field(2, b"text"), b"\0" * 8))
+def test_malformed_message_is_refused(control, message):
+    with control() as one:
+        one.send(frame(message))
+        assert one.error_code() in (MALFORMED, UNSUPPORTED)
+
+
+def test_newer_version_is_unsupported(control):
+    with control() as one:
+        one.send(frame(request(version=99)))
+        assert one.error_code() == UNSUPPORTED
+
+
+def test_unknown_body_is_unsupported(control):
+    with control() as one:
+        one.send(frame(request(body=999)))
+        assert one.error_code() == UNSUPPORTED
+
+
+def test_empty_message_is_refused(control):
+    with control() as one:
+        one.send(frame(b""))
+        assert one.error_code() in (MALFORMED, UNSUPPORTED)
+
+
+@pytest.mark.parametrize("size", (LIMIT + 1, 0x7FFFFFFF, 0xFFFFFFFF))
+def test_too_large_a_frame_is_refused(control, size):
+    with control() as one:
+        one.send(struct.pack("!I", size))
+        assert one.error_code() == TOO_LARGE
+
+
+def test_half_a_frame_then_silence(control):
+    with control() as one:
+        one.send(frame(request())[:-1])
+        with control() as other:
+            other.send(frame(request()))
+            assert other.error_code() == 0
+
+
+def test_half_a_frame_then_the_end(control):
+    with control() as one:
+        one.send(frame(request())[:3])
+        one.socket.shutdown(socket.SHUT_WR)
+        assert one.ended()
+
+
+def test_a_client_that_never_reads(control):
+    """Answers pile up at a client that does not read them; others are served all the same."""
+    with control() as one:
+        one.socket.setblocking(False)
+        try:
+            for _ in range(100_000):
+                one.socket.send(frame(request()))
+        except BlockingIOError:
+            pass
+        with control() as other:
+            other.send(frame(request()))
+            assert other.error_code() == 0
+
+
+def test_many_connections_at_once(control):
+    clients = []
+    try:
+        for _ in range(CLIENTS):
+            clients.append(control())
+        for one in clients[-3:]:
+            one.send(frame(request()))
+    finally:
+        for one in clients:
+            one.socket.close()
+
+
+def test_random_bytes(control):
+    rng = random.Random(20)
+    for _ in range(200):
+        with control() as one:
+            data = rng.randbytes(rng.randrange(1, 400))
+            one.send(frame(data) if rng.random() < 0.7 else data)
+
+
+def test_mutated_requests(control):
+    rng = random.Random(21)
+    good = request(APPLY, field(1, field(1, field(1, field(1, 6) + field(2, b"\x0a\0\0\x50")))))
+    for _ in range(500):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        with control() as one:
+            one.send(frame(bytes(data)))
+            one.receive()
+
+
+def test_staged_changes_end_with_their_connection(stage, control):
+    """A delete without a commit, and the connection goes: the service is still there."""
+    key = field(1, 6) + field(2, bytes([10, 0, 0, 80])) + field(3, WEB)
+    with control() as one:
+        one.send(frame(request(APPLY, field(1, field(2, key)))))
+        assert one.error_code() == 0
+    assert stage.steelyard.service("web4")["traffic"] is not None

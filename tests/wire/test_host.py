@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forwarder and the kernel it lives on: changes followed live, and nothing left behind."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import HttpConnection, connect, http_get, receive_exactly
+from tests.lab.process import run
+from tests.lab.steelyard import FORWARDER, VIP, WEB
+from tests.wire.conftest import keep_books
+from tests.wire.stage import ECHO, Stage
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+IP = {4: "-4", 6: "-6"}
+
+
+@pytest.fixture(scope="module")
+def host_stage():
+    with Stage(checked=False) as stage:
+        yield stage
+
+
+@pytest.fixture
+def host(host_stage, request):
+    yield from keep_books(host_stage, request)
+
+
+def works(stage, family, source="client"):
+    try:
+        return http_get(stage.lab[source], VIP[family], WEB, timeout_s=1)
+    except OSError:
+        return None
+
+
+def wait_works(stage, family, what):
+    wait_until(lambda: works(stage, family), what)
+
+
+@pytest.mark.drops("no-route", "no-session")
+@pytest.mark.parametrize("word", ("rule", "vrf"))
+def test_policy_routing_is_refused(host, word):
+    """By a word that says so, not by packets that go astray; and it passes with its cause."""
+    ns = host.lab["forwarder"].ns
+
+    def refusal():
+        return host.steelyard.get("status")["forwarder"]["routing_refused"]
+
+    assert not refusal()
+    if word == "rule":
+        ns.ip("rule add from 10.0.0.99 table 100")
+    else:
+        done = ns.ip("link add red type vrf table 100", check=False)
+        if done.returncode:
+            pytest.skip("this kernel has no VRF")
+        ns.ip("link set front master red")
+    told = wait_until(refusal, "policy routing is refused")
+    assert word in told.lower()
+    assert told in host.steelyard.cli("get", "status")
+    if word == "rule":
+        ns.ip("rule del from 10.0.0.99 table 100")
+    else:
+        ns.ip("link set front nomaster")
+        ns.ip("link del red")
+    wait_until(lambda: not refusal(), "routing is well again")
+    for family in (4, 6):
+        wait_works(host, family, "traffic flows again")
+
+
+@pytest.mark.drops("no-route", "no-neighbour", "neighbour-queue", "blackhole", "no-session")
+@families
+def test_route_changes_are_followed(host, family):
+    """The way to the far client: a black hole, no route at all, and back."""
+    ns, flag = host.lab["forwarder"].ns, IP[family]
+    far = host.lab["far"].address(family)
+    router = {4: "10.0.0.2", 6: "fd00::2"}[family]
+    assert works(host, family, "far")
+    length = 32 if family == 4 else 128
+    ns.ip(f"{flag} route add blackhole {far}/{length}")
+    wait_until(lambda: not works(host, family, "far"), "the black hole swallows answers")
+    ns.ip(f"{flag} route del blackhole {far}/{length}")
+    wait_until(lambda: works(host, family, "far"), "the route is back")
+    ns.ip(f"{flag} route add {far}/{length} via {router}")
+    ns.ip(f"{flag} route del {far}/{length} via {router}")
+    wait_until(lambda: works(host, family, "far"), "a route came and went")
+    assert host.books.dropped().get("blackhole")
+
+
+@pytest.mark.drops("no-neighbour", "neighbour-queue", "no-session")
+@families
+def test_new_mac_of_a_server_is_followed(host, family):
+    """While a connection lives."""
+    server = host.lab["s1"].ns
+    with connect(host.client, VIP[family], ECHO, timeout_s=20) as one:
+        one.sendall(b"a")
+        assert receive_exactly(one, 1) == b"a"
+        old = server.mac("eth0")
+        new = "02:00:00:00:00:" + ("14" if family == 4 else "16")
+        server.sysctl("ipv4.conf.eth0.arp_notify", 1)
+        server.sysctl("ipv6.conf.eth0.ndisc_notify", 1)
+        server.sysctl("ipv6.conf.eth0.keep_addr_on_down", 1)
+        server.ip(f"link set eth0 down address {new}")
+        server.ip("link set eth0 up")
+        assert server.mac("eth0") == new != old
+        one.sendall(b"b")
+        assert receive_exactly(one, 1) == b"b"
+
+
+@pytest.mark.drops("port-down", "no-route", "no-neighbour", "neighbour-queue", "no-session")
+@families
+def test_link_that_goes_and_comes_is_followed(host, family):
+    switch = host.lab["switch"].ns
+    with connect(host.client, VIP[family], ECHO, timeout_s=30) as one:
+        one.sendall(b"a")
+        assert receive_exactly(one, 1) == b"a"
+        switch.ip("link set forwarder-back down")
+
+        def up():
+            ports = host.steelyard.get("ports")
+            return next(port["up"] for port in ports if port["name"] == "back")
+
+        wait_until(lambda: not up(), "the port is seen down")
+        switch.ip("link set forwarder-back up")
+        wait_until(up, "the port is seen up")
+        one.sendall(b"b")
+        assert receive_exactly(one, 1) == b"b"
+    wait_works(host, family, "new connections")
+
+
+def test_kernel_does_not_use_a_vip_itself(host):
+    """Neither VIPs nor local addresses become the source of the host's own packets."""
+    ns = host.lab["forwarder"].ns
+    for target in ("10.0.0.10", "fd00::10", "10.1.0.11", "fd00:1::11", "10.9.0.10", "fd00:9::10"):
+        route = ns.ip(f"route get {target}")
+        source = re.search(r" src (\S+)", route)[1]
+        assert source in ("10.0.0.1", "fd00::1", "10.1.0.1", "fd00:1::1"), route
+
+
+def test_second_forwarder_is_refused(host):
+    ns = host.lab["forwarder"].ns
+    argv = [FORWARDER, "--instance", f"{host.lab.id}b", "--no-huge", "--memory", "128"]
+    argv += ["--state", host.lab.dir / "second", "--socket", host.lab.dir / "second.sock"]
+    done = ns.run([*argv, "--port", "front"], check=False)
+    assert done.returncode > 0
+    assert "front" in done.stderr
+    assert works(host, 4)
+
+
+def test_cleanup_refuses_a_live_forwarder(host):
+    done = host.lab["forwarder"].ns.run(host.steelyard.forwarder_argv("--cleanup"), check=False)
+    assert done.returncode > 0
+    with HttpConnection(host.client, VIP[4], WEB) as one:
+        assert one.get()
+
+
+# ---- nothing is left ----------------------------------------------------------------------
+
+# Numbers that a kernel counts up by itself are no traces.
+VOLATILE = re.compile(r"expires \d+sec|valid_lft \d+sec|preferred_lft \d+sec|# handle \d+")
+
+
+def host_state(lab):
+    """Everything on the host that a forwarder might have changed, as text."""
+    ns = lab["forwarder"].ns
+    state = {}
+    for words in ("link", "address", "-4 route show table all", "-6 route show table all"):
+        state[words] = ns.ip(f"-d {words}")
+    for words in ("-4 rule", "-6 rule"):
+        state[words] = ns.ip(words)
+    state["nft"] = ns.run(["nft", "list", "ruleset"])
+    state["bpf"] = ns.run(["bpftool", "net", "show"])
+    state["pins"] = "\n".join(
+        str(path) for path in sorted(Path("/sys/fs/bpf").glob(f"**/{ns.inode()}-*"))
+    )
+    shared = [*Path("/run/dpdk").glob(f"{lab.id}*"), *Path("/dev/hugepages").glob(f"{lab.id}*")]
+    state["files"] = "\n".join(sorted(map(str, shared)))
+    folder = lab.dir / "forwarder"
+    state["sockets"] = "\n".join(sorted(str(p) for p in folder.glob("*.sock")))
+    return {name: VOLATILE.sub("", text) for name, text in state.items()}
+
+
+@pytest.mark.parametrize("number", (15, 9), ids=("stopped", "killed"))
+def test_cleanup_leaves_nothing(number):
+    """Host before and after: a clean stop, or a kill, then `steelyard cleanup`."""
+    with Stage(checked=False, running=False) as stage:
+        before = host_state(stage.lab)
+        stage.start()
+        assert works(stage, 4)
+        assert works(stage, 6)
+        during = host_state(stage.lab)
+        assert during["pins"]
+        assert during["nft"] != before["nft"]
+        stage.steelyard.agent.stop()
+        stage.steelyard.forwarder.stop(number)
+        assert stage.steelyard.cleanup().strip(), "cleanup does not say what it removed"
+        after = host_state(stage.lab)
+        differences = {name: (before[name], after[name]) for name in before}
+        assert {n: d for n, d in differences.items() if d[0] != d[1]} == {}
+        # And once more: there is nothing to do, and that is no error.
+        stage.steelyard.cleanup()
+
+
+def test_stop_is_clean(host):
+    assert host.steelyard.forwarder.stop() == 0
+    assert not host.steelyard.forwarder_socket.exists()
+
+
+def test_version_is_told():
+    assert re.search(r"\d+\.\d+\.\d+", run([FORWARDER, "--version"]))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Twenty thousand requests while servers change weight, are drained, restart and die."""
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import finish_wrk, start_wrk
+from tests.lab.servers import start_nginx
+from tests.lab.steelyard import VIP
+
+REQUESTS = 20_000
+CONNECTIONS = 16
+kinds = pytest.mark.parametrize("keep_alive", (True, False), ids=("keep-alive", "short"))
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+
+
+def url(family):
+    return f"http://{VIP[4]}/" if family == 4 else f"http://[{VIP[6]}]/"
+
+
+@kinds
+@families
+def test_no_request_fails_during_changes(stage, family, keep_alive):
+    """Weights, drains and restarts of drained servers, over and over until wrk is through."""
+    steelyard, name = stage.steelyard, f"web{family}"
+    s1, s2 = stage.lab["s1"], stage.lab["s2"]
+    process = start_wrk(stage.lab, url(family), REQUESTS, CONNECTIONS, keep_alive)
+    rounds = 0
+    while process.alive():
+        stage.config[name].server(s1.address(family)).weight = 1 + rounds % 4
+        stage.apply()
+        target = s2.address(family) if family == 4 else f"[{s2.address(family)}]:8080"
+        steelyard.cli("drain", f"{target}@{name}")
+        steelyard.wait_server(name, s2.address(family), "drain")
+        if not keep_alive:
+            restart_when_drained(stage, name, s2, family)
+        steelyard.cli("drain", f"{target}@{name}", "--undo")
+        rounds += 1
+    load = finish_wrk(process)
+    print(f"{load.requests} requests, {rounds} rounds of changes, {dict(load.served)}")
+    assert not load.failed, load
+    assert load.requests >= REQUESTS
+    assert rounds
+
+
+def restart_when_drained(stage, service, host, family):
+    """Stops and starts a server that has no open connection left."""
+    wait_until(
+        lambda: not live_sessions(stage, service, host.address(family)),
+        f"the sessions of {host} are over",
+    )
+    stage.nginx[host.name].stop()
+    stage.nginx[host.name] = start_nginx(stage.lab, host.name)
+
+
+def live_sessions(stage, service, address):
+    over = ("time-wait", "time_wait", "closing", "reset", "closed")
+    return [
+        session
+        for session in stage.steelyard.sessions("--service", service, "--limit", "100000")
+        if session["server"] == address and session["state"] not in over
+    ]
+
+
+@pytest.mark.drops("no-session")
+@kinds
+def test_only_the_killed_servers_connections_fail(stage, keep_alive):
+    """nginx on s3 is killed under load: what it had open fails, nothing that goes to the others."""
+    process = start_wrk(stage.lab, url(4), REQUESTS, CONNECTIONS, keep_alive)
+    created = stage.steelyard.service("web4")["traffic"]["packets_in"]
+    wait_until(
+        lambda: stage.steelyard.service("web4")["traffic"]["packets_in"] > created + 2000,
+        "traffic flows",
+    )
+    tries_before = refused(stage)
+    stage.nginx["s3"].kill()
+    stage.steelyard.wait_server("web4", stage.lab["s3"].v4, "down")
+    assert process.alive(), "wrk was through before the server was down"
+    load = finish_wrk(process)
+    # Every failure is a connection that s3 had open, or one that its kernel refused.
+    possible = CONNECTIONS + refused(stage) - tries_before
+    print(f"{load.requests} requests, {load.failed} failed of at most {possible}; {load.errors}")
+    assert load.failed <= possible, load
+    assert load.errors["timeout"] == 0
+    assert load.requests >= REQUESTS
+
+
+def refused(stage):
+    """Resets that the kernel of s3 has sent."""
+    return stage.lab["s3"].ns.counters()["TcpOutRsts"]

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other networks: one arm, several queues, generic XDP, a small MTU, offload left on."""
+
+import os
+import socket
+
+import pytest
+from scapy.layers.inet import ICMP, TCP
+from scapy.layers.inet6 import ICMPv6PacketTooBig
+
+from tests.lab import wait_until
+from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
+from tests.lab.steelyard import DNS, VIP, WEB
+from tests.wire.conftest import keep_books
+from tests.wire.stage import ECHO, SERVER_ECHO, Stage
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+SMALL_MTU = 1400
+
+NETWORKS = {
+    "one-armed-1-worker": {"arms": 1},
+    "one-armed-2-workers": {"arms": 1, "workers": 2},
+    "2-queues-1-worker": {"queues": 2},
+    "2-queues-2-workers": {"queues": 2, "workers": 2},
+    "generic-xdp": {"mode": "generic"},
+    "no-huge": {"extra": ("--no-huge",)},
+}
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def network_stage(request):
+    with Stage(**NETWORKS[request.param]) as stage:
+        yield stage
+
+
+@pytest.fixture
+def other(network_stage, request):
+    yield from keep_books(network_stage, request)
+
+
+@families
+def test_traffic_on_other_networks(other, family):
+    served = {http_get(other.client, VIP[family], WEB).decode().strip() for _ in range(12)}
+    assert served == {"s1", "s2", "s3"}
+    assert {dns_txt(other.client, VIP[family], DNS) for _ in range(12)} == served
+    url = f"http://{VIP[4]}/" if family == 4 else f"http://[{VIP[6]}]/"
+    for keep_alive in (True, False):
+        load = wrk(other.lab, url, 1500, keep_alive=keep_alive)
+        assert not load.failed, load
+    for name in other.nginx:
+        (other.lab.dir / f"nginx-{name}" / "files" / "large").write_bytes(os.urandom(500_000))
+    assert len(http_get(other.client, VIP[family], WEB, "/files/large")) == 500_000
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def small_stage(request):
+    with Stage(workers=request.param, server_mtu=SMALL_MTU) as stage:
+        yield stage
+
+
+@pytest.fixture
+def small(small_stage, request):
+    yield from keep_books(small_stage, request)
+
+
+@families
+def test_mss_is_clamped_to_the_servers_mtu(small, family):
+    captures = small.lab.capture("s1"), small.lab.capture("client")
+    with connect(small.client, VIP[family], ECHO) as one:
+        syn = captures[0].wait_for(
+            lambda p: TCP in p and p[TCP].dport == SERVER_ECHO, "the SYN", outgoing=False
+        )
+        answer = captures[1].wait_for(
+            lambda p: TCP in p and p[TCP].sport == ECHO, "the SYN-ACK", outgoing=False
+        )
+        limit = SMALL_MTU - (40 if family == 4 else 60)
+        for packet in (syn, answer):
+            assert dict(packet[TCP].options)["MSS"] <= limit
+        data = os.urandom(200_000)
+        for at in range(0, len(data), 20_000):
+            one.sendall(data[at : at + 20_000])
+            assert receive_exactly(one, 20_000) == data[at : at + 20_000]
+
+
+@pytest.mark.drops("too-big")
+@families
+def test_too_large_a_datagram_is_told_to_its_sender(small, family):
+    """The sender learns the MTU, and the kernel believes it."""
+    capture = small.lab.capture("client")
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    with small.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
+        one.sendto(bytes(SMALL_MTU), (VIP[family], DNS))
+    told = capture.wait_for(
+        lambda p: (ICMP in p and p[ICMP].type == 3 and p[ICMP].code == 4)
+        or ICMPv6PacketTooBig in p,
+        "the ICMP error",
+        outgoing=False,
+    )
+    mtu = told[ICMP].nexthopmtu if ICMP in told else told[ICMPv6PacketTooBig].mtu
+    assert mtu == SMALL_MTU
+    assert small.books.dropped()["too-big"] >= 1
+    wait_until(
+        lambda: f"mtu {SMALL_MTU}" in small.client.ns.ip(f"route get {VIP[family]}"),
+        "the client's kernel has learned the MTU",
+    )
+
+
+@pytest.mark.drops("unfinished-checksum")
+def test_unfinished_checksums_are_recognised():
+    """A peer whose checksum offload stays on although nobody finishes the work."""
+    with Stage(offload=("client",), checked=False) as stage:
+        with pytest.raises(TimeoutError):
+            connect(stage.client, VIP[4], WEB, timeout_s=0.5)
+        with pytest.raises(TimeoutError):
+            dns_txt(stage.client, VIP[6], DNS, timeout_s=0.5)
+        drops = stage.steelyard.drops()
+        assert set(drops) == {"unfinished-checksum"}
+        assert "tx off" in stage.steelyard.cli("get", "drops")
+        stage.client.ns.run(["ethtool", "-K", "eth0", "tx", "off"])
+        assert http_get(stage.client, VIP[4], WEB)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: how they end, and what happens to them when servers come, go and change weight."""
+
+import socket
+import struct
+from collections import Counter
+
+import pytest
+
+from tests.lab import Server, wait_until
+from tests.lab.clients import (
+    HttpConnection,
+    connect,
+    dns_txt,
+    http_get,
+    receive_exactly,
+    wrk,
+)
+from tests.lab.steelyard import DNS, SERVER_WEB, VIP, WEB
+from tests.wire.stage import ECHO
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+
+
+def states(stage, service):
+    return Counter(session["state"] for session in stage.steelyard.sessions("--service", service))
+
+
+@pytest.mark.drops("no-session")
+@families
+def test_idle_tcp_session_expires(stage, family):
+    service = stage.config[f"echo{family}"]
+    service.timeouts = {"established": "1s"}
+    stage.apply()
+    with connect(stage.client, VIP[family], ECHO, timeout_s=1) as one:
+        one.sendall(b"x")
+        receive_exactly(one, 1)
+        client = stage.client.address(family)
+
+        def expired():
+            sessions = stage.steelyard.sessions("--service", service.name)
+            return not [s for s in sessions if (s["client"], s["client_port"]) == (client, port)]
+
+        port = one.getsockname()[1]
+        wait_until(expired, "the idle session expires")
+        one.sendall(b"late")
+        wait_until(
+            lambda: stage.books.dropped().get("no-session"), "a late packet finds no session"
+        )
+
+
+@families
+def test_udp_session_expires(stage, family):
+    service = stage.config[f"dns{family}"]
+    service.timeouts = {"udp": "1s", "udp_one_way": "1s"}
+    stage.apply()
+    dns_txt(stage.client, VIP[family], DNS)
+    wait_until(lambda: not states(stage, service.name), "the UDP sessions expire")
+    assert dns_txt(stage.client, VIP[family], DNS)
+
+
+@families
+def test_tcp_session_ends_after_both_sides_closed(stage, family):
+    service = stage.config[f"web{family}"]
+    service.timeouts = {"time_wait": "1s", "closing": "1s", "fin_wait": "2s"}
+    stage.apply()
+    http_get(stage.client, VIP[family], WEB)
+    wait_until(lambda: not states(stage, service.name), "the closed session is gone")
+
+
+@families
+def test_reset_ends_a_session_soon(stage, family):
+    service = stage.config[f"echo{family}"]
+    service.timeouts = {"reset": "1s", "time_wait": "1s"}
+    stage.apply()
+    one = connect(stage.client, VIP[family], ECHO)
+    wait_until(lambda: states(stage, service.name), "the session is listed")
+    # Zero linger: close() sends a reset.
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+    wait_until(lambda: not states(stage, service.name), "the reset session is gone")
+
+
+def open_on(stage, family, server):
+    """A keep-alive connection that one server answers."""
+    for _ in range(20):
+        connection = HttpConnection(stage.client, VIP[family], WEB, timeout_s=2)
+        if connection.get() == server:
+            return connection
+        connection.close()
+    raise AssertionError(f"{server} never answered")
+
+
+@pytest.mark.drops("server-removed", "no-session")
+@families
+def test_removed_server_ends_its_sessions_alone(stage, family):
+    service = stage.config[f"web{family}"]
+    with open_on(stage, family, "s1") as doomed, open_on(stage, family, "s2") as other:
+        service.servers.remove(service.server(stage.lab["s1"].address(family)))
+        stage.apply()
+        with pytest.raises(OSError):
+            doomed.get()
+        assert other.get() == "s2"
+        served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(10)}
+        assert served == {"s2", "s3"}
+        live = {s["server"] for s in stage.steelyard.sessions("--service", service.name)}
+        assert stage.lab["s2"].address(family) in live
+        assert stage.lab["s1"].address(family) not in live
+
+
+@pytest.mark.drops("server-removed", "no-session", "no-service")
+def test_removed_service_ends_and_comes_back(stage):
+    service = stage.config["echo4"]
+    with connect(stage.client, VIP[4], ECHO, timeout_s=0.5) as one:
+        one.sendall(b"x")
+        receive_exactly(one, 1)
+        stage.config.services.remove(service)
+        stage.apply()
+        with pytest.raises(TimeoutError):
+            connect(stage.client, VIP[4], ECHO, timeout_s=0.5)
+        stage.config.services.append(service)
+        stage.apply()
+        with connect(stage.client, VIP[4], ECHO) as again:
+            again.sendall(b"y")
+            assert receive_exactly(again, 1) == b"y"
+
+
+@families
+def test_weights_decide_the_shares(stage, family):
+    service = stage.config[f"web{family}"]
+    for host, weight in zip(stage.lab.servers(), (5, 3, 2), strict=True):
+        service.server(host.address(family)).weight = weight
+    stage.apply()
+    url = f"http://{VIP[4]}/" if family == 4 else f"http://[{VIP[6]}]/"
+    load = wrk(stage.lab, url, 1000, keep_alive=False)
+    assert not load.failed
+    for host, share in (("s1", 0.5), ("s2", 0.3), ("s3", 0.2)):
+        assert abs(load.served[host] / load.requests - share) < 0.04, load.served
+
+
+@families
+def test_weight_zero_takes_no_new_sessions(stage, family):
+    service = stage.config[f"web{family}"]
+    with open_on(stage, family, "s3") as old:
+        service.server(stage.lab["s3"].address(family)).weight = 0
+        stage.apply()
+        served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(12)}
+        assert served == {"s1", "s2"}
+        assert old.get() == "s3"
+
+
+@families
+def test_drained_server_keeps_its_sessions_alone(stage, family):
+    address = stage.lab["s2"].address(family)
+    target = f"{address}@web{family}" if family == 4 else f"[{address}]:{SERVER_WEB}@web{family}"
+    with open_on(stage, family, "s2") as old:
+        stage.steelyard.cli("drain", target)
+        stage.steelyard.wait_server(f"web{family}", address, "drain")
+        served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(12)}
+        assert served == {"s1", "s3"}
+        assert old.get() == "s2"
+    stage.steelyard.cli("drain", target, "--undo")
+    stage.steelyard.wait_server(f"web{family}", address, "up")
+    served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(12)}
+    assert "s2" in served
+
+
+@pytest.mark.drops("no-server")
+@families
+def test_service_without_servers_drops_by_name(stage, family):
+    service = stage.config[f"web{family}"]
+    service.servers = []
+    stage.apply()
+    with pytest.raises(TimeoutError):
+        connect(stage.client, VIP[family], WEB, timeout_s=0.5)
+    assert stage.books.dropped().get("no-server")
+
+
+@families
+def test_same_server_in_two_services(stage, family):
+    service = stage.config[f"echo{family}"]
+    service.servers = [Server(stage.lab["s3"].address(family), SERVER_WEB)]
+    stage.apply()
+    assert http_get(stage.client, VIP[family], ECHO) == b"s3\n"
+
+
+@families
+def test_failed_health_check_takes_a_server_out_and_back(stage, family):
+    address = stage.lab["s3"].address(family)
+    stage.nginx["s3"].stop()
+    stage.steelyard.wait_server(f"web{family}", address, "down")
+    served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(12)}
+    assert served == {"s1", "s2"}
+    stage.restore()
+    stage.steelyard.wait_server(f"web{family}", address, "up")
+    served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(12)}
+    assert served == {"s1", "s2", "s3"}
