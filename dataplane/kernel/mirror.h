@@ -9,6 +9,10 @@
 /* Changes remembered between two pieces of a dump; more than these count as "everything". */
 #define MIRROR_RECENT 64
 
+/* Bits of sy_mirror.wanted. */
+#define MIRROR_BIT(kind)  (1u << (kind))
+#define MIRROR_EVERYTHING (MIRROR_BIT(KIND_COUNT) - 1)
+
 struct sy_mirror {
 	struct store store;
 	int nl;      /* netlink: dumps, requests and events, in the order in which they happened */
@@ -46,7 +50,16 @@ struct sy_mirror {
 void managed_on_neigh(struct sy_mirror *m, const struct neigh_msg *msg, bool gone);
 void managed_on_link_up(struct sy_mirror *m, int ifindex);
 void managed_free(struct sy_mirror *m);
-/* mirror.c: 0 or a negative errno; never blocks. */
+
+/* mirror_event.c */
+void mirror_on_message(struct sy_mirror *m, const struct nlmsghdr *nlh);
+
+/* mirror.c */
+
+/* 0 or a negative errno; never blocks. */
 int mirror_send(struct sy_mirror *m, const void *msg, size_t len);
+/* The running dump has come to its end, or ended with an error (of NLMSG_ERROR or NLMSG_DONE). */
+void mirror_dump_done(struct sy_mirror *m);
+void mirror_dump_failed(struct sy_mirror *m, int error);
 
 #endif

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What each message means, dumped or sent by itself, and which silent changes it hints at. */
+#include "mirror.h"
+
+#include <libmnl/libmnl.h>
+#include <linux/rtnetlink.h>
+
+#define ROUTES (MIRROR_BIT(KIND_LINK) | MIRROR_BIT(KIND_ROUTE4) | MIRROR_BIT(KIND_ROUTE6))
+#define RULES  (MIRROR_BIT(KIND_RULE4) | MIRROR_BIT(KIND_RULE6))
+
+/* Events are noted until the next piece of a dump, and looked up while that is read. */
+static void recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
+                         uint32_t extra)
+{
+	uint32_t hash = store_hash(&m->store, addr, extra);
+
+	if (!m->dumping)
+		return;
+	if (!dumped) {
+		if (m->recent_count < MIRROR_RECENT)
+			m->recent[m->recent_count] = hash;
+		m->recent_count++;
+		return;
+	}
+	if (m->recent_count > MIRROR_RECENT)
+		m->spoilt = true;
+	for (unsigned i = 0; i < m->recent_count && !m->spoilt; i++)
+		m->spoilt = m->recent[i] == hash;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void on_link(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	bool gone = nlh->nlmsg_type == RTM_DELLINK;
+	struct sy_link link;
+
+	if (!link_parse(nlh, &link))
+		return;
+	recent_check(m, dumped, &(struct sy_addr){0}, (uint32_t)link.ifindex);
+	if (!store_link(&m->store, &link, gone))
+		return;
+	/* Going down, coming up: the kernel drops IPv4 routes and marks hops without a word. */
+	if (!dumped)
+		m->wanted |= ROUTES | (gone ? MIRROR_BIT(KIND_ADDR) | MIRROR_BIT(KIND_NEIGH) : 0);
+	if (!gone && link.up)
+		managed_on_link_up(m, link.ifindex);
+}
+
+static void on_addr(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	bool gone = nlh->nlmsg_type == RTM_DELADDR;
+	struct sy_link_addr addr;
+
+	if (!addr_parse(nlh, &addr))
+		return;
+	recent_check(m, dumped, &addr.addr, (uint32_t)addr.ifindex);
+	store_addr(&m->store, &addr, gone);
+	/* Routes that prefer this source go silently. */
+	if (gone)
+		m->wanted |= ROUTES;
+}
+
+static enum route_change route_change_of(const struct nlmsghdr *nlh, bool dumped, bool v6)
+{
+	if (dumped)
+		return ROUTE_DUMPED;
+	if (nlh->nlmsg_type == RTM_DELROUTE)
+		return ROUTE_DELETED;
+	if (nlh->nlmsg_flags & NLM_F_REPLACE)
+		return ROUTE_REPLACED;
+	return v6 || (nlh->nlmsg_flags & NLM_F_APPEND) ? ROUTE_APPENDED : ROUTE_PREPENDED;
+}
+
+static void on_route(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	char text[SY_ADDR_TEXT];
+	struct route_msg msg;
+
+	if (!route_parse(nlh, &msg))
+		return;
+	recent_check(m, dumped, &msg.prefix, msg.prefix_len);
+	if (msg.hops_lost)
+		sy_log(SY_LOG_WARN, "kernel", "route %s/%u: only the first %d next hops are used",
+		       sy_addr_format(&msg.prefix, text), msg.prefix_len, SY_ROUTE_HOPS);
+	if (store_route(&m->store, &msg, route_change_of(nlh, dumped, msg.v6)))
+		m->wanted |= MIRROR_BIT(msg.v6 ? KIND_ROUTE6 : KIND_ROUTE4);
+}
+
+static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	bool gone = nlh->nlmsg_type == RTM_DELNEIGH;
+	struct neigh_msg msg;
+
+	if (!neigh_parse(nlh, &msg))
+		return;
+	recent_check(m, dumped, &msg.neigh.addr, (uint32_t)msg.neigh.ifindex);
+	store_neigh(&m->store, &msg.neigh, gone);
+	managed_on_neigh(m, &msg, gone);
+}
+
+static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	if (!dumped)
+		m->wanted |= RULES; /* rare, and few: count them anew */
+	else if (!m->rule_found[0])
+		rule_parse(nlh, m->rule_found, sizeof(m->rule_found));
+}
+
+static void on_nexthop(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	bool changes = nlh->nlmsg_type == RTM_DELNEXTHOP || (nlh->nlmsg_flags & NLM_F_REPLACE);
+
+	/* Routes lose hops of a nexthop object, or vanish with it, without a word. */
+	if (changes && m->store.object_routes)
+		m->wanted |= ROUTES;
+}
+
+/* Both messages begin with the error. */
+static int error_read(const struct nlmsghdr *nlh)
+{
+	int error = 0;
+
+	if (mnl_nlmsg_get_payload_len(nlh) >= sizeof(error))
+		memcpy(&error, mnl_nlmsg_get_payload(nlh), sizeof(error));
+	return error;
+}
+
+static void on_error(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	int error = error_read(nlh);
+
+	if (!error)
+		return;
+	if (m->dumping && nlh->nlmsg_seq == m->dump_seq)
+		mirror_dump_failed(m, error);
+	else
+		sy_log(SY_LOG_DEBUG, "kernel", "the kernel refused a neighbour request: %s",
+		       strerror(-error));
+}
+
+static void on_done(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	int error = error_read(nlh);
+
+	if (error < 0)
+		mirror_dump_failed(m, error);
+	else
+		mirror_dump_done(m);
+}
+
+void mirror_on_message(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	bool dumped = m->dumping && nlh->nlmsg_seq == m->dump_seq && nlh->nlmsg_pid == m->id &&
+	              (nlh->nlmsg_flags & NLM_F_MULTI);
+
+	m->have_dump |= dumped;
+	if (dumped && (nlh->nlmsg_flags & NLM_F_DUMP_INTR))
+		m->spoilt = true;
+	switch (nlh->nlmsg_type) {
+	case NLMSG_DONE:
+		if (dumped)
+			on_done(m, nlh);
+		break;
+	case NLMSG_ERROR:
+		on_error(m, nlh);
+		break;
+	case RTM_NEWLINK:
+	case RTM_DELLINK:
+		on_link(m, nlh, dumped);
+		break;
+	case RTM_NEWADDR:
+	case RTM_DELADDR:
+		on_addr(m, nlh, dumped);
+		break;
+	case RTM_NEWROUTE:
+	case RTM_DELROUTE:
+		on_route(m, nlh, dumped);
+		break;
+	case RTM_NEWNEIGH:
+	case RTM_DELNEIGH:
+		on_neigh(m, nlh, dumped);
+		break;
+	case RTM_NEWRULE:
+	case RTM_DELRULE:
+		on_rule(m, nlh, dumped);
+		break;
+	case RTM_NEWNEXTHOP:
+	case RTM_DELNEXTHOP:
+		on_nexthop(m, nlh);
+		break;
+	}
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The mirror under load, overruns among it, and the neighbours it has the kernel manage. */
+#include "world.h"
+
+#include <net/if.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+static void bulk_change(const char *verb, unsigned from, unsigned to)
+{
+	FILE *batch = popen("ip -force -batch -", "w");
+
+	assert_non_null(batch);
+	for (unsigned i = from; i < to; i++)
+		fprintf(batch, "route %s 10.%u.%u.0/24 via 192.0.2.2\n", verb, i / 256, i % 256);
+	assert_int_equal(pclose(batch), 0);
+}
+
+static bool bulk_is(const void *arg)
+{
+	return world->bulk_count == *(const unsigned *)arg;
+}
+
+static void assert_bulk(unsigned from, unsigned to)
+{
+	for (unsigned i = 0; i < WORLD_BULK; i++)
+		assert_int_equal(world->bulk[i], i >= from && i < to);
+}
+
+static void test_overrun_tells_only_differences(void **state)
+{
+	bulk_change("add", 0, 4000);
+	mirror_start();
+	assert_bulk(0, 4000);
+	assert_int_equal(world->bulk_told, 4000);
+	assert_int_equal(sy_mirror_set_buffer(world->mirror, 4096), 0);
+
+	/* Nobody reads meanwhile: nearly all of these events are lost. */
+	bulk_change("del", 0, 1000);
+	bulk_change("add", 4000, 7000);
+	sh("ip addr add 198.51.100.7/25 dev near0; ip rule add to 192.0.2.9 table 77 pref 100");
+	pump_until(world_synced, (&(unsigned){2}));
+	pump_until(bulk_is, (&(unsigned){6000}));
+	assert_bulk(1000, 7000);
+	assert_int_equal(world->bulk_told, 4000 + 1000 + 3000);
+	assert_true(addr_is(&(struct expected_addr){"198.51.100.7", true}));
+	assert_true(refusal_has("priority 100"));
+}
+
+static void churn(void *arg)
+{
+	for (unsigned round = 0; round < 4; round++) {
+		bulk_change("add", 2000, 6000);
+		bulk_change("del", 2000, 6000);
+	}
+	bulk_change("del", 0, 500);
+	bulk_change("add", 2000, 2500);
+}
+
+static bool child_gone(const void *arg)
+{
+	return waitpid(*(const int *)arg, NULL, WNOHANG) > 0;
+}
+
+static void test_changes_during_dumps(void **state)
+{
+	int child;
+
+	bulk_change("add", 0, 2000);
+	mirror_start();
+	assert_int_equal(sy_mirror_set_buffer(world->mirror, 16384), 0);
+	world->budget = 7;
+	child = child_start(churn, NULL);
+	pump_until(child_gone, &child);
+	pump_until(bulk_is, (&(unsigned){2000}));
+	assert_bulk(500, 2500);
+}
+
+static void test_budget_is_kept(void **state)
+{
+	bulk_change("add", 0, 3000);
+	mirror_start();
+	bulk_change("del", 0, 3000);
+	while (world->bulk_count) {
+		unsigned before = world->bulk_told;
+		struct pollfd fd = {.fd = sy_mirror_fd(world->mirror), .events = POLLIN};
+		int n;
+
+		assert_int_equal(poll(&fd, 1, SUPPORT_PATIENCE_MS), 1);
+		n = sy_mirror_process(world->mirror, 5);
+		assert_in_range(n, 0, 5);
+		assert_true(world->bulk_told - before <= 5);
+	}
+}
+
+/* ---- neighbours ------------------------------------------------------------------------------ */
+
+struct expected_neigh {
+	const char *text;
+	bool valid, failed;
+};
+
+static bool neigh_is(const void *arg)
+{
+	const struct expected_neigh *e = arg;
+	struct sy_addr addr = addr_of(e->text);
+
+	for (unsigned i = 0; i < world->neighs; i++)
+		if (sy_addr_equal(&world->neigh[i].addr, &addr))
+			return world->neigh[i].valid == e->valid &&
+			       world->neigh[i].failed == e->failed;
+	return !e->valid && !e->failed;
+}
+
+static bool neigh_is_managed(const char *text)
+{
+	/* iproute2 writes the extended flag since 5.16. */
+	return sh_ok("ip -d neigh show %s dev near0 | grep -q managed", text);
+}
+
+static void test_neighbours_are_managed(void **state)
+{
+	int ifindex = (int)if_nametoindex("near0");
+	struct sy_addr v4 = addr_of("192.0.2.2"), v6 = addr_of("2001:db8::2"),
+	               nobody = addr_of("192.0.2.99");
+
+	/* The kernel gives up after one probe of 20 ms. */
+	sh("sysctl -qw net.ipv4.neigh.near0.mcast_solicit=1 net.ipv4.neigh.near0.retrans_time_ms="
+	   "20");
+	mirror_start();
+	assert_int_equal(sy_mirror_neigh_manage(world->mirror, ifindex, &v4), 0);
+	assert_int_equal(sy_mirror_neigh_manage(world->mirror, ifindex, &v6), 0);
+	assert_int_equal(sy_mirror_neigh_manage(world->mirror, ifindex, &nobody), 0);
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
+	pump_until(neigh_is, (&(struct expected_neigh){"2001:db8::2", true, false}));
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.99", false, true}));
+	assert_true(neigh_is_managed("192.0.2.2"));
+	assert_true(neigh_is_managed("2001:db8::2"));
+
+	/* Flushed by hand or by the link's fall, it comes back by itself. */
+	sh("ip neigh flush dev near0; ip neigh del 192.0.2.2 dev near0 2>/dev/null || true");
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
+	sh("ip link set near0 down");
+	expect_link("near0", true, false);
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", false, false}));
+	sh("ip link set near0 up");
+	expect_link("near0", true, true);
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
+	assert_true(neigh_is_managed("192.0.2.2"));
+
+	assert_int_equal(sy_mirror_neigh_release(world->mirror, ifindex, &v4), 0);
+	assert_false(neigh_is_managed("192.0.2.2"));
+	assert_int_equal(sy_mirror_neigh_release(world->mirror, ifindex, &v4), 0);
+}
+
+static void test_neighbour_changes_its_mac(void **state)
+{
+	struct sy_addr v4 = addr_of("192.0.2.2");
+	static const uint8_t mac[6] = {2, 0, 0, 0, 0, 9};
+
+	mirror_start();
+	sh("ip neigh add 192.0.2.2 dev near0 lladdr 02:00:00:00:00:01 nud permanent");
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
+	sh("ip neigh replace 192.0.2.2 dev near0 lladdr 02:00:00:00:00:09 nud permanent; "
+	   "ip neigh add 192.0.2.3 dev near0 lladdr 02:00:00:00:00:03 nud permanent");
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.3", true, false}));
+	for (unsigned i = 0; i < world->neighs; i++)
+		if (sy_addr_equal(&world->neigh[i].addr, &v4))
+			assert_memory_equal(world->neigh[i].mac, mac, sizeof(mac));
+	sh("ip neigh del 192.0.2.2 dev near0");
+	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", false, false}));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        WORLD_TEST(test_overrun_tells_only_differences),
+	        WORLD_TEST(test_changes_during_dumps),
+	        WORLD_TEST(test_budget_is_kept),
+	        WORLD_TEST(test_neighbours_are_managed),
+	        WORLD_TEST(test_neighbour_changes_its_mac),
+	};
+
+	return cmocka_run_group_tests_name("mirror load", tests, NULL, NULL);
+}

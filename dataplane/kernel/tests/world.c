@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "world.h"
+
+#include <net/if.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct world *world;
+
+/* Replaces, adds or removes the object at the index found (or at the end). */
+#define WORLD_PUT(array, count, index, object, gone)                                               \
+	do {                                                                                       \
+		if (gone) {                                                                        \
+			assert_true((index) < (count));                                            \
+			(array)[index] = (array)[--(count)];                                       \
+		} else {                                                                           \
+			assert_true((index) < WORLD_ITEMS);                                        \
+			(array)[index] = *(object);                                                \
+			(count) += (index) == (count);                                             \
+		}                                                                                  \
+	} while (0)
+
+static void on_link(void *ctx, const struct sy_link *link, bool gone)
+{
+	struct world *w = ctx;
+	unsigned i = 0;
+
+	while (i < w->links && w->link[i].ifindex != link->ifindex)
+		i++;
+	WORLD_PUT(w->link, w->links, i, link, gone);
+}
+
+static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
+{
+	struct world *w = ctx;
+	unsigned i = 0;
+
+	while (i < w->addrs &&
+	       !(w->addr[i].ifindex == addr->ifindex && w->addr[i].prefix_len == addr->prefix_len &&
+	         sy_addr_equal(&w->addr[i].addr, &addr->addr)))
+		i++;
+	WORLD_PUT(w->addr, w->addrs, i, addr, gone);
+}
+
+static unsigned route_index(const struct world *w, const struct sy_addr *prefix, unsigned len)
+{
+	unsigned i = 0;
+
+	while (i < w->routes &&
+	       !(w->route[i].prefix_len == len && sy_addr_equal(&w->route[i].prefix, prefix)))
+		i++;
+	return i;
+}
+
+static void on_route(void *ctx, const struct sy_route *route, bool gone)
+{
+	struct world *w = ctx;
+	unsigned i;
+
+	if (sy_addr_is_v4(&route->prefix) && route->prefix.b[12] == 10 && route->prefix_len == 24) {
+		i = route->prefix.b[13] * 256u + route->prefix.b[14];
+		assert_true(w->bulk[i] || !gone);
+		w->bulk_count += !gone - w->bulk[i];
+		w->bulk[i] = !gone;
+		w->bulk_told++;
+		return;
+	}
+	i = route_index(w, &route->prefix, route->prefix_len);
+	WORLD_PUT(w->route, w->routes, i, route, gone);
+}
+
+static void on_neigh(void *ctx, const struct sy_neigh *neigh, bool gone)
+{
+	struct world *w = ctx;
+	unsigned i = 0;
+
+	while (i < w->neighs && !(w->neigh[i].ifindex == neigh->ifindex &&
+	                          sy_addr_equal(&w->neigh[i].addr, &neigh->addr)))
+		i++;
+	WORLD_PUT(w->neigh, w->neighs, i, neigh, gone);
+}
+
+static void on_synced(void *ctx)
+{
+	((struct world *)ctx)->synced++;
+}
+
+static void on_refused(void *ctx, const char *text)
+{
+	snprintf(((struct world *)ctx)->refused, sizeof(world->refused), "%s", text ? text : "");
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+void pump_until_at(condition holds, const void *arg, int line)
+{
+	const uint64_t end = sy_clock_ns() + SUPPORT_PATIENCE_MS * 1000000ull;
+
+	while (!holds(arg)) {
+		struct pollfd fd = {.fd = sy_mirror_fd(world->mirror), .events = POLLIN};
+
+		if (sy_clock_ns() > end)
+			fail_msg("what line %d waits for has not come", line);
+		if (poll(&fd, 1, 100) > 0)
+			assert_true(sy_mirror_process(world->mirror, world->budget) >= 0);
+	}
+}
+
+bool world_synced(const void *arg)
+{
+	return world->synced >= *(const unsigned *)arg;
+}
+
+/* A route's first words, as `ip route` would write them: "via A dev B weight N, …", "blackhole",
+ * "dead" (no hop lives) or "none". */
+static void route_write(const char *prefix, unsigned len, char *out, size_t size)
+{
+	struct sy_addr addr = addr_of(prefix);
+	unsigned i = route_index(world, &addr, len);
+	const struct sy_route *r = &world->route[i];
+	char via[SY_ADDR_TEXT], dev[IF_NAMESIZE];
+	size_t at = 0;
+
+	if (i == world->routes) {
+		snprintf(out, size, "none");
+		return;
+	}
+	snprintf(out, size, r->blackhole ? "blackhole" : "dead");
+	for (unsigned k = 0; k < r->hop_count; k++) {
+		static const struct sy_addr none;
+		const struct sy_route_hop *hop = &r->hop[k];
+
+		at += (size_t)snprintf(
+		        out + at, size - at, "%svia %s dev %s weight %u", k ? ", " : "",
+		        sy_addr_equal(&hop->via, &none) ? "link" : sy_addr_format(&hop->via, via),
+		        if_indextoname((unsigned)hop->ifindex, dev) ? dev : "?", hop->weight);
+	}
+}
+
+bool route_is(const void *arg)
+{
+	const struct expected_route *e = arg;
+	char text[1024];
+
+	route_write(e->prefix, e->len, text, sizeof(text));
+	return strcmp(text, e->text) == 0;
+}
+
+bool refusal_has(const void *arg)
+{
+	const char *word = arg;
+
+	return word ? strstr(world->refused, word) != NULL : !world->refused[0];
+}
+
+const struct sy_link *link_named(const char *name)
+{
+	for (unsigned i = 0; i < world->links; i++)
+		if (strcmp(world->link[i].name, name) == 0)
+			return &world->link[i];
+	return NULL;
+}
+
+bool link_is(const void *arg)
+{
+	const struct link_state *s = arg;
+	const struct sy_link *link = link_named(s->name);
+
+	return s->there ? link && link->up == s->up : !link;
+}
+
+bool addr_is(const void *arg)
+{
+	const struct expected_addr *e = arg;
+	struct sy_addr addr = addr_of(e->text);
+	bool there = false;
+
+	for (unsigned i = 0; i < world->addrs; i++)
+		there |= sy_addr_equal(&world->addr[i].addr, &addr);
+	return there == e->there;
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+void mirror_start(void)
+{
+	struct sy_mirror_handler handler = {.ctx = world,
+	                                    .link = on_link,
+	                                    .addr = on_addr,
+	                                    .route = on_route,
+	                                    .neigh = on_neigh,
+	                                    .synced = on_synced,
+	                                    .refused = on_refused};
+	struct sy_error err;
+
+	assert_int_equal(sy_mirror_open(&handler, &world->mirror, &err), 0);
+	pump_until(world_synced, (&(unsigned){1}));
+}
+
+int far_ns, near_ns;
+
+int world_setup(void **state)
+{
+	world = calloc(1, sizeof(*world));
+	world->budget = 64;
+	far_ns = netns_new();
+	near_ns = netns_new();
+	veth_new("near0", "far0", far_ns);
+	sh("ip addr add 192.0.2.1/24 dev near0; ip addr add 2001:db8::1/64 dev near0 nodad");
+	netns_enter(far_ns);
+	sh("ip addr add 192.0.2.2/24 dev far0; ip addr add 2001:db8::2/64 dev far0 nodad");
+	netns_enter(near_ns);
+	return 0;
+}
+
+int world_teardown(void **state)
+{
+	sy_mirror_close(world->mirror);
+	free(world);
+	close(far_ns);
+	close(near_ns);
+	return 0;
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A mirror under test, what its handler was told, and the waiting for it to be told. */
+#ifndef KERNEL_TESTS_WORLD_H
+#define KERNEL_TESTS_WORLD_H
+
+#include "support.h"
+
+#define WORLD_ITEMS 512
+#define WORLD_BULK  65536 /* 10.x.y.0/24 by x·256 + y */
+
+/* What the handler has been told, as its user would keep it. */
+struct world {
+	struct sy_mirror *mirror;
+	unsigned budget;
+	struct sy_link link[WORLD_ITEMS];
+	struct sy_link_addr addr[WORLD_ITEMS];
+	struct sy_route route[WORLD_ITEMS];
+	struct sy_neigh neigh[WORLD_ITEMS];
+	unsigned links, addrs, routes, neighs;
+	unsigned synced;
+	char refused[256];
+	bool bulk[WORLD_BULK];
+	unsigned bulk_count, bulk_told;
+};
+
+extern struct world *world;
+/* near0 here (192.0.2.1, 2001:db8::1), far0 in far_ns (.2, ::2); the tests run in near_ns. */
+extern int far_ns, near_ns;
+
+int world_setup(void **state);
+int world_teardown(void **state);
+/* Opens the mirror and waits for the first synchronisation. */
+void mirror_start(void);
+
+typedef bool (*condition)(const void *arg);
+
+/* Serves the mirror until the condition holds. */
+void pump_until_at(condition holds, const void *arg, int line);
+#define pump_until(holds, arg) pump_until_at(holds, arg, __LINE__)
+
+/* Conditions. */
+bool world_synced(const void *times); /* unsigned: at least so often */
+bool refusal_has(const void *word);   /* NULL: nothing is refused */
+
+struct expected_route {
+	const char *prefix;
+	unsigned len;
+	const char *text;
+};
+
+bool route_is(const void *arg);
+#define expect_route(prefix, len, text)                                                            \
+	pump_until(route_is, (&(struct expected_route){prefix, len, text}))
+
+struct link_state {
+	const char *name;
+	bool there, up;
+};
+
+bool link_is(const void *arg);
+const struct sy_link *link_named(const char *name);
+#define expect_link(name, there, up) pump_until(link_is, (&(struct link_state){name, there, up}))
+
+struct expected_addr {
+	const char *text;
+	bool there;
+};
+
+bool addr_is(const void *arg);
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+#endif
