@@ -153,6 +153,14 @@ static void sweep(struct sy_runtime *rt, struct model *m)
 	rcu_poll(rt->rcu);
 }
 
+static unsigned nodes_used(const struct lpm *l)
+{
+	unsigned used = l->high - 1;
+	for (uint32_t id = l->free; id; id = l->nodes[(size_t)id * 256])
+		used--;
+	return used;
+}
+
 static void test_random(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -176,6 +184,8 @@ static void test_random(void **state)
 	sweep(rt, m);
 	assert_int_equal(rt->routes->path_free_count, free_ids);
 	assert_int_equal(rt->routes->group_free_count, free_groups);
+	assert_int_equal(nodes_used(&rt->routes->v4), 0);
+	assert_int_equal(nodes_used(&rt->routes->v6), 0);
 	for (unsigned i = 1; i < rt->adjacencies->high; i++)
 		assert_int_equal(rt->adjacencies->record[i].refs, 0);
 	free(m);
@@ -283,7 +293,7 @@ static void *reader_main(void *ctx)
 	return NULL;
 }
 
-/* The long prefixes take turns, so that each gets the FIB's block that the other has left. */
+/* The long prefixes take turns, so that each gets the node that the other has left. */
 static void test_readers(void **state)
 {
 	struct sy_runtime *rt = *state;
