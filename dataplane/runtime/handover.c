@@ -41,8 +41,8 @@ static int worker_open(struct sy_runtime *rt, struct sy_worker *w)
 	for (unsigned from = 0; from < rt->workers; from++) {
 		if (from == w->id)
 			continue;
-		p->flow_in[from] = ring_make(WORKER_RING);
-		p->transmit_in[from] = ring_make(WORKER_RING);
+		p->flow_in[from] = ring_make(WORKER_FLOW_RING);
+		p->transmit_in[from] = ring_make(WORKER_TRANSMIT_RING);
 		if (!p->flow_in[from] || !p->transmit_in[from])
 			return -ENOMEM;
 	}

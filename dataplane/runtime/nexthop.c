@@ -185,9 +185,10 @@ void adjacencies_tick(struct sy_runtime *rt)
 		struct adjacency *r = &a->record[i];
 		if (r->port == SY_PORT_NONE || r->fixed)
 			continue;
-		bool wanted = r->refs || now - SY_READ(r->used) < ADJACENCY_IDLE_S;
+		/* Signed: a worker's second may be one ahead. */
+		bool wanted = r->refs || (int32_t)(now - SY_READ(r->used)) < ADJACENCY_IDLE_S;
 		bool pending = adjacency_link_state(r->link) == ADJACENCY_PENDING;
-		if (wanted && (!r->managed || (pending && now - r->asked > 2))) {
+		if (wanted && (!r->managed || (pending && (int32_t)(now - r->asked) > 2))) {
 			record_manage(rt, r);
 		} else if (!wanted && r->managed) {
 			sy_mirror_neigh_release(rt->mirror, rt->port[r->port]->ifindex, &r->addr);

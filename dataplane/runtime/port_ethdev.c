@@ -81,8 +81,8 @@ static int device_find(struct ethdev_port *e, const struct sy_port_options *o, s
 		return sy_fail(err, ENODEV, "no such DPDK device, and no devargs to create it");
 	int rc = rte_dev_probe(o->devargs);
 	if (rc)
-		return sy_fail(err, -rc, "DPDK cannot create \"%s\": %s", o->devargs,
-		               strerror(-rc));
+		return sy_fail(err, rc == -1 ? ENODEV : -rc,
+		               "DPDK cannot create \"%s\"; its log above says why", o->devargs);
 	e->created = true;
 	if (rte_eth_dev_get_port_by_name(o->name, &e->dev))
 		return sy_fail(err, ENODEV, "devargs \"%s\" make a device of another name",

@@ -3,41 +3,33 @@
 
 #include <rte_byteorder.h>
 #include <rte_errno.h>
-#include <rte_rib.h>
-#include <rte_rib6.h>
 
 #include "route.h"
 
-/* Nodes of the tree behind each FIB take 128 bytes, at most two for a route. */
-static int routes_for(unsigned memory_mb, unsigned share)
+/* Nodes of the trees of prefixes take 128 bytes of EAL memory, at most two for a route. */
+static int nodes_for(unsigned memory_mb, unsigned share)
 {
-	unsigned n = memory_mb * share;
-	return (int)(n > 1u << 20 ? 1u << 20 : n);
+	unsigned n = 2 * memory_mb * share;
+	return (int)(n > 2u << 20 ? 2u << 20 : n);
 }
 
 int routes_open(struct sy_runtime *rt, struct sy_error *err)
 {
-	struct rte_fib_conf v4 = {
-	        .type = RTE_FIB_DIR24_8,
-	        .max_routes = routes_for(rt->options.memory_mb, 512),
-	        .dir24_8 = {.nh_sz = RTE_FIB_DIR24_8_2B, .num_tbl8 = TBL8_V4},
-	};
-	struct rte_fib6_conf v6 = {
-	        .type = RTE_FIB6_TRIE,
-	        .max_routes = routes_for(rt->options.memory_mb, 128),
-	        .trie = {.nh_sz = RTE_FIB6_TRIE_2B, .num_tbl8 = TBL8_V6},
-	};
+	struct rte_rib_conf v4 = {.max_nodes = nodes_for(rt->options.memory_mb, 512)};
+	struct rte_rib6_conf v6 = {.max_nodes = nodes_for(rt->options.memory_mb, 128)};
 	struct routes *r = calloc(1, sizeof(*r));
 	if (!r)
 		return sy_fail(err, ENOMEM, "no memory for paths");
 	rt->routes = r;
 	paths_init(r);
-	r->v4 = rte_fib_create("sy_v4", SOCKET_ID_ANY, &v4);
-	r->v6 = r->v4 ? rte_fib6_create("sy_v6", SOCKET_ID_ANY, &v6) : NULL;
-	if (!r->v6)
+	if (lpm_open(&r->v4, 4) || lpm_open(&r->v6, 16))
+		return sy_fail(err, ENOMEM, "no memory for routing tables");
+	r->rib4 = rte_rib_create("sy_v4", SOCKET_ID_ANY, &v4);
+	r->rib6 = r->rib4 ? rte_rib6_create("sy_v6", SOCKET_ID_ANY, &v6) : NULL;
+	if (!r->rib6)
 		return sy_fail(err, rte_errno,
 		               "routing tables for %d IPv4 and %d IPv6 routes: %s; raise --memory",
-		               v4.max_routes, v6.max_routes, rte_strerror(rte_errno));
+		               v4.max_nodes / 2, v6.max_nodes / 2, rte_strerror(rte_errno));
 	return 0;
 }
 
@@ -46,10 +38,12 @@ void routes_close(struct sy_runtime *rt)
 	struct routes *r = rt->routes;
 	if (!r)
 		return;
-	if (r->v6)
-		rte_fib6_free(r->v6);
-	if (r->v4)
-		rte_fib_free(r->v4);
+	if (r->rib6)
+		rte_rib6_free(r->rib6);
+	if (r->rib4)
+		rte_rib_free(r->rib4);
+	lpm_close(&r->v4);
+	lpm_close(&r->v6);
 	paths_close(r);
 	free(r);
 	rt->routes = NULL;
@@ -62,44 +56,93 @@ static uint32_t host_v4(const struct sy_addr *a)
 	return rte_be_to_cpu_32(a->w[3]);
 }
 
-/* Group of exactly this prefix, and of the next shorter one around it; 0: none. The second is known
- * only while the prefix is in. */
-static void prefix_groups(const struct routes *r, const struct sy_route *route, uint16_t *exact,
-                          uint16_t *around)
+/* A prefix in its tree: its group, and the next shorter one around it; groups 0: none. */
+struct prefix {
+	uint16_t group, outer;
+	uint8_t outer_len;
+};
+
+static struct prefix prefix_find(const struct routes *r, const struct sy_route *route)
 {
-	uint64_t found = 0, outer = 0;
+	uint64_t group = 0, outer = 0;
+	uint8_t outer_len = 0;
 	if (sy_addr_is_v4(&route->prefix)) {
-		struct rte_rib_node *n = rte_rib_lookup_exact(
-		        rte_fib_get_rib(r->v4), host_v4(&route->prefix), route->prefix_len);
+		struct rte_rib_node *n =
+		        rte_rib_lookup_exact(r->rib4, host_v4(&route->prefix), route->prefix_len);
 		struct rte_rib_node *parent = n ? rte_rib_lookup_parent(n) : NULL;
 		if (n)
-			rte_rib_get_nh(n, &found);
-		if (parent)
+			rte_rib_get_nh(n, &group);
+		if (parent) {
 			rte_rib_get_nh(parent, &outer);
+			rte_rib_get_depth(parent, &outer_len);
+		}
 	} else {
-		struct rte_rib6_node *n = rte_rib6_lookup_exact(rte_fib6_get_rib(r->v6),
-		                                                route->prefix.b, route->prefix_len);
+		struct rte_rib6_node *n =
+		        rte_rib6_lookup_exact(r->rib6, route->prefix.b, route->prefix_len);
 		struct rte_rib6_node *parent = n ? rte_rib6_lookup_parent(n) : NULL;
 		if (n)
-			rte_rib6_get_nh(n, &found);
-		if (parent)
+			rte_rib6_get_nh(n, &group);
+		if (parent) {
 			rte_rib6_get_nh(parent, &outer);
+			rte_rib6_get_depth(parent, &outer_len);
+		}
 	}
-	*exact = (uint16_t)found;
-	*around = (uint16_t)outer;
+	return (struct prefix){(uint16_t)group, (uint16_t)outer, outer_len};
 }
 
-/* group 0: deletes. */
-static int prefix_write(struct routes *r, const struct sy_route *route, uint16_t group)
+static void prefix_remove(struct routes *r, const struct sy_route *route)
 {
+	if (sy_addr_is_v4(&route->prefix))
+		rte_rib_remove(r->rib4, host_v4(&route->prefix), route->prefix_len);
+	else
+		rte_rib6_remove(r->rib6, route->prefix.b, route->prefix_len);
+}
+
+/* Enters a new prefix, or finds it, and notes its group. */
+static bool prefix_put(struct routes *r, const struct sy_route *route, uint16_t group)
+{
+	const struct sy_addr *a = &route->prefix;
 	uint8_t len = route->prefix_len;
-	generation_grow(r);
-	if (sy_addr_is_v4(&route->prefix)) {
-		uint32_t ip = host_v4(&route->prefix);
-		return group ? rte_fib_add(r->v4, ip, len, group) : rte_fib_delete(r->v4, ip, len);
+	if (sy_addr_is_v4(a)) {
+		struct rte_rib_node *n = rte_rib_lookup_exact(r->rib4, host_v4(a), len);
+		n = n ? n : rte_rib_insert(r->rib4, host_v4(a), len);
+		return n && !rte_rib_set_nh(n, group);
 	}
-	return group ? rte_fib6_add(r->v6, route->prefix.b, len, group)
-	             : rte_fib6_delete(r->v6, route->prefix.b, len);
+	struct rte_rib6_node *n = rte_rib6_lookup_exact(r->rib6, a->b, len);
+	n = n ? n : rte_rib6_insert(r->rib6, a->b, len);
+	return n && !rte_rib6_set_nh(n, group);
+}
+
+static struct lpm *family_of(struct routes *r, const struct sy_addr *a, const uint8_t **bytes)
+{
+	bool v4 = sy_addr_is_v4(a);
+	*bytes = v4 ? a->b + 12 : a->b;
+	return v4 ? &r->v4 : &r->v6;
+}
+
+static int prefix_set(struct routes *r, const struct sy_route *route, uint16_t group)
+{
+	const uint8_t *bytes;
+	struct lpm *l = family_of(r, &route->prefix, &bytes);
+	bool is_new = !prefix_find(r, route).group;
+	if (is_new && !prefix_put(r, route, group))
+		return -ENOMEM;
+	generation_grow(r);
+	int rc = lpm_set(l, bytes, route->prefix_len, group);
+	if (rc && is_new)
+		prefix_remove(r, route);
+	else if (!is_new)
+		prefix_put(r, route, group);
+	return rc;
+}
+
+static void prefix_unset(struct routes *r, const struct sy_route *route, const struct prefix *found)
+{
+	const uint8_t *bytes;
+	struct lpm *l = family_of(r, &route->prefix, &bytes);
+	generation_grow(r);
+	lpm_unset(l, bytes, route->prefix_len, found->outer_len, found->outer);
+	prefix_remove(r, route);
 }
 
 /* ---- changes ---- */
@@ -112,34 +155,31 @@ static void group_leave(struct routes *r, uint16_t group)
 
 static void route_gone(struct sy_runtime *rt, const struct sy_route *route)
 {
-	uint16_t old, around;
-	prefix_groups(rt->routes, route, &old, &around);
-	if (!old)
+	struct prefix found = prefix_find(rt->routes, route);
+	if (!found.group)
 		return; /* it never found room */
-	prefix_write(rt->routes, route, 0);
-	group_leave(rt->routes, old);
+	prefix_unset(rt->routes, route, &found);
+	group_leave(rt->routes, found.group);
 }
 
 static void route_full(struct routes *r, int rc)
 {
-	if (!r->fib_told)
+	if (!r->full_told)
 		sy_log(SY_LOG_ERROR, "runtime",
 		       "the routing table is full (%s): further routes are not used, their packets "
 		       "follow shorter prefixes; raise --memory",
 		       strerror(-rc));
-	r->fib_told = true;
+	r->full_told = true;
 }
 
 void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone)
 {
 	struct routes *r = rt->routes;
-	uint16_t old, around;
 	if (gone) {
 		route_gone(rt, route);
 		return;
 	}
-	prefix_groups(r, route, &old, &around);
-	uint16_t group = group_find(r, route);
+	uint16_t old = prefix_find(r, route).group, group = group_find(r, route);
 	if (group && group == old)
 		return;
 	if (old && !group && r->group[old]->refs == 1) {
@@ -153,10 +193,11 @@ void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone
 		route_gone(rt, route); /* better no route than a wrong one */
 		return;
 	}
-	int rc = prefix_write(r, route, group);
+	int rc = prefix_set(r, route, group);
 	if (rc) {
 		route_full(r, rc);
-		group_dirty(r, group); /* unless another route has it, it goes again */
+		if (!r->group[group]->refs)
+			group_dirty(r, group); /* the flush takes it away again */
 		return;
 	}
 	r->group[group]->refs++;
@@ -164,9 +205,9 @@ void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone
 		group_leave(r, old);
 		return;
 	}
-	prefix_groups(r, route, &old, &around);
-	if (around != group) /* its holders may mean what is more specific now */
-		group_dirty(r, around);
+	uint16_t outer = prefix_find(r, route).outer;
+	if (outer != group) /* its holders may mean what is more specific now */
+		group_dirty(r, outer);
 }
 
 void routes_refuse(struct sy_runtime *rt, bool refused)
@@ -184,7 +225,7 @@ void routes_refuse(struct sy_runtime *rt, bool refused)
 
 /*
  * The generation before and after: if it grew, what was read may be of two worlds (a group number
- * from before a write, its path from after; or a tbl8 block that was freed and used again).
+ * from before a write, its path from after; or a node that was freed and used again).
  */
 uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst)
 {
@@ -192,17 +233,10 @@ uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst)
 	uint32_t before, after = SY_RCU_READ(r->generation);
 	uint16_t path;
 	do {
-		uint64_t group = 0;
 		before = after;
-		if (sy_addr_is_v4(dst)) {
-			uint32_t ip = host_v4(dst);
-			rte_fib_lookup_bulk(r->v4, &ip, &group, 1);
-		} else {
-			uint8_t ip[1][16];
-			memcpy(ip[0], dst->b, 16);
-			rte_fib6_lookup_bulk(r->v6, ip, &group, 1);
-		}
-		path = SY_RCU_READ(r->current[group]);
+		uint16_t group = sy_addr_is_v4(dst) ? lpm_find(&r->v4, dst->b + 12)
+		                                    : lpm_find(&r->v6, dst->b);
+		path = group < GROUPS ? SY_RCU_READ(r->current[group]) : SY_PATH_NONE;
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		after = SY_READ(r->generation);
 	} while (before != after);

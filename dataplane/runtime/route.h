@@ -4,16 +4,15 @@
 #ifndef ROUTE_H
 #define ROUTE_H
 
-#include <rte_fib.h>
-#include <rte_fib6.h>
+#include <rte_rib.h>
+#include <rte_rib6.h>
 
+#include "lpm.h"
 #include "runtime.h"
 
-#define GROUPS       32768 /* a FIB's 2-byte entry has 15 bits; 0: no route */
+#define GROUPS       32768 /* 0: no route */
 #define PATHS        65536 /* 0: none */
 #define GROUP_CHAINS 4096
-#define TBL8_V4      16384 /* /24s with longer prefixes in them; 512 bytes each */
-#define TBL8_V6      32767 /* nodes of the trie below /24, as many as 15 bits name */
 
 /* What a route says, whatever its prefix: routes that say the same share a group. */
 struct group {
@@ -26,10 +25,11 @@ struct group {
 };
 
 struct routes {
-	struct rte_fib *v4; /* prefix → group. Writer: interaction; readers: anyone */
-	struct rte_fib6 *v6;
-	uint32_t generation; /* writer: interaction; readers: anyone. Grows before each write to a
-	                        FIB, and before and after paths are replaced */
+	struct rte_rib *rib4; /* prefix → group, of the interaction thread alone */
+	struct rte_rib6 *rib6;
+	struct lpm v4, v6;   /* address → group. Writer: interaction; readers: anyone */
+	uint32_t generation; /* writer: interaction; readers: anyone. Grows before each write to
+	                        v4 or v6, and before and after paths are replaced */
 	bool refused;        /* likewise, relaxed */
 	/* Likewise; acquire and release. */
 	uint16_t current[GROUPS]; /* group → path */
@@ -45,7 +45,7 @@ struct routes {
 	unsigned path_free_first, path_free_count;
 	uint16_t dirty[GROUPS];
 	unsigned dirty_count;
-	bool groups_told, paths_told, fib_told; /* exhaustion is logged once */
+	bool groups_told, paths_told, full_told; /* exhaustion is logged once */
 };
 
 /* path.c */

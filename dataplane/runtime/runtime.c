@@ -6,7 +6,8 @@
 
 #define BIND_WAIT_NS UINT64_C(2000000000) /* for queues that a killed process holds, in all */
 #define TICK_MS      100
-#define RCU_WAIT_MS  2 /* until retired objects are looked at again */
+#define WAITING_MAX  16384 /* buffers set aside for the rings between workers */
+#define RCU_WAIT_MS  2     /* until retired objects are looked at again */
 
 static int options_check(const struct sy_runtime_options *o, struct sy_error *err)
 {
@@ -37,8 +38,9 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 		total += buffers;
 		room = needed > room ? needed : room;
 	}
-	/* Packets handed over wait in rings: a few bursts each are enough to keep going. */
-	total += o->workers * (o->workers - 1) * 2 * SY_BURST;
+	/* Packets wait in the rings between workers, though hardly ever in all of them. */
+	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
+	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
 	room = room > 2048 ? room : 2048;
 	rt->pool = pool_open(o->mbufs ? o->mbufs : total, room, o->huge, err);
 	return rt->pool ? 0 : -err->code;

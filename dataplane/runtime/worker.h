@@ -9,10 +9,11 @@
 
 #include "port.h"
 
-#define WORKER_RING        1024 /* packets between two workers, each way and purpose */
-#define WORKER_WAITING     64   /* next hops a worker keeps packets for */
-#define WORKER_WAITING_MAX 16   /* packets for each */
-#define WORKER_ASKS        256  /* requests to the interaction thread under way */
+#define WORKER_FLOW_RING     2048 /* packets from one worker to another that owns their slots */
+#define WORKER_TRANSMIT_RING 1024 /* the same to one that owns the transmit queue */
+#define WORKER_WAITING       64   /* next hops a worker keeps packets for */
+#define WORKER_WAITING_MAX   16   /* packets for each */
+#define WORKER_ASKS          256  /* requests to the interaction thread under way */
 
 /* Packets gathered for one destination during a burst. */
 struct gather {

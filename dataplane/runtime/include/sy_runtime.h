@@ -215,8 +215,8 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 /* Longest prefix match. Any worker or the interaction thread. */
 uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst);
 bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path);
-/* For a path that is not NONE: MTU of its egress (smallest of its hops), and whether it is a black
- * hole. */
+/* For a path that is not NONE: MTU of its egress (smallest of its hops; 65535 if no hop leaves by a
+ * port), and whether it is a black hole. */
 uint16_t sy_path_mtu(const struct sy_runtime *rt, uint16_t path);
 bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
 /* A counter that grows with every change of routes: cheap test for "look up again". */
@@ -251,7 +251,8 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*
  * Takes an address (VIP or local) for the balancer on all ports: claims it from the kernel and
- * steers it. Interaction thread. The reverse is sy_address_release().
+ * steers it. Interaction thread, once sy_runtime_is_synced(): only then is it known on which port's
+ * network an IPv6 address lies. The reverse is sy_address_release().
  */
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
@@ -295,6 +296,7 @@ int sy_control_open(struct sy_runtime *rt, const char *path,
                     const struct sy_control_handler *handler, struct sy_control **out,
                     struct sy_error *err);
 void sy_control_close(struct sy_control *c);
+/* Returns 0; or -EMSGSIZE (over SY_CONTROL_MAX) or -ENOMEM, and a reply is still due. */
 int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
 /* Room for the handler's state of this connection, freed by it in gone(). */
 void **sy_control_peer_data(struct sy_control_peer *peer);

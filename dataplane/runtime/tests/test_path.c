@@ -153,6 +153,14 @@ static void sweep(struct sy_runtime *rt, struct model *m)
 	rcu_poll(rt->rcu);
 }
 
+static unsigned nodes_used(const struct lpm *l)
+{
+	unsigned used = l->high - 1;
+	for (uint32_t id = l->free; id; id = l->nodes[(size_t)id * 256])
+		used--;
+	return used;
+}
+
 static void test_random(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -176,6 +184,8 @@ static void test_random(void **state)
 	sweep(rt, m);
 	assert_int_equal(rt->routes->path_free_count, free_ids);
 	assert_int_equal(rt->routes->group_free_count, free_groups);
+	assert_int_equal(nodes_used(&rt->routes->v4), 0);
+	assert_int_equal(nodes_used(&rt->routes->v6), 0);
 	for (unsigned i = 1; i < rt->adjacencies->high; i++)
 		assert_int_equal(rt->adjacencies->record[i].refs, 0);
 	free(m);
@@ -262,6 +272,54 @@ static void test_exhaustion(void **state)
 	assert_int_equal(rt->routes->path_free_count, PATHS - 1);
 }
 
+/* ---- look-ups while routes change ---- */
+
+#define FLAPS 5000
+
+static bool flapping;
+static unsigned strangers; /* answers that belong to another destination */
+
+/* Destinations 10.1.1.1 and 10.2.2.2 belong to gateways 1x and 2x. */
+static void *reader_main(void *ctx)
+{
+	const struct sy_runtime *rt = ctx;
+	const struct sy_addr dst[2] = {addr("10.1.1.1"), addr("10.2.2.2")};
+	for (unsigned i = 0; __atomic_load_n(&flapping, __ATOMIC_ACQUIRE); i ^= 1) {
+		const struct path *p = path_get(rt, sy_path_lookup(rt, &dst[i]));
+		const struct adjacency *a = &rt->adjacencies->record[p->hop[0].adjacency];
+		if (a->addr.b[15] / 10 != i + 1)
+			__atomic_fetch_add(&strangers, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* The long prefixes take turns, so that each gets the node that the other has left. */
+static void test_readers(void **state)
+{
+	struct sy_runtime *rt = *state;
+	struct sy_route wide[2] = {route_via("10.1.1.0", 24, "192.0.2.10"),
+	                           route_via("10.2.2.0", 24, "192.0.2.20")};
+	struct sy_route narrow[2] = {route_via("10.1.1.0", 30, "192.0.2.11"),
+	                             route_via("10.2.2.0", 30, "192.0.2.21")};
+	pthread_t reader;
+	apply(rt, &wide[0], false);
+	apply(rt, &wide[1], false);
+	flapping = true;
+	assert_int_equal(pthread_create(&reader, NULL, reader_main, rt), 0);
+	for (unsigned i = 0; i < FLAPS; i++) {
+		apply(rt, &narrow[i % 2], false);
+		apply(rt, &narrow[i % 2], true);
+	}
+	__atomic_store_n(&flapping, false, __ATOMIC_RELEASE);
+	pthread_join(reader, NULL);
+	assert_int_equal(strangers, 0);
+	apply(rt, &wide[0], true);
+	apply(rt, &wide[1], true);
+	sy_path_sweep_done(rt, sy_path_generation(rt));
+	rcu_poll(rt->rcu);
+	assert_int_equal(rt->routes->path_free_count, PATHS - 1);
+}
+
 static void test_weights(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -299,9 +357,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_protocol),
-	        cmocka_unit_test(test_random),
-	        cmocka_unit_test(test_weights),
+	        cmocka_unit_test(test_protocol),   cmocka_unit_test(test_random),
+	        cmocka_unit_test(test_readers),    cmocka_unit_test(test_weights),
 	        cmocka_unit_test(test_exhaustion),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -321,6 +321,8 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 			print_message("             dropped %s: %lu\n", sy_drop_name(i),
 			              drops(rt, i));
 	idle_print(rt);
+	workers_stop(rt); /* only what waits to be received into is out of the pool */
+	assert_int_equal(rte_mempool_in_use_count(rt->pool), queues * PORT_XSK_RING);
 	sy_address_release(rt, &v4);
 	sy_address_release(rt, &v6);
 }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Longest prefix match over 4- or 16-byte addresses, 16-8-8-… bits a step. Each entry is a leaf
+ * (what the longest prefix around it leads to, and how long that is) or a further node. One writer;
+ * readers need no lock, but what they find while a write is under way may be out of date or, if a
+ * node was freed by one write and taken by a next one, another address's: whoever reads must see
+ * that no write began meanwhile.
+ */
+#ifndef LPM_H
+#define LPM_H
+
+#include <stdint.h>
+
+#define LPM_NODES (1u << 18) /* 1 KB each, memory only for those in use */
+#define LPM_CHILD (1u << 31)
+
+/* Leaf: prefix length << 16 | value; 0: nothing. */
+struct lpm {
+	unsigned bytes;  /* of an address */
+	uint32_t *root;  /* [65536] */
+	uint32_t *nodes; /* [LPM_NODES][256] */
+	uint32_t high;   /* nodes from here on were never used */
+	uint32_t free;   /* first of the free ones, chained by their first entries; 0: none */
+};
+
+/* Returns 0 or -ENOMEM. */
+int lpm_open(struct lpm *l, unsigned bytes);
+void lpm_close(struct lpm *l);
+/* The prefix leads to value (15 bits) now, whether or not it did to another. Returns 0, or -ENOSPC
+ * and has changed nothing. */
+int lpm_set(struct lpm *l, const uint8_t *prefix, unsigned len, uint16_t value);
+/* The prefix, which was set, is no more; around it lies one of outer_len that leads to outer_value
+ * (0 and 0: none). */
+void lpm_unset(struct lpm *l, const uint8_t *prefix, unsigned len, unsigned outer_len,
+               uint16_t outer_value);
+
+static inline uint16_t lpm_find(const struct lpm *l, const uint8_t *address)
+{
+	uint32_t entry = __atomic_load_n(&l->root[address[0] << 8 | address[1]], __ATOMIC_ACQUIRE);
+	for (unsigned i = 2; entry & LPM_CHILD && i < l->bytes; i++) {
+		const uint32_t *node = l->nodes + (size_t)(entry & ~LPM_CHILD) * 256;
+		entry = __atomic_load_n(&node[address[i]], __ATOMIC_ACQUIRE);
+	}
+	return (uint16_t)entry;
+}
+
+#endif
