@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the seed frames of fuzz_packet into corpus/packet beside this file."""
+
+import pathlib
+import struct
+
+MACS = bytes.fromhex("020000000001" "020000000002")
+V4 = bytes([10, 0, 0, 1]), bytes([192, 0, 2, 1])
+V6 = bytes.fromhex("20010db8" + "00" * 11 + "01"), bytes.fromhex("20010db8" + "00" * 11 + "02")
+
+
+def checksum(data):
+    data += b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def frame(v4, proto, l4, at):
+    """l4 with its checksum filled in at this offset, behind IP and Ethernet headers."""
+    addrs = b"".join(V4 if v4 else V6)
+    pseudo = b"" if proto == 1 else addrs + struct.pack("!HH", proto, len(l4))
+    l4 = l4[:at] + struct.pack("!H", checksum(pseudo + l4)) + l4[at + 2 :]
+    if not v4:
+        ip = struct.pack("!IHBB", 6 << 28, len(l4), proto, 64) + addrs
+        return MACS + b"\x86\xdd" + ip + l4
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(l4), 1, 0x4000, 64, proto, 0) + addrs
+    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
+    return MACS + b"\x08\x00" + ip + l4
+
+
+def tcp(flags, options=b"", payload=b""):
+    offset = (5 + len(options) // 4) << 4
+    head = struct.pack("!HHIIBBHHH", 40000, 443, 1, 2, offset, flags, 65535, 0, 0)
+    return head + options + payload
+
+
+def seeds():
+    syn_options = bytes.fromhex("020405b4 0402080a 00000001 00000000 01030307")
+    odd_options = bytes.fromhex("01020405 b4010100")
+    for v4 in (True, False):
+        family = "v4" if v4 else "v6"
+        yield f"tcp-ack-{family}", frame(v4, 6, tcp(0x10, payload=b"hello"), 16)
+        yield f"tcp-syn-{family}", frame(v4, 6, tcp(2, syn_options), 16)
+        yield f"tcp-syn-odd-{family}", frame(v4, 6, tcp(2, odd_options), 16)
+        udp = struct.pack("!HHHH", 5353, 53, 13, 0) + b"query"
+        yield f"udp-{family}", frame(v4, 17, udp, 6)
+        yield f"udp-long-{family}", frame(v4, 17, struct.pack("!HHHH", 5353, 53, 1408, 0) + bytes(1400), 6)
+        echo = struct.pack("!BBHHH", 8 if v4 else 128, 0, 0, 7, 1) + b"ping"
+        yield f"echo-{family}", frame(v4, 1 if v4 else 58, echo, 2)
+        error = struct.pack("!BBHI", 3 if v4 else 1, 0, 0, 0) + bytes(28)
+        yield f"error-{family}", frame(v4, 1 if v4 else 58, error, 2)
+
+
+def main():
+    folder = pathlib.Path(__file__).parent / "corpus" / "packet"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in seeds():
+        (folder / name).write_bytes(data)
+
+
+main()
