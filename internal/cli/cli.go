@@ -128,6 +128,24 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
+// args accepts low to high arguments.
+func args(low, high int) cobra.PositionalArgs {
+	return func(c *cobra.Command, given []string) error {
+		if len(given) < low || len(given) > high {
+			return fmt.Errorf("%s given: usage: %s", plural(len(given), "argument"), c.UseLine())
+		}
+		return nil
+	}
+}
+
+// group is a command that only holds others.
+func group(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short, Args: cobra.NoArgs, // which names an unknown one
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+}
+
 // outputFlag adds -o to a command that reads.
 func (a *app) outputFlag(command *cobra.Command) {
 	command.Flags().VarP((*outputValue)(&a.output), "output", "o", "`format`: table or json")

@@ -29,7 +29,7 @@ import (
 func (a *app) agentCommand() *cobra.Command {
 	options := agent.Options{}
 	command := &cobra.Command{
-		Use: "agent", Short: "Keep a forwarder at what a file says", Args: cobra.NoArgs,
+		Use: "agent", Short: "Keep a forwarder at what a file says", Args: args(0, 0),
 		Long: "Reads the configuration file, checks the health of servers, and keeps the forwarder at both, " +
 			"whatever happens to it. The file is read again when it changes, on SIGHUP and on `steelyard apply`; " +
 			"a bad one is refused whole and the running configuration stays. When the agent ends, the forwarder goes on with what it has.",
@@ -82,7 +82,7 @@ func (a *app) readFile(name string) ([]byte, error) {
 
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "check FILE", Short: "Say whether a file is good, and all that is wrong with it", Args: cobra.ExactArgs(1),
+		Use: "check FILE", Short: "Say whether a file is good, and all that is wrong with it", Args: args(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, err := a.readFile(args[0])
 			if err != nil {
@@ -116,7 +116,7 @@ func plural(n int, noun string) string {
 
 func (a *app) diffCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use: "diff [FILE]", Short: "Show what apply would change in the forwarder", Args: cobra.MaximumNArgs(1),
+		Use: "diff [FILE]", Short: "Show what apply would change in the forwarder", Args: args(0, 1),
 		Long: "Compares FILE, or the agent's own file, with what the forwarder holds; changes nothing.\n\n" +
 			"Exit codes: 0 no differences; 1 differences; 2 failure.",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -174,7 +174,7 @@ func (a *app) showDiff(response *pb.DiffConfigResponse) error {
 func (a *app) applyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "apply [FILE]", Short: "Install FILE as the agent's, or read that again, and wait for the forwarder",
-		Args: cobra.MaximumNArgs(1),
+		Args: args(0, 1),
 		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file by it in one " +
 			"step, and waits until the forwarder has it. Without: has the agent read its file again. A file with an error changes nothing.",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -204,7 +204,7 @@ func (a *app) applyCommand() *cobra.Command {
 func (a *app) drainCommand() *cobra.Command {
 	var undo, wait bool
 	command := &cobra.Command{
-		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; those it has go on", Args: cobra.ExactArgs(1),
+		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; those it has go on", Args: args(1, 1),
 		Long: "SERVER is an address, or an address with its port; without @SERVICE it is meant in all services. " +
 			"A drain survives the agent and the forwarder, and ends by --undo or when the server leaves the file.",
 		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain [fd00::21]:8080 --undo",
@@ -277,7 +277,7 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 
 func (a *app) cleanupCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "cleanup", Short: "Remove what a forwarder has left on this host", Args: cobra.NoArgs,
+		Use: "cleanup", Short: "Remove what a forwarder has left on this host", Args: args(0, 0),
 		Long: "Runs `steelyard-forwarder --cleanup`, which finds programs, links, routes and files of a forwarder that " +
 			"no longer runs, removes them, and says so.",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -313,7 +313,7 @@ func findForwarder() (string, error) {
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Show the version of this binary", Args: cobra.NoArgs,
+		Use: "version", Short: "Show the version of this binary", Args: args(0, 0),
 		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.out, "steelyard %s\n", version.Build) },
 	}
 }

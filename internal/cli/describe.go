@@ -5,8 +5,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +31,12 @@ func (a *app) getStatus(ctx context.Context) error {
 	})
 }
 
+// pair prints a name and what it stands for; without a name, more of what the one before stands for.
 func (a *app) pair(name, text string) {
-	fmt.Fprintf(a.out, "%-11s %s\n", name+":", strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 12)))
+	if name != "" {
+		name += ":"
+	}
+	fmt.Fprintf(a.out, "%-11s %s\n", name, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 12)))
 }
 
 func (a *app) printConfigStatus(c configStatusView) {
@@ -77,13 +79,13 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 }
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := &cobra.Command{Use: "describe", Short: "Show all that is known of a service or a server"}
+	describe := group("describe", "Show all that is known of a service or a server")
 	service := &cobra.Command{
-		Use: "service NAME", Short: "All that is known of a service", Args: cobra.ExactArgs(1),
+		Use: "service NAME", Short: "All that is known of a service", Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.describeService(c.Context(), args[0]) },
 	}
 	server := &cobra.Command{
-		Use: "server SERVER[@SERVICE]", Short: "All that is known of a server", Args: cobra.ExactArgs(1),
+		Use: "server SERVER[@SERVICE]", Short: "All that is known of a server", Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.describeServer(c.Context(), args[0]) },
 	}
 	a.outputFlag(service)
@@ -105,11 +107,10 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		a.pair("Mode", s.Mode)
 		a.pair("Scheduler", s.Scheduler)
 		a.pair("Health", s.Health.text())
-		var timeouts []string
-		for _, state := range slices.Sorted(maps.Keys(s.Timeouts)) {
-			timeouts = append(timeouts, fmt.Sprintf("%s %ds", state, s.Timeouts[state]))
-		}
-		a.pair("Timeouts", strings.Join(timeouts, ", "))
+		t := s.Timeouts
+		a.pair("Timeouts", fmt.Sprintf("syn_sent %ds, syn_received %ds, established %ds, fin_wait %ds, closing %ds, "+
+			"time_wait %ds, reset %ds, udp_one_way %ds, udp %ds", t.SynSent, t.SynReceived, t.Established, t.FinWait,
+			t.Closing, t.TimeWait, t.Reset, t.UDPOneWay, t.UDP))
 		a.pair("Traffic", s.Traffic.text())
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))

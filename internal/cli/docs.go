@@ -20,7 +20,7 @@ func (a *app) docsCommand() *cobra.Command {
 		{"configuration", config.Reference}, {"steelyard.1", commandManual}, {"steelyard.yaml.5", config.Manual},
 	} {
 		docs.AddCommand(&cobra.Command{
-			Use: document.name, Args: cobra.NoArgs,
+			Use: document.name, Args: args(0, 0),
 			Run: func(*cobra.Command, []string) { fmt.Fprint(a.out, document.write()) },
 		})
 	}

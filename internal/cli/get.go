@@ -12,9 +12,9 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := &cobra.Command{Use: "get", Short: "Show services, servers, sessions, drops, ports, workers, slots or status"}
+	get := group("get", "Show services, servers, sessions, drops, ports, workers, slots or status")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
-		command.Args = cobra.NoArgs
+		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
 		a.outputFlag(command)
 		get.AddCommand(command)
@@ -162,8 +162,8 @@ func (a *app) getSessions(ctx context.Context, filter *pb.ListSessionsRequest) e
 		}
 		a.print(t)
 		if view.More {
-			fmt.Fprintf(a.err, "steelyard: there are more than %d sessions: narrow them down, or raise --limit\n",
-				len(view.Sessions))
+			fmt.Fprintf(a.err, "steelyard: there are more than %s: narrow them down, or raise --limit\n",
+				plural(len(view.Sessions), "session"))
 		}
 	})
 }

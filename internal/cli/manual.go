@@ -51,7 +51,7 @@ If set, no colours, even on a terminal.
 
 func writeCommands(b *strings.Builder, parent *cobra.Command) {
 	for _, command := range parent.Commands() {
-		if command.Hidden {
+		if command.Hidden || command.Name() == "help" || command.Name() == "completion" {
 			continue
 		}
 		if command.HasSubCommands() {

@@ -24,7 +24,7 @@ type rateView struct {
 func (a *app) statsCommand() *cobra.Command {
 	var watch time.Duration
 	command := &cobra.Command{
-		Use: "stats", Short: "Show rates: packets, bits and new sessions a second, by service", Args: cobra.NoArgs,
+		Use: "stats", Short: "Show rates: packets, bits and new sessions a second, by service", Args: args(0, 0),
 		Long: "Measures for one second and prints once; with -w again and again, until interrupted, over the interval given.",
 	}
 	command.Flags().DurationVarP(&watch, "watch", "w", 0, "print every `interval`")

@@ -25,16 +25,28 @@ type trafficView struct {
 }
 
 type serviceView struct {
-	Name      string            `json:"name"`
-	Protocol  string            `json:"protocol"`
-	VIP       string            `json:"vip"`
-	Port      uint32            `json:"port"`
-	Mode      string            `json:"mode"`
-	Scheduler string            `json:"scheduler"`
-	Timeouts  map[string]uint32 `json:"timeouts_s"`
-	Health    healthPolicyView  `json:"health"`
-	Traffic   *trafficView      `json:"traffic"` // null: the forwarder does not have it
-	Servers   []serverView      `json:"servers"`
+	Name      string           `json:"name"`
+	Protocol  string           `json:"protocol"`
+	VIP       string           `json:"vip"`
+	Port      uint32           `json:"port"`
+	Mode      string           `json:"mode"`
+	Scheduler string           `json:"scheduler"`
+	Timeouts  timeoutsView     `json:"timeouts_s"`
+	Health    healthPolicyView `json:"health"`
+	Traffic   *trafficView     `json:"traffic"` // null: the forwarder does not have it
+	Servers   []serverView     `json:"servers"`
+}
+
+type timeoutsView struct {
+	SynSent     uint32 `json:"syn_sent"`
+	SynReceived uint32 `json:"syn_received"`
+	Established uint32 `json:"established"`
+	FinWait     uint32 `json:"fin_wait"`
+	Closing     uint32 `json:"closing"`
+	TimeWait    uint32 `json:"time_wait"`
+	Reset       uint32 `json:"reset"`
+	UDPOneWay   uint32 `json:"udp_one_way"`
+	UDP         uint32 `json:"udp"`
 }
 
 type healthPolicyView struct {
@@ -220,11 +232,8 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(),
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat"}, int32(service.GetMode())),
 		Scheduler: word(service.GetScheduler(), map[int32]string{1: "rr", 2: "wrr"}, int32(service.GetScheduler())),
-		Timeouts: map[string]uint32{
-			"syn_sent": t.GetSynSentS(), "syn_received": t.GetSynReceivedS(), "established": t.GetEstablishedS(),
-			"fin_wait": t.GetFinWaitS(), "closing": t.GetClosingS(), "time_wait": t.GetTimeWaitS(),
-			"reset": t.GetResetS(), "udp_one_way": t.GetUdpOneWayS(), "udp": t.GetUdpS(),
-		},
+		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
+			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),
 			h.GetIntervalMs(), h.GetTimeoutMs(), h.GetRise(), h.GetFall(), h.GetJitterPercent()},
 		Traffic: viewTraffic(info.GetTraffic()),

@@ -20,7 +20,7 @@ import (
 // must not multiply without end.
 const (
 	maxFileBytes = 64 << 20
-	maxValues    = 4 << 20
+	maxValues    = 2 << 20
 	maxErrors    = 10000 // nobody reads more
 )
 

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"steelyard/internal/dpclient/dptest"
+	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+	forwarderpb "steelyard/internal/gen/forwarderpb"
+
+	"connectrpc.com/connect"
+)
+
+// logbook is a log whose lines can be awaited.
+type logbook struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	text string
+}
+
+func newLogbook() *logbook {
+	l := &logbook{}
+	l.cond = sync.NewCond(&l.mu)
+	return l
+}
+
+func (l *logbook) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text += string(data)
+	l.cond.Broadcast()
+	return len(data), nil
+}
+
+// await waits until a text was logged so many times.
+func (l *logbook) await(text string, times int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for strings.Count(l.text, text) < times {
+		l.cond.Wait()
+	}
+}
+
+// lab is an agent with a fake forwarder and real servers on 127.0.0.1.
+type lab struct {
+	*testing.T
+	forwarder *dptest.Forwarder
+	options   Options
+	log       *logbook
+	reload    chan struct{}
+	client    agentpbconnect.AgentServiceClient
+	stop      func()
+	starts    int
+
+	mu      sync.Mutex
+	servers map[string]string // "10.1.0.21:8080" → where it really is
+}
+
+func newLab(t *testing.T, config string) *lab {
+	t.Helper()
+	f := dptest.New(t)
+	l := &lab{T: t, forwarder: f, log: newLogbook(), reload: make(chan struct{}), servers: map[string]string{}}
+	l.options = Options{
+		Config: filepath.Join(t.TempDir(), "steelyard.yaml"), Forwarder: f.Socket,
+		Socket: filepath.Join(filepath.Dir(f.Socket), "agent.sock"), State: t.TempDir(),
+		Log: slog.New(slog.NewTextHandler(l.log, nil)), Probe: l.dial, Reload: l.reload,
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", l.options.Socket)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	l.client = agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://agent")
+	l.write(config)
+	return l
+}
+
+// dial leads health checks to where the servers really are.
+func (l *lab) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	l.mu.Lock()
+	real, ok := l.servers[address]
+	l.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("connection to %s refused", address)
+	}
+	return new(net.Dialer).DialContext(ctx, network, real)
+}
+
+func (l *lab) place(address, real string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.servers[address] = real
+}
+
+// write replaces the file as an editor would.
+func (l *lab) write(config string) {
+	l.Helper()
+	temporary := l.options.Config + "~"
+	if err := os.WriteFile(temporary, []byte(config), 0o644); err != nil {
+		l.Fatal(err)
+	}
+	if err := os.Rename(temporary, l.options.Config); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *lab) start() {
+	l.Helper()
+	l.starts++
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, l.options) }()
+	l.log.await("agent is ready", l.starts)
+	l.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			l.Error(err)
+		}
+	})
+	l.Cleanup(l.stop)
+}
+
+func (l *lab) status() *pb.GetStatusResponse {
+	l.Helper()
+	response, err := l.client.GetStatus(l.Context(), connect.NewRequest(&pb.GetStatusRequest{}))
+	if err != nil {
+		l.Fatal(err)
+	}
+	return response.Msg
+}
+
+func (l *lab) apply(yaml string) (*pb.ApplyConfigResponse, error) {
+	l.Helper()
+	response, err := l.client.ApplyConfig(l.Context(), connect.NewRequest(
+		&pb.ApplyConfigRequest{Yaml: []byte(yaml), File: "new.yaml"}))
+	if err != nil {
+		return nil, err
+	}
+	return response.Msg, nil
+}
+
+func (l *lab) drain(server string, drain bool) error {
+	l.Helper()
+	_, err := l.client.SetDrain(l.Context(), connect.NewRequest(&pb.SetDrainRequest{Server: server, Drain: drain}))
+	return err
+}
+
+const (
+	vip        = "10.0.0.80:80"
+	one, two   = "10.1.0.21:8080", "10.1.0.22:8080"
+	up         = forwarderpb.ServerState_SERVER_STATE_UP
+	down       = forwarderpb.ServerState_SERVER_STATE_DOWN
+	drained    = forwarderpb.ServerState_SERVER_STATE_DRAIN
+	twoServers = `
+version: 1
+local_addresses: [10.1.0.10]
+defaults: { health: { type: http, path: /healthz, interval: 100ms, timeout: 30s, rise: 2, fall: 2 } }
+services:
+  - name: web
+    vip: 10.0.0.80
+    port: 80
+    servers:
+      - { address: 10.1.0.21, port: 8080, weight: 10 }
+      - { address: 10.1.0.22, port: 8080, weight: 5 }
+`
+	unchecked = `
+version: 1
+local_addresses: [10.1.0.10]
+services:
+  - name: web
+    vip: 10.0.0.80
+    port: 80
+    health: { type: none }
+    servers:
+      - { address: 10.1.0.21, port: 8080, weight: 10 }
+`
+)
+
+func TestHealthFollowsTheServers(t *testing.T) {
+	l := newLab(t, twoServers)
+	var ill atomic.Bool
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if ill.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer web.Close()
+	l.place(one, web.Listener.Addr().String())
+	l.start()
+	l.forwarder.AwaitState(vip, one, up)
+	l.forwarder.AwaitState(vip, two, down) // nobody is there
+	ill.Store(true)
+	l.forwarder.AwaitState(vip, one, down)
+	ill.Store(false)
+	l.forwarder.AwaitState(vip, one, up)
+	l.place(two, web.Listener.Addr().String())
+	l.forwarder.AwaitState(vip, two, up)
+	for _, commit := range l.forwarder.Commits()[1:] {
+		for _, change := range commit {
+			if change.GetPutServer() == nil {
+				t.Errorf("a flip sent %v", change)
+			}
+		}
+	}
+}
+
+func TestTCPChecks(t *testing.T) {
+	l := newLab(t, strings.Replace(twoServers, "type: http, path: /healthz", "type: tcp", 1))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	l.place(one, listener.Addr().String())
+	l.start()
+	l.forwarder.AwaitState(vip, two, down)
+	if state := l.forwarder.Server(vip, one).GetState(); state != up {
+		t.Errorf("the server that listens is %s", state)
+	}
+	listener.Close()
+	l.forwarder.AwaitState(vip, one, down)
+}
+
+func TestDeathsOfForwarderAndAgent(t *testing.T) {
+	l := newLab(t, twoServers)
+	l.start()
+	l.forwarder.AwaitState(vip, one, down)
+	l.forwarder.AwaitState(vip, two, down)
+
+	l.forwarder.Stop()
+	l.forwarder.Forget()
+	l.forwarder.Start()
+	l.forwarder.AwaitState(vip, one, down)
+	l.forwarder.AwaitState(vip, two, down)
+
+	commits := len(l.forwarder.Commits())
+	l.stop()
+	l.start()
+	if _, err := l.apply(""); err != nil {
+		t.Fatal(err)
+	}
+	if now := len(l.forwarder.Commits()); now != commits {
+		t.Errorf("a restart of the agent changed the forwarder: %v", l.forwarder.Commits()[commits:])
+	}
+}
+
+func TestReloads(t *testing.T) {
+	l := newLab(t, unchecked)
+	l.start()
+	l.forwarder.AwaitCommits(1)
+
+	l.write(strings.Replace(unchecked, "weight: 10", "weight: 7", 1)) // noticed by itself
+	l.forwarder.AwaitCommits(2)
+	if weight := l.forwarder.Server(vip, one).GetWeight(); weight != 7 {
+		t.Errorf("weight %d", weight)
+	}
+
+	l.write(strings.Replace(unchecked, "weight: 10", "weight: heavy", 1))
+	l.log.await("configuration refused", 1)
+	status := l.status()
+	want := l.options.Config + `:10:51: services[0].servers[0].weight: "heavy" is not a whole number: use 0 to 65535`
+	if status.GetConfig().GetError() != want || status.GetForwarder().GetAppliedGeneration() != status.GetConfig().GetGeneration() {
+		t.Errorf("%v", status)
+	}
+	if weight := l.forwarder.Server(vip, one).GetWeight(); weight != 7 {
+		t.Errorf("a bad file changed the weight to %d", weight)
+	}
+	l.reload <- struct{}{} // as SIGHUP does: told again
+	l.log.await("configuration refused", 2)
+
+	revision := status.GetForwarder().GetRevision()
+	l.write(strings.Replace(unchecked, "weight: 10", "weight: 7 ", 1))
+	l.log.await("configuration loaded", 3)
+	applied, err := l.apply("")
+	if err != nil || applied.GetChanges() != 0 || applied.GetRevision() != revision {
+		t.Errorf("the same again: %v, %v; revision was %d", applied, err, revision)
+	}
+}
+
+func TestApplyInstallsGoodFilesOnly(t *testing.T) {
+	l := newLab(t, unchecked)
+	if err := os.Chmod(l.options.Config, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	_, err := l.apply(strings.Replace(unchecked, "port: 80", "port: 0", 1))
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "new.yaml:7:11: services[0].port") {
+		t.Errorf("%v", err)
+	}
+	content, err := os.ReadFile(l.options.Config)
+	if err != nil || string(content) != unchecked {
+		t.Errorf("a bad file was installed: %v", err)
+	}
+	next := strings.Replace(unchecked, "weight: 10", "weight: 3", 1)
+	applied, err := l.apply(next)
+	if err != nil || applied.GetChanges() != 1 {
+		t.Fatalf("%v, %v", applied, err)
+	}
+	if weight := l.forwarder.Server(vip, one).GetWeight(); weight != 3 {
+		t.Errorf("apply returned before the forwarder had it: weight %d", weight)
+	}
+	content, err = os.ReadFile(l.options.Config)
+	info, statErr := os.Stat(l.options.Config)
+	if err != nil || statErr != nil || string(content) != next || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v, %v", err, statErr, info.Mode())
+	}
+}
+
+func TestApplySaysWhyTheForwarderDoesNotHaveIt(t *testing.T) {
+	l := newLab(t, unchecked)
+	l.start()
+	l.forwarder.AwaitCommits(1)
+	l.forwarder.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_EXHAUSTED, Text: "the table is full"})
+	_, err := l.apply(strings.Replace(unchecked, "port: 80", "port: 81", 1))
+	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "the table is full") {
+		t.Errorf("%v", err)
+	}
+	if got := l.status().GetForwarder().GetError(); !strings.Contains(got, "the table is full") {
+		t.Errorf("status: %q", got)
+	}
+}
+
+func TestDrainsSurviveTheAgent(t *testing.T) {
+	l := newLab(t, strings.Replace(unchecked, "weight: 10 }", "weight: 10 }\n      - { address: 10.1.0.22, port: 8080, drain: true }", 1))
+	l.start()
+	l.forwarder.AwaitCommits(1)
+	if err := l.drain("10.1.0.21", true); err != nil {
+		t.Fatal(err)
+	}
+	if state := l.forwarder.Server(vip, one).GetState(); state != drained {
+		t.Errorf("drain returned before the forwarder had it: %s", state)
+	}
+	l.stop()
+	commits := len(l.forwarder.Commits())
+	l.start()
+	if _, err := l.apply(""); err != nil {
+		t.Fatal(err)
+	}
+	if now := len(l.forwarder.Commits()); now != commits {
+		t.Error("the agent's restart changed the forwarder")
+	}
+	if err := l.drain(one, false); err != nil {
+		t.Fatal(err)
+	}
+	if state := l.forwarder.Server(vip, one).GetState(); state != up {
+		t.Errorf("after undo: %s", state)
+	}
+	for server, want := range map[string]string{
+		two: "is drained by", "10.1.0.99": "no service has the server", "web": "is not a server",
+	} {
+		if err := l.drain(server, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", server, err)
+		}
+	}
+}
+
+func TestAgentWaitsForItsForwarderAndFile(t *testing.T) {
+	l := newLab(t, unchecked)
+	if err := os.Remove(l.options.Config); err != nil {
+		t.Fatal(err)
+	}
+	l.forwarder.Stop()
+	l.start()
+	status := l.status()
+	if status.GetForwarder().GetConnected() || !strings.Contains(status.GetConfig().GetError(), "does not exist") {
+		t.Errorf("%v", status)
+	}
+	l.forwarder.Start()
+	l.write(unchecked)
+	l.forwarder.AwaitState(vip, one, up)
+}
+
+func TestASecondAgentIsRefused(t *testing.T) {
+	l := newLab(t, unchecked)
+	l.start()
+	options := l.options
+	options.State = t.TempDir()
+	if err := Run(t.Context(), options); err == nil || !strings.Contains(err.Error(), "an agent is running already") {
+		t.Errorf("%v", err)
+	}
+	if l.status().GetBuild() == "" {
+		t.Error("the first agent has gone")
+	}
+}
+
+func TestASocketLeftBehindIsTakenOver(t *testing.T) {
+	l := newLab(t, unchecked)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: l.options.Socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	listener.Close()
+	l.start()
+	l.forwarder.AwaitCommits(1)
+}
+
+func TestMetrics(t *testing.T) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := port.Addr().String()
+	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\n")
+	l.forwarder.Drops = []*forwarderpb.Drop{{Name: "no-route", Packets: 3}}
+	l.forwarder.Traffic = func(*forwarderpb.ServiceKey, *forwarderpb.Server) *forwarderpb.Traffic {
+		return &forwarderpb.Traffic{PacketsIn: 11, BytesOut: 1 << 40}
+	}
+	l.start()
+	if _, err := l.apply(""); err != nil {
+		t.Fatal(err)
+	}
+	if warnings := l.status().GetWarnings(); len(warnings) != 1 || !strings.Contains(warnings[0], "address already in use") {
+		t.Errorf("%v", warnings)
+	}
+	port.Close()
+	if _, err := l.apply(""); err != nil { // tries again
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"steelyard_forwarder_up 1\n", "steelyard_config_last_reload_successful 1\n", "steelyard_forwarder_config_revision 1\n",
+		`steelyard_server_up{server="10.1.0.21:8080",service="web"} 1` + "\n",
+		`steelyard_server_weight{server="10.1.0.21:8080",service="web"} 10` + "\n",
+		`steelyard_service_receive_packets_total{port="80",protocol="tcp",service="web",vip="10.0.0.80"} 11` + "\n",
+		`steelyard_server_transmit_bytes_total{server="10.1.0.21:8080",service="web"} 1.099511627776e+12` + "\n",
+		`steelyard_drops_packets_total{reason="no-route"} 3` + "\n",
+	} {
+		if text := scrape(t, address); !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	l.forwarder.Stop()
+	if text := scrape(t, address); !strings.Contains(text, "steelyard_forwarder_up 0\n") {
+		t.Error("the forwarder is gone, and yet:", text)
+	}
+}
+
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v: %s", response.Status, err, text)
+	}
+	return string(text)
+}

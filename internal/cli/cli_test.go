@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"steelyard/internal/agent"
+	"steelyard/internal/dpclient/dptest"
+	fpb "steelyard/internal/gen/forwarderpb"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const configText = `version: 1
+local_addresses: [10.1.0.10, fd00:1::10]
+services:
+  - name: web
+    vip: 10.0.0.80
+    port: 80
+    health: { type: none }
+    servers:
+      - { address: 10.1.0.21, port: 8080, weight: 10 }
+      - { address: 10.1.0.22, port: 8080, weight: 5, drain: true }
+  - name: dns6
+    vip: fd00::53
+    port: 53
+    protocol: udp
+    scheduler: rr
+    timeouts: { udp: 1m }
+    servers:
+      - { address: "fd00:1::31" }
+`
+
+// lab is an agent with a fake forwarder.
+type lab struct {
+	*testing.T
+	forwarder *dptest.Forwarder
+	directory string
+	config    string
+	socket    string
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	f := dptest.New(t)
+	l := &lab{T: t, forwarder: f, directory: t.TempDir(), socket: filepath.Join(filepath.Dir(f.Socket), "agent.sock")}
+	l.config = filepath.Join(l.directory, "steelyard.yaml")
+	if err := os.WriteFile(l.config, []byte(configText), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fill(f)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- agent.Run(ctx, agent.Options{
+			Config: l.config, Forwarder: f.Socket, Socket: l.socket, State: filepath.Join(l.directory, "state"),
+			Log: slog.New(slog.DiscardHandler), Probe: new(net.Dialer).DialContext,
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	f.AwaitCommits(1)
+	return l
+}
+
+func fill(f *dptest.Forwarder) {
+	f.Status = &fpb.Status{
+		Build: "fake", StartedUnixS: 1, Workers: 2, Sessions: 300, SessionCapacity: 1 << 20,
+		SessionBytesMapped: 64 << 20, HugePages: true, RoutingRefused: "rule 100 is not supported: remove it",
+	}
+	f.Traffic = func(_ *fpb.ServiceKey, server *fpb.Server) *fpb.Traffic {
+		n := uint64(1)
+		if server == nil {
+			n = 2
+		}
+		return &fpb.Traffic{PacketsIn: 1000 * n, BytesIn: 64000 * n, PacketsOut: 900 * n, BytesOut: 900000 * n,
+			SessionsCreated: 50 * n, SessionsActive: 5 * n}
+	}
+	v4, v6 := []byte{192, 0, 2, 7}, append([]byte{0xfd}, append(make([]byte, 14), 0x53)...)
+	f.Sessions = []*fpb.Session{
+		{Protocol: fpb.Protocol_PROTOCOL_TCP, Client: v4, ClientPort: 40000, Vip: []byte{10, 0, 0, 80}, Vport: 80,
+			Local: []byte{10, 1, 0, 10}, LocalPort: 2048, Server: []byte{10, 1, 0, 21}, ServerPort: 8080,
+			State: "established", IdleS: 3, AgeS: 60, Slot: 17, ExpiresS: 897},
+		{Protocol: fpb.Protocol_PROTOCOL_UDP, Client: v6, ClientPort: 5353, Vip: v6, Vport: 53, Local: v6, LocalPort: 9,
+			Server: v6, ServerPort: 53, State: "udp", IdleS: 1, AgeS: 1, Slot: 255, ExpiresS: 59},
+	}
+	f.Drops = []*fpb.Drop{
+		{Name: "no-route", Help: "the kernel has no route", Packets: 1234},
+		{Name: "land", Help: "source and destination are the same"},
+		{Name: "table-full", Help: "raise --sessions", Packets: 1},
+	}
+	f.Ports = []*fpb.Port{{Name: "eth0", Backend: "xsk", Mac: []byte{2, 0, 0, 0, 0, 1}, Mtu: 1500, Up: true, Queues: 2,
+		RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, RxMissed: 5, TxFailed: 6, DirectorSteered: 7,
+		DirectorPassed: 8, DirectorDropped: 9}, {Name: "eth1", Backend: "ethdev"}}
+	f.Workers = []*fpb.Worker{{Id: 0, Slots: 128, Sessions: 9, RxPackets: 10, TxPackets: 11, HandedOut: 12, HandedIn: 13,
+		BusyCycles: 250, IdleCycles: 750, Sleeps: 3}, {Id: 1, Slots: 128}}
+	f.Slots = []*fpb.Slot{{Slot: 0, Worker: 0, Sessions: 4, Capacity: 4096, Packets: 99}, {Slot: 1, Worker: 1, Capacity: 4096}}
+}
+
+// run executes a command line; what differs from run to run is replaced.
+func (l *lab) run(args ...string) (code int, out, errOut string) {
+	l.Helper()
+	var outBuffer, errBuffer bytes.Buffer
+	code = Run(append(args, "--socket", l.socket), strings.NewReader(configText), &outBuffer, &errBuffer)
+	clean := func(text string) string {
+		text = strings.NewReplacer(l.config, "CONFIG", l.forwarder.Socket, "FORWARDER", l.socket, "AGENT", l.directory, "DIR").Replace(text)
+		text = regexp.MustCompile(`[0-9hms.]+ ago`).ReplaceAllString(text, "TIME ago")
+		return regexp.MustCompile(`(_unix_m?s": )\d{2,}`).ReplaceAllString(text, "${1}1")
+	}
+	return code, clean(outBuffer.String()), clean(errBuffer.String())
+}
+
+// Every reading command's output, as a table and as JSON, is in testdata.
+func TestReads(t *testing.T) {
+	l := newLab(t)
+	for _, command := range []string{
+		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
+		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get ports",
+		"get workers", "get slots", "get status", "describe service web", "describe service dns6",
+		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6", "diff",
+	} {
+		for _, output := range []string{"table", "json"} {
+			name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(command, "-") + "." + output
+			t.Run(name, func(t *testing.T) {
+				code, out, errOut := l.run(append(strings.Fields(command), "-o", output)...)
+				if code != 0 {
+					t.Fatalf("exit code %d: %s", code, errOut)
+				}
+				if output == "json" && !json.Valid([]byte(out)) {
+					t.Errorf("not JSON: %s", out)
+				}
+				expectGolden(t, name, out+errOut)
+			})
+		}
+	}
+}
+
+func expectGolden(t *testing.T, name, got string) {
+	t.Helper()
+	golden := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// One after the other, as each changes what the next one finds.
+func TestChanges(t *testing.T) {
+	l := newLab(t)
+	next := filepath.Join(l.directory, "next.yaml")
+	text := strings.Replace(configText, "weight: 10", "weight: 1", 1)
+	text = strings.Replace(text, "scheduler: rr", "scheduler: wrr", 1)
+	text = strings.Replace(text, "address: 10.1.0.22", "address: 10.1.0.23", 1)
+	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(l.directory, "bad.yaml")
+	if err := os.WriteFile(bad, []byte(strings.ReplaceAll(text, "port: 80\n", "port: none\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	for _, command := range []string{
+		"check " + next, "check " + bad, "diff", "diff " + next, "diff " + bad, "apply " + bad, "apply " + next, "apply",
+		"diff", "drain 10.1.0.21", "get servers --service web", "describe server 10.1.0.21:8080", "drain 10.1.0.21@web --undo",
+		"drain 10.1.0.23 --undo", "drain 10.1.0.99", "drain 10.1.0.21@nothing", "apply -", "describe service nothing",
+		"describe server 10.9.9.9", "get sessions --service nothing", "get sessions --client me", "get drops -o yaml",
+		"get nothing", "drain", "stats -w 1ms",
+	} {
+		code, out, errOut := l.run(strings.Fields(command)...)
+		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)
+	}
+	expectGolden(t, "changes", log.String())
+}
+
+func TestDrainWaitsForTheLastSession(t *testing.T) {
+	l := newLab(t)
+	asked := 0
+	l.forwarder.Traffic = func(*fpb.ServiceKey, *fpb.Server) *fpb.Traffic {
+		asked++
+		if asked < 10 {
+			return &fpb.Traffic{SessionsActive: 1}
+		}
+		return &fpb.Traffic{}
+	}
+	code, out, errOut := l.run("drain", "10.1.0.21", "--wait")
+	want := "10.1.0.21:8080@web: draining\n10.1.0.21:8080@web: drained\n"
+	if code != 0 || out != want || asked < 10 {
+		t.Errorf("%d after %d answers: %s%s", code, asked, out, errOut)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	l := newLab(t)
+	l.forwarder.Stop()
+	for command, want := range map[string]string{
+		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket with --forwarder\n",
+		"apply --timeout 100ms":        "steelyard: the configuration is loaded, but the forwarder does not have it: ",
+		"get slots --socket /nowhere/": "steelyard: no agent listens on /nowhere/: start it with `systemctl start steelyard-agent` (or `steelyard agent`), or name its socket with --socket\n",
+	} {
+		code, _, errOut := l.runBare(strings.Fields(command))
+		if code != 2 || !strings.HasPrefix(errOut, want) {
+			t.Errorf("%s: exit code %d: %s", command, code, errOut)
+		}
+	}
+	code, out, errOut := l.run("get", "services")
+	if code != 0 || !strings.Contains(errOut, "warning: no counters: ") || !strings.Contains(out, "dns6") {
+		t.Errorf("exit code %d: %s%s", code, out, errOut)
+	}
+	code, out, _ = l.run("get", "status")
+	if code != 0 || !strings.Contains(out, "not connected") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+// runBare lets a command name its own socket.
+func (l *lab) runBare(args []string) (int, string, string) {
+	for i, arg := range args {
+		if arg == "--socket" {
+			saved := l.socket
+			l.socket = args[i+1]
+			defer func() { l.socket = saved }()
+			code, out, errOut := l.run(args[:i]...)
+			return code, out, strings.ReplaceAll(errOut, "AGENT", args[i+1])
+		}
+	}
+	return l.run(args...)
+}
+
+func TestRates(t *testing.T) {
+	service := func(name string, n uint64) serviceView {
+		return serviceView{Name: name, Traffic: &trafficView{PacketsIn: n, PacketsOut: 2 * n, BytesIn: 100 * n, BytesOut: 1000 * n,
+			SessionsCreated: n / 10, SessionsActive: n / 100}}
+	}
+	before := []serviceView{service("web", 1000), service("restarted", 5000), {Name: "unknown"}}
+	after := []serviceView{service("web", 5000), service("restarted", 1000), service("unknown", 7), service("new", 9)}
+	var out bytes.Buffer
+	a := &app{out: &out, output: "table"}
+	if err := a.showRates(rates(before, after, 2)); err != nil {
+		t.Fatal(err)
+	}
+	expectGolden(t, "rates", out.String())
+}
+
+func TestScaled(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 999.4: "999", 1000: "1.00k", 1534: "1.53k", 22100000: "22.1M", 4.56e11: "456G", 1e16: "10000T"} {
+		if got := scaled(v); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
+}
+
+func TestColorsOnlyOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	for color, want := range map[bool]string{false: "STATE  N\nup     1\n", true: "STATE  N\n\x1b[32mup\x1b[0m     1\n"} {
+		out.Reset()
+		tab := &table{columns: []column{left("STATE"), right("N")}}
+		tab.add(paintState("up"), 1)
+		(&app{out: &out, color: color}).print(tab)
+		if out.String() != want {
+			t.Errorf("color %v: %q", color, out.String())
+		}
+	}
+}
+
+func TestCleanupRunsTheForwarder(t *testing.T) {
+	directory := t.TempDir()
+	t.Setenv("PATH", directory)
+	var out, errOut bytes.Buffer
+	if code := Run([]string{"cleanup"}, nil, &out, &errOut); code != 2 || !strings.Contains(errOut.String(), "neither beside this binary nor in PATH") {
+		t.Errorf("%d: %s", code, errOut.String())
+	}
+	script := "#!/bin/sh\necho \"removed by $1\"\n"
+	if err := os.WriteFile(filepath.Join(directory, "steelyard-forwarder"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if code := Run([]string{"cleanup"}, nil, &out, &errOut); code != 0 || out.String() != "removed by --cleanup\n" {
+		t.Errorf("%d: %s%s", code, out.String(), errOut.String())
+	}
+}
+
+func TestManualIsUpToDate(t *testing.T) {
+	got, err := os.ReadFile("../../docs/man/steelyard.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != commandManual() {
+		t.Error("docs/man/steelyard.1 differs from the commands: run `steelyard docs steelyard.1 >docs/man/steelyard.1`")
+	}
+}
