@@ -29,12 +29,12 @@ setup: ## install what building and testing need (Debian 12, as root)
 	@scripts/setup
 
 build/dev/build.ninja:
-	@meson setup build/dev >/dev/null || { cat build/dev/meson-logs/meson-log.txt; exit 1; }
+	@meson setup build/dev >/dev/null || { tail -n 20 build/dev/meson-logs/meson-log.txt; exit 1; }
 
 build/asan/build.ninja:
 	@meson setup build/asan -Db_sanitize=address,undefined -Db_lundef=false \
 		-Dc_args=-fno-sanitize-recover=all >/dev/null \
-		|| { cat build/asan/meson-logs/meson-log.txt; exit 1; }
+		|| { tail -n 20 build/asan/meson-logs/meson-log.txt; exit 1; }
 
 build: build/dev/build.ninja ## build the forwarder and the steelyard command into build/bin
 	@ninja -C build/dev -j $(JOBS) --quiet
