@@ -32,7 +32,7 @@ struct sy_error {
 /* Fills *err (may be NULL) and returns -code, so that callers write `return sy_fail(...)`. */
 int sy_fail(struct sy_error *err, int code, const char *fmt, ...) SY_PRINTF(3, 4);
 
-/* Puts "context: " in front of err's text and returns err's negative code. */
+/* Puts "context: " in front of err's text and returns err's negative code (-EIO if err is NULL). */
 int sy_fail_in(struct sy_error *err, const char *fmt, ...) SY_PRINTF(2, 3);
 
 /* ---- log (log.c): to standard error, a line each; never on the packet path ------------------ */
@@ -81,8 +81,18 @@ char *sy_addr_format(const struct sy_addr *a, char out[static SY_ADDR_TEXT]);
 int sy_addr_from_bytes(const uint8_t *bytes, size_t len, struct sy_addr *out);
 /* Raw bytes out of a: returns 4 or 16. */
 size_t sy_addr_to_bytes(const struct sy_addr *a, uint8_t out[static 16]);
+
 /* Unspecified, loopback, multicast or IPv4 broadcast: never a peer's source address. */
-bool sy_addr_is_bogus_source(const struct sy_addr *a);
+static inline bool sy_addr_is_bogus_source(const struct sy_addr *a)
+{
+	if (sy_addr_is_v4(a)) {
+		uint8_t first = a->b[12];
+		return first == 127 || first >> 4 == 14 || a->w[3] == 0 || a->w[3] == UINT32_MAX;
+	}
+	/* group, ::, ::1 */
+	return a->b[0] == 0xff ||
+	       (a->d[0] == 0 && a->w[2] == 0 && a->h[6] == 0 && a->b[14] == 0 && a->b[15] <= 1);
+}
 
 /* ---- checksum arithmetic (RFC 1071, RFC 1624) ------------------------------------------------ */
 
@@ -140,21 +150,26 @@ struct sy_hash_key {
 	uint64_t k[8];
 };
 
-/* 64 well-mixed bits: NH (a universal family: pairwise 32→… 64×64→128 products of keyed words)
- * with a multiplicative finish. Inline because it runs for every packet. */
 static inline uint64_t sy_hash_mix(uint64_t a, uint64_t b)
 {
 	__uint128_t p = (__uint128_t)a * b;
 	return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
+/*
+ * 64 well-mixed bits: 64×64→128 products of keyed words, folded. Inline because it runs for every
+ * packet. The last product is for consecutive ports of one client: without it they are multiples of
+ * one factor, which under some keys crowd into few buckets. A zero factor makes a product forget
+ * the other; under a secret key it can only be hit by chance, 2^-64 a try.
+ */
 static inline uint64_t sy_hash_tuple(const struct sy_hash_key *key, const struct sy_tuple *t)
 {
 	uint64_t last;
 	memcpy(&last, &t->sport, sizeof(last));
 	uint64_t h = sy_hash_mix(t->src.d[0] ^ key->k[0], t->src.d[1] ^ key->k[1]) ^
 	             sy_hash_mix(t->dst.d[0] ^ key->k[2], t->dst.d[1] ^ key->k[3]);
-	return sy_hash_mix(h ^ key->k[4], last ^ key->k[5]);
+	h = sy_hash_mix(h ^ key->k[4], last ^ key->k[5]);
+	return sy_hash_mix(h ^ key->k[6], key->k[7]);
 }
 
 /* Fills the key from the kernel's random source; returns 0 or a negative errno. */

@@ -82,8 +82,9 @@ void sy_mirror_close(struct sy_mirror *m);
 /* Readable when sy_mirror_process() has work (an epoll descriptor). */
 int sy_mirror_fd(const struct sy_mirror *m);
 /*
- * Handles at most `budget` messages, then returns how many it handled (0: nothing waits). Never
- * blocks. An overrun (ENOBUFS) makes it dump again and report only the differences.
+ * Handles at most `budget` messages, then returns how many it handled (0: nothing waits) or a
+ * negative errno: -ENOMEM (it dumps again), else the netlink socket is broken. Never blocks. An
+ * overrun (ENOBUFS) makes it dump again and report only the differences.
  */
 int sy_mirror_process(struct sy_mirror *m, unsigned budget);
 /* Asks the kernel to resolve and keep alive a neighbour (NTF_EXT_MANAGED; NTF_USE where the kernel
@@ -110,8 +111,9 @@ enum sy_director_mode { SY_DIRECTOR_AUTO, SY_DIRECTOR_NATIVE, SY_DIRECTOR_GENERI
 struct sy_director;
 
 /* Attaches to the interface, or takes over what an earlier process left (same link, new program by
- * bpf_link_update, maps emptied and refilled). AUTO: native, generic where the driver refuses.
- * Takes the lock of (namespace, interface): a second forwarder gets -EBUSY and a text naming it. */
+ * bpf_link_update, same maps: addresses stay steered until sy_director_settle()). AUTO: native,
+ * generic where the driver refuses. Takes the lock of (namespace, interface): a second forwarder
+ * gets -EBUSY and a text naming it. */
 int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                      struct sy_error *err);
 /* Releases the lock and closes; the program stays attached, so steered packets are dropped and no
@@ -124,6 +126,9 @@ bool sy_director_is_native(const struct sy_director *d);
 int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd);
 /* Steers a destination address, or stops to. */
 int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on);
+/* Stops to steer what an earlier process steered and this one has not steered again. Until then
+ * those packets are dropped, so that a take-over never shows them to the kernel. */
+int sy_director_settle(struct sy_director *d);
 
 /* Per-interface counters of the program, packets. */
 struct sy_director_stats {
@@ -147,8 +152,9 @@ struct sy_claims;
  * sy_claims_settle(). */
 int sy_claims_open(struct sy_claims **out, struct sy_error *err);
 void sy_claims_close(struct sy_claims *c); /* claims stay on the host */
-/* ifindex: where the address shall be answered for (0: any; needed for IPv6). Idempotent. An
- * address that the host itself has configured is refused (-EADDRINUSE). */
+/* ifindex: where the address shall be answered for (0: any; needed for IPv6). Idempotent: add IPv6
+ * addresses again when their link comes up, as the kernel forgets them when it goes down; another
+ * ifindex moves one. An address that the host itself has configured is refused (-EADDRINUSE). */
 int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
                   struct sy_error *err);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);

@@ -15,12 +15,22 @@
 
 enum { SY_PROTO_ICMP = 1, SY_PROTO_TCP = 6, SY_PROTO_UDP = 17, SY_PROTO_ICMPV6 = 58 };
 
-enum { SY_TCP_FIN = 1, SY_TCP_SYN = 2, SY_TCP_RST = 4, SY_TCP_PSH = 8, SY_TCP_ACK = 16 };
+enum {
+	SY_TCP_FIN = 1,
+	SY_TCP_SYN = 2,
+	SY_TCP_RST = 4,
+	SY_TCP_PSH = 8,
+	SY_TCP_ACK = 16,
+	SY_TCP_URG = 32,
+	SY_TCP_CONTROL = 63, /* all of them, without ECN's */
+};
+
+/* Headers lie anywhere in a buffer of bytes, hence packed and may_alias. */
 
 struct sy_eth {
 	uint8_t dst[6], src[6];
 	uint16_t type;
-} __attribute__((packed));
+} __attribute__((packed, may_alias));
 
 struct sy_ipv4 {
 	uint8_t version_ihl, tos;
@@ -28,38 +38,39 @@ struct sy_ipv4 {
 	uint8_t ttl, proto;
 	uint16_t checksum;
 	uint32_t src, dst;
-} __attribute__((packed));
+} __attribute__((packed, may_alias));
 
 struct sy_ipv6 {
 	uint32_t version_class_flow;
 	uint16_t payload_length;
 	uint8_t next_header, hop_limit;
 	uint8_t src[16], dst[16];
-} __attribute__((packed));
+} __attribute__((packed, may_alias));
 
 struct sy_tcp {
 	uint16_t sport, dport;
 	uint32_t seq, ack;
 	uint8_t offset, flags;
 	uint16_t window, checksum, urgent;
-} __attribute__((packed));
+} __attribute__((packed, may_alias));
 
 struct sy_udp {
 	uint16_t sport, dport, length, checksum;
-} __attribute__((packed));
+} __attribute__((packed, may_alias));
 
 struct sy_icmp {
 	uint8_t type, code;
 	uint16_t checksum;
 	uint32_t rest; /* echo: id, sequence; too big: MTU */
-} __attribute__((packed));
+} __attribute__((packed, may_alias));
 
 /* What the stages know of a packet: 64 bytes, one cache line, filled by sy_packet_parse(). */
 struct sy_view {
 	struct sy_tuple tuple; /* as on the wire; ICMP: ports 0, proto the family's ICMP number */
 	uint16_t frame_len;    /* Ethernet + IP, trailing padding excluded; host order */
 	uint16_t l3, l4;       /* offsets of the IP and the transport header */
-	uint16_t l4_len;       /* transport header and payload, bytes */
+	uint16_t l4_len;       /* transport header and payload as IP counts them; a UDP datagram may
+	                          end earlier by its own length */
 	uint8_t proto;         /* SY_PROTO_* */
 	uint8_t tcp_flags;
 	uint8_t icmp_type, icmp_code;
@@ -72,13 +83,14 @@ _Static_assert(sizeof(struct sy_view) == 64, "one cache line");
  * Parses an Ethernet frame of len contiguous bytes into *v. Returns SY_DROP_NONE, or the reason why
  * the frame must be dropped; *v is then valid only as far as parsing went. Checks: lengths, IP
  * version, IPv4 header checksum, TTL is NOT checked (the forwarding path does), sources that cannot
- * be, land, fragments, options, extension headers, TCP offset and impossible flag sets (SYN+FIN,
- * SYN+RST, none at all), UDP length. l4 checksums are not verified here.
+ * be (IPv4-mapped ones on the wire too), land (equal addresses, whatever the ports), fragments,
+ * options, extension headers, TCP offset and impossible flag sets (SYN+FIN, SYN+RST, none at all),
+ * UDP length. l4 checksums are not verified here. Bytes beyond 65535 are taken as not there.
  */
 enum sy_drop sy_packet_parse(const uint8_t *frame, uint32_t len, struct sy_view *v);
 
-/* State of the transport checksum. OK also for a zero IPv4 UDP checksum. UNFINISHED: it equals the
- * pseudo-header sum, and full verification fails. */
+/* State of the transport checksum. OK also for a zero IPv4 UDP checksum; a zero one in IPv6 is BAD
+ * (RFC 8200 8.1). UNFINISHED: it equals the pseudo-header sum, and full verification fails. */
 enum sy_csum_state { SY_CSUM_OK, SY_CSUM_UNFINISHED, SY_CSUM_BAD };
 enum sy_csum_state sy_packet_check_l4(const uint8_t *frame, const struct sy_view *v);
 
@@ -95,9 +107,10 @@ void sy_rewrite_prepare(const struct sy_tuple *from, const struct sy_tuple *to,
                         struct sy_rewrite *out);
 
 /*
- * Applies a rewrite in place: addresses, ports, TTL/hop limit − 1, IPv4 header and transport
- * checksums incrementally (RFC 1624). A zero IPv4 UDP checksum stays zero; a UDP checksum that
- * becomes zero is sent as 0xffff (RFC 768). The caller has checked that the TTL is above 1.
+ * Applies a rewrite of the packet's own family to a TCP or UDP packet in place: addresses, ports,
+ * TTL/hop limit − 1, IPv4 header and transport checksums incrementally (RFC 1624), so that a wrong
+ * checksum stays wrong. A zero UDP checksum stays zero; one that becomes zero is sent as 0xffff
+ * (RFC 768). The caller has checked that the TTL is above 1.
  */
 void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r);
 
@@ -114,7 +127,7 @@ static inline const struct sy_tcp *sy_packet_tcp(const uint8_t *frame, const str
 }
 
 /* Lowers the MSS option of a SYN to at most mss (host order), checksum updated (RFC 1624, at odd
- * offsets too). Returns true if it changed the packet. Malformed options are left alone. */
+ * offsets too). Returns true if it changed the packet. Options are read up to a malformed one. */
 bool sy_packet_clamp_mss(uint8_t *frame, const struct sy_view *v, uint16_t mss);
 
 /* Turns an echo request in place into its reply: addresses and MACs swapped, type, checksums,
@@ -124,11 +137,12 @@ void sy_packet_echo_reply(uint8_t *frame, const struct sy_view *v);
 enum sy_icmp_error { SY_ICMP_TOO_BIG, SY_ICMP_TTL_EXPIRED };
 
 /*
- * Builds in out (capacity cap) the ICMP or ICMPv6 error (RFC 1812 4.3, RFC 1191, RFC 4443) about
- * frame: from `source` to the frame's sender, MACs swapped, quoting as much as fits 576 bytes of
- * IPv4 packet or 1280 bytes of IPv6 packet. mtu in host order, for SY_ICMP_TOO_BIG (the IP packet's
- * limit). Returns the length of the new frame, 0 if an error must not be sent about this packet
- * (it is itself an ICMP error or does not fit).
+ * Builds in out (capacity cap, not overlapping frame) the ICMP or ICMPv6 error (RFC 1812 4.3,
+ * RFC 1191, RFC 4443) about frame, as it was received: from `source` to the frame's sender, MACs
+ * swapped, quoting as much as fits 576 bytes of IPv4 packet or 1280 bytes of IPv6 packet. mtu in
+ * host order, for SY_ICMP_TOO_BIG (the IP packet's limit). Returns the length of the new frame, 0
+ * if an error must not be sent about this packet (it is itself an ICMP error or redirect, its IP or
+ * Ethernet destination is a group) or cannot be (source of the other family, cap too small).
  */
 uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                               const struct sy_view *v, enum sy_icmp_error kind,

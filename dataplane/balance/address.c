@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The addresses that are ours, counted by who needs them. */
+#include <stdlib.h>
+
+#include <rte_hash.h>
+
+#include "model.h"
+#include "ours.h"
+
+/* Packed into the hash's data word: kind above, references below. */
+#define ADDRESS_DATA(kind, refs) ((void *)((uintptr_t)(kind) << 32 | (refs)))
+#define ADDRESS_KIND(data)       ((uint8_t)((uintptr_t)(data) >> 32))
+#define ADDRESS_REFS(data)       ((uint32_t)(uintptr_t)(data))
+
+static const char *const kind_name[] = {"nothing", "a VIP", "a local address"};
+
+uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
+{
+	void *data;
+	if (rte_hash_lookup_data(b->model->address, addr, &data) < 0 || ADDRESS_REFS(data) == 0)
+		return OURS_NONE;
+	return ADDRESS_KIND(data);
+}
+
+int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
+                 struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	void *data = ADDRESS_DATA(kind, 0);
+	if (rte_hash_lookup_data(b->model->address, addr, &data) < 0) {
+		int rc = sy_address_take(b->rt, addr, err);
+		if (rc < 0)
+			return rc;
+		b->model->address_touched = true;
+	} else if (ADDRESS_KIND(data) != kind && ADDRESS_REFS(data) > 0) {
+		return sy_fail(err, EINVAL, "%s is %s already and cannot be %s too",
+		               sy_addr_format(addr, text), kind_name[ADDRESS_KIND(data)],
+		               kind_name[kind]);
+	}
+	if (rte_hash_add_key_data(b->model->address, addr,
+	                          ADDRESS_DATA(kind, ADDRESS_REFS(data) + 1)) < 0)
+		return sy_fail(err, ENOSPC, "no room for another address: raise --max-services");
+	return 0;
+}
+
+void address_drop(struct sy_balance *b, const struct sy_addr *addr)
+{
+	void *data;
+	if (rte_hash_lookup_data(b->model->address, addr, &data) >= 0)
+		rte_hash_add_key_data(b->model->address, addr,
+		                      ADDRESS_DATA(ADDRESS_KIND(data), ADDRESS_REFS(data) - 1));
+}
+
+void address_collect(struct sy_balance *b)
+{
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	while (rte_hash_iterate(b->model->address, &key, &data, &next) >= 0) {
+		if (ADDRESS_REFS(data) > 0)
+			continue;
+		struct sy_addr addr = *(const struct sy_addr *)key;
+		sy_address_release(b->rt, &addr);
+		rte_hash_del_key(b->model->address, &addr);
+	}
+}
+
+static int publish_locals(struct sy_balance *b, bool v4)
+{
+	struct local_set *set = calloc(1, sizeof(*set));
+	if (!set)
+		return -ENOMEM;
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		const struct model_local *l = &b->model->local[id];
+		if (!l->used || sy_addr_is_v4(&l->addr) != v4)
+			continue;
+		set->addr[set->count] = l->addr;
+		set->id[set->count++] = (uint8_t)id;
+	}
+	sy_rcu_retire(b->rt, (void *)(uintptr_t)b->locals[v4], free);
+	SY_RCU_PUBLISH(b->locals[v4], set);
+	return 0;
+}
+
+int publish_addresses(struct sy_balance *b)
+{
+	int count = rte_hash_count(b->model->address);
+	struct ours_entry *entries = calloc((size_t)count + 1, sizeof(*entries));
+	if (!entries)
+		return -ENOMEM;
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	unsigned n = 0;
+	while (rte_hash_iterate(b->model->address, &key, &data, &next) >= 0)
+		if (ADDRESS_REFS(data) > 0)
+			entries[n++] = (struct ours_entry){*(const struct sy_addr *)key,
+			                                   ADDRESS_KIND(data)};
+	struct ours *ours = ours_build(entries, n);
+	free(entries);
+	if (!ours || publish_locals(b, false) < 0 || publish_locals(b, true) < 0) {
+		free(ours);
+		return -ENOMEM;
+	}
+	const struct ours *old = b->ours;
+	SY_RCU_PUBLISH(b->ours, ours);
+	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
+	return 0;
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Memory for one reply: taken piece by piece, given back whole. */
+#ifndef ARENA_H
+#define ARENA_H
+
+#include <stddef.h>
+
+struct arena_chunk;
+
+struct arena {
+	struct arena_chunk *chunk;
+};
+
+/* Zeroed, aligned for any type; NULL when memory is short. */
+void *arena_take(struct arena *a, size_t size);
+void arena_free(struct arena *a);
+
+#endif

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "balance.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <rte_hash.h>
+#include <rte_hash_crc.h>
+
+#include "control.h"
+#include "model.h"
+#include "ours.h"
+
+/* Zeroed memory that costs nothing until it is touched; ids grow from 0. */
+static void *table_map(size_t count, size_t size)
+{
+	void *p = mmap(NULL, count * size, PROT_READ | PROT_WRITE,
+	               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void table_unmap(void *p, size_t count, size_t size)
+{
+	if (p)
+		munmap(p, count * size);
+}
+
+int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
+                      struct sy_error *err)
+{
+	struct sy_balance *b = aligned_alloc(SY_CACHE_LINE, sizeof(*b));
+	if (!b)
+		return sy_fail(err, ENOMEM, "no memory for the balancer");
+	memset(b, 0, sizeof(*b));
+	b->options = *options;
+	b->started_unix_s = (uint64_t)time(NULL);
+	sy_slot_init();
+
+	const struct session_store_options store = {
+	        .sessions = options->sessions,
+	        .directory = options->huge_directory,
+	        .name = options->store_name,
+	};
+	int rc = session_store_open(&store, &b->store, err);
+	if (rc < 0) {
+		sy_balance_destroy(b);
+		return rc;
+	}
+	b->key = *session_store_key(b->store);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		b->table[slot] = session_store_table(b->store, (uint8_t)slot);
+	b->endpoint = table_map(options->max_servers, sizeof(*b->endpoint));
+	b->service = table_map(options->max_services, sizeof(*b->service));
+	b->ours = ours_build(NULL, 0);
+	b->locals[0] = calloc(1, sizeof(struct local_set));
+	b->locals[1] = calloc(1, sizeof(struct local_set));
+	if (!b->endpoint || !b->service || !b->ours || !b->locals[0] || !b->locals[1]) {
+		sy_balance_destroy(b);
+		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
+		               options->max_services, options->max_servers);
+	}
+	*out = b;
+	return 0;
+}
+
+static int workers_attach(struct sy_balance *b, struct sy_error *err)
+{
+	b->workers = sy_worker_count(b->rt);
+	for (unsigned w = 0; w < b->workers; w++) {
+		struct balance_worker *bw = &b->worker[w];
+		bw->traffic = table_map(b->options.max_servers, sizeof(*bw->traffic));
+		bw->wrr_current = table_map(b->options.max_servers, sizeof(*bw->wrr_current));
+		bw->rr_next = table_map(b->options.max_services, sizeof(*bw->rr_next));
+		if (!bw->traffic || !bw->wrr_current || !bw->rr_next)
+			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
+	}
+	return 0;
+}
+
+int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err)
+{
+	const struct rte_hash_parameters directory = {
+	        .name = "sy_directory",
+	        .entries = b->options.max_services,
+	        .key_len = sizeof(struct service_key),
+	        .hash_func = rte_hash_crc,
+	        .socket_id = SOCKET_ID_ANY,
+	        .extra_flag =
+	                RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF | RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
+	};
+	b->rt = rt;
+	int rc = workers_attach(b, err);
+	if (rc < 0)
+		return rc;
+	b->directory = rte_hash_create(&directory);
+	if (!b->directory)
+		return sy_fail(err, ENOMEM,
+		               "no memory for a directory of %u services: raise --memory",
+		               b->options.max_services);
+	rc = model_create(b, err);
+	if (rc == 0)
+		rc = control_create(b, err);
+	if (rc == 0)
+		rc = config_file_load(b, err);
+	if (rc == 0)
+		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, retire_tick, b);
+	return rc;
+}
+
+void sy_balance_detach(struct sy_balance *b)
+{
+	control_destroy(b);
+}
+
+void sy_balance_destroy(struct sy_balance *b)
+{
+	if (!b)
+		return;
+	retire_close(b);
+	for (uint32_t id = 0; b->model && id < b->model->service_ids.fresh; id++)
+		free((void *)(uintptr_t)b->service[id]);
+	model_destroy(b);
+	rte_hash_free(b->directory);
+	for (unsigned w = 0; w < b->workers; w++) {
+		struct balance_worker *bw = &b->worker[w];
+		table_unmap(bw->traffic, b->options.max_servers, sizeof(*bw->traffic));
+		table_unmap(bw->wrr_current, b->options.max_servers, sizeof(*bw->wrr_current));
+		table_unmap(bw->rr_next, b->options.max_services, sizeof(*bw->rr_next));
+	}
+	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));
+	table_unmap(b->service, b->options.max_services, sizeof(*b->service));
+	free((void *)(uintptr_t)b->ours);
+	free((void *)(uintptr_t)b->locals[0]);
+	free((void *)(uintptr_t)b->locals[1]);
+	session_store_close(b->store);
+	free(b);
+}

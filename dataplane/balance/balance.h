@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The balancer's inside: the objects that sessions and stages refer to.
+ *
+ * Writers and readers: everything reachable from struct sy_balance is written by the interaction
+ * thread; workers read it, under RCU where a pointer says so. struct balance_worker is its worker's
+ * own; others read its counters with relaxed loads.
+ */
+#ifndef BALANCE_H
+#define BALANCE_H
+
+#include <sy_balance.h>
+
+#include "session.h"
+
+struct rte_hash;
+
+#define MAX_LOCALS 255 /* ids 0–254: a session has eight bits for one */
+
+/*
+ * A server as the packet path sees it: one cache line, filled before any session or service names
+ * its id, and never changed but for `path` and `removed`. With the VIP beside it, a session's
+ * record and this line are all that a packet's rewrite needs.
+ */
+struct endpoint {
+	struct sy_addr addr;  /* the server's */
+	struct sy_addr vip;   /* its service's */
+	uint16_t port, vport; /* network order */
+	uint32_t service;     /* id */
+	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
+	uint8_t proto;
+	uint8_t removed; /* its sessions end. Writer: interaction thread; readers: relaxed */
+	uint8_t reserved[20];
+};
+_Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
+
+/* What a service's scheduler may choose from. */
+struct candidate {
+	uint32_t server;
+	uint32_t weight; /* ≥ 1 */
+};
+
+/* A service as the slow path sees it: immutable, swapped under RCU. */
+struct service {
+	uint32_t id;
+	uint8_t scheduler;                /* Steelyard__Forwarder__V1__Scheduler */
+	uint16_t timeout[SESSION_STATES]; /* seconds */
+	uint32_t total_weight;
+	uint32_t candidates;
+	struct candidate candidate[];
+};
+
+/* Local addresses of one family, for choosing a port: immutable, swapped under RCU. */
+struct local_set {
+	unsigned count;
+	struct sy_addr addr[MAX_LOCALS];
+	uint8_t id[MAX_LOCALS];
+};
+
+/* Per server and worker. */
+struct traffic {
+	uint64_t packets_in, bytes_in, packets_out, bytes_out;
+	uint64_t created, ended;
+};
+
+struct balance_worker {
+	struct traffic *traffic; /* by server id */
+	int64_t *wrr_current;    /* by server id: smooth weighted round robin's running value */
+	uint32_t *rr_next;       /* by service id */
+	uint64_t slot_packets[SY_SLOTS];
+	uint64_t icmp_tokens_ns; /* rate limit of ICMP answers, as time saved up */
+	uint64_t icmp_last_ns;
+	uint64_t swept_ns;   /* when the last sweep slice ended */
+	uint64_t passes;     /* whole sweeps over all slots. readers: acquire */
+	unsigned sweep_slot; /* where the sweep stands */
+} __attribute__((aligned(SY_CACHE_LINE)));
+
+struct ours;    /* which addresses are ours: ours.h */
+struct model;   /* the configuration as accepted: model.h */
+struct control; /* the control socket's side: control.h */
+
+struct sy_balance {
+	struct sy_balance_options options;
+	struct sy_runtime *rt;
+	struct session_store *store;
+	struct session_table *table[SY_SLOTS];
+	struct sy_hash_key key; /* of the session index */
+
+	struct endpoint *endpoint;      /* [max_servers] */
+	const struct service **service; /* [max_services], RCU; NULL: none */
+	struct rte_hash *directory;     /* struct service_key → service id; lock-free, RCU */
+	const struct ours *ours;        /* RCU */
+	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
+	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. readers: relaxed */
+	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
+
+	unsigned workers;
+	struct balance_worker worker[SY_MAX_WORKERS];
+
+	/* Interaction thread only. */
+	struct model *model;
+	struct control *control;
+	struct retired *retired;       /* ids that sessions may still name, oldest first */
+	struct sy_balance_totals gone; /* of servers whose ids are free again */
+	uint32_t path_generation;      /* of the routes that endpoints' paths stand for */
+	struct {
+		bool pending;
+		uint32_t generation;
+		uint64_t passes[SY_MAX_WORKERS];
+	} path_sweep; /* see retire.c */
+	uint64_t started_unix_s;
+};
+
+/* Key of the directory; hashed and compared as bytes. */
+struct service_key {
+	struct sy_addr vip;
+	uint16_t vport; /* network order */
+	uint16_t proto;
+	uint32_t zero;
+};
+_Static_assert(sizeof(struct service_key) == 24, "no padding");
+
+static inline struct balance_worker *balance_worker_of(struct sy_worker *w)
+{
+	struct sy_balance *b = w->app;
+	return &b->worker[w->id];
+}
+
+/* Seconds on the sessions' clock; a tick is its low 16 bits. */
+static inline uint32_t balance_seconds(const struct sy_worker *w)
+{
+	return (uint32_t)(w->now_ns / 1000000000u);
+}
+
+/* The two tuples of a session as they come in from the wire: client → VIP, server → local. */
+static inline struct sy_tuple session_client_tuple(const struct session *s,
+                                                   const struct endpoint *e)
+{
+	return (struct sy_tuple){s->client, e->vip, s->client_port, e->vport, e->proto};
+}
+
+static inline struct sy_tuple
+session_server_tuple(const struct sy_balance *b, const struct session *s, const struct endpoint *e)
+{
+	return (struct sy_tuple){e->addr, b->local[s->local], e->port, s->local_port, e->proto};
+}
+
+/* Its server or local address is gone: it ends at its next packet or the next sweep. */
+static inline bool session_is_dead(const struct sy_balance *b, const struct session *s)
+{
+	return SY_READ(b->endpoint[s->server].removed) || SY_READ(b->local_removed[s->local]);
+}
+
+/* ---- verifying a candidate of the index against a packet's tuple
+ * ---------------------------------- */
+
+struct match_context {
+	const struct sy_balance *balance;
+	const struct sy_tuple *tuple;
+};
+
+static inline bool match_session(const void *ctx, const struct session *s,
+                                 enum session_direction direction)
+{
+	const struct match_context *m = ctx;
+	const struct sy_tuple *t = m->tuple;
+	const struct endpoint *e = &m->balance->endpoint[s->server];
+	if (direction == SESSION_CLIENT)
+		return t->sport == s->client_port && sy_addr_equal(&t->src, &s->client) &&
+		       t->dport == e->vport && sy_addr_equal(&t->dst, &e->vip) &&
+		       t->proto == e->proto;
+	return t->dport == s->local_port && t->sport == e->port &&
+	       sy_addr_equal(&t->src, &e->addr) &&
+	       sy_addr_equal(&t->dst, &m->balance->local[s->local]) && t->proto == e->proto;
+}
+
+/* ---- forward.c: what fast and slow path share
+ * ----------------------------------------------------- */
+
+/* Rewrites packet i for its session and sends it on to transmit; counts it. TTL and MTU have been
+ * checked. */
+void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
+/* The path packet i of session s leaves by, looked up anew if stale. */
+uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
+
+/* ---- create.c
+ * ---------------------------------------------------------------------------------------- */
+
+/* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
+ * and the reason. */
+uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        enum sy_drop *reason);
+/* Ends a session: index, record, counters. */
+void session_end(struct sy_worker *w, struct session_table *t, uint32_t record);
+
+/* ---- tcp_state.c
+ * -------------------------------------------------------------------------------------- */
+
+enum tcp_verdict {
+	TCP_FORWARD,
+	TCP_REOPEN, /* a new connection under an old tuple: end the session, create another */
+	TCP_DROP,   /* BAD_TCP_STATE */
+};
+
+/* Moves the session's state by a packet seen in the middle (RFC 9293 3.3.2). seq, ack in host
+ * order; len: payload bytes. */
+enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
+                                   enum session_direction from, uint8_t flags, uint32_t seq,
+                                   uint32_t ack, uint32_t len);
+const char *session_state_name(enum session_state state);
+
+/* ---- retire.c: ids are free only when no session can name them any more
+ * ------------------------------- */
+
+enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
+
+/* Frees the id once every worker has swept all its sessions twice from now. */
+void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id);
+/* Frees what is due; renews endpoints' paths after a change of routes. Every RETIRE_PERIOD_MS. */
+void retire_tick(void *balance);
+void retire_close(struct sy_balance *b);
+#define RETIRE_PERIOD_MS 20
+
+/* Sum over the workers. */
+struct traffic traffic_sum(const struct sy_balance *b, uint32_t server);
+
+/* ---- scheduler.c
+ * ---------------------------------------------------------------------------------------- */
+
+#define SERVER_NONE UINT32_MAX
+/* The server for a new session, or SERVER_NONE. */
+uint32_t scheduler_pick(struct balance_worker *bw, const struct service *service);
+
+#endif

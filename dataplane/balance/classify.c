@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/* classify: parse, ours or not, slot; hand over what belongs to another worker. */
+#include "balance.h"
+#include "ours.h"
+
+#define PREFETCH_AHEAD 4
+
+static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	struct sy_view *v = &burst->view[i];
+	enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
+	if (SY_UNLIKELY(reason != SY_DROP_NONE))
+		return reason;
+
+	enum ours_kind kind = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst);
+	if (SY_UNLIKELY(kind == OURS_NONE))
+		return SY_DROP_NOT_OURS;
+	if (SY_UNLIKELY(v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP)) {
+		burst->next[i] = SY_NEXT_SLOW;
+		return SY_DROP_NONE;
+	}
+	const struct sy_tuple *t = &v->tuple;
+	burst->direction[i] = kind == OURS_VIP ? SESSION_CLIENT : SESSION_SERVER;
+	burst->slot[i] =
+	        kind == OURS_VIP ? sy_slot_of(&t->src, t->sport) : sy_slot_of(&t->dst, t->dport);
+	return SY_DROP_NONE;
+}
+
+void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
+{
+	struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+
+	for (unsigned i = 0; i < PREFETCH_AHEAD && i < burst->count; i++)
+		__builtin_prefetch(sy_frame(burst->mbuf[i]));
+	for (unsigned i = 0; i < burst->count; i++) {
+		if (i + PREFETCH_AHEAD < burst->count)
+			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
+		burst->session[i] = SESSION_NONE;
+		enum sy_drop reason = classify_packet(b, burst, i);
+		if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
+			sy_burst_drop(w, burst, i, reason);
+			continue;
+		}
+		if (burst->next[i] != SY_NEXT_LOOKUP)
+			continue;
+		if (sy_slot_worker(b->rt, burst->slot[i]) != w->id) {
+			sy_burst_hand_over(w, burst, i);
+			continue;
+		}
+		SY_COUNT(bw->slot_packets[burst->slot[i]], 1);
+		burst->hash[i] = sy_hash_tuple(&b->key, &burst->view[i].tuple);
+		session_prefetch_bucket(b->table[burst->slot[i]], burst->hash[i]);
+	}
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Transactions: staged per client, applied and published in pieces between which netlink is served.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "control.h"
+#include "model.h"
+
+#define COMMIT_PIECE     256u         /* changes or services a turn of the loop */
+#define STAGED_BYTES_MAX (256u << 20) /* per client */
+
+static void requests_free(pb_request **requests, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		steelyard__forwarder__v1__request__free_unpacked(requests[i], NULL);
+	free(requests);
+}
+
+void commit_unstage(struct client *c)
+{
+	requests_free(c->staged, c->staged_count);
+	c->staged = NULL;
+	c->staged_count = c->staged_room = c->staged_changes = 0;
+	c->staged_bytes = 0;
+}
+
+static bool stage_room(struct client *c)
+{
+	if (c->staged_count < c->staged_room)
+		return true;
+	unsigned room = c->staged_room ? 2 * c->staged_room : 8;
+	pb_request **grown = realloc(c->staged, room * sizeof(pb_request *));
+	if (!grown)
+		return false;
+	c->staged = grown;
+	c->staged_room = room;
+	return true;
+}
+
+static void commit_begin(struct client *c, uint64_t request_id)
+{
+	struct control *k = c->control;
+	k->commit = (struct commit){
+	        .client = c,
+	        .request_id = request_id,
+	        .request = c->staged,
+	        .requests = c->staged_count,
+	        .phase = COMMIT_APPLY,
+	};
+	c->staged = NULL;
+	commit_unstage(c);
+	model_begin(k->balance);
+	if (c->peer)
+		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
+}
+
+void commit_stage(struct client *c, pb_request *q, size_t bytes)
+{
+	uint64_t id = q->id;
+	bool commit = q->apply->commit;
+	if (c->staged_bytes + bytes > STAGED_BYTES_MAX || !stage_room(c)) {
+		steelyard__forwarder__v1__request__free_unpacked(q, NULL);
+		commit_unstage(c);
+		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,
+		                    "too many changes wait for a commit; all of them are dropped");
+		return;
+	}
+	c->staged[c->staged_count++] = q;
+	c->staged_changes += (uint32_t)q->apply->n_changes;
+	c->staged_bytes += bytes;
+	if (commit) {
+		commit_begin(c, id);
+		return;
+	}
+	Steelyard__Forwarder__V1__ApplyResult result = STEELYARD__FORWARDER__V1__APPLY_RESULT__INIT;
+	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
+	result.staged = c->staged_changes;
+	result.revision = c->control->balance->model->revision;
+	response.body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_APPLY;
+	response.apply = &result;
+	control_reply(c, id, &response);
+}
+
+static pb_code code_of(int rc)
+{
+	switch (-rc) {
+	case ENOTSUP:
+		return STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED;
+	case ENOSPC:
+		return STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED;
+	case ENOMEM:
+		return STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL;
+	default:
+		return STEELYARD__FORWARDER__V1__CODE__CODE_INVALID;
+	}
+}
+
+static void commit_end(struct control *k)
+{
+	requests_free(k->commit.request, k->commit.requests);
+	k->commit = (struct commit){0};
+}
+
+static void commit_refuse(struct control *k, int rc, const char *text)
+{
+	struct commit *job = &k->commit;
+	struct client *c = job->client;
+	uint64_t id = job->request_id;
+	uint32_t index = job->change_index;
+	model_rollback(k->balance);
+	commit_end(k);
+	if (c)
+		control_reply_error(c, id, code_of(rc), index, text);
+}
+
+static void commit_accept(struct control *k)
+{
+	struct sy_balance *b = k->balance;
+	struct client *c = k->commit.client;
+	uint64_t id = k->commit.request_id;
+	struct sy_error err;
+
+	model_finish(b);
+	if (config_file_save(b, &err) < 0)
+		sy_log(SY_LOG_WARN, "balance", "the configuration is in force but not saved: %s",
+		       err.text);
+	commit_end(k);
+	if (!c)
+		return;
+	Steelyard__Forwarder__V1__ApplyResult result = STEELYARD__FORWARDER__V1__APPLY_RESULT__INIT;
+	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
+	result.revision = b->model->revision;
+	response.body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_APPLY;
+	response.apply = &result;
+	control_reply(c, id, &response);
+}
+
+/* The next change of the transaction, NULL at its end. */
+static const model_change *commit_next(struct commit *job)
+{
+	while (job->request_at < job->requests) {
+		const Steelyard__Forwarder__V1__ApplyRequest *apply =
+		        job->request[job->request_at]->apply;
+		if (job->change_at < apply->n_changes)
+			return apply->changes[job->change_at++];
+		job->request_at++;
+		job->change_at = 0;
+	}
+	return NULL;
+}
+
+static void commit_apply_piece(struct control *k)
+{
+	struct commit *job = &k->commit;
+	struct sy_error err = {0};
+	for (unsigned n = 0; n < COMMIT_PIECE; n++) {
+		const model_change *change = commit_next(job);
+		int rc = change ? model_change_apply(k->balance, change, &err)
+		                : model_check(k->balance, &err);
+		if (rc < 0) {
+			commit_refuse(k, rc, err.text);
+			return;
+		}
+		if (!change) {
+			job->phase = COMMIT_PUBLISH;
+			return;
+		}
+		job->change_index++;
+	}
+}
+
+bool commit_step(struct control *k)
+{
+	struct commit *job = &k->commit;
+	switch (job->phase) {
+	case COMMIT_IDLE:
+		return false;
+	case COMMIT_APPLY:
+		commit_apply_piece(k);
+		break;
+	case COMMIT_PUBLISH:
+		if (model_publish(k->balance, job->published, COMMIT_PIECE))
+			commit_accept(k);
+		else
+			job->published += COMMIT_PIECE;
+		break;
+	}
+	return job->phase != COMMIT_IDLE;
+}
+
+void commit_step_deferred(void *control)
+{
+	struct control *k = control;
+	if (commit_step(k))
+		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
+	else
+		control_resume(k);
+}

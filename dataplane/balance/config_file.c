@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The configuration as accepted last, so that a forwarder starts without its agent.
+ *
+ *     0        8         12        16       20
+ *     | magic  | version | CRC-32C | length | Config (protobuf), length bytes |
+ *
+ * Numbers are little endian; the checksum covers the message.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <rte_hash_crc.h>
+
+#include "control.h"
+#include "model.h"
+
+struct config_header {
+	char magic[8];
+	uint32_t version, crc, length;
+};
+_Static_assert(sizeof(struct config_header) == 20, "a file format");
+
+#define CONFIG_MAGIC   "STLYARDC"
+#define CONFIG_VERSION 1u
+#define CONFIG_MAX     (1u << 30)
+
+static void config_path(const struct sy_balance *b, const char *suffix, char out[PATH_MAX])
+{
+	snprintf(out, PATH_MAX, "%s/config%s", b->options.state_directory, suffix);
+}
+
+static int write_all(int fd, const void *bytes, size_t len)
+{
+	const uint8_t *p = bytes;
+	while (len > 0) {
+		ssize_t n = write(fd, p, len);
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			p += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* Temporary file, fsync, rename: the old one or the new one, never half of it. */
+static int config_write(struct sy_balance *b, const struct config_header *header,
+                        const uint8_t *bytes, struct sy_error *err)
+{
+	char path[PATH_MAX], temporary[PATH_MAX];
+	config_path(b, "", path);
+	config_path(b, ".new", temporary);
+	int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return sy_fail(err, errno, "%s: %s", temporary, strerror(errno));
+	int rc = write_all(fd, header, sizeof(*header));
+	if (rc == 0)
+		rc = write_all(fd, bytes, header->length);
+	if (rc == 0 && fsync(fd) < 0)
+		rc = -errno;
+	close(fd);
+	if (rc == 0 && rename(temporary, path) < 0)
+		rc = -errno;
+	if (rc < 0) {
+		unlink(temporary);
+		return sy_fail(err, -rc, "%s: %s", path, strerror(-rc));
+	}
+	return 0;
+}
+
+int config_file_save(struct sy_balance *b, struct sy_error *err)
+{
+	struct arena arena = {0};
+	Steelyard__Forwarder__V1__Config *config;
+	if (!b->options.state_directory)
+		return 0;
+	int rc = reply_config(b, 0, UINT32_MAX, &arena, &config, err);
+	if (rc == 0) {
+		size_t len = steelyard__forwarder__v1__config__get_packed_size(config);
+		uint8_t *bytes = malloc(len + 1);
+		if (bytes) {
+			steelyard__forwarder__v1__config__pack(config, bytes);
+			const struct config_header header = {
+			        .magic = CONFIG_MAGIC,
+			        .version = CONFIG_VERSION,
+			        .crc = rte_hash_crc(bytes, (uint32_t)len, 0),
+			        .length = (uint32_t)len,
+			};
+			rc = config_write(b, &header, bytes, err);
+		} else {
+			rc = sy_fail(err, ENOMEM, "no memory");
+		}
+		free(bytes);
+	}
+	arena_free(&arena);
+	return rc;
+}
+
+/* ---- loading
+ * ------------------------------------------------------------------------------------------- */
+
+/* The whole message, NULL with err. */
+static Steelyard__Forwarder__V1__Config *config_read(int fd, struct sy_error *err)
+{
+	struct config_header h;
+	if (read(fd, &h, sizeof(h)) != sizeof(h) ||
+	    memcmp(h.magic, CONFIG_MAGIC, sizeof(h.magic)) != 0) {
+		sy_fail(err, EINVAL, "not a configuration of steelyard-forwarder");
+		return NULL;
+	}
+	if (h.version != CONFIG_VERSION) {
+		sy_fail(err, EINVAL, "version %u, while this forwarder writes %u", h.version,
+		        CONFIG_VERSION);
+		return NULL;
+	}
+	uint8_t *bytes = h.length <= CONFIG_MAX ? malloc(h.length + 1) : NULL;
+	Steelyard__Forwarder__V1__Config *config = NULL;
+	size_t have = 0;
+	ssize_t n;
+	while (bytes && have < h.length && (n = read(fd, bytes + have, h.length - have)) > 0)
+		have += (size_t)n;
+	if (!bytes || have < h.length)
+		sy_fail(err, EINVAL, "cut off: %zu of %u bytes", have, h.length);
+	else if (rte_hash_crc(bytes, h.length, 0) != h.crc)
+		sy_fail(err, EINVAL, "its checksum is wrong");
+	else if (!(config = steelyard__forwarder__v1__config__unpack(NULL, h.length, bytes)))
+		sy_fail(err, EINVAL, "its message cannot be read");
+	free(bytes);
+	return config;
+}
+
+static int apply_one(struct sy_balance *b, model_change change, struct sy_error *err)
+{
+	return model_change_apply(b, &change, err);
+}
+
+static int config_apply(struct sy_balance *b, const Steelyard__Forwarder__V1__Config *config,
+                        struct sy_error *err)
+{
+	model_change change = STEELYARD__FORWARDER__V1__CHANGE__INIT;
+	int rc = 0;
+	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS;
+	for (size_t i = 0; rc == 0 && i < config->n_local_addresses; i++) {
+		change.put_local_address = config->local_addresses[i];
+		rc = apply_one(b, change, err);
+	}
+	for (size_t i = 0; rc == 0 && i < config->n_entries; i++) {
+		const Steelyard__Forwarder__V1__Config__Entry *e = config->entries[i];
+		if (!e->service)
+			return sy_fail(err, EINVAL, "an entry without a service");
+		change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE;
+		change.put_service = e->service;
+		rc = apply_one(b, change, err);
+		Steelyard__Forwarder__V1__Change__ServerOf of =
+		        STEELYARD__FORWARDER__V1__CHANGE__SERVER_OF__INIT;
+		change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVER;
+		change.put_server = &of;
+		of.service = e->service->key;
+		for (size_t n = 0; rc == 0 && n < e->n_servers; n++) {
+			of.server = e->servers[n];
+			rc = apply_one(b, change, err);
+		}
+	}
+	return rc;
+}
+
+static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__Config *config = config_read(fd, err);
+	if (!config)
+		return -EINVAL;
+	model_begin(b);
+	int rc = config_apply(b, config, err);
+	if (rc == 0)
+		rc = model_check(b, err);
+	if (rc == 0) {
+		model_publish(b, 0, UINT32_MAX);
+		model_finish(b);
+		b->model->revision = config->revision;
+		sy_log(SY_LOG_INFO, "balance",
+		       "starting from the saved configuration: %u services, "
+		       "%u servers",
+		       b->model->services, b->model->servers);
+	} else {
+		model_rollback(b);
+	}
+	steelyard__forwarder__v1__config__free_unpacked(config, NULL);
+	return rc;
+}
+
+int config_file_load(struct sy_balance *b, struct sy_error *err)
+{
+	char path[PATH_MAX], aside[PATH_MAX];
+	if (!b->options.state_directory)
+		return 0;
+	config_path(b, "", path);
+	config_path(b, ".damaged", aside);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : sy_fail(err, errno, "%s: %s", path, strerror(errno));
+	int rc = config_restore(b, fd, err);
+	close(fd);
+	if (rc < 0) {
+		rename(path, aside);
+		sy_log(SY_LOG_WARN, "balance",
+		       "saved configuration %s refused: %s; kept as %s, starting without services",
+		       path, err->text, aside);
+	}
+	return 0;
+}

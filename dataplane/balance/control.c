@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "model.h"
+
+typedef int (*list_function)(struct sy_balance *b, const pb_request *q, struct arena *a,
+                             pb_response *out, struct sy_error *err);
+
+static const list_function list_of[] = {
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS] = list_status,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG] = list_config,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES] = list_services,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS] = list_sessions,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_DROPS] = list_drops,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_PORTS] = list_ports,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS] = list_workers,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SLOTS] = list_slots,
+};
+
+/* ---- replies
+ * --------------------------------------------------------------------------------------- */
+
+static void client_send(struct client *c, const uint8_t *bytes, size_t len)
+{
+	if (c->peer)
+		sy_control_reply(c->peer, bytes, len);
+	else if (c->reply)
+		c->reply(c->reply_ctx, bytes, len);
+}
+
+void control_reply(struct client *c, uint64_t id, pb_response *response)
+{
+	response->version = STEELYARD__FORWARDER__V1__VERSION__VERSION_CURRENT;
+	response->id = id;
+	size_t len = steelyard__forwarder__v1__response__get_packed_size(response);
+	uint8_t *bytes = len <= SY_CONTROL_MAX ? malloc(len + 1) : NULL;
+	if (!bytes) {
+		control_reply_error(
+		        c, id, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, 0,
+		        "the answer does not fit one message: ask with a smaller limit");
+		return;
+	}
+	steelyard__forwarder__v1__response__pack(response, bytes);
+	client_send(c, bytes, len);
+	free(bytes);
+}
+
+void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t change_index,
+                         const char *text)
+{
+	Steelyard__Forwarder__V1__Error error = STEELYARD__FORWARDER__V1__ERROR__INIT;
+	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
+	error.code = code;
+	error.text = (char *)(uintptr_t)text;
+	error.change_index = change_index;
+	response.error = &error;
+	control_reply(c, id, &response);
+}
+
+/* ---- requests
+ * --------------------------------------------------------------------------------------- */
+
+static void control_list(struct client *c, const pb_request *q)
+{
+	list_function list = q->body_case < SY_ARRAY_LEN(list_of) ? list_of[q->body_case] : NULL;
+	if (!list) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
+		                    "a request that this forwarder does not know: upgrade it");
+		return;
+	}
+	struct arena arena = {0};
+	struct sy_error err = {0};
+	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
+	int rc = list(c->control->balance, q, &arena, &response, &err);
+	if (rc < 0)
+		control_reply_error(c, q->id,
+		                    rc == -EINVAL ? STEELYARD__FORWARDER__V1__CODE__CODE_INVALID
+		                                  : STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL,
+		                    0, err.text);
+	else
+		control_reply(c, q->id, &response);
+	arena_free(&arena);
+}
+
+static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
+{
+	pb_request *q = steelyard__forwarder__v1__request__unpack(NULL, len, bytes);
+	if (!q) {
+		control_reply_error(c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
+		                    "not a steelyard.forwarder.v1.Request");
+		return;
+	}
+	if (q->version > STEELYARD__FORWARDER__V1__VERSION__VERSION_CURRENT) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
+		                    "the request is of a newer version: upgrade this forwarder");
+	} else if (q->version == 0) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
+		                    "the request's version is missing");
+	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY) {
+		commit_stage(c, q, len);
+		return;
+	} else {
+		control_list(c, q);
+	}
+	steelyard__forwarder__v1__request__free_unpacked(q, NULL);
+}
+
+static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
+{
+	struct control *k = c->control;
+	if (k->commit.phase == COMMIT_IDLE) {
+		control_dispatch(c, bytes, len);
+		return;
+	}
+	struct waiting *w = malloc(sizeof(*w) + len);
+	if (!w) {
+		control_reply_error(c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
+		                    "no memory for the request");
+		return;
+	}
+	w->next = NULL;
+	w->client = c;
+	w->len = len;
+	memcpy(w->bytes, bytes, len);
+	struct waiting **last = &k->waiting;
+	while (*last)
+		last = &(*last)->next;
+	*last = w;
+}
+
+void control_resume(struct control *k)
+{
+	while (k->waiting && k->commit.phase == COMMIT_IDLE) {
+		struct waiting *w = k->waiting;
+		k->waiting = w->next;
+		control_dispatch(w->client, w->bytes, w->len);
+		free(w);
+	}
+}
+
+/* ---- connections
+ * -------------------------------------------------------------------------------------- */
+
+/* The client of a connection, made at its first request. */
+static struct client *client_of(struct control *k, struct sy_control_peer *peer)
+{
+	void **data = sy_control_peer_data(peer);
+	if (!*data) {
+		struct client *c = calloc(1, sizeof(*c));
+		if (c) {
+			c->control = k;
+			c->peer = peer;
+		}
+		*data = c;
+	}
+	return *data;
+}
+
+/* An error to a connection that may have no client. */
+static void peer_refuse(struct control *k, struct sy_control_peer *peer, pb_code code,
+                        const char *text)
+{
+	struct client stranger = {.control = k, .peer = peer};
+	control_reply_error(&stranger, 0, code, 0, text);
+}
+
+static void on_request(void *ctx, struct sy_control_peer *peer, const uint8_t *bytes, size_t len)
+{
+	struct client *c = client_of(ctx, peer);
+	if (c)
+		control_accept(c, bytes, len);
+	else
+		peer_refuse(ctx, peer, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL,
+		            "no memory for the connection");
+}
+
+static void on_broken(void *ctx, struct sy_control_peer *peer, const char *text)
+{
+	peer_refuse(ctx, peer, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, text);
+}
+
+static void on_gone(void *ctx, struct sy_control_peer *peer)
+{
+	struct control *k = ctx;
+	struct client *c = *sy_control_peer_data(peer);
+	if (!c)
+		return;
+	if (k->commit.client == c)
+		k->commit.client = NULL;
+	for (struct waiting **w = &k->waiting; *w;) {
+		struct waiting *one = *w;
+		if (one->client == c) {
+			*w = one->next;
+			free(one);
+		} else {
+			w = &one->next;
+		}
+	}
+	commit_unstage(c);
+	free(c);
+	*sy_control_peer_data(peer) = NULL;
+}
+
+int control_create(struct sy_balance *b, struct sy_error *err)
+{
+	struct control *k = calloc(1, sizeof(*k));
+	if (!k)
+		return sy_fail(err, ENOMEM, "no memory for the control socket");
+	k->balance = b;
+	k->local.control = k;
+	b->control = k;
+	return 0;
+}
+
+int sy_balance_serve(struct sy_balance *b, const char *socket_path, struct sy_error *err)
+{
+	const struct sy_control_handler handler = {b->control, on_request, on_broken, on_gone};
+	return sy_control_open(b->rt, socket_path, &handler, &b->control->socket, err);
+}
+
+void control_destroy(struct sy_balance *b)
+{
+	struct control *k = b->control;
+	if (!k)
+		return;
+	if (k->socket)
+		sy_control_close(k->socket);
+	while (commit_step(k))
+		;
+	while (k->waiting) {
+		struct waiting *next = k->waiting->next;
+		free(k->waiting);
+		k->waiting = next;
+	}
+	commit_unstage(&k->local);
+	free(k);
+	b->control = NULL;
+}
+
+void sy_balance_request(struct sy_balance *b, const uint8_t *bytes, size_t len,
+                        void (*reply)(void *ctx, const uint8_t *bytes, size_t len), void *ctx)
+{
+	struct control *k = b->control;
+	k->local.reply = reply;
+	k->local.reply_ctx = ctx;
+	while (commit_step(k))
+		;
+	control_dispatch(&k->local, bytes, len);
+	while (commit_step(k))
+		;
+	k->local.reply = NULL;
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The control socket's side of the balancer: requests in, replies out, transactions in pieces.
+ * Interaction thread only.
+ */
+#ifndef CONTROL_H
+#define CONTROL_H
+
+#include <forwarder.pb-c.h>
+
+#include "arena.h"
+#include "balance.h"
+
+typedef Steelyard__Forwarder__V1__Request pb_request;
+typedef Steelyard__Forwarder__V1__Response pb_response;
+typedef Steelyard__Forwarder__V1__Code pb_code;
+
+/* Whoever sends requests: a connection, or sy_balance_request(). */
+struct client {
+	struct control *control;
+	struct sy_control_peer *peer; /* NULL: reply() below */
+	void (*reply)(void *ctx, const uint8_t *bytes, size_t len);
+	void *reply_ctx;
+	/* Requests whose changes wait for a commit. */
+	pb_request **staged;
+	unsigned staged_count, staged_room;
+	uint32_t staged_changes;
+	size_t staged_bytes;
+};
+
+/* A transaction under way; one at a time. Other requests wait in their order. */
+struct commit {
+	struct client *client; /* NULL: it has gone */
+	uint64_t request_id;
+	pb_request **request;
+	unsigned requests;
+	unsigned request_at, change_at; /* where applying stands */
+	uint32_t change_index;
+	unsigned published;
+	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PUBLISH } phase;
+};
+
+struct waiting {
+	struct waiting *next;
+	struct client *client;
+	size_t len;
+	uint8_t bytes[];
+};
+
+struct control {
+	struct sy_balance *balance;
+	struct sy_control *socket;
+	struct client local; /* of sy_balance_request() and the configuration file */
+	struct commit commit;
+	struct waiting *waiting;
+};
+
+int control_create(struct sy_balance *b, struct sy_error *err);
+void control_destroy(struct sy_balance *b);
+
+/* Answers, echoing id. */
+void control_reply(struct client *c, uint64_t id, pb_response *response);
+void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t change_index,
+                         const char *text);
+
+/* Stages an ApplyRequest, taking `request` over; begins the commit if it asks for one. */
+void commit_stage(struct client *c, pb_request *request, size_t bytes);
+void commit_unstage(struct client *c);
+/* One piece of the commit under way; false: none is under way any more. */
+bool commit_step(struct control *k);
+/* The same from the runtime's loop, again and again until it is done. */
+void commit_step_deferred(void *control);
+/* Requests that waited for the commit. */
+void control_resume(struct control *k);
+
+/* Fill in a response from a request (control_list.c, control_sessions.c). 0, or a negative errno
+ * with err. Everything hangs on the arena. */
+int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                struct sy_error *err);
+int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                struct sy_error *err);
+int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                  struct sy_error *err);
+int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                  struct sy_error *err);
+int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+               struct sy_error *err);
+int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+               struct sy_error *err);
+int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                 struct sy_error *err);
+int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+               struct sy_error *err);
+
+int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out);
+/* Up to `limit` services from id `cursor` on. */
+int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
+                 Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
+
+/* config_file.c: the configuration as accepted last, DIR/config. */
+int config_file_save(struct sy_balance *b, struct sy_error *err);
+/* Applies it. A missing file is no error; a damaged one is kept aside as config.damaged. */
+int config_file_load(struct sy_balance *b, struct sy_error *err);
+
+#endif

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What clients read: status, configuration, services, drops, ports, workers, slots. */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "control.h"
+#include "model.h"
+
+#define LIST_SERVICES 1000u  /* a reply, unless the request asks for fewer */
+#define LIST_SERVERS  20000u /* ends a reply early, so that it fits a message */
+
+/* TAKE(arena, pb_type, init): a message on the arena; returns -ENOMEM from the caller when short.
+ */
+#define TAKE(a, out, init_function)                                                                \
+	do {                                                                                       \
+		(out) = arena_take((a), sizeof(*(out)));                                           \
+		if (!(out))                                                                        \
+			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
+		init_function(out);                                                                \
+	} while (0)
+
+#define TAKE_LIST(a, out, count)                                                                   \
+	do {                                                                                       \
+		(out) = arena_take((a), ((count) + 1) * sizeof(*(out)));                           \
+		if (!(out))                                                                        \
+			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
+	} while (0)
+
+int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out)
+{
+	out->data = arena_take(a, 16);
+	if (!out->data)
+		return -ENOMEM;
+	out->len = sy_addr_to_bytes(addr, out->data);
+	return 0;
+}
+
+/* ---- status
+ * ------------------------------------------------------------------------------------------ */
+
+void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals *out)
+{
+	*out = b->gone;
+	out->live = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		out->live += session_count(b->table[slot]);
+	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+		struct traffic t = traffic_sum(b, id);
+		out->created += t.created;
+		out->ended += t.ended;
+	}
+}
+
+int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__Status *s;
+	TAKE(a, s, steelyard__forwarder__v1__status__init);
+	const char *refusal = sy_runtime_refusal(b->rt);
+	s->build = (char *)(uintptr_t)b->options.build;
+	s->started_unix_s = b->started_unix_s;
+	s->revision = b->model->revision;
+	s->workers = b->workers;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		s->sessions += session_count(b->table[slot]);
+		s->session_capacity += session_capacity(b->table[slot]);
+	}
+	s->session_bytes_mapped = session_store_mapped(b->store);
+	s->huge_pages = b->options.huge_directory != NULL;
+	if (refusal)
+		s->routing_refused = (char *)(uintptr_t)refusal;
+	s->services = b->model->services;
+	s->servers = b->model->servers;
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_STATUS;
+	out->status = s;
+	return 0;
+}
+
+/* ---- configuration and services
+ * ----------------------------------------------------------------------- */
+
+static int reply_key(struct arena *a, const struct service_key *key,
+                     Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__ServiceKey *k;
+	TAKE(a, k, steelyard__forwarder__v1__service_key__init);
+	k->protocol = (Steelyard__Forwarder__V1__Protocol)key->proto;
+	k->port = ntohs(key->vport);
+	*out = k;
+	return reply_addr(a, &key->vip, &k->vip);
+}
+
+static int reply_service(struct arena *a, const struct model_service *s,
+                         Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__Service *pb;
+	Steelyard__Forwarder__V1__Timeouts *t;
+	TAKE(a, pb, steelyard__forwarder__v1__service__init);
+	TAKE(a, t, steelyard__forwarder__v1__timeouts__init);
+	pb->name = (char *)(uintptr_t)s->name;
+	pb->mode = (Steelyard__Forwarder__V1__Mode)s->mode;
+	pb->scheduler = (Steelyard__Forwarder__V1__Scheduler)s->scheduler;
+	pb->timeouts = t;
+	t->syn_sent_s = s->timeout[SESSION_SYN_SENT];
+	t->syn_received_s = s->timeout[SESSION_SYN_RECEIVED];
+	t->established_s = s->timeout[SESSION_ESTABLISHED];
+	t->fin_wait_s = s->timeout[SESSION_FIN_WAIT];
+	t->closing_s = s->timeout[SESSION_CLOSING];
+	t->time_wait_s = s->timeout[SESSION_TIME_WAIT];
+	t->reset_s = s->timeout[SESSION_RESET];
+	t->udp_one_way_s = s->timeout[SESSION_UDP_ONE_WAY];
+	t->udp_s = s->timeout[SESSION_UDP_BOTH_WAYS];
+	*out = pb;
+	return reply_key(a, &s->key, &pb->key, err);
+}
+
+static int reply_server(struct arena *a, const struct model_server *s,
+                        Steelyard__Forwarder__V1__Server **out, struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__Server *pb;
+	TAKE(a, pb, steelyard__forwarder__v1__server__init);
+	pb->port = ntohs(s->port);
+	pb->weight = s->weight;
+	pb->state = (Steelyard__Forwarder__V1__ServerState)s->state;
+	*out = pb;
+	return reply_addr(a, &s->addr, &pb->address);
+}
+
+static int reply_traffic(struct arena *a, const struct traffic *t,
+                         Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__Traffic *pb;
+	TAKE(a, pb, steelyard__forwarder__v1__traffic__init);
+	pb->packets_in = t->packets_in;
+	pb->bytes_in = t->bytes_in;
+	pb->packets_out = t->packets_out;
+	pb->bytes_out = t->bytes_out;
+	pb->sessions_created = t->created;
+	/* Counters of workers are read one after the other. */
+	pb->sessions_active = t->created > t->ended ? t->created - t->ended : 0;
+	*out = pb;
+	return 0;
+}
+
+int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
+                 Steelyard__Forwarder__V1__Config **out, struct sy_error *err)
+{
+	const struct model *m = b->model;
+	Steelyard__Forwarder__V1__Config *c;
+	uint32_t left = m->service_ids.fresh > cursor ? m->service_ids.fresh - cursor : 0;
+	uint32_t servers = 0;
+
+	TAKE(a, c, steelyard__forwarder__v1__config__init);
+	c->revision = m->revision;
+	TAKE_LIST(a, c->local_addresses, MAX_LOCALS);
+	for (unsigned id = 0; cursor == 0 && id < MAX_LOCALS; id++) {
+		Steelyard__Forwarder__V1__LocalAddress *l;
+		if (!m->local[id].used)
+			continue;
+		TAKE(a, l, steelyard__forwarder__v1__local_address__init);
+		if (reply_addr(a, &m->local[id].addr, &l->address) < 0)
+			return sy_fail(err, ENOMEM, "no memory for the answer");
+		c->local_addresses[c->n_local_addresses++] = l;
+	}
+	TAKE_LIST(a, c->entries, left < limit ? left : limit);
+	uint32_t id = cursor;
+	for (; id < m->service_ids.fresh; id++) {
+		const struct model_service *s = m->service[id];
+		Steelyard__Forwarder__V1__Config__Entry *e;
+		if (!s)
+			continue;
+		if (c->n_entries == limit || servers > LIST_SERVERS)
+			break;
+		TAKE(a, e, steelyard__forwarder__v1__config__entry__init);
+		if (reply_service(a, s, &e->service, err) < 0)
+			return -ENOMEM;
+		TAKE_LIST(a, e->servers, s->servers);
+		for (unsigned i = 0; i < s->servers; i++)
+			if (reply_server(a, &s->server[i], &e->servers[e->n_servers++], err) < 0)
+				return -ENOMEM;
+		servers += s->servers;
+		c->entries[c->n_entries++] = e;
+	}
+	c->next_cursor = id < m->service_ids.fresh ? id : 0;
+	*out = c;
+	return 0;
+}
+
+static uint32_t limit_of(uint32_t asked)
+{
+	return asked > 0 && asked < LIST_SERVICES ? asked : LIST_SERVICES;
+}
+
+int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                struct sy_error *err)
+{
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_GET_CONFIG;
+	return reply_config(b, q->get_config->cursor, limit_of(q->get_config->limit), a,
+	                    &out->get_config, err);
+}
+
+static int reply_service_stats(struct sy_balance *b, const struct model_service *s, struct arena *a,
+                               Steelyard__Forwarder__V1__ServiceStats **out, struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__ServiceStats *st;
+	struct traffic total = s->gone;
+	TAKE(a, st, steelyard__forwarder__v1__service_stats__init);
+	if (reply_service(a, s, &st->service, err) < 0)
+		return -ENOMEM;
+	TAKE_LIST(a, st->servers, s->servers);
+	for (unsigned i = 0; i < s->servers; i++) {
+		Steelyard__Forwarder__V1__ServerStats *one;
+		struct traffic t = traffic_sum(b, s->server[i].id);
+		TAKE(a, one, steelyard__forwarder__v1__server_stats__init);
+		if (reply_server(a, &s->server[i], &one->server, err) < 0 ||
+		    reply_traffic(a, &t, &one->traffic, err) < 0)
+			return -ENOMEM;
+		st->servers[st->n_servers++] = one;
+		total.packets_in += t.packets_in;
+		total.bytes_in += t.bytes_in;
+		total.packets_out += t.packets_out;
+		total.bytes_out += t.bytes_out;
+		total.created += t.created;
+		total.ended += t.ended;
+	}
+	*out = st;
+	return reply_traffic(a, &total, &st->traffic, err);
+}
+
+int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                  struct sy_error *err)
+{
+	const struct model *m = b->model;
+	const Steelyard__Forwarder__V1__ListServicesRequest *ask = q->list_services;
+	Steelyard__Forwarder__V1__ServiceList *l;
+	uint32_t limit = limit_of(ask->limit), servers = 0;
+	struct service_key only;
+
+	if (ask->only && read_key(ask->only, &only, err) < 0)
+		return -EINVAL;
+	TAKE(a, l, steelyard__forwarder__v1__service_list__init);
+	TAKE_LIST(a, l->services, limit);
+	uint32_t id = ask->cursor;
+	for (; id < m->service_ids.fresh; id++) {
+		const struct model_service *s = m->service[id];
+		if (!s || (ask->only && memcmp(&s->key, &only, sizeof(only)) != 0))
+			continue;
+		if (l->n_services == limit || servers > LIST_SERVERS)
+			break;
+		if (reply_service_stats(b, s, a, &l->services[l->n_services++], err) < 0)
+			return -ENOMEM;
+		servers += s->servers;
+	}
+	l->next_cursor = id < m->service_ids.fresh ? id : 0;
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_SERVICES;
+	out->list_services = l;
+	return 0;
+}
+
+/* ---- drops, ports, workers, slots
+ * ----------------------------------------------------------------------- */
+
+int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+               struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__DropList *l;
+	TAKE(a, l, steelyard__forwarder__v1__drop_list__init);
+	TAKE_LIST(a, l->drops, SY_DROP_COUNT);
+	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++) {
+		Steelyard__Forwarder__V1__Drop *d;
+		TAKE(a, d, steelyard__forwarder__v1__drop__init);
+		d->name = (char *)(uintptr_t)sy_drop_name(reason);
+		d->help = (char *)(uintptr_t)sy_drop_help(reason);
+		for (unsigned w = 0; w < b->workers; w++)
+			d->packets += SY_READ(sy_worker_at(b->rt, w)->counters.drop[reason]);
+		l->drops[l->n_drops++] = d;
+	}
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_DROPS;
+	out->list_drops = l;
+	return 0;
+}
+
+int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+               struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__PortList *l;
+	unsigned ports = sy_port_count(b->rt);
+	TAKE(a, l, steelyard__forwarder__v1__port_list__init);
+	TAKE_LIST(a, l->ports, ports);
+	for (unsigned i = 0; i < ports; i++) {
+		Steelyard__Forwarder__V1__Port *p;
+		struct sy_port_stats stats;
+		struct sy_port_info *info = arena_take(a, sizeof(*info));
+		TAKE(a, p, steelyard__forwarder__v1__port__init);
+		if (!info)
+			return sy_fail(err, ENOMEM, "no memory for the answer");
+		sy_port_get_info(b->rt, i, info);
+		sy_port_get_stats(b->rt, i, &stats);
+		p->name = info->name;
+		p->backend = (char *)(uintptr_t)info->backend;
+		p->mac = (ProtobufCBinaryData){sizeof(info->mac), info->mac};
+		p->mtu = info->mtu;
+		p->up = info->up;
+		p->queues = info->queues;
+		p->rx_packets = stats.rx_packets;
+		p->rx_bytes = stats.rx_bytes;
+		p->tx_packets = stats.tx_packets;
+		p->tx_bytes = stats.tx_bytes;
+		p->rx_missed = stats.rx_missed;
+		p->tx_failed = stats.tx_failed;
+		p->director_steered = stats.director.steered;
+		p->director_passed = stats.director.passed;
+		p->director_dropped = stats.director.dropped_no_socket;
+		l->ports[l->n_ports++] = p;
+	}
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_PORTS;
+	out->list_ports = l;
+	return 0;
+}
+
+int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                 struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__WorkerList *l;
+	TAKE(a, l, steelyard__forwarder__v1__worker_list__init);
+	TAKE_LIST(a, l->workers, b->workers);
+	for (unsigned i = 0; i < b->workers; i++) {
+		Steelyard__Forwarder__V1__Worker *w;
+		const struct sy_worker_counters *c = &sy_worker_at(b->rt, i)->counters;
+		TAKE(a, w, steelyard__forwarder__v1__worker__init);
+		w->id = i;
+		w->rx_packets = SY_READ(c->rx_packets);
+		w->tx_packets = SY_READ(c->tx_packets);
+		w->handed_out = SY_READ(c->handed_out);
+		w->handed_in = SY_READ(c->handed_in);
+		w->busy_cycles = SY_READ(c->busy_cycles);
+		w->idle_cycles = SY_READ(c->idle_cycles);
+		w->sleeps = SY_READ(c->sleeps);
+		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+			if (sy_slot_worker(b->rt, (uint8_t)slot) != i)
+				continue;
+			w->slots++;
+			w->sessions += session_count(b->table[slot]);
+		}
+		l->workers[l->n_workers++] = w;
+	}
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_WORKERS;
+	out->list_workers = l;
+	return 0;
+}
+
+int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+               struct sy_error *err)
+{
+	Steelyard__Forwarder__V1__SlotList *l;
+	TAKE(a, l, steelyard__forwarder__v1__slot_list__init);
+	TAKE_LIST(a, l->slots, SY_SLOTS);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		Steelyard__Forwarder__V1__Slot *s;
+		TAKE(a, s, steelyard__forwarder__v1__slot__init);
+		s->slot = slot;
+		s->worker = sy_slot_worker(b->rt, (uint8_t)slot);
+		s->sessions = session_count(b->table[slot]);
+		s->capacity = session_capacity(b->table[slot]);
+		for (unsigned w = 0; w < b->workers; w++)
+			s->packets += SY_READ(b->worker[w].slot_packets[slot]);
+		l->slots[l->n_slots++] = s;
+	}
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_SLOTS;
+	out->list_slots = l;
+	return 0;
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The birth and the end of a session. */
+#include <rte_hash.h>
+
+#include "balance.h"
+
+struct port_search {
+	struct session_port_search search;
+	const struct sy_balance *balance;
+};
+
+/* Does this session hold the tuple that the search proposes? Two server ids may be one endpoint. */
+static bool port_is_taken(const void *ctx, const struct session *s,
+                          enum session_direction direction)
+{
+	const struct port_search *p = SY_CONTAINER_OF(ctx, struct port_search, search);
+	const struct match_context match = {p->balance, &p->search.reply};
+	return direction == SESSION_SERVER && match_session(&match, s, direction);
+}
+
+/* Chooses local address and port of s towards its server. */
+static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, struct session *s,
+                                 uint64_t *server_hash)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
+	if (set->count == 0)
+		return SY_DROP_NO_LOCAL_ADDRESS;
+	struct port_search p = {
+	        .search = {.locals = set->addr,
+	                   .local_ids = set->id,
+	                   .local_count = set->count,
+	                   .server = s->server,
+	                   .reply = {.src = e->addr, .sport = e->port, .proto = e->proto}},
+	        .balance = b,
+	};
+	if (!session_find_port(t, &b->key, &p.search, port_is_taken))
+		return SY_DROP_NO_LOCAL_PORT;
+	s->local = p.search.local;
+	s->local_port = p.search.reply.dport;
+	*server_hash = p.search.server_hash;
+	return SY_DROP_NONE;
+}
+
+static const struct service *create_find_service(const struct sy_balance *b,
+                                                 const struct sy_tuple *t)
+{
+	const struct service_key key = {t->dst, t->dport, (uint16_t)t->proto, 0};
+	void *id;
+	if (rte_hash_lookup_data(b->directory, &key, &id) < 0)
+		return NULL;
+	return SY_RCU_READ(b->service[(uintptr_t)id]);
+}
+
+uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        enum sy_drop *reason)
+{
+	struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	const struct sy_view *v = &burst->view[i];
+	struct session_table *t = b->table[burst->slot[i]];
+
+	const struct service *service = create_find_service(b, &v->tuple);
+	if (!service) {
+		*reason = SY_DROP_NO_SERVICE;
+		return SESSION_NONE;
+	}
+	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN) {
+		*reason = SY_DROP_NO_SESSION;
+		return SESSION_NONE;
+	}
+	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
+	if (csum != SY_CSUM_OK) {
+		*reason = csum == SY_CSUM_UNFINISHED ? SY_DROP_UNFINISHED_CHECKSUM
+		                                     : SY_DROP_BAD_L4_CHECKSUM;
+		return SESSION_NONE;
+	}
+	uint32_t server = scheduler_pick(bw, service);
+	if (server == SERVER_NONE) {
+		*reason = SY_DROP_NO_SERVER;
+		return SESSION_NONE;
+	}
+	const struct endpoint *e = &b->endpoint[server];
+	struct session s = {
+	        .client = v->tuple.src,
+	        .client_port = v->tuple.sport,
+	        .server = server,
+	        .seen = (uint16_t)balance_seconds(w),
+	        .path = sy_path_lookup(b->rt, &v->tuple.src),
+	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
+	};
+	if (SY_READ(e->path) == SY_PATH_NONE || s.path == SY_PATH_NONE) {
+		*reason = SY_DROP_NO_ROUTE;
+		return SESSION_NONE;
+	}
+	uint64_t server_hash;
+	*reason = create_local(b, t, &s, &server_hash);
+	if (*reason != SY_DROP_NONE)
+		return SESSION_NONE;
+
+	struct sy_rewrite r;
+	const struct sy_tuple to = {b->local[s.local], e->addr, s.local_port, e->port, e->proto};
+	sy_rewrite_prepare(&v->tuple, &to, &r);
+	s.delta = r.l4_delta;
+	uint32_t record = session_insert(t, &s, balance_seconds(w), burst->hash[i], server_hash);
+	if (record == SESSION_NONE) {
+		*reason = SY_DROP_TABLE_FULL;
+		return SESSION_NONE;
+	}
+	SY_COUNT(bw->traffic[server].created, 1);
+	return record;
+}
+
+void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	struct sy_balance *b = w->app;
+	const struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_tuple client = session_client_tuple(s, e);
+	const struct sy_tuple server = session_server_tuple(b, s, e);
+	SY_COUNT(balance_worker_of(w)->traffic[s->server].ended, 1);
+	session_remove(t, record, sy_hash_tuple(&b->key, &client), sy_hash_tuple(&b->key, &server));
+}

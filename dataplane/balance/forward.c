@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "balance.h"
+
+uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
+{
+	struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
+	if (direction == SESSION_CLIENT) {
+		uint16_t path = SY_READ(e->path);
+		/* The interaction thread refreshes endpoints a moment after the routes changed. */
+		return SY_LIKELY(!sy_path_is_stale(b->rt, path)) ? path
+		                                                 : sy_path_lookup(b->rt, &e->addr);
+	}
+	if (SY_UNLIKELY(sy_path_is_stale(b->rt, s->path)))
+		s->path = sy_path_lookup(b->rt, &s->client);
+	return s->path;
+}
+
+void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+{
+	struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_view *v = &burst->view[i];
+	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
+	struct sy_rewrite r;
+
+	if (burst->direction[i] == SESSION_CLIENT) {
+		r = (struct sy_rewrite){.src = b->local[s->local],
+		                        .dst = e->addr,
+		                        .sport = s->local_port,
+		                        .dport = e->port,
+		                        .l4_delta = s->delta};
+		SY_COUNT(traffic->packets_in, 1);
+		SY_COUNT(traffic->bytes_in, v->frame_len - v->l3);
+	} else {
+		r = (struct sy_rewrite){.src = e->vip,
+		                        .dst = s->client,
+		                        .sport = e->vport,
+		                        .dport = s->client_port,
+		                        .l4_delta = sy_csum_inverse(s->delta)};
+		SY_COUNT(traffic->packets_out, 1);
+		SY_COUNT(traffic->bytes_out, v->frame_len - v->l3);
+	}
+	if (v->v4)
+		r.l3_delta =
+		        sy_csum_delta(sy_csum_addr(&v->tuple.src) + sy_csum_addr(&v->tuple.dst),
+		                      sy_csum_addr(&r.src) + sy_csum_addr(&r.dst));
+	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
+	s->seen = (uint16_t)balance_seconds(w);
+	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
+	burst->next[i] = SY_NEXT_TRANSMIT;
+}

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_hash.h>
+#include <rte_hash_crc.h>
+
+#include "ours.h"
+
+typedef Steelyard__Forwarder__V1__Service pb_service;
+typedef Steelyard__Forwarder__V1__ServiceKey pb_key;
+typedef Steelyard__Forwarder__V1__Server pb_server;
+typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
+
+#define TIMEOUT_LIMIT 32767u /* seconds: half of the tick's range */
+
+const uint16_t session_timeout_default[SESSION_STATES] = {
+        [SESSION_SYN_SENT] = 10, [SESSION_SYN_RECEIVED] = 10, [SESSION_ESTABLISHED] = 900,
+        [SESSION_FIN_WAIT] = 60, [SESSION_CLOSING] = 30,      [SESSION_TIME_WAIT] = 15,
+        [SESSION_RESET] = 5,     [SESSION_UDP_ONE_WAY] = 30,  [SESSION_UDP_BOTH_WAYS] = 300,
+};
+
+/* ---- ids
+ * ------------------------------------------------------------------------------------------ */
+
+uint32_t id_take(struct id_pool *p)
+{
+	if (p->count > 0)
+		return p->free[--p->count];
+	return p->fresh < p->limit ? p->fresh++ : UINT32_MAX;
+}
+
+void id_give(struct id_pool *p, uint32_t id)
+{
+	p->free[p->count++] = id;
+}
+
+static bool id_pool_create(struct id_pool *p, uint32_t limit)
+{
+	*p = (struct id_pool){.free = calloc(limit, sizeof(uint32_t)), .limit = limit};
+	return p->free;
+}
+
+/* ---- life
+ * ----------------------------------------------------------------------------------------- */
+
+static struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len)
+{
+	const struct rte_hash_parameters params = {
+	        .name = name,
+	        .entries = entries,
+	        .key_len = key_len,
+	        .hash_func = rte_hash_crc,
+	        .socket_id = SOCKET_ID_ANY,
+	        .extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
+	};
+	return rte_hash_create(&params);
+}
+
+int model_create(struct sy_balance *b, struct sy_error *err)
+{
+	struct model *m = calloc(1, sizeof(*m));
+	b->model = m;
+	if (!m)
+		return sy_fail(err, ENOMEM, "no memory for the configuration");
+	m->service = calloc(b->options.max_services, sizeof(struct model_service *));
+	m->by_key = model_hash("sy_model_key", b->options.max_services, sizeof(struct service_key));
+	m->address = model_hash("sy_model_address", b->options.max_services + MAX_LOCALS,
+	                        sizeof(struct sy_addr));
+	m->touched = calloc(b->options.max_services, sizeof(bool));
+	if (!m->service || !m->touched || !m->by_key || !m->address ||
+	    !id_pool_create(&m->service_ids, b->options.max_services) ||
+	    !id_pool_create(&m->server_ids, b->options.max_servers))
+		return sy_fail(err, ENOMEM,
+		               "no memory for %u services and %u servers: raise --memory or lower "
+		               "--max-services, --max-servers",
+		               b->options.max_services, b->options.max_servers);
+	return 0;
+}
+
+void model_service_free(struct model_service *s)
+{
+	if (s)
+		free(s->server);
+	free(s);
+}
+
+void model_destroy(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	if (!m)
+		return;
+	for (uint32_t id = 0; m->service && id < m->service_ids.fresh; id++)
+		model_service_free(m->service[id]);
+	for (unsigned i = 0; i < m->touches; i++)
+		model_service_free(m->touch[i].before);
+	free(m->touch);
+	free(m->touched);
+	free(m->fresh);
+	free(m->service);
+	free(m->service_ids.free);
+	free(m->server_ids.free);
+	rte_hash_free(m->by_key);
+	rte_hash_free(m->address);
+	free(m);
+	b->model = NULL;
+}
+
+/* ---- reading messages
+ * ------------------------------------------------------------------------------- */
+
+static int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
+                     struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	if (sy_addr_from_bytes(bytes->data, bytes->len, out) < 0)
+		return sy_fail(err, EINVAL, "%s: an address has 4 or 16 bytes, not %zu", what,
+		               bytes->len);
+	if (sy_addr_is_bogus_source(out))
+		return sy_fail(err, EINVAL,
+		               "%s: %s is a loopback, multicast, broadcast or unspecified address",
+		               what, sy_addr_format(out, text));
+	return 0;
+}
+
+int read_key(const pb_key *pb, struct service_key *key, struct sy_error *err)
+{
+	if (!pb)
+		return sy_fail(err, EINVAL, "the service's key is missing");
+	if (pb->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP &&
+	    pb->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP)
+		return sy_fail(err, EINVAL, "service: protocol %d is neither TCP nor UDP",
+		               (int)pb->protocol);
+	if (pb->port == 0 || pb->port > UINT16_MAX)
+		return sy_fail(err, EINVAL, "service: port %u is not within 1–65535", pb->port);
+	*key = (struct service_key){.vport = htons((uint16_t)pb->port),
+	                            .proto = (uint16_t)pb->protocol};
+	return read_addr(&pb->vip, "VIP", &key->vip, err);
+}
+
+static int read_timeouts(const pb_timeouts *pb, uint16_t out[SESSION_STATES], struct sy_error *err)
+{
+	memset(out, 0, SESSION_STATES * sizeof(out[0]));
+	if (!pb)
+		return 0;
+	const struct {
+		enum session_state state;
+		uint32_t seconds;
+	} given[] = {
+	        {SESSION_SYN_SENT, pb->syn_sent_s},
+	        {SESSION_SYN_RECEIVED, pb->syn_received_s},
+	        {SESSION_ESTABLISHED, pb->established_s},
+	        {SESSION_FIN_WAIT, pb->fin_wait_s},
+	        {SESSION_CLOSING, pb->closing_s},
+	        {SESSION_TIME_WAIT, pb->time_wait_s},
+	        {SESSION_RESET, pb->reset_s},
+	        {SESSION_UDP_ONE_WAY, pb->udp_one_way_s},
+	        {SESSION_UDP_BOTH_WAYS, pb->udp_s},
+	};
+	for (size_t i = 0; i < SY_ARRAY_LEN(given); i++) {
+		if (given[i].seconds > TIMEOUT_LIMIT)
+			return sy_fail(err, EINVAL, "timeout %s: %u s is above %u s",
+			               session_state_name(given[i].state), given[i].seconds,
+			               TIMEOUT_LIMIT);
+		out[given[i].state] = (uint16_t)given[i].seconds;
+	}
+	return 0;
+}
+
+/* ---- touching
+ * ----------------------------------------------------------------------------------------- */
+
+static struct model_service *service_copy(const struct model_service *s)
+{
+	struct model_service *copy = malloc(sizeof(*copy));
+	if (!copy)
+		return NULL;
+	*copy = *s;
+	copy->server = calloc(s->servers ? s->servers : 1, sizeof(*s->server));
+	if (!copy->server) {
+		free(copy);
+		return NULL;
+	}
+	memcpy(copy->server, s->server, s->servers * sizeof(*s->server));
+	return copy;
+}
+
+/* Room for one more element behind `count`. */
+static bool list_room(void **list, unsigned count, unsigned *room, size_t size)
+{
+	if (count < *room)
+		return true;
+	unsigned grown_room = *room ? 2 * *room : 64;
+	void *grown = realloc(*list, grown_room * size);
+	if (!grown)
+		return false;
+	*list = grown;
+	*room = grown_room;
+	return true;
+}
+
+/* Remembers what service id was, once a transaction. */
+static int model_touch(struct model *m, uint32_t id, struct sy_error *err)
+{
+	struct model_service *before = NULL;
+	if (m->touched[id])
+		return 0;
+	if (!list_room((void **)&m->touch, m->touches, &m->touch_room, sizeof(*m->touch)) ||
+	    (m->service[id] && !(before = service_copy(m->service[id]))))
+		return sy_fail(err, ENOMEM, "no memory for the transaction");
+	m->touch[m->touches++] = (struct model_touch){id, before};
+	m->touched[id] = true;
+	return 0;
+}
+
+static struct model_service *model_find(struct model *m, const struct service_key *key)
+{
+	void *id;
+	return rte_hash_lookup_data(m->by_key, key, &id) < 0 ? NULL : m->service[(uintptr_t)id];
+}
+
+static struct model_service *model_find_named(struct model *m, const struct service_key *key,
+                                              struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	struct model_service *s = model_find(m, key);
+	if (!s)
+		sy_fail(err, EINVAL, "there is no service %s %s port %u",
+		        key->proto == SY_PROTO_TCP ? "tcp" : "udp", sy_addr_format(&key->vip, text),
+		        ntohs(key->vport));
+	return s;
+}
+
+/* ---- changes
+ * --------------------------------------------------------------------------------------------- */
+
+static struct model_service *service_add(struct sy_balance *b, const struct service_key *key,
+                                         struct sy_error *err)
+{
+	struct model *m = b->model;
+	if (address_hold(b, &key->vip, OURS_VIP, err) < 0)
+		return NULL;
+	struct model_service *s = calloc(1, sizeof(*s));
+	uint32_t id = s ? id_take(&m->service_ids) : UINT32_MAX;
+	if (id == UINT32_MAX) {
+		sy_fail(err, s ? ENOSPC : ENOMEM,
+		        "no room for another service: there may be %u (--max-services)",
+		        m->service_ids.limit);
+		goto fail;
+	}
+	if (model_touch(m, id, err) < 0 ||
+	    rte_hash_add_key_data(m->by_key, key, (void *)(uintptr_t)id) < 0) {
+		id_give(&m->service_ids, id);
+		sy_fail(err, ENOSPC, "no room for another service in the directory");
+		goto fail;
+	}
+	s->key = *key;
+	s->id = id;
+	m->service[id] = s;
+	m->services++;
+	return s;
+fail:
+	free(s);
+	address_drop(b, &key->vip);
+	return NULL;
+}
+
+static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct service_key key;
+	uint16_t timeout[SESSION_STATES];
+	int rc = read_key(pb->key, &key, err);
+	if (rc < 0 || (rc = read_timeouts(pb->timeouts, timeout, err)) < 0)
+		return rc;
+	for (const char *c = pb->name; *c; c++)
+		if (*c < ' ' || *c > '~')
+			return sy_fail(err, EINVAL, "a service's name is printable ASCII");
+	if (strlen(pb->name) >= MODEL_NAME)
+		return sy_fail(err, EINVAL, "service name \"%.20s…\" is longer than %d bytes",
+		               pb->name, MODEL_NAME - 1);
+	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT)
+		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat", pb->name,
+		               (int)pb->mode);
+	if (pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR &&
+	    pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR)
+		return sy_fail(err, EINVAL, "service %s: unknown scheduler %d; known: rr, wrr",
+		               pb->name, (int)pb->scheduler);
+	struct model_service *s = model_find(m, &key);
+	if (!s)
+		s = service_add(b, &key, err);
+	if (!s)
+		return -err->code;
+	rc = model_touch(m, s->id, err);
+	if (rc < 0)
+		return rc;
+	memcpy(s->name, pb->name, strlen(pb->name) + 1);
+	s->mode = (uint8_t)pb->mode;
+	s->scheduler = (uint8_t)pb->scheduler;
+	memcpy(s->timeout, timeout, sizeof(s->timeout));
+	return 0;
+}
+
+static int delete_service(struct sy_balance *b, const pb_key *pb, struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct service_key key;
+	int rc = read_key(pb, &key, err);
+	if (rc < 0)
+		return rc;
+	struct model_service *s = model_find_named(m, &key, err);
+	if (!s)
+		return -EINVAL;
+	rc = model_touch(m, s->id, err);
+	if (rc < 0)
+		return rc;
+	rte_hash_del_key(m->by_key, &key);
+	address_drop(b, &key.vip);
+	for (unsigned i = 0; i < s->servers; i++)
+		m->servers_of[sy_addr_is_v4(&s->server[i].addr)]--;
+	m->servers -= s->servers;
+	m->services--;
+	m->service[s->id] = NULL;
+	model_service_free(s);
+	return 0;
+}
+
+static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Change__ServerOf *pb,
+                       struct sy_balance *b, struct model_service **service,
+                       struct model_server *out, struct sy_error *err)
+{
+	struct service_key key;
+	int rc = read_key(pb->service, &key, err);
+	if (rc < 0)
+		return rc;
+	*service = model_find_named(b->model, &key, err);
+	if (!*service)
+		return -EINVAL;
+	if (!pb->server)
+		return sy_fail(err, EINVAL, "service %s: the server is missing", (*service)->name);
+	if (pb->server->port == 0 || pb->server->port > UINT16_MAX)
+		return sy_fail(err, EINVAL, "service %s: server port %u is not within 1–65535",
+		               (*service)->name, pb->server->port);
+	*out = (struct model_server){.port = htons((uint16_t)pb->server->port)};
+	rc = read_addr(&pb->server->address, "server", &out->addr, err);
+	if (rc < 0 || c->kind_case == STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVER)
+		return rc;
+	if (pb->server->weight > UINT16_MAX)
+		return sy_fail(err, EINVAL, "service %s: weight %u is not within 0–65535",
+		               (*service)->name, pb->server->weight);
+	if (pb->server->state < STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP ||
+	    pb->server->state > STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN)
+		return sy_fail(err, EINVAL, "service %s: unknown server state %d", (*service)->name,
+		               (int)pb->server->state);
+	if (sy_addr_is_v4(&out->addr) != sy_addr_is_v4(&key.vip))
+		return sy_fail(err, EINVAL,
+		               "service %s: server and VIP must be of one address family",
+		               (*service)->name);
+	out->weight = (uint16_t)pb->server->weight;
+	out->state = (uint8_t)pb->server->state;
+	return 0;
+}
+
+static struct model_server *server_find(struct model_service *s, const struct model_server *like)
+{
+	for (unsigned i = 0; i < s->servers; i++)
+		if (s->server[i].port == like->port &&
+		    sy_addr_equal(&s->server[i].addr, &like->addr))
+			return &s->server[i];
+	return NULL;
+}
+
+static int put_server(struct sy_balance *b, const model_change *c, struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct model_service *s;
+	struct model_server given;
+	int rc = read_server(c, c->put_server, b, &s, &given, err);
+	if (rc < 0 || (rc = model_touch(m, s->id, err)) < 0)
+		return rc;
+	struct model_server *server = server_find(s, &given);
+	if (server) {
+		server->weight = given.weight;
+		server->state = given.state;
+		return 0;
+	}
+	if (s->servers == MODEL_SERVERS)
+		return sy_fail(err, ENOSPC, "service %s has %u servers, which is the limit",
+		               s->name, MODEL_SERVERS);
+	struct model_server *grown = realloc(s->server, (s->servers + 1) * sizeof(*grown));
+	if (grown)
+		s->server = grown;
+	if (!grown || !list_room((void **)&m->fresh, m->freshes, &m->fresh_room, sizeof(*m->fresh)))
+		return sy_fail(err, ENOMEM, "service %s: no memory for another server", s->name);
+	given.id = id_take(&m->server_ids);
+	if (given.id == UINT32_MAX)
+		return sy_fail(err, ENOSPC,
+		               "service %s: no room for another server: there may be %u "
+		               "(--max-servers)",
+		               s->name, m->server_ids.limit);
+	m->fresh[m->freshes++] = given.id;
+	b->endpoint[given.id] = (struct endpoint){
+	        .addr = given.addr,
+	        .vip = s->key.vip,
+	        .port = given.port,
+	        .vport = s->key.vport,
+	        .service = s->id,
+	        .proto = (uint8_t)s->key.proto,
+	};
+	s->server[s->servers++] = given;
+	m->servers++;
+	m->servers_of[sy_addr_is_v4(&given.addr)]++;
+	return 0;
+}
+
+static int delete_server(struct sy_balance *b, const model_change *c, struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct model_service *s;
+	struct model_server given;
+	char text[SY_ADDR_TEXT];
+	int rc = read_server(c, c->delete_server, b, &s, &given, err);
+	if (rc < 0)
+		return rc;
+	struct model_server *server = server_find(s, &given);
+	if (!server)
+		return sy_fail(err, EINVAL, "service %s has no server %s port %u", s->name,
+		               sy_addr_format(&given.addr, text), ntohs(given.port));
+	rc = model_touch(m, s->id, err);
+	if (rc < 0)
+		return rc;
+	m->servers_of[sy_addr_is_v4(&server->addr)]--;
+	m->servers--;
+	*server = s->server[--s->servers];
+	return 0;
+}
+
+static int put_local(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
+                     struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct sy_addr addr;
+	int rc = read_addr(&pb->address, "local address", &addr, err);
+	if (rc < 0)
+		return rc;
+	unsigned place = MAX_LOCALS;
+	for (unsigned id = MAX_LOCALS; id-- > 0;) {
+		if (m->local[id].used && sy_addr_equal(&m->local[id].addr, &addr))
+			return 0;
+		if (!m->local[id].used && !m->local_before[id].used && !m->local_retired[id])
+			place = id;
+	}
+	if (place == MAX_LOCALS)
+		return sy_fail(err, ENOSPC, "there may be %u local addresses", MAX_LOCALS);
+	rc = address_hold(b, &addr, OURS_LOCAL, err);
+	if (rc < 0)
+		return rc;
+	m->local[place] = (struct model_local){addr, true};
+	m->local_touched = true;
+	return 0;
+}
+
+static int delete_local(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
+                        struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct sy_addr addr;
+	char text[SY_ADDR_TEXT];
+	int rc = read_addr(&pb->address, "local address", &addr, err);
+	if (rc < 0)
+		return rc;
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		if (!m->local[id].used || !sy_addr_equal(&m->local[id].addr, &addr))
+			continue;
+		m->local[id].used = false;
+		m->local_touched = true;
+		address_drop(b, &addr);
+		return 0;
+	}
+	return sy_fail(err, EINVAL, "there is no local address %s", sy_addr_format(&addr, text));
+}
+
+int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_error *err)
+{
+	switch (c->kind_case) {
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE:
+		return put_service(b, c->put_service, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVICE:
+		return delete_service(b, c->delete_service, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVER:
+		return put_server(b, c, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVER:
+		return delete_server(b, c, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS:
+		return put_local(b, c->put_local_address, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LOCAL_ADDRESS:
+		return delete_local(b, c->delete_local_address, err);
+	default:
+		return sy_fail(err, ENOTSUP,
+		               "a change of a kind that this forwarder does not know: upgrade it");
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The configuration as accepted, and transactions on it. Interaction thread only.
+ *
+ * A transaction changes the model step by step, keeping what each touched service was before. It
+ * ends in model_rollback(), after which nothing has happened, or in model_check() and publishing:
+ * until then the packet path sees the old configuration.
+ */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <forwarder.pb-c.h>
+
+#include "balance.h"
+
+typedef Steelyard__Forwarder__V1__Change model_change;
+
+#define MODEL_NAME    64
+#define MODEL_SERVERS 16384u /* of one service: its description must fit one message */
+
+struct model_server {
+	struct sy_addr addr;
+	uint16_t port; /* network order */
+	uint16_t weight;
+	uint8_t state; /* Steelyard__Forwarder__V1__ServerState */
+	uint32_t id;
+};
+
+struct model_service {
+	struct service_key key;
+	uint32_t id;
+	char name[MODEL_NAME];
+	uint8_t mode, scheduler;
+	uint16_t timeout[SESSION_STATES]; /* 0: the default */
+	unsigned servers;
+	struct model_server *server;
+	struct traffic gone; /* of servers it no longer has */
+};
+
+/* What a touched service was: NULL before: it did not exist. */
+struct model_touch {
+	uint32_t id;
+	struct model_service *before;
+};
+
+struct model_local {
+	struct sy_addr addr;
+	bool used;
+};
+
+struct id_pool {
+	uint32_t *free;
+	uint32_t count, fresh, limit; /* fresh: ids below were handed out once */
+};
+
+struct model {
+	struct model_service **service; /* [max_services] by id */
+	struct rte_hash *by_key;        /* service_key → id */
+	struct rte_hash *address;       /* sy_addr → struct model_address */
+	struct id_pool service_ids, server_ids;
+	struct model_local local[MAX_LOCALS];
+	bool local_retired[MAX_LOCALS]; /* sessions may still name the id */
+	uint32_t services, servers;
+	uint32_t servers_of[2]; /* [0]: IPv6, [1]: IPv4 */
+	uint64_t revision;
+
+	/* The transaction under way. */
+	struct model_touch *touch;
+	unsigned touches, touch_room;
+	bool *touched;   /* [max_services] by id */
+	uint32_t *fresh; /* server ids taken by this transaction */
+	unsigned freshes, fresh_room;
+	struct model_local local_before[MAX_LOCALS];
+	bool local_touched, address_touched;
+};
+
+void model_service_free(struct model_service *s);
+
+int model_create(struct sy_balance *b, struct sy_error *err);
+void model_destroy(struct sy_balance *b);
+
+void model_begin(struct sy_balance *b);
+/* Applies one change to the model. On an error the transaction must be rolled back. */
+int model_change_apply(struct sy_balance *b, const model_change *change, struct sy_error *err);
+/* A service's key out of a message, checked. */
+int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key *key,
+             struct sy_error *err);
+/* What can only be judged at the end: local addresses suffice, no server is one of our addresses.
+ */
+int model_check(struct sy_balance *b, struct sy_error *err);
+void model_rollback(struct sy_balance *b);
+/* Publishes touched services [from, from + count); true: all are out. */
+bool model_publish(struct sy_balance *b, unsigned from, unsigned count);
+/* Ends a published transaction: addresses that nobody needs any more are given back. */
+void model_finish(struct sy_balance *b);
+
+/* Makes the set of our addresses and of local addresses visible to the workers. */
+int publish_addresses(struct sy_balance *b);
+/* Makes a service visible as it stands in the model, or takes it away. */
+void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before);
+
+/* Reference to an address of ours; kind from ours.h. Takes it from the kernel when it is new. */
+int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
+                 struct sy_error *err);
+void address_drop(struct sy_balance *b, const struct sy_addr *addr);
+/* Gives back all addresses without references. */
+void address_collect(struct sy_balance *b);
+uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr);
+
+uint32_t id_take(struct id_pool *p); /* UINT32_MAX: none left */
+void id_give(struct id_pool *p, uint32_t id);
+
+/* Defaults in seconds, by state. */
+extern const uint16_t session_timeout_default[SESSION_STATES];
+
+#endif

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which destination addresses are ours, and what they are: an immutable open-addressing table. */
+#ifndef OURS_H
+#define OURS_H
+
+#include <sy_base.h>
+
+enum ours_kind { OURS_NONE, OURS_VIP, OURS_LOCAL };
+
+struct ours_entry {
+	struct sy_addr addr;
+	uint8_t kind; /* enum ours_kind; NONE: empty place */
+};
+
+struct ours {
+	uint32_t mask; /* places − 1; at most half are taken */
+	struct ours_entry entry[];
+};
+
+static inline uint32_t ours_hash(const struct sy_addr *a)
+{
+	uint64_t x = (a->d[0] * 0x9e3779b97f4a7c15u) ^ a->d[1];
+	return (uint32_t)((x * 0xd6e8feb86659fd93u) >> 32);
+}
+
+static inline enum ours_kind ours_find(const struct ours *o, const struct sy_addr *a)
+{
+	for (uint32_t i = ours_hash(a);; i++) {
+		const struct ours_entry *e = &o->entry[i & o->mask];
+		if (e->kind == OURS_NONE || sy_addr_equal(&e->addr, a))
+			return e->kind;
+	}
+}
+
+/* Builds the table; NULL when memory is short. Freed with free(). */
+struct ours *ours_build(const struct ours_entry *entries, unsigned count);
+
+#endif

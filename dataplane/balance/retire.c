@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ids of things that went away. Sessions name servers, services and local addresses by id, so an id
+ * is free only when no session can hold it: after every worker completed two sweeps. (The first may
+ * have been under way; the second began after the id was gone from everything a new session could
+ * take it from, as a worker sweeps and creates on one thread.) Paths of routes that changed follow
+ * the same rule.
+ */
+#include <stdlib.h>
+
+#include "model.h"
+
+#define PASSES_NEEDED 2
+
+struct retired_entry {
+	enum retired_kind kind;
+	uint32_t id;
+};
+
+/* What was retired within one tick. */
+struct retired {
+	struct retired *next;
+	bool sealed; /* passes are noted, nothing is added any more */
+	uint64_t passes[SY_MAX_WORKERS];
+	unsigned count, room;
+	struct retired_entry *entry;
+};
+
+static void passes_note(const struct sy_balance *b, uint64_t passes[SY_MAX_WORKERS])
+{
+	for (unsigned w = 0; w < b->workers; w++)
+		passes[w] = __atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE);
+}
+
+static bool passes_are_over(const struct sy_balance *b, const uint64_t passes[SY_MAX_WORKERS])
+{
+	for (unsigned w = 0; w < b->workers; w++)
+		if (__atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE) <
+		    passes[w] + PASSES_NEEDED)
+			return false;
+	return true;
+}
+
+struct traffic traffic_sum(const struct sy_balance *b, uint32_t server)
+{
+	struct traffic sum = {0};
+	for (unsigned w = 0; w < b->workers; w++) {
+		const struct traffic *t = &b->worker[w].traffic[server];
+		sum.packets_in += SY_READ(t->packets_in);
+		sum.bytes_in += SY_READ(t->bytes_in);
+		sum.packets_out += SY_READ(t->packets_out);
+		sum.bytes_out += SY_READ(t->bytes_out);
+		sum.created += SY_READ(t->created);
+		sum.ended += SY_READ(t->ended);
+	}
+	return sum;
+}
+
+void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
+{
+	struct retired **last = &b->retired;
+	while (*last && (*last)->sealed)
+		last = &(*last)->next;
+	struct retired *batch = *last;
+	if (!batch) {
+		batch = *last = calloc(1, sizeof(*batch));
+		if (!batch)
+			return; /* the id is never used again: safe, and all that can be done */
+	}
+	if (batch->count == batch->room) {
+		unsigned room = batch->room ? 2 * batch->room : 16;
+		struct retired_entry *grown = realloc(batch->entry, room * sizeof(*grown));
+		if (!grown)
+			return;
+		batch->entry = grown;
+		batch->room = room;
+	}
+	batch->entry[batch->count++] = (struct retired_entry){kind, id};
+}
+
+/* Nobody writes the id's counters any more: they go to its service, and start anew. */
+static void free_server(struct sy_balance *b, uint32_t id)
+{
+	struct model_service *s = b->model->service[b->endpoint[id].service];
+	struct traffic sum = traffic_sum(b, id);
+	if (s) {
+		s->gone.packets_in += sum.packets_in;
+		s->gone.bytes_in += sum.bytes_in;
+		s->gone.packets_out += sum.packets_out;
+		s->gone.bytes_out += sum.bytes_out;
+		s->gone.created += sum.created;
+		s->gone.ended += sum.ended;
+	}
+	b->gone.created += sum.created;
+	b->gone.ended += sum.ended;
+	for (unsigned w = 0; w < b->workers; w++) {
+		b->worker[w].traffic[id] = (struct traffic){0};
+		b->worker[w].wrr_current[id] = 0;
+	}
+	id_give(&b->model->server_ids, id);
+}
+
+static void free_entry(struct sy_balance *b, const struct retired_entry *e)
+{
+	switch (e->kind) {
+	case RETIRED_SERVER:
+		free_server(b, e->id);
+		break;
+	case RETIRED_SERVICE:
+		id_give(&b->model->service_ids, e->id);
+		break;
+	case RETIRED_LOCAL:
+		b->model->local_retired[e->id] = false;
+		break;
+	}
+}
+
+static void batch_free(struct retired *batch)
+{
+	free(batch->entry);
+	free(batch);
+}
+
+static void retire_batches(struct sy_balance *b)
+{
+	while (b->retired && b->retired->sealed && passes_are_over(b, b->retired->passes)) {
+		struct retired *batch = b->retired;
+		/* Servers before their services, whose ids they look up. */
+		for (int kind = RETIRED_SERVER; kind <= RETIRED_LOCAL; kind++)
+			for (unsigned i = 0; i < batch->count; i++)
+				if ((int)batch->entry[i].kind == kind)
+					free_entry(b, &batch->entry[i]);
+		b->retired = batch->next;
+		batch_free(batch);
+	}
+	for (struct retired *batch = b->retired; batch; batch = batch->next)
+		if (!batch->sealed) {
+			passes_note(b, batch->passes);
+			batch->sealed = true;
+		}
+}
+
+/* After a change of routes: servers' paths at once, sessions' by the sweeps. */
+static void renew_paths(struct sy_balance *b)
+{
+	uint32_t generation = sy_path_generation(b->rt);
+	if (generation != b->path_generation) {
+		b->path_generation = generation;
+		for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+			struct endpoint *e = &b->endpoint[id];
+			if (!e->removed && sy_path_is_stale(b->rt, e->path))
+				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
+				                 __ATOMIC_RELAXED);
+		}
+		if (!b->path_sweep.pending) {
+			b->path_sweep.pending = true;
+			b->path_sweep.generation = generation;
+			passes_note(b, b->path_sweep.passes);
+		}
+	}
+	if (b->path_sweep.pending && passes_are_over(b, b->path_sweep.passes)) {
+		sy_path_sweep_done(b->rt, b->path_sweep.generation);
+		b->path_sweep.pending = b->path_sweep.generation != b->path_generation;
+		b->path_sweep.generation = b->path_generation;
+		passes_note(b, b->path_sweep.passes);
+	}
+}
+
+void retire_tick(void *balance)
+{
+	struct sy_balance *b = balance;
+	renew_paths(b);
+	retire_batches(b);
+}
+
+void retire_close(struct sy_balance *b)
+{
+	while (b->retired) {
+		struct retired *next = b->retired->next;
+		batch_free(b->retired);
+		b->retired = next;
+	}
+}

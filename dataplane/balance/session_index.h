@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The session index: what runs for every packet, inline. Included by session.h only.
+ *
+ *   bucket  0                      20      24                                            64
+ *           │ tag × 10 (2 bytes)   │ spare │ entry × 10 (4 bytes)                         │
+ *   entry   │ record number (31 bits) │ direction (1 bit) │
+ *
+ * A tag of 0 marks an empty place. An entry lies in one of two buckets, and each follows from the
+ * other and the tag alone, so that entries move without their hash being known.
+ */
+#ifndef SY_SESSION_INDEX_H
+#define SY_SESSION_INDEX_H
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#define SESSION_BUCKET_PLACES 10
+
+struct session_bucket {
+	uint16_t tags[SESSION_BUCKET_PLACES];
+	uint32_t reserved;
+	uint32_t entries[SESSION_BUCKET_PLACES];
+} __attribute__((aligned(SY_CACHE_LINE)));
+_Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs one line");
+
+/* The first line is what every worker's look-ups read; the second is written at a session's birth
+ * and death. Only `live` is read by other threads (relaxed). */
+struct session_table {
+	struct session_bucket *buckets;
+	struct session *hot;
+	struct session_cold *cold;
+	uint16_t *cursors; /* SESSION_PORT_CURSORS */
+	uint32_t bucket_count;
+	uint32_t capacity; /* records */
+	uint8_t slot;
+
+	uint32_t live __attribute__((aligned(SY_CACHE_LINE)));
+	uint32_t top;       /* records from here on are free and on no list */
+	uint32_t free_head; /* free records below top; SESSION_NONE: none */
+	uint32_t sweep_at;  /* the next record to visit */
+};
+_Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
+
+/* Tag and bucket come from disjoint bits of the hash: 0–15 and 32–63. */
+static inline uint16_t session_tag(uint64_t hash)
+{
+	uint16_t tag = (uint16_t)hash;
+	return tag ? tag : 1;
+}
+
+/* Multiply-shift: any number of buckets, no division. */
+static inline uint32_t session_bucket_of(const struct session_table *t, uint64_t hash)
+{
+	return (uint32_t)((hash >> 32) * t->bucket_count >> 32);
+}
+
+/* The other bucket of an entry: f(tag) − bucket modulo their number, which is its own inverse. */
+static inline uint32_t session_bucket_other(const struct session_table *t, uint32_t bucket,
+                                            uint16_t tag)
+{
+	uint32_t spread = tag * 0x9e3779b1u; /* 2^32 over the golden ratio: neighbours far apart */
+	uint32_t sum = (uint32_t)((uint64_t)spread * t->bucket_count >> 32);
+	return sum >= bucket ? sum - bucket : sum + t->bucket_count - bucket;
+}
+
+/* Bit i of the result: place i holds this tag. */
+static inline uint32_t session_bucket_match_portable(const struct session_bucket *b, uint16_t tag)
+{
+	uint32_t mask = 0;
+	for (unsigned i = 0; i < SESSION_BUCKET_PLACES; i++)
+		mask |= (uint32_t)(b->tags[i] == tag) << i;
+	return mask;
+}
+
+static inline uint32_t session_bucket_match(const struct session_bucket *b, uint16_t tag)
+{
+#ifdef __SSE2__
+	const uint8_t *tags = (const uint8_t *)b;
+	__m128i wanted = _mm_set1_epi16((short)tag);
+	__m128i low = _mm_cmpeq_epi16(_mm_load_si128((const __m128i *)tags), wanted);
+	__m128i high = _mm_cmpeq_epi16(_mm_loadl_epi64((const __m128i *)(tags + 16)), wanted);
+	return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(low, high)) &
+	       ((1u << SESSION_BUCKET_PLACES) - 1);
+#else
+	return session_bucket_match_portable(b, tag);
+#endif
+}
+
+static inline void session_prefetch_bucket(const struct session_table *t, uint64_t hash)
+{
+	__builtin_prefetch(&t->buckets[session_bucket_of(t, hash)]);
+}
+
+/* Five of six entries lie in their first bucket even in a full table (insertion prefers it), so
+ * the other one is fetched only when the first has no such tag. */
+static inline void session_prefetch_record(const struct session_table *t, uint64_t hash)
+{
+	uint16_t tag = session_tag(hash);
+	uint32_t bucket = session_bucket_of(t, hash);
+	const struct session_bucket *b = &t->buckets[bucket];
+	uint32_t mask = session_bucket_match(b, tag);
+
+	if (mask == 0)
+		__builtin_prefetch(&t->buckets[session_bucket_other(t, bucket, tag)]);
+	for (; mask != 0; mask &= mask - 1)
+		__builtin_prefetch(&t->hot[b->entries[__builtin_ctz(mask)] >> 1], 1);
+}
+
+static inline __attribute__((always_inline)) uint32_t
+session_find(const struct session_table *t, uint64_t hash, session_match match, const void *ctx,
+             enum session_direction *direction)
+{
+	uint16_t tag = session_tag(hash);
+	uint32_t bucket = session_bucket_of(t, hash);
+
+	for (unsigned way = 0; way < 2; way++) {
+		const struct session_bucket *b = &t->buckets[bucket];
+		uint32_t mask = session_bucket_match(b, tag);
+		for (; mask != 0; mask &= mask - 1) {
+			uint32_t entry = b->entries[__builtin_ctz(mask)];
+			enum session_direction side = (enum session_direction)(entry & 1);
+			if (SY_LIKELY(match(ctx, &t->hot[entry >> 1], side))) {
+				*direction = side;
+				return entry >> 1;
+			}
+		}
+		bucket = session_bucket_other(t, bucket, tag);
+	}
+	return SESSION_NONE;
+}
+
+static inline struct session *session_at(const struct session_table *t, uint32_t record)
+{
+	return &t->hot[record];
+}
+
+static inline struct session_cold *session_cold_at(const struct session_table *t, uint32_t record)
+{
+	return &t->cold[record];
+}
+
+#endif

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One slot's table: records, their free list, birth, death, sweeping. */
+#include "session_file.h"
+
+#include "session_walk.h"
+
+void session_table_init(struct session_table *t, uint8_t slot, void *region,
+                        const struct session_geometry *g)
+{
+	uint8_t *base = region;
+
+	*t = (struct session_table){
+	        .buckets = (struct session_bucket *)(base + g->buckets_at),
+	        .hot = (struct session *)(base + g->hot_at),
+	        .cold = (struct session_cold *)(base + g->cold_at),
+	        .cursors = (uint16_t *)(base + g->cursors_at),
+	        .bucket_count = g->buckets,
+	        .capacity = g->records,
+	        .slot = slot,
+	        .free_head = SESSION_NONE,
+	};
+}
+
+uint8_t session_check(const struct session *hot)
+{
+	uint64_t ids = (uint64_t)hot->client_port << 48 | (uint64_t)hot->local_port << 32 |
+	               (uint64_t)hot->server << 8 | hot->local;
+	/* any odd constants do: this guards against accidents, not against forgery */
+	uint64_t h = sy_hash_mix(hot->client.d[0] ^ 0x9e3779b97f4a7c15,
+	                         hot->client.d[1] ^ 0xbf58476d1ce4e5b9);
+	h = sy_hash_mix(h ^ hot->delta, ids ^ 0x94d049bb133111eb);
+	return (uint8_t)(1 + h % 255);
+}
+
+/* ---- free records: a doubly linked list through the cold halves ------------------------------ */
+
+static void free_push(struct session_table *t, uint32_t record)
+{
+	struct session_cold *cold = &t->cold[record];
+
+	cold->free_next = t->free_head;
+	cold->free_prev = SESSION_NONE;
+	if (t->free_head != SESSION_NONE)
+		t->cold[t->free_head].free_prev = record;
+	t->free_head = record;
+}
+
+static void free_unlink(struct session_table *t, uint32_t record)
+{
+	const struct session_cold *cold = &t->cold[record];
+
+	if (cold->free_prev != SESSION_NONE)
+		t->cold[cold->free_prev].free_next = cold->free_next;
+	else
+		t->free_head = cold->free_next;
+	if (cold->free_next != SESSION_NONE)
+		t->cold[cold->free_next].free_prev = cold->free_prev;
+}
+
+/* Room below top is used first, so that sessions stay low and sweeping stays short. */
+static uint32_t free_first(const struct session_table *t)
+{
+	if (t->free_head != SESSION_NONE)
+		return t->free_head;
+	return t->top < t->capacity ? t->top : SESSION_NONE;
+}
+
+static void free_take(struct session_table *t, uint32_t record)
+{
+	if (record == t->top)
+		t->top++;
+	else
+		free_unlink(t, record);
+}
+
+/* ---- birth and death ------------------------------------------------------------------------- */
+
+uint32_t session_insert(struct session_table *t, const struct session *hot, uint32_t created,
+                        uint64_t client_hash, uint64_t server_hash)
+{
+	uint32_t record = free_first(t);
+	struct session_walk client, server;
+
+	if (record == SESSION_NONE)
+		return SESSION_NONE;
+	session_walk_prefetch(t, client_hash);
+	session_walk_prefetch(t, server_hash);
+	if (!session_walk_insert(t, client_hash, record << 1 | SESSION_CLIENT, &client))
+		return SESSION_NONE;
+	if (!session_walk_insert(t, server_hash, record << 1 | SESSION_SERVER, &server)) {
+		session_walk_undo(t, &client);
+		return SESSION_NONE;
+	}
+	free_take(t, record);
+	t->hot[record] = *hot;
+	struct session_cold *cold = &t->cold[record];
+	cold->created = created;
+	cold->fin_seq[SESSION_CLIENT] = 0;
+	cold->fin_seq[SESSION_SERVER] = 0;
+	__atomic_store_n(&cold->commit, session_check(hot), __ATOMIC_RELEASE);
+	__atomic_store_n(&t->live, t->live + 1, __ATOMIC_RELAXED);
+	return record;
+}
+
+void session_remove(struct session_table *t, uint32_t record, uint64_t client_hash,
+                    uint64_t server_hash)
+{
+	__atomic_store_n(&t->cold[record].commit, 0, __ATOMIC_RELAXED);
+	/* whoever adopts the file after a crash must not find the byte beside a changed record */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	session_walk_remove(t, client_hash, record << 1 | SESSION_CLIENT);
+	session_walk_remove(t, server_hash, record << 1 | SESSION_SERVER);
+	t->hot[record] = (struct session){.state = SESSION_FREE};
+	free_push(t, record);
+	__atomic_store_n(&t->live, t->live - 1, __ATOMIC_RELAXED);
+}
+
+uint32_t session_count(const struct session_table *t)
+{
+	return __atomic_load_n(&t->live, __ATOMIC_RELAXED);
+}
+
+uint32_t session_capacity(const struct session_table *t)
+{
+	return t->capacity;
+}
+
+/* ---- visits ---------------------------------------------------------------------------------- */
+
+/* Lowers top past the free records right below it; returns how much of the budget it used. */
+static uint32_t table_trim(struct session_table *t, uint32_t budget)
+{
+	uint32_t done = 0;
+
+	for (; done < budget && t->top > 0 && t->hot[t->top - 1].state == SESSION_FREE; done++)
+		free_unlink(t, --t->top);
+	return done;
+}
+
+bool session_sweep(struct session_table *t, uint32_t records,
+                   void (*visit)(void *ctx, struct session_table *t, uint32_t record), void *ctx)
+{
+	while (records > 0) {
+		if (t->sweep_at >= t->top) {
+			/* a round ends with trimming, within the same budget: a lone session at the
+			 * top may have kept a whole table of free records below it */
+			records -= table_trim(t, records);
+			if (records == 0)
+				return false;
+			t->sweep_at = 0;
+			return true;
+		}
+		uint32_t record = t->sweep_at++;
+		records--;
+		if (t->hot[record].state != SESSION_FREE)
+			visit(ctx, t, record);
+	}
+	return false;
+}
+
+uint32_t session_next(const struct session_table *t, uint32_t *cursor)
+{
+	while (*cursor < t->top) {
+		uint32_t record = (*cursor)++;
+		if (t->hot[record].state != SESSION_FREE)
+			return record;
+	}
+	return SESSION_NONE;
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session_walk.h"
+
+/* A bucket the search has reached: by the entry at `index` of its parent's bucket. */
+struct node {
+	uint32_t bucket;
+	uint16_t parent; /* in the queue; roots have none */
+	uint8_t index;
+	uint8_t depth; /* moves from the root */
+};
+
+static void place_set(struct session_table *t, struct session_place p, uint16_t tag, uint32_t entry)
+{
+	t->buckets[p.bucket].tags[p.index] = tag;
+	t->buckets[p.bucket].entries[p.index] = entry;
+}
+
+static void place_copy(struct session_table *t, struct session_place from, struct session_place to)
+{
+	const struct session_bucket *b = &t->buckets[from.bucket];
+	place_set(t, to, b->tags[from.index], b->entries[from.index]);
+}
+
+static uint32_t bucket_empty(const struct session_table *t, uint32_t bucket)
+{
+	return session_bucket_match(&t->buckets[bucket], 0);
+}
+
+static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
+                       struct session_walk *walk)
+{
+	uint32_t i = queue[at].depth;
+
+	walk->length = i + 1;
+	walk->place[i] = (struct session_place){queue[at].bucket, (uint32_t)__builtin_ctz(empty)};
+	for (; i > 0; at = queue[at].parent)
+		walk->place[--i] =
+		        (struct session_place){queue[queue[at].parent].bucket, queue[at].index};
+}
+
+/*
+ * Breadth first from both buckets, so that the path has the fewest moves there are; therefore it
+ * crosses no bucket twice, which would move an entry that has already left. Buckets are prefetched
+ * when queued and looked at when their turn comes.
+ */
+static bool walk_search(const struct session_table *t, uint32_t first, uint32_t second,
+                        struct session_walk *walk)
+{
+	struct node queue[SESSION_WALK_BUCKETS];
+	uint32_t queued = 0;
+
+	queue[queued++] = (struct node){.bucket = first};
+	queue[queued++] = (struct node){.bucket = second};
+	for (uint32_t at = 0; at < queued; at++) {
+		const struct node *n = &queue[at];
+		uint32_t empty = bucket_empty(t, n->bucket);
+		if (empty != 0) {
+			walk_trace(queue, at, empty, walk);
+			return true;
+		}
+		for (uint8_t i = 0; i < SESSION_BUCKET_PLACES && queued < SESSION_WALK_BUCKETS;
+		     i++) {
+			uint32_t next =
+			        session_bucket_other(t, n->bucket, t->buckets[n->bucket].tags[i]);
+			__builtin_prefetch(&t->buckets[next]);
+			queue[queued++] = (struct node){.bucket = next,
+			                                .parent = (uint16_t)at,
+			                                .index = i,
+			                                .depth = (uint8_t)(n->depth + 1)};
+		}
+	}
+	return false;
+}
+
+bool session_walk_insert(struct session_table *t, uint64_t hash, uint32_t entry,
+                         struct session_walk *walk)
+{
+	uint16_t tag = session_tag(hash);
+	uint32_t first = session_bucket_of(t, hash);
+
+	if (!walk_search(t, first, session_bucket_other(t, first, tag), walk))
+		return false;
+	for (uint32_t i = walk->length - 1; i > 0; i--)
+		place_copy(t, walk->place[i - 1], walk->place[i]);
+	place_set(t, walk->place[0], tag, entry);
+	return true;
+}
+
+void session_walk_undo(struct session_table *t, const struct session_walk *walk)
+{
+	for (uint32_t i = 1; i < walk->length; i++)
+		place_copy(t, walk->place[i], walk->place[i - 1]);
+	place_set(t, walk->place[walk->length - 1], 0, 0);
+}
+
+void session_walk_remove(struct session_table *t, uint64_t hash, uint32_t entry)
+{
+	uint16_t tag = session_tag(hash);
+	uint32_t bucket = session_bucket_of(t, hash);
+
+	for (unsigned way = 0; way < 2; way++) {
+		const struct session_bucket *b = &t->buckets[bucket];
+		uint32_t mask = session_bucket_match(b, tag);
+		for (; mask != 0; mask &= mask - 1) {
+			uint32_t index = (uint32_t)__builtin_ctz(mask);
+			if (b->entries[index] == entry) {
+				place_set(t, (struct session_place){bucket, index}, 0, 0);
+				return;
+			}
+		}
+		bucket = session_bucket_other(t, bucket, tag);
+	}
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/* slow path: what is not a plain packet of an established session. */
+#include <arpa/inet.h>
+
+#include "balance.h"
+
+/* ICMP errors of our own: 1000 a second and worker, in bursts of at most 50 (RFC 4443 2.4 f). */
+#define ICMP_COST_NS  1000000u
+#define ICMP_BURST_NS (50u * ICMP_COST_NS)
+
+static bool icmp_is_allowed(struct sy_worker *w)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	uint64_t saved = bw->icmp_tokens_ns + (w->now_ns - bw->icmp_last_ns);
+	bw->icmp_last_ns = w->now_ns;
+	if (saved > ICMP_BURST_NS)
+		saved = ICMP_BURST_NS;
+	bool allowed = saved >= ICMP_COST_NS;
+	bw->icmp_tokens_ns = allowed ? saved - ICMP_COST_NS : saved;
+	return allowed;
+}
+
+/* Tells the sender of packet i what became of it, as the address it was sent to. */
+static void slow_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                             enum sy_icmp_error kind, uint16_t mtu)
+{
+	if (!icmp_is_allowed(w)) {
+		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);
+		return;
+	}
+	struct rte_mbuf *in = burst->mbuf[i];
+	struct rte_mbuf *out = sy_packet_alloc(w);
+	if (!out)
+		return;
+	uint32_t len = sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
+	                                    &burst->view[i], kind, &burst->view[i].tuple.dst, mtu);
+	if (len == 0) {
+		rte_pktmbuf_free(out);
+		return;
+	}
+	rte_pktmbuf_append(out, (uint16_t)len);
+	sy_transmit_back(w, out, in->port);
+}
+
+static void slow_icmp(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	const struct sy_view *v = &burst->view[i];
+	uint8_t echo = v->v4 ? 8 : 128;
+	if (v->icmp_type != echo || v->icmp_code != 0) {
+		sy_burst_drop(w, burst, i, SY_DROP_ICMP_UNHANDLED);
+		return;
+	}
+	if (sy_packet_check_l4(sy_frame(m), v) != SY_CSUM_OK) {
+		sy_burst_drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
+		return;
+	}
+	sy_packet_echo_reply(sy_frame(m), v);
+	burst->next[i] = SY_NEXT_GONE;
+	sy_transmit_back(w, m, m->port);
+}
+
+/* The largest TCP segment that fits both ways, without options. */
+static uint16_t slow_mss(struct sy_balance *b, struct session *s, uint16_t path, bool v4)
+{
+	uint16_t there = sy_path_mtu(b->rt, path);
+	uint16_t back = sy_path_mtu(b->rt, s->path);
+	uint16_t mtu = there < back ? there : back;
+	uint16_t headers = v4 ? sizeof(struct sy_ipv4) + sizeof(struct sy_tcp)
+	                      : sizeof(struct sy_ipv6) + sizeof(struct sy_tcp);
+	return mtu > headers ? mtu - headers : 1;
+}
+
+/* Routes, checks what a router checks, rewrites. */
+static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+{
+	struct sy_balance *b = w->app;
+	const struct sy_view *v = &burst->view[i];
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	uint16_t path = forward_path(w, s, burst->direction[i]);
+
+	if (path == SY_PATH_NONE) {
+		sy_burst_drop(w, burst, i, SY_DROP_NO_ROUTE);
+		return;
+	}
+	if (sy_packet_ttl(frame, v) <= 1) {
+		slow_tell_sender(w, burst, i, SY_ICMP_TTL_EXPIRED, 0);
+		sy_burst_drop(w, burst, i, SY_DROP_TTL_EXPIRED);
+		return;
+	}
+	if (v->frame_len - v->l3 > sy_path_mtu(b->rt, path)) {
+		slow_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, sy_path_mtu(b->rt, path));
+		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
+		return;
+	}
+	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN))
+		sy_packet_clamp_mss(frame, v, slow_mss(b, s, path, v->v4));
+	burst->path[i] = path;
+	forward_packet(w, burst, i, s);
+}
+
+/* A session's state after packet i; false: dropped. May end the session (record NONE). */
+static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	uint32_t record = burst->session[i];
+	struct session *s = session_at(t, record);
+	const struct sy_view *v = &burst->view[i];
+	enum session_direction from = burst->direction[i];
+
+	if (session_is_dead(b, s)) {
+		session_end(w, t, record);
+		burst->session[i] = SESSION_NONE;
+		return true;
+	}
+	/* A server's first answer is where its checksums are looked at once. */
+	if (from == SESSION_SERVER &&
+	    (s->state == SESSION_SYN_SENT || s->state == SESSION_UDP_ONE_WAY) &&
+	    sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) == SY_CSUM_UNFINISHED) {
+		sy_burst_drop(w, burst, i, SY_DROP_UNFINISHED_CHECKSUM);
+		return false;
+	}
+	if (v->proto == SY_PROTO_UDP) {
+		if (from == SESSION_SERVER)
+			s->state = SESSION_UDP_BOTH_WAYS;
+		return true;
+	}
+	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
+	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
+	switch (tcp_state_advance(s, session_cold_at(t, record), from, v->tcp_flags,
+	                          ntohl(tcp->seq), ntohl(tcp->ack), payload)) {
+	case TCP_DROP:
+		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		return false;
+	case TCP_REOPEN:
+		session_end(w, t, record);
+		burst->session[i] = SESSION_NONE;
+		return true;
+	case TCP_FORWARD:
+		break;
+	}
+	return true;
+}
+
+static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	bool had_session = burst->session[i] != SESSION_NONE;
+
+	/* An earlier packet of this burst may have begun or ended the session since look-up. */
+	const struct match_context ctx = {b, &burst->view[i].tuple};
+	enum session_direction from = burst->direction[i];
+	burst->session[i] = session_find(t, burst->hash[i], match_session, &ctx, &from);
+	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))
+		return;
+	if (burst->session[i] == SESSION_NONE) {
+		enum sy_drop reason = had_session ? SY_DROP_SERVER_REMOVED : SY_DROP_NO_SESSION;
+		if (from == SESSION_SERVER) {
+			sy_burst_drop(w, burst, i, reason);
+			return;
+		}
+		burst->session[i] = session_create(w, burst, i, &reason);
+		if (burst->session[i] == SESSION_NONE) {
+			if (had_session &&
+			    (reason == SY_DROP_NO_SESSION || reason == SY_DROP_NO_SERVICE))
+				reason = SY_DROP_SERVER_REMOVED;
+			sy_burst_drop(w, burst, i, reason);
+			return;
+		}
+	}
+	slow_forward(w, burst, i, session_at(t, burst->session[i]));
+}
+
+void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
+{
+	for (unsigned i = 0; i < burst->count; i++) {
+		if (burst->next[i] != SY_NEXT_SLOW)
+			continue;
+		const struct sy_view *v = &burst->view[i];
+		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)
+			slow_packet(w, burst, i);
+		else
+			slow_icmp(w, burst, i);
+	}
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Expiry. Each worker walks its slots' tables a slice a round, so that a whole pass takes about a
+ * second, or as long as SWEEP_RATE needs for very large tables. A pass ends what is over its
+ * state's timeout or belongs to a removed server, and renews stale paths; so after two passes
+ * nothing refers to an id that went away before them.
+ */
+#include "balance.h"
+
+#define SWEEP_PASS_NS 1000000000u
+#define SWEEP_RATE    4000000u /* records a second and worker at the most */
+#define SWEEP_CHUNK   256u
+
+static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
+{
+	struct sy_worker *w = ctx;
+	struct sy_balance *b = w->app;
+	struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = SY_RCU_READ(b->service[e->service]);
+
+	/* Signed: a slot's former worker may have been a moment ahead. Timeouts are below 2^15. */
+	if (session_is_dead(b, s) || !service ||
+	    (int16_t)session_idle(s, (uint16_t)balance_seconds(w)) > service->timeout[s->state]) {
+		session_end(w, t, record);
+		return;
+	}
+	if (SY_UNLIKELY(s->path != SY_PATH_NONE && sy_path_is_stale(b->rt, s->path)))
+		s->path = sy_path_lookup(b->rt, &s->client);
+}
+
+static uint64_t sweep_owned(const struct sy_balance *b, unsigned worker)
+{
+	uint64_t records = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		if (sy_slot_worker(b->rt, (uint8_t)slot) == worker)
+			records += session_count(b->table[slot]);
+	return records;
+}
+
+void sy_balance_round(struct sy_worker *w)
+{
+	struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	uint64_t elapsed = w->now_ns - bw->swept_ns;
+	if (elapsed > SWEEP_PASS_NS)
+		elapsed = SWEEP_PASS_NS;
+	bw->swept_ns = w->now_ns;
+
+	/* Twice the live records: tables have gaps. Every slot costs a step even when empty. */
+	uint64_t whole = 2 * sweep_owned(b, w->id) + SY_SLOTS * SWEEP_CHUNK;
+	uint64_t rate = whole < SWEEP_RATE ? whole : SWEEP_RATE;
+	int64_t budget = (int64_t)(rate * elapsed / SWEEP_PASS_NS) + SWEEP_CHUNK;
+	for (; budget > 0; budget -= SWEEP_CHUNK) {
+		if (sy_slot_worker(b->rt, (uint8_t)bw->sweep_slot) == w->id &&
+		    !session_sweep(b->table[bw->sweep_slot], SWEEP_CHUNK, sweep_visit, w))
+			continue;
+		if (++bw->sweep_slot == SY_SLOTS) {
+			bw->sweep_slot = 0;
+			__atomic_store_n(&bw->passes, bw->passes + 1, __ATOMIC_RELEASE);
+		}
+	}
+}

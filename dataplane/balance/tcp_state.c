@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/* TCP's states as somebody in the middle sees them (RFC 9293 3.3.2). */
+#include "balance.h"
+
+const char *session_state_name(enum session_state state)
+{
+	static const char *const names[SESSION_STATES] = {
+	        [SESSION_FREE] = "free",
+	        [SESSION_SYN_SENT] = "syn-sent",
+	        [SESSION_SYN_RECEIVED] = "syn-received",
+	        [SESSION_ESTABLISHED] = "established",
+	        [SESSION_FIN_WAIT] = "fin-wait",
+	        [SESSION_CLOSING] = "closing",
+	        [SESSION_TIME_WAIT] = "time-wait",
+	        [SESSION_RESET] = "reset",
+	        [SESSION_UDP_ONE_WAY] = "udp-one-way",
+	        [SESSION_UDP_BOTH_WAYS] = "udp",
+	};
+	return state < SESSION_STATES ? names[state] : "?";
+}
+
+/* The state that the FINs seen so far amount to. */
+static enum session_state state_of_fins(const struct session *s)
+{
+	const uint8_t both = SESSION_CLIENT_FIN | SESSION_SERVER_FIN;
+	const uint8_t acked = SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED;
+	if ((s->flags & acked) == acked)
+		return SESSION_TIME_WAIT;
+	if ((s->flags & both) == both)
+		return SESSION_CLOSING;
+	return s->flags & both ? SESSION_FIN_WAIT : SESSION_ESTABLISHED;
+}
+
+/* A SYN without ACK from the client. */
+static enum tcp_verdict syn_from_client(const struct session *s)
+{
+	switch (s->state) {
+	case SESSION_CLOSING:
+	case SESSION_TIME_WAIT:
+	case SESSION_RESET:
+		return TCP_REOPEN;
+	default:
+		/* A retransmission, or a stray one that the server itself will challenge (RFC 5961
+		 * section 4). */
+		return TCP_FORWARD;
+	}
+}
+
+enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
+                                   enum session_direction from, uint8_t flags, uint32_t seq,
+                                   uint32_t ack, uint32_t len)
+{
+	/* SYN and SYN-ACK */
+	if (flags & SY_TCP_SYN) {
+		bool answer = flags & SY_TCP_ACK;
+		if (from == SESSION_CLIENT)
+			return answer ? TCP_DROP : syn_from_client(s);
+		if (!answer)
+			return TCP_DROP;
+		if (s->state == SESSION_SYN_SENT)
+			s->state = SESSION_SYN_RECEIVED;
+		return TCP_FORWARD;
+	}
+
+	/* RST: it may be forged, so it only shortens the timeout. */
+	if (flags & SY_TCP_RST) {
+		s->state = SESSION_RESET;
+		return TCP_FORWARD;
+	}
+
+	/* ACK: completes the handshake, acknowledges the other side's FIN, or shows that the
+	 * connection outlived a reset. */
+	if (!(flags & SY_TCP_ACK))
+		return TCP_DROP;
+	if (s->state == SESSION_SYN_SENT)
+		return from == SESSION_CLIENT ? TCP_FORWARD : TCP_DROP;
+	if (s->state == SESSION_SYN_RECEIVED && from == SESSION_SERVER)
+		return TCP_FORWARD;
+	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
+	const uint8_t other_acked =
+	        from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
+	if ((s->flags & other_fin) && !sy_seq_before(ack, cold->fin_seq[!from]))
+		s->flags |= other_acked;
+
+	/* FIN */
+	if (flags & SY_TCP_FIN) {
+		s->flags |= from == SESSION_CLIENT ? SESSION_CLIENT_FIN : SESSION_SERVER_FIN;
+		cold->fin_seq[from] = seq + len + 1;
+	}
+	s->state = state_of_fins(s);
+	return TCP_FORWARD;
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the session tests share: a table of any geometry, random numbers, sessions with a name. */
+#ifndef SESSION_FIXTURE_H
+#define SESSION_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "session_file.h"
+
+struct fixture {
+	struct session_table table;
+	struct session_geometry geometry;
+	uint8_t *region;
+};
+
+static inline void fixture_open(struct fixture *f, uint32_t records, uint32_t buckets)
+{
+	session_geometry_init(&f->geometry, records, buckets);
+	f->region = aligned_alloc(SY_CACHE_LINE, f->geometry.size);
+	assert_non_null(f->region);
+	memset(f->region, 0, f->geometry.size);
+	session_table_init(&f->table, 7, f->region, &f->geometry);
+}
+
+static inline void fixture_close(struct fixture *f)
+{
+	free(f->region);
+}
+
+/* splitmix64: the same numbers in every run. */
+static inline uint64_t random_next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+/* A session known by a number, which its client address carries. */
+static inline struct session session_named(uint64_t name)
+{
+	return (struct session){
+	        .client = {.d = {0x20010db8, name}},
+	        .client_port = (uint16_t)name,
+	        .server = 5,
+	        .local = 1,
+	        .state = SESSION_ESTABLISHED,
+	};
+}
+
+struct wanted {
+	uint64_t name;
+	enum session_direction direction;
+};
+
+static inline bool wanted_match(const void *ctx, const struct session *candidate,
+                                enum session_direction direction)
+{
+	const struct wanted *w = ctx;
+	return candidate->client.d[1] == w->name && direction == w->direction;
+}
+
+static inline uint32_t find_named(const struct session_table *t, uint64_t hash, uint64_t name,
+                                  enum session_direction direction)
+{
+	struct wanted w = {name, direction};
+	enum session_direction found =
+	        direction == SESSION_CLIENT ? SESSION_SERVER : SESSION_CLIENT;
+	uint32_t record = session_find(t, hash, wanted_match, &w, &found);
+
+	if (record != SESSION_NONE)
+		assert_int_equal(found, direction);
+	return record;
+}
+
+static inline uint32_t insert_named(struct session_table *t, uint64_t name, uint64_t client_hash,
+                                    uint64_t server_hash)
+{
+	struct session hot = session_named(name);
+	return session_insert(t, &hot, 1, client_hash, server_hash);
+}
+
+/* Places of the index in use. */
+static inline uint32_t index_used(const struct session_table *t)
+{
+	uint32_t used = 0;
+
+	for (uint32_t b = 0; b < t->bucket_count; b++)
+		used += SESSION_BUCKET_PLACES -
+		        (uint32_t)__builtin_popcount(session_bucket_match(&t->buckets[b], 0));
+	return used;
+}
+
+#endif

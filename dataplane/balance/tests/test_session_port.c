@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Local ports: each in its slot, none twice to one endpoint, reused as late as possible. */
+#include <arpa/inet.h>
+
+#include "session_fixture.h"
+
+#define SLOT 7 /* of the fixture's table */
+
+static const struct sy_hash_key key = {{11, 22, 33, 44, 55, 66, 77, 88}};
+
+struct endpoint {
+	struct sy_addr addr;
+	uint16_t port;
+	uint32_t proto;
+};
+
+/* Servers by id; 1 and 65 share a cursor, 2 and 3 are one endpoint in two services. */
+static struct endpoint endpoints[128];
+static struct sy_addr locals[8];
+static const uint8_t local_ids[8] = {10, 11, 12, 13, 14, 15, 16, 17};
+
+static int setup(void **state)
+{
+	sy_slot_init();
+	for (uint32_t i = 0; i < SY_ARRAY_LEN(endpoints); i++)
+		endpoints[i] = (struct endpoint){sy_addr_v4(htonl(0x0a000000 + i)), htons(80), 6};
+	endpoints[3] = endpoints[2];
+	endpoints[4] = endpoints[2];
+	endpoints[4].proto = 17;
+	for (uint32_t i = 0; i < SY_ARRAY_LEN(locals); i++)
+		locals[i] = sy_addr_v4(htonl(0xc0000200 + i));
+	return 0;
+}
+
+static bool taken(const void *ctx, const struct session *candidate,
+                  enum session_direction direction)
+{
+	const struct session_port_search *s = ctx;
+	const struct endpoint *e = &endpoints[candidate->server];
+
+	return direction == SESSION_SERVER && candidate->local_port == s->reply.dport &&
+	       candidate->local == s->local && sy_addr_equal(&e->addr, &s->reply.src) &&
+	       e->port == s->reply.sport && e->proto == s->reply.proto;
+}
+
+static struct session_port_search search_for(uint32_t server, unsigned local_count)
+{
+	const struct endpoint *e = &endpoints[server];
+	return (struct session_port_search){
+	        .locals = locals,
+	        .local_ids = local_ids,
+	        .local_count = local_count,
+	        .server = server,
+	        .reply = {.src = e->addr, .sport = e->port, .proto = e->proto},
+	};
+}
+
+static uint64_t names;
+
+/* The client's side does not matter here; its hash is whatever the name gives. */
+static uint64_t client_hash(uint64_t name)
+{
+	return sy_hash_mix(name ^ 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9);
+}
+
+/* Finds a port and takes it; returns the record, or SESSION_NONE when there is none. */
+static uint32_t port_take(struct session_table *t, uint32_t server, unsigned local_count,
+                          struct session_port_search *found)
+{
+	*found = search_for(server, local_count);
+	if (!session_find_port(t, &key, found, taken))
+		return SESSION_NONE;
+	assert_true(found->local >= local_ids[0] && found->local < local_ids[0] + local_count);
+	assert_true(sy_addr_equal(&found->reply.dst, &locals[found->local - local_ids[0]]));
+	assert_int_equal(sy_slot_of(&found->reply.dst, found->reply.dport), SLOT);
+	assert_true(ntohs(found->reply.dport) >= 1024);
+	assert_true(found->server_hash == sy_hash_tuple(&key, &found->reply));
+
+	struct session hot = session_named(names);
+	hot.server = server & 0xffffff;
+	hot.local = found->local;
+	hot.local_port = found->reply.dport;
+	uint32_t record = session_insert(t, &hot, 1, client_hash(names++), found->server_hash);
+	assert_int_not_equal(record, SESSION_NONE);
+	return record;
+}
+
+static void port_give_back(struct session_table *t, uint32_t record,
+                           const struct session_port_search *found)
+{
+	session_remove(t, record, client_hash(session_at(t, record)->client.d[1]),
+	               found->server_hash);
+}
+
+/* Ports of the slot that may be used, over the first so many addresses. */
+static unsigned ports_usable(unsigned local_count)
+{
+	unsigned usable = 0;
+
+	for (unsigned i = 0; i < local_count; i++)
+		for (unsigned n = 0; n < SY_SLOT_PORTS; n++)
+			usable += ntohs(sy_slot_port(SLOT, &locals[i], n)) >= 1024;
+	return usable;
+}
+
+static void exhausts_every_port_once(void **state)
+{
+	for (unsigned count = 1; count <= 4; count++) {
+		struct fixture f;
+		struct session_port_search found;
+		bool *seen = calloc(count * 65536, sizeof(*seen));
+		unsigned usable = ports_usable(count), got = 0;
+
+		fixture_open(&f, 4096, 900);
+		while (port_take(&f.table, 1, count, &found) != SESSION_NONE) {
+			unsigned at = (found.local - local_ids[0]) * 65536u + found.reply.dport;
+			assert_false(seen[at]);
+			seen[at] = true;
+			got++;
+		}
+		assert_int_equal(got, usable);
+		assert_true(usable > 240 * count);
+		/* another server, even one that shares the cursor, has all of them again */
+		for (got = 0; port_take(&f.table, 65, count, &found) != SESSION_NONE; got++)
+			continue;
+		assert_int_equal(got, usable);
+		free(seen);
+		fixture_close(&f);
+	}
+}
+
+/* With all others held, the one that is free is found wherever the cursor stands. */
+static void finds_the_last_free_port(void **state)
+{
+	struct fixture f;
+	struct session_port_search found[1100];
+	uint32_t record[1100];
+	unsigned held = 0;
+	uint64_t seed = 6;
+
+	fixture_open(&f, 2048, 450);
+	while ((record[held] = port_take(&f.table, 1, 4, &found[held])) != SESSION_NONE)
+		held++;
+	for (unsigned i = 0; i < 500; i++) {
+		unsigned one = (unsigned)(random_next(&seed) % held);
+		struct session_port_search old = found[one];
+		port_give_back(&f.table, record[one], &old);
+		record[one] = port_take(&f.table, 1, 4, &found[one]);
+		assert_int_not_equal(record[one], SESSION_NONE);
+		assert_int_equal(found[one].reply.dport, old.reply.dport);
+		assert_int_equal(found[one].local, old.local);
+		struct session_port_search none;
+		assert_int_equal(port_take(&f.table, 1, 4, &none), SESSION_NONE);
+	}
+	fixture_close(&f);
+}
+
+/* More addresses than one search covers: the next search goes on where the last gave up. */
+static void search_is_bounded_and_goes_on(void **state)
+{
+	struct fixture f;
+	struct session_port_search *found = calloc(8 * SY_SLOT_PORTS, sizeof(*found)), none;
+	uint32_t *record = calloc(8 * SY_SLOT_PORTS, sizeof(*record));
+	unsigned usable = ports_usable(8);
+	uint64_t seed = 8;
+
+	fixture_open(&f, 4096, 900);
+	for (unsigned i = 0; i < usable; i++) {
+		record[i] = port_take(&f.table, 1, 8, &found[i]);
+		assert_int_not_equal(record[i], SESSION_NONE);
+	}
+	for (unsigned round = 0; round < 100; round++) {
+		assert_int_equal(port_take(&f.table, 1, 8, &none), SESSION_NONE);
+		unsigned one = (unsigned)(random_next(&seed) % usable);
+		struct session_port_search old = found[one];
+		unsigned searches = 1;
+		port_give_back(&f.table, record[one], &old);
+		while ((record[one] = port_take(&f.table, 1, 8, &found[one])) == SESSION_NONE)
+			assert_true(++searches <= 8 * SY_SLOT_PORTS / SESSION_PORT_PROBES);
+		assert_int_equal(found[one].reply.dport, old.reply.dport);
+		assert_int_equal(found[one].local, old.local);
+	}
+	free(record);
+	free(found);
+	fixture_close(&f);
+}
+
+static void freed_port_comes_back_last(void **state)
+{
+	struct fixture f;
+	struct session_port_search first, found;
+	unsigned usable = ports_usable(2);
+
+	fixture_open(&f, 1024, 250);
+	uint32_t record = port_take(&f.table, 1, 2, &first);
+	port_give_back(&f.table, record, &first);
+	for (unsigned i = 1; i < usable; i++) {
+		record = port_take(&f.table, 1, 2, &found);
+		assert_false(found.local == first.local && found.reply.dport == first.reply.dport);
+		port_give_back(&f.table, record, &found);
+	}
+	port_take(&f.table, 1, 2, &found);
+	assert_int_equal(found.local, first.local);
+	assert_int_equal(found.reply.dport, first.reply.dport);
+	fixture_close(&f);
+}
+
+static void one_endpoint_in_two_services_is_one(void **state)
+{
+	struct fixture f;
+	struct session_port_search found;
+	unsigned usable = ports_usable(1), got = 0;
+
+	fixture_open(&f, 1024, 250);
+	while (got < usable / 2 && port_take(&f.table, 2, 1, &found) != SESSION_NONE)
+		got++;
+	while (port_take(&f.table, 3, 1, &found) != SESSION_NONE)
+		got++;
+	assert_int_equal(got, usable);
+	assert_int_equal(port_take(&f.table, 2, 1, &found), SESSION_NONE);
+	/* the same address and port over UDP is another endpoint */
+	assert_int_not_equal(port_take(&f.table, 4, 1, &found), SESSION_NONE);
+	fixture_close(&f);
+}
+
+static void no_address_no_port(void **state)
+{
+	struct fixture f;
+	struct session_port_search found;
+
+	fixture_open(&f, 16, 4);
+	assert_int_equal(port_take(&f.table, 1, 0, &found), SESSION_NONE);
+	fixture_close(&f);
+}
+
+/* The most addresses there can be: the cursor reaches the last candidate. */
+static void cursor_spans_all_addresses(void **state)
+{
+	struct fixture f;
+	static struct sy_addr many[256];
+	static uint8_t ids[256];
+
+	fixture_open(&f, 16, 4);
+	for (unsigned i = 0; i < 256; i++) {
+		many[i] = sy_addr_v4(htonl(0xc6336400 + i));
+		ids[i] = (uint8_t)i;
+	}
+	struct session_port_search s = search_for(1, 256);
+	s.locals = many;
+	s.local_ids = ids;
+	*session_port_cursor(&f.table, 1) = UINT16_MAX;
+	assert_true(session_find_port(&f.table, &key, &s, taken));
+	assert_int_equal(s.local, 255);
+	assert_int_equal(*session_port_cursor(&f.table, 1), 0);
+	fixture_close(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(exhausts_every_port_once),
+	        cmocka_unit_test(finds_the_last_free_port),
+	        cmocka_unit_test(search_is_bounded_and_goes_on),
+	        cmocka_unit_test(freed_port_comes_back_last),
+	        cmocka_unit_test(one_endpoint_in_two_services_is_one),
+	        cmocka_unit_test(no_address_no_port),
+	        cmocka_unit_test(cursor_spans_all_addresses),
+	};
+	return cmocka_run_group_tests(tests, setup, NULL);
+}

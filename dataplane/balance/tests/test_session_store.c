@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The file: its size, its header, who may use it, what is said when it cannot be had. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "session_fixture.h"
+
+static char directory[] = "/tmp/steelyard-session-XXXXXX";
+
+static int directory_make(void **state)
+{
+	return mkdtemp(directory) == NULL;
+}
+
+static int directory_remove(void **state)
+{
+	return rmdir(directory); /* fails if a test left its file behind */
+}
+
+static struct session_store *store_open(uint64_t sessions, const char *where)
+{
+	struct session_store_options o = {
+	        .sessions = sessions, .directory = where, .name = "table"};
+	struct session_store *s;
+	struct sy_error err = {0};
+	int rc = session_store_open(&o, &s, &err);
+
+	if (rc != 0)
+		fail_msg("%s", err.text);
+	return s;
+}
+
+static int store_refused(uint64_t sessions, const char *where, const char *word)
+{
+	struct session_store_options o = {
+	        .sessions = sessions, .directory = where, .name = "table"};
+	struct session_store *s;
+	struct sy_error err = {0};
+	int rc = session_store_open(&o, &s, &err);
+
+	assert_int_not_equal(rc, 0);
+	assert_int_equal(rc, -err.code);
+	if (strstr(err.text, word) == NULL)
+		fail_msg("\"%s\" does not say \"%s\"", err.text, word);
+	return rc;
+}
+
+static void path_of(char out[static PATH_MAX])
+{
+	snprintf(out, PATH_MAX, "%s/table", directory);
+}
+
+static void capacity_is_at_least_what_was_asked(void **state)
+{
+	const uint64_t asked[] = {1, 255, 256, 1000, 4096, 100000, 1000001};
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(asked); i++) {
+		struct session_store *s = store_open(asked[i], NULL);
+		uint64_t capacity = 0;
+		for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+			capacity += session_capacity(session_store_table(s, (uint8_t)slot));
+		assert_true(capacity >= asked[i]);
+		assert_true(capacity < asked[i] + (uint64_t)SESSION_RECORDS_STEP * SY_SLOTS);
+		session_store_close(s);
+	}
+}
+
+/* Every slot at once, so that overlapping regions would show. */
+static void slots_do_not_overlap(void **state)
+{
+	struct session_store *s = store_open(20000, NULL);
+	uint32_t records = session_capacity(session_store_table(s, 0));
+	uint64_t seed = 5;
+
+	for (unsigned pass = 0; pass < 2; pass++) {
+		seed = 5;
+		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+			struct session_table *t = session_store_table(s, (uint8_t)slot);
+			for (uint32_t i = 0; i < records / 2; i++) {
+				uint64_t name = slot * 1000 + i;
+				uint64_t client = random_next(&seed), server = random_next(&seed);
+				if (pass == 0)
+					assert_int_equal(insert_named(t, name, client, server), i);
+				assert_int_equal(find_named(t, client, name, SESSION_CLIENT), i);
+				assert_int_equal(find_named(t, server, name, SESSION_SERVER), i);
+			}
+			struct session *last = session_at(t, records - 1);
+			struct session_cold *last_cold = session_cold_at(t, records - 1);
+			if (pass == 0) {
+				last->path = (uint16_t)slot;
+				memset(last_cold, (int)slot, sizeof(*last_cold));
+			}
+			assert_int_equal(last->path, slot);
+			assert_int_equal(last_cold->reserved[2], slot);
+			assert_int_equal(last_cold->created, slot * 0x01010101u);
+			for (uint32_t c = 0; c < SESSION_PORT_CURSORS; c++) {
+				if (pass == 0)
+					*session_port_cursor(t, c) = (uint16_t)(slot + c);
+				assert_int_equal(*session_port_cursor(t, c), slot + c);
+			}
+		}
+	}
+	session_store_close(s);
+}
+
+static void file_has_a_whole_header(void **state)
+{
+	char path[PATH_MAX];
+	struct session_file header;
+	struct stat st;
+	struct session_store *s = store_open(10000, directory);
+
+	path_of(path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	int fd = open(path, O_RDONLY);
+	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
+	close(fd);
+	assert_memory_equal(header.magic, SESSION_FILE_MAGIC, sizeof(header.magic));
+	assert_int_equal(header.version, SESSION_FILE_VERSION);
+	assert_int_equal(header.bucket_size, 64);
+	assert_int_equal(header.hot_size, 32);
+	assert_int_equal(header.cold_size, 16);
+	assert_int_equal(header.cursors, SESSION_PORT_CURSORS);
+	assert_int_equal(header.slots, SY_SLOTS);
+	assert_int_equal(header.file_size, st.st_size);
+	assert_true(SESSION_FILE_FIRST + header.slot.size * SY_SLOTS <= header.file_size);
+	assert_int_equal(header.slot.records, session_capacity(session_store_table(s, 0)));
+	assert_memory_equal(&header.key, session_store_key(s), sizeof(header.key));
+	assert_true(header.check == session_file_check(&header));
+	header.slots ^= 1;
+	assert_true(header.check != session_file_check(&header));
+	assert_true(session_store_mapped(s) >= header.file_size);
+	session_store_close(s);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+static void keys_differ(void **state)
+{
+	struct session_store *a = store_open(1, NULL), *b = store_open(1, NULL);
+
+	assert_memory_not_equal(session_store_key(a), session_store_key(b),
+	                        sizeof(struct sy_hash_key));
+	session_store_close(a);
+	session_store_close(b);
+}
+
+static void file_in_use_is_refused_and_kept(void **state)
+{
+	struct session_store *s = store_open(5000, directory);
+	struct session_table *t = session_store_table(s, 9);
+
+	insert_named(t, 1, 111, 222);
+	assert_int_equal(store_refused(5000, directory, "another running forwarder"), -EBUSY);
+	assert_int_equal(find_named(t, 111, 1, SESSION_CLIENT), 0);
+	char path[PATH_MAX];
+	path_of(path);
+	assert_int_equal(access(path, F_OK), 0);
+	session_store_close(s);
+}
+
+static void leftover_is_emptied(void **state)
+{
+	char path[PATH_MAX];
+	char rubbish[9000];
+
+	path_of(path);
+	memset(rubbish, 0xa5, sizeof(rubbish));
+	int fd = open(path, O_CREAT | O_WRONLY, 0644);
+	assert_int_equal(write(fd, rubbish, sizeof(rubbish)), sizeof(rubbish));
+	close(fd);
+
+	struct session_store *s = store_open(5000, directory);
+	struct stat st;
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	struct session_table *t = session_store_table(s, 0);
+	assert_int_equal(*session_port_cursor(t, 0), 0);
+	assert_int_equal(index_used(t), 0);
+	session_store_close(s);
+}
+
+static void failures_say_what_to_do(void **state)
+{
+	char path[PATH_MAX];
+
+	assert_int_equal(store_refused(0, NULL, "--sessions"), -EINVAL);
+	assert_int_equal(store_refused(UINT64_MAX, NULL, "--sessions"), -EINVAL);
+	assert_int_equal(store_refused(1, "/nonexistent/place", "/nonexistent/place/table"),
+	                 -ENOENT);
+	/* a file system that has no room, in effect */
+	struct rlimit unlimited, little = {.rlim_cur = 1 << 20};
+	getrlimit(RLIMIT_FSIZE, &unlimited);
+	little.rlim_max = unlimited.rlim_max;
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &little);
+	store_refused(100000, directory, "free some space or lower --sessions");
+	setrlimit(RLIMIT_FSIZE, &unlimited);
+	path_of(path);
+	assert_int_equal(access(path, F_OK), -1);
+
+	/* never through a link: what it points to is not ours to empty */
+	assert_int_equal(symlink("/dev/null", path), 0);
+	assert_int_equal(store_refused(1, directory, path), -ELOOP);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(store_refused(1, directory, "no regular file"), -EINVAL);
+	assert_int_equal(unlink(path), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(capacity_is_at_least_what_was_asked),
+	        cmocka_unit_test(slots_do_not_overlap),
+	        cmocka_unit_test(file_has_a_whole_header),
+	        cmocka_unit_test(keys_differ),
+	        cmocka_unit_test(file_in_use_is_refused_and_kept),
+	        cmocka_unit_test(leftover_is_emptied),
+	        cmocka_unit_test(failures_say_what_to_do),
+	};
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A transaction's end: judged, taken back, or published. */
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#include <rte_hash.h>
+
+#include "model.h"
+#include "ours.h"
+
+void model_begin(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	m->touches = 0;
+	m->freshes = 0;
+	m->local_touched = m->address_touched = false;
+	memcpy(m->local_before, m->local, sizeof(m->local));
+}
+
+static int check_servers(struct sy_balance *b, const struct model_service *s, struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	for (unsigned i = 0; s && i < s->servers; i++)
+		if (address_kind(b, &s->server[i].addr) != OURS_NONE)
+			return sy_fail(err, EINVAL,
+			               "service %s: server %s is a VIP or a local address itself",
+			               s->name, sy_addr_format(&s->server[i].addr, text));
+	return 0;
+}
+
+int model_check(struct sy_balance *b, struct sy_error *err)
+{
+	struct model *m = b->model;
+	unsigned locals[2] = {0, 0};
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
+		if (m->local[id].used)
+			locals[sy_addr_is_v4(&m->local[id].addr)]++;
+	for (unsigned v4 = 0; v4 < 2; v4++)
+		if (m->servers_of[v4] > 0 && locals[v4] == 0)
+			return sy_fail(err, EINVAL,
+			               "there are IPv%c servers but no IPv%c local address: FNAT "
+			               "needs one of the servers' family",
+			               v4 ? '4' : '6', v4 ? '4' : '6');
+	int rc = 0;
+	if (m->address_touched)
+		for (uint32_t id = 0; rc == 0 && id < m->service_ids.fresh; id++)
+			rc = check_servers(b, m->service[id], err);
+	else
+		for (unsigned i = 0; rc == 0 && i < m->touches; i++)
+			rc = check_servers(b, m->service[m->touch[i].id], err);
+	return rc;
+}
+
+static bool service_has(const struct model_service *s, uint32_t server)
+{
+	for (unsigned i = 0; s && i < s->servers; i++)
+		if (s->server[i].id == server)
+			return true;
+	return false;
+}
+
+static void count_servers(struct model *m, const struct model_service *s, int sign)
+{
+	for (unsigned i = 0; i < s->servers; i++)
+		m->servers_of[sy_addr_is_v4(&s->server[i].addr)] += sign;
+	m->servers += sign * (int)s->servers;
+	m->services += sign;
+}
+
+static void rollback_service(struct sy_balance *b, uint32_t id, struct model_service *before)
+{
+	struct model *m = b->model;
+	struct model_service *after = m->service[id];
+	if (after) {
+		count_servers(m, after, -1);
+		if (!before) {
+			rte_hash_del_key(m->by_key, &after->key);
+			address_drop(b, &after->key.vip);
+		}
+	}
+	if (before) {
+		count_servers(m, before, 1);
+		if (!after) {
+			rte_hash_add_key_data(m->by_key, &before->key, (void *)(uintptr_t)id);
+			/* Its address is still taken, as no transaction has ended since. */
+			address_hold(b, &before->key.vip, OURS_VIP, NULL);
+		}
+	} else {
+		id_give(&m->service_ids, id);
+	}
+	m->service[id] = before;
+	model_service_free(after);
+}
+
+static void rollback_locals(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		if (m->local[id].used && !m->local_before[id].used)
+			address_drop(b, &m->local[id].addr);
+		if (!m->local[id].used && m->local_before[id].used)
+			address_hold(b, &m->local_before[id].addr, OURS_LOCAL, NULL);
+	}
+	memcpy(m->local, m->local_before, sizeof(m->local));
+}
+
+void model_rollback(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	rollback_locals(b);
+	while (m->touches > 0) {
+		const struct model_touch *t = &m->touch[--m->touches];
+		m->touched[t->id] = false;
+		rollback_service(b, t->id, t->before);
+	}
+	while (m->freshes > 0)
+		id_give(&m->server_ids, m->fresh[--m->freshes]);
+	address_collect(b);
+}
+
+/* ---- publishing
+ * ------------------------------------------------------------------------------------- */
+
+static struct service *service_build(const struct model_service *s)
+{
+	struct service *out = calloc(1, sizeof(*out) + s->servers * sizeof(out->candidate[0]));
+	if (!out)
+		return NULL;
+	out->id = s->id;
+	out->scheduler = s->scheduler;
+	for (unsigned state = 0; state < SESSION_STATES; state++)
+		out->timeout[state] =
+		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
+	for (unsigned i = 0; i < s->servers; i++) {
+		const struct model_server *server = &s->server[i];
+		if (server->state != STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP ||
+		    server->weight == 0)
+			continue;
+		out->candidate[out->candidates++] = (struct candidate){server->id, server->weight};
+		out->total_weight += server->weight;
+	}
+	return out;
+}
+
+struct freed_key {
+	struct rte_hash *hash;
+	int32_t position;
+};
+
+static void key_free(void *ptr)
+{
+	struct freed_key *k = ptr;
+	rte_hash_free_key_with_position(k->hash, k->position);
+	free(k);
+}
+
+/* Lock-free readers may still compare the key, so its place is free only after a grace period. */
+static void directory_delete(struct sy_balance *b, const struct service_key *key)
+{
+	struct freed_key *k = malloc(sizeof(*k));
+	int32_t position = rte_hash_del_key(b->directory, key);
+	if (!k || position < 0) {
+		free(k);
+		return;
+	}
+	*k = (struct freed_key){b->directory, position};
+	sy_rcu_retire(b->rt, k, key_free);
+}
+
+static void publish_removed_servers(struct sy_balance *b, const struct model_service *before,
+                                    const struct model_service *after)
+{
+	for (unsigned i = 0; before && i < before->servers; i++) {
+		uint32_t id = before->server[i].id;
+		if (service_has(after, id))
+			continue;
+		__atomic_store_n(&b->endpoint[id].removed, 1, __ATOMIC_RELAXED);
+		retire_id(b, RETIRED_SERVER, id);
+	}
+}
+
+void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before)
+{
+	struct model *m = b->model;
+	const struct model_service *after = m->service[id];
+	const struct service *old = b->service[id];
+
+	if (!before && !after) {
+		id_give(&m->service_ids, id);
+		return;
+	}
+	if (after) {
+		struct service *now = service_build(after);
+		if (!now) {
+			sy_log(SY_LOG_ERROR, "balance",
+			       "no memory: service %s keeps its old servers", after->name);
+			return;
+		}
+		for (unsigned i = 0; i < after->servers; i++) {
+			struct endpoint *e = &b->endpoint[after->server[i].id];
+			if (sy_path_is_stale(b->rt, e->path))
+				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
+				                 __ATOMIC_RELAXED);
+		}
+		SY_RCU_PUBLISH(b->service[id], now);
+		if (!before)
+			rte_hash_add_key_data(b->directory, &after->key, (void *)(uintptr_t)id);
+	} else {
+		/* Deleted, or deleted and put again under another id, which takes the key over. */
+		if (rte_hash_lookup(m->by_key, &before->key) < 0)
+			directory_delete(b, &before->key);
+		SY_RCU_PUBLISH(b->service[id], NULL);
+		retire_id(b, RETIRED_SERVICE, id);
+	}
+	publish_removed_servers(b, before, after);
+	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
+}
+
+bool model_publish(struct sy_balance *b, unsigned from, unsigned count)
+{
+	struct model *m = b->model;
+	for (unsigned i = from; i < m->touches && i < from + count; i++) {
+		publish_service(b, m->touch[i].id, m->touch[i].before);
+		model_service_free(m->touch[i].before);
+		m->touch[i].before = NULL;
+		m->touched[m->touch[i].id] = false;
+	}
+	return from + count >= m->touches;
+}
+
+static void publish_local_ids(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		const struct model_local *now = &m->local[id], *before = &m->local_before[id];
+		if (now->used && !before->used) {
+			b->local[id] = now->addr;
+			__atomic_store_n(&b->local_removed[id], 0, __ATOMIC_RELEASE);
+		} else if (!now->used && before->used) {
+			__atomic_store_n(&b->local_removed[id], 1, __ATOMIC_RELAXED);
+			m->local_retired[id] = true;
+			retire_id(b, RETIRED_LOCAL, id);
+		}
+	}
+}
+
+void model_finish(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	for (unsigned i = 0; i < m->freshes; i++) {
+		uint32_t id = m->fresh[i];
+		if (!service_has(m->service[b->endpoint[id].service], id))
+			id_give(&m->server_ids, id);
+	}
+	publish_local_ids(b);
+	if (publish_addresses(b) < 0)
+		sy_log(SY_LOG_ERROR, "balance", "no memory: the set of addresses is out of date");
+	address_collect(b);
+	if (m->revision == 0)
+		sy_address_settle(b->rt);
+	m->touches = m->freshes = 0;
+	m->revision++;
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <sy_base.h>
+#include <sys/random.h>
+
+int sy_hash_key_random(struct sy_hash_key *key)
+{
+	/* Up to 256 bytes come whole or not at all (getrandom(2)). */
+	while (getrandom(key, sizeof(*key), 0) < 0) {
+		if (errno != EINTR)
+			return -errno;
+	}
+	return 0;
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <getopt.h>
+#include <mntent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SESSIONS_DEFAULT (1u << 20)
+#define SESSIONS_MAX     (UINT64_C(1) << 34)
+#define IDS_MAX          (1u << 24)
+
+void options_help(void)
+{
+	printf("steelyard-forwarder: layer-4 load balancer on DPDK and AF_XDP\n"
+	       "\n"
+	       "usage: steelyard-forwarder --port NAME[,KEY=VALUE…] [OPTION…]\n"
+	       "\n"
+	       "Ports and threads\n"
+	       "  --port NAME[,KEY=VALUE…]   a port; repeatable. Keys:\n"
+	       "       backend=xsk|ethdev    xsk (default): NAME is a kernel interface, AF_XDP\n"
+	       "       mode=auto|native|generic   xsk: XDP mode (auto)\n"
+	       "       dev=DEVARGS           ethdev: device or vdev, commas as semicolons\n"
+	       "       mac=MAC, mtu=N, queues=N   ethdev\n"
+	       "  --workers N                forwarding threads (1)\n"
+	       "  --cores LIST               their cores, such as 0,2-3 (those of the process)\n"
+	       "  --route PREFIX,port=NAME[,via=ADDR]      for ports without a kernel interface\n"
+	       "  --neighbour ADDR,port=NAME,mac=MAC       likewise\n"
+	       "\n"
+	       "Memory\n"
+	       "  --sessions N[k|M]          capacity of the session tables (1M)\n"
+	       "  --max-services N           (32768)\n"
+	       "  --max-servers N            (65536)\n"
+	       "  --memory MB                DPDK's memory (256)\n"
+	       "  --mbufs N                  packet buffers (by ports and workers)\n"
+	       "  --no-huge                  do without huge pages: slower\n"
+	       "\n"
+	       "Control\n"
+	       "  --socket PATH              control socket (/run/steelyard/forwarder.sock)\n"
+	       "  --state DIR                keeps the accepted configuration "
+	       "(/var/lib/steelyard)\n"
+	       "  --instance NAME            tells forwarders of one machine apart (main)\n"
+	       "  --log error|warn|info|debug   (info)\n"
+	       "\n"
+	       "  --cleanup                  remove all that forwarders left in this network\n"
+	       "                             namespace, and exit\n"
+	       "  --version, --help\n");
+}
+
+/* ---- values
+ * ------------------------------------------------------------------------------------------ */
+
+static int read_number(const char *option, const char *text, uint64_t min, uint64_t max,
+                       uint64_t *out, struct sy_error *err)
+{
+	char *end;
+	uint64_t n = strtoull(text, &end, 10);
+	if (end != text && *end == 'k')
+		n *= 1000, end++;
+	else if (end != text && *end == 'M')
+		n *= 1000000, end++;
+	if (end == text || *end || text[0] == '-' || n < min || n > max)
+		return sy_fail(err, EINVAL, "%s %s: a number from %lu to %lu is wanted", option,
+		               text, (unsigned long)min, (unsigned long)max);
+	*out = n;
+	return 0;
+}
+
+static int read_u32(const char *option, const char *text, uint32_t min, uint32_t max, uint32_t *out,
+                    struct sy_error *err)
+{
+	uint64_t n;
+	int rc = read_number(option, text, min, max, &n, err);
+	if (rc == 0)
+		*out = (uint32_t)n;
+	return rc;
+}
+
+static int read_text(const char *option, const char *text, char *out, size_t size,
+                     struct sy_error *err)
+{
+	if (strlen(text) >= size)
+		return sy_fail(err, EINVAL, "%s %.40s…: longer than %zu bytes", option, text,
+		               size - 1);
+	memcpy(out, text, strlen(text) + 1);
+	return 0;
+}
+
+static int read_mac(const char *text, uint8_t mac[6], struct sy_error *err)
+{
+	unsigned b[6];
+	char rest;
+	if (sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%c", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
+	           &rest) != 6)
+		return sy_fail(err, EINVAL, "mac=%s: such as 02:00:00:00:00:01 is wanted", text);
+	for (unsigned i = 0; i < 6; i++)
+		mac[i] = (uint8_t)b[i];
+	return 0;
+}
+
+static int read_address(const char *text, struct sy_addr *out, struct sy_error *err)
+{
+	if (sy_addr_parse(text, out) < 0)
+		return sy_fail(err, EINVAL, "%s is no IPv4 or IPv6 address", text);
+	return 0;
+}
+
+/* ---- NAME,KEY=VALUE,…
+ * ----------------------------------------------------------------------------------- */
+
+typedef int (*key_reader)(void *out, const char *key, const char *value, struct sy_error *err);
+
+/* Cuts `text` in place; the part before the first comma is *first. */
+static int read_keys(const char *option, char *text, char **first, key_reader read, void *out,
+                     struct sy_error *err)
+{
+	char *save;
+	*first = strtok_r(text, ",", &save);
+	if (!*first)
+		return sy_fail(err, EINVAL, "%s: a value is missing", option);
+	for (char *key; (key = strtok_r(NULL, ",", &save));) {
+		char *value = strchr(key, '=');
+		if (!value)
+			return sy_fail(err, EINVAL, "%s %s: KEY=VALUE is wanted, not \"%s\"",
+			               option, *first, key);
+		*value++ = '\0';
+		if (read(out, key, value, err) < 0)
+			return sy_fail_in(err, "%s %s", option, *first);
+	}
+	return 0;
+}
+
+static int port_key(void *out, const char *key, const char *value, struct sy_error *err)
+{
+	struct sy_port_options *p = out;
+	uint32_t n = 0;
+	int rc;
+	if (!strcmp(key, "backend") && !strcmp(value, "xsk")) {
+		p->backend = SY_PORT_XSK;
+	} else if (!strcmp(key, "backend") && !strcmp(value, "ethdev")) {
+		p->backend = SY_PORT_ETHDEV;
+	} else if (!strcmp(key, "mode") && !strcmp(value, "auto")) {
+		p->mode = SY_DIRECTOR_AUTO;
+	} else if (!strcmp(key, "mode") && !strcmp(value, "native")) {
+		p->mode = SY_DIRECTOR_NATIVE;
+	} else if (!strcmp(key, "mode") && !strcmp(value, "generic")) {
+		p->mode = SY_DIRECTOR_GENERIC;
+	} else if (!strcmp(key, "dev")) {
+		rc = read_text("dev", value, p->devargs, sizeof(p->devargs), err);
+		for (char *c = p->devargs; *c; c++)
+			*c = *c == ';' ? ',' : *c;
+		return rc;
+	} else if (!strcmp(key, "mac")) {
+		return read_mac(value, p->mac, err);
+	} else if (!strcmp(key, "mtu")) {
+		rc = read_u32("mtu", value, 68, 9600, &n, err);
+		p->mtu = (uint16_t)n;
+		return rc;
+	} else if (!strcmp(key, "queues")) {
+		return read_u32("queues", value, 1, SY_MAX_QUEUES, &p->queues, err);
+	} else {
+		return sy_fail(err, EINVAL, "%s=%s is not known; see --help", key, value);
+	}
+	return 0;
+}
+
+static int read_port(struct options *o, char *text, struct sy_error *err)
+{
+	char *name;
+	if (o->runtime.ports == SY_MAX_PORTS)
+		return sy_fail(err, EINVAL, "--port: there may be %d ports", SY_MAX_PORTS);
+	struct sy_port_options *p = &o->runtime.port[o->runtime.ports++];
+	int rc = read_keys("--port", text, &name, port_key, p, err);
+	return rc < 0 ? rc : read_text("--port", name, p->name, sizeof(p->name), err);
+}
+
+static int route_key(void *out, const char *key, const char *value, struct sy_error *err)
+{
+	struct sy_static_route *r = out;
+	if (!strcmp(key, "port"))
+		return read_text("port", value, r->port, sizeof(r->port), err);
+	if (!strcmp(key, "via"))
+		return read_address(value, &r->via, err);
+	return sy_fail(err, EINVAL, "%s=%s is not known; port= and via= are", key, value);
+}
+
+static int read_route(struct options *o, char *text, struct sy_error *err)
+{
+	struct sy_runtime_options *rt = &o->runtime;
+	struct sy_static_route *grown = realloc(rt->route, (rt->routes + 1) * sizeof(*grown));
+	char *prefix;
+	uint32_t len;
+	if (!grown)
+		return sy_fail(err, ENOMEM, "no memory");
+	rt->route = grown;
+	struct sy_static_route *r = &grown[rt->routes++];
+	memset(r, 0, sizeof(*r));
+	int rc = read_keys("--route", text, &prefix, route_key, r, err);
+	if (rc < 0)
+		return rc;
+	char *slash = strchr(prefix, '/');
+	if (!slash || !r->port[0])
+		return sy_fail(err, EINVAL, "--route %s: PREFIX/LENGTH,port=NAME is wanted",
+		               prefix);
+	*slash++ = '\0';
+	rc = read_address(prefix, &r->prefix, err);
+	if (rc == 0)
+		rc = read_u32("--route", slash, 0, sy_addr_is_v4(&r->prefix) ? 32 : 128, &len, err);
+	if (rc == 0)
+		r->prefix_len = (uint8_t)len;
+	return rc;
+}
+
+static int neigh_key(void *out, const char *key, const char *value, struct sy_error *err)
+{
+	struct sy_static_neigh *n = out;
+	if (!strcmp(key, "port"))
+		return read_text("port", value, n->port, sizeof(n->port), err);
+	if (!strcmp(key, "mac"))
+		return read_mac(value, n->mac, err);
+	return sy_fail(err, EINVAL, "%s=%s is not known; port= and mac= are", key, value);
+}
+
+static int read_neighbour(struct options *o, char *text, struct sy_error *err)
+{
+	struct sy_runtime_options *rt = &o->runtime;
+	struct sy_static_neigh *grown = realloc(rt->neigh, (rt->neighs + 1) * sizeof(*grown));
+	char *addr;
+	if (!grown)
+		return sy_fail(err, ENOMEM, "no memory");
+	rt->neigh = grown;
+	struct sy_static_neigh *n = &grown[rt->neighs++];
+	memset(n, 0, sizeof(*n));
+	int rc = read_keys("--neighbour", text, &addr, neigh_key, n, err);
+	if (rc == 0 && !n->port[0])
+		return sy_fail(err, EINVAL, "--neighbour %s: port=NAME is missing", addr);
+	return rc < 0 ? rc : read_address(addr, &n->addr, err);
+}
+
+static int read_log(struct options *o, const char *text, struct sy_error *err)
+{
+	static const char *const names[] = {"error", "warn", "info", "debug"};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(names); i++)
+		if (!strcmp(text, names[i])) {
+			o->log = (enum sy_log_level)i;
+			return 0;
+		}
+	return sy_fail(err, EINVAL, "--log %s: error, warn, info or debug", text);
+}
+
+/* ---- the whole line
+ * ------------------------------------------------------------------------------------------ */
+
+enum option_id {
+	OPT_PORT = 256,
+	OPT_WORKERS,
+	OPT_CORES,
+	OPT_ROUTE,
+	OPT_NEIGHBOUR,
+	OPT_SESSIONS,
+	OPT_MAX_SERVICES,
+	OPT_MAX_SERVERS,
+	OPT_MEMORY,
+	OPT_MBUFS,
+	OPT_NO_HUGE,
+	OPT_SOCKET,
+	OPT_STATE,
+	OPT_INSTANCE,
+	OPT_LOG,
+	OPT_CLEANUP,
+	OPT_VERSION,
+	OPT_HELP,
+};
+
+static const struct option long_options[] = {
+        {"port", required_argument, NULL, OPT_PORT},
+        {"workers", required_argument, NULL, OPT_WORKERS},
+        {"cores", required_argument, NULL, OPT_CORES},
+        {"route", required_argument, NULL, OPT_ROUTE},
+        {"neighbour", required_argument, NULL, OPT_NEIGHBOUR},
+        {"sessions", required_argument, NULL, OPT_SESSIONS},
+        {"max-services", required_argument, NULL, OPT_MAX_SERVICES},
+        {"max-servers", required_argument, NULL, OPT_MAX_SERVERS},
+        {"memory", required_argument, NULL, OPT_MEMORY},
+        {"mbufs", required_argument, NULL, OPT_MBUFS},
+        {"no-huge", no_argument, NULL, OPT_NO_HUGE},
+        {"socket", required_argument, NULL, OPT_SOCKET},
+        {"state", required_argument, NULL, OPT_STATE},
+        {"instance", required_argument, NULL, OPT_INSTANCE},
+        {"log", required_argument, NULL, OPT_LOG},
+        {"cleanup", no_argument, NULL, OPT_CLEANUP},
+        {"version", no_argument, NULL, OPT_VERSION},
+        {"help", no_argument, NULL, OPT_HELP},
+        {NULL, 0, NULL, 0},
+};
+
+static int read_option(struct options *o, int id, char *text, struct sy_error *err)
+{
+	switch (id) {
+	case OPT_PORT:
+		return read_port(o, text, err);
+	case OPT_WORKERS:
+		return read_u32("--workers", text, 1, SY_MAX_WORKERS, &o->runtime.workers, err);
+	case OPT_CORES:
+		return read_text("--cores", text, o->runtime.cores, sizeof(o->runtime.cores), err);
+	case OPT_ROUTE:
+		return read_route(o, text, err);
+	case OPT_NEIGHBOUR:
+		return read_neighbour(o, text, err);
+	case OPT_SESSIONS:
+		return read_number("--sessions", text, SY_SLOTS, SESSIONS_MAX, &o->balance.sessions,
+		                   err);
+	case OPT_MAX_SERVICES:
+		return read_u32("--max-services", text, 8, IDS_MAX, &o->balance.max_services, err);
+	case OPT_MAX_SERVERS:
+		return read_u32("--max-servers", text, 8, IDS_MAX, &o->balance.max_servers, err);
+	case OPT_MEMORY:
+		return read_u32("--memory", text, 64, 1u << 20, &o->runtime.memory_mb, err);
+	case OPT_MBUFS:
+		return read_u32("--mbufs", text, 1024, 1u << 24, &o->runtime.mbufs, err);
+	case OPT_NO_HUGE:
+		o->runtime.huge = false;
+		return 0;
+	case OPT_SOCKET:
+		return read_text("--socket", text, o->socket, sizeof(o->socket), err);
+	case OPT_STATE:
+		return read_text("--state", text, o->state, sizeof(o->state), err);
+	case OPT_INSTANCE:
+		return read_text("--instance", text, o->runtime.instance,
+		                 sizeof(o->runtime.instance), err);
+	case OPT_LOG:
+		return read_log(o, text, err);
+	case OPT_CLEANUP:
+		o->action = ACTION_CLEANUP;
+		return 0;
+	case OPT_VERSION:
+		o->action = ACTION_VERSION;
+		return 0;
+	default:
+		o->action = ACTION_HELP;
+		return 0;
+	}
+}
+
+/* A mounted hugetlbfs for the session tables; without one they take ordinary memory. */
+static void find_huge_directory(struct options *o)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	struct mntent *m;
+	while (mounts && !o->balance.huge_directory && (m = getmntent(mounts)))
+		if (!strcmp(m->mnt_type, "hugetlbfs") &&
+		    strlen(m->mnt_dir) < sizeof(o->huge_directory)) {
+			strcpy(o->huge_directory, m->mnt_dir);
+			o->balance.huge_directory = o->huge_directory;
+		}
+	if (mounts)
+		endmntent(mounts);
+}
+
+static void options_default(struct options *o)
+{
+	*o = (struct options){
+	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256, .instance = "main"},
+	        .balance = {.sessions = SESSIONS_DEFAULT,
+	                    .max_services = 1u << 15,
+	                    .max_servers = 1u << 16},
+	        .socket = "/run/steelyard/forwarder.sock",
+	        .state = "/var/lib/steelyard",
+	        .log = SY_LOG_INFO,
+	};
+}
+
+int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
+{
+	options_default(o);
+	opterr = 0;
+	for (int id; (id = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+		if (id == '?')
+			return sy_fail(err, EINVAL,
+			               "%s: unknown option or missing value; see --help",
+			               argv[optind - 1]);
+		int rc = read_option(o, id, optarg, err);
+		if (rc < 0)
+			return rc;
+	}
+	if (optind < argc)
+		return sy_fail(err, EINVAL, "%s: an option is wanted; see --help", argv[optind]);
+	if (o->action == ACTION_RUN && o->runtime.ports == 0)
+		return sy_fail(err, EINVAL, "--port is missing: which interface shall balance?");
+	for (unsigned i = 0; i < o->runtime.ports; i++)
+		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
+	o->balance.state_directory = o->state;
+	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->runtime.instance);
+	o->balance.store_name = o->store_name;
+	if (o->runtime.huge)
+		find_huge_directory(o);
+	return 0;
+}
+
+void options_free(struct options *o)
+{
+	free(o->runtime.route);
+	free(o->runtime.neigh);
+}

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Claims. What is claimed can be read off the host itself: routes and addresses carry our protocol
+ * number. Kernels before 5.18 do not keep it for addresses, so IPv6 claims are also noted in a
+ * journal, "+address" and "-address" a line, which is written anew when claims are settled.
+ */
+#include "claim.h"
+#include "guard.h"
+#include "request.h"
+#include "table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/if_addr.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct claim {
+	struct table_node node;
+	struct sy_addr addr;
+	int ifindex; /* IPv6: where the address lies */
+	bool found;  /* left by an earlier process, not added again */
+};
+
+struct sy_claims {
+	int lock;
+	struct mnl_socket *nl;
+	struct nft_ctx *nft;
+	struct table claims;
+	char state[HOST_PATH];
+};
+
+static uint32_t claim_hash(const struct sy_addr *addr)
+{
+	/* Addresses come from our own configuration: any constants do. */
+	return (uint32_t)sy_hash_mix(addr->d[0] ^ 0x9e3779b97f4a7c15, addr->d[1] ^ ~0ull << 7);
+}
+
+static struct claim *claim_find(const struct sy_claims *c, const struct sy_addr *addr)
+{
+	struct table_node *node = table_chain(&c->claims, claim_hash(addr));
+
+	for (; node; node = node->next)
+		if (sy_addr_equal(&((struct claim *)node)->addr, addr))
+			return (struct claim *)node;
+	return NULL;
+}
+
+static struct claim *claim_note(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
+                                bool found)
+{
+	struct claim *claim = claim_find(c, addr);
+
+	if (!claim) {
+		claim = calloc(1, sizeof(*claim));
+		if (!claim)
+			return NULL;
+		claim->addr = *addr;
+		table_insert(&c->claims, &claim->node, claim_hash(addr));
+	}
+	claim->ifindex = ifindex;
+	claim->found = found;
+	return claim;
+}
+
+static void claim_forget(struct sy_claims *c, struct claim *claim)
+{
+	table_remove(&c->claims, &claim->node);
+	free(claim);
+}
+
+/* ---- the host's side ------------------------------------------------------------------------- */
+
+/* What the host has under an address. */
+struct owner {
+	bool there;
+	bool ours; /* our protocol number */
+	int ifindex;
+	bool could_be_ours; /* IPv6: /128, preferred lifetime 0 */
+	struct sy_addr addr;
+};
+
+static int route4_request(struct sy_claims *c, uint16_t type, uint16_t flags,
+                          const struct sy_addr *addr)
+{
+	struct request r;
+	struct rtmsg *rtm = request_begin(&r, type, flags, sizeof(*rtm));
+
+	rtm->rtm_family = AF_INET;
+	rtm->rtm_dst_len = 32;
+	rtm->rtm_table = RT_TABLE_LOCAL;
+	rtm->rtm_protocol = HOST_PROTOCOL;
+	rtm->rtm_scope = RT_SCOPE_HOST;
+	rtm->rtm_type = RTN_LOCAL;
+	request_put_addr(&r, RTA_DST, addr);
+	mnl_attr_put_u32(r.nlh, RTA_OIF, if_nametoindex("lo"));
+	return request_send(c->nl, &r, NULL, NULL);
+}
+
+static int addr6_request(struct sy_claims *c, uint16_t type, uint16_t flags,
+                         const struct sy_addr *addr, int ifindex)
+{
+	struct ifa_cacheinfo lifetime = {.ifa_prefered = 0, .ifa_valid = UINT32_MAX};
+	struct request r;
+	struct ifaddrmsg *ifa = request_begin(&r, type, flags, sizeof(*ifa));
+
+	ifa->ifa_family = AF_INET6;
+	ifa->ifa_prefixlen = 128;
+	ifa->ifa_scope = RT_SCOPE_UNIVERSE;
+	ifa->ifa_index = (uint32_t)ifindex;
+	request_put_addr(&r, IFA_LOCAL, addr);
+	request_put_addr(&r, IFA_ADDRESS, addr);
+	mnl_attr_put_u32(r.nlh, IFA_FLAGS, IFA_F_NODAD | IFA_F_NOPREFIXROUTE);
+	mnl_attr_put(r.nlh, IFA_CACHEINFO, sizeof(lifetime), &lifetime);
+	mnl_attr_put_u8(r.nlh, IFA_PROTO, HOST_PROTOCOL);
+	return request_send(c->nl, &r, NULL, NULL);
+}
+
+static int claim_withdraw(struct sy_claims *c, const struct claim *claim)
+{
+	int rc;
+
+	if (sy_addr_is_v4(&claim->addr))
+		rc = route4_request(c, RTM_DELROUTE, 0, &claim->addr);
+	else
+		rc = addr6_request(c, RTM_DELADDR, 0, &claim->addr, claim->ifindex);
+	/* Gone with its device, or by another hand. */
+	return rc == -ESRCH || rc == -EADDRNOTAVAIL || rc == -ENODEV ? 0 : rc;
+}
+
+static int route4_read(const struct nlmsghdr *nlh, void *data)
+{
+	const struct rtmsg *rtm = mnl_nlmsg_get_payload(nlh);
+	struct owner *owner = data;
+	const struct nlattr *attr;
+
+	memset(owner, 0, sizeof(*owner));
+	mnl_attr_for_each(attr, nlh, sizeof(*rtm)) if (mnl_attr_get_type(attr) == RTA_DST &&
+	                                               mnl_attr_get_payload_len(attr) == 4)
+	        sy_addr_from_bytes(mnl_attr_get_payload(attr), 4, &owner->addr);
+	owner->there = rtm->rtm_type == RTN_LOCAL && rtm->rtm_dst_len == 32;
+	/* Asked for one address, the kernel names table main for a route of table local. */
+	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;
+	return MNL_CB_OK;
+}
+
+static int addr6_read(const struct nlmsghdr *nlh, void *data)
+{
+	const struct ifaddrmsg *ifa = mnl_nlmsg_get_payload(nlh);
+	const struct ifa_cacheinfo *lifetime = NULL;
+	struct owner *owner = data;
+	const struct nlattr *attr;
+	bool unmarked = true;
+
+	memset(owner, 0, sizeof(*owner));
+	owner->there = true;
+	owner->ifindex = (int)ifa->ifa_index;
+	mnl_attr_for_each(attr, nlh, sizeof(*ifa))
+	{
+		uint16_t type = mnl_attr_get_type(attr), len = mnl_attr_get_payload_len(attr);
+
+		if (type == IFA_ADDRESS && len == 16)
+			sy_addr_from_bytes(mnl_attr_get_payload(attr), 16, &owner->addr);
+		else if (type == IFA_CACHEINFO && len >= sizeof(*lifetime))
+			lifetime = mnl_attr_get_payload(attr);
+		else if (type == IFA_PROTO && len >= 1) {
+			owner->ours = mnl_attr_get_u8(attr) == HOST_PROTOCOL;
+			unmarked = false;
+		}
+	}
+	owner->could_be_ours =
+	        unmarked && ifa->ifa_prefixlen == 128 && lifetime && lifetime->ifa_prefered == 0;
+	return MNL_CB_OK;
+}
+
+/* Who has this address on the host? */
+static struct owner owner_find(struct sy_claims *c, const struct sy_addr *addr)
+{
+	struct owner owner = {0};
+	struct request r;
+
+	if (sy_addr_is_v4(addr)) {
+		struct rtmsg *rtm = request_begin(&r, RTM_GETROUTE, 0, sizeof(*rtm));
+
+		rtm->rtm_family = AF_INET;
+		rtm->rtm_dst_len = 32;
+		rtm->rtm_flags = RTM_F_FIB_MATCH; /* the route in its table, not its use */
+		request_put_addr(&r, RTA_DST, addr);
+		if (request_send(c->nl, &r, route4_read, &owner) < 0)
+			owner.there = false;
+	} else {
+		struct ifaddrmsg *ifa = request_begin(&r, RTM_GETADDR, 0, sizeof(*ifa));
+
+		ifa->ifa_family = AF_INET6;
+		request_put_addr(&r, IFA_ADDRESS, addr);
+		if (request_send(c->nl, &r, addr6_read, &owner) < 0)
+			owner.there = false;
+	}
+	return owner;
+}
+
+/* ---- finding what an earlier process left ---------------------------------------------------- */
+
+struct discovery {
+	struct sy_claims *claims;
+	bool v4;
+	bool out_of_memory;
+};
+
+static int discovery_read(const struct nlmsghdr *nlh, void *data)
+{
+	struct discovery *d = data;
+	struct owner owner;
+
+	if (nlh->nlmsg_type == (d->v4 ? RTM_NEWROUTE : RTM_NEWADDR)) {
+		(d->v4 ? route4_read : addr6_read)(nlh, &owner);
+		if (owner.ours && !claim_note(d->claims, &owner.addr, owner.ifindex, true))
+			d->out_of_memory = true;
+	}
+	return MNL_CB_OK;
+}
+
+static int host_discover(struct sy_claims *c, bool v4)
+{
+	struct discovery d = {.claims = c, .v4 = v4};
+	struct request r;
+	int rc;
+
+	if (v4) {
+		struct rtmsg *rtm = request_begin(&r, RTM_GETROUTE, NLM_F_DUMP, sizeof(*rtm));
+
+		rtm->rtm_family = AF_INET;
+		rtm->rtm_table = RT_TABLE_LOCAL;
+		rtm->rtm_protocol = HOST_PROTOCOL;
+		rtm->rtm_type = RTN_LOCAL;
+	} else {
+		struct ifaddrmsg *ifa = request_begin(&r, RTM_GETADDR, NLM_F_DUMP, sizeof(*ifa));
+
+		ifa->ifa_family = AF_INET6;
+	}
+	rc = request_send(c->nl, &r, discovery_read, &d);
+	return rc == 0 && d.out_of_memory ? -ENOMEM : rc;
+}
+
+/* The journal's addresses count only if the host still has them the way we put them. */
+static int journal_read(struct sy_claims *c)
+{
+	char line[SY_ADDR_TEXT + 8];
+	FILE *in = fopen(c->state, "re");
+	struct claim *claim;
+	struct sy_addr addr;
+	int rc = 0;
+
+	if (!in)
+		return errno == ENOENT ? 0 : -errno;
+	while (rc == 0 && fgets(line, sizeof(line), in)) {
+		struct owner owner;
+
+		line[strcspn(line, "\n")] = 0;
+		if (sy_addr_parse(line + 1, &addr) < 0)
+			continue;
+		owner = owner_find(c, &addr);
+		claim = claim_find(c, &addr);
+		if (line[0] == '+' && owner.there && owner.could_be_ours)
+			rc = claim_note(c, &addr, owner.ifindex, true) ? 0 : -ENOMEM;
+		else if (line[0] == '-' && claim && !owner.ours)
+			claim_forget(c, claim);
+	}
+	fclose(in);
+	return rc;
+}
+
+static int journal_add(const struct sy_claims *c, char sign, const struct sy_addr *addr)
+{
+	char text[SY_ADDR_TEXT];
+	FILE *out;
+
+	if (sy_addr_is_v4(addr))
+		return 0;
+	out = fopen(c->state, "ae");
+	if (!out)
+		return -errno;
+	fprintf(out, "%c%s\n", sign, sy_addr_format(addr, text));
+	return fclose(out) == 0 ? 0 : -errno;
+}
+
+static int journal_rewrite(const struct sy_claims *c)
+{
+	char fresh[HOST_PATH + 4], text[SY_ADDR_TEXT];
+	FILE *out;
+
+	snprintf(fresh, sizeof(fresh), "%s.new", c->state);
+	out = fopen(fresh, "we");
+	if (!out)
+		return -errno;
+	for (uint32_t i = 0; i < c->claims.buckets; i++)
+		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next)
+			if (!sy_addr_is_v4(&((struct claim *)n)->addr))
+				fprintf(out, "+%s\n",
+				        sy_addr_format(&((struct claim *)n)->addr, text));
+	if (fclose(out) != 0 || rename(fresh, c->state) < 0)
+		return -errno;
+	return 0;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+int claims_load(struct sy_claims **out, struct sy_error *err)
+{
+	struct sy_claims *c = calloc(1, sizeof(*c));
+	int rc;
+
+	*out = NULL;
+	if (!c || table_init(&c->claims)) {
+		free(c);
+		return sy_fail(err, ENOMEM, "no memory for claims");
+	}
+	snprintf(c->state, sizeof(c->state), HOST_RUN_DIR "/claims-%" PRIu64, host_netns());
+	rc = c->lock = host_lock("claims", "this network namespace", err);
+	if (rc < 0)
+		goto fail;
+	c->nl = request_open();
+	c->nft = guard_open();
+	if (!c->nl || !c->nft) {
+		rc = sy_fail(err, errno ? errno : ENOMEM,
+		             "cannot open netlink and nftables for claims: %s", strerror(errno));
+		goto fail;
+	}
+	rc = host_discover(c, true);
+	if (rc == 0)
+		rc = host_discover(c, false);
+	if (rc == 0)
+		rc = journal_read(c);
+	if (rc == 0) {
+		*out = c;
+		return 0;
+	}
+	sy_fail(err, -rc, "cannot find earlier claims: %s", strerror(-rc));
+fail:
+	sy_claims_close(c);
+	return rc;
+}
+
+int sy_claims_open(struct sy_claims **out, struct sy_error *err)
+{
+	struct sy_addr *addrs;
+	size_t count = 0;
+	int rc = claims_load(out, err);
+
+	if (rc)
+		return rc;
+	addrs = calloc((*out)->claims.count + 1, sizeof(*addrs));
+	if (!addrs)
+		rc = sy_fail(err, ENOMEM, "no memory for claims");
+	for (uint32_t i = 0; addrs && i < (*out)->claims.buckets; i++)
+		for (struct table_node *n = (*out)->claims.bucket[i]; n; n = n->next)
+			addrs[count++] = ((struct claim *)n)->addr;
+	if (rc == 0)
+		rc = guard_reset((*out)->nft, addrs, count, err);
+	free(addrs);
+	if (rc) {
+		sy_claims_close(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+void sy_claims_close(struct sy_claims *c)
+{
+	if (!c)
+		return;
+	for (uint32_t i = 0; i < c->claims.buckets; i++)
+		while (c->claims.bucket[i])
+			claim_forget(c, (struct claim *)c->claims.bucket[i]);
+	table_fini(&c->claims);
+	if (c->nl)
+		mnl_socket_close(c->nl);
+	if (c->nft)
+		nft_ctx_free(c->nft);
+	if (c->lock >= 0)
+		close(c->lock);
+	free(c);
+}
+
+/* ---- adding and removing --------------------------------------------------------------------- */
+
+/* Puts the address onto the host; the guard stands already. */
+static int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
+                     struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	int rc;
+
+	sy_addr_format(addr, text);
+	if (sy_addr_is_v4(addr)) {
+		rc = route4_request(c, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, addr);
+		if (rc == -EEXIST && owner_find(c, addr).ours)
+			rc = 0;
+		if (rc == -ENETDOWN)
+			return sy_fail(err, ENETDOWN, "%s: interface lo is down; ip link set lo up",
+			               text);
+	} else {
+		rc = journal_add(c, '+', addr);
+		if (rc == 0)
+			rc = addr6_request(c, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, addr,
+			                   ifindex);
+	}
+	if (rc == -EEXIST)
+		return sy_fail(err, EADDRINUSE,
+		               "%s is the host's own address; remove it from its interface, or "
+		               "choose another",
+		               text);
+	return rc ? sy_fail(err, -rc, "%s: cannot claim it: %s", text, strerror(-rc)) : 0;
+}
+
+int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
+                  struct sy_error *err)
+{
+	struct claim *claim = claim_find(c, addr);
+	bool v4 = sy_addr_is_v4(addr);
+	char text[SY_ADDR_TEXT];
+	struct owner owner;
+	int rc;
+
+	sy_addr_format(addr, text);
+	if (!v4 && ifindex <= 0)
+		return sy_fail(err, EINVAL,
+		               "%s: an IPv6 address needs the interface that answers for it", text);
+	if (v4)
+		ifindex = 0; /* a route on lo is answered for everywhere */
+	owner = owner_find(c, addr);
+	if (owner.there && !owner.ours && !(claim && owner.could_be_ours))
+		return sy_fail(err, EADDRINUSE,
+		               "%s is the host's own address; remove it from its interface, or "
+		               "choose another",
+		               text);
+	if (claim && owner.there && claim->ifindex == ifindex) {
+		claim->found = false;
+		return 0;
+	}
+	if (claim) {
+		rc = claim_withdraw(c, claim);
+		if (rc)
+			return sy_fail(err, -rc, "%s: cannot move it to another interface: %s",
+			               text, strerror(-rc));
+	}
+	rc = guard_add(c->nft, addr, err);
+	if (rc == 0)
+		rc = claim_put(c, addr, ifindex, err);
+	if (rc == 0 && !claim_note(c, addr, ifindex, false))
+		rc = sy_fail(err, ENOMEM, "%s: no memory for the claim", text);
+	if (rc)
+		guard_remove(c->nft, addr);
+	return rc;
+}
+
+static int claim_remove(struct sy_claims *c, struct claim *claim)
+{
+	int rc = claim_withdraw(c, claim);
+
+	if (rc)
+		return rc;
+	/* Cleanup may meet a host whose guard was flushed by hand: not a failure. */
+	guard_remove(c->nft, &claim->addr);
+	rc = journal_add(c, '-', &claim->addr);
+	claim_forget(c, claim);
+	return rc;
+}
+
+int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr)
+{
+	struct claim *claim = claim_find(c, addr);
+
+	return claim ? claim_remove(c, claim) : 0;
+}
+
+int claims_remove_found(struct sy_claims *c, void (*told)(void *ctx, const char *text), void *ctx)
+{
+	int first = 0;
+
+	for (uint32_t i = 0; i < c->claims.buckets; i++) {
+		for (struct table_node *n = c->claims.bucket[i], *next; n; n = next) {
+			struct claim *claim = (struct claim *)n;
+			char addr[SY_ADDR_TEXT], text[SY_ADDR_TEXT + 16];
+			int rc;
+
+			next = n->next;
+			if (!claim->found)
+				continue;
+			snprintf(text, sizeof(text), "claim on %s",
+			         sy_addr_format(&claim->addr, addr));
+			rc = claim_remove(c, claim);
+			if (rc == 0 && told)
+				told(ctx, text);
+			first = first ? first : rc;
+		}
+	}
+	return first;
+}
+
+int sy_claims_settle(struct sy_claims *c)
+{
+	int rc = claims_remove_found(c, NULL, NULL);
+
+	return rc ? rc : journal_rewrite(c);
+}
+
+struct nft_ctx *claims_guard(struct sy_claims *c)
+{
+	return c->nft;
+}
+
+const char *claims_state_path(const struct sy_claims *c)
+{
+	return c->state;
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What cleanup needs of the claims. */
+#ifndef KERNEL_CLAIM_H
+#define KERNEL_CLAIM_H
+
+#include "host.h"
+
+/* Takes the lock and finds the claims on this host, without touching the guard. */
+int claims_load(struct sy_claims **out, struct sy_error *err);
+/* Removes found claims that nobody has added again; told may be NULL. */
+int claims_remove_found(struct sy_claims *c, void (*told)(void *ctx, const char *text), void *ctx);
+struct nft_ctx *claims_guard(struct sy_claims *c);
+const char *claims_state_path(const struct sy_claims *c);
+
+#endif

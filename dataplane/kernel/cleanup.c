@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "claim.h"
+#include "guard.h"
+
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Locks of interfaces; more ports than these no forwarder has in one namespace. */
+#define CLEANUP_LOCKS 256
+
+struct cleanup {
+	void (*told)(void *ctx, const char *text);
+	void *ctx;
+	uint64_t netns;
+	int lock[CLEANUP_LOCKS];
+	char lock_path[CLEANUP_LOCKS][HOST_PATH];
+	unsigned locks;
+};
+
+static void cleanup_tell(const struct cleanup *c, const char *what, const char *which)
+{
+	char text[2 * HOST_PATH];
+
+	snprintf(text, sizeof(text), "%s %s", what, which);
+	if (c->told)
+		c->told(c->ctx, text);
+}
+
+/* "<prefix><netns>-<ifindex>": true if it is one of ours. */
+static bool name_split(const char *name, const char *prefix, uint64_t *netns, int *ifindex)
+{
+	int end = 0;
+
+	if (strncmp(name, prefix, strlen(prefix)) != 0)
+		return false;
+	name += strlen(prefix);
+	return sscanf(name, "%" SCNu64 "-%d%n", netns, ifindex, &end) == 2 && !name[end];
+}
+
+/* Holding every lock of this namespace, we know that no forwarder lives in it. */
+static int locks_take(struct cleanup *c, struct sy_error *err)
+{
+	DIR *dir = opendir(HOST_RUN_DIR);
+	struct dirent *entry;
+	int rc = 0;
+
+	if (!dir)
+		return sy_fail(err, errno, "cannot read " HOST_RUN_DIR ": %s", strerror(errno));
+	while (rc >= 0 && c->locks < CLEANUP_LOCKS && (entry = readdir(dir))) {
+		char what[16], held[64], name[IF_NAMESIZE];
+		uint64_t netns;
+		int ifindex;
+
+		if (!name_split(entry->d_name, "lock-", &netns, &ifindex) || netns != c->netns)
+			continue;
+		snprintf(what, sizeof(what), "%d", ifindex);
+		if (if_indextoname((unsigned)ifindex, name))
+			snprintf(held, sizeof(held), "%s", name);
+		else
+			snprintf(held, sizeof(held), "interface %d", ifindex);
+		rc = host_lock(what, held, err);
+		if (rc >= 0) {
+			c->lock[c->locks] = rc;
+			host_lock_path(c->lock_path[c->locks++], netns, what);
+		}
+	}
+	closedir(dir);
+	return rc < 0 ? rc : 0;
+}
+
+static void locks_release(struct cleanup *c, bool remove)
+{
+	while (c->locks) {
+		c->locks--;
+		if (remove && unlink(c->lock_path[c->locks]) == 0)
+			cleanup_tell(c, "lock", c->lock_path[c->locks]);
+		close(c->lock[c->locks]);
+	}
+}
+
+/* Detaches a pinned link of this namespace, or one whose device is gone, wherever it was. */
+static void pin_remove(struct cleanup *c, const char *name)
+{
+	struct bpf_link_info info = {0};
+	uint32_t len = sizeof(info);
+	char path[HOST_PATH], text[64], ifname[IF_NAMESIZE];
+	uint64_t netns;
+	int ifindex, fd;
+
+	if (!name_split(name, "", &netns, &ifindex))
+		return;
+	host_pin_path(path, netns, ifindex);
+	fd = bpf_obj_get(path);
+	if (fd < 0)
+		return;
+	if (bpf_obj_get_info_by_fd(fd, &info, &len) == 0 &&
+	    (netns == c->netns || (info.type == BPF_LINK_TYPE_XDP && info.xdp.ifindex == 0))) {
+		bpf_link_detach(fd); /* fails on one whose device is gone, to no harm */
+		if (unlink(path) == 0 && info.xdp.ifindex &&
+		    if_indextoname(info.xdp.ifindex, ifname)) {
+			cleanup_tell(c, "flow director on", ifname);
+		} else {
+			snprintf(text, sizeof(text), "%" PRIu64 "-%d", netns, ifindex);
+			cleanup_tell(c, "flow director of a vanished interface:", text);
+		}
+	}
+	close(fd);
+}
+
+static void pins_remove(struct cleanup *c)
+{
+	DIR *dir = opendir(HOST_BPF_DIR);
+	struct dirent *entry;
+
+	if (!dir)
+		return; /* no bpffs, no pins */
+	while ((entry = readdir(dir)))
+		pin_remove(c, entry->d_name);
+	closedir(dir);
+	rmdir(HOST_BPF_DIR); /* stays while other namespaces use it */
+}
+
+static int claims_clean(struct cleanup *c, struct sy_claims *claims, struct sy_error *err)
+{
+	int rc = claims_remove_found(claims, c->told, c->ctx);
+
+	if (rc)
+		return sy_fail(err, -rc, "cannot remove a claim: %s", strerror(-rc));
+	if (guard_delete(claims_guard(claims)))
+		cleanup_tell(c, "nftables table", "inet steelyard");
+	if (unlink(claims_state_path(claims)) == 0)
+		cleanup_tell(c, "state", claims_state_path(claims));
+	return 0;
+}
+
+int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, struct sy_error *err)
+{
+	struct cleanup *c = calloc(1, sizeof(*c));
+	struct sy_claims *claims = NULL;
+	char path[HOST_PATH];
+	int rc;
+
+	if (!c)
+		return sy_fail(err, ENOMEM, "no memory for cleanup");
+	c->told = told;
+	c->ctx = ctx;
+	c->netns = host_netns();
+	rc = claims_load(&claims, err);
+	if (rc == 0)
+		rc = locks_take(c, err);
+	if (rc == 0) {
+		pins_remove(c);
+		rc = claims_clean(c, claims, err);
+	}
+	locks_release(c, rc == 0);
+	if (rc == 0) {
+		/* Our own lock, made by looking: not worth a word. */
+		host_lock_path(path, c->netns, "claims");
+		unlink(path);
+	}
+	sy_claims_close(claims);
+	if (rc == 0)
+		rmdir(HOST_RUN_DIR);
+	free(c);
+	return rc;
+}

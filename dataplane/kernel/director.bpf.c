@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The flow director's program: see sy_kernel.h and docs/design/0003-flow-director.md. */
+#include "director_map.h"
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+/* Without preallocation the size costs 8 bytes an entry that is not there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, DIRECTOR_ADDRESSES);
+	__type(key, struct director_key);
+	__type(value, __u8);
+} steered SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, DIRECTOR_QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, DIRECTOR_COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+/* Router and neighbour discovery (RFC 4861) stay with the kernel. */
+#define ND_FIRST 133
+#define ND_LAST  137
+
+static __always_inline int count(__u32 which, int verdict)
+{
+	__u64 *n = bpf_map_lookup_elem(&counters, &which);
+
+	if (n)
+		++*n;
+	return verdict;
+}
+
+/* Fills the key; false: nothing to steer. */
+static __always_inline int destination_read(void *at, void *end, struct director_key *key)
+{
+	struct ethhdr *eth = at;
+
+	if ((void *)(eth + 1) > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = (void *)(eth + 1);
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		key->w[0] = key->w[1] = 0;
+		key->w[2] = bpf_htonl(0xffff);
+		key->w[3] = ip->daddr;
+		return 1;
+	}
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = (void *)(eth + 1);
+		__u8 *icmp_type = (void *)(ip + 1);
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		if (ip->nexthdr == IPPROTO_ICMPV6 && (void *)(icmp_type + 1) <= end &&
+		    *icmp_type >= ND_FIRST && *icmp_type <= ND_LAST)
+			return 0;
+		__builtin_memcpy(key->w, &ip->daddr, sizeof(key->w));
+		return 1;
+	}
+	return 0;
+}
+
+SEC("xdp")
+int direct(struct xdp_md *ctx)
+{
+	void *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 queue = ctx->rx_queue_index;
+	struct director_key key;
+
+	if (!destination_read(at, end, &key) || !bpf_map_lookup_elem(&steered, &key))
+		return count(DIRECTOR_PASSED, XDP_PASS);
+	if (!bpf_map_lookup_elem(&xsks, &queue))
+		return count(DIRECTOR_NO_SOCKET, XDP_DROP);
+	count(DIRECTOR_STEERED, 0);
+	/* The socket may leave between the two look-ups: then the flags are the verdict. */
+	return bpf_redirect_map(&xsks, queue, XDP_DROP);
+}
+
+/* No helper used here asks for more. */
+char program_license[] SEC("license") = "Apache-2.0";

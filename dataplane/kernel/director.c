@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "director.skel.h"
+#include "director_map.h"
+#include "host.h"
+
+#include <assert.h>
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/if_link.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* An address that an earlier process steered. It stays until sy_director_settle(), lest the kernel
+ * sees its packets meanwhile. */
+struct found {
+	struct director_key key;
+	bool again; /* steered by this process too */
+};
+
+struct sy_director {
+	struct director_bpf *bpf;
+	char ifname[IF_NAMESIZE];
+	int ifindex;
+	int lock;
+	int link;
+	bool native;
+	struct found *found; /* sorted by key */
+	size_t found_count;
+};
+
+static_assert(sizeof(struct director_key) == sizeof(struct sy_addr), "same bytes");
+
+/* ---- taking over ----------------------------------------------------------------------------- */
+
+static bool map_info(int fd, struct bpf_map_info *out)
+{
+	uint32_t len = sizeof(*out);
+
+	memset(out, 0, sizeof(*out));
+	return bpf_obj_get_info_by_fd(fd, out, &len) == 0;
+}
+
+/* A map of the predecessor goes on if the new program would make the same one. */
+static void map_adopt(struct bpf_object *object, int fd)
+{
+	struct bpf_map_info info;
+	struct bpf_map *map;
+
+	if (!map_info(fd, &info))
+		return;
+	map = bpf_object__find_map_by_name(object, info.name);
+	if (map && bpf_map__type(map) == info.type && bpf_map__key_size(map) == info.key_size &&
+	    bpf_map__value_size(map) == info.value_size &&
+	    bpf_map__max_entries(map) == info.max_entries &&
+	    bpf_map__map_flags(map) == info.map_flags)
+		bpf_map__reuse_fd(map, fd); /* it makes its own descriptor */
+}
+
+static void maps_adopt(struct bpf_object *object, uint32_t prog_id)
+{
+	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
+	struct bpf_prog_info info = {.nr_map_ids = SY_ARRAY_LEN(ids), .map_ids = (uintptr_t)ids};
+	int prog = bpf_prog_get_fd_by_id(prog_id);
+
+	if (prog < 0)
+		return;
+	if (bpf_obj_get_info_by_fd(prog, &info, &len) == 0) {
+		for (uint32_t i = 0; i < info.nr_map_ids && i < SY_ARRAY_LEN(ids); i++) {
+			int fd = bpf_map_get_fd_by_id(ids[i]);
+
+			if (fd >= 0) {
+				map_adopt(object, fd);
+				close(fd);
+			}
+		}
+	}
+	close(prog);
+}
+
+static bool link_info(int fd, struct bpf_link_info *out)
+{
+	uint32_t len = sizeof(*out);
+
+	memset(out, 0, sizeof(*out));
+	return bpf_obj_get_info_by_fd(fd, out, &len) == 0 && out->type == BPF_LINK_TYPE_XDP;
+}
+
+static bool mode_is_native(int ifindex)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, opts);
+
+	return bpf_xdp_query(ifindex, 0, &opts) == 0 && opts.attach_mode != XDP_ATTACHED_SKB;
+}
+
+/* The link that a predecessor pinned, or −1. One whose device is gone, or that is attached in
+ * another mode than asked for, is removed. */
+static int link_recover(struct sy_director *d, const char *pin, enum sy_director_mode mode,
+                        struct bpf_link_info *info)
+{
+	int fd = bpf_obj_get(pin);
+	bool native;
+
+	if (fd < 0)
+		return -1;
+	native = mode_is_native(d->ifindex);
+	if (link_info(fd, info) && info->xdp.ifindex == (uint32_t)d->ifindex &&
+	    !(mode == SY_DIRECTOR_NATIVE && !native) && !(mode == SY_DIRECTOR_GENERIC && native)) {
+		d->native = native;
+		return fd;
+	}
+	bpf_link_detach(fd);
+	close(fd);
+	unlink(pin);
+	return -1;
+}
+
+static int found_read(struct sy_director *d)
+{
+	int map = bpf_map__fd(d->bpf->maps.steered);
+	struct director_key key, *last = NULL;
+	size_t room = 0;
+
+	while (bpf_map_get_next_key(map, last, &key) == 0) {
+		if (d->found_count == room) {
+			struct found *more;
+
+			room = room ? room * 2 : 64;
+			more = realloc(d->found, room * sizeof(*more));
+			if (!more)
+				return -ENOMEM;
+			d->found = more;
+		}
+		d->found[d->found_count] = (struct found){.key = key};
+		last = &d->found[d->found_count++].key;
+	}
+	return 0;
+}
+
+/* The key comes first in struct found, so this compares two of them, or a key with one. */
+static int key_compare(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct director_key));
+}
+
+/* ---- attaching ------------------------------------------------------------------------------- */
+
+static int attach_refused(const struct sy_director *d, int code, struct sy_error *err)
+{
+	uint32_t id = 0;
+
+	if (code != EBUSY && code != EEXIST)
+		return sy_fail(
+		        err, code,
+		        "%s: cannot attach the flow director (XDP): %s; try xdp mode generic",
+		        d->ifname, strerror(code));
+	bpf_xdp_query_id(d->ifindex, 0, &id);
+	return sy_fail(err, code,
+	               "%s: a foreign XDP program (id %u) is attached; see it with bpftool net, "
+	               "remove it with: ip link set dev %s xdp off (or, if a link holds it: "
+	               "bpftool link detach id LINK)",
+	               d->ifname, id, d->ifname);
+}
+
+static int link_attach(struct sy_director *d, enum sy_director_mode mode, const char *pin,
+                       struct sy_error *err)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts);
+	int prog = bpf_program__fd(d->bpf->progs.direct);
+	int code = EOPNOTSUPP;
+
+	d->link = -1;
+	if (mode != SY_DIRECTOR_GENERIC) {
+		opts.flags = XDP_FLAGS_DRV_MODE;
+		d->link = bpf_link_create(prog, d->ifindex, BPF_XDP, &opts);
+		code = errno;
+		d->native = d->link >= 0;
+	}
+	if (d->link < 0 && mode != SY_DIRECTOR_NATIVE && code != EBUSY && code != EEXIST) {
+		opts.flags = XDP_FLAGS_SKB_MODE;
+		d->link = bpf_link_create(prog, d->ifindex, BPF_XDP, &opts);
+		code = errno;
+	}
+	if (d->link < 0)
+		return attach_refused(d, code, err);
+	/* Another namespace's cleanup may just have taken the empty folder away. */
+	if (bpf_obj_pin(d->link, pin) < 0 &&
+	    (errno != ENOENT || host_bpffs(err) < 0 || bpf_obj_pin(d->link, pin) < 0))
+		return sy_fail(err, errno, "%s: cannot pin the flow director at %s: %s", d->ifname,
+		               pin, strerror(errno));
+	return 0;
+}
+
+static int director_attach(struct sy_director *d, enum sy_director_mode mode, struct sy_error *err)
+{
+	struct bpf_link_info info;
+	char pin[HOST_PATH];
+	int rc;
+
+	host_pin_path(pin, host_netns(), d->ifindex);
+	d->bpf = director_bpf__open();
+	if (!d->bpf)
+		return sy_fail(err, errno, "cannot open the flow director's program: %s",
+		               strerror(errno));
+	d->link = link_recover(d, pin, mode, &info);
+	if (d->link >= 0)
+		maps_adopt(d->bpf->obj, info.prog_id);
+	rc = director_bpf__load(d->bpf);
+	if (rc)
+		return sy_fail(err, -rc,
+		               "%s: the kernel refuses the flow director's program: %s; Linux 5.9 "
+		               "or newer with BPF and AF_XDP is needed",
+		               d->ifname, strerror(-rc));
+	for (uint32_t queue = 0; queue < DIRECTOR_QUEUES; queue++)
+		bpf_map_delete_elem(bpf_map__fd(d->bpf->maps.xsks), &queue);
+	rc = found_read(d);
+	if (rc)
+		return sy_fail(err, -rc, "%s: no memory for steered addresses", d->ifname);
+	if (d->found_count)
+		qsort(d->found, d->found_count, sizeof(*d->found), key_compare);
+	if (d->link < 0)
+		return link_attach(d, mode, pin, err);
+	if (bpf_link_update(d->link, bpf_program__fd(d->bpf->progs.direct), NULL) < 0)
+		return sy_fail(err, errno,
+		               "%s: cannot take over the flow director at %s: %s; run steelyard "
+		               "cleanup",
+		               d->ifname, pin, strerror(errno));
+	return 0;
+}
+
+int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
+                     struct sy_error *err)
+{
+	struct sy_director *d = calloc(1, sizeof(*d));
+	char what[16];
+	int rc;
+
+	*out = NULL;
+	if (!d)
+		return sy_fail(err, ENOMEM, "%s: no memory for the flow director", ifname);
+	d->lock = d->link = -1;
+	snprintf(d->ifname, sizeof(d->ifname), "%s", ifname);
+	d->ifindex = (int)if_nametoindex(ifname);
+	if (!d->ifindex) {
+		free(d);
+		return sy_fail(err, ENODEV, "%s: no such interface in this network namespace",
+		               ifname);
+	}
+	snprintf(what, sizeof(what), "%d", d->ifindex);
+	rc = d->lock = host_lock(what, ifname, err);
+	if (rc >= 0)
+		rc = host_bpffs(err);
+	if (rc == 0)
+		rc = director_attach(d, mode, err);
+	if (rc < 0) {
+		sy_director_close(d);
+		return rc;
+	}
+	*out = d;
+	return 0;
+}
+
+void sy_director_close(struct sy_director *d)
+{
+	if (!d)
+		return;
+	if (d->link >= 0)
+		close(d->link);
+	director_bpf__destroy(d->bpf);
+	if (d->lock >= 0)
+		close(d->lock);
+	free(d->found);
+	free(d);
+}
+
+/* ---- use ------------------------------------------------------------------------------------- */
+
+int sy_director_queues(const struct sy_director *d)
+{
+	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+	struct ifreq ifr = {.ifr_data = (void *)&channels};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	uint32_t queues = 0;
+
+	if (fd < 0)
+		return 1;
+	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", d->ifname);
+	/* A driver counts a queue either as combined or as rx. */
+	if (ioctl(fd, SIOCETHTOOL, &ifr) == 0)
+		queues = channels.combined_count + channels.rx_count;
+	close(fd);
+	if (queues > DIRECTOR_QUEUES)
+		queues = DIRECTOR_QUEUES;
+	return queues ? (int)queues : 1;
+}
+
+bool sy_director_is_native(const struct sy_director *d)
+{
+	return d->native;
+}
+
+int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd)
+{
+	int map = bpf_map__fd(d->bpf->maps.xsks);
+	uint32_t key = queue;
+
+	if (xsk_fd >= 0)
+		return bpf_map_update_elem(map, &key, &xsk_fd, BPF_ANY) < 0 ? -errno : 0;
+	if (bpf_map_delete_elem(map, &key) < 0 && errno != ENOENT)
+		return -errno;
+	return 0;
+}
+
+int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on)
+{
+	int map = bpf_map__fd(d->bpf->maps.steered);
+	struct found *before = NULL;
+	uint8_t one = 1;
+
+	if (d->found_count)
+		before = bsearch(addr, d->found, d->found_count, sizeof(*d->found), key_compare);
+	if (before)
+		before->again = on;
+	if (!on)
+		return bpf_map_delete_elem(map, addr) < 0 && errno != ENOENT ? -errno : 0;
+	return bpf_map_update_elem(map, addr, &one, BPF_ANY) < 0 ? -errno : 0;
+}
+
+int sy_director_settle(struct sy_director *d)
+{
+	int map = bpf_map__fd(d->bpf->maps.steered), rc = 0;
+
+	for (size_t i = 0; i < d->found_count; i++)
+		if (!d->found[i].again && bpf_map_delete_elem(map, &d->found[i].key) < 0 &&
+		    errno != ENOENT)
+			rc = -errno;
+	free(d->found);
+	d->found = NULL;
+	d->found_count = 0;
+	return rc;
+}
+
+int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out)
+{
+	int map = bpf_map__fd(d->bpf->maps.counters), cpus = libbpf_num_possible_cpus();
+	uint64_t total[DIRECTOR_COUNTERS] = {0}, *each;
+
+	if (cpus <= 0)
+		return -ENOSYS;
+	each = calloc((size_t)cpus, sizeof(*each));
+	if (!each)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < DIRECTOR_COUNTERS; i++) {
+		if (bpf_map_lookup_elem(map, &i, each) < 0) {
+			int code = errno;
+
+			free(each);
+			return -code;
+		}
+		for (int cpu = 0; cpu < cpus; cpu++)
+			total[i] += each[cpu];
+	}
+	free(each);
+	*out = (struct sy_director_stats){.steered = total[DIRECTOR_STEERED],
+	                                  .passed = total[DIRECTOR_PASSED],
+	                                  .dropped_no_socket = total[DIRECTOR_NO_SOCKET]};
+	return 0;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define BPFFS "/sys/fs/bpf"
+
+uint64_t host_netns(void)
+{
+	struct stat st;
+
+	/* The thread's own: a process may have threads in several. */
+	return stat("/proc/thread-self/ns/net", &st) == 0 ? st.st_ino : 0;
+}
+
+/* In a mount namespace of our own (ip netns exec makes one), what we mount dies with it. */
+static bool mount_is_private(void)
+{
+	struct stat ours, init;
+
+	return stat("/proc/thread-self/ns/mnt", &ours) == 0 && stat("/proc/1/ns/mnt", &init) == 0 &&
+	       ours.st_ino != init.st_ino;
+}
+
+int host_bpffs(struct sy_error *err)
+{
+	struct statfs fs;
+
+	if (statfs(BPFFS, &fs) < 0)
+		return sy_fail(err, errno, BPFFS ": %s; mount sysfs at /sys", strerror(errno));
+	if (fs.f_type != BPF_FS_MAGIC) {
+		if (mount("bpf", BPFFS, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") < 0)
+			return sy_fail(err, errno, "cannot mount bpffs at " BPFFS ": %s",
+			               strerror(errno));
+		if (mount_is_private())
+			sy_log(SY_LOG_WARN, "kernel",
+			       "bpffs was mounted inside a private mount namespace: the flow "
+			       "director will not outlive it; enter network namespaces with "
+			       "nsenter --net instead of ip netns exec");
+	}
+	if (mkdir(HOST_BPF_DIR, 0700) < 0 && errno != EEXIST)
+		return sy_fail(err, errno, "cannot create " HOST_BPF_DIR ": %s", strerror(errno));
+	return 0;
+}
+
+void host_pin_path(char out[static HOST_PATH], uint64_t netns, int ifindex)
+{
+	snprintf(out, HOST_PATH, HOST_BPF_DIR "/%" PRIu64 "-%d", netns, ifindex);
+}
+
+void host_lock_path(char out[static HOST_PATH], uint64_t netns, const char *what)
+{
+	snprintf(out, HOST_PATH, HOST_RUN_DIR "/lock-%" PRIu64 "-%s", netns, what);
+}
+
+/* The file at path may have been removed (cleanup) between our opening and locking it. */
+static bool lock_is_current(int fd, const char *path)
+{
+	struct stat held, there;
+
+	return fstat(fd, &held) == 0 && stat(path, &there) == 0 && held.st_ino == there.st_ino &&
+	       held.st_dev == there.st_dev;
+}
+
+static int lock_refuse(int fd, const char *held, struct sy_error *err)
+{
+	char pid[16] = "";
+	ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
+
+	if (n > 0)
+		pid[strcspn(pid, "\n")] = 0;
+	close(fd);
+	return sy_fail(err, EBUSY,
+	               "%s in use by another forwarder (process %s); stop it first, or give this "
+	               "one other interfaces",
+	               held, pid[0] ? pid : "unknown");
+}
+
+int host_lock(const char *what, const char *held, struct sy_error *err)
+{
+	char path[HOST_PATH];
+	int fd;
+
+	host_lock_path(path, host_netns(), what);
+	for (;;) {
+		if (mkdir(HOST_RUN_DIR, 0755) < 0 && errno != EEXIST)
+			return sy_fail(err, errno, "cannot create " HOST_RUN_DIR ": %s",
+			               strerror(errno));
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		if (fd < 0 && errno == ENOENT)
+			continue; /* another namespace's cleanup took the folder away */
+		if (fd < 0)
+			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+			return lock_refuse(fd, held, err);
+		if (lock_is_current(fd, path))
+			break;
+		close(fd);
+	}
+	if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0) {
+		close(fd);
+		return sy_fail(err, errno, "cannot write %s: %s", path, strerror(errno));
+	}
+	return fd;
+}

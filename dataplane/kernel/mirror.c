@@ -1,0 +1,587 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The mirror's socket and its dumps.
+ *
+ * Events and dumps share one socket, so that they are read in the order in which the kernel wrote
+ * them. The kernel fills a piece of a dump without holding the lock under which routes change: an
+ * event just before a piece may contradict it. Such a piece (same object within) spoils the dump,
+ * which is then repeated.
+ *
+ * Links are dumped before anything else: that request takes the lock under which the kernel takes
+ * down a link and silently drops its IPv4 routes, so the route dump behind it sees the result.
+ */
+#include "mirror.h"
+
+#include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/fib_rules.h>
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BIT(kind)     (1u << (kind))
+#define ROUTES        (BIT(KIND_LINK) | BIT(KIND_ROUTE4) | BIT(KIND_ROUTE6))
+#define RULES         (BIT(KIND_RULE4) | BIT(KIND_RULE6))
+#define EVERYTHING    (BIT(KIND_COUNT) - 1)
+#define SWEEP_BUCKETS 64        /* count as one message of the budget */
+#define RECEIVE_BYTES (8 << 20) /* a burst of some 10 000 route changes */
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int socket_open(struct sy_mirror *m, struct sy_error *err)
+{
+	static const int groups[] = {
+	        RTNLGRP_LINK,        RTNLGRP_NEIGH,      RTNLGRP_IPV4_IFADDR,
+	        RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
+	        RTNLGRP_IPV4_RULE,   RTNLGRP_IPV6_RULE,  RTNLGRP_NEXTHOP,
+	};
+	struct sockaddr_nl self = {.nl_family = AF_NETLINK};
+	socklen_t len = sizeof(self);
+	int one = 1, size = m->buffer_bytes;
+
+	m->nl = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
+	if (m->nl < 0 || bind(m->nl, (void *)&self, sizeof(self)) < 0 ||
+	    getsockname(m->nl, (void *)&self, &len) < 0)
+		return sy_fail(err, errno, "cannot open a netlink socket: %s", strerror(errno));
+	m->id = self.nl_pid;
+	for (size_t i = 0; i < SY_ARRAY_LEN(groups); i++)
+		if (setsockopt(m->nl, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &groups[i],
+		               sizeof(groups[i])) < 0)
+			return sy_fail(err, errno,
+			               "cannot subscribe to netlink group %d: %s; Linux 5.9 or "
+			               "newer is needed",
+			               groups[i], strerror(errno));
+	/* Without CAP_NET_ADMIN the limit of sysctl net.core.rmem_max holds; overruns are
+	 * survived. */
+	if (setsockopt(m->nl, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
+		setsockopt(m->nl, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	/* Keeps cached IPv6 routes out of dumps. */
+	setsockopt(m->nl, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &one, sizeof(one));
+	return 0;
+}
+
+static int epoll_open(struct sy_mirror *m, struct sy_error *err)
+{
+	struct epoll_event in = {.events = EPOLLIN};
+
+	m->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	m->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (m->wake < 0 || m->epoll < 0 || epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->nl, &in) < 0 ||
+	    epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->wake, &in) < 0)
+		return sy_fail(err, errno, "cannot watch the netlink socket: %s", strerror(errno));
+	return 0;
+}
+
+/* What the kernel dropped on our full buffer is unknown, so everything is. */
+static void mirror_overrun(struct sy_mirror *m)
+{
+	m->wanted = EVERYTHING;
+	m->spoilt = true;
+	m->announce = true;
+}
+
+/* A socket anew: everything is dumped again. */
+static int socket_renew(struct sy_mirror *m)
+{
+	struct epoll_event in = {.events = EPOLLIN};
+	struct sy_error err;
+	int rc;
+
+	close(m->nl); /* epoll forgets it by itself */
+	rc = socket_open(m, &err);
+	if (rc == 0 && epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->nl, &in) < 0)
+		rc = -errno;
+	m->dumping = false;
+	mirror_overrun(m);
+	return rc;
+}
+
+static void mirror_wake(struct sy_mirror *m)
+{
+	eventfd_write(m->wake, 1);
+}
+
+int sy_mirror_open(const struct sy_mirror_handler *handler, struct sy_mirror **out,
+                   struct sy_error *err)
+{
+	struct sy_mirror *m = calloc(1, sizeof(*m));
+	int rc;
+
+	*out = NULL;
+	if (!m)
+		return sy_fail(err, ENOMEM, "no memory for the mirror");
+	m->nl = m->wake = m->epoll = -1;
+	m->buffer_bytes = RECEIVE_BYTES;
+	rc = store_init(&m->store, handler);
+	if (rc == 0)
+		rc = table_init(&m->managed);
+	if (rc)
+		sy_fail(err, -rc, "cannot prepare the mirror: %s", strerror(-rc));
+	else
+		rc = socket_open(m, err);
+	if (rc == 0)
+		rc = epoll_open(m, err);
+	if (rc) {
+		sy_mirror_close(m);
+		return rc;
+	}
+	m->wanted = EVERYTHING;
+	m->announce = true;
+	mirror_wake(m);
+	*out = m;
+	return 0;
+}
+
+void sy_mirror_close(struct sy_mirror *m)
+{
+	if (!m)
+		return;
+	if (m->nl >= 0)
+		close(m->nl);
+	if (m->wake >= 0)
+		close(m->wake);
+	if (m->epoll >= 0)
+		close(m->epoll);
+	managed_free(m);
+	store_fini(&m->store);
+	free(m);
+}
+
+int sy_mirror_fd(const struct sy_mirror *m)
+{
+	return m->epoll;
+}
+
+int sy_mirror_set_buffer(struct sy_mirror *m, int bytes)
+{
+	if (setsockopt(m->nl, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) < 0)
+		return -errno;
+	m->buffer_bytes = bytes;
+	return 0;
+}
+
+bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, struct sy_route *out)
+{
+	return store_lookup(&m->store, dst, out);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void refusal_describe(const struct sy_mirror *m, char *text, size_t len)
+{
+	static const char *const odd[ROUTE_ODDITIES] = {
+	        [ROUTE_BY_TOS] = "a route by type of service (tos); remove it",
+	        [ROUTE_BY_SOURCE] = "a route by source address (from); remove it",
+	        [ROUTE_ENCAP] = "a route with encapsulation (encap); remove it",
+	        [ROUTE_BARE_NEXTHOP] = "a route by nexthop object without its hops; set "
+	                               "sysctl net.ipv4.nexthop_compat_mode=1",
+	};
+	const struct sy_link *member = store_find_vrf_member(&m->store);
+
+	text[0] = 0;
+	if (m->rule_text[0][0] || m->rule_text[1][0]) {
+		snprintf(text, len, "%s", m->rule_text[m->rule_text[0][0] ? 0 : 1]);
+		return;
+	}
+	if (member) {
+		snprintf(text, len, "%s belongs to a VRF; release it: ip link set %s nomaster",
+		         member->name, member->name);
+		return;
+	}
+	for (unsigned i = ROUTE_PLAIN + 1; i < ROUTE_ODDITIES; i++)
+		if (m->store.odd_routes[i])
+			snprintf(text, len, "policy routing: %s", odd[i]);
+}
+
+static void refusal_update(struct sy_mirror *m)
+{
+	char text[sizeof(m->refused)];
+
+	refusal_describe(m, text, sizeof(text));
+	if (strcmp(text, m->refused) == 0)
+		return;
+	memcpy(m->refused, text, sizeof(text));
+	if (m->store.told.refused)
+		m->store.told.refused(m->store.told.ctx, text[0] ? m->refused : NULL);
+}
+
+/* ---- dumps ----------------------------------------------------------------------------------- */
+
+int mirror_send(struct sy_mirror *m, const void *msg, size_t len)
+{
+	struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+
+	if (sendto(m->nl, msg, len, 0, (void *)&kernel, sizeof(kernel)) < 0)
+		return -errno;
+	return 0;
+}
+
+static int dump_start(struct sy_mirror *m)
+{
+	static const struct {
+		uint16_t type, header;
+		uint8_t family;
+	} request[KIND_COUNT] = {
+	        [KIND_LINK] = {RTM_GETLINK, sizeof(struct ifinfomsg), AF_UNSPEC},
+	        [KIND_ADDR] = {RTM_GETADDR, sizeof(struct ifaddrmsg), AF_UNSPEC},
+	        [KIND_RULE4] = {RTM_GETRULE, sizeof(struct fib_rule_hdr), AF_INET},
+	        [KIND_RULE6] = {RTM_GETRULE, sizeof(struct fib_rule_hdr), AF_INET6},
+	        [KIND_ROUTE4] = {RTM_GETROUTE, sizeof(struct rtmsg), AF_INET},
+	        [KIND_ROUTE6] = {RTM_GETROUTE, sizeof(struct rtmsg), AF_INET6},
+	        [KIND_NEIGH] = {RTM_GETNEIGH, sizeof(struct ndmsg), AF_UNSPEC},
+	};
+	_Alignas(8) char buf[64];
+	struct nlmsghdr *nlh = mnl_nlmsg_put_header(buf);
+	int rc;
+
+	m->kind = (enum store_kind)__builtin_ctz(m->wanted);
+	m->dump_seq = ++m->seq;
+	nlh->nlmsg_type = request[m->kind].type;
+	nlh->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+	nlh->nlmsg_seq = m->dump_seq;
+	/* The family is the first byte of every one of these headers. */
+	*(uint8_t *)mnl_nlmsg_put_extra_header(nlh, request[m->kind].header) =
+	        request[m->kind].family;
+	rc = mirror_send(m, nlh, nlh->nlmsg_len);
+	if (rc)
+		return rc;
+	m->wanted &= ~BIT(m->kind);
+	m->dumping = true;
+	m->spoilt = false;
+	m->recent_count = 0;
+	m->rule_found[0] = 0;
+	m->store.gen[m->kind]++;
+	return 0;
+}
+
+/* Nothing runs any more: the next dump, or the word that all is in step. */
+static void dump_finish(struct sy_mirror *m)
+{
+	m->sweeping = false;
+	if (m->wanted)
+		return;
+	refusal_update(m);
+	if (!m->announce)
+		return;
+	m->announce = false;
+	if (m->store.told.synced)
+		m->store.told.synced(m->store.told.ctx);
+}
+
+static void dump_done(struct sy_mirror *m)
+{
+	m->dumping = false;
+	if (m->spoilt) {
+		m->wanted |= BIT(m->kind);
+		return;
+	}
+	if (m->kind == KIND_RULE4 || m->kind == KIND_RULE6)
+		memcpy(m->rule_text[m->kind == KIND_RULE6], m->rule_found, sizeof(m->rule_found));
+	m->sweep_bucket = 0;
+	m->sweeping = true;
+}
+
+static void sweep_step(struct sy_mirror *m)
+{
+	for (unsigned i = 0; i < SWEEP_BUCKETS; i++) {
+		if (!store_sweep(&m->store, m->kind, &m->sweep_bucket)) {
+			dump_finish(m);
+			return;
+		}
+	}
+}
+
+/* Events are noted until the next piece of a dump, and looked up while that is read. */
+static void recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
+                         uint32_t extra)
+{
+	uint32_t hash = store_hash(&m->store, addr, extra);
+
+	if (!m->dumping)
+		return;
+	if (!dumped) {
+		if (m->recent_count < MIRROR_RECENT)
+			m->recent[m->recent_count] = hash;
+		m->recent_count++;
+		return;
+	}
+	if (m->recent_count > MIRROR_RECENT)
+		m->spoilt = true;
+	for (unsigned i = 0; i < m->recent_count && !m->spoilt; i++)
+		m->spoilt = m->recent[i] == hash;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void on_link(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	bool gone = nlh->nlmsg_type == RTM_DELLINK;
+	struct sy_link link;
+
+	if (!link_parse(nlh, &link))
+		return;
+	recent_check(m, dumped, &(struct sy_addr){0}, (uint32_t)link.ifindex);
+	if (!store_link(&m->store, &link, gone))
+		return;
+	/* Going down, coming up: the kernel drops IPv4 routes and marks hops without a word. */
+	if (!dumped)
+		m->wanted |= ROUTES | (gone ? BIT(KIND_ADDR) | BIT(KIND_NEIGH) : 0);
+	if (!gone && link.up)
+		managed_on_link_up(m, link.ifindex);
+}
+
+static void on_addr(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	bool gone = nlh->nlmsg_type == RTM_DELADDR;
+	struct sy_link_addr addr;
+
+	if (!addr_parse(nlh, &addr))
+		return;
+	recent_check(m, dumped, &addr.addr, (uint32_t)addr.ifindex);
+	store_addr(&m->store, &addr, gone);
+	/* Routes that prefer this source go silently. */
+	if (gone)
+		m->wanted |= ROUTES;
+}
+
+static enum route_change route_change_of(const struct nlmsghdr *nlh, bool dumped, bool v6)
+{
+	if (dumped)
+		return ROUTE_DUMPED;
+	if (nlh->nlmsg_type == RTM_DELROUTE)
+		return ROUTE_DELETED;
+	if (nlh->nlmsg_flags & NLM_F_REPLACE)
+		return ROUTE_REPLACED;
+	return v6 || (nlh->nlmsg_flags & NLM_F_APPEND) ? ROUTE_APPENDED : ROUTE_PREPENDED;
+}
+
+static void on_route(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	char text[SY_ADDR_TEXT];
+	struct route_msg msg;
+
+	if (!route_parse(nlh, &msg))
+		return;
+	recent_check(m, dumped, &msg.prefix, msg.prefix_len);
+	if (msg.hops_lost)
+		sy_log(SY_LOG_WARN, "kernel", "route %s/%u: only the first %d next hops are used",
+		       sy_addr_format(&msg.prefix, text), msg.prefix_len, SY_ROUTE_HOPS);
+	if (store_route(&m->store, &msg, route_change_of(nlh, dumped, msg.v6)))
+		m->wanted |= BIT(msg.v6 ? KIND_ROUTE6 : KIND_ROUTE4);
+}
+
+static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	bool gone = nlh->nlmsg_type == RTM_DELNEIGH;
+	struct neigh_msg msg;
+
+	if (!neigh_parse(nlh, &msg))
+		return;
+	recent_check(m, dumped, &msg.neigh.addr, (uint32_t)msg.neigh.ifindex);
+	store_neigh(&m->store, &msg.neigh, gone);
+	managed_on_neigh(m, &msg, gone);
+}
+
+static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
+{
+	if (!dumped)
+		m->wanted |= RULES; /* rare, and few: count them anew */
+	else if (!m->rule_found[0])
+		rule_parse(nlh, m->rule_found, sizeof(m->rule_found));
+}
+
+static void on_nexthop(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	bool changes = nlh->nlmsg_type == RTM_DELNEXTHOP || (nlh->nlmsg_flags & NLM_F_REPLACE);
+
+	/* Routes lose hops of a nexthop object, or vanish with it, without a word. */
+	if (changes && m->store.object_routes)
+		m->wanted |= ROUTES;
+}
+
+/* A dump ended with an error, of NLMSG_ERROR or of NLMSG_DONE. */
+static void dump_failed(struct sy_mirror *m, int error)
+{
+	m->dumping = false;
+	if (error == -ENOBUFS || error == -ENOMEM || error == -EAGAIN || error == -EINTR) {
+		m->wanted |= BIT(m->kind);
+		return;
+	}
+	/* A family that this kernel was built without has nothing to dump. */
+	sy_log(SY_LOG_WARN, "kernel", "netlink dump %d failed: %s", m->kind, strerror(-error));
+	dump_finish(m);
+}
+
+/* Both messages begin with the error. */
+static int error_read(const struct nlmsghdr *nlh)
+{
+	int error = 0;
+
+	if (mnl_nlmsg_get_payload_len(nlh) >= sizeof(error))
+		memcpy(&error, mnl_nlmsg_get_payload(nlh), sizeof(error));
+	return error;
+}
+
+static void on_error(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	int error = error_read(nlh);
+
+	if (!error)
+		return;
+	if (m->dumping && nlh->nlmsg_seq == m->dump_seq)
+		dump_failed(m, error);
+	else
+		sy_log(SY_LOG_DEBUG, "kernel", "the kernel refused a neighbour request: %s",
+		       strerror(-error));
+}
+
+static void on_done(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	int error = error_read(nlh);
+
+	if (error < 0)
+		dump_failed(m, error);
+	else
+		dump_done(m);
+}
+
+static void on_message(struct sy_mirror *m, const struct nlmsghdr *nlh)
+{
+	bool dumped = m->dumping && nlh->nlmsg_seq == m->dump_seq && nlh->nlmsg_pid == m->id &&
+	              (nlh->nlmsg_flags & NLM_F_MULTI);
+
+	m->have_dump |= dumped;
+	if (dumped && (nlh->nlmsg_flags & NLM_F_DUMP_INTR))
+		m->spoilt = true;
+	switch (nlh->nlmsg_type) {
+	case NLMSG_DONE:
+		if (dumped)
+			on_done(m, nlh);
+		break;
+	case NLMSG_ERROR:
+		on_error(m, nlh);
+		break;
+	case RTM_NEWLINK:
+	case RTM_DELLINK:
+		on_link(m, nlh, dumped);
+		break;
+	case RTM_NEWADDR:
+	case RTM_DELADDR:
+		on_addr(m, nlh, dumped);
+		break;
+	case RTM_NEWROUTE:
+	case RTM_DELROUTE:
+		on_route(m, nlh, dumped);
+		break;
+	case RTM_NEWNEIGH:
+	case RTM_DELNEIGH:
+		on_neigh(m, nlh, dumped);
+		break;
+	case RTM_NEWRULE:
+	case RTM_DELRULE:
+		on_rule(m, nlh, dumped);
+		break;
+	case RTM_NEWNEXTHOP:
+	case RTM_DELNEXTHOP:
+		on_nexthop(m, nlh);
+		break;
+	}
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* 1: something was received (an overrun counts), 0: nothing there, or a negative errno. */
+static int mirror_receive(struct sy_mirror *m)
+{
+	struct sockaddr_nl from = {0};
+	struct iovec iov = {.iov_base = m->buf, .iov_len = sizeof(m->buf)};
+	struct msghdr msg = {
+	        .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	do
+		n = recvmsg(m->nl, &msg, 0);
+	while (n < 0 && errno == EINTR);
+	m->have = m->at = 0;
+	if (n < 0 && errno == EAGAIN)
+		return 0;
+	if (n < 0 && errno != ENOBUFS)
+		return -errno;
+	if (n < 0 || (msg.msg_flags & MSG_TRUNC))
+		mirror_overrun(m);
+	else if (from.nl_pid == 0) /* other processes may write here; only the kernel counts */
+		m->have = (size_t)n;
+	m->have_dump = false;
+	return 1;
+}
+
+static void mirror_next_message(struct sy_mirror *m)
+{
+	const struct nlmsghdr *nlh = (const void *)(m->buf + m->at);
+
+	if (!mnl_nlmsg_ok(nlh, (int)(m->have - m->at))) {
+		m->at = m->have;
+	} else {
+		m->at += NLMSG_ALIGN(nlh->nlmsg_len);
+		if (m->at > m->have)
+			m->at = m->have;
+		on_message(m, nlh);
+	}
+	if (m->at == m->have && m->have_dump)
+		m->recent_count = 0;
+}
+
+/* 1: one unit of the budget was used, 0: nothing to do, or a negative errno.
+ *
+ * A dump is asked for on an empty socket only, as the kernel may drop even the word that it failed
+ * on a full one. Its first piece is there when the request returns, and each reading makes the next
+ * piece; so if the socket is empty while a dump runs, that word was dropped. */
+static int mirror_step(struct sy_mirror *m)
+{
+	int rc;
+
+	if (m->sweeping) {
+		sweep_step(m);
+		return 1;
+	}
+	if (m->at < m->have) {
+		mirror_next_message(m);
+		return 1;
+	}
+	rc = mirror_receive(m);
+	if (rc || (!m->dumping && !m->wanted))
+		return rc;
+	rc = m->dumping ? socket_renew(m) : dump_start(m);
+	return rc ? rc : 1;
+}
+
+int sy_mirror_process(struct sy_mirror *m, unsigned budget)
+{
+	unsigned handled = 0;
+	eventfd_t ignored;
+	int rc = 0;
+
+	eventfd_read(m->wake, &ignored);
+	while (handled < budget) {
+		rc = mirror_step(m);
+		if (rc <= 0)
+			break;
+		handled++;
+		if (m->store.out_of_memory) {
+			m->store.out_of_memory = false;
+			mirror_overrun(m);
+			rc = -ENOMEM;
+			break;
+		}
+	}
+	if (!m->dumping && !m->sweeping && !m->wanted)
+		refusal_update(m);
+	if (m->at < m->have || m->sweeping || (m->wanted && !m->dumping))
+		mirror_wake(m);
+	return rc < 0 ? rc : (int)handled;
+}

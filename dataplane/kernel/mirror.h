@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef KERNEL_MIRROR_H
+#define KERNEL_MIRROR_H
+
+#include "mirror_store.h"
+
+/* Larger than any message of the kernel (32 KiB for dumps). */
+#define MIRROR_BUFFER 65536
+/* Changes remembered between two pieces of a dump; more than these count as "everything". */
+#define MIRROR_RECENT 64
+
+struct sy_mirror {
+	struct store store;
+	int nl;      /* netlink: dumps, requests and events, in the order in which they happened */
+	int wake;    /* eventfd: work is left although the socket is empty */
+	int epoll;   /* over both */
+	uint32_t id; /* the socket's port id */
+	int buffer_bytes;
+	uint32_t seq;
+
+	/* the dump that runs */
+	unsigned wanted; /* bits of enum store_kind: still to be dumped */
+	bool dumping, sweeping;
+	bool spoilt;   /* the running dump cannot be trusted: no sweep, once more */
+	bool announce; /* tell `synced` when nothing is wanted any more */
+	enum store_kind kind;
+	uint32_t dump_seq;
+	uint32_t sweep_bucket;
+	uint32_t recent[MIRROR_RECENT];
+	unsigned recent_count;
+
+	/* refusals */
+	char rule_text[2][200]; /* [v6]: empty if only the default rules are there */
+	char rule_found[200];   /* by the running dump of rules */
+	char refused[200];      /* what the handler was told last */
+
+	struct table managed; /* neighbours that the kernel shall keep alive */
+
+	/* what was received and not yet handled */
+	size_t have, at;
+	bool have_dump; /* the message at hand contains a piece of the dump */
+	_Alignas(8) char buf[MIRROR_BUFFER];
+};
+
+/* mirror_neigh.c */
+void managed_on_neigh(struct sy_mirror *m, const struct neigh_msg *msg, bool gone);
+void managed_on_link_up(struct sy_mirror *m, int ifindex);
+void managed_free(struct sy_mirror *m);
+/* mirror.c: 0 or a negative errno; never blocks. */
+int mirror_send(struct sy_mirror *m, const void *msg, size_t len);
+
+#endif

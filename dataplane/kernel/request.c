@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#define ANSWER_BYTES 32768
+
+struct mnl_socket *request_open(void)
+{
+	struct mnl_socket *nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
+	int one = 1;
+
+	if (!nl)
+		return NULL;
+	/* Strict: dumps are filtered by the kernel, and do not walk a million routes. */
+	if (mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) < 0 ||
+	    setsockopt(mnl_socket_get_fd(nl), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &one,
+	               sizeof(one)) < 0) {
+		int code = errno;
+
+		mnl_socket_close(nl);
+		errno = code;
+		return NULL;
+	}
+	return nl;
+}
+
+void *request_begin(struct request *r, uint16_t type, uint16_t flags, size_t size)
+{
+	r->nlh = mnl_nlmsg_put_header(r->buf);
+	r->nlh->nlmsg_type = type;
+	r->nlh->nlmsg_flags = NLM_F_REQUEST | flags;
+	if ((flags & NLM_F_DUMP) != NLM_F_DUMP)
+		r->nlh->nlmsg_flags |= NLM_F_ACK;
+	return mnl_nlmsg_put_extra_header(r->nlh, size);
+}
+
+void request_put_addr(struct request *r, uint16_t attr, const struct sy_addr *addr)
+{
+	uint8_t raw[16];
+	size_t len = sy_addr_to_bytes(addr, raw);
+
+	mnl_attr_put(r->nlh, attr, len, raw);
+}
+
+int request_send(struct mnl_socket *nl, struct request *r, mnl_cb_t cb, void *data)
+{
+	static uint32_t seq;
+	_Alignas(8) char answer[ANSWER_BYTES];
+	int rc = MNL_CB_OK;
+
+	r->nlh->nlmsg_seq = ++seq;
+	if (mnl_socket_sendto(nl, r->nlh, r->nlh->nlmsg_len) < 0)
+		return -errno;
+	while (rc > MNL_CB_STOP) {
+		ssize_t n = mnl_socket_recvfrom(nl, answer, sizeof(answer));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		rc = mnl_cb_run(answer, (size_t)n, seq, mnl_socket_get_portid(nl), cb, data);
+	}
+	return rc < 0 ? -errno : 0;
+}

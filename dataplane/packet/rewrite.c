@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <sy_packet.h>
+
+static uint32_t addrs_sum(const struct sy_tuple *t)
+{
+	return sy_csum_addr(&t->src) + sy_csum_addr(&t->dst);
+}
+
+void sy_rewrite_prepare(const struct sy_tuple *from, const struct sy_tuple *to,
+                        struct sy_rewrite *out)
+{
+	uint32_t old = addrs_sum(from), new = addrs_sum(to);
+
+	out->src = to->src;
+	out->dst = to->dst;
+	out->sport = to->sport;
+	out->dport = to->dport;
+	out->l3_delta = sy_addr_is_v4(&to->src) ? sy_csum_delta(old, new) : 0;
+	out->l4_delta = sy_csum_delta(old + from->sport + from->dport, new + to->sport + to->dport);
+}
+
+static void rewrite_ipv4(struct sy_ipv4 *ip, const struct sy_rewrite *r)
+{
+	/* TTL − 1 takes 0x0100 from its word; in ones' complement, adds the complement. */
+	uint16_t ttl_delta = (uint16_t)~htons(0x0100);
+
+	ip->src = r->src.w[3];
+	ip->dst = r->dst.w[3];
+	ip->ttl--;
+	ip->checksum = sy_csum_apply(ip->checksum, sy_csum_fold((uint64_t)r->l3_delta + ttl_delta));
+}
+
+static void rewrite_ipv6(struct sy_ipv6 *ip, const struct sy_rewrite *r)
+{
+	memcpy(ip->src, r->src.b, sizeof(ip->src));
+	memcpy(ip->dst, r->dst.b, sizeof(ip->dst));
+	ip->hop_limit--;
+}
+
+void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r)
+{
+	uint8_t *l4 = frame + v->l4;
+
+	if (v->v4)
+		rewrite_ipv4((struct sy_ipv4 *)(frame + v->l3), r);
+	else
+		rewrite_ipv6((struct sy_ipv6 *)(frame + v->l3), r);
+	if (v->proto == SY_PROTO_TCP) {
+		struct sy_tcp *tcp = (struct sy_tcp *)l4;
+		tcp->sport = r->sport;
+		tcp->dport = r->dport;
+		tcp->checksum = sy_csum_apply(tcp->checksum, r->l4_delta);
+	} else {
+		struct sy_udp *udp = (struct sy_udp *)l4;
+		udp->sport = r->sport;
+		udp->dport = r->dport;
+		if (udp->checksum != 0) {
+			uint16_t checksum = sy_csum_apply(udp->checksum, r->l4_delta);
+			udp->checksum = checksum ? checksum : 0xffff;
+		}
+	}
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Neighbours by (port, address): what a next hop's MAC is. Both gateways and, for on-link routes,
+ * destinations themselves. The interaction thread writes, workers look up without a lock: records
+ * sit in a fixed array, chained by hash; an unlinked one keeps its link and is reused only after a
+ * grace period.
+ */
+#ifndef ADJACENCY_H
+#define ADJACENCY_H
+
+#include <sy_base.h>
+#include <sy_kernel.h>
+
+struct sy_runtime;
+
+#define ADJACENCY_NONE 0
+#define ADJACENCIES    65536
+/* Idle longer than this, an on-link neighbour is given back to the kernel; seconds. */
+#define ADJACENCY_IDLE_S 120
+
+enum adjacency_state { ADJACENCY_PENDING, ADJACENCY_VALID, ADJACENCY_FAILED };
+
+struct adjacency {
+	struct sy_addr addr;
+	uint64_t link; /* MAC in the low 48 bits as in memory, state above: changes as one word.
+	                  Writer: interaction; readers: workers */
+	uint32_t next; /* index of the next in the hash chain, 0: end. Likewise */
+	uint32_t used; /* second of the last packet. Writers: workers, relaxed */
+	/* Of the interaction thread alone. */
+	struct adjacencies *owner;
+	uint32_t refs;  /* paths that have it as a hop */
+	uint32_t asked; /* second when the kernel was last asked to manage it */
+	uint8_t port;
+	bool managed; /* the kernel has been asked */
+	bool known;   /* the kernel has an entry */
+	bool fixed;   /* from the static configuration */
+} __attribute__((aligned(SY_CACHE_LINE)));
+_Static_assert(sizeof(struct adjacency) == SY_CACHE_LINE, "one line a neighbour");
+
+struct adjacencies {
+	struct adjacency *record; /* [ADJACENCIES]; 0 is none */
+	uint32_t *head;           /* [ADJACENCIES], by hash */
+	struct sy_hash_key key;
+	uint32_t *free; /* stack of indices */
+	uint32_t free_count;
+	uint32_t high; /* records from here on were never used */
+	bool full_told;
+};
+
+static inline enum adjacency_state adjacency_link_state(uint64_t link)
+{
+	return (enum adjacency_state)(link >> 48);
+}
+
+static inline uint32_t adjacency_bucket(const struct adjacencies *a, unsigned port,
+                                        const struct sy_addr *addr)
+{
+	uint64_t h = sy_hash_mix(addr->d[0] ^ a->key.k[0], addr->d[1] ^ a->key.k[1]);
+	return (uint32_t)sy_hash_mix(h ^ a->key.k[2], port ^ a->key.k[3]) % ADJACENCIES;
+}
+
+/* ADJACENCY_NONE if unknown. Any thread, under RCU. */
+static inline uint32_t adjacency_find(const struct adjacencies *a, unsigned port,
+                                      const struct sy_addr *addr)
+{
+	uint32_t i = __atomic_load_n(&a->head[adjacency_bucket(a, port, addr)], __ATOMIC_ACQUIRE);
+	while (i && (a->record[i].port != port || !sy_addr_equal(&a->record[i].addr, addr)))
+		i = __atomic_load_n(&a->record[i].next, __ATOMIC_ACQUIRE);
+	return i;
+}
+
+int adjacencies_open(struct adjacencies **out);
+void adjacencies_close(struct adjacencies *a);
+/* A hop of a path: found or made, kept alive until adjacency_drop(). ADJACENCY_NONE: the table is
+ * full. */
+uint32_t adjacency_take(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
+void adjacency_drop(struct sy_runtime *rt, uint32_t index);
+/* A worker has packets for a neighbour that is not in the table. */
+void adjacency_ask(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
+/* What the kernel says of a neighbour on a port. */
+void adjacency_tell(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh, bool gone);
+/* From the static configuration; false: the table is full. */
+bool adjacency_fix(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
+                   const uint8_t mac[6]);
+/* Once a second: asks for what is used, lets go of what is not. */
+void adjacencies_tick(struct sy_runtime *rt);
+
+#endif

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A peer is read only while nothing of it is under way: request and reply alternate, so at most one
+ * frame and one reply are in memory for each. Bytes that it sends meanwhile wait in the kernel.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "frame.h"
+#include "runtime.h"
+
+#define PEERS_MAX 32
+
+struct sy_control_peer {
+	struct sy_control *control;
+	struct sy_control_peer *next;
+	int fd;
+	bool busy;    /* a request awaits its reply */
+	bool ending;  /* nothing more is read; closed once the last reply is out */
+	bool in_turn; /* peer_turn() is on the stack and will see to the rest */
+	struct frame_reader reader;
+	uint8_t *out; /* what is not written yet of replies */
+	size_t out_len, out_done;
+	void *data;
+};
+
+struct sy_control {
+	struct sy_runtime *rt;
+	struct sy_control_handler handler;
+	struct sy_control_peer *peers;
+	unsigned peer_count;
+	int fd, spare_fd;
+	char path[108];
+};
+
+static void peer_close(struct sy_control_peer *p)
+{
+	struct sy_control *c = p->control;
+	struct sy_control_peer **at = &c->peers;
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	c->peer_count--;
+	c->handler.gone(c->handler.ctx, p);
+	loop_unwatch(c->rt->loop, p->fd);
+	close(p->fd);
+	frame_free(&p->reader);
+	free(p->out);
+	free(p);
+}
+
+static void peer_break(struct sy_control_peer *p, const char *text)
+{
+	struct sy_control *c = p->control;
+	p->ending = true;
+	if (c->handler.broken)
+		c->handler.broken(c->handler.ctx, p, text);
+}
+
+/* Writes what the socket takes. A dead peer ends here. */
+static void peer_write(struct sy_control_peer *p)
+{
+	while (p->out_done < p->out_len) {
+		ssize_t n = send(p->fd, p->out + p->out_done, p->out_len - p->out_done,
+		                 MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n < 0) {
+			p->ending = true;
+			break;
+		}
+		p->out_done += (size_t)n;
+	}
+	free(p->out);
+	p->out = NULL;
+	p->out_len = p->out_done = 0;
+}
+
+static void peer_frame(struct sy_control_peer *p, enum frame_state state)
+{
+	struct sy_control *c = p->control;
+	char text[80];
+	switch (state) {
+	case FRAME_MORE:
+		break;
+	case FRAME_WHOLE:
+		p->busy = true;
+		c->handler.request(c->handler.ctx, p, p->reader.body, p->reader.len);
+		frame_next(&p->reader);
+		break;
+	case FRAME_TOO_LARGE:
+		snprintf(text, sizeof(text), "a frame of %zu bytes is over the limit of %u",
+		         p->reader.len, SY_CONTROL_MAX);
+		peer_break(p, text);
+		break;
+	case FRAME_NO_MEMORY:
+		peer_break(p, "no memory for the frame");
+		break;
+	}
+}
+
+/* Until something is under way, the socket is empty, or it had its share of this turn. */
+static void peer_read(struct sy_control_peer *p)
+{
+	for (unsigned i = 0; i < 16 && !p->busy && !p->ending && !p->out_len; i++) {
+		uint8_t *where;
+		size_t want = frame_want(&p->reader, &where);
+		ssize_t n = recv(p->fd, where, want, MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n > 0) {
+			peer_frame(p, frame_add(&p->reader, (size_t)n, SY_CONTROL_MAX));
+		} else if (n == 0 && frame_is_cut(&p->reader)) {
+			peer_break(p, "the connection ended in the middle of a frame");
+		} else {
+			p->ending = true;
+		}
+	}
+}
+
+static void peer_wait(struct sy_control_peer *p)
+{
+	unsigned events = p->out_len ? EPOLLOUT : p->busy || p->ending ? 0 : EPOLLIN;
+	loop_want(p->control->rt->loop, p->fd, events);
+}
+
+static void peer_turn(void *ctx)
+{
+	struct sy_control_peer *p = ctx;
+	struct pollfd now = {.fd = p->fd, .events = POLLIN | POLLOUT};
+	bool hung_up = poll(&now, 1, 0) > 0 && (now.revents & (POLLHUP | POLLERR)) &&
+	               (p->busy || p->out_len); /* else reading finds the end in its place */
+	p->in_turn = true;
+	if (!hung_up) {
+		peer_write(p);
+		peer_read(p);
+	}
+	p->in_turn = false;
+	if (hung_up || (p->ending && !p->out_len))
+		peer_close(p);
+	else
+		peer_wait(p);
+}
+
+int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t len)
+{
+	uint32_t head = htonl((uint32_t)len);
+	if (len > SY_CONTROL_MAX)
+		return -EMSGSIZE;
+	uint8_t *out = realloc(peer->out, peer->out_len + sizeof(head) + len);
+	if (!out)
+		return -ENOMEM;
+	memcpy(out + peer->out_len, &head, sizeof(head));
+	if (len)
+		memcpy(out + peer->out_len + sizeof(head), bytes, len);
+	peer->out = out;
+	peer->out_len += sizeof(head) + len;
+	peer->busy = false;
+	if (!peer->in_turn)
+		peer_wait(peer); /* the next turn writes it: the peer must outlive this call */
+	return 0;
+}
+
+void **sy_control_peer_data(struct sy_control_peer *peer)
+{
+	return &peer->data;
+}
+
+/* ---- listening ---- */
+
+static void peer_add(struct sy_control *c, int fd)
+{
+	struct sy_control_peer *p = calloc(1, sizeof(*p));
+	if (!p || c->peer_count == PEERS_MAX || loop_watch(c->rt->loop, fd, peer_turn, p)) {
+		sy_log(SY_LOG_WARN, "control", "a connection is refused: %u are open",
+		       c->peer_count);
+		free(p);
+		close(fd);
+		return;
+	}
+	p->control = c;
+	p->fd = fd;
+	p->next = c->peers;
+	c->peers = p;
+	c->peer_count++;
+}
+
+static void control_accept(void *ctx)
+{
+	struct sy_control *c = ctx;
+	int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0) {
+		peer_add(c, fd);
+	} else if ((errno == EMFILE || errno == ENFILE) && c->spare_fd >= 0) {
+		/* No descriptor left: give one up to turn the caller away, or it would be announced
+		 * for ever. */
+		close(c->spare_fd);
+		fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd >= 0)
+			close(fd);
+		c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		sy_log(SY_LOG_WARN, "control",
+		       "a connection is refused: no file descriptor is left");
+	}
+}
+
+/* A file that nobody listens on is left over from a process that was killed. */
+static int path_clear(const struct sockaddr_un *sun, struct sy_error *err)
+{
+	struct stat st;
+	if (lstat(sun->sun_path, &st))
+		return 0;
+	if (!S_ISSOCK(st.st_mode))
+		return sy_fail(err, EEXIST, "%s exists and is not a socket; choose another path",
+		               sun->sun_path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return sy_fail(err, errno, "control socket");
+	int code = connect(fd, (const struct sockaddr *)sun, sizeof(*sun)) ? errno : 0;
+	close(fd);
+	if (code == ECONNREFUSED)
+		return unlink(sun->sun_path)
+		               ? sy_fail(err, errno, "removing the stale socket %s", sun->sun_path)
+		               : 0;
+	return sy_fail(err, EADDRINUSE,
+	               "another process listens on %s; stop it or choose another path",
+	               sun->sun_path);
+}
+
+static int control_listen(struct sy_control *c, struct sy_error *err)
+{
+	struct sockaddr_un sun = {.sun_family = AF_UNIX};
+	memcpy(sun.sun_path, c->path, sizeof(c->path));
+	int rc = path_clear(&sun, err);
+	if (rc)
+		return rc;
+	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mode_t before = umask(0177);
+	bool bound = c->fd >= 0 && !bind(c->fd, (const struct sockaddr *)&sun, sizeof(sun));
+	int code = errno;
+	umask(before);
+	if (!bound) {
+		c->path[0] = 0; /* not ours to remove */
+		return sy_fail(err, code, "control socket %s: %s", sun.sun_path, strerror(code));
+	}
+	if (listen(c->fd, PEERS_MAX))
+		return sy_fail(err, errno, "control socket %s: %s", sun.sun_path, strerror(errno));
+	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	rc = loop_watch(c->rt->loop, c->fd, control_accept, c);
+	return rc ? sy_fail(err, -rc, "watching the control socket: %s", strerror(-rc)) : 0;
+}
+
+int sy_control_open(struct sy_runtime *rt, const char *path,
+                    const struct sy_control_handler *handler, struct sy_control **out,
+                    struct sy_error *err)
+{
+	struct sy_control *c = calloc(1, sizeof(*c));
+	if (!c)
+		return sy_fail(err, ENOMEM, "no memory for the control socket");
+	c->rt = rt;
+	c->handler = *handler;
+	c->fd = c->spare_fd = -1;
+	size_t len = strlen(path);
+	int rc = len < sizeof(c->path)
+	                 ? 0
+	                 : sy_fail(err, ENAMETOOLONG,
+	                           "the path of the control socket is longer than %zu bytes",
+	                           sizeof(c->path) - 1);
+	if (!rc) {
+		memcpy(c->path, path, len);
+		rc = control_listen(c, err);
+	}
+	if (rc) {
+		sy_control_close(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+void sy_control_close(struct sy_control *c)
+{
+	if (!c)
+		return;
+	while (c->peers)
+		peer_close(c->peers);
+	loop_unwatch(c->rt->loop, c->fd);
+	if (c->fd >= 0) {
+		close(c->fd);
+		if (c->path[0])
+			unlink(c->path);
+	}
+	if (c->spare_fd >= 0)
+		close(c->spare_fd);
+	free(c);
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+
+#include "runtime.h"
+
+/* What EAL last complained of, for the error text when it fails to start. */
+static char last_complaint[160];
+
+static ssize_t log_write(void *cookie, const char *text, size_t len)
+{
+	bool error = rte_log_cur_msg_loglevel() <= (int)RTE_LOG_ERR;
+	int shown = (int)len;
+	while (shown && text[shown - 1] == '\n')
+		shown--;
+	if (error)
+		snprintf(last_complaint, sizeof(last_complaint), "%.*s", shown, text);
+	/* Its warnings are mostly of what this machine lacks and nobody asked for. */
+	if (shown)
+		sy_log(error ? SY_LOG_WARN : SY_LOG_DEBUG, "eal", "%.*s", shown, text);
+	return (ssize_t)len;
+}
+
+static int log_redirect(void)
+{
+	FILE *f = fopencookie(NULL, "w", (cookie_io_functions_t){.write = log_write});
+	if (!f)
+		return -errno;
+	setvbuf(f, NULL, _IOLBF, 1024);
+	rte_log_set_global_level(RTE_LOG_WARNING);
+	return rte_openlog_stream(f);
+}
+
+/* Free megabytes in huge pages of all sizes. */
+static unsigned long huge_free_mb(void)
+{
+	const char *root = "/sys/kernel/mm/hugepages";
+	unsigned long mb = 0, kb, pages;
+	DIR *dir = opendir(root);
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		char path[320];
+		snprintf(path, sizeof(path), "%s/%s/free_hugepages", root, e->d_name);
+		FILE *f = sscanf(e->d_name, "hugepages-%lukB", &kb) == 1 ? fopen(path, "r") : NULL;
+		if (f && fscanf(f, "%lu", &pages) == 1)
+			mb += kb * pages / 1024;
+		if (f)
+			fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return mb;
+}
+
+static bool is_pci(const struct sy_port_options *o)
+{
+	unsigned domain, bus, device, function;
+	return o->backend == SY_PORT_ETHDEV &&
+	       (sscanf(o->devargs, "%x:%x:%x.%x", &domain, &bus, &device, &function) == 4 ||
+	        sscanf(o->devargs, "%x:%x.%x", &bus, &device, &function) == 3);
+}
+
+int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err)
+{
+	unsigned n = 0;
+	if (!*list) {
+		cpu_set_t set;
+		if (sched_getaffinity(0, sizeof(set), &set))
+			return sy_fail(err, errno, "reading the CPU affinity");
+		for (unsigned c = 0; c < CPU_SETSIZE && n < cap; c++)
+			if (CPU_ISSET(c, &set))
+				core[n++] = c;
+		return (int)n;
+	}
+	for (const char *at = list; n < cap;) {
+		char *end;
+		unsigned long first = strtoul(at, &end, 10), last = first;
+		bool digits = end != at;
+		if (digits && *end == '-') {
+			at = end + 1;
+			last = strtoul(at, &end, 10);
+			digits = end != at;
+		}
+		if (!digits || first > last || last >= CPU_SETSIZE || (*end && *end != ','))
+			return sy_fail(err, EINVAL,
+			               "CPU list \"%s\" cannot be read; write it like 0,2-3", list);
+		for (unsigned long c = first; c <= last && n < cap; c++)
+			core[n++] = (unsigned)c;
+		if (!*end)
+			break;
+		at = end + 1;
+	}
+	return (int)n;
+}
+
+/* The interaction thread keeps the CPUs it has; EAL would pin it to one. */
+static void main_lcore(char *out, size_t cap)
+{
+	unsigned core[CPU_SETSIZE];
+	int n = cores_parse("", core, CPU_SETSIZE, NULL);
+	size_t at = (size_t)snprintf(out, cap, "0@(");
+	for (int i = 0; i < n && at + 8 < cap; i++)
+		at += (size_t)snprintf(out + at, cap - at, "%s%u", i ? "," : "", core[i]);
+	snprintf(out + at, cap - at, ")");
+}
+
+static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
+{
+	unsigned long mb = huge_free_mb();
+	if (mb >= o->memory_mb)
+		return 0;
+	return sy_fail(err, ENOMEM,
+	               "%u MB of huge pages are wanted and %lu MB are free; remedy: sysctl "
+	               "vm.nr_hugepages=%lu (or --no-huge, which is slower)",
+	               o->memory_mb, mb, (unsigned long)o->memory_mb / 2 + 16);
+}
+
+int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
+{
+	static bool started; /* EAL starts once in a process; a later runtime goes on with it */
+	char memory[16], lcores[600], instance[sizeof(o->instance)], *argv[20];
+	int argc = 0, rc = 0;
+	if (started)
+		return 0;
+	if (o->huge)
+		rc = huge_check(o, err);
+	else
+		sy_log(SY_LOG_WARN, "runtime",
+		       "running without huge pages: slower, and AF_XDP copies every packet");
+	if (rc)
+		return rc;
+	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+	setrlimit(RLIMIT_MEMLOCK, &limit); /* for UMEMs; where it may not, binding says so */
+	rc = log_redirect();
+	if (rc)
+		return sy_fail(err, -rc, "redirecting EAL's log");
+	bool pci = false;
+	for (unsigned i = 0; i < o->ports; i++)
+		pci |= is_pci(&o->port[i]);
+	main_lcore(lcores, sizeof(lcores));
+	memcpy(instance, o->instance, sizeof(instance));
+	snprintf(memory, sizeof(memory), "%u", o->memory_mb);
+	argv[argc++] = "steelyard";
+	/* No files, so instances never meet. */
+	argv[argc++] = o->huge ? "--in-memory" : "--no-shconf";
+	argv[argc++] = "--no-telemetry";
+	argv[argc++] = "--log-level=warning";
+	argv[argc++] = "--lcores";
+	argv[argc++] = lcores;
+	argv[argc++] = "-m";
+	argv[argc++] = memory;
+	if (!o->huge)
+		argv[argc++] = "--no-huge";
+	if (o->instance[0]) {
+		argv[argc++] = "--file-prefix";
+		argv[argc++] = instance;
+	}
+	if (!pci) {
+		argv[argc++] = "--no-pci";
+		argv[argc++] = "--iova-mode=va";
+	}
+	argv[argc] = NULL;
+	if (rte_eal_init(argc, argv) < 0)
+		return sy_fail(err, rte_errno, "EAL does not start: %s (%s)",
+		               rte_strerror(rte_errno), last_complaint);
+	started = true;
+	return 0;
+}

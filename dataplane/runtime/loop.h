@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The interaction thread's event loop. */
+#ifndef LOOP_H
+#define LOOP_H
+
+#include <stdbool.h>
+
+struct loop;
+
+int loop_open(struct loop **out);
+void loop_close(struct loop *l);
+int loop_watch(struct loop *l, int fd, void (*fn)(void *ctx), void *ctx);
+/* Changes what is waited for (EPOLL…), at first EPOLLIN; hang-ups are always told. */
+void loop_want(struct loop *l, int fd, unsigned events);
+void loop_unwatch(struct loop *l, int fd);
+void loop_defer(struct loop *l, void (*fn)(void *ctx), void *ctx);
+int loop_every(struct loop *l, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
+/* One turn: what was deferred, then what is ready; waits at most timeout_ms for it (−1: for ever).
+ */
+int loop_turn(struct loop *l, int timeout_ms);
+/* Any thread, signal handlers too. */
+void loop_stop(struct loop *l);
+bool loop_is_stopped(const struct loop *l);
+/* Any thread: makes the loop take a turn. */
+void loop_wake(struct loop *l);
+
+#endif

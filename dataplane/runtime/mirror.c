@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the kernel's mirror tells, brought to ports, routes and neighbours; and the static
+ * configuration, which tells the same about ports that the kernel does not know. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime.h"
+
+#define BUDGET 256 /* messages a turn, so that the control socket gets its own */
+
+static void on_link(void *ctx, const struct sy_link *link, bool gone)
+{
+	struct sy_runtime *rt = ctx;
+	unsigned id = port_by_ifindex(rt, link->ifindex);
+	if (id == SY_PORT_NONE)
+		return;
+	struct port *p = rt->port[id];
+	uint64_t mac = 0;
+	bool up = link->up && !gone;
+	if (gone)
+		sy_log(SY_LOG_ERROR, "runtime",
+		       "port %s: the interface was deleted; restart the forwarder once it is back",
+		       p->name);
+	else if (up != p->up)
+		sy_log(SY_LOG_INFO, "runtime", "port %s is %s", p->name, up ? "up" : "down");
+	memcpy(&mac, link->mac, sizeof(link->mac));
+	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->mtu, link->mtu, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
+}
+
+static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
+{
+	struct sy_runtime *rt = ctx;
+	unsigned i = 0;
+	if (port_by_ifindex(rt, addr->ifindex) == SY_PORT_NONE)
+		return;
+	while (i < rt->connected_count && (rt->connected[i].ifindex != addr->ifindex ||
+	                                   rt->connected[i].prefix_len != addr->prefix_len ||
+	                                   !sy_addr_equal(&rt->connected[i].addr, &addr->addr)))
+		i++;
+	if (gone && i < rt->connected_count)
+		rt->connected[i] = rt->connected[--rt->connected_count];
+	if (gone || i < rt->connected_count)
+		return;
+	struct sy_link_addr *more =
+	        realloc(rt->connected, (rt->connected_count + 1) * sizeof(*more));
+	if (!more) {
+		sy_log(SY_LOG_ERROR, "runtime", "no memory for an interface's address");
+		return;
+	}
+	rt->connected = more;
+	rt->connected[rt->connected_count++] = *addr;
+}
+
+static void on_route(void *ctx, const struct sy_route *route, bool gone)
+{
+	routes_apply(ctx, route, gone);
+}
+
+static void on_neigh(void *ctx, const struct sy_neigh *neigh, bool gone)
+{
+	struct sy_runtime *rt = ctx;
+	unsigned port = port_by_ifindex(rt, neigh->ifindex);
+	if (port != SY_PORT_NONE)
+		adjacency_tell(rt, port, neigh, gone);
+}
+
+static void on_synced(void *ctx)
+{
+	struct sy_runtime *rt = ctx;
+	routes_flush(rt);
+	rt->synced = true;
+}
+
+static void on_refused(void *ctx, const char *text)
+{
+	struct sy_runtime *rt = ctx;
+	bool before = rt->refusal[0], now = text;
+	snprintf(rt->refusal, sizeof(rt->refusal), "%s", now ? text : "");
+	if (now)
+		sy_log(SY_LOG_ERROR, "runtime", "nothing is routed: %s", text);
+	else if (before)
+		sy_log(SY_LOG_INFO, "runtime", "routing again");
+	if (now != before)
+		routes_refuse(rt, now);
+}
+
+static void mirror_readable(void *ctx)
+{
+	struct sy_runtime *rt = ctx;
+	int n = sy_mirror_process(rt->mirror, BUDGET);
+	if (n < 0)
+		sy_log(SY_LOG_ERROR, "runtime", "netlink mirror: %s", strerror(-n));
+	if (routes_flush_is_cheap(rt))
+		routes_flush(rt);
+}
+
+/* ---- static configuration ---- */
+
+static int static_route(struct sy_runtime *rt, const struct sy_static_route *s,
+                        struct sy_error *err)
+{
+	unsigned port = port_by_name(rt, s->port);
+	struct sy_route route = {.prefix = s->prefix, .prefix_len = s->prefix_len, .hop_count = 1};
+	if (port == SY_PORT_NONE)
+		return sy_fail(err, EINVAL, "static route: no port is named \"%s\"", s->port);
+	if (s->prefix_len > (sy_addr_is_v4(&s->prefix) ? 32 : 128))
+		return sy_fail(err, EINVAL, "static route on port %s: prefix length %u", s->port,
+		               s->prefix_len);
+	route.hop[0] = (struct sy_route_hop){.ifindex = -(int)port - 1, .via = s->via, .weight = 1};
+	routes_apply(rt, &route, false);
+	return 0;
+}
+
+static int static_apply(struct sy_runtime *rt, struct sy_error *err)
+{
+	const struct sy_runtime_options *o = &rt->options;
+	for (unsigned i = 0; i < o->neighs; i++) {
+		unsigned port = port_by_name(rt, o->neigh[i].port);
+		if (port == SY_PORT_NONE)
+			return sy_fail(err, EINVAL, "static neighbour: no port is named \"%s\"",
+			               o->neigh[i].port);
+		if (!adjacency_fix(rt, port, &o->neigh[i].addr, o->neigh[i].mac))
+			return sy_fail(err, ENOSPC, "more than %u static neighbours",
+			               ADJACENCIES - 1);
+	}
+	for (unsigned i = 0; i < o->routes; i++) {
+		int rc = static_route(rt, &o->route[i], err);
+		if (rc)
+			return rc;
+	}
+	routes_flush(rt);
+	return 0;
+}
+
+int mirror_start(struct sy_runtime *rt, struct sy_error *err)
+{
+	struct sy_mirror_handler handler = {
+	        .ctx = rt,
+	        .link = on_link,
+	        .addr = on_addr,
+	        .route = on_route,
+	        .neigh = on_neigh,
+	        .synced = on_synced,
+	        .refused = on_refused,
+	};
+	int rc = static_apply(rt, err);
+	if (rc)
+		return rc;
+	if (!rt->options.kernel) {
+		rt->synced = true;
+		return 0;
+	}
+	rc = sy_mirror_open(&handler, &rt->mirror, err);
+	if (rc)
+		return rc;
+	rc = loop_watch(rt->loop, sy_mirror_fd(rt->mirror), mirror_readable, rt);
+	return rc ? sy_fail(err, -rc, "watching the netlink mirror: %s", strerror(-rc)) : 0;
+}
+
+void mirror_stop(struct sy_runtime *rt)
+{
+	if (rt->mirror) {
+		loop_unwatch(rt->loop, sy_mirror_fd(rt->mirror));
+		sy_mirror_close(rt->mirror);
+	}
+	rt->mirror = NULL;
+	free(rt->connected);
+	rt->connected = NULL;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+/* The MTU of a kernel interface, or a negative errno. */
+static int interface_mtu(const char *name)
+{
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	memcpy(request.ifr_name, name, strnlen(name, sizeof(request.ifr_name) - 1));
+	int rc = ioctl(fd, SIOCGIFMTU, &request) ? -errno : request.ifr_mtu;
+	close(fd);
+	return rc;
+}
+
+int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers, unsigned *room,
+               struct sy_error *err)
+{
+	if (o->backend == SY_PORT_ETHDEV) {
+		unsigned mtu = o->mtu ? o->mtu : 1500;
+		*buffers = 2 * 1024 * (o->queues ? o->queues : workers);
+		*room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
+		return 0;
+	}
+	int mtu = interface_mtu(o->name);
+	if (mtu < 0)
+		return sy_fail(err, -mtu, "port %s: no such interface in this network namespace",
+		               o->name);
+	*room = port_xsk_room((unsigned)mtu);
+	if (!*room)
+		return sy_fail(err, EINVAL,
+		               "port %s: an MTU of %d is more than AF_XDP carries in one buffer; "
+		               "remedy: ip link set %s mtu %d",
+		               o->name, mtu, o->name, PORT_XSK_MTU_MAX);
+	char path[128];
+	unsigned queues = 0;
+	do /* sysfs lists the receive queues before the flow director is there to be asked */
+		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", o->name, queues);
+	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
+	*buffers = 2 * PORT_XSK_RING * (queues ? queues : workers);
+	return 0;
+}
+
+int port_open(struct sy_runtime *rt, const struct sy_port_options *o, uint64_t deadline,
+              struct sy_error *err)
+{
+	struct port *p = aligned_alloc(SY_CACHE_LINE, sizeof(*p));
+	if (!p)
+		return sy_fail(err, ENOMEM, "port %s: no memory", o->name);
+	memset(p, 0, sizeof(*p));
+	p->ops = o->backend == SY_PORT_XSK ? &port_xsk_ops : &port_ethdev_ops;
+	p->id = rt->ports;
+	memcpy(p->name, o->name, sizeof(p->name));
+	rt->port[rt->ports++] = p;
+	if (p->ops->open(rt, p, o, deadline, err))
+		return sy_fail_in(err, "port %s", o->name);
+	sy_log(SY_LOG_INFO, "runtime", "port %s: %s, %u queue%s, MTU %u", p->name, p->backend,
+	       p->queues, p->queues == 1 ? "" : "s", p->mtu);
+	return 0;
+}
+
+void port_close(struct sy_runtime *rt, unsigned id)
+{
+	struct port *p = rt->port[id];
+	if (p->impl)
+		p->ops->close(p);
+	free(p);
+	rt->port[id] = NULL;
+}
+
+unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex)
+{
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (ifindex && rt->port[i]->ifindex == ifindex)
+			return i;
+	return SY_PORT_NONE;
+}
+
+unsigned port_by_name(const struct sy_runtime *rt, const char *name)
+{
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (!strcmp(rt->port[i]->name, name))
+			return i;
+	return SY_PORT_NONE;
+}
+
+unsigned sy_port_count(const struct sy_runtime *rt)
+{
+	return rt->ports;
+}
+
+void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out)
+{
+	const struct port *p = rt->port[port];
+	*out = (struct sy_port_info){.backend = p->backend,
+	                             .mtu = SY_READ(p->mtu),
+	                             .up = SY_READ(p->up),
+	                             .queues = p->queues,
+	                             .ifindex = p->ifindex};
+	memcpy(out->name, p->name, sizeof(out->name));
+	uint64_t mac = SY_READ(p->mac);
+	memcpy(out->mac, &mac, sizeof(out->mac));
+}
+
+void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_port_stats *out)
+{
+	struct port *p = rt->port[port];
+	*out = (struct sy_port_stats){0};
+	for (unsigned q = 0; q < SY_MAX_QUEUES; q++) {
+		const struct port_queue_counters *c = &p->counters[q];
+		out->rx_packets += SY_READ(c->rx_packets);
+		out->rx_bytes += SY_READ(c->rx_bytes);
+		out->tx_packets += SY_READ(c->tx_packets);
+		out->tx_bytes += SY_READ(c->tx_bytes);
+		out->tx_failed += SY_READ(c->tx_failed);
+	}
+	p->ops->stats(p, out);
+}
+
+uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port)
+{
+	return SY_READ(rt->port[port]->mtu);
+}

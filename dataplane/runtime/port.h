@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A port and its two backends. A receive queue and the transmit queue of the same number belong to
+ * one worker, so nothing here locks: rx and tx of a queue are called by its worker only.
+ */
+#ifndef PORT_H
+#define PORT_H
+
+#include "sy_runtime.h"
+
+struct port;
+
+struct port_ops {
+	/* Fills the port's mac, mtu, queues, backend text, impl. deadline: sy_clock_ns() until
+	 * which a device that is still busy is waited for. */
+	int (*open)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+	            uint64_t deadline, struct sy_error *err);
+	unsigned (*rx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
+	/* Returns how many were taken; the caller frees the rest. */
+	unsigned (*tx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
+	/* Something sent still waits in the queue for a kick that the next rx() will give. */
+	bool (*is_pending)(struct port *p, unsigned queue);
+	/* Readable when packets wait, or −1: it must be polled. */
+	int (*descriptor)(struct port *p, unsigned queue);
+	/* Looks at the link, every 100 ms; NULL: the mirror tells. */
+	void (*refresh)(struct port *p);
+	void (*stats)(struct port *p, struct sy_port_stats *out);
+	void (*close)(struct port *p);
+};
+
+extern const struct port_ops port_xsk_ops, port_ethdev_ops;
+
+/* Written by the worker of the queue, read by the interaction thread, relaxed. */
+struct port_queue_counters {
+	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, tx_failed;
+} __attribute__((aligned(SY_CACHE_LINE)));
+
+struct port {
+	const struct port_ops *ops;
+	void *impl;
+	unsigned id, queues;
+	uint16_t mtu; /* writer: interaction; readers: workers, relaxed */
+	bool up;      /* likewise */
+	uint64_t mac; /* as in memory, in the first 6 bytes. Likewise */
+	int ifindex;  /* 0: no kernel interface */
+	char name[32];
+	char backend[48];
+	struct port_queue_counters counters[SY_MAX_QUEUES];
+};
+
+/* Buffers the port's queues hold at most, and the smallest data room they need. Before EAL. */
+int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers, unsigned *room,
+               struct sy_error *err);
+int port_open(struct sy_runtime *rt, const struct sy_port_options *o, uint64_t deadline,
+              struct sy_error *err);
+void port_close(struct sy_runtime *rt, unsigned id);
+
+/* The port of a kernel interface, or of a name; SY_PORT_NONE: none. */
+unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex);
+unsigned port_by_name(const struct sy_runtime *rt, const char *name);
+
+/* For address.c: steers on an xsk port. */
+struct sy_director *port_xsk_director(const struct port *p);
+/* Data room of a socket's frames for this MTU, 0 if it is beyond AF_XDP. */
+unsigned port_xsk_room(unsigned mtu);
+#define PORT_XSK_RING    2048 /* descriptors in each ring of a queue */
+#define PORT_XSK_MTU_MAX 3400
+
+#endif

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Any DPDK device: memif, pcap, null, TAP, and PCI drivers. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_dev.h>
+#include <rte_ethdev.h>
+
+#include "runtime.h"
+
+#define RING 1024
+
+struct ethdev_port {
+	uint16_t dev; /* DPDK's number */
+	bool created; /* by us: removed at the end */
+	bool started;
+	uint64_t too_long; /* frames over one buffer. Writers: workers; an approximate count */
+};
+
+/* The slots' own key: RSS then spreads as the slots do, where a device hashes as we ask. */
+static uint8_t rss_key[40] = {0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
+                              0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
+                              0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
+                              0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a};
+
+static unsigned ethdev_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct ethdev_port *e = p->impl;
+	unsigned kept = 0;
+	n = rte_eth_rx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
+	for (unsigned i = 0; i < n; i++) {
+		/* The stages read contiguous frames only. */
+		if (SY_UNLIKELY(m[i]->nb_segs > 1) && rte_pktmbuf_linearize(m[i])) {
+			SY_COUNT(e->too_long, 1);
+			rte_pktmbuf_free(m[i]);
+			continue;
+		}
+		m[kept++] = m[i];
+	}
+	return kept;
+}
+
+static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	const struct ethdev_port *e = p->impl;
+	return rte_eth_tx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
+}
+
+static bool ethdev_is_pending(struct port *p, unsigned queue)
+{
+	return false;
+}
+
+static int ethdev_descriptor(struct port *p, unsigned queue)
+{
+	return -1;
+}
+
+static void ethdev_stats(struct port *p, struct sy_port_stats *out)
+{
+	const struct ethdev_port *e = p->impl;
+	struct rte_eth_stats s;
+	if (!rte_eth_stats_get(e->dev, &s))
+		out->rx_missed += s.imissed + s.rx_nombuf + s.ierrors;
+	out->rx_missed += SY_READ(e->too_long);
+}
+
+static void ethdev_refresh(struct port *p)
+{
+	const struct ethdev_port *e = p->impl;
+	struct rte_eth_link link;
+	if (!rte_eth_link_get_nowait(e->dev, &link))
+		__atomic_store_n(&p->up, link.link_status == RTE_ETH_LINK_UP, __ATOMIC_RELAXED);
+}
+
+static int device_find(struct ethdev_port *e, const struct sy_port_options *o, struct sy_error *err)
+{
+	if (!rte_eth_dev_get_port_by_name(o->name, &e->dev))
+		return 0;
+	if (!*o->devargs)
+		return sy_fail(err, ENODEV, "no such DPDK device, and no devargs to create it");
+	int rc = rte_dev_probe(o->devargs);
+	if (rc)
+		return sy_fail(err, -rc, "DPDK cannot create \"%s\": %s", o->devargs,
+		               strerror(-rc));
+	e->created = true;
+	if (rte_eth_dev_get_port_by_name(o->name, &e->dev))
+		return sy_fail(err, ENODEV, "devargs \"%s\" make a device of another name",
+		               o->devargs);
+	return 0;
+}
+
+static int device_configure(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                            const struct rte_eth_dev_info *info, struct sy_error *err)
+{
+	const struct ethdev_port *e = p->impl;
+	struct rte_eth_conf conf = {0};
+	unsigned queues = o->queues ? o->queues : rt->options.workers;
+	unsigned most = info->max_rx_queues < info->max_tx_queues ? info->max_rx_queues
+	                                                          : info->max_tx_queues;
+	most = most < SY_MAX_QUEUES ? most : SY_MAX_QUEUES;
+	p->queues = queues < most ? queues : most;
+	uint64_t hash =
+	        info->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
+	if (p->queues > 1 && hash) {
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		conf.rx_adv_conf.rss_conf.rss_hf = hash;
+		if (info->hash_key_size && info->hash_key_size <= sizeof(rss_key)) {
+			conf.rx_adv_conf.rss_conf.rss_key = rss_key;
+			conf.rx_adv_conf.rss_conf.rss_key_len = info->hash_key_size;
+		}
+	}
+	int rc = rte_eth_dev_configure(e->dev, (uint16_t)p->queues, (uint16_t)p->queues, &conf);
+	uint16_t rx = RING, tx = RING;
+	if (!rc)
+		rc = rte_eth_dev_adjust_nb_rx_tx_desc(e->dev, &rx, &tx);
+	int socket = rte_eth_dev_socket_id(e->dev);
+	for (unsigned q = 0; q < p->queues && !rc; q++) {
+		rc = rte_eth_rx_queue_setup(e->dev, (uint16_t)q, rx, (unsigned)socket, NULL,
+		                            rt->pool);
+		if (!rc)
+			rc = rte_eth_tx_queue_setup(e->dev, (uint16_t)q, tx, (unsigned)socket,
+			                            NULL);
+	}
+	return rc ? sy_fail(err, -rc, "the device refuses %u queues: %s", p->queues, strerror(-rc))
+	          : 0;
+}
+
+static void device_address(struct port *p, const struct sy_port_options *o)
+{
+	const struct ethdev_port *e = p->impl;
+	static const uint8_t none[6];
+	struct rte_ether_addr mac;
+	if (!rte_eth_macaddr_get(e->dev, &mac))
+		memcpy(&p->mac, mac.addr_bytes, 6);
+	if (!memcmp(o->mac, none, sizeof(none)))
+		return;
+	/* Devices without a filter take any; we send with it whatever they say. */
+	memcpy(mac.addr_bytes, o->mac, sizeof(o->mac));
+	rte_eth_dev_default_mac_addr_set(e->dev, &mac);
+	memcpy(&p->mac, o->mac, 6);
+}
+
+static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                       uint64_t deadline, struct sy_error *err)
+{
+	struct rte_eth_dev_info info;
+	struct ethdev_port *e = calloc(1, sizeof(*e));
+	if (!e)
+		return sy_fail(err, ENOMEM, "no memory");
+	p->impl = e;
+	int rc = device_find(e, o, err);
+	if (rc)
+		return rc;
+	rc = rte_eth_dev_info_get(e->dev, &info);
+	if (rc)
+		return sy_fail(err, -rc, "the device tells nothing of itself: %s", strerror(-rc));
+	rc = device_configure(rt, p, o, &info, err);
+	if (rc)
+		return rc;
+	device_address(p, o);
+	p->mtu = o->mtu ? o->mtu : 1500;
+	rc = rte_eth_dev_set_mtu(e->dev, p->mtu);
+	if (rc && rc != -ENOTSUP) /* a device without the notion carries what it is given */
+		return sy_fail(err, -rc, "an MTU of %u is refused: %s", p->mtu, strerror(-rc));
+	rc = rte_eth_dev_start(e->dev);
+	if (rc)
+		return sy_fail(err, -rc, "the device does not start: %s", strerror(-rc));
+	e->started = true;
+	ethdev_refresh(p);
+	/* A TAP's kernel interface is the other end of the wire, not ours. */
+	p->ifindex = strcmp(info.driver_name, "net_tap") ? (int)info.if_index : 0;
+	snprintf(p->backend, sizeof(p->backend), "ethdev %s", info.driver_name);
+	return 0;
+}
+
+static void ethdev_close(struct port *p)
+{
+	struct ethdev_port *e = p->impl;
+	struct rte_eth_dev_info info;
+	if (e->started)
+		rte_eth_dev_stop(e->dev);
+	if (e->created && !rte_eth_dev_info_get(e->dev, &info)) {
+		struct rte_device *device = info.device;
+		rte_eth_dev_close(e->dev);
+		rte_dev_remove(device);
+	}
+	free(e);
+}
+
+const struct port_ops port_ethdev_ops = {
+        .open = ethdev_open,
+        .rx = ethdev_rx,
+        .tx = ethdev_tx,
+        .is_pending = ethdev_is_pending,
+        .descriptor = ethdev_descriptor,
+        .refresh = ethdev_refresh,
+        .stats = ethdev_stats,
+        .close = ethdev_close,
+};

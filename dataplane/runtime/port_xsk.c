@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * AF_XDP on a kernel interface. Every queue has a socket with a UMEM of its own, all over the same
+ * memory, the packet pool; so a packet received on one port leaves on another without a copy of
+ * ours.
+ *
+ *   mempool object:  | header | struct rte_mbuf | data room …                     |
+ *   UMEM chunk:                                 | 256 (XDP_PACKET_HEADROOM) frame |
+ *                                               ↑ chunk address = buf_addr − start of the pool
+ *
+ * Chunks are unaligned ones: the kernel takes any address, returns it with the frame's offset in
+ * the upper 16 bits, and never touches the struct in front of the data room.
+ */
+#include <linux/ethtool.h>
+#include <linux/if_xdp.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <xdp/xsk.h>
+
+#include "runtime.h"
+
+#define RING        PORT_XSK_RING
+#define RETRY_US    5000
+#define KICKS       4 /* system calls for one burst at most: a call of copy mode sends 32 frames */
+#define SMALL_CHUNK 2048
+#define LARGE_CHUNK 4096
+
+_Static_assert(PORT_XSK_MTU_MAX + 64 + XDP_PACKET_HEADROOM <= LARGE_CHUNK, "fits its chunk");
+
+struct xsk_queue {
+	struct xsk_ring_prod fill, tx;
+	struct xsk_ring_cons rx, completion;
+	struct xsk_umem *umem;
+	struct xsk_socket *socket;
+	int fd;
+	unsigned fill_missing; /* buffers that the pool could not give when they were due */
+	unsigned tx_flying;    /* given to the kernel, not completed */
+};
+
+struct xsk_port {
+	char *base; /* of the UMEM */
+	size_t len;
+	struct rte_mempool *pool;
+	struct sy_director *director;
+	struct xsk_queue queue[SY_MAX_QUEUES];
+};
+
+unsigned port_xsk_room(unsigned mtu)
+{
+	/* Ethernet header, two VLAN tags and their like */
+	if (mtu + 64 + XDP_PACKET_HEADROOM <= SMALL_CHUNK)
+		return SMALL_CHUNK;
+	return mtu <= PORT_XSK_MTU_MAX ? LARGE_CHUNK : 0;
+}
+
+struct sy_director *port_xsk_director(const struct port *p)
+{
+	return p->ops == &port_xsk_ops && p->impl ? ((struct xsk_port *)p->impl)->director : NULL;
+}
+
+static uint64_t chunk_of(const struct xsk_port *x, const struct rte_mbuf *m)
+{
+	return (uint64_t)((char *)m->buf_addr - x->base);
+}
+
+static struct rte_mbuf *mbuf_of(const struct xsk_port *x, uint64_t address)
+{
+	char *room = x->base + xsk_umem__extract_addr(address);
+	return (struct rte_mbuf *)(room - sizeof(struct rte_mbuf));
+}
+
+/* ---- receive ---- */
+
+static void fill_more(struct xsk_port *x, struct xsk_queue *q)
+{
+	struct rte_mbuf *m[SY_BURST];
+	uint32_t at;
+	while (q->fill_missing) {
+		unsigned n = q->fill_missing < SY_BURST ? q->fill_missing : SY_BURST;
+		if (rte_pktmbuf_alloc_bulk(x->pool, m, n))
+			return; /* again at the next turn */
+		if (xsk_ring_prod__reserve(&q->fill, n, &at) != n) {
+			rte_pktmbuf_free_bulk(m, n);
+			return;
+		}
+		for (unsigned i = 0; i < n; i++)
+			*xsk_ring_prod__fill_addr(&q->fill, at + i) = chunk_of(x, m[i]);
+		xsk_ring_prod__submit(&q->fill, n);
+		q->fill_missing -= n;
+	}
+}
+
+static void completions_reap(struct xsk_port *x, struct xsk_queue *q)
+{
+	struct rte_mbuf *m[SY_BURST];
+	uint32_t at;
+	while (q->tx_flying) {
+		unsigned n = xsk_ring_cons__peek(&q->completion, SY_BURST, &at);
+		if (!n)
+			return;
+		for (unsigned i = 0; i < n; i++)
+			m[i] = mbuf_of(x, *xsk_ring_cons__comp_addr(&q->completion, at + i));
+		xsk_ring_cons__release(&q->completion, n);
+		q->tx_flying -= n;
+		rte_pktmbuf_free_bulk(m, n);
+	}
+}
+
+static bool tx_has_unsent(const struct xsk_queue *q)
+{
+	return __atomic_load_n(q->tx.consumer, __ATOMIC_RELAXED) != q->tx.cached_prod;
+}
+
+/* Lets the kernel send; what it is too busy for stays in the ring for the next rx(). */
+static void tx_kick(struct xsk_port *x, struct xsk_queue *q)
+{
+	for (unsigned i = 0; i < KICKS && xsk_ring_prod__needs_wakeup(&q->tx); i++) {
+		int rc = sendto(q->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
+		completions_reap(x, q);
+		if (rc != EAGAIN || !tx_has_unsent(q))
+			return;
+	}
+}
+
+static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct xsk_port *x = p->impl;
+	struct xsk_queue *q = &x->queue[queue];
+	uint32_t at;
+	if (q->tx_flying) {
+		completions_reap(x, q);
+		if (tx_has_unsent(q))
+			tx_kick(x, q);
+	}
+	n = xsk_ring_cons__peek(&q->rx, n, &at);
+	for (unsigned i = 0; i < n; i++) {
+		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&q->rx, at + i);
+		m[i] = mbuf_of(x, d->addr);
+		m[i]->data_off = (uint16_t)xsk_umem__extract_offset(d->addr);
+		m[i]->data_len = (uint16_t)d->len;
+		m[i]->pkt_len = d->len;
+	}
+	if (n)
+		xsk_ring_cons__release(&q->rx, n);
+	q->fill_missing += n;
+	if (q->fill_missing)
+		fill_more(x, q);
+	if (xsk_ring_prod__needs_wakeup(&q->fill) && n)
+		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	return n;
+}
+
+/* ---- transmit ---- */
+
+static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct xsk_port *x = p->impl;
+	struct xsk_queue *q = &x->queue[queue];
+	uint32_t at;
+	completions_reap(x, q);
+	/* The completion ring must have room for all that is on its way. */
+	unsigned room = RING - q->tx_flying;
+	unsigned free = xsk_prod_nb_free(&q->tx, n);
+	if (n > room)
+		n = room;
+	if (n > free)
+		n = free;
+	if (!n || xsk_ring_prod__reserve(&q->tx, n, &at) != n) {
+		tx_kick(x, q);
+		return 0;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		struct xdp_desc *d = xsk_ring_prod__tx_desc(&q->tx, at + i);
+		uint64_t offset = m[i]->data_off;
+		d->addr = chunk_of(x, m[i]) | offset << XSK_UNALIGNED_BUF_OFFSET_SHIFT;
+		d->len = m[i]->pkt_len;
+		d->options = 0;
+	}
+	xsk_ring_prod__submit(&q->tx, n);
+	q->tx_flying += n;
+	tx_kick(x, q);
+	return n;
+}
+
+static bool xsk_is_pending(struct port *p, unsigned queue)
+{
+	const struct xsk_queue *q = &((struct xsk_port *)p->impl)->queue[queue];
+	return q->fill_missing || (q->tx_flying && tx_has_unsent(q));
+}
+
+static int xsk_descriptor(struct port *p, unsigned queue)
+{
+	return ((struct xsk_port *)p->impl)->queue[queue].fd;
+}
+
+static void xsk_stats(struct port *p, struct sy_port_stats *out)
+{
+	struct xsk_port *x = p->impl;
+	for (unsigned i = 0; i < p->queues; i++) {
+		struct xdp_statistics s = {0};
+		socklen_t len = sizeof(s);
+		if (!getsockopt(x->queue[i].fd, SOL_XDP, XDP_STATISTICS, &s, &len))
+			out->rx_missed += s.rx_dropped + s.rx_ring_full;
+	}
+	sy_director_read_stats(x->director, &out->director);
+}
+
+/* ---- opening ---- */
+
+static void queue_close(struct xsk_queue *q)
+{
+	if (q->socket)
+		xsk_socket__delete(q->socket);
+	if (q->umem)
+		xsk_umem__delete(q->umem);
+	q->socket = NULL;
+	q->umem = NULL;
+}
+
+static int queue_try(struct xsk_port *x, const char *ifname, unsigned queue, bool copy)
+{
+	struct xsk_queue *q = &x->queue[queue];
+	struct xsk_umem_config umem = {
+	        .fill_size = RING,
+	        .comp_size = RING,
+	        .frame_size = rte_pktmbuf_data_room_size(x->pool) < LARGE_CHUNK ? SMALL_CHUNK
+	                                                                        : LARGE_CHUNK,
+	        .flags = XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+	};
+	struct xsk_socket_config config = {
+	        .rx_size = RING,
+	        .tx_size = RING,
+	        .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
+	        .bind_flags = (uint16_t)(XDP_USE_NEED_WAKEUP | (copy ? XDP_COPY : 0)),
+	};
+	int rc = xsk_umem__create(&q->umem, x->base, x->len, &q->fill, &q->completion, &umem);
+	if (!rc)
+		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
+		                        &config);
+	if (rc)
+		queue_close(q);
+	return rc;
+}
+
+static int queue_open(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
+                      uint64_t deadline, struct sy_error *err)
+{
+	struct xsk_queue *q = &x->queue[queue];
+	int rc;
+	/* A killed process's socket keeps the queue for a moment. */
+	while ((rc = queue_try(x, ifname, queue, copy)) == -EBUSY && sy_clock_ns() < deadline)
+		usleep(RETRY_US);
+	if (rc == -EBUSY)
+		return sy_fail(err, EBUSY,
+		               "queue %u is bound by another AF_XDP socket; stop the "
+		               "process that has it (ss --xdp shows it)",
+		               queue);
+	if (rc == -ENOBUFS)
+		return sy_fail(err, ENOBUFS,
+		               "queue %u: the limit of locked memory is too low; "
+		               "remedy: ulimit -l unlimited, or LimitMEMLOCK=infinity",
+		               queue);
+	if (rc == -EPERM)
+		return sy_fail(err, EPERM,
+		               "queue %u: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and "
+		               "CAP_BPF: run as root",
+		               queue);
+	if (rc)
+		return sy_fail(err, -rc, "queue %u: AF_XDP socket: %s", queue, strerror(-rc));
+	q->fd = xsk_socket__fd(q->socket);
+	q->fill_missing = RING;
+	fill_more(x, q);
+	if (q->fill_missing)
+		return sy_fail(err, ENOMEM, "queue %u: the packet pool is too small: raise --mbufs",
+		               queue);
+	return 0;
+}
+
+/* What the kernel says of the interface now; the mirror tells of changes. */
+static int interface_read(struct port *p, struct sy_error *err)
+{
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = fd < 0 ? -errno : 0;
+	memcpy(request.ifr_name, p->name, sizeof(request.ifr_name) - 1);
+	if (!rc && !ioctl(fd, SIOCGIFHWADDR, &request))
+		memcpy(&p->mac, request.ifr_hwaddr.sa_data, 6);
+	else if (!rc)
+		rc = -errno;
+	if (!rc && !ioctl(fd, SIOCGIFMTU, &request))
+		p->mtu = (uint16_t)request.ifr_mtu;
+	if (!rc && !ioctl(fd, SIOCGIFFLAGS, &request))
+		p->up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
+	if (fd >= 0)
+		close(fd);
+	p->ifindex = (int)if_nametoindex(p->name);
+	return rc ? sy_fail(err, -rc, "reading the interface: %s", strerror(-rc)) : 0;
+}
+
+static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                    uint64_t deadline, struct sy_error *err)
+{
+	struct xsk_port *x = calloc(1, sizeof(*x));
+	void *base;
+	if (!x)
+		return sy_fail(err, ENOMEM, "no memory");
+	p->impl = x;
+	x->pool = rt->pool;
+	pool_area(rt->pool, &base, &x->len);
+	x->base = base;
+	int rc = interface_read(p, err);
+	if (!rc)
+		rc = sy_director_open(o->name, o->mode, &x->director, err);
+	if (rc)
+		return rc;
+	unsigned queues = (unsigned)sy_director_queues(x->director);
+	if (queues > SY_MAX_QUEUES)
+		return sy_fail(err, E2BIG,
+		               "%u receive queues, at most %d are supported; remedy: ethtool -L %s "
+		               "combined %d",
+		               queues, SY_MAX_QUEUES, o->name, SY_MAX_QUEUES);
+	for (; p->queues < queues; p->queues++) {
+		rc = queue_open(x, o->name, p->queues, !rt->options.huge, deadline, err);
+		if (rc)
+			return rc;
+		rc = sy_director_set_socket(x->director, p->queues, x->queue[p->queues].fd);
+		if (rc)
+			return sy_fail(err, -rc,
+			               "queue %u: the flow director refuses the socket: %s",
+			               p->queues, strerror(-rc));
+	}
+	snprintf(p->backend, sizeof(p->backend), "xsk %s",
+	         sy_director_is_native(x->director) ? "native" : "generic");
+	return 0;
+}
+
+static void xsk_close(struct port *p)
+{
+	struct xsk_port *x = p->impl;
+	for (unsigned i = 0; i < SY_MAX_QUEUES; i++) {
+		if (x->queue[i].socket && x->director)
+			sy_director_set_socket(x->director, i, -1);
+		queue_close(&x->queue[i]);
+	}
+	if (x->director)
+		sy_director_close(x->director);
+	free(x);
+}
+
+const struct port_ops port_xsk_ops = {
+        .open = xsk_open,
+        .rx = xsk_rx,
+        .tx = xsk_tx,
+        .is_pending = xsk_is_pending,
+        .descriptor = xsk_descriptor,
+        .stats = xsk_stats,
+        .close = xsk_close,
+};

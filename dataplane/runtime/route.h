@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Routes and paths: see docs/design/0005-paths.md. route.c changes them, path.c keeps the groups,
+ * ids and their ages. */
+#ifndef ROUTE_H
+#define ROUTE_H
+
+#include <rte_fib.h>
+#include <rte_fib6.h>
+
+#include "runtime.h"
+
+#define GROUPS       32768 /* a FIB's 2-byte entry has 15 bits; 0: no route */
+#define PATHS        65536 /* 0: none */
+#define GROUP_CHAINS 4096
+#define TBL8_V4      16384 /* /24s with longer prefixes in them; 512 bytes each */
+#define TBL8_V6      32767 /* nodes of the trie below /24, as many as 15 bits name */
+
+/* What a route says, whatever its prefix: routes that say the same share a group. */
+struct group {
+	uint32_t refs; /* routes */
+	uint16_t next; /* in its hash chain */
+	bool dirty;    /* its path must be replaced: on the list of those */
+	bool blackhole;
+	uint8_t hop_count;
+	struct sy_route_hop hop[SY_ROUTE_HOPS];
+};
+
+struct routes {
+	struct rte_fib *v4; /* prefix → group. Writer: interaction; readers: anyone */
+	struct rte_fib6 *v6;
+	uint32_t generation; /* writer: interaction; readers: anyone. Grows before each write to a
+	                        FIB, and before and after paths are replaced */
+	bool refused;        /* likewise, relaxed */
+	/* Likewise; acquire and release. */
+	uint16_t current[GROUPS]; /* group → path */
+	struct path *path[PATHS];
+	uint8_t stale[PATHS]; /* ids in no use are stale, too */
+	/* Of the interaction thread alone. */
+	uint32_t stale_at[PATHS]; /* the generation while it was replaced */
+	struct group *group[GROUPS];
+	uint16_t chain[GROUP_CHAINS];
+	uint16_t group_free[GROUPS]; /* stack */
+	unsigned group_free_count;
+	uint16_t path_free[PATHS]; /* ring, so that an id rests as long as possible */
+	unsigned path_free_first, path_free_count;
+	uint16_t dirty[GROUPS];
+	unsigned dirty_count;
+	bool groups_told, paths_told, fib_told; /* exhaustion is logged once */
+};
+
+/* path.c */
+void paths_init(struct routes *r);
+void paths_close(struct routes *r);
+/* Finds or makes the group of what the route says; 0: there are no more. The caller counts itself
+ * in. */
+uint16_t group_find(const struct routes *r, const struct sy_route *route);
+uint16_t group_make(struct sy_runtime *rt, const struct sy_route *route);
+/* Gives a group new hops in place: its path keeps its id. */
+void group_change(struct sy_runtime *rt, uint16_t group, const struct sy_route *route);
+/* Whoever holds the group's path shall look up anew after the next flush. */
+void group_dirty(struct routes *r, uint16_t group);
+void generation_grow(struct routes *r);
+
+#endif

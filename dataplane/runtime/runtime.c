@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime.h"
+
+#define BIND_WAIT_NS UINT64_C(2000000000) /* for queues that a killed process holds, in all */
+#define TICK_MS      100
+#define RCU_WAIT_MS  2 /* until retired objects are looked at again */
+
+static int options_check(const struct sy_runtime_options *o, struct sy_error *err)
+{
+	if (o->workers < 1 || o->workers > SY_MAX_WORKERS)
+		return sy_fail(err, EINVAL, "%u workers: 1 to %d are possible", o->workers,
+		               SY_MAX_WORKERS);
+	if (o->ports < 1 || o->ports > SY_MAX_PORTS)
+		return sy_fail(err, EINVAL, "%u ports: 1 to %d are possible", o->ports,
+		               SY_MAX_PORTS);
+	for (unsigned i = 0; i < o->ports; i++)
+		for (unsigned k = 0; k < i; k++)
+			if (!strcmp(o->port[i].name, o->port[k].name))
+				return sy_fail(err, EINVAL, "port %s is given twice",
+				               o->port[i].name);
+	return 0;
+}
+
+static int packets_open(struct sy_runtime *rt, struct sy_error *err)
+{
+	const struct sy_runtime_options *o = &rt->options;
+	/* What is on its way through a worker and in its cache, besides what ports hold. */
+	unsigned total = o->workers * 1024, room = 0;
+	for (unsigned i = 0; i < o->ports; i++) {
+		unsigned buffers, needed;
+		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);
+		if (rc)
+			return rc;
+		total += buffers;
+		room = needed > room ? needed : room;
+	}
+	/* Packets handed over wait in rings: a few bursts each are enough to keep going. */
+	total += o->workers * (o->workers - 1) * 2 * SY_BURST;
+	room = room > 2048 ? room : 2048;
+	rt->pool = pool_open(o->mbufs ? o->mbufs : total, room, o->huge, err);
+	return rt->pool ? 0 : -err->code;
+}
+
+static int ports_open(struct sy_runtime *rt, struct sy_error *err)
+{
+	uint64_t deadline = sy_clock_ns() + BIND_WAIT_NS;
+	for (unsigned i = 0; i < rt->options.ports; i++) {
+		int rc = port_open(rt, &rt->options.port[i], deadline, err);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int claims_open(struct sy_runtime *rt, struct sy_error *err)
+{
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (rt->options.kernel && rt->port[i]->ifindex)
+			return sy_claims_open(&rt->claims, err);
+	return 0;
+}
+
+static void tick(void *ctx)
+{
+	struct sy_runtime *rt = ctx;
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (rt->port[i]->ops->refresh)
+			rt->port[i]->ops->refresh(rt->port[i]);
+	routes_flush(rt);
+}
+
+static void slow_tick(void *ctx)
+{
+	adjacencies_tick(ctx);
+}
+
+static int base_open(struct sy_runtime *rt, struct sy_error *err)
+{
+	int rc = loop_open(&rt->loop);
+	if (!rc)
+		rc = rcu_open(rt->options.workers, &rt->rcu);
+	if (!rc)
+		rc = adjacencies_open(&rt->adjacencies);
+	if (!rc)
+		rc = loop_every(rt->loop, TICK_MS, tick, rt);
+	if (!rc)
+		rc = loop_every(rt->loop, 1000, slow_tick, rt);
+	return rc ? sy_fail(err, -rc, "starting the runtime: %s", strerror(-rc)) : 0;
+}
+
+int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime **out,
+                    struct sy_error *err)
+{
+	struct sy_error ignored;
+	struct sy_runtime *rt = calloc(1, sizeof(*rt));
+	err = err ? err : &ignored;
+	if (!rt)
+		return sy_fail(err, ENOMEM, "no memory for the runtime");
+	rt->options = *options;
+	int rc = options_check(options, err);
+	if (!rc)
+		rc = eal_start(options, err);
+	if (!rc)
+		rc = base_open(rt, err);
+	if (!rc)
+		rc = packets_open(rt, err);
+	if (!rc)
+		rc = routes_open(rt, err);
+	if (!rc)
+		rc = ports_open(rt, err);
+	if (!rc)
+		rc = workers_open(rt, err);
+	if (!rc)
+		rc = claims_open(rt, err);
+	if (!rc)
+		rc = mirror_start(rt, err);
+	if (rc) {
+		sy_runtime_close(rt);
+		return rc;
+	}
+	*out = rt;
+	return 0;
+}
+
+int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err)
+{
+	return workers_start(rt, err);
+}
+
+int sy_runtime_run(struct sy_runtime *rt)
+{
+	int rc = 0;
+	while (!rc && !loop_is_stopped(rt->loop)) {
+		rc = loop_turn(rt->loop, rcu_poll(rt->rcu) ? RCU_WAIT_MS : -1);
+		workers_answer(rt);
+	}
+	return rc;
+}
+
+int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy_error *err)
+{
+	uint64_t deadline = sy_clock_ns() + timeout_ms * UINT64_C(1000000);
+	while (!rt->synced && !loop_is_stopped(rt->loop)) {
+		if (sy_clock_ns() > deadline)
+			return sy_fail(err, ETIMEDOUT,
+			               "the kernel's routes were not complete within %u ms",
+			               timeout_ms);
+		int rc = loop_turn(rt->loop, RCU_WAIT_MS);
+		if (rc)
+			return sy_fail(err, -rc, "reading the kernel's routes: %s", strerror(-rc));
+	}
+	return 0;
+}
+
+void sy_runtime_stop(struct sy_runtime *rt)
+{
+	loop_stop(rt->loop);
+}
+
+void sy_runtime_close(struct sy_runtime *rt)
+{
+	if (!rt)
+		return;
+	workers_stop(rt);
+	mirror_stop(rt);
+	if (rt->claims)
+		sy_claims_close(rt->claims);
+	rcu_close(rt->rcu);
+	rt->rcu = NULL;
+	routes_close(rt);
+	workers_close(rt);
+	for (unsigned i = 0; i < rt->ports; i++)
+		port_close(rt, i);
+	adjacencies_close(rt->adjacencies);
+	pool_close(rt->pool);
+	loop_close(rt->loop);
+	free(rt);
+}
+
+int sy_runtime_watch(struct sy_runtime *rt, int fd, void (*fn)(void *ctx), void *ctx)
+{
+	return loop_watch(rt->loop, fd, fn, ctx);
+}
+
+void sy_runtime_unwatch(struct sy_runtime *rt, int fd)
+{
+	loop_unwatch(rt->loop, fd);
+}
+
+void sy_runtime_defer(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx)
+{
+	loop_defer(rt->loop, fn, ctx);
+}
+
+int sy_runtime_every(struct sy_runtime *rt, unsigned period_ms, void (*fn)(void *ctx), void *ctx)
+{
+	return loop_every(rt->loop, period_ms, fn, ctx);
+}
+
+bool sy_runtime_is_synced(const struct sy_runtime *rt)
+{
+	return rt->synced;
+}
+
+const char *sy_runtime_refusal(const struct sy_runtime *rt)
+{
+	return rt->refusal[0] ? rt->refusal : NULL;
+}

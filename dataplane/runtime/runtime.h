@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the files of this module share. The interaction thread owns everything here unless a field
+ * says otherwise.
+ */
+#ifndef RUNTIME_H
+#define RUNTIME_H
+
+#include <pthread.h>
+
+#include <rte_ring.h>
+
+#include "adjacency.h"
+#include "loop.h"
+#include "port.h"
+#include "sy_runtime.h"
+#include "worker.h"
+
+struct routes;
+struct rcu;
+
+struct sy_runtime {
+	struct sy_runtime_options options;
+	struct rte_mempool *pool; /* the one packet pool, at the same time every socket's UMEM */
+	struct port *port[SY_MAX_PORTS];
+	unsigned ports;
+	struct sy_worker *worker; /* [workers] */
+	unsigned workers;
+	bool started;
+	uint8_t slot_worker[SY_SLOTS]; /* writer: interaction; readers: workers, relaxed */
+	struct loop *loop;
+	struct rcu *rcu;
+	struct routes *routes;
+	struct adjacencies *adjacencies;
+	struct sy_mirror *mirror;
+	struct sy_claims *claims;
+	struct sy_link_addr *connected; /* addresses of the ports' interfaces, as mirrored */
+	unsigned connected_count;
+	bool synced;
+	char refusal[300]; /* empty: routing as it should be */
+};
+
+/* eal.c */
+int eal_start(const struct sy_runtime_options *o, struct sy_error *err);
+/* CPUs of a list such as "0,2-3", "" for all that the process may use. Returns how many, at most
+ * cap. */
+int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err);
+/* pool.c: one pool in one stretch of virtual memory, as a UMEM needs. */
+struct rte_mempool *pool_open(unsigned count, unsigned room, bool huge, struct sy_error *err);
+void pool_close(struct rte_mempool *pool);
+/* The stretch that holds all data rooms of the pool, whole pages. */
+void pool_area(const struct rte_mempool *pool, void **start, size_t *len);
+
+/* rcu.c */
+int rcu_open(unsigned workers, struct rcu **out);
+struct rte_rcu_qsbr *rcu_qsbr(struct rcu *r);
+/* Frees what may be freed; returns whether something still waits. */
+bool rcu_poll(struct rcu *r);
+/* Frees everything; no worker runs any more. */
+void rcu_close(struct rcu *r);
+
+/* route.c */
+int routes_open(struct sy_runtime *rt, struct sy_error *err);
+void routes_close(struct sy_runtime *rt);
+/* A route came, changed or went; seen by lookups at once, by holders of paths after
+ * routes_flush(). */
+void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone);
+/* Makes paths stale that changed routes left behind. */
+void routes_flush(struct sy_runtime *rt);
+/* Ids of paths abound; else flushing is better left to the next tick, which takes fewer of them. */
+bool routes_flush_is_cheap(const struct sy_runtime *rt);
+/* While refused, every lookup ends without a route. */
+void routes_refuse(struct sy_runtime *rt, bool refused);
+
+/* One usable way out of the machine. */
+struct path_hop {
+	uint32_t adjacency; /* ADJACENCY_NONE: on link, the neighbour is the destination */
+	uint8_t port;
+};
+
+#define PATH_PICKS 64
+/* Immutable once published, except that its hops' adjacencies change underneath. */
+struct path {
+	struct sy_runtime *rt;
+	uint8_t pick[PATH_PICKS]; /* hop by mixed flow number, in proportion to the weights */
+	uint8_t hops;             /* 0: no usable way */
+	bool blackhole;
+	uint16_t ports; /* bit per port */
+	struct path_hop hop[SY_ROUTE_HOPS];
+};
+/* NULL: none. Any thread, under RCU. */
+const struct path *path_get(const struct sy_runtime *rt, uint16_t id);
+
+/* mirror.c: the kernel's events, or the static configuration in their place */
+int mirror_start(struct sy_runtime *rt, struct sy_error *err);
+void mirror_stop(struct sy_runtime *rt);
+
+#endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+
+#include <rte_eth_ring.h>
+
+#include "support.h"
+
+static const struct sy_stage no_stage = {0};
+
+void options_init(struct sy_runtime_options *o, unsigned workers)
+{
+	sy_slot_init();
+	sy_log_set_level(SY_LOG_ERROR);
+	*o = (struct sy_runtime_options){
+	        .workers = workers, .memory_mb = 256, .mbufs = 8191, .pipeline = &no_stage};
+}
+
+struct ring_port ring_port_add(struct sy_runtime_options *o, const char *name)
+{
+	static unsigned made;
+	char text[32];
+	struct ring_port p;
+	struct sy_port_options *port = &o->port[o->ports++];
+	struct sy_error err;
+	if (eal_start(o, &err))
+		fail_msg("%s", err.text);
+	snprintf(text, sizeof(text), "rx%u", made);
+	p.rx = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
+	snprintf(text, sizeof(text), "tx%u", made++);
+	p.tx = rte_ring_create(text, 4096, SOCKET_ID_ANY, 0);
+	assert_non_null(p.rx);
+	assert_non_null(p.tx);
+	assert_true(rte_eth_from_rings(name, &p.rx, 1, &p.tx, 1, 0) >= 0);
+	*port = (struct sy_port_options){.backend = SY_PORT_ETHDEV, .mac = {2, 0, 0, 0, 0, 1}};
+	snprintf(port->name, sizeof(port->name), "net_ring_%s", name);
+	return p;
+}
+
+struct sy_runtime *runtime_open(const struct sy_runtime_options *o)
+{
+	struct sy_runtime *rt;
+	struct sy_error err = {0};
+	if (sy_runtime_open(o, &rt, &err))
+		fail_msg("%s", err.text);
+	return rt;
+}
+
+void runtime_turn(struct sy_runtime *rt, uint64_t deadline)
+{
+	assert_int_equal(loop_turn(rt->loop, 1), 0);
+	workers_answer(rt);
+	rcu_poll(rt->rcu);
+	assert_true(sy_clock_ns() < deadline);
+}
+
+struct sy_addr addr(const char *text)
+{
+	struct sy_addr a;
+	assert_int_equal(sy_addr_parse(text, &a), 0);
+	return a;
+}
+
+uint64_t drops(const struct sy_runtime *rt, enum sy_drop reason)
+{
+	uint64_t n = 0;
+	for (unsigned i = 0; i < rt->workers; i++)
+		n += SY_READ(rt->worker[i].counters.drop[reason]);
+	return n;
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Workers over ring ports: hand-over, a transmit queue that another owns, neighbours, calls, RCU.
+ */
+#include <stdlib.h>
+
+#include <rte_byteorder.h>
+
+#include "support.h"
+
+#define FLOWS   64
+#define PACKETS 20000
+
+/* An Ethernet frame with what the pipeline below reads: flow and number behind the IPv4 header. */
+struct frame {
+	struct sy_eth eth;
+	struct sy_ipv4 ip;
+	uint32_t flow, number;
+	uint8_t padding[22];
+} __attribute__((packed));
+
+static struct ring_port port;
+static uint32_t rounds[2], wrong_worker;
+
+/* slot = flow; its owner sends the packet on by route. */
+static void stage_route(struct sy_worker *w, struct sy_burst *b)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct frame *f = (const struct frame *)sy_frame(b->mbuf[i]);
+		struct sy_addr dst = sy_addr_v4(f->ip.dst);
+		b->slot[i] = (uint8_t)f->flow;
+		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
+			if (b->handed_over)
+				__atomic_fetch_add(&wrong_worker, 1, __ATOMIC_RELAXED);
+			sy_burst_hand_over(w, b, i);
+			continue;
+		}
+		b->path[i] = sy_path_lookup(w->rt, &dst);
+		b->flow[i] = f->flow;
+		b->next[i] = SY_NEXT_TRANSMIT;
+	}
+}
+
+static void count_round(struct sy_worker *w)
+{
+	__atomic_fetch_add(&rounds[w->id], 1, __ATOMIC_RELAXED);
+}
+
+static const struct sy_stage pipeline[] = {
+        {"route", stage_route}, {"transmit", sy_transmit_stage}, {NULL, NULL}};
+
+static struct rte_mbuf *frame_make(struct sy_runtime *rt, const char *dst, uint32_t flow,
+                                   uint32_t number, unsigned len)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
+	struct frame f = {
+	        .eth.type = rte_cpu_to_be_16(SY_ETH_IPV4), .flow = flow, .number = number};
+	if (!m)
+		return NULL;
+	f.ip.dst = addr(dst).w[3];
+	memcpy(rte_pktmbuf_append(m, (uint16_t)len), &f, sizeof(f));
+	return m;
+}
+
+static void inject(struct sy_runtime *rt, const char *dst, unsigned len)
+{
+	struct rte_mbuf *m = frame_make(rt, dst, 1, 0, len);
+	assert_non_null(m);
+	assert_int_equal(rte_ring_enqueue(port.rx, m), 0);
+}
+
+static struct rte_mbuf *await_frame(struct sy_runtime *rt)
+{
+	struct rte_mbuf *m;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	while (rte_ring_dequeue(port.tx, (void **)&m))
+		runtime_turn(rt, deadline);
+	return m;
+}
+
+static void await_drop(struct sy_runtime *rt, enum sy_drop reason, uint64_t count)
+{
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	while (drops(rt, reason) < count)
+		runtime_turn(rt, deadline);
+	assert_int_equal(drops(rt, reason), count);
+}
+
+/* Every packet comes out once, in its flow's order, whichever worker received and sends it. */
+static void test_hand_over(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint32_t next_in[FLOWS] = {0}, next_out[FLOWS] = {0}, in = 0, out = 0;
+	uint64_t deadline = sy_clock_ns() + 4 * WAIT_NS;
+	while (out < PACKETS) {
+		/* Fewer under way than any ring holds: nothing may be dropped. */
+		while (in < PACKETS && in - out < 512) {
+			uint32_t flow = in++ % FLOWS;
+			struct rte_mbuf *m = frame_make(rt, "10.0.0.9", flow, next_in[flow]++, 64);
+			assert_non_null(m);
+			assert_int_equal(rte_ring_enqueue(port.rx, m), 0);
+		}
+		struct rte_mbuf *m;
+		if (rte_ring_dequeue(port.tx, (void **)&m)) {
+			runtime_turn(rt, deadline);
+			continue;
+		}
+		const struct frame *f = (const struct frame *)sy_frame(m);
+		static const uint8_t from[6] = {2, 0, 0, 0, 0, 1}, to[6] = {2, 0, 0, 0, 0, 9};
+		assert_memory_equal(f->eth.src, from, 6);
+		assert_memory_equal(f->eth.dst, to, 6);
+		assert_int_equal(f->number, next_out[f->flow]++);
+		rte_pktmbuf_free(m);
+		out++;
+	}
+	assert_int_equal(wrong_worker, 0);
+	if (rt->workers > 1) {
+		assert_int_equal(SY_READ(rt->worker[0].counters.handed_out), PACKETS / 2);
+		assert_int_equal(SY_READ(rt->worker[1].counters.handed_in), PACKETS / 2);
+	}
+	for (unsigned i = 1; i < SY_DROP_COUNT; i++)
+		assert_int_equal(drops(rt, i), 0);
+}
+
+static void test_drops(void **state)
+{
+	struct sy_runtime *rt = *state;
+	inject(rt, "10.0.0.9", 1514);
+	rte_pktmbuf_free(await_frame(rt));
+	inject(rt, "10.0.0.9", 1515);
+	await_drop(rt, SY_DROP_TOO_BIG, 1);
+	inject(rt, "172.16.0.1", 64);
+	await_drop(rt, SY_DROP_NO_ROUTE, 1);
+	inject(rt, "10.0.0.77", 64); /* on link, but nobody knows it and there is nobody to ask */
+	await_drop(rt, SY_DROP_NO_NEIGHBOUR, 1);
+	inject(rt, "10.0.0.77", 64); /* known to be dead by now */
+	await_drop(rt, SY_DROP_NO_NEIGHBOUR, 2);
+	struct sy_route hole = {
+	        .prefix = addr("198.51.100.0"), .prefix_len = 24, .blackhole = true};
+	routes_apply(rt, &hole, false);
+	inject(rt, "198.51.100.1", 64);
+	await_drop(rt, SY_DROP_BLACKHOLE, 1);
+}
+
+/* Packets wait while the neighbour is being asked for, and no more than so many. */
+static void test_waiting(void **state)
+{
+	struct sy_runtime *rt = *state;
+	struct sy_neigh unsure = {.addr = addr("10.0.0.50")};
+	struct sy_neigh sure = {.addr = unsure.addr, .mac = {2, 0, 0, 0, 0, 50}, .valid = true};
+	adjacency_tell(rt, 0, &unsure, false);
+	struct adjacency *r =
+	        &rt->adjacencies->record[adjacency_find(rt->adjacencies, 0, &unsure.addr)];
+	r->asked = (uint32_t)(sy_clock_ns() / 1000000000u) + 3600; /* as if the kernel were asked */
+	r->managed = true;
+	for (unsigned i = 0; i < WORKER_WAITING_MAX + 4; i++)
+		inject(rt, "10.0.0.50", 64);
+	await_drop(rt, SY_DROP_NEIGHBOUR_QUEUE, 4);
+	adjacency_tell(rt, 0, &sure, false);
+	for (unsigned i = 0; i < WORKER_WAITING_MAX; i++) {
+		struct rte_mbuf *m = await_frame(rt);
+		assert_memory_equal(((struct frame *)sy_frame(m))->eth.dst, sure.mac, 6);
+		rte_pktmbuf_free(m);
+	}
+	adjacency_tell(rt, 0, &unsure, false); /* lost again, and never back: a second, then gone */
+	uint64_t before = drops(rt, SY_DROP_NO_NEIGHBOUR);
+	inject(rt, "10.0.0.50", 64);
+	await_drop(rt, SY_DROP_NO_NEIGHBOUR, before + 1);
+}
+
+static void call_note(struct sy_worker *w, void *ctx)
+{
+	*(pthread_t *)ctx = pthread_self();
+}
+
+static void test_call(void **state)
+{
+	struct sy_runtime *rt = *state;
+	for (unsigned i = 0; i < 200; i++) {
+		pthread_t who = pthread_self();
+		struct sy_worker *w = sy_worker_at(rt, i % rt->workers);
+		assert_int_equal(sy_worker_call(w, call_note, &who), 0);
+		assert_true(pthread_equal(who, w->private->thread));
+	}
+}
+
+static bool freed, freed_early;
+
+static void note_freed(void *ptr)
+{
+	freed = true;
+	free(ptr);
+}
+
+static uint32_t held; /* 1: a worker is in its read section; 2: it may leave */
+
+static void *retire_late(void *ctx)
+{
+	while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 1)
+		sched_yield();
+	struct sy_runtime *rt = ctx;
+	sy_rcu_retire(rt, malloc(1), note_freed);
+	rcu_poll(rt->rcu);
+	freed_early = freed; /* while the worker is still in the middle of something */
+	__atomic_store_n(&held, 2, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void call_hold(struct sy_worker *w, void *ctx)
+{
+	__atomic_store_n(&held, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 2)
+		sched_yield();
+}
+
+/* What is retired while a worker is busy stays until it has gone on. The interaction thread waits
+ * in the call meanwhile, so another thread stands in for it. */
+static void test_rcu(void **state)
+{
+	struct sy_runtime *rt = *state;
+	pthread_t other;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	freed = false;
+	held = 0;
+	assert_int_equal(pthread_create(&other, NULL, retire_late, rt), 0);
+	assert_int_equal(sy_worker_call(sy_worker_at(rt, 0), call_hold, NULL), 0);
+	pthread_join(other, NULL);
+	assert_false(freed_early);
+	while (!freed)
+		runtime_turn(rt, deadline);
+}
+
+/* Rounds come on a sleeping worker too. */
+static void test_rounds(void **state)
+{
+	struct sy_runtime *rt = *state;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	for (unsigned i = 0; i < rt->workers; i++) {
+		uint32_t before = __atomic_load_n(&rounds[i], __ATOMIC_RELAXED);
+		uint64_t slept = SY_READ(rt->worker[i].counters.sleeps);
+		while (__atomic_load_n(&rounds[i], __ATOMIC_RELAXED) < before + 3 ||
+		       SY_READ(rt->worker[i].counters.sleeps) == slept)
+			runtime_turn(rt, deadline);
+	}
+}
+
+static int setup(void **state, unsigned workers)
+{
+	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
+	static struct sy_static_route route = {.prefix_len = 24};
+	struct sy_runtime_options o;
+	struct sy_error err;
+	options_init(&o, workers);
+	port = ring_port_add(&o, workers == 1 ? "one" : "two");
+	neigh.addr = addr("10.0.0.9");
+	route.prefix = addr("10.0.0.0");
+	memcpy(neigh.port, o.port[0].name, sizeof(neigh.port));
+	memcpy(route.port, o.port[0].name, sizeof(route.port));
+	o.neigh = &neigh;
+	o.route = &route;
+	o.neighs = o.routes = 1;
+	o.pipeline = pipeline;
+	o.round = count_round;
+	struct sy_runtime *rt = runtime_open(&o);
+	*state = rt;
+	return sy_runtime_start(rt, &err);
+}
+
+static int setup_one(void **state)
+{
+	return setup(state, 1);
+}
+
+static int setup_two(void **state)
+{
+	return setup(state, 2);
+}
+
+/* No buffer is lost, whatever happened. */
+static int teardown(void **state)
+{
+	struct sy_runtime *rt = *state;
+	workers_stop(rt);
+	handover_close(rt);
+	assert_int_equal(rte_mempool_in_use_count(rt->pool), 0);
+	sy_runtime_close(rt);
+	return 0;
+}
+
+#define TESTS                                                                                      \
+	cmocka_unit_test(test_hand_over), cmocka_unit_test(test_drops),                            \
+	        cmocka_unit_test(test_waiting), cmocka_unit_test(test_call),                       \
+	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds)
+
+int main(void)
+{
+	const struct CMUnitTest one_worker[] = {TESTS}, two_workers[] = {TESTS};
+	return cmocka_run_group_tests(one_worker, setup_one, teardown) +
+	       cmocka_run_group_tests(two_workers, setup_two, teardown);
+}

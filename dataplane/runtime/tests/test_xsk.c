@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * AF_XDP over veth, with a client whose own kernel makes and checks the packets:
+ *
+ *   this process, namespace A              its child, namespace B
+ *   runtime: echoes UDP to 10.77.0.100 ── syrt0 ═══ syrt1 ── 10.77.0.2, 2001:db8:77::2
+ *            and 2001:db8:77::100          10.77.0.1
+ *
+ * Both namespaces end with the processes. Needs root.
+ */
+#include <arpa/inet.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <rte_byteorder.h>
+
+#include "support.h"
+
+#define DATAGRAMS 2000 /* per family */
+#define SOCKETS   16   /* source ports: slots of both workers */
+#define SERVER_V4 "10.77.0.100"
+#define SERVER_V6 "2001:db8:77::100"
+
+static uint32_t wrong_worker;
+
+/* ---- the echo ---- */
+
+static void swap(void *a, void *b, size_t len)
+{
+	uint8_t t[16];
+	memcpy(t, a, len);
+	memcpy(a, b, len);
+	memcpy(b, t, len);
+}
+
+static bool frame_echo(struct rte_mbuf *m, struct sy_view *v)
+{
+	uint8_t *frame = sy_frame(m);
+	if (sy_packet_parse(frame, m->data_len, v) || v->proto != SY_PROTO_UDP)
+		return false;
+	struct sy_udp *udp = (struct sy_udp *)(frame + v->l4);
+	struct sy_ipv4 *v4 = (struct sy_ipv4 *)(frame + v->l3);
+	struct sy_ipv6 *v6 = (struct sy_ipv6 *)(frame + v->l3);
+	swap(&udp->sport, &udp->dport, 2);
+	if (v->v4)
+		swap(&v4->src, &v4->dst, 4);
+	else
+		swap(v6->src, v6->dst, 16);
+	return true;
+}
+
+static void stage_echo(struct sy_worker *w, struct sy_burst *b)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		struct sy_view *v = &b->view[i];
+		if (sy_packet_parse(sy_frame(b->mbuf[i]), b->mbuf[i]->data_len, v))
+			continue;
+		b->slot[i] = sy_slot_of(&v->tuple.src, v->tuple.sport);
+		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
+			if (b->handed_over)
+				__atomic_fetch_add(&wrong_worker, 1, __ATOMIC_RELAXED);
+			sy_burst_hand_over(w, b, i);
+		} else if (frame_echo(b->mbuf[i], v)) {
+			b->path[i] = sy_path_lookup(w->rt, &v->tuple.src);
+			b->flow[i] = v->tuple.sport;
+			b->next[i] = SY_NEXT_TRANSMIT;
+		}
+	}
+}
+
+static const struct sy_stage pipeline[] = {
+        {"echo", stage_echo}, {"transmit", sy_transmit_stage}, {NULL, NULL}};
+
+/* ---- the client ---- */
+
+static void shell(const char *command)
+{
+	if (system(command)) {
+		fprintf(stderr, "failed: %s\n", command);
+		exit(2);
+	}
+}
+
+/* A veth peer leaves checksums to hardware that is not there. */
+static void checksums_on(const char *ifname)
+{
+	struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM};
+	struct ifreq request = {.ifr_data = (char *)&value};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", ifname);
+	if (fd < 0 || ioctl(fd, SIOCETHTOOL, &request))
+		exit(3);
+	close(fd);
+}
+
+static int client_socket(int family)
+{
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(7)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(7)};
+	inet_pton(AF_INET, SERVER_V4, &v4.sin_addr);
+	inet_pton(AF_INET6, SERVER_V6, &v6.sin6_addr);
+	int fd = socket(family, SOCK_DGRAM, 0);
+	const struct sockaddr *to =
+	        family == AF_INET ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
+	if (fd < 0 || connect(fd, to, family == AF_INET ? sizeof(v4) : sizeof(v6)))
+		exit(4);
+	return fd;
+}
+
+/* Sends until answered: the first one may come before the address is there. */
+static bool client_ask(int fd, uint32_t number)
+{
+	char text[1000] = {0}, back[1000];
+	snprintf(text, sizeof(text), "datagram %u", number);
+	size_t len = number % 3 ? 20 : sizeof(text);
+	for (unsigned attempt = 0; attempt < 50; attempt++) {
+		struct pollfd wait = {.fd = fd, .events = POLLIN};
+		if (send(fd, text, len, 0) < 0 || poll(&wait, 1, 200) <= 0)
+			continue;
+		while (recv(fd, back, sizeof(back), MSG_DONTWAIT) == (ssize_t)len)
+			if (!memcmp(text, back, len))
+				return true;
+	}
+	return false;
+}
+
+static void client_family(int family)
+{
+	int fd[SOCKETS];
+	for (unsigned i = 0; i < SOCKETS; i++)
+		fd[i] = client_socket(family);
+	for (uint32_t n = 0; n < DATAGRAMS; n++)
+		if (!client_ask(fd[n % SOCKETS], n))
+			exit(family == AF_INET ? 5 : 6);
+	for (unsigned i = 0; i < SOCKETS; i++)
+		close(fd[i]);
+}
+
+static void client_main(int ready, int go)
+{
+	char byte = 0;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (unshare(CLONE_NEWNET) || write(ready, &byte, 1) != 1 || read(go, &byte, 1) != 1)
+		exit(7);
+	shell("ip addr add 10.77.0.2/24 dev syrt1 && "
+	      "ip addr add 2001:db8:77::2/64 dev syrt1 nodad && ip link set syrt1 up");
+	checksums_on("syrt1");
+	if (write(ready, &byte, 1) != 1 || read(go, &byte, 1) != 1)
+		exit(7);
+	client_family(AF_INET);
+	client_family(AF_INET6);
+	if (write(ready, &byte, 1) != 1)
+		exit(7);
+	exit(read(go, &byte, 1) == 0 ? 0 : 7); /* stays until the other end is closed */
+}
+
+/* ---- the two together ---- */
+
+struct lab {
+	pid_t client; /* 0: none */
+	int ready, go;
+	struct sy_runtime *rt;
+};
+
+static struct lab lab;
+
+static void lab_await(void)
+{
+	char byte;
+	assert_int_equal(read(lab.ready, &byte, 1), 1);
+}
+
+static void lab_go(void)
+{
+	char byte = 0;
+	assert_int_equal(write(lab.go, &byte, 1), 1);
+}
+
+static void lab_open(unsigned queues)
+{
+	int ready[2], go[2];
+	char text[300];
+	assert_int_equal(pipe(ready), 0);
+	assert_int_equal(pipe(go), 0);
+	lab.ready = ready[0];
+	lab.go = go[1];
+	lab.client = fork();
+	if (!lab.client) {
+		close(go[1]); /* or it would never see the end */
+		client_main(ready[1], go[0]);
+	}
+	assert_true(lab.client > 0);
+	close(ready[1]);
+	close(go[0]);
+	lab_await();
+	snprintf(text, sizeof(text),
+	         "ip link add syrt0 numrxqueues %u numtxqueues %u type veth peer name syrt1 "
+	         "numrxqueues %u numtxqueues %u netns %d && ip addr add 10.77.0.1/24 dev syrt0 && "
+	         "ip addr add 2001:db8:77::1/64 dev syrt0 nodad && ip link set syrt0 up",
+	         queues, queues, queues, queues, (int)lab.client);
+	assert_int_equal(system(text), 0);
+	lab_go();
+	lab_await();
+}
+
+/* After every test, however it went. */
+static int lab_close(void **state)
+{
+	int status = -1;
+	sy_runtime_close(lab.rt);
+	if (lab.client) {
+		int rc = system("ip link del syrt0");
+		close(lab.go);
+		close(lab.ready);
+		if (rc)
+			kill(lab.client, SIGKILL);
+		waitpid(lab.client, &status, 0);
+	}
+	lab = (struct lab){0};
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
+}
+
+static uint64_t cpu_us(void)
+{
+	struct rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000u +
+	       (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static void second_over(void *ctx)
+{
+	sy_runtime_stop(ctx);
+}
+
+/* For people to read: machines differ too much to assert it. */
+static void idle_print(struct sy_runtime *rt)
+{
+	uint64_t cpu = cpu_us(), wall = sy_clock_ns();
+	assert_int_equal(sy_runtime_every(rt, 1000, second_over, rt), 0);
+	assert_int_equal(sy_runtime_run(rt), 0);
+	print_message("             idle, %u worker(s): %.2f %% of a core\n", rt->workers,
+	              (double)(cpu_us() - cpu) * 1e5 / (double)(sy_clock_ns() - wall));
+}
+
+/* A forwarder that took the interface and was killed a moment ago. */
+static void predecessor_kill(const struct sy_runtime_options *o)
+{
+	int ready[2], status;
+	char byte = 0;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	if (!pid) {
+		struct sy_runtime *rt;
+		struct sy_addr v4 = addr(SERVER_V4);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (sy_runtime_open(o, &rt, NULL) || sy_address_take(rt, &v4, NULL) ||
+		    write(ready[1], &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+static void echo(unsigned workers, unsigned queues, bool after_kill)
+{
+	struct sy_runtime_options o;
+	struct sy_error err = {0};
+	uint64_t deadline = sy_clock_ns() + 4 * WAIT_NS;
+	lab_open(queues);
+	options_init(&o, workers);
+	o.kernel = true;
+	o.mbufs = 0;
+	o.pipeline = pipeline;
+	o.port[o.ports++] = (struct sy_port_options){.backend = SY_PORT_XSK, .name = "syrt0"};
+	if (after_kill)
+		predecessor_kill(&o);
+	struct sy_runtime *rt = lab.rt = runtime_open(&o);
+	assert_int_equal(rt->port[0]->queues, queues);
+	while (!sy_runtime_is_synced(rt))
+		runtime_turn(rt, deadline);
+	struct sy_addr v4 = addr(SERVER_V4), v6 = addr(SERVER_V6);
+	if (sy_address_take(rt, &v4, &err) || sy_address_take(rt, &v6, &err))
+		fail_msg("%s", err.text);
+	sy_address_settle(rt);
+	assert_int_equal(sy_runtime_start(rt, &err), 0);
+	lab_go();
+	struct pollfd done = {.fd = lab.ready, .events = POLLIN};
+	while (!poll(&done, 1, 0))
+		runtime_turn(rt, deadline);
+	lab_await();
+	assert_int_equal(wrong_worker, 0);
+
+	struct sy_port_stats stats;
+	sy_port_get_stats(rt, 0, &stats);
+	assert_true(stats.rx_packets >= 2 * DATAGRAMS && stats.tx_packets >= 2 * DATAGRAMS);
+	if (workers > 1)
+		for (unsigned i = 0; i < workers; i++)
+			assert_true(SY_READ(rt->worker[i].counters.rx_packets) +
+			                    SY_READ(rt->worker[i].counters.handed_in) >
+			            0);
+	for (unsigned i = 1; i < SY_DROP_COUNT; i++)
+		if (drops(rt, i))
+			print_message("             dropped %s: %lu\n", sy_drop_name(i),
+			              drops(rt, i));
+	idle_print(rt);
+	sy_address_release(rt, &v4);
+	sy_address_release(rt, &v6);
+}
+
+static void test_one_worker(void **state)
+{
+	echo(1, 1, false);
+}
+
+static void test_one_worker_two_queues(void **state)
+{
+	echo(1, 2, false);
+}
+
+static void test_two_workers_one_queue(void **state)
+{
+	echo(2, 1, false);
+}
+
+static void test_two_workers_two_queues(void **state)
+{
+	echo(2, 2, false);
+}
+
+/* First: the one that is killed must start its own EAL. */
+static void test_after_kill(void **state)
+{
+	echo(2, 2, true);
+}
+
+static void told(void *ctx, const char *text)
+{
+}
+
+static int setup(void **state)
+{
+	return unshare(CLONE_NEWNET) || system("ip link set lo up") ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	struct sy_error err;
+	return sy_kernel_cleanup(told, NULL, &err);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_teardown(test_after_kill, lab_close),
+	        cmocka_unit_test_teardown(test_one_worker, lab_close),
+	        cmocka_unit_test_teardown(test_one_worker_two_queues, lab_close),
+	        cmocka_unit_test_teardown(test_two_workers_one_queue, lab_close),
+	        cmocka_unit_test_teardown(test_two_workers_two_queues, lab_close),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

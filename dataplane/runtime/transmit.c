@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The last stage: path → hop → neighbour → Ethernet header → port.
+ *
+ *   ready ──────────────► gathered for the port, or for the worker that owns its queue
+ *   neighbour unknown ──► waits here, the interaction thread is asked ──► ready, or no-neighbour
+ */
+#include <rte_byteorder.h>
+
+#include "runtime.h"
+
+#define WAIT_NS UINT64_C(1000000000)
+
+static void gather_flush(struct sy_worker *w, unsigned id)
+{
+	struct gather *g = &w->private->transmit[id];
+	struct port *port = w->rt->port[id];
+	unsigned bytes[SY_BURST], total = 0;
+	for (unsigned i = 0; i < g->count; i++)
+		bytes[i] = g->mbuf[i]->pkt_len; /* the port owns what it has taken */
+	unsigned sent = port->ops->tx(port, w->id, g->mbuf, g->count);
+	for (unsigned i = 0; i < sent; i++)
+		total += bytes[i];
+	for (unsigned i = sent; i < g->count; i++)
+		sy_packet_drop(w, g->mbuf[i], SY_DROP_TX_FULL);
+	struct port_queue_counters *c = &port->counters[w->id];
+	SY_COUNT(c->tx_packets, sent);
+	SY_COUNT(c->tx_bytes, total);
+	SY_COUNT(c->tx_failed, g->count - sent);
+	SY_COUNT(w->counters.tx_packets, sent);
+	SY_COUNT(w->counters.tx_bytes, total);
+	g->count = 0;
+}
+
+void transmit_flush(struct sy_worker *w)
+{
+	struct sy_worker_private *p = w->private;
+	for (; p->transmit_ports; p->transmit_ports &= p->transmit_ports - 1)
+		gather_flush(w, (unsigned)__builtin_ctz(p->transmit_ports));
+}
+
+/* A worker sends on the queue of its own number; the other queues that it polls stay unused. */
+void transmit_gather(struct sy_worker *w, struct rte_mbuf *m)
+{
+	struct sy_worker_private *p = w->private;
+	unsigned queues = w->rt->port[m->port]->queues;
+	if (w->id >= queues) {
+		handover_transmit(w, w->id % queues, m);
+		return;
+	}
+	struct gather *g = &p->transmit[m->port];
+	if (g->count == SY_BURST)
+		gather_flush(w, m->port);
+	g->mbuf[g->count++] = m;
+	p->transmit_ports |= 1u << m->port;
+}
+
+void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
+{
+	if (!SY_READ(w->rt->port[port]->up)) {
+		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
+		return;
+	}
+	m->port = port;
+	transmit_gather(w, m);
+}
+
+static void packet_send_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
+{
+	struct sy_eth *eth = (struct sy_eth *)sy_frame(m);
+	memcpy(eth->dst, &link, 6);
+	uint64_t mac = SY_READ(w->rt->port[m->port]->mac);
+	memcpy(eth->src, &mac, 6);
+	transmit_gather(w, m);
+}
+
+static void waiting_ask(struct sy_worker *w, struct waiting *e)
+{
+	struct ask ask = {.addr = e->addr, .port = e->port};
+	e->asked = !rte_ring_sp_enqueue_elem(w->private->asks, &ask, sizeof(ask));
+	if (e->asked)
+		loop_wake(w->rt->loop);
+}
+
+static struct waiting *waiting_find(struct sy_worker *w, unsigned port, const struct sy_addr *addr)
+{
+	struct waiting *free_entry = NULL;
+	for (unsigned i = 0; i < WORKER_WAITING; i++) {
+		struct waiting *e = &w->private->waiting[i];
+		if (!e->count)
+			free_entry = e;
+		else if (e->port == port && sy_addr_equal(&e->addr, addr))
+			return e;
+	}
+	if (!free_entry)
+		return NULL;
+	*free_entry = (struct waiting){
+	        .addr = *addr, .port = (uint8_t)port, .deadline_ns = w->now_ns + WAIT_NS};
+	waiting_ask(w, free_entry);
+	return free_entry;
+}
+
+static void packet_wait(struct sy_worker *w, struct rte_mbuf *m, const struct sy_addr *addr)
+{
+	struct waiting *e = waiting_find(w, m->port, addr);
+	if (!e || e->count == WORKER_WAITING_MAX) {
+		sy_packet_drop(w, m, SY_DROP_NEIGHBOUR_QUEUE);
+		return;
+	}
+	if (!e->count)
+		w->private->waiting_count++;
+	e->mbuf[e->count++] = m;
+}
+
+void transmit_waiting(struct sy_worker *w, bool all)
+{
+	const struct adjacencies *a = w->rt->adjacencies;
+	for (unsigned i = 0; i < WORKER_WAITING && w->private->waiting_count; i++) {
+		struct waiting *e = &w->private->waiting[i];
+		if (!e->count)
+			continue;
+		uint32_t index = adjacency_find(a, e->port, &e->addr);
+		uint64_t link = index ? SY_RCU_READ(a->record[index].link) : 0;
+		enum adjacency_state state = adjacency_link_state(link);
+		if (all || w->now_ns > e->deadline_ns)
+			state = ADJACENCY_FAILED;
+		if (state == ADJACENCY_PENDING) {
+			if (!e->asked)
+				waiting_ask(w, e);
+			continue;
+		}
+		for (unsigned k = 0; k < e->count; k++) {
+			if (state == ADJACENCY_VALID)
+				packet_send_to(w, e->mbuf[k], link);
+			else
+				sy_packet_drop(w, e->mbuf[k], SY_DROP_NO_NEIGHBOUR);
+		}
+		e->count = 0;
+		w->private->waiting_count--;
+	}
+}
+
+static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
+{
+	const struct sy_eth *eth = rte_pktmbuf_mtod(m, const struct sy_eth *);
+	const void *l3 = eth + 1;
+	if (m->data_len >= SY_ETH_LEN + sizeof(struct sy_ipv4) &&
+	    eth->type == rte_cpu_to_be_16(SY_ETH_IPV4)) {
+		*out = sy_addr_v4(((const struct sy_ipv4 *)l3)->dst);
+		return true;
+	}
+	if (m->data_len < SY_ETH_LEN + sizeof(struct sy_ipv6))
+		return false;
+	memcpy(out->b, ((const struct sy_ipv6 *)l3)->dst, sizeof(out->b));
+	return true;
+}
+
+static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id, uint32_t flow)
+{
+	const struct sy_runtime *rt = w->rt;
+	const struct path *path = path_get(rt, id);
+	struct sy_addr destination;
+	if (!path || !path->hops) {
+		sy_packet_drop(w, m,
+		               path && path->blackhole ? SY_DROP_BLACKHOLE : SY_DROP_NO_ROUTE);
+		return;
+	}
+	/* Flows may be numbered in a row: spread them by their upper bits once multiplied. */
+	const struct path_hop *hop = &path->hop[path->pick[(flow * 0x9e3779b1u) >> 26]];
+	const struct port *port = rt->port[hop->port];
+	if (!SY_READ(port->up)) {
+		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
+		return;
+	}
+	if (m->pkt_len > (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN) {
+		sy_packet_drop(w, m, SY_DROP_TOO_BIG);
+		return;
+	}
+	m->port = hop->port;
+	uint32_t index = hop->adjacency;
+	if (index == ADJACENCY_NONE) {
+		if (!frame_destination(m, &destination)) {
+			sy_packet_drop(w, m, SY_DROP_TRUNCATED);
+			return;
+		}
+		index = adjacency_find(rt->adjacencies, hop->port, &destination);
+		if (index == ADJACENCY_NONE) {
+			packet_wait(w, m, &destination);
+			return;
+		}
+	}
+	struct adjacency *r = &rt->adjacencies->record[index];
+	if (SY_READ(r->used) != w->private->now_s)
+		__atomic_store_n(&r->used, w->private->now_s, __ATOMIC_RELAXED);
+	uint64_t link = SY_RCU_READ(r->link);
+	switch (adjacency_link_state(link)) {
+	case ADJACENCY_VALID:
+		packet_send_to(w, m, link);
+		break;
+	case ADJACENCY_PENDING:
+		packet_wait(w, m, &r->addr);
+		break;
+	case ADJACENCY_FAILED:
+		sy_packet_drop(w, m, SY_DROP_NO_NEIGHBOUR);
+		break;
+	}
+}
+
+void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
+{
+	for (unsigned i = 0; i < b->count; i++) {
+		if (b->next[i] != SY_NEXT_TRANSMIT)
+			continue;
+		b->next[i] = SY_NEXT_GONE;
+		packet_transmit(w, b->mbuf[i], b->path[i], b->flow[i]);
+	}
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Workers: the loop, what they hand each other, how they sleep and are woken. */
+#ifndef WORKER_H
+#define WORKER_H
+
+#include <pthread.h>
+
+#include <rte_ring.h>
+
+#include "port.h"
+
+#define WORKER_RING        1024 /* packets between two workers, each way and purpose */
+#define WORKER_WAITING     64   /* next hops a worker keeps packets for */
+#define WORKER_WAITING_MAX 16   /* packets for each */
+#define WORKER_ASKS        256  /* requests to the interaction thread under way */
+
+/* Packets gathered for one destination during a burst. */
+struct gather {
+	unsigned count;
+	struct rte_mbuf *mbuf[SY_BURST];
+};
+
+/* Packets that wait for a neighbour. */
+struct waiting {
+	struct sy_addr addr;
+	uint64_t deadline_ns;
+	uint8_t port;
+	uint8_t count; /* 0: the entry is free */
+	bool asked;    /* the interaction thread knows */
+	struct rte_mbuf *mbuf[WORKER_WAITING_MAX];
+};
+
+/* What a worker asks of the interaction thread: a neighbour. */
+struct ask {
+	struct sy_addr addr;
+	uint32_t port;
+	uint32_t reserved;
+};
+
+struct worker_call {
+	void (*fn)(struct sy_worker *w, void *ctx);
+	void *ctx;
+	bool done; /* writer: worker, release */
+};
+
+struct worker_source {
+	struct port *port;
+	unsigned queue;
+};
+
+struct worker_clock {
+	uint64_t tsc, ns;           /* a moment in both clocks, at most a round ago */
+	uint64_t rate_tsc, rate_ns; /* one at least a second ago: what the rate is measured from */
+	uint64_t rate;              /* nanoseconds per cycle, 32 fractional bits */
+};
+
+struct sy_worker_private {
+	pthread_t thread;
+	bool running; /* the thread exists: interaction's */
+	int core;     /* −1: not pinned */
+	bool stop;    /* writer: interaction, relaxed */
+	int wake_fd, epoll_fd;
+	bool must_poll; /* a source has no descriptor */
+	uint32_t now_s;
+	struct worker_clock clock;
+	uint64_t round_tsc, spin_cycles, round_cycles;
+	struct worker_source source[SY_MAX_PORTS * SY_MAX_QUEUES];
+	unsigned sources;
+
+	struct gather transmit[SY_MAX_PORTS];
+	uint32_t transmit_ports;            /* bit per port with something gathered */
+	struct gather *hand_over;           /* [workers] */
+	struct gather *transmit_by;         /* [workers]: they own the queue */
+	uint64_t hand_over_to, transmit_to; /* bit per worker */
+	struct sy_burst burst;
+
+	struct waiting waiting[WORKER_WAITING];
+	unsigned waiting_count;
+	uint32_t neighbours_seen; /* sy_runtime's count of changes when last looked */
+
+	/* Written by others. */
+	uint32_t asleep __attribute__((aligned(SY_CACHE_LINE))); /* see worker_sleep() */
+	struct worker_call *call;
+	uint32_t neighbours_changed;   /* writer: interaction */
+	struct rte_ring **flow_in;     /* [workers], by sender; NULL for itself */
+	struct rte_ring **transmit_in; /* likewise */
+	struct rte_ring *asks;         /* to the interaction thread */
+};
+
+int workers_open(struct sy_runtime *rt, struct sy_error *err);
+int workers_start(struct sy_runtime *rt, struct sy_error *err);
+void workers_stop(struct sy_runtime *rt);
+void workers_close(struct sy_runtime *rt);
+/* Interaction thread: a neighbour that packets may wait for has changed. */
+void workers_neighbour_changed(struct sy_runtime *rt);
+/* Interaction thread: answers what workers asked. */
+void workers_answer(struct sy_runtime *rt);
+/* Any thread, after having put something where the worker will look. */
+void worker_wake(struct sy_worker *w);
+
+/* handover.c */
+int handover_open(struct sy_runtime *rt, struct sy_error *err);
+void handover_close(struct sy_runtime *rt);
+bool handover_is_empty(const struct sy_worker *w);
+/* Puts a packet with m->port set to the egress port on its way to the owner of a queue of it. */
+void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
+/* Sends what the burst gathered for other workers. */
+void handover_flush(struct sy_worker *w);
+
+/* transmit.c */
+/* Sends what the burst gathered for ports. */
+void transmit_flush(struct sy_worker *w);
+/* Gathers a packet for a port, m->port being the port; MACs are in place. */
+void transmit_gather(struct sy_worker *w, struct rte_mbuf *m);
+/* Looks after packets that wait for a neighbour. all: drop them, the worker ends. */
+void transmit_waiting(struct sy_worker *w, bool all);
+
+#endif

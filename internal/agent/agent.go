@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent puts the agent together: file → store → reconciler → forwarder, with health checks
+// beside it, and the API and metrics on top.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"steelyard/internal/api"
+	"steelyard/internal/config"
+	"steelyard/internal/dpclient"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+	"steelyard/internal/health"
+	"steelyard/internal/metrics"
+	"steelyard/internal/model"
+	"steelyard/internal/reconcile"
+	"steelyard/internal/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Where things are unless told otherwise.
+const (
+	DefaultSocket = "/run/steelyard/agent.sock"
+	DefaultConfig = "/etc/steelyard/steelyard.yaml"
+	DefaultState  = "/var/lib/steelyard"
+)
+
+// maxChecks bounds the health checks under way at once, and thereby sockets.
+const maxChecks = 2048
+
+// Options of an agent.
+type Options struct {
+	Config    string // file
+	Forwarder string // its socket
+	Socket    string // the agent's own
+	State     string // directory
+	Log       *slog.Logger
+	Probe     health.Dial     // how health checks connect
+	Reload    <-chan struct{} // a value asks for reading the file again
+}
+
+// Agent is a running agent.
+type Agent struct {
+	options    Options
+	store      *store.Store
+	file       *config.File
+	checker    *health.Checker
+	reconciler *reconcile.Reconciler
+	durations  *prometheus.HistogramVec
+	metrics    *metricsServer
+}
+
+// Run works until ctx ends; an error means that it could not begin. The forwarder keeps what it has.
+func Run(ctx context.Context, options Options) error {
+	a := &Agent{options: options}
+	a.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "steelyard_health_check_duration_seconds", Help: "How long health checks took, by result.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"result"})
+	a.checker = health.New(health.Options{
+		Probe: health.NewProbe(options.Probe), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
+	})
+	defer a.checker.Close()
+	var err error
+	if a.store, err = store.Open(options.State, a.checker); err != nil {
+		return err
+	}
+	a.file = &config.File{Path: options.Config, Use: a.use, Log: options.Log}
+	a.reconciler = reconcile.New(a.store, reconcile.Options{
+		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return a.dial(ctx) },
+		Log:  options.Log, First: 50 * time.Millisecond, Longest: 2 * time.Second, Poll: 2 * time.Second,
+		AnswerTimeout: 10 * time.Second,
+	})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(a.durations, metrics.NewCollector(metrics.Sources{
+		Dial: a.dial, Store: a.store, File: a.file.Status,
+		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
+	}))
+	a.metrics = newMetricsServer(registry, options.Log)
+	defer a.metrics.listen("")
+
+	listener, err := listen(options.Socket)
+	if err != nil {
+		return err
+	}
+	a.serve(ctx, listener)
+	return nil
+}
+
+// serve runs the parts until ctx ends, and then waits for them.
+func (a *Agent) serve(ctx context.Context, listener net.Listener) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	_, _ = a.file.Load() // a bad file is logged, and awaits a better one
+	if err := a.file.Watch(ctx); err != nil {
+		a.options.Log.Warn("changes of the file are not noticed by themselves: use `steelyard apply`", "error", err)
+	}
+	running.Go(func() { a.reconciler.Run(ctx) })
+	running.Go(func() { a.followReloads(ctx) })
+
+	mux := http.NewServeMux()
+	mux.Handle(agentpbconnect.NewAgentServiceHandler(&api.Server{
+		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
+		Socket: a.options.Forwarder, Started: time.Now(), Warnings: a.metrics.warnings,
+	}))
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		// Waiting calls end with the agent.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	running.Go(func() {
+		<-ctx.Done()
+		server.Close()
+	})
+	a.options.Log.Info("agent is ready", "socket", a.options.Socket, "forwarder", a.options.Forwarder)
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		a.options.Log.Error("the agent's socket failed; the command line cannot reach it", "error", err)
+		<-ctx.Done()
+	}
+}
+
+func (a *Agent) followReloads(ctx context.Context) {
+	for {
+		select {
+		case <-a.options.Reload:
+			_, _ = a.file.Load() // logged, and kept in the status
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *Agent) dial(ctx context.Context) (*dpclient.Client, error) {
+	return dpclient.Dial(ctx, a.options.Forwarder)
+}
+
+// use makes a configuration that the file holds the running one.
+func (a *Agent) use(config *model.Config) (uint64, error) {
+	generation, err := a.store.SetConfig(config)
+	if err != nil { // only old drains could not be forgotten
+		a.options.Log.Warn("state file", "error", err)
+	}
+	a.metrics.listen(config.Metrics.Listen)
+	return generation, nil
+}
+
+func (a *Agent) reportHealth(ref model.ServerRef, up bool, state health.State) {
+	if up {
+		a.options.Log.Info("server is up", "server", ref.Address, "service", ref.Service)
+	} else {
+		a.options.Log.Warn("server is down", "server", ref.Address, "service", ref.Service, "error", state.LastError)
+	}
+	a.store.SetUp(ref, up)
+}
+
+func (a *Agent) observeCheck(duration time.Duration, passed bool) {
+	result := "failed"
+	if passed {
+		result = "passed"
+	}
+	a.durations.WithLabelValues(result).Observe(duration.Seconds())
+}
+
+// listen takes over a socket that a dead agent left, but never one that is answered.
+func listen(socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		return nil, fmt.Errorf("the agent's socket: %w", err)
+	}
+	if conn, err := net.Dial("unix", socket); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("an agent is running already, on %s: stop it, or use another --socket", socket)
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if err := os.Remove(socket); err != nil {
+			return nil, fmt.Errorf("the agent's socket: %w", err)
+		}
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("the agent's socket: %w", err)
+	}
+	// Whoever may write to it steers the forwarder: root, and the group that it is given to.
+	if err := os.Chmod(socket, 0o660); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("the agent's socket: %w", err)
+	}
+	return listener, nil
+}

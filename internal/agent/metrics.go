@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metricsServer serves /metrics where the configuration says.
+type metricsServer struct {
+	handler http.Handler
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	address string
+	server  *http.Server // nil: none
+	err     error        // why there is none though there should
+}
+
+func newMetricsServer(registry *prometheus.Registry, log *slog.Logger) *metricsServer {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError, // much is better than nothing
+		MaxRequestsInFlight: 4,
+	}))
+	return &metricsServer{handler: mux, log: log}
+}
+
+// listen serves at address from now on; "" ends it.
+func (m *metricsServer) listen(address string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.address == address && m.err == nil {
+		return
+	}
+	if m.server != nil {
+		m.server.Close()
+		m.server = nil
+	}
+	m.address, m.err = address, nil
+	if address == "" {
+		return
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		m.err = fmt.Errorf("no metrics: %w: change metrics.listen", err)
+		m.log.Error("metrics", "error", err)
+		return
+	}
+	m.log.Info("metrics are served", "address", listener.Addr())
+	server := &http.Server{Handler: m.handler, ReadHeaderTimeout: 10 * time.Second}
+	m.server = server
+	go func() { _ = server.Serve(listener) }() // ends by Close
+}
+
+func (m *metricsServer) warnings() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		return nil
+	}
+	return []string{m.err.Error()}
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/agentpb"
+	forwarderpb "steelyard/internal/gen/forwarderpb"
+	"steelyard/internal/model"
+	"steelyard/internal/store"
+
+	"connectrpc.com/connect"
+)
+
+// ListServices implements the service: what the agent wants, with the forwarder's counters.
+func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.ListServicesRequest]) (
+	*connect.Response[pb.ListServicesResponse], error) {
+	snapshot := s.Store.Snapshot()
+	name := request.Msg.GetName()
+	services, err := chooseServices(snapshot, name)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	response := &pb.ListServicesResponse{}
+	var only *model.ServiceKey
+	if name != "" {
+		only = &services[0].Key
+	}
+	totals := map[model.ServiceKey]*forwarderpb.Traffic{}
+	counters := map[model.ServerRef]*forwarderpb.Traffic{}
+	err = s.withForwarder(ctx, func(c *dpclient.Client) error {
+		return c.EachService(ctx, only, func(stats *forwarderpb.ServiceStats) error {
+			return noteTraffic(stats, totals, counters)
+		})
+	})
+	if err != nil {
+		response.Warnings = append(response.Warnings, "no counters: "+err.Error())
+	}
+	response.SampledNs = uint64(time.Since(s.Started))
+	for _, service := range services {
+		info := s.describe(service, snapshot)
+		info.Traffic = totals[service.Key]
+		for i, server := range service.Servers {
+			info.Servers[i].Traffic = counters[model.ServerRef{Service: service.Key, Address: server.Address}]
+		}
+		response.Services = append(response.Services, info)
+	}
+	return connect.NewResponse(response), nil
+}
+
+func chooseServices(snapshot store.Snapshot, name string) ([]model.Service, error) {
+	if snapshot.Config == nil {
+		if name != "" {
+			return nil, fmt.Errorf("no configuration is loaded: see `steelyard get status`")
+		}
+		return nil, nil
+	}
+	if name == "" {
+		return snapshot.Config.Services, nil
+	}
+	for i, service := range snapshot.Config.Services {
+		if service.Name == name {
+			return snapshot.Config.Services[i : i+1], nil
+		}
+	}
+	return nil, fmt.Errorf("no service is named %q: see `steelyard get services`", name)
+}
+
+func noteTraffic(stats *forwarderpb.ServiceStats, totals map[model.ServiceKey]*forwarderpb.Traffic,
+	counters map[model.ServerRef]*forwarderpb.Traffic) error {
+	key, err := dpclient.KeyFromWire(stats.GetService().GetKey())
+	if err != nil {
+		return err
+	}
+	totals[key] = stats.GetTraffic()
+	for _, server := range stats.GetServers() {
+		address, err := dpclient.ServerAddressFromWire(server.GetServer())
+		if err != nil {
+			return err
+		}
+		counters[model.ServerRef{Service: key, Address: address}] = server.GetTraffic()
+	}
+	return nil
+}
+
+func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.ServiceInfo {
+	info := &pb.ServiceInfo{
+		Service: dpclient.SpecToWire(service.Key, model.ServiceSpec{
+			Name: service.Name, Mode: service.Mode, Scheduler: service.Scheduler, Timeouts: service.Timeouts,
+		}),
+		Health: describePolicy(service.Health),
+	}
+	for _, server := range service.Servers {
+		ref := model.ServerRef{Service: service.Key, Address: server.Address}
+		one := &pb.ServerInfo{
+			Server:           dpclient.ServerToWire(server.Address, snapshot.States[ref]),
+			DrainedByFile:    server.Drain,
+			DrainedByCommand: snapshot.Drained[ref],
+		}
+		if state, ok := s.Checker.State(ref); ok {
+			one.Health = &pb.HealthState{
+				Up: state.Up, Streak: uint32(state.Streak), LastPassed: state.LastPassed,
+				LastError: state.LastError, LastCheckUnixMs: unixMillis(state.LastCheck),
+				LastDurationUs: uint64(state.LastDuration.Microseconds()), ChangedUnixMs: unixMillis(state.Changed),
+			}
+		}
+		info.Servers = append(info.Servers, one)
+	}
+	return info
+}
+
+func describePolicy(h model.Health) *pb.HealthPolicy {
+	policy := &pb.HealthPolicy{
+		Type: string(h.Type), Port: uint32(h.Port), Path: h.Path, Host: h.Host,
+		IntervalMs: uint64(h.Interval.Milliseconds()), TimeoutMs: uint64(h.Timeout.Milliseconds()),
+		Rise: uint32(h.Rise), Fall: uint32(h.Fall), JitterPercent: uint32(h.Jitter),
+	}
+	if h.Type == model.HealthHTTP {
+		policy.Expect = h.Expect.String()
+	}
+	return policy
+}
+
+// ListSessions implements the service.
+func (s *Server) ListSessions(ctx context.Context, request *connect.Request[pb.ListSessionsRequest]) (
+	*connect.Response[pb.ListSessionsResponse], error) {
+	var filter dpclient.SessionFilter
+	if text := request.Msg.GetClient(); text != "" {
+		client, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, invalid(fmt.Errorf("%q is not a client's address: write one like 192.0.2.7", text))
+		}
+		filter.Client = client.Unmap()
+	}
+	if name := request.Msg.GetService(); name != "" {
+		services, err := chooseServices(s.Store.Snapshot(), name)
+		if err != nil {
+			return nil, invalid(err)
+		}
+		filter.Service = &services[0].Key
+	}
+	limit := int(request.Msg.GetLimit())
+	if limit == 0 {
+		limit = 1000
+	}
+	response := &pb.ListSessionsResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		response.Sessions, response.More, err = c.Sessions(ctx, filter, limit)
+		return err
+	})
+	return connect.NewResponse(response), err
+}
+
+// ListDrops implements the service.
+func (s *Server) ListDrops(ctx context.Context, _ *connect.Request[pb.ListDropsRequest]) (
+	*connect.Response[pb.ListDropsResponse], error) {
+	response := &pb.ListDropsResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		response.Drops, err = c.Drops(ctx)
+		return err
+	})
+	return connect.NewResponse(response), err
+}
+
+// ListPorts implements the service.
+func (s *Server) ListPorts(ctx context.Context, _ *connect.Request[pb.ListPortsRequest]) (
+	*connect.Response[pb.ListPortsResponse], error) {
+	response := &pb.ListPortsResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		response.Ports, err = c.Ports(ctx)
+		return err
+	})
+	return connect.NewResponse(response), err
+}
+
+// ListWorkers implements the service.
+func (s *Server) ListWorkers(ctx context.Context, _ *connect.Request[pb.ListWorkersRequest]) (
+	*connect.Response[pb.ListWorkersResponse], error) {
+	response := &pb.ListWorkersResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		response.Workers, err = c.Workers(ctx)
+		return err
+	})
+	return connect.NewResponse(response), err
+}
+
+// ListSlots implements the service.
+func (s *Server) ListSlots(ctx context.Context, _ *connect.Request[pb.ListSlotsRequest]) (
+	*connect.Response[pb.ListSlotsResponse], error) {
+	response := &pb.ListSlotsResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		response.Slots, err = c.Slots(ctx)
+		return err
+	})
+	return connect.NewResponse(response), err
+}

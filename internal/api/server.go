@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api answers the agent's clients (api/steelyard/agent/v1).
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"steelyard/internal/config"
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+	"steelyard/internal/health"
+	"steelyard/internal/model"
+	"steelyard/internal/reconcile"
+	"steelyard/internal/store"
+	"steelyard/internal/version"
+
+	"connectrpc.com/connect"
+)
+
+// Server implements the agent's service on top of the agent's parts.
+type Server struct {
+	Store      *store.Store
+	File       *config.File
+	Checker    *health.Checker
+	Reconciler *reconcile.Reconciler
+	Dial       func(ctx context.Context) (*dpclient.Client, error)
+	Socket     string // of the forwarder
+	Started    time.Time
+	// Warnings tells what else does not work.
+	Warnings func() []string
+}
+
+var _ agentpbconnect.AgentServiceHandler = (*Server)(nil)
+
+func unavailable(err error) error {
+	return connect.NewError(connect.CodeUnavailable, err)
+}
+
+func invalid(err error) error {
+	return connect.NewError(connect.CodeInvalidArgument, err)
+}
+
+// withForwarder runs f on a connection of its own, so that a long answer holds up nobody else.
+func (s *Server) withForwarder(ctx context.Context, f func(*dpclient.Client) error) error {
+	client, err := s.Dial(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer client.Close()
+	if err := f(client); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// GetStatus implements the service.
+func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusRequest]) (
+	*connect.Response[pb.GetStatusResponse], error) {
+	file, snapshot := s.File.Status(), s.Store.Snapshot()
+	forwarder, _ := s.Reconciler.Status()
+	status := &pb.GetStatusResponse{
+		Build: version.Build, StartedUnixS: uint64(s.Started.Unix()),
+		Config: &pb.ConfigStatus{
+			File: s.File.Path, Generation: file.Generation,
+			LoadedUnixS: unixSeconds(file.Loaded), AttemptedUnixS: unixSeconds(file.Attempted),
+			Error: errorText(file.Err),
+		},
+		Forwarder: &pb.ForwarderStatus{
+			Socket: s.Socket, Connected: forwarder.Connected, Error: errorText(forwarder.Err),
+			AppliedGeneration: forwarder.Generation, Revision: forwarder.Revision,
+		},
+		Warnings: s.Warnings(),
+	}
+	if snapshot.Config != nil {
+		status.Services = uint32(len(snapshot.Config.Services))
+	}
+	for _, spec := range snapshot.States {
+		status.Servers++
+		switch spec.State {
+		case model.Up:
+			status.ServersUp++
+		case model.Drain:
+			status.ServersDrained++
+		}
+	}
+	if forwarder.Connected {
+		err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+			status.Forwarder.Status, err = c.Status(ctx)
+			return err
+		})
+		if err != nil {
+			status.Warnings = append(status.Warnings, "the forwarder's own status: "+err.Error())
+		}
+	}
+	return connect.NewResponse(status), nil
+}
+
+// DiffConfig implements the service.
+func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.DiffConfigRequest]) (
+	*connect.Response[pb.DiffConfigResponse], error) {
+	var wanted *model.Config
+	var err error
+	if len(request.Msg.GetYaml()) > 0 {
+		wanted, err = config.Parse(request.Msg.GetFile(), request.Msg.GetYaml())
+	} else {
+		wanted, err = s.File.Read()
+	}
+	if err != nil {
+		return nil, invalid(err)
+	}
+	var actual *model.Table
+	err = s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		actual, _, err = c.ReadTable(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	desired := s.Store.Preview(wanted)
+	names := func(key model.ServiceKey) string {
+		for _, table := range []*model.Table{desired, actual} {
+			if service := table.Services[key]; service != nil {
+				return service.Spec.Name
+			}
+		}
+		return key.String()
+	}
+	response := &pb.DiffConfigResponse{}
+	for _, change := range model.Diff(actual, desired) {
+		d := model.Describe(change, actual, names)
+		response.Changes = append(response.Changes,
+			&pb.ConfigChange{Action: d.Action, Object: d.Object, Detail: d.Detail})
+	}
+	return connect.NewResponse(response), nil
+}
+
+// ApplyConfig implements the service.
+func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.ApplyConfigRequest]) (
+	*connect.Response[pb.ApplyConfigResponse], error) {
+	var generation uint64
+	var err error
+	if len(request.Msg.GetYaml()) > 0 {
+		generation, err = s.File.Install(request.Msg.GetFile(), request.Msg.GetYaml())
+	} else {
+		generation, err = s.File.Load()
+	}
+	if err != nil {
+		return nil, invalid(err)
+	}
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
+	status, err := s.Reconciler.Wait(ctx, s.Store.Version())
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("the configuration is loaded, but the forwarder does not have it: %w", err))
+	}
+	return connect.NewResponse(&pb.ApplyConfigResponse{
+		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
+	}), nil
+}
+
+// beforeDeadline leaves a client's deadline room for the answer that says why it was reached.
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(deadline)*9/10)
+	}
+	return context.WithCancel(ctx)
+}
+
+// SetDrain implements the service.
+func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDrainRequest]) (
+	*connect.Response[pb.SetDrainResponse], error) {
+	refs, names, err := s.findServers(request.Msg.GetServer(), request.Msg.GetService(), !request.Msg.GetDrain())
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if err := s.Store.SetDrain(refs, request.Msg.GetDrain()); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, err)
+	}
+	response := &pb.SetDrainResponse{Servers: names}
+	if status, _ := s.Reconciler.Status(); !status.Connected {
+		response.Warnings = []string{"noted, and sent to the forwarder when it is back: " + errorText(status.Err)}
+		return connect.NewResponse(response), nil
+	}
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
+	if _, err := s.Reconciler.Wait(ctx, s.Store.Version()); err != nil {
+		response.Warnings = []string{"noted, but the forwarder does not have it yet: " + err.Error()}
+	}
+	return connect.NewResponse(response), nil
+}
+
+// findServers finds the servers meant by "address" or "address:port". When a drain is to end, those
+// that the file drains are an error.
+func (s *Server) findServers(text, service string, undo bool) ([]model.ServerRef, []string, error) {
+	var match func(netip.AddrPort) bool
+	if address, err := netip.ParseAddr(text); err == nil {
+		match = func(a netip.AddrPort) bool { return a.Addr() == address }
+	} else if addressPort, err := netip.ParseAddrPort(text); err == nil {
+		match = func(a netip.AddrPort) bool { return a == addressPort }
+	} else {
+		return nil, nil, fmt.Errorf("%q is not a server: write 10.1.0.21, 10.1.0.21:8080 or [fd00::21]:8080", text)
+	}
+	snapshot := s.Store.Snapshot()
+	if snapshot.Config == nil {
+		return nil, nil, errors.New("no configuration is loaded: see `steelyard get status`")
+	}
+	var refs []model.ServerRef
+	var names []string
+	for _, svc := range snapshot.Config.Services {
+		if service != "" && service != svc.Name {
+			continue
+		}
+		for _, server := range svc.Servers {
+			if !match(server.Address) {
+				continue
+			}
+			name := server.Address.String() + "@" + svc.Name
+			if undo && server.Drain {
+				return nil, nil, fmt.Errorf("%s is drained by %s: remove `drain: true` there", name, s.File.Path)
+			}
+			refs = append(refs, model.ServerRef{Service: svc.Key, Address: server.Address})
+			names = append(names, name)
+		}
+	}
+	if len(refs) == 0 {
+		where := "no service"
+		if service != "" {
+			where = fmt.Sprintf("no service named %q", service)
+		}
+		return nil, nil, fmt.Errorf("%s has the server %s: see `steelyard get servers`", where, text)
+	}
+	slices.Sort(names)
+	return refs, names, nil
+}
+
+func unixSeconds(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(t.Unix())
+}
+
+func unixMillis(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(t.UnixMilli())
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the command line: an ordinary client of the agent, but for `agent`, `check`,
+// `cleanup` and `version`, which need none.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"steelyard/internal/agent"
+	"steelyard/internal/gen/agentpb/agentpbconnect"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// Exit codes.
+const (
+	exitOK         = 0
+	exitDifference = 1 // diff: there are differences
+	exitFailure    = 2
+)
+
+// errDifferent ends diff without a message.
+var errDifferent = errors.New("there are differences")
+
+// app is what all commands share.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	socket   string
+	timeout  time.Duration
+	output   string // "table" or "json"
+	color    bool
+}
+
+// Run executes a command line and returns the exit code.
+func Run(args []string, in io.Reader, out, errOut io.Writer) int {
+	a := &app{in: in, out: out, err: errOut, output: "table"}
+	if file, ok := out.(*os.File); ok {
+		a.color = term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errDifferent):
+		return exitDifference
+	}
+	fmt.Fprintf(errOut, "steelyard: %s\n", a.explain(err))
+	return exitFailure
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "steelyard",
+		Short: "Steer and watch a Steelyard layer-4 load balancer",
+		Long: "steelyard is the agent that keeps a forwarder at what a file says, and the command line to it.\n\n" +
+			"Exit codes: 0 success; 1 `diff` found differences; 2 failure.",
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
+	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
+	root.AddCommand(a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
+		a.describeCommand(), a.drainCommand(), a.statsCommand(), a.cleanupCommand(), a.versionCommand(),
+		a.docsCommand())
+	return root
+}
+
+func (a *app) client() agentpbconnect.AgentServiceClient {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", a.socket)
+	}}
+	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://agent")
+}
+
+// call sends one request to the agent.
+func call[Q, R any](ctx context.Context, a *app, f func(context.Context, *connect.Request[Q]) (*connect.Response[R], error),
+	request *Q) (*R, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	response, err := f(ctx, connect.NewRequest(request))
+	if err != nil {
+		return nil, err
+	}
+	return response.Msg, nil
+}
+
+// explain puts an error into words that say what to do.
+func (a *app) explain(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOENT) && isDial(err), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("no agent listens on %s: start it with `systemctl start steelyard-agent` (or "+
+			"`steelyard agent`), or name its socket with --socket", a.socket)
+	case errors.Is(err, syscall.EACCES) && isDial(err):
+		return fmt.Sprintf("no permission for %s: run this as root, or as a member of the socket's group", a.socket)
+	}
+	var answer *connect.Error
+	if errors.As(err, &answer) {
+		if answer.Code() == connect.CodeDeadlineExceeded {
+			return fmt.Sprintf("no answer within %s: see `steelyard get status`, or allow more with --timeout", a.timeout)
+		}
+		return answer.Message()
+	}
+	return err.Error()
+}
+
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// outputFlag adds -o to a command that reads.
+func (a *app) outputFlag(command *cobra.Command) {
+	command.Flags().VarP((*outputValue)(&a.output), "output", "o", "`format`: table or json")
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"},
+		cobra.ShellCompDirectiveNoFileComp))
+}
+
+type outputValue string
+
+func (v *outputValue) String() string { return string(*v) }
+func (v *outputValue) Type() string   { return "format" }
+func (v *outputValue) Set(text string) error {
+	if text != "table" && text != "json" {
+		return errors.New("use table or json")
+	}
+	*v = outputValue(text)
+	return nil
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"steelyard/internal/agent"
+	"steelyard/internal/config"
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/version"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	options := agent.Options{}
+	command := &cobra.Command{
+		Use: "agent", Short: "Keep a forwarder at what a file says", Args: cobra.NoArgs,
+		Long: "Reads the configuration file, checks the health of servers, and keeps the forwarder at both, " +
+			"whatever happens to it. The file is read again when it changes, on SIGHUP and on `steelyard apply`; " +
+			"a bad one is refused whole and the running configuration stays. When the agent ends, the forwarder goes on with what it has.",
+	}
+	flags := command.Flags()
+	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
+	flags.StringVar(&options.Forwarder, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
+	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for what must survive the agent")
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		options.Socket = a.socket
+		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
+		options.Probe = new(net.Dialer).DialContext
+		reload := make(chan struct{})
+		options.Reload = reload
+		defer forwardHangups(c.Context(), reload)()
+		return agent.Run(c.Context(), options)
+	}
+	return command
+}
+
+// forwardHangups turns SIGHUP into reloads until the returned function is called.
+func forwardHangups(ctx context.Context, reload chan<- struct{}) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			select {
+			case reload <- struct{}{}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+	}
+}
+
+// readFile reads a file named on the command line; "-" is the standard input.
+func (a *app) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(a.in)
+	}
+	data, err := os.ReadFile(name)
+	if err == nil && len(data) == 0 {
+		return nil, fmt.Errorf("%s is empty: begin it with `version: 1`", name)
+	}
+	return data, err
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "check FILE", Short: "Say whether a file is good, and all that is wrong with it", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			data, err := a.readFile(args[0])
+			if err != nil {
+				return err
+			}
+			parsed, err := config.Parse(args[0], data)
+			var mistakes config.Errors
+			if errors.As(err, &mistakes) {
+				fmt.Fprintln(a.err, mistakes.Error())
+				return fmt.Errorf("%s has %s", args[0], plural(len(mistakes), "error"))
+			}
+			if err != nil {
+				return err
+			}
+			servers := 0
+			for _, service := range parsed.Services {
+				servers += len(service.Servers)
+			}
+			fmt.Fprintf(a.out, "%s is good: %s, %s.\n", args[0], plural(len(parsed.Services), "service"), plural(servers, "server"))
+			return nil
+		},
+	}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "diff [FILE]", Short: "Show what apply would change in the forwarder", Args: cobra.MaximumNArgs(1),
+		Long: "Compares FILE, or the agent's own file, with what the forwarder holds; changes nothing.\n\n" +
+			"Exit codes: 0 no differences; 1 differences; 2 failure.",
+		RunE: func(c *cobra.Command, args []string) error {
+			request := &pb.DiffConfigRequest{}
+			if len(args) == 1 {
+				data, err := a.readFile(args[0])
+				if err != nil {
+					return err
+				}
+				request.Yaml, request.File = data, args[0]
+			}
+			response, err := call(c.Context(), a, a.client().DiffConfig, request)
+			if err != nil {
+				return err
+			}
+			if err := a.showDiff(response); err != nil {
+				return err
+			}
+			if len(response.GetChanges()) > 0 {
+				return errDifferent
+			}
+			return nil
+		},
+	}
+	a.outputFlag(command)
+	return command
+}
+
+type changeView struct {
+	Action string `json:"action"`
+	Object string `json:"object"`
+	Detail string `json:"detail"`
+}
+
+func (a *app) showDiff(response *pb.DiffConfigResponse) error {
+	views := []changeView{}
+	for _, change := range response.GetChanges() {
+		views = append(views, changeView{change.GetAction(), change.GetObject(), change.GetDetail()})
+	}
+	return a.show(views, func() {
+		if len(views) == 0 {
+			fmt.Fprintln(a.out, "No differences.")
+		}
+		for _, v := range views {
+			mark := map[string]cell{"add": {"+", green}, "change": {"~", yellow}, "remove": {"-", red}}[v.Action]
+			line := a.paint(mark) + " " + v.Object
+			if v.Detail != "" {
+				line += ": " + v.Detail
+			}
+			fmt.Fprintln(a.out, line)
+		}
+	})
+}
+
+func (a *app) applyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "apply [FILE]", Short: "Install FILE as the agent's, or read that again, and wait for the forwarder",
+		Args: cobra.MaximumNArgs(1),
+		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file by it in one " +
+			"step, and waits until the forwarder has it. Without: has the agent read its file again. A file with an error changes nothing.",
+		RunE: func(c *cobra.Command, args []string) error {
+			request := &pb.ApplyConfigRequest{}
+			if len(args) == 1 {
+				data, err := a.readFile(args[0])
+				if err != nil {
+					return err
+				}
+				request.Yaml, request.File = data, args[0]
+			}
+			response, err := call(c.Context(), a, a.client().ApplyConfig, request)
+			if err != nil {
+				return err
+			}
+			if response.GetChanges() == 0 {
+				fmt.Fprintf(a.out, "Nothing to change; the forwarder is at revision %d.\n", response.GetRevision())
+				return nil
+			}
+			fmt.Fprintf(a.out, "Applied %s; the forwarder is at revision %d.\n",
+				plural(int(response.GetChanges()), "change"), response.GetRevision())
+			return nil
+		},
+	}
+}
+
+func (a *app) drainCommand() *cobra.Command {
+	var undo, wait bool
+	command := &cobra.Command{
+		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; those it has go on", Args: cobra.ExactArgs(1),
+		Long: "SERVER is an address, or an address with its port; without @SERVICE it is meant in all services. " +
+			"A drain survives the agent and the forwarder, and ends by --undo or when the server leaves the file.",
+		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain [fd00::21]:8080 --undo",
+	}
+	command.Flags().BoolVar(&undo, "undo", false, "end the drain")
+	command.Flags().BoolVar(&wait, "wait", false, "return only when the last session is over (however long that takes)")
+	command.MarkFlagsMutuallyExclusive("undo", "wait")
+	command.RunE = func(c *cobra.Command, args []string) error {
+		server, service, _ := strings.Cut(args[0], "@")
+		response, err := call(c.Context(), a, a.client().SetDrain,
+			&pb.SetDrainRequest{Server: server, Service: service, Drain: !undo})
+		if err != nil {
+			return err
+		}
+		a.warn(response.GetWarnings())
+		verb := "draining"
+		if undo {
+			verb = "no longer drained"
+		}
+		for _, name := range response.GetServers() {
+			fmt.Fprintf(a.out, "%s: %s\n", name, verb)
+		}
+		if wait {
+			return a.awaitDrained(c.Context(), service, response.GetServers())
+		}
+		return nil
+	}
+	return command
+}
+
+// awaitDrained looks twice a second whether the servers still have sessions.
+func (a *app) awaitDrained(ctx context.Context, service string, names []string) error {
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	pending := map[string]bool{}
+	for _, name := range names {
+		pending[name] = true
+	}
+	for {
+		views, _, err := a.listServices(ctx, service)
+		if err != nil {
+			return err
+		}
+		known := map[string]bool{}
+		for _, view := range views {
+			for _, server := range view.Servers {
+				name := endpoint(server.Address, server.Port) + "@" + server.Service
+				known[name] = true
+				if pending[name] && server.State == "drain" && server.Traffic != nil && server.Traffic.SessionsActive == 0 {
+					delete(pending, name)
+					fmt.Fprintf(a.out, "%s: drained\n", name)
+				}
+			}
+		}
+		for name := range pending {
+			if !known[name] {
+				return fmt.Errorf("%s has left the configuration", name)
+			}
+		}
+		if len(pending) == 0 {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (a *app) cleanupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "cleanup", Short: "Remove what a forwarder has left on this host", Args: cobra.NoArgs,
+		Long: "Runs `steelyard-forwarder --cleanup`, which finds programs, links, routes and files of a forwarder that " +
+			"no longer runs, removes them, and says so.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			path, err := findForwarder()
+			if err != nil {
+				return err
+			}
+			forwarder := exec.CommandContext(c.Context(), path, "--cleanup")
+			forwarder.Stdout, forwarder.Stderr = a.out, a.err
+			if err := forwarder.Run(); err != nil {
+				return fmt.Errorf("%s --cleanup: %w", path, err)
+			}
+			return nil
+		},
+	}
+}
+
+// findForwarder looks beside this binary first, so that one build stays together.
+func findForwarder() (string, error) {
+	const name = "steelyard-forwarder"
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is neither beside this binary nor in PATH: install it, or add its directory to PATH", name)
+	}
+	return path, nil
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Show the version of this binary", Args: cobra.NoArgs,
+		Run: func(*cobra.Command, []string) { fmt.Fprintf(a.out, "steelyard %s\n", version.Build) },
+	}
+}

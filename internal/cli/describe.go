@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	pb "steelyard/internal/gen/agentpb"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) getStatus(ctx context.Context) error {
+	response, err := call(ctx, a, a.client().GetStatus, &pb.GetStatusRequest{})
+	if err != nil {
+		return err
+	}
+	view := viewStatus(response)
+	return a.show(view, func() {
+		a.pair("Agent", fmt.Sprintf("%s, started %s", view.Build, since(view.StartedS)))
+		a.printConfigStatus(view.Config)
+		a.pair("Services", fmt.Sprintf("%d, with %s: %d up, %d drained", view.Services,
+			plural(int(view.Servers), "server"), view.ServersUp, view.ServersDrained))
+		a.printForwarderStatus(view.Forwarder)
+		for _, warning := range view.Warnings {
+			a.pair("Warning", a.paint(cell{warning, yellow}))
+		}
+	})
+}
+
+func (a *app) pair(name, text string) {
+	fmt.Fprintf(a.out, "%-11s %s\n", name+":", strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", 12)))
+}
+
+func (a *app) printConfigStatus(c configStatusView) {
+	if c.Generation > 0 {
+		a.pair("Config", fmt.Sprintf("%s, generation %d, loaded %s", c.File, c.Generation, since(c.LoadedS)))
+	} else {
+		a.pair("Config", fmt.Sprintf("none; %s", c.File))
+	}
+	if c.Error != "" {
+		a.pair("Refused", a.paint(cell{fmt.Sprintf("the file, %s:", since(c.AttemptedS)), red})+"\n"+c.Error)
+	}
+}
+
+func (a *app) printForwarderStatus(f forwarderStatusView) {
+	switch {
+	case !f.Connected:
+		a.pair("Forwarder", a.paint(cell{"not connected", red})+": "+f.Error)
+		return
+	case f.Error != "":
+		a.pair("Forwarder", a.paint(cell{"not in step", red})+": "+f.Error)
+	case !f.InSync:
+		a.pair("Forwarder", a.paint(cell{"connected", yellow})+", without a configuration from this agent")
+	default:
+		a.pair("Forwarder", a.paint(cell{"in step", green})+fmt.Sprintf(", revision %d", f.Revision))
+	}
+	a.pair("", fmt.Sprintf("%s, started %s, %s", f.Build, since(f.StartedS), plural(int(f.Workers), "worker")))
+	share := 0.0
+	if f.SessionCapacity > 0 {
+		share = 100 * float64(f.Sessions) / float64(f.SessionCapacity)
+	}
+	pages := "huge pages"
+	if !f.HugePages {
+		pages = "no huge pages"
+	}
+	a.pair("Sessions", fmt.Sprintf("%d of %d (%.1f%%), %d MiB, %s", f.Sessions, f.SessionCapacity, share,
+		f.SessionBytes>>20, pages))
+	if f.RoutingRefused != "" {
+		a.pair("Routing", a.paint(cell{f.RoutingRefused, red}))
+	}
+}
+
+func (a *app) describeCommand() *cobra.Command {
+	describe := &cobra.Command{Use: "describe", Short: "Show all that is known of a service or a server"}
+	service := &cobra.Command{
+		Use: "service NAME", Short: "All that is known of a service", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return a.describeService(c.Context(), args[0]) },
+	}
+	server := &cobra.Command{
+		Use: "server SERVER[@SERVICE]", Short: "All that is known of a server", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return a.describeServer(c.Context(), args[0]) },
+	}
+	a.outputFlag(service)
+	a.outputFlag(server)
+	describe.AddCommand(service, server)
+	return describe
+}
+
+func (a *app) describeService(ctx context.Context, name string) error {
+	views, response, err := a.listServices(ctx, name)
+	if err != nil {
+		return err
+	}
+	a.warn(response.GetWarnings())
+	s := views[0]
+	return a.show(s, func() {
+		a.pair("Name", s.Name)
+		a.pair("Address", s.Protocol+" "+endpoint(s.VIP, s.Port))
+		a.pair("Mode", s.Mode)
+		a.pair("Scheduler", s.Scheduler)
+		a.pair("Health", s.Health.text())
+		var timeouts []string
+		for _, state := range slices.Sorted(maps.Keys(s.Timeouts)) {
+			timeouts = append(timeouts, fmt.Sprintf("%s %ds", state, s.Timeouts[state]))
+		}
+		a.pair("Timeouts", strings.Join(timeouts, ", "))
+		a.pair("Traffic", s.Traffic.text())
+		fmt.Fprintln(a.out)
+		a.print(serverTable(s.Servers))
+	})
+}
+
+func (h healthPolicyView) text() string {
+	if h.Type == "none" {
+		return "not checked"
+	}
+	text := h.Type
+	if h.Port != 0 {
+		text += fmt.Sprintf(" port %d", h.Port)
+	}
+	if h.Path != "" {
+		text += fmt.Sprintf(" GET %s, expecting %s", h.Path, h.Expect)
+	}
+	if h.Host != "" {
+		text += ", host " + h.Host
+	}
+	milliseconds := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
+	return fmt.Sprintf("%s; every %s (jitter %d%%), timeout %s, rise %d, fall %d", text, milliseconds(h.IntervalMs),
+		h.JitterPercent, milliseconds(h.TimeoutMs), h.Rise, h.Fall)
+}
+
+func (t *trafficView) text() string {
+	if t == nil {
+		return "unknown: the forwarder does not have it"
+	}
+	return fmt.Sprintf("%s now, %d created\nin  %d packets, %d bytes\nout %d packets, %d bytes",
+		plural(int(t.SessionsActive), "session"), t.SessionsCreated, t.PacketsIn, t.BytesIn, t.PacketsOut, t.BytesOut)
+}
+
+func (a *app) describeServer(ctx context.Context, text string) error {
+	server, service, _ := strings.Cut(text, "@")
+	views, response, err := a.listServices(ctx, service)
+	if err != nil {
+		return err
+	}
+	a.warn(response.GetWarnings())
+	found := []serverView{}
+	for _, view := range views {
+		for _, s := range view.Servers {
+			if s.Address == server || endpoint(s.Address, s.Port) == server {
+				found = append(found, s)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("no service has the server %s: see `steelyard get servers`", text)
+	}
+	return a.show(found, func() {
+		for i, s := range found {
+			if i > 0 {
+				fmt.Fprintln(a.out)
+			}
+			a.printServer(s)
+		}
+	})
+}
+
+func (a *app) printServer(s serverView) {
+	a.pair("Server", endpoint(s.Address, s.Port))
+	a.pair("Service", s.Service)
+	state := a.paint(paintState(s.State))
+	if s.DrainedByFile {
+		state += " (by the file)"
+	}
+	if s.DrainedByCommand {
+		state += " (by `steelyard drain`)"
+	}
+	a.pair("State", state)
+	a.pair("Weight", fmt.Sprint(s.Weight))
+	a.pair("Health", a.paint(healthSummary(s)))
+	if h := s.Health; h != nil && h.Checked {
+		a.pair("", fmt.Sprintf("last check %s, took %s", since(h.LastCheckMs/1000),
+			time.Duration(h.LastDurationUs)*time.Microsecond))
+		if h.LastError != "" {
+			a.pair("", "last failure: "+h.LastError)
+		}
+		if h.ChangedMs != 0 {
+			a.pair("", fmt.Sprintf("last change %s", since(h.ChangedMs/1000)))
+		}
+	}
+	a.pair("Traffic", s.Traffic.text())
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	pb "steelyard/internal/gen/agentpb"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) getCommand() *cobra.Command {
+	get := &cobra.Command{Use: "get", Short: "Show services, servers, sessions, drops, ports, workers, slots or status"}
+	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
+		command.Args = cobra.NoArgs
+		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
+		a.outputFlag(command)
+		get.AddCommand(command)
+		return command
+	}
+	add(&cobra.Command{Use: "services", Aliases: []string{"service"}, Short: "Services, with their traffic"}, a.getServices)
+	var service string
+	servers := add(&cobra.Command{Use: "servers", Aliases: []string{"server"}, Short: "Servers, with state, weight and traffic"},
+		func(ctx context.Context) error { return a.getServers(ctx, service) })
+	servers.Flags().StringVar(&service, "service", "", "only the servers of the service with this `name`")
+	filter := &pb.ListSessionsRequest{}
+	sessions := add(&cobra.Command{Use: "sessions", Aliases: []string{"session"}, Short: "Sessions"},
+		func(ctx context.Context) error { return a.getSessions(ctx, filter) })
+	sessions.Flags().StringVar(&filter.Client, "client", "", "only those of the client with this `address`")
+	sessions.Flags().StringVar(&filter.Service, "service", "", "only those of the service with this `name`")
+	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "at most this many")
+	all := false
+	drops := add(&cobra.Command{Use: "drops", Short: "Dropped packets by reason, and what can be done"},
+		func(ctx context.Context) error { return a.getDrops(ctx, all) })
+	drops.Flags().BoolVar(&all, "all", false, "also the reasons that never occurred")
+	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Ports, with their counters"}, a.getPorts)
+	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Workers, with their counters"}, a.getWorkers)
+	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Slots: who owns them, and their sessions"}, a.getSlots)
+	add(&cobra.Command{Use: "status", Short: "How the agent and its forwarder are"}, a.getStatus)
+	return get
+}
+
+// listServices asks for services; their counters may be missing, which is then said.
+func (a *app) listServices(ctx context.Context, name string) ([]serviceView, *pb.ListServicesResponse, error) {
+	response, err := call(ctx, a, a.client().ListServices, &pb.ListServicesRequest{Name: name})
+	if err != nil {
+		return nil, nil, err
+	}
+	views := []serviceView{}
+	for _, info := range response.GetServices() {
+		views = append(views, viewService(info))
+	}
+	return views, response, nil
+}
+
+func (a *app) getServices(ctx context.Context) error {
+	views, response, err := a.listServices(ctx, "")
+	if err != nil {
+		return err
+	}
+	a.warn(response.GetWarnings())
+	return a.show(views, func() {
+		t := &table{columns: []column{left("NAME"), left("PROTOCOL"), left("ADDRESS"), left("MODE"), left("SCHEDULER"),
+			right("UP"), right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
+		for _, s := range views {
+			t.add(s.Name, s.Protocol, endpoint(s.VIP, s.Port), s.Mode, s.Scheduler, upOfAll(s),
+				count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsActive }),
+				count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
+				count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),
+				count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsOut }))
+		}
+		a.print(t)
+	})
+}
+
+func upOfAll(s serviceView) cell {
+	up := 0
+	for _, server := range s.Servers {
+		if server.State == "up" {
+			up++
+		}
+	}
+	c := cell{text: fmt.Sprintf("%d/%d", up, len(s.Servers)), paint: yellow}
+	switch up {
+	case len(s.Servers):
+		c.paint = green
+	case 0:
+		c.paint = red
+	}
+	return c
+}
+
+// count is a counter as text, "-" where the forwarder has none.
+func count(t *trafficView, pick func(*trafficView) uint64) string {
+	if t == nil {
+		return "-"
+	}
+	return fmt.Sprint(pick(t))
+}
+
+func (a *app) getServers(ctx context.Context, service string) error {
+	views, response, err := a.listServices(ctx, service)
+	if err != nil {
+		return err
+	}
+	a.warn(response.GetWarnings())
+	servers := []serverView{}
+	for _, view := range views {
+		servers = append(servers, view.Servers...)
+	}
+	return a.show(servers, func() { a.print(serverTable(servers)) })
+}
+
+func serverTable(servers []serverView) *table {
+	t := &table{columns: []column{left("SERVICE"), left("SERVER"), left("STATE"), right("WEIGHT"), left("HEALTH"),
+		right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
+	for _, s := range servers {
+		t.add(s.Service, endpoint(s.Address, s.Port), paintState(s.State), s.Weight, healthSummary(s),
+			count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsActive }),
+			count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
+			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),
+			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsOut }))
+	}
+	return t
+}
+
+func healthSummary(s serverView) cell {
+	switch h := s.Health; {
+	case h == nil:
+		return cell{"not checked", dim}
+	case !h.Checked:
+		return cell{"first check to come", dim}
+	case h.LastPassed && h.Up:
+		return cell{"passing", green}
+	case h.LastPassed:
+		return cell{fmt.Sprintf("passing (%d so far)", h.Streak), yellow}
+	case h.Up:
+		return cell{fmt.Sprintf("failing (%d so far)", h.Streak), yellow}
+	default:
+		return cell{"failing", red}
+	}
+}
+
+func (a *app) getSessions(ctx context.Context, filter *pb.ListSessionsRequest) error {
+	response, err := call(ctx, a, a.client().ListSessions, filter)
+	if err != nil {
+		return err
+	}
+	view := sessionsView{Sessions: []sessionView{}, More: response.GetMore()}
+	for _, session := range response.GetSessions() {
+		view.Sessions = append(view.Sessions, viewSession(session))
+	}
+	return a.show(view, func() {
+		t := &table{columns: []column{left("PROTOCOL"), left("CLIENT"), left("VIP"), left("LOCAL"), left("SERVER"),
+			left("STATE"), right("IDLE"), right("AGE"), right("EXPIRES"), right("SLOT")}}
+		for _, s := range view.Sessions {
+			t.add(s.Protocol, endpoint(s.Client, s.ClientPort), endpoint(s.VIP, s.VIPPort), endpoint(s.Local, s.LocalPort),
+				endpoint(s.Server, s.ServerPort), s.State, fmt.Sprintf("%ds", s.IdleS), fmt.Sprintf("%ds", s.AgeS),
+				fmt.Sprintf("%ds", s.ExpiresS), s.Slot)
+		}
+		a.print(t)
+		if view.More {
+			fmt.Fprintf(a.err, "steelyard: there are more than %d sessions: narrow them down, or raise --limit\n",
+				len(view.Sessions))
+		}
+	})
+}
+
+func (a *app) getDrops(ctx context.Context, all bool) error {
+	response, err := call(ctx, a, a.client().ListDrops, &pb.ListDropsRequest{})
+	if err != nil {
+		return err
+	}
+	views := []dropView{}
+	for _, drop := range response.GetDrops() {
+		if all || drop.GetPackets() > 0 {
+			views = append(views, dropView{drop.GetName(), drop.GetPackets(), drop.GetHelp()})
+		}
+	}
+	return a.show(views, func() {
+		if len(views) == 0 {
+			fmt.Fprintln(a.out, "No packet was dropped.")
+			return
+		}
+		t := &table{columns: []column{left("REASON"), right("PACKETS"), left("MEANING")}}
+		for _, drop := range views {
+			t.add(drop.Name, drop.Packets, drop.Help)
+		}
+		a.print(t)
+	})
+}
+
+func (a *app) getPorts(ctx context.Context) error {
+	response, err := call(ctx, a, a.client().ListPorts, &pb.ListPortsRequest{})
+	if err != nil {
+		return err
+	}
+	views := []portView{}
+	for _, port := range response.GetPorts() {
+		views = append(views, viewPort(port))
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{left("NAME"), left("BACKEND"), left("LINK"), left("MAC"), right("MTU"), right("QUEUES"),
+			right("RX PACKETS"), right("RX BYTES"), right("TX PACKETS"), right("TX BYTES"), right("MISSED"),
+			right("FAILED"), right("STEERED"), right("PASSED"), right("DROPPED")}}
+		for _, p := range views {
+			link := "down"
+			if p.Up {
+				link = "up"
+			}
+			t.add(p.Name, p.Backend, paintState(link), p.MAC, p.MTU, p.Queues, p.RxPackets, p.RxBytes, p.TxPackets,
+				p.TxBytes, p.RxMissed, p.TxFailed, p.DirectorSteered, p.DirectorPassed, p.DirectorDropped)
+		}
+		a.print(t)
+	})
+}
+
+func (a *app) getWorkers(ctx context.Context) error {
+	response, err := call(ctx, a, a.client().ListWorkers, &pb.ListWorkersRequest{})
+	if err != nil {
+		return err
+	}
+	views := []workerView{}
+	for _, worker := range response.GetWorkers() {
+		views = append(views, viewWorker(worker))
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{right("WORKER"), right("SLOTS"), right("SESSIONS"), right("RX PACKETS"),
+			right("TX PACKETS"), right("HANDED OUT"), right("HANDED IN"), right("BUSY"), right("SLEEPS")}}
+		for _, w := range views {
+			busy := "-"
+			if total := float64(w.BusyCycles) + float64(w.IdleCycles); total > 0 {
+				busy = fmt.Sprintf("%.1f%%", 100*float64(w.BusyCycles)/total)
+			}
+			t.add(w.ID, w.Slots, w.Sessions, w.RxPackets, w.TxPackets, w.HandedOut, w.HandedIn, busy, w.Sleeps)
+		}
+		a.print(t)
+	})
+}
+
+func (a *app) getSlots(ctx context.Context) error {
+	response, err := call(ctx, a, a.client().ListSlots, &pb.ListSlotsRequest{})
+	if err != nil {
+		return err
+	}
+	views := []slotView{}
+	for _, s := range response.GetSlots() {
+		views = append(views, slotView{s.GetSlot(), s.GetWorker(), s.GetSessions(), s.GetCapacity(), s.GetPackets()})
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{right("SLOT"), right("WORKER"), right("SESSIONS"), right("CAPACITY"), right("PACKETS")}}
+		for _, s := range views {
+			t.add(s.Slot, s.Worker, s.Sessions, s.Capacity, s.Packets)
+		}
+		a.print(t)
+	})
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// column is one of a table; numbers stand at its right end.
+type column struct {
+	title string
+	right bool
+}
+
+func left(title string) column  { return column{title, false} }
+func right(title string) column { return column{title, true} }
+
+// table is aligned text; cells may be painted.
+type table struct {
+	columns []column
+	rows    [][]cell
+}
+
+type cell struct {
+	text  string
+	paint string // an ANSI colour, or ""
+}
+
+const (
+	green  = "32"
+	yellow = "33"
+	red    = "31"
+	dim    = "2"
+)
+
+func (t *table) add(cells ...any) {
+	row := make([]cell, len(cells))
+	for i, c := range cells {
+		if painted, ok := c.(cell); ok {
+			row[i] = painted
+		} else {
+			row[i] = cell{text: fmt.Sprint(c)}
+		}
+		if row[i].text == "" {
+			row[i].text = "-"
+		}
+	}
+	t.rows = append(t.rows, row)
+}
+
+// print writes the table with two spaces between columns and none at the end of a line.
+func (a *app) print(t *table) {
+	widths := make([]int, len(t.columns))
+	head := make([]cell, len(t.columns))
+	for i, c := range t.columns {
+		head[i] = cell{text: c.title}
+	}
+	all := append([][]cell{head}, t.rows...)
+	for _, row := range all {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+		}
+	}
+	for _, row := range all {
+		var line strings.Builder
+		for i, c := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text))
+			if t.columns[i].right {
+				line.WriteString(pad)
+				pad = ""
+			}
+			line.WriteString(a.paint(c))
+			if i+1 < len(row) {
+				line.WriteString(pad + "  ")
+			}
+		}
+		fmt.Fprintln(a.out, line.String())
+	}
+}
+
+func (a *app) paint(c cell) string {
+	if !a.color || c.paint == "" {
+		return c.text
+	}
+	return "\x1b[" + c.paint + "m" + c.text + "\x1b[0m"
+}
+
+// show prints view as JSON, or calls table.
+func (a *app) show(view any, table func()) error {
+	if a.output == "json" {
+		encoder := json.NewEncoder(a.out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(view)
+	}
+	table()
+	return nil
+}
+
+func (a *app) warn(warnings []string) {
+	for _, warning := range warnings {
+		fmt.Fprintf(a.err, "steelyard: warning: %s\n", warning)
+	}
+}
+
+func paintState(state string) cell {
+	colors := map[string]string{"up": green, "down": red, "drain": yellow}
+	return cell{state, colors[state]}
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	pb "steelyard/internal/gen/agentpb"
+	fpb "steelyard/internal/gen/forwarderpb"
+)
+
+// Views are what `-o json` prints. Their fields are stable: they are only ever added.
+
+type trafficView struct {
+	PacketsIn       uint64 `json:"packets_in"`
+	BytesIn         uint64 `json:"bytes_in"`
+	PacketsOut      uint64 `json:"packets_out"`
+	BytesOut        uint64 `json:"bytes_out"`
+	SessionsCreated uint64 `json:"sessions_created"`
+	SessionsActive  uint64 `json:"sessions_active"`
+}
+
+type serviceView struct {
+	Name      string            `json:"name"`
+	Protocol  string            `json:"protocol"`
+	VIP       string            `json:"vip"`
+	Port      uint32            `json:"port"`
+	Mode      string            `json:"mode"`
+	Scheduler string            `json:"scheduler"`
+	Timeouts  map[string]uint32 `json:"timeouts_s"`
+	Health    healthPolicyView  `json:"health"`
+	Traffic   *trafficView      `json:"traffic"` // null: the forwarder does not have it
+	Servers   []serverView      `json:"servers"`
+}
+
+type healthPolicyView struct {
+	Type          string `json:"type"`
+	Port          uint32 `json:"port,omitempty"`
+	Path          string `json:"path,omitempty"`
+	Host          string `json:"host,omitempty"`
+	Expect        string `json:"expect,omitempty"`
+	IntervalMs    uint64 `json:"interval_ms,omitempty"`
+	TimeoutMs     uint64 `json:"timeout_ms,omitempty"`
+	Rise          uint32 `json:"rise,omitempty"`
+	Fall          uint32 `json:"fall,omitempty"`
+	JitterPercent uint32 `json:"jitter_percent,omitempty"`
+}
+
+type serverView struct {
+	Service          string           `json:"service"`
+	Address          string           `json:"address"`
+	Port             uint32           `json:"port"`
+	Weight           uint32           `json:"weight"`
+	State            string           `json:"state"` // "up", "drain" or "down"
+	DrainedByFile    bool             `json:"drained_by_file"`
+	DrainedByCommand bool             `json:"drained_by_command"`
+	Health           *healthStateView `json:"health"`  // null: not checked
+	Traffic          *trafficView     `json:"traffic"` // null: the forwarder does not have it
+}
+
+type healthStateView struct {
+	Up             bool   `json:"up"`
+	Checked        bool   `json:"checked"` // false: the first check is still to come
+	Streak         uint32 `json:"streak"`
+	LastPassed     bool   `json:"last_passed"`
+	LastError      string `json:"last_error"`
+	LastCheckMs    uint64 `json:"last_check_unix_ms"`
+	LastDurationUs uint64 `json:"last_duration_us"`
+	ChangedMs      uint64 `json:"changed_unix_ms"`
+}
+
+type sessionsView struct {
+	Sessions []sessionView `json:"sessions"`
+	More     bool          `json:"more"`
+}
+
+type sessionView struct {
+	Protocol   string `json:"protocol"`
+	Client     string `json:"client"`
+	ClientPort uint32 `json:"client_port"`
+	VIP        string `json:"vip"`
+	VIPPort    uint32 `json:"vip_port"`
+	Local      string `json:"local"`
+	LocalPort  uint32 `json:"local_port"`
+	Server     string `json:"server"`
+	ServerPort uint32 `json:"server_port"`
+	State      string `json:"state"`
+	IdleS      uint32 `json:"idle_s"`
+	AgeS       uint32 `json:"age_s"`
+	ExpiresS   uint32 `json:"expires_s"`
+	Slot       uint32 `json:"slot"`
+}
+
+type dropView struct {
+	Name    string `json:"name"`
+	Packets uint64 `json:"packets"`
+	Help    string `json:"help"`
+}
+
+type portView struct {
+	Name            string `json:"name"`
+	Backend         string `json:"backend"`
+	MAC             string `json:"mac"`
+	MTU             uint32 `json:"mtu"`
+	Up              bool   `json:"up"`
+	Queues          uint32 `json:"queues"`
+	RxPackets       uint64 `json:"rx_packets"`
+	RxBytes         uint64 `json:"rx_bytes"`
+	TxPackets       uint64 `json:"tx_packets"`
+	TxBytes         uint64 `json:"tx_bytes"`
+	RxMissed        uint64 `json:"rx_missed"`
+	TxFailed        uint64 `json:"tx_failed"`
+	DirectorSteered uint64 `json:"director_steered"`
+	DirectorPassed  uint64 `json:"director_passed"`
+	DirectorDropped uint64 `json:"director_dropped"`
+}
+
+type workerView struct {
+	ID         uint32 `json:"id"`
+	Slots      uint32 `json:"slots"`
+	Sessions   uint64 `json:"sessions"`
+	RxPackets  uint64 `json:"rx_packets"`
+	TxPackets  uint64 `json:"tx_packets"`
+	HandedOut  uint64 `json:"handed_out"`
+	HandedIn   uint64 `json:"handed_in"`
+	BusyCycles uint64 `json:"busy_cycles"`
+	IdleCycles uint64 `json:"idle_cycles"`
+	Sleeps     uint64 `json:"sleeps"`
+}
+
+type slotView struct {
+	Slot     uint32 `json:"slot"`
+	Worker   uint32 `json:"worker"`
+	Sessions uint64 `json:"sessions"`
+	Capacity uint64 `json:"capacity"`
+	Packets  uint64 `json:"packets"`
+}
+
+type statusView struct {
+	Build          string              `json:"build"`
+	StartedS       uint64              `json:"started_unix_s"`
+	Config         configStatusView    `json:"config"`
+	Forwarder      forwarderStatusView `json:"forwarder"`
+	Services       uint32              `json:"services"`
+	Servers        uint32              `json:"servers"`
+	ServersUp      uint32              `json:"servers_up"`
+	ServersDrained uint32              `json:"servers_drained"`
+	Warnings       []string            `json:"warnings"`
+}
+
+type configStatusView struct {
+	File       string `json:"file"`
+	Generation uint64 `json:"generation"`
+	LoadedS    uint64 `json:"loaded_unix_s"`
+	AttemptedS uint64 `json:"attempted_unix_s"`
+	Error      string `json:"error"`
+}
+
+type forwarderStatusView struct {
+	Socket            string `json:"socket"`
+	Connected         bool   `json:"connected"`
+	InSync            bool   `json:"in_sync"`
+	Error             string `json:"error"`
+	AppliedGeneration uint64 `json:"applied_generation"`
+	Revision          uint64 `json:"revision"`
+	Build             string `json:"build"`
+	StartedS          uint64 `json:"started_unix_s"`
+	Workers           uint32 `json:"workers"`
+	Sessions          uint64 `json:"sessions"`
+	SessionCapacity   uint64 `json:"session_capacity"`
+	SessionBytes      uint64 `json:"session_bytes_mapped"`
+	HugePages         bool   `json:"huge_pages"`
+	RoutingRefused    string `json:"routing_refused"`
+}
+
+func addressText(bytes []byte) string {
+	if address, ok := netip.AddrFromSlice(bytes); ok {
+		return address.Unmap().String()
+	}
+	return ""
+}
+
+func endpoint(address string, port uint32) string {
+	return net.JoinHostPort(address, strconv.Itoa(int(port)))
+}
+
+// word makes "up" of "SERVER_STATE_UP".
+func word[E fmt.Stringer](value E, words map[int32]string, number int32) string {
+	if text, ok := words[number]; ok {
+		return text
+	}
+	return value.String()
+}
+
+func protocolWord(p fpb.Protocol) string {
+	return word(p, map[int32]string{6: "tcp", 17: "udp"}, int32(p))
+}
+
+func stateWord(s fpb.ServerState) string {
+	return word(s, map[int32]string{1: "up", 2: "drain", 3: "down"}, int32(s))
+}
+
+func viewTraffic(t *fpb.Traffic) *trafficView {
+	if t == nil {
+		return nil
+	}
+	return &trafficView{t.GetPacketsIn(), t.GetBytesIn(), t.GetPacketsOut(), t.GetBytesOut(),
+		t.GetSessionsCreated(), t.GetSessionsActive()}
+}
+
+func viewService(info *pb.ServiceInfo) serviceView {
+	service := info.GetService()
+	t, h := service.GetTimeouts(), info.GetHealth()
+	view := serviceView{
+		Name: service.GetName(), Protocol: protocolWord(service.GetKey().GetProtocol()),
+		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(),
+		Mode:      word(service.GetMode(), map[int32]string{1: "fnat"}, int32(service.GetMode())),
+		Scheduler: word(service.GetScheduler(), map[int32]string{1: "rr", 2: "wrr"}, int32(service.GetScheduler())),
+		Timeouts: map[string]uint32{
+			"syn_sent": t.GetSynSentS(), "syn_received": t.GetSynReceivedS(), "established": t.GetEstablishedS(),
+			"fin_wait": t.GetFinWaitS(), "closing": t.GetClosingS(), "time_wait": t.GetTimeWaitS(),
+			"reset": t.GetResetS(), "udp_one_way": t.GetUdpOneWayS(), "udp": t.GetUdpS(),
+		},
+		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),
+			h.GetIntervalMs(), h.GetTimeoutMs(), h.GetRise(), h.GetFall(), h.GetJitterPercent()},
+		Traffic: viewTraffic(info.GetTraffic()),
+		Servers: []serverView{},
+	}
+	for _, server := range info.GetServers() {
+		view.Servers = append(view.Servers, viewServer(view.Name, server))
+	}
+	return view
+}
+
+func viewServer(service string, info *pb.ServerInfo) serverView {
+	server := info.GetServer()
+	view := serverView{
+		Service: service, Address: addressText(server.GetAddress()), Port: server.GetPort(),
+		Weight: server.GetWeight(), State: stateWord(server.GetState()),
+		DrainedByFile: info.GetDrainedByFile(), DrainedByCommand: info.GetDrainedByCommand(),
+		Traffic: viewTraffic(info.GetTraffic()),
+	}
+	if h := info.GetHealth(); h != nil {
+		view.Health = &healthStateView{h.GetUp(), h.GetLastCheckUnixMs() != 0, h.GetStreak(), h.GetLastPassed(),
+			h.GetLastError(), h.GetLastCheckUnixMs(), h.GetLastDurationUs(), h.GetChangedUnixMs()}
+	}
+	return view
+}
+
+func viewSession(s *fpb.Session) sessionView {
+	return sessionView{
+		Protocol: protocolWord(s.GetProtocol()), Client: addressText(s.GetClient()), ClientPort: s.GetClientPort(),
+		VIP: addressText(s.GetVip()), VIPPort: s.GetVport(), Local: addressText(s.GetLocal()),
+		LocalPort: s.GetLocalPort(), Server: addressText(s.GetServer()), ServerPort: s.GetServerPort(),
+		State: s.GetState(), IdleS: s.GetIdleS(), AgeS: s.GetAgeS(), ExpiresS: s.GetExpiresS(), Slot: s.GetSlot(),
+	}
+}
+
+func viewPort(p *fpb.Port) portView {
+	return portView{
+		Name: p.GetName(), Backend: p.GetBackend(), MAC: net.HardwareAddr(p.GetMac()).String(), MTU: p.GetMtu(),
+		Up: p.GetUp(), Queues: p.GetQueues(), RxPackets: p.GetRxPackets(), RxBytes: p.GetRxBytes(),
+		TxPackets: p.GetTxPackets(), TxBytes: p.GetTxBytes(), RxMissed: p.GetRxMissed(), TxFailed: p.GetTxFailed(),
+		DirectorSteered: p.GetDirectorSteered(), DirectorPassed: p.GetDirectorPassed(),
+		DirectorDropped: p.GetDirectorDropped(),
+	}
+}
+
+func viewWorker(w *fpb.Worker) workerView {
+	return workerView{
+		ID: w.GetId(), Slots: w.GetSlots(), Sessions: w.GetSessions(), RxPackets: w.GetRxPackets(),
+		TxPackets: w.GetTxPackets(), HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(),
+		BusyCycles: w.GetBusyCycles(), IdleCycles: w.GetIdleCycles(), Sleeps: w.GetSleeps(),
+	}
+}
+
+func viewStatus(s *pb.GetStatusResponse) statusView {
+	c, f := s.GetConfig(), s.GetForwarder()
+	status := f.GetStatus()
+	view := statusView{
+		Build: s.GetBuild(), StartedS: s.GetStartedUnixS(),
+		Config: configStatusView{c.GetFile(), c.GetGeneration(), c.GetLoadedUnixS(), c.GetAttemptedUnixS(), c.GetError()},
+		Forwarder: forwarderStatusView{
+			Socket: f.GetSocket(), Connected: f.GetConnected(),
+			InSync: f.GetConnected() && c.GetGeneration() > 0 && f.GetAppliedGeneration() == c.GetGeneration(),
+			Error:  f.GetError(), AppliedGeneration: f.GetAppliedGeneration(), Revision: f.GetRevision(),
+			Build: status.GetBuild(), StartedS: status.GetStartedUnixS(), Workers: status.GetWorkers(),
+			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(),
+			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
+			RoutingRefused: status.GetRoutingRefused(),
+		},
+		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
+		ServersDrained: s.GetServersDrained(), Warnings: s.GetWarnings(),
+	}
+	if view.Warnings == nil {
+		view.Warnings = []string{}
+	}
+	return view
+}
+
+// since tells how long ago a Unix time in seconds was.
+func since(unixS uint64) string {
+	if unixS == 0 {
+		return "never"
+	}
+	return time.Since(time.Unix(int64(unixS), 0)).Truncate(time.Second).String() + " ago"
+}

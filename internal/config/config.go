@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+
+	"steelyard/internal/model"
+)
+
+// Parse reads a file's content; `file` names it in errors, which are of type Errors.
+func Parse(file string, data []byte) (*model.Config, error) {
+	d := &decoder{file: file}
+	root := d.parse(data)
+	if root == nil {
+		return nil, d.result()
+	}
+	var raw rawFile
+	readObject(d, root, "", fileFields, &raw)
+	if d.full() {
+		d.errs = d.errs[:1] // what followed is about copies of the same
+		return nil, d.result()
+	}
+	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
+		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{}}
+	config := b.build()
+	if err := d.result(); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// builder turns what a file says into a configuration, and finds what contradicts itself.
+type builder struct {
+	*decoder
+	raw *rawFile
+
+	names   map[string]position
+	keys    map[model.ServiceKey]position
+	locals  map[netip.Addr]position
+	servers map[netip.Addr]position
+	has4    bool // local addresses by family
+	has6    bool
+}
+
+func (b *builder) build() *model.Config {
+	config := &model.Config{Metrics: model.Metrics{Listen: b.raw.metrics.listen.v}}
+	for i, local := range b.raw.locals {
+		if !local.set { // told already; its family is not known to be missing
+			b.has4, b.has6 = true, true
+			continue
+		}
+		if first, ok := b.locals[local.v]; ok {
+			b.fail(local.at, local.path, "%s is already in line %d: remove one", local.v, first.line)
+			continue
+		}
+		if i == maxLocalAddresses {
+			b.fail(local.at, local.path, "%d local addresses, at most %d are possible: remove some",
+				len(b.raw.locals), maxLocalAddresses)
+		}
+		b.locals[local.v] = local.at
+		if local.v.Is4() {
+			b.has4 = true
+		} else {
+			b.has6 = true
+		}
+		config.LocalAddresses = append(config.LocalAddresses, local.v)
+	}
+	for i := range b.raw.services {
+		config.Services = append(config.Services, b.service(&b.raw.services[i]))
+	}
+	b.checkRoles()
+	return config
+}
+
+func (b *builder) service(raw *rawService) model.Service {
+	service := model.Service{
+		Name: raw.name.v,
+		Key: model.ServiceKey{
+			Protocol: raw.protocol.or(model.TCP), VIP: raw.vip.v, Port: raw.port.v,
+		},
+		Mode:      raw.mode.or(model.FNAT),
+		Scheduler: raw.scheduler.over(b.raw.defaults.scheduler).or(defaultScheduler),
+	}
+	for i := range service.Timeouts {
+		service.Timeouts[i] = raw.timeouts[i].over(b.raw.defaults.timeouts[i]).or(model.DefaultTimeouts[i])
+	}
+	service.Health = b.health(raw, service.Key.Protocol)
+
+	if raw.name.set {
+		if first, ok := b.names[service.Name]; ok {
+			b.fail(raw.name.at, raw.name.path, "a service in line %d is named %q too: names must be unique",
+				first.line, service.Name)
+		} else {
+			b.names[service.Name] = raw.name.at
+		}
+	}
+	if raw.vip.set && raw.port.set {
+		if first, ok := b.keys[service.Key]; ok {
+			b.fail(raw.vip.at, raw.vip.path, "%s is already a service, in line %d: put all its servers into one",
+				service.Key, first.line)
+		} else {
+			b.keys[service.Key] = raw.vip.at
+		}
+	}
+	service.Servers = b.serversOf(raw)
+	return service
+}
+
+func (b *builder) serversOf(raw *rawService) []model.Server {
+	seen := map[netip.AddrPort]position{}
+	servers := make([]model.Server, 0, len(raw.servers))
+	for _, s := range raw.servers {
+		if !s.address.set {
+			continue
+		}
+		b.checkFamily(raw, s)
+		port := s.port.or(raw.port.v)
+		address := netip.AddrPortFrom(s.address.v, port)
+		if first, ok := seen[address]; ok && port != 0 {
+			b.fail(s.address.at, s.address.path, "%s is already a server of this service, in line %d: remove one",
+				address, first.line)
+		}
+		seen[address] = s.address.at
+		if _, ok := b.servers[s.address.v]; !ok {
+			b.servers[s.address.v] = s.address.at
+		}
+		servers = append(servers, model.Server{
+			Address: address, Weight: s.weight.or(defaultWeight), Drain: s.drain.v,
+		})
+	}
+	return servers
+}
+
+func (b *builder) checkFamily(raw *rawService, s rawServer) {
+	if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() {
+		b.fail(s.address.at, s.address.path, "%s is of another family than the VIP %s: translation between "+
+			"IPv4 and IPv6 is not supported yet, use a server of the VIP's family", s.address.v, raw.vip.v)
+		return
+	}
+	if family := "IPv4"; s.address.v.Is4() && !b.has4 || s.address.v.Is6() && !b.has6 {
+		if s.address.v.Is6() {
+			family = "IPv6"
+		}
+		b.fail(s.address.at, s.address.path, "fnat needs a local address of the family of %s: add an %s "+
+			"address to local_addresses", s.address.v, family)
+	}
+}
+
+func (b *builder) health(raw *rawService, protocol model.Protocol) model.Health {
+	own, def := &raw.health, &b.raw.defaults.health
+	given := own.at != position{}
+	if protocol == model.UDP && !given {
+		return model.Health{Type: model.HealthNone}
+	}
+	kind := own.kind.over(def.kind).or(defaultHealth.Type)
+	if kind == model.HealthNone {
+		return model.Health{Type: model.HealthNone}
+	}
+	if protocol == model.UDP && !own.port.set {
+		b.fail(own.at, raw.path+".health", "a UDP port cannot be checked: name a TCP `port` of the servers, "+
+			"or use `type: none`")
+	}
+	health := model.Health{
+		Type:     kind,
+		Port:     own.port.over(def.port).v,
+		Interval: own.interval.over(def.interval).or(defaultHealth.Interval),
+		Timeout:  own.timeout.over(def.timeout).or(defaultHealth.Timeout),
+		Rise:     own.rise.over(def.rise).or(defaultHealth.Rise),
+		Fall:     own.fall.over(def.fall).or(defaultHealth.Fall),
+		Jitter:   own.jitter.over(def.jitter).or(defaultHealth.Jitter),
+	}
+	if kind == model.HealthHTTP {
+		health.Path = own.path.over(def.path).or(defaultHealth.Path)
+		health.Host = own.host.over(def.host).v
+		health.Expect = own.expect.over(def.expect).or(defaultHealth.Expect)
+		return health
+	}
+	onlyHTTP := func(set bool, at position, path string) {
+		if set {
+			b.fail(at, path, "only checks of `type: http` have this: set the type, or remove this line")
+		}
+	}
+	onlyHTTP(own.path.set, own.path.at, own.path.path)
+	onlyHTTP(own.host.set, own.host.at, own.host.path)
+	onlyHTTP(own.expect.set, own.expect.at, own.expect.path)
+	return health
+}
+
+// checkRoles makes sure that no address is two of VIP, server and local address.
+func (b *builder) checkRoles() {
+	told := map[netip.Addr]bool{}
+	for i := range b.raw.services {
+		vip := b.raw.services[i].vip
+		if !vip.set || told[vip.v] {
+			continue
+		}
+		for _, other := range []struct {
+			at   map[netip.Addr]position
+			what string
+		}{{b.locals, "a local address"}, {b.servers, "a server"}} {
+			if at, ok := other.at[vip.v]; ok {
+				told[vip.v] = true
+				b.fail(vip.at, vip.path, "%s is also %s, in line %d: a VIP belongs to the forwarder alone, "+
+					"use another address for one of them", vip.v, other.what, at.line)
+			}
+		}
+	}
+	for _, local := range b.raw.locals {
+		if at, ok := b.servers[local.v]; local.set && ok {
+			b.fail(local.at, local.path, "%s is also a server, in line %d: a local address belongs to the "+
+				"forwarder alone, use another", local.v, at.line)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"steelyard/deploy"
+	"steelyard/internal/model"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// Every file in testdata is bad; its golden file has all that must be said about it.
+func TestBadFilesAreToldWhole(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no test files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := Parse(filepath.Base(file), data)
+			if err == nil || config != nil {
+				t.Fatalf("accepted: %v", config)
+			}
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			got := err.Error() + "\n"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got:\n%swant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+// Each value that can be wrong is put into the same place of a good file.
+func TestBadValues(t *testing.T) {
+	const frame = "version: 1\nlocal_addresses: [10.1.0.10, fd00:1::10]\nservices:\n  - name: web\n    vip: 10.0.0.80\n" +
+		"    port: 80\n    %s\n    servers:\n      - { address: 10.1.0.21, %s }\n"
+	for _, test := range []struct{ service, server, line, want string }{
+		{"mode: dr", "port: 1", "7:11", `services[0].mode: "dr" is unknown: use fnat`},
+		{"scheduler: wlc", "port: 1", "7:16", `services[0].scheduler: "wlc" is unknown: use rr or wrr`},
+		{"protocol: icmp", "port: 1", "7:15", `services[0].protocol: "icmp" is unknown: use tcp or udp`},
+		{"timeouts: { established: 0s }", "port: 1", "7:30",
+			"services[0].timeouts.established: 0s is out of range: use 1s to 12h"},
+		{"timeouts: { udp: 1500ms }", "port: 1", "7:22", "services[0].timeouts.udp: 1500ms is not in whole seconds: use 2s"},
+		{"timeouts: 5s", "port: 1", "7:15",
+			"services[0].timeouts: \"5s\" found, a mapping is needed: write `syn_sent: …` and so on below it"},
+		{"health: { timeout: 2m }", "port: 1", "7:24", "services[0].health.timeout: 2m is out of range: use 10ms to 1m"},
+		{"health: { fall: 101 }", "port: 1", "7:21", "services[0].health.fall: 101 is out of range: use 1 to 100"},
+		{"health: { jitter: 51% }", "port: 1", "7:23", "services[0].health.jitter: 51% is out of range: use 0% to 50%"},
+		{"health: { type: http, expect: 300-200 }", "port: 1", "7:35",
+			`services[0].health.expect: "300-200" is not a range of HTTP status codes: write 200 or 200-399`},
+		{"health: { tiemout: 1s }", "port: 1", "7:15", "services[0].health.tiemout: unknown key: did you mean `timeout`?"},
+		{"vip: 10.0.0.81", "port: 1", "7:5", "services[0].vip: given twice, first in line 5: remove one"},
+		{"mode: fnat", "port: 65536", "9:37", "services[0].servers[0].port: 65536 is out of range: use 1 to 65535"},
+		{"mode: fnat", "weight: 1.5", "9:39",
+			`services[0].servers[0].weight: "1.5" is not a whole number: use 0 to 65535`},
+		{"mode: fnat", "weight: ~", "9:39", "services[0].servers[0].weight: no value: give one, or remove the key"},
+		{"mode: fnat", "drain: 1", "9:38", `services[0].servers[0].drain: "1" is neither true nor false: write one of them`},
+		{"mode: fnat", "zzzzz: 1", "9:31",
+			"services[0].servers[0].zzzzz: unknown key: possible here are address, port, weight, drain"},
+	} {
+		_, err := Parse("f", fmt.Appendf(nil, frame, test.service, test.server))
+		want := "f:" + test.line + ": " + test.want
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestLocalAddressesHaveALimit(t *testing.T) {
+	write := func(n int) []byte {
+		text := "version: 1\nservices: []\nlocal_addresses:\n"
+		for i := range n {
+			text += fmt.Sprintf("  - 10.1.%d.%d\n", i/200, i%200+1)
+		}
+		return []byte(text)
+	}
+	if _, err := Parse("f", write(255)); err != nil {
+		t.Error(err)
+	}
+	_, err := Parse("f", write(257))
+	want := "f:259:5: local_addresses[255]: 257 local addresses, at most 255 are possible: remove some"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestExample(t *testing.T) {
+	config, err := Parse("steelyard.yaml", []byte(deploy.Example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeouts := model.DefaultTimeouts
+	timeouts[model.Established] = 15 * 60
+	health := model.Health{Type: model.HealthTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, Jitter: 10}
+	httpHealth, dnsHealth := health, health
+	httpHealth.Type, httpHealth.Path, httpHealth.Expect = model.HealthHTTP, "/healthz", model.StatusRange{First: 200, Last: 399}
+	dnsHealth.Port = 53
+	at := netip.MustParseAddrPort
+	vip, vip6 := netip.MustParseAddr("10.0.0.80"), netip.MustParseAddr("fd00::80")
+	want := &model.Config{
+		LocalAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("fd00:1::10")},
+		Services: []model.Service{
+			{
+				Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip, Port: 80}, Mode: model.FNAT,
+				Scheduler: model.WRR, Timeouts: timeouts, Health: httpHealth,
+				Servers: []model.Server{{Address: at("10.1.0.21:8080"), Weight: 10}, {Address: at("10.1.0.22:8080"), Weight: 5}},
+			},
+			{
+				Name: "dns", Key: model.ServiceKey{Protocol: model.UDP, VIP: vip, Port: 53}, Mode: model.FNAT,
+				Scheduler: model.WRR, Timeouts: model.DefaultTimeouts, Health: dnsHealth,
+				Servers: []model.Server{{Address: at("10.1.0.31:53"), Weight: 1}, {Address: at("10.1.0.32:53"), Weight: 1, Drain: true}},
+			},
+			{
+				Name: "web6", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip6, Port: 80}, Mode: model.FNAT,
+				Scheduler: model.WRR, Timeouts: model.DefaultTimeouts, Health: health,
+				Servers: []model.Server{{Address: at("[fd00:1::21]:8080"), Weight: 1}},
+			},
+		},
+		Metrics: model.Metrics{Listen: "127.0.0.1:9270"},
+	}
+	if !reflect.DeepEqual(config, want) {
+		t.Errorf("got  %+v\nwant %+v", config, want)
+	}
+}
+
+func TestUDPIsNotCheckedUnlessAsked(t *testing.T) {
+	config, err := Parse("f", []byte("version: 1\ndefaults: { health: { type: http } }\nservices:\n"+
+		"  - { name: dns, vip: 10.0.0.53, port: 53, protocol: udp, servers: [] }\n"+
+		"  - { name: web, vip: 10.0.0.53, port: 80, servers: [] }\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := config.Services[0].Health; got != (model.Health{Type: model.HealthNone}) {
+		t.Errorf("UDP: %+v", got)
+	}
+	if got := config.Services[1].Health.Type; got != model.HealthHTTP {
+		t.Errorf("TCP: %v", got)
+	}
+}
+
+func TestAliasesAreFollowedButNotMultiplied(t *testing.T) {
+	config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\nservices:\n"+
+		"  - { name: a, vip: 10.0.0.80, port: 80, servers: &both [{address: 10.1.0.21}, {address: 10.1.0.22}] }\n"+
+		"  - { name: b, vip: 10.0.0.81, port: 80, servers: *both }\n"))
+	if err != nil || len(config.Services[1].Servers) != 2 {
+		t.Errorf("%v, %v", config, err)
+	}
+	item := "{address: 10.1.0.21}"
+	bomb := "version: 1\nlocal_addresses: [10.1.0.10]\nservices:\n  - { name: a, vip: 10.0.0.80, port: 80, servers: &many [" +
+		strings.Repeat(item+",", 2000) + item + "] }\n" +
+		strings.Repeat("  - { vip: 10.0.0.80, port: 80, servers: *many }\n", 2000)
+	_, err = Parse("f", []byte(bomb))
+	var mistakes Errors
+	if !errors.As(err, &mistakes) || len(mistakes) > 1 || !strings.Contains(err.Error(), "do not multiply them by aliases") {
+		t.Errorf("%d errors, as %.100s", len(mistakes), err)
+	}
+}
+
+// FuzzParse: whatever the file, there is an answer; and what is accepted keeps its promises.
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(deploy.Example))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		config, err := Parse("f", data)
+		if err != nil {
+			var mistakes Errors
+			if !errors.As(err, &mistakes) || len(mistakes) == 0 || config != nil {
+				t.Fatalf("%v with %v", err, config)
+			}
+			for _, mistake := range mistakes {
+				if mistake.Line < 1 || mistake.Column < 1 {
+					t.Fatalf("no position: %s", mistake)
+				}
+			}
+			return
+		}
+		names, keys := map[string]bool{}, map[model.ServiceKey]bool{}
+		for _, service := range config.Services {
+			if names[service.Name] || keys[service.Key] || service.Key.Port == 0 || !service.Key.VIP.IsValid() {
+				t.Fatalf("bad service %+v", service)
+			}
+			names[service.Name], keys[service.Key] = true, true
+			for _, server := range service.Servers {
+				if server.Address.Addr().Is4() != service.Key.VIP.Is4() || server.Address.Port() == 0 {
+					t.Fatalf("bad server %+v", server)
+				}
+			}
+		}
+	})
+}
+
+func TestReferenceIsUpToDate(t *testing.T) {
+	for file, text := range map[string]string{"configuration.md": Reference(), "man/steelyard.yaml.5": Manual()} {
+		got, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != text {
+			t.Errorf("docs/%s differs from the schema: run `steelyard docs %s >docs/%[1]s`", file, strings.TrimSuffix(filepath.Base(file), ".md"))
+		}
+	}
+}

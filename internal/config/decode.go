@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the agent's YAML file. The schema (schema.go) is declared once; it drives both
+// the decoding and the reference in docs/configuration.md. Every error of a file is found in one pass
+// and names its line and column; a file with one error is refused whole.
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// What a file may cost: 20 000 services of ten servers need 16 MB and 1 000 000 values, and aliases
+// must not multiply without end.
+const (
+	maxFileBytes = 64 << 20
+	maxValues    = 4 << 20
+	maxErrors    = 10000 // nobody reads more
+)
+
+// Error is one mistake in a file.
+type Error struct {
+	File         string
+	Line, Column int
+	Path         string // "services[0].port"; empty: the file itself
+	Text         string // what is wrong, and the remedy
+}
+
+func (e Error) Error() string {
+	place := fmt.Sprintf("%s:%d:%d: ", e.File, e.Line, e.Column)
+	if e.Path != "" {
+		place += e.Path + ": "
+	}
+	return place + e.Text
+}
+
+// Errors are all mistakes of a file, in its order.
+type Errors []Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, err := range e {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+type position struct{ line, column int }
+
+func positionOf(n *yaml.Node) position {
+	return position{n.Line, n.Column}
+}
+
+// value is something the file may say, with where it says it.
+type value[V any] struct {
+	v    V
+	at   position
+	path string
+	set  bool
+}
+
+// or returns the value, or what def has when the file says nothing.
+func (v value[V]) or(def V) V {
+	if v.set {
+		return v.v
+	}
+	return def
+}
+
+// over returns v, or the fallback when the file says nothing here.
+func (v value[V]) over(fallback value[V]) value[V] {
+	if v.set {
+		return v
+	}
+	return fallback
+}
+
+// decoder walks a file's nodes and gathers its errors.
+type decoder struct {
+	file   string
+	errs   Errors
+	values int
+}
+
+func (d *decoder) fail(at position, path, format string, args ...any) {
+	if len(d.errs) == maxErrors {
+		return
+	}
+	d.errs = append(d.errs, Error{d.file, at.line, at.column, path, fmt.Sprintf(format, args...)})
+}
+
+// result returns the errors in the file's order, or nil.
+func (d *decoder) result() error {
+	if len(d.errs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d.errs, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return d.errs
+}
+
+// fieldDoc is what the reference says of a field.
+type fieldDoc struct {
+	name     string
+	kind     string // "address", "duration", …
+	def      string // default, as written in a file; empty: none
+	required bool
+	doc      string
+	object   *objectDoc // the fields below, for mappings and lists of mappings
+}
+
+// objectDoc is what the reference says of a mapping.
+type objectDoc struct {
+	title  string
+	doc    string
+	fields []fieldDoc
+}
+
+// field is a field of the mapping that T holds.
+type field[T any] struct {
+	fieldDoc
+	read func(d *decoder, n *yaml.Node, path string, into *T)
+}
+
+func docsOf[T any](title, doc string, fields []field[T]) *objectDoc {
+	object := &objectDoc{title: title, doc: doc}
+	for _, f := range fields {
+		object.fields = append(object.fields, f.fieldDoc)
+	}
+	return object
+}
+
+// parse reads the file's one document.
+func (d *decoder) parse(data []byte) *yaml.Node {
+	if len(data) > maxFileBytes {
+		d.fail(position{1, 1}, "", "the file has %d bytes, at most %d are read: split the services "+
+			"over several forwarders", len(data), maxFileBytes)
+		return nil
+	}
+	loader := yaml.NewDecoder(strings.NewReader(string(data)))
+	var document, second yaml.Node
+	if err := loader.Decode(&document); err != nil {
+		if errors.Is(err, io.EOF) {
+			d.fail(position{1, 1}, "", "the file is empty: begin it with `version: 1`")
+		} else {
+			d.failSyntax(err)
+		}
+		return nil
+	}
+	if err := loader.Decode(&second); err == nil {
+		d.fail(positionOf(&second), "", "a second document: put everything into one, without `---` between")
+	} else if !errors.Is(err, io.EOF) {
+		d.failSyntax(err)
+	}
+	if document.Kind == yaml.DocumentNode && len(document.Content) == 1 {
+		return document.Content[0]
+	}
+	return &document
+}
+
+func (d *decoder) failSyntax(err error) {
+	at, text := position{1, 1}, err.Error()
+	var load *yaml.LoadError
+	if errors.As(err, &load) {
+		at = position{max(load.Mark.Line, 1), max(load.Mark.Column, 1)}
+		text = load.Message
+	}
+	d.fail(at, "", "not YAML: %s: check the indentation and quoting here and in the line before", text)
+}
+
+// enter follows an alias, and counts what is decoded.
+func (d *decoder) enter(n *yaml.Node) *yaml.Node {
+	d.values++
+	if d.values == maxValues+1 {
+		d.errs = nil
+		d.fail(positionOf(n), "", "more than %d values: do not multiply them by aliases", maxValues)
+	}
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		return n.Alias
+	}
+	return n
+}
+
+func (d *decoder) full() bool {
+	return d.values > maxValues
+}
+
+// object reads a mapping.
+func readObject[T any](d *decoder, n *yaml.Node, path string, fields []field[T], into *T) {
+	at := positionOf(n)
+	n = d.enter(n)
+	if n.Kind != yaml.MappingNode {
+		d.fail(at, path, "%s found, a mapping is needed: write `%s: …` and so on below it",
+			describeNode(n), fields[0].name)
+		return
+	}
+	seen := map[string]position{}
+	for i := 0; i+1 < len(n.Content) && !d.full(); i += 2 {
+		key, content := n.Content[i], n.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			d.fail(positionOf(key), path, "a key must be a plain word, not %s", describeNode(key))
+			continue
+		}
+		below := join(path, key.Value)
+		index := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == key.Value })
+		if index < 0 {
+			d.fail(positionOf(key), below, "unknown key%s", suggest(key.Value, fields))
+			continue
+		}
+		if first, ok := seen[key.Value]; ok {
+			d.fail(positionOf(key), below, "given twice, first in line %d: remove one", first.line)
+			continue
+		}
+		seen[key.Value] = positionOf(key)
+		fields[index].read(d, content, below, into)
+	}
+	for _, f := range fields {
+		if _, ok := seen[f.name]; f.required && !ok {
+			d.fail(at, path, "`%s` is missing: add `%s: …` (%s)", f.name, f.name, f.kind)
+		}
+	}
+}
+
+// readList calls read with every item of a list.
+func readList(d *decoder, n *yaml.Node, path string, read func(n *yaml.Node, path string)) {
+	at := positionOf(n)
+	n = d.enter(n)
+	if n.Kind != yaml.SequenceNode {
+		d.fail(at, path, "%s found, a list is needed: write `[…]` or lines that begin with `- `", describeNode(n))
+		return
+	}
+	for i, item := range n.Content {
+		if d.full() {
+			return
+		}
+		read(item, fmt.Sprintf("%s[%d]", path, i))
+	}
+}
+
+// readScalar reads one value by its parser, whose error says what is wrong and the remedy.
+func readScalar[V any](d *decoder, n *yaml.Node, path string, parse func(string) (V, error)) value[V] {
+	at := positionOf(n)
+	n = d.enter(n)
+	if n.Kind != yaml.ScalarNode {
+		d.fail(at, path, "%s found, a single value is needed", describeNode(n))
+		return value[V]{}
+	}
+	if n.Tag == "!!null" {
+		d.fail(at, path, "no value: give one, or remove the key")
+		return value[V]{}
+	}
+	v, err := parse(n.Value)
+	if err != nil {
+		d.fail(at, path, "%s", err)
+		return value[V]{}
+	}
+	return value[V]{v: v, at: at, path: path, set: true}
+}
+
+// scalar is a field that holds one value.
+func scalar[T, V any](doc fieldDoc, pick func(*T) *value[V], parse func(string) (V, error)) field[T] {
+	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
+		*pick(into) = readScalar(d, n, path, parse)
+	}}
+}
+
+// nested is a field that holds a mapping.
+func nested[T, U any](doc fieldDoc, pick func(*T) *U, fields []field[U]) field[T] {
+	return field[T]{doc, func(d *decoder, n *yaml.Node, path string, into *T) {
+		readObject(d, n, path, fields, pick(into))
+	}}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func describeNode(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.ScalarNode:
+		if n.Tag == "!!null" {
+			return "nothing"
+		}
+		return fmt.Sprintf("%.40q", n.Value)
+	}
+	return "something else"
+}
+
+// suggest names the key that was probably meant, or all that are possible.
+func suggest[T any](key string, fields []field[T]) string {
+	names := make([]string, len(fields))
+	best, bestDistance := "", 3
+	for i, f := range fields {
+		names[i] = f.name
+		if distance := editDistance(key, f.name); distance < bestDistance {
+			best, bestDistance = f.name, distance
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf(": did you mean `%s`?", best)
+	}
+	return ": possible here are " + strings.Join(names, ", ")
+}
+
+// editDistance counts the insertions, deletions and replacements from a to b; long words count as far.
+func editDistance(a, b string) int {
+	if len(a) > 64 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"steelyard/internal/model"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// What a file says, before defaults and cross-checks.
+
+type rawFile struct {
+	version  value[int]
+	locals   []value[netip.Addr]
+	defaults rawDefaults
+	services []rawService
+	metrics  rawMetrics
+}
+
+type rawDefaults struct {
+	scheduler value[model.Scheduler]
+	timeouts  rawTimeouts
+	health    rawHealth
+}
+
+type rawTimeouts [len(model.Timeouts{})]value[uint32]
+
+type rawMetrics struct {
+	listen value[string]
+}
+
+type rawService struct {
+	at        position
+	path      string
+	name      value[string]
+	vip       value[netip.Addr]
+	port      value[uint16]
+	protocol  value[model.Protocol]
+	mode      value[model.Mode]
+	scheduler value[model.Scheduler]
+	timeouts  rawTimeouts
+	health    rawHealth
+	servers   []rawServer
+}
+
+type rawHealth struct {
+	at       position
+	kind     value[model.HealthType]
+	port     value[uint16]
+	path     value[string]
+	host     value[string]
+	expect   value[model.StatusRange]
+	interval value[time.Duration]
+	timeout  value[time.Duration]
+	rise     value[int]
+	fall     value[int]
+	jitter   value[int]
+}
+
+type rawServer struct {
+	address value[netip.Addr]
+	port    value[uint16]
+	weight  value[uint16]
+	drain   value[bool]
+}
+
+// The defaults that the schema names.
+const (
+	defaultScheduler = model.WRR
+	defaultWeight    = 1
+)
+
+var defaultHealth = model.Health{
+	Type: model.HealthTCP, Path: "/", Expect: model.StatusRange{First: 200, Last: 399},
+	Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, Jitter: 10,
+}
+
+var timeoutDocs = [len(model.Timeouts{})]string{
+	model.SynSent:     "TCP: the client's SYN was seen, the server has not answered.",
+	model.SynReceived: "TCP: the server has answered, the client has not acknowledged.",
+	model.Established: "TCP: both sides talk.",
+	model.FinWait:     "TCP: one side has closed.",
+	model.Closing:     "TCP: both sides have closed, not all is acknowledged.",
+	model.TimeWait:    "TCP: closed in both directions.",
+	model.Reset:       "TCP: a reset was seen.",
+	model.UDPOneWay:   "UDP: the server has not answered yet.",
+	model.UDPTwoWay:   "UDP: both sides have sent.",
+}
+
+func timeoutFields() []field[rawTimeouts] {
+	var fields []field[rawTimeouts]
+	for i, doc := range timeoutDocs {
+		fields = append(fields, scalar(
+			fieldDoc{name: model.Timeout(i).String(), kind: "duration of whole seconds, 1s to 12h",
+				def: fmt.Sprintf("%ds", model.DefaultTimeouts[i]), doc: doc},
+			func(t *rawTimeouts) *value[uint32] { return &t[i] }, parseTimeout))
+	}
+	return fields
+}
+
+var healthFields = []field[rawHealth]{
+	scalar(fieldDoc{name: "type", kind: "tcp, http or none", def: "tcp; none for UDP services",
+		doc: "`tcp`: a connection is made and closed. `http`: a GET must be answered with an expected status. `none`: servers are always up."},
+		func(h *rawHealth) *value[model.HealthType] { return &h.kind }, parseHealthType),
+	scalar(fieldDoc{name: "port", kind: "port", def: "the server's port",
+		doc: "The port that is checked. UDP services must name one, as only TCP ports can be checked."},
+		func(h *rawHealth) *value[uint16] { return &h.port }, parsePort),
+	scalar(fieldDoc{name: "path", kind: "path", def: defaultHealth.Path,
+		doc: "http: what is asked for, with its query if need be."},
+		func(h *rawHealth) *value[string] { return &h.path }, parsePath),
+	scalar(fieldDoc{name: "host", kind: "host name", def: "the server's address and port",
+		doc: "http: the Host header."},
+		func(h *rawHealth) *value[string] { return &h.host }, parseHost),
+	scalar(fieldDoc{name: "expect", kind: "status or range of statuses", def: defaultHealth.Expect.String(),
+		doc: "http: the statuses that pass. Redirects are not followed."},
+		func(h *rawHealth) *value[model.StatusRange] { return &h.expect }, parseExpect),
+	scalar(fieldDoc{name: "interval", kind: "duration, 100ms to 1h", def: defaultHealth.Interval.String(),
+		doc: "From the start of one check of a server to the start of the next."},
+		func(h *rawHealth) *value[time.Duration] { return &h.interval },
+		parseDuration(100*time.Millisecond, time.Hour)),
+	scalar(fieldDoc{name: "timeout", kind: "duration, 10ms to 1m", def: defaultHealth.Timeout.String(),
+		doc: "A check that takes longer has failed."},
+		func(h *rawHealth) *value[time.Duration] { return &h.timeout },
+		parseDuration(10*time.Millisecond, time.Minute)),
+	scalar(fieldDoc{name: "rise", kind: "number, 1 to 100", def: fmt.Sprint(defaultHealth.Rise),
+		doc: "Checks that must pass in a row to bring a server up."},
+		func(h *rawHealth) *value[int] { return &h.rise }, parseNumber(1, 100)),
+	scalar(fieldDoc{name: "fall", kind: "number, 1 to 100", def: fmt.Sprint(defaultHealth.Fall),
+		doc: "Checks that must fail in a row to take a server down."},
+		func(h *rawHealth) *value[int] { return &h.fall }, parseNumber(1, 100)),
+	scalar(fieldDoc{name: "jitter", kind: "percentage, 0% to 50%", def: fmt.Sprintf("%d%%", defaultHealth.Jitter),
+		doc: "Each interval is longer or shorter by up to this much, at random, so that checks do not march in step."},
+		func(h *rawHealth) *value[int] { return &h.jitter }, parsePercent(50)),
+}
+
+var serverFields = []field[rawServer]{
+	scalar(fieldDoc{name: "address", kind: "address", required: true,
+		doc: "Where the server is. Of the VIP's family: translation between IPv4 and IPv6 is not supported yet."},
+		func(s *rawServer) *value[netip.Addr] { return &s.address }, parseAddress),
+	scalar(fieldDoc{name: "port", kind: "port", def: "the service's port", doc: "Where the server listens."},
+		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
+	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
+		doc: "The share of new sessions under `wrr`. With 0 the server gets no new ones; those it has go on."},
+		func(s *rawServer) *value[uint16] { return &s.weight }, parseWeight),
+	scalar(fieldDoc{name: "drain", kind: "true or false", def: "false",
+		doc: "`true`: no new sessions; those it has go on. `steelyard drain` does the same without the file."},
+		func(s *rawServer) *value[bool] { return &s.drain }, parseBool),
+}
+
+var (
+	timeoutsObject = docsOf("timeouts", "When idle sessions end, by their state.", timeoutFields())
+	healthObject   = docsOf("health", "How servers are checked. Checks come from this host by its own routes "+
+		"and addresses and go to the server's own address. The servers of a new service begin up, and the first check decides; a "+
+		"server added to a service that has others up begins down, until its first check has passed. After that `rise` and "+
+		"`fall` count.", healthFields)
+	serverObject = docsOf("servers", "The servers of a service; the same address and port may be named once.",
+		serverFields)
+)
+
+var serviceFields = []field[rawService]{
+	scalar(fieldDoc{name: "name", kind: "name", required: true,
+		doc: "Unique; at most 63 bytes: letters, digits, `.`, `_` and `-`."},
+		func(s *rawService) *value[string] { return &s.name }, parseName),
+	scalar(fieldDoc{name: "vip", kind: "address", required: true,
+		doc: "The address clients connect to. It belongs to the forwarder alone: neither a server nor a local address may have it."},
+		func(s *rawService) *value[netip.Addr] { return &s.vip }, parseAddress),
+	scalar(fieldDoc{name: "port", kind: "port", required: true, doc: "The port clients connect to, 1 to 65535."},
+		func(s *rawService) *value[uint16] { return &s.port }, parsePort),
+	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "tcp", doc: "Together with VIP and port it must be unique."},
+		func(s *rawService) *value[model.Protocol] { return &s.protocol }, parseWord(model.TCP, model.UDP)),
+	scalar(fieldDoc{name: "mode", kind: "fnat", def: "fnat",
+		doc: "`fnat`: packets reach the server from a local address, so that its answers come back to the forwarder without any change to its routes."},
+		func(s *rawService) *value[model.Mode] { return &s.mode }, parseWord(model.FNAT)),
+	scalar(fieldDoc{name: "scheduler", kind: "rr or wrr", def: defaultScheduler.String(),
+		doc: "Who gets a new session: `rr` each in turn, `wrr` in turn by weight, smoothly interleaved."},
+		func(s *rawService) *value[model.Scheduler] { return &s.scheduler }, parseWord(model.RR, model.WRR)),
+	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject,
+		doc: "Deviations from `defaults.timeouts`."},
+		func(s *rawService) *rawTimeouts { return &s.timeouts }, timeoutFields()),
+	{fieldDoc{name: "health", kind: "mapping", object: healthObject, doc: "Deviations from `defaults.health`."},
+		func(d *decoder, n *yaml.Node, path string, into *rawService) {
+			into.health.at = positionOf(n)
+			readObject(d, n, path, healthFields, &into.health)
+		}},
+	{fieldDoc{name: "servers", kind: "list of mappings", required: true, object: serverObject,
+		doc: "Who serves. May be empty: new sessions are then dropped as `no-server`."},
+		func(d *decoder, n *yaml.Node, path string, into *rawService) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				var server rawServer
+				readObject(d, n, path, serverFields, &server)
+				into.servers = append(into.servers, server)
+			})
+		}},
+}
+
+var defaultsFields = []field[rawDefaults]{
+	scalar(fieldDoc{name: "scheduler", kind: "rr or wrr", def: defaultScheduler.String(),
+		doc: "For services that name none."},
+		func(s *rawDefaults) *value[model.Scheduler] { return &s.scheduler }, parseWord(model.RR, model.WRR)),
+	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "For all services."},
+		func(s *rawDefaults) *rawTimeouts { return &s.timeouts }, timeoutFields()),
+	nested(fieldDoc{name: "health", kind: "mapping", object: healthObject,
+		doc: "For all services; UDP services take part only where they have a `health` of their own."},
+		func(s *rawDefaults) *rawHealth { return &s.health }, healthFields),
+}
+
+var metricsFields = []field[rawMetrics]{
+	scalar(fieldDoc{name: "listen", kind: "address with port", required: true,
+		doc: "Where Prometheus reads `/metrics`, by plain HTTP."},
+		func(m *rawMetrics) *value[string] { return &m.listen }, parseListen),
+}
+
+var (
+	serviceObject  = docsOf("services", "What clients may connect to.", serviceFields)
+	defaultsObject = docsOf("defaults", "What services have in common.", defaultsFields)
+	metricsObject  = docsOf("metrics", "Counters for Prometheus.", metricsFields)
+)
+
+// maxLocalAddresses is the forwarder's limit.
+const maxLocalAddresses = 255
+
+var fileFields = []field[rawFile]{
+	scalar(fieldDoc{name: "version", kind: "1", required: true, doc: "Of this file's format."},
+		func(f *rawFile) *value[int] { return &f.version }, parseNumber(1, 1)),
+	{fieldDoc{name: "local_addresses", kind: "list of addresses",
+		doc: "The addresses from which servers see sessions under `fnat`: at least one of each family in use, at " +
+			"most 255. Servers must be able to route back to them, and nothing else may use them."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.locals = append(into.locals, readScalar(d, n, path, parseAddress))
+			})
+		}},
+	nested(fieldDoc{name: "defaults", kind: "mapping", object: defaultsObject, doc: "What services have in common."},
+		func(f *rawFile) *rawDefaults { return &f.defaults }, defaultsFields),
+	{fieldDoc{name: "services", kind: "list of mappings", required: true, object: serviceObject,
+		doc: "What clients may connect to. An empty list removes everything from the forwarder."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				service := rawService{at: positionOf(n), path: path}
+				readObject(d, n, path, serviceFields, &service)
+				into.services = append(into.services, service)
+			})
+		}},
+	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,
+		doc: "Counters for Prometheus; without it there are none."},
+		func(f *rawFile) *rawMetrics { return &f.metrics }, metricsFields),
+}
+
+var fileObject = docsOf("The file", "", fileFields)

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dpclient
+
+import (
+	"fmt"
+	"net/netip"
+
+	pb "steelyard/internal/gen/forwarderpb"
+	"steelyard/internal/model"
+)
+
+// SessionFilter chooses sessions; what is not set matches all.
+type SessionFilter struct {
+	Client  netip.Addr
+	Service *model.ServiceKey
+}
+
+func keyToWire(k model.ServiceKey) *pb.ServiceKey {
+	return &pb.ServiceKey{Protocol: pb.Protocol(k.Protocol), Vip: k.VIP.AsSlice(), Port: uint32(k.Port)}
+}
+
+// KeyFromWire reads a service's key.
+func KeyFromWire(k *pb.ServiceKey) (model.ServiceKey, error) {
+	vip, err := addressFromWire(k.GetVip())
+	if err != nil {
+		return model.ServiceKey{}, fmt.Errorf("a service's VIP: %w", err)
+	}
+	port, err := portFromWire(k.GetPort())
+	if err != nil {
+		return model.ServiceKey{}, fmt.Errorf("service %s: %w", vip, err)
+	}
+	return model.ServiceKey{Protocol: model.Protocol(k.GetProtocol()), VIP: vip, Port: port}, nil
+}
+
+// ServerAddressFromWire reads a server's address and port.
+func ServerAddressFromWire(s *pb.Server) (netip.AddrPort, error) {
+	address, err := addressFromWire(s.GetAddress())
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("a server's address: %w", err)
+	}
+	port, err := portFromWire(s.GetPort())
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("server %s: %w", address, err)
+	}
+	return netip.AddrPortFrom(address, port), nil
+}
+
+func addressFromWire(bytes []byte) (netip.Addr, error) {
+	address, ok := netip.AddrFromSlice(bytes)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("%d bytes from the forwarder, not 4 or 16", len(bytes))
+	}
+	return address.Unmap(), nil
+}
+
+func portFromWire(port uint32) (uint16, error) {
+	if port < 1 || port > 65535 {
+		return 0, fmt.Errorf("port %d from the forwarder", port)
+	}
+	return uint16(port), nil
+}
+
+// SpecToWire writes a service.
+func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
+	t := spec.Timeouts
+	return &pb.Service{
+		Key: keyToWire(key), Name: spec.Name,
+		Mode: pb.Mode(spec.Mode), Scheduler: pb.Scheduler(spec.Scheduler),
+		Timeouts: &pb.Timeouts{
+			SynSentS: t[model.SynSent], SynReceivedS: t[model.SynReceived],
+			EstablishedS: t[model.Established], FinWaitS: t[model.FinWait],
+			ClosingS: t[model.Closing], TimeWaitS: t[model.TimeWait], ResetS: t[model.Reset],
+			UdpOneWayS: t[model.UDPOneWay], UdpS: t[model.UDPTwoWay],
+		},
+	}
+}
+
+func specFromWire(s *pb.Service) model.ServiceSpec {
+	t := s.GetTimeouts()
+	return model.ServiceSpec{
+		Name: s.GetName(), Mode: model.Mode(s.GetMode()), Scheduler: model.Scheduler(s.GetScheduler()),
+		Timeouts: model.Timeouts{
+			model.SynSent: t.GetSynSentS(), model.SynReceived: t.GetSynReceivedS(),
+			model.Established: t.GetEstablishedS(), model.FinWait: t.GetFinWaitS(),
+			model.Closing: t.GetClosingS(), model.TimeWait: t.GetTimeWaitS(), model.Reset: t.GetResetS(),
+			model.UDPOneWay: t.GetUdpOneWayS(), model.UDPTwoWay: t.GetUdpS(),
+		}.Or(model.DefaultTimeouts),
+	}
+}
+
+// ServerToWire writes a server.
+func ServerToWire(address netip.AddrPort, spec model.ServerSpec) *pb.Server {
+	return &pb.Server{
+		Address: address.Addr().AsSlice(), Port: uint32(address.Port()),
+		Weight: uint32(spec.Weight), State: pb.ServerState(spec.State),
+	}
+}
+
+func addPage(table *model.Table, page *pb.Config) error {
+	for _, local := range page.GetLocalAddresses() {
+		address, err := addressFromWire(local.GetAddress())
+		if err != nil {
+			return fmt.Errorf("a local address: %w", err)
+		}
+		table.LocalAddresses[address] = struct{}{}
+	}
+	for _, entry := range page.GetEntries() {
+		key, err := KeyFromWire(entry.GetService().GetKey())
+		if err != nil {
+			return err
+		}
+		service := &model.TableService{
+			Spec: specFromWire(entry.GetService()), Servers: map[netip.AddrPort]model.ServerSpec{},
+		}
+		for _, server := range entry.GetServers() {
+			address, err := ServerAddressFromWire(server)
+			if err != nil {
+				return fmt.Errorf("service %s: %w", key, err)
+			}
+			service.Servers[address] = model.ServerSpec{
+				Weight: uint16(server.GetWeight()), State: model.State(server.GetState()),
+			}
+		}
+		table.Services[key] = service
+	}
+	return nil
+}
+
+func changeToWire(c model.Change) *pb.Change {
+	server := func() *pb.Change_ServerOf {
+		return &pb.Change_ServerOf{Service: keyToWire(c.Service), Server: ServerToWire(c.Address, c.Server)}
+	}
+	switch c.Kind {
+	case model.PutService:
+		return &pb.Change{Kind: &pb.Change_PutService{PutService: SpecToWire(c.Service, c.Spec)}}
+	case model.DeleteService:
+		return &pb.Change{Kind: &pb.Change_DeleteService{DeleteService: keyToWire(c.Service)}}
+	case model.PutServer:
+		return &pb.Change{Kind: &pb.Change_PutServer{PutServer: server()}}
+	case model.DeleteServer:
+		return &pb.Change{Kind: &pb.Change_DeleteServer{DeleteServer: server()}}
+	case model.PutLocalAddress:
+		return &pb.Change{Kind: &pb.Change_PutLocalAddress{
+			PutLocalAddress: &pb.LocalAddress{Address: c.Local.AsSlice()}}}
+	default:
+		return &pb.Change{Kind: &pb.Change_DeleteLocalAddress{
+			DeleteLocalAddress: &pb.LocalAddress{Address: c.Local.AsSlice()}}}
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dptest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "steelyard/internal/gen/forwarderpb"
+
+	"google.golang.org/protobuf/proto"
+)
+
+func keyOf(key *pb.ServiceKey) string {
+	return fmt.Sprintf("%x %05d %d", key.GetVip(), key.GetPort(), key.GetProtocol())
+}
+
+// do makes one change, or says why it cannot be.
+func (c *config) do(change *pb.Change) error {
+	switch kind := change.GetKind().(type) {
+	case *pb.Change_PutService:
+		return c.putService(kind.PutService)
+	case *pb.Change_DeleteService:
+		if c.services[keyOf(kind.DeleteService)] == nil {
+			return errors.New("no such service to delete")
+		}
+		delete(c.services, keyOf(kind.DeleteService))
+		return nil
+	case *pb.Change_PutServer:
+		return c.putServer(kind.PutServer)
+	case *pb.Change_DeleteServer:
+		return c.deleteServer(kind.DeleteServer)
+	case *pb.Change_PutLocalAddress:
+		address := kind.PutLocalAddress.GetAddress()
+		if c.isVIP(address) || c.isServer(address) {
+			return errors.New("a local address that has another role")
+		}
+		c.locals[string(address)] = true
+		return nil
+	case *pb.Change_DeleteLocalAddress:
+		return c.deleteLocal(string(kind.DeleteLocalAddress.GetAddress()))
+	}
+	return errors.New("unknown change")
+}
+
+func (c *config) putService(service *pb.Service) error {
+	key := service.GetKey()
+	if c.isServer(key.GetVip()) || c.locals[string(key.GetVip())] {
+		return errors.New("a VIP that has another role")
+	}
+	if key.GetPort() < 1 || key.GetPort() > 65535 || len(service.GetName()) > 63 {
+		return errors.New("a service's field is out of range")
+	}
+	if service.GetMode() != pb.Mode_MODE_FNAT || service.GetScheduler() == pb.Scheduler_SCHEDULER_UNSPECIFIED {
+		return errors.New("a service without mode or scheduler")
+	}
+	entry := c.services[keyOf(key)]
+	if entry == nil {
+		entry = &pb.Config_Entry{}
+		c.services[keyOf(key)] = entry
+	}
+	entry.Service = proto.CloneOf(service)
+	return nil
+}
+
+func (c *config) putServer(of *pb.Change_ServerOf) error {
+	entry, server := c.services[keyOf(of.GetService())], of.GetServer()
+	if entry == nil {
+		return errors.New("a server of no service")
+	}
+	if len(server.GetAddress()) != len(of.GetService().GetVip()) {
+		return errors.New("a server of another family than its VIP")
+	}
+	if c.isVIP(server.GetAddress()) || c.locals[string(server.GetAddress())] {
+		return errors.New("a server that has another role")
+	}
+	if server.GetPort() < 1 || server.GetPort() > 65535 || server.GetWeight() > 65535 ||
+		server.GetState() == pb.ServerState_SERVER_STATE_UNSPECIFIED {
+		return errors.New("a server's field is out of range")
+	}
+	if !c.hasLocal(len(server.GetAddress())) {
+		return errors.New("no local address of the server's family")
+	}
+	if i := indexOf(entry, server); i >= 0 {
+		entry.Servers[i] = proto.CloneOf(server)
+	} else {
+		entry.Servers = append(entry.Servers, proto.CloneOf(server))
+	}
+	return nil
+}
+
+func (c *config) deleteServer(of *pb.Change_ServerOf) error {
+	entry := c.services[keyOf(of.GetService())]
+	if entry == nil || indexOf(entry, of.GetServer()) < 0 {
+		return errors.New("no such server to delete")
+	}
+	i := indexOf(entry, of.GetServer())
+	entry.Servers = slices.Delete(entry.Servers, i, i+1)
+	return nil
+}
+
+func (c *config) deleteLocal(address string) error {
+	if !c.locals[address] {
+		return errors.New("no such local address to delete")
+	}
+	delete(c.locals, address)
+	if c.hasLocal(len(address)) {
+		return nil
+	}
+	for _, entry := range c.services {
+		if slices.ContainsFunc(entry.Servers, func(s *pb.Server) bool { return len(s.GetAddress()) == len(address) }) {
+			return errors.New("the last local address of a family in use")
+		}
+	}
+	return nil
+}
+
+func indexOf(entry *pb.Config_Entry, server *pb.Server) int {
+	return slices.IndexFunc(entry.Servers, func(s *pb.Server) bool {
+		return bytes.Equal(s.GetAddress(), server.GetAddress()) && s.GetPort() == server.GetPort()
+	})
+}
+
+func (c *config) hasLocal(length int) bool {
+	for local := range c.locals {
+		if len(local) == length {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *config) isVIP(address []byte) bool {
+	for _, entry := range c.services {
+		if bytes.Equal(entry.Service.GetKey().GetVip(), address) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *config) isServer(address []byte) bool {
+	for _, entry := range c.services {
+		for _, server := range entry.Servers {
+			if bytes.Equal(server.GetAddress(), address) {
+				return true
+			}
+		}
+	}
+	return false
+}

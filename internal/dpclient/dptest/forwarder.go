@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dptest is a forwarder for tests: the contract of forwarder.proto without packets. It checks
+// changes one by one in their order, which is stricter than the contract asks for.
+package dptest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/forwarderpb"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Forwarder is a fake forwarder that listens on a socket. What its fields say may be set before use.
+type Forwarder struct {
+	Socket string
+	Page   int // entries in an answer, whatever was asked for; 0: as asked
+
+	Status   *pb.Status
+	Sessions []*pb.Session
+	Drops    []*pb.Drop
+	Ports    []*pb.Port
+	Workers  []*pb.Worker
+	Slots    []*pb.Slot
+	Traffic  func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: of the service
+
+	tb       testing.TB
+	mu       sync.Mutex
+	cond     *sync.Cond
+	listener net.Listener
+	conns    map[net.Conn]struct{}
+	config   *config
+	revision uint64
+	commits  [][]*pb.Change
+	applies  int // ApplyRequests seen
+	largest  int // changes in one of them
+	refusal  *pb.Error
+	serving  sync.WaitGroup
+}
+
+// config is what the forwarder holds, by the keys' wire bytes.
+type config struct {
+	locals   map[string]bool
+	services map[string]*pb.Config_Entry
+}
+
+func (c *config) clone() *config {
+	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}}
+	for key, entry := range c.services {
+		copied.services[key] = proto.CloneOf(entry)
+	}
+	return copied
+}
+
+// New starts a forwarder that ends with the test.
+func New(tb testing.TB) *Forwarder {
+	tb.Helper()
+	directory, err := os.MkdirTemp("", "sy") // t.TempDir is too long for a socket's name
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f := &Forwarder{
+		Socket: filepath.Join(directory, "forwarder.sock"), Status: &pb.Status{Build: "fake", Workers: 2},
+		tb: tb, conns: map[net.Conn]struct{}{},
+		config: &config{map[string]bool{}, map[string]*pb.Config_Entry{}},
+	}
+	f.cond = sync.NewCond(&f.mu)
+	f.Start()
+	tb.Cleanup(func() {
+		f.Stop()
+		os.RemoveAll(directory)
+	})
+	return f
+}
+
+// Start listens, after New or Stop, with the configuration that it had.
+func (f *Forwarder) Start() {
+	f.tb.Helper()
+	listener, err := net.Listen("unix", f.Socket)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	f.mu.Lock()
+	f.listener = listener
+	f.mu.Unlock()
+	f.serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			f.mu.Lock()
+			f.conns[conn] = struct{}{}
+			f.mu.Unlock()
+			f.serving.Go(func() { f.serve(conn) })
+		}
+	})
+}
+
+// Stop ends all connections, as a dying forwarder would.
+func (f *Forwarder) Stop() {
+	f.mu.Lock()
+	f.listener.Close()
+	for conn := range f.conns {
+		conn.Close()
+	}
+	f.mu.Unlock()
+	f.serving.Wait()
+}
+
+// Forget drops the configuration, as a forwarder without its state directory would.
+func (f *Forwarder) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config, f.revision = &config{map[string]bool{}, map[string]*pb.Config_Entry{}}, 0
+}
+
+// Refuse answers the coming transactions with an error, until nil is given.
+func (f *Forwarder) Refuse(refusal *pb.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusal = refusal
+}
+
+// Commits returns the changes of every transaction accepted so far.
+func (f *Forwarder) Commits() [][]*pb.Change {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.commits)
+}
+
+// Applies returns how many apply requests came, and the most changes in one of them.
+func (f *Forwarder) Applies() (requests, largest int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.applies, f.largest
+}
+
+// Server returns what the forwarder holds of a server of the VIP; nil if it has none.
+func (f *Forwarder) Server(vip, server string) *pb.Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.server(vip, server)
+}
+
+func (f *Forwarder) server(vip, server string) *pb.Server {
+	v, s := netip.MustParseAddrPort(vip), netip.MustParseAddrPort(server)
+	for _, entry := range f.config.services {
+		key := entry.Service.Key
+		if !bytes.Equal(key.Vip, v.Addr().AsSlice()) || key.Port != uint32(v.Port()) {
+			continue
+		}
+		for _, candidate := range entry.Servers {
+			if bytes.Equal(candidate.Address, s.Addr().AsSlice()) && candidate.Port == uint32(s.Port()) {
+				return candidate
+			}
+		}
+	}
+	return nil
+}
+
+// AwaitState waits until the forwarder holds a server of the VIP in a state.
+func (f *Forwarder) AwaitState(vip, server string, state pb.ServerState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for {
+		if s := f.server(vip, server); s != nil && s.State == state {
+			return
+		}
+		f.cond.Wait()
+	}
+}
+
+// AwaitCommits waits until so many transactions were accepted.
+func (f *Forwarder) AwaitCommits(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.commits) < n {
+		f.cond.Wait()
+	}
+}
+
+func (f *Forwarder) serve(conn net.Conn) {
+	defer func() {
+		conn.Close()
+		f.mu.Lock()
+		delete(f.conns, conn)
+		f.mu.Unlock()
+	}()
+	session := &session{Forwarder: f}
+	for {
+		request := &pb.Request{}
+		err := dpclient.ReadFrame(conn, request)
+		if errors.Is(err, dpclient.ErrTooLarge) {
+			_ = dpclient.WriteFrame(conn, &pb.Response{Error: &pb.Error{Code: pb.Code_CODE_TOO_LARGE, Text: err.Error()}})
+			return
+		}
+		if errors.Is(err, proto.Error) {
+			_ = dpclient.WriteFrame(conn, &pb.Response{Error: &pb.Error{Code: pb.Code_CODE_MALFORMED, Text: err.Error()}})
+			continue
+		}
+		if err != nil {
+			return
+		}
+		response := session.answer(request)
+		response.Version, response.Id = uint32(pb.Version_VERSION_CURRENT), request.GetId()
+		if dpclient.WriteFrame(conn, response) != nil {
+			return
+		}
+	}
+}
+
+// session is one connection and what it has staged.
+type session struct {
+	*Forwarder
+	staged []*pb.Change
+}
+
+func refuse(code pb.Code, format string, args ...any) *pb.Response {
+	return &pb.Response{Error: &pb.Error{Code: code, Text: fmt.Sprintf(format, args...)}}
+}
+
+func (s *session) answer(request *pb.Request) *pb.Response {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if request.GetVersion() > uint32(pb.Version_VERSION_CURRENT) {
+		return refuse(pb.Code_CODE_UNSUPPORTED, "version %d is newer than this forwarder", request.GetVersion())
+	}
+	switch body := request.GetBody().(type) {
+	case *pb.Request_Status:
+		status := proto.CloneOf(s.Status)
+		status.Revision, status.Services = s.revision, uint32(len(s.config.services))
+		return &pb.Response{Body: &pb.Response_Status{Status: status}}
+	case *pb.Request_Apply:
+		return s.apply(body.Apply)
+	case *pb.Request_GetConfig:
+		return s.getConfig(body.GetConfig)
+	case *pb.Request_ListServices:
+		return s.listServices(body.ListServices)
+	case *pb.Request_ListSessions:
+		return s.listSessions(body.ListSessions)
+	case *pb.Request_ListDrops:
+		return &pb.Response{Body: &pb.Response_ListDrops{ListDrops: &pb.DropList{Drops: s.Drops}}}
+	case *pb.Request_ListPorts:
+		return &pb.Response{Body: &pb.Response_ListPorts{ListPorts: &pb.PortList{Ports: s.Ports}}}
+	case *pb.Request_ListWorkers:
+		return &pb.Response{Body: &pb.Response_ListWorkers{ListWorkers: &pb.WorkerList{Workers: s.Workers}}}
+	case *pb.Request_ListSlots:
+		return &pb.Response{Body: &pb.Response_ListSlots{ListSlots: &pb.SlotList{Slots: s.Slots}}}
+	}
+	return refuse(pb.Code_CODE_UNSUPPORTED, "unknown request")
+}
+
+func (s *session) apply(request *pb.ApplyRequest) *pb.Response {
+	s.applies++
+	s.largest = max(s.largest, len(request.GetChanges()))
+	if s.refusal != nil {
+		s.staged = nil
+		return &pb.Response{Error: s.refusal}
+	}
+	s.staged = append(s.staged, request.GetChanges()...)
+	if !request.GetCommit() {
+		return &pb.Response{Body: &pb.Response_Apply{Apply: &pb.ApplyResult{Staged: uint32(len(s.staged))}}}
+	}
+	changes := s.staged
+	s.staged = nil
+	next := s.config.clone()
+	for i, change := range changes {
+		if err := next.do(change); err != nil {
+			response := refuse(pb.Code_CODE_INVALID, "change %d: %v", i, err)
+			response.Error.ChangeIndex = uint32(i)
+			return response
+		}
+	}
+	s.config = next
+	s.revision++
+	s.commits = append(s.commits, changes)
+	s.cond.Broadcast()
+	return &pb.Response{Body: &pb.Response_Apply{Apply: &pb.ApplyResult{Revision: s.revision}}}
+}
+
+// page cuts a list: from the cursor, at most limit, and the cursor of the next page or 0.
+func page[T any](f *Forwarder, list []T, cursor, limit int) ([]T, int) {
+	if limit == 0 {
+		limit = 1000
+	}
+	if f.Page != 0 {
+		limit = min(limit, f.Page)
+	}
+	cursor = min(cursor, len(list))
+	end := min(cursor+limit, len(list))
+	if end == len(list) {
+		return list[cursor:], 0
+	}
+	return list[cursor:end], end
+}
+
+func (s *session) entries() []*pb.Config_Entry {
+	var entries []*pb.Config_Entry
+	for _, key := range slices.Sorted(maps.Keys(s.config.services)) {
+		entries = append(entries, s.config.services[key])
+	}
+	return entries
+}
+
+func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
+	config := &pb.Config{Revision: s.revision}
+	if request.GetCursor() == 0 {
+		for _, local := range slices.Sorted(maps.Keys(s.config.locals)) {
+			config.LocalAddresses = append(config.LocalAddresses, &pb.LocalAddress{Address: []byte(local)})
+		}
+	}
+	entries, next := page(s.Forwarder, s.entries(), int(request.GetCursor()), int(request.GetLimit()))
+	config.Entries, config.NextCursor = entries, uint32(next)
+	return &pb.Response{Body: &pb.Response_GetConfig{GetConfig: config}}
+}
+
+func (s *session) listServices(request *pb.ListServicesRequest) *pb.Response {
+	entries := s.entries()
+	if request.GetOnly() != nil {
+		entries = slices.DeleteFunc(entries, func(e *pb.Config_Entry) bool { return !proto.Equal(e.Service.Key, request.Only) })
+	}
+	entries, next := page(s.Forwarder, entries, int(request.GetCursor()), int(request.GetLimit()))
+	list := &pb.ServiceList{NextCursor: uint32(next)}
+	traffic := func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic {
+		if s.Traffic == nil {
+			return &pb.Traffic{}
+		}
+		return s.Traffic(key, server)
+	}
+	for _, entry := range entries {
+		stats := &pb.ServiceStats{Service: entry.Service, Traffic: traffic(entry.Service.Key, nil)}
+		for _, server := range entry.Servers {
+			stats.Servers = append(stats.Servers, &pb.ServerStats{Server: server, Traffic: traffic(entry.Service.Key, server)})
+		}
+		list.Services = append(list.Services, stats)
+	}
+	return &pb.Response{Body: &pb.Response_ListServices{ListServices: list}}
+}
+
+func (s *session) listSessions(request *pb.ListSessionsRequest) *pb.Response {
+	matching := slices.DeleteFunc(slices.Clone(s.Sessions), func(session *pb.Session) bool {
+		key := &pb.ServiceKey{Protocol: session.Protocol, Vip: session.Vip, Port: session.Vport}
+		return request.Client != nil && !bytes.Equal(request.Client, session.Client) ||
+			request.Service != nil && !proto.Equal(key, request.Service)
+	})
+	sessions, next := page(s.Forwarder, matching, int(request.GetCursor()), int(request.GetLimit()))
+	return &pb.Response{Body: &pb.Response_ListSessions{
+		ListSessions: &pb.SessionList{Sessions: sessions, NextCursor: uint64(next)}}}
+}

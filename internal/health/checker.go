@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package health checks servers: one timer per server, a goroutine only while a check is under way,
+// and no more of these at once than a limit.
+package health
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"steelyard/internal/model"
+	"steelyard/internal/store"
+)
+
+// Probe checks a server once; nil means that it passed.
+type Probe func(ctx context.Context, policy model.Health, ref model.ServerRef) error
+
+// Options of a Checker.
+type Options struct {
+	Probe  Probe
+	Report func(ref model.ServerRef, up bool, state State) // a server went up or down
+	Limit  int                                             // checks at once
+	// Observe is told of every check that has ended.
+	Observe func(duration time.Duration, passed bool)
+}
+
+// startSpread is how far apart the first checks of new servers are on average, so that 20 000 of them
+// begin over two seconds.
+const startSpread = 100 * time.Microsecond
+
+// Checker is safe for use by several goroutines.
+type Checker struct {
+	options Options
+	slots   chan struct{}
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	targets map[model.ServerRef]*target
+}
+
+// target is a server that is checked. Its fields are guarded by the checker's mutex.
+type target struct {
+	ref     model.ServerRef
+	policy  model.Health
+	machine machine
+	timer   *time.Timer
+	gone    bool
+}
+
+// New returns a checker that watches nothing yet; Close ends it.
+func New(options Options) *Checker {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Checker{
+		options: options, slots: make(chan struct{}, options.Limit), ctx: ctx, cancel: cancel,
+		targets: map[model.ServerRef]*target{},
+	}
+}
+
+// Watch replaces the servers to be checked. Those that stay keep their state and their rhythm.
+func (c *Checker) Watch(targets []store.Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return
+	}
+	next := make(map[model.ServerRef]*target, len(targets))
+	var fresh []*target
+	for _, wanted := range targets {
+		t := c.targets[wanted.Ref]
+		if t == nil {
+			t = &target{ref: wanted.Ref, machine: machine{State: State{Up: wanted.Up}, proven: wanted.Proven}}
+			fresh = append(fresh, t)
+		} else if t.policy.Interval != wanted.Policy.Interval && t.timer.Stop() {
+			t.timer.Reset(spread(wanted.Policy.Interval))
+		}
+		t.policy = wanted.Policy
+		t.machine.rise, t.machine.fall = wanted.Policy.Rise, wanted.Policy.Fall
+		next[wanted.Ref] = t
+	}
+	for ref, t := range c.targets {
+		if next[ref] == nil {
+			t.gone = true
+			t.timer.Stop()
+		}
+	}
+	c.targets = next
+	for _, t := range fresh {
+		delay := min(startSpread*time.Duration(len(fresh)), t.policy.Interval)
+		t.timer = time.AfterFunc(spread(delay), func() { c.check(t) })
+	}
+}
+
+// Close stops all checks and waits for those under way.
+func (c *Checker) Close() {
+	c.mu.Lock()
+	c.cancel()
+	for _, t := range c.targets {
+		t.gone = true
+		t.timer.Stop()
+	}
+	c.mu.Unlock()
+	c.running.Wait()
+}
+
+// State returns what is known of a server; false if it is not checked.
+func (c *Checker) State(ref model.ServerRef) (State, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.targets[ref]
+	if t == nil {
+		return State{}, false
+	}
+	return t.machine.State, true
+}
+
+// check runs on its own goroutine, started by the target's timer.
+func (c *Checker) check(t *target) {
+	c.mu.Lock()
+	if t.gone {
+		c.mu.Unlock()
+		return
+	}
+	c.running.Add(1)
+	policy := t.policy
+	c.mu.Unlock()
+	defer c.running.Done()
+
+	select {
+	case c.slots <- struct{}{}:
+	case <-c.ctx.Done():
+		return
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(c.ctx, policy.Timeout)
+	err := c.options.Probe(ctx, policy, t.ref)
+	cancel()
+	<-c.slots
+	duration := time.Since(start)
+	if c.ctx.Err() != nil {
+		return
+	}
+	c.options.Observe(duration, err == nil)
+	c.finish(t, err, start, duration)
+}
+
+func (c *Checker) finish(t *target, err error, start time.Time, duration time.Duration) {
+	c.mu.Lock()
+	if t.gone {
+		c.mu.Unlock()
+		return
+	}
+	flipped := t.machine.note(err, start, duration)
+	state := t.machine.State
+	c.mu.Unlock()
+
+	// Reported without the lock, as the store calls Watch under its own; in order all the same, as the
+	// next check of this target begins only below.
+	if flipped {
+		c.options.Report(t.ref, state.Up, state)
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !t.gone {
+		t.timer.Reset(max(0, jitter(t.policy)-time.Since(start)))
+	}
+}
+
+func spread(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d)
+}
+
+// jitter returns the interval, longer or shorter by up to the policy's percentage.
+func jitter(policy model.Health) time.Duration {
+	width := policy.Interval * time.Duration(policy.Jitter) / 100
+	return policy.Interval - width + spread(2*width)
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import "time"
+
+// State is what is known of one server.
+type State struct {
+	Up           bool
+	Streak       int // checks in a row that ended as the last one
+	LastPassed   bool
+	LastError    string // of the last check that failed
+	LastCheck    time.Time
+	LastDuration time.Duration
+	Changed      time.Time // when it last went up or down
+}
+
+// machine decides from the results of checks whether a server is up.
+type machine struct {
+	State
+	proven     bool // false: the next check decides alone
+	rise, fall int
+}
+
+// note takes the result of a check, nil if it passed, and says whether the server went up or down.
+func (m *machine) note(err error, at time.Time, duration time.Duration) (flipped bool) {
+	passed := err == nil
+	if passed != m.LastPassed || m.LastCheck.IsZero() {
+		m.Streak = 0
+	}
+	m.Streak++
+	m.LastPassed, m.LastCheck, m.LastDuration = passed, at, duration
+	if !passed {
+		m.LastError = err.Error()
+	}
+	needed := m.fall
+	if passed {
+		needed = m.rise
+	}
+	if m.proven && m.Streak < needed {
+		return false
+	}
+	m.proven = true
+	if m.Up == passed {
+		return false
+	}
+	m.Up, m.Changed = passed, at
+	return true
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package model holds what the user wants (Config) and what a forwarder holds (Table), free of files,
+// wire formats and time. Everything else in the control plane speaks in these types.
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Protocol is an IP protocol number.
+type Protocol uint8
+
+// The protocols that can be balanced.
+const (
+	TCP Protocol = 6
+	UDP Protocol = 17
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	}
+	return fmt.Sprintf("protocol-%d", uint8(p))
+}
+
+// Mode is the way packets reach the servers.
+type Mode uint8
+
+// FNAT translates both addresses, so that servers answer to a local address of the forwarder.
+const FNAT Mode = 1
+
+func (m Mode) String() string {
+	if m == FNAT {
+		return "fnat"
+	}
+	return fmt.Sprintf("mode-%d", uint8(m))
+}
+
+// Scheduler chooses the server of a new session.
+type Scheduler uint8
+
+// The schedulers: round robin, and round robin by weight.
+const (
+	RR  Scheduler = 1
+	WRR Scheduler = 2
+)
+
+func (s Scheduler) String() string {
+	switch s {
+	case RR:
+		return "rr"
+	case WRR:
+		return "wrr"
+	}
+	return fmt.Sprintf("scheduler-%d", uint8(s))
+}
+
+// State tells whether a server takes new sessions.
+type State uint8
+
+// The states of a server in the forwarder.
+const (
+	Up    State = 1
+	Drain State = 2 // no new sessions, by the user's wish
+	Down  State = 3 // no new sessions, as its health checks fail
+)
+
+func (s State) String() string {
+	switch s {
+	case Up:
+		return "up"
+	case Drain:
+		return "drain"
+	case Down:
+		return "down"
+	}
+	return fmt.Sprintf("state-%d", uint8(s))
+}
+
+// ServiceKey identifies a service: what clients connect to.
+type ServiceKey struct {
+	Protocol Protocol
+	VIP      netip.Addr
+	Port     uint16
+}
+
+func (k ServiceKey) String() string {
+	return fmt.Sprintf("%s %s", k.Protocol, netip.AddrPortFrom(k.VIP, k.Port))
+}
+
+// ServerRef identifies a server: the same backend in two services is two servers.
+type ServerRef struct {
+	Service ServiceKey
+	Address netip.AddrPort
+}
+
+// Timeout names the state whose sessions a timeout ends.
+type Timeout int
+
+// The states of a session that have a timeout.
+const (
+	SynSent Timeout = iota
+	SynReceived
+	Established
+	FinWait
+	Closing
+	TimeWait
+	Reset
+	UDPOneWay
+	UDPTwoWay
+	timeouts
+)
+
+func (t Timeout) String() string {
+	return [timeouts]string{"syn_sent", "syn_received", "established", "fin_wait", "closing",
+		"time_wait", "reset", "udp_one_way", "udp"}[t]
+}
+
+// Timeouts end idle sessions: whole seconds by Timeout; 0 stands for the default.
+type Timeouts [timeouts]uint32
+
+// DefaultTimeouts are those of the forwarder.
+var DefaultTimeouts = Timeouts{
+	SynSent: 10, SynReceived: 10, Established: 900, FinWait: 60, Closing: 30, TimeWait: 15, Reset: 5,
+	UDPOneWay: 30, UDPTwoWay: 300,
+}
+
+// Or returns t with every zero replaced by what def has.
+func (t Timeouts) Or(def Timeouts) Timeouts {
+	for i := range t {
+		if t[i] == 0 {
+			t[i] = def[i]
+		}
+	}
+	return t
+}
+
+// HealthType says how servers are checked.
+type HealthType string
+
+// The types of health checks.
+const (
+	HealthNone HealthType = "none"
+	HealthTCP  HealthType = "tcp"
+	HealthHTTP HealthType = "http"
+)
+
+// StatusRange is an inclusive range of HTTP status codes.
+type StatusRange struct{ First, Last uint16 }
+
+func (r StatusRange) String() string {
+	if r.First == r.Last {
+		return fmt.Sprint(r.First)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// Health says how the servers of a service are checked; comparable.
+type Health struct {
+	Type     HealthType
+	Port     uint16 // 0: the server's own
+	Path     string
+	Host     string // empty: the server's address
+	Expect   StatusRange
+	Interval time.Duration
+	Timeout  time.Duration
+	Rise     int
+	Fall     int
+	Jitter   int // percent of the interval, either way
+}
+
+// Server is a backend as the user wants it.
+type Server struct {
+	Address netip.AddrPort
+	Weight  uint16
+	Drain   bool
+}
+
+// Service is a service as the user wants it.
+type Service struct {
+	Name      string
+	Key       ServiceKey
+	Mode      Mode
+	Scheduler Scheduler
+	Timeouts  Timeouts
+	Health    Health
+	Servers   []Server
+}
+
+// Metrics says where Prometheus may read.
+type Metrics struct {
+	Listen string // "address:port"; empty: nowhere
+}
+
+// Config is one valid configuration.
+type Config struct {
+	LocalAddresses []netip.Addr
+	Services       []Service
+	Metrics        Metrics
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Table is what a forwarder holds, or should hold.
+type Table struct {
+	LocalAddresses map[netip.Addr]struct{}
+	Services       map[ServiceKey]*TableService
+}
+
+// TableService is a service in a Table.
+type TableService struct {
+	Spec    ServiceSpec
+	Servers map[netip.AddrPort]ServerSpec
+}
+
+// ServiceSpec is all of a service but its key and servers; comparable.
+type ServiceSpec struct {
+	Name      string
+	Mode      Mode
+	Scheduler Scheduler
+	Timeouts  Timeouts
+}
+
+// ServerSpec is all of a server but its address; comparable.
+type ServerSpec struct {
+	Weight uint16
+	State  State
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{}}
+}
+
+// Server returns what the table says of one server.
+func (t *Table) Server(ref ServerRef) (ServerSpec, bool) {
+	service, ok := t.Services[ref.Service]
+	if !ok {
+		return ServerSpec{}, false
+	}
+	spec, ok := service.Servers[ref.Address]
+	return spec, ok
+}
+
+// ChangeKind says what a Change does.
+type ChangeKind uint8
+
+// The kinds of changes.
+const (
+	PutService ChangeKind = iota
+	DeleteService
+	PutServer
+	DeleteServer
+	PutLocalAddress
+	DeleteLocalAddress
+)
+
+// Change is one step from a table to another. Only the fields that its kind needs are set.
+type Change struct {
+	Kind    ChangeKind
+	Service ServiceKey     // of a service or a server
+	Spec    ServiceSpec    // PutService
+	Address netip.AddrPort // of a server
+	Server  ServerSpec     // PutServer
+	Local   netip.Addr     // of a local address
+}
+
+// Do makes the change in t.
+func (t *Table) Do(c Change) error {
+	service := t.Services[c.Service]
+	switch c.Kind {
+	case PutService:
+		if service == nil {
+			service = &TableService{Servers: map[netip.AddrPort]ServerSpec{}}
+			t.Services[c.Service] = service
+		}
+		service.Spec = c.Spec
+	case DeleteService:
+		delete(t.Services, c.Service)
+	case PutServer:
+		if service == nil {
+			return fmt.Errorf("server %s: no service %s", c.Address, c.Service)
+		}
+		service.Servers[c.Address] = c.Server
+	case DeleteServer:
+		if service == nil {
+			return fmt.Errorf("server %s: no service %s", c.Address, c.Service)
+		}
+		delete(service.Servers, c.Address)
+	case PutLocalAddress:
+		t.LocalAddresses[c.Local] = struct{}{}
+	case DeleteLocalAddress:
+		delete(t.LocalAddresses, c.Local)
+	}
+	return nil
+}
+
+// Diff returns the fewest changes that make `from` into `to`, in an order that harms no traffic while
+// they take effect one after the other: what vanishes makes room first, then local addresses come
+// before the services that need them, new servers before old ones leave, and local addresses leave
+// last. An address that takes up another role leaves its old one before that.
+func Diff(from, to *Table) []Change {
+	var gone, locals, services, servers, goneServers, goneLocals []Change
+	roles := rolesOf(to)
+
+	for _, key := range sortedKeys(from.Services) {
+		if to.Services[key] == nil {
+			gone = append(gone, Change{Kind: DeleteService, Service: key})
+		}
+	}
+	for _, local := range slices.SortedFunc(maps.Keys(to.LocalAddresses), netip.Addr.Compare) {
+		if _, ok := from.LocalAddresses[local]; !ok {
+			locals = append(locals, Change{Kind: PutLocalAddress, Local: local})
+		}
+	}
+	for _, key := range sortedKeys(to.Services) {
+		want, have := to.Services[key], from.Services[key]
+		if have == nil || have.Spec != want.Spec {
+			services = append(services, Change{Kind: PutService, Service: key, Spec: want.Spec})
+		}
+		if have == nil {
+			have = &TableService{}
+		}
+		for _, address := range sortedServers(want.Servers) {
+			spec := want.Servers[address]
+			if old, ok := have.Servers[address]; !ok || old != spec {
+				servers = append(servers, Change{Kind: PutServer, Service: key, Address: address, Server: spec})
+			}
+		}
+		for _, address := range sortedServers(have.Servers) {
+			if _, ok := want.Servers[address]; ok {
+				continue
+			}
+			change := Change{Kind: DeleteServer, Service: key, Address: address}
+			if role := roles[address.Addr()]; role == roleVIP || role == roleLocal {
+				gone = append(gone, change)
+			} else {
+				goneServers = append(goneServers, change)
+			}
+		}
+	}
+	for _, local := range slices.SortedFunc(maps.Keys(from.LocalAddresses), netip.Addr.Compare) {
+		if _, ok := to.LocalAddresses[local]; ok {
+			continue
+		}
+		change := Change{Kind: DeleteLocalAddress, Local: local}
+		if roles[local] != roleNone {
+			locals = append(locals, change)
+		} else {
+			goneLocals = append(goneLocals, change)
+		}
+	}
+	return slices.Concat(gone, locals, services, servers, goneServers, goneLocals)
+}
+
+type role uint8
+
+const (
+	roleNone role = iota
+	roleVIP
+	roleServer
+	roleLocal
+)
+
+func rolesOf(t *Table) map[netip.Addr]role {
+	roles := map[netip.Addr]role{}
+	for key, service := range t.Services {
+		for address := range service.Servers {
+			roles[address.Addr()] = roleServer
+		}
+		roles[key.VIP] = roleVIP
+	}
+	for local := range t.LocalAddresses {
+		roles[local] = roleLocal
+	}
+	return roles
+}
+
+// Compare orders keys for people: by address, port, protocol.
+func (k ServiceKey) Compare(other ServiceKey) int {
+	return cmp.Or(k.VIP.Compare(other.VIP), cmp.Compare(k.Port, other.Port),
+		cmp.Compare(k.Protocol, other.Protocol))
+}
+
+func sortedKeys(services map[ServiceKey]*TableService) []ServiceKey {
+	return slices.SortedFunc(maps.Keys(services), ServiceKey.Compare)
+}
+
+func sortedServers(servers map[netip.AddrPort]ServerSpec) []netip.AddrPort {
+	return slices.SortedFunc(maps.Keys(servers), netip.AddrPort.Compare)
+}
+
+// Description is a change in words.
+type Description struct {
+	Action string // "add", "change" or "remove"
+	Object string
+	Detail string
+}
+
+// Describe puts a change of `from` into words; `names` gives a service's name where the change has none.
+func Describe(c Change, from *Table, names func(ServiceKey) string) Description {
+	service := func() string { return fmt.Sprintf("service %s (%s)", names(c.Service), c.Service) }
+	server := func() string { return fmt.Sprintf("server %s of %s", c.Address, names(c.Service)) }
+	switch c.Kind {
+	case PutService:
+		if old := from.Services[c.Service]; old != nil {
+			return Description{"change", service(), describeSpec(old.Spec, c.Spec)}
+		}
+		return Description{"add", service(), fmt.Sprintf("%s, %s", c.Spec.Mode, c.Spec.Scheduler)}
+	case DeleteService:
+		return Description{"remove", service(), "its sessions end"}
+	case PutServer:
+		if old, ok := from.Server(ServerRef{c.Service, c.Address}); ok {
+			return Description{"change", server(), describeServer(old, c.Server)}
+		}
+		return Description{"add", server(), fmt.Sprintf("weight %d, %s", c.Server.Weight, c.Server.State)}
+	case DeleteServer:
+		return Description{"remove", server(), "its sessions end"}
+	case PutLocalAddress:
+		return Description{"add", "local address " + c.Local.String(), ""}
+	default:
+		return Description{"remove", "local address " + c.Local.String(), ""}
+	}
+}
+
+func describeSpec(old, spec ServiceSpec) string {
+	var parts []string
+	note := func(what string, from, to any) {
+		if from != to {
+			parts = append(parts, fmt.Sprintf("%s %v -> %v", what, from, to))
+		}
+	}
+	note("name", old.Name, spec.Name)
+	note("mode", old.Mode, spec.Mode)
+	note("scheduler", old.Scheduler, spec.Scheduler)
+	for i := range spec.Timeouts {
+		note("timeout "+Timeout(i).String(), old.Timeouts[i], spec.Timeouts[i])
+	}
+	return strings.Join(parts, ", ")
+}
+
+func describeServer(old, spec ServerSpec) string {
+	var parts []string
+	if old.Weight != spec.Weight {
+		parts = append(parts, fmt.Sprintf("weight %d -> %d", old.Weight, spec.Weight))
+	}
+	if old.State != spec.State {
+		parts = append(parts, fmt.Sprintf("%s -> %s", old.State, spec.State))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (k ChangeKind) String() string {
+	return [...]string{"put service", "delete service", "put server", "delete server",
+		"put local address", "delete local address"}[k]
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func key(vip string, port uint16) ServiceKey {
+	return ServiceKey{Protocol: TCP, VIP: netip.MustParseAddr(vip), Port: port}
+}
+
+// build makes a table of lines "local ADDR", "service VIP PORT NAME", and "server ADDR:PORT WEIGHT STATE"
+// of the service before.
+func build(t *testing.T, text string) *Table {
+	t.Helper()
+	table := NewTable()
+	var service *TableService
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0:
+		case f[0] == "local":
+			table.LocalAddresses[netip.MustParseAddr(f[1])] = struct{}{}
+		case f[0] == "service":
+			var port uint16
+			fmt.Sscan(f[2], &port)
+			service = &TableService{
+				Spec:    ServiceSpec{Name: f[3], Mode: FNAT, Scheduler: WRR, Timeouts: DefaultTimeouts},
+				Servers: map[netip.AddrPort]ServerSpec{},
+			}
+			table.Services[key(f[1], port)] = service
+		case f[0] == "server":
+			spec := ServerSpec{State: map[string]State{"up": Up, "down": Down, "drain": Drain}[f[3]]}
+			fmt.Sscan(f[2], &spec.Weight)
+			service.Servers[netip.MustParseAddrPort(f[1])] = spec
+		default:
+			t.Fatalf("bad line %q", line)
+		}
+	}
+	return table
+}
+
+const before = `
+local 10.1.0.10
+local 10.1.0.11
+service 10.0.0.80 80 web
+server 10.1.0.21:8080 10 up
+server 10.1.0.22:8080 5 up
+server 10.1.0.23:8080 5 up
+service 10.0.0.81 80 old
+server 10.1.0.21:8080 1 up
+`
+
+const after = `
+local 10.1.0.10
+local 10.1.0.12
+service 10.0.0.80 80 web
+server 10.1.0.21:8080 10 up
+server 10.1.0.22:8080 7 down
+server 10.1.0.24:8080 1 up
+service 10.0.0.82 80 new
+server 10.1.0.21:8080 1 drain
+service 10.1.0.11 80 moved
+service 10.1.0.23 80 taken
+`
+
+func TestDiffIsSmallAndOrdered(t *testing.T) {
+	from, to := build(t, before), build(t, after)
+	var got []string
+	for _, change := range Diff(from, to) {
+		names := func(k ServiceKey) string {
+			if s := to.Services[k]; s != nil {
+				return s.Spec.Name
+			}
+			return from.Services[k].Spec.Name
+		}
+		d := Describe(change, from, names)
+		got = append(got, strings.TrimSuffix(d.Action+" "+d.Object+": "+d.Detail, ": "))
+		if err := from.Do(change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"remove service old (tcp 10.0.0.81:80): its sessions end",
+		"remove server 10.1.0.23:8080 of web: its sessions end", // its address becomes a VIP
+		"add local address 10.1.0.12",
+		"remove local address 10.1.0.11", // becomes a VIP too
+		"add service new (tcp 10.0.0.82:80): fnat, wrr",
+		"add service moved (tcp 10.1.0.11:80): fnat, wrr",
+		"add service taken (tcp 10.1.0.23:80): fnat, wrr",
+		"change server 10.1.0.22:8080 of web: weight 5 -> 7, up -> down",
+		"add server 10.1.0.24:8080 of web: weight 1, up",
+		"add server 10.1.0.21:8080 of new: weight 1, drain",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if left := Diff(from, to); len(left) != 0 {
+		t.Errorf("left over: %v", left)
+	}
+}
+
+func TestDiffOfASpecNamesWhatChanges(t *testing.T) {
+	from, to := build(t, before), build(t, before)
+	k := key("10.0.0.80", 80)
+	to.Services[k].Spec.Scheduler = RR
+	to.Services[k].Spec.Name = "site"
+	to.Services[k].Spec.Timeouts[Established] = 60
+	changes := Diff(from, to)
+	if len(changes) != 1 {
+		t.Fatalf("%v", changes)
+	}
+	got := Describe(changes[0], from, func(ServiceKey) string { return "site" })
+	want := Description{"change", "service site (tcp 10.0.0.80:80)",
+		"name web -> site, scheduler wrr -> rr, timeout established 900 -> 60"}
+	if got != want {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestServersOfNoServiceAreRefused(t *testing.T) {
+	for _, kind := range []ChangeKind{PutServer, DeleteServer} {
+		if err := NewTable().Do(Change{Kind: kind, Service: key("10.0.0.80", 80)}); err == nil {
+			t.Errorf("%s was done", kind)
+		}
+	}
+}

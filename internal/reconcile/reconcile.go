@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reconcile brings a forwarder to what the store wants, and keeps it there: it reads what the
+// forwarder holds, sends the fewest changes as one transaction, and begins anew whenever the
+// connection ends, for as long as it takes.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"steelyard/internal/model"
+	"steelyard/internal/store"
+)
+
+// Forwarder is a connection to a forwarder.
+type Forwarder interface {
+	ReadTable(ctx context.Context) (*model.Table, uint64, error)
+	// Apply makes all changes or none; after an error the connection is of no use any more.
+	Apply(ctx context.Context, changes []model.Change) (revision uint64, err error)
+	Revision(ctx context.Context) (uint64, error)
+	Done() <-chan struct{} // closed when the connection has ended
+	Close() error
+}
+
+// Options of a Reconciler.
+type Options struct {
+	Dial func(ctx context.Context) (Forwarder, error)
+	Log  *slog.Logger
+	// Between attempts to connect: First, then twice as long each time, up to Longest.
+	First, Longest time.Duration
+	// How often to look whether someone else has changed the forwarder.
+	Poll time.Duration
+	// A forwarder that takes longer for one answer is given up.
+	AnswerTimeout time.Duration
+}
+
+// Status is how the forwarder stands to what is wanted.
+type Status struct {
+	Connected  bool
+	Revision   uint64 // of the forwarder
+	Generation uint64 // of the configuration that it has; 0: none from this agent
+	Changes    int    // sent when it got that
+	Version    uint64 // of the store that it has
+	Refused    uint64 // version that it refused; 0: none
+	Err        error  // why it is not connected, or refused; nil: all is well
+}
+
+// Reconciler keeps one forwarder as its store wants it.
+type Reconciler struct {
+	store   *store.Store
+	options Options
+
+	mu      sync.Mutex
+	status  Status
+	changed chan struct{} // closed and replaced when status changes
+}
+
+// New returns a reconciler that does nothing until Run.
+func New(s *store.Store, options Options) *Reconciler {
+	return &Reconciler{
+		store: s, options: options, changed: make(chan struct{}),
+		status: Status{Err: errors.New("not connected yet")},
+	}
+}
+
+// Status returns how things stand, and a channel that is closed when they change.
+func (r *Reconciler) Status() (Status, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status, r.changed
+}
+
+func (r *Reconciler) update(change func(*Status)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.status)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Wait returns when the forwarder has this version of the store, or has refused it.
+func (r *Reconciler) Wait(ctx context.Context, version uint64) (Status, error) {
+	for {
+		status, changed := r.Status()
+		if status.Version >= version {
+			return status, nil
+		}
+		if status.Refused >= version {
+			return status, status.Err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if status.Err != nil {
+				return status, status.Err
+			}
+			return status, errors.New("it did not answer in time: see `steelyard get status`")
+		}
+	}
+}
+
+// Run works until ctx ends.
+func (r *Reconciler) Run(ctx context.Context) {
+	pause := r.options.First
+	told := ""
+	for {
+		synced, err := r.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if synced {
+			pause, told = r.options.First, ""
+		}
+		r.update(func(s *Status) { s.Connected, s.Err = false, err })
+		if err.Error() != told {
+			told = err.Error()
+			r.options.Log.Warn("forwarder is not in step; trying again", "error", err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-r.store.Wake(): // what was refused may be mended
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		pause = min(2*pause, r.options.Longest)
+	}
+}
+
+// session is the life of one connection. It says whether the forwarder was in step at least once.
+func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
+	conn, err := r.dial(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	l := &link{Reconciler: r, conn: conn}
+	if err := l.read(ctx); err != nil {
+		return false, err
+	}
+	poll := time.NewTicker(r.options.Poll)
+	defer poll.Stop()
+	if err := l.syncAll(ctx); err != nil {
+		return false, err
+	}
+	for {
+		select {
+		case <-r.store.Wake():
+			err = l.sync(ctx)
+		case <-poll.C:
+			err = l.check(ctx)
+		case <-conn.Done():
+			return true, errors.New("the forwarder closed the connection: see `journalctl -u steelyard-forwarder`")
+		case <-ctx.Done():
+			return true, ctx.Err()
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+}
+
+func (r *Reconciler) dial(ctx context.Context) (Forwarder, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.options.AnswerTimeout)
+	defer cancel()
+	return r.options.Dial(ctx)
+}
+
+// link is a connection with what the forwarder is known to hold.
+type link struct {
+	*Reconciler
+	conn     Forwarder
+	actual   *model.Table
+	revision uint64
+}
+
+func (l *link) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout)
+	defer cancel()
+	table, revision, err := l.conn.ReadTable(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the forwarder's configuration: %w", err)
+	}
+	l.actual, l.revision = table, revision
+	l.store.Adopt(table)
+	l.update(func(s *Status) { s.Connected, s.Revision, s.Err = true, revision, nil })
+	return nil
+}
+
+// check reads anew when someone else has changed the forwarder.
+func (l *link) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout)
+	defer cancel()
+	revision, err := l.conn.Revision(ctx)
+	if err != nil || revision == l.revision {
+		return err
+	}
+	l.options.Log.Warn("the forwarder was changed by someone else; setting it right",
+		"revision", revision, "expected", l.revision)
+	if err := l.read(ctx); err != nil {
+		return err
+	}
+	return l.syncAll(ctx)
+}
+
+func (l *link) sync(ctx context.Context) error {
+	taken := l.store.TakeChanges()
+	if taken.All {
+		return l.syncAll(ctx)
+	}
+	var changes []model.Change
+	for ref, spec := range taken.Servers {
+		// A server that the forwarder lacks comes with its service, by syncAll.
+		if old, ok := l.actual.Server(ref); ok && old != spec {
+			changes = append(changes, model.Change{
+				Kind: model.PutServer, Service: ref.Service, Address: ref.Address, Server: spec})
+		}
+	}
+	if err := l.send(ctx, changes); err != nil {
+		return err
+	}
+	l.update(func(s *Status) { s.Version = max(s.Version, taken.Version) })
+	return nil
+}
+
+func (l *link) syncAll(ctx context.Context) error {
+	desired := l.store.Desired()
+	if desired.Table == nil {
+		return nil
+	}
+	changes := model.Diff(l.actual, desired.Table)
+	if err := l.send(ctx, changes); err != nil {
+		var refusal interface{ Refused() bool }
+		if errors.As(err, &refusal) && refusal.Refused() {
+			l.update(func(s *Status) { s.Refused, s.Err = desired.Version, err })
+		}
+		return err
+	}
+	l.update(func(s *Status) {
+		if s.Generation != desired.Generation {
+			s.Generation, s.Changes = desired.Generation, len(changes)
+		}
+		s.Version, s.Refused, s.Err = desired.Version, 0, nil
+	})
+	return nil
+}
+
+func (l *link) send(ctx context.Context, changes []model.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	// A large transaction is many messages; each may take its time.
+	limit := l.options.AnswerTimeout * time.Duration(1+len(changes)/1000)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	revision, err := l.conn.Apply(ctx, changes)
+	if err != nil {
+		return err
+	}
+	for _, change := range changes {
+		if err := l.actual.Do(change); err != nil {
+			return err
+		}
+	}
+	l.revision = revision
+	l.update(func(s *Status) { s.Revision = revision })
+	l.options.Log.Info("forwarder changed", "changes", len(changes), "kinds", summary(changes), "revision", revision)
+	return nil
+}
+
+// summary counts changes by kind, for the log.
+func summary(changes []model.Change) string {
+	counts := map[model.ChangeKind]int{}
+	for _, change := range changes {
+		counts[change.Kind]++
+	}
+	text := ""
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		text += fmt.Sprintf("%d %s, ", counts[kind], kind)
+	}
+	return text[:len(text)-2]
+}

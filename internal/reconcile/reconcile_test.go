@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"steelyard/internal/dpclient"
+	"steelyard/internal/dpclient/dptest"
+	pb "steelyard/internal/gen/forwarderpb"
+	"steelyard/internal/model"
+	"steelyard/internal/reconcile"
+	"steelyard/internal/store"
+)
+
+// noChecks lets tests say what checks would find.
+type noChecks struct{}
+
+func (noChecks) Watch([]store.Target) {}
+
+type bench struct {
+	*testing.T
+	forwarder  *dptest.Forwarder
+	store      *store.Store
+	reconciler *reconcile.Reconciler
+}
+
+func newBench(t *testing.T, poll time.Duration) *bench {
+	t.Helper()
+	s, err := store.Open(t.TempDir(), noChecks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, forwarder: dptest.New(t), store: s}
+	b.reconciler = reconcile.New(s, reconcile.Options{
+		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return dpclient.Dial(ctx, b.forwarder.Socket) },
+		Log:  slog.New(slog.DiscardHandler), First: time.Millisecond, Longest: 10 * time.Millisecond,
+		Poll: poll, AnswerTimeout: time.Minute,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { b.reconciler.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return b
+}
+
+func (b *bench) use(config *model.Config) {
+	b.Helper()
+	if _, err := b.store.SetConfig(config); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// settle waits until the forwarder has all that the store wants.
+func (b *bench) settle() reconcile.Status {
+	b.Helper()
+	status, err := b.reconciler.Wait(b.Context(), b.store.Version())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return status
+}
+
+func (b *bench) read() *model.Table {
+	b.Helper()
+	client, err := dpclient.Dial(b.Context(), b.forwarder.Socket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	table, _, err := client.ReadTable(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return table
+}
+
+// randomConfig draws addresses from a small pool, so that they change their roles now and then.
+func randomConfig(r *rand.Rand) *model.Config {
+	roles := map[netip.Addr]int{} // 1 VIP, 2 server, 3 local
+	draw := func(six bool, role int) netip.Addr {
+		for {
+			n := byte(1 + r.IntN(30))
+			address := netip.AddrFrom4([4]byte{10, 0, 0, n})
+			if six {
+				address = netip.AddrFrom16([16]byte{0: 0xfd, 15: n})
+			}
+			if roles[address] == 0 || roles[address] == role && role != 3 {
+				roles[address] = role
+				return address
+			}
+		}
+	}
+	config := &model.Config{}
+	for i := range 2 + r.IntN(4) {
+		config.LocalAddresses = append(config.LocalAddresses, draw(i%2 == 1, 3))
+	}
+	keys := map[model.ServiceKey]bool{}
+	for i := range r.IntN(8) {
+		six := r.IntN(2) == 0
+		service := model.Service{
+			Name:      fmt.Sprintf("s%d", i),
+			Key:       model.ServiceKey{Protocol: []model.Protocol{model.TCP, model.UDP}[r.IntN(2)], VIP: draw(six, 1), Port: uint16(80 + r.IntN(2))},
+			Mode:      model.FNAT,
+			Scheduler: []model.Scheduler{model.RR, model.WRR}[r.IntN(2)],
+			Timeouts:  model.Timeouts{model.Established: uint32(60 + r.IntN(2))}.Or(model.DefaultTimeouts),
+			Health:    model.Health{Type: model.HealthTCP, Rise: 1, Fall: 1, Interval: time.Second, Timeout: time.Second},
+		}
+		if keys[service.Key] {
+			continue
+		}
+		keys[service.Key] = true
+		servers := map[netip.AddrPort]bool{}
+		for range r.IntN(6) {
+			address := netip.AddrPortFrom(draw(six, 2), uint16(8080+r.IntN(2)))
+			if !servers[address] {
+				servers[address] = true
+				service.Servers = append(service.Servers, model.Server{
+					Address: address, Weight: uint16(r.IntN(3)), Drain: r.IntN(4) == 0})
+			}
+		}
+		config.Services = append(config.Services, service)
+	}
+	return config
+}
+
+// From any configuration to any other, the forwarder ends with just what is wanted, in one
+// transaction each of whose steps it accepts; and the same again sends nothing.
+func TestAnyConfigurationIsReached(t *testing.T) {
+	b := newBench(t, time.Hour)
+	b.forwarder.Page = 3
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		config := randomConfig(r)
+		before := len(b.forwarder.Commits())
+		b.use(config)
+		b.settle()
+		if got, want := b.read(), b.store.Preview(config); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: got %+v, want %+v", seed, got, want)
+		}
+		commits := len(b.forwarder.Commits())
+		if commits > before+1 {
+			t.Fatalf("seed %d: %d transactions for one configuration", seed, commits-before)
+		}
+		b.use(config)
+		if status := b.settle(); status.Changes != 0 || len(b.forwarder.Commits()) != commits {
+			t.Fatalf("seed %d: the same again made %d changes", seed, status.Changes)
+		}
+	}
+}
+
+func oneService() *model.Config {
+	at := netip.MustParseAddrPort
+	return &model.Config{
+		LocalAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.10")},
+		Services: []model.Service{{
+			Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: netip.MustParseAddr("10.0.0.80"), Port: 80},
+			Mode: model.FNAT, Scheduler: model.WRR, Timeouts: model.DefaultTimeouts,
+			Health:  model.Health{Type: model.HealthTCP},
+			Servers: []model.Server{{Address: at("10.1.0.21:80"), Weight: 1}, {Address: at("10.1.0.22:80"), Weight: 1}},
+		}},
+	}
+}
+
+func firstServer(config *model.Config) model.ServerRef {
+	service := config.Services[0]
+	return model.ServerRef{Service: service.Key, Address: service.Servers[0].Address}
+}
+
+func TestAFlipSendsOneChange(t *testing.T) {
+	b := newBench(t, time.Hour)
+	config := oneService()
+	b.use(config)
+	b.settle()
+	b.store.SetUp(firstServer(config), false)
+	b.settle()
+	commits := b.forwarder.Commits()
+	last := commits[len(commits)-1]
+	if len(commits) != 2 || len(last) != 1 || last[0].GetPutServer().GetServer().GetState() != pb.ServerState_SERVER_STATE_DOWN {
+		t.Errorf("%v", commits)
+	}
+}
+
+func TestARestartedForwarderIsSetRight(t *testing.T) {
+	b := newBench(t, time.Hour)
+	config := oneService()
+	b.use(config)
+	b.settle()
+	for _, forget := range []bool{false, true} {
+		before := len(b.forwarder.Commits())
+		b.forwarder.Stop()
+		if forget {
+			b.forwarder.Forget()
+		}
+		b.store.SetUp(firstServer(config), forget) // something to say meanwhile
+		b.forwarder.Start()
+		b.forwarder.AwaitCommits(before + 1)
+		b.settle()
+		if got, want := b.read(), b.store.Preview(config); !reflect.DeepEqual(got, want) {
+			t.Errorf("forget %v: got %+v, want %+v", forget, got, want)
+		}
+	}
+}
+
+func TestARefusalIsToldAndMended(t *testing.T) {
+	b := newBench(t, time.Hour)
+	b.forwarder.Refuse(&pb.Error{Code: pb.Code_CODE_EXHAUSTED, Text: "the table of services is full"})
+	b.use(oneService())
+	_, err := b.reconciler.Wait(t.Context(), b.store.Version())
+	want := "the forwarder refused: the table of services is full (CODE_EXHAUSTED)"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	b.forwarder.Refuse(nil)
+	b.forwarder.AwaitCommits(1)
+}
+
+func TestChangesByOthersAreUndone(t *testing.T) {
+	b := newBench(t, time.Millisecond)
+	config := oneService()
+	b.use(config)
+	b.settle()
+	client, err := dpclient.Dial(t.Context(), b.forwarder.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Apply(t.Context(), []model.Change{{Kind: model.DeleteService, Service: config.Services[0].Key}}); err != nil {
+		t.Fatal(err)
+	}
+	b.forwarder.AwaitState("10.0.0.80:80", "10.1.0.21:80", pb.ServerState_SERVER_STATE_UP)
+}
