@@ -95,33 +95,5 @@ uninstall: ## remove what install put there; the configuration stays
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
 	@echo "left in place: $(DESTDIR)$(CONFDIR)"
 
-clean: ## remove a lab that KEEP=1 left
-	@.venv/bin/python -m tests.lab.reap --all
-
-install: ## install the built programs, man pages, units and an example configuration
-	install -D -m 755 build/dev/dataplane/forwarder/steelyard-forwarder \
-		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
-	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
-	@for page in docs/man/*.[158]; do \
-		install -D -v -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; \
-	done
-	@for unit in deploy/systemd/*.service; do \
-		mkdir -p $(DESTDIR)$(UNITDIR); \
-		sed 's,/usr/local,$(PREFIX),g' $$unit >$(DESTDIR)$(UNITDIR)/$${unit##*/}; \
-		echo "'$$unit' -> '$(DESTDIR)$(UNITDIR)/$${unit##*/}'"; \
-	done
-	install -D -m 644 deploy/steelyard.example.yaml \
-		$(DESTDIR)$(PREFIX)/share/doc/steelyard/steelyard.example.yaml
-	@test -e $(DESTDIR)$(SYSCONFDIR)/steelyard/steelyard.yaml || install -D -v -m 644 \
-		deploy/steelyard.example.yaml $(DESTDIR)$(SYSCONFDIR)/steelyard/steelyard.yaml
-
-uninstall: ## remove what install put there, but for the configuration
-	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
-	@for page in docs/man/*.[158]; do \
-		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/}; \
-	done
-	@for unit in deploy/systemd/*.service; do rm -fv $(DESTDIR)$(UNITDIR)/$${unit##*/}; done
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
-
 clean: ## remove everything that was built, but the toolchain
 	rm -rf build/dev build/asan build/fuzz build/bin build/results

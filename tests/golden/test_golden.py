@@ -74,7 +74,7 @@ class Bench:
         ns = lab["forwarder"].ns
         socket, options = lab.dir / "golden.sock", []
         for name, (device, mac) in PORTS.items():
-            options += ["--port", f"{device},backend=ethdev,mac={mac},dev={device},iface={name}tap"]
+            options += ["--port", f"{device},backend=ethdev,mac={mac},dev={device};iface={name}tap"]
         for name, prefix, via in ROUTES:
             hop = f",via={via}" if via else ""
             options += ["--route", f"{prefix},port={PORTS[name][0]}{hop}"]
