@@ -48,7 +48,8 @@ static void commit_begin(struct client *c, uint64_t request_id)
 	        .requests = c->staged_count,
 	        .phase = COMMIT_APPLY,
 	};
-	c->staged = NULL;
+	c->staged = NULL; /* the commit's now */
+	c->staged_count = 0;
 	commit_unstage(c);
 	model_begin(k->balance);
 	if (c->peer)
