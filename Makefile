@@ -29,12 +29,12 @@ setup: ## install what building and testing need (Debian 12, as root)
 	@scripts/setup
 
 build/dev/build.ninja:
-	@meson setup build/dev >/dev/null || { cat build/dev/meson-logs/meson-log.txt; exit 1; }
+	@meson setup build/dev >/dev/null || { tail -n 20 build/dev/meson-logs/meson-log.txt; exit 1; }
 
 build/asan/build.ninja:
 	@meson setup build/asan -Db_sanitize=address,undefined -Db_lundef=false \
 		-Dc_args=-fno-sanitize-recover=all >/dev/null \
-		|| { cat build/asan/meson-logs/meson-log.txt; exit 1; }
+		|| { tail -n 20 build/asan/meson-logs/meson-log.txt; exit 1; }
 
 build: build/dev/build.ninja ## build the forwarder and the steelyard command into build/bin
 	@ninja -C build/dev -j $(JOBS) --quiet
@@ -62,5 +62,38 @@ format: ## format all sources in place
 demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
 	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
 
-demo-clean: ## remove everything that was built, but the toolchain
+demo-clean: ## remove a lab that KEEP=1 left
+	@.venv/bin/python -m tests.lab.reap --all
+
+install: ## install what `make build` built: programs, man pages, units, configuration
+	install -D -m 755 build/dev/dataplane/forwarder/steelyard-forwarder \
+		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
+	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+		install -D -v -m 644 docs/man/$$page \
+			$(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
+	done
+	@for unit in $(UNITS); do \
+		install -d $(DESTDIR)$(UNITDIR); \
+		sed 's,/usr/local/,$(PREFIX)/,g' deploy/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
+		echo "'deploy/$$unit' -> '$(DESTDIR)$(UNITDIR)/$$unit'"; \
+	done
+	@install -D -v -m 644 deploy/steelyard.yaml \
+		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
+	@# What the administrator has changed stays as it is.
+	@for file in steelyard.yaml forwarder.env; do \
+		test -e $(DESTDIR)$(CONFDIR)/$$file || \
+			install -D -v -m 644 deploy/$$file $(DESTDIR)$(CONFDIR)/$$file; \
+	done
+
+uninstall: ## remove what install put there; the configuration stays
+	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
+	@for page in $(notdir $(wildcard docs/man/*.[158])); do \
+		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
+	done
+	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
+	@echo "left in place: $(DESTDIR)$(CONFDIR)"
+
+clean: ## remove everything that was built, but the toolchain
 	rm -rf build/dev build/asan build/fuzz build/bin build/results

@@ -15,7 +15,7 @@ from scapy.layers.inet6 import ICMPv6EchoReply, ICMPv6EchoRequest, IPv6
 from scapy.layers.l2 import Ether
 
 from tests.lab import Lab, wait_until
-from tests.lab.steelyard import FORWARDER, MEMORY_MB, huge_pages_free
+from tests.lab.steelyard import FORWARDER, memory_options
 from tests.wire.control import APPLY, Control, field, frame, request
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
@@ -74,18 +74,17 @@ class Bench:
         ns = lab["forwarder"].ns
         socket, options = lab.dir / "golden.sock", []
         for name, (device, mac) in PORTS.items():
-            options += ["--port", f"{device},backend=ethdev,mac={mac},dev={device},iface={name}tap"]
+            options += ["--port", f"{device},backend=ethdev,mac={mac},dev={device};iface={name}tap"]
         for name, prefix, via in ROUTES:
             hop = f",via={via}" if via else ""
             options += ["--route", f"{prefix},port={PORTS[name][0]}{hop}"]
         for name, address, mac in NEIGHBOURS:
             options += ["--neighbour", f"{address},port={PORTS[name][0]},mac={mac}"]
-        if not huge_pages_free(MEMORY_MB + 64):
-            options.append("--no-huge")
+        options += memory_options()
         # Frames of the kernel's own would disturb.
         ns.sysctl("ipv6.conf.default.disable_ipv6", 1)
         argv = [FORWARDER, "--instance", lab.id, "--socket", socket, "--state", lab.dir / "state"]
-        argv += ["--workers", workers, "--sessions", 65536, "--memory", MEMORY_MB, *options]
+        argv += ["--workers", workers, "--sessions", 65536, *options]
         self.forwarder = lab.start("forwarder", "steelyard-forwarder", argv)
         self.forwarder.wait_for(r"\bready\b")
         with Control(socket) as control:

@@ -99,6 +99,12 @@ def connect(host, address, port, timeout_s=10, source_port=0):
     return one
 
 
+def abort(one):
+    """Ends a connection by one reset: no retransmission disturbs what comes after."""
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+
 def receive_exactly(one, size):
     data = b""
     while len(data) < size:

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,8 @@ BUILD = ROOT / os.environ.get("SY_BUILD", "build/dev")
 FORWARDER = BUILD / "dataplane/forwarder/steelyard-forwarder"
 STEELYARD = ROOT / "build/bin/steelyard"
 
-MEMORY_MB = 128
+MEMORY_MB = 128  # of huge pages
+SMALL_PAGES_MB = 256  # without them, as DPDK then divides its memory less well
 SANITIZED = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -59,11 +61,12 @@ def web_and_dns(network, checked=True, scheduler="wrr"):
     return config
 
 
-def huge_pages_free(megabytes):
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("HugePages_Free:"):
-            return int(line.split()[1]) * 2 >= megabytes
-    return False
+def memory_options(huge=True):
+    """Huge pages if enough are free."""
+    free = re.search(r"HugePages_Free: *(\d+)", Path("/proc/meminfo").read_text())
+    if huge and free and int(free[1]) * 2 >= MEMORY_MB + 64:
+        return ["--memory", MEMORY_MB]
+    return ["--no-huge", "--memory", SMALL_PAGES_MB]
 
 
 @dataclass
@@ -73,7 +76,7 @@ class Options:
     workers: int = 1
     mode: str = "auto"
     sessions: int = 65536
-    extra: tuple = ()
+    huge: bool = True
 
 
 class Steelyard:
@@ -106,9 +109,7 @@ class Steelyard:
         argv = self.forwarder_argv("--socket", self.forwarder_socket, "--log", "info")
         argv += [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
         argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
-        argv += ["--memory", MEMORY_MB, *self.options.extra]
-        if not huge_pages_free(MEMORY_MB + 64):
-            argv += ["--no-huge"]
+        argv += memory_options(self.options.huge)
         self.forwarder = self.lab.start(self.host, "steelyard-forwarder", argv, SANITIZED)
         if wait:
             self.forwarder.wait_for(r"\bready\b")

@@ -19,9 +19,9 @@ class Stage:
     Its services: web4, web6, dns4, dns6 on all servers, echo4 and echo6 on s1 alone.
     """
 
-    def __init__(self, workers=1, mode="auto", checked=True, extra=(), running=True, **network):
+    def __init__(self, workers=1, mode="auto", checked=True, huge=True, running=True, **network):
         self.lab = Lab(**network)
-        self.workers, self.mode, self.extra = workers, mode, extra
+        self.workers, self.mode, self.huge = workers, mode, huge
         self.checked, self.running = checked, running
         self.nginx, self.dns, self.echo = {}, {}, {}
 
@@ -53,7 +53,7 @@ class Stage:
                 )
             )
         self.steelyard = Steelyard(
-            lab, config, workers=self.workers, mode=self.mode, extra=self.extra
+            lab, config, workers=self.workers, mode=self.mode, huge=self.huge
         )
         self.default = copy.deepcopy(config)
         self.steelyard.start()

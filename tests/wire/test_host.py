@@ -9,7 +9,7 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, connect, http_get, receive_exactly
 from tests.lab.process import run
-from tests.lab.steelyard import FORWARDER, VIP, WEB
+from tests.lab.steelyard import FORWARDER, VIP, WEB, memory_options
 from tests.wire.conftest import keep_books
 from tests.wire.stage import ECHO, Stage
 
@@ -140,7 +140,7 @@ def test_kernel_does_not_use_a_vip_itself(host):
 
 def test_second_forwarder_is_refused(host):
     ns = host.lab["forwarder"].ns
-    argv = [FORWARDER, "--instance", f"{host.lab.id}b", "--no-huge", "--memory", "128"]
+    argv = [FORWARDER, "--instance", f"{host.lab.id}b", *memory_options(huge=False)]
     argv += ["--state", host.lab.dir / "second", "--socket", host.lab.dir / "second.sock"]
     done = ns.run([*argv, "--port", "front"], check=False)
     assert done.returncode > 0
@@ -174,10 +174,11 @@ def host_state(lab):
     state["pins"] = "\n".join(
         str(path) for path in sorted(Path("/sys/fs/bpf").glob(f"**/{ns.inode()}-*"))
     )
-    shared = [*Path("/run/dpdk").glob(f"{lab.id}*"), *Path("/dev/hugepages").glob(f"{lab.id}*")]
-    state["files"] = "\n".join(sorted(map(str, shared)))
-    folder = lab.dir / "forwarder"
-    state["sockets"] = "\n".join(sorted(str(p) for p in folder.glob("*.sock")))
+    places = (Path("/run/dpdk"), Path("/dev/hugepages"), Path("/run/steelyard"))
+    files = [path for place in places for path in place.glob(f"*{lab.id}*")]
+    files += Path("/run/steelyard").glob(f"*{ns.inode()}*")
+    files += (lab.dir / "forwarder").glob("*.sock")
+    state["files"] = "\n".join(sorted(map(str, files)))
     return {name: VOLATILE.sub("", text) for name, text in state.items()}
 
 

@@ -23,7 +23,7 @@ NETWORKS = {
     "2-queues-1-worker": {"queues": 2},
     "2-queues-2-workers": {"queues": 2, "workers": 2},
     "generic-xdp": {"mode": "generic"},
-    "no-huge": {"extra": ("--no-huge",)},
+    "no-huge": {"huge": False},
 }
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: how they end, and what happens to them when servers come, go and change weight."""
 
-import socket
-import struct
 from collections import Counter
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from tests.lab import Server, wait_until
 from tests.lab.clients import (
     HttpConnection,
+    abort,
     connect,
     dns_txt,
     http_get,
@@ -47,6 +46,7 @@ def test_idle_tcp_session_expires(stage, family):
         wait_until(
             lambda: stage.books.dropped().get("no-session"), "a late packet finds no session"
         )
+        abort(one)
 
 
 @families
@@ -75,9 +75,7 @@ def test_reset_ends_a_session_soon(stage, family):
     stage.apply()
     one = connect(stage.client, VIP[family], ECHO)
     wait_until(lambda: states(stage, service.name), "the session is listed")
-    # Zero linger: close() sends a reset.
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    one.close()
+    abort(one)
     wait_until(lambda: not states(stage, service.name), "the reset session is gone")
 
 
@@ -100,6 +98,7 @@ def test_removed_server_ends_its_sessions_alone(stage, family):
         stage.apply()
         with pytest.raises(OSError):
             doomed.get()
+        abort(doomed.socket)
         assert other.get() == "s2"
         served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(10)}
         assert served == {"s2", "s3"}
@@ -118,6 +117,7 @@ def test_removed_service_ends_and_comes_back(stage):
         stage.apply()
         with pytest.raises(TimeoutError):
             connect(stage.client, VIP[4], ECHO, timeout_s=0.5)
+        abort(one)
         stage.config.services.append(service)
         stage.apply()
         with connect(stage.client, VIP[4], ECHO) as again:
