@@ -181,6 +181,17 @@ static int store_write_header(struct session_store *s, const struct session_geom
 	return 0;
 }
 
+/* Port searches begin anywhere, so that a restarted forwarder does not go through the ports that
+ * servers still hold in TIME_WAIT. */
+static void store_scatter_cursors(struct session_store *s, uint8_t slot)
+{
+	for (uint32_t i = 0; i < SESSION_PORT_CURSORS; i++) {
+		const struct sy_tuple place = {.sport = slot, .proto = i};
+		*session_port_cursor(&s->tables[slot], i) =
+		        (uint16_t)(sy_hash_tuple(session_store_key(s), &place) % SY_SLOT_PORTS);
+	}
+}
+
 static int store_fill(struct session_store *s, const struct session_store_options *options,
                       struct sy_error *err)
 {
@@ -193,9 +204,11 @@ static int store_fill(struct session_store *s, const struct session_store_option
 		rc = store_write_header(s, &g, err);
 	if (rc != 0)
 		return rc;
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		session_table_init(&s->tables[slot], (uint8_t)slot,
 		                   (uint8_t *)s->memory + SESSION_FILE_FIRST + g.size * slot, &g);
+		store_scatter_cursors(s, (uint8_t)slot);
+	}
 	return 0;
 }
 

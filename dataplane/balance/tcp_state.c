@@ -73,7 +73,9 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 	if (!(flags & SY_TCP_ACK))
 		return TCP_DROP;
 	if (s->state == SESSION_SYN_SENT)
-		return from == SESSION_CLIENT ? TCP_FORWARD : TCP_DROP;
+		/* A server may answer from an older connection's TIME_WAIT. The client must see it:
+		 * its reset clears that one away, and its next SYN succeeds (RFC 9293 3.10.7.3). */
+		return TCP_FORWARD;
 	if (s->state == SESSION_SYN_RECEIVED && from == SESSION_SERVER)
 		return TCP_FORWARD;
 	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
