@@ -146,13 +146,12 @@ def test_kernel_never_resets_servers(stage):
         one.sendall(b"x")
         receive_exactly(one, 1)
         stage.steelyard.forwarder.stop()
-        accepted = stage.echo[4].connections[-1]
-        accepted.sendall(b"anybody there?")
+        stage.echo[4].connections[-1].sendall(b"anybody there?")
         wait_until(
             lambda: len(capture.packets(lambda p: b"anybody" in bytes(p), outgoing=True)) > 1,
             "the server sends again",
         )
-        abort(accepted)
+        stage.echo[4].abort_last()
         abort(one)
     own = local_addresses(stage.lab.network.back_net)
     answers = capture.packets(
