@@ -5,7 +5,7 @@
 import pathlib
 import struct
 
-MACS = bytes.fromhex("020000000001" "020000000002")
+MACS = bytes.fromhex("020000000001020000000002")
 V4 = bytes([10, 0, 0, 1]), bytes([192, 0, 2, 1])
 V6 = bytes.fromhex("20010db8" + "00" * 11 + "01"), bytes.fromhex("20010db8" + "00" * 11 + "02")
 
@@ -47,7 +47,10 @@ def seeds():
         yield f"tcp-syn-odd-{family}", frame(v4, 6, tcp(2, odd_options), 16)
         udp = struct.pack("!HHHH", 5353, 53, 13, 0) + b"query"
         yield f"udp-{family}", frame(v4, 17, udp, 6)
-        yield f"udp-long-{family}", frame(v4, 17, struct.pack("!HHHH", 5353, 53, 1408, 0) + bytes(1400), 6)
+        yield (
+            f"udp-long-{family}",
+            frame(v4, 17, struct.pack("!HHHH", 5353, 53, 1408, 0) + bytes(1400), 6),
+        )
         echo = struct.pack("!BBHHH", 8 if v4 else 128, 0, 0, 7, 1) + b"ping"
         yield f"echo-{family}", frame(v4, 1 if v4 else 58, echo, 2)
         error = struct.pack("!BBHI", 3 if v4 else 1, 0, 0, 0) + bytes(28)

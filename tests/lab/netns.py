@@ -101,9 +101,11 @@ class Namespace:
         with self.entered():
             return socket.socket(family, kind, protocol)
 
-    def sysctl(self, name, value):
+    def sysctl(self, name, value, missing_ok=False):
+        path = Path("/proc/sys/net", *name.split("."))
         with self.entered():
-            Path("/proc/sys/net", *name.split(".")).write_text(f"{value}\n")
+            if path.exists() or not missing_ok:
+                path.write_text(f"{value}\n")
 
     def mac(self, interface):
         with self.entered():

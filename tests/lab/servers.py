@@ -2,6 +2,7 @@
 """Real servers for the hosts of a lab. Each answers with the name of its host."""
 
 import socket
+import struct
 import threading
 from pathlib import Path
 
@@ -129,6 +130,13 @@ class EchoServer:
                     connection.sendall(data)
             except OSError:
                 pass
+
+    def abort_last(self):
+        """Ends the newest connection, so that nothing is sent again."""
+        connection = self.connections[-1]
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # Wakes the thread that echoes; its close() then drops what is still unsent.
+        connection.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)

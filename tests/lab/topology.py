@@ -61,6 +61,9 @@ class Network:
 
     def build(self):
         switch = self._namespace("switch")
+        # A switch looks at no IP header; the kernel's bridges would, and drop what is wrong there.
+        switch.sysctl("bridge.bridge-nf-call-iptables", 0, missing_ok=True)
+        switch.sysctl("bridge.bridge-nf-call-ip6tables", 0, missing_ok=True)
         for bridge in ("front", "back", "far") if self.arms == 2 else ("front", "far"):
             self._bridge(switch, bridge)
         forwarder = self._host("forwarder")

@@ -32,6 +32,7 @@ def keep_books(stage, request):
     stage.books = Books(stage)
     try:
         yield stage
+        stage.revive()
         marker = request.node.get_closest_marker("drops")
         stage.books.close(marker.args if marker else ())
     except BaseException:

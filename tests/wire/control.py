@@ -68,8 +68,9 @@ class Control:
 
     def __init__(self, path, timeout_s=10):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout_s)
+        # Blocking: a full backlog is waited for.
         self.socket.connect(str(path))
+        self.socket.settimeout(timeout_s)
 
     def send(self, data):
         self.socket.sendall(data)

@@ -75,8 +75,8 @@ class Stage:
     def apply(self):
         return self.steelyard.apply()
 
-    def restore(self):
-        """Brings back what a test has changed: configuration, programs."""
+    def revive(self):
+        """Starts again what a test has stopped."""
         for name, process in self.nginx.items():
             if not process.alive():
                 self.nginx[name] = start_nginx(self.lab, name)
@@ -84,6 +84,11 @@ class Stage:
             self.steelyard.start_forwarder()
         if not self.steelyard.agent.alive():
             self.steelyard.start_agent()
+        self.steelyard.wait_in_sync()
+
+    def restore(self):
+        """Brings back the configuration, and everything that was stopped."""
+        self.revive()
         self.steelyard.config = copy.deepcopy(self.default)
         self.steelyard.apply()
         self.steelyard.wait_in_sync()

@@ -66,6 +66,7 @@ def test_bad_packets_are_dropped_by_name(stage, request, reason):
     count = len(BAD[reason])
     wait_until(
         lambda: stage.books.dropped().get(reason, 0) >= count,
-        f"{count} packets dropped as {reason}; seen so far: {stage.books.dropped()}",
+        lambda: f"{count} packets dropped as {reason}, of {stage.books.dropped()}",
+        deadline_s=10,
     )
     assert http_get(stage.client, VIP[4], WEB)

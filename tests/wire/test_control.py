@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control socket: nothing that a client may send harms the forwarder or its traffic."""
 
+import contextlib
 import random
 import socket
 import struct
@@ -102,6 +103,7 @@ def test_half_a_frame_then_the_end(control):
     with control() as one:
         one.send(frame(request())[:3])
         one.socket.shutdown(socket.SHUT_WR)
+        assert one.error_code() in (MALFORMED, TOO_LARGE)
         assert one.ended()
 
 
@@ -120,15 +122,19 @@ def test_a_client_that_never_reads(control):
 
 
 def test_many_connections_at_once(control):
-    clients = []
+    """Some are turned away, the rest are served, and the agent is not cut off."""
+    clients, served = [], 0
     try:
         for _ in range(CLIENTS):
             clients.append(control())
-        for one in clients[-3:]:
-            one.send(frame(request()))
+        for one in clients:
+            with contextlib.suppress(ConnectionError):
+                one.send(frame(request()))
+                served += one.error_code() == 0
     finally:
         for one in clients:
             one.socket.close()
+    assert served > 1
 
 
 def test_random_bytes(control):
