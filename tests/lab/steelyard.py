@@ -102,11 +102,12 @@ class Steelyard:
         return self
 
     def forwarder_argv(self, *words):
-        return [FORWARDER, "--instance", self.lab.id, "--state", self.dir / "state", *words]
+        place = ["--state", self.dir / "state", "--socket", self.forwarder_socket]
+        return [FORWARDER, "--instance", self.lab.id, *place, *words]
 
     def start_forwarder(self, wait=True):
         ports = ["front", "back"] if self.lab.network.arms == 2 else ["front"]
-        argv = self.forwarder_argv("--socket", self.forwarder_socket, "--log", "info")
+        argv = self.forwarder_argv("--log", "info")
         argv += [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
         argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
         argv += memory_options(self.options.huge)
