@@ -245,7 +245,7 @@ static void change_wrong(struct world *w, struct changes *c)
 void world_change(struct world *w)
 {
 	struct changes c = {0};
-	for (unsigned n = 1 + dice_roll(w->dice, 6); n; n--) {
+	for (unsigned n = 1 + dice_roll(w->dice, 3); n; n--) {
 		unsigned i = dice_roll(w->dice, WORLD_SERVICES);
 		struct service_key key = world_service(i);
 		switch (dice_roll(w->dice, 8)) {
