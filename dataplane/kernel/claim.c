@@ -458,6 +458,24 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 	return rc;
 }
 
+int sy_claims_renew(struct sy_claims *c, int ifindex)
+{
+	struct sy_error err = {0};
+	int first = 0;
+
+	for (uint32_t i = 0; i < c->claims.buckets; i++) {
+		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next) {
+			struct claim *claim = (struct claim *)n;
+
+			if (claim->ifindex != ifindex || owner_find(c, &claim->addr).there)
+				continue;
+			int rc = claim_put(c, &claim->addr, ifindex, &err);
+			first = first ? first : rc;
+		}
+	}
+	return first;
+}
+
 static int claim_remove(struct sy_claims *c, struct claim *claim)
 {
 	int rc = claim_withdraw(c, claim);

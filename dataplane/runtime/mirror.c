@@ -23,6 +23,10 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		       p->name);
 	else if (up != p->up)
 		sy_log(SY_LOG_INFO, "runtime", "port %s is %s", p->name, up ? "up" : "down");
+	int rc = up && rt->claims ? sy_claims_renew(rt->claims, link->ifindex) : 0;
+	if (rc)
+		sy_log(SY_LOG_ERROR, "runtime", "port %s: its IPv6 VIPs are not answered for: %s",
+		       p->name, strerror(-rc));
 	memcpy(&mac, link->mac, sizeof(link->mac));
 	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->mtu, link->mtu, __ATOMIC_RELAXED);

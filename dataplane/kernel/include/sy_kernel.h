@@ -157,6 +157,9 @@ void sy_claims_close(struct sy_claims *c); /* claims stay on the host */
  * ifindex moves one. An address that the host itself has configured is refused (-EADDRINUSE). */
 int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
                   struct sy_error *err);
+/* After an interface came up: puts back the IPv6 claims that the kernel took away with it. Returns
+ * 0 or the first failure as a negative errno. */
+int sy_claims_renew(struct sy_claims *c, int ifindex);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
 /* Removes found claims that nobody has added again. */
 int sy_claims_settle(struct sy_claims *c);

@@ -245,6 +245,19 @@ static void test_a_claim_returns_with_its_device(void **state)
 	assert_true(guarded(VIP6));
 }
 
+static void test_claims_are_renewed(void **state)
+{
+	int near0 = (int)if_nametoindex("near0");
+
+	claims_start();
+	claim(VIP6);
+	sh("ip link set near0 down; ip link set near0 up");
+	assert_false(addr6_there(VIP6, "near0"));
+	assert_int_equal(sy_claims_renew(claims, near0), 0);
+	assert_true(addr6_there(VIP6, "near0"));
+	assert_int_equal(sy_claims_renew(claims, near0), 0); /* nothing is missing */
+}
+
 static void test_claims_survive_until_settled(void **state)
 {
 	claims_start();
@@ -368,6 +381,7 @@ int main(void)
 	        TEST(test_host_addresses_are_refused),
 	        TEST(test_a_claim_moves_with_its_port),
 	        TEST(test_a_claim_returns_with_its_device),
+	        TEST(test_claims_are_renewed),
 	        TEST(test_claims_survive_until_settled),
 	        TEST(test_unmarked_addresses_are_known_from_the_journal),
 	        TEST(test_one_holder_at_a_time),
