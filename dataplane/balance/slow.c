@@ -30,8 +30,10 @@ static void slow_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsign
 	}
 	struct rte_mbuf *in = burst->mbuf[i];
 	struct rte_mbuf *out = sy_packet_alloc(w);
-	if (!out)
+	if (!out) {
+		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
 		return;
+	}
 	uint32_t len = sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
 	                                    &burst->view[i], kind, &burst->view[i].tuple.dst, mtu);
 	if (len == 0) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "leftovers.h"
 #include "options.h"
 #include "pipeline.h"
 
@@ -76,10 +77,14 @@ static int run(struct options *o, struct sy_error *err)
 	int rc = make_directories(o->socket, true, err);
 	if (rc == 0)
 		rc = make_directories(o->state, false, err);
-	if (rc == 0)
-		rc = sy_balance_create(&o->balance, &balance, err);
-	if (rc < 0)
+	int note = rc == 0 ? leftovers_note(o, err) : rc;
+	if (note < 0)
+		return note;
+	rc = sy_balance_create(&o->balance, &balance, err);
+	if (rc < 0) {
+		leftovers_clear(note);
 		return rc;
+	}
 	o->runtime.pipeline = pipeline;
 	o->runtime.round = sy_balance_round;
 	o->runtime.app = balance;
@@ -90,6 +95,7 @@ static int run(struct options *o, struct sy_error *err)
 		sy_runtime_close(rt);
 	}
 	sy_balance_destroy(balance);
+	leftovers_clear(note);
 	return rc;
 }
 
@@ -112,6 +118,8 @@ int main(int argc, char **argv)
 			break;
 		case ACTION_CLEANUP:
 			rc = sy_kernel_cleanup(tell_removed, NULL, &err);
+			if (rc == 0)
+				leftovers_cleanup(tell_removed, NULL);
 			break;
 		case ACTION_VERSION:
 			printf("steelyard-forwarder %s\n", SY_BUILD);

@@ -326,8 +326,10 @@ static int read_option(struct options *o, int id, char *text, struct sy_error *e
 	case OPT_STATE:
 		return read_text("--state", text, o->state, sizeof(o->state), err);
 	case OPT_INSTANCE:
-		return read_text("--instance", text, o->runtime.instance,
-		                 sizeof(o->runtime.instance), err);
+		if (strchr(text, '/') || !*text)
+			return sy_fail(err, EINVAL, "--instance \"%s\": a name without slashes",
+			               text);
+		return read_text("--instance", text, o->instance, sizeof(o->instance), err);
 	case OPT_LOG:
 		return read_log(o, text, err);
 	case OPT_CLEANUP:
@@ -360,10 +362,11 @@ static void find_huge_directory(struct options *o)
 static void options_default(struct options *o)
 {
 	*o = (struct options){
-	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256, .instance = "main"},
+	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256},
 	        .balance = {.sessions = SESSIONS_DEFAULT,
 	                    .max_services = 1u << 15,
 	                    .max_servers = 1u << 16},
+	        .instance = "main",
 	        .socket = "/run/steelyard/forwarder.sock",
 	        .state = "/var/lib/steelyard",
 	        .log = SY_LOG_INFO,
@@ -390,7 +393,9 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	for (unsigned i = 0; i < o->runtime.ports; i++)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
 	o->balance.state_directory = o->state;
-	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->runtime.instance);
+	/* One name for EAL's files and the session tables, apart from other programs'. */
+	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->instance);
+	memcpy(o->runtime.instance, o->store_name, sizeof(o->runtime.instance));
 	o->balance.store_name = o->store_name;
 	if (o->runtime.huge)
 		find_huge_directory(o);

@@ -11,7 +11,8 @@ struct options {
 	char socket[108];
 	char state[256];
 	char huge_directory[256];
-	char store_name[96];
+	char instance[48];
+	char store_name[64]; /* steelyard-<instance> */
 	enum sy_log_level log;
 	enum { ACTION_RUN, ACTION_CLEANUP, ACTION_VERSION, ACTION_HELP } action;
 };

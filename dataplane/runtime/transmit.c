@@ -61,6 +61,9 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
 		return;
 	}
+	/* The frame answered may have been sent to a group, or to somebody else. */
+	uint64_t mac = SY_READ(w->rt->port[port]->mac);
+	memcpy(((struct sy_eth *)sy_frame(m))->src, &mac, 6);
 	m->port = port;
 	transmit_gather(w, m);
 }

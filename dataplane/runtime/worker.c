@@ -148,8 +148,7 @@ static void round_run(struct sy_worker *w)
 		w->rt->options.round(w);
 }
 
-/* One look at everything; true if there was work. */
-static bool worker_turn(struct sy_worker *w)
+bool worker_turn(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	bool work = false;

@@ -96,6 +96,9 @@ void workers_close(struct sy_runtime *rt);
 void workers_neighbour_changed(struct sy_runtime *rt);
 /* Interaction thread: answers what workers asked. */
 void workers_answer(struct sy_runtime *rt);
+/* One look at everything the worker polls; true if there was work. The worker's own thread calls
+ * it, or, in a test, whoever drives a worker that was not started. */
+bool worker_turn(struct sy_worker *w);
 /* Any thread, after having put something where the worker will look. */
 void worker_wake(struct sy_worker *w);
 

@@ -198,7 +198,7 @@ struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
  * neighbour wait: at most 16 per next hop and worker, at most a second.
  */
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
-/* Sends one packet of our own back where `like` came from: MACs already in place, same port. */
+/* Sends one packet of our own out of a port: to the MAC already in place, from the port's. */
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 
 /* ---- routes (route.c, nexthop.c)

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rig.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_eth_ring.h>
+
+#include "../../forwarder/pipeline.h"
+
+#define START_NS   UINT64_C(100000000000000)
+#define SECOND_NS  UINT64_C(1000000000)
+#define FRAME_SIZE 1000 /* changes in one request */
+
+const uint8_t rig_mac[RIG_PORTS][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}};
+
+static const char *const port_name[RIG_PORTS] = {"net_ring_wan", "net_ring_lan"};
+
+static void must(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	fprintf(stderr, "test rig: %s\n", what);
+	abort();
+}
+
+/* The devices outlive a rig, as a name can be used only once. */
+static void ports_make(struct rig *r, struct sy_runtime_options *o)
+{
+	static struct rte_ring *rx[RIG_PORTS], *tx[RIG_PORTS];
+	static const uint16_t mtu[RIG_PORTS] = {RIG_WAN_MTU, RIG_LAN_MTU};
+	for (unsigned i = 0; i < RIG_PORTS; i++) {
+		char name[32];
+		if (!rx[i]) {
+			snprintf(name, sizeof(name), "rig_rx%u", i);
+			rx[i] = rte_ring_create(name, RIG_RING, SOCKET_ID_ANY, 0);
+			snprintf(name, sizeof(name), "rig_tx%u", i);
+			tx[i] = rte_ring_create(name, RIG_RING, SOCKET_ID_ANY, 0);
+			must(rx[i] && tx[i], "no memory for rings");
+			must(rte_eth_from_rings(port_name[i] + strlen("net_ring_"), &rx[i], 1,
+			                        &tx[i], 1, 0) >= 0,
+			     "no ring device");
+		}
+		r->rx[i] = rx[i];
+		r->tx[i] = tx[i];
+		o->port[i] = (struct sy_port_options){.backend = SY_PORT_ETHDEV, .mtu = mtu[i]};
+		snprintf(o->port[i].name, sizeof(o->port[i].name), "%s", port_name[i]);
+		memcpy(o->port[i].mac, rig_mac[i], sizeof(rig_mac[i]));
+	}
+	o->ports = RIG_PORTS;
+}
+
+static void clock_set(struct rig *r)
+{
+	for (unsigned i = 0; i < r->rt->workers; i++) {
+		struct sy_worker *w = &r->rt->worker[i];
+		w->private->clock = (struct worker_clock){.ns = r->now_ns};
+		w->private->round_cycles = UINT64_MAX; /* rounds come from rig_advance() */
+		w->private->now_s = (uint32_t)(r->now_ns / SECOND_NS);
+		w->now_ns = r->now_ns;
+	}
+}
+
+int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *err)
+{
+	*r = (struct rig){.now_ns = START_NS};
+	const struct sy_balance_options options = {
+	        .sessions = given->sessions ? given->sessions : 64 * SY_SLOTS,
+	        .store_name = "rig",
+	        .state_directory = given->state_directory,
+	        .build = "test",
+	        .max_services = given->max_services ? given->max_services : 1024,
+	        .max_servers = given->max_servers ? given->max_servers : 4096,
+	};
+	struct sy_runtime_options o = {
+	        .workers = given->workers ? given->workers : 1,
+	        .memory_mb = 512,
+	        .mbufs = given->mbufs ? given->mbufs : 8191,
+	        .pipeline = given->pipeline ? given->pipeline : pipeline,
+	        .round = sy_balance_round,
+	        .neigh = given->neigh,
+	        .neighs = given->neighs,
+	        .route = given->route,
+	        .routes = given->routes,
+	};
+	sy_log_set_level(SY_LOG_ERROR);
+	int rc = sy_balance_create(&options, &r->b, err);
+	if (rc < 0)
+		return rc;
+	o.app = r->b;
+	rc = eal_start(&o, err);
+	if (rc == 0) {
+		ports_make(r, &o);
+		rc = sy_runtime_open(&o, &r->rt, err);
+	}
+	if (rc == 0)
+		rc = sy_balance_attach(r->b, r->rt, err);
+	if (rc < 0) {
+		rig_close(r);
+		return rc;
+	}
+	clock_set(r);
+	return 0;
+}
+
+void rig_close(struct rig *r)
+{
+	if (r->rt) {
+		sy_balance_detach(r->b);
+		for (unsigned i = 0; i < RIG_PORTS; i++) {
+			struct rte_mbuf *m;
+			while (!rte_ring_dequeue(r->rx[i], (void **)&m) ||
+			       !rte_ring_dequeue(r->tx[i], (void **)&m))
+				rte_pktmbuf_free(m);
+		}
+		sy_runtime_close(r->rt);
+	}
+	sy_balance_destroy(r->b);
+	*r = (struct rig){0};
+}
+
+/* ---- packets and time ---- */
+
+bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
+	if (!m)
+		return false;
+	if (len > rte_pktmbuf_tailroom(m) || rte_ring_enqueue(r->rx[port], m) < 0) {
+		rte_pktmbuf_free(m);
+		return false;
+	}
+	memcpy(rte_pktmbuf_append(m, (uint16_t)len), frame, len);
+	return true;
+}
+
+struct rte_mbuf *rig_collect(struct rig *r, unsigned port)
+{
+	struct rte_mbuf *m;
+	return rte_ring_dequeue(r->tx[port], (void **)&m) < 0 ? NULL : m;
+}
+
+bool rig_turn_worker(struct rig *r, unsigned w)
+{
+	return worker_turn(&r->rt->worker[w]);
+}
+
+void rig_turn(struct rig *r)
+{
+	bool work;
+	do {
+		work = false;
+		for (unsigned i = 0; i < r->rt->workers; i++)
+			work |= rig_turn_worker(r, i);
+	} while (work);
+}
+
+void rig_attend(struct rig *r)
+{
+	workers_answer(r->rt);
+	routes_flush(r->rt);
+	retire_tick(r->b);
+	rcu_poll(r->rt->rcu);
+}
+
+void rig_advance(struct rig *r, uint64_t ns)
+{
+	while (ns > 0) {
+		uint64_t step = ns < SECOND_NS ? ns : SECOND_NS;
+		ns -= step;
+		r->now_ns += step;
+		clock_set(r);
+		for (unsigned i = 0; i < r->rt->workers; i++) {
+			transmit_waiting(&r->rt->worker[i], false);
+			sy_balance_round(&r->rt->worker[i]);
+		}
+		rig_turn(r);
+		rig_attend(r);
+	}
+}
+
+uint64_t rig_drops(const struct rig *r, enum sy_drop reason)
+{
+	uint64_t n = 0;
+	for (unsigned i = 0; i < r->rt->workers; i++)
+		n += r->rt->worker[i].counters.drop[reason];
+	return n;
+}
+
+/* ---- control ---- */
+
+struct sy_addr rig_addr(const char *text)
+{
+	struct sy_addr a;
+	must(sy_addr_parse(text, &a) == 0, text);
+	return a;
+}
+
+struct service_key rig_key(const char *vip, uint16_t port, uint8_t proto)
+{
+	return (struct service_key){rig_addr(vip), htons(port), proto, 0};
+}
+
+static void *take(struct changes *c, size_t size)
+{
+	void *p = arena_take(&c->arena, size);
+	must(p, "no memory for changes");
+	return p;
+}
+
+static pb_change *change_add(struct changes *c, int kind)
+{
+	if (c->count == c->room) {
+		c->room = c->room ? 2 * c->room : 64;
+		c->change = realloc(c->change, c->room * sizeof(pb_change *));
+		must(c->change, "no memory for changes");
+	}
+	pb_change *out = take(c, sizeof(*out));
+	steelyard__forwarder__v1__change__init(out);
+	out->kind_case = kind;
+	c->change[c->count++] = out;
+	return out;
+}
+
+static ProtobufCBinaryData pb_addr(struct changes *c, const struct sy_addr *addr)
+{
+	ProtobufCBinaryData out = {.data = take(c, 16)};
+	out.len = sy_addr_to_bytes(addr, out.data);
+	return out;
+}
+
+static Steelyard__Forwarder__V1__ServiceKey *pb_key(struct changes *c,
+                                                    const struct service_key *key)
+{
+	Steelyard__Forwarder__V1__ServiceKey *out = take(c, sizeof(*out));
+	steelyard__forwarder__v1__service_key__init(out);
+	out->protocol = (Steelyard__Forwarder__V1__Protocol)key->proto;
+	out->port = ntohs(key->vport);
+	out->vip = pb_addr(c, &key->vip);
+	return out;
+}
+
+void put_service(struct changes *c, const struct service_key *key, const char *name, int scheduler,
+                 const pb_timeouts *timeouts)
+{
+	Steelyard__Forwarder__V1__Service *s = take(c, sizeof(*s));
+	steelyard__forwarder__v1__service__init(s);
+	s->key = pb_key(c, key);
+	s->name = take(c, strlen(name) + 1);
+	memcpy(s->name, name, strlen(name) + 1);
+	s->mode = STEELYARD__FORWARDER__V1__MODE__MODE_FNAT;
+	s->scheduler = (Steelyard__Forwarder__V1__Scheduler)scheduler;
+	if (timeouts) {
+		s->timeouts = take(c, sizeof(*timeouts));
+		*s->timeouts = *timeouts;
+	}
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE)->put_service = s;
+}
+
+void delete_service(struct changes *c, const struct service_key *key)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVICE)->delete_service =
+	        pb_key(c, key);
+}
+
+static Steelyard__Forwarder__V1__Change__ServerOf *server_of(struct changes *c,
+                                                             const struct service_key *key,
+                                                             const struct sy_addr *addr,
+                                                             uint16_t port)
+{
+	Steelyard__Forwarder__V1__Change__ServerOf *of = take(c, sizeof(*of));
+	steelyard__forwarder__v1__change__server_of__init(of);
+	of->service = pb_key(c, key);
+	of->server = take(c, sizeof(*of->server));
+	steelyard__forwarder__v1__server__init(of->server);
+	of->server->address = pb_addr(c, addr);
+	of->server->port = port;
+	return of;
+}
+
+void put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                uint16_t port, uint32_t weight, int state)
+{
+	Steelyard__Forwarder__V1__Change__ServerOf *of = server_of(c, key, addr, port);
+	of->server->weight = weight;
+	of->server->state = (Steelyard__Forwarder__V1__ServerState)state;
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVER)->put_server = of;
+}
+
+void delete_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                   uint16_t port)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVER)->delete_server =
+	        server_of(c, key, addr, port);
+}
+
+static Steelyard__Forwarder__V1__LocalAddress *pb_local(struct changes *c,
+                                                        const struct sy_addr *addr)
+{
+	Steelyard__Forwarder__V1__LocalAddress *out = take(c, sizeof(*out));
+	steelyard__forwarder__v1__local_address__init(out);
+	out->address = pb_addr(c, addr);
+	return out;
+}
+
+void put_local(struct changes *c, const struct sy_addr *addr)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS)->put_local_address =
+	        pb_local(c, addr);
+}
+
+void delete_local(struct changes *c, const struct sy_addr *addr)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LOCAL_ADDRESS)
+	        ->delete_local_address = pb_local(c, addr);
+}
+
+void changes_free(struct changes *c)
+{
+	arena_free(&c->arena);
+	free(c->change);
+	*c = (struct changes){0};
+}
+
+static void on_reply(void *ctx, const uint8_t *bytes, size_t len)
+{
+	pb_response **out = ctx;
+	must(!*out, "two replies to one request");
+	*out = steelyard__forwarder__v1__response__unpack(NULL, len, bytes);
+	must(*out, "a reply that cannot be read");
+}
+
+pb_response *rig_request(struct rig *r, pb_request *q)
+{
+	static uint64_t id;
+	pb_response *response = NULL;
+	q->version = STEELYARD__FORWARDER__V1__VERSION__VERSION_CURRENT;
+	q->id = ++id;
+	size_t len = steelyard__forwarder__v1__request__get_packed_size(q);
+	uint8_t *bytes = malloc(len + 1);
+	must(bytes, "no memory for a request");
+	steelyard__forwarder__v1__request__pack(q, bytes);
+	sy_balance_request(r->b, bytes, len, on_reply, &response);
+	free(bytes);
+	must(response && response->id == q->id, "a request without its reply");
+	return response;
+}
+
+/* Some changes of the list; commit: the last ones. */
+static bool send_changes(struct rig *r, pb_change **change, size_t count, bool commit)
+{
+	Steelyard__Forwarder__V1__ApplyRequest apply =
+	        STEELYARD__FORWARDER__V1__APPLY_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	apply.n_changes = count;
+	apply.changes = change;
+	apply.commit = commit;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY;
+	q.apply = &apply;
+	pb_response *response = rig_request(r, &q);
+	bool ok = !response->error;
+	if (!ok) {
+		snprintf(r->error, sizeof(r->error), "%s", response->error->text);
+		r->code = response->error->code;
+		r->change_index = response->error->change_index;
+	}
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	return ok;
+}
+
+bool rig_commit(struct rig *r, struct changes *c)
+{
+	bool ok = true;
+	size_t at = 0;
+	for (; ok && c->count - at > FRAME_SIZE; at += FRAME_SIZE)
+		ok = send_changes(r, c->change + at, FRAME_SIZE, false);
+	if (ok)
+		ok = send_changes(r, c->change + at, c->count - at, true);
+	changes_free(c);
+	return ok;
+}
+
+uint8_t *rig_config(struct rig *r, size_t *len)
+{
+	uint8_t *out = NULL;
+	uint32_t cursor = 0;
+	*len = 0;
+	do {
+		Steelyard__Forwarder__V1__GetConfigRequest get =
+		        STEELYARD__FORWARDER__V1__GET_CONFIG_REQUEST__INIT;
+		pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+		get.cursor = cursor;
+		q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG;
+		q.get_config = &get;
+		pb_response *response = rig_request(r, &q);
+		must(!response->error, "the configuration cannot be read");
+		Steelyard__Forwarder__V1__Config *config = response->get_config;
+		cursor = config->next_cursor;
+		config->revision = 0;
+		size_t piece = steelyard__forwarder__v1__config__get_packed_size(config);
+		out = realloc(out, *len + piece + 1);
+		must(out, "no memory for a configuration");
+		*len += steelyard__forwarder__v1__config__pack(config, out + *len);
+		steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	} while (cursor);
+	return out;
+}
+
+struct sy_balance_totals rig_totals(const struct rig *r)
+{
+	struct sy_balance_totals totals;
+	sy_balance_get_totals(r->b, &totals);
+	return totals;
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A balancer for tests: the real pipeline over ports that are rings, driven by one thread that is
+ * worker and interaction thread in turn, with a clock that stands still until it is told. So a run
+ * depends on its input alone.
+ *
+ *     clients ── "wan" (port 0) ── balancer ── "lan" (port 1) ── servers
+ */
+#ifndef RIG_H
+#define RIG_H
+
+#include <forwarder.pb-c.h>
+#include <rte_ring.h>
+
+#include "../../runtime/runtime.h"
+#include "../arena.h"
+#include "../balance.h"
+
+#define RIG_PORTS   2
+#define RIG_WAN     0
+#define RIG_LAN     1
+#define RIG_WAN_MTU 1500
+#define RIG_LAN_MTU 1400
+#define RIG_RING    4096 /* packets between a port and the test */
+
+typedef Steelyard__Forwarder__V1__Change pb_change;
+typedef Steelyard__Forwarder__V1__Request pb_request;
+typedef Steelyard__Forwarder__V1__Response pb_response;
+typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
+
+struct rig_options {
+	unsigned workers;                   /* 0: 1 */
+	uint64_t sessions;                  /* 0: 64 a slot */
+	unsigned mbufs;                     /* 0: 8191 */
+	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
+	const char *state_directory;
+	const struct sy_stage *pipeline; /* NULL: the forwarder's */
+	struct sy_static_neigh *neigh;
+	unsigned neighs;
+	struct sy_static_route *route;
+	unsigned routes;
+};
+
+struct rig {
+	struct sy_runtime *rt;
+	struct sy_balance *b;
+	struct rte_ring *rx[RIG_PORTS], *tx[RIG_PORTS]; /* as the balancer sees them */
+	uint64_t now_ns;
+	/* Of the last change that was refused. */
+	char error[512];
+	uint32_t change_index;
+	Steelyard__Forwarder__V1__Code code;
+};
+
+extern const uint8_t rig_mac[RIG_PORTS][6];
+
+int rig_open(struct rig *r, const struct rig_options *o, struct sy_error *err);
+/* Leaves EAL and the rings for the next one. */
+void rig_close(struct rig *r);
+
+/* Puts a frame into a port's receive queue; false: no buffer or no room. */
+bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len);
+/* What a port has sent, oldest first; NULL: nothing. The caller frees it. */
+struct rte_mbuf *rig_collect(struct rig *r, unsigned port);
+/* One turn of worker w: everything that waits in its queues, a burst each. */
+bool rig_turn_worker(struct rig *r, unsigned w);
+/* Turns of all workers until nothing moves. */
+void rig_turn(struct rig *r);
+/* What the interaction thread does now and then: retired ids, RCU, neighbours, routes. */
+void rig_attend(struct rig *r);
+/* Lets time pass, in steps of a second at most, each with a round of every worker. */
+void rig_advance(struct rig *r, uint64_t ns);
+uint64_t rig_drops(const struct rig *r, enum sy_drop reason);
+
+/* ---- control ---- */
+
+/* Changes under construction, all on one arena. */
+struct changes {
+	struct arena arena;
+	pb_change **change;
+	size_t count, room;
+};
+
+/* Port in host order. */
+struct service_key rig_key(const char *vip, uint16_t port, uint8_t proto);
+struct sy_addr rig_addr(const char *text);
+
+void put_service(struct changes *c, const struct service_key *key, const char *name, int scheduler,
+                 const pb_timeouts *timeouts);
+void delete_service(struct changes *c, const struct service_key *key);
+/* state: UP, DRAIN or DOWN of the API. */
+void put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                uint16_t port, uint32_t weight, int state);
+void delete_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                   uint16_t port);
+void put_local(struct changes *c, const struct sy_addr *addr);
+void delete_local(struct changes *c, const struct sy_addr *addr);
+void changes_free(struct changes *c);
+
+/* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().
+ * Fills version and id. */
+pb_response *rig_request(struct rig *r, pb_request *q);
+/* Commits the changes and forgets them. Returns true, or false with r->error, code, change_index.
+ */
+bool rig_commit(struct rig *r, struct changes *c);
+/* The whole configuration, serialized without its revision; freed by the caller. */
+uint8_t *rig_config(struct rig *r, size_t *len);
+struct sy_balance_totals rig_totals(const struct rig *r);
+
+#endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "leftovers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define NOTES "/run/steelyard"
+
+/* NOTES/files-<netns inode>-; a note's name goes on with the instance. */
+static int note_prefix(char *out, size_t cap)
+{
+	struct stat st;
+	if (stat("/proc/thread-self/ns/net", &st) < 0)
+		return -errno;
+	snprintf(out, cap, "files-%lu-", (unsigned long)st.st_ino);
+	return 0;
+}
+
+int leftovers_note(const struct options *o, struct sy_error *err)
+{
+	char prefix[64], path[PATH_MAX];
+	int rc = note_prefix(prefix, sizeof(prefix));
+	if (rc < 0)
+		return sy_fail(err, -rc, "reading the network namespace: %s", strerror(-rc));
+	if (mkdir(NOTES, 0755) < 0 && errno != EEXIST)
+		return sy_fail(err, errno, NOTES ": %s", strerror(errno));
+	snprintf(path, sizeof(path), NOTES "/%s%s", prefix, o->runtime.instance);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return sy_fail(err, errno, "%s: %s", path, strerror(errno));
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		close(fd);
+		return sy_fail(err, EBUSY,
+		               "a forwarder with this --instance runs already in this network "
+		               "namespace: stop it, or name this one differently");
+	}
+	if (ftruncate(fd, 0) < 0 ||
+	    dprintf(fd, "%s\n/run/dpdk/%s\n", o->socket, o->runtime.instance) < 0 ||
+	    (o->balance.huge_directory &&
+	     dprintf(fd, "%s/%s\n", o->balance.huge_directory, o->store_name) < 0)) {
+		rc = errno;
+		close(fd);
+		return sy_fail(err, rc, "%s: %s", path, strerror(rc));
+	}
+	return fd;
+}
+
+/* Somebody listens there: another forwarder that was given the same --socket. */
+static bool socket_is_live(const char *path)
+{
+	struct sockaddr_un sun = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || strlen(path) >= sizeof(sun.sun_path)) {
+		close(fd);
+		return false;
+	}
+	memcpy(sun.sun_path, path, strlen(path));
+	bool live = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0;
+	close(fd);
+	return live;
+}
+
+/* A file, a socket, or a directory with nothing but files in it. */
+static bool leftover_remove(const char *path)
+{
+	char inner[PATH_MAX + NAME_MAX + 2];
+	DIR *dir = opendir(path);
+	if (!dir)
+		return !socket_is_live(path) && unlink(path) == 0;
+	for (struct dirent *e; (e = readdir(dir));) {
+		snprintf(inner, sizeof(inner), "%s/%s", path, e->d_name);
+		unlink(inner);
+	}
+	closedir(dir);
+	return rmdir(path) == 0;
+}
+
+static void note_remove(int fd, const char *note, void (*told)(void *ctx, const char *text),
+                        void *ctx)
+{
+	char line[PATH_MAX], text[PATH_MAX + 8];
+	FILE *f = fdopen(fd, "r");
+	if (!f) {
+		close(fd);
+		return;
+	}
+	rewind(f);
+	while (fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		snprintf(text, sizeof(text), "file %s", line);
+		if (line[0] == '/' && leftover_remove(line) && told)
+			told(ctx, text);
+	}
+	unlink(note);
+	fclose(f);
+}
+
+void leftovers_clear(int note)
+{
+	char link[64], path[PATH_MAX];
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", note);
+	ssize_t len = readlink(link, path, sizeof(path) - 1);
+	if (len <= 0) {
+		close(note);
+		return;
+	}
+	path[len] = '\0';
+	note_remove(note, path, NULL, NULL);
+}
+
+void leftovers_cleanup(void (*told)(void *ctx, const char *text), void *ctx)
+{
+	char prefix[64], path[sizeof(NOTES) + NAME_MAX + 1];
+	DIR *dir = opendir(NOTES);
+	if (!dir || note_prefix(prefix, sizeof(prefix)) < 0) {
+		if (dir)
+			closedir(dir);
+		return;
+	}
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		snprintf(path, sizeof(path), NOTES "/%s", e->d_name);
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+			note_remove(fd, path, told, ctx);
+		else if (fd >= 0)
+			close(fd);
+	}
+	closedir(dir);
+}

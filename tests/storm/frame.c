@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frame.h"
+
+#include <arpa/inet.h>
+
+uint32_t dice_roll(struct dice *d, uint32_t below)
+{
+	uint64_t x = d->state;
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	d->state = x;
+	return (uint32_t)(((x * 0x2545f4914f6cdd1du >> 32) * below) >> 32);
+}
+
+void dice_fill(struct dice *d, void *out, size_t len)
+{
+	uint8_t *p = out;
+	for (size_t i = 0; i < len; i += 4) {
+		uint32_t x = dice_roll(d, UINT32_MAX);
+		memcpy(p + i, &x, len - i < 4 ? len - i : 4);
+	}
+}
+
+static bool is_v4(const struct frame *f)
+{
+	return f->bytes[12] == 8;
+}
+
+static unsigned ip_len(bool v4)
+{
+	return v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
+}
+
+/* Where the transport header should be; NULL: not that long. */
+static uint8_t *l4_of(struct frame *f, unsigned need)
+{
+	unsigned at = SY_ETH_LEN + ip_len(is_v4(f));
+	return f->len >= at + need ? f->bytes + at : NULL;
+}
+
+static uint8_t proto_of(const struct frame *f)
+{
+	return f->bytes[SY_ETH_LEN + (is_v4(f) ? 9 : 6)];
+}
+
+void frame_mend_ip(struct frame *f)
+{
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)(f->bytes + SY_ETH_LEN);
+	if (!is_v4(f) || f->len < SY_ETH_LEN + sizeof(*ip))
+		return;
+	ip->checksum = 0;
+	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
+}
+
+/* Sum of the pseudo header over all that is there. */
+static uint64_t pseudo_sum(const struct frame *f)
+{
+	bool v4 = is_v4(f);
+	const uint8_t *ip = f->bytes + SY_ETH_LEN;
+	unsigned len = f->len - SY_ETH_LEN - ip_len(v4);
+	uint64_t sum = v4 ? sy_csum_sum(ip + 12, 8) : sy_csum_sum(ip + 8, 32);
+	return sum + htons((uint16_t)len) + htons(proto_of(f));
+}
+
+static uint8_t *csum_of(struct frame *f)
+{
+	uint8_t *l4 = l4_of(f, 20);
+	switch (l4 ? proto_of(f) : 0) {
+	case SY_PROTO_TCP:
+		return l4 + 16;
+	case SY_PROTO_UDP:
+		return l4 + 6;
+	case SY_PROTO_ICMP:
+	case SY_PROTO_ICMPV6:
+		return l4 + 2;
+	default:
+		return NULL;
+	}
+}
+
+void frame_mend_l4(struct frame *f)
+{
+	uint8_t *csum = csum_of(f);
+	uint16_t value = 0;
+	if (!csum)
+		return;
+	const uint8_t *l4 = l4_of(f, 20);
+	memcpy(csum, &value, 2);
+	uint64_t sum = proto_of(f) == SY_PROTO_ICMP ? 0 : pseudo_sum(f);
+	value = (uint16_t)~sy_csum_fold(sum + sy_csum_sum(l4, (size_t)(f->bytes + f->len - l4)));
+	if (value == 0 && proto_of(f) == SY_PROTO_UDP)
+		value = 0xffff;
+	memcpy(csum, &value, 2);
+}
+
+void frame_unfinish(struct frame *f)
+{
+	uint8_t *csum = csum_of(f);
+	uint16_t value = sy_csum_fold(pseudo_sum(f));
+	if (csum)
+		memcpy(csum, &value, 2);
+}
+
+void frame_set_ttl(struct frame *f, uint8_t ttl)
+{
+	f->bytes[SY_ETH_LEN + (is_v4(f) ? 8 : 7)] = ttl;
+	frame_mend_ip(f);
+}
+
+/* ---- building ---- */
+
+static uint8_t *frame_begin(struct frame *f, const struct sy_tuple *t, uint8_t proto, unsigned l4)
+{
+	bool v4 = sy_addr_is_v4(&t->src);
+	static const struct sy_eth eth = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 99}, 0};
+	memcpy(f->bytes, &eth, sizeof(eth));
+	uint8_t *l3 = f->bytes + SY_ETH_LEN;
+	if (v4) {
+		f->bytes[12] = 0x08;
+		f->bytes[13] = 0x00;
+		*(struct sy_ipv4 *)l3 = (struct sy_ipv4){
+		        .version_ihl = 0x45,
+		        .total_length = htons((uint16_t)(sizeof(struct sy_ipv4) + l4)),
+		        .fragment = htons(0x4000),
+		        .ttl = 64,
+		        .proto = proto,
+		        .src = t->src.w[3],
+		        .dst = t->dst.w[3],
+		};
+	} else {
+		f->bytes[12] = 0x86;
+		f->bytes[13] = 0xdd;
+		struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
+		*ip = (struct sy_ipv6){.version_class_flow = htonl(6u << 28),
+		                       .payload_length = htons((uint16_t)l4),
+		                       .next_header = proto,
+		                       .hop_limit = 64};
+		memcpy(ip->src, t->src.b, sizeof(ip->src));
+		memcpy(ip->dst, t->dst.b, sizeof(ip->dst));
+	}
+	f->len = (uint16_t)(SY_ETH_LEN + ip_len(v4) + l4);
+	return l3 + ip_len(v4);
+}
+
+static void frame_end(struct frame *f)
+{
+	frame_mend_ip(f);
+	frame_mend_l4(f);
+}
+
+void frame_tcp(struct frame *f, struct dice *d, const struct sy_tuple *t, const struct segment *s,
+               unsigned payload)
+{
+	unsigned header = sizeof(struct sy_tcp) + (s->mss ? 4 : 0);
+	uint8_t *l4 = frame_begin(f, t, SY_PROTO_TCP, header + payload);
+	*(struct sy_tcp *)l4 = (struct sy_tcp){
+	        .sport = t->sport,
+	        .dport = t->dport,
+	        .seq = htonl(s->seq),
+	        .ack = htonl(s->ack),
+	        .offset = (uint8_t)(header << 2),
+	        .flags = s->flags,
+	        .window = htons(8192),
+	};
+	if (s->mss) {
+		const uint8_t option[4] = {2, 4, (uint8_t)(s->mss >> 8), (uint8_t)s->mss};
+		memcpy(l4 + sizeof(struct sy_tcp), option, sizeof(option));
+	}
+	dice_fill(d, l4 + header, payload);
+	frame_end(f);
+}
+
+void frame_udp(struct frame *f, struct dice *d, const struct sy_tuple *t, unsigned payload)
+{
+	unsigned len = sizeof(struct sy_udp) + payload;
+	uint8_t *l4 = frame_begin(f, t, SY_PROTO_UDP, len);
+	*(struct sy_udp *)l4 = (struct sy_udp){t->sport, t->dport, htons((uint16_t)len), 0};
+	dice_fill(d, l4 + sizeof(struct sy_udp), payload);
+	frame_end(f);
+}
+
+void frame_icmp(struct frame *f, struct dice *d, const struct sy_tuple *t, uint8_t type,
+                uint8_t code, unsigned payload)
+{
+	bool v4 = sy_addr_is_v4(&t->src);
+	uint8_t *l4 = frame_begin(f, t, v4 ? SY_PROTO_ICMP : SY_PROTO_ICMPV6,
+	                          (unsigned)sizeof(struct sy_icmp) + payload);
+	*(struct sy_icmp *)l4 = (struct sy_icmp){type, code, 0, dice_roll(d, UINT32_MAX)};
+	dice_fill(d, l4 + sizeof(struct sy_icmp), payload);
+	frame_end(f);
+}
+
+/* ---- spoiling ---- */
+
+static void mutate_bits(struct frame *f, struct dice *d)
+{
+	for (unsigned n = 1 + dice_roll(d, 4); n && f->len; n--)
+		f->bytes[dice_roll(d, f->len)] ^= (uint8_t)(1u << dice_roll(d, 8));
+}
+
+static void mutate_length(struct frame *f, struct dice *d)
+{
+	uint8_t *l3 = f->bytes + SY_ETH_LEN;
+	uint16_t value = htons((uint16_t)dice_roll(d, dice_percent(d, 50) ? 65536 : 64));
+	switch (dice_roll(d, 4)) {
+	case 0:
+		f->len = (uint16_t)dice_roll(d, f->len + 1u);
+		break;
+	case 1: { /* padding, which Ethernet adds too */
+		unsigned more = dice_roll(d, 60);
+		dice_fill(d, f->bytes + f->len, more);
+		f->len = (uint16_t)(f->len + more);
+		break;
+	}
+	case 2:
+		memcpy(l3 + (is_v4(f) ? 2 : 4), &value, 2);
+		break;
+	default: /* UDP's own length */
+		if (proto_of(f) == SY_PROTO_UDP && l4_of(f, 8))
+			memcpy(l4_of(f, 8) + 4, &value, 2);
+	}
+	frame_mend_ip(f);
+}
+
+/* Options or an extension header between IP header and transport. */
+static void mutate_headers(struct frame *f, struct dice *d)
+{
+	static const uint8_t extension[] = {0, 43, 44, 50, 51, 60, 135, 139, 140, 59};
+	uint8_t *l3 = f->bytes + SY_ETH_LEN;
+	unsigned more = 4 + 4 * dice_roll(d, 10);
+	if (!is_v4(f)) {
+		l3[6] = extension[dice_roll(d, sizeof(extension))];
+		return;
+	}
+	if (f->len < SY_ETH_LEN + 20u || dice_percent(d, 30)) {
+		l3[0] = (uint8_t)dice_roll(d, 256);
+		frame_mend_ip(f);
+		return;
+	}
+	memmove(l3 + 20 + more, l3 + 20, f->len - SY_ETH_LEN - 20u);
+	memset(l3 + 20, 1, more);
+	l3[0] = (uint8_t)(0x45 + more / 4);
+	f->len = (uint16_t)(f->len + more);
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
+	ip->total_length = htons((uint16_t)(f->len - SY_ETH_LEN));
+	ip->checksum = 0;
+	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, 20 + more));
+}
+
+static void mutate_fragment(struct frame *f, struct dice *d)
+{
+	uint8_t *l3 = f->bytes + SY_ETH_LEN;
+	if (is_v4(f)) {
+		l3[6] = (uint8_t)dice_roll(d, 256);
+		l3[7] = (uint8_t)dice_roll(d, 256);
+		frame_mend_ip(f);
+	} else {
+		l3[6] = 44;
+	}
+}
+
+static void mutate_address(struct frame *f, struct dice *d)
+{
+	static const uint8_t bogus[][4] = {
+	        {127, 0, 0, 1}, {224, 0, 0, 1}, {0, 0, 0, 0}, {255, 255, 255, 255}};
+	uint8_t *l3 = f->bytes + SY_ETH_LEN;
+	unsigned size = is_v4(f) ? 4 : 16;
+	uint8_t *src = l3 + (is_v4(f) ? 12 : 8), *dst = src + size;
+	switch (dice_roll(d, 4)) {
+	case 0:
+		memset(src, 0, size);
+		memcpy(src + size - 4, bogus[dice_roll(d, 4)], 4);
+		break;
+	case 1:
+		memcpy(src, dst, size);
+		break;
+	case 2:
+		dice_fill(d, dst, size);
+		break;
+	default:
+		src[size - 1] ^= (uint8_t)dice_roll(d, 256);
+	}
+	frame_mend_ip(f);
+	frame_mend_l4(f);
+}
+
+static void mutate_transport(struct frame *f, struct dice *d)
+{
+	uint8_t *l4 = l4_of(f, 20);
+	if (!l4)
+		return;
+	switch (dice_roll(d, 6)) {
+	case 0: /* flags */
+	case 1:
+		l4[13] = (uint8_t)dice_roll(d, 256);
+		break;
+	case 2: /* data offset */
+		l4[12] = (uint8_t)dice_roll(d, 256);
+		break;
+	case 3: /* ports */
+		dice_fill(d, l4 + 2 * dice_roll(d, 2), 2);
+		break;
+	case 4: /* numbers */
+		dice_fill(d, l4 + 4 + 4 * dice_roll(d, 2), 4);
+		break;
+	default: /* options, perhaps half of one */
+		l4[12] = (uint8_t)((5 + dice_roll(d, 11)) << 4);
+		dice_fill(d, l4 + 20, (size_t)(f->bytes + f->len - l4 - 20));
+	}
+	if (dice_percent(d, 80))
+		frame_mend_l4(f);
+}
+
+static void mutate_checksum(struct frame *f, struct dice *d)
+{
+	uint8_t *csum = csum_of(f);
+	switch (dice_roll(d, 3)) {
+	case 0:
+		if (csum)
+			dice_fill(d, csum, 2);
+		break;
+	case 1:
+		frame_unfinish(f);
+		break;
+	default:
+		dice_fill(d, f->bytes + SY_ETH_LEN + 10, 2);
+	}
+}
+
+static void mutate_protocol(struct frame *f, struct dice *d)
+{
+	if (dice_percent(d, 40)) {
+		dice_fill(d, f->bytes + 12, 2);
+		return;
+	}
+	f->bytes[SY_ETH_LEN + (is_v4(f) ? 9 : 6)] = (uint8_t)dice_roll(d, 256);
+	frame_mend_ip(f);
+}
+
+static void mutate_ttl(struct frame *f, struct dice *d)
+{
+	frame_set_ttl(f, (uint8_t)dice_roll(d, 3));
+}
+
+void frame_mutate(struct frame *f, struct dice *d)
+{
+	static void (*const way[])(struct frame *, struct dice *) = {
+	        mutate_bits,      mutate_length,    mutate_headers,  mutate_fragment,
+	        mutate_address,   mutate_transport, mutate_checksum, mutate_protocol,
+	        mutate_transport, mutate_ttl,       mutate_transport};
+	for (unsigned n = dice_percent(d, 70) ? 1 : 1 + dice_roll(d, 3); n; n--)
+		way[dice_roll(d, SY_ARRAY_LEN(way))](f, d);
+}

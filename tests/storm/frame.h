@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Frames of the storm: right ones, and ways to spoil them. */
+#ifndef FRAME_H
+#define FRAME_H
+
+#include <sy_packet.h>
+
+#define FRAME_MAX 1900
+
+struct frame {
+	uint16_t len;
+	uint8_t port; /* that it arrives on */
+	uint8_t bytes[FRAME_MAX];
+};
+
+/* A generator of its own, so that a seed gives the same storm everywhere. */
+struct dice {
+	uint64_t state;
+};
+uint32_t dice_roll(struct dice *d, uint32_t below);
+static inline bool dice_percent(struct dice *d, uint32_t percent)
+{
+	return dice_roll(d, 100) < percent;
+}
+void dice_fill(struct dice *d, void *out, size_t len);
+
+struct segment {
+	uint8_t flags;
+	uint32_t seq, ack; /* host order */
+	uint16_t mss;      /* option of a SYN; 0: none */
+};
+
+/* Each fills in everything, checksums too; `payload` bytes are random. */
+void frame_tcp(struct frame *f, struct dice *d, const struct sy_tuple *t, const struct segment *s,
+               unsigned payload);
+void frame_udp(struct frame *f, struct dice *d, const struct sy_tuple *t, unsigned payload);
+void frame_icmp(struct frame *f, struct dice *d, const struct sy_tuple *t, uint8_t type,
+                uint8_t code, unsigned payload);
+
+/* Makes checksums right again as far as the frame can be read. */
+void frame_mend_ip(struct frame *f);
+void frame_mend_l4(struct frame *f);
+/* TTL or hop limit, checksum mended. */
+void frame_set_ttl(struct frame *f, uint8_t ttl);
+/* What a sender leaves to its hardware: the pseudo-header's sum. */
+void frame_unfinish(struct frame *f);
+/* Spoils the frame in one to three ways. */
+void frame_mutate(struct frame *f, struct dice *d);
+
+#endif

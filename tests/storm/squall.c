@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Squalls: each drives the balancer into one shortage, and out of it again. */
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#include <rte_ethdev.h>
+
+#include "weather.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+
+/* New clients of one slot, so many that the slot's table or ports run out. */
+static void flood_slot(struct weather *w, const struct service_key *key)
+{
+	struct sy_tuple t = weather_client(w, key);
+	uint8_t slot = sy_slot_of(&t.src, t.sport);
+	for (unsigned address = 1; address <= 2; address++) {
+		t.src.b[15] = (uint8_t)(100 + address);
+		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
+			struct frame f;
+			t.sport = sy_slot_port(slot, &t.src, n);
+			weather_hello(w, &f, &t);
+			weather_send(w, &f);
+			if (n % SY_BURST == 0)
+				weather_turn(w);
+		}
+	}
+	weather_turn(w);
+}
+
+static void squall_floods(struct weather *w)
+{
+	struct service_key table = world_odd_service(ODD_UNIFORM);
+	struct service_key ports = world_odd_service(ODD_UNIFORM_6);
+	flood_slot(w, &table);
+	rig_advance(&w->world.rig, 20 * SECOND_NS);
+	flood_slot(w, &ports);
+}
+
+/* New sessions of a service one after the other, without the interaction thread between. */
+static void squall_odd(struct weather *w, enum world_odd odd)
+{
+	struct service_key key = world_odd_service(odd);
+	for (unsigned n = 0; n < 2 * WORKER_WAITING_MAX; n++) {
+		struct frame f;
+		struct sy_tuple t = weather_client(w, &key);
+		weather_hello(w, &f, &t);
+		weather_send(w, &f);
+	}
+	weather_turn(w);
+}
+
+/* A connected client goes on after its server was removed. */
+static void squall_removed(struct weather *w)
+{
+	struct changes c = {0};
+	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct sy_tuple t = weather_client(w, &key);
+	struct segment s = {SY_TCP_ACK, 1, 1, 0};
+	struct frame f;
+	weather_hello(w, &f, &t);
+	weather_send(w, &f);
+	weather_turn(w);
+	delete_service(&c, &key);
+	put_service(&c, &key, "empty", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
+	rig_commit(&w->world.rig, &c);
+	frame_tcp(&f, &w->dice, &t, &s, 0);
+	weather_send(w, &f);
+	weather_turn(w);
+	world_restore(&w->world);
+}
+
+/* Valid echo requests, for which the balancer's answer is all there is to send. */
+static void send_echoes(struct weather *w, unsigned count, unsigned turns)
+{
+	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct rig *r = &w->world.rig;
+	for (unsigned n = 0; n < count; n++) {
+		struct frame f = {.port = RIG_WAN};
+		struct sy_tuple t = weather_client(w, &key);
+		frame_icmp(&f, &w->dice, &t, 8, 0, 20);
+		weather_send(w, &f);
+		if (n % SY_BURST == 0)
+			for (unsigned i = 0; i < turns; i++)
+				rig_turn_worker(r, i);
+	}
+}
+
+static void squall_full_queue(struct weather *w)
+{
+	send_echoes(w, RIG_RING + 4 * SY_BURST, w->world.rig.rt->workers);
+	weather_turn(w);
+}
+
+static void squall_down(struct weather *w)
+{
+	struct rig *r = &w->world.rig;
+	struct port *port = r->rt->port[RIG_WAN];
+	uint16_t device;
+	if (rte_eth_dev_get_port_by_name(port->name, &device) < 0)
+		abort();
+	rte_eth_dev_set_link_down(device);
+	port->ops->refresh(port);
+	send_echoes(w, SY_BURST, r->rt->workers);
+	weather_turn(w);
+	rte_eth_dev_set_link_up(device);
+	port->ops->refresh(port);
+}
+
+/* Answers to packets whose time is up: at first no buffer, then more than the rate allows. */
+static void squall_expired(struct weather *w)
+{
+	static struct rte_mbuf *held[32768];
+	struct rig *r = &w->world.rig;
+	struct service_key key = world_odd_service(ODD_UNIFORM);
+	unsigned count = 0;
+	rig_advance(r, 2 * SECOND_NS);
+	for (unsigned n = 0; n < 2 * SY_BURST; n++) {
+		struct frame f;
+		struct sy_tuple t = weather_client(w, &key);
+		weather_hello(w, &f, &t);
+		frame_set_ttl(&f, 1);
+		weather_send(w, &f);
+		if (n == SY_BURST / 4) {
+			while (count < SY_ARRAY_LEN(held) &&
+			       (held[count] = rte_pktmbuf_alloc(r->rt->pool)))
+				count++;
+			rig_turn(r);
+			while (count > 0)
+				rte_pktmbuf_free(held[--count]);
+		}
+	}
+	weather_turn(w);
+}
+
+/* Worker 1 stands still while worker 0 hands over to it. */
+static void squall_hand_over(struct weather *w)
+{
+	struct rig *r = &w->world.rig;
+	if (r->rt->workers < 2)
+		return;
+	for (unsigned n = 0; n < 12000; n++) {
+		struct frame f;
+		struct service_key key = world_service(0);
+		struct sy_tuple t = weather_client(w, &key);
+		weather_hello(w, &f, &t);
+		weather_send(w, &f);
+		if (n % SY_BURST == 0) {
+			rig_turn_worker(r, 0);
+			weather_collect(w, false);
+		}
+	}
+	weather_turn(w);
+}
+
+static void send_halfway(void *ctx)
+{
+	struct weather *w = ctx;
+	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct sy_tuple t = weather_client(w, &key);
+	struct frame f;
+	weather_hello(w, &f, &t);
+	weather_send(w, &f);
+	weather_turn(w);
+}
+
+void squall_all(struct weather *w)
+{
+	world_restore(&w->world);
+	squall_floods(w);
+	for (unsigned odd = 0; odd < ODD_SERVICES; odd++)
+		squall_odd(w, odd);
+	squall_removed(w);
+	squall_full_queue(w);
+	squall_down(w);
+	squall_expired(w);
+	squall_hand_over(w);
+	world_commit_halfway(&w->world, send_halfway, w);
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weather.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_mempool.h>
+
+#include "../../dataplane/balance/model.h"
+#include "../../dataplane/forwarder/pipeline.h"
+
+#define STAGES_MAX 16
+#define SECOND_NS  UINT64_C(1000000000)
+/* Longer than any timeout, and than an id waits for its sessions. */
+#define CALM_S 100
+
+/* ---- looking into the pipeline ---- */
+
+static uint64_t reached, fast; /* of the storm that blows; one thread runs all workers */
+
+static void probe_classified(struct sy_worker *w, struct sy_burst *b)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		reached += b->next[i] != SY_NEXT_GONE;
+}
+
+static void probe_looked_up(struct sy_worker *w, struct sy_burst *b)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		fast += b->next[i] == SY_NEXT_FAST;
+}
+
+/* The forwarder's pipeline with a probe behind classify and one behind look up. */
+static const struct sy_stage *pipeline_probed(void)
+{
+	static struct sy_stage probed[STAGES_MAX];
+	unsigned n = 0;
+	for (const struct sy_stage *s = pipeline; s->name; s++) {
+		probed[n++] = *s;
+		if (s->run == sy_classify_stage)
+			probed[n++] = (struct sy_stage){"classified", probe_classified};
+		if (s->run == sy_lookup_stage)
+			probed[n++] = (struct sy_stage){"looked up", probe_looked_up};
+	}
+	probed[n] = (struct sy_stage){0};
+	return probed;
+}
+
+/* Frames that the balancer makes itself come from nowhere else: the linker leads its calls here. */
+static uint64_t answered;
+uint32_t __real_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
+                                     const struct sy_view *v, enum sy_icmp_error kind,
+                                     const struct sy_addr *source, uint16_t mtu);
+uint32_t __wrap_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
+                                     const struct sy_view *v, enum sy_icmp_error kind,
+                                     const struct sy_addr *source, uint16_t mtu);
+uint32_t __wrap_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
+                                     const struct sy_view *v, enum sy_icmp_error kind,
+                                     const struct sy_addr *source, uint16_t mtu)
+{
+	uint32_t len = __real_sy_packet_icmp_error(out, cap, frame, v, kind, source, mtu);
+	answered += len > 0;
+	return len;
+}
+
+/* ---- frames in ---- */
+
+static bool frame_is_right(const struct frame *f)
+{
+	struct sy_view v;
+	return sy_packet_parse(f->bytes, f->len, &v) == SY_DROP_NONE &&
+	       sy_packet_check_l4(f->bytes, &v) == SY_CSUM_OK;
+}
+
+void weather_send(struct weather *w, const struct frame *f)
+{
+	struct rig *r = &w->world.rig;
+	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
+	if (!m)
+		return;
+	memcpy(rte_pktmbuf_append(m, f->len), f->bytes, f->len);
+	m->hash.usr = frame_is_right(f); /* stays with the buffer on its way through */
+	if (rte_ring_enqueue(r->rx[f->port], m) < 0)
+		rte_pktmbuf_free(m);
+	else
+		w->tally.in++;
+}
+
+static void remember(struct weather *w, const struct frame *f)
+{
+	w->history[w->history_at] = *f;
+	w->history_at = (w->history_at + 1) % HISTORY;
+	w->history_count += w->history_count < HISTORY;
+}
+
+/* A place for a valid frame that waits; when there is none, some other gives way. */
+static struct frame *pending_add(struct weather *w)
+{
+	if (w->pending_count < PENDING)
+		return &w->pending[w->pending_count++];
+	return &w->pending[dice_roll(&w->dice, PENDING)];
+}
+
+struct sy_tuple weather_client(struct weather *w, const struct service_key *key)
+{
+	bool v4 = sy_addr_is_v4(&key->vip);
+	struct sy_tuple t = {.src = rig_addr(v4 ? "198.18.0.0" : "2001:db8:c::"),
+	                     .dst = key->vip,
+	                     .dport = key->vport,
+	                     .proto = key->proto};
+	t.src.b[15] = (uint8_t)(1 + dice_roll(&w->dice, 64));
+	t.sport = htons((uint16_t)(1 + dice_roll(&w->dice, 65535)));
+	return t;
+}
+
+void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
+{
+	const struct segment syn = {SY_TCP_SYN, dice_roll(&w->dice, UINT32_MAX), 0, 1460};
+	f->port = RIG_WAN;
+	if (t->proto == SY_PROTO_TCP)
+		frame_tcp(f, &w->dice, t, &syn, 0);
+	else
+		frame_udp(f, &w->dice, t, dice_roll(&w->dice, 600));
+}
+
+/* ---- frames out ---- */
+
+/* What a client or a server would answer to a segment; false: nothing. */
+static bool tcp_answer(struct weather *w, const struct sy_view *v, const struct sy_tcp *in,
+                       struct segment *out, unsigned *payload)
+{
+	struct dice *d = &w->dice;
+	uint32_t len = v->l4_len - (in->offset >> 4) * 4u;
+	bool ends = in->flags & (SY_TCP_SYN | SY_TCP_FIN);
+	*out = (struct segment){SY_TCP_ACK, ntohl(in->ack), ntohl(in->seq) + len + ends, 0};
+	*payload = 0;
+	if (in->flags & SY_TCP_RST || dice_percent(d, 8))
+		return false;
+	if ((in->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN) {
+		out->flags =
+		        dice_percent(d, 95) ? SY_TCP_SYN | SY_TCP_ACK : SY_TCP_RST | SY_TCP_ACK;
+		out->seq = dice_roll(d, UINT32_MAX);
+		out->mss = 1460;
+		return true;
+	}
+	uint32_t choice = dice_roll(d, 100);
+	if (choice < 45) {
+		out->flags |= SY_TCP_PSH;
+		*payload = dice_roll(d, 20) ? dice_roll(d, 300) : 1380 + dice_roll(d, 80);
+	} else if (choice < (in->flags & SY_TCP_FIN ? 90u : 60u)) {
+		out->flags |= SY_TCP_FIN;
+	} else if (choice >= 98) {
+		out->flags = SY_TCP_RST;
+	}
+	return true;
+}
+
+static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
+                     const struct sy_view *v)
+{
+	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
+	                              v->tuple.proto};
+	struct frame answer = {.port = (uint8_t)port};
+	if (v->proto == SY_PROTO_TCP) {
+		struct segment s;
+		unsigned payload;
+		if (!tcp_answer(w, v, sy_packet_tcp(frame, v), &s, &payload))
+			return;
+		frame_tcp(&answer, &w->dice, &back, &s, payload);
+	} else if (v->proto == SY_PROTO_UDP) {
+		if (dice_percent(&w->dice, 10))
+			return;
+		frame_udp(&answer, &w->dice, &back, dice_roll(&w->dice, 300));
+	} else {
+		return;
+	}
+	*pending_add(w) = answer;
+	remember(w, &answer);
+}
+
+/* Right frames leave right; and what leaves at all can be parsed and has its port's MAC. */
+static bool is_ugly(const struct rte_mbuf *m, unsigned port, struct sy_view *v)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	if (m->nb_segs != 1 || m->next || m->data_len != m->pkt_len)
+		return true;
+	if (sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE)
+		return true;
+	if (memcmp(((const struct sy_eth *)frame)->src, rig_mac[port], 6) != 0)
+		return true;
+	bool right = sy_packet_check_l4(frame, v) == SY_CSUM_OK;
+	bool own = v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP;
+	return (m->hash.usr || own) && !right;
+}
+
+void weather_collect(struct weather *w, bool react)
+{
+	for (unsigned port = 0; port < RIG_PORTS; port++) {
+		struct rte_mbuf *m;
+		while ((m = rig_collect(&w->world.rig, port))) {
+			struct sy_view v;
+			bool ugly = is_ugly(m, port, &v);
+			w->tally.out++;
+			w->tally.ugly += ugly;
+			if (react && !ugly)
+				react_to(w, port, rte_pktmbuf_mtod(m, const uint8_t *), &v);
+			rte_pktmbuf_free(m);
+		}
+	}
+}
+
+void weather_turn(struct weather *w)
+{
+	rig_turn(&w->world.rig);
+	rig_attend(&w->world.rig);
+	weather_collect(w, true);
+}
+
+/* ---- gusts ---- */
+
+/* One of those seen lately; port as it was. */
+static bool send_again(struct weather *w, bool spoil)
+{
+	if (w->history_count == 0)
+		return false;
+	struct frame f = w->history[dice_roll(&w->dice, w->history_count)];
+	if (spoil)
+		frame_mutate(&f, &w->dice);
+	weather_send(w, &f);
+	return true;
+}
+
+static void send_client(struct weather *w)
+{
+	struct frame f;
+	struct service_key key = world_service(dice_roll(&w->dice, WORLD_SERVICES));
+	struct sy_tuple t = weather_client(w, &key);
+	weather_hello(w, &f, &t);
+	remember(w, &f);
+	weather_send(w, &f);
+}
+
+/* Nothing is wrong with these frames but where they go, where they come from, or when. */
+static void send_stray(struct weather *w)
+{
+	struct frame f;
+	struct dice *d = &w->dice;
+	struct service_key key =
+	        dice_percent(d, 50) ? world_odd_service((enum world_odd)dice_roll(d, ODD_SERVICES))
+	                            : world_service(dice_roll(d, WORLD_SERVICES));
+	struct sy_tuple t = weather_client(w, &key);
+	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, dice_roll(d, UINT32_MAX), 1, 0};
+	switch (dice_roll(d, 6)) {
+	case 0:
+		t.dport = htons((uint16_t)dice_roll(d, 65536));
+		break;
+	case 1:
+		if (sy_addr_is_v4(&t.src))
+			t.src.b[13] = 19; /* behind a blackhole */
+		break;
+	case 2:
+		t.src.b[sy_addr_is_v4(&t.src) ? 12 : 5] = 0x77; /* behind no route */
+		break;
+	case 3:
+		t.dst.b[15] ^= 0x80;
+		break;
+	default:
+		break;
+	}
+	weather_hello(w, &f, &t);
+	if (t.proto == SY_PROTO_TCP && dice_percent(d, 20))
+		frame_tcp(&f, d, &t, &late, 0);
+	if (dice_percent(d, 10))
+		frame_unfinish(&f);
+	weather_send(w, &f);
+}
+
+static void send_icmp(struct weather *w)
+{
+	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, RIG_PORTS)};
+	struct service_key key = world_service(dice_roll(&w->dice, WORLD_SERVICES));
+	struct sy_tuple t = weather_client(w, &key);
+	uint8_t echo = sy_addr_is_v4(&t.src) ? 8 : 128;
+	bool other = dice_percent(&w->dice, 60);
+	frame_icmp(&f, &w->dice, &t, other ? (uint8_t)dice_roll(&w->dice, 256) : echo,
+	           other ? (uint8_t)dice_roll(&w->dice, 4) : 0, dice_roll(&w->dice, 200));
+	if (dice_percent(&w->dice, 20))
+		frame_mutate(&f, &w->dice);
+	weather_send(w, &f);
+}
+
+static void send_noise(struct weather *w)
+{
+	static const uint8_t type[2][2] = {{0x08, 0x00}, {0x86, 0xdd}};
+	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, RIG_PORTS),
+	                  .len = (uint16_t)dice_roll(&w->dice, 1600)};
+	dice_fill(&w->dice, f.bytes, f.len);
+	if (dice_percent(&w->dice, 70))
+		memcpy(f.bytes + 12, type[dice_roll(&w->dice, 2)], 2);
+	weather_send(w, &f);
+}
+
+static void gust_frame(struct weather *w)
+{
+	uint32_t choice = dice_roll(&w->dice, 100);
+	if (choice < 52 && w->pending_count > 0) {
+		struct frame *f = &w->pending[dice_roll(&w->dice, w->pending_count)];
+		weather_send(w, f);
+		*f = w->pending[--w->pending_count];
+	} else if (choice < 66) {
+		send_client(w);
+	} else if (choice < 84) {
+		send_again(w, true);
+	} else if (choice < 89) {
+		send_again(w, false);
+	} else if (choice < 94) {
+		send_stray(w);
+	} else if (choice < 97) {
+		send_icmp(w);
+	} else {
+		send_noise(w);
+	}
+}
+
+static void gust(struct weather *w)
+{
+	struct dice *d = &w->dice;
+	for (unsigned n = 1 + dice_roll(d, 2 * SY_BURST); n; n--)
+		gust_frame(w);
+	/* Now and then workers run unevenly, and nobody looks at what they ask. */
+	if (dice_percent(d, 10))
+		rig_turn_worker(&w->world.rig, dice_roll(d, w->world.rig.rt->workers));
+	else
+		weather_turn(w);
+	if (dice_percent(d, 5))
+		world_change(&w->world);
+	if (dice_percent(d, 4))
+		rig_advance(&w->world.rig, dice_roll(d, 1500) * (SECOND_NS / 1000));
+	if (dice_roll(d, 3000) == 0)
+		rig_advance(&w->world.rig, 30 * SECOND_NS);
+}
+
+bool weather_open(struct weather *w, uint64_t seed, unsigned workers)
+{
+	memset(w, 0, sizeof(*w));
+	w->dice.state = seed * 0x9e3779b97f4a7c15u + 1;
+	reached = fast = answered = 0;
+	return world_open(&w->world, &w->dice, workers, pipeline_probed());
+}
+
+void weather_close(struct weather *w)
+{
+	world_close(&w->world);
+}
+
+void weather_blow(struct weather *w, uint64_t frames)
+{
+	uint64_t squall = 0; /* when the next one comes */
+	while (w->tally.in < frames) {
+		if (w->tally.in >= squall) {
+			squall_all(w);
+			squall = w->tally.in + frames / 3;
+		}
+		gust(w);
+	}
+}
+
+/* ---- the reckoning ---- */
+
+void weather_calm(struct weather *w)
+{
+	struct weather_tally *t = &w->tally;
+	struct rig *r = &w->world.rig;
+	weather_turn(w);
+	weather_collect(w, false);
+	rig_advance(r, CALM_S * SECOND_NS);
+	weather_collect(w, false);
+	const struct sy_balance_totals totals = rig_totals(r);
+	t->created = totals.created;
+	t->ended = totals.ended;
+	t->live = totals.live;
+	world_clear(&w->world);
+	rig_advance(r, 10 * SECOND_NS);
+	const struct model *m = r->b->model;
+	t->ids = m->service_ids.fresh - m->service_ids.count + m->server_ids.fresh -
+	         m->server_ids.count;
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
+		t->ids += m->local_retired[id];
+	t->buffers = rte_mempool_in_use_count(r->rt->pool);
+	t->commits = w->world.commits;
+	t->refusals = w->world.refusals;
+	t->reached = reached;
+	t->fast = fast;
+	t->answered = answered;
+	for (unsigned i = 0; i < r->rt->workers; i++)
+		t->handed += r->rt->worker[i].counters.handed_in;
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
+		t->drop[reason] = rig_drops(r, reason);
+		t->dropped += t->drop[reason];
+	}
+	/* Answers that were not made are counted, but no packet went with them. */
+	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_NO_BUFFER];
+	t->dropped -= t->suppressed;
+}
+
+void weather_add(struct weather_tally *sum, const struct weather_tally *t)
+{
+	sum->in += t->in;
+	sum->out += t->out;
+	sum->reached += t->reached;
+	sum->fast += t->fast;
+	sum->created += t->created;
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
+		sum->drop[reason] += t->drop[reason];
+}
+
+void weather_print(const struct weather_tally *t)
+{
+	printf("\n%-24s %12lu\n", "frames in", t->in);
+	printf("%-24s %12lu\n", "reached session code", t->reached);
+	printf("%-24s %12lu\n", "took the fast path", t->fast);
+	printf("%-24s %12lu\n", "sent", t->out);
+	printf("%-24s %12lu\n\n", "sessions", t->created);
+	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++)
+		printf("%-24s %12lu\n", sy_drop_name(reason), t->drop[reason]);
+}

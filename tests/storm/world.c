@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "world.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../dataplane/balance/model.h"
+
+#define UP    STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define DRAIN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
+#define DOWN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
+#define RR    STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+#define WRR   STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
+
+#define SESSIONS (320 * SY_SLOTS) /* more than one local address has ports in a slot */
+#define MBUFS    12287            /* more than a transmit queue holds */
+
+static bool service_is_v6(unsigned i)
+{
+	return i % 3 == 2;
+}
+
+struct service_key world_service(unsigned i)
+{
+	struct service_key key = rig_key(service_is_v6(i) ? "2001:db8:1::" : "192.0.2.0",
+	                                 WORLD_PORT, i % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
+	key.vip.b[15] = (uint8_t)(100 + i / 2); /* a VIP has a TCP and a UDP service */
+	return key;
+}
+
+struct service_key world_odd_service(enum world_odd odd)
+{
+	if (odd == ODD_UNIFORM_6)
+		return rig_key("2001:db8:1::1", WORLD_PORT, SY_PROTO_TCP);
+	struct service_key key = rig_key("192.0.2.200", WORLD_PORT, SY_PROTO_TCP);
+	key.vip.b[15] = (uint8_t)(key.vip.b[15] + odd);
+	return key;
+}
+
+struct sy_addr world_server(unsigned service, unsigned i)
+{
+	struct sy_addr a = rig_addr(service_is_v6(service) ? "2001:db8:2::" : "10.0.0.0");
+	a.b[15] = (uint8_t)(1 + (service + i) % 16); /* servers of several services */
+	return a;
+}
+
+static struct sy_addr odd_server(enum world_odd odd)
+{
+	static const char *const text[ODD_SERVICES] = {
+	        [ODD_SILENT] = "10.0.9.9",         [ODD_HOLE] = "10.66.0.1",
+	        [ODD_UNROUTED] = "10.77.0.1",      [ODD_UNIFORM] = "10.0.0.1",
+	        [ODD_UNIFORM_6] = "2001:db8:2::1",
+	};
+	return rig_addr(text[odd]);
+}
+
+struct sy_addr world_local(unsigned i)
+{
+	struct sy_addr a = rig_addr(i < WORLD_LOCALS ? "10.0.255.0" : "2001:db8:2::ff00");
+	a.b[15] = (uint8_t)(1 + i);
+	return a;
+}
+
+/* ---- the net around ---- */
+
+static struct sy_static_route route_make(unsigned port, const char *prefix, uint8_t len,
+                                         const char *via)
+{
+	struct sy_static_route r = {.prefix = rig_addr(prefix), .prefix_len = len};
+	snprintf(r.port, sizeof(r.port), "%s", port == RIG_WAN ? "net_ring_wan" : "net_ring_lan");
+	if (via)
+		r.via = rig_addr(via);
+	return r;
+}
+
+static struct sy_static_neigh neigh_make(unsigned port, const char *addr, uint8_t last)
+{
+	struct sy_static_neigh n = {.addr = rig_addr(addr),
+	                            .mac = {2, 0, 0, 1, (uint8_t)port, last}};
+	snprintf(n.port, sizeof(n.port), "%s", port == RIG_WAN ? "net_ring_wan" : "net_ring_lan");
+	n.addr.b[15] = (uint8_t)(n.addr.b[15] + last);
+	return n;
+}
+
+static void must(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	fprintf(stderr, "storm: %s\n", what);
+	exit(EXIT_FAILURE);
+}
+
+bool world_open(struct world *w, struct dice *d, unsigned workers, const struct sy_stage *pipeline)
+{
+	struct sy_static_route route[] = {
+	        route_make(RIG_WAN, "198.18.0.0", 16, "192.0.2.1"),
+	        route_make(RIG_WAN, "2001:db8:c::", 48, "fe80::1"),
+	        route_make(RIG_LAN, "10.0.0.0", 16, NULL),
+	        route_make(RIG_LAN, "2001:db8:2::", 64, NULL),
+	};
+	struct sy_static_neigh neigh[34] = {neigh_make(RIG_WAN, "192.0.2.0", 1),
+	                                    neigh_make(RIG_WAN, "fe80::", 1)};
+	for (uint8_t i = 0; i < 16; i++) {
+		neigh[2 + 2 * i] = neigh_make(RIG_LAN, "10.0.0.0", i + 1);
+		neigh[3 + 2 * i] = neigh_make(RIG_LAN, "2001:db8:2::", i + 1);
+	}
+	const struct rig_options o = {
+	        .workers = workers,
+	        .sessions = SESSIONS,
+	        .mbufs = MBUFS,
+	        .max_services = 256,
+	        .max_servers = 2048,
+	        .pipeline = pipeline,
+	        .route = route,
+	        .routes = SY_ARRAY_LEN(route),
+	        .neigh = neigh,
+	        .neighs = SY_ARRAY_LEN(neigh),
+	};
+	struct sy_error err;
+	*w = (struct world){.dice = d};
+	if (rig_open(&w->rig, &o, &err) < 0) {
+		fprintf(stderr, "storm: %s\n", err.text);
+		return false;
+	}
+	const struct sy_route hole[] = {
+	        {.prefix = rig_addr("198.19.0.0"), .prefix_len = 16, .blackhole = true},
+	        {.prefix = rig_addr("10.66.0.0"), .prefix_len = 16, .blackhole = true},
+	};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(hole); i++)
+		routes_apply(w->rig.rt, &hole[i], false);
+	routes_flush(w->rig.rt);
+	world_restore(w);
+	return true;
+}
+
+void world_close(struct world *w)
+{
+	rig_close(&w->rig);
+}
+
+/* ---- changes ---- */
+
+/* Short, so that sessions expire often; one unlike the others in each service. */
+static pb_timeouts timeouts_make(unsigned service)
+{
+	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+	t.syn_sent_s = 3;
+	t.syn_received_s = 4;
+	t.established_s = 20 + service;
+	t.fin_wait_s = 8;
+	t.closing_s = 6;
+	t.time_wait_s = 5;
+	t.reset_s = 2;
+	t.udp_one_way_s = 5;
+	t.udp_s = 12 + service;
+	return t;
+}
+
+static void put_world_service(struct changes *c, unsigned i)
+{
+	char name[32];
+	struct service_key key = world_service(i);
+	pb_timeouts t = timeouts_make(i);
+	snprintf(name, sizeof(name), "service-%u", i);
+	put_service(c, &key, name, i % 4 < 2 ? RR : WRR, &t);
+}
+
+static void put_odd_service(struct changes *c, enum world_odd odd)
+{
+	struct service_key key = world_odd_service(odd);
+	pb_timeouts t = timeouts_make(0);
+	put_service(c, &key, "odd", WRR, &t);
+	if (odd == ODD_EMPTY)
+		return;
+	struct sy_addr server = odd_server(odd);
+	put_server(c, &key, &server, 8080, 1, UP);
+}
+
+void world_restore(struct world *w)
+{
+	struct changes c = {0};
+	for (unsigned i = 0; i <= WORLD_LOCALS; i++) {
+		struct sy_addr local = world_local(i);
+		put_local(&c, &local);
+	}
+	for (unsigned odd = 0; odd < ODD_SERVICES; odd++)
+		put_odd_service(&c, odd);
+	for (unsigned i = 0; i < WORLD_SERVICES; i++) {
+		struct service_key key = world_service(i);
+		put_world_service(&c, i);
+		for (unsigned n = 0; n < WORLD_SERVERS; n++) {
+			struct sy_addr server = world_server(i, n);
+			put_server(&c, &key, &server, (uint16_t)(8000 + i), 1 + n, UP);
+		}
+	}
+	must(rig_commit(&w->rig, &c), w->rig.error);
+	w->commits++;
+}
+
+static void change_server(struct world *w, struct changes *c, unsigned i)
+{
+	static const int state[] = {UP, UP, UP, DRAIN, DOWN};
+	struct service_key key = world_service(i);
+	unsigned n = dice_roll(w->dice, WORLD_SERVERS);
+	struct sy_addr server = world_server(i, n);
+	if (dice_percent(w->dice, 30))
+		delete_server(c, &key, &server, (uint16_t)(8000 + i));
+	else
+		put_server(c, &key, &server, (uint16_t)(8000 + i), dice_roll(w->dice, 10),
+		           state[dice_roll(w->dice, SY_ARRAY_LEN(state))]);
+}
+
+static void change_local(struct world *w, struct changes *c)
+{
+	struct sy_addr local = world_local(dice_roll(w->dice, WORLD_LOCALS + 1));
+	if (dice_percent(w->dice, 30))
+		delete_local(c, &local);
+	else
+		put_local(c, &local);
+}
+
+/* What no forwarder accepts, whatever the configuration is. */
+static void change_wrong(struct world *w, struct changes *c)
+{
+	struct service_key key = world_service(dice_roll(w->dice, WORLD_SERVICES));
+	struct sy_addr nowhere = rig_addr("127.0.0.1"), vip = key.vip;
+	switch (dice_roll(w->dice, 4)) {
+	case 0:
+		put_local(c, &nowhere);
+		break;
+	case 1:
+		put_service(c, &key, "wrong", 77, NULL);
+		break;
+	case 2:
+		put_service(c, &key, "twofold", RR, NULL);
+		put_local(c, &vip);
+		break;
+	default:
+		put_service(c, &key, "itself", RR, NULL);
+		put_server(c, &key, &vip, 8080, 1, UP);
+	}
+}
+
+void world_change(struct world *w)
+{
+	struct changes c = {0};
+	for (unsigned n = 1 + dice_roll(w->dice, 3); n; n--) {
+		unsigned i = dice_roll(w->dice, WORLD_SERVICES);
+		struct service_key key = world_service(i);
+		switch (dice_roll(w->dice, 8)) {
+		case 0:
+			put_world_service(&c, i);
+			break;
+		case 1:
+			delete_service(&c, &key);
+			break;
+		case 2:
+			change_local(w, &c);
+			break;
+		default:
+			change_server(w, &c, i);
+		}
+	}
+	bool wrong = dice_percent(w->dice, 10);
+	if (wrong)
+		change_wrong(w, &c);
+	/* Right ones are refused too: what is to be deleted may not be there. */
+	bool accepted = rig_commit(&w->rig, &c);
+	must(!(wrong && accepted), "a wrong change was accepted");
+	w->commits += accepted;
+	w->refusals += !accepted;
+}
+
+void world_clear(struct world *w)
+{
+	struct changes c = {0};
+	const struct model *m = w->rig.b->model;
+	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
+		if (m->service[id])
+			delete_service(&c, &m->service[id]->key);
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
+		if (m->local[id].used)
+			delete_local(&c, &m->local[id].addr);
+	must(rig_commit(&w->rig, &c), w->rig.error);
+}
+
+void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx)
+{
+	struct sy_balance *b = w->rig.b;
+	struct changes c = {0};
+	struct sy_error err;
+	world_clear(w);
+	for (unsigned step = 0; step < 2; step++) { /* the service alone, then what it needs */
+		struct service_key key = world_odd_service(ODD_UNIFORM);
+		struct sy_addr local = world_local(0);
+		if (step == 0) {
+			put_service(&c, &key, "halfway", WRR, NULL);
+			must(rig_commit(&w->rig, &c), w->rig.error);
+			continue;
+		}
+		put_odd_service(&c, ODD_UNIFORM);
+		put_local(&c, &local);
+	}
+	model_begin(b);
+	for (size_t i = 0; i < c.count; i++)
+		must(model_change_apply(b, c.change[i], &err) == 0, err.text);
+	must(model_check(b, &err) == 0, err.text);
+	while (!model_publish(b, 0, UINT32_MAX))
+		;
+	between(ctx);
+	model_finish(b);
+	changes_free(&c);
+	world_restore(w);
+}

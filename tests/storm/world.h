@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the storm rages over: services, servers, routes, neighbours, and their changes. */
+#ifndef WORLD_H
+#define WORLD_H
+
+#include "../../dataplane/balance/tests/rig.h"
+#include "frame.h"
+
+#define WORLD_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; each third is IPv6 */
+#define WORLD_SERVERS  8  /* of each, at the most */
+#define WORLD_LOCALS   4  /* IPv4; IPv6 has one */
+#define WORLD_PORT     80
+
+/* Services that go wrong in one way each. All TCP over IPv4. */
+enum world_odd {
+	ODD_EMPTY,     /* no server */
+	ODD_SILENT,    /* its server's neighbour does not answer */
+	ODD_HOLE,      /* its server lies behind a blackhole route */
+	ODD_UNROUTED,  /* … behind no route */
+	ODD_UNIFORM,   /* one server, which never changes: IPv4 */
+	ODD_UNIFORM_6, /* the same, IPv6 */
+	ODD_SERVICES
+};
+
+struct world {
+	struct rig rig;
+	struct dice *dice;
+	uint64_t commits, refusals;
+};
+
+/* Session tables and pool are small, so that the storm fills them. */
+bool world_open(struct world *w, struct dice *d, unsigned workers, const struct sy_stage *pipeline);
+void world_close(struct world *w);
+
+struct service_key world_service(unsigned i);
+struct service_key world_odd_service(enum world_odd odd);
+struct sy_addr world_server(unsigned service, unsigned i);
+struct sy_addr world_local(unsigned i);
+
+/* Puts everything back as it was at the start. */
+void world_restore(struct world *w);
+/* A random transaction, sometimes one that must be refused. */
+void world_change(struct world *w);
+/* Deletes all services and local addresses. */
+void world_clear(struct world *w);
+/* Everything a commit does between publishing services and publishing local addresses: a server of
+ * a family without local addresses is visible while `between` runs. */
+void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx);
+
+#endif
