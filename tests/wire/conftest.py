@@ -32,6 +32,7 @@ def keep_books(stage, request):
     stage.books = Books(stage)
     try:
         yield stage
+        stage.lab.close_captures()
         stage.revive()
         marker = request.node.get_closest_marker("drops")
         stage.books.close(marker.args if marker else ())
@@ -40,4 +41,5 @@ def keep_books(stage, request):
             print(process.describe())
         raise
     finally:
+        stage.lab.close_captures()
         stage.restore()
