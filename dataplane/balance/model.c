@@ -184,7 +184,8 @@ static struct model_service *service_copy(const struct model_service *s)
 		free(copy);
 		return NULL;
 	}
-	memcpy(copy->server, s->server, s->servers * sizeof(*s->server));
+	if (s->servers > 0)
+		memcpy(copy->server, s->server, s->servers * sizeof(*s->server));
 	return copy;
 }
 
