@@ -81,7 +81,7 @@ int config_file_save(struct sy_balance *b, struct sy_error *err)
 	Steelyard__Forwarder__V1__Config *config;
 	if (!b->options.state_directory)
 		return 0;
-	int rc = reply_config(b, 0, UINT32_MAX, &arena, &config, err);
+	int rc = reply_config(b, 0, REPLY_ALL, &arena, &config, err);
 	if (rc == 0) {
 		size_t len = steelyard__forwarder__v1__config__get_packed_size(config);
 		uint8_t *bytes = malloc(len + 1);

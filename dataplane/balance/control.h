@@ -93,7 +93,9 @@ int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
                struct sy_error *err);
 
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out);
-/* Up to `limit` services from id `cursor` on. */
+/* Up to `limit` services from id `cursor` on, fewer if they have so many servers that a message
+ * could not hold them; REPLY_ALL: all, whatever their size. */
+#define REPLY_ALL UINT32_MAX
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
                  Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
 

@@ -169,7 +169,7 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 		Steelyard__Forwarder__V1__Config__Entry *e;
 		if (!s)
 			continue;
-		if (c->n_entries == limit || servers > LIST_SERVERS)
+		if (c->n_entries == limit || (limit != REPLY_ALL && servers > LIST_SERVERS))
 			break;
 		TAKE(a, e, steelyard__forwarder__v1__config__entry__init);
 		if (reply_service(a, s, &e->service, err) < 0)

@@ -184,7 +184,8 @@ static struct model_service *service_copy(const struct model_service *s)
 		free(copy);
 		return NULL;
 	}
-	memcpy(copy->server, s->server, s->servers * sizeof(*s->server));
+	if (s->servers > 0)
+		memcpy(copy->server, s->server, s->servers * sizeof(*s->server));
 	return copy;
 }
 
@@ -251,9 +252,12 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
 		        m->service_ids.limit);
 		goto fail;
 	}
-	if (model_touch(m, id, err) < 0 ||
-	    rte_hash_add_key_data(m->by_key, key, (void *)(uintptr_t)id) < 0) {
+	if (model_touch(m, id, err) < 0) {
 		id_give(&m->service_ids, id);
+		goto fail;
+	}
+	/* From here on the id is the rollback's to give back. */
+	if (rte_hash_add_key_data(m->by_key, key, (void *)(uintptr_t)id) < 0) {
 		sy_fail(err, ENOSPC, "no room for another service in the directory");
 		goto fail;
 	}

@@ -19,17 +19,25 @@ static uint32_t pick_rr(struct balance_worker *bw, const struct service *service
 /*
  * Smooth weighted round robin: each pick, every server gains its weight, and the one that is ahead
  * is chosen and set back by the sum of all. Weights 5,1,1 give a a b a c a a, never a a a a a b c.
+ * None is ever further ahead or behind than that sum, unless weights were larger before: it is
+ * taken back then, or the server would flood or starve for as long as they had been.
  */
 static uint32_t pick_wrr(struct balance_worker *bw, const struct service *service)
 {
 	const struct candidate *best = NULL;
+	int64_t total = service->total_weight, most = 0;
 	for (uint32_t i = 0; i < service->candidates; i++) {
 		const struct candidate *c = &service->candidate[i];
-		bw->wrr_current[c->server] += c->weight;
-		if (!best || bw->wrr_current[c->server] > bw->wrr_current[best->server])
+		int64_t current = bw->wrr_current[c->server];
+		current = current > total ? total : current < -total ? -total : current;
+		current += c->weight;
+		bw->wrr_current[c->server] = current;
+		if (!best || current > most) {
 			best = c;
+			most = current;
+		}
 	}
-	bw->wrr_current[best->server] -= service->total_weight;
+	bw->wrr_current[best->server] -= total;
 	return best->server;
 }
 

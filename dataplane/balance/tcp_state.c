@@ -89,6 +89,8 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 		s->flags |= from == SESSION_CLIENT ? SESSION_CLIENT_FIN : SESSION_SERVER_FIN;
 		cold->fin_seq[from] = seq + len + 1;
 	}
-	s->state = state_of_fins(s);
+	/* Only the server's word undoes a reset: a client alone could make long-lived sessions. */
+	if (s->state != SESSION_RESET || from == SESSION_SERVER)
+		s->state = state_of_fins(s);
 	return TCP_FORWARD;
 }

@@ -92,27 +92,35 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 	model_service_free(after);
 }
 
-static void rollback_locals(struct sy_balance *b)
+static void rollback_new_locals(struct sy_balance *b)
 {
 	struct model *m = b->model;
-	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local[id].used && !m->local_before[id].used)
 			address_drop(b, &m->local[id].addr);
+}
+
+static void rollback_old_locals(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (!m->local[id].used && m->local_before[id].used)
 			address_hold(b, &m->local_before[id].addr, OURS_LOCAL, NULL);
-	}
 	memcpy(m->local, m->local_before, sizeof(m->local));
 }
 
 void model_rollback(struct sy_balance *b)
 {
 	struct model *m = b->model;
-	rollback_locals(b);
+	/* An address may have become a VIP or ceased to be one: it is let go of before it is held.
+	 */
+	rollback_new_locals(b);
 	while (m->touches > 0) {
 		const struct model_touch *t = &m->touch[--m->touches];
 		m->touched[t->id] = false;
 		rollback_service(b, t->id, t->before);
 	}
+	rollback_old_locals(b);
 	while (m->freshes > 0)
 		id_give(&m->server_ids, m->fresh[--m->freshes]);
 	address_collect(b);

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The saved configuration: what a start finds in it, and what it does with a damaged one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../model.h"
+#include "rig.h"
+
+#define UP  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define RR  STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+#define WRR STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
+
+struct fixture {
+	struct rig rig;
+	char directory[64], path[96], aside[96];
+};
+
+static void rig_start(struct fixture *f)
+{
+	struct sy_error err;
+	const struct rig_options o = {.state_directory = f->directory, .max_servers = 30000};
+	if (rig_open(&f->rig, &o, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	strcpy(f->directory, "/tmp/steelyard-test-XXXXXX");
+	assert_non_null(mkdtemp(f->directory));
+	snprintf(f->path, sizeof(f->path), "%s/config", f->directory);
+	snprintf(f->aside, sizeof(f->aside), "%s/config.damaged", f->directory);
+	rig_start(f);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	rig_close(&f->rig);
+	unlink(f->path);
+	unlink(f->aside);
+	assert_int_equal(rmdir(f->directory), 0); /* nothing temporary stays */
+	free(f);
+	return 0;
+}
+
+/* Of everything that is saved, something. */
+static void fill(struct fixture *f, unsigned servers)
+{
+	struct changes c = {0};
+	struct sy_addr v4 = rig_addr("10.1.0.1"), v6 = rig_addr("2001:db8::1"), server;
+	struct service_key first = rig_key("192.0.2.1", 80, SY_PROTO_TCP);
+	struct service_key second = rig_key("2001:db8:1::1", 53, SY_PROTO_UDP);
+	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+	t.established_s = 4711;
+	t.udp_s = 12;
+	put_local(&c, &v4);
+	put_local(&c, &v6);
+	put_service(&c, &first, "first", WRR, &t);
+	put_service(&c, &second, "second", RR, NULL);
+	server = rig_addr("10.0.0.0");
+	for (unsigned i = 0; i < servers; i++) {
+		server.b[14] = (uint8_t)(i >> 8);
+		server.b[15] = (uint8_t)i;
+		put_server(&c, &first, &server, (uint16_t)(1 + i), i % 100, 1 + (int)i % 3);
+	}
+	for (unsigned i = 0; i < servers / 2; i++) {
+		server = rig_addr("2001:db8:2::");
+		server.b[14] = (uint8_t)(i >> 8);
+		server.b[15] = (uint8_t)(i | 1);
+		put_server(&c, &second, &server, (uint16_t)(1 + i), 1, UP);
+	}
+	if (!rig_commit(&f->rig, &c))
+		fail_msg("%s", f->rig.error);
+}
+
+static void check_restart(struct fixture *f, unsigned servers)
+{
+	size_t len_before, len_after;
+	fill(f, servers);
+	fill(f, servers);
+	uint8_t *before = rig_config(&f->rig, &len_before);
+	rig_close(&f->rig);
+	rig_start(f);
+	uint8_t *after = rig_config(&f->rig, &len_after);
+	assert_int_equal(len_before, len_after);
+	assert_memory_equal(before, after, len_before);
+	assert_int_equal(f->rig.b->model->revision, 2);
+	assert_int_equal(f->rig.b->model->servers, servers + servers / 2);
+	assert_int_not_equal(access(f->aside, F_OK), 0);
+	free(before);
+	free(after);
+}
+
+static void test_restart(void **state)
+{
+	check_restart(*state, 50);
+}
+
+/* More than one answer to a client holds. */
+static void test_restart_large(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	struct service_key third = rig_key("192.0.2.3", 80, SY_PROTO_TCP);
+	put_service(&c, &third, "third", RR, NULL);
+	check_restart(f, 13400);
+	assert_true(rig_commit(&f->rig, &c));
+	rig_close(&f->rig);
+	rig_start(f);
+	assert_int_equal(f->rig.b->model->services, 3);
+	assert_int_equal(f->rig.b->model->servers, 20100);
+}
+
+/* A refused change saves nothing; without a file it starts empty. */
+static void test_nothing_saved(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	struct sy_addr bogus = rig_addr("127.0.0.1");
+	put_local(&c, &bogus);
+	assert_false(rig_commit(&f->rig, &c));
+	assert_int_not_equal(access(f->path, F_OK), 0);
+	rig_close(&f->rig);
+	rig_start(f);
+	assert_int_equal(f->rig.b->model->revision, 0);
+}
+
+/* ---- damage ---- */
+
+static uint8_t *file_read(const char *path, size_t *len)
+{
+	FILE *in = fopen(path, "rb");
+	uint8_t *bytes = malloc(1 << 20);
+	assert_non_null(in);
+	*len = fread(bytes, 1, 1 << 20, in);
+	fclose(in);
+	return bytes;
+}
+
+static void file_write(const char *path, const uint8_t *bytes, size_t len)
+{
+	FILE *out = fopen(path, "wb");
+	assert_non_null(out);
+	assert_int_equal(fwrite(bytes, 1, len, out), len);
+	fclose(out);
+}
+
+/* The file is kept aside as it is, and the forwarder starts empty and works. */
+static void check_refused(struct fixture *f, const uint8_t *bytes, size_t len)
+{
+	size_t kept_len;
+	rig_close(&f->rig);
+	file_write(f->path, bytes, len);
+	unlink(f->aside);
+	rig_start(f);
+	assert_int_equal(f->rig.b->model->services, 0);
+	assert_int_equal(f->rig.b->model->servers, 0);
+	assert_int_equal(f->rig.b->model->revision, 0);
+	assert_int_not_equal(access(f->path, F_OK), 0);
+	uint8_t *kept = file_read(f->aside, &kept_len);
+	assert_int_equal(kept_len, len);
+	if (len > 0)
+		assert_memory_equal(kept, bytes, len);
+	free(kept);
+}
+
+static void test_damaged(void **state)
+{
+	struct fixture *f = *state;
+	size_t len;
+	fill(f, 3);
+	uint8_t *whole = file_read(f->path, &len), *bytes = malloc(len);
+	for (size_t at = 0; at < len; at++) {
+		memcpy(bytes, whole, len);
+		bytes[at] ^= 1u << at % 8;
+		check_refused(f, bytes, len);
+	}
+	for (size_t cut = 0; cut < len; cut += 1 + len / 50)
+		check_refused(f, whole, cut);
+	fill(f, 3); /* and works on */
+	free(bytes);
+	free(whole);
+}
+
+/* Right as a file, and refused for what it says: kept aside too, nothing of it is in force. */
+static void test_contradictory(void **state)
+{
+	struct fixture *f = *state;
+	size_t len;
+	fill(f, 3);
+	struct model_service *s = f->rig.b->model->service[0];
+	s->server[2].addr = s->key.vip; /* no transaction would allow it */
+	struct changes c = {0};
+	struct service_key key = rig_key("2001:db8:1::1", 53, SY_PROTO_UDP);
+	put_service(&c, &key, "second", WRR, NULL);
+	assert_true(rig_commit(&f->rig, &c));
+	uint8_t *bytes = file_read(f->path, &len);
+	check_refused(f, bytes, len);
+	free(bytes);
+}
+
+static void test_foreign(void **state)
+{
+	static const uint8_t text[] = "# steelyard.yaml\nservices: []\nand some more lines\n";
+	check_refused(*state, text, sizeof(text));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_restart), TEST(test_restart_large), TEST(test_nothing_saved),
+	        TEST(test_damaged), TEST(test_contradictory), TEST(test_foreign),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/* TCP as seen from the middle: every state × flags × direction, then whole lives. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "../balance.h"
+
+#define C SESSION_CLIENT
+#define S SESSION_SERVER
+
+enum {
+	NONE = 0,
+	SYN = SY_TCP_SYN,
+	SYN_ACK = SY_TCP_SYN | SY_TCP_ACK,
+	ACK = SY_TCP_ACK,
+	DATA = SY_TCP_ACK | SY_TCP_PSH,
+	FIN = SY_TCP_FIN | SY_TCP_ACK,
+	RST = SY_TCP_RST,
+	RST_ACK = SY_TCP_RST | SY_TCP_ACK,
+	FIN_ALONE = SY_TCP_FIN,
+	PSH_ALONE = SY_TCP_PSH,
+};
+
+/* FINs that were seen, and acknowledged, as each state implies. */
+static const uint8_t flags_of[SESSION_STATES] = {
+        [SESSION_FIN_WAIT] = SESSION_CLIENT_FIN,
+        [SESSION_CLOSING] = SESSION_CLIENT_FIN | SESSION_SERVER_FIN,
+        [SESSION_TIME_WAIT] = SESSION_CLIENT_FIN | SESSION_SERVER_FIN | SESSION_CLIENT_FIN_ACKED |
+                              SESSION_SERVER_FIN_ACKED,
+};
+
+static const enum session_state tcp_states[] = {
+        SESSION_SYN_SENT, SESSION_SYN_RECEIVED, SESSION_ESTABLISHED, SESSION_FIN_WAIT,
+        SESSION_CLOSING,  SESSION_TIME_WAIT,    SESSION_RESET,
+};
+
+#define STATES SY_ARRAY_LEN(tcp_states)
+
+/* What becomes of each of tcp_states, by one letter: the new state; or what is done instead. */
+struct rule {
+	enum session_direction from;
+	uint8_t flags;
+	char after[STATES + 1];
+};
+
+static const struct rule rules[] = {
+        /*              sSe fctr: SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, CLOSING,
+         *              TIME_WAIT, RESET. x: dropped, n: a new connection. ACKs here
+         *              acknowledge no FIN. */
+        {C, SYN, "sSefnnn"},       {S, SYN, "xxxxxxx"},       {C, SYN_ACK, "xxxxxxx"},
+        {S, SYN_ACK, "SSefctr"},   {C, ACK, "seefctr"},       {S, ACK, "xSefcte"},
+        {C, DATA, "seefctr"},      {S, DATA, "xSefcte"},      {C, FIN, "sfffctr"},
+        {S, FIN, "xSfcctf"},       {C, RST, "rrrrrrr"},       {S, RST, "rrrrrrr"},
+        {C, RST_ACK, "rrrrrrr"},   {S, RST_ACK, "rrrrrrr"},   {C, FIN_ALONE, "xxxxxxx"},
+        {S, FIN_ALONE, "xxxxxxx"}, {C, PSH_ALONE, "xxxxxxx"}, {S, PSH_ALONE, "xxxxxxx"},
+        {C, NONE, "xxxxxxx"},      {S, NONE, "xxxxxxx"},
+};
+
+static char letter_of(enum session_state state)
+{
+	for (unsigned i = 0; i < STATES; i++)
+		if (tcp_states[i] == state)
+			return "sSefctr"[i];
+	return '?';
+}
+
+static void test_rules(void **state)
+{
+	for (unsigned r = 0; r < SY_ARRAY_LEN(rules); r++) {
+		for (unsigned i = 0; i < STATES; i++) {
+			const struct session before = {.state = (uint8_t)tcp_states[i],
+			                               .flags = flags_of[tcp_states[i]]};
+			struct session s = before;
+			struct session_cold cold = {.fin_seq = {1000, 2000}};
+			char want = rules[r].after[i];
+			enum tcp_verdict verdict = tcp_state_advance(&s, &cold, rules[r].from,
+			                                             rules[r].flags, 500, 500, 0);
+			char got = verdict == TCP_DROP     ? 'x'
+			           : verdict == TCP_REOPEN ? 'n'
+			                                   : letter_of(s.state);
+			if (got != want)
+				fail_msg("%s, flags %02x from %s: %c, not %c",
+				         session_state_name(tcp_states[i]), rules[r].flags,
+				         rules[r].from == C ? "client" : "server", got, want);
+			if (verdict != TCP_FORWARD)
+				assert_memory_equal(&s, &before, sizeof(s));
+		}
+	}
+}
+
+/* ---- lives ---- */
+
+struct step {
+	enum session_direction from;
+	uint8_t flags;
+	uint32_t seq, ack, len;
+	enum session_state after;
+};
+
+static void live_from(struct session *s, const struct step *step, unsigned count)
+{
+	struct session_cold cold = {0};
+	for (unsigned i = 0; i < count; i++) {
+		const struct step *p = &step[i];
+		enum tcp_verdict v =
+		        tcp_state_advance(s, &cold, p->from, p->flags, p->seq, p->ack, p->len);
+		if (v != TCP_FORWARD || s->state != p->after)
+			fail_msg("step %u: verdict %d, state %s, not %s", i, (int)v,
+			         session_state_name(s->state), session_state_name(p->after));
+	}
+}
+
+#define LIVE(...)                                                                                  \
+	do {                                                                                       \
+		static const struct step steps[] = {__VA_ARGS__};                                  \
+		struct session s = {.state = SESSION_SYN_SENT};                                    \
+		live_from(&s, steps, SY_ARRAY_LEN(steps));                                         \
+	} while (0)
+
+/* Client's numbers begin with 100, server's with 900. */
+#define HANDSHAKE                                                                                  \
+	{C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},    \
+	{                                                                                          \
+		C, ACK, 101, 901, 0, SESSION_ESTABLISHED                                           \
+	}
+
+static void test_client_closes_first(void **state)
+{
+	LIVE(HANDSHAKE, {C, DATA, 101, 901, 50, SESSION_ESTABLISHED},
+	     {S, DATA, 901, 151, 70, SESSION_ESTABLISHED}, {C, FIN, 151, 971, 0, SESSION_FIN_WAIT},
+	     {S, ACK, 971, 152, 0, SESSION_FIN_WAIT}, {S, DATA, 971, 152, 10, SESSION_FIN_WAIT},
+	     {C, ACK, 152, 981, 0, SESSION_FIN_WAIT}, {S, FIN, 981, 152, 0, SESSION_CLOSING},
+	     {C, ACK, 152, 982, 0, SESSION_TIME_WAIT});
+}
+
+static void test_server_closes_first(void **state)
+{
+	LIVE(HANDSHAKE, {S, FIN, 901, 101, 20, SESSION_FIN_WAIT},
+	     {C, ACK, 101, 922, 0, SESSION_FIN_WAIT}, {C, DATA, 101, 922, 5, SESSION_FIN_WAIT},
+	     {C, FIN, 106, 922, 0, SESSION_CLOSING}, {S, ACK, 922, 107, 0, SESSION_TIME_WAIT});
+}
+
+/* Neither FIN acknowledges the other. */
+static void test_simultaneous_close(void **state)
+{
+	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
+	     {S, FIN, 901, 101, 0, SESSION_CLOSING}, {C, ACK, 102, 902, 0, SESSION_CLOSING},
+	     {S, ACK, 902, 102, 0, SESSION_TIME_WAIT});
+}
+
+/* FIN and its acknowledgement in one segment each way: three segments close. */
+static void test_short_close(void **state)
+{
+	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
+	     {S, FIN, 901, 102, 0, SESSION_CLOSING}, {C, ACK, 102, 902, 0, SESSION_TIME_WAIT});
+}
+
+static void test_retransmissions(void **state)
+{
+	LIVE({C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {C, SYN, 100, 0, 0, SESSION_SYN_SENT},
+	     {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},
+	     {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},
+	     {C, SYN, 100, 0, 0, SESSION_SYN_RECEIVED}, {C, ACK, 101, 901, 0, SESSION_ESTABLISHED},
+	     {S, SYN_ACK, 900, 101, 0, SESSION_ESTABLISHED},
+	     {C, FIN, 101, 901, 30, SESSION_FIN_WAIT}, {C, FIN, 101, 901, 30, SESSION_FIN_WAIT},
+	     {S, ACK, 901, 101, 0, SESSION_FIN_WAIT}, /* acknowledges nothing of it */
+	     {S, FIN, 901, 131, 0, SESSION_CLOSING},  /* all but the FIN itself */
+	     {C, ACK, 132, 902, 0, SESSION_CLOSING}, {S, FIN, 901, 132, 0, SESSION_TIME_WAIT},
+	     {C, ACK, 132, 902, 0, SESSION_TIME_WAIT});
+}
+
+/* Sequence numbers pass 2^32 between FIN and acknowledgement. */
+static void test_wrap(void **state)
+{
+	LIVE({C, SYN, UINT32_MAX - 10, 0, 0, SESSION_SYN_SENT},
+	     {S, SYN_ACK, UINT32_MAX, UINT32_MAX - 9, 0, SESSION_SYN_RECEIVED},
+	     {C, ACK, UINT32_MAX - 9, 0, 0, SESSION_ESTABLISHED},
+	     {C, FIN, UINT32_MAX - 9, 0, 9, SESSION_FIN_WAIT}, /* its end: 2^32, which is 0 + 0 */
+	     {S, ACK, 0, UINT32_MAX, 0, SESSION_FIN_WAIT}, {S, FIN, 0, 0, 0, SESSION_CLOSING},
+	     {C, ACK, 0, 0, 0, SESSION_CLOSING}, {C, ACK, 0, 1, 0, SESSION_TIME_WAIT});
+}
+
+/* Only the server's word undoes a reset, and then all is as it was. */
+static void test_reset(void **state)
+{
+	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET}, {C, DATA, 101, 901, 5, SESSION_RESET},
+	     {S, ACK, 901, 106, 0, SESSION_ESTABLISHED}, {C, FIN, 106, 901, 0, SESSION_FIN_WAIT},
+	     {S, RST, 77, 0, 0, SESSION_RESET}, {S, ACK, 901, 107, 0, SESSION_FIN_WAIT},
+	     {C, RST, 1, 0, 0, SESSION_RESET}, {S, FIN, 901, 107, 0, SESSION_CLOSING},
+	     {C, ACK, 107, 902, 0, SESSION_TIME_WAIT}, {S, RST, 1, 0, 0, SESSION_RESET});
+	/* Three packets of a client alone give it no long-lived session. */
+	LIVE({C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {C, RST, 101, 0, 0, SESSION_RESET},
+	     {C, ACK, 101, 1, 0, SESSION_RESET}, {C, DATA, 101, 1, 9, SESSION_RESET});
+}
+
+/* A FIN that a reset hides is not forgotten. */
+static void test_fin_during_reset(void **state)
+{
+	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET}, {C, FIN, 101, 901, 0, SESSION_RESET},
+	     {S, ACK, 901, 102, 0, SESSION_FIN_WAIT}, {S, FIN, 901, 102, 0, SESSION_CLOSING},
+	     {C, ACK, 102, 902, 0, SESSION_TIME_WAIT});
+}
+
+static void test_names(void **state)
+{
+	for (unsigned i = 0; i < SESSION_STATES; i++)
+		for (unsigned k = 0; k < i; k++)
+			assert_string_not_equal(session_state_name(i), session_state_name(k));
+	assert_string_equal(session_state_name(SESSION_STATES), "?");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_rules),
+	        cmocka_unit_test(test_client_closes_first),
+	        cmocka_unit_test(test_server_closes_first),
+	        cmocka_unit_test(test_simultaneous_close),
+	        cmocka_unit_test(test_short_close),
+	        cmocka_unit_test(test_retransmissions),
+	        cmocka_unit_test(test_wrap),
+	        cmocka_unit_test(test_reset),
+	        cmocka_unit_test(test_fin_during_reset),
+	        cmocka_unit_test(test_names),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
