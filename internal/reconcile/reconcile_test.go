@@ -40,6 +40,7 @@ func newBench(t *testing.T, poll time.Duration) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{T: t, forwarder: dptest.New(t), store: s}
+	b.forwarder.Page = 3 // so that tables come in pieces
 	b.reconciler = reconcile.New(s, reconcile.Options{
 		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return dpclient.Dial(ctx, b.forwarder.Socket) },
 		Log:  slog.New(slog.DiscardHandler), First: time.Millisecond, Longest: 10 * time.Millisecond,
@@ -139,7 +140,6 @@ func randomConfig(r *rand.Rand) *model.Config {
 // transaction each of whose steps it accepts; and the same again sends nothing.
 func TestAnyConfigurationIsReached(t *testing.T) {
 	b := newBench(t, time.Hour)
-	b.forwarder.Page = 3
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config := randomConfig(r)

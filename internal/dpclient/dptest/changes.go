@@ -23,18 +23,14 @@ func (c *config) do(change *pb.Change) error {
 	case *pb.Change_PutService:
 		return c.putService(kind.PutService)
 	case *pb.Change_DeleteService:
-		if c.services[keyOf(kind.DeleteService)] == nil {
-			return errors.New("no such service to delete")
-		}
-		delete(c.services, keyOf(kind.DeleteService))
-		return nil
+		return c.deleteService(kind.DeleteService)
 	case *pb.Change_PutServer:
 		return c.putServer(kind.PutServer)
 	case *pb.Change_DeleteServer:
 		return c.deleteServer(kind.DeleteServer)
 	case *pb.Change_PutLocalAddress:
 		address := kind.PutLocalAddress.GetAddress()
-		if c.isVIP(address) || c.isServer(address) {
+		if c.vips[string(address)] > 0 || c.servers[string(address)] > 0 {
 			return errors.New("a local address that has another role")
 		}
 		c.locals[string(address)] = true
@@ -47,7 +43,7 @@ func (c *config) do(change *pb.Change) error {
 
 func (c *config) putService(service *pb.Service) error {
 	key := service.GetKey()
-	if c.isServer(key.GetVip()) || c.locals[string(key.GetVip())] {
+	if c.servers[string(key.GetVip())] > 0 || c.locals[string(key.GetVip())] {
 		return errors.New("a VIP that has another role")
 	}
 	if key.GetPort() < 1 || key.GetPort() > 65535 || len(service.GetName()) > 63 {
@@ -60,8 +56,22 @@ func (c *config) putService(service *pb.Service) error {
 	if entry == nil {
 		entry = &pb.Config_Entry{}
 		c.services[keyOf(key)] = entry
+		c.vips[string(key.GetVip())]++
 	}
 	entry.Service = proto.CloneOf(service)
+	return nil
+}
+
+func (c *config) deleteService(key *pb.ServiceKey) error {
+	entry := c.services[keyOf(key)]
+	if entry == nil {
+		return errors.New("no such service to delete")
+	}
+	for _, server := range entry.Servers {
+		c.servers[string(server.GetAddress())]--
+	}
+	c.vips[string(key.GetVip())]--
+	delete(c.services, keyOf(key))
 	return nil
 }
 
@@ -73,7 +83,7 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 	if len(server.GetAddress()) != len(of.GetService().GetVip()) {
 		return errors.New("a server of another family than its VIP")
 	}
-	if c.isVIP(server.GetAddress()) || c.locals[string(server.GetAddress())] {
+	if c.vips[string(server.GetAddress())] > 0 || c.locals[string(server.GetAddress())] {
 		return errors.New("a server that has another role")
 	}
 	if server.GetPort() < 1 || server.GetPort() > 65535 || server.GetWeight() > 65535 ||
@@ -87,6 +97,7 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 		entry.Servers[i] = proto.CloneOf(server)
 	} else {
 		entry.Servers = append(entry.Servers, proto.CloneOf(server))
+		c.servers[string(server.GetAddress())]++
 	}
 	return nil
 }
@@ -98,6 +109,7 @@ func (c *config) deleteServer(of *pb.Change_ServerOf) error {
 	}
 	i := indexOf(entry, of.GetServer())
 	entry.Servers = slices.Delete(entry.Servers, i, i+1)
+	c.servers[string(of.GetServer().GetAddress())]--
 	return nil
 }
 
@@ -127,26 +139,6 @@ func (c *config) hasLocal(length int) bool {
 	for local := range c.locals {
 		if len(local) == length {
 			return true
-		}
-	}
-	return false
-}
-
-func (c *config) isVIP(address []byte) bool {
-	for _, entry := range c.services {
-		if bytes.Equal(entry.Service.GetKey().GetVip(), address) {
-			return true
-		}
-	}
-	return false
-}
-
-func (c *config) isServer(address []byte) bool {
-	for _, entry := range c.services {
-		for _, server := range entry.Servers {
-			if bytes.Equal(server.GetAddress(), address) {
-				return true
-			}
 		}
 	}
 	return false

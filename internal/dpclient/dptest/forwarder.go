@@ -40,6 +40,7 @@ type Forwarder struct {
 	mu       sync.Mutex
 	cond     *sync.Cond
 	listener net.Listener
+	stopped  bool
 	conns    map[net.Conn]struct{}
 	config   *config
 	revision uint64
@@ -54,10 +55,16 @@ type Forwarder struct {
 type config struct {
 	locals   map[string]bool
 	services map[string]*pb.Config_Entry
+	vips     map[string]int // how many services have the address
+	servers  map[string]int // how many servers have it
+}
+
+func newConfig() *config {
+	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{}}
 }
 
 func (c *config) clone() *config {
-	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}}
+	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}, maps.Clone(c.vips), maps.Clone(c.servers)}
 	for key, entry := range c.services {
 		copied.services[key] = proto.CloneOf(entry)
 	}
@@ -74,7 +81,7 @@ func New(tb testing.TB) *Forwarder {
 	f := &Forwarder{
 		Socket: filepath.Join(directory, "forwarder.sock"), Status: &pb.Status{Build: "fake", Workers: 2},
 		tb: tb, conns: map[net.Conn]struct{}{},
-		config: &config{map[string]bool{}, map[string]*pb.Config_Entry{}},
+		config: newConfig(),
 	}
 	f.cond = sync.NewCond(&f.mu)
 	f.Start()
@@ -93,7 +100,7 @@ func (f *Forwarder) Start() {
 		f.tb.Fatal(err)
 	}
 	f.mu.Lock()
-	f.listener = listener
+	f.listener, f.stopped = listener, false
 	f.mu.Unlock()
 	f.serving.Go(func() {
 		for {
@@ -101,17 +108,29 @@ func (f *Forwarder) Start() {
 			if err != nil {
 				return
 			}
-			f.mu.Lock()
-			f.conns[conn] = struct{}{}
-			f.mu.Unlock()
-			f.serving.Go(func() { f.serve(conn) })
+			if f.keep(conn) {
+				f.serving.Go(func() { f.serve(conn) })
+			}
 		}
 	})
+}
+
+// keep notes a connection for Stop; one that was accepted during Stop is closed instead.
+func (f *Forwarder) keep(conn net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped {
+		conn.Close()
+		return false
+	}
+	f.conns[conn] = struct{}{}
+	return true
 }
 
 // Stop ends all connections, as a dying forwarder would.
 func (f *Forwarder) Stop() {
 	f.mu.Lock()
+	f.stopped = true
 	f.listener.Close()
 	for conn := range f.conns {
 		conn.Close()
@@ -124,7 +143,7 @@ func (f *Forwarder) Stop() {
 func (f *Forwarder) Forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.config, f.revision = &config{map[string]bool{}, map[string]*pb.Config_Entry{}}, 0
+	f.config, f.revision = newConfig(), 0
 }
 
 // Refuse answers the coming transactions with an error, until nil is given.
