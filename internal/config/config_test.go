@@ -63,7 +63,7 @@ func TestBadValues(t *testing.T) {
 		{"scheduler: wlc", "port: 1", "7:16", `services[0].scheduler: "wlc" is unknown: use rr or wrr`},
 		{"protocol: icmp", "port: 1", "7:15", `services[0].protocol: "icmp" is unknown: use tcp or udp`},
 		{"timeouts: { established: 0s }", "port: 1", "7:30",
-			"services[0].timeouts.established: 0s is out of range: use 1s to 12h"},
+			"services[0].timeouts.established: 0s is out of range: use 1s to 9h"},
 		{"timeouts: { udp: 1500ms }", "port: 1", "7:22", "services[0].timeouts.udp: 1500ms is not in whole seconds: use 2s"},
 		{"timeouts: 5s", "port: 1", "7:15",
 			"services[0].timeouts: \"5s\" found, a mapping is needed: write `syn_sent: …` and so on below it"},

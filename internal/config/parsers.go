@@ -109,8 +109,8 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// maxTimeout keeps idle times within the forwarder's 16-bit clock of seconds.
-const maxTimeout = 12 * time.Hour
+// maxTimeout keeps idle times within half the range of the forwarder's 16-bit clock of seconds.
+const maxTimeout = 9 * time.Hour
 
 func parseTimeout(text string) (uint32, error) {
 	d, err := parseDuration(time.Second, maxTimeout)(text)

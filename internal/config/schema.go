@@ -96,7 +96,7 @@ func timeoutFields() []field[rawTimeouts] {
 	var fields []field[rawTimeouts]
 	for i, doc := range timeoutDocs {
 		fields = append(fields, scalar(
-			fieldDoc{name: model.Timeout(i).String(), kind: "duration of whole seconds, 1s to 12h",
+			fieldDoc{name: model.Timeout(i).String(), kind: "duration of whole seconds, 1s to 9h",
 				def: fmt.Sprintf("%ds", model.DefaultTimeouts[i]), doc: doc},
 			func(t *rawTimeouts) *value[uint32] { return &t[i] }, parseTimeout))
 	}

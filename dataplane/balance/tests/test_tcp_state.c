@@ -52,9 +52,9 @@ static const struct rule rules[] = {
          *              TIME_WAIT, RESET. x: dropped, n: a new connection. ACKs here
          *              acknowledge no FIN. */
         {C, SYN, "sSefnnn"},       {S, SYN, "xxxxxxx"},       {C, SYN_ACK, "xxxxxxx"},
-        {S, SYN_ACK, "SSefctr"},   {C, ACK, "seefctr"},       {S, ACK, "xSefcte"},
-        {C, DATA, "seefctr"},      {S, DATA, "xSefcte"},      {C, FIN, "sfffctr"},
-        {S, FIN, "xSfcctf"},       {C, RST, "rrrrrrr"},       {S, RST, "rrrrrrr"},
+        {S, SYN_ACK, "SSefctr"},   {C, ACK, "seefctr"},       {S, ACK, "sSefcte"},
+        {C, DATA, "seefctr"},      {S, DATA, "sSefcte"},      {C, FIN, "sfffctr"},
+        {S, FIN, "sSfcctf"},       {C, RST, "rrrrrrr"},       {S, RST, "rrrrrrr"},
         {C, RST_ACK, "rrrrrrr"},   {S, RST_ACK, "rrrrrrr"},   {C, FIN_ALONE, "xxxxxxx"},
         {S, FIN_ALONE, "xxxxxxx"}, {C, PSH_ALONE, "xxxxxxx"}, {S, PSH_ALONE, "xxxxxxx"},
         {C, NONE, "xxxxxxx"},      {S, NONE, "xxxxxxx"},
