@@ -10,6 +10,9 @@
 #define SWEEP_PASS_NS 1000000000u
 #define SWEEP_RATE    4000000u /* records a second and worker at the most */
 #define SWEEP_CHUNK   256u
+/* Seconds; above it the clock is behind: a slot's former worker may have been a moment ahead.
+ * Timeouts are below 2^15, so a sweep may come hours late and still see that a session is over. */
+#define IDLE_MAX (UINT16_MAX - 60)
 
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 {
@@ -19,9 +22,9 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = SY_RCU_READ(b->service[e->service]);
 
-	/* Signed: a slot's former worker may have been a moment ahead. Timeouts are below 2^15. */
+	uint16_t idle = session_idle(s, (uint16_t)balance_seconds(w));
 	if (session_is_dead(b, s) || !service ||
-	    (int16_t)session_idle(s, (uint16_t)balance_seconds(w)) > service->timeout[s->state]) {
+	    (idle > service->timeout[s->state] && idle <= IDLE_MAX)) {
 		session_end(w, t, record);
 		return;
 	}

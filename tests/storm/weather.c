@@ -179,28 +179,13 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	remember(w, &answer);
 }
 
-/* Right frames leave right; and what leaves at all can be parsed and has its port's MAC. */
-static bool is_ugly(const struct rte_mbuf *m, unsigned port, struct sy_view *v)
-{
-	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
-	if (m->nb_segs != 1 || m->next || m->data_len != m->pkt_len)
-		return true;
-	if (sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE)
-		return true;
-	if (memcmp(((const struct sy_eth *)frame)->src, rig_mac[port], 6) != 0)
-		return true;
-	bool right = sy_packet_check_l4(frame, v) == SY_CSUM_OK;
-	bool own = v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP;
-	return (m->hash.usr || own) && !right;
-}
-
 void weather_collect(struct weather *w, bool react)
 {
 	for (unsigned port = 0; port < RIG_PORTS; port++) {
 		struct rte_mbuf *m;
 		while ((m = rig_collect(&w->world.rig, port))) {
 			struct sy_view v;
-			bool ugly = is_ugly(m, port, &v);
+			bool ugly = !world_sent_is_right(m, port, m->hash.usr, &v);
 			w->tally.out++;
 			w->tally.ugly += ugly;
 			if (react && !ugly)

@@ -313,3 +313,14 @@ void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx
 	changes_free(&c);
 	world_restore(w);
 }
+
+bool world_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right, struct sy_view *v)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	if (m->nb_segs != 1 || m->next || m->data_len != m->pkt_len ||
+	    sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
+	    memcmp(((const struct sy_eth *)frame)->src, rig_mac[port], 6) != 0)
+		return false;
+	bool own = v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP;
+	return (!was_right && !own) || sy_packet_check_l4(frame, v) == SY_CSUM_OK;
+}

@@ -43,6 +43,10 @@ void world_restore(struct world *w);
 void world_change(struct world *w);
 /* Deletes all services and local addresses. */
 void world_clear(struct world *w);
+/* Whether what a port has sent is fit to be sent: one buffer, the port's MAC, a frame that can be
+ * parsed; if it `was_right` when it came in, or is the balancer's own, checksums are right too. */
+bool world_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right,
+                         struct sy_view *v);
 /* Everything a commit does between publishing services and publishing local addresses: a server of
  * a family without local addresses is visible while `between` runs. */
 void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx);

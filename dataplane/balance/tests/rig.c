@@ -376,7 +376,7 @@ bool rig_commit(struct rig *r, struct changes *c)
 	for (; ok && c->count - at > FRAME_SIZE; at += FRAME_SIZE)
 		ok = send_changes(r, c->change + at, FRAME_SIZE, false);
 	if (ok)
-		ok = send_changes(r, c->change + at, c->count - at, true);
+		ok = send_changes(r, at ? c->change + at : c->change, c->count - at, true);
 	changes_free(c);
 	return ok;
 }

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How sessions end: by their state's timeout, with their server, with their local address. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../../tests/storm/frame.h"
+#include "../model.h"
+#include "rig.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+#define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define DRAIN     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
+#define RR        STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+
+struct fixture {
+	struct rig rig;
+	struct dice dice;
+	struct service_key tcp, udp;
+	struct sy_addr server[2], local[2];
+};
+
+static void commit(struct fixture *f, struct changes *c)
+{
+	if (!rig_commit(&f->rig, c))
+		fail_msg("%s", f->rig.error);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct sy_static_route route[2] = {
+	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
+	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
+	struct sy_static_neigh neigh[2] = {
+	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
+	const struct rig_options o = {.route = route, .routes = 2, .neigh = neigh, .neighs = 2};
+	struct sy_error err;
+	struct changes c = {0};
+	if (rig_open(&f->rig, &o, &err) < 0)
+		fail_msg("%s", err.text);
+	f->dice.state = 1;
+	f->tcp = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
+	f->udp = rig_key("192.0.2.10", 53, SY_PROTO_UDP);
+	for (unsigned i = 0; i < 2; i++) {
+		f->server[i] = rig_addr(i ? "10.0.0.2" : "10.0.0.1");
+		f->local[i] = rig_addr(i ? "10.0.1.2" : "10.0.1.1");
+	}
+	put_local(&c, &f->local[0]);
+	put_service(&c, &f->tcp, "tcp", RR, NULL);
+	put_service(&c, &f->udp, "udp", RR, NULL);
+	put_server(&c, &f->tcp, &f->server[0], 8080, 1, UP);
+	put_server(&c, &f->udp, &f->server[0], 5353, 1, UP);
+	commit(f, &c);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	rig_close(&f->rig);
+	free(f);
+	return 0;
+}
+
+static void collect(struct fixture *f, unsigned sent)
+{
+	for (unsigned port = 0; port < RIG_PORTS; port++)
+		for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); sent--)
+			rte_pktmbuf_free(m);
+	assert_int_equal(sent, 0);
+}
+
+static void client_sends(struct fixture *f, const struct service_key *key, uint16_t port,
+                         uint8_t flags, unsigned sent)
+{
+	struct frame frame;
+	const struct sy_tuple t = {rig_addr("198.18.0.1"), key->vip, htons(port), key->vport,
+	                           key->proto};
+	const struct segment s = {flags, 1, 1, 0};
+	if (key->proto == SY_PROTO_TCP)
+		frame_tcp(&frame, &f->dice, &t, &s, 0);
+	else
+		frame_udp(&frame, &f->dice, &t, 10);
+	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
+	rig_turn(&f->rig);
+	rig_attend(&f->rig);
+	collect(f, sent);
+}
+
+/* The only session there is. */
+static struct session *only(struct fixture *f)
+{
+	struct session *found = NULL;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint32_t cursor = 0, record;
+		while ((record = session_next(f->rig.b->table[slot], &cursor)) != SESSION_NONE) {
+			assert_null(found);
+			found = session_at(f->rig.b->table[slot], record);
+		}
+	}
+	assert_non_null(found);
+	return found;
+}
+
+static void check_live(struct fixture *f, uint64_t live)
+{
+	struct sy_balance_totals t = rig_totals(&f->rig);
+	assert_int_equal(t.live, live);
+	assert_int_equal(t.created - t.ended, live);
+}
+
+/* Lives as long as it says, and a sweep longer at the most. */
+static void check_timeout(struct fixture *f, enum session_state state, unsigned seconds)
+{
+	bool tcp = state < SESSION_UDP_ONE_WAY;
+	client_sends(f, tcp ? &f->tcp : &f->udp, 1000, SY_TCP_SYN, 1);
+	struct session *s = only(f);
+	assert_int_equal(s->state, tcp ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY);
+	s->state = (uint8_t)state;
+	rig_advance(&f->rig, seconds * SECOND_NS);
+	check_live(f, 1);
+	rig_advance(&f->rig, 3 * SECOND_NS);
+	check_live(f, 0);
+}
+
+static void test_timeouts(void **state)
+{
+	for (unsigned s = SESSION_SYN_SENT; s < SESSION_STATES; s++)
+		check_timeout(*state, s, session_timeout_default[s]);
+}
+
+static void test_own_timeouts(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+	t.syn_sent_s = 2;
+	t.established_s = 32767; /* half of the tick's range */
+	t.reset_s = 1;
+	put_service(&c, &f->tcp, "tcp", RR, &t);
+	commit(f, &c);
+	check_timeout(f, SESSION_SYN_SENT, 2);
+	check_timeout(f, SESSION_RESET, 1);
+	check_timeout(f, SESSION_TIME_WAIT, session_timeout_default[SESSION_TIME_WAIT]);
+	check_timeout(f, SESSION_ESTABLISHED, 32767);
+}
+
+/* A packet begins the time anew; a shorter timeout takes hold of sessions that are there. */
+static void test_refresh(void **state)
+{
+	struct fixture *f = *state;
+	for (unsigned i = 0; i < 5; i++) {
+		client_sends(f, &f->udp, 1000, 0, 1);
+		rig_advance(&f->rig, 29 * SECOND_NS);
+		check_live(f, 1);
+	}
+	client_sends(f, &f->udp, 1000, 0, 1);
+	struct changes c = {0};
+	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+	t.udp_one_way_s = 3;
+	put_service(&c, &f->udp, "udp", RR, &t);
+	commit(f, &c);
+	rig_advance(&f->rig, 6 * SECOND_NS);
+	check_live(f, 0);
+}
+
+/* At its next packet, by name; then by the sweep. */
+static void test_server_removed(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	for (uint16_t port = 1000; port < 1010; port++)
+		client_sends(f, &f->tcp, port, SY_TCP_SYN, 1);
+	delete_server(&c, &f->tcp, &f->server[0], 8080);
+	commit(f, &c);
+	check_live(f, 10);
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_SERVER_REMOVED), 1);
+	check_live(f, 9);
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* now it is like any other */
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SESSION), 1);
+	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0); /* a new beginning, but nobody is there */
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVER), 1);
+	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
+	commit(f, &c);
+	client_sends(f, &f->tcp, 1002, SY_TCP_SYN, 1); /* now somebody is */
+	check_live(f, 8);
+	rig_advance(&f->rig, 3 * SECOND_NS);
+	check_live(f, 1);
+}
+
+static void test_service_removed(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
+	client_sends(f, &f->udp, 1000, 0, 1);
+	delete_service(&c, &f->tcp);
+	commit(f, &c);
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* the VIP is still the other service's */
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_SERVER_REMOVED), 1);
+	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), 1);
+	delete_service(&c, &f->udp);
+	commit(f, &c);
+	client_sends(f, &f->udp, 1000, 0, 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_OURS), 1);
+	check_live(f, 1);
+	rig_advance(&f->rig, 3 * SECOND_NS);
+	check_live(f, 0);
+}
+
+static void test_drain(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
+	put_server(&c, &f->tcp, &f->server[0], 8080, 1, DRAIN);
+	commit(f, &c);
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 1); /* goes on */
+	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVER), 1);
+	check_live(f, 1);
+}
+
+static void test_local_removed(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
+	put_local(&c, &f->local[1]);
+	delete_local(&c, &f->local[0]);
+	commit(f, &c);
+	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1); /* ends the old one and begins another */
+	assert_true(sy_addr_equal(&f->rig.b->local[only(f)->local], &f->local[1]));
+	check_live(f, 1);
+	assert_int_equal(rig_totals(&f->rig).created, 2);
+}
+
+/* Protocol, port and address all tell services apart. */
+static void test_directory(void **state)
+{
+	struct fixture *f = *state;
+	struct service_key key = f->tcp;
+	key.vport = f->udp.vport;
+	client_sends(f, &key, 1000, SY_TCP_SYN, 0);
+	key = f->udp;
+	key.vport = f->tcp.vport;
+	client_sends(f, &key, 1000, 0, 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), 2);
+	key = f->tcp;
+	key.vip.b[15]++;
+	client_sends(f, &key, 1000, SY_TCP_SYN, 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_OURS), 1);
+	check_live(f, 0);
+}
+
+/* What a removed server has carried stays in its service's sums, before and after its id is free.
+ */
+static void test_sums(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	for (uint16_t port = 1000; port < 1010; port++)
+		client_sends(f, &f->tcp, port, SY_TCP_SYN, 1);
+	delete_server(&c, &f->tcp, &f->server[0], 8080);
+	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
+	commit(f, &c);
+	for (unsigned second = 0; second < 6; second++) {
+		struct sy_balance_totals t = rig_totals(&f->rig);
+		assert_int_equal(t.created, 10);
+		assert_int_equal(t.created - t.ended, t.live);
+		rig_advance(&f->rig, SECOND_NS);
+	}
+	const struct model *m = f->rig.b->model;
+	assert_int_equal(m->server_ids.count, 1);
+	assert_int_equal(m->service[0]->gone.created, 10);
+	assert_int_equal(m->service[0]->gone.ended, 10);
+	assert_int_equal(m->service[0]->gone.packets_in, 10);
+	assert_int_equal(m->service[0]->gone.bytes_in, 400);
+	check_live(f, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_timeouts),       TEST(test_own_timeouts),    TEST(test_refresh),
+	        TEST(test_server_removed), TEST(test_service_removed), TEST(test_drain),
+	        TEST(test_local_removed),  TEST(test_directory),       TEST(test_sums),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

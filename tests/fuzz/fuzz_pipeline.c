@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All stages under frames that the input tells. It is a list of commands, each a byte and what that
+ * command takes:
+ *
+ *     raw:    port, length (2), the frame
+ *     client: service, flags, variation, the bytes to lay over the frame: count, (offset, value)…
+ *     answer: flags, variation, the same again: to what was sent last
+ *     time:   seconds
+ */
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#include <rte_mempool.h>
+#include <sanitizer/lsan_interface.h>
+
+#include "../../dataplane/balance/model.h"
+#include "../storm/world.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+#define COMMANDS  64 /* an input's, at most: none of it fills a queue */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define CHECK(condition)                                                                           \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			abort();                                                                   \
+	} while (0)
+
+struct input {
+	const uint8_t *at, *end;
+};
+
+static uint8_t take(struct input *in)
+{
+	return in->at < in->end ? *in->at++ : 0;
+}
+
+static struct world world;
+static struct dice dice;
+static struct sy_tuple last; /* of what was sent last, turned round */
+static uint8_t last_port;
+static uint32_t last_seq, last_ack;
+
+static void collect(void)
+{
+	for (unsigned port = 0; port < RIG_PORTS; port++) {
+		struct rte_mbuf *m;
+		while ((m = rig_collect(&world.rig, port))) {
+			struct sy_view v;
+			CHECK(world_sent_is_right(m, port, m->hash.usr, &v));
+			last = (struct sy_tuple){v.tuple.dst, v.tuple.src, v.tuple.dport,
+			                         v.tuple.sport, v.tuple.proto};
+			last_port = (uint8_t)port;
+			if (v.proto == SY_PROTO_TCP) {
+				const struct sy_tcp *tcp =
+				        sy_packet_tcp(rte_pktmbuf_mtod(m, uint8_t *), &v);
+				last_seq = ntohl(tcp->seq);
+				last_ack = ntohl(tcp->ack);
+			}
+			rte_pktmbuf_free(m);
+		}
+	}
+}
+
+static void frame_send(const struct frame *f)
+{
+	struct sy_view v;
+	struct rte_mbuf *m = rte_pktmbuf_alloc(world.rig.rt->pool);
+	CHECK(m);
+	memcpy(rte_pktmbuf_append(m, f->len), f->bytes, f->len);
+	m->hash.usr = sy_packet_parse(f->bytes, f->len, &v) == SY_DROP_NONE &&
+	              sy_packet_check_l4(f->bytes, &v) == SY_CSUM_OK;
+	CHECK(rte_ring_enqueue(world.rig.rx[f->port], m) == 0);
+	rig_turn(&world.rig);
+	rig_attend(&world.rig);
+	collect();
+}
+
+static void send_raw(struct input *in)
+{
+	struct frame f = {.port = take(in) % RIG_PORTS};
+	unsigned len = (unsigned)take(in) << 8;
+	len = (len | take(in)) % 1600;
+	if (len > (size_t)(in->end - in->at))
+		len = (unsigned)(in->end - in->at);
+	memcpy(f.bytes, in->at, len);
+	f.len = (uint16_t)len;
+	in->at += len;
+	frame_send(&f);
+}
+
+/* A right frame, with bytes of the input laid over it. */
+static void send_made(struct input *in, const struct sy_tuple *t, uint8_t port, uint32_t seq,
+                      uint32_t ack)
+{
+	struct frame f = {.port = port};
+	uint8_t flags = take(in), variation = take(in);
+	const struct segment s = {flags, seq, ack, flags & SY_TCP_SYN ? 1460 : 0};
+	unsigned payload = variation & 1 ? (variation & 2 ? 1400 : 33) : 0;
+	if (t->proto == SY_PROTO_TCP)
+		frame_tcp(&f, &dice, t, &s, payload);
+	else if (t->proto == SY_PROTO_UDP)
+		frame_udp(&f, &dice, t, payload);
+	else
+		frame_icmp(&f, &dice, t, flags, variation & 3, payload);
+	for (unsigned n = take(in) % 16; n; n--) {
+		unsigned offset = take(in);
+		f.bytes[offset % f.len] = take(in);
+	}
+	if (variation & 4)
+		frame_mend_ip(&f);
+	if (variation & 8)
+		frame_mend_l4(&f);
+	if (variation & 16)
+		f.len = (uint16_t)(f.len - take(in) % f.len);
+	frame_send(&f);
+}
+
+static void send_client(struct input *in)
+{
+	uint8_t service = take(in);
+	struct service_key key =
+	        service & 64 ? world_odd_service((enum world_odd)(service % ODD_SERVICES))
+	                     : world_service(service % WORLD_SERVICES);
+	struct sy_tuple t = {
+	        .src = rig_addr(sy_addr_is_v4(&key.vip) ? "198.18.0.1" : "2001:db8:c::1"),
+	        .dst = key.vip,
+	        .sport = htons(1024 + service),
+	        .dport = key.vport,
+	        .proto = key.proto};
+	if (service & 128)
+		t.proto = sy_addr_is_v4(&key.vip) ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
+	send_made(in, &t, RIG_WAN, 100, 0);
+}
+
+static void open_once(void)
+{
+	static bool opened;
+	if (opened)
+		return;
+	dice.state = 1;
+	/* Stays for good, in memory that the search for leaks cannot see into. */
+	__lsan_disable();
+	CHECK(world_open(&world, &dice, 1, NULL));
+	__lsan_enable();
+	opened = true;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, data + size};
+	open_once();
+	dice.state = 1;
+	last = (struct sy_tuple){.src = rig_addr("198.18.0.1"),
+	                         .dst = rig_addr("192.0.2.100"),
+	                         .proto = SY_PROTO_TCP};
+	last_port = RIG_WAN;
+	for (unsigned n = 0; n < COMMANDS && in.at < in.end; n++) {
+		switch (take(&in) % 4) {
+		case 0:
+			send_raw(&in);
+			break;
+		case 1:
+			send_client(&in);
+			break;
+		case 2:
+			send_made(&in, &last, last_port, last_ack, last_seq + 1);
+			break;
+		default:
+			rig_advance(&world.rig, take(&in) % 8 * SECOND_NS);
+			collect();
+		}
+	}
+	/* Everything is over: nothing is kept, nobody lives. */
+	world.rig.now_ns += 100 * SECOND_NS;
+	rig_advance(&world.rig, 2 * SECOND_NS);
+	collect();
+	const struct sy_balance_totals totals = rig_totals(&world.rig);
+	CHECK(totals.live == 0 && totals.created == totals.ended);
+	CHECK(rte_mempool_in_use_count(world.rig.rt->pool) == 0);
+	return 0;
+}

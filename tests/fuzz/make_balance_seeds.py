@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the seeds of fuzz_control and fuzz_pipeline into corpus/."""
+
+import pathlib
+import struct
+import subprocess
+
+HERE = pathlib.Path(__file__).parent
+PROTO = HERE.parent.parent / "api/steelyard/forwarder/v1"
+
+KEY = r'{ protocol: PROTOCOL_TCP vip: "\300\000\002\001" port: 80 }'
+LOCAL = r'local_address { address: "\012\001\000\001" }'
+SERVER = r'server { address: "\012\000\000\001" port: 80 weight: 5 state: SERVER_STATE_UP }'
+SERVICE = f'key {KEY} name: "web" mode: MODE_FNAT scheduler: SCHEDULER_WRR timeouts {{ udp_s: 9 }}'
+CHANGES = (
+    f"changes {{ put_{LOCAL} }} changes {{ put_service {{ {SERVICE} }} }} "
+    f"changes {{ put_server {{ service {KEY} {SERVER} }} }}"
+)
+
+REQUESTS = {
+    "status": "status {}",
+    "get-config": "get_config { limit: 3 }",
+    "list-services": "list_services { only { protocol: PROTOCOL_UDP port: 53 } }",
+    "list-sessions": r'list_sessions { client: "\001\002\000\004" limit: 10 }',
+    "list-drops": "list_drops {}",
+    "list-ports": "list_ports {}",
+    "list-workers": "list_workers {}",
+    "list-slots": "list_slots {}",
+    "stage": f"apply {{ {CHANGES} }}",
+    "commit": f"apply {{ {CHANGES} commit: true }}",
+    "refused": f"apply {{ {CHANGES} changes {{ delete_{LOCAL} }} commit: true }}",
+    "deleted": f"apply {{ changes {{ delete_service {KEY} }} commit: true }}",
+}
+LISTS = {
+    "life": ["commit", "list-services", "get-config", "deleted", "status"],
+    "staged": ["stage", "stage", "refused", "commit", "refused"],
+    "reading": ["get-config", "list-services", "list-sessions"],
+}
+
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+PAYLOAD, LARGE, MEND_IP, MEND_L4, CUT = 1, 2, 4, 8, 16
+
+
+def encode(text):
+    return subprocess.run(
+        [
+            "protoc",
+            f"--proto_path={PROTO}",
+            "--encode=steelyard.forwarder.v1.Request",
+            "forwarder.proto",
+        ],
+        input=f"version: 1 id: 7 {text}".encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+
+
+def control():
+    for name, text in REQUESTS.items():
+        if name not in LISTS["reading"]:
+            yield name, b"\x01" + encode(text)
+    for name, members in LISTS.items():
+        bodies = [encode(REQUESTS[member]) for member in members]
+        yield name, b"\x00" + b"".join(struct.pack(">H", len(body)) + body for body in bodies)
+
+
+def overlay(over):
+    return bytes([len(over)]) + bytes(byte for pair in over for byte in pair)
+
+
+def client(service, flags, variation=0, over=()):
+    return bytes([1, service, flags, variation]) + overlay(over)
+
+
+def answer(flags, variation=0, over=()):
+    return bytes([2, flags, variation]) + overlay(over)
+
+
+def wait(seconds):
+    return bytes([3, seconds])
+
+
+def pipeline():
+    for family, service in {"v4": 0, "v6": 2}.items():
+        begin = client(service, SYN) + answer(SYN | ACK) + answer(ACK, PAYLOAD)
+        end = answer(FIN | ACK) + answer(FIN | ACK) + answer(ACK) + wait(6)
+        yield f"tcp-{family}", begin + answer(ACK, PAYLOAD) + end
+        yield f"reset-{family}", begin + answer(RST) + client(service, SYN) + wait(3)
+    for family, service in {"v4": 1, "v6": 5}.items():
+        talk = answer(0, PAYLOAD) + answer(0, PAYLOAD | LARGE) + wait(1) + answer(0)
+        yield f"udp-{family}", client(service, 0, PAYLOAD) + talk
+    for family, (service, echo) in {"v4": (128, 8), "v6": (130, 128)}.items():
+        yield f"echo-{family}", client(service, echo) + client(service, 3)
+    yield "ttl-v4", client(0, SYN, MEND_IP, [(22, 1)])
+    yield "ttl-v6", client(2, SYN, MEND_IP, [(21, 1)]) + wait(0)
+    yield "big-v4", client(0, SYN, PAYLOAD | LARGE) + client(0, SYN, PAYLOAD | LARGE | MEND_L4)
+    yield "raw", bytes([0, 0, 0, 60]) + bytes(range(60))
+    yield "odd", b"".join(client(64 + odd, SYN) for odd in range(6))
+    wrong = client(0, SYN, 0, [(50, 1)]) + client(0, SYN, CUT, [(0, 30)])
+    yield "wrong", wrong + client(0, SYN, MEND_IP, [(14, 0x46)])
+
+
+def main():
+    for folder, seeds in {"control": control(), "pipeline": pipeline()}.items():
+        target = HERE / "corpus" / folder
+        target.mkdir(parents=True, exist_ok=True)
+        for name, data in seeds:
+            (target / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
