@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The set of our addresses: found, not found, and without crowding. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+
+#include "../ours.h"
+
+#define COUNT 20000u
+
+static struct sy_addr nth(unsigned n, bool v4)
+{
+	struct sy_addr a = sy_addr_v4(htonl(0x0a000000u + n));
+	if (!v4) {
+		a = (struct sy_addr){.b = {0x20, 0x01, 0x0d, 0xb8}};
+		a.w[3] = htonl(n);
+	}
+	return a;
+}
+
+static struct ours *build(bool v4)
+{
+	struct ours_entry *entries = calloc(COUNT, sizeof(*entries));
+	assert_non_null(entries);
+	for (unsigned n = 0; n < COUNT; n++)
+		entries[n] = (struct ours_entry){nth(n, v4), n % 2 ? OURS_VIP : OURS_LOCAL};
+	struct ours *o = ours_build(entries, COUNT);
+	assert_non_null(o);
+	free(entries);
+	return o;
+}
+
+static void test_finds(void **state)
+{
+	for (int v4 = 0; v4 < 2; v4++) {
+		struct ours *o = build(v4);
+		for (unsigned n = 0; n < 2 * COUNT; n++) {
+			struct sy_addr a = nth(n, v4);
+			enum ours_kind want = n >= COUNT ? OURS_NONE
+			                      : n % 2    ? OURS_VIP
+			                                 : OURS_LOCAL;
+			assert_int_equal(ours_find(o, &a), want);
+		}
+		free(o);
+	}
+}
+
+/* Neighbouring addresses must not queue up behind one place: every packet asks here. */
+static void test_does_not_crowd(void **state)
+{
+	for (int v4 = 0; v4 < 2; v4++) {
+		struct ours *o = build(v4);
+		uint64_t probes = 0;
+		for (unsigned n = 0; n < COUNT; n++) {
+			struct sy_addr a = nth(n, v4);
+			uint32_t i = ours_hash(&a);
+			for (probes++; !sy_addr_equal(&o->entry[i & o->mask].addr, &a); i++)
+				probes++;
+		}
+		assert_true(probes < 2 * COUNT);
+		free(o);
+	}
+}
+
+static void test_empty(void **state)
+{
+	struct sy_addr a = nth(1, true);
+	struct ours *o = ours_build(NULL, 0);
+	assert_int_equal(ours_find(o, &a), OURS_NONE);
+	free(o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_finds),
+	        cmocka_unit_test(test_does_not_crowd),
+	        cmocka_unit_test(test_empty),
+	};
+	return cmocka_run_group_tests_name("ours", tests, NULL, NULL);
+}
