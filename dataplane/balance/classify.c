@@ -16,6 +16,9 @@ static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst
 	enum ours_kind kind = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst);
 	if (SY_UNLIKELY(kind == OURS_NONE))
 		return SY_DROP_NOT_OURS;
+	/* What a switch floods, or a promiscuous port hears, another host handles. */
+	if (SY_UNLIKELY(!burst->handed_over && !sy_port_owns_mac(b->rt, m->port, sy_frame(m))))
+		return SY_DROP_OTHER_HOST;
 	if (SY_UNLIKELY(v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP)) {
 		burst->next[i] = SY_NEXT_SLOW;
 		return SY_DROP_NONE;

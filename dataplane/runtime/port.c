@@ -97,6 +97,12 @@ unsigned sy_port_count(const struct sy_runtime *rt)
 	return rt->ports;
 }
 
+bool sy_port_owns_mac(const struct sy_runtime *rt, unsigned port, const uint8_t mac[static 6])
+{
+	uint64_t own = SY_READ(rt->port[port]->mac);
+	return memcmp(&own, mac, 6) == 0;
+}
+
 void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out)
 {
 	const struct port *p = rt->port[port];

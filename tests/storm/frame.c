@@ -343,12 +343,20 @@ static void mutate_ttl(struct frame *f, struct dice *d)
 	frame_set_ttl(f, (uint8_t)dice_roll(d, 3));
 }
 
+static void mutate_mac(struct frame *f, struct dice *d)
+{
+	if (dice_percent(d, 50))
+		memset(f->bytes, 0xff, 6);
+	else
+		dice_fill(d, f->bytes, 6);
+}
+
 void frame_mutate(struct frame *f, struct dice *d)
 {
 	static void (*const way[])(struct frame *, struct dice *) = {
 	        mutate_bits,      mutate_length,    mutate_headers,  mutate_fragment,
 	        mutate_address,   mutate_transport, mutate_checksum, mutate_protocol,
-	        mutate_transport, mutate_ttl,       mutate_transport};
+	        mutate_transport, mutate_ttl,       mutate_mac};
 	for (unsigned n = dice_percent(d, 70) ? 1 : 1 + dice_roll(d, 3); n; n--)
 		way[dice_roll(d, SY_ARRAY_LEN(way))](f, d);
 }

@@ -80,6 +80,7 @@ void weather_send(struct weather *w, const struct frame *f)
 	if (!m)
 		return;
 	memcpy(rte_pktmbuf_append(m, f->len), f->bytes, f->len);
+	rig_address(m, f->port);
 	m->hash.usr = frame_is_right(f); /* stays with the buffer on its way through */
 	if (rte_ring_enqueue(r->rx[f->port], m) < 0)
 		rte_pktmbuf_free(m);

@@ -122,6 +122,13 @@ void rig_close(struct rig *r)
 
 /* ---- packets and time ---- */
 
+void rig_address(struct rte_mbuf *m, unsigned port)
+{
+	uint8_t *mac = rte_pktmbuf_mtod(m, uint8_t *);
+	if (rte_pktmbuf_data_len(m) >= 6 && !memcmp(mac, rig_mac[0], 6))
+		memcpy(mac, rig_mac[port], 6);
+}
+
 bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len)
 {
 	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
@@ -132,6 +139,7 @@ bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len)
 		return false;
 	}
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), frame, len);
+	rig_address(m, port);
 	return true;
 }
 
@@ -173,7 +181,10 @@ void rig_advance(struct rig *r, uint64_t ns)
 		clock_set(r);
 		for (unsigned i = 0; i < r->rt->workers; i++) {
 			transmit_waiting(&r->rt->worker[i], false);
-			sy_balance_round(&r->rt->worker[i]);
+			/* as many rounds as one sweep takes: a second holds a hundred */
+			uint64_t passes = r->b->worker[i].passes;
+			while (r->b->worker[i].passes == passes)
+				sy_balance_round(&r->rt->worker[i]);
 		}
 		rig_turn(r);
 		rig_attend(r);

@@ -58,6 +58,9 @@ int rig_open(struct rig *r, const struct rig_options *o, struct sy_error *err);
 /* Leaves EAL and the rings for the next one. */
 void rig_close(struct rig *r);
 
+/* A frame meant for the first port's MAC is meant for us: for the MAC of the port it comes in by.
+ */
+void rig_address(struct rte_mbuf *m, unsigned port);
 /* Puts a frame into a port's receive queue; false: no buffer or no room. */
 bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len);
 /* What a port has sent, oldest first; NULL: nothing. The caller frees it. */

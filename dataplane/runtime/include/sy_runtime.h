@@ -247,6 +247,8 @@ struct sy_port_info {
 unsigned sy_port_count(const struct sy_runtime *rt);
 void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out);
 void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_port_stats *out);
+/* Whether a frame's destination is the port's own MAC address. Any worker. */
+bool sy_port_owns_mac(const struct sy_runtime *rt, unsigned port, const uint8_t mac[static 6]);
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*
