@@ -46,9 +46,11 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 void address_drop(struct sy_balance *b, const struct sy_addr *addr)
 {
 	void *data;
-	if (rte_hash_lookup_data(b->model->address, addr, &data) >= 0)
-		rte_hash_add_key_data(b->model->address, addr,
-		                      ADDRESS_DATA(ADDRESS_KIND(data), ADDRESS_REFS(data) - 1));
+	if (rte_hash_lookup_data(b->model->address, addr, &data) < 0)
+		return;
+	b->model->address_touched |= ADDRESS_REFS(data) == 1;
+	rte_hash_add_key_data(b->model->address, addr,
+	                      ADDRESS_DATA(ADDRESS_KIND(data), ADDRESS_REFS(data) - 1));
 }
 
 void address_collect(struct sy_balance *b)
@@ -77,12 +79,13 @@ static int publish_locals(struct sy_balance *b, bool v4)
 		set->addr[set->count] = l->addr;
 		set->id[set->count++] = (uint8_t)id;
 	}
-	sy_rcu_retire(b->rt, (void *)(uintptr_t)b->locals[v4], free);
+	const struct local_set *old = b->locals[v4];
 	SY_RCU_PUBLISH(b->locals[v4], set);
+	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
 	return 0;
 }
 
-int publish_addresses(struct sy_balance *b)
+int publish_addresses(struct sy_balance *b, bool leaving)
 {
 	int count = rte_hash_count(b->model->address);
 	struct ours_entry *entries = calloc((size_t)count + 1, sizeof(*entries));
@@ -93,7 +96,7 @@ int publish_addresses(struct sy_balance *b)
 	uint32_t next = 0;
 	unsigned n = 0;
 	while (rte_hash_iterate(b->model->address, &key, &data, &next) >= 0)
-		if (ADDRESS_REFS(data) > 0)
+		if (leaving || ADDRESS_REFS(data) > 0)
 			entries[n++] = (struct ours_entry){*(const struct sy_addr *)key,
 			                                   ADDRESS_KIND(data)};
 	struct ours *ours = ours_build(entries, n);

@@ -30,7 +30,8 @@ struct endpoint {
 	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
 	uint8_t proto;
 	uint8_t removed; /* its sessions end. Writer: interaction thread; readers: relaxed */
-	uint8_t reserved[20];
+	uint8_t down;    /* health checks say so. Likewise */
+	uint8_t reserved[19];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
@@ -101,6 +102,8 @@ struct sy_balance {
 	struct model *model;
 	struct control *control;
 	struct retired *retired;       /* ids that sessions may still name, oldest first */
+	bool unsaved;                  /* the accepted configuration is not on disk yet */
+	uint64_t saved_ns;             /* when it last was */
 	struct sy_balance_totals gone; /* of servers whose ids are free again */
 	uint32_t path_generation;      /* of the routes that endpoints' paths stand for */
 	struct {
@@ -149,6 +152,16 @@ session_server_tuple(const struct sy_balance *b, const struct session *s, const 
 static inline bool session_is_dead(const struct sy_balance *b, const struct session *s)
 {
 	return SY_READ(b->endpoint[s->server].removed) || SY_READ(b->local_removed[s->local]);
+}
+
+/* Its server is down and cannot have more of it than this packet, which may begin anew elsewhere: a
+ * UDP client that never falls silent, a SYN that was never answered. */
+static inline bool session_is_lost(const struct sy_balance *b, const struct session *s,
+                                   enum session_direction from)
+{
+	return from == SESSION_CLIENT && SY_READ(b->endpoint[s->server].down) &&
+	       (s->state == SESSION_UDP_ONE_WAY || s->state == SESSION_UDP_BOTH_WAYS ||
+	        s->state == SESSION_SYN_SENT);
 }
 
 /* ---- verifying a candidate of the index against a packet's tuple
@@ -221,7 +234,8 @@ void retire_tick(void *balance);
 void retire_close(struct sy_balance *b);
 #define RETIRE_PERIOD_MS 20
 
-/* Sum over the workers. */
+void traffic_add(struct traffic *sum, const struct traffic *t);
+/* Of all workers. */
 struct traffic traffic_sum(const struct sy_balance *b, uint32_t server);
 
 /* ---- scheduler.c

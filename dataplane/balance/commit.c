@@ -120,12 +120,10 @@ static void commit_accept(struct control *k)
 	struct sy_balance *b = k->balance;
 	struct client *c = k->commit.client;
 	uint64_t id = k->commit.request_id;
-	struct sy_error err;
 
 	model_finish(b);
-	if (config_file_save(b, &err) < 0)
-		sy_log(SY_LOG_WARN, "balance", "the configuration is in force but not saved: %s",
-		       err.text);
+	b->unsaved = true;
+	config_file_flush(b, false);
 	commit_end(k);
 	if (!c)
 		return;
@@ -164,6 +162,7 @@ static void commit_apply_piece(struct control *k)
 			return;
 		}
 		if (!change) {
+			model_publish_addresses(k->balance);
 			job->phase = COMMIT_PUBLISH;
 			return;
 		}

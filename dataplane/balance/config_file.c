@@ -29,6 +29,7 @@ _Static_assert(sizeof(struct config_header) == 20, "a file format");
 #define CONFIG_MAGIC   "STLYARDC"
 #define CONFIG_VERSION 1u
 #define CONFIG_MAX     (1u << 30)
+#define SAVE_PERIOD_NS UINT64_C(1000000000)
 
 static void config_path(const struct sy_balance *b, const char *suffix, char out[PATH_MAX])
 {
@@ -50,6 +51,17 @@ static int write_all(int fd, const void *bytes, size_t len)
 	return 0;
 }
 
+/* The rename itself must survive a loss of power too. */
+static int directory_sync(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int rc = fsync(fd) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
 /* Temporary file, fsync, rename: the old one or the new one, never half of it. */
 static int config_write(struct sy_balance *b, const struct config_header *header,
                         const uint8_t *bytes, struct sy_error *err)
@@ -68,6 +80,8 @@ static int config_write(struct sy_balance *b, const struct config_header *header
 	close(fd);
 	if (rc == 0 && rename(temporary, path) < 0)
 		rc = -errno;
+	if (rc == 0)
+		rc = directory_sync(b->options.state_directory);
 	if (rc < 0) {
 		unlink(temporary);
 		return sy_fail(err, -rc, "%s: %s", path, strerror(-rc));
@@ -101,6 +115,19 @@ int config_file_save(struct sy_balance *b, struct sy_error *err)
 	}
 	arena_free(&arena);
 	return rc;
+}
+
+void config_file_flush(struct sy_balance *b, bool now)
+{
+	struct sy_error err;
+	uint64_t clock = sy_clock_ns();
+	if (!b->unsaved || (!now && clock - b->saved_ns < SAVE_PERIOD_NS))
+		return;
+	b->unsaved = false;
+	b->saved_ns = clock;
+	if (config_file_save(b, &err) < 0)
+		sy_log(SY_LOG_WARN, "balance", "the configuration is in force but not saved: %s",
+		       err.text);
 }
 
 /* ---- loading
@@ -181,6 +208,7 @@ static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 	if (rc == 0)
 		rc = model_check(b, err);
 	if (rc == 0) {
+		model_publish_addresses(b);
 		model_publish(b, 0, UINT32_MAX);
 		model_finish(b);
 		b->model->revision = config->revision;
@@ -207,11 +235,13 @@ int config_file_load(struct sy_balance *b, struct sy_error *err)
 		return errno == ENOENT ? 0 : sy_fail(err, errno, "%s: %s", path, strerror(errno));
 	int rc = config_restore(b, fd, err);
 	close(fd);
-	if (rc < 0) {
+	/* Only what will not be better next time is put aside: memory, lo or nftables may be. */
+	if (rc == -EINVAL || rc == -EADDRINUSE || rc == -ENOSPC || rc == -ENOTSUP) {
 		rename(path, aside);
 		sy_log(SY_LOG_WARN, "balance",
 		       "saved configuration %s refused: %s; kept as %s, starting without services",
 		       path, err->text, aside);
+		rc = 0;
 	}
-	return 0;
+	return rc < 0 ? sy_fail_in(err, "saved configuration %s", path) : 0;
 }

@@ -115,7 +115,7 @@ static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
 		control_dispatch(c, bytes, len);
 		return;
 	}
-	struct waiting *w = malloc(sizeof(*w) + len);
+	struct waiting_request *w = malloc(sizeof(*w) + len);
 	if (!w) {
 		control_reply_error(c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
 		                    "no memory for the request");
@@ -124,8 +124,9 @@ static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
 	w->next = NULL;
 	w->client = c;
 	w->len = len;
-	memcpy(w->bytes, bytes, len);
-	struct waiting **last = &k->waiting;
+	if (len > 0)
+		memcpy(w->bytes, bytes, len);
+	struct waiting_request **last = &k->waiting;
 	while (*last)
 		last = &(*last)->next;
 	*last = w;
@@ -134,7 +135,7 @@ static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
 void control_resume(struct control *k)
 {
 	while (k->waiting && k->commit.phase == COMMIT_IDLE) {
-		struct waiting *w = k->waiting;
+		struct waiting_request *w = k->waiting;
 		k->waiting = w->next;
 		control_dispatch(w->client, w->bytes, w->len);
 		free(w);
@@ -190,8 +191,8 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 		return;
 	if (k->commit.client == c)
 		k->commit.client = NULL;
-	for (struct waiting **w = &k->waiting; *w;) {
-		struct waiting *one = *w;
+	for (struct waiting_request **w = &k->waiting; *w;) {
+		struct waiting_request *one = *w;
 		if (one->client == c) {
 			*w = one->next;
 			free(one);
@@ -231,11 +232,12 @@ void control_destroy(struct sy_balance *b)
 	while (commit_step(k))
 		;
 	while (k->waiting) {
-		struct waiting *next = k->waiting->next;
+		struct waiting_request *next = k->waiting->next;
 		free(k->waiting);
 		k->waiting = next;
 	}
 	commit_unstage(&k->local);
+	config_file_flush(b, true);
 	free(k);
 	b->control = NULL;
 }

@@ -40,8 +40,8 @@ struct commit {
 	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PUBLISH } phase;
 };
 
-struct waiting {
-	struct waiting *next;
+struct waiting_request {
+	struct waiting_request *next;
 	struct client *client;
 	size_t len;
 	uint8_t bytes[];
@@ -52,7 +52,7 @@ struct control {
 	struct sy_control *socket;
 	struct client local; /* of sy_balance_request() and the configuration file */
 	struct commit commit;
-	struct waiting *waiting;
+	struct waiting_request *waiting;
 };
 
 int control_create(struct sy_balance *b, struct sy_error *err);
@@ -101,6 +101,8 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 
 /* config_file.c: the configuration as accepted last, DIR/config. */
 int config_file_save(struct sy_balance *b, struct sy_error *err);
+/* Saves what is unsaved; unless `now`, at most once a second, as every health flip is a change. */
+void config_file_flush(struct sy_balance *b, bool now);
 /* Applies it. A missing file is no error; a damaged one is kept aside as config.damaged. */
 int config_file_load(struct sy_balance *b, struct sy_error *err);
 

@@ -216,12 +216,7 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		    reply_traffic(a, &t, &one->traffic, err) < 0)
 			return -ENOMEM;
 		st->servers[st->n_servers++] = one;
-		total.packets_in += t.packets_in;
-		total.bytes_in += t.bytes_in;
-		total.packets_out += t.packets_out;
-		total.bytes_out += t.bytes_out;
-		total.created += t.created;
-		total.ended += t.ended;
+		traffic_add(&total, &t);
 	}
 	*out = st;
 	return reply_traffic(a, &total, &st->traffic, err);

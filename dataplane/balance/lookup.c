@@ -39,7 +39,8 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 			continue;
 		burst->direction[i] = from;
 		const struct session *s = session_at(t, record);
-		if (lookup_is_fast(s, from, burst->view[i].tcp_flags) && !session_is_dead(b, s))
+		if (lookup_is_fast(s, from, burst->view[i].tcp_flags) && !session_is_dead(b, s) &&
+		    !session_is_lost(b, s, from))
 			burst->next[i] = SY_NEXT_FAST;
 	}
 }

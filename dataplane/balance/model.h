@@ -89,13 +89,16 @@ int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key 
  */
 int model_check(struct sy_balance *b, struct sy_error *err);
 void model_rollback(struct sy_balance *b);
+/* Makes new VIPs and local addresses known, before a service needs them. */
+void model_publish_addresses(struct sy_balance *b);
 /* Publishes touched services [from, from + count); true: all are out. */
 bool model_publish(struct sy_balance *b, unsigned from, unsigned count);
 /* Ends a published transaction: addresses that nobody needs any more are given back. */
 void model_finish(struct sy_balance *b);
 
-/* Makes the set of our addresses and of local addresses visible to the workers. */
-int publish_addresses(struct sy_balance *b);
+/* Makes the set of our addresses and of local addresses visible to the workers; `leaving`: also
+ * those that nobody needs any more. */
+int publish_addresses(struct sy_balance *b, bool leaving);
 /* Makes a service visible as it stands in the model, or takes it away. */
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before);
 

@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "control.h"
 #include "model.h"
 
 #define PASSES_NEEDED 2
@@ -15,6 +16,7 @@
 struct retired_entry {
 	enum retired_kind kind;
 	uint32_t id;
+	struct traffic counted; /* of a server: what its service has been given already */
 };
 
 /* What was retired within one tick. */
@@ -56,6 +58,35 @@ struct traffic traffic_sum(const struct sy_balance *b, uint32_t server)
 	return sum;
 }
 
+void traffic_add(struct traffic *sum, const struct traffic *t)
+{
+	sum->packets_in += t->packets_in;
+	sum->bytes_in += t->bytes_in;
+	sum->packets_out += t->packets_out;
+	sum->bytes_out += t->bytes_out;
+	sum->created += t->created;
+	sum->ended += t->ended;
+}
+
+/* Gives the service what a leaving server has counted since the last time, at once when it leaves:
+ * a service's counters never fall. */
+static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry)
+{
+	struct model_service *s = b->model->service[b->endpoint[entry->id].service];
+	struct traffic now = traffic_sum(b, entry->id), *then = &entry->counted;
+	const struct traffic since = {
+	        .packets_in = now.packets_in - then->packets_in,
+	        .bytes_in = now.bytes_in - then->bytes_in,
+	        .packets_out = now.packets_out - then->packets_out,
+	        .bytes_out = now.bytes_out - then->bytes_out,
+	        .created = now.created - then->created,
+	        .ended = now.ended - then->ended,
+	};
+	if (s)
+		traffic_add(&s->gone, &since);
+	*then = now;
+}
+
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 {
 	struct retired **last = &b->retired;
@@ -75,22 +106,18 @@ void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 		batch->entry = grown;
 		batch->room = room;
 	}
-	batch->entry[batch->count++] = (struct retired_entry){kind, id};
+	struct retired_entry *entry = &batch->entry[batch->count++];
+	*entry = (struct retired_entry){.kind = kind, .id = id};
+	if (kind == RETIRED_SERVER)
+		hand_counters_over(b, entry);
 }
 
-/* Nobody writes the id's counters any more: they go to its service, and start anew. */
-static void free_server(struct sy_balance *b, uint32_t id)
+/* Nobody writes the id's counters any more: they start anew. */
+static void free_server(struct sy_balance *b, struct retired_entry *entry)
 {
-	struct model_service *s = b->model->service[b->endpoint[id].service];
+	uint32_t id = entry->id;
 	struct traffic sum = traffic_sum(b, id);
-	if (s) {
-		s->gone.packets_in += sum.packets_in;
-		s->gone.bytes_in += sum.bytes_in;
-		s->gone.packets_out += sum.packets_out;
-		s->gone.bytes_out += sum.bytes_out;
-		s->gone.created += sum.created;
-		s->gone.ended += sum.ended;
-	}
+	hand_counters_over(b, entry);
 	b->gone.created += sum.created;
 	b->gone.ended += sum.ended;
 	for (unsigned w = 0; w < b->workers; w++) {
@@ -100,11 +127,11 @@ static void free_server(struct sy_balance *b, uint32_t id)
 	id_give(&b->model->server_ids, id);
 }
 
-static void free_entry(struct sy_balance *b, const struct retired_entry *e)
+static void free_entry(struct sy_balance *b, struct retired_entry *e)
 {
 	switch (e->kind) {
 	case RETIRED_SERVER:
-		free_server(b, e->id);
+		free_server(b, e);
 		break;
 	case RETIRED_SERVICE:
 		id_give(&b->model->service_ids, e->id);
@@ -171,6 +198,8 @@ void retire_tick(void *balance)
 	struct sy_balance *b = balance;
 	renew_paths(b);
 	retire_batches(b);
+	if (b->control)
+		config_file_flush(b, false);
 }
 
 void retire_close(struct sy_balance *b)

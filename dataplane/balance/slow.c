@@ -63,14 +63,25 @@ static void slow_icmp(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 }
 
 /* The largest TCP segment that fits both ways, without options. */
-static uint16_t slow_mss(struct sy_balance *b, struct session *s, uint16_t path, bool v4)
+static uint16_t slow_mss(struct sy_worker *w, struct session *s, bool v4)
 {
-	uint16_t there = sy_path_mtu(b->rt, path);
-	uint16_t back = sy_path_mtu(b->rt, s->path);
+	struct sy_balance *b = w->app;
+	uint16_t there = sy_path_mtu(b->rt, forward_path(w, s, SESSION_CLIENT));
+	uint16_t back = sy_path_mtu(b->rt, forward_path(w, s, SESSION_SERVER));
 	uint16_t mtu = there < back ? there : back;
 	uint16_t headers = v4 ? sizeof(struct sy_ipv4) + sizeof(struct sy_tcp)
 	                      : sizeof(struct sy_ipv6) + sizeof(struct sy_tcp);
 	return mtu > headers ? mtu - headers : 1;
+}
+
+/* False: the packet ended here, and its sender was told. */
+static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	if (sy_packet_ttl(sy_frame(burst->mbuf[i]), &burst->view[i]) > 1)
+		return true;
+	slow_tell_sender(w, burst, i, SY_ICMP_TTL_EXPIRED, 0);
+	sy_burst_drop(w, burst, i, SY_DROP_TTL_EXPIRED);
+	return false;
 }
 
 /* Routes, checks what a router checks, rewrites. */
@@ -85,18 +96,15 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		sy_burst_drop(w, burst, i, SY_DROP_NO_ROUTE);
 		return;
 	}
-	if (sy_packet_ttl(frame, v) <= 1) {
-		slow_tell_sender(w, burst, i, SY_ICMP_TTL_EXPIRED, 0);
-		sy_burst_drop(w, burst, i, SY_DROP_TTL_EXPIRED);
+	if (!slow_ttl_suffices(w, burst, i))
 		return;
-	}
 	if (v->frame_len - v->l3 > sy_path_mtu(b->rt, path)) {
 		slow_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, sy_path_mtu(b->rt, path));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN))
-		sy_packet_clamp_mss(frame, v, slow_mss(b, s, path, v->v4));
+		sy_packet_clamp_mss(frame, v, slow_mss(w, s, v->v4));
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
 }
@@ -111,7 +119,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	const struct sy_view *v = &burst->view[i];
 	enum session_direction from = burst->direction[i];
 
-	if (session_is_dead(b, s)) {
+	if (session_is_dead(b, s) || session_is_lost(b, s, from)) {
 		session_end(w, t, record);
 		burst->session[i] = SESSION_NONE;
 		return true;
@@ -163,6 +171,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 			sy_burst_drop(w, burst, i, reason);
 			return;
 		}
+		if (!slow_ttl_suffices(w, burst, i)) /* a traceroute: no session for it */
+			return;
 		burst->session[i] = session_create(w, burst, i, &reason);
 		if (burst->session[i] == SESSION_NONE) {
 			if (had_session &&

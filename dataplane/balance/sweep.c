@@ -5,11 +5,16 @@
  * state's timeout or belongs to a removed server, and renews stale paths; so after two passes
  * nothing refers to an id that went away before them.
  */
+#include <rte_cycles.h>
+
 #include "balance.h"
 
 #define SWEEP_PASS_NS 1000000000u
 #define SWEEP_RATE    4000000u /* records a second and worker at the most */
 #define SWEEP_CHUNK   256u
+/* What one round may do, so that queues are polled in between. A late round makes up for two. */
+#define SWEEP_ELAPSED_NS (2 * SY_ROUND_MS * UINT64_C(1000000))
+#define SWEEP_ROUND_US   200u
 /* Seconds; above it the clock is behind: a slot's former worker may have been a moment ahead.
  * Timeouts are below 2^15, so a sweep may come hours late and still see that a session is over. */
 #define IDLE_MAX (UINT16_MAX - 60)
@@ -46,15 +51,16 @@ void sy_balance_round(struct sy_worker *w)
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	uint64_t elapsed = w->now_ns - bw->swept_ns;
-	if (elapsed > SWEEP_PASS_NS)
-		elapsed = SWEEP_PASS_NS;
+	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000000 * SWEEP_ROUND_US;
+	if (elapsed > SWEEP_ELAPSED_NS)
+		elapsed = SWEEP_ELAPSED_NS;
 	bw->swept_ns = w->now_ns;
 
 	/* Twice the live records: tables have gaps. Every slot costs a step even when empty. */
 	uint64_t whole = 2 * sweep_owned(b, w->id) + SY_SLOTS * SWEEP_CHUNK;
 	uint64_t rate = whole < SWEEP_RATE ? whole : SWEEP_RATE;
 	int64_t budget = (int64_t)(rate * elapsed / SWEEP_PASS_NS) + SWEEP_CHUNK;
-	for (; budget > 0; budget -= SWEEP_CHUNK) {
+	for (; budget > 0 && rte_rdtsc() < until; budget -= SWEEP_CHUNK) {
 		if (sy_slot_worker(b->rt, (uint8_t)bw->sweep_slot) == w->id &&
 		    !session_sweep(b->table[bw->sweep_slot], SWEEP_CHUNK, sweep_visit, w))
 			continue;

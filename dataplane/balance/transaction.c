@@ -88,6 +88,8 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 	} else {
 		id_give(&m->service_ids, id);
 	}
+	if (before && after)
+		before->gone = after->gone; /* counters never fall */
 	m->service[id] = before;
 	model_service_free(after);
 }
@@ -205,7 +207,11 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			return;
 		}
 		for (unsigned i = 0; i < after->servers; i++) {
-			struct endpoint *e = &b->endpoint[after->server[i].id];
+			const struct model_server *server = &after->server[i];
+			struct endpoint *e = &b->endpoint[server->id];
+			uint8_t down = server->state ==
+			               STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN;
+			__atomic_store_n(&e->down, down, __ATOMIC_RELAXED);
 			if (sy_path_is_stale(b->rt, e->path))
 				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
 				                 __ATOMIC_RELAXED);
@@ -236,15 +242,32 @@ bool model_publish(struct sy_balance *b, unsigned from, unsigned count)
 	return from + count >= m->touches;
 }
 
-static void publish_local_ids(struct sy_balance *b)
+static void publish_set(struct sy_balance *b, bool leaving)
+{
+	if (!b->model->address_touched && !b->model->local_touched)
+		return;
+	if (publish_addresses(b, leaving) < 0)
+		sy_log(SY_LOG_ERROR, "balance", "no memory: the set of addresses is out of date");
+}
+
+void model_publish_addresses(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		if (!m->local[id].used || m->local_before[id].used)
+			continue;
+		b->local[id] = m->local[id].addr;
+		__atomic_store_n(&b->local_removed[id], 0, __ATOMIC_RELEASE);
+	}
+	publish_set(b, true);
+}
+
+static void publish_removed_locals(struct sy_balance *b)
 {
 	struct model *m = b->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		const struct model_local *now = &m->local[id], *before = &m->local_before[id];
-		if (now->used && !before->used) {
-			b->local[id] = now->addr;
-			__atomic_store_n(&b->local_removed[id], 0, __ATOMIC_RELEASE);
-		} else if (!now->used && before->used) {
+		if (!now->used && before->used) {
 			__atomic_store_n(&b->local_removed[id], 1, __ATOMIC_RELAXED);
 			m->local_retired[id] = true;
 			retire_id(b, RETIRED_LOCAL, id);
@@ -260,10 +283,10 @@ void model_finish(struct sy_balance *b)
 		if (!service_has(m->service[b->endpoint[id].service], id))
 			id_give(&m->server_ids, id);
 	}
-	publish_local_ids(b);
-	if (publish_addresses(b) < 0)
-		sy_log(SY_LOG_ERROR, "balance", "no memory: the set of addresses is out of date");
-	address_collect(b);
+	publish_removed_locals(b);
+	publish_set(b, false);
+	if (m->address_touched)
+		address_collect(b);
 	if (m->revision == 0)
 		sy_address_settle(b->rt);
 	m->touches = m->freshes = 0;

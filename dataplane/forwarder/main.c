@@ -60,8 +60,9 @@ static int forward(struct sy_balance *balance, struct sy_runtime *rt, const stru
 	if (rc == 0)
 		rc = sy_balance_serve(balance, o->socket, err);
 	if (rc == 0) {
-		sy_log(SY_LOG_INFO, "forwarder", "ready: %u workers, %u ports, control socket %s",
-		       sy_worker_count(rt), sy_port_count(rt), o->socket);
+		sy_log(SY_LOG_INFO, "forwarder",
+		       "ready: workers: %u, ports: %u, control socket: %s", sy_worker_count(rt),
+		       sy_port_count(rt), o->socket);
 		rc = sy_runtime_run(rt);
 		if (rc < 0)
 			sy_fail(err, -rc, "the interaction loop failed: %s", strerror(-rc));

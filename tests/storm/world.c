@@ -291,24 +291,22 @@ void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx
 	struct changes c = {0};
 	struct sy_error err;
 	world_clear(w);
-	for (unsigned step = 0; step < 2; step++) { /* the service alone, then what it needs */
-		struct service_key key = world_odd_service(ODD_UNIFORM);
-		struct sy_addr local = world_local(0);
-		if (step == 0) {
-			put_service(&c, &key, "halfway", WRR, NULL);
-			must(rig_commit(&w->rig, &c), w->rig.error);
-			continue;
-		}
-		put_odd_service(&c, ODD_UNIFORM);
-		put_local(&c, &local);
-	}
+	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct sy_addr local = world_local(0);
+	put_local(&c, &local);
+	put_odd_service(&c, ODD_UNIFORM);
+	must(rig_commit(&w->rig, &c), w->rig.error);
+	/* Local addresses leave before the service that needs them. */
+	delete_service(&c, &key);
+	delete_local(&c, &local);
 	model_begin(b);
 	for (size_t i = 0; i < c.count; i++)
 		must(model_change_apply(b, c.change[i], &err) == 0, err.text);
 	must(model_check(b, &err) == 0, err.text);
+	model_publish_addresses(b);
+	between(ctx);
 	while (!model_publish(b, 0, UINT32_MAX))
 		;
-	between(ctx);
 	model_finish(b);
 	changes_free(&c);
 	world_restore(w);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../control.h"
 #include "../model.h"
 #include "rig.h"
 
@@ -179,6 +180,7 @@ static void test_damaged(void **state)
 	struct fixture *f = *state;
 	size_t len;
 	fill(f, 3);
+	config_file_flush(f->rig.b, true);
 	uint8_t *whole = file_read(f->path, &len), *bytes = malloc(len);
 	for (size_t at = 0; at < len; at++) {
 		memcpy(bytes, whole, len);
@@ -204,6 +206,7 @@ static void test_contradictory(void **state)
 	struct service_key key = rig_key("2001:db8:1::1", 53, SY_PROTO_UDP);
 	put_service(&c, &key, "second", WRR, NULL);
 	assert_true(rig_commit(&f->rig, &c));
+	config_file_flush(f->rig.b, true);
 	uint8_t *bytes = file_read(f->path, &len);
 	check_refused(f, bytes, len);
 	free(bytes);

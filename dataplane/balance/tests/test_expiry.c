@@ -279,6 +279,7 @@ static void test_sums(void **state)
 		struct sy_balance_totals t = rig_totals(&f->rig);
 		assert_int_equal(t.created, 10);
 		assert_int_equal(t.created - t.ended, t.live);
+		assert_int_equal(f->rig.b->model->service[0]->gone.packets_in, 10);
 		rig_advance(&f->rig, SECOND_NS);
 	}
 	const struct model *m = f->rig.b->model;
