@@ -71,7 +71,8 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	m->address = model_hash("sy_model_address", b->options.max_services + MAX_LOCALS,
 	                        sizeof(struct sy_addr));
 	m->touched = calloc(b->options.max_services, sizeof(bool));
-	if (!m->service || !m->touched || !m->by_key || !m->address ||
+	m->kept = calloc(b->options.max_servers, sizeof(uint64_t));
+	if (!m->service || !m->touched || !m->kept || !m->by_key || !m->address ||
 	    !id_pool_create(&m->service_ids, b->options.max_services) ||
 	    !id_pool_create(&m->server_ids, b->options.max_servers))
 		return sy_fail(err, ENOMEM,
@@ -99,6 +100,7 @@ void model_destroy(struct sy_balance *b)
 		model_service_free(m->touch[i].before);
 	free(m->touch);
 	free(m->touched);
+	free(m->kept);
 	free(m->fresh);
 	free(m->service);
 	free(m->service_ids.free);

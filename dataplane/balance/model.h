@@ -70,6 +70,9 @@ struct model {
 	bool *touched;   /* [max_services] by id */
 	uint32_t *fresh; /* server ids taken by this transaction */
 	unsigned freshes, fresh_room;
+	uint64_t *kept;       /* [max_servers] by id: number of the publishing that last held it */
+	uint64_t publishings; /* so far */
+	uint64_t publishings_before; /* this transaction */
 	struct model_local local_before[MAX_LOCALS];
 	bool local_touched, address_touched;
 };

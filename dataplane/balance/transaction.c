@@ -13,6 +13,7 @@ void model_begin(struct sy_balance *b)
 	struct model *m = b->model;
 	m->touches = 0;
 	m->freshes = 0;
+	m->publishings_before = m->publishings;
 	m->local_touched = m->address_touched = false;
 	memcpy(m->local_before, m->local, sizeof(m->local));
 }
@@ -49,14 +50,6 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 		for (unsigned i = 0; rc == 0 && i < m->touches; i++)
 			rc = check_servers(b, m->service[m->touch[i].id], err);
 	return rc;
-}
-
-static bool service_has(const struct model_service *s, uint32_t server)
-{
-	for (unsigned i = 0; s && i < s->servers; i++)
-		if (s->server[i].id == server)
-			return true;
-	return false;
 }
 
 static void count_servers(struct model *m, const struct model_service *s, int sign)
@@ -177,12 +170,22 @@ static void directory_delete(struct sy_balance *b, const struct service_key *key
 	sy_rcu_retire(b->rt, k, key_free);
 }
 
-static void publish_removed_servers(struct sy_balance *b, const struct model_service *before,
-                                    const struct model_service *after)
+/* Notes the servers that a service has from now on. By the number of the publishing, not for
+ * searching: a service may be large. */
+static void keep_servers(struct model *m, const struct model_service *after)
 {
+	m->publishings++;
+	for (unsigned i = 0; after && i < after->servers; i++)
+		m->kept[after->server[i].id] = m->publishings;
+}
+
+/* What was there and is not kept. */
+static void publish_removed_servers(struct sy_balance *b, const struct model_service *before)
+{
+	const struct model *m = b->model;
 	for (unsigned i = 0; before && i < before->servers; i++) {
 		uint32_t id = before->server[i].id;
-		if (service_has(after, id))
+		if (m->kept[id] == m->publishings)
 			continue;
 		__atomic_store_n(&b->endpoint[id].removed, 1, __ATOMIC_RELAXED);
 		retire_id(b, RETIRED_SERVER, id);
@@ -199,6 +202,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		id_give(&m->service_ids, id);
 		return;
 	}
+	keep_servers(m, after);
 	if (after) {
 		struct service *now = service_build(after);
 		if (!now) {
@@ -226,7 +230,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		SY_RCU_PUBLISH(b->service[id], NULL);
 		retire_id(b, RETIRED_SERVICE, id);
 	}
-	publish_removed_servers(b, before, after);
+	publish_removed_servers(b, before);
 	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
 }
 
@@ -280,7 +284,7 @@ void model_finish(struct sy_balance *b)
 	struct model *m = b->model;
 	for (unsigned i = 0; i < m->freshes; i++) {
 		uint32_t id = m->fresh[i];
-		if (!service_has(m->service[b->endpoint[id].service], id))
+		if (m->kept[id] <= m->publishings_before)
 			id_give(&m->server_ids, id);
 	}
 	publish_removed_locals(b);
