@@ -20,6 +20,9 @@ struct port_ops {
 	unsigned (*tx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
 	/* Something sent still waits in the queue for a kick that the next rx() will give. */
 	bool (*is_pending)(struct port *p, unsigned queue);
+	/* Each round and before the worker sleeps: wakes a device that stopped for want of buffers
+	 * between rx()'s look and now. NULL: it never stops. */
+	void (*wake)(struct port *p, unsigned queue);
 	/* Readable when packets wait, or −1: it must be polled. */
 	int (*descriptor)(struct port *p, unsigned queue);
 	/* Looks at the link, every 100 ms; NULL: the mirror tells. */

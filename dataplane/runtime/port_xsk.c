@@ -75,23 +75,34 @@ static struct rte_mbuf *mbuf_of(const struct xsk_port *x, uint64_t address)
 
 /* ---- receive ---- */
 
-static void fill_more(struct xsk_port *x, struct xsk_queue *q)
+/* Returns whether the kernel got any. */
+static bool fill_more(struct xsk_port *x, struct xsk_queue *q)
 {
 	struct rte_mbuf *m[SY_BURST];
 	uint32_t at;
+	bool some = false;
 	while (q->fill_missing) {
 		unsigned n = q->fill_missing < SY_BURST ? q->fill_missing : SY_BURST;
 		if (rte_pktmbuf_alloc_bulk(x->pool, m, n))
-			return; /* again at the next turn */
+			break; /* again at the next turn */
 		if (xsk_ring_prod__reserve(&q->fill, n, &at) != n) {
 			rte_pktmbuf_free_bulk(m, n);
-			return;
+			break;
 		}
 		for (unsigned i = 0; i < n; i++)
 			*xsk_ring_prod__fill_addr(&q->fill, at + i) = chunk_of(x, m[i]);
 		xsk_ring_prod__submit(&q->fill, n);
 		q->fill_missing -= n;
+		some = true;
 	}
+	return some;
+}
+
+/* A driver that found the ring empty has stopped, and looks again only when told. */
+static void fill_kick(struct xsk_queue *q)
+{
+	if (xsk_ring_prod__needs_wakeup(&q->fill))
+		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
 }
 
 static void completions_reap(struct xsk_port *x, struct xsk_queue *q)
@@ -147,11 +158,15 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	if (n)
 		xsk_ring_cons__release(&q->rx, n);
 	q->fill_missing += n;
-	if (q->fill_missing)
-		fill_more(x, q);
-	if (xsk_ring_prod__needs_wakeup(&q->fill) && n)
-		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	bool filled = q->fill_missing && fill_more(x, q);
+	if (n || filled)
+		fill_kick(q);
 	return n;
+}
+
+static void xsk_wake(struct port *p, unsigned queue)
+{
+	fill_kick(&((struct xsk_port *)p->impl)->queue[queue]);
 }
 
 /* ---- transmit ---- */
@@ -355,6 +370,7 @@ const struct port_ops port_xsk_ops = {
         .rx = xsk_rx,
         .tx = xsk_tx,
         .is_pending = xsk_is_pending,
+        .wake = xsk_wake,
         .descriptor = xsk_descriptor,
         .stats = xsk_stats,
         .close = xsk_close,

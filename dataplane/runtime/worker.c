@@ -137,11 +137,20 @@ static void call_answer(struct sy_worker *w)
 	__atomic_store_n(&call->done, true, __ATOMIC_RELEASE);
 }
 
+static void sources_wake(struct sy_worker *w)
+{
+	const struct sy_worker_private *p = w->private;
+	for (unsigned i = 0; i < p->sources; i++)
+		if (p->source[i].port->ops->wake)
+			p->source[i].port->ops->wake(p->source[i].port, p->source[i].queue);
+}
+
 static void round_run(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	clock_discipline(w);
 	p->round_tsc = w->tsc;
+	sources_wake(w);
 	if (p->waiting_count)
 		transmit_waiting(w, false);
 	if (w->rt->options.round)
@@ -197,6 +206,7 @@ static void worker_sleep(struct sy_worker *w)
 			nap = p->source[i].port->ops->is_pending(p->source[i].port,
 			                                         p->source[i].queue);
 		SY_COUNT(w->counters.sleeps, 1);
+		sources_wake(w);
 		rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
 		int n = epoll_wait(p->epoll_fd, ev, 8, nap && left > NAP_MS ? NAP_MS : left);
 		rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
