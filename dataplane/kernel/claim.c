@@ -476,6 +476,15 @@ int sy_claims_renew(struct sy_claims *c, int ifindex)
 	return first;
 }
 
+int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifindex)
+{
+	const struct claim *claim = sy_addr_is_v4(addr) ? NULL : claim_find(c, addr);
+
+	if (!claim || claim->ifindex != ifindex || owner_find(c, addr).there)
+		return 0;
+	return claim_put(c, addr, ifindex, NULL);
+}
+
 static int claim_remove(struct sy_claims *c, struct claim *claim)
 {
 	int rc = claim_withdraw(c, claim);
