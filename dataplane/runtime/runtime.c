@@ -154,7 +154,7 @@ int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy
 		if (rc)
 			return sy_fail(err, -rc, "reading the kernel's routes: %s", strerror(-rc));
 	}
-	return 0;
+	return rt->synced ? 0 : sy_fail(err, ECANCELED, "stopped");
 }
 
 void sy_runtime_stop(struct sy_runtime *rt)
