@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <rte_byteorder.h>
+#include <rte_cycles.h>
 
 #include "support.h"
 
@@ -243,6 +244,42 @@ static void test_rounds(void **state)
 	}
 }
 
+/* To be stopped while waiting is no success. */
+static void test_stopped(void **state)
+{
+	struct sy_runtime *rt = *state;
+	struct sy_error err = {0};
+	assert_int_equal(sy_runtime_wait_synced(rt, 1000, &err), 0);
+	rt->synced = false;
+	sy_runtime_stop(rt);
+	assert_int_equal(sy_runtime_wait_synced(rt, 1000, &err), -ECANCELED);
+	assert_string_equal(err.text, "stopped");
+	rt->synced = true;
+}
+
+/* A TSC that steps, as when a machine is moved. */
+static void test_clock_steps(void **state)
+{
+	static struct sy_worker_private p;
+	struct sy_worker w = {.private = &p};
+	uint64_t hour = rte_get_tsc_hz() * 3600, second = UINT64_C(1000000000);
+	p.clock.rate = (second << 32) / rte_get_tsc_hz();
+	p.clock.ns = 100 * second;
+	p.clock.tsc = rte_rdtsc() + hour;
+	worker_clock_read(&w);
+	assert_int_equal(w.now_ns, 100 * second);
+	p.clock.tsc = rte_rdtsc() - hour;
+	worker_clock_read(&w);
+	assert_int_equal(w.now_ns, 101 * second);
+	p.clock.tsc = rte_rdtsc(); /* a round later */
+	p.clock.ns = 102 * second;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	do
+		worker_clock_read(&w);
+	while (w.now_ns <= 102 * second && sy_clock_ns() < deadline);
+	assert_true(w.now_ns > 102 * second);
+}
+
 static int setup(void **state, unsigned workers)
 {
 	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
@@ -289,7 +326,8 @@ static int teardown(void **state)
 #define TESTS                                                                                      \
 	cmocka_unit_test(test_hand_over), cmocka_unit_test(test_drops),                            \
 	        cmocka_unit_test(test_waiting), cmocka_unit_test(test_call),                       \
-	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds)
+	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds),                         \
+	        cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_stopped)
 
 int main(void)
 {
