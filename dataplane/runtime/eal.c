@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -97,6 +98,33 @@ int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error 
 		at = end + 1;
 	}
 	return (int)n;
+}
+
+int cores_check(const char *list, struct sy_error *err)
+{
+	unsigned core[CPU_SETSIZE];
+	cpu_set_t set;
+	int n = cores_parse(list, core, CPU_SETSIZE, err);
+	long there = sysconf(_SC_NPROCESSORS_CONF);
+	if (n < 0)
+		return n;
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return sy_fail(err, errno, "reading the CPU affinity: %s", strerror(errno));
+	for (int i = 0; i < n; i++) {
+		if (CPU_ISSET(core[i], &set))
+			continue;
+		if (there > 0 && core[i] >= (unsigned long)there)
+			return sy_fail(err, EINVAL,
+			               "CPU list \"%s\": this machine has no CPU %u; its CPUs "
+			               "are 0 to %ld",
+			               list, core[i], there - 1);
+		return sy_fail(err, EINVAL,
+		               "CPU list \"%s\": this process may not run on CPU %u; "
+		               "choose others, or widen its affinity (taskset, "
+		               "CPUAffinity=, AllowedCPUs=)",
+		               list, core[i]);
+	}
+	return 0;
 }
 
 /* The interaction thread keeps the CPUs it has; EAL would pin it to one. */

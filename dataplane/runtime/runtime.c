@@ -22,7 +22,7 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 			if (!strcmp(o->port[i].name, o->port[k].name))
 				return sy_fail(err, EINVAL, "port %s is given twice",
 				               o->port[i].name);
-	return 0;
+	return cores_check(o->cores, err);
 }
 
 static int packets_open(struct sy_runtime *rt, struct sy_error *err)

@@ -45,6 +45,8 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err);
 /* CPUs of a list such as "0,2-3", "" for all that the process may use. Returns how many, at most
  * cap. */
 int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err);
+/* Refuses a list with CPUs that are not there or that the process may not use. */
+int cores_check(const char *list, struct sy_error *err);
 /* pool.c: one pool in one stretch of virtual memory, as a UMEM needs. */
 struct rte_mempool *pool_open(unsigned count, unsigned room, bool huge, struct sy_error *err);
 void pool_close(struct rte_mempool *pool);

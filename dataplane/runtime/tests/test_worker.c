@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Workers over ring ports: hand-over, a transmit queue that another owns, neighbours, calls, RCU.
  */
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <rte_byteorder.h>
@@ -280,6 +282,36 @@ static void test_clock_steps(void **state)
 	assert_true(w.now_ns > 102 * second);
 }
 
+static void refused(const struct sy_runtime_options *o, const char *why)
+{
+	struct sy_runtime *rt;
+	struct sy_error err = {0};
+	assert_int_equal(sy_runtime_open(o, &rt, &err), -EINVAL);
+	if (!strstr(err.text, why))
+		fail_msg("\"%s\" does not say: %s", err.text, why);
+}
+
+static void test_refusals(void **state)
+{
+	struct sy_runtime_options o;
+	cpu_set_t before, one;
+	options_init(&o, 1);
+	o.port[o.ports++] = (struct sy_port_options){.backend = SY_PORT_XSK, .name = "lo"};
+	refused(&o, "lo is the loopback interface and cannot be a port");
+
+	snprintf(o.cores, sizeof(o.cores), "0-%u", CPU_SETSIZE - 1);
+	refused(&o, "this machine has no CPU");
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	one = before;
+	CPU_CLR(0, &one);
+	if (!CPU_COUNT(&one))
+		return; /* no other to stay on */
+	snprintf(o.cores, sizeof(o.cores), "0");
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	refused(&o, "this process may not run on CPU 0");
+	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
 static int setup(void **state, unsigned workers)
 {
 	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
@@ -327,7 +359,8 @@ static int teardown(void **state)
 	cmocka_unit_test(test_hand_over), cmocka_unit_test(test_drops),                            \
 	        cmocka_unit_test(test_waiting), cmocka_unit_test(test_call),                       \
 	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds),                         \
-	        cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_stopped)
+	        cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock_steps),               \
+	        cmocka_unit_test(test_stopped)
 
 int main(void)
 {
