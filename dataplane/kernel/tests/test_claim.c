@@ -328,8 +328,8 @@ static void holder_body(void *arg)
 static void test_one_holder_at_a_time(void **state)
 {
 	struct sy_error err;
+	char word, text[128];
 	int ready[2], pid;
-	char word;
 
 	assert_int_equal(pipe(ready), 0);
 	pid = child_start(holder_body, &ready[1]);
@@ -338,6 +338,11 @@ static void test_one_holder_at_a_time(void **state)
 	close(ready[0]);
 	assert_int_equal(sy_claims_open(&claims, &err), -EBUSY);
 	assert_int_equal(sy_kernel_cleanup(NULL, NULL, &err), -EBUSY);
+	snprintf(
+	        text, sizeof(text),
+	        "this network namespace is in use by another forwarder (process %d); stop it first",
+	        pid);
+	assert_string_equal(err.text, text);
 	assert_true(route4_there(VIP4));
 	child_kill(pid);
 	claims_start();
