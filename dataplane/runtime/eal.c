@@ -39,24 +39,57 @@ static int log_redirect(void)
 	return rte_openlog_stream(f);
 }
 
-/* Free megabytes in huge pages of all sizes. */
+/* A number that the kernel shows in a file, 0 if there is none. */
+static unsigned long number_read(const char *path)
+{
+	unsigned long n = 0;
+	FILE *f = fopen(path, "r");
+	if (f && fscanf(f, "%lu", &n) != 1)
+		n = 0;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* Free megabytes in huge pages of all sizes; reserved pages are another's already. */
 static unsigned long huge_free_mb(void)
 {
 	const char *root = "/sys/kernel/mm/hugepages";
-	unsigned long mb = 0, kb, pages;
+	unsigned long mb = 0, kb;
 	DIR *dir = opendir(root);
 	for (struct dirent *e; dir && (e = readdir(dir));) {
 		char path[320];
+		if (sscanf(e->d_name, "hugepages-%lukB", &kb) != 1)
+			continue;
 		snprintf(path, sizeof(path), "%s/%s/free_hugepages", root, e->d_name);
-		FILE *f = sscanf(e->d_name, "hugepages-%lukB", &kb) == 1 ? fopen(path, "r") : NULL;
-		if (f && fscanf(f, "%lu", &pages) == 1)
-			mb += kb * pages / 1024;
-		if (f)
-			fclose(f);
+		unsigned long free = number_read(path);
+		snprintf(path, sizeof(path), "%s/%s/resv_hugepages", root, e->d_name);
+		unsigned long reserved = number_read(path);
+		mb += free > reserved ? kb * (free - reserved) / 1024 : 0;
 	}
 	if (dir)
 		closedir(dir);
 	return mb;
+}
+
+/* The size that vm.nr_hugepages counts in. */
+static unsigned long huge_page_kb(void)
+{
+	unsigned long kb = 0;
+	char line[128];
+	FILE *f = fopen("/proc/meminfo", "r");
+	while (f && !kb && fgets(line, sizeof(line), f))
+		sscanf(line, "Hugepagesize: %lu kB", &kb);
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+unsigned long huge_pages_needed(unsigned long pages, unsigned long page_kb, unsigned long wanted_mb,
+                                unsigned long free_mb)
+{
+	unsigned long missing_mb = wanted_mb > free_mb ? wanted_mb - free_mb : 0;
+	return pages + (missing_mb * 1024 + page_kb - 1) / page_kb;
 }
 
 static bool is_pci(const struct sy_port_options *o)
@@ -140,13 +173,20 @@ static void main_lcore(char *out, size_t cap)
 
 static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 {
-	unsigned long mb = huge_free_mb();
+	unsigned long mb = huge_free_mb(), page_kb = huge_page_kb();
 	if (mb >= o->memory_mb)
 		return 0;
+	if (!page_kb)
+		return sy_fail(err, ENOMEM,
+		               "%u MB of huge pages are wanted and this kernel has none; remedy: "
+		               "--no-huge, which is slower",
+		               o->memory_mb);
 	return sy_fail(err, ENOMEM,
 	               "%u MB of huge pages are wanted and %lu MB are free; remedy: sysctl "
 	               "vm.nr_hugepages=%lu (or --no-huge, which is slower)",
-	               o->memory_mb, mb, (unsigned long)o->memory_mb / 2 + 16);
+	               o->memory_mb, mb,
+	               huge_pages_needed(number_read("/proc/sys/vm/nr_hugepages"), page_kb,
+	                                 o->memory_mb, mb));
 }
 
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err)

@@ -42,6 +42,10 @@ struct sy_runtime {
 
 /* eal.c */
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err);
+/* How many huge pages the host must have in all, of which it has `pages` now, so that wanted_mb can
+ * be had. */
+unsigned long huge_pages_needed(unsigned long pages, unsigned long page_kb, unsigned long wanted_mb,
+                                unsigned long free_mb);
 /* CPUs of a list such as "0,2-3", "" for all that the process may use. Returns how many, at most
  * cap. */
 int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err);

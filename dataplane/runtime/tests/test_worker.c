@@ -312,6 +312,16 @@ static void test_refusals(void **state)
 	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
+/* What is in use already stays in use: only what is missing comes on top. */
+static void test_huge_pages(void **state)
+{
+	assert_int_equal(huge_pages_needed(0, 2048, 1024, 0), 512);
+	assert_int_equal(huge_pages_needed(2000, 2048, 1024, 24), 2500);
+	assert_int_equal(huge_pages_needed(2000, 2048, 1023, 24), 2500);
+	assert_int_equal(huge_pages_needed(3, 1048576, 1024, 1000), 4);
+	assert_int_equal(huge_pages_needed(2000, 2048, 64, 64), 2000);
+}
+
 static int setup(void **state, unsigned workers)
 {
 	static struct sy_static_neigh neigh = {.mac = {2, 0, 0, 0, 0, 9}};
@@ -359,8 +369,8 @@ static int teardown(void **state)
 	cmocka_unit_test(test_hand_over), cmocka_unit_test(test_drops),                            \
 	        cmocka_unit_test(test_waiting), cmocka_unit_test(test_call),                       \
 	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds),                         \
-	        cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock_steps),               \
-	        cmocka_unit_test(test_stopped)
+	        cmocka_unit_test(test_huge_pages), cmocka_unit_test(test_refusals),                \
+	        cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_stopped)
 
 int main(void)
 {
