@@ -29,7 +29,8 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		       p->name, strerror(-rc));
 	memcpy(&mac, link->mac, sizeof(link->mac));
 	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
-	__atomic_store_n(&p->mtu, link->mtu, __ATOMIC_RELAXED);
+	if (!gone)
+		port_set_mtu(p, link->mtu);
 	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
 }
 

@@ -86,6 +86,18 @@ void port_close(struct sy_runtime *rt, unsigned id)
 	rt->port[id] = NULL;
 }
 
+void port_set_mtu(struct port *p, unsigned mtu)
+{
+	unsigned used = p->mtu_max && mtu > p->mtu_max ? p->mtu_max : mtu;
+	if (used < mtu && used != p->mtu) /* once, not at each of the interface's changes */
+		sy_log(SY_LOG_WARN, "runtime",
+		       "port %s: the interface's MTU is %u now, the packet buffers were made for "
+		       "%u at most: larger packets are lost; remedy: restart the forwarder, or ip "
+		       "link set %s mtu %u",
+		       p->name, mtu, used, p->name, used);
+	__atomic_store_n(&p->mtu, (uint16_t)used, __ATOMIC_RELAXED);
+}
+
 unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex)
 {
 	for (unsigned i = 0; i < rt->ports; i++)

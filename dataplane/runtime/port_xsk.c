@@ -28,8 +28,9 @@
 #define KICKS       4 /* system calls for one burst at most: a call of copy mode sends 32 frames */
 #define SMALL_CHUNK 2048
 #define LARGE_CHUNK 4096
+#define LINK_ROOM   64 /* Ethernet header, two VLAN tags and their like */
 
-_Static_assert(PORT_XSK_MTU_MAX + 64 + XDP_PACKET_HEADROOM <= LARGE_CHUNK, "fits its chunk");
+_Static_assert(PORT_XSK_MTU_MAX + LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK, "fits its chunk");
 
 struct xsk_queue {
 	struct xsk_ring_prod fill, tx;
@@ -51,10 +52,15 @@ struct xsk_port {
 
 unsigned port_xsk_room(unsigned mtu)
 {
-	/* Ethernet header, two VLAN tags and their like */
-	if (mtu + 64 + XDP_PACKET_HEADROOM <= SMALL_CHUNK)
+	if (mtu <= port_xsk_mtu_max(SMALL_CHUNK))
 		return SMALL_CHUNK;
 	return mtu <= PORT_XSK_MTU_MAX ? LARGE_CHUNK : 0;
+}
+
+unsigned port_xsk_mtu_max(unsigned room)
+{
+	return room < LARGE_CHUNK ? SMALL_CHUNK - LINK_ROOM - XDP_PACKET_HEADROOM
+	                          : PORT_XSK_MTU_MAX;
 }
 
 struct sy_director *port_xsk_director(const struct port *p)
@@ -306,7 +312,7 @@ static int interface_read(struct port *p, struct sy_error *err)
 	else if (!rc)
 		rc = -errno;
 	if (!rc && !ioctl(fd, SIOCGIFMTU, &request))
-		p->mtu = (uint16_t)request.ifr_mtu;
+		port_set_mtu(p, (unsigned)request.ifr_mtu);
 	if (!rc && !ioctl(fd, SIOCGIFFLAGS, &request))
 		p->up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
 	if (fd >= 0)
@@ -326,6 +332,7 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 	x->pool = rt->pool;
 	pool_area(rt->pool, &base, &x->len);
 	x->base = base;
+	p->mtu_max = (uint16_t)port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
 	int rc = interface_read(p, err);
 	if (!rc)
 		rc = sy_director_open(o->name, o->mode, &x->director, err);

@@ -301,6 +301,22 @@ static void vip6_flushed(struct sy_runtime *rt, uint64_t deadline)
 	assert_true(system("ip -6 addr show dev syrt0 | grep -q ' 2001:db8:77::101/'"));
 }
 
+/* More than the packet buffers hold is not believed; less is. */
+static void mtu_raised(struct sy_runtime *rt, uint64_t deadline)
+{
+	unsigned max = port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
+	assert_int_equal(sy_port_mtu(rt, 0), 1500);
+	assert_int_equal(system("ip link set syrt0 mtu 3000"), 0);
+	while (sy_port_mtu(rt, 0) == 1500)
+		runtime_turn(rt, deadline);
+	assert_int_equal(sy_port_mtu(rt, 0), max);
+	assert_int_equal(port_xsk_room(max), rte_pktmbuf_data_room_size(rt->pool));
+	assert_int_equal(system("ip link set syrt0 mtu 1400"), 0);
+	while (sy_port_mtu(rt, 0) == max)
+		runtime_turn(rt, deadline);
+	assert_int_equal(sy_port_mtu(rt, 0), 1400);
+}
+
 static void echo(unsigned workers, unsigned queues, bool after_kill)
 {
 	struct sy_runtime_options o;
@@ -343,6 +359,7 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 			print_message("             dropped %s: %lu\n", sy_drop_name(i),
 			              drops(rt, i));
 	vip6_flushed(rt, deadline);
+	mtu_raised(rt, deadline);
 	idle_print(rt);
 	workers_stop(rt); /* only what waits to be received into is out of the pool */
 	assert_int_equal(rte_mempool_in_use_count(rt->pool), queues * PORT_XSK_RING);
