@@ -320,7 +320,7 @@ int claims_load(struct sy_claims **out, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for claims");
 	}
 	snprintf(c->state, sizeof(c->state), HOST_RUN_DIR "/claims-%" PRIu64, host_netns());
-	rc = c->lock = host_lock("claims", "this network namespace", err);
+	rc = c->lock = host_lock("claims", "this network namespace", "", err);
 	if (rc < 0)
 		goto fail;
 	c->nl = request_open();
@@ -474,6 +474,15 @@ int sy_claims_renew(struct sy_claims *c, int ifindex)
 		}
 	}
 	return first;
+}
+
+int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifindex)
+{
+	const struct claim *claim = sy_addr_is_v4(addr) ? NULL : claim_find(c, addr);
+
+	if (!claim || claim->ifindex != ifindex || owner_find(c, addr).there)
+		return 0;
+	return claim_put(c, addr, ifindex, NULL);
 }
 
 static int claim_remove(struct sy_claims *c, struct claim *claim)

@@ -252,7 +252,7 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
 		               ifname);
 	}
 	snprintf(what, sizeof(what), "%d", d->ifindex);
-	rc = d->lock = host_lock(what, ifname, err);
+	rc = d->lock = host_lock(what, ifname, ", or give this one other interfaces", err);
 	if (rc >= 0)
 		rc = host_bpffs(err);
 	if (rc == 0)

@@ -72,7 +72,7 @@ static bool lock_is_current(int fd, const char *path)
 	       held.st_dev == there.st_dev;
 }
 
-static int lock_refuse(int fd, const char *held, struct sy_error *err)
+static int lock_refuse(int fd, const char *held, const char *also, struct sy_error *err)
 {
 	char pid[16] = "";
 	ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
@@ -81,12 +81,11 @@ static int lock_refuse(int fd, const char *held, struct sy_error *err)
 		pid[strcspn(pid, "\n")] = 0;
 	close(fd);
 	return sy_fail(err, EBUSY,
-	               "%s in use by another forwarder (process %s); stop it first, or give this "
-	               "one other interfaces",
-	               held, pid[0] ? pid : "unknown");
+	               "%s is in use by another forwarder (process %s); stop it first%s", held,
+	               pid[0] ? pid : "unknown", also);
 }
 
-int host_lock(const char *what, const char *held, struct sy_error *err)
+int host_lock(const char *what, const char *held, const char *also, struct sy_error *err)
 {
 	char path[HOST_PATH];
 	int fd;
@@ -102,7 +101,7 @@ int host_lock(const char *what, const char *held, struct sy_error *err)
 		if (fd < 0)
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-			return lock_refuse(fd, held, err);
+			return lock_refuse(fd, held, also, err);
 		if (lock_is_current(fd, path))
 			break;
 		close(fd);

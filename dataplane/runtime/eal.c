@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -38,24 +39,57 @@ static int log_redirect(void)
 	return rte_openlog_stream(f);
 }
 
-/* Free megabytes in huge pages of all sizes. */
+/* A number that the kernel shows in a file, 0 if there is none. */
+static unsigned long number_read(const char *path)
+{
+	unsigned long n = 0;
+	FILE *f = fopen(path, "r");
+	if (f && fscanf(f, "%lu", &n) != 1)
+		n = 0;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* Free megabytes in huge pages of all sizes; reserved pages are another's already. */
 static unsigned long huge_free_mb(void)
 {
 	const char *root = "/sys/kernel/mm/hugepages";
-	unsigned long mb = 0, kb, pages;
+	unsigned long mb = 0, kb;
 	DIR *dir = opendir(root);
 	for (struct dirent *e; dir && (e = readdir(dir));) {
 		char path[320];
+		if (sscanf(e->d_name, "hugepages-%lukB", &kb) != 1)
+			continue;
 		snprintf(path, sizeof(path), "%s/%s/free_hugepages", root, e->d_name);
-		FILE *f = sscanf(e->d_name, "hugepages-%lukB", &kb) == 1 ? fopen(path, "r") : NULL;
-		if (f && fscanf(f, "%lu", &pages) == 1)
-			mb += kb * pages / 1024;
-		if (f)
-			fclose(f);
+		unsigned long free = number_read(path);
+		snprintf(path, sizeof(path), "%s/%s/resv_hugepages", root, e->d_name);
+		unsigned long reserved = number_read(path);
+		mb += free > reserved ? kb * (free - reserved) / 1024 : 0;
 	}
 	if (dir)
 		closedir(dir);
 	return mb;
+}
+
+/* The size that vm.nr_hugepages counts in. */
+static unsigned long huge_page_kb(void)
+{
+	unsigned long kb = 0;
+	char line[128];
+	FILE *f = fopen("/proc/meminfo", "r");
+	while (f && !kb && fgets(line, sizeof(line), f))
+		sscanf(line, "Hugepagesize: %lu kB", &kb);
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+unsigned long huge_pages_needed(unsigned long pages, unsigned long page_kb, unsigned long wanted_mb,
+                                unsigned long free_mb)
+{
+	unsigned long missing_mb = wanted_mb > free_mb ? wanted_mb - free_mb : 0;
+	return pages + (missing_mb * 1024 + page_kb - 1) / page_kb;
 }
 
 static bool is_pci(const struct sy_port_options *o)
@@ -99,6 +133,33 @@ int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error 
 	return (int)n;
 }
 
+int cores_check(const char *list, struct sy_error *err)
+{
+	unsigned core[CPU_SETSIZE];
+	cpu_set_t set;
+	int n = cores_parse(list, core, CPU_SETSIZE, err);
+	long there = sysconf(_SC_NPROCESSORS_CONF);
+	if (n < 0)
+		return n;
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return sy_fail(err, errno, "reading the CPU affinity: %s", strerror(errno));
+	for (int i = 0; i < n; i++) {
+		if (CPU_ISSET(core[i], &set))
+			continue;
+		if (there > 0 && core[i] >= (unsigned long)there)
+			return sy_fail(err, EINVAL,
+			               "CPU list \"%s\": this machine has no CPU %u; its CPUs "
+			               "are 0 to %ld",
+			               list, core[i], there - 1);
+		return sy_fail(err, EINVAL,
+		               "CPU list \"%s\": this process may not run on CPU %u; "
+		               "choose others, or widen its affinity (taskset, "
+		               "CPUAffinity=, AllowedCPUs=)",
+		               list, core[i]);
+	}
+	return 0;
+}
+
 /* The interaction thread keeps the CPUs it has; EAL would pin it to one. */
 static void main_lcore(char *out, size_t cap)
 {
@@ -112,13 +173,20 @@ static void main_lcore(char *out, size_t cap)
 
 static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 {
-	unsigned long mb = huge_free_mb();
+	unsigned long mb = huge_free_mb(), page_kb = huge_page_kb();
 	if (mb >= o->memory_mb)
 		return 0;
+	if (!page_kb)
+		return sy_fail(err, ENOMEM,
+		               "%u MB of huge pages are wanted and this kernel has none; remedy: "
+		               "--no-huge, which is slower",
+		               o->memory_mb);
 	return sy_fail(err, ENOMEM,
 	               "%u MB of huge pages are wanted and %lu MB are free; remedy: sysctl "
 	               "vm.nr_hugepages=%lu (or --no-huge, which is slower)",
-	               o->memory_mb, mb, (unsigned long)o->memory_mb / 2 + 16);
+	               o->memory_mb, mb,
+	               huge_pages_needed(number_read("/proc/sys/vm/nr_hugepages"), page_kb,
+	                                 o->memory_mb, mb));
 }
 
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err)

@@ -23,22 +23,36 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		       p->name);
 	else if (up != p->up)
 		sy_log(SY_LOG_INFO, "runtime", "port %s is %s", p->name, up ? "up" : "down");
-	int rc = up && rt->claims ? sy_claims_renew(rt->claims, link->ifindex) : 0;
+	int rc = up && !p->up && rt->claims ? sy_claims_renew(rt->claims, link->ifindex) : 0;
 	if (rc)
 		sy_log(SY_LOG_ERROR, "runtime", "port %s: its IPv6 VIPs are not answered for: %s",
 		       p->name, strerror(-rc));
 	memcpy(&mac, link->mac, sizeof(link->mac));
 	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
-	__atomic_store_n(&p->mtu, link->mtu, __ATOMIC_RELAXED);
+	if (!gone)
+		port_set_mtu(p, link->mtu);
 	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
+}
+
+/* Somebody took an interface's address away: a claimed one comes back. That of a port which is down
+ * comes back with the port. */
+static void address_restore(struct sy_runtime *rt, const struct port *p, const struct sy_addr *addr)
+{
+	char text[SY_ADDR_TEXT];
+	int rc = p->up && rt->claims ? sy_claims_restore(rt->claims, addr, p->ifindex) : 0;
+	if (rc && rc != -ENODEV) /* the interface went, and its addresses before it */
+		sy_log(SY_LOG_ERROR, "runtime", "port %s: %s is not answered for: %s", p->name,
+		       sy_addr_format(addr, text), strerror(-rc));
 }
 
 static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 {
 	struct sy_runtime *rt = ctx;
-	unsigned i = 0;
-	if (port_by_ifindex(rt, addr->ifindex) == SY_PORT_NONE)
+	unsigned i = 0, port = port_by_ifindex(rt, addr->ifindex);
+	if (port == SY_PORT_NONE)
 		return;
+	if (gone)
+		address_restore(rt, rt->port[port], &addr->addr);
 	while (i < rt->connected_count && (rt->connected[i].ifindex != addr->ifindex ||
 	                                   rt->connected[i].prefix_len != addr->prefix_len ||
 	                                   !sy_addr_equal(&rt->connected[i].addr, &addr->addr)))

@@ -8,17 +8,28 @@
 
 #include "runtime.h"
 
-/* The MTU of a kernel interface, or a negative errno. */
-static int interface_mtu(const char *name)
+/* The MTU of a kernel interface that may be a port, or a negative errno. */
+static int interface_mtu(const char *name, struct sy_error *err)
 {
 	struct ifreq request = {0};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return -errno;
+		return sy_fail(err, errno, "port %s: opening a socket: %s", name, strerror(errno));
 	memcpy(request.ifr_name, name, strnlen(name, sizeof(request.ifr_name) - 1));
-	int rc = ioctl(fd, SIOCGIFMTU, &request) ? -errno : request.ifr_mtu;
+	int code = ioctl(fd, SIOCGIFFLAGS, &request) ? errno : 0;
+	bool loopback = !code && request.ifr_flags & IFF_LOOPBACK;
+	if (!code && ioctl(fd, SIOCGIFMTU, &request))
+		code = errno;
 	close(fd);
-	return rc;
+	if (code)
+		return sy_fail(err, code, "port %s: no such interface in this network namespace",
+		               name);
+	if (loopback)
+		return sy_fail(err, EINVAL,
+		               "%s is the loopback interface and cannot be a port; choose the "
+		               "interface that faces the network",
+		               name);
+	return request.ifr_mtu;
 }
 
 int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers, unsigned *room,
@@ -30,10 +41,9 @@ int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buff
 		*room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
 		return 0;
 	}
-	int mtu = interface_mtu(o->name);
+	int mtu = interface_mtu(o->name, err);
 	if (mtu < 0)
-		return sy_fail(err, -mtu, "port %s: no such interface in this network namespace",
-		               o->name);
+		return mtu;
 	*room = port_xsk_room((unsigned)mtu);
 	if (!*room)
 		return sy_fail(err, EINVAL,
@@ -74,6 +84,18 @@ void port_close(struct sy_runtime *rt, unsigned id)
 		p->ops->close(p);
 	free(p);
 	rt->port[id] = NULL;
+}
+
+void port_set_mtu(struct port *p, unsigned mtu)
+{
+	unsigned used = p->mtu_max && mtu > p->mtu_max ? p->mtu_max : mtu;
+	if (used < mtu && used != p->mtu) /* once, not at each of the interface's changes */
+		sy_log(SY_LOG_WARN, "runtime",
+		       "port %s: the interface's MTU is %u now, the packet buffers were made for "
+		       "%u at most: larger packets are lost; remedy: restart the forwarder, or ip "
+		       "link set %s mtu %u",
+		       p->name, mtu, used, p->name, used);
+	__atomic_store_n(&p->mtu, (uint16_t)used, __ATOMIC_RELAXED);
 }
 
 unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex)

@@ -20,6 +20,9 @@ struct port_ops {
 	unsigned (*tx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
 	/* Something sent still waits in the queue for a kick that the next rx() will give. */
 	bool (*is_pending)(struct port *p, unsigned queue);
+	/* Each round and before the worker sleeps: wakes a device that stopped for want of buffers
+	 * between rx()'s look and now. NULL: it never stops. */
+	void (*wake)(struct port *p, unsigned queue);
 	/* Readable when packets wait, or −1: it must be polled. */
 	int (*descriptor)(struct port *p, unsigned queue);
 	/* Looks at the link, every 100 ms; NULL: the mirror tells. */
@@ -39,10 +42,11 @@ struct port {
 	const struct port_ops *ops;
 	void *impl;
 	unsigned id, queues;
-	uint16_t mtu; /* writer: interaction; readers: workers, relaxed */
-	bool up;      /* likewise */
-	uint64_t mac; /* as in memory, in the first 6 bytes. Likewise */
-	int ifindex;  /* 0: no kernel interface */
+	uint16_t mtu;     /* writer: interaction; readers: workers, relaxed */
+	uint16_t mtu_max; /* what the packet buffers hold; 0: no limit of ours */
+	bool up;          /* likewise */
+	uint64_t mac;     /* as in memory, in the first 6 bytes. Likewise */
+	int ifindex;      /* 0: no kernel interface */
 	char name[32];
 	char backend[48];
 	struct port_queue_counters counters[SY_MAX_QUEUES];
@@ -55,6 +59,9 @@ int port_open(struct sy_runtime *rt, const struct sy_port_options *o, uint64_t d
               struct sy_error *err);
 void port_close(struct sy_runtime *rt, unsigned id);
 
+/* The MTU that a kernel interface has now; what is used is no more than mtu_max. */
+void port_set_mtu(struct port *p, unsigned mtu);
+
 /* The port of a kernel interface, or of a name; SY_PORT_NONE: none. */
 unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex);
 unsigned port_by_name(const struct sy_runtime *rt, const char *name);
@@ -63,6 +70,8 @@ unsigned port_by_name(const struct sy_runtime *rt, const char *name);
 struct sy_director *port_xsk_director(const struct port *p);
 /* Data room of a socket's frames for this MTU, 0 if it is beyond AF_XDP. */
 unsigned port_xsk_room(unsigned mtu);
+/* The largest MTU whose frames fit this data room. */
+unsigned port_xsk_mtu_max(unsigned room);
 #define PORT_XSK_RING    2048 /* descriptors in each ring of a queue */
 #define PORT_XSK_MTU_MAX 3400
 

@@ -28,8 +28,9 @@
 #define KICKS       4 /* system calls for one burst at most: a call of copy mode sends 32 frames */
 #define SMALL_CHUNK 2048
 #define LARGE_CHUNK 4096
+#define LINK_ROOM   64 /* Ethernet header, two VLAN tags and their like */
 
-_Static_assert(PORT_XSK_MTU_MAX + 64 + XDP_PACKET_HEADROOM <= LARGE_CHUNK, "fits its chunk");
+_Static_assert(PORT_XSK_MTU_MAX + LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK, "fits its chunk");
 
 struct xsk_queue {
 	struct xsk_ring_prod fill, tx;
@@ -51,10 +52,15 @@ struct xsk_port {
 
 unsigned port_xsk_room(unsigned mtu)
 {
-	/* Ethernet header, two VLAN tags and their like */
-	if (mtu + 64 + XDP_PACKET_HEADROOM <= SMALL_CHUNK)
+	if (mtu <= port_xsk_mtu_max(SMALL_CHUNK))
 		return SMALL_CHUNK;
 	return mtu <= PORT_XSK_MTU_MAX ? LARGE_CHUNK : 0;
+}
+
+unsigned port_xsk_mtu_max(unsigned room)
+{
+	return room < LARGE_CHUNK ? SMALL_CHUNK - LINK_ROOM - XDP_PACKET_HEADROOM
+	                          : PORT_XSK_MTU_MAX;
 }
 
 struct sy_director *port_xsk_director(const struct port *p)
@@ -75,23 +81,34 @@ static struct rte_mbuf *mbuf_of(const struct xsk_port *x, uint64_t address)
 
 /* ---- receive ---- */
 
-static void fill_more(struct xsk_port *x, struct xsk_queue *q)
+/* Returns whether the kernel got any. */
+static bool fill_more(struct xsk_port *x, struct xsk_queue *q)
 {
 	struct rte_mbuf *m[SY_BURST];
 	uint32_t at;
+	bool some = false;
 	while (q->fill_missing) {
 		unsigned n = q->fill_missing < SY_BURST ? q->fill_missing : SY_BURST;
 		if (rte_pktmbuf_alloc_bulk(x->pool, m, n))
-			return; /* again at the next turn */
+			break; /* again at the next turn */
 		if (xsk_ring_prod__reserve(&q->fill, n, &at) != n) {
 			rte_pktmbuf_free_bulk(m, n);
-			return;
+			break;
 		}
 		for (unsigned i = 0; i < n; i++)
 			*xsk_ring_prod__fill_addr(&q->fill, at + i) = chunk_of(x, m[i]);
 		xsk_ring_prod__submit(&q->fill, n);
 		q->fill_missing -= n;
+		some = true;
 	}
+	return some;
+}
+
+/* A driver that found the ring empty has stopped, and looks again only when told. */
+static void fill_kick(struct xsk_queue *q)
+{
+	if (xsk_ring_prod__needs_wakeup(&q->fill))
+		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
 }
 
 static void completions_reap(struct xsk_port *x, struct xsk_queue *q)
@@ -147,11 +164,15 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	if (n)
 		xsk_ring_cons__release(&q->rx, n);
 	q->fill_missing += n;
-	if (q->fill_missing)
-		fill_more(x, q);
-	if (xsk_ring_prod__needs_wakeup(&q->fill) && n)
-		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+	bool filled = q->fill_missing && fill_more(x, q);
+	if (n || filled)
+		fill_kick(q);
 	return n;
+}
+
+static void xsk_wake(struct port *p, unsigned queue)
+{
+	fill_kick(&((struct xsk_port *)p->impl)->queue[queue]);
 }
 
 /* ---- transmit ---- */
@@ -291,7 +312,7 @@ static int interface_read(struct port *p, struct sy_error *err)
 	else if (!rc)
 		rc = -errno;
 	if (!rc && !ioctl(fd, SIOCGIFMTU, &request))
-		p->mtu = (uint16_t)request.ifr_mtu;
+		port_set_mtu(p, (unsigned)request.ifr_mtu);
 	if (!rc && !ioctl(fd, SIOCGIFFLAGS, &request))
 		p->up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
 	if (fd >= 0)
@@ -311,6 +332,7 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 	x->pool = rt->pool;
 	pool_area(rt->pool, &base, &x->len);
 	x->base = base;
+	p->mtu_max = (uint16_t)port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
 	int rc = interface_read(p, err);
 	if (!rc)
 		rc = sy_director_open(o->name, o->mode, &x->director, err);
@@ -355,6 +377,7 @@ const struct port_ops port_xsk_ops = {
         .rx = xsk_rx,
         .tx = xsk_tx,
         .is_pending = xsk_is_pending,
+        .wake = xsk_wake,
         .descriptor = xsk_descriptor,
         .stats = xsk_stats,
         .close = xsk_close,

@@ -22,7 +22,7 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 			if (!strcmp(o->port[i].name, o->port[k].name))
 				return sy_fail(err, EINVAL, "port %s is given twice",
 				               o->port[i].name);
-	return 0;
+	return cores_check(o->cores, err);
 }
 
 static int packets_open(struct sy_runtime *rt, struct sy_error *err)
@@ -154,7 +154,7 @@ int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy
 		if (rc)
 			return sy_fail(err, -rc, "reading the kernel's routes: %s", strerror(-rc));
 	}
-	return 0;
+	return rt->synced ? 0 : sy_fail(err, ECANCELED, "stopped");
 }
 
 void sy_runtime_stop(struct sy_runtime *rt)

@@ -42,9 +42,15 @@ struct sy_runtime {
 
 /* eal.c */
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err);
+/* How many huge pages the host must have in all, of which it has `pages` now, so that wanted_mb can
+ * be had. */
+unsigned long huge_pages_needed(unsigned long pages, unsigned long page_kb, unsigned long wanted_mb,
+                                unsigned long free_mb);
 /* CPUs of a list such as "0,2-3", "" for all that the process may use. Returns how many, at most
  * cap. */
 int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err);
+/* Refuses a list with CPUs that are not there or that the process may not use. */
+int cores_check(const char *list, struct sy_error *err);
 /* pool.c: one pool in one stretch of virtual memory, as a UMEM needs. */
 struct rte_mempool *pool_open(unsigned count, unsigned room, bool huge, struct sy_error *err);
 void pool_close(struct rte_mempool *pool);

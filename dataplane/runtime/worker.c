@@ -19,6 +19,8 @@
 #define SPIN_US 30
 /* A nap when some source can only be polled. */
 #define NAP_MS 1
+/* The most that the clock goes on between two rounds. */
+#define CLOCK_STEP_NS UINT64_C(1000000000)
 
 /* ---- time: TSC, disciplined against CLOCK_MONOTONIC each round ---- */
 
@@ -30,11 +32,15 @@ static void clock_start(struct sy_worker_private *p)
 	c->rate = (UINT64_C(1000000000) << 32) / rte_get_tsc_hz();
 }
 
-static void clock_read(struct sy_worker *w)
+void worker_clock_read(struct sy_worker *w)
 {
 	const struct worker_clock *c = &w->private->clock;
 	w->tsc = rte_rdtsc();
-	uint64_t ns = c->ns + (uint64_t)(((__uint128_t)(w->tsc - c->tsc) * c->rate) >> 32);
+	/* Where the machine was moved, or the worker to another socket, the TSC may have stepped:
+	 * back counts as no time, forward as CLOCK_STEP_NS; the next round puts it right. */
+	int64_t cycles = (int64_t)(w->tsc - c->tsc);
+	__uint128_t passed = cycles > 0 ? (__uint128_t)cycles * c->rate >> 32 : 0;
+	uint64_t ns = c->ns + (passed < CLOCK_STEP_NS ? (uint64_t)passed : CLOCK_STEP_NS);
 	if (ns > w->now_ns) /* a correction never turns it back */
 		w->now_ns = ns;
 }
@@ -44,13 +50,15 @@ static void clock_discipline(struct sy_worker *w)
 	struct worker_clock *c = &w->private->clock;
 	c->tsc = rte_rdtsc();
 	c->ns = sy_clock_ns();
-	if (c->ns - c->rate_ns > UINT64_C(1000000000)) {
-		c->rate = (uint64_t)(((__uint128_t)(c->ns - c->rate_ns) << 32) /
-		                     (c->tsc - c->rate_tsc));
+	bool stepped = c->tsc <= c->rate_tsc; /* back: the rate is measured anew */
+	if (stepped || c->ns - c->rate_ns > UINT64_C(1000000000)) {
+		if (!stepped)
+			c->rate = (uint64_t)(((__uint128_t)(c->ns - c->rate_ns) << 32) /
+			                     (c->tsc - c->rate_tsc));
 		c->rate_tsc = c->tsc;
 		c->rate_ns = c->ns;
 	}
-	clock_read(w);
+	worker_clock_read(w);
 	w->private->now_s = (uint32_t)(w->now_ns / 1000000000u);
 }
 
@@ -137,11 +145,20 @@ static void call_answer(struct sy_worker *w)
 	__atomic_store_n(&call->done, true, __ATOMIC_RELEASE);
 }
 
+static void sources_wake(struct sy_worker *w)
+{
+	const struct sy_worker_private *p = w->private;
+	for (unsigned i = 0; i < p->sources; i++)
+		if (p->source[i].port->ops->wake)
+			p->source[i].port->ops->wake(p->source[i].port, p->source[i].queue);
+}
+
 static void round_run(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	clock_discipline(w);
 	p->round_tsc = w->tsc;
+	sources_wake(w);
 	if (p->waiting_count)
 		transmit_waiting(w, false);
 	if (w->rt->options.round)
@@ -152,7 +169,7 @@ bool worker_turn(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	bool work = false;
-	clock_read(w);
+	worker_clock_read(w);
 	for (unsigned i = 0; i < p->sources; i++)
 		work |= source_poll(w, &p->source[i]);
 	for (unsigned from = 0; from < w->rt->workers; from++)
@@ -197,6 +214,7 @@ static void worker_sleep(struct sy_worker *w)
 			nap = p->source[i].port->ops->is_pending(p->source[i].port,
 			                                         p->source[i].queue);
 		SY_COUNT(w->counters.sleeps, 1);
+		sources_wake(w);
 		rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
 		int n = epoll_wait(p->epoll_fd, ev, 8, nap && left > NAP_MS ? NAP_MS : left);
 		rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
@@ -366,7 +384,7 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 	if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, p->wake_fd, &ev))
 		return -errno;
 	clock_start(p);
-	clock_read(w);
+	worker_clock_read(w);
 	p->spin_cycles = rte_get_tsc_hz() / 1000000 * SPIN_US;
 	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
 	for (unsigned i = 0; i < rt->ports; i++) {

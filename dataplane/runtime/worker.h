@@ -99,6 +99,8 @@ void workers_answer(struct sy_runtime *rt);
 /* One look at everything the worker polls; true if there was work. The worker's own thread calls
  * it, or, in a test, whoever drives a worker that was not started. */
 bool worker_turn(struct sy_worker *w);
+/* The TSC into tsc, the time into now_ns. */
+void worker_clock_read(struct sy_worker *w);
 /* Any thread, after having put something where the worker will look. */
 void worker_wake(struct sy_worker *w);
 

@@ -160,6 +160,9 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 /* After an interface came up: puts back the IPv6 claims that the kernel took away with it. Returns
  * 0 or the first failure as a negative errno. */
 int sy_claims_renew(struct sy_claims *c, int ifindex);
+/* After an IPv6 address vanished from an interface: puts it back if it is claimed there. Cheap for
+ * all others. Returns as sy_claims_renew(). */
+int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifindex);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
 /* Removes found claims that nobody has added again. */
 int sy_claims_settle(struct sy_claims *c);

@@ -258,6 +258,27 @@ static void test_claims_are_renewed(void **state)
 	assert_int_equal(sy_claims_renew(claims, near0), 0); /* nothing is missing */
 }
 
+static void test_claims_are_restored(void **state)
+{
+	struct sy_addr vip = addr_of(VIP6), other = addr_of("2001:db8::60"), v4 = addr_of(VIP4);
+	int near0 = (int)if_nametoindex("near0"), near1 = (int)if_nametoindex("near1");
+
+	claims_start();
+	claim(VIP6);
+	claim(VIP4);
+	sh("ip -6 addr del " VIP6 "/128 dev near0");
+	assert_int_equal(sy_claims_restore(claims, &other, near0), 0);
+	assert_int_equal(sy_claims_restore(claims, &vip, near1), 0); /* it lies elsewhere */
+	assert_false(addr6_there(VIP6, "near0") || addr6_there(VIP6, "near1"));
+	assert_int_equal(sy_claims_restore(claims, &vip, near0), 0);
+	assert_true(addr6_there(VIP6, "near0"));
+	assert_int_equal(sy_claims_restore(claims, &vip, near0), 0); /* nothing is missing */
+	assert_int_equal(sy_claims_restore(claims, &v4, near0), 0);
+	assert_int_equal(sy_claims_remove(claims, &vip), 0);
+	assert_int_equal(sy_claims_restore(claims, &vip, near0), 0);
+	assert_false(addr6_there(VIP6, "near0"));
+}
+
 static void test_claims_survive_until_settled(void **state)
 {
 	claims_start();
@@ -307,8 +328,8 @@ static void holder_body(void *arg)
 static void test_one_holder_at_a_time(void **state)
 {
 	struct sy_error err;
+	char word, text[128];
 	int ready[2], pid;
-	char word;
 
 	assert_int_equal(pipe(ready), 0);
 	pid = child_start(holder_body, &ready[1]);
@@ -317,6 +338,11 @@ static void test_one_holder_at_a_time(void **state)
 	close(ready[0]);
 	assert_int_equal(sy_claims_open(&claims, &err), -EBUSY);
 	assert_int_equal(sy_kernel_cleanup(NULL, NULL, &err), -EBUSY);
+	snprintf(
+	        text, sizeof(text),
+	        "this network namespace is in use by another forwarder (process %d); stop it first",
+	        pid);
+	assert_string_equal(err.text, text);
 	assert_true(route4_there(VIP4));
 	child_kill(pid);
 	claims_start();
@@ -382,6 +408,7 @@ int main(void)
 	        TEST(test_a_claim_moves_with_its_port),
 	        TEST(test_a_claim_returns_with_its_device),
 	        TEST(test_claims_are_renewed),
+	        TEST(test_claims_are_restored),
 	        TEST(test_claims_survive_until_settled),
 	        TEST(test_unmarked_addresses_are_known_from_the_journal),
 	        TEST(test_one_holder_at_a_time),

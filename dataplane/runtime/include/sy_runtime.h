@@ -87,7 +87,8 @@ int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime 
                     struct sy_error *err);
 /* Starts the workers. */
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err);
-/* Turns the interaction thread's loop until the first full mirror dump has been applied. */
+/* Turns the interaction thread's loop until the first full mirror dump has been applied.
+ * -ECANCELED: sy_runtime_stop() came first; nothing has failed. */
 int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy_error *err);
 /*
  * The interaction thread's loop: epoll over everything registered by sy_runtime_watch(), until

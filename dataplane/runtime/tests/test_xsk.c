@@ -279,6 +279,44 @@ static void predecessor_kill(const struct sy_runtime_options *o)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
+static bool vip6_there(void)
+{
+	return !system("ip -6 addr show dev syrt0 | grep -q ' " SERVER_V6 "/128 '");
+}
+
+/* A claimed address that is taken off the interface comes back; one that is given back does not. */
+static void vip6_flushed(struct sy_runtime *rt, uint64_t deadline)
+{
+	struct sy_addr other = addr("2001:db8:77::101");
+	assert_int_equal(system("ip -6 addr del " SERVER_V6 "/128 dev syrt0"), 0);
+	while (!vip6_there())
+		runtime_turn(rt, deadline);
+	assert_int_equal(sy_address_take(rt, &other, NULL), 0);
+	sy_address_release(rt, &other);
+	/* The mirror tells in order: once this one has come and gone, so has the other. */
+	unsigned before = rt->connected_count;
+	assert_int_equal(system("ip addr add 2001:db8:77::102/128 dev syrt0 nodad"), 0);
+	while (rt->connected_count == before)
+		runtime_turn(rt, deadline);
+	assert_true(system("ip -6 addr show dev syrt0 | grep -q ' 2001:db8:77::101/'"));
+}
+
+/* More than the packet buffers hold is not believed; less is. */
+static void mtu_raised(struct sy_runtime *rt, uint64_t deadline)
+{
+	unsigned max = port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
+	assert_int_equal(sy_port_mtu(rt, 0), 1500);
+	assert_int_equal(system("ip link set syrt0 mtu 3000"), 0);
+	while (sy_port_mtu(rt, 0) == 1500)
+		runtime_turn(rt, deadline);
+	assert_int_equal(sy_port_mtu(rt, 0), max);
+	assert_int_equal(port_xsk_room(max), rte_pktmbuf_data_room_size(rt->pool));
+	assert_int_equal(system("ip link set syrt0 mtu 1400"), 0);
+	while (sy_port_mtu(rt, 0) == max)
+		runtime_turn(rt, deadline);
+	assert_int_equal(sy_port_mtu(rt, 0), 1400);
+}
+
 static void echo(unsigned workers, unsigned queues, bool after_kill)
 {
 	struct sy_runtime_options o;
@@ -320,6 +358,8 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 		if (drops(rt, i))
 			print_message("             dropped %s: %lu\n", sy_drop_name(i),
 			              drops(rt, i));
+	vip6_flushed(rt, deadline);
+	mtu_raised(rt, deadline);
 	idle_print(rt);
 	workers_stop(rt); /* only what waits to be received into is out of the pool */
 	assert_int_equal(rte_mempool_in_use_count(rt->pool), queues * PORT_XSK_RING);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/* When the kernel is told of new receive buffers: an AF_XDP queue over rings in this test's memory,
+ * with the flag that only zero-copy drivers raise. */
+#include "../port_xsk.c"
+
+#include "support.h"
+
+static uint32_t flags, kicks;
+ssize_t __wrap_recvfrom(int fd, void *to, size_t len, int how, struct sockaddr *from,
+                        socklen_t *from_len);
+
+ssize_t __wrap_recvfrom(int fd, void *to, size_t len, int how, struct sockaddr *from,
+                        socklen_t *from_len)
+{
+	kicks++;
+	return 0;
+}
+
+static struct sy_runtime *rt;
+static struct xsk_port xsk;
+static struct port port = {.ops = &port_xsk_ops, .impl = &xsk, .queues = 1};
+static uint64_t fill_ring[RING];
+static struct xdp_desc rx_ring[RING];
+static uint32_t fill_producer, fill_consumer, rx_producer, rx_consumer;
+
+static unsigned receive(void)
+{
+	struct rte_mbuf *m[SY_BURST];
+	unsigned n = port_xsk_ops.rx(&port, 0, m, SY_BURST);
+	if (n)
+		rte_pktmbuf_free_bulk(m, n);
+	return n;
+}
+
+static unsigned kicks_take(void)
+{
+	unsigned n = kicks;
+	kicks = 0;
+	return n;
+}
+
+static void test_refill_is_told(void **state)
+{
+	struct rte_mbuf *all[8191];
+	unsigned held = 0;
+	flags = XDP_RING_NEED_WAKEUP;
+	while (held < SY_ARRAY_LEN(all) && (all[held] = rte_pktmbuf_alloc(rt->pool)))
+		held++;
+	xsk.queue[0].fill_missing = 8;
+	assert_int_equal(receive(), 0);
+	assert_int_equal(kicks_take(), 0); /* nothing new: it would look in vain */
+	assert_true(port_xsk_ops.is_pending(&port, 0));
+	rte_pktmbuf_free_bulk(all, held);
+	assert_int_equal(receive(), 0); /* no packet, but buffers again */
+	assert_int_equal(fill_producer, 8);
+	assert_int_equal(kicks_take(), 1);
+	assert_int_equal(receive(), 0);
+	assert_int_equal(kicks_take(), 0);
+}
+
+static void test_late_flag_is_seen(void **state)
+{
+	flags = 0;
+	port_xsk_ops.wake(&port, 0);
+	assert_int_equal(kicks_take(), 0);
+	flags = XDP_RING_NEED_WAKEUP; /* after the last look of rx() */
+	port_xsk_ops.wake(&port, 0);
+	assert_int_equal(kicks_take(), 1);
+}
+
+static void test_packets_tell(void **state)
+{
+	flags = XDP_RING_NEED_WAKEUP;
+	rx_ring[0] = (struct xdp_desc){.addr = fill_ring[0], .len = 60};
+	__atomic_store_n(&rx_producer, 1, __ATOMIC_RELEASE);
+	assert_int_equal(receive(), 1);
+	assert_int_equal(kicks_take(), 1);
+}
+
+static int setup(void **state)
+{
+	struct sy_runtime_options o;
+	struct xsk_queue *q = &xsk.queue[0];
+	void *base;
+	options_init(&o, 1);
+	ring_port_add(&o, "fill");
+	rt = runtime_open(&o);
+	xsk.pool = rt->pool;
+	pool_area(rt->pool, &base, &xsk.len);
+	xsk.base = base;
+	q->fill = (struct xsk_ring_prod){.cached_cons = RING,
+	                                 .mask = RING - 1,
+	                                 .size = RING,
+	                                 .producer = &fill_producer,
+	                                 .consumer = &fill_consumer,
+	                                 .ring = fill_ring,
+	                                 .flags = &flags};
+	q->rx = (struct xsk_ring_cons){.mask = RING - 1,
+	                               .size = RING,
+	                               .producer = &rx_producer,
+	                               .consumer = &rx_consumer,
+	                               .ring = rx_ring,
+	                               .flags = &flags};
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	sy_runtime_close(rt);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_refill_is_told),
+	        cmocka_unit_test(test_late_flag_is_seen),
+	        cmocka_unit_test(test_packets_tell),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
