@@ -81,7 +81,7 @@ func Run(ctx context.Context, options Options) error {
 	a.reconciler = reconcile.New(a.store, reconcile.Options{
 		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return a.dial(ctx) },
 		Log:  options.Log, First: 50 * time.Millisecond, Longest: 2 * time.Second, Poll: 2 * time.Second,
-		AnswerTimeout: 10 * time.Second,
+		Retry: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 	})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(a.durations, metrics.NewCollector(metrics.Sources{
@@ -113,7 +113,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) {
 	mux := http.NewServeMux()
 	mux.Handle(agentpbconnect.NewAgentServiceHandler(&api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
-		Socket: a.options.Forwarder, Started: time.Now(), Warnings: a.metrics.warnings,
+		Socket: a.options.Forwarder, Started: time.Now(), Warnings: a.metrics.warnings, Log: a.options.Log,
 	}))
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
@@ -147,22 +147,23 @@ func (a *Agent) dial(ctx context.Context) (*dpclient.Client, error) {
 }
 
 // use makes a configuration that the file holds the running one.
-func (a *Agent) use(config *model.Config) (uint64, error) {
-	generation, err := a.store.SetConfig(config)
-	if err != nil { // only old drains could not be forgotten
-		a.options.Log.Warn("state file", "error", err)
-	}
+func (a *Agent) use(config *model.Config) uint64 {
+	generation := a.store.SetConfig(config)
 	a.metrics.listen(config.Metrics.Listen)
-	return generation, nil
+	return generation
 }
 
-func (a *Agent) reportHealth(ref model.ServerRef, up bool, state health.State) {
-	if up {
-		a.options.Log.Info("server is up", "server", ref.Address, "service", ref.Service)
-	} else {
-		a.options.Log.Warn("server is down", "server", ref.Address, "service", ref.Service, "error", state.LastError)
+func (a *Agent) reportHealth(ref model.ServerRef, epoch uint64, state health.State) {
+	if !a.store.SetUp(ref, epoch, state.Up) {
+		return // the server has left meanwhile
 	}
-	a.store.SetUp(ref, up)
+	service := a.store.ServiceName(ref.Service)
+	if state.Up {
+		a.options.Log.Info("server is up", "server", ref.Address, "service", service, "reason", "health checks passed")
+	} else {
+		a.options.Log.Warn("server is down", "server", ref.Address, "service", service,
+			"reason", "health checks failed", "error", state.LastError)
+	}
 }
 
 func (a *Agent) observeCheck(duration time.Duration, passed bool) {

@@ -325,12 +325,42 @@ func TestApplySaysWhyTheForwarderDoesNotHaveIt(t *testing.T) {
 	l.forwarder.AwaitCommits(1)
 	l.forwarder.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_EXHAUSTED, Text: "the table is full"})
 	_, err := l.apply(strings.Replace(unchecked, "port: 80", "port: 81", 1))
-	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "the table is full") {
+	want := "invalid_argument: the forwarder refuses new.yaml: the table is full; nothing was changed"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	content, err := os.ReadFile(l.options.Config)
+	if err != nil || string(content) != unchecked {
+		t.Errorf("the old file was not put back: %v\n%s", err, content)
+	}
+	if _, err := l.apply(""); err != nil {
+		t.Errorf("the old configuration does not run: %v", err)
+	}
+	if got := l.status().GetForwarder(); !got.GetConnected() || got.GetError() != "" {
+		t.Errorf("status: %v", got)
+	}
+}
+
+func TestAFileThatTheForwarderRefuses(t *testing.T) {
+	l := newLab(t, unchecked)
+	l.forwarder.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "an address of this host"}, "10.0.0.81")
+	l.start()
+	l.forwarder.AwaitCommits(1)
+	l.write(strings.Replace(unchecked, "10.0.0.80", "10.0.0.81", 1))
+	l.log.await("configuration refused by the forwarder", 1)
+	_, err := l.apply("")
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "an address of this host; it keeps what it has") {
 		t.Errorf("%v", err)
 	}
-	if got := l.status().GetForwarder().GetError(); !strings.Contains(got, "the table is full") {
-		t.Errorf("status: %q", got)
+	status := l.status()
+	if f := status.GetForwarder(); !f.GetConnected() || f.GetError() != "an address of this host" {
+		t.Errorf("%v", f)
 	}
+	if err := l.drain(one, true); err != nil {
+		t.Fatal(err)
+	}
+	l.forwarder.AwaitState(vip, one, drained)
+	l.log.await("server is drained", 1)
 }
 
 func TestDrainsSurviveTheAgent(t *testing.T) {

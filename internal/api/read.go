@@ -39,7 +39,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 		})
 	})
 	if err != nil {
-		response.Warnings = append(response.Warnings, "no counters: "+err.Error())
+		response.Warnings = append(response.Warnings, "no counters: "+errorText(err))
 	}
 	response.SampledNs = uint64(time.Since(s.Started))
 	for _, service := range services {

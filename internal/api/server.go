@@ -7,8 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
-	"slices"
+	"sync"
 	"time"
 
 	"steelyard/internal/config"
@@ -35,6 +36,9 @@ type Server struct {
 	Started    time.Time
 	// Warnings tells what else does not work.
 	Warnings func() []string
+	Log      *slog.Logger
+
+	applying sync.Mutex // one ApplyConfig at a time, so that the right file is put back
 }
 
 var _ agentpbconnect.AgentServiceHandler = (*Server)(nil)
@@ -73,7 +77,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 			Error: errorText(file.Err),
 		},
 		Forwarder: &pb.ForwarderStatus{
-			Socket: s.Socket, Connected: forwarder.Connected, Error: errorText(forwarder.Err),
+			Socket: s.Socket, Connected: forwarder.Connected, Error: reason(forwarder.Err),
 			AppliedGeneration: forwarder.Generation, Revision: forwarder.Revision,
 		},
 		Warnings: s.Warnings(),
@@ -81,11 +85,17 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 	if snapshot.Config != nil {
 		status.Services = uint32(len(snapshot.Config.Services))
 	}
-	for _, spec := range snapshot.States {
+	checked := checkedServices(snapshot.Config)
+	for ref, spec := range snapshot.States {
 		status.Servers++
 		switch spec.State {
 		case model.Up:
-			status.ServersUp++
+			health, watched := s.Checker.State(ref)
+			if checked[ref.Service] && (!watched || health.LastCheck.IsZero()) {
+				status.ServersUnchecked++
+			} else {
+				status.ServersUp++
+			}
 		case model.Drain:
 			status.ServersDrained++
 		}
@@ -96,10 +106,21 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 			return err
 		})
 		if err != nil {
-			status.Warnings = append(status.Warnings, "the forwarder's own status: "+err.Error())
+			status.Warnings = append(status.Warnings, "the forwarder's own status: "+errorText(err))
 		}
 	}
 	return connect.NewResponse(status), nil
+}
+
+// checkedServices are those whose servers have health checks.
+func checkedServices(running *model.Config) map[model.ServiceKey]bool {
+	checked := map[model.ServiceKey]bool{}
+	if running != nil {
+		for _, service := range running.Services {
+			checked[service.Key] = service.Health.Type != model.HealthNone
+		}
+	}
+	return checked
 }
 
 // DiffConfig implements the service.
@@ -144,9 +165,12 @@ func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.Dif
 // ApplyConfig implements the service.
 func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.ApplyConfigRequest]) (
 	*connect.Response[pb.ApplyConfigResponse], error) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	var generation uint64
 	var err error
-	if len(request.Msg.GetYaml()) > 0 {
+	install := len(request.Msg.GetYaml()) > 0
+	if install {
 		generation, err = s.File.Install(request.Msg.GetFile(), request.Msg.GetYaml())
 	} else {
 		generation, err = s.File.Load()
@@ -156,13 +180,30 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	}
 	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
-	status, err := s.Reconciler.Wait(ctx, s.Store.Version())
+	status, err := s.Reconciler.WaitConfig(ctx, generation)
+	var refusal *dpclient.Error
+	if errors.As(err, &refusal) && refusal.Refused() {
+		return nil, invalid(s.giveUp(generation, install, request.Msg.GetFile(), refusal))
+	}
 	if err != nil {
 		return nil, unavailable(fmt.Errorf("the configuration is loaded, but the forwarder does not have it: %w", err))
 	}
 	return connect.NewResponse(&pb.ApplyConfigResponse{
 		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
 	}), nil
+}
+
+// giveUp goes back to the file before, if one was installed, and says why.
+func (s *Server) giveUp(generation uint64, installed bool, name string, refusal *dpclient.Error) error {
+	if !installed {
+		return fmt.Errorf("the forwarder refuses %s: %s; it keeps what it has, and tries the file again now and then",
+			s.File.Path, refusal.Text)
+	}
+	s.Store.Abandon(generation)
+	if err := s.File.Restore(generation); err != nil {
+		return fmt.Errorf("the forwarder refuses %s: %s; %w", name, refusal.Text, err)
+	}
+	return fmt.Errorf("the forwarder refuses %s: %s; nothing was changed", name, refusal.Text)
 }
 
 // beforeDeadline leaves a client's deadline room for the answer that says why it was reached.
@@ -180,10 +221,26 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 	if err != nil {
 		return nil, invalid(err)
 	}
+	drained := s.Store.Snapshot().Drained
+	unchanged := map[string]bool{}
+	for i, ref := range refs {
+		unchanged[names[i]] = drained[ref] == request.Msg.GetDrain()
+	}
 	if err := s.Store.SetDrain(refs, request.Msg.GetDrain()); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
+	text := map[bool]string{true: "server is drained", false: "server is no longer drained"}[request.Msg.GetDrain()]
+	for i, ref := range refs {
+		if !unchanged[names[i]] {
+			s.Log.Info(text, "server", ref.Address, "service", s.Store.ServiceName(ref.Service), "reason", "by command")
+		}
+	}
 	response := &pb.SetDrainResponse{Servers: names}
+	for _, name := range names {
+		if unchanged[name] {
+			response.Unchanged = append(response.Unchanged, name)
+		}
+	}
 	if status, _ := s.Reconciler.Status(); !status.Connected {
 		response.Warnings = []string{"noted, and sent to the forwarder when it is back: " + errorText(status.Err)}
 		return connect.NewResponse(response), nil
@@ -236,7 +293,6 @@ func (s *Server) findServers(text, service string, undo bool) ([]model.ServerRef
 		}
 		return nil, nil, fmt.Errorf("%s has the server %s: see `steelyard get servers`", where, text)
 	}
-	slices.Sort(names)
 	return refs, names, nil
 }
 
@@ -254,9 +310,23 @@ func unixMillis(t time.Time) uint64 {
 	return uint64(t.UnixMilli())
 }
 
+// errorText is an error for people, without the name of a code.
 func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
+	var answer *connect.Error
+	if errors.As(err, &answer) {
+		return answer.Message()
+	}
 	return err.Error()
+}
+
+// reason is why the forwarder refused something, or any other error.
+func reason(err error) string {
+	var refusal *dpclient.Error
+	if errors.As(err, &refusal) {
+		return refusal.Text
+	}
+	return errorText(err)
 }

@@ -56,7 +56,7 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 		a.pair("Forwarder", a.paint(cell{"not connected", red})+": "+f.Error)
 		return
 	case f.Error != "":
-		a.pair("Forwarder", a.paint(cell{"not in step", red})+": "+f.Error)
+		a.pair("Forwarder", a.paint(cell{"connected, but refused", red})+": "+f.Error)
 	case !f.InSync:
 		a.pair("Forwarder", a.paint(cell{"connected", yellow})+", without a configuration from this agent")
 	default:

@@ -31,12 +31,20 @@ type Status struct {
 // File is the agent's configuration file. A good one is handed to Use; a bad one changes nothing.
 type File struct {
 	Path string
-	Use  func(*model.Config) (generation uint64, err error)
+	Use  func(*model.Config) (generation uint64)
 	Log  *slog.Logger
 
 	mu     sync.Mutex
 	status Status
 	seen   []byte // content of the last attempt
+	undo   undo
+}
+
+// undo is what Install replaced.
+type undo struct {
+	generation uint64 // of what was installed
+	data       []byte
+	existed    bool
 }
 
 // Status returns how the last attempts ended.
@@ -69,6 +77,42 @@ func (f *File) Install(name string, data []byte) (uint64, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	old, err := os.ReadFile(f.Path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("installing %s: %w", f.Path, err)
+	}
+	existed := err == nil
+	if err := f.write(data); err != nil {
+		return 0, fmt.Errorf("installing %s: %w", f.Path, err)
+	}
+	generation, err := f.load(false)
+	f.undo = undo{generation, old, existed}
+	return generation, err
+}
+
+// Restore puts back what Install replaced, and uses that, if the file is still the one installed with
+// this generation.
+func (f *File) Restore(generation uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if current, err := f.read(); err != nil || !bytes.Equal(current, f.seen) || f.status.Generation != generation ||
+		f.undo.generation != generation {
+		return fmt.Errorf("%s was changed meanwhile, and is left as it is", f.Path)
+	}
+	var err error
+	if f.undo.existed {
+		err = f.write(f.undo.data)
+	} else {
+		err = os.Remove(f.Path)
+	}
+	if err != nil {
+		return fmt.Errorf("putting back the old %s: %w", f.Path, err)
+	}
+	_, _ = f.load(false) // logged, and kept in the status, as before
+	return nil
+}
+
+func (f *File) write(data []byte) error {
 	mode := fs.FileMode(0o644)
 	path := f.Path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -77,10 +121,7 @@ func (f *File) Install(name string, data []byte) (uint64, error) {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	if err := store.WriteFile(path, data, mode); err != nil {
-		return 0, fmt.Errorf("installing %s: %w", f.Path, err)
-	}
-	return f.load(false)
+	return store.WriteFile(path, data, mode)
 }
 
 func (f *File) read() ([]byte, error) {
@@ -102,18 +143,32 @@ func (f *File) load(onlyNew bool) (uint64, error) {
 	if err == nil {
 		config, err = Parse(f.Path, data)
 	}
-	var generation uint64
-	if err == nil {
-		generation, err = f.Use(config)
-	}
 	f.status.Attempted, f.status.Err = time.Now(), err
 	if err != nil {
-		f.Log.Error("configuration refused; the running one stays", "file", f.Path, "error", err)
+		f.tell(err)
 		return 0, err
 	}
+	generation := f.Use(config)
 	f.status.Generation, f.status.Loaded = generation, f.status.Attempted
 	f.Log.Info("configuration loaded", "file", f.Path, "services", len(config.Services), "generation", generation)
 	return generation, nil
+}
+
+// tell logs why the file is not used, one line for each error.
+func (f *File) tell(err error) {
+	text := "configuration refused; the running one stays"
+	if f.status.Generation == 0 {
+		text = "no configuration from this file; the forwarder keeps what it has"
+	}
+	var list Errors
+	if !errors.As(err, &list) {
+		f.Log.Error(text, "file", f.Path, "error", err)
+		return
+	}
+	f.Log.Error(text, "file", f.Path, "errors", len(list))
+	for _, one := range list {
+		f.Log.Error("configuration error", "error", one)
+	}
 }
 
 // settleTime lets an editor finish before the file is read.

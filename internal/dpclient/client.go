@@ -94,12 +94,13 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("the forwarder refused: %s (%s)", e.Text, e.Code)
+	return "the forwarder refused: " + e.Text
 }
 
-// Refused tells this error from that of a lost connection.
+// Refused says whether the forwarder understood and will refuse the same again, until something else
+// has changed; the connection goes on.
 func (e *Error) Refused() bool {
-	return true
+	return e.Code == pb.Code_CODE_INVALID || e.Code == pb.Code_CODE_EXHAUSTED || e.Code == pb.Code_CODE_UNSUPPORTED
 }
 
 // Revision asks for the revision of the configuration.
@@ -208,7 +209,8 @@ func (c *Client) readTable(ctx context.Context) (*model.Table, uint64, error) {
 }
 
 // Apply stages the changes in batches and commits them as one transaction; returns the new revision.
-// After an error nothing has changed, and the connection is closed with what was staged.
+// After an error nothing has changed and nothing is staged; the connection is closed unless the error
+// is an *Error that is Refused.
 func (c *Client) Apply(ctx context.Context, changes []model.Change) (uint64, error) {
 	batch := &pb.ApplyRequest{}
 	size := 0
@@ -232,7 +234,10 @@ func (c *Client) Apply(ctx context.Context, changes []model.Change) (uint64, err
 func (c *Client) stage(ctx context.Context, batch *pb.ApplyRequest) (*pb.ApplyResult, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Apply{Apply: batch}})
 	if err != nil {
-		c.conn.Close()
+		var refusal *Error
+		if !errors.As(err, &refusal) || !refusal.Refused() {
+			c.conn.Close()
+		}
 		return nil, err
 	}
 	return response.GetApply(), nil

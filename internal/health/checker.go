@@ -19,9 +19,10 @@ type Probe func(ctx context.Context, policy model.Health, ref model.ServerRef) e
 
 // Options of a Checker.
 type Options struct {
-	Probe  Probe
-	Report func(ref model.ServerRef, up bool, state State) // a server went up or down
-	Limit  int                                             // checks at once
+	Probe Probe
+	// Report is told of a server that went up or down, with the epoch of its store.Target.
+	Report func(ref model.ServerRef, epoch uint64, state State)
+	Limit  int // checks at once
 	// Observe is told of every check that has ended.
 	Observe func(duration time.Duration, passed bool)
 }
@@ -45,6 +46,7 @@ type Checker struct {
 // target is a server that is checked. Its fields are guarded by the checker's mutex.
 type target struct {
 	ref     model.ServerRef
+	epoch   uint64
 	policy  model.Health
 	machine machine
 	timer   *time.Timer
@@ -71,8 +73,8 @@ func (c *Checker) Watch(targets []store.Target) {
 	var fresh []*target
 	for _, wanted := range targets {
 		t := c.targets[wanted.Ref]
-		if t == nil {
-			t = &target{ref: wanted.Ref, machine: machine{State: State{Up: wanted.Up}, proven: wanted.Proven}}
+		if t == nil || t.epoch != wanted.Epoch {
+			t = &target{ref: wanted.Ref, epoch: wanted.Epoch, machine: machine{State: State{Up: wanted.Up}, proven: wanted.Proven}}
 			fresh = append(fresh, t)
 		} else if t.policy.Interval != wanted.Policy.Interval && t.timer.Stop() {
 			t.timer.Reset(spread(wanted.Policy.Interval))
@@ -82,7 +84,7 @@ func (c *Checker) Watch(targets []store.Target) {
 		next[wanted.Ref] = t
 	}
 	for ref, t := range c.targets {
-		if next[ref] == nil {
+		if next[ref] != t {
 			t.gone = true
 			t.timer.Stop()
 		}
@@ -158,9 +160,10 @@ func (c *Checker) finish(t *target, err error, start time.Time, duration time.Du
 	c.mu.Unlock()
 
 	// Reported without the lock, as the store calls Watch under its own; in order all the same, as the
-	// next check of this target begins only below.
+	// next check of this target begins only below. If the target has left meanwhile, and the server has
+	// come back as another target, the epoch tells the store so.
 	if flipped {
-		c.options.Report(t.ref, state.Up, state)
+		c.options.Report(t.ref, t.epoch, state)
 	}
 
 	c.mu.Lock()

@@ -42,10 +42,10 @@ type recorder struct {
 func (r *recorder) checker(limit int) *Checker {
 	r.checks, r.flips = map[model.ServerRef]int{}, map[bool]int{}
 	return New(Options{Limit: limit, Probe: r.probe,
-		Report: func(_ model.ServerRef, up bool, _ State) {
+		Report: func(_ model.ServerRef, _ uint64, state State) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.flips[up]++
+			r.flips[state.Up]++
 		},
 		Observe: func(time.Duration, bool) {
 			r.mu.Lock()
@@ -214,6 +214,26 @@ func TestCloseEndsChecksUnderWay(t *testing.T) {
 		defer r.mu.Unlock()
 		if len(r.starts) != 1 || r.flips[false] != 0 {
 			t.Errorf("%d began, %d flips", len(r.starts), r.flips[false])
+		}
+	})
+}
+
+func TestASuccessorStartsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{ill: true}
+		c := r.checker(10)
+		defer c.Close()
+		list := targets(1, policy, true, true)
+		c.Watch(list)
+		time.Sleep(4 * policy.Interval)
+		synctest.Wait()
+		list[0].Epoch++
+		r.setIll(false)
+		c.Watch(list)
+		time.Sleep(4 * policy.Interval)
+		synctest.Wait()
+		if state, _ := c.State(list[0].Ref); !state.Up || !state.Changed.IsZero() || r.flips[true] != 0 {
+			t.Errorf("%+v: it inherited what its predecessor was", state)
 		}
 	})
 }

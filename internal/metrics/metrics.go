@@ -57,7 +57,7 @@ var (
 
 	configGeneration = desc("config_generation", "Configurations that the agent has loaded since its start.")
 	configApplied    = desc("config_applied_generation", "The one that the forwarder has.")
-	configGood       = desc("config_last_reload_successful", "1 if the last attempt to load the file was good.")
+	configGood       = desc("config_last_reload_successful", "1 if the last attempt to load the file was good, and the forwarder did not refuse it.")
 	configAttempted  = desc("config_last_reload_timestamp_seconds", "When the file was last tried, Unix time.")
 	configLoaded     = desc("config_last_reload_success_timestamp_seconds", "When a good file was last loaded, Unix time.")
 
@@ -160,7 +160,7 @@ func (c *Collector) collectAgent(s scrape) {
 	file, forwarder := c.sources.File(), c.sources.Forwarder()
 	s.gauge(configGeneration, float64(file.Generation))
 	s.gauge(configApplied, float64(forwarder.Generation))
-	s.flag(configGood, file.Err == nil && file.Generation > 0)
+	s.flag(configGood, file.Err == nil && file.Generation > 0 && forwarder.Refused == 0)
 	s.time(configAttempted, file.Attempted)
 	s.time(configLoaded, file.Loaded)
 

@@ -22,7 +22,8 @@ import (
 // Forwarder is a connection to a forwarder.
 type Forwarder interface {
 	ReadTable(ctx context.Context) (*model.Table, uint64, error)
-	// Apply makes all changes or none; after an error the connection is of no use any more.
+	// Apply makes all changes or none; after an error that is not Refused the connection is of no use
+	// any more.
 	Apply(ctx context.Context, changes []model.Change) (revision uint64, err error)
 	Revision(ctx context.Context) (uint64, error)
 	Done() <-chan struct{} // closed when the connection has ended
@@ -37,6 +38,8 @@ type Options struct {
 	First, Longest time.Duration
 	// How often to look whether someone else has changed the forwarder.
 	Poll time.Duration
+	// How often to try again what the forwarder refused, as the cause may have gone.
+	Retry time.Duration
 	// A forwarder that takes longer for one answer is given up.
 	AnswerTimeout time.Duration
 }
@@ -48,7 +51,7 @@ type Status struct {
 	Generation uint64 // of the configuration that it has; 0: none from this agent
 	Changes    int    // sent when it got that
 	Version    uint64 // of the store that it has
-	Refused    uint64 // version that it refused; 0: none
+	Refused    uint64 // generation of the configuration that it refused; 0: none
 	Err        error  // why it is not connected, or refused; nil: all is well
 }
 
@@ -85,15 +88,25 @@ func (r *Reconciler) update(change func(*Status)) {
 	r.changed = make(chan struct{})
 }
 
-// Wait returns when the forwarder has this version of the store, or has refused it.
+// Wait returns when the forwarder has this version of the store.
 func (r *Reconciler) Wait(ctx context.Context, version uint64) (Status, error) {
+	return r.await(ctx, func(s Status) bool { return s.Version >= version })
+}
+
+// WaitConfig returns when the forwarder has the configuration of this generation, or has refused it.
+func (r *Reconciler) WaitConfig(ctx context.Context, generation uint64) (Status, error) {
+	status, err := r.await(ctx, func(s Status) bool { return s.Generation >= generation || s.Refused >= generation })
+	if err == nil && status.Refused >= generation {
+		err = status.Err
+	}
+	return status, err
+}
+
+func (r *Reconciler) await(ctx context.Context, reached func(Status) bool) (Status, error) {
 	for {
 		status, changed := r.Status()
-		if status.Version >= version {
+		if reached(status) {
 			return status, nil
-		}
-		if status.Refused >= version {
-			return status, status.Err
 		}
 		select {
 		case <-changed:
@@ -126,7 +139,6 @@ func (r *Reconciler) Run(ctx context.Context) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-r.store.Wake(): // what was refused may be mended
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -142,20 +154,21 @@ func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
 	}
 	defer conn.Close()
 	l := &link{Reconciler: r, conn: conn}
-	if err := l.read(ctx); err != nil {
+	if err := l.begin(ctx); err != nil {
 		return false, err
 	}
 	poll := time.NewTicker(r.options.Poll)
 	defer poll.Stop()
-	if err := l.syncAll(ctx); err != nil {
-		return false, err
-	}
+	retry := time.NewTicker(r.options.Retry)
+	defer retry.Stop()
 	for {
 		select {
 		case <-r.store.Wake():
 			err = l.sync(ctx)
 		case <-poll.C:
 			err = l.check(ctx)
+		case <-retry.C:
+			err = l.retry(ctx)
 		case <-conn.Done():
 			return true, errors.New("the forwarder closed the connection: see `journalctl -u steelyard-forwarder`")
 		case <-ctx.Done():
@@ -179,6 +192,19 @@ type link struct {
 	conn     Forwarder
 	actual   *model.Table
 	revision uint64
+	refused  uint64 // generation that was refused with nothing to go back to: only states are sent
+}
+
+// begin reads what the forwarder holds and sets it right.
+func (l *link) begin(ctx context.Context) error {
+	if err := l.read(ctx); err != nil {
+		return err
+	}
+	held, _ := l.store.Held()
+	if err := l.syncAll(ctx); err != nil || held == nil {
+		return err
+	}
+	return l.retry(ctx)
 }
 
 func (l *link) read(ctx context.Context) error {
@@ -190,7 +216,7 @@ func (l *link) read(ctx context.Context) error {
 	}
 	l.actual, l.revision = table, revision
 	l.store.Adopt(table)
-	l.update(func(s *Status) { s.Connected, s.Revision, s.Err = true, revision, nil })
+	l.update(func(s *Status) { s.Connected, s.Revision, s.Refused, s.Err = true, revision, 0, nil })
 	return nil
 }
 
@@ -204,15 +230,12 @@ func (l *link) check(ctx context.Context) error {
 	}
 	l.options.Log.Warn("the forwarder was changed by someone else; setting it right",
 		"revision", revision, "expected", l.revision)
-	if err := l.read(ctx); err != nil {
-		return err
-	}
-	return l.syncAll(ctx)
+	return l.begin(ctx)
 }
 
 func (l *link) sync(ctx context.Context) error {
 	taken := l.store.TakeChanges()
-	if taken.All {
+	if taken.All || l.refused != 0 {
 		return l.syncAll(ctx)
 	}
 	var changes []model.Change
@@ -235,21 +258,105 @@ func (l *link) syncAll(ctx context.Context) error {
 	if desired.Table == nil {
 		return nil
 	}
+	if desired.Generation == l.refused {
+		return l.syncStates(ctx, desired)
+	}
 	changes := model.Diff(l.actual, desired.Table)
-	if err := l.send(ctx, changes); err != nil {
-		var refusal interface{ Refused() bool }
-		if errors.As(err, &refusal) && refusal.Refused() {
-			l.update(func(s *Status) { s.Refused, s.Err = desired.Version, err })
+	err := l.send(ctx, changes)
+	if isRefused(err) {
+		l.noteRefusal(desired.Generation, err)
+		if l.store.Refuse(desired.Generation) {
+			return nil // the store wakes this link for the configuration before
 		}
+		l.refused = desired.Generation
+		return l.syncStates(ctx, desired)
+	}
+	if err != nil {
 		return err
 	}
+	l.accept(desired.Config, desired.Generation, len(changes))
+	held, _ := l.store.Held()
 	l.update(func(s *Status) {
-		if s.Generation != desired.Generation {
-			s.Generation, s.Changes = desired.Generation, len(changes)
+		s.Version = desired.Version
+		if held == nil {
+			s.Refused, s.Err = 0, nil
 		}
-		s.Version, s.Refused, s.Err = desired.Version, 0, nil
 	})
 	return nil
+}
+
+// syncStates sends what health checks and drains say of the servers that the forwarder has, while it
+// refuses the configuration.
+func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
+	kept := model.NewTable()
+	kept.LocalAddresses = l.actual.LocalAddresses
+	for key, service := range l.actual.Services {
+		servers := maps.Clone(service.Servers)
+		for address, spec := range servers {
+			if wanted, ok := desired.Table.Server(model.ServerRef{Service: key, Address: address}); ok {
+				spec.State = wanted.State
+				servers[address] = spec
+			}
+		}
+		kept.Services[key] = &model.TableService{Spec: service.Spec, Servers: servers}
+	}
+	if err := l.send(ctx, model.Diff(l.actual, kept)); err != nil {
+		return err
+	}
+	l.update(func(s *Status) { s.Version = desired.Version })
+	return nil
+}
+
+// retry tries again what the forwarder refused, if that is still wanted.
+func (l *link) retry(ctx context.Context) error {
+	if l.refused != 0 {
+		l.refused = 0
+		return l.syncAll(ctx)
+	}
+	config, generation := l.store.Held()
+	if config == nil {
+		return nil
+	}
+	changes := model.Diff(l.actual, l.store.Preview(config))
+	err := l.send(ctx, changes)
+	if isRefused(err) {
+		l.noteRefusal(generation, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.accept(config, generation, len(changes))
+	return nil // the store wakes this link for what else the configuration changes
+}
+
+func (l *link) accept(config *model.Config, generation uint64, changes int) {
+	l.refused = 0
+	if err := l.store.Accept(config, generation); err != nil { // only old drains could not be forgotten
+		l.options.Log.Warn("state file", "error", err)
+	}
+	l.update(func(s *Status) {
+		if s.Generation != generation {
+			s.Generation, s.Changes = generation, changes
+		}
+		if s.Refused == generation {
+			s.Refused, s.Err = 0, nil
+		}
+	})
+}
+
+func (l *link) noteRefusal(generation uint64, err error) {
+	status, _ := l.Status()
+	if status.Refused != generation || status.Err == nil || status.Err.Error() != err.Error() {
+		l.options.Log.Error("configuration refused by the forwarder, which keeps what it has; trying again now and then",
+			"generation", generation, "error", err)
+	}
+	l.update(func(s *Status) { s.Refused, s.Err = generation, err })
+}
+
+func isRefused(err error) bool {
+	var refusal interface{ Refused() bool }
+	return errors.As(err, &refusal) && refusal.Refused()
 }
 
 func (l *link) send(ctx context.Context, changes []model.Change) error {
@@ -264,6 +371,7 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	if err != nil {
 		return err
 	}
+	l.tell(changes)
 	for _, change := range changes {
 		if err := l.actual.Do(change); err != nil {
 			return err
@@ -273,6 +381,20 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	l.update(func(s *Status) { s.Revision = revision })
 	l.options.Log.Info("forwarder changed", "changes", len(changes), "kinds", summary(changes), "revision", revision)
 	return nil
+}
+
+// maxTold bounds the changes of one transaction that are logged one by one.
+const maxTold = 20
+
+// tell logs what changes, before it is done to l.actual.
+func (l *link) tell(changes []model.Change) {
+	if len(changes) > maxTold {
+		return
+	}
+	for _, change := range changes {
+		d := model.Describe(change, l.actual, l.store.ServiceName)
+		l.options.Log.Info("forwarder told to "+d.Action, "object", d.Object, "detail", d.Detail)
+	}
 }
 
 // summary counts changes by kind, for the log.

@@ -22,29 +22,41 @@ import (
 )
 
 // noChecks lets tests say what checks would find.
-type noChecks struct{}
+type noChecks struct {
+	mu     sync.Mutex
+	epochs map[model.ServerRef]uint64
+}
 
-func (noChecks) Watch([]store.Target) {}
+func (c *noChecks) Watch(targets []store.Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epochs = map[model.ServerRef]uint64{}
+	for _, target := range targets {
+		c.epochs[target.Ref] = target.Epoch
+	}
+}
 
 type bench struct {
 	*testing.T
 	forwarder  *dptest.Forwarder
 	store      *store.Store
+	checks     *noChecks
 	reconciler *reconcile.Reconciler
 }
 
 func newBench(t *testing.T, poll time.Duration) *bench {
 	t.Helper()
-	s, err := store.Open(t.TempDir(), noChecks{})
+	checks := &noChecks{}
+	s, err := store.Open(t.TempDir(), checks)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, forwarder: dptest.New(t), store: s}
+	b := &bench{T: t, forwarder: dptest.New(t), store: s, checks: checks}
 	b.forwarder.Page = 3 // so that tables come in pieces
 	b.reconciler = reconcile.New(s, reconcile.Options{
 		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return dpclient.Dial(ctx, b.forwarder.Socket) },
 		Log:  slog.New(slog.DiscardHandler), First: time.Millisecond, Longest: 10 * time.Millisecond,
-		Poll: poll, AnswerTimeout: time.Minute,
+		Poll: poll, Retry: 10 * time.Millisecond, AnswerTimeout: time.Minute,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -56,10 +68,18 @@ func newBench(t *testing.T, poll time.Duration) *bench {
 	return b
 }
 
-func (b *bench) use(config *model.Config) {
+func (b *bench) use(config *model.Config) (generation uint64) {
+	return b.store.SetConfig(config)
+}
+
+// find is what checks would say of a server that they watch.
+func (b *bench) find(ref model.ServerRef, up bool) {
 	b.Helper()
-	if _, err := b.store.SetConfig(config); err != nil {
-		b.Fatal(err)
+	b.checks.mu.Lock()
+	epoch := b.checks.epochs[ref]
+	b.checks.mu.Unlock()
+	if !b.store.SetUp(ref, epoch, up) {
+		b.Errorf("%v is not checked", ref)
 	}
 }
 
@@ -183,7 +203,7 @@ func TestAFlipSendsOneChange(t *testing.T) {
 	config := oneService()
 	b.use(config)
 	b.settle()
-	b.store.SetUp(firstServer(config), false)
+	b.find(firstServer(config), false)
 	b.settle()
 	commits := b.forwarder.Commits()
 	last := commits[len(commits)-1]
@@ -203,7 +223,7 @@ func TestARestartedForwarderIsSetRight(t *testing.T) {
 		if forget {
 			b.forwarder.Forget()
 		}
-		b.store.SetUp(firstServer(config), forget) // something to say meanwhile
+		b.find(firstServer(config), forget) // something to say meanwhile
 		b.forwarder.Start()
 		b.forwarder.AwaitCommits(before + 1)
 		b.settle()
@@ -216,14 +236,93 @@ func TestARestartedForwarderIsSetRight(t *testing.T) {
 func TestARefusalIsToldAndMended(t *testing.T) {
 	b := newBench(t, time.Hour)
 	b.forwarder.Refuse(&pb.Error{Code: pb.Code_CODE_EXHAUSTED, Text: "the table of services is full"})
-	b.use(oneService())
-	_, err := b.reconciler.Wait(t.Context(), b.store.Version())
-	want := "the forwarder refused: the table of services is full (CODE_EXHAUSTED)"
+	_, err := b.reconciler.WaitConfig(t.Context(), b.use(oneService()))
+	want := "the forwarder refused: the table of services is full"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	b.forwarder.Refuse(nil)
 	b.forwarder.AwaitCommits(1)
+}
+
+const refusedVIP = "10.0.0.99"
+
+// refusable is oneService with a second server for it, and a service that the forwarder refuses.
+func refusable() *model.Config {
+	config := oneService()
+	other := config.Services[0]
+	other.Name, other.Key.VIP = "other", netip.MustParseAddr(refusedVIP)
+	config.Services = append(config.Services, other)
+	config.Services[0].Servers = config.Services[0].Servers[1:] // what checks know of the first must not be lost
+	return config
+}
+
+func TestFlipsGoThroughWhileAConfigurationIsRefused(t *testing.T) {
+	b := newBench(t, time.Hour)
+	config := oneService()
+	b.use(config)
+	b.settle()
+	dials := b.forwarder.Dials()
+	b.forwarder.Refuse(&pb.Error{Code: pb.Code_CODE_INVALID, Text: "an address of this host"}, refusedVIP)
+	generation := b.use(refusable())
+	if _, err := b.reconciler.WaitConfig(t.Context(), generation); err == nil {
+		t.Fatal("not refused")
+	}
+	b.settle()
+	for _, up := range []bool{false, true, false} {
+		b.find(firstServer(config), up)
+		b.settle()
+		state := b.forwarder.Server("10.0.0.80:80", "10.1.0.21:80").GetState()
+		if (state == pb.ServerState_SERVER_STATE_UP) != up {
+			t.Errorf("the forwarder has it %s", state)
+		}
+	}
+	if err := b.store.SetDrain([]model.ServerRef{firstServer(config)}, true); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	if state := b.forwarder.Server("10.0.0.80:80", "10.1.0.21:80").GetState(); state != pb.ServerState_SERVER_STATE_DRAIN {
+		t.Errorf("a drain did not get through: %s", state)
+	}
+	status, _ := b.reconciler.Status()
+	if !status.Connected || status.Refused != generation || status.Err == nil || b.forwarder.Dials() != dials {
+		t.Errorf("%+v after %d connections", status, b.forwarder.Dials()-dials)
+	}
+	b.forwarder.Refuse(nil) // the cause goes away
+	if _, err := b.reconciler.WaitConfig(t.Context(), generation); err != nil {
+		for err != nil { // refused until tried again
+			_, changed := b.reconciler.Status()
+			<-changed
+			_, err = b.reconciler.WaitConfig(t.Context(), generation)
+		}
+	}
+	b.settle()
+	if b.forwarder.Server(refusedVIP+":80", "10.1.0.22:80") == nil {
+		t.Error("the configuration is not there")
+	}
+}
+
+// An agent that starts with a refused file keeps the states of the servers that the forwarder has.
+func TestFlipsGoThroughThoughTheFirstConfigurationIsRefused(t *testing.T) {
+	b := newBench(t, time.Hour)
+	client, err := dpclient.Dial(t.Context(), b.forwarder.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Apply(t.Context(), model.Diff(model.NewTable(), b.store.Preview(oneService()))); err != nil {
+		t.Fatal(err)
+	}
+	b.forwarder.Refuse(&pb.Error{Code: pb.Code_CODE_INVALID, Text: "an address of this host"}, refusedVIP)
+	config := refusable()
+	if _, err := b.reconciler.WaitConfig(t.Context(), b.use(config)); err == nil {
+		t.Fatal("not refused")
+	}
+	b.find(firstServer(config), false)
+	b.forwarder.AwaitState("10.0.0.80:80", "10.1.0.22:80", pb.ServerState_SERVER_STATE_DOWN)
+	if b.forwarder.Server("10.0.0.80:80", "10.1.0.21:80") == nil {
+		t.Error("a part of the refused configuration was done")
+	}
 }
 
 func TestChangesByOthersAreUndone(t *testing.T) {

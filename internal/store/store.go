@@ -5,6 +5,7 @@
 package store
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 // Target is a server to be checked.
 type Target struct {
 	Ref    model.ServerRef
+	Epoch  uint64 // another one when the server was away meanwhile: what was found before is void
 	Policy model.Health
 	Up     bool // what it is taken for until checks say otherwise
 	Proven bool // false: the first check decides, whatever rise and fall say
@@ -39,14 +41,36 @@ type Store struct {
 	wake   chan struct{}
 
 	mu         sync.Mutex
-	config     *model.Config
-	generation uint64
-	version    uint64                           // grows with every change of what is desired
-	servers    map[model.ServerRef]model.Server // of config
+	running    numbered // what is desired
+	accepted   numbered // the last one that the forwarder took
+	held       numbered // given up for accepted because the forwarder refused it; config nil: none
+	generation uint64   // the last number given
+	version    uint64   // grows with every change of what is desired
 	verdicts   map[model.ServerRef]verdict
+	epochs     map[model.ServerRef]uint64 // of the servers that are checked
+	epoch      uint64                     // the last one given
 	adopted    bool
 	all        bool // everything may have changed
 	dirty      map[model.ServerRef]struct{}
+}
+
+// numbered is a configuration with its generation and its servers.
+type numbered struct {
+	config     *model.Config
+	generation uint64
+	servers    map[model.ServerRef]model.Server
+	names      map[model.ServiceKey]string
+}
+
+func number(config *model.Config, generation uint64) numbered {
+	n := numbered{config, generation, map[model.ServerRef]model.Server{}, map[model.ServiceKey]string{}}
+	for _, service := range config.Services {
+		n.names[service.Key] = service.Name
+		for _, server := range service.Servers {
+			n.servers[model.ServerRef{Service: service.Key, Address: server.Address}] = server
+		}
+	}
+	return n
 }
 
 // Open reads the drains that an earlier agent left in directory.
@@ -57,7 +81,7 @@ func Open(directory string, checks Checks) (*Store, error) {
 	}
 	return &Store{
 		checks: checks, drains: drains, wake: make(chan struct{}, 1),
-		verdicts: map[model.ServerRef]verdict{}, dirty: map[model.ServerRef]struct{}{},
+		verdicts: map[model.ServerRef]verdict{}, epochs: map[model.ServerRef]uint64{}, dirty: map[model.ServerRef]struct{}{},
 	}, nil
 }
 
@@ -80,40 +104,109 @@ func (s *Store) Adopt(table *model.Table) {
 			}
 		}
 	}
-	if s.config != nil {
+	if s.running.config != nil {
 		s.settle()
 	}
 }
 
-// SetConfig makes config the desired one and returns its generation. Drains of servers that it no
-// longer has are forgotten.
-func (s *Store) SetConfig(config *model.Config) (uint64, error) {
+// SetConfig makes config the desired one and returns its generation. Until the forwarder has accepted
+// it, what is known of the servers before is kept, for Refuse.
+func (s *Store) SetConfig(config *model.Config) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.config = config
 	s.generation++
-	s.servers = map[model.ServerRef]model.Server{}
-	for _, service := range config.Services {
-		for _, server := range service.Servers {
-			s.servers[model.ServerRef{Service: service.Key, Address: server.Address}] = server
-		}
-	}
+	s.running, s.held = number(config, s.generation), numbered{}
+	s.refresh()
+	return s.generation
+}
+
+func (s *Store) refresh() {
 	if s.adopted {
 		s.settle()
 	} else {
 		s.signal()
 	}
-	return s.generation, s.drains.keep(func(ref model.ServerRef) bool {
-		_, ok := s.servers[ref]
-		return ok
-	})
+}
+
+// Accept notes that the forwarder has a configuration, now the one to go back to. Drains of servers
+// that it lacks are forgotten.
+func (s *Store) Accept(config *model.Config, generation uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held.generation == generation && s.held.config != nil {
+		s.running, s.held = s.held, numbered{}
+		s.refresh()
+	}
+	if s.accepted.generation == generation {
+		return nil
+	}
+	s.accepted = number(config, generation)
+	maps.DeleteFunc(s.verdicts, func(ref model.ServerRef, _ verdict) bool { return !s.has(ref) })
+	return s.drains.keep(s.has)
+}
+
+// has says whether a server is in the running configuration or the one to go back to.
+func (s *Store) has(ref model.ServerRef) bool {
+	_, running := s.running.servers[ref]
+	_, accepted := s.accepted.servers[ref]
+	return running || accepted
+}
+
+// Refuse goes back from a configuration that the forwarder refused to the last one that it accepted,
+// and keeps the refused one for Held. It says whether there was one to go back to.
+func (s *Store) Refuse(generation uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running.generation != generation {
+		return true // it has been replaced meanwhile
+	}
+	if s.accepted.config == nil || s.accepted.generation == generation {
+		return false
+	}
+	s.held, s.running = s.running, s.accepted
+	s.refresh()
+	return true
+}
+
+// Held returns the configuration that Refuse put aside, nil if there is none.
+func (s *Store) Held() (*model.Config, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held.config, s.held.generation
+}
+
+// Abandon forgets a refused configuration for good.
+func (s *Store) Abandon(generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch generation {
+	case s.held.generation:
+		s.held = numbered{}
+	case s.running.generation:
+		s.running = s.accepted
+		if s.running.config == nil {
+			s.verdicts, s.epochs = map[model.ServerRef]verdict{}, map[model.ServerRef]uint64{}
+			s.checks.Watch(nil)
+		}
+	default:
+		return
+	}
+	if s.running.config != nil {
+		s.refresh()
+	}
 }
 
 // settle gives every server of the configuration a verdict and has the right ones checked.
 func (s *Store) settle() {
-	verdicts := make(map[model.ServerRef]verdict, len(s.servers))
+	verdicts := make(map[model.ServerRef]verdict, len(s.running.servers))
+	epochs := make(map[model.ServerRef]uint64, len(s.running.servers))
+	for ref, v := range s.verdicts {
+		if _, ok := s.accepted.servers[ref]; ok { // to be known if Refuse goes back to it
+			verdicts[ref] = v
+		}
+	}
 	var targets []Target
-	for _, service := range s.config.Services {
+	for _, service := range s.running.config.Services {
 		isKeptUp := func(server model.Server) bool {
 			return s.verdicts[model.ServerRef{Service: service.Key, Address: server.Address}].up
 		}
@@ -128,15 +221,31 @@ func (s *Store) settle() {
 			if service.Health.Type == model.HealthNone {
 				v = verdict{up: true, proven: true}
 			} else {
-				targets = append(targets, Target{Ref: ref, Policy: service.Health, Up: v.up, Proven: v.proven})
+				if epochs[ref] = s.epochs[ref]; epochs[ref] == 0 {
+					s.epoch++
+					epochs[ref] = s.epoch
+				}
+				targets = append(targets, Target{Ref: ref, Epoch: epochs[ref], Policy: service.Health, Up: v.up, Proven: v.proven})
 			}
 			verdicts[ref] = v
 		}
 	}
-	s.verdicts = verdicts
+	s.verdicts, s.epochs = verdicts, epochs
 	s.checks.Watch(targets)
 	s.all = true
 	s.signal()
+}
+
+// ServiceName returns a service's name, or its key in words if no configuration here has it.
+func (s *Store) ServiceName(key model.ServiceKey) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range []numbered{s.running, s.accepted} {
+		if name, ok := n.names[key]; ok {
+			return name
+		}
+	}
+	return key.String()
 }
 
 // Version grows with every change; a Reconciler says which one the forwarder has.
@@ -146,18 +255,21 @@ func (s *Store) Version() uint64 {
 	return s.version
 }
 
-// SetUp notes that checks found a server up or down.
-func (s *Store) SetUp(ref model.ServerRef, up bool) {
+// SetUp notes that checks found a server up or down. The epoch is that of their Target: what they
+// found of a server that has been removed since says nothing about its successor. It returns whether
+// it was noted.
+func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, known := s.verdicts[ref]
-	if !known {
-		return
+	if !known || s.epochs[ref] != epoch {
+		return false
 	}
 	s.verdicts[ref] = verdict{up: up, proven: true}
 	if old.up != up {
 		s.touch(ref)
 	}
+	return true
 }
 
 // SetDrain drains servers, or ends that; it survives the agent.
@@ -194,20 +306,21 @@ func (s *Store) Wake() <-chan struct{} {
 // Desired is what a forwarder should hold.
 type Desired struct {
 	Table      *model.Table // nil while there is no configuration or the forwarder was never read
-	Generation uint64       // of the configuration
-	Version    uint64       // of the store
+	Config     *model.Config
+	Generation uint64 // of the configuration
+	Version    uint64 // of the store
 }
 
 // Desired returns the whole table to be reached, and forgets what has changed.
 func (s *Store) Desired() Desired {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.config == nil || !s.adopted {
+	if s.running.config == nil || !s.adopted {
 		return Desired{}
 	}
 	s.all = false
 	clear(s.dirty)
-	return Desired{s.table(s.config), s.generation, s.version}
+	return Desired{s.table(s.running.config), s.running.config, s.running.generation, s.version}
 }
 
 // Changes are the servers that have changed, or All: only Desired can tell.
@@ -226,7 +339,7 @@ func (s *Store) TakeChanges() Changes {
 	}
 	changes := Changes{Servers: make(map[model.ServerRef]model.ServerSpec, len(s.dirty)), Version: s.version}
 	for ref := range s.dirty {
-		if server, ok := s.servers[ref]; ok {
+		if server, ok := s.running.servers[ref]; ok {
 			changes.Servers[ref] = s.spec(ref, server)
 		}
 	}
@@ -286,11 +399,11 @@ func (s *Store) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snapshot := Snapshot{
-		Config: s.config, Generation: s.generation,
-		States:  make(map[model.ServerRef]model.ServerSpec, len(s.servers)),
+		Config: s.running.config, Generation: s.running.generation,
+		States:  make(map[model.ServerRef]model.ServerSpec, len(s.running.servers)),
 		Drained: map[model.ServerRef]bool{},
 	}
-	for ref, server := range s.servers {
+	for ref, server := range s.running.servers {
 		snapshot.States[ref] = s.spec(ref, server)
 		if s.drains.has(ref) {
 			snapshot.Drained[ref] = true

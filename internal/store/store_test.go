@@ -54,9 +54,19 @@ func tableOf(states map[string]model.State) *model.Table {
 
 func use(t *testing.T, s *Store, config *model.Config) {
 	t.Helper()
-	if _, err := s.SetConfig(config); err != nil {
+	if err := s.Accept(config, s.SetConfig(config)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// epoch is that of a server's target, 0 if it is not checked.
+func (c *lastChecks) epoch(ref model.ServerRef) uint64 {
+	for _, target := range c.targets {
+		if target.Ref == ref {
+			return target.Epoch
+		}
+	}
+	return 0
 }
 
 // expect compares targets written as "address up|down proven|unproven".
@@ -111,7 +121,7 @@ func TestNewcomersProveThemselvesWhereOthersServe(t *testing.T) {
 	checks.expect(t, "10.1.0.1:80 up unproven", "10.1.0.2:80 up unproven")
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.3:80"))
 	checks.expect(t, "10.1.0.1:80 up unproven", "10.1.0.3:80 down unproven")
-	s.SetUp(ref("10.1.0.1:80"), false)
+	s.SetUp(ref("10.1.0.1:80"), checks.epoch(ref("10.1.0.1:80")), false)
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.4:80"))
 	checks.expect(t, "10.1.0.1:80 down proven", "10.1.0.4:80 up unproven") // nobody else serves
 	use(t, s, configOf(model.HealthNone, "10.1.0.1:80", "10.1.0.4:80"))
@@ -122,26 +132,70 @@ func TestNewcomersProveThemselvesWhereOthersServe(t *testing.T) {
 }
 
 func TestChangesAreTakenOnce(t *testing.T) {
-	s, _ := open(t, t.TempDir())
+	s, checks := open(t, t.TempDir())
 	s.Adopt(model.NewTable())
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80"))
+	epoch := checks.epoch(ref("10.1.0.1:80"))
 	if !s.TakeChanges().All {
 		t.Error("a new configuration is not everything")
 	}
 	s.Desired()
 	version := s.Version()
-	s.SetUp(ref("10.1.0.1:80"), true) // as before
-	s.SetUp(ref("10.1.0.7:80"), false)
+	s.SetUp(ref("10.1.0.1:80"), epoch, true) // as before
+	s.SetUp(ref("10.1.0.7:80"), epoch, false)
 	if s.Version() != version {
 		t.Error("nothing changed, and yet")
 	}
-	s.SetUp(ref("10.1.0.1:80"), false)
+	s.SetUp(ref("10.1.0.1:80"), epoch, false)
 	changes := s.TakeChanges()
 	if changes.All || len(changes.Servers) != 1 || changes.Servers[ref("10.1.0.1:80")].State != model.Down {
 		t.Errorf("%+v", changes)
 	}
 	if again := s.TakeChanges(); len(again.Servers) != 0 {
 		t.Errorf("taken twice: %+v", again)
+	}
+}
+
+// What checks found of a server that has left says nothing about one that has come at its place.
+func TestALateReportDoesNotHitASuccessor(t *testing.T) {
+	s, checks := open(t, t.TempDir())
+	s.Adopt(model.NewTable())
+	one := ref("10.1.0.1:80")
+	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80"))
+	late := checks.epoch(one)
+	use(t, s, configOf(model.HealthTCP, "10.1.0.2:80"))
+	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80"))
+	if s.SetUp(one, late, false) || s.Snapshot().States[one].State != model.Up {
+		t.Error("a late report was noted")
+	}
+	if !s.SetUp(one, checks.epoch(one), false) || s.Snapshot().States[one].State != model.Down {
+		t.Error("a report was not noted")
+	}
+}
+
+func TestARefusedConfigurationLeavesWhatIsKnown(t *testing.T) {
+	s, checks := open(t, t.TempDir())
+	s.Adopt(model.NewTable())
+	one, two := ref("10.1.0.1:80"), ref("10.1.0.2:80")
+	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80"))
+	s.SetUp(one, checks.epoch(one), false)
+	if err := s.SetDrain([]model.ServerRef{two}, true); err != nil {
+		t.Fatal(err)
+	}
+	refused := s.SetConfig(configOf(model.HealthTCP, "10.1.0.3:80"))
+	if !s.Refuse(refused) {
+		t.Fatal("there is a configuration to go back to")
+	}
+	states := s.Snapshot().States
+	if len(states) != 2 || states[one].State != model.Down || states[two].State != model.Drain {
+		t.Errorf("%v", states)
+	}
+	if _, generation := s.Held(); generation != refused {
+		t.Errorf("held: %d", generation)
+	}
+	s.Abandon(refused)
+	if held, _ := s.Held(); held != nil {
+		t.Error("it is held after all")
 	}
 }
 

@@ -45,9 +45,11 @@ type Forwarder struct {
 	config   *config
 	revision uint64
 	commits  [][]*pb.Change
+	dials    int // connections so far
 	applies  int // ApplyRequests seen
 	largest  int // changes in one of them
 	refusal  *pb.Error
+	refused  []netip.Addr // VIPs whose services are refused; none: everything is
 	serving  sync.WaitGroup
 }
 
@@ -124,6 +126,7 @@ func (f *Forwarder) keep(conn net.Conn) bool {
 		return false
 	}
 	f.conns[conn] = struct{}{}
+	f.dials++
 	return true
 }
 
@@ -146,11 +149,25 @@ func (f *Forwarder) Forget() {
 	f.config, f.revision = newConfig(), 0
 }
 
-// Refuse answers the coming transactions with an error, until nil is given.
-func (f *Forwarder) Refuse(refusal *pb.Error) {
+// Refuse answers the coming transactions with an error, until nil is given: those that put a service
+// at one of the VIPs, or all if none is named.
+func (f *Forwarder) Refuse(refusal *pb.Error, vips ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.refusal = refusal
+	f.refusal, f.refused = refusal, nil
+	for _, vip := range vips {
+		f.refused = append(f.refused, netip.MustParseAddr(vip))
+	}
+}
+
+func (f *Forwarder) refuses(changes []*pb.Change) bool {
+	if f.refusal == nil || len(f.refused) == 0 {
+		return f.refusal != nil
+	}
+	return slices.ContainsFunc(changes, func(change *pb.Change) bool {
+		vip, ok := netip.AddrFromSlice(change.GetPutService().GetKey().GetVip())
+		return ok && slices.Contains(f.refused, vip)
+	})
 }
 
 // Commits returns the changes of every transaction accepted so far.
@@ -158,6 +175,13 @@ func (f *Forwarder) Commits() [][]*pb.Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.commits)
+}
+
+// Dials returns how many connections were made so far.
+func (f *Forwarder) Dials() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dials
 }
 
 // Applies returns how many apply requests came, and the most changes in one of them.
@@ -285,7 +309,7 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 func (s *session) apply(request *pb.ApplyRequest) *pb.Response {
 	s.applies++
 	s.largest = max(s.largest, len(request.GetChanges()))
-	if s.refusal != nil {
+	if s.refuses(request.GetChanges()) {
 		s.staged = nil
 		return &pb.Response{Error: s.refusal}
 	}
