@@ -68,7 +68,7 @@ static int forward(struct sy_balance *balance, struct sy_runtime *rt, const stru
 			sy_fail(err, -rc, "the interaction loop failed: %s", strerror(-rc));
 	}
 	sy_balance_detach(balance);
-	return rc;
+	return rc == -ECANCELED ? 0 : rc; /* stopped before it was ready */
 }
 
 static int run(struct options *o, struct sy_error *err)
