@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import wait_until
+from tests.lab import reap, wait_until
 from tests.lab.clients import HttpConnection, connect, http_get, receive_exactly
 from tests.lab.process import run
 from tests.lab.steelyard import FORWARDER, VIP, WEB, memory_options
@@ -201,6 +201,23 @@ def test_cleanup_leaves_nothing(number):
         assert {n: d for n, d in differences.items() if d[0] != d[1]} == {}
         # And once more: there is nothing to do, and that is no error.
         stage.steelyard.cleanup()
+
+
+def files_of(inode):
+    return [str(path) for path in Path("/run/steelyard").glob(f"*-{inode}*")]
+
+
+@pytest.mark.parametrize("end", ("close", "reap"))
+def test_lab_leaves_no_files(end):
+    """When it ends, and when its owner died and another one clears up."""
+    with Stage(checked=False) as stage:
+        inode = stage.lab["forwarder"].ns.inode()
+        assert files_of(inode)
+        if end == "reap":
+            reap.remove(stage.lab.id)
+            stage.lab.processes.clear()
+            assert not files_of(inode)
+    assert not files_of(inode)
 
 
 def test_stop_is_clean(host):
