@@ -101,7 +101,7 @@ uninstall: ## remove what install put there; the configuration stays
 	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/share/doc $(UNITDIR) \
 		$(foreach n,1 5 8,$(PREFIX)/share/man/man$n); do \
 		test -z "$(DESTDIR)" || test ! -d "$(DESTDIR)$$dir" || \
-			(cd "$(DESTDIR)" && rmdir -p --ignore-fail-on-non-empty ".$$dir"); \
+			(cd "$(DESTDIR)" && rmdir -p --ignore-fail-on-non-empty "$${dir#/}"); \
 	done
 	@test ! -d $(DESTDIR)$(CONFDIR) || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(CONFDIR)
 	@test ! -d $(DESTDIR)$(CONFDIR) || echo "left in place: $(DESTDIR)$(CONFDIR)"

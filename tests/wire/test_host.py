@@ -129,6 +129,22 @@ def test_link_that_goes_and_comes_is_followed(host, family):
     wait_works(host, family, "new connections")
 
 
+@pytest.mark.drops("port-down", "no-route", "no-neighbour", "neighbour-queue", "no-session")
+def test_own_link_flap_is_survived(host):
+    """The host takes its own link down: the kernel forgets IPv6 addresses and all routes of it."""
+    ns = host.lab["forwarder"].ns
+    ns.ip("link set front down")
+    ns.ip("link set front up")
+    ns.ip("address replace fd00::1/64 dev front nodad")
+    ns.ip("route replace 10.9.0.0/24 via 10.0.0.2")
+    ns.ip("route replace fd00:9::/64 via fd00::2")
+    # Nothing that the client remembers helps: the VIPs must be announced or answered for anew.
+    host.client.ns.ip("neigh flush all")
+    for family in (4, 6):
+        wait_works(host, family, f"IPv{family} works after the link came back")
+        wait_until(lambda f=family: works(host, f, "far"), f"IPv{family} from behind the router")
+
+
 def test_kernel_does_not_use_a_vip_itself(host):
     """Neither VIPs nor local addresses become the source of the host's own packets."""
     ns = host.lab["forwarder"].ns
