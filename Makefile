@@ -18,12 +18,12 @@ UNITS := $(notdir $(wildcard deploy/*.service))
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 
-.PHONY: help setup build asan test lint format demo demo-clean install uninstall clean
+.PHONY: help setup build asan test density lint format demo demo-clean install uninstall clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo; echo "  make demo DEMO=name   another demo from tests/demo;  KEEP=1  leave its lab up"
-	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go wire"
+	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go storm wire wire-asan"
 
 setup: ## install what building and testing need (Debian 12, as root)
 	@scripts/setup
@@ -49,6 +49,11 @@ asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into
 test: setup build asan ## set up, build and run every test
 	@scripts/check test $(ONLY)
 
+density: build ## measure the bytes per session of 4 million sessions, IPv4 and IPv6
+	@for family in 4 6; do \
+		build/dev/bench/steelyard-density --sessions 4000000 --family $$family || exit 1; \
+	done
+
 lint: setup ## check format and style of everything
 	@scripts/generate-go
 	@scripts/check lint
@@ -63,7 +68,7 @@ demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
 	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
 
 demo-clean: ## remove a lab that KEEP=1 left
-	@.venv/bin/python -m tests.lab.reap --all
+	@.venv/bin/python -c "from tests.lab import reap; reap.main()"
 
 install: ## install what `make build` built: programs, man pages, units, configuration
 	install -D -m 755 build/dev/dataplane/forwarder/steelyard-forwarder \
@@ -80,11 +85,10 @@ install: ## install what `make build` built: programs, man pages, units, configu
 	done
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
-	@# What the administrator has changed stays as it is.
-	@for file in steelyard.yaml forwarder.env; do \
-		test -e $(DESTDIR)$(CONFDIR)/$$file || \
-			install -D -v -m 644 deploy/$$file $(DESTDIR)$(CONFDIR)/$$file; \
-	done
+	@# What the administrator has changed stays as it is. The example is not installed as the
+	@# live configuration: it would claim the addresses of the example.
+	@test -e $(DESTDIR)$(CONFDIR)/forwarder.env || \
+		install -D -v -m 644 deploy/forwarder.env $(DESTDIR)$(CONFDIR)/forwarder.env
 
 uninstall: ## remove what install put there; the configuration stays
 	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
@@ -93,7 +97,14 @@ uninstall: ## remove what install put there; the configuration stays
 	done
 	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
-	@echo "left in place: $(DESTDIR)$(CONFDIR)"
+	@# Directories that are empty now; with DESTDIR also those above them.
+	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/share/doc $(UNITDIR) \
+		$(foreach n,1 5 8,$(PREFIX)/share/man/man$n); do \
+		test -z "$(DESTDIR)" || test ! -d "$(DESTDIR)$$dir" || \
+			(cd "$(DESTDIR)" && rmdir -p --ignore-fail-on-non-empty "$${dir#/}"); \
+	done
+	@test ! -d $(DESTDIR)$(CONFDIR) || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(CONFDIR)
+	@test ! -d $(DESTDIR)$(CONFDIR) || echo "left in place: $(DESTDIR)$(CONFDIR)"
 
 clean: ## remove everything that was built, but the toolchain
 	rm -rf build/dev build/asan build/fuzz build/bin build/results

@@ -24,6 +24,7 @@ PICTURE = """
 
    Each is a network namespace of this machine; veth pairs are the cables.
 """
+METRICS = "127.0.0.1:9270"
 WEB = {4: f"http://{VIP[4]}/", 6: f"http://[{VIP[6]}]/"}
 REQUESTS = 3000
 QUERIES = 300
@@ -43,7 +44,9 @@ class FirstLight:
         self.lab, self.show = lab, Show()
         self.client = lab["client"]
         self.nginx = {}
-        self.steelyard = Steelyard(lab, web_and_dns(lab.network))
+        config = web_and_dns(lab.network)
+        config.metrics = METRICS
+        self.steelyard = Steelyard(lab, config)
 
     def run(self):
         say(PICTURE)
@@ -192,6 +195,7 @@ class FirstLight:
    on a server       nsenter --net={self.lab["s1"].ns.path} tcpdump -ni eth0
    the balancer      {tool} get services
                      {tool} stats
+   its metrics       nsenter --net={self.lab["forwarder"].ns.path} curl http://{METRICS}/metrics
    configuration     {self.steelyard.file}  (edit it and look at the agent's log)
    logs              {self.lab.dir}
 

@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import sys
@@ -12,10 +13,13 @@ from pathlib import Path
 
 from tests.lab import reap
 from tests.lab.capture import Capture
-from tests.lab.process import Process
+from tests.lab.process import CommandFailed, Process
 from tests.lab.topology import Network
 
 ROOT = Path(__file__).resolve().parents[2]
+# A sanitizer's report; and how a program of ours may end: well, or by a signal that a test sent.
+SANITIZER_REPORT = re.compile(r"^.*(?:ERROR: \w+Sanitizer|runtime error:).*$", re.M)
+ENDINGS = (None, 0, -signal.SIGTERM, -signal.SIGKILL)
 _count = itertools.count()
 _open = set()
 
@@ -68,7 +72,15 @@ class Lab:
     def __exit__(self, kind, error, trace):
         if kind:
             self.outlive = False
-        self.close()
+        try:
+            if not kind and not self.outlive:
+                # Leaks are found by a clean end alone.
+                for process in reversed(self.processes):
+                    if process.name.startswith("steelyard"):
+                        process.stop()
+                self.check_programs()
+        finally:
+            self.close()
 
     def __getitem__(self, name):
         return self.network[name]
@@ -84,6 +96,7 @@ class Lab:
         for process in reversed(self.processes):
             with contextlib.suppress(Exception):
                 process.kill()
+        reap.clean_hosts(self.id)
         self.network.destroy()
         reap.remove_shared_files(self.id)
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -95,6 +108,14 @@ class Lab:
         )
         self.processes.append(process)
         return process
+
+    def check_programs(self):
+        """Fails if Steelyard's forwarder or agent crashed, or a sanitizer complained of it."""
+        for process in self.processes:
+            if not process.name.startswith("steelyard"):
+                continue
+            if SANITIZER_REPORT.search(process.output()) or process.child.poll() not in ENDINGS:
+                raise CommandFailed(process.describe())
 
     def capture(self, host, interface="eth0"):
         """Records the frames that a host's interface sees from now on."""

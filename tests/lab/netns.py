@@ -14,6 +14,7 @@ import struct
 from pathlib import Path
 
 from tests.lab.process import run
+from tests.lab.wait import wait_until
 
 CLONE_NEWNET = 0x40000000
 SIOCGIFHWADDR = 0x8927
@@ -43,6 +44,8 @@ class Namespace:
 
     def create(self):
         run(["ip", "netns", "add", self.name])
+        # The kernel uses inode numbers again: what is there belonged to a namespace now dead.
+        self.remove_files()
         # Addresses are usable at once, and nothing is sent that nobody asked for.
         for scope in ("all", "default"):
             self.sysctl(f"ipv6.conf.{scope}.accept_dad", 0)
@@ -51,13 +54,24 @@ class Namespace:
         self.ip("link set lo up")
         return self
 
-    def delete(self):
-        inode = self.inode()
-        for pin in Path("/sys/fs/bpf").glob(f"*/{inode}-*"):
-            pin.unlink(missing_ok=True)
+    def kill_all(self):
+        """Kills every process inside, and waits until they are gone."""
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
+        wait_until(lambda: not self.pids(), f"the processes of {self.name} are gone")
+
+    def remove_files(self):
+        """Pins and files of Steelyard that are named after this namespace."""
+        inode = self.inode()
+        for pattern in (f"sys/fs/bpf/*/{inode}-*", f"run/steelyard/*-{inode}-*"):
+            for path in Path("/").glob(pattern):
+                path.unlink(missing_ok=True)
+        Path(f"/run/steelyard/claims-{inode}").unlink(missing_ok=True)
+
+    def delete(self):
+        self.kill_all()
+        self.remove_files()
         run(["ip", "netns", "del", self.name])
 
     def inode(self):
@@ -69,6 +83,7 @@ class Namespace:
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
+            # A zombie has no namespace any more.
             with contextlib.suppress(OSError):
                 if (entry / "ns/net").stat().st_ino == inode:
                     found.append(int(entry.name))

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes what labs left behind whose owner died without cleaning up.
 
-As a program: `python -m tests.lab.reap [--all]`; --all also removes labs left up on purpose.
+`make demo-clean` calls main(), which also removes labs left up on purpose.
 """
 
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from tests.lab.netns import Namespace
@@ -47,7 +46,29 @@ def remove_shared_files(lab_id):
                 path.unlink(missing_ok=True)
 
 
+def cleanup(ns, argv):
+    """Has the forwarder itself remove what it left in its namespace, by `argv` (--cleanup)."""
+    ns.kill_all()
+    ns.run(argv, check=False)
+
+
+def note_cleanup(folder, host, argv):
+    """Writes down the command for cleanup(), for when the lab's owner is dead."""
+    (folder / f"cleanup-{host}.json").write_text(json.dumps([str(word) for word in argv]))
+
+
+def clean_hosts(lab_id):
+    """Runs the clean-up commands of a lab in those of its namespaces that are still there."""
+    for file in (LABS / lab_id).glob("cleanup-*.json"):
+        ns = Namespace(f"{lab_id}-{file.stem.removeprefix('cleanup-')}")
+        argv = json.loads(file.read_text())
+        # The forwarder may have been built anew elsewhere since.
+        if ns.path.exists() and Path(argv[0]).exists():
+            cleanup(ns, argv)
+
+
 def remove(lab_id):
+    clean_hosts(lab_id)
     for path in NETNS.glob(f"{lab_id}-*"):
         Namespace(path.name).delete()
     remove_shared_files(lab_id)
@@ -68,9 +89,5 @@ def reap_dead(kept_too=False):
 
 
 def main():
-    removed = reap_dead("--all" in sys.argv[1:])
+    removed = reap_dead(kept_too=True)
     print("removed " + " ".join(removed) if removed else "no lab to remove")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lab import reap
 from tests.lab.config import Config, Server, Service
 from tests.lab.lab import ROOT
 from tests.lab.process import run
@@ -111,6 +112,7 @@ class Steelyard:
         argv += [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
         argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
         argv += memory_options(self.options.huge)
+        reap.note_cleanup(self.lab.dir, self.host, self.forwarder_argv("--cleanup"))
         self.forwarder = self.lab.start(self.host, "steelyard-forwarder", argv, SANITIZED)
         if wait:
             self.forwarder.wait_for(r"\bready\b")

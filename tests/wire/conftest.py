@@ -33,6 +33,7 @@ def keep_books(stage, request):
     try:
         yield stage
         stage.lab.close_captures()
+        stage.lab.check_programs()
         stage.revive()
         marker = request.node.get_closest_marker("drops")
         stage.books.close(marker.args if marker else ())

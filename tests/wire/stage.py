@@ -59,10 +59,10 @@ class Stage:
         self.steelyard.start()
         self.steelyard.wait_all_up()
 
-    def __exit__(self, *_):
+    def __exit__(self, *error):
         for server in self.echo.values():
             server.close()
-        self.lab.close()
+        self.lab.__exit__(*error)
 
     @property
     def client(self):

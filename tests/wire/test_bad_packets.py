@@ -70,3 +70,18 @@ def test_bad_packets_are_dropped_by_name(stage, request, reason):
         deadline_s=10,
     )
     assert http_get(stage.client, VIP[4], WEB)
+
+
+@pytest.mark.drops("other-host")
+@pytest.mark.parametrize("mac", ("02:00:00:00:be:ef", "ff:ff:ff:ff:ff:ff"), ids=("other", "all"))
+def test_frames_for_others_are_dropped(stage, mac):
+    """A switch floods them here; who owns the address, or nobody, answers."""
+    wire = stage.lab.capture("client")
+    for packet in (v4() / syn(sport=4446), v6() / syn(sport=4446)):
+        wire.send(Ether(src=stage.client.ns.mac("eth0"), dst=mac) / packet)
+    wait_until(
+        lambda: stage.books.dropped().get("other-host", 0) >= 2,
+        lambda: f"2 packets dropped as other-host, of {stage.books.dropped()}",
+        deadline_s=10,
+    )
+    assert http_get(stage.client, VIP[4], WEB)

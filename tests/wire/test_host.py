@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import wait_until
+from tests.lab import reap, wait_until
 from tests.lab.clients import HttpConnection, connect, http_get, receive_exactly
 from tests.lab.process import run
 from tests.lab.steelyard import FORWARDER, VIP, WEB, memory_options
@@ -129,6 +129,22 @@ def test_link_that_goes_and_comes_is_followed(host, family):
     wait_works(host, family, "new connections")
 
 
+@pytest.mark.drops("port-down", "no-route", "no-neighbour", "neighbour-queue", "no-session")
+def test_own_link_flap_is_survived(host):
+    """The host takes its own link down: the kernel forgets IPv6 addresses and all routes of it."""
+    ns = host.lab["forwarder"].ns
+    ns.ip("link set front down")
+    ns.ip("link set front up")
+    ns.ip("address replace fd00::1/64 dev front nodad")
+    ns.ip("route replace 10.9.0.0/24 via 10.0.0.2")
+    ns.ip("route replace fd00:9::/64 via fd00::2")
+    # Nothing that the client remembers helps: the VIPs must be announced or answered for anew.
+    host.client.ns.ip("neigh flush all")
+    for family in (4, 6):
+        wait_works(host, family, f"IPv{family} works after the link came back")
+        wait_until(lambda f=family: works(host, f, "far"), f"IPv{family} from behind the router")
+
+
 def test_kernel_does_not_use_a_vip_itself(host):
     """Neither VIPs nor local addresses become the source of the host's own packets."""
     ns = host.lab["forwarder"].ns
@@ -201,6 +217,23 @@ def test_cleanup_leaves_nothing(number):
         assert {n: d for n, d in differences.items() if d[0] != d[1]} == {}
         # And once more: there is nothing to do, and that is no error.
         stage.steelyard.cleanup()
+
+
+def files_of(inode):
+    return [str(path) for path in Path("/run/steelyard").glob(f"*-{inode}*")]
+
+
+@pytest.mark.parametrize("end", ("close", "reap"))
+def test_lab_leaves_no_files(end):
+    """When it ends, and when its owner died and another one clears up."""
+    with Stage(checked=False) as stage:
+        inode = stage.lab["forwarder"].ns.inode()
+        assert files_of(inode)
+        if end == "reap":
+            reap.remove(stage.lab.id)
+            stage.lab.processes.clear()
+            assert not files_of(inode)
+    assert not files_of(inode)
 
 
 def test_stop_is_clean(host):

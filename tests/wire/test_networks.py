@@ -82,6 +82,23 @@ def test_mss_is_clamped_to_the_servers_mtu(small, family):
             assert receive_exactly(one, 20_000) == data[at : at + 20_000]
 
 
+@families
+def test_mss_of_a_server_with_a_larger_mtu_is_clamped(small, family):
+    """The client must not send more than the back port takes, whatever the server would."""
+    server = small.lab["s1"].ns
+    server.ip("link set eth0 mtu 1500")
+    try:
+        capture = small.lab.capture("client")
+        with connect(small.client, VIP[family], ECHO):
+            answer = capture.wait_for(
+                lambda p: TCP in p and p[TCP].sport == ECHO, "the SYN-ACK", outgoing=False
+            )
+        limit = SMALL_MTU - (40 if family == 4 else 60)
+        assert dict(answer[TCP].options)["MSS"] <= limit
+    finally:
+        server.ip(f"link set eth0 mtu {SMALL_MTU}")
+
+
 def is_too_big(packet):
     """ICMP "fragmentation needed", or ICMPv6 "packet too big"."""
     if ICMP in packet:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: how they end, and what happens to them when servers come, go and change weight."""
 
+import select
+import socket
 from collections import Counter
 
 import pytest
@@ -15,10 +17,21 @@ from tests.lab.clients import (
     receive_exactly,
     wrk,
 )
+from tests.lab.servers import start_dns
 from tests.lab.steelyard import DNS, SERVER_WEB, VIP, WEB
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+
+WALL = """\
+table inet wall {
+    chain in {
+        type filter hook input priority 0
+        ip saddr { 10.1.0.200, 10.1.0.201 } tcp dport 8080 drop
+        ip6 saddr { fd00:1::200, fd00:1::201 } tcp dport 8080 drop
+    }
+}
+"""
 
 
 def states(stage, service):
@@ -195,3 +208,50 @@ def test_failed_health_check_takes_a_server_out_and_back(stage, family):
     stage.steelyard.wait_server(f"web{family}", address, "up")
     served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(12)}
     assert served == {"s1", "s2", "s3"}
+
+
+@pytest.mark.drops("no-session", "no-server")
+@families
+def test_udp_client_leaves_a_server_that_is_down(stage, family):
+    """With the same source port, hence the same session."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    with stage.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
+        first = dns_txt(stage.client, VIP[family], DNS, one=one)
+        stage.dns[first].stop()
+        try:
+            address = stage.lab[first].address(family)
+            stage.steelyard.wait_server(f"dns{family}", address, "down")
+            assert dns_txt(stage.client, VIP[family], DNS, one=one) in set(stage.dns) - {first}
+        finally:
+            stage.dns[first] = start_dns(stage.lab, first)
+
+
+@pytest.mark.drops("no-session")
+@families
+def test_repeated_syn_leaves_a_server_that_is_down(stage, family):
+    service, s3 = stage.config[f"web{family}"], stage.lab["s3"]
+    for name in ("s1", "s2"):
+        service.server(stage.lab[name].address(family)).weight = 0
+    stage.apply()
+    # s3 hears its health checks, but no client.
+    s3.ns.run(["nft", "-f", "-"], stdin=WALL)
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    try:
+        with stage.client.ns.socket(kind) as one:
+            one.setblocking(False)
+            one.connect_ex((VIP[family], WEB))
+            wait_until(lambda: states(stage, service.name), "the SYN made a session")
+            for name in ("s1", "s2"):
+                service.server(stage.lab[name].address(family)).weight = 1
+            stage.apply()
+            stage.nginx["s3"].stop()
+            stage.steelyard.wait_server(service.name, s3.address(family), "down")
+            one.settimeout(30)
+            wait_until(lambda: select.select([], [one], [], 0)[1], "another server answers")
+            one.sendall(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")
+            answer = b""
+            while part := one.recv(65536):
+                answer += part
+            assert answer.split()[-1] in (b"s1", b"s2")
+    finally:
+        s3.ns.run(["nft", "delete", "table", "inet", "wall"])
