@@ -188,7 +188,8 @@ func TestChanges(t *testing.T) {
 		"diff", "drain 10.1.0.21", "get servers --service web", "describe server 10.1.0.21:8080", "drain 10.1.0.21@web --undo",
 		"drain 10.1.0.23 --undo", "drain 10.1.0.99", "drain 10.1.0.21@nothing", "apply -", "describe service nothing",
 		"describe server 10.9.9.9", "get sessions --service nothing", "get sessions --client me", "get drops -o yaml",
-		"get nothing", "drain", "stats -w 1ms",
+		"get nothing", "get sesions", "drain", "stats -w 1ms",
+		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "describe service dns6",
 	} {
 		code, out, errOut := l.run(strings.Fields(command)...)
 		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)
