@@ -432,6 +432,21 @@ func TestAgentWaitsForItsForwarderAndFile(t *testing.T) {
 	l.forwarder.AwaitState(vip, one, up)
 }
 
+func TestServersCountAsUpOnceTheyAreChecked(t *testing.T) {
+	l := newLab(t, twoServers)
+	l.forwarder.Stop()
+	l.start()
+	if status := l.status(); status.GetServersUnchecked() != 2 || status.GetServersUp() != 0 {
+		t.Errorf("%v", status)
+	}
+	l.forwarder.Start()
+	l.forwarder.AwaitState(vip, one, down)
+	l.forwarder.AwaitState(vip, two, down)
+	if status := l.status(); status.GetServersUnchecked() != 0 {
+		t.Errorf("%v", status)
+	}
+}
+
 func TestASecondAgentIsRefused(t *testing.T) {
 	l := newLab(t, unchecked)
 	l.start()
