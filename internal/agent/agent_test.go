@@ -341,14 +341,27 @@ func TestApplySaysWhyTheForwarderDoesNotHaveIt(t *testing.T) {
 	}
 }
 
+func TestEveryErrorOfTheFirstFileIsALine(t *testing.T) {
+	l := newLab(t, strings.NewReplacer("port: 80\n", "port: none\n", "weight: 10", "weight: heavy").Replace(unchecked))
+	l.start()
+	l.log.await("no configuration from this file; the forwarder keeps what it has", 1)
+	l.log.await(`msg="configuration error"`, 2)
+}
+
 func TestAFileThatTheForwarderRefuses(t *testing.T) {
-	l := newLab(t, unchecked)
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := port.Addr().String()
+	port.Close()
+	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\n")
 	l.forwarder.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "an address of this host"}, "10.0.0.81")
 	l.start()
 	l.forwarder.AwaitCommits(1)
-	l.write(strings.Replace(unchecked, "10.0.0.80", "10.0.0.81", 1))
+	l.write(strings.Replace(unchecked, "10.0.0.80", "10.0.0.81", 1) + "metrics: { listen: \"" + address + "\" }\n")
 	l.log.await("configuration refused by the forwarder", 1)
-	_, err := l.apply("")
+	_, err = l.apply("")
 	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "an address of this host; it keeps what it has") {
 		t.Errorf("%v", err)
 	}
@@ -356,11 +369,17 @@ func TestAFileThatTheForwarderRefuses(t *testing.T) {
 	if f := status.GetForwarder(); !f.GetConnected() || f.GetError() != "an address of this host" {
 		t.Errorf("%v", f)
 	}
+	text := scrape(t, address)
+	for _, want := range []string{"steelyard_forwarder_up 1\n", "steelyard_config_last_reload_successful 0\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
 	if err := l.drain(one, true); err != nil {
 		t.Fatal(err)
 	}
 	l.forwarder.AwaitState(vip, one, drained)
-	l.log.await("server is drained", 1)
+	l.log.await(`msg="server is drained" server=10.1.0.21:8080 service=web`, 1)
 }
 
 func TestDrainsSurviveTheAgent(t *testing.T) {
@@ -411,6 +430,21 @@ func TestAgentWaitsForItsForwarderAndFile(t *testing.T) {
 	l.forwarder.Start()
 	l.write(unchecked)
 	l.forwarder.AwaitState(vip, one, up)
+}
+
+func TestServersCountAsUpOnceTheyAreChecked(t *testing.T) {
+	l := newLab(t, twoServers)
+	l.forwarder.Stop()
+	l.start()
+	if status := l.status(); status.GetServersUnchecked() != 2 || status.GetServersUp() != 0 {
+		t.Errorf("%v", status)
+	}
+	l.forwarder.Start()
+	l.forwarder.AwaitState(vip, one, down)
+	l.forwarder.AwaitState(vip, two, down)
+	if status := l.status(); status.GetServersUnchecked() != 0 {
+		t.Errorf("%v", status)
+	}
 }
 
 func TestASecondAgentIsRefused(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -141,9 +142,30 @@ func args(low, high int) cobra.PositionalArgs {
 // group is a command that only holds others.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
-		Use: name, Short: short, Args: cobra.NoArgs, // which names an unknown one
+		Use: name, Short: short, Args: unknown,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+}
+
+// unknown names an argument that is no command of a group, those that it may have been meant for, and all.
+func unknown(c *cobra.Command, given []string) error {
+	if len(given) == 0 {
+		return nil
+	}
+	var names []string
+	for _, command := range c.Commands() {
+		if command.IsAvailableCommand() {
+			names = append(names, command.Name())
+		}
+	}
+	if c.SuggestionsMinimumDistance <= 0 {
+		c.SuggestionsMinimumDistance = 2
+	}
+	meant := ""
+	if suggestions := c.SuggestionsFor(given[0]); len(suggestions) > 0 {
+		meant = fmt.Sprintf(": did you mean %s?", strings.Join(suggestions, " or "))
+	}
+	return fmt.Errorf("%q is nothing to %s%s (there are: %s)", given[0], c.Name(), meant, strings.Join(names, ", "))
 }
 
 // outputFlag adds -o to a command that reads.

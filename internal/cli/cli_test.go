@@ -188,7 +188,8 @@ func TestChanges(t *testing.T) {
 		"diff", "drain 10.1.0.21", "get servers --service web", "describe server 10.1.0.21:8080", "drain 10.1.0.21@web --undo",
 		"drain 10.1.0.23 --undo", "drain 10.1.0.99", "drain 10.1.0.21@nothing", "apply -", "describe service nothing",
 		"describe server 10.9.9.9", "get sessions --service nothing", "get sessions --client me", "get drops -o yaml",
-		"get nothing", "drain", "stats -w 1ms",
+		"get nothing", "get sesions", "drain", "stats -w 1ms",
+		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "drain 10.1.0.21 --undo", "describe service dns6",
 	} {
 		code, out, errOut := l.run(strings.Fields(command)...)
 		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)
@@ -210,6 +211,28 @@ func TestDrainWaitsForTheLastSession(t *testing.T) {
 	want := "10.1.0.21:8080@web: draining\n10.1.0.21:8080@web: drained\n"
 	if code != 0 || out != want || asked < 10 {
 		t.Errorf("%d after %d answers: %s%s", code, asked, out, errOut)
+	}
+}
+
+func TestARefusedFileIsTold(t *testing.T) {
+	l := newLab(t)
+	l.forwarder.Refuse(&fpb.Error{Code: fpb.Code_CODE_INVALID, Text: "an address of this host"}, "10.0.0.81")
+	next := filepath.Join(l.directory, "next.yaml")
+	for _, file := range []string{next, l.config} {
+		if err := os.WriteFile(file, []byte(strings.Replace(configText, "10.0.0.80", "10.0.0.81", 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"apply", next}
+		if file == l.config {
+			args = args[:1]
+		}
+		code, _, errOut := l.run(args...)
+		if code != 2 || !strings.Contains(errOut, ": an address of this host; ") || strings.Contains(errOut, "CODE_") {
+			t.Errorf("exit code %d: %s", code, errOut)
+		}
+	}
+	if _, out, _ := l.run("get", "status"); !strings.Contains(out, "connected, but refused: an address of this host\n") {
+		t.Error(out)
 	}
 }
 

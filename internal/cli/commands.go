@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/model"
 	"steelyard/internal/version"
 
 	"github.com/spf13/cobra"
@@ -32,7 +34,7 @@ func (a *app) agentCommand() *cobra.Command {
 		Use: "agent", Short: "Keep a forwarder at what a file says", Args: args(0, 0),
 		Long: "Reads the configuration file, checks the health of servers, and keeps the forwarder at both, " +
 			"whatever happens to it. The file is read again when it changes, on SIGHUP and on `steelyard apply`; " +
-			"a bad one is refused whole and the running configuration stays. When the agent ends, the forwarder goes on with what it has.",
+			"a bad one, or one that the forwarder refuses, is refused whole and the running configuration stays. When the agent ends, the forwarder goes on with what it has.",
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
@@ -80,6 +82,25 @@ func (a *app) readFile(name string) ([]byte, error) {
 	return data, err
 }
 
+// fileName is what messages call a file named on the command line.
+func fileName(name string) string {
+	if name == "-" {
+		return "standard input"
+	}
+	return name
+}
+
+// parse shows all that is wrong with a file.
+func (a *app) parse(name string, data []byte) (*model.Config, error) {
+	parsed, err := config.Parse(fileName(name), data)
+	var mistakes config.Errors
+	if errors.As(err, &mistakes) {
+		fmt.Fprintln(a.err, mistakes.Error())
+		return nil, fmt.Errorf("%s has %s", fileName(name), plural(len(mistakes), "error"))
+	}
+	return parsed, err
+}
+
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE", Short: "Say whether a file is good, and all that is wrong with it", Args: args(1, 1),
@@ -88,12 +109,7 @@ func (a *app) checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			parsed, err := config.Parse(args[0], data)
-			var mistakes config.Errors
-			if errors.As(err, &mistakes) {
-				fmt.Fprintln(a.err, mistakes.Error())
-				return fmt.Errorf("%s has %s", args[0], plural(len(mistakes), "error"))
-			}
+			parsed, err := a.parse(args[0], data)
 			if err != nil {
 				return err
 			}
@@ -101,7 +117,7 @@ func (a *app) checkCommand() *cobra.Command {
 			for _, service := range parsed.Services {
 				servers += len(service.Servers)
 			}
-			fmt.Fprintf(a.out, "%s is good: %s, %s.\n", args[0], plural(len(parsed.Services), "service"), plural(servers, "server"))
+			fmt.Fprintf(a.out, "%s is good: %s, %s.\n", fileName(args[0]), plural(len(parsed.Services), "service"), plural(servers, "server"))
 			return nil
 		},
 	}
@@ -126,7 +142,10 @@ func (a *app) diffCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				request.Yaml, request.File = data, args[0]
+				if _, err := a.parse(args[0], data); err != nil {
+					return err
+				}
+				request.Yaml, request.File = data, fileName(args[0])
 			}
 			response, err := call(c.Context(), a, a.client().DiffConfig, request)
 			if err != nil {
@@ -176,7 +195,7 @@ func (a *app) applyCommand() *cobra.Command {
 		Use: "apply [FILE]", Short: "Install FILE as the agent's, or read that again, and wait for the forwarder",
 		Args: args(0, 1),
 		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file by it in one " +
-			"step, and waits until the forwarder has it. Without: has the agent read its file again. A file with an error changes nothing.",
+			"step, and waits until the forwarder has it. Without: has the agent read its file again. A file with an error, or that the forwarder refuses, changes nothing.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.ApplyConfigRequest{}
 			if len(args) == 1 {
@@ -184,7 +203,10 @@ func (a *app) applyCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				request.Yaml, request.File = data, args[0]
+				if _, err := a.parse(args[0], data); err != nil {
+					return err
+				}
+				request.Yaml, request.File = data, fileName(args[0])
 			}
 			response, err := call(c.Context(), a, a.client().ApplyConfig, request)
 			if err != nil {
@@ -224,8 +246,16 @@ func (a *app) drainCommand() *cobra.Command {
 		if undo {
 			verb = "no longer drained"
 		}
+		already := "already drained"
+		if undo {
+			already = "was not drained"
+		}
 		for _, name := range response.GetServers() {
-			fmt.Fprintf(a.out, "%s: %s\n", name, verb)
+			text := verb
+			if slices.Contains(response.GetUnchanged(), name) {
+				text = already
+			}
+			fmt.Fprintf(a.out, "%s: %s\n", name, text)
 		}
 		if wait {
 			return a.awaitDrained(c.Context(), service, response.GetServers())

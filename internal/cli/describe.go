@@ -22,8 +22,11 @@ func (a *app) getStatus(ctx context.Context) error {
 	return a.show(view, func() {
 		a.pair("Agent", fmt.Sprintf("%s, started %s", view.Build, since(view.StartedS)))
 		a.printConfigStatus(view.Config)
-		a.pair("Services", fmt.Sprintf("%d, with %s: %d up, %d drained", view.Services,
-			plural(int(view.Servers), "server"), view.ServersUp, view.ServersDrained))
+		counts := fmt.Sprintf("%d up, %d drained", view.ServersUp, view.ServersDrained)
+		if view.ServersUnchecked > 0 {
+			counts += fmt.Sprintf(", %d not checked yet", view.ServersUnchecked)
+		}
+		a.pair("Services", fmt.Sprintf("%d, with %s: %s", view.Services, plural(int(view.Servers), "server"), counts))
 		a.printForwarderStatus(view.Forwarder)
 		for _, warning := range view.Warnings {
 			a.pair("Warning", a.paint(cell{warning, yellow}))
@@ -107,14 +110,20 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		a.pair("Mode", s.Mode)
 		a.pair("Scheduler", s.Scheduler)
 		a.pair("Health", s.Health.text())
-		t := s.Timeouts
-		a.pair("Timeouts", fmt.Sprintf("syn_sent %ds, syn_received %ds, established %ds, fin_wait %ds, closing %ds, "+
-			"time_wait %ds, reset %ds, udp_one_way %ds, udp %ds", t.SynSent, t.SynReceived, t.Established, t.FinWait,
-			t.Closing, t.TimeWait, t.Reset, t.UDPOneWay, t.UDP))
+		a.pair("Timeouts", s.Timeouts.text(s.Protocol))
 		a.pair("Traffic", s.Traffic.text())
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))
 	})
+}
+
+// text has only the timeouts that sessions of the protocol know.
+func (t timeoutsView) text(protocol string) string {
+	if protocol == "udp" {
+		return fmt.Sprintf("udp_one_way %ds, udp %ds", t.UDPOneWay, t.UDP)
+	}
+	return fmt.Sprintf("syn_sent %ds, syn_received %ds, established %ds, fin_wait %ds, closing %ds, time_wait %ds, reset %ds",
+		t.SynSent, t.SynReceived, t.Established, t.FinWait, t.Closing, t.TimeWait, t.Reset)
 }
 
 func (h healthPolicyView) text() string {

@@ -30,12 +30,15 @@ func (a *app) getCommand() *cobra.Command {
 		func(ctx context.Context) error { return a.getSessions(ctx, filter) })
 	sessions.Flags().StringVar(&filter.Client, "client", "", "only those of the client with this `address`")
 	sessions.Flags().StringVar(&filter.Service, "service", "", "only those of the service with this `name`")
-	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "at most this many")
+	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "at most this many; 0 means 1000 too")
 	all := false
 	drops := add(&cobra.Command{Use: "drops", Short: "Dropped packets by reason, and what can be done"},
 		func(ctx context.Context) error { return a.getDrops(ctx, all) })
 	drops.Flags().BoolVar(&all, "all", false, "also the reasons that never occurred")
-	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Ports, with their counters"}, a.getPorts)
+	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Ports, with their counters",
+		Long: "The last three columns count what the flow director in the kernel did with packets that came in: STEERED " +
+			"to a socket of the forwarder; PASSED to the kernel, as they are none of the forwarder's; and dropped for a VIP " +
+			"while no forwarder had a socket there (NO SOCKET). What the forwarder itself drops is in `steelyard get drops`."}, a.getPorts)
 	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Workers, with their counters"}, a.getWorkers)
 	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Slots: who owns them, and their sessions"}, a.getSlots)
 	add(&cobra.Command{Use: "status", Short: "How the agent and its forwarder are"}, a.getStatus)
@@ -204,7 +207,7 @@ func (a *app) getPorts(ctx context.Context) error {
 	return a.show(views, func() {
 		t := &table{columns: []column{left("NAME"), left("BACKEND"), left("LINK"), left("MAC"), right("MTU"), right("QUEUES"),
 			right("RX PACKETS"), right("RX BYTES"), right("TX PACKETS"), right("TX BYTES"), right("MISSED"),
-			right("FAILED"), right("STEERED"), right("PASSED"), right("DROPPED")}}
+			right("FAILED"), right("STEERED"), right("PASSED"), right("NO SOCKET")}}
 		for _, p := range views {
 			link := "down"
 			if p.Up {

@@ -44,7 +44,8 @@ The agent reads its file again on SIGHUP, and ends on SIGTERM and SIGINT; the fo
 .B NO_COLOR
 If set, no colours, even on a terminal.
 .SH SEE ALSO
-.BR steelyard.yaml (5)
+.BR steelyard.yaml (5),
+.BR steelyard\-forwarder (8)
 `)
 	return b.String()
 }

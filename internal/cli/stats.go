@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,15 +28,29 @@ func (a *app) statsCommand() *cobra.Command {
 		Use: "stats", Short: "Show rates: packets, bits and new sessions a second, by service", Args: args(0, 0),
 		Long: "Measures for one second and prints once; with -w again and again, until interrupted, over the interval given.",
 	}
-	command.Flags().DurationVarP(&watch, "watch", "w", 0, "print every `interval`")
+	command.Flags().VarP((*intervalValue)(&watch), "watch", "w", "print every `interval`, such as 2s")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
-		if watch < 0 || watch > 0 && watch < 100*time.Millisecond {
-			return fmt.Errorf("--watch %s is too short: use 100ms or more", watch)
+		if c.Flags().Changed("watch") && watch < 100*time.Millisecond {
+			return fmt.Errorf("-w %s is too short: use 100ms or more", watch)
 		}
 		return a.stats(c.Context(), watch)
 	}
 	return command
+}
+
+// intervalValue is a duration whose errors say how to write one.
+type intervalValue time.Duration
+
+func (v *intervalValue) String() string { return time.Duration(*v).String() }
+func (v *intervalValue) Type() string   { return "interval" }
+func (v *intervalValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("not an interval: write 1s or 500ms, with the unit")
+	}
+	*v = intervalValue(d)
+	return nil
 }
 
 func (a *app) stats(ctx context.Context, watch time.Duration) error {

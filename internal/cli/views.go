@@ -153,15 +153,16 @@ type slotView struct {
 }
 
 type statusView struct {
-	Build          string              `json:"build"`
-	StartedS       uint64              `json:"started_unix_s"`
-	Config         configStatusView    `json:"config"`
-	Forwarder      forwarderStatusView `json:"forwarder"`
-	Services       uint32              `json:"services"`
-	Servers        uint32              `json:"servers"`
-	ServersUp      uint32              `json:"servers_up"`
-	ServersDrained uint32              `json:"servers_drained"`
-	Warnings       []string            `json:"warnings"`
+	Build            string              `json:"build"`
+	StartedS         uint64              `json:"started_unix_s"`
+	Config           configStatusView    `json:"config"`
+	Forwarder        forwarderStatusView `json:"forwarder"`
+	Services         uint32              `json:"services"`
+	Servers          uint32              `json:"servers"`
+	ServersUp        uint32              `json:"servers_up"`
+	ServersDrained   uint32              `json:"servers_drained"`
+	ServersUnchecked uint32              `json:"servers_unchecked"`
+	Warnings         []string            `json:"warnings"`
 }
 
 type configStatusView struct {
@@ -303,7 +304,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			RoutingRefused: status.GetRoutingRefused(),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
-		ServersDrained: s.GetServersDrained(), Warnings: s.GetWarnings(),
+		ServersDrained: s.GetServersDrained(), ServersUnchecked: s.GetServersUnchecked(), Warnings: s.GetWarnings(),
 	}
 	if view.Warnings == nil {
 		view.Warnings = []string{}

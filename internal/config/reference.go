@@ -86,7 +86,7 @@ func Manual() string {
 			b.WriteString("\n" + Roff(f.doc) + "\n")
 		}
 	}
-	b.WriteString(".SH EXAMPLE\n.nf\n" + Roff(exampleBody()) + ".fi\n.SH SEE ALSO\n.BR steelyard (1)\n")
+	b.WriteString(".SH EXAMPLE\n.nf\n" + Roff(exampleBody()) + ".fi\n.SH SEE ALSO\n.BR steelyard (1),\n.BR steelyard\\-forwarder (8)\n")
 	return b.String()
 }
 

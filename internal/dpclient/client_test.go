@@ -121,10 +121,12 @@ func TestRefusalChangesNothing(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Code != pb.Code_CODE_INVALID || int(refusal.Change) != len(changes) {
 		t.Fatalf("%v", err)
 	}
-	<-client.Done() // what was staged is dropped with the connection
-	got, revision, err := dial(t, f).ReadTable(t.Context())
+	got, revision, err := client.ReadTable(t.Context()) // the connection goes on
 	if err != nil || revision != 0 || len(got.Services) != 0 {
 		t.Errorf("revision %d, %v, %v", revision, got, err)
+	}
+	if _, err := client.Apply(t.Context(), changes); err != nil || len(f.Commits()[0]) != len(changes) {
+		t.Errorf("what was staged before is still there: %v", err)
 	}
 }
 

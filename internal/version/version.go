@@ -3,5 +3,5 @@
 // Package version holds what the build says about itself.
 package version
 
-// Build names this build; the linker sets it (-X steelyard/internal/version.Build=…).
-var Build = "unreleased"
+// Build names this build; the forwarder says the same, from meson.build.
+const Build = "0.1.0"
