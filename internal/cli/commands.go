@@ -130,6 +130,21 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// readChecked reads the FILE that a command may be given, and refuses one with errors. Without a
+// FILE it returns nothing: the agent's own is meant.
+func (a *app) readChecked(args []string) (data []byte, name string, err error) {
+	if len(args) == 0 {
+		return nil, "", nil
+	}
+	if data, err = a.readFile(args[0]); err != nil {
+		return nil, "", err
+	}
+	if _, err = a.parse(args[0], data); err != nil {
+		return nil, "", err
+	}
+	return data, fileName(args[0]), nil
+}
+
 func (a *app) diffCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "diff [FILE]", Short: "Show what apply would change in the forwarder", Args: args(0, 1),
@@ -137,15 +152,9 @@ func (a *app) diffCommand() *cobra.Command {
 			"Exit codes: 0 no differences; 1 differences; 2 failure.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.DiffConfigRequest{}
-			if len(args) == 1 {
-				data, err := a.readFile(args[0])
-				if err != nil {
-					return err
-				}
-				if _, err := a.parse(args[0], data); err != nil {
-					return err
-				}
-				request.Yaml, request.File = data, fileName(args[0])
+			var err error
+			if request.Yaml, request.File, err = a.readChecked(args); err != nil {
+				return err
 			}
 			response, err := call(c.Context(), a, a.client().DiffConfig, request)
 			if err != nil {
@@ -198,15 +207,9 @@ func (a *app) applyCommand() *cobra.Command {
 			"step, and waits until the forwarder has it. Without: has the agent read its file again. A file with an error, or that the forwarder refuses, changes nothing.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.ApplyConfigRequest{}
-			if len(args) == 1 {
-				data, err := a.readFile(args[0])
-				if err != nil {
-					return err
-				}
-				if _, err := a.parse(args[0], data); err != nil {
-					return err
-				}
-				request.Yaml, request.File = data, fileName(args[0])
+			var err error
+			if request.Yaml, request.File, err = a.readChecked(args); err != nil {
+				return err
 			}
 			response, err := call(c.Context(), a, a.client().ApplyConfig, request)
 			if err != nil {
