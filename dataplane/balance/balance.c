@@ -39,7 +39,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 
 	const struct session_store_options store = {
 	        .sessions = options->sessions,
-	        .directory = options->huge_directory,
+	        .directory = options->store_directory,
 	        .name = options->store_name,
 	};
 	int rc = session_store_open(&store, &b->store, err);

@@ -66,7 +66,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 		s->session_capacity += session_capacity(b->table[slot]);
 	}
 	s->session_bytes_mapped = session_store_mapped(b->store);
-	s->huge_pages = b->options.huge_directory != NULL;
+	s->huge_pages = b->options.store_huge;
 	if (refusal)
 		s->routing_refused = (char *)(uintptr_t)refusal;
 	s->services = b->model->services;

@@ -62,8 +62,8 @@ struct session_cold {
 			uint32_t free_next, free_prev; /* while the record is free: the table's */
 		};
 	};
-	uint8_t commit; /* 0: not whole; else session_check() of the hot half, stored last */
-	uint8_t reserved[3];
+	uint16_t commit; /* 0: not whole; else session_check() of the hot half, stored last */
+	uint8_t reserved[2];
 };
 _Static_assert(sizeof(struct session_cold) == 16, "four a cache line");
 
@@ -72,29 +72,151 @@ struct session_table;
 
 struct session_store_options {
 	uint64_t sessions;     /* capacity of all tables together, rounded up to 4 a slot */
+	uint32_t servers;      /* ids that the dictionary names, 0 to this − 1 */
 	const char *directory; /* where the file goes: hugetlbfs for huge pages, NULL: anonymous */
 	const char *name;      /* the file's name */
+	uint64_t owner;        /* whose sessions; those of another owner are refused */
+	/* A running forwarder still holds the file: it is mapped and looked at, and nothing is
+	 * locked or written before session_store_take(). Without a usable file: -ENOENT. */
+	bool inherit;
+};
+
+/* How the file was left. */
+enum session_source {
+	SESSION_SOURCE_NEW,         /* there was none, or it was refused: the tables are empty */
+	SESSION_SOURCE_CRASHED,     /* by a process that was killed */
+	SESSION_SOURCE_STOPPED,     /* sealed at a clean stop */
+	SESSION_SOURCE_HANDED_OVER, /* sealed for us; its index may be trusted: tables are ready */
+};
+
+struct session_found {
+	enum session_source source;
+	uint64_t away_ns;  /* since its last process was seen alive */
+	char refused[300]; /* not empty: why a file was refused, and where it was put aside */
+	bool resized;      /* other geometry: what is adopted goes into new tables */
 };
 
 /* All tables and the memory they lie in. */
 struct session_store;
 
 /*
- * Makes empty tables under a new hash key, all memory present. The file is locked while the store
- * is open, mode 0600; what an earlier process left in it is given up. Returns 0 or a negative
- * errno: -EBUSY if another process holds the file, -ENOMEM or -ENOSPC if memory or huge pages do
- * not suffice.
+ * Finds the file that an earlier process left, or makes empty tables under a new hash key; all
+ * memory present, mode 0600, locked while the store is open. A file that cannot be adopted is put
+ * aside as NAME.refused (and given up if its huge pages are needed), with the reason in the log and
+ * in session_store_found(). Unless found is NEW or HANDED_OVER, the tables may not be used before
+ * session_store_adopt(). Returns 0 or a negative errno: -EBUSY if another process holds the file,
+ * -ENOMEM or -ENOSPC if memory or huge pages do not suffice.
  */
 int session_store_open(const struct session_store_options *options, struct session_store **out,
                        struct sy_error *err);
-/* Unmaps the tables and removes the file. s may be NULL. */
+const struct session_found *session_store_found(const struct session_store *s);
+/*
+ * inherit only: takes the file over once its process has sealed it with this ticket. found tells
+ * HANDED_OVER if the index may be trusted; otherwise session_store_adopt() is due. Returns 0;
+ * -EBUSY if its lock is not let go within a second; -EINVAL if it was not sealed for us.
+ */
+int session_store_take(struct session_store *s, uint64_t ticket, struct sy_error *err);
+/*
+ * Lets go of the tables, for a successor: writes what a later process needs to trust them, unmaps,
+ * unlocks. ticket 0: a clean stop; else a hand-over. settled: no record names a path of an earlier
+ * process. The dictionary's `active` must have been written. s is freed, the file stays.
+ */
+void session_store_seal(struct session_store *s, uint64_t ticket, bool settled);
+/* Unmaps the tables, unlocks the file and leaves it as a crash would. s may be NULL. */
 void session_store_close(struct session_store *s);
+/* Closes and removes the file. s may be NULL. */
+void session_store_discard(struct session_store *s);
+/* Notes that its process lives; every second. */
+void session_store_alive(struct session_store *s);
+/* Which half of the path ids this process takes (0 or 1): not its predecessor's. */
+unsigned session_store_path_half(const struct session_store *s);
 /* The table of a slot, which lives as long as the store. */
 struct session_table *session_store_table(struct session_store *s, uint8_t slot);
 /* Bytes mapped for tables, index, ports, header: all that sessions cost. */
 uint64_t session_store_mapped(const struct session_store *s);
 /* The key for the hashes of this store's tables, by sy_hash_tuple(). */
 const struct sy_hash_key *session_store_key(const struct session_store *s);
+
+/* ---- the dictionary: what ids mean, for a later process (session_names.c)
+ * -------------------------- */
+
+/* A server, by id. Sessions of a server may only exist while its name is whole. */
+struct session_server_name {
+	struct sy_addr addr, vip;
+	uint16_t port, vport; /* network order */
+	uint8_t proto;
+	uint8_t reserved[3];
+	uint32_t active; /* live sessions, as of the last seal */
+	uint32_t check;  /* stored last; 0: the id means nothing */
+};
+_Static_assert(sizeof(struct session_server_name) == 48, "a file format");
+
+struct session_local_name {
+	struct sy_addr addr;
+	uint32_t reserved;
+	uint32_t check; /* likewise */
+};
+_Static_assert(sizeof(struct session_local_name) == 24, "a file format");
+
+#define SESSION_LOCALS 256 /* ids of local addresses */
+
+/* Writers: the interaction thread. name NULL: the id means nothing any more. `check` is computed.
+ */
+void session_name_server(struct session_store *s, uint32_t id,
+                         const struct session_server_name *name);
+void session_name_local(struct session_store *s, uint8_t id, const struct sy_addr *addr);
+/* What an id means; false: nothing, or the name is torn. */
+bool session_server_named(const struct session_store *s, uint32_t id,
+                          struct session_server_name *out);
+bool session_local_named(const struct session_store *s, uint8_t id, struct sy_addr *out);
+void session_server_set_active(struct session_store *s, uint32_t id, uint32_t active);
+/* Ids below this one may have names. */
+uint32_t session_servers(const struct session_store *s);
+
+/* ---- adoption (session_adopt.c)
+ * -------------------------------------------------------------------- */
+
+/* What became of the records found: name in status and metrics, meaning. */
+#define SESSION_VERDICTS(X)                                                                        \
+	X(KEPT, "kept", "goes on")                                                                 \
+	X(TORN, "torn", "it was being written, or is damaged")                                     \
+	X(MISPLACED, "misplaced", "its ports do not belong to its slot: it is damaged")            \
+	X(UNKNOWN_ID, "unknown-id", "it names a server or local address that has no meaning")      \
+	X(SERVER_GONE, "server-gone", "its server or service is no longer configured")             \
+	X(LOCAL_GONE, "local-gone", "its local address is no longer configured")                   \
+	X(EXPIRED, "expired", "its timeout passed, the time away included")                        \
+	X(DUPLICATE, "duplicate", "another session has the same tuple")                            \
+	X(NO_ROOM, "no-room", "the tables are smaller now, or the index found no place")
+
+enum session_verdict {
+#define X(id, name, help) SESSION_##id,
+	SESSION_VERDICTS(X)
+#undef X
+	        SESSION_VERDICT_COUNT
+};
+const char *session_verdict_name(enum session_verdict v);
+const char *session_verdict_help(enum session_verdict v);
+
+/* What only the owner of services and servers can tell of a whole record. Called by several
+ * threads, each for slots of its own. */
+struct session_judge {
+	void *ctx;
+	/* KEPT with both tuples as they come in from the wire, or why not. May change what the
+	 * commit word does not cover (path, state, flags, seen). idle_s: seconds since its last
+	 * packet, the time away included. */
+	enum session_verdict (*judge)(void *ctx, uint8_t slot, struct session *hot, uint32_t idle_s,
+	                              struct sy_tuple *client, struct sy_tuple *server);
+	/* Do two living records hold the same tuple on this side? */
+	bool (*same)(void *ctx, const struct session *a, const struct session *b,
+	             enum session_direction side);
+};
+
+/* Judges every record and builds the tables from those that are kept, by up to `threads` threads.
+ * count, by enum session_verdict, is filled. Not for found NEW. Returns 0 or a negative errno,
+ * after which the file is as it was. */
+int session_store_adopt(struct session_store *s, const struct session_judge *judge,
+                        unsigned threads, uint64_t count[SESSION_VERDICT_COUNT],
+                        struct sy_error *err);
 
 #define SESSION_NONE UINT32_MAX
 
@@ -122,9 +244,9 @@ static inline uint16_t session_idle(const struct session *s, uint16_t now)
 	return (uint16_t)(now - s->seen);
 }
 
-/* The commit byte of a whole record: 1…255, of what never changes while the session lives: client,
- * ports, ids and delta. */
-uint8_t session_check(const struct session *hot);
+/* The commit word of a whole record, never 0, of what never changes while the session lives:
+ * client, ports, ids and delta. */
+uint16_t session_check(const struct session *hot);
 
 /*
  * Takes a free record, copies *hot into it, indexes it under both hashes and commits it. Returns

@@ -21,7 +21,7 @@ void session_table_init(struct session_table *t, uint8_t slot, void *region,
 	};
 }
 
-uint8_t session_check(const struct session *hot)
+uint16_t session_check(const struct session *hot)
 {
 	uint64_t ids = (uint64_t)hot->client_port << 48 | (uint64_t)hot->local_port << 32 |
 	               (uint64_t)hot->server << 8 | hot->local;
@@ -29,7 +29,7 @@ uint8_t session_check(const struct session *hot)
 	uint64_t h = sy_hash_mix(hot->client.d[0] ^ 0x9e3779b97f4a7c15,
 	                         hot->client.d[1] ^ 0xbf58476d1ce4e5b9);
 	h = sy_hash_mix(h ^ hot->delta, ids ^ 0x94d049bb133111eb);
-	return (uint8_t)(1 + h % 255);
+	return (uint16_t)(1 + h % UINT16_MAX);
 }
 
 /* ---- free records: a doubly linked list through the cold halves ------------------------------ */

@@ -45,8 +45,8 @@ int leftovers_note(const struct options *o, struct sy_error *err)
 	}
 	if (ftruncate(fd, 0) < 0 ||
 	    dprintf(fd, "%s\n/run/dpdk/%s\n", o->socket, o->runtime.instance) < 0 ||
-	    (o->balance.huge_directory &&
-	     dprintf(fd, "%s/%s\n", o->balance.huge_directory, o->store_name) < 0)) {
+	    (o->balance.store_directory &&
+	     dprintf(fd, "%s/%s\n", o->balance.store_directory, o->store_name) < 0)) {
 		rc = errno;
 		close(fd);
 		return sy_fail(err, rc, "%s: %s", path, strerror(rc));

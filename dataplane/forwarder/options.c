@@ -344,19 +344,21 @@ static int read_option(struct options *o, int id, char *text, struct sy_error *e
 	}
 }
 
-/* A mounted hugetlbfs for the session tables; without one they take ordinary memory. */
-static void find_huge_directory(struct options *o)
+/* Where the session tables go, to be found again: a mounted hugetlbfs, else shared memory. */
+static void find_store_directory(struct options *o)
 {
-	FILE *mounts = setmntent("/proc/self/mounts", "r");
+	FILE *mounts = o->runtime.huge ? setmntent("/proc/self/mounts", "r") : NULL;
 	struct mntent *m;
-	while (mounts && !o->balance.huge_directory && (m = getmntent(mounts)))
+	strcpy(o->store_directory, "/dev/shm");
+	while (mounts && !o->balance.store_huge && (m = getmntent(mounts)))
 		if (!strcmp(m->mnt_type, "hugetlbfs") &&
-		    strlen(m->mnt_dir) < sizeof(o->huge_directory)) {
-			strcpy(o->huge_directory, m->mnt_dir);
-			o->balance.huge_directory = o->huge_directory;
+		    strlen(m->mnt_dir) < sizeof(o->store_directory)) {
+			strcpy(o->store_directory, m->mnt_dir);
+			o->balance.store_huge = true;
 		}
 	if (mounts)
 		endmntent(mounts);
+	o->balance.store_directory = o->store_directory;
 }
 
 static void options_default(struct options *o)
@@ -397,8 +399,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->instance);
 	memcpy(o->runtime.instance, o->store_name, sizeof(o->runtime.instance));
 	o->balance.store_name = o->store_name;
-	if (o->runtime.huge)
-		find_huge_directory(o);
+	find_store_directory(o);
 	return 0;
 }
 

@@ -10,7 +10,7 @@ struct options {
 	struct sy_balance_options balance;
 	char socket[108];
 	char state[256];
-	char huge_directory[256];
+	char store_directory[256];
 	char instance[48];
 	char store_name[64]; /* steelyard-<instance> */
 	enum sy_log_level log;

@@ -3,8 +3,10 @@
  * balance: services, servers, schedulers, sessions, and the stages that use them.
  *
  * Order of calls: sy_balance_create(), sy_runtime_open() with it as `app`, sy_balance_attach(),
- * sy_runtime_start(), sy_balance_serve(), sy_runtime_run(), sy_runtime_close(),
- * sy_balance_destroy().
+ * sy_balance_adopt(), sy_runtime_bind(), sy_runtime_start(), sy_balance_serve(), sy_runtime_run(),
+ * sy_runtime_quiesce(), sy_balance_seal(), sy_balance_detach(), sy_runtime_close(),
+ * sy_balance_destroy(). A successor calls sy_balance_take() before sy_balance_adopt(). See
+ * docs/design/0007-restart.md.
  */
 #ifndef SY_BALANCE_H
 #define SY_BALANCE_H
@@ -13,20 +15,59 @@
 
 struct sy_balance;
 
+/* What a client asks for by an upgrade request; valid during the call. */
+struct sy_balance_upgrade {
+	const char *binary;      /* NULL: the one that runs, or what has taken its path */
+	const char *const *argv; /* NULL: as now; else the words after the binary's name */
+	unsigned argc;
+};
+
 struct sy_balance_options {
 	uint64_t sessions;           /* capacity of all session tables together */
-	const char *huge_directory;  /* a hugetlbfs mount for the tables, NULL: ordinary memory */
+	const char *store_directory; /* for the tables' file: hugetlbfs, or ordinary; NULL: no file,
+	                                sessions end with the process */
+	bool store_huge;             /* that is hugetlbfs */
 	const char *store_name;      /* the tables' file there */
+	bool inherit;                /* a running forwarder has it still */
 	const char *state_directory; /* where the accepted configuration is kept, NULL: nowhere */
 	const char *build;           /* version shown by status */
 	uint32_t max_services;       /* ≤ 2^24 */
 	uint32_t max_servers;        /* ≤ 2^24 */
+	/* Begins an upgrade, answered later by sy_balance_upgrade_answer(); or returns a negative
+	 * errno with err. NULL: refused. */
+	int (*upgrade)(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_error *err);
+	void *upgrade_ctx;
 };
 
 int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
                       struct sy_error *err);
+/* For sy_runtime_options.path_half. */
+unsigned sy_balance_path_half(const struct sy_balance *b);
 /* Workers' state, and the configuration that was accepted last, if there is a state directory. */
 int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err);
+/* inherit: the predecessor has sealed its tables with this ticket. Applies what was configured
+ * since sy_balance_attach() and takes the tables over. */
+int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err);
+/* Adopts the sessions that an earlier process left, with up to `threads` threads; workers do not
+ * run yet. Says in the log what became of them. */
+int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *err);
+/* After sy_runtime_quiesce(): the configuration is saved, the tables are sealed and let go of, for
+ * the next process. ticket: 0 for a clean stop, else for whoever is told it. */
+void sy_balance_seal(struct sy_balance *b, uint64_t ticket);
+/* While an upgrade is prepared, configuration goes to the journal only. */
+void sy_balance_hold_snapshots(struct sy_balance *b, bool hold);
+/* Stops to listen on the control socket; who is connected stays. */
+void sy_balance_leave_socket(struct sy_balance *b);
+
+struct sy_balance_upgraded {
+	const char *build; /* of the new forwarder */
+	int pid;
+	uint64_t gap_ns;   /* from the last packet taken here to the first turn there */
+	uint64_t sessions; /* that went on */
+};
+/* Answers the upgrade request under way: err NULL: it succeeded. */
+void sy_balance_upgrade_answer(struct sy_balance *b, const struct sy_balance_upgraded *done,
+                               const struct sy_error *err);
 /* Opens the control socket. */
 int sy_balance_serve(struct sy_balance *b, const char *socket_path, struct sy_error *err);
 /* Closes the control socket; before sy_runtime_close(). */

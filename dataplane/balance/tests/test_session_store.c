@@ -97,7 +97,7 @@ static void slots_do_not_overlap(void **state)
 				memset(last_cold, (int)slot, sizeof(*last_cold));
 			}
 			assert_int_equal(last->path, slot);
-			assert_int_equal(last_cold->reserved[2], slot);
+			assert_int_equal(last_cold->reserved[1], slot);
 			assert_int_equal(last_cold->created, slot * 0x01010101u);
 			for (uint32_t c = 0; c < SESSION_PORT_CURSORS; c++) {
 				if (pass == 0)

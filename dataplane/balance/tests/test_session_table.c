@@ -106,7 +106,7 @@ static void commit_byte_covers_identity_only(void **state)
 	fixture_open(&f, 16, 4);
 	uint32_t record = session_insert(&f.table, &hot, 1, 10, 20);
 	struct session *stored = session_at(&f.table, record);
-	uint8_t commit = session_cold_at(&f.table, record)->commit;
+	uint16_t commit = session_cold_at(&f.table, record)->commit;
 	assert_int_not_equal(commit, 0);
 	assert_int_equal(commit, session_check(stored));
 

@@ -116,6 +116,14 @@ struct sy_director;
  * gets -EBUSY and a text naming it. */
 int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                      struct sy_error *err);
+/* The same in two steps, for a successor of a forwarder that still runs: the program is loaded over
+ * the predecessor's maps, and nothing is locked or changed. Only sy_director_queues() may be called
+ * before sy_director_take(). */
+int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
+                        struct sy_error *err);
+/* Takes the lock (waiting up to wait_ms for it) and puts the program in the predecessor's place. If
+ * its maps are others by now, the program is loaded again. */
+int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *err);
 /* Releases the lock and closes; the program stays attached, so steered packets are dropped and no
  * kernel answers them. */
 void sy_director_close(struct sy_director *d);
@@ -151,6 +159,9 @@ struct sy_claims;
 /* Opens the set; claims that an earlier process left are found again and kept until
  * sy_claims_settle(). */
 int sy_claims_open(struct sy_claims **out, struct sy_error *err);
+/* What tells this thread's network namespace from all others of this boot (SO_NETNS_COOKIE, where
+ * the kernel has it; else its inode). */
+uint64_t sy_netns_cookie(void);
 void sy_claims_close(struct sy_claims *c); /* claims stay on the host */
 /* ifindex: where the address shall be answered for (0: any; needed for IPv6). Idempotent: add IPv6
  * addresses again when their link comes up, as the kernel forgets them when it goes down; another

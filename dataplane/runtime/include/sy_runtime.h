@@ -79,14 +79,37 @@ struct sy_runtime_options {
 	/* Called by each worker at least every SY_ROUND_MS ms, busy or idle (expiry sweeps). */
 	void (*round)(struct sy_worker *w);
 	void *app; /* → sy_worker.app of every worker */
+	/* A running forwarder still has the interfaces: until sy_runtime_bind() nothing of them, of
+	 * the flow director or of the claims is locked or changed. */
+	bool inherit;
+	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
 };
 #define SY_ROUND_MS 10
 
-/* Starts EAL, ports, mirror; workers do not run yet. One runtime per process. */
+/*
+ * Starts EAL, makes the packet pool and whatever of the ports can be made without having them
+ * (UMEMs, the flow director's program), and starts the mirror. Unless `inherit`, interfaces and
+ * claims are locked: -EBUSY names the forwarder that has them. One runtime per process.
+ */
 int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime **out,
                     struct sy_error *err);
+/*
+ * Takes the ports: locks (inherit), flow director, sockets, devices; makes the workers. From here
+ * on packets wait for sy_runtime_start(). With `inherit`, addresses taken so far are steered and
+ * claimed by sy_runtime_claim() only: they still are, from the predecessor.
+ */
+int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err);
 /* Starts the workers. */
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err);
+/* inherit, after sy_runtime_bind(): steers and claims what sy_address_take() was told before. An
+ * address that fails is logged; returns the first failure. Without `inherit`: nothing to do. */
+int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err);
+/*
+ * Stops the workers and lets go of sockets, devices, flow director, claims and their locks, for a
+ * successor; steering and claims stay in the kernel. Workers' counters and everything else can
+ * still be read; the interaction loop goes on. Only sy_runtime_close() may follow.
+ */
+void sy_runtime_quiesce(struct sy_runtime *rt);
 /* Turns the interaction thread's loop until the first full mirror dump has been applied.
  * -ECANCELED: sy_runtime_stop() came first; nothing has failed. */
 int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy_error *err);
@@ -299,6 +322,8 @@ int sy_control_open(struct sy_runtime *rt, const char *path,
                     const struct sy_control_handler *handler, struct sy_control **out,
                     struct sy_error *err);
 void sy_control_close(struct sy_control *c);
+/* Stops to listen and removes the path, for a successor; peers that are connected stay. */
+void sy_control_leave(struct sy_control *c);
 /* Returns 0; or -EMSGSIZE (over SY_CONTROL_MAX) or -ENOMEM, and a reply is still due. */
 int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
 /* Room for the handler's state of this connection, freed by it in gone(). */
