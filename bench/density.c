@@ -278,6 +278,7 @@ int main(int argc, char **argv)
 
 	sy_slot_init();
 	network_make(&d, a.store.sessions);
+	a.store.servers = d.server_count;
 	if (session_store_open(&a.store, &d.store, &err) != 0) {
 		fprintf(stderr, "steelyard-density: %s\n", err.text);
 		return 1;
@@ -307,7 +308,7 @@ int main(int argc, char **argv)
 	       a.family, d.server_count, d.local_count, live,
 	       outcome == FULL ? "table-full" : "no-local-port", capacity,
 	       100.0 * (double)live / (double)capacity, mapped, bytes, fill_ns, find_ns, lost);
-	session_store_close(d.store);
+	session_store_discard(d.store);
 	free(d.servers);
 	if (lost != 0 || seen != live || outcome != FULL) {
 		fprintf(stderr, "steelyard-density: the table did not hold what was put into it\n");

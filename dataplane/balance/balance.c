@@ -39,6 +39,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 
 	const struct session_store_options store = {
 	        .sessions = options->sessions,
+	        .servers = options->max_servers,
 	        .directory = options->store_directory,
 	        .name = options->store_name,
 	};

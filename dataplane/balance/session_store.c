@@ -1,184 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file that holds all tables: its size, its memory, its header. */
+/*
+ * The file's life: found or made, owned, sealed, let go. Every path holds the file's lock from
+ * before it is judged until it is let go; `take` gets it from a process that still runs.
+ */
 #include "session_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Entry numbers have 31 bits for the record, in each of the slots. */
-#define SESSIONS_MAX ((uint64_t)SY_SLOTS << 30)
+#define REFUSED_SUFFIX ".refused"
+#define TAKE_TRIES     1000 /* of a millisecond each, for the lock of a process that lets go */
 
-/* Index load, in percent, when all records are in use: 0002-session-table.md has the arithmetic. */
-#define INDEX_LOAD_PERCENT 97
+/* ---- files ----------------------------------------------------------------------------------- */
 
-struct session_store {
-	void *memory;
-	uint64_t length;
-	int fd; /* keeps the file locked; -1: there is none */
-	char path[PATH_MAX];
-	struct session_table tables[SY_SLOTS];
-};
-
-/* ---- layout ---------------------------------------------------------------------------------- */
-
-static uint64_t round_up(uint64_t value, uint64_t step)
+void session_store_beside(const struct session_store *s, const char *suffix,
+                          char out[static PATH_MAX])
 {
-	return (value + step - 1) / step * step;
+	/* session_store_open() has made sure that there is room */
+	memcpy(out, s->path, strlen(s->path));
+	memcpy(out + strlen(s->path), suffix, strlen(suffix) + 1);
 }
 
-void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_t buckets)
+/* The path may have been given to another file since it was opened. */
+static bool file_has_path(int fd, const char *path)
 {
-	g->records = records;
-	g->buckets = buckets;
-	g->cursors_at = 0;
-	g->buckets_at = round_up(SESSION_PORT_CURSORS * sizeof(uint16_t), SY_CACHE_LINE);
-	g->hot_at = g->buckets_at + (uint64_t)buckets * sizeof(struct session_bucket);
-	g->cold_at = g->hot_at + (uint64_t)records * sizeof(struct session);
-	g->size = g->cold_at + (uint64_t)records * sizeof(struct session_cold);
+	struct stat file, named;
+
+	return fstat(fd, &file) == 0 && lstat(path, &named) == 0 && file.st_ino == named.st_ino &&
+	       file.st_dev == named.st_dev;
 }
 
-void session_geometry_choose(struct session_geometry *g, uint64_t sessions)
-{
-	uint64_t records = round_up((sessions + SY_SLOTS - 1) / SY_SLOTS, SESSION_RECORDS_STEP);
-	uint64_t places = (2 * records * 100 + INDEX_LOAD_PERCENT - 1) / INDEX_LOAD_PERCENT;
-	uint64_t buckets = (places + SESSION_BUCKET_PLACES - 1) / SESSION_BUCKET_PLACES;
-
-	session_geometry_init(g, (uint32_t)records, (uint32_t)buckets);
-}
-
-uint64_t session_file_check(const struct session_file *f)
-{
-	const uint8_t *bytes = (const uint8_t *)f;
-	uint64_t h = 0x9e3779b97f4a7c15;
-
-	for (size_t i = 0; i < offsetof(struct session_file, check); i += sizeof(uint64_t)) {
-		uint64_t word;
-		memcpy(&word, bytes + i, sizeof(word));
-		h = sy_hash_mix(h ^ word, 0xbf58476d1ce4e5b9);
-	}
-	return h | 1; /* never 0, which is what an unfinished file has */
-}
-_Static_assert(offsetof(struct session_file, check) % sizeof(uint64_t) == 0, "whole words");
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-/* Ordinary memory: huge pages where the kernel has them, and all of it there before the first
- * packet, which must not fault. Both are improvements that an older kernel may not know. */
-static void memory_settle(void *memory, uint64_t length)
-{
-	(void)madvise(memory, length, MADV_HUGEPAGE);
-	(void)madvise(memory, length, MADV_POPULATE_WRITE);
-}
-
-static int store_map_anonymous(struct session_store *s, struct sy_error *err)
-{
-	s->length = round_up(s->length, (uint64_t)sysconf(_SC_PAGESIZE));
-	s->memory =
-	        mmap(NULL, s->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (s->memory == MAP_FAILED)
-		return sy_fail(err, errno,
-		               "session table: no %" PRIu64 " MiB of memory: lower --sessions",
-		               s->length >> 20);
-	memory_settle(s->memory, s->length);
-	return 0;
-}
-
-/* Makes sure that the file is ours alone, and empties it: what an earlier process left in it is
- * given up. */
-static int file_claim(int fd, const char *path, struct sy_error *err)
+static int file_check_and_lock(int fd, const char *path, struct sy_error *err)
 {
 	struct stat st;
 
-	if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &st) != 0 || st.st_nlink == 0)
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+		return sy_fail(err, EINVAL, "session table: %.200s is no regular file: remove it",
+		               path);
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !file_has_path(fd, path))
 		return sy_fail(err, EBUSY,
-		               "session table: %s belongs to another running forwarder: stop it or "
-		               "give this one another name",
+		               "session table: %.150s belongs to another running forwarder: stop "
+		               "it or give this one another name",
 		               path);
-	if (!S_ISREG(st.st_mode))
-		return sy_fail(err, EINVAL, "session table: %s is no regular file: remove it",
-		               path);
-	if (fchmod(fd, 0600) != 0 || ftruncate(fd, 0) != 0)
-		return sy_fail(err, errno, "session table: cannot empty %s: %s", path,
-		               strerror(errno));
 	return 0;
 }
 
-static int store_open_file(struct session_store *s, struct sy_error *err)
+int session_file_open(const char *path, int flags, struct sy_error *err)
 {
-	int fd = open(s->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = open(path, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0)
-		return sy_fail(err, errno, "session table: cannot create %s: %s", s->path,
-		               strerror(errno));
-	int rc = file_claim(fd, s->path, err);
-	if (rc != 0)
+		return sy_fail(err, errno == EEXIST ? EBUSY : errno,
+		               "session table: cannot open %.200s: %s", path, strerror(errno));
+	int rc = file_check_and_lock(fd, path, err);
+	if (rc != 0) {
 		close(fd);
-	else
-		s->fd = fd;
-	return rc;
+		return rc;
+	}
+	return fd;
 }
 
-static int store_map_file(struct session_store *s, struct sy_error *err)
+/* Reads and judges a file. USABLE: its size is in *size. */
+static enum session_file_state file_examine(struct session_store *s, int fd, uint64_t *size)
 {
-	struct statfs fs;
-	int rc = store_open_file(s, err);
+	struct session_file header = {0};
+	struct stat st;
 
+	if (fstat(fd, &st) != 0 || st.st_uid != geteuid() || (st.st_mode & 07077) != 0 ||
+	    st.st_nlink != 1) {
+		snprintf(s->reason, sizeof(s->reason),
+		         "it was not made private: owner, mode or another name lets others in");
+		return SESSION_FILE_REFUSED;
+	}
+	if (pread(fd, &header, sizeof(header), 0) < 0) {
+		snprintf(s->reason, sizeof(s->reason), "it cannot be read: %s", strerror(errno));
+		return SESSION_FILE_REFUSED;
+	}
+	*size = (uint64_t)st.st_size;
+	return session_file_examine(&header, *size, s->boot, s->owner, s->reason);
+}
+
+/* ---- a new file ------------------------------------------------------------------------------ */
+
+/* Its memory may be what is missing. */
+static bool refused_give_up(struct session_store *s)
+{
+	char refused[PATH_MAX];
+
+	if (s->path[0] == '\0')
+		return false;
+	session_store_beside(s, REFUSED_SUFFIX, refused);
+	if (unlink(refused) != 0)
+		return false;
+	sy_log(SY_LOG_WARN, "sessions", "%s is removed: its memory is needed", refused);
+	if (s->found.refused[0] != '\0')
+		snprintf(s->found.refused, sizeof(s->found.refused),
+		         "%.70s cannot be adopted: %s: removed, as its memory was needed", s->path,
+		         s->reason);
+	return true;
+}
+
+int session_store_make(struct session_store *s, struct session_map *m, const char *path,
+                       const struct sy_hash_key *key, struct sy_error *err)
+{
+	struct session_file header = {0};
+
+	session_file_layout(&header, &s->wanted, s->servers_wanted);
+	if (m->fd >= 0 && (fchmod(m->fd, 0600) != 0 || ftruncate(m->fd, 0) != 0))
+		return sy_fail(err, errno, "session table: cannot empty %.200s: %s", path,
+		               strerror(errno));
+	int rc = session_map_memory(m, path, header.file_size, err);
+	if ((rc == -ENOMEM || rc == -ENOSPC) && refused_give_up(s))
+		rc = session_map_memory(m, path, header.file_size, err);
 	if (rc != 0)
 		return rc;
-	if (fstatfs(s->fd, &fs) != 0)
-		return sy_fail(err, errno, "session table: %s: %s", s->path, strerror(errno));
-	bool huge = fs.f_type == HUGETLBFS_MAGIC;
-	uint64_t page = huge ? (uint64_t)fs.f_bsize : (uint64_t)sysconf(_SC_PAGESIZE);
-	s->length = round_up(s->length, page);
-	/* elsewhere than on hugetlbfs, where mmap() reserves, room must be taken now: a full file
-	 * system would kill the process at the first touch */
-	rc = huge ? ftruncate(s->fd, (off_t)s->length) : fallocate(s->fd, 0, 0, (off_t)s->length);
-	if (rc == 0)
-		s->memory = mmap(NULL, s->length, PROT_READ | PROT_WRITE,
-		                 MAP_SHARED | (huge ? MAP_POPULATE : 0), s->fd, 0);
-	if (rc != 0 || s->memory == MAP_FAILED)
-		return sy_fail(err, errno,
-		               "session table: %s needs %" PRIu64 " pages of %" PRIu64
-		               " kB: %s: %s or lower --sessions",
-		               s->path, s->length / page, page >> 10, strerror(errno),
-		               huge ? "raise sysctl vm.nr_hugepages" : "free some space");
-	if (!huge)
-		memory_settle(s->memory, s->length);
+	header.file_size = m->length;
+	header.key = *key;
+	memcpy(header.boot, s->boot, sizeof(header.boot));
+	header.owner = s->owner;
+	header.alive_ns = sy_clock_ns();
+	header.path_half = s->path_half;
+	*m->file = header;
 	return 0;
 }
 
-/* ---- the store ------------------------------------------------------------------------------- */
-
-static int store_write_header(struct session_store *s, const struct session_geometry *g,
-                              struct sy_error *err)
+void session_store_tables(struct session_store *s)
 {
-	struct session_file *f = s->memory;
-	int rc = sy_hash_key_random(&f->key);
-
-	if (rc != 0)
-		return sy_fail(err, -rc, "session table: the kernel gives no random key: %s",
-		               strerror(-rc));
-	memcpy(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic));
-	f->version = SESSION_FILE_VERSION;
-	f->bucket_size = sizeof(struct session_bucket);
-	f->hot_size = sizeof(struct session);
-	f->cold_size = sizeof(struct session_cold);
-	f->cursors = SESSION_PORT_CURSORS;
-	f->slots = SY_SLOTS;
-	f->file_size = s->length;
-	f->slot = *g;
-	__atomic_store_n(&f->check, session_file_check(f), __ATOMIC_RELEASE);
-	return 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		session_table_init(&s->tables[slot], (uint8_t)slot,
+		                   session_slot_region(s->now.file, (uint8_t)slot),
+		                   &s->now.file->slot);
 }
 
 /* Port searches begin anywhere, so that a restarted forwarder does not go through the ports that
@@ -192,48 +150,185 @@ static void store_scatter_cursors(struct session_store *s, uint8_t slot)
 	}
 }
 
-static int store_fill(struct session_store *s, const struct session_store_options *options,
-                      struct sy_error *err)
+static int store_new(struct session_store *s, struct sy_error *err)
 {
-	struct session_geometry g;
+	struct sy_hash_key key;
+	int rc = sy_hash_key_random(&key);
 
-	session_geometry_choose(&g, options->sessions);
-	s->length = SESSION_FILE_FIRST + g.size * SY_SLOTS;
-	int rc = options->directory ? store_map_file(s, err) : store_map_anonymous(s, err);
-	if (rc == 0)
-		rc = store_write_header(s, &g, err);
+	if (rc != 0)
+		return sy_fail(err, -rc, "session table: the kernel gives no random key: %s",
+		               strerror(-rc));
+	rc = session_store_make(s, &s->now, s->path, &key, err);
 	if (rc != 0)
 		return rc;
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		session_table_init(&s->tables[slot], (uint8_t)slot,
-		                   (uint8_t *)s->memory + SESSION_FILE_FIRST + g.size * slot, &g);
+	session_file_finish(s->now.file);
+	session_store_tables(s);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		store_scatter_cursors(s, (uint8_t)slot);
-	}
+	s->mine = true;
 	return 0;
+}
+
+/* ---- a file that was found ------------------------------------------------------------------- */
+
+static int store_map_found(struct session_store *s, uint64_t size, struct sy_error *err)
+{
+	int rc = session_map_memory(&s->now, s->path, size, err);
+
+	if (rc != 0)
+		return rc;
+	s->path_half = 1 - (s->now.file->path_half & 1);
+	s->due = true;
+	session_store_tables(s);
+	return 0;
+}
+
+static bool seal_is_whole(const struct session_seal *seal)
+{
+	return __atomic_load_n(&seal->check, __ATOMIC_ACQUIRE) == session_seal_check(seal);
+}
+
+/* The file is ours: what its last process left is noted, and its seal is broken, so that a crash of
+ * ours is not taken for it. */
+static void store_own(struct session_store *s)
+{
+	struct session_file *f = s->now.file;
+	uint64_t now = sy_clock_ns();
+
+	if (seal_is_whole(&f->seal)) {
+		s->found.source = SESSION_SOURCE_STOPPED;
+		f->alive_ns = f->seal.at_ns;
+	} else {
+		s->found.source = SESSION_SOURCE_CRASHED;
+	}
+	s->left_ns = f->alive_ns;
+	s->found.away_ns = now > s->left_ns ? now - s->left_ns : 0;
+	__atomic_store_n(&f->seal.check, 0, __ATOMIC_RELEASE);
+	f->path_half = s->path_half;
+	s->mine = true;
+}
+
+static int store_put_aside(struct session_store *s, struct sy_error *err)
+{
+	char refused[PATH_MAX];
+
+	session_store_beside(s, REFUSED_SUFFIX, refused);
+	if (rename(s->path, refused) != 0)
+		return sy_fail(err, errno,
+		               "session table: %.100s cannot be adopted (%s), nor put aside: %s",
+		               s->path, s->reason, strerror(errno));
+	snprintf(s->found.refused, sizeof(s->found.refused),
+	         "%.70s cannot be adopted: %s: kept as %.70s", s->path, s->reason, refused);
+	sy_log(SY_LOG_WARN, "sessions", "%s", s->found.refused);
+	close(s->now.fd);
+	s->now.fd = session_file_open(s->path, O_CREAT | O_EXCL, err);
+	return s->now.fd < 0 ? s->now.fd : 0;
+}
+
+static int store_open_file(struct session_store *s, struct sy_error *err)
+{
+	uint64_t size = 0;
+	int rc = session_file_open(s->path, O_CREAT, err);
+
+	if (rc < 0)
+		return rc;
+	s->now.fd = rc;
+	session_resize_clean(s);
+	switch (file_examine(s, s->now.fd, &size)) {
+	case SESSION_FILE_USABLE:
+		rc = store_map_found(s, size, err);
+		if (rc != 0)
+			return rc;
+		store_own(s);
+		session_resize_begin(s);
+		return 0;
+	case SESSION_FILE_REFUSED:
+		rc = store_put_aside(s, err);
+		if (rc != 0)
+			return rc;
+		break;
+	case SESSION_FILE_UNFINISHED:
+		break;
+	}
+	rc = store_new(s, err);
+	if (rc != 0)
+		unlink(s->path);
+	return rc;
+}
+
+/* A running process has the file: looked at, mapped, and nothing more. */
+static int store_inherit(struct session_store *s, struct sy_error *err)
+{
+	uint64_t size = 0;
+
+	s->now.fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (s->now.fd < 0)
+		return sy_fail(err, ENOENT, "session table: cannot open %.200s: %s", s->path,
+		               strerror(errno));
+	switch (file_examine(s, s->now.fd, &size)) {
+	case SESSION_FILE_USABLE:
+		break;
+	case SESSION_FILE_UNFINISHED:
+		snprintf(s->reason, sizeof(s->reason), "it is not finished");
+		/* fall through */
+	case SESSION_FILE_REFUSED:
+		return sy_fail(err, ENOENT, "session table: %.100s cannot be taken over: %s",
+		               s->path, s->reason);
+	}
+	int rc = store_map_found(s, size, err);
+	if (rc == 0)
+		s->found.source = SESSION_SOURCE_STOPPED;
+	return rc;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int options_check(const struct session_store_options *o, struct sy_error *err)
+{
+	if (o->sessions == 0 || o->sessions > SESSIONS_MAX)
+		return sy_fail(err, EINVAL,
+		               "session table: --sessions must be between 1 and %" PRIu64,
+		               SESSIONS_MAX);
+	if (o->servers > SESSION_SERVERS_MAX)
+		return sy_fail(err, EINVAL, "session table: --max-servers must be at most %" PRIu32,
+		               SESSION_SERVERS_MAX);
+	if (o->directory != NULL &&
+	    strlen(o->directory) + strlen(o->name) + sizeof("/" REFUSED_SUFFIX) > PATH_MAX)
+		return sy_fail(err, ENAMETOOLONG,
+		               "session table: the path below %.60s… is too long", o->directory);
+	if (o->directory == NULL && o->inherit)
+		return sy_fail(err, ENOENT, "session table: there is no file to take over");
+	return 0;
+}
+
+static int store_open(struct session_store *s, const struct session_store_options *o,
+                      struct sy_error *err)
+{
+	session_geometry_choose(&s->wanted, o->sessions);
+	s->servers_wanted = o->servers;
+	s->owner = o->owner;
+	if (o->directory == NULL)
+		return store_new(s, err);
+	snprintf(s->path, sizeof(s->path), "%s/%s", o->directory, o->name);
+	int rc = session_boot_id(s->boot, err);
+	if (rc != 0)
+		return rc;
+	return o->inherit ? store_inherit(s, err) : store_open_file(s, err);
 }
 
 int session_store_open(const struct session_store_options *options, struct session_store **out,
                        struct sy_error *err)
 {
-	if (options->sessions == 0 || options->sessions > SESSIONS_MAX)
-		return sy_fail(err, EINVAL,
-		               "session table: --sessions must be between 1 and %" PRIu64,
-		               SESSIONS_MAX);
-
-	struct session_store *s = aligned_alloc(SY_CACHE_LINE, round_up(sizeof(*s), SY_CACHE_LINE));
+	int rc = options_check(options, err);
+	if (rc != 0)
+		return rc;
+	size_t size = (sizeof(struct session_store) + SY_CACHE_LINE - 1) & -(size_t)SY_CACHE_LINE;
+	struct session_store *s = aligned_alloc(SY_CACHE_LINE, size);
 	if (s == NULL)
 		return sy_fail(err, ENOMEM, "session table: out of memory");
-	s->memory = MAP_FAILED;
-	s->fd = -1;
-	if (options->directory != NULL &&
-	    snprintf(s->path, sizeof(s->path), "%s/%s", options->directory, options->name) >=
-	            (int)sizeof(s->path)) {
-		free(s);
-		return sy_fail(err, ENAMETOOLONG,
-		               "session table: the path below %.60s… is too long",
-		               options->directory);
-	}
-	int rc = store_fill(s, options, err);
+	memset(s, 0, size);
+	s->now.fd = s->old.fd = -1;
+	rc = store_open(s, options, err);
 	if (rc != 0) {
 		session_store_close(s);
 		return rc;
@@ -242,17 +337,129 @@ int session_store_open(const struct session_store_options *options, struct sessi
 	return 0;
 }
 
+/* ---- from process to process ----------------------------------------------------------------- */
+
+static int lock_wait(struct session_store *s, struct sy_error *err)
+{
+	for (unsigned i = 0; flock(s->now.fd, LOCK_EX | LOCK_NB) != 0; i++) {
+		if (errno != EWOULDBLOCK || i == TAKE_TRIES)
+			return sy_fail(err, EBUSY,
+			               "session table: the lock of %.150s is not let go: %s",
+			               s->path, strerror(errno));
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	return 0;
+}
+
+/* A state that a table of this size can have. */
+static bool state_is_possible(const struct session_slot_state *st, uint32_t capacity)
+{
+	bool gaps = st->live < st->top;
+
+	return st->live <= st->top && st->top <= capacity && st->sweep_at <= capacity &&
+	       (gaps ? st->free_head < st->top : st->free_head == SESSION_NONE);
+}
+
+static bool store_trust(struct session_store *s)
+{
+	const struct session_slot_state *st = session_file_states(s->now.file);
+
+	if (session_states_check(st) != s->now.file->seal.states)
+		return false;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		if (!state_is_possible(&st[slot], s->now.file->slot.records))
+			return false;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		s->tables[slot].live = st[slot].live;
+		s->tables[slot].top = st[slot].top;
+		s->tables[slot].free_head = st[slot].free_head;
+		s->tables[slot].sweep_at = st[slot].sweep_at;
+	}
+	return true;
+}
+
+int session_store_take(struct session_store *s, uint64_t ticket, struct sy_error *err)
+{
+	int rc = lock_wait(s, err);
+
+	if (rc != 0)
+		return rc;
+	const struct session_file *f = s->now.file;
+	if (ticket == 0 || !seal_is_whole(&f->seal) || f->seal.ticket != ticket ||
+	    !file_has_path(s->now.fd, s->path)) {
+		flock(s->now.fd, LOCK_UN);
+		return sy_fail(err, EINVAL, "session table: %.150s was not sealed for this process",
+		               s->path);
+	}
+	bool same_size = session_store_has_size(s);
+	bool trusted = same_size && f->seal.settled != 0 && store_trust(s);
+	store_own(s);
+	if (trusted) {
+		s->found.source = SESSION_SOURCE_HANDED_OVER;
+		s->due = false;
+		session_store_alive(s);
+	} else {
+		session_resize_begin(s);
+	}
+	return 0;
+}
+
+void session_store_seal(struct session_store *s, uint64_t ticket, bool settled)
+{
+	struct session_file *f = s->now.file;
+
+	/* what was never adopted is left as it was found */
+	if (s->mine && !s->due && s->now.fd >= 0) {
+		struct session_slot_state *st = session_file_states(f);
+		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+			const struct session_table *t = &s->tables[slot];
+			st[slot] = (struct session_slot_state){t->live, t->top, t->free_head,
+			                                       t->sweep_at};
+		}
+		session_store_alive(s);
+		f->seal.ticket = ticket;
+		f->seal.at_ns = f->alive_ns;
+		f->seal.states = session_states_check(st);
+		f->seal.settled = settled;
+		__atomic_store_n(&f->seal.check, session_seal_check(&f->seal), __ATOMIC_RELEASE);
+	}
+	session_store_close(s);
+}
+
+void session_store_alive(struct session_store *s)
+{
+	/* before adoption the time away is still to be counted, and counted again after a crash */
+	if (s->mine && !s->due)
+		__atomic_store_n(&s->now.file->alive_ns, sy_clock_ns(), __ATOMIC_RELAXED);
+}
+
 void session_store_close(struct session_store *s)
 {
 	if (s == NULL)
 		return;
-	if (s->memory != MAP_FAILED)
-		munmap(s->memory, s->length);
-	if (s->fd >= 0) {
-		unlink(s->path);
-		close(s->fd);
-	}
+	if (s->old.file != NULL)
+		session_resize_cancel(s);
+	session_map_drop(&s->now);
 	free(s);
+}
+
+void session_store_discard(struct session_store *s)
+{
+	if (s != NULL && s->mine && s->path[0] != '\0')
+		unlink(s->path);
+	session_store_close(s);
+}
+
+/* ---- what is known of it --------------------------------------------------------------------- */
+
+const struct session_found *session_store_found(const struct session_store *s)
+{
+	return &s->found;
+}
+
+unsigned session_store_path_half(const struct session_store *s)
+{
+	return s->path_half;
 }
 
 struct session_table *session_store_table(struct session_store *s, uint8_t slot)
@@ -262,10 +469,10 @@ struct session_table *session_store_table(struct session_store *s, uint8_t slot)
 
 uint64_t session_store_mapped(const struct session_store *s)
 {
-	return s->length + sizeof(*s);
+	return s->now.length + sizeof(*s);
 }
 
 const struct sy_hash_key *session_store_key(const struct session_store *s)
 {
-	return &((const struct session_file *)s->memory)->key;
+	return &s->now.file->key;
 }

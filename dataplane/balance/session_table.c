@@ -73,24 +73,27 @@ static void free_take(struct session_table *t, uint32_t record)
 		free_unlink(t, record);
 }
 
+void session_table_list_free(struct session_table *t)
+{
+	t->free_head = SESSION_NONE;
+	for (uint32_t record = t->top; record-- > 0;)
+		if (t->hot[record].state == SESSION_FREE)
+			free_push(t, record);
+}
+
 /* ---- birth and death ------------------------------------------------------------------------- */
 
 uint32_t session_insert(struct session_table *t, const struct session *hot, uint32_t created,
                         uint64_t client_hash, uint64_t server_hash)
 {
 	uint32_t record = free_first(t);
-	struct session_walk client, server;
 
 	if (record == SESSION_NONE)
 		return SESSION_NONE;
 	session_walk_prefetch(t, client_hash);
 	session_walk_prefetch(t, server_hash);
-	if (!session_walk_insert(t, client_hash, record << 1 | SESSION_CLIENT, &client))
+	if (!session_walk_enter(t, record, client_hash, server_hash))
 		return SESSION_NONE;
-	if (!session_walk_insert(t, server_hash, record << 1 | SESSION_SERVER, &server)) {
-		session_walk_undo(t, &client);
-		return SESSION_NONE;
-	}
 	free_take(t, record);
 	t->hot[record] = *hot;
 	struct session_cold *cold = &t->cold[record];

@@ -93,6 +93,19 @@ void session_walk_undo(struct session_table *t, const struct session_walk *walk)
 	place_set(t, walk->place[walk->length - 1], 0, 0);
 }
 
+bool session_walk_enter(struct session_table *t, uint32_t record, uint64_t client_hash,
+                        uint64_t server_hash)
+{
+	struct session_walk client, server;
+
+	if (!session_walk_insert(t, client_hash, record << 1 | SESSION_CLIENT, &client))
+		return false;
+	if (session_walk_insert(t, server_hash, record << 1 | SESSION_SERVER, &server))
+		return true;
+	session_walk_undo(t, &client);
+	return false;
+}
+
 void session_walk_remove(struct session_table *t, uint64_t hash, uint32_t entry)
 {
 	uint16_t tag = session_tag(hash);

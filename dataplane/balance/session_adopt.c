@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Adoption: every record of the file is judged, and the index and the free lists are made anew from
+ * those that are kept. In place, a record changes in one way only: it is freed, its commit word
+ * first. So whoever adopts again after a crash in the middle finds of each record either what this
+ * process found, or nothing. Into tables of another size, records are copied.
+ */
+#include <errno.h>
+#include <pthread.h>
+
+#include "session_file.h"
+#include "session_walk.h"
+
+/* Records that are judged before the first is entered, so that their cache misses overlap. */
+#define BATCH 32
+
+/* Ticks; above it a record was written after its process was last seen alive. Timeouts are below
+ * 2^15 s, so nothing lives that long. */
+#define IDLE_MAX (UINT16_MAX - 60)
+
+static const char *const verdict_names[] = {
+#define X(id, name, help) name,
+        SESSION_VERDICTS(X)
+#undef X
+};
+static const char *const verdict_helps[] = {
+#define X(id, name, help) help,
+        SESSION_VERDICTS(X)
+#undef X
+};
+
+const char *session_verdict_name(enum session_verdict v)
+{
+	return (unsigned)v < SESSION_VERDICT_COUNT ? verdict_names[v] : "?";
+}
+
+const char *session_verdict_help(enum session_verdict v)
+{
+	return (unsigned)v < SESSION_VERDICT_COUNT ? verdict_helps[v] : "?";
+}
+
+/* What all threads share; only next_slot changes. */
+struct adoption {
+	struct session_store *s;
+	const struct session_judge *judge;
+	struct sy_hash_key key;
+	uint32_t servers;
+	uint16_t left_tick; /* when the file's last process was seen alive */
+	uint32_t away_s;    /* since then */
+	unsigned next_slot; /* atomic: the slots are taken one by one */
+};
+
+/* One thread, and the slot that it is at. */
+struct adopter {
+	struct adoption *a;
+	pthread_t thread;
+	struct session_table *to, *from; /* the same in place */
+	struct session_table old;
+	uint64_t count[SESSION_VERDICT_COUNT];
+};
+
+/* A whole record on its way. */
+struct candidate {
+	uint32_t record; /* in `from` */
+	struct session hot;
+	uint64_t client_hash, server_hash;
+};
+
+/* ---- one record ------------------------------------------------------------------------------ */
+
+static bool hot_is_empty(const struct session *hot)
+{
+	uint64_t w[4];
+	memcpy(w, hot, sizeof(w));
+	return (w[0] | w[1] | w[2] | w[3]) == 0;
+}
+
+static uint32_t idle_seconds(const struct adoption *a, const struct session *hot)
+{
+	uint16_t idle = session_idle(hot, a->left_tick);
+	return a->away_s + (idle > IDLE_MAX ? 0 : idle);
+}
+
+/* KEPT: c is ready for the index. */
+static enum session_verdict record_judge(const struct adopter *w, struct candidate *c)
+{
+	const struct adoption *a = w->a;
+	const struct session_cold *cold = &w->from->cold[c->record];
+	uint8_t slot = w->from->slot;
+	struct sy_tuple client, server;
+
+	if (cold->commit != session_check(&c->hot) || c->hot.state == SESSION_FREE ||
+	    c->hot.state >= SESSION_STATES)
+		return SESSION_TORN;
+	if (sy_slot_of(&c->hot.client, c->hot.client_port) != slot)
+		return SESSION_MISPLACED;
+	if (c->hot.server >= a->servers)
+		return SESSION_UNKNOWN_ID;
+	enum session_verdict v = a->judge->judge(a->judge->ctx, slot, &c->hot,
+	                                         idle_seconds(a, &c->hot), &client, &server);
+	if (v != SESSION_KEPT)
+		return v;
+	if (sy_slot_of(&server.dst, server.dport) != slot)
+		return SESSION_MISPLACED;
+	c->client_hash = sy_hash_tuple(&a->key, &client);
+	c->server_hash = sy_hash_tuple(&a->key, &server);
+	session_prefetch_bucket(w->to, c->client_hash);
+	session_prefetch_bucket(w->to, c->server_hash);
+	return SESSION_KEPT;
+}
+
+/* Counts the end of a record, and frees it if its table goes on. */
+static void record_end(struct adopter *w, uint32_t record, enum session_verdict why)
+{
+	w->count[why]++;
+	if (w->from != w->to)
+		return;
+	__atomic_store_n(&w->to->cold[record].commit, 0, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	w->to->hot[record] = (struct session){.state = SESSION_FREE};
+}
+
+struct twin {
+	const struct session_judge *judge;
+	const struct session *hot;
+	enum session_direction side;
+};
+
+static bool twin_match(const void *ctx, const struct session *candidate,
+                       enum session_direction direction)
+{
+	const struct twin *t = ctx;
+	return direction == t->side && t->judge->same(t->judge->ctx, t->hot, candidate, direction);
+}
+
+static bool has_twin(const struct adopter *w, const struct candidate *c)
+{
+	struct twin t = {w->a->judge, &c->hot, SESSION_CLIENT};
+	enum session_direction direction;
+
+	if (session_find(w->to, c->client_hash, twin_match, &t, &direction) != SESSION_NONE)
+		return true;
+	t.side = SESSION_SERVER;
+	return session_find(w->to, c->server_hash, twin_match, &t, &direction) != SESSION_NONE;
+}
+
+static bool record_enter(struct adopter *w, const struct candidate *c)
+{
+	struct session_table *to = w->to;
+
+	if (w->from == to) {
+		if (!session_walk_enter(to, c->record, c->client_hash, c->server_hash))
+			return false;
+		struct session *hot = &to->hot[c->record];
+		hot->seen = c->hot.seen; /* what the judge may have changed */
+		hot->path = c->hot.path;
+		hot->state = c->hot.state;
+		hot->flags = c->hot.flags;
+		to->live++;
+		to->top = c->record + 1;
+		return true;
+	}
+	const struct session_cold *cold = &w->from->cold[c->record];
+	uint32_t record =
+	        session_insert(to, &c->hot, cold->created, c->client_hash, c->server_hash);
+	if (record == SESSION_NONE)
+		return false;
+	memcpy(to->cold[record].fin_seq, cold->fin_seq, sizeof(cold->fin_seq));
+	return true;
+}
+
+/* ---- one slot -------------------------------------------------------------------------------- */
+
+/* Judges the records from `first` on; those to keep go into batch[]. Returns how many these are. */
+static unsigned batch_judge(struct adopter *w, uint32_t first, uint32_t count,
+                            struct candidate batch[static BATCH])
+{
+	const struct session_table *from = w->from;
+	unsigned kept = 0;
+
+	for (uint32_t record = first; record < first + count; record++) {
+		struct candidate *c = &batch[kept];
+		if (from->cold[record].commit == 0 && hot_is_empty(&from->hot[record]))
+			continue;
+		c->record = record;
+		c->hot = from->hot[record];
+		enum session_verdict v = record_judge(w, c);
+		if (v == SESSION_KEPT)
+			kept++;
+		else
+			record_end(w, record, v);
+	}
+	return kept;
+}
+
+static void batch_enter(struct adopter *w, const struct candidate *batch, unsigned count)
+{
+	for (const struct candidate *c = batch; c < batch + count; c++) {
+		if (has_twin(w, c))
+			record_end(w, c->record, SESSION_DUPLICATE);
+		else if (!record_enter(w, c))
+			record_end(w, c->record, SESSION_NO_ROOM);
+		else
+			w->count[SESSION_KEPT]++;
+	}
+}
+
+static void slot_begin(struct adopter *w, uint8_t slot)
+{
+	const struct session_file *old = w->a->s->old.file;
+
+	w->to = w->from = &w->a->s->tables[slot];
+	if (old != NULL) {
+		session_table_init(&w->old, slot, session_slot_region(old, slot), &old->slot);
+		w->from = &w->old;
+		memcpy(w->to->cursors, w->old.cursors, SESSION_PORT_CURSORS * sizeof(uint16_t));
+		return;
+	}
+	memset(w->to->buckets, 0, w->to->bucket_count * sizeof(*w->to->buckets));
+	w->to->live = w->to->top = w->to->sweep_at = 0;
+}
+
+static void slot_adopt(struct adopter *w, uint8_t slot)
+{
+	struct candidate batch[BATCH];
+
+	slot_begin(w, slot);
+	for (uint32_t at = 0, n; at < w->from->capacity; at += n) {
+		n = w->from->capacity - at < BATCH ? w->from->capacity - at : BATCH;
+		batch_enter(w, batch, batch_judge(w, at, n, batch));
+	}
+	if (w->from == w->to)
+		session_table_list_free(w->to);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static void *adopter_run(void *adopter)
+{
+	struct adopter *w = adopter;
+
+	for (unsigned slot;
+	     (slot = __atomic_fetch_add(&w->a->next_slot, 1, __ATOMIC_RELAXED)) < SY_SLOTS;)
+		slot_adopt(w, (uint8_t)slot);
+	return NULL;
+}
+
+static void adopters_run(struct adoption *a, unsigned threads,
+                         uint64_t count[SESSION_VERDICT_COUNT])
+{
+	struct adopter adopter[SY_SLOTS] = {0};
+	unsigned started = 1;
+
+	/* without another thread it takes longer, no more */
+	for (unsigned i = 0; i < SY_SLOTS; i++)
+		adopter[i].a = a;
+	while (started < threads && started < SY_SLOTS &&
+	       pthread_create(&adopter[started].thread, NULL, adopter_run, &adopter[started]) == 0)
+		started++;
+	adopter_run(&adopter[0]);
+	for (unsigned i = 0; i < started; i++) {
+		if (i > 0)
+			pthread_join(adopter[i].thread, NULL);
+		for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+			count[v] += adopter[i].count[v];
+	}
+}
+
+int session_store_adopt(struct session_store *s, const struct session_judge *judge,
+                        unsigned threads, uint64_t count[SESSION_VERDICT_COUNT],
+                        struct sy_error *err)
+{
+	const uint64_t second = 1000000000;
+
+	memset(count, 0, SESSION_VERDICT_COUNT * sizeof(*count));
+	if (!s->mine || !s->due)
+		return sy_fail(err, EINVAL, "session table: there is nothing to adopt");
+	/* whole seconds of the clock, as ticks are */
+	uint64_t now_s = sy_clock_ns() / second, left_s = s->left_ns / second;
+	uint64_t away_s = now_s > left_s ? now_s - left_s : 0;
+	struct adoption a = {
+	        .s = s,
+	        .judge = judge,
+	        .key = *session_store_key(s),
+	        .servers = session_servers(s),
+	        .left_tick = (uint16_t)left_s,
+	        .away_s = away_s < INT32_MAX ? (uint32_t)away_s : INT32_MAX,
+	};
+	adopters_run(&a, threads, count);
+	if (s->old.file != NULL) {
+		int rc = session_resize_finish(s, err);
+		if (rc != 0)
+			return rc;
+	}
+	s->due = false;
+	session_store_alive(s);
+	return 0;
+}

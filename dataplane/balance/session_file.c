@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The file as bytes: sizes, places, checks, and which files can be adopted. */
+#include "session_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Index load, in percent, when all records are in use: 0002-session-table.md has the arithmetic. */
+#define INDEX_LOAD_PERCENT 97
+
+static uint64_t round_up(uint64_t value, uint64_t step)
+{
+	return (value + step - 1) / step * step;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* Never 0, which is what has not been written yet. */
+static uint64_t words_check(const void *from, size_t size)
+{
+	const uint8_t *bytes = from;
+	uint64_t h = 0x9e3779b97f4a7c15;
+
+	for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
+		uint64_t word;
+		memcpy(&word, bytes + i, sizeof(word));
+		h = sy_hash_mix(h ^ word, 0xbf58476d1ce4e5b9);
+	}
+	return h | 1;
+}
+
+uint64_t session_file_check(const struct session_file *f)
+{
+	_Static_assert(offsetof(struct session_file, check) % sizeof(uint64_t) == 0, "whole words");
+	return words_check(f, offsetof(struct session_file, check));
+}
+
+uint64_t session_seal_check(const struct session_seal *seal)
+{
+	_Static_assert(offsetof(struct session_seal, check) % sizeof(uint64_t) == 0, "whole words");
+	return words_check(seal, offsetof(struct session_seal, check));
+}
+
+uint64_t session_states_check(const struct session_slot_state states[SY_SLOTS])
+{
+	return words_check(states, SY_SLOTS * sizeof(*states));
+}
+
+void session_file_finish(struct session_file *f)
+{
+	__atomic_store_n(&f->check, session_file_check(f), __ATOMIC_RELEASE);
+}
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+
+void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_t buckets)
+{
+	g->records = records;
+	g->buckets = buckets;
+	g->cursors_at = 0;
+	g->buckets_at = round_up(SESSION_PORT_CURSORS * sizeof(uint16_t), SY_CACHE_LINE);
+	g->hot_at = g->buckets_at + (uint64_t)buckets * sizeof(struct session_bucket);
+	g->cold_at = g->hot_at + (uint64_t)records * sizeof(struct session);
+	g->size = g->cold_at + (uint64_t)records * sizeof(struct session_cold);
+}
+
+void session_geometry_choose(struct session_geometry *g, uint64_t sessions)
+{
+	uint64_t records = round_up((sessions + SY_SLOTS - 1) / SY_SLOTS, SESSION_RECORDS_STEP);
+	uint64_t places = (2 * records * 100 + INDEX_LOAD_PERCENT - 1) / INDEX_LOAD_PERCENT;
+	uint64_t buckets = (places + SESSION_BUCKET_PLACES - 1) / SESSION_BUCKET_PLACES;
+
+	session_geometry_init(g, (uint32_t)records, (uint32_t)buckets);
+}
+
+void session_file_layout(struct session_file *f, const struct session_geometry *slot,
+                         uint32_t servers)
+{
+	memcpy(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic));
+	f->version = SESSION_FILE_VERSION;
+	f->bucket_size = sizeof(struct session_bucket);
+	f->hot_size = sizeof(struct session);
+	f->cold_size = sizeof(struct session_cold);
+	f->cursors = SESSION_PORT_CURSORS;
+	f->slots = SY_SLOTS;
+	f->slot = *slot;
+	f->servers = servers;
+	f->locals = SESSION_LOCALS;
+	f->servers_at = SESSION_FILE_FIRST + slot->size * SY_SLOTS;
+	f->locals_at =
+	        round_up(f->servers_at + (uint64_t)servers * sizeof(struct session_server_name),
+	                 SY_CACHE_LINE);
+	f->file_size = f->locals_at + SESSION_LOCALS * sizeof(struct session_local_name);
+}
+
+/* ---- which files can be adopted -------------------------------------------------------------- */
+
+int session_boot_id(uint8_t out[static 16], struct sy_error *err)
+{
+	const char *path = "/proc/sys/kernel/random/boot_id";
+	FILE *file = fopen(path, "re");
+	unsigned digits = 0;
+
+	memset(out, 0, 16);
+	for (int c; file != NULL && digits < 32 && (c = fgetc(file)) != EOF;) {
+		if (c == '-')
+			continue;
+		int value = c >= '0' && c <= '9'   ? c - '0'
+		            : c >= 'a' && c <= 'f' ? c - 'a' + 10
+		                                   : -1;
+		if (value < 0)
+			break;
+		out[digits / 2] |= (uint8_t)(value << (digits % 2 ? 0 : 4));
+		digits++;
+	}
+	if (file != NULL)
+		fclose(file);
+	if (digits < 32)
+		return sy_fail(err, EIO, "session table: no boot id in %s: is /proc mounted?",
+		               path);
+	return 0;
+}
+
+/* Zeros, or a header whose writer did not get to its end. */
+static bool file_is_unfinished(const struct session_file *f)
+{
+	static const char zeros[sizeof(f->magic)];
+
+	return f->check == 0 && (f->version == 0 || f->version == SESSION_FILE_VERSION) &&
+	       (memcmp(f->magic, zeros, sizeof(zeros)) == 0 ||
+	        memcmp(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic)) == 0);
+}
+
+/* Sizes within bounds, so that no sum of them overflows, and places that follow from them. */
+static bool file_layout_is_ours(const struct session_file *f)
+{
+	struct session_geometry slot;
+	struct session_file ours = {0};
+
+	if (f->slot.records == 0 || f->slot.records > SESSION_RECORDS_MAX ||
+	    f->slot.records % SESSION_RECORDS_STEP != 0 || f->slot.buckets == 0 ||
+	    f->servers > SESSION_SERVERS_MAX)
+		return false;
+	session_geometry_init(&slot, f->slot.records, f->slot.buckets);
+	session_file_layout(&ours, &slot, f->servers);
+	return f->bucket_size == ours.bucket_size && f->hot_size == ours.hot_size &&
+	       f->cold_size == ours.cold_size && f->cursors == ours.cursors &&
+	       memcmp(&f->slot, &ours.slot, sizeof(f->slot)) == 0 && f->locals == ours.locals &&
+	       f->servers_at == ours.servers_at && f->locals_at == ours.locals_at &&
+	       f->file_size >= ours.file_size;
+}
+
+enum session_file_state session_file_examine(const struct session_file *f, uint64_t size,
+                                             const uint8_t boot[static 16], uint64_t owner,
+                                             char reason[static SESSION_REASON])
+{
+	if (file_is_unfinished(f))
+		return SESSION_FILE_UNFINISHED;
+	if (memcmp(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic)) != 0)
+		snprintf(reason, SESSION_REASON, "it is no session file");
+	else if (f->version != SESSION_FILE_VERSION)
+		snprintf(reason, SESSION_REASON,
+		         "it has version %" PRIu32 ", while this forwarder writes %u", f->version,
+		         SESSION_FILE_VERSION);
+	else if (size < SESSION_FILE_FIRST)
+		snprintf(reason, SESSION_REASON, "it is truncated: %" PRIu64 " bytes", size);
+	else if (f->check != session_file_check(f))
+		snprintf(reason, SESSION_REASON, "its header is damaged");
+	else if (f->slots != SY_SLOTS)
+		snprintf(reason, SESSION_REASON,
+		         "it has %" PRIu32 " slots, while this forwarder has %u", f->slots,
+		         SY_SLOTS);
+	else if (!file_layout_is_ours(f))
+		snprintf(reason, SESSION_REASON, "its layout is another build's");
+	else if (size != f->file_size)
+		snprintf(reason, SESSION_REASON,
+		         "it is truncated or grown: %" PRIu64 " bytes instead of %" PRIu64, size,
+		         f->file_size);
+	else if (memcmp(f->boot, boot, sizeof(f->boot)) != 0)
+		snprintf(reason, SESSION_REASON, "it is of an earlier boot");
+	else if (f->owner != owner)
+		snprintf(reason, SESSION_REASON, "it is of another network namespace");
+	else
+		return SESSION_FILE_USABLE;
+	return SESSION_FILE_REFUSED;
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The memory of a session file: mapped, present, or else how much is missing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "session_file.h"
+
+static uint64_t round_up(uint64_t value, uint64_t step)
+{
+	return (value + step - 1) / step * step;
+}
+
+/* Ordinary memory: huge pages where the kernel has them, and all of it there before the first
+ * packet, which must not fault. Both are improvements that an older kernel may not know. */
+static void memory_settle(void *memory, uint64_t length)
+{
+	(void)madvise(memory, length, MADV_HUGEPAGE);
+	(void)madvise(memory, length, MADV_POPULATE_WRITE);
+}
+
+static int map_anonymous(struct session_map *m, struct sy_error *err)
+{
+	m->length = round_up(m->length, (uint64_t)sysconf(_SC_PAGESIZE));
+	void *memory =
+	        mmap(NULL, m->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return sy_fail(err, errno,
+		               "session table: no %" PRIu64 " MiB of memory: lower --sessions",
+		               m->length >> 20);
+	memory_settle(memory, m->length);
+	m->file = memory;
+	return 0;
+}
+
+/* ---- what is missing ------------------------------------------------------------------------- */
+
+static uint64_t number_read(const char *path, const char *format)
+{
+	unsigned long long number = 0;
+	char line[128];
+	FILE *file = fopen(path, "re");
+
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL &&
+	       sscanf(line, format, &number) != 1)
+		;
+	if (file != NULL)
+		fclose(file);
+	return number;
+}
+
+static uint64_t huge_number(uint64_t page_kb, const char *name)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/%s", page_kb,
+	         name);
+	return number_read(path, "%llu");
+}
+
+/* have: bytes that the file has already. */
+static int fail_huge(const char *path, uint64_t length, uint64_t have, uint64_t page, int code,
+                     struct sy_error *err)
+{
+	uint64_t kb = page >> 10, wanted = (length - have) / page;
+	uint64_t free = huge_number(kb, "free_hugepages"), kept = huge_number(kb, "resv_hugepages");
+	uint64_t left = free > kept ? free - kept : 0;
+	uint64_t total = huge_number(kb, "nr_hugepages") + (wanted > left ? wanted - left : 0);
+	char remedy[128];
+
+	/* the sysctl counts pages of the default size only */
+	if (number_read("/proc/meminfo", "Hugepagesize: %llu kB") == kb)
+		snprintf(remedy, sizeof(remedy), "sysctl vm.nr_hugepages=%" PRIu64, total);
+	else
+		snprintf(remedy, sizeof(remedy),
+		         "echo %" PRIu64 " >/sys/kernel/mm/hugepages/hugepages-%" PRIu64
+		         "kB/nr_hugepages",
+		         total, kb);
+	return sy_fail(err, code,
+	               "session table: %.100s needs %" PRIu64 " huge pages of %" PRIu64
+	               " kB and %" PRIu64 " are free: %s, or lower --sessions",
+	               path, wanted, kb, left, remedy);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+int session_map_memory(struct session_map *m, const char *path, uint64_t length,
+                       struct sy_error *err)
+{
+	struct statfs fs;
+	struct stat st;
+
+	m->length = length;
+	if (m->fd < 0)
+		return map_anonymous(m, err);
+	if (fstatfs(m->fd, &fs) != 0 || fstat(m->fd, &st) != 0)
+		return sy_fail(err, errno, "session table: %.200s: %s", path, strerror(errno));
+	bool huge = fs.f_type == HUGETLBFS_MAGIC;
+	uint64_t page = huge ? (uint64_t)fs.f_bsize : (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t have = (uint64_t)st.st_blocks * 512;
+	m->length = round_up(length, page);
+	have = have < m->length ? have / page * page : m->length;
+	/* elsewhere than on hugetlbfs, where mmap() reserves, room must be taken now: a full file
+	 * system would kill the process at the first touch */
+	int rc = 0;
+	void *memory = MAP_FAILED;
+	if (!huge)
+		rc = fallocate(m->fd, 0, 0, (off_t)m->length);
+	else if ((uint64_t)st.st_size != m->length)
+		rc = ftruncate(m->fd, (off_t)m->length);
+	if (rc == 0)
+		memory = mmap(NULL, m->length, PROT_READ | PROT_WRITE,
+		              MAP_SHARED | (huge ? MAP_POPULATE : 0), m->fd, 0);
+	if (memory == MAP_FAILED && huge)
+		return fail_huge(path, m->length, have, page, errno, err);
+	if (memory == MAP_FAILED)
+		return sy_fail(err, errno,
+		               "session table: %.160s needs %" PRIu64 " pages of %" PRIu64
+		               " kB: %s: free some space or lower --sessions",
+		               path, (m->length - have) / page, page >> 10, strerror(errno));
+	if (!huge)
+		memory_settle(memory, m->length);
+	m->file = memory;
+	return 0;
+}
+
+void session_map_drop(struct session_map *m)
+{
+	if (m->file != NULL)
+		munmap(m->file, m->length);
+	if (m->fd >= 0)
+		close(m->fd);
+	*m = (struct session_map){.fd = -1};
+}
