@@ -18,7 +18,7 @@ UNITS := $(notdir $(wildcard deploy/*.service))
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 
-.PHONY: help setup build asan test density lint format demo demo-clean install uninstall clean
+.PHONY: help setup build asan test density adopt lint format demo demo-clean install uninstall clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ density: build ## measure the bytes per session of 4 million sessions, IPv4 and 
 	@for family in 4 6; do \
 		build/dev/bench/steelyard-density --sessions 4000000 --family $$family || exit 1; \
 	done
+
+adopt: build ## measure how long 10 million sessions take to be adopted after a crash
+	@build/dev/bench/steelyard-adopt --sessions 10000000
 
 lint: setup ## check format and style of everything
 	@scripts/generate-go

@@ -171,9 +171,8 @@ static void file_in_use_is_refused_and_kept(void **state)
 /* A start that was interrupted left nothing, or zeros, or a header without its check. */
 static void unfinished_file_is_finished(void **state)
 {
-	const struct session_file begun = {.magic = SESSION_FILE_MAGIC,
-	                                   .version = SESSION_FILE_VERSION,
-	                                   .slots = SY_SLOTS};
+	const struct session_file begun = {
+	        .magic = SESSION_FILE_MAGIC, .version = SESSION_FILE_VERSION, .slots = SY_SLOTS};
 	char path[PATH_MAX];
 
 	path_of(path);
