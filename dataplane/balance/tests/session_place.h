@@ -94,6 +94,13 @@ static inline struct session_store_options place_options(void)
 	                                      .owner = PLACE_OWNER};
 }
 
+static inline struct session_store_options inherit_options(void)
+{
+	struct session_store_options o = place_options();
+	o.inherit = true;
+	return o;
+}
+
 static inline struct session_store *place_open_as(struct session_store_options o)
 {
 	struct session_store *s = NULL;
