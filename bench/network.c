@@ -125,12 +125,12 @@ bool network_verify(const struct network *n, const struct session_table *t, uint
 	        .search = {.local = hot->local, .reply = network_server_tuple(n, hot)}, .n = n};
 	uint64_t client_hash = sy_hash_tuple(&n->key, &client);
 	uint64_t server_hash = sy_hash_tuple(&n->key, &server.search.reply);
-	enum session_direction direction;
+	enum session_direction from_client = SESSION_SERVER, from_server = SESSION_CLIENT;
 
-	return session_find(t, client_hash, client_match, &client, &direction) == record &&
-	       direction == SESSION_CLIENT &&
-	       session_find(t, server_hash, server_match, &server.search, &direction) == record &&
-	       direction == SESSION_SERVER;
+	return session_find(t, client_hash, client_match, &client, &from_client) == record &&
+	       from_client == SESSION_CLIENT &&
+	       session_find(t, server_hash, server_match, &server.search, &from_server) == record &&
+	       from_server == SESSION_SERVER;
 }
 
 /* ---- birth and death ------------------------------------------------------------------------- */

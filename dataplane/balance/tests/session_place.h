@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../../bench/network.h"
+#include "network.h"
 #include "session_fixture.h"
 
 static char place[] = "/tmp/steelyard-session-XXXXXX";

@@ -2,6 +2,24 @@
 /* Which files are not adopted, by what name, and where they are kept. */
 #include "session_place.h"
 
+/* Files that may still be made before memory runs out; a file put aside that is given up makes room
+ * for one. */
+static unsigned room = UINT_MAX;
+
+int __real_fallocate64(int fd, int mode, off_t offset, off_t size);
+int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size);
+
+int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size)
+{
+	if (room == 0) {
+		room = place_has(".refused"); /* for whoever gives it up */
+		errno = ENOSPC;
+		return -1;
+	}
+	room--;
+	return __real_fallocate64(fd, mode, offset, size);
+}
+
 /* A good file with a session in it, as a killed process leaves it, in memory. */
 static uint8_t *file_good(size_t *size)
 {
@@ -266,13 +284,44 @@ static void refused_files_replace_older_ones(void **state)
 	free(aside);
 }
 
+static void refused_files_make_room(void **state)
+{
+	struct session_store_options o = place_options();
+	struct session_store *s;
+	struct sy_error err = {0};
+
+	/* the one that was put aside just now */
+	place_write("", "rubbish", 7);
+	room = 0;
+	s = place_open();
+	assert_false(place_has(".refused"));
+	assert_non_null(strstr(session_store_found(s)->refused, "it is no session file"));
+	assert_non_null(strstr(session_store_found(s)->refused, "removed"));
+	session_store_close(s);
+	/* an older one, for another size; the old file takes its room first */
+	place_write(".refused", "old", 3);
+	o.sessions *= 2;
+	room = 1;
+	s = place_open_as(o);
+	assert_true(session_store_found(s)->resized);
+	assert_string_equal(session_store_found(s)->refused, "");
+	assert_false(place_has(".refused"));
+	session_store_discard(s);
+	/* nothing is left to give up */
+	room = 0;
+	assert_int_equal(session_store_open(&o, &s, &err), -ENOSPC);
+	assert_non_null(strstr(err.text, "free some space or lower --sessions"));
+	assert_false(place_has(""));
+	room = UINT_MAX;
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, place_clear)
 	const struct CMUnitTest tests[] = {
 	        TEST(headers_are_refused_by_name),      TEST(foreign_files_are_refused),
 	        TEST(truncated_files_are_refused),      TEST(files_open_to_others_are_refused),
-	        TEST(refused_files_replace_older_ones),
+	        TEST(refused_files_replace_older_ones), TEST(refused_files_make_room),
 	};
 	return cmocka_run_group_tests(tests, place_make, place_unmake);
 }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A session file that somebody else has written: the input says how a good one is changed, or is
+ * the file. It is opened, adopted and used; what then lives must be as if it had been made here.
+ *
+ *   mode │ edits: offset (3 bytes, modulo the file's size), length (1), bytes │ …
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../../bench/network.h"
+#include "../../dataplane/balance/session_file.h"
+
+#define SESSIONS 1024
+#define LIVE     300
+#define SERVERS  16
+#define TICKET   42
+
+enum mode {
+	MEND_CHECKS = 1, /* check words are right whatever the edits were */
+	REPLACE = 2,     /* the rest of the input is the file */
+	SEALED = 4,      /* for us: it is taken over */
+	RESIZE = 8,      /* into other tables */
+	MEND_COMMITS = 16,
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define CHECK(condition)                                                                           \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			abort();                                                                   \
+	} while (0)
+
+struct image {
+	uint8_t *bytes;
+	size_t size;
+};
+
+static char directory[] = "/dev/shm/steelyard-fuzz-XXXXXX", path[64];
+static struct network network;
+static struct image crashed, sealed;
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static struct session_store_options options(bool resize)
+{
+	return (struct session_store_options){.sessions = resize ? 2 * SESSIONS : SESSIONS,
+	                                      .servers = resize ? SERVERS / 2 : SERVERS,
+	                                      .directory = directory,
+	                                      .name = "table"};
+}
+
+static void file_write(const uint8_t *bytes, size_t size)
+{
+	int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+	CHECK(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
+	close(fd);
+}
+
+static struct image file_read(void)
+{
+	struct image i = {.bytes = malloc(1 << 20)};
+	int fd = open(path, O_RDONLY);
+	CHECK(i.bytes && fd >= 0);
+	i.size = (size_t)read(fd, i.bytes, 1 << 20);
+	close(fd);
+	return i;
+}
+
+static void directory_remove(void)
+{
+	char refused[80];
+	snprintf(refused, sizeof(refused), "%s.refused", path);
+	unlink(refused);
+	unlink(path);
+	rmdir(directory);
+}
+
+static struct session_store *store_open(bool resize, bool inherit)
+{
+	struct session_store_options o = options(resize);
+	struct session_store *s;
+	struct sy_error err;
+	o.inherit = inherit;
+	int rc = session_store_open(&o, &s, &err);
+	CHECK(rc == 0 || inherit);
+	return rc == 0 ? s : NULL;
+}
+
+static void images_make(void)
+{
+	struct session_table *t;
+	uint32_t record;
+	if (crashed.bytes)
+		return;
+	sy_slot_init();
+	sy_log_set_level(SY_LOG_ERROR);
+	CHECK(mkdtemp(directory));
+	atexit(directory_remove);
+	snprintf(path, sizeof(path), "%s/table", directory);
+	CHECK(network_init(&network, 4, SESSIONS, 1));
+	network_use(&network, store_open(false, false));
+	for (unsigned live = 0; live < LIVE;)
+		live += network_create(&network, &t, &record) == NETWORK_INSERTED;
+	for (uint32_t id = 0; id < SERVERS; id++)
+		session_name_server(
+		        network.store, id,
+		        &(struct session_server_name){.addr = network.servers[id], .port = 80});
+	crashed = file_read();
+	session_store_seal(network.store, TICKET, true);
+	sealed = file_read();
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static void checks_mend(struct session_file *f)
+{
+	f->seal.states = session_states_check(session_file_states(f));
+	f->seal.check = f->seal.check ? session_seal_check(&f->seal) : 0;
+	f->check = session_file_check(f);
+}
+
+static void commits_mend(struct image *i)
+{
+	struct session_geometry g;
+	session_geometry_choose(&g, SESSIONS);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint8_t *region = i->bytes + SESSION_FILE_FIRST + g.size * slot;
+		const struct session *hot = (const struct session *)(region + g.hot_at);
+		struct session_cold *cold = (struct session_cold *)(region + g.cold_at);
+		for (uint32_t r = 0; r < g.records; r++)
+			if (cold[r].commit)
+				cold[r].commit = session_check(&hot[r]);
+	}
+}
+
+static void file_make(const uint8_t *data, size_t size, unsigned mode)
+{
+	const struct image *from = mode & SEALED ? &sealed : &crashed;
+	struct image i = {malloc(from->size), from->size};
+	CHECK(i.bytes);
+	memcpy(i.bytes, from->bytes, i.size);
+	if (mode & REPLACE) {
+		file_write(data, size);
+		free(i.bytes);
+		return;
+	}
+	while (size > 4) {
+		size_t at = ((size_t)data[0] << 16 | (size_t)data[1] << 8 | data[2]) % i.size;
+		size_t count = data[3], most = size - 4 < i.size - at ? size - 4 : i.size - at;
+		count = count < most ? count : most;
+		memcpy(i.bytes + at, data + 4, count);
+		data += 4 + count;
+		size -= 4 + count;
+	}
+	if (mode & MEND_COMMITS)
+		commits_mend(&i);
+	if (mode & MEND_CHECKS)
+		checks_mend((struct session_file *)i.bytes);
+	file_write(i.bytes, i.size);
+	free(i.bytes);
+}
+
+/* ---- what must hold -------------------------------------------------------------------------- */
+
+static uint64_t table_check(const struct session_table *t)
+{
+	uint32_t cursor = 0, live = 0, entries = 0, free = 0;
+	for (uint32_t r; (r = session_next(t, &cursor)) != SESSION_NONE; live++)
+		CHECK(network_verify(&network, t, r));
+	for (uint32_t b = 0; b < t->bucket_count; b++)
+		entries += SESSION_BUCKET_PLACES -
+		           (uint32_t)__builtin_popcount(session_bucket_match(&t->buckets[b], 0));
+	CHECK(live == session_count(t) && entries == 2 * live && t->top <= t->capacity);
+	for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next)
+		CHECK(r < t->top && t->hot[r].state == SESSION_FREE && free++ < t->top);
+	CHECK(free + live == t->top);
+	return live;
+}
+
+static uint64_t store_check(void)
+{
+	uint64_t live = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		live += table_check(session_store_table(network.store, (uint8_t)slot));
+	return live;
+}
+
+static void store_use(void)
+{
+	struct session_table *t, *last = NULL;
+	uint32_t record, last_record = 0;
+	for (unsigned i = 0; i < 40; i++) {
+		if (network_create(&network, &t, &record) != NETWORK_INSERTED)
+			continue;
+		if (last)
+			network_remove(&network, last, last_record);
+		last = t;
+		last_record = record;
+	}
+	store_check();
+}
+
+static void names_read(const struct session_store *s)
+{
+	struct session_server_name name;
+	struct sy_addr addr;
+	for (uint32_t id = 0; id < session_servers(s); id++)
+		session_server_named(s, id, &name);
+	for (unsigned id = 0; id < SESSION_LOCALS; id++)
+		session_local_named(s, (uint8_t)id, &addr);
+}
+
+static struct session_store *store_get(unsigned mode)
+{
+	if (!(mode & SEALED))
+		return store_open(mode & RESIZE, false);
+	struct session_store *s = store_open(mode & RESIZE, true);
+	if (s && session_store_take(s, TICKET, NULL) == 0)
+		return s;
+	session_store_close(s);
+	return NULL;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	images_make();
+	unsigned mode = size > 0 ? *data : 0;
+	file_make(data + (size > 0), size > 0 ? size - 1 : 0, mode);
+	network.random = 7;
+	struct session_store *s = store_get(mode);
+	if (!s)
+		return 0;
+	names_read(s);
+	network_use(&network, s);
+	enum session_source source = session_store_found(s)->source;
+	uint64_t count[SESSION_VERDICT_COUNT];
+	const struct session_judge judge = network_judge(&network);
+	if (source == SESSION_SOURCE_STOPPED || source == SESSION_SOURCE_CRASHED) {
+		CHECK(session_store_adopt(s, &judge, 1, count, NULL) == 0);
+		CHECK(store_check() == count[SESSION_KEPT]);
+	}
+	/* What was handed over is trusted, except for what is not an index into anything else. */
+	if (source != SESSION_SOURCE_HANDED_OVER)
+		store_use();
+	session_store_discard(s);
+	return 0;
+}
