@@ -132,13 +132,12 @@ void session_store_alive(struct session_store *s);
 unsigned session_store_path_half(const struct session_store *s);
 /* The table of a slot, which lives as long as the store. */
 struct session_table *session_store_table(struct session_store *s, uint8_t slot);
-/* Bytes mapped for tables, index, ports, header: all that sessions cost. */
+/* Bytes mapped for tables, index, ports, header, names: all that sessions cost. */
 uint64_t session_store_mapped(const struct session_store *s);
 /* The key for the hashes of this store's tables, by sy_hash_tuple(). */
 const struct sy_hash_key *session_store_key(const struct session_store *s);
 
-/* ---- the dictionary: what ids mean, for a later process (session_names.c)
- * -------------------------- */
+/* ---- the dictionary: what ids mean, for a later process (session_names.c) ------------------- */
 
 /* A server, by id. Sessions of a server may only exist while its name is whole. */
 struct session_server_name {
@@ -160,8 +159,9 @@ _Static_assert(sizeof(struct session_local_name) == 24, "a file format");
 
 #define SESSION_LOCALS 256 /* ids of local addresses */
 
-/* Writers: the interaction thread. name NULL: the id means nothing any more. `check` is computed.
- */
+/* Writers: the interaction thread, once the file is ours (not before session_store_take()). name
+ * NULL: the id means nothing any more. `check` is computed. Ids from session_servers() on get no
+ * name: what an older, smaller dictionary has no room for does not survive a restart. */
 void session_name_server(struct session_store *s, uint32_t id,
                          const struct session_server_name *name);
 void session_name_local(struct session_store *s, uint8_t id, const struct sy_addr *addr);
@@ -173,8 +173,7 @@ void session_server_set_active(struct session_store *s, uint32_t id, uint32_t ac
 /* Ids below this one may have names. */
 uint32_t session_servers(const struct session_store *s);
 
-/* ---- adoption (session_adopt.c)
- * -------------------------------------------------------------------- */
+/* ---- adoption (session_adopt.c) -------------------------------------------------------------- */
 
 /* What became of the records found: name in status and metrics, meaning. */
 #define SESSION_VERDICTS(X)                                                                        \
@@ -212,8 +211,11 @@ struct session_judge {
 };
 
 /* Judges every record and builds the tables from those that are kept, by up to `threads` threads.
- * count, by enum session_verdict, is filled. Not for found NEW. Returns 0 or a negative errno,
- * after which the file is as it was. */
+ * count, by enum session_verdict, is filled. sy_slot_init() has run. Records whose server's id is
+ * not below session_servers() end as UNKNOWN_ID and are not shown to the judge. Of two records with
+ * one tuple, the lower lives. Returns 0 or a negative errno: -EINVAL if nothing is to be adopted
+ * (found NEW or HANDED_OVER, or adopted already); after any other the store can only be closed, and
+ * what the file holds can be adopted again. */
 int session_store_adopt(struct session_store *s, const struct session_judge *judge,
                         unsigned threads, uint64_t count[SESSION_VERDICT_COUNT],
                         struct sy_error *err);
