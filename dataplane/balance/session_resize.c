@@ -59,7 +59,6 @@ void session_resize_begin(struct session_store *s)
 		       err.text);
 		return;
 	}
-	next.file->alive_ns = s->left_ns;
 	session_names_copy(next.file, s->now.file);
 	s->old = s->now;
 	s->now = next;

@@ -43,8 +43,8 @@ def record(slot, number):
 
 def seeds():
     for name, mode in {"crashed": 0, "sealed": SEALED, "resized": RESIZE}.items():
-        yield name, mode, b""
-    yield "resized-taken", SEALED | RESIZE, b""
+        yield name, mode, edit(0, b"")
+    yield "resized-taken", SEALED | RESIZE, edit(0, b"")
     for name, (at, size) in FIELDS.items():
         yield name, MEND_CHECKS, edit(at, b"\xff" * size)
     yield "no-check", 0, edit(192, bytes(8))

@@ -109,6 +109,19 @@ static void time_away_counts(void **state)
 	s = place_open();
 	assert_true(session_store_found(s)->away_ns == 4 * SECOND);
 	session_store_close(s);
+	/* what the seal says has a check, and counts */
+	s = place_open();
+	adopt_none(s);
+	session_store_seal(s, 0, true);
+	size_t size;
+	uint8_t *bytes = place_read("", &size);
+	((struct session_file *)bytes)->alive_ns = 1;
+	place_write("", bytes, size);
+	free(bytes);
+	clock_ns += 7 * SECOND;
+	s = place_open();
+	assert_true(session_store_found(s)->away_ns == 7 * SECOND);
+	session_store_close(s);
 	/* a clock that went back, which it does not */
 	clock_ns -= 100 * SECOND;
 	s = place_open();

@@ -20,6 +20,20 @@ int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size)
 	return __real_fallocate64(fd, mode, offset, size);
 }
 
+/* Puts another file in the place of the one that was opened, before it is locked. */
+static bool exchange;
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+int __wrap_flock(int fd, int operation)
+{
+	if (exchange)
+		place_write("", "another", 7);
+	exchange = false;
+	return __real_flock(fd, operation);
+}
+
 /* A good file with a session in it, as a killed process leaves it, in memory. */
 static uint8_t *file_good(size_t *size)
 {
@@ -315,13 +329,30 @@ static void refused_files_make_room(void **state)
 	room = UINT_MAX;
 }
 
+/* Two that start at once: a lock on a file that has lost its name keeps nobody away. */
+static void a_file_that_lost_its_name_is_not_used(void **state)
+{
+	struct session_store_options o = place_options();
+	struct session_store *s;
+	struct sy_error err = {0};
+	size_t size;
+
+	exchange = true;
+	assert_int_equal(session_store_open(&o, &s, &err), -EBUSY);
+	assert_false(exchange);
+	uint8_t *bytes = place_read("", &size);
+	assert_int_equal(size, 7);
+	free(bytes);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, place_clear)
 	const struct CMUnitTest tests[] = {
-	        TEST(headers_are_refused_by_name),      TEST(foreign_files_are_refused),
-	        TEST(truncated_files_are_refused),      TEST(files_open_to_others_are_refused),
-	        TEST(refused_files_replace_older_ones), TEST(refused_files_make_room),
+	        TEST(headers_are_refused_by_name),           TEST(foreign_files_are_refused),
+	        TEST(truncated_files_are_refused),           TEST(files_open_to_others_are_refused),
+	        TEST(refused_files_replace_older_ones),      TEST(refused_files_make_room),
+	        TEST(a_file_that_lost_its_name_is_not_used),
 	};
 	return cmocka_run_group_tests(tests, place_make, place_unmake);
 }
