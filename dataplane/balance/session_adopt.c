@@ -217,7 +217,6 @@ static void slot_begin(struct adopter *w, uint8_t slot)
 		return;
 	}
 	memset(w->to->buckets, 0, w->to->bucket_count * sizeof(*w->to->buckets));
-	w->to->live = w->to->top = w->to->sweep_at = 0;
 }
 
 static void slot_adopt(struct adopter *w, uint8_t slot)

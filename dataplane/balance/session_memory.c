@@ -64,11 +64,10 @@ static uint64_t huge_number(uint64_t page_kb, const char *name)
 	return number_read(path, "%llu");
 }
 
-/* have: bytes that the file has already. */
-static int fail_huge(const char *path, uint64_t length, uint64_t have, uint64_t page, int code,
+static int fail_huge(const char *path, uint64_t length, uint64_t page, int code,
                      struct sy_error *err)
 {
-	uint64_t kb = page >> 10, wanted = (length - have) / page;
+	uint64_t kb = page >> 10, wanted = length / page;
 	uint64_t free = huge_number(kb, "free_hugepages"), kept = huge_number(kb, "resv_hugepages");
 	uint64_t left = free > kept ? free - kept : 0;
 	uint64_t total = huge_number(kb, "nr_hugepages") + (wanted > left ? wanted - left : 0);
@@ -103,9 +102,7 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 		return sy_fail(err, errno, "session table: %.200s: %s", path, strerror(errno));
 	bool huge = fs.f_type == HUGETLBFS_MAGIC;
 	uint64_t page = huge ? (uint64_t)fs.f_bsize : (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t have = (uint64_t)st.st_blocks * 512;
 	m->length = round_up(length, page);
-	have = have < m->length ? have / page * page : m->length;
 	/* elsewhere than on hugetlbfs, where mmap() reserves, room must be taken now: a full file
 	 * system would kill the process at the first touch */
 	int rc = 0;
@@ -118,12 +115,12 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 		memory = mmap(NULL, m->length, PROT_READ | PROT_WRITE,
 		              MAP_SHARED | (huge ? MAP_POPULATE : 0), m->fd, 0);
 	if (memory == MAP_FAILED && huge)
-		return fail_huge(path, m->length, have, page, errno, err);
+		return fail_huge(path, m->length, page, errno, err);
 	if (memory == MAP_FAILED)
 		return sy_fail(err, errno,
 		               "session table: %.160s needs %" PRIu64 " pages of %" PRIu64
 		               " kB: %s: free some space or lower --sessions",
-		               path, (m->length - have) / page, page >> 10, strerror(errno));
+		               path, m->length / page, page >> 10, strerror(errno));
 	if (!huge)
 		memory_settle(memory, m->length);
 	m->file = memory;

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "session_fixture.h"
@@ -232,6 +234,44 @@ static void failures_say_what_to_do(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
+#define HUGE "/dev/hugepages"
+
+static bool huge_pages_are_mounted(void)
+{
+	struct statfs fs;
+	return statfs(HUGE, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC && access(HUGE, W_OK) == 0;
+}
+
+static void missing_huge_pages_are_told(void **state)
+{
+	if (!huge_pages_are_mounted())
+		skip();
+	/* a terabyte */
+	assert_int_equal(store_refused(UINT64_C(1) << 34, HUGE, "huge pages of"), -ENOMEM);
+	store_refused(UINT64_C(1) << 34, HUGE, " are free: ");
+	store_refused(UINT64_C(1) << 34, HUGE, "nr_hugepages=");
+}
+
+/* One page is enough; where another program has all of them there is nothing to test. */
+static void huge_pages_outlive_their_process(void **state)
+{
+	char name[64];
+	struct session_store_options o = {.sessions = 1000, .directory = HUGE, .name = name};
+	struct session_store *s;
+
+	snprintf(name, sizeof(name), "steelyard-test-%d", getpid());
+	if (!huge_pages_are_mounted() || session_store_open(&o, &s, NULL) != 0)
+		skip();
+	insert_named(session_store_table(s, 3), 8, 1, 2);
+	session_store_close(s);
+	assert_int_equal(session_store_open(&o, &s, NULL), 0);
+	enum session_source source = session_store_found(s)->source;
+	struct session left = *session_at(session_store_table(s, 3), 0);
+	session_store_discard(s);
+	assert_int_equal(source, SESSION_SOURCE_CRASHED);
+	assert_int_equal(left.client.d[1], 8);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -243,6 +283,8 @@ int main(void)
 	        cmocka_unit_test(unfinished_file_is_finished),
 	        cmocka_unit_test(searches_begin_anywhere),
 	        cmocka_unit_test(failures_say_what_to_do),
+	        cmocka_unit_test(missing_huge_pages_are_told),
+	        cmocka_unit_test(huge_pages_outlive_their_process),
 	};
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }
