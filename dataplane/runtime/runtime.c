@@ -17,6 +17,9 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 	if (o->ports < 1 || o->ports > SY_MAX_PORTS)
 		return sy_fail(err, EINVAL, "%u ports: 1 to %d are possible", o->ports,
 		               SY_MAX_PORTS);
+	if (o->path_half > 1)
+		return sy_fail(err, EINVAL, "half %u of the path ids: there are 0 and 1",
+		               o->path_half);
 	for (unsigned i = 0; i < o->ports; i++)
 		for (unsigned k = 0; k < i; k++)
 			if (!strcmp(o->port[i].name, o->port[k].name))
