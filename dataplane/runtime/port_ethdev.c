@@ -141,14 +141,11 @@ static void device_address(struct port *p, const struct sy_port_options *o)
 	memcpy(&p->mac, o->mac, 6);
 }
 
-static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-                       uint64_t deadline, struct sy_error *err)
+static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                       struct sy_error *err)
 {
 	struct rte_eth_dev_info info;
-	struct ethdev_port *e = calloc(1, sizeof(*e));
-	if (!e)
-		return sy_fail(err, ENOMEM, "no memory");
-	p->impl = e;
+	struct ethdev_port *e = p->impl;
 	int rc = device_find(e, o, err);
 	if (rc)
 		return rc;
@@ -159,7 +156,6 @@ static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 	if (rc)
 		return rc;
 	device_address(p, o);
-	p->mtu = o->mtu ? o->mtu : 1500;
 	rc = rte_eth_dev_set_mtu(e->dev, p->mtu);
 	if (rc && rc != -ENOTSUP) /* a device without the notion carries what it is given */
 		return sy_fail(err, -rc, "an MTU of %u is refused: %s", p->mtu, strerror(-rc));
@@ -174,7 +170,27 @@ static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 	return 0;
 }
 
-static void ethdev_close(struct port *p)
+/* A device can be had by one process only. Without a predecessor it is opened before the kernel is
+ * mirrored, which must know it where it has an interface, too. */
+static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                       struct sy_error *err)
+{
+	p->impl = calloc(1, sizeof(struct ethdev_port));
+	if (!p->impl)
+		return sy_fail(err, ENOMEM, "no memory");
+	p->mtu = o->mtu ? o->mtu : 1500;
+	memcpy(&p->mac, o->mac, sizeof(o->mac));
+	snprintf(p->backend, sizeof(p->backend), "ethdev");
+	return rt->options.inherit ? 0 : device_open(rt, p, o, err);
+}
+
+static int ethdev_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                       uint64_t deadline, struct sy_error *err)
+{
+	return rt->options.inherit ? device_open(rt, p, o, err) : 0;
+}
+
+static void ethdev_release(struct port *p)
 {
 	struct ethdev_port *e = p->impl;
 	struct rte_eth_dev_info info;
@@ -185,16 +201,24 @@ static void ethdev_close(struct port *p)
 		rte_eth_dev_close(e->dev);
 		rte_dev_remove(device);
 	}
-	free(e);
+	e->started = e->created = false;
+}
+
+static void ethdev_close(struct port *p)
+{
+	ethdev_release(p);
+	free(p->impl);
 }
 
 const struct port_ops port_ethdev_ops = {
         .open = ethdev_open,
+        .bind = ethdev_bind,
         .rx = ethdev_rx,
         .tx = ethdev_tx,
         .is_pending = ethdev_is_pending,
         .descriptor = ethdev_descriptor,
         .refresh = ethdev_refresh,
         .stats = ethdev_stats,
+        .release = ethdev_release,
         .close = ethdev_close,
 };

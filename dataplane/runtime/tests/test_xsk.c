@@ -266,8 +266,8 @@ static void predecessor_kill(const struct sy_runtime_options *o)
 		struct sy_runtime *rt;
 		struct sy_addr v4 = addr(SERVER_V4);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (sy_runtime_open(o, &rt, NULL) || sy_address_take(rt, &v4, NULL) ||
-		    write(ready[1], &byte, 1) != 1)
+		if (sy_runtime_open(o, &rt, NULL) || sy_runtime_bind(rt, NULL) ||
+		    sy_address_take(rt, &v4, NULL) || write(ready[1], &byte, 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
