@@ -32,6 +32,8 @@ struct sy_director {
 	int lock;
 	int link;
 	bool native;
+	bool same_maps; /* all of them are the predecessor's */
+	bool outdated;  /* its program is still on the link */
 	bool found_known;
 	struct found *found; /* sorted by key */
 	size_t found_count;
@@ -50,40 +52,45 @@ static bool map_info(int fd, struct bpf_map_info *out)
 }
 
 /* A map of the predecessor goes on if the new program would make the same one. */
-static void map_adopt(struct bpf_object *object, int fd)
+static bool map_adopt(struct bpf_object *object, int fd)
 {
 	struct bpf_map_info info;
 	struct bpf_map *map;
 
 	if (!map_info(fd, &info))
-		return;
+		return false;
 	map = bpf_object__find_map_by_name(object, info.name);
-	if (map && bpf_map__type(map) == info.type && bpf_map__key_size(map) == info.key_size &&
-	    bpf_map__value_size(map) == info.value_size &&
-	    bpf_map__max_entries(map) == info.max_entries &&
-	    bpf_map__map_flags(map) == info.map_flags)
-		bpf_map__reuse_fd(map, fd); /* it makes its own descriptor */
+	/* it makes its own descriptor */
+	return map && bpf_map__type(map) == info.type && bpf_map__key_size(map) == info.key_size &&
+	       bpf_map__value_size(map) == info.value_size &&
+	       bpf_map__max_entries(map) == info.max_entries &&
+	       bpf_map__map_flags(map) == info.map_flags && bpf_map__reuse_fd(map, fd) == 0;
 }
 
-static void maps_adopt(struct bpf_object *object, uint32_t prog_id)
+/* Returns whether the program will have no map of its own. */
+static bool maps_adopt(struct bpf_object *object, uint32_t prog_id)
 {
 	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
 	struct bpf_prog_info info = {.nr_map_ids = SY_ARRAY_LEN(ids), .map_ids = (uintptr_t)ids};
 	int prog = bpf_prog_get_fd_by_id(prog_id);
+	const struct bpf_map *map;
+	unsigned missing = 0;
 
 	if (prog < 0)
-		return;
+		return false;
+	bpf_object__for_each_map(map, object) missing++;
 	if (bpf_obj_get_info_by_fd(prog, &info, &len) == 0) {
 		for (uint32_t i = 0; i < info.nr_map_ids && i < SY_ARRAY_LEN(ids); i++) {
 			int fd = bpf_map_get_fd_by_id(ids[i]);
 
 			if (fd >= 0) {
-				map_adopt(object, fd);
+				missing -= map_adopt(object, fd);
 				close(fd);
 			}
 		}
 	}
 	close(prog);
+	return missing == 0;
 }
 
 static bool link_info(int fd, struct bpf_link_info *out)
@@ -161,8 +168,7 @@ static int program_load(struct sy_director *d, uint32_t predecessor, struct sy_e
 	if (!d->bpf)
 		return sy_fail(err, errno, "cannot open the flow director's program: %s",
 		               strerror(errno));
-	if (predecessor)
-		maps_adopt(d->bpf->obj, predecessor);
+	d->same_maps = predecessor && maps_adopt(d->bpf->obj, predecessor);
 	d->predecessor = predecessor;
 	rc = director_bpf__load(d->bpf);
 	return rc ? sy_fail(err, -rc,
@@ -308,10 +314,19 @@ static int director_attach(struct sy_director *d, struct sy_error *err)
 		bpf_map_delete_elem(bpf_map__fd(d->bpf->maps.xsks), &queue);
 	if (d->link < 0)
 		return link_attach(d, err);
+	d->outdated = true;
+	return d->same_maps ? 0 : sy_director_update(d, err);
+}
+
+int sy_director_update(struct sy_director *d, struct sy_error *err)
+{
+	if (!d->outdated)
+		return 0;
 	if (bpf_link_update(d->link, bpf_program__fd(d->bpf->progs.direct), NULL) < 0)
 		return sy_fail(err, errno,
 		               "%s: cannot take over the flow director: %s; run steelyard cleanup",
 		               d->ifname, strerror(errno));
+	d->outdated = false;
 	return 0;
 }
 
@@ -324,6 +339,8 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
 		return rc;
 	/* The lock first: whoever is refused it shall not have loaded anything. */
 	rc = sy_director_take(*out, 0, err);
+	if (rc == 0)
+		rc = sy_director_update(*out, err);
 	if (rc) {
 		sy_director_close(*out);
 		*out = NULL;

@@ -85,11 +85,24 @@ static int claims_await(struct sy_runtime *rt, struct sy_error *err)
 	return rc;
 }
 
+static int directors_update(struct sy_runtime *rt, struct sy_error *err)
+{
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct sy_director *d = port_xsk_director(rt->port[i]);
+		int rc = d ? sy_director_update(d, err) : 0;
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
 int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 {
 	if (!rt->remembering)
 		return 0;
-	int first = claims_await(rt, err);
+	int first = directors_update(rt, err);
+	if (!first)
+		first = claims_await(rt, err);
 	if (first)
 		return first;
 	rt->remembering = false;

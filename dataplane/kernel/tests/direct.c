@@ -164,21 +164,35 @@ void steer(const char *text, bool on)
 	assert_int_equal(sy_director_steer(director, &addr, on), 0);
 }
 
-uint32_t pinned_link_id(void)
+static bool pinned_link(struct bpf_link_info *info)
 {
-	struct bpf_link_info info = {0};
-	uint32_t len = sizeof(info);
+	uint32_t len = sizeof(*info);
 	struct stat st;
 	char pin[128];
 	int fd;
 
+	memset(info, 0, sizeof(*info));
 	assert_int_equal(stat("/proc/thread-self/ns/net", &st), 0);
 	snprintf(pin, sizeof(pin), "/sys/fs/bpf/steelyard/%lu-%u", (unsigned long)st.st_ino,
 	         if_nametoindex("near0"));
 	fd = bpf_obj_get(pin);
 	if (fd < 0)
-		return 0;
-	assert_int_equal(bpf_obj_get_info_by_fd(fd, &info, &len), 0);
+		return false;
+	assert_int_equal(bpf_obj_get_info_by_fd(fd, info, &len), 0);
 	close(fd);
-	return info.id;
+	return true;
+}
+
+uint32_t pinned_link_id(void)
+{
+	struct bpf_link_info info;
+
+	return pinned_link(&info) ? info.id : 0;
+}
+
+uint32_t pinned_program_id(void)
+{
+	struct bpf_link_info info;
+
+	return pinned_link(&info) ? info.prog_id : 0;
 }

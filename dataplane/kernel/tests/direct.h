@@ -22,6 +22,8 @@ struct sy_director_stats stats(void);
 void steer(const char *text, bool on);
 /* Id of the link that is pinned for near0, 0: none. */
 uint32_t pinned_link_id(void);
+/* Id of its program. */
+uint32_t pinned_program_id(void);
 
 /* A datagram from the far side. The veth hands it over within the call or soon after it. */
 void far_send(const char *dst);

@@ -149,13 +149,15 @@ static void test_take_hides_every_packet(void **state)
 	struct storm storm = {0};
 	unsigned long seen;
 	pthread_t thread;
-	uint32_t id;
+	struct sy_error err = {0};
+	uint32_t id, program;
 
 	director_start(SY_DIRECTOR_AUTO);
 	steer(VIP4, true);
 	steer(VIP6, true);
 	receivers_start();
 	id = pinned_link_id();
+	program = pinned_program_id();
 	far_send(VIP4); /* neighbours know each other from here on */
 	receivers_expect(receiver, 0x0800);
 	seen = kernel_saw();
@@ -169,6 +171,11 @@ static void test_take_hides_every_packet(void **state)
 	successor_take();
 	storm_await(&storm, 50);
 	receivers_start();
+	before = stats();
+	await_more(steered, before);
+	assert_int_equal(pinned_program_id(), program); /* with the same maps, it does as well */
+	assert_int_equal(sy_director_update(director, &err), 0);
+	assert_int_not_equal(pinned_program_id(), program);
 	before = stats();
 	await_more(steered, before);
 	__atomic_store_n(&storm.stop, true, __ATOMIC_RELAXED);

@@ -9,101 +9,23 @@
  * Both namespaces end with the processes. Needs root.
  */
 #include <arpa/inet.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <rte_byteorder.h>
-
-#include "support.h"
+#include "echo.h"
 
 #define DATAGRAMS 2000 /* per family */
 #define SOCKETS   16   /* source ports: slots of both workers */
-#define SERVER_V4 "10.77.0.100"
-#define SERVER_V6 "2001:db8:77::100"
-
-static uint32_t wrong_worker;
-
-/* ---- the echo ---- */
-
-static void swap(void *a, void *b, size_t len)
-{
-	uint8_t t[16];
-	memcpy(t, a, len);
-	memcpy(a, b, len);
-	memcpy(b, t, len);
-}
-
-static bool frame_echo(struct rte_mbuf *m, struct sy_view *v)
-{
-	uint8_t *frame = sy_frame(m);
-	if (sy_packet_parse(frame, m->data_len, v) || v->proto != SY_PROTO_UDP)
-		return false;
-	struct sy_udp *udp = (struct sy_udp *)(frame + v->l4);
-	struct sy_ipv4 *v4 = (struct sy_ipv4 *)(frame + v->l3);
-	struct sy_ipv6 *v6 = (struct sy_ipv6 *)(frame + v->l3);
-	swap(&udp->sport, &udp->dport, 2);
-	if (v->v4)
-		swap(&v4->src, &v4->dst, 4);
-	else
-		swap(v6->src, v6->dst, 16);
-	return true;
-}
-
-static void stage_echo(struct sy_worker *w, struct sy_burst *b)
-{
-	for (unsigned i = 0; i < b->count; i++) {
-		struct sy_view *v = &b->view[i];
-		if (sy_packet_parse(sy_frame(b->mbuf[i]), b->mbuf[i]->data_len, v))
-			continue;
-		b->slot[i] = sy_slot_of(&v->tuple.src, v->tuple.sport);
-		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
-			if (b->handed_over)
-				__atomic_fetch_add(&wrong_worker, 1, __ATOMIC_RELAXED);
-			sy_burst_hand_over(w, b, i);
-		} else if (frame_echo(b->mbuf[i], v)) {
-			b->path[i] = sy_path_lookup(w->rt, &v->tuple.src);
-			b->flow[i] = v->tuple.sport;
-			b->next[i] = SY_NEXT_TRANSMIT;
-		}
-	}
-}
-
-static const struct sy_stage pipeline[] = {
-        {"echo", stage_echo}, {"transmit", sy_transmit_stage}, {NULL, NULL}};
 
 /* ---- the client ---- */
-
-static void shell(const char *command)
-{
-	if (system(command)) {
-		fprintf(stderr, "failed: %s\n", command);
-		exit(2);
-	}
-}
-
-/* A veth peer leaves checksums to hardware that is not there. */
-static void checksums_on(const char *ifname)
-{
-	struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM};
-	struct ifreq request = {.ifr_data = (char *)&value};
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
-	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", ifname);
-	if (fd < 0 || ioctl(fd, SIOCETHTOOL, &request))
-		exit(3);
-	close(fd);
-}
 
 static int client_socket(int family)
 {
@@ -326,7 +248,7 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 	options_init(&o, workers);
 	o.kernel = true;
 	o.mbufs = 0;
-	o.pipeline = pipeline;
+	o.pipeline = echo_pipeline;
 	o.port[o.ports++] = (struct sy_port_options){.backend = SY_PORT_XSK, .name = "syrt0"};
 	if (after_kill)
 		predecessor_kill(&o);
@@ -344,7 +266,7 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 	while (!poll(&done, 1, 0))
 		runtime_turn(rt, deadline);
 	lab_await();
-	assert_int_equal(wrong_worker, 0);
+	assert_int_equal(echo_wrong_worker, 0);
 
 	struct sy_port_stats stats;
 	sy_port_get_stats(rt, 0, &stats);
