@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Any DPDK device: memif, pcap, null, TAP, and PCI drivers. */
+#include <dirent.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -170,6 +172,37 @@ static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 	return 0;
 }
 
+static int interface_of_pci(const char *address)
+{
+	char path[128];
+	int ifindex = 0;
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/net", address);
+	DIR *dir = opendir(path);
+	struct dirent *e;
+	while (dir && !ifindex && (e = readdir(dir)))
+		ifindex = e->d_name[0] == '.' ? 0 : (int)if_nametoindex(e->d_name);
+	if (dir)
+		closedir(dir);
+	return ifindex;
+}
+
+/* The kernel interface of a device that is not open, for the mirror: of a PCI device whose kernel
+ * driver stays (mlx5), or what a packet socket is told. 0: none. */
+static int interface_guess(const char *devargs)
+{
+	unsigned domain = 0, bus, device, function;
+	char name[IF_NAMESIZE], address[16];
+	const char *iface = strstr(devargs, "iface=");
+	if (iface && sscanf(iface, "iface=%15[^,]", name) == 1)
+		return !strncmp(devargs, "net_tap", 7) ? 0 : (int)if_nametoindex(name);
+	if (sscanf(devargs, "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4 &&
+	    sscanf(devargs, "%x:%x.%x", &bus, &device, &function) != 3)
+		return 0;
+	snprintf(address, sizeof(address), "%04x:%02x:%02x.%x", domain & 0xffff, bus & 0xff,
+	         device & 0xff, function & 0xf);
+	return interface_of_pci(address);
+}
+
 /* A device can be had by one process only. Without a predecessor it is opened before the kernel is
  * mirrored, which must know it where it has an interface, too. */
 static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
@@ -181,13 +214,23 @@ static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 	p->mtu = o->mtu ? o->mtu : 1500;
 	memcpy(&p->mac, o->mac, sizeof(o->mac));
 	snprintf(p->backend, sizeof(p->backend), "ethdev");
-	return rt->options.inherit ? 0 : device_open(rt, p, o, err);
+	if (!rt->options.inherit)
+		return device_open(rt, p, o, err);
+	p->ifindex = interface_guess(o->devargs);
+	return 0;
 }
 
 static int ethdev_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
                        uint64_t deadline, struct sy_error *err)
 {
-	return rt->options.inherit ? device_open(rt, p, o, err) : 0;
+	int guessed = p->ifindex;
+	int rc = rt->options.inherit ? device_open(rt, p, o, err) : 0;
+	if (rc || p->ifindex == guessed)
+		return rc;
+	return sy_fail(err, EOPNOTSUPP,
+	               "it has kernel interface %d, which cannot be told before it is opened, so "
+	               "its routes are not known; restart the forwarder instead of upgrading it",
+	               p->ifindex);
 }
 
 static void ethdev_release(struct port *p)
