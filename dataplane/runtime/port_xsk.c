@@ -11,6 +11,7 @@
  * Chunks are unaligned ones: the kernel takes any address, returns it with the frame's offset in
  * the upper 16 bits, and never touches the struct in front of the data room.
  */
+#include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/if_xdp.h>
 #include <net/if.h>
@@ -276,6 +277,9 @@ static int queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 		return queue_fail(queue, -rc, err);
 	}
 	q->fd = xsk_umem__fd(q->umem);
+	/* A child process that has it would keep the queue bound after we have let go. */
+	if (fcntl(q->fd, F_SETFD, FD_CLOEXEC))
+		return queue_fail(queue, errno, err);
 	q->fill_missing = RING;
 	fill_more(x, q);
 	if (q->fill_missing)

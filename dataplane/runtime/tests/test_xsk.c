@@ -9,6 +9,7 @@
  * Both namespaces end with the processes. Needs root.
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -254,6 +255,9 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 		predecessor_kill(&o);
 	struct sy_runtime *rt = lab.rt = runtime_open(&o);
 	assert_int_equal(rt->port[0]->queues, queues);
+	for (unsigned q = 0; q < queues; q++)
+		assert_true(fcntl(rt->port[0]->ops->descriptor(rt->port[0], q), F_GETFD) &
+		            FD_CLOEXEC);
 	while (!sy_runtime_is_synced(rt))
 		runtime_turn(rt, deadline);
 	struct sy_addr v4 = addr(SERVER_V4), v6 = addr(SERVER_V6);
