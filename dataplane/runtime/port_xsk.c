@@ -299,11 +299,19 @@ static int queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bo
 	        .bind_flags = (uint16_t)(XDP_USE_NEED_WAKEUP | (copy ? XDP_COPY : 0)),
 	};
 	int rc;
-	/* The socket of a predecessor, or of a killed process, keeps the queue for a moment. */
-	while ((rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
-	                                &config)) == -EBUSY &&
-	       sy_clock_ns() < deadline)
-		usleep(RETRY_US);
+	for (;;) {
+		uint64_t begun = sy_clock_ns();
+		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
+		                        &config);
+		uint64_t now = sy_clock_ns();
+		if (rc != -EBUSY || now >= deadline)
+			break;
+		/* The socket of a predecessor, or of a killed process, keeps the queue for a
+		 * moment. An attempt costs the kernel 128 bytes for each packet buffer, under the
+		 * lock that it needs to free the queue: half of the time is left to it. */
+		uint64_t spent_us = (now - begun) / 1000;
+		usleep((useconds_t)(spent_us > RETRY_US ? spent_us : RETRY_US));
+	}
 	if (rc) {
 		q->socket = NULL;
 		return queue_fail(queue, -rc, err);
