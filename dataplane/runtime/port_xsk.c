@@ -307,8 +307,9 @@ static int queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bo
 		if (rc != -EBUSY || now >= deadline)
 			break;
 		/* The socket of a predecessor, or of a killed process, keeps the queue for a
-		 * moment. An attempt costs the kernel 128 bytes for each packet buffer, under the
-		 * lock that it needs to free the queue: half of the time is left to it. */
+		 * moment. An attempt makes the kernel allocate a table over all packet buffers,
+		 * under the lock that it needs to free the queue: half of the time is left to it.
+		 */
 		uint64_t spent_us = (now - begun) / 1000;
 		usleep((useconds_t)(spent_us > RETRY_US ? spent_us : RETRY_US));
 	}
