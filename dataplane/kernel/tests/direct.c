@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
+#include <errno.h>
 #include <linux/bpf.h>
 #include <linux/if_link.h>
 #include <net/if.h>
@@ -112,7 +113,9 @@ void receiver_open(struct receiver *r, unsigned queue)
 	struct xsk_socket_config config = {.rx_size = 64,
 	                                   .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
 	                                   .bind_flags = XDP_COPY};
+	uint64_t end = sy_clock_ns() + SUPPORT_PATIENCE_MS * 1000000ull;
 	uint32_t at = 0;
+	int rc;
 
 	memset(r, 0, sizeof(*r));
 	r->frames =
@@ -120,8 +123,12 @@ void receiver_open(struct receiver *r, unsigned queue)
 	assert_ptr_not_equal(r->frames, MAP_FAILED);
 	assert_int_equal(
 	        xsk_umem__create(&r->umem, r->frames, 64 * FRAMES, &r->fill, &r->done, NULL), 0);
-	assert_int_equal(
-	        xsk_socket__create(&r->xsk, "near0", queue, r->umem, &r->rx, NULL, &config), 0);
+	/* A socket that was closed just now keeps its queue for a moment. */
+	while ((rc = xsk_socket__create(&r->xsk, "near0", queue, r->umem, &r->rx, NULL, &config)) ==
+	               -EBUSY &&
+	       sy_clock_ns() < end)
+		poll(NULL, 0, 1);
+	assert_int_equal(rc, 0);
 	assert_int_equal(xsk_ring_prod__reserve(&r->fill, 32, &at), 32);
 	for (unsigned i = 0; i < 32; i++)
 		*xsk_ring_prod__fill_addr(&r->fill, at + i) = i * FRAMES;
