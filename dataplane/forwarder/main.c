@@ -56,6 +56,8 @@ static int forward(struct sy_balance *balance, struct sy_runtime *rt, const stru
 	if (rc == 0)
 		rc = sy_balance_attach(balance, rt, err);
 	if (rc == 0)
+		rc = sy_runtime_bind(rt, err);
+	if (rc == 0)
 		rc = sy_runtime_start(rt, err);
 	if (rc == 0)
 		rc = sy_balance_serve(balance, o->socket, err);

@@ -320,7 +320,7 @@ int claims_load(struct sy_claims **out, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for claims");
 	}
 	snprintf(c->state, sizeof(c->state), HOST_RUN_DIR "/claims-%" PRIu64, host_netns());
-	rc = c->lock = host_lock("claims", "this network namespace", "", err);
+	rc = c->lock = host_lock("claims", "this network namespace", "", 0, err);
 	if (rc < 0)
 		goto fail;
 	c->nl = request_open();

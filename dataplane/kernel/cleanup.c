@@ -64,7 +64,7 @@ static int locks_take(struct cleanup *c, struct sy_error *err)
 			snprintf(held, sizeof(held), "%s", name);
 		else
 			snprintf(held, sizeof(held), "interface %d", ifindex);
-		rc = host_lock(what, held, "", err);
+		rc = host_lock(what, held, "", 0, err);
 		if (rc >= 0) {
 			c->lock[c->locks] = rc;
 			host_lock_path(c->lock_path[c->locks++], netns, what);

@@ -25,11 +25,16 @@ struct found {
 
 struct sy_director {
 	struct director_bpf *bpf;
+	uint32_t predecessor; /* id of the program whose maps were adopted, 0: none */
+	enum sy_director_mode mode;
 	char ifname[IF_NAMESIZE];
 	int ifindex;
 	int lock;
 	int link;
 	bool native;
+	bool same_maps; /* all of them are the predecessor's */
+	bool outdated;  /* its program is still on the link */
+	bool found_known;
 	struct found *found; /* sorted by key */
 	size_t found_count;
 };
@@ -47,40 +52,45 @@ static bool map_info(int fd, struct bpf_map_info *out)
 }
 
 /* A map of the predecessor goes on if the new program would make the same one. */
-static void map_adopt(struct bpf_object *object, int fd)
+static bool map_adopt(struct bpf_object *object, int fd)
 {
 	struct bpf_map_info info;
 	struct bpf_map *map;
 
 	if (!map_info(fd, &info))
-		return;
+		return false;
 	map = bpf_object__find_map_by_name(object, info.name);
-	if (map && bpf_map__type(map) == info.type && bpf_map__key_size(map) == info.key_size &&
-	    bpf_map__value_size(map) == info.value_size &&
-	    bpf_map__max_entries(map) == info.max_entries &&
-	    bpf_map__map_flags(map) == info.map_flags)
-		bpf_map__reuse_fd(map, fd); /* it makes its own descriptor */
+	/* it makes its own descriptor */
+	return map && bpf_map__type(map) == info.type && bpf_map__key_size(map) == info.key_size &&
+	       bpf_map__value_size(map) == info.value_size &&
+	       bpf_map__max_entries(map) == info.max_entries &&
+	       bpf_map__map_flags(map) == info.map_flags && bpf_map__reuse_fd(map, fd) == 0;
 }
 
-static void maps_adopt(struct bpf_object *object, uint32_t prog_id)
+/* Returns whether the program will have no map of its own. */
+static bool maps_adopt(struct bpf_object *object, uint32_t prog_id)
 {
 	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
 	struct bpf_prog_info info = {.nr_map_ids = SY_ARRAY_LEN(ids), .map_ids = (uintptr_t)ids};
 	int prog = bpf_prog_get_fd_by_id(prog_id);
+	const struct bpf_map *map;
+	unsigned missing = 0;
 
 	if (prog < 0)
-		return;
+		return false;
+	bpf_object__for_each_map(map, object) missing++;
 	if (bpf_obj_get_info_by_fd(prog, &info, &len) == 0) {
 		for (uint32_t i = 0; i < info.nr_map_ids && i < SY_ARRAY_LEN(ids); i++) {
 			int fd = bpf_map_get_fd_by_id(ids[i]);
 
 			if (fd >= 0) {
-				map_adopt(object, fd);
+				missing -= map_adopt(object, fd);
 				close(fd);
 			}
 		}
 	}
 	close(prog);
+	return missing == 0;
 }
 
 static bool link_info(int fd, struct bpf_link_info *out)
@@ -98,34 +108,92 @@ static bool mode_is_native(int ifindex)
 	return bpf_xdp_query(ifindex, 0, &opts) == 0 && opts.attach_mode != XDP_ATTACHED_SKB;
 }
 
-/* The link that a predecessor pinned, or −1. One whose device is gone, or that is attached in
- * another mode than asked for, is removed. */
-static int link_recover(struct sy_director *d, const char *pin, enum sy_director_mode mode,
-                        struct bpf_link_info *info)
+static void pin_path(const struct sy_director *d, char out[static HOST_PATH])
 {
-	int fd = bpf_obj_get(pin);
-	bool native;
+	host_pin_path(out, host_netns(), d->ifindex);
+}
 
+/* The link that a predecessor pinned, or −1. Its device may be gone, or it may be attached in
+ * another mode than asked for: then it is not fit to be taken over. */
+static int link_find(struct sy_director *d, struct bpf_link_info *info, bool *fit)
+{
+	char pin[HOST_PATH];
+	int fd;
+
+	pin_path(d, pin);
+	fd = bpf_obj_get(pin);
 	if (fd < 0)
 		return -1;
-	native = mode_is_native(d->ifindex);
-	if (link_info(fd, info) && info->xdp.ifindex == (uint32_t)d->ifindex &&
-	    !(mode == SY_DIRECTOR_NATIVE && !native) && !(mode == SY_DIRECTOR_GENERIC && native)) {
-		d->native = native;
+	d->native = mode_is_native(d->ifindex);
+	*fit = link_info(fd, info) && info->xdp.ifindex == (uint32_t)d->ifindex &&
+	       !(d->mode == SY_DIRECTOR_NATIVE && !d->native) &&
+	       !(d->mode == SY_DIRECTOR_GENERIC && d->native);
+	return fd;
+}
+
+/* The link to take over, or −1; one that is not fit is removed. */
+static int link_recover(struct sy_director *d, struct bpf_link_info *info)
+{
+	char pin[HOST_PATH];
+	bool fit;
+	int fd = link_find(d, info, &fit);
+
+	if (fd < 0 || fit)
 		return fd;
-	}
 	bpf_link_detach(fd);
 	close(fd);
+	pin_path(d, pin);
 	unlink(pin);
 	return -1;
 }
 
+/* The program of a link that could be taken over as it is now; 0: there is none. */
+static uint32_t link_predecessor(struct sy_director *d)
+{
+	struct bpf_link_info info;
+	bool fit;
+	int fd = link_find(d, &info, &fit);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 && fit ? info.prog_id : 0;
+}
+
+static int program_load(struct sy_director *d, uint32_t predecessor, struct sy_error *err)
+{
+	int rc;
+
+	director_bpf__destroy(d->bpf);
+	d->bpf = director_bpf__open();
+	if (!d->bpf)
+		return sy_fail(err, errno, "cannot open the flow director's program: %s",
+		               strerror(errno));
+	d->same_maps = predecessor && maps_adopt(d->bpf->obj, predecessor);
+	d->predecessor = predecessor;
+	rc = director_bpf__load(d->bpf);
+	return rc ? sy_fail(err, -rc,
+	                    "%s: the kernel refuses the flow director's program: %s; Linux 5.9 "
+	                    "or newer with BPF and AF_XDP is needed",
+	                    d->ifname, strerror(-rc))
+	          : 0;
+}
+
+/* The key comes first in struct found, so this compares two of them, or a key with one. */
+static int key_compare(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct director_key));
+}
+
+/* Not before the first address is steered or settled: while nobody receives, each moment counts. */
 static int found_read(struct sy_director *d)
 {
 	int map = bpf_map__fd(d->bpf->maps.steered);
 	struct director_key key, *last = NULL;
 	size_t room = 0;
 
+	if (d->found_known)
+		return 0;
+	d->found_count = 0;
 	while (bpf_map_get_next_key(map, last, &key) == 0) {
 		if (d->found_count == room) {
 			struct found *more;
@@ -139,13 +207,10 @@ static int found_read(struct sy_director *d)
 		d->found[d->found_count] = (struct found){.key = key};
 		last = &d->found[d->found_count++].key;
 	}
+	if (d->found_count)
+		qsort(d->found, d->found_count, sizeof(*d->found), key_compare);
+	d->found_known = true;
 	return 0;
-}
-
-/* The key comes first in struct found, so this compares two of them, or a key with one. */
-static int key_compare(const void *a, const void *b)
-{
-	return memcmp(a, b, sizeof(struct director_key));
 }
 
 /* ---- attaching ------------------------------------------------------------------------------- */
@@ -167,27 +232,28 @@ static int attach_refused(const struct sy_director *d, int code, struct sy_error
 	               d->ifname, id, d->ifname);
 }
 
-static int link_attach(struct sy_director *d, enum sy_director_mode mode, const char *pin,
-                       struct sy_error *err)
+static int link_attach(struct sy_director *d, struct sy_error *err)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts);
 	int prog = bpf_program__fd(d->bpf->progs.direct);
 	int code = EOPNOTSUPP;
+	char pin[HOST_PATH];
 
-	d->link = -1;
-	if (mode != SY_DIRECTOR_GENERIC) {
+	d->native = false;
+	if (d->mode != SY_DIRECTOR_GENERIC) {
 		opts.flags = XDP_FLAGS_DRV_MODE;
 		d->link = bpf_link_create(prog, d->ifindex, BPF_XDP, &opts);
 		code = errno;
 		d->native = d->link >= 0;
 	}
-	if (d->link < 0 && mode != SY_DIRECTOR_NATIVE && code != EBUSY && code != EEXIST) {
+	if (d->link < 0 && d->mode != SY_DIRECTOR_NATIVE && code != EBUSY && code != EEXIST) {
 		opts.flags = XDP_FLAGS_SKB_MODE;
 		d->link = bpf_link_create(prog, d->ifindex, BPF_XDP, &opts);
 		code = errno;
 	}
 	if (d->link < 0)
 		return attach_refused(d, code, err);
+	pin_path(d, pin);
 	/* Another namespace's cleanup may just have taken the empty folder away. */
 	if (bpf_obj_pin(d->link, pin) < 0 &&
 	    (errno != ENOENT || host_bpffs(err) < 0 || bpf_obj_pin(d->link, pin) < 0))
@@ -196,54 +262,19 @@ static int link_attach(struct sy_director *d, enum sy_director_mode mode, const 
 	return 0;
 }
 
-static int director_attach(struct sy_director *d, enum sy_director_mode mode, struct sy_error *err)
-{
-	struct bpf_link_info info;
-	char pin[HOST_PATH];
-	int rc;
+/* ---- opening: prepare, then take --------------------------------------------------------------
+ */
 
-	host_pin_path(pin, host_netns(), d->ifindex);
-	d->bpf = director_bpf__open();
-	if (!d->bpf)
-		return sy_fail(err, errno, "cannot open the flow director's program: %s",
-		               strerror(errno));
-	d->link = link_recover(d, pin, mode, &info);
-	if (d->link >= 0)
-		maps_adopt(d->bpf->obj, info.prog_id);
-	rc = director_bpf__load(d->bpf);
-	if (rc)
-		return sy_fail(err, -rc,
-		               "%s: the kernel refuses the flow director's program: %s; Linux 5.9 "
-		               "or newer with BPF and AF_XDP is needed",
-		               d->ifname, strerror(-rc));
-	for (uint32_t queue = 0; queue < DIRECTOR_QUEUES; queue++)
-		bpf_map_delete_elem(bpf_map__fd(d->bpf->maps.xsks), &queue);
-	rc = found_read(d);
-	if (rc)
-		return sy_fail(err, -rc, "%s: no memory for steered addresses", d->ifname);
-	if (d->found_count)
-		qsort(d->found, d->found_count, sizeof(*d->found), key_compare);
-	if (d->link < 0)
-		return link_attach(d, mode, pin, err);
-	if (bpf_link_update(d->link, bpf_program__fd(d->bpf->progs.direct), NULL) < 0)
-		return sy_fail(err, errno,
-		               "%s: cannot take over the flow director at %s: %s; run steelyard "
-		               "cleanup",
-		               d->ifname, pin, strerror(errno));
-	return 0;
-}
-
-int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
-                     struct sy_error *err)
+static int director_new(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
+                        struct sy_error *err)
 {
 	struct sy_director *d = calloc(1, sizeof(*d));
-	char what[16];
-	int rc;
 
 	*out = NULL;
 	if (!d)
 		return sy_fail(err, ENOMEM, "%s: no memory for the flow director", ifname);
 	d->lock = d->link = -1;
+	d->mode = mode;
 	snprintf(d->ifname, sizeof(d->ifname), "%s", ifname);
 	d->ifindex = (int)if_nametoindex(ifname);
 	if (!d->ifindex) {
@@ -251,18 +282,94 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
 		return sy_fail(err, ENODEV, "%s: no such interface in this network namespace",
 		               ifname);
 	}
-	snprintf(what, sizeof(what), "%d", d->ifindex);
-	rc = d->lock = host_lock(what, ifname, ", or give this one other interfaces", err);
-	if (rc >= 0)
-		rc = host_bpffs(err);
-	if (rc == 0)
-		rc = director_attach(d, mode, err);
-	if (rc < 0) {
-		sy_director_close(d);
-		return rc;
-	}
 	*out = d;
 	return 0;
+}
+
+static int director_lock(struct sy_director *d, unsigned wait_ms, struct sy_error *err)
+{
+	char what[16];
+
+	snprintf(what, sizeof(what), "%d", d->ifindex);
+	d->lock = host_lock(what, d->ifname, ", or give this one other interfaces", wait_ms, err);
+	return d->lock < 0 ? d->lock : 0;
+}
+
+/* With the lock held: nobody else changes the link from here on. */
+static int director_attach(struct sy_director *d, struct sy_error *err)
+{
+	struct bpf_link_info info;
+	uint32_t predecessor;
+	int rc;
+
+	d->link = link_recover(d, &info);
+	predecessor = d->link >= 0 ? info.prog_id : 0;
+	if (!d->bpf || predecessor != d->predecessor) {
+		rc = program_load(d, predecessor, err);
+		if (rc)
+			return rc;
+	}
+	/* What the predecessor's sockets have left: they are gone, as the lock proves. */
+	for (uint32_t queue = 0; queue < DIRECTOR_QUEUES; queue++)
+		bpf_map_delete_elem(bpf_map__fd(d->bpf->maps.xsks), &queue);
+	if (d->link < 0)
+		return link_attach(d, err);
+	d->outdated = true;
+	return d->same_maps ? 0 : sy_director_update(d, err);
+}
+
+int sy_director_update(struct sy_director *d, struct sy_error *err)
+{
+	if (!d->outdated)
+		return 0;
+	if (bpf_link_update(d->link, bpf_program__fd(d->bpf->progs.direct), NULL) < 0)
+		return sy_fail(err, errno,
+		               "%s: cannot take over the flow director: %s; run steelyard cleanup",
+		               d->ifname, strerror(errno));
+	d->outdated = false;
+	return 0;
+}
+
+int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
+                     struct sy_error *err)
+{
+	int rc = director_new(ifname, mode, out, err);
+
+	if (rc)
+		return rc;
+	/* The lock first: whoever is refused it shall not have loaded anything. */
+	rc = sy_director_take(*out, 0, err);
+	if (rc == 0)
+		rc = sy_director_update(*out, err);
+	if (rc) {
+		sy_director_close(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
+                        struct sy_error *err)
+{
+	int rc = director_new(ifname, mode, out, err);
+
+	if (rc)
+		return rc;
+	rc = program_load(*out, link_predecessor(*out), err);
+	if (rc) {
+		sy_director_close(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *err)
+{
+	int rc = director_lock(d, wait_ms, err);
+
+	if (!rc)
+		rc = host_bpffs(err);
+	return rc ? rc : director_attach(d, err);
 }
 
 void sy_director_close(struct sy_director *d)
@@ -321,7 +428,10 @@ int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on
 	int map = bpf_map__fd(d->bpf->maps.steered);
 	struct found *before = NULL;
 	uint8_t one = 1;
+	int rc = found_read(d);
 
+	if (rc)
+		return rc;
 	if (d->found_count)
 		before = bsearch(addr, d->found, d->found_count, sizeof(*d->found), key_compare);
 	if (before)
@@ -333,8 +443,10 @@ int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on
 
 int sy_director_settle(struct sy_director *d)
 {
-	int map = bpf_map__fd(d->bpf->maps.steered), rc = 0;
+	int map = bpf_map__fd(d->bpf->maps.steered), rc = found_read(d);
 
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < d->found_count; i++)
 		if (!d->found[i].again && bpf_map_delete_elem(map, &d->found[i].key) < 0 &&
 		    errno != ENOENT)

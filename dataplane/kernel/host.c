@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define BPFFS "/sys/fs/bpf"
+#define BPFFS        "/sys/fs/bpf"
+#define LOCK_STEP_US 1000
 
 uint64_t host_netns(void)
 {
@@ -21,6 +23,19 @@ uint64_t host_netns(void)
 
 	/* The thread's own: a process may have threads in several. */
 	return stat("/proc/thread-self/ns/net", &st) == 0 ? st.st_ino : 0;
+}
+
+uint64_t sy_netns_cookie(void)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) < 0)
+		cookie = host_netns();
+	if (fd >= 0)
+		close(fd);
+	return cookie;
 }
 
 /* In a mount namespace of our own (ip netns exec makes one), what we mount dies with it. */
@@ -85,8 +100,21 @@ static int lock_refuse(int fd, const char *held, const char *also, struct sy_err
 	               pid[0] ? pid : "unknown", also);
 }
 
-int host_lock(const char *what, const char *held, const char *also, struct sy_error *err)
+/* flock() itself cannot be told how long to wait. */
+static bool lock_wait(int fd, uint64_t deadline)
 {
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (sy_clock_ns() >= deadline)
+			return false;
+		usleep(LOCK_STEP_US);
+	}
+	return true;
+}
+
+int host_lock(const char *what, const char *held, const char *also, unsigned wait_ms,
+              struct sy_error *err)
+{
+	uint64_t deadline = sy_clock_ns() + wait_ms * UINT64_C(1000000);
 	char path[HOST_PATH];
 	int fd;
 
@@ -100,7 +128,7 @@ int host_lock(const char *what, const char *held, const char *also, struct sy_er
 			continue; /* another namespace's cleanup took the folder away */
 		if (fd < 0)
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
-		if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		if (!lock_wait(fd, deadline))
 			return lock_refuse(fd, held, also, err);
 		if (lock_is_current(fd, path))
 			break;

@@ -20,9 +20,10 @@ int host_bpffs(struct sy_error *err);
 void host_pin_path(char out[static HOST_PATH], uint64_t netns, int ifindex);
 
 /* Takes the lock lock-<netns>-<what>; `what` names an interface index or "claims", `held` what a
- * person calls it, `also` ends the remedy: "" or ", or …". Returns a descriptor that holds it until
- * it is closed, or -EBUSY with a text that names the holder. */
-int host_lock(const char *what, const char *held, const char *also, struct sy_error *err);
+ * person calls it, `also` ends the remedy: "" or ", or …". Waits up to wait_ms for it. Returns a
+ * descriptor that holds it until it is closed, or -EBUSY with a text that names the holder. */
+int host_lock(const char *what, const char *held, const char *also, unsigned wait_ms,
+              struct sy_error *err);
 void host_lock_path(char out[static HOST_PATH], uint64_t netns, const char *what);
 
 #endif

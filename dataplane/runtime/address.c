@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "runtime.h"
+
+#define CLAIM_WAIT_NS UINT64_C(2000000000) /* for a predecessor to let go of its claims */
+#define CLAIM_STEP_US 1000
 
 static bool prefix_holds(const struct sy_link_addr *prefix, const struct sy_addr *addr)
 {
@@ -38,9 +44,91 @@ static int address_steer(struct sy_runtime *rt, const struct sy_addr *addr, bool
 	return 0;
 }
 
+/* ---- inherit: nothing is touched before the predecessor has let go ---- */
+
+static int address_remember(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
+{
+	if (rt->taken_count == rt->taken_room) {
+		unsigned room = rt->taken_room ? 2 * rt->taken_room : 64;
+		struct sy_addr *more = realloc(rt->taken, room * sizeof(*more));
+		if (!more)
+			return sy_fail(err, ENOMEM, "no memory for an address");
+		rt->taken = more;
+		rt->taken_room = room;
+	}
+	rt->taken[rt->taken_count++] = *addr;
+	return 0;
+}
+
+static void address_unremember(struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	unsigned kept = 0;
+	for (unsigned i = 0; i < rt->taken_count; i++)
+		if (!sy_addr_equal(&rt->taken[i], addr))
+			rt->taken[kept++] = rt->taken[i];
+	rt->taken_count = kept;
+}
+
+void addresses_forget(struct sy_runtime *rt)
+{
+	free(rt->taken);
+	rt->taken = NULL;
+	rt->taken_count = rt->taken_room = 0;
+}
+
+static int claims_await(struct sy_runtime *rt, struct sy_error *err)
+{
+	uint64_t deadline = sy_clock_ns() + CLAIM_WAIT_NS;
+	int rc;
+	while ((rc = claims_open(rt, err)) == -EBUSY && sy_clock_ns() < deadline)
+		usleep(CLAIM_STEP_US);
+	return rc;
+}
+
+static int directors_update(struct sy_runtime *rt, struct sy_error *err)
+{
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct sy_director *d = port_xsk_director(rt->port[i]);
+		int rc = d ? sy_director_update(d, err) : 0;
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
+{
+	if (!rt->remembering)
+		return 0;
+	int first = directors_update(rt, err);
+	if (!first)
+		first = claims_await(rt, err);
+	if (first)
+		return first;
+	rt->remembering = false;
+	for (unsigned i = 0; i < rt->taken_count; i++) {
+		struct sy_error one = {0};
+		int rc = sy_address_take(rt, &rt->taken[i], &one);
+		if (!rc)
+			continue;
+		sy_log(SY_LOG_ERROR, "runtime", "%s", one.text);
+		if (!first && err)
+			*err = one;
+		first = first ? first : rc;
+	}
+	addresses_forget(rt);
+	if (rt->settling)
+		sy_address_settle(rt);
+	return first;
+}
+
+/* ---- taking and letting go ---- */
+
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
+	if (rt->remembering)
+		return address_remember(rt, addr, err);
 	if (rt->claims) {
 		int rc = sy_claims_add(rt->claims, addr, answering_ifindex(rt, addr), err);
 		if (rc)
@@ -57,6 +145,10 @@ int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	char text[SY_ADDR_TEXT];
+	if (rt->remembering) {
+		address_unremember(rt, addr);
+		return;
+	}
 	/* The claim first: while it is steered still, the kernel sees none of its packets. */
 	int rc = rt->claims ? sy_claims_remove(rt->claims, addr) : 0;
 	if (rc)
@@ -67,6 +159,10 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 
 void sy_address_settle(struct sy_runtime *rt)
 {
+	if (rt->remembering) {
+		rt->settling = true;
+		return;
+	}
 	int rc = rt->claims ? sy_claims_settle(rt->claims) : 0;
 	if (rc)
 		sy_log(SY_LOG_WARN, "runtime", "addresses of an earlier process stay claimed: %s",

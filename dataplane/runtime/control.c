@@ -288,19 +288,36 @@ int sy_control_open(struct sy_runtime *rt, const char *path,
 	return 0;
 }
 
+static void control_deafen(struct sy_control *c)
+{
+	loop_unwatch(c->rt->loop, c->fd);
+	if (c->fd >= 0)
+		close(c->fd);
+	if (c->spare_fd >= 0)
+		close(c->spare_fd);
+	c->fd = c->spare_fd = -1;
+}
+
+void sy_control_leave(struct sy_control *c)
+{
+	int fd;
+	if (c->fd < 0)
+		return;
+	unlink(c->path);
+	/* Who has connected by now has been told that we listen. */
+	while ((fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+		peer_add(c, fd);
+	control_deafen(c);
+}
+
 void sy_control_close(struct sy_control *c)
 {
 	if (!c)
 		return;
 	while (c->peers)
 		peer_close(c->peers);
-	loop_unwatch(c->rt->loop, c->fd);
-	if (c->fd >= 0) {
-		close(c->fd);
-		if (c->path[0])
-			unlink(c->path);
-	}
-	if (c->spare_fd >= 0)
-		close(c->spare_fd);
+	if (c->fd >= 0 && c->path[0])
+		unlink(c->path);
+	control_deafen(c);
 	free(c);
 }

@@ -9,12 +9,13 @@ void generation_grow(struct routes *r)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* before what it announces */
 }
 
-void paths_init(struct routes *r)
+void paths_init(struct routes *r, unsigned half)
 {
 	memset(r->stale, 1, sizeof(r->stale));
 	for (unsigned i = GROUPS - 1; i; i--)
 		r->group_free[r->group_free_count++] = (uint16_t)i;
-	for (unsigned i = 1; i < PATHS; i++)
+	/* 0 is none, so the lower half has one less. */
+	for (unsigned i = half ? PATH_HALF : 1; i < (half + 1) * PATH_HALF; i++)
 		r->path_free[r->path_free_count++] = (uint16_t)i;
 }
 
@@ -137,12 +138,12 @@ static uint16_t path_id_take(struct routes *r)
 		return SY_PATH_NONE;
 	}
 	r->path_free_count--;
-	return r->path_free[r->path_free_first++ % PATHS];
+	return r->path_free[r->path_free_first++ % PATH_HALF];
 }
 
 static void path_id_free(struct routes *r, uint16_t id)
 {
-	r->path_free[(r->path_free_first + r->path_free_count++) % PATHS] = id;
+	r->path_free[(r->path_free_first + r->path_free_count++) % PATH_HALF] = id;
 	r->paths_told = false;
 }
 
@@ -233,7 +234,7 @@ static void group_end(struct routes *r, uint16_t id)
 
 bool routes_flush_is_cheap(const struct sy_runtime *rt)
 {
-	return rt->routes->path_free_count > PATHS / 4;
+	return rt->routes->path_free_count > PATH_HALF / 4;
 }
 
 void routes_flush(struct sy_runtime *rt)

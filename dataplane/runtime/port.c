@@ -59,8 +59,7 @@ int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buff
 	return 0;
 }
 
-int port_open(struct sy_runtime *rt, const struct sy_port_options *o, uint64_t deadline,
-              struct sy_error *err)
+int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_error *err)
 {
 	struct port *p = aligned_alloc(SY_CACHE_LINE, sizeof(*p));
 	if (!p)
@@ -70,11 +69,26 @@ int port_open(struct sy_runtime *rt, const struct sy_port_options *o, uint64_t d
 	p->id = rt->ports;
 	memcpy(p->name, o->name, sizeof(p->name));
 	rt->port[rt->ports++] = p;
-	if (p->ops->open(rt, p, o, deadline, err))
-		return sy_fail_in(err, "port %s", o->name);
+	return p->ops->open(rt, p, o, err) ? sy_fail_in(err, "port %s", o->name) : 0;
+}
+
+int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_error *err)
+{
+	struct port *p = rt->port[id];
+	if (p->ops->bind(rt, p, &rt->options.port[id], deadline, err))
+		return sy_fail_in(err, "port %s", p->name);
+	p->bound = true;
 	sy_log(SY_LOG_INFO, "runtime", "port %s: %s, %u queue%s, MTU %u", p->name, p->backend,
 	       p->queues, p->queues == 1 ? "" : "s", p->mtu);
 	return 0;
+}
+
+void port_release(struct port *p)
+{
+	if (p->bound)
+		p->ops->stats(p, &p->last);
+	p->bound = false;
+	p->ops->release(p);
 }
 
 void port_close(struct sy_runtime *rt, unsigned id)
@@ -141,7 +155,7 @@ void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port
 void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_port_stats *out)
 {
 	struct port *p = rt->port[port];
-	*out = (struct sy_port_stats){0};
+	*out = p->last;
 	for (unsigned q = 0; q < SY_MAX_QUEUES; q++) {
 		const struct port_queue_counters *c = &p->counters[q];
 		out->rx_packets += SY_READ(c->rx_packets);
@@ -150,7 +164,8 @@ void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_por
 		out->tx_bytes += SY_READ(c->tx_bytes);
 		out->tx_failed += SY_READ(c->tx_failed);
 	}
-	p->ops->stats(p, out);
+	if (p->bound)
+		p->ops->stats(p, out);
 }
 
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port)

@@ -11,9 +11,13 @@
 struct port;
 
 struct port_ops {
-	/* Fills the port's mac, mtu, queues, backend text, impl. deadline: sy_clock_ns() until
-	 * which a device that is still busy is waited for. */
+	/* All that can be done while a predecessor still has the device (options.inherit). Fills
+	 * the port's impl, mac, mtu, and what else is known by then. */
 	int (*open)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+	            struct sy_error *err);
+	/* Takes the device; fills the rest. deadline: sy_clock_ns() until which a device that is
+	 * still busy is waited for. */
+	int (*bind)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
 	            uint64_t deadline, struct sy_error *err);
 	unsigned (*rx)(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n);
 	/* Returns how many were taken; the caller frees the rest. */
@@ -27,7 +31,15 @@ struct port_ops {
 	int (*descriptor)(struct port *p, unsigned queue);
 	/* Looks at the link, every 100 ms; NULL: the mirror tells. */
 	void (*refresh)(struct port *p);
+	/* Adds what the device counts. Between bind() and release() only. */
 	void (*stats)(struct port *p, struct sy_port_stats *out);
+	/* No packet is accepted any more; what was can still be received. Workers may run. NULL:
+	 * the device receives until it is released. */
+	void (*shut)(struct port *p);
+	/* No worker runs: what was sent leaves, and the device is let go of, for a successor; it
+	 * may go on to close in the background. */
+	void (*release)(struct port *p);
+	/* After open(), bind() or release(), whether they succeeded or not. */
 	void (*close)(struct port *p);
 };
 
@@ -42,6 +54,7 @@ struct port {
 	const struct port_ops *ops;
 	void *impl;
 	unsigned id, queues;
+	bool bound;       /* the device is ours */
 	uint16_t mtu;     /* writer: interaction; readers: workers, relaxed */
 	uint16_t mtu_max; /* what the packet buffers hold; 0: no limit of ours */
 	bool up;          /* likewise */
@@ -49,14 +62,17 @@ struct port {
 	int ifindex;      /* 0: no kernel interface */
 	char name[32];
 	char backend[48];
+	struct sy_port_stats last; /* what the device had counted when it was released */
 	struct port_queue_counters counters[SY_MAX_QUEUES];
 };
 
 /* Buffers the port's queues hold at most, and the smallest data room they need. Before EAL. */
 int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers, unsigned *room,
                struct sy_error *err);
-int port_open(struct sy_runtime *rt, const struct sy_port_options *o, uint64_t deadline,
-              struct sy_error *err);
+int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_error *err);
+int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_error *err);
+/* Counters and everything else can still be read. */
+void port_release(struct port *p);
 void port_close(struct sy_runtime *rt, unsigned id);
 
 /* The MTU that a kernel interface has now; what is used is no more than mtu_max. */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Any DPDK device: memif, pcap, null, TAP, and PCI drivers. */
+#include <dirent.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -141,14 +143,11 @@ static void device_address(struct port *p, const struct sy_port_options *o)
 	memcpy(&p->mac, o->mac, 6);
 }
 
-static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-                       uint64_t deadline, struct sy_error *err)
+static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                       struct sy_error *err)
 {
 	struct rte_eth_dev_info info;
-	struct ethdev_port *e = calloc(1, sizeof(*e));
-	if (!e)
-		return sy_fail(err, ENOMEM, "no memory");
-	p->impl = e;
+	struct ethdev_port *e = p->impl;
 	int rc = device_find(e, o, err);
 	if (rc)
 		return rc;
@@ -159,7 +158,6 @@ static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 	if (rc)
 		return rc;
 	device_address(p, o);
-	p->mtu = o->mtu ? o->mtu : 1500;
 	rc = rte_eth_dev_set_mtu(e->dev, p->mtu);
 	if (rc && rc != -ENOTSUP) /* a device without the notion carries what it is given */
 		return sy_fail(err, -rc, "an MTU of %u is refused: %s", p->mtu, strerror(-rc));
@@ -174,7 +172,68 @@ static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 	return 0;
 }
 
-static void ethdev_close(struct port *p)
+static int interface_of_pci(const char *address)
+{
+	char path[128];
+	int ifindex = 0;
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/net", address);
+	DIR *dir = opendir(path);
+	struct dirent *e;
+	while (dir && !ifindex && (e = readdir(dir)))
+		ifindex = e->d_name[0] == '.' ? 0 : (int)if_nametoindex(e->d_name);
+	if (dir)
+		closedir(dir);
+	return ifindex;
+}
+
+/* The kernel interface of a device that is not open, for the mirror: of a PCI device whose kernel
+ * driver stays (mlx5), or what a packet socket is told. 0: none. */
+static int interface_guess(const char *devargs)
+{
+	unsigned domain = 0, bus, device, function;
+	char name[IF_NAMESIZE], address[16];
+	const char *iface = strstr(devargs, "iface=");
+	if (iface && sscanf(iface, "iface=%15[^,]", name) == 1)
+		return !strncmp(devargs, "net_tap", 7) ? 0 : (int)if_nametoindex(name);
+	if (sscanf(devargs, "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4 &&
+	    sscanf(devargs, "%x:%x.%x", &bus, &device, &function) != 3)
+		return 0;
+	snprintf(address, sizeof(address), "%04x:%02x:%02x.%x", domain & 0xffff, bus & 0xff,
+	         device & 0xff, function & 0xf);
+	return interface_of_pci(address);
+}
+
+/* A device can be had by one process only. Without a predecessor it is opened before the kernel is
+ * mirrored, which must know it where it has an interface, too. */
+static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                       struct sy_error *err)
+{
+	p->impl = calloc(1, sizeof(struct ethdev_port));
+	if (!p->impl)
+		return sy_fail(err, ENOMEM, "no memory");
+	p->mtu = o->mtu ? o->mtu : 1500;
+	memcpy(&p->mac, o->mac, sizeof(o->mac));
+	snprintf(p->backend, sizeof(p->backend), "ethdev");
+	if (!rt->options.inherit)
+		return device_open(rt, p, o, err);
+	p->ifindex = interface_guess(o->devargs);
+	return 0;
+}
+
+static int ethdev_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                       uint64_t deadline, struct sy_error *err)
+{
+	int guessed = p->ifindex;
+	int rc = rt->options.inherit ? device_open(rt, p, o, err) : 0;
+	if (rc || p->ifindex == guessed)
+		return rc;
+	return sy_fail(err, EOPNOTSUPP,
+	               "it has kernel interface %d, which cannot be told before it is opened, so "
+	               "its routes are not known; restart the forwarder instead of upgrading it",
+	               p->ifindex);
+}
+
+static void ethdev_release(struct port *p)
 {
 	struct ethdev_port *e = p->impl;
 	struct rte_eth_dev_info info;
@@ -185,16 +244,24 @@ static void ethdev_close(struct port *p)
 		rte_eth_dev_close(e->dev);
 		rte_dev_remove(device);
 	}
-	free(e);
+	e->started = e->created = false;
+}
+
+static void ethdev_close(struct port *p)
+{
+	ethdev_release(p);
+	free(p->impl);
 }
 
 const struct port_ops port_ethdev_ops = {
         .open = ethdev_open,
+        .bind = ethdev_bind,
         .rx = ethdev_rx,
         .tx = ethdev_tx,
         .is_pending = ethdev_is_pending,
         .descriptor = ethdev_descriptor,
         .refresh = ethdev_refresh,
         .stats = ethdev_stats,
+        .release = ethdev_release,
         .close = ethdev_close,
 };

@@ -11,9 +11,12 @@
  * Chunks are unaligned ones: the kernel takes any address, returns it with the frame's offset in
  * the upper 16 bits, and never touches the struct in front of the data room.
  */
+#include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/if_xdp.h>
 #include <net/if.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -24,7 +27,8 @@
 #include "runtime.h"
 
 #define RING        PORT_XSK_RING
-#define RETRY_US    5000
+#define RETRY_US    1000
+#define FLUSH_NS    UINT64_C(2000000) /* for what waits to be sent when the port is released */
 #define KICKS       4 /* system calls for one burst at most: a call of copy mode sends 32 frames */
 #define SMALL_CHUNK 2048
 #define LARGE_CHUNK 4096
@@ -37,7 +41,9 @@ struct xsk_queue {
 	struct xsk_ring_cons rx, completion;
 	struct xsk_umem *umem;
 	struct xsk_socket *socket;
-	int fd;
+	int fd; /* of UMEM and socket */
+	bool closing;
+	pthread_t closer;
 	unsigned fill_missing; /* buffers that the pool could not give when they were due */
 	unsigned tx_flying;    /* given to the kernel, not completed */
 };
@@ -232,17 +238,30 @@ static void xsk_stats(struct port *p, struct sy_port_stats *out)
 
 /* ---- opening ---- */
 
-static void queue_close(struct xsk_queue *q)
+static int queue_fail(unsigned queue, int code, struct sy_error *err)
 {
-	if (q->socket)
-		xsk_socket__delete(q->socket);
-	if (q->umem)
-		xsk_umem__delete(q->umem);
-	q->socket = NULL;
-	q->umem = NULL;
+	switch (code) {
+	case EBUSY:
+		return sy_fail(err, EBUSY,
+		               "queue %u is bound by another AF_XDP socket; stop the "
+		               "process that has it (ss --xdp shows it)",
+		               queue);
+	case ENOBUFS:
+		return sy_fail(err, ENOBUFS,
+		               "queue %u: the limit of locked memory is too low; "
+		               "remedy: ulimit -l unlimited, or LimitMEMLOCK=infinity",
+		               queue);
+	case EPERM:
+		return sy_fail(err, EPERM,
+		               "queue %u: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and "
+		               "CAP_BPF: run as root",
+		               queue);
+	}
+	return sy_fail(err, code, "queue %u: AF_XDP socket: %s", queue, strerror(code));
 }
 
-static int queue_try(struct xsk_port *x, const char *ifname, unsigned queue, bool copy)
+/* A UMEM, known to the kernel and with its fill ring full. Its descriptor becomes the socket's. */
+static int queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 {
 	struct xsk_queue *q = &x->queue[queue];
 	struct xsk_umem_config umem = {
@@ -252,52 +271,52 @@ static int queue_try(struct xsk_port *x, const char *ifname, unsigned queue, boo
 	                                                                        : LARGE_CHUNK,
 	        .flags = XDP_UMEM_UNALIGNED_CHUNK_FLAG,
 	};
+	int rc = xsk_umem__create(&q->umem, x->base, x->len, &q->fill, &q->completion, &umem);
+	if (rc) {
+		q->umem = NULL;
+		return queue_fail(queue, -rc, err);
+	}
+	q->fd = xsk_umem__fd(q->umem);
+	/* A child process that has it would keep the queue bound after we have let go. */
+	if (fcntl(q->fd, F_SETFD, FD_CLOEXEC))
+		return queue_fail(queue, errno, err);
+	q->fill_missing = RING;
+	fill_more(x, q);
+	if (q->fill_missing)
+		return sy_fail(err, ENOMEM, "queue %u: the packet pool is too small: raise --mbufs",
+		               queue);
+	return 0;
+}
+
+static int queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
+                      uint64_t deadline, struct sy_error *err)
+{
+	struct xsk_queue *q = &x->queue[queue];
 	struct xsk_socket_config config = {
 	        .rx_size = RING,
 	        .tx_size = RING,
 	        .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
 	        .bind_flags = (uint16_t)(XDP_USE_NEED_WAKEUP | (copy ? XDP_COPY : 0)),
 	};
-	int rc = xsk_umem__create(&q->umem, x->base, x->len, &q->fill, &q->completion, &umem);
-	if (!rc)
+	int rc;
+	for (;;) {
+		uint64_t begun = sy_clock_ns();
 		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
 		                        &config);
-	if (rc)
-		queue_close(q);
-	return rc;
-}
-
-static int queue_open(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
-                      uint64_t deadline, struct sy_error *err)
-{
-	struct xsk_queue *q = &x->queue[queue];
-	int rc;
-	/* A killed process's socket keeps the queue for a moment. */
-	while ((rc = queue_try(x, ifname, queue, copy)) == -EBUSY && sy_clock_ns() < deadline)
-		usleep(RETRY_US);
-	if (rc == -EBUSY)
-		return sy_fail(err, EBUSY,
-		               "queue %u is bound by another AF_XDP socket; stop the "
-		               "process that has it (ss --xdp shows it)",
-		               queue);
-	if (rc == -ENOBUFS)
-		return sy_fail(err, ENOBUFS,
-		               "queue %u: the limit of locked memory is too low; "
-		               "remedy: ulimit -l unlimited, or LimitMEMLOCK=infinity",
-		               queue);
-	if (rc == -EPERM)
-		return sy_fail(err, EPERM,
-		               "queue %u: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and "
-		               "CAP_BPF: run as root",
-		               queue);
-	if (rc)
-		return sy_fail(err, -rc, "queue %u: AF_XDP socket: %s", queue, strerror(-rc));
-	q->fd = xsk_socket__fd(q->socket);
-	q->fill_missing = RING;
-	fill_more(x, q);
-	if (q->fill_missing)
-		return sy_fail(err, ENOMEM, "queue %u: the packet pool is too small: raise --mbufs",
-		               queue);
+		uint64_t now = sy_clock_ns();
+		if (rc != -EBUSY || now >= deadline)
+			break;
+		/* The socket of a predecessor, or of a killed process, keeps the queue for a
+		 * moment. An attempt makes the kernel allocate a table over all packet buffers,
+		 * under the lock that it needs to free the queue: half of the time is left to it.
+		 */
+		uint64_t spent_us = (now - begun) / 1000;
+		usleep((useconds_t)(spent_us > RETRY_US ? spent_us : RETRY_US));
+	}
+	if (rc) {
+		q->socket = NULL;
+		return queue_fail(queue, -rc, err);
+	}
 	return 0;
 }
 
@@ -322,7 +341,7 @@ static int interface_read(struct port *p, struct sy_error *err)
 }
 
 static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-                    uint64_t deadline, struct sy_error *err)
+                    struct sy_error *err)
 {
 	struct xsk_port *x = calloc(1, sizeof(*x));
 	void *base;
@@ -333,9 +352,11 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 	pool_area(rt->pool, &base, &x->len);
 	x->base = base;
 	p->mtu_max = (uint16_t)port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
+	snprintf(p->backend, sizeof(p->backend), "xsk");
 	int rc = interface_read(p, err);
 	if (!rc)
-		rc = sy_director_open(o->name, o->mode, &x->director, err);
+		rc = rt->options.inherit ? sy_director_prepare(o->name, o->mode, &x->director, err)
+		                         : sy_director_open(o->name, o->mode, &x->director, err);
 	if (rc)
 		return rc;
 	unsigned queues = (unsigned)sy_director_queues(x->director);
@@ -344,41 +365,118 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 		               "%u receive queues, at most %d are supported; remedy: ethtool -L %s "
 		               "combined %d",
 		               queues, SY_MAX_QUEUES, o->name, SY_MAX_QUEUES);
-	for (; p->queues < queues; p->queues++) {
-		rc = queue_open(x, o->name, p->queues, !rt->options.huge, deadline, err);
+	for (; p->queues < queues && !rc; p->queues++)
+		rc = queue_open(x, p->queues, err);
+	return rc;
+}
+
+static int xsk_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                    uint64_t deadline, struct sy_error *err)
+{
+	struct xsk_port *x = p->impl;
+	uint64_t now = sy_clock_ns();
+	unsigned wait_ms = now < deadline ? (unsigned)((deadline - now) / 1000000) : 0;
+	int rc = rt->options.inherit ? sy_director_take(x->director, wait_ms, err) : 0;
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < p->queues; i++) {
+		rc = queue_bind(x, o->name, i, !rt->options.huge, deadline, err);
 		if (rc)
 			return rc;
-		rc = sy_director_set_socket(x->director, p->queues, x->queue[p->queues].fd);
+		rc = sy_director_set_socket(x->director, i, x->queue[i].fd);
 		if (rc)
 			return sy_fail(err, -rc,
-			               "queue %u: the flow director refuses the socket: %s",
-			               p->queues, strerror(-rc));
+			               "queue %u: the flow director refuses the socket: %s", i,
+			               strerror(-rc));
 	}
 	snprintf(p->backend, sizeof(p->backend), "xsk %s",
 	         sy_director_is_native(x->director) ? "native" : "generic");
 	return 0;
 }
 
+/* ---- letting go ---- */
+
+/* Its packets are dropped from here on, and not left in a ring that nobody reads. */
+static void xsk_shut(struct port *p)
+{
+	struct xsk_port *x = p->impl;
+	for (unsigned i = 0; i < p->queues; i++)
+		if (x->queue[i].socket)
+			sy_director_set_socket(x->director, i, -1);
+}
+
+static void queue_flush(struct xsk_port *x, struct xsk_queue *q, uint64_t deadline)
+{
+	for (completions_reap(x, q); q->tx_flying; completions_reap(x, q)) {
+		if (sy_clock_ns() > deadline)
+			return;
+		tx_kick(x, q);
+	}
+}
+
+static void *queue_close(void *arg)
+{
+	struct xsk_queue *q = arg;
+	if (q->socket)
+		xsk_socket__delete(q->socket);
+	if (q->umem)
+		xsk_umem__delete(q->umem);
+	q->socket = NULL;
+	q->umem = NULL;
+	return NULL;
+}
+
+/* The kernel takes some 10 ms to close a socket, as it waits for all CPUs to have forgotten it: the
+ * sockets do that side by side, and nobody else waits for them. */
+static void queue_close_begin(struct xsk_queue *q)
+{
+	pthread_attr_t attr;
+	sigset_t all;
+	sigfillset(&all); /* signals are the interaction thread's */
+	pthread_attr_init(&attr);
+	pthread_attr_setsigmask_np(&attr, &all);
+	q->closing = !pthread_create(&q->closer, &attr, queue_close, q);
+	pthread_attr_destroy(&attr);
+	if (!q->closing)
+		queue_close(q);
+}
+
+static void xsk_release(struct port *p)
+{
+	struct xsk_port *x = p->impl;
+	uint64_t deadline = sy_clock_ns() + FLUSH_NS;
+	for (unsigned i = 0; i < p->queues; i++)
+		if (x->queue[i].socket)
+			queue_flush(x, &x->queue[i], deadline);
+	sy_director_close(x->director); /* the successor may go on, and waits for each queue */
+	x->director = NULL;
+	for (unsigned i = 0; i < p->queues; i++)
+		queue_close_begin(&x->queue[i]);
+}
+
 static void xsk_close(struct port *p)
 {
 	struct xsk_port *x = p->impl;
-	for (unsigned i = 0; i < SY_MAX_QUEUES; i++) {
-		if (x->queue[i].socket && x->director)
-			sy_director_set_socket(x->director, i, -1);
-		queue_close(&x->queue[i]);
+	if (x->director) {
+		xsk_shut(p);
+		xsk_release(p);
 	}
-	if (x->director)
-		sy_director_close(x->director);
+	for (unsigned i = 0; i < p->queues; i++)
+		if (x->queue[i].closing)
+			pthread_join(x->queue[i].closer, NULL);
 	free(x);
 }
 
 const struct port_ops port_xsk_ops = {
         .open = xsk_open,
+        .bind = xsk_bind,
         .rx = xsk_rx,
         .tx = xsk_tx,
         .is_pending = xsk_is_pending,
         .wake = xsk_wake,
         .descriptor = xsk_descriptor,
         .stats = xsk_stats,
+        .shut = xsk_shut,
+        .release = xsk_release,
         .close = xsk_close,
 };

@@ -21,7 +21,7 @@ int routes_open(struct sy_runtime *rt, struct sy_error *err)
 	if (!r)
 		return sy_fail(err, ENOMEM, "no memory for paths");
 	rt->routes = r;
-	paths_init(r);
+	paths_init(r, rt->options.path_half);
 	if (lpm_open(&r->v4, 4) || lpm_open(&r->v6, 16))
 		return sy_fail(err, ENOMEM, "no memory for routing tables");
 	r->rib4 = rte_rib_create("sy_v4", SOCKET_ID_ANY, &v4);

@@ -12,6 +12,7 @@
 
 #define GROUPS       32768 /* 0: no route */
 #define PATHS        65536 /* 0: none */
+#define PATH_HALF    32768 /* each process takes its ids from one half; see 0007-restart.md */
 #define GROUP_CHAINS 4096
 
 /* What a route says, whatever its prefix: routes that say the same share a group. */
@@ -34,14 +35,14 @@ struct routes {
 	/* Likewise; acquire and release. */
 	uint16_t current[GROUPS]; /* group → path */
 	struct path *path[PATHS];
-	uint8_t stale[PATHS]; /* ids in no use are stale, too */
+	uint8_t stale[PATHS]; /* ids in no use are stale, too, and those of the other half */
 	/* Of the interaction thread alone. */
 	uint32_t stale_at[PATHS]; /* the generation while it was replaced */
 	struct group *group[GROUPS];
 	uint16_t chain[GROUP_CHAINS];
 	uint16_t group_free[GROUPS]; /* stack */
 	unsigned group_free_count;
-	uint16_t path_free[PATHS]; /* ring, so that an id rests as long as possible */
+	uint16_t path_free[PATH_HALF]; /* ring, so that an id rests as long as possible */
 	unsigned path_free_first, path_free_count;
 	uint16_t dirty[GROUPS];
 	unsigned dirty_count;
@@ -49,7 +50,7 @@ struct routes {
 };
 
 /* path.c */
-void paths_init(struct routes *r);
+void paths_init(struct routes *r, unsigned half);
 void paths_close(struct routes *r);
 /* Finds or makes the group of what the route says; 0: there are no more. The caller counts itself
  * in. */

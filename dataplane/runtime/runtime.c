@@ -17,6 +17,9 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 	if (o->ports < 1 || o->ports > SY_MAX_PORTS)
 		return sy_fail(err, EINVAL, "%u ports: 1 to %d are possible", o->ports,
 		               SY_MAX_PORTS);
+	if (o->path_half > 1)
+		return sy_fail(err, EINVAL, "half %u of the path ids: there are 0 and 1",
+		               o->path_half);
 	for (unsigned i = 0; i < o->ports; i++)
 		for (unsigned k = 0; k < i; k++)
 			if (!strcmp(o->port[i].name, o->port[k].name))
@@ -48,16 +51,15 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 
 static int ports_open(struct sy_runtime *rt, struct sy_error *err)
 {
-	uint64_t deadline = sy_clock_ns() + BIND_WAIT_NS;
 	for (unsigned i = 0; i < rt->options.ports; i++) {
-		int rc = port_open(rt, &rt->options.port[i], deadline, err);
+		int rc = port_open(rt, &rt->options.port[i], err);
 		if (rc)
 			return rc;
 	}
 	return 0;
 }
 
-static int claims_open(struct sy_runtime *rt, struct sy_error *err)
+int claims_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	for (unsigned i = 0; i < rt->ports; i++)
 		if (rt->options.kernel && rt->port[i]->ifindex)
@@ -69,14 +71,16 @@ static void tick(void *ctx)
 {
 	struct sy_runtime *rt = ctx;
 	for (unsigned i = 0; i < rt->ports; i++)
-		if (rt->port[i]->ops->refresh)
+		if (rt->port[i]->bound && rt->port[i]->ops->refresh)
 			rt->port[i]->ops->refresh(rt->port[i]);
 	routes_flush(rt);
 }
 
 static void slow_tick(void *ctx)
 {
-	adjacencies_tick(ctx);
+	struct sy_runtime *rt = ctx;
+	if (!rt->quiesced) /* else neighbours are the successor's to keep */
+		adjacencies_tick(rt);
 }
 
 static int base_open(struct sy_runtime *rt, struct sy_error *err)
@@ -102,6 +106,7 @@ int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime 
 	if (!rt)
 		return sy_fail(err, ENOMEM, "no memory for the runtime");
 	rt->options = *options;
+	rt->remembering = options->inherit;
 	int rc = options_check(options, err);
 	if (!rc)
 		rc = eal_start(options, err);
@@ -116,7 +121,7 @@ int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime 
 	if (!rc)
 		rc = workers_open(rt, err);
 	if (!rc)
-		rc = claims_open(rt, err);
+		rc = options->inherit ? 0 : claims_open(rt, err);
 	if (!rc)
 		rc = mirror_start(rt, err);
 	if (rc) {
@@ -127,9 +132,36 @@ int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime 
 	return 0;
 }
 
+int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err)
+{
+	uint64_t deadline = sy_clock_ns() + BIND_WAIT_NS;
+	for (unsigned i = 0; i < rt->ports; i++) {
+		int rc = port_bind(rt, i, deadline, err);
+		if (rc)
+			return rc;
+	}
+	return workers_bind(rt, err);
+}
+
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err)
 {
 	return workers_start(rt, err);
+}
+
+/* From the first shut port to its successor's first packet, packets are lost: what can wait until
+ * the locks are free does. */
+void sy_runtime_quiesce(struct sy_runtime *rt)
+{
+	rt->quiesced = true;
+	for (unsigned i = 0; i < rt->ports; i++)
+		if (rt->port[i]->bound && rt->port[i]->ops->shut)
+			rt->port[i]->ops->shut(rt->port[i]);
+	workers_stop(rt);
+	workers_drain(rt);
+	for (unsigned i = 0; i < rt->ports; i++)
+		port_release(rt->port[i]);
+	sy_claims_close(rt->claims);
+	rt->claims = NULL;
 }
 
 int sy_runtime_run(struct sy_runtime *rt)
@@ -168,8 +200,8 @@ void sy_runtime_close(struct sy_runtime *rt)
 		return;
 	workers_stop(rt);
 	mirror_stop(rt);
-	if (rt->claims)
-		sy_claims_close(rt->claims);
+	sy_claims_close(rt->claims);
+	addresses_forget(rt);
 	rcu_close(rt->rcu);
 	rt->rcu = NULL;
 	routes_close(rt);

@@ -26,7 +26,6 @@ struct sy_runtime {
 	unsigned ports;
 	struct sy_worker *worker; /* [workers] */
 	unsigned workers;
-	bool started;
 	uint8_t slot_worker[SY_SLOTS]; /* writer: interaction; readers: workers, relaxed */
 	struct loop *loop;
 	struct rcu *rcu;
@@ -34,9 +33,14 @@ struct sy_runtime {
 	struct adjacencies *adjacencies;
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
+	bool remembering;      /* inherit: addresses are taken by sy_runtime_claim() only */
+	bool settling;         /* and sy_address_settle() was asked for */
+	struct sy_addr *taken; /* remembered */
+	unsigned taken_count, taken_room;
 	struct sy_link_addr *connected; /* addresses of the ports' interfaces, as mirrored */
 	unsigned connected_count;
 	bool synced;
+	bool quiesced;
 	char refusal[300]; /* empty: routing as it should be */
 };
 
@@ -96,6 +100,11 @@ struct path {
 };
 /* NULL: none. Any thread, under RCU. */
 const struct path *path_get(const struct sy_runtime *rt, uint16_t id);
+
+/* runtime.c: nothing to do without a kernel interface. */
+int claims_open(struct sy_runtime *rt, struct sy_error *err);
+/* address.c */
+void addresses_forget(struct sy_runtime *rt);
 
 /* mirror.c: the kernel's events, or the static configuration in their place */
 int mirror_start(struct sy_runtime *rt, struct sy_error *err);

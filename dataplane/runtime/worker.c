@@ -19,6 +19,9 @@
 #define SPIN_US 30
 /* A nap when some source can only be polled. */
 #define NAP_MS 1
+/* Enough for all that a receive ring and the rings between workers hold; a device that goes on
+ * receiving is not listened to for longer. */
+#define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
 /* The most that the clock goes on between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
@@ -387,13 +390,6 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 	worker_clock_read(w);
 	p->spin_cycles = rte_get_tsc_hz() / 1000000 * SPIN_US;
 	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
-	for (unsigned i = 0; i < rt->ports; i++) {
-		for (unsigned q = w->id; q < rt->port[i]->queues; q += rt->workers) {
-			int rc = source_add(w, rt->port[i], q);
-			if (rc)
-				return rc;
-		}
-	}
 	return 0;
 }
 
@@ -423,6 +419,19 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 	return handover_open(rt, err);
 }
 
+int workers_bind(struct sy_runtime *rt, struct sy_error *err)
+{
+	for (unsigned i = 0; i < rt->ports; i++) {
+		for (unsigned q = 0; q < rt->port[i]->queues; q++) {
+			struct sy_worker *w = &rt->worker[q % rt->workers];
+			int rc = source_add(w, rt->port[i], q);
+			if (rc)
+				return sy_fail(err, -rc, "worker %u: %s", w->id, strerror(-rc));
+		}
+	}
+	return 0;
+}
+
 int workers_start(struct sy_runtime *rt, struct sy_error *err)
 {
 	sigset_t all, before;
@@ -446,9 +455,35 @@ void workers_stop(struct sy_runtime *rt)
 			continue;
 		__atomic_store_n(&p->stop, true, __ATOMIC_RELAXED);
 		worker_wake(&rt->worker[i]);
+	}
+	for (unsigned i = 0; i < rt->workers; i++) {
+		struct sy_worker_private *p = rt->worker[i].private;
+		if (!p || !p->running)
+			continue;
 		pthread_join(p->thread, NULL);
 		p->running = false;
 	}
+}
+
+void workers_drain(struct sy_runtime *rt)
+{
+	bool work = true;
+	for (unsigned i = 0; i < rt->workers; i++)
+		rt->worker[i].private->round_cycles = UINT64_MAX; /* no sweeps meanwhile */
+	for (unsigned turn = 0; work && turn < DRAIN_TURNS; turn++) {
+		work = false;
+		for (unsigned i = 0; i < rt->workers; i++)
+			work |= worker_turn(&rt->worker[i]);
+	}
+	for (unsigned i = 0; i < rt->workers; i++)
+		rt->worker[i].private->sources = 0; /* the devices go next */
+	while (work) {
+		work = false;
+		for (unsigned i = 0; i < rt->workers; i++)
+			work |= worker_turn(&rt->worker[i]);
+	}
+	for (unsigned i = 0; i < rt->workers; i++)
+		transmit_waiting(&rt->worker[i], true);
 }
 
 void workers_close(struct sy_runtime *rt)

@@ -89,8 +89,13 @@ struct sy_worker_private {
 };
 
 int workers_open(struct sy_runtime *rt, struct sy_error *err);
+/* The ports' queues, each to its worker. */
+int workers_bind(struct sy_runtime *rt, struct sy_error *err);
 int workers_start(struct sy_runtime *rt, struct sy_error *err);
 void workers_stop(struct sy_runtime *rt);
+/* After workers_stop(): finishes, on the caller's thread, what was received and what the workers
+ * had for each other. Packets that wait for a neighbour are dropped. */
+void workers_drain(struct sy_runtime *rt);
 void workers_close(struct sy_runtime *rt);
 /* Interaction thread: a neighbour that packets may wait for has changed. */
 void workers_neighbour_changed(struct sy_runtime *rt);

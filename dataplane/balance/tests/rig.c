@@ -96,6 +96,8 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	}
 	if (rc == 0)
 		rc = sy_balance_attach(r->b, r->rt, err);
+	if (rc == 0)
+		rc = sy_runtime_bind(r->rt, err);
 	if (rc < 0) {
 		rig_close(r);
 		return rc;

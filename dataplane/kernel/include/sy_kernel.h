@@ -121,9 +121,13 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
  * before sy_director_take(). */
 int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                         struct sy_error *err);
-/* Takes the lock (waiting up to wait_ms for it) and puts the program in the predecessor's place. If
- * its maps are others by now, the program is loaded again. */
+/* Takes the lock (waiting up to wait_ms for it) and the link. If the predecessor's maps are others
+ * by now, the program is loaded again. While all maps are the predecessor's, its program goes on
+ * directing packets, to the sockets that are set from here on, until sy_director_update(). */
 int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *err);
+/* Puts the own program in the predecessor's place, if it is not there yet: the kernel takes some
+ * 10 ms for that, which need not be spent before packets flow again. */
+int sy_director_update(struct sy_director *d, struct sy_error *err);
 /* Releases the lock and closes; the program stays attached, so steered packets are dropped and no
  * kernel answers them. */
 void sy_director_close(struct sy_director *d);

@@ -88,26 +88,32 @@ struct sy_runtime_options {
 
 /*
  * Starts EAL, makes the packet pool and whatever of the ports can be made without having them
- * (UMEMs, the flow director's program), and starts the mirror. Unless `inherit`, interfaces and
- * claims are locked: -EBUSY names the forwarder that has them. One runtime per process.
+ * (UMEMs, the flow director's program), the workers' state, and starts the mirror. Unless
+ * `inherit`, interfaces and claims are locked: -EBUSY names the forwarder that has them. One
+ * runtime per process.
  */
 int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime **out,
                     struct sy_error *err);
 /*
- * Takes the ports: locks (inherit), flow director, sockets, devices; makes the workers. From here
- * on packets wait for sy_runtime_start(). With `inherit`, addresses taken so far are steered and
- * claimed by sy_runtime_claim() only: they still are, from the predecessor.
+ * Takes the ports: locks (inherit), flow director, sockets, devices, and waits up to 2 s for a
+ * predecessor to let go of them. From here on packets wait for sy_runtime_start(). With `inherit`,
+ * addresses taken so far are steered and claimed by sy_runtime_claim() only: they still are, from
+ * the predecessor.
  */
 int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err);
 /* Starts the workers. */
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err);
-/* inherit, after sy_runtime_bind(): steers and claims what sy_address_take() was told before. An
- * address that fails is logged; returns the first failure. Without `inherit`: nothing to do. */
+/* inherit, after sy_runtime_start(), with 2 s for the predecessor to let go of its claims: puts the
+ * own program in place, steers and claims what sy_address_take() was told before, and settles if
+ * sy_address_settle() was called. An address that fails is logged; returns the first failure.
+ * Without `inherit`: nothing to do. */
 int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err);
 /*
  * Stops the workers and lets go of sockets, devices, flow director, claims and their locks, for a
  * successor; steering and claims stay in the kernel. Workers' counters and everything else can
- * still be read; the interaction loop goes on. Only sy_runtime_close() may follow.
+ * still be read; the interaction loop goes on. Only sy_runtime_close() may follow, or the end of
+ * the process. The sockets, no longer in use, go on closing in the background: a successor waits
+ * for each queue.
  */
 void sy_runtime_quiesce(struct sy_runtime *rt);
 /* Turns the interaction thread's loop until the first full mirror dump has been applied.
@@ -169,8 +175,9 @@ struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
 
 /*
  * Runs fn(w, ctx) on worker w between two bursts and waits for it (waking the worker if it sleeps).
- * Interaction thread only; fn must be short (≤ 100 µs). Before sy_runtime_start() fn runs at once,
- * on the caller's thread. Returns 0, or -ETIMEDOUT when the worker did not answer within a second.
+ * Interaction thread only; fn must be short (≤ 100 µs). Before sy_runtime_start(), and after
+ * sy_runtime_quiesce(), fn runs at once, on the caller's thread. Returns 0, or -ETIMEDOUT when the
+ * worker did not answer within a second.
  */
 int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx);
 
@@ -260,7 +267,8 @@ struct sy_port_stats {
 
 struct sy_port_info {
 	char name[32];
-	const char *backend; /* "xsk native", "xsk generic", "ethdev net_memif" */
+	const char *backend; /* "xsk native", "xsk generic", "ethdev net_memif"; not bound yet:
+	                        "xsk", "ethdev" */
 	uint8_t mac[6];
 	uint16_t mtu;
 	bool up;
@@ -278,7 +286,8 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 /*
  * Takes an address (VIP or local) for the balancer on all ports: claims it from the kernel and
  * steers it. Interaction thread, once sy_runtime_is_synced(): only then is it known on which port's
- * network an IPv6 address lies. The reverse is sy_address_release().
+ * network an IPv6 address lies. With `inherit` it is only remembered before sy_runtime_claim(). The
+ * reverse is sy_address_release().
  */
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);

@@ -40,7 +40,7 @@ struct sy_runtime *runtime_open(const struct sy_runtime_options *o)
 {
 	struct sy_runtime *rt;
 	struct sy_error err = {0};
-	if (sy_runtime_open(o, &rt, &err))
+	if (sy_runtime_open(o, &rt, &err) || sy_runtime_bind(rt, &err))
 		fail_msg("%s", err.text);
 	return rt;
 }

@@ -15,6 +15,7 @@
 
 static char path[100];
 static struct sy_runtime *rt;
+static struct sy_control *control;
 
 /* ---- a handler that returns the request, at once or later ---- */
 
@@ -99,9 +100,9 @@ struct stream {
 	size_t len, sent, back;
 };
 
-static void stream_make(struct stream *s)
+static void stream_make(struct stream *s, int fd)
 {
-	*s = (struct stream){.fd = peer_open()};
+	*s = (struct stream){.fd = fd};
 	for (unsigned i = 0; i < FRAMES; i++) {
 		uint32_t len = draw(10) ? draw(300) : draw(200000), head = htonl(len);
 		s->bytes = realloc(s->bytes, s->len + 4 + len);
@@ -135,7 +136,7 @@ static void test_many(void **state)
 	unsigned left = PEERS;
 	requests = late = 0;
 	for (unsigned i = 0; i < PEERS; i++)
-		stream_make(&s[i]);
+		stream_make(&s[i], peer_open());
 	while (left) {
 		left = 0;
 		for (unsigned i = 0; i < PEERS; i++) {
@@ -250,7 +251,7 @@ static void test_slow(void **state)
 		runtime_turn(rt, deadline);
 	}
 	assert_true(taken < 4 * size);
-	stream_make(&s);
+	stream_make(&s, peer_open());
 	deadline = sy_clock_ns() + WAIT_NS;
 	while (s.back < s.len) {
 		stream_turn(&s);
@@ -288,10 +289,53 @@ static void test_path(void **state)
 	assert_int_not_equal(stat(stale, &st), 0);
 }
 
+static void ask_and_be_answered(int fd)
+{
+	struct stream s;
+	uint64_t deadline = sy_clock_ns() + WAIT_NS;
+	stream_make(&s, fd);
+	while (s.back < s.len) {
+		stream_turn(&s);
+		runtime_turn(rt, deadline);
+	}
+	free(s.bytes);
+}
+
+/* Who is connected, or has connected and was not accepted yet, is answered; nobody else comes, and
+ * the path belongs to the next. */
+static void test_leave(void **state)
+{
+	struct sockaddr_un sun = {.sun_family = AF_UNIX};
+	struct sy_control *next;
+	struct sy_error err;
+	struct stat st;
+	int early = peer_open();
+	ask_and_be_answered(early);
+	int unseen = peer_open();
+	sy_control_leave(control);
+	assert_int_not_equal(stat(path, &st), 0);
+	memcpy(sun.sun_path, path, sizeof(path));
+	int none = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_not_equal(connect(none, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	close(none);
+
+	assert_int_equal(sy_control_open(rt, path, &handler, &next, &err), 0);
+	sy_control_leave(control); /* a second time: nothing */
+	assert_int_equal(stat(path, &st), 0);
+	ask_and_be_answered(early);
+	ask_and_be_answered(unseen);
+	unsigned before = gone;
+	close(early);
+	close(unseen);
+	await_gone(before + 2);
+	sy_control_close(control);
+	assert_int_equal(stat(path, &st), 0); /* not its own any more */
+	control = next;
+}
+
 static int setup(void **state)
 {
 	struct sy_runtime_options o;
-	struct sy_control *control;
 	struct sy_error err;
 	options_init(&o, 1);
 	ring_port_add(&o, "control");
@@ -299,13 +343,12 @@ static int setup(void **state)
 	snprintf(path, sizeof(path), "/tmp/sy-control-test-%d", (int)getpid());
 	if (sy_control_open(rt, path, &handler, &control, &err))
 		fail_msg("%s", err.text);
-	*state = control;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	sy_control_close(*state);
+	sy_control_close(control);
 	sy_runtime_close(rt);
 	return access(path, F_OK) ? 0 : -1;
 }
@@ -316,6 +359,7 @@ int main(void)
 	        cmocka_unit_test(test_many),   cmocka_unit_test(test_broken),
 	        cmocka_unit_test(test_vanish), cmocka_unit_test(test_vanish_unanswered),
 	        cmocka_unit_test(test_slow),   cmocka_unit_test(test_path),
+	        cmocka_unit_test(test_leave),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

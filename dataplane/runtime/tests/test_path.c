@@ -191,6 +191,12 @@ static void test_random(void **state)
 	free(m);
 }
 
+/* Id 0 is none. */
+static unsigned ids_in_all(const struct sy_runtime *rt)
+{
+	return rt->options.path_half ? PATH_HALF : PATH_HALF - 1;
+}
+
 static struct sy_route route_via(const char *prefix, uint8_t len, const char *via)
 {
 	return (struct sy_route){.prefix = addr(prefix),
@@ -244,7 +250,7 @@ static void test_protocol(void **state)
 	assert_int_equal(sy_path_lookup(rt, &dst), SY_PATH_NONE);
 	sy_path_sweep_done(rt, sy_path_generation(rt));
 	rcu_poll(rt->rcu);
-	assert_int_equal(rt->routes->path_free_count, PATHS - 1);
+	assert_int_equal(rt->routes->path_free_count, ids_in_all(rt));
 }
 
 /* When changes outrun the sweep, ids run out: nothing breaks, and the sweep mends it. */
@@ -255,7 +261,7 @@ static void test_exhaustion(void **state)
 	struct sy_route wide = route_via("10.0.0.0", 8, "192.0.2.1");
 	struct sy_route narrow = route_via("10.9.0.0", 16, "192.0.2.2");
 	apply(rt, &wide, false);
-	for (unsigned i = 0; i < PATHS; i++) {
+	for (unsigned i = 0; i < PATH_HALF; i++) {
 		apply(rt, &narrow, false);
 		apply(rt, &narrow, true);
 	}
@@ -269,7 +275,7 @@ static void test_exhaustion(void **state)
 	apply(rt, &wide, true);
 	sy_path_sweep_done(rt, sy_path_generation(rt));
 	rcu_poll(rt->rcu);
-	assert_int_equal(rt->routes->path_free_count, PATHS - 1);
+	assert_int_equal(rt->routes->path_free_count, ids_in_all(rt));
 }
 
 /* ---- look-ups while routes change ---- */
@@ -317,7 +323,7 @@ static void test_readers(void **state)
 	apply(rt, &wide[1], true);
 	sy_path_sweep_done(rt, sy_path_generation(rt));
 	rcu_poll(rt->rcu);
-	assert_int_equal(rt->routes->path_free_count, PATHS - 1);
+	assert_int_equal(rt->routes->path_free_count, ids_in_all(rt));
 }
 
 static void test_weights(void **state)
@@ -339,13 +345,54 @@ static void test_weights(void **state)
 	apply(rt, &r, true);
 }
 
-static int setup(void **state)
+/* Every id comes from the process's own half; those of the other one are stale, whatever happens
+ * here. */
+static void test_halves(void **state)
+{
+	struct sy_runtime *rt = *state;
+	unsigned half = rt->options.path_half;
+	struct sy_addr dst = addr("10.9.1.1");
+	struct sy_route narrow = route_via("10.9.0.0", 16, "192.0.2.2");
+	bool *seen = calloc(PATHS, sizeof(*seen));
+	unsigned different = 0;
+	for (unsigned i = 0; i < 2 * PATH_HALF; i++) {
+		apply(rt, &narrow, false);
+		uint16_t id = sy_path_lookup(rt, &dst);
+		assert_int_equal(id / PATH_HALF, half);
+		assert_int_not_equal(id, SY_PATH_NONE);
+		different += !seen[id];
+		seen[id] = true;
+		apply(rt, &narrow, true);
+		if (i % 1024 == 0)
+			sy_path_sweep_done(rt, sy_path_generation(rt));
+	}
+	assert_int_equal(different, ids_in_all(rt));
+	for (unsigned id = 0; id < PATH_HALF; id++)
+		assert_true(sy_path_is_stale(rt, (uint16_t)(id + !half * PATH_HALF)));
+	sy_path_sweep_done(rt, sy_path_generation(rt));
+	rcu_poll(rt->rcu);
+	assert_int_equal(rt->routes->path_free_count, ids_in_all(rt));
+	free(seen);
+}
+
+static int setup(void **state, unsigned half)
 {
 	struct sy_runtime_options o;
 	options_init(&o, 1);
-	ring_port_add(&o, "path");
+	ring_port_add(&o, half ? "upper" : "lower");
+	o.path_half = half;
 	*state = runtime_open(&o);
 	return 0;
+}
+
+static int setup_lower(void **state)
+{
+	return setup(state, 0);
+}
+
+static int setup_upper(void **state)
+{
+	return setup(state, 1);
 }
 
 static int teardown(void **state)
@@ -356,10 +403,16 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest lower[] = {
 	        cmocka_unit_test(test_protocol),   cmocka_unit_test(test_random),
 	        cmocka_unit_test(test_readers),    cmocka_unit_test(test_weights),
-	        cmocka_unit_test(test_exhaustion),
+	        cmocka_unit_test(test_exhaustion), cmocka_unit_test(test_halves),
 	};
-	return cmocka_run_group_tests(tests, setup, teardown);
+	const struct CMUnitTest upper[] = {
+	        cmocka_unit_test(test_protocol),
+	        cmocka_unit_test(test_exhaustion),
+	        cmocka_unit_test(test_halves),
+	};
+	return cmocka_run_group_tests(lower, setup_lower, teardown) +
+	       cmocka_run_group_tests(upper, setup_upper, teardown);
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A flow director on one end of a veth, packets from the other, and sockets that get them. */
+#ifndef KERNEL_TESTS_DIRECT_H
+#define KERNEL_TESTS_DIRECT_H
+
+#include "support.h"
+
+#include <xdp/xsk.h>
+
+#define VIP4 "203.0.113.5"
+#define VIP6 "2001:db8:f::5"
+
+/* near0 is in near_ns, where the test runs; far0 in far_ns. */
+extern int near_ns, far_ns;
+extern struct sy_director *director;
+
+int direct_setup(void **state);
+int direct_teardown(void **state);
+void director_start(enum sy_director_mode mode);
+void director_stop(void);
+struct sy_director_stats stats(void);
+void steer(const char *text, bool on);
+/* Id of the link that is pinned for near0, 0: none. */
+uint32_t pinned_link_id(void);
+/* Id of its program. */
+uint32_t pinned_program_id(void);
+
+/* A datagram from the far side. The veth hands it over within the call or soon after it. */
+void far_send(const char *dst);
+/* Waits until a counter, given by its offset, has grown beyond `from`. */
+void await_counter(size_t offset, uint64_t from);
+#define await_more(field, before)                                                                  \
+	await_counter(offsetof(struct sy_director_stats, field), (before).field)
+
+struct receiver {
+	struct xsk_umem *umem;
+	struct xsk_socket *xsk;
+	struct xsk_ring_prod fill;
+	struct xsk_ring_cons done, rx;
+	char *frames;
+};
+
+void receiver_open(struct receiver *r, unsigned queue);
+void receiver_close(struct receiver *r);
+/* Waits for a frame on any of two receivers; its EtherType must be the one given. */
+void receivers_expect(struct receiver r[2], uint16_t ethertype);
+
+#endif

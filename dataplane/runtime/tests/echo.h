@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A pipeline that echoes UDP, and what its clients on the other end of a veth need. */
+#ifndef ECHO_H
+#define ECHO_H
+
+#include "support.h"
+
+#define SERVER_V4 "10.77.0.100"
+#define SERVER_V6 "2001:db8:77::100"
+
+extern const struct sy_stage echo_pipeline[];
+/* Packets that were handed over to a worker which does not own their slot. */
+extern uint32_t echo_wrong_worker;
+
+/* For child processes: those below end the process when they fail. */
+void shell(const char *command);
+/* A veth peer leaves checksums to hardware that is not there. */
+void checksums_on(const char *ifname);
+
+#endif
