@@ -11,6 +11,7 @@
 #include "control.h"
 #include "model.h"
 #include "ours.h"
+#include "saved.h"
 
 /* Zeroed memory that costs nothing until it is touched; ids grow from 0. */
 static void *table_map(size_t count, size_t size)
@@ -34,6 +35,8 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 		return sy_fail(err, ENOMEM, "no memory for the balancer");
 	memset(b, 0, sizeof(*b));
 	b->options = *options;
+	b->owner = !options->inherit;
+	b->journal.fd = -1;
 	b->started_unix_s = (uint64_t)time(NULL);
 	sy_slot_init();
 
@@ -42,15 +45,14 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	        .servers = options->max_servers,
 	        .directory = options->store_directory,
 	        .name = options->store_name,
+	        .owner = sy_netns_cookie(), /* in another network they would lead astray */
+	        .inherit = options->inherit,
 	};
 	int rc = session_store_open(&store, &b->store, err);
 	if (rc < 0) {
 		sy_balance_destroy(b);
 		return rc;
 	}
-	b->key = *session_store_key(b->store);
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		b->table[slot] = session_store_table(b->store, (uint8_t)slot);
 	b->endpoint = table_map(options->max_servers, sizeof(*b->endpoint));
 	b->service = table_map(options->max_services, sizeof(*b->service));
 	b->ours = ours_build(NULL, 0);
@@ -103,7 +105,13 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 	if (rc == 0)
 		rc = control_create(b, err);
 	if (rc == 0)
+		rc = names_reserve(b, err);
+	if (rc == 0)
 		rc = config_file_load(b, err);
+	/* A predecessor that runs still writes its journal: what it has is applied when it stops.
+	 */
+	if (rc == 0 && b->owner)
+		rc = journal_load(b, err);
 	if (rc == 0)
 		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, retire_tick, b);
 	return rc;
@@ -118,7 +126,9 @@ void sy_balance_destroy(struct sy_balance *b)
 {
 	if (!b)
 		return;
+	adopt_close(b);
 	retire_close(b);
+	names_close(b);
 	for (uint32_t id = 0; b->model && id < b->model->service_ids.fresh; id++)
 		free((void *)(uintptr_t)b->service[id]);
 	model_destroy(b);
@@ -134,6 +144,5 @@ void sy_balance_destroy(struct sy_balance *b)
 	free((void *)(uintptr_t)b->ours);
 	free((void *)(uintptr_t)b->locals[0]);
 	free((void *)(uintptr_t)b->locals[1]);
-	session_store_close(b->store);
 	free(b);
 }

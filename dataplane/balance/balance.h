@@ -26,14 +26,19 @@ struct endpoint {
 	struct sy_addr addr;  /* the server's */
 	struct sy_addr vip;   /* its service's */
 	uint16_t port, vport; /* network order */
-	uint32_t service;     /* id */
+	uint32_t service;     /* id, or SERVICE_NONE */
 	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
 	uint8_t proto;
 	uint8_t removed; /* its sessions end. Writer: interaction thread; readers: relaxed */
 	uint8_t down;    /* health checks say so. Likewise */
-	uint8_t reserved[19];
+	uint8_t found;   /* the id means this since an earlier process, whose sessions name it.
+	                    Interaction thread only, and those that adopt */
+	uint8_t reserved[18];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
+
+/* The service of a server that an earlier process had and this configuration has not. */
+#define SERVICE_NONE UINT32_MAX
 
 /* What a service's scheduler may choose from. */
 struct candidate {
@@ -80,12 +85,35 @@ struct ours;    /* which addresses are ours: ours.h */
 struct model;   /* the configuration as accepted: model.h */
 struct control; /* the control socket's side: control.h */
 
+/* See journal.c. */
+struct journal {
+	int fd;          /* −1: none */
+	uint64_t size;   /* of whole entries, with its header */
+	bool broken;     /* an entry is missing: nothing is added until the next snapshot */
+	bool complained; /* about what could not be written */
+};
+
+/* See names.c. */
+struct names {
+	bool settled;        /* the dictionary follows the configuration from now on */
+	uint32_t *claimable; /* servers' ids with a meaning, by meaning; until names_settle() */
+	uint32_t claimables;
+	bool local_found[SESSION_LOCALS]; /* as in struct endpoint */
+};
+
+/* What became of an earlier process's sessions. */
+struct adoption {
+	struct session_found found;
+	uint64_t duration_ns;
+	uint64_t count[SESSION_VERDICT_COUNT];
+};
+
 struct sy_balance {
 	struct sy_balance_options options;
 	struct sy_runtime *rt;
-	struct session_store *store;
-	struct session_table *table[SY_SLOTS];
-	struct sy_hash_key key; /* of the session index */
+	struct session_store *store;           /* NULL once it is sealed: for a successor */
+	struct session_table *table[SY_SLOTS]; /* once adopted */
+	struct sy_hash_key key;                /* of the session index */
 
 	struct endpoint *endpoint;      /* [max_servers] */
 	const struct service **service; /* [max_services], RCU; NULL: none */
@@ -101,9 +129,18 @@ struct sy_balance {
 	/* Interaction thread only. */
 	struct model *model;
 	struct control *control;
-	struct retired *retired;       /* ids that sessions may still name, oldest first */
-	bool unsaved;                  /* the accepted configuration is not on disk yet */
-	uint64_t saved_ns;             /* when it last was */
+	struct retired *retired; /* ids that sessions may still name, oldest first */
+	bool owner;              /* store and state directory are ours, not a predecessor's */
+	bool served;             /* the control socket has been opened */
+	bool unsaved;            /* the last snapshot is not of the accepted configuration */
+	bool save_failed;        /* the last attempt at one */
+	bool hold;               /* none is made */
+	uint64_t saved_ns;       /* when one last was */
+	struct journal journal;
+	struct names names;
+	struct adoption adoption;
+	uint64_t alive_ns;             /* when the store was told last that we live */
+	uint64_t sealed_live;          /* sessions when the store was sealed */
 	struct sy_balance_totals gone; /* of servers whose ids are free again */
 	uint32_t path_generation;      /* of the routes that endpoints' paths stand for */
 	struct {
@@ -133,6 +170,13 @@ static inline struct balance_worker *balance_worker_of(struct sy_worker *w)
 static inline uint32_t balance_seconds(const struct sy_worker *w)
 {
 	return (uint32_t)(w->now_ns / 1000000000u);
+}
+
+/* NULL: it has gone. */
+static inline const struct service *endpoint_service(const struct sy_balance *b,
+                                                     const struct endpoint *e)
+{
+	return e->service == SERVICE_NONE ? NULL : SY_RCU_READ(b->service[e->service]);
 }
 
 /* The two tuples of a session as they come in from the wire: client → VIP, server → local. */
@@ -229,6 +273,10 @@ enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
 
 /* Frees the id once every worker has swept all its sessions twice from now. */
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id);
+/* It is used again: not free, after all. */
+void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id);
+/* Every worker has swept all its sessions twice. */
+bool retire_swept(const struct sy_balance *b);
 /* Frees what is due; renews endpoints' paths after a change of routes. Every RETIRE_PERIOD_MS. */
 void retire_tick(void *balance);
 void retire_close(struct sy_balance *b);
@@ -237,6 +285,42 @@ void retire_close(struct sy_balance *b);
 void traffic_add(struct traffic *sum, const struct traffic *t);
 /* Of all workers. */
 struct traffic traffic_sum(const struct sy_balance *b, uint32_t server);
+
+/* ---- names.c: ids keep their meaning across processes
+ * -------------------------------------------------------------- */
+
+/* Reserves the ids that the store's dictionary names. */
+int names_reserve(struct sy_balance *b, struct sy_error *err);
+/* The sessions found have been judged or are trusted: the dictionary becomes that of this
+ * configuration; what was reserved and not taken retires. */
+void names_settle(struct sy_balance *b);
+void names_close(struct sy_balance *b);
+/* Make sure that a configured id has its name, once settled. */
+void name_server(struct sy_balance *b, uint32_t id);
+void name_local(struct sy_balance *b, uint8_t id);
+
+/* The id for a server that comes to be configured, its old one if it has one; e goes to its place.
+ * UINT32_MAX: none is left. */
+uint32_t server_id_take(struct sy_balance *b, struct endpoint *e);
+/* The transaction that took it does not publish it. */
+void server_id_return(struct sy_balance *b, uint32_t id);
+/* Its server was published and is removed. */
+void server_id_leave(struct sy_balance *b, uint32_t id);
+/* No session names it any more. */
+void server_id_free(struct sy_balance *b, uint32_t id);
+
+/* The same for local addresses; an id that is not free yet is found by its own address only.
+ * MAX_LOCALS: none is left. */
+unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr);
+void local_id_publish(struct sy_balance *b, uint8_t id);
+void local_id_leave(struct sy_balance *b, uint8_t id);
+void local_id_free(struct sy_balance *b, uint8_t id);
+
+/* ---- adopt.c
+ * ------------------------------------------------------------------------------------------- */
+
+/* Lets go of a store that was not sealed: as a crash would, so that its sessions can be adopted. */
+void adopt_close(struct sy_balance *b);
 
 /* ---- scheduler.c
  * ---------------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "control.h"
 #include "model.h"
+#include "saved.h"
 
 #define COMMIT_PIECE     256u         /* changes or services a turn of the loop */
 #define STAGED_BYTES_MAX (256u << 20) /* per client */
@@ -122,9 +122,9 @@ static void commit_accept(struct control *k)
 	uint64_t id = k->commit.request_id;
 
 	model_finish(b);
+	commit_end(k);
 	b->unsaved = true;
 	config_file_flush(b, false);
-	commit_end(k);
 	if (!c)
 		return;
 	Steelyard__Forwarder__V1__ApplyResult result = STEELYARD__FORWARDER__V1__APPLY_RESULT__INIT;
@@ -162,6 +162,7 @@ static void commit_apply_piece(struct control *k)
 			return;
 		}
 		if (!change) {
+			journal_append(k->balance, job->request, job->requests);
 			model_publish_addresses(k->balance);
 			job->phase = COMMIT_PUBLISH;
 			return;

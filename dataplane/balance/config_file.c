@@ -17,8 +17,8 @@
 
 #include <rte_hash_crc.h>
 
-#include "control.h"
 #include "model.h"
+#include "saved.h"
 
 struct config_header {
 	char magic[8];
@@ -31,12 +31,18 @@ _Static_assert(sizeof(struct config_header) == 20, "a file format");
 #define CONFIG_MAX     (1u << 30)
 #define SAVE_PERIOD_NS UINT64_C(1000000000)
 
-static void config_path(const struct sy_balance *b, const char *suffix, char out[PATH_MAX])
+void saved_path(const struct sy_balance *b, const char *name, const char *suffix,
+                char out[PATH_MAX])
 {
-	snprintf(out, PATH_MAX, "%s/config%s", b->options.state_directory, suffix);
+	snprintf(out, PATH_MAX, "%s/%s%s", b->options.state_directory, name, suffix);
 }
 
-static int write_all(int fd, const void *bytes, size_t len)
+bool saved_is_refused(int rc)
+{
+	return rc == -EINVAL || rc == -EADDRINUSE || rc == -ENOSPC || rc == -ENOTSUP;
+}
+
+int saved_write(int fd, const void *bytes, size_t len)
 {
 	const uint8_t *p = bytes;
 	while (len > 0) {
@@ -67,14 +73,14 @@ static int config_write(struct sy_balance *b, const struct config_header *header
                         const uint8_t *bytes, struct sy_error *err)
 {
 	char path[PATH_MAX], temporary[PATH_MAX];
-	config_path(b, "", path);
-	config_path(b, ".new", temporary);
+	saved_path(b, "config", "", path);
+	saved_path(b, "config", ".new", temporary);
 	int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return sy_fail(err, errno, "%s: %s", temporary, strerror(errno));
-	int rc = write_all(fd, header, sizeof(*header));
+	int rc = saved_write(fd, header, sizeof(*header));
 	if (rc == 0)
-		rc = write_all(fd, bytes, header->length);
+		rc = saved_write(fd, bytes, header->length);
 	if (rc == 0 && fsync(fd) < 0)
 		rc = -errno;
 	close(fd);
@@ -121,13 +127,22 @@ void config_file_flush(struct sy_balance *b, bool now)
 {
 	struct sy_error err;
 	uint64_t clock = sy_clock_ns();
-	if (!b->unsaved || (!now && clock - b->saved_ns < SAVE_PERIOD_NS))
+	/* The model in the middle of a transaction is nothing that was ever accepted. */
+	if (!b->unsaved || b->hold || !b->owner || !b->store || control_is_busy(b->control))
 		return;
-	b->unsaved = false;
+	now |= journal_is_long(b) && !b->save_failed;
+	if (!now && clock - b->saved_ns < SAVE_PERIOD_NS)
+		return;
 	b->saved_ns = clock;
-	if (config_file_save(b, &err) < 0)
-		sy_log(SY_LOG_WARN, "balance", "the configuration is in force but not saved: %s",
-		       err.text);
+	if (config_file_save(b, &err) == 0) {
+		b->unsaved = b->save_failed = false;
+		journal_clear(b);
+		return;
+	}
+	if (!b->save_failed)
+		sy_log(SY_LOG_WARN, "balance",
+		       "the configuration is in force but not saved: %s; trying again", err.text);
+	b->save_failed = true;
 }
 
 /* ---- loading
@@ -163,20 +178,15 @@ static Steelyard__Forwarder__V1__Config *config_read(int fd, struct sy_error *er
 	return config;
 }
 
-static int apply_one(struct sy_balance *b, model_change change, struct sy_error *err)
+static int config_apply(struct sy_balance *b, const void *message, struct sy_error *err)
 {
-	return model_change_apply(b, &change, err);
-}
-
-static int config_apply(struct sy_balance *b, const Steelyard__Forwarder__V1__Config *config,
-                        struct sy_error *err)
-{
+	const Steelyard__Forwarder__V1__Config *config = message;
 	model_change change = STEELYARD__FORWARDER__V1__CHANGE__INIT;
 	int rc = 0;
 	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS;
 	for (size_t i = 0; rc == 0 && i < config->n_local_addresses; i++) {
 		change.put_local_address = config->local_addresses[i];
-		rc = apply_one(b, change, err);
+		rc = model_change_apply(b, &change, err);
 	}
 	for (size_t i = 0; rc == 0 && i < config->n_entries; i++) {
 		const Steelyard__Forwarder__V1__Config__Entry *e = config->entries[i];
@@ -184,7 +194,7 @@ static int config_apply(struct sy_balance *b, const Steelyard__Forwarder__V1__Co
 			return sy_fail(err, EINVAL, "an entry without a service");
 		change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE;
 		change.put_service = e->service;
-		rc = apply_one(b, change, err);
+		rc = model_change_apply(b, &change, err);
 		Steelyard__Forwarder__V1__Change__ServerOf of =
 		        STEELYARD__FORWARDER__V1__CHANGE__SERVER_OF__INIT;
 		change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVER;
@@ -192,7 +202,7 @@ static int config_apply(struct sy_balance *b, const Steelyard__Forwarder__V1__Co
 		of.service = e->service->key;
 		for (size_t n = 0; rc == 0 && n < e->n_servers; n++) {
 			of.server = e->servers[n];
-			rc = apply_one(b, change, err);
+			rc = model_change_apply(b, &change, err);
 		}
 	}
 	return rc;
@@ -203,21 +213,13 @@ static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 	Steelyard__Forwarder__V1__Config *config = config_read(fd, err);
 	if (!config)
 		return -EINVAL;
-	model_begin(b);
-	int rc = config_apply(b, config, err);
-	if (rc == 0)
-		rc = model_check(b, err);
+	int rc = model_transact(b, config_apply, config, err);
 	if (rc == 0) {
-		model_publish_addresses(b);
-		model_publish(b, 0, UINT32_MAX);
-		model_finish(b);
 		b->model->revision = config->revision;
 		sy_log(SY_LOG_INFO, "balance",
 		       "starting from the saved configuration: %u services, "
 		       "%u servers",
 		       b->model->services, b->model->servers);
-	} else {
-		model_rollback(b);
 	}
 	steelyard__forwarder__v1__config__free_unpacked(config, NULL);
 	return rc;
@@ -228,15 +230,14 @@ int config_file_load(struct sy_balance *b, struct sy_error *err)
 	char path[PATH_MAX], aside[PATH_MAX];
 	if (!b->options.state_directory)
 		return 0;
-	config_path(b, "", path);
-	config_path(b, ".damaged", aside);
+	saved_path(b, "config", "", path);
+	saved_path(b, "config", ".damaged", aside);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : sy_fail(err, errno, "%s: %s", path, strerror(errno));
 	int rc = config_restore(b, fd, err);
 	close(fd);
-	/* Only what will not be better next time is put aside: memory, lo or nftables may be. */
-	if (rc == -EINVAL || rc == -EADDRINUSE || rc == -ENOSPC || rc == -ENOTSUP) {
+	if (saved_is_refused(rc) && b->owner) {
 		rename(path, aside);
 		sy_log(SY_LOG_WARN, "balance",
 		       "saved configuration %s refused: %s; kept as %s, starting without services",

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "model.h"
+#include "saved.h"
 
 typedef int (*list_function)(struct sy_balance *b, const pb_request *q, struct arena *a,
                              pb_response *out, struct sy_error *err);
@@ -85,6 +86,60 @@ static void control_list(struct client *c, const pb_request *q)
 	arena_free(&arena);
 }
 
+/* Answered by sy_balance_upgrade_answer(), perhaps from within. */
+static void control_upgrade(struct client *c, const pb_request *q)
+{
+	const Steelyard__Forwarder__V1__UpgradeRequest *ask = q->upgrade;
+	const struct sy_balance_options *o = &c->control->balance->options;
+	struct upgrade *u = &c->control->upgrade;
+	struct sy_error err = {0};
+	if (!o->upgrade) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
+		                    "this forwarder cannot be upgraded while it runs: restart it");
+		return;
+	}
+	if (u->running) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
+		                    "an upgrade is under way already: wait for its end");
+		return;
+	}
+	const struct sy_balance_upgrade wanted = {
+	        .binary = *ask->binary ? ask->binary : NULL,
+	        .argv = ask->set_args ? (const char *const *)ask->args : NULL,
+	        .argc = ask->set_args ? (unsigned)ask->n_args : 0,
+	};
+	*u = (struct upgrade){true, c, q->id};
+	int rc = o->upgrade(o->upgrade_ctx, &wanted, &err);
+	if (rc < 0)
+		sy_balance_upgrade_answer(c->control->balance, NULL, &err);
+}
+
+void sy_balance_upgrade_answer(struct sy_balance *b, const struct sy_balance_upgraded *done,
+                               const struct sy_error *err)
+{
+	struct upgrade u = b->control->upgrade;
+	b->control->upgrade = (struct upgrade){0};
+	if (!u.client)
+		return;
+	if (err) {
+		pb_code code = err->code == EINVAL || err->code == ENOENT || err->code == EACCES
+		                       ? STEELYARD__FORWARDER__V1__CODE__CODE_INVALID
+		                       : STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL;
+		control_reply_error(u.client, u.request_id, code, 0, err->text);
+		return;
+	}
+	Steelyard__Forwarder__V1__UpgradeResult result =
+	        STEELYARD__FORWARDER__V1__UPGRADE_RESULT__INIT;
+	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
+	result.build = (char *)(uintptr_t)done->build;
+	result.pid = (uint32_t)done->pid;
+	result.gap_ns = done->gap_ns;
+	result.sessions = done->sessions;
+	response.body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_UPGRADE;
+	response.upgrade = &result;
+	control_reply(u.client, u.request_id, &response);
+}
+
 static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 {
 	pb_request *q = steelyard__forwarder__v1__request__unpack(NULL, len, bytes);
@@ -99,6 +154,12 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 	} else if (q->version == 0) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
 		                    "the request's version is missing");
+	} else if (!c->control->balance->store) {
+		control_reply_error(
+		        c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
+		        "this forwarder has handed its sessions over: ask its successor");
+	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_UPGRADE) {
+		control_upgrade(c, q);
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY) {
 		commit_stage(c, q, len);
 		return;
@@ -111,7 +172,7 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
 {
 	struct control *k = c->control;
-	if (k->commit.phase == COMMIT_IDLE) {
+	if (!control_is_busy(k)) {
 		control_dispatch(c, bytes, len);
 		return;
 	}
@@ -132,9 +193,20 @@ static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
 	*last = w;
 }
 
+bool control_is_busy(const struct control *k)
+{
+	return k->commit.phase != COMMIT_IDLE;
+}
+
+void control_finish_commit(struct control *k)
+{
+	while (commit_step(k))
+		;
+}
+
 void control_resume(struct control *k)
 {
-	while (k->waiting && k->commit.phase == COMMIT_IDLE) {
+	while (k->waiting && !control_is_busy(k)) {
 		struct waiting_request *w = k->waiting;
 		k->waiting = w->next;
 		control_dispatch(w->client, w->bytes, w->len);
@@ -191,6 +263,8 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 		return;
 	if (k->commit.client == c)
 		k->commit.client = NULL;
+	if (k->upgrade.client == c)
+		k->upgrade.client = NULL;
 	for (struct waiting_request **w = &k->waiting; *w;) {
 		struct waiting_request *one = *w;
 		if (one->client == c) {
@@ -219,7 +293,15 @@ int control_create(struct sy_balance *b, struct sy_error *err)
 int sy_balance_serve(struct sy_balance *b, const char *socket_path, struct sy_error *err)
 {
 	const struct sy_control_handler handler = {b->control, on_request, on_broken, on_gone};
+	b->served = true;
+	model_settle(b);
 	return sy_control_open(b->rt, socket_path, &handler, &b->control->socket, err);
+}
+
+void sy_balance_leave_socket(struct sy_balance *b)
+{
+	if (b->control->socket)
+		sy_control_leave(b->control->socket);
 }
 
 void control_destroy(struct sy_balance *b)
@@ -229,8 +311,7 @@ void control_destroy(struct sy_balance *b)
 		return;
 	if (k->socket)
 		sy_control_close(k->socket);
-	while (commit_step(k))
-		;
+	control_finish_commit(k);
 	while (k->waiting) {
 		struct waiting_request *next = k->waiting->next;
 		free(k->waiting);
@@ -238,6 +319,7 @@ void control_destroy(struct sy_balance *b)
 	}
 	commit_unstage(&k->local);
 	config_file_flush(b, true);
+	journal_close(b);
 	free(k);
 	b->control = NULL;
 }
@@ -248,10 +330,8 @@ void sy_balance_request(struct sy_balance *b, const uint8_t *bytes, size_t len,
 	struct control *k = b->control;
 	k->local.reply = reply;
 	k->local.reply_ctx = ctx;
-	while (commit_step(k))
-		;
+	control_finish_commit(k);
 	control_dispatch(&k->local, bytes, len);
-	while (commit_step(k))
-		;
+	control_finish_commit(k);
 	k->local.reply = NULL;
 }

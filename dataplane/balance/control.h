@@ -40,6 +40,13 @@ struct commit {
 	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PUBLISH } phase;
 };
 
+/* An upgrade under way; one at a time. */
+struct upgrade {
+	bool running;
+	struct client *client; /* who asked for it; NULL: it has gone */
+	uint64_t request_id;
+};
+
 struct waiting_request {
 	struct waiting_request *next;
 	struct client *client;
@@ -52,6 +59,7 @@ struct control {
 	struct sy_control *socket;
 	struct client local; /* of sy_balance_request() and the configuration file */
 	struct commit commit;
+	struct upgrade upgrade;
 	struct waiting_request *waiting;
 };
 
@@ -70,6 +78,10 @@ void commit_unstage(struct client *c);
 bool commit_step(struct control *k);
 /* The same from the runtime's loop, again and again until it is done. */
 void commit_step_deferred(void *control);
+/* A transaction is under way. */
+bool control_is_busy(const struct control *k);
+/* Brings it to its end. */
+void control_finish_commit(struct control *k);
 /* Requests that waited for the commit. */
 void control_resume(struct control *k);
 
@@ -98,12 +110,5 @@ int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData 
 #define REPLY_ALL UINT32_MAX
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
                  Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
-
-/* config_file.c: the configuration as accepted last, DIR/config. */
-int config_file_save(struct sy_balance *b, struct sy_error *err);
-/* Saves what is unsaved; unless `now`, at most once a second, as every health flip is a change. */
-void config_file_flush(struct sy_balance *b, bool now);
-/* Applies it. A missing file is no error; a damaged one is kept aside as config.damaged. */
-int config_file_load(struct sy_balance *b, struct sy_error *err);
 
 #endif

@@ -2,6 +2,7 @@
 /* What clients read: status, configuration, services, drops, ports, workers, slots. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <unistd.h>
 
 #include "control.h"
 #include "model.h"
@@ -41,14 +42,47 @@ int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData 
 void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals *out)
 {
 	*out = b->gone;
-	out->live = 0;
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+	out->live = b->sealed_live;
+	for (unsigned slot = 0; b->store && slot < SY_SLOTS; slot++)
 		out->live += session_count(b->table[slot]);
 	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		out->created += t.created;
 		out->ended += t.ended;
 	}
+}
+
+static int reply_adoption(const struct sy_balance *b, struct arena *a,
+                          Steelyard__Forwarder__V1__Adoption **out, struct sy_error *err)
+{
+	static const Steelyard__Forwarder__V1__Adoption__Source source[] = {
+	        [SESSION_SOURCE_NEW] = STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_NEW,
+	        [SESSION_SOURCE_CRASHED] =
+	                STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_CRASHED,
+	        [SESSION_SOURCE_STOPPED] =
+	                STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_STOPPED,
+	        [SESSION_SOURCE_HANDED_OVER] =
+	                STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_HANDED_OVER,
+	};
+	const struct adoption *from = &b->adoption;
+	Steelyard__Forwarder__V1__Adoption *ad;
+	TAKE(a, ad, steelyard__forwarder__v1__adoption__init);
+	ad->source = source[from->found.source];
+	ad->refused = (char *)(uintptr_t)from->found.refused;
+	ad->away_ns = from->found.away_ns;
+	ad->duration_ns = from->duration_ns;
+	TAKE_LIST(a, ad->verdicts, SESSION_VERDICT_COUNT);
+	for (unsigned v = 0; from->found.source != SESSION_SOURCE_NEW && v < SESSION_VERDICT_COUNT;
+	     v++) {
+		Steelyard__Forwarder__V1__Adoption__Verdict *verdict;
+		TAKE(a, verdict, steelyard__forwarder__v1__adoption__verdict__init);
+		verdict->name = (char *)(uintptr_t)session_verdict_name(v);
+		verdict->help = (char *)(uintptr_t)session_verdict_help(v);
+		verdict->sessions = from->count[v];
+		ad->verdicts[ad->n_verdicts++] = verdict;
+	}
+	*out = ad;
+	return 0;
 }
 
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
@@ -69,6 +103,10 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	s->huge_pages = b->options.store_huge;
 	if (refusal)
 		s->routing_refused = (char *)(uintptr_t)refusal;
+	s->pid = (uint32_t)getpid();
+	s->upgrading = b->control->upgrade.running;
+	if (reply_adoption(b, a, &s->adoption, err) < 0)
+		return -ENOMEM;
 	s->services = b->model->services;
 	s->servers = b->model->servers;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_STATUS;

@@ -65,7 +65,7 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 {
 	const struct session *s = &c->hot[i];
 	const struct endpoint *e = &b->endpoint[s->server];
-	const struct service *service = b->service[e->service];
+	const struct service *service = endpoint_service(b, e);
 	Steelyard__Forwarder__V1__Session *pb = arena_take(a, sizeof(*pb));
 	if (!pb)
 		return -ENOMEM;

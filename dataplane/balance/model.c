@@ -401,14 +401,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 		s->server = grown;
 	if (!grown || !list_room((void **)&m->fresh, m->freshes, &m->fresh_room, sizeof(*m->fresh)))
 		return sy_fail(err, ENOMEM, "service %s: no memory for another server", s->name);
-	given.id = id_take(&m->server_ids);
-	if (given.id == UINT32_MAX)
-		return sy_fail(err, ENOSPC,
-		               "service %s: no room for another server: there may be %u "
-		               "(--max-servers)",
-		               s->name, m->server_ids.limit);
-	m->fresh[m->freshes++] = given.id;
-	b->endpoint[given.id] = (struct endpoint){
+	struct endpoint endpoint = {
 	        .addr = given.addr,
 	        .vip = s->key.vip,
 	        .port = given.port,
@@ -416,6 +409,13 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .service = s->id,
 	        .proto = (uint8_t)s->key.proto,
 	};
+	given.id = server_id_take(b, &endpoint);
+	if (given.id == UINT32_MAX)
+		return sy_fail(err, ENOSPC,
+		               "service %s: no room for another server: there may be %u "
+		               "(--max-servers)",
+		               s->name, m->server_ids.limit);
+	m->fresh[m->freshes++] = given.id;
 	s->server[s->servers++] = given;
 	m->servers++;
 	m->servers_of[sy_addr_is_v4(&given.addr)]++;
@@ -452,13 +452,10 @@ static int put_local(struct sy_balance *b, const Steelyard__Forwarder__V1__Local
 	int rc = read_addr(&pb->address, "local address", &addr, err);
 	if (rc < 0)
 		return rc;
-	unsigned place = MAX_LOCALS;
-	for (unsigned id = MAX_LOCALS; id-- > 0;) {
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local[id].used && sy_addr_equal(&m->local[id].addr, &addr))
 			return 0;
-		if (!m->local[id].used && !m->local_before[id].used && !m->local_retired[id])
-			place = id;
-	}
+	unsigned place = local_id_find(b, &addr);
 	if (place == MAX_LOCALS)
 		return sy_fail(err, ENOSPC, "there may be %u local addresses", MAX_LOCALS);
 	rc = address_hold(b, &addr, OURS_LOCAL, err);

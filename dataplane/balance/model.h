@@ -59,10 +59,11 @@ struct model {
 	struct rte_hash *address;       /* sy_addr → struct model_address */
 	struct id_pool service_ids, server_ids;
 	struct model_local local[MAX_LOCALS];
-	bool local_retired[MAX_LOCALS]; /* sessions may still name the id */
+	bool local_retired[MAX_LOCALS]; /* not used, and sessions may still name the id */
 	uint32_t services, servers;
 	uint32_t servers_of[2]; /* [0]: IPv6, [1]: IPv4 */
 	uint64_t revision;
+	bool settled; /* what an earlier process left of addresses has been removed */
 
 	/* The transaction under way. */
 	struct model_touch *touch;
@@ -98,6 +99,13 @@ void model_publish_addresses(struct sy_balance *b);
 bool model_publish(struct sy_balance *b, unsigned from, unsigned count);
 /* Ends a published transaction: addresses that nobody needs any more are given back. */
 void model_finish(struct sy_balance *b);
+/* A whole transaction at once: apply(b, what, err) makes its changes by model_change_apply(). */
+typedef int (*model_changes)(struct sy_balance *b, const void *what, struct sy_error *err);
+int model_transact(struct sy_balance *b, model_changes apply, const void *what,
+                   struct sy_error *err);
+/* Once there is a configuration, and the runtime has its ports: addresses that an earlier process
+ * left and nobody took are given back. */
+void model_settle(struct sy_balance *b);
 
 /* Makes the set of our addresses and of local addresses visible to the workers; `leaving`: also
  * those that nobody needs any more. */

@@ -8,10 +8,11 @@
  */
 #include <stdlib.h>
 
-#include "control.h"
 #include "model.h"
+#include "saved.h"
 
-#define PASSES_NEEDED 2
+#define PASSES_NEEDED   2
+#define ALIVE_PERIOD_NS UINT64_C(1000000000)
 
 struct retired_entry {
 	enum retired_kind kind;
@@ -43,6 +44,12 @@ static bool passes_are_over(const struct sy_balance *b, const uint64_t passes[SY
 	return true;
 }
 
+bool retire_swept(const struct sy_balance *b)
+{
+	static const uint64_t start[SY_MAX_WORKERS];
+	return passes_are_over(b, start);
+}
+
 struct traffic traffic_sum(const struct sy_balance *b, uint32_t server)
 {
 	struct traffic sum = {0};
@@ -72,7 +79,8 @@ void traffic_add(struct traffic *sum, const struct traffic *t)
  * a service's counters never fall. */
 static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry)
 {
-	struct model_service *s = b->model->service[b->endpoint[entry->id].service];
+	uint32_t service = b->endpoint[entry->id].service;
+	struct model_service *s = service == SERVICE_NONE ? NULL : b->model->service[service];
 	struct traffic now = traffic_sum(b, entry->id), *then = &entry->counted;
 	const struct traffic since = {
 	        .packets_in = now.packets_in - then->packets_in,
@@ -112,6 +120,14 @@ void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 		hand_counters_over(b, entry);
 }
 
+void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id)
+{
+	for (struct retired *batch = b->retired; batch; batch = batch->next)
+		for (unsigned i = batch->count; i-- > 0;)
+			if (batch->entry[i].kind == kind && batch->entry[i].id == id)
+				batch->entry[i] = batch->entry[--batch->count];
+}
+
 /* Nobody writes the id's counters any more: they start anew. */
 static void free_server(struct sy_balance *b, struct retired_entry *entry)
 {
@@ -124,7 +140,7 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 		b->worker[w].traffic[id] = (struct traffic){0};
 		b->worker[w].wrr_current[id] = 0;
 	}
-	id_give(&b->model->server_ids, id);
+	server_id_free(b, id);
 }
 
 static void free_entry(struct sy_balance *b, struct retired_entry *e)
@@ -137,7 +153,7 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 		id_give(&b->model->service_ids, e->id);
 		break;
 	case RETIRED_LOCAL:
-		b->model->local_retired[e->id] = false;
+		local_id_free(b, (uint8_t)e->id);
 		break;
 	}
 }
@@ -196,10 +212,18 @@ static void renew_paths(struct sy_balance *b)
 void retire_tick(void *balance)
 {
 	struct sy_balance *b = balance;
+	uint64_t now = sy_clock_ns();
+	if (!b->store) /* sealed: it is another's */
+		return;
 	renew_paths(b);
-	retire_batches(b);
+	if (!b->hold) /* a successor relies on what ids meant when it read the dictionary */
+		retire_batches(b);
 	if (b->control)
 		config_file_flush(b, false);
+	if (now - b->alive_ns >= ALIVE_PERIOD_NS) {
+		b->alive_ns = now;
+		session_store_alive(b->store);
+	}
 }
 
 void retire_close(struct sy_balance *b)

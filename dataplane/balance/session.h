@@ -144,7 +144,8 @@ struct session_server_name {
 	struct sy_addr addr, vip;
 	uint16_t port, vport; /* network order */
 	uint8_t proto;
-	uint8_t reserved[3];
+	uint8_t removed; /* it is no longer configured: its sessions end */
+	uint8_t reserved[2];
 	uint32_t active; /* live sessions, as of the last seal */
 	uint32_t check;  /* stored last; 0: the id means nothing */
 };
@@ -169,6 +170,8 @@ void session_name_local(struct session_store *s, uint8_t id, const struct sy_add
 bool session_server_named(const struct session_store *s, uint32_t id,
                           struct session_server_name *out);
 bool session_local_named(const struct session_store *s, uint8_t id, struct sy_addr *out);
+/* Both change while the name stays whole. */
+void session_server_set_removed(struct session_store *s, uint32_t id);
 void session_server_set_active(struct session_store *s, uint32_t id, uint32_t active);
 /* Ids below this one may have names. */
 uint32_t session_servers(const struct session_store *s);

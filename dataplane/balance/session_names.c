@@ -6,7 +6,8 @@
  */
 #include "session_file.h"
 
-/* `active` changes while the name stays, and is left out; a name at another id's place is none. */
+/* `removed` and `active` change while the name stays, and are left out; a name at another id's
+ * place is none. */
 static uint32_t name_check(uint32_t id, const struct sy_addr *addr, const struct sy_addr *vip,
                            uint64_t rest)
 {
@@ -50,6 +51,7 @@ static void server_write(struct session_file *f, uint32_t id,
 	at->port = name->port;
 	at->vport = name->vport;
 	at->proto = name->proto;
+	at->removed = name->removed;
 	at->active = name->active;
 	__atomic_store_n(&at->check, server_check(id, name), __ATOMIC_RELEASE);
 }
@@ -110,6 +112,12 @@ bool session_server_named(const struct session_store *s, uint32_t id,
 bool session_local_named(const struct session_store *s, uint8_t id, struct sy_addr *out)
 {
 	return local_read(s->now.file, id, out);
+}
+
+void session_server_set_removed(struct session_store *s, uint32_t id)
+{
+	if (id < session_servers(s))
+		__atomic_store_n(&server_at(s->now.file, id)->removed, 1, __ATOMIC_RELAXED);
 }
 
 void session_server_set_active(struct session_store *s, uint32_t id, uint32_t active)

@@ -25,7 +25,7 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
-	const struct service *service = SY_RCU_READ(b->service[e->service]);
+	const struct service *service = endpoint_service(b, e);
 
 	uint16_t idle = session_idle(s, (uint16_t)balance_seconds(w));
 	if (session_is_dead(b, s) || !service ||

@@ -117,7 +117,7 @@ void model_rollback(struct sy_balance *b)
 	}
 	rollback_old_locals(b);
 	while (m->freshes > 0)
-		id_give(&m->server_ids, m->fresh[--m->freshes]);
+		server_id_return(b, m->fresh[--m->freshes]);
 	address_collect(b);
 }
 
@@ -187,8 +187,7 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 		uint32_t id = before->server[i].id;
 		if (m->kept[id] == m->publishings)
 			continue;
-		__atomic_store_n(&b->endpoint[id].removed, 1, __ATOMIC_RELAXED);
-		retire_id(b, RETIRED_SERVER, id);
+		server_id_leave(b, id);
 	}
 }
 
@@ -213,6 +212,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		for (unsigned i = 0; i < after->servers; i++) {
 			const struct model_server *server = &after->server[i];
 			struct endpoint *e = &b->endpoint[server->id];
+			name_server(b, server->id);
 			uint8_t down = server->state ==
 			               STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN;
 			__atomic_store_n(&e->down, down, __ATOMIC_RELAXED);
@@ -260,8 +260,7 @@ void model_publish_addresses(struct sy_balance *b)
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		if (!m->local[id].used || m->local_before[id].used)
 			continue;
-		b->local[id] = m->local[id].addr;
-		__atomic_store_n(&b->local_removed[id], 0, __ATOMIC_RELEASE);
+		local_id_publish(b, (uint8_t)id);
 	}
 	publish_set(b, true);
 }
@@ -271,11 +270,8 @@ static void publish_removed_locals(struct sy_balance *b)
 	struct model *m = b->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		const struct model_local *now = &m->local[id], *before = &m->local_before[id];
-		if (!now->used && before->used) {
-			__atomic_store_n(&b->local_removed[id], 1, __ATOMIC_RELAXED);
-			m->local_retired[id] = true;
-			retire_id(b, RETIRED_LOCAL, id);
-		}
+		if (!now->used && before->used)
+			local_id_leave(b, (uint8_t)id);
 	}
 }
 
@@ -285,14 +281,39 @@ void model_finish(struct sy_balance *b)
 	for (unsigned i = 0; i < m->freshes; i++) {
 		uint32_t id = m->fresh[i];
 		if (m->kept[id] <= m->publishings_before)
-			id_give(&m->server_ids, id);
+			server_id_return(b, id);
 	}
 	publish_removed_locals(b);
 	publish_set(b, false);
 	if (m->address_touched)
 		address_collect(b);
-	if (m->revision == 0)
-		sy_address_settle(b->rt);
 	m->touches = m->freshes = 0;
 	m->revision++;
+	model_settle(b);
+}
+
+void model_settle(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	if (m->settled || !b->served || m->revision == 0)
+		return;
+	m->settled = true;
+	sy_address_settle(b->rt);
+}
+
+int model_transact(struct sy_balance *b, model_changes apply, const void *what,
+                   struct sy_error *err)
+{
+	model_begin(b);
+	int rc = apply(b, what, err);
+	if (rc == 0)
+		rc = model_check(b, err);
+	if (rc < 0) {
+		model_rollback(b);
+		return rc;
+	}
+	model_publish_addresses(b);
+	model_publish(b, 0, UINT32_MAX);
+	model_finish(b);
+	return 0;
 }

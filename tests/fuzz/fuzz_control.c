@@ -6,21 +6,14 @@
  */
 #include <stdlib.h>
 
-#include <rte_hash.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../../dataplane/balance/model.h"
 #include "../storm/world.h"
+#include "sound.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			abort();                                                                   \
-	} while (0)
 
 static struct world world;
 
@@ -34,33 +27,6 @@ static void on_reply(void *ctx, const uint8_t *bytes, size_t len)
 	++*replies;
 }
 
-static void model_is_sound(void)
-{
-	struct sy_balance *b = world.rig.b;
-	const struct model *m = b->model;
-	uint32_t services = 0, servers = 0, locals = 0;
-	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
-		const struct model_service *s = m->service[id];
-		CHECK(!s == !b->service[id]);
-		if (!s)
-			continue;
-		services++;
-		servers += s->servers;
-		CHECK(s->id == id && b->service[id]->id == id);
-		CHECK(b->service[id]->candidates <= s->servers);
-		CHECK(rte_hash_lookup(b->directory, &s->key) >= 0);
-		for (unsigned i = 0; i < s->servers; i++)
-			CHECK(b->endpoint[s->server[i].id].service == id &&
-			      !b->endpoint[s->server[i].id].removed);
-	}
-	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		locals += m->local[id].used;
-	CHECK(services == m->services && servers == m->servers);
-	CHECK(servers == m->servers_of[0] + m->servers_of[1]);
-	CHECK(locals == b->locals[0]->count + b->locals[1]->count);
-	CHECK((uint32_t)rte_hash_count(m->by_key) == services);
-}
-
 static void request(const uint8_t *bytes, size_t len)
 {
 	unsigned replies = 0;
@@ -72,7 +38,7 @@ static void request(const uint8_t *bytes, size_t len)
 	sy_balance_request(world.rig.b, copy, len, on_reply, &replies);
 	free(copy);
 	CHECK(replies == 1);
-	model_is_sound();
+	model_is_sound(world.rig.b);
 }
 
 static void open_once(void)

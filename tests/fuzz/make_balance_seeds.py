@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of fuzz_control and fuzz_pipeline into corpus/."""
+"""Writes the seeds of fuzz_control, fuzz_journal and fuzz_pipeline into corpus/."""
 
 import pathlib
 import struct
@@ -42,15 +42,17 @@ FIN, SYN, RST, ACK = 1, 2, 4, 16
 PAYLOAD, LARGE, MEND_IP, MEND_L4, CUT = 1, 2, 4, 8, 16
 
 
-def encode(text):
+def encode(text, message="Request"):
+    if message == "Request":
+        text = f"version: 1 id: 7 {text}"
     return subprocess.run(
         [
             "protoc",
             f"--proto_path={PROTO}",
-            "--encode=steelyard.forwarder.v1.Request",
+            f"--encode=steelyard.forwarder.v1.{message}",
             "forwarder.proto",
         ],
-        input=f"version: 1 id: 7 {text}".encode(),
+        input=text.encode(),
         stdout=subprocess.PIPE,
         check=True,
     ).stdout
@@ -63,6 +65,20 @@ def control():
     for name, members in LISTS.items():
         bodies = [encode(REQUESTS[member]) for member in members]
         yield name, b"\x00" + b"".join(struct.pack(">H", len(body)) + body for body in bodies)
+
+
+def entries(*texts):
+    bodies = [encode(text, "ApplyRequest") for text in texts]
+    return b"\x00" + b"".join(struct.pack(">H", len(body)) + body for body in bodies)
+
+
+def journal():
+    delete = f"changes {{ delete_service {KEY} }}"
+    yield "life", entries(CHANGES, delete, CHANGES)
+    yield "refused", entries(CHANGES, f"changes {{ delete_{LOCAL} }}", delete)
+    header = b"\x01STLYARDJ" + struct.pack("<II", 1, 0)
+    yield "torn", header + struct.pack("<IIQ", 40, 0, 1) + bytes(20)
+    yield "damaged", header + struct.pack("<IIQ", 8, 0, 1) + bytes(8)
 
 
 def overlay(over):
@@ -102,7 +118,8 @@ def pipeline():
 
 
 def main():
-    for folder, seeds in {"control": control(), "pipeline": pipeline()}.items():
+    folders = {"control": control(), "journal": journal(), "pipeline": pipeline()}
+    for folder, seeds in folders.items():
         target = HERE / "corpus" / folder
         target.mkdir(parents=True, exist_ok=True)
         for name, data in seeds:

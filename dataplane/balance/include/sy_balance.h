@@ -43,7 +43,8 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
                       struct sy_error *err);
 /* For sy_runtime_options.path_half. */
 unsigned sy_balance_path_half(const struct sy_balance *b);
-/* Workers' state, and the configuration that was accepted last, if there is a state directory. */
+/* Workers' state, and the configuration that was accepted last, if there is a state directory. With
+ * inherit what the predecessor's snapshot holds of it; an error if that cannot be read. */
 int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err);
 /* inherit: the predecessor has sealed its tables with this ticket. Applies what was configured
  * since sy_balance_attach() and takes the tables over. */
@@ -54,7 +55,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 /* After sy_runtime_quiesce(): the configuration is saved, the tables are sealed and let go of, for
  * the next process. ticket: 0 for a clean stop, else for whoever is told it. */
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket);
-/* While an upgrade is prepared, configuration goes to the journal only. */
+/* While an upgrade is prepared, configuration goes to the journal only, and no id is freed. */
 void sy_balance_hold_snapshots(struct sy_balance *b, bool hold);
 /* Stops to listen on the control socket; who is connected stays. */
 void sy_balance_leave_socket(struct sy_balance *b);

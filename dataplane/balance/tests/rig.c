@@ -64,10 +64,12 @@ static void clock_set(struct rig *r)
 
 int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *err)
 {
-	*r = (struct rig){.now_ns = START_NS};
+	*r = (struct rig){.now_ns = given->start_ns ? given->start_ns : START_NS};
 	const struct sy_balance_options options = {
 	        .sessions = given->sessions ? given->sessions : 64 * SY_SLOTS,
+	        .store_directory = given->store_directory,
 	        .store_name = "rig",
+	        .inherit = given->ticket,
 	        .state_directory = given->state_directory,
 	        .build = "test",
 	        .max_services = given->max_services ? given->max_services : 1024,
@@ -89,6 +91,7 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	if (rc < 0)
 		return rc;
 	o.app = r->b;
+	o.path_half = sy_balance_path_half(r->b);
 	rc = eal_start(&o, err);
 	if (rc == 0) {
 		ports_make(r, &o);
@@ -96,6 +99,10 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	}
 	if (rc == 0)
 		rc = sy_balance_attach(r->b, r->rt, err);
+	if (rc == 0 && given->ticket)
+		rc = sy_balance_take(r->b, given->ticket, err);
+	if (rc == 0)
+		rc = sy_balance_adopt(r->b, given->adopters ? given->adopters : 1, err);
 	if (rc == 0)
 		rc = sy_runtime_bind(r->rt, err);
 	if (rc < 0) {
@@ -120,6 +127,18 @@ void rig_close(struct rig *r)
 	}
 	sy_balance_destroy(r->b);
 	*r = (struct rig){0};
+}
+
+void rig_crash(struct rig *r)
+{
+	r->b->hold = true; /* what a close would still write */
+	rig_close(r);
+}
+
+void rig_stop(struct rig *r, uint64_t ticket)
+{
+	sy_balance_seal(r->b, ticket);
+	rig_close(r);
 }
 
 /* ---- packets and time ---- */

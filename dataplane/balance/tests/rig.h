@@ -34,6 +34,10 @@ struct rig_options {
 	unsigned mbufs;                     /* 0: 8191 */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;
+	const char *store_directory; /* for the session file; NULL: sessions end with the rig */
+	uint64_t ticket;             /* not 0: inherits it from a rig that was sealed with this */
+	unsigned adopters;           /* threads; 0: 1 */
+	uint64_t start_ns;           /* on its clock; 0: as ever */
 	const struct sy_stage *pipeline; /* NULL: the forwarder's */
 	struct sy_static_neigh *neigh;
 	unsigned neighs;
@@ -57,6 +61,10 @@ extern const uint8_t rig_mac[RIG_PORTS][6];
 int rig_open(struct rig *r, const struct rig_options *o, struct sy_error *err);
 /* Leaves EAL and the rings for the next one. */
 void rig_close(struct rig *r);
+/* The same as if it had been killed: nothing is saved or sealed. */
+void rig_crash(struct rig *r);
+/* The same after its tables were sealed; ticket 0: a clean stop. */
+void rig_stop(struct rig *r, uint64_t ticket);
 
 /* A frame meant for the first port's MAC is meant for us: for the MAC of the port it comes in by.
  */

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "../control.h"
 #include "../model.h"
+#include "../saved.h"
 #include "rig.h"
 
 #define UP  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -20,7 +20,7 @@
 
 struct fixture {
 	struct rig rig;
-	char directory[64], path[96], aside[96];
+	char directory[64], path[96], aside[96], journal[96];
 };
 
 static void rig_start(struct fixture *f)
@@ -38,6 +38,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(f->directory));
 	snprintf(f->path, sizeof(f->path), "%s/config", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/config.damaged", f->directory);
+	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);
 	rig_start(f);
 	*state = f;
 	return 0;
@@ -49,6 +50,7 @@ static int teardown(void **state)
 	rig_close(&f->rig);
 	unlink(f->path);
 	unlink(f->aside);
+	assert_int_equal(unlink(f->journal), 0);
 	assert_int_equal(rmdir(f->directory), 0); /* nothing temporary stays */
 	free(f);
 	return 0;
@@ -134,6 +136,38 @@ static void test_nothing_saved(void **state)
 	rig_close(&f->rig);
 	rig_start(f);
 	assert_int_equal(f->rig.b->model->revision, 0);
+}
+
+/* What could not be saved is tried again, without another change. */
+static void test_save_again(void **state)
+{
+	struct fixture *f = *state;
+	struct sy_balance *b = f->rig.b;
+	char elsewhere[96];
+	snprintf(elsewhere, sizeof(elsewhere), "%s-away", f->directory);
+	assert_int_equal(rename(f->directory, elsewhere), 0);
+	fill(f, 3);
+	assert_true(b->unsaved && b->save_failed);
+	assert_int_equal(rename(elsewhere, f->directory), 0);
+	assert_int_not_equal(access(f->path, F_OK), 0);
+	b->saved_ns = 0; /* long ago */
+	rig_attend(&f->rig);
+	assert_int_equal(access(f->path, F_OK), 0);
+	assert_false(b->unsaved || b->save_failed);
+}
+
+/* In the middle of a transaction the model is nothing that anybody accepted. */
+static void test_not_halfway(void **state)
+{
+	struct fixture *f = *state;
+	struct sy_balance *b = f->rig.b;
+	b->unsaved = true;
+	b->control->commit.phase = COMMIT_APPLY;
+	config_file_flush(b, true);
+	assert_int_not_equal(access(f->path, F_OK), 0);
+	b->control->commit.phase = COMMIT_IDLE;
+	config_file_flush(b, true);
+	assert_int_equal(access(f->path, F_OK), 0);
 }
 
 /* ---- damage ---- */
@@ -223,8 +257,9 @@ static void test_foreign(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_restart), TEST(test_restart_large), TEST(test_nothing_saved),
-	        TEST(test_damaged), TEST(test_contradictory), TEST(test_foreign),
+	        TEST(test_restart),       TEST(test_restart_large), TEST(test_nothing_saved),
+	        TEST(test_save_again),    TEST(test_not_halfway),   TEST(test_damaged),
+	        TEST(test_contradictory), TEST(test_foreign),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

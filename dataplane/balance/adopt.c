@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * From process to process: which of the sessions that were found go on, and how ours are left. See
+ * docs/design/0007-restart.md.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "model.h"
+#include "saved.h"
+
+/* ---- judging
+ * ------------------------------------------------------------------------------------------- */
+
+static bool state_fits(uint8_t state, uint8_t proto)
+{
+	bool udp = state == SESSION_UDP_ONE_WAY || state == SESSION_UDP_BOTH_WAYS;
+	return udp == (proto == SY_PROTO_UDP);
+}
+
+/* Several threads at once, and nothing is changed but the record. */
+static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session *s, uint32_t idle_s,
+                                        struct sy_tuple *client, struct sy_tuple *server)
+{
+	const struct sy_balance *b = ctx;
+	if (s->server >= b->model->server_ids.fresh || !b->names.local_found[s->local])
+		return SESSION_UNKNOWN_ID;
+	const struct endpoint *e = &b->endpoint[s->server];
+	if (!e->found)
+		return SESSION_UNKNOWN_ID;
+	if (sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(&e->addr) ||
+	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(&e->vip) || !state_fits(s->state, e->proto))
+		return SESSION_TORN;
+	const struct service *service = endpoint_service(b, e);
+	if (e->removed || !service)
+		return SESSION_SERVER_GONE;
+	if (b->local_removed[s->local])
+		return SESSION_LOCAL_GONE;
+	if (idle_s > service->timeout[s->state])
+		return SESSION_EXPIRED;
+	s->path = SY_PATH_NONE; /* it is an id of that process */
+	*client = session_client_tuple(s, e);
+	*server = session_server_tuple(b, s, e);
+	return SESSION_KEPT;
+}
+
+/* Two ids may be one endpoint. */
+static bool adopt_same(void *ctx, const struct session *a, const struct session *b,
+                       enum session_direction side)
+{
+	const struct sy_balance *balance = ctx;
+	const struct endpoint *e = &balance->endpoint[a->server];
+	const struct sy_tuple t = side == SESSION_CLIENT ? session_client_tuple(a, e)
+	                                                 : session_server_tuple(balance, a, e);
+	return match_session(&(struct match_context){balance, &t}, b, side);
+}
+
+/* ---- counters: what was found counts as created, so that what ends later can be subtracted
+ * ---------------------------- */
+
+static uint64_t tables_live(const struct sy_balance *b)
+{
+	uint64_t live = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		live += session_count(b->table[slot]);
+	return live;
+}
+
+static void count_kept(struct sy_balance *b)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint32_t cursor = 0, record;
+		while ((record = session_next(b->table[slot], &cursor)) != SESSION_NONE)
+			b->worker[0].traffic[session_at(b->table[slot], record)->server].created++;
+	}
+}
+
+/* As its seal says: nobody looks at every session. */
+static void count_trusted(struct sy_balance *b)
+{
+	struct session_server_name name;
+	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++)
+		if (session_server_named(b->store, id, &name))
+			b->worker[0].traffic[id].created = name.active;
+}
+
+/* ---- the start
+ * ----------------------------------------------------------------------------------------- */
+
+static const char *const source_text[] = {
+        [SESSION_SOURCE_NEW] = "new",
+        [SESSION_SOURCE_CRASHED] = "crash",
+        [SESSION_SOURCE_STOPPED] = "stop",
+        [SESSION_SOURCE_HANDED_OVER] = "upgrade",
+};
+
+static void adopt_tell(const struct sy_balance *b)
+{
+	const struct adoption *a = &b->adoption;
+	char list[SESSION_VERDICT_COUNT * 40];
+	uint64_t found = 0;
+	int at = 0;
+	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++) {
+		found += a->count[v];
+		if (a->count[v] > 0 || v == SESSION_KEPT)
+			at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%" PRIu64 " %s",
+			               at ? ", " : "", a->count[v], session_verdict_name(v));
+	}
+	sy_log(SY_LOG_INFO, "balance",
+	       "%" PRIu64 " sessions found (%s, %.1f s ago): %s; %" PRIu64 " ms", found,
+	       source_text[a->found.source], (double)a->found.away_ns / 1e9, list,
+	       a->duration_ns / 1000000);
+	if (found > 0 && b->model->services == 0)
+		sy_log(SY_LOG_WARN, "balance",
+		       "no service is configured, as the saved configuration is missing or was "
+		       "refused: all %" PRIu64 " sessions end",
+		       found);
+}
+
+static void adopt_tables(struct sy_balance *b)
+{
+	b->key = *session_store_key(b->store);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		b->table[slot] = session_store_table(b->store, (uint8_t)slot);
+}
+
+int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *err)
+{
+	const struct session_judge judge = {b, adopt_judge, adopt_same};
+	struct adoption *a = &b->adoption;
+	uint64_t began = sy_clock_ns();
+	int rc = 0;
+	a->found = *session_store_found(b->store);
+	switch (a->found.source) {
+	case SESSION_SOURCE_NEW:
+		adopt_tables(b);
+		break;
+	case SESSION_SOURCE_HANDED_OVER:
+		adopt_tables(b);
+		count_trusted(b);
+		a->count[SESSION_KEPT] = tables_live(b);
+		break;
+	default:
+		rc = session_store_adopt(b->store, &judge, threads, a->count, err);
+		if (rc < 0)
+			return rc;
+		adopt_tables(b);
+		count_kept(b);
+	}
+	names_settle(b);
+	a->duration_ns = sy_clock_ns() - began;
+	if (a->found.source != SESSION_SOURCE_NEW)
+		adopt_tell(b);
+	return 0;
+}
+
+int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
+{
+	int rc = session_store_take(b->store, ticket, err);
+	if (rc < 0)
+		return rc;
+	b->owner = true;
+	rc = names_reserve(b, err);
+	return rc < 0 ? rc : journal_load(b, err);
+}
+
+unsigned sy_balance_path_half(const struct sy_balance *b)
+{
+	return session_store_path_half(b->store);
+}
+
+/* ---- the end
+ * ------------------------------------------------------------------------------------------- */
+
+void sy_balance_hold_snapshots(struct sy_balance *b, bool hold)
+{
+	if (hold) /* the journal begins short */
+		config_file_flush(b, true);
+	b->hold = hold;
+}
+
+/* What was judged names no path of an earlier process; what was trusted may until it is swept. */
+static bool is_settled(const struct sy_balance *b)
+{
+	return b->adoption.found.source != SESSION_SOURCE_HANDED_OVER || retire_swept(b);
+}
+
+void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
+{
+	if (!b->names.settled)
+		return; /* nothing of the store has been touched: it is left as it was found */
+	control_finish_commit(b->control);
+	config_file_flush(b, true);
+	journal_close(b);
+	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+		struct traffic t = traffic_sum(b, id);
+		session_server_set_active(b->store, id, (uint32_t)(t.created - t.ended));
+	}
+	b->sealed_live = tables_live(b);
+	session_store_seal(b->store, ticket, is_settled(b));
+	b->store = NULL;
+}
+
+void adopt_close(struct sy_balance *b)
+{
+	struct sy_balance_totals t = {0};
+	if (!b->store)
+		return;
+	if (b->names.settled)
+		sy_balance_get_totals(b, &t);
+	/* A first start that failed, or met no client, leaves no memory behind. */
+	if (b->owner && session_store_found(b->store)->source == SESSION_SOURCE_NEW &&
+	    t.created == 0)
+		session_store_discard(b->store);
+	else
+		session_store_close(b->store);
+	b->store = NULL;
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ids keep their meaning across processes. The tables' file has a dictionary of what they mean; a
+ * start finds it and reserves those ids. A server or local address that is configured under the
+ * same meaning takes its id back, and with it the sessions that name it.
+ *
+ *     free ──take──▶ configured ──leave──▶ retired ──two sweeps──▶ free      while workers run
+ *     reserved ──take──▶ configured ──leave──▶ reserved                     until names_settle()
+ *
+ * An id has its name before a session can have the id, and keeps it until none can: an id without
+ * a name may be given to anybody.
+ */
+#include <stdlib.h>
+
+#include "model.h"
+
+/* ---- writing
+ * ------------------------------------------------------------------------------------------- */
+
+/* A right name is not written anew: it would be torn for a moment, and sessions may rely on it. */
+void name_server(struct sy_balance *b, uint32_t id)
+{
+	const struct endpoint *e = &b->endpoint[id];
+	const struct session_server_name name = {
+	        .addr = e->addr,
+	        .vip = e->vip,
+	        .port = e->port,
+	        .vport = e->vport,
+	        .proto = e->proto,
+	};
+	struct session_server_name now;
+	if (b->names.settled && !(session_server_named(b->store, id, &now) && !now.removed &&
+	                          memcmp(&now, &name, offsetof(typeof(name), removed)) == 0))
+		session_name_server(b->store, id, &name);
+}
+
+void name_local(struct sy_balance *b, uint8_t id)
+{
+	struct sy_addr now;
+	if (b->names.settled &&
+	    !(session_local_named(b->store, id, &now) && sy_addr_equal(&now, &b->local[id])))
+		session_name_local(b->store, id, &b->local[id]);
+}
+
+/* ---- reserving what an earlier process had
+ * ---------------------------------------------------------------------- */
+
+static bool is_reserved(const struct endpoint *e)
+{
+	return e->found && e->service == SERVICE_NONE;
+}
+
+/* By what their ids mean: the fields in front of `service`, and the protocol. */
+static int meaning_compare(const struct endpoint *a, const struct endpoint *b)
+{
+	int order = memcmp(a, b, offsetof(struct endpoint, service));
+	return order ? order : (int)a->proto - (int)b->proto;
+}
+
+static int id_compare(const void *a, const void *b, void *endpoints)
+{
+	const struct endpoint *e = endpoints;
+	return meaning_compare(&e[*(const uint32_t *)a], &e[*(const uint32_t *)b]);
+}
+
+static void endpoint_reserve(struct endpoint *e, const struct session_server_name *name)
+{
+	*e = (struct endpoint){
+	        .addr = name->addr,
+	        .vip = name->vip,
+	        .port = name->port,
+	        .vport = name->vport,
+	        .service = SERVICE_NONE,
+	        .proto = name->proto,
+	        .removed = 1,
+	        .found = 1,
+	};
+}
+
+/* All ids below the highest name were handed out once: they are free, or reserved. */
+static void pool_reserve(struct sy_balance *b)
+{
+	struct id_pool *pool = &b->model->server_ids;
+	struct session_server_name name;
+	uint32_t top = session_servers(b->store), kept = 0;
+	if (top > pool->limit)
+		top = pool->limit;
+	while (top > pool->fresh && !session_server_named(b->store, top - 1, &name))
+		top--;
+	for (uint32_t id = top; id-- > pool->fresh;) {
+		b->endpoint[id].removed = 1;
+		id_give(pool, id);
+	}
+	if (top > pool->fresh)
+		pool->fresh = top;
+	for (uint32_t i = 0; i < pool->count; i++) {
+		uint32_t id = pool->free[i];
+		if (session_server_named(b->store, id, &name))
+			endpoint_reserve(&b->endpoint[id], &name);
+		else
+			pool->free[kept++] = id;
+	}
+	pool->count = kept;
+}
+
+static int claimable_list(struct sy_balance *b)
+{
+	struct names *n = &b->names;
+	struct session_server_name name;
+	uint32_t ids = b->model->server_ids.fresh;
+	free(n->claimable);
+	n->claimables = 0;
+	n->claimable = malloc((ids + 1) * sizeof(*n->claimable));
+	if (!n->claimable)
+		return -ENOMEM;
+	for (uint32_t id = 0; id < ids; id++)
+		if (b->endpoint[id].found && session_server_named(b->store, id, &name) &&
+		    !name.removed)
+			n->claimable[n->claimables++] = id;
+	qsort_r(n->claimable, n->claimables, sizeof(*n->claimable), id_compare, b->endpoint);
+	return 0;
+}
+
+static void locals_reserve(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		if (m->local[id].used || m->local_retired[id] ||
+		    !session_local_named(b->store, (uint8_t)id, &m->local[id].addr))
+			continue;
+		m->local_retired[id] = true;
+		b->local[id] = m->local[id].addr;
+		b->local_removed[id] = 1;
+		b->names.local_found[id] = true;
+	}
+}
+
+int names_reserve(struct sy_balance *b, struct sy_error *err)
+{
+	pool_reserve(b);
+	locals_reserve(b);
+	if (claimable_list(b) < 0)
+		return sy_fail(err, ENOMEM, "no memory for the servers of earlier sessions");
+	return 0;
+}
+
+/* ---- servers' ids
+ * -------------------------------------------------------------------------------------- */
+
+static uint32_t id_claim(const struct sy_balance *b, const struct endpoint *like)
+{
+	uint32_t low = 0, high = b->names.claimables;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2, id = b->names.claimable[middle];
+		int order = meaning_compare(like, &b->endpoint[id]);
+		if (order == 0)
+			return is_reserved(&b->endpoint[id]) ? id : UINT32_MAX;
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return UINT32_MAX;
+}
+
+static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
+{
+	struct session_server_name name;
+	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++)
+		if (is_reserved(&b->endpoint[id]) && session_server_named(b->store, id, &name) &&
+		    name.removed == removed)
+			return id;
+	return UINT32_MAX;
+}
+
+/* While the configuration is read there may be too few ids for what came and went in between. That
+ * it is whole matters more than one server's sessions; none can be judged to be another's. */
+static uint32_t id_evict(struct sy_balance *b)
+{
+	struct names *n = &b->names;
+	if (n->settled || b->options.inherit)
+		return UINT32_MAX;
+	uint32_t id = id_find_reserved(b, true), kept = 0;
+	if (id == UINT32_MAX)
+		id = id_find_reserved(b, false);
+	for (uint32_t i = 0; i < n->claimables; i++)
+		if (n->claimable[i] != id)
+			n->claimable[kept++] = n->claimable[i];
+	n->claimables = kept;
+	return id;
+}
+
+uint32_t server_id_take(struct sy_balance *b, struct endpoint *e)
+{
+	uint32_t id = id_claim(b, e);
+	e->found = id != UINT32_MAX;
+	if (id == UINT32_MAX)
+		id = id_take(&b->model->server_ids);
+	if (id == UINT32_MAX)
+		id = id_evict(b);
+	if (id != UINT32_MAX)
+		b->endpoint[id] = *e;
+	return id;
+}
+
+void server_id_return(struct sy_balance *b, uint32_t id)
+{
+	struct endpoint *e = &b->endpoint[id];
+	__atomic_store_n(&e->removed, 1, __ATOMIC_RELAXED);
+	if (e->found)
+		e->service = SERVICE_NONE;
+	else
+		id_give(&b->model->server_ids, id);
+}
+
+void server_id_leave(struct sy_balance *b, uint32_t id)
+{
+	if (!b->names.settled) { /* nobody has seen it yet */
+		server_id_return(b, id);
+		return;
+	}
+	__atomic_store_n(&b->endpoint[id].removed, 1, __ATOMIC_RELAXED);
+	session_server_set_removed(b->store, id);
+	retire_id(b, RETIRED_SERVER, id);
+}
+
+void server_id_free(struct sy_balance *b, uint32_t id)
+{
+	session_name_server(b->store, id, NULL);
+	b->endpoint[id].found = 0;
+	id_give(&b->model->server_ids, id);
+}
+
+/* ---- local addresses' ids
+ * ------------------------------------------------------------------------------ */
+
+unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr)
+{
+	const struct model *m = b->model;
+	unsigned place = MAX_LOCALS;
+	for (unsigned id = MAX_LOCALS; id-- > 0;) {
+		bool leaving = m->local_before[id].used || m->local_retired[id];
+		if (m->local[id].used)
+			continue;
+		if (leaving && sy_addr_equal(&m->local[id].addr, addr))
+			return id;
+		if (!leaving)
+			place = id;
+	}
+	return place;
+}
+
+void local_id_publish(struct sy_balance *b, uint8_t id)
+{
+	struct model *m = b->model;
+	if (m->local_retired[id]) {
+		m->local_retired[id] = false;
+		retire_forget(b, RETIRED_LOCAL, id);
+	}
+	b->local[id] = m->local[id].addr;
+	name_local(b, id);
+	__atomic_store_n(&b->local_removed[id], 0, __ATOMIC_RELEASE);
+}
+
+void local_id_leave(struct sy_balance *b, uint8_t id)
+{
+	__atomic_store_n(&b->local_removed[id], 1, __ATOMIC_RELAXED);
+	b->model->local_retired[id] = true;
+	if (b->names.settled)
+		retire_id(b, RETIRED_LOCAL, id);
+}
+
+void local_id_free(struct sy_balance *b, uint8_t id)
+{
+	session_name_local(b->store, id, NULL);
+	b->model->local_retired[id] = false;
+	b->names.local_found[id] = false;
+}
+
+/* ---- the end of the start
+ * ------------------------------------------------------------------------------ */
+
+static void settle_server(struct sy_balance *b, uint32_t id)
+{
+	const struct endpoint *e = &b->endpoint[id];
+	if (!e->removed) {
+		name_server(b, id);
+	} else if (is_reserved(e)) {
+		session_server_set_removed(b->store, id);
+		retire_id(b, RETIRED_SERVER, id);
+	}
+}
+
+void names_settle(struct sy_balance *b)
+{
+	b->names.settled = true;
+	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++)
+		settle_server(b, id);
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		if (b->model->local[id].used)
+			name_local(b, (uint8_t)id);
+		else if (b->model->local_retired[id])
+			retire_id(b, RETIRED_LOCAL, id);
+	}
+	names_close(b);
+}
+
+void names_close(struct sy_balance *b)
+{
+	free(b->names.claimable);
+	b->names.claimable = NULL;
+	b->names.claimables = 0;
+}

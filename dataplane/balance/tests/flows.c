@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flows.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SECOND_NS UINT64_C(1000000000)
+
+uint64_t __wrap_sy_clock_ns(void);
+
+/* Never set back: another test's files may be younger otherwise. */
+static uint64_t clock_ns = UINT64_C(100000000000000);
+
+uint64_t __wrap_sy_clock_ns(void)
+{
+	return clock_ns;
+}
+
+/* ---- life ---- */
+
+static const char *const vip_text[2] = {"192.0.2.10", "2001:db8:a::10"};
+static const char *const server_text[2] = {"10.0.0.0", "2001:db8:b::"};
+static const char *const local_text[2] = {"10.0.1.1", "2001:db8:b:1::1"};
+
+static void addresses_make(struct flows *f)
+{
+	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
+		unsigned v6 = s / 2;
+		f->service[s] = s % 2 ? rig_key(vip_text[v6], 53, SY_PROTO_UDP)
+		                      : rig_key(vip_text[v6], 80, SY_PROTO_TCP);
+		for (unsigned i = 0; i < FLOW_SERVERS; i++) {
+			f->server[s][i] = rig_addr(server_text[v6]);
+			f->server[s][i].b[15] = (uint8_t)(1 + FLOW_SERVERS * s + i);
+		}
+	}
+	for (unsigned v6 = 0; v6 < 2; v6++)
+		f->local[v6] = rig_addr(local_text[v6]);
+}
+
+static uint16_t server_port(const struct flows *f, unsigned service)
+{
+	return f->service[service].proto == SY_PROTO_TCP ? 8080 : 5353;
+}
+
+static void service_put(struct flows *f, struct changes *c, unsigned s)
+{
+	put_service(c, &f->service[s], "service", FLOW_RR, NULL);
+	for (unsigned i = 0; i < FLOW_SERVERS; i++)
+		put_server(c, &f->service[s], &f->server[s][i], server_port(f, s), 1, FLOW_UP);
+}
+
+void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES])
+{
+	struct changes c = {0};
+	for (unsigned i = 2; i-- > 0;)
+		put_local(&c, &f->local[order[0] ? i : 1 - i]);
+	for (unsigned i = 0; i < FLOW_SERVICES; i++)
+		service_put(f, &c, order[i]);
+	flows_commit(f, &c);
+}
+
+int flows_setup(void **state)
+{
+	static struct sy_static_route route[4];
+	static struct sy_static_neigh neigh[4];
+	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};
+	struct flows *f = calloc(1, sizeof(*f));
+	const struct sy_static_route routes[4] = {
+	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
+	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16},
+	        {"net_ring_wan", rig_addr("2001:db8:c::"), rig_addr("2001:db8:a::1"), 48},
+	        {"net_ring_lan", rig_addr("2001:db8:b::"), rig_addr("2001:db8:b::fe"), 48}};
+	for (unsigned i = 0; i < 4; i++) {
+		route[i] = routes[i];
+		neigh[i].addr = routes[i].via;
+		memcpy(neigh[i].port, routes[i].port, sizeof(neigh[i].port));
+		memcpy(neigh[i].mac, (uint8_t[6]){2, 0, 0, 0, 1, (uint8_t)i}, 6);
+	}
+	f->dice.state = 1;
+	strcpy(f->state, "/tmp/steelyard-state-XXXXXX");
+	strcpy(f->store, "/dev/shm/steelyard-store-XXXXXX");
+	assert_non_null(mkdtemp(f->state));
+	assert_non_null(mkdtemp(f->store));
+	f->options = (struct rig_options){.route = route,
+	                                  .routes = 4,
+	                                  .neigh = neigh,
+	                                  .neighs = 4,
+	                                  .state_directory = f->state,
+	                                  .store_directory = f->store};
+	addresses_make(f);
+	flows_open(f);
+	flows_configure(f, order);
+	*state = f;
+	return 0;
+}
+
+static void remove_in(const char *directory, const char *name)
+{
+	char path[128];
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	unlink(path);
+}
+
+int flows_teardown(void **state)
+{
+	struct flows *f = *state;
+	rig_close(&f->rig);
+	remove_in(f->state, "config");
+	remove_in(f->state, "config.damaged");
+	remove_in(f->state, "journal");
+	remove_in(f->state, "journal.damaged");
+	remove_in(f->store, "rig");
+	/* nothing temporary stays */
+	assert_int_equal(rmdir(f->state), 0);
+	assert_int_equal(rmdir(f->store), 0);
+	free(f);
+	return 0;
+}
+
+void flows_open(struct flows *f)
+{
+	struct sy_error err;
+	f->options.start_ns = clock_ns;
+	if (rig_open(&f->rig, &f->options, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+void flows_commit(struct flows *f, struct changes *c)
+{
+	if (!rig_commit(&f->rig, c))
+		fail_msg("%s", f->rig.error);
+}
+
+void flows_change_saved(struct flows *f, struct changes *c)
+{
+	struct rig_options before = f->options;
+	f->options.store_directory = NULL;
+	f->options.ticket = 0;
+	flows_open(f);
+	flows_commit(f, c);
+	rig_close(&f->rig);
+	f->options = before;
+}
+
+void flows_advance(struct flows *f, unsigned seconds)
+{
+	while (seconds-- > 0) {
+		clock_ns += SECOND_NS;
+		rig_advance(&f->rig, SECOND_NS);
+	}
+}
+
+void flows_pass(struct flows *f, unsigned seconds)
+{
+	clock_ns += seconds * SECOND_NS;
+}
+
+/* ---- packets ---- */
+
+/* Sends a frame, and fills `out` with the one that comes out on the other side; false: none does.
+ */
+static bool through(struct flows *f, unsigned port, const struct frame *in, struct frame *out)
+{
+	struct rte_mbuf *m;
+	assert_true(rig_inject(&f->rig, port, in->bytes, in->len));
+	rig_turn(&f->rig);
+	rig_attend(&f->rig);
+	assert_null(rig_collect(&f->rig, port));
+	m = rig_collect(&f->rig, 1 - port);
+	if (!m)
+		return false;
+	memset(out, 0, sizeof(*out));
+	out->len = rte_pktmbuf_data_len(m);
+	memcpy(out->bytes, rte_pktmbuf_mtod(m, void *), out->len);
+	rte_pktmbuf_free(m);
+	assert_null(rig_collect(&f->rig, 1 - port));
+	return true;
+}
+
+static void frame_make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
+                       unsigned payload)
+{
+	const struct segment s = {flags, 1, 1, 0};
+	if (t->proto == SY_PROTO_TCP)
+		frame_tcp(out, &f->dice, t, &s, payload);
+	else
+		frame_udp(out, &f->dice, t, 20 + payload);
+}
+
+void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
+{
+	const struct service_key *key = &f->service[service];
+	struct sy_addr client = rig_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
+	*flow = (struct flow){.service = service, .port = port};
+	flow->client = (struct sy_tuple){client, key->vip, htons(port), key->vport, key->proto};
+	frame_make(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_SYN, 0);
+	assert_true(through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
+	struct session *s = flow_session(f, flow);
+	assert_non_null(s);
+	flow->server_id = s->server;
+	flow->server = session_server_tuple(f->rig.b, s, &f->rig.b->endpoint[s->server]);
+}
+
+void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
+{
+	struct frame out;
+	flow_begin(f, flow, service, port);
+	frame_make(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_SYN | SY_TCP_ACK, 0);
+	assert_true(through(f, RIG_LAN, &flow->in[SESSION_SERVER], &out));
+	frame_make(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_ACK, 100);
+	frame_make(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_ACK, 200);
+	assert_true(through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
+	assert_true(through(f, RIG_LAN, &flow->in[SESSION_SERVER], &flow->out[SESSION_SERVER]));
+	struct session *s = flow_session(f, flow);
+	assert_int_equal(s->state, flow->client.proto == SY_PROTO_TCP ? SESSION_ESTABLISHED
+	                                                              : SESSION_UDP_BOTH_WAYS);
+}
+
+void flow_check(struct flows *f, const struct flow *flow)
+{
+	static const unsigned port[2] = {[SESSION_CLIENT] = RIG_WAN, [SESSION_SERVER] = RIG_LAN};
+	struct frame out;
+	for (unsigned way = 0; way < 2; way++) {
+		assert_true(through(f, port[way], &flow->in[way], &out));
+		assert_int_equal(out.len, flow->out[way].len);
+		assert_memory_equal(out.bytes, flow->out[way].bytes, out.len);
+	}
+	assert_int_equal(flow_session(f, flow)->server, flow->server_id);
+}
+
+void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop reason)
+{
+	struct frame out;
+	uint64_t before = rig_drops(&f->rig, reason);
+	assert_false(through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &out));
+	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
+}
+
+struct session *flow_session(struct flows *f, const struct flow *flow)
+{
+	struct sy_balance *b = f->rig.b;
+	const struct match_context ctx = {b, &flow->client};
+	const struct session_table *t = b->table[sy_slot_of(&flow->client.src, flow->client.sport)];
+	enum session_direction from;
+	uint32_t record =
+	        session_find(t, sy_hash_tuple(&b->key, &flow->client), match_session, &ctx, &from);
+	return record == SESSION_NONE ? NULL : session_at(t, record);
+}
+
+/* ---- what is told ---- */
+
+uint64_t flows_verdict(const struct flows *f, enum session_verdict v)
+{
+	return f->rig.b->adoption.count[v];
+}
+
+static uint64_t service_active(const Steelyard__Forwarder__V1__ServiceStats *s,
+                               const struct sy_addr *server)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < s->n_servers; i++) {
+		const Steelyard__Forwarder__V1__ServerStats *one = s->servers[i];
+		struct sy_addr addr;
+		sum += one->traffic->sessions_active;
+		sy_addr_from_bytes(one->server->address.data, one->server->address.len, &addr);
+		if (server && sy_addr_equal(&addr, server))
+			return one->traffic->sessions_active;
+	}
+	assert_int_equal(sum, s->traffic->sessions_active);
+	return sum;
+}
+
+uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *server)
+{
+	Steelyard__Forwarder__V1__ListServicesRequest list =
+	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	uint64_t active = 0;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
+	q.list_services = &list;
+	pb_response *response = rig_request(&f->rig, &q);
+	assert_null(response->error);
+	const struct service_key *key = &f->service[service];
+	for (size_t i = 0; i < response->list_services->n_services; i++) {
+		Steelyard__Forwarder__V1__ServiceStats *s = response->list_services->services[i];
+		struct sy_addr vip;
+		sy_addr_from_bytes(s->service->key->vip.data, s->service->key->vip.len, &vip);
+		if (sy_addr_equal(&vip, &key->vip) && s->service->key->port == ntohs(key->vport))
+			active = service_active(s, server);
+	}
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	return active;
+}
+
+void flows_check_active(struct flows *f, uint64_t all)
+{
+	struct sy_balance_totals t = rig_totals(&f->rig);
+	uint64_t sum = 0;
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		sum += flows_active(f, s, NULL);
+	assert_int_equal(sum, all);
+	assert_int_equal(t.live, all);
+	assert_int_equal(t.created - t.ended, all);
+}

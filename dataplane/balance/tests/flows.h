@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the tests of restarts share: a rig that comes and goes with a session file and a state
+ * directory that stay, and flows through it whose packets must look the same ever after.
+ *
+ * sy_clock_ns() is the fixture's (link with --wrap=sy_clock_ns), so time away passes as it is told.
+ */
+#ifndef FLOWS_H
+#define FLOWS_H
+
+#include "../../../tests/storm/frame.h"
+#include "../model.h"
+#include "rig.h"
+
+#define FLOW_SERVICES 4 /* TCP, UDP over IPv4, the same over IPv6 */
+#define FLOW_SERVERS  2 /* of each */
+#define FLOW_UP       STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define FLOW_RR       STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+
+struct flows {
+	struct rig rig;
+	struct rig_options options;
+	struct dice dice;
+	char state[64], store[64]; /* directories */
+	struct service_key service[FLOW_SERVICES];
+	struct sy_addr server[FLOW_SERVICES][FLOW_SERVERS];
+	struct sy_addr local[2]; /* [0]: IPv4 */
+};
+
+/* A client's connection, or its UDP packets. */
+struct flow {
+	unsigned service;
+	uint16_t port;                  /* host order */
+	struct sy_tuple client, server; /* as they come in */
+	uint32_t server_id;
+	struct frame in[2], out[2]; /* by enum session_direction: sent, and what became of it */
+};
+
+/* Directories and addresses, and a rig with all services. cmocka's setup and teardown. */
+int flows_setup(void **state);
+int flows_teardown(void **state);
+void flows_open(struct flows *f);
+/* The configuration as the fixture has it, in this order of services. */
+void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES]);
+void flows_commit(struct flows *f, struct changes *c);
+/* Changes the saved configuration while no forwarder runs. */
+void flows_change_saved(struct flows *f, struct changes *c);
+void flows_advance(struct flows *f, unsigned seconds);
+/* The same with no forwarder there. */
+void flows_pass(struct flows *f, unsigned seconds);
+
+/* Connects, and lets a packet through each way. */
+void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port);
+/* The first packet only. */
+void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t port);
+/* Both packets again: they come out as they did. */
+void flow_check(struct flows *f, const struct flow *flow);
+/* The client's packet is dropped for this reason. */
+void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop reason);
+/* NULL: there is none. */
+struct session *flow_session(struct flows *f, const struct flow *flow);
+
+/* Sessions that the last start found so. */
+uint64_t flows_verdict(const struct flows *f, enum session_verdict v);
+/* Live sessions of a server, by the answer to ListServices; all: of all of them and in totals. */
+uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *server);
+void flows_check_active(struct flows *f, uint64_t all);
+
+#endif

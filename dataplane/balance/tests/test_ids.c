@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Ids keep their meaning from process to process, and no session ever meets a stranger under its
+ * server's or local address's id. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../saved.h"
+#include "flows.h"
+
+#define TICKET 7
+
+static void restart(struct flows *f, uint64_t ticket)
+{
+	f->options.ticket = ticket;
+	if (ticket)
+		rig_stop(&f->rig, ticket);
+	else
+		rig_crash(&f->rig);
+	flows_open(f);
+}
+
+static void open_each(struct flows *f, struct flow flow[FLOW_SERVICES])
+{
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		flow_open(f, &flow[s], s, (uint16_t)(1000 + s));
+}
+
+/* Which of its service's servers a flow went to. */
+static unsigned server_of(const struct flows *f, const struct flow *flow)
+{
+	return !sy_addr_equal(&flow->server.src, &f->server[flow->service][0]);
+}
+
+static uint32_t id_of(const struct flows *f, unsigned service, const struct sy_addr *addr)
+{
+	const struct model *m = f->rig.b->model;
+	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
+		const struct model_service *s = m->service[id];
+		if (!s || memcmp(&s->key, &f->service[service], sizeof(s->key)) != 0)
+			continue;
+		for (unsigned i = 0; i < s->servers; i++)
+			if (sy_addr_equal(&s->server[i].addr, addr))
+				return s->server[i].id;
+	}
+	return UINT32_MAX;
+}
+
+/* The saved configuration says all the same in another order. */
+static void test_order(void **state)
+{
+	static const unsigned order[FLOW_SERVICES] = {3, 1, 2, 0};
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	struct changes c = {0};
+	open_each(f, flow);
+	rig_stop(&f->rig, 0);
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		delete_service(&c, &f->service[s]);
+	for (unsigned v6 = 0; v6 < 2; v6++)
+		delete_local(&c, &f->local[v6]);
+	flows_change_saved(f, &c);
+	f->options.store_directory = NULL;
+	flows_open(f);
+	flows_configure(f, order);
+	rig_close(&f->rig);
+	f->options.store_directory = f->store;
+	flows_open(f);
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		flow_check(f, &flow[s]);
+	flows_check_active(f, FLOW_SERVICES);
+}
+
+/* A server went and another came while nobody was there. */
+static void test_server_gone(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES], fresh;
+	struct changes c = {0};
+	struct sy_addr stranger = rig_addr("10.0.0.99");
+	open_each(f, flow);
+	rig_crash(&f->rig);
+	delete_server(&c, &f->service[0], &flow[0].server.src, 8080);
+	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
+	delete_service(&c, &f->service[3]);
+	flows_change_saved(f, &c);
+	flows_open(f);
+	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 2);
+	assert_int_equal(flows_verdict(f, SESSION_KEPT), 2);
+	assert_null(flow_session(f, &flow[0]));
+	flow_check(f, &flow[1]);
+	flow_check(f, &flow[2]);
+	assert_int_not_equal(id_of(f, 0, &stranger), flow[0].server_id);
+	flows_check_active(f, 2);
+	/* its id is free two sweeps later, and then it means nothing any more */
+	struct session_server_name name;
+	const struct id_pool *ids = &f->rig.b->model->server_ids;
+	uint32_t before = ids->count;
+	assert_true(session_server_named(f->rig.b->store, flow[0].server_id, &name));
+	flows_advance(f, 4);
+	assert_false(session_server_named(f->rig.b->store, flow[0].server_id, &name));
+	assert_int_equal(ids->count, before + 1 + FLOW_SERVERS);
+	flow_open(f, &fresh, 0, 2000);
+	restart(f, 0);
+	flow_check(f, &fresh);
+}
+
+static void test_local_gone(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	struct changes c = {0};
+	struct sy_addr other = rig_addr("10.0.1.2");
+	open_each(f, flow);
+	uint8_t old = flow_session(f, &flow[0])->local;
+	rig_crash(&f->rig);
+	delete_local(&c, &f->local[0]);
+	put_local(&c, &other);
+	flows_change_saved(f, &c);
+	flows_open(f);
+	assert_int_equal(flows_verdict(f, SESSION_LOCAL_GONE), 2);
+	assert_int_equal(flows_verdict(f, SESSION_KEPT), 2);
+	flow_check(f, &flow[2]);
+	flow_open(f, &flow[0], 0, 2000);
+	assert_int_not_equal(flow_session(f, &flow[0])->local, old);
+	struct sy_addr addr;
+	assert_true(session_local_named(f->rig.b->store, old, &addr));
+	flows_advance(f, 4);
+	assert_false(session_local_named(f->rig.b->store, old, &addr));
+	restart(f, 0);
+	flow_check(f, &flow[0]);
+}
+
+/* A hand-over trusts: the sessions are there, and end as any do whose server was removed. */
+static void test_handed_over(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	struct changes c = {0};
+	struct sy_addr stranger = rig_addr("10.0.0.99");
+	open_each(f, flow);
+	sy_balance_hold_snapshots(f->rig.b, true);
+	delete_server(&c, &f->service[0], &f->server[0][0], 8080);
+	delete_server(&c, &f->service[0], &f->server[0][1], 8080);
+	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
+	flows_commit(f, &c);
+	restart(f, TICKET);
+	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOW_SERVICES);
+	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
+	for (unsigned s = 1; s < FLOW_SERVICES; s++)
+		flow_check(f, &flow[s]);
+	flows_advance(f, 4);
+	flows_check_active(f, FLOW_SERVICES - 1);
+	flow_open(f, &flow[0], 0, 2000);
+	flow_check(f, &flow[0]);
+	flows_check_active(f, FLOW_SERVICES);
+}
+
+/* Removed and back within a second: sessions from before end, those since then live on. */
+static void test_removed_and_back(void **state)
+{
+	struct flows *f = *state;
+	struct flow before, since;
+	struct changes c = {0};
+	flow_open(f, &before, 0, 1000);
+	unsigned n = server_of(f, &before);
+	delete_server(&c, &f->service[0], &f->server[0][0], 8080);
+	delete_server(&c, &f->service[0], &f->server[0][1], 8080);
+	flows_commit(f, &c);
+	put_server(&c, &f->service[0], &f->server[0][n], 8080, 1, FLOW_UP);
+	flows_commit(f, &c);
+	flow_open(f, &since, 0, 1001);
+	assert_int_not_equal(before.server_id, since.server_id);
+	for (unsigned life = 0; life < 3; life++) {
+		restart(f, 0);
+		assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), life == 0);
+		flow_check(f, &since);
+		assert_null(flow_session(f, &before));
+	}
+	flows_check_active(f, 1);
+}
+
+/* A local address that is back before its id is free goes on as if it had never left. */
+static void test_local_back(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	struct changes c = {0};
+	struct sy_addr other = rig_addr("10.0.1.2");
+	flow_open(f, &flow, 0, 1000);
+	put_local(&c, &other);
+	delete_local(&c, &f->local[0]);
+	flows_commit(f, &c);
+	put_local(&c, &f->local[0]);
+	flows_commit(f, &c);
+	flow_check(f, &flow);
+	flows_advance(f, 4);
+	flow_check(f, &flow);
+	delete_local(&c, &f->local[0]);
+	flows_commit(f, &c);
+	flows_advance(f, 4); /* now it is free */
+	assert_null(flow_session(f, &flow));
+	assert_false(f->rig.b->model->local_retired[0]);
+	flow_open(f, &flow, 0, 1001);
+	put_local(&c, &f->local[0]);
+	flows_commit(f, &c);
+	restart(f, 0);
+	flow_check(f, &flow);
+}
+
+/* A refused transaction gives ids that it took back, also those of sessions found. */
+static void test_rolled_back(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	struct changes c = {0};
+	flow_open(f, &flow, 0, 1000);
+	struct sy_balance *b = f->rig.b;
+	uint32_t ids = b->model->server_ids.fresh - b->model->server_ids.count;
+	struct sy_addr added = rig_addr("10.0.0.50");
+	put_server(&c, &f->service[0], &added, 1, 1, FLOW_UP);
+	put_server(&c, &f->service[0], &f->service[0].vip, 1, 1, FLOW_UP);
+	assert_false(rig_commit(&f->rig, &c));
+	assert_int_equal(b->model->server_ids.fresh - b->model->server_ids.count, ids);
+	flow_check(f, &flow);
+	restart(f, 0);
+	flow_check(f, &flow);
+	assert_int_equal(f->rig.b->model->server_ids.fresh - f->rig.b->model->server_ids.count,
+	                 FLOW_SERVICES * FLOW_SERVERS);
+}
+
+/* As many servers as there may be, and in the last second others than before. */
+static void test_no_id_left(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	struct changes c = {0};
+	struct sy_addr stranger = rig_addr("10.0.0.99");
+	f->options.max_servers = FLOW_SERVICES * FLOW_SERVERS;
+	restart(f, 0);
+	delete_server(&c, &f->service[0], &f->server[0][0], 8080);
+	flows_commit(f, &c);
+	config_file_flush(f->rig.b, true);
+	flows_advance(f, 4);
+	f->rig.b->hold = true;
+	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
+	flows_commit(f, &c);
+	delete_server(&c, &f->service[1], &f->server[1][0], 5353);
+	flows_commit(f, &c);
+	flows_advance(f, 4);
+	open_each(f, flow);
+	restart(f, 0);
+	assert_int_equal(f->rig.b->model->servers, FLOW_SERVICES * FLOW_SERVERS - 1);
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		flow_check(f, &flow[s]);
+}
+
+/* A name that is damaged is none, and its sessions are nobody's. */
+static void test_name_lost(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	open_each(f, flow);
+	session_name_server(f->rig.b->store, flow[0].server_id, NULL);
+	session_name_local(f->rig.b->store, flow_session(f, &flow[2])->local, NULL);
+	restart(f, 0);
+	assert_int_equal(flows_verdict(f, SESSION_UNKNOWN_ID), 3);
+	assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);
+	flow_check(f, &flow[1]);
+	flow_open(f, &flow[0], 0, 2000);
+	restart(f, 0);
+	flow_check(f, &flow[0]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, flows_setup, flows_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_order),       TEST(test_server_gone),      TEST(test_local_gone),
+	        TEST(test_handed_over), TEST(test_removed_and_back), TEST(test_local_back),
+	        TEST(test_rolled_back), TEST(test_no_id_left),       TEST(test_name_lost),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

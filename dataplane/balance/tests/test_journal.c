@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The journal: what a killed forwarder had accepted is in force at the next start. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../model.h"
+#include "../saved.h"
+#include "rig.h"
+
+#define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define RR     STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+#define HEADER 16 /* bytes of the journal's */
+
+struct fixture {
+	struct rig rig;
+	struct service_key key;
+	char directory[64], config[96], journal[96], aside[96];
+};
+
+static void rig_start(struct fixture *f)
+{
+	struct sy_error err;
+	const struct rig_options o = {.state_directory = f->directory};
+	if (rig_open(&f->rig, &o, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static void commit(struct fixture *f, struct changes *c)
+{
+	if (!rig_commit(&f->rig, c))
+		fail_msg("%s", f->rig.error);
+}
+
+/* A transaction of its own for each server. */
+static void put_servers(struct fixture *f, unsigned first, unsigned count)
+{
+	for (unsigned i = first; i < first + count; i++) {
+		struct changes c = {0};
+		struct sy_addr server = rig_addr("10.0.0.0");
+		server.b[15] = (uint8_t)i;
+		put_server(&c, &f->key, &server, 80, 1, UP);
+		commit(f, &c);
+	}
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct changes c = {0};
+	struct sy_addr local = rig_addr("10.1.0.1");
+	strcpy(f->directory, "/tmp/steelyard-test-XXXXXX");
+	assert_non_null(mkdtemp(f->directory));
+	snprintf(f->config, sizeof(f->config), "%s/config", f->directory);
+	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);
+	snprintf(f->aside, sizeof(f->aside), "%s/journal.damaged", f->directory);
+	f->key = rig_key("192.0.2.1", 80, SY_PROTO_TCP);
+	rig_start(f);
+	f->rig.b->hold = true; /* everything stays in the journal */
+	put_local(&c, &local);
+	put_service(&c, &f->key, "journal", RR, NULL);
+	commit(f, &c);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	rig_close(&f->rig);
+	unlink(f->config);
+	unlink(f->journal);
+	unlink(f->aside);
+	assert_int_equal(rmdir(f->directory), 0); /* nothing temporary stays */
+	free(f);
+	return 0;
+}
+
+static off_t size_of(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) < 0 ? -1 : st.st_size;
+}
+
+static void check(struct fixture *f, uint64_t revision, unsigned servers)
+{
+	assert_int_equal(f->rig.b->model->revision, revision);
+	assert_int_equal(f->rig.b->model->servers, servers);
+}
+
+/* Without a snapshot, with one, and over several lives. */
+static void test_crash(void **state)
+{
+	struct fixture *f = *state;
+	put_servers(f, 1, 5);
+	rig_crash(&f->rig);
+	assert_int_equal(size_of(f->config), -1);
+	rig_start(f);
+	check(f, 6, 5);
+	f->rig.b->hold = false;
+	config_file_flush(f->rig.b, true);
+	assert_int_equal(size_of(f->journal), HEADER);
+	f->rig.b->hold = true;
+	put_servers(f, 6, 5);
+	rig_crash(&f->rig);
+	rig_start(f);
+	check(f, 11, 10);
+	rig_crash(&f->rig);
+	rig_start(f);
+	check(f, 11, 10);
+	put_servers(f, 11, 5);
+	rig_close(&f->rig); /* a clean stop saves all of it */
+	assert_int_equal(size_of(f->journal), HEADER);
+	rig_start(f);
+	check(f, 16, 15);
+}
+
+/* Killed between the snapshot's rename and the journal's emptying: nothing is applied twice. */
+static void test_not_emptied(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	struct sy_error err;
+	struct sy_addr server = rig_addr("10.0.0.1");
+	put_servers(f, 1, 5);
+	delete_server(&c, &f->key, &server, 80); /* cannot be applied twice */
+	commit(f, &c);
+	assert_int_equal(config_file_save(f->rig.b, &err), 0);
+	rig_crash(&f->rig);
+	assert_true(size_of(f->journal) > HEADER);
+	rig_start(f);
+	check(f, 7, 4);
+	assert_int_equal(size_of(f->aside), -1);
+}
+
+/* A refused transaction leaves nothing in it. */
+static void test_refused_change(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	off_t before = size_of(f->journal);
+	put_server(&c, &f->key, &f->key.vip, 80, 1, UP);
+	assert_false(rig_commit(&f->rig, &c));
+	assert_int_equal(size_of(f->journal), before);
+}
+
+/* More than one request holds. */
+static void test_large(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	for (unsigned i = 0; i < 3000; i++) {
+		struct sy_addr server = rig_addr("10.0.0.0");
+		server.b[14] = (uint8_t)(1 + i / 200);
+		server.b[15] = (uint8_t)(1 + i % 200);
+		put_server(&c, &f->key, &server, 80, 1, UP);
+	}
+	commit(f, &c);
+	rig_crash(&f->rig);
+	rig_start(f);
+	check(f, 2, 3000);
+}
+
+/* ---- damage ---- */
+
+static uint8_t *file_read(const char *path, size_t *len)
+{
+	FILE *in = fopen(path, "rb");
+	uint8_t *bytes = malloc(1 << 20);
+	assert_non_null(in);
+	*len = fread(bytes, 1, 1 << 20, in);
+	fclose(in);
+	return bytes;
+}
+
+static void file_write(const char *path, const uint8_t *bytes, size_t len)
+{
+	FILE *out = fopen(path, "wb");
+	assert_non_null(out);
+	assert_int_equal(fwrite(bytes, 1, len, out), len);
+	fclose(out);
+}
+
+/* Starts from this journal alone, then from what that start left, and takes a change. */
+static uint64_t start_from(struct fixture *f, const uint8_t *bytes, size_t len)
+{
+	file_write(f->journal, bytes, len);
+	unlink(f->config);
+	unlink(f->aside);
+	rig_start(f);
+	uint64_t revision = f->rig.b->model->revision;
+	rig_crash(&f->rig);
+	rig_start(f);
+	assert_int_equal(f->rig.b->model->revision, revision);
+	if (f->rig.b->model->services > 0) {
+		put_servers(f, 100, 1);
+		rig_crash(&f->rig);
+		rig_start(f);
+		assert_int_equal(f->rig.b->model->revision, revision + 1);
+	}
+	rig_crash(&f->rig);
+	return revision;
+}
+
+/* Cut anywhere, the whole entries count, and nothing is put aside. */
+static void test_torn(void **state)
+{
+	struct fixture *f = *state;
+	size_t len, at[4];
+	for (unsigned i = 0; i < 4; i++) {
+		at[i] = (size_t)size_of(f->journal);
+		put_servers(f, 1 + i, 1);
+	}
+	rig_crash(&f->rig);
+	uint8_t *bytes = file_read(f->journal, &len);
+	for (size_t cut = 0; cut <= len; cut += 1 + len / 24) {
+		uint64_t whole = 0;
+		for (unsigned i = 0; i < 4; i++)
+			whole += cut >= at[i];
+		whole += cut == len;
+		assert_int_equal(start_from(f, bytes, cut), whole);
+		assert_int_equal(size_of(f->aside), -1);
+	}
+	free(bytes);
+	rig_start(f);
+}
+
+/* A bit that fell over ends it there: kept aside as it was, and what came before stays. */
+static void test_damaged(void **state)
+{
+	struct fixture *f = *state;
+	size_t len, kept;
+	off_t second = size_of(f->journal);
+	put_servers(f, 1, 3);
+	rig_crash(&f->rig);
+	uint8_t *bytes = file_read(f->journal, &len);
+	for (size_t at = 0; at < len; at += 1 + len / 24) {
+		bytes[at] ^= 1u << at % 8;
+		uint64_t revision = start_from(f, bytes, len);
+		assert_true(at >= 12 || revision == 0);
+		assert_true((off_t)at < second || revision >= 1);
+		assert_true(revision < 4 || (at >= 12 && at < 16)); /* bytes without a meaning */
+		if (size_of(f->aside) >= 0) {
+			uint8_t *aside = file_read(f->aside, &kept);
+			assert_int_equal(kept, len);
+			assert_memory_equal(aside, bytes, len);
+			free(aside);
+		}
+		bytes[at] ^= 1u << at % 8;
+	}
+	free(bytes);
+	rig_start(f);
+}
+
+/* What a loss of power may leave: zeros. And an entry that is missing: all behind it is refused. */
+static void test_gap(void **state)
+{
+	struct fixture *f = *state;
+	size_t len;
+	off_t from = size_of(f->journal), to;
+	put_servers(f, 1, 1);
+	to = size_of(f->journal);
+	put_servers(f, 2, 1);
+	rig_crash(&f->rig);
+	uint8_t *bytes = file_read(f->journal, &len);
+	memset(bytes + len, 0, 64);
+	assert_int_equal(start_from(f, bytes, len + 64), 3);
+	assert_int_equal(size_of(f->aside), (off_t)len + 64);
+	memmove(bytes + from, bytes + to, len - (size_t)to);
+	assert_int_equal(start_from(f, bytes, len - (size_t)(to - from)), 1);
+	assert_true(size_of(f->aside) > 0);
+	free(bytes);
+	rig_start(f);
+}
+
+/* ---- no room ---- */
+
+/* The change is in force all the same, and the next snapshot brings the journal back. */
+static void test_disk_full(void **state)
+{
+	struct fixture *f = *state;
+	struct rlimit limit, small;
+	off_t before = size_of(f->journal);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	small = limit;
+	small.rlim_cur = (rlim_t)before + 20; /* in the middle of an entry */
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	put_servers(f, 1, 2);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	check(f, 3, 2);
+	assert_int_equal(size_of(f->journal), before);
+	put_servers(f, 3, 1); /* alone it would be wrong */
+	assert_int_equal(size_of(f->journal), before);
+	f->rig.b->hold = false;
+	config_file_flush(f->rig.b, true);
+	f->rig.b->hold = true;
+	put_servers(f, 4, 1);
+	assert_true(size_of(f->journal) > HEADER);
+	rig_crash(&f->rig);
+	rig_start(f);
+	check(f, 5, 4);
+}
+
+/* It does not grow for ever, even within the second that lies between two snapshots. */
+static void test_long(void **state)
+{
+	struct fixture *f = *state;
+	unsigned emptied = 0;
+	f->rig.b->hold = false;
+	for (unsigned n = 0; n < 6; n++) {
+		struct changes c = {0};
+		for (unsigned i = 0; i < 40000; i++)
+			put_service(&c, &f->key, "a name that is rather long, so that it counts",
+			            RR, NULL);
+		f->rig.b->saved_ns = sy_clock_ns();
+		commit(f, &c);
+		emptied += size_of(f->journal) == HEADER;
+	}
+	assert_in_range(emptied, 1, 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_crash), TEST(test_not_emptied), TEST(test_refused_change),
+	        TEST(test_large), TEST(test_torn),        TEST(test_damaged),
+	        TEST(test_gap),   TEST(test_disk_full),   TEST(test_long),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

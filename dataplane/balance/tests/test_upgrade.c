@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The control interface's side of upgrades and restarts: who asks, what is answered, and when. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../control.h"
+#include "flows.h"
+
+#define UNSUPPORTED STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED
+#define INVALID     STEELYARD__FORWARDER__V1__CODE__CODE_INVALID
+#define INTERNAL    STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL
+
+/* What the hook was asked, and what it does. */
+struct hook {
+	unsigned calls;
+	char binary[32], args[64];
+	bool given;
+	int rc;
+	struct sy_balance *answer_at_once;
+};
+
+static const struct sy_balance_upgraded done = {"2.0", 4711, 12345678, 99};
+
+static int on_upgrade(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_error *err)
+{
+	struct hook *h = ctx;
+	h->calls++;
+	snprintf(h->binary, sizeof(h->binary), "%s", wanted->binary ? wanted->binary : "-");
+	h->given = wanted->argv;
+	h->args[0] = '\0';
+	for (unsigned i = 0; i < wanted->argc; i++) {
+		strcat(h->args, wanted->argv[i]);
+		strcat(h->args, ";");
+	}
+	if (h->rc)
+		return sy_fail(err, -h->rc, "the hook says no");
+	if (h->answer_at_once)
+		sy_balance_upgrade_answer(h->answer_at_once, &done, NULL);
+	return 0;
+}
+
+/* The last reply, and how many came. */
+struct reply {
+	unsigned count;
+	pb_response *response;
+};
+
+static void reply_free(struct reply *r)
+{
+	if (r->response)
+		steelyard__forwarder__v1__response__free_unpacked(r->response, NULL);
+	r->response = NULL;
+}
+
+static void on_reply(void *ctx, const uint8_t *bytes, size_t len)
+{
+	struct reply *r = ctx;
+	reply_free(r);
+	r->count++;
+	r->response = steelyard__forwarder__v1__response__unpack(NULL, len, bytes);
+	assert_non_null(r->response);
+}
+
+static void ask(struct flows *f, Steelyard__Forwarder__V1__UpgradeRequest *upgrade, uint64_t id,
+                struct reply *r)
+{
+	Steelyard__Forwarder__V1__UpgradeRequest plain =
+	        STEELYARD__FORWARDER__V1__UPGRADE_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	uint8_t bytes[256];
+	q.version = STEELYARD__FORWARDER__V1__VERSION__VERSION_CURRENT;
+	q.id = id;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_UPGRADE;
+	q.upgrade = upgrade ? upgrade : &plain;
+	sy_balance_request(f->rig.b, bytes, steelyard__forwarder__v1__request__pack(&q, bytes),
+	                   on_reply, r);
+}
+
+static void check_error(struct reply *r, unsigned count, int code)
+{
+	assert_int_equal(r->count, count);
+	assert_non_null(r->response->error);
+	assert_int_equal(r->response->error->code, code);
+}
+
+static void hook_set(struct flows *f, struct hook *h)
+{
+	f->rig.b->options.upgrade = on_upgrade;
+	f->rig.b->options.upgrade_ctx = h;
+}
+
+static pb_response *status(struct flows *f)
+{
+	Steelyard__Forwarder__V1__StatusRequest get =
+	        STEELYARD__FORWARDER__V1__STATUS_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
+	q.status = &get;
+	return rig_request(&f->rig, &q);
+}
+
+static bool is_upgrading(struct flows *f)
+{
+	pb_response *response = status(f);
+	bool upgrading = response->status->upgrading;
+	assert_int_equal(response->status->pid, getpid());
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	return upgrading;
+}
+
+static void test_refused(void **state)
+{
+	struct flows *f = *state;
+	struct hook h = {.rc = -ENOENT};
+	struct reply r = {0};
+	ask(f, NULL, 1, &r);
+	check_error(&r, 1, UNSUPPORTED);
+	hook_set(f, &h);
+	ask(f, NULL, 2, &r);
+	check_error(&r, 2, INVALID);
+	assert_string_equal(r.response->error->text, "the hook says no");
+	h.rc = -ENOMEM;
+	ask(f, NULL, 3, &r);
+	check_error(&r, 3, INTERNAL);
+	assert_int_equal(h.calls, 2);
+	assert_false(is_upgrading(f));
+	reply_free(&r);
+}
+
+static void test_wishes(void **state)
+{
+	struct flows *f = *state;
+	struct hook h = {.answer_at_once = f->rig.b};
+	struct reply r = {0};
+	char *args[] = {"--workers", "2"};
+	Steelyard__Forwarder__V1__UpgradeRequest upgrade =
+	        STEELYARD__FORWARDER__V1__UPGRADE_REQUEST__INIT;
+	hook_set(f, &h);
+	ask(f, &upgrade, 1, &r);
+	assert_string_equal(h.binary, "-");
+	assert_false(h.given);
+	upgrade.binary = "/usr/bin/other";
+	upgrade.args = args;
+	upgrade.n_args = 2;
+	ask(f, &upgrade, 2, &r);
+	assert_string_equal(h.binary, "/usr/bin/other");
+	assert_false(h.given); /* not without set_args */
+	upgrade.set_args = true;
+	ask(f, &upgrade, 3, &r);
+	assert_true(h.given);
+	assert_string_equal(h.args, "--workers;2;");
+	assert_int_equal(r.count, 3);
+	assert_null(r.response->error);
+	assert_int_equal(r.response->id, 3);
+	assert_string_equal(r.response->upgrade->build, done.build);
+	assert_int_equal(r.response->upgrade->pid, done.pid);
+	assert_int_equal(r.response->upgrade->gap_ns, done.gap_ns);
+	assert_int_equal(r.response->upgrade->sessions, done.sessions);
+	reply_free(&r);
+}
+
+/* Answered long after it was asked; another one has to wait. */
+static void test_later(void **state)
+{
+	struct flows *f = *state;
+	struct hook h = {0};
+	struct reply r = {0}, other = {0};
+	const struct sy_error failed = {EIO, "the new one has died"};
+	hook_set(f, &h);
+	for (unsigned i = 0; i < 2; i++) {
+		ask(f, NULL, 7 + i, &r);
+		assert_int_equal(r.count, i);
+		assert_true(is_upgrading(f));
+		ask(f, NULL, 9, &other);
+		check_error(&other, 1 + i, INVALID);
+		f->rig.b->control->local.reply = on_reply;
+		f->rig.b->control->local.reply_ctx = &r;
+		sy_balance_upgrade_answer(f->rig.b, i ? &done : NULL, i ? NULL : &failed);
+		assert_int_equal(r.count, i + 1);
+		assert_int_equal(r.response->id, 7 + i);
+		assert_int_equal(!r.response->error, i);
+		assert_false(is_upgrading(f));
+	}
+	assert_int_equal(h.calls, 2);
+	reply_free(&r);
+	reply_free(&other);
+}
+
+/* ---- what status says of the start ---- */
+
+static uint64_t told(const Steelyard__Forwarder__V1__Adoption *a, const char *verdict)
+{
+	for (size_t i = 0; i < a->n_verdicts; i++) {
+		assert_true(*a->verdicts[i]->help);
+		if (strcmp(a->verdicts[i]->name, verdict) == 0)
+			return a->verdicts[i]->sessions;
+	}
+	fail_msg("no verdict %s", verdict);
+	return 0;
+}
+
+static void test_status(void **state)
+{
+	struct flows *f = *state;
+	struct flow syn, flow;
+	pb_response *response = status(f);
+	assert_int_equal(response->status->adoption->source,
+	                 STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_NEW);
+	assert_int_equal(response->status->adoption->n_verdicts, 0);
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	flow_begin(f, &syn, 0, 1000);
+	flow_open(f, &flow, 1, 1001);
+	rig_stop(&f->rig, 0);
+	flows_pass(f, 20);
+	flows_open(f);
+	response = status(f);
+	const Steelyard__Forwarder__V1__Adoption *a = response->status->adoption;
+	assert_int_equal(a->source, STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_STOPPED);
+	assert_int_equal(a->away_ns, UINT64_C(20000000000));
+	assert_int_equal(a->n_verdicts, SESSION_VERDICT_COUNT);
+	assert_int_equal(told(a, "kept"), 1);
+	assert_int_equal(told(a, "expired"), 1);
+	assert_int_equal(told(a, "torn"), 0);
+	assert_string_equal(a->refused, "");
+	assert_int_equal(response->status->sessions, 1);
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+}
+
+/* A file that is none is kept aside, with a reason that status tells. */
+static void test_status_refused(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	char path[96], aside[96];
+	flow_open(f, &flow, 0, 1000);
+	rig_crash(&f->rig);
+	snprintf(path, sizeof(path), "%s/rig", f->store);
+	snprintf(aside, sizeof(aside), "%s/rig.refused", f->store);
+	assert_int_equal(truncate(path, 5000), 0);
+	flows_open(f);
+	pb_response *response = status(f);
+	const Steelyard__Forwarder__V1__Adoption *a = response->status->adoption;
+	assert_int_equal(a->source, STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_NEW);
+	assert_non_null(strstr(a->refused, aside));
+	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
+	assert_int_equal(unlink(aside), 0);
+	flow_check_dropped(f, &flow, SY_DROP_NO_SESSION);
+}
+
+/* Without its configuration no session can go on; the forwarder does. */
+static void test_config_refused(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[2];
+	char path[96];
+	flow_open(f, &flow[0], 0, 1000);
+	flow_open(f, &flow[1], 3, 1001);
+	rig_stop(&f->rig, 0);
+	snprintf(path, sizeof(path), "%s/config", f->state);
+	assert_int_equal(truncate(path, 30), 0);
+	flows_open(f);
+	assert_int_equal(f->rig.b->model->services, 0);
+	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 2);
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};
+	flows_configure(f, order);
+	flow_open(f, &flow[0], 0, 1000);
+	flow_check(f, &flow[0]);
+}
+
+/* A successor leaves what is its predecessor's alone, and says what it cannot read. */
+static void test_config_inherited(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	struct rig_options o = f->options;
+	struct sy_error err;
+	char path[96], kept[96];
+	flow_open(f, &flow, 0, 1000);
+	rig_stop(&f->rig, 5);
+	snprintf(path, sizeof(path), "%s/config", f->state);
+	snprintf(kept, sizeof(kept), "%s/kept", f->state);
+	assert_int_equal(rename(path, kept), 0);
+	FILE *out = fopen(path, "wb");
+	assert_non_null(out);
+	fclose(out);
+	o.ticket = 5;
+	o.start_ns = sy_clock_ns();
+	assert_true(rig_open(&f->rig, &o, &err) < 0);
+	assert_int_equal(access(path, F_OK), 0);
+	assert_int_equal(rename(kept, path), 0);
+	flows_open(f); /* as its predecessor would, when it starts anew */
+	flow_check(f, &flow);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, flows_setup, flows_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_refused),          TEST(test_wishes),         TEST(test_later),
+	        TEST(test_status),           TEST(test_status_refused), TEST(test_config_refused),
+	        TEST(test_config_inherited),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The journal: the input is one, behind a byte; or, if that byte is even, a list of messages, each
+ * behind a length of two bytes, that are entered in their order with right checksums, so that their
+ * changes are reached. Whatever it is, its replay ends for a reason that is told, and the
+ * configuration stays one that agrees with itself.
+ */
+#include <stdlib.h>
+
+#include <sanitizer/lsan_interface.h>
+
+#include "../../dataplane/balance/saved.h"
+#include "../storm/world.h"
+#include "sound.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct world world;
+
+static void open_once(void)
+{
+	static struct dice dice = {1};
+	static bool opened;
+	if (opened)
+		return;
+	/* Stays for good, in memory that the search for leaks cannot see into. */
+	__lsan_disable();
+	CHECK(world_open(&world, &dice, 1, NULL));
+	__lsan_enable();
+	world_clear(&world);
+	opened = true;
+}
+
+static uint8_t *put(uint8_t *at, const void *bytes, size_t len)
+{
+	memcpy(at, bytes, len);
+	return at + len;
+}
+
+/* A right journal of the input's messages; its length. */
+static size_t journal_make(uint8_t *out, const uint8_t *data, size_t size)
+{
+	const uint32_t version[2] = {1, 0};
+	uint8_t *end = put(put(out, "STLYARDJ", 8), version, sizeof(version));
+	uint64_t revision = 0;
+	for (size_t at = 0; at + 2 <= size;) {
+		uint32_t len = (uint32_t)data[at] << 8 | data[at + 1];
+		at += 2;
+		len = len < size - at ? len : (uint32_t)(size - at);
+		revision++;
+		uint32_t crc = journal_crc(revision, data + at, len);
+		end = put(put(put(end, &len, 4), &crc, 4), &revision, 8);
+		end = put(end, data + at, len);
+		at += len;
+	}
+	return (size_t)(end - out);
+}
+
+static void replay(const uint8_t *bytes, size_t len)
+{
+	struct sy_error err = {0};
+	size_t at = 0;
+	/* On the heap and exact, so that sanitizers see what goes beyond it. */
+	uint8_t *copy = malloc(len ? len : 1);
+	CHECK(copy);
+	if (len > 0)
+		memcpy(copy, bytes, len);
+	world.rig.b->model->revision = 0;
+	enum journal_stop stop = journal_replay(world.rig.b, copy, len, &at, &err);
+	free(copy);
+	CHECK(at <= len);
+	CHECK((stop == JOURNAL_END) == (at == len && len > 0));
+	CHECK((stop == JOURNAL_END || stop == JOURNAL_TORN) == (err.code == 0));
+	CHECK(stop != JOURNAL_FAILED);
+	model_is_sound(world.rig.b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	open_once();
+	if (size > 0 && data[0] % 2 == 0) {
+		uint8_t *made = malloc(16 + size * 16); /* two bytes of input make an empty entry */
+		CHECK(made);
+		replay(made, journal_make(made, data + 1, size - 1));
+		free(made);
+	} else if (size > 0) {
+		replay(data + 1, size - 1);
+	}
+	/* As at the beginning, so that an input does the same each time. */
+	world_clear(&world);
+	rig_advance(&world.rig, 4 * SECOND_NS);
+	const struct model *m = world.rig.b->model;
+	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
+	CHECK(m->server_ids.count == m->server_ids.fresh);
+	return 0;
+}

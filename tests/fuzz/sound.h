@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A configuration agrees with itself and with what the workers see. */
+#ifndef SOUND_H
+#define SOUND_H
+
+#include <stdlib.h>
+
+#include <rte_hash.h>
+
+#include "../../dataplane/balance/model.h"
+
+#define CHECK(condition)                                                                           \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			abort();                                                                   \
+	} while (0)
+
+static inline void model_is_sound(const struct sy_balance *b)
+{
+	const struct model *m = b->model;
+	uint32_t services = 0, servers = 0, locals = 0;
+	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
+		const struct model_service *s = m->service[id];
+		CHECK(!s == !b->service[id]);
+		if (!s)
+			continue;
+		services++;
+		servers += s->servers;
+		CHECK(s->id == id && b->service[id]->id == id);
+		CHECK(b->service[id]->candidates <= s->servers);
+		CHECK(rte_hash_lookup(b->directory, &s->key) >= 0);
+		for (unsigned i = 0; i < s->servers; i++)
+			CHECK(b->endpoint[s->server[i].id].service == id &&
+			      !b->endpoint[s->server[i].id].removed);
+	}
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
+		locals += m->local[id].used;
+	CHECK(services == m->services && servers == m->servers);
+	CHECK(servers == m->servers_of[0] + m->servers_of[1]);
+	CHECK(locals == b->locals[0]->count + b->locals[1]->count);
+	CHECK((uint32_t)rte_hash_count(m->by_key) == services);
+}
+
+#endif
