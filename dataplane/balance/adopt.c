@@ -108,8 +108,8 @@ static void adopt_tell(const struct sy_balance *b)
 	}
 	sy_log(SY_LOG_INFO, "balance",
 	       "%" PRIu64 " sessions found (%s, %.1f s ago): %s; %" PRIu64 " ms", found,
-	       source_text[a->found.source], (double)a->found.away_ns / 1e9, list,
-	       a->duration_ns / 1000000);
+	       source_text[b->options.inherit ? SESSION_SOURCE_HANDED_OVER : a->found.source],
+	       (double)a->found.away_ns / 1e9, list, a->duration_ns / 1000000);
 	if (found > 0 && b->model->services == 0)
 		sy_log(SY_LOG_WARN, "balance",
 		       "no service is configured, as the saved configuration is missing or was "

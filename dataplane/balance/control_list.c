@@ -67,7 +67,8 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 	const struct adoption *from = &b->adoption;
 	Steelyard__Forwarder__V1__Adoption *ad;
 	TAKE(a, ad, steelyard__forwarder__v1__adoption__init);
-	ad->source = source[from->found.source];
+	/* Also an upgrade whose tables were judged, not trusted. */
+	ad->source = source[b->options.inherit ? SESSION_SOURCE_HANDED_OVER : from->found.source];
 	ad->refused = (char *)(uintptr_t)from->found.refused;
 	ad->away_ns = from->found.away_ns;
 	ad->duration_ns = from->duration_ns;

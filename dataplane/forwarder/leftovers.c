@@ -13,7 +13,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define NOTES "/run/steelyard"
+#define NOTES     "/run/steelyard"
+#define FILES_MAX 16 /* of one note */
+
+enum { FILE_SOCKET, FILE_EAL, FILE_SESSIONS, FILE_REFUSED, FILE_NEXT, FILES_OWN };
 
 /* NOTES/files-<netns inode>-; a note's name goes on with the instance. */
 static int note_prefix(char *out, size_t cap)
@@ -25,6 +28,64 @@ static int note_prefix(char *out, size_t cap)
 	return 0;
 }
 
+/* Opens and locks a note. It may be removed by who had the lock before: then there is another. */
+static int note_open(const char *path, struct sy_error *err)
+{
+	for (;;) {
+		struct stat held, named;
+		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		if (fd < 0)
+			return sy_fail(err, errno, "%s: %s", path, strerror(errno));
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+			close(fd);
+			return sy_fail(err, EBUSY,
+			               "a forwarder with this --instance runs already in this "
+			               "network namespace: stop it, or name this one differently");
+		}
+		if (fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino)
+			return fd;
+		close(fd);
+	}
+}
+
+/* Names the files that this forwarder may leave. */
+static void files_name(const struct options *o, char (*file)[PATH_MAX])
+{
+	const char *dir = o->balance.store_directory;
+	snprintf(file[FILE_SOCKET], PATH_MAX, "%s", o->socket);
+	snprintf(file[FILE_EAL], PATH_MAX, "/run/dpdk/%s", o->runtime.instance);
+	snprintf(file[FILE_SESSIONS], PATH_MAX, "%s/%s", dir, o->store_name);
+	snprintf(file[FILE_REFUSED], PATH_MAX, "%s/%s.refused", dir, o->store_name);
+	snprintf(file[FILE_NEXT], PATH_MAX, "%s/%s.next", dir, o->store_name);
+}
+
+/* What the note named before and still exists stays in it: with other options, files went
+ * elsewhere. */
+static int note_write(int fd, const struct options *o)
+{
+	char file[FILES_MAX][PATH_MAX], line[PATH_MAX];
+	unsigned n = FILES_OWN;
+	FILE *f = fdopen(dup(fd), "r+");
+	if (!f)
+		return -errno;
+	files_name(o, file);
+	while (n < FILES_MAX && fgets(line, sizeof(line), f)) {
+		bool known = false;
+		line[strcspn(line, "\n")] = '\0';
+		for (unsigned i = 0; i < FILES_OWN; i++)
+			known |= !strcmp(file[i], line);
+		if (!known && access(line, F_OK) == 0)
+			memcpy(file[n++], line, sizeof(line));
+	}
+	rewind(f);
+	int rc = ftruncate(fd, 0) < 0 ? -errno : 0;
+	for (unsigned i = 0; i < n; i++)
+		fprintf(f, "%s\n", file[i]);
+	if (fclose(f) != 0 && rc == 0)
+		rc = -errno;
+	return rc;
+}
+
 int leftovers_note(const struct options *o, struct sy_error *err)
 {
 	char prefix[64], path[PATH_MAX];
@@ -34,22 +95,13 @@ int leftovers_note(const struct options *o, struct sy_error *err)
 	if (mkdir(NOTES, 0755) < 0 && errno != EEXIST)
 		return sy_fail(err, errno, NOTES ": %s", strerror(errno));
 	snprintf(path, sizeof(path), NOTES "/%s%s", prefix, o->runtime.instance);
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int fd = note_open(path, err);
 	if (fd < 0)
-		return sy_fail(err, errno, "%s: %s", path, strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		return fd;
+	rc = note_write(fd, o);
+	if (rc < 0) {
 		close(fd);
-		return sy_fail(err, EBUSY,
-		               "a forwarder with this --instance runs already in this network "
-		               "namespace: stop it, or name this one differently");
-	}
-	if (ftruncate(fd, 0) < 0 ||
-	    dprintf(fd, "%s\n/run/dpdk/%s\n", o->socket, o->runtime.instance) < 0 ||
-	    (o->balance.store_directory &&
-	     dprintf(fd, "%s/%s\n", o->balance.store_directory, o->store_name) < 0)) {
-		rc = errno;
-		close(fd);
-		return sy_fail(err, rc, "%s: %s", path, strerror(rc));
+		return sy_fail(err, -rc, "%s: %s", path, strerror(-rc));
 	}
 	return fd;
 }
@@ -104,17 +156,29 @@ static void note_remove(int fd, const char *note, void (*told)(void *ctx, const 
 	fclose(f);
 }
 
-void leftovers_clear(int note)
+void leftovers_keep(int note, const struct options *o)
 {
-	char link[64], path[PATH_MAX];
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", note);
-	ssize_t len = readlink(link, path, sizeof(path) - 1);
-	if (len <= 0) {
+	char file[FILES_OWN][PATH_MAX], link[64], path[PATH_MAX], line[PATH_MAX];
+	bool needed = false;
+	FILE *f = fdopen(note, "r");
+	if (!f) {
 		close(note);
 		return;
 	}
-	path[len] = '\0';
-	note_remove(note, path, NULL, NULL);
+	files_name(o, file);
+	leftover_remove(file[FILE_EAL]);
+	rewind(f);
+	while (!needed && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		needed = strcmp(line, file[FILE_SOCKET]) != 0 && access(line, F_OK) == 0;
+	}
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", note);
+	ssize_t len = readlink(link, path, sizeof(path) - 1);
+	if (!needed && len > 0) {
+		path[len] = '\0';
+		unlink(path);
+	}
+	fclose(f);
 }
 
 void leftovers_cleanup(void (*told)(void *ctx, const char *text), void *ctx)

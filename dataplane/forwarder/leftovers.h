@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Files that a forwarder leaves when it is killed: its control socket, its session tables, EAL's
- * directory. A note in /run/steelyard names them while it runs, locked, so that a later cleanup
- * finds them whatever they were called.
+ * Files that outlive a forwarder: its session tables, on purpose; its control socket and EAL's
+ * directory, when it is killed. A note in /run/steelyard names them, locked while it runs, so that
+ * a later cleanup finds them whatever they were called.
  */
 #ifndef LEFTOVERS_H
 #define LEFTOVERS_H
 
 #include "options.h"
 
-/* Writes the note. Returns its descriptor, to be kept open, or a negative errno. */
+/* Writes the note. Returns its descriptor, to be kept open, or a negative errno: -EBUSY if a
+ * forwarder of this instance runs. close() leaves the files to a successor. */
 int leftovers_note(const struct options *o, struct sy_error *err);
-/* After a clean stop: removes what is still there, and the note. */
-void leftovers_clear(int note);
+/* At the end of a forwarder without successor: what the next start does not need is removed, and
+ * the note too if nothing is left that it names. Closes the note. */
+void leftovers_keep(int note, const struct options *o);
 /* Removes what forwarders of this network namespace that no longer run have noted. */
 void leftovers_cleanup(void (*told)(void *ctx, const char *text), void *ctx);
 

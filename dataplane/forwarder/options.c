@@ -5,6 +5,7 @@
 #include <mntent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #define SESSIONS_DEFAULT (1u << 20)
 #define SESSIONS_MAX     (UINT64_C(1) << 34)
@@ -43,8 +44,10 @@ void options_help(void)
 	       "  --log error|warn|info|debug   (info)\n"
 	       "\n"
 	       "  --cleanup                  remove all that forwarders left in this network\n"
-	       "                             namespace, and exit\n"
-	       "  --version, --help\n");
+	       "                             namespace, sessions too, and exit\n"
+	       "  --version, --help\n"
+	       "\n"
+	       "Another build takes over with `steelyard upgrade`, see steelyard(1).\n");
 }
 
 /* ---- values
@@ -237,6 +240,17 @@ static int read_neighbour(struct options *o, char *text, struct sy_error *err)
 	return rc < 0 ? rc : read_address(addr, &n->addr, err);
 }
 
+/* For readers that cut their text: the words of the command line are needed whole for an upgrade.
+ */
+static int read_copy(int (*read)(struct options *o, char *text, struct sy_error *err),
+                     struct options *o, const char *text, struct sy_error *err)
+{
+	char *copy = strdup(text);
+	int rc = copy ? read(o, copy, err) : sy_fail(err, ENOMEM, "no memory");
+	free(copy);
+	return rc;
+}
+
 static int read_log(struct options *o, const char *text, struct sy_error *err)
 {
 	static const char *const names[] = {"error", "warn", "info", "debug"};
@@ -246,6 +260,25 @@ static int read_log(struct options *o, const char *text, struct sy_error *err)
 			return 0;
 		}
 	return sy_fail(err, EINVAL, "--log %s: error, warn, info or debug", text);
+}
+
+/* A descriptor that a running forwarder hands to its successor. */
+static int read_inherit(struct options *o, const char *text, struct sy_error *err)
+{
+	int domain = 0;
+	uint32_t fd = 0;
+	int rc = read_u32("--inherit", text, 3, INT16_MAX, &fd, err);
+	if (rc < 0)
+		return rc;
+	o->inherit = (int)fd;
+	if (getsockopt(o->inherit, SOL_SOCKET, SO_DOMAIN, &domain, &(socklen_t){sizeof(domain)}) <
+	            0 ||
+	    domain != AF_UNIX)
+		return sy_fail(err, EINVAL,
+		               "--inherit %s: only a forwarder that is upgraded may say so; use "
+		               "`steelyard upgrade`",
+		               text);
+	return 0;
 }
 
 /* ---- the whole line
@@ -268,6 +301,7 @@ enum option_id {
 	OPT_INSTANCE,
 	OPT_LOG,
 	OPT_CLEANUP,
+	OPT_INHERIT,
 	OPT_VERSION,
 	OPT_HELP,
 };
@@ -289,24 +323,25 @@ static const struct option long_options[] = {
         {"instance", required_argument, NULL, OPT_INSTANCE},
         {"log", required_argument, NULL, OPT_LOG},
         {"cleanup", no_argument, NULL, OPT_CLEANUP},
+        {"inherit", required_argument, NULL, OPT_INHERIT},
         {"version", no_argument, NULL, OPT_VERSION},
         {"help", no_argument, NULL, OPT_HELP},
         {NULL, 0, NULL, 0},
 };
 
-static int read_option(struct options *o, int id, char *text, struct sy_error *err)
+static int read_option(struct options *o, int id, const char *text, struct sy_error *err)
 {
 	switch (id) {
 	case OPT_PORT:
-		return read_port(o, text, err);
+		return read_copy(read_port, o, text, err);
 	case OPT_WORKERS:
 		return read_u32("--workers", text, 1, SY_MAX_WORKERS, &o->runtime.workers, err);
 	case OPT_CORES:
 		return read_text("--cores", text, o->runtime.cores, sizeof(o->runtime.cores), err);
 	case OPT_ROUTE:
-		return read_route(o, text, err);
+		return read_copy(read_route, o, text, err);
 	case OPT_NEIGHBOUR:
-		return read_neighbour(o, text, err);
+		return read_copy(read_neighbour, o, text, err);
 	case OPT_SESSIONS:
 		return read_number("--sessions", text, SY_SLOTS, SESSIONS_MAX, &o->balance.sessions,
 		                   err);
@@ -335,6 +370,8 @@ static int read_option(struct options *o, int id, char *text, struct sy_error *e
 	case OPT_CLEANUP:
 		o->action = ACTION_CLEANUP;
 		return 0;
+	case OPT_INHERIT:
+		return read_inherit(o, text, err);
 	case OPT_VERSION:
 		o->action = ACTION_VERSION;
 		return 0;
@@ -368,6 +405,7 @@ static void options_default(struct options *o)
 	        .balance = {.sessions = SESSIONS_DEFAULT,
 	                    .max_services = 1u << 15,
 	                    .max_servers = 1u << 16},
+	        .inherit = -1,
 	        .instance = "main",
 	        .socket = "/run/steelyard/forwarder.sock",
 	        .state = "/var/lib/steelyard",
@@ -392,6 +430,10 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 		return sy_fail(err, EINVAL, "%s: an option is wanted; see --help", argv[optind]);
 	if (o->action == ACTION_RUN && o->runtime.ports == 0)
 		return sy_fail(err, EINVAL, "--port is missing: which interface shall balance?");
+	if (o->action != ACTION_RUN && o->inherit >= 0)
+		return sy_fail(err, EINVAL,
+		               "a successor is to run: --cleanup, --version and --help "
+		               "do not belong to an upgrade");
 	for (unsigned i = 0; i < o->runtime.ports; i++)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
 	o->balance.state_directory = o->state;
@@ -399,7 +441,32 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->instance);
 	memcpy(o->runtime.instance, o->store_name, sizeof(o->runtime.instance));
 	o->balance.store_name = o->store_name;
+	o->balance.inherit = o->runtime.inherit = o->inherit >= 0;
 	find_store_directory(o);
+	return 0;
+}
+
+void options_identity(const struct options *o, char *out, size_t cap)
+{
+	snprintf(out, cap, "--instance %s\n--state %s\n--socket %s", o->instance, o->state,
+	         o->socket);
+}
+
+int options_check_identity(const struct options *o, const char *identity, struct sy_error *err)
+{
+	char own[512];
+	options_identity(o, own, sizeof(own));
+	for (const char *a = own, *b = identity; *a || *b;) {
+		size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
+		if (la != lb || memcmp(a, b, la) != 0)
+			return sy_fail(
+			        err, EINVAL,
+			        "%.*s: an upgrade cannot change what was %.*s, as sessions and "
+			        "configuration would not be found; stop and start instead",
+			        (int)la, a, (int)lb, b);
+		a += la + (a[la] == '\n');
+		b += lb + (b[lb] == '\n');
+	}
 	return 0;
 }
 

@@ -12,6 +12,7 @@ struct options {
 	char state[256];
 	char store_directory[256];
 	char instance[48];
+	int inherit;         /* a successor's end of the hand-over socket, −1: ordinary start */
 	char store_name[64]; /* steelyard-<instance> */
 	enum sy_log_level log;
 	enum { ACTION_RUN, ACTION_CLEANUP, ACTION_VERSION, ACTION_HELP } action;
@@ -19,6 +20,10 @@ struct options {
 
 /* Reads the command line. Errors name the option and the remedy. */
 int options_read(int argc, char **argv, struct options *out, struct sy_error *err);
+/* What a successor must have in common with its predecessor, as text of a line each. */
+void options_identity(const struct options *o, char *out, size_t cap);
+/* Returns 0, or -EINVAL and err with the first that differs. */
+int options_check_identity(const struct options *o, const char *identity, struct sy_error *err);
 void options_free(struct options *o);
 void options_help(void);
 

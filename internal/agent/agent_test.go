@@ -483,6 +483,8 @@ func TestMetrics(t *testing.T) {
 	l.forwarder.Traffic = func(*forwarderpb.ServiceKey, *forwarderpb.Server) *forwarderpb.Traffic {
 		return &forwarderpb.Traffic{PacketsIn: 11, BytesOut: 1 << 40}
 	}
+	l.forwarder.Status.Adoption = &forwarderpb.Adoption{AwayNs: 2e9, DurationNs: 25e7,
+		Verdicts: []*forwarderpb.Adoption_Verdict{{Name: "kept", Sessions: 5}, {Name: "torn"}}}
 	l.start()
 	if _, err := l.apply(""); err != nil {
 		t.Fatal(err)
@@ -501,6 +503,8 @@ func TestMetrics(t *testing.T) {
 		`steelyard_service_receive_packets_total{port="80",protocol="tcp",service="web",vip="10.0.0.80"} 11` + "\n",
 		`steelyard_server_transmit_bytes_total{server="10.1.0.21:8080",service="web"} 1.099511627776e+12` + "\n",
 		`steelyard_drops_packets_total{reason="no-route"} 3` + "\n",
+		`steelyard_adopted_sessions{verdict="kept"} 5` + "\n", `steelyard_adopted_sessions{verdict="torn"} 0` + "\n",
+		"steelyard_adoption_seconds 0.25\n", "steelyard_adoption_away_seconds 2\n",
 	} {
 		if text := scrape(t, address); !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)

@@ -83,6 +83,10 @@ func fill(f *dptest.Forwarder) {
 	f.Status = &fpb.Status{
 		Build: "fake", StartedUnixS: 1, Workers: 2, Sessions: 300, SessionCapacity: 1 << 20,
 		SessionBytesMapped: 64 << 20, HugePages: true, RoutingRefused: "rule 100 is not supported: remove it",
+		Pid: 4242, Upgrading: true, Adoption: &fpb.Adoption{
+			Source: fpb.Adoption_SOURCE_CRASHED, AwayNs: 1234567890, DurationNs: 3456789,
+			Verdicts: []*fpb.Adoption_Verdict{{Name: "kept", Sessions: 290}, {Name: "torn"}, {Name: "expired", Sessions: 10}},
+		},
 	}
 	f.Traffic = func(_ *fpb.ServiceKey, server *fpb.Server) *fpb.Traffic {
 		n := uint64(1)

@@ -312,7 +312,7 @@ func (a *app) cleanupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "cleanup", Short: "Remove what a forwarder has left on this host", Args: args(0, 0),
 		Long: "Runs `steelyard-forwarder --cleanup`, which finds programs, links, routes and files of a forwarder that " +
-			"no longer runs, removes them, and says so.",
+			"no longer runs, removes them, and says so. Sessions that wait for the next start end with that.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			path, err := findForwarder()
 			if err != nil {

@@ -65,7 +65,11 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	default:
 		a.pair("Forwarder", a.paint(cell{"in step", green})+fmt.Sprintf(", revision %d", f.Revision))
 	}
-	a.pair("", fmt.Sprintf("%s, started %s, %s", f.Build, since(f.StartedS), plural(int(f.Workers), "worker")))
+	a.pair("", fmt.Sprintf("%s, pid %d, started %s, %s", f.Build, f.PID, since(f.StartedS), plural(int(f.Workers), "worker")))
+	if f.Upgrading {
+		a.pair("", a.paint(cell{"being upgraded", yellow})+": its successor is preparing")
+	}
+	a.printAdoption(f.Adoption)
 	share := 0.0
 	if f.SessionCapacity > 0 {
 		share = 100 * float64(f.Sessions) / float64(f.SessionCapacity)

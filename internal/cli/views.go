@@ -188,6 +188,18 @@ type forwarderStatusView struct {
 	SessionBytes      uint64 `json:"session_bytes_mapped"`
 	HugePages         bool   `json:"huge_pages"`
 	RoutingRefused    string `json:"routing_refused"`
+
+	PID       uint32        `json:"pid"`
+	Upgrading bool          `json:"upgrading"`
+	Adoption  *adoptionView `json:"adoption"` // null: not known
+}
+
+type adoptionView struct {
+	Source     string            `json:"source"` // "new", "crashed", "stopped" or "handed-over"
+	Refused    string            `json:"refused"`
+	AwayNs     uint64            `json:"away_ns"`
+	DurationNs uint64            `json:"duration_ns"`
+	Verdicts   map[string]uint64 `json:"verdicts"` // sessions, by what became of them
 }
 
 func addressText(bytes []byte) string {
@@ -302,12 +314,27 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(),
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
 			RoutingRefused: status.GetRoutingRefused(),
+			PID:            status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
 		ServersDrained: s.GetServersDrained(), ServersUnchecked: s.GetServersUnchecked(), Warnings: s.GetWarnings(),
 	}
 	if view.Warnings == nil {
 		view.Warnings = []string{}
+	}
+	return view
+}
+
+func viewAdoption(a *fpb.Adoption) *adoptionView {
+	if a == nil {
+		return nil
+	}
+	view := &adoptionView{
+		Source:  word(a.GetSource(), map[int32]string{1: "new", 2: "crashed", 3: "stopped", 4: "handed-over"}, int32(a.GetSource())),
+		Refused: a.GetRefused(), AwayNs: a.GetAwayNs(), DurationNs: a.GetDurationNs(), Verdicts: map[string]uint64{},
+	}
+	for _, verdict := range a.GetVerdicts() {
+		view.Verdicts[verdict.GetName()] = verdict.GetSessions()
 	}
 	return view
 }

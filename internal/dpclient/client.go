@@ -47,6 +47,9 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 			return nil, fmt.Errorf("no forwarder listens on %s: start it with `systemctl start "+
 				"steelyard-forwarder`, or name its socket with --forwarder", socket)
 		}
+		if errors.Is(err, syscall.EACCES) {
+			return nil, fmt.Errorf("no permission for %s: only root may speak to the forwarder", socket)
+		}
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}
 	c := &Client{conn: conn, done: make(chan struct{}), replies: make(chan *pb.Response, 1)}
@@ -164,6 +167,20 @@ func (c *Client) ended(ctx context.Context) error {
 func (c *Client) Status(ctx context.Context) (*pb.Status, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Status{Status: &pb.StatusRequest{}}})
 	return response.GetStatus(), err
+}
+
+// Upgrade is what shall replace the running forwarder.
+type Upgrade struct {
+	Binary  string   // empty: the one that it was started from, or what has taken its place
+	Options []string // nil: the same as now
+}
+
+// Upgrade has the forwarder replaced by another process, which takes over its sessions; answered when
+// that one forwards. An error means that the forwarder goes on, or has begun anew with its sessions.
+func (c *Client) Upgrade(ctx context.Context, upgrade Upgrade) (*pb.UpgradeResult, error) {
+	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Upgrade{Upgrade: &pb.UpgradeRequest{
+		Binary: upgrade.Binary, Args: upgrade.Options, SetArgs: upgrade.Options != nil}}})
+	return response.GetUpgrade(), err
 }
 
 // ErrMoved says that the configuration changed again and again while it was read.

@@ -55,6 +55,10 @@ var (
 	forwarderCapacity = desc("forwarder_session_capacity", "Sessions that fit.")
 	forwarderMapped   = desc("forwarder_session_memory_bytes", "Memory mapped for session tables.")
 
+	adopted      = desc("adopted_sessions", "Sessions that the forwarder found of its predecessor when it started, by what became of them.", "verdict")
+	adoptionTime = desc("adoption_seconds", "How long it took the forwarder to adopt them.")
+	adoptionAway = desc("adoption_away_seconds", "How long no forwarder ran before it.")
+
 	configGeneration = desc("config_generation", "Configurations that the agent has loaded since its start.")
 	configApplied    = desc("config_applied_generation", "The one that the forwarder has.")
 	configGood       = desc("config_last_reload_successful", "1 if the last attempt to load the file was good, and the forwarder did not refuse it.")
@@ -189,6 +193,13 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) {
 	s.gauge(forwarderSessions, float64(status.GetSessions()))
 	s.gauge(forwarderCapacity, float64(status.GetSessionCapacity()))
 	s.gauge(forwarderMapped, float64(status.GetSessionBytesMapped()))
+	if adoption := status.GetAdoption(); adoption != nil {
+		s.gauge(adoptionTime, float64(adoption.GetDurationNs())/1e9)
+		s.gauge(adoptionAway, float64(adoption.GetAwayNs())/1e9)
+		for _, verdict := range adoption.GetVerdicts() {
+			s.gauge(adopted, float64(verdict.GetSessions()), verdict.GetName())
+		}
+	}
 }
 
 func (s scrape) traffic(d traffic, t *pb.Traffic, labels ...string) {

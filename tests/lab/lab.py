@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.lab import reap
 from tests.lab.capture import Capture
-from tests.lab.process import CommandFailed, Process
+from tests.lab.process import CommandFailed, Process, adopt_orphans
 from tests.lab.topology import Network
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +58,7 @@ class Lab:
 
     def __enter__(self):
         reap.reap_dead()
+        adopt_orphans()
         self.dir.mkdir(parents=True, mode=0o755)
         reap.claim(self.dir, self.outlive)
         _open.add(self)
@@ -108,6 +109,12 @@ class Lab:
         )
         self.processes.append(process)
         return process
+
+    def succeed(self, process, pid):
+        """Process `pid`, started by one of ours, has taken its place."""
+        heir = process.successor(pid)
+        self.processes.append(heir)
+        return heir
 
     def check_programs(self):
         """Fails if Steelyard's forwarder or agent crashed, or a sanitizer complained of it."""

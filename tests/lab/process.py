@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running programs: short ones to their end, long ones with a log that can be waited for."""
 
+import copy
+import ctypes
 import os
 import re
 import signal
@@ -8,7 +10,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.lab.wait import wait_until
+from tests.lab.wait import Expired, wait_until
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class CommandFailed(AssertionError):
@@ -117,7 +121,43 @@ class Process:
         wait_until(lambda: time.monotonic() >= end, "the measurement is over")
         return 100 * (self.cpu_seconds() - used) / (time.monotonic() - start)
 
+    def successor(self, pid):
+        """The process that this one started in its place, once this one has ended."""
+        self.wait()
+        heir = copy.copy(self)
+        heir.child = Orphan(pid)
+        return heir
+
     def describe(self):
         status = self.child.poll()
         state = "running" if status is None else f"exit status {status}"
         return f"{self.name} ({' '.join(self.argv)}; {state})\n{self.output()[-6000:]}"
+
+
+def adopt_orphans():
+    """Processes whose parent ends become ours, so that their end can be waited for."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Orphan:
+    """As subprocess.Popen: a process that came to us by adopt_orphans()."""
+
+    def __init__(self, pid):
+        self.pid, self.status = pid, None
+
+    def poll(self):
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status
+
+    def wait(self, deadline_s):
+        try:
+            wait_until(lambda: self.poll() is not None, "its end", deadline_s)
+        except Expired as error:
+            raise subprocess.TimeoutExpired(str(self.pid), deadline_s) from error
+        return self.status
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)

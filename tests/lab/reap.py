@@ -37,8 +37,8 @@ def _owner(folder):
 
 
 def remove_shared_files(lab_id):
-    """What DPDK keeps by the forwarder's instance name outside the lab's folder."""
-    for folder in (Path("/run/dpdk"), HUGE):
+    """What is kept by the forwarder's instance name outside the lab's folder."""
+    for folder in (Path("/run/dpdk"), HUGE, Path("/dev/shm")):
         for path in folder.glob(f"*{lab_id}*"):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steelyard in a lab: the forwarder, its agent, and the command line."""
 
+import copy
 import json
 import os
 import re
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.lab import reap
 from tests.lab.config import Config, Server, Service
 from tests.lab.lab import ROOT
-from tests.lab.process import run
+from tests.lab.process import CommandFailed, run
 from tests.lab.topology import v4, v6
 from tests.lab.wait import wait_until
 
@@ -63,9 +65,9 @@ def web_and_dns(network, checked=True, scheduler="wrr"):
 
 
 def memory_options(huge=True):
-    """Huge pages if enough are free."""
+    """Huge pages if enough are free, for a second forwarder too: an upgrade needs both."""
     free = re.search(r"HugePages_Free: *(\d+)", Path("/proc/meminfo").read_text())
-    if huge and free and int(free[1]) * 2 >= MEMORY_MB + 64:
+    if huge and free and int(free[1]) * 2 >= 2 * MEMORY_MB + 64:
         return ["--memory", MEMORY_MB]
     return ["--no-huge", "--memory", SMALL_PAGES_MB]
 
@@ -93,6 +95,8 @@ class Steelyard:
         self.forwarder_socket = self.dir / "forwarder.sock"
         self.forwarder = None
         self.agent = None
+        self.memory = None
+        self.env = dict(SANITIZED)
 
     # ---- programs -------------------------------------------------------------------------
 
@@ -106,17 +110,56 @@ class Steelyard:
         place = ["--state", self.dir / "state", "--socket", self.forwarder_socket]
         return [FORWARDER, "--instance", self.lab.id, *place, *words]
 
-    def start_forwarder(self, wait=True):
+    def forwarder_options(self):
+        """All but what makes it this forwarder and no other."""
         ports = ["front", "back"] if self.lab.network.arms == 2 else ["front"]
-        argv = self.forwarder_argv("--log", "info")
-        argv += [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
+        argv = [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
         argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
-        argv += memory_options(self.options.huge)
+        # Once chosen it stays: sessions are found again in the same memory only.
+        self.memory = self.memory or memory_options(self.options.huge)
+        return [*argv, "--log", "info", *self.memory]
+
+    def start_forwarder(self, wait=True):
+        argv = self.forwarder_argv(*self.forwarder_options())
         reap.note_cleanup(self.lab.dir, self.host, self.forwarder_argv("--cleanup"))
-        self.forwarder = self.lab.start(self.host, "steelyard-forwarder", argv, SANITIZED)
+        self.forwarder = self.lab.start(self.host, "steelyard-forwarder", argv, self.env)
         if wait:
             self.forwarder.wait_for(r"\bready\b")
         return self.forwarder
+
+    def kill_forwarder(self):
+        self.forwarder.kill()
+
+    def restart_forwarder(self, number=signal.SIGTERM, **changes):
+        """Ends the forwarder by a signal and starts it again, perhaps with other options."""
+        self.forwarder.stop(number)
+        self.options = replace(self.options, **changes)
+        return self.start_forwarder()
+
+    def upgrade(self, binary=None, options=(), **changes):
+        """`steelyard upgrade`, perhaps with other options; returns what it printed."""
+        done = self.try_upgrade(binary, options, **changes)
+        if done.returncode:
+            raise CommandFailed(done.stdout + done.stderr)
+        told = json.loads(done.stdout)
+        self.forwarder = self.lab.succeed(self.forwarder, told["pid"])
+        self.options = replace(self.options, **changes)
+        return told
+
+    def try_upgrade(self, binary=None, options=(), **changes):
+        """The same when it may fail; returns the CompletedProcess."""
+        argv = [STEELYARD, "upgrade", "--forwarder", self.forwarder_socket, "-o", "json"]
+        argv += ["--binary", binary] if binary else []
+        if changes or options:
+            before, self.options = self.options, replace(self.options, **changes)
+            argv += ["--", *self.forwarder_argv(*self.forwarder_options())[1:], *options]
+            self.options = before
+        return run(argv, check=False)
+
+    def reborn(self):
+        """The forwarder has begun anew, in the same process."""
+        self.forwarder = copy.copy(self.forwarder)
+        self.lab.processes.append(self.forwarder)
 
     def start_agent(self):
         if not self.file.exists():

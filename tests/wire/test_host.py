@@ -164,6 +164,27 @@ def test_second_forwarder_is_refused(host):
     assert works(host, 4)
 
 
+def test_second_forwarder_of_an_instance_is_refused(host):
+    """Whatever its ports: sessions and configuration are one forwarder's."""
+    argv = host.steelyard.forwarder_argv("--no-huge", "--port", "front")
+    done = host.lab["forwarder"].ns.run(argv, check=False)
+    assert done.returncode > 0
+    assert "a forwarder with this --instance runs already" in done.stderr
+    assert works(host, 4)
+
+
+def test_missing_huge_pages_are_told(host):
+    """What is missing, and how to get it; nothing is left of the attempt."""
+    ns, name = host.lab["forwarder"].ns, f"{host.lab.id}b"
+    argv = [FORWARDER, "--instance", name, "--port", "front", "--memory", 1000000]
+    argv += ["--state", host.lab.dir / "second", "--socket", host.lab.dir / "second.sock"]
+    done = ns.run(argv, check=False)
+    assert done.returncode > 0
+    assert "1000000 MB of huge pages are wanted and " in done.stderr
+    assert "sysctl vm.nr_hugepages=" in done.stderr
+    assert not files_of(ns.inode(), name)
+
+
 def test_cleanup_refuses_a_live_forwarder(host):
     done = host.lab["forwarder"].ns.run(host.steelyard.forwarder_argv("--cleanup"), check=False)
     assert done.returncode > 0
@@ -175,6 +196,14 @@ def test_cleanup_refuses_a_live_forwarder(host):
 
 # Numbers that a kernel counts up by itself are no traces.
 VOLATILE = re.compile(r"expires \d+sec|valid_lft \d+sec|preferred_lft \d+sec|# handle \d+")
+
+
+PLACES = [Path(p) for p in ("/run/dpdk", "/dev/hugepages", "/dev/shm", "/run/steelyard")]
+
+
+def session_file(lab):
+    (file,) = (file for place in PLACES[1:3] for file in place.glob(f"steelyard-{lab.id}"))
+    return file
 
 
 def host_state(lab):
@@ -190,8 +219,7 @@ def host_state(lab):
     state["pins"] = "\n".join(
         str(path) for path in sorted(Path("/sys/fs/bpf").glob(f"**/{ns.inode()}-*"))
     )
-    places = (Path("/run/dpdk"), Path("/dev/hugepages"), Path("/run/steelyard"))
-    files = [path for place in places for path in place.glob(f"*{lab.id}*")]
+    files = [path for place in PLACES for path in place.glob(f"*{lab.id}*")]
     files += Path("/run/steelyard").glob(f"*{ns.inode()}*")
     files += (lab.dir / "forwarder").glob("*.sock")
     state["files"] = "\n".join(sorted(map(str, files)))
@@ -211,6 +239,9 @@ def test_cleanup_leaves_nothing(number):
         assert during["nft"] != before["nft"]
         stage.steelyard.agent.stop()
         stage.steelyard.forwarder.stop(number)
+        sessions = session_file(stage.lab)
+        assert sessions.stat().st_mode & 0o777 == 0o600
+        sessions.with_name(sessions.name + ".refused").touch()
         assert stage.steelyard.cleanup().strip(), "cleanup does not say what it removed"
         after = host_state(stage.lab)
         differences = {name: (before[name], after[name]) for name in before}
@@ -219,8 +250,9 @@ def test_cleanup_leaves_nothing(number):
         stage.steelyard.cleanup()
 
 
-def files_of(inode):
-    return [str(path) for path in Path("/run/steelyard").glob(f"*-{inode}*")]
+def files_of(inode, instance=""):
+    """What forwarders of a namespace have noted and locked, or one of them."""
+    return [str(path) for path in Path("/run/steelyard").glob(f"*-{inode}*{instance}")]
 
 
 @pytest.mark.parametrize("end", ("close", "reap"))

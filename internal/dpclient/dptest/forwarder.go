@@ -34,7 +34,9 @@ type Forwarder struct {
 	Ports    []*pb.Port
 	Workers  []*pb.Worker
 	Slots    []*pb.Slot
-	Traffic  func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: of the service
+	// Answers an upgrade by a result or a refusal, or neither: the connection ends. nil: refuses all.
+	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
+	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: of the service
 
 	tb       testing.TB
 	mu       sync.Mutex
@@ -258,6 +260,9 @@ func (f *Forwarder) serve(conn net.Conn) {
 			return
 		}
 		response := session.answer(request)
+		if response == nil {
+			return
+		}
 		response.Version, response.Id = uint32(pb.Version_VERSION_CURRENT), request.GetId()
 		if dpclient.WriteFrame(conn, response) != nil {
 			return
@@ -300,6 +305,15 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		return &pb.Response{Body: &pb.Response_ListPorts{ListPorts: &pb.PortList{Ports: s.Ports}}}
 	case *pb.Request_ListWorkers:
 		return &pb.Response{Body: &pb.Response_ListWorkers{ListWorkers: &pb.WorkerList{Workers: s.Workers}}}
+	case *pb.Request_Upgrade:
+		if s.Upgrade == nil {
+			return refuse(pb.Code_CODE_UNSUPPORTED, "this forwarder cannot be upgraded")
+		}
+		result, refusal := s.Upgrade(body.Upgrade)
+		if result == nil && refusal == nil {
+			return nil
+		}
+		return &pb.Response{Error: refusal, Body: &pb.Response_Upgrade{Upgrade: result}}
 	case *pb.Request_ListSlots:
 		return &pb.Response{Body: &pb.Response_ListSlots{ListSlots: &pb.SlotList{Slots: s.Slots}}}
 	}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "life.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "baton.h"
+#include "leftovers.h"
+#include "pipeline.h"
+#include "upgrade.h"
+
+#define SYNC_TIMEOUT_MS 30000
+#define ADOPT_THREADS   4
+
+struct life {
+	struct options *options;
+	struct sy_balance *balance;
+	struct sy_runtime *rt;
+	struct upgrade upgrade; /* to a successor of ours */
+	int note;               /* −1: not ours */
+	bool bound;             /* the ports have been taken: to be let go of in order */
+	struct baton sealed;    /* of our predecessor */
+	int rc;                 /* of taking over within the loop */
+	struct sy_error *err;
+};
+
+/* For the signal handler. */
+static struct sy_runtime *volatile running;
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int number)
+{
+	stopped = 1;
+	if (running)
+		sy_runtime_stop(running);
+}
+
+static void signals_install(struct sy_runtime *rt)
+{
+	struct sigaction stop = {.sa_handler = on_signal};
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	running = rt;
+	sigaction(SIGTERM, &stop, NULL);
+	sigaction(SIGINT, &stop, NULL);
+	sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* mkdir -p of a directory, or of a file's directory. */
+static int make_directories(const char *path, bool is_file, struct sy_error *err)
+{
+	char part[256];
+	snprintf(part, sizeof(part), "%s", path);
+	for (char *slash = part + 1; *slash; slash++) {
+		if (*slash != '/')
+			continue;
+		*slash = '\0';
+		if (mkdir(part, 0755) < 0 && errno != EEXIST)
+			return sy_fail(err, errno, "%s: %s", part, strerror(errno));
+		*slash = '/';
+	}
+	if (!is_file && mkdir(part, 0700) < 0 && errno != EEXIST)
+		return sy_fail(err, errno, "%s: %s", part, strerror(errno));
+	return 0;
+}
+
+/* Workers do not run yet, so that adoption may have the CPUs. */
+static unsigned adopt_threads(const struct options *o)
+{
+	cpu_set_t set;
+	unsigned cpus =
+	        sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+	unsigned wanted = cpus < ADOPT_THREADS ? cpus : ADOPT_THREADS;
+	return o->runtime.workers > wanted ? o->runtime.workers : wanted;
+}
+
+/* ---- beginning
+ * ------------------------------------------------------------------------------------- */
+
+static int adopt_and_start(struct life *l)
+{
+	int rc = sy_balance_adopt(l->balance, adopt_threads(l->options), l->err);
+	if (rc == 0) {
+		l->bound = true;
+		rc = sy_runtime_bind(l->rt, l->err);
+	}
+	return rc == 0 ? sy_runtime_start(l->rt, l->err) : rc;
+}
+
+static int serve(struct life *l)
+{
+	const struct options *o = l->options;
+	int rc = sy_balance_serve(l->balance, o->socket, l->err);
+	if (rc < 0)
+		return rc;
+	sy_log(SY_LOG_INFO, "forwarder", "ready: workers: %u, ports: %u, control socket: %s",
+	       sy_worker_count(l->rt), sy_port_count(l->rt), o->socket);
+	if (o->inherit < 0)
+		sd_notifyf(0, "READY=1\nSTATUS=Forwarding with %u workers on %u ports.",
+		           sy_worker_count(l->rt), sy_port_count(l->rt));
+	return 0;
+}
+
+static int take_over(struct life *l)
+{
+	struct sy_balance_totals totals;
+	struct baton ready = {0};
+	int rc = leftovers_note(l->options, l->err);
+	if (rc < 0)
+		return rc;
+	l->note = rc;
+	rc = sy_balance_take(l->balance, l->sealed.ticket, l->err);
+	if (rc == 0)
+		rc = adopt_and_start(l);
+	if (rc < 0)
+		return rc;
+	ready.gap_ns = sy_clock_ns() - l->sealed.last_ns;
+	sy_balance_get_totals(l->balance, &totals);
+	ready.sessions = totals.live;
+	sy_runtime_claim(l->rt, l->err); /* what fails is logged: the rest shall go on */
+	rc = serve(l);
+	if (rc < 0)
+		return rc;
+	baton_send(l->options->inherit, BATON_READY, SY_BUILD, &ready);
+	sy_runtime_unwatch(l->rt, l->options->inherit);
+	close(l->options->inherit);
+	l->options->inherit = -1;
+	return 0;
+}
+
+static int predecessor_fail(struct life *l, int code)
+{
+	if (code == ENOTCONN || code == EPIPE)
+		return sy_fail(l->err, code,
+		               "the forwarder to be replaced is gone; start this one anew, without "
+		               "--inherit");
+	return sy_fail(l->err, code, "the forwarder to be replaced: %s", strerror(code));
+}
+
+static void on_sealed(void *ctx)
+{
+	struct life *l = ctx;
+	int rc = baton_receive(l->options->inherit, &l->sealed, l->err);
+	if (rc == 0)
+		return;
+	if (rc == -ENOTCONN)
+		predecessor_fail(l, ENOTCONN);
+	else if (rc > 0 && l->sealed.kind != BATON_SEALED)
+		rc = sy_fail(l->err, EPROTO, "message %u is not due", l->sealed.kind);
+	l->rc = rc < 0 ? rc : take_over(l);
+	if (l->rc < 0)
+		sy_runtime_stop(l->rt);
+}
+
+static int begin(struct life *l)
+{
+	int fd = l->options->inherit;
+	int rc = sy_runtime_wait_synced(l->rt, SYNC_TIMEOUT_MS, l->err);
+	if (rc == 0)
+		rc = sy_balance_attach(l->balance, l->rt, l->err);
+	if (rc < 0)
+		return rc;
+	if (fd < 0) {
+		rc = adopt_and_start(l);
+		return rc == 0 ? serve(l) : rc;
+	}
+	rc = sy_runtime_watch(l->rt, fd, on_sealed, l);
+	if (rc == 0)
+		rc = baton_send(fd, BATON_PREPARED, NULL, NULL);
+	return rc < 0 ? predecessor_fail(l, -rc) : 0;
+}
+
+/* ---- from memory to the end
+ * ------------------------------------------------------------------------ */
+
+static int run(struct life *l)
+{
+	signals_install(l->rt);
+	int rc = begin(l);
+	if (rc == 0) {
+		rc = sy_runtime_run(l->rt);
+		if (rc < 0)
+			sy_fail(l->err, -rc, "the interaction loop failed: %s", strerror(-rc));
+		else
+			rc = l->rc;
+	}
+	upgrade_stop(&l->upgrade);
+	if (l->bound && l->upgrade.phase == UPGRADE_NONE) {
+		sd_notify(0, "STOPPING=1");
+		sy_runtime_quiesce(l->rt);
+		sy_balance_seal(l->balance, 0);
+	}
+	sy_balance_detach(l->balance);
+	return rc == -ECANCELED ? 0 : rc; /* stopped before it was ready */
+}
+
+static int open_and_run(struct life *l)
+{
+	struct options *o = l->options;
+	o->balance.upgrade = upgrade_begin;
+	o->balance.upgrade_ctx = &l->upgrade;
+	int rc = sy_balance_create(&o->balance, &l->balance, l->err);
+	if (rc < 0)
+		return rc;
+	o->runtime.pipeline = pipeline;
+	o->runtime.round = sy_balance_round;
+	o->runtime.app = l->balance;
+	o->runtime.path_half = sy_balance_path_half(l->balance);
+	l->upgrade.balance = l->balance;
+	rc = sy_runtime_open(&o->runtime, &l->rt, l->err);
+	if (rc == 0) {
+		l->upgrade.rt = l->rt;
+		rc = run(l);
+		sy_log(SY_LOG_INFO, "forwarder", "stopped");
+		running = NULL;
+		sy_runtime_close(l->rt);
+	} else if (rc == -ENOMEM && o->inherit >= 0) {
+		sy_fail_in(l->err, "during an upgrade two forwarders hold their memory");
+	}
+	sy_balance_destroy(l->balance);
+	return rc;
+}
+
+/* Are we the successor that our predecessor wants? */
+static int hello_check(const struct options *o, struct sy_error *err)
+{
+	struct baton hello;
+	int rc = baton_receive(o->inherit, &hello, err);
+	if (rc == 0 || (rc > 0 && hello.kind != BATON_HELLO))
+		return sy_fail(err, EPROTO, "--inherit %d: nobody says hello there", o->inherit);
+	return rc < 0 ? rc : options_check_identity(o, hello.text, err);
+}
+
+int life_run(struct options *o, char *const *argv, struct sy_error *err)
+{
+	struct life l = {.options = o, .note = -1, .err = err};
+	upgrade_init(&l.upgrade, o, argv);
+	l.upgrade.note = &l.note;
+	int rc = o->inherit < 0 ? 0 : hello_check(o, err);
+	if (rc == 0)
+		rc = make_directories(o->socket, true, err);
+	if (rc == 0)
+		rc = make_directories(o->state, false, err);
+	if (rc == 0 && o->inherit < 0)
+		rc = l.note = leftovers_note(o, err);
+	if (rc >= 0)
+		rc = open_and_run(&l);
+	if (l.note >= 0)
+		leftovers_keep(l.note, o);
+	if (l.upgrade.phase == UPGRADE_AGAIN && !stopped)
+		rc = upgrade_execute(&l.upgrade, err);
+	return rc;
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The life of a forwarder's process, from its options to its end.
+ *
+ *     ordinary   note, open, mirror, configuration                    ─► adopt, bind, start, serve
+ *     successor  open, mirror, configuration ─► PREPARED … SEALED ─► note, take ─► the same, READY
+ *     the end    quiesce, seal, close: by a signal; or handed over to a successor, or begun anew
+ */
+#ifndef LIFE_H
+#define LIFE_H
+
+#include "options.h"
+
+/* Runs until it is stopped or replaced. argv: the whole command line, to be begun anew by. Returns
+ * 0 or a negative errno. */
+int life_run(struct options *o, char *const *argv, struct sy_error *err);
+
+#endif

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "upgrade.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/pidfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "baton.h"
+
+#define CHILD_FD     3
+#define PREPARE_S    60 /* for EAL, memory, mirror, configuration */
+#define TAKE_OVER_S  15
+#define ENDING_MS    1000    /* for a process to give its memory back */
+#define BARRIER_US   1000000 /* for the supervisor to read that its main process is another */
+#define SELF         "/proc/self/exe"
+#define SELF_DELETED " (deleted)"
+
+static bool is_inherit(const char *word)
+{
+	return !strcmp(word, "--inherit");
+}
+
+void upgrade_init(struct upgrade *u, const struct options *o, char *const *argv)
+{
+	*u = (struct upgrade){.options = o, .argv = argv, .fd = -1, .timer = -1};
+	ssize_t n = readlink(SELF, u->binary, sizeof(u->binary) - 1);
+	u->binary[n > 0 ? n : 0] = '\0';
+	size_t cut = strlen(SELF_DELETED);
+	if (n > (ssize_t)cut && !strcmp(u->binary + n - cut, SELF_DELETED))
+		u->binary[n - cut] = '\0';
+}
+
+/* ---- starting it
+ * ----------------------------------------------------------------------------------- */
+
+static int binary_check(const char *path, struct sy_error *err)
+{
+	struct stat st;
+	if (path[0] != '/')
+		return sy_fail(err, EINVAL, "%s: the new binary's path must begin with a slash",
+		               path);
+	if (stat(path, &st) < 0)
+		return sy_fail(err, errno, "%s: %s; install it, or name another with --binary",
+		               path, strerror(errno));
+	if (!S_ISREG(st.st_mode) || access(path, X_OK) < 0)
+		return sy_fail(err, EACCES, "%s is no program that can be executed", path);
+	return 0;
+}
+
+/* The command line of a forwarder called `name`: the words wanted, or ours but for --inherit and
+ * its value; and
+ * --inherit with a descriptor, if that is given. Freed by one free(). */
+static char **argv_make(const struct upgrade *u, const char *name,
+                        const struct sy_balance_upgrade *wanted, const char *inherit)
+{
+	unsigned own = 0, n = 0;
+	while (u->argv[own])
+		own++;
+	unsigned given = wanted && wanted->argv ? wanted->argc : own;
+	char **argv = calloc(given + 4, sizeof(*argv));
+	if (!argv)
+		return NULL;
+	argv[n++] = (char *)(uintptr_t)name;
+	if (inherit) { /* first, so that a mistake behind it can be told */
+		argv[n++] = "--inherit";
+		argv[n++] = (char *)(uintptr_t)inherit;
+	}
+	if (wanted && wanted->argv) {
+		for (unsigned i = 0; i < wanted->argc; i++)
+			argv[n++] = (char *)(uintptr_t)wanted->argv[i];
+	} else {
+		for (unsigned i = 1; i < own; i++)
+			if (is_inherit(u->argv[i]) && u->argv[i + 1])
+				i++;
+			else
+				argv[n++] = u->argv[i];
+	}
+	return argv;
+}
+
+/* No fork(): page tables would be copied, and pinned pages with copy-on-write do not go together.
+ * Nothing but its end of the socket and the standard descriptors goes to the child: a packet socket
+ * in its hands would keep the queue. */
+static int child_spawn(struct upgrade *u, const char *path, char **argv, int end)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	sigset_t defaults, none;
+	sigemptyset(&none);
+	sigemptyset(&defaults);
+	sigaddset(&defaults, SIGPIPE);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigdefault(&attr, &defaults);
+	posix_spawnattr_setsigmask(&attr, &none);
+	int rc = posix_spawn_file_actions_adddup2(&actions, end, CHILD_FD);
+	if (rc == 0)
+		rc = posix_spawn_file_actions_addclosefrom_np(&actions, CHILD_FD + 1);
+	if (rc == 0)
+		rc = posix_spawn(&u->child, path, &actions, &attr, argv, environ);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&actions);
+	return -rc;
+}
+
+static void on_message(void *ctx);
+static void on_timer(void *ctx);
+
+static int patience_begin(struct upgrade *u, unsigned seconds)
+{
+	struct itimerspec in = {.it_value = {.tv_sec = seconds}};
+	return timerfd_settime(u->timer, 0, &in, NULL) < 0 ? -errno : 0;
+}
+
+/* Socket and timer of one attempt. */
+static void attempt_close(struct upgrade *u)
+{
+	if (u->fd >= 0) {
+		sy_runtime_unwatch(u->rt, u->fd);
+		close(u->fd);
+	}
+	if (u->timer >= 0) {
+		sy_runtime_unwatch(u->rt, u->timer);
+		close(u->timer);
+	}
+	u->fd = u->timer = -1;
+}
+
+static int attempt_open(struct upgrade *u, int *end)
+{
+	int pair[2];
+	char identity[512];
+	u->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (u->timer < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	u->fd = pair[0];
+	*end = pair[1];
+	options_identity(u->options, identity, sizeof(identity));
+	int rc = baton_send(u->fd, BATON_HELLO, identity, NULL);
+	if (rc == 0)
+		rc = sy_runtime_watch(u->rt, u->fd, on_message, u);
+	if (rc == 0)
+		rc = sy_runtime_watch(u->rt, u->timer, on_timer, u);
+	if (rc == 0)
+		rc = patience_begin(u, PREPARE_S);
+	return rc;
+}
+
+int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_error *err)
+{
+	struct upgrade *u = ctx;
+	const char *path = wanted->binary ? wanted->binary : u->binary;
+	char inherit[12];
+	int end = -1, rc = binary_check(path, err);
+	if (rc < 0)
+		return rc;
+	snprintf(inherit, sizeof(inherit), "%d", CHILD_FD);
+	char **argv = argv_make(u, path, wanted, inherit);
+	rc = argv ? attempt_open(u, &end) : -ENOMEM;
+	if (rc == 0)
+		rc = child_spawn(u, path, argv, end);
+	if (end >= 0)
+		close(end);
+	free(argv);
+	if (rc < 0) {
+		attempt_close(u);
+		return sy_fail(err, -rc, "starting %s: %s", path, strerror(-rc));
+	}
+	u->phase = UPGRADE_PREPARING;
+	sy_balance_hold_snapshots(u->balance, true);
+	sy_log(SY_LOG_INFO, "upgrade", "%s prepares as process %d", path, (int)u->child);
+	return 0;
+}
+
+/* ---- its end
+ * --------------------------------------------------------------------------------------- */
+
+/* It has let go of its socket, so that it is ending most likely: by itself, and that shall be told.
+ */
+static void child_await(const struct upgrade *u)
+{
+	struct pollfd end = {.fd = pidfd_open(u->child, 0), .events = POLLIN};
+	if (end.fd < 0)
+		return;
+	poll(&end, 1, ENDING_MS);
+	close(end.fd);
+}
+
+/* Kills the child if it still lives, and fills `how` with what became of it before. */
+static void child_end(struct upgrade *u, char *how, size_t cap)
+{
+	int status = 0;
+	bool ended = waitpid(u->child, &status, WNOHANG) == u->child;
+	if (!ended) {
+		kill(u->child, SIGKILL);
+		while (waitpid(u->child, &status, 0) < 0 && errno == EINTR)
+			;
+		snprintf(how, cap, "it was killed");
+	} else if (WIFSIGNALED(status)) {
+		snprintf(how, cap, "it was ended by signal %d (%s)", WTERMSIG(status),
+		         strsignal(WTERMSIG(status)));
+	} else {
+		snprintf(how, cap, "it ended with status %d", WEXITSTATUS(status));
+	}
+	u->child = 0;
+}
+
+static void loop_end(void *ctx)
+{
+	struct upgrade *u = ctx;
+	sy_runtime_stop(u->rt);
+}
+
+static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
+{
+	struct sy_error told = {0};
+	char how[96];
+	bool sealed = u->phase == UPGRADE_SEALED;
+	attempt_close(u);
+	if (why->code == ENOTCONN)
+		child_await(u);
+	child_end(u, how, sizeof(how));
+	if (why->code == ENOTCONN)
+		sy_fail(&told, EIO,
+		        "the new forwarder is gone before it took over: %s; its log may tell more",
+		        how);
+	else
+		sy_fail(&told, why->code, "the new forwarder: %s", why->text);
+	sy_log(SY_LOG_ERROR, "upgrade", "%s; %s", told.text,
+	       sealed ? "beginning anew with the sessions as they are" : "going on as before");
+	if (!sealed)
+		sy_balance_hold_snapshots(u->balance, false);
+	u->phase = sealed ? UPGRADE_AGAIN : UPGRADE_NONE;
+	sy_balance_upgrade_answer(u->balance, NULL, &told);
+	if (sealed) /* after the turn that sends the answer */
+		sy_runtime_defer(u->rt, loop_end, u);
+}
+
+static void on_timer(void *ctx)
+{
+	struct upgrade *u = ctx;
+	struct sy_error err;
+	sy_fail(&err, ETIMEDOUT, "%s within %d s",
+	        u->phase == UPGRADE_SEALED ? "it did not take over" : "it was not prepared",
+	        u->phase == UPGRADE_SEALED ? TAKE_OVER_S : PREPARE_S);
+	upgrade_fail(u, &err);
+}
+
+/* ---- the hand-over
+ * --------------------------------------------------------------------------------- */
+
+static void hand_over(struct upgrade *u)
+{
+	struct baton b = {0};
+	struct sy_error err;
+	while (b.ticket == 0) /* 0 is a clean stop's */
+		if (getrandom(&b.ticket, sizeof(b.ticket), 0) < 0)
+			b.ticket = sy_clock_ns();
+	u->phase = UPGRADE_SEALED;
+	patience_begin(u, TAKE_OVER_S);
+	sy_balance_leave_socket(u->balance);
+	b.last_ns = sy_clock_ns();
+	sy_runtime_quiesce(u->rt);
+	sy_balance_seal(u->balance, b.ticket);
+	close(*u->note);
+	*u->note = -1;
+	int rc = baton_send(u->fd, BATON_SEALED, NULL, &b);
+	if (rc < 0) {
+		sy_fail(&err, rc == -EPIPE ? ENOTCONN : -rc, "%s", strerror(-rc));
+		upgrade_fail(u, &err);
+	}
+}
+
+static void succeed(struct upgrade *u, const struct baton *b)
+{
+	struct sy_balance_upgraded done = {
+	        .build = b->text,
+	        .pid = (int)u->child,
+	        .gap_ns = b->gap_ns,
+	        .sessions = b->sessions,
+	};
+	attempt_close(u);
+	u->phase = UPGRADE_DONE;
+	sy_log(SY_LOG_INFO, "upgrade",
+	       "process %d (%s) has taken over %lu sessions; no packet was taken for %.1f ms",
+	       done.pid, done.build, (unsigned long)done.sessions, (double)done.gap_ns / 1e6);
+	sd_notifyf(0, "MAINPID=%d\nSTATUS=Upgraded to %s.", done.pid, done.build);
+	sd_notify_barrier(0, BARRIER_US); /* while we are still known as its main process */
+	sy_balance_upgrade_answer(u->balance, &done, NULL);
+	sy_runtime_defer(u->rt, loop_end, u);
+}
+
+static void on_message(void *ctx)
+{
+	struct upgrade *u = ctx;
+	struct baton b;
+	struct sy_error err = {0};
+	int rc = baton_receive(u->fd, &b, &err);
+	if (rc == 0)
+		return;
+	if (rc > 0 && b.kind == BATON_PREPARED && u->phase == UPGRADE_PREPARING) {
+		hand_over(u);
+		return;
+	}
+	if (rc > 0 && b.kind == BATON_READY && u->phase == UPGRADE_SEALED) {
+		succeed(u, &b);
+		return;
+	}
+	if (rc > 0 && b.kind == BATON_FAILED)
+		sy_fail(&err, EIO, "%s", b.text);
+	else if (rc > 0)
+		sy_fail(&err, EPROTO, "message %u is not due", b.kind);
+	upgrade_fail(u, &err);
+}
+
+void upgrade_stop(struct upgrade *u)
+{
+	char how[96];
+	if (u->phase != UPGRADE_PREPARING && u->phase != UPGRADE_SEALED)
+		return;
+	attempt_close(u);
+	child_end(u, how, sizeof(how));
+	sy_log(SY_LOG_WARN, "upgrade", "stopped during an upgrade: the new forwarder: %s", how);
+	u->phase = u->phase == UPGRADE_SEALED ? UPGRADE_DONE : UPGRADE_NONE;
+}
+
+int upgrade_execute(const struct upgrade *u, struct sy_error *err)
+{
+	char **argv = argv_make(u, u->argv[0], NULL, NULL);
+	if (!argv)
+		return sy_fail(err, ENOMEM, "no memory to begin anew");
+	close_range(CHILD_FD, ~0u, CLOSE_RANGE_CLOEXEC);
+	execv(SELF, argv); /* works although the file may be gone */
+	int rc = sy_fail(err, errno, "beginning anew from %s: %s", u->binary, strerror(errno));
+	free(argv);
+	return rc;
+}

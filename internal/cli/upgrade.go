@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"steelyard/internal/dpclient"
+
+	"github.com/spf13/cobra"
+)
+
+// upgradeTimeout is more than a forwarder gives its successor.
+const upgradeTimeout = 90 * time.Second
+
+func (a *app) upgradeCommand() *cobra.Command {
+	var socket, binary string
+	command := &cobra.Command{
+		Use: "upgrade [-- OPTION...]", Short: "Replace the running forwarder by another build, keeping its sessions",
+		Long: "The running forwarder starts the new one, which prepares everything beside it and then takes over sessions " +
+			"and ports: no connection ends, and packets wait for some milliseconds. If the new one fails, the old one goes on, " +
+			"or begins anew with its sessions, and the reason is told. Needs no agent. An agent finds the new forwarder by itself.\n\n" +
+			"OPTIONs are those of the new forwarder, all of them; without -- it gets those of the old one. --instance, --state " +
+			"and --socket must stay the same.",
+		Example: "  steelyard upgrade\n  steelyard upgrade --binary ./steelyard-forwarder -- --port eth0 --workers 4",
+	}
+	command.Args = func(c *cobra.Command, given []string) error {
+		if outside := c.ArgsLenAtDash(); outside > 0 || (outside < 0 && len(given) > 0) {
+			return fmt.Errorf("%q: options of the new forwarder go behind --: usage: %s", given[0], c.UseLine())
+		}
+		return nil
+	}
+	command.Flags().StringVar(&socket, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
+	command.Flags().StringVar(&binary, "binary", "", "`file` of the new forwarder; the path that the running one was started from if not given")
+	a.outputFlag(command)
+	command.RunE = func(c *cobra.Command, options []string) error {
+		wanted := dpclient.Upgrade{}
+		if binary != "" {
+			var err error
+			if wanted.Binary, err = filepath.Abs(binary); err != nil {
+				return err
+			}
+		}
+		if c.ArgsLenAtDash() == 0 {
+			wanted.Options = append([]string{}, options...)
+		}
+		timeout := a.timeout
+		if !c.Flags().Changed("timeout") {
+			timeout = upgradeTimeout
+		}
+		return a.upgrade(c.Context(), socket, wanted, timeout)
+	}
+	return command
+}
+
+type upgradeView struct {
+	OldBuild string `json:"old_build"`
+	OldPID   uint32 `json:"old_pid"`
+	Build    string `json:"build"`
+	PID      uint32 `json:"pid"`
+	Sessions uint64 `json:"sessions"`
+	GapNs    uint64 `json:"gap_ns"`
+}
+
+func (a *app) upgrade(ctx context.Context, socket string, wanted dpclient.Upgrade, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	forwarder, err := dpclient.Dial(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer forwarder.Close()
+	old, err := forwarder.Status(ctx)
+	if err != nil {
+		return err
+	}
+	result, err := forwarder.Upgrade(ctx, wanted)
+	var refusal *dpclient.Error
+	switch {
+	case errors.As(err, &refusal):
+		return fmt.Errorf("not upgraded: %s", refusal.Text)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer within %s: see `steelyard get status` and `journalctl -u steelyard-forwarder`", timeout)
+	case err != nil:
+		return fmt.Errorf("it is not known whether the upgrade came to its end: %w: see `steelyard get status`", err)
+	}
+	view := upgradeView{old.GetBuild(), old.GetPid(), result.GetBuild(), result.GetPid(), result.GetSessions(), result.GetGapNs()}
+	return a.show(view, func() {
+		fmt.Fprintf(a.out, "Upgraded %s (pid %d) to %s (pid %d): %s kept, %.1f ms without packets.\n",
+			view.OldBuild, view.OldPID, view.Build, view.PID, plural(int(view.Sessions), "session"), float64(view.GapNs)/1e6)
+	})
+}
+
+// printAdoption tells what the forwarder found of its predecessor.
+func (a *app) printAdoption(v *adoptionView) {
+	if v == nil || (v.Source == "new" && v.Refused == "") {
+		return
+	}
+	if v.Refused != "" {
+		a.pair("Adopted", a.paint(cell{"nothing", yellow})+": "+v.Refused)
+		return
+	}
+	from := map[string]string{
+		"crashed": "a forwarder that was killed", "stopped": "a forwarder that was stopped", "handed-over": "an upgrade",
+	}[v.Source]
+	took := func(ns uint64) time.Duration { return time.Duration(ns).Round(100 * time.Microsecond) }
+	text := fmt.Sprintf("%s of %s, in %s", plural(int(v.Verdicts["kept"]), "session"), from, took(v.DurationNs))
+	if v.AwayNs > 0 {
+		text += fmt.Sprintf("; away for %s", took(v.AwayNs))
+	}
+	var ended []string
+	for _, name := range slices.Sorted(maps.Keys(v.Verdicts)) {
+		if n := v.Verdicts[name]; n > 0 && name != "kept" {
+			ended = append(ended, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	if len(ended) > 0 {
+		text += "; ended: " + strings.Join(ended, ", ")
+	}
+	a.pair("Adopted", text)
+}

@@ -1,0 +1,492 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forwarder is killed, stopped, upgraded, and fails to be; its sessions go on."""
+
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import ICMP, TCP
+from scapy.layers.inet6 import IPv6
+
+from tests.lab import wait_until
+from tests.lab.clients import HttpConnection, abort, connect, dns_txt, http_get
+from tests.lab.steelyard import BUILD, DNS, FORWARDER, VIP, WEB
+from tests.wire.conftest import keep_books
+from tests.wire.stage import Stage
+from tests.wire.successor import script, successor
+
+CONNECTIONS, FLOWS = 8, 8  # of each family
+
+
+@pytest.fixture(scope="module")
+def restart_stage():
+    with Stage(checked=False) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(restart_stage, request):
+    yield from keep_books(restart_stage, request)
+
+
+class Conversations:
+    """Connections and UDP flows of both families that must stay with their servers."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        client = stage.client
+        self.web = [HttpConnection(client, VIP[f], WEB) for f in (4, 6) for _ in range(CONNECTIONS)]
+        self.dns = [
+            (VIP[family], client.ns.socket(kind, socket.SOCK_DGRAM))
+            for family, kind in ((4, socket.AF_INET), (6, socket.AF_INET6))
+            for _ in range(FLOWS)
+        ]
+        self.servers = self.ask()
+        assert len(set(self.servers)) > 1
+
+    def __len__(self):
+        return len(self.web) + len(self.dns)
+
+    def ask(self):
+        """Who answers each of them."""
+        servers = [one.get() for one in self.web]
+        return servers + [dns_txt(None, vip, DNS, one=one) for vip, one in self.dns]
+
+    def go_on(self):
+        assert self.ask() == self.servers
+
+    def abort(self):
+        """Ends the connections without a word that would be sent again and again."""
+        for one in self.web:
+            abort(one.socket)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in self.web:
+            one.close()
+        for _, one in self.dns:
+            one.close()
+
+
+def adoption(stage):
+    return stage.steelyard.get("status")["forwarder"]["adoption"]
+
+
+# ---- restart ------------------------------------------------------------------------------
+
+
+WAYS = ("killed", "stopped", "upgraded")
+SOURCES = {"killed": "crashed", "stopped": "stopped", "upgraded": "handed-over"}
+
+
+def replace_forwarder(steelyard, way, **changes):
+    if way == "upgraded":
+        told = steelyard.upgrade(**changes)
+        print(f"gap: {told['gap_ns'] / 1e6:.1f} ms")
+        return
+    number = signal.SIGKILL if way == "killed" else signal.SIGTERM
+    steelyard.restart_forwarder(number, **changes)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sessions_go_on(stage, way):
+    """Through a kill, a stop and an upgrade, twice each; the agent finds nothing to set right."""
+    revision = stage.steelyard.get("status")["forwarder"]["revision"]
+    with Conversations(stage) as talk:
+        for _ in range(2):
+            replace_forwarder(stage.steelyard, way)
+            talk.go_on()
+            stage.steelyard.wait_in_sync()
+            found = adoption(stage)
+            assert found["source"] == SOURCES[way]
+            assert found["refused"] == ""
+            kept = found["verdicts"].pop("kept")
+            assert kept >= len(talk)
+            assert not any(found["verdicts"].values()), found
+            assert f"{kept} sessions of " in stage.steelyard.cli("get", "status")
+        assert stage.steelyard.session_count() >= len(talk)
+        pid = stage.steelyard.get("status")["forwarder"]["pid"]
+        assert pid == stage.steelyard.forwarder.pid
+    assert stage.steelyard.get("status")["forwarder"]["revision"] == revision
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_number_of_workers(stage, way):
+    """1 → 2 → 1 with the same sessions."""
+    with Conversations(stage) as talk:
+        for workers in (2, 1):
+            replace_forwarder(stage.steelyard, way, workers=workers)
+            talk.go_on()
+            stage.steelyard.wait_in_sync()
+            assert len(stage.steelyard.get("workers")) == workers
+
+
+def test_one_way_after_the_other(stage):
+    with Conversations(stage) as talk:
+        for way in ("upgraded", "killed", "upgraded", "stopped", "upgraded", "upgraded", "killed"):
+            replace_forwarder(stage.steelyard, way)
+            talk.go_on()
+
+
+def test_more_room(stage):
+    """Another size of the session tables, and back."""
+    with Conversations(stage) as talk:
+        for way, sessions in (("stopped", 131072), ("upgraded", 65536)):
+            replace_forwarder(stage.steelyard, way, sessions=sessions)
+            talk.go_on()
+            stage.steelyard.wait_in_sync()
+            assert stage.steelyard.get("status")["forwarder"]["session_capacity"] == sessions
+
+
+def test_what_is_sent_meanwhile_arrives(stage):
+    """A request that nobody forwards is sent again by the client's kernel, and answered."""
+    with Conversations(stage) as talk:
+        stage.steelyard.kill_forwarder()
+        for one in talk.web:
+            one.socket.sendall(b"GET / HTTP/1.1\r\nHost: lab\r\n\r\n")
+        stage.steelyard.start_forwarder()
+        for one, server in zip(talk.web, talk.servers, strict=False):
+            one.socket.settimeout(20)
+            while not one.buffer.endswith(b"\n") or server.encode() not in one.buffer:
+                one.buffer += one.socket.recv(65536)
+            one.buffer = b""
+        talk.go_on()
+
+
+def test_configuration_is_complete_without_the_agent(stage):
+    """What was accepted just before a kill is there: it is in the journal, if not in a snapshot."""
+    server = stage.config["web4"].server(stage.lab["s1"].v4)
+    with Conversations(stage) as talk:
+        for weight in (5, 6, 7):
+            server.weight = weight
+            stage.apply()
+        revision = stage.steelyard.get("status")["forwarder"]["revision"]
+        stage.steelyard.agent.kill()
+        stage.steelyard.kill_forwarder()
+        stage.steelyard.start_forwarder()
+        talk.go_on()
+        stage.steelyard.start_agent()
+        stage.steelyard.wait_in_sync()
+        assert stage.steelyard.server("web4", stage.lab["s1"].v4)["weight"] == 7
+        assert stage.steelyard.get("status")["forwarder"]["revision"] == revision
+
+
+def test_options_go_on_as_they_are(stage):
+    """Without others, a successor gets those of the running forwarder, and so does one more."""
+
+    def ports():
+        return [(port["name"], port["backend"]) for port in stage.steelyard.get("ports")]
+
+    stage.steelyard.restart_forwarder(mode="generic")
+    stage.steelyard.wait_in_sync()
+    before = ports()
+    assert all("generic" in backend for _, backend in before)
+    for _ in range(2):
+        stage.steelyard.upgrade()
+        stage.steelyard.wait_in_sync()
+        assert ports() == before
+    refused_sealed(stage, "out of luck", binary=successor(stage.steelyard.dir, "fails-sealed"))
+    assert ports() == before
+    stage.steelyard.restart_forwarder(mode="auto")
+
+
+def test_changes_during_upgrades(stage):
+    """What is accepted while a successor prepares is not lost: the agent need not send it again."""
+    steelyard = stage.steelyard
+    server = stage.config["web4"].server(stage.lab["s1"].v4)
+    done = threading.Event()
+
+    def changes():
+        """How often the agent has changed the forwarder, and how often that was changed."""
+        steelyard.wait_in_sync()
+        revision = steelyard.get("status")["forwarder"]["revision"]
+        return steelyard.agent.output().count('msg="forwarder changed"'), revision
+
+    def change():
+        while not done.is_set():
+            server.weight = server.weight % 9 + 1
+            steelyard.apply()
+
+    told, revision = changes()
+    changing = threading.Thread(target=change)
+    with Conversations(stage) as talk:
+        changing.start()
+        for _ in range(5):
+            before = server.weight
+            wait_until(lambda old=before: server.weight != old, "another change")
+            steelyard.upgrade()
+            talk.go_on()
+        done.set()
+        changing.join()
+    told_then, revision_then = changes()
+    assert revision_then > revision
+    # A change whose answer was lost with the connection is one that the agent does not count.
+    assert told_then - told <= revision_then - revision
+    assert steelyard.server("web4", stage.lab["s1"].v4)["weight"] == server.weight
+
+
+@pytest.mark.drops("no-session")
+def test_sessions_without_a_server_end(stage):
+    """By a reason with a name, when the configuration is lost."""
+    steelyard = stage.steelyard
+    with Conversations(stage) as talk:
+        steelyard.agent.stop()
+        steelyard.kill_forwarder()
+        for file in (steelyard.dir / "state").iterdir():
+            file.unlink()
+        steelyard.start_forwarder()
+        steelyard.start_agent()
+        steelyard.wait_in_sync()
+        found = adoption(stage)["verdicts"]
+        assert found["server-gone"] >= len(talk)
+        assert not found["kept"]
+        talk.abort()
+        assert f"{found['server-gone']} server-gone" in steelyard.cli("get", "status")
+        assert http_get(stage.client, VIP[4], WEB)
+
+
+# ---- upgrades that fail --------------------------------------------------------------------
+
+
+def forwarders(stage):
+    """Processes in the host's namespace that may be forwarders: all but the agent."""
+    pids = stage.lab["forwarder"].ns.pids()
+    return [pid for pid in pids if pid != stage.steelyard.agent.pid]
+
+
+def refused(stage, text, **upgrade):
+    """An upgrade fails with `text`, and nothing has changed."""
+    pid = stage.steelyard.forwarder.pid
+    done = stage.steelyard.try_upgrade(**upgrade)
+    assert done.returncode, done.stdout
+    assert text in done.stderr
+    assert forwarders(stage) == [pid]
+    assert stage.steelyard.get("status")["forwarder"]["pid"] == pid
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage_of_failure", "text"),
+    (
+        ("exits", "status 3"),
+        ("dies", "signal 9"),
+        ("fails", "out of luck"),
+        ("speaks-otherwise", "speaks hand-over version 2, this forwarder 1"),
+        ("ready-too-early", "not due"),
+    ),
+)
+def test_failure_while_it_prepares_changes_nothing(stage, stage_of_failure, text):
+    with Conversations(stage) as talk:
+        refused(stage, text, binary=successor(stage.steelyard.dir, stage_of_failure))
+        talk.go_on()
+        stage.apply()
+    # Nothing is in the way of the next one.
+    stage.steelyard.upgrade()
+
+
+def test_bad_binary(stage):
+    folder = stage.steelyard.dir
+    refused(stage, "No such file", binary=folder / "nowhere")
+    refused(stage, "no program", binary=folder)
+    (folder / "text").write_text("no program")
+    refused(stage, "no program", binary=folder / "text")
+    refused(stage, "Exec format error", binary=script(folder / "strange", "no program"))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    (
+        (("--instance", "other"), "--instance"),
+        (("--state", "/nowhere"), "--state"),
+        (("--socket", "/run/steelyard/other.sock"), "--socket"),
+        (("--workers", "0"), "--workers 0: a number from 1"),
+        (("--frobnicate",), "--frobnicate: unknown option"),
+        (("--port", "nowhere"), "nowhere"),
+        (("--cleanup",), "successor"),
+        (("--memory", "1000000"), "two forwarders hold their memory"),
+        (("--memory", "1000000"), "sysctl vm.nr_hugepages="),
+    ),
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_options_that_do_not_fit(stage, options, text):
+    """They are refused by the new forwarder in its own words."""
+    if "--memory" in options and "--no-huge" in stage.steelyard.forwarder_options():
+        pytest.skip("too few huge pages for this test")
+    with Conversations(stage) as talk:
+        refused(stage, text, options=options)
+        talk.go_on()
+
+
+@pytest.mark.parametrize(("kind", "text"), (("dies", "signal 9"), ("fails", "out of luck")))
+def test_failure_after_the_seal_begins_anew(stage, kind, text):
+    """The old forwarder, in its own process, from its own binary."""
+    with Conversations(stage) as talk:
+        refused_sealed(stage, text, binary=successor(stage.steelyard.dir, f"{kind}-sealed"))
+        talk.go_on()
+    stage.steelyard.upgrade()
+
+
+def refused_sealed(stage, text, **upgrade):
+    steelyard = stage.steelyard
+    pid = steelyard.forwarder.pid
+    ready = steelyard.forwarder.output().count("ready:")
+    done = steelyard.try_upgrade(**upgrade)
+    assert done.returncode, done.stdout
+    assert text in done.stderr
+    wait_until(
+        lambda: steelyard.forwarder.output().count("ready:") > ready, "it forwards once more"
+    )
+    steelyard.reborn()
+    steelyard.wait_in_sync()
+    assert forwarders(stage) == [pid]
+    assert adoption(stage)["source"] in ("crashed", "stopped")
+    return done.stderr
+
+
+def test_port_that_cannot_be_bound(stage):
+    """Somebody else's XDP program is on it: found out after the seal only, when it is taken."""
+    ns = stage.lab["forwarder"].ns
+    pin = f"/sys/fs/bpf/{stage.lab.id}-foreign"
+    ns.ip("link add extra type veth peer name extra-peer")
+    try:
+        ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])
+        ns.run(["bpftool", "net", "attach", "xdp", "pinned", pin, "dev", "extra"])
+        with Conversations(stage) as talk:
+            refused_sealed(stage, "foreign XDP program", options=("--port", "extra"))
+            talk.go_on()
+    finally:
+        ns.ip("link del extra")
+        Path(pin).unlink(missing_ok=True)
+
+
+def test_stop_while_a_successor_prepares(stage):
+    """Neither stays."""
+    steelyard = stage.steelyard
+    asked = threading.Thread(
+        target=steelyard.try_upgrade, args=(successor(steelyard.dir, "hangs"),), daemon=True
+    )
+    with Conversations(stage) as talk:
+        asked.start()
+        wait_until(lambda: steelyard.get("status")["forwarder"]["upgrading"], "it prepares")
+        assert "being upgraded" in steelyard.cli("get", "status")
+        again = steelyard.try_upgrade()
+        assert again.returncode
+        assert "under way" in again.stderr
+        assert len(forwarders(stage)) == 2
+        assert steelyard.forwarder.stop() == 0
+        asked.join()
+        assert not forwarders(stage)
+        steelyard.start_forwarder()
+        talk.go_on()
+
+
+def test_death_while_a_successor_prepares(stage):
+    """The successor ends by itself, and leaves everything to the next start."""
+    steelyard = stage.steelyard
+    sleepy = script(steelyard.dir / "sleepy", f'#!/bin/sh\nkill -STOP $$\nexec {FORWARDER} "$@"\n')
+    asked = threading.Thread(target=steelyard.try_upgrade, args=(sleepy,), daemon=True)
+    with Conversations(stage) as talk:
+        asked.start()
+        old = steelyard.forwarder.pid
+        (young,) = wait_until(
+            lambda: [pid for pid in forwarders(stage) if pid != old and is_stopped(pid)],
+            "the successor waits",
+        )
+        steelyard.kill_forwarder()
+        asked.join()
+        os.kill(young, signal.SIGCONT)
+        wait_until(lambda: not forwarders(stage), "the successor ends")
+        assert "to be replaced is gone" in steelyard.forwarder.output()
+        os.waitpid(young, 0)
+        steelyard.start_forwarder()
+        talk.go_on()
+
+
+def is_stopped(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
+
+
+# ---- the supervisor ------------------------------------------------------------------------
+
+
+class Supervisor:
+    """Receives what a service tells systemd, see sd_notify(3)."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.told = []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        while True:
+            text, descriptors, _, _ = socket.recv_fds(self.socket, 4096, 4)
+            for fd in descriptors:  # sd_notify_barrier() waits until it is closed
+                os.close(fd)
+            if not text:
+                return
+            self.told += text.decode().split("\n")
+
+    def wait_for(self, line):
+        wait_until(lambda: line in self.told, lambda: f"{line} is told; {self.told} was")
+
+
+def test_supervisor_is_told(restart_stage):
+    stage, steelyard = restart_stage, restart_stage.steelyard
+    supervisor = Supervisor(steelyard.dir / "notify.sock")
+    steelyard.env["NOTIFY_SOCKET"] = supervisor.path
+    try:
+        steelyard.restart_forwarder()
+        supervisor.wait_for("READY=1")
+        assert not any(line.startswith("MAINPID") for line in supervisor.told)
+        told = steelyard.upgrade()
+        supervisor.wait_for(f"MAINPID={told['pid']}")
+        assert supervisor.told.count("READY=1") == 1
+        refused_sealed(stage, "signal 9", binary=successor(steelyard.dir, "dies-sealed"))
+        supervisor.wait_for(f"MAINPID={told['pid']}")
+        assert supervisor.told.count("READY=1") == 2
+        assert "STOPPING=1" not in supervisor.told
+        steelyard.forwarder.stop()
+        supervisor.wait_for("STOPPING=1")
+    finally:
+        del steelyard.env["NOTIFY_SOCKET"]
+        stage.revive()
+
+
+# ---- while nobody is there -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+def test_kernel_is_silent_where_there_is_no_program(stage, family):
+    """A VIP is reached by an interface that is no port: the guard keeps the kernel from a reset."""
+    ns, far = stage.lab["forwarder"].ns, stage.lab["far"]
+    ns.ip(f"link add side type veth peer name side0 netns {far.ns.name}")
+    try:
+        for host, name, last in ((ns, "side", 1), (far.ns, "side0", 2)):
+            host.ip(f"address add 10.8.0.{last}/24 dev {name}")
+            host.ip(f"address add fd00:8::{last}/64 dev {name} nodad")
+            host.ip(f"link set {name} up")
+        router, length = {4: ("10.8.0.1", 32), 6: ("fd00:8::1", 128)}[family]
+        far.ns.ip(f"-{family} route add {VIP[family]}/{length} via {router} dev side0")
+        capture = stage.lab.capture("far", "side0")
+        stage.steelyard.kill_forwarder()
+        with pytest.raises(TimeoutError):
+            connect(far, VIP[family], WEB, timeout_s=1.5)
+        with pytest.raises(TimeoutError):
+            dns_txt(far, VIP[family], DNS, timeout_s=0.5)
+        sent = capture.packets(lambda p: TCP in p, outgoing=True)
+        assert sent, "nothing was asked by this way"
+        answers = capture.packets(
+            lambda p: TCP in p or ICMP in p or (IPv6 in p and p[IPv6].src == VIP[6]),
+            outgoing=False,
+        )
+        assert not answers, f"the kernel answered: {answers[0].summary()}"
+    finally:
+        ns.ip("link del side")
