@@ -22,7 +22,7 @@ export GOTOOLCHAIN := local
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  make demo DEMO=name   another demo from tests/demo;  KEEP=1  leave its lab up"
+	@echo; echo "  make demo DEMO=restart  thousands of connections through kill -9, restart and upgrade"
 	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go storm wire wire-asan"
 
 setup: ## install what building and testing need (Debian 12, as root)
@@ -36,12 +36,12 @@ build/asan/build.ninja:
 		-Dc_args=-fno-sanitize-recover=all >/dev/null \
 		|| { tail -n 20 build/asan/meson-logs/meson-log.txt; exit 1; }
 
-build: build/dev/build.ninja ## build the forwarder and the steelyard command into build/bin
+build: build/dev/build.ninja ## build the programs into build/bin
 	@ninja -C build/dev -j $(JOBS) --quiet
 	@mkdir -p $(BIN)
 	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder $(BIN)/
 	@scripts/generate-go
-	@go build -o $(BIN)/ ./cmd/steelyard
+	@go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
 	@ninja -C build/asan -j $(JOBS) --quiet

@@ -4,17 +4,16 @@
 `make demo` runs it; with --keep everything stays up for a look around.
 """
 
-import argparse
 import sys
 import time
 from collections import Counter
 
-from tests.demo.show import Failed, Show, paint, say
-from tests.lab import CommandFailed, Expired, Lab, wait_until
+from tests.demo.perform import perform
+from tests.demo.show import Show, say
+from tests.lab import wait_until
 from tests.lab.clients import dns_txt, finish_wrk, start_wrk, wrk
-from tests.lab.lab import catch_signals
 from tests.lab.servers import start_dns, start_nginx, wait_listening
-from tests.lab.steelyard import SERVER_WEB, STEELYARD, VIP, Steelyard, web_and_dns
+from tests.lab.steelyard import SERVER_WEB, VIP, Steelyard, web_and_dns
 
 PICTURE = """
                     VIP 10.0.0.80                       ┌── s1  10.1.0.11  fd00:1::11
@@ -185,52 +184,12 @@ class FirstLight:
         self.show.command("steelyard cleanup", output)
 
     def look_around(self):
-        enter = f"nsenter --net={self.client.ns.path}"
-        tool = f"{STEELYARD} --socket {self.steelyard.agent_socket}"
-        say(f"""
-{paint("Everything is still up. Look around:", "bold")}
-
-   as the client     {enter} curl {WEB[4]}
-                     {enter} wrk -d 5s {WEB[4]}
-   on a server       nsenter --net={self.lab["s1"].ns.path} tcpdump -ni eth0
-   the balancer      {tool} get services
-                     {tool} stats
-   its metrics       nsenter --net={self.lab["forwarder"].ns.path} curl http://{METRICS}/metrics
-   configuration     {self.steelyard.file}  (edit it and look at the agent's log)
-   logs              {self.lab.dir}
-
-   remove it all     make demo-clean""")
-
-
-def main():
-    options = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    options.add_argument("--keep", action="store_true", help="leave the lab up")
-    keep = options.parse_args().keep
-    catch_signals()
-    began = time.monotonic()
-    say(paint("Steelyard · first light", "bold"))
-    try:
-        with Lab(outlive=keep) as lab:
-            demo = FirstLight(lab)
-            try:
-                demo.run()
-            except (Failed, CommandFailed, Expired):
-                for process in lab.processes:
-                    if "steelyard" in process.name:
-                        say(f"\n{process.describe()}")
-                raise
-            if keep:
-                demo.look_around()
-            else:
-                demo.stop()
-    except (Failed, CommandFailed, Expired) as error:
-        say(f"\n{paint('The demo failed:', 'red')} {error}")
-        return 1
-    took = time.monotonic() - began
-    if not keep:
-        say(f"\n{paint('All of it verified, and nothing left behind.', 'green')} ({took:.0f} s)")
-    return 0
+        return {
+            "as the client": f"{self.client.ns.enter} curl {WEB[4]}",
+            "": f"{self.client.ns.enter} wrk -d 5s {WEB[4]}",
+            "its metrics": f"{self.lab['forwarder'].ns.enter} curl http://{METRICS}/metrics",
+        }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform(FirstLight, "first light", __doc__))

@@ -43,6 +43,14 @@ class Show:
         for row in output.rstrip("\n").split("\n"):
             say(f"     {row}")
 
+    def table(self, head, rows):
+        """Rows of words; the first column to the left, the others to the right."""
+        widths = [max(len(row[n]) for row in [head, *rows]) for n in range(len(head))]
+        for row in [head, *rows]:
+            first, *others = zip(row, widths, strict=True)
+            line = f"{first[0]:<{first[1]}}" + "".join(f"  {text:>{w}}" for text, w in others)
+            say(f"     {paint(line, 'dim') if row is head else line}")
+
     def served(self, counts, unit="requests"):
         """Who answered how many."""
         total = sum(counts.values()) or 1

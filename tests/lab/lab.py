@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -40,6 +41,13 @@ def catch_signals():
         signal.signal(number, _on_signal)
 
 
+def allow_many_files(wanted=16384):
+    """Servers and clients hold thousands of connections, more than what some shells allow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
 class Lab:
     """Use it as a context manager. Options are those of topology.Network.
 
@@ -59,6 +67,7 @@ class Lab:
     def __enter__(self):
         reap.reap_dead()
         adopt_orphans()
+        allow_many_files()
         self.dir.mkdir(parents=True, mode=0o755)
         reap.claim(self.dir, self.outlive)
         _open.add(self)
@@ -102,11 +111,10 @@ class Lab:
         reap.remove_shared_files(self.id)
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def start(self, host, name, argv, env=None):
+    def start(self, host, name, argv, env=None, commanded=False):
         """Starts a program on a host; its log is <lab folder>/<name>.log."""
-        process = Process(
-            name, self[host].ns.command(argv), self.dir / f"{name}.log", env, self.outlive
-        )
+        log = self.dir / f"{name}.log"
+        process = Process(name, self[host].ns.command(argv), log, env, self.outlive, commanded)
         self.processes.append(process)
         return process
 

@@ -8,6 +8,7 @@ the BPF file system, so that a link pinned there would die with its process.
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import socket
 import struct
@@ -89,9 +90,14 @@ class Namespace:
                     found.append(int(entry.name))
         return found
 
+    @property
+    def enter(self):
+        """What a person types before a command."""
+        return f"nsenter --net={self.path}"
+
     def command(self, argv):
         """argv as it runs inside."""
-        return ["nsenter", f"--net={self.path}", "--", *map(str, argv)]
+        return [*self.enter.split(), "--", *map(str, argv)]
 
     def run(self, argv, **options):
         """Runs argv inside and returns its standard output; see process.run()."""
@@ -125,6 +131,18 @@ class Namespace:
     def mac(self, interface):
         with self.entered():
             return link_address(interface)
+
+    def count_resets(self, sources=()):
+        """Counts TCP resets that come in from now on, of these sources or any; see resets()."""
+        rule = "tcp flags & rst == rst counter name resets"
+        rules = [f"{'ip6' if ':' in one else 'ip'} saddr {one} {rule}" for one in sources] or [rule]
+        chain = "\n".join(["type filter hook input priority 0", *rules])
+        text = f"table inet lab {{\ncounter resets {{ }}\nchain input {{\n{chain}\n}}\n}}\n"
+        self.run(["nft", "-f", "-"], stdin=text)
+
+    def resets(self):
+        answer = json.loads(self.run(["nft", "-j", "list", "counter", "inet", "lab", "resets"]))
+        return next(one["counter"]["packets"] for one in answer["nftables"] if "counter" in one)
 
     def counters(self):
         """The kernel's protocol counters (nstat): {"TcpInCsumErrors": 0, …}."""

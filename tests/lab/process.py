@@ -45,10 +45,11 @@ class Process:
     """A program that runs until stopped. Its output goes to `log`.
 
     It is killed with us unless outlive is set (a lab left up on purpose). Start it from the main
-    thread: the kernel ties its life to the thread that started it.
+    thread: the kernel ties its life to the thread that started it. With commanded, tell() writes
+    lines to its standard input.
     """
 
-    def __init__(self, name, argv, log, env=None, outlive=False):
+    def __init__(self, name, argv, log, env=None, outlive=False, commanded=False):
         self.name = name
         self.argv = [str(word) for word in argv]
         bound = [] if outlive else ["setpriv", "--pdeathsig", "KILL", "--"]
@@ -58,7 +59,7 @@ class Process:
         with open(self.log, "ab") as output:
             self.child = subprocess.Popen(
                 bound + self.argv,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if commanded else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -96,6 +97,10 @@ class Process:
             return self.child.wait(deadline_s)
         except subprocess.TimeoutExpired as error:
             raise CommandFailed(f"{self.name} does not end\n{self.output()[-3000:]}") from error
+
+    def tell(self, line):
+        self.child.stdin.write(line.encode() + b"\n")
+        self.child.stdin.flush()
 
     def send(self, number):
         if self.alive():

@@ -22,6 +22,7 @@ http {{
     access_log {dir}/access.log peer;
     keepalive_requests 10000000;
     keepalive_timeout 600s;
+    send_timeout 600s;
     client_body_temp_path {dir}/body;
     proxy_temp_path {dir}/proxy;
     fastcgi_temp_path {dir}/fastcgi;
@@ -33,7 +34,7 @@ http {{
         default_type text/plain;
         location / {{ return 200 "{name}\\n"; }}
         location = /healthz {{ return 200 "ok\\n"; }}
-        location /files/ {{ alias {dir}/files/; }}
+        location /files/ {{ alias {dir}/files/; add_header X-Served-By {name}; }}
     }}
 }}
 """

@@ -161,6 +161,15 @@ class Steelyard:
         self.forwarder = copy.copy(self.forwarder)
         self.lab.processes.append(self.forwarder)
 
+    def wait_reconnected(self):
+        """Until the agent speaks to the forwarder that runs now, and has nothing to change."""
+
+        def reconnected():
+            status = self.get("status")["forwarder"]
+            return status["pid"] == self.forwarder.pid and status["in_sync"]
+
+        wait_until(reconnected, "the agent has found the new forwarder")
+
     def start_agent(self):
         if not self.file.exists():
             self.write_config()

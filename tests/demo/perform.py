@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a demo in a lab of its own, from the command line."""
+
+import argparse
+import time
+
+from tests.demo.show import Failed, paint, say
+from tests.lab import CommandFailed, Expired, Lab
+from tests.lab.lab import catch_signals
+from tests.lab.steelyard import STEELYARD
+
+
+def perform(demo_class, title, about):
+    """Returns the exit status: 0 if everything that the demo claims held.
+
+    demo_class(lab) has run(), stop(), look_around() for lines of its own, and steelyard.
+    """
+    options = argparse.ArgumentParser(prog="make demo", description=about)
+    options.add_argument("--keep", action="store_true", help="leave the lab up")
+    keep = options.parse_args().keep
+    catch_signals()
+    began = time.monotonic()
+    say(paint(f"Steelyard · {title}", "bold"))
+    try:
+        with Lab(outlive=keep) as lab:
+            demo = demo_class(lab)
+            try:
+                demo.run()
+            except (Failed, CommandFailed, Expired):
+                for process in lab.processes:
+                    if "steelyard" in process.name:
+                        say(f"\n{process.describe()}")
+                raise
+            if keep:
+                look_around(demo)
+            else:
+                demo.stop()
+    except (Failed, CommandFailed, Expired) as error:
+        say(f"\n{paint('The demo failed:', 'red')} {error}")
+        return 1
+    except KeyboardInterrupt:
+        say(f"\n{paint('Interrupted; nothing left behind.', 'red')}")
+        return 130
+    took = time.monotonic() - began
+    if not keep:
+        say(f"\n{paint('All of it verified, and nothing left behind.', 'green')} ({took:.0f} s)")
+    return 0
+
+
+def look_around(demo):
+    lab, steelyard = demo.lab, demo.steelyard
+    tool = f"{STEELYARD} --socket {steelyard.agent_socket}"
+    lines = demo.look_around() | {
+        "on a server": f"{lab['s1'].ns.enter} tcpdump -ni eth0",
+        "the balancer": f"{tool} get status",
+        "what it does": f"{tool} stats -w 1s",
+        "configuration": f"{steelyard.file}  (edit it and look at the agent's log)",
+        "logs": lab.dir,
+    }
+    say(f"\n{paint('Everything is still up. Look around:', 'bold')}\n")
+    for what, line in lines.items():
+        say(f"   {what:<17} {line}")
+    say("\n   remove it all     make demo-clean")

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thousands of conversations at once, held by tests/traffic; each must survive what a test does."""
+
+import json
+import shutil
+
+from tests.lab.lab import ROOT
+from tests.lab.process import run
+from tests.lab.steelyard import DNS, VIP, WEB
+
+TRAFFIC = ROOT / "build/bin/traffic"
+
+
+class Traffic:
+    """HTTP connections, downloads and UDP flows of the client, half of each over IPv6.
+
+    start() and step() return what happened since the last of them, once every flow has had an
+    answer to something it asked after the call. finish() also runs the downloads to their ends.
+    """
+
+    def __init__(self, lab, http, downloads, udp, size_mb=3):
+        self.lab = lab
+        self.counts = {"http": http, "downloads": downloads, "udp": udp}
+        self.size = ["-size", size_mb << 20]
+        self.process = None
+        self.reports = 0
+
+    def provide(self):
+        """Gives the web servers the content; they must have been started."""
+        first, *others = (
+            self.lab.dir / f"nginx-{host}/files/content" for host in self.lab.servers()
+        )
+        run([TRAFFIC, *self.size, "-write-content", first])
+        for other in others:
+            shutil.copy(first, other)
+
+    def start(self, *words):
+        argv = [TRAFFIC, *self.size, *words]
+        for name, count in self.counts.items():
+            argv += [f"-{name}", count]
+        for name, port in (("web", WEB), ("dns", DNS)):
+            argv += [f"-{name}", f"{VIP[4]}:{port},[{VIP[6]}]:{port}"]
+        self.process = self.lab.start("client", "traffic", argv, commanded=True)
+        return self._next("ready")
+
+    def step(self):
+        self.process.tell("step")
+        return self._next("step")
+
+    def finish(self):
+        self.process.tell("finish")
+        report = self._next("finish")
+        assert self.process.wait() == bool(report["failures"])
+        return report
+
+    def _next(self, event, deadline_s=120):
+        self.reports += 1
+        pattern = rf'^{{"event":"{event}","number":{self.reports},.*}}$'
+        return json.loads(self.process.wait_for(pattern, deadline_s)[0])

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+type kind int
+
+const (
+	web kind = iota
+	download
+	udp
+	kinds
+)
+
+var kindNames = [kinds]string{"http", "download", "udp"}
+
+// examples is how many failures are described; the rest are counted.
+const examples = 8
+
+var (
+	errMoved   = errors.New("another server answers")
+	errCorrupt = errors.New("wrong content")
+)
+
+// book keeps account of all flows.
+type book struct {
+	mu        sync.Mutex
+	flows     [kinds][]*flow
+	step      [kinds]tally
+	failures  map[string]int
+	described []string
+	reports   int
+	round     int
+	unsettled int // living flows without an answer to something asked in this round
+	settled   *sync.Cond
+}
+
+// tally is what happened to one kind of flow since the last report.
+type tally struct {
+	Answers int     `json:"answers"`
+	Resent  int     `json:"resent"`
+	StallMs float64 `json:"stall_ms"` // longest wait for an answer; for a download, for the next bytes
+	Stalled string  `json:"stalled"`  // the flow that waited so long
+}
+
+// flow is one conversation. Only its own goroutine writes it, what the book reads too under the book's lock.
+type flow struct {
+	book   *book
+	kind   kind
+	local  net.Addr // nil until there is a socket; the book does not read it
+	server string   // who answers
+	failed bool
+	round  int // of the newest question that was answered
+}
+
+// question is something a flow waits for an answer to.
+type question struct {
+	round int
+	since time.Time
+}
+
+func newBook() *book {
+	b := &book{failures: map[string]int{}}
+	b.settled = sync.NewCond(&b.mu)
+	return b
+}
+
+// start begins a flow that goes on until `converse` returns.
+func (b *book) start(running *sync.WaitGroup, kind kind, converse func(*flow) error) {
+	f := &flow{book: b, kind: kind}
+	b.mu.Lock()
+	b.flows[kind] = append(b.flows[kind], f)
+	b.mu.Unlock()
+	running.Go(func() {
+		if err := converse(f); err != nil {
+			b.fail(f, err)
+		}
+	})
+}
+
+// settle begins a round, and returns when every flow that has not failed has had an answer to something it asked in
+// it. A download is done with questions when it is at its end.
+func (b *book) settle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.round++
+	b.unsettled = 0
+	for _, flows := range b.flows {
+		for _, f := range flows {
+			if !f.failed && f.round < b.round {
+				b.unsettled++
+			}
+		}
+	}
+	for b.unsettled > 0 {
+		b.settled.Wait()
+	}
+}
+
+func (b *book) settleOne() {
+	if b.unsettled--; b.unsettled == 0 {
+		b.settled.Broadcast()
+	}
+}
+
+// ask notes that the flow now waits for an answer.
+func (f *flow) ask() question {
+	f.book.mu.Lock()
+	defer f.book.mu.Unlock()
+	return question{f.book.round, time.Now()}
+}
+
+// answered notes an answer, and who gave it; it fails if that is another one than before.
+func (f *flow) answered(q question, server string) error {
+	b := f.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f.server == "" {
+		f.server = server
+	} else if f.server != server {
+		return fmt.Errorf("%w: %.40q instead of %q", errMoved, server, f.server)
+	}
+	step := &b.step[f.kind]
+	step.Answers++
+	if ms := float64(time.Since(q.since)) / float64(time.Millisecond); ms > step.StallMs {
+		step.StallMs, step.Stalled = ms, f.local.String()
+	}
+	if q.round > f.round {
+		f.round = q.round
+		if q.round == b.round {
+			b.settleOne()
+		}
+	}
+	return nil
+}
+
+// complete notes that nothing further will be asked, and all was well.
+func (f *flow) complete() {
+	const forever = int(^uint(0) >> 1)
+	b := f.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f.round < b.round {
+		b.settleOne()
+	}
+	f.round = forever
+}
+
+// resent notes that a question was sent once more.
+func (f *flow) resent() {
+	f.book.mu.Lock()
+	defer f.book.mu.Unlock()
+	f.book.step[f.kind].Resent++
+}
+
+func (b *book) fail(f *flow, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f.failed = true
+	b.failures[nature(err)]++
+	if len(b.described) < examples {
+		b.described = append(b.described, fmt.Sprintf("%s %v (at %q): %v", kindNames[f.kind], f.local, f.server, err))
+	}
+	if f.round < b.round {
+		b.settleOne()
+	}
+}
+
+// nature is the kind of a failure, in one word.
+func nature(err error) string {
+	switch {
+	case errors.Is(err, errMoved):
+		return "moved"
+	case errors.Is(err, errCorrupt):
+		return "corrupted"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "reset"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "closed"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "refused"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return "silent"
+	}
+	return "other"
+}
+
+// report is what is told of one step.
+type report struct {
+	Event    string          `json:"event"`
+	Number   int             `json:"number"` // 1 for the first
+	Flows    map[string]part `json:"flows"`
+	Failures map[string]int  `json:"failures"` // flows, by the nature of their failure, since the start
+	Examples []string        `json:"examples"`
+}
+
+type part struct {
+	tally
+	Count   int            `json:"count"`
+	Failed  int            `json:"failed"`  // since the start
+	Servers map[string]int `json:"servers"` // living flows, by the server that answers them
+}
+
+// report tells what happened since the last one.
+func (b *book) report(event string) report {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reports++
+	r := report{event, b.reports, map[string]part{}, maps.Clone(b.failures), append([]string{}, b.described...)}
+	for kind, flows := range b.flows {
+		p := part{tally: b.step[kind], Count: len(flows), Servers: map[string]int{}}
+		for _, f := range flows {
+			if f.failed {
+				p.Failed++
+			} else {
+				p.Servers[f.server]++
+			}
+		}
+		r.Flows[kindNames[kind]] = p
+	}
+	b.step = [kinds]tally{}
+	return r
+}
+
+func (r report) failed() bool { return len(r.Failures) > 0 }
