@@ -110,10 +110,14 @@ func (a *app) printAdoption(v *adoptionView) {
 	from := map[string]string{
 		"crashed": "a forwarder that was killed", "stopped": "a forwarder that was stopped", "handed-over": "an upgrade",
 	}[v.Source]
-	took := func(ns uint64) time.Duration { return time.Duration(ns).Round(100 * time.Microsecond) }
-	text := fmt.Sprintf("%s of %s, in %s", plural(int(v.Verdicts["kept"]), "session"), from, took(v.DurationNs))
-	if v.AwayNs > 0 {
-		text += fmt.Sprintf("; away for %s", took(v.AwayNs))
+	text := fmt.Sprintf("%s of %s", plural(int(v.Verdicts["kept"]), "session"), from)
+	if v.AwayNs > 0 && v.Source != "handed-over" { // a killed one was seen alive up to a second before its end
+		text += fmt.Sprintf(", last seen alive %.1f s before", float64(v.AwayNs)/1e9)
+	}
+	if took := float64(v.DurationNs) / 1e6; took < 0.1 {
+		text += "; taken over at once"
+	} else {
+		text += fmt.Sprintf("; taken over in %.1f ms", took)
 	}
 	var ended []string
 	for _, name := range slices.Sorted(maps.Keys(v.Verdicts)) {
