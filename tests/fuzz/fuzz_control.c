@@ -6,14 +6,9 @@
  */
 #include <stdlib.h>
 
-#include <sanitizer/lsan_interface.h>
-
-#include "../storm/world.h"
 #include "sound.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct world world;
 
@@ -41,23 +36,9 @@ static void request(const uint8_t *bytes, size_t len)
 	model_is_sound(world.rig.b);
 }
 
-static void open_once(void)
-{
-	static struct dice dice = {1};
-	static bool opened;
-	if (opened)
-		return;
-	/* Stays for good, in memory that the search for leaks cannot see into. */
-	__lsan_disable();
-	CHECK(world_open(&world, &dice, 1, NULL));
-	__lsan_enable();
-	world_clear(&world);
-	opened = true;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	open_once();
+	world_open_once(&world);
 	if (size > 0 && data[0] % 2 == 0) {
 		for (size_t at = 1; at + 2 <= size;) {
 			size_t len = (size_t)data[at] << 8 | data[at + 1];

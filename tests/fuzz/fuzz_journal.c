@@ -7,31 +7,12 @@
  */
 #include <stdlib.h>
 
-#include <sanitizer/lsan_interface.h>
-
 #include "../../dataplane/balance/saved.h"
-#include "../storm/world.h"
 #include "sound.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static struct world world;
-
-static void open_once(void)
-{
-	static struct dice dice = {1};
-	static bool opened;
-	if (opened)
-		return;
-	/* Stays for good, in memory that the search for leaks cannot see into. */
-	__lsan_disable();
-	CHECK(world_open(&world, &dice, 1, NULL));
-	__lsan_enable();
-	world_clear(&world);
-	opened = true;
-}
 
 static uint8_t *put(uint8_t *at, const void *bytes, size_t len)
 {
@@ -79,7 +60,7 @@ static void replay(const uint8_t *bytes, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	open_once();
+	world_open_once(&world);
 	if (size > 0 && data[0] % 2 == 0) {
 		uint8_t *made = malloc(16 + size * 16); /* two bytes of input make an empty entry */
 		CHECK(made);

@@ -16,17 +16,10 @@
 
 #include "../../dataplane/balance/model.h"
 #include "../storm/world.h"
+#include "fuzz.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 #define COMMANDS  64 /* an input's, at most: none of it fills a queue */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			abort();                                                                   \
-	} while (0)
 
 struct input {
 	const uint8_t *at, *end;

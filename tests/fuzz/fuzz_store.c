@@ -12,6 +12,7 @@
 
 #include "../../bench/network.h"
 #include "../../dataplane/balance/session_file.h"
+#include "fuzz.h"
 
 #define SESSIONS 1024
 #define LIVE     300
@@ -25,14 +26,6 @@ enum mode {
 	RESIZE = 8,      /* into other tables */
 	MEND_COMMITS = 16,
 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			abort();                                                                   \
-	} while (0)
 
 struct image {
 	uint8_t *bytes;

@@ -12,6 +12,7 @@
 
 #include "../model.h"
 #include "../saved.h"
+#include "file.h"
 #include "rig.h"
 
 #define UP  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -171,24 +172,6 @@ static void test_not_halfway(void **state)
 }
 
 /* ---- damage ---- */
-
-static uint8_t *file_read(const char *path, size_t *len)
-{
-	FILE *in = fopen(path, "rb");
-	uint8_t *bytes = malloc(1 << 20);
-	assert_non_null(in);
-	*len = fread(bytes, 1, 1 << 20, in);
-	fclose(in);
-	return bytes;
-}
-
-static void file_write(const char *path, const uint8_t *bytes, size_t len)
-{
-	FILE *out = fopen(path, "wb");
-	assert_non_null(out);
-	assert_int_equal(fwrite(bytes, 1, len, out), len);
-	fclose(out);
-}
 
 /* The file is kept aside as it is, and the forwarder starts empty and works. */
 static void check_refused(struct fixture *f, const uint8_t *bytes, size_t len)

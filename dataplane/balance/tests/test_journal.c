@@ -16,6 +16,7 @@
 
 #include "../model.h"
 #include "../saved.h"
+#include "file.h"
 #include "rig.h"
 
 #define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -172,24 +173,6 @@ static void test_large(void **state)
 }
 
 /* ---- damage ---- */
-
-static uint8_t *file_read(const char *path, size_t *len)
-{
-	FILE *in = fopen(path, "rb");
-	uint8_t *bytes = malloc(1 << 20);
-	assert_non_null(in);
-	*len = fread(bytes, 1, 1 << 20, in);
-	fclose(in);
-	return bytes;
-}
-
-static void file_write(const char *path, const uint8_t *bytes, size_t len)
-{
-	FILE *out = fopen(path, "wb");
-	assert_non_null(out);
-	assert_int_equal(fwrite(bytes, 1, len, out), len);
-	fclose(out);
-}
 
 /* Starts from this journal alone, then from what that start left, and takes a change. */
 static uint64_t start_from(struct fixture *f, const uint8_t *bytes, size_t len)
