@@ -130,6 +130,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 	struct adoption *a = &b->adoption;
 	uint64_t began = sy_clock_ns();
 	int rc = 0;
+	names_claim(b);
 	a->found = *session_store_found(b->store);
 	switch (a->found.source) {
 	case SESSION_SOURCE_NEW:

@@ -280,6 +280,32 @@ void local_id_free(struct sy_balance *b, uint8_t id)
 /* ---- the end of the start
  * ------------------------------------------------------------------------------ */
 
+static bool service_claim(struct sy_balance *b, struct model_service *s)
+{
+	bool moved = false;
+	for (unsigned i = 0; i < s->servers; i++) {
+		struct endpoint e = b->endpoint[s->server[i].id];
+		uint32_t id = e.found ? UINT32_MAX : id_claim(b, &e);
+		if (id == UINT32_MAX)
+			continue;
+		server_id_return(b, s->server[i].id);
+		e.found = 1;
+		b->endpoint[id] = e;
+		s->server[i].id = id;
+		moved = true;
+	}
+	return moved;
+}
+
+void names_claim(struct sy_balance *b)
+{
+	for (uint32_t id = 0; id < b->model->service_ids.fresh; id++) {
+		struct model_service *s = b->model->service[id];
+		if (s && service_claim(b, s))
+			publish_service(b, id, s);
+	}
+}
+
 static void settle_server(struct sy_balance *b, uint32_t id)
 {
 	const struct endpoint *e = &b->endpoint[id];

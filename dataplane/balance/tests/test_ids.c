@@ -260,6 +260,31 @@ static void test_no_id_left(void **state)
 		flow_check(f, &flow[s]);
 }
 
+/* Transactions that took servers away and put them back, read from the journal. */
+static void test_exchanged(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	struct changes c = {0};
+	config_file_flush(f->rig.b, true);
+	f->rig.b->hold = true;
+	for (unsigned n = 0; n < FLOW_SERVERS; n++) {
+		delete_server(&c, &f->service[0], &f->server[0][n], 8080);
+		put_server(&c, &f->service[0], &f->server[0][n], 8080, 1, FLOW_UP);
+	}
+	delete_service(&c, &f->service[2]);
+	put_service(&c, &f->service[2], "again", FLOW_RR, NULL);
+	for (unsigned n = 0; n < FLOW_SERVERS; n++)
+		put_server(&c, &f->service[2], &f->server[2][n], 8080, 1, FLOW_UP);
+	flows_commit(f, &c);
+	open_each(f, flow);
+	restart(f, 0);
+	assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOW_SERVICES);
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		flow_check(f, &flow[s]);
+	flows_check_active(f, FLOW_SERVICES);
+}
+
 /* A name that is damaged is none, and its sessions are nobody's. */
 static void test_name_lost(void **state)
 {
@@ -284,7 +309,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_order),       TEST(test_server_gone),      TEST(test_local_gone),
 	        TEST(test_handed_over), TEST(test_removed_and_back), TEST(test_local_back),
-	        TEST(test_rolled_back), TEST(test_no_id_left),       TEST(test_name_lost),
+	        TEST(test_rolled_back), TEST(test_no_id_left),       TEST(test_exchanged),
+	        TEST(test_name_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
