@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The adopted tables as bytes: every record is either live and indexed twice, or free and listed.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../dataplane/balance/session_file.h"
+#include "life.h"
+
+static bool is_blank(const void *bytes, size_t len)
+{
+	const uint8_t *p = bytes;
+	for (size_t i = 0; i < len; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+/* ---- before it is opened ---- */
+
+static uint64_t slot_records(const struct session_file *f, unsigned slot)
+{
+	const uint8_t *region = (const uint8_t *)f + SESSION_FILE_FIRST + f->slot.size * slot;
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < f->slot.records; i++) {
+		const struct session_cold *cold =
+		        (const struct session_cold *)(region + f->slot.cold_at) + i;
+		n += cold->commit || !is_blank(region + f->slot.hot_at + i * sizeof(struct session),
+		                               sizeof(struct session));
+	}
+	return n;
+}
+
+uint64_t anatomy_count(const char *path)
+{
+	struct stat st;
+	uint64_t n = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	MUST(fstat(fd, &st) == 0, "%s cannot be read", path);
+	const struct session_file *f =
+	        st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+	MUST(f != MAP_FAILED, "%s cannot be mapped", path);
+	/* Killed while it was made, a file has no check yet, and nothing in it. */
+	for (unsigned slot = 0; f && f->check && slot < SY_SLOTS; slot++)
+		n += slot_records(f, slot);
+	if (f)
+		munmap((void *)(uintptr_t)f, (size_t)st.st_size);
+	close(fd);
+	return n;
+}
+
+/* ---- adopted ---- */
+
+/* The two tuples by which a session's packets come in. */
+static struct sy_tuple tuple_of(const struct life *l, const struct session *s, unsigned side)
+{
+	const struct endpoint *e = &l->rig.b->endpoint[s->server];
+	if (side == SESSION_CLIENT)
+		return (struct sy_tuple){s->client, e->vip, s->client_port, e->vport, e->proto};
+	return (struct sy_tuple){e->addr, l->rig.b->local[s->local], e->port, s->local_port,
+	                         e->proto};
+}
+
+struct wanted {
+	const struct life *l;
+	struct sy_tuple tuple;
+};
+
+static bool match_tuple(const void *ctx, const struct session *s, enum session_direction direction)
+{
+	const struct wanted *w = ctx;
+	const struct sy_tuple t = tuple_of(w->l, s, direction);
+	return memcmp(&t, &w->tuple, sizeof(t)) == 0;
+}
+
+/* Both ways a session is looked up by; were there another one with its tuple, one of the two would
+ * be found in the other's place. */
+static void record_must_be_found(const struct life *l, const struct session_table *t,
+                                 uint32_t record)
+{
+	const struct session *s = session_at(t, record);
+	for (unsigned side = 0; side < 2; side++) {
+		const struct wanted w = {l, tuple_of(l, s, side)};
+		enum session_direction direction = SESSION_CLIENT;
+		uint64_t hash = sy_hash_tuple(&l->rig.b->key, &w.tuple);
+		uint32_t found = session_find(t, hash, match_tuple, &w, &direction);
+		MUST(found == record && (unsigned)direction == side,
+		     "slot %u: record %u is not what is found by its %s's tuple", t->slot, record,
+		     side ? "server" : "client");
+	}
+	MUST(sy_slot_of(&s->client, s->client_port) == t->slot &&
+	             sy_slot_of(&l->rig.b->local[s->local], s->local_port) == t->slot,
+	     "slot %u: record %u belongs elsewhere", t->slot, record);
+}
+
+/* Every place of the index leads to a live record, and no two to the same side of one. */
+static void index_check(const struct session_table *t, uint8_t *sides)
+{
+	uint32_t entries = 0;
+	for (uint32_t bucket = 0; bucket < t->bucket_count; bucket++)
+		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++) {
+			if (!t->buckets[bucket].tags[place])
+				continue;
+			uint32_t entry = t->buckets[bucket].entries[place], record = entry >> 1;
+			MUST(record < t->top && t->hot[record].state != SESSION_FREE,
+			     "slot %u: the index leads to record %u, which does not live", t->slot,
+			     record);
+			MUST(!(sides[record] & 1u << (entry & 1)),
+			     "slot %u: record %u is indexed twice", t->slot, record);
+			sides[record] |= (uint8_t)(1u << (entry & 1));
+			entries++;
+		}
+	MUST(entries == 2 * t->live, "slot %u: %u index entries for %u sessions", t->slot, entries,
+	     t->live);
+}
+
+static uint32_t free_check(const struct session_table *t, uint8_t *listed)
+{
+	uint32_t n = 0, before = SESSION_NONE;
+	for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next) {
+		MUST(r < t->top && !listed[r] && t->hot[r].state == SESSION_FREE,
+		     "slot %u: the free list leads to record %u, which is not free", t->slot, r);
+		MUST(t->cold[r].free_prev == before && t->cold[r].commit == 0,
+		     "slot %u: the free list is torn at record %u", t->slot, r);
+		listed[r] = 1;
+		before = r;
+		n++;
+	}
+	return n;
+}
+
+static void table_check(const struct life *l, const struct session_table *t)
+{
+	uint8_t *sides = calloc(2, t->capacity), *listed = sides + t->capacity;
+	MUST(sides, "no memory");
+	uint32_t live = 0, freed = free_check(t, listed);
+	index_check(t, sides);
+	for (uint32_t r = 0; r < t->capacity; r++) {
+		if (t->hot[r].state == SESSION_FREE) {
+			MUST(t->cold[r].commit == 0 && (r >= t->top || listed[r]),
+			     "slot %u: the free record %u is on no list", t->slot, r);
+			continue;
+		}
+		live++;
+		MUST(r < t->top && sides[r] == 3 && t->cold[r].commit == session_check(&t->hot[r]),
+		     "slot %u: record %u is not whole", t->slot, r);
+		record_must_be_found(l, t, r);
+	}
+	MUST(live == t->live && live + freed == t->top,
+	     "slot %u: %u records live and %u are free of %u; it says %u", t->slot, live, freed,
+	     t->top, t->live);
+	free(sides);
+}
+
+uint64_t anatomy_check(struct life *l)
+{
+	uint64_t live = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		table_check(l, l->rig.b->table[slot]);
+		live += session_count(l->rig.b->table[slot]);
+	}
+	return live;
+}
+
+void anatomy_chill(const struct life *l)
+{
+	const struct session_map *m = &l->rig.b->store->now;
+	madvise(m->file, m->length, MADV_DONTNEED);
+}
+
+/* ---- doing harm ---- */
+
+struct victim {
+	struct session_table *t;
+	struct session *s;
+	uint32_t record;
+	uint64_t client_hash, server_hash;
+};
+
+/* It must be there, and will be asked. */
+static bool is_expected(const struct life *l, const struct session *s)
+{
+	const struct plain_config *c = &l->h->config[l->h->accepted];
+	const struct endpoint *e = &l->rig.b->endpoint[s->server];
+	uint32_t now = plain_seconds(l->h);
+	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
+		const struct flow *f = &l->h->flow[i];
+		const struct sy_addr vip = plain_vip(f->service);
+		if (f->client_port == s->client_port && sy_addr_equal(&f->client, &s->client) &&
+		    sy_addr_equal(&vip, &e->vip) && plain_proto(f->service) == e->proto &&
+		    flow_is_fresh(f, now) && flow_must_live(f, c, now))
+			return true;
+	}
+	return false;
+}
+
+static bool victim_find(struct life *l, struct victim *v)
+{
+	struct sy_balance *b = l->rig.b;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint32_t cursor = 0;
+		v->t = b->table[slot];
+		while ((v->record = session_next(v->t, &cursor)) != SESSION_NONE) {
+			v->s = session_at(v->t, v->record);
+			if ((v->s->state != SESSION_ESTABLISHED &&
+			     v->s->state != SESSION_UDP_BOTH_WAYS) ||
+			    !is_expected(l, v->s))
+				continue;
+			const struct endpoint *e = &b->endpoint[v->s->server];
+			const struct sy_tuple client = session_client_tuple(v->s, e);
+			const struct sy_tuple server = session_server_tuple(b, v->s, e);
+			v->client_hash = sy_hash_tuple(&b->key, &client);
+			v->server_hash = sy_hash_tuple(&b->key, &server);
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool spoil_free(struct life *l)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		struct session_table *t = l->rig.b->table[slot];
+		if (t->top == t->capacity)
+			continue;
+		t->top++;
+		return true;
+	}
+	return false;
+}
+
+static bool spoil_index(const struct victim *v)
+{
+	for (uint32_t bucket = 0; bucket < v->t->bucket_count; bucket++)
+		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++)
+			if (v->t->buckets[bucket].tags[place] &&
+			    v->t->buckets[bucket].entries[place] == v->record << 1) {
+				v->t->buckets[bucket].tags[place] = 0;
+				return true;
+			}
+	return false;
+}
+
+static bool spoil_port(struct life *l, const struct victim *v)
+{
+	const struct sy_balance *b = l->rig.b;
+	struct session moved = *v->s;
+	for (unsigned n = 0; moved.local_port == v->s->local_port; n++)
+		moved.local_port = sy_slot_port(v->t->slot, &b->local[moved.local], 200 + n);
+	const struct sy_tuple server = session_server_tuple(b, &moved, &b->endpoint[moved.server]);
+	session_remove(v->t, v->record, v->client_hash, v->server_hash);
+	return session_insert(v->t, &moved, 0, v->client_hash, sy_hash_tuple(&b->key, &server)) !=
+	       SESSION_NONE;
+}
+
+bool anatomy_spoil(struct life *l)
+{
+	struct victim v;
+	if (l->spoil == SPOIL_FREE)
+		return spoil_free(l);
+	if (!victim_find(l, &v))
+		return false;
+	switch (l->spoil) {
+	case SPOIL_SESSION:
+		session_remove(v.t, v.record, v.client_hash, v.server_hash);
+		return true;
+	case SPOIL_TWIN:
+		return session_insert(v.t, v.s, 0, v.client_hash, v.server_hash) != SESSION_NONE;
+	case SPOIL_PORT: /* whole in itself: removed, and entered again with another port */
+		return spoil_port(l, &v);
+	case SPOIL_INDEX:
+		return spoil_index(&v);
+	case SPOIL_LIVE:
+		v.t->live++;
+		return true;
+	case SPOIL_STATE:
+		v.s->state =
+		        v.s->state == SESSION_ESTABLISHED ? SESSION_CLOSING : SESSION_UDP_ONE_WAY;
+		return true;
+	case SPOIL_DELTA:
+		v.s->delta ^= 0x0101;
+		v.t->cold[v.record].commit = session_check(v.s);
+		return true;
+	default:
+		return false;
+	}
+}

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Clients and servers: their packets go in, and what comes out is held against the plain model. */
+#include <arpa/inet.h>
+
+#include "life.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+#define ASKED     128 /* adopted sessions from each side; the last life asks all */
+
+/* The payload, which tells whose packet it is. */
+struct mark {
+	uint32_t flow, serial, zero[2];
+};
+
+struct burst {
+	unsigned count;
+	uint16_t flow[SY_BURST];
+	bool again;          /* once more, of a predecessor */
+	uint64_t refused[2]; /* drops that a new session may meet, before and after */
+};
+
+/* What a packet looks like from outside. */
+struct sight {
+	struct sy_tuple tuple;
+	struct mark mark;
+	unsigned port;
+};
+
+/* ---- packets in ---- */
+
+static struct sy_tuple flow_tuple(const struct flow *f)
+{
+	if (f->side == PLAIN_CLIENT)
+		return (struct sy_tuple){f->client, plain_vip(f->service), f->client_port,
+		                         htons(PLAIN_PORT), plain_proto(f->service)};
+	return (struct sy_tuple){plain_server(f->service, f->server), plain_local(f->local),
+	                         plain_server_port(f->service), f->local_port,
+	                         plain_proto(f->service)};
+}
+
+static void flow_send(struct life *l, unsigned i)
+{
+	struct flow *f = &l->h->flow[i];
+	const struct mark mark = {.flow = i, .serial = l->h->serial};
+	const struct sy_tuple t = flow_tuple(f);
+	const struct segment s = {f->flags, f->seq[f->side], f->seq[!f->side],
+	                          f->flags & SY_TCP_SYN ? 1300 : 0};
+	struct frame frame;
+	if (t.proto == SY_PROTO_TCP)
+		frame_tcp(&frame, &l->dice, &t, &s, sizeof(mark));
+	else
+		frame_udp(&frame, &l->dice, &t, sizeof(mark));
+	memcpy(frame.bytes + frame.len - sizeof(mark), &mark, sizeof(mark));
+	frame_mend_l4(&frame);
+	MUST(rig_inject(&l->rig, f->side == PLAIN_CLIENT ? RIG_WAN : RIG_LAN, frame.bytes,
+	                frame.len),
+	     "no buffer for a packet");
+}
+
+/* ---- packets out: read by this file's own rules ---- */
+
+static uint16_t ones_sum(const uint8_t *p, unsigned len, uint32_t sum)
+{
+	for (unsigned i = 0; i < len; i++)
+		sum += i % 2 ? p[i] : (uint32_t)p[i] << 8;
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)sum;
+}
+
+/* The neighbour that a packet from this port must be sent to. */
+static bool mac_is_right(const uint8_t *frame, unsigned port, const struct sy_addr *dst)
+{
+	const uint8_t next[6] = {2, 0, 0, 1, (uint8_t)port, port == RIG_WAN ? 1 : dst->b[15]};
+	return !memcmp(frame, next, 6) && !memcmp(frame + 6, rig_mac[port], 6);
+}
+
+static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *), *ip = frame + 14;
+	bool v4 = frame[12] == 0x08 && frame[13] == 0x00;
+	unsigned size = v4 ? 4 : 16, header = v4 ? 20 : 40;
+	const uint8_t *address = ip + (v4 ? 12 : 8), *l4 = ip + header;
+	unsigned len = m->data_len - 14 - header;
+	uint8_t proto = ip[v4 ? 9 : 6];
+	if (m->nb_segs != 1 || m->data_len < 14 + header + 8 + sizeof(s->mark))
+		return "is cut off";
+	if (!v4 && (frame[12] != 0x86 || frame[13] != 0xdd))
+		return "is no IP";
+	if (v4 && ones_sum(ip, 20, 0) != 0xffff)
+		return "has a wrong IP checksum";
+	if (ones_sum(l4, len, ones_sum(address, 2 * size, len + proto)) != 0xffff)
+		return "has a wrong checksum";
+	sy_addr_from_bytes(address, size, &s->tuple.src);
+	sy_addr_from_bytes(address + size, size, &s->tuple.dst);
+	memcpy(&s->tuple.sport, l4, 2);
+	memcpy(&s->tuple.dport, l4 + 2, 2);
+	s->tuple.proto = proto;
+	memcpy(&s->mark, frame + m->data_len - sizeof(s->mark), sizeof(s->mark));
+	return mac_is_right(frame, s->port, &s->tuple.dst) ? NULL : "goes to the wrong neighbour";
+}
+
+/* ---- what became of a packet ---- */
+
+static bool part_is_open(const struct plain_part *p, bool again)
+{
+	return again ? p->state
+	             : p->state == STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP;
+}
+
+/* Nobody else may have this local address and port towards this server. */
+static void must_be_alone(struct life *l, const struct flow *f)
+{
+	const struct plain_config *c = &l->h->config[l->h->accepted];
+	const struct sy_addr server = plain_server(f->service, f->server);
+	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
+		const struct flow *other = &l->h->flow[i];
+		if (other == f || !flow_must_live(other, c, plain_seconds(l->h)) ||
+		    other->local_port != f->local_port || other->local != f->local ||
+		    plain_proto(other->service) != plain_proto(f->service))
+			continue;
+		const struct sy_addr its = plain_server(other->service, other->server);
+		MUST(!sy_addr_equal(&its, &server), "a port that is held was given out again: %s",
+		     flow_text(f));
+	}
+}
+
+/* Learns from a client's first packet where it went. */
+static void flow_learn(struct life *l, struct flow *f, const struct sight *s, bool again)
+{
+	const struct plain_config *c = &l->h->config[l->h->accepted];
+	unsigned server = 0, local = 0;
+	while (server < PLAIN_SERVERS) {
+		const struct sy_addr a = plain_server(f->service, server);
+		if (sy_addr_equal(&a, &s->tuple.dst))
+			break;
+		server++;
+	}
+	while (local < PLAIN_LOCALS) {
+		const struct sy_addr a = plain_local(local);
+		if (sy_addr_equal(&a, &s->tuple.src))
+			break;
+		local++;
+	}
+	MUST(server < PLAIN_SERVERS && local < PLAIN_LOCALS &&
+	             part_is_open(&c->server[f->service][server], again) && c->local[local].state &&
+	             s->tuple.dport == plain_server_port(f->service) &&
+	             ntohs(s->tuple.sport) >= 1024,
+	     "a session began where none may: %s", flow_text(f));
+	f->server = (uint8_t)server;
+	f->local = (uint8_t)local;
+	f->local_port = s->tuple.sport;
+	f->server_since = c->server[f->service][server].since;
+	f->local_since = c->local[local].since;
+	must_be_alone(l, f);
+}
+
+/* What must come out for the pending packet of a flow whose session is known. */
+static struct sy_tuple flow_rewritten(const struct flow *f)
+{
+	struct flow other = *f;
+	other.side = !f->side;
+	const struct sy_tuple t = flow_tuple(&other); /* the other way, turned round */
+	return (struct sy_tuple){t.dst, t.src, t.dport, t.sport, t.proto};
+}
+
+static bool tuple_equal(const struct sy_tuple *a, const struct sy_tuple *b)
+{
+	return sy_addr_equal(&a->src, &b->src) && sy_addr_equal(&a->dst, &b->dst) &&
+	       a->sport == b->sport && a->dport == b->dport && a->proto == b->proto;
+}
+
+/* The flow's packet is through: what was in doubt is certain now. `pending` is cleared last. */
+static void flow_settle(struct life *l, struct flow *f, const struct sight *s, bool again)
+{
+	const struct sy_tuple known = flow_rewritten(f);
+	bool same = f->certainty == FLOW_CERTAIN && tuple_equal(&known, &s->tuple);
+	uint8_t state, fins;
+	MUST(s->port == (f->side == PLAIN_CLIENT ? RIG_LAN : RIG_WAN), "wrong port: %s",
+	     flow_text(f));
+	flow_after(f, &state, &fins);
+	if (f->certainty == FLOW_DOUBTFUL || f->anew) {
+		/* A server that was down when the client began elsewhere may be up again. */
+		if (again && same && (f->state == PLAIN_SYN_SENT || state == PLAIN_UDP_ONE_WAY)) {
+			state = f->state;
+			fins = f->fins;
+		} else {
+			flow_learn(l, f, s, again);
+			l->h->created++;
+		}
+	} else {
+		MUST(same, "a packet came out otherwise than before: %s", flow_text(f));
+	}
+	f->seq[f->side] += (uint32_t)sizeof(struct mark) + !!(f->flags & (SY_TCP_SYN | SY_TCP_FIN));
+	f->state = state;
+	f->fins = fins;
+	f->seen_first = f->seen_last = plain_seconds(l->h);
+	f->anew = false;
+	f->certainty = FLOW_CERTAIN;
+	__atomic_store_n(&f->pending, false, __ATOMIC_RELEASE);
+	l->h->forwarded++;
+}
+
+/* ---- a burst ---- */
+
+/* What follows is the balancer's own doing. */
+static void turn_begins(struct life *l)
+{
+	if (l->slow)
+		anatomy_chill(l);
+	l->h->turns++;
+}
+
+/* Drops that a client's first packet may meet. */
+static uint64_t refusals(const struct rig *r)
+{
+	return rig_drops(r, SY_DROP_NO_SERVER) + rig_drops(r, SY_DROP_TABLE_FULL) +
+	       rig_drops(r, SY_DROP_NO_LOCAL_PORT);
+}
+
+/* Notes that flow i sends what is planned. */
+static void burst_add(struct life *l, struct burst *b, unsigned i)
+{
+	struct flow *f = &l->h->flow[i];
+	f->seen_last = plain_seconds(l->h);
+	__atomic_store_n(&f->pending, true, __ATOMIC_RELEASE);
+	b->flow[b->count++] = (uint16_t)i;
+}
+
+static void burst_collect(struct life *l, const struct burst *b, unsigned port)
+{
+	struct rte_mbuf *m;
+	while ((m = rig_collect(&l->rig, port))) {
+		struct sight s = {.port = port};
+		const char *wrong = sight_read(m, &s);
+		rte_pktmbuf_free(m);
+		MUST(!wrong, "a packet that was sent %s", wrong);
+		MUST(s.mark.serial == l->h->serial && s.mark.flow < PLAIN_FLOWS,
+		     "a packet that nobody sent");
+		struct flow *f = &l->h->flow[s.mark.flow];
+		MUST(f->pending, "a packet came out twice: %s", flow_text(f));
+		flow_settle(l, f, &s, b->again);
+	}
+}
+
+static const char *drops_text(const struct rig *r)
+{
+	static char text[300];
+	size_t at = 0;
+	text[0] = '\0';
+	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++)
+		if (rig_drops(r, (enum sy_drop)reason) && at < sizeof(text))
+			at += (size_t)snprintf(text + at, sizeof(text) - at, " %s %lu",
+			                       sy_drop_name((enum sy_drop)reason),
+			                       rig_drops(r, (enum sy_drop)reason));
+	return text;
+}
+
+static void burst_run(struct life *l, struct burst *b)
+{
+	uint64_t refused = refusals(&l->rig), missing = 0;
+	l->h->serial++;
+	for (unsigned i = 0; i < b->count; i++)
+		flow_send(l, b->flow[i]);
+	turn_begins(l);
+	rig_turn(&l->rig);
+	for (unsigned port = 0; port < RIG_PORTS; port++)
+		burst_collect(l, b, port);
+	rig_attend(&l->rig);
+	for (unsigned i = 0; i < b->count; i++) {
+		struct flow *f = &l->h->flow[b->flow[i]];
+		if (!f->pending)
+			continue;
+		MUST(f->certainty == FLOW_DOUBTFUL || f->anew, "a packet was lost: %s; drops:%s",
+		     flow_text(f), drops_text(&l->rig));
+		missing++;
+		f->certainty = FLOW_NONE;
+		f->pending = false;
+	}
+	MUST(missing == refusals(&l->rig) - refused, "%lu first packets did not come out; drops:%s",
+	     missing, drops_text(&l->rig));
+}
+
+/* ---- clients come and go ---- */
+
+static bool tuple_is_used(const struct chronicle *h, const struct flow *new)
+{
+	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
+		const struct flow *f = &h->flow[i];
+		if (f->certainty != FLOW_NONE && f->client_port == new->client_port &&
+		    f->service == new->service &&sy_addr_equal(&f->client, &new->client))
+			return true;
+	}
+	return false;
+}
+
+static bool flow_begin(struct life *l, unsigned i)
+{
+	struct dice *d = &l->dice;
+	const struct plain_config *c = &l->h->config[l->h->accepted];
+	struct flow f = {.certainty = FLOW_DOUBTFUL,
+	                 .service = (uint8_t)dice_roll(d, l->scene->services ? l->scene->services
+	                                                                     : PLAIN_SERVICES),
+	                 .side = PLAIN_CLIENT,
+	                 .flags = SY_TCP_SYN};
+	if (!c->service[f.service].state)
+		return false;
+	f.client = plain_client(f.service, dice_roll(d, 60));
+	f.client_port = htons((uint16_t)(1 + dice_roll(d, 65535)));
+	if (l->scene->slots)
+		f.client_port = sy_slot_port((uint8_t)(40 + dice_roll(d, l->scene->slots)),
+		                             &f.client, dice_roll(d, SY_SLOT_PORTS));
+	f.seq[PLAIN_CLIENT] = dice_roll(d, UINT32_MAX);
+	f.seq[PLAIN_SERVER] = dice_roll(d, UINT32_MAX);
+	f.seen_first = f.seen_last = plain_seconds(l->h);
+	if (f.client_port == 0 || tuple_is_used(l->h, &f))
+		return false;
+	/* Written down in this order: half of it is nothing yet. */
+	f.certainty = FLOW_NONE;
+	l->h->flow[i] = f;
+	l->h->flow[i].pending = true;
+	__atomic_store_n(&l->h->flow[i].certainty, FLOW_DOUBTFUL, __ATOMIC_RELEASE);
+	return true;
+}
+
+static unsigned flows_count(const struct chronicle *h)
+{
+	unsigned n = 0;
+	for (unsigned i = 0; i < PLAIN_FLOWS; i++)
+		n += h->flow[i].certainty != FLOW_NONE;
+	return n;
+}
+
+/* Some flows say something, some begin. */
+static void churn_packets(struct life *l)
+{
+	struct chronicle *h = l->h;
+	struct dice *d = &l->dice;
+	struct burst b = {0};
+	unsigned births = flows_count(h) < l->scene->flows ? dice_roll(d, SY_BURST) : 0;
+	unsigned at = dice_roll(d, PLAIN_FLOWS), wanted = 1 + dice_roll(d, SY_BURST);
+	for (unsigned n = 0; n < PLAIN_FLOWS && b.count < wanted; n++) {
+		unsigned i = (at + n) % PLAIN_FLOWS;
+		struct flow *f = &h->flow[i];
+		if (f->certainty == FLOW_NONE && births > 0) {
+			births--;
+			if (flow_begin(l, i))
+				burst_add(l, &b, i);
+		} else if (flow_is_fresh(f, plain_seconds(h)) && dice_percent(d, 30) &&
+		           flow_plan(f, &h->config[h->accepted], d)) {
+			burst_add(l, &b, i);
+		}
+	}
+	burst_run(l, &b);
+}
+
+static void churn_time(struct life *l)
+{
+	/* Now and then so much that a sweep ends many sessions at once. */
+	uint32_t most = dice_percent(&l->dice, 10) ? 12000 : 2000;
+	uint64_t ns = dice_roll(&l->dice, most) * (SECOND_NS / 1000);
+	l->h->now_ns = l->rig.now_ns + ns;
+	turn_begins(l);
+	rig_advance(&l->rig, ns);
+	flows_forget(l->h);
+}
+
+void churn_step(struct life *l)
+{
+	churn_packets(l);
+	if (dice_percent(&l->dice, 20))
+		churn_time(l);
+}
+
+/* ---- after a kill ---- */
+
+/* Asks up to so many sessions from one side, whatever their state; none begins anew, as what there
+ * is has to go on first. */
+static void churn_ask(struct life *l, enum plain_side side, unsigned most)
+{
+	struct chronicle *h = l->h;
+	const struct plain_config *c = &h->config[h->accepted];
+	unsigned at = dice_roll(&l->dice, PLAIN_FLOWS);
+	for (unsigned n = 0; n < PLAIN_FLOWS && most > 0;) {
+		struct burst b = {0};
+		for (; n < PLAIN_FLOWS && b.count < SY_BURST && most > 0; n++) {
+			unsigned i = (at + n) % PLAIN_FLOWS;
+			if (!flow_is_fresh(&h->flow[i], plain_seconds(h)) ||
+			    !flow_ask(&h->flow[i], c, side))
+				continue;
+			burst_add(l, &b, i);
+			most--;
+		}
+		h->probed += b.count;
+		burst_run(l, &b);
+	}
+}
+
+void churn_resume(struct life *l)
+{
+	struct chronicle *h = l->h;
+	unsigned most = l->last ? PLAIN_FLOWS : ASKED;
+	for (unsigned i = 0; i < PLAIN_FLOWS;) {
+		struct burst b = {.again = true};
+		for (; i < PLAIN_FLOWS && b.count < SY_BURST; i++)
+			if (h->flow[i].pending && (h->flow[i].certainty == FLOW_DOUBTFUL ||
+			                           h->flow[i].certainty == FLOW_CERTAIN))
+				burst_add(l, &b, i);
+		burst_run(l, &b);
+	}
+	churn_ask(l, PLAIN_SERVER, most);
+	churn_ask(l, PLAIN_CLIENT, most);
+}

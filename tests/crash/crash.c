@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * steelyard-crash: a balancer is killed at random moments, again and again, and each successor's
+ * adopted sessions are held against a plain model of what went in and came out.
+ *
+ * Every life is a process of its own over the same files; this one only forks, waits and kills.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_memory.h>
+#include <rte_pause.h>
+
+#include "life.h"
+
+#define SECOND_NS   UINT64_C(1000000000)
+#define FIRST_NS    (100000 * SECOND_NS) /* where the chronicle's clock begins */
+#define MEMORY_MB   512                  /* of addresses; what is not touched costs nothing */
+#define SPAN_STARTS 3                    /* how long a life may be: as that many starts */
+#define MOMENT_NS   60000                /* that a burst takes, or a sweep */
+#define PATIENCE_S  60                   /* for a life that ends by itself */
+
+static const struct scene scenes[] = {
+        {.name = "roomy",
+         .sessions = 32 * SY_SLOTS,
+         .sessions_other = 48 * SY_SLOTS,
+         .flows = 1500},
+        /* slots that are full, and an index so full that entries have to move */
+        {.name = "tight", .sessions = 64 * SY_SLOTS, .slots = 3, .flows = 260},
+        /* all local ports of a slot in use, towards one server by TCP and by UDP */
+        {.name = "ports",
+         .sessions = 800 * SY_SLOTS,
+         .slots = 1,
+         .services = 2,
+         .flows = 600,
+         .still = true},
+};
+
+static const char *const spoil_name[SPOIL_COUNT] = {
+#define X(id, name, help) [SPOIL_##id] = name,
+        SPOILS(X)
+#undef X
+};
+
+struct options {
+	unsigned kills;
+	uint64_t seed;
+	bool prove;
+};
+
+/* All lives of one scene. */
+struct play {
+	const struct scene *scene;
+	struct chronicle *h;
+	struct dice dice;
+	uint64_t seed;
+	uint64_t span_ns; /* that a life lasts at the most */
+	unsigned lives;
+	unsigned killed[PHASE_COUNT];
+	char directory[64];
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+	interrupted = number;
+}
+
+static uint64_t real_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+/* ---- one life ---- */
+
+/* DPDK's memory is a file, which children would share: this one sees its own copy from here on. */
+static int memory_own(const struct rte_memseg_list *list, const struct rte_memseg *segment,
+                      size_t len, void *ctx)
+{
+	int fd = rte_memseg_get_fd_thread_unsafe(segment);
+	return fd < 0 || mmap(segment->addr, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+	                      fd,
+	                      (off_t)((char *)segment->addr - (char *)list->base_va)) == MAP_FAILED
+	               ? -1
+	               : 0;
+}
+
+/* Whoever is forked ends with its parent, however that ends. */
+static pid_t fork_bound(int cpu)
+{
+	pid_t pid = fork();
+	if (pid < 0) {
+		perror("crash: fork");
+		exit(EXIT_FAILURE);
+	}
+	if (pid > 0)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	if (cpu >= 0) {
+		cpu_set_t set;
+		CPU_ZERO(&set);
+		CPU_SET((unsigned)cpu, &set);
+		sched_setaffinity(0, sizeof(set), &set);
+	}
+	return 0;
+}
+
+static pid_t life_fork(struct play *p, int cpu, enum spoil spoil, bool last)
+{
+	char label[80];
+	uint64_t seed = (uint64_t)dice_roll(&p->dice, UINT32_MAX) << 32 | ++p->lives;
+	snprintf(label, sizeof(label), "seed %lu, %s, life %u%s%s", p->seed, p->scene->name,
+	         p->lives, spoil ? ", spoilt on purpose: " : "", spoil ? spoil_name[spoil] : "");
+	pid_t pid = fork_bound(cpu);
+	if (pid == 0 && rte_memseg_contig_walk_thread_unsafe(memory_own, NULL) != 0) {
+		perror("crash: memory of its own");
+		_exit(EXIT_FAILURE);
+	}
+	if (pid == 0)
+		life_run(p->h, p->scene, p->directory, label, seed, spoil, last);
+	return pid;
+}
+
+/* Somebody who takes the CPU away in the middle of whatever the other does. */
+static pid_t rival_fork(int cpu)
+{
+	pid_t pid = fork_bound(cpu);
+	if (pid == 0)
+		for (;;)
+			rte_pause();
+	return pid;
+}
+
+static void wait_ns(uint64_t ns)
+{
+	const struct timespec t = {(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
+	nanosleep(&t, NULL);
+}
+
+/* Until some burst is in the balancer's hands, or a sweep, and a moment longer. */
+static void wait_for_burst(struct play *p)
+{
+	uint64_t deadline = real_ns() + p->span_ns;
+	unsigned wanted = 1 + dice_roll(&p->dice, 30);
+	while (p->h->turns < wanted && real_ns() < deadline)
+		rte_pause();
+	uint64_t until = real_ns() + dice_roll(&p->dice, MOMENT_NS);
+	while (real_ns() < until)
+		rte_pause();
+}
+
+static bool is_over(pid_t pid)
+{
+	siginfo_t info = {0};
+	return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
+}
+
+static void wait_for_churn(struct play *p, pid_t pid)
+{
+	uint64_t deadline = real_ns() + PATIENCE_S * SECOND_NS;
+	while (!p->h->ready_ns && !is_over(pid) && real_ns() < deadline && !interrupted)
+		wait_ns(100000);
+}
+
+static bool life_killed(struct play *p, pid_t pid)
+{
+	int status;
+	kill(pid, SIGKILL);
+	if (waitpid(pid, &status, 0) != pid)
+		return false;
+	/* it may have been about to say what is wrong */
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !p->h->failed) {
+		p->killed[p->h->phase]++;
+		return true;
+	}
+	fprintf(stderr, "crash: FAILED: seed %lu, %s, life %u was not merely killed: status %x\n",
+	        p->seed, p->scene->name, p->lives, status);
+	return false;
+}
+
+/* A life that is killed at some moment; false: it found something wrong before. */
+static bool life_and_death(struct play *p)
+{
+	bool contended = dice_percent(&p->dice, 25);
+	int cpu = contended ? sched_getcpu() : -1;
+	pid_t rival = contended ? rival_fork(cpu) : 0;
+	p->h->turns = 0;
+	p->h->ready_ns = 0;
+	p->h->phase = PHASE_START;
+	pid_t pid = life_fork(p, cpu, SPOIL_NOTHING, false);
+	if (p->lives == 1) /* how long does it take to come to life? */
+		wait_for_churn(p, pid);
+	if (dice_percent(&p->dice, 60))
+		wait_for_burst(p);
+	else
+		wait_ns((uint64_t)dice_roll(&p->dice, 1000) * (p->span_ns / 1000));
+	bool ok = life_killed(p, pid);
+	if (rival) {
+		kill(rival, SIGKILL);
+		waitpid(rival, NULL, 0);
+	}
+	/* A start takes as long as this machine, this build and this many sessions make it take. */
+	if (p->h->ready_ns)
+		p->span_ns = SPAN_STARTS * p->h->ready_ns;
+	else
+		p->span_ns += p->span_ns / 8;
+	uint32_t away = dice_roll(&p->dice, 100);
+	p->h->now_ns += away < 35   ? 0
+	                : away < 96 ? dice_roll(&p->dice, 2500) * (SECOND_NS / 1000)
+	                            : 20 * SECOND_NS;
+	return ok;
+}
+
+/* A life that ends by itself; returns its exit status. */
+static int life_whole(struct play *p, enum spoil spoil)
+{
+	int status;
+	pid_t pid = life_fork(p, -1, spoil, true);
+	uint64_t deadline = real_ns() + PATIENCE_S * SECOND_NS;
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (interrupted || real_ns() > deadline)
+			kill(pid, SIGKILL);
+		wait_ns(1000000);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* ---- scenes ---- */
+
+static void directory_empty(const char *directory)
+{
+	static const char *const names[] = {
+	        "rig",     "rig.refused", "rig.next",       "config",
+	        "journal", "config.new",  "config.damaged", "journal.damaged"};
+	char path[128];
+	for (size_t i = 0; i < SY_ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
+		unlink(path);
+	}
+	if (rmdir(directory) != 0)
+		fprintf(stderr, "crash: %s: %s\n", directory, strerror(errno));
+}
+
+static void play_begin(struct play *p, const struct scene *scene, uint64_t seed)
+{
+	*p = (struct play){
+	        .scene = scene,
+	        .seed = seed,
+	};
+	p->dice.state = seed * 0x9e3779b97f4a7c15u + 1;
+	p->h = mmap(NULL, sizeof(*p->h), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	strcpy(p->directory, "/dev/shm/steelyard-crash-XXXXXX");
+	if (p->h == MAP_FAILED || !mkdtemp(p->directory)) {
+		perror("crash: /dev/shm");
+		exit(EXIT_FAILURE);
+	}
+	p->h->now_ns = FIRST_NS;
+}
+
+static void play_end(struct play *p, bool ok)
+{
+	if (ok || interrupted)
+		directory_empty(p->directory);
+	munmap(p->h, sizeof(*p->h));
+}
+
+static bool play_report(const struct play *p)
+{
+	const struct chronicle *h = p->h;
+	printf("%s: killed %u times while starting, %u while checking, %u in churn, %u in a "
+	       "commit;\n"
+	       "    %lu sessions adopted (%lu first packets in doubt), %lu of them asked at once; "
+	       "%lu packets, %lu sessions, %lu commits\n    judged:",
+	       p->scene->name, p->killed[PHASE_START], p->killed[PHASE_CHECK],
+	       p->killed[PHASE_CHURN], p->killed[PHASE_COMMIT], h->adopted, h->doubtful, h->probed,
+	       h->forwarded, h->created, h->commits);
+	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+		printf(" %lu %s%s", h->verdict[v], session_verdict_name((enum session_verdict)v),
+		       v + 1 < SESSION_VERDICT_COUNT ? "," : "\n");
+	if (h->adopted && h->probed)
+		return true;
+	fprintf(stderr, "crash: FAILED: no session was ever adopted and asked\n");
+	return false;
+}
+
+static bool play(const struct scene *scene, uint64_t seed, unsigned kills)
+{
+	struct play p;
+	bool ok = true;
+	play_begin(&p, scene, seed);
+	for (unsigned n = 0; n < kills && ok && !interrupted; n++)
+		ok = life_and_death(&p);
+	if (ok && !interrupted) {
+		ok = life_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS;
+		ok = play_report(&p) && ok;
+	}
+	if (!ok && !interrupted)
+		fprintf(stderr, "crash: FAILED: seed %lu, %s; the files are in %s\n", seed,
+		        scene->name, p.directory);
+	play_end(&p, ok);
+	return ok;
+}
+
+/* What one life left is well, says the next; then harm is done to it, and the third must say so. */
+static bool prove(enum spoil spoil, uint64_t seed)
+{
+	struct play p;
+	play_begin(&p, &scenes[0], seed);
+	bool ok = life_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
+	          life_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
+	          life_whole(&p, spoil) == EXIT_FAILURE;
+	if (ok)
+		printf("%s: noticed\n", spoil_name[spoil]);
+	else
+		fprintf(stderr, "crash: FAILED: nobody notices it: %s\n", spoil_name[spoil]);
+	play_end(&p, true);
+	return ok;
+}
+
+/* ---- main ---- */
+
+/* It takes longer than all the rest of a start, and has nothing to do with what survives: children
+ * inherit it. */
+static void dpdk_start(void)
+{
+	const struct sy_runtime_options o = {.memory_mb = MEMORY_MB};
+	struct sy_error err;
+	sy_log_set_level(SY_LOG_ERROR);
+	if (eal_start(&o, &err) == 0)
+		return;
+	fprintf(stderr, "crash: %s\n", err.text);
+	exit(EXIT_FAILURE);
+}
+
+static bool options_read(int argc, char **argv, struct options *o)
+{
+	static const struct option known[] = {{"kills", required_argument, NULL, 'k'},
+	                                      {"seed", required_argument, NULL, 's'},
+	                                      {"prove", no_argument, NULL, 'p'},
+	                                      {0}};
+	*o = (struct options){.kills = 200, .seed = (uint64_t)time(NULL)};
+	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+		char *end = "";
+		if (c == 'k')
+			o->kills = (unsigned)strtoul(optarg, &end, 10);
+		else if (c == 's')
+			o->seed = strtoull(optarg, &end, 10);
+		else if (c == 'p')
+			o->prove = true;
+		if (c == '?' || *end || o->kills == 0) {
+			fprintf(stderr,
+			        "usage: steelyard-crash [--kills N] [--seed S] [--prove]\n");
+			return false;
+		}
+	}
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o;
+	bool ok = true;
+	if (!options_read(argc, argv, &o))
+		return EXIT_FAILURE;
+	const struct sigaction act = {.sa_handler = on_signal};
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGINT, &act, NULL);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	printf("seed %lu\n", o.seed);
+	dpdk_start();
+	if (o.prove) {
+		for (enum spoil s = SPOIL_NOTHING + 1; s < SPOIL_COUNT && !interrupted; s++)
+			ok = prove(s, o.seed) && ok;
+	} else {
+		unsigned n = SY_ARRAY_LEN(scenes);
+		for (unsigned i = 0; i < n && ok && !interrupted; i++)
+			ok = play(&scenes[i], o.seed + i, o.kills * (i + 1) / n - o.kills * i / n);
+	}
+	return ok && !interrupted ? EXIT_SUCCESS : EXIT_FAILURE;
+}

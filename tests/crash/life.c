@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "life.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MBUFS        2047
+#define MEMORY_MB    8 /* for routes: few, so that a start is short */
+#define MAX_SERVICES 64
+#define MAX_SERVERS  512
+#define LAST_STEPS   50 /* of a life that nobody ends */
+
+/* Exit status, told from that of a life that found something wrong. */
+#define NOTHING_THERE 3
+
+static struct life life;
+
+_Noreturn void life_fail(const char *fmt, ...)
+{
+	va_list args;
+	life.h->failed = true;
+	va_start(args, fmt);
+	fprintf(stderr, "crash: FAILED: %s: ", life.label);
+	vfprintf(stderr, fmt, args);
+	fputc('\n', stderr);
+	va_end(args);
+	fflush(NULL);
+	_exit(EXIT_FAILURE);
+}
+
+/* The linker leads all calls here: time goes on only when the chronicle says so, across lives. */
+uint64_t __wrap_sy_clock_ns(void);
+uint64_t __wrap_sy_clock_ns(void)
+{
+	return life.h ? life.h->now_ns : 1;
+}
+
+static uint64_t real_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* ---- the net around ---- */
+
+static struct sy_static_route route_make(unsigned port, const char *prefix, uint8_t len,
+                                         const char *via)
+{
+	struct sy_static_route r = {.prefix = rig_addr(prefix), .prefix_len = len};
+	snprintf(r.port, sizeof(r.port), "%s", port == RIG_WAN ? "net_ring_wan" : "net_ring_lan");
+	if (via)
+		r.via = rig_addr(via);
+	return r;
+}
+
+static struct sy_static_neigh neigh_make(unsigned port, struct sy_addr addr, uint8_t last)
+{
+	struct sy_static_neigh n = {.addr = addr, .mac = {2, 0, 0, 1, (uint8_t)port, last}};
+	snprintf(n.port, sizeof(n.port), "%s", port == RIG_WAN ? "net_ring_wan" : "net_ring_lan");
+	return n;
+}
+
+static void life_open(struct life *l, uint64_t sessions)
+{
+	struct sy_static_route route[] = {
+	        route_make(RIG_WAN, "198.18.0.0", 16, "192.0.2.1"),
+	        route_make(RIG_WAN, "2001:db8:c::", 48, "fe80::1"),
+	        route_make(RIG_LAN, "10.0.0.0", 16, NULL),
+	        route_make(RIG_LAN, "2001:db8:2::", 64, NULL),
+	};
+	struct sy_static_neigh neigh[18] = {neigh_make(RIG_WAN, rig_addr("192.0.2.1"), 1),
+	                                    neigh_make(RIG_WAN, rig_addr("fe80::1"), 1)};
+	for (unsigned n = 0; n < 8; n++) {
+		neigh[2 + 2 * n] = neigh_make(RIG_LAN, plain_server(0, n), (uint8_t)(1 + n));
+		neigh[3 + 2 * n] = neigh_make(RIG_LAN, plain_server(2, n), (uint8_t)(1 + n));
+	}
+	const struct rig_options o = {
+	        .workers = 1 + dice_roll(&l->dice, 2),
+	        .sessions = sessions,
+	        .mbufs = MBUFS,
+	        .memory_mb = MEMORY_MB,
+	        .max_services = MAX_SERVICES,
+	        .max_servers = MAX_SERVERS,
+	        .store_directory = l->directory,
+	        .state_directory = l->directory,
+	        .adopters = 1 + dice_roll(&l->dice, 2),
+	        .start_ns = l->h->now_ns,
+	        .route = route,
+	        .routes = SY_ARRAY_LEN(route),
+	        .neigh = neigh,
+	        .neighs = SY_ARRAY_LEN(neigh),
+	};
+	struct sy_error err;
+	MUST(rig_open(&l->rig, &o, &err) == 0, "it does not start: %s", err.text);
+}
+
+/* ---- a life ---- */
+
+static void configuration_lose(const struct life *l)
+{
+	static const char *const names[] = {"config", "journal"};
+	char path[200];
+	for (unsigned i = 0; i < SY_ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "%s/%s", l->directory, names[i]);
+		unlink(path);
+	}
+}
+
+static void life_begin(struct life *l)
+{
+	char path[200];
+	bool other = l->scene->sessions_other && dice_percent(&l->dice, 30);
+	snprintf(path, sizeof(path), "%s/rig", l->directory);
+	l->found = anatomy_count(path);
+	if (l->spoil == SPOIL_CONFIG)
+		configuration_lose(l);
+	life_open(l, other ? l->scene->sessions_other : l->scene->sessions);
+	l->h->phase = PHASE_CHECK;
+	if (l->h->config[l->h->accepted].revision || l->h->committing)
+		settings_judge(l);
+	if (l->spoil && !anatomy_spoil(l))
+		_exit(NOTHING_THERE);
+	judge(l);
+	if (!l->h->config[l->h->accepted].revision)
+		settings_begin(l);
+	else
+		churn_resume(l);
+}
+
+_Noreturn void life_run(struct chronicle *h, const struct scene *scene, const char *directory,
+                        const char *label, uint64_t seed, enum spoil spoil, bool last)
+{
+	uint64_t born = real_ns();
+	life = (struct life){.h = h, .scene = scene, .directory = directory, .spoil = spoil};
+	snprintf(life.label, sizeof(life.label), "%s", label);
+	life.dice.state = seed;
+	life.last = last;
+	life.slow = dice_percent(&life.dice, 50);
+	h->phase = PHASE_START;
+	h->turns = 0;
+	life_begin(&life);
+	h->ready_ns = real_ns() - born;
+	h->phase = PHASE_CHURN;
+	for (unsigned n = 0; !last || n < LAST_STEPS; n++) {
+		churn_step(&life);
+		if (!scene->still && dice_percent(&life.dice, 10))
+			settings_change(&life);
+	}
+	_exit(EXIT_SUCCESS);
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plain.h"
+
+#include <arpa/inet.h>
+#include <forwarder.pb-c.h>
+
+#define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
+
+/* Seconds by which two countings of idle seconds may differ, and by which a sweep may be late. */
+#define ROUNDING 2
+#define LATE     3
+
+/* ---- names of things ---- */
+
+bool plain_is_v4(unsigned service)
+{
+	return service % 4 < 2;
+}
+
+uint8_t plain_proto(unsigned service)
+{
+	return service % 2 ? SY_PROTO_UDP : SY_PROTO_TCP;
+}
+
+static struct sy_addr addr_v6(uint16_t net, unsigned host)
+{
+	struct sy_addr a = {.b = {0x20, 0x01, 0x0d, 0xb8}};
+	a.h[2] = htons(net);
+	a.h[7] = htons((uint16_t)host);
+	return a;
+}
+
+struct sy_addr plain_vip(unsigned service)
+{
+	unsigned n = 100 + service / 4; /* a VIP has a TCP and a UDP service */
+	return plain_is_v4(service) ? sy_addr_v4(htonl(0xc0000200 + n)) : addr_v6(1, n);
+}
+
+/* Services share servers, so that one local port of one server has several that want it. */
+struct sy_addr plain_server(unsigned service, unsigned n)
+{
+	unsigned host = 1 + (n + 2 * (service / 4)) % 8;
+	return plain_is_v4(service) ? sy_addr_v4(htonl(0x0a000000 + host)) : addr_v6(2, host);
+}
+
+uint16_t plain_server_port(unsigned service)
+{
+	return htons((uint16_t)(8000 + service % 4));
+}
+
+struct sy_addr plain_local(unsigned n)
+{
+	return n < PLAIN_LOCALS_4 ? sy_addr_v4(htonl(0x0a00ff01 + n)) : addr_v6(2, 0xff01 + n);
+}
+
+struct sy_addr plain_client(unsigned service, unsigned n)
+{
+	return plain_is_v4(service) ? sy_addr_v4(htonl(0xc6120001 + n)) : addr_v6(0xc, 1 + n);
+}
+
+const char *plain_state_name(unsigned state)
+{
+	static const char *const name[PLAIN_STATES] = {
+	        "none",    "syn-sent",  "syn-received", "established", "fin-wait",
+	        "closing", "time-wait", "reset",        "udp-one-way", "udp",
+	};
+	return name[state];
+}
+
+uint32_t plain_timeout(unsigned service, unsigned state)
+{
+	static const uint8_t seconds[PLAIN_STATES] = {0, 8, 9, 40, 14, 11, 10, 7, 9, 30};
+	return seconds[state] + service % 3;
+}
+
+/* ---- rules ---- */
+
+static bool flow_is_udp(const struct flow *f)
+{
+	return plain_proto(f->service) == SY_PROTO_UDP;
+}
+
+static uint8_t state_of_fins(uint8_t fins)
+{
+	if ((fins & 12) == 12)
+		return PLAIN_TIME_WAIT;
+	if ((fins & 3) == 3)
+		return PLAIN_CLOSING;
+	return fins & 3 ? PLAIN_FIN_WAIT : PLAIN_ESTABLISHED;
+}
+
+void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
+{
+	unsigned side = f->side, other = !side;
+	*state = f->state;
+	*fins = f->fins;
+	if (f->anew || f->certainty == FLOW_DOUBTFUL) {
+		*state = flow_is_udp(f) ? PLAIN_UDP_ONE_WAY : PLAIN_SYN_SENT;
+		*fins = 0;
+	} else if (flow_is_udp(f)) {
+		if (side == PLAIN_SERVER)
+			*state = PLAIN_UDP_BOTH_WAYS;
+	} else if (f->flags & SY_TCP_SYN) {
+		if (side == PLAIN_SERVER && f->state == PLAIN_SYN_SENT)
+			*state = PLAIN_SYN_RECEIVED;
+	} else if (f->flags & SY_TCP_RST) {
+		*state = PLAIN_RESET;
+	} else if (f->state != PLAIN_SYN_SENT &&
+	           (f->state != PLAIN_SYN_RECEIVED || side == PLAIN_CLIENT)) {
+		if (f->fins & 1 << other)
+			*fins |= (uint8_t)(4 << other);
+		if (f->flags & SY_TCP_FIN)
+			*fins |= (uint8_t)(1 << side);
+		if (f->state != PLAIN_RESET || side == PLAIN_SERVER)
+			*state = state_of_fins(*fins);
+	}
+}
+
+static bool plan(struct flow *f, enum plain_side side, uint8_t flags)
+{
+	f->side = side;
+	f->flags = flags;
+	return true;
+}
+
+static bool plan_tcp(struct flow *f, struct dice *d)
+{
+	enum plain_side side = dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER;
+	uint32_t choice = dice_roll(d, 100);
+	switch (f->state) {
+	case PLAIN_SYN_SENT:
+		return choice < 80 ? plan(f, PLAIN_SERVER, SY_TCP_SYN | SY_TCP_ACK)
+		                   : plan(f, PLAIN_CLIENT, SY_TCP_SYN);
+	case PLAIN_SYN_RECEIVED:
+		return choice < 80 ? plan(f, PLAIN_CLIENT, SY_TCP_ACK)
+		                   : plan(f, PLAIN_SERVER, SY_TCP_SYN | SY_TCP_ACK);
+	case PLAIN_ESTABLISHED:
+		return plan(f, side,
+		            choice < 78   ? SY_TCP_ACK | SY_TCP_PSH
+		            : choice < 95 ? SY_TCP_ACK | SY_TCP_FIN
+		                          : SY_TCP_RST);
+	case PLAIN_FIN_WAIT:
+		side = f->fins & 1 << PLAIN_CLIENT ? PLAIN_SERVER : PLAIN_CLIENT;
+		return plan(f, side, choice < 50 ? SY_TCP_ACK : SY_TCP_ACK | SY_TCP_FIN);
+	case PLAIN_CLOSING:
+		side = f->fins & 4 << PLAIN_CLIENT ? PLAIN_CLIENT : PLAIN_SERVER;
+		return plan(f, side, SY_TCP_ACK);
+	default: /* the client takes its port for another connection */
+		f->anew = true;
+		return choice < 30 && plan(f, PLAIN_CLIENT, SY_TCP_SYN);
+	}
+}
+
+/* Without its server's answer a client begins elsewhere, and so does every UDP client. */
+static bool flow_leaves(const struct flow *f, const struct plain_config *c)
+{
+	return f->side == PLAIN_CLIENT && (flow_is_udp(f) || f->state == PLAIN_SYN_SENT) &&
+	       c->server[f->service][f->server].state == DOWN;
+}
+
+bool flow_ask(struct flow *f, const struct plain_config *c, enum plain_side side)
+{
+	bool opening = f->state == PLAIN_SYN_SENT ||
+	               (f->state == PLAIN_SYN_RECEIVED && side == PLAIN_SERVER);
+	uint8_t flags = SY_TCP_ACK;
+	if (flow_is_udp(f))
+		flags = 0;
+	else if (opening)
+		flags = side == PLAIN_CLIENT ? SY_TCP_SYN : SY_TCP_SYN | SY_TCP_ACK;
+	f->anew = false;
+	return plan(f, side, flags) && !flow_leaves(f, c);
+}
+
+bool flow_plan(struct flow *f, const struct plain_config *c, struct dice *d)
+{
+	f->anew = false;
+	bool talks = flow_is_udp(f) ? plan(f, dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
+	                            : plan_tcp(f, d);
+	f->anew |= flow_leaves(f, c);
+	if (talks && f->anew)
+		f->seq[PLAIN_CLIENT] = dice_roll(d, UINT32_MAX);
+	return talks;
+}
+
+bool flow_is_fresh(const struct flow *f, uint32_t now)
+{
+	return f->certainty == FLOW_CERTAIN && !f->pending &&
+	       now - f->seen_first + ROUNDING < plain_timeout(f->service, f->state);
+}
+
+/* Of the states that it may be in, the shortest and the longest timeout. */
+static void flow_timeouts(const struct flow *f, uint32_t *least, uint32_t *most)
+{
+	uint8_t state, fins;
+	*least = *most = plain_timeout(f->service, f->state);
+	if (!f->pending)
+		return;
+	flow_after(f, &state, &fins);
+	uint32_t other = plain_timeout(f->service, state);
+	*least = other < *least ? other : *least;
+	*most = other > *most ? other : *most;
+}
+
+static bool flow_is_served(const struct flow *f, const struct plain_config *c)
+{
+	const struct plain_part *server = &c->server[f->service][f->server];
+	const struct plain_part *local = &c->local[f->local];
+	return server->state && server->since == f->server_since && local->state &&
+	       local->since == f->local_since;
+}
+
+bool flow_must_live(const struct flow *f, const struct plain_config *c, uint32_t now)
+{
+	uint32_t least, most;
+	if (f->certainty != FLOW_CERTAIN || (f->pending && f->anew))
+		return false;
+	flow_timeouts(f, &least, &most);
+	return now - f->seen_first + ROUNDING <= least && flow_is_served(f, c);
+}
+
+bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t now)
+{
+	uint32_t least, most;
+	if (f->certainty == FLOW_NONE)
+		return false;
+	flow_timeouts(f, &least, &most);
+	if (now - f->seen_last > most + LATE)
+		return false;
+	if (f->certainty == FLOW_DOUBTFUL || (f->pending && f->anew))
+		return c->service[f->service].state;
+	return c->server[f->service][f->server].state && c->local[f->local].state;
+}
+
+void flows_doom(struct chronicle *h, const struct plain_config *c)
+{
+	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
+		struct flow *f = &h->flow[i];
+		if (f->certainty == FLOW_CERTAIN && !flow_is_served(f, c))
+			f->certainty = FLOW_DOOMED;
+	}
+}
+
+void flows_forget(struct chronicle *h)
+{
+	uint32_t now = plain_seconds(h);
+	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
+		struct flow *f = &h->flow[i];
+		uint32_t least, most;
+		if (f->certainty == FLOW_NONE)
+			continue;
+		flow_timeouts(f, &least, &most);
+		if (now - f->seen_last > most + LATE)
+			f->certainty = FLOW_NONE;
+	}
+}
