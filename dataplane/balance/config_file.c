@@ -209,7 +209,7 @@ static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 		rc = model_check(b, err);
 	if (rc == 0) {
 		model_publish_addresses(b);
-		model_publish(b, 0, UINT32_MAX);
+		model_publish(b, INT64_MAX);
 		model_finish(b);
 		b->model->revision = config->revision;
 		sy_log(SY_LOG_INFO, "balance",

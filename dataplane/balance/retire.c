@@ -122,7 +122,8 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 	b->gone.ended += sum.ended;
 	for (unsigned w = 0; w < b->workers; w++) {
 		b->worker[w].traffic[id] = (struct traffic){0};
-		b->worker[w].wrr_current[id] = 0;
+		b->worker[w].scheduler.current[id] = 0;
+		b->worker[w].scheduler.turn[id] = 0;
 	}
 	id_give(&b->model->server_ids, id);
 }
@@ -198,6 +199,8 @@ void retire_tick(void *balance)
 	struct sy_balance *b = balance;
 	renew_paths(b);
 	retire_batches(b);
+	service_tick(b);
+	persist_tick(b);
 	if (b->control)
 		config_file_flush(b, false);
 }

@@ -305,7 +305,7 @@ void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx
 	must(model_check(b, &err) == 0, err.text);
 	model_publish_addresses(b);
 	between(ctx);
-	while (!model_publish(b, 0, UINT32_MAX))
+	while (!model_publish(b, PUBLISH_PIECE))
 		;
 	model_finish(b);
 	changes_free(&c);
