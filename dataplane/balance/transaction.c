@@ -170,6 +170,7 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 		if (m->kept[id] == m->publishings)
 			continue;
 		__atomic_store_n(&b->endpoint[id].removed, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&b->endpoint[id].eligible, 0, __ATOMIC_RELAXED);
 		retire_id(b, RETIRED_SERVER, id);
 	}
 }
