@@ -18,7 +18,7 @@ UNITS := $(notdir $(wildcard deploy/*.service))
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 
-.PHONY: help setup build asan test density lint format demo demo-clean install uninstall clean
+.PHONY: help setup build asan test density schedulers lint format demo demo-clean install uninstall clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ test: setup build asan ## set up, build and run every test
 density: build ## measure the bytes per session of 4 million sessions, IPv4 and IPv6
 	@for family in 4 6; do \
 		build/dev/bench/steelyard-density --sessions 4000000 --family $$family || exit 1; \
+	done
+
+schedulers: build ## print how each scheduler spreads sessions, who moves, and what it costs
+	@for servers in 10 100 1000; do \
+		build/dev/bench/steelyard-schedulers --servers $$servers || exit 1; echo; \
 	done
 
 lint: setup ## check format and style of everything

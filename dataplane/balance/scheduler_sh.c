@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * sh: the hash space is divided among the servers that are up, by weight. Exact shares and no
- * table; but whenever a server comes or goes, nearly all clients change theirs.
+ * table; but whenever a server comes or goes borders move, and about a third of all clients change
+ * theirs.
  */
 #include <errno.h>
 #include <stdlib.h>
