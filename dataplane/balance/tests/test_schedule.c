@@ -281,6 +281,46 @@ static void test_one_packet(void **state)
 	assert_int_equal(rig_totals(&f->rig).live, 0);
 }
 
+/* ---- publishing
+ * ------------------------------------------------------------------------------------ */
+
+/* A large table is made in turns of the loop, between which the old one serves and netlink is
+ * heard; then the service changes at once. */
+static void test_publish_in_pieces(void **state)
+{
+	struct fixture *f = *state;
+	struct sy_balance *b = f->rig.b;
+	struct sy_error err;
+	struct sy_addr server = rig_addr("10.0.2.0");
+	unsigned turns = 0;
+	put(f, S(MAGLEV))->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE;
+	put_up(f, 0, 1);
+	commit(f);
+	for (unsigned n = 0; n < 120; n++) {
+		server.b[15] = (uint8_t)(1 + n);
+		put_server(&f->c, &f->key, &server, 8080, 1, UP);
+	}
+	model_begin(b);
+	for (size_t i = 0; i < f->c.count; i++)
+		assert_int_equal(model_change_apply(b, f->c.change[i], &err), 0);
+	assert_int_equal(model_check(b, &err), 0);
+	model_publish_addresses(b);
+	const struct service *before = b->service[0];
+	for (; !model_publish(b, PUBLISH_PIECE); turns++) {
+		assert_ptr_equal(b->service[0], before);
+		assert_int_equal(server_of(f, 1, turns, 1000), 0);
+	}
+	/* 262 139 places, several steps for each. */
+	assert_in_range(turns, 5, 100);
+	assert_int_equal(b->service[0]->pool->eligible, 121);
+	model_finish(b);
+	changes_free(&f->c);
+	uint64_t first = created(f, 0);
+	for (unsigned n = 0; n < 500; n++)
+		assert_true(connects(f, 1000 + n, 1000));
+	assert_in_range(created(f, 0) - first, 0, 20);
+}
+
 /* ---- refusals
  * ------------------------------------------------------------------------------------ */
 
@@ -328,6 +368,7 @@ int main(void)
 	        TEST(test_backup),
 	        TEST(test_slow_start),
 	        TEST(test_one_packet),
+	        TEST(test_publish_in_pieces),
 	        TEST(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
