@@ -44,7 +44,7 @@ REQUESTS = {
 }
 LISTS = {
     "life": ["commit", "list-services", "get-config", "deleted", "status"],
-    "spread": ["commit", "spread", "list-services", "commit", "spread"],
+    "policies": ["commit", "spread", "list-services", "commit", "spread"],
     "staged": ["stage", "stage", "refused", "commit", "refused"],
     "reading": ["get-config", "list-services", "list-sessions"],
 }
