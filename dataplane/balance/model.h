@@ -72,7 +72,7 @@ struct model {
 
 	/* Slow start: ids of services, some of them gone since. */
 	uint32_t *ramp;
-	unsigned ramps, ramp_room;
+	unsigned ramps, ramp_room, ramp_at; /* at: whose turn is next */
 
 	/* The transaction under way. */
 	bool open;

@@ -5,7 +5,8 @@
  * Servers of one weight are a class. Classes are chosen by smooth weighted round robin: at each
  * pick every class gains its weight, and the one that is ahead is chosen and set back by the sum of
  * all. Weights 5,1,1 give a b a a a c a, never a a a a a b c. Within a class it is one after the
- * other. So a pick costs the number of different weights, and rr is a pool of one class.
+ * other. So a pick costs the number of different weights, and rr is a pool of one class. While a
+ * server is full, the others of its class have its turns.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -142,30 +142,43 @@ static bool ramp_advance(struct sy_balance *b, struct model_service *s, bool *ov
 	return grown;
 }
 
-void service_tick(struct sy_balance *b)
+static void ramp_publish(struct sy_balance *b, const struct model_service *s)
+{
+	struct service *now = service_create(b, s);
+	/* Tables are those of the service that it replaces: nothing takes long. */
+	int64_t enough = INT64_MAX;
+	if (now && service_build(now, &enough) == 0)
+		service_swap(b, s->id, now);
+	else
+		service_free(now);
+}
+
+/* One service further; returns what it cost. */
+static int64_t ramp_step(struct sy_balance *b)
 {
 	struct model *m = b->model;
-	int64_t budget = PUBLISH_PIECE;
-	for (unsigned i = 0; !m->open && budget > 0 && i < m->ramps;) {
-		struct model_service *s = m->service[m->ramp[i]];
-		bool over = true;
-		budget -= s ? SERVER_COST * (int64_t)s->servers : 0;
-		if (s && s->ramping && ramp_advance(b, s, &over)) {
-			struct service *now = service_create(b, s);
-			/* Tables are those of the service that it replaces: nothing is long. */
-			int64_t enough = INT64_MAX;
-			if (now && service_build(now, &enough) == 0)
-				service_swap(b, s->id, now);
-			else
-				service_free(now);
-			budget -= SERVICE_COST + SERVER_COST * (int64_t)s->servers;
-		}
-		if (!over) {
-			i++;
-			continue;
-		}
+	unsigned at = m->ramp_at < m->ramps ? m->ramp_at : 0;
+	struct model_service *s = m->service[m->ramp[at]];
+	bool over = true;
+	int64_t cost = SERVER_COST * (int64_t)(1 + (s ? s->servers : 0));
+	if (s && s->ramping && ramp_advance(b, s, &over)) {
+		ramp_publish(b, s);
+		cost += SERVICE_COST + cost;
+	}
+	m->ramp_at = at + 1;
+	if (over) { /* or gone, or another under its id */
 		if (s)
 			s->ramping = false;
-		m->ramp[i] = m->ramp[--m->ramps];
+		m->ramp[at] = m->ramp[--m->ramps];
+		m->ramp_at = at;
 	}
+	return cost;
+}
+
+void service_tick(struct sy_balance *b)
+{
+	const struct model *m = b->model;
+	int64_t budget = PUBLISH_PIECE;
+	for (unsigned n = m->ramps; n > 0 && !m->open && budget > 0; n--)
+		budget -= ramp_step(b);
 }
