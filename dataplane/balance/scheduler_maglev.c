@@ -41,7 +41,7 @@ static uint32_t maglev_size(uint64_t lightest)
 			return step[i].size;
 	return 2097143;
 }
-#define UNEQUAL_MAX 128 /* unequal weights alone do not enlarge a table further */
+#define UNEQUAL_MAX 32 /* unequal weights alone do not enlarge a table further: memory */
 
 static void maglev_free(struct table *t)
 {
