@@ -18,7 +18,7 @@ UNITS := $(notdir $(wildcard deploy/*.service))
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 
-.PHONY: help setup build asan test density adopt lint format demo demo-clean install uninstall clean
+.PHONY: help setup build asan test density adopt schedulers lint format demo demo-clean install uninstall clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,11 @@ density: build ## measure the bytes per session of 4 million sessions, IPv4 and 
 
 adopt: build ## measure how long 10 million sessions take to be adopted after a crash
 	@build/dev/bench/steelyard-adopt --sessions 10000000
+
+schedulers: build ## print how each scheduler spreads sessions, who moves, and what it costs
+	@for servers in 10 100 1000; do \
+		build/dev/bench/steelyard-schedulers --servers $$servers || exit 1; echo; \
+	done
 
 lint: setup ## check format and style of everything
 	@scripts/generate-go

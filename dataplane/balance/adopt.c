@@ -36,7 +36,8 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 		return SESSION_SERVER_GONE;
 	if (b->local_removed[s->local])
 		return SESSION_LOCAL_GONE;
-	if (idle_s > service->timeout[s->state])
+	/* A datagram of its own is soon answered or never. */
+	if (idle_s > service->timeout[s->state] || s->flags & SESSION_ONE_PACKET)
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* it is an id of that process */
 	*client = session_client_tuple(s, e);
@@ -66,12 +67,21 @@ static uint64_t tables_live(const struct sy_balance *b)
 	return live;
 }
 
+static void count_add(struct sy_balance *b, uint32_t server, uint32_t sessions)
+{
+	uint32_t service = b->endpoint[server].service;
+	b->worker[0].traffic[server].created += sessions;
+	b->server_active[server] += sessions;
+	if (service != SERVICE_NONE)
+		b->service_active[service] += sessions;
+}
+
 static void count_kept(struct sy_balance *b)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint32_t cursor = 0, record;
 		while ((record = session_next(b->table[slot], &cursor)) != SESSION_NONE)
-			b->worker[0].traffic[session_at(b->table[slot], record)->server].created++;
+			count_add(b, session_at(b->table[slot], record)->server, 1);
 	}
 }
 
@@ -81,7 +91,7 @@ static void count_trusted(struct sy_balance *b)
 	struct session_server_name name;
 	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++)
 		if (session_server_named(b->store, id, &name))
-			b->worker[0].traffic[id].created = name.active;
+			count_add(b, id, name.active);
 }
 
 /* ---- the start

@@ -55,10 +55,15 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	}
 	b->endpoint = table_map(options->max_servers, sizeof(*b->endpoint));
 	b->service = table_map(options->max_services, sizeof(*b->service));
+	b->server_active = table_map(options->max_servers, sizeof(*b->server_active));
+	b->service_active = table_map(options->max_services, sizeof(*b->service_active));
+	b->shelf = shelf_create();
+	b->persist = persist_create();
 	b->ours = ours_build(NULL, 0);
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
-	if (!b->endpoint || !b->service || !b->ours || !b->locals[0] || !b->locals[1]) {
+	if (!b->endpoint || !b->service || !b->server_active || !b->service_active || !b->shelf ||
+	    !b->persist || !b->ours || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -73,9 +78,11 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 	for (unsigned w = 0; w < b->workers; w++) {
 		struct balance_worker *bw = &b->worker[w];
 		bw->traffic = table_map(b->options.max_servers, sizeof(*bw->traffic));
-		bw->wrr_current = table_map(b->options.max_servers, sizeof(*bw->wrr_current));
-		bw->rr_next = table_map(b->options.max_services, sizeof(*bw->rr_next));
-		if (!bw->traffic || !bw->wrr_current || !bw->rr_next)
+		struct scheduler_state *s = &bw->scheduler;
+		s->current = table_map(b->options.max_servers, sizeof(*s->current));
+		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
+		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
+		if (!bw->traffic || !s->current || !s->turn || !s->cursor)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -130,17 +137,23 @@ void sy_balance_destroy(struct sy_balance *b)
 	retire_close(b);
 	names_close(b);
 	for (uint32_t id = 0; b->model && id < b->model->service_ids.fresh; id++)
-		free((void *)(uintptr_t)b->service[id]);
+		service_free((void *)(uintptr_t)b->service[id]);
 	model_destroy(b);
 	rte_hash_free(b->directory);
 	for (unsigned w = 0; w < b->workers; w++) {
 		struct balance_worker *bw = &b->worker[w];
 		table_unmap(bw->traffic, b->options.max_servers, sizeof(*bw->traffic));
-		table_unmap(bw->wrr_current, b->options.max_servers, sizeof(*bw->wrr_current));
-		table_unmap(bw->rr_next, b->options.max_services, sizeof(*bw->rr_next));
+		struct scheduler_state *s = &bw->scheduler;
+		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
+		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
+		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));
 	table_unmap(b->service, b->options.max_services, sizeof(*b->service));
+	table_unmap(b->server_active, b->options.max_servers, sizeof(*b->server_active));
+	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));
+	persist_destroy(b->persist);
+	shelf_destroy(b->shelf);
 	free((void *)(uintptr_t)b->ours);
 	free((void *)(uintptr_t)b->locals[0]);
 	free((void *)(uintptr_t)b->locals[1]);

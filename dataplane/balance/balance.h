@@ -11,6 +11,7 @@
 
 #include <sy_balance.h>
 
+#include "scheduler.h"
 #include "session.h"
 
 struct rte_hash;
@@ -29,31 +30,41 @@ struct endpoint {
 	uint32_t service;     /* id, or SERVICE_NONE */
 	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
 	uint8_t proto;
-	uint8_t removed; /* its sessions end. Writer: interaction thread; readers: relaxed */
-	uint8_t down;    /* health checks say so. Likewise */
-	uint8_t found;   /* the id means this since an earlier process, whose sessions name it.
-	                    Interaction thread only, and those that adopt */
-	uint8_t reserved[18];
+	uint8_t removed;  /* its sessions end. Writer: interaction thread; readers: relaxed */
+	uint8_t down;     /* health checks say so. Likewise */
+	uint8_t eligible; /* takes new sessions: up, weight above 0. Likewise */
+	uint8_t backup;   /* only when no other does. Likewise */
+	uint32_t born;    /* seconds of balance_now(), when the id was taken */
+	uint32_t limit; /* sessions at most; UINT32_MAX: no limit. Writer and readers as of path */
+	uint8_t found;  /* the id means this since an earlier process, whose sessions name it.
+	                   Interaction thread only, and those that adopt */
+	uint8_t reserved[7];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
 /* The service of a server that an earlier process had and this configuration has not. */
 #define SERVICE_NONE UINT32_MAX
 
-/* What a service's scheduler may choose from. */
-struct candidate {
-	uint32_t server;
-	uint32_t weight; /* ≥ 1 */
+/* How a service's new sessions are spread, as configured. */
+struct policy {
+	uint8_t scheduler; /* Steelyard__Forwarder__V1__Scheduler */
+	uint8_t hash_on;   /* Steelyard__Forwarder__V1__HashOn */
+	bool one_packet;
+	uint16_t slow_start; /* seconds; 0: none */
+	struct {
+		uint16_t timeout; /* seconds; 0: none */
+		uint8_t prefix4, prefix6;
+	} persistence;
+	uint32_t max_sessions; /* 0: no limit */
 };
 
 /* A service as the slow path sees it: immutable, swapped under RCU. */
 struct service {
 	uint32_t id;
-	uint8_t scheduler;                /* Steelyard__Forwarder__V1__Scheduler */
 	uint16_t timeout[SESSION_STATES]; /* seconds */
-	uint32_t total_weight;
-	uint32_t candidates;
-	struct candidate candidate[];
+	struct policy policy;
+	struct pool *pool, *backups; /* backups may be NULL */
+	struct shelf *shelf;         /* of the pools' tables */
 };
 
 /* Local addresses of one family, for choosing a port: immutable, swapped under RCU. */
@@ -71,8 +82,7 @@ struct traffic {
 
 struct balance_worker {
 	struct traffic *traffic; /* by server id */
-	int64_t *wrr_current;    /* by server id: smooth weighted round robin's running value */
-	uint32_t *rr_next;       /* by service id */
+	struct scheduler_state scheduler;
 	uint64_t slot_packets[SY_SLOTS];
 	uint64_t icmp_tokens_ns; /* rate limit of ICMP answers, as time saved up */
 	uint64_t icmp_last_ns;
@@ -84,6 +94,7 @@ struct balance_worker {
 struct ours;    /* which addresses are ours: ours.h */
 struct model;   /* the configuration as accepted: model.h */
 struct control; /* the control socket's side: control.h */
+struct persist; /* which server a client prefix goes to: persist.c */
 
 /* See journal.c. */
 struct journal {
@@ -115,7 +126,10 @@ struct sy_balance {
 	struct session_table *table[SY_SLOTS]; /* once adopted */
 	struct sy_hash_key key;                /* of the session index */
 
-	struct endpoint *endpoint;      /* [max_servers] */
+	struct endpoint *endpoint; /* [max_servers] */
+	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_*() */
+	uint32_t *service_active;  /* [max_services]: likewise */
+	struct persist *persist;   /* shared by all workers */
 	const struct service **service; /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;     /* struct service_key → service id; lock-free, RCU */
 	const struct ours *ours;        /* RCU */
@@ -129,6 +143,7 @@ struct sy_balance {
 	/* Interaction thread only. */
 	struct model *model;
 	struct control *control;
+	struct shelf *shelf;     /* tables that services share */
 	struct retired *retired; /* ids that sessions may still name, oldest first */
 	bool owner;              /* store and state directory are ours, not a predecessor's */
 	bool served;             /* the control socket has been opened */
@@ -179,6 +194,12 @@ static inline const struct service *endpoint_service(const struct sy_balance *b,
 	return e->service == SERVICE_NONE ? NULL : SY_RCU_READ(b->service[e->service]);
 }
 
+/* What the interaction thread takes for now, on the sessions' clock: worker 0's last round. */
+static inline uint64_t balance_now(const struct sy_balance *b)
+{
+	return __atomic_load_n(&b->worker[0].swept_ns, __ATOMIC_RELAXED);
+}
+
 /* The two tuples of a session as they come in from the wire: client → VIP, server → local. */
 static inline struct sy_tuple session_client_tuple(const struct session *s,
                                                    const struct endpoint *e)
@@ -225,7 +246,7 @@ static inline bool match_session(const void *ctx, const struct session *s,
 	if (direction == SESSION_CLIENT)
 		return t->sport == s->client_port && sy_addr_equal(&t->src, &s->client) &&
 		       t->dport == e->vport && sy_addr_equal(&t->dst, &e->vip) &&
-		       t->proto == e->proto;
+		       t->proto == e->proto && !(s->flags & SESSION_ONE_PACKET);
 	return t->dport == s->local_port && t->sport == e->port &&
 	       sy_addr_equal(&t->src, &e->addr) &&
 	       sy_addr_equal(&t->dst, &m->balance->local[s->local]) && t->proto == e->proto;
@@ -326,11 +347,77 @@ void local_id_free(struct sy_balance *b, uint8_t id);
 /* Lets go of a store that was not sealed: as a crash would, so that its sessions can be adopted. */
 void adopt_close(struct sy_balance *b);
 
-/* ---- scheduler.c
- * ---------------------------------------------------------------------------------------- */
+/* ---- service.c: services as published
+ * --------------------------------------------------------------------- */
+
+struct model_service;
+
+/* A service as it stands in the model, to be built; NULL: no memory. */
+struct service *service_create(struct sy_balance *b, const struct model_service *s);
+/* Makes its pools; called again while it returns 1, with new *budget (see scheduler.h). 0: done; a
+ * negative errno: failed. */
+int service_build(struct service *s, int64_t *budget);
+/* Both at once, whatever it takes; NULL: no memory. */
+struct service *service_make(struct sy_balance *b, const struct model_service *s);
+/* s may be NULL. */
+void service_free(void *service);
+/* Swaps it in and retires what it replaces; now NULL: takes the service away. */
+void service_swap(struct sy_balance *b, uint32_t id, struct service *now);
+/* Of a service that is about to be published, which before did not exist if `fresh`: servers that
+ * return begin their slow start; endpoints learn who takes new sessions. */
+void service_note_servers(struct sy_balance *b, struct model_service *s, bool fresh);
+/* Slow start goes on, unless a transaction is under way. Every RETIRE_PERIOD_MS. */
+void service_tick(struct sy_balance *b);
+
+/* ---- schedule.c
+ * -------------------------------------------------------------------------------------- */
 
 #define SERVER_NONE UINT32_MAX
-/* The server for a new session, or SERVER_NONE. */
-uint32_t scheduler_pick(struct balance_worker *bw, const struct service *service);
+
+/* Chooses a server for a new session of this client and takes its place, which session_end() or
+ * load_give() gives back. Returns NONE, NO_SERVER or CONNECTION_LIMIT. */
+enum sy_drop schedule(struct sy_worker *w, const struct service *service,
+                      const struct sy_tuple *client, uint32_t *server);
+
+/* One place of `limit` (UINT32_MAX: no limit); false: all are taken. Exact over all workers. */
+static inline bool load_take(uint32_t *active, uint32_t limit)
+{
+	if (limit == UINT32_MAX) {
+		__atomic_fetch_add(active, 1, __ATOMIC_RELAXED);
+		return true;
+	}
+	uint32_t now = __atomic_load_n(active, __ATOMIC_RELAXED);
+	do {
+		if (now >= limit)
+			return false;
+	} while (!__atomic_compare_exchange_n(active, &now, now + 1, true, __ATOMIC_RELAXED,
+	                                      __ATOMIC_RELAXED));
+	return true;
+}
+
+/* A session of this server has ended, or did not come to be. */
+static inline void load_give(struct sy_balance *b, uint32_t server)
+{
+	uint32_t service = b->endpoint[server].service;
+	__atomic_fetch_sub(&b->server_active[server], 1, __ATOMIC_RELAXED);
+	if (SY_LIKELY(service != SERVICE_NONE))
+		__atomic_fetch_sub(&b->service_active[service], 1, __ATOMIC_RELAXED);
+}
+
+/* ---- persist.c: client prefixes and their servers
+ * --------------------------------------------------------- */
+
+struct persist *persist_create(void);
+void persist_destroy(struct persist *p);
+/* The eligible server that the client's prefix goes to, SERVER_NONE: any. now: seconds. */
+uint32_t persist_find(struct sy_balance *b, const struct service *s, const struct sy_addr *client,
+                      uint32_t now);
+/* From now on the prefix goes to `server`, and not to `refused` (it is full; SERVER_NONE: nobody).
+ * Returns the server that it does go to: another worker may have been first. */
+uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struct sy_addr *client,
+                      uint32_t server, uint32_t refused, uint32_t now);
+/* Clears some of what has ended, so that no entry is older than its 16-bit second can tell. Every
+ * RETIRE_PERIOD_MS, interaction thread. */
+void persist_tick(struct sy_balance *b);
 
 #endif

@@ -7,7 +7,7 @@
 #include "model.h"
 #include "saved.h"
 
-#define COMMIT_PIECE     256u         /* changes or services a turn of the loop */
+#define COMMIT_PIECE     256u         /* changes a turn of the loop */
 #define STAGED_BYTES_MAX (256u << 20) /* per client */
 
 static void requests_free(pb_request **requests, unsigned count)
@@ -181,10 +181,8 @@ bool commit_step(struct control *k)
 		commit_apply_piece(k);
 		break;
 	case COMMIT_PUBLISH:
-		if (model_publish(k->balance, job->published, COMMIT_PIECE))
+		if (model_publish(k->balance, PUBLISH_PIECE))
 			commit_accept(k);
-		else
-			job->published += COMMIT_PIECE;
 		break;
 	}
 	return job->phase != COMMIT_IDLE;

@@ -36,7 +36,6 @@ struct commit {
 	unsigned requests;
 	unsigned request_at, change_at; /* where applying stands */
 	uint32_t change_index;
-	unsigned published;
 	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PUBLISH } phase;
 };
 

@@ -138,7 +138,17 @@ static int reply_service(struct arena *a, const struct model_service *s,
 	TAKE(a, t, steelyard__forwarder__v1__timeouts__init);
 	pb->name = (char *)(uintptr_t)s->name;
 	pb->mode = (Steelyard__Forwarder__V1__Mode)s->mode;
-	pb->scheduler = (Steelyard__Forwarder__V1__Scheduler)s->scheduler;
+	pb->scheduler = (Steelyard__Forwarder__V1__Scheduler)s->policy.scheduler;
+	pb->hash_on = (Steelyard__Forwarder__V1__HashOn)s->policy.hash_on;
+	pb->slow_start_s = s->policy.slow_start;
+	pb->one_packet = s->policy.one_packet;
+	pb->max_sessions = s->policy.max_sessions;
+	if (s->policy.persistence.timeout) {
+		TAKE(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
+		pb->persistence->timeout_s = s->policy.persistence.timeout;
+		pb->persistence->prefix4 = s->policy.persistence.prefix4;
+		pb->persistence->prefix6 = s->policy.persistence.prefix6;
+	}
 	pb->timeouts = t;
 	t->syn_sent_s = s->timeout[SESSION_SYN_SENT];
 	t->syn_received_s = s->timeout[SESSION_SYN_RECEIVED];
@@ -161,11 +171,13 @@ static int reply_server(struct arena *a, const struct model_server *s,
 	pb->port = ntohs(s->port);
 	pb->weight = s->weight;
 	pb->state = (Steelyard__Forwarder__V1__ServerState)s->state;
+	pb->backup = s->backup;
+	pb->max_sessions = s->max_sessions;
 	*out = pb;
 	return reply_addr(a, &s->addr, &pb->address);
 }
 
-static int reply_traffic(struct arena *a, const struct traffic *t,
+static int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                          Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Traffic *pb;
@@ -175,8 +187,7 @@ static int reply_traffic(struct arena *a, const struct traffic *t,
 	pb->packets_out = t->packets_out;
 	pb->bytes_out = t->bytes_out;
 	pb->sessions_created = t->created;
-	/* Counters of workers are read one after the other. */
-	pb->sessions_active = t->created > t->ended ? t->created - t->ended : 0;
+	pb->sessions_active = active;
 	*out = pb;
 	return 0;
 }
@@ -252,13 +263,14 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		struct traffic t = traffic_sum(b, s->server[i].id);
 		TAKE(a, one, steelyard__forwarder__v1__server_stats__init);
 		if (reply_server(a, &s->server[i], &one->server, err) < 0 ||
-		    reply_traffic(a, &t, &one->traffic, err) < 0)
+		    reply_traffic(a, &t, SY_READ(b->server_active[s->server[i].id]), &one->traffic,
+		                  err) < 0)
 			return -ENOMEM;
 		st->servers[st->n_servers++] = one;
 		traffic_add(&total, &t);
 	}
 	*out = st;
-	return reply_traffic(a, &total, &st->traffic, err);
+	return reply_traffic(a, &total, SY_READ(b->service_active[s->id]), &st->traffic, err);
 }
 
 int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,

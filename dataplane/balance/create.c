@@ -52,13 +52,60 @@ static const struct service *create_find_service(const struct sy_balance *b,
 	return SY_RCU_READ(b->service[(uintptr_t)id]);
 }
 
+/*
+ * The hash that its client's side is filed under. Of one client there may be any number of
+ * one-packet sessions, none of which its next datagram may find: they lie where only their end
+ * looks.
+ */
+static uint64_t client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
+{
+	return s->flags & SESSION_ONE_PACKET
+	               ? sy_hash_mix(server_hash, UINT64_C(0x9fb21c651e98df25))
+	               : tuple_hash;
+}
+
+/* The session of packet i with this server, whose place is taken. */
+static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          const struct service *service, uint32_t server, enum sy_drop *reason)
+{
+	struct sy_balance *b = w->app;
+	const struct sy_view *v = &burst->view[i];
+	struct session_table *t = b->table[burst->slot[i]];
+	const struct endpoint *e = &b->endpoint[server];
+	struct session s = {
+	        .client = v->tuple.src,
+	        .client_port = v->tuple.sport,
+	        .server = server,
+	        .seen = (uint16_t)balance_seconds(w),
+	        .path = sy_path_lookup(b->rt, &v->tuple.src),
+	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
+	        .flags = service->policy.one_packet ? SESSION_ONE_PACKET : 0,
+	};
+	if (SY_READ(e->path) == SY_PATH_NONE || s.path == SY_PATH_NONE) {
+		*reason = SY_DROP_NO_ROUTE;
+		return SESSION_NONE;
+	}
+	uint64_t server_hash;
+	*reason = create_local(b, t, &s, &server_hash);
+	if (*reason != SY_DROP_NONE)
+		return SESSION_NONE;
+
+	struct sy_rewrite r;
+	const struct sy_tuple to = {b->local[s.local], e->addr, s.local_port, e->port, e->proto};
+	sy_rewrite_prepare(&v->tuple, &to, &r);
+	s.delta = r.l4_delta;
+	uint32_t record = session_insert(t, &s, balance_seconds(w),
+	                                 client_hash(&s, burst->hash[i], server_hash), server_hash);
+	if (record == SESSION_NONE)
+		*reason = SY_DROP_TABLE_FULL;
+	return record;
+}
+
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
-	struct balance_worker *bw = balance_worker_of(w);
 	const struct sy_view *v = &burst->view[i];
-	struct session_table *t = b->table[burst->slot[i]];
 
 	const struct service *service = create_find_service(b, &v->tuple);
 	if (!service) {
@@ -75,39 +122,15 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		                                     : SY_DROP_BAD_L4_CHECKSUM;
 		return SESSION_NONE;
 	}
-	uint32_t server = scheduler_pick(bw, service);
-	if (server == SERVER_NONE) {
-		*reason = SY_DROP_NO_SERVER;
-		return SESSION_NONE;
-	}
-	const struct endpoint *e = &b->endpoint[server];
-	struct session s = {
-	        .client = v->tuple.src,
-	        .client_port = v->tuple.sport,
-	        .server = server,
-	        .seen = (uint16_t)balance_seconds(w),
-	        .path = sy_path_lookup(b->rt, &v->tuple.src),
-	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
-	};
-	if (SY_READ(e->path) == SY_PATH_NONE || s.path == SY_PATH_NONE) {
-		*reason = SY_DROP_NO_ROUTE;
-		return SESSION_NONE;
-	}
-	uint64_t server_hash;
-	*reason = create_local(b, t, &s, &server_hash);
+	uint32_t server;
+	*reason = schedule(w, service, &v->tuple, &server);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-
-	struct sy_rewrite r;
-	const struct sy_tuple to = {b->local[s.local], e->addr, s.local_port, e->port, e->proto};
-	sy_rewrite_prepare(&v->tuple, &to, &r);
-	s.delta = r.l4_delta;
-	uint32_t record = session_insert(t, &s, balance_seconds(w), burst->hash[i], server_hash);
-	if (record == SESSION_NONE) {
-		*reason = SY_DROP_TABLE_FULL;
-		return SESSION_NONE;
-	}
-	SY_COUNT(bw->traffic[server].created, 1);
+	uint32_t record = create_at(w, burst, i, service, server, reason);
+	if (record == SESSION_NONE)
+		load_give(b, server);
+	else
+		SY_COUNT(balance_worker_of(w)->traffic[server].created, 1);
 	return record;
 }
 
@@ -118,6 +141,9 @@ void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_tuple client = session_client_tuple(s, e);
 	const struct sy_tuple server = session_server_tuple(b, s, e);
+	uint64_t server_hash = sy_hash_tuple(&b->key, &server);
 	SY_COUNT(balance_worker_of(w)->traffic[s->server].ended, 1);
-	session_remove(t, record, sy_hash_tuple(&b->key, &client), sy_hash_tuple(&b->key, &server));
+	load_give(b, s->server);
+	session_remove(t, record, client_hash(s, sy_hash_tuple(&b->key, &client), server_hash),
+	               server_hash);
 }

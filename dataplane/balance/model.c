@@ -99,6 +99,8 @@ void model_destroy(struct sy_balance *b)
 	for (unsigned i = 0; i < m->touches; i++)
 		model_service_free(m->touch[i].before);
 	free(m->touch);
+	free(m->ramp);
+	service_free(m->next);
 	free(m->touched);
 	free(m->kept);
 	free(m->fresh);
@@ -191,8 +193,7 @@ static struct model_service *service_copy(const struct model_service *s)
 	return copy;
 }
 
-/* Room for one more element behind `count`. */
-static bool list_room(void **list, unsigned count, unsigned *room, size_t size)
+bool list_room(void **list, unsigned count, unsigned *room, size_t size)
 {
 	if (count < *room)
 		return true;
@@ -278,9 +279,11 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 {
 	struct model *m = b->model;
 	struct service_key key;
+	struct policy policy;
 	uint16_t timeout[SESSION_STATES];
 	int rc = read_key(pb->key, &key, err);
-	if (rc < 0 || (rc = read_timeouts(pb->timeouts, timeout, err)) < 0)
+	if (rc < 0 || (rc = read_timeouts(pb->timeouts, timeout, err)) < 0 ||
+	    (rc = read_policy(pb, &policy, err)) < 0)
 		return rc;
 	for (const char *c = pb->name; *c; c++)
 		if (*c < ' ' || *c > '~')
@@ -291,10 +294,6 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT)
 		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat", pb->name,
 		               (int)pb->mode);
-	if (pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR &&
-	    pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR)
-		return sy_fail(err, EINVAL, "service %s: unknown scheduler %d; known: rr, wrr",
-		               pb->name, (int)pb->scheduler);
 	struct model_service *s = model_find(m, &key);
 	if (!s)
 		s = service_add(b, &key, err);
@@ -305,7 +304,7 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 		return rc;
 	memcpy(s->name, pb->name, strlen(pb->name) + 1);
 	s->mode = (uint8_t)pb->mode;
-	s->scheduler = (uint8_t)pb->scheduler;
+	s->policy = policy;
 	memcpy(s->timeout, timeout, sizeof(s->timeout));
 	return 0;
 }
@@ -367,6 +366,8 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 		               (*service)->name);
 	out->weight = (uint16_t)pb->server->weight;
 	out->state = (uint8_t)pb->server->state;
+	out->backup = pb->server->backup;
+	out->max_sessions = pb->server->max_sessions;
 	return 0;
 }
 
@@ -391,6 +392,8 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	if (server) {
 		server->weight = given.weight;
 		server->state = given.state;
+		server->backup = given.backup;
+		server->max_sessions = given.max_sessions;
 		return 0;
 	}
 	if (s->servers == MODEL_SERVERS)
@@ -408,6 +411,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .vport = s->key.vport,
 	        .service = s->id,
 	        .proto = (uint8_t)s->key.proto,
+	        .born = (uint32_t)(balance_now(b) / 1000000000u),
 	};
 	given.id = server_id_take(b, &endpoint);
 	if (given.id == UINT32_MAX)

@@ -23,14 +23,20 @@ struct model_server {
 	uint16_t port; /* network order */
 	uint16_t weight;
 	uint8_t state; /* Steelyard__Forwarder__V1__ServerState */
+	bool backup;
+	uint8_t share;         /* published last, in sixteenths: slow start */
+	uint32_t max_sessions; /* 0: no limit */
 	uint32_t id;
+	uint64_t returned_ns; /* when its slow start began; 0: never */
 };
 
 struct model_service {
 	struct service_key key;
 	uint32_t id;
 	char name[MODEL_NAME];
-	uint8_t mode, scheduler;
+	uint8_t mode;
+	struct policy policy;
+	bool ramping;                     /* on the model's list of those with a slow start */
 	uint16_t timeout[SESSION_STATES]; /* 0: the default */
 	unsigned servers;
 	struct model_server *server;
@@ -65,11 +71,18 @@ struct model {
 	uint64_t revision;
 	bool settled; /* what an earlier process left of addresses has been removed */
 
+	/* Slow start: ids of services, some of them gone since. */
+	uint32_t *ramp;
+	unsigned ramps, ramp_room, ramp_at; /* at: whose turn is next */
+
 	/* The transaction under way. */
+	bool open;
 	struct model_touch *touch;
 	unsigned touches, touch_room;
-	bool *touched;   /* [max_services] by id */
-	uint32_t *fresh; /* server ids taken by this transaction */
+	unsigned published;   /* of the touches */
+	struct service *next; /* under construction: the next touch's */
+	bool *touched;        /* [max_services] by id */
+	uint32_t *fresh;      /* server ids taken by this transaction */
 	unsigned freshes, fresh_room;
 	uint64_t *kept;       /* [max_servers] by id: number of the publishing that last held it */
 	uint64_t publishings; /* so far */
@@ -86,6 +99,11 @@ void model_destroy(struct sy_balance *b);
 void model_begin(struct sy_balance *b);
 /* Applies one change to the model. On an error the transaction must be rolled back. */
 int model_change_apply(struct sy_balance *b, const model_change *change, struct sy_error *err);
+/* How a service spreads its sessions, out of a message, checked. */
+int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
+                struct sy_error *err);
+/* Room for one more element behind `count`. */
+bool list_room(void **list, unsigned count, unsigned *room, size_t size);
 /* A service's key out of a message, checked. */
 int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key *key,
              struct sy_error *err);
@@ -95,8 +113,10 @@ int model_check(struct sy_balance *b, struct sy_error *err);
 void model_rollback(struct sy_balance *b);
 /* Makes new VIPs and local addresses known, before a service needs them. */
 void model_publish_addresses(struct sy_balance *b);
-/* Publishes touched services [from, from + count); true: all are out. */
-bool model_publish(struct sy_balance *b, unsigned from, unsigned count);
+/* Publishes touched services until the budget (units of about 10 ns) is used up; true: all are out.
+ */
+bool model_publish(struct sy_balance *b, int64_t budget);
+#define PUBLISH_PIECE 200000 /* a turn of the loop */
 /* Ends a published transaction: addresses that nobody needs any more are given back. */
 void model_finish(struct sy_balance *b);
 /* A whole transaction at once: apply(b, what, err) makes its changes by model_change_apply(). */
@@ -110,8 +130,9 @@ void model_settle(struct sy_balance *b);
 /* Makes the set of our addresses and of local addresses visible to the workers; `leaving`: also
  * those that nobody needs any more. */
 int publish_addresses(struct sy_balance *b, bool leaving);
-/* Makes a service visible as it stands in the model, or takes it away. */
-void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before);
+/* Makes a service visible as it stands in the model, built as `now`, or takes it away. */
+void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
+                     struct service *now);
 
 /* Reference to an address of ours; kind from ours.h. Takes it from the kernel when it is new. */
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,

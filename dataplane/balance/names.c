@@ -207,6 +207,7 @@ void server_id_return(struct sy_balance *b, uint32_t id)
 {
 	struct endpoint *e = &b->endpoint[id];
 	__atomic_store_n(&e->removed, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&e->eligible, 0, __ATOMIC_RELAXED);
 	if (e->found)
 		e->service = SERVICE_NONE;
 	else
@@ -220,6 +221,7 @@ void server_id_leave(struct sy_balance *b, uint32_t id)
 		return;
 	}
 	__atomic_store_n(&b->endpoint[id].removed, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->endpoint[id].eligible, 0, __ATOMIC_RELAXED);
 	session_server_set_removed(b->store, id);
 	retire_id(b, RETIRED_SERVER, id);
 }
@@ -302,7 +304,7 @@ void names_claim(struct sy_balance *b)
 	for (uint32_t id = 0; id < b->model->service_ids.fresh; id++) {
 		struct model_service *s = b->model->service[id];
 		if (s && service_claim(b, s))
-			publish_service(b, id, s);
+			publish_service(b, id, s, service_make(b, s));
 	}
 }
 

@@ -138,7 +138,8 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 	b->gone.ended += sum.ended;
 	for (unsigned w = 0; w < b->workers; w++) {
 		b->worker[w].traffic[id] = (struct traffic){0};
-		b->worker[w].wrr_current[id] = 0;
+		b->worker[w].scheduler.current[id] = 0;
+		b->worker[w].scheduler.turn[id] = 0;
 	}
 	server_id_free(b, id);
 }
@@ -218,6 +219,8 @@ void retire_tick(void *balance)
 	renew_paths(b);
 	if (!b->hold) /* a successor relies on what ids meant when it read the dictionary */
 		retire_batches(b);
+	service_tick(b);
+	persist_tick(b);
 	if (b->control)
 		config_file_flush(b, false);
 	if (now - b->alive_ns >= ALIVE_PERIOD_NS) {

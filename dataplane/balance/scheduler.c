@@ -1,54 +1,204 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Schedulers. Each is a function from a service and its worker's own running state to a server.
- * The state is kept by service and server id, so it survives every change of configuration.
- */
-#include <forwarder.pb-c.h>
+/* What schedulers have in common: pools, names, hashes, shared tables. */
+#include "scheduler.h"
 
-#include "balance.h"
+#include <stdlib.h>
 
-/* One server after the other, weights aside. */
-static uint32_t pick_rr(struct balance_worker *bw, const struct service *service)
+const struct scheduler_ops *scheduler_find(uint32_t number)
 {
-	uint32_t *next = &bw->rr_next[service->id];
-	if (*next >= service->candidates)
-		*next = 0;
-	return service->candidate[(*next)++].server;
+	static const struct scheduler_ops *const by_number[SCHEDULERS + 1] = {
+	        NULL,           &scheduler_rr, &scheduler_wrr,    &scheduler_lc,     &scheduler_wlc,
+	        &scheduler_sed, &scheduler_sh, &scheduler_maglev, &scheduler_conhash};
+	return number <= SCHEDULERS ? by_number[number] : NULL;
 }
 
-/*
- * Smooth weighted round robin: each pick, every server gains its weight, and the one that is ahead
- * is chosen and set back by the sum of all. Weights 5,1,1 give a a b a c a a, never a a a a a b c.
- * None is ever further ahead or behind than that sum, unless weights were larger before: it is
- * taken back then, or the server would flood or starve for as long as they had been.
- */
-static uint32_t pick_wrr(struct balance_worker *bw, const struct service *service)
+/* ---- hashes: not secret, as two forwarders must agree
+ * ---------------------------------------------- */
+
+static uint64_t hash_addr(const struct sy_addr *a, uint16_t port)
 {
-	const struct candidate *best = NULL;
-	int64_t total = service->total_weight, most = 0;
-	for (uint32_t i = 0; i < service->candidates; i++) {
-		const struct candidate *c = &service->candidate[i];
-		int64_t current = bw->wrr_current[c->server];
-		current = current > total ? total : current < -total ? -total : current;
-		current += c->weight;
-		bw->wrr_current[c->server] = current;
-		if (!best || current > most) {
-			best = c;
-			most = current;
+	uint64_t h = sy_hash_mix(a->d[0] ^ 0x2d358dccaa6c78a5, a->d[1] ^ 0x8bb84b93962eacc9);
+	return sy_hash_mix(h ^ 0x4b33a62ed433d4a3, port ^ 0x4d5a2da51de1aa47);
+}
+
+uint64_t scheduler_name(const struct sy_addr *addr, uint16_t port)
+{
+	return hash_addr(addr, port);
+}
+
+/* Mixed once more: a client may have the address of a server. */
+uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_port)
+{
+	return hash_again(hash_addr(client, with_port ? port : 0));
+}
+
+/* ---- pools
+ * ----------------------------------------------------------------------------------------- */
+
+struct pool *pool_create(const struct scheduler_ops *ops, uint32_t room)
+{
+	struct pool *p = calloc(1, sizeof(*p) + room * sizeof(p->candidate[0]));
+	if (p)
+		p->ops = ops;
+	return p;
+}
+
+void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, uint16_t share,
+              uint32_t limit)
+{
+	if (weight == 0)
+		return;
+	p->candidate[p->members++] = (struct candidate){
+	        .server = server,
+	        .limit = limit,
+	        .full = p->ops->by_weight ? weight : 1,
+	        .share = share,
+	        .name = name,
+	};
+	p->eligible += share > 0;
+}
+
+/* Sixteenths only where they are needed: sums stay small. */
+static void pool_weigh(struct pool *p)
+{
+	bool whole = true;
+	for (uint32_t i = 0; i < p->members; i++)
+		whole &= p->candidate[i].share == 0 || p->candidate[i].share == SHARES;
+	p->weight = 0;
+	for (uint32_t i = 0; i < p->members; i++) {
+		struct candidate *c = &p->candidate[i];
+		c->weight = (uint32_t)c->full * (whole ? 1 : c->share);
+		if (c->share > 0)
+			p->weight += c->weight;
+	}
+}
+
+int pool_build(struct pool *p, struct shelf *s, int64_t *budget)
+{
+	if (!p->made)
+		pool_weigh(p);
+	return p->ops->build ? p->ops->build(p, s, budget) : 0;
+}
+
+void pool_free(struct pool *p, struct shelf *s)
+{
+	if (p && p->made)
+		p->ops->discard(p, s);
+	free(p);
+}
+
+uint32_t pick_any(const struct pick *p, uint32_t from)
+{
+	const struct pool *pool = p->pool;
+	for (uint32_t n = 0; n < pool->members; n++) {
+		uint32_t i = from + n < pool->members ? from + n : from + n - pool->members;
+		if (pool->candidate[i].share > 0 && pick_has_room(p, &pool->candidate[i]))
+			return i;
+	}
+	return PICK_NONE;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+	return x->name < y->name ? -1 : x->name > y->name;
+}
+
+void pool_sort_by_name(struct pool *p)
+{
+	qsort(p->candidate, p->members, sizeof(p->candidate[0]), compare_names);
+}
+
+/* ---- shared tables
+ * --------------------------------------------------------------------------------- */
+
+#define SHELF_CHAINS 4096
+
+struct shelf {
+	struct table *chain[SHELF_CHAINS];
+};
+
+struct shelf *shelf_create(void)
+{
+	return calloc(1, sizeof(struct shelf));
+}
+
+void shelf_destroy(struct shelf *s)
+{
+	free(s);
+}
+
+void shelf_measure(const struct shelf *s, unsigned *tables, uint64_t *bytes)
+{
+	*tables = 0;
+	*bytes = 0;
+	for (unsigned i = 0; i < SHELF_CHAINS; i++)
+		for (const struct table *t = s->chain[i]; t; t = t->next) {
+			++*tables;
+			*bytes += t->bytes;
 		}
-	}
-	bw->wrr_current[best->server] -= total;
-	return best->server;
 }
 
-uint32_t scheduler_pick(struct balance_worker *bw, const struct service *service)
+static uint64_t pool_digest(const struct pool *p)
 {
-	if (service->candidates == 0)
-		return SERVER_NONE;
-	switch (service->scheduler) {
-	case STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR:
-		return pick_rr(bw, service);
-	default:
-		return pick_wrr(bw, service);
+	uint64_t h = p->members;
+	for (uint32_t i = 0; i < p->members; i++)
+		h = sy_hash_mix(h ^ p->candidate[i].name,
+		                0x8ebc6af09c88c6e3 ^ p->candidate[i].full);
+	return h;
+}
+
+static bool table_fits(const struct table *t, const struct pool *p, uint64_t digest)
+{
+	if (t->digest != digest || t->ops != p->ops || t->members != p->members)
+		return false;
+	for (uint32_t i = 0; i < p->members; i++)
+		if (t->member[i].name != p->candidate[i].name ||
+		    t->member[i].weight != p->candidate[i].full)
+			return false;
+	return true;
+}
+
+struct table *shelf_take(struct shelf *s, const struct pool *p, size_t size,
+                         bool (*make)(struct table *t))
+{
+	uint64_t digest = pool_digest(p);
+	struct table **chain = &s->chain[digest % SHELF_CHAINS];
+	for (struct table *t = *chain; t; t = t->next)
+		if (table_fits(t, p, digest)) {
+			t->references++;
+			return t;
+		}
+	struct table *t = calloc(1, size);
+	if (!t)
+		return NULL;
+	t->ops = p->ops;
+	t->digest = digest;
+	t->references = 1;
+	t->members = p->members;
+	t->member = calloc(p->members, sizeof(*t->member));
+	for (uint32_t i = 0; t->member && i < p->members; i++)
+		t->member[i] = (struct table_member){p->candidate[i].name, p->candidate[i].full};
+	if (!t->member || !make(t)) {
+		free(t->member);
+		free(t);
+		return NULL;
 	}
+	t->bytes += size + p->members * sizeof(*t->member);
+	t->next = *chain;
+	*chain = t;
+	return t;
+}
+
+void shelf_give(struct shelf *s, struct table *t, void (*free_own)(struct table *t))
+{
+	if (!t || --t->references > 0)
+		return;
+	struct table **link = &s->chain[t->digest % SHELF_CHAINS];
+	while (*link != t)
+		link = &(*link)->next;
+	*link = t->next;
+	free_own(t);
+	free(t->member);
+	free(t);
 }

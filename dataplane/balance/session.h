@@ -33,6 +33,7 @@ enum session_flags {
 	SESSION_SERVER_FIN = 2,
 	SESSION_CLIENT_FIN_ACKED = 4,
 	SESSION_SERVER_FIN_ACKED = 8,
+	SESSION_ONE_PACKET = 16, /* no packet of the client belongs to it any more */
 };
 
 /* Hot half: what the fast path reads and writes. Half a cache line. */

@@ -182,7 +182,10 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 			return;
 		}
 	}
-	slow_forward(w, burst, i, session_at(t, burst->session[i]));
+	struct session *s = session_at(t, burst->session[i]);
+	slow_forward(w, burst, i, s);
+	if (from == SESSION_SERVER && s->flags & SESSION_ONE_PACKET)
+		session_end(w, t, burst->session[i]);
 }
 
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)

@@ -11,8 +11,10 @@
 void model_begin(struct sy_balance *b)
 {
 	struct model *m = b->model;
+	m->open = true;
 	m->touches = 0;
 	m->freshes = 0;
+	m->published = 0;
 	m->publishings_before = m->publishings;
 	m->local_touched = m->address_touched = false;
 	memcpy(m->local_before, m->local, sizeof(m->local));
@@ -119,31 +121,11 @@ void model_rollback(struct sy_balance *b)
 	while (m->freshes > 0)
 		server_id_return(b, m->fresh[--m->freshes]);
 	address_collect(b);
+	m->open = false;
 }
 
 /* ---- publishing
  * ------------------------------------------------------------------------------------- */
-
-static struct service *service_build(const struct model_service *s)
-{
-	struct service *out = calloc(1, sizeof(*out) + s->servers * sizeof(out->candidate[0]));
-	if (!out)
-		return NULL;
-	out->id = s->id;
-	out->scheduler = s->scheduler;
-	for (unsigned state = 0; state < SESSION_STATES; state++)
-		out->timeout[state] =
-		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
-	for (unsigned i = 0; i < s->servers; i++) {
-		const struct model_server *server = &s->server[i];
-		if (server->state != STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP ||
-		    server->weight == 0)
-			continue;
-		out->candidate[out->candidates++] = (struct candidate){server->id, server->weight};
-		out->total_weight += server->weight;
-	}
-	return out;
-}
 
 struct freed_key {
 	struct rte_hash *hash;
@@ -191,11 +173,11 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 	}
 }
 
-void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before)
+void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
+                     struct service *now)
 {
 	struct model *m = b->model;
 	const struct model_service *after = m->service[id];
-	const struct service *old = b->service[id];
 
 	if (!before && !after) {
 		id_give(&m->service_ids, id);
@@ -203,7 +185,6 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 	}
 	keep_servers(m, after);
 	if (after) {
-		struct service *now = service_build(after);
 		if (!now) {
 			sy_log(SY_LOG_ERROR, "balance",
 			       "no memory: service %s keeps its old servers", after->name);
@@ -220,30 +201,54 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
 				                 __ATOMIC_RELAXED);
 		}
-		SY_RCU_PUBLISH(b->service[id], now);
+		service_swap(b, id, now);
 		if (!before)
 			rte_hash_add_key_data(b->directory, &after->key, (void *)(uintptr_t)id);
 	} else {
 		/* Deleted, or deleted and put again under another id, which takes the key over. */
 		if (rte_hash_lookup(m->by_key, &before->key) < 0)
 			directory_delete(b, &before->key);
-		SY_RCU_PUBLISH(b->service[id], NULL);
+		service_swap(b, id, NULL);
 		retire_id(b, RETIRED_SERVICE, id);
 	}
 	publish_removed_servers(b, before);
-	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
 }
 
-bool model_publish(struct sy_balance *b, unsigned from, unsigned count)
+/* Builds what the touched service becomes; false: the budget did not suffice, it goes on next time.
+ * Without memory m->next is NULL. */
+static bool prepare_service(struct sy_balance *b, const struct model_touch *t, int64_t *budget)
 {
 	struct model *m = b->model;
-	for (unsigned i = from; i < m->touches && i < from + count; i++) {
-		publish_service(b, m->touch[i].id, m->touch[i].before);
-		model_service_free(m->touch[i].before);
-		m->touch[i].before = NULL;
-		m->touched[m->touch[i].id] = false;
+	struct model_service *after = m->service[t->id];
+	if (!after)
+		return true;
+	if (!m->next) {
+		service_note_servers(b, after, !t->before);
+		m->next = service_create(b, after);
 	}
-	return from + count >= m->touches;
+	int rc = m->next ? service_build(m->next, budget) : -ENOMEM;
+	if (rc < 0) {
+		service_free(m->next);
+		m->next = NULL;
+	}
+	return rc <= 0;
+}
+
+bool model_publish(struct sy_balance *b, int64_t budget)
+{
+	struct model *m = b->model;
+	while (m->published < m->touches) {
+		struct model_touch *t = &m->touch[m->published];
+		if (budget <= 0 || !prepare_service(b, t, &budget))
+			return false;
+		publish_service(b, t->id, t->before, m->next);
+		m->next = NULL;
+		model_service_free(t->before);
+		t->before = NULL;
+		m->touched[t->id] = false;
+		m->published++;
+	}
+	return true;
 }
 
 static void publish_set(struct sy_balance *b, bool leaving)
@@ -288,6 +293,7 @@ void model_finish(struct sy_balance *b)
 	if (m->address_touched)
 		address_collect(b);
 	m->touches = m->freshes = 0;
+	m->open = false;
 	m->revision++;
 	model_settle(b);
 }
@@ -313,7 +319,7 @@ int model_transact(struct sy_balance *b, model_changes apply, const void *what,
 		return rc;
 	}
 	model_publish_addresses(b);
-	model_publish(b, 0, UINT32_MAX);
+	model_publish(b, INT64_MAX);
 	model_finish(b);
 	return 0;
 }

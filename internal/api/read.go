@@ -91,7 +91,7 @@ func noteTraffic(stats *forwarderpb.ServiceStats, totals map[model.ServiceKey]*f
 func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.ServiceInfo {
 	info := &pb.ServiceInfo{
 		Service: dpclient.SpecToWire(service.Key, model.ServiceSpec{
-			Name: service.Name, Mode: service.Mode, Scheduler: service.Scheduler, Timeouts: service.Timeouts,
+			Name: service.Name, Mode: service.Mode, Policy: service.Policy, Timeouts: service.Timeouts,
 		}),
 		Health: describePolicy(service.Health),
 	}

@@ -30,14 +30,19 @@ services:
     vip: 10.0.0.80
     port: 80
     health: { type: none }
+    max_sessions: 1000
+    persistence: { timeout: 5m, prefix4: 24 }
+    slow_start: 30s
     servers:
-      - { address: 10.1.0.21, port: 8080, weight: 10 }
-      - { address: 10.1.0.22, port: 8080, weight: 5, drain: true }
+      - { address: 10.1.0.21, port: 8080, weight: 10, max_sessions: 600 }
+      - { address: 10.1.0.22, port: 8080, weight: 5, drain: true, backup: true }
   - name: dns6
     vip: fd00::53
     port: 53
     protocol: udp
-    scheduler: rr
+    scheduler: maglev
+    hash_on: tuple
+    one_packet: true
     timeouts: { udp: 1m }
     servers:
       - { address: "fd00:1::31" }
@@ -177,7 +182,7 @@ func TestChanges(t *testing.T) {
 	l := newLab(t)
 	next := filepath.Join(l.directory, "next.yaml")
 	text := strings.Replace(configText, "weight: 10", "weight: 1", 1)
-	text = strings.Replace(text, "scheduler: rr", "scheduler: wrr", 1)
+	text = strings.Replace(text, "scheduler: maglev\n    hash_on: tuple", "scheduler: wrr", 1)
 	text = strings.Replace(text, "address: 10.1.0.22", "address: 10.1.0.23", 1)
 	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		a.pair("Name", s.Name)
 		a.pair("Address", s.Protocol+" "+endpoint(s.VIP, s.Port))
 		a.pair("Mode", s.Mode)
-		a.pair("Scheduler", s.Scheduler)
+		a.pair("Scheduler", s.policy.String())
 		a.pair("Health", s.Health.text())
 		a.pair("Timeouts", s.Timeouts.text(s.Protocol))
 		a.pair("Traffic", s.Traffic.text())
@@ -196,7 +196,10 @@ func (a *app) printServer(s serverView) {
 		state += " (by `steelyard drain`)"
 	}
 	a.pair("State", state)
-	a.pair("Weight", fmt.Sprint(s.Weight))
+	a.pair("Weight", weightText(s))
+	if s.MaxSessions != 0 {
+		a.pair("Limit", plural(int(s.MaxSessions), "session"))
+	}
 	a.pair("Health", a.paint(healthSummary(s)))
 	if h := s.Health; h != nil && h.Checked {
 		a.pair("", fmt.Sprintf("last check %s, took %s", since(h.LastCheckMs/1000),

@@ -69,7 +69,7 @@ func (a *app) getServices(ctx context.Context) error {
 			right("UP"), right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
 		for _, s := range views {
 			t.add(s.Name, s.Protocol, endpoint(s.VIP, s.Port), s.Mode, s.Scheduler, upOfAll(s),
-				count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsActive }),
+				sessions(s.Traffic, s.MaxSessions),
 				count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
 				count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),
 				count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsOut }))
@@ -103,6 +103,23 @@ func count(t *trafficView, pick func(*trafficView) uint64) string {
 	return fmt.Sprint(pick(t))
 }
 
+// sessions are those there are now, and how many there may be.
+func sessions(t *trafficView, limit uint32) string {
+	text := count(t, func(t *trafficView) uint64 { return t.SessionsActive })
+	if limit != 0 {
+		text += fmt.Sprintf("/%d", limit)
+	}
+	return text
+}
+
+func weightText(s serverView) string {
+	text := fmt.Sprint(s.Weight)
+	if s.Backup {
+		text += " (backup)"
+	}
+	return text
+}
+
 func (a *app) getServers(ctx context.Context, service string) error {
 	views, response, err := a.listServices(ctx, service)
 	if err != nil {
@@ -120,8 +137,8 @@ func serverTable(servers []serverView) *table {
 	t := &table{columns: []column{left("SERVICE"), left("SERVER"), left("STATE"), right("WEIGHT"), left("HEALTH"),
 		right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
 	for _, s := range servers {
-		t.add(s.Service, endpoint(s.Address, s.Port), paintState(s.State), s.Weight, healthSummary(s),
-			count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsActive }),
+		t.add(s.Service, endpoint(s.Address, s.Port), paintState(s.State), weightText(s), healthSummary(s),
+			sessions(s.Traffic, s.MaxSessions),
 			count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
 			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),
 			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsOut }))

@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
 	fpb "steelyard/internal/gen/forwarderpb"
+	"steelyard/internal/model"
 )
 
 // Views are what `-o json` prints. Their fields are stable: they are only ever added.
@@ -25,16 +27,29 @@ type trafficView struct {
 }
 
 type serviceView struct {
-	Name      string           `json:"name"`
-	Protocol  string           `json:"protocol"`
-	VIP       string           `json:"vip"`
-	Port      uint32           `json:"port"`
-	Mode      string           `json:"mode"`
-	Scheduler string           `json:"scheduler"`
-	Timeouts  timeoutsView     `json:"timeouts_s"`
-	Health    healthPolicyView `json:"health"`
-	Traffic   *trafficView     `json:"traffic"` // null: the forwarder does not have it
-	Servers   []serverView     `json:"servers"`
+	Name        string           `json:"name"`
+	Protocol    string           `json:"protocol"`
+	VIP         string           `json:"vip"`
+	Port        uint32           `json:"port"`
+	Mode        string           `json:"mode"`
+	Scheduler   string           `json:"scheduler"`
+	HashOn      string           `json:"hash_on,omitempty"`
+	Persistence *persistenceView `json:"persistence"`  // null: none
+	SlowStartS  uint32           `json:"slow_start_s"` // 0: none
+	OnePacket   bool             `json:"one_packet"`
+	MaxSessions uint32           `json:"max_sessions"` // 0: no limit
+	Timeouts    timeoutsView     `json:"timeouts_s"`
+	Health      healthPolicyView `json:"health"`
+	Traffic     *trafficView     `json:"traffic"` // null: the forwarder does not have it
+	Servers     []serverView     `json:"servers"`
+
+	policy model.Policy
+}
+
+type persistenceView struct {
+	TimeoutS uint32 `json:"timeout_s"`
+	Prefix4  uint32 `json:"prefix4"`
+	Prefix6  uint32 `json:"prefix6"`
 }
 
 type timeoutsView struct {
@@ -68,6 +83,8 @@ type serverView struct {
 	Port             uint32           `json:"port"`
 	Weight           uint32           `json:"weight"`
 	State            string           `json:"state"` // "up", "drain" or "down"
+	Backup           bool             `json:"backup"`
+	MaxSessions      uint32           `json:"max_sessions"` // 0: no limit
 	DrainedByFile    bool             `json:"drained_by_file"`
 	DrainedByCommand bool             `json:"drained_by_command"`
 	Health           *healthStateView `json:"health"`  // null: not checked
@@ -239,18 +256,25 @@ func viewTraffic(t *fpb.Traffic) *trafficView {
 
 func viewService(info *pb.ServiceInfo) serviceView {
 	service := info.GetService()
-	t, h := service.GetTimeouts(), info.GetHealth()
+	t, h, policy := service.GetTimeouts(), info.GetHealth(), dpclient.PolicyFromWire(service)
 	view := serviceView{
 		Name: service.GetName(), Protocol: protocolWord(service.GetKey().GetProtocol()),
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(),
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat"}, int32(service.GetMode())),
-		Scheduler: word(service.GetScheduler(), map[int32]string{1: "rr", 2: "wrr"}, int32(service.GetScheduler())),
+		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket,
+		MaxSessions: policy.MaxSessions, policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),
 			h.GetIntervalMs(), h.GetTimeoutMs(), h.GetRise(), h.GetFall(), h.GetJitterPercent()},
 		Traffic: viewTraffic(info.GetTraffic()),
 		Servers: []serverView{},
+	}
+	if policy.HashOn != 0 {
+		view.HashOn = policy.HashOn.String()
+	}
+	if p := service.GetPersistence(); p != nil {
+		view.Persistence = &persistenceView{p.GetTimeoutS(), p.GetPrefix4(), p.GetPrefix6()}
 	}
 	for _, server := range info.GetServers() {
 		view.Servers = append(view.Servers, viewServer(view.Name, server))
@@ -263,6 +287,7 @@ func viewServer(service string, info *pb.ServerInfo) serverView {
 	view := serverView{
 		Service: service, Address: addressText(server.GetAddress()), Port: server.GetPort(),
 		Weight: server.GetWeight(), State: stateWord(server.GetState()),
+		Backup: server.GetBackup(), MaxSessions: server.GetMaxSessions(),
 		DrainedByFile: info.GetDrainedByFile(), DrainedByCommand: info.GetDrainedByCommand(),
 		Traffic: viewTraffic(info.GetTraffic()),
 	}

@@ -79,9 +79,9 @@ func (b *builder) service(raw *rawService) model.Service {
 		Key: model.ServiceKey{
 			Protocol: raw.protocol.or(model.TCP), VIP: raw.vip.v, Port: raw.port.v,
 		},
-		Mode:      raw.mode.or(model.FNAT),
-		Scheduler: raw.scheduler.over(b.raw.defaults.scheduler).or(defaultScheduler),
+		Mode: raw.mode.or(model.FNAT),
 	}
+	service.Policy = b.policy(raw, service.Key.Protocol)
 	for i := range service.Timeouts {
 		service.Timeouts[i] = raw.timeouts[i].over(b.raw.defaults.timeouts[i]).or(model.DefaultTimeouts[i])
 	}
@@ -127,6 +127,7 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 		}
 		servers = append(servers, model.Server{
 			Address: address, Weight: s.weight.or(defaultWeight), Drain: s.drain.v,
+			Backup: s.backup.v, MaxSessions: s.maxSessions.v,
 		})
 	}
 	return servers

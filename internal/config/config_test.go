@@ -60,7 +60,25 @@ func TestBadValues(t *testing.T) {
 		"    port: 80\n    %s\n    servers:\n      - { address: 10.1.0.21, %s }\n"
 	for _, test := range []struct{ service, server, line, want string }{
 		{"mode: dr", "port: 1", "7:11", `services[0].mode: "dr" is unknown: use fnat`},
-		{"scheduler: wlc", "port: 1", "7:16", `services[0].scheduler: "wlc" is unknown: use rr or wrr`},
+		{"scheduler: mh", "port: 1", "7:16",
+			`services[0].scheduler: "mh" is unknown: use rr, wrr, lc, wlc, sed, sh, maglev or conhash`},
+		{"hash_on: tuple", "port: 1", "7:14",
+			"services[0].hash_on: wrr does not hash: use the scheduler sh, maglev or conhash, or remove this line"},
+		{"persistence: {}", "port: 1", "7:18",
+			"services[0].persistence: `timeout` is missing: add `timeout: …` (duration of whole seconds, 1s to 9h)"},
+		{"persistence: { timeout: 1m, prefix4: 33 }", "port: 1", "7:42",
+			"services[0].persistence.prefix4: 33 is out of range: use 1 to 32"},
+		{"persistence: { timeout: 1m, prefix6: 0 }", "port: 1", "7:42",
+			"services[0].persistence.prefix6: 0 is out of range: use 1 to 128"},
+		{"slow_start: 2h", "port: 1", "7:17", "services[0].slow_start: 2h is out of range: use 1s to 1h"},
+		{"slow_start: 1500ms", "port: 1", "7:17", "services[0].slow_start: 1500ms is not in whole seconds: use 2s"},
+		{"max_sessions: 0", "port: 1", "7:19", "services[0].max_sessions: 0 is out of range: use 1 to 2147483647"},
+		{"one_packet: true", "port: 1", "7:17",
+			"services[0].one_packet: only datagrams can be scheduled one by one: use `protocol: udp`, or remove this line"},
+		{"protocol: udp\n    one_packet: true\n    persistence: { timeout: 1m }", "port: 1", "9:18",
+			"services[0].persistence: it keeps a client's datagrams together, `one_packet` spreads them: remove one"},
+		{"mode: fnat", "max_sessions: 0", "9:45", "services[0].servers[0].max_sessions: 0 is out of range: use 1 to 2147483647"},
+		{"mode: fnat", "backup: 1", "9:39", `services[0].servers[0].backup: "1" is neither true nor false: write one of them`},
 		{"protocol: icmp", "port: 1", "7:15", `services[0].protocol: "icmp" is unknown: use tcp or udp`},
 		{"timeouts: { established: 0s }", "port: 1", "7:30",
 			"services[0].timeouts.established: 0s is out of range: use 1s to 9h"},
@@ -80,13 +98,39 @@ func TestBadValues(t *testing.T) {
 		{"mode: fnat", "weight: ~", "9:39", "services[0].servers[0].weight: no value: give one, or remove the key"},
 		{"mode: fnat", "drain: 1", "9:38", `services[0].servers[0].drain: "1" is neither true nor false: write one of them`},
 		{"mode: fnat", "zzzzz: 1", "9:31",
-			"services[0].servers[0].zzzzz: unknown key: possible here are address, port, weight, drain"},
+			"services[0].servers[0].zzzzz: unknown key: possible here are address, port, weight, drain, backup, max_sessions"},
 	} {
 		_, err := Parse("f", fmt.Appendf(nil, frame, test.service, test.server))
 		want := "f:" + test.line + ": " + test.want
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	const text = "version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { scheduler: conhash }\nservices:\n" +
+		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [] }\n" +
+		"  - { name: b, vip: 10.0.0.80, port: 81, scheduler: maglev, hash_on: tuple, persistence: { timeout: 5m }, servers: [] }\n" +
+		"  - { name: c, vip: 10.0.0.80, port: 53, protocol: udp, scheduler: sed, one_packet: true, slow_start: 1m, max_sessions: 7,\n" +
+		"      servers: [{ address: 10.1.0.21, backup: true, max_sessions: 9 }] }\n" +
+		"  - { name: d, vip: 10.0.0.80, port: 82, scheduler: lc, persistence: { timeout: 9h, prefix4: 24, prefix6: 56 }, servers: [] }\n"
+	config, err := Parse("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []model.Policy{
+		{Scheduler: model.ConHash, HashOn: model.HashSource},
+		{Scheduler: model.Maglev, HashOn: model.HashTuple, Persistence: model.Persistence{Timeout: 300, Prefix4: 32, Prefix6: 128}},
+		{Scheduler: model.SED, OnePacket: true, SlowStart: 60, MaxSessions: 7},
+		{Scheduler: model.LC, Persistence: model.Persistence{Timeout: 32400, Prefix4: 24, Prefix6: 56}},
+	} {
+		if got := config.Services[i].Policy; got != want {
+			t.Errorf("service %d: got %+v, want %+v", i, got, want)
+		}
+	}
+	if server := config.Services[2].Servers[0]; !server.Backup || server.MaxSessions != 9 {
+		t.Errorf("got %+v", server)
 	}
 }
 
@@ -126,17 +170,17 @@ func TestExample(t *testing.T) {
 		Services: []model.Service{
 			{
 				Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip, Port: 80}, Mode: model.FNAT,
-				Scheduler: model.WRR, Timeouts: timeouts, Health: httpHealth,
+				Policy: model.Policy{Scheduler: model.WRR}, Timeouts: timeouts, Health: httpHealth,
 				Servers: []model.Server{{Address: at("10.1.0.21:8080"), Weight: 10}, {Address: at("10.1.0.22:8080"), Weight: 5}},
 			},
 			{
 				Name: "dns", Key: model.ServiceKey{Protocol: model.UDP, VIP: vip, Port: 53}, Mode: model.FNAT,
-				Scheduler: model.WRR, Timeouts: model.DefaultTimeouts, Health: dnsHealth,
+				Policy: model.Policy{Scheduler: model.WRR}, Timeouts: model.DefaultTimeouts, Health: dnsHealth,
 				Servers: []model.Server{{Address: at("10.1.0.31:53"), Weight: 1}, {Address: at("10.1.0.32:53"), Weight: 1, Drain: true}},
 			},
 			{
 				Name: "web6", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip6, Port: 80}, Mode: model.FNAT,
-				Scheduler: model.WRR, Timeouts: model.DefaultTimeouts, Health: health,
+				Policy: model.Policy{Scheduler: model.WRR}, Timeouts: model.DefaultTimeouts, Health: health,
 				Servers: []model.Server{{Address: at("[fd00:1::21]:8080"), Weight: 1}},
 			},
 		},

@@ -160,8 +160,17 @@ func parseWord[V fmt.Stringer](words ...V) func(string) (V, error) {
 			names[i] = word.String()
 		}
 		var none V
-		return none, fmt.Errorf("%q is unknown: use %s", text, strings.Join(names, " or "))
+		return none, fmt.Errorf("%q is unknown: use %s", text, alternatives(names))
 	}
+}
+
+// alternatives writes a, b or c.
+func alternatives(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 func parseHealthType(text string) (model.HealthType, error) {

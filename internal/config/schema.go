@@ -35,17 +35,22 @@ type rawMetrics struct {
 }
 
 type rawService struct {
-	at        position
-	path      string
-	name      value[string]
-	vip       value[netip.Addr]
-	port      value[uint16]
-	protocol  value[model.Protocol]
-	mode      value[model.Mode]
-	scheduler value[model.Scheduler]
-	timeouts  rawTimeouts
-	health    rawHealth
-	servers   []rawServer
+	at          position
+	path        string
+	name        value[string]
+	vip         value[netip.Addr]
+	port        value[uint16]
+	protocol    value[model.Protocol]
+	mode        value[model.Mode]
+	scheduler   value[model.Scheduler]
+	hashOn      value[model.HashOn]
+	persistence rawPersistence
+	slowStart   value[uint32]
+	onePacket   value[bool]
+	maxSessions value[uint32]
+	timeouts    rawTimeouts
+	health      rawHealth
+	servers     []rawServer
 }
 
 type rawHealth struct {
@@ -63,10 +68,12 @@ type rawHealth struct {
 }
 
 type rawServer struct {
-	address value[netip.Addr]
-	port    value[uint16]
-	weight  value[uint16]
-	drain   value[bool]
+	address     value[netip.Addr]
+	port        value[uint16]
+	weight      value[uint16]
+	drain       value[bool]
+	backup      value[bool]
+	maxSessions value[uint32]
 }
 
 // The defaults that the schema names.
@@ -145,11 +152,17 @@ var serverFields = []field[rawServer]{
 	scalar(fieldDoc{name: "port", kind: "port", def: "the service's port", doc: "Where the server listens."},
 		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
-		doc: "The share of new sessions under `wrr`. With 0 the server gets no new ones; those it has go on."},
+		doc: "The share of new sessions under `wrr`, `wlc`, `sed` and those that hash. With 0 the server gets no new ones; those it has go on."},
 		func(s *rawServer) *value[uint16] { return &s.weight }, parseWeight),
 	scalar(fieldDoc{name: "drain", kind: "true or false", def: "false",
 		doc: "`true`: no new sessions; those it has go on. `steelyard drain` does the same without the file."},
 		func(s *rawServer) *value[bool] { return &s.drain }, parseBool),
+	scalar(fieldDoc{name: "backup", kind: "true or false", def: "false",
+		doc: "`true`: new sessions only when no other server of the service takes them, as all are down, drained or full; for instance to say sorry."},
+		func(s *rawServer) *value[bool] { return &s.backup }, parseBool),
+	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
+		doc: "So many sessions at most; new ones beyond go to other servers. Exact over all workers. Lowered, it ends none."},
+		func(s *rawServer) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 }
 
 var (
@@ -176,9 +189,26 @@ var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "mode", kind: "fnat", def: "fnat",
 		doc: "`fnat`: packets reach the server from a local address, so that its answers come back to the forwarder without any change to its routes."},
 		func(s *rawService) *value[model.Mode] { return &s.mode }, parseWord(model.FNAT)),
-	scalar(fieldDoc{name: "scheduler", kind: "rr or wrr", def: defaultScheduler.String(),
-		doc: "Who gets a new session: `rr` each in turn, `wrr` in turn by weight, smoothly interleaved."},
-		func(s *rawService) *value[model.Scheduler] { return &s.scheduler }, parseWord(model.RR, model.WRR)),
+	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(), doc: schedulerDoc},
+		func(s *rawService) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
+	scalar(fieldDoc{name: "hash_on", kind: "source or tuple", def: model.HashSource.String(),
+		doc: "What `sh`, `maglev` and `conhash` hash: the client's address, or its address and port."},
+		func(s *rawService) *value[model.HashOn] { return &s.hashOn }, parseWord(model.HashSource, model.HashTuple)),
+	{fieldDoc{name: "persistence", kind: "mapping", object: persistenceObject,
+		doc: "Clients keep to their server for all their sessions."},
+		func(d *decoder, n *yaml.Node, path string, into *rawService) {
+			into.persistence.at = positionOf(n)
+			readObject(d, n, path, persistenceFields, &into.persistence)
+		}},
+	scalar(fieldDoc{name: "slow_start", kind: "duration of whole seconds, 1s to 1h", def: "",
+		doc: "A server that comes up beside others begins with a sixteenth of its weight and has all of it after this time. Without it, at once."},
+		func(s *rawService) *value[uint32] { return &s.slowStart }, parseSlowStart),
+	scalar(fieldDoc{name: "one_packet", kind: "true or false", def: "false",
+		doc: "UDP: `true`: each datagram is scheduled anew, also those of one client from one port; the server's first answer to it comes back. For DNS and the like."},
+		func(s *rawService) *value[bool] { return &s.onePacket }, parseBool),
+	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
+		doc: "So many sessions at most; new ones beyond are dropped as `connection-limit`. Exact over all workers. Lowered, it ends none."},
+		func(s *rawService) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject,
 		doc: "Deviations from `defaults.timeouts`."},
 		func(s *rawService) *rawTimeouts { return &s.timeouts }, timeoutFields()),
@@ -199,9 +229,9 @@ var serviceFields = []field[rawService]{
 }
 
 var defaultsFields = []field[rawDefaults]{
-	scalar(fieldDoc{name: "scheduler", kind: "rr or wrr", def: defaultScheduler.String(),
+	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(),
 		doc: "For services that name none."},
-		func(s *rawDefaults) *value[model.Scheduler] { return &s.scheduler }, parseWord(model.RR, model.WRR)),
+		func(s *rawDefaults) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "For all services."},
 		func(s *rawDefaults) *rawTimeouts { return &s.timeouts }, timeoutFields()),
 	nested(fieldDoc{name: "health", kind: "mapping", object: healthObject,

@@ -48,10 +48,11 @@ func manyServices(n int) *model.Table {
 		}
 		table.Services[key] = &model.TableService{
 			Spec: model.ServiceSpec{
-				Name: fmt.Sprintf("s%d", i), Mode: model.FNAT, Scheduler: model.WRR, Timeouts: model.DefaultTimeouts,
+				Name: fmt.Sprintf("s%d", i), Mode: model.FNAT, Policy: model.Policy{Scheduler: model.Maglev, HashOn: model.HashTuple, SlowStart: 3, OnePacket: true,
+					MaxSessions: 9, Persistence: model.Persistence{Timeout: 60, Prefix4: 24, Prefix6: 64}}, Timeouts: model.DefaultTimeouts,
 			},
 			Servers: map[netip.AddrPort]model.ServerSpec{
-				netip.AddrPortFrom(server, 8080): {Weight: 3, State: model.Up},
+				netip.AddrPortFrom(server, 8080): {Weight: 3, State: model.Up, Backup: true, MaxSessions: 4},
 				netip.AddrPortFrom(server, 8081): {Weight: 0, State: model.Down},
 			},
 		}

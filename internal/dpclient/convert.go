@@ -66,7 +66,9 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 	t := spec.Timeouts
 	return &pb.Service{
 		Key: keyToWire(key), Name: spec.Name,
-		Mode: pb.Mode(spec.Mode), Scheduler: pb.Scheduler(spec.Scheduler),
+		Mode: pb.Mode(spec.Mode), Scheduler: pb.Scheduler(spec.Policy.Scheduler),
+		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
+		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
 		Timeouts: &pb.Timeouts{
 			SynSentS: t[model.SynSent], SynReceivedS: t[model.SynReceived],
 			EstablishedS: t[model.Established], FinWaitS: t[model.FinWait],
@@ -76,10 +78,27 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 	}
 }
 
+func persistenceToWire(p model.Persistence) *pb.Persistence {
+	if p.Timeout == 0 {
+		return nil
+	}
+	return &pb.Persistence{TimeoutS: p.Timeout, Prefix4: uint32(p.Prefix4), Prefix6: uint32(p.Prefix6)}
+}
+
+// PolicyFromWire reads how a service spreads its sessions.
+func PolicyFromWire(s *pb.Service) model.Policy {
+	p := s.GetPersistence()
+	return model.Policy{
+		Scheduler: model.Scheduler(s.GetScheduler()), HashOn: model.HashOn(s.GetHashOn()),
+		Persistence: model.Persistence{Timeout: p.GetTimeoutS(), Prefix4: uint8(p.GetPrefix4()), Prefix6: uint8(p.GetPrefix6())},
+		SlowStart:   s.GetSlowStartS(), OnePacket: s.GetOnePacket(), MaxSessions: s.GetMaxSessions(),
+	}
+}
+
 func specFromWire(s *pb.Service) model.ServiceSpec {
 	t := s.GetTimeouts()
 	return model.ServiceSpec{
-		Name: s.GetName(), Mode: model.Mode(s.GetMode()), Scheduler: model.Scheduler(s.GetScheduler()),
+		Name: s.GetName(), Mode: model.Mode(s.GetMode()), Policy: PolicyFromWire(s),
 		Timeouts: model.Timeouts{
 			model.SynSent: t.GetSynSentS(), model.SynReceived: t.GetSynReceivedS(),
 			model.Established: t.GetEstablishedS(), model.FinWait: t.GetFinWaitS(),
@@ -94,6 +113,7 @@ func ServerToWire(address netip.AddrPort, spec model.ServerSpec) *pb.Server {
 	return &pb.Server{
 		Address: address.Addr().AsSlice(), Port: uint32(address.Port()),
 		Weight: uint32(spec.Weight), State: pb.ServerState(spec.State),
+		Backup: spec.Backup, MaxSessions: spec.MaxSessions,
 	}
 }
 
@@ -120,6 +140,7 @@ func addPage(table *model.Table, page *pb.Config) error {
 			}
 			service.Servers[address] = model.ServerSpec{
 				Weight: uint16(server.GetWeight()), State: model.State(server.GetState()),
+				Backup: server.GetBackup(), MaxSessions: server.GetMaxSessions(),
 			}
 		}
 		table.Services[key] = service

@@ -42,25 +42,6 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode-%d", uint8(m))
 }
 
-// Scheduler chooses the server of a new session.
-type Scheduler uint8
-
-// The schedulers: round robin, and round robin by weight.
-const (
-	RR  Scheduler = 1
-	WRR Scheduler = 2
-)
-
-func (s Scheduler) String() string {
-	switch s {
-	case RR:
-		return "rr"
-	case WRR:
-		return "wrr"
-	}
-	return fmt.Sprintf("scheduler-%d", uint8(s))
-}
-
 // State tells whether a server takes new sessions.
 type State uint8
 
@@ -180,17 +161,20 @@ type Server struct {
 	Address netip.AddrPort
 	Weight  uint16
 	Drain   bool
+
+	Backup      bool   // only when no other takes the session
+	MaxSessions uint32 // 0: no limit
 }
 
 // Service is a service as the user wants it.
 type Service struct {
-	Name      string
-	Key       ServiceKey
-	Mode      Mode
-	Scheduler Scheduler
-	Timeouts  Timeouts
-	Health    Health
-	Servers   []Server
+	Name     string
+	Key      ServiceKey
+	Mode     Mode
+	Policy   Policy
+	Timeouts Timeouts
+	Health   Health
+	Servers  []Server
 }
 
 // Metrics says where Prometheus may read.

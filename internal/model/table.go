@@ -25,16 +25,18 @@ type TableService struct {
 
 // ServiceSpec is all of a service but its key and servers; comparable.
 type ServiceSpec struct {
-	Name      string
-	Mode      Mode
-	Scheduler Scheduler
-	Timeouts  Timeouts
+	Name     string
+	Mode     Mode
+	Policy   Policy
+	Timeouts Timeouts
 }
 
 // ServerSpec is all of a server but its address; comparable.
 type ServerSpec struct {
-	Weight uint16
-	State  State
+	Weight      uint16
+	State       State
+	Backup      bool
+	MaxSessions uint32
 }
 
 // NewTable returns an empty table.
@@ -216,14 +218,14 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 		if old := from.Services[c.Service]; old != nil {
 			return Description{"change", service(), describeSpec(old.Spec, c.Spec)}
 		}
-		return Description{"add", service(), fmt.Sprintf("%s, %s", c.Spec.Mode, c.Spec.Scheduler)}
+		return Description{"add", service(), fmt.Sprintf("%s, %s", c.Spec.Mode, c.Spec.Policy)}
 	case DeleteService:
 		return Description{"remove", service(), "its sessions end"}
 	case PutServer:
 		if old, ok := from.Server(ServerRef{c.Service, c.Address}); ok {
 			return Description{"change", server(), describeServer(old, c.Server)}
 		}
-		return Description{"add", server(), fmt.Sprintf("weight %d, %s", c.Server.Weight, c.Server.State)}
+		return Description{"add", server(), describeNewServer(c.Server)}
 	case DeleteServer:
 		return Description{"remove", server(), "its sessions end"}
 	case PutLocalAddress:
@@ -242,11 +244,22 @@ func describeSpec(old, spec ServiceSpec) string {
 	}
 	note("name", old.Name, spec.Name)
 	note("mode", old.Mode, spec.Mode)
-	note("scheduler", old.Scheduler, spec.Scheduler)
+	describePolicy(note, old.Policy, spec.Policy)
 	for i := range spec.Timeouts {
 		note("timeout "+Timeout(i).String(), old.Timeouts[i], spec.Timeouts[i])
 	}
 	return strings.Join(parts, ", ")
+}
+
+func describeNewServer(spec ServerSpec) string {
+	text := fmt.Sprintf("weight %d, %s", spec.Weight, spec.State)
+	if spec.Backup {
+		text += ", backup"
+	}
+	if spec.MaxSessions != 0 {
+		text += fmt.Sprintf(", at most %d sessions", spec.MaxSessions)
+	}
+	return text
 }
 
 func describeServer(old, spec ServerSpec) string {
@@ -256,6 +269,12 @@ func describeServer(old, spec ServerSpec) string {
 	}
 	if old.State != spec.State {
 		parts = append(parts, fmt.Sprintf("%s -> %s", old.State, spec.State))
+	}
+	if old.Backup != spec.Backup {
+		parts = append(parts, fmt.Sprintf("backup %v -> %v", old.Backup, spec.Backup))
+	}
+	if old.MaxSessions != spec.MaxSessions {
+		parts = append(parts, fmt.Sprintf("max_sessions %d -> %d", old.MaxSessions, spec.MaxSessions))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -29,7 +29,7 @@ func build(t *testing.T, text string) *Table {
 			var port uint16
 			fmt.Sscan(f[2], &port)
 			service = &TableService{
-				Spec:    ServiceSpec{Name: f[3], Mode: FNAT, Scheduler: WRR, Timeouts: DefaultTimeouts},
+				Spec:    ServiceSpec{Name: f[3], Mode: FNAT, Policy: Policy{Scheduler: WRR}, Timeouts: DefaultTimeouts},
 				Servers: map[netip.AddrPort]ServerSpec{},
 			}
 			table.Services[key(f[1], port)] = service
@@ -107,7 +107,8 @@ func TestDiffIsSmallAndOrdered(t *testing.T) {
 func TestDiffOfASpecNamesWhatChanges(t *testing.T) {
 	from, to := build(t, before), build(t, before)
 	k := key("10.0.0.80", 80)
-	to.Services[k].Spec.Scheduler = RR
+	to.Services[k].Spec.Policy = Policy{Scheduler: Maglev, HashOn: HashTuple, Persistence: Persistence{300, 24, 64},
+		SlowStart: 30, OnePacket: true, MaxSessions: 1000}
 	to.Services[k].Spec.Name = "site"
 	to.Services[k].Spec.Timeouts[Established] = 60
 	changes := Diff(from, to)
@@ -116,9 +117,41 @@ func TestDiffOfASpecNamesWhatChanges(t *testing.T) {
 	}
 	got := Describe(changes[0], from, func(ServiceKey) string { return "site" })
 	want := Description{"change", "service site (tcp 10.0.0.80:80)",
-		"name web -> site, scheduler wrr -> rr, timeout established 900 -> 60"}
+		"name web -> site, scheduler wrr -> maglev, hash_on none -> tuple, persistence none -> 5m0s for /24 and /64, " +
+			"slow_start 0s -> 30s, one_packet false -> true, max_sessions 0 -> 1000, timeout established 900 -> 60"}
 	if got != want {
 		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestDiffOfAServerNamesWhatChanges(t *testing.T) {
+	from, to := build(t, before), build(t, before)
+	k, address := key("10.0.0.80", 80), netip.MustParseAddrPort("10.1.0.22:8080")
+	to.Services[k].Servers[address] = ServerSpec{Weight: 5, State: Up, Backup: true, MaxSessions: 7}
+	to.Services[k].Servers[netip.MustParseAddrPort("10.1.0.29:8080")] = ServerSpec{Weight: 1, State: Up, Backup: true, MaxSessions: 7}
+	var got []string
+	for _, change := range Diff(from, to) {
+		got = append(got, Describe(change, from, func(ServiceKey) string { return "web" }).Detail)
+	}
+	want := []string{"backup false -> true, max_sessions 0 -> 7", "weight 1, up, backup, at most 7 sessions"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestPolicyInWords(t *testing.T) {
+	for want, policy := range map[string]Policy{
+		"wrr":              {Scheduler: WRR},
+		"maglev by source": {Scheduler: Maglev, HashOn: HashSource},
+		"rr, persistence 1m0s for /24 and /64, slow start 2s, one packet, at most 5 sessions": {Scheduler: RR,
+			Persistence: Persistence{60, 24, 64}, SlowStart: 2, OnePacket: true, MaxSessions: 5},
+	} {
+		if got := policy.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := Scheduler(9).String(); got != "scheduler-9" {
+		t.Errorf("got %q", got)
 	}
 }
 

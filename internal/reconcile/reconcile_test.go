@@ -131,12 +131,12 @@ func randomConfig(r *rand.Rand) *model.Config {
 	for i := range r.IntN(8) {
 		six := r.IntN(2) == 0
 		service := model.Service{
-			Name:      fmt.Sprintf("s%d", i),
-			Key:       model.ServiceKey{Protocol: []model.Protocol{model.TCP, model.UDP}[r.IntN(2)], VIP: draw(six, 1), Port: uint16(80 + r.IntN(2))},
-			Mode:      model.FNAT,
-			Scheduler: []model.Scheduler{model.RR, model.WRR}[r.IntN(2)],
-			Timeouts:  model.Timeouts{model.Established: uint32(60 + r.IntN(2))}.Or(model.DefaultTimeouts),
-			Health:    model.Health{Type: model.HealthTCP, Rise: 1, Fall: 1, Interval: time.Second, Timeout: time.Second},
+			Name:     fmt.Sprintf("s%d", i),
+			Key:      model.ServiceKey{Protocol: []model.Protocol{model.TCP, model.UDP}[r.IntN(2)], VIP: draw(six, 1), Port: uint16(80 + r.IntN(2))},
+			Mode:     model.FNAT,
+			Policy:   randomPolicy(r),
+			Timeouts: model.Timeouts{model.Established: uint32(60 + r.IntN(2))}.Or(model.DefaultTimeouts),
+			Health:   model.Health{Type: model.HealthTCP, Rise: 1, Fall: 1, Interval: time.Second, Timeout: time.Second},
 		}
 		if keys[service.Key] {
 			continue
@@ -148,12 +148,27 @@ func randomConfig(r *rand.Rand) *model.Config {
 			if !servers[address] {
 				servers[address] = true
 				service.Servers = append(service.Servers, model.Server{
-					Address: address, Weight: uint16(r.IntN(3)), Drain: r.IntN(4) == 0})
+					Address: address, Weight: uint16(r.IntN(3)), Drain: r.IntN(4) == 0,
+					Backup: r.IntN(4) == 0, MaxSessions: uint32(r.IntN(3))})
 			}
 		}
 		config.Services = append(config.Services, service)
 	}
 	return config
+}
+
+func randomPolicy(r *rand.Rand) model.Policy {
+	policy := model.Policy{
+		Scheduler: model.Schedulers[r.IntN(len(model.Schedulers))],
+		SlowStart: uint32(r.IntN(2)), OnePacket: r.IntN(2) == 0, MaxSessions: uint32(r.IntN(2)),
+	}
+	if policy.Scheduler.Hashes() {
+		policy.HashOn = model.HashOn(1 + r.IntN(2))
+	}
+	if r.IntN(2) == 0 {
+		policy.Persistence = model.Persistence{Timeout: uint32(1 + r.IntN(2)), Prefix4: 24, Prefix6: uint8(64 + r.IntN(2))}
+	}
+	return policy
 }
 
 // From any configuration to any other, the forwarder ends with just what is wanted, in one
@@ -186,7 +201,7 @@ func oneService() *model.Config {
 		LocalAddresses: []netip.Addr{netip.MustParseAddr("10.1.0.10")},
 		Services: []model.Service{{
 			Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: netip.MustParseAddr("10.0.0.80"), Port: 80},
-			Mode: model.FNAT, Scheduler: model.WRR, Timeouts: model.DefaultTimeouts,
+			Mode: model.FNAT, Policy: model.Policy{Scheduler: model.WRR}, Timeouts: model.DefaultTimeouts,
 			Health:  model.Health{Type: model.HealthTCP},
 			Servers: []model.Server{{Address: at("10.1.0.21:80"), Weight: 1}, {Address: at("10.1.0.22:80"), Weight: 1}},
 		}},

@@ -362,7 +362,7 @@ func (s *Store) table(config *model.Config) *model.Table {
 	for _, service := range config.Services {
 		entry := &model.TableService{
 			Spec: model.ServiceSpec{
-				Name: service.Name, Mode: service.Mode, Scheduler: service.Scheduler, Timeouts: service.Timeouts,
+				Name: service.Name, Mode: service.Mode, Policy: service.Policy, Timeouts: service.Timeouts,
 			},
 			Servers: make(map[netip.AddrPort]model.ServerSpec, len(service.Servers)),
 		}
@@ -383,7 +383,7 @@ func (s *Store) spec(ref model.ServerRef, server model.Server) model.ServerSpec 
 	if server.Drain || s.drains.has(ref) {
 		state = model.Drain
 	}
-	return model.ServerSpec{Weight: server.Weight, State: state}
+	return model.ServerSpec{Weight: server.Weight, State: state, Backup: server.Backup, MaxSessions: server.MaxSessions}
 }
 
 // Snapshot is what the store held at one moment.

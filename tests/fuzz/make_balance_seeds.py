@@ -13,6 +13,14 @@ KEY = r'{ protocol: PROTOCOL_TCP vip: "\300\000\002\001" port: 80 }'
 LOCAL = r'local_address { address: "\012\001\000\001" }'
 SERVER = r'server { address: "\012\000\000\001" port: 80 weight: 5 state: SERVER_STATE_UP }'
 SERVICE = f'key {KEY} name: "web" mode: MODE_FNAT scheduler: SCHEDULER_WRR timeouts {{ udp_s: 9 }}'
+HASHED = (
+    f'key {KEY} name: "web" mode: MODE_FNAT scheduler: SCHEDULER_MAGLEV hash_on: HASH_ON_TUPLE '
+    "persistence { timeout_s: 9 prefix4: 24 prefix6: 64 } slow_start_s: 2 max_sessions: 3"
+)
+BACKUP = (
+    r'server { address: "\012\000\000\002" port: 80 weight: 1 state: SERVER_STATE_UP '
+    "backup: true max_sessions: 2 }"
+)
 CHANGES = (
     f"changes {{ put_{LOCAL} }} changes {{ put_service {{ {SERVICE} }} }} "
     f"changes {{ put_server {{ service {KEY} {SERVER} }} }}"
@@ -29,11 +37,14 @@ REQUESTS = {
     "list-slots": "list_slots {}",
     "stage": f"apply {{ {CHANGES} }}",
     "commit": f"apply {{ {CHANGES} commit: true }}",
+    "spread": f"apply {{ changes {{ put_service {{ {HASHED} }} }} "
+    f"changes {{ put_server {{ service {KEY} {BACKUP} }} }} commit: true }}",
     "refused": f"apply {{ {CHANGES} changes {{ delete_{LOCAL} }} commit: true }}",
     "deleted": f"apply {{ changes {{ delete_service {KEY} }} commit: true }}",
 }
 LISTS = {
     "life": ["commit", "list-services", "get-config", "deleted", "status"],
+    "policies": ["commit", "spread", "list-services", "commit", "spread"],
     "staged": ["stage", "stage", "refused", "commit", "refused"],
     "reading": ["get-config", "list-services", "list-sessions"],
 }

@@ -22,7 +22,7 @@ static inline void model_is_sound(const struct sy_balance *b)
 		services++;
 		servers += s->servers;
 		CHECK(s->id == id && b->service[id]->id == id);
-		CHECK(b->service[id]->candidates <= s->servers);
+		CHECK(b->service[id]->pool->members <= s->servers);
 		CHECK(rte_hash_lookup(b->directory, &s->key) >= 0);
 		for (unsigned i = 0; i < s->servers; i++)
 			CHECK(b->endpoint[s->server[i].id].service == id &&

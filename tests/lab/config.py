@@ -10,10 +10,15 @@ class Server:
     port: int
     weight: int = 1
     drain: bool = False
+    backup: bool = False
+    max_sessions: int = 0
 
     def value(self):
         value = {"address": self.address, "port": self.port, "weight": self.weight}
-        return value | ({"drain": True} if self.drain else {})
+        for key in ("drain", "backup", "max_sessions"):
+            if getattr(self, key):
+                value[key] = getattr(self, key)
+        return value
 
 
 @dataclass
@@ -23,6 +28,8 @@ class Service:
     port: int
     protocol: str = "tcp"
     scheduler: str = "rr"
+    # As the file has them: hash_on, persistence, slow_start, one_packet, max_sessions.
+    spread: dict = field(default_factory=dict)
     timeouts: dict = field(default_factory=dict)
     health: dict = field(default_factory=lambda: {"type": "none"})
     servers: list = field(default_factory=list)
@@ -38,6 +45,7 @@ class Service:
             "protocol": self.protocol,
             "mode": "fnat",
             "scheduler": self.scheduler,
+            **self.spread,
             "health": self.health,
             "servers": [server.value() for server in self.servers],
         }

@@ -369,6 +369,10 @@ void weather_calm(struct weather *w)
 	world_clear(&w->world);
 	rig_advance(r, 10 * SECOND_NS);
 	const struct model *m = r->b->model;
+	for (uint32_t id = 0; id < m->server_ids.fresh; id++)
+		t->active += w->world.rig.b->server_active[id];
+	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
+		t->active += w->world.rig.b->service_active[id];
 	t->ids = m->service_ids.fresh - m->service_ids.count + m->server_ids.fresh -
 	         m->server_ids.count;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)

@@ -14,6 +14,7 @@ struct weather_tally {
 	uint64_t reached, fast;        /* frames that got past classify; the fast path's */
 	uint64_t created, ended, live; /* sessions */
 	uint64_t ids, buffers;         /* still in use at the end */
+	uint64_t active;               /* sessions that servers and services still count */
 	uint64_t ugly;                 /* sent frames that must not be sent */
 	uint64_t commits, refusals;
 	uint64_t drop[SY_DROP_COUNT];

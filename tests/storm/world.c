@@ -12,6 +12,7 @@
 #define DOWN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 #define RR    STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 #define WRR   STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
+#define TUPLE STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
 
 #define SESSIONS (320 * SY_SLOTS) /* more than one local address has ports in a slot */
 #define MBUFS    12287            /* more than a transmit queue holds */
@@ -48,9 +49,9 @@ struct sy_addr world_server(unsigned service, unsigned i)
 static struct sy_addr odd_server(enum world_odd odd)
 {
 	static const char *const text[ODD_SERVICES] = {
-	        [ODD_SILENT] = "10.0.9.9",         [ODD_HOLE] = "10.66.0.1",
-	        [ODD_UNROUTED] = "10.77.0.1",      [ODD_UNIFORM] = "10.0.0.1",
-	        [ODD_UNIFORM_6] = "2001:db8:2::1",
+	        [ODD_SILENT] = "10.0.9.9",    [ODD_HOLE] = "10.66.0.1",
+	        [ODD_UNROUTED] = "10.77.0.1", [ODD_UNIFORM] = "10.0.0.1",
+	        [ODD_LIMITED] = "10.0.0.2",   [ODD_UNIFORM_6] = "2001:db8:2::1",
 	};
 	return rig_addr(text[odd]);
 }
@@ -163,7 +164,30 @@ static void put_world_service(struct changes *c, unsigned i)
 	struct service_key key = world_service(i);
 	pb_timeouts t = timeouts_make(i);
 	snprintf(name, sizeof(name), "service-%u", i);
-	put_service(c, &key, name, i % 4 < 2 ? RR : WRR, &t);
+	/* Each scheduler serves TCP and UDP, and each way of spreading some services. */
+	unsigned scheduler = 1 + (i / 2) % SCHEDULERS;
+	pb_service *s = put_service(c, &key, name, (int)scheduler, &t);
+	if (scheduler_find(scheduler)->by_hash && i % 5 < 2)
+		s->hash_on = TUPLE;
+	if (i % 4 == 1)
+		s->one_packet = true;
+	else if (i % 5 == 2)
+		set_persistence(c, s, 10, 24 + i % 9, 120);
+	s->slow_start_s = i % 3 ? 0 : 8;
+	s->max_sessions = i % 7 ? 0 : 500;
+}
+
+/* New ones are put again now and then with another scheduler. */
+static void change_service(struct world *w, struct changes *c, unsigned i)
+{
+	put_world_service(c, i);
+	pb_service *s = c->change[c->count - 1]->put_service;
+	if (dice_percent(w->dice, 50))
+		return;
+	s->scheduler = (Steelyard__Forwarder__V1__Scheduler)(1 + dice_roll(w->dice, SCHEDULERS));
+	s->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED;
+	s->max_sessions = dice_percent(w->dice, 20) ? 1 + dice_roll(w->dice, 20) : 0;
+	s->slow_start_s = dice_roll(w->dice, 10);
 }
 
 static void put_odd_service(struct changes *c, enum world_odd odd)
@@ -174,7 +198,8 @@ static void put_odd_service(struct changes *c, enum world_odd odd)
 	if (odd == ODD_EMPTY)
 		return;
 	struct sy_addr server = odd_server(odd);
-	put_server(c, &key, &server, 8080, 1, UP);
+	pb_server *s = put_server(c, &key, &server, 8080, 1, UP);
+	s->max_sessions = odd == ODD_LIMITED ? 3 : 0;
 }
 
 void world_restore(struct world *w)
@@ -191,7 +216,9 @@ void world_restore(struct world *w)
 		put_world_service(&c, i);
 		for (unsigned n = 0; n < WORLD_SERVERS; n++) {
 			struct sy_addr server = world_server(i, n);
-			put_server(&c, &key, &server, (uint16_t)(8000 + i), 1 + n, UP);
+			pb_server *s =
+			        put_server(&c, &key, &server, (uint16_t)(8000 + i), 1 + n, UP);
+			s->backup = n == WORLD_SERVERS - 1 && i % 2;
 		}
 	}
 	must(rig_commit(&w->rig, &c), w->rig.error);
@@ -206,9 +233,13 @@ static void change_server(struct world *w, struct changes *c, unsigned i)
 	struct sy_addr server = world_server(i, n);
 	if (dice_percent(w->dice, 30))
 		delete_server(c, &key, &server, (uint16_t)(8000 + i));
-	else
-		put_server(c, &key, &server, (uint16_t)(8000 + i), dice_roll(w->dice, 10),
-		           state[dice_roll(w->dice, SY_ARRAY_LEN(state))]);
+	else {
+		pb_server *s =
+		        put_server(c, &key, &server, (uint16_t)(8000 + i), dice_roll(w->dice, 10),
+		                   state[dice_roll(w->dice, SY_ARRAY_LEN(state))]);
+		s->backup = dice_percent(w->dice, 15);
+		s->max_sessions = dice_percent(w->dice, 15) ? 1 + dice_roll(w->dice, 30) : 0;
+	}
 }
 
 static void change_local(struct world *w, struct changes *c)
@@ -225,7 +256,7 @@ static void change_wrong(struct world *w, struct changes *c)
 {
 	struct service_key key = world_service(dice_roll(w->dice, WORLD_SERVICES));
 	struct sy_addr nowhere = rig_addr("127.0.0.1"), vip = key.vip;
-	switch (dice_roll(w->dice, 4)) {
+	switch (dice_roll(w->dice, 6)) {
 	case 0:
 		put_local(c, &nowhere);
 		break;
@@ -233,6 +264,12 @@ static void change_wrong(struct world *w, struct changes *c)
 		put_service(c, &key, "wrong", 77, NULL);
 		break;
 	case 2:
+		put_service(c, &key, "unhashed", RR, NULL)->hash_on = TUPLE;
+		break;
+	case 3:
+		set_persistence(c, put_service(c, &key, "wide", RR, NULL), 60, 33, 0);
+		break;
+	case 4:
 		put_service(c, &key, "twofold", RR, NULL);
 		put_local(c, &vip);
 		break;
@@ -250,7 +287,7 @@ void world_change(struct world *w)
 		struct service_key key = world_service(i);
 		switch (dice_roll(w->dice, 8)) {
 		case 0:
-			put_world_service(&c, i);
+			change_service(w, &c, i);
 			break;
 		case 1:
 			delete_service(&c, &key);
@@ -305,7 +342,7 @@ void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx
 	must(model_check(b, &err) == 0, err.text);
 	model_publish_addresses(b);
 	between(ctx);
-	while (!model_publish(b, 0, UINT32_MAX))
+	while (!model_publish(b, PUBLISH_PIECE))
 		;
 	model_finish(b);
 	changes_free(&c);

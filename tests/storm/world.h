@@ -18,7 +18,8 @@ enum world_odd {
 	ODD_HOLE,      /* its server lies behind a blackhole route */
 	ODD_UNROUTED,  /* … behind no route */
 	ODD_UNIFORM,   /* one server, which never changes: IPv4 */
-	ODD_UNIFORM_6, /* the same, IPv6 */
+	ODD_LIMITED,   /* one server that takes three sessions */
+	ODD_UNIFORM_6, /* as ODD_UNIFORM, IPv6 */
 	ODD_SERVICES
 };
 

@@ -273,8 +273,8 @@ static Steelyard__Forwarder__V1__ServiceKey *pb_key(struct changes *c,
 	return out;
 }
 
-void put_service(struct changes *c, const struct service_key *key, const char *name, int scheduler,
-                 const pb_timeouts *timeouts)
+pb_service *put_service(struct changes *c, const struct service_key *key, const char *name,
+                        int scheduler, const pb_timeouts *timeouts)
 {
 	Steelyard__Forwarder__V1__Service *s = take(c, sizeof(*s));
 	steelyard__forwarder__v1__service__init(s);
@@ -288,6 +288,17 @@ void put_service(struct changes *c, const struct service_key *key, const char *n
 		*s->timeouts = *timeouts;
 	}
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE)->put_service = s;
+	return s;
+}
+
+void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint32_t prefix4,
+                     uint32_t prefix6)
+{
+	s->persistence = take(c, sizeof(*s->persistence));
+	steelyard__forwarder__v1__persistence__init(s->persistence);
+	s->persistence->timeout_s = timeout_s;
+	s->persistence->prefix4 = prefix4;
+	s->persistence->prefix6 = prefix6;
 }
 
 void delete_service(struct changes *c, const struct service_key *key)
@@ -311,13 +322,14 @@ static Steelyard__Forwarder__V1__Change__ServerOf *server_of(struct changes *c,
 	return of;
 }
 
-void put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
-                uint16_t port, uint32_t weight, int state)
+pb_server *put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                      uint16_t port, uint32_t weight, int state)
 {
 	Steelyard__Forwarder__V1__Change__ServerOf *of = server_of(c, key, addr, port);
 	of->server->weight = weight;
 	of->server->state = (Steelyard__Forwarder__V1__ServerState)state;
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVER)->put_server = of;
+	return of->server;
 }
 
 void delete_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,

@@ -26,6 +26,8 @@
 typedef Steelyard__Forwarder__V1__Change pb_change;
 typedef Steelyard__Forwarder__V1__Request pb_request;
 typedef Steelyard__Forwarder__V1__Response pb_response;
+typedef Steelyard__Forwarder__V1__Server pb_server;
+typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
 struct rig_options {
@@ -97,12 +99,15 @@ struct changes {
 struct service_key rig_key(const char *vip, uint16_t port, uint8_t proto);
 struct sy_addr rig_addr(const char *text);
 
-void put_service(struct changes *c, const struct service_key *key, const char *name, int scheduler,
-                 const pb_timeouts *timeouts);
+/* What more there is to say can be set in the result, until the commit. */
+pb_service *put_service(struct changes *c, const struct service_key *key, const char *name,
+                        int scheduler, const pb_timeouts *timeouts);
+void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint32_t prefix4,
+                     uint32_t prefix6);
 void delete_service(struct changes *c, const struct service_key *key);
 /* state: UP, DRAIN or DOWN of the API. */
-void put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
-                uint16_t port, uint32_t weight, int state);
+pb_server *put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
+                      uint16_t port, uint32_t weight, int state);
 void delete_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
                    uint16_t port);
 void put_local(struct changes *c, const struct sy_addr *addr);

@@ -114,7 +114,7 @@ static void test_accept(void **state)
 	void *id;
 	assert_int_equal(r->b->model->revision, 1);
 	assert_true(rte_hash_lookup_data(r->b->directory, &key, &id) >= 0);
-	assert_int_equal(r->b->service[(uintptr_t)id]->candidates, 2);
+	assert_int_equal(r->b->service[(uintptr_t)id]->pool->eligible, 2);
 	assert_int_equal(ours_find(r->b->ours, &key.vip), OURS_VIP);
 	struct sy_addr local = rig_addr("10.1.0.1");
 	assert_int_equal(ours_find(r->b->ours, &local), OURS_LOCAL);
@@ -303,7 +303,7 @@ static void test_delete_and_put(void **state)
 	delete_service(&c, &fourth);
 	add_service(&c, 4, 2);
 	commit(r, &c);
-	assert_int_equal(r->b->service[service_id(r, &fourth)]->candidates, 2);
+	assert_int_equal(r->b->service[service_id(r, &fourth)]->pool->eligible, 2);
 	/* The same once more, never to be seen. */
 	add_service(&c, 6, 1);
 	fourth = key_at(6);
@@ -369,7 +369,7 @@ static void test_many(void **state)
 	assert_int_equal(r->b->model->servers, 3 * services - 1);
 	for (unsigned i = 0; i < services; i++) {
 		struct service_key key = key_at(i);
-		assert_int_equal(r->b->service[service_id(r, &key)]->candidates, i ? 3 : 2);
+		assert_int_equal(r->b->service[service_id(r, &key)]->pool->eligible, i ? 3 : 2);
 		assert_int_equal(ours_find(r->b->ours, &key.vip), OURS_VIP);
 	}
 	for (unsigned i = services; i <= MAX_SERVICES; i++)

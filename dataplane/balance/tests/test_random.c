@@ -154,21 +154,23 @@ static void compare_service(const struct rig *r, const struct plain *p, unsigned
 	assert_true(rte_hash_lookup_data(r->b->directory, &key, &id) >= 0);
 	const struct service *s = r->b->service[(uintptr_t)id];
 	unsigned candidates = 0, total = 0;
-	assert_int_equal(s->scheduler, p->service[i].scheduler);
+	assert_int_equal(s->policy.scheduler, p->service[i].scheduler);
+	bool by_weight = s->pool->ops->by_weight;
 	for (unsigned n = 0; n < SERVERS; n++) {
 		const struct plain_server *want = &p->service[i].server[n];
 		struct sy_addr a = server_at(i, n);
 		if (!want->there || want->state != UP || want->weight == 0)
 			continue;
 		candidates++;
-		total += want->weight;
+		total += by_weight ? want->weight : 1;
 		bool found = false;
-		for (unsigned k = 0; k < s->candidates; k++) {
-			const struct endpoint *e = &r->b->endpoint[s->candidate[k].server];
-			if (!sy_addr_equal(&e->addr, &a))
+		for (unsigned k = 0; k < s->pool->members; k++) {
+			const struct candidate *c = &s->pool->candidate[k];
+			const struct endpoint *e = &r->b->endpoint[c->server];
+			if (c->share == 0 || !sy_addr_equal(&e->addr, &a))
 				continue;
 			found = true;
-			assert_int_equal(s->candidate[k].weight, want->weight);
+			assert_int_equal(c->weight, by_weight ? want->weight : 1);
 			assert_int_equal(e->service, s->id);
 			assert_true(sy_addr_equal(&e->vip, &key.vip));
 			assert_int_equal(e->vport, key.vport);
@@ -176,8 +178,8 @@ static void compare_service(const struct rig *r, const struct plain *p, unsigned
 		}
 		assert_true(found);
 	}
-	assert_int_equal(s->candidates, candidates);
-	assert_int_equal(s->total_weight, total);
+	assert_int_equal(s->pool->eligible, candidates);
+	assert_int_equal(s->pool->weight, total);
 }
 
 static void compare(const struct rig *r, const struct plain *p)

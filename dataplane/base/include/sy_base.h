@@ -252,6 +252,8 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(NO_SERVICE, "no-service", "the VIP has no service on this protocol and port")            \
 	X(NO_SESSION, "no-session", "no session, and the packet cannot begin one")                 \
 	X(NO_SERVER, "no-server", "the service has no server that takes new sessions")             \
+	X(CONNECTION_LIMIT, "connection-limit",                                                    \
+	  "max_sessions of the service, or of all servers that could take it, is reached")         \
 	X(NO_LOCAL_ADDRESS, "no-local-address", "no local address of the server's family")         \
 	X(NO_LOCAL_PORT, "no-local-port",                                                          \
 	  "all local ports towards the server are in use: add local addresses")                    \

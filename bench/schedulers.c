@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * steelyard-schedulers: how evenly each scheduler spreads sessions, how many move when one of the
+ * servers leaves, joins or returns, and what making and picking cost.
+ *
+ * Picks are compared with a yardstick of this machine, the look-up of a random place in a table of
+ * 1 MB. Seeds are fixed; only times differ between runs.
+ */
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "scheduler.h"
+
+#define SERVERS_MAX 16384
+#define YARDSTICK   (1u << 18) /* words: 1 MB */
+
+struct options {
+	unsigned servers, flows;
+};
+
+struct bench {
+	struct options o;
+	struct shelf *shelf;
+	struct scheduler_state state;
+	uint32_t *active;
+	uint64_t random;
+};
+
+/* splitmix64 */
+static uint64_t next(struct bench *b)
+{
+	uint64_t z = b->random += 0x9e3779b97f4a7c15;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+static void *must(void *p)
+{
+	if (!p) {
+		fprintf(stderr, "schedulers: no memory\n");
+		exit(EXIT_FAILURE);
+	}
+	return p;
+}
+
+static uint16_t weight_of(unsigned i, bool skewed)
+{
+	return skewed ? (uint16_t)(1 + i % 10) : 1;
+}
+
+enum { NOBODY = UINT32_MAX };
+
+/* All servers but `absent`; `down` does not take sessions. */
+static struct pool *pool_make(struct bench *b, const struct scheduler_ops *ops, bool skewed,
+                              uint32_t absent, uint32_t down)
+{
+	struct pool *p = must(pool_create(ops, b->o.servers));
+	int64_t budget = INT64_MAX;
+	for (unsigned i = 0; i < b->o.servers; i++) {
+		struct sy_addr a = sy_addr_v4(0);
+		a.b[12] = 10;
+		a.b[14] = (uint8_t)(i >> 8);
+		a.b[15] = (uint8_t)i;
+		if (i != absent)
+			pool_add(p, i, scheduler_name(&a, 80), weight_of(i, skewed),
+			         i == down ? 0 : SHARES, UINT32_MAX);
+	}
+	if (pool_build(p, b->shelf, &budget) < 0)
+		must(NULL);
+	return p;
+}
+
+static uint32_t pick(struct bench *b, const struct pool *pool, uint64_t hash)
+{
+	const struct pick p = {pool, &b->state, b->active, 0, hash};
+	uint32_t i = pool->ops->pick(&p);
+	return i == PICK_NONE ? NOBODY : pool->candidate[i].server;
+}
+
+/* ---- what is measured ---- */
+
+/* Sessions that last: relative error of the servers' shares, mean and worst. */
+static void measure_shares(struct bench *b, const struct pool *pool, bool skewed, double *mean,
+                           double *worst)
+{
+	double sum = 0;
+	memset(b->active, 0, b->o.servers * sizeof(*b->active));
+	for (unsigned n = 0; n < b->o.flows; n++)
+		b->active[pick(b, pool, next(b))]++;
+	*mean = *worst = 0;
+	for (unsigned i = 0; i < b->o.servers; i++)
+		sum += pool->ops->by_weight ? weight_of(i, skewed) : 1;
+	for (unsigned i = 0; i < b->o.servers; i++) {
+		double want = b->o.flows * (pool->ops->by_weight ? weight_of(i, skewed) : 1) / sum;
+		double off = fabs(b->active[i] - want) / want;
+		*mean += off / b->o.servers;
+		*worst = fmax(*worst, off);
+	}
+}
+
+/* Of clients that are not `own`'s, the part whose next session goes elsewhere than their last. */
+static double measure_moved(struct bench *b, const struct pool *from, const struct pool *to,
+                            uint32_t own)
+{
+	unsigned others = 0, moved = 0;
+	for (unsigned n = 0; n < b->o.flows; n++) {
+		uint64_t hash = next(b);
+		uint32_t before = pick(b, from, hash), after = pick(b, to, hash);
+		if (before == own || after == own)
+			continue;
+		others++;
+		moved += before != after;
+	}
+	return 100.0 * moved / others;
+}
+
+static double measure_build_ms(struct bench *b, const struct scheduler_ops *ops, bool skewed)
+{
+	double best = INFINITY;
+	for (unsigned n = 0; n < 5; n++) {
+		uint64_t start = sy_clock_ns();
+		pool_free(pool_make(b, ops, skewed, NOBODY, NOBODY), b->shelf);
+		best = fmin(best, (double)(sy_clock_ns() - start) / 1e6);
+	}
+	return best;
+}
+
+static double measure_pick_ns(struct bench *b, const struct pool *pool)
+{
+	double best = INFINITY;
+	unsigned picks = b->o.flows / 10;
+	volatile uint32_t sink = 0;
+	for (unsigned n = 0; n < 5; n++) {
+		uint64_t start = sy_clock_ns();
+		for (unsigned i = 0; i < picks; i++)
+			sink = pick(b, pool, next(b));
+		best = fmin(best, (double)(sy_clock_ns() - start) / picks);
+	}
+	(void)sink;
+	return best;
+}
+
+static double yardstick_ns(struct bench *b)
+{
+	uint32_t *table = must(calloc(YARDSTICK, sizeof(*table)));
+	double best = INFINITY;
+	volatile uint32_t sink = 0;
+	for (unsigned n = 0; n < 5; n++) {
+		uint64_t start = sy_clock_ns();
+		for (unsigned i = 0; i < b->o.flows; i++)
+			sink = table[hash_below(next(b), YARDSTICK)];
+		best = fmin(best, (double)(sy_clock_ns() - start) / b->o.flows);
+	}
+	(void)sink;
+	free(table);
+	return best;
+}
+
+/* ---- the table ---- */
+
+static void print_row(struct bench *b, const struct scheduler_ops *ops, bool skewed, double yard)
+{
+	uint32_t own = b->o.servers / 3;
+	struct pool *all = pool_make(b, ops, skewed, NOBODY, NOBODY);
+	double mean, worst, ns;
+	unsigned tables;
+	uint64_t bytes;
+	measure_shares(b, all, skewed, &mean, &worst);
+	shelf_measure(b->shelf, &tables, &bytes);
+	ns = measure_pick_ns(b, all);
+	printf("%-8s %-7s %7.2f %7.2f", ops->name, skewed ? "1 to 10" : "equal", 100 * mean,
+	       100 * worst);
+	if (ops->by_hash) {
+		struct pool *without = pool_make(b, ops, skewed, own, NOBODY);
+		struct pool *down = pool_make(b, ops, skewed, NOBODY, own);
+		printf(" %8.3f %8.3f %8.3f %8.3f", measure_moved(b, all, without, own),
+		       measure_moved(b, without, all, own), measure_moved(b, all, down, own),
+		       measure_moved(b, down, all, own));
+		pool_free(without, b->shelf);
+		pool_free(down, b->shelf);
+	} else {
+		printf(" %8s %8s %8s %8s", "-", "-", "-", "-");
+	}
+	pool_free(all, b->shelf);
+	printf(" %9.3f %8.0f %8.1f %6.1f\n", measure_build_ms(b, ops, skewed), (double)bytes / 1024,
+	       ns, ns / yard);
+}
+
+static bool options_read(int argc, char **argv, struct options *o)
+{
+	static const struct option known[] = {{"servers", required_argument, NULL, 's'},
+	                                      {"flows", required_argument, NULL, 'f'},
+	                                      {0}};
+	*o = (struct options){100, 1000000};
+	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+		char *end = NULL;
+		unsigned long n = c == '?' ? 0 : strtoul(optarg, &end, 10);
+		if (c == 's')
+			o->servers = (unsigned)n;
+		else if (c == 'f')
+			o->flows = (unsigned)n;
+		if (!end || *end || n < 2 || n > UINT32_MAX || o->servers > SERVERS_MAX) {
+			fprintf(stderr,
+			        "usage: steelyard-schedulers [--servers 2–%u] [--flows N]\n",
+			        SERVERS_MAX);
+			return false;
+		}
+	}
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench b = {.random = 1};
+	if (!options_read(argc, argv, &b.o))
+		return EXIT_FAILURE;
+	b.shelf = must(shelf_create());
+	b.active = must(calloc(b.o.servers, sizeof(*b.active)));
+	b.state.current = must(calloc(b.o.servers, sizeof(*b.state.current)));
+	b.state.turn = must(calloc(b.o.servers, sizeof(*b.state.turn)));
+	b.state.cursor = must(calloc(1, sizeof(*b.state.cursor)));
+	double yard = yardstick_ns(&b);
+	printf("%u servers, %u sessions; yardstick: a random word of 1 MB, %.1f ns\n\n",
+	       b.o.servers, b.o.flows, yard);
+	printf("                 off its share, %%  other servers' clients that move, %%\n");
+	printf("         weights    mean   worst  removed    added     down       up  build ms   "
+	       "table kB  pick ns yards\n");
+	for (uint32_t n = 1; n <= SCHEDULERS; n++)
+		for (unsigned skewed = 0; skewed < 2; skewed++)
+			print_row(&b, scheduler_find(n), skewed, yard);
+	free(b.active);
+	free(b.state.current);
+	free(b.state.turn);
+	free(b.state.cursor);
+	shelf_destroy(b.shelf);
+	return EXIT_SUCCESS;
+}

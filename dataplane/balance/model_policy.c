@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How a service spreads its sessions: read and judged. */
+#include "model.h"
+
+#define PERSISTENCE_LIMIT 32767u /* seconds: half of an entry's range */
+#define SLOW_START_LIMIT  3600u  /* seconds */
+
+static int read_persistence(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
+                            struct sy_error *err)
+{
+	const Steelyard__Forwarder__V1__Persistence *p = pb->persistence;
+	if (!p)
+		return 0;
+	if (p->timeout_s == 0 || p->timeout_s > PERSISTENCE_LIMIT)
+		return sy_fail(err, EINVAL,
+		               "service %s: a persistence timeout of %u s is not within 1–%u s",
+		               pb->name, p->timeout_s, PERSISTENCE_LIMIT);
+	if (p->prefix4 > 32 || p->prefix6 > 128)
+		return sy_fail(err, EINVAL,
+		               "service %s: persistence prefixes /%u and /%u: at most 32 for IPv4 "
+		               "and 128 for IPv6",
+		               pb->name, p->prefix4, p->prefix6);
+	if (pb->one_packet)
+		return sy_fail(err, EINVAL,
+		               "service %s: persistence keeps a client's datagrams together, "
+		               "one_packet spreads them: choose one",
+		               pb->name);
+	out->persistence.timeout = (uint16_t)p->timeout_s;
+	out->persistence.prefix4 = (uint8_t)(p->prefix4 ? p->prefix4 : 32);
+	out->persistence.prefix6 = (uint8_t)(p->prefix6 ? p->prefix6 : 128);
+	return 0;
+}
+
+int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
+                struct sy_error *err)
+{
+	const struct scheduler_ops *ops = scheduler_find((uint32_t)pb->scheduler);
+	if (!ops)
+		return sy_fail(err, EINVAL,
+		               "service %s: unknown scheduler %d; known: rr, wrr, lc, wlc, sed, "
+		               "sh, maglev, conhash",
+		               pb->name, (int)pb->scheduler);
+	if (pb->hash_on < STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED ||
+	    pb->hash_on > STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE)
+		return sy_fail(err, EINVAL, "service %s: unknown hash_on %d; known: source, tuple",
+		               pb->name, (int)pb->hash_on);
+	if (pb->hash_on != STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED && !ops->by_hash)
+		return sy_fail(
+		        err, EINVAL,
+		        "service %s: hash_on is for sh, maglev and conhash; %s does not hash",
+		        pb->name, ops->name);
+	if (pb->slow_start_s > SLOW_START_LIMIT)
+		return sy_fail(err, EINVAL, "service %s: a slow start of %u s is above %u s",
+		               pb->name, pb->slow_start_s, SLOW_START_LIMIT);
+	if (pb->one_packet && pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP)
+		return sy_fail(err, EINVAL, "service %s: one_packet is for UDP", pb->name);
+	*out = (struct policy){
+	        .scheduler = (uint8_t)pb->scheduler,
+	        .hash_on = (uint8_t)pb->hash_on,
+	        .one_packet = pb->one_packet,
+	        .slow_start = (uint16_t)pb->slow_start_s,
+	        .max_sessions = pb->max_sessions,
+	};
+	return read_persistence(pb, out, err);
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which server a client prefix goes to: one table for all workers, without locks.
+ *
+ *     bucket    | door | place | place | … |    eight words, one cache line
+ *     word      | tag, 24 bits | server id, 24 bits | second, 16 bits |    0: nothing
+ *
+ * The tag is a keyed hash of prefix and service. Every entry comes in by the door: whoever inserts
+ * copies what stands there into a place, then exchanges it for its own entry. So insertions into a
+ * bucket are one sequence, and of two workers that bring one prefix the second fails, looks again,
+ * and finds the first one's choice.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "balance.h"
+
+#define BUCKETS (1u << 17)
+#define WORDS   8
+#define DOOR    0
+/* Buckets a tick: the whole table in 41 s, far below the 18 hours that a second's 16 bits tell. */
+#define TICK_BUCKETS 64
+/* Workers' clocks differ a little: an entry may be from the next second. */
+#define AGE_MAX (UINT16_MAX - 60)
+
+struct bucket {
+	uint64_t word[WORDS];
+};
+_Static_assert(sizeof(struct bucket) == SY_CACHE_LINE, "one line");
+
+struct persist {
+	struct bucket *bucket; /* writers: workers, interaction thread; by compare-and-swap */
+	uint32_t tick_at;      /* interaction thread */
+};
+
+struct persist *persist_create(void)
+{
+	struct persist *p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	/* Costs nothing until it is touched. */
+	void *buckets = mmap(NULL, BUCKETS * sizeof(struct bucket), PROT_READ | PROT_WRITE,
+	                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (buckets == MAP_FAILED) {
+		free(p);
+		return NULL;
+	}
+	p->bucket = buckets;
+	return p;
+}
+
+void persist_destroy(struct persist *p)
+{
+	if (p)
+		munmap(p->bucket, BUCKETS * sizeof(struct bucket));
+	free(p);
+}
+
+/* ---- words
+ * --------------------------------------------------------------------------------------- */
+
+static uint64_t word_make(uint32_t tag, uint32_t server, uint32_t now)
+{
+	return (uint64_t)tag << 40 | (uint64_t)server << 16 | (uint16_t)now;
+}
+
+static uint32_t word_tag(uint64_t word)
+{
+	return (uint32_t)(word >> 40);
+}
+
+static uint32_t word_server(uint64_t word)
+{
+	return (uint32_t)(word >> 16) & 0xffffff;
+}
+
+static uint16_t word_age(uint64_t word, uint32_t now)
+{
+	uint16_t age = (uint16_t)(now - word);
+	return age > AGE_MAX ? 0 : age;
+}
+
+static uint64_t word_read(const uint64_t *at)
+{
+	return __atomic_load_n(at, __ATOMIC_SEQ_CST);
+}
+
+static bool word_swap(uint64_t *at, uint64_t from, uint64_t to)
+{
+	return __atomic_compare_exchange_n(at, &from, to, false, __ATOMIC_SEQ_CST,
+	                                   __ATOMIC_SEQ_CST);
+}
+
+/* Whether the entry says something of its service's server, and for how much longer. */
+static bool word_is_live(const struct sy_balance *b, uint64_t word, const struct service *s,
+                         uint32_t now)
+{
+	const struct endpoint *e = &b->endpoint[word_server(word)];
+	uint16_t age = word_age(word, now);
+	return age <= s->policy.persistence.timeout && (int32_t)(now - age - e->born) >= 0 &&
+	       SY_READ(e->eligible) && (!SY_READ(e->backup) || s->pool->eligible == 0);
+}
+
+/* Nobody will miss it. */
+static bool word_is_over(const struct sy_balance *b, uint64_t word, uint32_t now)
+{
+	if (word == 0)
+		return true;
+	const struct endpoint *e = &b->endpoint[word_server(word)];
+	const struct service *s = endpoint_service(b, e);
+	return !s || SY_READ(e->removed) || !word_is_live(b, word, s, now);
+}
+
+/* ---- finding and binding
+ * -------------------------------------------------------------------------------- */
+
+struct key {
+	struct bucket *bucket;
+	uint32_t tag;
+	uint32_t service;
+};
+
+static struct key key_of(const struct sy_balance *b, const struct service *s,
+                         const struct sy_addr *client)
+{
+	bool v4 = sy_addr_is_v4(client);
+	unsigned bits = v4 ? 96u + s->policy.persistence.prefix4 : s->policy.persistence.prefix6;
+	struct sy_addr prefix = *client;
+	for (unsigned i = 0; i < sizeof(prefix.b); i++)
+		if (8 * i >= bits)
+			prefix.b[i] = 0;
+		else if (8 * i + 8 > bits)
+			prefix.b[i] &= (uint8_t)(0xff << (8 * i + 8 - bits));
+	uint64_t h = sy_hash_mix(prefix.d[0] ^ b->key.k[0], prefix.d[1] ^ b->key.k[1]);
+	h = sy_hash_mix(h ^ b->key.k[2], s->id ^ b->key.k[3]);
+	return (struct key){
+	        .bucket = &b->persist->bucket[h >> 40 & (BUCKETS - 1)],
+	        .tag = 1 + (uint32_t)(h & 0xffffffff) % 0xffffff,
+	        .service = s->id,
+	};
+}
+
+/* A false match, of another prefix of the same service, binds the two together: no harm. */
+static bool key_matches(const struct sy_balance *b, const struct key *k, uint64_t word)
+{
+	return word_tag(word) == k->tag && b->endpoint[word_server(word)].service == k->service;
+}
+
+/* Its time begins anew. False: somebody changed it meanwhile. */
+static bool word_renew(uint64_t *at, uint64_t word, uint32_t now)
+{
+	uint64_t renewed = word_make(word_tag(word), word_server(word), now);
+	return renewed == word || word_swap(at, word, renewed);
+}
+
+uint32_t persist_find(struct sy_balance *b, const struct service *s, const struct sy_addr *client,
+                      uint32_t now)
+{
+	const struct key k = key_of(b, s, client);
+	for (unsigned i = 0; i < WORDS; i++) {
+		uint64_t word = word_read(&k.bucket->word[i]);
+		while (key_matches(b, &k, word) && word_is_live(b, word, s, now)) {
+			if (word_renew(&k.bucket->word[i], word, now))
+				return word_server(word);
+			word = word_read(&k.bucket->word[i]);
+		}
+	}
+	return SERVER_NONE;
+}
+
+/* Looks for the prefix in the whole bucket, and takes out what it must not find again. False: a
+ * word changed meanwhile. */
+static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct service *s,
+                         uint32_t refused, uint32_t now, uint32_t *found)
+{
+	*found = SERVER_NONE;
+	for (unsigned i = 0; i < WORDS; i++) {
+		uint64_t word = word_read(&k->bucket->word[i]);
+		if (!key_matches(b, k, word))
+			continue;
+		if (word_server(word) != refused && word_is_live(b, word, s, now))
+			*found = word_server(word);
+		else if (!word_swap(&k->bucket->word[i], word, 0))
+			return false;
+	}
+	return true;
+}
+
+/* Where what stands at the door goes: to a place that nobody misses, else the oldest one's. */
+static uint64_t *bucket_victim(struct sy_balance *b, struct bucket *bucket, uint32_t now,
+                               uint64_t *held)
+{
+	uint64_t *victim = NULL;
+	for (unsigned i = DOOR + 1; i < WORDS; i++) {
+		uint64_t word = word_read(&bucket->word[i]);
+		bool over = word_is_over(b, word, now);
+		if (!victim || over || word_age(word, now) > word_age(*held, now)) {
+			victim = &bucket->word[i];
+			*held = word;
+		}
+		if (over)
+			break;
+	}
+	return victim;
+}
+
+uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struct sy_addr *client,
+                      uint32_t server, uint32_t refused, uint32_t now)
+{
+	const struct key k = key_of(b, s, client);
+	uint64_t *door = &k.bucket->word[DOOR];
+	for (;;) {
+		uint64_t first = word_read(door), held = 0;
+		uint32_t found;
+		if (!bucket_clear(b, &k, s, refused, now, &found))
+			continue;
+		if (found != SERVER_NONE)
+			return found;
+		uint64_t *place = NULL;
+		if (!word_is_over(b, first, now)) {
+			place = bucket_victim(b, k.bucket, now, &held);
+			if (!word_swap(place, held, first))
+				continue;
+		}
+		if (word_swap(door, first, word_make(k.tag, server, now)))
+			return server;
+		/* What stood at the door may have been taken out for good: no copy may stay. */
+		if (place)
+			word_swap(place, first, 0);
+	}
+}
+
+void persist_tick(struct sy_balance *b)
+{
+	uint32_t now = (uint32_t)(balance_now(b) / 1000000000u);
+	for (unsigned n = 0; n < TICK_BUCKETS; n++) {
+		struct bucket *bucket = &b->persist->bucket[b->persist->tick_at];
+		b->persist->tick_at = (b->persist->tick_at + 1) % BUCKETS;
+		for (unsigned i = 0; i < WORDS; i++) {
+			uint64_t word = word_read(&bucket->word[i]);
+			if (word != 0 && word_is_over(b, word, now))
+				word_swap(&bucket->word[i], word, 0);
+		}
+	}
+}

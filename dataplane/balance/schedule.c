@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A new session's server: where its prefix goes, else whom the scheduler picks, else a backup. */
+#include <forwarder.pb-c.h>
+
+#include "balance.h"
+
+static uint32_t limit_of(const struct service *s)
+{
+	return s->policy.max_sessions ? s->policy.max_sessions : UINT32_MAX;
+}
+
+/* Picks from one pool and takes the place; *full: there are servers, but none has room. */
+static uint32_t pool_take(struct sy_balance *b, struct pick *p, const struct pool *pool, bool *full)
+{
+	uint32_t i;
+	if (!pool || pool->eligible == 0)
+		return SERVER_NONE;
+	p->pool = pool;
+	/* Another worker may take the last place that pick has seen: then there is one less. */
+	while ((i = pool->ops->pick(p)) != PICK_NONE) {
+		const struct candidate *c = &pool->candidate[i];
+		if (load_take(&b->server_active[c->server], c->limit))
+			return c->server;
+	}
+	*full = true;
+	return SERVER_NONE;
+}
+
+static uint32_t server_pick(struct sy_worker *w, const struct service *s,
+                            const struct sy_tuple *client, bool *full)
+{
+	struct sy_balance *b = w->app;
+	bool by_tuple = s->policy.hash_on == STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE;
+	struct pick p = {
+	        .state = &balance_worker_of(w)->scheduler,
+	        .active = b->server_active,
+	        .service = s->id,
+	};
+	if (s->pool->ops->by_hash)
+		p.hash = scheduler_hash(&client->src, client->sport, by_tuple);
+	uint32_t server = pool_take(b, &p, s->pool, full);
+	return server != SERVER_NONE ? server : pool_take(b, &p, s->backups, full);
+}
+
+/* The bound server's place, if it has one. */
+static bool bound_take(struct sy_balance *b, uint32_t server)
+{
+	return load_take(&b->server_active[server], SY_READ(b->endpoint[server].limit));
+}
+
+/* Likewise, where clients keep to their servers. */
+static uint32_t server_persist(struct sy_worker *w, const struct service *s,
+                               const struct sy_tuple *client, bool *full)
+{
+	struct sy_balance *b = w->app;
+	uint32_t now = balance_seconds(w);
+	uint32_t bound = persist_find(b, s, &client->src, now);
+	if (bound != SERVER_NONE && bound_take(b, bound))
+		return bound;
+	uint32_t server = server_pick(w, s, client, full);
+	if (server == SERVER_NONE)
+		return SERVER_NONE;
+	uint32_t first = persist_bind(b, s, &client->src, server, bound, now);
+	if (first == server || !bound_take(b, first))
+		return server;
+	__atomic_fetch_sub(&b->server_active[server], 1, __ATOMIC_RELAXED);
+	return first;
+}
+
+enum sy_drop schedule(struct sy_worker *w, const struct service *s, const struct sy_tuple *client,
+                      uint32_t *server)
+{
+	struct sy_balance *b = w->app;
+	uint32_t *active = &b->service_active[s->id];
+	bool full = false;
+	if (!load_take(active, limit_of(s)))
+		return SY_DROP_CONNECTION_LIMIT;
+	*server = s->policy.persistence.timeout ? server_persist(w, s, client, &full)
+	                                        : server_pick(w, s, client, &full);
+	if (*server != SERVER_NONE)
+		return SY_DROP_NONE;
+	__atomic_fetch_sub(active, 1, __ATOMIC_RELAXED);
+	return full ? SY_DROP_CONNECTION_LIMIT : SY_DROP_NO_SERVER;
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rr and wrr: one after the other, by weight.
+ *
+ * Servers of one weight are a class. Classes are chosen by smooth weighted round robin: at each
+ * pick every class gains its weight, and the one that is ahead is chosen and set back by the sum of
+ * all. Weights 5,1,1 give a b a a a c a, never a a a a a b c. Within a class it is one after the
+ * other. So a pick costs the number of different weights, and rr is a pool of one class. While a
+ * server is full, the others of its class have its turns.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "scheduler.h"
+
+struct class
+{
+	uint32_t first, count; /* candidates */
+	uint32_t keeper;       /* its lowest server id, which keeps its running state */
+	uint64_t weight;       /* of all of them */
+};
+
+struct classes {
+	uint32_t count;
+	struct class class[];
+};
+
+/* Heavy ones first, each class by id; those that take nothing at the end. */
+static int compare_weights(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+	if ((x->share > 0) != (y->share > 0))
+		return x->share > 0 ? -1 : 1;
+	if (x->weight != y->weight)
+		return x->weight > y->weight ? -1 : 1;
+	return x->server < y->server ? -1 : x->server > y->server;
+}
+
+static int turn_build(struct pool *p, struct shelf *s, int64_t *budget)
+{
+	qsort(p->candidate, p->members, sizeof(p->candidate[0]), compare_weights);
+	*budget -= 8 * (int64_t)p->members;
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < p->eligible; i++)
+		count += i == 0 || p->candidate[i].weight != p->candidate[i - 1].weight;
+	struct classes *made = malloc(sizeof(*made) + count * sizeof(made->class[0]));
+	if (!made)
+		return -ENOMEM;
+	made->count = 0;
+	for (uint32_t i = 0; i < p->eligible; i++) {
+		const struct candidate *c = &p->candidate[i];
+		if (i == 0 || c->weight != c[-1].weight)
+			made->class[made->count++] = (struct class){i, 0, c->server, 0};
+		made->class[made->count - 1].count++;
+		made->class[made->count - 1].weight += c->weight;
+	}
+	p->made = made;
+	return 0;
+}
+
+static void turn_discard(struct pool *p, struct shelf *s)
+{
+	free(p->made);
+}
+
+/* The next of a class with room, from its place on; PICK_NONE: all are full. */
+static uint32_t class_next(const struct pick *p, const struct class *c)
+{
+	uint32_t at = p->state->turn[c->keeper];
+	for (uint32_t n = 0; n < c->count; n++, at++) {
+		if (at >= c->count)
+			at = 0;
+		if (pick_has_room(p, &p->pool->candidate[c->first + at]))
+			return c->first + at;
+	}
+	return PICK_NONE;
+}
+
+/* The class that is ahead; with_room: of those that have a server with room. */
+static const struct class *class_ahead(const struct pick *p, const struct classes *classes,
+                                       bool with_room)
+{
+	const struct class *best = NULL;
+	for (uint32_t i = 0; i < classes->count; i++) {
+		const struct class *c = &classes->class[i];
+		if ((!best || p->state->current[c->keeper] > p->state->current[best->keeper]) &&
+		    (!with_room || class_next(p, c) != PICK_NONE))
+			best = c;
+	}
+	return best;
+}
+
+static uint32_t turn_pick(const struct pick *p)
+{
+	const struct classes *classes = p->pool->made;
+	int64_t total = (int64_t)p->pool->weight;
+	/* None is ever further ahead or behind than the sum, unless weights were larger before: it
+	 * is taken back then, or the class would flood or starve for as long as they had been. */
+	for (uint32_t i = 0; i < classes->count; i++) {
+		int64_t *current = &p->state->current[classes->class[i].keeper];
+		*current = *current > total ? total : *current < -total ? -total : *current;
+		*current += (int64_t)classes->class[i].weight;
+	}
+	const struct class *best = class_ahead(p, classes, false);
+	uint32_t chosen = best ? class_next(p, best) : PICK_NONE;
+	if (best && chosen == PICK_NONE) {
+		best = class_ahead(p, classes, true);
+		if (best)
+			chosen = class_next(p, best);
+	}
+	if (chosen != PICK_NONE) {
+		p->state->current[best->keeper] -= total;
+		p->state->turn[best->keeper] = chosen - best->first + 1;
+	}
+	return chosen;
+}
+
+const struct scheduler_ops scheduler_rr = {
+        .name = "rr", .build = turn_build, .discard = turn_discard, .pick = turn_pick};
+const struct scheduler_ops scheduler_wrr = {.name = "wrr",
+                                            .by_weight = true,
+                                            .build = turn_build,
+                                            .discard = turn_discard,
+                                            .pick = turn_pick};

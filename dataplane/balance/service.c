@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Services as published: built from the model, in pieces, and built again while servers start
+ * slowly. */
+#include <stdlib.h>
+
+#include "model.h"
+
+#define SECOND_NS    UINT64_C(1000000000)
+#define SERVICE_COST 150 /* of a service without servers, in units of the budget */
+#define SERVER_COST  4
+
+static bool server_is_eligible(const struct model_server *server)
+{
+	return server->state == STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP &&
+	       server->weight > 0;
+}
+
+static uint32_t limit_of(const struct model_server *server)
+{
+	return server->max_sessions ? server->max_sessions : UINT32_MAX;
+}
+
+/* Sixteenths of its weight that a server has by now. */
+static uint8_t server_share(const struct model_service *s, const struct model_server *server,
+                            uint64_t now_ns)
+{
+	if (!server->returned_ns || s->policy.slow_start == 0 || now_ns < server->returned_ns)
+		return SHARES;
+	uint64_t step = s->policy.slow_start * SECOND_NS / SHARES;
+	uint64_t share = 1 + (now_ns - server->returned_ns) / step;
+	return share < SHARES ? (uint8_t)share : SHARES;
+}
+
+static struct pool *pool_make(const struct model_service *s, bool backup)
+{
+	struct pool *p = pool_create(scheduler_find(s->policy.scheduler), s->servers);
+	for (unsigned i = 0; p && i < s->servers; i++) {
+		const struct model_server *server = &s->server[i];
+		if (server->backup == backup)
+			pool_add(p, server->id, scheduler_name(&server->addr, server->port),
+			         server->weight, server_is_eligible(server) ? server->share : 0,
+			         limit_of(server));
+	}
+	return p;
+}
+
+struct service *service_create(struct sy_balance *b, const struct model_service *s)
+{
+	struct service *out = calloc(1, sizeof(*out));
+	bool backups = false;
+	if (!out)
+		return NULL;
+	out->id = s->id;
+	out->policy = s->policy;
+	out->shelf = b->shelf;
+	for (unsigned state = 0; state < SESSION_STATES; state++)
+		out->timeout[state] =
+		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
+	for (unsigned i = 0; i < s->servers; i++)
+		backups |= s->server[i].backup;
+	out->pool = pool_make(s, false);
+	out->backups = backups ? pool_make(s, true) : NULL;
+	if (!out->pool || (backups && !out->backups)) {
+		service_free(out);
+		return NULL;
+	}
+	return out;
+}
+
+int service_build(struct service *s, int64_t *budget)
+{
+	int rc = pool_build(s->pool, s->shelf, budget);
+	*budget -= SERVICE_COST + SERVER_COST * (int64_t)s->pool->members;
+	if (rc == 0 && s->backups)
+		rc = pool_build(s->backups, s->shelf, budget);
+	return rc;
+}
+
+struct service *service_make(struct sy_balance *b, const struct model_service *s)
+{
+	struct service *out = service_create(b, s);
+	int64_t enough = INT64_MAX;
+	if (!out || service_build(out, &enough) == 0)
+		return out;
+	service_free(out);
+	return NULL;
+}
+
+void service_free(void *service)
+{
+	struct service *s = service;
+	if (!s)
+		return;
+	pool_free(s->pool, s->shelf);
+	pool_free(s->backups, s->shelf);
+	free(s);
+}
+
+void service_swap(struct sy_balance *b, uint32_t id, struct service *now)
+{
+	const struct service *old = b->service[id];
+	SY_RCU_PUBLISH(b->service[id], now);
+	if (old)
+		sy_rcu_retire(b->rt, (void *)(uintptr_t)old, service_free);
+}
+
+/* ---- slow start
+ * ----------------------------------------------------------------------------------- */
+
+static void ramp_add(struct model *m, struct model_service *s)
+{
+	if (s->ramping || !list_room((void **)&m->ramp, m->ramps, &m->ramp_room, sizeof(*m->ramp)))
+		return; /* without memory it keeps the share that it has */
+	m->ramp[m->ramps++] = s->id;
+	s->ramping = true;
+}
+
+void service_note_servers(struct sy_balance *b, struct model_service *s, bool fresh)
+{
+	const struct service *before = b->service[s->id];
+	/* Nobody to be slower than: as at the start of everything. */
+	bool slow = s->policy.slow_start > 0 && !fresh && before &&
+	            (before->pool->eligible > 0 || (before->backups && before->backups->eligible));
+	uint64_t now = balance_now(b);
+	for (unsigned i = 0; i < s->servers; i++) {
+		struct model_server *server = &s->server[i];
+		struct endpoint *e = &b->endpoint[server->id];
+		bool eligible = server_is_eligible(server);
+		if (eligible && !e->eligible)
+			server->returned_ns = slow ? now : 0;
+		server->share = server_share(s, server, now);
+		if (eligible && server->share < SHARES)
+			ramp_add(b->model, s);
+		__atomic_store_n(&e->eligible, eligible, __ATOMIC_RELAXED);
+		__atomic_store_n(&e->backup, server->backup, __ATOMIC_RELAXED);
+		__atomic_store_n(&e->limit, limit_of(server), __ATOMIC_RELAXED);
+	}
+}
+
+/* Whether some share has grown; *over: none will any more. */
+static bool ramp_advance(struct sy_balance *b, struct model_service *s, bool *over)
+{
+	bool grown = false;
+	*over = true;
+	for (unsigned i = 0; i < s->servers; i++) {
+		struct model_server *server = &s->server[i];
+		uint8_t share = server_share(s, server, balance_now(b));
+		grown |= server_is_eligible(server) && share != server->share;
+		*over &= share == SHARES;
+		server->share = share;
+	}
+	return grown;
+}
+
+static void ramp_publish(struct sy_balance *b, const struct model_service *s)
+{
+	/* Tables are those of the service that it replaces: nothing takes long. */
+	struct service *now = service_make(b, s);
+	if (now)
+		service_swap(b, s->id, now);
+}
+
+/* One service further; returns what it cost. */
+static int64_t ramp_step(struct sy_balance *b)
+{
+	struct model *m = b->model;
+	unsigned at = m->ramp_at < m->ramps ? m->ramp_at : 0;
+	struct model_service *s = m->service[m->ramp[at]];
+	bool over = true;
+	int64_t cost = SERVER_COST * (int64_t)(1 + (s ? s->servers : 0));
+	if (s && s->ramping && ramp_advance(b, s, &over)) {
+		ramp_publish(b, s);
+		cost += SERVICE_COST + cost;
+	}
+	m->ramp_at = at + 1;
+	if (over) { /* or gone, or another under its id */
+		if (s)
+			s->ramping = false;
+		m->ramp[at] = m->ramp[--m->ramps];
+		m->ramp_at = at;
+	}
+	return cost;
+}
+
+void service_tick(struct sy_balance *b)
+{
+	const struct model *m = b->model;
+	int64_t budget = PUBLISH_PIECE;
+	for (unsigned n = m->ramps; n > 0 && !m->open && budget > 0; n--)
+		budget -= ramp_step(b);
+}

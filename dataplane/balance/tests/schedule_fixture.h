@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A service of some servers over two workers, and clients of it. */
+#ifndef SCHEDULE_FIXTURE_H
+#define SCHEDULE_FIXTURE_H
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../../tests/storm/frame.h"
+#include "../model.h"
+#include "rig.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+#define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define DRAIN     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
+#define DOWN      STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
+#define S(name)   STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_##name
+#define SERVERS   8
+
+struct fixture {
+	struct rig rig;
+	struct dice dice;
+	struct service_key key, udp;
+	struct sy_addr server[SERVERS];
+	struct changes c;
+};
+
+static inline void commit(struct fixture *f)
+{
+	if (!rig_commit(&f->rig, &f->c))
+		fail_msg("%s", f->rig.error);
+}
+
+static inline int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct sy_static_route route[2] = {
+	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 15},
+	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
+	struct sy_static_neigh neigh[2] = {
+	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
+	const struct rig_options o = {.workers = 2,
+	                              .sessions = 512 * SY_SLOTS,
+	                              .route = route,
+	                              .routes = 2,
+	                              .neigh = neigh,
+	                              .neighs = 2};
+	struct sy_error err;
+	if (rig_open(&f->rig, &o, &err) < 0)
+		fail_msg("%s", err.text);
+	rig_advance(&f->rig, SECOND_NS);
+	f->dice.state = 1;
+	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
+	f->udp = rig_key("192.0.2.10", 53, SY_PROTO_UDP);
+	for (unsigned i = 0; i < SERVERS; i++) {
+		f->server[i] = rig_addr("10.0.0.1");
+		f->server[i].b[15] = (uint8_t)(1 + i);
+	}
+	struct sy_addr local = rig_addr("10.0.1.1");
+	put_local(&f->c, &local);
+	*state = f;
+	return 0;
+}
+
+static inline int teardown(void **state)
+{
+	struct fixture *f = *state;
+	struct sy_balance *b = f->rig.b;
+	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+		struct traffic t = traffic_sum(b, id);
+		assert_int_equal(b->server_active[id], t.created - t.ended);
+	}
+	rig_close(&f->rig);
+	free(f);
+	return 0;
+}
+
+static inline pb_service *put(struct fixture *f, int scheduler)
+{
+	return put_service(&f->c, &f->key, "test", scheduler, NULL);
+}
+
+static inline pb_server *put_up(struct fixture *f, unsigned i, uint32_t weight)
+{
+	return put_server(&f->c, &f->key, &f->server[i], 8080, weight, UP);
+}
+
+static inline void put_state(struct fixture *f, unsigned i, uint32_t weight, int state)
+{
+	put_server(&f->c, &f->key, &f->server[i], 8080, weight, state);
+}
+
+static inline unsigned collect(struct fixture *f)
+{
+	unsigned n = 0;
+	for (unsigned port = 0; port < RIG_PORTS; port++)
+		for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); n++)
+			rte_pktmbuf_free(m);
+	return n;
+}
+
+/* Client 198.18.a.b from a port; true: it was sent on. */
+static inline bool client_sends(struct fixture *f, const struct service_key *key, unsigned client,
+                                uint16_t port, uint8_t flags)
+{
+	struct frame frame;
+	struct sy_tuple t = {rig_addr("198.18.0.0"), key->vip, htons(port), key->vport, key->proto};
+	const struct segment s = {flags, 1, 1, 0};
+	t.src.b[14] = (uint8_t)(client >> 8);
+	t.src.b[15] = (uint8_t)client;
+	if (key->proto == SY_PROTO_TCP)
+		frame_tcp(&frame, &f->dice, &t, &s, 0);
+	else
+		frame_udp(&frame, &f->dice, &t, 10);
+	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
+	rig_turn(&f->rig);
+	rig_attend(&f->rig);
+	return collect(f) == 1;
+}
+
+static inline bool connects(struct fixture *f, unsigned client, uint16_t port)
+{
+	return client_sends(f, &f->key, client, port, SY_TCP_SYN);
+}
+
+static inline uint32_t server_id(struct fixture *f, unsigned i)
+{
+	struct model *m = f->rig.b->model;
+	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
+		for (unsigned n = 0; m->service[id] && n < m->service[id]->servers; n++)
+			if (sy_addr_equal(&m->service[id]->server[n].addr, &f->server[i]))
+				return m->service[id]->server[n].id;
+	fail_msg("no server %u", i);
+	return SERVER_NONE;
+}
+
+static inline uint32_t active(struct fixture *f, unsigned i)
+{
+	return f->rig.b->server_active[server_id(f, i)];
+}
+
+static inline uint64_t created(struct fixture *f, unsigned i)
+{
+	return traffic_sum(f->rig.b, server_id(f, i)).created;
+}
+
+/* The server that a new session of this client gets: the one whose count has grown. */
+static inline unsigned server_of(struct fixture *f, unsigned servers, unsigned client,
+                                 uint16_t port)
+{
+	uint64_t before[SERVERS];
+	for (unsigned i = 0; i < servers; i++)
+		before[i] = created(f, i);
+	assert_true(connects(f, client, port));
+	for (unsigned i = 0; i < servers; i++)
+		if (created(f, i) > before[i])
+			return i;
+	fail_msg("no server got the session");
+	return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#endif

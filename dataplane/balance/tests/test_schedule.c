@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Who gets a new session, over two workers: load, limits, backups, slow start, single packets. */
+#include "schedule_fixture.h"
+
+/* ---- load
+ * --------------------------------------------------------------------------------------- */
+
+/* Bursts whose packets fall to both workers spread by the sessions there are. */
+static void check_load(struct fixture *f, int scheduler)
+{
+	put(f, scheduler);
+	for (unsigned i = 0; i < 4; i++)
+		put_up(f, i, 1 + i);
+	commit(f);
+	for (unsigned n = 0; n < 400; n++)
+		assert_true(connects(f, n, 1000));
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(active(f, i), scheduler == S(LC) ? 100 : 40 * (1 + i));
+	for (unsigned w = 0; w < 2; w++)
+		assert_true(f->rig.rt->worker[w].counters.handed_in > 0 || w == 0);
+}
+
+static void test_lc(void **state)
+{
+	check_load(*state, S(LC));
+}
+
+static void test_wlc(void **state)
+{
+	check_load(*state, S(WLC));
+}
+
+static void test_sed(void **state)
+{
+	check_load(*state, S(SED));
+}
+
+/* Another scheduler, new weights: who is connected stays where he is. */
+static void test_change_of_scheduler(void **state)
+{
+	struct fixture *f = *state;
+	put(f, S(RR));
+	for (unsigned i = 0; i < 4; i++)
+		put_up(f, i, 1);
+	commit(f);
+	for (unsigned n = 0; n < 80; n++)
+		assert_true(connects(f, n, 1000));
+	for (int scheduler = 1; scheduler <= SCHEDULERS; scheduler++) {
+		put(f, scheduler);
+		for (unsigned i = 0; i < 4; i++)
+			put_up(f, i, (uint32_t)(scheduler * (int)(1 + i)));
+		commit(f);
+		for (unsigned n = 0; n < 80; n++)
+			assert_true(client_sends(f, &f->key, n, 1000, SY_TCP_ACK));
+		for (unsigned i = 0; i < 4; i++)
+			assert_int_equal(active(f, i), 20);
+	}
+	assert_int_equal(rig_totals(&f->rig).created, 80);
+}
+
+/* ---- limits
+ * ------------------------------------------------------------------------------------- */
+
+static void test_server_limit(void **state)
+{
+	struct fixture *f = *state;
+	for (int scheduler = 1; scheduler <= SCHEDULERS; scheduler++) {
+		put(f, scheduler);
+		for (unsigned i = 0; i < 4; i++)
+			put_up(f, i, 1 + i)->max_sessions = 10 + i;
+		commit(f);
+		unsigned done = 0;
+		for (unsigned n = 0; n < 60; n++)
+			done += connects(f, n, 1000);
+		assert_int_equal(done, 46);
+		for (unsigned i = 0; i < 4; i++)
+			assert_int_equal(active(f, i), 10 + i);
+		assert_int_equal(rig_drops(&f->rig, SY_DROP_CONNECTION_LIMIT), 14 * scheduler);
+		/* Who is connected goes on; who has ended makes room. */
+		assert_true(client_sends(f, &f->key, 0, 1000, SY_TCP_ACK));
+		rig_advance(&f->rig, 13 * SECOND_NS);
+		assert_int_equal(rig_totals(&f->rig).live, 0);
+		assert_true(connects(f, 99, 1000));
+		rig_advance(&f->rig, 13 * SECOND_NS);
+	}
+}
+
+static void test_service_limit(void **state)
+{
+	struct fixture *f = *state;
+	put(f, S(WRR))->max_sessions = 25;
+	put_up(f, 0, 1);
+	put_up(f, 1, 1);
+	commit(f);
+	unsigned done = 0;
+	for (unsigned n = 0; n < 40; n++)
+		done += connects(f, n, 1000);
+	assert_int_equal(done, 25);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_CONNECTION_LIMIT), 15);
+	/* Lowered below what is there: nobody is sent away, nobody is let in. */
+	put(f, S(WRR))->max_sessions = 5;
+	commit(f);
+	assert_int_equal(rig_totals(&f->rig).live, 25);
+	assert_true(client_sends(f, &f->key, 3, 1000, SY_TCP_ACK));
+	assert_false(connects(f, 77, 1000));
+	put(f, S(WRR));
+	commit(f);
+	assert_true(connects(f, 77, 1000));
+}
+
+/* What takes a place and does not become a session gives it back. */
+static void test_place_given_back(void **state)
+{
+	struct fixture *f = *state;
+	f->server[0] = rig_addr("10.77.0.1"); /* no route */
+	put(f, S(RR))->max_sessions = 3;
+	put_up(f, 0, 1)->max_sessions = 2;
+	commit(f);
+	for (unsigned n = 0; n < 20; n++)
+		assert_false(connects(f, n, 1000));
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_ROUTE), 20);
+	assert_int_equal(active(f, 0), 0);
+	assert_int_equal(f->rig.b->service_active[0], 0);
+}
+
+/* ---- backups
+ * ------------------------------------------------------------------------------------ */
+
+static void test_backup(void **state)
+{
+	struct fixture *f = *state;
+	put(f, S(RR));
+	put_up(f, 0, 1)->max_sessions = 5;
+	put_up(f, 1, 1)->backup = true;
+	put_up(f, 2, 1)->backup = true;
+	commit(f);
+	for (unsigned n = 0; n < 5; n++)
+		assert_int_equal(server_of(f, 3, n, 1000), 0);
+	for (unsigned n = 5; n < 15; n++) /* full */
+		assert_int_not_equal(server_of(f, 3, n, 1000), 0);
+	assert_true(active(f, 1) > 0 && active(f, 2) > 0);
+	put_state(f, 0, 1, DOWN);
+	commit(f);
+	assert_int_not_equal(server_of(f, 3, 20, 1000), 0);
+	put_state(f, 0, 1, UP);
+	commit(f);
+	for (unsigned n = 30; n < 40; n++)
+		assert_int_equal(server_of(f, 3, n, 1000), 0);
+	put_state(f, 0, 0, UP);
+	delete_server(&f->c, &f->key, &f->server[2], 8080);
+	commit(f);
+	assert_int_equal(server_of(f, 2, 50, 1000), 1);
+}
+
+/* ---- slow start
+ * ---------------------------------------------------------------------------------- */
+
+/* Of 310 new clients, how many got server i. */
+static unsigned share_of(struct fixture *f, unsigned i, unsigned *client)
+{
+	uint64_t before = created(f, i);
+	for (unsigned n = 0; n < 310; n++)
+		assert_true(connects(f, n, (uint16_t)++ * client));
+	return (unsigned)(created(f, i) - before);
+}
+
+static void test_slow_start(void **state)
+{
+	struct fixture *f = *state;
+	unsigned client = 0, last = 0;
+	put(f, S(RR))->slow_start_s = 32;
+	put_up(f, 0, 3);
+	put_up(f, 1, 3);
+	commit(f);
+	assert_in_range(share_of(f, 1, &client), 150, 160); /* nobody was there before */
+	put_state(f, 1, 3, DOWN);
+	commit(f);
+	rig_advance(&f->rig, 5 * SECOND_NS);
+	put_up(f, 1, 3);
+	commit(f);
+	for (unsigned step = 1; step < 16; step++) {
+		unsigned now = share_of(f, 1, &client), want = 310 * step / (16 + step);
+		assert_in_range(now, want - 4, want + 4);
+		assert_true(now > last);
+		last = now;
+		rig_advance(&f->rig, 2 * SECOND_NS);
+	}
+	assert_in_range(share_of(f, 1, &client), 150, 160);
+	assert_int_equal(f->rig.b->model->ramps, 0);
+	/* A change on the way does not begin it anew, nor does a transaction that is refused. */
+	put_state(f, 1, 3, DRAIN);
+	commit(f);
+	put_up(f, 1, 3);
+	commit(f);
+	rig_advance(&f->rig, 20 * SECOND_NS);
+	put_up(f, 1, 4);
+	put_up(f, 0, 4);
+	commit(f);
+	put_up(f, 1, 70000);
+	assert_false(rig_commit(&f->rig, &f->c));
+	unsigned want = 310 * 11 / 27;
+	assert_in_range(share_of(f, 1, &client), want - 5, want + 5);
+	/* A newcomer beside others starts slowly too; a service that goes takes its ramp along. */
+	put_up(f, 2, 4);
+	commit(f);
+	assert_in_range(share_of(f, 2, &client), 5, 20);
+	delete_service(&f->c, &f->key);
+	commit(f);
+	rig_advance(&f->rig, 3 * SECOND_NS);
+	assert_int_equal(f->rig.b->model->ramps, 0);
+}
+
+/* ---- one packet
+ * ---------------------------------------------------------------------------------- */
+
+/* What reaches a server is answered from there; false: nothing came. */
+static bool answer(struct fixture *f, struct sy_tuple *seen)
+{
+	struct rte_mbuf *m = rig_collect(&f->rig, RIG_LAN);
+	struct sy_view v;
+	if (!m)
+		return false;
+	assert_int_equal(sy_packet_parse(rte_pktmbuf_mtod(m, uint8_t *), m->data_len, &v), 0);
+	*seen = v.tuple;
+	rte_pktmbuf_free(m);
+	return true;
+}
+
+static void send_datagram(struct fixture *f, unsigned port, const struct sy_tuple *t)
+{
+	struct frame frame;
+	frame_udp(&frame, &f->dice, t, 20);
+	assert_true(rig_inject(&f->rig, port, frame.bytes, frame.len));
+	rig_turn(&f->rig);
+}
+
+static void test_one_packet(void **state)
+{
+	struct fixture *f = *state;
+	const struct sy_tuple query = {rig_addr("198.18.0.1"), f->udp.vip, htons(5000),
+	                               f->udp.vport, SY_PROTO_UDP};
+	struct sy_tuple at[12];
+	unsigned got[4] = {0};
+	put_service(&f->c, &f->udp, "dns", S(RR), NULL)->one_packet = true;
+	for (unsigned i = 0; i < 4; i++)
+		put_server(&f->c, &f->udp, &f->server[i], 53, 1, UP);
+	commit(f);
+	/* One client, one port: its datagrams go round, each from a port of its own. */
+	for (unsigned n = 0; n < 12; n++) {
+		send_datagram(f, RIG_WAN, &query);
+		assert_true(answer(f, &at[n]));
+		got[at[n].dst.b[15] - 1]++;
+		for (unsigned k = 0; k < n; k++)
+			assert_true(at[k].sport != at[n].sport ||
+			            !sy_addr_equal(&at[k].dst, &at[n].dst));
+	}
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(got[i], 3);
+	assert_int_equal(rig_totals(&f->rig).live, 12);
+	/* Answers come back to the client, and each ends its session. */
+	for (unsigned n = 0; n < 12; n += 2) {
+		const struct sy_tuple back = {at[n].dst, at[n].src, at[n].dport, at[n].sport,
+		                              SY_PROTO_UDP};
+		struct sy_view v;
+		send_datagram(f, RIG_LAN, &back);
+		struct rte_mbuf *m = rig_collect(&f->rig, RIG_WAN);
+		assert_non_null(m);
+		assert_int_equal(sy_packet_parse(rte_pktmbuf_mtod(m, uint8_t *), m->data_len, &v),
+		                 0);
+		assert_true(sy_addr_equal(&v.tuple.src, &query.dst));
+		assert_true(sy_addr_equal(&v.tuple.dst, &query.src));
+		assert_int_equal(v.tuple.dport, query.sport);
+		assert_int_equal(v.tuple.sport, query.dport);
+		rte_pktmbuf_free(m);
+		send_datagram(f, RIG_LAN, &back); /* a second answer comes too late */
+		assert_null(rig_collect(&f->rig, RIG_WAN));
+	}
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SESSION), 6);
+	assert_int_equal(rig_totals(&f->rig).live, 6);
+	rig_advance(&f->rig, 33 * SECOND_NS);
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+}
+
+/* ---- publishing
+ * ------------------------------------------------------------------------------------ */
+
+/* A large table is made in turns of the loop, between which the old one serves and netlink is
+ * heard; then the service changes at once. */
+static void test_publish_in_pieces(void **state)
+{
+	struct fixture *f = *state;
+	struct sy_balance *b = f->rig.b;
+	struct sy_error err;
+	struct sy_addr server = rig_addr("10.0.2.0");
+	unsigned turns = 0;
+	put(f, S(MAGLEV))->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE;
+	put_up(f, 0, 1);
+	commit(f);
+	for (unsigned n = 0; n < 120; n++) {
+		server.b[15] = (uint8_t)(1 + n);
+		put_server(&f->c, &f->key, &server, 8080, 1, UP);
+	}
+	model_begin(b);
+	for (size_t i = 0; i < f->c.count; i++)
+		assert_int_equal(model_change_apply(b, f->c.change[i], &err), 0);
+	assert_int_equal(model_check(b, &err), 0);
+	model_publish_addresses(b);
+	const struct service *before = b->service[0];
+	for (; !model_publish(b, PUBLISH_PIECE); turns++) {
+		assert_ptr_equal(b->service[0], before);
+		assert_int_equal(server_of(f, 1, turns, 1000), 0);
+	}
+	/* 262 139 places, several steps for each. */
+	assert_in_range(turns, 5, 100);
+	assert_int_equal(b->service[0]->pool->eligible, 121);
+	model_finish(b);
+	changes_free(&f->c);
+	uint64_t first = created(f, 0);
+	for (unsigned n = 0; n < 500; n++)
+		assert_true(connects(f, 1000 + n, 1000));
+	assert_in_range(created(f, 0) - first, 0, 20);
+}
+
+/* ---- refusals
+ * ------------------------------------------------------------------------------------ */
+
+static void refuse(struct fixture *f, const char *because)
+{
+	assert_false(rig_commit(&f->rig, &f->c));
+	assert_non_null(strstr(f->rig.error, because));
+}
+
+static void test_refused(void **state)
+{
+	struct fixture *f = *state;
+	pb_service *s;
+	put(f, S(RR))->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE;
+	refuse(f, "hash_on is for sh, maglev and conhash");
+	put(f, S(SH))->hash_on = (Steelyard__Forwarder__V1__HashOn)3;
+	refuse(f, "unknown hash_on");
+	put(f, 9);
+	refuse(f, "unknown scheduler");
+	put(f, S(RR))->one_packet = true;
+	refuse(f, "one_packet is for UDP");
+	put(f, S(RR))->slow_start_s = 3601;
+	refuse(f, "slow start");
+	for (unsigned n = 0; n < 3; n++) {
+		set_persistence(&f->c, put(f, S(RR)), n ? 60 : 0, n == 1 ? 33 : 0,
+		                n == 2 ? 129 : 0);
+		refuse(f, "persistence");
+	}
+	s = put_service(&f->c, &f->udp, "dns", S(RR), NULL);
+	s->one_packet = true;
+	set_persistence(&f->c, s, 60, 0, 0);
+	refuse(f, "choose one");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_lc),
+	        TEST(test_wlc),
+	        TEST(test_sed),
+	        TEST(test_change_of_scheduler),
+	        TEST(test_server_limit),
+	        TEST(test_service_limit),
+	        TEST(test_place_given_back),
+	        TEST(test_backup),
+	        TEST(test_slow_start),
+	        TEST(test_one_packet),
+	        TEST(test_publish_in_pieces),
+	        TEST(test_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Scheduler chooses the server of a new session.
+type Scheduler uint8
+
+// The schedulers.
+const (
+	RR      Scheduler = 1 // each in turn
+	WRR     Scheduler = 2 // … by weight
+	LC      Scheduler = 3 // fewest sessions
+	WLC     Scheduler = 4 // … by weight
+	SED     Scheduler = 5 // … the new one counted
+	SH      Scheduler = 6 // by the client's hash, exact shares
+	Maglev  Scheduler = 7 // … few clients move when servers come and go
+	ConHash Scheduler = 8 // … none but the server's own
+)
+
+// Schedulers are all there are.
+var Schedulers = []Scheduler{RR, WRR, LC, WLC, SED, SH, Maglev, ConHash}
+
+func (s Scheduler) String() string {
+	words := [...]string{"", "rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash"}
+	if s == 0 || int(s) >= len(words) {
+		return fmt.Sprintf("scheduler-%d", uint8(s))
+	}
+	return words[s]
+}
+
+// Hashes tells whether the client decides by its hash.
+func (s Scheduler) Hashes() bool {
+	return s == SH || s == Maglev || s == ConHash
+}
+
+// HashOn is what of a client is hashed.
+type HashOn uint8
+
+// What can be hashed. 0 for schedulers that do not hash.
+const (
+	HashSource HashOn = 1 // the client's address
+	HashTuple  HashOn = 2 // its address and port
+)
+
+func (h HashOn) String() string {
+	switch h {
+	case 0:
+		return "none"
+	case HashSource:
+		return "source"
+	case HashTuple:
+		return "tuple"
+	}
+	return fmt.Sprintf("hash-%d", uint8(h))
+}
+
+// Persistence sends the sessions of one client prefix to one server.
+type Persistence struct {
+	Timeout uint32 // seconds after the last session that began; 0: no persistence
+	Prefix4 uint8
+	Prefix6 uint8
+}
+
+func (p Persistence) String() string {
+	if p.Timeout == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s for /%d and /%d", seconds(p.Timeout), p.Prefix4, p.Prefix6)
+}
+
+// Policy says how the new sessions of a service are spread; comparable.
+type Policy struct {
+	Scheduler   Scheduler
+	HashOn      HashOn
+	Persistence Persistence
+	SlowStart   uint32 // seconds; 0: none
+	OnePacket   bool
+	MaxSessions uint32 // 0: no limit
+}
+
+func (p Policy) String() string {
+	parts := []string{p.Scheduler.String()}
+	if p.HashOn != 0 {
+		parts[0] += " by " + p.HashOn.String()
+	}
+	if p.Persistence.Timeout != 0 {
+		parts = append(parts, "persistence "+p.Persistence.String())
+	}
+	if p.SlowStart != 0 {
+		parts = append(parts, "slow start "+seconds(p.SlowStart))
+	}
+	if p.OnePacket {
+		parts = append(parts, "one packet")
+	}
+	if p.MaxSessions != 0 {
+		parts = append(parts, fmt.Sprintf("at most %d sessions", p.MaxSessions))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func seconds(n uint32) string {
+	return (time.Duration(n) * time.Second).String()
+}
+
+func describePolicy(note func(what string, from, to any), old, policy Policy) {
+	note("scheduler", old.Scheduler, policy.Scheduler)
+	note("hash_on", old.HashOn, policy.HashOn)
+	note("persistence", old.Persistence, policy.Persistence)
+	note("slow_start", seconds(old.SlowStart), seconds(policy.SlowStart))
+	note("one_packet", old.OnePacket, policy.OnePacket)
+	note("max_sessions", old.MaxSessions, policy.MaxSessions)
+}
