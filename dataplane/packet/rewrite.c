@@ -46,12 +46,14 @@ void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_
 		rewrite_ipv4((struct sy_ipv4 *)(frame + v->l3), r);
 	else
 		rewrite_ipv6((struct sy_ipv6 *)(frame + v->l3), r);
+	if (SY_UNLIKELY(!sy_view_has_l4(v)))
+		return;
 	if (v->proto == SY_PROTO_TCP) {
 		struct sy_tcp *tcp = (struct sy_tcp *)l4;
 		tcp->sport = r->sport;
 		tcp->dport = r->dport;
 		tcp->checksum = sy_csum_apply(tcp->checksum, r->l4_delta);
-	} else {
+	} else if (v->proto == SY_PROTO_UDP) {
 		struct sy_udp *udp = (struct sy_udp *)l4;
 		udp->sport = r->sport;
 		udp->dport = r->dport;

@@ -34,17 +34,25 @@ static struct sy_addr addr_of(const char *text)
 static void ipv4_mend(uint8_t *frame, size_t size)
 {
 	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
+	size_t len;
 
 	if (size < SY_ETH_LEN + sizeof(*ip) || ((struct sy_eth *)frame)->type != htons(SY_ETH_IPV4))
 		return;
+	len = (ip->version_ihl & 0xfu) << 2;
+	if (len < sizeof(*ip) || len > size - SY_ETH_LEN)
+		return;
 	ip->checksum = 0;
-	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
+	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, len));
 }
 
-static void view_check(const struct sy_view *v, size_t size)
+static void view_check(const uint8_t *frame, const struct sy_view *v, size_t size)
 {
-	CHECK(v->frame_len <= size && v->l3 == SY_ETH_LEN && v->l4 > v->l3);
+	CHECK(v->frame_len <= size && v->vlans <= 2 && v->l4 > v->l3);
+	CHECK(v->l3 == SY_ETH_LEN + v->vlans * SY_VLAN_LEN);
 	CHECK(v->l4 + v->l4_len == v->frame_len);
+	CHECK((v->fragment_offset != 0) == (v->fragment > SY_FRAGMENT_FIRST));
+	CHECK(v->fragment || v->fragment_id == 0);
+	CHECK(v->fragment == SY_FRAGMENT_NONE || sy_packet_check_l4(frame, v) == SY_CSUM_UNKNOWN);
 	CHECK(sy_addr_is_v4(&v->tuple.src) == (v->v4 != 0));
 	CHECK(sy_addr_is_v4(&v->tuple.dst) == (v->v4 != 0));
 	CHECK(v->tuple.proto == v->proto);
@@ -58,7 +66,7 @@ static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view
 	struct sy_tuple to = {
 	        .src = addr_of(v->v4 ? "10.1.2.3" : "2001:db8::1:2:3"),
 	        .dst = addr_of(v->v4 ? "10.250.0.1" : "fd00::ffff:1"),
-	        .sport = htons(40001),
+	        .sport = sy_view_has_l4(v) ? htons(40001) : 0,
 	        .dport = v->tuple.sport,
 	        .proto = v->proto,
 	};
@@ -144,15 +152,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > 6 && frame[6] & 1)
 		ipv4_mend(frame, size);
 	if (sy_packet_parse(frame, (uint32_t)size, &v) == SY_DROP_NONE) {
-		view_check(&v, size);
+		view_check(frame, &v, size);
 		bool forwarded = v.proto == SY_PROTO_TCP || v.proto == SY_PROTO_UDP;
 		if (forwarded && sy_packet_ttl(frame, &v) > 1)
 			rewrite_check(frame, size, &v);
 		if (!forwarded && v.icmp_type == (v.v4 ? 8 : 128) && v.icmp_code == 0)
 			echo_check(frame, size, &v);
 		clamp_check(frame, size, &v);
-		error_check(frame, &v, SY_ICMP_TOO_BIG);
-		error_check(frame, &v, SY_ICMP_TTL_EXPIRED);
+		for (enum sy_icmp_error kind = 0; kind <= SY_ICMP_PROHIBITED; kind++)
+			error_check(frame, &v, kind);
 	}
 	free(frame);
 	return 0;
