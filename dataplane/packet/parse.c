@@ -1,22 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
-#include <sy_packet.h>
 
-/* Extension headers by number (IANA). */
-enum {
-	EXT_HOP_BY_HOP = 0,
-	EXT_ROUTING = 43,
-	EXT_FRAGMENT = 44,
-	EXT_ESP = 50,
-	EXT_AUTHENTICATION = 51,
-	EXT_DESTINATION = 60,
-	EXT_MOBILITY = 135,
-	EXT_HIP = 139,
-	EXT_SHIM6 = 140,
-};
-
-#define EXT_UNIT 8 /* bytes that their lengths count in */
-#define EXT_MAX  8 /* headers of one packet; RFC 8200 4.1 has a place for six */
+#include "extension.h"
 
 /* Options of IPv4 (RFC 791 3.1). */
 enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_LSRR = 131, OPTION_SSRR = 137 };

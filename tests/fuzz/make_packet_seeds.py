@@ -88,8 +88,18 @@ def seeds():
             yield "first-v6", with_headers(long, bytes([17, 0, 0, 1, 1, 2, 3, 4]), 44)
             yield "later-v6", with_headers(long, bytes([17, 0, 5, 0xA9, 1, 2, 3, 4]), 44)
         yield f"tagged-{family}", whole[:12] + bytes([0x88, 0xA8, 0, 1, 0x81, 0, 0, 2]) + whole[12:]
-        error = struct.pack("!BBHI", 3 if v4 else 1, 0, 0, 0) + bytes(28)
-        yield f"error-{family}", frame(v4, 1 if v4 else 58, error, 2)
+        sack = bytes.fromhex("0101050a 00000005 00000009".replace(" ", ""))
+        yield f"sack-{family}", frame(v4, 6, tcp(0x10, sack), 16)
+        proto, name = (1, "v4") if v4 else (58, "v6")
+        # Errors about a whole segment, about the first bytes of one, and about a tunnel's packet.
+        unreachable = struct.pack("!BBHI", 3 if v4 else 1, 1, 0, 0)
+        too_big = struct.pack("!BBHI", *((3, 4) if v4 else (2, 0)), 0, 1400)
+        yield f"error-{name}", frame(v4, proto, unreachable + whole[14:], 2)
+        yield f"too-big-{name}", frame(v4, proto, too_big + whole[14:][: 28 if v4 else 48], 2)
+        for inner_v4 in (True, False):
+            inner = frame(inner_v4, 6, tcp(0x10, payload=b"tunnel"), 16)[14:]
+            outer = frame(v4, 4 if inner_v4 else 41, inner + bytes(8), len(inner))[14:]
+            yield f"tunnel{4 if inner_v4 else 6}-{name}", frame(v4, proto, too_big + outer, 2)
 
 
 def main():
