@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sequence numbers moved, where a stream has been given more bytes than its sender knows. */
 #include <arpa/inet.h>
-#include <sy_packet.h>
 
-enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_SACK = 5, SACK_EDGE = 4 };
+#include "option.h"
+
+#define SACK_EDGE 4 /* bytes */
 
 /* Adds to the number at this offset of the TCP header. */
 static void number_add(struct sy_tcp *tcp, unsigned offset, uint32_t by)
@@ -30,25 +31,15 @@ void sy_tcp_shift_ack(uint8_t *frame, const struct sy_view *v, uint32_t by)
 {
 	struct sy_tcp *tcp = (struct sy_tcp *)(frame + v->l4);
 	const uint8_t *header = frame + v->l4;
-	unsigned end, at, len, edge;
 
 	if (v->proto != SY_PROTO_TCP || !sy_view_has_l4(v))
 		return;
 	if (v->tcp_flags & SY_TCP_ACK)
 		number_add(tcp, offsetof(struct sy_tcp, ack), -by);
-	end = tcp->offset >> 4 << 2;
-	for (at = sizeof(*tcp); at < end && header[at] != OPTION_END; at += len) {
-		len = 1;
-		if (header[at] == OPTION_NOP)
-			continue;
-		if (at + 1 == end)
-			break;
-		len = header[at + 1];
-		if (len < 2 || len > end - at)
-			break;
+	for (unsigned at = sizeof(*tcp), len = 0; option_next(tcp, &at, &len);) {
 		if (header[at] != OPTION_SACK)
 			continue;
-		for (edge = at + 2; edge + SACK_EDGE <= at + len; edge += SACK_EDGE)
+		for (unsigned edge = at + 2; edge + SACK_EDGE <= at + len; edge += SACK_EDGE)
 			number_add(tcp, edge, -by);
 	}
 }

@@ -80,6 +80,18 @@ static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view
 	CHECK(after.frame_len == v->frame_len && after.tcp_flags == v->tcp_flags);
 	CHECK(sy_packet_ttl(frame, &after) + 1 == sy_packet_ttl(data, v));
 	CHECK((sy_packet_check_l4(frame, &after) == SY_CSUM_OK) == ok);
+	if (sy_packet_ttl(frame, &after) > 1) { /* and back */
+		unsigned hole = sy_view_has_l4(v) ? (v->proto == SY_PROTO_TCP ? 16 : 6) : 0;
+		sy_rewrite_prepare(&to, &v->tuple, &r);
+		sy_packet_rewrite(frame, &after, &r);
+		CHECK(sy_packet_parse(frame, (uint32_t)size, &after) == SY_DROP_NONE);
+		CHECK(memcmp(&after, v, sizeof(after)) == 0);
+		/* all but the checksum, which has two zeros */
+		CHECK(memcmp(frame + v->l4, data + v->l4, hole) == 0);
+		if (v->l4_len > hole + 2)
+			CHECK(memcmp(frame + v->l4 + hole + 2, data + v->l4 + hole + 2,
+			             v->l4_len - hole - 2u) == 0);
+	}
 	free(frame);
 }
 
