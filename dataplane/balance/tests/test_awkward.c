@@ -165,7 +165,7 @@ static void test_dropped(void **state)
 	send_in(f, &frame);
 	assert_null(rig_collect(&f->rig, RIG_LAN));
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT), 1);
-	frame = hello(f, true, NULL, 0, 0);
+	frame = hello(f, true, first, 0, 0);
 	memmove(frame.bytes + 16, frame.bytes + 12, frame.len - 12);
 	memcpy(frame.bytes + 12, (const uint8_t[]){0x81, 0, 0, 5}, 4);
 	frame.len += 4;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frame.h"
 
+static const uint8_t no_options[1];
+
 /* A segment with these options, and a right checksum. */
 static struct frame segment_make(bool v4, uint8_t flags, const uint8_t *options, unsigned len)
 {
@@ -74,7 +76,7 @@ static void test_sack_anywhere(void **state)
 
 static void test_ack_without_flag(void **state)
 {
-	struct frame f = segment_make(true, SY_TCP_SYN, NULL, 0), before = f;
+	struct frame f = segment_make(true, SY_TCP_SYN, no_options, 0), before = f;
 	struct sy_view v = frame_view(&f);
 
 	sy_tcp_shift_ack(f.bytes, &v, 7);
@@ -100,7 +102,7 @@ static void test_reset_numbers(void **state)
 
 	for (size_t i = 0; i < SY_ARRAY_LEN(cases); i++) {
 		for (unsigned v4 = 0; v4 < 2; v4++) {
-			struct frame f = segment_make(v4, cases[i].flags, NULL, 0), out;
+			struct frame f = segment_make(v4, cases[i].flags, no_options, 0), out;
 			struct sy_view v = frame_view(&f);
 			const struct sy_tcp *in = sy_packet_tcp(f.bytes, &v), *tcp;
 			out.len = sy_tcp_reset_answer(out.bytes, FRAME_MAX, f.bytes, &v);
