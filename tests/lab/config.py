@@ -23,6 +23,7 @@ class Service:
     port: int
     protocol: str = "tcp"
     scheduler: str = "rr"
+    mode: str = "fnat"
     timeouts: dict = field(default_factory=dict)
     health: dict = field(default_factory=lambda: {"type": "none"})
     servers: list = field(default_factory=list)
@@ -36,7 +37,7 @@ class Service:
             "vip": self.vip,
             "port": self.port,
             "protocol": self.protocol,
-            "mode": "fnat",
+            "mode": self.mode,
             "scheduler": self.scheduler,
             "health": self.health,
             "servers": [server.value() for server in self.servers],

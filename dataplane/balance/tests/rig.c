@@ -290,6 +290,11 @@ void put_service(struct changes *c, const struct service_key *key, const char *n
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE)->put_service = s;
 }
 
+void set_mode(struct changes *c, enum mode mode)
+{
+	c->change[c->count - 1]->put_service->mode = (Steelyard__Forwarder__V1__Mode)mode;
+}
+
 void delete_service(struct changes *c, const struct service_key *key)
 {
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVICE)->delete_service =

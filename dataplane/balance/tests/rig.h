@@ -98,6 +98,8 @@ struct sy_addr rig_addr(const char *text);
 
 void put_service(struct changes *c, const struct service_key *key, const char *name, int scheduler,
                  const pb_timeouts *timeouts);
+/* Of the service that was put last; it is FNAT otherwise. */
+void set_mode(struct changes *c, enum mode mode);
 void delete_service(struct changes *c, const struct service_key *key);
 /* state: UP, DRAIN or DOWN of the API. */
 void put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
