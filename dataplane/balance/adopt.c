@@ -23,12 +23,13 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
                                         struct sy_tuple *client, struct sy_tuple *server)
 {
 	const struct sy_balance *b = ctx;
-	if (s->server >= b->model->server_ids.fresh || !b->names.local_found[s->local])
+	if (s->server >= b->model->server_ids.fresh)
 		return SESSION_UNKNOWN_ID;
 	const struct endpoint *e = &b->endpoint[s->server];
-	if (!e->found)
+	bool one_way = endpoint_is_one_way(e);
+	if (!e->found || !(one_way ? s->local == LOCAL_NONE : b->names.local_found[s->local]))
 		return SESSION_UNKNOWN_ID;
-	if (sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(&e->addr) ||
+	if ((!one_way && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(&e->addr)) ||
 	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(&e->vip) || !state_fits(s->state, e->proto))
 		return SESSION_TORN;
 	const struct service *service = endpoint_service(b, e);
@@ -41,7 +42,7 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* it is an id of that process */
 	*client = session_client_tuple(s, e);
-	*server = session_server_tuple(b, s, e);
+	*server = one_way ? (struct sy_tuple){0} : session_server_tuple(b, s, e);
 	return SESSION_KEPT;
 }
 

@@ -16,7 +16,14 @@
 
 struct rte_hash;
 
-#define MAX_LOCALS 255 /* ids 0–254: a session has eight bits for one */
+#define MAX_LOCALS 255        /* ids 0–254: a session has eight bits for one */
+#define LOCAL_NONE MAX_LOCALS /* of a session whose server sees the client's own address */
+
+/* How packets reach a server; the numbers are those of the API and of the session file. */
+enum mode {
+	MODE_FNAT = 1, /* from a local address */
+	MODE_DR = 2,   /* as they are, to its MAC address; answers go past us */
+};
 
 /*
  * A server as the packet path sees it: one cache line, filled before any session or service names
@@ -30,6 +37,7 @@ struct endpoint {
 	uint32_t service;     /* id, or SERVICE_NONE */
 	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
 	uint8_t proto;
+	uint8_t mode;     /* enum mode */
 	uint8_t removed;  /* its sessions end. Writer: interaction thread; readers: relaxed */
 	uint8_t down;     /* health checks say so. Likewise */
 	uint8_t eligible; /* takes new sessions: up, weight above 0. Likewise */
@@ -38,7 +46,7 @@ struct endpoint {
 	uint32_t limit; /* sessions at most; UINT32_MAX: no limit. Writer and readers as of path */
 	uint8_t found;  /* the id means this since an earlier process, whose sessions name it.
 	                   Interaction thread only, and those that adopt */
-	uint8_t reserved[7];
+	uint8_t reserved[6];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
@@ -213,6 +221,13 @@ session_server_tuple(const struct sy_balance *b, const struct session *s, const 
 	return (struct sy_tuple){e->addr, b->local[s->local], e->port, s->local_port, e->proto};
 }
 
+/* No packet of its sessions comes from the server: they have no tuple for that, and their states
+ * follow the client alone. */
+static inline bool endpoint_is_one_way(const struct endpoint *e)
+{
+	return e->mode == MODE_DR;
+}
+
 /* Its server or local address is gone: it ends at its next packet or the next sweep. */
 static inline bool session_is_dead(const struct sy_balance *b, const struct session *s)
 {
@@ -285,6 +300,8 @@ enum tcp_verdict {
 enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
                                    enum session_direction from, uint8_t flags, uint32_t seq,
                                    uint32_t ack, uint32_t len);
+/* The same for a session of which only the client's packets are seen. */
+enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags);
 const char *session_state_name(enum session_state state);
 
 /* ---- retire.c: ids are free only when no session can name them any more

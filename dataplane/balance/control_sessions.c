@@ -84,7 +84,7 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 	pb->slot = slot;
 	*out = pb;
 	if (reply_addr(a, &s->client, &pb->client) < 0 || reply_addr(a, &e->vip, &pb->vip) < 0 ||
-	    reply_addr(a, &b->local[s->local], &pb->local) < 0 ||
+	    (s->local != LOCAL_NONE && reply_addr(a, &b->local[s->local], &pb->local) < 0) ||
 	    reply_addr(a, &e->addr, &pb->server) < 0)
 		return -ENOMEM;
 	return 0;

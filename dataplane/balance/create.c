@@ -42,6 +42,25 @@ static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, 
 	return SY_DROP_NONE;
 }
 
+/* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
+static enum sy_drop create_way_back(struct sy_balance *b, struct session_table *t,
+                                    const struct sy_tuple *from, struct session *s,
+                                    uint64_t *server_hash)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	struct sy_rewrite r;
+	s->path = sy_path_lookup(b->rt, &from->src);
+	if (s->path == SY_PATH_NONE)
+		return SY_DROP_NO_ROUTE;
+	enum sy_drop reason = create_local(b, t, s, server_hash);
+	if (reason != SY_DROP_NONE)
+		return reason;
+	const struct sy_tuple to = {b->local[s->local], e->addr, s->local_port, e->port, e->proto};
+	sy_rewrite_prepare(from, &to, &r);
+	s->delta = r.l4_delta;
+	return SY_DROP_NONE;
+}
+
 static const struct service *create_find_service(const struct sy_balance *b,
                                                  const struct sy_tuple *t)
 {
@@ -76,24 +95,17 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	        .client = v->tuple.src,
 	        .client_port = v->tuple.sport,
 	        .server = server,
+	        .local = LOCAL_NONE,
 	        .seen = (uint16_t)balance_seconds(w),
-	        .path = sy_path_lookup(b->rt, &v->tuple.src),
 	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
 	        .flags = service->policy.one_packet ? SESSION_ONE_PACKET : 0,
 	};
-	if (SY_READ(e->path) == SY_PATH_NONE || s.path == SY_PATH_NONE) {
-		*reason = SY_DROP_NO_ROUTE;
-		return SESSION_NONE;
-	}
-	uint64_t server_hash;
-	*reason = create_local(b, t, &s, &server_hash);
+	uint64_t server_hash = SESSION_ONE_WAY;
+	*reason = SY_READ(e->path) == SY_PATH_NONE ? SY_DROP_NO_ROUTE : SY_DROP_NONE;
+	if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
+		*reason = create_way_back(b, t, &v->tuple, &s, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-
-	struct sy_rewrite r;
-	const struct sy_tuple to = {b->local[s.local], e->addr, s.local_port, e->port, e->proto};
-	sy_rewrite_prepare(&v->tuple, &to, &r);
-	s.delta = r.l4_delta;
 	uint32_t record = session_insert(t, &s, balance_seconds(w),
 	                                 client_hash(&s, burst->hash[i], server_hash), server_hash);
 	if (record == SESSION_NONE)
@@ -141,7 +153,8 @@ void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_tuple client = session_client_tuple(s, e);
 	const struct sy_tuple server = session_server_tuple(b, s, e);
-	uint64_t server_hash = sy_hash_tuple(&b->key, &server);
+	uint64_t server_hash =
+	        endpoint_is_one_way(e) ? SESSION_ONE_WAY : sy_hash_tuple(&b->key, &server);
 	SY_COUNT(balance_worker_of(w)->traffic[s->server].ended, 1);
 	load_give(b, s->server);
 	session_remove(t, record, client_hash(s, sy_hash_tuple(&b->key, &client), server_hash),

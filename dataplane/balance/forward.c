@@ -25,11 +25,21 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	struct sy_rewrite r;
 
 	if (burst->direction[i] == SESSION_CLIENT) {
-		r = (struct sy_rewrite){.src = b->local[s->local],
-		                        .dst = e->addr,
-		                        .sport = s->local_port,
-		                        .dport = e->port,
-		                        .l4_delta = s->delta};
+		if (e->mode == MODE_DR) {
+			/* Only the TTL changes: it ends a loop where a server sends the VIP's
+			 * packets on instead of taking them. */
+			r = (struct sy_rewrite){.src = v->tuple.src,
+			                        .dst = v->tuple.dst,
+			                        .sport = v->tuple.sport,
+			                        .dport = v->tuple.dport};
+			burst->via[i] = &e->addr;
+		} else {
+			r = (struct sy_rewrite){.src = b->local[s->local],
+			                        .dst = e->addr,
+			                        .sport = s->local_port,
+			                        .dport = e->port,
+			                        .l4_delta = s->delta};
+		}
 		SY_COUNT(traffic->packets_in, 1);
 		SY_COUNT(traffic->bytes_in, v->frame_len - v->l3);
 	} else {

@@ -15,6 +15,10 @@ typedef Steelyard__Forwarder__V1__ServiceKey pb_key;
 typedef Steelyard__Forwarder__V1__Server pb_server;
 typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
+_Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
+                       (int)MODE_DR == STEELYARD__FORWARDER__V1__MODE__MODE_DR,
+               "the API's numbers");
+
 #define TIMEOUT_LIMIT 32767u /* seconds: half of the tick's range */
 
 const uint16_t session_timeout_default[SESSION_STATES] = {
@@ -87,6 +91,14 @@ void model_service_free(struct model_service *s)
 	if (s)
 		free(s->server);
 	free(s);
+}
+
+void model_count_server(struct model *m, const struct model_service *s,
+                        const struct model_server *server, int sign)
+{
+	m->servers += sign;
+	if (s->mode == MODE_FNAT)
+		m->fnat_servers[sy_addr_is_v4(&server->addr)] += sign;
 }
 
 void model_destroy(struct sy_balance *b)
@@ -291,10 +303,16 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 	if (strlen(pb->name) >= MODEL_NAME)
 		return sy_fail(err, EINVAL, "service name \"%.20s…\" is longer than %d bytes",
 		               pb->name, MODEL_NAME - 1);
-	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT)
-		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat", pb->name,
-		               (int)pb->mode);
+	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
+	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_DR)
+		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat, dr",
+		               pb->name, (int)pb->mode);
 	struct model_service *s = model_find(m, &key);
+	if (s && s->servers > 0 && s->mode != pb->mode)
+		return sy_fail(err, EINVAL,
+		               "service %s: its mode cannot change while it has servers: delete "
+		               "it and put it again",
+		               pb->name);
 	if (!s)
 		s = service_add(b, &key, err);
 	if (!s)
@@ -325,8 +343,7 @@ static int delete_service(struct sy_balance *b, const pb_key *pb, struct sy_erro
 	rte_hash_del_key(m->by_key, &key);
 	address_drop(b, &key.vip);
 	for (unsigned i = 0; i < s->servers; i++)
-		m->servers_of[sy_addr_is_v4(&s->server[i].addr)]--;
-	m->servers -= s->servers;
+		model_count_server(m, s, &s->server[i], -1);
 	m->services--;
 	m->service[s->id] = NULL;
 	model_service_free(s);
@@ -380,6 +397,29 @@ static struct model_server *server_find(struct model_service *s, const struct mo
 	return NULL;
 }
 
+/* What the service's mode cannot do for a new server. */
+static int check_mode(struct sy_balance *b, const struct model_service *s,
+                      const struct model_server *server, struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	if (s->mode != MODE_DR)
+		return 0;
+	if (server->port != s->key.vport)
+		return sy_fail(err, EINVAL,
+		               "service %s: server %s port %u: DR changes no ports, so it must be "
+		               "the service's, %u",
+		               s->name, sy_addr_format(&server->addr, text), ntohs(server->port),
+		               ntohs(s->key.vport));
+	/* What is read again at a start was right once, and routes may be late. */
+	uint16_t path = b->served ? sy_path_lookup(b->rt, &server->addr) : SY_PATH_NONE;
+	if (path != SY_PATH_NONE && !sy_path_is_on_link(b->rt, path))
+		return sy_fail(err, EINVAL,
+		               "service %s: server %s is on no network that this host is connected "
+		               "to: a router in between would send DR's packets back; use FNAT",
+		               s->name, sy_addr_format(&server->addr, text));
+	return 0;
+}
+
 static int put_server(struct sy_balance *b, const model_change *c, struct sy_error *err)
 {
 	struct model *m = b->model;
@@ -396,6 +436,9 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 		server->max_sessions = given.max_sessions;
 		return 0;
 	}
+	rc = check_mode(b, s, &given, err);
+	if (rc < 0)
+		return rc;
 	if (s->servers == MODEL_SERVERS)
 		return sy_fail(err, ENOSPC, "service %s has %u servers, which is the limit",
 		               s->name, MODEL_SERVERS);
@@ -412,6 +455,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .service = s->id,
 	        .proto = (uint8_t)s->key.proto,
 	        .born = (uint32_t)(balance_now(b) / 1000000000u),
+	        .mode = s->mode,
 	};
 	given.id = server_id_take(b, &endpoint);
 	if (given.id == UINT32_MAX)
@@ -421,8 +465,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 		               s->name, m->server_ids.limit);
 	m->fresh[m->freshes++] = given.id;
 	s->server[s->servers++] = given;
-	m->servers++;
-	m->servers_of[sy_addr_is_v4(&given.addr)]++;
+	model_count_server(m, s, &given, 1);
 	return 0;
 }
 
@@ -442,8 +485,7 @@ static int delete_server(struct sy_balance *b, const model_change *c, struct sy_
 	rc = model_touch(m, s->id, err);
 	if (rc < 0)
 		return rc;
-	m->servers_of[sy_addr_is_v4(&server->addr)]--;
-	m->servers--;
+	model_count_server(m, s, server, -1);
 	*server = s->server[--s->servers];
 	return 0;
 }

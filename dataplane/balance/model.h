@@ -67,7 +67,7 @@ struct model {
 	struct model_local local[MAX_LOCALS];
 	bool local_retired[MAX_LOCALS]; /* not used, and sessions may still name the id */
 	uint32_t services, servers;
-	uint32_t servers_of[2]; /* [0]: IPv6, [1]: IPv4 */
+	uint32_t fnat_servers[2]; /* [0]: IPv6, [1]: IPv4: those that need local addresses */
 	uint64_t revision;
 	bool settled; /* what an earlier process left of addresses has been removed */
 
@@ -92,6 +92,9 @@ struct model {
 };
 
 void model_service_free(struct model_service *s);
+/* Notes that the model has one server of this service more (sign 1) or less (−1). */
+void model_count_server(struct model *m, const struct model_service *s,
+                        const struct model_server *server, int sign);
 
 int model_create(struct sy_balance *b, struct sy_error *err);
 void model_destroy(struct sy_balance *b);

@@ -27,6 +27,7 @@ void name_server(struct sy_balance *b, uint32_t id)
 	        .port = e->port,
 	        .vport = e->vport,
 	        .proto = e->proto,
+	        .mode = e->mode,
 	};
 	struct session_server_name now;
 	if (b->names.settled && !(session_server_named(b->store, id, &now) && !now.removed &&
@@ -50,11 +51,13 @@ static bool is_reserved(const struct endpoint *e)
 	return e->found && e->service == SERVICE_NONE;
 }
 
-/* By what their ids mean: the fields in front of `service`, and the protocol. */
+/* By what their ids mean: the fields in front of `service`, protocol and mode. */
 static int meaning_compare(const struct endpoint *a, const struct endpoint *b)
 {
 	int order = memcmp(a, b, offsetof(struct endpoint, service));
-	return order ? order : (int)a->proto - (int)b->proto;
+	if (order == 0)
+		order = (int)a->proto - (int)b->proto;
+	return order ? order : (int)a->mode - (int)b->mode;
 }
 
 static int id_compare(const void *a, const void *b, void *endpoints)
@@ -72,6 +75,7 @@ static void endpoint_reserve(struct endpoint *e, const struct session_server_nam
 	        .vport = name->vport,
 	        .service = SERVICE_NONE,
 	        .proto = name->proto,
+	        .mode = name->mode,
 	        .removed = 1,
 	        .found = 1,
 	};

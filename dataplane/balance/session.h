@@ -145,8 +145,9 @@ struct session_server_name {
 	struct sy_addr addr, vip;
 	uint16_t port, vport; /* network order */
 	uint8_t proto;
+	uint8_t mode;    /* how packets reach it: decides what its sessions' records mean */
 	uint8_t removed; /* it is no longer configured: its sessions end */
-	uint8_t reserved[2];
+	uint8_t reserved;
 	uint32_t active; /* live sessions, as of the last seal */
 	uint32_t check;  /* stored last; 0: the id means nothing */
 };
@@ -204,9 +205,9 @@ const char *session_verdict_help(enum session_verdict v);
  * threads, each for slots of its own. */
 struct session_judge {
 	void *ctx;
-	/* KEPT with both tuples as they come in from the wire, or why not. May change what the
-	 * commit word does not cover (path, state, flags, seen). idle_s: seconds since its last
-	 * packet, the time away included. */
+	/* KEPT with both tuples as they come in from the wire (the server's with protocol 0 if it
+	 * is SESSION_ONE_WAY), or why not. May change what the commit word does not cover (path,
+	 * state, flags, seen). idle_s: seconds since its last packet, the time away included. */
 	enum session_verdict (*judge)(void *ctx, uint8_t slot, struct session *hot, uint32_t idle_s,
 	                              struct sy_tuple *client, struct sy_tuple *server);
 	/* Do two living records hold the same tuple on this side? */
@@ -253,6 +254,10 @@ static inline uint16_t session_idle(const struct session *s, uint16_t now)
 /* The commit word of a whole record, never 0, of what never changes while the session lives:
  * client, ports, ids and delta. */
 uint16_t session_check(const struct session *hot);
+
+/* In place of a server hash: no packet of this session comes from its server, so it is indexed
+ * under the client's hash alone. (A real hash is this one by a chance of 2^-64.) */
+#define SESSION_ONE_WAY UINT64_C(0)
 
 /*
  * Takes a free record, copies *hot into it, indexes it under both hashes and commits it. Returns

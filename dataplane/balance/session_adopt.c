@@ -100,11 +100,15 @@ static enum session_verdict record_judge(const struct adopter *w, struct candida
 	                                         idle_seconds(a, &c->hot), &client, &server);
 	if (v != SESSION_KEPT)
 		return v;
+	c->client_hash = sy_hash_tuple(&a->key, &client);
+	session_prefetch_bucket(w->to, c->client_hash);
+	if (server.proto == 0) {
+		c->server_hash = SESSION_ONE_WAY;
+		return SESSION_KEPT;
+	}
 	if (sy_slot_of(&server.dst, server.dport) != slot)
 		return SESSION_MISPLACED;
-	c->client_hash = sy_hash_tuple(&a->key, &client);
 	c->server_hash = sy_hash_tuple(&a->key, &server);
-	session_prefetch_bucket(w->to, c->client_hash);
 	session_prefetch_bucket(w->to, c->server_hash);
 	return SESSION_KEPT;
 }
@@ -140,6 +144,8 @@ static bool has_twin(const struct adopter *w, const struct candidate *c)
 
 	if (session_find(w->to, c->client_hash, twin_match, &t, &direction) != SESSION_NONE)
 		return true;
+	if (c->server_hash == SESSION_ONE_WAY)
+		return false;
 	t.side = SESSION_SERVER;
 	return session_find(w->to, c->server_hash, twin_match, &t, &direction) != SESSION_NONE;
 }

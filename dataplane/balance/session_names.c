@@ -21,7 +21,8 @@ static uint32_t name_check(uint32_t id, const struct sy_addr *addr, const struct
 static uint32_t server_check(uint32_t id, const struct session_server_name *n)
 {
 	return name_check(id, &n->addr, &n->vip,
-	                  (uint64_t)n->port << 48 | (uint64_t)n->vport << 32 | n->proto);
+	                  (uint64_t)n->port << 48 | (uint64_t)n->vport << 32 |
+	                          (uint64_t)n->mode << 8 | n->proto);
 }
 
 static uint32_t local_check(uint32_t id, const struct sy_addr *addr)
@@ -51,6 +52,7 @@ static void server_write(struct session_file *f, uint32_t id,
 	at->port = name->port;
 	at->vport = name->vport;
 	at->proto = name->proto;
+	at->mode = name->mode;
 	at->removed = name->removed;
 	at->active = name->active;
 	__atomic_store_n(&at->check, server_check(id, name), __ATOMIC_RELEASE);

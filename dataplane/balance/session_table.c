@@ -112,7 +112,8 @@ void session_remove(struct session_table *t, uint32_t record, uint64_t client_ha
 	/* whoever adopts the file after a crash must not find the byte beside a changed record */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	session_walk_remove(t, client_hash, record << 1 | SESSION_CLIENT);
-	session_walk_remove(t, server_hash, record << 1 | SESSION_SERVER);
+	if (server_hash != SESSION_ONE_WAY)
+		session_walk_remove(t, server_hash, record << 1 | SESSION_SERVER);
 	t->hot[record] = (struct session){.state = SESSION_FREE};
 	free_push(t, record);
 	__atomic_store_n(&t->live, t->live - 1, __ATOMIC_RELAXED);

@@ -100,7 +100,8 @@ bool session_walk_enter(struct session_table *t, uint32_t record, uint64_t clien
 
 	if (!session_walk_insert(t, client_hash, record << 1 | SESSION_CLIENT, &client))
 		return false;
-	if (session_walk_insert(t, server_hash, record << 1 | SESSION_SERVER, &server))
+	if (server_hash == SESSION_ONE_WAY ||
+	    session_walk_insert(t, server_hash, record << 1 | SESSION_SERVER, &server))
 		return true;
 	session_walk_undo(t, &client);
 	return false;

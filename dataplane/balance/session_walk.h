@@ -36,7 +36,7 @@ bool session_walk_insert(struct session_table *t, uint64_t hash, uint32_t entry,
 /* Takes the insertion back, to the bit; nothing else may have changed the index since. */
 void session_walk_undo(struct session_table *t, const struct session_walk *walk);
 
-/* Enters both entries of a record, or none. */
+/* Enters both entries of a record (the client's alone if it is SESSION_ONE_WAY), or none. */
 bool session_walk_enter(struct session_table *t, uint32_t record, uint64_t client_hash,
                         uint64_t server_hash);
 

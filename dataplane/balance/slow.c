@@ -103,10 +103,25 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
-	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN))
+	/* Where answers go past us, their size is no matter of ours. */
+	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) &&
+	    !endpoint_is_one_way(&b->endpoint[s->server]))
 		sy_packet_clamp_mss(frame, v, slow_mss(w, s, v->v4));
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
+}
+
+static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_table *t,
+                                         uint32_t record, enum session_direction from,
+                                         const uint8_t *frame, const struct sy_view *v)
+{
+	struct session *s = session_at(t, record);
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
+	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
+	if (endpoint_is_one_way(&b->endpoint[s->server]))
+		return tcp_state_one_way(s, v->tcp_flags);
+	return tcp_state_advance(s, session_cold_at(t, record), from, v->tcp_flags, ntohl(tcp->seq),
+	                         ntohl(tcp->ack), payload);
 }
 
 /* A session's state after packet i; false: dropped. May end the session (record NONE). */
@@ -136,10 +151,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 			s->state = SESSION_UDP_BOTH_WAYS;
 		return true;
 	}
-	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
-	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
-	switch (tcp_state_advance(s, session_cold_at(t, record), from, v->tcp_flags,
-	                          ntohl(tcp->seq), ntohl(tcp->ack), payload)) {
+	switch (slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v)) {
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;

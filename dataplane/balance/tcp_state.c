@@ -94,3 +94,28 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 		s->state = state_of_fins(s);
 	return TCP_FORWARD;
 }
+
+/*
+ * The client's packets alone tell less: its ACK says that the server answered, its FIN that it has
+ * closed, and nothing when the server has. So a session ends by the timeout of FIN_WAIT, and a SYN
+ * after the client's FIN begins a new connection. A reset may be forged; an ACK shows that it was.
+ */
+enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags)
+{
+	if (flags & SY_TCP_SYN) {
+		if (flags & SY_TCP_ACK)
+			return TCP_DROP;
+		return s->state == SESSION_FIN_WAIT || s->state == SESSION_RESET ? TCP_REOPEN
+		                                                                 : TCP_FORWARD;
+	}
+	if (flags & SY_TCP_RST) {
+		s->state = SESSION_RESET;
+		return TCP_FORWARD;
+	}
+	if (!(flags & SY_TCP_ACK))
+		return TCP_DROP;
+	if (flags & SY_TCP_FIN)
+		s->flags |= SESSION_CLIENT_FIN;
+	s->state = state_of_fins(s);
+	return TCP_FORWARD;
+}

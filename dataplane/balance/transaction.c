@@ -39,10 +39,10 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 		if (m->local[id].used)
 			locals[sy_addr_is_v4(&m->local[id].addr)]++;
 	for (unsigned v4 = 0; v4 < 2; v4++)
-		if (m->servers_of[v4] > 0 && locals[v4] == 0)
+		if (m->fnat_servers[v4] > 0 && locals[v4] == 0)
 			return sy_fail(err, EINVAL,
-			               "there are IPv%c servers but no IPv%c local address: FNAT "
-			               "needs one of the servers' family",
+			               "there are IPv%c FNAT servers but no IPv%c local address: "
+			               "FNAT needs one of the servers' family",
 			               v4 ? '4' : '6', v4 ? '4' : '6');
 	int rc = 0;
 	if (m->address_touched)
@@ -54,11 +54,10 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 	return rc;
 }
 
-static void count_servers(struct model *m, const struct model_service *s, int sign)
+static void count_service(struct model *m, const struct model_service *s, int sign)
 {
 	for (unsigned i = 0; i < s->servers; i++)
-		m->servers_of[sy_addr_is_v4(&s->server[i].addr)] += sign;
-	m->servers += sign * (int)s->servers;
+		model_count_server(m, s, &s->server[i], sign);
 	m->services += sign;
 }
 
@@ -67,14 +66,14 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 	struct model *m = b->model;
 	struct model_service *after = m->service[id];
 	if (after) {
-		count_servers(m, after, -1);
+		count_service(m, after, -1);
 		if (!before) {
 			rte_hash_del_key(m->by_key, &after->key);
 			address_drop(b, &after->key.vip);
 		}
 	}
 	if (before) {
-		count_servers(m, before, 1);
+		count_service(m, before, 1);
 		if (!after) {
 			rte_hash_add_key_data(m->by_key, &before->key, (void *)(uintptr_t)id);
 			/* Its address is still taken, as no transaction has ended since. */

@@ -312,6 +312,15 @@ bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path)
 	return p && p->blackhole;
 }
 
+bool sy_path_is_on_link(const struct sy_runtime *rt, uint16_t path)
+{
+	const struct path *p = path_get(rt, path);
+	for (unsigned i = 0; p && i < p->hops; i++)
+		if (p->hop[i].adjacency != ADJACENCY_NONE)
+			return false;
+	return p && p->hops;
+}
+
 uint32_t sy_path_generation(const struct sy_runtime *rt)
 {
 	return SY_RCU_READ(rt->routes->generation);

@@ -158,7 +158,9 @@ static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
 	return true;
 }
 
-static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id, uint32_t flow)
+/* via: the neighbour, if not the frame's destination. */
+static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
+                            const struct sy_addr *via, uint32_t flow)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
@@ -181,8 +183,14 @@ static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id
 	}
 	m->port = hop->port;
 	uint32_t index = hop->adjacency;
+	if (via && index != ADJACENCY_NONE) {
+		sy_packet_drop(w, m, SY_DROP_NOT_ON_LINK);
+		return;
+	}
 	if (index == ADJACENCY_NONE) {
-		if (!frame_destination(m, &destination)) {
+		if (via) {
+			destination = *via;
+		} else if (!frame_destination(m, &destination)) {
 			sy_packet_drop(w, m, SY_DROP_TRUNCATED);
 			return;
 		}
@@ -215,6 +223,6 @@ void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
 		if (b->next[i] != SY_NEXT_TRANSMIT)
 			continue;
 		b->next[i] = SY_NEXT_GONE;
-		packet_transmit(w, b->mbuf[i], b->path[i], b->flow[i]);
+		packet_transmit(w, b->mbuf[i], b->path[i], b->via[i], b->flow[i]);
 	}
 }

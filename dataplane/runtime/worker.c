@@ -92,6 +92,7 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	b->count = n;
 	b->handed_over = handed_over;
 	memset(b->next, SY_NEXT_LOOKUP, n);
+	memset(b->via, 0, n * sizeof(b->via[0]));
 	for (const struct sy_stage *s = w->rt->options.pipeline; s->name; s++)
 		s->run(w, b);
 	for (unsigned i = 0; i < n; i++)

@@ -176,7 +176,7 @@ func (a *app) getSessions(ctx context.Context, filter *pb.ListSessionsRequest) e
 		t := &table{columns: []column{left("PROTOCOL"), left("CLIENT"), left("VIP"), left("LOCAL"), left("SERVER"),
 			left("STATE"), right("IDLE"), right("AGE"), right("EXPIRES"), right("SLOT")}}
 		for _, s := range view.Sessions {
-			t.add(s.Protocol, endpoint(s.Client, s.ClientPort), endpoint(s.VIP, s.VIPPort), endpoint(s.Local, s.LocalPort),
+			t.add(s.Protocol, endpoint(s.Client, s.ClientPort), endpoint(s.VIP, s.VIPPort), localEndpoint(s),
 				endpoint(s.Server, s.ServerPort), s.State, fmt.Sprintf("%ds", s.IdleS), fmt.Sprintf("%ds", s.AgeS),
 				fmt.Sprintf("%ds", s.ExpiresS), s.Slot)
 		}

@@ -113,7 +113,7 @@ type sessionView struct {
 	ClientPort uint32 `json:"client_port"`
 	VIP        string `json:"vip"`
 	VIPPort    uint32 `json:"vip_port"`
-	Local      string `json:"local"`
+	Local      string `json:"local"` // empty: the server sees the client itself
 	LocalPort  uint32 `json:"local_port"`
 	Server     string `json:"server"`
 	ServerPort uint32 `json:"server_port"`
@@ -230,6 +230,14 @@ func endpoint(address string, port uint32) string {
 	return net.JoinHostPort(address, strconv.Itoa(int(port)))
 }
 
+// localEndpoint is "-" where the server sees the client itself.
+func localEndpoint(s sessionView) string {
+	if s.Local == "" {
+		return "-"
+	}
+	return endpoint(s.Local, s.LocalPort)
+}
+
 // word makes "up" of "SERVER_STATE_UP".
 func word[E fmt.Stringer](value E, words map[int32]string, number int32) string {
 	if text, ok := words[number]; ok {
@@ -260,7 +268,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	view := serviceView{
 		Name: service.GetName(), Protocol: protocolWord(service.GetKey().GetProtocol()),
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(),
-		Mode:      word(service.GetMode(), map[int32]string{1: "fnat"}, int32(service.GetMode())),
+		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket,
 		MaxSessions: policy.MaxSessions, policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),

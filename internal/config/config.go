@@ -117,6 +117,10 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 		b.checkFamily(raw, s)
 		port := s.port.or(raw.port.v)
 		address := netip.AddrPortFrom(s.address.v, port)
+		if s.port.set && raw.port.set && port != raw.port.v && raw.mode.v == model.DR {
+			b.fail(s.port.at, s.port.path, "dr changes no ports, so the server must listen on the service's, "+
+				"%d: use that, or fnat", raw.port.v)
+		}
 		if first, ok := seen[address]; ok && port != 0 {
 			b.fail(s.address.at, s.address.path, "%s is already a server of this service, in line %d: remove one",
 				address, first.line)
@@ -137,6 +141,9 @@ func (b *builder) checkFamily(raw *rawService, s rawServer) {
 	if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() {
 		b.fail(s.address.at, s.address.path, "%s is of another family than the VIP %s: translation between "+
 			"IPv4 and IPv6 is not supported yet, use a server of the VIP's family", s.address.v, raw.vip.v)
+		return
+	}
+	if raw.mode.or(model.FNAT) != model.FNAT {
 		return
 	}
 	if family := "IPv4"; s.address.v.Is4() && !b.has4 || s.address.v.Is6() && !b.has6 {

@@ -32,12 +32,19 @@ func (p Protocol) String() string {
 // Mode is the way packets reach the servers.
 type Mode uint8
 
-// FNAT translates both addresses, so that servers answer to a local address of the forwarder.
-const FNAT Mode = 1
+// The modes: FNAT translates both addresses, so that servers answer to a local address of the
+// forwarder; DR (direct routing) hands packets on as they are, and servers answer clients themselves.
+const (
+	FNAT Mode = 1
+	DR   Mode = 2
+)
 
 func (m Mode) String() string {
-	if m == FNAT {
+	switch m {
+	case FNAT:
 		return "fnat"
+	case DR:
+		return "dr"
 	}
 	return fmt.Sprintf("mode-%d", uint8(m))
 }

@@ -127,6 +127,11 @@ func Diff(from, to *Table) []Change {
 	}
 	for _, key := range sortedKeys(to.Services) {
 		want, have := to.Services[key], from.Services[key]
+		if have != nil && have.Spec.Mode != want.Spec.Mode {
+			// A server's sessions are of one mode: the service begins anew.
+			gone = append(gone, Change{Kind: DeleteService, Service: key})
+			have = nil
+		}
 		if have == nil || have.Spec != want.Spec {
 			services = append(services, Change{Kind: PutService, Service: key, Spec: want.Spec})
 		}
@@ -215,14 +220,14 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 	server := func() string { return fmt.Sprintf("server %s of %s", c.Address, names(c.Service)) }
 	switch c.Kind {
 	case PutService:
-		if old := from.Services[c.Service]; old != nil {
+		if old := from.Services[c.Service]; old != nil && old.Spec.Mode == c.Spec.Mode {
 			return Description{"change", service(), describeSpec(old.Spec, c.Spec)}
 		}
 		return Description{"add", service(), fmt.Sprintf("%s, %s", c.Spec.Mode, c.Spec.Policy)}
 	case DeleteService:
 		return Description{"remove", service(), "its sessions end"}
 	case PutServer:
-		if old, ok := from.Server(ServerRef{c.Service, c.Address}); ok {
+		if old, ok := from.Server(ServerRef{c.Service, c.Address}); ok && old != c.Server {
 			return Description{"change", server(), describeServer(old, c.Server)}
 		}
 		return Description{"add", server(), describeNewServer(c.Server)}

@@ -139,6 +139,27 @@ func TestDiffOfAServerNamesWhatChanges(t *testing.T) {
 	}
 }
 
+func TestAnotherModeBeginsAServiceAnew(t *testing.T) {
+	from, to := build(t, before), build(t, before)
+	k := key("10.0.0.80", 80)
+	to.Services[k].Spec.Mode = DR
+	var got []string
+	for _, change := range Diff(from, to) {
+		d := Describe(change, from, func(ServiceKey) string { return "web" })
+		got = append(got, d.Action+" "+d.Object+": "+d.Detail)
+	}
+	want := []string{
+		"remove service web (tcp 10.0.0.80:80): its sessions end",
+		"add service web (tcp 10.0.0.80:80): dr, wrr",
+		"add server 10.1.0.21:8080 of web: weight 10, up",
+		"add server 10.1.0.22:8080 of web: weight 5, up",
+		"add server 10.1.0.23:8080 of web: weight 5, up",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 func TestPolicyInWords(t *testing.T) {
 	for want, policy := range map[string]Policy{
 		"wrr":              {Scheduler: WRR},

@@ -13,7 +13,7 @@
 static inline void model_is_sound(const struct sy_balance *b)
 {
 	const struct model *m = b->model;
-	uint32_t services = 0, servers = 0, locals = 0;
+	uint32_t services = 0, servers = 0, fnat_servers = 0, locals = 0;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
 		CHECK(!s == !b->service[id]);
@@ -21,6 +21,7 @@ static inline void model_is_sound(const struct sy_balance *b)
 			continue;
 		services++;
 		servers += s->servers;
+		fnat_servers += s->mode == MODE_FNAT ? s->servers : 0;
 		CHECK(s->id == id && b->service[id]->id == id);
 		CHECK(b->service[id]->pool->members <= s->servers);
 		CHECK(rte_hash_lookup(b->directory, &s->key) >= 0);
@@ -31,7 +32,7 @@ static inline void model_is_sound(const struct sy_balance *b)
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		locals += m->local[id].used;
 	CHECK(services == m->services && servers == m->servers);
-	CHECK(servers == m->servers_of[0] + m->servers_of[1]);
+	CHECK(fnat_servers == m->fnat_servers[0] + m->fnat_servers[1]);
 	CHECK(locals == b->locals[0]->count + b->locals[1]->count);
 	CHECK((uint32_t)rte_hash_count(m->by_key) == services);
 }

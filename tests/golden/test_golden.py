@@ -41,14 +41,24 @@ LOCAL = {4: bytes([10, 1, 0, 200]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0
 SERVER = {4: bytes([10, 1, 0, 11]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0011")}
 
 
+FNAT, DR = 1, 2
+SERVICES = (
+    # protocol, port, mode, server's port
+    (6, 80, FNAT, 8080),
+    (17, 53, FNAT, 5353),
+    (6, 81, DR, 81),
+    (17, 54, DR, 54),
+)
+
+
 def configuration():
-    """One transaction: local addresses, and a TCP and a UDP service of one server each."""
+    """One transaction: local addresses, and services of one server each."""
     changes = b""
     for family in (4, 6):
         changes += field(1, field(5, field(1, LOCAL[family])))
-        for protocol, port, server_port in ((6, 80, 8080), (17, 53, 5353)):
+        for protocol, port, mode, server_port in SERVICES:
             key = field(1, protocol) + field(2, VIP[family]) + field(3, port)
-            service = field(1, key) + field(2, b"golden") + field(3, 1) + field(4, 1)
+            service = field(1, key) + field(2, b"golden") + field(3, mode) + field(4, 1)
             server = field(1, SERVER[family]) + field(2, server_port) + field(3, 1) + field(4, 1)
             changes += field(1, field(1, service))
             changes += field(1, field(3, field(1, key) + field(2, server)))

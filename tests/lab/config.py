@@ -28,6 +28,7 @@ class Service:
     port: int
     protocol: str = "tcp"
     scheduler: str = "rr"
+    mode: str = "fnat"
     # As the file has them: hash_on, persistence, slow_start, one_packet, max_sessions.
     spread: dict = field(default_factory=dict)
     timeouts: dict = field(default_factory=dict)
@@ -43,7 +44,7 @@ class Service:
             "vip": self.vip,
             "port": self.port,
             "protocol": self.protocol,
-            "mode": "fnat",
+            "mode": self.mode,
             "scheduler": self.scheduler,
             **self.spread,
             "health": self.health,

@@ -103,11 +103,11 @@ class EchoServer:
     `peers` are the remote ends of its connections, oldest first.
     """
 
-    def __init__(self, host, port, family=4):
+    def __init__(self, host, port, family=4, address=None):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
         self.listener = host.ns.socket(kind)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((host.address(family), port))
+        self.listener.bind((address or host.address(family), port))
         self.listener.listen(128)
         self.peers = []
         self.connections = []

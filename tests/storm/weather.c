@@ -8,6 +8,7 @@
 #include <rte_mempool.h>
 
 #include "../../dataplane/balance/model.h"
+#include "../../dataplane/balance/ours.h"
 #include "../../dataplane/forwarder/pipeline.h"
 
 #define STAGES_MAX 16
@@ -157,13 +158,35 @@ static bool tcp_answer(struct weather *w, const struct sy_view *v, const struct 
 	return true;
 }
 
+/* A DR server answers past us; what the client sends next is all there is to see. */
+static void react_past_us(struct weather *w, const struct sy_view *v)
+{
+	static const uint8_t flags[] = {SY_TCP_ACK, SY_TCP_ACK | SY_TCP_PSH,
+	                                SY_TCP_ACK, SY_TCP_ACK | SY_TCP_FIN,
+	                                SY_TCP_RST, SY_TCP_SYN};
+	struct dice *d = &w->dice;
+	struct frame next = {.port = RIG_WAN};
+	const struct segment s = {flags[dice_roll(d, SY_ARRAY_LEN(flags))],
+	                          dice_roll(d, UINT32_MAX), 1, 0};
+	if (v->proto == SY_PROTO_TCP)
+		frame_tcp(&next, d, &v->tuple, &s, dice_roll(d, 300));
+	else
+		frame_udp(&next, d, &v->tuple, dice_roll(d, 300));
+	*pending_add(w) = next;
+	remember(w, &next);
+}
+
 static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
                      const struct sy_view *v)
 {
 	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
 	                              v->tuple.proto};
 	struct frame answer = {.port = (uint8_t)port};
-	if (v->proto == SY_PROTO_TCP) {
+	if (port == RIG_LAN && ours_find(w->world.rig.b->ours, &v->tuple.dst) == OURS_VIP &&
+	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
+		if (!dice_percent(&w->dice, 20))
+			react_past_us(w, v);
+	} else if (v->proto == SY_PROTO_TCP) {
 		struct segment s;
 		unsigned payload;
 		if (!tcp_answer(w, v, sy_packet_tcp(frame, v), &s, &payload))

@@ -22,6 +22,16 @@ static bool service_is_v6(unsigned i)
 	return i % 3 == 2;
 }
 
+static enum mode service_mode(unsigned i)
+{
+	return i % 8 < 6 ? MODE_FNAT : MODE_DR;
+}
+
+static uint16_t server_port(unsigned i)
+{
+	return service_mode(i) == MODE_DR ? WORLD_PORT : (uint16_t)(8000 + i);
+}
+
 struct service_key world_service(unsigned i)
 {
 	struct service_key key = rig_key(service_is_v6(i) ? "2001:db8:1::" : "192.0.2.0",
@@ -49,9 +59,10 @@ struct sy_addr world_server(unsigned service, unsigned i)
 static struct sy_addr odd_server(enum world_odd odd)
 {
 	static const char *const text[ODD_SERVICES] = {
-	        [ODD_SILENT] = "10.0.9.9",    [ODD_HOLE] = "10.66.0.1",
-	        [ODD_UNROUTED] = "10.77.0.1", [ODD_UNIFORM] = "10.0.0.1",
-	        [ODD_LIMITED] = "10.0.0.2",   [ODD_UNIFORM_6] = "2001:db8:2::1",
+	        [ODD_SILENT] = "10.0.9.9",         [ODD_HOLE] = "10.66.0.1",
+	        [ODD_UNROUTED] = "10.77.0.1",      [ODD_OFF_LINK] = "10.88.0.1",
+	        [ODD_UNIFORM] = "10.0.0.1",        [ODD_LIMITED] = "10.0.0.2",
+	        [ODD_UNIFORM_6] = "2001:db8:2::1",
 	};
 	return rig_addr(text[odd]);
 }
@@ -98,6 +109,7 @@ bool world_open(struct world *w, struct dice *d, unsigned workers, const struct 
 	        route_make(RIG_WAN, "198.18.0.0", 16, "192.0.2.1"),
 	        route_make(RIG_WAN, "2001:db8:c::", 48, "fe80::1"),
 	        route_make(RIG_LAN, "10.0.0.0", 16, NULL),
+	        route_make(RIG_LAN, "10.88.0.0", 16, "10.0.0.1"),
 	        route_make(RIG_LAN, "2001:db8:2::", 64, NULL),
 	};
 	struct sy_static_neigh neigh[34] = {neigh_make(RIG_WAN, "192.0.2.0", 1),
@@ -169,7 +181,8 @@ static void put_world_service(struct changes *c, unsigned i)
 	pb_service *s = put_service(c, &key, name, (int)scheduler, &t);
 	if (scheduler_find(scheduler)->by_hash && i % 5 < 2)
 		s->hash_on = TUPLE;
-	if (i % 4 == 1)
+	set_mode(c, service_mode(i));
+	if (i % 4 == 1 && service_mode(i) == MODE_FNAT)
 		s->one_packet = true;
 	else if (i % 5 == 2)
 		set_persistence(c, s, 10, 24 + i % 9, 120);
@@ -195,10 +208,11 @@ static void put_odd_service(struct changes *c, enum world_odd odd)
 	struct service_key key = world_odd_service(odd);
 	pb_timeouts t = timeouts_make(0);
 	put_service(c, &key, "odd", WRR, &t);
+	set_mode(c, odd == ODD_OFF_LINK ? MODE_DR : MODE_FNAT);
 	if (odd == ODD_EMPTY)
 		return;
 	struct sy_addr server = odd_server(odd);
-	pb_server *s = put_server(c, &key, &server, 8080, 1, UP);
+	pb_server *s = put_server(c, &key, &server, odd == ODD_OFF_LINK ? WORLD_PORT : 8080, 1, UP);
 	s->max_sessions = odd == ODD_LIMITED ? 3 : 0;
 }
 
@@ -216,8 +230,7 @@ void world_restore(struct world *w)
 		put_world_service(&c, i);
 		for (unsigned n = 0; n < WORLD_SERVERS; n++) {
 			struct sy_addr server = world_server(i, n);
-			pb_server *s =
-			        put_server(&c, &key, &server, (uint16_t)(8000 + i), 1 + n, UP);
+			pb_server *s = put_server(&c, &key, &server, server_port(i), 1 + n, UP);
 			s->backup = n == WORLD_SERVERS - 1 && i % 2;
 		}
 	}
@@ -232,11 +245,10 @@ static void change_server(struct world *w, struct changes *c, unsigned i)
 	unsigned n = dice_roll(w->dice, WORLD_SERVERS);
 	struct sy_addr server = world_server(i, n);
 	if (dice_percent(w->dice, 30))
-		delete_server(c, &key, &server, (uint16_t)(8000 + i));
+		delete_server(c, &key, &server, server_port(i));
 	else {
-		pb_server *s =
-		        put_server(c, &key, &server, (uint16_t)(8000 + i), dice_roll(w->dice, 10),
-		                   state[dice_roll(w->dice, SY_ARRAY_LEN(state))]);
+		pb_server *s = put_server(c, &key, &server, server_port(i), dice_roll(w->dice, 10),
+		                          state[dice_roll(w->dice, SY_ARRAY_LEN(state))]);
 		s->backup = dice_percent(w->dice, 15);
 		s->max_sessions = dice_percent(w->dice, 15) ? 1 + dice_roll(w->dice, 30) : 0;
 	}

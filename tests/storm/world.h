@@ -17,6 +17,7 @@ enum world_odd {
 	ODD_SILENT,    /* its server's neighbour does not answer */
 	ODD_HOLE,      /* its server lies behind a blackhole route */
 	ODD_UNROUTED,  /* … behind no route */
+	ODD_OFF_LINK,  /* … behind a router, which DR cannot use */
 	ODD_UNIFORM,   /* one server, which never changes: IPv4 */
 	ODD_LIMITED,   /* one server that takes three sessions */
 	ODD_UNIFORM_6, /* as ODD_UNIFORM, IPv6 */

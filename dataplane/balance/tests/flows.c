@@ -67,19 +67,24 @@ void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES])
 
 int flows_setup(void **state)
 {
-	static struct sy_static_route route[4];
-	static struct sy_static_neigh neigh[4];
+	static struct sy_static_route route[6];
+	static struct sy_static_neigh neigh[8];
 	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};
 	struct flows *f = calloc(1, sizeof(*f));
-	const struct sy_static_route routes[4] = {
+	const struct sy_static_route routes[6] = {
 	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
 	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16},
 	        {"net_ring_wan", rig_addr("2001:db8:c::"), rig_addr("2001:db8:a::1"), 48},
-	        {"net_ring_lan", rig_addr("2001:db8:b::"), rig_addr("2001:db8:b::fe"), 48}};
-	for (unsigned i = 0; i < 4; i++) {
-		route[i] = routes[i];
-		neigh[i].addr = routes[i].via;
-		memcpy(neigh[i].port, routes[i].port, sizeof(neigh[i].port));
+	        {"net_ring_lan", rig_addr("2001:db8:b::"), rig_addr("2001:db8:b::fe"), 48},
+	        {"net_ring_lan", rig_addr("10.3.0.0"), {{{0}}}, 16},
+	        {"net_ring_lan", rig_addr("2001:db8:d::"), {{{0}}}, 64}};
+	memcpy(route, routes, sizeof(route));
+	for (unsigned i = 0; i < 8; i++) {
+		const struct sy_static_route *r = &routes[i < 4 ? i : 4 + i % 2];
+		neigh[i].addr = i < 4 ? r->via : r->prefix;
+		if (i >= 4)
+			neigh[i].addr.b[15] = (uint8_t)(i / 2 - 1); /* hosts 1 and 2 there */
+		memcpy(neigh[i].port, r->port, sizeof(neigh[i].port));
 		memcpy(neigh[i].mac, (uint8_t[6]){2, 0, 0, 0, 1, (uint8_t)i}, 6);
 	}
 	f->dice.state = 1;
@@ -88,9 +93,9 @@ int flows_setup(void **state)
 	assert_non_null(mkdtemp(f->state));
 	assert_non_null(mkdtemp(f->store));
 	f->options = (struct rig_options){.route = route,
-	                                  .routes = 4,
+	                                  .routes = 6,
 	                                  .neigh = neigh,
-	                                  .neighs = 4,
+	                                  .neighs = 8,
 	                                  .state_directory = f->state,
 	                                  .store_directory = f->store};
 	addresses_make(f);
@@ -163,9 +168,7 @@ void flows_pass(struct flows *f, unsigned seconds)
 
 /* ---- packets ---- */
 
-/* Sends a frame, and fills `out` with the one that comes out on the other side; false: none does.
- */
-static bool through(struct flows *f, unsigned port, const struct frame *in, struct frame *out)
+bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out)
 {
 	struct rte_mbuf *m;
 	assert_true(rig_inject(&f->rig, port, in->bytes, in->len));
@@ -200,7 +203,8 @@ void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t p
 	*flow = (struct flow){.service = service, .port = port};
 	flow->client = (struct sy_tuple){client, key->vip, htons(port), key->vport, key->proto};
 	frame_make(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_SYN, 0);
-	assert_true(through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
+	assert_true(
+	        flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
 	struct session *s = flow_session(f, flow);
 	assert_non_null(s);
 	flow->server_id = s->server;
@@ -212,11 +216,13 @@ void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t po
 	struct frame out;
 	flow_begin(f, flow, service, port);
 	frame_make(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_SYN | SY_TCP_ACK, 0);
-	assert_true(through(f, RIG_LAN, &flow->in[SESSION_SERVER], &out));
+	assert_true(flows_through(f, RIG_LAN, &flow->in[SESSION_SERVER], &out));
 	frame_make(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_ACK, 100);
 	frame_make(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_ACK, 200);
-	assert_true(through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
-	assert_true(through(f, RIG_LAN, &flow->in[SESSION_SERVER], &flow->out[SESSION_SERVER]));
+	assert_true(
+	        flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
+	assert_true(
+	        flows_through(f, RIG_LAN, &flow->in[SESSION_SERVER], &flow->out[SESSION_SERVER]));
 	struct session *s = flow_session(f, flow);
 	assert_int_equal(s->state, flow->client.proto == SY_PROTO_TCP ? SESSION_ESTABLISHED
 	                                                              : SESSION_UDP_BOTH_WAYS);
@@ -227,7 +233,7 @@ void flow_check(struct flows *f, const struct flow *flow)
 	static const unsigned port[2] = {[SESSION_CLIENT] = RIG_WAN, [SESSION_SERVER] = RIG_LAN};
 	struct frame out;
 	for (unsigned way = 0; way < 2; way++) {
-		assert_true(through(f, port[way], &flow->in[way], &out));
+		assert_true(flows_through(f, port[way], &flow->in[way], &out));
 		assert_int_equal(out.len, flow->out[way].len);
 		assert_memory_equal(out.bytes, flow->out[way].bytes, out.len);
 	}
@@ -238,7 +244,7 @@ void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop r
 {
 	struct frame out;
 	uint64_t before = rig_drops(&f->rig, reason);
-	assert_false(through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &out));
+	assert_false(flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &out));
 	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
 }
 

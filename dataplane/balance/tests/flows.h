@@ -49,6 +49,9 @@ void flows_advance(struct flows *f, unsigned seconds);
 /* The same with no forwarder there. */
 void flows_pass(struct flows *f, unsigned seconds);
 
+/* Sends a frame into a port, and fills `out` with the one that comes out of the other; false: none
+ * does. */
+bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out);
 /* Connects, and lets a packet through each way. */
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port);
 /* The first packet only. */

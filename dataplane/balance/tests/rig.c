@@ -301,6 +301,11 @@ void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint3
 	s->persistence->prefix6 = prefix6;
 }
 
+void set_mode(struct changes *c, enum mode mode)
+{
+	c->change[c->count - 1]->put_service->mode = (Steelyard__Forwarder__V1__Mode)mode;
+}
+
 void delete_service(struct changes *c, const struct service_key *key)
 {
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVICE)->delete_service =

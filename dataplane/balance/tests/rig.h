@@ -104,6 +104,8 @@ pb_service *put_service(struct changes *c, const struct service_key *key, const 
                         int scheduler, const pb_timeouts *timeouts);
 void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint32_t prefix4,
                      uint32_t prefix6);
+/* Of the service that was put last; it is FNAT otherwise. */
+void set_mode(struct changes *c, enum mode mode);
 void delete_service(struct changes *c, const struct service_key *key);
 /* state: UP, DRAIN or DOWN of the API. */
 pb_server *put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,

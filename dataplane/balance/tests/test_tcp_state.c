@@ -213,10 +213,47 @@ static void test_names(void **state)
 	assert_string_equal(session_state_name(SESSION_STATES), "?");
 }
 
+/* Of the client's packets alone: s SYN_SENT, e ESTABLISHED, f FIN_WAIT, r RESET. */
+static void test_one_way(void **state)
+{
+	static const enum session_state states[] = {SESSION_SYN_SENT, SESSION_ESTABLISHED,
+	                                            SESSION_FIN_WAIT, SESSION_RESET};
+	static const struct {
+		uint8_t flags;
+		char after[SY_ARRAY_LEN(states) + 1];
+	} one_way[] = {
+	        {SYN, "senn"},       {SYN_ACK, "xxxx"}, {ACK, "eefe"},     {DATA, "eefe"},
+	        {FIN, "ffff"},       {RST, "rrrr"},     {RST_ACK, "rrrr"}, {FIN_ALONE, "xxxx"},
+	        {PSH_ALONE, "xxxx"}, {NONE, "xxxx"},
+	};
+	for (unsigned r = 0; r < SY_ARRAY_LEN(one_way); r++) {
+		for (unsigned i = 0; i < SY_ARRAY_LEN(states); i++) {
+			const struct session before = {.state = (uint8_t)states[i],
+			                               .flags = flags_of[states[i]]};
+			struct session s = before;
+			char want = one_way[r].after[i];
+			enum tcp_verdict verdict = tcp_state_one_way(&s, one_way[r].flags);
+			if (want == 'x' || want == 'n') {
+				assert_int_equal(verdict, want == 'x' ? TCP_DROP : TCP_REOPEN);
+				assert_memory_equal(&s, &before, sizeof(s));
+			} else {
+				assert_int_equal(verdict, TCP_FORWARD);
+				assert_int_equal(letter_of(s.state), want);
+			}
+		}
+	}
+	/* a reset that was forged does not hide the client's FIN */
+	struct session s = {.state = SESSION_FIN_WAIT, .flags = SESSION_CLIENT_FIN};
+	tcp_state_one_way(&s, RST);
+	tcp_state_one_way(&s, ACK);
+	assert_int_equal(s.state, SESSION_FIN_WAIT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rules),
+	        cmocka_unit_test(test_one_way),
 	        cmocka_unit_test(test_client_closes_first),
 	        cmocka_unit_test(test_server_closes_first),
 	        cmocka_unit_test(test_simultaneous_close),

@@ -278,6 +278,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(NO_ROUTE, "no-route",                                                                    \
 	  "the kernel has no route, or it leaves by an interface that is no port")                 \
 	X(BLACKHOLE, "blackhole", "the kernel's route says blackhole, unreachable or prohibit")    \
+	X(NOT_ON_LINK, "not-on-link",                                                              \
+	  "a DR server lies behind a router, which would send the VIP's packets back: connect "    \
+	  "the forwarder to the server's network, or use FNAT")                                    \
 	X(NO_NEIGHBOUR, "no-neighbour", "the next hop did not answer ARP or ND in time")           \
 	X(NEIGHBOUR_QUEUE, "neighbour-queue", "too many packets already wait for the next hop")    \
 	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit used up on the way through")               \

@@ -202,7 +202,10 @@ struct sy_burst {
 	uint64_t hash[SY_BURST];
 	uint32_t session[SY_BURST];
 	/* For transmit. */
-	uint16_t path[SY_BURST]; /* next-hop group, sy_path_* */
+	uint16_t path[SY_BURST];             /* next-hop group, sy_path_* */
+	const struct sy_addr *via[SY_BURST]; /* NULL, as receive sets it: where the path is on link,
+	                                        the frame's destination is the neighbour. Else this
+	                                        is, and the path must be on link */
 	uint32_t flow[SY_BURST]; /* picks one hop of the group, equal for all packets of a flow */
 };
 
@@ -250,6 +253,8 @@ bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path);
  * port), and whether it is a black hole. */
 uint16_t sy_path_mtu(const struct sy_runtime *rt, uint16_t path);
 bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
+/* It leads to neighbours on a connected network by all its hops, of which there are some. */
+bool sy_path_is_on_link(const struct sy_runtime *rt, uint16_t path);
 /* A counter that grows with every change of routes: cheap test for "look up again". */
 uint32_t sy_path_generation(const struct sy_runtime *rt);
 /* Interaction thread: every session was visited since generation g; stale ids older than it are

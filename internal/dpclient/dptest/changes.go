@@ -49,10 +49,13 @@ func (c *config) putService(service *pb.Service) error {
 	if key.GetPort() < 1 || key.GetPort() > 65535 || len(service.GetName()) > 63 {
 		return errors.New("a service's field is out of range")
 	}
-	if service.GetMode() != pb.Mode_MODE_FNAT || service.GetScheduler() == pb.Scheduler_SCHEDULER_UNSPECIFIED {
+	if service.GetMode() == pb.Mode_MODE_UNSPECIFIED || service.GetScheduler() == pb.Scheduler_SCHEDULER_UNSPECIFIED {
 		return errors.New("a service without mode or scheduler")
 	}
 	entry := c.services[keyOf(key)]
+	if entry != nil && len(entry.Servers) > 0 && entry.Service.GetMode() != service.GetMode() {
+		return errors.New("a service with servers that changes its mode")
+	}
 	if entry == nil {
 		entry = &pb.Config_Entry{}
 		c.services[keyOf(key)] = entry
@@ -90,7 +93,11 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 		server.GetState() == pb.ServerState_SERVER_STATE_UNSPECIFIED {
 		return errors.New("a server's field is out of range")
 	}
-	if !c.hasLocal(len(server.GetAddress())) {
+	mode := entry.Service.GetMode()
+	if mode == pb.Mode_MODE_DR && server.GetPort() != of.GetService().GetPort() {
+		return errors.New("a DR server on another port")
+	}
+	if mode == pb.Mode_MODE_FNAT && !c.hasLocal(len(server.GetAddress())) {
 		return errors.New("no local address of the server's family")
 	}
 	if i := indexOf(entry, server); i >= 0 {
@@ -122,7 +129,7 @@ func (c *config) deleteLocal(address string) error {
 		return nil
 	}
 	for _, entry := range c.services {
-		if slices.ContainsFunc(entry.Servers, func(s *pb.Server) bool { return len(s.GetAddress()) == len(address) }) {
+		if entry.Service.GetMode() == pb.Mode_MODE_FNAT && slices.ContainsFunc(entry.Servers, func(s *pb.Server) bool { return len(s.GetAddress()) == len(address) }) {
 			return errors.New("the last local address of a family in use")
 		}
 	}

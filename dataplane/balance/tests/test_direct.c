@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Direct routing: packets leave as they came but for MACs and TTL, and nothing comes back. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define SERVICES 4 /* as in flows.h: TCP, UDP over IPv4, over IPv6 */
+#define TICKET   0x1234
+
+static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
+static const char *const vip_text[2] = {"192.0.2.20", "2001:db8:a::20"};
+static const char *const server_text[2][2] = {{"10.3.0.1", "10.3.0.2"},
+                                              {"2001:db8:d::1", "2001:db8:d::2"}};
+static const char *const routed_text[2] = {"10.0.0.77", "2001:db8:b::77"};
+
+static struct service_key key_of(unsigned service)
+{
+	const char *vip = vip_text[service / 2];
+	return service % 2 ? rig_key(vip, 53, SY_PROTO_UDP) : rig_key(vip, 80, SY_PROTO_TCP);
+}
+
+static void put_direct(struct changes *c, unsigned service, const char *server)
+{
+	struct service_key key = key_of(service);
+	struct sy_addr addr = rig_addr(server);
+	put_service(c, &key, "direct", FLOW_RR, NULL);
+	set_mode(c, MODE_DR);
+	put_server(c, &key, &addr, ntohs(key.vport), 1, FLOW_UP);
+}
+
+static int setup(void **state)
+{
+	struct changes c = {0};
+	int rc = flows_setup(state);
+	for (unsigned s = 0; s < SERVICES; s++)
+		for (unsigned i = 0; i < 2; i++)
+			put_direct(&c, s, server_text[s / 2][i]);
+	flows_commit(*state, &c);
+	return rc;
+}
+
+static struct sy_tuple client_of(unsigned service, uint16_t port)
+{
+	const struct service_key key = key_of(service);
+	return (struct sy_tuple){rig_addr(client_text[service / 2]), key.vip, htons(port),
+	                         key.vport, key.proto};
+}
+
+static struct session *find(struct flows *f, const struct sy_tuple *t)
+{
+	const struct flow flow = {.client = *t};
+	return flow_session(f, &flow);
+}
+
+static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
+                 unsigned payload)
+{
+	const struct segment s = {flags, 1, 1, flags & SY_TCP_SYN ? 1460 : 0};
+	if (t->proto == SY_PROTO_TCP)
+		frame_tcp(out, &f->dice, t, &s, payload);
+	else
+		frame_udp(out, &f->dice, t, 20 + payload);
+}
+
+/* Sends a frame and checks the one that leaves, byte by byte; returns which server it is for. */
+static unsigned pass(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload)
+{
+	struct frame in, out, want;
+	struct sy_view v;
+	make(f, &in, t, flags, payload);
+	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	want = in;
+	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
+	frame_set_ttl(&want, (uint8_t)(sy_packet_ttl(in.bytes, &v) - 1));
+	/* neighbours 4 to 7 of the fixture: host 1 of each family, host 2 of each */
+	memcpy(want.bytes, (uint8_t[6]){2, 0, 0, 0, 1, out.bytes[5]}, 6);
+	memcpy(want.bytes + 6, rig_mac[RIG_LAN], 6);
+	assert_int_equal(out.len, want.len);
+	assert_memory_equal(out.bytes, want.bytes, want.len);
+	assert_int_equal(out.bytes[5] % 2, !sy_addr_is_v4(&t->src));
+	struct session *s = find(f, t);
+	assert_non_null(s);
+	const struct sy_addr *server = &f->rig.b->endpoint[s->server].addr;
+	assert_int_equal(server->b[15], out.bytes[5] / 2 - 1);
+	return server->b[15];
+}
+
+static void reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash)
+{
+	f->options.workers = workers;
+	f->options.ticket = ticket;
+	if (crash)
+		rig_crash(&f->rig);
+	else
+		rig_stop(&f->rig, ticket);
+	flows_open(f);
+}
+
+static void test_a_connection(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned life = 0; life < 2 * SERVICES; life++) {
+		struct sy_tuple t = client_of(life % SERVICES, (uint16_t)(1000 + life));
+		if (life == SERVICES)
+			reopen(f, 2, 0, true);
+		unsigned server = pass(f, &t, SY_TCP_SYN, 0);
+		struct session *s = find(f, &t);
+		assert_int_equal(s->local, LOCAL_NONE);
+		assert_int_equal(s->local_port, 0);
+		if (t.proto == SY_PROTO_UDP) {
+			assert_int_equal(pass(f, &t, 0, 100), server);
+			assert_int_equal(s->state, SESSION_UDP_ONE_WAY);
+			continue;
+		}
+		assert_int_equal(s->state, SESSION_SYN_SENT);
+		assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), server);
+		assert_int_equal(s->state, SESSION_ESTABLISHED);
+		for (unsigned n = 0; n < 20; n++)
+			assert_int_equal(pass(f, &t, SY_TCP_ACK | SY_TCP_PSH, 60 * n), server);
+		assert_int_equal(pass(f, &t, SY_TCP_RST, 0), server);
+		assert_int_equal(s->state, SESSION_RESET);
+		assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), server);
+		assert_int_equal(s->state, SESSION_ESTABLISHED);
+		assert_int_equal(pass(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0), server);
+		assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), server);
+		assert_int_equal(s->state, SESSION_FIN_WAIT);
+		pass(f, &t, SY_TCP_SYN, 0); /* a new connection under the old tuple */
+		assert_int_equal(find(f, &t)->state, SESSION_SYN_SENT);
+	}
+	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
+}
+
+static void test_timeouts(void **state)
+{
+	struct flows *f = *state;
+	struct sy_tuple syn = client_of(0, 1000), done = client_of(2, 1001),
+	                udp = client_of(1, 1002);
+	pass(f, &syn, SY_TCP_SYN, 0);
+	pass(f, &udp, 0, 0);
+	pass(f, &done, SY_TCP_SYN, 0);
+	pass(f, &done, SY_TCP_ACK | SY_TCP_FIN, 0);
+	flows_advance(f, 12); /* 10 s */
+	assert_null(find(f, &syn));
+	flows_advance(f, 20); /* 30 s */
+	assert_null(find(f, &udp));
+	assert_non_null(find(f, &done));
+	flows_advance(f, 30); /* 60 s */
+	assert_null(find(f, &done));
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+}
+
+/* A crash, a stop, a hand-over, with one worker and two: beside FNAT's sessions. */
+static void test_restart(void **state)
+{
+	enum { CONNECTIONS = 40 };
+	struct flows *f = *state;
+	struct flow fnat[FLOW_SERVICES];
+	unsigned server[CONNECTIONS];
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		struct sy_tuple t = client_of(i % SERVICES, (uint16_t)(2000 + i));
+		server[i] = pass(f, &t, SY_TCP_SYN, 0);
+		pass(f, &t, SY_TCP_ACK, 10);
+	}
+	for (unsigned i = 0; i < FLOW_SERVICES; i++)
+		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
+	for (unsigned life = 0; life < 6; life++) {
+		flows_advance(f, 2);
+		reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		assert_int_equal(flows_verdict(f, SESSION_KEPT), CONNECTIONS + FLOW_SERVICES);
+		for (unsigned i = 0; i < CONNECTIONS; i++) {
+			struct sy_tuple t = client_of(i % SERVICES, (uint16_t)(2000 + i));
+			assert_int_equal(pass(f, &t, SY_TCP_ACK, 10), server[i]);
+		}
+		for (unsigned i = 0; i < FLOW_SERVICES; i++)
+			flow_check(f, &fnat[i]);
+	}
+	flows_advance(f, 1000);
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+}
+
+/* A service of another mode since: what its sessions mean is gone, whatever their ids say. */
+static void test_mode_changed_while_away(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = key_of(0);
+	struct sy_addr server = rig_addr(server_text[0][0]);
+	struct sy_tuple t = client_of(0, 1000), other = client_of(2, 1001);
+	pass(f, &t, SY_TCP_SYN, 0);
+	pass(f, &other, SY_TCP_SYN, 0);
+	rig_crash(&f->rig);
+	delete_service(&c, &key);
+	put_service(&c, &key, "direct no more", FLOW_RR, NULL);
+	put_server(&c, &key, &server, 80, 1, FLOW_UP);
+	flows_change_saved(f, &c);
+	flows_open(f);
+	assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);
+	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 1);
+	assert_null(find(f, &t));
+	pass(f, &other, SY_TCP_ACK, 0);
+}
+
+static void check_refused(struct flows *f, struct changes *c, const char *why)
+{
+	assert_false(rig_commit(&f->rig, c));
+	assert_int_equal(f->rig.code, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
+	if (!strstr(f->rig.error, why))
+		fail_msg("\"%s\" does not say \"%s\"", f->rig.error, why);
+}
+
+static void test_refusals(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = key_of(0);
+	struct sy_addr server = rig_addr("10.3.0.3");
+	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
+	check_refused(f, &c, "DR changes no ports");
+	put_service(&c, &key, "direct", FLOW_RR, NULL);
+	check_refused(f, &c, "its mode cannot change while it has servers");
+	put_service(&c, &key, "direct", FLOW_RR, NULL);
+	set_mode(&c, 77);
+	check_refused(f, &c, "unknown mode 77");
+	server = rig_addr("2001:db8:d::3");
+	put_server(&c, &key, &server, 80, 1, FLOW_UP);
+	check_refused(f, &c, "one address family");
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		key = key_of(2 * v6);
+		server = rig_addr(routed_text[v6]);
+		f->rig.b->served = true; /* somebody asks for it now: it is not read again */
+		put_server(&c, &key, &server, 80, 1, FLOW_UP);
+		check_refused(f, &c, "on no network that this host is connected to");
+		f->rig.b->served = false;
+	}
+}
+
+/* FNAT needs local addresses, DR none. */
+static void test_without_local_addresses(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct sy_tuple t = client_of(0, 1000);
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		delete_service(&c, &f->service[s]);
+	for (unsigned i = 0; i < 2; i++)
+		delete_local(&c, &f->local[i]);
+	flows_commit(f, &c);
+	unsigned chosen = pass(f, &t, SY_TCP_SYN, 0);
+	struct service_key key = key_of(0);
+	delete_service(&c, &key);
+	struct sy_addr server = rig_addr(server_text[0][0]);
+	put_service(&c, &key, "fnat", FLOW_RR, NULL);
+	put_server(&c, &key, &server, 80, 1, FLOW_UP);
+	check_refused(f, &c, "no IPv4 local address");
+	assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), chosen);
+}
+
+/* The same server behind a router: it would send the VIP's packets back. */
+static void test_off_link(void **state)
+{
+	struct flows *f = *state;
+	struct frame in, out;
+	for (unsigned s = 0; s < SERVICES; s++) {
+		struct changes c = {0};
+		struct service_key key = key_of(s);
+		delete_service(&c, &key);
+		put_direct(&c, s, routed_text[s / 2]);
+		flows_commit(f, &c);
+		struct sy_tuple t = client_of(s, 1000);
+		make(f, &in, &t, SY_TCP_SYN, 0);
+		assert_false(flows_through(f, RIG_WAN, &in, &out));
+		assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_ON_LINK), s + 1);
+	}
+}
+
+static void test_too_big(void **state)
+{
+	struct flows *f = *state;
+	struct frame in;
+	for (unsigned s = 0; s < SERVICES; s++) {
+		struct sy_tuple t = client_of(s, 1000);
+		make(f, &in, &t, SY_TCP_SYN, RIG_LAN_MTU);
+		assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
+		rig_turn(&f->rig);
+		assert_null(rig_collect(&f->rig, RIG_LAN));
+		struct rte_mbuf *m = rig_collect(&f->rig, RIG_WAN);
+		struct sy_view v;
+		assert_non_null(m);
+		assert_int_equal(sy_packet_parse(rte_pktmbuf_mtod(m, uint8_t *), m->data_len, &v),
+		                 SY_DROP_NONE);
+		assert_int_equal(v.icmp_type, v.v4 ? 3 : 2);
+		rte_pktmbuf_free(m);
+		assert_int_equal(rig_drops(&f->rig, SY_DROP_TOO_BIG), s + 1);
+	}
+}
+
+/* A server that is removed takes its sessions along; one that is down loses those that can go. */
+static void test_servers_that_go(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = key_of(1);
+	struct sy_tuple t = client_of(1, 1000);
+	unsigned server = pass(f, &t, 0, 0);
+	struct sy_addr addr = rig_addr(server_text[0][server - 1]);
+	put_server(&c, &key, &addr, 53, 1,
+	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN);
+	flows_commit(f, &c);
+	assert_int_equal(pass(f, &t, 0, 0), 3 - server);
+	put_server(&c, &key, &addr, 53, 1, FLOW_UP);
+	addr = rig_addr(server_text[0][2 - server]);
+	delete_server(&c, &key, &addr, 53);
+	flows_commit(f, &c);
+	assert_int_equal(pass(f, &t, 0, 0), server);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(a_connection),    TEST(timeouts),
+	        TEST(restart),         TEST(mode_changed_while_away),
+	        TEST(refusals),        TEST(without_local_addresses),
+	        TEST(off_link),        TEST(too_big),
+	        TEST(servers_that_go),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
