@@ -28,7 +28,8 @@ func (a *app) upgradeCommand() *cobra.Command {
 			"and ports: no connection ends, and packets wait for some milliseconds. If the new one fails, the old one goes on, " +
 			"or begins anew with its sessions, and the reason is told. Needs no agent. An agent finds the new forwarder by itself.\n\n" +
 			"OPTIONs are those of the new forwarder, all of them; without -- it gets those of the old one. --instance, --state " +
-			"and --socket must stay the same.",
+			"and --socket must stay the same, and --no-huge cannot be added. Without --timeout it waits for 90 seconds. Interrupting the " +
+			"command does not stop the upgrade.",
 		Example: "  steelyard upgrade\n  steelyard upgrade --binary ./steelyard-forwarder -- --port eth0 --workers 4",
 	}
 	command.Args = func(c *cobra.Command, given []string) error {
@@ -88,6 +89,8 @@ func (a *app) upgrade(ctx context.Context, socket string, wanted dpclient.Upgrad
 		return fmt.Errorf("not upgraded: %s", refusal.Text)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer within %s: see `steelyard get status` and `journalctl -u steelyard-forwarder`", timeout)
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted; the upgrade goes on in the forwarder: see `steelyard get status`")
 	case err != nil:
 		return fmt.Errorf("it is not known whether the upgrade came to its end: %w: see `steelyard get status`", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"steelyard/internal/dpclient/dptest"
@@ -100,5 +101,26 @@ func TestStatusTellsWhatWasAdopted(t *testing.T) {
 		if !strings.Contains(out, want) || strings.Contains(out, "Adopted:") != (want != "") {
 			t.Errorf("want %q in:\n%s", want, out)
 		}
+	}
+}
+
+// Whoever interrupts the command is told that the forwarder goes on with it.
+func TestUpgradeInterrupted(t *testing.T) {
+	f := dptest.New(t)
+	f.Status = &fpb.Status{Build: "1.0", Pid: 7}
+	over := make(chan struct{})
+	f.Upgrade = func(*fpb.UpgradeRequest) (*fpb.UpgradeResult, *fpb.Error) {
+		if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+		<-over
+		return &fpb.UpgradeResult{}, nil
+	}
+	var out, errOut bytes.Buffer
+	code := Run([]string{"upgrade", "--forwarder", f.Socket}, nil, &out, &errOut)
+	close(over)
+	const text = "steelyard: interrupted; the upgrade goes on in the forwarder: see `steelyard get status`\n"
+	if code != 2 || out.String() != "" || errOut.String() != text {
+		t.Errorf("exit code %d: %s%s", code, out.String(), errOut.String())
 	}
 }
