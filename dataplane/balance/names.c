@@ -107,21 +107,36 @@ static void pool_reserve(struct sy_balance *b)
 	pool->count = kept;
 }
 
+static bool name_is_removed(const struct sy_balance *b, uint32_t id)
+{
+	struct session_server_name name;
+	return !session_server_named(b->store, id, &name) || name.removed;
+}
+
+/* A successor reads a snapshot from before some names were marked removed, while its predecessor
+ * may give any id without a name to somebody else: what the snapshot has takes the marked ids too,
+ * so that it takes no other. When the journal is applied, the marks are what counts. */
 static int claimable_list(struct sy_balance *b)
 {
 	struct names *n = &b->names;
-	struct session_server_name name;
-	uint32_t ids = b->model->server_ids.fresh;
+	uint32_t ids = b->model->server_ids.fresh, kept = 0;
 	free(n->claimable);
 	n->claimables = 0;
 	n->claimable = malloc((ids + 1) * sizeof(*n->claimable));
 	if (!n->claimable)
 		return -ENOMEM;
 	for (uint32_t id = 0; id < ids; id++)
-		if (b->endpoint[id].found && session_server_named(b->store, id, &name) &&
-		    !name.removed)
+		if (b->endpoint[id].found && (!b->owner || !name_is_removed(b, id)))
 			n->claimable[n->claimables++] = id;
 	qsort_r(n->claimable, n->claimables, sizeof(*n->claimable), id_compare, b->endpoint);
+	for (uint32_t i = 0; i < n->claimables; i++) {
+		uint32_t *id = &n->claimable[i], *last = &n->claimable[kept ? kept - 1 : 0];
+		if (kept == 0 || id_compare(id, last, b->endpoint) != 0)
+			n->claimable[kept++] = *id;
+		else if (name_is_removed(b, *last)) /* of those that mean the same, one is meant */
+			*last = *id;
+	}
+	n->claimables = kept;
 	return 0;
 }
 

@@ -99,6 +99,8 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	}
 	if (rc == 0)
 		rc = sy_balance_attach(r->b, r->rt, err);
+	if (rc == 0 && given->meanwhile)
+		given->meanwhile(given->meanwhile_ctx);
 	if (rc == 0 && given->ticket)
 		rc = sy_balance_take(r->b, given->ticket, err);
 	if (rc == 0)

@@ -37,10 +37,12 @@ struct rig_options {
 	unsigned memory_mb;                 /* sizes the tables of routes too; 0: 512 */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;
-	const char *store_directory; /* for the session file; NULL: sessions end with the rig */
-	uint64_t ticket;             /* not 0: inherits it from a rig that was sealed with this */
-	unsigned adopters;           /* threads; 0: 1 */
-	uint64_t start_ns;           /* on its clock; 0: as ever */
+	const char *store_directory;  /* for the session file; NULL: sessions end with the rig */
+	uint64_t ticket;              /* not 0: inherits it from a rig that was sealed with this */
+	void (*meanwhile)(void *ctx); /* with a ticket: prepared, and nothing taken yet */
+	void *meanwhile_ctx;
+	unsigned adopters;               /* threads; 0: 1 */
+	uint64_t start_ns;               /* on its clock; 0: as ever */
 	const struct sy_stage *pipeline; /* NULL: the forwarder's */
 	struct sy_static_neigh *neigh;
 	unsigned neighs;

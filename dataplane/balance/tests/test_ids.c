@@ -2,10 +2,14 @@
 /* Ids keep their meaning from process to process, and no session ever meets a stranger under its
  * server's or local address's id. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -161,6 +165,84 @@ static void test_handed_over(void **state)
 	flows_check_active(f, FLOW_SERVICES);
 }
 
+/* The session file's bytes. */
+struct image {
+	char path[96];
+	uint8_t *bytes;
+	size_t len;
+};
+
+static uint8_t *image_map(struct image *i)
+{
+	struct stat st;
+	int fd = open(i->path, O_RDWR);
+	assert_int_equal(fstat(fd, &st), 0);
+	i->len = (size_t)st.st_size;
+	uint8_t *file = mmap(NULL, i->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(file, MAP_FAILED);
+	close(fd);
+	return file;
+}
+
+static void image_read(const struct flows *f, struct image *i)
+{
+	snprintf(i->path, sizeof(i->path), "%s/rig", f->store);
+	uint8_t *file = image_map(i);
+	i->bytes = malloc(i->len);
+	memcpy(i->bytes, file, i->len);
+	munmap(file, i->len);
+}
+
+static void image_write(void *image)
+{
+	struct image *i = image;
+	uint8_t *file = image_map(i);
+	memcpy(file, i->bytes, i->len);
+	munmap(file, i->len);
+	free(i->bytes);
+}
+
+/* The successor reads the dictionary when servers of the snapshot have been removed already, and
+ * others come after that: no id means one server to it and another to its predecessor. */
+static void test_handed_over_late(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES], fresh[FLOW_SERVERS];
+	struct changes c = {0};
+	struct image prepared, sealed;
+	struct sy_addr stranger[FLOW_SERVERS] = {rig_addr("10.0.0.98"), rig_addr("10.0.0.99")};
+	open_each(f, flow);
+	sy_balance_hold_snapshots(f->rig.b, true);
+	for (unsigned i = 0; i < FLOW_SERVERS; i++)
+		delete_server(&c, &f->service[0], &f->server[0][i], 8080);
+	flows_commit(f, &c);
+	image_read(f, &prepared);
+	for (unsigned i = 0; i < FLOW_SERVERS; i++)
+		put_server(&c, &f->service[0], &stranger[i], 8080, 1, FLOW_UP);
+	flows_commit(f, &c);
+	for (unsigned i = 0; i < FLOW_SERVERS; i++)
+		flow_open(f, &fresh[i], 0, (uint16_t)(2000 + i));
+	rig_stop(&f->rig, TICKET);
+	image_read(f, &sealed);
+	image_write(&prepared);
+	f->options.ticket = TICKET;
+	f->options.meanwhile = image_write;
+	f->options.meanwhile_ctx = &sealed;
+	flows_open(f);
+	f->options.meanwhile = NULL;
+	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
+	for (unsigned i = 0; i < FLOW_SERVERS; i++) {
+		assert_int_equal(id_of(f, 0, &fresh[i].server.src), fresh[i].server_id);
+		flow_check(f, &fresh[i]);
+	}
+	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
+	flows_advance(f, 4);
+	flows_check_active(f, FLOW_SERVICES - 1 + FLOW_SERVERS);
+	restart(f, 0);
+	for (unsigned i = 0; i < FLOW_SERVERS; i++)
+		flow_check(f, &fresh[i]);
+}
+
 /* Removed and back within a second: sessions from before end, those since then live on. */
 static void test_removed_and_back(void **state)
 {
@@ -307,9 +389,16 @@ static void test_name_lost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_order),       TEST(test_server_gone),      TEST(test_local_gone),
-	        TEST(test_handed_over), TEST(test_removed_and_back), TEST(test_local_back),
-	        TEST(test_rolled_back), TEST(test_no_id_left),       TEST(test_exchanged),
+	        TEST(test_order),
+	        TEST(test_server_gone),
+	        TEST(test_local_gone),
+	        TEST(test_handed_over),
+	        TEST(test_removed_and_back),
+	        TEST(test_local_back),
+	        TEST(test_rolled_back),
+	        TEST(test_no_id_left),
+	        TEST(test_exchanged),
+	        TEST(test_handed_over_late),
 	        TEST(test_name_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
