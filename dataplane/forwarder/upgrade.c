@@ -171,6 +171,9 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 	snprintf(inherit, sizeof(inherit), "%d", CHILD_FD);
 	char **argv = argv_make(u, path, wanted, inherit);
 	rc = argv ? attempt_open(u, &end) : -ENOMEM;
+	/* Before it can read: a journal that is cut later does not fit an older snapshot. */
+	if (rc == 0)
+		sy_balance_hold_snapshots(u->balance, true);
 	if (rc == 0)
 		rc = child_spawn(u, path, argv, end);
 	if (end >= 0)
@@ -178,10 +181,10 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 	free(argv);
 	if (rc < 0) {
 		attempt_close(u);
+		sy_balance_hold_snapshots(u->balance, false);
 		return sy_fail(err, -rc, "starting %s: %s", path, strerror(-rc));
 	}
 	u->phase = UPGRADE_PREPARING;
-	sy_balance_hold_snapshots(u->balance, true);
 	sy_log(SY_LOG_INFO, "upgrade", "%s prepares as process %d", path, (int)u->child);
 	return 0;
 }
