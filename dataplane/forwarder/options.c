@@ -448,8 +448,8 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 
 void options_identity(const struct options *o, char *out, size_t cap)
 {
-	snprintf(out, cap, "--instance %s\n--state %s\n--socket %s", o->instance, o->state,
-	         o->socket);
+	snprintf(out, cap, "--instance %s\n--state %s\n--socket %s\nsession tables in %.48s",
+	         o->instance, o->state, o->socket, o->store_directory);
 }
 
 int options_check_identity(const struct options *o, const char *identity, struct sy_error *err)

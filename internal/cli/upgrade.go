@@ -27,9 +27,9 @@ func (a *app) upgradeCommand() *cobra.Command {
 		Long: "The running forwarder starts the new one, which prepares everything beside it and then takes over sessions " +
 			"and ports: no connection ends, and packets wait for some milliseconds. If the new one fails, the old one goes on, " +
 			"or begins anew with its sessions, and the reason is told. Needs no agent. An agent finds the new forwarder by itself.\n\n" +
-			"OPTIONs are those of the new forwarder, all of them; without -- it gets those of the old one. --instance, --state " +
-			"and --socket must stay the same, and --no-huge cannot be added. Without --timeout it waits for 90 seconds. Interrupting the " +
-			"command does not stop the upgrade.",
+			"OPTIONs are those of the new forwarder, all of them; without -- it gets those of the old one. --instance, --state, " +
+			"--socket and --no-huge must stay the same. Without --timeout it waits for 90 seconds. Interrupting the command " +
+			"does not stop the upgrade.",
 		Example: "  steelyard upgrade\n  steelyard upgrade --binary ./steelyard-forwarder -- --port eth0 --workers 4",
 	}
 	command.Args = func(c *cobra.Command, given []string) error {

@@ -13,7 +13,7 @@ from scapy.layers.inet6 import IPv6
 
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, abort, connect, dns_txt, http_get
-from tests.lab.steelyard import BUILD, DNS, FORWARDER, VIP, WEB
+from tests.lab.steelyard import BUILD, DNS, FORWARDER, SMALL_PAGES_MB, VIP, WEB
 from tests.wire.conftest import keep_books
 from tests.wire.stage import Stage
 from tests.wire.successor import script, successor
@@ -319,6 +319,25 @@ def test_options_that_do_not_fit(stage, options, text):
         pytest.skip("too few huge pages for this test")
     with Conversations(stage) as talk:
         refused(stage, text, options=options)
+        talk.go_on()
+
+
+def test_sessions_cannot_change_their_memory(stage):
+    """Not even if a session file of an earlier forwarder lies there."""
+    if "--no-huge" in stage.steelyard.forwarder_options():
+        pytest.skip("too few huge pages for this test")
+    name = f"steelyard-{stage.lab.id}"
+    small = ["--no-huge", "--memory", SMALL_PAGES_MB]
+    left = Path("/dev/shm") / name
+    with Conversations(stage) as talk:
+        refused(stage, "session tables in /dev/shm", options=small)
+        assert not left.exists()
+        left.write_bytes((Path("/dev/hugepages") / name).read_bytes())
+        left.chmod(0o600)
+        try:
+            refused(stage, "session tables in /dev/shm", options=small)
+        finally:
+            left.unlink()
         talk.go_on()
 
 
