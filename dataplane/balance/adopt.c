@@ -172,7 +172,9 @@ int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
 	if (rc < 0)
 		return rc;
 	b->owner = true;
-	rc = names_reserve(b, err);
+	rc = saved_lock(b, err);
+	if (rc == 0)
+		rc = names_reserve(b, err);
 	return rc < 0 ? rc : journal_load(b, err);
 }
 
@@ -204,6 +206,7 @@ void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 	control_finish_commit(b->control);
 	config_file_flush(b, true);
 	journal_close(b);
+	saved_unlock(b);
 	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		session_server_set_active(b->store, id, (uint32_t)(t.created - t.ended));

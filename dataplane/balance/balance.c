@@ -36,7 +36,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	memset(b, 0, sizeof(*b));
 	b->options = *options;
 	b->owner = !options->inherit;
-	b->journal.fd = -1;
+	b->journal.fd = b->state_lock = -1;
 	b->started_unix_s = (uint64_t)time(NULL);
 	sy_slot_init();
 
@@ -113,6 +113,8 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 		rc = control_create(b, err);
 	if (rc == 0)
 		rc = names_reserve(b, err);
+	if (rc == 0 && b->owner)
+		rc = saved_lock(b, err);
 	if (rc == 0)
 		rc = config_file_load(b, err);
 	/* A predecessor that runs still writes its journal: what it has is applied when it stops.
@@ -134,6 +136,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	if (!b)
 		return;
 	adopt_close(b);
+	saved_unlock(b);
 	retire_close(b);
 	names_close(b);
 	for (uint32_t id = 0; b->model && id < b->model->service_ids.fresh; id++)

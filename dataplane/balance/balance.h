@@ -160,6 +160,7 @@ struct sy_balance {
 	bool hold;               /* none is made */
 	uint64_t saved_ns;       /* when one last was */
 	struct journal journal;
+	int state_lock; /* on the state directory, −1: not ours */
 	struct names names;
 	struct adoption adoption;
 	uint64_t alive_ns;             /* when the store was told last that we live */

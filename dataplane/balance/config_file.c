@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +36,30 @@ void saved_path(const struct sy_balance *b, const char *name, const char *suffix
                 char out[PATH_MAX])
 {
 	snprintf(out, PATH_MAX, "%s/%s%s", b->options.state_directory, name, suffix);
+}
+
+int saved_lock(struct sy_balance *b, struct sy_error *err)
+{
+	const char *path = b->options.state_directory;
+	if (!path)
+		return 0;
+	b->state_lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (b->state_lock < 0)
+		return sy_fail(err, errno, "%s: %s", path, strerror(errno));
+	if (flock(b->state_lock, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	saved_unlock(b);
+	return sy_fail(err, EBUSY,
+	               "the state directory %s is another running forwarder's: stop it, or give "
+	               "this one its own by --state",
+	               path);
+}
+
+void saved_unlock(struct sy_balance *b)
+{
+	if (b->state_lock >= 0)
+		close(b->state_lock);
+	b->state_lock = -1;
 }
 
 bool saved_is_refused(int rc)

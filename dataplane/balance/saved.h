@@ -21,6 +21,11 @@ void config_file_flush(struct sy_balance *b, bool now);
  * `inherit`, as it is another's, refused with an error. */
 int config_file_load(struct sy_balance *b, struct sy_error *err);
 
+/* Two forwarders would write one journal: the state directory is locked for as long as it is ours.
+ * -EBUSY if it is another's. */
+int saved_lock(struct sy_balance *b, struct sy_error *err);
+void saved_unlock(struct sy_balance *b);
+
 /* DIR/name + suffix. */
 void saved_path(const struct sy_balance *b, const char *name, const char *suffix,
                 char out[PATH_MAX]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The journal: what a killed forwarder had accepted is in force at the next start. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -313,14 +315,37 @@ static void test_long(void **state)
 	assert_in_range(emptied, 1, 2);
 }
 
+/* Another forwarder has the state directory: neither reads nor writes what is there. */
+static void test_shared(void **state)
+{
+	struct fixture *f = *state;
+	const struct rig_options o = {.state_directory = f->directory};
+	struct sy_error err;
+	struct stat before, after;
+	put_servers(f, 1, 2);
+	int other = open(f->directory, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
+	rig_crash(&f->rig);
+	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(stat(f->journal, &before), 0);
+	assert_int_equal(rig_open(&f->rig, &o, &err), -EBUSY);
+	assert_non_null(strstr(err.text, "--state"));
+	assert_int_equal(stat(f->journal, &after), 0);
+	assert_int_equal(after.st_size, before.st_size);
+	close(other);
+	rig_start(f);
+	assert_int_equal(f->rig.b->model->servers, 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_crash), TEST(test_not_emptied), TEST(test_refused_change),
-	        TEST(test_large), TEST(test_torn),        TEST(test_damaged),
-	        TEST(test_gap),   TEST(test_disk_full),   TEST(test_long),
+	        TEST(test_crash),  TEST(test_not_emptied), TEST(test_refused_change),
+	        TEST(test_large),  TEST(test_torn),        TEST(test_damaged),
+	        TEST(test_gap),    TEST(test_disk_full),   TEST(test_long),
+	        TEST(test_shared),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
