@@ -87,8 +87,9 @@ static void pool_reserve(struct sy_balance *b)
 	struct id_pool *pool = &b->model->server_ids;
 	struct session_server_name name;
 	uint32_t top = session_servers(b->store), kept = 0;
-	if (top > pool->limit)
-		top = pool->limit;
+	if (top > b->options.max_servers)
+		top = b->options.max_servers;
+	pool->limit = top; /* tables that could not grow have no more names */
 	while (top > pool->fresh && !session_server_named(b->store, top - 1, &name))
 		top--;
 	for (uint32_t id = top; id-- > pool->fresh;) {

@@ -367,6 +367,37 @@ static void test_exchanged(void **state)
 	flows_check_active(f, FLOW_SERVICES);
 }
 
+/* Tables that could not grow name no more servers than before: there are no more, as sessions of a
+ * server without a name would not be found again. */
+static void test_no_name_left(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	struct changes c = {0};
+	struct sy_addr stranger = rig_addr("10.0.0.99");
+	char next[96];
+	rig_close(&f->rig);
+	f->options.max_servers = FLOW_SERVICES * FLOW_SERVERS;
+	flows_open(f);
+	open_each(f, flow);
+	rig_stop(&f->rig, 0);
+	snprintf(next, sizeof(next), "%s/rig.next", f->store);
+	assert_int_equal(mkdir(next, 0700), 0);
+	f->options.max_servers = 0;
+	flows_open(f);
+	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
+	assert_false(rig_commit(&f->rig, &c));
+	assert_int_equal(f->rig.code, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED);
+	assert_int_equal(rmdir(next), 0);
+	for (unsigned life = 0; life < 2; life++) {
+		restart(f, life ? TICKET : 0);
+		put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
+		flows_commit(f, &c);
+		for (unsigned s = 0; s < FLOW_SERVICES; s++)
+			flow_check(f, &flow[s]);
+	}
+}
+
 /* A name that is damaged is none, and its sessions are nobody's. */
 static void test_name_lost(void **state)
 {
@@ -400,6 +431,7 @@ int main(void)
 	        TEST(test_exchanged),
 	        TEST(test_handed_over_late),
 	        TEST(test_name_lost),
+	        TEST(test_no_name_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
