@@ -338,6 +338,8 @@ void upgrade_stop(struct upgrade *u)
 	attempt_close(u);
 	child_end(u, how, sizeof(how));
 	sy_log(SY_LOG_WARN, "upgrade", "stopped during an upgrade: the new forwarder: %s", how);
+	if (u->phase == UPGRADE_PREPARING) /* what was accepted meanwhile is saved at the end */
+		sy_balance_hold_snapshots(u->balance, false);
 	u->phase = u->phase == UPGRADE_SEALED ? UPGRADE_DONE : UPGRADE_NONE;
 }
 

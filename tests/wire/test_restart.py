@@ -19,6 +19,7 @@ from tests.wire.stage import Stage
 from tests.wire.successor import script, successor
 
 CONNECTIONS, FLOWS = 8, 8  # of each family
+JOURNAL_EMPTY = 16  # bytes: its header
 
 
 @pytest.fixture(scope="module")
@@ -397,7 +398,13 @@ def test_stop_while_a_successor_prepares(stage):
         assert again.returncode
         assert "under way" in again.stderr
         assert len(forwarders(stage)) == 2
+        server = stage.config["web4"].server(stage.lab["s1"].v4)
+        server.weight = server.weight % 9 + 1
+        steelyard.apply()
+        journal = steelyard.dir / "state" / "journal"
+        assert journal.stat().st_size > JOURNAL_EMPTY
         assert steelyard.forwarder.stop() == 0
+        assert journal.stat().st_size == JOURNAL_EMPTY  # it is not synced: the snapshot is
         asked.join()
         assert not forwarders(stage)
         steelyard.start_forwarder()
