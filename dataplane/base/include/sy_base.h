@@ -253,6 +253,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(NO_SESSION, "no-session", "no session, and the packet cannot begin one")                 \
 	X(NO_SERVER, "no-server", "the service has no server that takes new sessions")             \
 	X(NO_LOCAL_ADDRESS, "no-local-address", "no local address of the server's family")         \
+	X(NAT_CLASH, "nat-clash",                                                                  \
+	  "the client talks with this NAT server from the same port by another VIP")               \
+	X(NAT_STRAY, "nat-stray",                                                                  \
+	  "a NAT server sent it from its service's port, and it belongs to no session")            \
 	X(NO_LOCAL_PORT, "no-local-port",                                                          \
 	  "all local ports towards the server are in use: add local addresses")                    \
 	X(TABLE_FULL, "table-full", "the slot's session table is full: raise --sessions")          \
