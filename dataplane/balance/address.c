@@ -87,8 +87,9 @@ static int publish_locals(struct sy_balance *b, bool v4)
 
 int publish_addresses(struct sy_balance *b, bool leaving)
 {
-	int count = rte_hash_count(b->model->address);
-	struct ours_entry *entries = calloc((size_t)count + 1, sizeof(*entries));
+	size_t count = (size_t)rte_hash_count(b->model->address) +
+	               (size_t)rte_hash_count(b->model->source);
+	struct ours_entry *entries = calloc(count + 1, sizeof(*entries));
 	if (!entries)
 		return -ENOMEM;
 	const void *key;
@@ -99,6 +100,7 @@ int publish_addresses(struct sy_balance *b, bool leaving)
 		if (leaving || ADDRESS_REFS(data) > 0)
 			entries[n++] = (struct ours_entry){*(const struct sy_addr *)key,
 			                                   ADDRESS_KIND(data)};
+	n += source_list(b, leaving, entries + n);
 	struct ours *ours = ours_build(entries, n);
 	free(entries);
 	if (!ours || publish_locals(b, false) < 0 || publish_locals(b, true) < 0) {

@@ -23,6 +23,7 @@ struct rte_hash;
 enum mode {
 	MODE_FNAT = 1, /* from a local address */
 	MODE_DR = 2,   /* as they are, to its MAC address; answers go past us */
+	MODE_NAT = 3,  /* from the client's address; we are the server's gateway */
 };
 
 /*
@@ -209,17 +210,25 @@ static inline uint64_t balance_now(const struct sy_balance *b)
 	return __atomic_load_n(&b->worker[0].swept_ns, __ATOMIC_RELAXED);
 }
 
-/* The two tuples of a session as they come in from the wire: client → VIP, server → local. */
+/* The two tuples of a session as they come in from the wire: client → VIP, server → local; under
+ * NAT the latter is the client, and local_port its port. */
 static inline struct sy_tuple session_client_tuple(const struct session *s,
                                                    const struct endpoint *e)
 {
 	return (struct sy_tuple){s->client, e->vip, s->client_port, e->vport, e->proto};
 }
 
+static inline const struct sy_addr *session_local(const struct sy_balance *b,
+                                                  const struct session *s, const struct endpoint *e)
+{
+	return e->mode == MODE_NAT ? &s->client : &b->local[s->local];
+}
+
 static inline struct sy_tuple
 session_server_tuple(const struct sy_balance *b, const struct session *s, const struct endpoint *e)
 {
-	return (struct sy_tuple){e->addr, b->local[s->local], e->port, s->local_port, e->proto};
+	return (struct sy_tuple){e->addr, *session_local(b, s, e), e->port, s->local_port,
+	                         e->proto};
 }
 
 /* No packet of its sessions comes from the server: they have no tuple for that, and their states
@@ -265,7 +274,7 @@ static inline bool match_session(const void *ctx, const struct session *s,
 		       t->proto == e->proto && !(s->flags & SESSION_ONE_PACKET);
 	return t->dport == s->local_port && t->sport == e->port &&
 	       sy_addr_equal(&t->src, &e->addr) &&
-	       sy_addr_equal(&t->dst, &m->balance->local[s->local]) && t->proto == e->proto;
+	       sy_addr_equal(&t->dst, session_local(m->balance, s, e)) && t->proto == e->proto;
 }
 
 /* ---- forward.c: what fast and slow path share

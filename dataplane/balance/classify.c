@@ -5,6 +5,14 @@
 
 #define PREFETCH_AHEAD 4
 
+/* What a NAT server sends to a client finds its slot by that, as what is sent to a local address.
+ */
+static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
+{
+	return (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) &&
+	       ours_find(SY_RCU_READ(b->ours), &v->tuple.src) == OURS_SERVER;
+}
+
 static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst, unsigned i)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
@@ -17,7 +25,7 @@ static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst
 		return SY_DROP_VLAN;
 
 	enum ours_kind kind = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst);
-	if (SY_UNLIKELY(kind == OURS_NONE))
+	if (SY_UNLIKELY(kind != OURS_VIP && kind != OURS_LOCAL) && !is_from_nat_server(b, v))
 		return SY_DROP_NOT_OURS;
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
 	if (SY_UNLIKELY(!burst->handed_over && !sy_port_owns_mac(b->rt, m->port, sy_frame(m))))

@@ -75,7 +75,7 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 	pb->protocol = (Steelyard__Forwarder__V1__Protocol)e->proto;
 	pb->client_port = ntohs(s->client_port);
 	pb->vport = ntohs(e->vport);
-	pb->local_port = ntohs(s->local_port);
+	pb->local_port = s->local == LOCAL_NONE ? 0 : ntohs(s->local_port);
 	pb->server_port = ntohs(e->port);
 	pb->state = (char *)(uintptr_t)session_state_name(s->state);
 	pb->idle_s = idle > 0 ? (uint32_t)idle : 0;

@@ -42,6 +42,21 @@ static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, 
 	return SY_DROP_NONE;
 }
 
+/* The server answers to the client itself, which may be talking with it by another VIP: there is
+ * nothing to choose then. */
+static enum sy_drop create_nat(struct sy_balance *b, const struct session_table *t,
+                               struct session *s, uint64_t *server_hash)
+{
+	s->local_port = s->client_port;
+	const struct sy_tuple reply = session_server_tuple(b, s, &b->endpoint[s->server]);
+	const struct match_context ctx = {b, &reply};
+	enum session_direction side;
+	*server_hash = sy_hash_tuple(&b->key, &reply);
+	return session_find(t, *server_hash, match_session, &ctx, &side) == SESSION_NONE
+	               ? SY_DROP_NONE
+	               : SY_DROP_NAT_CLASH;
+}
+
 /* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
 static enum sy_drop create_way_back(struct sy_balance *b, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
@@ -52,10 +67,12 @@ static enum sy_drop create_way_back(struct sy_balance *b, struct session_table *
 	s->path = sy_path_lookup(b->rt, &from->src);
 	if (s->path == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;
-	enum sy_drop reason = create_local(b, t, s, server_hash);
+	enum sy_drop reason = e->mode == MODE_NAT ? create_nat(b, t, s, server_hash)
+	                                          : create_local(b, t, s, server_hash);
 	if (reason != SY_DROP_NONE)
 		return reason;
-	const struct sy_tuple to = {b->local[s->local], e->addr, s->local_port, e->port, e->proto};
+	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port, e->port,
+	                            e->proto};
 	sy_rewrite_prepare(from, &to, &r);
 	s->delta = r.l4_delta;
 	return SY_DROP_NONE;

@@ -34,7 +34,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 			                        .dport = v->tuple.dport};
 			burst->via[i] = &e->addr;
 		} else {
-			r = (struct sy_rewrite){.src = b->local[s->local],
+			r = (struct sy_rewrite){.src = *session_local(b, s, e),
 			                        .dst = e->addr,
 			                        .sport = s->local_port,
 			                        .dport = e->port,

@@ -16,7 +16,8 @@ typedef Steelyard__Forwarder__V1__Server pb_server;
 typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
 _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
-                       (int)MODE_DR == STEELYARD__FORWARDER__V1__MODE__MODE_DR,
+                       (int)MODE_DR == STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
+                       (int)MODE_NAT == STEELYARD__FORWARDER__V1__MODE__MODE_NAT,
                "the API's numbers");
 
 #define TIMEOUT_LIMIT 32767u /* seconds: half of the tick's range */
@@ -74,9 +75,11 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	m->by_key = model_hash("sy_model_key", b->options.max_services, sizeof(struct service_key));
 	m->address = model_hash("sy_model_address", b->options.max_services + MAX_LOCALS,
 	                        sizeof(struct sy_addr));
+	m->source =
+	        model_hash("sy_model_source", 2 * b->options.max_servers, sizeof(struct sy_source));
 	m->touched = calloc(b->options.max_services, sizeof(bool));
 	m->kept = calloc(b->options.max_servers, sizeof(uint64_t));
-	if (!m->service || !m->touched || !m->kept || !m->by_key || !m->address ||
+	if (!m->service || !m->touched || !m->kept || !m->by_key || !m->address || !m->source ||
 	    !id_pool_create(&m->service_ids, b->options.max_services) ||
 	    !id_pool_create(&m->server_ids, b->options.max_servers))
 		return sy_fail(err, ENOMEM,
@@ -99,6 +102,9 @@ void model_count_server(struct model *m, const struct model_service *s,
 	m->servers += sign;
 	if (s->mode == MODE_FNAT)
 		m->fnat_servers[sy_addr_is_v4(&server->addr)] += sign;
+	if (s->mode == MODE_NAT)
+		source_count(m, &(struct sy_source){server->addr, server->port, s->key.proto, 0},
+		             sign);
 }
 
 void model_destroy(struct sy_balance *b)
@@ -121,6 +127,7 @@ void model_destroy(struct sy_balance *b)
 	free(m->server_ids.free);
 	rte_hash_free(m->by_key);
 	rte_hash_free(m->address);
+	rte_hash_free(m->source);
 	free(m);
 	b->model = NULL;
 }
@@ -304,8 +311,9 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 		return sy_fail(err, EINVAL, "service name \"%.20s…\" is longer than %d bytes",
 		               pb->name, MODEL_NAME - 1);
 	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
-	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_DR)
-		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat, dr",
+	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
+	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_NAT)
+		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat, dr, nat",
 		               pb->name, (int)pb->mode);
 	struct model_service *s = model_find(m, &key);
 	if (s && s->servers > 0 && s->mode != pb->mode)

@@ -12,6 +12,7 @@
 #include <forwarder.pb-c.h>
 
 #include "balance.h"
+#include "ours.h"
 
 typedef Steelyard__Forwarder__V1__Change model_change;
 
@@ -63,6 +64,7 @@ struct model {
 	struct model_service **service; /* [max_services] by id */
 	struct rte_hash *by_key;        /* service_key → id */
 	struct rte_hash *address;       /* sy_addr → struct model_address */
+	struct rte_hash *source;        /* sy_source of NAT servers → see source.c */
 	struct id_pool service_ids, server_ids;
 	struct model_local local[MAX_LOCALS];
 	bool local_retired[MAX_LOCALS]; /* not used, and sessions may still name the id */
@@ -88,7 +90,7 @@ struct model {
 	uint64_t publishings; /* so far */
 	uint64_t publishings_before; /* this transaction */
 	struct model_local local_before[MAX_LOCALS];
-	bool local_touched, address_touched;
+	bool local_touched, address_touched, source_touched;
 };
 
 void model_service_free(struct model_service *s);
@@ -143,6 +145,14 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 void address_drop(struct sy_balance *b, const struct sy_addr *addr);
 /* Gives back all addresses without references. */
 void address_collect(struct sy_balance *b);
+/* A NAT server has become one of a service more (sign 1) or less (−1). */
+void source_count(struct model *m, const struct sy_source *source, int sign);
+/* Takes what new ones send from the kernel; gives back what those without references sent. */
+void source_take(struct sy_balance *b);
+void source_collect(struct sy_balance *b);
+/* Their addresses, each perhaps more than once; `leaving`: also those without references. Room:
+ * rte_hash_count() of them. Returns how many. */
+unsigned source_list(const struct sy_balance *b, bool leaving, struct ours_entry *entries);
 uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr);
 
 uint32_t id_take(struct id_pool *p); /* UINT32_MAX: none left */

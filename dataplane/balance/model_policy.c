@@ -54,12 +54,11 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 		               pb->name, pb->slow_start_s, SLOW_START_LIMIT);
 	if (pb->one_packet && pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP)
 		return sy_fail(err, EINVAL, "service %s: one_packet is for UDP", pb->name);
-	if (pb->one_packet && pb->mode == STEELYARD__FORWARDER__V1__MODE__MODE_DR)
-		return sy_fail(
-		        err, EINVAL,
-		        "service %s: one_packet needs the server's answer, which dr does not "
-		        "see: use fnat",
-		        pb->name);
+	if (pb->one_packet && pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT)
+		return sy_fail(err, EINVAL,
+		               "service %s: one_packet: only fnat can tell the answers to single "
+		               "datagrams apart",
+		               pb->name);
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
 	        .hash_on = (uint8_t)pb->hash_on,

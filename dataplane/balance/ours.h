@@ -5,7 +5,12 @@
 
 #include <sy_base.h>
 
-enum ours_kind { OURS_NONE, OURS_VIP, OURS_LOCAL };
+enum ours_kind {
+	OURS_NONE,
+	OURS_VIP,
+	OURS_LOCAL,
+	OURS_SERVER, /* of a NAT service: not ours, but what it sends may be for us to translate */
+};
 
 struct ours_entry {
 	struct sy_addr addr;

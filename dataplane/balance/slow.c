@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include "balance.h"
+#include "ours.h"
 
 /* ICMP errors of our own: 1000 a second and worker, in bursts of at most 50 (RFC 4443 2.4 f). */
 #define ICMP_COST_NS  1000000u
@@ -180,6 +181,9 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	if (burst->session[i] == SESSION_NONE) {
 		enum sy_drop reason = had_session ? SY_DROP_SERVER_REMOVED : SY_DROP_NO_SESSION;
 		if (from == SESSION_SERVER) {
+			if (!had_session && ours_find(SY_RCU_READ(b->ours),
+			                              &burst->view[i].tuple.dst) != OURS_LOCAL)
+				reason = SY_DROP_NAT_STRAY;
 			sy_burst_drop(w, burst, i, reason);
 			return;
 		}

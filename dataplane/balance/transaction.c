@@ -16,7 +16,7 @@ void model_begin(struct sy_balance *b)
 	m->freshes = 0;
 	m->published = 0;
 	m->publishings_before = m->publishings;
-	m->local_touched = m->address_touched = false;
+	m->local_touched = m->address_touched = m->source_touched = false;
 	memcpy(m->local_before, m->local, sizeof(m->local));
 }
 
@@ -120,6 +120,8 @@ void model_rollback(struct sy_balance *b)
 	while (m->freshes > 0)
 		server_id_return(b, m->fresh[--m->freshes]);
 	address_collect(b);
+	if (m->source_touched)
+		source_collect(b);
 	m->open = false;
 }
 
@@ -252,7 +254,8 @@ bool model_publish(struct sy_balance *b, int64_t budget)
 
 static void publish_set(struct sy_balance *b, bool leaving)
 {
-	if (!b->model->address_touched && !b->model->local_touched)
+	const struct model *m = b->model;
+	if (!m->address_touched && !m->local_touched && !m->source_touched)
 		return;
 	if (publish_addresses(b, leaving) < 0)
 		sy_log(SY_LOG_ERROR, "balance", "no memory: the set of addresses is out of date");
@@ -266,6 +269,8 @@ void model_publish_addresses(struct sy_balance *b)
 			continue;
 		local_id_publish(b, (uint8_t)id);
 	}
+	if (m->source_touched)
+		source_take(b);
 	publish_set(b, true);
 }
 
@@ -291,6 +296,8 @@ void model_finish(struct sy_balance *b)
 	publish_set(b, false);
 	if (m->address_touched)
 		address_collect(b);
+	if (m->source_touched)
+		source_collect(b);
 	m->touches = m->freshes = 0;
 	m->open = false;
 	m->revision++;

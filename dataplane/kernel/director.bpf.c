@@ -35,8 +35,9 @@ struct {
 } counters SEC(".maps");
 
 /* Router and neighbour discovery (RFC 4861) stay with the kernel. */
-#define ND_FIRST 133
-#define ND_LAST  137
+#define ND_FIRST  133
+#define ND_LAST   137
+#define IP_OFFSET 0x1fff
 
 static __always_inline int count(__u32 which, int verdict)
 {
@@ -47,8 +48,20 @@ static __always_inline int count(__u32 which, int verdict)
 	return verdict;
 }
 
-/* Fills the key; false: nothing to steer. */
-static __always_inline int destination_read(void *at, void *end, struct director_key *key)
+/* The ports come first in TCP and UDP; a later fragment has none. */
+static __always_inline void port_read(void *l4, void *end, __u8 proto, struct director_key *from)
+{
+	__u16 *port = l4;
+
+	if ((proto == IPPROTO_TCP || proto == IPPROTO_UDP) && (void *)(port + 1) <= end) {
+		from->port = *port;
+		from->proto = proto;
+	}
+}
+
+/* Fills the keys, which are zero; false: nothing to steer. */
+static __always_inline int packet_read(void *at, void *end, struct director_key *key,
+                                       struct director_key *from)
 {
 	struct ethhdr *eth = at;
 
@@ -59,9 +72,11 @@ static __always_inline int destination_read(void *at, void *end, struct director
 
 		if ((void *)(ip + 1) > end)
 			return 0;
-		key->w[0] = key->w[1] = 0;
-		key->w[2] = bpf_htonl(0xffff);
+		key->w[2] = from->w[2] = bpf_htonl(0xffff);
 		key->w[3] = ip->daddr;
+		from->w[3] = ip->saddr;
+		if (!(ip->frag_off & bpf_htons(IP_OFFSET)))
+			port_read((void *)ip + ip->ihl * 4, end, ip->protocol, from);
 		return 1;
 	}
 	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
@@ -74,9 +89,21 @@ static __always_inline int destination_read(void *at, void *end, struct director
 		    *icmp_type >= ND_FIRST && *icmp_type <= ND_LAST)
 			return 0;
 		__builtin_memcpy(key->w, &ip->daddr, sizeof(key->w));
+		__builtin_memcpy(from->w, &ip->saddr, sizeof(from->w));
+		port_read(ip + 1, end, ip->nexthdr, from);
 		return 1;
 	}
 	return 0;
+}
+
+/* To an address of ours, or from a server of ours to anybody but this host. */
+static __always_inline int is_steered(struct director_key *to, struct director_key *from)
+{
+	__u8 *what = bpf_map_lookup_elem(&steered, to);
+
+	if (what)
+		return *what == DIRECTOR_STEER;
+	return from->proto && bpf_map_lookup_elem(&steered, from);
 }
 
 SEC("xdp")
@@ -84,9 +111,9 @@ int direct(struct xdp_md *ctx)
 {
 	void *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 queue = ctx->rx_queue_index;
-	struct director_key key;
+	struct director_key to = {}, from = {};
 
-	if (!destination_read(at, end, &key) || !bpf_map_lookup_elem(&steered, &key))
+	if (!packet_read(at, end, &to, &from) || !is_steered(&to, &from))
 		return count(DIRECTOR_PASSED, XDP_PASS);
 	if (!bpf_map_lookup_elem(&xsks, &queue))
 		return count(DIRECTOR_NO_SOCKET, XDP_DROP);

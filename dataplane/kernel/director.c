@@ -39,7 +39,7 @@ struct sy_director {
 	size_t found_count;
 };
 
-static_assert(sizeof(struct director_key) == sizeof(struct sy_addr), "same bytes");
+static_assert(sizeof(struct director_key) == sizeof(struct sy_source), "same bytes");
 
 /* ---- taking over ----------------------------------------------------------------------------- */
 
@@ -423,22 +423,57 @@ int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd)
 	return 0;
 }
 
-int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on)
+/* Notes of an entry that was found whether this process has it too. */
+static int found_mark(struct sy_director *d, const struct sy_source *key, bool again)
 {
-	int map = bpf_map__fd(d->bpf->maps.steered);
 	struct found *before = NULL;
-	uint8_t one = 1;
 	int rc = found_read(d);
 
 	if (rc)
 		return rc;
 	if (d->found_count)
-		before = bsearch(addr, d->found, d->found_count, sizeof(*d->found), key_compare);
+		before = bsearch(key, d->found, d->found_count, sizeof(*d->found), key_compare);
 	if (before)
-		before->again = on;
+		before->again = again;
+	return 0;
+}
+
+int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on)
+{
+	int map = bpf_map__fd(d->bpf->maps.steered);
+	uint8_t steer = DIRECTOR_STEER;
+	int rc = found_mark(d, source, on);
+
+	if (rc)
+		return rc;
 	if (!on)
-		return bpf_map_delete_elem(map, addr) < 0 && errno != ENOENT ? -errno : 0;
-	return bpf_map_update_elem(map, addr, &one, BPF_ANY) < 0 ? -errno : 0;
+		return bpf_map_delete_elem(map, source) < 0 && errno != ENOENT ? -errno : 0;
+	return bpf_map_update_elem(map, source, &steer, BPF_ANY) < 0 ? -errno : 0;
+}
+
+int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on)
+{
+	const struct sy_source key = {.addr = *addr};
+
+	return sy_director_steer_source(d, &key, on);
+}
+
+int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on)
+{
+	int map = bpf_map__fd(d->bpf->maps.steered);
+	const struct sy_source key = {.addr = *addr};
+	uint8_t host = DIRECTOR_HOST, now = 0;
+	int rc;
+
+	/* The kernel has claimed addresses too, and they are steered. */
+	if (bpf_map_lookup_elem(map, &key, &now) == 0 && now == DIRECTOR_STEER)
+		return 0;
+	rc = found_mark(d, &key, on);
+	if (rc)
+		return rc;
+	if (!on)
+		return bpf_map_delete_elem(map, &key) < 0 && errno != ENOENT ? -errno : 0;
+	return bpf_map_update_elem(map, &key, &host, BPF_ANY) < 0 ? -errno : 0;
 }
 
 int sy_director_settle(struct sy_director *d)

@@ -25,7 +25,8 @@ static int answering_ifindex(const struct sy_runtime *rt, const struct sy_addr *
 	if (sy_addr_is_v4(addr))
 		return 0;
 	for (unsigned i = 0; i < rt->connected_count; i++)
-		if (rt->connected[i].prefix_len < 128 && prefix_holds(&rt->connected[i], addr))
+		if (port_by_ifindex(rt, rt->connected[i].ifindex) != SY_PORT_NONE &&
+		    rt->connected[i].prefix_len < 128 && prefix_holds(&rt->connected[i], addr))
 			return rt->connected[i].ifindex;
 	for (unsigned i = 0; i < rt->ports; i++)
 		if (rt->port[i]->ifindex)
@@ -33,38 +34,57 @@ static int answering_ifindex(const struct sy_runtime *rt, const struct sy_addr *
 	return 0;
 }
 
-static int address_steer(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
+static int source_steer(struct sy_runtime *rt, const struct sy_source *source, bool on)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
 		struct sy_director *d = port_xsk_director(rt->port[i]);
-		int rc = d ? sy_director_steer(d, addr, on) : 0;
+		int rc = d ? sy_director_steer_source(d, source, on) : 0;
 		if (rc && on)
 			return rc;
 	}
 	return 0;
 }
 
+static int address_steer(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
+{
+	return source_steer(rt, &(struct sy_source){.addr = *addr}, on);
+}
+
+void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
+{
+	char text[SY_ADDR_TEXT];
+	for (unsigned i = 0; i < rt->ports && !rt->remembering; i++) {
+		struct sy_director *d = port_xsk_director(rt->port[i]);
+		int rc = d ? sy_director_host(d, addr, on) : 0;
+		if (rc)
+			sy_log(SY_LOG_ERROR, "runtime",
+			       "port %s: NAT servers cannot reach %s of this host: %s",
+			       rt->port[i]->name, sy_addr_format(addr, text), strerror(-rc));
+	}
+}
+
 /* ---- inherit: nothing is touched before the predecessor has let go ---- */
 
-static int address_remember(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
+static int source_remember(struct sy_runtime *rt, const struct sy_source *source,
+                           struct sy_error *err)
 {
 	if (rt->taken_count == rt->taken_room) {
 		unsigned room = rt->taken_room ? 2 * rt->taken_room : 64;
-		struct sy_addr *more = realloc(rt->taken, room * sizeof(*more));
+		struct sy_source *more = realloc(rt->taken, room * sizeof(*more));
 		if (!more)
 			return sy_fail(err, ENOMEM, "no memory for an address");
 		rt->taken = more;
 		rt->taken_room = room;
 	}
-	rt->taken[rt->taken_count++] = *addr;
+	rt->taken[rt->taken_count++] = *source;
 	return 0;
 }
 
-static void address_unremember(struct sy_runtime *rt, const struct sy_addr *addr)
+static void source_unremember(struct sy_runtime *rt, const struct sy_source *source)
 {
 	unsigned kept = 0;
 	for (unsigned i = 0; i < rt->taken_count; i++)
-		if (!sy_addr_equal(&rt->taken[i], addr))
+		if (memcmp(&rt->taken[i], source, sizeof(*source)))
 			rt->taken[kept++] = rt->taken[i];
 	rt->taken_count = kept;
 }
@@ -108,7 +128,9 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 	rt->remembering = false;
 	for (unsigned i = 0; i < rt->taken_count; i++) {
 		struct sy_error one = {0};
-		int rc = sy_address_take(rt, &rt->taken[i], &one);
+		const struct sy_source *t = &rt->taken[i];
+		int rc = t->proto ? sy_source_take(rt, t, &one)
+		                  : sy_address_take(rt, &t->addr, &one);
 		if (!rc)
 			continue;
 		sy_log(SY_LOG_ERROR, "runtime", "%s", one.text);
@@ -117,6 +139,8 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 		first = first ? first : rc;
 	}
 	addresses_forget(rt);
+	for (unsigned i = 0; i < rt->connected_count; i++)
+		address_host(rt, &rt->connected[i].addr, true);
 	if (rt->settling)
 		sy_address_settle(rt);
 	return first;
@@ -128,7 +152,7 @@ int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy
 {
 	char text[SY_ADDR_TEXT];
 	if (rt->remembering)
-		return address_remember(rt, addr, err);
+		return source_remember(rt, &(struct sy_source){.addr = *addr}, err);
 	if (rt->claims) {
 		int rc = sy_claims_add(rt->claims, addr, answering_ifindex(rt, addr), err);
 		if (rc)
@@ -146,7 +170,7 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	char text[SY_ADDR_TEXT];
 	if (rt->remembering) {
-		address_unremember(rt, addr);
+		source_unremember(rt, &(struct sy_source){.addr = *addr});
 		return;
 	}
 	/* The claim first: while it is steered still, the kernel sees none of its packets. */
@@ -155,6 +179,25 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 		sy_log(SY_LOG_WARN, "runtime", "address %s cannot be given back to the kernel: %s",
 		       sy_addr_format(addr, text), strerror(-rc));
 	address_steer(rt, addr, false);
+}
+
+int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	if (rt->remembering)
+		return source_remember(rt, source, err);
+	int rc = source_steer(rt, source, true);
+	return rc ? sy_fail(err, -rc, "server %s cannot be steered: %s",
+	                    sy_addr_format(&source->addr, text), strerror(-rc))
+	          : 0;
+}
+
+void sy_source_release(struct sy_runtime *rt, const struct sy_source *source)
+{
+	if (rt->remembering)
+		source_unremember(rt, source);
+	else
+		source_steer(rt, source, false);
 }
 
 void sy_address_settle(struct sy_runtime *rt)

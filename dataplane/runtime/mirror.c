@@ -45,13 +45,19 @@ static void address_restore(struct sy_runtime *rt, const struct port *p, const s
 		       sy_addr_format(addr, text), strerror(-rc));
 }
 
+static bool host_has(const struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	for (unsigned i = 0; i < rt->connected_count; i++)
+		if (sy_addr_equal(&rt->connected[i].addr, addr))
+			return true;
+	return false;
+}
+
 static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 {
 	struct sy_runtime *rt = ctx;
 	unsigned i = 0, port = port_by_ifindex(rt, addr->ifindex);
-	if (port == SY_PORT_NONE)
-		return;
-	if (gone)
+	if (gone && port != SY_PORT_NONE)
 		address_restore(rt, rt->port[port], &addr->addr);
 	while (i < rt->connected_count && (rt->connected[i].ifindex != addr->ifindex ||
 	                                   rt->connected[i].prefix_len != addr->prefix_len ||
@@ -59,6 +65,8 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 		i++;
 	if (gone && i < rt->connected_count)
 		rt->connected[i] = rt->connected[--rt->connected_count];
+	if (gone && !host_has(rt, &addr->addr))
+		address_host(rt, &addr->addr, false);
 	if (gone || i < rt->connected_count)
 		return;
 	struct sy_link_addr *more =
@@ -69,6 +77,7 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 	}
 	rt->connected = more;
 	rt->connected[rt->connected_count++] = *addr;
+	address_host(rt, &addr->addr, true);
 }
 
 static void on_route(void *ctx, const struct sy_route *route, bool gone)

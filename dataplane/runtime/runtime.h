@@ -33,11 +33,11 @@ struct sy_runtime {
 	struct adjacencies *adjacencies;
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
-	bool remembering;      /* inherit: addresses are taken by sy_runtime_claim() only */
-	bool settling;         /* and sy_address_settle() was asked for */
-	struct sy_addr *taken; /* remembered */
+	bool remembering;        /* inherit: addresses are taken by sy_runtime_claim() only */
+	bool settling;           /* and sy_address_settle() was asked for */
+	struct sy_source *taken; /* remembered; protocol 0: an address */
 	unsigned taken_count, taken_room;
-	struct sy_link_addr *connected; /* addresses of the ports' interfaces, as mirrored */
+	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
 	bool synced;
 	bool quiesced;
@@ -105,6 +105,8 @@ const struct path *path_get(const struct sy_runtime *rt, uint16_t id);
 int claims_open(struct sy_runtime *rt, struct sy_error *err);
 /* address.c */
 void addresses_forget(struct sy_runtime *rt);
+/* The host has got an address, or lost it. */
+void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
 
 /* mirror.c: the kernel's events, or the static configuration in their place */
 int mirror_start(struct sy_runtime *rt, struct sy_error *err);

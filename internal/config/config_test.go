@@ -59,7 +59,7 @@ func TestBadValues(t *testing.T) {
 	const frame = "version: 1\nlocal_addresses: [10.1.0.10, fd00:1::10]\nservices:\n  - name: web\n    vip: 10.0.0.80\n" +
 		"    port: 80\n    %s\n    servers:\n      - { address: 10.1.0.21, %s }\n"
 	for _, test := range []struct{ service, server, line, want string }{
-		{"mode: tun", "port: 1", "7:11", `services[0].mode: "tun" is unknown: use fnat or dr`},
+		{"mode: tun", "port: 1", "7:11", `services[0].mode: "tun" is unknown: use fnat, dr or nat`},
 		{"mode: dr", "port: 81", "9:37",
 			"services[0].servers[0].port: dr changes no ports, so the server must listen on the service's, 80: use that, or fnat"},
 		{"scheduler: mh", "port: 1", "7:16",
@@ -78,7 +78,7 @@ func TestBadValues(t *testing.T) {
 		{"one_packet: true", "port: 1", "7:17",
 			"services[0].one_packet: only datagrams can be scheduled one by one: use `protocol: udp`, or remove this line"},
 		{"protocol: udp\n    mode: dr\n    one_packet: true", "port: 80", "9:17",
-			"services[0].one_packet: under dr nobody sees an answer that would end a datagram's session: use `mode: fnat`, or remove this line"},
+			"services[0].one_packet: only fnat can tell the answers to single datagrams apart: use `mode: fnat`, or remove this line"},
 		{"protocol: udp\n    one_packet: true\n    persistence: { timeout: 1m }", "port: 1", "9:18",
 			"services[0].persistence: it keeps a client's datagrams together, `one_packet` spreads them: remove one"},
 		{"mode: fnat", "max_sessions: 0", "9:45", "services[0].servers[0].max_sessions: 0 is out of range: use 1 to 2147483647"},

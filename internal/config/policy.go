@@ -82,8 +82,8 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	if policy.OnePacket && protocol != model.UDP {
 		b.fail(raw.onePacket.at, raw.onePacket.path, "only datagrams can be scheduled one by one: use `protocol: udp`, or remove this line")
 	}
-	if policy.OnePacket && raw.mode.v == model.DR {
-		b.fail(raw.onePacket.at, raw.onePacket.path, "under dr nobody sees an answer that would end a datagram's session: use `mode: fnat`, or remove this line")
+	if policy.OnePacket && raw.mode.or(model.FNAT) != model.FNAT {
+		b.fail(raw.onePacket.at, raw.onePacket.path, "only fnat can tell the answers to single datagrams apart: use `mode: fnat`, or remove this line")
 	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{

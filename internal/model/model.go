@@ -33,10 +33,12 @@ func (p Protocol) String() string {
 type Mode uint8
 
 // The modes: FNAT translates both addresses, so that servers answer to a local address of the
-// forwarder; DR (direct routing) hands packets on as they are, and servers answer clients themselves.
+// forwarder; DR (direct routing) hands packets on as they are, and servers answer clients themselves;
+// NAT translates the destination, and servers answer clients by way of the forwarder.
 const (
 	FNAT Mode = 1
 	DR   Mode = 2
+	NAT  Mode = 3
 )
 
 func (m Mode) String() string {
@@ -45,6 +47,8 @@ func (m Mode) String() string {
 		return "fnat"
 	case DR:
 		return "dr"
+	case NAT:
+		return "nat"
 	}
 	return fmt.Sprintf("mode-%d", uint8(m))
 }

@@ -41,13 +41,15 @@ LOCAL = {4: bytes([10, 1, 0, 200]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0
 SERVER = {4: bytes([10, 1, 0, 11]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0011")}
 
 
-FNAT, DR = 1, 2
+FNAT, DR, NAT = 1, 2, 3
 SERVICES = (
     # protocol, port, mode, server's port
     (6, 80, FNAT, 8080),
     (17, 53, FNAT, 5353),
     (6, 81, DR, 81),
     (17, 54, DR, 54),
+    (6, 82, NAT, 8082),
+    (17, 55, NAT, 5355),
 )
 
 

@@ -50,6 +50,28 @@ static void squall_odd(struct weather *w, enum world_odd odd)
 	weather_turn(w);
 }
 
+/* A client that uses one port for two services of one NAT server; then strays of that server. */
+static void squall_nat(struct weather *w)
+{
+	struct service_key key = world_odd_service(ODD_NAT), twin = world_odd_service(ODD_NAT_TWIN);
+	for (unsigned n = 0; n < 16; n++) {
+		struct frame f;
+		struct sy_tuple t = weather_client(w, &key);
+		const struct sy_tuple stray = {world_odd_server(ODD_NAT), t.src, htons(8080),
+		                               htons((uint16_t)dice_roll(&w->dice, 1024)), t.proto};
+		const struct segment s = {SY_TCP_ACK, 1, 1, 0};
+		weather_hello(w, &f, &t);
+		weather_send(w, &f);
+		t.dst = twin.vip;
+		weather_hello(w, &f, &t);
+		weather_send(w, &f);
+		f.port = RIG_LAN;
+		frame_tcp(&f, &w->dice, &stray, &s, 0);
+		weather_send(w, &f);
+	}
+	weather_turn(w);
+}
+
 /* A connected client goes on after its server was removed. */
 static void squall_removed(struct weather *w)
 {
@@ -170,6 +192,7 @@ void squall_all(struct weather *w)
 	squall_floods(w);
 	for (unsigned odd = 0; odd < ODD_SERVICES; odd++)
 		squall_odd(w, odd);
+	squall_nat(w);
 	squall_removed(w);
 	squall_full_queue(w);
 	squall_down(w);

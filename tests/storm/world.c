@@ -24,7 +24,7 @@ static bool service_is_v6(unsigned i)
 
 static enum mode service_mode(unsigned i)
 {
-	return i % 8 < 6 ? MODE_FNAT : MODE_DR;
+	return i % 8 < 4 ? MODE_FNAT : i % 8 < 6 ? MODE_NAT : MODE_DR;
 }
 
 static uint16_t server_port(unsigned i)
@@ -56,12 +56,17 @@ struct sy_addr world_server(unsigned service, unsigned i)
 	return a;
 }
 
-static struct sy_addr odd_server(enum world_odd odd)
+struct sy_addr world_odd_server(enum world_odd odd)
 {
 	static const char *const text[ODD_SERVICES] = {
-	        [ODD_SILENT] = "10.0.9.9",         [ODD_HOLE] = "10.66.0.1",
-	        [ODD_UNROUTED] = "10.77.0.1",      [ODD_OFF_LINK] = "10.88.0.1",
-	        [ODD_UNIFORM] = "10.0.0.1",        [ODD_LIMITED] = "10.0.0.2",
+	        [ODD_SILENT] = "10.0.9.9",
+	        [ODD_HOLE] = "10.66.0.1",
+	        [ODD_UNROUTED] = "10.77.0.1",
+	        [ODD_OFF_LINK] = "10.88.0.1",
+	        [ODD_NAT] = "10.0.0.3",
+	        [ODD_NAT_TWIN] = "10.0.0.3",
+	        [ODD_UNIFORM] = "10.0.0.1",
+	        [ODD_LIMITED] = "10.0.0.2",
 	        [ODD_UNIFORM_6] = "2001:db8:2::1",
 	};
 	return rig_addr(text[odd]);
@@ -203,15 +208,22 @@ static void change_service(struct world *w, struct changes *c, unsigned i)
 	s->slow_start_s = dice_roll(w->dice, 10);
 }
 
+static enum mode odd_mode(enum world_odd odd)
+{
+	if (odd == ODD_NAT || odd == ODD_NAT_TWIN)
+		return MODE_NAT;
+	return odd == ODD_OFF_LINK ? MODE_DR : MODE_FNAT;
+}
+
 static void put_odd_service(struct changes *c, enum world_odd odd)
 {
 	struct service_key key = world_odd_service(odd);
 	pb_timeouts t = timeouts_make(0);
 	put_service(c, &key, "odd", WRR, &t);
-	set_mode(c, odd == ODD_OFF_LINK ? MODE_DR : MODE_FNAT);
+	set_mode(c, odd_mode(odd));
 	if (odd == ODD_EMPTY)
 		return;
-	struct sy_addr server = odd_server(odd);
+	struct sy_addr server = world_odd_server(odd);
 	pb_server *s = put_server(c, &key, &server, odd == ODD_OFF_LINK ? WORLD_PORT : 8080, 1, UP);
 	s->max_sessions = odd == ODD_LIMITED ? 3 : 0;
 }

@@ -18,6 +18,8 @@ enum world_odd {
 	ODD_HOLE,      /* its server lies behind a blackhole route */
 	ODD_UNROUTED,  /* … behind no route */
 	ODD_OFF_LINK,  /* … behind a router, which DR cannot use */
+	ODD_NAT,       /* NAT to one server, which never changes */
+	ODD_NAT_TWIN,  /* another service of it */
 	ODD_UNIFORM,   /* one server, which never changes: IPv4 */
 	ODD_LIMITED,   /* one server that takes three sessions */
 	ODD_UNIFORM_6, /* as ODD_UNIFORM, IPv6 */
@@ -37,6 +39,7 @@ void world_close(struct world *w);
 struct service_key world_service(unsigned i);
 struct service_key world_odd_service(enum world_odd odd);
 struct sy_addr world_server(unsigned service, unsigned i);
+struct sy_addr world_odd_server(enum world_odd odd);
 struct sy_addr world_local(unsigned i);
 
 /* Puts everything back as it was at the start. */

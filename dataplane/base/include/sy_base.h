@@ -270,6 +270,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(CONNECTION_LIMIT, "connection-limit",                                                    \
 	  "max_sessions of the service, or of all servers that could take it, is reached")         \
 	X(NO_LOCAL_ADDRESS, "no-local-address", "no local address of the server's family")         \
+	X(NAT_CLASH, "nat-clash",                                                                  \
+	  "the client talks with this NAT server from the same port by another VIP")               \
+	X(NAT_STRAY, "nat-stray",                                                                  \
+	  "a NAT server sent it from its service's port, and it belongs to no session")            \
 	X(NO_LOCAL_PORT, "no-local-port",                                                          \
 	  "all local ports towards the server are in use: add local addresses")                    \
 	X(TABLE_FULL, "table-full", "the slot's session table is full: raise --sessions")          \

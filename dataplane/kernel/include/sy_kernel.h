@@ -102,10 +102,19 @@ int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
 
 /*
  * An XDP program on a link that is pinned under /sys/fs/bpf/steelyard/<netns inode>-<ifindex>, so
- * that it outlives the process. It looks up the destination address: a VIP or local address is
- * redirected to the AF_XDP socket of the packet's queue, or dropped if none is there; everything
- * else passes to the kernel, as do ARP and ND (ICMPv6 133–137, also when sent to a VIP).
+ * that it outlives the process. It looks up the destination address, and then the source of what is
+ * not for this host: a VIP, a local address, or a server's port that is steered is redirected to
+ * the AF_XDP socket of the packet's queue, or dropped if none is there; everything else passes to
+ * the kernel, as do ARP and ND (ICMPv6 133–137, also when sent to a VIP).
  */
+/* A server whose packets are steered whoever they are for. Hashed and compared as bytes. */
+struct sy_source {
+	struct sy_addr addr;
+	uint16_t port;  /* network order */
+	uint16_t proto; /* TCP or UDP */
+	uint32_t zero;
+};
+
 enum sy_director_mode { SY_DIRECTOR_AUTO, SY_DIRECTOR_NATIVE, SY_DIRECTOR_GENERIC };
 
 struct sy_director;
@@ -138,6 +147,11 @@ bool sy_director_is_native(const struct sy_director *d);
 int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd);
 /* Steers a destination address, or stops to. */
 int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on);
+/* The same for all that a server sends from one port, unless it is for an address of this host. */
+int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on);
+/* An address of this host, whatever its interface, or one that has gone: packets for it are never
+ * steered by their source. Without effect on a steered one, as an IPv6 address that is claimed. */
+int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on);
 /* Stops to steer what an earlier process steered and this one has not steered again. Until then
  * those packets are dropped, so that a take-over never shows them to the kernel. */
 int sy_director_settle(struct sy_director *d);

@@ -73,7 +73,7 @@ struct sy_director_stats stats(void)
 
 /* ---- traffic --------------------------------------------------------------------------------- */
 
-void far_send(const char *dst)
+void far_send_from(const char *dst, uint16_t port)
 {
 	struct sy_addr addr = addr_of(dst);
 	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(9)};
@@ -84,6 +84,11 @@ void far_send(const char *dst)
 	netns_enter(far_ns);
 	fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);
+	const struct sockaddr_in from4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+	const struct sockaddr_in6 from6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	assert_int_equal(
+	        bind(fd, v4 ? (void *)&from4 : (void *)&from6, v4 ? sizeof(from4) : sizeof(from6)),
+	        0);
 	memcpy(&to4.sin_addr, addr.b + 12, 4);
 	memcpy(&to6.sin6_addr, addr.b, 16);
 	assert_int_equal(sendto(fd, "steelyard", 9, 0, v4 ? (void *)&to4 : (void *)&to6,
@@ -91,6 +96,11 @@ void far_send(const char *dst)
 	                 9);
 	close(fd);
 	netns_enter(near_ns);
+}
+
+void far_send(const char *dst)
+{
+	far_send_from(dst, 0);
 }
 
 void await_counter(size_t offset, uint64_t from)

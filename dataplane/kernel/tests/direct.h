@@ -27,6 +27,8 @@ uint32_t pinned_program_id(void);
 
 /* A datagram from the far side. The veth hands it over within the call or soon after it. */
 void far_send(const char *dst);
+/* The same from a port (host order; 0: any). */
+void far_send_from(const char *dst, uint16_t port);
 /* Waits until a counter, given by its offset, has grown beyond `from`. */
 void await_counter(size_t offset, uint64_t from);
 #define await_more(field, before)                                                                  \

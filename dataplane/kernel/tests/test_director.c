@@ -2,6 +2,7 @@
 /* The flow director on a veth: who gets a packet, and what outlives a process. */
 #include "direct.h"
 
+#include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
@@ -63,6 +64,77 @@ static void director_directs(enum sy_director_mode mode, bool native)
 	far_send(VIP4);
 	await_more(passed, before);
 	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket);
+}
+
+/* What a server sends from one port is steered, but not what it sends to this host. */
+static void sources_are_steered(const char *far, const char *near, const char *beyond)
+{
+	struct sy_source source = {.addr = addr_of(far), .port = htons(5353), .proto = 17};
+	struct sy_addr host = addr_of(near);
+	struct sy_director_stats before = stats();
+
+	assert_int_equal(sy_director_steer_source(director, &source, true), 0);
+	far_send_from(beyond, 5353);
+	await_more(dropped_no_socket, before);
+	before = stats();
+	far_send_from(near, 5353); /* nobody has said that it is the host's */
+	await_more(dropped_no_socket, before);
+	before = stats();
+	far_send_from(beyond, 5354);
+	await_more(passed, before);
+	assert_int_equal(sy_director_host(director, &host, true), 0);
+	far_send_from(near, 5353);
+	await_counter(offsetof(struct sy_director_stats, passed), before.passed + 1);
+	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket);
+
+	/* the host has a claimed address too: it stays steered */
+	steer(beyond, true);
+	host = addr_of(beyond);
+	for (unsigned on = 2; on-- > 0;) {
+		assert_int_equal(sy_director_host(director, &host, on), 0);
+		before = stats();
+		far_send_from(beyond, 5354);
+		await_more(dropped_no_socket, before);
+	}
+	steer(beyond, false);
+	assert_int_equal(sy_director_steer_source(director, &source, false), 0);
+	before = stats();
+	far_send_from(beyond, 5353);
+	await_more(passed, before);
+}
+
+static void test_sources(void **state)
+{
+	director_start(SY_DIRECTOR_AUTO);
+	sources_are_steered("192.0.2.2", "192.0.2.1", VIP4);
+	sources_are_steered("2001:db8::2", "2001:db8::1", VIP6);
+}
+
+/* They outlive their process too, and end when its successor has settled. */
+static void test_sources_settle(void **state)
+{
+	struct sy_source source = {.addr = addr_of("192.0.2.2"), .port = htons(5353), .proto = 17};
+	struct sy_addr host = addr_of("192.0.2.1");
+	struct sy_director_stats before;
+
+	director_start(SY_DIRECTOR_AUTO);
+	assert_int_equal(sy_director_steer_source(director, &source, true), 0);
+	assert_int_equal(sy_director_host(director, &host, true), 0);
+	director_stop();
+	director_start(SY_DIRECTOR_AUTO);
+	before = stats();
+	far_send_from(VIP4, 5353);
+	await_more(dropped_no_socket, before);
+	far_send_from("192.0.2.1", 5353);
+	await_more(passed, before);
+	source.port = htons(5354);
+	assert_int_equal(sy_director_steer_source(director, &source, true), 0);
+	assert_int_equal(sy_director_settle(director), 0);
+	before = stats();
+	far_send_from(VIP4, 5353);
+	await_more(passed, before);
+	far_send_from("192.0.2.1", 5354); /* known no more */
+	await_more(dropped_no_socket, before);
 }
 
 static void test_native(void **state)
@@ -244,6 +316,8 @@ int main(void)
 	        TEST(test_auto_is_native_where_it_can),
 	        TEST(test_neighbour_discovery_passes),
 	        TEST(test_program_outlives_its_process),
+	        TEST(test_sources),
+	        TEST(test_sources_settle),
 	        TEST(test_another_mode_attaches_anew),
 	        TEST(test_second_forwarder_is_refused),
 	        TEST(test_foreign_program_is_refused),

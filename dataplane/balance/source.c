@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The servers that are known by what they send: NAT's, counted by how many services have them. */
+#include <arpa/inet.h>
+
+#include <rte_hash.h>
+
+#include "model.h"
+
+/* The hash's data word: references below, and whether it has been taken from the kernel. */
+#define SOURCE_TAKEN      ((uintptr_t)1 << 32)
+#define SOURCE_REFS(data) ((uint32_t)(uintptr_t)(data))
+
+static uintptr_t source_data(const struct model *m, const struct sy_source *source)
+{
+	void *data = NULL;
+	rte_hash_lookup_data(m->source, source, &data);
+	return (uintptr_t)data;
+}
+
+void source_count(struct model *m, const struct sy_source *source, int sign)
+{
+	uintptr_t data = source_data(m, source) + (uintptr_t)(intptr_t)sign;
+	m->source_touched |= SOURCE_REFS(data) == (sign > 0 ? 1 : 0);
+	rte_hash_add_key_data(m->source, source, (void *)data);
+}
+
+void source_take(struct sy_balance *b)
+{
+	struct sy_error err;
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	while (rte_hash_iterate(b->model->source, &key, &data, &next) >= 0) {
+		if (SOURCE_REFS(data) == 0 || (uintptr_t)data & SOURCE_TAKEN)
+			continue;
+		if (sy_source_take(b->rt, key, &err) < 0) {
+			sy_log(SY_LOG_ERROR, "balance", "%s", err.text);
+			continue;
+		}
+		rte_hash_add_key_data(b->model->source, key,
+		                      (void *)((uintptr_t)data | SOURCE_TAKEN));
+	}
+}
+
+void source_collect(struct sy_balance *b)
+{
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	while (rte_hash_iterate(b->model->source, &key, &data, &next) >= 0) {
+		if (SOURCE_REFS(data) > 0)
+			continue;
+		struct sy_source source = *(const struct sy_source *)key;
+		if ((uintptr_t)data & SOURCE_TAKEN)
+			sy_source_release(b->rt, &source);
+		rte_hash_del_key(b->model->source, &source);
+	}
+}
+
+unsigned source_list(const struct sy_balance *b, bool leaving, struct ours_entry *entries)
+{
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	unsigned n = 0;
+	while (rte_hash_iterate(b->model->source, &key, &data, &next) >= 0)
+		if (leaving || SOURCE_REFS(data) > 0)
+			entries[n++] = (struct ours_entry){((const struct sy_source *)key)->addr,
+			                                   OURS_SERVER};
+	return n;
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+/* NAT: the destination is translated, and answers to clients are known by their source. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_hash.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define SERVICES 4 /* as in flows.h: TCP, UDP over IPv4, over IPv6 */
+#define TICKET   0x1234
+
+static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
+static const char *const vip_text[2] = {"192.0.2.30", "2001:db8:a::30"};
+static const char *const server_text[2][2] = {{"10.3.0.1", "10.3.0.2"},
+                                              {"2001:db8:d::1", "2001:db8:d::2"}};
+
+static struct service_key key_of(unsigned service)
+{
+	const char *vip = vip_text[service / 2];
+	return service % 2 ? rig_key(vip, 53, SY_PROTO_UDP) : rig_key(vip, 80, SY_PROTO_TCP);
+}
+
+static uint16_t server_port(unsigned service)
+{
+	return service % 2 ? 5353 : 8080;
+}
+
+static int setup(void **state)
+{
+	struct changes c = {0};
+	int rc = flows_setup(state);
+	for (unsigned s = 0; s < SERVICES; s++) {
+		struct service_key key = key_of(s);
+		put_service(&c, &key, "nat", FLOW_RR, NULL);
+		set_mode(&c, MODE_NAT);
+		for (unsigned i = 0; i < 2; i++) {
+			struct sy_addr server = rig_addr(server_text[s / 2][i]);
+			put_server(&c, &key, &server, server_port(s), 1, FLOW_UP);
+		}
+	}
+	flows_commit(*state, &c);
+	return rc;
+}
+
+/* A client's connection, or its datagrams, as both sides see it. */
+struct talk {
+	unsigned service;
+	struct sy_tuple client, back; /* as they come in: client → VIP, server → client */
+};
+
+static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
+                 unsigned payload)
+{
+	const struct segment s = {flags, 1, 1, 0};
+	if (t->proto == SY_PROTO_TCP)
+		frame_tcp(out, &f->dice, t, &s, payload);
+	else
+		frame_udp(out, &f->dice, t, 20 + payload);
+}
+
+/* Sends a frame and checks what leaves: all but addresses, ports, TTL and sums is as it was. */
+static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
+                 struct sy_tuple *out_tuple)
+{
+	struct frame in, out;
+	struct sy_view before, after;
+	make(f, &in, t, flags, 100);
+	assert_true(flows_through(f, port, &in, &out));
+	assert_int_equal(out.len, in.len);
+	assert_int_equal(sy_packet_parse(in.bytes, in.len, &before), SY_DROP_NONE);
+	assert_int_equal(sy_packet_parse(out.bytes, out.len, &after), SY_DROP_NONE);
+	assert_int_equal(sy_packet_check_l4(out.bytes, &after), SY_CSUM_OK);
+	assert_int_equal(sy_packet_ttl(out.bytes, &after), sy_packet_ttl(in.bytes, &before) - 1);
+	assert_memory_equal(out.bytes + out.len - 100, in.bytes + in.len - 100, 100);
+	*out_tuple = after.tuple;
+}
+
+static void to_server(struct flows *f, struct talk *k, uint8_t flags)
+{
+	struct sy_tuple out;
+	pass(f, RIG_WAN, &k->client, flags, &out);
+	assert_true(sy_addr_equal(&out.src, &k->client.src));
+	assert_int_equal(out.sport, k->client.sport);
+	assert_int_equal(ntohs(out.dport), server_port(k->service));
+	k->back = (struct sy_tuple){out.dst, out.src, out.dport, out.sport, out.proto};
+}
+
+static void to_client(struct flows *f, const struct talk *k, uint8_t flags)
+{
+	struct sy_tuple out;
+	pass(f, RIG_LAN, &k->back, flags, &out);
+	assert_true(sy_addr_equal(&out.src, &k->client.dst));
+	assert_true(sy_addr_equal(&out.dst, &k->client.src));
+	assert_int_equal(out.sport, k->client.dport);
+	assert_int_equal(out.dport, k->client.sport);
+}
+
+static struct session *find(struct flows *f, const struct talk *k)
+{
+	const struct flow flow = {.client = k->client};
+	return flow_session(f, &flow);
+}
+
+static struct talk talk_of(unsigned service, uint16_t port)
+{
+	const struct service_key key = key_of(service);
+	return (struct talk){
+	        service,
+	        {rig_addr(client_text[service / 2]), key.vip, htons(port), key.vport, key.proto},
+	        {.proto = 0}};
+}
+
+static struct talk talk_open(struct flows *f, unsigned service, uint16_t port)
+{
+	struct talk k = talk_of(service, port);
+	to_server(f, &k, SY_TCP_SYN);
+	to_client(f, &k, SY_TCP_SYN | SY_TCP_ACK);
+	to_server(f, &k, SY_TCP_ACK);
+	return k;
+}
+
+static void reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash)
+{
+	f->options.workers = workers;
+	f->options.ticket = ticket;
+	if (crash)
+		rig_crash(&f->rig);
+	else
+		rig_stop(&f->rig, ticket);
+	flows_open(f);
+}
+
+static void test_a_connection(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned life = 0; life < 2 * SERVICES; life++) {
+		if (life == SERVICES)
+			reopen(f, 2, 0, true);
+		struct talk k = talk_open(f, life % SERVICES, (uint16_t)(1000 + life));
+		struct session *s = find(f, &k);
+		assert_int_equal(s->local, LOCAL_NONE);
+		for (unsigned n = 0; n < 20; n++) {
+			to_server(f, &k, SY_TCP_ACK | SY_TCP_PSH);
+			to_client(f, &k, SY_TCP_ACK);
+		}
+		if (k.client.proto == SY_PROTO_UDP) {
+			assert_int_equal(s->state, SESSION_UDP_BOTH_WAYS);
+			continue;
+		}
+		assert_int_equal(s->state, SESSION_ESTABLISHED);
+		to_server(f, &k, SY_TCP_ACK | SY_TCP_FIN);
+		assert_int_equal(s->state, SESSION_FIN_WAIT);
+		to_client(f, &k, SY_TCP_ACK | SY_TCP_FIN);
+		assert_int_equal(s->state, SESSION_CLOSING);
+	}
+	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
+	flows_advance(f, 1000);
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+}
+
+/* A crash, a stop, a hand-over, with one worker and two: beside FNAT's sessions. */
+static void test_restart(void **state)
+{
+	enum { TALKS = 40 };
+	struct flows *f = *state;
+	struct flow fnat[FLOW_SERVICES];
+	struct talk k[TALKS];
+	for (unsigned i = 0; i < TALKS; i++)
+		k[i] = talk_open(f, i % SERVICES, (uint16_t)(2000 + i));
+	for (unsigned i = 0; i < FLOW_SERVICES; i++)
+		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
+	for (unsigned life = 0; life < 6; life++) {
+		flows_advance(f, 2);
+		reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		assert_int_equal(flows_verdict(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
+		for (unsigned i = 0; i < TALKS; i++) {
+			struct talk same = k[i];
+			to_client(f, &k[i], SY_TCP_ACK);
+			to_server(f, &same, SY_TCP_ACK);
+			assert_memory_equal(&same.back, &k[i].back, sizeof(same.back));
+		}
+		for (unsigned i = 0; i < FLOW_SERVICES; i++)
+			flow_check(f, &fnat[i]);
+	}
+}
+
+static void check_dropped(struct flows *f, unsigned port, const struct frame *in,
+                          enum sy_drop reason)
+{
+	struct frame out;
+	uint64_t before = rig_drops(&f->rig, reason);
+	assert_false(flows_through(f, port, in, &out));
+	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
+}
+
+/* What servers send that belongs to no session; and when they are servers no more. */
+static void test_strays(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct frame in;
+	for (unsigned s = 0; s < SERVICES; s++) {
+		struct talk k = talk_open(f, s, 1000);
+		struct sy_tuple stray = k.back;
+		stray.dport = htons(1001);
+		make(f, &in, &stray, SY_TCP_ACK, 0);
+		check_dropped(f, RIG_LAN, &in, SY_DROP_NAT_STRAY);
+		stray.proto = sy_addr_is_v4(&stray.src) ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
+		frame_icmp(&in, &f->dice, &stray, sy_addr_is_v4(&stray.src) ? 8 : 128, 0, 20);
+		check_dropped(f, RIG_LAN, &in, SY_DROP_NOT_OURS);
+		struct service_key key = key_of(s);
+		delete_service(&c, &key);
+	}
+	flows_commit(f, &c);
+	for (unsigned s = 0; s < SERVICES; s++) {
+		struct talk k = talk_of(s, 1000);
+		k.back = (struct sy_tuple){rig_addr(server_text[s / 2][0]), k.client.src,
+		                           htons(server_port(s)), htons(1000), k.client.proto};
+		make(f, &in, &k.back, SY_TCP_ACK, 0);
+		check_dropped(f, RIG_LAN, &in, SY_DROP_NOT_OURS);
+	}
+	assert_int_equal(rte_hash_count(f->rig.b->model->source), 0);
+}
+
+/* Two services on one server: from the same port a client can use one of them. */
+static void test_clash(void **state)
+{
+	struct flows *f = *state;
+	struct frame in;
+	for (unsigned s = 0; s < SERVICES; s++) {
+		struct changes c = {0};
+		struct service_key one = key_of(s), two = key_of(s);
+		struct sy_addr server = rig_addr(server_text[s / 2][1]);
+		two.vip.b[15] = (uint8_t)(two.vip.b[15] + 1);
+		delete_server(&c, &one, &server, server_port(s));
+		server = rig_addr(server_text[s / 2][0]);
+		put_service(&c, &two, "the same server", FLOW_RR, NULL);
+		set_mode(&c, MODE_NAT);
+		put_server(&c, &two, &server, server_port(s), 1, FLOW_UP);
+		flows_commit(f, &c);
+
+		struct talk k = talk_open(f, s, 1000), other = k;
+		other.client.dst = two.vip;
+		make(f, &in, &other.client, SY_TCP_SYN, 0);
+		check_dropped(f, RIG_WAN, &in, SY_DROP_NAT_CLASH);
+		to_client(f, &k, SY_TCP_ACK);
+		other.client.sport = htons(1001);
+		to_server(f, &other, SY_TCP_SYN);
+		to_client(f, &other, SY_TCP_SYN | SY_TCP_ACK);
+
+		/* one service leaves, the other keeps the server */
+		delete_service(&c, &one);
+		flows_commit(f, &c);
+		to_client(f, &other, SY_TCP_ACK);
+	}
+}
+
+/* What is refused leaves nothing behind. */
+static void test_rollback(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = key_of(0);
+	struct sy_addr server = rig_addr("10.3.0.3"), known = rig_addr(server_text[0][0]);
+	int before = rte_hash_count(f->rig.b->model->source);
+	assert_int_equal(before, 2 * SERVICES);
+	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
+	delete_server(&c, &key, &known, 8080);
+	put_server(&c, &key, &key.vip, 8080, 1, FLOW_UP);
+	assert_false(rig_commit(&f->rig, &c));
+	assert_int_equal(rte_hash_count(f->rig.b->model->source), before);
+	struct talk k[2] = {talk_open(f, 0, 1000), talk_open(f, 0, 1001)};
+	assert_false(sy_addr_equal(&k[0].back.src, &k[1].back.src));
+	server = rig_addr("2001:db8:d::3");
+	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
+	assert_false(rig_commit(&f->rig, &c));
+	assert_non_null(strstr(f->rig.error, "one address family"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(a_connection), TEST(restart), TEST(strays), TEST(clash), TEST(rollback),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NAT: servers see clients' own addresses, and answer by way of the forwarder, their gateway.
+
+Its kernel routes what else the servers send. FNAT services run beside, on the same servers.
+"""
+
+import copy
+import hashlib
+import os
+import socket
+
+import pytest
+from scapy.layers.inet import TCP
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
+from tests.lab.servers import EchoServer, nginx_log, start_dns
+from tests.lab.steelyard import DNS, FAST_CHECKS, SERVER_DNS, SERVER_WEB, VIP, WEB
+from tests.lab.topology import BACK, FRONT, v4, v6
+from tests.wire.conftest import keep_books
+from tests.wire.stage import Stage
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+NAT = {4: v4(FRONT, 82), 6: v6(FRONT, 82)}
+ECHO, SERVER_ECHO = 7, 9207
+
+NETWORKS = {
+    "1-worker": {},
+    "2-workers": {"workers": 2},
+    "one-armed-1-worker": {"arms": 1},
+    "one-armed-2-workers": {"arms": 1, "workers": 2},
+}
+
+
+def nat_services(network):
+    checks = {"tcp": {"type": "http", "path": "/healthz"} | FAST_CHECKS, "udp": {"type": "none"}}
+    for family in (4, 6):
+        for kind, protocol, port, server_port in (
+            ("web", "tcp", WEB, SERVER_WEB),
+            ("dns", "udp", DNS, SERVER_DNS),
+        ):
+            servers = [Server(host.address(family), server_port) for host in network.server_hosts()]
+            yield Service(
+                f"nat-{kind}{family}",
+                NAT[family],
+                port,
+                protocol,
+                mode="nat",
+                health=checks[protocol],
+                servers=servers,
+            )
+        server = Server(network["s1"].address(family), SERVER_ECHO)
+        yield Service(f"nat-echo{family}", NAT[family], ECHO, mode="nat", servers=[server])
+
+
+class NatStage(Stage):
+    """Its client is the one from which servers are reached by way of the forwarder alone."""
+
+    @property
+    def outside(self):
+        return self.lab["client" if self.lab.network.arms == 2 else "far"]
+
+    def start(self):
+        network = self.lab.network
+        gateway = BACK if network.arms == 2 else FRONT
+        forwarder = self.lab["forwarder"].ns
+        forwarder.sysctl("ipv4.ip_forward", 1)
+        forwarder.sysctl("ipv6.conf.all.forwarding", 1)
+        for scope in ("all", "default", "front"):
+            forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
+        for host in self.lab.servers():
+            network.default_route(host.name, v4(gateway, 1), v6(gateway, 1))
+        super().start()
+        for family in (4, 6):
+            self.echo[f"nat{family}"] = EchoServer(self.lab["s1"], SERVER_ECHO, family)
+        self.config.services.extend(nat_services(network))
+        self.apply()
+        self.steelyard.wait_all_up()
+        self.default = copy.deepcopy(self.config)
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def nat_stage(request):
+    with NatStage(**NETWORKS[request.param]) as stage:
+        yield stage
+
+
+@pytest.fixture
+def nat(nat_stage, request):
+    yield from keep_books(nat_stage, request)
+
+
+@families
+def test_every_server_answers_in_turn(nat, family):
+    served = [http_get(nat.outside, NAT[family], WEB).decode().strip() for _ in range(12)]
+    assert set(served) == {"s1", "s2", "s3"}
+    assert {dns_txt(nat.outside, NAT[family], DNS) for _ in range(12)} == set(served)
+    # FNAT beside it, on the same servers
+    assert http_get(nat.outside, VIP[family], WEB).decode().strip() in served
+    assert dns_txt(nat.outside, VIP[family], DNS) in served
+
+
+@families
+def test_the_server_sees_the_client(nat, family):
+    before = {name: len(nginx_log(nat.lab, name)) for name in nat.nginx}
+    http_get(nat.outside, NAT[family], WEB, "/translated")
+
+    def logged():
+        lines = [
+            line for name, count in before.items() for line in nginx_log(nat.lab, name)[count:]
+        ]
+        return [peer for peer, _, _, path in lines if path == "/translated"]
+
+    wait_until(logged, "a server logs the request")
+    assert logged() == [nat.outside.address(family)]
+
+
+@families
+def test_ports_and_hop_limits(nat, family):
+    arrived = nat.lab.capture("s1")
+
+    def is_syn(packet):
+        return TCP in packet and packet[TCP].dport == SERVER_ECHO and packet[TCP].flags == "S"
+
+    with connect(nat.outside, NAT[family], ECHO) as one:
+        own = one.getsockname()[:2]
+        packet = arrived.wait_for(is_syn, "the SYN arrives", outgoing=False)
+        sessions = nat.steelyard.sessions("--service", f"nat-echo{family}")
+        session = next(s for s in sessions if (s["client"], s["client_port"]) == own)
+        assert session["local"] == ""
+        assert session["local_port"] == 0
+    ip = packet["IP"] if family == 4 else packet["IPv6"]
+    assert (ip.src, packet[TCP].sport) == own
+    assert (ip.ttl if family == 4 else ip.hlim) == 63 - (nat.outside.name == "far")
+
+
+@families
+def test_large_transfers_arrive_whole(nat, family):
+    content = os.urandom(1_000_000)
+    for name in nat.nginx:
+        (nat.lab.dir / f"nginx-{name}" / "files" / "large").write_bytes(content)
+    before = nat.steelyard.service(f"nat-web{family}")["traffic"]
+    body = http_get(nat.outside, NAT[family], WEB, "/files/large")
+    after = nat.steelyard.service(f"nat-web{family}")["traffic"]
+    assert hashlib.sha256(body).digest() == hashlib.sha256(content).digest()
+    assert after["bytes_out"] - before["bytes_out"] > len(content)
+    with connect(nat.outside, NAT[family], ECHO) as one:
+        for at in range(0, 300_000, 30_000):
+            one.sendall(content[at : at + 30_000])
+            assert receive_exactly(one, 30_000) == content[at : at + 30_000]
+
+
+@families
+def test_load(nat, family):
+    url = f"http://[{NAT[6]}]/" if family == 6 else f"http://{NAT[4]}/"
+    for keep_alive in (True, False):
+        load = wrk(nat.lab, url, 1500, keep_alive=keep_alive, host=nat.outside.name)
+        assert not load.failed, load
+
+
+@pytest.mark.drops("nat-stray")
+@families
+def test_a_connection_outlives_the_forwarder(nat, family):
+    with connect(nat.outside, NAT[family], ECHO) as one:
+        one.sendall(b"before")
+        assert receive_exactly(one, 6) == b"before"
+        nat.steelyard.kill_forwarder()
+        one.sendall(b"while it is away")
+        nat.steelyard.start_forwarder()
+        assert receive_exactly(one, 16) == b"while it is away"
+        nat.steelyard.upgrade()
+        one.sendall(b"later")
+        assert receive_exactly(one, 5) == b"later"
+    nat.steelyard.wait_reconnected()
+
+
+@families
+def test_what_else_servers_send_is_the_kernels(nat, family):
+    """To the forwarder's host from the very ports of services, to others from any other port."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    server, gateway = nat.lab["s1"], BACK if nat.lab.network.arms == 2 else FRONT
+    output = server.ns.run(["ping", "-c2", "-i0.2", "-W5", nat.lab["far"].address(family)])
+    assert " 0% packet loss" in output
+    # the forwarder's host asks a server by its own address, as health checks do
+    assert http_get(nat.lab["forwarder"], server.address(family), SERVER_WEB).strip() == b"s1"
+    with EchoServer(nat.outside, 9300, family), server.ns.socket(kind) as one:
+        one.settimeout(10)
+        one.connect((nat.outside.address(family), 9300))
+        one.sendall(b"outbound")
+        assert receive_exactly(one, 8) == b"outbound"
+    # a new address of the host is known at once
+    new = v4(gateway, 99) if family == 4 else v6(gateway, 99)
+    interface = "back" if nat.lab.network.arms == 2 else "front"
+    length = "32" if family == 4 else "128 nodad"
+    nat.lab["forwarder"].ns.ip(f"address add {new}/{length} dev {interface}")
+    try:
+        with nat.lab["forwarder"].ns.socket(kind) as one:
+            one.settimeout(10)
+            one.bind((new, 0))
+            one.connect((server.address(family), SERVER_WEB))
+            one.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert one.recv(100).startswith(b"HTTP/1.1 200")
+    finally:
+        nat.lab["forwarder"].ns.ip(f"address del {new}/{length.split()[0]} dev {interface}")
+
+
+@pytest.mark.drops("nat-stray")
+@families
+def test_strays_are_dropped_by_name(nat, family):
+    """From a service's port to somebody without a session: nobody translates it."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    with nat.lab["s1"].ns.socket(kind, socket.SOCK_DGRAM) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        nat.dns["s1"].stop()
+        one.bind(("", SERVER_DNS))
+        one.sendto(b"stray", (nat.outside.address(family), 9999))
+    wait_until(lambda: nat.books.dropped().get("nat-stray"), "the datagram is dropped")
+    nat.dns["s1"] = start_dns(nat.lab, "s1")
+
+
+@families
+def test_without_the_service_its_port_is_free(nat, family):
+    name = f"nat-echo{family}"
+    nat.config.services = [service for service in nat.config.services if service.name != name]
+    nat.apply()
+    # the kernel routes it now, both ways
+    with connect(nat.outside, nat.lab["s1"].address(family), SERVER_ECHO) as one:
+        one.sendall(b"routed")
+        assert receive_exactly(one, 6) == b"routed"
