@@ -28,7 +28,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 			"and ports: no connection ends, and packets wait for some milliseconds. If the new one fails, the old one goes on, " +
 			"or begins anew with its sessions, and the reason is told. Needs no agent. An agent finds the new forwarder by itself.\n\n" +
 			"OPTIONs are those of the new forwarder, all of them; without -- it gets those of the old one. --instance, --state " +
-			"and --socket must stay the same, and --no-huge cannot be added. Without --timeout it waits for 90 seconds. Interrupting the " +
+			"and --socket must stay the same, and so must whether there is --no-huge. Without --timeout it waits for 90 seconds. Interrupting the " +
 			"command does not stop the upgrade.",
 		Example: "  steelyard upgrade\n  steelyard upgrade --binary ./steelyard-forwarder -- --port eth0 --workers 4",
 	}
@@ -50,7 +50,10 @@ func (a *app) upgradeCommand() *cobra.Command {
 			}
 		}
 		if c.ArgsLenAtDash() == 0 {
-			wanted.Options = append([]string{}, options...)
+			if len(options) == 0 {
+				return errors.New("no options behind --: name all of the new forwarder's, or leave out -- to keep the old ones")
+			}
+			wanted.Options = options
 		}
 		timeout := a.timeout
 		if !c.Flags().Changed("timeout") {
