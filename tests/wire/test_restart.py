@@ -322,6 +322,20 @@ def test_options_that_do_not_fit(stage, options, text):
         talk.go_on()
 
 
+def test_huge_pages_and_ordinary_memory_do_not_mix(stage):
+    """It is refused before the new forwarder takes any memory."""
+    steelyard = stage.steelyard
+    own = steelyard.memory
+    ordinary = "--no-huge" in own
+    other = [word for word in own if word != "--no-huge"] if ordinary else [*own, "--no-huge"]
+    was = "--no-huge" if ordinary else "huge pages"
+    steelyard.memory = other
+    try:
+        refused(stage, f"an upgrade cannot change what was {was}", options=("--log", "info"))
+    finally:
+        steelyard.memory = own
+
+
 @pytest.mark.parametrize(("kind", "text"), (("dies", "signal 9"), ("fails", "out of luck")))
 def test_failure_after_the_seal_begins_anew(stage, kind, text):
     """The old forwarder, in its own process, from its own binary."""
@@ -338,6 +352,7 @@ def refused_sealed(stage, text, **upgrade):
     done = steelyard.try_upgrade(**upgrade)
     assert done.returncode, done.stdout
     assert text in done.stderr
+    assert "the old forwarder begins anew with its sessions" in done.stderr
     wait_until(
         lambda: steelyard.forwarder.output().count("ready:") > ready, "it forwards once more"
     )
