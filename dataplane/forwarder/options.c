@@ -32,7 +32,7 @@ void options_help(void)
 	       "  --sessions N[k|M]          capacity of the session tables (1M)\n"
 	       "  --max-services N           (32768)\n"
 	       "  --max-servers N            (65536)\n"
-	       "  --memory MB                DPDK's memory (256)\n"
+	       "  --memory MB                DPDK's memory (256), at least 64\n"
 	       "  --mbufs N                  packet buffers (by ports and workers)\n"
 	       "  --no-huge                  do without huge pages: slower\n"
 	       "\n"
