@@ -58,7 +58,8 @@ int session_file_open(const char *path, int flags, struct sy_error *err)
 
 	if (fd < 0)
 		return sy_fail(err, errno == EEXIST ? EBUSY : errno,
-		               "session table: cannot open %.200s: %s", path, strerror(errno));
+		               "session table: cannot open %.200s: %s%s", path, strerror(errno),
+		               errno == EISDIR || errno == ELOOP ? "; remove it" : "");
 	int rc = file_check_and_lock(fd, path, err);
 	if (rc != 0) {
 		close(fd);
@@ -228,6 +229,7 @@ static int store_put_aside(struct session_store *s, struct sy_error *err)
 static int store_open_file(struct session_store *s, struct sy_error *err)
 {
 	uint64_t size = 0;
+	bool found = access(s->path, F_OK) == 0;
 	int rc = session_file_open(s->path, O_CREAT, err);
 
 	if (rc < 0)
@@ -248,6 +250,11 @@ static int store_open_file(struct session_store *s, struct sy_error *err)
 			return rc;
 		break;
 	case SESSION_FILE_UNFINISHED:
+		if (found)
+			sy_log(SY_LOG_WARN, "sessions",
+			       "%s was %s: an interrupted start, or damage; beginning without "
+			       "sessions",
+			       s->path, size == 0 ? "empty" : "unfinished");
 		break;
 	}
 	rc = store_new(s, err);

@@ -40,7 +40,8 @@ static int note_open(const char *path, struct sy_error *err)
 			close(fd);
 			return sy_fail(err, EBUSY,
 			               "a forwarder with this --instance runs already in this "
-			               "network namespace: stop it, or name this one differently");
+			               "network namespace: stop it, or give this one another "
+			               "--instance NAME");
 		}
 		if (fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino)
 			return fd;

@@ -32,7 +32,7 @@ void options_help(void)
 	       "  --sessions N[k|M]          capacity of the session tables (1M)\n"
 	       "  --max-services N           (32768)\n"
 	       "  --max-servers N            (65536)\n"
-	       "  --memory MB                DPDK's memory (256)\n"
+	       "  --memory MB                DPDK's memory (256), at least 64\n"
 	       "  --mbufs N                  packet buffers (by ports and workers)\n"
 	       "  --no-huge                  do without huge pages: slower\n"
 	       "\n"
@@ -446,6 +446,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	return 0;
 }
 
+/* The directory is cut so that all fits into a baton. */
 void options_identity(const struct options *o, char *out, size_t cap)
 {
 	snprintf(out, cap, "--instance %s\n--state %s\n--socket %s\nsession tables in %.48s",
@@ -456,13 +457,15 @@ int options_check_identity(const struct options *o, const char *identity, struct
 {
 	char own[512];
 	options_identity(o, own, sizeof(own));
-	for (const char *a = own, *b = identity; *a || *b;) {
+	/* What a predecessor of an older build does not name is not compared. */
+	for (const char *a = own, *b = identity; *b;) {
 		size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
 		if (la != lb || memcmp(a, b, la) != 0)
 			return sy_fail(
 			        err, EINVAL,
 			        "%.*s: an upgrade cannot change what was %.*s, as sessions and "
-			        "configuration would not be found; stop and start instead",
+			        "configuration would not be found; a restart can, and starts "
+			        "without them",
 			        (int)la, a, (int)lb, b);
 		a += la + (a[la] == '\n');
 		b += lb + (b[lb] == '\n');

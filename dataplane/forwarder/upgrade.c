@@ -230,7 +230,7 @@ static void loop_end(void *ctx)
 
 static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 {
-	struct sy_error told = {0};
+	struct sy_error told = {0}, what;
 	char how[96];
 	bool sealed = u->phase == UPGRADE_SEALED;
 	attempt_close(u);
@@ -245,7 +245,11 @@ static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 		sy_fail(&told, why->code, "the new forwarder: %s", why->text);
 	sy_log(SY_LOG_ERROR, "upgrade", "%s; %s", told.text,
 	       sealed ? "beginning anew with the sessions as they are" : "going on as before");
-	if (!sealed)
+	what = told;
+	if (sealed)
+		sy_fail(&told, what.code, "%.230s; the old forwarder begins anew with its sessions",
+		        what.text);
+	else
 		sy_balance_hold_snapshots(u->balance, false);
 	u->phase = sealed ? UPGRADE_AGAIN : UPGRADE_NONE;
 	sy_balance_upgrade_answer(u->balance, NULL, &told);
@@ -257,7 +261,8 @@ static void on_timer(void *ctx)
 {
 	struct upgrade *u = ctx;
 	struct sy_error err;
-	sy_fail(&err, ETIMEDOUT, "%s within %d s",
+	sy_fail(&err, ETIMEDOUT,
+	        "%s within %d s: its log, beside this one's, tells how far it came",
 	        u->phase == UPGRADE_SEALED ? "it did not take over" : "it was not prepared",
 	        u->phase == UPGRADE_SEALED ? TAKE_OVER_S : PREPARE_S);
 	upgrade_fail(u, &err);

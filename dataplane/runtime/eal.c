@@ -171,6 +171,8 @@ static void main_lcore(char *out, size_t cap)
 	snprintf(out + at, cap - at, ")");
 }
 
+/* An upgrade cannot change between huge pages and ordinary memory, so that it is offered no
+ * --no-huge. */
 static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 {
 	unsigned long mb = huge_free_mb(), page_kb = huge_page_kb();
@@ -183,10 +185,11 @@ static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 		               o->memory_mb);
 	return sy_fail(err, ENOMEM,
 	               "%u MB of huge pages are wanted and %lu MB are free; remedy: sysctl "
-	               "vm.nr_hugepages=%lu (or --no-huge, which is slower)",
+	               "vm.nr_hugepages=%lu%s",
 	               o->memory_mb, mb,
 	               huge_pages_needed(number_read("/proc/sys/vm/nr_hugepages"), page_kb,
-	                                 o->memory_mb, mb));
+	                                 o->memory_mb, mb),
+	               o->inherit ? "" : " (or --no-huge, which is slower)");
 }
 
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err)

@@ -80,7 +80,7 @@ func Run(ctx context.Context, options Options) error {
 	a.file = &config.File{Path: options.Config, Use: a.use, Log: options.Log}
 	a.reconciler = reconcile.New(a.store, reconcile.Options{
 		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return a.dial(ctx) },
-		Log:  options.Log, First: 50 * time.Millisecond, Longest: 2 * time.Second, Poll: 2 * time.Second,
+		Log:  options.Log, First: 50 * time.Millisecond, Longest: 500 * time.Millisecond, Poll: 2 * time.Second,
 		Retry: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 	})
 	registry := prometheus.NewRegistry()

@@ -50,7 +50,10 @@ func (a *app) upgradeCommand() *cobra.Command {
 			}
 		}
 		if c.ArgsLenAtDash() == 0 {
-			wanted.Options = append([]string{}, options...)
+			if len(options) == 0 {
+				return errors.New("no options behind --: name all of the new forwarder's, or leave out -- to keep the old ones")
+			}
+			wanted.Options = options
 		}
 		timeout := a.timeout
 		if !c.Flags().Changed("timeout") {

@@ -47,7 +47,7 @@ func TestUpgrade(t *testing.T) {
 		{"--binary /new", 0, text, "", &fpb.UpgradeRequest{Binary: "/new"}},
 		{"-- --port eth0 --workers 2", 0, text, "",
 			&fpb.UpgradeRequest{SetArgs: true, Args: []string{"--port", "eth0", "--workers", "2"}}},
-		{"--", 0, text, "", &fpb.UpgradeRequest{SetArgs: true}},
+		{"--", 2, "", "steelyard: no options behind --: ", nil},
 		{"--binary /bad", 2, "", "steelyard: not upgraded: /bad is no program\n", &fpb.UpgradeRequest{Binary: "/bad"}},
 		{"/new", 2, "", "steelyard: \"/new\": options of the new forwarder go behind --: ", nil},
 		{"/new -- --port eth0", 2, "", "steelyard: \"/new\": options of the new forwarder go behind --: ", nil},

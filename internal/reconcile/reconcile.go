@@ -59,6 +59,7 @@ type Status struct {
 type Reconciler struct {
 	store   *store.Store
 	options Options
+	told    string // the last complaint about the connection; Run's alone
 
 	mu      sync.Mutex
 	status  Status
@@ -122,18 +123,17 @@ func (r *Reconciler) await(ctx context.Context, reached func(Status) bool) (Stat
 // Run works until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
 	pause := r.options.First
-	told := ""
 	for {
 		synced, err := r.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if synced {
-			pause, told = r.options.First, ""
+			pause = r.options.First
 		}
 		r.update(func(s *Status) { s.Connected, s.Err = false, err })
-		if err.Error() != told {
-			told = err.Error()
+		if err.Error() != r.told {
+			r.told = err.Error()
 			r.options.Log.Warn("forwarder is not in step; trying again", "error", err)
 		}
 		timer := time.NewTimer(pause)
@@ -157,6 +157,10 @@ func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
 	if err := l.begin(ctx); err != nil {
 		return false, err
 	}
+	if status, _ := r.Status(); r.told != "" && status.Err == nil {
+		r.options.Log.Info("forwarder is in step again", "revision", status.Revision)
+	}
+	r.told = ""
 	poll := time.NewTicker(r.options.Poll)
 	defer poll.Stop()
 	retry := time.NewTicker(r.options.Retry)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,25 @@ type bench struct {
 	store      *store.Store
 	checks     *noChecks
 	reconciler *reconcile.Reconciler
+	log        lines
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
 }
 
 func newBench(t *testing.T, poll time.Duration) *bench {
@@ -55,7 +75,7 @@ func newBench(t *testing.T, poll time.Duration) *bench {
 	b.forwarder.Page = 3 // so that tables come in pieces
 	b.reconciler = reconcile.New(s, reconcile.Options{
 		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return dpclient.Dial(ctx, b.forwarder.Socket) },
-		Log:  slog.New(slog.DiscardHandler), First: time.Millisecond, Longest: 10 * time.Millisecond,
+		Log:  slog.New(slog.NewTextHandler(&b.log, nil)), First: time.Millisecond, Longest: 10 * time.Millisecond,
 		Poll: poll, Retry: 10 * time.Millisecond, AnswerTimeout: time.Minute,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -232,7 +252,7 @@ func TestARestartedForwarderIsSetRight(t *testing.T) {
 	config := oneService()
 	b.use(config)
 	b.settle()
-	for _, forget := range []bool{false, true} {
+	for i, forget := range []bool{false, true} {
 		before := len(b.forwarder.Commits())
 		b.forwarder.Stop()
 		if forget {
@@ -242,6 +262,9 @@ func TestARestartedForwarderIsSetRight(t *testing.T) {
 		b.forwarder.Start()
 		b.forwarder.AwaitCommits(before + 1)
 		b.settle()
+		for b.log.count("in step again") != i+1 { // told after the status
+			time.Sleep(time.Millisecond)
+		}
 		if got, want := b.read(), b.store.Preview(config); !reflect.DeepEqual(got, want) {
 			t.Errorf("forget %v: got %+v, want %+v", forget, got, want)
 		}

@@ -358,6 +358,7 @@ def refused_sealed(stage, text, **upgrade):
     done = steelyard.try_upgrade(**upgrade)
     assert done.returncode, done.stdout
     assert text in done.stderr
+    assert "the old forwarder begins anew with its sessions" in done.stderr
     wait_until(
         lambda: steelyard.forwarder.output().count("ready:") > ready, "it forwards once more"
     )
