@@ -20,6 +20,9 @@ static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst
 	enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 	if (SY_UNLIKELY(reason != SY_DROP_NONE))
 		return reason;
+	/* Frames leave untagged: one that came by the native interface would change its network. */
+	if (SY_UNLIKELY(v->vlans))
+		return SY_DROP_VLAN;
 
 	enum ours_kind kind = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst);
 	if (SY_UNLIKELY(kind != OURS_VIP && kind != OURS_LOCAL) && !is_from_nat_server(b, v))
@@ -27,6 +30,8 @@ static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
 	if (SY_UNLIKELY(!burst->handed_over && !sy_port_owns_mac(b->rt, m->port, sy_frame(m))))
 		return SY_DROP_OTHER_HOST;
+	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
+		return SY_DROP_FRAGMENT;
 	if (SY_UNLIKELY(v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP)) {
 		burst->next[i] = SY_NEXT_SLOW;
 		return SY_DROP_NONE;

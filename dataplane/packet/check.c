@@ -12,6 +12,8 @@ enum sy_csum_state sy_packet_check_l4(const uint8_t *frame, const struct sy_view
 	uint16_t len = v->l4_len, checksum;
 	uint64_t pseudo;
 
+	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
+		return SY_CSUM_UNKNOWN;
 	if (v->proto == SY_PROTO_ICMP)
 		return sum_state(sy_csum_sum(l4, len));
 	if (v->proto == SY_PROTO_TCP) {

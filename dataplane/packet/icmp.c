@@ -1,30 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pseudo.h"
+#include "icmp.h"
 
-#define TTL_DEFAULT    64   /* RFC 1700's default */
-#define TOS_CONTROL    0xc0 /* "internetwork control", asked of errors by RFC 1812 4.3.2.5 */
-#define IPV4_DF        0x4000
-#define IPV4_ERROR_MAX 576  /* RFC 1812 4.3.2.3: bytes of IP packet */
-#define IPV6_ERROR_MAX 1280 /* RFC 4443 2.4(c) */
-#define IPV6_VERSION   0x60000000
-
-enum {
-	ICMP_ECHO_REPLY = 0,
-	ICMP_UNREACHABLE = 3,
-	ICMP_SOURCE_QUENCH = 4,
-	ICMP_REDIRECT = 5,
-	ICMP_TIME_EXCEEDED = 11,
-	ICMP_PARAMETER_PROBLEM = 12,
-	ICMP_CODE_FRAGMENTATION_NEEDED = 4,
-};
-
-enum {
-	ICMPV6_TOO_BIG = 2,
-	ICMPV6_TIME_EXCEEDED = 3,
-	ICMPV6_ERROR_LAST = 127,
-	ICMPV6_ECHO_REPLY = 129,
-	ICMPV6_REDIRECT = 137,
-};
+#define TOS_CONTROL 0xc0 /* "internetwork control", asked of errors by RFC 1812 4.3.2.5 */
 
 static void eth_swap(struct sy_eth *eth)
 {
@@ -32,12 +9,6 @@ static void eth_swap(struct sy_eth *eth)
 
 	memcpy(eth->dst, old.src, sizeof(eth->dst));
 	memcpy(eth->src, old.dst, sizeof(eth->src));
-}
-
-static void ipv4_checksum_set(struct sy_ipv4 *ip)
-{
-	ip->checksum = 0;
-	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
 }
 
 void sy_packet_echo_reply(uint8_t *frame, const struct sy_view *v)
@@ -52,14 +23,14 @@ void sy_packet_echo_reply(uint8_t *frame, const struct sy_view *v)
 		uint32_t src = ip->src;
 		ip->src = ip->dst;
 		ip->dst = src;
-		ip->ttl = TTL_DEFAULT;
+		ip->ttl = ICMP_TTL;
 		ipv4_checksum_set(ip);
 		icmp->type = ICMP_ECHO_REPLY;
 	} else {
 		struct sy_ipv6 *ip = (struct sy_ipv6 *)(frame + v->l3);
 		memcpy(ip->src, v->tuple.dst.b, sizeof(ip->src));
 		memcpy(ip->dst, v->tuple.src.b, sizeof(ip->dst));
-		ip->hop_limit = TTL_DEFAULT;
+		ip->hop_limit = ICMP_TTL;
 		icmp->type = ICMPV6_ECHO_REPLY;
 	}
 	memcpy(&new, icmp, sizeof(new));
@@ -70,12 +41,14 @@ void sy_packet_echo_reply(uint8_t *frame, const struct sy_view *v)
 		icmp->checksum = 0xffff;
 }
 
-/* RFC 1812 4.3.2.7, RFC 4443 2.4(e). What else these forbid, sources that name no single host and
- * later fragments, does not get past the parser. */
+/* RFC 1812 4.3.2.7, RFC 4443 2.4(e). What else these forbid, sources that name no single host, does
+ * not get past the parser. */
 static bool error_allowed(const struct sy_eth *eth, const struct sy_view *v)
 {
 	const struct sy_addr *dst = &v->tuple.dst;
 
+	if (!sy_view_has_l4(v))
+		return false;
 	if (eth->dst[0] & 1) /* link-layer multicast or broadcast */
 		return false;
 	if (v->v4) {
@@ -100,50 +73,61 @@ static bool error_allowed(const struct sy_eth *eth, const struct sy_view *v)
 	       (v->icmp_type > ICMPV6_ERROR_LAST && v->icmp_type != ICMPV6_REDIRECT);
 }
 
-/* len: ICMP header and quotation. */
-static void error_ip_fill(uint8_t *l3, const struct sy_view *v, const struct sy_addr *source,
-                          uint16_t len)
+uint8_t *icmp_head_fill(uint8_t *frame, const struct sy_addr *src, const struct sy_addr *dst,
+                        uint16_t len)
 {
-	if (v->v4) {
-		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
+	struct sy_eth *eth = (struct sy_eth *)frame;
+
+	if (sy_addr_is_v4(dst)) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)(eth + 1);
+		eth->type = htons(SY_ETH_IPV4);
 		/* An atomic datagram (RFC 6864): its id may be anything. */
 		*ip = (struct sy_ipv4){
 		        .version_ihl = 0x45,
 		        .tos = TOS_CONTROL,
 		        .total_length = htons((uint16_t)(sizeof(*ip) + len)),
 		        .fragment = htons(IPV4_DF),
-		        .ttl = TTL_DEFAULT,
+		        .ttl = ICMP_TTL,
 		        .proto = SY_PROTO_ICMP,
-		        .src = source->w[3],
-		        .dst = v->tuple.src.w[3],
+		        .src = src->w[3],
+		        .dst = dst->w[3],
 		};
 		ipv4_checksum_set(ip);
-	} else {
-		struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
-		*ip = (struct sy_ipv6){
-		        .version_class_flow = htonl(IPV6_VERSION),
-		        .payload_length = htons(len),
-		        .next_header = SY_PROTO_ICMPV6,
-		        .hop_limit = TTL_DEFAULT,
-		};
-		memcpy(ip->src, source->b, sizeof(ip->src));
-		memcpy(ip->dst, v->tuple.src.b, sizeof(ip->dst));
+		return (uint8_t *)(ip + 1);
 	}
+	struct sy_ipv6 *ip = (struct sy_ipv6 *)(eth + 1);
+	eth->type = htons(SY_ETH_IPV6);
+	*ip = (struct sy_ipv6){
+	        .version_class_flow = htonl(IPV6_VERSION),
+	        .payload_length = htons(len),
+	        .next_header = SY_PROTO_ICMPV6,
+	        .hop_limit = ICMP_TTL,
+	};
+	memcpy(ip->src, src->b, sizeof(ip->src));
+	memcpy(ip->dst, dst->b, sizeof(ip->dst));
+	return (uint8_t *)(ip + 1);
 }
 
-static struct sy_icmp error_icmp(bool v4, enum sy_icmp_error kind, uint16_t mtu)
+void icmp_finish(struct sy_icmp *icmp, const struct sy_addr *src, const struct sy_addr *dst,
+                 uint16_t len)
 {
-	struct sy_icmp icmp = {0};
+	uint64_t sum = sy_addr_is_v4(dst) ? 0 : pseudo_sum(src, dst, SY_PROTO_ICMPV6, len);
 
-	if (kind == SY_ICMP_TOO_BIG) {
-		icmp.type = v4 ? ICMP_UNREACHABLE : ICMPV6_TOO_BIG;
-		icmp.code = v4 ? ICMP_CODE_FRAGMENTATION_NEEDED : 0;
-		icmp.rest = htonl(mtu);
-	} else {
-		icmp.type = v4 ? ICMP_TIME_EXCEEDED : ICMPV6_TIME_EXCEEDED;
-	}
-	return icmp;
+	icmp->checksum = 0;
+	icmp->checksum = (uint16_t)~sy_csum_fold(sum + sy_csum_sum(icmp, len));
 }
+
+/* By kind: IPv4's type and code, IPv6's. */
+static const uint8_t error_numbers[][4] = {
+        [SY_ICMP_TOO_BIG] = {ICMP_UNREACHABLE, ICMP_CODE_FRAGMENTATION_NEEDED, ICMPV6_TOO_BIG, 0},
+        [SY_ICMP_TTL_EXPIRED] = {ICMP_TIME_EXCEEDED, 0, ICMPV6_TIME_EXCEEDED, 0},
+        [SY_ICMP_PORT_UNREACHABLE] = {ICMP_UNREACHABLE, ICMP_CODE_PORT, ICMPV6_UNREACHABLE,
+                                      ICMPV6_CODE_PORT},
+        [SY_ICMP_HOST_UNREACHABLE] = {ICMP_UNREACHABLE, ICMP_CODE_HOST, ICMPV6_UNREACHABLE,
+                                      ICMPV6_CODE_ADDRESS},
+        [SY_ICMP_PROHIBITED] = {ICMP_UNREACHABLE, ICMP_CODE_PROHIBITED, ICMPV6_UNREACHABLE,
+                                ICMPV6_CODE_PROHIBITED},
+};
 
 uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                               const struct sy_view *v, enum sy_icmp_error kind,
@@ -153,24 +137,23 @@ uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
 	uint32_t quote_max =
 	        (v->v4 ? IPV4_ERROR_MAX : IPV6_ERROR_MAX) - ip_len - sizeof(struct sy_icmp);
 	uint32_t quote = v->frame_len - v->l3;
-	uint32_t l4 = SY_ETH_LEN + ip_len;
-	struct sy_icmp *icmp = (struct sy_icmp *)(out + l4);
-	uint64_t sum = 0;
+	const uint8_t *numbers = error_numbers[kind] + (v->v4 ? 0 : 2);
+	struct sy_icmp *icmp;
 	uint16_t len;
 
 	if (quote > quote_max)
 		quote = quote_max;
 	len = (uint16_t)(sizeof(*icmp) + quote);
-	if (cap < l4 + len || sy_addr_is_v4(source) != (v->v4 != 0) ||
+	if (cap < SY_ETH_LEN + ip_len + len || sy_addr_is_v4(source) != (v->v4 != 0) ||
 	    !error_allowed((const struct sy_eth *)frame, v))
 		return 0;
 	memcpy(out, frame, SY_ETH_LEN);
 	eth_swap((struct sy_eth *)out);
-	error_ip_fill(out + SY_ETH_LEN, v, source, len);
-	*icmp = error_icmp(v->v4, kind, mtu);
+	icmp = (struct sy_icmp *)icmp_head_fill(out, source, &v->tuple.src, len);
+	*icmp = (struct sy_icmp){.type = numbers[0], .code = numbers[1]};
+	if (kind == SY_ICMP_TOO_BIG)
+		icmp->rest = htonl(mtu);
 	memcpy(icmp + 1, frame + v->l3, quote);
-	if (!v->v4)
-		sum = pseudo_sum(source, &v->tuple.src, SY_PROTO_ICMPV6, len);
-	icmp->checksum = (uint16_t)~sy_csum_fold(sum + sy_csum_sum(icmp, len));
-	return l4 + len;
+	icmp_finish(icmp, source, &v->tuple.src, len);
+	return SY_ETH_LEN + ip_len + len;
 }

@@ -38,20 +38,27 @@ static void rewrite_ipv6(struct sy_ipv6 *ip, const struct sy_rewrite *r)
 	ip->hop_limit--;
 }
 
+static void rewrite_l3(uint8_t *l3, const struct sy_view *v, const struct sy_rewrite *r)
+{
+	if (v->v4)
+		rewrite_ipv4((struct sy_ipv4 *)l3, r);
+	else
+		rewrite_ipv6((struct sy_ipv6 *)l3, r);
+}
+
 void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r)
 {
 	uint8_t *l4 = frame + v->l4;
 
-	if (v->v4)
-		rewrite_ipv4((struct sy_ipv4 *)(frame + v->l3), r);
-	else
-		rewrite_ipv6((struct sy_ipv6 *)(frame + v->l3), r);
+	rewrite_l3(frame + v->l3, v, r);
+	if (SY_UNLIKELY(!sy_view_has_l4(v)))
+		return;
 	if (v->proto == SY_PROTO_TCP) {
 		struct sy_tcp *tcp = (struct sy_tcp *)l4;
 		tcp->sport = r->sport;
 		tcp->dport = r->dport;
 		tcp->checksum = sy_csum_apply(tcp->checksum, r->l4_delta);
-	} else {
+	} else if (v->proto == SY_PROTO_UDP) {
 		struct sy_udp *udp = (struct sy_udp *)l4;
 		udp->sport = r->sport;
 		udp->dport = r->dport;
@@ -60,4 +67,31 @@ void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_
 			udp->checksum = checksum ? checksum : 0xffff;
 		}
 	}
+}
+
+void sy_packet_rewrite_echo(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r)
+{
+	struct sy_icmp *icmp = (struct sy_icmp *)(frame + v->l4);
+	const struct sy_tuple from = {
+	        .src = v->tuple.src, .dst = v->tuple.dst, .sport = v->icmp_id};
+	const struct sy_tuple to = {.src = r->src, .dst = r->dst, .sport = r->sport};
+	struct sy_rewrite all;
+
+	sy_rewrite_prepare(&from, &to, &all);
+	rewrite_l3(frame + v->l3, v, &all);
+	if (!sy_view_has_l4(v))
+		return;
+	memcpy(&icmp->rest, &r->sport, sizeof(r->sport));
+	/* ICMP has no pseudo header, ICMPv6 has one. */
+	icmp->checksum = sy_csum_apply(icmp->checksum,
+	                               v->v4 ? sy_csum_delta(from.sport, to.sport) : all.l4_delta);
+	if (icmp->checksum == 0) /* of nothing but zeros; see sy_packet_echo_reply() */
+		icmp->checksum = 0xffff;
+}
+
+void sy_packet_hop(uint8_t *frame, const struct sy_view *v)
+{
+	struct sy_rewrite r = {.src = v->tuple.src, .dst = v->tuple.dst};
+
+	rewrite_l3(frame + v->l3, v, &r);
 }

@@ -31,6 +31,29 @@ def frame(v4, proto, l4, at):
     return MACS + b"\x08\x00" + ip + l4
 
 
+def with_headers(plain, more, first=None):
+    """The frame with options, or extension headers, behind its IP header."""
+    if plain[12] == 0x08:
+        ip = bytearray(plain[14:34] + more)
+        ip[0] = 0x45 + len(more) // 4
+        ip[2:4] = struct.pack("!H", len(plain) - 14 + len(more))
+        ip[10:12] = b"\0\0"
+        ip[10:12] = struct.pack("!H", checksum(bytes(ip)))
+        return plain[:14] + bytes(ip) + plain[34:]
+    ip = bytearray(plain[14:54])
+    ip[4:6] = struct.pack("!H", len(plain) - 54 + len(more))
+    ip[6] = first
+    return plain[:14] + bytes(ip) + more + plain[54:]
+
+
+def fragment_v4(plain, field):
+    ip = bytearray(plain[14:34])
+    ip[6:8] = struct.pack("!H", field)
+    ip[10:12] = b"\0\0"
+    ip[10:12] = struct.pack("!H", checksum(bytes(ip)))
+    return plain[:14] + bytes(ip) + plain[34:]
+
+
 def tcp(flags, options=b"", payload=b""):
     offset = (5 + len(options) // 4) << 4
     head = struct.pack("!HHIIBBHHH", 40000, 443, 1, 2, offset, flags, 65535, 0, 0)
@@ -53,8 +76,30 @@ def seeds():
         )
         echo = struct.pack("!BBHHH", 8 if v4 else 128, 0, 0, 7, 1) + b"ping"
         yield f"echo-{family}", frame(v4, 1 if v4 else 58, echo, 2)
-        error = struct.pack("!BBHI", 3 if v4 else 1, 0, 0, 0) + bytes(28)
-        yield f"error-{family}", frame(v4, 1 if v4 else 58, error, 2)
+        whole = frame(v4, 6, tcp(0x10, payload=b"options!"), 16)
+        long = frame(v4, 17, struct.pack("!HHHH", 5353, 53, 72, 0) + bytes(64), 6)
+        if v4:
+            yield "options-v4", with_headers(whole, bytes([7, 7, 4, 0, 0, 0, 0, 0]))
+            yield "first-v4", fragment_v4(long, 0x2000)
+            yield "later-v4", fragment_v4(long, 0x2010)
+        else:
+            hop, dst = bytes([60, 0, 5, 2, 0, 0, 1, 0]), bytes([6, 0, 1, 4, 0, 0, 0, 0])
+            yield "options-v6", with_headers(whole, hop + dst, 0)
+            yield "first-v6", with_headers(long, bytes([17, 0, 0, 1, 1, 2, 3, 4]), 44)
+            yield "later-v6", with_headers(long, bytes([17, 0, 5, 0xA9, 1, 2, 3, 4]), 44)
+        yield f"tagged-{family}", whole[:12] + bytes([0x88, 0xA8, 0, 1, 0x81, 0, 0, 2]) + whole[12:]
+        sack = bytes.fromhex("0101050a 00000005 00000009".replace(" ", ""))
+        yield f"sack-{family}", frame(v4, 6, tcp(0x10, sack), 16)
+        proto, name = (1, "v4") if v4 else (58, "v6")
+        # Errors about a whole segment, about the first bytes of one, and about a tunnel's packet.
+        unreachable = struct.pack("!BBHI", 3 if v4 else 1, 1, 0, 0)
+        too_big = struct.pack("!BBHI", *((3, 4) if v4 else (2, 0)), 0, 1400)
+        yield f"error-{name}", frame(v4, proto, unreachable + whole[14:], 2)
+        yield f"too-big-{name}", frame(v4, proto, too_big + whole[14:][: 28 if v4 else 48], 2)
+        for inner_v4 in (True, False):
+            inner = frame(inner_v4, 6, tcp(0x10, payload=b"tunnel"), 16)[14:]
+            outer = frame(v4, 4 if inner_v4 else 41, inner + bytes(8), len(inner))[14:]
+            yield f"tunnel{4 if inner_v4 else 6}-{name}", frame(v4, proto, too_big + outer, 2)
 
 
 def main():

@@ -223,40 +223,102 @@ static void mutate_length(struct frame *f, struct dice *d)
 	frame_mend_ip(f);
 }
 
-/* Options or an extension header between IP header and transport. */
-static void mutate_headers(struct frame *f, struct dice *d)
+/* Room for more bytes behind the IP header, its lengths set; NULL: no place. */
+static uint8_t *headers_insert(struct frame *f, unsigned more)
 {
-	static const uint8_t extension[] = {0, 43, 44, 50, 51, 60, 135, 139, 140, 59};
+	unsigned at = SY_ETH_LEN + ip_len(is_v4(f));
+	if (f->len < at || f->len + more > FRAME_MAX)
+		return NULL;
+	memmove(f->bytes + at + more, f->bytes + at, f->len - at);
+	memset(f->bytes + at, 1, more);
+	f->len = (uint16_t)(f->len + more);
+	uint16_t len = htons((uint16_t)(f->len - (is_v4(f) ? SY_ETH_LEN : at)));
+	memcpy(f->bytes + SY_ETH_LEN + (is_v4(f) ? 2 : 4), &len, 2);
+	return f->bytes + at;
+}
+
+static void mutate_options(struct frame *f, struct dice *d)
+{
+	static const uint8_t kind[] = {7, 68, 131, 137, 148};
 	uint8_t *l3 = f->bytes + SY_ETH_LEN;
 	unsigned more = 4 + 4 * dice_roll(d, 10);
-	if (!is_v4(f)) {
-		l3[6] = extension[dice_roll(d, sizeof(extension))];
-		return;
-	}
-	if (f->len < SY_ETH_LEN + 20u || dice_percent(d, 30)) {
+	if (l3[0] != 0x45 || dice_percent(d, 10)) {
 		l3[0] = (uint8_t)dice_roll(d, 256);
 		frame_mend_ip(f);
 		return;
 	}
-	memmove(l3 + 20 + more, l3 + 20, f->len - SY_ETH_LEN - 20u);
-	memset(l3 + 20, 1, more);
+	uint8_t *option = headers_insert(f, more);
+	if (!option)
+		return;
+	if (dice_percent(d, 60)) {
+		option[0] = kind[dice_roll(d, sizeof(kind))];
+		option[1] = (uint8_t)(dice_percent(d, 70) ? more : dice_roll(d, 256));
+	}
 	l3[0] = (uint8_t)(0x45 + more / 4);
-	f->len = (uint16_t)(f->len + more);
 	struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
-	ip->total_length = htons((uint16_t)(f->len - SY_ETH_LEN));
 	ip->checksum = 0;
 	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, 20 + more));
+}
+
+/* One to nine extension headers, mostly right ones. */
+static void mutate_extensions(struct frame *f, struct dice *d)
+{
+	static const uint8_t extension[] = {0, 60, 60, 60, 43, 44, 50, 51, 135, 139, 140, 59};
+	for (unsigned n = dice_percent(d, 80) ? 1 : 1 + dice_roll(d, 9); n; n--) {
+		uint8_t *next = f->bytes + SY_ETH_LEN + 6;
+		uint8_t *ext = headers_insert(f, 8);
+		if (!ext)
+			return;
+		memset(ext, 0, 8);
+		ext[0] = *next;
+		*next = extension[dice_roll(d, sizeof(extension))];
+		if (*next == 43)
+			ext[2] = (uint8_t)dice_roll(d, 5), ext[3] = (uint8_t)dice_roll(d, 2);
+		else if (dice_percent(d, 10))
+			ext[1] = (uint8_t)dice_roll(d, 256);
+	}
+}
+
+/* Options or extension headers between IP header and transport. */
+static void mutate_headers(struct frame *f, struct dice *d)
+{
+	if (is_v4(f))
+		mutate_options(f, d);
+	else
+		mutate_extensions(f, d);
 }
 
 static void mutate_fragment(struct frame *f, struct dice *d)
 {
 	uint8_t *l3 = f->bytes + SY_ETH_LEN;
+	uint16_t place =
+	        htons((uint16_t)(dice_percent(d, 50) ? 8 * dice_roll(d, 4) + dice_roll(d, 2)
+	                                             : dice_roll(d, 65536)));
 	if (is_v4(f)) {
-		l3[6] = (uint8_t)dice_roll(d, 256);
-		l3[7] = (uint8_t)dice_roll(d, 256);
+		if (dice_percent(d, 50)) /* short: flags and a low offset */
+			place = htons((uint16_t)(dice_roll(d, 2) << 13 | dice_roll(d, 4)));
+		memcpy(l3 + 6, &place, 2);
 		frame_mend_ip(f);
-	} else {
-		l3[6] = 44;
+		return;
+	}
+	uint8_t *ext = headers_insert(f, 8);
+	if (!ext)
+		return;
+	ext[0] = l3[6];
+	ext[1] = 0;
+	memcpy(ext + 2, &place, 2);
+	l3[6] = 44;
+}
+
+static void mutate_tag(struct frame *f, struct dice *d)
+{
+	for (unsigned n = 1 + dice_roll(d, 3); n && f->len + 4 <= FRAME_MAX && f->len >= 12; n--) {
+		static const uint8_t type[2][2] = {{0x81, 0x00}, {0x88, 0xa8}};
+		memmove(f->bytes + 16, f->bytes + 12, f->len - 12u);
+		memcpy(f->bytes + 12, type[dice_roll(d, 2)], 2);
+		f->bytes[14] = 0;
+		f->bytes[15] = (uint8_t)dice_roll(d, 256);
+		f->len = (uint16_t)(f->len + 4);
 	}
 }
 
@@ -356,7 +418,7 @@ void frame_mutate(struct frame *f, struct dice *d)
 	static void (*const way[])(struct frame *, struct dice *) = {
 	        mutate_bits,      mutate_length,    mutate_headers,  mutate_fragment,
 	        mutate_address,   mutate_transport, mutate_checksum, mutate_protocol,
-	        mutate_transport, mutate_ttl,       mutate_mac};
+	        mutate_transport, mutate_ttl,       mutate_mac,      mutate_tag};
 	for (unsigned n = dice_percent(d, 70) ? 1 : 1 + dice_roll(d, 3); n; n--)
 		way[dice_roll(d, SY_ARRAY_LEN(way))](f, d);
 }

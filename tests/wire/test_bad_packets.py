@@ -2,8 +2,14 @@
 """Frames that no honest stack sends: each is dropped under its own name, and harms nobody."""
 
 import pytest
-from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import ICMPv6TimeExceeded, IPv6, IPv6ExtHdrDestOpt
+from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_LSRR, IPOption_SSRR
+from scapy.layers.inet6 import (
+    ICMPv6TimeExceeded,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrRouting,
+)
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
@@ -43,9 +49,32 @@ BAD = {
         v6(src="ff02::1") / syn(),
     ],
     "land": [v4(src=VIP[4]) / syn(sport=WEB), v6(src=VIP[6]) / syn(sport=WEB)],
-    "ip-options": [v4(options=b"\x01\x01\x01\x00") / syn()],
-    "extension-header": [v6() / IPv6ExtHdrDestOpt() / syn()],
-    "unknown-protocol": [v4(proto=132) / Raw(b"x" * 20), v6(nh=132) / Raw(b"x" * 20)],
+    "ip-options": [v4(options=b"\x07\x09\x04\x00") / syn()],
+    "source-route": [
+        v4(options=IPOption_LSRR(routers=["10.9.9.9"])) / syn(),
+        v4(options=IPOption_SSRR(routers=["10.9.9.9"])) / syn(),
+    ],
+    "extension-header": [v6() / IPv6ExtHdrDestOpt(len=9) / syn(), v6(nh=135) / Raw(b"x" * 20)],
+    "routing-header": [
+        v6() / IPv6ExtHdrRouting(addresses=["fd00::99"]) / syn(),
+        v6() / IPv6ExtHdrRouting(type=4, addresses=["fd00::99"]) / syn(),
+    ],
+    "tiny-fragment": [
+        v4(flags="MF", len=36, proto=6) / cut(syn(), 16),
+        v4(frag=1, proto=6) / Raw(b"x" * 16),
+        v6() / IPv6ExtHdrFragment(m=1, nh=6) / cut(syn(), 16),
+        v6() / IPv6ExtHdrFragment(offset=1, nh=6) / Raw(b"x" * 16),
+    ],
+    "bad-fragment": [
+        v4(flags="MF", proto=17) / Raw(b"x" * 20),
+        v4(frag=8191, proto=17) / Raw(b"x" * 24),
+        v6() / IPv6ExtHdrFragment(offset=8191, nh=17) / Raw(b"x" * 24),
+    ],
+    "unknown-protocol": [
+        v4(proto=132) / Raw(b"x" * 20),
+        v6(nh=132) / Raw(b"x" * 20),
+        v6(nh=51) / Raw(b"x" * 20),
+    ],
     "bad-l4-header": [v4() / syn(dataofs=4), v4() / UDP(sport=1, dport=53, len=4) / b"xxxx"],
     "bad-tcp-flags": [v4() / syn(flags="SF"), v4() / syn(flags=""), v6() / syn(flags="SR")],
     "bad-l4-checksum": [v4() / syn(chksum=0x1234), v6() / syn(chksum=0x1234)],

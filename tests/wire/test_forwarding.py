@@ -165,6 +165,32 @@ def test_port_without_service_is_dropped_by_name(stage, family):
     assert stage.books.dropped()["no-service"] >= 2
 
 
+# Sockets put these into every packet; numbers from linux/in.h and linux/in6.h.
+RECORD_ROUTE = (socket.IPPROTO_IP, 4, bytes([7, 7, 4, 0, 0, 0, 0, 0]))
+HOP_BY_HOP = (socket.IPPROTO_IPV6, 54, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
+DESTINATION = (socket.IPPROTO_IPV6, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
+
+
+@pytest.mark.parametrize(
+    "family, option",
+    ((4, RECORD_ROUTE), (6, HOP_BY_HOP), (6, DESTINATION)),
+    ids=("record-route", "hop-by-hop", "destination"),
+)
+def test_tcp_with_options_of_ip(stage, family, option):
+    """They stay in the packets, and the connection works."""
+    capture = stage.lab.capture("s1")
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    data = os.urandom(20000)
+    with stage.client.ns.socket(kind, socket.SOCK_STREAM) as one:
+        one.setsockopt(*option)
+        one.settimeout(10)
+        one.connect((VIP[family], ECHO))
+        one.sendall(data)
+        assert receive_exactly(one, len(data)) == data
+    packet = capture.wait_for(is_tcp(SERVER_ECHO), "the client's SYN", outgoing=False)
+    assert packet["IP"].ihl == 7 if family == 4 else packet[IPv6].nh in (0, 60)
+
+
 @pytest.mark.drops("fragment")
 @families
 def test_fragments_are_dropped_by_name(stage, family):

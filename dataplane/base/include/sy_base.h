@@ -82,13 +82,19 @@ int sy_addr_from_bytes(const uint8_t *bytes, size_t len, struct sy_addr *out);
 /* Raw bytes out of a: returns 4 or 16. */
 size_t sy_addr_to_bytes(const struct sy_addr *a, uint8_t out[static 16]);
 
-/* Unspecified, loopback, multicast or IPv4 broadcast: never a peer's source address. */
+/* Unspecified, loopback, multicast or broadcast: never a peer's source address. Network order. */
+static inline bool sy_ipv4_is_bogus_source(uint32_t address)
+{
+	uint8_t first;
+	memcpy(&first, &address, sizeof(first));
+	return first == 127 || first >> 4 == 14 || address == 0 || address == UINT32_MAX;
+}
+
+/* The same of both families. */
 static inline bool sy_addr_is_bogus_source(const struct sy_addr *a)
 {
-	if (sy_addr_is_v4(a)) {
-		uint8_t first = a->b[12];
-		return first == 127 || first >> 4 == 14 || a->w[3] == 0 || a->w[3] == UINT32_MAX;
-	}
+	if (sy_addr_is_v4(a))
+		return sy_ipv4_is_bogus_source(a->w[3]);
 	/* group, ::, ::1 */
 	return a->b[0] == 0xff ||
 	       (a->d[0] == 0 && a->w[2] == 0 && a->h[6] == 0 && a->b[14] == 0 && a->b[15] <= 1);
@@ -232,14 +238,23 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 #define SY_DROPS(X)                                                                                \
 	X(NONE, "none", "not dropped")                                                             \
 	X(TRUNCATED, "truncated", "shorter than its headers say")                                  \
-	X(NOT_IP, "not-ip", "neither IPv4 nor IPv6; VLAN tags are not supported yet")              \
+	X(NOT_IP, "not-ip", "neither IPv4 nor IPv6")                                               \
+	X(VLAN, "vlan", "tagged by 802.1Q or 802.1ad: use the VLAN's own interface as port")       \
 	X(BAD_IP_HEADER, "bad-ip-header", "version, header length or total length is wrong")       \
 	X(BAD_IP_CHECKSUM, "bad-ip-checksum", "IPv4 header checksum is wrong")                     \
 	X(BAD_SOURCE, "bad-source", "loopback, multicast, broadcast or unspecified source")        \
 	X(LAND, "land", "source and destination are the same (land attack)")                       \
 	X(FRAGMENT, "fragment", "IP fragments are not supported yet")                              \
-	X(IP_OPTIONS, "ip-options", "IPv4 options are not supported yet")                          \
-	X(EXTENSION_HEADER, "extension-header", "IPv6 extension headers are not supported yet")    \
+	X(TINY_FRAGMENT, "tiny-fragment",                                                          \
+	  "a fragment cut so that filters miss its headers (RFC 1858, RFC 7112)")                  \
+	X(BAD_FRAGMENT, "bad-fragment",                                                            \
+	  "a fragment of impossible length or place (ping of death)")                              \
+	X(IP_OPTIONS, "ip-options", "IPv4 options that are malformed")                             \
+	X(SOURCE_ROUTE, "source-route", "IPv4 source routing, which nobody honest uses")           \
+	X(EXTENSION_HEADER, "extension-header",                                                    \
+	  "IPv6 extension headers that are malformed, out of order, too many or for mobility")     \
+	X(ROUTING_HEADER, "routing-header",                                                        \
+	  "IPv6 routing header of type 0 (RFC 5095), or with hops still to visit")                 \
 	X(UNKNOWN_PROTOCOL, "unknown-protocol", "neither TCP, UDP nor ICMP")                       \
 	X(BAD_L4_HEADER, "bad-l4-header", "TCP data offset, UDP length or ICMP length is wrong")   \
 	X(BAD_TCP_FLAGS, "bad-tcp-flags", "a combination of TCP flags that no stack sends")        \

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packets with more in front of their transport than an IP header, on their way through. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../../tests/storm/frame.h"
+#include "rig.h"
+
+#define UP STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define RR STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+
+struct fixture {
+	struct rig rig;
+	struct dice dice;
+	struct service_key key[2]; /* IPv6, IPv4 */
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct sy_static_route route[] = {
+	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
+	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16},
+	        {"net_ring_wan", rig_addr("2001:db8:c::"), rig_addr("2001:db8::1"), 48},
+	        {"net_ring_lan", rig_addr("fd00::"), rig_addr("fd00::fe"), 64}};
+	struct sy_static_neigh neigh[] = {
+	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}},
+	        {"net_ring_wan", rig_addr("2001:db8::1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", rig_addr("fd00::fe"), {2, 0, 0, 0, 1, 2}}};
+	const struct rig_options o = {.route = route, .routes = 4, .neigh = neigh, .neighs = 4};
+	struct sy_error err;
+	struct changes c = {0};
+	assert_non_null(f);
+	if (rig_open(&f->rig, &o, &err) < 0)
+		fail_msg("%s", err.text);
+	f->dice.state = 1;
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		struct sy_addr local = rig_addr(v4 ? "10.0.1.1" : "fd00::1:1");
+		struct sy_addr server = rig_addr(v4 ? "10.0.0.1" : "fd00::1");
+		f->key[v4] = rig_key(v4 ? "192.0.2.10" : "2001:db8::10", 80, SY_PROTO_TCP);
+		put_local(&c, &local);
+		put_service(&c, &f->key[v4], v4 ? "four" : "six", RR, NULL);
+		put_server(&c, &f->key[v4], &server, 8080, 1, UP);
+	}
+	if (!rig_commit(&f->rig, &c))
+		fail_msg("%s", f->rig.error);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	rig_close(&f->rig);
+	free(f);
+	return 0;
+}
+
+/* A SYN with an MSS of 1460, and these bytes behind its IP header. */
+static struct frame hello(struct fixture *f, bool v4, const uint8_t *more, unsigned len,
+                          uint8_t next)
+{
+	const struct sy_tuple t = {rig_addr(v4 ? "198.18.0.1" : "2001:db8:c::1"), f->key[v4].vip,
+	                           htons(4000), f->key[v4].vport, SY_PROTO_TCP};
+	const struct segment syn = {SY_TCP_SYN, 1, 0, 1460};
+	struct frame frame;
+	unsigned at = SY_ETH_LEN + (v4 ? 20 : 40);
+	uint8_t *l3 = frame.bytes + SY_ETH_LEN;
+	uint16_t ip_len;
+
+	frame_tcp(&frame, &f->dice, &t, &syn, 0);
+	memmove(frame.bytes + at + len, frame.bytes + at, frame.len - at);
+	memcpy(frame.bytes + at, more, len);
+	frame.len = (uint16_t)(frame.len + len);
+	ip_len = htons((uint16_t)(frame.len - (v4 ? SY_ETH_LEN : at)));
+	memcpy(l3 + (v4 ? 2 : 4), &ip_len, 2);
+	if (v4) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
+		ip->version_ihl = (uint8_t)(0x45 + len / 4);
+		ip->checksum = 0;
+		ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, 20 + len));
+	} else if (len > 0) {
+		l3[6] = next;
+	}
+	return frame;
+}
+
+static void send_in(struct fixture *f, const struct frame *frame)
+{
+	assert_true(rig_inject(&f->rig, RIG_WAN, frame->bytes, frame->len));
+	rig_turn(&f->rig);
+	rig_attend(&f->rig);
+}
+
+/* Rewritten, clamped (the lan's MTU is 1400), its checksums right, and the rest as it was. */
+static void test_forwarded(void **state)
+{
+	static const uint8_t options[8] = {7, 7, 4, 0, 0, 0, 0, 0};
+	static const uint8_t extensions[16] = {60, 0, 1, 4, 0, 0, 0, 0, 6, 0, 1, 4, 0, 0, 0, 0};
+	struct fixture *f = *state;
+
+	for (unsigned v4 = 0; v4 < 2; v4++) {
+		const uint8_t *more = v4 ? options : extensions;
+		unsigned len = v4 ? sizeof(options) : sizeof(extensions);
+		struct frame frame = hello(f, v4, more, len, 0);
+		struct sy_view v;
+		send_in(f, &frame);
+		struct rte_mbuf *m = rig_collect(&f->rig, RIG_LAN);
+		assert_non_null(m);
+		const uint8_t *out = rte_pktmbuf_mtod(m, const uint8_t *);
+		assert_int_equal(sy_packet_parse(out, m->data_len, &v), SY_DROP_NONE);
+		assert_int_equal(sy_packet_check_l4(out, &v), SY_CSUM_OK);
+		assert_int_equal(v.l4 - v.l3, (v4 ? 20 : 40) + len);
+		assert_int_equal(v.tuple.dport, htons(8080));
+		assert_int_equal(sy_packet_ttl(out, &v), 63);
+		assert_memory_equal(out + v.l4 - len, more, len);
+		uint16_t mss = htons((uint16_t)(1400 - 20 - (v4 ? 20 : 40)));
+		assert_memory_equal(out + v.l4 + 22, &mss, 2);
+		rte_pktmbuf_free(m);
+	}
+}
+
+/* With no hop left the sender hears of it, and the error quotes the options. */
+static void test_expired(void **state)
+{
+	static const uint8_t options[4] = {1, 1, 1, 0};
+	struct fixture *f = *state;
+	struct frame frame = hello(f, true, options, sizeof(options), 0);
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame.bytes + SY_ETH_LEN);
+	struct sy_view v;
+	struct sy_quote q;
+
+	ip->ttl = 1;
+	ip->checksum = 0;
+	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, 24));
+	send_in(f, &frame);
+	struct rte_mbuf *m = rig_collect(&f->rig, RIG_WAN);
+	assert_non_null(m);
+	const uint8_t *out = rte_pktmbuf_mtod(m, const uint8_t *);
+	assert_int_equal(sy_packet_parse(out, m->data_len, &v), SY_DROP_NONE);
+	assert_int_equal(sy_packet_check_l4(out, &v), SY_CSUM_OK);
+	assert_int_equal(sy_packet_parse_quote(out, &v, &q), SY_DROP_NONE);
+	assert_int_equal(q.kind, SY_QUOTE_TIME_EXCEEDED);
+	assert_int_equal(q.l4 - q.l3, 24);
+	assert_int_equal(q.tuple.dport, htons(80));
+	rte_pktmbuf_free(m);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_TTL_EXPIRED), 1);
+}
+
+/* What the balancer cannot do yet it drops by name. */
+static void test_dropped(void **state)
+{
+	static const uint8_t atomic[8] = {6, 0, 0, 0, 1, 2, 3, 4},
+	                     first[8] = {6, 0, 0, 1, 1, 2, 3, 4};
+	struct fixture *f = *state;
+	struct frame frame = hello(f, false, first, sizeof(first), 44);
+
+	send_in(f, &frame);
+	assert_null(rig_collect(&f->rig, RIG_LAN));
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT), 1);
+	frame = hello(f, true, first, 0, 0);
+	memmove(frame.bytes + 16, frame.bytes + 12, frame.len - 12);
+	memcpy(frame.bytes + 12, (const uint8_t[]){0x81, 0, 0, 5}, 4);
+	frame.len += 4;
+	send_in(f, &frame);
+	assert_null(rig_collect(&f->rig, RIG_LAN));
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_VLAN), 1);
+	/* a fragment header alone makes no fragment */
+	frame = hello(f, false, atomic, sizeof(atomic), 44);
+	send_in(f, &frame);
+	struct rte_mbuf *m = rig_collect(&f->rig, RIG_LAN);
+	assert_non_null(m);
+	rte_pktmbuf_free(m);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {TEST(test_forwarded), TEST(test_expired),
+	                                   TEST(test_dropped)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The client's address as a TCP option. */
+#include "move.h"
+
+#define HEADER_MAX 60 /* bytes that the data offset can tell */
+
+struct toa {
+	uint8_t kind, len;
+	uint16_t port;
+	uint8_t addr[16];
+};
+
+/* The IP header says `more` bytes more. */
+static void length_add(uint8_t *l3, bool v4, uint16_t more)
+{
+	if (v4) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
+		uint16_t len = htons(ntohs(ip->total_length) + more);
+		ip->checksum = sy_csum_apply(ip->checksum, sy_csum_delta(ip->total_length, len));
+		ip->total_length = len;
+	} else {
+		struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
+		ip->payload_length = htons(ntohs(ip->payload_length) + more);
+	}
+}
+
+uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
+                           const struct sy_addr *addr, uint16_t port)
+{
+	struct toa toa = {.kind = kind, .port = port};
+	uint16_t len = (uint16_t)(offsetof(struct toa, addr) + sy_addr_to_bytes(addr, toa.addr));
+	unsigned header = v->l4 + (unsigned)sizeof(struct sy_tcp);
+	struct sy_tcp *tcp;
+	uint16_t old, new;
+	uint64_t sum;
+
+	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
+	    ((const struct sy_tcp *)(frame + v->l4))->offset / 16 * 4u + len > HEADER_MAX ||
+	    (uint32_t)v->frame_len + len > UINT16_MAX)
+		return NULL;
+	toa.len = (uint8_t)len;
+	memmove(frame - len, frame, header);
+	frame -= len;
+	memcpy(frame + header, &toa, len);
+	length_add(frame + v->l3, v->v4, len);
+	tcp = (struct sy_tcp *)(frame + v->l4);
+	memcpy(&old, &tcp->offset, sizeof(old));
+	tcp->offset = (uint8_t)(tcp->offset + (len / 4 << 4));
+	memcpy(&new, &tcp->offset, sizeof(new));
+	/* The option, data offset, and the length in the pseudo header. */
+	sum = sy_csum_sum(&toa, len) + new + htons(v->l4_len + len);
+	tcp->checksum = sy_csum_apply(
+	        tcp->checksum, sy_csum_delta((uint32_t)old + htons(v->l4_len), sy_csum_fold(sum)));
+	v->l4_len += len;
+	v->frame_len += len;
+	return frame;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef OPTION_H
+#define OPTION_H
+
+#include <sy_packet.h>
+
+/* Kinds of TCP options. */
+enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SACK = 5 };
+
+/* Moves *at, an offset into the TCP header, by *len to its next option with a length; false: there
+ * is none, or it is malformed. Begin with *at behind the fixed header and *len 0. */
+static inline bool option_next(const struct sy_tcp *tcp, unsigned *at, unsigned *len)
+{
+	const uint8_t *header = (const uint8_t *)tcp;
+	unsigned end = tcp->offset >> 4 << 2;
+
+	for (*at += *len; *at + 1 < end && header[*at] != OPTION_END; ++*at) {
+		if (header[*at] == OPTION_NOP)
+			continue;
+		*len = header[*at + 1];
+		return *len >= 2 && *len <= end - *at;
+	}
+	return false;
+}
+
+#endif

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is read out of ICMP errors; what becomes of them is in test_golden.c. */
+#include "frame.h"
+
+/* An error of this type about a frame, `size` bytes of which are quoted. */
+static struct frame error_make(bool v4, uint8_t type, uint8_t code, uint32_t rest,
+                               const struct frame *about, unsigned size)
+{
+	struct frame f = frame_make(v4, v4 ? 1 : 58, 8 + size);
+	uint8_t *l4 = frame_l4(&f, v4);
+
+	l4[0] = type;
+	l4[1] = code;
+	put16(l4 + 4, rest >> 16);
+	put16(l4 + 6, rest);
+	memcpy(l4 + 8, about->bytes + 14, size);
+	frame_l4_finish(&f, v4);
+	return f;
+}
+
+static enum sy_drop quote_parse(const struct frame *f, struct sy_quote *q)
+{
+	struct sy_view v = frame_view(f);
+	uint8_t *exact = malloc(f->len);
+	enum sy_drop drop;
+
+	assert_non_null(exact);
+	memcpy(exact, f->bytes, f->len);
+	drop = sy_packet_parse_quote(exact, &v, q);
+	free(exact);
+	return drop;
+}
+
+static void test_eight_bytes_suffice(void **state)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		bool v4 = i & 1;
+		unsigned proto = i & 2 ? 6 : 17, ip_len = frame_ip_len(v4);
+		struct frame about = frame_make(v4, proto, 400);
+		struct sy_view v = frame_view(&about);
+		for (unsigned size = 0; size < ip_len + 100; size++) {
+			struct frame f = error_make(v4, v4 ? 3 : 1, 1, 0, &about, size);
+			struct sy_quote q;
+			enum sy_drop drop = quote_parse(&f, &q);
+			assert_int_equal(drop,
+			                 size < ip_len + 8 ? SY_DROP_TRUNCATED : SY_DROP_NONE);
+			if (drop != SY_DROP_NONE)
+				continue;
+			assert_memory_equal(&q.tuple, &v.tuple, sizeof(v.tuple));
+			assert_int_equal(q.kind, SY_QUOTE_UNREACHABLE);
+			assert_int_equal(q.l4_len, size - ip_len);
+			assert_int_equal(q.ip_len, ip_len + 400);
+		}
+	}
+}
+
+static void test_types(void **state)
+{
+	struct frame about4 = frame_make(true, 6, 40), about6 = frame_make(false, 6, 40);
+
+	for (unsigned type = 0; type < 256; type++) {
+		struct frame four = error_make(true, (uint8_t)type, 0, 0, &about4, 40);
+		struct frame six = error_make(false, (uint8_t)type, 0, 0, &about6, 60);
+		struct sy_quote q;
+		bool error4 = type == 3 || type == 11 || type == 12;
+		bool error6 = type >= 1 && type <= 4;
+		assert_int_equal(quote_parse(&four, &q),
+		                 error4 ? SY_DROP_NONE : SY_DROP_ICMP_UNHANDLED);
+		assert_int_equal(quote_parse(&six, &q),
+		                 error6 ? SY_DROP_NONE : SY_DROP_ICMP_UNHANDLED);
+	}
+}
+
+static void test_mtu(void **state)
+{
+	static const struct {
+		uint32_t told;
+		unsigned l4_len, want;
+	} cases[] = {
+	        {1400, 1480, 1400}, {0, 1480, 1492}, {0, 1472, 1006}, {0, 60, 68}, {68, 900, 68}};
+	struct frame about = frame_make(false, 6, 40), f;
+	struct sy_quote q;
+
+	for (size_t i = 0; i < SY_ARRAY_LEN(cases); i++) {
+		struct frame about4 = frame_make(true, 6, cases[i].l4_len);
+		f = error_make(true, 3, 4, cases[i].told, &about4, 28);
+		assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+		assert_int_equal(q.kind, SY_QUOTE_TOO_BIG);
+		assert_int_equal(q.mtu, cases[i].want);
+	}
+	f = error_make(false, 2, 0, 0x10000, &about, 60);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.mtu, UINT16_MAX);
+}
+
+static void test_quoted_headers(void **state)
+{
+	struct frame about = frame_make(true, 6, 60), f;
+	uint8_t *ip = about.bytes + 14;
+	struct sy_quote q;
+
+	/* options: the first eight bytes of what was TCP */
+	ip[0] = 0x47;
+	f = error_make(true, 3, 1, 0, &about, 36);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.l4 - q.l3, 28);
+	ip[0] = 0x44;
+	f = error_make(true, 3, 1, 0, &about, 36);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_BAD_IP_HEADER);
+	ip[0] = 0x65;
+	f = error_make(true, 3, 1, 0, &about, 36);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_BAD_IP_HEADER);
+	ip[0] = 0x45;
+	put16(ip + 6, 0x2000);
+	f = error_make(true, 3, 1, 0, &about, 36);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.fragment, SY_FRAGMENT_FIRST);
+	assert_int_not_equal(q.tuple.sport, 0);
+	put16(ip + 6, 5);
+	f = error_make(true, 3, 1, 0, &about, 36);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.fragment, SY_FRAGMENT_LATER);
+	assert_int_equal(q.tuple.sport | q.tuple.dport, 0);
+	put16(ip + 6, 0);
+	ip[9] = 47;
+	f = error_make(true, 3, 1, 0, &about, 36);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_UNKNOWN_PROTOCOL);
+
+	/* destination options in front of UDP */
+	about = frame_make(false, 60, 60);
+	memcpy(frame_l4(&about, false), (const uint8_t[]){17, 1}, 2);
+	f = error_make(false, 1, 0, 0, &about, 64);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.proto, SY_PROTO_UDP);
+	assert_int_equal(q.l4 - q.l3, 56);
+	assert_int_equal(ntohs(q.tuple.sport), get16(frame_l4(&about, false) + 16));
+	f = error_make(false, 1, 0, 0, &about, 63);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_TRUNCATED);
+}
+
+/* Behind the quote, padding and extensions of RFC 4884. */
+static void test_extensions_are_no_quote(void **state)
+{
+	struct frame about = frame_make(true, 17, 30), f;
+	struct sy_quote q;
+
+	memset(about.bytes + about.len, 0, 128);
+	f = error_make(true, 11, 0, 32 << 16, &about, 140);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.l4_len, 30); /* as long as it says it is */
+	about = frame_make(true, 17, 400);
+	f = error_make(true, 11, 0, 32 << 16, &about, 140);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.l4_len, 128 - 20);
+}
+
+static void test_tunnel_of_eight_bytes(void **state)
+{
+	struct frame about = frame_make(true, 4, 60), f;
+	struct sy_quote q, inner;
+
+	f = error_make(true, 3, 4, 1400, &about, 28);
+	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+	assert_int_equal(q.proto, SY_PROTO_IPV4);
+	assert_int_equal(sy_packet_parse_tunnelled(f.bytes, &q, &inner), SY_DROP_TRUNCATED);
+}
+
+/* An error about a tunnel tells a client no more than it can understand. */
+static void test_tunnel_kinds(void **state)
+{
+	static const struct {
+		uint8_t type, code, want_type, want_code; /* type 0: nothing */
+	} cases[] = {{3, 0, 3, 1}, {3, 3, 3, 1}, {3, 4, 3, 4}, {11, 0, 3, 1}, {12, 0, 0, 0}};
+	struct frame inside = frame_make(true, 6, 40);
+	struct frame about = frame_make(true, 4, inside.len - 14);
+	struct sy_addr src = sy_addr_v4(htonl(0x0a000001));
+
+	memcpy(frame_l4(&about, true), inside.bytes + 14, inside.len - 14);
+	for (size_t i = 0; i < SY_ARRAY_LEN(cases); i++) {
+		struct frame f = error_make(true, cases[i].type, cases[i].code, 1400, &about, 80);
+		struct sy_view v = frame_view(&f);
+		struct sy_quote q, inner;
+		uint8_t out[600];
+		uint32_t len;
+		assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
+		assert_int_equal(sy_packet_parse_tunnelled(f.bytes, &q, &inner), SY_DROP_NONE);
+		len = sy_packet_rebuild_error(out, sizeof(out), f.bytes, &v, &inner, &inner.tuple,
+		                              &src);
+		assert_int_equal(len > 0, cases[i].want_type > 0);
+		if (len > 0) {
+			assert_int_equal(out[34], cases[i].want_type);
+			assert_int_equal(out[35], cases[i].want_code);
+			assert_int_equal(get16(out + 40), cases[i].want_code == 4 ? 1380 : 0);
+			assert_true(frame_l4_ok(out, true));
+			assert_memory_equal(out + 42, inside.bytes + 14, 40);
+		}
+		assert_int_equal(sy_packet_rebuild_error(out, len - 1, f.bytes, &v, &inner,
+		                                         &inner.tuple, &src) > 0,
+		                 false);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_eight_bytes_suffice),
+	        cmocka_unit_test(test_types),
+	        cmocka_unit_test(test_mtu),
+	        cmocka_unit_test(test_quoted_headers),
+	        cmocka_unit_test(test_extensions_are_no_quote),
+	        cmocka_unit_test(test_tunnel_of_eight_bytes),
+	        cmocka_unit_test(test_tunnel_kinds),
+	};
+	return cmocka_run_group_tests_name("quote", tests, NULL, NULL);
+}
