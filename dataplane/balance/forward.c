@@ -16,46 +16,76 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	return s->path;
 }
 
-void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+/* Puts packet i into its tunnel; false: it was dropped. */
+static bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                           const struct session *s, const struct endpoint *e)
 {
 	struct sy_balance *b = w->app;
-	const struct endpoint *e = &b->endpoint[s->server];
+	struct rte_mbuf *m = burst->mbuf[i];
+	uint8_t *frame = sy_frame(m), *at = NULL;
+	if (rte_pktmbuf_headroom(m) >= SY_PACKET_ROOM)
+		at = sy_packet_encapsulate(frame, &burst->view[i], &b->local[s->local], &e->addr,
+		                           ++balance_worker_of(w)->tunnel_id,
+		                           (uint32_t)(burst->hash[i] >> 32));
+	if (SY_UNLIKELY(!at)) {
+		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+		return false;
+	}
+	rte_pktmbuf_prepend(m, (uint16_t)(frame - at));
+	return true;
+}
+
+static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+                            const struct session *s, const struct endpoint *e)
+{
 	const struct sy_view *v = &burst->view[i];
-	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
 	struct sy_rewrite r;
 
-	if (burst->direction[i] == SESSION_CLIENT) {
-		if (e->mode == MODE_DR) {
-			/* Only the TTL changes: it ends a loop where a server sends the VIP's
-			 * packets on instead of taking them. */
-			r = (struct sy_rewrite){.src = v->tuple.src,
-			                        .dst = v->tuple.dst,
-			                        .sport = v->tuple.sport,
-			                        .dport = v->tuple.dport};
-			burst->via[i] = &e->addr;
-		} else {
-			r = (struct sy_rewrite){.src = *session_local(b, s, e),
-			                        .dst = e->addr,
-			                        .sport = s->local_port,
-			                        .dport = e->port,
-			                        .l4_delta = s->delta};
-		}
-		SY_COUNT(traffic->packets_in, 1);
-		SY_COUNT(traffic->bytes_in, v->frame_len - v->l3);
-	} else {
+	if (burst->direction[i] == SESSION_SERVER) {
 		r = (struct sy_rewrite){.src = e->vip,
 		                        .dst = s->client,
 		                        .sport = e->vport,
 		                        .dport = s->client_port,
 		                        .l4_delta = sy_csum_inverse(s->delta)};
-		SY_COUNT(traffic->packets_out, 1);
-		SY_COUNT(traffic->bytes_out, v->frame_len - v->l3);
+	} else if (e->mode == MODE_DR) {
+		/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on
+		 * instead of taking them. */
+		r = (struct sy_rewrite){.src = v->tuple.src,
+		                        .dst = v->tuple.dst,
+		                        .sport = v->tuple.sport,
+		                        .dport = v->tuple.dport};
+		burst->via[i] = &e->addr;
+	} else {
+		r = (struct sy_rewrite){.src = *session_local(b, s, e),
+		                        .dst = e->addr,
+		                        .sport = s->local_port,
+		                        .dport = e->port,
+		                        .l4_delta = s->delta};
 	}
 	if (v->v4)
 		r.l3_delta =
 		        sy_csum_delta(sy_csum_addr(&v->tuple.src) + sy_csum_addr(&v->tuple.dst),
 		                      sy_csum_addr(&r.src) + sy_csum_addr(&r.dst));
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
+}
+
+void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+{
+	const struct endpoint *e = &((struct sy_balance *)w->app)->endpoint[s->server];
+	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
+	uint32_t bytes = burst->view[i].frame_len - burst->view[i].l3;
+
+	if (e->mode != MODE_IPIP)
+		forward_rewrite(w->app, burst, i, s, e);
+	else if (!forward_tunnel(w, burst, i, s, e))
+		return;
+	if (burst->direction[i] == SESSION_CLIENT) {
+		SY_COUNT(traffic->packets_in, 1);
+		SY_COUNT(traffic->bytes_in, bytes);
+	} else {
+		SY_COUNT(traffic->packets_out, 1);
+		SY_COUNT(traffic->bytes_out, bytes);
+	}
 	s->seen = (uint16_t)balance_seconds(w);
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;

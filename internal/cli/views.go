@@ -251,7 +251,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	view := serviceView{
 		Name: service.GetName(), Protocol: protocolWord(service.GetKey().GetProtocol()),
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(),
-		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat"}, int32(service.GetMode())),
+		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: word(service.GetScheduler(), map[int32]string{1: "rr", 2: "wrr"}, int32(service.GetScheduler())),
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS()},
