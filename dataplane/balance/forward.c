@@ -35,32 +35,44 @@ static bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned
 	return true;
 }
 
+static void count_in(struct traffic *traffic, const struct sy_view *v)
+{
+	SY_COUNT(traffic->packets_in, 1);
+	SY_COUNT(traffic->bytes_in, v->frame_len - v->l3);
+}
+
 static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
-                            const struct session *s, const struct endpoint *e)
+                            const struct session *s, const struct endpoint *e,
+                            struct traffic *traffic)
 {
 	const struct sy_view *v = &burst->view[i];
 	struct sy_rewrite r;
 
-	if (burst->direction[i] == SESSION_SERVER) {
+	if (burst->direction[i] == SESSION_CLIENT) {
+		if (e->mode == MODE_DR) {
+			/* Only the TTL changes: it ends a loop where a server sends the VIP's
+			 * packets on instead of taking them. */
+			r = (struct sy_rewrite){.src = v->tuple.src,
+			                        .dst = v->tuple.dst,
+			                        .sport = v->tuple.sport,
+			                        .dport = v->tuple.dport};
+			burst->via[i] = &e->addr;
+		} else {
+			r = (struct sy_rewrite){.src = *session_local(b, s, e),
+			                        .dst = e->addr,
+			                        .sport = s->local_port,
+			                        .dport = e->port,
+			                        .l4_delta = s->delta};
+		}
+		count_in(traffic, v);
+	} else {
 		r = (struct sy_rewrite){.src = e->vip,
 		                        .dst = s->client,
 		                        .sport = e->vport,
 		                        .dport = s->client_port,
 		                        .l4_delta = sy_csum_inverse(s->delta)};
-	} else if (e->mode == MODE_DR) {
-		/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on
-		 * instead of taking them. */
-		r = (struct sy_rewrite){.src = v->tuple.src,
-		                        .dst = v->tuple.dst,
-		                        .sport = v->tuple.sport,
-		                        .dport = v->tuple.dport};
-		burst->via[i] = &e->addr;
-	} else {
-		r = (struct sy_rewrite){.src = *session_local(b, s, e),
-		                        .dst = e->addr,
-		                        .sport = s->local_port,
-		                        .dport = e->port,
-		                        .l4_delta = s->delta};
+		SY_COUNT(traffic->packets_out, 1);
+		SY_COUNT(traffic->bytes_out, v->frame_len - v->l3);
 	}
 	if (v->v4)
 		r.l3_delta =
@@ -71,21 +83,16 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
 
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
-	const struct endpoint *e = &((struct sy_balance *)w->app)->endpoint[s->server];
+	struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
 	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
-	uint32_t bytes = burst->view[i].frame_len - burst->view[i].l3;
 
-	if (e->mode != MODE_IPIP)
-		forward_rewrite(w->app, burst, i, s, e);
-	else if (!forward_tunnel(w, burst, i, s, e))
+	if (SY_LIKELY(e->mode != MODE_IPIP))
+		forward_rewrite(b, burst, i, s, e, traffic);
+	else if (forward_tunnel(w, burst, i, s, e))
+		count_in(traffic, &burst->view[i]);
+	else
 		return;
-	if (burst->direction[i] == SESSION_CLIENT) {
-		SY_COUNT(traffic->packets_in, 1);
-		SY_COUNT(traffic->bytes_in, bytes);
-	} else {
-		SY_COUNT(traffic->packets_out, 1);
-		SY_COUNT(traffic->bytes_out, bytes);
-	}
 	s->seen = (uint16_t)balance_seconds(w);
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;
