@@ -26,10 +26,10 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 	if (s->server >= b->model->server_ids.fresh)
 		return SESSION_UNKNOWN_ID;
 	const struct endpoint *e = &b->endpoint[s->server];
-	bool one_way = endpoint_is_one_way(e), fnat = e->mode == MODE_FNAT;
-	if (!e->found || !(fnat ? b->names.local_found[s->local] : s->local == LOCAL_NONE))
+	bool one_way = endpoint_is_one_way(e), local = mode_is_local(e->mode);
+	if (!e->found || !(local ? b->names.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
-	if ((fnat && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(&e->addr)) ||
+	if ((local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(&e->addr)) ||
 	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(&e->vip) || !state_fits(s->state, e->proto))
 		return SESSION_TORN;
 	const struct service *service = endpoint_service(b, e);

@@ -16,15 +16,23 @@
 
 struct rte_hash;
 
-#define MAX_LOCALS 255        /* ids 0–254: a session has eight bits for one */
-#define LOCAL_NONE MAX_LOCALS /* of a session whose server sees the client's own address */
+#define MAX_LOCALS 255 /* ids 0–254: a session has eight bits for one */
+#define LOCAL_NONE                                                                                 \
+	MAX_LOCALS /* of a session whose packets go to the server from the client's own */
 
 /* How packets reach a server; the numbers are those of the API and of the session file. */
 enum mode {
 	MODE_FNAT = 1, /* from a local address */
 	MODE_DR = 2,   /* as they are, to its MAC address; answers go past us */
 	MODE_NAT = 3,  /* from the client's address; we are the server's gateway */
+	MODE_IPIP = 4, /* as they are, in a tunnel from a local address; answers go past us */
 };
+
+/* Its packets go to servers from a local address. */
+static inline bool mode_is_local(uint8_t mode)
+{
+	return mode == MODE_FNAT || mode == MODE_IPIP;
+}
 
 /*
  * A server as the packet path sees it: one cache line, filled before any session or service names
@@ -39,15 +47,17 @@ struct endpoint {
 	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
 	uint8_t proto;
 	uint8_t mode;     /* enum mode */
+	uint8_t overhead; /* of its tunnel's header; 0: no tunnel */
 	uint8_t removed;  /* its sessions end. Writer: interaction thread; readers: relaxed */
 	uint8_t down;     /* health checks say so. Likewise */
 	uint8_t eligible; /* takes new sessions: up, weight above 0. Likewise */
 	uint8_t backup;   /* only when no other does. Likewise */
-	uint32_t born;    /* seconds of balance_now(), when the id was taken */
+	uint8_t found;    /* the id means this since an earlier process, whose sessions name it.
+	                     Interaction thread only, and those that adopt */
+	uint8_t spare[2];
+	uint32_t born;  /* seconds of balance_now(), when the id was taken */
 	uint32_t limit; /* sessions at most; UINT32_MAX: no limit. Writer and readers as of path */
-	uint8_t found;  /* the id means this since an earlier process, whose sessions name it.
-	                   Interaction thread only, and those that adopt */
-	uint8_t reserved[6];
+	uint8_t reserved[4];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
@@ -98,6 +108,7 @@ struct balance_worker {
 	uint64_t swept_ns;   /* when the last sweep slice ended */
 	uint64_t passes;     /* whole sweeps over all slots. readers: acquire */
 	unsigned sweep_slot; /* where the sweep stands */
+	uint16_t tunnel_id;  /* of the last tunnel packet over IPv4 */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */
@@ -235,7 +246,7 @@ session_server_tuple(const struct sy_balance *b, const struct session *s, const 
  * follow the client alone. */
 static inline bool endpoint_is_one_way(const struct endpoint *e)
 {
-	return e->mode == MODE_DR;
+	return e->mode == MODE_DR || e->mode == MODE_IPIP;
 }
 
 /* Its server or local address is gone: it ends at its next packet or the next sweep. */

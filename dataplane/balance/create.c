@@ -57,6 +57,17 @@ static enum sy_drop create_nat(struct sy_balance *b, const struct session_table 
 	               : SY_DROP_NAT_CLASH;
 }
 
+/* The local address that a tunnel begins at: its choice spreads packets over servers' cores. */
+static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint64_t hash)
+{
+	const struct local_set *set =
+	        SY_RCU_READ(b->locals[sy_addr_is_v4(&b->endpoint[s->server].addr)]);
+	if (set->count == 0)
+		return SY_DROP_NO_LOCAL_ADDRESS;
+	s->local = set->id[(hash >> 32) * set->count >> 32];
+	return SY_DROP_NONE;
+}
+
 /* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
 static enum sy_drop create_way_back(struct sy_balance *b, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
@@ -119,7 +130,9 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	};
 	uint64_t server_hash = SESSION_ONE_WAY;
 	*reason = SY_READ(e->path) == SY_PATH_NONE ? SY_DROP_NO_ROUTE : SY_DROP_NONE;
-	if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
+	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
+		*reason = create_tunnel(b, &s, burst->hash[i]);
+	else if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
 		*reason = create_way_back(b, t, &v->tuple, &s, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;

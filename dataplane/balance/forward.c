@@ -16,12 +16,36 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	return s->path;
 }
 
-void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+/* Puts packet i into its tunnel; false: it was dropped. */
+static bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                           const struct session *s, const struct endpoint *e)
 {
 	struct sy_balance *b = w->app;
-	const struct endpoint *e = &b->endpoint[s->server];
+	struct rte_mbuf *m = burst->mbuf[i];
+	uint8_t *frame = sy_frame(m), *at = NULL;
+	if (rte_pktmbuf_headroom(m) >= SY_PACKET_ROOM)
+		at = sy_packet_encapsulate(frame, &burst->view[i], &b->local[s->local], &e->addr,
+		                           ++balance_worker_of(w)->tunnel_id,
+		                           (uint32_t)(burst->hash[i] >> 32));
+	if (SY_UNLIKELY(!at)) {
+		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+		return false;
+	}
+	rte_pktmbuf_prepend(m, (uint16_t)(frame - at));
+	return true;
+}
+
+static void count_in(struct traffic *traffic, const struct sy_view *v)
+{
+	SY_COUNT(traffic->packets_in, 1);
+	SY_COUNT(traffic->bytes_in, v->frame_len - v->l3);
+}
+
+static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+                            const struct session *s, const struct endpoint *e,
+                            struct traffic *traffic)
+{
 	const struct sy_view *v = &burst->view[i];
-	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
 	struct sy_rewrite r;
 
 	if (burst->direction[i] == SESSION_CLIENT) {
@@ -40,8 +64,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 			                        .dport = e->port,
 			                        .l4_delta = s->delta};
 		}
-		SY_COUNT(traffic->packets_in, 1);
-		SY_COUNT(traffic->bytes_in, v->frame_len - v->l3);
+		count_in(traffic, v);
 	} else {
 		r = (struct sy_rewrite){.src = e->vip,
 		                        .dst = s->client,
@@ -56,6 +79,20 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 		        sy_csum_delta(sy_csum_addr(&v->tuple.src) + sy_csum_addr(&v->tuple.dst),
 		                      sy_csum_addr(&r.src) + sy_csum_addr(&r.dst));
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
+}
+
+void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+{
+	struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
+	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
+
+	if (SY_LIKELY(e->mode != MODE_IPIP))
+		forward_rewrite(b, burst, i, s, e, traffic);
+	else if (forward_tunnel(w, burst, i, s, e))
+		count_in(traffic, &burst->view[i]);
+	else
+		return;
 	s->seen = (uint16_t)balance_seconds(w);
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;

@@ -17,7 +17,8 @@ typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
 _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
                        (int)MODE_DR == STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
-                       (int)MODE_NAT == STEELYARD__FORWARDER__V1__MODE__MODE_NAT,
+                       (int)MODE_NAT == STEELYARD__FORWARDER__V1__MODE__MODE_NAT &&
+                       (int)MODE_IPIP == STEELYARD__FORWARDER__V1__MODE__MODE_IPIP,
                "the API's numbers");
 
 #define TIMEOUT_LIMIT 32767u /* seconds: half of the tick's range */
@@ -100,8 +101,8 @@ void model_count_server(struct model *m, const struct model_service *s,
                         const struct model_server *server, int sign)
 {
 	m->servers += sign;
-	if (s->mode == MODE_FNAT)
-		m->fnat_servers[sy_addr_is_v4(&server->addr)] += sign;
+	if (mode_is_local(s->mode))
+		m->local_servers[sy_addr_is_v4(&server->addr)] += sign;
 	if (s->mode == MODE_NAT)
 		source_count(m, &(struct sy_source){server->addr, server->port, s->key.proto, 0},
 		             sign);
@@ -312,9 +313,11 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 		               pb->name, MODEL_NAME - 1);
 	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
 	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
-	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_NAT)
-		return sy_fail(err, EINVAL, "service %s: unknown mode %d; known: fnat, dr, nat",
-		               pb->name, (int)pb->mode);
+	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_NAT &&
+	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_IPIP)
+		return sy_fail(err, EINVAL,
+		               "service %s: unknown mode %d; known: fnat, dr, nat, ipip", pb->name,
+		               (int)pb->mode);
 	struct model_service *s = model_find(m, &key);
 	if (s && s->servers > 0 && s->mode != pb->mode)
 		return sy_fail(err, EINVAL,
@@ -385,10 +388,11 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 	    pb->server->state > STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN)
 		return sy_fail(err, EINVAL, "service %s: unknown server state %d", (*service)->name,
 		               (int)pb->server->state);
-	if (sy_addr_is_v4(&out->addr) != sy_addr_is_v4(&key.vip))
-		return sy_fail(err, EINVAL,
-		               "service %s: server and VIP must be of one address family",
-		               (*service)->name);
+	if ((*service)->mode != MODE_IPIP && sy_addr_is_v4(&out->addr) != sy_addr_is_v4(&key.vip))
+		return sy_fail(
+		        err, EINVAL,
+		        "service %s: server and VIP must be of one address family, but for ipip",
+		        (*service)->name);
 	out->weight = (uint16_t)pb->server->weight;
 	out->state = (uint8_t)pb->server->state;
 	out->backup = pb->server->backup;
@@ -410,16 +414,17 @@ static int check_mode(struct sy_balance *b, const struct model_service *s,
                       const struct model_server *server, struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
-	if (s->mode != MODE_DR)
+	if (s->mode != MODE_DR && s->mode != MODE_IPIP)
 		return 0;
 	if (server->port != s->key.vport)
 		return sy_fail(err, EINVAL,
-		               "service %s: server %s port %u: DR changes no ports, so it must be "
+		               "service %s: server %s port %u: %s changes no ports, so it must be "
 		               "the service's, %u",
 		               s->name, sy_addr_format(&server->addr, text), ntohs(server->port),
-		               ntohs(s->key.vport));
+		               s->mode == MODE_DR ? "DR" : "IPIP", ntohs(s->key.vport));
 	/* What is read again at a start was right once, and routes may be late. */
-	uint16_t path = b->served ? sy_path_lookup(b->rt, &server->addr) : SY_PATH_NONE;
+	uint16_t path = b->served && s->mode == MODE_DR ? sy_path_lookup(b->rt, &server->addr)
+	                                                : SY_PATH_NONE;
 	if (path != SY_PATH_NONE && !sy_path_is_on_link(b->rt, path))
 		return sy_fail(err, EINVAL,
 		               "service %s: server %s is on no network that this host is connected "
@@ -464,6 +469,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .proto = (uint8_t)s->key.proto,
 	        .born = (uint32_t)(balance_now(b) / 1000000000u),
 	        .mode = s->mode,
+	        .overhead = s->mode == MODE_IPIP ? (uint8_t)sy_tunnel_overhead(&given.addr) : 0,
 	};
 	given.id = server_id_take(b, &endpoint);
 	if (given.id == UINT32_MAX)

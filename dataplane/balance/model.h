@@ -69,7 +69,7 @@ struct model {
 	struct model_local local[MAX_LOCALS];
 	bool local_retired[MAX_LOCALS]; /* not used, and sessions may still name the id */
 	uint32_t services, servers;
-	uint32_t fnat_servers[2]; /* [0]: IPv6, [1]: IPv4: those that need local addresses */
+	uint32_t local_servers[2]; /* [0]: IPv6, [1]: IPv4: those that need local addresses */
 	uint64_t revision;
 	bool settled; /* what an earlier process left of addresses has been removed */
 

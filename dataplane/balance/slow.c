@@ -99,8 +99,9 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	}
 	if (!slow_ttl_suffices(w, burst, i))
 		return;
-	if (v->frame_len - v->l3 > sy_path_mtu(b->rt, path)) {
-		slow_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, sy_path_mtu(b->rt, path));
+	uint16_t mtu = sy_path_mtu(b->rt, path), overhead = b->endpoint[s->server].overhead;
+	if (v->frame_len - v->l3 + overhead > mtu) {
+		slow_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, mtu - overhead);
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}

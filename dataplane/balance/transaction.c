@@ -39,10 +39,10 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 		if (m->local[id].used)
 			locals[sy_addr_is_v4(&m->local[id].addr)]++;
 	for (unsigned v4 = 0; v4 < 2; v4++)
-		if (m->fnat_servers[v4] > 0 && locals[v4] == 0)
+		if (m->local_servers[v4] > 0 && locals[v4] == 0)
 			return sy_fail(err, EINVAL,
-			               "there are IPv%c FNAT servers but no IPv%c local address: "
-			               "FNAT needs one of the servers' family",
+			               "there are IPv%c servers but no IPv%c local address: "
+			               "FNAT and IPIP need one of the servers' family",
 			               v4 ? '4' : '6', v4 ? '4' : '6');
 	int rc = 0;
 	if (m->address_touched)

@@ -268,7 +268,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	view := serviceView{
 		Name: service.GetName(), Protocol: protocolWord(service.GetKey().GetProtocol()),
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(),
-		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat"}, int32(service.GetMode())),
+		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket,
 		MaxSessions: policy.MaxSessions, policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),

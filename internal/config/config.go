@@ -117,9 +117,10 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 		b.checkFamily(raw, s)
 		port := s.port.or(raw.port.v)
 		address := netip.AddrPortFrom(s.address.v, port)
-		if s.port.set && raw.port.set && port != raw.port.v && raw.mode.v == model.DR {
-			b.fail(s.port.at, s.port.path, "dr changes no ports, so the server must listen on the service's, "+
-				"%d: use that, or fnat", raw.port.v)
+		if s.port.set && raw.port.set && port != raw.port.v &&
+			(raw.mode.v == model.DR || raw.mode.v == model.IPIP) {
+			b.fail(s.port.at, s.port.path, "%s changes no ports, so the server must listen on the service's, "+
+				"%d: use that, or fnat", raw.mode.v, raw.port.v)
 		}
 		if first, ok := seen[address]; ok && port != 0 {
 			b.fail(s.address.at, s.address.path, "%s is already a server of this service, in line %d: remove one",
@@ -138,20 +139,21 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 }
 
 func (b *builder) checkFamily(raw *rawService, s rawServer) {
-	if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() {
+	mode := raw.mode.or(model.FNAT)
+	if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() && mode != model.IPIP {
 		b.fail(s.address.at, s.address.path, "%s is of another family than the VIP %s: translation between "+
 			"IPv4 and IPv6 is not supported yet, use a server of the VIP's family", s.address.v, raw.vip.v)
 		return
 	}
-	if raw.mode.or(model.FNAT) != model.FNAT {
+	if mode != model.FNAT && mode != model.IPIP {
 		return
 	}
 	if family := "IPv4"; s.address.v.Is4() && !b.has4 || s.address.v.Is6() && !b.has6 {
 		if s.address.v.Is6() {
 			family = "IPv6"
 		}
-		b.fail(s.address.at, s.address.path, "fnat needs a local address of the family of %s: add an %s "+
-			"address to local_addresses", s.address.v, family)
+		b.fail(s.address.at, s.address.path, "%s needs a local address of the family of %s: add an %s "+
+			"address to local_addresses", mode, s.address.v, family)
 	}
 }
 

@@ -59,9 +59,11 @@ func TestBadValues(t *testing.T) {
 	const frame = "version: 1\nlocal_addresses: [10.1.0.10, fd00:1::10]\nservices:\n  - name: web\n    vip: 10.0.0.80\n" +
 		"    port: 80\n    %s\n    servers:\n      - { address: 10.1.0.21, %s }\n"
 	for _, test := range []struct{ service, server, line, want string }{
-		{"mode: tun", "port: 1", "7:11", `services[0].mode: "tun" is unknown: use fnat, dr or nat`},
+		{"mode: tun", "port: 1", "7:11", `services[0].mode: "tun" is unknown: use fnat, dr, nat or ipip`},
 		{"mode: dr", "port: 81", "9:37",
 			"services[0].servers[0].port: dr changes no ports, so the server must listen on the service's, 80: use that, or fnat"},
+		{"mode: ipip", "port: 81", "9:37",
+			"services[0].servers[0].port: ipip changes no ports, so the server must listen on the service's, 80: use that, or fnat"},
 		{"scheduler: mh", "port: 1", "7:16",
 			`services[0].scheduler: "mh" is unknown: use rr, wrr, lc, wlc, sed, sh, maglev or conhash`},
 		{"hash_on: tuple", "port: 1", "7:14",

@@ -147,10 +147,10 @@ var healthFields = []field[rawHealth]{
 
 var serverFields = []field[rawServer]{
 	scalar(fieldDoc{name: "address", kind: "address", required: true,
-		doc: "Where the server is. Of the VIP's family: translation between IPv4 and IPv6 is not supported yet."},
+		doc: "Where the server is. Of the VIP's family, but for `ipip`: translation between IPv4 and IPv6 is not supported yet."},
 		func(s *rawServer) *value[netip.Addr] { return &s.address }, parseAddress),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the service's port",
-		doc: "Where the server listens. Under `dr` it is the service's port."},
+		doc: "Where the server listens. Under `dr` and `ipip` it is the service's port."},
 		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
 		doc: "The share of new sessions under `wrr`, `wlc`, `sed` and those that hash. With 0 the server gets no new ones; those it has go on."},
@@ -187,9 +187,9 @@ var serviceFields = []field[rawService]{
 		func(s *rawService) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "tcp", doc: "Together with VIP and port it must be unique."},
 		func(s *rawService) *value[model.Protocol] { return &s.protocol }, parseWord(model.TCP, model.UDP)),
-	scalar(fieldDoc{name: "mode", kind: "fnat, dr or nat", def: "fnat",
-		doc: "`fnat`: packets reach the server from a local address, so that its answers come back to the forwarder without any change to its routes. `dr`: packets reach the server as the client sent them, and it answers the client itself; it must have the VIP, silently, on a network of the forwarder's. `nat`: packets reach the server from the client's own address, and the forwarder must be the server's gateway (see docs/modes.md)."},
-		func(s *rawService) *value[model.Mode] { return &s.mode }, parseWord(model.FNAT, model.DR, model.NAT)),
+	scalar(fieldDoc{name: "mode", kind: "fnat, dr, nat or ipip", def: "fnat",
+		doc: "`fnat`: packets reach the server from a local address, so that its answers come back to the forwarder without any change to its routes. `dr`: packets reach the server as the client sent them, and it answers the client itself; it must have the VIP, silently, on a network of the forwarder's. `nat`: packets reach the server from the client's own address, and the forwarder must be the server's gateway. `ipip`: as `dr`, in a tunnel from a local address, to servers anywhere and of either family (see docs/modes.md)."},
+		func(s *rawService) *value[model.Mode] { return &s.mode }, parseWord(model.FNAT, model.DR, model.NAT, model.IPIP)),
 	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(), doc: schedulerDoc},
 		func(s *rawService) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
 	scalar(fieldDoc{name: "hash_on", kind: "source or tuple", def: model.HashSource.String(),
@@ -259,7 +259,7 @@ var fileFields = []field[rawFile]{
 	scalar(fieldDoc{name: "version", kind: "1", required: true, doc: "Of this file's format."},
 		func(f *rawFile) *value[int] { return &f.version }, parseNumber(1, 1)),
 	{fieldDoc{name: "local_addresses", kind: "list of addresses",
-		doc: "The addresses from which servers see sessions under `fnat`: at least one of each family in use, at " +
+		doc: "The addresses from which servers see sessions under `fnat`, and tunnels of `ipip` begin: at least one of each family in use, at " +
 			"most 255. Servers must be able to route back to them, and nothing else may use them."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {

@@ -34,11 +34,12 @@ type Mode uint8
 
 // The modes: FNAT translates both addresses, so that servers answer to a local address of the
 // forwarder; DR (direct routing) hands packets on as they are, and servers answer clients themselves;
-// NAT translates the destination, and servers answer clients by way of the forwarder.
+// NAT translates the destination, and servers answer clients by way of the forwarder; IPIP is DR in a tunnel.
 const (
 	FNAT Mode = 1
 	DR   Mode = 2
 	NAT  Mode = 3
+	IPIP Mode = 4
 )
 
 func (m Mode) String() string {
@@ -49,6 +50,8 @@ func (m Mode) String() string {
 		return "dr"
 	case NAT:
 		return "nat"
+	case IPIP:
+		return "ipip"
 	}
 	return fmt.Sprintf("mode-%d", uint8(m))
 }

@@ -21,7 +21,7 @@ static inline void model_is_sound(const struct sy_balance *b)
 			continue;
 		services++;
 		servers += s->servers;
-		fnat_servers += s->mode == MODE_FNAT ? s->servers : 0;
+		fnat_servers += mode_is_local(s->mode) ? s->servers : 0;
 		CHECK(s->id == id && b->service[id]->id == id);
 		CHECK(b->service[id]->pool->members <= s->servers);
 		CHECK(rte_hash_lookup(b->directory, &s->key) >= 0);
@@ -32,7 +32,7 @@ static inline void model_is_sound(const struct sy_balance *b)
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		locals += m->local[id].used;
 	CHECK(services == m->services && servers == m->servers);
-	CHECK(fnat_servers == m->fnat_servers[0] + m->fnat_servers[1]);
+	CHECK(fnat_servers == m->local_servers[0] + m->local_servers[1]);
 	CHECK(locals == b->locals[0]->count + b->locals[1]->count);
 	CHECK((uint32_t)rte_hash_count(m->by_key) == services);
 }

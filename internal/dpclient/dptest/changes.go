@@ -83,7 +83,8 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 	if entry == nil {
 		return errors.New("a server of no service")
 	}
-	if len(server.GetAddress()) != len(of.GetService().GetVip()) {
+	mode := entry.Service.GetMode()
+	if mode != pb.Mode_MODE_IPIP && len(server.GetAddress()) != len(of.GetService().GetVip()) {
 		return errors.New("a server of another family than its VIP")
 	}
 	if c.vips[string(server.GetAddress())] > 0 || c.locals[string(server.GetAddress())] {
@@ -93,11 +94,10 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 		server.GetState() == pb.ServerState_SERVER_STATE_UNSPECIFIED {
 		return errors.New("a server's field is out of range")
 	}
-	mode := entry.Service.GetMode()
-	if mode == pb.Mode_MODE_DR && server.GetPort() != of.GetService().GetPort() {
-		return errors.New("a DR server on another port")
+	if (mode == pb.Mode_MODE_DR || mode == pb.Mode_MODE_IPIP) && server.GetPort() != of.GetService().GetPort() {
+		return errors.New("a server on another port, and none is changed")
 	}
-	if mode == pb.Mode_MODE_FNAT && !c.hasLocal(len(server.GetAddress())) {
+	if needsLocal(mode) && !c.hasLocal(len(server.GetAddress())) {
 		return errors.New("no local address of the server's family")
 	}
 	if i := indexOf(entry, server); i >= 0 {
@@ -129,7 +129,7 @@ func (c *config) deleteLocal(address string) error {
 		return nil
 	}
 	for _, entry := range c.services {
-		if entry.Service.GetMode() == pb.Mode_MODE_FNAT && slices.ContainsFunc(entry.Servers, func(s *pb.Server) bool { return len(s.GetAddress()) == len(address) }) {
+		if needsLocal(entry.Service.GetMode()) && slices.ContainsFunc(entry.Servers, func(s *pb.Server) bool { return len(s.GetAddress()) == len(address) }) {
 			return errors.New("the last local address of a family in use")
 		}
 	}
@@ -140,6 +140,10 @@ func indexOf(entry *pb.Config_Entry, server *pb.Server) int {
 	return slices.IndexFunc(entry.Servers, func(s *pb.Server) bool {
 		return bytes.Equal(s.GetAddress(), server.GetAddress()) && s.GetPort() == server.GetPort()
 	})
+}
+
+func needsLocal(mode pb.Mode) bool {
+	return mode == pb.Mode_MODE_FNAT || mode == pb.Mode_MODE_IPIP
 }
 
 func (c *config) hasLocal(length int) bool {

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The far end of tunnels, for servers whose kernel has no module for it.
+
+Raw sockets take tunnel packets in, a TUN interface gives what is in them to the server's kernel.
+"""
+
+import fcntl
+import os
+import select
+import socket
+import struct
+import threading
+
+IPV4, IPV6 = 4, 41  # what a tunnel packet carries, as a protocol number
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+
+
+class TunnelEnd:
+    """Decapsulates on a host: packets of both families, in tunnels over both. `carried` counts."""
+
+    def __init__(self, host):
+        self.carried = {(outer, inner): 0 for outer in (4, 6) for inner in (4, 6)}
+        with host.ns.entered():
+            self.tun = os.open("/dev/net/tun", os.O_RDWR)
+            request = struct.pack("16sH22x", b"tunnel0", IFF_TUN | IFF_NO_PI)
+            fcntl.ioctl(self.tun, TUNSETIFF, request)
+        host.ns.ip("link set tunnel0 up")
+        self.ends = {}
+        for outer, family in ((4, socket.AF_INET), (6, socket.AF_INET6)):
+            for inner, protocol in ((4, IPV4), (6, IPV6)):
+                end = host.ns.socket(family, socket.SOCK_RAW, protocol)
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+                self.ends[end] = outer, inner
+        self.wake, self.closing = os.pipe()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        while True:
+            ready, _, _ = select.select([self.wake, *self.ends], [], [])
+            if self.wake in ready:
+                return
+            for end in ready:
+                packet = end.recv(65536)
+                # Of IPv4 a raw socket is given the header too.
+                start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
+                os.write(self.tun, packet[start:])
+                self.carried[self.ends[end]] += 1
+
+    def close(self):
+        os.close(self.closing)
+        self.thread.join()
+        for end in self.ends:
+            end.close()
+        os.close(self.wake)
+        os.close(self.tun)
