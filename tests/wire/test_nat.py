@@ -174,6 +174,7 @@ def test_a_connection_outlives_the_forwarder(nat, family):
     nat.steelyard.wait_reconnected()
 
 
+@pytest.mark.drops("nat-stray")  # the last words of connections whose service went
 @families
 def test_what_else_servers_send_is_the_kernels(nat, family):
     """To the forwarder's host from the very ports of services, to others from any other port."""
@@ -219,6 +220,7 @@ def test_strays_are_dropped_by_name(nat, family):
     nat.dns["s1"] = start_dns(nat.lab, "s1")
 
 
+@pytest.mark.drops("nat-stray")  # the last words of connections whose service went
 @families
 def test_without_the_service_its_port_is_free(nat, family):
     name = f"nat-echo{family}"
