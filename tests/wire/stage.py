@@ -5,7 +5,7 @@ import copy
 import re
 
 from tests.lab import Lab, Server, Service
-from tests.lab.servers import EchoServer, start_dns, start_nginx
+from tests.lab.servers import EchoServer, nginx_log, start_dns, start_nginx
 from tests.lab.steelyard import VIP, Steelyard, web_and_dns
 
 ECHO, SERVER_ECHO = 7, 9007
@@ -34,6 +34,13 @@ class Stage:
             self.lab.close()
             raise
         return self
+
+    def watch_logs(self):
+        """A function that returns what web servers have logged since now, as nginx_log() does."""
+        before = {name: len(nginx_log(self.lab, name)) for name in self.nginx}
+        return lambda: [
+            line for name, count in before.items() for line in nginx_log(self.lab, name)[count:]
+        ]
 
     def start(self):
         lab = self.lab

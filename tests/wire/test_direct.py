@@ -15,7 +15,7 @@ from scapy.layers.l2 import Ether
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
 from tests.lab.process import CommandFailed
-from tests.lab.servers import EchoServer, nginx_log
+from tests.lab.servers import EchoServer
 from tests.lab.steelyard import DNS, FAST_CHECKS, SERVER_DNS, SERVER_WEB, VIP, WEB
 from tests.lab.topology import FAR, FRONT, v4, v6
 from tests.wire.conftest import keep_books
@@ -99,14 +99,11 @@ def test_every_server_answers_in_turn(direct, family, client):
 
 @families
 def test_the_server_sees_the_client(direct, family):
-    before = {name: len(nginx_log(direct.lab, name)) for name in direct.nginx}
+    lines = direct.watch_logs()
     http_get(direct.client, DIRECT[family], SERVER_WEB, "/direct")
 
     def logged():
-        lines = [
-            line for name, count in before.items() for line in nginx_log(direct.lab, name)[count:]
-        ]
-        return [(peer, own) for peer, _, own, path in lines if path == "/direct"]
+        return [(peer, own) for peer, _, own, path in lines() if path == "/direct"]
 
     wait_until(logged, "a server logs the request")
     assert logged() == [(direct.client.address(family), DIRECT[family])]

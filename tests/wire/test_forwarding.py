@@ -12,7 +12,6 @@ from scapy.layers.inet6 import IPv6
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
-from tests.lab.servers import nginx_log
 from tests.lab.steelyard import DNS, SERVER_DNS, VIP, WEB, local_addresses
 from tests.wire.stage import ECHO, SERVER_ECHO
 
@@ -78,15 +77,12 @@ def test_tcp_server_sees_a_local_address(stage, family):
 
 @families
 def test_web_server_logs_only_local_addresses(stage, family):
-    before = {name: len(nginx_log(stage.lab, name)) for name in stage.nginx}
+    lines = stage.watch_logs()
     for n in range(6):
         http_get(stage.client, VIP[family], WEB, f"/logged{n}")
 
     def logged():
-        lines = [
-            line for name, count in before.items() for line in nginx_log(stage.lab, name)[count:]
-        ]
-        return [peer for peer, _, _, path in lines if path.startswith("/logged")]
+        return [peer for peer, _, _, path in lines() if path.startswith("/logged")]
 
     wait_until(lambda: len(logged()) == 6, "the servers log six requests")
     assert set(logged()) <= set(local_addresses(stage.lab.network.back_net))

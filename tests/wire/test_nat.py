@@ -14,7 +14,7 @@ from scapy.layers.inet import TCP
 
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
-from tests.lab.servers import EchoServer, nginx_log, start_dns
+from tests.lab.servers import EchoServer, start_dns
 from tests.lab.steelyard import DNS, FAST_CHECKS, SERVER_DNS, SERVER_WEB, VIP, WEB
 from tests.lab.topology import BACK, FRONT, v4, v6
 from tests.wire.conftest import keep_books
@@ -102,14 +102,11 @@ def test_every_server_answers_in_turn(nat, family):
 
 @families
 def test_the_server_sees_the_client(nat, family):
-    before = {name: len(nginx_log(nat.lab, name)) for name in nat.nginx}
+    lines = nat.watch_logs()
     http_get(nat.outside, NAT[family], WEB, "/translated")
 
     def logged():
-        lines = [
-            line for name, count in before.items() for line in nginx_log(nat.lab, name)[count:]
-        ]
-        return [peer for peer, _, _, path in lines if path == "/translated"]
+        return [peer for peer, _, _, path in lines() if path == "/translated"]
 
     wait_until(logged, "a server logs the request")
     assert logged() == [nat.outside.address(family)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
-from tests.lab.servers import EchoServer, nginx_log
+from tests.lab.servers import EchoServer
 from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.tunnel import TunnelEnd
@@ -95,12 +95,11 @@ def test_every_server_answers_in_turn(tunnel, inner, outer, client):
 
 @pairs
 def test_the_server_sees_the_client(tunnel, inner, outer):
-    path = f"/tunnelled-{inner}-{outer}"
+    path, lines = f"/tunnelled-{inner}-{outer}", tunnel.watch_logs()
     http_get(tunnel.client, VIPS[inner, outer], SERVER_WEB, path)
 
     def logged():
-        lines = [line for name in tunnel.nginx for line in nginx_log(tunnel.lab, name)]
-        return [(peer, own) for peer, _, own, asked in lines if asked == path]
+        return [(peer, own) for peer, _, own, asked in lines() if asked == path]
 
     wait_until(logged, "a server logs the request")
     assert logged() == [(tunnel.client.address(inner), VIPS[inner, outer])]
