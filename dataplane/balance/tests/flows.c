@@ -136,6 +136,17 @@ void flows_open(struct flows *f)
 		fail_msg("%s", err.text);
 }
 
+void flows_reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash)
+{
+	f->options.workers = workers;
+	f->options.ticket = ticket;
+	if (crash)
+		rig_crash(&f->rig);
+	else
+		rig_stop(&f->rig, ticket);
+	flows_open(f);
+}
+
 void flows_commit(struct flows *f, struct changes *c)
 {
 	if (!rig_commit(&f->rig, c))

@@ -40,6 +40,8 @@ struct flow {
 int flows_setup(void **state);
 int flows_teardown(void **state);
 void flows_open(struct flows *f);
+/* Ends this process, by a crash or sealed with this ticket, and begins the next one. */
+void flows_reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash);
 /* The configuration as the fixture has it, in this order of services. */
 void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES]);
 void flows_commit(struct flows *f, struct changes *c);

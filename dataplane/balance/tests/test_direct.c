@@ -91,24 +91,13 @@ static unsigned pass(struct flows *f, const struct sy_tuple *t, uint8_t flags, u
 	return server->b[15];
 }
 
-static void reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash)
-{
-	f->options.workers = workers;
-	f->options.ticket = ticket;
-	if (crash)
-		rig_crash(&f->rig);
-	else
-		rig_stop(&f->rig, ticket);
-	flows_open(f);
-}
-
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
 	for (unsigned life = 0; life < 2 * SERVICES; life++) {
 		struct sy_tuple t = client_of(life % SERVICES, (uint16_t)(1000 + life));
 		if (life == SERVICES)
-			reopen(f, 2, 0, true);
+			flows_reopen(f, 2, 0, true);
 		unsigned server = pass(f, &t, SY_TCP_SYN, 0);
 		struct session *s = find(f, &t);
 		assert_int_equal(s->local, LOCAL_NONE);
@@ -171,7 +160,7 @@ static void test_restart(void **state)
 		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
 	for (unsigned life = 0; life < 6; life++) {
 		flows_advance(f, 2);
-		reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
 		assert_int_equal(flows_verdict(f, SESSION_KEPT), CONNECTIONS + FLOW_SERVICES);
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			struct sy_tuple t = client_of(i % SERVICES, (uint16_t)(2000 + i));

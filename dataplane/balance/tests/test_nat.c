@@ -125,23 +125,12 @@ static struct talk talk_open(struct flows *f, unsigned service, uint16_t port)
 	return k;
 }
 
-static void reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash)
-{
-	f->options.workers = workers;
-	f->options.ticket = ticket;
-	if (crash)
-		rig_crash(&f->rig);
-	else
-		rig_stop(&f->rig, ticket);
-	flows_open(f);
-}
-
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
 	for (unsigned life = 0; life < 2 * SERVICES; life++) {
 		if (life == SERVICES)
-			reopen(f, 2, 0, true);
+			flows_reopen(f, 2, 0, true);
 		struct talk k = talk_open(f, life % SERVICES, (uint16_t)(1000 + life));
 		struct session *s = find(f, &k);
 		assert_int_equal(s->local, LOCAL_NONE);
@@ -177,7 +166,7 @@ static void test_restart(void **state)
 		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
 	for (unsigned life = 0; life < 6; life++) {
 		flows_advance(f, 2);
-		reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
 		assert_int_equal(flows_verdict(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
 		for (unsigned i = 0; i < TALKS; i++) {
 			struct talk same = k[i];

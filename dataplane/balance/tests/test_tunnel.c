@@ -113,17 +113,6 @@ static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t
 	return dst.b[15];
 }
 
-static void reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash)
-{
-	f->options.workers = workers;
-	f->options.ticket = ticket;
-	if (crash)
-		rig_crash(&f->rig);
-	else
-		rig_stop(&f->rig, ticket);
-	flows_open(f);
-}
-
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
@@ -131,7 +120,7 @@ static void test_a_connection(void **state)
 		unsigned service = life % SERVICES;
 		struct sy_tuple t = client_of(service, (uint16_t)(1000 + life));
 		if (life == SERVICES)
-			reopen(f, 2, 0, true);
+			flows_reopen(f, 2, 0, true);
 		unsigned server = pass(f, service, &t, SY_TCP_SYN, 20);
 		for (unsigned n = 0; n < 20; n++)
 			assert_int_equal(pass(f, service, &t, SY_TCP_ACK, 60 * n), server);
@@ -156,7 +145,7 @@ static void test_restart(void **state)
 	}
 	for (unsigned life = 0; life < 6; life++) {
 		flows_advance(f, 2);
-		reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
 		assert_int_equal(flows_verdict(f, SESSION_KEPT), CONNECTIONS);
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			struct sy_tuple t = client_of(i % SERVICES, (uint16_t)(2000 + i));
