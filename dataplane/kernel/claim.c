@@ -309,7 +309,7 @@ static int journal_rewrite(const struct sy_claims *c)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-int claims_load(struct sy_claims **out, struct sy_error *err)
+int claims_load(struct sy_claims **out, unsigned wait_ms, struct sy_error *err)
 {
 	struct sy_claims *c = calloc(1, sizeof(*c));
 	int rc;
@@ -320,7 +320,7 @@ int claims_load(struct sy_claims **out, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for claims");
 	}
 	snprintf(c->state, sizeof(c->state), HOST_RUN_DIR "/claims-%" PRIu64, host_netns());
-	rc = c->lock = host_lock("claims", "this network namespace", "", 0, err);
+	rc = c->lock = host_lock("claims", "this network namespace", "", wait_ms, err);
 	if (rc < 0)
 		goto fail;
 	c->nl = request_open();
@@ -345,11 +345,11 @@ fail:
 	return rc;
 }
 
-int sy_claims_open(struct sy_claims **out, struct sy_error *err)
+int sy_claims_open(struct sy_claims **out, unsigned wait_ms, struct sy_error *err)
 {
 	struct sy_addr *addrs;
 	size_t count = 0;
-	int rc = claims_load(out, err);
+	int rc = claims_load(out, wait_ms, err);
 
 	if (rc)
 		return rc;

@@ -6,7 +6,7 @@
 #include "host.h"
 
 /* Takes the lock and finds the claims on this host, without touching the guard. */
-int claims_load(struct sy_claims **out, struct sy_error *err);
+int claims_load(struct sy_claims **out, unsigned wait_ms, struct sy_error *err);
 /* Removes found claims that nobody has added again; told may be NULL. */
 int claims_remove_found(struct sy_claims *c, void (*told)(void *ctx, const char *text), void *ctx);
 struct nft_ctx *claims_guard(struct sy_claims *c);

@@ -151,7 +151,7 @@ int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, stru
 	c->told = told;
 	c->ctx = ctx;
 	c->netns = host_netns();
-	rc = claims_load(&claims, err);
+	rc = claims_load(&claims, 0, err);
 	if (rc == 0)
 		rc = locks_take(c, err);
 	if (rc == 0) {

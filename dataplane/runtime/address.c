@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "runtime.h"
 
-#define CLAIM_WAIT_NS UINT64_C(2000000000) /* for a predecessor to let go of its claims */
-#define CLAIM_STEP_US 1000
+#define CLAIM_WAIT_MS 2000 /* for a predecessor to let go of its claims */
 
 static bool prefix_holds(const struct sy_link_addr *prefix, const struct sy_addr *addr)
 {
@@ -96,15 +94,6 @@ void addresses_forget(struct sy_runtime *rt)
 	rt->taken_count = rt->taken_room = 0;
 }
 
-static int claims_await(struct sy_runtime *rt, struct sy_error *err)
-{
-	uint64_t deadline = sy_clock_ns() + CLAIM_WAIT_NS;
-	int rc;
-	while ((rc = claims_open(rt, err)) == -EBUSY && sy_clock_ns() < deadline)
-		usleep(CLAIM_STEP_US);
-	return rc;
-}
-
 static int directors_update(struct sy_runtime *rt, struct sy_error *err)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
@@ -122,7 +111,7 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 		return 0;
 	int first = directors_update(rt, err);
 	if (!first)
-		first = claims_await(rt, err);
+		first = claims_open(rt, CLAIM_WAIT_MS, err);
 	if (first)
 		return first;
 	rt->remembering = false;

@@ -59,11 +59,11 @@ static int ports_open(struct sy_runtime *rt, struct sy_error *err)
 	return 0;
 }
 
-int claims_open(struct sy_runtime *rt, struct sy_error *err)
+int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err)
 {
 	for (unsigned i = 0; i < rt->ports; i++)
 		if (rt->options.kernel && rt->port[i]->ifindex)
-			return sy_claims_open(&rt->claims, err);
+			return sy_claims_open(&rt->claims, wait_ms, err);
 	return 0;
 }
 
@@ -121,7 +121,7 @@ int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime 
 	if (!rc)
 		rc = workers_open(rt, err);
 	if (!rc)
-		rc = options->inherit ? 0 : claims_open(rt, err);
+		rc = options->inherit ? 0 : claims_open(rt, 0, err);
 	if (!rc)
 		rc = mirror_start(rt, err);
 	if (rc) {

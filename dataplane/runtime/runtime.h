@@ -102,7 +102,7 @@ struct path {
 const struct path *path_get(const struct sy_runtime *rt, uint16_t id);
 
 /* runtime.c: nothing to do without a kernel interface. */
-int claims_open(struct sy_runtime *rt, struct sy_error *err);
+int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err);
 /* address.c */
 void addresses_forget(struct sy_runtime *rt);
 /* The host has got an address, or lost it. */

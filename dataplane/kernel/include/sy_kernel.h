@@ -174,9 +174,9 @@ int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats
  */
 struct sy_claims;
 
-/* Opens the set; claims that an earlier process left are found again and kept until
- * sy_claims_settle(). */
-int sy_claims_open(struct sy_claims **out, struct sy_error *err);
+/* Opens the set, waiting up to wait_ms for its lock; claims that an earlier process left are found
+ * again and kept until sy_claims_settle(). */
+int sy_claims_open(struct sy_claims **out, unsigned wait_ms, struct sy_error *err);
 /* What tells this thread's network namespace from all others of this boot (SO_NETNS_COOKIE, where
  * the kernel has it; else its inode). */
 uint64_t sy_netns_cookie(void);

@@ -49,7 +49,7 @@ static void claims_start(void)
 {
 	struct sy_error err = {0};
 
-	if (sy_claims_open(&claims, &err))
+	if (sy_claims_open(&claims, 0, &err))
 		fail_msg("%s", err.text);
 }
 
@@ -336,7 +336,7 @@ static void test_one_holder_at_a_time(void **state)
 	close(ready[1]);
 	assert_int_equal(read(ready[0], &word, 1), 1);
 	close(ready[0]);
-	assert_int_equal(sy_claims_open(&claims, &err), -EBUSY);
+	assert_int_equal(sy_claims_open(&claims, 0, &err), -EBUSY);
 	assert_int_equal(sy_kernel_cleanup(NULL, NULL, &err), -EBUSY);
 	snprintf(
 	        text, sizeof(text),
