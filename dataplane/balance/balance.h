@@ -44,6 +44,8 @@ struct endpoint {
 	struct sy_addr vip;   /* its service's */
 	uint16_t port, vport; /* network order */
 	uint32_t service;     /* id, or SERVICE_NONE */
+	uint32_t born;        /* seconds of balance_now(), when the id was taken */
+	uint32_t limit;       /* sessions at most; UINT32_MAX: no limit. As path */
 	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
 	uint8_t proto;
 	uint8_t mode;     /* enum mode */
@@ -54,10 +56,7 @@ struct endpoint {
 	uint8_t backup;   /* only when no other does. Likewise */
 	uint8_t found;    /* the id means this since an earlier process, whose sessions name it.
 	                     Interaction thread only, and those that adopt */
-	uint8_t spare[2];
-	uint32_t born;  /* seconds of balance_now(), when the id was taken */
-	uint32_t limit; /* sessions at most; UINT32_MAX: no limit. Writer and readers as of path */
-	uint8_t reserved[4];
+	uint8_t reserved[6];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
