@@ -168,7 +168,8 @@ enum network_outcome network_create(struct network *n, struct session_table **ta
 	        .state = SESSION_ESTABLISHED,
 	};
 	*table = t;
-	*record = session_insert(t, &hot, 0, client_hash, port.search.server_hash);
+	*record = session_insert(t, &hot, &(struct session_cold){0}, client_hash,
+	                         port.search.server_hash);
 	return *record == SESSION_NONE ? NETWORK_FULL : NETWORK_INSERTED;
 }
 

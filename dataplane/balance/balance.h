@@ -306,6 +306,14 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 /* Ends a session: index, record, counters. */
 void session_end(struct sy_worker *w, struct session_table *t, uint32_t record);
 
+/* ---- icmp.c ---------------------------------------------------------------------------------- */
+
+/* Tells the sender of packet i what became of it, as the address it was sent to. */
+void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                      enum sy_icmp_error kind, uint16_t mtu);
+/* Handles packet i, which is ICMP and was sent to an address of ours. */
+void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+
 /* ---- tcp_state.c
  * -------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@ struct copy {
 	bool end;     /* of the table */
 	uint32_t now; /* seconds */
 	struct session hot[COPY_RECORDS];
-	uint32_t created[COPY_RECORDS];
+	struct session_cold cold[COPY_RECORDS];
 	uint32_t after[COPY_RECORDS]; /* cursor behind each */
 };
 
@@ -41,7 +41,7 @@ static void copy_records(struct sy_worker *w, void *ctx)
 			return;
 		}
 		c->hot[c->count] = *session_at(c->table, record);
-		c->created[c->count] = session_cold_at(c->table, record)->created;
+		c->cold[c->count] = *session_cold_at(c->table, record);
 		c->after[c->count++] = c->cursor;
 	}
 }
@@ -79,7 +79,7 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 	pb->server_port = ntohs(e->port);
 	pb->state = (char *)(uintptr_t)session_state_name(s->state);
 	pb->idle_s = idle > 0 ? (uint32_t)idle : 0;
-	pb->age_s = c->now > c->created[i] ? c->now - c->created[i] : 0;
+	pb->age_s = (c->now - c->cold[i].created) & SESSION_CREATED_MASK;
 	pb->expires_s = timeout > idle ? (uint32_t)(timeout - idle) : 0;
 	pb->slot = slot;
 	*out = pb;

@@ -128,6 +128,7 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
 	        .flags = service->policy.one_packet ? SESSION_ONE_PACKET : 0,
 	};
+	const struct session_cold cold = {.created = balance_seconds(w) & SESSION_CREATED_MASK};
 	uint64_t server_hash = SESSION_ONE_WAY;
 	*reason = SY_READ(e->path) == SY_PATH_NONE ? SY_DROP_NO_ROUTE : SY_DROP_NONE;
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
@@ -136,8 +137,8 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		*reason = create_way_back(b, t, &v->tuple, &s, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-	uint32_t record = session_insert(t, &s, balance_seconds(w),
-	                                 client_hash(&s, burst->hash[i], server_hash), server_hash);
+	uint32_t record = session_insert(t, &s, &cold, client_hash(&s, burst->hash[i], server_hash),
+	                                 server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
 	return record;

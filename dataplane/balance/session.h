@@ -33,7 +33,10 @@ enum session_flags {
 	SESSION_SERVER_FIN = 2,
 	SESSION_CLIENT_FIN_ACKED = 4,
 	SESSION_SERVER_FIN_ACKED = 8,
-	SESSION_ONE_PACKET = 16, /* no packet of the client belongs to it any more */
+	SESSION_ONE_PACKET = 16,   /* no packet of the client belongs to it any more */
+	SESSION_SERVER_FIRST = 32, /* the server's FIN came first: it keeps TIME_WAIT */
+	SESSION_UNTOLD = 64,       /* the server may not know the client's address yet */
+	SESSION_SHIFTED = 128,     /* the client's sequence numbers grow by the cold `inserted` */
 };
 
 /* Hot half: what the fast path reads and writes. Half a cache line. */
@@ -55,18 +58,22 @@ _Static_assert(sizeof(struct session) == 32, "two sessions a cache line");
 struct session_cold {
 	union {
 		struct {
-			uint32_t created;    /* seconds of sy_clock_ns() */
-			uint32_t fin_seq[2]; /* by enum session_direction: sequence number after
-			                        that side's FIN */
+			uint32_t created : 24; /* seconds of sy_clock_ns(), modulo 2^24 */
+			uint32_t inserted : 8; /* bytes put in front of the client's data */
+			uint32_t fin_seq[2];   /* by enum session_direction: sequence number after
+			                          that side's FIN, as that side counts; while
+			                          SESSION_UNTOLD the client's: that of its first
+			                          byte */
 		};
 		struct {
 			uint32_t free_next, free_prev; /* while the record is free: the table's */
 		};
 	};
 	uint16_t commit; /* 0: not whole; else session_check() of the hot half, stored last */
-	uint8_t reserved[2];
+	uint16_t vport;  /* that the client asked for, network order; 0: the endpoint's */
 };
 _Static_assert(sizeof(struct session_cold) == 16, "four a cache line");
+#define SESSION_CREATED_MASK 0xffffffu
 
 /* One slot's table; in process memory, its arrays in the mapped file. */
 struct session_table;
@@ -260,13 +267,14 @@ uint16_t session_check(const struct session *hot);
 #define SESSION_ONE_WAY UINT64_C(0)
 
 /*
- * Takes a free record, copies *hot into it, indexes it under both hashes and commits it. Returns
- * its number, or SESSION_NONE when no record is free or the index finds no place (table-full);
- * nothing has changed then. hot->state is not SESSION_FREE, and only session_remove() may make it
- * so.
+ * Takes a free record, copies *hot and *cold into it, indexes it under both hashes and commits it
+ * (cold->commit is not read). Returns its number, or SESSION_NONE when no record is free or the
+ * index finds no place (table-full); nothing has changed then. hot->state is not SESSION_FREE, and
+ * only session_remove() may make it so.
  */
-uint32_t session_insert(struct session_table *t, const struct session *hot, uint32_t created,
-                        uint64_t client_hash, uint64_t server_hash);
+uint32_t session_insert(struct session_table *t, const struct session *hot,
+                        const struct session_cold *cold, uint64_t client_hash,
+                        uint64_t server_hash);
 /* Takes both index entries out and frees the record. Both hashes as at insertion. */
 void session_remove(struct session_table *t, uint32_t record, uint64_t client_hash,
                     uint64_t server_hash);

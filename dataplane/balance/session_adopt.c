@@ -166,13 +166,8 @@ static bool record_enter(struct adopter *w, const struct candidate *c)
 		to->top = c->record + 1;
 		return true;
 	}
-	const struct session_cold *cold = &w->from->cold[c->record];
-	uint32_t record =
-	        session_insert(to, &c->hot, cold->created, c->client_hash, c->server_hash);
-	if (record == SESSION_NONE)
-		return false;
-	memcpy(to->cold[record].fin_seq, cold->fin_seq, sizeof(cold->fin_seq));
-	return true;
+	return session_insert(to, &c->hot, &w->from->cold[c->record], c->client_hash,
+	                      c->server_hash) != SESSION_NONE;
 }
 
 /* ---- one slot -------------------------------------------------------------------------------- */

@@ -83,8 +83,8 @@ void session_table_list_free(struct session_table *t)
 
 /* ---- birth and death ------------------------------------------------------------------------- */
 
-uint32_t session_insert(struct session_table *t, const struct session *hot, uint32_t created,
-                        uint64_t client_hash, uint64_t server_hash)
+uint32_t session_insert(struct session_table *t, const struct session *hot,
+                        const struct session_cold *cold, uint64_t client_hash, uint64_t server_hash)
 {
 	uint32_t record = free_first(t);
 
@@ -96,11 +96,10 @@ uint32_t session_insert(struct session_table *t, const struct session *hot, uint
 		return SESSION_NONE;
 	free_take(t, record);
 	t->hot[record] = *hot;
-	struct session_cold *cold = &t->cold[record];
-	cold->created = created;
-	cold->fin_seq[SESSION_CLIENT] = 0;
-	cold->fin_seq[SESSION_SERVER] = 0;
-	__atomic_store_n(&cold->commit, session_check(hot), __ATOMIC_RELEASE);
+	struct session_cold *at = &t->cold[record], whole = *cold;
+	whole.commit = 0;
+	*at = whole;
+	__atomic_store_n(&at->commit, session_check(hot), __ATOMIC_RELEASE);
 	__atomic_store_n(&t->live, t->live + 1, __ATOMIC_RELAXED);
 	return record;
 }

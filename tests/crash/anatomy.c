@@ -253,9 +253,10 @@ static bool spoil_port(struct life *l, const struct victim *v)
 	for (unsigned n = 0; moved.local_port == v->s->local_port; n++)
 		moved.local_port = sy_slot_port(v->t->slot, &b->local[moved.local], 200 + n);
 	const struct sy_tuple server = session_server_tuple(b, &moved, &b->endpoint[moved.server]);
+	const struct session_cold cold = *session_cold_at(v->t, v->record);
 	session_remove(v->t, v->record, v->client_hash, v->server_hash);
-	return session_insert(v->t, &moved, 0, v->client_hash, sy_hash_tuple(&b->key, &server)) !=
-	       SESSION_NONE;
+	return session_insert(v->t, &moved, &cold, v->client_hash,
+	                      sy_hash_tuple(&b->key, &server)) != SESSION_NONE;
 }
 
 bool anatomy_spoil(struct life *l)
@@ -270,7 +271,8 @@ bool anatomy_spoil(struct life *l)
 		session_remove(v.t, v.record, v.client_hash, v.server_hash);
 		return true;
 	case SPOIL_TWIN:
-		return session_insert(v.t, v.s, 0, v.client_hash, v.server_hash) != SESSION_NONE;
+		return session_insert(v.t, v.s, session_cold_at(v.t, v.record), v.client_hash,
+		                      v.server_hash) != SESSION_NONE;
 	case SPOIL_PORT: /* whole in itself: removed, and entered again with another port */
 		return spoil_port(l, &v);
 	case SPOIL_INDEX:

@@ -81,7 +81,8 @@ static inline uint32_t insert_named(struct session_table *t, uint64_t name, uint
                                     uint64_t server_hash)
 {
 	struct session hot = session_named(name);
-	return session_insert(t, &hot, 1, client_hash, server_hash);
+	return session_insert(t, &hot, &(struct session_cold){.created = 1}, client_hash,
+	                      server_hash);
 }
 
 /* Places of the index in use. */

@@ -80,7 +80,8 @@ static uint32_t port_take(struct session_table *t, uint32_t server, unsigned loc
 	hot.server = server & 0xffffff;
 	hot.local = found->local;
 	hot.local_port = found->reply.dport;
-	uint32_t record = session_insert(t, &hot, 1, client_hash(names++), found->server_hash);
+	uint32_t record = session_insert(t, &hot, &(struct session_cold){.created = 1},
+	                                 client_hash(names++), found->server_hash);
 	assert_int_not_equal(record, SESSION_NONE);
 	return record;
 }

@@ -99,8 +99,8 @@ static void slots_do_not_overlap(void **state)
 				memset(last_cold, (int)slot, sizeof(*last_cold));
 			}
 			assert_int_equal(last->path, slot);
-			assert_int_equal(last_cold->reserved[1], slot);
-			assert_int_equal(last_cold->created, slot * 0x01010101u);
+			assert_int_equal(last_cold->vport, slot * 0x0101u);
+			assert_int_equal(last_cold->created, slot * 0x010101u);
 			for (uint32_t c = 0; c < SESSION_PORT_CURSORS; c++) {
 				if (pass == 0)
 					*session_port_cursor(t, c) = (uint16_t)(slot + c);

@@ -88,7 +88,8 @@ static void insertion_stores_what_it_is_given(void **state)
 	};
 
 	fixture_open(&f, 16, 4);
-	uint32_t record = session_insert(&f.table, &hot, 77, 0x1111, 0x2222);
+	uint32_t record = session_insert(&f.table, &hot, &(struct session_cold){.created = 77},
+	                                 0x1111, 0x2222);
 	assert_int_equal(record, 0);
 	assert_memory_equal(session_at(&f.table, record), &hot, sizeof(hot));
 	const struct session_cold *cold = session_cold_at(&f.table, record);
@@ -104,7 +105,8 @@ static void commit_byte_covers_identity_only(void **state)
 	struct session hot = session_named(42);
 
 	fixture_open(&f, 16, 4);
-	uint32_t record = session_insert(&f.table, &hot, 1, 10, 20);
+	uint32_t record =
+	        session_insert(&f.table, &hot, &(struct session_cold){.created = 1}, 10, 20);
 	struct session *stored = session_at(&f.table, record);
 	uint16_t commit = session_cold_at(&f.table, record)->commit;
 	assert_int_not_equal(commit, 0);

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* ICMP: what we tell senders ourselves, and what is sent to our addresses. */
+#include "balance.h"
+
+/* ICMP errors of our own: 1000 a second and worker, in bursts of at most 50 (RFC 4443 2.4 f). */
+#define ICMP_COST_NS  1000000u
+#define ICMP_BURST_NS (50u * ICMP_COST_NS)
+
+static bool icmp_is_allowed(struct sy_worker *w)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	uint64_t saved = bw->icmp_tokens_ns + (w->now_ns - bw->icmp_last_ns);
+	bw->icmp_last_ns = w->now_ns;
+	if (saved > ICMP_BURST_NS)
+		saved = ICMP_BURST_NS;
+	bool allowed = saved >= ICMP_COST_NS;
+	bw->icmp_tokens_ns = allowed ? saved - ICMP_COST_NS : saved;
+	return allowed;
+}
+
+void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                      enum sy_icmp_error kind, uint16_t mtu)
+{
+	if (!icmp_is_allowed(w)) {
+		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);
+		return;
+	}
+	struct rte_mbuf *in = burst->mbuf[i];
+	struct rte_mbuf *out = sy_packet_alloc(w);
+	if (!out) {
+		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
+		return;
+	}
+	uint32_t len = sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
+	                                    &burst->view[i], kind, &burst->view[i].tuple.dst, mtu);
+	if (len == 0) {
+		rte_pktmbuf_free(out);
+		return;
+	}
+	rte_pktmbuf_append(out, (uint16_t)len);
+	sy_transmit_back(w, out, in->port);
+}
+
+void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	const struct sy_view *v = &burst->view[i];
+	uint8_t echo = v->v4 ? 8 : 128;
+	if (v->icmp_type != echo || v->icmp_code != 0) {
+		sy_burst_drop(w, burst, i, SY_DROP_ICMP_UNHANDLED);
+		return;
+	}
+	if (sy_packet_check_l4(sy_frame(m), v) != SY_CSUM_OK) {
+		sy_burst_drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
+		return;
+	}
+	sy_packet_echo_reply(sy_frame(m), v);
+	burst->next[i] = SY_NEXT_GONE;
+	sy_transmit_back(w, m, m->port);
+}
