@@ -13,7 +13,8 @@ from tests.lab.steelyard import STEELYARD
 def perform(demo_class, title, about):
     """Returns the exit status: 0 if everything that the demo claims held.
 
-    demo_class(lab) has run(), stop(), look_around() for lines of its own, and steelyard.
+    demo_class(lab) has run(), stop(), look_around() for lines of its own, and steelyard; NETWORK,
+    if it has that, are the options of its lab.
     """
     options = argparse.ArgumentParser(prog="make demo", description=about)
     options.add_argument("--keep", action="store_true", help="leave the lab up")
@@ -22,7 +23,7 @@ def perform(demo_class, title, about):
     began = time.monotonic()
     say(paint(f"Steelyard · {title}", "bold"))
     try:
-        with Lab(outlive=keep) as lab:
+        with Lab(outlive=keep, **getattr(demo_class, "NETWORK", {})) as lab:
             demo = demo_class(lab)
             try:
                 demo.run()

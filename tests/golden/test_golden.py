@@ -4,6 +4,7 @@
 The *.golden files hold conversations in hexadecimal: what enters a port, and what must then leave.
 The local port, which the forwarder chooses by a secret, is written as 1234 there. The test learns
 the real one from the first frame that leaves; nothing but it and the checksum over it may differ.
+So it is with a tunnel packet's IPv4 id, written as 4242, and its IPv6 flow label, abcde.
 Addresses and MACs are those of the constants below.
 """
 
@@ -19,7 +20,8 @@ from tests.lab.steelyard import FORWARDER, memory_options
 from tests.wire.control import APPLY, Control, field, frame, request
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
-WRITTEN_PORT = 0x1234
+WRITTEN_PORT, WRITTEN_ID, WRITTEN_LABEL = 0x1234, 0x4242, 0xABCDE
+TUNNELS = (4, 41)  # what a tunnel packet carries, as a protocol number
 SERVER_PORTS = (8080, 5353)
 
 PORTS = {"front": ("net_tap0", "02:00:00:00:f0:01"), "back": ("net_tap1", "02:00:00:00:b0:01")}
@@ -41,15 +43,19 @@ LOCAL = {4: bytes([10, 1, 0, 200]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0
 SERVER = {4: bytes([10, 1, 0, 11]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0011")}
 
 
-FNAT, DR, NAT = 1, 2, 3
+FNAT, DR, NAT, IPIP = 1, 2, 3, 4
 SERVICES = (
-    # protocol, port, mode, server's port
-    (6, 80, FNAT, 8080),
-    (17, 53, FNAT, 5353),
-    (6, 81, DR, 81),
-    (17, 54, DR, 54),
-    (6, 82, NAT, 8082),
-    (17, 55, NAT, 5355),
+    # protocol, port, mode, server's port; is the server of the other family?
+    (6, 80, FNAT, 8080, False),
+    (17, 53, FNAT, 5353, False),
+    (6, 81, DR, 81, False),
+    (17, 54, DR, 54, False),
+    (6, 82, NAT, 8082, False),
+    (17, 55, NAT, 5355, False),
+    (6, 83, IPIP, 83, False),
+    (17, 56, IPIP, 56, False),
+    (6, 84, IPIP, 84, True),
+    (17, 57, IPIP, 57, True),
 )
 
 
@@ -58,10 +64,15 @@ def configuration():
     changes = b""
     for family in (4, 6):
         changes += field(1, field(5, field(1, LOCAL[family])))
-        for protocol, port, mode, server_port in SERVICES:
+        for protocol, port, mode, server_port, other in SERVICES:
             key = field(1, protocol) + field(2, VIP[family]) + field(3, port)
             service = field(1, key) + field(2, b"golden") + field(3, mode) + field(4, 1)
-            server = field(1, SERVER[family]) + field(2, server_port) + field(3, 1) + field(4, 1)
+            server = (
+                field(1, SERVER[10 - family if other else family])
+                + field(2, server_port)
+                + field(3, 1)
+                + field(4, 1)
+            )
             changes += field(1, field(1, service))
             changes += field(1, field(3, field(1, key) + field(2, server)))
     return changes + field(2, 1)
@@ -144,6 +155,18 @@ def with_local_port(data, old, new):
     return bytes(packet)
 
 
+def with_written_tunnel(data):
+    """A tunnel packet's frame with the id or flow label that golden files have."""
+    packet = Ether(data)
+    outer = packet.payload
+    if isinstance(outer, IP) and outer.proto in TUNNELS:
+        outer.id = WRITTEN_ID
+        del outer.chksum
+    elif isinstance(outer, IPv6) and outer.nh in TUNNELS:
+        outer.fl = WRITTEN_LABEL
+    return bytes(packet)
+
+
 def assert_checksums(data):
     """Every checksum of the frame is what scapy computes."""
     packet = Ether(data)
@@ -169,6 +192,7 @@ def test_golden(bench, path):
             local_port = transport(Ether(data)).sport
         if local_port is not None:
             data = with_local_port(data, local_port, WRITTEN_PORT)
+        data = with_written_tunnel(data)
         told = f"{label}:\n{Ether(data)!r}\ninstead of\n{Ether(golden)!r}"
         assert data.hex() == golden.hex(), told
 
@@ -176,6 +200,10 @@ def test_golden(bench, path):
 def test_golden_files_are_sound():
     """The frames they hold have right checksums and the families they claim."""
     for path in GOLDEN:
-        for _, _, _, data in read_golden(path):
-            assert_checksums(data)
-            assert (IPv6 in Ether(data)) == ("6" in path.stem)
+        packets = [Ether(data) for _, _, _, data in read_golden(path)]
+        for packet in packets:
+            assert_checksums(packet.original)
+        families = {
+            name for name, layer in (("4", IP), ("6", IPv6)) if any(layer in p for p in packets)
+        }
+        assert families == set(path.stem) & {"4", "6"}, path.name

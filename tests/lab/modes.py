@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every mode at once, on the same servers: what to set up, and what one cell of the table is.
+
+One-armed. The client is `far`, behind the router, as NAT needs clients that servers reach by way of
+the forwarder alone. Servers route by source: what they answer as a VIP goes to the router, the
+rest to the forwarder.
+"""
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+
+from tests.lab.clients import dns_txt, wrk
+from tests.lab.config import Config, Server, Service
+from tests.lab.servers import nginx_log, start_dns, start_nginx
+from tests.lab.steelyard import DNS, SERVER_DNS, SERVER_WEB, WEB, local_addresses
+from tests.lab.topology import FRONT, v4, v6
+from tests.lab.tunnel import TunnelEnd
+from tests.lab.wait import wait_until
+
+PROTOCOLS = ("tcp", "udp", "icmp")
+OWN_VIP = ("dr", "ipip")  # servers have the VIP
+BY_ROUTER = 100  # a routing table of the servers
+BIG = 1_000_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A mode, the family of its clients, and that of what servers are sent."""
+
+    mode: str
+    client: int
+    server: int
+
+    def __str__(self):
+        if self.mode == "ipip":
+            return f"ipip-{self.client}in{self.server}"
+        if self.client != self.server:
+            return f"{self.mode}-{self.client}to{self.server}"
+        return f"{self.mode}-v{self.client}"
+
+    @property
+    def vip(self):
+        return (v4 if self.client == 4 else v6)(FRONT, 60 + ROWS.index(self))
+
+    @property
+    def ports(self):
+        """Of the service: for the web, for DNS."""
+        return (SERVER_WEB, SERVER_DNS) if self.mode in OWN_VIP else (WEB, DNS)
+
+    @property
+    def url(self):
+        host = f"[{self.vip}]" if self.client == 6 else self.vip
+        return f"http://{host}:{self.ports[0]}"
+
+
+ROWS = (
+    Row("fnat", 4, 4),
+    Row("fnat", 6, 6),
+    Row("nat", 4, 4),
+    Row("nat", 6, 6),
+    Row("dr", 4, 4),
+    Row("dr", 6, 6),
+    Row("ipip", 4, 4),
+    Row("ipip", 6, 6),
+    Row("ipip", 4, 6),
+    Row("ipip", 6, 4),
+)
+
+
+def config(network):
+    """A configuration with the services web-ROW and dns-ROW of every row."""
+    made = Config(local_addresses(FRONT))
+    for row in ROWS:
+        for kind, protocol, port, own in zip(
+            ("web", "dns"), ("tcp", "udp"), row.ports, (SERVER_WEB, SERVER_DNS), strict=True
+        ):
+            servers = [Server(host.address(row.server), own) for host in network.server_hosts()]
+            made.services.append(
+                Service(f"{kind}-{row}", row.vip, port, protocol, mode=row.mode, servers=servers)
+            )
+    return made
+
+
+class ModeHosts:
+    """Brings up servers and routes for every mode. close() when done."""
+
+    def __init__(self, lab):
+        self.lab, self.ends, self.processes = lab, [], {}
+        self.content = os.urandom(BIG)
+
+    def start(self):
+        forwarder = self.lab["forwarder"].ns
+        forwarder.sysctl("ipv4.ip_forward", 1)
+        forwarder.sysctl("ipv6.conf.all.forwarding", 1)
+        for scope in ("all", "default", "front"):
+            forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
+        for host in self.lab.servers():
+            self._server(host)
+
+    def _server(self, host):
+        host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
+        host.ns.sysctl("ipv4.conf.all.arp_announce", 2)
+        self.lab.network.default_route(host.name, v4(FRONT, 1), v6(FRONT, 1))
+        host.ns.ip(f"route add default via {v4(FRONT, 2)} table {BY_ROUTER}")
+        host.ns.ip(f"-6 route add default via {v6(FRONT, 2)} table {BY_ROUTER}")
+        for row in ROWS:
+            if row.mode in OWN_VIP:
+                length, nodad = (32, "") if row.client == 4 else (128, "nodad")
+                host.ns.ip(f"address add {row.vip}/{length} dev lo {nodad}")
+                host.ns.ip(f"-{row.client} rule add from {row.vip} lookup {BY_ROUTER}")
+        self.ends.append(TunnelEnd(host))
+        self.processes[host.name] = start_nginx(self.lab, host.name), start_dns(self.lab, host.name)
+        (self.lab.dir / f"nginx-{host.name}/files/big").write_bytes(self.content)
+
+    def close(self):
+        for end in self.ends:
+            end.close()
+
+    # ---- the cells ----
+
+    def names(self):
+        return {host.name for host in self.lab.servers()}
+
+    def curl(self, url, host="far"):
+        """The body of an answer."""
+        file = self.lab.dir / f"curl-{host}"
+        self.lab[host].ns.run(["curl", "-sS", "--fail", "--max-time", 30, "-o", file, url])
+        return file.read_bytes()
+
+    def check(self, row, protocol):
+        """Ends well if the cell works; returns what it saw, in a few words."""
+        return getattr(self, f"_{protocol}")(row)
+
+    def _tcp(self, row):
+        """curl, a large file by its hash, short connections by wrk, and who the servers saw."""
+        path = f"/{os.urandom(8).hex()}"
+        assert self.curl(row.url + path).decode().strip() in self.names()
+        body = self.curl(row.url + "/files/big")
+        assert hashlib.sha256(body).digest() == hashlib.sha256(self.content).digest()
+        load = wrk(self.lab, row.url + "/", 300, connections=8, keep_alive=False, host="far")
+        assert not load.failed, load
+        assert set(load.served) == self.names(), load
+        seen = self._seen(path)
+        expected = (
+            local_addresses(FRONT) if row.mode == "fnat" else [self.lab["far"].address(row.client)]
+        )
+        assert seen in expected, f"the server saw {seen}, not one of {expected}"
+        return f"{load.requests} requests, servers see {seen}"
+
+    def _seen(self, path):
+        """As whom a server saw the client that asked for this path."""
+
+        def peers():
+            return [
+                peer
+                for name in self.names()
+                for peer, _, _, asked in nginx_log(self.lab, name)
+                if asked == path
+            ]
+
+        (peer,) = wait_until(peers, "a server logs the request")
+        return peer
+
+    def _udp(self, row):
+        """Questions to the name servers, with short answers and with one of 600 bytes."""
+        client, port = self.lab["far"], row.ports[1]
+        served = [dns_txt(client, row.vip, port) for _ in range(30)]
+        assert set(served) == self.names(), served
+        assert dns_txt(client, row.vip, port, "long.lab")[:2] in self.names()
+        return f"{len(served)} answers"
+
+    def _icmp(self, row):
+        """The VIP itself answers."""
+        told = self.lab["far"].ns.run(["ping", "-n", "-c3", "-i0.2", "-W5", row.vip])
+        answered = re.search(r"(\d+) received", told)
+        assert answered and answered[1] == "3", told
+        return "3 echoes"
