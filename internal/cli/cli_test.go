@@ -248,6 +248,12 @@ func TestARefusedFileIsTold(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	l := newLab(t)
 	l.forwarder.Stop()
+	for {
+		// The agent learns of it by itself.
+		if _, out, _ := l.run("get", "status"); strings.Contains(out, "not connected") {
+			break
+		}
+	}
 	for command, want := range map[string]string{
 		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket with --forwarder\n",
 		"apply --timeout 100ms":        "steelyard: the configuration is loaded, but the forwarder does not have it: ",
