@@ -1,28 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table: every mode, family and protocol, with one worker and with two, all side by side."""
 
-import copy
-
 import pytest
 
-from tests.lab.modes import PROTOCOLS, ROWS, ModeHosts, config
-from tests.lab.steelyard import Steelyard
+from tests.lab.modes import PROTOCOLS, ROWS
 from tests.wire.conftest import keep_books
-from tests.wire.stage import Stage
-
-
-class ModeStage(Stage):
-    def start(self):
-        self.hosts = ModeHosts(self.lab)
-        self.hosts.start()
-        self.steelyard = Steelyard(self.lab, config(self.lab.network), workers=self.workers)
-        self.default = copy.deepcopy(self.steelyard.config)
-        self.steelyard.start()
-        self.steelyard.wait_all_up()
-
-    def __exit__(self, *error):
-        self.hosts.close()
-        super().__exit__(*error)
+from tests.wire.modes import ModeStage
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stage with a service of every mode, family and protocol."""
+
+import copy
+
+from tests.lab.modes import ModeHosts, config
+from tests.lab.steelyard import Steelyard
+from tests.wire.stage import Stage
+
+
+class ModeStage(Stage):
+    def start(self):
+        self.hosts = ModeHosts(self.lab)
+        self.hosts.start()
+        self.steelyard = Steelyard(self.lab, config(self.lab.network), workers=self.workers)
+        self.default = copy.deepcopy(self.steelyard.config)
+        self.steelyard.start()
+        self.steelyard.wait_all_up()
+
+    def __exit__(self, *error):
+        self.hosts.close()
+        super().__exit__(*error)

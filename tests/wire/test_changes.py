@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thousand random changes of the configuration, under load in every mode.
+
+Services that carry load change in every way that policy says costs no request; beside them services
+come, go and change in every way there is.
+"""
+
+import random
+import signal
+import threading
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import dns_txt, finish_wrk, start_wrk
+from tests.lab.modes import OWN_VIP, ROWS
+from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
+from tests.lab.topology import FRONT, v4, v6
+from tests.wire.modes import ModeStage
+
+CHANGES = 1000
+AT_ONCE = 12  # at most, in one transaction
+ENDLESS = 10**9  # requests
+SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash")
+SPARE = 20000  # where ports begin that nobody listens on
+
+
+class UdpLoad:
+    """Asks the name servers of a row, over and over, until stopped."""
+
+    def __init__(self, stage, row):
+        self.asked, self.failures = 0, []
+        self.stopping = threading.Event()
+        self.client, self.row = stage.lab["far"], row
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        while not self.stopping.is_set():
+            try:
+                dns_txt(self.client, self.row.vip, self.row.ports[1])
+            except OSError as error:
+                self.failures.append(f"{self.row}: {error!r}")
+            self.asked += 1
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join()
+
+
+class Changes:
+    """Changes a stage's configuration at random; each method below is one way."""
+
+    def __init__(self, stage, dice):
+        self.stage, self.dice = stage, dice
+        self.loaded = list(stage.config.services)
+        self.names = 0
+        self.kinds = {}
+
+    def change(self):
+        kind = self.dice.choice(
+            (self.weight, self.drain, self.scheduler, self.spread, self.timeout, self.spare_server)
+            + (self.add_service, self.delete_service, self.change_service, self.local_address)
+        )
+        kind()
+        self.kinds[kind.__name__] = self.kinds.get(kind.__name__, 0) + 1
+
+    # ---- what ends no session of a service under load
+
+    def any_loaded(self):
+        return self.dice.choice(self.loaded)
+
+    @staticmethod
+    def real(service):
+        """Its servers but for those where nobody listens."""
+        return [server for server in service.servers if server.port < SPARE]
+
+    def weight(self):
+        servers = self.real(self.any_loaded())
+        server = self.dice.choice(servers)
+        takes = sum(s.weight > 0 and not s.drain for s in servers)
+        server.weight = self.dice.randint(0 if takes > 1 or server.drain else 1, 20)
+
+    def drain(self):
+        servers = self.real(self.any_loaded())
+        server = self.dice.choice(servers)
+        takes = sum(s.weight > 0 and not s.drain for s in servers if s is not server)
+        server.drain = not server.drain and takes > 0
+
+    def scheduler(self):
+        service = self.any_loaded()
+        service.scheduler = self.dice.choice(SCHEDULERS)
+        service.spread.pop("hash_on", None)
+        if service.scheduler in ("sh", "maglev", "conhash"):
+            service.spread["hash_on"] = self.dice.choice(("source", "tuple"))
+
+    def spread(self):
+        spread = self.any_loaded().spread
+        for name, value in (
+            ("persistence", {"timeout": "1m"}),
+            ("slow_start", "3s"),
+            ("max_sessions", 100_000),
+        ):
+            spread.pop(name, None)
+            if self.dice.random() < 0.3:
+                spread[name] = value
+
+    def timeout(self):
+        self.any_loaded().timeouts = {"established": f"{self.dice.randint(60, 900)}s"}
+
+    def spare_server(self):
+        """One of weight 0, where nobody listens, comes or goes."""
+        service = self.any_loaded()
+        real = self.real(service)
+        if len(real) == len(service.servers) and service.mode not in OWN_VIP:
+            real.append(Server(real[0].address, self.dice.randint(SPARE, 60000), 0))
+        service.servers = real
+
+    # ---- anything, where there is no load
+
+    def idle(self):
+        return [service for service in self.stage.config.services if service not in self.loaded]
+
+    def add_service(self):
+        if len(self.idle()) > 20:
+            return self.delete_service()
+        self.names += 1
+        mode, protocol = (
+            self.dice.choice(("fnat", "nat", "dr", "ipip")),
+            self.dice.choice(("tcp", "udp")),
+        )
+        family = self.dice.choice((4, 6))
+        port = SERVER_WEB if protocol == "tcp" else SERVER_DNS
+        vip = (v4 if family == 4 else v6)(FRONT, self.dice.randint(90, 99))
+        key = (vip, protocol, port)
+        if any((s.vip, s.protocol, s.port) == key for s in self.stage.config.services):
+            return None
+        hosts = self.stage.lab.servers()
+        servers = [
+            Server(host.address(family), port, self.dice.randint(0, 5))
+            for host in self.dice.sample(hosts, self.dice.randint(0, len(hosts)))
+        ]
+        self.stage.config.services.append(
+            Service(f"extra-{self.names}", vip, port, protocol, mode=mode, servers=servers)
+        )
+        return None
+
+    def delete_service(self):
+        if idle := self.idle():
+            self.stage.config.services.remove(self.dice.choice(idle))
+
+    def change_service(self):
+        if idle := self.idle():
+            service = self.dice.choice(idle)
+            service.mode = self.dice.choice(("fnat", "nat", "dr", "ipip"))
+            service.scheduler = self.dice.choice(SCHEDULERS)
+            self.dice.shuffle(service.servers)
+            del service.servers[self.dice.randint(0, 3) :]
+
+    def local_address(self):
+        """One more: those there are hold sessions."""
+        family, n = self.dice.choice((v4, v6)), self.dice.randint(210, 219)
+        addresses = self.stage.config.local_addresses
+        if family(FRONT, n) not in addresses:
+            addresses.append(family(FRONT, n))
+
+
+def test_a_thousand_changes_fail_no_request(request):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    with ModeStage(arms=1, workers=2) as stage:
+        loads = {
+            row: start_wrk(stage.lab, row.url + "/", ENDLESS, 2, keep_alive=n % 2 == 0, host="far")
+            for n, row in enumerate(ROWS)
+        }
+        questions = [UdpLoad(stage, row) for row in ROWS[::3]]
+        wait_until(lambda: all(load.asked for load in questions), "UDP load flows")
+        changes, dice = Changes(stage, random.Random(seed)), random.Random(seed + 1)
+        made = 0
+        while made < CHANGES:
+            count = min(dice.randint(1, AT_ONCE), CHANGES - made)
+            for _ in range(count):
+                changes.change()
+            stage.apply()
+            made += count
+        for load in questions:
+            load.stop()
+        for load in loads.values():
+            load.send(signal.SIGINT)
+        results = {row: finish_wrk(load) for row, load in loads.items()}
+        total = sum(result.requests for result in results.values())
+        asked = sum(load.asked for load in questions)
+        print(f"{total} requests, {asked} questions, changes {changes.kinds}")
+        assert not {str(row): result for row, result in results.items() if result.failed}
+        assert not [failure for load in questions for failure in load.failures]
+        assert not stage.steelyard.drops()
+        assert not stage.checksum_errors()
