@@ -21,6 +21,12 @@ enum {
 #define EXT_UNIT 8 /* bytes that their lengths count in */
 #define EXT_MAX  8 /* headers of one packet; RFC 8200 4.1 has a place for six */
 
+struct ipv6_fragment {
+	uint8_t next, reserved;
+	uint16_t place; /* offset in bytes, low bit: more */
+	uint32_t id;
+} __attribute__((packed, may_alias));
+
 struct extensions {
 	uint16_t len; /* of all headers stepped over */
 	uint16_t

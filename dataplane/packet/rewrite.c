@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
-#include <sy_packet.h>
+
+#include "fragment.h"
 
 static uint32_t addrs_sum(const struct sy_tuple *t)
 {
@@ -51,8 +52,12 @@ void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_
 	uint8_t *l4 = frame + v->l4;
 
 	rewrite_l3(frame + v->l3, v, r);
-	if (SY_UNLIKELY(!sy_view_has_l4(v)))
-		return;
+	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE)) {
+		if (!sy_addr_equal(&r->src, &v->tuple.src))
+			fragment_renumber(frame, v);
+		if (!sy_view_has_l4(v))
+			return;
+	}
 	if (v->proto == SY_PROTO_TCP) {
 		struct sy_tcp *tcp = (struct sy_tcp *)l4;
 		tcp->sport = r->sport;

@@ -7,12 +7,6 @@
 #define IPV4_MORE  0x2000
 #define FRAGMENTED 1260 /* IPv4 bytes that IPv6's least MTU becomes (RFC 7915 5.1) */
 
-struct ipv6_fragment {
-	uint8_t next, reserved;
-	uint16_t place; /* offset in bytes, low bit: more */
-	uint32_t id;
-} __attribute__((packed, may_alias));
-
 static bool l4_translate(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r)
 {
 	struct sy_tcp *tcp = (struct sy_tcp *)(frame + v->l4);
@@ -101,7 +95,7 @@ static uint8_t *translate_6to4(uint8_t *frame, struct sy_view *v, const struct s
 		/* Offsets would count the headers that stay behind. */
 		if (v->fragment != SY_FRAGMENT_NONE && e.fragment + sizeof(f) != e.len)
 			return NULL;
-		id = (uint16_t)ntohl(f.id);
+		id = (uint16_t)(v->fragment != SY_FRAGMENT_NONE ? v->fragment_id : ntohl(f.id));
 		fragment = htons(v->fragment_offset / 8 | (f.place & htons(1) ? IPV4_MORE : 0));
 	} else if (total <= FRAGMENTED) {
 		fragment = 0;

@@ -74,7 +74,8 @@ struct sy_icmp {
 	uint32_t rest; /* echo: id, sequence; too big: MTU */
 } __attribute__((packed, may_alias));
 
-/* ---- parsing (parse.c, check.c) -------------------------------------------------------------- */
+/* ---- parsing (parse.c, check.c, fragment.c)
+ * -------------------------------------------------------------- */
 
 /* What a packet is of its datagram. FIRST has the transport header, LATER and LAST have not. */
 enum sy_fragment { SY_FRAGMENT_NONE, SY_FRAGMENT_FIRST, SY_FRAGMENT_LATER, SY_FRAGMENT_LAST };
@@ -91,13 +92,14 @@ struct sy_view {
 	                          names, which may be destination options (60) */
 	uint8_t tcp_flags;
 	uint8_t icmp_type, icmp_code;
-	uint8_t v4;       /* 1: IPv4, 0: IPv6 */
-	uint8_t vlans;    /* 802.1Q and 802.1ad tags in front of IP: 0 to 2 */
-	uint8_t fragment; /* enum sy_fragment; an IPv6 packet of one fragment is NONE (RFC 6946) */
-	uint8_t reserved;
+	uint8_t v4;        /* 1: IPv4, 0: IPv6 */
+	uint8_t vlans;     /* 802.1Q and 802.1ad tags in front of IP: 0 to 2 */
+	uint8_t fragment;  /* enum sy_fragment; an IPv6 packet of one fragment is NONE (RFC 6946) */
+	uint8_t completes; /* parsing leaves it 0; the fragment table sets it where no other
+	                      fragment of the datagram is left to come */
 	uint16_t fragment_offset; /* bytes, host order */
 	uint16_t icmp_id;         /* of echo and its reply, else 0; network order */
-	uint32_t fragment_id;     /* host order; of a fragment, else 0 */
+	uint32_t fragment_id;     /* host order; of a fragment, else 0. See sy_packet_rewrite() */
 };
 _Static_assert(sizeof(struct sy_view) == 64, "one cache line");
 
@@ -118,6 +120,10 @@ static inline bool sy_view_has_l4(const struct sy_view *v)
 {
 	return v->fragment < SY_FRAGMENT_LATER;
 }
+
+/* Bytes of its datagram that a fragment carries: what fragment_offset counts, the extension headers
+ * of an IPv6 datagram's fragmentable part included. */
+uint16_t sy_packet_fragment_len(const uint8_t *frame, const struct sy_view *v);
 
 /* State of the transport checksum. OK also for a zero IPv4 UDP checksum; a zero one in IPv6 is BAD
  * (RFC 8200 8.1). UNFINISHED: it equals the pseudo-header sum, and full verification fails.
@@ -144,7 +150,9 @@ void sy_rewrite_prepare(const struct sy_tuple *from, const struct sy_tuple *to,
  * TTL/hop limit − 1, IPv4 header and transport checksums incrementally (RFC 1624), so that a wrong
  * checksum stays wrong. A zero UDP checksum stays zero; one that becomes zero is sent as 0xffff
  * (RFC 768). Of later fragments, and of other protocols, only the IP header changes. The caller
- * has checked that the TTL is above 1.
+ * has checked that the TTL is above 1. A fragment whose source changes leaves under the id
+ * v->fragment_id, which the caller may have replaced: ids are unique by source and destination, and
+ * the new source may be that of many (RFC 6864 4.1, RFC 8200 4.5).
  */
 void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r);
 
