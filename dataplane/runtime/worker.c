@@ -140,6 +140,25 @@ static bool neighbour_poll(struct sy_worker *w, unsigned from)
 	return sent || n;
 }
 
+bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
+{
+	struct gather *g = &w->private->again;
+	if (g->count == SY_BURST)
+		return false;
+	g->mbuf[g->count++] = m;
+	return true;
+}
+
+/* Behind the bursts that held them back, and behind what those handed over. */
+static void again_run(struct sy_worker *w)
+{
+	struct gather *g = &w->private->again;
+	unsigned n = g->count;
+	memcpy(w->private->burst.mbuf, g->mbuf, n * sizeof(g->mbuf[0]));
+	g->count = 0;
+	burst_run(w, n, true);
+}
+
 static void call_answer(struct sy_worker *w)
 {
 	struct worker_call *call = __atomic_exchange_n(&w->private->call, NULL, __ATOMIC_ACQ_REL);
@@ -179,6 +198,8 @@ bool worker_turn(struct sy_worker *w)
 	for (unsigned from = 0; from < w->rt->workers; from++)
 		if (from != w->id)
 			work |= neighbour_poll(w, from);
+	if (p->again.count)
+		again_run(w);
 	if (SY_READ(p->call)) {
 		call_answer(w);
 		work = true;

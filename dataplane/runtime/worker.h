@@ -73,6 +73,7 @@ struct sy_worker_private {
 	struct gather *hand_over;           /* [workers] */
 	struct gather *transmit_by;         /* [workers]: they own the queue */
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
+	struct gather again;                /* sy_packet_again() */
 	struct sy_burst burst;
 
 	struct waiting waiting[WORKER_WAITING];

@@ -222,6 +222,10 @@ void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason
  * one wake-up per burst. Marks it gone here; on a full ring it is dropped. */
 void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i);
 
+/* Lets a packet that the pipeline held back come again, once this burst is over, in a burst that is
+ * marked as handed over. False: SY_BURST of them do already. */
+bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
+
 /* A buffer for a packet of our own, NULL when the pool is empty. */
 struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
 
