@@ -20,6 +20,14 @@ struct {
 	__type(value, __u8);
 } steered SEC(".maps");
 
+/* Those that are over give way to new ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, DIRECTOR_DATAGRAMS);
+	__type(key, struct director_datagram);
+	__type(value, __u8);
+} datagrams SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, DIRECTOR_QUEUES);
@@ -38,6 +46,13 @@ struct {
 #define ND_FIRST  133
 #define ND_LAST   137
 #define IP_OFFSET 0x1fff
+#define IP_MORE   0x2000
+
+struct frag_hdr {
+	__u8 nexthdr, reserved;
+	__u16 place; /* offset in bytes, low bit: more */
+	__u32 id;
+};
 
 static __always_inline int count(__u32 which, int verdict)
 {
@@ -96,14 +111,66 @@ static __always_inline int packet_read(void *at, void *end, struct director_key 
 	return 0;
 }
 
+/* What a packet is of its datagram: 0 neither, 1 the first fragment, 2 a later one. Fills the
+ * datagram, which is zero. Of the first, IPv6 ports are read here. */
+static __always_inline int fragment_read(void *at, void *end, struct director_key *from,
+                                         struct director_datagram *datagram)
+{
+	struct ethhdr *eth = at;
+	struct iphdr *ip4 = (void *)(eth + 1);
+	struct ipv6hdr *ip6 = (void *)(eth + 1);
+	struct frag_hdr *fragment = (void *)(ip6 + 1);
+
+	if ((void *)(ip4 + 1) > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		if (!(ip4->frag_off & bpf_htons(IP_MORE | IP_OFFSET)))
+			return 0;
+		datagram->src[3] = ip4->saddr;
+		datagram->dst[3] = ip4->daddr;
+		datagram->id = ip4->id;
+		return ip4->frag_off & bpf_htons(IP_OFFSET) ? 2 : 1;
+	}
+	if ((void *)(fragment + 1) > end || ip6->nexthdr != IPPROTO_FRAGMENT ||
+	    !(fragment->place & bpf_htons(0xfff9)))
+		return 0;
+	__builtin_memcpy(datagram->src, &ip6->saddr, sizeof(datagram->src));
+	__builtin_memcpy(datagram->dst, &ip6->daddr, sizeof(datagram->dst));
+	datagram->id = fragment->id;
+	if (fragment->place & bpf_htons(0xfff8))
+		return 2;
+	port_read(fragment + 1, end, fragment->nexthdr, from);
+	return 1;
+}
+
+/* From a server of ours? Later fragments go where their first one went; those that come before it
+ * are not known. */
+static __always_inline int is_source_steered(void *at, void *end, struct director_key *from)
+{
+	struct director_datagram datagram = {};
+	int fragment = fragment_read(at, end, from, &datagram);
+	__u8 steered_too = DIRECTOR_STEER;
+	int steer;
+
+	if (fragment == 2)
+		return bpf_map_lookup_elem(&datagrams, &datagram) != 0;
+	steer = from->proto && bpf_map_lookup_elem(&steered, from);
+	if (fragment && steer)
+		bpf_map_update_elem(&datagrams, &datagram, &steered_too, BPF_ANY);
+	else if (fragment) /* the id had another meaning before */
+		bpf_map_delete_elem(&datagrams, &datagram);
+	return steer;
+}
+
 /* To an address of ours, or from a server of ours to anybody but this host. */
-static __always_inline int is_steered(struct director_key *to, struct director_key *from)
+static __always_inline int is_steered(void *at, void *end, struct director_key *to,
+                                      struct director_key *from)
 {
 	__u8 *what = bpf_map_lookup_elem(&steered, to);
 
 	if (what)
 		return *what == DIRECTOR_STEER;
-	return from->proto && bpf_map_lookup_elem(&steered, from);
+	return is_source_steered(at, end, from);
 }
 
 SEC("xdp")
@@ -113,7 +180,7 @@ int direct(struct xdp_md *ctx)
 	__u32 queue = ctx->rx_queue_index;
 	struct director_key to = {}, from = {};
 
-	if (!packet_read(at, end, &to, &from) || !is_steered(&to, &from))
+	if (!packet_read(at, end, &to, &from) || !is_steered(at, end, &to, &from))
 		return count(DIRECTOR_PASSED, XDP_PASS);
 	if (!bpf_map_lookup_elem(&xsks, &queue))
 		return count(DIRECTOR_NO_SOCKET, XDP_DROP);

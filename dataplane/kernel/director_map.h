@@ -7,12 +7,19 @@
 
 #define DIRECTOR_ADDRESSES 262144
 #define DIRECTOR_QUEUES    256
+#define DIRECTOR_DATAGRAMS 4096 /* in fragments, of servers that are steered by their source */
 
 /* struct sy_source as the program sees it; a destination has neither port nor protocol. */
 struct director_key {
 	__u32 w[4];
 	__u16 port, proto;
 	__u32 zero;
+};
+
+/* Whose fragments are steered because the first one, which has ports, was. */
+struct director_datagram {
+	__u32 src[4], dst[4];
+	__u32 id; /* as in the packet */
 };
 
 /* What the map says of a key. */

@@ -73,8 +73,9 @@ struct sy_director_stats stats(void)
 
 /* ---- traffic --------------------------------------------------------------------------------- */
 
-void far_send_from(const char *dst, uint16_t port)
+void far_send_bytes(const char *dst, uint16_t port, size_t bytes)
 {
+	static const char text[8192] = "steelyard";
 	struct sy_addr addr = addr_of(dst);
 	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(9)};
 	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6, .sin6_port = htons(9)};
@@ -91,11 +92,16 @@ void far_send_from(const char *dst, uint16_t port)
 	        0);
 	memcpy(&to4.sin_addr, addr.b + 12, 4);
 	memcpy(&to6.sin6_addr, addr.b, 16);
-	assert_int_equal(sendto(fd, "steelyard", 9, 0, v4 ? (void *)&to4 : (void *)&to6,
+	assert_int_equal(sendto(fd, text, bytes, 0, v4 ? (void *)&to4 : (void *)&to6,
 	                        v4 ? sizeof(to4) : sizeof(to6)),
-	                 9);
+	                 bytes);
 	close(fd);
 	netns_enter(near_ns);
+}
+
+void far_send_from(const char *dst, uint16_t port)
+{
+	far_send_bytes(dst, port, 9);
 }
 
 void far_send(const char *dst)

@@ -29,6 +29,8 @@ uint32_t pinned_program_id(void);
 void far_send(const char *dst);
 /* The same from a port (host order; 0: any). */
 void far_send_from(const char *dst, uint16_t port);
+/* The same with so many bytes: in fragments, if they are more than 1472. */
+void far_send_bytes(const char *dst, uint16_t port, size_t bytes);
 /* Waits until a counter, given by its offset, has grown beyond `from`. */
 void await_counter(size_t offset, uint64_t from);
 #define await_more(field, before)                                                                  \

@@ -110,6 +110,35 @@ static void test_sources(void **state)
 	sources_are_steered("2001:db8::2", "2001:db8::1", VIP6);
 }
 
+/* Fragments go where their first one does, which has the port. */
+static void fragments_are_steered(const char *far, const char *beyond)
+{
+	struct sy_source source = {.addr = addr_of(far), .port = htons(5353), .proto = 17};
+	struct sy_director_stats before = stats();
+
+	assert_int_equal(sy_director_steer_source(director, &source, true), 0);
+	far_send_bytes(beyond, 5353, 4000);
+	await_counter(offsetof(struct sy_director_stats, dropped_no_socket),
+	              before.dropped_no_socket + 2);
+	far_send_bytes(beyond, 5354, 4000);
+	await_counter(offsetof(struct sy_director_stats, passed), before.passed + 2);
+	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket + 3);
+	/* whatever is steered by its destination needs no first one */
+	steer(beyond, true);
+	before = stats();
+	far_send_bytes(beyond, 5354, 4000);
+	await_counter(offsetof(struct sy_director_stats, dropped_no_socket),
+	              before.dropped_no_socket + 2);
+	steer(beyond, false);
+}
+
+static void test_fragments(void **state)
+{
+	director_start(SY_DIRECTOR_AUTO);
+	fragments_are_steered("192.0.2.2", VIP4);
+	fragments_are_steered("2001:db8::2", VIP6);
+}
+
 /* They outlive their process too, and end when its successor has settled. */
 static void test_sources_settle(void **state)
 {
@@ -317,6 +346,7 @@ int main(void)
 	        TEST(test_neighbour_discovery_passes),
 	        TEST(test_program_outlives_its_process),
 	        TEST(test_sources),
+	        TEST(test_fragments),
 	        TEST(test_sources_settle),
 	        TEST(test_another_mode_attaches_anew),
 	        TEST(test_second_forwarder_is_refused),
