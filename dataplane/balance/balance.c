@@ -9,6 +9,7 @@
 #include <rte_hash_crc.h>
 
 #include "control.h"
+#include "fragment.h"
 #include "model.h"
 #include "ours.h"
 #include "saved.h"
@@ -82,7 +83,8 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->current = table_map(b->options.max_servers, sizeof(*s->current));
 		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
-		if (!bw->traffic || !s->current || !s->turn || !s->cursor)
+		bw->fragments = fragments_create();
+		if (!bw->traffic || !s->current || !s->turn || !s->cursor || !bw->fragments)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -129,6 +131,10 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 void sy_balance_detach(struct sy_balance *b)
 {
 	control_destroy(b);
+	for (unsigned w = 0; w < b->workers; w++) { /* while there are packet buffers */
+		fragments_destroy(b->worker[w].fragments);
+		b->worker[w].fragments = NULL;
+	}
 }
 
 void sy_balance_destroy(struct sy_balance *b)

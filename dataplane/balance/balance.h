@@ -104,10 +104,11 @@ struct balance_worker {
 	uint64_t slot_packets[SY_SLOTS];
 	uint64_t icmp_tokens_ns; /* rate limit of ICMP answers, as time saved up */
 	uint64_t icmp_last_ns;
-	uint64_t swept_ns;   /* when the last sweep slice ended */
-	uint64_t passes;     /* whole sweeps over all slots. readers: acquire */
-	unsigned sweep_slot; /* where the sweep stands */
-	uint16_t tunnel_id;  /* of the last tunnel packet over IPv4 */
+	uint64_t swept_ns;           /* when the last sweep slice ended */
+	uint64_t passes;             /* whole sweeps over all slots. readers: acquire */
+	unsigned sweep_slot;         /* where the sweep stands */
+	uint16_t tunnel_id;          /* of the last tunnel packet over IPv4 */
+	struct fragments *fragments; /* fragment.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* classify: parse, ours or not, slot; hand over what belongs to another worker. */
 #include "balance.h"
+#include "fragment.h"
 #include "ours.h"
 
 #define PREFETCH_AHEAD 4
@@ -13,8 +14,9 @@ static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
 	       ours_find(SY_RCU_READ(b->ours), &v->tuple.src) == OURS_SERVER;
 }
 
-static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+static enum sy_drop classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
+	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
 	struct sy_view *v = &burst->view[i];
 	enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
@@ -30,8 +32,11 @@ static enum sy_drop classify_packet(struct sy_balance *b, struct sy_burst *burst
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
 	if (SY_UNLIKELY(!burst->handed_over && !sy_port_owns_mac(b->rt, m->port, sy_frame(m))))
 		return SY_DROP_OTHER_HOST;
-	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
-		return SY_DROP_FRAGMENT;
+	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE)) {
+		reason = fragment_classify(w, burst, i);
+		if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
+			return reason;
+	}
 	if (SY_UNLIKELY(v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP)) {
 		burst->next[i] = SY_NEXT_SLOW;
 		return SY_DROP_NONE;
@@ -54,7 +59,7 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
 		burst->session[i] = SESSION_NONE;
-		enum sy_drop reason = classify_packet(b, burst, i);
+		enum sy_drop reason = classify_packet(w, burst, i);
 		if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 			sy_burst_drop(w, burst, i, reason);
 			continue;

@@ -126,7 +126,10 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	        .local = LOCAL_NONE,
 	        .seen = (uint16_t)balance_seconds(w),
 	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
-	        .flags = service->policy.one_packet ? SESSION_ONE_PACKET : 0,
+	        /* The other fragments of a datagram must find it. */
+	        .flags = service->policy.one_packet && v->fragment == SY_FRAGMENT_NONE
+	                         ? SESSION_ONE_PACKET
+	                         : 0,
 	};
 	const struct session_cold cold = {.created = balance_seconds(w) & SESSION_CREATED_MASK};
 	uint64_t server_hash = SESSION_ONE_WAY;
@@ -155,12 +158,13 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		*reason = SY_DROP_NO_SERVICE;
 		return SESSION_NONE;
 	}
-	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN) {
+	if (!sy_view_has_l4(v) || (v->proto == SY_PROTO_TCP &&
+	                           (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)) {
 		*reason = SY_DROP_NO_SESSION;
 		return SESSION_NONE;
 	}
 	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
-	if (csum != SY_CSUM_OK) {
+	if (csum != SY_CSUM_OK && csum != SY_CSUM_UNKNOWN) {
 		*reason = csum == SY_CSUM_UNFINISHED ? SY_DROP_UNFINISHED_CHECKSUM
 		                                     : SY_DROP_BAD_L4_CHECKSUM;
 		return SESSION_NONE;

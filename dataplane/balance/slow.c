@@ -83,6 +83,8 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		burst->session[i] = SESSION_NONE;
 		return true;
 	}
+	if (!sy_view_has_l4(v)) /* what there is to learn the first fragment has told */
+		return true;
 	/* A server's first answer is where its checksums are looked at once. */
 	if (from == SESSION_SERVER &&
 	    (s->state == SESSION_SYN_SENT || s->state == SESSION_UDP_ONE_WAY) &&
@@ -91,7 +93,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		return false;
 	}
 	if (v->proto == SY_PROTO_UDP) {
-		if (from == SESSION_SERVER)
+		if (from == SESSION_SERVER && !(s->flags & SESSION_ONE_PACKET))
 			s->state = SESSION_UDP_BOTH_WAYS;
 		return true;
 	}
@@ -107,6 +109,12 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		break;
 	}
 	return true;
+}
+
+/* Nothing of its datagram is still to come. */
+static bool packet_is_whole(const struct sy_view *v)
+{
+	return v->fragment == SY_FRAGMENT_NONE || v->completes;
 }
 
 static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
@@ -143,7 +151,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	}
 	struct session *s = session_at(t, burst->session[i]);
 	slow_forward(w, burst, i, s);
-	if (from == SESSION_SERVER && s->flags & SESSION_ONE_PACKET)
+	if (from == SESSION_SERVER && s->flags & SESSION_ONE_PACKET &&
+	    packet_is_whole(&burst->view[i]))
 		session_end(w, t, burst->session[i]);
 }
 

@@ -8,6 +8,7 @@
 #include <rte_cycles.h>
 
 #include "balance.h"
+#include "fragment.h"
 
 #define SWEEP_PASS_NS 1000000000u
 #define SWEEP_RATE    4000000u /* records a second and worker at the most */
@@ -51,6 +52,7 @@ void sy_balance_round(struct sy_worker *w)
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	uint64_t elapsed = w->now_ns - bw->swept_ns;
+	fragments_expire(w);
 	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000000 * SWEEP_ROUND_US;
 	if (elapsed > SWEEP_ELAPSED_NS)
 		elapsed = SWEEP_ELAPSED_NS;

@@ -191,6 +191,46 @@ void frame_icmp(struct frame *f, struct dice *d, const struct sy_tuple *t, uint8
 	frame_end(f);
 }
 
+static void cut_ipv4(struct frame *out, uint32_t id, unsigned offset, unsigned len, bool more)
+{
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)(out->bytes + SY_ETH_LEN);
+	ip->id = htons((uint16_t)id);
+	ip->fragment = htons((uint16_t)(offset / 8 | (more ? 0x2000 : 0)));
+	ip->total_length = htons((uint16_t)(sizeof(*ip) + len));
+	frame_mend_ip(out);
+}
+
+static void cut_ipv6(struct frame *out, uint32_t id, unsigned offset, unsigned len, bool more)
+{
+	struct sy_ipv6 *ip = (struct sy_ipv6 *)(out->bytes + SY_ETH_LEN);
+	uint8_t *ext = (uint8_t *)(ip + 1);
+	const uint16_t place = htons((uint16_t)(offset | more));
+	id = htonl(id);
+	memmove(ext + 8, ext, len);
+	ext[0] = ip->next_header;
+	ext[1] = 0;
+	memcpy(ext + 2, &place, sizeof(place));
+	memcpy(ext + 4, &id, sizeof(id));
+	ip->next_header = 44;
+	ip->payload_length = htons((uint16_t)(8 + len));
+	out->len = (uint16_t)(out->len + 8);
+}
+
+unsigned frame_cut(const struct frame *f, uint32_t id, unsigned piece, struct frame *out,
+                   unsigned room)
+{
+	unsigned headers = SY_ETH_LEN + ip_len(is_v4(f)), all = f->len - headers, n = 0;
+	for (unsigned at = 0; at < all && n < room; at += piece, n++) {
+		unsigned len = all - at < piece ? all - at : piece;
+		out[n].port = f->port;
+		out[n].len = (uint16_t)(headers + len);
+		memcpy(out[n].bytes, f->bytes, headers);
+		memcpy(out[n].bytes + headers, f->bytes + headers + at, len);
+		(is_v4(f) ? cut_ipv4 : cut_ipv6)(&out[n], id, at, len, at + len < all);
+	}
+	return n;
+}
+
 /* ---- spoiling ---- */
 
 static void mutate_bits(struct frame *f, struct dice *d)

@@ -37,6 +37,11 @@ void frame_udp(struct frame *f, struct dice *d, const struct sy_tuple *t, unsign
 void frame_icmp(struct frame *f, struct dice *d, const struct sy_tuple *t, uint8_t type,
                 uint8_t code, unsigned payload);
 
+/* Cuts a right frame into fragments of `piece` bytes (a multiple of 8) under an id, at most `room`.
+ * Returns how many; the last one may be short. */
+unsigned frame_cut(const struct frame *f, uint32_t id, unsigned piece, struct frame *out,
+                   unsigned room);
+
 /* Makes checksums right again as far as the frame can be read. */
 void frame_mend_ip(struct frame *f);
 void frame_mend_l4(struct frame *f);

@@ -5,6 +5,7 @@
 
 #include <rte_ethdev.h>
 
+#include "../../dataplane/balance/fragment.h"
 #include "weather.h"
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -69,6 +70,34 @@ static void squall_nat(struct weather *w)
 		frame_tcp(&f, &w->dice, &stray, &s, 0);
 		weather_send(w, &f);
 	}
+	weather_turn(w);
+}
+
+/* More fragments than may wait for their first; then more datagrams than the table holds. */
+static void squall_fragments(struct weather *w)
+{
+	struct service_key key = world_service(1);
+	struct sy_tuple t = weather_client(w, &key);
+	struct frame f, piece[4];
+	unsigned workers = w->world.rig.rt->workers;
+	frame_udp(&f, &w->dice, &t, 500);
+	f.port = RIG_WAN;
+	for (uint32_t id = 0; id < 4 * FRAGMENT_WAITING * workers; id++) {
+		frame_cut(&f, id, 200, piece, 4);
+		weather_send(w, &piece[1]);
+	}
+	weather_turn(w);
+	for (uint32_t id = 10000; id < 10000 + 4 * FRAGMENT_DATAGRAMS * workers; id++) {
+		frame_cut(&f, id, 200, piece, 4);
+		weather_send(w, &piece[0]);
+		if (id % SY_BURST == 0)
+			weather_turn(w);
+	}
+	weather_turn(w);
+	t.proto = SY_PROTO_ICMP;
+	frame_icmp(&f, &w->dice, &t, 8, 0, 500);
+	frame_cut(&f, 1, 200, piece, 4);
+	weather_send(w, &piece[0]);
 	weather_turn(w);
 }
 
@@ -193,6 +222,7 @@ void squall_all(struct weather *w)
 	for (unsigned odd = 0; odd < ODD_SERVICES; odd++)
 		squall_odd(w, odd);
 	squall_nat(w);
+	squall_fragments(w);
 	squall_removed(w);
 	squall_full_queue(w);
 	squall_down(w);

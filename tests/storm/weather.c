@@ -212,7 +212,7 @@ void weather_collect(struct weather *w, bool react)
 			bool ugly = !world_sent_is_right(m, port, m->hash.usr, &v);
 			w->tally.out++;
 			w->tally.ugly += ugly;
-			if (react && !ugly)
+			if (react && !ugly && v.fragment == SY_FRAGMENT_NONE)
 				react_to(w, port, rte_pktmbuf_mtod(m, const uint8_t *), &v);
 			rte_pktmbuf_free(m);
 		}
@@ -310,6 +310,39 @@ static void send_noise(struct weather *w)
 	weather_send(w, &f);
 }
 
+/* A datagram of a client's or of a server's in fragments: in any order, with some lost, come twice,
+ * or cut otherwise so that they overlap. */
+static void send_fragments(struct weather *w)
+{
+	struct dice *d = &w->dice;
+	struct frame f, piece[16];
+	struct service_key key = world_service(dice_roll(d, WORLD_SERVICES));
+	const struct sy_tuple t = weather_client(w, &key);
+	const struct segment s = {dice_percent(d, 50) ? SY_TCP_SYN : SY_TCP_ACK, 1, 1, 0};
+	uint32_t id = dice_roll(d, dice_percent(d, 50) ? 4 : UINT32_MAX);
+	bool answer = w->history_count > 0 && dice_percent(d, 40);
+	if (answer)
+		f = w->history[dice_roll(d, w->history_count)];
+	else if (t.proto == SY_PROTO_TCP)
+		frame_tcp(&f, d, &t, &s, dice_roll(d, 1300));
+	else
+		frame_udp(&f, d, &t, dice_roll(d, 1300));
+	if (!answer)
+		f.port = RIG_WAN;
+	unsigned cuts = dice_percent(d, 10) ? 2 : 1;
+	for (unsigned cut = 0; cut < cuts; cut++) {
+		unsigned count = frame_cut(&f, id, 8 * (4 + dice_roll(d, 40)), piece, 16);
+		for (unsigned n = count; n > 0; n--) {
+			unsigned pick = dice_percent(d, 50) ? dice_roll(d, n) : 0;
+			if (dice_percent(d, 95))
+				weather_send(w, &piece[pick]);
+			if (!dice_percent(d, 5)) /* else once more, perhaps */
+				memmove(piece + pick, piece + pick + 1,
+				        (count - pick - 1) * sizeof(piece[0]));
+		}
+	}
+}
+
 static void gust_frame(struct weather *w)
 {
 	uint32_t choice = dice_roll(&w->dice, 100);
@@ -325,8 +358,10 @@ static void gust_frame(struct weather *w)
 		send_again(w, false);
 	} else if (choice < 94) {
 		send_stray(w);
-	} else if (choice < 97) {
+	} else if (choice < 96) {
 		send_icmp(w);
+	} else if (choice < 97) {
+		send_fragments(w);
 	} else {
 		send_noise(w);
 	}

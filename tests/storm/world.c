@@ -380,6 +380,8 @@ bool world_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right
 	    sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
 	    memcmp(((const struct sy_eth *)frame)->src, rig_mac[port], 6) != 0)
 		return false;
+	if (v->fragment != SY_FRAGMENT_NONE) /* of whose datagram the rest is not here */
+		return true;
 	bool own = v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP;
 	return (!was_right && !own) || sy_packet_check_l4(frame, v) == SY_CSUM_OK;
 }

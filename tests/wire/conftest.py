@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages that tests share, and the books that are closed after each.
 
-A test that causes drops names them: @pytest.mark.drops("fragment"). Any other reason fails it.
+A test that causes drops names them: @pytest.mark.drops("nat-stray"). Any other reason fails it.
 """
 
 import pytest

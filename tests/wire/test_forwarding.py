@@ -187,15 +187,6 @@ def test_tcp_with_options_of_ip(stage, family, option):
     assert packet["IP"].ihl == 7 if family == 4 else packet[IPv6].nh in (0, 60)
 
 
-@pytest.mark.drops("fragment")
-@families
-def test_fragments_are_dropped_by_name(stage, family):
-    kind = socket.AF_INET if family == 4 else socket.AF_INET6
-    with stage.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
-        one.sendto(b"x" * 4000, (VIP[family], DNS))
-    wait_until(lambda: stage.books.dropped().get("fragment", 0) >= 3, "three fragments dropped")
-
-
 def test_workers_share_the_sessions(stage):
     """Each of two workers owns half the slots, though all packets come in by one queue."""
     before = {worker["id"]: worker for worker in stage.steelyard.get("workers")}

@@ -244,7 +244,16 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(BAD_IP_CHECKSUM, "bad-ip-checksum", "IPv4 header checksum is wrong")                     \
 	X(BAD_SOURCE, "bad-source", "loopback, multicast, broadcast or unspecified source")        \
 	X(LAND, "land", "source and destination are the same (land attack)")                       \
-	X(FRAGMENT, "fragment", "IP fragments are not supported yet")                              \
+	X(FRAGMENT_TIMEOUT, "fragment-timeout",                                                    \
+	  "its datagram's first fragment did not come within 2 s, or was dropped")                 \
+	X(FRAGMENT_DUPLICATE, "fragment-duplicate", "a fragment that came before")                 \
+	X(FRAGMENT_OVERLAP, "fragment-overlap",                                                    \
+	  "a fragment of a datagram whose fragments overlap or disagree on its end (RFC 5722)")    \
+	X(FRAGMENT_WAIT_FULL, "fragment-wait-full",                                                \
+	  "too many fragments wait for their datagram's first one")                                \
+	X(FRAGMENT_TABLE_FULL, "fragment-table-full",                                              \
+	  "waited for its datagram's first fragment until newer datagrams took the place")         \
+	X(ICMP_FRAGMENT, "icmp-fragment", "a fragment of an ICMP message: ping with less data")    \
 	X(TINY_FRAGMENT, "tiny-fragment",                                                          \
 	  "a fragment cut so that filters miss its headers (RFC 1858, RFC 7112)")                  \
 	X(BAD_FRAGMENT, "bad-fragment",                                                            \

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fragment.h"
+
+#include <stdlib.h>
+
+#include <rte_mbuf_dyn.h>
+
+#define PLACE_NONE UINT16_MAX
+#define WAYS       8 /* places that one datagram may have */
+#define SETS       (FRAGMENT_DATAGRAMS / WAYS)
+#define UNIT       8              /* bytes that fragments' offsets count in (RFC 791 3.1) */
+#define UNITS      (65536 / UNIT) /* of the longest datagram */
+
+/*
+ * What goes with a fragment from worker to worker, in its packet buffer. Writer: who hands it over,
+ * always; reader: who then has it. Elsewhere it means nothing.
+ */
+struct note {
+	uint32_t id;
+	uint16_t sport, dport;
+	uint8_t proto;
+	uint8_t completes; /* as in struct sy_view */
+	uint8_t known;     /* the above are; else it is on its way to its datagram's worker */
+	uint8_t reserved;
+};
+static int note_offset;
+
+static struct note *note_of(struct rte_mbuf *m)
+{
+	return RTE_MBUF_DYNFIELD(m, note_offset, struct note *);
+}
+
+struct datagram {
+	struct sy_tuple key; /* see key_of() */
+	uint64_t begun_ns;
+	uint64_t followed_tsc; /* the worker's turn in which fragments that had waited follow the
+	                          first */
+	uint16_t older, newer; /* places by age, PLACE_NONE: none */
+	uint16_t seen, end;    /* units that came; behind the last of them */
+	uint16_t total;        /* units in all, 0: not known yet */
+	uint8_t first;         /* has come: the note is right */
+	uint8_t spoilt;        /* its fragments overlap */
+	uint8_t waiting;
+	struct note note;
+	struct rte_mbuf *wait[FRAGMENT_WAITING_MAX];
+	uint64_t unit[UNITS / 64]; /* a bit for each that came */
+};
+
+struct fragments {
+	uint64_t hash[SETS][WAYS]; /* by place; 0: free. A set is one line */
+	uint32_t ids;              /* given out */
+	uint16_t oldest, newest;
+	uint16_t waiting;
+	struct datagram datagram[FRAGMENT_DATAGRAMS];
+};
+_Static_assert(sizeof(((struct fragments *)0)->hash[0]) == SY_CACHE_LINE, "one line a set");
+_Static_assert(FRAGMENT_WAITING <= SY_BURST, "all of them may come again at once");
+
+struct fragments *fragments_create(void)
+{
+	static const struct rte_mbuf_dynfield field = {
+	        .name = "steelyard_fragment",
+	        .size = sizeof(struct note),
+	        .align = _Alignof(struct note),
+	};
+	note_offset = rte_mbuf_dynfield_register(&field);
+	if (note_offset < 0)
+		return NULL;
+	/* Pages that no datagram needs are never touched. */
+	struct fragments *f = calloc(1, sizeof(*f));
+	if (f)
+		f->oldest = f->newest = PLACE_NONE;
+	return f;
+}
+
+void fragments_destroy(struct fragments *f)
+{
+	for (uint16_t at = f ? f->oldest : PLACE_NONE; at != PLACE_NONE; at = f->datagram[at].newer)
+		rte_pktmbuf_free_bulk(f->datagram[at].wait, f->datagram[at].waiting);
+	free(f);
+}
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+/* A permutation of 16 bits under our key, in four Feistel rounds. */
+static uint16_t id_permute(const struct sy_hash_key *key, uint16_t n)
+{
+	uint8_t left = (uint8_t)(n >> 8), right = (uint8_t)n;
+	for (unsigned round = 0; round < 4; round++) {
+		uint8_t next =
+		        left ^ (uint8_t)sy_hash_mix(right ^ key->k[round], key->k[4 + round]);
+		left = right;
+		right = next;
+	}
+	return (uint16_t)(left << 8 | right);
+}
+
+/*
+ * An id that nobody can predict (RFC 7739), for either family. Its low half comes again only when
+ * the worker has used up its share of all 65536: then for the same addresses a receiver has long
+ * given up what was lost of the datagram before, unless it is very busy (RFC 4963).
+ */
+static uint32_t id_new(const struct sy_worker *w, struct fragments *f)
+{
+	const struct sy_balance *b = w->app;
+	uint32_t share = 65536 / b->workers, n = f->ids++;
+	uint32_t high = (uint32_t)sy_hash_mix(n ^ b->key.k[1], b->key.k[0]);
+	return high << 16 | id_permute(&b->key, (uint16_t)(w->id * share + n % share));
+}
+
+/* ---- one datagram's units -------------------------------------------------------------------- */
+
+/* The bits of unit `at` and those behind it in its word, below `to`. */
+static uint64_t units_mask(unsigned at, unsigned to)
+{
+	uint64_t bits = to - at < 64 ? (UINT64_C(1) << (to - at)) - 1 : UINT64_MAX;
+	return bits << at % 64;
+}
+
+static unsigned units_seen(const struct datagram *d, unsigned from, unsigned to)
+{
+	unsigned seen = 0;
+	for (unsigned at = from; at < to; at = (at | 63) + 1)
+		seen += (unsigned)__builtin_popcountll(d->unit[at / 64] & units_mask(at, to));
+	return seen;
+}
+
+/* May the units from..to come, the datagram's last ones if so? What has come already is a duplicate
+ * (of which the bytes that came first count); what overlaps in part, or leads beyond the end,
+ * spoils the datagram (RFC 5722; IPv4 as Linux has it). */
+static enum sy_drop units_judge(const struct datagram *d, unsigned from, unsigned to, bool last)
+{
+	unsigned seen = units_seen(d, from, to);
+	if (d->spoilt || (d->total && (to > d->total || (last && to != d->total))) ||
+	    (last && to < d->end))
+		return SY_DROP_FRAGMENT_OVERLAP;
+	if (seen == to - from)
+		return SY_DROP_FRAGMENT_DUPLICATE;
+	return seen ? SY_DROP_FRAGMENT_OVERLAP : SY_DROP_NONE;
+}
+
+/* Returns whether the datagram is whole now. */
+static bool units_add(struct datagram *d, unsigned from, unsigned to, bool last)
+{
+	for (unsigned at = from; at < to; at = (at | 63) + 1)
+		d->unit[at / 64] |= units_mask(at, to);
+	d->seen = (uint16_t)(d->seen + to - from);
+	if (to > d->end)
+		d->end = (uint16_t)to;
+	if (last)
+		d->total = (uint16_t)to;
+	return d->total && d->seen == d->total;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* Source, destination and id; of IPv4 the protocol too. IPv6's first fragment may name another one
+ * than the others, and its id is its own without it. */
+static struct sy_tuple key_of(const struct sy_view *v)
+{
+	return (struct sy_tuple){.src = v->tuple.src,
+	                         .dst = v->tuple.dst,
+	                         .sport = (uint16_t)(v->fragment_id >> 16),
+	                         .dport = (uint16_t)v->fragment_id,
+	                         .proto = v->v4 ? v->proto : 0};
+}
+
+static uint64_t *hash_at(struct fragments *f, uint16_t place)
+{
+	return &f->hash[place / WAYS][place % WAYS];
+}
+
+static uint16_t set_of(uint64_t hash)
+{
+	return (uint16_t)((hash >> 32) % SETS * WAYS);
+}
+
+static uint16_t datagram_find(struct fragments *f, uint64_t hash, const struct sy_tuple *key)
+{
+	uint16_t set = set_of(hash);
+	for (uint16_t at = set; at < set + WAYS; at++)
+		if (*hash_at(f, at) == hash && !memcmp(&f->datagram[at].key, key, sizeof(*key)))
+			return at;
+	return PLACE_NONE;
+}
+
+static void waiting_drop(struct sy_worker *w, struct fragments *f, struct datagram *d,
+                         enum sy_drop reason)
+{
+	f->waiting = (uint16_t)(f->waiting - d->waiting);
+	while (d->waiting > 0)
+		sy_packet_drop(w, d->wait[--d->waiting], reason);
+}
+
+/* `reason`: of what still waits. */
+static void datagram_end(struct sy_worker *w, struct fragments *f, uint16_t place,
+                         enum sy_drop reason)
+{
+	struct datagram *d = &f->datagram[place];
+	waiting_drop(w, f, d, reason);
+	*(d->older == PLACE_NONE ? &f->oldest : &f->datagram[d->older].newer) = d->newer;
+	*(d->newer == PLACE_NONE ? &f->newest : &f->datagram[d->newer].older) = d->older;
+	*hash_at(f, place) = 0;
+}
+
+/* In a set that is full the oldest gives way: an honest datagram is over in no time. */
+static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint64_t hash,
+                               const struct sy_tuple *key)
+{
+	uint16_t set = set_of(hash), place = set;
+	for (uint16_t at = set; at < set + WAYS && *hash_at(f, place); at++)
+		if (!*hash_at(f, at) || f->datagram[at].begun_ns < f->datagram[place].begun_ns)
+			place = at;
+	if (*hash_at(f, place))
+		datagram_end(w, f, place, SY_DROP_FRAGMENT_TABLE_FULL);
+	struct datagram *d = &f->datagram[place];
+	memset(d, 0, sizeof(*d));
+	d->key = *key;
+	d->begun_ns = w->now_ns;
+	d->older = f->newest;
+	d->newer = PLACE_NONE;
+	*(f->newest == PLACE_NONE ? &f->oldest : &f->datagram[f->newest].newer) = place;
+	f->newest = place;
+	*hash_at(f, place) = hash;
+	return place;
+}
+
+void fragments_expire(struct sy_worker *w)
+{
+	struct fragments *f = balance_worker_of(w)->fragments;
+	while (f->oldest != PLACE_NONE &&
+	       w->now_ns - f->datagram[f->oldest].begun_ns >= FRAGMENT_LIFE_NS)
+		datagram_end(w, f, f->oldest, SY_DROP_FRAGMENT_TIMEOUT);
+}
+
+/* ---- fragments ------------------------------------------------------------------------------- */
+
+/* Comes again behind the burst that its first fragment is in. */
+static void fragment_again(struct sy_worker *w, struct rte_mbuf *m, const struct note *note)
+{
+	*note_of(m) = *note;
+	if (!sy_packet_again(w, m))
+		sy_packet_drop(w, m, SY_DROP_FRAGMENT_WAIT_FULL);
+}
+
+/* The first has come, and those that waited for it follow. */
+static void waiting_follow(struct sy_worker *w, struct fragments *f, struct datagram *d, bool whole)
+{
+	struct note note = d->note;
+	f->waiting = (uint16_t)(f->waiting - d->waiting);
+	for (unsigned n = 0; n < d->waiting; n++) {
+		note.completes = whole && n + 1u == d->waiting;
+		fragment_again(w, d->wait[n], &note);
+	}
+	d->waiting = 0;
+	d->followed_tsc = w->tsc;
+}
+
+/* Fragment i of datagram `place`, whose units have come with it. *note: what it lacks, if it goes
+ * on at once. */
+static void datagram_add(struct sy_worker *w, struct fragments *f, uint16_t place,
+                         struct sy_burst *burst, unsigned i, bool whole, struct note *note)
+{
+	struct datagram *d = &f->datagram[place];
+	const struct sy_view *v = &burst->view[i];
+	bool followed = d->waiting > 0;
+	if (v->fragment == SY_FRAGMENT_FIRST) {
+		d->first = 1;
+		d->note = (struct note){.id = id_new(w, f),
+		                        .sport = v->tuple.sport,
+		                        .dport = v->tuple.dport,
+		                        .proto = v->proto,
+		                        .known = 1};
+		if (followed)
+			waiting_follow(w, f, d, whole);
+	} else if (!d->first) {
+		d->wait[d->waiting++] = burst->mbuf[i];
+		f->waiting++;
+		burst->next[i] = SY_NEXT_GONE;
+		return;
+	}
+	*note = d->note;
+	note->completes = whole && !followed;
+	/* Not past those that waited: what completes the datagram comes last. */
+	if (v->fragment != SY_FRAGMENT_FIRST && d->followed_tsc == w->tsc) {
+		fragment_again(w, burst->mbuf[i], note);
+		burst->next[i] = SY_NEXT_GONE;
+	}
+	if (whole)
+		datagram_end(w, f, place, SY_DROP_NONE);
+}
+
+/* Fragment i, whose datagram is ours to look after. */
+static enum sy_drop datagram_take(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                  uint64_t hash, const struct sy_tuple *key, struct note *note)
+{
+	struct fragments *f = balance_worker_of(w)->fragments;
+	const struct sy_view *v = &burst->view[i];
+	unsigned from = v->fragment_offset / UNIT;
+	unsigned len = sy_packet_fragment_len(sy_frame(burst->mbuf[i]), v);
+	unsigned to = from + (len + UNIT - 1) / UNIT;
+	bool last = v->fragment == SY_FRAGMENT_LAST;
+
+	uint16_t place = datagram_find(f, hash, key);
+	struct datagram *d = place == PLACE_NONE ? NULL : &f->datagram[place];
+	enum sy_drop reason = d ? units_judge(d, from, to, last) : SY_DROP_NONE;
+	if (reason == SY_DROP_FRAGMENT_OVERLAP) {
+		d->spoilt = 1;
+		waiting_drop(w, f, d, reason);
+	}
+	if (reason != SY_DROP_NONE)
+		return reason;
+	if (v->fragment != SY_FRAGMENT_FIRST && !(d && d->first) &&
+	    (f->waiting == FRAGMENT_WAITING || (d && d->waiting == FRAGMENT_WAITING_MAX)))
+		return SY_DROP_FRAGMENT_WAIT_FULL;
+	if (!d) {
+		place = datagram_begin(w, f, hash, key);
+		d = &f->datagram[place];
+	}
+	datagram_add(w, f, place, burst, i, units_add(d, from, to, last), note);
+	return SY_DROP_NONE;
+}
+
+enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct sy_view *v = &burst->view[i];
+	struct note *on_it = note_of(burst->mbuf[i]), note = {0};
+	if (v->proto == SY_PROTO_ICMP || v->proto == SY_PROTO_ICMPV6)
+		return SY_DROP_ICMP_FRAGMENT;
+	if (burst->handed_over)
+		note = *on_it;
+	if (!note.known) {
+		const struct sy_tuple key = key_of(v);
+		uint64_t hash = sy_hash_tuple(&b->key, &key) | 1; /* 0 is a free place */
+		burst->slot[i] = (uint8_t)(hash >> 8);
+		if (sy_slot_worker(b->rt, burst->slot[i]) != w->id) {
+			*on_it = note;
+			sy_burst_hand_over(w, burst, i);
+			return SY_DROP_NONE;
+		}
+		enum sy_drop reason = datagram_take(w, burst, i, hash, &key, &note);
+		if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
+			return reason;
+		*on_it = note; /* its session may be another worker's */
+	}
+	v->tuple.sport = note.sport;
+	v->tuple.dport = note.dport;
+	v->proto = note.proto;
+	v->tuple.proto = note.proto;
+	v->fragment_id = note.id;
+	v->completes = note.completes;
+	return SY_DROP_NONE;
+}
