@@ -270,6 +270,34 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// Every whole file that the documentation shows is a good one.
+func TestExamplesInDocsAreGood(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+			example, _, _ := strings.Cut(block, "```")
+			if !strings.Contains(example, "version:") {
+				continue
+			}
+			examples++
+			if _, err := Parse(file, []byte(example)); err != nil {
+				t.Errorf("%s:\n%s%v", file, example, err)
+			}
+		}
+	}
+	if examples == 0 {
+		t.Error("no examples found")
+	}
+}
+
 func TestReferenceIsUpToDate(t *testing.T) {
 	for file, text := range map[string]string{"configuration.md": Reference(), "man/steelyard.yaml.5": Manual()} {
 		got, err := os.ReadFile("../../docs/" + file)
