@@ -45,7 +45,12 @@ static void view_check(const uint8_t *frame, const struct sy_view *v, size_t siz
 	CHECK(v->l4 + v->l4_len == v->frame_len);
 	CHECK((v->fragment_offset != 0) == (v->fragment > SY_FRAGMENT_FIRST));
 	CHECK(v->fragment || v->fragment_id == 0);
-	CHECK(v->fragment == SY_FRAGMENT_NONE || sy_packet_check_l4(frame, v) == SY_CSUM_UNKNOWN);
+	if (v->fragment != SY_FRAGMENT_NONE) {
+		uint32_t len = sy_packet_fragment_len(frame, v);
+		CHECK(sy_packet_check_l4(frame, v) == SY_CSUM_UNKNOWN);
+		CHECK(len >= v->l4_len && v->fragment_offset + len <= UINT16_MAX);
+		CHECK(v->l3 + len < v->frame_len);
+	}
 	CHECK(sy_addr_is_v4(&v->tuple.src) == (v->v4 != 0));
 	CHECK(sy_addr_is_v4(&v->tuple.dst) == (v->v4 != 0));
 	CHECK(v->tuple.proto == v->proto);
@@ -63,19 +68,22 @@ static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view
 	        .dport = v->tuple.sport,
 	        .proto = v->proto,
 	};
-	struct sy_view after;
+	struct sy_view after, renumbered = *v;
 	struct sy_rewrite r;
 
+	renumbered.fragment_id ^= v->fragment != SY_FRAGMENT_NONE ? 0x5a5a : 0;
 	sy_rewrite_prepare(&v->tuple, &to, &r);
-	sy_packet_rewrite(frame, v, &r);
+	sy_packet_rewrite(frame, &renumbered, &r);
 	CHECK(sy_packet_parse(frame, (uint32_t)size, &after) == SY_DROP_NONE);
 	CHECK(memcmp(&after.tuple, &to, sizeof(to)) == 0);
+	CHECK(after.fragment_id == renumbered.fragment_id);
 	CHECK(after.frame_len == v->frame_len && after.tcp_flags == v->tcp_flags);
 	CHECK(sy_packet_ttl(frame, &after) + 1 == sy_packet_ttl(data, v));
 	CHECK((sy_packet_check_l4(frame, &after) == SY_CSUM_OK) == ok);
 	if (sy_packet_ttl(frame, &after) > 1) { /* and back */
 		unsigned hole = sy_view_has_l4(v) ? (v->proto == SY_PROTO_TCP ? 16 : 6) : 0;
 		sy_rewrite_prepare(&to, &v->tuple, &r);
+		after.fragment_id = v->fragment_id;
 		sy_packet_rewrite(frame, &after, &r);
 		CHECK(sy_packet_parse(frame, (uint32_t)size, &after) == SY_DROP_NONE);
 		CHECK(memcmp(&after, v, sizeof(after)) == 0);

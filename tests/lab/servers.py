@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real servers for the hosts of a lab. Each answers with the name of its host."""
 
+import contextlib
+import select
 import socket
 import struct
 import threading
@@ -150,3 +152,31 @@ class EchoServer:
 
     def __exit__(self, *_):
         self.close()
+
+
+class DatagramEcho:
+    """A UDP server in this process: sends each datagram back."""
+
+    def __init__(self, host, port, family=4, address=None):
+        kind = socket.AF_INET if family == 4 else socket.AF_INET6
+        self.socket = host.ns.socket(kind, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self.socket.bind((address or host.address(family), port))
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = threading.Thread(target=self._echo, daemon=True)
+        self._thread.start()
+
+    def _echo(self):
+        while True:
+            ready, _, _ = select.select([self.socket, self._stopped], [], [])
+            if self._stopped in ready:
+                return
+            with contextlib.suppress(OSError):  # a client that is gone, a path's MTU
+                data, peer = self.socket.recvfrom(65535)
+                self.socket.sendto(data, peer)
+
+    def close(self):
+        self._stop.send(b"x")
+        self._thread.join()
+        for one in (self.socket, self._stop, self._stopped):
+            one.close()

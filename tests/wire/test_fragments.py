@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datagrams and segments in fragments, cut by kernels or by hand, through every mode and back."""
+
+import copy
+import itertools
+import os
+import random
+import socket
+
+import pytest
+from scapy.layers.inet import IP, UDP, fragment
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import connect, receive_exactly
+from tests.lab.servers import DatagramEcho
+from tests.lab.steelyard import VIP
+from tests.lab.topology import FRONT, v4, v6
+from tests.lab.tunnel import TunnelEnd
+from tests.wire.conftest import keep_books
+from tests.wire.stage import ECHO
+from tests.wire.test_direct import DIRECT, DirectStage
+from tests.wire.test_nat import NAT, NatStage
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+TUNNEL = {4: v4(FRONT, 86), 6: v6(FRONT, 86)}
+PORT = {"fnat": 9401, "nat": 9402, "dr": 9403, "ipip": 9404}  # the service's and the server's
+VIPS = {"fnat": VIP, "nat": NAT, "dr": DIRECT, "ipip": TUNNEL}
+
+
+class FragmentStage:
+    """Adds a UDP echo of each of `modes` to the stage it is mixed into."""
+
+    modes = ()
+
+    def start(self):
+        super().start()
+        server = self.lab["s1"]
+        for mode in self.modes:
+            for family in (4, 6):
+                own = VIPS[mode][family] if mode in ("dr", "ipip") else None
+                echo = DatagramEcho(server, PORT[mode], family, own)
+                self.echo[f"{mode}-datagrams{family}"] = echo
+                self.config.services.append(
+                    Service(
+                        f"{mode}-datagrams{family}",
+                        VIPS[mode][family],
+                        PORT[mode],
+                        "udp",
+                        mode=mode,
+                        servers=[Server(server.address(family), PORT[mode])],
+                    )
+                )
+        self.apply()
+        self.steelyard.wait_all_up()
+        self.default = copy.deepcopy(self.config)
+
+
+class ThroughStage(FragmentStage, NatStage):
+    modes = ("fnat", "nat")
+
+
+class PastStage(FragmentStage, DirectStage):
+    modes = ("dr", "ipip")
+
+    def start(self):
+        server = self.lab["s1"]
+        for family, length in ((4, 32), (6, 128)):
+            server.ns.ip(f"address add {TUNNEL[family]}/{length} dev lo")
+        self.tunnel = TunnelEnd(server)
+        super().start()
+
+    def __exit__(self, *error):
+        self.tunnel.close()
+        super().__exit__(*error)
+
+
+@pytest.fixture(
+    scope="module",
+    params=((ThroughStage, 2, 1), (ThroughStage, 2, 2), (PastStage, 1, 1), (PastStage, 1, 2)),
+    ids=("fnat-nat-1-worker", "fnat-nat-2-workers", "dr-ipip-1-worker", "dr-ipip-2-workers"),
+)
+def cut_stage(request):
+    stage, arms, workers = request.param
+    with stage(arms=arms, workers=workers) as ready:
+        yield ready
+
+
+@pytest.fixture
+def cut(cut_stage, request):
+    yield from keep_books(cut_stage, request)
+
+
+def client_socket(host, family, port=0):
+    one = host.ns.socket(socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+    one.bind((host.address(family), port))
+    return one
+
+
+def ask(one, peer, data, tries=10):
+    """The echo of a datagram. Asked again: kernels learn a path's MTU by losing the first one."""
+    one.settimeout(1)
+    for _ in range(tries):
+        one.sendto(data, peer)
+        try:
+            return one.recv(65535)
+        except TimeoutError:
+            continue
+    raise TimeoutError(f"{peer} does not echo {len(data)} bytes")
+
+
+@pytest.mark.drops("too-big")  # of the tunnel's first one, which teaches the client its MTU
+@families
+def test_large_datagrams_and_answers(cut, family):
+    for mode in cut.modes:
+        host, peer = cut.client, (VIPS[mode][family], PORT[mode])
+        with client_socket(host, family) as one:
+            for size in (2000, 4000, 8000, 20_000, 60_000):
+                data = os.urandom(size)
+                assert ask(one, peer, data) == data, f"{size} bytes, {mode}"
+        traffic = cut.steelyard.service(f"{mode}-datagrams{family}")["traffic"]
+        assert traffic["packets_in"] > 60
+        if mode in ("fnat", "nat"):
+            assert traffic["packets_out"] > 60
+
+
+def wait_dropped(cut, reason, count):
+    wait_until(
+        lambda: cut.books.dropped().get(reason, 0) == count,
+        lambda: f"{count} packets dropped as {reason}, of {cut.books.dropped()}",
+    )
+
+
+def by_hand(cut, mode, family, port, data, number, source=None):
+    """The frames of one datagram of the client's, small enough for a tunnel."""
+    own, vip = source or cut.client.address(family), VIPS[mode][family]
+    datagram = UDP(sport=port, dport=PORT[mode]) / Raw(data)
+    if family == 4:
+        packets = fragment(IP(src=own, dst=vip, id=number) / datagram, 1200)
+    else:
+        whole = IPv6(src=own, dst=vip) / IPv6ExtHdrFragment(id=number) / datagram
+        packets = fragment6(whole, 1280)
+    head = Ether(src=cut.client.ns.mac("eth0"), dst=cut.lab["forwarder"].ns.mac("front"))
+    return [bytes(head / packet) for packet in packets]
+
+
+@families
+def test_any_order(cut, family):
+    """Two datagrams at a time, shuffled into each other."""
+    wire, dice = cut.lab.capture("client"), random.Random(1)
+    for mode in cut.modes:
+        peer = (VIPS[mode][family], PORT[mode])
+        with client_socket(cut.client, family) as one, client_socket(cut.client, family) as two:
+            for turn in range(6):
+                asked, frames = {}, []
+                for n, own in enumerate((one, two)):
+                    own.settimeout(10)
+                    port, data = own.getsockname()[1], os.urandom(4000 + turn)
+                    asked[own] = data
+                    frames += by_hand(cut, mode, family, port, data, 100 * turn + n)
+                dice.shuffle(frames)
+                for frame in frames if turn else reversed(frames):
+                    wire.send(frame)
+                for own, data in asked.items():
+                    answer, server = own.recvfrom(65535)
+                    assert (answer, server[:2]) == (data, peer), mode
+
+
+def test_one_id_of_two_clients(cut):
+    """Under FNAT they share the local address: the server's kernel must not mix their datagrams."""
+    wire = cut.lab.capture("client")
+    for mode, family in itertools.product(cut.modes, (4, 6)):
+        neighbour = v4(FRONT, 77) if family == 4 else v6(FRONT, 77)
+        with client_socket(cut.client, family) as one:
+            one.settimeout(10)
+            port = one.getsockname()[1]
+            # The neighbour's lacks its end for as long as the other one is under way.
+            for frame in by_hand(cut, mode, family, 5001, b"n" * 4000, 77, neighbour)[:-1]:
+                wire.send(frame)
+            for frame in by_hand(cut, mode, family, port, b"o" * 4000, 77):
+                wire.send(frame)
+            assert one.recv(65535) == b"o" * 4000
+
+
+@pytest.mark.drops("fragment-timeout")
+def test_a_lost_first_fragment(cut):
+    """What waits for it is dropped when its time is up, and the next datagram passes."""
+    wire, waiting = cut.lab.capture("client"), 0
+    for mode, family in itertools.product(cut.modes, (4, 6)):
+        frames = by_hand(cut, mode, family, 5002, b"x" * 4000, 7)[1:]
+        waiting += len(frames)
+        for frame in frames:
+            wire.send(frame)
+    wait_dropped(cut, "fragment-timeout", waiting)
+    for mode, family in itertools.product(cut.modes, (4, 6)):
+        with client_socket(cut.client, family, 5002) as one:
+            assert ask(one, (VIPS[mode][family], PORT[mode]), b"x" * 4000) == b"x" * 4000
+
+
+@pytest.mark.drops("fragment-overlap", "fragment-duplicate")
+@families
+def test_overlaps_and_duplicates(cut, family):
+    wire, mode = cut.lab.capture("client"), cut.modes[0]
+    with client_socket(cut.client, family) as one:
+        port = one.getsockname()[1]
+        frames = by_hand(cut, mode, family, port, b"a" * 4000, 8)
+        for frame in (frames[0], frames[0], *frames[1:]):
+            wire.send(frame)
+        one.settimeout(10)
+        assert one.recv(65535) == b"a" * 4000
+        assert cut.books.dropped() == {"fragment-duplicate": 1}
+        # A shorter datagram's end comes between: nothing after it passes.
+        frames = by_hand(cut, mode, family, port, b"b" * 4000, 9)
+        shorter = by_hand(cut, mode, family, port, b"c" * 2000, 9)
+        for frame in (frames[0], frames[2], shorter[-1], frames[1], frames[3]):
+            wire.send(frame)
+        wait_dropped(cut, "fragment-overlap", 3)
+        assert ask(one, (VIPS[mode][family], PORT[mode]), b"next") == b"next"
+
+
+@pytest.mark.drops("fragment-timeout", "fragment-overlap", "fragment-duplicate", "too-big")
+def test_tcp_through_a_narrow_way(cut):
+    """A router cuts segments of a client that lets it (DF is off)."""
+    far, router = cut.lab["far"], cut.lab["router"]
+    vips = (VIP[4], NAT[4]) if "nat" in cut.modes else (VIP[4],)
+    far.ns.sysctl("ipv4.ip_no_pmtu_disc", 1)
+    data = os.urandom(100_000)
+    for vip in vips:
+        router.ns.ip(f"route add {vip} dev eth0 mtu lock 1000")
+        try:
+            before = router.ns.counters()["IpFragCreates"]
+            with connect(far, vip, ECHO) as one:
+                for at in range(0, len(data), 20_000):
+                    one.sendall(data[at : at + 20_000])
+                    assert receive_exactly(one, 20_000) == data[at : at + 20_000]
+            assert router.ns.counters()["IpFragCreates"] - before > 2 * len(data) // 1500
+        finally:
+            router.ns.ip(f"route del {vip}")
+    far.ns.sysctl("ipv4.ip_no_pmtu_disc", 0)
