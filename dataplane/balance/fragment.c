@@ -47,13 +47,12 @@ struct datagram {
 };
 
 struct fragments {
-	uint64_t hash[SETS][WAYS]; /* by place; 0: free. A set is one line */
-	uint32_t ids;              /* given out */
+	uint64_t hash[SETS][WAYS]; /* by place; 0: free */
+	uint32_t ids;              /* goes up by one for each */
 	uint16_t oldest, newest;
 	uint16_t waiting;
 	struct datagram datagram[FRAGMENT_DATAGRAMS];
 };
-_Static_assert(sizeof(((struct fragments *)0)->hash[0]) == SY_CACHE_LINE, "one line a set");
 _Static_assert(FRAGMENT_WAITING <= SY_BURST, "all of them may come again at once");
 
 struct fragments *fragments_create(void)
@@ -68,8 +67,11 @@ struct fragments *fragments_create(void)
 		return NULL;
 	/* Pages that no datagram needs are never touched. */
 	struct fragments *f = calloc(1, sizeof(*f));
-	if (f)
-		f->oldest = f->newest = PLACE_NONE;
+	if (!f)
+		return NULL;
+	f->oldest = f->newest = PLACE_NONE;
+	/* Not where the process before us began, whose key we have inherited. */
+	f->ids = (uint32_t)(sy_clock_ns() / 1000);
 	return f;
 }
 
