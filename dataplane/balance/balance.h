@@ -294,6 +294,9 @@ static inline bool match_session(const void *ctx, const struct session *s,
 /* Rewrites packet i for its session and sends it on to transmit; counts it. TTL and MTU have been
  * checked. */
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
+/* Puts packet i into its session's tunnel; false: there is no room for its header. */
+bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                    const struct session *s, const struct endpoint *e);
 /* The path packet i of session s leaves by, looked up anew if stale. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
 
@@ -312,8 +315,21 @@ void session_end(struct sy_worker *w, struct session_table *t, uint32_t record);
 /* Tells the sender of packet i what became of it, as the address it was sent to. */
 void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       enum sy_icmp_error kind, uint16_t mtu);
-/* Handles packet i, which is ICMP and was sent to an address of ours. */
+/* Hands packet i, which is ICMP, over to the worker that owns its slot, if it is another; drops an
+ * error that quotes nothing of ours. */
+void icmp_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+/* Handles packet i, which is ICMP and was sent to an address of ours, or to a client about a packet
+ * to a NAT server. */
 void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+
+/* ---- icmp_error.c ---------------------------------------------------------------------------- */
+
+/* Does it quote a packet to a NAT server? It was sent to that packet's client then. */
+bool icmp_is_about_server(const struct sy_balance *b, const uint8_t *frame,
+                          const struct sy_view *v);
+/* The same two for errors. */
+void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+void icmp_error_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 
 /* ---- tcp_state.c
  * -------------------------------------------------------------------------------------- */

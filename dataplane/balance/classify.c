@@ -27,7 +27,8 @@ static enum sy_drop classify_packet(struct sy_worker *w, struct sy_burst *burst,
 		return SY_DROP_VLAN;
 
 	enum ours_kind kind = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst);
-	if (SY_UNLIKELY(kind != OURS_VIP && kind != OURS_LOCAL) && !is_from_nat_server(b, v))
+	if (SY_UNLIKELY(kind != OURS_VIP && kind != OURS_LOCAL) && !is_from_nat_server(b, v) &&
+	    !icmp_is_about_server(b, sy_frame(m), v))
 		return SY_DROP_NOT_OURS;
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
 	if (SY_UNLIKELY(!burst->handed_over && !sy_port_owns_mac(b->rt, m->port, sy_frame(m))))
@@ -64,8 +65,10 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 			sy_burst_drop(w, burst, i, reason);
 			continue;
 		}
-		if (burst->next[i] != SY_NEXT_LOOKUP)
+		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP)) {
+			icmp_steer(w, burst, i);
 			continue;
+		}
 		if (sy_slot_worker(b->rt, burst->slot[i]) != w->id) {
 			sy_burst_hand_over(w, burst, i);
 			continue;

@@ -16,9 +16,8 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	return s->path;
 }
 
-/* Puts packet i into its tunnel; false: it was dropped. */
-static bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                           const struct session *s, const struct endpoint *e)
+bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                    const struct session *s, const struct endpoint *e)
 {
 	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
@@ -27,10 +26,8 @@ static bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned
 		at = sy_packet_encapsulate(frame, &burst->view[i], &b->local[s->local], &e->addr,
 		                           ++balance_worker_of(w)->tunnel_id,
 		                           (uint32_t)(burst->hash[i] >> 32));
-	if (SY_UNLIKELY(!at)) {
-		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+	if (SY_UNLIKELY(!at))
 		return false;
-	}
 	rte_pktmbuf_prepend(m, (uint16_t)(frame - at));
 	return true;
 }
@@ -87,12 +84,14 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	const struct endpoint *e = &b->endpoint[s->server];
 	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
 
-	if (SY_LIKELY(e->mode != MODE_IPIP))
+	if (SY_LIKELY(e->mode != MODE_IPIP)) {
 		forward_rewrite(b, burst, i, s, e, traffic);
-	else if (forward_tunnel(w, burst, i, s, e))
+	} else if (forward_tunnel(w, burst, i, s, e)) {
 		count_in(traffic, &burst->view[i]);
-	else
+	} else {
+		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return;
+	}
 	s->seen = (uint16_t)balance_seconds(w);
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;

@@ -41,13 +41,23 @@ void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	sy_transmit_back(w, out, in->port);
 }
 
+static bool icmp_is_echo(const struct sy_view *v)
+{
+	return v->icmp_type == (v->v4 ? 8 : 128) && v->icmp_code == 0;
+}
+
+void icmp_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	if (!icmp_is_echo(&burst->view[i]))
+		icmp_error_steer(w, burst, i);
+}
+
 void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	const struct sy_view *v = &burst->view[i];
-	uint8_t echo = v->v4 ? 8 : 128;
-	if (v->icmp_type != echo || v->icmp_code != 0) {
-		sy_burst_drop(w, burst, i, SY_DROP_ICMP_UNHANDLED);
+	if (!icmp_is_echo(v)) {
+		icmp_error_forward(w, burst, i);
 		return;
 	}
 	if (sy_packet_check_l4(sy_frame(m), v) != SY_CSUM_OK) {

@@ -250,6 +250,27 @@ void quote_rewrite_l3(uint8_t *l3, const struct sy_quote *q, const struct sy_rew
 	}
 }
 
+void sy_packet_shift_quote(uint8_t *frame, const struct sy_view *v, const struct sy_quote *q,
+                           uint32_t by)
+{
+	struct sy_icmp *icmp = (struct sy_icmp *)(frame + v->l4);
+	struct sy_tcp *tcp = (struct sy_tcp *)(frame + q->l4);
+	uint32_t changing = q->l4_len < L4_CHANGED ? q->l4_len : L4_CHANGED;
+	uint32_t seq = htonl(ntohl(tcp->seq) + by), old;
+	uint16_t delta;
+
+	if (q->proto != SY_PROTO_TCP || q->fragment == SY_FRAGMENT_LATER)
+		return;
+	old = sy_csum_fold(sy_csum_sum(tcp, changing));
+	if (q->l4_len >= TCP_CSUM_END)
+		tcp->checksum = sy_csum_apply(
+		        tcp->checksum, sy_csum_delta((tcp->seq & UINT16_MAX) + (tcp->seq >> 16),
+		                                     (seq & UINT16_MAX) + (seq >> 16)));
+	tcp->seq = seq;
+	delta = sy_csum_delta(old, sy_csum_fold(sy_csum_sum(tcp, changing)));
+	icmp->checksum = sy_csum_apply(icmp->checksum, delta);
+}
+
 void sy_packet_translate_error(uint8_t *frame, const struct sy_view *v, const struct sy_quote *q,
                                const struct sy_rewrite *quoted, const struct sy_addr *src)
 {

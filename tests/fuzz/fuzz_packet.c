@@ -198,6 +198,23 @@ static struct sy_tuple tuple_for(const struct sy_quote *q, bool v4)
 	};
 }
 
+/* A number moved there and back is the same again, and the checksum says what it said. */
+static void shift_quote_check(const uint8_t *data, size_t size, const struct sy_view *v,
+                              const struct sy_quote *q)
+{
+	uint8_t *frame = frame_copy(data, size);
+	bool ok = sy_packet_check_l4(data, v) == SY_CSUM_OK;
+
+	sy_packet_shift_quote(frame, v, q, 0x89abcdef);
+	CHECK((sy_packet_check_l4(frame, v) == SY_CSUM_OK) == ok);
+	CHECK((memcmp(frame, data, size) != 0) ==
+	      (q->proto == SY_PROTO_TCP && q->fragment != SY_FRAGMENT_LATER));
+	sy_packet_shift_quote(frame, v, q, -0x89abcdef);
+	CHECK((sy_packet_check_l4(frame, v) == SY_CSUM_OK) == ok);
+	CHECK(memcmp(frame + q->l4, data + q->l4, 8) == 0);
+	free(frame);
+}
+
 /* In place there and back gives the frame again, but for TTLs and the two zeros of checksums. */
 static void translate_error_check(const uint8_t *data, size_t size, const struct sy_view *v,
                                   const struct sy_quote *q)
@@ -261,11 +278,13 @@ static void quote_check(const uint8_t *data, size_t size, const struct sy_view *
 	CHECK(q.l3 == v->l4 + 8 && q.l4 > q.l3 && q.l4_len >= 8 && q.l4 + q.l4_len <= v->frame_len);
 	if (sy_packet_ttl(data, v) > 1)
 		translate_error_check(data, size, v, &q);
+	shift_quote_check(data, size, v, &q);
 	for (unsigned n = 0; n < 4; n++)
 		rebuild_check(data, v, &q, n & 1, n & 2 ? 1500 : 150);
 	if (sy_packet_parse_tunnelled(data, &q, &inner) != SY_DROP_NONE)
 		return;
 	CHECK(inner.l3 == q.l4 && inner.l4 + inner.l4_len <= v->frame_len);
+	shift_quote_check(data, size, v, &inner);
 	for (unsigned n = 0; n < 4; n++)
 		rebuild_check(data, v, &inner, n & 1, n & 2 ? 1500 : 150);
 }

@@ -7,6 +7,8 @@
  *     client: service, flags, variation, the bytes to lay over the frame: count, (offset, value)…
  *     answer: flags, variation, the same again: to what was sent last
  *     time:   seconds
+ *     error:  type, code, its fourth word in 8 bits, bytes quoted, variation, the same again: an
+ *             ICMP error about what was sent last
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -35,6 +37,7 @@ static struct dice dice;
 static struct sy_tuple last; /* of what was sent last, turned round */
 static uint8_t last_port;
 static uint32_t last_seq, last_ack;
+static struct frame last_frame; /* the same as it was sent */
 
 static void collect(void)
 {
@@ -46,6 +49,8 @@ static void collect(void)
 			last = (struct sy_tuple){v.tuple.dst, v.tuple.src, v.tuple.dport,
 			                         v.tuple.sport, v.tuple.proto};
 			last_port = (uint8_t)port;
+			last_frame.len = m->data_len;
+			memcpy(last_frame.bytes, rte_pktmbuf_mtod(m, void *), m->data_len);
 			if (v.proto == SY_PROTO_TCP) {
 				const struct sy_tcp *tcp =
 				        sy_packet_tcp(rte_pktmbuf_mtod(m, uint8_t *), &v);
@@ -84,6 +89,21 @@ static void send_raw(struct input *in)
 	frame_send(&f);
 }
 
+/* Lays bytes of the input over the frame. */
+static void frame_vary(struct input *in, struct frame *f, uint8_t variation)
+{
+	for (unsigned n = take(in) % 16; n; n--) {
+		unsigned offset = take(in);
+		f->bytes[offset % f->len] = take(in);
+	}
+	if (variation & 4)
+		frame_mend_ip(f);
+	if (variation & 8)
+		frame_mend_l4(f);
+	if (variation & 16)
+		f->len = (uint16_t)(f->len - take(in) % f->len);
+}
+
 /* A right frame, with bytes of the input laid over it. */
 static void send_made(struct input *in, const struct sy_tuple *t, uint8_t port, uint32_t seq,
                       uint32_t ack)
@@ -98,16 +118,23 @@ static void send_made(struct input *in, const struct sy_tuple *t, uint8_t port, 
 		frame_udp(&f, &dice, t, payload);
 	else
 		frame_icmp(&f, &dice, t, flags, variation & 3, payload);
-	for (unsigned n = take(in) % 16; n; n--) {
-		unsigned offset = take(in);
-		f.bytes[offset % f.len] = take(in);
-	}
-	if (variation & 4)
-		frame_mend_ip(&f);
-	if (variation & 8)
-		frame_mend_l4(&f);
-	if (variation & 16)
-		f.len = (uint16_t)(f.len - take(in) % f.len);
+	frame_vary(in, &f, variation);
+	frame_send(&f);
+}
+
+static void send_error(struct input *in)
+{
+	struct frame f = {.port = last_port};
+	const uint8_t type[2] = {take(in), take(in)};
+	uint32_t rest = take(in) * 8u;
+	unsigned quoted = take(in), variation = take(in),
+	         all = (unsigned)(last_frame.len - SY_ETH_LEN);
+	const struct sy_addr router =
+	        rig_addr(last_frame.bytes[12] == 8 ? "203.0.113.9" : "2001:db8:99::9");
+	if (last_frame.len == 0)
+		return;
+	frame_error(&f, &dice, &router, type, rest, last_frame.bytes, quoted < all ? quoted : all);
+	frame_vary(in, &f, (uint8_t)variation);
 	frame_send(&f);
 }
 
@@ -150,8 +177,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	                         .dst = rig_addr("192.0.2.100"),
 	                         .proto = SY_PROTO_TCP};
 	last_port = RIG_WAN;
+	last_frame.len = 0;
 	for (unsigned n = 0; n < COMMANDS && in.at < in.end; n++) {
-		switch (take(&in) % 4) {
+		switch (take(&in) % 5) {
 		case 0:
 			send_raw(&in);
 			break;
@@ -161,9 +189,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 2:
 			send_made(&in, &last, last_port, last_ack, last_seq + 1);
 			break;
-		default:
+		case 3:
 			rig_advance(&world.rig, take(&in) % 8 * SECOND_NS);
 			collect();
+			break;
+		default:
+			send_error(&in);
 		}
 	}
 	/* Everything is over: nothing is kept, nobody lives. */

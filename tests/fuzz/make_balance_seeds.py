@@ -108,6 +108,10 @@ def wait(seconds):
     return bytes([3, seconds])
 
 
+def error(kind, code, word=160, quoted=60, variation=0, over=()):
+    return bytes([4, kind, code, word, quoted, variation]) + overlay(over)
+
+
 def pipeline():
     for family, service in {"v4": 0, "v6": 2}.items():
         begin = client(service, SYN) + answer(SYN | ACK) + answer(ACK, PAYLOAD)
@@ -119,6 +123,23 @@ def pipeline():
         yield f"udp-{family}", client(service, 0, PAYLOAD) + talk
     for family, (service, echo) in {"v4": (128, 8), "v6": (130, 128)}.items():
         yield f"echo-{family}", client(service, echo) + client(service, 3)
+    for family, (service, kinds) in {
+        "v4": (0, ((3, 1), (3, 4), (11, 0), (12, 0))),
+        "v6": (2, ((1, 3), (2, 0), (3, 0), (4, 0))),
+    }.items():
+        begin = client(service, SYN) + answer(SYN | ACK) + answer(ACK, PAYLOAD)
+        # after each error the next one is about that
+        yield f"error-{family}", b"".join(begin + error(*kind) for kind in kinds)
+        yield f"error-back-{family}", begin + answer(ACK, PAYLOAD) + error(*kinds[1])
+        yield (
+            f"error-wrong-{family}",
+            begin
+            + error(*kinds[1], variation=MEND_L4, over=[(50, 1)])
+            + answer(ACK)
+            + error(*kinds[0], quoted=20)
+            + answer(ACK)
+            + error(*kinds[0], over=[(70, 1)]),
+        )
     yield "ttl-v4", client(0, SYN, MEND_IP, [(22, 1)])
     yield "ttl-v6", client(2, SYN, MEND_IP, [(21, 1)]) + wait(0)
     yield "big-v4", client(0, SYN, PAYLOAD | LARGE) + client(0, SYN, PAYLOAD | LARGE | MEND_L4)

@@ -231,6 +231,20 @@ unsigned frame_cut(const struct frame *f, uint32_t id, unsigned piece, struct fr
 	return n;
 }
 
+void frame_error(struct frame *f, struct dice *d, const struct sy_addr *src, const uint8_t type[2],
+                 uint32_t rest, const uint8_t *about, unsigned quoted)
+{
+	bool v4 = sy_addr_is_v4(src);
+	struct sy_tuple t = {.src = *src};
+	uint8_t *icmp = f->bytes + SY_ETH_LEN + ip_len(v4);
+	sy_addr_from_bytes(about + SY_ETH_LEN + (v4 ? 12 : 8), v4 ? 4 : 16, &t.dst);
+	frame_icmp(f, d, &t, type[0], type[1], quoted);
+	rest = htonl(rest);
+	memcpy(icmp + offsetof(struct sy_icmp, rest), &rest, sizeof(rest));
+	memcpy(icmp + sizeof(struct sy_icmp), about + SY_ETH_LEN, quoted);
+	frame_mend_l4(f);
+}
+
 /* ---- spoiling ---- */
 
 static void mutate_bits(struct frame *f, struct dice *d)

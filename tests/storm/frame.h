@@ -36,6 +36,10 @@ void frame_tcp(struct frame *f, struct dice *d, const struct sy_tuple *t, const 
 void frame_udp(struct frame *f, struct dice *d, const struct sy_tuple *t, unsigned payload);
 void frame_icmp(struct frame *f, struct dice *d, const struct sy_tuple *t, uint8_t type,
                 uint8_t code, unsigned payload);
+/* An error of this type, code and fourth word from src to the sender of the packet in `about`, of
+ * which so many bytes of IP are quoted. */
+void frame_error(struct frame *f, struct dice *d, const struct sy_addr *src, const uint8_t type[2],
+                 uint32_t rest, const uint8_t *about, unsigned quoted);
 
 /* Cuts a right frame into fragments of `piece` bytes (a multiple of 8) under an id, at most `room`.
  * Returns how many; the last one may be short. */

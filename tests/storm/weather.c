@@ -176,12 +176,34 @@ static void react_past_us(struct weather *w, const struct sy_view *v)
 	remember(w, &next);
 }
 
+/* A router does not like it. */
+static void react_complaining(struct weather *w, unsigned port, const uint8_t *frame,
+                              const struct sy_view *v)
+{
+	static const uint8_t type[][2][2] = {{{3, 1}, {1, 3}},
+	                                     {{3, 3}, {1, 4}},
+	                                     {{3, 4}, {2, 0}},
+	                                     {{11, 0}, {3, 0}},
+	                                     {{12, 0}, {4, 0}}};
+	struct dice *d = &w->dice;
+	struct frame error = {.port = (uint8_t)port};
+	const struct sy_addr router = rig_addr(v->v4 ? "203.0.113.9" : "2001:db8:99::9");
+	unsigned least = v->l4 - v->l3 + 8u, all = v->frame_len - v->l3;
+	unsigned quoted = least + dice_roll(d, all - least + 1);
+	frame_error(&error, d, &router, type[dice_roll(d, SY_ARRAY_LEN(type))][!v->v4],
+	            dice_roll(d, 2000), frame, quoted < 1200 ? quoted : 1200);
+	*pending_add(w) = error;
+	remember(w, &error);
+}
+
 static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
                      const struct sy_view *v)
 {
 	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
 	                              v->tuple.proto};
 	struct frame answer = {.port = (uint8_t)port};
+	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && dice_percent(&w->dice, 4))
+		react_complaining(w, port, frame, v);
 	if (port == RIG_LAN && ours_find(w->world.rig.b->ours, &v->tuple.dst) == OURS_VIP &&
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!dice_percent(&w->dice, 20))

@@ -4,6 +4,7 @@
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_LSRR, IPOption_SSRR
 from scapy.layers.inet6 import (
+    ICMPv6EchoReply,
     ICMPv6TimeExceeded,
     IPv6,
     IPv6ExtHdrDestOpt,
@@ -80,7 +81,11 @@ BAD = {
     "bad-l4-checksum": [v4() / syn(chksum=0x1234), v6() / syn(chksum=0x1234)],
     "no-session": [v4() / syn(flags="A", sport=4444), v6() / syn(flags="A", sport=4444)],
     "ttl-expired": [v4(ttl=1) / syn(sport=4445), v6(hlim=1) / syn(sport=4445)],
-    "icmp-unhandled": [v4() / ICMP(type=13), v6() / ICMPv6TimeExceeded()],
+    "icmp-unhandled": [v4() / ICMP(type=13), v6() / ICMPv6EchoReply()],
+    "icmp-no-session": [
+        v4() / ICMP(type=3) / v4(src=VIP[4], dst="10.0.0.10") / UDP(sport=53, dport=4447),
+        v6() / ICMPv6TimeExceeded() / v6(src=VIP[6], dst="fd00::10") / UDP(sport=53, dport=4447),
+    ],
 }
 
 

@@ -299,7 +299,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit used up on the way through")               \
 	X(TOO_BIG, "too-big", "larger than the egress MTU; the sender was told")                   \
 	X(ICMP_UNHANDLED, "icmp-unhandled",                                                        \
-	  "an ICMP message that is neither echo nor supported yet")                                \
+	  "an ICMP message that is neither echo nor an error that anybody needs to hear of")       \
+	X(ICMP_NO_SESSION, "icmp-no-session",                                                      \
+	  "an ICMP error about a packet that belongs to no session")                               \
 	X(ICMP_RATE, "icmp-rate", "an ICMP answer suppressed by its rate limit")                   \
 	X(TX_FULL, "tx-full", "the port's transmit queue is full")                                 \
 	X(PORT_DOWN, "port-down", "the egress port is down")                                       \

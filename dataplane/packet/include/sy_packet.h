@@ -269,6 +269,11 @@ enum sy_drop sy_packet_parse_tunnelled(const uint8_t *frame, const struct sy_quo
 void sy_packet_translate_error(uint8_t *frame, const struct sy_view *v, const struct sy_quote *q,
                                const struct sy_rewrite *quoted, const struct sy_addr *src);
 
+/* Adds to the sequence number of a TCP segment that is quoted, before it is translated; the quoted
+ * checksum, if it is there, and ICMP's are updated. */
+void sy_packet_shift_quote(uint8_t *frame, const struct sy_view *v, const struct sy_quote *q,
+                           uint32_t by);
+
 /*
  * Builds in out (capacity cap, not overlapping frame) an error from src to quoted->src about the
  * packet of *q, which its sender knows as *quoted. The families of *quoted and of the quote may

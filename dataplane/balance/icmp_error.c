@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * ICMP errors of others. Each quotes a packet that we, or a server that answers past us, have sent;
+ * whoever sent that packet first must hear of it, about the packet as they know it:
+ *
+ *     quoted             was told to        goes on to   from
+ *     VIP → client       VIP                server       the router; FNAT: local address; DR, IPIP:
+ *                                                        as it is, like a packet of the client
+ *     local → server     local   (FNAT)     client       VIP
+ *     client → server    client  (NAT)      client       VIP
+ *     local → server     local   (IPIP)     client       VIP, about the packet in the tunnel
+ *
+ * Clients do not see beyond the VIP, whose network may be none of theirs. A NAT server, like those
+ * that are sent the packet as it is, is told the router's address: we are its way there.
+ *
+ * Anybody can make an error up, so none changes its session, keeps it alive, or counts as its
+ * traffic. Receivers judge them by what they quote (RFC 5927), which therefore is told unchanged.
+ */
+#include "balance.h"
+#include "ours.h"
+
+struct complaint {
+	struct sy_quote quote;    /* of the packet that its sender shall hear of */
+	struct sy_quote tunnel;   /* what it was in; proto 0: none */
+	struct sy_tuple incoming; /* of packets by which its session is found */
+	uint8_t slot;
+	uint32_t record;
+	enum session_direction from; /* it goes the way of packets from there */
+};
+
+/* What the packet's receiver would answer. */
+static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
+{
+	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
+}
+
+/* All but record and from. */
+static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *frame,
+                                   const struct sy_view *v, struct complaint *c)
+{
+	const struct sy_tuple *t = &c->quote.tuple;
+	enum sy_drop reason = sy_packet_parse_quote(frame, v, &c->quote);
+	if (reason != SY_DROP_NONE)
+		return reason;
+	/* Errors go to the source of what they quote. */
+	if (!sy_addr_equal(&t->src, &v->tuple.dst))
+		return SY_DROP_ICMP_NO_SESSION;
+	c->tunnel.proto = 0;
+	if (c->quote.proto == SY_PROTO_IPV4 || c->quote.proto == SY_PROTO_IPV6) {
+		c->tunnel = c->quote;
+		reason = sy_packet_parse_tunnelled(frame, &c->tunnel, &c->quote);
+		c->incoming = *t;
+		c->slot = sy_slot_of(&t->src, t->sport);
+		return reason;
+	}
+	c->incoming = tuple_reversed(t);
+	c->slot = ours_find(SY_RCU_READ(b->ours), &t->src) == OURS_VIP
+	                  ? sy_slot_of(&t->dst, t->dport)
+	                  : sy_slot_of(&t->src, t->sport);
+	return SY_DROP_NONE;
+}
+
+bool icmp_is_about_server(const struct sy_balance *b, const uint8_t *frame, const struct sy_view *v)
+{
+	struct sy_quote q;
+	return (v->proto == SY_PROTO_ICMP || v->proto == SY_PROTO_ICMPV6) &&
+	       sy_packet_parse_quote(frame, v, &q) == SY_DROP_NONE &&
+	       ours_find(SY_RCU_READ(b->ours), &q.tuple.dst) == OURS_SERVER;
+}
+
+void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct complaint c;
+	enum sy_drop reason = complaint_read(b, sy_frame(burst->mbuf[i]), &burst->view[i], &c);
+	if (reason != SY_DROP_NONE) {
+		sy_burst_drop(w, burst, i, reason);
+		return;
+	}
+	burst->slot[i] = c.slot;
+	if (sy_slot_worker(b->rt, c.slot) != w->id)
+		sy_burst_hand_over(w, burst, i);
+}
+
+/* The session that it is about; NULL: none. */
+static struct session *complaint_session(struct sy_balance *b, struct complaint *c, uint64_t hash)
+{
+	struct session_table *t = b->table[c->slot];
+	const struct match_context ctx = {b, &c->incoming};
+	c->record = session_find(t, hash, match_session, &ctx, &c->from);
+	if (c->record == SESSION_NONE)
+		return NULL;
+	struct session *s = session_at(t, c->record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	if (session_is_dead(b, s))
+		return NULL;
+	if (c->tunnel.proto == 0)
+		return s;
+	/* The packet in the tunnel was the client's; was it this session's tunnel? */
+	if (c->from != SESSION_CLIENT || e->mode != MODE_IPIP ||
+	    !sy_addr_equal(&c->tunnel.tuple.dst, &e->addr) ||
+	    !sy_addr_equal(&c->tunnel.tuple.src, session_local(b, s, e)))
+		return NULL;
+	c->from = SESSION_SERVER;
+	return s;
+}
+
+/* To a server that answers past us, as the client's packets go there. */
+static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                   const struct session *s, const struct endpoint *e)
+{
+	if (e->mode == MODE_IPIP)
+		return forward_tunnel(w, burst, i, s, e) ? SY_DROP_NONE : SY_DROP_NO_BUFFER;
+	sy_packet_hop(sy_frame(burst->mbuf[i]), &burst->view[i]);
+	burst->via[i] = &e->addr;
+	return SY_DROP_NONE;
+}
+
+/* Puts in packet i's place one built anew, about the packet that its sender knows as *known. */
+static enum sy_drop complaint_rebuild(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                      const struct complaint *c, const struct sy_tuple *known,
+                                      const struct sy_addr *src)
+{
+	struct rte_mbuf *in = burst->mbuf[i], *out = sy_packet_alloc(w);
+	if (!out)
+		return SY_DROP_NO_BUFFER;
+	uint32_t len =
+	        sy_packet_rebuild_error(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
+	                                &burst->view[i], &c->quote, known, src);
+	if (len == 0) {
+		rte_pktmbuf_free(out);
+		return SY_DROP_ICMP_UNHANDLED;
+	}
+	rte_pktmbuf_append(out, (uint16_t)len);
+	burst->mbuf[i] = out;
+	rte_pktmbuf_free(in);
+	return SY_DROP_NONE;
+}
+
+static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                        const struct complaint *c, const struct session *s,
+                                        const struct endpoint *e)
+{
+	struct sy_balance *b = w->app;
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	const struct sy_view *v = &burst->view[i];
+	bool to_client = c->from == SESSION_SERVER;
+	struct sy_tuple known =
+	        to_client ? session_client_tuple(s, e) : session_server_tuple(b, s, e);
+	struct sy_addr src = !to_client && e->mode == MODE_NAT ? v->tuple.src : known.dst;
+	struct sy_rewrite r;
+
+	if (to_client && s->flags & SESSION_SHIFTED)
+		sy_packet_shift_quote(frame, v, &c->quote,
+		                      -session_cold_at(b->table[c->slot], c->record)->inserted);
+	if (c->tunnel.proto != 0 || sy_addr_is_v4(&known.src) != (c->quote.v4 != 0))
+		return complaint_rebuild(w, burst, i, c, &known, &src);
+	sy_rewrite_prepare(&c->quote.tuple, &known, &r);
+	sy_packet_translate_error(frame, v, &c->quote, &r, &src);
+	return SY_DROP_NONE;
+}
+
+static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	const uint8_t *frame = sy_frame(burst->mbuf[i]);
+	const struct sy_view *v = &burst->view[i];
+	struct complaint c;
+	enum sy_drop reason;
+
+	if (sy_packet_check_l4(frame, v) != SY_CSUM_OK)
+		return SY_DROP_BAD_L4_CHECKSUM;
+	reason = complaint_read(b, frame, v, &c);
+	if (reason != SY_DROP_NONE)
+		return reason;
+	burst->hash[i] = sy_hash_tuple(&b->key, &c.incoming);
+	struct session *s = complaint_session(b, &c, burst->hash[i]);
+	if (!s)
+		return SY_DROP_ICMP_NO_SESSION;
+	if (sy_packet_ttl(frame, v) <= 1)
+		return SY_DROP_TTL_EXPIRED;
+	const struct endpoint *e = &b->endpoint[s->server];
+	burst->path[i] = forward_path(w, s, c.from);
+	if (burst->path[i] == SY_PATH_NONE)
+		return SY_DROP_NO_ROUTE;
+	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
+	return c.from == SESSION_CLIENT && endpoint_is_one_way(e)
+	               ? complaint_pass(w, burst, i, s, e)
+	               : complaint_translate(w, burst, i, &c, s, e);
+}
+
+void icmp_error_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	enum sy_drop reason = complaint_forward(w, burst, i);
+	if (reason == SY_DROP_NONE)
+		burst->next[i] = SY_NEXT_TRANSMIT;
+	else
+		sy_burst_drop(w, burst, i, reason);
+}
