@@ -66,7 +66,8 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 			continue;
 		}
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP)) {
-			icmp_steer(w, burst, i);
+			if (burst->next[i] == SY_NEXT_SLOW)
+				icmp_steer(w, burst, i);
 			continue;
 		}
 		if (sy_slot_worker(b->rt, burst->slot[i]) != w->id) {

@@ -54,6 +54,16 @@ struct frag_hdr {
 	__u32 id;
 };
 
+/* ICMP's errors (RFC 792), ICMPv6's (RFC 4443). Both have a header of 8 bytes. */
+#define ICMP_UNREACHABLE   3
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PROBLEM       12
+#define ICMPV6_FIRST       1
+#define ICMPV6_LAST        4
+#define ICMP_LEN           8
+/* Extension headers that are stepped over in what an ICMPv6 error quotes. */
+#define EXTENSIONS 4
+
 static __always_inline int count(__u32 which, int verdict)
 {
 	__u64 *n = bpf_map_lookup_elem(&counters, &which);
@@ -64,19 +74,56 @@ static __always_inline int count(__u32 which, int verdict)
 }
 
 /* The ports come first in TCP and UDP; a later fragment has none. */
-static __always_inline void port_read(void *l4, void *end, __u8 proto, struct director_key *from)
+static __always_inline void port_read(void *port, void *end, __u8 proto,
+                                      struct director_key *server)
 {
-	__u16 *port = l4;
-
-	if ((proto == IPPROTO_TCP || proto == IPPROTO_UDP) && (void *)(port + 1) <= end) {
-		from->port = *port;
-		from->proto = proto;
+	if ((proto == IPPROTO_TCP || proto == IPPROTO_UDP) && port + sizeof(__u16) <= end) {
+		server->port = *(__u16 *)port;
+		server->proto = proto;
 	}
 }
 
-/* Fills the keys, which are zero; false: nothing to steer. */
+/* The server of an ICMP error is the receiver of what it quotes. */
+static __always_inline void quote_read4(void *icmp, void *end, struct director_key *server)
+{
+	struct iphdr *ip = icmp + ICMP_LEN;
+	__u8 *type = icmp;
+
+	if ((void *)(ip + 1) > end ||
+	    (*type != ICMP_UNREACHABLE && *type != ICMP_TIME_EXCEEDED && *type != ICMP_PROBLEM) ||
+	    ip->frag_off & bpf_htons(IP_OFFSET))
+		return;
+	server->w[3] = ip->daddr;
+	port_read((void *)ip + ip->ihl * 4 + sizeof(__u16), end, ip->protocol, server);
+}
+
+static __always_inline void quote_read6(void *icmp, void *end, struct director_key *server)
+{
+	struct ipv6hdr *ip = icmp + ICMP_LEN;
+	__u8 *type = icmp, next;
+	void *at = ip + 1;
+
+	if (at > end || *type < ICMPV6_FIRST || *type > ICMPV6_LAST)
+		return;
+	next = ip->nexthdr;
+	for (int i = 0; i < EXTENSIONS; i++) {
+		__u8 *extension = at;
+
+		if ((next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
+		     next != IPPROTO_DSTOPTS) ||
+		    (void *)(extension + 2) > end)
+			break;
+		next = extension[0];
+		at += (extension[1] + 1) * 8;
+	}
+	__builtin_memcpy(server->w, &ip->daddr, sizeof(server->w));
+	port_read(at + sizeof(__u16), end, next, server);
+}
+
+/* Fills the keys, which are zero: the packet's destination, and the server that it is from, or
+ * about; false: nothing to steer. */
 static __always_inline int packet_read(void *at, void *end, struct director_key *key,
-                                       struct director_key *from)
+                                       struct director_key *server)
 {
 	struct ethhdr *eth = at;
 
@@ -87,11 +134,15 @@ static __always_inline int packet_read(void *at, void *end, struct director_key 
 
 		if ((void *)(ip + 1) > end)
 			return 0;
-		key->w[2] = from->w[2] = bpf_htonl(0xffff);
+		key->w[2] = server->w[2] = bpf_htonl(0xffff);
 		key->w[3] = ip->daddr;
-		from->w[3] = ip->saddr;
-		if (!(ip->frag_off & bpf_htons(IP_OFFSET)))
-			port_read((void *)ip + ip->ihl * 4, end, ip->protocol, from);
+		server->w[3] = ip->saddr;
+		if (ip->frag_off & bpf_htons(IP_OFFSET))
+			return 1;
+		if (ip->protocol == IPPROTO_ICMP)
+			quote_read4((void *)ip + ip->ihl * 4, end, server);
+		else
+			port_read((void *)ip + ip->ihl * 4, end, ip->protocol, server);
 		return 1;
 	}
 	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
@@ -104,8 +155,11 @@ static __always_inline int packet_read(void *at, void *end, struct director_key 
 		    *icmp_type >= ND_FIRST && *icmp_type <= ND_LAST)
 			return 0;
 		__builtin_memcpy(key->w, &ip->daddr, sizeof(key->w));
-		__builtin_memcpy(from->w, &ip->saddr, sizeof(from->w));
-		port_read(ip + 1, end, ip->nexthdr, from);
+		__builtin_memcpy(server->w, &ip->saddr, sizeof(server->w));
+		if (ip->nexthdr == IPPROTO_ICMPV6)
+			quote_read6(ip + 1, end, server);
+		else
+			port_read(ip + 1, end, ip->nexthdr, server);
 		return 1;
 	}
 	return 0;
@@ -143,18 +197,18 @@ static __always_inline int fragment_read(void *at, void *end, struct director_ke
 	return 1;
 }
 
-/* From a server of ours? Later fragments go where their first one went; those that come before it
- * are not known. */
-static __always_inline int is_source_steered(void *at, void *end, struct director_key *from)
+/* From a server of ours, or about one? Later fragments go where their first one went; those that
+ * come before it are not known. */
+static __always_inline int is_source_steered(void *at, void *end, struct director_key *server)
 {
 	struct director_datagram datagram = {};
-	int fragment = fragment_read(at, end, from, &datagram);
+	int fragment = fragment_read(at, end, server, &datagram);
 	__u8 steered_too = DIRECTOR_STEER;
 	int steer;
 
 	if (fragment == 2)
 		return bpf_map_lookup_elem(&datagrams, &datagram) != 0;
-	steer = from->proto && bpf_map_lookup_elem(&steered, from);
+	steer = server->proto && bpf_map_lookup_elem(&steered, server);
 	if (fragment && steer)
 		bpf_map_update_elem(&datagrams, &datagram, &steered_too, BPF_ANY);
 	else if (fragment) /* the id had another meaning before */
@@ -162,15 +216,16 @@ static __always_inline int is_source_steered(void *at, void *end, struct directo
 	return steer;
 }
 
-/* To an address of ours, or from a server of ours to anybody but this host. */
+/* To an address of ours; or from a server of ours, or about a packet to it, to anybody but this
+ * host. */
 static __always_inline int is_steered(void *at, void *end, struct director_key *to,
-                                      struct director_key *from)
+                                      struct director_key *server)
 {
 	__u8 *what = bpf_map_lookup_elem(&steered, to);
 
 	if (what)
 		return *what == DIRECTOR_STEER;
-	return is_source_steered(at, end, from);
+	return is_source_steered(at, end, server);
 }
 
 SEC("xdp")
@@ -178,9 +233,9 @@ int direct(struct xdp_md *ctx)
 {
 	void *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 queue = ctx->rx_queue_index;
-	struct director_key to = {}, from = {};
+	struct director_key to = {}, server = {};
 
-	if (!packet_read(at, end, &to, &from) || !is_steered(at, end, &to, &from))
+	if (!packet_read(at, end, &to, &server) || !is_steered(at, end, &to, &server))
 		return count(DIRECTOR_PASSED, XDP_PASS);
 	if (!bpf_map_lookup_elem(&xsks, &queue))
 		return count(DIRECTOR_NO_SOCKET, XDP_DROP);

@@ -109,6 +109,48 @@ void far_send(const char *dst)
 	far_send_from(dst, 0);
 }
 
+/* Returns its length. */
+static unsigned quote_make(uint8_t *out, const struct sy_addr *src, const struct sy_addr *dst,
+                           uint16_t port, unsigned extra)
+{
+	bool v4 = sy_addr_is_v4(dst);
+	uint8_t *at = out + (v4 ? 20 : 40);
+	const uint16_t ports[2] = {htons(40000), htons(port)};
+
+	out[0] = (uint8_t)(v4 ? 0x45 + extra / 4 : 0x60);
+	out[v4 ? 9 : 6] = !v4 && extra ? IPPROTO_DSTOPTS : IPPROTO_UDP;
+	memcpy(out + (v4 ? 12 : 8), v4 ? src->b + 12 : src->b, v4 ? 4 : 16);
+	memcpy(out + (v4 ? 16 : 24), v4 ? dst->b + 12 : dst->b, v4 ? 4 : 16);
+	for (unsigned n = 0; n < extra; n += 8, at += 8)
+		at[0] = !v4 && n + 8 < extra ? IPPROTO_DSTOPTS : IPPROTO_UDP;
+	memcpy(at, ports, sizeof(ports));
+	return (unsigned)(at - out) + 8;
+}
+
+void far_send_error(const char *dst, uint8_t type, const char *quoted, uint16_t port,
+                    unsigned extra)
+{
+	struct sy_addr addr = addr_of(dst), about = addr_of(quoted);
+	bool v4 = sy_addr_is_v4(&addr);
+	uint8_t message[256] = {type};
+	unsigned len = 8 + quote_make(message + 8, &addr, &about, port, extra);
+	struct sockaddr_in to4 = {.sin_family = AF_INET};
+	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6};
+	int fd;
+
+	netns_enter(far_ns);
+	fd = socket(v4 ? AF_INET : AF_INET6, SOCK_RAW | SOCK_CLOEXEC,
+	            v4 ? IPPROTO_ICMP : IPPROTO_ICMPV6);
+	assert_true(fd >= 0);
+	memcpy(&to4.sin_addr, addr.b + 12, 4);
+	memcpy(&to6.sin6_addr, addr.b, 16);
+	assert_int_equal(sendto(fd, message, len, 0, v4 ? (void *)&to4 : (void *)&to6,
+	                        v4 ? sizeof(to4) : sizeof(to6)),
+	                 len);
+	close(fd);
+	netns_enter(near_ns);
+}
+
 void await_counter(size_t offset, uint64_t from)
 {
 	uint64_t end = sy_clock_ns() + SUPPORT_PATIENCE_MS * 1000000ull;

@@ -31,6 +31,11 @@ void far_send(const char *dst);
 void far_send_from(const char *dst, uint16_t port);
 /* The same with so many bytes: in fragments, if they are more than 1472. */
 void far_send_bytes(const char *dst, uint16_t port, size_t bytes);
+/* An ICMP message of this type (ICMPv6 if dst is IPv6) from the far side, which quotes a datagram
+ * of dst's to a port (host order) of `quoted`; `extra` bytes of options or extension headers are
+ * between its headers. */
+void far_send_error(const char *dst, uint8_t type, const char *quoted, uint16_t port,
+                    unsigned extra);
 /* Waits until a counter, given by its offset, has grown beyond `from`. */
 void await_counter(size_t offset, uint64_t from);
 #define await_more(field, before)                                                                  \

@@ -139,6 +139,56 @@ static void test_fragments(void **state)
 	fragments_are_steered("2001:db8::2", VIP6);
 }
 
+/* So are ICMP errors about what a client sends there, whoever complains; and nothing else of ICMP.
+ */
+static void errors_are_steered(const char *server, const char *near, const char *client,
+                               const uint8_t errors[4], const uint8_t others[4])
+{
+	struct sy_source source = {.addr = addr_of(server), .port = htons(5353), .proto = 17};
+	struct sy_addr host = addr_of(near);
+	struct sy_director_stats before = stats();
+
+	assert_int_equal(sy_director_steer_source(director, &source, true), 0);
+	assert_int_equal(sy_director_host(director, &host, true), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		for (unsigned extra = 0; extra <= 40; extra += 8) {
+			bool steered = extra <= 32 || sy_addr_is_v4(&host);
+			before = stats();
+			far_send_error(client, errors[i], server, 5353, extra);
+			if (steered)
+				await_more(dropped_no_socket, before);
+			else /* nobody has so many extension headers */
+				await_more(passed, before);
+		}
+		before = stats();
+		far_send_error(client, errors[i], server, 5354, 0);
+		await_more(passed, before);
+		before = stats();
+		far_send_error(client, errors[i], client, 5353, 0);
+		await_more(passed, before);
+		before = stats();
+		far_send_error(near, errors[i], server, 5353, 0); /* of the host's own packets */
+		await_more(passed, before);
+		before = stats();
+		far_send_error(client, others[i], server, 5353, 0);
+		await_more(passed, before);
+		assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket);
+	}
+	assert_int_equal(sy_director_steer_source(director, &source, false), 0);
+	before = stats();
+	far_send_error(client, errors[0], server, 5353, 0);
+	await_more(passed, before);
+}
+
+static void test_errors(void **state)
+{
+	director_start(SY_DIRECTOR_AUTO);
+	errors_are_steered("192.0.2.2", "192.0.2.1", VIP4, (const uint8_t[]){3, 11, 12, 3},
+	                   (const uint8_t[]){0, 5, 8, 13});
+	errors_are_steered("2001:db8::2", "2001:db8::1", VIP6, (const uint8_t[]){1, 2, 3, 4},
+	                   (const uint8_t[]){0, 128, 129, 200});
+}
+
 /* They outlive their process too, and end when its successor has settled. */
 static void test_sources_settle(void **state)
 {
@@ -347,6 +397,7 @@ int main(void)
 	        TEST(test_program_outlives_its_process),
 	        TEST(test_sources),
 	        TEST(test_fragments),
+	        TEST(test_errors),
 	        TEST(test_sources_settle),
 	        TEST(test_another_mode_attaches_anew),
 	        TEST(test_second_forwarder_is_refused),
