@@ -208,7 +208,9 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!dice_percent(&w->dice, 20))
 			react_past_us(w, v);
-	} else if (v->proto == SY_PROTO_TCP) {
+		return; /* it is not for us to see what the server answers */
+	}
+	if (v->proto == SY_PROTO_TCP) {
 		struct segment s;
 		unsigned payload;
 		if (!tcp_answer(w, v, sy_packet_tcp(frame, v), &s, &payload))

@@ -168,17 +168,19 @@ def test_any_order(cut, family):
                     assert (answer, server[:2]) == (data, peer), mode
 
 
-def test_one_id_of_two_clients(cut):
+def test_one_id_of_many_clients(cut):
     """Under FNAT they share the local address: the server's kernel must not mix their datagrams."""
     wire = cut.lab.capture("client")
     for mode, family in itertools.product(cut.modes, (4, 6)):
-        neighbour = v4(FRONT, 77) if family == 4 else v6(FRONT, 77)
         with client_socket(cut.client, family) as one:
             one.settimeout(10)
             port = one.getsockname()[1]
-            # The neighbour's lacks its end for as long as the other one is under way.
-            for frame in by_hand(cut, mode, family, 5001, b"n" * 4000, 77, neighbour)[:-1]:
-                wire.send(frame)
+            # Its neighbours' lack their ends for as long as this one is under way. They are more
+            # than there are local addresses.
+            for n in range(70, 78):
+                source = v4(FRONT, n) if family == 4 else v6(FRONT, n)
+                for frame in by_hand(cut, mode, family, 5001, b"n" * 4000, 77, source)[:-1]:
+                    wire.send(frame)
             for frame in by_hand(cut, mode, family, port, b"o" * 4000, 77):
                 wire.send(frame)
             assert one.recv(65535) == b"o" * 4000
