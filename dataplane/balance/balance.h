@@ -28,6 +28,9 @@ enum mode {
 	MODE_IPIP = 4, /* as they are, in a tunnel from a local address; answers go past us */
 };
 
+/* How packets are forwarded. All but the first move the frame's start. */
+enum form { FORM_IN_PLACE, FORM_TUNNEL, FORM_TRANSLATE };
+
 /* Its packets go to servers from a local address. */
 static inline bool mode_is_local(uint8_t mode)
 {
@@ -49,14 +52,15 @@ struct endpoint {
 	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
 	uint8_t proto;
 	uint8_t mode;     /* enum mode */
-	uint8_t overhead; /* of its tunnel's header; 0: no tunnel */
+	uint8_t form;     /* enum form: what its mode and families make of packets */
+	int8_t growth[2]; /* bytes they gain, by enum session_direction: of who sent them */
 	uint8_t removed;  /* its sessions end. Writer: interaction thread; readers: relaxed */
 	uint8_t down;     /* health checks say so. Likewise */
 	uint8_t eligible; /* takes new sessions: up, weight above 0. Likewise */
 	uint8_t backup;   /* only when no other does. Likewise */
 	uint8_t found;    /* the id means this since an earlier process, whose sessions name it.
 	                     Interaction thread only, and those that adopt */
-	uint8_t reserved[6];
+	uint8_t reserved[4];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
@@ -107,7 +111,7 @@ struct balance_worker {
 	uint64_t swept_ns;           /* when the last sweep slice ended */
 	uint64_t passes;             /* whole sweeps over all slots. readers: acquire */
 	unsigned sweep_slot;         /* where the sweep stands */
-	uint16_t tunnel_id;          /* of the last tunnel packet over IPv4 */
+	uint16_t ipv4_id;            /* of the last IPv4 header that was made anew */
 	struct fragments *fragments; /* fragment.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
@@ -265,6 +269,24 @@ static inline bool session_is_lost(const struct sy_balance *b, const struct sess
 	        s->state == SESSION_SYN_SENT);
 }
 
+/* What a packet of a session leaves with under FNAT and NAT; l3_delta is not filled in. */
+static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, const struct session *s,
+                                                const struct endpoint *e,
+                                                enum session_direction from)
+{
+	if (from == SESSION_CLIENT)
+		return (struct sy_rewrite){.src = *session_local(b, s, e),
+		                           .dst = e->addr,
+		                           .sport = s->local_port,
+		                           .dport = e->port,
+		                           .l4_delta = s->delta};
+	return (struct sy_rewrite){.src = e->vip,
+	                           .dst = s->client,
+	                           .sport = e->vport,
+	                           .dport = s->client_port,
+	                           .l4_delta = sy_csum_inverse(s->delta)};
+}
+
 /* ---- verifying a candidate of the index against a packet's tuple
  * ---------------------------------- */
 
@@ -299,6 +321,14 @@ bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct session *s, const struct endpoint *e);
 /* The path packet i of session s leaves by, looked up anew if stale. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
+
+/* ---- translate.c: clients of one family, servers of the other ------------------------------- */
+
+/* Fills in form and growth, when all else is. */
+void endpoint_form(struct endpoint *e);
+/* Turns packet i into the other family; false: it was dropped. */
+bool forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                       const struct session *s, const struct endpoint *e);
 
 /* ---- create.c
  * ---------------------------------------------------------------------------------------- */

@@ -14,7 +14,8 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 		uint16_t path = forward_path(w, s, burst->direction[i]);
 		/* What a router must answer with ICMP, or cannot route, is for the slow path. */
 		if (SY_UNLIKELY(path == SY_PATH_NONE ||
-		                v->frame_len - v->l3 + b->endpoint[s->server].overhead >
+		                v->frame_len - v->l3 +
+		                                b->endpoint[s->server].growth[burst->direction[i]] >
 		                        sy_path_mtu(b->rt, path) ||
 		                sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)) {
 			burst->next[i] = SY_NEXT_SLOW;

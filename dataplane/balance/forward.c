@@ -24,7 +24,7 @@ bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	uint8_t *frame = sy_frame(m), *at = NULL;
 	if (rte_pktmbuf_headroom(m) >= SY_PACKET_ROOM)
 		at = sy_packet_encapsulate(frame, &burst->view[i], &b->local[s->local], &e->addr,
-		                           ++balance_worker_of(w)->tunnel_id,
+		                           ++balance_worker_of(w)->ipv4_id,
 		                           (uint32_t)(burst->hash[i] >> 32));
 	if (SY_UNLIKELY(!at))
 		return false;
@@ -32,44 +32,33 @@ bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return true;
 }
 
-static void count_in(struct traffic *traffic, const struct sy_view *v)
+static void count_packet(struct traffic *traffic, enum session_direction from, uint16_t len)
 {
-	SY_COUNT(traffic->packets_in, 1);
-	SY_COUNT(traffic->bytes_in, v->frame_len - v->l3);
+	if (from == SESSION_CLIENT) {
+		SY_COUNT(traffic->packets_in, 1);
+		SY_COUNT(traffic->bytes_in, len);
+	} else {
+		SY_COUNT(traffic->packets_out, 1);
+		SY_COUNT(traffic->bytes_out, len);
+	}
 }
 
 static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
-                            const struct session *s, const struct endpoint *e,
-                            struct traffic *traffic)
+                            const struct session *s, const struct endpoint *e)
 {
 	const struct sy_view *v = &burst->view[i];
 	struct sy_rewrite r;
 
-	if (burst->direction[i] == SESSION_CLIENT) {
-		if (e->mode == MODE_DR) {
-			/* Only the TTL changes: it ends a loop where a server sends the VIP's
-			 * packets on instead of taking them. */
-			r = (struct sy_rewrite){.src = v->tuple.src,
-			                        .dst = v->tuple.dst,
-			                        .sport = v->tuple.sport,
-			                        .dport = v->tuple.dport};
-			burst->via[i] = &e->addr;
-		} else {
-			r = (struct sy_rewrite){.src = *session_local(b, s, e),
-			                        .dst = e->addr,
-			                        .sport = s->local_port,
-			                        .dport = e->port,
-			                        .l4_delta = s->delta};
-		}
-		count_in(traffic, v);
+	if (SY_LIKELY(e->mode != MODE_DR)) {
+		r = session_rewrite(b, s, e, burst->direction[i]);
 	} else {
-		r = (struct sy_rewrite){.src = e->vip,
-		                        .dst = s->client,
-		                        .sport = e->vport,
-		                        .dport = s->client_port,
-		                        .l4_delta = sy_csum_inverse(s->delta)};
-		SY_COUNT(traffic->packets_out, 1);
-		SY_COUNT(traffic->bytes_out, v->frame_len - v->l3);
+		/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on
+		 * instead of taking them. */
+		r = (struct sy_rewrite){.src = v->tuple.src,
+		                        .dst = v->tuple.dst,
+		                        .sport = v->tuple.sport,
+		                        .dport = v->tuple.dport};
+		burst->via[i] = &e->addr;
 	}
 	if (v->v4)
 		r.l3_delta =
@@ -78,20 +67,30 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
+/* The same for what changes its length in front; false: it was dropped. */
+static bool forward_moved(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          const struct session *s, const struct endpoint *e)
+{
+	if (e->form == FORM_TRANSLATE)
+		return forward_translate(w, burst, i, s, e);
+	if (forward_tunnel(w, burst, i, s, e))
+		return true;
+	sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+	return false;
+}
+
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
 	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
+	uint16_t len = burst->view[i].frame_len - burst->view[i].l3;
 
-	if (SY_LIKELY(e->mode != MODE_IPIP)) {
-		forward_rewrite(b, burst, i, s, e, traffic);
-	} else if (forward_tunnel(w, burst, i, s, e)) {
-		count_in(traffic, &burst->view[i]);
-	} else {
-		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+	if (SY_LIKELY(e->form == FORM_IN_PLACE))
+		forward_rewrite(b, burst, i, s, e);
+	else if (!forward_moved(w, burst, i, s, e))
 		return;
-	}
+	count_packet(traffic, burst->direction[i], len);
 	s->seen = (uint16_t)balance_seconds(w);
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;

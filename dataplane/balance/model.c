@@ -388,11 +388,12 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 	    pb->server->state > STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN)
 		return sy_fail(err, EINVAL, "service %s: unknown server state %d", (*service)->name,
 		               (int)pb->server->state);
-	if ((*service)->mode != MODE_IPIP && sy_addr_is_v4(&out->addr) != sy_addr_is_v4(&key.vip))
-		return sy_fail(
-		        err, EINVAL,
-		        "service %s: server and VIP must be of one address family, but for ipip",
-		        (*service)->name);
+	if (!mode_is_local((*service)->mode) &&
+	    sy_addr_is_v4(&out->addr) != sy_addr_is_v4(&key.vip))
+		return sy_fail(err, EINVAL,
+		               "service %s: server and VIP must be of one address family, but for "
+		               "fnat and ipip",
+		               (*service)->name);
 	out->weight = (uint16_t)pb->server->weight;
 	out->state = (uint8_t)pb->server->state;
 	out->backup = pb->server->backup;
@@ -469,8 +470,8 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .proto = (uint8_t)s->key.proto,
 	        .born = (uint32_t)(balance_now(b) / 1000000000u),
 	        .mode = s->mode,
-	        .overhead = s->mode == MODE_IPIP ? (uint8_t)sy_tunnel_overhead(&given.addr) : 0,
 	};
+	endpoint_form(&endpoint);
 	given.id = server_id_take(b, &endpoint);
 	if (given.id == UINT32_MAX)
 		return sy_fail(err, ENOSPC,

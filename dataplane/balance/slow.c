@@ -5,16 +5,23 @@
 #include "balance.h"
 #include "ours.h"
 
+#define IPV6_MTU_MIN 1280
+
 /* The largest TCP segment that fits both ways, without options. */
-static uint16_t slow_mss(struct sy_worker *w, struct session *s, bool v4)
+static uint16_t slow_mss(struct sy_worker *w, struct session *s)
 {
 	struct sy_balance *b = w->app;
-	uint16_t there = sy_path_mtu(b->rt, forward_path(w, s, SESSION_CLIENT));
-	uint16_t back = sy_path_mtu(b->rt, forward_path(w, s, SESSION_SERVER));
-	uint16_t mtu = there < back ? there : back;
-	uint16_t headers = v4 ? sizeof(struct sy_ipv4) + sizeof(struct sy_tcp)
-	                      : sizeof(struct sy_ipv6) + sizeof(struct sy_tcp);
-	return mtu > headers ? mtu - headers : 1;
+	uint16_t there = sy_tcp_mss(sy_addr_is_v4(&b->endpoint[s->server].addr),
+	                            sy_path_mtu(b->rt, forward_path(w, s, SESSION_CLIENT)), 0);
+	uint16_t back = sy_tcp_mss(sy_addr_is_v4(&s->client),
+	                           sy_path_mtu(b->rt, forward_path(w, s, SESSION_SERVER)), 0);
+	return there < back ? there : back;
+}
+
+/* What the sender of a packet is told; in IPv6 everybody may send 1280 bytes (RFC 8200 5). */
+static uint16_t slow_mtu(const struct sy_view *v, int mtu)
+{
+	return (uint16_t)(!v->v4 && mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu);
 }
 
 /* False: the packet ended here, and its sender was told. */
@@ -41,16 +48,17 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	}
 	if (!slow_ttl_suffices(w, burst, i))
 		return;
-	uint16_t mtu = sy_path_mtu(b->rt, path), overhead = b->endpoint[s->server].overhead;
-	if (v->frame_len - v->l3 + overhead > mtu) {
-		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, mtu - overhead);
+	uint16_t mtu = sy_path_mtu(b->rt, path);
+	int growth = b->endpoint[s->server].growth[burst->direction[i]];
+	if (v->frame_len - v->l3 + growth > mtu) {
+		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
 	/* Where answers go past us, their size is no matter of ours. */
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) &&
 	    !endpoint_is_one_way(&b->endpoint[s->server]))
-		sy_packet_clamp_mss(frame, v, slow_mss(w, s, v->v4));
+		sy_packet_clamp_mss(frame, v, slow_mss(w, s));
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
 }

@@ -140,12 +140,11 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 
 func (b *builder) checkFamily(raw *rawService, s rawServer) {
 	mode := raw.mode.or(model.FNAT)
-	if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() && mode != model.IPIP {
-		b.fail(s.address.at, s.address.path, "%s is of another family than the VIP %s: translation between "+
-			"IPv4 and IPv6 is not supported yet, use a server of the VIP's family", s.address.v, raw.vip.v)
-		return
-	}
 	if mode != model.FNAT && mode != model.IPIP {
+		if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() {
+			b.fail(s.address.at, s.address.path, "%s is of another family than the VIP %s, which mode %s cannot "+
+				"bridge: use fnat or ipip, or a server of the VIP's family", s.address.v, raw.vip.v, mode)
+		}
 		return
 	}
 	if family := "IPv4"; s.address.v.Is4() && !b.has4 || s.address.v.Is6() && !b.has6 {

@@ -147,7 +147,7 @@ var healthFields = []field[rawHealth]{
 
 var serverFields = []field[rawServer]{
 	scalar(fieldDoc{name: "address", kind: "address", required: true,
-		doc: "Where the server is. Of the VIP's family, but for `ipip`: translation between IPv4 and IPv6 is not supported yet."},
+		doc: "Where the server is. Of either family under `fnat`, which translates between IPv4 and IPv6, and `ipip`; else of the VIP's."},
 		func(s *rawServer) *value[netip.Addr] { return &s.address }, parseAddress),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the service's port",
 		doc: "Where the server listens. Under `dr` and `ipip` it is the service's port."},

@@ -58,6 +58,8 @@ class Row:
 ROWS = (
     Row("fnat", 4, 4),
     Row("fnat", 6, 6),
+    Row("fnat", 6, 4),
+    Row("fnat", 4, 6),
     Row("nat", 4, 4),
     Row("nat", 6, 6),
     Row("dr", 4, 4),

@@ -101,6 +101,24 @@ static void squall_fragments(struct weather *w)
 	weather_turn(w);
 }
 
+/* Datagrams without a checksum over IPv6, some of them in sessions with servers of IPv4. */
+static void squall_untranslatable(struct weather *w)
+{
+	struct service_key key = world_service(WORLD_TURNED);
+	for (unsigned n = 0; n < 4 * WORLD_SERVERS; n++) {
+		struct frame f;
+		struct sy_view v;
+		struct sy_tuple t = weather_client(w, &key);
+		weather_hello(w, &f, &t);
+		weather_send(w, &f);
+		if (sy_packet_parse(f.bytes, f.len, &v) != SY_DROP_NONE)
+			abort();
+		memset(f.bytes + v.l4 + 6, 0, 2);
+		weather_send(w, &f);
+	}
+	weather_turn(w);
+}
+
 /* A connected client goes on after its server was removed. */
 static void squall_removed(struct weather *w)
 {
@@ -223,6 +241,7 @@ void squall_all(struct weather *w)
 		squall_odd(w, odd);
 	squall_nat(w);
 	squall_fragments(w);
+	squall_untranslatable(w);
 	squall_removed(w);
 	squall_full_queue(w);
 	squall_down(w);

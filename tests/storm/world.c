@@ -49,9 +49,16 @@ struct service_key world_odd_service(enum world_odd odd)
 	return key;
 }
 
+/* Some FNAT services have servers of both families. */
+static bool server_is_v6(unsigned service, unsigned i)
+{
+	bool mixed = service % 8 == 0 || service % 8 == 3;
+	return service_is_v6(service) != (mixed && i % 2);
+}
+
 struct sy_addr world_server(unsigned service, unsigned i)
 {
-	struct sy_addr a = rig_addr(service_is_v6(service) ? "2001:db8:2::" : "10.0.0.0");
+	struct sy_addr a = rig_addr(server_is_v6(service, i) ? "2001:db8:2::" : "10.0.0.0");
 	a.b[15] = (uint8_t)(1 + (service + i) % 16); /* servers of several services */
 	return a;
 }

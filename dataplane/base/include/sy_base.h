@@ -298,6 +298,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(NEIGHBOUR_QUEUE, "neighbour-queue", "too many packets already wait for the next hop")    \
 	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit used up on the way through")               \
 	X(TOO_BIG, "too-big", "larger than the egress MTU; the sender was told")                   \
+	X(UNTRANSLATABLE, "untranslatable",                                                        \
+	  "cannot become a packet of the server's or client's family: UDP without a checksum "     \
+	  "over IPv6, or in fragments")                                                            \
 	X(ICMP_UNHANDLED, "icmp-unhandled",                                                        \
 	  "an ICMP message that is neither echo nor an error that anybody needs to hear of")       \
 	X(ICMP_NO_SESSION, "icmp-no-session",                                                      \

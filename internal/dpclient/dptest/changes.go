@@ -84,7 +84,7 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 		return errors.New("a server of no service")
 	}
 	mode := entry.Service.GetMode()
-	if mode != pb.Mode_MODE_IPIP && len(server.GetAddress()) != len(of.GetService().GetVip()) {
+	if !needsLocal(mode) && len(server.GetAddress()) != len(of.GetService().GetVip()) {
 		return errors.New("a server of another family than its VIP")
 	}
 	if c.vips[string(server.GetAddress())] > 0 || c.locals[string(server.GetAddress())] {

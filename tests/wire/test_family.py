@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FNAT between the families: IPv6 clients with IPv4 servers, the reverse, and both at once."""
+
+import copy
+import hashlib
+import os
+import socket
+
+import pytest
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import HttpConnection, connect, dns_txt, http_get, receive_exactly, wrk
+from tests.lab.servers import EchoServer
+from tests.lab.steelyard import DNS, SERVER_DNS, SERVER_WEB, WEB, local_addresses
+from tests.lab.topology import FRONT, v4, v6
+from tests.wire.conftest import keep_books
+from tests.wire.stage import Stage
+
+ECHO, LARGE = 9400, 9401
+DIFFERENT = 20  # bytes by which IPv6's header is the longer one
+VIPS = {6: v6(FRONT, 85), 4: v4(FRONT, 85)}  # servers of the other family
+MIXED = {6: v6(FRONT, 86), 4: v4(FRONT, 86)}  # of both
+clients = pytest.mark.parametrize("family", (6, 4), ids=("6to4", "4to6"))
+
+
+def family_services(network):
+    for family, vip in VIPS.items():
+        other = 10 - family
+        for kind, protocol, port, server_port in (
+            ("web", "tcp", WEB, SERVER_WEB),
+            ("dns", "udp", DNS, SERVER_DNS),
+        ):
+            hosts = network.server_hosts()
+            turned = [Server(host.address(other), server_port) for host in hosts]
+            yield Service(f"{kind}-{family}to{other}", vip, port, protocol, servers=turned)
+            mixed = [
+                Server(hosts[0].address(4), server_port, 2),
+                Server(hosts[1].address(6), server_port, 1),
+            ]
+            yield Service(
+                f"{kind}-mixed{family}", MIXED[family], port, protocol, "wrr", servers=mixed
+            )
+        server = Server(network["s1"].address(other), ECHO)
+        yield Service(f"echo-{family}to{other}", vip, ECHO, servers=[server])
+        server = Server(network["s1"].address(other), LARGE)
+        yield Service(f"large-{family}to{other}", vip, LARGE, "udp", servers=[server])
+
+
+class FamilyStage(Stage):
+    def start(self):
+        super().start()
+        for family in VIPS:
+            self.echo[f"to{10 - family}"] = EchoServer(self.lab["s1"], ECHO, 10 - family)
+        self.config.services.extend(family_services(self.lab.network))
+        self.apply()
+        self.default = copy.deepcopy(self.config)
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def family_stage(request):
+    with FamilyStage(workers=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def families(family_stage, request):
+    yield from keep_books(family_stage, request)
+
+
+@pytest.mark.parametrize("client", ("client", "far"))
+@clients
+def test_every_server_answers(families, family, client):
+    host, lines = families.lab[client], families.watch_logs()
+    path = f"/family-{family}-{client}"
+    served = [http_get(host, VIPS[family], WEB).decode().strip() for _ in range(12)]
+    assert set(served) == {"s1", "s2", "s3"}
+    assert {dns_txt(host, VIPS[family], DNS) for _ in range(12)} == set(served)
+    http_get(host, VIPS[family], WEB, path)
+
+    def logged():
+        return [(peer, own) for peer, _, own, asked in lines() if asked == path]
+
+    wait_until(logged, "a server logs the request")
+    [(peer, own)] = logged()
+    local = local_addresses(families.lab.network.back_net)
+    assert peer in local and (":" in peer) == (":" in own) == (family == 4)
+
+
+@clients
+def test_listings_show_both_families(families, family):
+    other = 10 - family
+    with connect(families.client, VIPS[family], ECHO) as one:
+        port = one.getsockname()[1]
+        sessions = families.steelyard.sessions("--service", f"echo-{family}to{other}")
+        [shown] = [session for session in sessions if session["client_port"] == port]
+        peers = families.echo[f"to{other}"].peers
+        wait_until(lambda: peers and shown["local_port"] == peers[-1][1], "the server sees it")
+        assert (shown["client"], shown["vip"]) == (families.client.address(family), VIPS[family])
+        assert (shown["local"], shown["server"]) == (
+            peers[-1][0],
+            families.lab["s1"].address(other),
+        )
+
+
+@clients
+def test_large_transfers_both_ways(families, family):
+    content = os.urandom(2_000_000)
+    for name in families.nginx:
+        (families.lab.dir / f"nginx-{name}" / "files" / "family").write_bytes(content)
+    got = http_get(families.client, VIPS[family], WEB, "/files/family")
+    assert hashlib.sha256(got).digest() == hashlib.sha256(content).digest()
+    with connect(families.client, VIPS[family], ECHO) as one:
+        for at in range(0, 400_000, 20_000):
+            one.sendall(content[at : at + 20_000])
+            assert receive_exactly(one, 20_000) == content[at : at + 20_000]
+
+
+@clients
+def test_load(families, family):
+    vip = VIPS[family]
+    url = f"http://[{vip}]/" if family == 6 else f"http://{vip}/"
+    for keep_alive in (True, False):
+        load = wrk(families.lab, url, 1000, keep_alive=keep_alive)
+        assert not load.failed, load
+
+
+@clients
+def test_servers_of_both_families_take_turns(families, family):
+    served = [http_get(families.client, MIXED[family], WEB).decode().strip() for _ in range(30)]
+    assert (served.count("s1"), served.count("s2")) == (20, 10)
+    asked = [dns_txt(families.client, MIXED[family], DNS) for _ in range(30)]
+    assert (asked.count("s1"), asked.count("s2")) == (20, 10)
+
+
+@pytest.mark.drops("too-big")
+@pytest.mark.parametrize("family,sender", ((4, "client"), (6, "server")), ids=("4to6", "6to4"))
+def test_too_large_a_datagram_is_told_in_its_own_terms(families, family, sender):
+    """What IPv4 sends fills its own network, and is 20 bytes too much for the other one."""
+    server_family = 10 - family
+    server, client = families.lab["s1"], families.client
+    kind = {4: socket.AF_INET, 6: socket.AF_INET6}
+    with (
+        server.ns.socket(kind[server_family], socket.SOCK_DGRAM) as answering,
+        client.ns.socket(kind[family], socket.SOCK_DGRAM) as asking,
+    ):
+        answering.bind((server.address(server_family), LARGE))
+        for one in (answering, asking):
+            one.settimeout(10)
+        asking.sendto(b"begin", (VIPS[family], LARGE))
+        _, local = answering.recvfrom(2000)
+        one, to = (asking, (VIPS[family], LARGE)) if sender == "client" else (answering, local[:2])
+        host = client if sender == "client" else server
+        one.sendto(bytes(1472), to)
+        wait_until(
+            lambda: f"mtu {1500 - DIFFERENT}" in host.ns.ip(f"route get {to[0]}"),
+            "the sender's kernel has learned the MTU",
+        )
+        host.ns.ip("route flush cache")
+        one.sendto(bytes(1472 - DIFFERENT), to)
+        other = answering if sender == "client" else asking
+        assert len(other.recvfrom(2000)[0]) == 1472 - DIFFERENT
+
+
+@clients
+def test_udp_without_a_checksum(families, family):
+    """IPv4 may leave it out, IPv6 may not: the forwarder makes one, which the kernel verifies."""
+    server_family = 10 - family
+    server, client = families.lab["s1"], families.client
+    kind = {4: socket.AF_INET, 6: socket.AF_INET6}
+    with (
+        server.ns.socket(kind[server_family], socket.SOCK_DGRAM) as answering,
+        client.ns.socket(kind[family], socket.SOCK_DGRAM) as asking,
+    ):
+        answering.bind((server.address(server_family), LARGE))
+        for one in (answering, asking):
+            one.settimeout(10)
+        without = asking if family == 4 else answering
+        without.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
+        for size in (1, 10, 33, 700):
+            data = os.urandom(size)
+            asking.sendto(data, (VIPS[family], LARGE))
+            got, local = answering.recvfrom(2000)
+            assert got == data
+            answering.sendto(data[::-1], local[:2])
+            assert asking.recvfrom(2000)[0] == data[::-1]
+
+
+@clients
+def test_connections_outlive_the_forwarder(families, family):
+    with (
+        connect(families.client, VIPS[family], ECHO) as one,
+        HttpConnection(families.client, VIPS[family], WEB) as web,
+    ):
+        server = web.get()
+        one.sendall(b"before")
+        assert receive_exactly(one, 6) == b"before"
+        families.steelyard.kill_forwarder()
+        families.steelyard.start_forwarder()
+        one.sendall(b"after")
+        assert receive_exactly(one, 5) == b"after"
+        assert web.get() == server
+    families.steelyard.wait_reconnected()
