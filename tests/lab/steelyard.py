@@ -112,7 +112,7 @@ class Steelyard:
 
     def forwarder_options(self):
         """All but what makes it this forwarder and no other."""
-        ports = ["front", "back"] if self.lab.network.arms == 2 else ["front"]
+        ports = self.lab.network.ports
         argv = [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
         argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
         # Once chosen it stays: sessions are found again in the same memory only.

@@ -52,8 +52,16 @@ class Network:
     servers: int = 3
     queues: int = 1  # of the forwarder's interfaces, receive and transmit
     server_mtu: int = 1500  # of the back network
+    stacked: str = ""  # macvlans as ports: "two" on both interfaces, or both on the "one"
     offload: tuple = ()  # hosts whose transmit checksum offload stays on
     hosts: dict = field(default_factory=dict)
+
+    @property
+    def ports(self):
+        """Interfaces of the forwarder, towards clients first."""
+        if self.stacked:
+            return ("front.10", "back.20")
+        return ("front", "back")[: self.arms]
 
     @property
     def back_net(self):
@@ -70,6 +78,8 @@ class Network:
         self._plug(forwarder, "front", "front", FRONT, 1, self.queues)
         if self.arms == 2:
             self._plug(forwarder, "back", "back", BACK, 1, self.queues, self.server_mtu)
+        if self.stacked:
+            self._stack(forwarder)
         forwarder.v4, forwarder.v6 = v4(FRONT, 1), v6(FRONT, 1)
 
         router = self._host("router")
@@ -123,6 +133,21 @@ class Network:
         switch.ip(f"link add br-{name} type bridge mcast_snooping 0")
         switch.ip(f"link set br-{name} up")
 
+    def _stack(self, host):
+        """Moves the forwarder's addresses to interfaces on top of its own. Without a VLAN between
+        them, two on one see each other's broadcasts, and must not answer them."""
+        if self.stacked == "one":
+            switch = self["switch"].ns
+            switch.ip("link add joint type veth peer name tnioj")
+            switch.ip("link set joint master br-front up")
+            switch.ip("link set tnioj master br-back up")
+        host.ns.sysctl("ipv4.conf.all.arp_filter", 1)
+        for trunk, interface, net in zip(("front", "back"), self.ports, (FRONT, BACK), strict=True):
+            below = "front" if self.stacked == "one" else trunk
+            host.ns.ip(f"address flush dev {trunk}")
+            host.ns.ip(f"link add link {below} name {interface} type macvlan mode bridge")
+            self._address(host, interface, net, 1)
+
     def _plug(self, host, interface, bridge, net, number, queues=1, mtu=1500):
         """Connects a host to a bridge by a veth pair and gives it its addresses."""
         switch = self["switch"].ns
@@ -133,10 +158,13 @@ class Network:
             f" numtxqueues {queues} netns {host.ns.name}"
         )
         switch.ip(f"link set {cable} master br-{bridge} up")
+        self._address(host, interface, net, number)
+        if host.name not in self.offload:
+            # Without hardware behind it, offload leaves checksums unfinished on the wire.
+            host.ns.run(["ethtool", "-K", interface, "tx", "off"])
+
+    def _address(self, host, interface, net, number):
         host.ns.ip(f"link set {interface} up")
         host.v4, host.v6 = v4(net, number), v6(net, number)
         host.ns.ip(f"address add {host.v4}/24 dev {interface}")
         host.ns.ip(f"address add {host.v6}/64 dev {interface} nodad")
-        if host.name not in self.offload:
-            # Without hardware behind it, offload leaves checksums unfinished on the wire.
-            host.ns.run(["ethtool", "-K", interface, "tx", "off"])

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports that are stacked on others, as a VLAN's interface is.
+
+Not every kernel that tests run on has VLANs. Macvlans stand for them: what a forwarder meets is the
+same, an interface without queues or XDP of its own, whose packets the kernel hands up from another.
+"""
+
+import hashlib
+import os
+import signal
+
+import pytest
+
+from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
+from tests.lab.steelyard import DNS, VIP, WEB
+from tests.wire.conftest import keep_books
+from tests.wire.stage import ECHO, Stage
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+NETWORKS = {
+    "on-two-1-worker": {"stacked": "two"},
+    "on-one-1-worker": {"stacked": "one"},
+    "on-one-2-workers": {"stacked": "one", "workers": 2},
+    "on-one-2-queues": {"stacked": "one", "workers": 2, "queues": 2},
+}
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def stacked_stage(request):
+    with Stage(**NETWORKS[request.param]) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stacked(stacked_stage, request):
+    yield from keep_books(stacked_stage, request)
+
+
+@families
+def test_traffic(stacked, family):
+    served = {http_get(stacked.client, VIP[family], WEB).decode().strip() for _ in range(12)}
+    assert served == {"s1", "s2", "s3"}
+    assert {dns_txt(stacked.client, VIP[family], DNS) for _ in range(12)} == served
+    url = f"http://{VIP[4]}/" if family == 4 else f"http://[{VIP[6]}]/"
+    load = wrk(stacked.lab, url, 500, keep_alive=False)
+    assert not load.failed, load
+
+
+@families
+def test_full_frames(stacked, family):
+    """A tag is no part of the MTU."""
+    content = os.urandom(500_000)
+    with connect(stacked.client, VIP[family], ECHO) as one:
+        for at in range(0, len(content), 20_000):
+            one.sendall(content[at : at + 20_000])
+            assert receive_exactly(one, 20_000) == content[at : at + 20_000]
+    for name in stacked.nginx:
+        (stacked.lab.dir / f"nginx-{name}" / "files" / "stacked").write_bytes(content)
+    got = http_get(stacked.client, VIP[family], WEB, "/files/stacked")
+    assert hashlib.sha256(got).digest() == hashlib.sha256(content).digest()
+
+
+@families
+def test_connections_outlive_the_forwarder(stacked, family):
+    with connect(stacked.client, VIP[family], ECHO) as one:
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            one.sendall(b"before")
+            assert receive_exactly(one, 6) == b"before"
+            stacked.steelyard.restart_forwarder(number)
+            one.sendall(b"after")
+            assert receive_exactly(one, 5) == b"after"
+    stacked.steelyard.wait_reconnected()
