@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Awkward packets in every mode: each reaches a server whole, or is dropped under its own name."""
+
+import os
+from collections import Counter
+
+import pytest
+from scapy.layers.dns import DNS, DNSQR
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import (
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
+)
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+from tests.lab import wait_until
+from tests.lab.modes import ROWS
+from tests.wire.conftest import keep_books
+from tests.wire.modes import ModeStage
+
+rows = pytest.mark.parametrize("row", ROWS, ids=str)
+
+# What a packet may have in front of its transport, as bytes.
+OPTIONS = {
+    "record-route": b"\x07\x07\x04" + bytes(4) + b"\0",
+    "timestamp": b"\x44\x0c\x05\x00" + bytes(8),
+    "padding": b"\x01" * 40,
+}
+EXTENSIONS = {
+    "hop-by-hop": IPv6ExtHdrHopByHop(),
+    "destination": IPv6ExtHdrDestOpt(),
+    "both": IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt(),
+    "atomic-fragment": IPv6ExtHdrFragment(id=7),
+    "routing-used-up": IPv6ExtHdrRouting(type=2, segleft=0, addresses=["fd00::99"]),
+}
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def mode_stage(request):
+    with ModeStage(arms=1, workers=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def modes(mode_stage, request):
+    yield from keep_books(mode_stage, request)
+
+
+class Sender:
+    """Puts packets of `far` onto the wire where its router does."""
+
+    def __init__(self, modes, row):
+        self.lab, self.row = modes.lab, row
+        self.wire = modes.lab.capture("router")
+        self.ends = {
+            "src": modes.lab["far"].address(row.client),
+            "dst": row.vip,
+        }
+
+    def ip(self, **fields):
+        return (IP if self.row.client == 4 else IPv6)(**(self.ends | fields))
+
+    def syn(self, **fields):
+        port = int.from_bytes(os.urandom(2)) % 60000 + 2000
+        return TCP(**({"sport": port, "dport": self.row.ports[0], "flags": "S"} | fields))
+
+    def send(self, packet):
+        macs = {
+            "src": self.lab["router"].ns.mac("eth0"),
+            "dst": self.lab["forwarder"].ns.mac("front"),
+        }
+        kind = 0x0800 if self.row.client == 4 else 0x86DD
+        self.wire.send(Ether(**macs, type=kind) / packet)
+
+
+def frame_with(captures, marker):
+    """The frame by which the marker reached a server."""
+
+    def arrived():
+        return [
+            data
+            for one in captures
+            for sent, data in list(one.frames)
+            if not sent and marker in data
+        ]
+
+    return wait_until(arrived, "it reaches a server")[0]
+
+
+@rows
+def test_what_is_in_front_of_the_transport_arrives(modes, row):
+    """Options and extension headers too, but where one family becomes the other."""
+    sender = Sender(modes, row)
+    captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
+    for name, extra in (OPTIONS if row.client == 4 else EXTENSIONS).items():
+        marker = os.urandom(4)
+        syn = sender.syn(seq=int.from_bytes(marker))
+        if row.client == 4:
+            packet, kept = sender.ip(options=extra) / syn, extra
+        else:
+            # As scapy builds it: the numbers of what follows filled in.
+            packet = sender.ip() / extra / syn
+            kept = bytes(packet)[40 : -len(bytes(syn))]
+        sender.send(packet)
+        data = frame_with(captures, marker)
+        in_place = row.mode != "fnat" or row.client == row.server
+        assert (kept in data) == in_place, name
+
+
+def question_without_checksum(sender, name):
+    question = DNS(qd=DNSQR(qname=f"{name}.lab"))
+    return sender.ip() / UDP(sport=5555, dport=sender.row.ports[1], chksum=0) / question
+
+
+@pytest.mark.drops("icmp-unhandled")  # the client's kernel knows of no such question
+@pytest.mark.parametrize("row", [row for row in ROWS if row.client == 4], ids=str)
+def test_udp_of_ipv4_needs_no_checksum(modes, row):
+    """It stays so, or is made where the server is of IPv6."""
+    sender, name = Sender(modes, row), os.urandom(8).hex()
+    captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
+    sender.send(question_without_checksum(sender, name))
+    packet = Ether(frame_with(captures, name.encode()))
+    assert (packet[UDP].chksum == 0) == (row.mode != "fnat" or row.server == 4)
+
+
+@pytest.mark.drops("bad-l4-checksum")
+@pytest.mark.parametrize("row", [row for row in ROWS if row.client == 6], ids=str)
+def test_udp_of_ipv6_needs_one(modes, row):
+    sender = Sender(modes, row)
+    sender.send(question_without_checksum(sender, "none"))
+    wait_until(lambda: modes.books.dropped().get("bad-l4-checksum") == 1, "it is dropped")
+
+
+def bad_packets(sender):
+    """(Reason, packet)."""
+    ip, syn, four = sender.ip, sender.syn, sender.row.client == 4
+    whole = bytes(ip() / syn())
+    for size in range(20 if four else 40, len(whole)):
+        yield "truncated", Raw(whole[:size])
+    yield "land", ip(src=sender.row.vip) / syn(sport=sender.row.ports[0])
+    yield "bad-l4-checksum", ip() / syn(chksum=0x1234)
+    yield "bad-l4-header", ip() / syn(dataofs=4)
+    yield "bad-l4-header", ip() / syn(dataofs=15)
+    yield "bad-tcp-flags", ip() / syn(flags="SF")
+    yield "bad-tcp-flags", ip() / syn(flags="")
+    yield "bad-tcp-flags", ip() / syn(flags="SR")
+    if four:
+        yield "truncated", ip(len=len(whole) + 1) / syn()
+        yield "bad-ip-header", ip(len=19) / syn()
+        yield "bad-ip-checksum", ip(chksum=0x1234) / syn()
+        yield "ip-options", ip(options=b"\x07\x09\x04\x00") / syn()
+        yield "ip-options", ip(options=b"\x01" * 39 + b"\x07") / syn()
+        yield "source-route", ip(options=b"\x83\x07\x04" + bytes(5)) / syn()
+        yield "source-route", ip(options=b"\x89\x07\x04" + bytes(5)) / syn()
+    else:
+        yield "truncated", ip(plen=len(whole) - 39) / syn()
+        yield "extension-header", ip() / IPv6ExtHdrDestOpt(len=255) / syn()
+        headers = ip()
+        for _ in range(9):
+            headers /= IPv6ExtHdrDestOpt()
+        yield "extension-header", headers / syn()
+        yield "routing-header", ip() / IPv6ExtHdrRouting(addresses=["fd00::99"]) / syn()
+
+
+@rows
+def test_bad_packets_are_dropped_by_name(modes, row, request):
+    sender = Sender(modes, row)
+    bad = list(bad_packets(sender))
+    expected = Counter(reason for reason, _ in bad)
+    request.node.add_marker(pytest.mark.drops(*expected))
+    for _, packet in bad:
+        sender.send(packet)
+    wait_until(
+        lambda: modes.books.dropped() == expected,
+        lambda: f"drops are {expected}, not {modes.books.dropped()}",
+        deadline_s=10,
+    )
+    modes.hosts.check(row, "udp")
