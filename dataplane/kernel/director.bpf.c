@@ -28,6 +28,15 @@ struct {
 	__type(value, __u8);
 } datagrams SEC(".maps");
 
+/* Networks whose hosts' own traffic is steered: who sends from one to somebody outside. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, DIRECTOR_PREFIXES);
+	__type(key, struct director_prefix);
+	__type(value, __u8);
+} inside SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, DIRECTOR_QUEUES);
@@ -216,8 +225,27 @@ static __always_inline int is_source_steered(void *at, void *end, struct directo
 	return steer;
 }
 
+static __always_inline int is_inside(const struct director_key *who)
+{
+	struct director_prefix host = {.bits = 128};
+
+	__builtin_memcpy(host.w, who->w, sizeof(host.w));
+	return bpf_map_lookup_elem(&inside, &host) != NULL;
+}
+
+/* Groups, and what no router may pass on: of this network, therefore nobody's outside. */
+static __always_inline int is_of_link(const struct director_key *who)
+{
+	const __u8 *b = (const __u8 *)who->w;
+
+	if (who->w[0] == 0 && who->w[1] == 0 && who->w[2] == bpf_htonl(0xffff))
+		return b[12] >= 224 || (b[12] == 169 && b[13] == 254);
+	return b[0] == 0xff || (b[0] == 0xfe && (b[1] & 0xc0) == 0x80);
+}
+
 /* To an address of ours; or from a server of ours, or about a packet to it, to anybody but this
- * host. */
+ * host. What inside hosts send to the network that they are on, or to each other, is the kernel's.
+ */
 static __always_inline int is_steered(void *at, void *end, struct director_key *to,
                                       struct director_key *server)
 {
@@ -225,7 +253,9 @@ static __always_inline int is_steered(void *at, void *end, struct director_key *
 
 	if (what)
 		return *what == DIRECTOR_STEER;
-	return is_source_steered(at, end, server);
+	if (is_source_steered(at, end, server))
+		return 1;
+	return is_inside(server) && !is_of_link(to) && !is_inside(to);
 }
 
 SEC("xdp")

@@ -184,29 +184,43 @@ static int key_compare(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct director_key));
 }
 
+static int found_add(struct sy_director *d, size_t *room, const struct director_key *key)
+{
+	if (d->found_count == *room) {
+		size_t wanted = *room ? *room * 2 : 64;
+		struct found *more = realloc(d->found, wanted * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		d->found = more;
+		*room = wanted;
+	}
+	d->found[d->found_count++] = (struct found){.key = *key};
+	return 0;
+}
+
 /* Not before the first address is steered or settled: while nobody receives, each moment counts. */
 static int found_read(struct sy_director *d)
 {
-	int map = bpf_map__fd(d->bpf->maps.steered);
-	struct director_key key, *last = NULL;
+	int map = bpf_map__fd(d->bpf->maps.steered), inside = bpf_map__fd(d->bpf->maps.inside);
+	struct director_key key, network = {0};
+	struct director_prefix prefix;
 	size_t room = 0;
+	int rc = 0;
 
 	if (d->found_known)
 		return 0;
 	d->found_count = 0;
-	while (bpf_map_get_next_key(map, last, &key) == 0) {
-		if (d->found_count == room) {
-			struct found *more;
-
-			room = room ? room * 2 : 64;
-			more = realloc(d->found, room * sizeof(*more));
-			if (!more)
-				return -ENOMEM;
-			d->found = more;
-		}
-		d->found[d->found_count] = (struct found){.key = key};
-		last = &d->found[d->found_count++].key;
+	for (void *last = NULL; rc == 0 && bpf_map_get_next_key(map, last, &key) == 0; last = &key)
+		rc = found_add(d, &room, &key);
+	for (void *last = NULL; rc == 0 && bpf_map_get_next_key(inside, last, &prefix) == 0;
+	     last = &prefix) {
+		memcpy(network.w, prefix.w, sizeof(network.w));
+		network.bits = prefix.bits;
+		rc = found_add(d, &room, &network);
 	}
+	if (rc)
+		return rc;
 	if (d->found_count)
 		qsort(d->found, d->found_count, sizeof(*d->found), key_compare);
 	d->found_known = true;
@@ -423,6 +437,21 @@ int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd)
 	return 0;
 }
 
+/* Writes an entry, or takes it out (value NULL), in the map that it is for. */
+static int key_write(struct sy_director *d, const void *key, const uint8_t *value)
+{
+	const struct director_key *k = key;
+	struct director_prefix prefix = {.bits = k->bits};
+	int map = bpf_map__fd(k->bits ? d->bpf->maps.inside : d->bpf->maps.steered);
+
+	memcpy(prefix.w, k->w, sizeof(prefix.w));
+	if (k->bits)
+		key = &prefix;
+	if (value)
+		return bpf_map_update_elem(map, key, value, BPF_ANY) < 0 ? -errno : 0;
+	return bpf_map_delete_elem(map, key) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 /* Notes of an entry that was found whether this process has it too. */
 static int found_mark(struct sy_director *d, const struct sy_source *key, bool again)
 {
@@ -440,15 +469,10 @@ static int found_mark(struct sy_director *d, const struct sy_source *key, bool a
 
 int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on)
 {
-	int map = bpf_map__fd(d->bpf->maps.steered);
 	uint8_t steer = DIRECTOR_STEER;
 	int rc = found_mark(d, source, on);
 
-	if (rc)
-		return rc;
-	if (!on)
-		return bpf_map_delete_elem(map, source) < 0 && errno != ENOENT ? -errno : 0;
-	return bpf_map_update_elem(map, source, &steer, BPF_ANY) < 0 ? -errno : 0;
+	return rc ? rc : key_write(d, source, on ? &steer : NULL);
 }
 
 int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on)
@@ -469,23 +493,20 @@ int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on)
 	if (bpf_map_lookup_elem(map, &key, &now) == 0 && now == DIRECTOR_STEER)
 		return 0;
 	rc = found_mark(d, &key, on);
-	if (rc)
-		return rc;
-	if (!on)
-		return bpf_map_delete_elem(map, &key) < 0 && errno != ENOENT ? -errno : 0;
-	return bpf_map_update_elem(map, &key, &host, BPF_ANY) < 0 ? -errno : 0;
+	return rc ? rc : key_write(d, &key, on ? &host : NULL);
 }
 
 int sy_director_settle(struct sy_director *d)
 {
-	int map = bpf_map__fd(d->bpf->maps.steered), rc = found_read(d);
+	int rc = found_read(d);
 
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < d->found_count; i++)
-		if (!d->found[i].again && bpf_map_delete_elem(map, &d->found[i].key) < 0 &&
-		    errno != ENOENT)
-			rc = -errno;
+	for (size_t i = 0; i < d->found_count; i++) {
+		int failed = d->found[i].again ? 0 : key_write(d, &d->found[i].key, NULL);
+
+		rc = failed ? failed : rc;
+	}
 	free(d->found);
 	d->found = NULL;
 	d->found_count = 0;

@@ -8,12 +8,19 @@
 #define DIRECTOR_ADDRESSES 262144
 #define DIRECTOR_QUEUES    256
 #define DIRECTOR_DATAGRAMS 4096 /* in fragments, of servers that are steered by their source */
+#define DIRECTOR_PREFIXES  65536
 
 /* struct sy_source as the program sees it; a destination has neither port nor protocol. */
 struct director_key {
 	__u32 w[4];
 	__u16 port, proto;
-	__u32 zero;
+	__u32 bits;
+};
+
+/* One with bits, as a trie of the kernel has it. */
+struct director_prefix {
+	__u32 bits;
+	__u32 w[4];
 };
 
 /* Whose fragments are steered because the first one, which has ports, was. */

@@ -118,8 +118,8 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 	for (unsigned i = 0; i < rt->taken_count; i++) {
 		struct sy_error one = {0};
 		const struct sy_source *t = &rt->taken[i];
-		int rc = t->proto ? sy_source_take(rt, t, &one)
-		                  : sy_address_take(rt, &t->addr, &one);
+		int rc = t->proto || t->bits ? sy_source_take(rt, t, &one)
+		                             : sy_address_take(rt, &t->addr, &one);
 		if (!rc)
 			continue;
 		sy_log(SY_LOG_ERROR, "runtime", "%s", one.text);
@@ -176,8 +176,9 @@ int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct
 	if (rt->remembering)
 		return source_remember(rt, source, err);
 	int rc = source_steer(rt, source, true);
-	return rc ? sy_fail(err, -rc, "server %s cannot be steered: %s",
-	                    sy_addr_format(&source->addr, text), strerror(-rc))
+	return rc ? sy_fail(err, -rc, "what %s%s sends cannot be steered: %s",
+	                    sy_addr_format(&source->addr, text),
+	                    source->bits ? " and its network" : "", strerror(-rc))
 	          : 0;
 }
 

@@ -35,7 +35,7 @@ struct sy_runtime {
 	struct sy_claims *claims;
 	bool remembering;        /* inherit: addresses are taken by sy_runtime_claim() only */
 	bool settling;           /* and sy_address_settle() was asked for */
-	struct sy_source *taken; /* remembered; protocol 0: an address */
+	struct sy_source *taken; /* remembered; protocol and bits 0: an address */
 	unsigned taken_count, taken_room;
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;

@@ -107,12 +107,15 @@ int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
  * the AF_XDP socket of the packet's queue, or dropped if none is there; everything else passes to
  * the kernel, as do ARP and ND (ICMPv6 133–137, also when sent to a VIP).
  */
-/* A server whose packets are steered whoever they are for. Hashed and compared as bytes. */
+/* A server whose packets are steered whoever they are for, or (with bits) a network whose hosts'
+ * packets are, unless they are for that network, another such or a group. Hashed and compared as
+ * bytes. */
 struct sy_source {
-	struct sy_addr addr;
-	uint16_t port;  /* network order */
-	uint16_t proto; /* TCP or UDP */
-	uint32_t zero;
+	struct sy_addr addr; /* of a network the first one */
+	uint16_t port;       /* network order; of a network 0 */
+	uint16_t proto;      /* TCP or UDP; of a network 0 */
+	uint32_t bits;       /* 0: a server; else length of the prefix, of all 128 bits, so that
+	                        those of IPv4 begin at 96 */
 };
 
 enum sy_director_mode { SY_DIRECTOR_AUTO, SY_DIRECTOR_NATIVE, SY_DIRECTOR_GENERIC };
@@ -147,7 +150,8 @@ bool sy_director_is_native(const struct sy_director *d);
 int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd);
 /* Steers a destination address, or stops to. */
 int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on);
-/* The same for all that a server sends from one port, unless it is for an address of this host. */
+/* The same for all that a server sends from one port, or hosts of a network from any, unless it is
+ * for an address of this host. */
 int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on);
 /* An address of this host, whatever its interface, or one that has gone: packets for it are never
  * steered by their source. Without effect on a steered one, as an IPv6 address that is claimed. */

@@ -216,6 +216,84 @@ static void test_sources_settle(void **state)
 	await_more(dropped_no_socket, before);
 }
 
+/* What hosts of a network send to others, from any port; not what they send to each other, to
+ * their network's groups, or to this host. */
+static void network_is_steered(const char *first, uint32_t bits, const char *near,
+                               const char *group, const char *beyond)
+{
+	struct sy_source network = {.addr = addr_of(first), .bits = bits};
+	struct sy_addr host = addr_of(near);
+	struct sy_director_stats before = stats();
+
+	assert_int_equal(sy_director_steer_source(director, &network, true), 0);
+	assert_int_equal(sy_director_host(director, &host, true), 0);
+	far_send(beyond);
+	await_more(dropped_no_socket, before);
+	before = stats();
+	far_send(near);
+	await_more(passed, before);
+	if (group) {
+		before = stats();
+		far_send(group);
+		await_more(passed, before);
+	}
+	network.addr = addr_of(beyond); /* whom it is sent to is inside too */
+	network.bits = 128;
+	assert_int_equal(sy_director_steer_source(director, &network, true), 0);
+	before = stats();
+	far_send(beyond);
+	await_more(passed, before);
+	assert_int_equal(sy_director_steer_source(director, &network, false), 0);
+	steer(beyond, true); /* an address of ours all the same */
+	before = stats();
+	far_send(beyond);
+	await_more(dropped_no_socket, before);
+	steer(beyond, false);
+
+	network = (struct sy_source){.addr = addr_of(first), .bits = bits};
+	assert_int_equal(sy_director_steer_source(director, &network, false), 0);
+	before = stats();
+	far_send(beyond);
+	await_more(passed, before);
+}
+
+static void test_networks(void **state)
+{
+	netns_enter(far_ns);
+	sh("ip route add 224.0.0.0/4 dev far0");
+	netns_enter(near_ns);
+	director_start(SY_DIRECTOR_AUTO);
+	network_is_steered("192.0.2.0", 96 + 24, "192.0.2.1", "224.0.0.251", VIP4);
+	network_is_steered("2001:db8::", 64, "2001:db8::1", NULL, VIP6);
+}
+
+/* Their source port does not matter, and they outlive a process as all others do. */
+static void test_networks_settle(void **state)
+{
+	struct sy_source network = {.addr = addr_of("192.0.2.0"), .bits = 96 + 24};
+	struct sy_director_stats before;
+
+	director_start(SY_DIRECTOR_AUTO);
+	assert_int_equal(sy_director_steer_source(director, &network, true), 0);
+	director_stop();
+	for (unsigned again = 2; again-- > 0;) {
+		director_start(SY_DIRECTOR_AUTO);
+		before = stats();
+		far_send_from(VIP4, 5353);
+		await_more(dropped_no_socket, before);
+		if (again)
+			assert_int_equal(sy_director_steer_source(director, &network, true), 0);
+		assert_int_equal(sy_director_settle(director), 0);
+		before = stats();
+		far_send_from(VIP4, 5353);
+		if (again)
+			await_more(dropped_no_socket, before);
+		else
+			await_more(passed, before);
+		director_stop();
+	}
+}
+
 static void test_native(void **state)
 {
 	director_directs(SY_DIRECTOR_NATIVE, true);
@@ -399,6 +477,8 @@ int main(void)
 	        TEST(test_fragments),
 	        TEST(test_errors),
 	        TEST(test_sources_settle),
+	        TEST(test_networks),
+	        TEST(test_networks_settle),
 	        TEST(test_another_mode_attaches_anew),
 	        TEST(test_second_forwarder_is_refused),
 	        TEST(test_foreign_program_is_refused),

@@ -300,8 +300,8 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
  */
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
-/* Takes what a server sends from one port, whoever it is for, this host excepted; and lets go of
- * it. Likewise remembered with `inherit`. */
+/* Takes what a server sends from one port, or hosts of a network from any, whoever it is for, this
+ * host excepted; and lets go of it. Likewise remembered with `inherit`. */
 int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err);
 void sy_source_release(struct sy_runtime *rt, const struct sy_source *source);
 /* All addresses and sources that shall be taken have been: what an earlier process left is removed.
