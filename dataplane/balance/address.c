@@ -12,7 +12,7 @@
 #define ADDRESS_KIND(data)       ((uint8_t)((uintptr_t)(data) >> 32))
 #define ADDRESS_REFS(data)       ((uint32_t)(uintptr_t)(data))
 
-static const char *const kind_name[] = {"nothing", "a VIP", "a local address"};
+static const char *const kind_name[] = {"nothing", "a VIP", "a local address", "a pool address"};
 
 uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 {
@@ -74,7 +74,7 @@ static int publish_locals(struct sy_balance *b, bool v4)
 		return -ENOMEM;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		const struct model_local *l = &b->model->local[id];
-		if (!l->used || sy_addr_is_v4(&l->addr) != v4)
+		if (!l->used || l->pools || sy_addr_is_v4(&l->addr) != v4)
 			continue;
 		set->addr[set->count] = l->addr;
 		set->id[set->count++] = (uint8_t)id;

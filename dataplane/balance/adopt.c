@@ -8,6 +8,7 @@
 
 #include "model.h"
 #include "saved.h"
+#include "snat.h"
 
 /* ---- judging
  * ------------------------------------------------------------------------------------------- */
@@ -15,7 +16,8 @@
 static bool state_fits(uint8_t state, uint8_t proto)
 {
 	bool udp = state == SESSION_UDP_ONE_WAY || state == SESSION_UDP_BOTH_WAYS;
-	return udp == (proto == SY_PROTO_UDP);
+	return udp == (proto == SY_PROTO_UDP) &&
+	       (state == SESSION_ECHO) == (proto != SY_PROTO_UDP && proto != SY_PROTO_TCP);
 }
 
 /* Several threads at once, and nothing is changed but the record. */
@@ -26,11 +28,15 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 	if (s->server >= b->model->server_ids.fresh)
 		return SESSION_UNKNOWN_ID;
 	const struct endpoint *e = &b->endpoint[s->server];
-	bool one_way = endpoint_is_one_way(e), local = mode_is_local(e->mode);
+	bool one_way = endpoint_is_one_way(e), snat = e->mode == MODE_SNAT;
+	bool local = mode_is_local(e->mode) || snat;
 	if (!e->found || !(local ? b->names.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
-	if ((local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(&e->addr)) ||
-	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(&e->vip) || !state_fits(s->state, e->proto))
+	/* Of SNAT there are two sides more in the record; other modes have them in the endpoint. */
+	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
+	if ((s[1].state == SESSION_COMPANION) != snat ||
+	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
+	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto))
 		return SESSION_TORN;
 	const struct service *service = endpoint_service(b, e);
 	if (e->removed || !service)
@@ -41,6 +47,8 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 	if (idle_s > service->timeout[s->state] || s->flags & SESSION_ONE_PACKET)
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* it is an id of that process */
+	if (snat)
+		session_companion(s)->path = SY_PATH_NONE;
 	*client = session_client_tuple(s, e);
 	*server = one_way ? (struct sy_tuple){0} : session_server_tuple(b, s, e);
 	return SESSION_KEPT;

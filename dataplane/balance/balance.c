@@ -13,6 +13,7 @@
 #include "model.h"
 #include "ours.h"
 #include "saved.h"
+#include "snat.h"
 
 /* Zeroed memory that costs nothing until it is touched; ids grow from 0. */
 static void *table_map(size_t count, size_t size)
@@ -164,6 +165,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	persist_destroy(b->persist);
 	shelf_destroy(b->shelf);
 	free((void *)(uintptr_t)b->ours);
+	snat_free((void *)(uintptr_t)b->snat);
 	free((void *)(uintptr_t)b->locals[0]);
 	free((void *)(uintptr_t)b->locals[1]);
 	free(b);

@@ -26,10 +26,11 @@ enum mode {
 	MODE_DR = 2,   /* as they are, to its MAC address; answers go past us */
 	MODE_NAT = 3,  /* from the client's address; we are the server's gateway */
 	MODE_IPIP = 4, /* as they are, in a tunnel from a local address; answers go past us */
+	MODE_SNAT = 5, /* no server's: hosts inside talk to others from a pool address */
 };
 
-/* How packets are forwarded. All but the first move the frame's start. */
-enum form { FORM_IN_PLACE, FORM_TUNNEL, FORM_TRANSLATE };
+/* How packets are forwarded. Tunnel and translation move the frame's start. */
+enum form { FORM_IN_PLACE, FORM_TUNNEL, FORM_TRANSLATE, FORM_SNAT };
 
 /* Its packets go to servers from a local address. */
 static inline bool mode_is_local(uint8_t mode)
@@ -116,6 +117,7 @@ struct balance_worker {
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */
+struct snat;    /* which hosts are inside, and what they get: snat.h */
 struct model;   /* the configuration as accepted: model.h */
 struct control; /* the control socket's side: control.h */
 struct persist; /* which server a client prefix goes to: persist.c */
@@ -157,6 +159,7 @@ struct sy_balance {
 	const struct service **service; /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;     /* struct service_key → service id; lock-free, RCU */
 	const struct ours *ours;        /* RCU */
+	const struct snat *snat;        /* RCU; NULL: there are no rules */
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
@@ -226,10 +229,15 @@ static inline uint64_t balance_now(const struct sy_balance *b)
 }
 
 /* The two tuples of a session as they come in from the wire: client → VIP, server → local; under
- * NAT the latter is the client, and local_port its port. */
+ * NAT the latter is the client, and local_port its port. Under SNAT they are inside → remote,
+ * remote → pool: s is the first of a pair, wherever it lies, and its companion names the remote. Of
+ * an echo, the id is the inside host's port, or the pool's. */
 static inline struct sy_tuple session_client_tuple(const struct session *s,
                                                    const struct endpoint *e)
 {
+	if (SY_UNLIKELY(e->mode == MODE_SNAT))
+		return (struct sy_tuple){s->client, s[1].client, s->client_port, s[1].client_port,
+		                         e->proto};
 	return (struct sy_tuple){s->client, e->vip, s->client_port, e->vport, e->proto};
 }
 
@@ -242,6 +250,9 @@ static inline const struct sy_addr *session_local(const struct sy_balance *b,
 static inline struct sy_tuple
 session_server_tuple(const struct sy_balance *b, const struct session *s, const struct endpoint *e)
 {
+	if (SY_UNLIKELY(e->mode == MODE_SNAT))
+		return (struct sy_tuple){s[1].client, b->local[s->local], s[1].client_port,
+		                         s->local_port, e->proto};
 	return (struct sy_tuple){e->addr, *session_local(b, s, e), e->port, s->local_port,
 	                         e->proto};
 }
@@ -295,19 +306,36 @@ struct match_context {
 	const struct sy_tuple *tuple;
 };
 
+/* Under SNAT no server is known by its id: the endpoint's addresses are those of nobody. */
+static inline bool match_snat(const struct match_context *m, const struct session *s,
+                              enum session_direction direction)
+{
+	const struct endpoint *e = &m->balance->endpoint[s->server];
+	if (SY_LIKELY(e->mode != MODE_SNAT))
+		return false;
+	const struct sy_tuple t = direction == SESSION_CLIENT
+	                                  ? session_client_tuple(s, e)
+	                                  : session_server_tuple(m->balance, s, e);
+	return memcmp(&t, m->tuple, sizeof(t)) == 0;
+}
+
 static inline bool match_session(const void *ctx, const struct session *s,
                                  enum session_direction direction)
 {
 	const struct match_context *m = ctx;
 	const struct sy_tuple *t = m->tuple;
 	const struct endpoint *e = &m->balance->endpoint[s->server];
+	bool match;
 	if (direction == SESSION_CLIENT)
-		return t->sport == s->client_port && sy_addr_equal(&t->src, &s->client) &&
-		       t->dport == e->vport && sy_addr_equal(&t->dst, &e->vip) &&
-		       t->proto == e->proto && !(s->flags & SESSION_ONE_PACKET);
-	return t->dport == s->local_port && t->sport == e->port &&
-	       sy_addr_equal(&t->src, &e->addr) &&
-	       sy_addr_equal(&t->dst, session_local(m->balance, s, e)) && t->proto == e->proto;
+		match = t->sport == s->client_port && sy_addr_equal(&t->src, &s->client) &&
+		        t->dport == e->vport && sy_addr_equal(&t->dst, &e->vip) &&
+		        t->proto == e->proto && !(s->flags & SESSION_ONE_PACKET);
+	else
+		match = t->dport == s->local_port && t->sport == e->port &&
+		        sy_addr_equal(&t->src, &e->addr) &&
+		        sy_addr_equal(&t->dst, session_local(m->balance, s, e)) &&
+		        t->proto == e->proto;
+	return SY_LIKELY(match) || match_snat(m, s, direction);
 }
 
 /* ---- forward.c: what fast and slow path share
@@ -332,6 +360,9 @@ bool forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 
 /* ---- create.c
  * ---------------------------------------------------------------------------------------- */
+
+/* May packet i, of no session, begin one? NONE, or why not. */
+enum sy_drop create_check(struct sy_burst *burst, unsigned i);
 
 /* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
  * and the reason. */
@@ -394,6 +425,9 @@ bool retire_swept(const struct sy_balance *b);
 void retire_tick(void *balance);
 void retire_close(struct sy_balance *b);
 #define RETIRE_PERIOD_MS 20
+
+/* The path to a server, if it has changed; under SNAT sessions know where they go. */
+void endpoint_renew_path(struct sy_balance *b, struct endpoint *e);
 
 void traffic_add(struct traffic *sum, const struct traffic *t);
 /* Of all workers. */

@@ -3,6 +3,7 @@
 #include "balance.h"
 #include "fragment.h"
 #include "ours.h"
+#include "snat.h"
 
 #define PREFETCH_AHEAD 4
 
@@ -12,6 +13,21 @@ static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
 {
 	return (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) &&
 	       ours_find(SY_RCU_READ(b->ours), &v->tuple.src) == OURS_SERVER;
+}
+
+/* Of a packet that is for nobody of ours: as if it were for a VIP when it is its session's client
+ * that sends it, for a local address when it is the other side. */
+static enum ours_kind classify_stranger(struct sy_balance *b, const uint8_t *frame,
+                                        const struct sy_view *v, enum ours_kind kind)
+{
+	const struct snat *snat = SY_RCU_READ(b->snat);
+	if (kind == OURS_POOL)
+		return OURS_LOCAL;
+	if (is_from_nat_server(b, v) && !snat_is_of_inside(snat, &v->tuple))
+		return OURS_LOCAL;
+	if (snat_takes(snat, &v->tuple))
+		return OURS_VIP;
+	return icmp_is_about_server(b, frame, v) ? OURS_LOCAL : OURS_NONE;
 }
 
 static enum sy_drop classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
@@ -26,10 +42,13 @@ static enum sy_drop classify_packet(struct sy_worker *w, struct sy_burst *burst,
 	if (SY_UNLIKELY(v->vlans))
 		return SY_DROP_VLAN;
 
-	enum ours_kind kind = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst);
-	if (SY_UNLIKELY(kind != OURS_VIP && kind != OURS_LOCAL) && !is_from_nat_server(b, v) &&
-	    !icmp_is_about_server(b, sy_frame(m), v))
-		return SY_DROP_NOT_OURS;
+	enum ours_kind to = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst), kind = to;
+	if (SY_UNLIKELY(to != OURS_VIP && to != OURS_LOCAL)) {
+		v->echo = snat_is_echo(v, to == OURS_POOL);
+		kind = classify_stranger(b, sy_frame(m), v, to);
+		if (kind == OURS_NONE)
+			return SY_DROP_NOT_OURS;
+	}
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
 	if (SY_UNLIKELY(!burst->handed_over && !sy_port_owns_mac(b->rt, m->port, sy_frame(m))))
 		return SY_DROP_OTHER_HOST;
@@ -37,10 +56,15 @@ static enum sy_drop classify_packet(struct sy_worker *w, struct sy_burst *burst,
 		reason = fragment_classify(w, burst, i);
 		if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 			return reason;
+		if (to != OURS_VIP && to != OURS_LOCAL) /* its ports are known now */
+			kind = classify_stranger(b, sy_frame(m), v, to);
 	}
 	if (SY_UNLIKELY(v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP)) {
-		burst->next[i] = SY_NEXT_SLOW;
-		return SY_DROP_NONE;
+		if (!v->echo) {
+			burst->next[i] = SY_NEXT_SLOW;
+			return SY_DROP_NONE;
+		}
+		snat_echo_ports(v, kind == OURS_LOCAL);
 	}
 	const struct sy_tuple *t = &v->tuple;
 	burst->direction[i] = kind == OURS_VIP ? SESSION_CLIENT : SESSION_SERVER;

@@ -230,6 +230,11 @@ static int config_apply(struct sy_balance *b, const void *message, struct sy_err
 			rc = model_change_apply(b, &change, err);
 		}
 	}
+	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SNAT;
+	for (size_t i = 0; rc == 0 && i < config->n_snat; i++) {
+		change.put_snat = config->snat[i];
+		rc = model_change_apply(b, &change, err);
+	}
 	return rc;
 }
 

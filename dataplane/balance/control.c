@@ -19,6 +19,7 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_PORTS] = list_ports,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS] = list_workers,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SLOTS] = list_slots,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SNAT] = list_snat,
 };
 
 /* ---- replies

@@ -102,8 +102,17 @@ int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
                  struct sy_error *err);
 int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                struct sy_error *err);
+int list_snat(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+              struct sy_error *err);
 
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out);
+int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
+                  Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err);
+struct model_service;
+int reply_timeouts(struct arena *a, const struct model_service *s,
+                   Steelyard__Forwarder__V1__Timeouts **out);
+/* All rules of SNAT into a configuration. */
+int reply_rules(const struct sy_balance *b, struct arena *a, Steelyard__Forwarder__V1__Config *c);
 /* Up to `limit` services from id `cursor` on, fewer if they have so many servers that a message
  * could not hold them; REPLY_ALL: all, whatever their size. */
 #define REPLY_ALL UINT32_MAX

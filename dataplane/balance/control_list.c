@@ -129,13 +129,32 @@ static int reply_key(struct arena *a, const struct service_key *key,
 	return reply_addr(a, &key->vip, &k->vip);
 }
 
+int reply_timeouts(struct arena *a, const struct model_service *s,
+                   Steelyard__Forwarder__V1__Timeouts **out)
+{
+	Steelyard__Forwarder__V1__Timeouts *t = arena_take(a, sizeof(*t));
+	if (!t)
+		return -ENOMEM;
+	steelyard__forwarder__v1__timeouts__init(t);
+	t->syn_sent_s = s->timeout[SESSION_SYN_SENT];
+	t->syn_received_s = s->timeout[SESSION_SYN_RECEIVED];
+	t->established_s = s->timeout[SESSION_ESTABLISHED];
+	t->fin_wait_s = s->timeout[SESSION_FIN_WAIT];
+	t->closing_s = s->timeout[SESSION_CLOSING];
+	t->time_wait_s = s->timeout[SESSION_TIME_WAIT];
+	t->reset_s = s->timeout[SESSION_RESET];
+	t->udp_one_way_s = s->timeout[SESSION_UDP_ONE_WAY];
+	t->udp_s = s->timeout[SESSION_UDP_BOTH_WAYS];
+	t->echo_s = s->timeout[SESSION_ECHO];
+	*out = t;
+	return 0;
+}
+
 static int reply_service(struct arena *a, const struct model_service *s,
                          Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Service *pb;
-	Steelyard__Forwarder__V1__Timeouts *t;
 	TAKE(a, pb, steelyard__forwarder__v1__service__init);
-	TAKE(a, t, steelyard__forwarder__v1__timeouts__init);
 	pb->name = (char *)(uintptr_t)s->name;
 	pb->mode = (Steelyard__Forwarder__V1__Mode)s->mode;
 	pb->scheduler = (Steelyard__Forwarder__V1__Scheduler)s->policy.scheduler;
@@ -149,17 +168,9 @@ static int reply_service(struct arena *a, const struct model_service *s,
 		pb->persistence->prefix4 = s->policy.persistence.prefix4;
 		pb->persistence->prefix6 = s->policy.persistence.prefix6;
 	}
-	pb->timeouts = t;
-	t->syn_sent_s = s->timeout[SESSION_SYN_SENT];
-	t->syn_received_s = s->timeout[SESSION_SYN_RECEIVED];
-	t->established_s = s->timeout[SESSION_ESTABLISHED];
-	t->fin_wait_s = s->timeout[SESSION_FIN_WAIT];
-	t->closing_s = s->timeout[SESSION_CLOSING];
-	t->time_wait_s = s->timeout[SESSION_TIME_WAIT];
-	t->reset_s = s->timeout[SESSION_RESET];
-	t->udp_one_way_s = s->timeout[SESSION_UDP_ONE_WAY];
-	t->udp_s = s->timeout[SESSION_UDP_BOTH_WAYS];
 	*out = pb;
+	if (reply_timeouts(a, s, &pb->timeouts) < 0)
+		return sy_fail(err, ENOMEM, "no memory for the answer");
 	return reply_key(a, &s->key, &pb->key, err);
 }
 
@@ -177,8 +188,8 @@ static int reply_server(struct arena *a, const struct model_server *s,
 	return reply_addr(a, &s->addr, &pb->address);
 }
 
-static int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
-                         Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
+int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
+                  Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Traffic *pb;
 	TAKE(a, pb, steelyard__forwarder__v1__traffic__init);
@@ -205,19 +216,21 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 	TAKE_LIST(a, c->local_addresses, MAX_LOCALS);
 	for (unsigned id = 0; cursor == 0 && id < MAX_LOCALS; id++) {
 		Steelyard__Forwarder__V1__LocalAddress *l;
-		if (!m->local[id].used)
+		if (!m->local[id].used || m->local[id].pools)
 			continue;
 		TAKE(a, l, steelyard__forwarder__v1__local_address__init);
 		if (reply_addr(a, &m->local[id].addr, &l->address) < 0)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 		c->local_addresses[c->n_local_addresses++] = l;
 	}
+	if (cursor == 0 && reply_rules(b, a, c) < 0)
+		return sy_fail(err, ENOMEM, "no memory for the answer");
 	TAKE_LIST(a, c->entries, left < limit ? left : limit);
 	uint32_t id = cursor;
 	for (; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
 		Steelyard__Forwarder__V1__Config__Entry *e;
-		if (!s)
+		if (!s || s->snat)
 			continue;
 		if (c->n_entries == limit || (limit != REPLY_ALL && servers > LIST_SERVERS))
 			break;
@@ -289,7 +302,7 @@ int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 	uint32_t id = ask->cursor;
 	for (; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
-		if (!s || (ask->only && memcmp(&s->key, &only, sizeof(only)) != 0))
+		if (!s || s->snat || (ask->only && memcmp(&s->key, &only, sizeof(only)) != 0))
 			continue;
 		if (l->n_services == limit || servers > LIST_SERVERS)
 			break;

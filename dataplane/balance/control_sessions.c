@@ -22,9 +22,9 @@ struct copy {
 	struct session_table *table;
 	uint32_t cursor;
 	unsigned count;
-	bool end;     /* of the table */
-	uint32_t now; /* seconds */
-	struct session hot[COPY_RECORDS];
+	bool end;                            /* of the table */
+	uint32_t now;                        /* seconds */
+	struct session hot[COPY_RECORDS][2]; /* with what is behind it: a companion, perhaps */
 	struct session_cold cold[COPY_RECORDS];
 	uint32_t after[COPY_RECORDS]; /* cursor behind each */
 };
@@ -40,7 +40,8 @@ static void copy_records(struct sy_worker *w, void *ctx)
 			c->end = true;
 			return;
 		}
-		c->hot[c->count] = *session_at(c->table, record);
+		memcpy(c->hot[c->count], session_at(c->table, record),
+		       (1 + session_is_pair(c->table, record)) * sizeof(struct session));
 		c->cold[c->count] = *session_cold_at(c->table, record);
 		c->after[c->count++] = c->cursor;
 	}
@@ -60,10 +61,18 @@ static bool filter_admits(const struct filter *f, const struct session *s, const
 	                          sy_addr_equal(&f->service.vip, &e->vip));
 }
 
+/* The rule of SNAT that a session is of; "": none. */
+static char *rule_name(const struct sy_balance *b, const struct endpoint *e)
+{
+	const struct model_service *s =
+	        e->service == SERVICE_NONE ? NULL : b->model->service[e->service];
+	return (char *)(uintptr_t)(s && s->snat ? s->name : "");
+}
+
 static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i, unsigned slot,
                          struct arena *a, Steelyard__Forwarder__V1__Session **out)
 {
-	const struct session *s = &c->hot[i];
+	const struct session *s = c->hot[i];
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
 	Steelyard__Forwarder__V1__Session *pb = arena_take(a, sizeof(*pb));
@@ -74,18 +83,22 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 	int32_t timeout = service ? service->timeout[s->state] : 0;
 	pb->protocol = (Steelyard__Forwarder__V1__Protocol)e->proto;
 	pb->client_port = ntohs(s->client_port);
-	pb->vport = ntohs(e->vport);
+	const struct sy_tuple client = session_client_tuple(s, e);
+	const struct sy_tuple server = session_server_tuple(b, s, e);
+	pb->vport = ntohs(client.dport);
 	pb->local_port = s->local == LOCAL_NONE ? 0 : ntohs(s->local_port);
-	pb->server_port = ntohs(e->port);
+	pb->server_port = ntohs(server.sport);
+	pb->snat = rule_name(b, e);
 	pb->state = (char *)(uintptr_t)session_state_name(s->state);
 	pb->idle_s = idle > 0 ? (uint32_t)idle : 0;
 	pb->age_s = (c->now - c->cold[i].created) & SESSION_CREATED_MASK;
 	pb->expires_s = timeout > idle ? (uint32_t)(timeout - idle) : 0;
 	pb->slot = slot;
 	*out = pb;
-	if (reply_addr(a, &s->client, &pb->client) < 0 || reply_addr(a, &e->vip, &pb->vip) < 0 ||
+	if (reply_addr(a, &s->client, &pb->client) < 0 ||
+	    reply_addr(a, &client.dst, &pb->vip) < 0 ||
 	    (s->local != LOCAL_NONE && reply_addr(a, &b->local[s->local], &pb->local) < 0) ||
-	    reply_addr(a, &e->addr, &pb->server) < 0)
+	    reply_addr(a, &server.src, &pb->server) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -135,8 +148,8 @@ int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 			return sy_fail(err, EIO, "worker %u does not answer", w->id);
 		for (unsigned i = 0; i < copy->count && l->n_sessions < limit; i++) {
 			cursor = CURSOR(slot, copy->after[i]);
-			if (!filter_admits(&filter, &copy->hot[i],
-			                   &b->endpoint[copy->hot[i].server]))
+			const struct session *s = copy->hot[i];
+			if (!filter_admits(&filter, s, &b->endpoint[s->server]))
 				continue;
 			if (reply_session(b, copy, i, slot, a, &l->sessions[l->n_sessions]) < 0)
 				return sy_fail(err, ENOMEM, "no memory for the answer");

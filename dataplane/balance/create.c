@@ -3,6 +3,7 @@
 #include <rte_hash.h>
 
 #include "balance.h"
+#include "snat.h"
 
 struct port_search {
 	struct session_port_search search;
@@ -48,7 +49,8 @@ static enum sy_drop create_nat(struct sy_balance *b, const struct session_table 
                                struct session *s, uint64_t *server_hash)
 {
 	s->local_port = s->client_port;
-	const struct sy_tuple reply = session_server_tuple(b, s, &b->endpoint[s->server]);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_tuple reply = {e->addr, s->client, e->port, s->local_port, e->proto};
 	const struct match_context ctx = {b, &reply};
 	enum session_direction side;
 	*server_hash = sy_hash_tuple(&b->key, &reply);
@@ -147,6 +149,23 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	return record;
 }
 
+enum sy_drop create_check(struct sy_burst *burst, unsigned i)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (!sy_view_has_l4(v) ||
+	    (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN))
+		return SY_DROP_NO_SESSION;
+	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), v)) {
+	case SY_CSUM_OK:
+	case SY_CSUM_UNKNOWN:
+		return SY_DROP_NONE;
+	case SY_CSUM_UNFINISHED:
+		return SY_DROP_UNFINISHED_CHECKSUM;
+	default:
+		return SY_DROP_BAD_L4_CHECKSUM;
+	}
+}
+
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason)
 {
@@ -154,21 +173,11 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const struct sy_view *v = &burst->view[i];
 
 	const struct service *service = create_find_service(b, &v->tuple);
-	if (!service) {
-		*reason = SY_DROP_NO_SERVICE;
+	if (!service)
+		return snat_create(w, burst, i, reason);
+	*reason = create_check(burst, i);
+	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-	}
-	if (!sy_view_has_l4(v) || (v->proto == SY_PROTO_TCP &&
-	                           (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)) {
-		*reason = SY_DROP_NO_SESSION;
-		return SESSION_NONE;
-	}
-	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
-	if (csum != SY_CSUM_OK && csum != SY_CSUM_UNKNOWN) {
-		*reason = csum == SY_CSUM_UNFINISHED ? SY_DROP_UNFINISHED_CHECKSUM
-		                                     : SY_DROP_BAD_L4_CHECKSUM;
-		return SESSION_NONE;
-	}
 	uint32_t server;
 	*reason = schedule(w, service, &v->tuple, &server);
 	if (*reason != SY_DROP_NONE)

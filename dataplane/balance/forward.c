@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "balance.h"
+#include "snat.h"
+
+/* Of a server whose path is not known, or changes, or whom no id names. */
+static uint16_t path_to_server(const struct sy_balance *b, struct session *s,
+                               const struct endpoint *e)
+{
+	if (e->mode != MODE_SNAT)
+		return sy_path_lookup(b->rt, &e->addr);
+	struct session *remote = session_companion(s);
+	if (sy_path_is_stale(b->rt, remote->path))
+		remote->path = sy_path_lookup(b->rt, &remote->client);
+	return remote->path;
+}
 
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 {
@@ -8,8 +21,7 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	if (direction == SESSION_CLIENT) {
 		uint16_t path = SY_READ(e->path);
 		/* The interaction thread refreshes endpoints a moment after the routes changed. */
-		return SY_LIKELY(!sy_path_is_stale(b->rt, path)) ? path
-		                                                 : sy_path_lookup(b->rt, &e->addr);
+		return SY_LIKELY(!sy_path_is_stale(b->rt, path)) ? path : path_to_server(b, s, e);
 	}
 	if (SY_UNLIKELY(sy_path_is_stale(b->rt, s->path)))
 		s->path = sy_path_lookup(b->rt, &s->client);
@@ -67,10 +79,15 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
-/* The same for what changes its length in front; false: it was dropped. */
-static bool forward_moved(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                          const struct session *s, const struct endpoint *e)
+/* The same for all other forms; false: it was dropped. */
+static bool forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                              const struct session *s, const struct endpoint *e)
 {
+	const struct sy_balance *b = w->app;
+	if (e->form == FORM_SNAT) {
+		snat_rewrite(b, burst, i, s);
+		return true;
+	}
 	if (e->form == FORM_TRANSLATE)
 		return forward_translate(w, burst, i, s, e);
 	if (forward_tunnel(w, burst, i, s, e))
@@ -88,7 +105,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 
 	if (SY_LIKELY(e->form == FORM_IN_PLACE))
 		forward_rewrite(b, burst, i, s, e);
-	else if (!forward_moved(w, burst, i, s, e))
+	else if (!forward_otherwise(w, burst, i, s, e))
 		return;
 	count_packet(traffic, burst->direction[i], len);
 	s->seen = (uint16_t)balance_seconds(w);

@@ -9,6 +9,8 @@
  *     local → server     local   (FNAT)     client       VIP
  *     client → server    client  (NAT)      client       VIP
  *     local → server     local   (IPIP)     client       VIP, about the packet in the tunnel
+ *     pool → remote      pool    (SNAT)     inside       the router
+ *     remote → inside    remote  (SNAT)     remote       pool
  *
  * Clients do not see beyond the VIP, whose network may be none of theirs. A NAT server, like those
  * that are sent the packet as it is, is told the router's address: we are its way there.
@@ -147,7 +149,9 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 	bool to_client = c->from == SESSION_SERVER;
 	struct sy_tuple known =
 	        to_client ? session_client_tuple(s, e) : session_server_tuple(b, s, e);
-	struct sy_addr src = !to_client && e->mode == MODE_NAT ? v->tuple.src : known.dst;
+	/* A path that is the receiver's own beyond us, who are a router on it. */
+	bool beyond = to_client ? e->mode == MODE_SNAT : e->mode == MODE_NAT;
+	struct sy_addr src = beyond ? v->tuple.src : known.dst;
 	struct sy_rewrite r;
 
 	if (to_client && s->flags & SESSION_SHIFTED)

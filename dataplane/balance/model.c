@@ -9,6 +9,7 @@
 #include <rte_hash_crc.h>
 
 #include "ours.h"
+#include "snat.h"
 
 typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__ServiceKey pb_key;
@@ -18,7 +19,8 @@ typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
                        (int)MODE_DR == STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
                        (int)MODE_NAT == STEELYARD__FORWARDER__V1__MODE__MODE_NAT &&
-                       (int)MODE_IPIP == STEELYARD__FORWARDER__V1__MODE__MODE_IPIP,
+                       (int)MODE_IPIP == STEELYARD__FORWARDER__V1__MODE__MODE_IPIP &&
+                       (int)MODE_SNAT == STEELYARD__FORWARDER__V1__MODE__MODE_SNAT,
                "the API's numbers");
 
 #define TIMEOUT_LIMIT 32767u /* seconds: half of the tick's range */
@@ -27,6 +29,7 @@ const uint16_t session_timeout_default[SESSION_STATES] = {
         [SESSION_SYN_SENT] = 10, [SESSION_SYN_RECEIVED] = 10, [SESSION_ESTABLISHED] = 900,
         [SESSION_FIN_WAIT] = 60, [SESSION_CLOSING] = 30,      [SESSION_TIME_WAIT] = 15,
         [SESSION_RESET] = 5,     [SESSION_UDP_ONE_WAY] = 30,  [SESSION_UDP_BOTH_WAYS] = 300,
+        [SESSION_ECHO] = 30,
 };
 
 /* ---- ids
@@ -76,8 +79,8 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	m->by_key = model_hash("sy_model_key", b->options.max_services, sizeof(struct service_key));
 	m->address = model_hash("sy_model_address", b->options.max_services + MAX_LOCALS,
 	                        sizeof(struct sy_addr));
-	m->source =
-	        model_hash("sy_model_source", 2 * b->options.max_servers, sizeof(struct sy_source));
+	m->source = model_hash("sy_model_source", 2 * (b->options.max_servers + SNAT_PREFIXES),
+	                       sizeof(struct sy_source));
 	m->touched = calloc(b->options.max_services, sizeof(bool));
 	m->kept = calloc(b->options.max_servers, sizeof(uint64_t));
 	if (!m->service || !m->touched || !m->kept || !m->by_key || !m->address || !m->source ||
@@ -92,8 +95,10 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 
 void model_service_free(struct model_service *s)
 {
-	if (s)
+	if (s) {
 		free(s->server);
+		free(s->snat);
+	}
 	free(s);
 }
 
@@ -136,8 +141,8 @@ void model_destroy(struct sy_balance *b)
 /* ---- reading messages
  * ------------------------------------------------------------------------------- */
 
-static int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
-                     struct sy_error *err)
+int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
+              struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	if (sy_addr_from_bytes(bytes->data, bytes->len, out) < 0)
@@ -165,7 +170,7 @@ int read_key(const pb_key *pb, struct service_key *key, struct sy_error *err)
 	return read_addr(&pb->vip, "VIP", &key->vip, err);
 }
 
-static int read_timeouts(const pb_timeouts *pb, uint16_t out[SESSION_STATES], struct sy_error *err)
+int read_timeouts(const pb_timeouts *pb, uint16_t out[SESSION_STATES], struct sy_error *err)
 {
 	memset(out, 0, SESSION_STATES * sizeof(out[0]));
 	if (!pb)
@@ -183,6 +188,7 @@ static int read_timeouts(const pb_timeouts *pb, uint16_t out[SESSION_STATES], st
 	        {SESSION_RESET, pb->reset_s},
 	        {SESSION_UDP_ONE_WAY, pb->udp_one_way_s},
 	        {SESSION_UDP_BOTH_WAYS, pb->udp_s},
+	        {SESSION_ECHO, pb->echo_s},
 	};
 	for (size_t i = 0; i < SY_ARRAY_LEN(given); i++) {
 		if (given[i].seconds > TIMEOUT_LIMIT)
@@ -204,8 +210,9 @@ static struct model_service *service_copy(const struct model_service *s)
 		return NULL;
 	*copy = *s;
 	copy->server = calloc(s->servers ? s->servers : 1, sizeof(*s->server));
-	if (!copy->server) {
-		free(copy);
+	copy->snat = snat_copy(s->snat);
+	if (!copy->server || (s->snat && !copy->snat)) {
+		model_service_free(copy);
 		return NULL;
 	}
 	if (s->servers > 0)
@@ -226,8 +233,7 @@ bool list_room(void **list, unsigned count, unsigned *room, size_t size)
 	return true;
 }
 
-/* Remembers what service id was, once a transaction. */
-static int model_touch(struct model *m, uint32_t id, struct sy_error *err)
+int model_touch(struct model *m, uint32_t id, struct sy_error *err)
 {
 	struct model_service *before = NULL;
 	if (m->touched[id])
@@ -514,7 +520,8 @@ static int put_local(struct sy_balance *b, const Steelyard__Forwarder__V1__Local
 	if (rc < 0)
 		return rc;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		if (m->local[id].used && sy_addr_equal(&m->local[id].addr, &addr))
+		if (m->local[id].used && !m->local[id].pools &&
+		    sy_addr_equal(&m->local[id].addr, &addr))
 			return 0;
 	unsigned place = local_id_find(b, &addr);
 	if (place == MAX_LOCALS)
@@ -522,7 +529,7 @@ static int put_local(struct sy_balance *b, const Steelyard__Forwarder__V1__Local
 	rc = address_hold(b, &addr, OURS_LOCAL, err);
 	if (rc < 0)
 		return rc;
-	m->local[place] = (struct model_local){addr, true};
+	m->local[place] = (struct model_local){addr, true, 0};
 	m->local_touched = true;
 	return 0;
 }
@@ -537,7 +544,8 @@ static int delete_local(struct sy_balance *b, const Steelyard__Forwarder__V1__Lo
 	if (rc < 0)
 		return rc;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
-		if (!m->local[id].used || !sy_addr_equal(&m->local[id].addr, &addr))
+		if (!m->local[id].used || m->local[id].pools ||
+		    !sy_addr_equal(&m->local[id].addr, &addr))
 			continue;
 		m->local[id].used = false;
 		m->local_touched = true;
@@ -562,6 +570,10 @@ int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_er
 		return put_local(b, c->put_local_address, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LOCAL_ADDRESS:
 		return delete_local(b, c->delete_local_address, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SNAT:
+		return snat_put(b, c->put_snat, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SNAT:
+		return snat_delete(b, c->delete_snat, err);
 	default:
 		return sy_fail(err, ENOTSUP,
 		               "a change of a kind that this forwarder does not know: upgrade it");

@@ -41,7 +41,9 @@ struct model_service {
 	uint16_t timeout[SESSION_STATES]; /* 0: the default */
 	unsigned servers;
 	struct model_server *server;
-	struct traffic gone; /* of servers it no longer has */
+	struct traffic gone;     /* of servers it no longer has */
+	struct model_snat *snat; /* NULL; or of a rule of SNAT, which is no service but for its ids:
+	                            snat_model.c */
 };
 
 /* What a touched service was: NULL before: it did not exist. */
@@ -50,9 +52,11 @@ struct model_touch {
 	struct model_service *before;
 };
 
+/* An address that sessions name by its id. */
 struct model_local {
 	struct sy_addr addr;
 	bool used;
+	uint16_t pools; /* rules of SNAT that have it; 0: a local address */
 };
 
 struct id_pool {
@@ -68,7 +72,7 @@ struct model {
 	struct id_pool service_ids, server_ids;
 	struct model_local local[MAX_LOCALS];
 	bool local_retired[MAX_LOCALS]; /* not used, and sessions may still name the id */
-	uint32_t services, servers;
+	uint32_t services, servers, snat_prefixes;
 	uint32_t local_servers[2]; /* [0]: IPv6, [1]: IPv4: those that need local addresses */
 	uint64_t revision;
 	bool settled; /* what an earlier process left of addresses has been removed */
@@ -90,9 +94,15 @@ struct model {
 	uint64_t publishings; /* so far */
 	uint64_t publishings_before; /* this transaction */
 	struct model_local local_before[MAX_LOCALS];
-	bool local_touched, address_touched, source_touched;
+	bool local_touched, address_touched, source_touched, snat_touched;
 };
 
+int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
+              struct sy_error *err);
+int read_timeouts(const Steelyard__Forwarder__V1__Timeouts *pb, uint16_t out[SESSION_STATES],
+                  struct sy_error *err);
+/* Remembers what service id was, once a transaction. */
+int model_touch(struct model *m, uint32_t id, struct sy_error *err);
 void model_service_free(struct model_service *s);
 /* Notes that the model has one server of this service more (sign 1) or less (−1). */
 void model_count_server(struct model *m, const struct model_service *s,
@@ -147,6 +157,7 @@ void address_drop(struct sy_balance *b, const struct sy_addr *addr);
 void address_collect(struct sy_balance *b);
 /* A NAT server has become one of a service more (sign 1) or less (−1). */
 void source_count(struct model *m, const struct sy_source *source, int sign);
+uint32_t source_refs(const struct model *m, const struct sy_source *source);
 /* Takes what new ones send from the kernel; gives back what those without references sent. */
 void source_take(struct sy_balance *b);
 void source_collect(struct sy_balance *b);

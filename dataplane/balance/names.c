@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "model.h"
+#include "snat.h"
 
 /* ---- writing
  * ------------------------------------------------------------------------------------------- */
@@ -326,6 +327,7 @@ void names_claim(struct sy_balance *b)
 		if (s && service_claim(b, s))
 			publish_service(b, id, s, service_make(b, s));
 	}
+	snat_publish(b);
 }
 
 static void settle_server(struct sy_balance *b, uint32_t id)

@@ -9,6 +9,7 @@ enum ours_kind {
 	OURS_NONE,
 	OURS_VIP,
 	OURS_LOCAL,
+	OURS_POOL,   /* of SNAT: what remote hosts answer to */
 	OURS_SERVER, /* of a NAT service: not ours, but what it sends may be for us to translate */
 };
 

@@ -184,6 +184,12 @@ static void retire_batches(struct sy_balance *b)
 		}
 }
 
+void endpoint_renew_path(struct sy_balance *b, struct endpoint *e)
+{
+	if (e->mode != MODE_SNAT && sy_path_is_stale(b->rt, e->path))
+		__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr), __ATOMIC_RELAXED);
+}
+
 /* After a change of routes: servers' paths at once, sessions' by the sweeps. */
 static void renew_paths(struct sy_balance *b)
 {
@@ -192,9 +198,8 @@ static void renew_paths(struct sy_balance *b)
 		b->path_generation = generation;
 		for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
 			struct endpoint *e = &b->endpoint[id];
-			if (!e->removed && sy_path_is_stale(b->rt, e->path))
-				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
-				                 __ATOMIC_RELAXED);
+			if (!e->removed)
+				endpoint_renew_path(b, e);
 		}
 		if (!b->path_sweep.pending) {
 			b->path_sweep.pending = true;

@@ -23,6 +23,8 @@ enum session_state {
 	SESSION_RESET,     /* a reset was seen; may be forged, so only the timeout shrinks */
 	SESSION_UDP_ONE_WAY,
 	SESSION_UDP_BOTH_WAYS,
+	SESSION_ECHO,
+	SESSION_COMPANION, /* no session: the second record of a pair */
 	SESSION_STATES
 };
 
@@ -53,6 +55,16 @@ struct session {
 	uint8_t flags;        /* enum session_flags */
 };
 _Static_assert(sizeof(struct session) == 32, "two sessions a cache line");
+
+/*
+ * A session with two ends that no id names takes a pair: two neighbouring records in one cache
+ * line. The first, of even number, is the session; the second, its companion, has the other end as
+ * its client and the path there.
+ */
+static inline struct session *session_companion(struct session *s)
+{
+	return s + 1;
+}
 
 /* Cold half: what creation, the end and a restart need. */
 struct session_cold {
@@ -214,7 +226,8 @@ struct session_judge {
 	void *ctx;
 	/* KEPT with both tuples as they come in from the wire (the server's with protocol 0 if it
 	 * is SESSION_ONE_WAY), or why not. May change what the commit word does not cover (path,
-	 * state, flags, seen). idle_s: seconds since its last packet, the time away included. */
+	 * state, flags, seen). Behind hot is its companion, or a record that is not in state
+	 * COMPANION. idle_s: seconds since its last packet, the time away included. */
 	enum session_verdict (*judge)(void *ctx, uint8_t slot, struct session *hot, uint32_t idle_s,
 	                              struct sy_tuple *client, struct sy_tuple *server);
 	/* Do two living records hold the same tuple on this side? */
@@ -275,7 +288,15 @@ uint16_t session_check(const struct session *hot);
 uint32_t session_insert(struct session_table *t, const struct session *hot,
                         const struct session_cold *cold, uint64_t client_hash,
                         uint64_t server_hash);
-/* Takes both index entries out and frees the record. Both hashes as at insertion. */
+/* The same for a pair: both records, or none. Fills in what makes hot[1] the companion of hot[0],
+ * which has all but its client, client's port and path already. */
+uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
+                             const struct session_cold *cold, uint64_t client_hash,
+                             uint64_t server_hash);
+/* Is this record the first of a pair? */
+bool session_is_pair(const struct session_table *t, uint32_t record);
+/* Takes both index entries out and frees the record, of a pair both. Both hashes as at insertion.
+ */
 void session_remove(struct session_table *t, uint32_t record, uint64_t client_hash,
                     uint64_t server_hash);
 

@@ -61,8 +61,8 @@ struct adopter {
 
 /* A whole record on its way. */
 struct candidate {
-	uint32_t record; /* in `from` */
-	struct session hot;
+	uint32_t record;       /* in `from` */
+	struct session hot[2]; /* with its companion, if it has one */
 	uint64_t client_hash, server_hash;
 };
 
@@ -89,15 +89,15 @@ static enum session_verdict record_judge(const struct adopter *w, struct candida
 	uint8_t slot = w->from->slot;
 	struct sy_tuple client, server;
 
-	if (cold->commit != session_check(&c->hot) || c->hot.state == SESSION_FREE ||
-	    c->hot.state >= SESSION_STATES)
+	if (cold->commit != session_check(c->hot) || c->hot->state == SESSION_FREE ||
+	    c->hot->state >= SESSION_COMPANION)
 		return SESSION_TORN;
-	if (sy_slot_of(&c->hot.client, c->hot.client_port) != slot)
+	if (sy_slot_of(&c->hot->client, c->hot->client_port) != slot)
 		return SESSION_MISPLACED;
-	if (c->hot.server >= a->servers)
+	if (c->hot->server >= a->servers)
 		return SESSION_UNKNOWN_ID;
-	enum session_verdict v = a->judge->judge(a->judge->ctx, slot, &c->hot,
-	                                         idle_seconds(a, &c->hot), &client, &server);
+	enum session_verdict v = a->judge->judge(a->judge->ctx, slot, c->hot,
+	                                         idle_seconds(a, c->hot), &client, &server);
 	if (v != SESSION_KEPT)
 		return v;
 	c->client_hash = sy_hash_tuple(&a->key, &client);
@@ -113,15 +113,32 @@ static enum session_verdict record_judge(const struct adopter *w, struct candida
 	return SESSION_KEPT;
 }
 
-/* Counts the end of a record, and frees it if its table goes on. */
-static void record_end(struct adopter *w, uint32_t record, enum session_verdict why)
+/* Frees a record if its table goes on. */
+static void record_free(struct adopter *w, uint32_t record)
 {
-	w->count[why]++;
 	if (w->from != w->to)
 		return;
 	__atomic_store_n(&w->to->cold[record].commit, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	w->to->hot[record] = (struct session){.state = SESSION_FREE};
+}
+
+/* Is there a whole companion behind a record, and that record's own? */
+static bool record_has_companion(const struct session_table *t, uint32_t record)
+{
+	const struct session *hot = &t->hot[record];
+
+	return session_is_pair(t, record) && hot[0].state != SESSION_FREE &&
+	       t->cold[record + 1].commit == session_check(&hot[1]) &&
+	       hot[1].delta == session_check(&hot[0]);
+}
+
+/* Counts the end of a session. Its companion, or what is left of it, is freed when its turn comes.
+ */
+static void record_end(struct adopter *w, uint32_t record, enum session_verdict why)
+{
+	w->count[why]++;
+	record_free(w, record);
 }
 
 struct twin {
@@ -139,7 +156,7 @@ static bool twin_match(const void *ctx, const struct session *candidate,
 
 static bool has_twin(const struct adopter *w, const struct candidate *c)
 {
-	struct twin t = {w->a->judge, &c->hot, SESSION_CLIENT};
+	struct twin t = {w->a->judge, c->hot, SESSION_CLIENT};
 	enum session_direction direction;
 
 	if (session_find(w->to, c->client_hash, twin_match, &t, &direction) != SESSION_NONE)
@@ -150,24 +167,29 @@ static bool has_twin(const struct adopter *w, const struct candidate *c)
 	return session_find(w->to, c->server_hash, twin_match, &t, &direction) != SESSION_NONE;
 }
 
-static bool record_enter(struct adopter *w, const struct candidate *c)
+static bool record_enter(struct adopter *w, struct candidate *c)
 {
 	struct session_table *to = w->to;
+	bool pair = c->hot[1].state == SESSION_COMPANION;
 
 	if (w->from == to) {
 		if (!session_walk_enter(to, c->record, c->client_hash, c->server_hash))
 			return false;
 		struct session *hot = &to->hot[c->record];
-		hot->seen = c->hot.seen; /* what the judge may have changed */
-		hot->path = c->hot.path;
-		hot->state = c->hot.state;
-		hot->flags = c->hot.flags;
+		hot->seen = c->hot->seen; /* what the judge may have changed */
+		hot->path = c->hot->path;
+		hot->state = c->hot->state;
+		hot->flags = c->hot->flags;
+		if (pair)
+			hot[1].path = c->hot[1].path;
 		to->live++;
-		to->top = c->record + 1;
+		to->top = c->record + 1 + pair;
 		return true;
 	}
-	return session_insert(to, &c->hot, &w->from->cold[c->record], c->client_hash,
-	                      c->server_hash) != SESSION_NONE;
+	const struct session_cold *cold = &w->from->cold[c->record];
+	return (pair ? session_insert_pair(to, c->hot, cold, c->client_hash, c->server_hash)
+	             : session_insert(to, c->hot, cold, c->client_hash, c->server_hash)) !=
+	       SESSION_NONE;
 }
 
 /* ---- one slot -------------------------------------------------------------------------------- */
@@ -183,8 +205,17 @@ static unsigned batch_judge(struct adopter *w, uint32_t first, uint32_t count,
 		struct candidate *c = &batch[kept];
 		if (from->cold[record].commit == 0 && hot_is_empty(&from->hot[record]))
 			continue;
+		if (from->hot[record].state == SESSION_COMPANION) {
+			/* its session has been judged, unless it was never whole */
+			if (record % 2 == 0 || !record_has_companion(from, record - 1))
+				record_free(w, record);
+			continue;
+		}
 		c->record = record;
-		c->hot = from->hot[record];
+		c->hot[0] = from->hot[record];
+		c->hot[1] = record_has_companion(from, record)
+		                    ? from->hot[record + 1]
+		                    : (struct session){.state = SESSION_FREE};
 		enum session_verdict v = record_judge(w, c);
 		if (v == SESSION_KEPT)
 			kept++;
@@ -194,15 +225,17 @@ static unsigned batch_judge(struct adopter *w, uint32_t first, uint32_t count,
 	return kept;
 }
 
-static void batch_enter(struct adopter *w, const struct candidate *batch, unsigned count)
+static void batch_enter(struct adopter *w, struct candidate *batch, unsigned count)
 {
-	for (const struct candidate *c = batch; c < batch + count; c++) {
-		if (has_twin(w, c))
-			record_end(w, c->record, SESSION_DUPLICATE);
-		else if (!record_enter(w, c))
-			record_end(w, c->record, SESSION_NO_ROOM);
-		else
+	for (struct candidate *c = batch; c < batch + count; c++) {
+		bool twin = has_twin(w, c);
+		if (!twin && record_enter(w, c)) {
 			w->count[SESSION_KEPT]++;
+			continue;
+		}
+		record_end(w, c->record, twin ? SESSION_DUPLICATE : SESSION_NO_ROOM);
+		if (c->hot[1].state == SESSION_COMPANION)
+			record_free(w, c->record + 1);
 	}
 }
 

@@ -81,40 +81,122 @@ void session_table_list_free(struct session_table *t)
 			free_push(t, record);
 }
 
+/* ---- pairs: an even record and the one behind it ----------------------------------------------
+ */
+
+/* Free records that a search for a pair looks at; single sessions come and go in their midst. */
+#define PAIR_PROBES 32
+
+static bool pair_is_free(const struct session_table *t, uint32_t first)
+{
+	return t->hot[first].state == SESSION_FREE && t->hot[first + 1].state == SESSION_FREE;
+}
+
+/* The first of two free records, which are below top, or begin there. */
+static uint32_t pair_first(struct session_table *t)
+{
+	uint32_t record = t->free_head;
+
+	for (unsigned n = 0; n < PAIR_PROBES && record != SESSION_NONE; n++) {
+		uint32_t first = record & ~1u;
+		/* what is above top is free too, but on no list yet */
+		if (first + 1 < t->top && pair_is_free(t, first))
+			return first;
+		record = t->cold[record].free_next;
+	}
+	if (t->top % 2 == 1) /* capacity is even */
+		free_push(t, t->top++);
+	if (t->top >= 2 && pair_is_free(t, t->top - 2))
+		return t->top - 2;
+	return t->top < t->capacity ? t->top : SESSION_NONE;
+}
+
+bool session_is_pair(const struct session_table *t, uint32_t record)
+{
+	return record % 2 == 0 && t->hot[record + 1].state == SESSION_COMPANION;
+}
+
 /* ---- birth and death ------------------------------------------------------------------------- */
+
+static void record_write(struct session_table *t, uint32_t record, const struct session *hot,
+                         const struct session_cold *cold)
+{
+	struct session_cold *at = &t->cold[record], whole = *cold;
+
+	free_take(t, record);
+	t->hot[record] = *hot;
+	whole.commit = 0;
+	*at = whole;
+	__atomic_store_n(&at->commit, session_check(hot), __ATOMIC_RELEASE);
+}
+
+static bool record_enter(struct session_table *t, uint32_t record, uint64_t client_hash,
+                         uint64_t server_hash)
+{
+	if (record == SESSION_NONE)
+		return false;
+	session_walk_prefetch(t, client_hash);
+	session_walk_prefetch(t, server_hash);
+	if (!session_walk_enter(t, record, client_hash, server_hash))
+		return false;
+	__atomic_store_n(&t->live, t->live + 1, __ATOMIC_RELAXED);
+	return true;
+}
 
 uint32_t session_insert(struct session_table *t, const struct session *hot,
                         const struct session_cold *cold, uint64_t client_hash, uint64_t server_hash)
 {
 	uint32_t record = free_first(t);
 
-	if (record == SESSION_NONE)
+	if (!record_enter(t, record, client_hash, server_hash))
 		return SESSION_NONE;
-	session_walk_prefetch(t, client_hash);
-	session_walk_prefetch(t, server_hash);
-	if (!session_walk_enter(t, record, client_hash, server_hash))
-		return SESSION_NONE;
-	free_take(t, record);
-	t->hot[record] = *hot;
-	struct session_cold *at = &t->cold[record], whole = *cold;
-	whole.commit = 0;
-	*at = whole;
-	__atomic_store_n(&at->commit, session_check(hot), __ATOMIC_RELEASE);
-	__atomic_store_n(&t->live, t->live + 1, __ATOMIC_RELAXED);
+	record_write(t, record, hot, cold);
 	return record;
+}
+
+uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
+                             const struct session_cold *cold, uint64_t client_hash,
+                             uint64_t server_hash)
+{
+	uint32_t record = pair_first(t);
+
+	if (!record_enter(t, record, client_hash, server_hash))
+		return SESSION_NONE;
+	hot[1].server = hot[0].server;
+	hot[1].local = hot[0].local;
+	hot[1].local_port = hot[0].local_port;
+	hot[1].delta = session_check(&hot[0]);
+	hot[1].state = SESSION_COMPANION;
+	if (record == t->top) { /* both are free from here on, and the first is taken last */
+		free_push(t, t->top++);
+		free_push(t, t->top++);
+	}
+	/* whoever adopts the file after a crash in between finds a companion of nobody */
+	record_write(t, record + 1, &hot[1], cold);
+	record_write(t, record, &hot[0], cold);
+	return record;
+}
+
+static void record_clear(struct session_table *t, uint32_t record)
+{
+	__atomic_store_n(&t->cold[record].commit, 0, __ATOMIC_RELAXED);
+	/* whoever adopts the file after a crash must not find the byte beside a changed record */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	t->hot[record] = (struct session){.state = SESSION_FREE};
+	free_push(t, record);
 }
 
 void session_remove(struct session_table *t, uint32_t record, uint64_t client_hash,
                     uint64_t server_hash)
 {
-	__atomic_store_n(&t->cold[record].commit, 0, __ATOMIC_RELAXED);
-	/* whoever adopts the file after a crash must not find the byte beside a changed record */
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	bool pair = session_is_pair(t, record);
+
 	session_walk_remove(t, client_hash, record << 1 | SESSION_CLIENT);
 	if (server_hash != SESSION_ONE_WAY)
 		session_walk_remove(t, server_hash, record << 1 | SESSION_SERVER);
-	t->hot[record] = (struct session){.state = SESSION_FREE};
-	free_push(t, record);
+	record_clear(t, record);
+	if (pair)
+		record_clear(t, record + 1);
 	__atomic_store_n(&t->live, t->live - 1, __ATOMIC_RELAXED);
 }
 
@@ -129,6 +211,13 @@ uint32_t session_capacity(const struct session_table *t)
 }
 
 /* ---- visits ---------------------------------------------------------------------------------- */
+
+static bool record_is_session(const struct session_table *t, uint32_t record)
+{
+	uint8_t state = t->hot[record].state;
+
+	return state != SESSION_FREE && state != SESSION_COMPANION;
+}
 
 /* Lowers top past the free records right below it; returns how much of the budget it used. */
 static uint32_t table_trim(struct session_table *t, uint32_t budget)
@@ -155,7 +244,7 @@ bool session_sweep(struct session_table *t, uint32_t records,
 		}
 		uint32_t record = t->sweep_at++;
 		records--;
-		if (t->hot[record].state != SESSION_FREE)
+		if (record_is_session(t, record))
 			visit(ctx, t, record);
 	}
 	return false;
@@ -165,7 +254,7 @@ uint32_t session_next(const struct session_table *t, uint32_t *cursor)
 {
 	while (*cursor < t->top) {
 		uint32_t record = (*cursor)++;
-		if (t->hot[record].state != SESSION_FREE)
+		if (record_is_session(t, record))
 			return record;
 	}
 	return SESSION_NONE;

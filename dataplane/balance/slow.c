@@ -11,7 +11,8 @@
 static uint16_t slow_mss(struct sy_worker *w, struct session *s)
 {
 	struct sy_balance *b = w->app;
-	uint16_t there = sy_tcp_mss(sy_addr_is_v4(&b->endpoint[s->server].addr),
+	const struct sy_tuple server = session_server_tuple(b, s, &b->endpoint[s->server]);
+	uint16_t there = sy_tcp_mss(sy_addr_is_v4(&server.src),
 	                            sy_path_mtu(b->rt, forward_path(w, s, SESSION_CLIENT)), 0);
 	uint16_t back = sy_tcp_mss(sy_addr_is_v4(&s->client),
 	                           sy_path_mtu(b->rt, forward_path(w, s, SESSION_SERVER)), 0);
@@ -100,11 +101,10 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		sy_burst_drop(w, burst, i, SY_DROP_UNFINISHED_CHECKSUM);
 		return false;
 	}
-	if (v->proto == SY_PROTO_UDP) {
-		if (from == SESSION_SERVER && !(s->flags & SESSION_ONE_PACKET))
-			s->state = SESSION_UDP_BOTH_WAYS;
+	if (v->proto == SY_PROTO_UDP && from == SESSION_SERVER && !(s->flags & SESSION_ONE_PACKET))
+		s->state = SESSION_UDP_BOTH_WAYS;
+	if (v->proto != SY_PROTO_TCP)
 		return true;
-	}
 	switch (slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v)) {
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
@@ -140,9 +140,10 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	if (burst->session[i] == SESSION_NONE) {
 		enum sy_drop reason = had_session ? SY_DROP_SERVER_REMOVED : SY_DROP_NO_SESSION;
 		if (from == SESSION_SERVER) {
-			if (!had_session && ours_find(SY_RCU_READ(b->ours),
-			                              &burst->view[i].tuple.dst) != OURS_LOCAL)
-				reason = SY_DROP_NAT_STRAY;
+			enum ours_kind kind =
+			        ours_find(SY_RCU_READ(b->ours), &burst->view[i].tuple.dst);
+			if (!had_session && kind != OURS_LOCAL)
+				reason = kind == OURS_POOL ? SY_DROP_SNAT_STRAY : SY_DROP_NAT_STRAY;
 			sy_burst_drop(w, burst, i, reason);
 			return;
 		}
@@ -170,7 +171,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (burst->next[i] != SY_NEXT_SLOW)
 			continue;
 		const struct sy_view *v = &burst->view[i];
-		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)
+		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
 			slow_packet(w, burst, i);
 		else
 			icmp_packet(w, burst, i);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The servers that are known by what they send: NAT's, counted by how many services have them. */
+/* Who is known by what is sent: NAT's servers, counted by how many services have them, and the
+ * networks that are inside for SNAT. */
 #include <arpa/inet.h>
 
 #include <rte_hash.h>
@@ -15,6 +16,11 @@ static uintptr_t source_data(const struct model *m, const struct sy_source *sour
 	void *data = NULL;
 	rte_hash_lookup_data(m->source, source, &data);
 	return (uintptr_t)data;
+}
+
+uint32_t source_refs(const struct model *m, const struct sy_source *source)
+{
+	return SOURCE_REFS(source_data(m, source));
 }
 
 void source_count(struct model *m, const struct sy_source *source, int sign)
@@ -64,7 +70,7 @@ unsigned source_list(const struct sy_balance *b, bool leaving, struct ours_entry
 	uint32_t next = 0;
 	unsigned n = 0;
 	while (rte_hash_iterate(b->model->source, &key, &data, &next) >= 0)
-		if (leaving || SOURCE_REFS(data) > 0)
+		if (!((const struct sy_source *)key)->bits && (leaving || SOURCE_REFS(data) > 0))
 			entries[n++] = (struct ours_entry){((const struct sy_source *)key)->addr,
 			                                   OURS_SERVER};
 	return n;

@@ -15,6 +15,8 @@ const char *session_state_name(enum session_state state)
 	        [SESSION_RESET] = "reset",
 	        [SESSION_UDP_ONE_WAY] = "udp-one-way",
 	        [SESSION_UDP_BOTH_WAYS] = "udp",
+	        [SESSION_ECHO] = "echo",
+	        [SESSION_COMPANION] = "companion",
 	};
 	return state < SESSION_STATES ? names[state] : "?";
 }

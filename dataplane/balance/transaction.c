@@ -7,6 +7,7 @@
 
 #include "model.h"
 #include "ours.h"
+#include "snat.h"
 
 void model_begin(struct sy_balance *b)
 {
@@ -16,7 +17,7 @@ void model_begin(struct sy_balance *b)
 	m->freshes = 0;
 	m->published = 0;
 	m->publishings_before = m->publishings;
-	m->local_touched = m->address_touched = m->source_touched = false;
+	m->local_touched = m->address_touched = m->source_touched = m->snat_touched = false;
 	memcpy(m->local_before, m->local, sizeof(m->local));
 }
 
@@ -26,7 +27,8 @@ static int check_servers(struct sy_balance *b, const struct model_service *s, st
 	for (unsigned i = 0; s && i < s->servers; i++)
 		if (address_kind(b, &s->server[i].addr) != OURS_NONE)
 			return sy_fail(err, EINVAL,
-			               "service %s: server %s is a VIP or a local address itself",
+			               "service %s: server %s is a VIP, a local or a pool address "
+			               "itself",
 			               s->name, sy_addr_format(&s->server[i].addr, text));
 	return 0;
 }
@@ -36,7 +38,7 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 	struct model *m = b->model;
 	unsigned locals[2] = {0, 0};
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		if (m->local[id].used)
+		if (m->local[id].used && !m->local[id].pools)
 			locals[sy_addr_is_v4(&m->local[id].addr)]++;
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		if (m->local_servers[v4] > 0 && locals[v4] == 0)
@@ -51,11 +53,17 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 	else
 		for (unsigned i = 0; rc == 0 && i < m->touches; i++)
 			rc = check_servers(b, m->service[m->touch[i].id], err);
+	if (rc == 0 && m->snat_touched)
+		rc = snat_check(b, err);
 	return rc;
 }
 
 static void count_service(struct model *m, const struct model_service *s, int sign)
 {
+	if (s->snat) {
+		snat_count(m, s->snat, sign);
+		return;
+	}
 	for (unsigned i = 0; i < s->servers; i++)
 		model_count_server(m, s, &s->server[i], sign);
 	m->services += sign;
@@ -69,7 +77,8 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 		count_service(m, after, -1);
 		if (!before) {
 			rte_hash_del_key(m->by_key, &after->key);
-			address_drop(b, &after->key.vip);
+			if (!after->snat)
+				address_drop(b, &after->key.vip);
 		}
 	}
 	if (before) {
@@ -77,7 +86,8 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 		if (!after) {
 			rte_hash_add_key_data(m->by_key, &before->key, (void *)(uintptr_t)id);
 			/* Its address is still taken, as no transaction has ended since. */
-			address_hold(b, &before->key.vip, OURS_VIP, NULL);
+			if (!before->snat)
+				address_hold(b, &before->key.vip, OURS_VIP, NULL);
 		}
 	} else {
 		id_give(&m->service_ids, id);
@@ -88,11 +98,18 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 	model_service_free(after);
 }
 
+/* Was it used before this transaction, and is it now, for the same? */
+static bool local_stays(const struct model *m, unsigned id)
+{
+	const struct model_local *now = &m->local[id], *before = &m->local_before[id];
+	return now->used && before->used && !now->pools == !before->pools;
+}
+
 static void rollback_new_locals(struct sy_balance *b)
 {
 	struct model *m = b->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		if (m->local[id].used && !m->local_before[id].used)
+		if (m->local[id].used && !local_stays(m, id))
 			address_drop(b, &m->local[id].addr);
 }
 
@@ -100,8 +117,9 @@ static void rollback_old_locals(struct sy_balance *b)
 {
 	struct model *m = b->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		if (!m->local[id].used && m->local_before[id].used)
-			address_hold(b, &m->local_before[id].addr, OURS_LOCAL, NULL);
+		if (m->local_before[id].used && !local_stays(m, id))
+			address_hold(b, &m->local_before[id].addr,
+			             m->local_before[id].pools ? OURS_POOL : OURS_LOCAL, NULL);
 	memcpy(m->local, m->local_before, sizeof(m->local));
 }
 
@@ -198,9 +216,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			uint8_t down = server->state ==
 			               STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN;
 			__atomic_store_n(&e->down, down, __ATOMIC_RELAXED);
-			if (sy_path_is_stale(b->rt, e->path))
-				__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr),
-				                 __ATOMIC_RELAXED);
+			endpoint_renew_path(b, e);
 		}
 		service_swap(b, id, now);
 		if (!before)
@@ -293,6 +309,8 @@ void model_finish(struct sy_balance *b)
 			server_id_return(b, id);
 	}
 	publish_removed_locals(b);
+	if (m->snat_touched || (m->source_touched && b->snat))
+		snat_publish(b);
 	publish_set(b, false);
 	if (m->address_touched)
 		address_collect(b);

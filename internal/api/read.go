@@ -199,3 +199,14 @@ func (s *Server) ListSlots(ctx context.Context, _ *connect.Request[pb.ListSlotsR
 	})
 	return connect.NewResponse(response), err
 }
+
+// ListSnat implements the service.
+func (s *Server) ListSnat(ctx context.Context, _ *connect.Request[pb.ListSnatRequest]) (
+	*connect.Response[pb.ListSnatResponse], error) {
+	response := &pb.ListSnatResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		response.Rules, err = c.SNAT(ctx)
+		return err
+	})
+	return connect.NewResponse(response), err
+}

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, drops, ports, workers, slots or status")
+	get := group("get", "Show services, servers, sessions, rules of SNAT, drops, ports, workers, slots or status")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -31,6 +31,7 @@ func (a *app) getCommand() *cobra.Command {
 	sessions.Flags().StringVar(&filter.Client, "client", "", "only those of the client with this `address`")
 	sessions.Flags().StringVar(&filter.Service, "service", "", "only those of the service with this `name`")
 	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "at most this many; 0 means 1000 too")
+	add(&cobra.Command{Use: "snat", Short: "Rules of SNAT, with their traffic"}, a.getSNAT)
 	all := false
 	drops := add(&cobra.Command{Use: "drops", Short: "Dropped packets by reason, and what can be done"},
 		func(ctx context.Context) error { return a.getDrops(ctx, all) })

@@ -62,6 +62,7 @@ type timeoutsView struct {
 	Reset       uint32 `json:"reset"`
 	UDPOneWay   uint32 `json:"udp_one_way"`
 	UDP         uint32 `json:"udp"`
+	Echo        uint32 `json:"echo"`
 }
 
 type healthPolicyView struct {
@@ -122,6 +123,7 @@ type sessionView struct {
 	AgeS       uint32 `json:"age_s"`
 	ExpiresS   uint32 `json:"expires_s"`
 	Slot       uint32 `json:"slot"`
+	SNAT       string `json:"snat,omitempty"` // the rule: VIP and server are the remote host
 }
 
 type dropView struct {
@@ -247,7 +249,7 @@ func word[E fmt.Stringer](value E, words map[int32]string, number int32) string 
 }
 
 func protocolWord(p fpb.Protocol) string {
-	return word(p, map[int32]string{6: "tcp", 17: "udp"}, int32(p))
+	return word(p, map[int32]string{1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}, int32(p))
 }
 
 func stateWord(s fpb.ServerState) string {
@@ -272,7 +274,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket,
 		MaxSessions: policy.MaxSessions, policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
-			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS()},
+			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),
 			h.GetIntervalMs(), h.GetTimeoutMs(), h.GetRise(), h.GetFall(), h.GetJitterPercent()},
 		Traffic: viewTraffic(info.GetTraffic()),
@@ -312,6 +314,7 @@ func viewSession(s *fpb.Session) sessionView {
 		VIP: addressText(s.GetVip()), VIPPort: s.GetVport(), Local: addressText(s.GetLocal()),
 		LocalPort: s.GetLocalPort(), Server: addressText(s.GetServer()), ServerPort: s.GetServerPort(),
 		State: s.GetState(), IdleS: s.GetIdleS(), AgeS: s.GetAgeS(), ExpiresS: s.GetExpiresS(), Slot: s.GetSlot(),
+		SNAT: s.GetSnat(),
 	}
 }
 

@@ -69,6 +69,7 @@ func (b *builder) build() *model.Config {
 	for i := range b.raw.services {
 		config.Services = append(config.Services, b.service(&b.raw.services[i]))
 	}
+	config.SNAT = b.snat()
 	b.checkRoles()
 	return config
 }

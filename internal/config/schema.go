@@ -19,6 +19,7 @@ type rawFile struct {
 	locals   []value[netip.Addr]
 	defaults rawDefaults
 	services []rawService
+	snat     []rawSNAT
 	metrics  rawMetrics
 }
 
@@ -97,6 +98,7 @@ var timeoutDocs = [len(model.Timeouts{})]string{
 	model.Reset:       "TCP: a reset was seen.",
 	model.UDPOneWay:   "UDP: the server has not answered yet.",
 	model.UDPTwoWay:   "UDP: both sides have sent.",
+	model.Echo:        "ICMP and ICMPv6 echo, under `snat` alone.",
 }
 
 func timeoutFields() []field[rawTimeouts] {
@@ -275,6 +277,15 @@ var fileFields = []field[rawFile]{
 				service := rawService{at: positionOf(n), path: path}
 				readObject(d, n, path, serviceFields, &service)
 				into.services = append(into.services, service)
+			})
+		}},
+	{fieldDoc{name: "snat", kind: "list of mappings", object: snatObject,
+		doc: "What servers and other hosts inside may send to others by way of the forwarder, and from which addresses. " + snatDoc},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				rule := rawSNAT{at: positionOf(n), path: path}
+				readObject(d, n, path, snatFields, &rule)
+				into.snat = append(into.snat, rule)
 			})
 		}},
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,

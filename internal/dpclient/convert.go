@@ -16,6 +16,24 @@ type SessionFilter struct {
 	Service *model.ServiceKey
 }
 
+func timeoutsToWire(t model.Timeouts) *pb.Timeouts {
+	return &pb.Timeouts{
+		SynSentS: t[model.SynSent], SynReceivedS: t[model.SynReceived],
+		EstablishedS: t[model.Established], FinWaitS: t[model.FinWait],
+		ClosingS: t[model.Closing], TimeWaitS: t[model.TimeWait], ResetS: t[model.Reset],
+		UdpOneWayS: t[model.UDPOneWay], UdpS: t[model.UDPTwoWay], EchoS: t[model.Echo],
+	}
+}
+
+func timeoutsFromWire(t *pb.Timeouts) model.Timeouts {
+	return model.Timeouts{
+		model.SynSent: t.GetSynSentS(), model.SynReceived: t.GetSynReceivedS(),
+		model.Established: t.GetEstablishedS(), model.FinWait: t.GetFinWaitS(),
+		model.Closing: t.GetClosingS(), model.TimeWait: t.GetTimeWaitS(), model.Reset: t.GetResetS(),
+		model.UDPOneWay: t.GetUdpOneWayS(), model.UDPTwoWay: t.GetUdpS(), model.Echo: t.GetEchoS(),
+	}.Or(model.DefaultTimeouts)
+}
+
 func keyToWire(k model.ServiceKey) *pb.ServiceKey {
 	return &pb.ServiceKey{Protocol: pb.Protocol(k.Protocol), Vip: k.VIP.AsSlice(), Port: uint32(k.Port)}
 }
@@ -63,18 +81,12 @@ func portFromWire(port uint32) (uint16, error) {
 
 // SpecToWire writes a service.
 func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
-	t := spec.Timeouts
 	return &pb.Service{
 		Key: keyToWire(key), Name: spec.Name,
 		Mode: pb.Mode(spec.Mode), Scheduler: pb.Scheduler(spec.Policy.Scheduler),
 		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
-		Timeouts: &pb.Timeouts{
-			SynSentS: t[model.SynSent], SynReceivedS: t[model.SynReceived],
-			EstablishedS: t[model.Established], FinWaitS: t[model.FinWait],
-			ClosingS: t[model.Closing], TimeWaitS: t[model.TimeWait], ResetS: t[model.Reset],
-			UdpOneWayS: t[model.UDPOneWay], UdpS: t[model.UDPTwoWay],
-		},
+		Timeouts: timeoutsToWire(spec.Timeouts),
 	}
 }
 
@@ -96,15 +108,9 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 }
 
 func specFromWire(s *pb.Service) model.ServiceSpec {
-	t := s.GetTimeouts()
 	return model.ServiceSpec{
 		Name: s.GetName(), Mode: model.Mode(s.GetMode()), Policy: PolicyFromWire(s),
-		Timeouts: model.Timeouts{
-			model.SynSent: t.GetSynSentS(), model.SynReceived: t.GetSynReceivedS(),
-			model.Established: t.GetEstablishedS(), model.FinWait: t.GetFinWaitS(),
-			model.Closing: t.GetClosingS(), model.TimeWait: t.GetTimeWaitS(), model.Reset: t.GetResetS(),
-			model.UDPOneWay: t.GetUdpOneWayS(), model.UDPTwoWay: t.GetUdpS(),
-		}.Or(model.DefaultTimeouts),
+		Timeouts: timeoutsFromWire(s.GetTimeouts()),
 	}
 }
 
@@ -145,6 +151,13 @@ func addPage(table *model.Table, page *pb.Config) error {
 		}
 		table.Services[key] = service
 	}
+	for _, rule := range page.GetSnat() {
+		snat, err := SNATFromWire(rule)
+		if err != nil {
+			return err
+		}
+		table.SNAT[snat.Name] = snat
+	}
 	return nil
 }
 
@@ -164,6 +177,10 @@ func changeToWire(c model.Change) *pb.Change {
 	case model.PutLocalAddress:
 		return &pb.Change{Kind: &pb.Change_PutLocalAddress{
 			PutLocalAddress: &pb.LocalAddress{Address: c.Local.AsSlice()}}}
+	case model.PutSNAT:
+		return &pb.Change{Kind: &pb.Change_PutSnat{PutSnat: SNATToWire(c.SNAT)}}
+	case model.DeleteSNAT:
+		return &pb.Change{Kind: &pb.Change_DeleteSnat{DeleteSnat: c.SNAT.Name}}
 	default:
 		return &pb.Change{Kind: &pb.Change_DeleteLocalAddress{
 			DeleteLocalAddress: &pb.LocalAddress{Address: c.Local.AsSlice()}}}

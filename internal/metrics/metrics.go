@@ -67,6 +67,7 @@ var (
 
 	service = trafficDescs("service", serviceLabels)
 	server  = trafficDescs("server", serverLabels)
+	snat    = trafficDescs("snat", []string{"rule"}) // its clients are the hosts inside
 
 	serverUp      = desc("server_up", "1 unless health checks found the server down.", serverLabels...)
 	serverDrained = desc("server_drained", "1 while the server is drained.", serverLabels...)
@@ -155,6 +156,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	// What cannot be read is left out: Prometheus sees the gap, and forwarder_up says why.
 	collectStatus(ctx, s, client)
 	collectServices(ctx, s, client)
+	collectSNAT(ctx, s, client)
 	collectDrops(ctx, s, client)
 	collectPorts(ctx, s, client)
 	collectWorkers(ctx, s, client)
@@ -228,6 +230,16 @@ func collectServices(ctx context.Context, s scrape, client *dpclient.Client) {
 		}
 		return nil
 	})
+}
+
+func collectSNAT(ctx context.Context, s scrape, client *dpclient.Client) {
+	rules, err := client.SNAT(ctx)
+	if err != nil {
+		return
+	}
+	for _, rule := range rules {
+		s.traffic(snat, rule.GetTraffic(), rule.GetRule().GetName())
+	}
 }
 
 func collectDrops(ctx context.Context, s scrape, client *dpclient.Client) {

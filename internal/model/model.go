@@ -109,12 +109,13 @@ const (
 	Reset
 	UDPOneWay
 	UDPTwoWay
+	Echo
 	timeouts
 )
 
 func (t Timeout) String() string {
 	return [timeouts]string{"syn_sent", "syn_received", "established", "fin_wait", "closing",
-		"time_wait", "reset", "udp_one_way", "udp"}[t]
+		"time_wait", "reset", "udp_one_way", "udp", "echo"}[t]
 }
 
 // Timeouts end idle sessions: whole seconds by Timeout; 0 stands for the default.
@@ -123,7 +124,7 @@ type Timeouts [timeouts]uint32
 // DefaultTimeouts are those of the forwarder.
 var DefaultTimeouts = Timeouts{
 	SynSent: 10, SynReceived: 10, Established: 900, FinWait: 60, Closing: 30, TimeWait: 15, Reset: 5,
-	UDPOneWay: 30, UDPTwoWay: 300,
+	UDPOneWay: 30, UDPTwoWay: 300, Echo: 30,
 }
 
 // Or returns t with every zero replaced by what def has.
@@ -200,5 +201,6 @@ type Metrics struct {
 type Config struct {
 	LocalAddresses []netip.Addr
 	Services       []Service
+	SNAT           []SNAT
 	Metrics        Metrics
 }

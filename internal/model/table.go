@@ -15,6 +15,7 @@ import (
 type Table struct {
 	LocalAddresses map[netip.Addr]struct{}
 	Services       map[ServiceKey]*TableService
+	SNAT           map[string]SNAT // by name
 }
 
 // TableService is a service in a Table.
@@ -41,7 +42,8 @@ type ServerSpec struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{}}
+	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{},
+		SNAT: map[string]SNAT{}}
 }
 
 // Server returns what the table says of one server.
@@ -65,6 +67,8 @@ const (
 	DeleteServer
 	PutLocalAddress
 	DeleteLocalAddress
+	PutSNAT
+	DeleteSNAT
 )
 
 // Change is one step from a table to another. Only the fields that its kind needs are set.
@@ -75,6 +79,7 @@ type Change struct {
 	Address netip.AddrPort // of a server
 	Server  ServerSpec     // PutServer
 	Local   netip.Addr     // of a local address
+	SNAT    SNAT           // DeleteSNAT: its name
 }
 
 // Do makes the change in t.
@@ -103,6 +108,10 @@ func (t *Table) Do(c Change) error {
 		t.LocalAddresses[c.Local] = struct{}{}
 	case DeleteLocalAddress:
 		delete(t.LocalAddresses, c.Local)
+	case PutSNAT:
+		t.SNAT[c.SNAT.Name] = c.SNAT
+	case DeleteSNAT:
+		delete(t.SNAT, c.SNAT.Name)
 	}
 	return nil
 }
@@ -149,7 +158,7 @@ func Diff(from, to *Table) []Change {
 				continue
 			}
 			change := Change{Kind: DeleteServer, Service: key, Address: address}
-			if role := roles[address.Addr()]; role == roleVIP || role == roleLocal {
+			if role := roles[address.Addr()]; role == roleVIP || role == roleLocal || role == rolePool {
 				gone = append(gone, change)
 			} else {
 				goneServers = append(goneServers, change)
@@ -167,7 +176,8 @@ func Diff(from, to *Table) []Change {
 			goneLocals = append(goneLocals, change)
 		}
 	}
-	return slices.Concat(gone, locals, services, servers, goneServers, goneLocals)
+	goneSNAT, snat := diffSNAT(from, to, roles)
+	return slices.Concat(goneSNAT, gone, locals, snat, services, servers, goneServers, goneLocals)
 }
 
 type role uint8
@@ -177,6 +187,7 @@ const (
 	roleVIP
 	roleServer
 	roleLocal
+	rolePool
 )
 
 func rolesOf(t *Table) map[netip.Addr]role {
@@ -189,6 +200,11 @@ func rolesOf(t *Table) map[netip.Addr]role {
 	}
 	for local := range t.LocalAddresses {
 		roles[local] = roleLocal
+	}
+	for _, rule := range t.SNAT {
+		for _, address := range rule.Pool {
+			roles[address] = rolePool
+		}
 	}
 	return roles
 }
@@ -235,6 +251,8 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 		return Description{"remove", server(), "its sessions end"}
 	case PutLocalAddress:
 		return Description{"add", "local address " + c.Local.String(), ""}
+	case PutSNAT, DeleteSNAT:
+		return describeSNAT(c, from)
 	default:
 		return Description{"remove", "local address " + c.Local.String(), ""}
 	}
@@ -286,5 +304,5 @@ func describeServer(old, spec ServerSpec) string {
 
 func (k ChangeKind) String() string {
 	return [...]string{"put service", "delete service", "put server", "delete server",
-		"put local address", "delete local address"}[k]
+		"put local address", "delete local address", "put snat", "delete snat"}[k]
 }

@@ -294,6 +294,7 @@ func (l *link) syncAll(ctx context.Context) error {
 func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
 	kept := model.NewTable()
 	kept.LocalAddresses = l.actual.LocalAddresses
+	kept.SNAT = l.actual.SNAT
 	for key, service := range l.actual.Services {
 		servers := maps.Clone(service.Servers)
 		for address, spec := range servers {

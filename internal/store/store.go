@@ -372,6 +372,9 @@ func (s *Store) table(config *model.Config) *model.Table {
 		}
 		table.Services[service.Key] = entry
 	}
+	for _, rule := range config.SNAT {
+		table.SNAT[rule.Name] = rule
+	}
 	return table
 }
 

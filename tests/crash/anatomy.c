@@ -250,9 +250,11 @@ static bool spoil_port(struct life *l, const struct victim *v)
 {
 	const struct sy_balance *b = l->rig.b;
 	struct session moved = *v->s;
+	const struct endpoint *e = &b->endpoint[moved.server];
+	struct sy_tuple server = session_server_tuple(b, v->s, e);
 	for (unsigned n = 0; moved.local_port == v->s->local_port; n++)
 		moved.local_port = sy_slot_port(v->t->slot, &b->local[moved.local], 200 + n);
-	const struct sy_tuple server = session_server_tuple(b, &moved, &b->endpoint[moved.server]);
+	server.dport = moved.local_port;
 	const struct session_cold cold = *session_cold_at(v->t, v->record);
 	session_remove(v->t, v->record, v->client_hash, v->server_hash);
 	return session_insert(v->t, &moved, &cold, v->client_hash,

@@ -58,6 +58,7 @@ class Config:
     local_addresses: list
     services: list = field(default_factory=list)
     metrics: str = ""
+    snat: list = field(default_factory=list)  # rules, as the file has them
 
     def __getitem__(self, name):
         return next(service for service in self.services if service.name == name)
@@ -68,6 +69,8 @@ class Config:
             "local_addresses": self.local_addresses,
             "services": [service.value() for service in self.services],
         }
+        if self.snat:
+            value["snat"] = self.snat
         if self.metrics:
             value["metrics"] = {"listen": self.metrics}
         return "\n".join(yaml_lines(value)) + "\n"

@@ -15,7 +15,7 @@ static void flood_slot(struct weather *w, const struct service_key *key)
 {
 	struct sy_tuple t = weather_client(w, key);
 	uint8_t slot = sy_slot_of(&t.src, t.sport);
-	for (unsigned address = 1; address <= 2; address++) {
+	for (unsigned address = 1; address <= 3; address++) {
 		t.src.b[15] = (uint8_t)(100 + address);
 		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
 			struct frame f;
@@ -117,6 +117,41 @@ static void squall_untranslatable(struct weather *w)
 		weather_send(w, &f);
 	}
 	weather_turn(w);
+}
+
+/* Hosts inside that want more ports towards one remote than the pool has, then more records than
+ * there are; and strangers. */
+static void squall_snat(struct weather *w)
+{
+	static const char *const pool[] = {"192.0.2.90", "192.0.2.91", "192.0.2.92"};
+	struct changes c = {0};
+	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct sy_tuple client = weather_client(w, &key), t = client;
+	uint8_t slot = sy_slot_of(&client.src, client.sport);
+	struct frame f;
+	t.dst = client.src; /* somebody that there is a route to */
+	for (unsigned pools = 1; pools <= 3; pools += 2) {
+		put_snat(&c, "squall", "10.0.77.0", 24, pool, pools);
+		rig_commit(&w->world.rig, &c);
+		for (unsigned n = 0; n < 3 * SY_SLOT_PORTS; n++) {
+			t.src = rig_addr("10.0.77.0");
+			t.src.b[15] = (uint8_t)(1 + n / SY_SLOT_PORTS);
+			t.sport = sy_slot_port(slot, &t.src, n % SY_SLOT_PORTS);
+			weather_hello(w, &f, &t);
+			f.port = RIG_LAN;
+			weather_send(w, &f);
+			if (n % SY_BURST == 0)
+				weather_turn(w);
+		}
+		weather_turn(w);
+	}
+	t = (struct sy_tuple){client.src, rig_addr(pool[0]), htons(1), htons(1), SY_PROTO_UDP};
+	frame_udp(&f, &w->dice, &t, 10);
+	f.port = RIG_WAN;
+	weather_send(w, &f);
+	weather_turn(w);
+	delete_snat(&c, "squall");
+	rig_commit(&w->world.rig, &c);
 }
 
 /* A connected client goes on after its server was removed. */
@@ -242,6 +277,7 @@ void squall_all(struct weather *w)
 	squall_nat(w);
 	squall_fragments(w);
 	squall_untranslatable(w);
+	squall_snat(w);
 	squall_removed(w);
 	squall_full_queue(w);
 	squall_down(w);

@@ -367,6 +367,34 @@ void delete_local(struct changes *c, const struct sy_addr *addr)
 	        ->delete_local_address = pb_local(c, addr);
 }
 
+Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, const char *prefix,
+                                         uint32_t length, const char *const *pool, unsigned pools)
+{
+	Steelyard__Forwarder__V1__Snat *s = take(c, sizeof(*s));
+	Steelyard__Forwarder__V1__Prefix *inside = take(c, sizeof(*inside));
+	struct sy_addr addr = rig_addr(prefix);
+	steelyard__forwarder__v1__snat__init(s);
+	steelyard__forwarder__v1__prefix__init(inside);
+	s->name = (char *)(uintptr_t)name;
+	inside->address = pb_addr(c, &addr);
+	inside->length = length;
+	s->inside = take(c, sizeof(*s->inside));
+	s->inside[s->n_inside++] = inside;
+	s->pool = take(c, (pools + 1) * sizeof(*s->pool));
+	for (; s->n_pool < pools; s->n_pool++) {
+		addr = rig_addr(pool[s->n_pool]);
+		s->pool[s->n_pool] = pb_addr(c, &addr);
+	}
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SNAT)->put_snat = s;
+	return s;
+}
+
+void delete_snat(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SNAT)->delete_snat =
+	        (char *)(uintptr_t)name;
+}
+
 void changes_free(struct changes *c)
 {
 	arena_free(&c->arena);

@@ -116,6 +116,10 @@ void delete_server(struct changes *c, const struct service_key *key, const struc
                    uint16_t port);
 void put_local(struct changes *c, const struct sy_addr *addr);
 void delete_local(struct changes *c, const struct sy_addr *addr);
+/* A rule of SNAT with one network inside. */
+Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, const char *prefix,
+                                         uint32_t length, const char *const *pool, unsigned pools);
+void delete_snat(struct changes *c, const char *name);
 void changes_free(struct changes *c);
 
 /* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().

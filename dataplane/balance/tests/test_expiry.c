@@ -134,7 +134,7 @@ static void check_timeout(struct fixture *f, enum session_state state, unsigned 
 
 static void test_timeouts(void **state)
 {
-	for (unsigned s = SESSION_SYN_SENT; s < SESSION_STATES; s++)
+	for (unsigned s = SESSION_SYN_SENT; s < SESSION_COMPANION; s++)
 		check_timeout(*state, s, session_timeout_default[s]);
 }
 

@@ -61,6 +61,8 @@ static unsigned verdict_of(const struct file *f, const struct network *n, unsign
 
 	if (commit == 0 && memcmp(hot, &nothing, sizeof(nothing)) == 0)
 		return SESSION_VERDICT_COUNT;
+	if (hot->state == SESSION_COMPANION) /* of nobody: here are no pairs */
+		return SESSION_VERDICT_COUNT;
 	if (commit != session_check(hot) || hot->state == 0 || hot->state >= SESSION_STATES)
 		return SESSION_TORN;
 	if (sy_slot_of(&hot->client, hot->client_port) != slot)

@@ -231,6 +231,106 @@ static void next_lists_live_sessions(void **state)
 	fixture_close(&f);
 }
 
+static void visit_none(void *ctx, struct session_table *t, uint32_t record)
+{
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+static uint32_t insert_pair(struct session_table *t, uint64_t name)
+{
+	struct session hot[2] = {session_named(name), session_named(name + 1000000)};
+	return session_insert_pair(t, hot, &(struct session_cold){.created = 1},
+	                           name * 0x9e3779b97f4a7c15u, ~name * 0x9e3779b97f4a7c15u);
+}
+
+static void remove_pair(struct session_table *t, uint32_t record, uint64_t name)
+{
+	session_remove(t, record, name * 0x9e3779b97f4a7c15u, ~name * 0x9e3779b97f4a7c15u);
+}
+
+static void test_pairs_fill_the_table(void **state)
+{
+	struct fixture f;
+	uint64_t name = 1;
+	fixture_open(&f, 64, 64);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < 32; i++) {
+			uint32_t record = insert_pair(&f.table, name + i);
+			assert_int_not_equal(record, SESSION_NONE);
+			assert_int_equal(record % 2, 0);
+			assert_true(session_is_pair(&f.table, record));
+			assert_int_equal(session_at(&f.table, record)[1].client.d[1],
+			                 name + i + 1000000);
+			assert_int_equal(session_cold_at(&f.table, record + 1)->commit,
+			                 session_check(session_at(&f.table, record) + 1));
+		}
+		assert_int_equal(insert_pair(&f.table, 99999), SESSION_NONE);
+		assert_int_equal(session_count(&f.table), 32);
+		/* companions are visited by nobody */
+		uint32_t cursor = 0, seen = 0, record;
+		while ((record = session_next(&f.table, &cursor)) != SESSION_NONE) {
+			assert_int_equal(record % 2, 0);
+			remove_pair(&f.table, record, f.table.hot[record].client.d[1]);
+			seen++;
+		}
+		assert_int_equal(seen, 32);
+		assert_int_equal(index_used(&f.table), 0);
+		assert_int_equal(session_count(&f.table), 0);
+		name += 100;
+	}
+	fixture_close(&f);
+}
+
+/* Single sessions in between: pairs are found where two neighbours are free, and nowhere else. */
+static void test_pairs_among_singles(void **state)
+{
+	enum { SMALL = 256 };
+	struct fixture f;
+	uint64_t dice = 7;
+	struct {
+		uint64_t name;
+		bool live, pair;
+	} at[SMALL] = {0};
+	fixture_open(&f, SMALL, 128);
+	for (uint64_t name = 1; name < 200000; name++) {
+		uint64_t roll = random_next(&dice);
+		uint32_t record = (uint32_t)(roll >> 32) % SMALL;
+		uint64_t hash = name * 0x9e3779b97f4a7c15u;
+		if (at[record].live && roll % 8 < 5) {
+			remove_pair(&f.table, record, at[record].name);
+			at[record].live = false;
+		} else if (roll % 8 < 6) {
+			struct session hot = session_named(name);
+			record = session_insert(&f.table, &hot, &(struct session_cold){0}, hash,
+			                        ~name * 0x9e3779b97f4a7c15u);
+			if (record == SESSION_NONE)
+				continue;
+			assert_false(at[record].live);
+			assert_false(record % 2 && at[record - 1].live && at[record - 1].pair);
+			at[record] = (typeof(at[0])){name, true, false};
+		} else {
+			record = insert_pair(&f.table, name);
+			if (record == SESSION_NONE)
+				continue;
+			assert_int_equal(record % 2, 0);
+			assert_false(at[record].live || at[record + 1].live);
+			at[record] = (typeof(at[0])){name, true, true};
+		}
+		if (name % 64 == 0)
+			session_sweep(&f.table, 2 * SMALL, visit_none, NULL);
+	}
+	uint32_t live = 0;
+	for (uint32_t r = 0; r < SMALL; r++) {
+		live += at[r].live;
+		if (at[r].live)
+			assert_int_equal(session_is_pair(&f.table, r), at[r].pair);
+	}
+	assert_int_equal(session_count(&f.table), live);
+	assert_int_equal(index_used(&f.table), 2 * live);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,6 +340,8 @@ int main(void)
 	        cmocka_unit_test(idle_time_wraps),
 	        cmocka_unit_test(sweep_skips_space_above),
 	        cmocka_unit_test(next_lists_live_sessions),
+	        cmocka_unit_test(test_pairs_fill_the_table),
+	        cmocka_unit_test(test_pairs_among_singles),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

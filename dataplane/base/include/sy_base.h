@@ -283,6 +283,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "the client talks with this NAT server from the same port by another VIP")               \
 	X(NAT_STRAY, "nat-stray",                                                                  \
 	  "a NAT server sent it from its service's port, and it belongs to no session")            \
+	X(SNAT_STRAY, "snat-stray",                                                                \
+	  "sent to a pool address of SNAT, and it belongs to no session of an inside host")        \
+	X(NO_POOL_PORT, "no-pool-port",                                                            \
+	  "all ports of the pool towards that destination are in use: add pool addresses")         \
 	X(NO_LOCAL_PORT, "no-local-port",                                                          \
 	  "all local ports towards the server are in use: add local addresses")                    \
 	X(TABLE_FULL, "table-full", "the slot's session table is full: raise --sessions")          \

@@ -92,11 +92,12 @@ struct sy_view {
 	                          names, which may be destination options (60) */
 	uint8_t tcp_flags;
 	uint8_t icmp_type, icmp_code;
-	uint8_t v4;        /* 1: IPv4, 0: IPv6 */
-	uint8_t vlans;     /* 802.1Q and 802.1ad tags in front of IP: 0 to 2 */
-	uint8_t fragment;  /* enum sy_fragment; an IPv6 packet of one fragment is NONE (RFC 6946) */
-	uint8_t completes; /* parsing leaves it 0; the fragment table sets it where no other
-	                      fragment of the datagram is left to come */
+	uint8_t v4;       /* 1: IPv4, 0: IPv6 */
+	uint8_t vlans;    /* 802.1Q and 802.1ad tags in front of IP: 0 to 2 */
+	uint8_t fragment; /* enum sy_fragment; an IPv6 packet of one fragment is NONE (RFC 6946) */
+	uint8_t completes : 1;    /* parsing leaves it 0; the fragment table sets it where no other
+	                             fragment of the datagram is left to come */
+	uint8_t echo : 1;         /* likewise: an echo that has a session, and its id for a port */
 	uint16_t fragment_offset; /* bytes, host order */
 	uint16_t icmp_id;         /* of echo and its reply, else 0; network order */
 	uint32_t fragment_id;     /* host order; of a fragment, else 0. See sy_packet_rewrite() */

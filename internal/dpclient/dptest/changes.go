@@ -37,8 +37,29 @@ func (c *config) do(change *pb.Change) error {
 		return nil
 	case *pb.Change_DeleteLocalAddress:
 		return c.deleteLocal(string(kind.DeleteLocalAddress.GetAddress()))
+	case *pb.Change_PutSnat:
+		return c.putSNAT(kind.PutSnat)
+	case *pb.Change_DeleteSnat:
+		if c.snat[kind.DeleteSnat] == nil {
+			return errors.New("no such rule of snat to delete")
+		}
+		delete(c.snat, kind.DeleteSnat)
+		return nil
 	}
 	return errors.New("unknown change")
+}
+
+func (c *config) putSNAT(rule *pb.Snat) error {
+	if rule.GetName() == "" || len(rule.GetName()) > 63 {
+		return errors.New("a rule of snat without a name")
+	}
+	for _, address := range rule.GetPool() {
+		if c.vips[string(address)] > 0 || c.servers[string(address)] > 0 || c.locals[string(address)] {
+			return errors.New("a pool address that has another role")
+		}
+	}
+	c.snat[rule.GetName()] = proto.CloneOf(rule)
+	return nil
 }
 
 func (c *config) putService(service *pb.Service) error {

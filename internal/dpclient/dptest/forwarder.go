@@ -61,14 +61,17 @@ type config struct {
 	services map[string]*pb.Config_Entry
 	vips     map[string]int // how many services have the address
 	servers  map[string]int // how many servers have it
+	snat     map[string]*pb.Snat
 }
 
 func newConfig() *config {
-	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{}}
+	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{},
+		map[string]*pb.Snat{}}
 }
 
 func (c *config) clone() *config {
-	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}, maps.Clone(c.vips), maps.Clone(c.servers)}
+	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}, maps.Clone(c.vips), maps.Clone(c.servers),
+		maps.Clone(c.snat)}
 	for key, entry := range c.services {
 		copied.services[key] = proto.CloneOf(entry)
 	}
@@ -314,6 +317,13 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 			return nil
 		}
 		return &pb.Response{Error: refusal, Body: &pb.Response_Upgrade{Upgrade: result}}
+	case *pb.Request_ListSnat:
+		list := &pb.SnatList{}
+		for _, name := range slices.Sorted(maps.Keys(s.config.snat)) {
+			list.Rules = append(list.Rules, &pb.SnatStats{Rule: s.config.snat[name], Traffic: &pb.Traffic{SessionsActive: 3,
+				SessionsCreated: 5, PacketsIn: 70, BytesIn: 7000, PacketsOut: 60, BytesOut: 90000}})
+		}
+		return &pb.Response{Body: &pb.Response_ListSnat{ListSnat: list}}
 	case *pb.Request_ListSlots:
 		return &pb.Response{Body: &pb.Response_ListSlots{ListSlots: &pb.SlotList{Slots: s.Slots}}}
 	}
@@ -377,6 +387,9 @@ func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
 	if request.GetCursor() == 0 {
 		for _, local := range slices.Sorted(maps.Keys(s.config.locals)) {
 			config.LocalAddresses = append(config.LocalAddresses, &pb.LocalAddress{Address: []byte(local)})
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.config.snat)) {
+			config.Snat = append(config.Snat, s.config.snat[name])
 		}
 	}
 	entries, next := page(s.Forwarder, s.entries(), int(request.GetCursor()), int(request.GetLimit()))

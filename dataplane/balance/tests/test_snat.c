@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+/* SNAT: hosts inside talk to others from a pool; TCP, UDP and echo, both families. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_hash.h>
+
+#include <cmocka.h>
+
+#include "../snat.h"
+#include "flows.h"
+
+#define KINDS  6 /* TCP, UDP, echo over IPv4, over IPv6 */
+#define TICKET 0x1234
+
+static const char *const network_text[2] = {"10.3.0.0", "2001:db8:d::"};
+static const uint32_t network_bits[2] = {24, 64};
+static const char *const pool_text[2][2] = {{"192.0.2.50", "192.0.2.51"},
+                                            {"2001:db8:a::50", "2001:db8:a::51"}};
+static const char *const inside_text[2] = {"10.3.0.1", "2001:db8:d::1"};
+static const char *const remote_text[2] = {"198.18.0.9", "2001:db8:c::9"};
+static const char *const rule_name[2] = {"out4", "out6"};
+
+static void put_rules(struct changes *c, unsigned pools)
+{
+	for (unsigned f = 0; f < 2; f++)
+		put_snat(c, rule_name[f], network_text[f], network_bits[f], pool_text[f], pools);
+}
+
+static int setup(void **state)
+{
+	struct changes c = {0};
+	int rc = flows_setup(state);
+	put_rules(&c, 2);
+	flows_commit(*state, &c);
+	return rc;
+}
+
+/* A conversation as both sides see it; of an echo, ids are the ports in question. */
+struct talk {
+	unsigned kind;
+	struct sy_tuple out, back; /* as they come in: inside → remote, remote → pool */
+};
+
+static bool is_echo(const struct sy_tuple *t)
+{
+	return t->proto != SY_PROTO_TCP && t->proto != SY_PROTO_UDP;
+}
+
+static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
+                 bool reply)
+{
+	const struct segment s = {flags, 1, 1, 0};
+	bool v4 = sy_addr_is_v4(&t->src);
+	if (t->proto == SY_PROTO_TCP) {
+		frame_tcp(out, &f->dice, t, &s, 100);
+	} else if (t->proto == SY_PROTO_UDP) {
+		frame_udp(out, &f->dice, t, 100);
+	} else {
+		const uint8_t type[2][2] = {{128, 129}, {8, 0}};
+		uint16_t id = reply ? t->dport : t->sport;
+		frame_icmp(out, &f->dice, t, type[v4][reply], 0, 100);
+		memcpy(out->bytes + SY_ETH_LEN + (v4 ? 20 : 40) + 4, &id, sizeof(id));
+		frame_mend_l4(out);
+	}
+}
+
+/* Sends a frame and checks what leaves: all but addresses, ports, TTL and sums is as it was. */
+static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
+                 struct sy_tuple *left)
+{
+	bool reply = port == RIG_WAN;
+	struct frame in, out;
+	struct sy_view before, after;
+	make(f, &in, t, flags, reply);
+	if (!flows_through(f, port, &in, &out))
+		for (unsigned reason = 1; reason < SY_DROP_COUNT; reason++)
+			if (rig_drops(&f->rig, reason) > 0)
+				fail_msg("dropped: %s", sy_drop_name(reason));
+	assert_int_equal(out.len, in.len);
+	assert_int_equal(sy_packet_parse(in.bytes, in.len, &before), SY_DROP_NONE);
+	assert_int_equal(sy_packet_parse(out.bytes, out.len, &after), SY_DROP_NONE);
+	assert_int_equal(sy_packet_check_l4(out.bytes, &after), SY_CSUM_OK);
+	assert_int_equal(sy_packet_ttl(out.bytes, &after), sy_packet_ttl(in.bytes, &before) - 1);
+	assert_memory_equal(out.bytes + out.len - 100, in.bytes + in.len - 100, 100);
+	*left = after.tuple;
+	if (is_echo(t)) {
+		left->sport = reply ? 0 : after.icmp_id;
+		left->dport = reply ? after.icmp_id : 0;
+	}
+}
+
+static bool is_of_pool(const struct sy_addr *addr)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct sy_addr a = rig_addr(pool_text[!sy_addr_is_v4(addr)][i]);
+		if (sy_addr_equal(&a, addr))
+			return true;
+	}
+	return false;
+}
+
+static void to_remote(struct flows *f, struct talk *k, uint8_t flags)
+{
+	struct sy_tuple left;
+	pass(f, RIG_LAN, &k->out, flags, &left);
+	assert_true(is_of_pool(&left.src));
+	assert_true(ntohs(left.sport) >= 1024);
+	assert_true(sy_addr_equal(&left.dst, &k->out.dst));
+	assert_int_equal(left.dport, k->out.dport);
+	k->back = (struct sy_tuple){left.dst, left.src, left.dport, left.sport, left.proto};
+}
+
+static void to_inside(struct flows *f, const struct talk *k, uint8_t flags)
+{
+	struct sy_tuple left;
+	pass(f, RIG_WAN, &k->back, flags, &left);
+	assert_true(sy_addr_equal(&left.src, &k->out.dst));
+	assert_true(sy_addr_equal(&left.dst, &k->out.src));
+	assert_int_equal(left.sport, k->out.dport);
+	assert_int_equal(left.dport, k->out.sport);
+}
+
+static struct talk talk_of(unsigned kind, uint16_t port, uint16_t remote_port)
+{
+	const uint8_t proto[KINDS] = {SY_PROTO_TCP, SY_PROTO_UDP, SY_PROTO_ICMP,
+	                              SY_PROTO_TCP, SY_PROTO_UDP, SY_PROTO_ICMPV6};
+	struct talk k = {.kind = kind,
+	                 .out = {rig_addr(inside_text[kind / 3]), rig_addr(remote_text[kind / 3]),
+	                         htons(port), htons(remote_port), proto[kind]}};
+	if (is_echo(&k.out))
+		k.out.dport = 0;
+	return k;
+}
+
+static void talk_open(struct flows *f, struct talk *k)
+{
+	to_remote(f, k, SY_TCP_SYN);
+	to_inside(f, k, SY_TCP_SYN | SY_TCP_ACK);
+	to_remote(f, k, SY_TCP_ACK);
+}
+
+static uint64_t live(struct flows *f)
+{
+	return rig_totals(&f->rig).live;
+}
+
+static void check_dropped(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
+                          enum sy_drop reason)
+{
+	struct frame in, out;
+	uint64_t before = rig_drops(&f->rig, reason);
+	make(f, &in, t, flags, port == RIG_WAN);
+	assert_false(flows_through(f, port, &in, &out));
+	if (rig_drops(&f->rig, reason) != before + 1)
+		fail_msg("not dropped as %s", sy_drop_name(reason));
+}
+
+/* One pool address, and a table that is not what runs out. */
+static void roomy(struct flows *f)
+{
+	struct changes c = {0};
+	f->options.sessions = 2048 * SY_SLOTS;
+	flows_reopen(f, 1, 0, false);
+	put_rules(&c, 1);
+	flows_commit(f, &c);
+}
+
+static void test_a_conversation(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned life = 0; life < 2 * KINDS; life++) {
+		if (life == KINDS)
+			flows_reopen(f, 2, 0, true);
+		struct talk k = talk_of(life % KINDS, (uint16_t)(3000 + life), 443);
+		talk_open(f, &k);
+		const struct sy_tuple first = k.back;
+		for (unsigned n = 0; n < 10; n++) {
+			to_remote(f, &k, SY_TCP_ACK | SY_TCP_PSH);
+			assert_memory_equal(&first, &k.back, sizeof(first));
+			to_inside(f, &k, SY_TCP_ACK);
+		}
+		if (k.out.proto == SY_PROTO_TCP) {
+			to_remote(f, &k, SY_TCP_ACK | SY_TCP_FIN);
+			to_inside(f, &k, SY_TCP_ACK | SY_TCP_FIN);
+		}
+	}
+	assert_int_equal(live(f), 2 * KINDS);
+	flows_advance(f, 1000);
+	assert_int_equal(live(f), 0);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		assert_int_equal(f->rig.b->table[slot]->top, 0); /* companions too */
+}
+
+/* One socket that talks with more remotes than its slot has ports of the pool: the same address and
+ * port towards many at once. UDP and echo keep theirs towards all. */
+static void test_ports_are_reused(void **state)
+{
+	enum { REMOTES = 600 };
+	struct flows *f = *state;
+	static struct talk k[REMOTES];
+	roomy(f);
+	for (unsigned kind = 0; kind < KINDS; kind++) {
+		unsigned same = 0;
+		for (unsigned i = 0; i < REMOTES; i++) {
+			k[i] = talk_of(kind, 5000, (uint16_t)(1 + i));
+			k[i].out.dst.b[14] = (uint8_t)(i / 200);
+			k[i].out.dst.b[15] = (uint8_t)(1 + i % 200);
+			to_remote(f, &k[i], SY_TCP_SYN);
+			same += k[i].back.dport == k[0].back.dport;
+		}
+		if (k[0].out.proto == SY_PROTO_TCP)
+			assert_in_range(same, 2, 3);
+		else
+			assert_int_equal(same, REMOTES);
+		for (unsigned i = 0; i < REMOTES; i++)
+			to_inside(f, &k[i], SY_TCP_SYN | SY_TCP_ACK);
+		flows_advance(f, 1000);
+		assert_int_equal(live(f), 0);
+	}
+}
+
+/* All ports of a slot towards one remote: a drop with a name, and one that ends makes room. */
+static void test_exhaustion(void **state)
+{
+	struct flows *f = *state;
+	unsigned opened = 0;
+	struct talk k = talk_of(1, 0, 53);
+	roomy(f);
+	/* so many inside hosts and ports of one slot */
+	uint8_t slot = sy_slot_of(&k.out.src, htons(4000));
+	for (unsigned host = 1; host < 255; host++)
+		for (unsigned n = 0; n < SY_SLOT_PORTS; n += 16) {
+			k.out.src.b[15] = (uint8_t)host;
+			k.out.sport = sy_slot_port(slot, &k.out.src, n);
+			struct frame in, out;
+			make(f, &in, &k.out, 0, false);
+			opened += flows_through(f, RIG_LAN, &in, &out);
+		}
+	/* the pool has 252 to 256 of them that are not the system's */
+	assert_in_range(opened, 252, 256);
+	assert_true(rig_drops(&f->rig, SY_DROP_NO_POOL_PORT) > 0);
+	k.out.dport = htons(54); /* towards another, all are free */
+	to_remote(f, &k, 0);
+	flows_advance(f, 1000);
+	k.out.src.b[15] = 2;
+	k.out.dport = htons(53);
+	to_remote(f, &k, 0);
+	to_inside(f, &k, 0);
+}
+
+/* A host is seen under one address as long as that has ports; others under others. */
+static void test_pairing(void **state)
+{
+	struct flows *f = *state;
+	unsigned seen[2] = {0};
+	for (unsigned host = 1; host < 60; host++) {
+		struct talk first = {0};
+		for (unsigned i = 0; i < 4; i++) {
+			struct talk k = talk_of(i % 2, (uint16_t)(2000 + i), (uint16_t)(80 + i));
+			k.out.src.b[15] = (uint8_t)host;
+			to_remote(f, &k, SY_TCP_SYN);
+			if (i == 0)
+				first = k;
+			assert_true(sy_addr_equal(&first.back.dst, &k.back.dst));
+		}
+		seen[first.back.dst.b[15] - 50]++;
+	}
+	assert_true(seen[0] > 10 && seen[1] > 10);
+}
+
+/* A crash, a stop, a hand-over, with one worker and two, beside FNAT's sessions; another size. */
+static void test_restart(void **state)
+{
+	enum { TALKS = 60 };
+	struct flows *f = *state;
+	struct flow fnat[FLOW_SERVICES];
+	struct talk k[TALKS];
+	for (unsigned i = 0; i < TALKS; i++) {
+		k[i] = talk_of(i % KINDS, (uint16_t)(2000 + i), (uint16_t)(100 + i));
+		talk_open(f, &k[i]);
+	}
+	for (unsigned i = 0; i < FLOW_SERVICES; i++)
+		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
+	for (unsigned life = 0; life < 7; life++) {
+		flows_advance(f, 1);
+		if (life == 6)
+			f->options.sessions = 2 * 64 * SY_SLOTS;
+		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		assert_int_equal(flows_verdict(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
+		for (unsigned i = 0; i < TALKS; i++) {
+			struct talk same = k[i];
+			to_inside(f, &k[i], SY_TCP_ACK);
+			to_remote(f, &same, SY_TCP_ACK);
+			assert_memory_equal(&same.back, &k[i].back, sizeof(same.back));
+		}
+		for (unsigned i = 0; i < FLOW_SERVICES; i++)
+			flow_check(f, &fnat[i]);
+	}
+	/* a rule that is gone ends its sessions, and a pool address too */
+	struct changes c = {0};
+	rig_crash(&f->rig);
+	delete_snat(&c, rule_name[0]);
+	flows_change_saved(f, &c);
+	flows_open(f);
+	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), TALKS / 2);
+	put_snat(&c, rule_name[1], network_text[1], network_bits[1], pool_text[1], 0);
+	assert_false(rig_commit(&f->rig, &c));
+	delete_snat(&c, rule_name[1]);
+	flows_commit(f, &c);
+	flows_advance(f, 3);
+	assert_int_equal(live(f), FLOW_SERVICES);
+}
+
+/* What is not SNAT's: strangers to the pool, between hosts inside, to groups. */
+static void test_strays(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned kind = 0; kind < KINDS; kind++) {
+		struct talk k = talk_of(kind, 1000, 80);
+		to_remote(f, &k, SY_TCP_SYN);
+		struct sy_tuple stray = k.back;
+		stray.src.b[15]++; /* another remote: the port is not open to it */
+		check_dropped(f, RIG_WAN, &stray, SY_TCP_ACK, SY_DROP_SNAT_STRAY);
+		if (!is_echo(&stray)) {
+			stray = k.back;
+			stray.sport++;
+			check_dropped(f, RIG_WAN, &stray, SY_TCP_ACK, SY_DROP_SNAT_STRAY);
+		}
+		stray = k.out;
+		stray.dst = stray.src;
+		stray.dst.b[15]++;
+		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_NOT_OURS);
+		stray.dst = rig_addr(kind / 3 ? "ff0e::1" : "239.1.1.1");
+		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_NOT_OURS);
+		stray.dst = rig_addr(kind / 3 ? "fe80::1" : "169.254.0.1");
+		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_NOT_OURS);
+	}
+	struct talk k = talk_of(0, 1001, 80);
+	check_dropped(f, RIG_LAN, &k.out, SY_TCP_ACK, SY_DROP_NO_SESSION);
+	k.out.src = rig_addr("10.4.0.1"); /* of no rule */
+	check_dropped(f, RIG_LAN, &k.out, SY_TCP_SYN, SY_DROP_NOT_OURS);
+}
+
+/* A NAT service's server answers clients as before; its own traffic is SNAT's. */
+static void test_beside_nat(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = rig_key("192.0.2.30", 80, SY_PROTO_TCP);
+	struct sy_addr server = rig_addr(inside_text[0]);
+	put_service(&c, &key, "nat", FLOW_RR, NULL);
+	set_mode(&c, MODE_NAT);
+	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
+	flows_commit(f, &c);
+	struct sy_tuple client = {rig_addr(remote_text[0]), key.vip, htons(999), key.vport,
+	                          SY_PROTO_TCP};
+	struct frame in, out;
+	struct sy_view view;
+	make(f, &in, &client, SY_TCP_SYN, false);
+	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	const struct sy_tuple answer = {server, client.src, htons(8080), client.sport,
+	                                SY_PROTO_TCP};
+	make(f, &in, &answer, SY_TCP_SYN | SY_TCP_ACK, false);
+	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
+	assert_true(sy_addr_equal(&view.tuple.src, &key.vip));
+	struct talk k = talk_of(0, 8081, 80);
+	talk_open(f, &k);
+	/* an inside host is a client like others to a VIP that is not there */
+	k.out.dst = key.vip;
+	k.out.dport = htons(81);
+	check_dropped(f, RIG_LAN, &k.out, SY_TCP_SYN, SY_DROP_NO_SERVICE);
+}
+
+static bool refused(struct flows *f, struct changes *c, const char *why)
+{
+	bool accepted = rig_commit(&f->rig, c);
+	if (!accepted && !strstr(f->rig.error, why))
+		fail_msg("refused for another reason: %s", f->rig.error);
+	return !accepted;
+}
+
+/* What is refused has a reason, and leaves nothing behind. */
+static void test_refusals(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	size_t before_len, after_len;
+	uint8_t *before = rig_config(&f->rig, &before_len), *after;
+	const char *const two[2] = {"192.0.2.60", "2001:db8:a::60"};
+	struct sy_addr addr = f->local[0];
+	char text[SY_ADDR_TEXT];
+	const char *const pool_local[1] = {sy_addr_format(&addr, text)};
+	put_snat(&c, "x", "10.3.9.0", 24, pool_local, 1);
+	assert_true(refused(f, &c, "is a local address already"));
+	put_snat(&c, "x", "10.3.9.1", 24, two, 1);
+	assert_true(refused(f, &c, "is no prefix"));
+	put_snat(&c, "x", "10.3.9.0", 33, two, 1);
+	assert_true(refused(f, &c, "is not within 1–32"));
+	put_snat(&c, "x", "10.3.9.0", 24, two + 1, 1);
+	assert_true(refused(f, &c, "no IPv4 address"));
+	put_snat(&c, "x", network_text[0], network_bits[0], two, 1);
+	assert_true(refused(f, &c, "is inside for out4 already"));
+	put_snat(&c, "", "10.3.9.0", 24, two, 1);
+	assert_true(refused(f, &c, "a name has"));
+	delete_snat(&c, "x");
+	assert_true(refused(f, &c, "there is no rule x"));
+	addr = rig_addr(pool_text[0][0]);
+	put_local(&c, &addr);
+	assert_true(refused(f, &c, "is a pool address already"));
+	struct service_key key = f->service[0];
+	put_server(&c, &key, &addr, 80, 1, FLOW_UP);
+	assert_true(refused(f, &c, "pool address itself"));
+	/* a change of everything, refused at its end */
+	delete_snat(&c, rule_name[0]);
+	put_local(&c, &addr);
+	put_snat(&c, rule_name[1], "2001:db8:d::", 65, two + 1, 1);
+	put_snat(&c, "y", "10.3.9.0", 24, two, 1);
+	put_server(&c, &key, &addr, 80, 1, FLOW_UP);
+	assert_true(refused(f, &c, "pool address itself"));
+	after = rig_config(&f->rig, &after_len);
+	assert_int_equal(after_len, before_len);
+	assert_memory_equal(after, before, after_len);
+	free(before);
+	free(after);
+	for (unsigned kind = 0; kind < KINDS; kind++) {
+		struct talk k = talk_of(kind, 4000, 80);
+		talk_open(f, &k);
+	}
+	/* the same change, all right */
+	delete_snat(&c, rule_name[0]);
+	delete_snat(&c, rule_name[1]);
+	put_local(&c, &addr);
+	flows_commit(f, &c);
+	assert_int_equal(rte_hash_count(f->rig.b->model->source), 0);
+	assert_null(f->rig.b->snat);
+	flows_advance(f, 3);
+	assert_int_equal(live(f), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(a_conversation), TEST(ports_are_reused), TEST(exhaustion), TEST(pairing),
+	        TEST(restart),        TEST(strays),           TEST(beside_nat), TEST(refusals),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"steelyard/internal/model"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Rules of SNAT.
+
+type rawSNAT struct {
+	at       position
+	path     string
+	name     value[string]
+	inside   []value[netip.Prefix]
+	pool     []value[netip.Addr]
+	timeouts rawTimeouts
+}
+
+const snatDoc = "TCP, UDP, and ICMP and ICMPv6 echo. The forwarder must be the hosts' gateway. What they send to each other, " +
+	"to this host or to its VIPs is not touched; of several rules that of the longest prefix holds (see docs/modes.md)."
+
+var snatFields = []field[rawSNAT]{
+	scalar(fieldDoc{name: "name", kind: "name", required: true,
+		doc: "Unique among the rules; at most 63 bytes: letters, digits, `.`, `_` and `-`."},
+		func(r *rawSNAT) *value[string] { return &r.name }, parseName),
+	{fieldDoc{name: "inside", kind: "list of prefixes", required: true,
+		doc: "Where the hosts are: prefixes, or addresses of single hosts. Each may stand in one rule; 4096 of all rules together."},
+		func(d *decoder, n *yaml.Node, path string, into *rawSNAT) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.inside = append(into.inside, readScalar(d, n, path, parsePrefix))
+			})
+		}},
+	{fieldDoc{name: "pool", kind: "list of addresses", required: true,
+		doc: "From which addresses others see them: at least one of each family that is inside. A host keeps to one as long as that has a " +
+			"port towards whom it talks with. Nothing else may use them, but rules may share them; at most 255 together with `local_addresses`."},
+		func(d *decoder, n *yaml.Node, path string, into *rawSNAT) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.pool = append(into.pool, readScalar(d, n, path, parseAddress))
+			})
+		}},
+	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject,
+		doc: "Deviations from `defaults.timeouts`."},
+		func(r *rawSNAT) *rawTimeouts { return &r.timeouts }, timeoutFields()),
+}
+
+var snatObject = docsOf("snat", "Hosts inside, and the pool that they talk from.", snatFields)
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return prefix, fmt.Errorf("%q is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64", text)
+		}
+		prefix = netip.PrefixFrom(address, address.BitLen())
+	}
+	if prefix.Bits() == 0 {
+		return prefix, fmt.Errorf("%s holds everybody, clients too: write the prefixes that are inside", text)
+	}
+	if prefix != prefix.Masked() {
+		return prefix, fmt.Errorf("%s has bits behind its length: write %s", text, prefix.Masked())
+	}
+	if _, err := parseAddress(prefix.Addr().String()); err != nil {
+		return prefix, err
+	}
+	return prefix, nil
+}
+
+// snat turns the rules into a configuration's; what contradicts itself is told.
+func (b *builder) snat() []model.SNAT {
+	var rules []model.SNAT
+	names, insides, pools := map[string]position{}, map[netip.Prefix]position{}, map[netip.Addr]position{}
+	for i := range b.raw.snat {
+		raw := &b.raw.snat[i]
+		rule := model.SNAT{Name: raw.name.v}
+		if first, ok := names[rule.Name]; ok && raw.name.set {
+			b.fail(raw.name.at, raw.name.path, "a rule in line %d is named %q too: names must be unique", first.line, rule.Name)
+		}
+		names[rule.Name] = raw.name.at
+		for _, inside := range raw.inside {
+			if first, ok := insides[inside.v]; ok && inside.set {
+				b.fail(inside.at, inside.path, "%s is inside already, in line %d: remove one", inside.v, first.line)
+			}
+			insides[inside.v] = inside.at
+			rule.Inside = append(rule.Inside, inside.v)
+		}
+		seen := map[netip.Addr]bool{}
+		for _, pool := range raw.pool {
+			if seen[pool.v] && pool.set {
+				b.fail(pool.at, pool.path, "%s is in this pool already: remove one", pool.v)
+			}
+			seen[pool.v] = true
+			if _, ok := pools[pool.v]; !ok && pool.set {
+				pools[pool.v] = pool.at
+				b.checkPoolRole(pool, len(pools))
+			}
+			rule.Pool = append(rule.Pool, pool.v)
+		}
+		b.checkPoolFamilies(raw)
+		for i := range rule.Timeouts {
+			rule.Timeouts[i] = raw.timeouts[i].over(b.raw.defaults.timeouts[i]).or(model.DefaultTimeouts[i])
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// checkPoolRole makes sure that an address is nothing else; count: pool addresses so far.
+func (b *builder) checkPoolRole(pool value[netip.Addr], count int) {
+	const remedy = "a pool address belongs to the forwarder alone, use another"
+	if at, ok := b.locals[pool.v]; ok {
+		b.fail(pool.at, pool.path, "%s is also a local address, in line %d: %s", pool.v, at.line, remedy)
+	}
+	if at, ok := b.servers[pool.v]; ok {
+		b.fail(pool.at, pool.path, "%s is also a server, in line %d: %s", pool.v, at.line, remedy)
+	}
+	for i := range b.raw.services {
+		if vip := b.raw.services[i].vip; vip.set && vip.v == pool.v {
+			b.fail(pool.at, pool.path, "%s is also a VIP, in line %d: %s", pool.v, vip.at.line, remedy)
+			break
+		}
+	}
+	if len(b.locals)+count == maxLocalAddresses+1 {
+		b.fail(pool.at, pool.path, "local and pool addresses together are more than %d: remove some", maxLocalAddresses)
+	}
+}
+
+func (b *builder) checkPoolFamilies(raw *rawSNAT) {
+	has := func(v4 bool) bool {
+		for _, pool := range raw.pool {
+			if !pool.set || pool.v.Is4() == v4 { // told already; its family is not known to be missing
+				return true
+			}
+		}
+		return false
+	}
+	told := map[bool]bool{}
+	for _, inside := range raw.inside {
+		v4 := inside.v.Addr().Is4()
+		if !inside.set || told[v4] || has(v4) {
+			continue
+		}
+		told[v4] = true
+		family := map[bool]string{true: "IPv4", false: "IPv6"}[v4]
+		b.fail(inside.at, inside.path, "the pool has no address of the family of %s: add an %s address to it", inside.v, family)
+	}
+}
