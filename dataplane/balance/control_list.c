@@ -91,7 +91,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 {
 	Steelyard__Forwarder__V1__Status *s;
 	TAKE(a, s, steelyard__forwarder__v1__status__init);
-	const char *refusal = sy_runtime_refusal(b->rt);
+	const char *refusal = sy_runtime_refusal(b->rt), *marks = sy_check_refusal(b->rt);
 	s->build = (char *)(uintptr_t)b->options.build;
 	s->started_unix_s = b->started_unix_s;
 	s->revision = b->model->revision;
@@ -104,6 +104,9 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	s->huge_pages = b->options.store_huge;
 	if (refusal)
 		s->routing_refused = (char *)(uintptr_t)refusal;
+	s->marks_lead = sy_check_works(b->rt);
+	if (marks)
+		s->marks_refused = (char *)(uintptr_t)marks;
 	s->pid = (uint32_t)getpid();
 	s->upgrading = b->control->upgrade.running;
 	if (reply_adoption(b, a, &s->adoption, err) < 0)
@@ -184,6 +187,7 @@ static int reply_server(struct arena *a, const struct model_server *s,
 	pb->state = (Steelyard__Forwarder__V1__ServerState)s->state;
 	pb->backup = s->backup;
 	pb->max_sessions = s->max_sessions;
+	pb->check_mark = s->check_mark;
 	*out = pb;
 	return reply_addr(a, &s->addr, &pb->address);
 }

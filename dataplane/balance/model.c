@@ -404,7 +404,8 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 	out->state = (uint8_t)pb->server->state;
 	out->backup = pb->server->backup;
 	out->max_sessions = pb->server->max_sessions;
-	return 0;
+	out->check_mark = pb->server->check_mark;
+	return check_read(*service, out->check_mark, err);
 }
 
 static struct model_server *server_find(struct model_service *s, const struct model_server *like)
@@ -454,6 +455,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 		server->state = given.state;
 		server->backup = given.backup;
 		server->max_sessions = given.max_sessions;
+		server->check_mark = given.check_mark;
 		return 0;
 	}
 	rc = check_mode(b, s, &given, err);

@@ -27,6 +27,7 @@ struct model_server {
 	bool backup;
 	uint8_t share;         /* published last, in sixteenths: slow start */
 	uint32_t max_sessions; /* 0: no limit */
+	uint32_t check_mark;   /* 0: none */
 	uint32_t id;
 	uint64_t returned_ns; /* when its slow start began; 0: never */
 };
@@ -148,6 +149,14 @@ int publish_addresses(struct sy_balance *b, bool leaving);
 /* Makes a service visible as it stands in the model, built as `now`, or takes it away. */
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
                      struct service *now);
+
+/* check.c: a mark that a server of this service may have. */
+int check_read(const struct model_service *s, uint32_t mark, struct sy_error *err);
+/* Leads the marked checks of a service's servers to them; either may be NULL. */
+void check_publish(struct sy_balance *b, const struct model_service *before,
+                   const struct model_service *after);
+/* Local addresses have changed, where tunnels begin. */
+void check_publish_all(struct sy_balance *b);
 
 /* Reference to an address of ours; kind from ours.h. Takes it from the kernel when it is new. */
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,

@@ -229,6 +229,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		retire_id(b, RETIRED_SERVICE, id);
 	}
 	publish_removed_servers(b, before);
+	check_publish(b, before, after);
 }
 
 /* Builds what the touched service becomes; false: the budget did not suffice, it goes on next time.
@@ -312,6 +313,8 @@ void model_finish(struct sy_balance *b)
 	if (m->snat_touched || (m->source_touched && b->snat))
 		snat_publish(b);
 	publish_set(b, false);
+	if (m->local_touched)
+		check_publish_all(b);
 	if (m->address_touched)
 		address_collect(b);
 	if (m->source_touched)

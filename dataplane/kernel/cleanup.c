@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "check.h"
 #include "claim.h"
 #include "guard.h"
 
@@ -156,6 +157,7 @@ int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, stru
 		rc = locks_take(c, err);
 	if (rc == 0) {
 		pins_remove(c);
+		checks_remove(c->told, c->ctx);
 		rc = claims_clean(c, claims, err);
 	}
 	locks_release(c, rc == 0);

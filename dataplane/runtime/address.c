@@ -115,6 +115,7 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 	if (first)
 		return first;
 	rt->remembering = false;
+	marks_attach(rt);
 	for (unsigned i = 0; i < rt->taken_count; i++) {
 		struct sy_error one = {0};
 		const struct sy_source *t = &rt->taken[i];

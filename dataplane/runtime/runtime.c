@@ -74,6 +74,7 @@ static void tick(void *ctx)
 		if (rt->port[i]->bound && rt->port[i]->ops->refresh)
 			rt->port[i]->ops->refresh(rt->port[i]);
 	routes_flush(rt);
+	marks_follow(rt);
 }
 
 static void slow_tick(void *ctx)
@@ -200,6 +201,7 @@ void sy_runtime_close(struct sy_runtime *rt)
 		return;
 	workers_stop(rt);
 	mirror_stop(rt);
+	marks_close(rt);
 	sy_claims_close(rt->claims);
 	addresses_forget(rt);
 	rcu_close(rt->rcu);

@@ -16,6 +16,7 @@
 #include "sy_runtime.h"
 #include "worker.h"
 
+struct marks;
 struct routes;
 struct rcu;
 
@@ -33,6 +34,7 @@ struct sy_runtime {
 	struct adjacencies *adjacencies;
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
+	struct marks *marks;     /* check.c's; NULL: none was set yet */
 	bool remembering;        /* inherit: addresses are taken by sy_runtime_claim() only */
 	bool settling;           /* and sy_address_settle() was asked for */
 	struct sy_source *taken; /* remembered; protocol and bits 0: an address */
@@ -107,6 +109,12 @@ int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err);
 void addresses_forget(struct sy_runtime *rt);
 /* The host has got an address, or lost it. */
 void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
+
+/* check.c: puts the programs in place if any mark was set. */
+void marks_attach(struct sy_runtime *rt);
+/* Finds the ways to servers anew if routes have changed. */
+void marks_follow(struct sy_runtime *rt);
+void marks_close(struct sy_runtime *rt);
 
 /* mirror.c: the kernel's events, or the static configuration in their place */
 int mirror_start(struct sy_runtime *rt, struct sy_error *err);

@@ -229,6 +229,35 @@ static void test_refusals(void **state)
 	}
 }
 
+/* Marks are part of the configuration. Here no port is the kernel's, so they lead nowhere, and that
+ * is told. */
+static void test_check_marks(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = key_of(0), fnat = rig_key("192.0.2.30", 80, SY_PROTO_TCP);
+	struct sy_addr server = rig_addr(server_text[0][0]);
+	size_t before, after;
+
+	put_server(&c, &key, &server, 80, 1, FLOW_UP)->check_mark = 0x52ffffff;
+	check_refused(f, &c, "check mark 0x52ffffff is not within 0x53000001");
+	put_service(&c, &fnat, "fnat", FLOW_RR, NULL);
+	put_server(&c, &fnat, &server, 80, 1, FLOW_UP)->check_mark = SY_CHECK_MARK_FIRST;
+	check_refused(f, &c, "a check mark is for servers of DR and IPIP");
+	assert_null(sy_check_refusal(f->rig.rt));
+	free(rig_config(&f->rig, &before));
+	put_server(&c, &key, &server, 80, 1, FLOW_UP)->check_mark = SY_CHECK_MARK_LAST;
+	flows_commit(f, &c);
+	assert_false(sy_check_works(f->rig.rt));
+	assert_non_null(strstr(sy_check_refusal(f->rig.rt), "a port is no interface"));
+	free(rig_config(&f->rig, &after));
+	assert_int_equal(after, before + 6); /* tag, and five bytes of a varint */
+	put_server(&c, &key, &server, 80, 1, FLOW_UP);
+	flows_commit(f, &c);
+	free(rig_config(&f->rig, &after));
+	assert_int_equal(after, before);
+}
+
 /* FNAT needs local addresses, DR none. */
 static void test_without_local_addresses(void **state)
 {
@@ -317,7 +346,7 @@ int main(void)
 	        TEST(restart),         TEST(mode_changed_while_away),
 	        TEST(refusals),        TEST(without_local_addresses),
 	        TEST(off_link),        TEST(too_big),
-	        TEST(servers_that_go),
+	        TEST(servers_that_go), TEST(check_marks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,39 @@ int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
 /* Removes found claims that nobody has added again. */
 int sy_claims_settle(struct sy_claims *c);
 
+/* ---- health checks on the VIP (check.c, check.bpf.c) -------------------------------------------
+ */
+
+/*
+ * What this host sends to a VIP with a mark (SO_MARK) of the range below goes to one server as a
+ * client's packets would. The claim leads it to lo, where a tc program (clsact, egress) hands it to
+ * the server's MAC address, in a tunnel if told to, or drops it if the mark means nothing. What
+ * servers answer from the VIP a second program, on the ports' ingress, gives to lo: there the
+ * kernel takes it, whose own address the VIP seems to be (net.ipv4.conf.lo.accept_local, which is
+ * set), and strict reverse-path filters are content. Only what belongs to a connection of this host
+ * is let in. Design record 0015.
+ */
+struct sy_checks;
+
+#define SY_CHECK_MARK_FIRST 0x53000001u
+#define SY_CHECK_MARK_LAST  0x53ffffffu
+
+struct sy_check {
+	struct sy_addr vip, server;
+	struct sy_addr source; /* of the tunnel, of the server's family; all zero: no tunnel */
+	int ifindex;           /* that leads to the server; 0: none does, checks are dropped */
+};
+
+/* Loads the programs; nothing is changed yet. */
+int sy_checks_open(struct sy_checks **out, struct sy_error *err);
+/* Puts them on lo and these interfaces, in the place of an earlier process's. They outlive this
+ * process, as the flow director does, until sy_kernel_cleanup(). */
+int sy_checks_attach(struct sy_checks *c, const int *ifindex, unsigned count, struct sy_error *err);
+/* What a mark means from now on, NULL: nothing. Also before sy_checks_attach(). Negative errno:
+ * -E2BIG: too many. */
+int sy_checks_set(struct sy_checks *c, uint32_t mark, const struct sy_check *check);
+void sy_checks_close(struct sy_checks *c);
+
 /* ---- cleanup (cleanup.c): everything that a forwarder may have left in this namespace
  * ------------ */
 

@@ -308,6 +308,26 @@ void sy_source_release(struct sy_runtime *rt, const struct sy_source *source);
  */
 void sy_address_settle(struct sy_runtime *rt);
 
+/* ---- health checks on the VIP (check.c) --------------------------------------------------------
+ */
+
+/*
+ * Leads this host's packets with a mark to a server, see sy_kernel.h; the interface is found here,
+ * and followed as routes change. The first one puts the programs in place (with `inherit`:
+ * sy_runtime_claim() does). What fails is logged, and told by sy_check_refusal(). Interaction
+ * thread.
+ *
+ * A mark may move from one server to another within a transaction, whose number is `transaction`:
+ * sy_check_clear() leaves alone what the same one has set.
+ */
+void sy_check_set(struct sy_runtime *rt, uint32_t mark, const struct sy_check *check,
+                  uint64_t transaction);
+void sy_check_clear(struct sy_runtime *rt, uint32_t mark, uint64_t transaction);
+/* Marks lead to their servers: some were set, and all went well. */
+bool sy_check_works(const struct sy_runtime *rt);
+/* NULL, or why marks lead nowhere. */
+const char *sy_check_refusal(const struct sy_runtime *rt);
+
 /* ---- RCU (rcu.c)
  * ----------------------------------------------------------------------------------- */
 
