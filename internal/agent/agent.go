@@ -70,7 +70,7 @@ func Run(ctx context.Context, options Options) error {
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"result"})
 	a.checker = health.New(health.Options{
-		Probe: health.NewProbe(options.Probe), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
+		Probe: a.probe(health.NewProbe(options.Probe)), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
 	})
 	defer a.checker.Close()
 	var err error
@@ -151,6 +151,23 @@ func (a *Agent) use(config *model.Config) uint64 {
 	generation := a.store.SetConfig(config)
 	a.metrics.listen(config.Metrics.Listen)
 	return generation
+}
+
+// probe has servers with a mark checked on the VIP once the forwarder leads there, and on their own
+// address if it cannot.
+func (a *Agent) probe(probe health.Probe) health.Probe {
+	return func(ctx context.Context, policy model.Health, server health.Server) error {
+		if server.Mark != 0 {
+			status, _ := a.reconciler.Status()
+			switch {
+			case status.Marks.Refused != "":
+				server.Mark = 0
+			case !status.Marks.Lead || status.Version < server.Marked:
+				return health.ErrNotYet
+			}
+		}
+		return probe(ctx, policy, server)
+	}
 }
 
 func (a *Agent) reportHealth(ref model.ServerRef, epoch uint64, state health.State) {

@@ -21,6 +21,7 @@ import (
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
+	"steelyard/internal/health"
 
 	"connectrpc.com/connect"
 )
@@ -89,14 +90,18 @@ func newLab(t *testing.T, config string) *lab {
 }
 
 // dial leads health checks to where the servers really are.
-func (l *lab) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (l *lab) dial(ctx context.Context, to health.Endpoint) (net.Conn, error) {
+	address := to.Address.String()
+	if to.Mark != 0 {
+		address = fmt.Sprintf("%s on %s", to.Server, address)
+	}
 	l.mu.Lock()
 	real, ok := l.servers[address]
 	l.mu.Unlock()
 	if !ok {
 		return nil, fmt.Errorf("connection to %s refused", address)
 	}
-	return new(net.Dialer).DialContext(ctx, network, real)
+	return new(net.Dialer).DialContext(ctx, "tcp", real)
 }
 
 func (l *lab) place(address, real string) {
@@ -296,6 +301,7 @@ func TestApplyInstallsGoodFilesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.start()
+	l.forwarder.AwaitCommits(1)
 	_, err := l.apply(strings.Replace(unchecked, "port: 80", "port: 0", 1))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "new.yaml:7:11: services[0].port") {
 		t.Errorf("%v", err)

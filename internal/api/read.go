@@ -95,23 +95,44 @@ func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.Se
 		}),
 		Health: describePolicy(service.Health),
 	}
+	forwarder, _ := s.Reconciler.Status()
+	marks := forwarder.Marks
 	for _, server := range service.Servers {
 		ref := model.ServerRef{Service: service.Key, Address: server.Address}
 		one := &pb.ServerInfo{
-			Server:           dpclient.ServerToWire(server.Address, snapshot.States[ref]),
-			DrainedByFile:    server.Drain,
-			DrainedByCommand: snapshot.Drained[ref],
+			Server:        dpclient.ServerToWire(server.Address, snapshot.States[ref]),
+			DrainedByFile: server.Drain,
 		}
+		if order, ok := snapshot.Drained[ref]; ok {
+			one.DrainedByCommand, one.KilledByCommand = !order.Kill, order.Kill
+		}
+		one.KilledUnixMs = unixMillis(snapshot.KilledAt[ref])
 		if state, ok := s.Checker.State(ref); ok {
 			one.Health = &pb.HealthState{
 				Up: state.Up, Streak: uint32(state.Streak), LastPassed: state.LastPassed,
 				LastError: state.LastError, LastCheckUnixMs: unixMillis(state.LastCheck),
 				LastDurationUs: uint64(state.LastDuration.Microseconds()), ChangedUnixMs: unixMillis(state.Changed),
 			}
+			one.Health.Target, one.Health.Fallback = checkTarget(service, server, marks.Refused)
 		}
 		info.Servers = append(info.Servers, one)
 	}
 	return info
+}
+
+// checkTarget is what a server's checks connect to, and why it is not the VIP where that was wanted.
+func checkTarget(service model.Service, server model.Server, refused string) (target, fallback string) {
+	address := server.Address
+	if service.Health.Port != 0 {
+		address = netip.AddrPortFrom(address.Addr(), service.Health.Port)
+	}
+	switch {
+	case !service.Mode.OwnsVIP():
+		return address.String(), ""
+	case refused != "":
+		return address.String(), refused
+	}
+	return netip.AddrPortFrom(service.Key.VIP, address.Port()).String(), ""
 }
 
 func describePolicy(h model.Health) *pb.HealthPolicy {

@@ -82,6 +82,10 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		},
 		Warnings: s.Warnings(),
 	}
+	if refused := forwarder.Marks.Refused; refused != "" {
+		status.Warnings = append(status.Warnings,
+			"servers of dr and ipip services are checked on their own addresses, not on the VIP: "+refused)
+	}
 	if snapshot.Config != nil {
 		status.Services = uint32(len(snapshot.Config.Services))
 	}
@@ -98,6 +102,8 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 			}
 		case model.Drain:
 			status.ServersDrained++
+		case model.Kill:
+			status.ServersKilled++
 		}
 	}
 	if forwarder.Connected {
@@ -214,22 +220,60 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
+// readDrain is what a request wants servers to be; nil: as if nothing had been said.
+func readDrain(request *pb.SetDrainRequest) (*store.Drain, error) {
+	deadline := request.GetDeadlineMs()
+	switch {
+	case deadline > uint64(config.LongestDeadline.Milliseconds()):
+		return nil, fmt.Errorf("the deadline is too far: use at most %.0fh", config.LongestDeadline.Hours())
+	case !request.GetDrain() && (request.GetKill() || deadline != 0):
+		return nil, errors.New("what is undone has no deadline and kills nothing: leave them out")
+	case request.GetKill() && deadline != 0:
+		return nil, errors.New("kill ends sessions now: drain has a deadline")
+	case !request.GetDrain():
+		return nil, nil
+	case deadline != 0:
+		// The clock on the wall alone: it is kept over restarts.
+		return &store.Drain{Until: time.Now().Round(0).Add(time.Duration(deadline) * time.Millisecond)}, nil
+	}
+	return &store.Drain{Kill: request.GetKill()}, nil
+}
+
+// isSame says that a request changes nothing: a deadline begins anew each time.
+func isSame(has store.Drain, ordered bool, wanted *store.Drain) bool {
+	if wanted == nil || !ordered {
+		return wanted == nil && !ordered
+	}
+	return has == *wanted
+}
+
 // SetDrain implements the service.
 func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDrainRequest]) (
 	*connect.Response[pb.SetDrainResponse], error) {
-	refs, names, err := s.findServers(request.Msg.GetServer(), request.Msg.GetService(), !request.Msg.GetDrain())
+	wanted, err := readDrain(request.Msg)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	refs, names, err := s.findServers(request.Msg.GetServer(), request.Msg.GetService(), wanted == nil)
 	if err != nil {
 		return nil, invalid(err)
 	}
 	drained := s.Store.Snapshot().Drained
 	unchanged := map[string]bool{}
 	for i, ref := range refs {
-		unchanged[names[i]] = drained[ref] == request.Msg.GetDrain()
+		has, ordered := drained[ref]
+		unchanged[names[i]] = isSame(has, ordered, wanted)
 	}
-	if err := s.Store.SetDrain(refs, request.Msg.GetDrain()); err != nil {
+	if err := s.Store.SetDrain(refs, wanted); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
-	text := map[bool]string{true: "server is drained", false: "server is no longer drained"}[request.Msg.GetDrain()]
+	text := "server is drained"
+	switch {
+	case wanted == nil:
+		text = "server is no longer drained"
+	case wanted.Kill:
+		text = "server is killed"
+	}
 	for i, ref := range refs {
 		if !unchanged[names[i]] {
 			s.Log.Info(text, "server", ref.Address, "service", s.Store.ServiceName(ref.Service), "reason", "by command")

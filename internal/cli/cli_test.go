@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 	"steelyard/internal/agent"
 	"steelyard/internal/dpclient/dptest"
 	fpb "steelyard/internal/gen/forwarderpb"
+	"steelyard/internal/health"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -71,7 +71,7 @@ func newLab(t *testing.T) *lab {
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
 			Config: l.config, Forwarder: f.Socket, Socket: l.socket, State: filepath.Join(l.directory, "state"),
-			Log: slog.New(slog.DiscardHandler), Probe: new(net.Dialer).DialContext,
+			Log: slog.New(slog.DiscardHandler), Probe: health.Connect,
 		})
 	}()
 	t.Cleanup(func() {
@@ -198,7 +198,10 @@ func TestChanges(t *testing.T) {
 		"drain 10.1.0.23 --undo", "drain 10.1.0.99", "drain 10.1.0.21@nothing", "apply -", "describe service nothing",
 		"describe server 10.9.9.9", "get sessions --service nothing", "get sessions --client me", "get drops -o yaml",
 		"get nothing", "get sesions", "drain", "stats -w 1ms",
-		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "drain 10.1.0.21 --undo", "describe service dns6",
+		"stats -w 0s", "stats -w 1", "check -", "drain 10.1.0.21", "drain 10.1.0.21", "drain 10.1.0.21 --undo", "drain 10.1.0.21 --undo",
+		"drain 10.1.0.21 --deadline 90m", "kill 10.1.0.21", "kill 10.1.0.21", "describe server 10.1.0.21:8080", "get status", "kill 10.1.0.21 --undo", "kill 10.1.0.21 --undo",
+		"drain 10.1.0.21 --deadline 0s", "drain 10.1.0.21 --deadline 200h", "drain 10.1.0.21 --deadline 1m --undo", "drain 10.1.0.21 --deadline soon", "kill",
+		"describe service dns6",
 	} {
 		code, out, errOut := l.run(strings.Fields(command)...)
 		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)

@@ -8,20 +8,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
-	"time"
 
 	"steelyard/internal/agent"
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/health"
 	"steelyard/internal/model"
 	"steelyard/internal/version"
 
@@ -43,7 +40,7 @@ func (a *app) agentCommand() *cobra.Command {
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
-		options.Probe = new(net.Dialer).DialContext
+		options.Probe = health.Connect
 		reload := make(chan struct{})
 		options.Reload = reload
 		defer forwardHangups(c.Context(), reload)()
@@ -223,88 +220,6 @@ func (a *app) applyCommand() *cobra.Command {
 				plural(int(response.GetChanges()), "change"), response.GetRevision())
 			return nil
 		},
-	}
-}
-
-func (a *app) drainCommand() *cobra.Command {
-	var undo, wait bool
-	command := &cobra.Command{
-		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; those it has go on", Args: args(1, 1),
-		Long: "SERVER is an address, or an address with its port; without @SERVICE it is meant in all services. " +
-			"A drain survives the agent and the forwarder, and ends by --undo or when the server leaves the file.",
-		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain [fd00::21]:8080 --undo",
-	}
-	command.Flags().BoolVar(&undo, "undo", false, "end the drain")
-	command.Flags().BoolVar(&wait, "wait", false, "return only when the last session is over (however long that takes)")
-	command.MarkFlagsMutuallyExclusive("undo", "wait")
-	command.RunE = func(c *cobra.Command, args []string) error {
-		server, service, _ := strings.Cut(args[0], "@")
-		response, err := call(c.Context(), a, a.client().SetDrain,
-			&pb.SetDrainRequest{Server: server, Service: service, Drain: !undo})
-		if err != nil {
-			return err
-		}
-		a.warn(response.GetWarnings())
-		verb := "draining"
-		if undo {
-			verb = "no longer drained"
-		}
-		already := "already drained"
-		if undo {
-			already = "was not drained"
-		}
-		for _, name := range response.GetServers() {
-			text := verb
-			if slices.Contains(response.GetUnchanged(), name) {
-				text = already
-			}
-			fmt.Fprintf(a.out, "%s: %s\n", name, text)
-		}
-		if wait {
-			return a.awaitDrained(c.Context(), service, response.GetServers())
-		}
-		return nil
-	}
-	return command
-}
-
-// awaitDrained looks twice a second whether the servers still have sessions.
-func (a *app) awaitDrained(ctx context.Context, service string, names []string) error {
-	ticker := time.NewTicker(500 * time.Millisecond)
-	defer ticker.Stop()
-	pending := map[string]bool{}
-	for _, name := range names {
-		pending[name] = true
-	}
-	for {
-		views, _, err := a.listServices(ctx, service)
-		if err != nil {
-			return err
-		}
-		known := map[string]bool{}
-		for _, view := range views {
-			for _, server := range view.Servers {
-				name := endpoint(server.Address, server.Port) + "@" + server.Service
-				known[name] = true
-				if pending[name] && server.State == "drain" && server.Traffic != nil && server.Traffic.SessionsActive == 0 {
-					delete(pending, name)
-					fmt.Fprintf(a.out, "%s: drained\n", name)
-				}
-			}
-		}
-		for name := range pending {
-			if !known[name] {
-				return fmt.Errorf("%s has left the configuration", name)
-			}
-		}
-		if len(pending) == 0 {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
 }
 

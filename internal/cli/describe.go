@@ -23,6 +23,9 @@ func (a *app) getStatus(ctx context.Context) error {
 		a.pair("Agent", fmt.Sprintf("%s, started %s", view.Build, since(view.StartedS)))
 		a.printConfigStatus(view.Config)
 		counts := fmt.Sprintf("%d up, %d drained", view.ServersUp, view.ServersDrained)
+		if view.ServersKilled > 0 {
+			counts += fmt.Sprintf(", %d killed", view.ServersKilled)
+		}
 		if view.ServersUnchecked > 0 {
 			counts += fmt.Sprintf(", %d not checked yet", view.ServersUnchecked)
 		}
@@ -188,12 +191,17 @@ func (a *app) describeServer(ctx context.Context, text string) error {
 func (a *app) printServer(s serverView) {
 	a.pair("Server", endpoint(s.Address, s.Port))
 	a.pair("Service", s.Service)
-	state := a.paint(paintState(s.State))
+	state := a.paint(s.stateText())
 	if s.DrainedByFile {
 		state += " (by the file)"
 	}
 	if s.DrainedByCommand {
 		state += " (by `steelyard drain`)"
+	}
+	if s.KilledByCommand {
+		state += " (by `steelyard kill`)"
+	} else if s.State == "kill" {
+		state += ", as its deadline has passed"
 	}
 	a.pair("State", state)
 	a.pair("Weight", weightText(s))
@@ -201,6 +209,12 @@ func (a *app) printServer(s serverView) {
 		a.pair("Limit", plural(int(s.MaxSessions), "session"))
 	}
 	a.pair("Health", a.paint(healthSummary(s)))
+	if h := s.Health; h != nil {
+		a.pair("", "checked on "+h.Target)
+		if h.Fallback != "" {
+			a.pair("", a.paint(cell{"not on the VIP: " + h.Fallback, yellow}))
+		}
+	}
 	if h := s.Health; h != nil && h.Checked {
 		a.pair("", fmt.Sprintf("last check %s, took %s", since(h.LastCheckMs/1000),
 			time.Duration(h.LastDurationUs)*time.Microsecond))

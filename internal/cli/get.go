@@ -138,7 +138,7 @@ func serverTable(servers []serverView) *table {
 	t := &table{columns: []column{left("SERVICE"), left("SERVER"), left("STATE"), right("WEIGHT"), left("HEALTH"),
 		right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
 	for _, s := range servers {
-		t.add(s.Service, endpoint(s.Address, s.Port), paintState(s.State), weightText(s), healthSummary(s),
+		t.add(s.Service, endpoint(s.Address, s.Port), s.stateText(), weightText(s), healthSummary(s),
 			sessions(s.Traffic, s.MaxSessions),
 			count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
 			count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),

@@ -30,7 +30,7 @@ The configuration, see
 .BR steelyard.yaml (5).
 .TP
 .I /var/lib/steelyard/agent.json
-Servers drained by command.
+What servers were told by drain and kill, and since when the file drains them.
 .TP
 .I /run/steelyard/agent.sock
 The agent's socket. Whoever may write to it steers the forwarder.

@@ -106,6 +106,6 @@ func (a *app) warn(warnings []string) {
 }
 
 func paintState(state string) cell {
-	colors := map[string]string{"up": green, "down": red, "drain": yellow}
+	colors := map[string]string{"up": green, "down": red, "drain": yellow, "kill": red}
 	return cell{state, colors[state]}
 }

@@ -83,13 +83,15 @@ type serverView struct {
 	Address          string           `json:"address"`
 	Port             uint32           `json:"port"`
 	Weight           uint32           `json:"weight"`
-	State            string           `json:"state"` // "up", "drain" or "down"
+	State            string           `json:"state"` // "up", "drain", "down" or "kill"
 	Backup           bool             `json:"backup"`
 	MaxSessions      uint32           `json:"max_sessions"` // 0: no limit
 	DrainedByFile    bool             `json:"drained_by_file"`
 	DrainedByCommand bool             `json:"drained_by_command"`
-	Health           *healthStateView `json:"health"`  // null: not checked
-	Traffic          *trafficView     `json:"traffic"` // null: the forwarder does not have it
+	KilledByCommand  bool             `json:"killed_by_command"`
+	KilledMs         uint64           `json:"killed_unix_ms"` // by a drain's deadline, past or to come; 0: never
+	Health           *healthStateView `json:"health"`         // null: not checked
+	Traffic          *trafficView     `json:"traffic"`        // null: the forwarder does not have it
 }
 
 type healthStateView struct {
@@ -101,6 +103,8 @@ type healthStateView struct {
 	LastCheckMs    uint64 `json:"last_check_unix_ms"`
 	LastDurationUs uint64 `json:"last_duration_us"`
 	ChangedMs      uint64 `json:"changed_unix_ms"`
+	Target         string `json:"target"`
+	Fallback       string `json:"fallback"` // not empty: why it is not the VIP
 }
 
 type sessionsView struct {
@@ -180,6 +184,7 @@ type statusView struct {
 	Servers          uint32              `json:"servers"`
 	ServersUp        uint32              `json:"servers_up"`
 	ServersDrained   uint32              `json:"servers_drained"`
+	ServersKilled    uint32              `json:"servers_killed"`
 	ServersUnchecked uint32              `json:"servers_unchecked"`
 	Warnings         []string            `json:"warnings"`
 }
@@ -253,7 +258,7 @@ func protocolWord(p fpb.Protocol) string {
 }
 
 func stateWord(s fpb.ServerState) string {
-	return word(s, map[int32]string{1: "up", 2: "drain", 3: "down"}, int32(s))
+	return word(s, map[int32]string{1: "up", 2: "drain", 3: "down", 4: "kill"}, int32(s))
 }
 
 func viewTraffic(t *fpb.Traffic) *trafficView {
@@ -299,11 +304,13 @@ func viewServer(service string, info *pb.ServerInfo) serverView {
 		Weight: server.GetWeight(), State: stateWord(server.GetState()),
 		Backup: server.GetBackup(), MaxSessions: server.GetMaxSessions(),
 		DrainedByFile: info.GetDrainedByFile(), DrainedByCommand: info.GetDrainedByCommand(),
+		KilledByCommand: info.GetKilledByCommand(), KilledMs: info.GetKilledUnixMs(),
 		Traffic: viewTraffic(info.GetTraffic()),
 	}
 	if h := info.GetHealth(); h != nil {
 		view.Health = &healthStateView{h.GetUp(), h.GetLastCheckUnixMs() != 0, h.GetStreak(), h.GetLastPassed(),
-			h.GetLastError(), h.GetLastCheckUnixMs(), h.GetLastDurationUs(), h.GetChangedUnixMs()}
+			h.GetLastError(), h.GetLastCheckUnixMs(), h.GetLastDurationUs(), h.GetChangedUnixMs(),
+			h.GetTarget(), h.GetFallback()}
 	}
 	return view
 }
@@ -353,7 +360,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			PID:            status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
-		ServersDrained: s.GetServersDrained(), ServersUnchecked: s.GetServersUnchecked(), Warnings: s.GetWarnings(),
+		ServersDrained: s.GetServersDrained(), ServersKilled: s.GetServersKilled(), ServersUnchecked: s.GetServersUnchecked(), Warnings: s.GetWarnings(),
 	}
 	if view.Warnings == nil {
 		view.Warnings = []string{}

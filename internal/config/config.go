@@ -131,8 +131,11 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 		if _, ok := b.servers[s.address.v]; !ok {
 			b.servers[s.address.v] = s.address.at
 		}
+		if s.deadline.set && !s.drain.v {
+			b.fail(s.deadline.at, s.deadline.path, "only a drain has a deadline: add `drain: true`, or remove this")
+		}
 		servers = append(servers, model.Server{
-			Address: address, Weight: s.weight.or(defaultWeight), Drain: s.drain.v,
+			Address: address, Weight: s.weight.or(defaultWeight), Drain: s.drain.v, DrainDeadline: s.deadline.v,
 			Backup: s.backup.v, MaxSessions: s.maxSessions.v,
 		})
 	}

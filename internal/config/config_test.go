@@ -103,8 +103,12 @@ func TestBadValues(t *testing.T) {
 			`services[0].servers[0].weight: "1.5" is not a whole number: use 0 to 65535`},
 		{"mode: fnat", "weight: ~", "9:39", "services[0].servers[0].weight: no value: give one, or remove the key"},
 		{"mode: fnat", "drain: 1", "9:38", `services[0].servers[0].drain: "1" is neither true nor false: write one of them`},
+		{"mode: fnat", "drain_deadline: 10m", "9:47",
+			"services[0].servers[0].drain_deadline: only a drain has a deadline: add `drain: true`, or remove this"},
+		{"mode: fnat", "drain: true, drain_deadline: 200ms", "9:60",
+			"services[0].servers[0].drain_deadline: 200ms is out of range: use 1s to 168h"},
 		{"mode: fnat", "zzzzz: 1", "9:31",
-			"services[0].servers[0].zzzzz: unknown key: possible here are address, port, weight, drain, backup, max_sessions"},
+			"services[0].servers[0].zzzzz: unknown key: possible here are address, port, weight, drain, drain_deadline, backup, max_sessions"},
 	} {
 		_, err := Parse("f", fmt.Appendf(nil, frame, test.service, test.server))
 		want := "f:" + test.line + ": " + test.want

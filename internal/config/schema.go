@@ -73,9 +73,13 @@ type rawServer struct {
 	port        value[uint16]
 	weight      value[uint16]
 	drain       value[bool]
+	deadline    value[time.Duration]
 	backup      value[bool]
 	maxSessions value[uint32]
 }
+
+// LongestDeadline bounds that of a drain.
+const LongestDeadline = 7 * 24 * time.Hour
 
 // The defaults that the schema names.
 const (
@@ -114,10 +118,10 @@ func timeoutFields() []field[rawTimeouts] {
 
 var healthFields = []field[rawHealth]{
 	scalar(fieldDoc{name: "type", kind: "tcp, http or none", def: "tcp; none for UDP services",
-		doc: "`tcp`: a connection is made and closed. `http`: a GET must be answered with an expected status. `none`: servers are always up."},
+		doc: "`tcp`: a connection is made and closed. `http`: a GET must be answered with an expected status. `none`: servers are always up. Servers of `dr` and `ipip` services are asked on the VIP, others on their own address."},
 		func(h *rawHealth) *value[model.HealthType] { return &h.kind }, parseHealthType),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the server's port",
-		doc: "The port that is checked. UDP services must name one, as only TCP ports can be checked."},
+		doc: "The port that is checked, of the address that is asked. UDP services must name one, as only TCP ports can be checked."},
 		func(h *rawHealth) *value[uint16] { return &h.port }, parsePort),
 	scalar(fieldDoc{name: "path", kind: "path", def: defaultHealth.Path,
 		doc: "http: what is asked for, with its query if need be."},
@@ -160,6 +164,9 @@ var serverFields = []field[rawServer]{
 	scalar(fieldDoc{name: "drain", kind: "true or false", def: "false",
 		doc: "`true`: no new sessions; those it has go on. `steelyard drain` does the same without the file."},
 		func(s *rawServer) *value[bool] { return &s.drain }, parseBool),
+	scalar(fieldDoc{name: "drain_deadline", kind: "duration, 1s to 168h", def: "",
+		doc: "With `drain: true`: so long after the drain began, what sessions are left end by resets to both ends. Without: never. The drain begins when the agent first reads it; restarts do not prolong it."},
+		func(s *rawServer) *value[time.Duration] { return &s.deadline }, parseDuration(time.Second, LongestDeadline)),
 	scalar(fieldDoc{name: "backup", kind: "true or false", def: "false",
 		doc: "`true`: new sessions only when no other server of the service takes them, as all are down, drained or full; for instance to say sorry."},
 		func(s *rawServer) *value[bool] { return &s.backup }, parseBool),
@@ -170,8 +177,8 @@ var serverFields = []field[rawServer]{
 
 var (
 	timeoutsObject = docsOf("timeouts", "When idle sessions end, by their state.", timeoutFields())
-	healthObject   = docsOf("health", "How servers are checked. Checks come from this host by its own routes "+
-		"and addresses and go to the server's own address. The servers of a new service begin up, and the first check decides; a "+
+	healthObject   = docsOf("health", "How servers are checked. Checks come from this host: by its routes to the "+
+		"server's own address, under `dr` and `ipip` to the VIP as clients' packets go. The servers of a new service begin up, and the first check decides; a "+
 		"server added to a service that has others up begins down, until its first check has passed. After that `rise` and "+
 		"`fall` count.", healthFields)
 	serverObject = docsOf("servers", "The servers of a service; the same address and port may be named once.",

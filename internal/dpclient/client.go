@@ -163,6 +163,12 @@ func (c *Client) ended(ctx context.Context) error {
 	return c.err
 }
 
+// Marks says whether marked health checks reach their servers.
+func (c *Client) Marks(ctx context.Context) (model.Marks, error) {
+	status, err := c.Status(ctx)
+	return model.Marks{Lead: status.GetMarksLead(), Refused: status.GetMarksRefused()}, err
+}
+
 // Status asks how the forwarder is.
 func (c *Client) Status(ctx context.Context) (*pb.Status, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Status{Status: &pb.StatusRequest{}}})

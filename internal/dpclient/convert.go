@@ -119,7 +119,7 @@ func ServerToWire(address netip.AddrPort, spec model.ServerSpec) *pb.Server {
 	return &pb.Server{
 		Address: address.Addr().AsSlice(), Port: uint32(address.Port()),
 		Weight: uint32(spec.Weight), State: pb.ServerState(spec.State),
-		Backup: spec.Backup, MaxSessions: spec.MaxSessions,
+		Backup: spec.Backup, MaxSessions: spec.MaxSessions, CheckMark: spec.CheckMark,
 	}
 }
 
@@ -146,7 +146,7 @@ func addPage(table *model.Table, page *pb.Config) error {
 			}
 			service.Servers[address] = model.ServerSpec{
 				Weight: uint16(server.GetWeight()), State: model.State(server.GetState()),
-				Backup: server.GetBackup(), MaxSessions: server.GetMaxSessions(),
+				Backup: server.GetBackup(), MaxSessions: server.GetMaxSessions(), CheckMark: server.GetCheckMark(),
 			}
 		}
 		table.Services[key] = service

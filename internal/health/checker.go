@@ -6,6 +6,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -14,8 +15,21 @@ import (
 	"steelyard/internal/store"
 )
 
+// Server is what a probe must know of a server.
+type Server struct {
+	Ref    model.ServerRef
+	Mark   uint32 // of checks on the VIP; 0: on the server's own address
+	Marked uint64 // version of the store since which it has that mark
+}
+
 // Probe checks a server once; nil means that it passed.
-type Probe func(ctx context.Context, policy model.Health, ref model.ServerRef) error
+type Probe func(ctx context.Context, policy model.Health, server Server) error
+
+// ErrNotYet says that a server cannot be checked yet, which tells nothing about it.
+var ErrNotYet = errors.New("not yet")
+
+// notYetPause is the time until a server is looked at again that could not be checked yet.
+const notYetPause = 100 * time.Millisecond
 
 // Options of a Checker.
 type Options struct {
@@ -48,6 +62,7 @@ type target struct {
 	ref     model.ServerRef
 	epoch   uint64
 	policy  model.Health
+	server  Server
 	machine machine
 	timer   *time.Timer
 	gone    bool
@@ -80,6 +95,7 @@ func (c *Checker) Watch(targets []store.Target) {
 			t.timer.Reset(spread(wanted.Policy.Interval))
 		}
 		t.policy = wanted.Policy
+		t.server = Server{Ref: wanted.Ref, Mark: wanted.Mark, Marked: wanted.Marked}
 		t.machine.rise, t.machine.fall = wanted.Policy.Rise, wanted.Policy.Fall
 		next[wanted.Ref] = t
 	}
@@ -127,7 +143,7 @@ func (c *Checker) check(t *target) {
 		return
 	}
 	c.running.Add(1)
-	policy := t.policy
+	policy, server := t.policy, t.server
 	c.mu.Unlock()
 	defer c.running.Done()
 
@@ -138,11 +154,19 @@ func (c *Checker) check(t *target) {
 	}
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(c.ctx, policy.Timeout)
-	err := c.options.Probe(ctx, policy, t.ref)
+	err := c.options.Probe(ctx, policy, server)
 	cancel()
 	<-c.slots
 	duration := time.Since(start)
 	if c.ctx.Err() != nil {
+		return
+	}
+	if errors.Is(err, ErrNotYet) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !t.gone {
+			t.timer.Reset(notYetPause)
+		}
 		return
 	}
 	c.options.Observe(duration, err == nil)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,8 @@ func (r *recorder) checker(limit int) *Checker {
 		}})
 }
 
-func (r *recorder) probe(ctx context.Context, _ model.Health, ref model.ServerRef) error {
+func (r *recorder) probe(ctx context.Context, _ model.Health, server Server) error {
+	ref := server.Ref
 	r.mu.Lock()
 	r.checks[ref]++
 	r.starts = append(r.starts, time.Now())
@@ -249,4 +251,37 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	if low < p.Interval*9/10 || high > p.Interval*11/10 || high-low < p.Interval/10 {
 		t.Errorf("from %s to %s", low, high)
 	}
+}
+
+// A server that cannot be checked yet is neither up nor down for it, and is looked at again soon.
+func TestNotYetSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ready atomic.Bool
+		var asked atomic.Uint32
+		flips := make(chan bool, 9)
+		c := New(Options{Limit: 1,
+			Probe: func(_ context.Context, _ model.Health, server Server) error {
+				asked.Store(server.Mark)
+				if !ready.Load() {
+					return ErrNotYet
+				}
+				return nil
+			},
+			Report:  func(_ model.ServerRef, _ uint64, state State) { flips <- state.Up },
+			Observe: func(time.Duration, bool) {},
+		})
+		defer c.Close()
+		list := targets(1, policy, false, false)
+		list[0].Mark = 7
+		c.Watch(list)
+		time.Sleep(time.Minute)
+		if state, _ := c.State(list[0].Ref); !state.LastCheck.IsZero() || len(flips) != 0 || asked.Load() != 7 {
+			t.Errorf("%+v, mark %d", state, asked.Load())
+		}
+		ready.Store(true)
+		time.Sleep(policy.Interval)
+		if len(flips) != 1 || !<-flips {
+			t.Error("it was not checked in the end")
+		}
+	})
 }

@@ -16,37 +16,44 @@ import (
 	"steelyard/internal/model"
 )
 
-// Dial opens a connection; a net.Dialer's DialContext.
-type Dial func(ctx context.Context, network, address string) (net.Conn, error)
-
 // NewProbe returns the probe for TCP and HTTP checks.
 func NewProbe(dial Dial) Probe {
 	transport := &http.Transport{
-		DialContext:            dial,
+		// Which server is meant is not in an address when several have the same one.
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial(ctx, ctx.Value(endpointKey{}).(Endpoint))
+		},
 		DisableKeepAlives:      true, // each check proves that the server accepts
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
-	return func(ctx context.Context, policy model.Health, ref model.ServerRef) error {
-		address := ref.Address
+	return func(ctx context.Context, policy model.Health, server Server) error {
+		own := server.Ref.Address
 		if policy.Port != 0 {
-			address = netip.AddrPortFrom(address.Addr(), policy.Port)
+			own = netip.AddrPortFrom(own.Addr(), policy.Port)
+		}
+		to, name := Endpoint{Address: own}, own.String()
+		if server.Mark != 0 {
+			to = Endpoint{netip.AddrPortFrom(server.Ref.Service.VIP, own.Port()), server.Mark, own.Addr()}
+			name = fmt.Sprintf("%s at %s", to.Address, own.Addr())
 		}
 		var err error
 		if policy.Type == model.HealthHTTP {
-			err = probeHTTP(ctx, transport, policy, address.String())
+			err = probeHTTP(context.WithValue(ctx, endpointKey{}, to), transport, policy, own.String(), name)
 		} else {
-			err = probeTCP(ctx, dial, address.String())
+			err = probeTCP(ctx, dial, to)
 		}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("no answer from %s within %s", address, policy.Timeout)
+			return fmt.Errorf("no answer from %s within %s", name, policy.Timeout)
 		}
 		return err
 	}
 }
 
-func probeTCP(ctx context.Context, dial Dial, address string) error {
-	conn, err := dial(ctx, "tcp", address)
+type endpointKey struct{}
+
+func probeTCP(ctx context.Context, dial Dial, to Endpoint) error {
+	conn, err := dial(ctx, to)
 	if err != nil {
 		return err
 	}
@@ -56,7 +63,7 @@ func probeTCP(ctx context.Context, dial Dial, address string) error {
 	return conn.Close()
 }
 
-func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.Health, address string) error {
+func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.Health, address, name string) error {
 	path, query, _ := strings.Cut(policy.Path, "?")
 	request := (&http.Request{
 		Method: http.MethodGet,
@@ -75,7 +82,7 @@ func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.He
 	response.Body.Close()
 	status := response.StatusCode
 	if status < int(policy.Expect.First) || status > int(policy.Expect.Last) {
-		return fmt.Errorf("%s answered %s, expected %s", address, response.Status, policy.Expect)
+		return fmt.Errorf("%s answered %s, expected %s", name, response.Status, policy.Expect)
 	}
 	return nil
 }

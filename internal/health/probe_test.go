@@ -4,12 +4,14 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,7 +54,7 @@ func TestProbes(t *testing.T) {
 	tcp := model.Health{Type: model.HealthTCP, Timeout: time.Minute}
 	other := tcp
 	other.Port = web.Port()
-	probe := NewProbe(new(net.Dialer).DialContext)
+	probe := NewProbe(Connect)
 	for _, test := range []struct {
 		name   string
 		policy model.Health
@@ -69,7 +71,7 @@ func TestProbes(t *testing.T) {
 		{"http without an answer", brief(get(200)), silent, "no answer from " + silent.String() + " within 20ms"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), test.policy.Timeout)
-		err := probe(ctx, test.policy, model.ServerRef{Address: test.server})
+		err := probe(ctx, test.policy, Server{Ref: model.ServerRef{Address: test.server}})
 		cancel()
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v", test.name, err)
@@ -77,5 +79,79 @@ func TestProbes(t *testing.T) {
 	}
 	if asked.Host != "www.example.org" || asked.RequestURI != "/a%20b?status=503" || asked.Method != "GET" {
 		t.Errorf("asked for %s %s of %s", asked.Method, asked.RequestURI, asked.Host)
+	}
+}
+
+// A server with a mark is asked on the VIP; by which name HTTP asks it does not change.
+func TestMarkedChecksGoToTheVIP(t *testing.T) {
+	var host string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { host = r.Host }))
+	defer server.Close()
+	var to Endpoint
+	probe := NewProbe(func(ctx context.Context, asked Endpoint) (net.Conn, error) {
+		to = asked
+		return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
+	})
+	one := Server{Mark: 0x53000009, Ref: model.ServerRef{
+		Service: model.ServiceKey{VIP: netip.MustParseAddr("10.0.0.80"), Port: 80}, Address: netip.MustParseAddrPort("10.1.0.21:80")}}
+	policy := model.Health{Type: model.HealthHTTP, Path: "/", Expect: model.StatusRange{First: 200, Last: 299}, Timeout: time.Minute}
+	want := Endpoint{netip.MustParseAddrPort("10.0.0.80:80"), 0x53000009, netip.MustParseAddr("10.1.0.21")}
+	if err := probe(t.Context(), policy, one); err != nil || to != want || host != "10.1.0.21:80" {
+		t.Errorf("%v: connected to %+v, asked for %s", err, to, host)
+	}
+	policy.Port, policy.Type = 8080, model.HealthTCP
+	want.Address = netip.MustParseAddrPort("10.0.0.80:8080")
+	if err := probe(t.Context(), policy, one); err != nil || to != want {
+		t.Errorf("%v: connected to %+v", err, to)
+	}
+	policy.Expect, policy.Type = model.StatusRange{First: 300, Last: 300}, model.HealthHTTP
+	if err := probe(t.Context(), policy, one); err == nil || !strings.Contains(err.Error(), "10.0.0.80:8080 at 10.1.0.21 answered") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestConnectMarksItsSocket(t *testing.T) {
+	listener, address := listen(t)
+	conn, err := Connect(t.Context(), Endpoint{address, 0x53000009, netip.MustParseAddr("127.0.0.1")})
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip("marks are root's")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mark int
+	if err := raw.Control(func(fd uintptr) { mark, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK) }); err != nil || mark != 0x53000009 {
+		t.Errorf("mark %#x, %v", mark, err)
+	}
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if peer := accepted.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(); peer != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("the server sees %s", peer)
+	}
+}
+
+func TestSourcesOfTheOtherFamily(t *testing.T) {
+	addresses, err := hostAddresses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, a := range addresses {
+		found = found || a.address == netip.MustParseAddr("127.0.0.1") && a.interfaceIndex == 1 && !a.deprecated
+	}
+	if !found {
+		t.Errorf("lo's address is missing: %v", addresses)
+	}
+	source, err := sourceTo(netip.MustParseAddr("127.0.0.1"), false)
+	if err == nil && (source.Is4() || source.IsLoopback()) || err != nil && !strings.Contains(err.Error(), "no IPv6 address") {
+		t.Errorf("%s, %v", source, err)
 	}
 }

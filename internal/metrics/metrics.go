@@ -71,6 +71,7 @@ var (
 
 	serverUp      = desc("server_up", "1 unless health checks found the server down.", serverLabels...)
 	serverDrained = desc("server_drained", "1 while the server is drained.", serverLabels...)
+	serverKilled  = desc("server_killed", "1 while the server's sessions are ended, by command or a drain's deadline.", serverLabels...)
 	serverWeight  = desc("server_weight", "Share of new sessions.", serverLabels...)
 
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
@@ -180,6 +181,7 @@ func (c *Collector) collectAgent(s scrape) {
 			labels := []string{service.Name, wanted.Address.String()}
 			s.flag(serverUp, spec.State != model.Down, labels...)
 			s.flag(serverDrained, spec.State == model.Drain, labels...)
+			s.flag(serverKilled, spec.State == model.Kill, labels...)
 			s.gauge(serverWeight, float64(spec.Weight), labels...)
 		}
 	}

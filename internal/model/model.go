@@ -56,6 +56,23 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode-%d", uint8(m))
 }
 
+// OwnsVIP says that servers take packets for the VIP itself.
+func (m Mode) OwnsVIP() bool {
+	return m == DR || m == IPIP
+}
+
+// Marks says how the forwarder stands to marked health checks.
+type Marks struct {
+	Lead    bool   // they reach their servers
+	Refused string // why they do not; empty: they do, or none was asked for
+}
+
+// Marks that health checks may have: SO_MARK of the agent's sockets.
+const (
+	FirstMark = 0x53000001
+	LastMark  = 0x53ffffff
+)
+
 // State tells whether a server takes new sessions.
 type State uint8
 
@@ -64,6 +81,7 @@ const (
 	Up    State = 1
 	Drain State = 2 // no new sessions, by the user's wish
 	Down  State = 3 // no new sessions, as its health checks fail
+	Kill  State = 4 // no new sessions, and those it has are reset
 )
 
 func (s State) String() string {
@@ -74,6 +92,8 @@ func (s State) String() string {
 		return "drain"
 	case Down:
 		return "down"
+	case Kill:
+		return "kill"
 	}
 	return fmt.Sprintf("state-%d", uint8(s))
 }
@@ -176,6 +196,8 @@ type Server struct {
 	Address netip.AddrPort
 	Weight  uint16
 	Drain   bool
+	// DrainDeadline ends the sessions of a drained server so long after the drain began; 0: never.
+	DrainDeadline time.Duration
 
 	Backup      bool   // only when no other takes the session
 	MaxSessions uint32 // 0: no limit

@@ -38,6 +38,7 @@ type ServerSpec struct {
 	State       State
 	Backup      bool
 	MaxSessions uint32
+	CheckMark   uint32 // of its health checks on the VIP; 0: none
 }
 
 // NewTable returns an empty table.
@@ -298,6 +299,9 @@ func describeServer(old, spec ServerSpec) string {
 	}
 	if old.MaxSessions != spec.MaxSessions {
 		parts = append(parts, fmt.Sprintf("max_sessions %d -> %d", old.MaxSessions, spec.MaxSessions))
+	}
+	if old.CheckMark != spec.CheckMark {
+		parts = append(parts, fmt.Sprintf("check mark %#x -> %#x", old.CheckMark, spec.CheckMark))
 	}
 	return strings.Join(parts, ", ")
 }

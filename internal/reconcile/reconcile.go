@@ -26,6 +26,7 @@ type Forwarder interface {
 	// any more.
 	Apply(ctx context.Context, changes []model.Change) (revision uint64, err error)
 	Revision(ctx context.Context) (uint64, error)
+	Marks(ctx context.Context) (model.Marks, error)
 	Done() <-chan struct{} // closed when the connection has ended
 	Close() error
 }
@@ -51,6 +52,7 @@ type Status struct {
 	Generation uint64 // of the configuration that it has; 0: none from this agent
 	Changes    int    // sent when it got that
 	Version    uint64 // of the store that it has
+	Marks      model.Marks
 	Refused    uint64 // generation of the configuration that it refused; 0: none
 	Err        error  // why it is not connected, or refused; nil: all is well
 }
@@ -221,6 +223,21 @@ func (l *link) read(ctx context.Context) error {
 	l.actual, l.revision = table, revision
 	l.store.Adopt(table)
 	l.update(func(s *Status) { s.Connected, s.Revision, s.Refused, s.Err = true, revision, 0, nil })
+	return l.noteMarks(ctx)
+}
+
+// noteMarks asks what has become of marked health checks, before anybody is told that their servers
+// are there.
+func (l *link) noteMarks(ctx context.Context) error {
+	marks, err := l.conn.Marks(ctx)
+	if err != nil {
+		return err
+	}
+	if before, _ := l.Status(); before.Marks.Refused != marks.Refused && marks.Refused != "" {
+		l.options.Log.Warn("servers of dr and ipip services are checked on their own addresses, not on the VIP",
+			"reason", marks.Refused)
+	}
+	l.update(func(s *Status) { s.Marks = marks })
 	return nil
 }
 
@@ -229,8 +246,11 @@ func (l *link) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout)
 	defer cancel()
 	revision, err := l.conn.Revision(ctx)
-	if err != nil || revision == l.revision {
+	if err != nil {
 		return err
+	}
+	if revision == l.revision {
+		return l.noteMarks(ctx)
 	}
 	l.options.Log.Warn("the forwarder was changed by someone else; setting it right",
 		"revision", revision, "expected", l.revision)
@@ -385,7 +405,7 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	l.revision = revision
 	l.update(func(s *Status) { s.Revision = revision })
 	l.options.Log.Info("forwarder changed", "changes", len(changes), "kinds", summary(changes), "revision", revision)
-	return nil
+	return l.noteMarks(ctx)
 }
 
 // maxTold bounds the changes of one transaction that are logged one by one.

@@ -315,7 +315,7 @@ func TestFlipsGoThroughWhileAConfigurationIsRefused(t *testing.T) {
 			t.Errorf("the forwarder has it %s", state)
 		}
 	}
-	if err := b.store.SetDrain([]model.ServerRef{firstServer(config)}, true); err != nil {
+	if err := b.store.SetDrain([]model.ServerRef{firstServer(config)}, &store.Drain{}); err != nil {
 		t.Fatal(err)
 	}
 	b.settle()

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"steelyard/internal/model"
 )
@@ -19,26 +20,58 @@ import (
 // StateFile is the name of the agent's file in its state directory.
 const StateFile = "agent.json"
 
-// drainFile holds the servers drained by command, in memory and on disk.
+// Drain is what a command has told a server.
+type Drain struct {
+	Kill  bool
+	Until time.Time // when its sessions are ended; zero: never
+}
+
+// drainFile holds what must survive the agent, in memory and on disk.
 type drainFile struct {
-	path string
-	refs map[model.ServerRef]struct{}
+	path   string
+	orders map[model.ServerRef]Drain     // by command
+	began  map[model.ServerRef]time.Time // by the file, with a deadline: since when
+	// Something has begun since the file was written.
+	unsaved bool
 }
 
 // What the file says.
 type savedState struct {
 	Version int          `json:"version"`
 	Drained []savedDrain `json:"drained"`
+	// Drained by the configuration, with a deadline.
+	Began []savedDrain `json:"began,omitempty"`
 }
 
 type savedDrain struct {
 	Protocol string         `json:"protocol"`
 	VIP      netip.AddrPort `json:"vip"`
 	Server   netip.AddrPort `json:"server"`
+	Kill     bool           `json:"kill,omitempty"`
+	Until    *time.Time     `json:"until,omitempty"`
+	Since    *time.Time     `json:"since,omitempty"`
+}
+
+func saveDrain(ref model.ServerRef) savedDrain {
+	return savedDrain{
+		Protocol: ref.Service.Protocol.String(),
+		VIP:      netip.AddrPortFrom(ref.Service.VIP, ref.Service.Port), Server: ref.Address,
+	}
+}
+
+func (d savedDrain) ref() model.ServerRef {
+	protocol := model.TCP
+	if d.Protocol == model.UDP.String() {
+		protocol = model.UDP
+	}
+	key := model.ServiceKey{Protocol: protocol, VIP: d.VIP.Addr(), Port: d.VIP.Port()}
+	return model.ServerRef{Service: key, Address: d.Server}
 }
 
 func openDrains(directory string) (*drainFile, error) {
-	d := &drainFile{path: filepath.Join(directory, StateFile), refs: map[model.ServerRef]struct{}{}}
+	d := &drainFile{
+		path: filepath.Join(directory, StateFile), orders: map[model.ServerRef]Drain{}, began: map[model.ServerRef]time.Time{},
+	}
 	data, err := os.ReadFile(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
@@ -54,56 +87,78 @@ func openDrains(directory string) (*drainFile, error) {
 		return nil, fmt.Errorf("state: %s: version %d is not known to this build: use a newer one", d.path, saved.Version)
 	}
 	for _, drain := range saved.Drained {
-		protocol := model.TCP
-		if drain.Protocol == model.UDP.String() {
-			protocol = model.UDP
+		order := Drain{Kill: drain.Kill}
+		if drain.Until != nil {
+			order.Until = *drain.Until
 		}
-		key := model.ServiceKey{Protocol: protocol, VIP: drain.VIP.Addr(), Port: drain.VIP.Port()}
-		d.refs[model.ServerRef{Service: key, Address: drain.Server}] = struct{}{}
+		d.orders[drain.ref()] = order
+	}
+	for _, drain := range saved.Began {
+		if drain.Since != nil {
+			d.began[drain.ref()] = *drain.Since
+		}
 	}
 	return d, nil
 }
 
-func (d *drainFile) has(ref model.ServerRef) bool {
-	_, ok := d.refs[ref]
-	return ok
-}
-
-func (d *drainFile) set(refs []model.ServerRef, drain bool) error {
-	next := maps.Clone(d.refs)
+// set notes a command, or with nil that it is void.
+func (d *drainFile) set(refs []model.ServerRef, drain *Drain) error {
+	next := maps.Clone(d.orders)
 	for _, ref := range refs {
-		if drain {
-			next[ref] = struct{}{}
+		if drain != nil {
+			next[ref] = *drain
 		} else {
 			delete(next, ref)
 		}
 	}
-	return d.replace(next)
+	return d.replace(next, d.began)
 }
 
-// keep forgets the drains that keep does not want.
-func (d *drainFile) keep(keep func(model.ServerRef) bool) error {
-	next := maps.Clone(d.refs)
-	maps.DeleteFunc(next, func(ref model.ServerRef, _ struct{}) bool { return !keep(ref) })
-	return d.replace(next)
-}
-
-func (d *drainFile) replace(refs map[model.ServerRef]struct{}) error {
-	if maps.Equal(refs, d.refs) {
-		return nil
+// begin notes since when the file drains a server, unless it is known. It is on disk with the next
+// keep.
+func (d *drainFile) begin(ref model.ServerRef) {
+	if _, ok := d.began[ref]; !ok {
+		d.began = maps.Clone(d.began)
+		d.began[ref] = time.Now().Round(0) // the clock on the wall alone
+		d.unsaved = true
 	}
-	saved := savedState{Version: 1, Drained: []savedDrain{}}
-	compare := func(a, b model.ServerRef) int {
+}
+
+// keep forgets the commands that keep does not want, and the drains by the file that keepBegan does
+// not.
+func (d *drainFile) keep(keep, keepBegan func(model.ServerRef) bool) error {
+	orders, began := maps.Clone(d.orders), maps.Clone(d.began)
+	maps.DeleteFunc(orders, func(ref model.ServerRef, _ Drain) bool { return !keep(ref) })
+	maps.DeleteFunc(began, func(ref model.ServerRef, _ time.Time) bool { return !keepBegan(ref) })
+	return d.replace(orders, began)
+}
+
+func sorted[V any](refs map[model.ServerRef]V) []model.ServerRef {
+	return slices.SortedFunc(maps.Keys(refs), func(a, b model.ServerRef) int {
 		if order := a.Service.Compare(b.Service); order != 0 {
 			return order
 		}
 		return a.Address.Compare(b.Address)
+	})
+}
+
+func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.ServerRef]time.Time) error {
+	if maps.Equal(orders, d.orders) && maps.Equal(began, d.began) && !d.unsaved {
+		return nil
 	}
-	for _, ref := range slices.SortedFunc(maps.Keys(refs), compare) {
-		saved.Drained = append(saved.Drained, savedDrain{
-			Protocol: ref.Service.Protocol.String(),
-			VIP:      netip.AddrPortFrom(ref.Service.VIP, ref.Service.Port), Server: ref.Address,
-		})
+	saved := savedState{Version: 1, Drained: []savedDrain{}}
+	for _, ref := range sorted(orders) {
+		one, order := saveDrain(ref), orders[ref]
+		one.Kill = order.Kill
+		if !order.Until.IsZero() {
+			one.Until = &order.Until
+		}
+		saved.Drained = append(saved.Drained, one)
+	}
+	for _, ref := range sorted(began) {
+		one, since := saveDrain(ref), began[ref]
+		one.Since = &since
+		saved.Began = append(saved.Began, one)
 	}
 	data, err := json.MarshalIndent(saved, "", "  ")
 	if err != nil {
@@ -115,7 +170,7 @@ func (d *drainFile) replace(refs map[model.ServerRef]struct{}) error {
 	if err := WriteFile(d.path, append(data, '\n'), 0o644); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	d.refs = refs
+	d.orders, d.began, d.unsaved = orders, began, false
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"steelyard/internal/model"
 )
@@ -18,8 +19,10 @@ type Target struct {
 	Ref    model.ServerRef
 	Epoch  uint64 // another one when the server was away meanwhile: what was found before is void
 	Policy model.Health
-	Up     bool // what it is taken for until checks say otherwise
-	Proven bool // false: the first check decides, whatever rise and fall say
+	Mark   uint32 // of checks on the VIP; 0: on its own address
+	Marked uint64 // version of the store since which it has that mark
+	Up     bool   // what it is taken for until checks say otherwise
+	Proven bool   // false: the first check decides, whatever rise and fall say
 }
 
 // Checks runs health checks; Store.SetUp is told of every server that goes up or down.
@@ -49,9 +52,11 @@ type Store struct {
 	verdicts   map[model.ServerRef]verdict
 	epochs     map[model.ServerRef]uint64 // of the servers that are checked
 	epoch      uint64                     // the last one given
+	marks      marks
 	adopted    bool
 	all        bool // everything may have changed
 	dirty      map[model.ServerRef]struct{}
+	deadline   *time.Timer // of the next drain; nil: none
 }
 
 // numbered is a configuration with its generation and its servers.
@@ -60,12 +65,23 @@ type numbered struct {
 	generation uint64
 	servers    map[model.ServerRef]model.Server
 	names      map[model.ServiceKey]string
+	marked     map[model.ServiceKey]bool // their servers are checked on the VIP
+}
+
+func (n *numbered) has(ref model.ServerRef) bool {
+	_, ok := n.servers[ref]
+	return ok
+}
+
+func isMarked(service model.Service) bool {
+	return service.Mode.OwnsVIP() && service.Health.Type != model.HealthNone
 }
 
 func number(config *model.Config, generation uint64) numbered {
-	n := numbered{config, generation, map[model.ServerRef]model.Server{}, map[model.ServiceKey]string{}}
+	n := numbered{config, generation, map[model.ServerRef]model.Server{}, map[model.ServiceKey]string{}, map[model.ServiceKey]bool{}}
 	for _, service := range config.Services {
 		n.names[service.Key] = service.Name
+		n.marked[service.Key] = isMarked(service)
 		for _, server := range service.Servers {
 			n.servers[model.ServerRef{Service: service.Key, Address: server.Address}] = server
 		}
@@ -81,7 +97,7 @@ func Open(directory string, checks Checks) (*Store, error) {
 	}
 	return &Store{
 		checks: checks, drains: drains, wake: make(chan struct{}, 1),
-		verdicts: map[model.ServerRef]verdict{}, epochs: map[model.ServerRef]uint64{}, dirty: map[model.ServerRef]struct{}{},
+		marks: newMarks(), verdicts: map[model.ServerRef]verdict{}, epochs: map[model.ServerRef]uint64{}, dirty: map[model.ServerRef]struct{}{},
 	}, nil
 }
 
@@ -97,11 +113,13 @@ func (s *Store) Adopt(table *model.Table) {
 	s.adopted = true
 	for key, service := range table.Services {
 		for address, server := range service.Servers {
-			s.verdicts[model.ServerRef{Service: key, Address: address}] = verdict{
+			ref := model.ServerRef{Service: key, Address: address}
+			s.verdicts[ref] = verdict{
 				up: server.State != model.Down,
 				// Draining hides what checks had found.
-				proven: server.State != model.Drain,
+				proven: server.State != model.Drain && server.State != model.Kill,
 			}
+			s.marks.adopt(ref, server.CheckMark)
 		}
 	}
 	if s.running.config != nil {
@@ -142,14 +160,23 @@ func (s *Store) Accept(config *model.Config, generation uint64) error {
 	}
 	s.accepted = number(config, generation)
 	maps.DeleteFunc(s.verdicts, func(ref model.ServerRef, _ verdict) bool { return !s.has(ref) })
-	return s.drains.keep(s.has)
+	s.marks.keep(s.wantsMark)
+	return s.drains.keep(s.has, s.isFileDrained)
 }
 
 // has says whether a server is in the running configuration or the one to go back to.
 func (s *Store) has(ref model.ServerRef) bool {
-	_, running := s.running.servers[ref]
-	_, accepted := s.accepted.servers[ref]
-	return running || accepted
+	return s.running.has(ref) || s.accepted.has(ref)
+}
+
+// wantsMark says whether one of them has the server checked on the VIP.
+func (s *Store) wantsMark(ref model.ServerRef) bool {
+	return s.running.marked[ref.Service] && s.running.has(ref) || s.accepted.marked[ref.Service] && s.accepted.has(ref)
+}
+
+// isFileDrained says whether one of them drains the server with a deadline.
+func (s *Store) isFileDrained(ref model.ServerRef) bool {
+	return s.running.servers[ref].DrainDeadline != 0 || s.accepted.servers[ref].DrainDeadline != 0
 }
 
 // Refuse goes back from a configuration that the forwarder refused to the last one that it accepted,
@@ -206,6 +233,7 @@ func (s *Store) settle() {
 		}
 	}
 	var targets []Target
+	s.marks.keep(s.wantsMark)
 	for _, service := range s.running.config.Services {
 		isKeptUp := func(server model.Server) bool {
 			return s.verdicts[model.ServerRef{Service: service.Key, Address: server.Address}].up
@@ -225,15 +253,24 @@ func (s *Store) settle() {
 					s.epoch++
 					epochs[ref] = s.epoch
 				}
-				targets = append(targets, Target{Ref: ref, Epoch: epochs[ref], Policy: service.Health, Up: v.up, Proven: v.proven})
+				target := Target{Ref: ref, Epoch: epochs[ref], Policy: service.Health, Up: v.up, Proven: v.proven}
+				if s.running.marked[service.Key] {
+					given := s.marks.give(ref, s.version+1)
+					target.Mark, target.Marked = given.mark, given.since
+				}
+				targets = append(targets, target)
 			}
 			verdicts[ref] = v
+			if server.DrainDeadline != 0 {
+				s.drains.begin(ref)
+			}
 		}
 	}
 	s.verdicts, s.epochs = verdicts, epochs
 	s.checks.Watch(targets)
 	s.all = true
 	s.signal()
+	s.awaitDeadline()
 }
 
 // ServiceName returns a service's name, or its key in words if no configuration here has it.
@@ -272,8 +309,8 @@ func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	return true
 }
 
-// SetDrain drains servers, or ends that; it survives the agent.
-func (s *Store) SetDrain(refs []model.ServerRef, drain bool) error {
+// SetDrain drains or kills servers, or ends that with nil; it survives the agent.
+func (s *Store) SetDrain(refs []model.ServerRef, drain *Drain) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.drains.set(refs, drain); err != nil {
@@ -282,7 +319,56 @@ func (s *Store) SetDrain(refs []model.ServerRef, drain bool) error {
 	for _, ref := range refs {
 		s.touch(ref)
 	}
+	s.awaitDeadline()
 	return nil
+}
+
+// longestWait bounds the wait for a deadline, as the clock on the wall may be set meanwhile.
+const longestWait = time.Minute
+
+// awaitDeadline sees to it that servers whose drain has a deadline are killed then.
+func (s *Store) awaitDeadline() {
+	if s.deadline != nil {
+		s.deadline.Stop()
+		s.deadline = nil
+	}
+	now, wait := time.Now(), longestWait
+	waiting := map[model.ServerRef]struct{}{}
+	for ref, server := range s.running.servers {
+		until := s.killedAt(ref, server)
+		if until.IsZero() || !until.After(now) {
+			continue
+		}
+		waiting[ref] = struct{}{}
+		wait = min(wait, until.Sub(now))
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	s.deadline = time.AfterFunc(wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for ref := range waiting {
+			if until := s.killedAt(ref, s.running.servers[ref]); !until.IsZero() && !until.After(time.Now()) {
+				s.touch(ref)
+			}
+		}
+		s.awaitDeadline()
+	})
+}
+
+// killedAt is when the server's sessions are ended, or were: zero for never.
+func (s *Store) killedAt(ref model.ServerRef, server model.Server) time.Time {
+	var at time.Time
+	if order, ok := s.drains.orders[ref]; ok {
+		at = order.Until
+	}
+	if began, ok := s.drains.began[ref]; ok && server.DrainDeadline != 0 {
+		if until := began.Add(server.DrainDeadline); at.IsZero() || until.Before(at) {
+			at = until
+		}
+	}
+	return at
 }
 
 func (s *Store) touch(ref model.ServerRef) {
@@ -340,7 +426,7 @@ func (s *Store) TakeChanges() Changes {
 	changes := Changes{Servers: make(map[model.ServerRef]model.ServerSpec, len(s.dirty)), Version: s.version}
 	for ref := range s.dirty {
 		if server, ok := s.running.servers[ref]; ok {
-			changes.Servers[ref] = s.spec(ref, server)
+			changes.Servers[ref] = s.spec(ref, server, s.running.marked[ref.Service])
 		}
 	}
 	clear(s.dirty)
@@ -368,7 +454,7 @@ func (s *Store) table(config *model.Config) *model.Table {
 		}
 		for _, server := range service.Servers {
 			ref := model.ServerRef{Service: service.Key, Address: server.Address}
-			entry.Servers[server.Address] = s.spec(ref, server)
+			entry.Servers[server.Address] = s.spec(ref, server, isMarked(service))
 		}
 		table.Services[service.Key] = entry
 	}
@@ -378,15 +464,23 @@ func (s *Store) table(config *model.Config) *model.Table {
 	return table
 }
 
-func (s *Store) spec(ref model.ServerRef, server model.Server) model.ServerSpec {
+func (s *Store) spec(ref model.ServerRef, server model.Server, marked bool) model.ServerSpec {
 	state := model.Up
 	if v, known := s.verdicts[ref]; known && !v.up {
 		state = model.Down
 	}
-	if server.Drain || s.drains.has(ref) {
+	order, ordered := s.drains.orders[ref]
+	if server.Drain || ordered {
 		state = model.Drain
 	}
-	return model.ServerSpec{Weight: server.Weight, State: state, Backup: server.Backup, MaxSessions: server.MaxSessions}
+	if until := s.killedAt(ref, server); order.Kill || !until.IsZero() && !until.After(time.Now()) {
+		state = model.Kill
+	}
+	spec := model.ServerSpec{Weight: server.Weight, State: state, Backup: server.Backup, MaxSessions: server.MaxSessions}
+	if marked {
+		spec.CheckMark = s.marks.of[ref].mark
+	}
+	return spec
 }
 
 // Snapshot is what the store held at one moment.
@@ -394,7 +488,8 @@ type Snapshot struct {
 	Config     *model.Config // nil: none yet; never changed once given out
 	Generation uint64
 	States     map[model.ServerRef]model.ServerSpec
-	Drained    map[model.ServerRef]bool // by command
+	Drained    map[model.ServerRef]Drain     // by command
+	KilledAt   map[model.ServerRef]time.Time // of drains with a deadline, by command or file
 }
 
 // Snapshot returns what the store holds.
@@ -404,12 +499,12 @@ func (s *Store) Snapshot() Snapshot {
 	snapshot := Snapshot{
 		Config: s.running.config, Generation: s.running.generation,
 		States:  make(map[model.ServerRef]model.ServerSpec, len(s.running.servers)),
-		Drained: map[model.ServerRef]bool{},
+		Drained: maps.Clone(s.drains.orders), KilledAt: map[model.ServerRef]time.Time{},
 	}
 	for ref, server := range s.running.servers {
-		snapshot.States[ref] = s.spec(ref, server)
-		if s.drains.has(ref) {
-			snapshot.Drained[ref] = true
+		snapshot.States[ref] = s.spec(ref, server, s.running.marked[ref.Service])
+		if at := s.killedAt(ref, server); !at.IsZero() {
+			snapshot.KilledAt[ref] = at
 		}
 	}
 	return snapshot

@@ -179,7 +179,7 @@ func TestARefusedConfigurationLeavesWhatIsKnown(t *testing.T) {
 	one, two := ref("10.1.0.1:80"), ref("10.1.0.2:80")
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80"))
 	s.SetUp(one, checks.epoch(one), false)
-	if err := s.SetDrain([]model.ServerRef{two}, true); err != nil {
+	if err := s.SetDrain([]model.ServerRef{two}, &Drain{}); err != nil {
 		t.Fatal(err)
 	}
 	refused := s.SetConfig(configOf(model.HealthTCP, "10.1.0.3:80"))
@@ -204,10 +204,10 @@ func TestDrainsSurviveAndAreForgotten(t *testing.T) {
 	s, _ := open(t, directory)
 	s.Adopt(model.NewTable())
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80"))
-	if err := s.SetDrain([]model.ServerRef{ref("10.1.0.1:80"), ref("10.1.0.2:80")}, true); err != nil {
+	if err := s.SetDrain([]model.ServerRef{ref("10.1.0.1:80"), ref("10.1.0.2:80")}, &Drain{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetDrain([]model.ServerRef{ref("10.1.0.2:80")}, false); err != nil {
+	if err := s.SetDrain([]model.ServerRef{ref("10.1.0.2:80")}, nil); err != nil {
 		t.Fatal(err)
 	}
 	drained := func(s *Store) bool {

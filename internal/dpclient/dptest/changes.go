@@ -118,6 +118,9 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 	if (mode == pb.Mode_MODE_DR || mode == pb.Mode_MODE_IPIP) && server.GetPort() != of.GetService().GetPort() {
 		return errors.New("a server on another port, and none is changed")
 	}
+	if mark := server.GetCheckMark(); mark != 0 && (mode != pb.Mode_MODE_DR && mode != pb.Mode_MODE_IPIP || mark>>24 != 0x53) {
+		return errors.New("a check mark out of range, or where servers have no VIP")
+	}
 	if needsLocal(mode) && !c.hasLocal(len(server.GetAddress())) {
 		return errors.New("no local address of the server's family")
 	}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	pb "steelyard/internal/gen/agentpb"
+
+	"github.com/spf13/cobra"
+)
+
+const serverArgument = "SERVER is an address, or an address with its port; without @SERVICE it is meant in all services. "
+
+func (a *app) drainCommand() *cobra.Command {
+	var undo, wait bool
+	var deadline time.Duration
+	command := &cobra.Command{
+		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; those it has go on", Args: args(1, 1),
+		Long: serverArgument +
+			"A drain survives the agent and the forwarder, and ends by --undo or when the server leaves the file. " +
+			"With --deadline, what sessions are left then end by resets to both ends, as under `steelyard kill`; given again, the deadline counts anew.",
+		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain 10.1.0.21 --deadline 10m\n  steelyard drain [fd00::21]:8080 --undo",
+	}
+	flags := command.Flags()
+	flags.BoolVar(&undo, "undo", false, "end the drain, or the kill")
+	flags.BoolVar(&wait, "wait", false, "return only when the last session is over (however long that takes)")
+	flags.DurationVar(&deadline, "deadline", 0, "end what sessions are left after this `duration`, 10m say, by resets")
+	command.MarkFlagsMutuallyExclusive("undo", "wait")
+	command.MarkFlagsMutuallyExclusive("undo", "deadline")
+	command.RunE = func(c *cobra.Command, args []string) error {
+		if flags.Changed("deadline") && deadline < time.Second {
+			return errors.New("--deadline is at least 1s: to end sessions at once, use `steelyard kill`")
+		}
+		request := &pb.SetDrainRequest{Drain: !undo, DeadlineMs: uint64(deadline.Milliseconds())}
+		verb, already := "draining", "already drained"
+		switch {
+		case undo:
+			verb, already = "no longer drained", "was not drained"
+		case deadline != 0:
+			verb = "draining, sessions end in " + brief(deadline)
+		}
+		return a.setDrain(c.Context(), args[0], request, verb, already, wait)
+	}
+	return command
+}
+
+func (a *app) killCommand() *cobra.Command {
+	var undo bool
+	command := &cobra.Command{
+		Use: "kill SERVER[@SERVICE]", Short: "End a server's sessions now, and give it no new ones", Args: args(1, 1),
+		Long: serverArgument +
+			"Both ends of a TCP session get a reset when it next has a packet. " +
+			"That survives the agent and the forwarder, and ends by --undo or when the server leaves the file.",
+		Example: "  steelyard kill 10.1.0.21@web\n  steelyard kill 10.1.0.21 --undo",
+	}
+	command.Flags().BoolVar(&undo, "undo", false, "give it new sessions again; ends a drain, too")
+	command.RunE = func(c *cobra.Command, args []string) error {
+		if undo {
+			return a.setDrain(c.Context(), args[0], &pb.SetDrainRequest{}, "no longer killed", "was not killed", false)
+		}
+		return a.setDrain(c.Context(), args[0], &pb.SetDrainRequest{Drain: true, Kill: true}, "killed", "already killed", false)
+	}
+	return command
+}
+
+// setDrain asks for it, and tells what has become of each server.
+func (a *app) setDrain(ctx context.Context, argument string, request *pb.SetDrainRequest, verb, already string, wait bool) error {
+	request.Server, request.Service, _ = strings.Cut(argument, "@")
+	response, err := call(ctx, a, a.client().SetDrain, request)
+	if err != nil {
+		return err
+	}
+	a.warn(response.GetWarnings())
+	for _, name := range response.GetServers() {
+		text := verb
+		if slices.Contains(response.GetUnchanged(), name) {
+			text = already
+		}
+		fmt.Fprintf(a.out, "%s: %s\n", name, text)
+	}
+	if wait {
+		return a.awaitDrained(ctx, request.GetService(), response.GetServers())
+	}
+	return nil
+}
+
+// brief writes a duration for people: 90s as 1m30s, 10m0s as 10m.
+func brief(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if text, ok := strings.CutSuffix(text, "m0s"); ok {
+		text += "m"
+		if hours, ok := strings.CutSuffix(text, "h0m"); ok {
+			return hours + "h"
+		}
+		return text
+	}
+	return text
+}
+
+// stateText is a server's state, and how long its drain goes on.
+func (s serverView) stateText() cell {
+	c := paintState(s.State)
+	if s.State == "drain" && s.KilledMs != 0 {
+		c.text += ", " + brief(max(0, time.Until(time.UnixMilli(int64(s.KilledMs))))) + " left"
+	}
+	return c
+}
+
+// awaitDrained looks twice a second whether the servers still have sessions.
+func (a *app) awaitDrained(ctx context.Context, service string, names []string) error {
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	pending := map[string]bool{}
+	for _, name := range names {
+		pending[name] = true
+	}
+	for {
+		views, _, err := a.listServices(ctx, service)
+		if err != nil {
+			return err
+		}
+		known := map[string]bool{}
+		for _, view := range views {
+			for _, server := range view.Servers {
+				name := endpoint(server.Address, server.Port) + "@" + server.Service
+				known[name] = true
+				if pending[name] && (server.State == "drain" || server.State == "kill") && server.Traffic != nil && server.Traffic.SessionsActive == 0 {
+					delete(pending, name)
+					fmt.Fprintf(a.out, "%s: drained\n", name)
+				}
+			}
+		}
+		for name := range pending {
+			if !known[name] {
+				return fmt.Errorf("%s has left the configuration", name)
+			}
+		}
+		if len(pending) == 0 {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

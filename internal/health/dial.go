@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// Endpoint is where a check connects to.
+type Endpoint struct {
+	Address netip.AddrPort
+	// Mark, if not 0, leads to the server, whatever the address: the VIP.
+	Mark   uint32
+	Server netip.Addr
+}
+
+// Dial opens a connection.
+type Dial func(ctx context.Context, to Endpoint) (net.Conn, error)
+
+// Connect is the Dial of the agent.
+func Connect(ctx context.Context, to Endpoint) (net.Conn, error) {
+	var dialer net.Dialer
+	if to.Mark != 0 {
+		// The kernel would take the VIP itself, which it believes to have.
+		source, err := sourceTo(to.Server, to.Address.Addr().Is4())
+		if err != nil {
+			return nil, err
+		}
+		dialer.LocalAddr = &net.TCPAddr{IP: source.AsSlice()}
+		dialer.Control = func(_, _ string, conn syscall.RawConn) error { return setMark(conn, to.Mark) }
+	}
+	return dialer.DialContext(ctx, "tcp", to.Address.String())
+}
+
+func setMark(conn syscall.RawConn, mark uint32) error {
+	var failed error
+	err := conn.Control(func(fd uintptr) {
+		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, int(mark))
+	})
+	if err == nil && failed != nil {
+		err = fmt.Errorf("the check cannot be marked (SO_MARK): %w: the agent needs CAP_NET_ADMIN", failed)
+	}
+	return err
+}
+
+// sourceTo is the address of this host, of a family, that a server sees in a check.
+func sourceTo(server netip.Addr, want4 bool) (netip.Addr, error) {
+	conn, err := net.Dial("udp", netip.AddrPortFrom(server, 9).String()) // sends nothing
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer conn.Close()
+	own := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	if own.Is4() == want4 {
+		return own.WithZone(""), nil
+	}
+	return neighbourOf(own.WithZone(""), want4)
+}
+
+// neighbourOf is an address of the other family on the interface that has `own`, or else on any. Those
+// that are deprecated are VIPs and local addresses, which the forwarder has claimed.
+func neighbourOf(own netip.Addr, want4 bool) (netip.Addr, error) {
+	addresses, err := hostAddresses()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("the addresses of this host: %w", err)
+	}
+	var interfaceIndex uint32
+	for _, a := range addresses {
+		if a.address == own {
+			interfaceIndex = a.interfaceIndex
+		}
+	}
+	var other netip.Addr
+	for _, a := range addresses {
+		if a.address.Is4() != want4 || a.deprecated || !a.address.IsGlobalUnicast() {
+			continue
+		}
+		if a.interfaceIndex == interfaceIndex {
+			return a.address, nil
+		}
+		if !other.IsValid() {
+			other = a.address
+		}
+	}
+	if !other.IsValid() {
+		return other, fmt.Errorf("this host has no IPv%d address to check from: give it one", map[bool]int{true: 4, false: 6}[want4])
+	}
+	return other, nil
+}
+
+type hostAddress struct {
+	address        netip.Addr
+	interfaceIndex uint32
+	deprecated     bool
+}
+
+// hostAddresses asks the kernel, as package net does not tell which addresses are deprecated.
+func hostAddresses() ([]hostAddress, error) {
+	table, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := syscall.ParseNetlinkMessage(table)
+	if err != nil {
+		return nil, err
+	}
+	var found []hostAddress
+	for _, message := range messages {
+		if message.Header.Type != syscall.RTM_NEWADDR || len(message.Data) < syscall.SizeofIfAddrmsg {
+			continue
+		}
+		attributes, err := syscall.ParseNetlinkRouteAttr(&message)
+		if err != nil {
+			return nil, err
+		}
+		// struct ifaddrmsg: family, prefix length, flags, scope, index.
+		one := hostAddress{
+			deprecated:     message.Data[2]&syscall.IFA_F_DEPRECATED != 0,
+			interfaceIndex: binary.NativeEndian.Uint32(message.Data[4:8]),
+		}
+		for _, attribute := range attributes {
+			if attribute.Attr.Type == syscall.IFA_ADDRESS && !one.address.IsValid() || attribute.Attr.Type == syscall.IFA_LOCAL {
+				one.address, _ = netip.AddrFromSlice(attribute.Value)
+			}
+		}
+		if one.address.IsValid() {
+			found = append(found, one)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Health checks follow the mode: servers of DR and IPIP are asked on the VIP, as clients ask them.
+
+One that has lost the VIP, or the end of its tunnel, is down although its own address answers.
+"""
+
+import signal
+
+import pytest
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import http_get
+from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB
+from tests.lab.topology import FRONT, v4, v6
+from tests.lab.tunnel import TunnelEnd
+from tests.wire.conftest import keep_books
+from tests.wire.stage import Stage
+
+# Mode, the VIP's family, the server's.
+CELLS = {
+    "dr-v4": ("dr", 4, 4),
+    "dr-v6": ("dr", 6, 6),
+    "ipip-4in4": ("ipip", 4, 4),
+    "ipip-6in6": ("ipip", 6, 6),
+    "ipip-4in6": ("ipip", 4, 6),
+    "ipip-6in4": ("ipip", 6, 4),
+}
+VIPS = {
+    name: (v4 if family == 4 else v6)(FRONT, 90 + i)
+    for i, (name, (_, family, _)) in enumerate(CELLS.items())
+}
+TUNNELS = [name for name in CELLS if name.startswith("ipip")]
+
+
+class HealthStage(Stage):
+    def start(self):
+        self.ends = {}
+        for host in self.lab.servers():
+            host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
+            host.ns.sysctl("ipv4.conf.all.arp_announce", 2)
+            for cell in CELLS:
+                self.own(host, cell)
+            if self.lab.network.arms == 1:
+                self.lab.network.default_route(host.name, v4(FRONT, 2), v6(FRONT, 2))
+            else:
+                # Clients are none here; checks come from the forwarder's address beside them.
+                self.lab.network.default_route(host.name, v4(1, 1), v6(1, 1))
+            self.ends[host.name] = TunnelEnd(host)
+        # As distributions set it: answers come from where no packet for the VIP would be sent.
+        self.lab["forwarder"].ns.sysctl("ipv4.conf.all.rp_filter", 1)
+        super().start()
+        for cell, (mode, _, family) in CELLS.items():
+            self.config.services.append(
+                Service(
+                    cell,
+                    VIPS[cell],
+                    SERVER_WEB,
+                    mode=mode,
+                    health={"type": "http", "path": "/healthz"} | FAST_CHECKS,
+                    servers=[
+                        Server(host.address(family), SERVER_WEB)
+                        for host in self.lab.network.server_hosts()
+                    ],
+                )
+            )
+        self.apply()
+        self.steelyard.wait_all_up()
+        self.default.services = list(self.config.services)
+
+    def __exit__(self, *error):
+        for end in self.ends.values():
+            end.close()
+        super().__exit__(*error)
+
+    def own(self, host, cell, verb="add"):
+        vip = VIPS[cell]
+        host.ns.ip(f"address {verb} {vip}/{128 if ':' in vip else 32} dev lo")
+
+    def address(self, cell, host="s1"):
+        return self.lab[host].address(CELLS[cell][2])
+
+    def answering(self, cell):
+        return {http_get(self.client, VIPS[cell], SERVER_WEB).decode().strip() for _ in range(6)}
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def health_stage(request):
+    with HealthStage(arms=1, workers=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def health(health_stage, request):
+    yield from keep_books(health_stage, request)
+
+
+def test_a_server_without_the_vip_is_down(health):
+    s1 = health.lab["s1"]
+    for cell in CELLS:
+        assert health.answering(cell) == {"s1", "s2", "s3"}
+        told = health.steelyard.server(cell, health.address(cell))["health"]
+        assert told["target"] in (f"{VIPS[cell]}:{SERVER_WEB}", f"[{VIPS[cell]}]:{SERVER_WEB}")
+        assert not told["fallback"]
+        health.own(s1, cell, "del")
+    for cell in CELLS:
+        health.steelyard.wait_server(cell, health.address(cell), "down")
+        own = http_get(health.client, health.address(cell), SERVER_WEB).decode().strip()
+        assert own == "s1", "its own address answers"
+        assert health.answering(cell) == {"s2", "s3"}
+        health.own(s1, cell)
+    for cell in CELLS:
+        health.steelyard.wait_server(cell, health.address(cell), "up")
+
+
+@pytest.mark.drops("icmp-no-session", "icmp-unhandled")  # the server's kernel knows no tunnel then
+def test_a_server_without_a_tunnel_is_down(health):
+    health.ends["s1"].close()
+    for cell in TUNNELS:
+        health.steelyard.wait_server(cell, health.address(cell), "down")
+        assert health.answering(cell) == {"s2", "s3"}
+    for cell in set(CELLS) - set(TUNNELS):  # there it has the VIP, and that is all it takes
+        assert health.steelyard.server(cell, health.address(cell))["state"] == "up"
+    health.ends["s1"] = TunnelEnd(health.lab["s1"])
+    for cell in TUNNELS:
+        health.steelyard.wait_server(cell, health.address(cell), "up")
+
+
+def test_fnat_asks_the_server_itself(health):
+    for service, family in (("web4", 4), ("web6", 6)):
+        for server in health.steelyard.get("servers", "--service", service):
+            target = server["health"]["target"]
+            assert target.strip("[").startswith(health.lab[family_host(server)].address(family))
+
+
+def family_host(server):
+    return f"s{server['address'][-1]}"
+
+
+@pytest.mark.drops("no-session")
+def test_restarts_change_no_state(health):
+    """Neither the agent's nor the forwarder's end, nor an upgrade, takes a server down or up."""
+    for cell in CELLS:
+        if cell.startswith("dr"):
+            health.own(health.lab["s1"], cell, "del")
+            health.steelyard.wait_server(cell, health.address(cell), "down")
+
+    def states():
+        return {
+            (server["service"], server["address"]): server["state"]
+            for server in health.steelyard.get("servers")
+        }
+
+    before = states()
+    health.steelyard.agent.stop(signal.SIGTERM)
+    health.steelyard.start_agent()
+    health.steelyard.wait_in_sync()
+    assert states() == before
+    wait_until(all_checked(health), "all servers have been checked anew")
+    assert states() == before
+    for replace in (
+        lambda: health.steelyard.restart_forwarder(signal.SIGKILL),
+        health.steelyard.upgrade,
+    ):
+        replace()
+        health.steelyard.wait_reconnected()
+        seen = checks(health)
+        wait_until(lambda seen=seen: newer(health, seen), "all servers have been checked since")
+        assert states() == before
+        assert filters(health, "lo", "egress") == 1
+        assert filters(health, "front", "ingress") == 1
+    for cell in CELLS:
+        if cell.startswith("dr"):
+            health.own(health.lab["s1"], cell)
+            health.steelyard.wait_server(cell, health.address(cell), "up")
+
+
+def checks(health):
+    return [
+        server["health"]["last_check_unix_ms"]
+        for server in health.steelyard.get("servers")
+        if server["health"]
+    ]
+
+
+def all_checked(health):
+    return lambda: all(checks(health))
+
+
+def newer(health, seen):
+    return all(now > before for now, before in zip(checks(health), seen, strict=True))
+
+
+def filters(health, interface, direction):
+    shown = health.lab["forwarder"].ns.run(["tc", "filter", "show", "dev", interface, direction])
+    return shown.count("direct-action")
+
+
+def test_two_arms():
+    """Servers behind the second interface are found there; and nothing is left behind."""
+    with HealthStage(arms=2) as stage:
+        address = stage.address("dr-v4")
+        for cell in CELLS:
+            stage.own(stage.lab["s1"], cell, "del")
+        for cell in CELLS:
+            stage.steelyard.wait_server(cell, stage.address(cell), "down")
+            assert stage.steelyard.server(cell, stage.address(cell, "s2"))["state"] == "up"
+        assert "down" not in {
+            server["state"] for server in stage.steelyard.get("servers", "--service", "web4")
+        }
+        for cell in CELLS:
+            stage.own(stage.lab["s1"], cell)
+        stage.steelyard.wait_all_up()
+        assert "10.0.0.90:8080" in stage.steelyard.cli("describe", "server", f"{address}@dr-v4")
+        stage.steelyard.agent.stop(signal.SIGTERM)
+        stage.steelyard.forwarder.stop(signal.SIGTERM)
+        assert filters(stage, "back", "ingress") == 1
+        assert "health checks' program on lo" in stage.steelyard.cleanup()
+        assert not filters(stage, "back", "ingress") and not filters(stage, "lo", "egress")
+        read = ["sysctl", "-n", "net.ipv4.conf.lo.accept_local"]
+        assert stage.lab["forwarder"].ns.run(read) == "0\n"
