@@ -9,7 +9,7 @@ import sys
 from tests.demo.perform import perform
 from tests.demo.show import Show, say
 from tests.lab import Expired
-from tests.lab.modes import PROTOCOLS, ROWS, ModeHosts, config
+from tests.lab.modes import PROTOCOLS, TABLE, ModeHosts, config
 from tests.lab.steelyard import Steelyard
 
 PICTURE = """
@@ -20,7 +20,8 @@ PICTURE = """
 
    One forwarder has a VIP for each row of the table, and the same three servers behind all of
    them. A cell of TCP is curl, a file of 1 MB by its hash, 300 short connections by wrk, and the
-   address that the server saw; of UDP 31 questions to name servers; of ICMP ping to the VIP.
+   address that the server saw; of UDP 31 questions to name servers; of ICMP ping to the VIP. SNAT's
+   rows are what the servers ask of the client's host.
 """
 WORKERS = (1, 2)
 GOOD, BAD = "✓", "✗"
@@ -47,11 +48,11 @@ class Modes:
                 self.steelyard.upgrade(workers=workers)
                 self.steelyard.wait_reconnected()
             self.show.step(f"Every cell with {workers} worker{'s' if workers > 1 else ''}")
-            for row in ROWS:
+            for row in TABLE:
                 say(f"     {row!s:<10} {'; '.join(self.cell(row, p, workers) for p in PROTOCOLS)}")
         self.show.step("The table")
         columns = [(n, protocol) for n in WORKERS for protocol in PROTOCOLS]
-        rows = [[str(row), *(self.cells[row, *column] for column in columns)] for row in ROWS]
+        rows = [[str(row), *(self.cells[row, *column] for column in columns)] for row in TABLE]
         self.show.table(["", *(f"{protocol} {n}w" for n, protocol in columns)], rows)
         failed = sum(cell == BAD for cell in self.cells.values())
         self.show.claim(not failed, f"{len(self.cells) - failed} of {len(self.cells)} cells passed")
@@ -77,7 +78,7 @@ class Modes:
     def look_around(self):
         return {
             f"as a client of {row}": f"{self.lab['far'].ns.enter} curl {row.url}/"
-            for row in ROWS[:3]
+            for row in TABLE[:3]
         }
 
 

@@ -69,11 +69,18 @@ ROWS = (
     Row("ipip", 4, 6),
     Row("ipip", 6, 4),
 )
+# What servers send themselves: they are the clients, and `far` is the server.
+OUTWARD = (Row("snat", 4, 4), Row("snat", 6, 6))
+TABLE = ROWS + OUTWARD
+POOL = [family(FRONT, n) for family in (v4, v6) for n in (230, 231)]
 
 
 def config(network):
-    """A configuration with the services web-ROW and dns-ROW of every row."""
+    """A configuration with the services web-ROW and dns-ROW of every row, and a rule for SNAT."""
     made = Config(local_addresses(FRONT))
+    inside = [f"{h.v4}/32" for h in network.server_hosts()]
+    inside += [f"{h.v6}/128" for h in network.server_hosts()]
+    made.snat = [{"name": "out", "inside": inside, "pool": POOL}]
     for row in ROWS:
         for kind, protocol, port, own in zip(
             ("web", "dns"), ("tcp", "udp"), row.ports, (SERVER_WEB, SERVER_DNS), strict=True
@@ -100,6 +107,7 @@ class ModeHosts:
             forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
         for host in self.lab.servers():
             self._server(host)
+        self._serve(self.lab["far"])
 
     def _server(self, host):
         host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
@@ -113,6 +121,9 @@ class ModeHosts:
                 host.ns.ip(f"address add {row.vip}/{length} dev lo {nodad}")
                 host.ns.ip(f"-{row.client} rule add from {row.vip} lookup {BY_ROUTER}")
         self.ends.append(TunnelEnd(host))
+        self._serve(host)
+
+    def _serve(self, host):
         self.processes[host.name] = start_nginx(self.lab, host.name), start_dns(self.lab, host.name)
         (self.lab.dir / f"nginx-{host.name}/files/big").write_bytes(self.content)
 
@@ -133,7 +144,7 @@ class ModeHosts:
 
     def check(self, row, protocol):
         """Ends well if the cell works; returns what it saw, in a few words."""
-        return getattr(self, f"_{protocol}")(row)
+        return getattr(self, f"_{'snat_' if row in OUTWARD else ''}{protocol}")(row)
 
     def _tcp(self, row):
         """curl, a large file by its hash, short connections by wrk, and who the servers saw."""
@@ -157,7 +168,7 @@ class ModeHosts:
         def peers():
             return [
                 peer
-                for name in self.names()
+                for name in self.processes
                 for peer, _, _, asked in nginx_log(self.lab, name)
                 if asked == path
             ]
@@ -176,6 +187,36 @@ class ModeHosts:
     def _icmp(self, row):
         """The VIP itself answers."""
         told = self.lab["far"].ns.run(["ping", "-n", "-c3", "-i0.2", "-W5", row.vip])
-        answered = re.search(r"(\d+) received", told)
-        assert answered and answered[1] == "3", told
+        assert re.search(r"\b3 received", told), told
         return "3 echoes"
+
+    def _snat_tcp(self, row):
+        """Each server asks the far one, and takes a large file from it; whom that sees."""
+        far = self.lab["far"].address(row.client)
+        url = f"http://{f'[{far}]' if row.client == 6 else far}:{SERVER_WEB}"
+        for name in self.names():
+            path = f"/{os.urandom(8).hex()}"
+            assert self.curl(url + path, name).decode().strip() == "far"
+            seen = self._seen(path)
+            assert seen in POOL, f"the far server saw {seen}, not one of {POOL}"
+        body = self.curl(url + "/files/big", name)
+        assert hashlib.sha256(body).digest() == hashlib.sha256(self.content).digest()
+        load = wrk(self.lab, url + "/", 300, connections=8, keep_alive=False, host=name)
+        assert not load.failed, load
+        return f"{load.requests} requests, the far server sees {seen}"
+
+    def _snat_udp(self, row):
+        far = self.lab["far"].address(row.client)
+        served = [
+            dns_txt(self.lab[name], far, SERVER_DNS) for name in self.names() for _ in range(10)
+        ]
+        assert set(served) == {"far"}
+        return f"{len(served)} answers"
+
+    def _snat_icmp(self, row):
+        for name in self.names():
+            told = self.lab[name].ns.run(
+                ["ping", "-n", "-c3", "-i0.2", "-W5", self.lab["far"].address(row.client)]
+            )
+            assert re.search(r"\b3 received", told), told
+        return "3 echoes from each server"

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.lab.modes import PROTOCOLS, ROWS
+from tests.lab.modes import PROTOCOLS, TABLE
 from tests.wire.conftest import keep_books
 from tests.wire.modes import ModeStage
 
@@ -20,6 +20,6 @@ def modes(mode_stage, request):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", TABLE, ids=str)
 def test_cell(modes, row, protocol):
     modes.hosts.check(row, protocol)
