@@ -183,7 +183,8 @@ void network_remove(const struct network *n, struct session_table *t, uint32_t r
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static enum session_verdict judge(void *ctx, uint8_t slot, struct session *hot, uint32_t idle_s,
+static enum session_verdict judge(void *ctx, uint8_t slot, struct session *hot,
+                                  const struct session_cold *cold, uint32_t idle_s,
                                   struct sy_tuple *client, struct sy_tuple *server)
 {
 	const struct network *n = ctx;
@@ -200,7 +201,8 @@ static enum session_verdict judge(void *ctx, uint8_t slot, struct session *hot, 
 	return SESSION_KEPT;
 }
 
-static bool same(void *ctx, const struct session *a, const struct session *b,
+static bool same(void *ctx, const struct session *a, const struct session_cold *a_cold,
+                 const struct session *b, const struct session_cold *b_cold,
                  enum session_direction side)
 {
 	if (side == SESSION_CLIENT)

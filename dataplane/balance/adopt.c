@@ -3,6 +3,7 @@
  * From process to process: which of the sessions that were found go on, and how ours are left. See
  * docs/design/0007-restart.md.
  */
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -20,8 +21,19 @@ static bool state_fits(uint8_t state, uint8_t proto)
 	       (state == SESSION_ECHO) == (proto != SY_PROTO_UDP && proto != SY_PROTO_TCP);
 }
 
+/* A session of a service with many ports names one of them, others none. */
+static bool vport_fits(const struct session_cold *cold, const struct endpoint *e)
+{
+	uint16_t first = ntohs(e->first_port), last = ntohs(e->last_port),
+	         port = ntohs(cold->vport);
+	if (e->vport || e->mode == MODE_SNAT)
+		return port == 0;
+	return port > 0 && (first == 0 || (port >= first && port <= last));
+}
+
 /* Several threads at once, and nothing is changed but the record. */
-static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session *s, uint32_t idle_s,
+static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session *s,
+                                        const struct session_cold *cold, uint32_t idle_s,
                                         struct sy_tuple *client, struct sy_tuple *server)
 {
 	const struct sy_balance *b = ctx;
@@ -36,7 +48,8 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
 	if ((s[1].state == SESSION_COMPANION) != snat ||
 	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
-	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto))
+	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto) ||
+	    !vport_fits(cold, e))
 		return SESSION_TORN;
 	const struct service *service = endpoint_service(b, e);
 	if (e->removed || !service)
@@ -49,20 +62,22 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 	s->path = SY_PATH_NONE; /* it is an id of that process */
 	if (snat)
 		session_companion(s)->path = SY_PATH_NONE;
-	*client = session_client_tuple(s, e);
-	*server = one_way ? (struct sy_tuple){0} : session_server_tuple(b, s, e);
+	*client = session_client_tuple(s, cold, e);
+	*server = one_way ? (struct sy_tuple){0} : session_server_tuple(b, s, cold, e);
 	return SESSION_KEPT;
 }
 
 /* Two ids may be one endpoint. */
-static bool adopt_same(void *ctx, const struct session *a, const struct session *b,
+static bool adopt_same(void *ctx, const struct session *one, const struct session_cold *one_cold,
+                       const struct session *two, const struct session_cold *two_cold,
                        enum session_direction side)
 {
-	const struct sy_balance *balance = ctx;
-	const struct endpoint *e = &balance->endpoint[a->server];
-	const struct sy_tuple t = side == SESSION_CLIENT ? session_client_tuple(a, e)
-	                                                 : session_server_tuple(balance, a, e);
-	return match_session(&(struct match_context){balance, &t}, b, side);
+	const struct sy_balance *b = ctx;
+	const struct endpoint *e = &b->endpoint[one->server];
+	const struct sy_tuple t = side == SESSION_CLIENT
+	                                  ? session_client_tuple(one, one_cold, e)
+	                                  : session_server_tuple(b, one, one_cold, e);
+	return session_holds(b, two, two_cold, &t, side);
 }
 
 /* ---- counters: what was found counts as created, so that what ends later can be subtracted

@@ -5,9 +5,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include <rte_hash.h>
-#include <rte_hash_crc.h>
-
 #include "control.h"
 #include "fragment.h"
 #include "model.h"
@@ -93,25 +90,13 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 
 int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err)
 {
-	const struct rte_hash_parameters directory = {
-	        .name = "sy_directory",
-	        .entries = b->options.max_services,
-	        .key_len = sizeof(struct service_key),
-	        .hash_func = rte_hash_crc,
-	        .socket_id = SOCKET_ID_ANY,
-	        .extra_flag =
-	                RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF | RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
-	};
 	b->rt = rt;
 	int rc = workers_attach(b, err);
 	if (rc < 0)
 		return rc;
-	b->directory = rte_hash_create(&directory);
-	if (!b->directory)
-		return sy_fail(err, ENOMEM,
-		               "no memory for a directory of %u services: raise --memory",
-		               b->options.max_services);
-	rc = model_create(b, err);
+	rc = directory_create(b, err);
+	if (rc == 0)
+		rc = model_create(b, err);
 	if (rc == 0)
 		rc = control_create(b, err);
 	if (rc == 0)
@@ -149,7 +134,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	for (uint32_t id = 0; b->model && id < b->model->service_ids.fresh; id++)
 		service_free((void *)(uintptr_t)b->service[id]);
 	model_destroy(b);
-	rte_hash_free(b->directory);
+	directory_destroy(b);
 	for (unsigned w = 0; w < b->workers; w++) {
 		struct balance_worker *bw = &b->worker[w];
 		table_unmap(bw->traffic, b->options.max_servers, sizeof(*bw->traffic));

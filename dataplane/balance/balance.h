@@ -44,13 +44,15 @@ static inline bool mode_is_local(uint8_t mode)
  * record and this line are all that a packet's rewrite needs.
  */
 struct endpoint {
-	struct sy_addr addr;  /* the server's */
-	struct sy_addr vip;   /* its service's */
-	uint16_t port, vport; /* network order */
-	uint32_t service;     /* id, or SERVICE_NONE */
-	uint32_t born;        /* seconds of balance_now(), when the id was taken */
-	uint32_t limit;       /* sessions at most; UINT32_MAX: no limit. As path */
-	uint16_t path;        /* to the server. Writer: interaction thread; readers: relaxed */
+	struct sy_addr addr; /* the server's */
+	struct sy_addr vip;  /* its service's */
+	uint16_t port;       /* network order; 0: the one that the client asked for */
+	uint16_t vport;      /* its service's; 0: it has many, and sessions name theirs */
+	uint32_t service;    /* id, or SERVICE_NONE */
+	uint32_t born;       /* seconds of balance_now(), when the id was taken */
+	uint32_t limit;      /* sessions at most; UINT32_MAX: no limit. As path */
+	uint16_t path;       /* to the server. Writer: interaction thread; readers: relaxed */
+	uint16_t first_port, last_port; /* of its service, as in struct service_key */
 	uint8_t proto;
 	uint8_t mode;     /* enum mode */
 	uint8_t form;     /* enum form: what its mode and families make of packets */
@@ -61,7 +63,6 @@ struct endpoint {
 	uint8_t backup;   /* only when no other does. Likewise */
 	uint8_t found;    /* the id means this since an earlier process, whose sessions name it.
 	                     Interaction thread only, and those that adopt */
-	uint8_t reserved[4];
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
@@ -156,10 +157,10 @@ struct sy_balance {
 	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_*() */
 	uint32_t *service_active;  /* [max_services]: likewise */
 	struct persist *persist;   /* shared by all workers */
-	const struct service **service; /* [max_services], RCU; NULL: none */
-	struct rte_hash *directory;     /* struct service_key → service id; lock-free, RCU */
-	const struct ours *ours;        /* RCU */
-	const struct snat *snat;        /* RCU; NULL: there are no rules */
+	const struct service **service;        /* [max_services], RCU; NULL: none */
+	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
+	const struct ours *ours;               /* RCU */
+	const struct snat *snat;               /* RCU; NULL: there are no rules */
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
@@ -194,14 +195,20 @@ struct sy_balance {
 	uint64_t started_unix_s;
 };
 
-/* Key of the directory; hashed and compared as bytes. */
+/* What names a service; hashed and compared as bytes. */
 struct service_key {
 	struct sy_addr vip;
-	uint16_t vport; /* network order */
+	uint16_t vport; /* network order; 0: all ports */
 	uint16_t proto;
-	uint32_t zero;
+	uint16_t last_port; /* of a range that begins with vport; 0: that port alone */
+	uint16_t zero;
 };
 _Static_assert(sizeof(struct service_key) == 24, "no padding");
+
+static inline bool key_is_range(const struct service_key *key)
+{
+	return key->vport == 0 || key->last_port != 0;
+}
 
 static inline struct balance_worker *balance_worker_of(struct sy_worker *w)
 {
@@ -228,17 +235,31 @@ static inline uint64_t balance_now(const struct sy_balance *b)
 	return __atomic_load_n(&b->worker[0].swept_ns, __ATOMIC_RELAXED);
 }
 
+/* The port that the client asked for, and the server's: most endpoints name them, others leave them
+ * to the session, whose cold half is read for these alone. */
+static inline uint16_t session_vport(const struct endpoint *e, const struct session_cold *cold)
+{
+	return SY_LIKELY(e->vport) ? e->vport : cold->vport;
+}
+
+static inline uint16_t session_port(const struct endpoint *e, const struct session_cold *cold)
+{
+	return SY_LIKELY(e->port) ? e->port : cold->vport;
+}
+
 /* The two tuples of a session as they come in from the wire: client → VIP, server → local; under
  * NAT the latter is the client, and local_port its port. Under SNAT they are inside → remote,
  * remote → pool: s is the first of a pair, wherever it lies, and its companion names the remote. Of
  * an echo, the id is the inside host's port, or the pool's. */
 static inline struct sy_tuple session_client_tuple(const struct session *s,
+                                                   const struct session_cold *cold,
                                                    const struct endpoint *e)
 {
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))
 		return (struct sy_tuple){s->client, s[1].client, s->client_port, s[1].client_port,
 		                         e->proto};
-	return (struct sy_tuple){s->client, e->vip, s->client_port, e->vport, e->proto};
+	return (struct sy_tuple){s->client, e->vip, s->client_port, session_vport(e, cold),
+	                         e->proto};
 }
 
 static inline const struct sy_addr *session_local(const struct sy_balance *b,
@@ -247,14 +268,16 @@ static inline const struct sy_addr *session_local(const struct sy_balance *b,
 	return e->mode == MODE_NAT ? &s->client : &b->local[s->local];
 }
 
-static inline struct sy_tuple
-session_server_tuple(const struct sy_balance *b, const struct session *s, const struct endpoint *e)
+static inline struct sy_tuple session_server_tuple(const struct sy_balance *b,
+                                                   const struct session *s,
+                                                   const struct session_cold *cold,
+                                                   const struct endpoint *e)
 {
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))
 		return (struct sy_tuple){s[1].client, b->local[s->local], s[1].client_port,
 		                         s->local_port, e->proto};
-	return (struct sy_tuple){e->addr, *session_local(b, s, e), e->port, s->local_port,
-	                         e->proto};
+	return (struct sy_tuple){e->addr, *session_local(b, s, e), session_port(e, cold),
+	                         s->local_port, e->proto};
 }
 
 /* No packet of its sessions comes from the server: they have no tuple for that, and their states
@@ -282,6 +305,7 @@ static inline bool session_is_lost(const struct sy_balance *b, const struct sess
 
 /* What a packet of a session leaves with under FNAT and NAT; l3_delta is not filled in. */
 static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, const struct session *s,
+                                                const struct session_cold *cold,
                                                 const struct endpoint *e,
                                                 enum session_direction from)
 {
@@ -289,11 +313,11 @@ static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, cons
 		return (struct sy_rewrite){.src = *session_local(b, s, e),
 		                           .dst = e->addr,
 		                           .sport = s->local_port,
-		                           .dport = e->port,
+		                           .dport = session_port(e, cold),
 		                           .l4_delta = s->delta};
 	return (struct sy_rewrite){.src = e->vip,
 	                           .dst = s->client,
-	                           .sport = e->vport,
+	                           .sport = session_vport(e, cold),
 	                           .dport = s->client_port,
 	                           .l4_delta = sy_csum_inverse(s->delta)};
 }
@@ -303,39 +327,47 @@ static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, cons
 
 struct match_context {
 	const struct sy_balance *balance;
+	const struct session_table *table; /* of the candidates */
 	const struct sy_tuple *tuple;
 };
 
 /* Under SNAT no server is known by its id: the endpoint's addresses are those of nobody. */
-static inline bool match_snat(const struct match_context *m, const struct session *s,
-                              enum session_direction direction)
+static inline bool snat_holds(const struct sy_balance *b, const struct session *s,
+                              const struct session_cold *cold, const struct sy_tuple *tuple,
+                              enum session_direction side)
 {
-	const struct endpoint *e = &m->balance->endpoint[s->server];
+	const struct endpoint *e = &b->endpoint[s->server];
 	if (SY_LIKELY(e->mode != MODE_SNAT))
 		return false;
-	const struct sy_tuple t = direction == SESSION_CLIENT
-	                                  ? session_client_tuple(s, e)
-	                                  : session_server_tuple(m->balance, s, e);
-	return memcmp(&t, m->tuple, sizeof(t)) == 0;
+	const struct sy_tuple t = side == SESSION_CLIENT ? session_client_tuple(s, cold, e)
+	                                                 : session_server_tuple(b, s, cold, e);
+	return memcmp(&t, tuple, sizeof(t)) == 0;
+}
+
+/* Does the session hold the tuple on this side? The addresses come before the ports that the cold
+ * half may have to tell. */
+static inline bool session_holds(const struct sy_balance *b, const struct session *s,
+                                 const struct session_cold *cold, const struct sy_tuple *t,
+                                 enum session_direction side)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	bool match;
+	if (side == SESSION_CLIENT)
+		match = t->sport == s->client_port && sy_addr_equal(&t->src, &s->client) &&
+		        sy_addr_equal(&t->dst, &e->vip) && t->dport == session_vport(e, cold) &&
+		        t->proto == e->proto && !(s->flags & SESSION_ONE_PACKET);
+	else
+		match = t->dport == s->local_port && sy_addr_equal(&t->src, &e->addr) &&
+		        t->sport == session_port(e, cold) &&
+		        sy_addr_equal(&t->dst, session_local(b, s, e)) && t->proto == e->proto;
+	return SY_LIKELY(match) || snat_holds(b, s, cold, t, side);
 }
 
 static inline bool match_session(const void *ctx, const struct session *s,
                                  enum session_direction direction)
 {
 	const struct match_context *m = ctx;
-	const struct sy_tuple *t = m->tuple;
-	const struct endpoint *e = &m->balance->endpoint[s->server];
-	bool match;
-	if (direction == SESSION_CLIENT)
-		match = t->sport == s->client_port && sy_addr_equal(&t->src, &s->client) &&
-		        t->dport == e->vport && sy_addr_equal(&t->dst, &e->vip) &&
-		        t->proto == e->proto && !(s->flags & SESSION_ONE_PACKET);
-	else
-		match = t->dport == s->local_port && t->sport == e->port &&
-		        sy_addr_equal(&t->src, &e->addr) &&
-		        sy_addr_equal(&t->dst, session_local(m->balance, s, e)) &&
-		        t->proto == e->proto;
-	return SY_LIKELY(match) || match_snat(m, s, direction);
+	return session_holds(m->balance, s, session_cold_beside(m->table, s), m->tuple, direction);
 }
 
 /* ---- forward.c: what fast and slow path share
@@ -357,6 +389,18 @@ void endpoint_form(struct endpoint *e);
 /* Turns packet i into the other family; false: it was dropped. */
 bool forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                        const struct session *s, const struct endpoint *e);
+
+/* ---- directory.c: which service a tuple belongs to
+ * -------------------------------------------------------- */
+
+int directory_create(struct sy_balance *b, struct sy_error *err);
+void directory_destroy(struct sy_balance *b);
+/* The service that a client's packet asks for, NULL: none. Any thread, under RCU. */
+const struct service *directory_find(const struct sy_balance *b, const struct sy_tuple *client);
+/* From now on the key means this service. Both: interaction thread. */
+int directory_add(struct sy_balance *b, const struct service_key *key, uint32_t id);
+/* Without effect if it has come to mean another. */
+void directory_remove(struct sy_balance *b, const struct service_key *key, uint32_t id);
 
 /* ---- create.c
  * ---------------------------------------------------------------------------------------- */

@@ -128,6 +128,7 @@ static int reply_key(struct arena *a, const struct service_key *key,
 	TAKE(a, k, steelyard__forwarder__v1__service_key__init);
 	k->protocol = (Steelyard__Forwarder__V1__Protocol)key->proto;
 	k->port = ntohs(key->vport);
+	k->last_port = ntohs(key->last_port);
 	*out = k;
 	return reply_addr(a, &key->vip, &k->vip);
 }

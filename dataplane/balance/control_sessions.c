@@ -57,8 +57,9 @@ static bool filter_admits(const struct filter *f, const struct session *s, const
 {
 	if (f->by_client && !sy_addr_equal(&f->client, &s->client))
 		return false;
-	return !f->by_service || (f->service.vport == e->vport && f->service.proto == e->proto &&
-	                          sy_addr_equal(&f->service.vip, &e->vip));
+	return !f->by_service ||
+	       (f->service.vport == e->first_port && f->service.last_port == e->last_port &&
+	        f->service.proto == e->proto && sy_addr_equal(&f->service.vip, &e->vip));
 }
 
 /* The rule of SNAT that a session is of; "": none. */
@@ -83,8 +84,8 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 	int32_t timeout = service ? service->timeout[s->state] : 0;
 	pb->protocol = (Steelyard__Forwarder__V1__Protocol)e->proto;
 	pb->client_port = ntohs(s->client_port);
-	const struct sy_tuple client = session_client_tuple(s, e);
-	const struct sy_tuple server = session_server_tuple(b, s, e);
+	const struct sy_tuple client = session_client_tuple(s, &c->cold[i], e);
+	const struct sy_tuple server = session_server_tuple(b, s, &c->cold[i], e);
 	pb->vport = ntohs(client.dport);
 	pb->local_port = s->local == LOCAL_NONE ? 0 : ntohs(s->local_port);
 	pb->server_port = ntohs(server.sport);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The birth and the end of a session. */
-#include <rte_hash.h>
-
 #include "balance.h"
 #include "snat.h"
 
 struct port_search {
 	struct session_port_search search;
 	const struct sy_balance *balance;
+	const struct session_table *table;
 };
 
 /* Does this session hold the tuple that the search proposes? Two server ids may be one endpoint. */
@@ -15,13 +14,13 @@ static bool port_is_taken(const void *ctx, const struct session *s,
                           enum session_direction direction)
 {
 	const struct port_search *p = SY_CONTAINER_OF(ctx, struct port_search, search);
-	const struct match_context match = {p->balance, &p->search.reply};
+	const struct match_context match = {p->balance, p->table, &p->search.reply};
 	return direction == SESSION_SERVER && match_session(&match, s, direction);
 }
 
 /* Chooses local address and port of s towards its server. */
 static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, struct session *s,
-                                 uint64_t *server_hash)
+                                 const struct session_cold *cold, uint64_t *server_hash)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
@@ -32,8 +31,11 @@ static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, 
 	                   .local_ids = set->id,
 	                   .local_count = set->count,
 	                   .server = s->server,
-	                   .reply = {.src = e->addr, .sport = e->port, .proto = e->proto}},
+	                   .reply = {.src = e->addr,
+	                             .sport = session_port(e, cold),
+	                             .proto = e->proto}},
 	        .balance = b,
+	        .table = t,
 	};
 	if (!session_find_port(t, &b->key, &p.search, port_is_taken))
 		return SY_DROP_NO_LOCAL_PORT;
@@ -46,12 +48,14 @@ static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, 
 /* The server answers to the client itself, which may be talking with it by another VIP: there is
  * nothing to choose then. */
 static enum sy_drop create_nat(struct sy_balance *b, const struct session_table *t,
-                               struct session *s, uint64_t *server_hash)
+                               struct session *s, const struct session_cold *cold,
+                               uint64_t *server_hash)
 {
 	s->local_port = s->client_port;
 	const struct endpoint *e = &b->endpoint[s->server];
-	const struct sy_tuple reply = {e->addr, s->client, e->port, s->local_port, e->proto};
-	const struct match_context ctx = {b, &reply};
+	const struct sy_tuple reply = {e->addr, s->client, session_port(e, cold), s->local_port,
+	                               e->proto};
+	const struct match_context ctx = {b, t, &reply};
 	enum session_direction side;
 	*server_hash = sy_hash_tuple(&b->key, &reply);
 	return session_find(t, *server_hash, match_session, &ctx, &side) == SESSION_NONE
@@ -73,32 +77,22 @@ static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint6
 /* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
 static enum sy_drop create_way_back(struct sy_balance *b, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
-                                    uint64_t *server_hash)
+                                    const struct session_cold *cold, uint64_t *server_hash)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	struct sy_rewrite r;
 	s->path = sy_path_lookup(b->rt, &from->src);
 	if (s->path == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;
-	enum sy_drop reason = e->mode == MODE_NAT ? create_nat(b, t, s, server_hash)
-	                                          : create_local(b, t, s, server_hash);
+	enum sy_drop reason = e->mode == MODE_NAT ? create_nat(b, t, s, cold, server_hash)
+	                                          : create_local(b, t, s, cold, server_hash);
 	if (reason != SY_DROP_NONE)
 		return reason;
-	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port, e->port,
-	                            e->proto};
+	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port,
+	                            session_port(e, cold), e->proto};
 	sy_rewrite_prepare(from, &to, &r);
 	s->delta = r.l4_delta;
 	return SY_DROP_NONE;
-}
-
-static const struct service *create_find_service(const struct sy_balance *b,
-                                                 const struct sy_tuple *t)
-{
-	const struct service_key key = {t->dst, t->dport, (uint16_t)t->proto, 0};
-	void *id;
-	if (rte_hash_lookup_data(b->directory, &key, &id) < 0)
-		return NULL;
-	return SY_RCU_READ(b->service[(uintptr_t)id]);
 }
 
 /*
@@ -133,13 +127,16 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	                         ? SESSION_ONE_PACKET
 	                         : 0,
 	};
-	const struct session_cold cold = {.created = balance_seconds(w) & SESSION_CREATED_MASK};
+	const struct session_cold cold = {
+	        .created = balance_seconds(w) & SESSION_CREATED_MASK,
+	        .vport = e->vport ? 0 : v->tuple.dport,
+	};
 	uint64_t server_hash = SESSION_ONE_WAY;
 	*reason = SY_READ(e->path) == SY_PATH_NONE ? SY_DROP_NO_ROUTE : SY_DROP_NONE;
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
 		*reason = create_tunnel(b, &s, burst->hash[i]);
 	else if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
-		*reason = create_way_back(b, t, &v->tuple, &s, &server_hash);
+		*reason = create_way_back(b, t, &v->tuple, &s, &cold, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint32_t record = session_insert(t, &s, &cold, client_hash(&s, burst->hash[i], server_hash),
@@ -172,7 +169,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct sy_balance *b = w->app;
 	const struct sy_view *v = &burst->view[i];
 
-	const struct service *service = create_find_service(b, &v->tuple);
+	const struct service *service = directory_find(b, &v->tuple);
 	if (!service)
 		return snat_create(w, burst, i, reason);
 	*reason = create_check(burst, i);
@@ -194,9 +191,10 @@ void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	struct sy_balance *b = w->app;
 	const struct session *s = session_at(t, record);
+	const struct session_cold *cold = session_cold_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
-	const struct sy_tuple client = session_client_tuple(s, e);
-	const struct sy_tuple server = session_server_tuple(b, s, e);
+	const struct sy_tuple client = session_client_tuple(s, cold, e);
+	const struct sy_tuple server = session_server_tuple(b, s, cold, e);
 	uint64_t server_hash =
 	        endpoint_is_one_way(e) ? SESSION_ONE_WAY : sy_hash_tuple(&b->key, &server);
 	SY_COUNT(balance_worker_of(w)->traffic[s->server].ended, 1);

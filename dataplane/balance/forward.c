@@ -62,7 +62,8 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
 	struct sy_rewrite r;
 
 	if (SY_LIKELY(e->mode != MODE_DR)) {
-		r = session_rewrite(b, s, e, burst->direction[i]);
+		r = session_rewrite(b, s, session_cold_beside(b->table[burst->slot[i]], s), e,
+		                    burst->direction[i]);
 	} else {
 		/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on
 		 * instead of taking them. */

@@ -88,7 +88,7 @@ void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 static struct session *complaint_session(struct sy_balance *b, struct complaint *c, uint64_t hash)
 {
 	struct session_table *t = b->table[c->slot];
-	const struct match_context ctx = {b, &c->incoming};
+	const struct match_context ctx = {b, t, &c->incoming};
 	c->record = session_find(t, hash, match_session, &ctx, &c->from);
 	if (c->record == SESSION_NONE)
 		return NULL;
@@ -147,16 +147,16 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
 	const struct sy_view *v = &burst->view[i];
 	bool to_client = c->from == SESSION_SERVER;
+	const struct session_cold *cold = session_cold_at(b->table[c->slot], c->record);
 	struct sy_tuple known =
-	        to_client ? session_client_tuple(s, e) : session_server_tuple(b, s, e);
+	        to_client ? session_client_tuple(s, cold, e) : session_server_tuple(b, s, cold, e);
 	/* A path that is the receiver's own beyond us, who are a router on it. */
 	bool beyond = to_client ? e->mode == MODE_SNAT : e->mode == MODE_NAT;
 	struct sy_addr src = beyond ? v->tuple.src : known.dst;
 	struct sy_rewrite r;
 
 	if (to_client && s->flags & SESSION_SHIFTED)
-		sy_packet_shift_quote(frame, v, &c->quote,
-		                      -session_cold_at(b->table[c->slot], c->record)->inserted);
+		sy_packet_shift_quote(frame, v, &c->quote, -cold->inserted);
 	if (c->tunnel.proto != 0 || sy_addr_is_v4(&known.src) != (c->quote.v4 != 0))
 		return complaint_rebuild(w, burst, i, c, &known, &src);
 	sy_rewrite_prepare(&c->quote.tuple, &known, &r);

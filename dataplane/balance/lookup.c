@@ -30,7 +30,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (burst->next[i] != SY_NEXT_LOOKUP)
 			continue;
 		const struct session_table *t = b->table[burst->slot[i]];
-		const struct match_context ctx = {b, &burst->view[i].tuple};
+		const struct match_context ctx = {b, t, &burst->view[i].tuple};
 		enum session_direction from = burst->direction[i];
 		uint32_t record = session_find(t, burst->hash[i], match_session, &ctx, &from);
 		burst->session[i] = record;

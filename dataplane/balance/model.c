@@ -155,6 +155,23 @@ int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr
 	return 0;
 }
 
+static int read_ports(const pb_key *pb, struct service_key *key, struct sy_error *err)
+{
+	if (pb->port > UINT16_MAX || pb->last_port > UINT16_MAX)
+		return sy_fail(err, EINVAL, "service: port %u is not within 1–65535",
+		               pb->port > UINT16_MAX ? pb->port : pb->last_port);
+	if (pb->last_port > 0 && pb->last_port <= pb->port)
+		return sy_fail(err, EINVAL, "service: the range %u–%u ends before it has two ports",
+		               pb->port, pb->last_port);
+	if (pb->last_port > 0 && pb->port == 0)
+		return sy_fail(
+		        err, EINVAL,
+		        "service: a range begins with port 1 or above; all ports are 0 alone");
+	*key = (struct service_key){.vport = htons((uint16_t)pb->port),
+	                            .last_port = htons((uint16_t)pb->last_port)};
+	return 0;
+}
+
 int read_key(const pb_key *pb, struct service_key *key, struct sy_error *err)
 {
 	if (!pb)
@@ -163,10 +180,10 @@ int read_key(const pb_key *pb, struct service_key *key, struct sy_error *err)
 	    pb->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP)
 		return sy_fail(err, EINVAL, "service: protocol %d is neither TCP nor UDP",
 		               (int)pb->protocol);
-	if (pb->port == 0 || pb->port > UINT16_MAX)
-		return sy_fail(err, EINVAL, "service: port %u is not within 1–65535", pb->port);
-	*key = (struct service_key){.vport = htons((uint16_t)pb->port),
-	                            .proto = (uint16_t)pb->protocol};
+	int rc = read_ports(pb, key, err);
+	if (rc < 0)
+		return rc;
+	key->proto = (uint16_t)pb->protocol;
 	return read_addr(&pb->vip, "VIP", &key->vip, err);
 }
 
@@ -255,12 +272,12 @@ static struct model_service *model_find(struct model *m, const struct service_ke
 static struct model_service *model_find_named(struct model *m, const struct service_key *key,
                                               struct sy_error *err)
 {
-	char text[SY_ADDR_TEXT];
+	char text[SY_ADDR_TEXT], ports[PORTS_TEXT];
 	struct model_service *s = model_find(m, key);
 	if (!s)
-		sy_fail(err, EINVAL, "there is no service %s %s port %u",
+		sy_fail(err, EINVAL, "there is no service %s %s %s",
 		        key->proto == SY_PROTO_TCP ? "tcp" : "udp", sy_addr_format(&key->vip, text),
-		        ntohs(key->vport));
+		        ports_format(key, ports));
 	return s;
 }
 
@@ -292,6 +309,7 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
 	}
 	s->key = *key;
 	s->id = id;
+	m->ranges_touched |= key_is_range(key);
 	m->service[id] = s;
 	m->services++;
 	return s;
@@ -380,7 +398,7 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 		return -EINVAL;
 	if (!pb->server)
 		return sy_fail(err, EINVAL, "service %s: the server is missing", (*service)->name);
-	if (pb->server->port == 0 || pb->server->port > UINT16_MAX)
+	if ((pb->server->port == 0 && !key_is_range(&key)) || pb->server->port > UINT16_MAX)
 		return sy_fail(err, EINVAL, "service %s: server port %u is not within 1–65535",
 		               (*service)->name, pb->server->port);
 	*out = (struct model_server){.port = htons((uint16_t)pb->server->port)};
@@ -424,12 +442,14 @@ static int check_mode(struct sy_balance *b, const struct model_service *s,
 	char text[SY_ADDR_TEXT];
 	if (s->mode != MODE_DR && s->mode != MODE_IPIP)
 		return 0;
-	if (server->port != s->key.vport)
+	uint16_t port = key_is_range(&s->key) ? 0 : s->key.vport;
+	if (server->port != port)
 		return sy_fail(err, EINVAL,
 		               "service %s: server %s port %u: %s changes no ports, so it must be "
-		               "the service's, %u",
+		               "the service's, %u%s",
 		               s->name, sy_addr_format(&server->addr, text), ntohs(server->port),
-		               s->mode == MODE_DR ? "DR" : "IPIP", ntohs(s->key.vport));
+		               s->mode == MODE_DR ? "DR" : "IPIP", ntohs(port),
+		               port ? "" : " for any of many");
 	/* What is read again at a start was right once, and routes may be late. */
 	uint16_t path = b->served && s->mode == MODE_DR ? sy_path_lookup(b->rt, &server->addr)
 	                                                : SY_PATH_NONE;
@@ -473,8 +493,10 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .addr = given.addr,
 	        .vip = s->key.vip,
 	        .port = given.port,
-	        .vport = s->key.vport,
+	        .vport = key_is_range(&s->key) ? 0 : s->key.vport,
 	        .service = s->id,
+	        .first_port = s->key.vport,
+	        .last_port = s->key.last_port,
 	        .proto = (uint8_t)s->key.proto,
 	        .born = (uint32_t)(balance_now(b) / 1000000000u),
 	        .mode = s->mode,

@@ -96,6 +96,7 @@ struct model {
 	uint64_t publishings_before; /* this transaction */
 	struct model_local local_before[MAX_LOCALS];
 	bool local_touched, address_touched, source_touched, snat_touched;
+	bool ranges_touched; /* a service with many ports is new */
 };
 
 int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
@@ -123,6 +124,11 @@ bool list_room(void **list, unsigned count, unsigned *room, size_t size);
 /* A service's key out of a message, checked. */
 int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key *key,
              struct sy_error *err);
+/* A service's ports for people: "port 80", "ports 8000-8099", "ports (all)". */
+#define PORTS_TEXT 24
+const char *ports_format(const struct service_key *key, char text[static PORTS_TEXT]);
+/* Refuses ranges of one VIP and protocol that overlap, but for those that lie within each other. */
+int ranges_check(struct sy_balance *b, struct sy_error *err);
 /* What can only be judged at the end: local addresses suffice, no server is one of our addresses.
  */
 int model_check(struct sy_balance *b, struct sy_error *err);

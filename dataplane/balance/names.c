@@ -26,13 +26,15 @@ void name_server(struct sy_balance *b, uint32_t id)
 	        .addr = e->addr,
 	        .vip = e->vip,
 	        .port = e->port,
-	        .vport = e->vport,
+	        .vport = e->first_port,
+	        .last_port = e->last_port,
 	        .proto = e->proto,
 	        .mode = e->mode,
 	};
 	struct session_server_name now;
-	if (b->names.settled && !(session_server_named(b->store, id, &now) && !now.removed &&
-	                          memcmp(&now, &name, offsetof(typeof(name), removed)) == 0))
+	/* `removed` shares its byte with the mode, and is 0 in both. */
+	if (b->names.settled && !(session_server_named(b->store, id, &now) &&
+	                          memcmp(&now, &name, offsetof(typeof(name), active)) == 0))
 		session_name_server(b->store, id, &name);
 }
 
@@ -52,10 +54,15 @@ static bool is_reserved(const struct endpoint *e)
 	return e->found && e->service == SERVICE_NONE;
 }
 
-/* By what their ids mean: the fields in front of `service`, protocol and mode. */
+/* By what their ids mean: the fields in front of `service`, the service's ports, protocol and mode.
+ */
 static int meaning_compare(const struct endpoint *a, const struct endpoint *b)
 {
 	int order = memcmp(a, b, offsetof(struct endpoint, service));
+	if (order == 0)
+		order = (int)a->first_port - (int)b->first_port;
+	if (order == 0)
+		order = (int)a->last_port - (int)b->last_port;
 	if (order == 0)
 		order = (int)a->proto - (int)b->proto;
 	return order ? order : (int)a->mode - (int)b->mode;
@@ -73,8 +80,10 @@ static void endpoint_reserve(struct endpoint *e, const struct session_server_nam
 	        .addr = name->addr,
 	        .vip = name->vip,
 	        .port = name->port,
-	        .vport = name->vport,
+	        .vport = name->last_port ? 0 : name->vport,
 	        .service = SERVICE_NONE,
+	        .first_port = name->vport,
+	        .last_port = name->last_port,
 	        .proto = name->proto,
 	        .mode = name->mode,
 	        .removed = 1,

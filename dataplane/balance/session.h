@@ -162,13 +162,13 @@ const struct sy_hash_key *session_store_key(const struct session_store *s);
 /* A server, by id. Sessions of a server may only exist while its name is whole. */
 struct session_server_name {
 	struct sy_addr addr, vip;
-	uint16_t port, vport; /* network order */
+	uint16_t port; /* network order, as the others; 0: the one that the client asked for */
+	uint16_t vport, last_port; /* as in struct service_key */
 	uint8_t proto;
-	uint8_t mode;    /* how packets reach it: decides what its sessions' records mean */
-	uint8_t removed; /* it is no longer configured: its sessions end */
-	uint8_t reserved;
-	uint32_t active; /* live sessions, as of the last seal */
-	uint32_t check;  /* stored last; 0: the id means nothing */
+	uint8_t mode : 7;    /* how packets reach it: decides what its sessions' records mean */
+	uint8_t removed : 1; /* it is no longer configured: its sessions end */
+	uint32_t active;     /* live sessions, as of the last seal */
+	uint32_t check;      /* stored last; 0: the id means nothing */
 };
 _Static_assert(sizeof(struct session_server_name) == 48, "a file format");
 
@@ -228,10 +228,12 @@ struct session_judge {
 	 * is SESSION_ONE_WAY), or why not. May change what the commit word does not cover (path,
 	 * state, flags, seen). Behind hot is its companion, or a record that is not in state
 	 * COMPANION. idle_s: seconds since its last packet, the time away included. */
-	enum session_verdict (*judge)(void *ctx, uint8_t slot, struct session *hot, uint32_t idle_s,
+	enum session_verdict (*judge)(void *ctx, uint8_t slot, struct session *hot,
+	                              const struct session_cold *cold, uint32_t idle_s,
 	                              struct sy_tuple *client, struct sy_tuple *server);
 	/* Do two living records hold the same tuple on this side? */
-	bool (*same)(void *ctx, const struct session *a, const struct session *b,
+	bool (*same)(void *ctx, const struct session *a, const struct session_cold *a_cold,
+	             const struct session *b, const struct session_cold *b_cold,
 	             enum session_direction side);
 };
 
@@ -264,6 +266,9 @@ static inline uint32_t session_find(const struct session_table *t, uint64_t hash
 /* The halves of a record; a pointer stays right as long as the store is open. */
 static inline struct session *session_at(const struct session_table *t, uint32_t record);
 static inline struct session_cold *session_cold_at(const struct session_table *t, uint32_t record);
+/* The cold half of a record of this table, whose hot one this is: an address, nothing is read. */
+static inline const struct session_cold *session_cold_beside(const struct session_table *t,
+                                                             const struct session *hot);
 
 /* Seconds since the session's last packet, for timeouts below 2^16 s; now: the present tick. */
 static inline uint16_t session_idle(const struct session *s, uint16_t now)

@@ -96,7 +96,7 @@ static enum session_verdict record_judge(const struct adopter *w, struct candida
 		return SESSION_MISPLACED;
 	if (c->hot->server >= a->servers)
 		return SESSION_UNKNOWN_ID;
-	enum session_verdict v = a->judge->judge(a->judge->ctx, slot, c->hot,
+	enum session_verdict v = a->judge->judge(a->judge->ctx, slot, c->hot, cold,
 	                                         idle_seconds(a, c->hot), &client, &server);
 	if (v != SESSION_KEPT)
 		return v;
@@ -143,7 +143,9 @@ static void record_end(struct adopter *w, uint32_t record, enum session_verdict 
 
 struct twin {
 	const struct session_judge *judge;
+	const struct session_table *to;
 	const struct session *hot;
+	const struct session_cold *cold;
 	enum session_direction side;
 };
 
@@ -151,12 +153,14 @@ static bool twin_match(const void *ctx, const struct session *candidate,
                        enum session_direction direction)
 {
 	const struct twin *t = ctx;
-	return direction == t->side && t->judge->same(t->judge->ctx, t->hot, candidate, direction);
+	return direction == t->side &&
+	       t->judge->same(t->judge->ctx, t->hot, t->cold, candidate,
+	                      session_cold_beside(t->to, candidate), direction);
 }
 
 static bool has_twin(const struct adopter *w, const struct candidate *c)
 {
-	struct twin t = {w->a->judge, c->hot, SESSION_CLIENT};
+	struct twin t = {w->a->judge, w->to, c->hot, &w->from->cold[c->record], SESSION_CLIENT};
 	enum session_direction direction;
 
 	if (session_find(w->to, c->client_hash, twin_match, &t, &direction) != SESSION_NONE)

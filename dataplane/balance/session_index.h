@@ -141,4 +141,10 @@ static inline struct session_cold *session_cold_at(const struct session_table *t
 	return &t->cold[record];
 }
 
+static inline const struct session_cold *session_cold_beside(const struct session_table *t,
+                                                             const struct session *hot)
+{
+	return &t->cold[hot - t->hot];
+}
+
 #endif

@@ -22,7 +22,7 @@ static uint32_t server_check(uint32_t id, const struct session_server_name *n)
 {
 	return name_check(id, &n->addr, &n->vip,
 	                  (uint64_t)n->port << 48 | (uint64_t)n->vport << 32 |
-	                          (uint64_t)n->mode << 8 | n->proto);
+	                          (uint64_t)n->last_port << 16 | (uint64_t)n->mode << 8 | n->proto);
 }
 
 static uint32_t local_check(uint32_t id, const struct sy_addr *addr)
@@ -51,6 +51,7 @@ static void server_write(struct session_file *f, uint32_t id,
 	at->vip = name->vip;
 	at->port = name->port;
 	at->vport = name->vport;
+	at->last_port = name->last_port;
 	at->proto = name->proto;
 	at->mode = name->mode;
 	at->removed = name->removed;
@@ -119,7 +120,7 @@ bool session_local_named(const struct session_store *s, uint8_t id, struct sy_ad
 void session_server_set_removed(struct session_store *s, uint32_t id)
 {
 	if (id < session_servers(s))
-		__atomic_store_n(&server_at(s->now.file, id)->removed, 1, __ATOMIC_RELAXED);
+		server_at(s->now.file, id)->removed = 1;
 }
 
 void session_server_set_active(struct session_store *s, uint32_t id, uint32_t active)

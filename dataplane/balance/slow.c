@@ -8,10 +8,10 @@
 #define IPV6_MTU_MIN 1280
 
 /* The largest TCP segment that fits both ways, without options. */
-static uint16_t slow_mss(struct sy_worker *w, struct session *s)
+static uint16_t slow_mss(struct sy_worker *w, struct session *s, const struct session_cold *cold)
 {
 	struct sy_balance *b = w->app;
-	const struct sy_tuple server = session_server_tuple(b, s, &b->endpoint[s->server]);
+	const struct sy_tuple server = session_server_tuple(b, s, cold, &b->endpoint[s->server]);
 	uint16_t there = sy_tcp_mss(sy_addr_is_v4(&server.src),
 	                            sy_path_mtu(b->rt, forward_path(w, s, SESSION_CLIENT)), 0);
 	uint16_t back = sy_tcp_mss(sy_addr_is_v4(&s->client),
@@ -59,7 +59,8 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	/* Where answers go past us, their size is no matter of ours. */
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) &&
 	    !endpoint_is_one_way(&b->endpoint[s->server]))
-		sy_packet_clamp_mss(frame, v, slow_mss(w, s));
+		sy_packet_clamp_mss(
+		        frame, v, slow_mss(w, s, session_cold_beside(b->table[burst->slot[i]], s)));
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
 }
@@ -132,7 +133,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	bool had_session = burst->session[i] != SESSION_NONE;
 
 	/* An earlier packet of this burst may have begun or ended the session since look-up. */
-	const struct match_context ctx = {b, &burst->view[i].tuple};
+	const struct match_context ctx = {b, t, &burst->view[i].tuple};
 	enum session_direction from = burst->direction[i];
 	burst->session[i] = session_find(t, burst->hash[i], match_session, &ctx, &from);
 	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))

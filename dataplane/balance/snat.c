@@ -85,13 +85,14 @@ void snat_echo_ports(struct sy_view *v, bool to_pool)
 struct pool_search {
 	struct session_port_search search;
 	const struct sy_balance *balance;
+	const struct session_table *table;
 };
 
 static bool port_is_taken(const void *ctx, const struct session *s,
                           enum session_direction direction)
 {
 	const struct pool_search *p = SY_CONTAINER_OF(ctx, struct pool_search, search);
-	const struct match_context match = {p->balance, &p->search.reply};
+	const struct match_context match = {p->balance, p->table, &p->search.reply};
 	return direction == SESSION_SERVER && match_session(&match, s, direction);
 }
 
@@ -155,6 +156,7 @@ static enum sy_drop choose_port(const struct sy_balance *b, struct session_table
 		                             .sport = s[1].client_port,
 		                             .proto = e->proto}},
 		        .balance = b,
+		        .table = t,
 		};
 		if ((e->proto == SY_PROTO_TCP || !own_port(b, t, &p, s)) &&
 		    !session_find_port(t, &b->key, &p.search, port_is_taken))

@@ -18,6 +18,7 @@ void model_begin(struct sy_balance *b)
 	m->published = 0;
 	m->publishings_before = m->publishings;
 	m->local_touched = m->address_touched = m->source_touched = m->snat_touched = false;
+	m->ranges_touched = false;
 	memcpy(m->local_before, m->local, sizeof(m->local));
 }
 
@@ -46,7 +47,7 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 			               "there are IPv%c servers but no IPv%c local address: "
 			               "FNAT and IPIP need one of the servers' family",
 			               v4 ? '4' : '6', v4 ? '4' : '6');
-	int rc = 0;
+	int rc = m->ranges_touched ? ranges_check(b, err) : 0;
 	if (m->address_touched)
 		for (uint32_t id = 0; rc == 0 && id < m->service_ids.fresh; id++)
 			rc = check_servers(b, m->service[id], err);
@@ -146,31 +147,6 @@ void model_rollback(struct sy_balance *b)
 /* ---- publishing
  * ------------------------------------------------------------------------------------- */
 
-struct freed_key {
-	struct rte_hash *hash;
-	int32_t position;
-};
-
-static void key_free(void *ptr)
-{
-	struct freed_key *k = ptr;
-	rte_hash_free_key_with_position(k->hash, k->position);
-	free(k);
-}
-
-/* Lock-free readers may still compare the key, so its place is free only after a grace period. */
-static void directory_delete(struct sy_balance *b, const struct service_key *key)
-{
-	struct freed_key *k = malloc(sizeof(*k));
-	int32_t position = rte_hash_del_key(b->directory, key);
-	if (!k || position < 0) {
-		free(k);
-		return;
-	}
-	*k = (struct freed_key){b->directory, position};
-	sy_rcu_retire(b->rt, k, key_free);
-}
-
 /* Notes the servers that a service has from now on. By the number of the publishing, not for
  * searching: a service may be large. */
 static void keep_servers(struct model *m, const struct model_service *after)
@@ -219,12 +195,13 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			endpoint_renew_path(b, e);
 		}
 		service_swap(b, id, now);
-		if (!before)
-			rte_hash_add_key_data(b->directory, &after->key, (void *)(uintptr_t)id);
+		if (!before && !after->snat && directory_add(b, &after->key, id) < 0)
+			sy_log(SY_LOG_ERROR, "balance", "no memory: service %s gets no sessions",
+			       after->name);
 	} else {
 		/* Deleted, or deleted and put again under another id, which takes the key over. */
-		if (rte_hash_lookup(m->by_key, &before->key) < 0)
-			directory_delete(b, &before->key);
+		if (!before->snat)
+			directory_remove(b, &before->key, id);
 		service_swap(b, id, NULL);
 		retire_id(b, RETIRED_SERVICE, id);
 	}

@@ -27,7 +27,8 @@ bool forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct rte_mbuf *m = burst->mbuf[i];
 	const struct sy_view *v = &burst->view[i];
 	uint16_t mtu = sy_path_mtu(b->rt, burst->path[i]);
-	const struct sy_rewrite r = session_rewrite(b, s, e, burst->direction[i]);
+	const struct session_cold *cold = session_cold_beside(b->table[burst->slot[i]], s);
+	const struct sy_rewrite r = session_rewrite(b, s, cold, e, burst->direction[i]);
 	uint8_t *frame = sy_frame(m), *at;
 
 	/* In IPv6 a fragment has a header more, which `growth` does not count. */

@@ -206,6 +206,14 @@ static __always_inline int fragment_read(void *at, void *end, struct director_ke
 	return 1;
 }
 
+static __always_inline int is_source(struct director_key *server)
+{
+	if (bpf_map_lookup_elem(&steered, server))
+		return 1;
+	server->port = 0; /* whatever its port */
+	return bpf_map_lookup_elem(&steered, server) != 0;
+}
+
 /* From a server of ours, or about one? Later fragments go where their first one went; those that
  * come before it are not known. */
 static __always_inline int is_source_steered(void *at, void *end, struct director_key *server)
@@ -217,7 +225,7 @@ static __always_inline int is_source_steered(void *at, void *end, struct directo
 
 	if (fragment == 2)
 		return bpf_map_lookup_elem(&datagrams, &datagram) != 0;
-	steer = server->proto && bpf_map_lookup_elem(&steered, server);
+	steer = server->proto && is_source(server);
 	if (fragment && steer)
 		bpf_map_update_elem(&datagrams, &datagram, &steered_too, BPF_ANY);
 	else if (fragment) /* the id had another meaning before */

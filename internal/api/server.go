@@ -276,7 +276,7 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 	}
 	for i, ref := range refs {
 		if !unchanged[names[i]] {
-			s.Log.Info(text, "server", ref.Address, "service", s.Store.ServiceName(ref.Service), "reason", "by command")
+			s.Log.Info(text, "server", model.ServerText(ref.Address), "service", s.Store.ServiceName(ref.Service), "reason", "by command")
 		}
 	}
 	response := &pb.SetDrainResponse{Servers: names}
@@ -303,7 +303,7 @@ func (s *Server) findServers(text, service string, undo bool) ([]model.ServerRef
 	var match func(netip.AddrPort) bool
 	if address, err := netip.ParseAddr(text); err == nil {
 		match = func(a netip.AddrPort) bool { return a.Addr() == address }
-	} else if addressPort, err := netip.ParseAddrPort(text); err == nil {
+	} else if addressPort, err := model.ParseServer(text); err == nil {
 		match = func(a netip.AddrPort) bool { return a == addressPort }
 	} else {
 		return nil, nil, fmt.Errorf("%q is not a server: write 10.1.0.21, 10.1.0.21:8080 or [fd00::21]:8080", text)
@@ -322,7 +322,7 @@ func (s *Server) findServers(text, service string, undo bool) ([]model.ServerRef
 			if !match(server.Address) {
 				continue
 			}
-			name := server.Address.String() + "@" + svc.Name
+			name := model.ServerText(server.Address) + "@" + svc.Name
 			if undo && server.Drain {
 				return nil, nil, fmt.Errorf("%s is drained by %s: remove `drain: true` there", name, s.File.Path)
 			}

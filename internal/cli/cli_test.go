@@ -46,6 +46,18 @@ services:
     timeouts: { udp: 1m }
     servers:
       - { address: "fd00:1::31" }
+  - name: media
+    vip: 10.0.0.81
+    port: 8000-8099
+    protocol: udp
+    servers:
+      - { address: 10.1.0.41 }
+  - name: rest
+    vip: 10.0.0.81
+    port: all
+    protocol: udp
+    servers:
+      - { address: 10.1.0.42, port: 7000 }
 `
 
 // lab is an agent with a fake forwarder.
@@ -141,8 +153,9 @@ func TestReads(t *testing.T) {
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
 		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get ports",
-		"get workers", "get slots", "get status", "describe service web", "describe service dns6",
-		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6", "diff",
+		"get workers", "get slots", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
+		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6",
+		"describe server 10.1.0.41:*", "diff",
 	} {
 		for _, output := range []string{"table", "json"} {
 			name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(command, "-") + "." + output

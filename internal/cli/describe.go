@@ -113,7 +113,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 	s := views[0]
 	return a.show(s, func() {
 		a.pair("Name", s.Name)
-		a.pair("Address", s.Protocol+" "+endpoint(s.VIP, s.Port))
+		a.pair("Address", s.Protocol+" "+s.endpoint())
 		a.pair("Mode", s.Mode)
 		a.pair("Scheduler", s.policy.String())
 		a.pair("Health", s.Health.text())

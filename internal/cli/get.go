@@ -69,7 +69,7 @@ func (a *app) getServices(ctx context.Context) error {
 		t := &table{columns: []column{left("NAME"), left("PROTOCOL"), left("ADDRESS"), left("MODE"), left("SCHEDULER"),
 			right("UP"), right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
 		for _, s := range views {
-			t.add(s.Name, s.Protocol, endpoint(s.VIP, s.Port), s.Mode, s.Scheduler, upOfAll(s),
+			t.add(s.Name, s.Protocol, s.endpoint(), s.Mode, s.Scheduler, upOfAll(s),
 				sessions(s.Traffic, s.MaxSessions),
 				count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
 				count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),

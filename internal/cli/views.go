@@ -30,7 +30,8 @@ type serviceView struct {
 	Name        string           `json:"name"`
 	Protocol    string           `json:"protocol"`
 	VIP         string           `json:"vip"`
-	Port        uint32           `json:"port"`
+	Port        uint32           `json:"port"` // 0: all
+	LastPort    uint32           `json:"last_port,omitempty"`
 	Mode        string           `json:"mode"`
 	Scheduler   string           `json:"scheduler"`
 	HashOn      string           `json:"hash_on,omitempty"`
@@ -81,7 +82,7 @@ type healthPolicyView struct {
 type serverView struct {
 	Service          string           `json:"service"`
 	Address          string           `json:"address"`
-	Port             uint32           `json:"port"`
+	Port             uint32           `json:"port"` // 0: the client's
 	Weight           uint32           `json:"weight"`
 	State            string           `json:"state"` // "up", "drain", "down" or "kill"
 	Backup           bool             `json:"backup"`
@@ -234,7 +235,18 @@ func addressText(bytes []byte) string {
 }
 
 func endpoint(address string, port uint32) string {
+	if port == 0 {
+		return net.JoinHostPort(address, "*")
+	}
 	return net.JoinHostPort(address, strconv.Itoa(int(port)))
+}
+
+// endpoint is "10.0.0.80:80", "10.0.0.80:8000-8099" or, of all ports, "10.0.0.80:*".
+func (s serviceView) endpoint() string {
+	if s.LastPort == 0 {
+		return endpoint(s.VIP, s.Port)
+	}
+	return net.JoinHostPort(s.VIP, fmt.Sprintf("%d-%d", s.Port, s.LastPort))
 }
 
 // localEndpoint is "-" where the server sees the client itself.
@@ -274,7 +286,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	t, h, policy := service.GetTimeouts(), info.GetHealth(), dpclient.PolicyFromWire(service)
 	view := serviceView{
 		Name: service.GetName(), Protocol: protocolWord(service.GetKey().GetProtocol()),
-		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(),
+		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(), LastPort: service.GetKey().GetLastPort(),
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket,
 		MaxSessions: policy.MaxSessions, policy: policy,

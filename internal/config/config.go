@@ -22,6 +22,7 @@ func Parse(file string, data []byte) (*model.Config, error) {
 		return nil, d.result()
 	}
 	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
+		ranges: map[netip.Addr][]rangeAt{},
 		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{}}
 	config := b.build()
 	if err := d.result(); err != nil {
@@ -37,6 +38,7 @@ type builder struct {
 
 	names   map[string]position
 	keys    map[model.ServiceKey]position
+	ranges  map[netip.Addr][]rangeAt // by VIP
 	locals  map[netip.Addr]position
 	servers map[netip.Addr]position
 	has4    bool // local addresses by family
@@ -78,7 +80,7 @@ func (b *builder) service(raw *rawService) model.Service {
 	service := model.Service{
 		Name: raw.name.v,
 		Key: model.ServiceKey{
-			Protocol: raw.protocol.or(model.TCP), VIP: raw.vip.v, Port: raw.port.v,
+			Protocol: raw.protocol.or(model.TCP), VIP: raw.vip.v, Port: raw.port.v.first, LastPort: raw.port.v.last,
 		},
 		Mode: raw.mode.or(model.FNAT),
 	}
@@ -102,9 +104,11 @@ func (b *builder) service(raw *rawService) model.Service {
 				service.Key, first.line)
 		} else {
 			b.keys[service.Key] = raw.vip.at
+			b.checkRange(raw, service.Key)
 		}
 	}
 	service.Servers = b.serversOf(raw)
+	b.checkPorts(raw, &service)
 	return service
 }
 
@@ -116,16 +120,11 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 			continue
 		}
 		b.checkFamily(raw, s)
-		port := s.port.or(raw.port.v)
+		port := b.serverPort(raw, s)
 		address := netip.AddrPortFrom(s.address.v, port)
-		if s.port.set && raw.port.set && port != raw.port.v &&
-			(raw.mode.v == model.DR || raw.mode.v == model.IPIP) {
-			b.fail(s.port.at, s.port.path, "%s changes no ports, so the server must listen on the service's, "+
-				"%d: use that, or fnat", raw.mode.v, raw.port.v)
-		}
-		if first, ok := seen[address]; ok && port != 0 {
+		if first, ok := seen[address]; ok && (s.port.set || raw.port.set) {
 			b.fail(s.address.at, s.address.path, "%s is already a server of this service, in line %d: remove one",
-				address, first.line)
+				model.ServerText(address), first.line)
 		}
 		seen[address] = s.address.at
 		if _, ok := b.servers[s.address.v]; !ok {

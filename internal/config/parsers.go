@@ -69,6 +69,31 @@ func parsePort(text string) (uint16, error) {
 	return uint16(port), err
 }
 
+// portRange is what of a model.ServiceKey one value says.
+type portRange struct{ first, last uint16 }
+
+func parsePorts(text string) (portRange, error) {
+	if text == "all" {
+		return portRange{}, nil
+	}
+	if from, to, ok := strings.Cut(text, "-"); ok && from != "" {
+		first, err := parsePort(strings.TrimSpace(from))
+		if err != nil {
+			return portRange{}, err
+		}
+		last, err := parsePort(strings.TrimSpace(to))
+		if err == nil && last <= first {
+			err = fmt.Errorf("%s is no range: write the lower port first, and one port alone as %d", text, first)
+		}
+		return portRange{first, last}, err
+	}
+	if _, err := strconv.Atoi(text); err != nil {
+		return portRange{}, fmt.Errorf("%q is not a port: write a number, a range like 8000-8099, or all", text)
+	}
+	port, err := parsePort(text)
+	return portRange{first: port}, err
+}
+
 func parseWeight(text string) (uint16, error) {
 	weight, err := parseNumber(0, 65535)(text)
 	return uint16(weight), err

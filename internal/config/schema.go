@@ -40,7 +40,7 @@ type rawService struct {
 	path        string
 	name        value[string]
 	vip         value[netip.Addr]
-	port        value[uint16]
+	port        value[portRange]
 	protocol    value[model.Protocol]
 	mode        value[model.Mode]
 	scheduler   value[model.Scheduler]
@@ -156,7 +156,7 @@ var serverFields = []field[rawServer]{
 		doc: "Where the server is. Of either family under `fnat`, which translates between IPv4 and IPv6, and `ipip`; else of the VIP's."},
 		func(s *rawServer) *value[netip.Addr] { return &s.address }, parseAddress),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the service's port",
-		doc: "Where the server listens. Under `dr` and `ipip` it is the service's port."},
+		doc: "Where the server listens. Of a service with many ports it is the one that the client asked for, unless it is given here. Under `dr` and `ipip` it is the service's port."},
 		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
 		doc: "The share of new sessions under `wrr`, `wlc`, `sed` and those that hash. With 0 the server gets no new ones; those it has go on."},
@@ -192,8 +192,9 @@ var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "vip", kind: "address", required: true,
 		doc: "The address clients connect to. It belongs to the forwarder alone: neither a server nor a local address may have it."},
 		func(s *rawService) *value[netip.Addr] { return &s.vip }, parseAddress),
-	scalar(fieldDoc{name: "port", kind: "port", required: true, doc: "The port clients connect to, 1 to 65535."},
-		func(s *rawService) *value[uint16] { return &s.port }, parsePort),
+	scalar(fieldDoc{name: "port", kind: "port, range of ports, or all", required: true,
+		doc: "What clients connect to: one port, `8000-8099`, or `all`. Ranges of one VIP and protocol may lie within each other, and the narrowest has the port; they may not overlap otherwise."},
+		func(s *rawService) *value[portRange] { return &s.port }, parsePorts),
 	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "tcp", doc: "Together with VIP and port it must be unique."},
 		func(s *rawService) *value[model.Protocol] { return &s.protocol }, parseWord(model.TCP, model.UDP)),
 	scalar(fieldDoc{name: "mode", kind: "fnat, dr, nat or ipip", def: "fnat",

@@ -46,13 +46,20 @@ func manyServices(n int) *model.Table {
 			key.VIP = netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 8), 15: byte(i)})
 			server = netip.AddrFrom16([16]byte{0: 0xfd, 1: 1, 14: byte(i >> 8), 15: byte(i)})
 		}
+		first := netip.AddrPortFrom(server, 8080)
+		switch i % 5 {
+		case 3:
+			key.LastPort, first = 99, netip.AddrPortFrom(server, 0)
+		case 4:
+			key.Port = 0
+		}
 		table.Services[key] = &model.TableService{
 			Spec: model.ServiceSpec{
 				Name: fmt.Sprintf("s%d", i), Mode: model.FNAT, Policy: model.Policy{Scheduler: model.Maglev, HashOn: model.HashTuple, SlowStart: 3, OnePacket: true,
 					MaxSessions: 9, Persistence: model.Persistence{Timeout: 60, Prefix4: 24, Prefix6: 64}}, Timeouts: model.DefaultTimeouts,
 			},
 			Servers: map[netip.AddrPort]model.ServerSpec{
-				netip.AddrPortFrom(server, 8080): {Weight: 3, State: model.Up, Backup: true, MaxSessions: 4},
+				first:                            {Weight: 3, State: model.Up, Backup: true, MaxSessions: 4},
 				netip.AddrPortFrom(server, 8081): {Weight: 0, State: model.Down},
 			},
 		}

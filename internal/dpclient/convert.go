@@ -35,7 +35,8 @@ func timeoutsFromWire(t *pb.Timeouts) model.Timeouts {
 }
 
 func keyToWire(k model.ServiceKey) *pb.ServiceKey {
-	return &pb.ServiceKey{Protocol: pb.Protocol(k.Protocol), Vip: k.VIP.AsSlice(), Port: uint32(k.Port)}
+	return &pb.ServiceKey{Protocol: pb.Protocol(k.Protocol), Vip: k.VIP.AsSlice(), Port: uint32(k.Port),
+		LastPort: uint32(k.LastPort)}
 }
 
 // KeyFromWire reads a service's key.
@@ -48,7 +49,11 @@ func KeyFromWire(k *pb.ServiceKey) (model.ServiceKey, error) {
 	if err != nil {
 		return model.ServiceKey{}, fmt.Errorf("service %s: %w", vip, err)
 	}
-	return model.ServiceKey{Protocol: model.Protocol(k.GetProtocol()), VIP: vip, Port: port}, nil
+	last, err := portFromWire(k.GetLastPort())
+	if err != nil {
+		return model.ServiceKey{}, fmt.Errorf("service %s: %w", vip, err)
+	}
+	return model.ServiceKey{Protocol: model.Protocol(k.GetProtocol()), VIP: vip, Port: port, LastPort: last}, nil
 }
 
 // ServerAddressFromWire reads a server's address and port.
@@ -73,7 +78,7 @@ func addressFromWire(bytes []byte) (netip.Addr, error) {
 }
 
 func portFromWire(port uint32) (uint16, error) {
-	if port < 1 || port > 65535 {
+	if port > 65535 {
 		return 0, fmt.Errorf("port %d from the forwarder", port)
 	}
 	return uint16(port), nil

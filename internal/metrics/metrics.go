@@ -178,7 +178,7 @@ func (c *Collector) collectAgent(s scrape) {
 	for _, service := range snapshot.Config.Services {
 		for _, wanted := range service.Servers {
 			spec := snapshot.States[model.ServerRef{Service: service.Key, Address: wanted.Address}]
-			labels := []string{service.Name, wanted.Address.String()}
+			labels := []string{service.Name, model.ServerText(wanted.Address)}
 			s.flag(serverUp, spec.State != model.Down, labels...)
 			s.flag(serverDrained, spec.State == model.Drain, labels...)
 			s.flag(serverKilled, spec.State == model.Kill, labels...)
@@ -222,13 +222,13 @@ func collectServices(ctx context.Context, s scrape, client *dpclient.Client) {
 			return err
 		}
 		name := stats.GetService().GetName()
-		s.traffic(service, stats.GetTraffic(), name, key.Protocol.String(), key.VIP.String(), strconv.Itoa(int(key.Port)))
+		s.traffic(service, stats.GetTraffic(), name, key.Protocol.String(), key.VIP.String(), key.Ports())
 		for _, one := range stats.GetServers() {
 			address, err := dpclient.ServerAddressFromWire(one.GetServer())
 			if err != nil {
 				return err
 			}
-			s.traffic(server, one.GetTraffic(), name, address.String())
+			s.traffic(server, one.GetTraffic(), name, model.ServerText(address))
 		}
 		return nil
 	})

@@ -102,17 +102,14 @@ func (s State) String() string {
 type ServiceKey struct {
 	Protocol Protocol
 	VIP      netip.Addr
-	Port     uint16
-}
-
-func (k ServiceKey) String() string {
-	return fmt.Sprintf("%s %s", k.Protocol, netip.AddrPortFrom(k.VIP, k.Port))
+	Port     uint16 // 0: all ports
+	LastPort uint16 // of a range that begins with Port; 0: that port alone
 }
 
 // ServerRef identifies a server: the same backend in two services is two servers.
 type ServerRef struct {
 	Service ServiceKey
-	Address netip.AddrPort
+	Address netip.AddrPort // port 0: the one that the client asked for
 }
 
 // Timeout names the state whose sessions a timeout ends.
@@ -193,7 +190,7 @@ type Health struct {
 
 // Server is a backend as the user wants it.
 type Server struct {
-	Address netip.AddrPort
+	Address netip.AddrPort // as in ServerRef
 	Weight  uint16
 	Drain   bool
 	// DrainDeadline ends the sessions of a drained server so long after the drain began; 0: never.

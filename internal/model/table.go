@@ -97,12 +97,12 @@ func (t *Table) Do(c Change) error {
 		delete(t.Services, c.Service)
 	case PutServer:
 		if service == nil {
-			return fmt.Errorf("server %s: no service %s", c.Address, c.Service)
+			return fmt.Errorf("server %s: no service %s", ServerText(c.Address), c.Service)
 		}
 		service.Servers[c.Address] = c.Server
 	case DeleteServer:
 		if service == nil {
-			return fmt.Errorf("server %s: no service %s", c.Address, c.Service)
+			return fmt.Errorf("server %s: no service %s", ServerText(c.Address), c.Service)
 		}
 		delete(service.Servers, c.Address)
 	case PutLocalAddress:
@@ -213,7 +213,7 @@ func rolesOf(t *Table) map[netip.Addr]role {
 // Compare orders keys for people: by address, port, protocol.
 func (k ServiceKey) Compare(other ServiceKey) int {
 	return cmp.Or(k.VIP.Compare(other.VIP), cmp.Compare(k.Port, other.Port),
-		cmp.Compare(k.Protocol, other.Protocol))
+		cmp.Compare(k.LastPort, other.LastPort), cmp.Compare(k.Protocol, other.Protocol))
 }
 
 func sortedKeys(services map[ServiceKey]*TableService) []ServiceKey {
@@ -234,7 +234,7 @@ type Description struct {
 // Describe puts a change of `from` into words; `names` gives a service's name where the change has none.
 func Describe(c Change, from *Table, names func(ServiceKey) string) Description {
 	service := func() string { return fmt.Sprintf("service %s (%s)", names(c.Service), c.Service) }
-	server := func() string { return fmt.Sprintf("server %s of %s", c.Address, names(c.Service)) }
+	server := func() string { return fmt.Sprintf("server %s of %s", ServerText(c.Address), names(c.Service)) }
 	switch c.Kind {
 	case PutService:
 		if old := from.Services[c.Service]; old != nil && old.Spec.Mode == c.Spec.Mode {

@@ -45,7 +45,8 @@ type savedState struct {
 
 type savedDrain struct {
 	Protocol string         `json:"protocol"`
-	VIP      netip.AddrPort `json:"vip"`
+	VIP      netip.AddrPort `json:"vip"` // port 0: all
+	LastPort uint16         `json:"last_port,omitempty"`
 	Server   netip.AddrPort `json:"server"`
 	Kill     bool           `json:"kill,omitempty"`
 	Until    *time.Time     `json:"until,omitempty"`
@@ -55,7 +56,8 @@ type savedDrain struct {
 func saveDrain(ref model.ServerRef) savedDrain {
 	return savedDrain{
 		Protocol: ref.Service.Protocol.String(),
-		VIP:      netip.AddrPortFrom(ref.Service.VIP, ref.Service.Port), Server: ref.Address,
+		VIP:      netip.AddrPortFrom(ref.Service.VIP, ref.Service.Port),
+		LastPort: ref.Service.LastPort, Server: ref.Address,
 	}
 }
 
@@ -64,7 +66,7 @@ func (d savedDrain) ref() model.ServerRef {
 	if d.Protocol == model.UDP.String() {
 		protocol = model.UDP
 	}
-	key := model.ServiceKey{Protocol: protocol, VIP: d.VIP.Addr(), Port: d.VIP.Port()}
+	key := model.ServiceKey{Protocol: protocol, VIP: d.VIP.Addr(), Port: d.VIP.Port(), LastPort: d.LastPort}
 	return model.ServerRef{Service: key, Address: d.Server}
 }
 

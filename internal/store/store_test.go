@@ -235,6 +235,25 @@ func TestDrainsSurviveAndAreForgotten(t *testing.T) {
 	}
 }
 
+func TestDrainsOfManyPortsSurvive(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "state")
+	s, _ := open(t, directory)
+	s.Adopt(model.NewTable())
+	config := configOf(model.HealthNone, "10.1.0.1:0")
+	config.Services[0].Key.LastPort = 99
+	use(t, s, config)
+	wide := model.ServerRef{Service: config.Services[0].Key, Address: netip.MustParseAddrPort("10.1.0.1:0")}
+	if err := s.SetDrain([]model.ServerRef{wide}, &Drain{}); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = open(t, directory)
+	s.Adopt(model.NewTable())
+	use(t, s, config)
+	if state := s.Snapshot().States[wide].State; state != model.Drain {
+		t.Errorf("got %s", state)
+	}
+}
+
 func TestBadStateIsTold(t *testing.T) {
 	for text, want := range map[string]string{
 		"{":              "remove the file",

@@ -212,8 +212,9 @@ static bool victim_find(struct life *l, struct victim *v)
 			    !is_expected(l, v->s))
 				continue;
 			const struct endpoint *e = &b->endpoint[v->s->server];
-			const struct sy_tuple client = session_client_tuple(v->s, e);
-			const struct sy_tuple server = session_server_tuple(b, v->s, e);
+			const struct session_cold *cold = session_cold_at(v->t, v->record);
+			const struct sy_tuple client = session_client_tuple(v->s, cold, e);
+			const struct sy_tuple server = session_server_tuple(b, v->s, cold, e);
 			v->client_hash = sy_hash_tuple(&b->key, &client);
 			v->server_hash = sy_hash_tuple(&b->key, &server);
 			return true;
@@ -251,11 +252,11 @@ static bool spoil_port(struct life *l, const struct victim *v)
 	const struct sy_balance *b = l->rig.b;
 	struct session moved = *v->s;
 	const struct endpoint *e = &b->endpoint[moved.server];
-	struct sy_tuple server = session_server_tuple(b, v->s, e);
+	const struct session_cold cold = *session_cold_at(v->t, v->record);
+	struct sy_tuple server = session_server_tuple(b, v->s, &cold, e);
 	for (unsigned n = 0; moved.local_port == v->s->local_port; n++)
 		moved.local_port = sy_slot_port(v->t->slot, &b->local[moved.local], 200 + n);
 	server.dport = moved.local_port;
-	const struct session_cold cold = *session_cold_at(v->t, v->record);
 	session_remove(v->t, v->record, v->client_hash, v->server_hash);
 	return session_insert(v->t, &moved, &cold, v->client_hash,
 	                      sy_hash_tuple(&b->key, &server)) != SESSION_NONE;

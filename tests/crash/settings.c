@@ -19,7 +19,8 @@ struct draft {
 
 static struct service_key key_of(unsigned service)
 {
-	return (struct service_key){plain_vip(service), htons(PLAIN_PORT), plain_proto(service), 0};
+	return (struct service_key){plain_vip(service), htons(PLAIN_PORT), plain_proto(service), 0,
+	                            0};
 }
 
 /* ---- single changes ---- */

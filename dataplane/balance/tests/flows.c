@@ -219,7 +219,9 @@ void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t p
 	struct session *s = flow_session(f, flow);
 	assert_non_null(s);
 	flow->server_id = s->server;
-	flow->server = session_server_tuple(f->rig.b, s, &f->rig.b->endpoint[s->server]);
+	const struct session_cold *cold =
+	        session_cold_beside(f->rig.b->table[sy_slot_of(&client, htons(port))], s);
+	flow->server = session_server_tuple(f->rig.b, s, cold, &f->rig.b->endpoint[s->server]);
 }
 
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
@@ -262,8 +264,8 @@ void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop r
 struct session *flow_session(struct flows *f, const struct flow *flow)
 {
 	struct sy_balance *b = f->rig.b;
-	const struct match_context ctx = {b, &flow->client};
 	const struct session_table *t = b->table[sy_slot_of(&flow->client.src, flow->client.sport)];
+	const struct match_context ctx = {b, t, &flow->client};
 	enum session_direction from;
 	uint32_t record =
 	        session_find(t, sy_hash_tuple(&b->key, &flow->client), match_session, &ctx, &from);

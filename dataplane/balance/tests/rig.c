@@ -233,7 +233,7 @@ struct sy_addr rig_addr(const char *text)
 
 struct service_key rig_key(const char *vip, uint16_t port, uint8_t proto)
 {
-	return (struct service_key){rig_addr(vip), htons(port), proto, 0};
+	return (struct service_key){rig_addr(vip), htons(port), proto, 0, 0};
 }
 
 static void *take(struct changes *c, size_t size)
@@ -271,6 +271,7 @@ static Steelyard__Forwarder__V1__ServiceKey *pb_key(struct changes *c,
 	steelyard__forwarder__v1__service_key__init(out);
 	out->protocol = (Steelyard__Forwarder__V1__Protocol)key->proto;
 	out->port = ntohs(key->vport);
+	out->last_port = ntohs(key->last_port);
 	out->vip = pb_addr(c, &key->vip);
 	return out;
 }

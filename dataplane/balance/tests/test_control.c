@@ -163,8 +163,11 @@ static void test_refuse_fields(void **state)
 	put_service(&c, &odd, "icmp", RR, NULL);
 	refuse_one(r, &c);
 	odd = key;
+	odd.last_port = odd.vport;
+	put_service(&c, &odd, "one port's range", RR, NULL);
+	refuse_one(r, &c);
 	odd.vport = 0;
-	put_service(&c, &odd, "no port", RR, NULL);
+	put_service(&c, &odd, "from port 0", RR, NULL);
 	refuse_one(r, &c);
 	odd = key;
 	odd.vip = rig_addr("ff02::1");

@@ -277,12 +277,12 @@ static struct session_judge killer_inner;
 static uint64_t killer_left;
 
 static enum session_verdict killer_judge(void *ctx, uint8_t slot, struct session *hot,
-                                         uint32_t idle_s, struct sy_tuple *client,
-                                         struct sy_tuple *server)
+                                         const struct session_cold *cold, uint32_t idle_s,
+                                         struct sy_tuple *client, struct sy_tuple *server)
 {
 	if (killer_left-- == 0)
 		kill(getpid(), SIGKILL);
-	return killer_inner.judge(ctx, slot, hot, idle_s, client, server);
+	return killer_inner.judge(ctx, slot, hot, cold, idle_s, client, server);
 }
 
 /* In a child: opens and adopts until `records` are judged. */

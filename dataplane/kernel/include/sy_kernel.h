@@ -112,7 +112,7 @@ int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
  * bytes. */
 struct sy_source {
 	struct sy_addr addr; /* of a network the first one */
-	uint16_t port;       /* network order; of a network 0 */
+	uint16_t port;       /* network order; 0: any; of a network 0 */
 	uint16_t proto;      /* TCP or UDP; of a network 0 */
 	uint32_t bits;       /* 0: a server; else length of the prefix, of all 128 bits, so that
 	                        those of IPv4 begin at 96 */
@@ -150,8 +150,8 @@ bool sy_director_is_native(const struct sy_director *d);
 int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd);
 /* Steers a destination address, or stops to. */
 int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on);
-/* The same for all that a server sends from one port, or hosts of a network from any, unless it is
- * for an address of this host. */
+/* The same for all that a server sends from one port or from any, or hosts of a network, unless it
+ * is for an address of this host. */
 int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on);
 /* An address of this host, whatever its interface, or one that has gone: packets for it are never
  * steered by their source. Without effect on a steered one, as an IPv6 address that is claimed. */

@@ -101,6 +101,17 @@ static void sources_are_steered(const char *far, const char *near, const char *b
 	before = stats();
 	far_send_from(beyond, 5353);
 	await_more(passed, before);
+
+	source.port = 0; /* any */
+	for (unsigned on = 2; on-- > 0;) {
+		assert_int_equal(sy_director_steer_source(director, &source, on), 0);
+		before = stats();
+		far_send_from(beyond, 5353);
+		far_send_from(beyond, 5354);
+		await_counter(on ? offsetof(struct sy_director_stats, dropped_no_socket)
+		                 : offsetof(struct sy_director_stats, passed),
+		              (on ? before.dropped_no_socket : before.passed) + 1);
+	}
 }
 
 static void test_sources(void **state)

@@ -14,7 +14,7 @@ import (
 )
 
 func keyOf(key *pb.ServiceKey) string {
-	return fmt.Sprintf("%x %05d %d", key.GetVip(), key.GetPort(), key.GetProtocol())
+	return fmt.Sprintf("%x %05d-%05d %d", key.GetVip(), key.GetPort(), key.GetLastPort(), key.GetProtocol())
 }
 
 // do makes one change, or says why it cannot be.
@@ -67,7 +67,7 @@ func (c *config) putService(service *pb.Service) error {
 	if c.servers[string(key.GetVip())] > 0 || c.locals[string(key.GetVip())] {
 		return errors.New("a VIP that has another role")
 	}
-	if key.GetPort() < 1 || key.GetPort() > 65535 || len(service.GetName()) > 63 {
+	if key.GetPort() > 65535 || key.GetLastPort() > 65535 || len(service.GetName()) > 63 {
 		return errors.New("a service's field is out of range")
 	}
 	if service.GetMode() == pb.Mode_MODE_UNSPECIFIED || service.GetScheduler() == pb.Scheduler_SCHEDULER_UNSPECIFIED {
@@ -111,11 +111,13 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 	if c.vips[string(server.GetAddress())] > 0 || c.locals[string(server.GetAddress())] {
 		return errors.New("a server that has another role")
 	}
-	if server.GetPort() < 1 || server.GetPort() > 65535 || server.GetWeight() > 65535 ||
+	key := of.GetService()
+	many := key.GetPort() == 0 || key.GetLastPort() != 0
+	if server.GetPort() == 0 && !many || server.GetPort() > 65535 || server.GetWeight() > 65535 ||
 		server.GetState() == pb.ServerState_SERVER_STATE_UNSPECIFIED {
 		return errors.New("a server's field is out of range")
 	}
-	if (mode == pb.Mode_MODE_DR || mode == pb.Mode_MODE_IPIP) && server.GetPort() != of.GetService().GetPort() {
+	if (mode == pb.Mode_MODE_DR || mode == pb.Mode_MODE_IPIP) && !(many && server.GetPort() == 0) && server.GetPort() != key.GetPort() {
 		return errors.New("a server on another port, and none is changed")
 	}
 	if mark := server.GetCheckMark(); mark != 0 && (mode != pb.Mode_MODE_DR && mode != pb.Mode_MODE_IPIP || mark>>24 != 0x53) {

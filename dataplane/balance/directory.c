@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which service a client's packet asks for. Services of one port are found by their key. The others
+ * of a VIP and protocol share one entry, whose key is no service's: their ranges.
+ */
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#include <rte_hash.h>
+#include <rte_hash_crc.h>
+
+#include "model.h"
+#include "ranges.h"
+
+int directory_create(struct sy_balance *b, struct sy_error *err)
+{
+	const struct rte_hash_parameters parameters = {
+	        .name = "sy_directory",
+	        .entries = b->options.max_services,
+	        .key_len = sizeof(struct service_key),
+	        .hash_func = rte_hash_crc,
+	        .socket_id = SOCKET_ID_ANY,
+	        .extra_flag =
+	                RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF | RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
+	};
+	b->directory = rte_hash_create(&parameters);
+	return b->directory ? 0
+	                    : sy_fail(err, ENOMEM,
+	                              "no memory for a directory of %u services: raise --memory",
+	                              b->options.max_services);
+}
+
+/* No service's: a range that ends with port 1 begins with none. */
+static struct service_key ranges_key(const struct sy_addr *vip, uint16_t proto)
+{
+	return (struct service_key){.vip = *vip, .proto = proto, .last_port = htons(1)};
+}
+
+void directory_destroy(struct sy_balance *b)
+{
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	while (b->directory && rte_hash_iterate(b->directory, &key, &data, &next) >= 0)
+		if (key_is_range(key))
+			free(data);
+	rte_hash_free(b->directory);
+}
+
+/* ---- looking up ------------------------------------------------------------------------------ */
+
+static uint32_t find_range(const struct sy_balance *b, const struct sy_tuple *t)
+{
+	const struct service_key key = ranges_key(&t->dst, t->proto);
+	void *ranges;
+	if (t->dport == 0 || rte_hash_lookup_data(b->directory, &key, &ranges) < 0)
+		return RANGE_NONE;
+	return ranges_find(ranges, ntohs(t->dport));
+}
+
+const struct service *directory_find(const struct sy_balance *b, const struct sy_tuple *client)
+{
+	const struct service_key key = {client->dst, client->dport, client->proto, 0, 0};
+	void *id;
+	if (SY_UNLIKELY(rte_hash_lookup_data(b->directory, &key, &id) < 0)) {
+		uint32_t of_many = find_range(b, client);
+		return of_many == RANGE_NONE ? NULL : SY_RCU_READ(b->service[of_many]);
+	}
+	return SY_RCU_READ(b->service[(uintptr_t)id]);
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+struct freed_key {
+	struct rte_hash *hash;
+	int32_t position;
+};
+
+static void key_free(void *ptr)
+{
+	struct freed_key *k = ptr;
+	rte_hash_free_key_with_position(k->hash, k->position);
+	free(k);
+}
+
+/* Lock-free readers may still compare the key, so its place is free only after a grace period. */
+static void key_delete(struct sy_balance *b, const struct service_key *key)
+{
+	struct freed_key *k = malloc(sizeof(*k));
+	int32_t position = rte_hash_del_key(b->directory, key);
+	if (!k || position < 0) {
+		free(k);
+		return;
+	}
+	*k = (struct freed_key){b->directory, position};
+	sy_rcu_retire(b->rt, k, key_free);
+}
+
+static struct ranges *ranges_now(const struct sy_balance *b, const struct service_key *key)
+{
+	void *ranges = NULL;
+	return rte_hash_lookup_data(b->directory, key, &ranges) < 0 ? NULL : ranges;
+}
+
+/* Puts `next` in the place of what the entry has; empty, it takes the entry away. */
+static int ranges_swap(struct sy_balance *b, const struct service_key *entry, struct ranges *next)
+{
+	struct ranges *old = ranges_now(b, entry);
+	int rc = 0;
+	if (!next)
+		return -ENOMEM;
+	if (next->count > 0)
+		rc = rte_hash_add_key_data(b->directory, entry, next);
+	else
+		key_delete(b, entry);
+	if (rc < 0 || next->count == 0)
+		free(next);
+	if (rc == 0 && old)
+		sy_rcu_retire(b->rt, old, free);
+	return rc;
+}
+
+static uint16_t last_of(const struct service_key *key)
+{
+	return key->vport == 0 ? UINT16_MAX : ntohs(key->last_port);
+}
+
+int directory_add(struct sy_balance *b, const struct service_key *key, uint32_t id)
+{
+	if (!key_is_range(key))
+		return rte_hash_add_key_data(b->directory, key, (void *)(uintptr_t)id);
+	const struct service_key entry = ranges_key(&key->vip, key->proto);
+	return ranges_swap(b, &entry,
+	                   ranges_with(ranges_now(b, &entry), ntohs(key->vport), last_of(key), id));
+}
+
+void directory_remove(struct sy_balance *b, const struct service_key *key, uint32_t id)
+{
+	void *now;
+	if (key_is_range(key)) {
+		const struct service_key entry = ranges_key(&key->vip, key->proto);
+		/* Without memory it leads to an id that has no service. */
+		ranges_swap(
+		        b, &entry,
+		        ranges_without(ranges_now(b, &entry), ntohs(key->vport), last_of(key), id));
+	} else if (rte_hash_lookup_data(b->directory, key, &now) >= 0 && (uintptr_t)now == id) {
+		key_delete(b, key);
+	}
+}
+
+/* ---- checking a configuration ---------------------------------------------------------------- */
+
+static int service_compare(const void *one, const void *other)
+{
+	const struct service_key *a = &(*(struct model_service *const *)one)->key,
+	                         *b = &(*(struct model_service *const *)other)->key;
+	int order = memcmp(&a->vip, &b->vip, sizeof(a->vip));
+	if (order == 0)
+		order = (int)a->proto - (int)b->proto;
+	return order ? order
+	             : range_compare(ntohs(a->vport), last_of(a), ntohs(b->vport), last_of(b));
+}
+
+/* Of two neighbours in the list of ranges that are open, the second begins within the first: it
+ * must end there too. */
+static int check_sorted(struct model_service *const *s, uint32_t count, struct sy_error *err)
+{
+	struct model_service **open = malloc((count + 1) * sizeof(*open));
+	char ports[PORTS_TEXT], others[PORTS_TEXT];
+	uint32_t depth = 0;
+	int rc = open ? 0 : sy_fail(err, ENOMEM, "no memory for the transaction");
+	for (uint32_t i = 0; rc == 0 && i < count; i++) {
+		const struct service_key *key = &s[i]->key;
+		if (i > 0 && (key->proto != s[i - 1]->key.proto ||
+		              !sy_addr_equal(&key->vip, &s[i - 1]->key.vip)))
+			depth = 0;
+		while (depth > 0 && last_of(&open[depth - 1]->key) < ntohs(key->vport))
+			depth--;
+		if (depth > 0 && last_of(&open[depth - 1]->key) < last_of(key))
+			rc = sy_fail(
+			        err, EINVAL,
+			        "service %s: its %s overlap with the %s of service %s: let one "
+			        "lie within the other, or both apart",
+			        s[i]->name, ports_format(key, ports),
+			        ports_format(&open[depth - 1]->key, others), open[depth - 1]->name);
+		open[depth++] = s[i];
+	}
+	free(open);
+	return rc;
+}
+
+int ranges_check(struct sy_balance *b, struct sy_error *err)
+{
+	const struct model *m = b->model;
+	struct model_service **list = malloc((m->services + 1) * sizeof(*list));
+	uint32_t count = 0;
+	if (!list)
+		return sy_fail(err, ENOMEM, "no memory for the transaction");
+	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
+		if (m->service[id] && !m->service[id]->snat && key_is_range(&m->service[id]->key))
+			list[count++] = m->service[id];
+	qsort(list, count, sizeof(*list), service_compare);
+	int rc = check_sorted(list, count, err);
+	free(list);
+	return rc;
+}
+
+const char *ports_format(const struct service_key *key, char text[static PORTS_TEXT])
+{
+	if (!key_is_range(key))
+		snprintf(text, PORTS_TEXT, "port %u", ntohs(key->vport));
+	else if (key->vport == 0)
+		snprintf(text, PORTS_TEXT, "ports (all)");
+	else
+		snprintf(text, PORTS_TEXT, "ports %u-%u", ntohs(key->vport), ntohs(key->last_port));
+	return text;
+}

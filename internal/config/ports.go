@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"steelyard/internal/model"
+)
+
+// Services with many ports.
+
+// rangeAt is such a service, and where the file has it.
+type rangeAt struct {
+	key model.ServiceKey
+	at  position
+}
+
+// checkRange makes sure that of two services that have a port in common one is the narrower.
+func (b *builder) checkRange(raw *rawService, key model.ServiceKey) {
+	if !key.Many() {
+		return
+	}
+	for _, other := range b.ranges[key.VIP] {
+		if key.Crosses(other.key) {
+			b.fail(raw.port.at, raw.port.path, "%s overlaps with %s, in line %d: let one range lie within the other, "+
+				"or both apart", key, other.key, other.at.line)
+			return
+		}
+	}
+	b.ranges[key.VIP] = append(b.ranges[key.VIP], rangeAt{key, raw.port.at})
+}
+
+// serverPort is where a server listens; 0: on the port that the client asked for.
+func (b *builder) serverPort(raw *rawService, s rawServer) uint16 {
+	key := model.ServiceKey{Port: raw.port.v.first, LastPort: raw.port.v.last}
+	own := key.Port
+	if key.Many() {
+		own = 0
+	}
+	port := s.port.or(own)
+	if port == own || !raw.port.set || raw.mode.v != model.DR && raw.mode.v != model.IPIP {
+		return port
+	}
+	if own == 0 {
+		b.fail(s.port.at, s.port.path, "%s changes no ports, so the server must listen on those that clients ask for: "+
+			"remove this line, or use fnat", raw.mode.v)
+	} else {
+		b.fail(s.port.at, s.port.path, "%s changes no ports, so the server must listen on the service's, "+
+			"%d: use that, or fnat", raw.mode.v, own)
+	}
+	return port
+}
+
+// checkPorts makes sure that there is a port to check.
+func (b *builder) checkPorts(raw *rawService, service *model.Service) {
+	if !raw.port.set || !service.Key.Many() || service.Health.Type == model.HealthNone || service.Health.Port != 0 {
+		return
+	}
+	for _, server := range service.Servers {
+		if server.Address.Port() == 0 {
+			b.fail(raw.port.at, raw.port.path, "which of its ports shall be checked? Name one as `port` in `health`, "+
+				"or use `type: none` there")
+			return
+		}
+	}
+}
