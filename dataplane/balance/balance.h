@@ -412,8 +412,17 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i);
  * and the reason. */
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason);
-/* Ends a session: index, record, counters. */
+/* Ends a session: index, record, counters; and its server's TIME_WAIT. */
 void session_end(struct sy_worker *w, struct session_table *t, uint32_t record);
+
+/* ---- reset.c: resets of our own ----------------------------------------------------------------
+ */
+
+/* Of a session that ends, or whose tuple begins anew: if its server closed first and remembers the
+ * tuple (TIME_WAIT), it is told to forget it, so that no later client is taken for this one. flow:
+ * of its packets. */
+void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold,
+                     uint32_t flow);
 
 /* ---- icmp.c ---------------------------------------------------------------------------------- */
 
@@ -442,6 +451,8 @@ void icmp_error_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 enum tcp_verdict {
 	TCP_FORWARD,
 	TCP_REOPEN, /* a new connection under an old tuple: end the session, create another */
+	TCP_AGAIN,  /* likewise, but the server may hold on to the old one: tcp_state_again() if it
+	             * takes new connections, so that it meets the tuple it knows; or else REOPEN */
 	TCP_DROP,   /* BAD_TCP_STATE */
 };
 
@@ -452,6 +463,8 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
                                    uint32_t ack, uint32_t len);
 /* The same for a session of which only the client's packets are seen. */
 enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags);
+/* After TCP_AGAIN: the same session and server, from the beginning. */
+void tcp_state_again(struct session *s);
 const char *session_state_name(enum session_state state);
 
 /* ---- retire.c: ids are free only when no session can name them any more

@@ -19,9 +19,10 @@ static bool port_is_taken(const void *ctx, const struct session *s,
 }
 
 /* Chooses local address and port of s towards its server. */
-static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, struct session *s,
+static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, struct session *s,
                                  const struct session_cold *cold, uint64_t *server_hash)
 {
+	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
 	if (set->count == 0)
@@ -30,7 +31,7 @@ static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, 
 	        .search = {.locals = set->addr,
 	                   .local_ids = set->id,
 	                   .local_count = set->count,
-	                   .server = s->server,
+	                   .now = (uint16_t)balance_seconds(w),
 	                   .reply = {.src = e->addr,
 	                             .sport = session_port(e, cold),
 	                             .proto = e->proto}},
@@ -39,6 +40,8 @@ static enum sy_drop create_local(struct sy_balance *b, struct session_table *t, 
 	};
 	if (!session_find_port(t, &b->key, &p.search, port_is_taken))
 		return SY_DROP_NO_LOCAL_PORT;
+	if (p.search.held != SESSION_NONE)
+		session_end(w, t, p.search.held);
 	s->local = p.search.local;
 	s->local_port = p.search.reply.dport;
 	*server_hash = p.search.server_hash;
@@ -75,17 +78,18 @@ static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint6
 }
 
 /* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
-static enum sy_drop create_way_back(struct sy_balance *b, struct session_table *t,
+static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
                                     const struct session_cold *cold, uint64_t *server_hash)
 {
+	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
 	struct sy_rewrite r;
 	s->path = sy_path_lookup(b->rt, &from->src);
 	if (s->path == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;
 	enum sy_drop reason = e->mode == MODE_NAT ? create_nat(b, t, s, cold, server_hash)
-	                                          : create_local(b, t, s, cold, server_hash);
+	                                          : create_local(w, t, s, cold, server_hash);
 	if (reason != SY_DROP_NONE)
 		return reason;
 	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port,
@@ -136,7 +140,7 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
 		*reason = create_tunnel(b, &s, burst->hash[i]);
 	else if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
-		*reason = create_way_back(b, t, &v->tuple, &s, &cold, &server_hash);
+		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint32_t record = session_insert(t, &s, &cold, client_hash(&s, burst->hash[i], server_hash),
@@ -197,8 +201,9 @@ void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
 	const struct sy_tuple server = session_server_tuple(b, s, cold, e);
 	uint64_t server_hash =
 	        endpoint_is_one_way(e) ? SESSION_ONE_WAY : sy_hash_tuple(&b->key, &server);
+	uint64_t hash = sy_hash_tuple(&b->key, &client);
+	reset_time_wait(w, session_at(t, record), cold, (uint32_t)(hash >> 32));
 	SY_COUNT(balance_worker_of(w)->traffic[s->server].ended, 1);
 	load_give(b, s->server);
-	session_remove(t, record, client_hash(s, sy_hash_tuple(&b->key, &client), server_hash),
-	               server_hash);
+	session_remove(t, record, client_hash(s, hash, server_hash), server_hash);
 }

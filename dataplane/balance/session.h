@@ -321,12 +321,14 @@ bool session_sweep(struct session_table *t, uint32_t records,
 uint32_t session_next(const struct session_table *t, uint32_t *cursor);
 
 /*
- * Rotating cursors over (local address, port of the slot): one per server id mod
- * SESSION_PORT_CURSORS, so that a port comes back to a server as late as possible (TIME_WAIT).
+ * Rotating cursors over (local address, port of the slot), so that a port comes back to a server as
+ * late as possible (TIME_WAIT). A server's address and port choose its cursor: what it remembers of
+ * earlier ports outlives its ids, and services that share it.
  */
 #define SESSION_PORT_CURSORS 64
-/* The cursor of a server: the candidate that session_find_port() tries next. */
-uint16_t *session_port_cursor(struct session_table *t, uint32_t server);
+/* Cursor n modulo their number: the candidate that is tried next. */
+uint16_t *session_port_cursor(struct session_table *t, uint32_t n);
+uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port);
 
 /* The search for a free local port; session_match callbacks get it as their ctx, with the candidate
  * in reply.dst, reply.dport and local (embed it in a larger struct for SY_CONTAINER_OF). */
@@ -335,16 +337,20 @@ struct session_port_search {
 	const struct sy_addr *locals; /* of the server's family */
 	const uint8_t *local_ids;     /* beside them, as in struct session */
 	unsigned local_count;         /* at most 256 */
-	uint32_t server;              /* chooses the cursor */
+	uint16_t now;                 /* the present tick */
 	/* the replies' tuple: src, sport and proto are given, dst and dport are found */
 	struct sy_tuple reply;
 	/* found */
 	uint8_t local;        /* id */
 	uint64_t server_hash; /* of reply, for session_insert() */
+	uint32_t held; /* SESSION_NONE; or the session to be ended first, which has this port */
 };
 
 /* Tuples that one search tries: all of them with up to four local addresses. */
 #define SESSION_PORT_PROBES 1024
+/* From so many on it is content with the port of a session that has been in TIME_WAIT for a second
+ * at least: the longest of those it has met. */
+#define SESSION_PORT_PATIENCE 64
 
 /*
  * Finds a local address and port (1024 or above) in the table's slot that no session of the same

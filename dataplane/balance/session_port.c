@@ -7,9 +7,16 @@
 #define FIRST_PORT 1024 /* host order; below are ports of the system (RFC 6335, section 6) */
 #define BATCH      16
 
-uint16_t *session_port_cursor(struct session_table *t, uint32_t server)
+uint16_t *session_port_cursor(struct session_table *t, uint32_t n)
 {
-	return &t->cursors[server % SESSION_PORT_CURSORS];
+	return &t->cursors[n % SESSION_PORT_CURSORS];
+}
+
+uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port)
+{
+	/* as in session_check(): without a key, for the cursors outlive it in a resized file */
+	return (uint32_t)sy_hash_mix(server->d[0] ^ 0x9e3779b97f4a7c15,
+	                             server->d[1] ^ port ^ 0xbf58476d1ce4e5b9);
 }
 
 /* Candidate n: the addresses take turns, so that one server's sessions spread over them. */
@@ -22,11 +29,31 @@ static void search_set(struct session_port_search *search, uint8_t slot, unsigne
 	search->reply.dport = sy_slot_port(slot, &search->locals[i], n / search->local_count);
 }
 
+/* The session in TIME_WAIT for longest of those that hold a port. */
+struct oldest {
+	uint32_t record; /* SESSION_NONE: none that may be ended */
+	uint16_t idle;
+	unsigned n;
+	uint64_t hash;
+};
+
+static void oldest_note(const struct session_table *t, const struct session_port_search *search,
+                        struct oldest *o, uint32_t record, unsigned n)
+{
+	const struct session *s = session_at(t, record);
+	uint16_t idle = session_idle(s, search->now);
+
+	/* A clock behind the session's last packet makes it look old; 2^15 s are more than any
+	 * timeout. */
+	if (s->state == SESSION_TIME_WAIT && idle > o->idle && idle <= INT16_MAX)
+		*o = (struct oldest){record, idle, n, search->server_hash};
+}
+
 /* Tries `count` candidates from `first` on, their cache misses side by side. Returns how many it
  * passed over before one that is free, which *search then holds; `count` if none is. */
 static unsigned search_batch(struct session_table *t, const struct sy_hash_key *key,
                              struct session_port_search *search, unsigned first, unsigned count,
-                             session_match taken)
+                             session_match taken, struct oldest *o)
 {
 	unsigned candidates = search->local_count * SY_SLOT_PORTS;
 	uint64_t hash[BATCH];
@@ -42,9 +69,12 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 	for (unsigned i = 0; i < count; i++) {
 		search_set(search, t->slot, (first + i) % candidates);
 		search->server_hash = hash[i];
-		if (ntohs(search->reply.dport) >= FIRST_PORT &&
-		    session_find(t, hash[i], taken, search, &direction) == SESSION_NONE)
+		if (ntohs(search->reply.dport) < FIRST_PORT)
+			continue;
+		uint32_t record = session_find(t, hash[i], taken, search, &direction);
+		if (record == SESSION_NONE)
 			return i;
+		oldest_note(t, search, o, record, (first + i) % candidates);
 	}
 	return count;
 }
@@ -52,18 +82,29 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken)
 {
-	uint16_t *cursor = session_port_cursor(t, search->server);
+	uint16_t *cursor = session_port_cursor(
+	        t, session_port_cursor_of(&search->reply.src, search->reply.sport));
 	unsigned candidates = search->local_count * SY_SLOT_PORTS;
 	unsigned left = candidates < SESSION_PORT_PROBES ? candidates : SESSION_PORT_PROBES;
-	unsigned at = *cursor < candidates ? *cursor : 0;
+	unsigned at = *cursor < candidates ? *cursor : 0, tried = 0;
+	struct oldest o = {.record = SESSION_NONE};
 
 	/* the first candidate is nearly always free; if not, many will not be */
 	for (unsigned count = 1; left > 0; count = left < BATCH ? left : BATCH) {
-		unsigned passed = search_batch(t, key, search, at, count, taken);
+		unsigned passed = search_batch(t, key, search, at, count, taken, &o);
 		at = (at + passed) % candidates;
 		left -= passed;
+		tried += passed;
+		search->held = SESSION_NONE;
 		if (passed < count) {
 			*cursor = (uint16_t)(at + 1); /* past the last: begins anew */
+			return true;
+		}
+		if (o.record != SESSION_NONE && (tried >= SESSION_PORT_PATIENCE || left == 0)) {
+			search_set(search, t->slot, o.n);
+			search->server_hash = o.hash;
+			search->held = o.record;
+			*cursor = (uint16_t)(o.n + 1);
 			return true;
 		}
 	}

@@ -110,6 +110,14 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;
+	case TCP_AGAIN:
+		if (SY_READ(b->endpoint[s->server].eligible)) {
+			tcp_state_again(s);
+			session_cold_at(t, record)->created =
+			        balance_seconds(w) & SESSION_CREATED_MASK;
+			return true;
+		}
+		/* fall through */
 	case TCP_REOPEN:
 		session_end(w, t, record);
 		burst->session[i] = SESSION_NONE;

@@ -139,19 +139,21 @@ static bool own_port(const struct sy_balance *b, struct session_table *t, struct
 /* Address and port of the pool for s. Where nothing remembers a connection that has ended, an
  * inside socket keeps its port towards all others (RFC 4787 REQ-1); TCP's come back as late as
  * possible. */
-static enum sy_drop choose_port(const struct sy_balance *b, struct session_table *t,
+static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
                                 const struct snat_pool *pool, struct session *s,
                                 uint64_t *server_hash)
 {
+	const struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint64_t weight = UINT64_MAX;
 	for (unsigned n = 0; n < pool->count && n < POOL_ADDRESSES; n++) {
 		unsigned i = pool_next(pool, &s->client, &weight);
 		struct pool_search p = {
-		        .search = {.locals = &pool->addr[i],
+		        .search = {.held = SESSION_NONE,
+		                   .locals = &pool->addr[i],
 		                   .local_ids = &pool->id[i],
 		                   .local_count = 1,
-		                   .server = s->server,
+		                   .now = (uint16_t)balance_seconds(w),
 		                   .reply = {.src = s[1].client,
 		                             .sport = s[1].client_port,
 		                             .proto = e->proto}},
@@ -161,6 +163,8 @@ static enum sy_drop choose_port(const struct sy_balance *b, struct session_table
 		if ((e->proto == SY_PROTO_TCP || !own_port(b, t, &p, s)) &&
 		    !session_find_port(t, &b->key, &p.search, port_is_taken))
 			continue;
+		if (p.search.held != SESSION_NONE)
+			session_end(w, t, p.search.held);
 		s->local = p.search.local;
 		s->local_port = p.search.reply.dport;
 		*server_hash = p.search.server_hash;
@@ -214,7 +218,7 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 
 	*reason = s[0].path == SY_PATH_NONE || s[1].path == SY_PATH_NONE
 	                  ? SY_DROP_NO_ROUTE
-	                  : choose_port(b, t, &rule->pool[sy_addr_is_v4(&from->src)], s,
+	                  : choose_port(w, t, &rule->pool[sy_addr_is_v4(&from->src)], s,
 	                                &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;

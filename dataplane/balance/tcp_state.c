@@ -39,13 +39,21 @@ static enum tcp_verdict syn_from_client(const struct session *s)
 	switch (s->state) {
 	case SESSION_CLOSING:
 	case SESSION_TIME_WAIT:
-	case SESSION_RESET:
 		return TCP_REOPEN;
+	case SESSION_RESET:
+		return TCP_AGAIN;
 	default:
 		/* A retransmission, or a stray one that the server itself will challenge (RFC 5961
 		 * section 4). */
 		return TCP_FORWARD;
 	}
+}
+
+void tcp_state_again(struct session *s)
+{
+	s->state = SESSION_SYN_SENT;
+	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN | SESSION_CLIENT_FIN_ACKED |
+	                        SESSION_SERVER_FIN_ACKED | SESSION_SERVER_FIRST);
 }
 
 enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
@@ -83,11 +91,15 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
 	const uint8_t other_acked =
 	        from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
-	if ((s->flags & other_fin) && !sy_seq_before(ack, cold->fin_seq[!from]))
+	/* Nothing comes after a FIN, so only this one number acknowledges it. */
+	if ((s->flags & other_fin) && ack == cold->fin_seq[!from])
 		s->flags |= other_acked;
 
-	/* FIN */
+	/* FIN. A server that sends its own before it has the client's goes into TIME_WAIT, be it
+	 * that it was first or that both were. */
 	if (flags & SY_TCP_FIN) {
+		if (from == SESSION_SERVER && !(s->flags & SESSION_CLIENT_FIN_ACKED))
+			s->flags |= SESSION_SERVER_FIRST;
 		s->flags |= from == SESSION_CLIENT ? SESSION_CLIENT_FIN : SESSION_SERVER_FIN;
 		cold->fin_seq[from] = seq + len + 1;
 	}
@@ -107,8 +119,9 @@ enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags)
 	if (flags & SY_TCP_SYN) {
 		if (flags & SY_TCP_ACK)
 			return TCP_DROP;
-		return s->state == SESSION_FIN_WAIT || s->state == SESSION_RESET ? TCP_REOPEN
-		                                                                 : TCP_FORWARD;
+		if (s->state == SESSION_RESET)
+			return TCP_AGAIN;
+		return s->state == SESSION_FIN_WAIT ? TCP_REOPEN : TCP_FORWARD;
 	}
 	if (flags & SY_TCP_RST) {
 		s->state = SESSION_RESET;

@@ -217,6 +217,11 @@ static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id
 	}
 }
 
+void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path, uint32_t flow)
+{
+	packet_transmit(w, m, path, NULL, flow);
+}
+
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++) {

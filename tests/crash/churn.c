@@ -100,6 +100,16 @@ static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
 	return mac_is_right(frame, s->port, &s->tuple.dst) ? NULL : "goes to the wrong neighbour";
 }
 
+/* The balancer ends a server's TIME_WAIT by a reset of its own: no data, and nobody's mark. */
+static bool is_own_reset(const struct rte_mbuf *m, unsigned port)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	unsigned header = frame[12] == 0x08 ? 20 : 40;
+	return port == RIG_LAN && m->data_len == 14 + header + 20 &&
+	       frame[14 + (header == 20 ? 9 : 6)] == SY_PROTO_TCP &&
+	       frame[14 + header + 13] == SY_TCP_RST;
+}
+
 /* ---- what became of a packet ---- */
 
 static bool part_is_open(const struct plain_part *p, bool again)
@@ -191,7 +201,10 @@ static void flow_settle(struct life *l, struct flow *f, const struct sight *s, b
 	} else {
 		MUST(same, "a packet came out otherwise than before: %s", flow_text(f));
 	}
-	f->seq[f->side] += (uint32_t)sizeof(struct mark) + !!(f->flags & (SY_TCP_SYN | SY_TCP_FIN));
+	/* What comes after a FIN says it once more. */
+	if (!(f->fins & 1 << f->side))
+		f->seq[f->side] +=
+		        (uint32_t)sizeof(struct mark) + !!(f->flags & (SY_TCP_SYN | SY_TCP_FIN));
 	f->state = state;
 	f->fins = fins;
 	f->seen_first = f->seen_last = plain_seconds(l->h);
@@ -232,6 +245,10 @@ static void burst_collect(struct life *l, const struct burst *b, unsigned port)
 	struct rte_mbuf *m;
 	while ((m = rig_collect(&l->rig, port))) {
 		struct sight s = {.port = port};
+		if (is_own_reset(m, port)) {
+			rte_pktmbuf_free(m);
+			continue;
+		}
 		const char *wrong = sight_read(m, &s);
 		rte_pktmbuf_free(m);
 		MUST(!wrong, "a packet that was sent %s", wrong);

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <forwarder.pb-c.h>
 
+#define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
 /* Seconds by which two countings of idle seconds may differ, and by which a sweep may be late. */
@@ -103,6 +104,10 @@ void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
 	} else if (f->flags & SY_TCP_SYN) {
 		if (side == PLAIN_SERVER && f->state == PLAIN_SYN_SENT)
 			*state = PLAIN_SYN_RECEIVED;
+		if (side == PLAIN_CLIENT && f->state == PLAIN_RESET) {
+			*state = PLAIN_SYN_SENT;
+			*fins = 0;
+		}
 	} else if (f->flags & SY_TCP_RST) {
 		*state = PLAIN_RESET;
 	} else if (f->state != PLAIN_SYN_SENT &&
@@ -123,7 +128,14 @@ static bool plan(struct flow *f, enum plain_side side, uint8_t flags)
 	return true;
 }
 
-static bool plan_tcp(struct flow *f, struct dice *d)
+/* Its server takes new sessions. */
+static bool flow_is_welcome(const struct flow *f, const struct plain_config *c)
+{
+	const struct plain_part *server = &c->server[f->service][f->server];
+	return server->state == UP && server->weight > 0;
+}
+
+static bool plan_tcp(struct flow *f, const struct plain_config *c, struct dice *d)
 {
 	enum plain_side side = dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER;
 	uint32_t choice = dice_roll(d, 100);
@@ -145,8 +157,9 @@ static bool plan_tcp(struct flow *f, struct dice *d)
 	case PLAIN_CLOSING:
 		side = f->fins & 4 << PLAIN_CLIENT ? PLAIN_CLIENT : PLAIN_SERVER;
 		return plan(f, side, SY_TCP_ACK);
-	default: /* the client takes its port for another connection */
-		f->anew = true;
+	default: /* the client takes its port for another connection; a reset one stays where it was
+	          */
+		f->anew = f->state != PLAIN_RESET || !flow_is_welcome(f, c);
 		return choice < 30 && plan(f, PLAIN_CLIENT, SY_TCP_SYN);
 	}
 }
@@ -175,16 +188,22 @@ bool flow_plan(struct flow *f, const struct plain_config *c, struct dice *d)
 {
 	f->anew = false;
 	bool talks = flow_is_udp(f) ? plan(f, dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
-	                            : plan_tcp(f, d);
+	                            : plan_tcp(f, c, d);
 	f->anew |= flow_leaves(f, c);
 	if (talks && f->anew)
 		f->seq[PLAIN_CLIENT] = dice_roll(d, UINT32_MAX);
 	return talks;
 }
 
+/* Its port may be given to another: it is not to be counted on. */
+static bool flow_lingers(const struct flow *f, uint32_t now)
+{
+	return f->state == PLAIN_TIME_WAIT && now != f->seen_first;
+}
+
 bool flow_is_fresh(const struct flow *f, uint32_t now)
 {
-	return f->certainty == FLOW_CERTAIN && !f->pending &&
+	return f->certainty == FLOW_CERTAIN && !f->pending && !flow_lingers(f, now) &&
 	       now - f->seen_first + ROUNDING < plain_timeout(f->service, f->state);
 }
 
@@ -212,7 +231,7 @@ static bool flow_is_served(const struct flow *f, const struct plain_config *c)
 bool flow_must_live(const struct flow *f, const struct plain_config *c, uint32_t now)
 {
 	uint32_t least, most;
-	if (f->certainty != FLOW_CERTAIN || (f->pending && f->anew))
+	if (f->certainty != FLOW_CERTAIN || (f->pending && f->anew) || flow_lingers(f, now))
 		return false;
 	flow_timeouts(f, &least, &most);
 	return now - f->seen_first + ROUNDING <= least && flow_is_served(f, c);

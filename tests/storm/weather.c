@@ -65,6 +65,18 @@ uint32_t __wrap_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *
 	return len;
 }
 
+uint32_t __real_sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
+                                  uint32_t seq, uint32_t ack, bool with_ack);
+uint32_t __wrap_sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
+                                  uint32_t seq, uint32_t ack, bool with_ack);
+uint32_t __wrap_sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
+                                  uint32_t seq, uint32_t ack, bool with_ack)
+{
+	uint32_t len = __real_sy_tcp_reset_make(out, cap, t, seq, ack, with_ack);
+	answered += len > 0;
+	return len;
+}
+
 /* ---- frames in ---- */
 
 static bool frame_is_right(const struct frame *f)

@@ -14,10 +14,26 @@ struct endpoint {
 	uint32_t proto;
 };
 
-/* Servers by id; 1 and 65 share a cursor, 2 and 3 are one endpoint in two services. */
-static struct endpoint endpoints[128];
+/* Servers by id; 2 and 3 are one endpoint in two services. */
+static struct endpoint endpoints[1024];
 static struct sy_addr locals[8];
+static uint16_t now;
 static const uint8_t local_ids[8] = {10, 11, 12, 13, 14, 15, 16, 17};
+
+/* Another server that shares the cursor of this one. */
+static uint32_t shares_cursor(uint32_t server)
+{
+	const struct endpoint *e = &endpoints[server];
+	uint32_t cursor = session_port_cursor_of(&e->addr, e->port) % SESSION_PORT_CURSORS;
+	for (uint32_t other = 10; other < SY_ARRAY_LEN(endpoints); other++) {
+		const struct endpoint *o = &endpoints[other];
+		if (other != server &&
+		    session_port_cursor_of(&o->addr, o->port) % SESSION_PORT_CURSORS == cursor)
+			return other;
+	}
+	fail_msg("every cursor has one server");
+	return 0;
+}
 
 static int setup(void **state)
 {
@@ -50,7 +66,7 @@ static struct session_port_search search_for(uint32_t server, unsigned local_cou
 	        .locals = locals,
 	        .local_ids = local_ids,
 	        .local_count = local_count,
-	        .server = server,
+	        .now = now,
 	        .reply = {.src = e->addr, .sport = e->port, .proto = e->proto},
 	};
 }
@@ -122,7 +138,8 @@ static void exhausts_every_port_once(void **state)
 		assert_int_equal(got, usable);
 		assert_true(usable > 240 * count);
 		/* another server, even one that shares the cursor, has all of them again */
-		for (got = 0; port_take(&f.table, 65, count, &found) != SESSION_NONE; got++)
+		uint32_t other = shares_cursor(1);
+		for (got = 0; port_take(&f.table, other, count, &found) != SESSION_NONE; got++)
 			continue;
 		assert_int_equal(got, usable);
 		free(seen);
@@ -224,6 +241,66 @@ static void one_endpoint_in_two_services_is_one(void **state)
 	fixture_close(&f);
 }
 
+/* The second service goes on where the first was, whatever its servers' ids. */
+static void one_endpoint_has_one_cursor(void **state)
+{
+	struct fixture f;
+	struct session_port_search first, found;
+
+	fixture_open(&f, 1024, 250);
+	port_give_back(&f.table, port_take(&f.table, 2, 1, &first), &first);
+	for (unsigned i = 1; i < ports_usable(1); i++) {
+		port_give_back(&f.table, port_take(&f.table, 2 + i % 2, 1, &found), &found);
+		assert_int_not_equal(found.reply.dport, first.reply.dport);
+	}
+	fixture_close(&f);
+}
+
+/* When ports run out, a session in TIME_WAIT for a second gives its own: the oldest first. */
+static void ports_of_time_wait_come_back_early(void **state)
+{
+	struct fixture f;
+	struct session_port_search found[2 * SY_SLOT_PORTS], one;
+	uint32_t record[2 * SY_SLOT_PORTS], held = 0;
+
+	now = 1000;
+	fixture_open(&f, 1024, 250);
+	while ((record[held] = port_take(&f.table, 1, 2, &found[held])) != SESSION_NONE) {
+		assert_int_equal(found[held].held, SESSION_NONE);
+		session_at(&f.table, record[held++])->seen = now;
+	}
+	for (uint32_t i = 0; i < held; i++) {
+		struct session *s = session_at(&f.table, record[i]);
+		s->state = i == 100 ? SESSION_CLOSING : SESSION_TIME_WAIT;
+		s->seen = (uint16_t)(i == 200 ? 1001 : i % 2 ? 1000 : 990);
+	}
+	one = search_for(1, 2);
+	assert_true(session_find_port(&f.table, &key, &one, taken));
+	assert_int_not_equal(one.held, SESSION_NONE); /* ten seconds */
+	for (uint32_t i = 0; i < held; i++)
+		session_at(&f.table, record[i])->seen = 1000;
+	one = search_for(1, 2);
+	assert_false(session_find_port(&f.table, &key, &one, taken)); /* not a second yet */
+	now = 1001;
+	/* All of them come back, each once, but the one that lives. */
+	for (uint32_t n = 0; n < held - 1; n++) {
+		uint32_t i = 0;
+		one = search_for(1, 2);
+		assert_true(session_find_port(&f.table, &key, &one, taken));
+		assert_int_not_equal(one.held, SESSION_NONE);
+		while (record[i] != one.held)
+			assert_true(++i < held);
+		assert_int_equal(one.reply.dport, found[i].reply.dport);
+		assert_int_equal(one.local, found[i].local);
+		assert_true(one.server_hash == found[i].server_hash);
+		session_at(&f.table, one.held)->state = SESSION_ESTABLISHED;
+	}
+	one = search_for(1, 2);
+	assert_false(session_find_port(&f.table, &key, &one, taken));
+	now = 0;
+	fixture_close(&f);
+}
+
 static void no_address_no_port(void **state)
 {
 	struct fixture f;
@@ -249,10 +326,12 @@ static void cursor_spans_all_addresses(void **state)
 	struct session_port_search s = search_for(1, 256);
 	s.locals = many;
 	s.local_ids = ids;
-	*session_port_cursor(&f.table, 1) = UINT16_MAX;
+	uint16_t *cursor = session_port_cursor(
+	        &f.table, session_port_cursor_of(&endpoints[1].addr, endpoints[1].port));
+	*cursor = UINT16_MAX;
 	assert_true(session_find_port(&f.table, &key, &s, taken));
 	assert_int_equal(s.local, 255);
-	assert_int_equal(*session_port_cursor(&f.table, 1), 0);
+	assert_int_equal(*cursor, 0);
 	fixture_close(&f);
 }
 
@@ -264,6 +343,8 @@ int main(void)
 	        cmocka_unit_test(search_is_bounded_and_goes_on),
 	        cmocka_unit_test(freed_port_comes_back_last),
 	        cmocka_unit_test(one_endpoint_in_two_services_is_one),
+	        cmocka_unit_test(one_endpoint_has_one_cursor),
+	        cmocka_unit_test(ports_of_time_wait_come_back_early),
 	        cmocka_unit_test(no_address_no_port),
 	        cmocka_unit_test(cursor_spans_all_addresses),
 	};

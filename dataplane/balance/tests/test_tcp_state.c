@@ -49,9 +49,9 @@ struct rule {
 
 static const struct rule rules[] = {
         /*              sSe fctr: SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, CLOSING,
-         *              TIME_WAIT, RESET. x: dropped, n: a new connection. ACKs here
-         *              acknowledge no FIN. */
-        {C, SYN, "sSefnnn"},       {S, SYN, "xxxxxxx"},       {C, SYN_ACK, "xxxxxxx"},
+         *              TIME_WAIT, RESET. x: dropped, n: a new connection, a: the
+         *              same again. ACKs here acknowledge no FIN. */
+        {C, SYN, "sSefnna"},       {S, SYN, "xxxxxxx"},       {C, SYN_ACK, "xxxxxxx"},
         {S, SYN_ACK, "SSefctr"},   {C, ACK, "seefctr"},       {S, ACK, "sSefcte"},
         {C, DATA, "seefctr"},      {S, DATA, "sSefcte"},      {C, FIN, "sfffctr"},
         {S, FIN, "sSfcctf"},       {C, RST, "rrrrrrr"},       {S, RST, "rrrrrrr"},
@@ -59,6 +59,8 @@ static const struct rule rules[] = {
         {S, FIN_ALONE, "xxxxxxx"}, {C, PSH_ALONE, "xxxxxxx"}, {S, PSH_ALONE, "xxxxxxx"},
         {C, NONE, "xxxxxxx"},      {S, NONE, "xxxxxxx"},
 };
+
+static struct session_cold cold;
 
 static char letter_of(enum session_state state)
 {
@@ -75,12 +77,13 @@ static void test_rules(void **state)
 			const struct session before = {.state = (uint8_t)tcp_states[i],
 			                               .flags = flags_of[tcp_states[i]]};
 			struct session s = before;
-			struct session_cold cold = {.fin_seq = {1000, 2000}};
+			cold = (struct session_cold){.fin_seq = {1000, 2000}};
 			char want = rules[r].after[i];
 			enum tcp_verdict verdict = tcp_state_advance(&s, &cold, rules[r].from,
 			                                             rules[r].flags, 500, 500, 0);
 			char got = verdict == TCP_DROP     ? 'x'
 			           : verdict == TCP_REOPEN ? 'n'
+			           : verdict == TCP_AGAIN  ? 'a'
 			                                   : letter_of(s.state);
 			if (got != want)
 				fail_msg("%s, flags %02x from %s: %c, not %c",
@@ -103,7 +106,7 @@ struct step {
 
 static void live_from(struct session *s, const struct step *step, unsigned count)
 {
-	struct session_cold cold = {0};
+	cold = (struct session_cold){0};
 	for (unsigned i = 0; i < count; i++) {
 		const struct step *p = &step[i];
 		enum tcp_verdict v =
@@ -114,12 +117,15 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 	}
 }
 
-#define LIVE(...)                                                                                  \
+/* Whose TIME_WAIT it is at the end. */
+#define LIVE_FIRST(server_first, ...)                                                              \
 	do {                                                                                       \
 		static const struct step steps[] = {__VA_ARGS__};                                  \
 		struct session s = {.state = SESSION_SYN_SENT};                                    \
 		live_from(&s, steps, SY_ARRAY_LEN(steps));                                         \
+		assert_int_equal(!!(s.flags & SESSION_SERVER_FIRST), server_first);                \
 	} while (0)
+#define LIVE(...) LIVE_FIRST(false, __VA_ARGS__)
 
 /* Client's numbers begin with 100, server's with 900. */
 #define HANDSHAKE                                                                                  \
@@ -139,17 +145,42 @@ static void test_client_closes_first(void **state)
 
 static void test_server_closes_first(void **state)
 {
-	LIVE(HANDSHAKE, {S, FIN, 901, 101, 20, SESSION_FIN_WAIT},
-	     {C, ACK, 101, 922, 0, SESSION_FIN_WAIT}, {C, DATA, 101, 922, 5, SESSION_FIN_WAIT},
-	     {C, FIN, 106, 922, 0, SESSION_CLOSING}, {S, ACK, 922, 107, 0, SESSION_TIME_WAIT});
+	LIVE_FIRST(true, HANDSHAKE, {S, FIN, 901, 101, 20, SESSION_FIN_WAIT},
+	           {C, ACK, 101, 922, 0, SESSION_FIN_WAIT},
+	           {C, DATA, 101, 922, 5, SESSION_FIN_WAIT}, {C, FIN, 106, 922, 0, SESSION_CLOSING},
+	           {S, ACK, 922, 107, 0, SESSION_TIME_WAIT});
+	assert_int_equal(cold.fin_seq[C], 107); /* what the server expects next */
 }
 
-/* Neither FIN acknowledges the other. */
+/* Neither FIN acknowledges the other: both ends keep TIME_WAIT. */
 static void test_simultaneous_close(void **state)
 {
-	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
-	     {S, FIN, 901, 101, 0, SESSION_CLOSING}, {C, ACK, 102, 902, 0, SESSION_CLOSING},
-	     {S, ACK, 902, 102, 0, SESSION_TIME_WAIT});
+	LIVE_FIRST(true, HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
+	           {S, FIN, 901, 101, 0, SESSION_CLOSING}, {C, ACK, 102, 902, 0, SESSION_CLOSING},
+	           {S, ACK, 902, 102, 0, SESSION_TIME_WAIT});
+}
+
+/* An acknowledgement of anything but the FIN does not close, be it above. */
+static void test_forged_fin(void **state)
+{
+	LIVE_FIRST(true, HANDSHAKE, {C, FIN, 5000, 901, 0, SESSION_FIN_WAIT},
+	           {C, FIN, 50, 901, 0, SESSION_FIN_WAIT}, {S, DATA, 901, 101, 9, SESSION_FIN_WAIT},
+	           {S, FIN, 3, 101, 0, SESSION_CLOSING}, {C, DATA, 101, 910, 9, SESSION_CLOSING},
+	           {S, DATA, 910, 110, 9, SESSION_CLOSING});
+}
+
+/* As new, its server the same. */
+static void test_again(void **state)
+{
+	struct session s = {.state = SESSION_RESET,
+	                    .flags = SESSION_CLIENT_FIN | SESSION_SERVER_FIN |
+	                             SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED |
+	                             SESSION_SERVER_FIRST,
+	                    .server = 77};
+	tcp_state_again(&s);
+	assert_int_equal(s.state, SESSION_SYN_SENT);
+	assert_int_equal(s.flags, 0);
+	assert_int_equal(s.server, 77);
 }
 
 /* FIN and its acknowledgement in one segment each way: three segments close. */
@@ -161,16 +192,19 @@ static void test_short_close(void **state)
 
 static void test_retransmissions(void **state)
 {
-	LIVE({C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {C, SYN, 100, 0, 0, SESSION_SYN_SENT},
-	     {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},
-	     {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},
-	     {C, SYN, 100, 0, 0, SESSION_SYN_RECEIVED}, {C, ACK, 101, 901, 0, SESSION_ESTABLISHED},
-	     {S, SYN_ACK, 900, 101, 0, SESSION_ESTABLISHED},
-	     {C, FIN, 101, 901, 30, SESSION_FIN_WAIT}, {C, FIN, 101, 901, 30, SESSION_FIN_WAIT},
-	     {S, ACK, 901, 101, 0, SESSION_FIN_WAIT}, /* acknowledges nothing of it */
-	     {S, FIN, 901, 131, 0, SESSION_CLOSING},  /* all but the FIN itself */
-	     {C, ACK, 132, 902, 0, SESSION_CLOSING}, {S, FIN, 901, 132, 0, SESSION_TIME_WAIT},
-	     {C, ACK, 132, 902, 0, SESSION_TIME_WAIT});
+	/* the server sends its FIN before it has the client's */
+	LIVE_FIRST(
+	        true, {C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {C, SYN, 100, 0, 0, SESSION_SYN_SENT},
+	        {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},
+	        {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},
+	        {C, SYN, 100, 0, 0, SESSION_SYN_RECEIVED},
+	        {C, ACK, 101, 901, 0, SESSION_ESTABLISHED},
+	        {S, SYN_ACK, 900, 101, 0, SESSION_ESTABLISHED},
+	        {C, FIN, 101, 901, 30, SESSION_FIN_WAIT}, {C, FIN, 101, 901, 30, SESSION_FIN_WAIT},
+	        {S, ACK, 901, 101, 0, SESSION_FIN_WAIT}, /* acknowledges nothing of it */
+	        {S, FIN, 901, 131, 0, SESSION_CLOSING},  /* all but the FIN itself */
+	        {C, ACK, 132, 902, 0, SESSION_CLOSING}, {S, FIN, 901, 132, 0, SESSION_TIME_WAIT},
+	        {C, ACK, 132, 902, 0, SESSION_TIME_WAIT});
 }
 
 /* Sequence numbers pass 2^32 between FIN and acknowledgement. */
@@ -222,7 +256,7 @@ static void test_one_way(void **state)
 		uint8_t flags;
 		char after[SY_ARRAY_LEN(states) + 1];
 	} one_way[] = {
-	        {SYN, "senn"},       {SYN_ACK, "xxxx"}, {ACK, "eefe"},     {DATA, "eefe"},
+	        {SYN, "sena"},       {SYN_ACK, "xxxx"}, {ACK, "eefe"},     {DATA, "eefe"},
 	        {FIN, "ffff"},       {RST, "rrrr"},     {RST_ACK, "rrrr"}, {FIN_ALONE, "xxxx"},
 	        {PSH_ALONE, "xxxx"}, {NONE, "xxxx"},
 	};
@@ -233,8 +267,10 @@ static void test_one_way(void **state)
 			struct session s = before;
 			char want = one_way[r].after[i];
 			enum tcp_verdict verdict = tcp_state_one_way(&s, one_way[r].flags);
-			if (want == 'x' || want == 'n') {
-				assert_int_equal(verdict, want == 'x' ? TCP_DROP : TCP_REOPEN);
+			if (want == 'x' || want == 'n' || want == 'a') {
+				assert_int_equal(verdict, want == 'x'   ? TCP_DROP
+				                          : want == 'n' ? TCP_REOPEN
+				                                        : TCP_AGAIN);
 				assert_memory_equal(&s, &before, sizeof(s));
 			} else {
 				assert_int_equal(verdict, TCP_FORWARD);
@@ -257,6 +293,8 @@ int main(void)
 	        cmocka_unit_test(test_client_closes_first),
 	        cmocka_unit_test(test_server_closes_first),
 	        cmocka_unit_test(test_simultaneous_close),
+	        cmocka_unit_test(test_forged_fin),
+	        cmocka_unit_test(test_again),
 	        cmocka_unit_test(test_short_close),
 	        cmocka_unit_test(test_retransmissions),
 	        cmocka_unit_test(test_wrap),

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What servers remember of connections that are over, and what comes of it for new ones."""
+
+import contextlib
+import errno
+import socket
+import threading
+from collections import Counter
+
+import pytest
+
+from tests.lab import Server, wait_until
+from tests.lab.steelyard import VIP
+from tests.wire.stage import ECHO
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+CLOSER = 9011  # port of a server that closes first
+PORTS = 252  # of a slot and local address that are not the system's
+
+DEAF = """\
+table inet deaf {
+    chain in {
+        type filter hook input priority 0
+        ip saddr { 10.1.0.200, 10.1.0.201 } tcp flags & rst == rst drop
+        ip6 saddr { fd00:1::200, fd00:1::201 } tcp flags & rst == rst drop
+    }
+}
+"""
+
+
+class ClosingServer:
+    """Accepts, says one byte and closes: TIME_WAIT is the server's. A context manager."""
+
+    def __init__(self, host, family):
+        kind = socket.AF_INET if family == 4 else socket.AF_INET6
+        self.listener = host.ns.socket(kind)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("", CLOSER))
+        self.listener.listen(100)
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = self.listener.accept()
+                one.sendall(b"x")
+                one.close()
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.listener.close()
+
+
+def visit(host, family, port):
+    """One connection from this port to a server that closes first."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    for _ in range(100_000):
+        with host.ns.socket(kind) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.settimeout(10)
+            one.bind(("", port))
+            try:
+                one.connect((VIP[family], ECHO))
+            except OSError as error:
+                # The last acknowledgement of the one before is still on its way.
+                if error.errno == errno.EADDRNOTAVAIL:
+                    continue
+                raise
+            assert one.recv(2) == b"x"
+            assert one.recv(1) == b""
+            return
+    raise AssertionError(f"port {port} of {host} does not become free")
+
+
+def time_waits(host, port=CLOSER):
+    return host.ns.run(["ss", "-Htan", "state", "time-wait", f"sport = :{port}"]).splitlines()
+
+
+def slot_of(stage, service, host, family, port):
+    client = host.address(family)
+    for session in stage.steelyard.sessions("--service", service):
+        if (session["client"], session["client_port"]) == (client, port):
+            return session["slot"]
+    raise AssertionError("no session of it")
+
+
+def one_slot(stage, service, family):
+    """A port of each client, and both in one slot: they share the local ports."""
+    hosts = {name: stage.lab[name] for name in ("client", "far")}
+    visit(hosts["client"], family, 20000)
+    slot = slot_of(stage, service, hosts["client"], family, 20000)
+    for first in range(20001, 24000, 200):
+        for port in range(first, first + 200):
+            visit(hosts["far"], family, port)
+        for session in stage.steelyard.sessions("--service", service, "--limit", "100000"):
+            if session["client"] == hosts["far"].address(family) and session["slot"] == slot:
+                return (hosts["client"], 20000), (hosts["far"], session["client_port"])
+    raise AssertionError("4000 ports miss one slot of 256")
+
+
+@contextlib.contextmanager
+def closing_service(stage, family, host="s1"):
+    """The echo service with a server that closes first, and one local address."""
+    service = stage.config[f"echo{family}"]
+    server = stage.lab[host]
+    service.servers = [Server(server.address(family), CLOSER)]
+    keep = stage.config.local_addresses[0 if family == 4 else 2]
+    stage.config.local_addresses = [
+        one for one in stage.config.local_addresses if (":" in one) != (":" in keep)
+    ] + [keep]
+    with ClosingServer(server, family):
+        yield service, server
+
+
+@families
+def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
+    """Two clients, whose timestamps lie far apart, share 252 ports towards one server, which closes
+    first: each tuple comes back within a second, and every first SYN succeeds."""
+    with closing_service(stage, family) as (service, s1):
+        service.timeouts = {"time_wait": "1s"}
+        stage.apply()
+        clients = one_slot(stage, service.name, family)
+        hosts = [host for host, _ in clients] + [s1]
+        before = [host.ns.counters() for host in hosts]
+        for _ in range(300):
+            for host, port in clients:
+                visit(host, family, port)
+        after = [host.ns.counters() for host in hosts]
+        for name in ("TcpExtTCPSynRetrans", "TcpExtPAWSTimewait"):
+            assert [a[name] - b[name] for a, b in zip(after, before, strict=True)] == [0, 0, 0]
+        # A minute's memory is gone with the sessions.
+        wait_until(lambda: not time_waits(s1), "the server has forgotten them")
+
+
+@families
+def test_what_meets_a_time_wait_succeeds_by_its_second_syn(stage, family):
+    """The server hears no reset and remembers every port there is: of two clients the one whose
+    timestamps are older is refused once, and comes through from the same port then."""
+    grown = Counter()
+    for server, first in (("s1", 0), ("s2", 1)):
+        with closing_service(stage, family, server) as (service, host):
+            stage.apply()
+            clients = one_slot(stage, service.name, family)
+            hosts = (clients[0][0], clients[1][0], host)
+            before = [one.ns.counters() for one in hosts]
+            host.ns.run(["nft", "-f", "-"], stdin=DEAF)
+            for _ in range(PORTS):
+                visit(clients[first][0], family, clients[first][1])
+            host.ns.run(["nft", "delete", "table", "inet", "deaf"])
+            visit(clients[1 - first][0], family, clients[1 - first][1])
+            for one, then in zip(hosts, before, strict=True):
+                now = one.ns.counters()
+                for name in ("TcpExtTCPSynRetrans", "TcpExtPAWSTimewait"):
+                    grown[name] += now[name] - then[name]
+    assert grown == {"TcpExtTCPSynRetrans": 1, "TcpExtPAWSTimewait": 1}
