@@ -20,6 +20,7 @@
  */
 #include "balance.h"
 #include "ours.h"
+#include "snat.h"
 
 struct complaint {
 	struct sy_quote quote;    /* of the packet that its sender shall hear of */
@@ -34,6 +35,13 @@ struct complaint {
 static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
 {
 	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
+}
+
+/* Would it come from its session's client, the way it comes in? */
+static bool incoming_is_of_client(const struct sy_balance *b, const struct sy_tuple *t)
+{
+	return ours_find(SY_RCU_READ(b->ours), &t->dst) == OURS_VIP ||
+	       snat_is_of_inside(SY_RCU_READ(b->snat), t);
 }
 
 /* All but record and from. */
@@ -56,9 +64,8 @@ static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *fr
 		return reason;
 	}
 	c->incoming = tuple_reversed(t);
-	c->slot = ours_find(SY_RCU_READ(b->ours), &t->src) == OURS_VIP
-	                  ? sy_slot_of(&t->dst, t->dport)
-	                  : sy_slot_of(&t->src, t->sport);
+	c->slot = incoming_is_of_client(b, &c->incoming) ? sy_slot_of(&t->dst, t->dport)
+	                                                 : sy_slot_of(&t->src, t->sport);
 	return SY_DROP_NONE;
 }
 
@@ -177,6 +184,9 @@ static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burs
 	reason = complaint_read(b, frame, v, &c);
 	if (reason != SY_DROP_NONE)
 		return reason;
+	/* The configuration has changed since it was steered here: another worker's table. */
+	if (c.slot != burst->slot[i])
+		return SY_DROP_ICMP_NO_SESSION;
 	burst->hash[i] = sy_hash_tuple(&b->key, &c.incoming);
 	struct session *s = complaint_session(b, &c, burst->hash[i]);
 	if (!s)

@@ -57,11 +57,17 @@ static int source_compare(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct sy_source));
 }
 
+static bool is_source(const struct snat *snat, const struct sy_addr *addr, uint16_t port,
+                      uint32_t proto)
+{
+	const struct sy_source key = {*addr, port, (uint16_t)proto, 0};
+	return bsearch(&key, snat->source, snat->sources, sizeof(key), source_compare) != NULL;
+}
+
 bool snat_is_of_inside(const struct snat *snat, const struct sy_tuple *t)
 {
-	const struct sy_source key = {t->src, t->sport, (uint16_t)t->proto, 0};
-	return snat_takes(snat, t) &&
-	       !bsearch(&key, snat->source, snat->sources, sizeof(key), source_compare);
+	return snat_takes(snat, t) && !is_source(snat, &t->src, t->sport, t->proto) &&
+	       !is_source(snat, &t->src, 0, t->proto); /* of all ports */
 }
 
 bool snat_is_echo(const struct sy_view *v, bool to_pool)

@@ -376,6 +376,82 @@ static void test_beside_nat(void **state)
 	check_dropped(f, RIG_LAN, &k.out, SY_TCP_SYN, SY_DROP_NO_SERVICE);
 }
 
+/* The same of one with all ports: none is left for the server's own traffic. */
+static void test_beside_nat_of_all_ports(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = rig_key("192.0.2.30", 0, SY_PROTO_UDP);
+	struct sy_addr server = rig_addr(inside_text[0]);
+	put_service(&c, &key, "nat", FLOW_RR, NULL);
+	set_mode(&c, MODE_NAT);
+	put_server(&c, &key, &server, 0, 1, FLOW_UP);
+	flows_commit(f, &c);
+	const struct sy_tuple client = {rig_addr(remote_text[0]), key.vip, htons(999), htons(8080),
+	                                SY_PROTO_UDP};
+	const struct sy_tuple answer = {server, client.src, client.dport, client.sport,
+	                                SY_PROTO_UDP};
+	struct sy_tuple left;
+	pass(f, RIG_WAN, &client, 0, &left);
+	pass(f, RIG_LAN, &answer, 0, &left);
+	assert_true(sy_addr_equal(&left.src, &key.vip));
+	assert_int_equal(left.sport, client.dport);
+	/* UDP of another host is SNAT's still, and so is this one's TCP */
+	struct talk k = talk_of(1, 8080, 80);
+	k.out.src.b[15]++;
+	talk_open(f, &k);
+	k = talk_of(0, 8080, 80);
+	talk_open(f, &k);
+}
+
+/* Errors about both sides' packets, from a router on the way: whoever sent the packet hears of it
+ * as they know it, with one worker and with two. */
+static void test_errors(void **state)
+{
+	enum { QUOTED = 48 };
+	struct flows *f = *state;
+	const uint8_t unreachable[2][2] = {{1, 0}, {3, 1}};
+	for (unsigned n = 0; n < 40; n++) {
+		if (n == 20)
+			flows_reopen(f, 2, 0, true);
+		struct talk k = talk_of(n % 2 ? 1 + 3 * (n / 2 % 2) : 3 * (n / 2 % 2),
+		                        (uint16_t)(2000 + n), 443);
+		bool v4 = k.kind < 3;
+		unsigned ip = v4 ? 20 : 40;
+		struct frame sent, in, out;
+		struct sy_view view;
+		struct sy_quote q;
+		talk_open(f, &k);
+		/* towards the remote, whom a host inside did not hear */
+		struct sy_addr router = k.out.src;
+		router.b[15] = 99;
+		struct sy_tuple told = {k.out.dst, k.out.src, k.out.dport, k.out.sport,
+		                        k.out.proto};
+		make(f, &sent, &told, SY_TCP_ACK, true);
+		frame_error(&in, &f->dice, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
+		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
+		assert_int_equal(sy_packet_check_l4(out.bytes, &view), SY_CSUM_OK);
+		assert_int_equal(sy_packet_parse_quote(out.bytes, &view, &q), SY_DROP_NONE);
+		assert_memory_equal(&q.tuple, &k.back, sizeof(k.back));
+		assert_true(sy_addr_equal(&view.tuple.src, &k.back.dst));
+		assert_true(sy_addr_equal(&view.tuple.dst, &k.back.src));
+		/* towards the host inside, whom the remote did not hear */
+		router = k.back.src;
+		router.b[15] = 99;
+		told = (struct sy_tuple){k.back.dst, k.back.src, k.back.dport, k.back.sport,
+		                         k.back.proto};
+		make(f, &sent, &told, SY_TCP_ACK, false);
+		frame_error(&in, &f->dice, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
+		assert_true(flows_through(f, RIG_WAN, &in, &out));
+		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
+		assert_int_equal(sy_packet_check_l4(out.bytes, &view), SY_CSUM_OK);
+		assert_int_equal(sy_packet_parse_quote(out.bytes, &view, &q), SY_DROP_NONE);
+		assert_memory_equal(&q.tuple, &k.out, sizeof(k.out));
+		assert_true(sy_addr_equal(&view.tuple.dst, &k.out.src));
+	}
+}
+
 static bool refused(struct flows *f, struct changes *c, const char *why)
 {
 	bool accepted = rig_commit(&f->rig, c);
@@ -446,8 +522,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(a_conversation), TEST(ports_are_reused), TEST(exhaustion), TEST(pairing),
-	        TEST(restart),        TEST(strays),           TEST(beside_nat), TEST(refusals),
+	        TEST(a_conversation), TEST(ports_are_reused), TEST(exhaustion),
+	        TEST(pairing),        TEST(restart),          TEST(strays),
+	        TEST(beside_nat),     TEST(refusals),         TEST(beside_nat_of_all_ports),
+	        TEST(errors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
