@@ -25,4 +25,18 @@ static inline void view_head_set(struct sy_view *v, uint16_t len)
 	v->frame_len = v->l4 + v->l4_len;
 }
 
+/* The IP header says `more` bytes more. */
+static inline void ip_length_add(uint8_t *l3, bool v4, uint16_t more)
+{
+	if (v4) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
+		uint16_t len = htons(ntohs(ip->total_length) + more);
+		ip->checksum = sy_csum_apply(ip->checksum, sy_csum_delta(ip->total_length, len));
+		ip->total_length = len;
+	} else {
+		struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
+		ip->payload_length = htons(ntohs(ip->payload_length) + more);
+	}
+}
+
 #endif

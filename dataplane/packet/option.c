@@ -10,20 +10,6 @@ struct toa {
 	uint8_t addr[16];
 };
 
-/* The IP header says `more` bytes more. */
-static void length_add(uint8_t *l3, bool v4, uint16_t more)
-{
-	if (v4) {
-		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
-		uint16_t len = htons(ntohs(ip->total_length) + more);
-		ip->checksum = sy_csum_apply(ip->checksum, sy_csum_delta(ip->total_length, len));
-		ip->total_length = len;
-	} else {
-		struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
-		ip->payload_length = htons(ntohs(ip->payload_length) + more);
-	}
-}
-
 uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
                            const struct sy_addr *addr, uint16_t port)
 {
@@ -42,7 +28,7 @@ uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
 	memmove(frame - len, frame, header);
 	frame -= len;
 	memcpy(frame + header, &toa, len);
-	length_add(frame + v->l3, v->v4, len);
+	ip_length_add(frame + v->l3, v->v4, len);
 	tcp = (struct sy_tcp *)(frame + v->l4);
 	memcpy(&old, &tcp->offset, sizeof(old));
 	tcp->offset = (uint8_t)(tcp->offset + (len / 4 << 4));

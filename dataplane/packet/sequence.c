@@ -43,3 +43,9 @@ void sy_tcp_shift_ack(uint8_t *frame, const struct sy_view *v, uint32_t by)
 			number_add(tcp, edge, -by);
 	}
 }
+
+void sy_tcp_add_ack(uint8_t *frame, const struct sy_view *v, uint32_t by)
+{
+	if (v->proto == SY_PROTO_TCP && sy_view_has_l4(v) && v->tcp_flags & SY_TCP_ACK)
+		number_add((struct sy_tcp *)(frame + v->l4), offsetof(struct sy_tcp, ack), by);
+}

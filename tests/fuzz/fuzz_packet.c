@@ -399,6 +399,39 @@ static void toa_check(const uint8_t *data, size_t size, const struct sy_view *v,
 
 /* ---- TCP ---- */
 
+/* Bytes put in front of the payload; all of it taken away again, flags too. */
+static void payload_check(const uint8_t *data, size_t size, const struct sy_view *v, uint16_t len)
+{
+	static const uint8_t line[SY_PACKET_ROOM] = "PROXY UNKNOWN is what it says here\r\n";
+	bool ok = sy_packet_check_l4(data, v) == SY_CSUM_OK;
+	uint8_t *block, *frame = frame_copy_roomy(data, size, &block), *at;
+	struct sy_view after = *v;
+
+	at = sy_tcp_prepend(frame, &after, line, len);
+	if (at) {
+		unsigned head = v->l4 + sy_packet_tcp(at, v)->offset / 16 * 4u;
+		CHECK(frame - at == len && after.frame_len == v->frame_len + len);
+		view_is_true(at, &after);
+		CHECK((sy_packet_check_l4(at, &after) == SY_CSUM_OK) == ok);
+		CHECK(memcmp(at + head, line, len) == 0);
+		CHECK(memcmp(at + head + len, data + head, v->frame_len - head) == 0);
+		sy_tcp_strip(at, &after, UINT8_MAX);
+		view_is_true(at, &after);
+		CHECK(after.frame_len == head);
+		CHECK((sy_packet_check_l4(at, &after) == SY_CSUM_OK) == ok);
+		sy_tcp_strip(at, &after, SY_TCP_ACK);
+		CHECK((sy_packet_tcp(at, &after)->flags | SY_TCP_ACK) == SY_TCP_ACK);
+		CHECK((sy_packet_check_l4(at, &after) == SY_CSUM_OK) == ok);
+	} else {
+		sy_tcp_strip(frame, &after, 0);
+		CHECK(v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
+		      v->frame_len + len > UINT16_MAX);
+		if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE)
+			CHECK(memcmp(frame, data, size) == 0);
+	}
+	free(block);
+}
+
 static void shift_check(const uint8_t *data, size_t size, const struct sy_view *v)
 {
 	uint8_t *frame = frame_copy(data, size);
@@ -456,6 +489,8 @@ static void frame_check(const uint8_t *frame, size_t size, const struct sy_view 
 	reset_check(frame, v);
 	if (v->proto == SY_PROTO_TCP && sy_view_has_l4(v))
 		shift_check(frame, size, v);
+	payload_check(frame, size, v, 28);
+	payload_check(frame, size, v, 37);
 	toa_check(frame, size, v, "192.0.2.99");
 	toa_check(frame, size, v, "2001:db8::99");
 	if (sy_packet_ttl(frame, v) < 2)

@@ -168,6 +168,20 @@ def segments():
             head / client_tcp(seq=0x89ABCDEF) / DATA,
             head / client_tcp(seq=0x13579BDE) / DATA,
         )
+        line = b"PROXY UNKNOWN a b c d\r\n"
+        for flags, data in (("A", b""), ("AU", b"odd"), ("AFE", bytes(DATA))):
+            yield (
+                "prepend",
+                head / client_tcp(flags=flags, urgptr=2, options=timestamp) / data,
+                head
+                / client_tcp(flags=flags + "P", urgptr=25 if "U" in flags else 2, options=timestamp)
+                / (line + data),
+            )
+            yield (
+                "strip",
+                head / client_tcp(flags=flags, urgptr=2, options=timestamp) / data,
+                head / client_tcp(flags="A", options=timestamp),
+            )
         back = Ether(**SWAPPED) / ip(family, VIP, CLIENT)
         reset = {"sport": 80, "dport": 40000, "window": 0}
         yield (

@@ -287,7 +287,8 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
                                  const struct sy_view *v, const struct sy_quote *q,
                                  const struct sy_tuple *quoted, const struct sy_addr *src);
 
-/* ---- packets that grow or shrink in front (tunnel.c, translate.c, option.c) --------------------
+/* ---- packets that grow or shrink in front (tunnel.c, translate.c, option.c, payload.c)
+ * --------------------
  *
  * The payload stays where it is, headers move: the caller owns SY_PACKET_ROOM writable bytes in
  * front of the frame. Each returns the frame's new first byte; NULL, and nothing changed, if it
@@ -353,6 +354,21 @@ enum {
 uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
                            const struct sy_addr *addr, uint16_t port);
 
+/* What it takes for this address, in bytes. */
+static inline uint16_t sy_toa_len(const struct sy_addr *addr)
+{
+	return sy_addr_is_v4(addr) ? 8 : 20;
+}
+
+/*
+ * Puts bytes in front of a segment's payload, and brings *v up to date; it is a push from then on.
+ * The room in front of the frame is the caller's: len bytes. NULL: not TCP, a fragment, too long.
+ */
+uint8_t *sy_tcp_prepend(uint8_t *frame, struct sy_view *v, const void *data, uint16_t len);
+/* Takes a segment's payload away, and the flags that are not in `keep`; brings *v up to date.
+ * Nothing happens to what is not TCP, or a fragment. */
+void sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
+
 /* ---- TCP (sequence.c, reset.c, proxy.c) -------------------------------------------------------
  */
 
@@ -361,6 +377,8 @@ void sy_tcp_shift_seq(uint8_t *frame, const struct sy_view *v, uint32_t by);
 /* Subtracts from its acknowledgement, if it has one, and from every edge of its SACK blocks, those
  * of duplicates (RFC 2883) too; checksum updated, wherever they lie. */
 void sy_tcp_shift_ack(uint8_t *frame, const struct sy_view *v, uint32_t by);
+/* Adds to its acknowledgement alone, if it has one; checksum updated. */
+void sy_tcp_add_ack(uint8_t *frame, const struct sy_view *v, uint32_t by);
 
 /*
  * Builds in out the reset that answers a segment nobody expects (RFC 9293 3.10.7.1), MACs and

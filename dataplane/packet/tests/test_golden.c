@@ -108,6 +108,21 @@ static uint32_t toa_6(struct frame *in, struct sy_view *v, uint8_t *out)
 	return toa(in, v, out, false);
 }
 
+static uint32_t prepend(struct frame *in, struct sy_view *v, uint8_t *out)
+{
+	static const char line[] = "PROXY UNKNOWN a b c d\r\n"; /* of odd length */
+	struct roomy r = roomy_copy(in);
+	uint8_t *at = sy_tcp_prepend(r.frame, v, line, sizeof(line) - 1);
+	return roomy_take(r, at, v->frame_len, out);
+}
+
+static uint32_t strip(struct frame *in, struct sy_view *v, uint8_t *out)
+{
+	sy_tcp_strip(in->bytes, v, SY_TCP_ACK);
+	memcpy(out, in->bytes, v->frame_len);
+	return v->frame_len;
+}
+
 static uint32_t same_length(const struct frame *f, uint8_t *out)
 {
 	memcpy(out, f->bytes, f->len);
@@ -218,10 +233,12 @@ static struct {
         {"error-6", error_other, 0},
         {"error-translate", error_translate, 0},
         {"error-tunnelled", error_tunnelled, 0},
+        {"prepend", prepend, 0},
         {"reset-answer", reset_answer, 0},
         {"reset-make", reset_make, 0},
         {"shift-ack", shift_ack, 0},
         {"shift-seq", shift_seq, 0},
+        {"strip", strip, 0},
         {"toa-4", toa_4, 0},
         {"toa-6", toa_6, 0},
         {"translate", translate, 0},
