@@ -79,7 +79,8 @@ struct policy {
 		uint16_t timeout; /* seconds; 0: none */
 		uint8_t prefix4, prefix6;
 	} persistence;
-	uint32_t max_sessions; /* 0: no limit */
+	uint32_t max_sessions;  /* 0: no limit */
+	uint8_t client_address; /* Steelyard__Forwarder__V1__ClientAddress */
 };
 
 /* A service as the slow path sees it: immutable, swapped under RCU. */
@@ -401,6 +402,29 @@ const struct service *directory_find(const struct sy_balance *b, const struct sy
 int directory_add(struct sy_balance *b, const struct service_key *key, uint32_t id);
 /* Without effect if it has come to mean another. */
 void directory_remove(struct sy_balance *b, const struct service_key *key, uint32_t id);
+
+/* ---- tell.c: servers are told their clients' addresses
+ * (docs/design/0014-client-address.md) ----------------- */
+
+/* A client's SYN that (again) begins the connection of packet i: notes what its server is to be
+ * told, and from where on. */
+void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
+/* A client's packet whose server may not know yet: tells it, in at most `room` bytes of IP packet.
+ * False: the packet was dropped. */
+bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
+                 uint32_t room);
+/* A server's packet while that may be so: does it know now? Hides from the client that less than
+ * the header may have been acknowledged. Returns the flags that the session's state may follow. */
+uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *frame,
+                  const struct sy_view *v);
+/* Moves the numbers of a SESSION_SHIFTED session's packet to the other side's. */
+void tell_shift(struct sy_burst *burst, unsigned i, const struct session_cold *cold);
+
+/* How many bytes of the client's stream its server counts and the client does not. */
+static inline uint32_t session_shift(const struct session *s, const struct session_cold *cold)
+{
+	return s->flags & SESSION_SHIFTED ? cold->inserted : 0;
+}
 
 /* ---- create.c
  * ---------------------------------------------------------------------------------------- */

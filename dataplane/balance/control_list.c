@@ -166,6 +166,7 @@ static int reply_service(struct arena *a, const struct model_service *s,
 	pb->slow_start_s = s->policy.slow_start;
 	pb->one_packet = s->policy.one_packet;
 	pb->max_sessions = s->policy.max_sessions;
+	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
 	if (s->policy.persistence.timeout) {
 		TAKE(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
 		pb->persistence->timeout_s = s->policy.persistence.timeout;

@@ -104,6 +104,8 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
 	uint16_t len = burst->view[i].frame_len - burst->view[i].l3;
 
+	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))
+		tell_shift(burst, i, session_cold_at(b->table[burst->slot[i]], burst->session[i]));
 	if (SY_LIKELY(e->form == FORM_IN_PLACE))
 		forward_rewrite(b, burst, i, s, e);
 	else if (!forward_otherwise(w, burst, i, s, e))

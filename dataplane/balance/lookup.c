@@ -8,7 +8,8 @@ static inline bool lookup_is_fast(const struct session *s, enum session_directio
 {
 	switch (s->state) {
 	case SESSION_ESTABLISHED:
-		return !(tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST));
+		return !((tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST)) |
+		         (s->flags & SESSION_UNTOLD));
 	case SESSION_UDP_BOTH_WAYS:
 		return true;
 	case SESSION_UDP_ONE_WAY:

@@ -59,12 +59,27 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 		               "service %s: one_packet: only fnat can tell the answers to single "
 		               "datagrams apart",
 		               pb->name);
+	if ((unsigned)pb->client_address >
+	    STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2)
+		return sy_fail(
+		        err, EINVAL,
+		        "service %s: unknown client_address %d; known: toa, proxy_v1, proxy_v2",
+		        pb->name, (int)pb->client_address);
+	if (pb->client_address &&
+	    (pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP ||
+	     pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT))
+		return sy_fail(
+		        err, EINVAL,
+		        "service %s: client_address is for TCP and fnat, whose servers do not see "
+		        "the client",
+		        pb->name);
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
 	        .hash_on = (uint8_t)pb->hash_on,
 	        .one_packet = pb->one_packet,
 	        .slow_start = (uint16_t)pb->slow_start_s,
 	        .max_sessions = pb->max_sessions,
+	        .client_address = (uint8_t)pb->client_address,
 	};
 	return read_persistence(pb, out, err);
 }

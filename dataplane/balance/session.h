@@ -71,11 +71,12 @@ struct session_cold {
 	union {
 		struct {
 			uint32_t created : 24; /* seconds of sy_clock_ns(), modulo 2^24 */
-			uint32_t inserted : 8; /* bytes put in front of the client's data */
+			uint32_t inserted : 7; /* bytes put in front of the client's data */
+			uint32_t text : 1;     /* they are the PROXY protocol's version 1 */
 			uint32_t fin_seq[2];   /* by enum session_direction: sequence number after
 			                          that side's FIN, as that side counts; while
-			                          SESSION_UNTOLD the client's: that of its first
-			                          byte */
+			                          SESSION_UNTOLD the server's: that of the
+			                          client's first byte */
 		};
 		struct {
 			uint32_t free_next, free_prev; /* while the record is free: the table's */

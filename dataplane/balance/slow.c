@@ -62,20 +62,32 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		sy_packet_clamp_mss(
 		        frame, v, slow_mss(w, s, session_cold_beside(b->table[burst->slot[i]], s)));
 	burst->path[i] = path;
+	if (burst->direction[i] == SESSION_CLIENT && v->proto == SY_PROTO_TCP) {
+		if (s->state == SESSION_SYN_SENT && (v->tcp_flags & SY_TCP_SYN))
+			tell_begin(w, burst, i, s);
+		if ((s->flags & SESSION_UNTOLD) && !tell_server(w, burst, i, s, mtu - growth))
+			return;
+	}
 	forward_packet(w, burst, i, s);
 }
 
 static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_table *t,
                                          uint32_t record, enum session_direction from,
-                                         const uint8_t *frame, const struct sy_view *v)
+                                         uint8_t *frame, const struct sy_view *v)
 {
 	struct session *s = session_at(t, record);
+	struct session_cold *cold = session_cold_at(t, record);
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
+	uint8_t flags = v->tcp_flags;
 	if (endpoint_is_one_way(&b->endpoint[s->server]))
-		return tcp_state_one_way(s, v->tcp_flags);
-	return tcp_state_advance(s, session_cold_at(t, record), from, v->tcp_flags, ntohl(tcp->seq),
-	                         ntohl(tcp->ack), payload);
+		return tcp_state_one_way(s, flags);
+	if (from == SESSION_SERVER && s->flags & SESSION_UNTOLD)
+		flags = tell_hear(s, cold, frame, v);
+	uint32_t ack = ntohl(tcp->ack);
+	if (from == SESSION_SERVER) /* as the client counts, whose bytes these are */
+		ack -= session_shift(s, cold);
+	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload);
 }
 
 /* A session's state after packet i; false: dropped. May end the session (record NONE). */

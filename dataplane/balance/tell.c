@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Servers are told their clients' addresses, by a TCP option or a header in front of the client's
+ * data (docs/design/0014-client-address.md).
+ *
+ *     client counts        ISN │ data …            a session's `first` is the number after ISN,
+ *     server counts        ISN │ header │ data …   `inserted` the header's length
+ *
+ * While a session is UNTOLD, its packets come here; afterwards only their numbers are moved.
+ */
+#include <arpa/inet.h>
+
+#include <forwarder.pb-c.h>
+
+#include "balance.h"
+
+/* The packet that tells: a worker's packet i, and its session. */
+struct teller {
+	struct sy_burst *burst;
+	unsigned i;
+	struct session *s;
+	struct session_cold *cold;
+};
+
+static struct teller teller_of(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                               struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	return (struct teller){burst, i, s,
+	                       session_cold_at(b->table[burst->slot[i]], burst->session[i])};
+}
+
+/* The session's first byte of the client, until its server has been told. */
+static uint32_t cold_first(const struct session_cold *cold)
+{
+	return cold->fin_seq[SESSION_SERVER];
+}
+
+static uint32_t header_make(uint8_t out[static SY_PROXY_V1_MAX], const struct sy_tuple *t,
+                            bool text)
+{
+	return text ? sy_proxy_v1(out, t) : sy_proxy_v2(out, t);
+}
+
+void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+{
+	struct sy_balance *b = w->app;
+	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
+	unsigned how = service ? service->policy.client_address : 0;
+	uint8_t *frame = sy_frame(burst->mbuf[i]), header[SY_PROXY_V1_MAX];
+	struct sy_view *v = &burst->view[i];
+	const struct teller t = teller_of(w, burst, i, s);
+
+	s->flags &= (uint8_t) ~(SESSION_UNTOLD | SESSION_SHIFTED);
+	if (SY_LIKELY(how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_UNSPECIFIED))
+		return;
+	t.cold->fin_seq[SESSION_SERVER] = ntohl(sy_packet_tcp(frame, v)->seq) + 1;
+	if (how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA) {
+		s->flags |= SESSION_UNTOLD;
+		return;
+	}
+	t.cold->text = how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V1;
+	t.cold->inserted = header_make(header, &v->tuple, t.cold->text) & 0x7f;
+	s->flags |= SESSION_UNTOLD | SESSION_SHIFTED;
+	/* Data in a SYN (RFC 7413) would come before the header; its sender repeats it. */
+	sy_tcp_strip(frame, v, UINT8_MAX);
+	rte_pktmbuf_trim(burst->mbuf[i], burst->mbuf[i]->data_len - v->frame_len);
+}
+
+/* Puts into the packet what its server shall know; false: it does not fit. */
+static bool tell_in_packet(const struct teller *t, uint32_t room)
+{
+	struct rte_mbuf *m = t->burst->mbuf[t->i];
+	struct sy_view *v = &t->burst->view[t->i];
+	uint8_t *frame = sy_frame(m), *at, header[SY_PROXY_V1_MAX];
+	bool proxy = t->s->flags & SESSION_SHIFTED;
+	uint32_t seq = ntohl(sy_packet_tcp(frame, v)->seq);
+	uint32_t len =
+	        proxy ? header_make(header, &v->tuple, t->cold->text) : sy_toa_len(&t->s->client);
+
+	if ((uint32_t)v->frame_len - v->l3 + len > room || rte_pktmbuf_headroom(m) < len)
+		return false;
+	at = proxy ? sy_tcp_prepend(frame, v, header, (uint16_t)len)
+	           : sy_tcp_insert_toa(frame, v, SY_TOA, &t->s->client, t->s->client_port);
+	if (!at)
+		return false;
+	rte_pktmbuf_prepend(m, (uint16_t)len);
+	if (proxy) /* the header is the first byte, once tell_shift() has been here */
+		sy_tcp_shift_seq(at, v, cold_first(t->cold) - seq - t->cold->inserted);
+	return true;
+}
+
+/* Tells it by a segment of our own, which then goes in front of the packet; false: the packet was
+ * dropped, and will come again. */
+static bool tell_ahead(struct sy_worker *w, const struct teller *t)
+{
+	struct sy_burst *burst = t->burst;
+	unsigned i = t->i;
+	struct rte_mbuf *m = burst->mbuf[i], *own = sy_packet_alloc(w);
+	const struct sy_view v = burst->view[i];
+	char *room = own ? rte_pktmbuf_append(own, v.frame_len) : NULL;
+
+	if (!room) {
+		rte_pktmbuf_free(own);
+		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+		return false;
+	}
+	memcpy(room, sy_frame(m), v.frame_len);
+	burst->mbuf[i] = own;
+	sy_tcp_strip(sy_frame(own), &burst->view[i], SY_TCP_ACK);
+	rte_pktmbuf_trim(own, v.frame_len - burst->view[i].frame_len);
+	if (tell_in_packet(t, UINT16_MAX)) {
+		forward_packet(w, burst, i, t->s);
+		if (burst->next[i] == SY_NEXT_TRANSMIT)
+			sy_transmit_path(w, burst->mbuf[i], burst->path[i], burst->flow[i]);
+	} else {
+		SY_COUNT(w->counters.drop[SY_DROP_UNTOLD], 1);
+		rte_pktmbuf_free(own);
+	}
+	burst->mbuf[i] = m;
+	burst->view[i] = v;
+	burst->next[i] = SY_NEXT_SLOW;
+	return true;
+}
+
+bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
+                 uint32_t room)
+{
+	const struct teller t = teller_of(w, burst, i, s);
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	const struct sy_view *v = &burst->view[i];
+	/* How far behind the first byte: 0 of whoever has no acknowledgement, −1 of who asks
+	 * whether the other end lives (RFC 9293 3.8.4). */
+	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - cold_first(t.cold);
+	bool reset = v->tcp_flags & SY_TCP_RST;
+
+	if (v->tcp_flags & SY_TCP_SYN)
+		return true;
+	if (!(s->flags & SESSION_SHIFTED))
+		return reset || tell_in_packet(&t, room) || at != 0 || tell_ahead(w, &t);
+	if (at != 0 && at + 1 != 0)
+		return true;
+	if (reset && !(v->tcp_flags & SY_TCP_ACK)) {
+		/* It answers a segment that acknowledged nothing of the header, so its number is
+		 * the server's own. */
+		sy_tcp_shift_seq(frame, v, -t.cold->inserted);
+		return true;
+	}
+	return (at == 0 && !reset && tell_in_packet(&t, room)) || tell_ahead(w, &t);
+}
+
+uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *frame,
+                  const struct sy_view *v)
+{
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
+	/* Of what it acknowledges: behind the first byte as the server counts. */
+	uint32_t heard = ntohl(tcp->ack) - cold_first(cold), inserted = session_shift(s, cold);
+	bool begun = s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED;
+
+	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_ACK)
+		return v->tcp_flags;
+	if (heard < inserted)
+		/* The client has no such byte: it hears of none, as tell_shift() takes it back. */
+		sy_tcp_add_ack(frame, v, inserted - heard);
+	else if (begun && !(v->tcp_flags & SY_TCP_RST) && (int32_t)(heard - inserted) >= 0 &&
+	         /* One that only acknowledges the SYN may not have had the option. */
+	         (inserted || heard || v->tcp_flags & SY_TCP_FIN ||
+	          v->l4_len > tcp->offset / 16 * 4u))
+		s->flags &= (uint8_t)~SESSION_UNTOLD;
+	/* The place of the FIN's number is taken till then. */
+	return s->flags & SESSION_UNTOLD ? v->tcp_flags & (uint8_t)~SY_TCP_FIN : v->tcp_flags;
+}
+
+void tell_shift(struct sy_burst *burst, unsigned i, const struct session_cold *cold)
+{
+	const struct sy_view *v = &burst->view[i];
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+
+	if (v->tcp_flags & SY_TCP_SYN)
+		return;
+	if (burst->direction[i] == SESSION_CLIENT)
+		sy_tcp_shift_seq(frame, v, cold->inserted);
+	else
+		sy_tcp_shift_ack(frame, v, cold->inserted);
+}

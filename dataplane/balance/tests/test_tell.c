@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Clients' addresses, told to servers: TCP option and PROXY protocol, packet by packet. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define TOA      STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA
+#define PROXY_V1 STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V1
+#define PROXY_V2 STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2
+#define ISN      0xfffffff0u /* the client's: numbers wrap inside the header */
+#define FIRST    (ISN + 1)
+#define SERVER   900u /* its ISN */
+#define ACK      SY_TCP_ACK
+#define CLIENT   SESSION_CLIENT
+#define BACK     SESSION_SERVER
+
+/* What goes in front of the client's data, or among the options. */
+static const char v1_4[] = "PROXY TCP4 198.18.0.1 192.0.2.10 1025 80\r\n";
+static const char v1_6[] = "PROXY TCP6 2001:db8:c::1 2001:db8:a::10 1025 80\r\n";
+#define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
+static const char v2_4[] = SIGNATURE "\x21\x11\0\x0c\xc6\x12\0\x01\xc0\0\x02\x0a\x04\x01\0\x50";
+static const char v2_6[] = SIGNATURE "\x21\x21\0\x24\x20\x01\x0d\xb8\0\x0c\0\0\0\0\0\0\0\0\0\x01"
+                                     "\x20\x01\x0d\xb8\0\x0a\0\0\0\0\0\0\0\0\0\x10\x04\x01\0\x50";
+static const char toa_4[] = "\xfe\x08\x04\x01\xc6\x12\0\x01";
+static const char toa_6[] = "\xfe\x14\x04\x01\x20\x01\x0d\xb8\0\x0c\0\0\0\0\0\0\0\0\0\x01";
+
+#define WAY(way, v6, text)                                                                         \
+	{                                                                                          \
+		way, v6, text, sizeof(text) - 1                                                    \
+	}
+static const struct way {
+	int how;
+	unsigned v6;
+	const char *header;
+	unsigned len;
+} ways[] = {
+        WAY(PROXY_V1, 0, v1_4), WAY(PROXY_V1, 1, v1_6), WAY(PROXY_V2, 0, v2_4),
+        WAY(PROXY_V2, 1, v2_6), WAY(TOA, 0, toa_4),     WAY(TOA, 1, toa_6),
+};
+#define PROXIES 4 /* of them */
+
+/* A connection, and what its last packet became. */
+struct talk {
+	struct flows *f;
+	unsigned way;
+	struct sy_tuple tuple[2]; /* as packets come in, by enum session_direction */
+	unsigned count;           /* packets that left */
+	struct part {
+		uint8_t flags;
+		uint32_t seq, ack;
+		struct sy_view v;
+		struct frame frame;
+	} out[2];
+};
+
+static void set_how(struct flows *f, int how)
+{
+	struct changes c = {0};
+	for (unsigned v6 = 0; v6 < 2; v6++)
+		put_service(&c, &f->service[2 * v6], "service", FLOW_RR, NULL)->client_address =
+		        (Steelyard__Forwarder__V1__ClientAddress)how;
+	flows_commit(f, &c);
+}
+
+static void collect(struct talk *k, unsigned port)
+{
+	struct rte_mbuf *m;
+	for (k->count = 0; (m = rig_collect(&k->f->rig, port)); k->count++) {
+		struct part *p = &k->out[k->count];
+		assert_true(k->count < SY_ARRAY_LEN(k->out));
+		p->frame.len = rte_pktmbuf_data_len(m);
+		memcpy(p->frame.bytes, rte_pktmbuf_mtod(m, void *), p->frame.len);
+		rte_pktmbuf_free(m);
+		assert_int_equal(sy_packet_parse(p->frame.bytes, p->frame.len, &p->v), 0);
+		assert_int_equal(sy_packet_check_l4(p->frame.bytes, &p->v), SY_CSUM_OK);
+		const struct sy_tcp *tcp = sy_packet_tcp(p->frame.bytes, &p->v);
+		p->flags = tcp->flags;
+		p->seq = ntohl(tcp->seq);
+		p->ack = ntohl(tcp->ack);
+	}
+}
+
+static void send_frame(struct talk *k, enum session_direction from, const struct frame *in)
+{
+	unsigned port = from == CLIENT ? RIG_WAN : RIG_LAN;
+	assert_true(rig_inject(&k->f->rig, port, in->bytes, in->len));
+	rig_turn(&k->f->rig);
+	rig_attend(&k->f->rig);
+	collect(k, 1 - port);
+}
+
+static void send_segment(struct talk *k, enum session_direction from, uint8_t flags, uint32_t seq,
+                         uint32_t ack, unsigned payload)
+{
+	const struct segment s = {flags, seq, ack, 0};
+	struct frame in;
+	frame_tcp(&in, &k->f->dice, &k->tuple[from], &s, payload);
+	send_frame(k, from, &in);
+}
+
+/* The same with a SACK block. */
+static void send_sack(struct talk *k, enum session_direction from, uint32_t seq, uint32_t ack,
+                      uint32_t left, uint32_t right)
+{
+	const struct segment s = {ACK, seq, ack, 0};
+	uint8_t option[12] = {1, 1, 5, 10};
+	struct sy_view v;
+	struct frame in;
+	left = htonl(left);
+	right = htonl(right);
+	memcpy(option + 4, &left, 4);
+	memcpy(option + 8, &right, 4);
+	frame_tcp(&in, &k->f->dice, &k->tuple[from], &s, sizeof(option));
+	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
+	struct sy_tcp *tcp = (struct sy_tcp *)(in.bytes + v.l4);
+	tcp->offset = (uint8_t)(tcp->offset + (sizeof(option) / 4 << 4));
+	memcpy((uint8_t *)tcp + sizeof(*tcp), option, sizeof(option));
+	frame_mend_l4(&in);
+	send_frame(k, from, &in);
+}
+
+static unsigned header_of(const struct part *p)
+{
+	return sy_packet_tcp(p->frame.bytes, &p->v)->offset / 16 * 4u;
+}
+
+static unsigned payload_of(const struct part *p)
+{
+	return p->v.l4_len - header_of(p);
+}
+
+static void check_left(const struct talk *k, unsigned n, uint32_t seq, uint32_t ack,
+                       unsigned payload)
+{
+	assert_true(n < k->count);
+	assert_int_equal(k->out[n].seq, seq);
+	assert_int_equal(k->out[n].ack, ack);
+	assert_int_equal(payload_of(&k->out[n]), payload);
+}
+
+static unsigned inserted(const struct talk *k)
+{
+	return ways[k->way].how == TOA ? 0 : ways[k->way].len;
+}
+
+/* Packet n carries what tells the client's address, and then so many bytes of data. */
+static void check_told(const struct talk *k, unsigned n, unsigned data)
+{
+	const struct part *p = &k->out[n];
+	const uint8_t *tcp = p->frame.bytes + p->v.l4;
+	bool toa = ways[k->way].how == TOA;
+	assert_true(n < k->count);
+	assert_int_equal(p->seq, FIRST);
+	assert_int_equal(payload_of(p), inserted(k) + data);
+	assert_memory_equal(tcp + (toa ? sizeof(struct sy_tcp) : header_of(p)), ways[k->way].header,
+	                    ways[k->way].len);
+}
+
+static struct session *find(const struct talk *k)
+{
+	const struct flow flow = {.client = k->tuple[CLIENT]};
+	return flow_session(k->f, &flow);
+}
+
+static void check_state(const struct talk *k, enum session_state state, unsigned flags)
+{
+	const struct session *s = find(k);
+	assert_non_null(s);
+	assert_int_equal(s->state, state);
+	assert_int_equal(s->flags & (SESSION_UNTOLD | SESSION_SHIFTED), flags);
+}
+
+static unsigned told(const struct talk *k)
+{
+	return ways[k->way].how == TOA ? 0 : SESSION_SHIFTED;
+}
+
+/* SYN and SYN-ACK. */
+static void talk_begin(struct flows *f, struct talk *k, unsigned way)
+{
+	const struct service_key *key = &f->service[2 * ways[way].v6];
+	*k = (struct talk){.f = f, .way = way};
+	k->tuple[CLIENT] =
+	        (struct sy_tuple){rig_addr(ways[way].v6 ? "2001:db8:c::1" : "198.18.0.1"), key->vip,
+	                          htons(1025), key->vport, SY_PROTO_TCP};
+	set_how(f, ways[way].how);
+	send_segment(k, CLIENT, SY_TCP_SYN, ISN, 0, 0);
+	check_left(k, 0, ISN, 0, 0);
+	const struct session *s = find(k);
+	const struct session_cold *cold = session_cold_beside(
+	        f->rig.b->table[sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport)], s);
+	k->tuple[BACK] = session_server_tuple(f->rig.b, s, cold, &f->rig.b->endpoint[s->server]);
+	set_how(f, 0); /* concerns others */
+	send_segment(k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
+	check_left(k, 0, SERVER, FIRST, 0);
+	check_state(k, SESSION_SYN_RECEIVED, told(k) | SESSION_UNTOLD);
+}
+
+static void talk_end(struct talk *k)
+{
+	struct sy_balance *b = k->f->rig.b;
+	struct session *s = find(k);
+	struct session_table *t =
+	        b->table[sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport)];
+	uint32_t cursor = 0;
+	assert_non_null(s);
+	session_end(&k->f->rig.rt->worker[0], t, session_next(t, &cursor));
+	assert_null(find(k));
+	rig_turn(&k->f->rig);
+	collect(k, RIG_LAN);
+}
+
+/* The whole of a connection without losses. */
+static void test_a_connection(void **state)
+{
+	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
+		check_told(&k, 0, 0);
+		assert_int_equal(k.count, 1);
+		assert_int_equal(!!(k.out[0].flags & SY_TCP_PSH), shift > 0);
+		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_UNTOLD);
+		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST, SERVER + 1, 100);
+		check_told(&k, 0, 100);
+		/* It has all of it, and speaks. */
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift, 50);
+		check_left(&k, 0, SERVER + 1, FIRST, 50);
+		check_state(&k, SESSION_ESTABLISHED, told(&k));
+		send_segment(&k, BACK, ACK, SERVER + 51, FIRST + shift + 100, 0);
+		check_left(&k, 0, SERVER + 51, FIRST + 100, 0);
+		send_segment(&k, CLIENT, ACK, FIRST + 100, SERVER + 51, 1300);
+		check_left(&k, 0, FIRST + shift + 100, SERVER + 51, 1300);
+		assert_int_equal(header_of(&k.out[0]), 20);
+		/* FINs are acknowledged as each counts. */
+		send_segment(&k, CLIENT, ACK | SY_TCP_FIN, FIRST + 1400, SERVER + 51, 0);
+		check_left(&k, 0, FIRST + shift + 1400, SERVER + 51, 0);
+		send_segment(&k, BACK, ACK, SERVER + 51, FIRST + shift + 1400, 0);
+		check_state(&k, SESSION_FIN_WAIT, told(&k));
+		send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 51, FIRST + shift + 1401, 0);
+		check_left(&k, 0, SERVER + 51, FIRST + 1401, 0);
+		check_state(&k, SESSION_CLOSING, told(&k));
+		send_segment(&k, CLIENT, ACK, FIRST + 1401, SERVER + 52, 0);
+		check_left(&k, 0, FIRST + shift + 1401, SERVER + 52, 0);
+		check_state(&k, SESSION_TIME_WAIT, told(&k));
+		talk_end(&k);
+	}
+}
+
+/* Each packet of the handshake is lost once; and the first data. */
+static void test_losses(void **state)
+{
+	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 0); /* the SYN-ACK was lost */
+		check_left(&k, 0, ISN, 0, 0);
+		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
+		check_left(&k, 0, SERVER, FIRST, 0);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0); /* lost behind us */
+		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
+		check_left(&k, 0, SERVER, FIRST, 0);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0); /* lost again */
+		check_told(&k, 0, 0);
+		send_segment(&k, CLIENT, ACK, FIRST + 500, SERVER + 1, 500); /* overtakes */
+		check_left(&k, 0, FIRST + shift + 500, SERVER + 1, 500);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 500); /* lost */
+		check_told(&k, 0, 500);
+		/* It has the second only. */
+		send_sack(&k, BACK, SERVER + 1, FIRST, FIRST + shift + 500, FIRST + shift + 1000);
+		check_left(&k, 0, SERVER + 1, FIRST, 0);
+		const uint8_t *edges = k.out[0].frame.bytes + k.out[0].v.l4 + 24;
+		uint32_t edge[2];
+		memcpy(edge, edges, sizeof(edge));
+		assert_int_equal(ntohl(edge[0]), FIRST + 500);
+		assert_int_equal(ntohl(edge[1]), FIRST + 1000);
+		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_UNTOLD);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 500);
+		check_told(&k, 0, 500);
+		/* Now it has all. */
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 1000, 0);
+		check_left(&k, 0, SERVER + 1, FIRST + 1000, 0);
+		check_state(&k, SESSION_ESTABLISHED, told(&k));
+		talk_end(&k);
+	}
+}
+
+/* Some of the header is acknowledged: the client never hears of less than its first byte. */
+static void test_partial_acknowledgements(void **state)
+{
+	for (unsigned way = 0; way < PROXIES; way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
+		for (uint32_t n = 0; n < shift; n++) {
+			send_segment(&k, BACK, ACK, SERVER + 1, FIRST + n, n % 3);
+			check_left(&k, 0, SERVER + 1, FIRST, n % 3);
+			check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+		}
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST - 1, 0); /* a probe of old */
+		check_left(&k, 0, SERVER + 1, FIRST - 1 - shift, 0);
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+		/* Whether the server lives, asked with no byte of the client's outstanding. */
+		send_segment(&k, CLIENT, ACK, FIRST - 1, SERVER + 1, 1);
+		assert_int_equal(k.count, 2);
+		check_told(&k, 0, 0);
+		check_left(&k, 1, FIRST + shift - 1, SERVER + 1, 1);
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift, 0);
+		check_left(&k, 0, SERVER + 1, FIRST, 0);
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED);
+		talk_end(&k);
+	}
+}
+
+/* The first data fills the MTU: what tells goes ahead of it. */
+static void test_full_segments(void **state)
+{
+	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		unsigned full = RIG_LAN_MTU - (ways[way].v6 ? 60 : 40);
+		for (unsigned room = 0; room <= ways[way].len; room += ways[way].len) {
+			send_segment(&k, CLIENT, ACK | SY_TCP_PSH | SY_TCP_FIN, FIRST, SERVER + 1,
+			             full - room);
+			if (room > 0) {
+				check_told(&k, 0, full - room);
+				assert_int_equal(k.count, 1);
+				continue;
+			}
+			check_told(&k, 0, 0);
+			check_left(&k, 1, FIRST + inserted(&k), SERVER + 1, full);
+			assert_int_equal(k.out[0].flags & (SY_TCP_FIN | SY_TCP_ACK), ACK);
+			assert_true(k.out[1].flags & SY_TCP_FIN);
+		}
+		talk_end(&k);
+	}
+}
+
+/* Resets say what their receiver expects. */
+static void test_resets(void **state)
+{
+	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+		struct talk k;
+		/* Refused. */
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		send_segment(&k, BACK, SY_TCP_RST | ACK, 0, FIRST, 0);
+		check_left(&k, 0, 0, FIRST, 0);
+		talk_end(&k);
+		/* The client does not know of it: the answer to the SYN-ACK. */
+		talk_begin(*state, &k, way);
+		send_segment(&k, CLIENT, SY_TCP_RST, FIRST, 0, 0);
+		check_left(&k, 0, FIRST, 0, 0);
+		talk_end(&k);
+		/* The client aborts: the header goes ahead, for the number to be right. */
+		talk_begin(*state, &k, way);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
+		send_segment(&k, CLIENT, SY_TCP_RST | ACK, FIRST, SERVER + 1, 0);
+		assert_int_equal(k.count, shift ? 2 : 1);
+		if (shift)
+			check_told(&k, 0, 0);
+		check_left(&k, k.count - 1, FIRST + shift, SERVER + 1, 0);
+		talk_end(&k);
+		/* Later, from either side. */
+		talk_begin(*state, &k, way);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 10, 0);
+		send_segment(&k, CLIENT, SY_TCP_RST, FIRST + 10, 0, 0);
+		check_left(&k, 0, FIRST + shift + 10, 0, 0);
+		send_segment(&k, BACK, SY_TCP_RST | ACK, SERVER + 1, FIRST + shift + 10, 0);
+		check_left(&k, 0, SERVER + 1, FIRST + 10, 0);
+		talk_end(&k);
+	}
+}
+
+/* One side closes before the server has the header. */
+static void test_early_ends(void **state)
+{
+	for (unsigned way = 0; way < PROXIES; way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
+		send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 1, FIRST, 0);
+		check_left(&k, 0, SERVER + 1, FIRST, 0);
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+		send_segment(&k, CLIENT, ACK | SY_TCP_FIN, FIRST, SERVER + 2, 7);
+		check_told(&k, 0, 7);
+		assert_true(k.out[0].flags & SY_TCP_FIN);
+		check_state(&k, SESSION_FIN_WAIT, SESSION_SHIFTED | SESSION_UNTOLD);
+		/* Again, with all that the client has sent. */
+		send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 1, FIRST + shift + 8, 0);
+		check_left(&k, 0, SERVER + 1, FIRST + 8, 0);
+		check_state(&k, SESSION_CLOSING, SESSION_SHIFTED);
+		send_segment(&k, CLIENT, ACK, FIRST + 8, SERVER + 2, 0);
+		check_state(&k, SESSION_TIME_WAIT, SESSION_SHIFTED);
+		talk_end(&k);
+	}
+}
+
+/* Data in the SYN waits for the header. */
+static void test_data_in_the_syn(void **state)
+{
+	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		talk_end(&k);
+		set_how(*state, ways[way].how);
+		send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 99);
+		check_left(&k, 0, ISN, 0, inserted(&k) ? 0 : 99);
+		assert_int_equal(k.out[0].frame.len, k.out[0].v.frame_len);
+		/* Another connection under the tuple, as nobody answered. */
+		send_segment(&k, CLIENT, SY_TCP_SYN, 5000, 0, 0);
+		struct session *s = find(&k);
+		const struct session_table *t =
+		        k.f->rig.b->table[sy_slot_of(&k.tuple[CLIENT].src, k.tuple[CLIENT].sport)];
+		uint32_t cursor = 0;
+		assert_int_equal(session_cold_at(t, session_next(t, &cursor))->fin_seq[BACK], 5001);
+		assert_true(s->flags & SESSION_UNTOLD);
+		talk_end(&k);
+	}
+}
+
+/* A forwarder ends and another goes on, wherever the connection stands. */
+static void test_restart(void **state)
+{
+	for (unsigned life = 0; life < 3; life++)
+		for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+			struct flows *f = *state;
+			struct talk k;
+			talk_begin(f, &k, way);
+			const uint32_t shift = inserted(&k);
+			flows_reopen(f, 1, life == 2 ? 77 : 0, life == 0);
+			send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
+			check_told(&k, 0, 0);
+			flows_reopen(f, 1, life == 2 ? 78 : 0, life == 0);
+			send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 9);
+			check_told(&k, 0, 9);
+			send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 9, 0);
+			check_left(&k, 0, SERVER + 1, FIRST + 9, 0);
+			flows_reopen(f, 1, life == 2 ? 79 : 0, life == 0);
+			send_segment(&k, CLIENT, ACK, FIRST + 9, SERVER + 1, 9);
+			check_left(&k, 0, FIRST + shift + 9, SERVER + 1, 9);
+			check_state(&k, SESSION_ESTABLISHED, told(&k));
+			talk_end(&k);
+		}
+}
+
+/* A TCP header full of options has no room for another. */
+static void test_full_headers(void **state)
+{
+	struct talk k;
+	struct frame in;
+	struct sy_view v;
+	const struct segment s = {ACK, FIRST, SERVER + 1, 0};
+	talk_begin(*state, &k, PROXIES);
+	frame_tcp(&in, &k.f->dice, &k.tuple[CLIENT], &s, 40);
+	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
+	in.bytes[v.l4 + 12] = 15 << 4;
+	memset(in.bytes + v.l4 + 20, 1, 40);
+	frame_mend_l4(&in);
+	send_frame(&k, CLIENT, &in);
+	assert_int_equal(k.count, 1);
+	check_left(&k, 0, FIRST, SERVER + 1, 0);
+	assert_int_equal(rig_drops(&k.f->rig, SY_DROP_UNTOLD), 1);
+	check_state(&k, SESSION_ESTABLISHED, SESSION_UNTOLD);
+	talk_end(&k);
+}
+
+static void check_refused(struct flows *f, unsigned service, enum mode mode, int how,
+                          const char *text)
+{
+	struct changes c = {0};
+	const struct service_key key = rig_key("192.0.2.77", 80, f->service[service].proto);
+	put_service(&c, &key, "x", FLOW_RR, NULL)->client_address =
+	        (Steelyard__Forwarder__V1__ClientAddress)how;
+	set_mode(&c, mode);
+	assert_false(rig_commit(&f->rig, &c));
+	assert_string_equal(f->rig.error, text);
+}
+
+static void test_refusals(void **state)
+{
+	static const char text[] =
+	        "service x: client_address is for TCP and fnat, whose servers do "
+	        "not see the client";
+	for (int how = TOA; how <= PROXY_V2; how++) {
+		check_refused(*state, 1, MODE_FNAT, how, text);
+		check_refused(*state, 0, MODE_NAT, how, text);
+		check_refused(*state, 0, MODE_DR, how, text);
+		check_refused(*state, 0, MODE_IPIP, how, text);
+	}
+	check_refused(*state, 0, MODE_FNAT, PROXY_V2 + 1,
+	              "service x: unknown client_address 4; known: toa, proxy_v1, proxy_v2");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_a_connection, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_losses, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_partial_acknowledgements, flows_setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_full_segments, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_resets, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_early_ends, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_data_in_the_syn, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_restart, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_full_headers, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_refusals, flows_setup, flows_teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
