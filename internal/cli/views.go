@@ -39,6 +39,7 @@ type serviceView struct {
 	SlowStartS  uint32           `json:"slow_start_s"` // 0: none
 	OnePacket   bool             `json:"one_packet"`
 	MaxSessions uint32           `json:"max_sessions"` // 0: no limit
+	Client      string           `json:"client_address"`
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
 	Traffic     *trafficView     `json:"traffic"` // null: the forwarder does not have it
@@ -289,7 +290,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(), LastPort: service.GetKey().GetLastPort(),
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket,
-		MaxSessions: policy.MaxSessions, policy: policy,
+		MaxSessions: policy.MaxSessions, Client: policy.ClientAddress.String(), policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),

@@ -89,6 +89,9 @@ func (b *builder) service(raw *rawService) model.Service {
 		service.Timeouts[i] = raw.timeouts[i].over(b.raw.defaults.timeouts[i]).or(model.DefaultTimeouts[i])
 	}
 	service.Health = b.health(raw, service.Key.Protocol)
+	if service.Health.Type == model.HealthHTTP && service.Policy.ClientAddress >= model.ProxyV1 {
+		service.Health.Proxy = service.Policy.ClientAddress
+	}
 
 	if raw.name.set {
 		if first, ok := b.names[service.Name]; ok {

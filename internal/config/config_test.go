@@ -83,6 +83,12 @@ func TestBadValues(t *testing.T) {
 			"services[0].one_packet: only fnat can tell the answers to single datagrams apart: use `mode: fnat`, or remove this line"},
 		{"protocol: udp\n    one_packet: true\n    persistence: { timeout: 1m }", "port: 1", "9:18",
 			"services[0].persistence: it keeps a client's datagrams together, `one_packet` spreads them: remove one"},
+		{"client_address: proxy", "port: 1", "7:21",
+			`services[0].client_address: "proxy" is unknown: use none, toa, proxy_v1 or proxy_v2`},
+		{"protocol: udp\n    client_address: toa", "port: 1", "8:21",
+			"services[0].client_address: only servers of TCP services under fnat do not see their clients: use `protocol: tcp` and `mode: fnat`, or remove this line"},
+		{"mode: nat\n    client_address: proxy_v2", "port: 1", "8:21",
+			"services[0].client_address: only servers of TCP services under fnat do not see their clients: use `protocol: tcp` and `mode: fnat`, or remove this line"},
 		{"mode: fnat", "max_sessions: 0", "9:45", "services[0].servers[0].max_sessions: 0 is out of range: use 1 to 2147483647"},
 		{"mode: fnat", "backup: 1", "9:39", `services[0].servers[0].backup: "1" is neither true nor false: write one of them`},
 		{"protocol: icmp", "port: 1", "7:15", `services[0].protocol: "icmp" is unknown: use tcp or udp`},
@@ -124,7 +130,10 @@ func TestPolicy(t *testing.T) {
 		"  - { name: b, vip: 10.0.0.80, port: 81, scheduler: maglev, hash_on: tuple, persistence: { timeout: 5m }, servers: [] }\n" +
 		"  - { name: c, vip: 10.0.0.80, port: 53, protocol: udp, scheduler: sed, one_packet: true, slow_start: 1m, max_sessions: 7,\n" +
 		"      servers: [{ address: 10.1.0.21, backup: true, max_sessions: 9 }] }\n" +
-		"  - { name: d, vip: 10.0.0.80, port: 82, scheduler: lc, persistence: { timeout: 9h, prefix4: 24, prefix6: 56 }, servers: [] }\n"
+		"  - { name: d, vip: 10.0.0.80, port: 82, scheduler: lc, persistence: { timeout: 9h, prefix4: 24, prefix6: 56 }, servers: [] }\n" +
+		"  - { name: e, vip: 10.0.0.80, port: 83, client_address: proxy_v2, health: { type: http }, servers: [] }\n" +
+		"  - { name: f, vip: 10.0.0.80, port: 84, client_address: toa, health: { type: http }, servers: [] }\n" +
+		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, servers: [] }\n"
 	config, err := Parse("f", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -134,10 +143,16 @@ func TestPolicy(t *testing.T) {
 		{Scheduler: model.Maglev, HashOn: model.HashTuple, Persistence: model.Persistence{Timeout: 300, Prefix4: 32, Prefix6: 128}},
 		{Scheduler: model.SED, OnePacket: true, SlowStart: 60, MaxSessions: 7},
 		{Scheduler: model.LC, Persistence: model.Persistence{Timeout: 32400, Prefix4: 24, Prefix6: 56}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA},
+		{Scheduler: model.ConHash, HashOn: model.HashSource},
 	} {
 		if got := config.Services[i].Policy; got != want {
 			t.Errorf("service %d: got %+v, want %+v", i, got, want)
 		}
+	}
+	if e, f := config.Services[4].Health.Proxy, config.Services[5].Health.Proxy; e != model.ProxyV2 || f != 0 {
+		t.Errorf("checks begin with %s and %s", e, f)
 	}
 	if server := config.Services[2].Servers[0]; !server.Backup || server.MaxSessions != 9 {
 		t.Errorf("got %+v", server)

@@ -72,6 +72,8 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		SlowStart:   raw.slowStart.v,
 		OnePacket:   raw.onePacket.v,
 		MaxSessions: raw.maxSessions.v,
+
+		ClientAddress: raw.client.v,
 	}
 	if policy.Scheduler.Hashes() {
 		policy.HashOn = raw.hashOn.or(model.HashSource)
@@ -84,6 +86,9 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	}
 	if policy.OnePacket && raw.mode.or(model.FNAT) != model.FNAT {
 		b.fail(raw.onePacket.at, raw.onePacket.path, "only fnat can tell the answers to single datagrams apart: use `mode: fnat`, or remove this line")
+	}
+	if policy.ClientAddress != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT) != model.FNAT) {
+		b.fail(raw.client.at, raw.client.path, "only servers of TCP services under fnat do not see their clients: use `protocol: tcp` and `mode: fnat`, or remove this line")
 	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{

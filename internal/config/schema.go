@@ -49,6 +49,7 @@ type rawService struct {
 	slowStart   value[uint32]
 	onePacket   value[bool]
 	maxSessions value[uint32]
+	client      value[model.ClientAddress]
 	timeouts    rawTimeouts
 	health      rawHealth
 	servers     []rawServer
@@ -220,6 +221,11 @@ var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
 		doc: "So many sessions at most; new ones beyond are dropped as `connection-limit`. Exact over all workers. Lowered, it ends none."},
 		func(s *rawService) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
+	scalar(fieldDoc{name: "client_address", kind: "none, toa, proxy_v1 or proxy_v2", def: "none",
+		doc: "TCP under `fnat`: how servers learn who the client is. `toa`: by a TCP option, which a module in their kernels reads; " +
+			"`proxy_v1`, `proxy_v2`: by a header of the PROXY protocol, which the server must be told to expect. A change concerns " +
+			"new sessions only. See docs/modes.md."},
+		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject,
 		doc: "Deviations from `defaults.timeouts`."},
 		func(s *rawService) *rawTimeouts { return &s.timeouts }, timeoutFields()),

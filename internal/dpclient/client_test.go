@@ -63,6 +63,9 @@ func manyServices(n int) *model.Table {
 				netip.AddrPortFrom(server, 8081): {Weight: 0, State: model.Down},
 			},
 		}
+		if key.Protocol == model.TCP {
+			table.Services[key].Spec.Policy.ClientAddress = model.ProxyV2
+		}
 	}
 	return table
 }

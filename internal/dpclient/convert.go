@@ -91,7 +91,8 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		Mode: pb.Mode(spec.Mode), Scheduler: pb.Scheduler(spec.Policy.Scheduler),
 		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
-		Timeouts: timeoutsToWire(spec.Timeouts),
+		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress),
+		Timeouts:      timeoutsToWire(spec.Timeouts),
 	}
 }
 
@@ -109,6 +110,7 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		Scheduler: model.Scheduler(s.GetScheduler()), HashOn: model.HashOn(s.GetHashOn()),
 		Persistence: model.Persistence{Timeout: p.GetTimeoutS(), Prefix4: uint8(p.GetPrefix4()), Prefix6: uint8(p.GetPrefix6())},
 		SlowStart:   s.GetSlowStartS(), OnePacket: s.GetOnePacket(), MaxSessions: s.GetMaxSessions(),
+		ClientAddress: model.ClientAddress(s.GetClientAddress()),
 	}
 }
 

@@ -21,7 +21,11 @@ func NewProbe(dial Dial) Probe {
 	transport := &http.Transport{
 		// Which server is meant is not in an address when several have the same one.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dial(ctx, ctx.Value(endpointKey{}).(Endpoint))
+			conn, err := dial(ctx, ctx.Value(endpointKey{}).(Endpoint))
+			if err != nil {
+				return nil, err
+			}
+			return introduce(ctx, conn)
 		},
 		DisableKeepAlives:      true, // each check proves that the server accepts
 		DisableCompression:     true,
@@ -39,7 +43,8 @@ func NewProbe(dial Dial) Probe {
 		}
 		var err error
 		if policy.Type == model.HealthHTTP {
-			err = probeHTTP(context.WithValue(ctx, endpointKey{}, to), transport, policy, own.String(), name)
+			ctx := context.WithValue(withHeader(ctx, policy, server.Ref), endpointKey{}, to)
+			err = probeHTTP(ctx, transport, policy, own.String(), name)
 		} else {
 			err = probeTCP(ctx, dial, to)
 		}

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,64 @@ func listen(t *testing.T) (net.Listener, netip.AddrPort) {
 	t.Cleanup(func() { listener.Close() })
 	return listener, netip.MustParseAddrPort(listener.Addr().String())
 }
+
+// A server that wants the PROXY protocol's header answers a check only if it begins with it.
+func TestProbesIntroduceThemselves(t *testing.T) {
+	listener, address := listen(t)
+	seen := make(chan string, 1)
+	go http.Serve(introducedListener{listener, seen}, http.NotFoundHandler())
+	probe := NewProbe(Connect)
+	policy := model.Health{Type: model.HealthHTTP, Path: "/", Expect: model.StatusRange{First: 404, Last: 404}}
+	for how, header := range map[model.ClientAddress]string{
+		model.ProxyV1: "PROXY UNKNOWN\r\n", model.ProxyV2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", 0: "", model.TOA: "",
+	} {
+		for _, port := range []uint16{0, address.Port(), address.Port() - 1} {
+			policy.Proxy, policy.Port = how, port
+			server := address
+			if port == address.Port()-1 { // another port is checked than the server's
+				policy.Port, server = address.Port(), netip.AddrPortFrom(address.Addr(), port)
+				header = ""
+			}
+			if err := probe(t.Context(), policy, Server{Ref: model.ServerRef{Address: server}}); err != nil {
+				t.Errorf("%s, port %d: %v", how, port, err)
+			}
+			if got := <-seen; got != header {
+				t.Errorf("%s, port %d: began with %q, not %q", how, port, got, header)
+			}
+		}
+	}
+}
+
+// introducedListener takes what comes before a request's first line off each connection.
+type introducedListener struct {
+	net.Listener
+	seen chan<- string
+}
+
+func (l introducedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	reader := bufio.NewReader(conn)
+	var before []byte
+	for {
+		if next, err := reader.Peek(5); err != nil || string(next) == "GET /" {
+			break
+		}
+		b, _ := reader.ReadByte()
+		before = append(before, b)
+	}
+	l.seen <- string(before)
+	return bufferedConn{conn, reader}, nil
+}
+
+type bufferedConn struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+func (c bufferedConn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
 func TestProbes(t *testing.T) {
 	var asked *http.Request

@@ -186,6 +186,8 @@ type Health struct {
 	Rise     int
 	Fall     int
 	Jitter   int // percent of the interval, either way
+	// The header that a check of the server's own port begins with, as clients' connections do.
+	Proxy ClientAddress
 }
 
 // Server is a backend as the user wants it.

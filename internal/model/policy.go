@@ -60,6 +60,27 @@ func (h HashOn) String() string {
 	return fmt.Sprintf("hash-%d", uint8(h))
 }
 
+// ClientAddress says how servers learn their clients' addresses.
+type ClientAddress uint8
+
+// The ways to tell them. 0: they are not told.
+const (
+	TOA     ClientAddress = 1 // by a TCP option
+	ProxyV1 ClientAddress = 2 // by the PROXY protocol, as text
+	ProxyV2 ClientAddress = 3 // … in binary
+)
+
+// ClientAddresses are all there are.
+var ClientAddresses = []ClientAddress{0, TOA, ProxyV1, ProxyV2}
+
+func (c ClientAddress) String() string {
+	words := [...]string{"none", "toa", "proxy_v1", "proxy_v2"}
+	if int(c) >= len(words) {
+		return fmt.Sprintf("client-address-%d", uint8(c))
+	}
+	return words[c]
+}
+
 // Persistence sends the sessions of one client prefix to one server.
 type Persistence struct {
 	Timeout uint32 // seconds after the last session that began; 0: no persistence
@@ -74,7 +95,7 @@ func (p Persistence) String() string {
 	return fmt.Sprintf("%s for /%d and /%d", seconds(p.Timeout), p.Prefix4, p.Prefix6)
 }
 
-// Policy says how the new sessions of a service are spread; comparable.
+// Policy says how the new sessions of a service are spread, and introduced; comparable.
 type Policy struct {
 	Scheduler   Scheduler
 	HashOn      HashOn
@@ -82,6 +103,8 @@ type Policy struct {
 	SlowStart   uint32 // seconds; 0: none
 	OnePacket   bool
 	MaxSessions uint32 // 0: no limit
+
+	ClientAddress ClientAddress
 }
 
 func (p Policy) String() string {
@@ -101,6 +124,9 @@ func (p Policy) String() string {
 	if p.MaxSessions != 0 {
 		parts = append(parts, fmt.Sprintf("at most %d sessions", p.MaxSessions))
 	}
+	if p.ClientAddress != 0 {
+		parts = append(parts, "client address by "+p.ClientAddress.String())
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -115,4 +141,5 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("slow_start", seconds(old.SlowStart), seconds(policy.SlowStart))
 	note("one_packet", old.OnePacket, policy.OnePacket)
 	note("max_sessions", old.MaxSessions, policy.MaxSessions)
+	note("client_address", old.ClientAddress, policy.ClientAddress)
 }

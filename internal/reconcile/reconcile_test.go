@@ -158,6 +158,9 @@ func randomConfig(r *rand.Rand) *model.Config {
 			Timeouts: model.Timeouts{model.Established: uint32(60 + r.IntN(2))}.Or(model.DefaultTimeouts),
 			Health:   model.Health{Type: model.HealthTCP, Rise: 1, Fall: 1, Interval: time.Second, Timeout: time.Second},
 		}
+		if service.Key.Protocol == model.TCP && service.Mode == model.FNAT {
+			service.Policy.ClientAddress = model.ClientAddress(r.IntN(4))
+		}
 		if keys[service.Key] {
 			continue
 		}

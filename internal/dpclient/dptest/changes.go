@@ -73,6 +73,9 @@ func (c *config) putService(service *pb.Service) error {
 	if service.GetMode() == pb.Mode_MODE_UNSPECIFIED || service.GetScheduler() == pb.Scheduler_SCHEDULER_UNSPECIFIED {
 		return errors.New("a service without mode or scheduler")
 	}
+	if service.GetClientAddress() != 0 && (key.GetProtocol() != pb.Protocol_PROTOCOL_TCP || service.GetMode() != pb.Mode_MODE_FNAT) {
+		return errors.New("a client's address where it cannot be told")
+	}
 	entry := c.services[keyOf(key)]
 	if entry != nil && len(entry.Servers) > 0 && entry.Service.GetMode() != service.GetMode() {
 		return errors.New("a service with servers that changes its mode")
