@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers behind FNAT learn who their client is: PROXY protocol, read by nginx, and TCP option."""
+
+import copy
+import hashlib
+import ipaddress
+import os
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from scapy.layers.inet import TCP
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import HttpConnection, connect, http_get, receive_exactly, wrk
+from tests.lab.loss import losing
+from tests.lab.servers import NGINX_CONFIG, wait_listening
+from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP
+from tests.wire.conftest import keep_books
+from tests.wire.stage import SERVER_ECHO, Stage
+
+PROXIED, PORTS = 8090, {"proxy_v1": 8101, "proxy_v2": 8102}
+TOA, TOA_ECHO, TOA_KIND = 8103, 8104, 254
+HEADER_MAX = 107  # bytes of the PROXY protocol
+# Answers with what the header said; keeps what is put, and gives it out again.
+LOCATIONS = """\
+    server {{
+        listen 0.0.0.0:{proxied} proxy_protocol backlog=8192;
+        listen [::]:{proxied} proxy_protocol backlog=8192;
+        default_type text/plain;
+        client_max_body_size 100m;
+        location / {{ return 200 "{name}\\n"; }}
+        location = /who {{
+            return 200 "$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr\\n";
+        }}
+        location /put/ {{ alias {dir}/put/; dav_methods PUT; }}
+    }}
+}}
+"""
+
+versions = pytest.mark.parametrize("version", PORTS)
+families = pytest.mark.parametrize("family", (4, 6))
+# Where one of each says enough.
+pairs = pytest.mark.parametrize("version,family", (("proxy_v1", 4), ("proxy_v2", 6)))
+
+
+class AddressStage(Stage):
+    def start(self):
+        super().start()
+        host = self.lab["s1"]
+        folder = self.lab.dir / "nginx-proxied"
+        self.put = folder / "put"
+        self.put.mkdir(parents=True)
+        config = (NGINX_CONFIG.rstrip().removesuffix("}}") + LOCATIONS).format(
+            dir=folder, name="s1", port=8091, proxied=PROXIED
+        )
+        (folder / "nginx.conf").write_text(config)
+        argv = ["nginx", "-p", folder, "-c", folder / "nginx.conf"]
+        self.proxied = self.lab.start("s1", "nginx-proxied", argv)
+        wait_listening(host.ns, PROXIED)
+        for family in (4, 6):
+            address = host.address(family)
+            health = {"type": "http", "path": "/"} | FAST_CHECKS
+            for version, port in PORTS.items():
+                self.add(f"{version}-{family}", family, port, version, address, PROXIED, health)
+            self.add(f"toa-{family}", family, TOA, "toa", address, SERVER_WEB)
+            self.add(f"toa-echo-{family}", family, TOA_ECHO, "toa", address, SERVER_ECHO)
+        self.apply()
+        self.steelyard.wait_in_sync()
+        self.steelyard.wait_all_up()
+        self.default = copy.deepcopy(self.config)
+
+    def add(self, name, family, port, how, address, server_port, health=None):
+        servers = [Server(address, server_port)]
+        service = Service(name, VIP[family], port, servers=servers, spread={"client_address": how})
+        if health:
+            service.health = health
+        self.config.services.append(service)
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def address_stage(request):
+    with AddressStage(workers=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def told(address_stage, request):
+    yield from keep_books(address_stage, request)
+
+
+def ask_who(one, expected):
+    """What the server has been told on this connection, answered for a request on it."""
+    assert one.get("/who") == expected
+
+
+def identity(one, family):
+    address, port = one.socket.getsockname()[:2]
+    return f"{address} {port} {VIP[family]}"
+
+
+def exchange(host, family, port, path, method="GET", body=b""):
+    """One request on a connection of its own; the answer's body."""
+    name = f"[{VIP[family]}]" if family == 6 else VIP[family]
+    with connect(host, VIP[family], port, timeout_s=60) as one:
+        one.sendall(
+            f"{method} {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        answer = b""
+        while part := one.recv(1 << 20):
+            answer += part
+    head, _, content = answer.partition(b"\r\n\r\n")
+    assert head.split()[1][:1] == b"2", head
+    return content
+
+
+@pytest.mark.parametrize("client", ("client", "far"))
+@families
+@versions
+def test_nginx_is_told_the_client(told, version, family, client):
+    host = told.lab[client]
+    with HttpConnection(host, VIP[family], PORTS[version]) as one:
+        expected = identity(one, family)
+        assert expected.startswith(host.address(family) + " ")
+        for _ in range(5):
+            ask_who(one, expected)
+    with HttpConnection(host, VIP[family], PORTS[version]) as other:
+        ask_who(other, identity(other, family))
+        assert identity(other, family) != expected
+
+
+@families
+@versions
+def test_numbers_are_right_for_a_connections_life(told, version, family):
+    """Large uploads and downloads, without loss and with it in both directions."""
+    before = told.lab.counters()
+    content = os.urandom(2_000_000)
+    for permille in (0, 20):
+        path = f"/put/{version}-{family}-{permille}"
+
+        def there_and_back(path=path):
+            exchange(told.client, family, PORTS[version], path, "PUT", content)
+            kept = (told.put / path.removeprefix("/put/")).read_bytes()
+            assert hashlib.sha256(kept).digest() == hashlib.sha256(content).digest()
+            assert exchange(told.client, family, PORTS[version], path) == content
+
+        if permille:
+            with losing(told.lab, ("client", "s1"), permille):
+                there_and_back()
+        else:
+            there_and_back()
+    # Losses were mended by selective acknowledgements.
+    after = told.lab.counters()
+    for host in ("client", "s1"):
+        recovered = [counters[host].get("TcpExtTCPSackRecovery", 0) for counters in (before, after)]
+        assert recovered[1] > recovered[0]
+
+
+def edges_of(packet):
+    return {edge for kind, value in packet[TCP].options if kind == "SAck" for edge in value}
+
+
+@pairs
+def test_selective_acknowledgements_name_what_was_sent(told, version, family):
+    """Each edge of each block that the client hears of is one of its own segments'."""
+    port, wire = PORTS[version], told.lab.capture("client")
+    with losing(told.lab, ("client", "s1"), 20):
+        exchange(told.client, family, port, "/put/edges", "PUT", os.urandom(1_000_000))
+    sent, heard = set(), set()
+    for packet in wire.packets(lambda p: TCP in p and port in (p[TCP].sport, p[TCP].dport)):
+        segment = packet[TCP]
+        if segment.sport == port:
+            heard |= edges_of(packet)
+            continue
+        sent |= {segment.seq, (segment.seq + len(segment.payload)) % 2**32}
+        if segment.flags == "S":
+            first = segment.seq + 1
+    # The header itself may come twice and be reported so (RFC 2883), before all that was sent.
+    unknown = {edge for edge in heard - sent if (first - edge) % 2**32 > HEADER_MAX}
+    assert heard
+    assert not unknown
+
+
+@pairs
+def test_lost_handshakes(told, version, family):
+    """Whatever of a connection's first packets is lost, its first bytes are the header."""
+
+    def one_client(_):
+        with HttpConnection(told.client, VIP[family], PORTS[version], timeout_s=60) as one:
+            ask_who(one, identity(one, family))
+
+    with losing(told.lab, ("client", "s1"), 100), ThreadPoolExecutor(40) as pool:
+        list(pool.map(one_client, range(40)))
+
+
+@families
+@versions
+def test_load(told, version, family):
+    name = f"[{VIP[family]}]" if family == 6 else VIP[family]
+    for keep_alive in (False, True):
+        url = f"http://{name}:{PORTS[version]}/"
+        load = wrk(told.lab, url, 500, keep_alive=keep_alive)
+        assert not load.failed, load
+
+
+@pairs
+def test_a_connection_outlives_the_forwarder(told, version, family):
+    with HttpConnection(told.client, VIP[family], PORTS[version]) as one:
+        expected = identity(one, family)
+        ask_who(one, expected)
+        told.steelyard.kill_forwarder()
+        told.steelyard.start_forwarder()
+        for _ in range(3):
+            ask_who(one, expected)
+    told.steelyard.wait_reconnected()
+
+
+def test_a_change_concerns_new_connections(told):
+    service = told.config["proxy_v1-4"]
+    with HttpConnection(told.client, VIP[4], PORTS["proxy_v1"]) as one:
+        expected = identity(one, 4)
+        ask_who(one, expected)
+        service.spread["client_address"] = "proxy_v2"
+        told.apply()
+        told.steelyard.wait_in_sync()
+        ask_who(one, expected)
+        with HttpConnection(told.client, VIP[4], PORTS["proxy_v1"]) as other:
+            ask_who(other, identity(other, 4))
+        ask_who(one, expected)
+
+
+@pytest.mark.drops("no-server")
+def test_checks_begin_with_the_header(told):
+    """nginx refuses them without."""
+    service = told.config["proxy_v1-4"]
+    address = service.servers[0].address
+    service.spread["client_address"] = "none"
+    told.apply()
+    told.steelyard.wait_server(service.name, address, "down")
+    service.spread["client_address"] = "proxy_v1"
+    told.apply()
+    told.steelyard.wait_server(service.name, address, "up")
+
+
+def option_of(packet):
+    """(address, port) in a packet's option; None: it has none."""
+    for kind, value in packet[TCP].options:
+        if kind == TOA_KIND:
+            return str(ipaddress.ip_address(value[2:])), struct.unpack("!H", value[:2])[0]
+    return None
+
+
+@families
+def test_toa_reaches_the_server(told, family):
+    """From the handshake's third segment on, until the server has shown that it took part."""
+    wire = told.lab.capture("s1")
+    with connect(told.client, VIP[family], TOA_ECHO) as one:
+        expected = (told.client.address(family), one.getsockname()[1])
+        one.sendall(b"hello")
+        assert receive_exactly(one, 5) == b"hello"
+        one.sendall(b"again")
+        assert receive_exactly(one, 5) == b"again"
+
+    def segments():
+        return [
+            packet[TCP]
+            for packet in wire.packets(lambda p: TCP in p and p[TCP].dport == SERVER_ECHO)
+        ]
+
+    wait_until(lambda: any(b"again" in bytes(s.payload) for s in segments()), "all has arrived")
+    seen = segments()
+    first = [s for s in seen if not s.payload and s.flags == "A"][0]
+    syns = [s for s in seen if "S" in s.flags]
+    assert syns and not any(option_of(s) for s in syns)
+    assert option_of(first) == expected
+    for segment in seen:
+        if b"hello" in bytes(segment.payload):
+            assert option_of(segment) == expected
+        if b"again" in bytes(segment.payload):
+            assert option_of(segment) is None
+
+
+@families
+def test_toa_disturbs_nobody(told, family):
+    """A kernel that does not know the option; a first segment that has no room for it."""
+    name = f"[{VIP[family]}]" if family == 6 else VIP[family]
+    load = wrk(told.lab, f"http://{name}:{TOA}/", 1000, keep_alive=False)
+    assert not load.failed, load
+    wire = told.lab.capture("s1")
+    content = os.urandom(300_000)
+    with connect(told.client, VIP[family], TOA_ECHO) as one, ThreadPoolExecutor(1) as pool:
+        expected = (told.client.address(family), one.getsockname()[1])
+        back = pool.submit(receive_exactly, one, len(content))
+        one.sendall(content)
+        assert back.result() == content
+    told_by = wire.packets(lambda p: TCP in p and p[TCP].dport == SERVER_ECHO and option_of(p))
+    assert {option_of(packet) for packet in told_by} == {expected}
+
+
+@families
+def test_far_clients_by_toa(told, family):
+    assert http_get(told.lab["far"], VIP[family], TOA) == b"s1\n"
