@@ -129,13 +129,13 @@ bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct
 	const struct teller t = teller_of(w, burst, i, s);
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
 	const struct sy_view *v = &burst->view[i];
+	bool reset = v->tcp_flags & SY_TCP_RST;
+
+	if (v->tcp_flags & SY_TCP_SYN || v->fragment != SY_FRAGMENT_NONE)
+		return true;
 	/* How far behind the first byte: 0 of whoever has no acknowledgement, −1 of who asks
 	 * whether the other end lives (RFC 9293 3.8.4). */
 	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - cold_first(t.cold);
-	bool reset = v->tcp_flags & SY_TCP_RST;
-
-	if (v->tcp_flags & SY_TCP_SYN)
-		return true;
 	if (!(s->flags & SESSION_SHIFTED))
 		return reset || tell_in_packet(&t, room) || at != 0 || tell_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)
