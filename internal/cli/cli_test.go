@@ -33,6 +33,7 @@ services:
     max_sessions: 1000
     persistence: { timeout: 5m, prefix4: 24 }
     slow_start: 30s
+    resets: { expired: true, unknown: true }
     servers:
       - { address: 10.1.0.21, port: 8080, weight: 10, max_sessions: 600 }
       - { address: 10.1.0.22, port: 8080, weight: 5, drain: true, backup: true }

@@ -118,6 +118,9 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		a.pair("Scheduler", s.policy.String())
 		a.pair("Health", s.Health.text())
 		a.pair("Timeouts", s.Timeouts.text(s.Protocol))
+		if s.Resets != nil {
+			a.pair("Resets", s.policy.Resets.String())
+		}
 		a.pair("Traffic", s.Traffic.text())
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))

@@ -40,6 +40,7 @@ type serviceView struct {
 	OnePacket   bool             `json:"one_packet"`
 	MaxSessions uint32           `json:"max_sessions"` // 0: no limit
 	Client      string           `json:"client_address"`
+	Resets      *resetsView      `json:"resets"` // null: not TCP
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
 	Traffic     *trafficView     `json:"traffic"` // null: the forwarder does not have it
@@ -52,6 +53,12 @@ type persistenceView struct {
 	TimeoutS uint32 `json:"timeout_s"`
 	Prefix4  uint32 `json:"prefix4"`
 	Prefix6  uint32 `json:"prefix6"`
+}
+
+type resetsView struct {
+	Expired bool `json:"expired"`
+	Down    bool `json:"down"`
+	Unknown bool `json:"unknown"`
 }
 
 type timeoutsView struct {
@@ -303,6 +310,10 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	}
 	if p := service.GetPersistence(); p != nil {
 		view.Persistence = &persistenceView{p.GetTimeoutS(), p.GetPrefix4(), p.GetPrefix6()}
+	}
+	if service.GetKey().GetProtocol() == fpb.Protocol_PROTOCOL_TCP {
+		r := resetsView(policy.Resets)
+		view.Resets = &r
 	}
 	for _, server := range info.GetServers() {
 		view.Servers = append(view.Servers, viewServer(view.Name, server))

@@ -77,6 +77,12 @@ func TestBadValues(t *testing.T) {
 		{"slow_start: 2h", "port: 1", "7:17", "services[0].slow_start: 2h is out of range: use 1s to 1h"},
 		{"slow_start: 1500ms", "port: 1", "7:17", "services[0].slow_start: 1500ms is not in whole seconds: use 2s"},
 		{"max_sessions: 0", "port: 1", "7:19", "services[0].max_sessions: 0 is out of range: use 1 to 2147483647"},
+		{"resets: { expired: 1 }", "port: 1", "7:24", `services[0].resets.expired: "1" is neither true nor false: write one of them`},
+		{"resets: { idle: true }", "port: 1", "7:15", "services[0].resets.idle: unknown key: possible here are expired, down, unknown"},
+		{"resets: true", "port: 1", "7:13",
+			"services[0].resets: \"true\" found, a mapping is needed: write `expired: …` and so on below it"},
+		{"protocol: udp\n    resets: { down: true }", "port: 1", "8:13",
+			"services[0].resets: only TCP has resets: use `protocol: tcp`, or remove this"},
 		{"one_packet: true", "port: 1", "7:17",
 			"services[0].one_packet: only datagrams can be scheduled one by one: use `protocol: udp`, or remove this line"},
 		{"protocol: udp\n    mode: dr\n    one_packet: true", "port: 80", "9:17",
@@ -125,12 +131,13 @@ func TestBadValues(t *testing.T) {
 }
 
 func TestPolicy(t *testing.T) {
-	const text = "version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { scheduler: conhash }\nservices:\n" +
+	const text = "version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { scheduler: conhash, resets: { down: true } }\nservices:\n" +
 		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [] }\n" +
 		"  - { name: b, vip: 10.0.0.80, port: 81, scheduler: maglev, hash_on: tuple, persistence: { timeout: 5m }, servers: [] }\n" +
 		"  - { name: c, vip: 10.0.0.80, port: 53, protocol: udp, scheduler: sed, one_packet: true, slow_start: 1m, max_sessions: 7,\n" +
 		"      servers: [{ address: 10.1.0.21, backup: true, max_sessions: 9 }] }\n" +
-		"  - { name: d, vip: 10.0.0.80, port: 82, scheduler: lc, persistence: { timeout: 9h, prefix4: 24, prefix6: 56 }, servers: [] }\n" +
+		"  - { name: d, vip: 10.0.0.80, port: 82, scheduler: lc, persistence: { timeout: 9h, prefix4: 24, prefix6: 56 },\n" +
+		"      resets: { expired: true, down: false, unknown: true }, servers: [] }\n" +
 		"  - { name: e, vip: 10.0.0.80, port: 83, client_address: proxy_v2, health: { type: http }, servers: [] }\n" +
 		"  - { name: f, vip: 10.0.0.80, port: 84, client_address: toa, health: { type: http }, servers: [] }\n" +
 		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, servers: [] }\n"
@@ -139,13 +146,15 @@ func TestPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []model.Policy{
-		{Scheduler: model.ConHash, HashOn: model.HashSource},
-		{Scheduler: model.Maglev, HashOn: model.HashTuple, Persistence: model.Persistence{Timeout: 300, Prefix4: 32, Prefix6: 128}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Down: true}},
+		{Scheduler: model.Maglev, HashOn: model.HashTuple, Persistence: model.Persistence{Timeout: 300, Prefix4: 32, Prefix6: 128},
+			Resets: model.Resets{Down: true}},
 		{Scheduler: model.SED, OnePacket: true, SlowStart: 60, MaxSessions: 7},
-		{Scheduler: model.LC, Persistence: model.Persistence{Timeout: 32400, Prefix4: 24, Prefix6: 56}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA},
-		{Scheduler: model.ConHash, HashOn: model.HashSource},
+		{Scheduler: model.LC, Persistence: model.Persistence{Timeout: 32400, Prefix4: 24, Prefix6: 56},
+			Resets: model.Resets{Expired: true, Unknown: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Down: true}},
 	} {
 		if got := config.Services[i].Policy; got != want {
 			t.Errorf("service %d: got %+v, want %+v", i, got, want)

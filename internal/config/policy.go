@@ -74,6 +74,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		MaxSessions: raw.maxSessions.v,
 
 		ClientAddress: raw.client.v,
+		Resets:        b.resets(raw, protocol),
 	}
 	if policy.Scheduler.Hashes() {
 		policy.HashOn = raw.hashOn.or(model.HashSource)

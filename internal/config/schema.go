@@ -25,6 +25,7 @@ type rawFile struct {
 
 type rawDefaults struct {
 	scheduler value[model.Scheduler]
+	resets    rawResets
 	timeouts  rawTimeouts
 	health    rawHealth
 }
@@ -50,6 +51,7 @@ type rawService struct {
 	onePacket   value[bool]
 	maxSessions value[uint32]
 	client      value[model.ClientAddress]
+	resets      rawResets
 	timeouts    rawTimeouts
 	health      rawHealth
 	servers     []rawServer
@@ -226,6 +228,11 @@ var serviceFields = []field[rawService]{
 			"`proxy_v1`, `proxy_v2`: by a header of the PROXY protocol, which the server must be told to expect. A change concerns " +
 			"new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
+	{fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: resetsDoc + " Deviations from `defaults.resets`."},
+		func(d *decoder, n *yaml.Node, path string, into *rawService) {
+			into.resets.at = positionOf(n)
+			readObject(d, n, path, resetsFields, &into.resets)
+		}},
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject,
 		doc: "Deviations from `defaults.timeouts`."},
 		func(s *rawService) *rawTimeouts { return &s.timeouts }, timeoutFields()),
@@ -249,6 +256,8 @@ var defaultsFields = []field[rawDefaults]{
 	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(),
 		doc: "For services that name none."},
 		func(s *rawDefaults) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
+	nested(fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: "For all TCP services."},
+		func(s *rawDefaults) *rawResets { return &s.resets }, resetsFields),
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "For all services."},
 		func(s *rawDefaults) *rawTimeouts { return &s.timeouts }, timeoutFields()),
 	nested(fieldDoc{name: "health", kind: "mapping", object: healthObject,

@@ -92,6 +92,7 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
 		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress),
+		Resets:        resetsToWire(spec.Policy.Resets),
 		Timeouts:      timeoutsToWire(spec.Timeouts),
 	}
 }
@@ -103,14 +104,22 @@ func persistenceToWire(p model.Persistence) *pb.Persistence {
 	return &pb.Persistence{TimeoutS: p.Timeout, Prefix4: uint32(p.Prefix4), Prefix6: uint32(p.Prefix6)}
 }
 
-// PolicyFromWire reads how a service spreads its sessions.
+func resetsToWire(r model.Resets) *pb.Resets {
+	if r == (model.Resets{}) {
+		return nil
+	}
+	return &pb.Resets{Expired: r.Expired, Down: r.Down, Unknown: r.Unknown}
+}
+
+// PolicyFromWire reads how a service spreads its sessions, and whom their end is told.
 func PolicyFromWire(s *pb.Service) model.Policy {
-	p := s.GetPersistence()
+	p, r := s.GetPersistence(), s.GetResets()
 	return model.Policy{
 		Scheduler: model.Scheduler(s.GetScheduler()), HashOn: model.HashOn(s.GetHashOn()),
 		Persistence: model.Persistence{Timeout: p.GetTimeoutS(), Prefix4: uint8(p.GetPrefix4()), Prefix6: uint8(p.GetPrefix6())},
 		SlowStart:   s.GetSlowStartS(), OnePacket: s.GetOnePacket(), MaxSessions: s.GetMaxSessions(),
 		ClientAddress: model.ClientAddress(s.GetClientAddress()),
+		Resets:        model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 	}
 }
 

@@ -95,7 +95,8 @@ func (p Persistence) String() string {
 	return fmt.Sprintf("%s for /%d and /%d", seconds(p.Timeout), p.Prefix4, p.Prefix6)
 }
 
-// Policy says how the new sessions of a service are spread, and introduced; comparable.
+// Policy says how the new sessions of a service are spread and introduced, and whom their end is told;
+// comparable.
 type Policy struct {
 	Scheduler   Scheduler
 	HashOn      HashOn
@@ -105,8 +106,10 @@ type Policy struct {
 	MaxSessions uint32 // 0: no limit
 
 	ClientAddress ClientAddress
+	Resets        Resets
 }
 
+// String says how sessions are spread.
 func (p Policy) String() string {
 	parts := []string{p.Scheduler.String()}
 	if p.HashOn != 0 {
@@ -142,4 +145,5 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("one_packet", old.OnePacket, policy.OnePacket)
 	note("max_sessions", old.MaxSessions, policy.MaxSessions)
 	note("client_address", old.ClientAddress, policy.ClientAddress)
+	note("resets", old.Resets, policy.Resets)
 }

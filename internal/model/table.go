@@ -240,7 +240,7 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 		if old := from.Services[c.Service]; old != nil && old.Spec.Mode == c.Spec.Mode {
 			return Description{"change", service(), describeSpec(old.Spec, c.Spec)}
 		}
-		return Description{"add", service(), fmt.Sprintf("%s, %s", c.Spec.Mode, c.Spec.Policy)}
+		return Description{"add", service(), describeNewService(c.Spec)}
 	case DeleteService:
 		return Description{"remove", service(), "its sessions end"}
 	case PutServer:
@@ -273,6 +273,14 @@ func describeSpec(old, spec ServiceSpec) string {
 		note("timeout "+Timeout(i).String(), old.Timeouts[i], spec.Timeouts[i])
 	}
 	return strings.Join(parts, ", ")
+}
+
+func describeNewService(spec ServiceSpec) string {
+	text := fmt.Sprintf("%s, %s", spec.Mode, spec.Policy)
+	if spec.Policy.Resets != (Resets{}) {
+		text += ", resets " + spec.Policy.Resets.String()
+	}
+	return text
 }
 
 func describeNewServer(spec ServerSpec) string {

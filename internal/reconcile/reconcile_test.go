@@ -184,6 +184,7 @@ func randomPolicy(r *rand.Rand) model.Policy {
 	policy := model.Policy{
 		Scheduler: model.Schedulers[r.IntN(len(model.Schedulers))],
 		SlowStart: uint32(r.IntN(2)), OnePacket: r.IntN(2) == 0, MaxSessions: uint32(r.IntN(2)),
+		Resets: model.Resets{Expired: r.IntN(2) == 0, Down: r.IntN(2) == 0, Unknown: r.IntN(2) == 0},
 	}
 	if policy.Scheduler.Hashes() {
 		policy.HashOn = model.HashOn(1 + r.IntN(2))
