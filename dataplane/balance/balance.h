@@ -462,7 +462,8 @@ void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 
 /* ---- icmp_error.c ---------------------------------------------------------------------------- */
 
-/* Does it quote a packet to a NAT server? It was sent to that packet's client then. */
+/* Does it quote a packet to a NAT server, or to an inside host of SNAT? It was sent to that
+ * packet's sender then, for whom we are the way back. */
 bool icmp_is_about_server(const struct sy_balance *b, const uint8_t *frame,
                           const struct sy_view *v);
 /* The same two for errors. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ICMP: what we tell senders ourselves, and what is sent to our addresses. */
 #include "balance.h"
+#include "snat.h"
 
 /* ICMP errors of our own: 1000 a second and worker, in bursts of at most 50 (RFC 4443 2.4 f). */
 #define ICMP_COST_NS  1000000u
@@ -18,6 +19,16 @@ static bool icmp_is_allowed(struct sy_worker *w)
 	return allowed;
 }
 
+/* Which address of ours the sender of a packet hears from: the one that it was sent to. What inside
+ * hosts send is for others, whom we must not speak for: a traceroute would have arrived. */
+static const struct sy_addr *icmp_source(const struct sy_balance *b, const struct sy_view *v)
+{
+	const struct snat *snat = SY_RCU_READ(b->snat);
+	if (!snat_takes(snat, &v->tuple) || ours_find(SY_RCU_READ(b->ours), &v->tuple.dst))
+		return &v->tuple.dst;
+	return &snat_find(snat, &v->tuple.src)->pool[v->v4].addr[0];
+}
+
 void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       enum sy_icmp_error kind, uint16_t mtu)
 {
@@ -32,7 +43,8 @@ void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return;
 	}
 	uint32_t len = sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
-	                                    &burst->view[i], kind, &burst->view[i].tuple.dst, mtu);
+	                                    &burst->view[i], kind,
+	                                    icmp_source(w->app, &burst->view[i]), mtu);
 	if (len == 0) {
 		rte_pktmbuf_free(out);
 		return;

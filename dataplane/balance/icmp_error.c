@@ -37,11 +37,19 @@ static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
 	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
 }
 
-/* Would it come from its session's client, the way it comes in? */
-static bool incoming_is_of_client(const struct sy_balance *b, const struct sy_tuple *t)
+/* Was the packet quoted on its way to its session's client, whose port then tells the slot? That is
+ * from a VIP, or from a remote to an inside host. */
+static bool is_towards_client(const struct sy_balance *b, const struct complaint *c)
 {
-	return ours_find(SY_RCU_READ(b->ours), &t->dst) == OURS_VIP ||
-	       snat_is_of_inside(SY_RCU_READ(b->snat), t);
+	switch (ours_find(SY_RCU_READ(b->ours), &c->quote.tuple.src)) {
+	case OURS_VIP:
+		return true;
+	case OURS_LOCAL:
+	case OURS_POOL:
+		return false;
+	default:
+		return snat_is_of_inside(SY_RCU_READ(b->snat), &c->incoming);
+	}
 }
 
 /* All but record and from. */
@@ -64,17 +72,20 @@ static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *fr
 		return reason;
 	}
 	c->incoming = tuple_reversed(t);
-	c->slot = incoming_is_of_client(b, &c->incoming) ? sy_slot_of(&t->dst, t->dport)
-	                                                 : sy_slot_of(&t->src, t->sport);
+	c->slot = is_towards_client(b, c) ? sy_slot_of(&t->dst, t->dport)
+	                                  : sy_slot_of(&t->src, t->sport);
 	return SY_DROP_NONE;
 }
 
 bool icmp_is_about_server(const struct sy_balance *b, const uint8_t *frame, const struct sy_view *v)
 {
 	struct sy_quote q;
-	return (v->proto == SY_PROTO_ICMP || v->proto == SY_PROTO_ICMPV6) &&
-	       sy_packet_parse_quote(frame, v, &q) == SY_DROP_NONE &&
-	       ours_find(SY_RCU_READ(b->ours), &q.tuple.dst) == OURS_SERVER;
+	if ((v->proto != SY_PROTO_ICMP && v->proto != SY_PROTO_ICMPV6) ||
+	    sy_packet_parse_quote(frame, v, &q) != SY_DROP_NONE)
+		return false;
+	const struct sy_tuple answer = tuple_reversed(&q.tuple);
+	return ours_find(SY_RCU_READ(b->ours), &answer.src) == OURS_SERVER ||
+	       snat_takes(SY_RCU_READ(b->snat), &answer);
 }
 
 void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
