@@ -123,6 +123,18 @@ static bool tell_ahead(struct sy_worker *w, const struct teller *t)
 	return true;
 }
 
+/* Would bytes of the client's lie where the server expects the header? In front of its first one
+ * it has but one to ask whether the server lives. */
+static bool is_forged(const struct sy_view *v, const struct sy_tcp *tcp, uint32_t at)
+{
+	bool whole = v->fragment == SY_FRAGMENT_NONE;
+	if (v->tcp_flags & SY_TCP_SYN) /* no data is taken off a fragment */
+		return !whole;
+	if ((int32_t)at >= 0 || v->tcp_flags & SY_TCP_RST)
+		return false;
+	return at + 1 != 0 || !whole || v->l4_len > tcp->offset / 16 * 4u + 1;
+}
+
 bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
                  uint32_t room)
 {
@@ -131,11 +143,20 @@ bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct
 	const struct sy_view *v = &burst->view[i];
 	bool reset = v->tcp_flags & SY_TCP_RST;
 
-	if (v->tcp_flags & SY_TCP_SYN || v->fragment != SY_FRAGMENT_NONE)
+	if (!sy_view_has_l4(v))
 		return true;
 	/* How far behind the first byte: 0 of whoever has no acknowledgement, −1 of who asks
 	 * whether the other end lives (RFC 9293 3.8.4). */
 	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - cold_first(t.cold);
+	if (!(s->flags & SESSION_SHIFTED)) {
+		sy_tcp_blank_option(frame, v, SY_TOA);
+		sy_tcp_blank_option(frame, v, SY_TOA_IPV6);
+	} else if (is_forged(v, sy_packet_tcp(frame, v), at)) {
+		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		return false;
+	}
+	if (v->tcp_flags & SY_TCP_SYN || v->fragment != SY_FRAGMENT_NONE)
+		return true;
 	if (!(s->flags & SESSION_SHIFTED))
 		return reset || tell_in_packet(&t, room) || at != 0 || tell_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)

@@ -38,7 +38,8 @@ bool forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return false;
 	}
-	if (SY_UNLIKELY(rte_pktmbuf_headroom(m) < SY_PACKET_ROOM)) {
+	/* IPv4's header is the shorter one. */
+	if (SY_UNLIKELY(v->v4 && rte_pktmbuf_headroom(m) < SY_PACKET_ROOM)) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return false;
 	}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The client's address as a TCP option. */
+#include "option.h"
 #include "move.h"
 
 #define HEADER_MAX 60 /* bytes that the data offset can tell */
@@ -40,4 +41,25 @@ uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
 	v->l4_len += len;
 	v->frame_len += len;
 	return frame;
+}
+
+void sy_tcp_blank_option(uint8_t *frame, const struct sy_view *v, uint8_t kind)
+{
+	struct sy_tcp *tcp = (struct sy_tcp *)(frame + v->l4);
+	unsigned header, found = 0;
+	uint16_t old;
+
+	if (v->proto != SY_PROTO_TCP || !sy_view_has_l4(v))
+		return;
+	header = tcp->offset / 16 * 4u;
+	old = sy_csum_fold(sy_csum_sum(tcp, header));
+	for (unsigned at = sizeof(*tcp), len = 0; option_next(tcp, &at, &len);) {
+		if (((uint8_t *)tcp)[at] != kind)
+			continue;
+		memset((uint8_t *)tcp + at, OPTION_NOP, len);
+		found++;
+	}
+	if (found)
+		tcp->checksum = sy_csum_apply(
+		        tcp->checksum, sy_csum_delta(old, sy_csum_fold(sy_csum_sum(tcp, header))));
 }

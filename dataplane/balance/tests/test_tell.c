@@ -476,6 +476,96 @@ static void test_full_headers(void **state)
 	talk_end(&k);
 }
 
+/* Sends a client's segment of its own making: its payload, its options (a multiple of 4). */
+static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *payload,
+                      unsigned len, const char *options, unsigned options_len)
+{
+	const struct segment s = {flags, seq, flags & ACK ? SERVER + 1 : 0, 0};
+	struct frame in;
+	struct sy_view v;
+	frame_tcp(&in, &k->f->dice, &k->tuple[CLIENT], &s, options_len + len);
+	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
+	in.bytes[v.l4 + 12] = (uint8_t)((5 + options_len / 4) << 4);
+	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp), options, options_len);
+	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp) + options_len, payload, len);
+	frame_mend_l4(&in);
+	send_frame(k, CLIENT, &in);
+}
+
+/* A client that puts a header of its own where the server expects ours. */
+static void test_forged_headers(void **state)
+{
+	for (unsigned way = 0; way < PROXIES; way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		uint64_t before = rig_drops(&k.f->rig, SY_DROP_BAD_TCP_STATE);
+		for (uint32_t back = 1; back <= shift + 2; back++) {
+			char forged[sizeof(v1_6)];
+			memset(forged, 'x', sizeof(forged));
+			send_made(&k, ACK, FIRST - back, forged, shift < 40 ? shift : 40, NULL, 0);
+			assert_int_equal(k.count, 0);
+			assert_int_equal(rig_drops(&k.f->rig, SY_DROP_BAD_TCP_STATE),
+			                 before + back);
+		}
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
+		check_told(&k, 0, 10);
+		talk_end(&k);
+	}
+}
+
+/* A client's own option, wherever it stands: padding to the server. */
+static void test_forged_options(void **state)
+{
+	static const char own[] = "\x01\x01\xfe\x08\x04\x01\x0a\0\0\x01\x01\x01"
+	                          "\xfd\x14\x04\x01\x20\x01\x0d\xb8\0\x66\0\0\0\0\0\0\0\0\0\x01"
+	                          "\xfe\x08\x04\x01\x0a\0\0\x02";
+	const uint8_t flags[] = {ACK, ACK, SY_TCP_SYN, ACK | SY_TCP_FIN};
+	const uint32_t seq[] = {FIRST, FIRST + 1, ISN, FIRST - 1};
+	for (unsigned n = 0; n < 2 * SY_ARRAY_LEN(seq); n++) {
+		struct talk k;
+		unsigned len = n < SY_ARRAY_LEN(seq) ? 40 : 12, i = n % SY_ARRAY_LEN(seq);
+		talk_begin(*state, &k, PROXIES);
+		send_made(&k, flags[i], seq[i], "", 0, own, len);
+		assert_int_equal(k.count, 1);
+		const struct part *p = &k.out[0];
+		const uint8_t *tcp = p->frame.bytes + p->v.l4;
+		unsigned added = header_of(p) - 20 - len;
+		for (unsigned at = 20 + added; at < header_of(p); at++)
+			assert_int_equal(tcp[at], 1);
+		if (added)
+			assert_memory_equal(tcp + 20, toa_4, added);
+		talk_end(&k);
+	}
+}
+
+/* From IPv6 to IPv4, in the longest text that there is. */
+static void test_other_family(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key =
+	        rig_key("2001:db8:1111:2222:3333:4444:5555:6666", 80, SY_PROTO_TCP);
+	struct talk k = {.f = f};
+	put_service(&c, &key, "long", FLOW_RR, NULL)->client_address = PROXY_V1;
+	put_server(&c, &key, &f->server[0][0], 80, 1, FLOW_UP);
+	flows_commit(f, &c);
+	k.tuple[CLIENT] = (struct sy_tuple){rig_addr("2001:db8:c:ffff:ffff:ffff:ffff:fffe"),
+	                                    key.vip, htons(60000), key.vport, SY_PROTO_TCP};
+	send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 0);
+	assert_int_equal(k.count, 1);
+	k.tuple[BACK] =
+	        (struct sy_tuple){k.out[0].v.tuple.dst, k.out[0].v.tuple.src,
+	                          k.out[0].v.tuple.dport, k.out[0].v.tuple.sport, SY_PROTO_TCP};
+	send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
+	send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
+	static const char header[] = "PROXY TCP6 2001:db8:c:ffff:ffff:ffff:ffff:fffe "
+	                             "2001:db8:1111:2222:3333:4444:5555:6666 60000 80\r\n";
+	check_left(&k, 0, FIRST, SERVER + 1, sizeof(header) - 1);
+	assert_memory_equal(k.out[0].frame.bytes + k.out[0].v.l4 + 20, header, sizeof(header) - 1);
+}
+
 static void check_refused(struct flows *f, unsigned service, enum mode mode, int how,
                           const char *text)
 {
@@ -516,6 +606,9 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_data_in_the_syn, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_restart, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_full_headers, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_forged_headers, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_forged_options, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_other_family, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_refusals, flows_setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

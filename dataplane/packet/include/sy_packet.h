@@ -353,6 +353,9 @@ enum {
  */
 uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
                            const struct sy_addr *addr, uint16_t port);
+/* Makes padding of a segment's options of this kind: the sender's, which the receiver would trust.
+ */
+void sy_tcp_blank_option(uint8_t *frame, const struct sy_view *v, uint8_t kind);
 
 /* What it takes for this address, in bytes. */
 static inline uint16_t sy_toa_len(const struct sy_addr *addr)
