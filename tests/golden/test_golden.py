@@ -2,10 +2,10 @@
 """Exact frames in, exact frames out, through the real forwarder on two TAP ports of DPDK.
 
 The *.golden files hold conversations in hexadecimal: what enters a port, and what must then leave.
-The local port, which the forwarder chooses by a secret, is written as 1234 there. The test learns
-the real one from the first frame that leaves; nothing but it and the checksum over it may differ.
-So it is with a tunnel packet's IPv4 id, written as 4242, and its IPv6 flow label, abcde; and with
-the id of an IPv4 packet that was an IPv6 one.
+The local port, and of SNAT's TCP the pool's, which the forwarder chooses, is written as 1234 there.
+The test learns the real one from the first frame that leaves; nothing but it and the checksum over
+it may differ. So it is with a tunnel packet's IPv4 id, written as 4242, and its IPv6 flow label,
+abcde; and with the id of an IPv4 packet that was an IPv6 one.
 Addresses and MACs are those of the constants below.
 """
 
@@ -22,11 +22,13 @@ from tests.wire.control import APPLY, Control, field, frame, request
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
 WRITTEN_PORT, WRITTEN_ID, WRITTEN_LABEL = 0x1234, 0x4242, 0xABCDE
+EXACT = ("snat-udp", "snat-echo")  # the pool's port follows from the inside host's
 TUNNELS = (4, 41)  # what a tunnel packet carries, as a protocol number
-SERVER_PORTS = (8080, 5353)
+SERVER_PORTS = (8080, 5353, 443)  # 443: a remote's, of SNAT
 
 PORTS = {"front": ("net_tap0", "02:00:00:00:f0:01"), "back": ("net_tap1", "02:00:00:00:b0:01")}
 CLIENT_MAC, SERVER_MAC = "02:00:00:00:0c:01", "02:00:00:00:5e:01"
+INSIDE_MAC = "02:00:00:00:1d:01"
 ROUTES = [
     ("front", "192.0.2.0/24", "10.0.0.2"),
     ("front", "2001:db8::/64", "fd00::2"),
@@ -38,10 +40,14 @@ NEIGHBOURS = [
     ("front", "fd00::2", CLIENT_MAC),
     ("back", "10.1.0.11", SERVER_MAC),
     ("back", "fd00:1::11", SERVER_MAC),
+    ("back", "10.1.0.21", INSIDE_MAC),
+    ("back", "fd00:1::21", INSIDE_MAC),
 ]
 VIP = {4: bytes([10, 0, 0, 80]), 6: bytes.fromhex("fd00" + "00" * 13 + "80")}
 LOCAL = {4: bytes([10, 1, 0, 200]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0200")}
 SERVER = {4: bytes([10, 1, 0, 11]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0011")}
+INSIDE = {4: bytes([10, 1, 0, 21]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0021")}
+POOL = {4: bytes([10, 0, 0, 90]), 6: bytes.fromhex("fd00" + "00" * 13 + "90")}
 
 
 FNAT, DR, NAT, IPIP = 1, 2, 3, 4
@@ -63,8 +69,8 @@ SERVICES = (
 
 
 def configuration():
-    """One transaction: local addresses, and services of one server each."""
-    changes = b""
+    """One transaction: local addresses, services of one server each, and a rule of SNAT."""
+    changes, rule = b"", field(1, b"golden")
     for family in (4, 6):
         changes += field(1, field(5, field(1, LOCAL[family])))
         for protocol, port, mode, server_port, other in SERVICES:
@@ -78,6 +84,9 @@ def configuration():
             )
             changes += field(1, field(1, service))
             changes += field(1, field(3, field(1, key) + field(2, server)))
+        rule += field(2, field(1, INSIDE[family]) + field(2, 8 * len(INSIDE[family])))
+        rule += field(3, POOL[family])
+    changes += field(1, field(7, rule))
     return changes + field(2, 1)
 
 
@@ -192,14 +201,14 @@ def assert_checksums(data):
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden(bench, path):
-    local_port = None
+    local_port, side = None, "front" if path.stem.startswith("snat-tcp") else "back"
     for direction, port, label, golden in read_golden(path):
         if direction == "in":
             bench.enter(port, with_local_port(golden, WRITTEN_PORT, local_port or WRITTEN_PORT))
             continue
         data = bench.leave(port)
         assert_checksums(data)
-        if port == "back" and local_port is None:
+        if port == side and local_port is None and not path.stem.startswith(EXACT):
             local_port = transport(Ether(data)).sport
         if local_port is not None:
             data = with_local_port(data, local_port, WRITTEN_PORT)
