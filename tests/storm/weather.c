@@ -77,6 +77,19 @@ uint32_t __wrap_sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tu
 	return len;
 }
 
+/* A copy that becomes a segment of the balancer's own, as right as the client's. */
+void __real_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
+void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
+void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep)
+{
+	if (keep == SY_TCP_ACK) {
+		struct rte_mbuf *own = (struct rte_mbuf *)(frame - RTE_PKTMBUF_HEADROOM) - 1;
+		own->hash.usr = sy_packet_check_l4(frame, v) == SY_CSUM_OK;
+		answered++;
+	}
+	__real_sy_tcp_strip(frame, v, keep);
+}
+
 /* ---- frames in ---- */
 
 static bool frame_is_right(const struct frame *f)
@@ -208,6 +221,14 @@ static void react_complaining(struct weather *w, unsigned port, const uint8_t *f
 	remember(w, &error);
 }
 
+/* Some of its payload becomes options, as many as there can be. */
+static void fill_header(struct frame *f, unsigned l4)
+{
+	f->bytes[l4 + 12] = 15 << 4;
+	memset(f->bytes + l4 + sizeof(struct sy_tcp), 1, 40);
+	frame_mend_l4(f);
+}
+
 static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
                      const struct sy_view *v)
 {
@@ -228,6 +249,8 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 		if (!tcp_answer(w, v, sy_packet_tcp(frame, v), &s, &payload))
 			return;
 		frame_tcp(&answer, &w->dice, &back, &s, payload);
+		if (!s.mss && payload >= 40 && dice_percent(&w->dice, 10))
+			fill_header(&answer, SY_ETH_LEN + (v->v4 ? 20 : 40));
 	} else if (v->proto == SY_PROTO_UDP) {
 		if (dice_percent(&w->dice, 10))
 			return;

@@ -199,6 +199,8 @@ static void put_world_service(struct changes *c, unsigned i)
 		s->one_packet = true;
 	else if (i % 5 == 2)
 		set_persistence(c, s, 10, 24 + i % 9, 120);
+	if (key.proto == SY_PROTO_TCP && service_mode(i) == MODE_FNAT)
+		s->client_address = (Steelyard__Forwarder__V1__ClientAddress)(i / 2 % 4);
 	s->slow_start_s = i % 3 ? 0 : 8;
 	s->max_sessions = i % 7 ? 0 : 500;
 }
