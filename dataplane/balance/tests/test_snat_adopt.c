@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a crash may leave of SNAT's pairs of records: torn, orphaned, beside what is not theirs. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../session_file.h"
+#include "flows.h"
+
+static const char *const inside_text[2] = {"10.3.0.1", "2001:db8:d::1"};
+static const char *const network_text[2] = {"10.3.0.0", "2001:db8:d::"};
+static const char *const remote_text[2] = {"198.18.0.9", "2001:db8:c::9"};
+static const char *const pool_text[2] = {"192.0.2.50", "2001:db8:a::50"};
+
+static int setup(void **state)
+{
+	struct changes c = {0};
+	int rc = flows_setup(state);
+	put_snat(&c, "out4", network_text[0], 24, &pool_text[0], 1);
+	put_snat(&c, "out6", network_text[1], 64, &pool_text[1], 1);
+	flows_commit(*state, &c);
+	return rc;
+}
+
+/* A datagram from an inside host, and the answer: in, and as they came out. */
+struct talk {
+	struct flow flow;
+	struct frame in[2], out[2];
+};
+
+static void talk_open(struct flows *f, struct talk *k, unsigned v6, uint16_t port)
+{
+	struct sy_view v;
+	k->flow.client = (struct sy_tuple){rig_addr(inside_text[v6]), rig_addr(remote_text[v6]),
+	                                   htons(port), htons(53), SY_PROTO_UDP};
+	frame_udp(&k->in[0], &f->dice, &k->flow.client, 50);
+	assert_true(flows_through(f, RIG_LAN, &k->in[0], &k->out[0]));
+	assert_int_equal(sy_packet_parse(k->out[0].bytes, k->out[0].len, &v), SY_DROP_NONE);
+	const struct sy_tuple back = {v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
+	                              SY_PROTO_UDP};
+	frame_udp(&k->in[1], &f->dice, &back, 50);
+	assert_true(flows_through(f, RIG_WAN, &k->in[1], &k->out[1]));
+}
+
+/* Both go on as they did. */
+static void talk_check(struct flows *f, const struct talk *k)
+{
+	for (unsigned side = 0; side < 2; side++) {
+		struct frame out;
+		assert_true(flows_through(f, side ? RIG_WAN : RIG_LAN, &k->in[side], &out));
+		assert_int_equal(out.len, k->out[side].len);
+		assert_memory_equal(out.bytes, k->out[side].bytes, out.len);
+	}
+}
+
+/* The answer finds nothing. */
+static void talk_check_ended(struct flows *f, const struct talk *k)
+{
+	struct frame out;
+	assert_null(flow_session(f, &k->flow));
+	assert_false(flows_through(f, RIG_WAN, &k->in[1], &out));
+}
+
+static struct session_table *table_of(struct flows *f, const struct flow *flow)
+{
+	return f->rig.b->table[sy_slot_of(&flow->client.src, flow->client.sport)];
+}
+
+static uint32_t record_of(struct flows *f, const struct flow *flow)
+{
+	return (uint32_t)(flow_session(f, flow) - session_at(table_of(f, flow), 0));
+}
+
+enum damage {
+	NONE,
+	COMPANION_CHANGED,     /* not what its commit word says */
+	COMPANION_UNCOMMITTED, /* an insertion that had come so far */
+	COMPANION_GONE,
+	COMPANION_OF_ANOTHER, /* whole, but of another session */
+	SESSION_UNCOMMITTED,
+	SESSION_GONE,  /* a removal that had come so far */
+	SESSION_MOVED, /* a whole one in the companion's place */
+	DAMAGES
+};
+
+/* How many records of it count as torn. */
+static const unsigned torn[DAMAGES] = {
+        [COMPANION_CHANGED] = 1,    [COMPANION_UNCOMMITTED] = 1, [COMPANION_GONE] = 1,
+        [COMPANION_OF_ANOTHER] = 1, [SESSION_UNCOMMITTED] = 1,   [SESSION_MOVED] = 2};
+
+static void damage(struct flows *f, const struct talk *k, const struct talk *other, enum damage how)
+{
+	struct session_table *t = table_of(f, &k->flow), *u = table_of(f, &other->flow);
+	uint32_t r = record_of(f, &k->flow), o = record_of(f, &other->flow);
+	static const struct session nothing = {.state = SESSION_FREE};
+	assert_true(session_is_pair(t, r) && session_is_pair(u, o));
+	switch (how) {
+	case COMPANION_CHANGED:
+		t->hot[r + 1].client_port ^= 1;
+		break;
+	case COMPANION_UNCOMMITTED:
+		t->cold[r + 1].commit = 0;
+		break;
+	case COMPANION_GONE:
+		t->cold[r + 1].commit = 0;
+		t->hot[r + 1] = nothing;
+		break;
+	case COMPANION_OF_ANOTHER:
+		t->hot[r + 1] = u->hot[o + 1];
+		t->cold[r + 1] = u->cold[o + 1];
+		break;
+	case SESSION_UNCOMMITTED:
+		t->cold[r].commit = 0;
+		break;
+	case SESSION_GONE:
+		t->cold[r].commit = 0;
+		t->hot[r] = nothing;
+		break;
+	case SESSION_MOVED: /* nobody's companion is behind it */
+		t->hot[r + 1] = t->hot[r];
+		t->cold[r + 1] = t->cold[r];
+		break;
+	default:
+		break;
+	}
+}
+
+/* Nothing is left of pairs but whole ones. */
+static void check_tables(struct flows *f, uint64_t live)
+{
+	uint64_t sessions = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		const struct session_table *t = f->rig.b->table[slot];
+		uint32_t used = 0, free = 0;
+		for (uint32_t r = 0; r < t->top; r++) {
+			bool companion = t->hot[r].state == SESSION_COMPANION;
+			if (companion)
+				assert_true(r % 2 == 1 && session_is_pair(t, r - 1) &&
+				            t->hot[r - 1].state != SESSION_FREE &&
+				            t->hot[r].delta == session_check(&t->hot[r - 1]));
+			used += t->hot[r].state != SESSION_FREE;
+			sessions += t->hot[r].state != SESSION_FREE && !companion;
+		}
+		for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next)
+			free++;
+		assert_int_equal(used + free, t->top);
+	}
+	assert_int_equal(sessions, live);
+	assert_int_equal(rig_totals(&f->rig).live, live);
+}
+
+/* In place and into larger tables, by one worker and by two. */
+static void test_damaged_pairs(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned life = 0; life < 4; life++) {
+		struct talk k[2][2 * DAMAGES];
+		uint64_t ends = 0;
+		for (unsigned n = 0; n < 2 * 2 * DAMAGES; n++)
+			talk_open(f, &k[n % 2][n / 2], n % 2, (uint16_t)(3000 + 100 * life + n));
+		for (unsigned n = 0; n < DAMAGES; n++)
+			for (unsigned v6 = 0; v6 < 2; v6++) {
+				damage(f, &k[v6][n], &k[v6][DAMAGES + n], (enum damage)n);
+				ends += torn[n];
+			}
+		f->options.sessions *= 1 + life / 2;
+		flows_reopen(f, 1 + life % 2, 0, true);
+		assert_int_equal(flows_verdict(f, SESSION_TORN), ends);
+		assert_int_equal(flows_verdict(f, SESSION_KEPT), 2 * (DAMAGES + 1));
+		check_tables(f, 2 * (DAMAGES + 1));
+		for (unsigned n = 0; n < 2 * 2 * DAMAGES; n++) {
+			const struct talk *one = &k[n % 2][n / 2];
+			if (n / 2 == NONE || n / 2 >= DAMAGES)
+				talk_check(f, one);
+			else
+				talk_check_ended(f, one);
+		}
+		flows_advance(f, 1000);
+		check_tables(f, 0);
+	}
+}
+
+/* An FNAT session in a pair's first record, the companion left behind it: that was another one's.
+ */
+static void test_a_session_before_an_orphan(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned life = 0; life < 2; life++) {
+		struct talk k;
+		struct flow flow = {.client = {.src = rig_addr("198.18.0.1")}};
+		uint16_t port = 1000;
+		talk_open(f, &k, 0, (uint16_t)(3000 + life));
+		struct session_table *t = table_of(f, &k.flow);
+		do
+			flow.client.sport = htons(++port);
+		while (table_of(f, &flow) != t);
+		flow_open(f, &flow, 0, port);
+		assert_ptr_equal(table_of(f, &flow), t);
+		uint32_t r = record_of(f, &k.flow), single = record_of(f, &flow);
+		t->hot[r] = t->hot[single];
+		t->cold[r] = t->cold[single];
+		t->cold[single].commit = 0;
+		t->hot[single] = (struct session){.state = SESSION_FREE};
+		f->options.sessions *= 1 + life;
+		flows_reopen(f, 1 + life, 0, true);
+		assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);
+		assert_int_equal(flows_verdict(f, SESSION_TORN), 0);
+		check_tables(f, 1);
+		flow_check(f, &flow);
+		talk_check_ended(f, &k);
+		flows_advance(f, 100000);
+		check_tables(f, 0);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
+	const struct CMUnitTest tests[] = {TEST(damaged_pairs), TEST(a_session_before_an_orphan)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
