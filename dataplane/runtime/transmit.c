@@ -158,9 +158,12 @@ static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
 	return true;
 }
 
-/* via: the neighbour, if not the frame's destination. */
-static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
-                            const struct sy_addr *via, uint32_t flow)
+/* via: the neighbour, if not the frame's destination. Inline, as it is called in one place for
+ * every packet. */
+static inline __attribute__((always_inline)) void packet_transmit(struct sy_worker *w,
+                                                                  struct rte_mbuf *m, uint16_t id,
+                                                                  const struct sy_addr *via,
+                                                                  uint32_t flow)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
