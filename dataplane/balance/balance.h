@@ -40,7 +40,7 @@ static inline bool mode_is_local(uint8_t mode)
 
 /*
  * A server as the packet path sees it: one cache line, filled before any session or service names
- * its id, and never changed but for `path` and `removed`. With the VIP beside it, a session's
+ * its id, and never changed but for `path` and what says so. With the VIP beside it, a session's
  * record and this line are all that a packet's rewrite needs.
  */
 struct endpoint {
@@ -54,15 +54,16 @@ struct endpoint {
 	uint16_t path;       /* to the server. Writer: interaction thread; readers: relaxed */
 	uint16_t first_port, last_port; /* of its service, as in struct service_key */
 	uint8_t proto;
-	uint8_t mode;     /* enum mode */
-	uint8_t form;     /* enum form: what its mode and families make of packets */
+	uint8_t mode : 4; /* enum mode */
+	uint8_t form : 4; /* enum form: what its mode and families make of packets */
 	int8_t growth[2]; /* bytes they gain, by enum session_direction: of who sent them */
-	uint8_t removed;  /* its sessions end. Writer: interaction thread; readers: relaxed */
+	uint8_t removed;  /* no longer configured. Writer: interaction thread; readers: relaxed */
 	uint8_t down;     /* health checks say so. Likewise */
 	uint8_t eligible; /* takes new sessions: up, weight above 0. Likewise */
 	uint8_t backup;   /* only when no other does. Likewise */
-	uint8_t found;    /* the id means this since an earlier process, whose sessions name it.
-	                     Interaction thread only, and those that adopt */
+	uint8_t dead;  /* its sessions end: removed, killed, or down and that is told. Likewise */
+	uint8_t found; /* the id means this since an earlier process, whose sessions name it.
+	                  Interaction thread only, and those that adopt */
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
@@ -81,7 +82,11 @@ struct policy {
 	} persistence;
 	uint32_t max_sessions;  /* 0: no limit */
 	uint8_t client_address; /* Steelyard__Forwarder__V1__ClientAddress */
+	uint8_t resets;         /* enum policy_resets */
 };
+
+/* When the ends of TCP sessions are told by a reset. */
+enum policy_resets { RESETS_EXPIRED = 1, RESETS_DOWN = 2, RESETS_UNKNOWN = 4 };
 
 /* A service as the slow path sees it: immutable, swapped under RCU. */
 struct service {
@@ -105,17 +110,35 @@ struct traffic {
 	uint64_t created, ended;
 };
 
+/* A rate limit, as time saved up. */
+struct rate_limit {
+	uint64_t saved_ns, last_ns;
+};
+
+/* Whether one more may be sent: each costs so much time, and at most `burst` of them are saved up.
+ */
+static inline bool rate_take(struct rate_limit *k, uint64_t now_ns, uint64_t cost_ns,
+                             uint64_t burst)
+{
+	uint64_t saved = k->saved_ns + (now_ns - k->last_ns);
+	k->last_ns = now_ns;
+	if (saved > burst * cost_ns)
+		saved = burst * cost_ns;
+	bool allowed = saved >= cost_ns;
+	k->saved_ns = allowed ? saved - cost_ns : saved;
+	return allowed;
+}
+
 struct balance_worker {
 	struct traffic *traffic; /* by server id */
 	struct scheduler_state scheduler;
 	uint64_t slot_packets[SY_SLOTS];
-	uint64_t icmp_tokens_ns; /* rate limit of ICMP answers, as time saved up */
-	uint64_t icmp_last_ns;
-	uint64_t swept_ns;           /* when the last sweep slice ended */
-	uint64_t passes;             /* whole sweeps over all slots. readers: acquire */
-	unsigned sweep_slot;         /* where the sweep stands */
-	uint16_t ipv4_id;            /* of the last IPv4 header that was made anew */
-	struct fragments *fragments; /* fragment.h */
+	struct rate_limit icmp, resets; /* rate limits of our own packets */
+	uint64_t swept_ns;              /* when the last sweep slice ended */
+	uint64_t passes;                /* whole sweeps over all slots. readers: acquire */
+	unsigned sweep_slot;            /* where the sweep stands */
+	uint16_t ipv4_id;               /* of the last IPv4 header that was made anew */
+	struct fragments *fragments;    /* fragment.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */
@@ -165,6 +188,7 @@ struct sy_balance {
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
+	uint32_t tellers; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
 
 	unsigned workers;
 	struct balance_worker worker[SY_MAX_WORKERS];
@@ -291,7 +315,29 @@ static inline bool endpoint_is_one_way(const struct endpoint *e)
 /* Its server or local address is gone: it ends at its next packet or the next sweep. */
 static inline bool session_is_dead(const struct sy_balance *b, const struct session *s)
 {
-	return SY_READ(b->endpoint[s->server].removed) || SY_READ(b->local_removed[s->local]);
+	return SY_READ(b->endpoint[s->server].dead) || SY_READ(b->local_removed[s->local]);
+}
+
+/* Of SESSION_RESET_BY_*: who is said to have sent the reset. */
+static inline enum session_direction session_doubted(const struct session *s)
+{
+	return s->state == SESSION_RESET_BY_CLIENT ? SESSION_CLIENT : SESSION_SERVER;
+}
+
+static inline bool session_is_doubted(const struct session *s)
+{
+	return s->state == SESSION_RESET_BY_CLIENT || s->state == SESSION_RESET_BY_SERVER;
+}
+
+/* Seconds that it may be idle. A FIN that nobody acknowledged may be forged, and shortens nothing;
+ * of a one-way session acknowledgements are not seen. */
+static inline uint16_t session_timeout(const struct service *service, const struct endpoint *e,
+                                       const struct session *s)
+{
+	bool closing = s->state == SESSION_FIN_WAIT || s->state == SESSION_CLOSING;
+	bool acked = s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED);
+	return service->timeout[closing && !acked && !endpoint_is_one_way(e) ? SESSION_ESTABLISHED
+	                                                                     : s->state];
 }
 
 /* Its server is down and cannot have more of it than this packet, which may begin anew elsewhere: a
@@ -443,10 +489,27 @@ void session_end(struct sy_worker *w, struct session_table *t, uint32_t record);
  */
 
 /* Of a session that ends, or whose tuple begins anew: if its server closed first and remembers the
- * tuple (TIME_WAIT), it is told to forget it, so that no later client is taken for this one. flow:
- * of its packets. */
-void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold,
-                     uint32_t flow);
+ * tuple (TIME_WAIT), it is told to forget it, so that no later client is taken for this one. */
+void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold);
+/* What probes of this session acknowledge. */
+uint32_t reset_secret(const struct sy_balance *b, const struct session *s);
+/* A reset that may be forged, from this side, is being forwarded: asks who is said to have sent it,
+ * unless too many are asked; the session's state says so. */
+void reset_doubt(struct sy_worker *w, struct session *s, enum session_direction from);
+/* Asks once more, as the first answer may be lost or suppressed (RFC 5961 7). */
+void reset_doubt_again(struct sy_worker *w, struct session *s);
+/* Packet i has no session, and its sender is told so if its checksum is right. */
+void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+
+/* A TCP session of ends that would wait for each other. */
+bool kill_is_due(const struct endpoint *e, const struct session *s);
+/* It ends, and both ends shall know: they are asked to say something, which is answered by a reset.
+ * but: the side that need not be asked, as it is just heard; SESSION_NEITHER. */
+#define SESSION_NEITHER 2
+void kill_begin(struct sy_worker *w, struct session *s, unsigned but);
+/* Packet i is of a session that ends (record burst->session[i]). Returns true if it may begin a new
+ * one, and then the session has ended; false: it was answered and dropped. */
+bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 
 /* ---- icmp.c ---------------------------------------------------------------------------------- */
 
@@ -478,16 +541,18 @@ enum tcp_verdict {
 	TCP_REOPEN, /* a new connection under an old tuple: end the session, create another */
 	TCP_AGAIN,  /* likewise, but the server may hold on to the old one: tcp_state_again() if it
 	             * takes new connections, so that it meets the tuple it knows; or else REOPEN */
+	TCP_DOUBT,  /* forward a reset that may be forged: reset_doubt() */
 	TCP_DROP,   /* BAD_TCP_STATE */
 };
 
 /* Moves the session's state by a packet seen in the middle (RFC 9293 3.3.2). seq, ack in host
- * order; len: payload bytes. */
+ * order; len: payload bytes; secret: what a probe acknowledged, hence the number of a reset that
+ * answers one. */
 enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
                                    enum session_direction from, uint8_t flags, uint32_t seq,
-                                   uint32_t ack, uint32_t len);
+                                   uint32_t ack, uint32_t len, uint32_t secret);
 /* The same for a session of which only the client's packets are seen. */
-enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags);
+enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags, uint32_t seq, uint32_t secret);
 /* After TCP_AGAIN: the same session and server, from the beginning. */
 void tcp_state_again(struct session *s);
 const char *session_state_name(enum session_state state);
@@ -497,11 +562,11 @@ const char *session_state_name(enum session_state state);
 
 enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
 
-/* Frees the id once every worker has swept all its sessions twice from now. */
+/* Frees the id once every worker has swept all its sessions three times from now. */
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id);
 /* It is used again: not free, after all. */
 void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id);
-/* Every worker has swept all its sessions twice. */
+/* Every worker has swept all its sessions three times. */
 bool retire_swept(const struct sy_balance *b);
 /* Frees what is due; renews endpoints' paths after a change of routes. Every RETIRE_PERIOD_MS. */
 void retire_tick(void *balance);

@@ -173,6 +173,12 @@ static int reply_service(struct arena *a, const struct model_service *s,
 		pb->persistence->prefix4 = s->policy.persistence.prefix4;
 		pb->persistence->prefix6 = s->policy.persistence.prefix6;
 	}
+	if (s->policy.resets) {
+		TAKE(a, pb->resets, steelyard__forwarder__v1__resets__init);
+		pb->resets->expired = s->policy.resets & RESETS_EXPIRED;
+		pb->resets->down = s->policy.resets & RESETS_DOWN;
+		pb->resets->unknown = s->policy.resets & RESETS_UNKNOWN;
+	}
 	*out = pb;
 	if (reply_timeouts(a, s, &pb->timeouts) < 0)
 		return sy_fail(err, ENOMEM, "no memory for the answer");

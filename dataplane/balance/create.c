@@ -177,6 +177,8 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (!service)
 		return snat_create(w, burst, i, reason);
 	*reason = create_check(burst, i);
+	if (*reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
+		reset_unknown(w, burst, i);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint32_t server;
@@ -202,7 +204,7 @@ void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
 	uint64_t server_hash =
 	        endpoint_is_one_way(e) ? SESSION_ONE_WAY : sy_hash_tuple(&b->key, &server);
 	uint64_t hash = sy_hash_tuple(&b->key, &client);
-	reset_time_wait(w, session_at(t, record), cold, (uint32_t)(hash >> 32));
+	reset_time_wait(w, session_at(t, record), cold);
 	SY_COUNT(balance_worker_of(w)->traffic[s->server].ended, 1);
 	load_give(b, s->server);
 	session_remove(t, record, client_hash(s, hash, server_hash), server_hash);

@@ -4,19 +4,12 @@
 #include "snat.h"
 
 /* ICMP errors of our own: 1000 a second and worker, in bursts of at most 50 (RFC 4443 2.4 f). */
-#define ICMP_COST_NS  1000000u
-#define ICMP_BURST_NS (50u * ICMP_COST_NS)
+#define ICMP_COST_NS 1000000u
+#define ICMP_BURST   50u
 
 static bool icmp_is_allowed(struct sy_worker *w)
 {
-	struct balance_worker *bw = balance_worker_of(w);
-	uint64_t saved = bw->icmp_tokens_ns + (w->now_ns - bw->icmp_last_ns);
-	bw->icmp_last_ns = w->now_ns;
-	if (saved > ICMP_BURST_NS)
-		saved = ICMP_BURST_NS;
-	bool allowed = saved >= ICMP_COST_NS;
-	bw->icmp_tokens_ns = allowed ? saved - ICMP_COST_NS : saved;
-	return allowed;
+	return rate_take(&balance_worker_of(w)->icmp, w->now_ns, ICMP_COST_NS, ICMP_BURST);
 }
 
 /* Which address of ours the sender of a packet hears from: the one that it was sent to. What inside

@@ -29,7 +29,7 @@ const uint16_t session_timeout_default[SESSION_STATES] = {
         [SESSION_SYN_SENT] = 10, [SESSION_SYN_RECEIVED] = 10, [SESSION_ESTABLISHED] = 900,
         [SESSION_FIN_WAIT] = 60, [SESSION_CLOSING] = 30,      [SESSION_TIME_WAIT] = 15,
         [SESSION_RESET] = 5,     [SESSION_UDP_ONE_WAY] = 30,  [SESSION_UDP_BOTH_WAYS] = 300,
-        [SESSION_ECHO] = 30,
+        [SESSION_ECHO] = 30,     [SESSION_DYING] = 2,
 };
 
 /* ---- ids
@@ -409,7 +409,7 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 		return sy_fail(err, EINVAL, "service %s: weight %u is not within 0–65535",
 		               (*service)->name, pb->server->weight);
 	if (pb->server->state < STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP ||
-	    pb->server->state > STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN)
+	    pb->server->state > STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_KILL)
 		return sy_fail(err, EINVAL, "service %s: unknown server state %d", (*service)->name,
 		               (int)pb->server->state);
 	if (!mode_is_local((*service)->mode) &&

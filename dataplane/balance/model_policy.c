@@ -31,6 +31,14 @@ static int read_persistence(const Steelyard__Forwarder__V1__Service *pb, struct 
 	return 0;
 }
 
+static uint8_t read_resets(const Steelyard__Forwarder__V1__Resets *pb)
+{
+	if (!pb)
+		return 0;
+	return (uint8_t)((pb->expired ? RESETS_EXPIRED : 0) | (pb->down ? RESETS_DOWN : 0) |
+	                 (pb->unknown ? RESETS_UNKNOWN : 0));
+}
+
 int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                 struct sy_error *err)
 {
@@ -73,6 +81,9 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 		        "service %s: client_address is for TCP and fnat, whose servers do not see "
 		        "the client",
 		        pb->name);
+	if (read_resets(pb->resets) &&
+	    pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
+		return sy_fail(err, EINVAL, "service %s: resets are for TCP", pb->name);
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
 	        .hash_on = (uint8_t)pb->hash_on,
@@ -80,6 +91,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .slow_start = (uint16_t)pb->slow_start_s,
 	        .max_sessions = pb->max_sessions,
 	        .client_address = (uint8_t)pb->client_address,
+	        .resets = read_resets(pb->resets),
 	};
 	return read_persistence(pb, out, err);
 }

@@ -103,7 +103,7 @@ static void pool_reserve(struct sy_balance *b)
 	while (top > pool->fresh && !session_server_named(b->store, top - 1, &name))
 		top--;
 	for (uint32_t id = top; id-- > pool->fresh;) {
-		b->endpoint[id].removed = 1;
+		b->endpoint[id].removed = b->endpoint[id].dead = 1;
 		id_give(pool, id);
 	}
 	if (top > pool->fresh)
@@ -233,11 +233,17 @@ uint32_t server_id_take(struct sy_balance *b, struct endpoint *e)
 	return id;
 }
 
+static void endpoint_bury(struct endpoint *e)
+{
+	__atomic_store_n(&e->removed, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&e->dead, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&e->eligible, 0, __ATOMIC_RELAXED);
+}
+
 void server_id_return(struct sy_balance *b, uint32_t id)
 {
 	struct endpoint *e = &b->endpoint[id];
-	__atomic_store_n(&e->removed, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&e->eligible, 0, __ATOMIC_RELAXED);
+	endpoint_bury(e);
 	if (e->found)
 		e->service = SERVICE_NONE;
 	else
@@ -250,8 +256,7 @@ void server_id_leave(struct sy_balance *b, uint32_t id)
 		server_id_return(b, id);
 		return;
 	}
-	__atomic_store_n(&b->endpoint[id].removed, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&b->endpoint[id].eligible, 0, __ATOMIC_RELAXED);
+	endpoint_bury(&b->endpoint[id]);
 	session_server_set_removed(b->store, id);
 	retire_id(b, RETIRED_SERVER, id);
 }

@@ -1,38 +1,203 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resets of our own, in the name of one end to the other (docs/design/0011-tcp-life.md). */
+/* Resets and probes of our own, in the name of one end to the other (docs/design/0011-tcp-life.md).
+ */
+#include <arpa/inet.h>
+
 #include "balance.h"
 
-/* A buffer with a reset in it leaves by the session's path towards its server. */
-static void reset_send_server(struct sy_worker *w, struct session *s, const struct sy_tuple *t,
-                              uint32_t seq, uint32_t flow)
-{
-	uint16_t path = forward_path(w, s, SESSION_CLIENT);
-	struct rte_mbuf *m = sy_packet_alloc(w);
+/* Questions about resets, and answers to packets of no session: 10 000 a second and worker. */
+#define RESET_COST_NS 100000u
+#define RESET_BURST   500u
 
+static bool reset_is_allowed(struct sy_worker *w)
+{
+	if (rate_take(&balance_worker_of(w)->resets, w->now_ns, RESET_COST_NS, RESET_BURST))
+		return true;
+	SY_COUNT(w->counters.drop[SY_DROP_RESET_RATE], 1);
+	return false;
+}
+
+static const struct session_cold *session_cold_of(const struct sy_balance *b,
+                                                  const struct session *s)
+{
+	return session_cold_beside(b->table[sy_slot_of(&s->client, s->client_port)], s);
+}
+
+static uint64_t session_hash(const struct sy_balance *b, const struct session *s)
+{
+	const struct sy_tuple t =
+	        session_client_tuple(s, session_cold_of(b, s), &b->endpoint[s->server]);
+	return sy_hash_tuple(&b->key, &t);
+}
+
+/* The tuple of what one end sends the other; a one-way server gets the client's own packets. */
+static struct sy_tuple word_tuple(const struct sy_balance *b, const struct session *s,
+                                  enum session_direction to)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct session_cold *cold = session_cold_of(b, s);
+	struct sy_tuple t = session_client_tuple(s, cold, e);
+	if (to == SESSION_SERVER && endpoint_is_one_way(e))
+		return t;
+	if (to == SESSION_SERVER)
+		t = session_server_tuple(b, s, cold, e);
+	return (struct sy_tuple){t.dst, t.src, t.dport, t.sport, t.proto};
+}
+
+/* Puts a frame into the tunnel to its server; false: it cannot be. */
+static bool word_encapsulate(struct sy_worker *w, struct rte_mbuf *m, const struct session *s,
+                             const struct endpoint *e, uint32_t flow)
+{
+	struct sy_balance *b = w->app;
+	uint8_t *frame = sy_frame(m), *at = NULL;
+	struct sy_view v;
+	if (rte_pktmbuf_headroom(m) >= SY_PACKET_ROOM &&
+	    sy_packet_parse(frame, m->data_len, &v) == SY_DROP_NONE)
+		at = sy_packet_encapsulate(frame, &v, &b->local[s->local], &e->addr,
+		                           ++balance_worker_of(w)->ipv4_id, flow);
+	if (at)
+		rte_pktmbuf_prepend(m, (uint16_t)(frame - at));
+	return at;
+}
+
+/* Sends one side a probe or a reset as if by the other. */
+static void word_send(struct sy_worker *w, struct session *s, enum session_direction to, bool reset,
+                      uint32_t seq, uint32_t ack)
+{
+	struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_tuple t = word_tuple(b, s, to);
+	uint32_t flow = (uint32_t)(session_hash(b, s) >> 32);
+	uint16_t path = forward_path(w, s, !to);
+	struct rte_mbuf *m = sy_packet_alloc(w);
 	if (!m) {
 		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
 		return;
 	}
-	uint32_t len = sy_tcp_reset_make(sy_frame(m), rte_pktmbuf_tailroom(m), t, seq, 0, false);
+	uint32_t room = rte_pktmbuf_tailroom(m);
+	uint32_t len = reset ? sy_tcp_reset_make(sy_frame(m), room, &t, seq, ack, false)
+	                     : sy_tcp_probe_make(sy_frame(m), room, &t, seq, ack);
 	rte_pktmbuf_append(m, (uint16_t)len);
-	sy_transmit_path(w, m, path, flow);
+	if (to == SESSION_SERVER && e->mode == MODE_IPIP && !word_encapsulate(w, m, s, e, flow)) {
+		sy_packet_drop(w, m, SY_DROP_NO_BUFFER);
+		return;
+	}
+	sy_transmit_path(w, m, path, to == SESSION_SERVER && e->mode == MODE_DR ? &e->addr : NULL,
+	                 flow);
 }
 
-void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold,
-                     uint32_t flow)
+static void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
 {
-	struct sy_balance *b = w->app;
-	const struct endpoint *e = &b->endpoint[s->server];
+	/* Outside the window but for one time in thousands, and elsewhere the next time. */
+	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, session_hash(w->app, s));
+	word_send(w, s, to, false, seq, reset_secret(w->app, s));
+}
 
+uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
+{
+	return (uint32_t)session_hash(b, s);
+}
+
+void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold)
+{
+	const struct sy_balance *b = w->app;
 	/* Under NAT the tuple is the client's own, who knows what it sends under it. */
 	if (s->state != SESSION_TIME_WAIT || !(s->flags & SESSION_SERVER_FIRST) ||
-	    e->mode != MODE_FNAT)
+	    b->endpoint[s->server].mode != MODE_FNAT)
 		return;
-	const struct sy_tuple t = {*session_local(b, s, e), e->addr, s->local_port,
-	                           session_port(e, cold), e->proto};
-	uint32_t seq = cold->fin_seq[SESSION_CLIENT];
-	if (s->flags & SESSION_SHIFTED)
-		seq += cold->inserted;
 	/* Without a timestamp: RFC 7323 5.2 lets it pass as it is. */
-	reset_send_server(w, s, &t, seq, flow);
+	word_send(w, s, SESSION_SERVER, true,
+	          cold->fin_seq[SESSION_CLIENT] + session_shift(s, cold), 0);
+}
+
+void reset_doubt(struct sy_worker *w, struct session *s, enum session_direction from)
+{
+	if (!reset_is_allowed(w))
+		return;
+	s->state = from == SESSION_CLIENT ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
+	probe_send(w, s, from);
+}
+
+void reset_doubt_again(struct sy_worker *w, struct session *s)
+{
+	if (reset_is_allowed(w))
+		probe_send(w, s, session_doubted(s));
+}
+
+static void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
+{
+	struct rte_mbuf *in = burst->mbuf[i], *out = sy_packet_alloc(w);
+	if (!out) {
+		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
+		return;
+	}
+	uint32_t len = sy_tcp_reset_answer(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
+	                                   &burst->view[i]);
+	if (len == 0) {
+		rte_pktmbuf_free(out);
+		return;
+	}
+	rte_pktmbuf_append(out, (uint16_t)len);
+	sy_transmit_back(w, out, in->port);
+}
+
+void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (v->proto == SY_PROTO_TCP && !(v->tcp_flags & SY_TCP_RST) &&
+	    sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) == SY_CSUM_OK && reset_is_allowed(w))
+		reset_answer(w, burst, i);
+}
+
+/* ---- killing a session ---- */
+
+bool kill_is_due(const struct endpoint *e, const struct session *s)
+{
+	return e->proto == SY_PROTO_TCP && s->state != SESSION_SYN_SENT &&
+	       s->state != SESSION_TIME_WAIT && s->state != SESSION_RESET &&
+	       s->state != SESSION_DYING;
+}
+
+void kill_begin(struct sy_worker *w, struct session *s, unsigned but)
+{
+	const struct sy_balance *b = w->app;
+	s->state = SESSION_DYING;
+	s->seen = (uint16_t)balance_seconds(w);
+	if (but != SESSION_CLIENT)
+		probe_send(w, s, SESSION_CLIENT);
+	/* What a one-way server answers goes past us. */
+	if (but != SESSION_SERVER && !endpoint_is_one_way(&b->endpoint[s->server]))
+		probe_send(w, s, SESSION_SERVER);
+}
+
+bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	struct session *s = session_at(t, burst->session[i]);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_view *v = &burst->view[i];
+	bool begins = (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN &&
+	              burst->direction[i] == SESSION_CLIENT;
+	bool due = kill_is_due(e, s);
+
+	if (begins || (!due && s->state != SESSION_DYING)) {
+		session_end(w, t, burst->session[i]);
+		burst->session[i] = SESSION_NONE;
+		return true;
+	}
+	if (sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) != SY_CSUM_OK) {
+		sy_burst_drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
+		return false;
+	}
+	bool removed = SY_READ(e->removed) || SY_READ(b->local_removed[s->local]);
+	reset_answer(w, burst, i);
+	if (due)
+		kill_begin(w, s, burst->direction[i]);
+	/* The number of the client's next byte is all that is known of what the server expects. */
+	if (due && endpoint_is_one_way(e))
+		word_send(w, s, SESSION_SERVER, true,
+		          ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq), 0);
+	sy_burst_drop(w, burst, i, removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED);
+	return false;
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Ids of things that went away. Sessions name servers, services and local addresses by id, so an id
- * is free only when no session can hold it: after every worker completed two sweeps. (The first may
- * have been under way; the second began after the id was gone from everything a new session could
- * take it from, as a worker sweeps and creates on one thread.) Paths of routes that changed follow
- * the same rule.
+ * is free only when no session can hold it: after every worker completed three sweeps. (The first
+ * may have been under way; the second began after the id was gone from everything a new session
+ * could take it from, as a worker sweeps and creates on one thread, and may have asked a session's
+ * ends; the third ends it.) Paths of routes that changed follow the same rule.
  */
 #include <stdlib.h>
 
 #include "model.h"
 #include "saved.h"
 
-#define PASSES_NEEDED   2
+#define PASSES_NEEDED   3
 #define ALIVE_PERIOD_NS UINT64_C(1000000000)
 
 struct retired_entry {

@@ -20,11 +20,15 @@ enum session_state {
 	SESSION_FIN_WAIT,  /* one side has sent its FIN */
 	SESSION_CLOSING,   /* both have */
 	SESSION_TIME_WAIT, /* both are acknowledged */
-	SESSION_RESET,     /* a reset was seen; may be forged, so only the timeout shrinks */
+	SESSION_RESET,     /* a reset was seen before the handshake was over, or is certain */
 	SESSION_UDP_ONE_WAY,
 	SESSION_UDP_BOTH_WAYS,
 	SESSION_ECHO,
-	SESSION_COMPANION, /* no session: the second record of a pair */
+	SESSION_RESET_BY_CLIENT, /* an established one was reset in the client's name, which was
+	                            asked */
+	SESSION_RESET_BY_SERVER, /* likewise */
+	SESSION_DYING,           /* whatever comes of it is answered by a reset */
+	SESSION_COMPANION,       /* no session: the second record of a pair */
 	SESSION_STATES
 };
 

@@ -81,13 +81,14 @@ static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_ta
 	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
 	uint8_t flags = v->tcp_flags;
 	if (endpoint_is_one_way(&b->endpoint[s->server]))
-		return tcp_state_one_way(s, flags);
+		return tcp_state_one_way(s, flags, ntohl(tcp->seq), reset_secret(b, s));
 	if (from == SESSION_SERVER && s->flags & SESSION_UNTOLD)
 		flags = tell_hear(s, cold, frame, v);
 	uint32_t ack = ntohl(tcp->ack);
 	if (from == SESSION_SERVER) /* as the client counts, whose bytes these are */
 		ack -= session_shift(s, cold);
-	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload);
+	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload,
+	                         reset_secret(b, s));
 }
 
 /* A session's state after packet i; false: dropped. May end the session (record NONE). */
@@ -100,11 +101,8 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	const struct sy_view *v = &burst->view[i];
 	enum session_direction from = burst->direction[i];
 
-	if (session_is_dead(b, s) || session_is_lost(b, s, from)) {
-		session_end(w, t, record);
-		burst->session[i] = SESSION_NONE;
-		return true;
-	}
+	if (s->state == SESSION_DYING || session_is_dead(b, s) || session_is_lost(b, s, from))
+		return kill_packet(w, burst, i);
 	if (!sy_view_has_l4(v)) /* what there is to learn the first fragment has told */
 		return true;
 	/* A server's first answer is where its checksums are looked at once. */
@@ -134,6 +132,9 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		session_end(w, t, record);
 		burst->session[i] = SESSION_NONE;
 		return true;
+	case TCP_DOUBT:
+		reset_doubt(w, s, from);
+		break;
 	case TCP_FORWARD:
 		break;
 	}
@@ -165,6 +166,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 			        ours_find(SY_RCU_READ(b->ours), &burst->view[i].tuple.dst);
 			if (!had_session && kind != OURS_LOCAL)
 				reason = kind == OURS_POOL ? SY_DROP_SNAT_STRAY : SY_DROP_NAT_STRAY;
+			else if (!had_session && SY_READ(b->tellers))
+				reset_unknown(w, burst, i);
 			sy_burst_drop(w, burst, i, reason);
 			return;
 		}

@@ -2,8 +2,9 @@
 /*
  * Expiry. Each worker walks its slots' tables a slice a round, so that a whole pass takes about a
  * second, or as long as SWEEP_RATE needs for very large tables. A pass ends what is over its
- * state's timeout or belongs to a removed server, and renews stale paths; so after two passes
- * nothing refers to an id that went away before them.
+ * state's timeout or belongs to a removed server, and renews stale paths. Ends of TCP sessions are
+ * asked first (kill_begin()), and the next pass ends theirs; so after three passes nothing refers
+ * to an id that went away before them.
  */
 #include <rte_cycles.h>
 
@@ -20,6 +21,13 @@
  * Timeouts are below 2^15, so a sweep may come hours late and still see that a session is over. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
+/* Its ends hear that it was idle for too long. One that was reset and did not say otherwise has no
+ * end that would wait. */
+static bool sweep_tells(const struct service *service, const struct session *s)
+{
+	return service->policy.resets & RESETS_EXPIRED && !session_is_doubted(s);
+}
+
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 {
 	struct sy_worker *w = ctx;
@@ -29,11 +37,16 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	const struct service *service = endpoint_service(b, e);
 
 	uint16_t idle = session_idle(s, (uint16_t)balance_seconds(w));
-	if (session_is_dead(b, s) || !service ||
-	    (idle > service->timeout[s->state] && idle <= IDLE_MAX)) {
-		session_end(w, t, record);
+	bool dead = session_is_dead(b, s) || !service;
+	if (dead || (idle > session_timeout(service, e, s) && idle <= IDLE_MAX)) {
+		if (kill_is_due(e, s) && (dead || sweep_tells(service, s)))
+			kill_begin(w, s, SESSION_NEITHER);
+		else
+			session_end(w, t, record);
 		return;
 	}
+	if (SY_UNLIKELY(session_is_doubted(s)))
+		reset_doubt_again(w, s);
 	if (SY_UNLIKELY(s->path != SY_PATH_NONE && sy_path_is_stale(b->rt, s->path)))
 		s->path = sy_path_lookup(b->rt, &s->client);
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))

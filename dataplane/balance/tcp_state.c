@@ -17,6 +17,9 @@ const char *session_state_name(enum session_state state)
 	        [SESSION_UDP_BOTH_WAYS] = "udp",
 	        [SESSION_ECHO] = "echo",
 	        [SESSION_COMPANION] = "companion",
+	        [SESSION_RESET_BY_CLIENT] = "reset-by-client",
+	        [SESSION_RESET_BY_SERVER] = "reset-by-server",
+	        [SESSION_DYING] = "dying",
 	};
 	return state < SESSION_STATES ? names[state] : "?";
 }
@@ -37,14 +40,13 @@ static enum session_state state_of_fins(const struct session *s)
 static enum tcp_verdict syn_from_client(const struct session *s)
 {
 	switch (s->state) {
-	case SESSION_CLOSING:
 	case SESSION_TIME_WAIT:
 		return TCP_REOPEN;
 	case SESSION_RESET:
 		return TCP_AGAIN;
 	default:
-		/* A retransmission, or a stray one that the server itself will challenge (RFC 5961
-		 * section 4). */
+		/* A retransmission, or one that a server whose connection lives will challenge
+		 * (RFC 5961 section 4), whatever resets and FINs of others came before. */
 		return TCP_FORWARD;
 	}
 }
@@ -56,27 +58,72 @@ void tcp_state_again(struct session *s)
 	                        SESSION_SERVER_FIN_ACKED | SESSION_SERVER_FIRST);
 }
 
-enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
-                                   enum session_direction from, uint8_t flags, uint32_t seq,
-                                   uint32_t ack, uint32_t len)
+/* A reset. Of a connection that lived it may be forged: it is asked about. */
+static enum tcp_verdict state_of_reset(struct session *s, enum session_direction from, bool proven)
 {
-	/* SYN and SYN-ACK */
-	if (flags & SY_TCP_SYN) {
-		bool answer = flags & SY_TCP_ACK;
-		if (from == SESSION_CLIENT)
-			return answer ? TCP_DROP : syn_from_client(s);
-		if (!answer)
-			return TCP_DROP;
-		if (s->state == SESSION_SYN_SENT)
-			s->state = SESSION_SYN_RECEIVED;
+	switch (s->state) {
+	case SESSION_ESTABLISHED:
+	case SESSION_FIN_WAIT:
+	case SESSION_CLOSING:
+		return TCP_DOUBT;
+	case SESSION_RESET_BY_CLIENT:
+	case SESSION_RESET_BY_SERVER:
+		if (from != session_doubted(s))
+			return TCP_DOUBT;
+		if (proven)
+			s->state = SESSION_RESET;
 		return TCP_FORWARD;
-	}
-
-	/* RST: it may be forged, so it only shortens the timeout. */
-	if (flags & SY_TCP_RST) {
+	default:
 		s->state = SESSION_RESET;
 		return TCP_FORWARD;
 	}
+}
+
+/* Whose packet shows that the connection lives: of one that was reset, who is said to have done it;
+ * before the handshake is over the server, as a client alone could make long-lived sessions. */
+static bool state_is_proven_by(const struct session *s, enum session_direction from)
+{
+	switch (s->state) {
+	case SESSION_RESET:
+		return from == SESSION_SERVER;
+	case SESSION_RESET_BY_CLIENT:
+	case SESSION_RESET_BY_SERVER:
+		return from == session_doubted(s);
+	default:
+		return true;
+	}
+}
+
+/* SYN and SYN-ACK. */
+static enum tcp_verdict state_of_syn(struct session *s, enum session_direction from, bool answer)
+{
+	if (from == SESSION_CLIENT)
+		return answer ? TCP_DROP : syn_from_client(s);
+	if (!answer)
+		return TCP_DROP;
+	switch (s->state) {
+	case SESSION_CLOSING:
+	case SESSION_RESET_BY_CLIENT:
+	case SESSION_RESET_BY_SERVER: /* it was over, and begins anew */
+		tcp_state_again(s);
+		/* fall through */
+	case SESSION_SYN_SENT:
+		s->state = SESSION_SYN_RECEIVED;
+		break;
+	default:
+		break;
+	}
+	return TCP_FORWARD;
+}
+
+enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
+                                   enum session_direction from, uint8_t flags, uint32_t seq,
+                                   uint32_t ack, uint32_t len, uint32_t secret)
+{
+	if (flags & SY_TCP_SYN)
+		return state_of_syn(s, from, flags & SY_TCP_ACK);
+	if (flags & SY_TCP_RST)
+		return state_of_reset(s, from, seq == secret);
 
 	/* ACK: completes the handshake, acknowledges the other side's FIN, or shows that the
 	 * connection outlived a reset. */
@@ -103,8 +150,7 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 		s->flags |= from == SESSION_CLIENT ? SESSION_CLIENT_FIN : SESSION_SERVER_FIN;
 		cold->fin_seq[from] = seq + len + 1;
 	}
-	/* Only the server's word undoes a reset: a client alone could make long-lived sessions. */
-	if (s->state != SESSION_RESET || from == SESSION_SERVER)
+	if (state_is_proven_by(s, from))
 		s->state = state_of_fins(s);
 	return TCP_FORWARD;
 }
@@ -114,7 +160,7 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
  * closed, and nothing when the server has. So a session ends by the timeout of FIN_WAIT, and a SYN
  * after the client's FIN begins a new connection. A reset may be forged; an ACK shows that it was.
  */
-enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags)
+enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags, uint32_t seq, uint32_t secret)
 {
 	if (flags & SY_TCP_SYN) {
 		if (flags & SY_TCP_ACK)
@@ -123,10 +169,8 @@ enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags)
 			return TCP_AGAIN;
 		return s->state == SESSION_FIN_WAIT ? TCP_REOPEN : TCP_FORWARD;
 	}
-	if (flags & SY_TCP_RST) {
-		s->state = SESSION_RESET;
-		return TCP_FORWARD;
-	}
+	if (flags & SY_TCP_RST)
+		return state_of_reset(s, SESSION_CLIENT, seq == secret);
 	if (!(flags & SY_TCP_ACK))
 		return TCP_DROP;
 	if (flags & SY_TCP_FIN)

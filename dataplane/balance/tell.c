@@ -112,7 +112,7 @@ static bool tell_ahead(struct sy_worker *w, const struct teller *t)
 	if (tell_in_packet(t, UINT16_MAX)) {
 		forward_packet(w, burst, i, t->s);
 		if (burst->next[i] == SY_NEXT_TRANSMIT)
-			sy_transmit_path(w, burst->mbuf[i], burst->path[i], burst->flow[i]);
+			sy_transmit_path(w, burst->mbuf[i], burst->path[i], NULL, burst->flow[i]);
 	} else {
 		SY_COUNT(w->counters.drop[SY_DROP_UNTOLD], 1);
 		rte_pktmbuf_free(own);

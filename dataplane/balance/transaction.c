@@ -168,6 +168,16 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 	}
 }
 
+/* One service takes the place of another; NULL: there is none. */
+static void tellers_count(struct sy_balance *b, const struct service *before,
+                          const struct service *now)
+{
+	uint32_t tellers = b->tellers;
+	tellers -= before && before->policy.resets & RESETS_UNKNOWN;
+	tellers += now && now->policy.resets & RESETS_UNKNOWN;
+	__atomic_store_n(&b->tellers, tellers, __ATOMIC_RELAXED);
+}
+
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
                      struct service *now)
 {
@@ -191,9 +201,15 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			name_server(b, server->id);
 			uint8_t down = server->state ==
 			               STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN;
+			uint8_t dead =
+			        server->state ==
+			                STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_KILL ||
+			        (down && after->policy.resets & RESETS_DOWN);
 			__atomic_store_n(&e->down, down, __ATOMIC_RELAXED);
+			__atomic_store_n(&e->dead, dead, __ATOMIC_RELAXED);
 			endpoint_renew_path(b, e);
 		}
+		tellers_count(b, b->service[id], now);
 		service_swap(b, id, now);
 		if (!before && !after->snat && directory_add(b, &after->key, id) < 0)
 			sy_log(SY_LOG_ERROR, "balance", "no memory: service %s gets no sessions",
@@ -202,6 +218,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		/* Deleted, or deleted and put again under another id, which takes the key over. */
 		if (!before->snat)
 			directory_remove(b, &before->key, id);
+		tellers_count(b, b->service[id], NULL);
 		service_swap(b, id, NULL);
 		retire_id(b, RETIRED_SERVICE, id);
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "icmp.h"
 
-uint32_t sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
-                           uint32_t ack, bool with_ack)
+/* A segment without data, of an end that offers no window. */
+static uint32_t control_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
+                             uint32_t ack, uint8_t flags)
 {
 	bool v4 = sy_addr_is_v4(&t->dst);
 	uint32_t ip_len = v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
@@ -40,14 +41,26 @@ uint32_t sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
 	        .sport = t->sport,
 	        .dport = t->dport,
 	        .seq = htonl(seq),
-	        .ack = htonl(with_ack ? ack : 0),
+	        .ack = htonl(flags & SY_TCP_ACK ? ack : 0),
 	        .offset = sizeof(*tcp) / 4 << 4,
-	        .flags = (uint8_t)(SY_TCP_RST | (with_ack ? SY_TCP_ACK : 0)),
+	        .flags = flags,
 	};
 	tcp->checksum =
 	        (uint16_t)~sy_csum_fold(pseudo_sum(&t->src, &t->dst, SY_PROTO_TCP, sizeof(*tcp)) +
 	                                sy_csum_sum(tcp, sizeof(*tcp)));
 	return len;
+}
+
+uint32_t sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
+                           uint32_t ack, bool with_ack)
+{
+	return control_make(out, cap, t, seq, ack, SY_TCP_RST | (with_ack ? SY_TCP_ACK : 0));
+}
+
+uint32_t sy_tcp_probe_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
+                           uint32_t ack)
+{
+	return control_make(out, cap, t, seq, ack, SY_TCP_ACK);
 }
 
 uint32_t sy_tcp_reset_answer(uint8_t *out, uint32_t cap, const uint8_t *frame,

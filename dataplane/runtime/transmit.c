@@ -220,9 +220,10 @@ static inline __attribute__((always_inline)) void packet_transmit(struct sy_work
 	}
 }
 
-void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path, uint32_t flow)
+void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
+                      const struct sy_addr *via, uint32_t flow)
 {
-	packet_transmit(w, m, path, NULL, flow);
+	packet_transmit(w, m, path, via, flow);
 }
 
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)

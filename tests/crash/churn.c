@@ -100,14 +100,13 @@ static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
 	return mac_is_right(frame, s->port, &s->tuple.dst) ? NULL : "goes to the wrong neighbour";
 }
 
-/* The balancer ends a server's TIME_WAIT by a reset of its own: no data, and nobody's mark. */
-static bool is_own_reset(const struct rte_mbuf *m, unsigned port)
+/* The balancer's own words, probes and resets, have no data, and nobody's mark. */
+static bool is_own_word(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	unsigned header = frame[12] == 0x08 ? 20 : 40;
-	return port == RIG_LAN && m->data_len == 14 + header + 20 &&
-	       frame[14 + (header == 20 ? 9 : 6)] == SY_PROTO_TCP &&
-	       frame[14 + header + 13] == SY_TCP_RST;
+	return m->data_len == 14 + header + 20 &&
+	       frame[14 + (header == 20 ? 9 : 6)] == SY_PROTO_TCP;
 }
 
 /* ---- what became of a packet ---- */
@@ -245,7 +244,7 @@ static void burst_collect(struct life *l, const struct burst *b, unsigned port)
 	struct rte_mbuf *m;
 	while ((m = rig_collect(&l->rig, port))) {
 		struct sight s = {.port = port};
-		if (is_own_reset(m, port)) {
+		if (is_own_word(m)) {
 			rte_pktmbuf_free(m);
 			continue;
 		}

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <forwarder.pb-c.h>
 
-#define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
 /* Seconds by which two countings of idle seconds may differ, and by which a sweep may be late. */
@@ -62,15 +61,16 @@ struct sy_addr plain_client(unsigned service, unsigned n)
 const char *plain_state_name(unsigned state)
 {
 	static const char *const name[PLAIN_STATES] = {
-	        "none",    "syn-sent",  "syn-received", "established", "fin-wait",
-	        "closing", "time-wait", "reset",        "udp-one-way", "udp",
+	        "none",        "syn-sent", "syn-received",    "established",
+	        "fin-wait",    "closing",  "time-wait",       "reset",
+	        "udp-one-way", "udp",      "reset-by-client", "reset-by-server",
 	};
 	return name[state];
 }
 
 uint32_t plain_timeout(unsigned service, unsigned state)
 {
-	static const uint8_t seconds[PLAIN_STATES] = {0, 8, 9, 40, 14, 11, 10, 7, 9, 30};
+	static const uint8_t seconds[PLAIN_STATES] = {0, 8, 9, 40, 14, 11, 10, 7, 9, 30, 7, 7};
 	return seconds[state] + service % 3;
 }
 
@@ -104,19 +104,17 @@ void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
 	} else if (f->flags & SY_TCP_SYN) {
 		if (side == PLAIN_SERVER && f->state == PLAIN_SYN_SENT)
 			*state = PLAIN_SYN_RECEIVED;
-		if (side == PLAIN_CLIENT && f->state == PLAIN_RESET) {
-			*state = PLAIN_SYN_SENT;
-			*fins = 0;
-		}
 	} else if (f->flags & SY_TCP_RST) {
-		*state = PLAIN_RESET;
+		*state = side == PLAIN_CLIENT ? PLAIN_RESET_BY_CLIENT : PLAIN_RESET_BY_SERVER;
 	} else if (f->state != PLAIN_SYN_SENT &&
 	           (f->state != PLAIN_SYN_RECEIVED || side == PLAIN_CLIENT)) {
 		if (f->fins & 1 << other)
 			*fins |= (uint8_t)(4 << other);
 		if (f->flags & SY_TCP_FIN)
 			*fins |= (uint8_t)(1 << side);
-		if (f->state != PLAIN_RESET || side == PLAIN_SERVER)
+		/* A reset is undone by who is said to have sent it. */
+		if (f->state !=
+		    (side == PLAIN_CLIENT ? PLAIN_RESET_BY_SERVER : PLAIN_RESET_BY_CLIENT))
 			*state = state_of_fins(*fins);
 	}
 }
@@ -128,14 +126,7 @@ static bool plan(struct flow *f, enum plain_side side, uint8_t flags)
 	return true;
 }
 
-/* Its server takes new sessions. */
-static bool flow_is_welcome(const struct flow *f, const struct plain_config *c)
-{
-	const struct plain_part *server = &c->server[f->service][f->server];
-	return server->state == UP && server->weight > 0;
-}
-
-static bool plan_tcp(struct flow *f, const struct plain_config *c, struct dice *d)
+static bool plan_tcp(struct flow *f, struct dice *d)
 {
 	enum plain_side side = dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER;
 	uint32_t choice = dice_roll(d, 100);
@@ -157,9 +148,11 @@ static bool plan_tcp(struct flow *f, const struct plain_config *c, struct dice *
 	case PLAIN_CLOSING:
 		side = f->fins & 4 << PLAIN_CLIENT ? PLAIN_CLIENT : PLAIN_SERVER;
 		return plan(f, side, SY_TCP_ACK);
-	default: /* the client takes its port for another connection; a reset one stays where it was
-	          */
-		f->anew = f->state != PLAIN_RESET || !flow_is_welcome(f, c);
+	case PLAIN_RESET_BY_CLIENT:
+	case PLAIN_RESET_BY_SERVER:
+		return plan(f, side, side == PLAIN_CLIENT && choice < 30 ? SY_TCP_SYN : SY_TCP_ACK);
+	default: /* the client takes its port for another connection */
+		f->anew = true;
 		return choice < 30 && plan(f, PLAIN_CLIENT, SY_TCP_SYN);
 	}
 }
@@ -188,11 +181,18 @@ bool flow_plan(struct flow *f, const struct plain_config *c, struct dice *d)
 {
 	f->anew = false;
 	bool talks = flow_is_udp(f) ? plan(f, dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
-	                            : plan_tcp(f, c, d);
+	                            : plan_tcp(f, d);
 	f->anew |= flow_leaves(f, c);
 	if (talks && f->anew)
 		f->seq[PLAIN_CLIENT] = dice_roll(d, UINT32_MAX);
 	return talks;
+}
+
+/* A FIN that nobody acknowledged shortens nothing. */
+static uint32_t state_timeout(const struct flow *f, uint8_t state, uint8_t fins)
+{
+	bool closing = state == PLAIN_FIN_WAIT || state == PLAIN_CLOSING;
+	return plain_timeout(f->service, closing && !(fins & 12) ? PLAIN_ESTABLISHED : state);
 }
 
 /* Its port may be given to another: it is not to be counted on. */
@@ -204,18 +204,18 @@ static bool flow_lingers(const struct flow *f, uint32_t now)
 bool flow_is_fresh(const struct flow *f, uint32_t now)
 {
 	return f->certainty == FLOW_CERTAIN && !f->pending && !flow_lingers(f, now) &&
-	       now - f->seen_first + ROUNDING < plain_timeout(f->service, f->state);
+	       now - f->seen_first + ROUNDING < state_timeout(f, f->state, f->fins);
 }
 
 /* Of the states that it may be in, the shortest and the longest timeout. */
 static void flow_timeouts(const struct flow *f, uint32_t *least, uint32_t *most)
 {
 	uint8_t state, fins;
-	*least = *most = plain_timeout(f->service, f->state);
+	*least = *most = state_timeout(f, f->state, f->fins);
 	if (!f->pending)
 		return;
 	flow_after(f, &state, &fins);
-	uint32_t other = plain_timeout(f->service, state);
+	uint32_t other = state_timeout(f, state, fins);
 	*least = other < *least ? other : *least;
 	*most = other > *most ? other : *most;
 }

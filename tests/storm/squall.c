@@ -154,6 +154,22 @@ static void squall_snat(struct weather *w)
 	rig_commit(&w->world.rig, &c);
 }
 
+/* More packets of no session than may be answered at once. */
+static void squall_unknown(struct weather *w)
+{
+	struct service_key key = world_service(2); /* as put_world_service() has it */
+	const struct segment late = {SY_TCP_ACK, 1, 1, 0};
+	for (unsigned n = 0; n < 3000; n++) {
+		struct frame f = {.port = RIG_WAN};
+		struct sy_tuple t = weather_client(w, &key);
+		frame_tcp(&f, &w->dice, &t, &late, 0);
+		weather_send(w, &f);
+		if (n % (8 * SY_BURST) == 0)
+			weather_turn(w);
+	}
+	weather_turn(w);
+}
+
 /* A connected client goes on after its server was removed. */
 static void squall_removed(struct weather *w)
 {
@@ -278,6 +294,7 @@ void squall_all(struct weather *w)
 	squall_fragments(w);
 	squall_untranslatable(w);
 	squall_snat(w);
+	squall_unknown(w);
 	squall_removed(w);
 	squall_full_queue(w);
 	squall_down(w);

@@ -65,17 +65,25 @@ uint32_t __wrap_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *
 	return len;
 }
 
-uint32_t __real_sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
-                                  uint32_t seq, uint32_t ack, bool with_ack);
-uint32_t __wrap_sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
-                                  uint32_t seq, uint32_t ack, bool with_ack);
-uint32_t __wrap_sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
-                                  uint32_t seq, uint32_t ack, bool with_ack)
-{
-	uint32_t len = __real_sy_tcp_reset_make(out, cap, t, seq, ack, with_ack);
-	answered += len > 0;
-	return len;
-}
+#define COUNT_FRAMES(name, parameters, arguments)                                                  \
+	uint32_t __real_##name parameters;                                                         \
+	uint32_t __wrap_##name parameters;                                                         \
+	uint32_t __wrap_##name parameters                                                          \
+	{                                                                                          \
+		uint32_t len = __real_##name arguments;                                            \
+		answered += len > 0;                                                               \
+		return len;                                                                        \
+	}
+COUNT_FRAMES(sy_tcp_reset_make,
+             (uint8_t * out, uint32_t cap, const struct sy_tuple *t, uint32_t seq, uint32_t ack,
+              bool with_ack),
+             (out, cap, t, seq, ack, with_ack))
+COUNT_FRAMES(sy_tcp_probe_make,
+             (uint8_t * out, uint32_t cap, const struct sy_tuple *t, uint32_t seq, uint32_t ack),
+             (out, cap, t, seq, ack))
+COUNT_FRAMES(sy_tcp_reset_answer,
+             (uint8_t * out, uint32_t cap, const uint8_t *frame, const struct sy_view *v),
+             (out, cap, frame, v))
 
 /* A copy that becomes a segment of the balancer's own, as right as the client's. */
 void __real_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
@@ -507,7 +515,8 @@ void weather_calm(struct weather *w)
 		t->dropped += t->drop[reason];
 	}
 	/* Answers that were not made are counted, but no packet went with them. */
-	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_NO_BUFFER];
+	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_RESET_RATE] +
+	                t->drop[SY_DROP_NO_BUFFER];
 	t->dropped -= t->suppressed;
 }
 

@@ -10,6 +10,7 @@
 #define UP    STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DRAIN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
 #define DOWN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
+#define KILL  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_KILL
 #define RR    STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 #define WRR   STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
 #define TUPLE STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
@@ -203,6 +204,8 @@ static void put_world_service(struct changes *c, unsigned i)
 		s->client_address = (Steelyard__Forwarder__V1__ClientAddress)(i / 2 % 4);
 	s->slow_start_s = i % 3 ? 0 : 8;
 	s->max_sessions = i % 7 ? 0 : 500;
+	if (i % 4 == 2)
+		set_resets(c, s, i % 3 != 1, i % 3 != 2, true);
 }
 
 /* New ones are put again now and then with another scheduler. */
@@ -262,7 +265,7 @@ void world_restore(struct world *w)
 
 static void change_server(struct world *w, struct changes *c, unsigned i)
 {
-	static const int state[] = {UP, UP, UP, DRAIN, DOWN};
+	static const int state[] = {UP, UP, UP, UP, DRAIN, DOWN, KILL};
 	struct service_key key = world_service(i);
 	unsigned n = dice_roll(w->dice, WORLD_SERVERS);
 	struct sy_addr server = world_server(i, n);

@@ -115,9 +115,12 @@ def test_removed_server_ends_its_sessions_alone(stage, family):
         assert other.get() == "s2"
         served = {http_get(stage.client, VIP[family], WEB).decode().strip() for _ in range(10)}
         assert served == {"s2", "s3"}
-        live = {s["server"] for s in stage.steelyard.sessions("--service", service.name)}
-        assert stage.lab["s2"].address(family) in live
-        assert stage.lab["s1"].address(family) not in live
+
+        def live():
+            return {s["server"] for s in stage.steelyard.sessions("--service", service.name)}
+
+        assert stage.lab["s2"].address(family) in live()
+        wait_until(lambda: stage.lab["s1"].address(family) not in live(), "its sessions are over")
 
 
 @pytest.mark.drops("server-removed", "no-session", "no-service")

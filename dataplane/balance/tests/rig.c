@@ -304,6 +304,15 @@ void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint3
 	s->persistence->prefix6 = prefix6;
 }
 
+void set_resets(struct changes *c, pb_service *s, bool expired, bool down, bool unknown)
+{
+	s->resets = take(c, sizeof(*s->resets));
+	steelyard__forwarder__v1__resets__init(s->resets);
+	s->resets->expired = expired;
+	s->resets->down = down;
+	s->resets->unknown = unknown;
+}
+
 void set_mode(struct changes *c, enum mode mode)
 {
 	c->change[c->count - 1]->put_service->mode = (Steelyard__Forwarder__V1__Mode)mode;

@@ -106,6 +106,7 @@ pb_service *put_service(struct changes *c, const struct service_key *key, const 
                         int scheduler, const pb_timeouts *timeouts);
 void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint32_t prefix4,
                      uint32_t prefix6);
+void set_resets(struct changes *c, pb_service *s, bool expired, bool down, bool unknown);
 /* Of the service that was put last; it is FNAT otherwise. */
 void set_mode(struct changes *c, enum mode mode);
 void delete_service(struct changes *c, const struct service_key *key);

@@ -315,7 +315,7 @@ static void test_delete_and_put(void **state)
 	assert_int_equal(r->b->model->servers, 4);
 }
 
-/* Ids come back after two sweeps, and not before. */
+/* Ids come back after three sweeps, and not before. */
 static void test_ids(void **state)
 {
 	struct rig *r = *state;
@@ -327,7 +327,7 @@ static void test_ids(void **state)
 	commit(r, &c);
 	uint64_t passes = r->b->worker[0].passes;
 	rig_attend(r); /* notes where the sweeps stand */
-	while (r->b->worker[0].passes < passes + 2) {
+	while (r->b->worker[0].passes < passes + 3) {
 		assert_int_equal(m->service_ids.count, 0);
 		assert_int_equal(m->server_ids.count, 0);
 		rig_advance(r, SECOND_NS / 50);

@@ -113,7 +113,7 @@ static void test_a_connection(void **state)
 		for (unsigned n = 0; n < 20; n++)
 			assert_int_equal(pass(f, &t, SY_TCP_ACK | SY_TCP_PSH, 60 * n), server);
 		assert_int_equal(pass(f, &t, SY_TCP_RST, 0), server);
-		assert_int_equal(s->state, SESSION_RESET);
+		assert_int_equal(s->state, SESSION_RESET_BY_CLIENT);
 		assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), server);
 		assert_int_equal(s->state, SESSION_ESTABLISHED);
 		assert_int_equal(pass(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0), server);

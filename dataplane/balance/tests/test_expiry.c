@@ -126,6 +126,8 @@ static void check_timeout(struct fixture *f, enum session_state state, unsigned 
 	struct session *s = only(f);
 	assert_int_equal(s->state, tcp ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY);
 	s->state = (uint8_t)state;
+	if (state == SESSION_FIN_WAIT || state == SESSION_CLOSING)
+		s->flags = SESSION_CLIENT_FIN | SESSION_CLIENT_FIN_ACKED;
 	rig_advance(&f->rig, seconds * SECOND_NS);
 	check_live(f, 1);
 	rig_advance(&f->rig, 3 * SECOND_NS);
@@ -134,7 +136,7 @@ static void check_timeout(struct fixture *f, enum session_state state, unsigned 
 
 static void test_timeouts(void **state)
 {
-	for (unsigned s = SESSION_SYN_SENT; s < SESSION_COMPANION; s++)
+	for (unsigned s = SESSION_SYN_SENT; s < SESSION_RESET_BY_CLIENT; s++)
 		check_timeout(*state, s, session_timeout_default[s]);
 }
 

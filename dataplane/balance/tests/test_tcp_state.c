@@ -4,10 +4,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "../balance.h"
+
+#define SECRET 4711 /* that probes acknowledge */
 
 #define C SESSION_CLIENT
 #define S SESSION_SERVER
@@ -34,8 +37,9 @@ static const uint8_t flags_of[SESSION_STATES] = {
 };
 
 static const enum session_state tcp_states[] = {
-        SESSION_SYN_SENT, SESSION_SYN_RECEIVED, SESSION_ESTABLISHED, SESSION_FIN_WAIT,
-        SESSION_CLOSING,  SESSION_TIME_WAIT,    SESSION_RESET,
+        SESSION_SYN_SENT, SESSION_SYN_RECEIVED,    SESSION_ESTABLISHED,
+        SESSION_FIN_WAIT, SESSION_CLOSING,         SESSION_TIME_WAIT,
+        SESSION_RESET,    SESSION_RESET_BY_CLIENT, SESSION_RESET_BY_SERVER,
 };
 
 #define STATES SY_ARRAY_LEN(tcp_states)
@@ -48,16 +52,17 @@ struct rule {
 };
 
 static const struct rule rules[] = {
-        /*              sSe fctr: SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, CLOSING,
-         *              TIME_WAIT, RESET. x: dropped, n: a new connection, a: the
-         *              same again. ACKs here acknowledge no FIN. */
-        {C, SYN, "sSefnna"},       {S, SYN, "xxxxxxx"},       {C, SYN_ACK, "xxxxxxx"},
-        {S, SYN_ACK, "SSefctr"},   {C, ACK, "seefctr"},       {S, ACK, "sSefcte"},
-        {C, DATA, "seefctr"},      {S, DATA, "sSefcte"},      {C, FIN, "sfffctr"},
-        {S, FIN, "sSfcctf"},       {C, RST, "rrrrrrr"},       {S, RST, "rrrrrrr"},
-        {C, RST_ACK, "rrrrrrr"},   {S, RST_ACK, "rrrrrrr"},   {C, FIN_ALONE, "xxxxxxx"},
-        {S, FIN_ALONE, "xxxxxxx"}, {C, PSH_ALONE, "xxxxxxx"}, {S, PSH_ALONE, "xxxxxxx"},
-        {C, NONE, "xxxxxxx"},      {S, NONE, "xxxxxxx"},
+        /*              sSe fctr CV: SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, CLOSING,
+         *              TIME_WAIT, RESET, RESET_BY_CLIENT, RESET_BY_SERVER. x: dropped, n: a new
+         *              connection, a: the same again, d: forwarded in doubt. ACKs here
+         *              acknowledge no FIN. */
+        {C, SYN, "sSefcnaCV"},       {S, SYN, "xxxxxxxxx"},       {C, SYN_ACK, "xxxxxxxxx"},
+        {S, SYN_ACK, "SSefStrSS"},   {C, ACK, "seefctreV"},       {S, ACK, "sSefcteCe"},
+        {C, DATA, "seefctreV"},      {S, DATA, "sSefcteCe"},      {C, FIN, "sfffctrfV"},
+        {S, FIN, "sSfcctfCf"},       {C, RST, "rrdddrrCd"},       {S, RST, "rrdddrrdV"},
+        {C, RST_ACK, "rrdddrrCd"},   {S, RST_ACK, "rrdddrrdV"},   {C, FIN_ALONE, "xxxxxxxxx"},
+        {S, FIN_ALONE, "xxxxxxxxx"}, {C, PSH_ALONE, "xxxxxxxxx"}, {S, PSH_ALONE, "xxxxxxxxx"},
+        {C, NONE, "xxxxxxxxx"},      {S, NONE, "xxxxxxxxx"},
 };
 
 static struct session_cold cold;
@@ -66,7 +71,7 @@ static char letter_of(enum session_state state)
 {
 	for (unsigned i = 0; i < STATES; i++)
 		if (tcp_states[i] == state)
-			return "sSefctr"[i];
+			return "sSefctrCV"[i];
 	return '?';
 }
 
@@ -79,11 +84,12 @@ static void test_rules(void **state)
 			struct session s = before;
 			cold = (struct session_cold){.fin_seq = {1000, 2000}};
 			char want = rules[r].after[i];
-			enum tcp_verdict verdict = tcp_state_advance(&s, &cold, rules[r].from,
-			                                             rules[r].flags, 500, 500, 0);
+			enum tcp_verdict verdict = tcp_state_advance(
+			        &s, &cold, rules[r].from, rules[r].flags, 500, 500, 0, SECRET);
 			char got = verdict == TCP_DROP     ? 'x'
 			           : verdict == TCP_REOPEN ? 'n'
 			           : verdict == TCP_AGAIN  ? 'a'
+			           : verdict == TCP_DOUBT  ? 'd'
 			                                   : letter_of(s.state);
 			if (got != want)
 				fail_msg("%s, flags %02x from %s: %c, not %c",
@@ -109,8 +115,12 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 	cold = (struct session_cold){0};
 	for (unsigned i = 0; i < count; i++) {
 		const struct step *p = &step[i];
-		enum tcp_verdict v =
-		        tcp_state_advance(s, &cold, p->from, p->flags, p->seq, p->ack, p->len);
+		enum tcp_verdict v = tcp_state_advance(s, &cold, p->from, p->flags, p->seq, p->ack,
+		                                       p->len, SECRET);
+		if (v == TCP_DOUBT) { /* as reset_doubt() does, unless it may not ask */
+			s->state = p->from == C ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
+			v = TCP_FORWARD;
+		}
 		if (v != TCP_FORWARD || s->state != p->after)
 			fail_msg("step %u: verdict %d, state %s, not %s", i, (int)v,
 			         session_state_name(s->state), session_state_name(p->after));
@@ -218,23 +228,55 @@ static void test_wrap(void **state)
 	     {C, ACK, 0, 0, 0, SESSION_CLOSING}, {C, ACK, 0, 1, 0, SESSION_TIME_WAIT});
 }
 
-/* Only the server's word undoes a reset, and then all is as it was. */
+/* Of a connection that lived, who is said to have reset it undoes it, and then all is as it was. */
 static void test_reset(void **state)
 {
-	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET}, {C, DATA, 101, 901, 5, SESSION_RESET},
-	     {S, ACK, 901, 106, 0, SESSION_ESTABLISHED}, {C, FIN, 106, 901, 0, SESSION_FIN_WAIT},
-	     {S, RST, 77, 0, 0, SESSION_RESET}, {S, ACK, 901, 107, 0, SESSION_FIN_WAIT},
-	     {C, RST, 1, 0, 0, SESSION_RESET}, {S, FIN, 901, 107, 0, SESSION_CLOSING},
-	     {C, ACK, 107, 902, 0, SESSION_TIME_WAIT}, {S, RST, 1, 0, 0, SESSION_RESET});
+	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
+	     {S, DATA, 901, 106, 5, SESSION_RESET_BY_CLIENT},
+	     {C, RST, 2, 0, 0, SESSION_RESET_BY_CLIENT}, {C, ACK, 101, 906, 0, SESSION_ESTABLISHED},
+	     {C, FIN, 101, 906, 0, SESSION_FIN_WAIT}, {S, RST, 77, 0, 0, SESSION_RESET_BY_SERVER},
+	     {C, ACK, 102, 906, 0, SESSION_RESET_BY_SERVER},
+	     {S, ACK, 906, 102, 0, SESSION_FIN_WAIT}, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {S, FIN, 906, 102, 0, SESSION_CLOSING}, {C, ACK, 102, 907, 0, SESSION_TIME_WAIT},
+	     {S, RST, 1, 0, 0, SESSION_RESET});
+	/* Forged on both sides: each is asked. */
+	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
+	     {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {C, ACK, 101, 901, 0, SESSION_RESET_BY_SERVER},
+	     {S, ACK, 901, 101, 0, SESSION_ESTABLISHED});
+	/* The answer to a probe of who is dead. */
+	LIVE(HANDSHAKE, {C, RST, 101, 0, 0, SESSION_RESET_BY_CLIENT},
+	     {C, RST, SECRET, 0, 0, SESSION_RESET});
 	/* Three packets of a client alone give it no long-lived session. */
 	LIVE({C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {C, RST, 101, 0, 0, SESSION_RESET},
 	     {C, ACK, 101, 1, 0, SESSION_RESET}, {C, DATA, 101, 1, 9, SESSION_RESET});
 }
 
+/* Neither forged SYNs nor forged SYN-ACKs move a connection for good, and true ones begin anew. */
+static void test_syn_after_reset(void **state)
+{
+	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
+	     {C, SYN, 9, 0, 0, SESSION_RESET_BY_CLIENT},
+	     {S, ACK, 901, 101, 0, SESSION_RESET_BY_CLIENT},
+	     {C, ACK, 101, 901, 0, SESSION_ESTABLISHED});
+	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {C, SYN, 9, 0, 0, SESSION_RESET_BY_SERVER},
+	     {S, SYN_ACK, 7000, 10, 0, SESSION_SYN_RECEIVED},
+	     {C, ACK, 10, 7001, 0, SESSION_ESTABLISHED});
+}
+
+/* The server is back from a reboot, and knows nothing: its reset goes through. */
+static void test_half_open(void **state)
+{
+	LIVE(HANDSHAKE, {C, DATA, 101, 901, 5, SESSION_ESTABLISHED},
+	     {S, RST, 901, 0, 0, SESSION_RESET_BY_SERVER}, {S, RST, SECRET, 0, 0, SESSION_RESET});
+}
+
 /* A FIN that a reset hides is not forgotten. */
 static void test_fin_during_reset(void **state)
 {
-	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET}, {C, FIN, 101, 901, 0, SESSION_RESET},
+	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {C, FIN, 101, 901, 0, SESSION_RESET_BY_SERVER},
 	     {S, ACK, 901, 102, 0, SESSION_FIN_WAIT}, {S, FIN, 901, 102, 0, SESSION_CLOSING},
 	     {C, ACK, 102, 902, 0, SESSION_TIME_WAIT});
 }
@@ -251,14 +293,15 @@ static void test_names(void **state)
 static void test_one_way(void **state)
 {
 	static const enum session_state states[] = {SESSION_SYN_SENT, SESSION_ESTABLISHED,
-	                                            SESSION_FIN_WAIT, SESSION_RESET};
+	                                            SESSION_FIN_WAIT, SESSION_RESET,
+	                                            SESSION_RESET_BY_CLIENT};
 	static const struct {
 		uint8_t flags;
 		char after[SY_ARRAY_LEN(states) + 1];
 	} one_way[] = {
-	        {SYN, "sena"},       {SYN_ACK, "xxxx"}, {ACK, "eefe"},     {DATA, "eefe"},
-	        {FIN, "ffff"},       {RST, "rrrr"},     {RST_ACK, "rrrr"}, {FIN_ALONE, "xxxx"},
-	        {PSH_ALONE, "xxxx"}, {NONE, "xxxx"},
+	        {SYN, "senaC"},       {SYN_ACK, "xxxxx"}, {ACK, "eefee"},     {DATA, "eefee"},
+	        {FIN, "fffff"},       {RST, "rddrC"},     {RST_ACK, "rddrC"}, {FIN_ALONE, "xxxxx"},
+	        {PSH_ALONE, "xxxxx"}, {NONE, "xxxxx"},
 	};
 	for (unsigned r = 0; r < SY_ARRAY_LEN(one_way); r++) {
 		for (unsigned i = 0; i < SY_ARRAY_LEN(states); i++) {
@@ -266,10 +309,12 @@ static void test_one_way(void **state)
 			                               .flags = flags_of[states[i]]};
 			struct session s = before;
 			char want = one_way[r].after[i];
-			enum tcp_verdict verdict = tcp_state_one_way(&s, one_way[r].flags);
-			if (want == 'x' || want == 'n' || want == 'a') {
+			enum tcp_verdict verdict =
+			        tcp_state_one_way(&s, one_way[r].flags, 500, SECRET);
+			if (strchr("xnad", want)) {
 				assert_int_equal(verdict, want == 'x'   ? TCP_DROP
 				                          : want == 'n' ? TCP_REOPEN
+				                          : want == 'd' ? TCP_DOUBT
 				                                        : TCP_AGAIN);
 				assert_memory_equal(&s, &before, sizeof(s));
 			} else {
@@ -279,9 +324,8 @@ static void test_one_way(void **state)
 		}
 	}
 	/* a reset that was forged does not hide the client's FIN */
-	struct session s = {.state = SESSION_FIN_WAIT, .flags = SESSION_CLIENT_FIN};
-	tcp_state_one_way(&s, RST);
-	tcp_state_one_way(&s, ACK);
+	struct session s = {.state = SESSION_RESET_BY_CLIENT, .flags = SESSION_CLIENT_FIN};
+	tcp_state_one_way(&s, ACK, 1, SECRET);
 	assert_int_equal(s.state, SESSION_FIN_WAIT);
 }
 
@@ -299,6 +343,8 @@ int main(void)
 	        cmocka_unit_test(test_retransmissions),
 	        cmocka_unit_test(test_wrap),
 	        cmocka_unit_test(test_reset),
+	        cmocka_unit_test(test_syn_after_reset),
+	        cmocka_unit_test(test_half_open),
 	        cmocka_unit_test(test_fin_during_reset),
 	        cmocka_unit_test(test_names),
 	};

@@ -71,7 +71,7 @@ static void set_how(struct flows *f, int how)
 static void collect(struct talk *k, unsigned port)
 {
 	struct rte_mbuf *m;
-	for (k->count = 0; (m = rig_collect(&k->f->rig, port)); k->count++) {
+	for (k->count = 0; (m = rig_collect(&k->f->rig, port));) {
 		struct part *p = &k->out[k->count];
 		assert_true(k->count < SY_ARRAY_LEN(k->out));
 		p->frame.len = rte_pktmbuf_data_len(m);
@@ -83,6 +83,7 @@ static void collect(struct talk *k, unsigned port)
 		p->flags = tcp->flags;
 		p->seq = ntohl(tcp->seq);
 		p->ack = ntohl(tcp->ack);
+		k->count += tcp->window != 0; /* else a question of our own */
 	}
 }
 

@@ -291,6 +291,8 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "all local ports towards the server are in use: add local addresses")                    \
 	X(TABLE_FULL, "table-full", "the slot's session table is full: raise --sessions")          \
 	X(SERVER_REMOVED, "server-removed", "the session's server or service was removed")         \
+	X(SESSION_KILLED, "session-killed",                                                        \
+	  "the session's server was killed or failed, or it expired: its ends get resets")         \
 	X(BAD_TCP_STATE, "bad-tcp-state", "TCP flags that the session's state does not allow")     \
 	X(NO_ROUTE, "no-route",                                                                    \
 	  "the kernel has no route, or it leaves by an interface that is no port")                 \
@@ -313,6 +315,7 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(ICMP_NO_SESSION, "icmp-no-session",                                                      \
 	  "an ICMP error about a packet that belongs to no session")                               \
 	X(ICMP_RATE, "icmp-rate", "an ICMP answer suppressed by its rate limit")                   \
+	X(RESET_RATE, "reset-rate", "a reset or probe of our own suppressed by its rate limit")    \
 	X(TX_FULL, "tx-full", "the port's transmit queue is full")                                 \
 	X(PORT_DOWN, "port-down", "the egress port is down")                                       \
 	X(HANDOVER_FULL, "handover-full", "the ring to the slot's worker is full")                 \

@@ -396,6 +396,12 @@ uint32_t sy_tcp_reset_answer(uint8_t *out, uint32_t cap, const uint8_t *frame,
 uint32_t sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
                            uint32_t ack, bool with_ack);
 
+/* Builds in out an empty ACK from t->src to t->dst with these numbers (host order). Outside its
+ * window it makes a living t->dst say what it expects (RFC 9293 3.10.7.4), and a dead one send a
+ * reset with `ack` as its sequence number. MACs are zero. Returns its length, 0: cap. */
+uint32_t sy_tcp_probe_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
+                           uint32_t ack);
+
 /* What a receiver does to a reset (RFC 5961 3.2): only the very next number is proof. */
 enum sy_tcp_reset { SY_TCP_RESET_VALID, SY_TCP_RESET_CHALLENGE, SY_TCP_RESET_IGNORE };
 

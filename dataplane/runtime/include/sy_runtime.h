@@ -237,8 +237,9 @@ struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
  */
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
 /* Sends one packet of our own by a path, resolved as there: its IP header and its Ethernet type are
- * in place. It stays behind what the worker has sent before it. */
-void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path, uint32_t flow);
+ * in place; via as in struct sy_burst. It stays behind what the worker has sent before it. */
+void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
+                      const struct sy_addr *via, uint32_t flow);
 /* Sends one packet of our own out of a port: to the MAC already in place, from the port's. */
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 
