@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resets: forged ones end nothing, true ones do, and the ends of removed servers' sessions are told."""
+"""Resets: forged ones end nothing, true ones do; ends of removed servers' sessions are told."""
 
 import pytest
 from scapy.layers.inet import IP, TCP
