@@ -194,8 +194,9 @@ bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	reset_answer(w, burst, i);
 	if (due)
 		kill_begin(w, s, burst->direction[i]);
-	/* The number of the client's next byte is all that is known of what the server expects. */
-	if (due && endpoint_is_one_way(e))
+	/* The number of the client's next byte is all that is known of what the server expects: of
+	 * its answer to a probe, too. */
+	if (endpoint_is_one_way(e))
 		word_send(w, s, SESSION_SERVER, true,
 		          ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq), 0);
 	sy_burst_drop(w, burst, i, removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED);

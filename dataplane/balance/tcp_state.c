@@ -68,10 +68,11 @@ static enum tcp_verdict state_of_reset(struct session *s, enum session_direction
 		return TCP_DOUBT;
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
-		if (from != session_doubted(s))
-			return TCP_DOUBT;
+		/* Whichever end: if both reset, answers to two questions cross. */
 		if (proven)
 			s->state = SESSION_RESET;
+		else if (from != session_doubted(s))
+			return TCP_DOUBT;
 		return TCP_FORWARD;
 	default:
 		s->state = SESSION_RESET;

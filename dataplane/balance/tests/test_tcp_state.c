@@ -244,6 +244,10 @@ static void test_reset(void **state)
 	     {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
 	     {C, ACK, 101, 901, 0, SESSION_RESET_BY_SERVER},
 	     {S, ACK, 901, 101, 0, SESSION_ESTABLISHED});
+	/* Both are dead, and their answers cross. */
+	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
+	     {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER}, {C, RST, SECRET, 0, 0, SESSION_RESET},
+	     {S, RST, SECRET, 0, 0, SESSION_RESET});
 	/* The answer to a probe of who is dead. */
 	LIVE(HANDSHAKE, {C, RST, 101, 0, 0, SESSION_RESET_BY_CLIENT},
 	     {C, RST, SECRET, 0, 0, SESSION_RESET});
