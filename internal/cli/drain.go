@@ -55,7 +55,7 @@ func (a *app) killCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "kill SERVER[@SERVICE]", Short: "End a server's sessions now, and give it no new ones", Args: args(1, 1),
 		Long: serverArgument +
-			"Both ends of a TCP session get a reset when it next has a packet. " +
+			"Both ends of its TCP sessions get a reset, idle ones too. " +
 			"That survives the agent and the forwarder, and ends by --undo or when the server leaves the file.",
 		Example: "  steelyard kill 10.1.0.21@web\n  steelyard kill 10.1.0.21 --undo",
 	}

@@ -93,15 +93,18 @@ class Changes:
             service.spread["hash_on"] = self.dice.choice(("source", "tuple"))
 
     def spread(self):
-        spread = self.any_loaded().spread
-        for name, value in (
-            ("persistence", {"timeout": "1m"}),
-            ("slow_start", "3s"),
-            ("max_sessions", 100_000),
-        ):
-            spread.pop(name, None)
+        service = self.any_loaded()
+        options = {
+            "persistence": {"timeout": "1m"},
+            "slow_start": "3s",
+            "max_sessions": 100_000,
+        }
+        if service.protocol == "tcp":
+            options["resets"] = {"expired": True, "unknown": True}
+        for name, value in options.items():
+            service.spread.pop(name, None)
             if self.dice.random() < 0.3:
-                spread[name] = value
+                service.spread[name] = value
 
     def timeout(self):
         self.any_loaded().timeouts = {"established": f"{self.dice.randint(60, 900)}s"}

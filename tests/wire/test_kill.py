@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is told that a session is over: by the user's word, a server's failure, time, or loss."""
+
+import contextlib
+import errno
+import signal
+import socket
+import struct
+
+import pytest
+
+from tests.lab import Server, wait_until
+from tests.lab.clients import HttpConnection, abort, connect, receive_exactly
+from tests.lab.modes import ROWS
+from tests.lab.servers import EchoServer
+from tests.lab.steelyard import SERVER_WEB, VIP, WEB
+from tests.wire.conftest import keep_books
+from tests.wire.modes import ModeStage
+from tests.wire.stage import ECHO
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+# What still comes on a session that ends, and what comes after it.
+ended = pytest.mark.drops("session-killed", "no-session")
+
+WITNESS = 9307  # port of servers that tell how their connections ended
+
+
+class Witness(EchoServer):
+    """Echoes, and notes how each connection ended: {peer: errno, 0 if it was closed}."""
+
+    def __init__(self, host, family):
+        self.ends = {}
+        super().__init__(host, WITNESS, family)
+
+    def _echo(self, connection):
+        peer = connection.getpeername()[:2]
+        try:
+            while data := connection.recv(65536):
+                connection.sendall(data)
+            self.ends[peer] = 0
+        except OSError as error:
+            self.ends[peer] = error.errno
+
+    def close(self):
+        """By resets: nothing is sent again that would disturb another test."""
+        for connection in self.connections:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        super().close()
+
+
+class Scene:
+    """The echo service of a family, with witnesses on s1 and s2. A context manager."""
+
+    def __init__(self, stage, family, timeouts=None, resets=None):
+        self.stage, self.family = stage, family
+        self.service = stage.config[f"echo{family}"]
+        self.service.timeouts = timeouts or {}
+        self.service.spread = {"resets": resets} if resets else {}
+        self.clients = []
+
+    def __enter__(self):
+        hosts = [self.stage.lab[name] for name in ("s1", "s2")]
+        self.witnesses = {host.name: Witness(host, self.family) for host in hosts}
+        self.service.servers = [Server(host.address(self.family), WITNESS) for host in hosts]
+        self.stage.apply()
+        return self
+
+    def __exit__(self, *_):
+        for client in self.clients:
+            abort(client)
+        for witness in self.witnesses.values():
+            witness.close()
+
+    def address(self, server):
+        return self.stage.lab[server].address(self.family)
+
+    def target(self, server):
+        """As commands name it."""
+        address = f"[{self.address(server)}]" if self.family == 6 else self.address(server)
+        return f"{address}:{WITNESS}@{self.service.name}"
+
+    def session(self, client):
+        port = client.getsockname()[1]
+        found = self.stage.steelyard.sessions("--service", self.service.name)
+        return next(session for session in found if session["client_port"] == port)
+
+    def open(self):
+        """A connection that has echoed once: its socket, its server, its peer as that sees it."""
+        client = connect(self.stage.client, VIP[self.family], ECHO)
+        self.clients.append(client)
+        echo(client)
+        session = self.session(client)
+        (server,) = (n for n in self.witnesses if self.address(n) == session["server"])
+        return client, server, (session["local"], session["local_port"])
+
+    def open_on(self, wanted):
+        for _ in range(20):
+            client, server, peer = self.open()
+            if server == wanted:
+                return client, peer
+        raise AssertionError(f"no session comes to {wanted}")
+
+    def check_told(self, client, server, peer):
+        """Both ends hear of it, though neither says a word of its own."""
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        ends = self.witnesses[server].ends
+        wait_until(lambda: peer in ends, f"{server} hears that the session is over")
+        assert ends[peer] == errno.ECONNRESET
+
+    def check_avoids(self, server):
+        """Other sessions go on, and new ones keep away."""
+        assert {self.open()[1] for _ in range(6)} == set(self.witnesses) - {server}
+
+
+def echo(client):
+    client.sendall(b"x")
+    assert receive_exactly(client, 1) == b"x"
+
+
+@ended
+@families
+def test_kill_tells_both_ends(stage, family):
+    with Scene(stage, family) as scene:
+        doomed, peer = scene.open_on("s1")
+        other, _ = scene.open_on("s2")
+        stage.steelyard.cli("kill", scene.target("s1"))
+        scene.check_told(doomed, "s1", peer)
+        scene.check_avoids("s1")
+        echo(other)
+        stage.steelyard.cli("kill", scene.target("s1"), "--undo")
+        stage.steelyard.wait_server(scene.service.name, scene.address("s1"), "up")
+        again, _ = scene.open_on("s1")
+        echo(again)
+        echo(other)
+
+
+@ended
+@families
+def test_deadline_of_a_drain_tells_both_ends(stage, family):
+    with Scene(stage, family) as scene:
+        doomed, peer = scene.open_on("s1")
+        other, _ = scene.open_on("s2")
+        stage.steelyard.cli("drain", scene.target("s1"), "--deadline", "1s")
+        scene.check_told(doomed, "s1", peer)
+        stage.steelyard.wait_server(scene.service.name, scene.address("s1"), "kill")
+        scene.check_avoids("s1")
+        echo(other)
+
+
+@ended
+@families
+def test_expiry_tells_both_ends(stage, family):
+    with Scene(stage, family, {"established": "1s"}, {"expired": True}) as scene:
+        client, server, peer = scene.open()
+        scene.check_told(client, server, peer)
+
+
+@ended
+@families
+def test_failure_of_a_server_tells_its_clients(stage, family):
+    """A server that hangs. Of two services on it one wants its clients told."""
+    web, quiet = stage.config[f"web{family}"], stage.config[f"echo{family}"]
+    web.spread = {"resets": {"down": True}}
+    address = stage.lab["s3"].address(family)
+    quiet.servers, quiet.health = [Server(address, SERVER_WEB)], web.health
+    stage.apply()
+    with contextlib.ExitStack() as stack:
+        told = stack.enter_context(keep_alive(stage, family, "s3"))
+        other = stack.enter_context(keep_alive(stage, family, "s1"))
+        patient = stack.enter_context(HttpConnection(stage.client, VIP[family], ECHO))
+        assert patient.get() == "s3"
+        stage.nginx["s3"].send(signal.SIGSTOP)
+        try:
+            with pytest.raises(ConnectionResetError):
+                told.socket.recv(1)
+            for service in (web, quiet):
+                stage.steelyard.wait_server(service.name, address, "down")
+            assert other.get() == "s1"
+        finally:
+            stage.nginx["s3"].send(signal.SIGCONT)
+        assert patient.get() == "s3"
+
+
+def keep_alive(stage, family, server):
+    """A connection that this server has answered."""
+    for _ in range(20):
+        connection = HttpConnection(stage.client, VIP[family], WEB)
+        if connection.get() == server:
+            return connection
+        connection.close()
+    raise AssertionError(f"{server} never answered")
+
+
+@pytest.mark.drops("no-session")
+@families
+def test_packet_of_no_session_is_answered(stage, family):
+    """After the sessions were lost; a service that does not ask for it stays silent."""
+    steelyard = stage.steelyard
+    with Scene(stage, family, resets={"unknown": True}) as scene:
+        client, _, _ = scene.open()
+        silent = keep_alive(stage, family, "s1").socket
+        scene.clients.append(silent)
+        steelyard.forwarder.stop()
+        steelyard.cleanup()
+        steelyard.start_forwarder()
+        steelyard.wait_reconnected()
+        silent.sendall(b"x")
+        wait_until(lambda: stage.books.dropped().get("no-session"), "its session is not known")
+        client.sendall(b"x")
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        assert silent.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+        echo(scene.open()[0])
+
+
+# ---- every mode --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def mode_stage(request):
+    with ModeStage(arms=1, workers=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def modes(mode_stage, request):
+    yield from keep_books(mode_stage, request)
+
+
+@ended
+def test_kill_in_every_mode(modes):
+    """The client hears of it in all, and so does the server."""
+    s1, far, steelyard = modes.lab["s1"], modes.lab["far"], modes.steelyard
+    with contextlib.ExitStack() as stack:
+        clients = {}
+        for row in ROWS:
+            tries = (HttpConnection(far, row.vip, row.ports[0]) for _ in range(20))
+            one = next(one for one in map(stack.enter_context, tries) if one.get() == "s1")
+            clients[str(row)] = one.socket
+        assert len(connections(s1)) >= len(ROWS)
+        for family in (4, 6):
+            steelyard.cli("kill", s1.address(family))
+        try:
+            silent = [name for name, one in clients.items() if not is_reset(one)]
+            assert not silent
+            wait_until(
+                lambda: not connections(s1), lambda: f"s1 hears of it, too: {connections(s1)}"
+            )
+        finally:
+            for family in (4, 6):
+                steelyard.cli("kill", s1.address(family), "--undo")
+    steelyard.wait_all_up()
+
+
+def is_reset(one):
+    try:
+        return one.recv(1) is None
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def connections(host):
+    """Of its web server."""
+    argv = ["ss", "-Htan", "state", "established", f"sport = :{SERVER_WEB}"]
+    return host.ns.run(argv).splitlines()
