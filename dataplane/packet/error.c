@@ -4,6 +4,7 @@
 #include "quote.h"
 
 #define HEADERS_DIFFER 20 /* bytes by which IPv6's header is the longer one */
+#define IPV4_MORE      0x2000
 #define IPV6_MTU_MIN   1280
 #define POINTER_NONE   0xff
 
@@ -124,13 +125,15 @@ static struct message message_4to6(const struct sy_icmp *icmp, const struct sy_q
 
 static struct message message_6to4(const struct sy_icmp *icmp, const struct sy_quote *q)
 {
+	/* In IPv6 a fragment has a header more, of 8 bytes. */
+	uint16_t longer = HEADERS_DIFFER + (q->fragment != SY_FRAGMENT_NONE ? 8 : 0);
 	static const uint8_t unreachable[] = {ICMP_CODE_HOST, 10, ICMP_CODE_HOST, ICMP_CODE_HOST,
 	                                      ICMP_CODE_PORT};
 	uint8_t pointer;
 
 	switch (q->kind) {
 	case SY_QUOTE_TOO_BIG:
-		return too_big(true, q->mtu > HEADERS_DIFFER ? q->mtu - HEADERS_DIFFER : 0);
+		return too_big(true, q->mtu > longer ? q->mtu - longer : 0);
 	case SY_QUOTE_UNREACHABLE:
 		if (icmp->code >= sizeof(unreachable))
 			return silence;
@@ -184,7 +187,7 @@ static uint16_t quoted_head(uint8_t *out, const uint8_t *quoted, const struct sy
 		        .version_ihl = 0x45,
 		        .tos = (uint8_t)(ntohl(from->version_class_flow) >> 20),
 		        .total_length = htons((uint16_t)(q->ip_len - old_len + sizeof(*ip))),
-		        .fragment = htons(IPV4_DF),
+		        .fragment = htons(q->fragment == SY_FRAGMENT_NONE ? IPV4_DF : IPV4_MORE),
 		        .ttl = from->hop_limit,
 		        .proto = q->proto,
 		        .src = r->src.w[3],
@@ -206,6 +209,13 @@ static uint16_t quoted_head(uint8_t *out, const uint8_t *quoted, const struct sy
 	return sizeof(*ip);
 }
 
+/* Of a datagram's first fragment IPv4's sender must hear: what it was in IPv6 no router cut again.
+ * Others tell no ports; and IPv4's routers do not find fragments too big. */
+static bool fragment_is_lost(const struct sy_quote *q, bool v4)
+{
+	return q->fragment != SY_FRAGMENT_NONE && (!v4 || q->fragment != SY_FRAGMENT_FIRST);
+}
+
 uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                                  const struct sy_view *v, const struct sy_quote *q,
                                  const struct sy_tuple *quoted, const struct sy_addr *src)
@@ -221,8 +231,8 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
 	uint16_t len;
 
 	if (m.silent || sy_addr_is_v4(src) != v4 ||
-	    (other && (q->fragment != SY_FRAGMENT_NONE ||
-	               (q->proto != SY_PROTO_TCP && q->proto != SY_PROTO_UDP))))
+	    (other &&
+	     (fragment_is_lost(q, v4) || (q->proto != SY_PROTO_TCP && q->proto != SY_PROTO_UDP))))
 		return 0;
 	head = other ? ip_len : (uint32_t)(q->l4 - q->l3);
 	/* Longer than anything that we translate. */

@@ -279,9 +279,10 @@ void sy_packet_shift_quote(uint8_t *frame, const struct sy_view *v, const struct
  * Builds in out (capacity cap, not overlapping frame) an error from src to quoted->src about the
  * packet of *q, which its sender knows as *quoted. The families of *quoted and of the quote may
  * differ: then the quoted header is translated, types and codes are mapped (RFC 7915 4.2, 5.2) and
- * the MTU grows or shrinks by 20. About a tunnel's packet the sender hears "too big" or "host
- * unreachable" (RFC 2003 4, RFC 2473 8). Returns the frame's length; 0 if there is nothing to tell,
- * the families of src and quoted differ, or cap is too small. MACs are those of frame.
+ * the MTU grows or shrinks by 20, and shrinks by 28 for an IPv6 fragment; other fragments are told
+ * of within a family only. About a tunnel's packet the sender hears "too big" or "host unreachable"
+ * (RFC 2003 4, RFC 2473 8). Returns the frame's length; 0 if there is nothing to tell, the families
+ * of src and quoted differ, or cap is too small. MACs are those of frame.
  */
 uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                                  const struct sy_view *v, const struct sy_quote *q,
