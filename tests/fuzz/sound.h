@@ -3,6 +3,8 @@
 #ifndef SOUND_H
 #define SOUND_H
 
+#include <arpa/inet.h>
+
 #include <rte_hash.h>
 #include <sanitizer/lsan_interface.h>
 
@@ -24,13 +26,16 @@ static inline void model_is_sound(const struct sy_balance *b)
 		fnat_servers += mode_is_local(s->mode) ? s->servers : 0;
 		CHECK(s->id == id && b->service[id]->id == id);
 		CHECK(b->service[id]->pool->members <= s->servers);
-		CHECK(rte_hash_lookup(b->directory, &s->key) >= 0);
+		const struct sy_tuple asked = {.dst = s->key.vip,
+		                               .dport = s->key.vport ? s->key.vport : htons(1),
+		                               .proto = s->key.proto};
+		CHECK(s->snat || directory_find(b, &asked));
 		for (unsigned i = 0; i < s->servers; i++)
 			CHECK(b->endpoint[s->server[i].id].service == id &&
 			      !b->endpoint[s->server[i].id].removed);
 	}
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		locals += m->local[id].used;
+		locals += m->local[id].used && !m->local[id].pools;
 	CHECK(services == m->services && servers == m->servers);
 	CHECK(fnat_servers == m->local_servers[0] + m->local_servers[1]);
 	CHECK(locals == b->locals[0]->count + b->locals[1]->count);
