@@ -257,7 +257,7 @@ static void huge_pages_outlive_their_process(void **state)
 {
 	char name[64];
 	struct session_store_options o = {.sessions = 1000, .directory = HUGE, .name = name};
-	struct session_store *s;
+	struct session_store *s = NULL;
 
 	snprintf(name, sizeof(name), "steelyard-test-%d", getpid());
 	if (!huge_pages_are_mounted() || session_store_open(&o, &s, NULL) != 0)

@@ -4,7 +4,7 @@
  * store must be empty, and its counts zero, when nothing confirms its objects any more.
  *
  * Input: messages, each a byte that picks the type, a byte that says what happened to the object, a
- * byte of length in units of four, and the payload.
+ * byte of length in units of four, as libmnl needs it, and the payload.
  */
 #include "../mirror_store.h"
 
@@ -88,7 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	require(store_init(&s, &handler) == 0);
 	while (size >= 3) {
-		size_t len = data[2] * 4u < size - 3 ? data[2] * 4u : size - 3;
+		size_t room = (size - 3) & ~(size_t)3,
+		       len = data[2] * 4u < room ? data[2] * 4u : room;
 		struct nlmsghdr *nlh = malloc(sizeof(*nlh) + len);
 
 		require(nlh != NULL);
