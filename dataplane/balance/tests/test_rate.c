@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Twenty thousand connections a second to one server over one local address, from clients that know
+ * nothing of each other. The server closes first and remembers each tuple for a minute: a SYN whose
+ * number is not above what it remembers is refused, as by the kernel's TCP (RFC 9293 3.6.1). None
+ * may be, though every port comes round within four seconds.
+ */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../../tests/storm/frame.h"
+#include "rig.h"
+
+#define MS_NS       UINT64_C(1000000)
+#define RATE        20 /* connections a millisecond */
+#define TIME_WAIT   (60000 * MS_NS)
+#define REQUEST     10 /* bytes */
+#define CONNECTIONS 160000u
+
+/* What the server remembers of a peer's port. */
+struct memory {
+	uint64_t until; /* 0: nothing */
+	uint32_t next;  /* the number that it expects */
+	bool used;
+};
+
+struct fixture {
+	struct rig rig;
+	struct dice dice;
+	struct service_key key;
+	struct memory memory[UINT16_MAX + 1];
+	unsigned refused, forgotten, reused, done, reset;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct sy_static_route route[2] = {
+	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
+	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
+	struct sy_static_neigh neigh[2] = {
+	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
+	const struct rig_options o = {.route = route,
+	                              .routes = 2,
+	                              .neigh = neigh,
+	                              .neighs = 2,
+	                              .sessions = SY_SLOTS * 512};
+	struct sy_addr local = rig_addr("10.0.1.1"), server = rig_addr("10.0.0.1");
+	struct sy_error err;
+	struct changes c = {0};
+	if (rig_open(&f->rig, &o, &err) < 0)
+		fail_msg("%s", err.text);
+	f->dice.state = 1;
+	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
+	put_local(&c, &local);
+	put_service(&c, &f->key, "rate", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
+	put_server(&c, &f->key, &server, 8080, 1,
+	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
+	if (!rig_commit(&f->rig, &c))
+		fail_msg("%s", f->rig.error);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	rig_close(&f->rig);
+	free(f);
+	return 0;
+}
+
+static void segment_send(struct fixture *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
+                         uint32_t seq, uint32_t ack, unsigned payload)
+{
+	const struct segment s = {flags, seq, ack, 0};
+	struct frame frame;
+	frame_tcp(&frame, &f->dice, t, &s, payload);
+	assert_true(rig_inject(&f->rig, port, frame.bytes, frame.len));
+}
+
+/* Both ends follow from what they hear alone. */
+static void server_hears(struct fixture *f, const struct sy_tuple *back, uint8_t flags,
+                         uint32_t seq, uint32_t ack, unsigned payload)
+{
+	struct memory *m = &f->memory[ntohs(back->dport)];
+	bool remembers = m->until > f->rig.now_ns;
+	if (flags & SY_TCP_SYN) {
+		f->reused += m->used;
+		f->refused += remembers && (int32_t)(seq - m->next) <= 0;
+		*m = (struct memory){.used = true};
+		segment_send(f, RIG_LAN, back, SY_TCP_SYN | SY_TCP_ACK, 1, seq + 1, 0);
+	} else if (flags & SY_TCP_RST) {
+		if (remembers && seq == m->next) {
+			m->until = 0;
+			f->forgotten++;
+		}
+	} else if (flags & SY_TCP_FIN) {
+		m->until = f->rig.now_ns + TIME_WAIT;
+		m->next = seq + 1;
+		segment_send(f, RIG_LAN, back, SY_TCP_ACK, ack, seq + 1, 0);
+	} else if (payload) {
+		segment_send(f, RIG_LAN, back, SY_TCP_FIN | SY_TCP_ACK, ack, seq + payload, 0);
+	}
+}
+
+static void client_hears(struct fixture *f, const struct sy_tuple *back, uint8_t flags,
+                         uint32_t seq, uint32_t ack)
+{
+	if (flags & SY_TCP_RST)
+		f->reset++;
+	else if (flags & SY_TCP_SYN)
+		segment_send(f, RIG_WAN, back, SY_TCP_ACK, ack, seq + 1, REQUEST);
+	else if (flags & SY_TCP_FIN)
+		segment_send(f, RIG_WAN, back, SY_TCP_FIN | SY_TCP_ACK, ack, seq + 1, 0);
+	else
+		f->done++;
+}
+
+static void hear(struct fixture *f, unsigned port, const struct rte_mbuf *m)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	struct sy_view v;
+	assert_int_equal(sy_packet_parse(frame, rte_pktmbuf_data_len(m), &v), SY_DROP_NONE);
+	assert_int_equal(sy_packet_check_l4(frame, &v), SY_CSUM_OK);
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, &v);
+	const struct sy_tuple back = {v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
+	                              SY_PROTO_TCP};
+	if (port == RIG_LAN)
+		server_hears(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack),
+		             v.l4_len - (tcp->offset >> 4) * 4u);
+	else
+		client_hears(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack));
+}
+
+/* Until nobody has anything to say. */
+static void converse(struct fixture *f)
+{
+	bool said = true;
+	while (said) {
+		said = false;
+		rig_turn(&f->rig);
+		for (unsigned port = 0; port < RIG_PORTS; port++)
+			for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); said = true) {
+				hear(f, port, m);
+				rte_pktmbuf_free(m);
+			}
+	}
+}
+
+static void test_no_connection_meets_a_time_wait(void **state)
+{
+	struct fixture *f = *state;
+	for (unsigned n = 0; n < CONNECTIONS; n++) {
+		struct sy_tuple t = {rig_addr("198.18.0.0"), f->key.vip,
+		                     htons((uint16_t)(1024 + dice_roll(&f->dice, 60000))),
+		                     f->key.vport, SY_PROTO_TCP};
+		uint16_t host = htons((uint16_t)(1 + dice_roll(&f->dice, UINT16_MAX)));
+		memcpy(t.src.b + 14, &host, sizeof(host));
+		segment_send(f, RIG_WAN, &t, SY_TCP_SYN, dice_roll(&f->dice, UINT32_MAX), 0, 0);
+		if (n % RATE == RATE - 1) {
+			converse(f);
+			rig_advance(&f->rig, MS_NS);
+		}
+	}
+	converse(f);
+	assert_int_equal(f->done, CONNECTIONS);
+	assert_int_equal(f->refused, 0);
+	assert_int_equal(f->reset, 0);
+	assert_true(f->reused > CONNECTIONS / 2);
+	assert_true(f->forgotten >= f->reused);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_LOCAL_PORT), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+	        test_no_connection_meets_a_time_wait, setup, teardown)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
