@@ -119,9 +119,12 @@ static __always_inline void quote_read6(void *icmp, void *end, struct director_k
 		__u8 *extension = at;
 
 		if ((next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
-		     next != IPPROTO_DSTOPTS) ||
-		    (void *)(extension + 2) > end)
+		     next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT) ||
+		    (void *)(extension + 4) > end)
 			break;
+		/* A later fragment has no ports. */
+		if (next == IPPROTO_FRAGMENT && (extension[2] || extension[3] & 0xf8))
+			return;
 		next = extension[0];
 		at += (extension[1] + 1) * 8;
 	}

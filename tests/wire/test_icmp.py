@@ -135,7 +135,7 @@ def test_large_transfers_find_the_path_mtu(icmp, row):
 
 # IPv4's fragments of 1500 bytes, which are longer in IPv6; errors about later ones, without ports
 @pytest.mark.drops("too-big", "icmp-no-session")
-@pytest.mark.parametrize("row", [row for row in ROWS if row.mode == "fnat"], ids=str)
+@pytest.mark.parametrize("row", translated, ids=str)
 def test_large_datagrams_find_the_path_mtu(icmp, row):
     """Both ways, in fragments, which IPv6's routers do not cut again."""
     for host in ("s1", "far"):
