@@ -504,7 +504,7 @@ static void test_forged_headers(void **state)
 		for (uint32_t back = 1; back <= shift + 2; back++) {
 			char forged[sizeof(v1_6)];
 			memset(forged, 'x', sizeof(forged));
-			send_made(&k, ACK, FIRST - back, forged, shift < 40 ? shift : 40, NULL, 0);
+			send_made(&k, ACK, FIRST - back, forged, shift < 40 ? shift : 40, "", 0);
 			assert_int_equal(k.count, 0);
 			assert_int_equal(rig_drops(&k.f->rig, SY_DROP_BAD_TCP_STATE),
 			                 before + back);
