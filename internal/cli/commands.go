@@ -114,7 +114,11 @@ func (a *app) checkCommand() *cobra.Command {
 			for _, service := range parsed.Services {
 				servers += len(service.Servers)
 			}
-			fmt.Fprintf(a.out, "%s is good: %s, %s.\n", fileName(args[0]), plural(len(parsed.Services), "service"), plural(servers, "server"))
+			what := plural(len(parsed.Services), "service") + ", " + plural(servers, "server")
+			if rules := len(parsed.SNAT); rules > 0 {
+				what += ", " + plural(rules, "rule") + " of SNAT"
+			}
+			fmt.Fprintf(a.out, "%s is good: %s.\n", fileName(args[0]), what)
 			return nil
 		},
 	}

@@ -113,7 +113,7 @@ func parseDuration(low, high time.Duration) func(string) (time.Duration, error) 
 	return func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return 0, fmt.Errorf("%q is not a duration: write a number with its unit, like 500ms, 2s or 15m", text)
+			return 0, fmt.Errorf("%q is not a duration: write a number with its unit, like 500ms, 2s, 15m or 24h", text)
 		}
 		if d < low || d > high {
 			return 0, fmt.Errorf("%s is out of range: use %s to %s", text, shortDuration(low), shortDuration(high))

@@ -89,7 +89,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		b.fail(raw.onePacket.at, raw.onePacket.path, "only fnat can tell the answers to single datagrams apart: use `mode: fnat`, or remove this line")
 	}
 	if policy.ClientAddress != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT) != model.FNAT) {
-		b.fail(raw.client.at, raw.client.path, "only servers of TCP services under fnat do not see their clients: use `protocol: tcp` and `mode: fnat`, or remove this line")
+		b.fail(raw.client.at, raw.client.path, "it tells TCP servers under fnat who their client is: use `protocol: tcp` and `mode: fnat`, or remove this line")
 	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{

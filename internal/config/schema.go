@@ -124,7 +124,7 @@ var healthFields = []field[rawHealth]{
 		doc: "`tcp`: a connection is made and closed. `http`: a GET must be answered with an expected status. `none`: servers are always up. Servers of `dr` and `ipip` services are asked on the VIP, others on their own address."},
 		func(h *rawHealth) *value[model.HealthType] { return &h.kind }, parseHealthType),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the server's port",
-		doc: "The port that is checked, of the address that is asked. UDP services must name one, as only TCP ports can be checked."},
+		doc: "The port that is checked, of the address that is asked. UDP services must name one, as only TCP ports can be checked; so must services of many ports, unless each server has a port of its own."},
 		func(h *rawHealth) *value[uint16] { return &h.port }, parsePort),
 	scalar(fieldDoc{name: "path", kind: "path", def: defaultHealth.Path,
 		doc: "http: what is asked for, with its query if need be."},
@@ -218,7 +218,7 @@ var serviceFields = []field[rawService]{
 		doc: "A server that comes up beside others begins with a sixteenth of its weight and has all of it after this time. Without it, at once."},
 		func(s *rawService) *value[uint32] { return &s.slowStart }, parseSlowStart),
 	scalar(fieldDoc{name: "one_packet", kind: "true or false", def: "false",
-		doc: "UDP: `true`: each datagram is scheduled anew, also those of one client from one port; the server's first answer to it comes back. For DNS and the like."},
+		doc: "UDP under `fnat`: `true`: each datagram is scheduled anew, also those of one client from one port; the server's first answer to it comes back. For DNS and the like."},
 		func(s *rawService) *value[bool] { return &s.onePacket }, parseBool),
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
 		doc: "So many sessions at most; new ones beyond are dropped as `connection-limit`. Exact over all workers. Lowered, it ends none."},
@@ -284,7 +284,7 @@ var fileFields = []field[rawFile]{
 	scalar(fieldDoc{name: "version", kind: "1", required: true, doc: "Of this file's format."},
 		func(f *rawFile) *value[int] { return &f.version }, parseNumber(1, 1)),
 	{fieldDoc{name: "local_addresses", kind: "list of addresses",
-		doc: "The addresses from which servers see sessions under `fnat`, and tunnels of `ipip` begin: at least one of each family in use, at " +
+		doc: "The addresses from which servers see sessions under `fnat`, and tunnels of `ipip` begin: at least one of each family that servers of such services have, at " +
 			"most 255. Servers must be able to route back to them, and nothing else may use them."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
@@ -294,7 +294,7 @@ var fileFields = []field[rawFile]{
 	nested(fieldDoc{name: "defaults", kind: "mapping", object: defaultsObject, doc: "What services have in common."},
 		func(f *rawFile) *rawDefaults { return &f.defaults }, defaultsFields),
 	{fieldDoc{name: "services", kind: "list of mappings", required: true, object: serviceObject,
-		doc: "What clients may connect to. An empty list removes everything from the forwarder."},
+		doc: "What clients may connect to. An empty list removes all services from the forwarder."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				service := rawService{at: positionOf(n), path: path}
