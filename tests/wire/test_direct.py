@@ -206,6 +206,8 @@ def test_what_cannot_be_is_refused(direct, family):
     assert direct.steelyard.in_sync()
 
 
+# Clients of the service that went answer questions about their connections.
+@pytest.mark.drops("server-removed", "session-killed", "no-session")
 @families
 def test_mode_changes_begin_a_service_anew(direct, family):
     service = direct.config[f"direct-web{family}"]
