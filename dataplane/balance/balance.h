@@ -133,12 +133,12 @@ struct balance_worker {
 	struct traffic *traffic; /* by server id */
 	struct scheduler_state scheduler;
 	uint64_t slot_packets[SY_SLOTS];
-	struct rate_limit icmp, resets; /* rate limits of our own packets */
-	uint64_t swept_ns;              /* when the last sweep slice ended */
-	uint64_t passes;                /* whole sweeps over all slots. readers: acquire */
-	unsigned sweep_slot;            /* where the sweep stands */
-	uint16_t ipv4_id;               /* of the last IPv4 header that was made anew */
-	struct fragments *fragments;    /* fragment.h */
+	struct rate_limit icmp, resets, doubts; /* rate limits of our own packets */
+	uint64_t swept_ns;                      /* when the last sweep slice ended */
+	uint64_t passes;                        /* whole sweeps over all slots. readers: acquire */
+	unsigned sweep_slot;                    /* where the sweep stands */
+	uint16_t ipv4_id;                       /* of the last IPv4 header that was made anew */
+	struct fragments *fragments;            /* fragment.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */

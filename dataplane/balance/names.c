@@ -87,6 +87,7 @@ static void endpoint_reserve(struct endpoint *e, const struct session_server_nam
 	        .proto = name->proto,
 	        .mode = name->mode,
 	        .removed = 1,
+	        .dead = 1,
 	        .found = 1,
 	};
 }

@@ -5,16 +5,30 @@
 
 #include "balance.h"
 
-/* Questions about resets, and answers to packets of no session: 10 000 a second and worker. */
+/* Answers to packets of no session: 10 000 a second and worker. Questions about resets: 100 000, of
+ * their own, as sessions whose ends cannot be asked stay for long. */
 #define RESET_COST_NS 100000u
 #define RESET_BURST   500u
+#define DOUBT_COST_NS 10000u
+#define DOUBT_BURST   5000u
 
-static bool reset_is_allowed(struct sy_worker *w)
+static bool word_is_allowed(struct sy_worker *w, struct rate_limit *limit, uint64_t cost_ns,
+                            uint64_t burst)
 {
-	if (rate_take(&balance_worker_of(w)->resets, w->now_ns, RESET_COST_NS, RESET_BURST))
+	if (rate_take(limit, w->now_ns, cost_ns, burst))
 		return true;
 	SY_COUNT(w->counters.drop[SY_DROP_RESET_RATE], 1);
 	return false;
+}
+
+static bool reset_is_allowed(struct sy_worker *w)
+{
+	return word_is_allowed(w, &balance_worker_of(w)->resets, RESET_COST_NS, RESET_BURST);
+}
+
+static bool doubt_is_allowed(struct sy_worker *w)
+{
+	return word_is_allowed(w, &balance_worker_of(w)->doubts, DOUBT_COST_NS, DOUBT_BURST);
 }
 
 static const struct session_cold *session_cold_of(const struct sy_balance *b,
@@ -86,16 +100,22 @@ static void word_send(struct sy_worker *w, struct session *s, enum session_direc
 	                 flow);
 }
 
+/* Peers see what comes of it, and must learn nothing of the tables' hash. */
+static uint64_t word_secret(const struct sy_balance *b, const struct session *s)
+{
+	return sy_hash_mix(session_hash(b, s) ^ b->key.k[5], b->key.k[2]);
+}
+
 static void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
 {
 	/* Outside the window but for one time in thousands, and elsewhere the next time. */
-	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, session_hash(w->app, s));
+	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, word_secret(w->app, s));
 	word_send(w, s, to, false, seq, reset_secret(w->app, s));
 }
 
 uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
 {
-	return (uint32_t)session_hash(b, s);
+	return (uint32_t)(word_secret(b, s) >> 32);
 }
 
 void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold)
@@ -112,7 +132,7 @@ void reset_time_wait(struct sy_worker *w, struct session *s, const struct sessio
 
 void reset_doubt(struct sy_worker *w, struct session *s, enum session_direction from)
 {
-	if (!reset_is_allowed(w))
+	if (!doubt_is_allowed(w))
 		return;
 	s->state = from == SESSION_CLIENT ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
 	probe_send(w, s, from);
@@ -120,7 +140,7 @@ void reset_doubt(struct sy_worker *w, struct session *s, enum session_direction 
 
 void reset_doubt_again(struct sy_worker *w, struct session *s)
 {
-	if (reset_is_allowed(w))
+	if (doubt_is_allowed(w))
 		probe_send(w, s, session_doubted(s));
 }
 
@@ -186,11 +206,14 @@ bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		burst->session[i] = SESSION_NONE;
 		return true;
 	}
-	if (sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) != SY_CSUM_OK) {
-		sy_burst_drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
+	bool removed = SY_READ(e->removed) || SY_READ(b->local_removed[s->local]);
+	enum sy_drop reason = removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED;
+	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
+	if (csum != SY_CSUM_OK) { /* a fragment's is unknown, and nothing answers one */
+		sy_burst_drop(w, burst, i,
+		              csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
 		return false;
 	}
-	bool removed = SY_READ(e->removed) || SY_READ(b->local_removed[s->local]);
 	reset_answer(w, burst, i);
 	if (due)
 		kill_begin(w, s, burst->direction[i]);
@@ -199,6 +222,6 @@ bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	if (endpoint_is_one_way(e))
 		word_send(w, s, SESSION_SERVER, true,
 		          ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq), 0);
-	sy_burst_drop(w, burst, i, removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED);
+	sy_burst_drop(w, burst, i, reason);
 	return false;
 }

@@ -96,7 +96,9 @@ static bool state_is_proven_by(const struct session *s, enum session_direction f
 }
 
 /* SYN and SYN-ACK. */
-static enum tcp_verdict state_of_syn(struct session *s, enum session_direction from, bool answer)
+/* ack: as the client counts. */
+static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *cold,
+                                     enum session_direction from, bool answer, uint32_t ack)
 {
 	if (from == SESSION_CLIENT)
 		return answer ? TCP_DROP : syn_from_client(s);
@@ -107,6 +109,10 @@ static enum tcp_verdict state_of_syn(struct session *s, enum session_direction f
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER: /* it was over, and begins anew */
 		tcp_state_again(s);
+		if (s->flags & SESSION_SHIFTED) { /* the new stream wants its header too */
+			s->flags |= SESSION_UNTOLD;
+			cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
+		}
 		/* fall through */
 	case SESSION_SYN_SENT:
 		s->state = SESSION_SYN_RECEIVED;
@@ -122,7 +128,7 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
                                    uint32_t ack, uint32_t len, uint32_t secret)
 {
 	if (flags & SY_TCP_SYN)
-		return state_of_syn(s, from, flags & SY_TCP_ACK);
+		return state_of_syn(s, cold, from, flags & SY_TCP_ACK, ack);
 	if (flags & SY_TCP_RST)
 		return state_of_reset(s, from, seq == secret);
 

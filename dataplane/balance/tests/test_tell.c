@@ -383,6 +383,28 @@ static void test_resets(void **state)
 	}
 }
 
+/* The client resets, and begins anew under the same tuple before anybody knows whether it did. */
+static void test_anew_after_a_reset(void **state)
+{
+	for (unsigned way = 0; way < PROXIES; way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		const uint32_t shift = inserted(&k);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 10, 0);
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED);
+		send_segment(&k, CLIENT, SY_TCP_RST, FIRST + 10, 0, 0);
+		check_state(&k, SESSION_RESET_BY_CLIENT, SESSION_SHIFTED);
+		send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 0);
+		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
+		check_left(&k, 0, SERVER, FIRST, 0);
+		check_state(&k, SESSION_SYN_RECEIVED, SESSION_SHIFTED | SESSION_UNTOLD);
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
+		check_told(&k, 0, 10);
+		talk_end(&k);
+	}
+}
+
 /* One side closes before the server has the header. */
 static void test_early_ends(void **state)
 {
@@ -603,6 +625,8 @@ int main(void)
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_full_segments, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_resets, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_anew_after_a_reset, flows_setup,
+	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_early_ends, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_data_in_the_syn, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_restart, flows_setup, flows_teardown),
