@@ -423,9 +423,10 @@ static inline bool match_session(const void *ctx, const struct session *s,
 /* Rewrites packet i for its session and sends it on to transmit; counts it. TTL and MTU have been
  * checked. */
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
-/* Puts packet i into its session's tunnel; false: there is no room for its header. */
-bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                    const struct session *s, const struct endpoint *e);
+/* Puts a packet, *v of it, into its session's tunnel; false: there is no room for its header. flow:
+ * a hash of its flow. */
+bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,
+                    const struct session *s, const struct endpoint *e, uint32_t flow);
 /* The path packet i of session s leaves by, looked up anew if stale. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
 
@@ -513,6 +514,11 @@ bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 
 /* ---- icmp.c ---------------------------------------------------------------------------------- */
 
+/* A buffer for a packet of our own; NULL: there is none, which has been counted. */
+struct rte_mbuf *own_packet(struct sy_worker *w);
+/* Sends what such a buffer was filled with out of a port, to the MAC in it; len 0: there is nothing
+ * to say, and the buffer is freed. */
+void own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port);
 /* Tells the sender of packet i what became of it, as the address it was sent to. */
 void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       enum sy_icmp_error kind, uint16_t mtu);

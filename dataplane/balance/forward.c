@@ -28,16 +28,14 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	return s->path;
 }
 
-bool forward_tunnel(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                    const struct session *s, const struct endpoint *e)
+bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,
+                    const struct session *s, const struct endpoint *e, uint32_t flow)
 {
 	struct sy_balance *b = w->app;
-	struct rte_mbuf *m = burst->mbuf[i];
 	uint8_t *frame = sy_frame(m), *at = NULL;
 	if (rte_pktmbuf_headroom(m) >= SY_PACKET_ROOM)
-		at = sy_packet_encapsulate(frame, &burst->view[i], &b->local[s->local], &e->addr,
-		                           ++balance_worker_of(w)->ipv4_id,
-		                           (uint32_t)(burst->hash[i] >> 32));
+		at = sy_packet_encapsulate(frame, v, &b->local[s->local], &e->addr,
+		                           ++balance_worker_of(w)->ipv4_id, flow);
 	if (SY_UNLIKELY(!at))
 		return false;
 	rte_pktmbuf_prepend(m, (uint16_t)(frame - at));
@@ -91,7 +89,8 @@ static bool forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsig
 	}
 	if (e->form == FORM_TRANSLATE)
 		return forward_translate(w, burst, i, s, e);
-	if (forward_tunnel(w, burst, i, s, e))
+	if (forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
+	                   (uint32_t)(burst->hash[i] >> 32)))
 		return true;
 	sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 	return false;

@@ -22,6 +22,24 @@ static const struct sy_addr *icmp_source(const struct sy_balance *b, const struc
 	return &snat_find(snat, &v->tuple.src)->pool[v->v4].addr[0];
 }
 
+struct rte_mbuf *own_packet(struct sy_worker *w)
+{
+	struct rte_mbuf *m = sy_packet_alloc(w);
+	if (!m)
+		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
+	return m;
+}
+
+void own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port)
+{
+	if (len == 0) {
+		rte_pktmbuf_free(m);
+		return;
+	}
+	rte_pktmbuf_append(m, (uint16_t)len);
+	sy_transmit_back(w, m, port);
+}
+
 void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       enum sy_icmp_error kind, uint16_t mtu)
 {
@@ -30,20 +48,13 @@ void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return;
 	}
 	struct rte_mbuf *in = burst->mbuf[i];
-	struct rte_mbuf *out = sy_packet_alloc(w);
-	if (!out) {
-		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
-		return;
-	}
-	uint32_t len = sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
-	                                    &burst->view[i], kind,
-	                                    icmp_source(w->app, &burst->view[i]), mtu);
-	if (len == 0) {
-		rte_pktmbuf_free(out);
-		return;
-	}
-	rte_pktmbuf_append(out, (uint16_t)len);
-	sy_transmit_back(w, out, in->port);
+	struct rte_mbuf *out = own_packet(w);
+	if (out)
+		own_packet_answer(w, out,
+		                  sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out),
+		                                       sy_frame(in), &burst->view[i], kind,
+		                                       icmp_source(w->app, &burst->view[i]), mtu),
+		                  in->port);
 }
 
 static bool icmp_is_echo(const struct sy_view *v)

@@ -130,7 +130,10 @@ static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, 
                                    const struct session *s, const struct endpoint *e)
 {
 	if (e->mode == MODE_IPIP)
-		return forward_tunnel(w, burst, i, s, e) ? SY_DROP_NONE : SY_DROP_NO_BUFFER;
+		return forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
+		                      (uint32_t)(burst->hash[i] >> 32))
+		               ? SY_DROP_NONE
+		               : SY_DROP_NO_BUFFER;
 	sy_packet_hop(sy_frame(burst->mbuf[i]), &burst->view[i]);
 	burst->via[i] = &e->addr;
 	return SY_DROP_NONE;

@@ -58,22 +58,6 @@ static struct sy_tuple word_tuple(const struct sy_balance *b, const struct sessi
 	return (struct sy_tuple){t.dst, t.src, t.dport, t.sport, t.proto};
 }
 
-/* Puts a frame into the tunnel to its server; false: it cannot be. */
-static bool word_encapsulate(struct sy_worker *w, struct rte_mbuf *m, const struct session *s,
-                             const struct endpoint *e, uint32_t flow)
-{
-	struct sy_balance *b = w->app;
-	uint8_t *frame = sy_frame(m), *at = NULL;
-	struct sy_view v;
-	if (rte_pktmbuf_headroom(m) >= SY_PACKET_ROOM &&
-	    sy_packet_parse(frame, m->data_len, &v) == SY_DROP_NONE)
-		at = sy_packet_encapsulate(frame, &v, &b->local[s->local], &e->addr,
-		                           ++balance_worker_of(w)->ipv4_id, flow);
-	if (at)
-		rte_pktmbuf_prepend(m, (uint16_t)(frame - at));
-	return at;
-}
-
 /* Sends one side a probe or a reset as if by the other. */
 static void word_send(struct sy_worker *w, struct session *s, enum session_direction to, bool reset,
                       uint32_t seq, uint32_t ack)
@@ -83,16 +67,17 @@ static void word_send(struct sy_worker *w, struct session *s, enum session_direc
 	const struct sy_tuple t = word_tuple(b, s, to);
 	uint32_t flow = (uint32_t)(session_hash(b, s) >> 32);
 	uint16_t path = forward_path(w, s, !to);
-	struct rte_mbuf *m = sy_packet_alloc(w);
-	if (!m) {
-		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
+	struct rte_mbuf *m = own_packet(w);
+	struct sy_view v;
+	if (!m)
 		return;
-	}
 	uint32_t room = rte_pktmbuf_tailroom(m);
 	uint32_t len = reset ? sy_tcp_reset_make(sy_frame(m), room, &t, seq, ack, false)
 	                     : sy_tcp_probe_make(sy_frame(m), room, &t, seq, ack);
 	rte_pktmbuf_append(m, (uint16_t)len);
-	if (to == SESSION_SERVER && e->mode == MODE_IPIP && !word_encapsulate(w, m, s, e, flow)) {
+	if (to == SESSION_SERVER && e->mode == MODE_IPIP &&
+	    (sy_packet_parse(sy_frame(m), len, &v) != SY_DROP_NONE ||
+	     !forward_tunnel(w, m, &v, s, e, flow))) {
 		sy_packet_drop(w, m, SY_DROP_NO_BUFFER);
 		return;
 	}
@@ -146,19 +131,12 @@ void reset_doubt_again(struct sy_worker *w, struct session *s)
 
 static void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
 {
-	struct rte_mbuf *in = burst->mbuf[i], *out = sy_packet_alloc(w);
-	if (!out) {
-		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
-		return;
-	}
-	uint32_t len = sy_tcp_reset_answer(sy_frame(out), rte_pktmbuf_tailroom(out), sy_frame(in),
-	                                   &burst->view[i]);
-	if (len == 0) {
-		rte_pktmbuf_free(out);
-		return;
-	}
-	rte_pktmbuf_append(out, (uint16_t)len);
-	sy_transmit_back(w, out, in->port);
+	struct rte_mbuf *in = burst->mbuf[i], *out = own_packet(w);
+	if (out)
+		own_packet_answer(w, out,
+		                  sy_tcp_reset_answer(sy_frame(out), rte_pktmbuf_tailroom(out),
+		                                      sy_frame(in), &burst->view[i]),
+		                  in->port);
 }
 
 void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i)
