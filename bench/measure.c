@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <rte_cycles.h>
+
+#include <sy_base.h>
+
+#define BURST_MAX 256
+
+void measure_tell(const struct measure *m, double value, const char *yardstick,
+                  double yardstick_value)
+{
+	printf("{\"bench\": \"%s\", \"params\": {%s}, \"metric\": \"%s\", \"unit\": \"%s\", "
+	       "\"value\": %.6g",
+	       m->bench, m->params, m->metric, m->unit, value);
+	if (yardstick)
+		printf(", \"yardstick\": {\"name\": \"%s\", \"value\": %.6g}", yardstick,
+		       yardstick_value);
+	printf("}\n");
+	fflush(stdout);
+}
+
+/* rte_get_tsc_hz() is rounded; measured once against the clock. */
+static double tsc_rate(void)
+{
+	static double rate;
+	if (rate == 0) {
+		uint64_t ns = sy_clock_ns(), tsc = rte_rdtsc(), now;
+		while ((now = sy_clock_ns()) - ns < 20000000)
+			;
+		rate = (double)(now - ns) / (double)(rte_rdtsc() - tsc);
+	}
+	return rate;
+}
+
+double measure_ns(uint64_t cycles)
+{
+	return (double)cycles * tsc_rate();
+}
+
+uint64_t measure_random(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+/* ---- the yardstick --------------------------------------------------------------------------- */
+
+struct yardstick {
+	uint64_t *memory;
+	uint64_t bytes, lines, random;
+};
+
+struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge)
+{
+	struct yardstick *y = calloc(1, sizeof(*y));
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	if (!y)
+		return NULL;
+	if (huge) {
+		flags |= MAP_HUGETLB | (int)((unsigned)__builtin_ctzll(huge) << MAP_HUGE_SHIFT);
+		bytes = (bytes + huge - 1) / huge * huge;
+	}
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, -1, 0);
+	if (memory == MAP_FAILED) {
+		free(y);
+		return NULL;
+	}
+	*y = (struct yardstick){memory, bytes, bytes / SY_CACHE_LINE, 1};
+	return y;
+}
+
+double yardstick_run(struct yardstick *y, unsigned bursts, unsigned burst)
+{
+	uint64_t *line[2 * BURST_MAX], start = rte_rdtsc();
+	if (burst > BURST_MAX)
+		burst = BURST_MAX;
+	for (unsigned k = 0; k < bursts; k++) {
+		for (unsigned i = 0; i < 2 * burst; i++) {
+			uint64_t n = (measure_random(&y->random) >> 32) * y->lines >> 32;
+			line[i] = y->memory + n * (SY_CACHE_LINE / sizeof(uint64_t));
+			__builtin_prefetch(line[i], 1);
+		}
+		for (unsigned i = 0; i < 2 * burst; i++)
+			++*line[i];
+	}
+	return measure_ns(rte_rdtsc() - start) / ((double)bursts * burst);
+}
+
+void yardstick_close(struct yardstick *y)
+{
+	if (!y)
+		return;
+	munmap(y->memory, y->bytes);
+	free(y);
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What benchmarks have in common: how a measured value is told, and against what. A benchmark
+ * prints a line of JSON a run; `python -m bench` gathers them, takes medians, draws.
+ *
+ * A cell is what is measured under one set of parameters. Its runs and those of its yardstick
+ * alternate, so that what the machine does meanwhile happens to both.
+ */
+#ifndef BENCH_MEASURE_H
+#define BENCH_MEASURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct measure {
+	const char *bench;  /* "fastpath" */
+	const char *params; /* members of a JSON object: "\"mode\": \"fnat\", \"sessions\": 1000" */
+	const char *metric; /* "cost" */
+	const char *unit;   /* "ns/packet" */
+};
+
+/* A run's value, and what the yardstick took beside it; yardstick NULL: there is none. */
+void measure_tell(const struct measure *m, double value, const char *yardstick,
+                  double yardstick_value);
+
+/* Nanoseconds of CPU work, by the TSC: cheap enough to be read around a burst. */
+double measure_ns(uint64_t cycles);
+
+/*
+ * The yardstick of look-ups: what the machine takes to update random cache lines, in bursts. For
+ * each packet of a burst two lines of the memory are fetched (prefetched for the whole burst first)
+ * and then written: what a forwarder that did nothing but find its session would have to do.
+ */
+struct yardstick;
+/* Memory of so many bytes on pages of `huge` bytes (0: ordinary ones); NULL: there is none. */
+struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge);
+/* Nanoseconds a packet, over so many bursts of `burst` packets. */
+double yardstick_run(struct yardstick *y, unsigned bursts, unsigned burst);
+void yardstick_close(struct yardstick *y);
+
+/* splitmix64: the next number, and the state's. */
+uint64_t measure_random(uint64_t *state);
+
+#endif
