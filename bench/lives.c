@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lives.h"
+
+#include <arpa/inet.h>
+
+#include <sy_packet.h>
+
+#define GET    "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+#define ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
+#define HEARD  (sizeof(GET) - 1)
+#define TOLD   (sizeof(ANSWER) - 1)
+
+/* MSS 1460, SACK permitted, window scale 7. */
+static const uint8_t syn_options[] = {2, 4, 0x05, 0xb4, 1, 1, 4, 2, 1, 3, 3, 7};
+
+/* ---- saying ---------------------------------------------------------------------------------- */
+
+static void template_l3(struct life_template *t, bool v4, uint32_t l4_len)
+{
+	uint8_t *l3 = t->bytes + SY_ETH_LEN;
+	if (v4) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
+		*ip = (struct sy_ipv4){.version_ihl = 0x45,
+		                       .total_length = htons((uint16_t)(sizeof(*ip) + l4_len)),
+		                       .fragment = htons(0x4000), /* don't */
+		                       .ttl = 64,
+		                       .proto = SY_PROTO_TCP};
+		t->l3_sum = sy_csum_sum(ip, sizeof(*ip));
+	} else {
+		struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
+		*ip = (struct sy_ipv6){.version_class_flow = htonl(6u << 28),
+		                       .payload_length = htons((uint16_t)l4_len),
+		                       .next_header = SY_PROTO_TCP,
+		                       .hop_limit = 64};
+	}
+}
+
+static void template_make(struct lives *l, enum life_packet p, uint8_t flags, const void *options,
+                          size_t options_len, const char *payload)
+{
+	struct life_template *t = &l->template[p];
+	enum life_side side = life_side_of(p);
+	struct sy_eth *eth = (struct sy_eth *)t->bytes;
+	uint32_t l3_len = l->v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
+	uint32_t head = (uint32_t)(sizeof(struct sy_tcp) + options_len);
+	struct sy_tcp *tcp = (struct sy_tcp *)(t->bytes + SY_ETH_LEN + l3_len);
+	*t = (struct life_template){.payload = (uint32_t)strlen(payload)};
+	uint32_t l4_len = head + t->payload;
+	memcpy(eth->dst, l->options.gate_mac[side], 6);
+	memcpy(eth->src, l->options.own_mac[side], 6);
+	eth->type = htons(l->v4 ? SY_ETH_IPV4 : SY_ETH_IPV6);
+	template_l3(t, l->v4, l4_len);
+	tcp->offset = (uint8_t)(head / 4 << 4);
+	tcp->flags = flags;
+	tcp->window = htons(65535);
+	memcpy(tcp + 1, options, options_len);
+	memcpy((uint8_t *)tcp + head, payload, t->payload);
+	t->len = SY_ETH_LEN + l3_len + l4_len;
+	const uint16_t pseudo[2] = {htons(SY_PROTO_TCP), htons((uint16_t)l4_len)};
+	t->l4_sum = sy_csum_sum(tcp, l4_len) + pseudo[0] + pseudo[1];
+}
+
+void lives_init(struct lives *l, const struct lives_options *o)
+{
+	*l = (struct lives){.options = *o, .v4 = sy_addr_is_v4(&o->client)};
+	const uint8_t syn = SY_TCP_SYN, ack = SY_TCP_ACK, push = SY_TCP_ACK | SY_TCP_PSH,
+	              fin = SY_TCP_ACK | SY_TCP_FIN;
+	template_make(l, LIFE_SYN, syn, syn_options, sizeof(syn_options), "");
+	template_make(l, LIFE_SYN_ACK, syn | ack, syn_options, sizeof(syn_options), "");
+	template_make(l, LIFE_OPEN_ACK, ack, "", 0, "");
+	template_make(l, LIFE_GET, push, "", 0, GET);
+	template_make(l, LIFE_ANSWER, push, "", 0, ANSWER);
+	template_make(l, LIFE_ANSWER_ACK, ack, "", 0, "");
+	template_make(l, LIFE_CLIENT_FIN, fin, "", 0, "");
+	template_make(l, LIFE_FIN_ACK, ack, "", 0, "");
+	template_make(l, LIFE_SERVER_FIN, fin, "", 0, "");
+	template_make(l, LIFE_LAST_ACK, ack, "", 0, "");
+}
+
+/* Unfolded. */
+static inline uint64_t addr_sum(const struct sy_addr *a)
+{
+	return (uint64_t)a->w[0] + a->w[1] + a->w[2] + a->w[3];
+}
+
+uint32_t lives_say(const struct lives *l, const struct life_word *w,
+                   uint8_t frame[static LIFE_FRAME_MAX])
+{
+	const struct life_template *t = &l->template[w->packet];
+	struct sy_tcp *tcp;
+	uint64_t sum;
+	memcpy(frame, t->bytes, LIFE_FRAME_MAX);
+	if (l->v4) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
+		ip->src = w->src.w[3];
+		ip->dst = w->dst.w[3];
+		sum = (uint64_t)ip->src + ip->dst;
+		ip->checksum = (uint16_t)~sy_csum_fold(t->l3_sum + sum);
+		tcp = (struct sy_tcp *)(ip + 1);
+	} else {
+		struct sy_ipv6 *ip = (struct sy_ipv6 *)(frame + SY_ETH_LEN);
+		memcpy(ip->src, &w->src, sizeof(ip->src));
+		memcpy(ip->dst, &w->dst, sizeof(ip->dst));
+		sum = addr_sum(&w->src) + addr_sum(&w->dst);
+		tcp = (struct sy_tcp *)(ip + 1);
+	}
+	tcp->sport = w->sport;
+	tcp->dport = w->dport;
+	tcp->seq = w->seq;
+	tcp->ack = w->ack;
+	sum += t->l4_sum + w->sport + w->dport + w->seq + w->ack;
+	tcp->checksum = (uint16_t)~sy_csum_fold(sum);
+	return t->len;
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+/* An end's first sequence number, host order; both ends of a tuple have their own. */
+static inline uint32_t isn_of(const struct sy_addr *own, uint16_t own_port,
+                              const struct sy_addr *peer, uint16_t peer_port)
+{
+	uint64_t ports = (uint64_t)own_port << 16 | peer_port;
+	return (uint32_t)(sy_hash_mix(own->d[0] ^ own->d[1] ^ 0x9e3779b97f4a7c15,
+	                              peer->d[0] ^ peer->d[1] ^ ports << 32 ^ 0xbf58476d1ce4e5b9) >>
+	                  16);
+}
+
+void lives_begin(struct lives *l, uint64_t n, struct life_word *w)
+{
+	/* Two rounds of what can be undone: no two n are mapped to one. */
+	uint32_t x = (uint32_t)n * 0x9e3779b1u;
+	x ^= x >> 15;
+	x *= 0x85ebca77u;
+	x ^= x >> 13;
+	_Static_assert(LIFE_CLIENTS + LIFE_PORTS == 32, "all of x names a tuple");
+	*w = (struct life_word){.src = l->options.client,
+	                        .dst = l->options.vip,
+	                        .sport = htons((uint16_t)(0x8000u | (x & 0x7fffu))),
+	                        .dport = htons(l->options.port),
+	                        .packet = LIFE_SYN};
+	w->src.w[3] |= htonl(x >> LIFE_PORTS);
+	w->seq = htonl(isn_of(&w->src, w->sport, &w->dst, w->dport));
+	l->begun++;
+}
+
+/* ---- hearing --------------------------------------------------------------------------------- */
+
+/* What a frame says, turned round: src is who heard it. Numbers in host order. */
+struct heard {
+	struct life_word back;
+	uint32_t next, said; /* what acknowledges it; bytes of ours that it acknowledges */
+	uint32_t payload;
+	uint8_t flags;
+};
+
+static bool frame_read(const struct lives *l, const uint8_t *frame, uint32_t len, struct heard *h)
+{
+	const struct sy_eth *eth = (const struct sy_eth *)frame;
+	const struct sy_tcp *tcp;
+	uint32_t l4_len;
+	uint32_t head = SY_ETH_LEN + (l->v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6));
+	if (len < head + sizeof(*tcp) || eth->type != htons(l->v4 ? SY_ETH_IPV4 : SY_ETH_IPV6))
+		return false;
+	if (l->v4) {
+		const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
+		if (ip->proto != SY_PROTO_TCP || ip->version_ihl != 0x45)
+			return false;
+		h->back.src = sy_addr_v4(ip->dst);
+		h->back.dst = sy_addr_v4(ip->src);
+		l4_len = ntohs(ip->total_length) - (uint32_t)sizeof(*ip);
+		tcp = (const struct sy_tcp *)(ip + 1);
+	} else {
+		const struct sy_ipv6 *ip = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
+		if (ip->next_header != SY_PROTO_TCP)
+			return false;
+		memcpy(&h->back.src, ip->dst, sizeof(h->back.src));
+		memcpy(&h->back.dst, ip->src, sizeof(h->back.dst));
+		l4_len = ntohs(ip->payload_length);
+		tcp = (const struct sy_tcp *)(ip + 1);
+	}
+	h->back.sport = tcp->dport;
+	h->back.dport = tcp->sport;
+	h->flags = tcp->flags;
+	h->payload = l4_len - (tcp->offset >> 4) * 4u;
+	h->next = ntohl(tcp->seq) + h->payload + !!(h->flags & (SY_TCP_SYN | SY_TCP_FIN));
+	h->said =
+	        ntohl(tcp->ack) - isn_of(&h->back.src, h->back.sport, &h->back.dst, h->back.dport);
+	h->back.seq = tcp->ack;
+	h->back.ack = htonl(h->next);
+	return h->payload <= len;
+}
+
+static unsigned say_one(struct heard *h, enum life_packet p, struct life_word *out)
+{
+	*out = h->back;
+	out->packet = p;
+	return 1;
+}
+
+static unsigned say_two(struct heard *h, enum life_packet first, struct life_word *out)
+{
+	say_one(h, first, out);
+	return 1 + say_one(h, first + 1, out + 1);
+}
+
+#define ENDS (SY_TCP_SYN | SY_TCP_FIN)
+
+static unsigned out_of_place(struct lives *l, const struct heard *h)
+{
+	l->strange++;
+	l->resets += !!(h->flags & SY_TCP_RST);
+	return 0;
+}
+
+static unsigned client_hear(struct lives *l, struct heard *h, struct life_word *out)
+{
+	uint8_t ends = h->flags & ENDS;
+	if (h->said == 1 && ends == SY_TCP_SYN)
+		return say_two(h, LIFE_OPEN_ACK, out);
+	if (h->said == 1 + HEARD && ends == 0 && h->payload == TOLD)
+		return say_two(h, LIFE_ANSWER_ACK, out);
+	if (h->said == 2 + HEARD && ends == SY_TCP_FIN)
+		return say_one(h, LIFE_LAST_ACK, out);
+	if (h->said == 2 + HEARD && ends == 0)
+		return 0;
+	return out_of_place(l, h);
+}
+
+static unsigned server_hear(struct lives *l, struct heard *h, struct life_word *out)
+{
+	uint8_t ends = h->flags & ENDS;
+	if (ends == SY_TCP_SYN && !(h->flags & SY_TCP_ACK)) {
+		h->back.seq =
+		        htonl(isn_of(&h->back.src, h->back.sport, &h->back.dst, h->back.dport));
+		return say_one(h, LIFE_SYN_ACK, out);
+	}
+	if (h->said == 1 && ends == 0)
+		return h->payload == HEARD ? say_one(h, LIFE_ANSWER, out) : 0;
+	if (h->said == 1 + TOLD && ends == SY_TCP_FIN)
+		return say_two(h, LIFE_FIN_ACK, out);
+	if (h->said == 1 + TOLD && ends == 0)
+		return 0;
+	if (h->said == 2 + TOLD && ends == 0) {
+		l->completed++;
+		return 0;
+	}
+	return out_of_place(l, h);
+}
+
+unsigned lives_hear(struct lives *l, enum life_side side, const uint8_t *frame, uint32_t len,
+                    struct life_word out[static 2])
+{
+	struct heard h;
+	if (!frame_read(l, frame, len, &h)) {
+		l->strange++;
+		return 0;
+	}
+	if (h.flags & SY_TCP_RST)
+		return out_of_place(l, &h);
+	return side == LIFE_CLIENT ? client_hear(l, &h, out) : server_hear(l, &h, out);
+}
+
+bool lives_check(const uint8_t *frame, uint32_t len)
+{
+	struct sy_view v;
+	return sy_packet_parse(frame, len, &v) == SY_DROP_NONE &&
+	       sy_packet_check_l4(frame, &v) == SY_CSUM_OK;
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Complete TCP lives, both ends, as pure logic over frames: no sockets, no stack, no DPDK. What one
+ * end says next follows from what it hears alone, so millions of lives cost no memory but that of
+ * the words that are under way. A life is ten packets:
+ *
+ *      1  client  SYN                      with MSS, SACK permitted, window scale
+ *      2  server  SYN-ACK                  likewise
+ *      3  client  ACK
+ *      4  client  ACK  GET / HTTP/1.1      27 bytes
+ *      5  server  ACK  HTTP/1.1 200 OK     39 bytes, of which the page is one
+ *      6  client  ACK
+ *      7  client  FIN
+ *      8  server  ACK
+ *      9  server  FIN
+ *     10  client  ACK
+ *
+ *     lives_begin() ─▶ word ─▶ lives_say() ─▶ frame ─▶ (balancer) ─▶ lives_hear() ─▶ 0–2 words …
+ *
+ * A word is a packet that is still to be said, in 48 bytes. Sequence numbers begin at a number that
+ * follows from the tuple, by which each end knows at what point a life is; whatever fits nowhere
+ * (a packet twice, a reset, a wrong number) is counted and answered by nothing. A lost packet ends
+ * its life: nothing is sent again.
+ */
+#ifndef BENCH_LIVES_H
+#define BENCH_LIVES_H
+
+#include <sy_base.h>
+
+#define LIFE_PACKETS   10
+#define LIFE_FRAME_MAX 128 /* bytes that lives_say() may write */
+#define LIFE_CLIENTS   17  /* bits: addresses of clients, from the first on */
+#define LIFE_PORTS     15  /* bits: ports of each, 32768 to 65535 */
+
+/* The packets of a life, in their order. */
+enum life_packet {
+	LIFE_SYN,
+	LIFE_SYN_ACK,
+	LIFE_OPEN_ACK,
+	LIFE_GET,
+	LIFE_ANSWER,
+	LIFE_ANSWER_ACK,
+	LIFE_CLIENT_FIN,
+	LIFE_FIN_ACK,
+	LIFE_SERVER_FIN,
+	LIFE_LAST_ACK,
+};
+
+enum life_side { LIFE_CLIENT, LIFE_SERVER };
+
+static inline enum life_side life_side_of(enum life_packet p)
+{
+	return p == LIFE_SYN_ACK || p == LIFE_ANSWER || p == LIFE_FIN_ACK || p == LIFE_SERVER_FIN
+	               ? LIFE_SERVER
+	               : LIFE_CLIENT;
+}
+
+/* All but `packet` in network order. */
+struct life_word {
+	struct sy_addr src, dst;
+	uint16_t sport, dport;
+	uint32_t seq, ack;
+	uint32_t packet; /* enum life_packet */
+};
+_Static_assert(sizeof(struct life_word) == 48, "what a life under way costs");
+
+struct lives_options {
+	struct sy_addr client; /* the first; its last LIFE_CLIENTS bits are 0. Says the family */
+	struct sy_addr vip;
+	uint16_t port; /* of the VIP, host order */
+	/* By enum life_side: the end's own MAC address, and the one that it sends to. */
+	uint8_t own_mac[2][6], gate_mac[2][6];
+};
+
+/* A packet's bytes, all but what its word says. */
+struct life_template {
+	uint8_t bytes[LIFE_FRAME_MAX];
+	uint32_t len, payload;
+	uint64_t l3_sum, l4_sum; /* of what checksums cover of it */
+};
+
+struct lives {
+	struct lives_options options;
+	bool v4;
+	struct life_template template[LIFE_PACKETS];
+	uint64_t begun, completed; /* LIFE_SYN made; LIFE_LAST_ACK heard */
+	uint64_t strange, resets;  /* heard and out of place; of these, resets */
+};
+
+void lives_init(struct lives *l, const struct lives_options *o);
+
+/* The first word of life n. Lives have other tuples for 2^(LIFE_CLIENTS + LIFE_PORTS) of them, and
+ * neighbours are far from each other. */
+void lives_begin(struct lives *l, uint64_t n, struct life_word *w);
+
+/* Writes the word's frame; returns its length. The checksums are right. */
+uint32_t lives_say(const struct lives *l, const struct life_word *w,
+                   uint8_t frame[static LIFE_FRAME_MAX]);
+
+/* What an end has to say to a frame of len bytes it got: returns how many words. The frame may be
+ * written over afterwards. */
+unsigned lives_hear(struct lives *l, enum life_side side, const uint8_t *frame, uint32_t len,
+                    struct life_word out[static 2]);
+
+/* Is the frame well formed, are its checksums right? For warming up; slow. */
+bool lives_check(const uint8_t *frame, uint32_t len);
+
+#endif
