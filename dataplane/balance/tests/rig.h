@@ -35,6 +35,7 @@ struct rig_options {
 	uint64_t sessions;                  /* 0: 64 a slot */
 	unsigned mbufs;                     /* 0: 8191 */
 	unsigned memory_mb;                 /* sizes the tables of routes too; 0: 512 */
+	bool huge;                          /* all memory on huge pages */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;
 	const char *store_directory;  /* for the session file; NULL: sessions end with the rig */

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "feed.h"
+
+#include <sys/mman.h>
+
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+bool feed_stream_open(struct feed_stream *s, uint64_t count, uint32_t len)
+{
+	*s = (struct feed_stream){
+	        .count = count, .len = len, .stride = RTE_ALIGN_CEIL(len, SY_CACHE_LINE)};
+	s->bytes = RTE_ALIGN_CEIL(count * s->stride, HUGE_PAGE);
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+	void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, flags | MAP_HUGETLB, -1, 0);
+	if (at == MAP_FAILED)
+		at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+	if (at == MAP_FAILED)
+		return false;
+	s->frames = at;
+	return true;
+}
+
+void feed_stream_close(struct feed_stream *s)
+{
+	if (s->frames)
+		munmap(s->frames, s->bytes);
+	*s = (struct feed_stream){0};
+}
+
+/* ---- the ports ------------------------------------------------------------------------------- */
+
+/* A port's operations get nothing of ours; there is one rig in a process. */
+static struct feed *feeding;
+
+static inline struct feed_queue *queue_of(const struct port *p, unsigned queue)
+{
+	return &feeding->queue[p->id][queue];
+}
+
+static inline __attribute__((always_inline)) void
+buffer_fill(struct rte_mbuf *m, const uint8_t *frame, uint32_t len, uint32_t stride)
+{
+	m->data_off = RTE_PKTMBUF_HEADROOM;
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+	uint8_t *to = rte_pktmbuf_mtod(m, uint8_t *);
+	for (uint32_t i = 0; i < stride; i += SY_CACHE_LINE)
+		memcpy(to + i, frame + i, SY_CACHE_LINE);
+}
+
+static unsigned feed_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct feed_queue *q = queue_of(p, queue);
+	const struct feed_stream *s = q->stream;
+	if (n > q->left)
+		n = (unsigned)q->left;
+	for (unsigned i = 0; i < n; i++) {
+		m[i] = q->buffer[q->buffer_at++ % FEED_BUFFERS];
+		buffer_fill(m[i], feed_frame(s, q->at), s->len, s->stride);
+		if (++q->at == s->count)
+			q->at = 0;
+	}
+	q->left -= n;
+	q->received += n;
+	return n;
+}
+
+/* The buffers come back with the next frames. */
+static unsigned feed_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct feed_queue *q = queue_of(p, queue);
+	q->sent += n;
+	if (q->sent_to)
+		for (unsigned i = 0; i < n; i++)
+			q->sent_to(q->ctx, sy_frame(m[i]), m[i]->data_len);
+	return n;
+}
+
+static bool feed_is_pending(struct port *p, unsigned queue)
+{
+	return queue_of(p, queue)->left > 0;
+}
+
+static int feed_descriptor(struct port *p, unsigned queue)
+{
+	return -1;
+}
+
+/* ---- in place of the rig's ------------------------------------------------------------------- */
+
+static bool queue_open(struct feed_queue *q, struct rig *r)
+{
+	for (unsigned i = 0; i < FEED_BUFFERS; i++) {
+		q->buffer[i] = rte_pktmbuf_alloc(r->rt->pool);
+		if (!q->buffer[i])
+			return false;
+	}
+	return true;
+}
+
+bool feed_open(struct feed *f, struct rig *r)
+{
+	*f = (struct feed){.rig = r, .queues = r->rt->workers};
+	feeding = f;
+	for (unsigned p = 0; p < RIG_PORTS; p++) {
+		struct port *port = r->rt->port[p];
+		f->device[p] = port->ops;
+		f->ops[p] = *port->ops;
+		f->ops[p].rx = feed_rx;
+		f->ops[p].tx = feed_tx;
+		f->ops[p].is_pending = feed_is_pending;
+		f->ops[p].descriptor = feed_descriptor;
+		port->ops = &f->ops[p];
+		for (unsigned q = 0; q < f->queues; q++)
+			if (!queue_open(&f->queue[p][q], r))
+				return false;
+	}
+	return true;
+}
+
+void feed_close(struct feed *f)
+{
+	for (unsigned p = 0; f->rig && p < RIG_PORTS; p++) {
+		f->rig->rt->port[p]->ops = f->device[p];
+		for (unsigned q = 0; q < f->queues; q++)
+			for (unsigned i = 0; i < FEED_BUFFERS; i++)
+				rte_pktmbuf_free(f->queue[p][q].buffer[i]);
+	}
+	*f = (struct feed){0};
+}
+
+void feed_give(struct feed *f, unsigned port, unsigned queue, const struct feed_stream *s,
+               uint64_t n)
+{
+	struct feed_queue *q = &f->queue[port][queue];
+	if (q->stream != s) {
+		q->stream = s;
+		q->at = 0;
+	}
+	q->left = n;
+}
+
+void feed_run_empty(struct feed *f)
+{
+	struct rte_mbuf *m[SY_BURST];
+	bool work;
+	do {
+		work = false;
+		for (unsigned p = 0; p < RIG_PORTS; p++) {
+			struct port *port = f->rig->rt->port[p];
+			unsigned n = port->ops->rx(port, 0, m, SY_BURST);
+			if (n)
+				port->ops->tx(port, 0, m, n);
+			work |= n > 0;
+		}
+	} while (work);
+}

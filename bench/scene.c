@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scene.h"
+
+#include <arpa/inet.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "measure.h"
+
+#define SERVICE_PORT 80
+#define MEMORY_MB    256
+#define SLOT_LEAST   64 /* sessions of a slot's table */
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static struct sy_addr address(bool v6, uint32_t v4_net, const char *v6_net, uint32_t host)
+{
+	if (!v6)
+		return sy_addr_v4(htonl(v4_net + host));
+	struct sy_addr a = rig_addr(v6_net);
+	a.w[3] = htonl(host);
+	return a;
+}
+
+static struct sy_addr server_address(const struct scene *s, unsigned n)
+{
+	return address(s->options.server_v6, 0x0a000001, "fd00::", n + 1);
+}
+
+static struct sy_addr local_address(const struct scene *s, unsigned n)
+{
+	return address(s->options.server_v6, 0x0a010001, "fd00:0:0:1::", n + 1);
+}
+
+/* Each session has a client of its own, from 2^29 of them. */
+static struct sy_tuple client_tuple(struct scene *s, uint64_t n)
+{
+	const struct scene_options *o = &s->options;
+	uint32_t host = (uint32_t)(n * 0x9e3779b1u) & 0x1fffffff;
+	uint64_t random = measure_random(&s->random);
+	struct sy_tuple t = {.sport = htons((uint16_t)(1024 + random % 64512)),
+	                     .dport = htons(SERVICE_PORT),
+	                     .proto = o->tcp ? SY_PROTO_TCP : SY_PROTO_UDP};
+	t.src = address(o->client_v6, 0x20000000, "2001:db8::", host);
+	if (o->mode == MODE_SNAT) {
+		t.src = address(o->client_v6, 0x0c000000, "fd01::", host & 0xffffff);
+		t.dst = address(o->client_v6, 0x20000000,
+		                "2001:db8::", (uint32_t)(random >> 32) % o->servers);
+	} else {
+		t.dst = address(o->client_v6, 0xc6336401, "2001:db8:1::", 1);
+	}
+	return t;
+}
+
+/* ---- the forwarder --------------------------------------------------------------------------- */
+
+static const char *const port_name[RIG_PORTS] = {"net_ring_wan", "net_ring_lan"};
+
+static void neighbour_set(struct sy_static_neigh *n, unsigned port, struct sy_addr addr)
+{
+	static uint8_t last;
+	*n = (struct sy_static_neigh){.addr = addr, .mac = {2, 0, 0, 0, 1, ++last}};
+	strcpy(n->port, port_name[port]);
+}
+
+static void route_set(struct sy_static_route *r, unsigned port, struct sy_addr prefix,
+                      uint8_t prefix_len, struct sy_addr via)
+{
+	*r = (struct sy_static_route){.prefix = prefix, .prefix_len = prefix_len, .via = via};
+	strcpy(r->port, port_name[port]);
+}
+
+/* Clients, and remote hosts of SNAT, behind a router; servers on the network; what is inside of
+ * SNAT behind another router. */
+static bool rig_make(struct scene *s)
+{
+	static struct sy_static_neigh neigh[SCENE_SERVERS + 4];
+	static struct sy_static_route route[8];
+	const struct scene_options *o = &s->options;
+	unsigned neighs = 0, routes = 0;
+	struct sy_error err;
+
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		struct sy_addr any = v6 ? (struct sy_addr){0} : sy_addr_v4(0);
+		struct sy_addr wan = address(v6, 0xc0000201, "2001:db8:2::", 1);
+		struct sy_addr lan = address(v6, 0x0a0000fe, "fd00:0:0:ff::", 1);
+		neighbour_set(&neigh[neighs++], RIG_WAN, wan);
+		neighbour_set(&neigh[neighs++], RIG_LAN, lan);
+		route_set(&route[routes++], RIG_WAN, any, 0, wan);
+		route_set(&route[routes++], RIG_LAN, address(v6, 0x0a000000, "fd00::", 0),
+		          v6 ? 64 : 16, (struct sy_addr){0});
+		route_set(&route[routes++], RIG_LAN, address(v6, 0x0c000000, "fd01::", 0),
+		          v6 ? 64 : 8, lan);
+	}
+	for (unsigned i = 0; i < o->servers; i++)
+		neighbour_set(&neigh[neighs++], RIG_LAN, server_address(s, i));
+	const struct rig_options options = {.sessions = (uint64_t)((double)o->sessions / o->fill) *
+	                                                        (o->mode == MODE_SNAT ? 2 : 1) +
+	                                                SLOT_LEAST * SY_SLOTS,
+	                                    .mbufs = 8191,
+	                                    .memory_mb = MEMORY_MB,
+	                                    .huge = o->huge,
+	                                    .store_directory = o->store,
+	                                    .neigh = neigh,
+	                                    .neighs = neighs,
+	                                    .route = route,
+	                                    .routes = routes};
+	if (rig_open(&s->rig, &options, &err) == 0)
+		return true;
+	fprintf(stderr, "the forwarder cannot be made: %s\n", err.text);
+	return false;
+}
+
+static bool configure(struct scene *s)
+{
+	const struct scene_options *o = &s->options;
+	struct changes c = {0};
+	const pb_timeouts long_ones = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+	if (o->mode == MODE_SNAT) {
+		static char text[SCENE_LOCALS][SY_ADDR_TEXT];
+		const char *pool[SCENE_LOCALS];
+		for (unsigned i = 0; i < o->locals; i++) {
+			struct sy_addr a = local_address(s, i);
+			sy_addr_format(&a, text[i]);
+			pool[i] = text[i];
+		}
+		put_snat(&c, "bench", o->client_v6 ? "fd01::" : "12.0.0.0", o->client_v6 ? 64 : 8,
+		         pool, o->locals);
+	} else {
+		struct sy_tuple t = client_tuple(s, 0);
+		struct service_key key = {t.dst, t.dport, t.proto, 0, 0};
+		put_service(&c, &key, "bench", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR,
+		            &long_ones);
+		set_mode(&c, o->mode);
+		for (unsigned i = 0; i < o->servers; i++) {
+			struct sy_addr server = server_address(s, i);
+			put_server(&c, &key, &server, SERVICE_PORT, 1,
+			           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
+		}
+		for (unsigned i = 0; i < o->locals; i++) {
+			struct sy_addr local = local_address(s, i);
+			put_local(&c, &local);
+		}
+	}
+	if (rig_commit(&s->rig, &c))
+		return true;
+	fprintf(stderr, "the configuration is refused: %s\n", s->rig.error);
+	return false;
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+static void frame_make(const struct scene *s, uint8_t *to, uint32_t len, const struct sy_tuple *t,
+                       unsigned port, uint8_t tcp_flags)
+{
+	struct dice dice = {1};
+	struct frame f;
+	unsigned headers =
+	        SY_ETH_LEN +
+	        (unsigned)(sy_addr_is_v4(&t->src) ? sizeof(struct sy_ipv4)
+	                                          : sizeof(struct sy_ipv6)) +
+	        (unsigned)(s->options.tcp ? sizeof(struct sy_tcp) : sizeof(struct sy_udp));
+	if (s->options.tcp)
+		frame_tcp(&f, &dice, t, &(struct segment){tcp_flags, 1, 1, 0}, len - headers);
+	else
+		frame_udp(&f, &dice, t, len - headers);
+	memcpy(f.bytes, rig_mac[port], 6);
+	memcpy(to, f.bytes, len);
+}
+
+/* What a round of first packets came out as. */
+struct outcome {
+	unsigned count;
+	struct sy_tuple tuple[SY_BURST];
+};
+
+static void outcome_note(void *ctx, const uint8_t *frame, unsigned len)
+{
+	struct outcome *o = ctx;
+	struct sy_view v;
+	if (o->count < SY_BURST && sy_packet_parse(frame, len, &v) == SY_DROP_NONE)
+		o->tuple[o->count++] = v.tuple;
+}
+
+/* Lets n frames of these tuples in, and takes what comes out. */
+static bool round_pass(struct scene *s, struct feed_stream *few, const struct sy_tuple *tuple,
+                       unsigned n, enum session_direction from, uint8_t flags, struct outcome *out)
+{
+	*out = (struct outcome){0};
+	for (unsigned p = 0; p < RIG_PORTS; p++) {
+		s->feed.queue[p][0].sent_to = outcome_note;
+		s->feed.queue[p][0].ctx = out;
+	}
+	for (unsigned i = 0; i < n; i++)
+		frame_make(s, feed_frame(few, i), few->len, &tuple[i], s->port[from], flags);
+	few->count = n;
+	s->feed.queue[s->port[from]][0].stream = NULL; /* from its first frame */
+	feed_give(&s->feed, s->port[from], 0, few, n);
+	rig_turn(&s->rig);
+	for (unsigned p = 0; p < RIG_PORTS; p++)
+		s->feed.queue[p][0].sent_to = NULL;
+	return out->count == n;
+}
+
+static struct sy_tuple tuple_reverse(const struct sy_tuple *t)
+{
+	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
+}
+
+static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t at, unsigned n)
+{
+	struct sy_tuple client[SY_BURST], server[SY_BURST];
+	struct outcome out;
+	bool two_way = !scene_is_one_way(s);
+
+	for (unsigned i = 0; i < n; i++)
+		client[i] = client_tuple(s, at + i);
+	if (!round_pass(s, &few[SESSION_CLIENT], client, n, SESSION_CLIENT, SY_TCP_SYN, &out))
+		return false;
+	for (unsigned i = 0; two_way && i < n; i++)
+		server[i] = tuple_reverse(&out.tuple[i]);
+	if (two_way && !round_pass(s, &few[SESSION_SERVER], server, n, SESSION_SERVER,
+	                           SY_TCP_SYN | SY_TCP_ACK, &out))
+		return false;
+	if (s->options.tcp &&
+	    !round_pass(s, &few[SESSION_CLIENT], client, n, SESSION_CLIENT, SY_TCP_ACK, &out))
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		struct feed_stream *to = s->stream;
+		frame_make(s, feed_frame(&to[SESSION_CLIENT], at + i), to[SESSION_CLIENT].len,
+		           &client[i], s->port[SESSION_CLIENT], SY_TCP_ACK);
+		if (two_way)
+			frame_make(s, feed_frame(&to[SESSION_SERVER], at + i),
+			           to[SESSION_SERVER].len, &server[i], s->port[SESSION_SERVER],
+			           SY_TCP_ACK);
+	}
+	return true;
+}
+
+static uint32_t frame_len(const struct scene *s, bool v6)
+{
+	unsigned least = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +
+	                 (s->options.tcp ? sizeof(struct sy_tcp) : sizeof(struct sy_udp));
+	return s->options.frame_len > least ? s->options.frame_len : least;
+}
+
+static bool sessions_make(struct scene *s)
+{
+	const struct scene_options *o = &s->options;
+	struct feed_stream few[2] = {{0}};
+	const uint32_t len[2] = {frame_len(s, o->client_v6), frame_len(s, o->server_v6)};
+	bool ok = true;
+
+	for (unsigned side = 0; side < (scene_is_one_way(s) ? 1 : 2); side++)
+		ok = ok && feed_stream_open(&few[side], SY_BURST, len[side]) &&
+		     feed_stream_open(&s->stream[side], o->sessions, len[side]);
+	if (!ok)
+		fprintf(stderr, "no memory for the packets of the sessions\n");
+	for (uint64_t at = 0; ok && at < o->sessions; at += SY_BURST) {
+		uint64_t left = o->sessions - at;
+		ok = sessions_begin(s, few, at, left < SY_BURST ? (unsigned)left : SY_BURST);
+		if (!ok)
+			fprintf(stderr, "session %llu or the next ones were not made\n",
+			        (unsigned long long)at);
+	}
+	for (unsigned side = 0; side < 2; side++)
+		feed_stream_close(&few[side]);
+	return ok;
+}
+
+bool scene_open(struct scene *s, const struct scene_options *o)
+{
+	bool snat = o->mode == MODE_SNAT;
+	*s = (struct scene){.options = *o, .random = o->seed};
+	s->port[SESSION_CLIENT] = snat ? RIG_LAN : RIG_WAN;
+	s->port[SESSION_SERVER] = snat ? RIG_WAN : RIG_LAN;
+	sy_slot_init();
+	if (!rig_make(s) || !configure(s))
+		return false;
+	if (!feed_open(&s->feed, &s->rig)) {
+		fprintf(stderr, "no packet buffers\n");
+		return false;
+	}
+	return sessions_make(s);
+}
+
+void scene_close(struct scene *s)
+{
+	feed_close(&s->feed);
+	for (unsigned side = 0; side < 2; side++)
+		feed_stream_close(&s->stream[side]);
+	if (s->rig.b)
+		session_store_discard(s->rig.b->store);
+	s->rig.b->store = NULL;
+	rig_close(&s->rig);
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+void scene_shuffle(struct scene *s, enum session_direction from)
+{
+	struct feed_stream *all = &s->stream[from];
+	uint8_t hand[2048];
+	for (uint64_t n = all->count; n > 1; n--) {
+		uint8_t *a = feed_frame(all, n - 1);
+		uint8_t *b = feed_frame(all, measure_random(&s->random) % n);
+		memcpy(hand, a, all->stride);
+		memcpy(a, b, all->stride);
+		memcpy(b, hand, all->stride);
+	}
+}
+
+bool scene_draw_zipf(struct scene *s, enum session_direction from, uint64_t count)
+{
+	struct feed_stream drawn, *all = &s->stream[from];
+	double sessions = (double)all->count;
+	if (!feed_stream_open(&drawn, count, all->len))
+		return false;
+	for (uint64_t n = 0; n < count; n++) {
+		/* Of rank r: log((r + 1) / r), near to 1/r, out of log(sessions + 1). */
+		double u = (double)(measure_random(&s->random) >> 11) * 0x1p-53;
+		uint64_t rank = (uint64_t)pow(sessions + 1, u) - 1;
+		memcpy(feed_frame(&drawn, n), feed_frame(all, rank % all->count), all->stride);
+	}
+	feed_stream_close(all);
+	*all = drawn;
+	return true;
+}
+
+/* ---- evidence -------------------------------------------------------------------------------- */
+
+uint64_t scene_drops(const struct scene *s)
+{
+	uint64_t all = 0;
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
+		all += rig_drops(&s->rig, (enum sy_drop)reason);
+	return all;
+}
+
+/* Between fast and slow path, in a pipeline of our own. */
+static uint64_t slow_packets;
+
+static void slow_count(struct sy_worker *w, struct sy_burst *burst)
+{
+	for (unsigned i = 0; i < burst->count; i++)
+		slow_packets += burst->next[i] == SY_NEXT_SLOW;
+}
+
+bool scene_check(struct scene *s, uint64_t n)
+{
+	const struct sy_stage *as_ever = s->rig.rt->options.pipeline;
+	struct sy_stage checked[] = {{"classify", sy_classify_stage},
+	                             {"look up", sy_lookup_stage},
+	                             {"fast path", sy_fast_stage},
+	                             {"count", slow_count},
+	                             {"slow path", sy_slow_stage},
+	                             {"transmit", sy_transmit_stage},
+	                             {NULL, NULL}};
+	uint64_t sent = 0, due = 0, drops = scene_drops(s);
+	slow_packets = 0;
+	for (unsigned side = 0; side < 2; side++) {
+		if (!s->stream[side].frames)
+			continue;
+		feed_give(&s->feed, s->port[side], 0, &s->stream[side], n);
+		due += n;
+	}
+	for (unsigned p = 0; p < RIG_PORTS; p++)
+		sent -= s->feed.queue[p][0].sent;
+	s->rig.rt->options.pipeline = checked;
+	rig_turn(&s->rig);
+	s->rig.rt->options.pipeline = as_ever;
+	for (unsigned p = 0; p < RIG_PORTS; p++)
+		sent += s->feed.queue[p][0].sent;
+	if (sent == due && slow_packets == 0 && scene_drops(s) == drops)
+		return true;
+	fprintf(stderr, "of %llu packets %llu were sent, %llu took the slow path\n",
+	        (unsigned long long)due, (unsigned long long)sent,
+	        (unsigned long long)slow_packets);
+	return false;
+}

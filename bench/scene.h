@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the packet path is measured with: a forwarder between two fed ports, one service, and
+ * sessions that were made the way they always are, by the first packets of their clients.
+ */
+#ifndef BENCH_SCENE_H
+#define BENCH_SCENE_H
+
+#include "../dataplane/balance/session.h"
+#include "feed.h"
+
+struct scene_options {
+	enum mode mode;
+	bool client_v6, server_v6;
+	bool tcp; /* else UDP */
+	uint64_t sessions;
+	double fill;              /* of the session table */
+	unsigned servers, locals; /* at most SCENE_SERVERS, SCENE_LOCALS */
+	uint32_t frame_len;       /* without FCS; less than the headers: those */
+	const char *store;        /* directory on hugetlbfs; NULL: ordinary memory */
+	bool huge;                /* packet buffers too */
+	uint64_t seed;
+};
+#define SCENE_SERVERS 256
+#define SCENE_LOCALS  64
+
+struct scene {
+	struct scene_options options;
+	struct rig rig;
+	struct feed feed;
+	/* Packets of the sessions by enum session_direction, in the order they were made; those of
+	 * a one-way mode's servers are none. */
+	struct feed_stream stream[2];
+	unsigned port[2]; /* by which they come in */
+	uint64_t random;
+};
+
+/* Makes all that; a process has one scene. What fails is told on stderr. */
+bool scene_open(struct scene *s, const struct scene_options *o);
+void scene_close(struct scene *s);
+static inline bool scene_is_one_way(const struct scene *s)
+{
+	return s->options.mode == MODE_DR || s->options.mode == MODE_IPIP;
+}
+/* Puts a direction's packets into random order. */
+void scene_shuffle(struct scene *s, enum session_direction from);
+/* Replaces them by so many of sessions of which the n-th most popular has a share of 1/n (Zipf's
+ * law); false: no memory. */
+bool scene_draw_zipf(struct scene *s, enum session_direction from, uint64_t count);
+/* Lets n packets of each of these directions through; false, and said on stderr: not all of them
+ * came out, or by a way that is not the fast path. */
+bool scene_check(struct scene *s, uint64_t n);
+/* Packets dropped so far, for whatever reason. */
+uint64_t scene_drops(const struct scene *s);
+
+#endif
