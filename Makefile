@@ -18,13 +18,13 @@ UNITS := $(notdir $(wildcard deploy/*.service))
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 
-.PHONY: help setup build asan test density adopt schedulers lint format demo demo-clean install uninstall clean
+.PHONY: help setup build asan test bench adopt schedulers lint format demo demo-clean install uninstall clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo; echo "  make demo DEMO=restart  thousands of connections through kill -9, restart and upgrade"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
-	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go storm wire wire-asan"
+	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench storm wire wire-asan"
 
 setup: ## install what building and testing need (Debian 12, as root)
 	@scripts/setup
@@ -50,10 +50,8 @@ asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into
 test: setup build asan ## set up, build and run every test
 	@scripts/check test $(ONLY)
 
-density: build ## measure the bytes per session of 4 million sessions, IPv4 and IPv6
-	@for family in 4 6; do \
-		build/dev/bench/steelyard-density --sessions 4000000 --family $$family || exit 1; \
-	done
+bench: setup build ## measure: all, or BENCH="density …"; QUICK=1: headline cells only
+	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick)
 
 adopt: build ## measure how long 10 million sessions take to be adopted after a crash
 	@build/dev/bench/steelyard-adopt --sessions 10000000
@@ -70,8 +68,8 @@ lint: setup ## check format and style of everything
 format: ## format all sources in place
 	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
 	@gofmt -w $$(git ls-files '*.go')
-	@.venv/bin/ruff format --quiet tests scripts/check
-	@.venv/bin/ruff check --quiet --fix tests scripts/check
+	@.venv/bin/ruff format --quiet bench tests scripts/check
+	@.venv/bin/ruff check --quiet --fix bench tests scripts/check
 
 demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
 	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
@@ -116,4 +114,4 @@ uninstall: ## remove what install put there; the configuration stays
 	@test ! -d $(DESTDIR)$(CONFDIR) || echo "left in place: $(DESTDIR)$(CONFDIR)"
 
 clean: ## remove everything that was built, but the toolchain
-	rm -rf build/dev build/asan build/fuzz build/bin build/results
+	rm -rf build/dev build/asan build/fuzz build/bin build/results build/bench

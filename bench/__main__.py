@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the benchmarks, all of them or those that are named.
+
+Each is a module bench/run_NAME.py:
+
+    TITLE                 what it measures, in one line
+    rows(quick)           yields runs (bench/report.py): all cells; quick: the headline ones
+    smoke()               yields runs of the smallest cell there is, within some 2 s
+    plot(rows, path)      if there: draws the rows as an SVG
+
+What they yield is gathered into build/bench/NAME.json and NAME.svg, and after a full run also into
+build/bench/full/, where `python -m bench.docs` finds it.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from bench import machine, report
+
+RESULTS = machine.ROOT / "build/bench"
+FULL = RESULTS / "full"
+# Those that are not named here come behind, by the alphabet.
+ORDER = ("fastpath", "wire", "cps", "density", "latency", "scale", "overhead")
+
+
+def names():
+    found = [path.stem.removeprefix("run_") for path in Path(__file__).parent.glob("run_*.py")]
+    return sorted(found, key=lambda n: (ORDER.index(n) if n in ORDER else len(ORDER), n))
+
+
+def collect(runs):
+    """All runs that come, and the exception that ended them early, if one did."""
+    got = []
+    watched = sys.stderr.isatty()
+    try:
+        with contextlib.closing(runs):
+            for run in runs:
+                report.check(run)
+                got.append(run)
+                if watched:
+                    print(f"\r   {len(got)} runs ", end="", file=sys.stderr, flush=True)
+    except Exception as problem:  # noqa: BLE001 # whatever it is, the other benchmarks go on
+        return got, problem
+    finally:
+        if watched:
+            print("\r            \r", end="", file=sys.stderr, flush=True)
+    return got, None
+
+
+def complain(name, problem):
+    kind = "" if isinstance(problem, machine.Failed) else f"{type(problem).__name__}: "
+    print(f"✗  {name}: {kind}{problem}", flush=True)
+
+
+def keep(name, module, made, full):
+    """Writes what was measured, as data and as a picture."""
+    report.write(RESULTS / f"{name}.json", made)
+    picture = RESULTS / f"{name}.svg"
+    if hasattr(module, "plot"):
+        module.plot(made, picture)
+    if not full:
+        return
+    FULL.mkdir(exist_ok=True)
+    for file in (RESULTS / f"{name}.json", picture):
+        if file.exists():
+            shutil.copy(file, FULL)
+    (FULL / "machine.json").write_text(json.dumps(machine.describe(), indent=2) + "\n")
+
+
+def perform(name, quick, smoke):
+    """Runs one benchmark; True if it went well."""
+    start = time.monotonic()
+    try:
+        module = importlib.import_module(f"bench.run_{name}")
+    except ImportError as problem:
+        complain(name, problem)
+        return False
+    print(f"── {name}: {module.TITLE}", flush=True)
+    for suffix in () if smoke else (".json", ".svg"):
+        # No figures of an earlier run may pass for those of one that failed.
+        (RESULTS / f"{name}{suffix}").unlink(missing_ok=True)
+    runs, problem = collect(module.smoke() if smoke else module.rows(quick))
+    made = report.rows(runs)
+    print(report.table(made), end="")
+    if problem is None and not made:
+        problem = machine.Failed("measured nothing")
+    if problem is None and not smoke:
+        keep(name, module, made, full=not quick)
+    if problem is not None:
+        complain(name, problem)
+        return False
+    where = "" if smoke else f" (build/bench/{name}.json)"
+    print(f"✓  {name}: {time.monotonic() - start:.0f} s{where}", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of " + ", ".join(names()))
+    parser.add_argument("--quick", action="store_true", help="the headline cells only")
+    parser.add_argument("--smoke", action="store_true", help="does each still work? writes no file")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(names())
+    if unknown:
+        parser.error(f"no benchmark {' '.join(sorted(unknown))}; there are {' '.join(names())}")
+    # As Ctrl-C does: everything that was set up is put back.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    failed = []
+    try:
+        for name in arguments.names or names():
+            if not perform(name, arguments.quick, arguments.smoke):
+                failed.append(name)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    if failed:
+        print(f"failed: {' '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine that is measured: its cores, its huge pages, and programs that run on it."""
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "build/dev/bench"
+POOLS = Path("/sys/kernel/mm/hugepages")
+MB, GB = 1 << 20, 1 << 30
+
+
+def cpus():
+    """The cores that we may use, in order."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def meminfo(name):
+    """A line of /proc/meminfo, in bytes."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def describe():
+    """What a reader of figures wants to know of the machine."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {
+        "processor": model,
+        "cores": len(cpus()),
+        "memory_gb": round(meminfo("MemTotal") / GB),
+        "kernel": platform.release(),
+    }
+
+
+# ---- huge pages -----------------------------------------------------------------------------
+
+
+@dataclass
+class Pages:
+    """Huge pages for a benchmark. Size 0: there are none, and ordinary memory must do."""
+
+    size: int
+    directory: str | None  # a hugetlbfs of such pages
+
+    def options(self):
+        """As the programs take them."""
+        return ["--directory", self.directory] if self.directory else []
+
+
+class Pool:
+    """The kernel's pages of one size."""
+
+    def __init__(self, size):
+        self.folder = POOLS / f"hugepages-{size >> 10}kB"
+
+    def read(self, name):
+        try:
+            return int((self.folder / name).read_text())
+        except FileNotFoundError:
+            return 0
+
+    def free(self):
+        return self.read("free_hugepages") - self.read("resv_hugepages")
+
+    def add(self, count):
+        """Asks for more, or fewer; says how many came."""
+        before = self.read("nr_hugepages")
+        (self.folder / "nr_hugepages").write_text(str(max(0, before + count)))
+        return self.read("nr_hugepages") - before
+
+
+def mounted(size):
+    """Where a hugetlbfs of such pages is mounted already."""
+    suffix = f"pagesize={size >> 20}M" if size < GB else f"pagesize={size >> 30}G"
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        if kind == "hugetlbfs" and suffix in options.split(","):
+            return where
+    return None
+
+
+@contextlib.contextmanager
+def directory(size):
+    where = mounted(size)
+    if where:
+        yield where
+        return
+    where = tempfile.mkdtemp(prefix="steelyard-huge-")
+    try:
+        mount = ["mount", "-t", "hugetlbfs", "-o", f"pagesize={size}", "none", where]
+        subprocess.run(mount, check=True)
+        try:
+            yield where
+        finally:
+            subprocess.run(["umount", where], check=True)
+    finally:
+        os.rmdir(where)
+
+
+@contextlib.contextmanager
+def huge_pages(wanted, largest=GB):
+    """So many bytes of free huge pages, of 1 GB where the machine has them (and `largest` allows),
+    else of 2 MB, whose number is raised and put back. Without enough memory: Pages(0, None)."""
+    if largest >= GB and Pool(GB).free() * GB >= wanted:
+        with directory(GB) as where:
+            yield Pages(GB, where)
+        return
+    pool, size = Pool(2 * MB), 2 * MB
+    missing = max(0, -(-wanted // size) - pool.free())
+    got = 0
+    try:
+        # A page that is not there is looked for by moving others; what is used up by files that
+        # could be read again may not be in the way.
+        if missing and meminfo("MemAvailable") > missing * size + 256 * MB:
+            got = pool.add(missing)
+        if got < missing:
+            yield Pages(0, None)
+            return
+        with directory(size) as where:
+            yield Pages(size, where)
+    finally:
+        if got:
+            pool.add(-got)
+
+
+def memory_suffices(wanted):
+    """May so many bytes be taken, in huge pages or not, with a margin for everybody else?"""
+    return meminfo("MemAvailable") + Pool(2 * MB).free() * 2 * MB > wanted + GB
+
+
+# ---- programs -------------------------------------------------------------------------------
+
+
+class Failed(Exception):
+    """A benchmark's program failed; what it said is the message."""
+
+
+def run_program(name, *options, cpus=None):
+    """Runs a program of build/dev/bench, on these cores; yields its lines of JSON as they come.
+    It is killed when the caller is, or wants no more. Raises Failed with its standard error."""
+    command = [PROGRAMS / name, *options]
+    if cpus is not None:
+        command = ["taskset", "-c", ",".join(map(str, cpus)), *command]
+    command = [str(part) for part in command]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+        try:
+            for line in process.stdout:
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    raise Failed(f"{' '.join(command)}: not a line of JSON: {line!r}") from None
+            status = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        if status != 0:
+            said.seek(0)
+            raise Failed(f"{' '.join(command)}: exit status {status}\n{said.read()[-4000:]}")

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From runs to rows: what the benchmarks' lines of JSON come to, as a file and as a table.
+
+A run is one measured value with what its yardstick took beside it:
+
+    {"bench", "params": {…}, "metric", "unit", "value", "yardstick": {"name", "value"}}
+
+A row is all runs of one cell, metric and yardstick:
+
+    {"bench", "params": {…}, "metric", "unit", "median", "min", "max", "runs",
+     "yardstick": {"name", "median"} or null, "ratio": number or null}
+
+The ratio is the median over the pairs, so that what disturbed both halves of one cancels out.
+"""
+
+import json
+import math
+from statistics import median
+
+
+class Malformed(Exception):
+    """A run that is not as it should be."""
+
+
+def check(run):
+    """Raises Malformed unless this is a whole run with positive values."""
+    for field, kind in (("bench", str), ("params", dict), ("metric", str), ("unit", str)):
+        if not isinstance(run.get(field), kind):
+            raise Malformed(f"no `{field}` in {run}")
+    yardstick = run.get("yardstick")
+    values = [run.get("value")]
+    if yardstick is not None:
+        if not isinstance(yardstick, dict) or not isinstance(yardstick.get("name"), str):
+            raise Malformed(f"a yardstick without a name in {run}")
+        values.append(yardstick.get("value"))
+    for value in values:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value <= 0:
+            raise Malformed(f"not a positive number: {value!r} in {run}")
+
+
+def rows(runs):
+    """Gathers runs into rows, in the order in which their first runs came."""
+    cells = {}
+    for run in runs:
+        check(run)
+        yardstick = run.get("yardstick")
+        key = (
+            run["bench"],
+            json.dumps(run["params"], sort_keys=True),
+            run["metric"],
+            run["unit"],
+            yardstick["name"] if yardstick else None,
+        )
+        cells.setdefault(key, []).append(run)
+    return [row_of(cell) for cell in cells.values()]
+
+
+def row_of(runs):
+    values = [run["value"] for run in runs]
+    row = {name: runs[0][name] for name in ("bench", "params", "metric", "unit")}
+    row |= {
+        "median": median(values),
+        "min": min(values),
+        "max": max(values),
+        "runs": len(values),
+        "yardstick": None,
+        "ratio": None,
+    }
+    if runs[0].get("yardstick"):
+        row["yardstick"] = {
+            "name": runs[0]["yardstick"]["name"],
+            "median": median(run["yardstick"]["value"] for run in runs),
+        }
+        row["ratio"] = median(run["value"] / run["yardstick"]["value"] for run in runs)
+    return row
+
+
+def write(path, made):
+    """One row a line: easy to read, to grep, to compare."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join("  " + json.dumps(row) for row in made)
+    path.write_text(f"[\n{lines}\n]\n")
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def select(made, metric=None, **params):
+    """The rows of this metric whose parameters include these."""
+    return [
+        row
+        for row in made
+        if (metric is None or row["metric"] == metric) and params.items() <= row["params"].items()
+    ]
+
+
+# ---- for people -----------------------------------------------------------------------------
+
+
+def number(value):
+    """A measured value: at least three digits that count."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+
+
+def amount(value):
+    """A parameter: 1000000 is 1 M."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        for factor, letter in ((10**9, "G"), (10**6, "M"), (1000, "k")):
+            if value >= factor and value % (factor // 10) == 0:
+                return f"{value / factor:g} {letter}"
+    return str(value)
+
+
+HEAD = ("", "median", "min", "max", "runs", "yardstick", "", "ratio")
+
+
+def cells(row, columns):
+    stick = row["yardstick"]
+    return [
+        *(amount(row["params"][name]) if name in row["params"] else "" for name in columns),
+        f"{row['metric']}, {row['unit']}",
+        number(row["median"]),
+        number(row["min"]),
+        number(row["max"]),
+        str(row["runs"]),
+        number(stick["median"]) if stick else "",
+        stick["name"] if stick else "",
+        number(row["ratio"]) if stick else "",
+    ]
+
+
+def table(made):
+    """Rows as aligned text; parameters that are the same in all of them are told above it."""
+    if not made:
+        return "nothing was measured\n"
+    names = list(dict.fromkeys(name for row in made for name in row["params"]))
+    shared = {
+        name: made[0]["params"][name]
+        for name in names
+        if len(made) > 1
+        and all(row["params"].get(name) == made[0]["params"].get(name) for row in made)
+    }
+    columns = [name for name in names if name not in shared]
+    head = [*columns, *HEAD]
+    lines = [head, *(cells(row, columns) for row in made)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    # Words to the left, numbers to the right.
+    words = {len(columns), len(columns) + 6}
+    words |= {
+        i
+        for i, name in enumerate(columns)
+        if any(isinstance(r["params"].get(name), str) for r in made)
+    }
+    text = (
+        [", ".join(f"{name} {amount(value)}" for name, value in shared.items())] if shared else []
+    )
+    for line in lines:
+        text.append(
+            "  ".join(
+                cell.ljust(width) if i in words else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+        )
+    return "\n".join(text) + "\n"

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and huge pages: what was taken is given back, and what failed says why."""
+
+import os
+
+import pytest
+
+from bench import machine
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Makes a program of shell lines."""
+    monkeypatch.setattr(machine, "PROGRAMS", tmp_path)
+
+    def make(*lines):
+        file = tmp_path / "program"
+        file.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        file.chmod(0o755)
+        return "program"
+
+    return make
+
+
+def test_lines_come_as_objects(program):
+    name = program("echo '{\"value\": 1}'", 'echo "{\\"value\\": $1}"')
+    assert list(machine.run_program(name, 2)) == [{"value": 1}, {"value": 2}]
+
+
+def test_a_failing_program_says_why(program):
+    name = program("echo '{}'", "echo no such thing >&2", "exit 3")
+    with pytest.raises(machine.Failed, match=r"(?s)exit status 3\nno such thing"):
+        list(machine.run_program(name))
+
+
+def test_what_is_no_json_fails(program):
+    with pytest.raises(machine.Failed, match="not a line of JSON: 'hello"):
+        list(machine.run_program(program("echo hello")))
+
+
+def test_a_program_ends_with_who_reads_it(program):
+    runs = machine.run_program(program('echo "{\\"pid\\": $$}"', "exec sleep 1000"))
+    pid = next(runs)["pid"]
+    runs.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_program_runs_where_it_should(program):
+    core = machine.cpus()[-1]
+    name = program(
+        'echo "{\\"cpu\\": \\"$(sed -n \'s/^Cpus_allowed_list:.//p\' /proc/self/status)\\"}"'
+    )
+    assert list(machine.run_program(name, cpus=[core])) == [{"cpu": str(core)}]
+
+
+class FakePool:
+    """A kernel with 10 pages, 4 of them free, that finds at most 100."""
+
+    number, free_pages, most = 10, 4, 100
+
+    def __init__(self, size):
+        self.size = size
+
+    def free(self):
+        return FakePool.free_pages if self.size < machine.GB else 0
+
+    def add(self, count):
+        before = FakePool.number
+        FakePool.number = min(before + count, FakePool.most)
+        return FakePool.number - before
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    monkeypatch.setattr(machine, "Pool", FakePool)
+    monkeypatch.setattr(FakePool, "number", 10)
+    return FakePool
+
+
+def test_pages_are_raised_and_put_back(pool):
+    with pytest.raises(KeyboardInterrupt), machine.huge_pages(20 << 20) as pages:
+        assert pages.size == 2 << 20 and os.path.isdir(pages.directory)
+        assert pool.number == 16
+        raise KeyboardInterrupt
+    assert pool.number == 10
+
+
+def test_enough_pages_are_left_alone(pool):
+    with machine.huge_pages(8 << 20) as pages:
+        assert pages.size == 2 << 20
+        assert pool.number == 10
+
+
+def test_too_few_pages_are_none(pool):
+    with machine.huge_pages(400 << 20) as pages:
+        assert pages == machine.Pages(0, None) and pages.options() == []
+    assert pool.number == 10

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From runs to rows: what is computed, what is refused, what is shown."""
+
+import math
+
+import pytest
+
+from bench import report
+
+
+def run(value, yardstick=None, stick="lines", **params):
+    made = {"bench": "b", "params": params, "metric": "cost", "unit": "ns", "value": value}
+    if yardstick is not None:
+        made["yardstick"] = {"name": stick, "value": yardstick}
+    return made
+
+
+def test_a_row_has_the_median_and_the_extremes():
+    (row,) = report.rows([run(3), run(10), run(5), run(4)])
+    assert (row["median"], row["min"], row["max"], row["runs"]) == (4.5, 3, 10, 4)
+    assert row["yardstick"] is None and row["ratio"] is None
+
+
+def test_the_ratio_is_that_of_pairs():
+    # The second pair was taken while the machine was twice as slow.
+    (row,) = report.rows([run(10, 5), run(24, 12), run(11, 5)])
+    assert row["ratio"] == 2
+    assert row["yardstick"] == {"name": "lines", "median": 5}
+
+
+def test_cells_metrics_and_yardsticks_are_rows_of_their_own():
+    runs = [
+        run(1, 1, sessions=1, mode="nat"),
+        run(2, 1, mode="nat", sessions=1),  # the order of parameters means nothing
+        run(1, 1, stick="other", sessions=1, mode="nat"),
+        run(1, sessions=1, mode="nat"),
+        run(1, 1, sessions=2, mode="nat"),
+        run(1, 1, sessions=1, mode="nat") | {"metric": "rate"},
+    ]
+    assert [row["runs"] for row in report.rows(runs)] == [2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, None, "7", True])
+def test_what_is_no_measured_value_is_refused(value):
+    with pytest.raises(report.Malformed):
+        report.check(run(value))
+    with pytest.raises(report.Malformed):
+        report.check(run(1) | {"yardstick": {"name": "lines", "value": value}})
+
+
+@pytest.mark.parametrize("field", ["bench", "params", "metric", "unit", "value"])
+def test_a_run_is_whole(field):
+    broken = run(1, 1)
+    del broken[field]
+    with pytest.raises(report.Malformed):
+        report.rows([broken])
+
+
+def test_a_yardstick_has_a_name():
+    with pytest.raises(report.Malformed):
+        report.check(run(1) | {"yardstick": {"value": 1}})
+
+
+def test_what_is_written_is_read(tmp_path):
+    made = report.rows([run(1.5, 2, sessions=1000), run(2, sessions=5)])
+    file = tmp_path / "build/b.json"
+    report.write(file, made)
+    assert report.read(file) == made
+    report.write(file, [])
+    assert report.read(file) == []
+
+
+def test_rows_are_selected_by_metric_and_parameters():
+    made = report.rows([run(1, a=1, b=2), run(2, a=1, b=3), run(3, a=2, b=2)])
+    assert [row["median"] for row in report.select(made, "cost", a=1)] == [1, 2]
+    assert [row["median"] for row in report.select(made, b=2)] == [1, 3]
+    assert report.select(made, "rate") == []
+
+
+def test_numbers_as_people_read_them():
+    values = (123456.7, 999.4, 42.123, 1.2345, 0.01234)
+    assert [report.number(v) for v in values] == ["123,457", "999", "42.1", "1.23", "0.0123"]
+    parameters = (1, 64, 1000, 1518, 1_500_000, 200_000_000, True, "nat", 0.5)
+    assert [report.amount(p) for p in parameters] == [
+        *("1", "64", "1 k", "1518", "1.5 M", "200 M", "True", "nat", "0.5"),
+    ]
+
+
+def test_a_table_is_aligned_and_tells_what_is_shared_once():
+    made = report.rows([run(1234.5, 617.25, mode="nat", n=1), run(5, mode="nat", n=10_000_000)])
+    assert report.table(made).splitlines() == [
+        "mode nat",
+        "   n            median    min    max  runs  yardstick         ratio",
+        "   1  cost, ns   1,234  1,234  1,234     1        617  lines   2.00",
+        "10 M  cost, ns    5.00   5.00   5.00     1",
+    ]
+
+
+def test_a_table_of_nothing_says_so():
+    assert report.table([]) == "nothing was measured\n"
