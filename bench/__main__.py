@@ -6,7 +6,7 @@ Each is a module bench/run_NAME.py:
     TITLE                 what it measures, in one line
     rows(quick)           yields runs (bench/report.py): all cells; quick: the headline ones
     smoke()               yields runs of the smallest cell there is, within some 2 s
-    plot(rows, path)      if there: draws the rows as an SVG
+    plot(rows, path)      if there: draws the rows as an SVG, by bench/picture.py
 
 What they yield is gathered into build/bench/NAME.json and NAME.svg, and after a full run also into
 build/bench/full/, where `python -m bench.docs` finds it.

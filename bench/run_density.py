@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many bytes a session costs."""
 
-from bench import machine
+from bench import machine, picture, report
 
 TITLE = "sessions until the table is full, every one verified: bytes a session"
 BYTES = 64  # that a session takes at most
@@ -26,3 +26,14 @@ def memory(sessions, family):
     with machine.huge_pages(sessions * BYTES) as pages:
         options = ["--sessions", sessions, "--family", family, *pages.options()]
         yield from machine.run_program("steelyard-density", *options)
+
+
+def plot(made, path):
+    picture.bars(
+        path,
+        "density: bytes a session, ports included, when the table is full",
+        report.select(made, "memory"),
+        "sessions",
+        ["family"],
+        goals={200_000_000: BYTES},
+    )

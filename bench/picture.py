@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as pictures: medians with their extremes, the yardstick beside them, goals as marks.
+
+The same rows make the same SVG, byte for byte, so that a committed picture changes when a figure
+does. Lines are for a parameter with an order, bars for one without.
+"""
+
+from statistics import median
+
+import matplotlib as mpl
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from bench import report
+
+# Told apart by all eyes, and in print (Okabe and Ito).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKS = "os^Dv<>"
+DASHES = ("--", ":", "-.")
+GREY, RED = "#444444", "#c00000"
+STYLE = {
+    "svg.hashsalt": "steelyard",
+    "svg.fonttype": "none",  # text stays text
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#dddddd",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+
+def lines(path, title, made, x, series=(), panels=(), goals=None):
+    """One line for each value of the parameters `series`, one diagram for each of `panels`; values
+    of x side by side, whatever lies between them. goals: where on x, and what is to be reached."""
+
+    def draw(axes, rows):
+        places = sorted({row["params"][x] for row in rows})
+        for i, (label, group) in enumerate(split(rows, series)):
+            group.sort(key=lambda row: row["params"][x])
+            axes.errorbar(
+                [places.index(row["params"][x]) for row in group],
+                [row["median"] for row in group],
+                yerr=extremes(group),
+                label=label,
+                color=COLOURS[i % len(COLOURS)],
+                marker=MARKS[i % len(MARKS)],
+                markersize=4,
+                linewidth=1.4,
+                elinewidth=0.8,
+                capsize=2,
+            )
+        for i, (name, points) in enumerate(yardsticks(rows, x)):
+            at = [places.index(place) for place, _ in points]
+            heights = [height for _, height in points]
+            axes.plot(at, heights, DASHES[i % 3], color=GREY, label=name, marker=".")
+        finish(axes, places, x, goals)
+
+    diagram(path, title, made, panels, draw)
+
+
+def bars(path, title, made, x, series=(), panels=(), goals=None):
+    """As lines(), for values of x without an order."""
+
+    def draw(axes, rows):
+        places = list(dict.fromkeys(row["params"][x] for row in rows))
+        groups = split(rows, series)
+        width = 0.8 / len(groups)
+        sticks = list(dict.fromkeys(r["yardstick"]["name"] for r in rows if r["yardstick"]))
+        for i, (label, group) in enumerate(groups):
+            at = [places.index(row["params"][x]) + (i + 0.5) * width - 0.4 for row in group]
+            axes.bar(
+                at,
+                [row["median"] for row in group],
+                width * 0.9,
+                yerr=extremes(group),
+                label=label,
+                color=COLOURS[i % len(COLOURS)],
+                error_kw={"elinewidth": 0.8, "capsize": 2},
+            )
+            for place, row in zip(at, group, strict=True):
+                if row["yardstick"]:
+                    name, height = row["yardstick"]["name"], row["yardstick"]["median"]
+                    ends = (place - width / 2, place + width / 2)
+                    axes.hlines(height, *ends, GREY, DASHES[sticks.index(name) % 3], label=name)
+        finish(axes, places, x, goals)
+
+    diagram(path, title, made, panels, draw)
+
+
+# ---- what both are made of ------------------------------------------------------------------
+
+
+def split(made, names):
+    """Rows by the values of these parameters, in the order in which they come, with a label."""
+    groups = {}
+    for row in made:
+        values = [report.amount(row["params"][name]) for name in names if name in row["params"]]
+        groups.setdefault(" ".join(values) or "measured", []).append(row)
+    return list(groups.items())
+
+
+def finish(axes, places, x, goals):
+    for at, place in enumerate(places):
+        if goals and place in goals:
+            axes.hlines(
+                goals[place], at - 0.3, at + 0.3, RED, linewidth=1.6, label="goal", zorder=3
+            )
+    axes.set_xticks(range(len(places)), [report.amount(place) for place in places])
+    axes.set_xlim(-0.5, len(places) - 0.5)
+    axes.set_xlabel(x)
+
+
+def extremes(rows):
+    return [
+        [row["median"] - row["min"] for row in rows],
+        [row["max"] - row["median"] for row in rows],
+    ]
+
+
+def yardsticks(made, x):
+    """Each yardstick's points: the median of what it took beside all rows at a place."""
+    found = {}
+    for row in made:
+        if row["yardstick"]:
+            place = found.setdefault(row["yardstick"]["name"], {})
+            place.setdefault(row["params"][x], []).append(row["yardstick"]["median"])
+    return [
+        (name, sorted((at, median(values)) for at, values in places.items()))
+        for name, places in found.items()
+    ]
+
+
+def diagram(path, title, made, panels, draw):
+    """The frame around diagrams of one metric, side by side on one scale."""
+    with mpl.rc_context(STYLE):
+        parts = split(made, panels)
+        figure = Figure(figsize=(max(7.2, 3.4 * len(parts)), 3.6), layout="constrained")
+        FigureCanvasSVG(figure)
+        figure.suptitle(title, fontsize=10)
+        row = figure.subplots(1, len(parts), sharey=True, squeeze=False)[0]
+        for axes, (label, rows) in zip(row, parts, strict=True):
+            draw(axes, rows)
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
+            if panels:
+                axes.set_title(label, fontsize=9)
+        row[0].set_ylim(bottom=0)
+        row[0].set_ylabel(f"{made[0]['metric']}, {made[0]['unit']}")
+        entries = {}
+        for axes in row:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
+        figure.legend(entries.values(), entries.keys(), loc="outside right upper", fontsize=8)
+        save(figure, path)
+
+
+def save(figure, path):
+    """As an SVG without a date; lines end where they end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    text = path.read_text()
+    path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")

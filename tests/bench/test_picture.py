@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures: whole, the same each time, and with everything on them."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from bench import picture, report
+
+
+def rows(yardstick=True):
+    runs = [
+        {
+            "bench": "b",
+            "params": {"mode": mode, "sessions": sessions, "family": family},
+            "metric": "cost",
+            "unit": "ns/packet",
+            "value": value + spread,
+            **({"yardstick": {"name": "two lines", "value": 5}} if yardstick else {}),
+        }
+        for mode in ("fnat", "nat")
+        for family in ("IPv4", "IPv6")
+        for sessions, value in ((1, 10), (1000, 20), (10_000_000, 70))
+        for spread in (0, 1, 4)
+    ]
+    return report.rows(runs)
+
+
+def words(file):
+    root = ET.parse(file).getroot()
+    return {text.text.strip() for text in root.iter("{http://www.w3.org/2000/svg}text")}
+
+
+DRAW = [
+    (picture.lines, "sessions", ["mode"], {1000: 30}),
+    (picture.bars, "mode", ["sessions"], {"nat": 30}),
+]
+
+
+@pytest.mark.parametrize(("draw", "x", "series", "goals"), DRAW)
+def test_everything_is_on_it(tmp_path, draw, x, series, goals):
+    draw(tmp_path / "b.svg", "what a packet costs", rows(), x, series, ["family"], goals)
+    said = words(tmp_path / "b.svg")
+    assert {"what a packet costs", "cost, ns/packet", "two lines", "goal"} <= said
+    assert {"IPv4", "IPv6", "fnat", "nat", "1", "1 k", "10 M"} <= said
+
+
+@pytest.mark.parametrize(("draw", "x", "series", "goals"), DRAW)
+def test_it_is_the_same_each_time(tmp_path, draw, x, series, goals):
+    for name in ("a.svg", "b.svg"):
+        draw(tmp_path / name, "title", rows(), x, series, ["family"], goals)
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert all(line == line.rstrip() for line in text.splitlines()) and text.endswith("\n")
+
+
+@pytest.mark.parametrize("draw", [picture.lines, picture.bars])
+def test_a_yardstick_need_not_be(tmp_path, draw):
+    draw(tmp_path / "b.svg", "title", rows(yardstick=False), "sessions", ["mode", "family"])
+    assert {"fnat IPv4", "nat IPv6"} <= words(tmp_path / "b.svg")
+    assert "two lines" not in words(tmp_path / "b.svg")
