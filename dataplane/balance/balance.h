@@ -110,6 +110,17 @@ struct traffic {
 	uint64_t created, ended;
 };
 
+static inline void traffic_count(struct traffic *t, enum session_direction from, uint16_t len)
+{
+	if (from == SESSION_CLIENT) {
+		SY_COUNT(t->packets_in, 1);
+		SY_COUNT(t->bytes_in, len);
+	} else {
+		SY_COUNT(t->packets_out, 1);
+		SY_COUNT(t->bytes_out, len);
+	}
+}
+
 /* A rate limit, as time saved up. */
 struct rate_limit {
 	uint64_t saved_ns, last_ns;

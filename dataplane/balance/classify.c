@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* classify: parse, ours or not, slot; hand over what belongs to another worker. */
+#include <sy_plain.h>
+
 #include "balance.h"
 #include "fragment.h"
 #include "ours.h"
@@ -30,19 +32,42 @@ static enum ours_kind classify_stranger(struct sy_balance *b, const uint8_t *fra
 	return icmp_is_about_server(b, frame, v) ? OURS_LOCAL : OURS_NONE;
 }
 
-static enum sy_drop classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+/* Addressed to the port it came by, or handed over, which the other worker has looked at. */
+static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
+{
+	uint64_t head;
+	memcpy(&head, frame, sizeof(head)); /* the destination, and two bytes of the source */
+	return (head ^ burst->mac) << 16 == 0 || burst->handed_over;
+}
+
+static inline uint8_t slot_find(const struct sy_view *v, const struct sy_addr *a, uint16_t port)
+{
+	if (SY_LIKELY(v->v4)) {
+		uint16_t word = (uint16_t)(a->h[6] ^ a->h[7] ^ port);
+		return sy_slot_table[0][word & 0xff] ^ sy_slot_table[1][word >> 8];
+	}
+	return sy_slot_of(a, port);
+}
+
+static inline __attribute__((always_inline)) enum sy_drop
+classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct ours *ours)
 {
 	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
 	struct sy_view *v = &burst->view[i];
-	enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
-	if (SY_UNLIKELY(reason != SY_DROP_NONE))
-		return reason;
-	/* Frames leave untagged: one that came by the native interface would change its network. */
-	if (SY_UNLIKELY(v->vlans))
-		return SY_DROP_VLAN;
+	bool plain = sy_plain_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
+	burst->plain[i] = plain;
+	if (SY_UNLIKELY(!plain)) {
+		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
+		if (reason != SY_DROP_NONE)
+			return reason;
+		/* Frames leave untagged: one that came by the native interface would change its
+		 * network. */
+		if (v->vlans)
+			return SY_DROP_VLAN;
+	}
 
-	enum ours_kind to = ours_find(SY_RCU_READ(b->ours), &v->tuple.dst), kind = to;
+	enum ours_kind to = ours_find(ours, &v->tuple.dst), kind = to;
 	if (SY_UNLIKELY(to != OURS_VIP && to != OURS_LOCAL)) {
 		v->echo = snat_is_echo(v, to == OURS_POOL);
 		kind = classify_stranger(b, sy_frame(m), v, to);
@@ -50,26 +75,29 @@ static enum sy_drop classify_packet(struct sy_worker *w, struct sy_burst *burst,
 			return SY_DROP_NOT_OURS;
 	}
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
-	if (SY_UNLIKELY(!burst->handed_over && !sy_port_owns_mac(b->rt, m->port, sy_frame(m))))
+	if (SY_UNLIKELY(!is_for_us(burst, sy_frame(m))))
 		return SY_DROP_OTHER_HOST;
-	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE)) {
-		reason = fragment_classify(w, burst, i);
-		if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
-			return reason;
-		if (to != OURS_VIP && to != OURS_LOCAL) /* its ports are known now */
-			kind = classify_stranger(b, sy_frame(m), v, to);
-	}
-	if (SY_UNLIKELY(v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP)) {
-		if (!v->echo) {
-			burst->next[i] = SY_NEXT_SLOW;
-			return SY_DROP_NONE;
+	if (SY_UNLIKELY(!plain)) {
+		if (v->fragment != SY_FRAGMENT_NONE) {
+			enum sy_drop reason = fragment_classify(w, burst, i);
+			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
+				return reason;
+			if (to != OURS_VIP && to != OURS_LOCAL) /* its ports are known now */
+				kind = classify_stranger(b, sy_frame(m), v, to);
 		}
-		snat_echo_ports(v, kind == OURS_LOCAL);
+		if (v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP) {
+			if (!v->echo) {
+				burst->next[i] = SY_NEXT_SLOW;
+				return SY_DROP_NONE;
+			}
+			snat_echo_ports(v, kind == OURS_LOCAL);
+		}
 	}
 	const struct sy_tuple *t = &v->tuple;
-	burst->direction[i] = kind == OURS_VIP ? SESSION_CLIENT : SESSION_SERVER;
+	bool from_client = kind == OURS_VIP;
+	burst->direction[i] = from_client ? SESSION_CLIENT : SESSION_SERVER;
 	burst->slot[i] =
-	        kind == OURS_VIP ? sy_slot_of(&t->src, t->sport) : sy_slot_of(&t->dst, t->dport);
+	        slot_find(v, from_client ? &t->src : &t->dst, from_client ? t->sport : t->dport);
 	return SY_DROP_NONE;
 }
 
@@ -77,24 +105,25 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
+	const struct ours *ours = SY_RCU_READ(b->ours);
 
 	for (unsigned i = 0; i < PREFETCH_AHEAD && i < burst->count; i++)
 		__builtin_prefetch(sy_frame(burst->mbuf[i]));
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
-		burst->session[i] = SESSION_NONE;
-		enum sy_drop reason = classify_packet(w, burst, i);
+		enum sy_drop reason = classify_packet(w, burst, i, ours);
 		if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 			sy_burst_drop(w, burst, i, reason);
 			continue;
 		}
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP)) {
+			burst->session[i] = SESSION_NONE;
 			if (burst->next[i] == SY_NEXT_SLOW)
 				icmp_steer(w, burst, i);
 			continue;
 		}
-		if (sy_slot_worker(b->rt, burst->slot[i]) != w->id) {
+		if (SY_READ(w->slot_worker[burst->slot[i]]) != w->id) {
 			sy_burst_hand_over(w, burst, i);
 			continue;
 		}

@@ -42,17 +42,6 @@ bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_vie
 	return true;
 }
 
-static void count_packet(struct traffic *traffic, enum session_direction from, uint16_t len)
-{
-	if (from == SESSION_CLIENT) {
-		SY_COUNT(traffic->packets_in, 1);
-		SY_COUNT(traffic->bytes_in, len);
-	} else {
-		SY_COUNT(traffic->packets_out, 1);
-		SY_COUNT(traffic->bytes_out, len);
-	}
-}
-
 static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                             const struct session *s, const struct endpoint *e)
 {
@@ -109,7 +98,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 		forward_rewrite(b, burst, i, s, e);
 	else if (!forward_otherwise(w, burst, i, s, e))
 		return;
-	count_packet(traffic, burst->direction[i], len);
+	traffic_count(traffic, burst->direction[i], len);
 	s->seen = (uint16_t)balance_seconds(w);
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;

@@ -2,21 +2,24 @@
 /* look up: tags, records, verification; established packets go to the fast path. */
 #include "balance.h"
 
-/* May this packet take the fast path? Only what changes no state may. */
-static inline bool lookup_is_fast(const struct session *s, enum session_direction from,
-                                  uint8_t tcp_flags)
+/* By enum session_direction, a bit a state: its packets may take the fast path. */
+static const uint32_t fast_states[] = {
+        [SESSION_CLIENT] =
+                1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS | 1u << SESSION_UDP_ONE_WAY,
+        [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS,
+};
+
+/* May this packet take the fast path? Only what is plain and changes no state may. */
+static inline bool lookup_is_fast(const struct sy_balance *b, const struct session *s,
+                                  enum session_direction from, const struct sy_burst *burst,
+                                  unsigned i)
 {
-	switch (s->state) {
-	case SESSION_ESTABLISHED:
-		return !((tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST)) |
-		         (s->flags & SESSION_UNTOLD));
-	case SESSION_UDP_BOTH_WAYS:
-		return true;
-	case SESSION_UDP_ONE_WAY:
-		return from == SESSION_CLIENT;
-	default:
-		return false;
-	}
+	const struct endpoint *e = &b->endpoint[s->server];
+	return burst->plain[i] && fast_states[from] >> s->state & 1 &&
+	       !(burst->view[i].tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST)) &&
+	       !(s->flags & SESSION_UNTOLD) &&
+	       /* of dead and lost sessions none of these is 0 */
+	       !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
@@ -25,7 +28,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 
 	for (unsigned i = 0; i < burst->count; i++)
 		if (burst->next[i] == SY_NEXT_LOOKUP)
-			session_prefetch_record(b->table[burst->slot[i]], burst->hash[i]);
+			burst->session[i] = session_guess(b->table[burst->slot[i]], burst->hash[i]);
 
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (burst->next[i] != SY_NEXT_LOOKUP)
@@ -33,15 +36,14 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		const struct session_table *t = b->table[burst->slot[i]];
 		const struct match_context ctx = {b, t, &burst->view[i].tuple};
 		enum session_direction from = burst->direction[i];
-		uint32_t record = session_find(t, burst->hash[i], match_session, &ctx, &from);
+		uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i],
+		                                       match_session, &ctx, &from);
 		burst->session[i] = record;
 		burst->next[i] = SY_NEXT_SLOW;
-		if (record == SESSION_NONE)
+		if (SY_UNLIKELY(record == SESSION_NONE))
 			continue;
 		burst->direction[i] = from;
-		const struct session *s = session_at(t, record);
-		if (lookup_is_fast(s, from, burst->view[i].tcp_flags) && !session_is_dead(b, s) &&
-		    !session_is_lost(b, s, from))
+		if (SY_LIKELY(lookup_is_fast(b, session_at(t, record), from, burst, i)))
 			burst->next[i] = SY_NEXT_FAST;
 	}
 }

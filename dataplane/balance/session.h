@@ -254,9 +254,15 @@ int session_store_adopt(struct session_store *s, const struct session_judge *jud
 
 #define SESSION_NONE UINT32_MAX
 
-/* Brings the bucket of a hash, then the hot halves its tags point to, into the cache. */
+/* Brings the bucket of a hash into the cache. */
 static inline void session_prefetch_bucket(const struct session_table *t, uint64_t hash);
-static inline void session_prefetch_record(const struct session_table *t, uint64_t hash);
+/* Brings the hot half that a tag in the bucket points to into the cache, and returns the entry for
+ * session_find_guessed(); the table must not change in between. */
+static inline uint32_t session_guess(const struct session_table *t, uint64_t hash);
+static inline void session_prefetch_record(const struct session_table *t, uint64_t hash)
+{
+	session_guess(t, hash);
+}
 
 /*
  * Finds the session of a hash. match(ctx, record, direction) is called for every candidate (same
@@ -267,6 +273,11 @@ typedef bool (*session_match)(const void *ctx, const struct session *candidate,
 static inline uint32_t session_find(const struct session_table *t, uint64_t hash,
                                     session_match match, const void *ctx,
                                     enum session_direction *direction);
+
+/* The same, with the entry of session_guess() tried first. */
+static inline uint32_t session_find_guessed(const struct session_table *t, uint32_t guess,
+                                            uint64_t hash, session_match match, const void *ctx,
+                                            enum session_direction *direction);
 
 /* The halves of a record; a pointer stays right as long as the store is open. */
 static inline struct session *session_at(const struct session_table *t, uint32_t record);

@@ -95,17 +95,20 @@ static inline void session_prefetch_bucket(const struct session_table *t, uint64
 
 /* Five of six entries lie in their first bucket even in a full table (insertion prefers it), so
  * the other one is fetched only when the first has no such tag. */
-static inline void session_prefetch_record(const struct session_table *t, uint64_t hash)
+static inline uint32_t session_guess(const struct session_table *t, uint64_t hash)
 {
 	uint16_t tag = session_tag(hash);
 	uint32_t bucket = session_bucket_of(t, hash);
 	const struct session_bucket *b = &t->buckets[bucket];
 	uint32_t mask = session_bucket_match(b, tag);
 
-	if (mask == 0)
+	if (SY_UNLIKELY(mask == 0)) {
 		__builtin_prefetch(&t->buckets[session_bucket_other(t, bucket, tag)]);
-	for (; mask != 0; mask &= mask - 1)
-		__builtin_prefetch(&t->hot[b->entries[__builtin_ctz(mask)] >> 1], 1);
+		return SESSION_NONE;
+	}
+	uint32_t entry = b->entries[__builtin_ctz(mask)];
+	__builtin_prefetch(&t->hot[entry >> 1], 1);
+	return entry;
 }
 
 static inline __attribute__((always_inline)) uint32_t
@@ -129,6 +132,19 @@ session_find(const struct session_table *t, uint64_t hash, session_match match, 
 		bucket = session_bucket_other(t, bucket, tag);
 	}
 	return SESSION_NONE;
+}
+
+static inline __attribute__((always_inline)) uint32_t
+session_find_guessed(const struct session_table *t, uint32_t guess, uint64_t hash,
+                     session_match match, const void *ctx, enum session_direction *direction)
+{
+	enum session_direction side = (enum session_direction)(guess & 1);
+
+	if (SY_LIKELY(guess != SESSION_NONE && match(ctx, &t->hot[guess >> 1], side))) {
+		*direction = side;
+		return guess >> 1;
+	}
+	return session_find(t, hash, match, ctx, direction);
 }
 
 static inline struct session *session_at(const struct session_table *t, uint32_t record)

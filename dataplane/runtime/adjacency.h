@@ -55,8 +55,8 @@ static inline enum adjacency_state adjacency_link_state(uint64_t link)
 static inline uint32_t adjacency_bucket(const struct adjacencies *a, unsigned port,
                                         const struct sy_addr *addr)
 {
-	uint64_t h = sy_hash_mix(addr->d[0] ^ a->key.k[0], addr->d[1] ^ a->key.k[1]);
-	return (uint32_t)sy_hash_mix(h ^ a->key.k[2], port ^ a->key.k[3]) % ADJACENCIES;
+	return (uint32_t)sy_hash_mix(addr->d[0] ^ a->key.k[0] ^ port, addr->d[1] ^ a->key.k[1]) %
+	       ADJACENCIES;
 }
 
 /* ADJACENCY_NONE if unknown. Any thread, under RCU. */
@@ -67,6 +67,13 @@ static inline uint32_t adjacency_find(const struct adjacencies *a, unsigned port
 	while (i && (a->record[i].port != port || !sy_addr_equal(&a->record[i].addr, addr)))
 		i = __atomic_load_n(&a->record[i].next, __ATOMIC_ACQUIRE);
 	return i;
+}
+
+/* A packet goes to this neighbour now; second as in `used`. Any worker. */
+static inline void adjacency_use(struct adjacency *r, uint32_t second)
+{
+	if (__atomic_load_n(&r->used, __ATOMIC_RELAXED) != second)
+		__atomic_store_n(&r->used, second, __ATOMIC_RELAXED);
 }
 
 int adjacencies_open(struct adjacencies **out);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime.h"
+#include "route.h"
 
 #define BUDGET 256 /* messages a turn, so that the control socket gets its own */
 
@@ -29,8 +29,8 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		       p->name, strerror(-rc));
 	memcpy(&mac, link->mac, sizeof(link->mac));
 	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
-	if (!gone)
-		port_set_mtu(p, link->mtu);
+	if (!gone && port_set_mtu(p, link->mtu))
+		paths_measure(rt);
 	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
 }
 

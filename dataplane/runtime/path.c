@@ -11,7 +11,6 @@ void generation_grow(struct routes *r)
 
 void paths_init(struct routes *r, unsigned half)
 {
-	memset(r->stale, 1, sizeof(r->stale));
 	for (unsigned i = GROUPS - 1; i; i--)
 		r->group_free[r->group_free_count++] = (uint16_t)i;
 	/* 0 is none, so the lower half has one less. */
@@ -68,6 +67,25 @@ static struct path *path_make(struct sy_runtime *rt, const struct group *g)
 		p->pick[i] = (uint8_t)hop;
 	}
 	return p;
+}
+
+/* What fits through all its hops; 65535 if none leaves by a port. */
+static uint16_t path_room(const struct sy_runtime *rt, const struct path *p)
+{
+	unsigned room = UINT16_MAX;
+	for (unsigned ports = p->ports; ports; ports &= ports - 1) {
+		unsigned mtu = SY_READ(rt->port[__builtin_ctz(ports)]->mtu);
+		room = mtu < room ? mtu : room;
+	}
+	return (uint16_t)(room ? room : 1);
+}
+
+void paths_measure(struct sy_runtime *rt)
+{
+	struct routes *r = rt->routes;
+	for (unsigned id = 1; r && id < PATHS; id++)
+		if (r->room[id])
+			SY_RCU_PUBLISH(r->room[id], path_room(rt, r->path[id]));
 }
 
 /* ---- groups ---- */
@@ -159,7 +177,7 @@ static bool group_publish(struct sy_runtime *rt, uint16_t group)
 		return false;
 	}
 	SY_RCU_PUBLISH(r->path[id], p);
-	SY_RCU_PUBLISH(r->stale[id], 0);
+	SY_RCU_PUBLISH(r->room[id], path_room(rt, p));
 	SY_RCU_PUBLISH(r->current[group], id);
 	return true;
 }
@@ -200,7 +218,10 @@ void group_change(struct sy_runtime *rt, uint16_t group, const struct sy_route *
 		group_dirty(r, group);
 		return;
 	}
-	SY_RCU_PUBLISH(r->path[r->current[group]], p);
+	uint16_t id = r->current[group];
+	SY_RCU_PUBLISH(r->path[id], p);
+	if (r->room[id])
+		SY_RCU_PUBLISH(r->room[id], path_room(rt, p));
 	sy_rcu_retire(rt, old, path_end);
 }
 
@@ -219,7 +240,7 @@ static void path_stale(struct routes *r, uint16_t id)
 	if (!id)
 		return;
 	r->stale_at[id] = r->generation;
-	SY_RCU_PUBLISH(r->stale[id], 1);
+	SY_RCU_PUBLISH(r->room[id], 0);
 }
 
 static void group_end(struct routes *r, uint16_t id)
@@ -265,7 +286,7 @@ void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation)
 	struct routes *r = rt->routes;
 	for (unsigned id = 1; id < PATHS; id++) {
 		struct path *p = r->path[id];
-		if (!p || !r->stale[id] || (int32_t)(r->stale_at[id] - generation) >= 0)
+		if (!p || r->room[id] || (int32_t)(r->stale_at[id] - generation) >= 0)
 			continue;
 		SY_RCU_PUBLISH(r->path[id], NULL);
 		sy_rcu_retire(rt, p, path_end);
@@ -292,18 +313,13 @@ const struct path *path_get(const struct sy_runtime *rt, uint16_t id)
 
 bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path)
 {
-	return SY_RCU_READ(rt->routes->stale[path]);
+	return SY_RCU_READ(rt->routes->room[path]) == 0;
 }
 
 uint16_t sy_path_mtu(const struct sy_runtime *rt, uint16_t path)
 {
 	const struct path *p = path_get(rt, path);
-	unsigned mtu = UINT16_MAX;
-	for (unsigned ports = p ? p->ports : 0; ports; ports &= ports - 1) {
-		unsigned one = SY_READ(rt->port[__builtin_ctz(ports)]->mtu);
-		mtu = one < mtu ? one : mtu;
-	}
-	return (uint16_t)mtu;
+	return p ? path_room(rt, p) : UINT16_MAX;
 }
 
 bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path)

@@ -100,7 +100,7 @@ void port_close(struct sy_runtime *rt, unsigned id)
 	rt->port[id] = NULL;
 }
 
-void port_set_mtu(struct port *p, unsigned mtu)
+bool port_set_mtu(struct port *p, unsigned mtu)
 {
 	unsigned used = p->mtu_max && mtu > p->mtu_max ? p->mtu_max : mtu;
 	if (used < mtu && used != p->mtu) /* once, not at each of the interface's changes */
@@ -109,7 +109,9 @@ void port_set_mtu(struct port *p, unsigned mtu)
 		       "%u at most: larger packets are lost; remedy: restart the forwarder, or ip "
 		       "link set %s mtu %u",
 		       p->name, mtu, used, p->name, used);
+	bool changed = p->mtu != used;
 	__atomic_store_n(&p->mtu, (uint16_t)used, __ATOMIC_RELAXED);
+	return changed;
 }
 
 unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex)
@@ -131,12 +133,6 @@ unsigned port_by_name(const struct sy_runtime *rt, const char *name)
 unsigned sy_port_count(const struct sy_runtime *rt)
 {
 	return rt->ports;
-}
-
-bool sy_port_owns_mac(const struct sy_runtime *rt, unsigned port, const uint8_t mac[static 6])
-{
-	uint64_t own = SY_READ(rt->port[port]->mac);
-	return memcmp(&own, mac, 6) == 0;
 }
 
 void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out)

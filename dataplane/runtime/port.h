@@ -75,8 +75,9 @@ int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_e
 void port_release(struct port *p);
 void port_close(struct sy_runtime *rt, unsigned id);
 
-/* The MTU that a kernel interface has now; what is used is no more than mtu_max. */
-void port_set_mtu(struct port *p, unsigned mtu);
+/* The MTU that a kernel interface has now; what is used is no more than mtu_max. True: it changed,
+ * and paths_measure() is due. */
+bool port_set_mtu(struct port *p, unsigned mtu);
 
 /* The port of a kernel interface, or of a name; SY_PORT_NONE: none. */
 unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex);

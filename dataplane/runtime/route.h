@@ -35,7 +35,8 @@ struct routes {
 	/* Likewise; acquire and release. */
 	uint16_t current[GROUPS]; /* group → path */
 	struct path *path[PATHS];
-	uint8_t stale[PATHS]; /* ids in no use are stale, too, and those of the other half */
+	uint16_t room[PATHS]; /* bytes of the IP packets that fit through; 0: stale. Ids in no use
+	                         are stale, too, and those of the other half */
 	/* Of the interaction thread alone. */
 	uint32_t stale_at[PATHS]; /* the generation while it was replaced */
 	struct group *group[GROUPS];
@@ -52,6 +53,8 @@ struct routes {
 /* path.c */
 void paths_init(struct routes *r, unsigned half);
 void paths_close(struct routes *r);
+/* A port's MTU has changed. */
+void paths_measure(struct sy_runtime *rt);
 /* Finds or makes the group of what the route says; 0: there are no more. The caller counts itself
  * in. */
 uint16_t group_find(const struct routes *r, const struct sy_route *route);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime.h"
+#include "route.h"
 
 #define BIND_WAIT_NS UINT64_C(2000000000) /* for queues that a killed process holds, in all */
 #define TICK_MS      100
@@ -141,6 +141,7 @@ int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err)
 		if (rc)
 			return rc;
 	}
+	paths_measure(rt);
 	return workers_bind(rt, err);
 }
 

@@ -15,14 +15,14 @@ static void gather_flush(struct sy_worker *w, unsigned id)
 {
 	struct gather *g = &w->private->transmit[id];
 	struct port *port = w->rt->port[id];
-	unsigned bytes[SY_BURST], total = 0;
+	unsigned total = 0;
 	for (unsigned i = 0; i < g->count; i++)
-		bytes[i] = g->mbuf[i]->pkt_len; /* the port owns what it has taken */
+		total += g->mbuf[i]->pkt_len; /* the port owns what it has taken */
 	unsigned sent = port->ops->tx(port, w->id, g->mbuf, g->count);
-	for (unsigned i = 0; i < sent; i++)
-		total += bytes[i];
-	for (unsigned i = sent; i < g->count; i++)
+	for (unsigned i = sent; i < g->count; i++) {
+		total -= g->mbuf[i]->pkt_len;
 		sy_packet_drop(w, g->mbuf[i], SY_DROP_TX_FULL);
+	}
 	struct port_queue_counters *c = &port->counters[w->id];
 	SY_COUNT(c->tx_packets, sent);
 	SY_COUNT(c->tx_bytes, total);
@@ -158,12 +158,9 @@ static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
 	return true;
 }
 
-/* via: the neighbour, if not the frame's destination. Inline, as it is called in one place for
- * every packet. */
-static inline __attribute__((always_inline)) void packet_transmit(struct sy_worker *w,
-                                                                  struct rte_mbuf *m, uint16_t id,
-                                                                  const struct sy_addr *via,
-                                                                  uint32_t flow)
+/* via: the neighbour, if not the frame's destination. */
+static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
+                            const struct sy_addr *via, uint32_t flow)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
@@ -204,8 +201,7 @@ static inline __attribute__((always_inline)) void packet_transmit(struct sy_work
 		}
 	}
 	struct adjacency *r = &rt->adjacencies->record[index];
-	if (SY_READ(r->used) != w->private->now_s)
-		__atomic_store_n(&r->used, w->private->now_s, __ATOMIC_RELAXED);
+	adjacency_use(r, w->private->now_s);
 	uint64_t link = SY_RCU_READ(r->link);
 	switch (adjacency_link_state(link)) {
 	case ADJACENCY_VALID:
@@ -226,12 +222,101 @@ void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
 	packet_transmit(w, m, path, via, flow);
 }
 
+/*
+ * The way that the last packet took, for the next one of the burst: most have it in common. Only
+ * what needs no wait and no word to anybody is a way; all else goes packet_transmit().
+ */
+struct way {
+	uint16_t path;    /* SY_PATH_NONE: there is none yet */
+	bool on_link;     /* each destination is a neighbour of its own */
+	uint8_t port;     /* number */
+	uint32_t len_max; /* of frames */
+	uint64_t link;    /* of the neighbour, unless on_link */
+	uint64_t mac;     /* the port's */
+	struct gather *gather;
+};
+
+static bool way_set(struct sy_worker *w, struct way *way, uint16_t id)
+{
+	const struct sy_runtime *rt = w->rt;
+	const struct path *path = path_get(rt, id);
+	*way = (struct way){.path = SY_PATH_NONE};
+	if (!path || path->hops != 1)
+		return false;
+	const struct path_hop *hop = &path->hop[0];
+	const struct port *port = rt->port[hop->port];
+	if (!SY_READ(port->up) || w->id >= port->queues)
+		return false;
+	way->on_link = hop->adjacency == ADJACENCY_NONE;
+	if (!way->on_link) {
+		struct adjacency *r = &rt->adjacencies->record[hop->adjacency];
+		way->link = SY_RCU_READ(r->link);
+		if (adjacency_link_state(way->link) != ADJACENCY_VALID)
+			return false;
+		adjacency_use(r, w->private->now_s);
+	}
+	way->path = id;
+	way->port = hop->port;
+	way->len_max = (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN;
+	way->mac = SY_READ(port->mac);
+	way->gather = &w->private->transmit[hop->port];
+	return true;
+}
+
+/* A neighbour that can be sent to at once; false: none. */
+static inline bool way_find(struct sy_worker *w, const struct way *way, const struct rte_mbuf *m,
+                            const struct sy_addr *via, uint64_t *link)
+{
+	const struct adjacencies *a = w->rt->adjacencies;
+	struct sy_addr destination;
+	if (via)
+		destination = *via;
+	else if (!frame_destination(m, &destination))
+		return false;
+	uint32_t index = adjacency_find(a, way->port, &destination);
+	if (index == ADJACENCY_NONE)
+		return false;
+	*link = SY_RCU_READ(a->record[index].link);
+	if (adjacency_link_state(*link) != ADJACENCY_VALID)
+		return false;
+	adjacency_use(&a->record[index], w->private->now_s);
+	return true;
+}
+
+/* False: nothing was done. */
+static inline bool way_take(struct sy_worker *w, const struct way *way, struct rte_mbuf *m,
+                            const struct sy_addr *via)
+{
+	uint64_t link = way->link;
+	if (SY_UNLIKELY(m->pkt_len > way->len_max))
+		return false;
+	if (way->on_link ? !way_find(w, way, m, via, &link) : via != NULL)
+		return false;
+	/* Both MAC addresses: the neighbour's is a link's low 48 bits. */
+	uint64_t head = (link & 0xffffffffffff) | way->mac << 48;
+	uint32_t rest = (uint32_t)(way->mac >> 16);
+	memcpy(sy_frame(m), &head, sizeof(head));
+	memcpy(sy_frame(m) + sizeof(head), &rest, sizeof(rest));
+	m->port = way->port;
+	struct gather *g = way->gather;
+	if (SY_UNLIKELY(g->count == SY_BURST))
+		gather_flush(w, way->port);
+	g->mbuf[g->count++] = m;
+	w->private->transmit_ports |= 1u << way->port;
+	return true;
+}
+
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
 {
+	struct way way = {.path = SY_PATH_NONE};
 	for (unsigned i = 0; i < b->count; i++) {
 		if (b->next[i] != SY_NEXT_TRANSMIT)
 			continue;
 		b->next[i] = SY_NEXT_GONE;
+		if ((SY_LIKELY(b->path[i] == way.path && way.path != SY_PATH_NONE) ||
+		     way_set(w, &way, b->path[i])) &&
+		    way_take(w, &way, b->mbuf[i], b->via[i]))
+			continue;
 		packet_transmit(w, b->mbuf[i], b->path[i], b->via[i], b->flow[i]);
 	}
 }

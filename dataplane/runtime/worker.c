@@ -12,7 +12,7 @@
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 
-#include "runtime.h"
+#include "route.h"
 
 /* Without work for this long, a worker goes to sleep; microseconds. Long enough to bridge the gaps
  * of busy traffic, short enough to leave a shared core to others. */
@@ -109,6 +109,7 @@ static bool source_poll(struct sy_worker *w, const struct worker_source *s)
 	unsigned n = s->port->ops->rx(s->port, s->queue, m, SY_BURST), bytes = 0;
 	if (!n)
 		return false;
+	w->private->burst.mac = SY_READ(s->port->mac);
 	for (unsigned i = 0; i < n; i++) {
 		m[i]->port = (uint16_t)s->port->id;
 		bytes += m[i]->pkt_len;
@@ -430,6 +431,8 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 		rt->worker[i].id = i;
 		rt->worker[i].rt = rt;
 		rt->worker[i].app = rt->options.app;
+		rt->worker[i].slot_worker = rt->slot_worker;
+		rt->worker[i].path_room = rt->routes->room;
 		/* More workers than CPUs, as in tests: the scheduler places them. */
 		bool pinned = rt->workers <= (unsigned)cores;
 		int rc = worker_prepare(rt, &rt->worker[i], pinned ? (int)core[i] : -1);

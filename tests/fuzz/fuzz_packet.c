@@ -4,7 +4,7 @@
  * goes beyond the frame; what may not happen inside it is checked here.
  */
 #include <arpa/inet.h>
-#include <sy_packet.h>
+#include <sy_plain.h>
 
 #include "fuzz.h"
 
@@ -56,6 +56,15 @@ static void view_check(const uint8_t *frame, const struct sy_view *v, size_t siz
 	CHECK(v->tuple.proto == v->proto);
 }
 
+/* What is plain is right, and means the same. */
+static void plain_check(const uint8_t *frame, size_t size, enum sy_drop drop,
+                        const struct sy_view *v)
+{
+	struct sy_view plain;
+	if (sy_plain_parse(frame, (uint32_t)size, &plain))
+		CHECK(drop == SY_DROP_NONE && memcmp(&plain, v, sizeof(plain)) == 0);
+}
+
 /* A right checksum stays right, a wrong one wrong; the header stays one that parses. */
 static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view *v)
 {
@@ -74,6 +83,13 @@ static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view
 	renumbered.fragment_id ^= v->fragment != SY_FRAGMENT_NONE ? 0x5a5a : 0;
 	sy_rewrite_prepare(&v->tuple, &to, &r);
 	sy_packet_rewrite(frame, &renumbered, &r);
+	if (sy_plain_parse(data, (uint32_t)size, &after)) {
+		uint8_t *plain = frame_copy(data, size);
+		sy_plain_rewrite(plain, v, &to.src, &to.dst, to.sport | (uint32_t)to.dport << 16,
+		                 r.l4_delta);
+		CHECK(memcmp(plain, frame, size) == 0);
+		free(plain);
+	}
 	CHECK(sy_packet_parse(frame, (uint32_t)size, &after) == SY_DROP_NONE);
 	CHECK(memcmp(&after.tuple, &to, sizeof(to)) == 0);
 	CHECK(after.fragment_id == renumbered.fragment_id);
@@ -515,7 +531,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* the low bit of a source MAC lets the fuzzer choose */
 	if (size > 6 && frame[6] & 1)
 		ipv4_mend(frame, size);
-	if (sy_packet_parse(frame, (uint32_t)size, &v) == SY_DROP_NONE)
+	enum sy_drop drop = sy_packet_parse(frame, (uint32_t)size, &v);
+	plain_check(frame, size, drop, &v);
+	if (drop == SY_DROP_NONE)
 		frame_check(frame, size, &v);
 	free(frame);
 	return 0;

@@ -99,6 +99,19 @@ static void test_cases(void **state)
 	}
 }
 
+/* Nearly all packets are: whoever makes the plain parser refuse them makes them slow. */
+static void test_plain(void **state)
+{
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		for (unsigned proto = SY_PROTO_TCP; proto <= SY_PROTO_UDP; proto += 11) {
+			struct frame f = frame_make(!v6, proto, 20);
+			struct sy_view v;
+			assert_true(sy_plain_parse(f.bytes, f.len, &v));
+			assert_false(sy_plain_parse(f.bytes, f.len - 1, &v));
+		}
+	}
+}
+
 /* Addresses that need all of their bytes set. */
 static void test_addresses(void **state)
 {
@@ -428,11 +441,17 @@ static void test_echo_id(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_cases),         cmocka_unit_test(test_addresses),
-	        cmocka_unit_test(test_mapped),        cmocka_unit_test(test_view),
-	        cmocka_unit_test(test_every_cut),     cmocka_unit_test(test_giant),
-	        cmocka_unit_test(test_headers),       cmocka_unit_test(test_too_many_extensions),
-	        cmocka_unit_test(test_fragment_view), cmocka_unit_test(test_tags),
+	        cmocka_unit_test(test_cases),
+	        cmocka_unit_test(test_plain),
+	        cmocka_unit_test(test_addresses),
+	        cmocka_unit_test(test_mapped),
+	        cmocka_unit_test(test_view),
+	        cmocka_unit_test(test_every_cut),
+	        cmocka_unit_test(test_giant),
+	        cmocka_unit_test(test_headers),
+	        cmocka_unit_test(test_too_many_extensions),
+	        cmocka_unit_test(test_fragment_view),
+	        cmocka_unit_test(test_tags),
 	        cmocka_unit_test(test_echo_id),
 	};
 	return cmocka_run_group_tests_name("parse", tests, NULL, NULL);

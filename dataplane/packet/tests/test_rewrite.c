@@ -32,11 +32,15 @@ static void rewrite_check(struct frame *f, const struct sy_tuple *to)
 {
 	struct sy_view v = frame_view(f), after;
 	const struct frame before = *f;
+	struct frame plain = *f;
 	unsigned payload = v.l4 + (v.proto == SY_PROTO_TCP ? 20 : 8);
 	struct sy_rewrite r;
 
 	sy_rewrite_prepare(&v.tuple, to, &r);
 	sy_packet_rewrite(f->bytes, &v, &r);
+	sy_plain_rewrite(plain.bytes, &v, &to->src, &to->dst, to->sport | (uint32_t)to->dport << 16,
+	                 r.l4_delta);
+	assert_memory_equal(plain.bytes, f->bytes, f->len);
 	after = frame_view(f);
 	assert_true(tuple_equal(&after.tuple, to));
 	assert_int_equal(sy_packet_ttl(f->bytes, &after), sy_packet_ttl(before.bytes, &v) - 1);

@@ -158,6 +158,9 @@ struct sy_worker {
 	unsigned id; /* 0-based; also its RCU thread id */
 	struct sy_runtime *rt;
 	void *app;                          /* the pipeline's own, from sy_runtime_options */
+	const uint8_t *slot_worker;         /* as sy_slot_worker(), by slot. readers: relaxed */
+	const uint16_t *path_room;          /* by path: bytes of the IP packets that fit through,
+	                                       0: it is stale. readers: acquire */
 	uint64_t tsc;                       /* at the start of this burst or round */
 	uint64_t now_ns;                    /* coarse CLOCK_MONOTONIC of this burst or round */
 	struct sy_worker_counters counters; /* writer: this worker. readers: relaxed */
@@ -193,9 +196,12 @@ enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_FAST, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_
 struct sy_burst {
 	unsigned count;
 	bool handed_over;                /* came from another worker: its slots are ours */
+	uint64_t mac;                    /* of the ingress port, if not handed over: as in memory,
+	                                    in the first 6 bytes */
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
 	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
 	struct sy_view view[SY_BURST];
+	uint8_t plain[SY_BURST]; /* its view is that of a plain packet: sy_plain.h */
 	/* For the stages of the pipeline; the runtime does not touch them. */
 	uint8_t slot[SY_BURST];
 	uint8_t direction[SY_BURST];
@@ -292,8 +298,6 @@ struct sy_port_info {
 unsigned sy_port_count(const struct sy_runtime *rt);
 void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out);
 void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_port_stats *out);
-/* Whether a frame's destination is the port's own MAC address. Any worker. */
-bool sy_port_owns_mac(const struct sy_runtime *rt, unsigned port, const uint8_t mac[static 6]);
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*
