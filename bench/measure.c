@@ -43,6 +43,18 @@ double measure_ns(uint64_t cycles)
 	return (double)cycles * tsc_rate();
 }
 
+static int double_compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+double measure_median(double *value, size_t count)
+{
+	qsort(value, count, sizeof(*value), double_compare);
+	return value[count / 2];
+}
+
 uint64_t measure_random(uint64_t *state)
 {
 	uint64_t z = *state += 0x9e3779b97f4a7c15;

@@ -38,6 +38,9 @@ struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge);
 double yardstick_run(struct yardstick *y, unsigned bursts, unsigned burst);
 void yardstick_close(struct yardstick *y);
 
+/* The middle one; sorts them. */
+double measure_median(double *value, size_t count);
+
 /* splitmix64: the next number, and the state's. */
 uint64_t measure_random(uint64_t *state);
 

@@ -179,8 +179,11 @@ static void outcome_note(void *ctx, const uint8_t *frame, unsigned len)
 {
 	struct outcome *o = ctx;
 	struct sy_view v;
-	if (o->count < SY_BURST && sy_packet_parse(frame, len, &v) == SY_DROP_NONE)
-		o->tuple[o->count++] = v.tuple;
+	if (o->count == SY_BURST)
+		return;
+	if (sy_packet_parse(frame, len, &v) == SY_DROP_NONE) /* else a tunnel's */
+		o->tuple[o->count] = v.tuple;
+	o->count++;
 }
 
 /* Lets n frames of these tuples in, and takes what comes out. */
@@ -238,11 +241,23 @@ static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t 
 	return true;
 }
 
+/* With 20 bytes of transport at least: frame.h makes no checksum for less. */
 static uint32_t frame_len(const struct scene *s, bool v6)
 {
 	unsigned least = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +
-	                 (s->options.tcp ? sizeof(struct sy_tcp) : sizeof(struct sy_udp));
+	                 sizeof(struct sy_tcp);
 	return s->options.frame_len > least ? s->options.frame_len : least;
+}
+
+static void drops_tell(const struct scene *s)
+{
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
+		uint64_t n = rig_drops(&s->rig, (enum sy_drop)reason);
+		if (n)
+			fprintf(stderr, " %llu %s", (unsigned long long)n,
+			        sy_drop_name((enum sy_drop)reason));
+	}
+	fprintf(stderr, "\n");
 }
 
 static bool sessions_make(struct scene *s)
@@ -260,9 +275,11 @@ static bool sessions_make(struct scene *s)
 	for (uint64_t at = 0; ok && at < o->sessions; at += SY_BURST) {
 		uint64_t left = o->sessions - at;
 		ok = sessions_begin(s, few, at, left < SY_BURST ? (unsigned)left : SY_BURST);
-		if (!ok)
-			fprintf(stderr, "session %llu or the next ones were not made\n",
+		if (!ok) {
+			fprintf(stderr, "session %llu or the next ones were not made:",
 			        (unsigned long long)at);
+			drops_tell(s);
+		}
 	}
 	for (unsigned side = 0; side < 2; side++)
 		feed_stream_close(&few[side]);
