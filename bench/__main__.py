@@ -6,10 +6,11 @@ Each is a module bench/run_NAME.py:
     TITLE                 what it measures, in one line
     rows(quick)           yields runs (bench/report.py): all cells; quick: the headline ones
     smoke()               yields runs of the smallest cell there is, within some 2 s
-    plot(rows, path)      if there: draws the rows as an SVG, by bench/picture.py
+    plot(rows, path)      if there: draws the rows by bench/picture.py, as NAME.svg, which is path,
+                          and as NAME-*.svg if there is more to draw
 
-What they yield is gathered into build/bench/NAME.json and NAME.svg, and after a full run also into
-build/bench/full/, where `python -m bench.docs` finds it.
+What they yield is gathered into build/bench/NAME.json, and after a full run all of it is copied to
+build/bench/full/, where `make bench-docs` finds it.
 """
 
 import argparse
@@ -59,18 +60,24 @@ def complain(name, problem):
     print(f"✗  {name}: {kind}{problem}", flush=True)
 
 
+def results(folder, name):
+    """What a benchmark has left in a folder."""
+    pictures = [*folder.glob(f"{name}.svg"), *folder.glob(f"{name}-*.svg")]
+    return [*folder.glob(f"{name}.json"), *pictures]
+
+
 def keep(name, module, made, full):
     """Writes what was measured, as data and as a picture."""
     report.write(RESULTS / f"{name}.json", made)
-    picture = RESULTS / f"{name}.svg"
     if hasattr(module, "plot"):
-        module.plot(made, picture)
+        module.plot(made, RESULTS / f"{name}.svg")
     if not full:
         return
     FULL.mkdir(exist_ok=True)
-    for file in (RESULTS / f"{name}.json", picture):
-        if file.exists():
-            shutil.copy(file, FULL)
+    for file in results(FULL, name):
+        file.unlink()
+    for file in results(RESULTS, name):
+        shutil.copy(file, FULL)
     (FULL / "machine.json").write_text(json.dumps(machine.describe(), indent=2) + "\n")
 
 
@@ -83,9 +90,9 @@ def perform(name, quick, smoke):
         complain(name, problem)
         return False
     print(f"── {name}: {module.TITLE}", flush=True)
-    for suffix in () if smoke else (".json", ".svg"):
+    for file in () if smoke else results(RESULTS, name):
         # No figures of an earlier run may pass for those of one that failed.
-        (RESULTS / f"{name}{suffix}").unlink(missing_ok=True)
+        file.unlink()
     runs, problem = collect(module.smoke() if smoke else module.rows(quick))
     made = report.rows(runs)
     print(report.table(made), end="")

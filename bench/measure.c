@@ -80,11 +80,15 @@ struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge)
 		flags |= MAP_HUGETLB | (int)((unsigned)__builtin_ctzll(huge) << MAP_HUGE_SHIFT);
 		bytes = (bytes + huge - 1) / huge * huge;
 	}
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, -1, 0);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (memory == MAP_FAILED) {
 		free(y);
 		return NULL;
 	}
+	/* ordinary pages as a session table has them, which asks for larger ones */
+	if (!huge)
+		(void)madvise(memory, bytes, MADV_HUGEPAGE);
+	(void)madvise(memory, bytes, MADV_POPULATE_WRITE);
 	*y = (struct yardstick){memory, bytes, bytes / SY_CACHE_LINE, 1};
 	return y;
 }

@@ -32,7 +32,8 @@ double measure_ns(uint64_t cycles);
  * and then written: what a forwarder that did nothing but find its session would have to do.
  */
 struct yardstick;
-/* Memory of so many bytes on pages of `huge` bytes (0: ordinary ones); NULL: there is none. */
+/* Memory of so many bytes on pages of `huge` bytes (0: as the kernel gives them to session tables);
+ * NULL: there is none. */
 struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge);
 /* Nanoseconds a packet, over so many bursts of `burst` packets. */
 double yardstick_run(struct yardstick *y, unsigned bursts, unsigned burst);

@@ -117,6 +117,31 @@ static bool server_match(const void *ctx, const struct session *candidate,
 	       sy_addr_equal(&s->n->servers[candidate->server], &s->search.reply.src);
 }
 
+struct packet_match {
+	const struct network *n;
+	const struct sy_tuple *tuple;
+};
+
+static bool packet_match(const void *ctx, const struct session *candidate,
+                         enum session_direction direction)
+{
+	const struct packet_match *m = ctx;
+
+	if (direction == SESSION_CLIENT)
+		return client_match(m->tuple, candidate, direction);
+	return candidate->local_port == m->tuple->dport &&
+	       sy_addr_equal(&m->n->locals[candidate->local], &m->tuple->dst) &&
+	       sy_addr_equal(&m->n->servers[candidate->server], &m->tuple->src);
+}
+
+uint32_t network_find(const struct network *n, const struct session_table *t,
+                      const struct sy_tuple *tuple, uint64_t hash, enum session_direction *from)
+{
+	const struct packet_match m = {n, tuple};
+
+	return session_find(t, hash, packet_match, &m, from);
+}
+
 bool network_verify(const struct network *n, const struct session_table *t, uint32_t record)
 {
 	const struct session *hot = session_at(t, record);

@@ -1,31 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes a session costs."""
+"""How many bytes a session costs, and what finding one costs in a table that is nearly full."""
 
 from bench import machine, picture, report
 
-TITLE = "sessions until the table is full, every one verified: bytes a session"
+TITLE = "sessions until the table is full, every one verified: bytes a session, cost of look-ups"
 BYTES = 64  # that a session takes at most
 
 
 def rows(quick):
-    for sessions in (4_000_000, 20_000_000) if quick else (4_000_000, 20_000_000, 200_000_000):
-        if not machine.memory_suffices(sessions * BYTES):
-            print(
-                f"   {sessions:,} sessions are left out: {sessions * BYTES >> 20:,} MB are not free"
-            )
-            continue
-        for family in ("4", "6"):
-            yield from memory(sessions, family)
+    sizes = (4_000_000, 20_000_000) if quick else (4_000_000, 20_000_000, 200_000_000)
+    for sessions in sizes:
+        for family in ("4",) if quick else ("4", "6"):
+            yield from cell(sessions, family)
 
 
 def smoke():
-    yield from memory(100_000, "4")
+    yield from cell(100_000, "4", packets=10_000, runs=1)
 
 
-def memory(sessions, family):
-    with machine.huge_pages(sessions * BYTES) as pages:
-        options = ["--sessions", sessions, "--family", family, *pages.options()]
-        yield from machine.run_program("steelyard-density", *options)
+def cell(sessions, family, packets=2 << 20, runs=11):
+    """One fill of a table, with the yardstick beside it, or before it if memory is short."""
+    size = sessions * BYTES + (16 << 20)
+    before = not machine.memory_suffices(2 * size)
+    if before and not machine.memory_suffices(size):
+        print(f"   {sessions:,} sessions are left out: there are no {size >> 20:,} MB of memory")
+        return
+    options = ["--sessions", sessions, "--family", family]
+    options += ["--look-ups", runs, "--packets", packets, *(["--before"] if before else [])]
+    with machine.huge_pages(size if before else 2 * size) as pages:
+        yield from machine.run_program("steelyard-density", *options, *pages.options())
 
 
 def plot(made, path):
@@ -36,4 +39,12 @@ def plot(made, path):
         "sessions",
         ["family"],
         goals={200_000_000: BYTES},
+    )
+    picture.bars(
+        path.with_stem("density-look-up"),
+        "density: finding the session of a random packet, by how full the table is",
+        report.select(made, "look-up"),
+        "sessions",
+        ["fill"],
+        ["family"],
     )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: who runs, what is written, what a failure leaves."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bench import __main__ as bench
+from bench import machine
+
+
+def run(value):
+    return {"bench": "b", "params": {}, "metric": "cost", "unit": "ns", "value": value}
+
+
+def good(quick):
+    yield run(1)
+    if not quick:
+        yield run(3)
+
+
+def breaks(quick):
+    yield run(1)
+    raise machine.Failed("the cable is out")
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Calls the command with benchmarks of our own; its results lie in a folder of ours."""
+    monkeypatch.setattr(bench, "RESULTS", tmp_path)
+    monkeypatch.setattr(bench, "FULL", tmp_path / "full")
+    monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
+
+    def call(*arguments, **modules):
+        monkeypatch.setattr(bench, "names", lambda: list(modules))
+        for name, rows in modules.items():
+            module = SimpleNamespace(
+                TITLE=f"measures {name}",
+                rows=rows,
+                smoke=lambda: (run(7) for _ in range(1)),
+                plot=lambda rows, path: path.write_text(f"{len(rows)} rows\n"),
+            )
+            monkeypatch.setitem(sys.modules, f"bench.run_{name}", module)
+        monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+        return bench.main()
+
+    return call
+
+
+def test_a_full_run_is_kept_through_a_quick_one(call, tmp_path):
+    assert call(alpha=good) == 0
+    assert call("--quick", alpha=good) == 0
+    medians = [
+        json.loads((tmp_path / f).read_text())[0]["median"]
+        for f in ("alpha.json", "full/alpha.json")
+    ]
+    assert medians == [1, 2]
+    assert (tmp_path / "alpha.svg").read_text() == (tmp_path / "full/alpha.svg").read_text()
+    assert json.loads((tmp_path / "full/machine.json").read_text())["cores"] >= 1
+
+
+def test_others_go_on_after_a_failure(call, tmp_path, capsys):
+    (tmp_path / "alpha.json").write_text("of an earlier run")
+    assert call(alpha=breaks, beta=good) == 1
+    assert not (tmp_path / "alpha.json").exists() and (tmp_path / "beta.json").exists()
+    said = capsys.readouterr().out
+    assert "✗  alpha: the cable is out" in said and said.endswith("failed: alpha\n")
+
+
+@pytest.mark.parametrize("runs", [[], [run(0)], [{}]])
+def test_nothing_and_nonsense_are_failures(call, tmp_path, runs):
+    assert call(alpha=lambda quick: (yield from runs)) == 1
+    assert list(tmp_path.glob("alpha*")) == []
+
+
+def test_only_the_named_ones_run(call, tmp_path):
+    assert call("beta", alpha=breaks, beta=good) == 0
+    with pytest.raises(SystemExit):
+        call("gamma", alpha=good)
+
+
+def test_a_smoke_run_writes_nothing(call, tmp_path):
+    assert call("--smoke", alpha=breaks) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_ends_all_and_lets_benchmarks_clean_up(call, tmp_path):
+    done = []
+
+    def interrupted(quick):
+        try:
+            yield run(1)
+            raise KeyboardInterrupt
+        finally:
+            done.append("cleaned up")
+
+    assert call(alpha=interrupted, beta=good) == 130
+    assert done == ["cleaned up"] and list(tmp_path.glob("*")) == []
+
+
+def test_all_benchmarks_are_whole():
+    for name in bench.names():
+        module = __import__(f"bench.run_{name}", fromlist=["rows"])
+        assert module.TITLE and callable(module.rows) and callable(module.smoke)
