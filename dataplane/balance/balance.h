@@ -144,12 +144,12 @@ struct balance_worker {
 	struct traffic *traffic; /* by server id */
 	struct scheduler_state scheduler;
 	uint64_t slot_packets[SY_SLOTS];
-	struct rate_limit icmp, resets, doubts; /* rate limits of our own packets */
-	uint64_t swept_ns;                      /* when the last sweep slice ended */
-	uint64_t passes;                        /* whole sweeps over all slots. readers: acquire */
-	unsigned sweep_slot;                    /* where the sweep stands */
-	uint16_t ipv4_id;                       /* of the last IPv4 header that was made anew */
-	struct fragments *fragments;            /* fragment.h */
+	struct rate_limit icmp, resets, doubts, kills; /* rate limits of our own packets */
+	uint64_t swept_ns;                             /* when the last sweep slice ended */
+	uint64_t passes;             /* whole sweeps over all slots. readers: acquire */
+	unsigned sweep_slot;         /* where the sweep stands */
+	uint16_t ipv4_id;            /* of the last IPv4 header that was made anew */
+	struct fragments *fragments; /* fragment.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */
@@ -516,9 +516,13 @@ void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 /* A TCP session of ends that would wait for each other. */
 bool kill_is_due(const struct endpoint *e, const struct session *s);
 /* It ends, and both ends shall know: they are asked to say something, which is answered by a reset.
- * but: the side that need not be asked, as it is just heard; SESSION_NEITHER. */
+ * heard: the side that need not be asked, as it just spoke; SESSION_NEITHER. */
 #define SESSION_NEITHER 2
-void kill_begin(struct sy_worker *w, struct session *s, unsigned but);
+void kill_begin(struct sy_worker *w, struct session *s, unsigned heard);
+/* Asks once more who was not heard: the question or its answer was lost, or there were too many. */
+void kill_ask(struct sy_worker *w, struct session *s);
+/* How long it is asked, and its ends' packets are answered: whatever became of its server. */
+#define KILL_SECONDS 3
 /* Packet i is of a session that ends (record burst->session[i]). Returns true if it may begin a new
  * one, and then the session has ended; false: it was answered and dropped. */
 bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
@@ -558,8 +562,9 @@ enum tcp_verdict {
 	TCP_REOPEN, /* a new connection under an old tuple: end the session, create another */
 	TCP_AGAIN,  /* likewise, but the server may hold on to the old one: tcp_state_again() if it
 	             * takes new connections, so that it meets the tuple it knows; or else REOPEN */
-	TCP_DOUBT,  /* forward a reset that may be forged: reset_doubt() */
-	TCP_DROP,   /* BAD_TCP_STATE */
+	TCP_ASK,   /* forward: the server, unless it is down, tells whether it is over; or REOPEN */
+	TCP_DOUBT, /* forward a reset that may be forged: reset_doubt() */
+	TCP_DROP,  /* BAD_TCP_STATE */
 };
 
 /* Moves the session's state by a packet seen in the middle (RFC 9293 3.3.2). seq, ack in host
@@ -569,7 +574,8 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
                                    enum session_direction from, uint8_t flags, uint32_t seq,
                                    uint32_t ack, uint32_t len, uint32_t secret);
 /* The same for a session of which only the client's packets are seen. */
-enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags, uint32_t seq, uint32_t secret);
+enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
+                                   uint32_t seq, uint32_t len, uint32_t secret);
 /* After TCP_AGAIN: the same session and server, from the beginning. */
 void tcp_state_again(struct session *s);
 const char *session_state_name(enum session_state state);
@@ -579,11 +585,11 @@ const char *session_state_name(enum session_state state);
 
 enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
 
-/* Frees the id once every worker has swept all its sessions three times from now. */
+/* Frees the id once sweeps have ended all sessions that name it. */
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id);
 /* It is used again: not free, after all. */
 void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id);
-/* Every worker has swept all its sessions three times. */
+/* Every worker has swept all its sessions, and has renewed their paths. */
 bool retire_swept(const struct sy_balance *b);
 /* Frees what is due; renews endpoints' paths after a change of routes. Every RETIRE_PERIOD_MS. */
 void retire_tick(void *balance);

@@ -4,7 +4,7 @@
  * start finds it and reserves those ids. A server or local address that is configured under the
  * same meaning takes its id back, and with it the sessions that name it.
  *
- *     free ──take──▶ configured ──leave──▶ retired ──two sweeps──▶ free      while workers run
+ *     free ──take──▶ configured ──leave──▶ retired ──sweeps──▶ free          while workers run
  *     reserved ──take──▶ configured ──leave──▶ reserved                     until names_settle()
  *
  * An id has its name before a session can have the id, and keeps it until none can: an id without

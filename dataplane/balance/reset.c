@@ -6,7 +6,8 @@
 #include "balance.h"
 
 /* Answers to packets of no session: 10 000 a second and worker. Questions about resets: 100 000, of
- * their own, as sessions whose ends cannot be asked stay for long. */
+ * their own, as sessions whose ends cannot be asked stay for long; those whose session ends, as
+ * many again. */
 #define RESET_COST_NS 100000u
 #define RESET_BURST   500u
 #define DOUBT_COST_NS 10000u
@@ -29,6 +30,11 @@ static bool reset_is_allowed(struct sy_worker *w)
 static bool doubt_is_allowed(struct sy_worker *w)
 {
 	return word_is_allowed(w, &balance_worker_of(w)->doubts, DOUBT_COST_NS, DOUBT_BURST);
+}
+
+static bool kill_is_allowed(struct sy_worker *w)
+{
+	return word_is_allowed(w, &balance_worker_of(w)->kills, DOUBT_COST_NS, DOUBT_BURST);
 }
 
 static const struct session_cold *session_cold_of(const struct sy_balance *b,
@@ -156,16 +162,32 @@ bool kill_is_due(const struct endpoint *e, const struct session *s)
 	       s->state != SESSION_DYING;
 }
 
-void kill_begin(struct sy_worker *w, struct session *s, unsigned but)
+/* Of a session that ends, the FINs' bits tell which side has been heard, and so told. */
+static uint8_t kill_heard(unsigned side)
+{
+	return side == SESSION_CLIENT   ? SESSION_CLIENT_FIN
+	       : side == SESSION_SERVER ? SESSION_SERVER_FIN
+	                                : 0;
+}
+
+void kill_ask(struct sy_worker *w, struct session *s)
 {
 	const struct sy_balance *b = w->app;
-	s->state = SESSION_DYING;
-	s->seen = (uint16_t)balance_seconds(w);
-	if (but != SESSION_CLIENT)
+	if (!(s->flags & SESSION_CLIENT_FIN) && kill_is_allowed(w))
 		probe_send(w, s, SESSION_CLIENT);
 	/* What a one-way server answers goes past us. */
-	if (but != SESSION_SERVER && !endpoint_is_one_way(&b->endpoint[s->server]))
+	if (!(s->flags & SESSION_SERVER_FIN) && !endpoint_is_one_way(&b->endpoint[s->server]) &&
+	    kill_is_allowed(w))
 		probe_send(w, s, SESSION_SERVER);
+}
+
+void kill_begin(struct sy_worker *w, struct session *s, unsigned heard)
+{
+	s->state = SESSION_DYING;
+	s->seen = (uint16_t)balance_seconds(w);
+	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN);
+	s->flags |= kill_heard(heard);
+	kill_ask(w, s);
 }
 
 bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
@@ -195,6 +217,7 @@ bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	reset_answer(w, burst, i);
 	if (due)
 		kill_begin(w, s, burst->direction[i]);
+	s->flags |= kill_heard(burst->direction[i]);
 	/* The number of the client's next byte is all that is known of what the server expects: of
 	 * its answer to a probe, too. */
 	if (endpoint_is_one_way(e))

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Ids of things that went away. Sessions name servers, services and local addresses by id, so an id
- * is free only when no session can hold it: after every worker completed three sweeps. (The first
- * may have been under way; the second began after the id was gone from everything a new session
- * could take it from, as a worker sweeps and creates on one thread, and may have asked a session's
- * ends; the third ends it.) Paths of routes that changed follow the same rule.
+ * is free only when no session can hold it: after two sweeps of every worker, KILL_SECONDS, and two
+ * sweeps more. (The first may have been under way; the second began after the id was gone from
+ * everything a new session could take it from, as a worker sweeps and creates on one thread, and
+ * ended its sessions or began to tell their ends; the last two end those.) Paths of routes that
+ * changed are renewed by the first two.
  */
 #include <stdlib.h>
 
 #include "model.h"
 #include "saved.h"
 
-#define PASSES_NEEDED   3
-#define ALIVE_PERIOD_NS UINT64_C(1000000000)
+#define PASSES_NEEDED 2
+#define SECOND_NS     UINT64_C(1000000000)
+/* Seconds are told by ticks, and by each worker a moment later or earlier. */
+#define TELLING_NS      ((KILL_SECONDS + 2) * SECOND_NS)
+#define ALIVE_PERIOD_NS SECOND_NS
 
 struct retired_entry {
 	enum retired_kind kind;
@@ -20,11 +24,18 @@ struct retired_entry {
 	struct traffic counted; /* of a server: what its service has been given already */
 };
 
+enum retired_stage {
+	RETIRED_OPEN,    /* more may be added */
+	RETIRED_FINDING, /* sweeps come by all that name it */
+	RETIRED_TELLING,
+	RETIRED_ENDING,
+};
+
 /* What was retired within one tick. */
 struct retired {
 	struct retired *next;
-	bool sealed; /* passes are noted, nothing is added any more */
-	uint64_t passes[SY_MAX_WORKERS];
+	enum retired_stage stage;
+	uint64_t passes[SY_MAX_WORKERS], due_ns; /* of this stage */
 	unsigned count, room;
 	struct retired_entry *entry;
 };
@@ -98,7 +109,7 @@ static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 {
 	struct retired **last = &b->retired;
-	while (*last && (*last)->sealed)
+	while (*last && (*last)->stage != RETIRED_OPEN)
 		last = &(*last)->next;
 	struct retired *batch = *last;
 	if (!batch) {
@@ -165,23 +176,53 @@ static void batch_free(struct retired *batch)
 	free(batch);
 }
 
+/* Whether nothing names its ids any more. */
+static bool batch_advance(const struct sy_balance *b, struct retired *batch)
+{
+	switch (batch->stage) {
+	case RETIRED_OPEN:
+		passes_note(b, batch->passes);
+		batch->stage = RETIRED_FINDING;
+		return false;
+	case RETIRED_FINDING:
+		if (passes_are_over(b, batch->passes)) {
+			batch->due_ns = balance_now(b) + TELLING_NS;
+			batch->stage = RETIRED_TELLING;
+		}
+		return false;
+	case RETIRED_TELLING:
+		if (balance_now(b) >= batch->due_ns) {
+			passes_note(b, batch->passes);
+			batch->stage = RETIRED_ENDING;
+		}
+		return false;
+	case RETIRED_ENDING:
+		break;
+	}
+	return passes_are_over(b, batch->passes);
+}
+
+static void batch_end(struct sy_balance *b, struct retired *batch)
+{
+	/* Servers before their services, whose ids they look up. */
+	for (int kind = RETIRED_SERVER; kind <= RETIRED_LOCAL; kind++)
+		for (unsigned i = 0; i < batch->count; i++)
+			if ((int)batch->entry[i].kind == kind)
+				free_entry(b, &batch->entry[i]);
+	batch_free(batch);
+}
+
 static void retire_batches(struct sy_balance *b)
 {
-	while (b->retired && b->retired->sealed && passes_are_over(b, b->retired->passes)) {
-		struct retired *batch = b->retired;
-		/* Servers before their services, whose ids they look up. */
-		for (int kind = RETIRED_SERVER; kind <= RETIRED_LOCAL; kind++)
-			for (unsigned i = 0; i < batch->count; i++)
-				if ((int)batch->entry[i].kind == kind)
-					free_entry(b, &batch->entry[i]);
-		b->retired = batch->next;
-		batch_free(batch);
-	}
-	for (struct retired *batch = b->retired; batch; batch = batch->next)
-		if (!batch->sealed) {
-			passes_note(b, batch->passes);
-			batch->sealed = true;
+	for (struct retired **at = &b->retired; *at;) {
+		struct retired *batch = *at;
+		if (!batch_advance(b, batch)) {
+			at = &batch->next;
+			continue;
 		}
+		*at = batch->next;
+		batch_end(b, batch);
+	}
 }
 
 void endpoint_renew_path(struct sy_balance *b, struct endpoint *e)

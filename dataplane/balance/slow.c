@@ -81,7 +81,8 @@ static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_ta
 	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
 	uint8_t flags = v->tcp_flags;
 	if (endpoint_is_one_way(&b->endpoint[s->server]))
-		return tcp_state_one_way(s, flags, ntohl(tcp->seq), reset_secret(b, s));
+		return tcp_state_one_way(s, cold, flags, ntohl(tcp->seq), payload,
+		                         reset_secret(b, s));
 	if (from == SESSION_SERVER && s->flags & SESSION_UNTOLD)
 		flags = tell_hear(s, cold, frame, v);
 	uint32_t ack = ntohl(tcp->ack);
@@ -89,6 +90,22 @@ static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_ta
 		ack -= session_shift(s, cold);
 	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload,
 	                         reset_secret(b, s));
+}
+
+/* A SYN goes to the server that may hold on to its tuple; false: there is no point in that. */
+static bool slow_stays(struct sy_worker *w, struct session_table *t, uint32_t record,
+                       enum tcp_verdict verdict)
+{
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	if (verdict == TCP_ASK)
+		return !SY_READ(e->down);
+	if (!SY_READ(e->eligible))
+		return false;
+	tcp_state_again(s);
+	session_cold_at(t, record)->created = balance_seconds(w) & SESSION_CREATED_MASK;
+	return true;
 }
 
 /* A session's state after packet i; false: dropped. May end the session (record NONE). */
@@ -116,17 +133,16 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		s->state = SESSION_UDP_BOTH_WAYS;
 	if (v->proto != SY_PROTO_TCP)
 		return true;
-	switch (slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v)) {
+	enum tcp_verdict verdict =
+	        slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v);
+	switch (verdict) {
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;
+	case TCP_ASK:
 	case TCP_AGAIN:
-		if (SY_READ(b->endpoint[s->server].eligible)) {
-			tcp_state_again(s);
-			session_cold_at(t, record)->created =
-			        balance_seconds(w) & SESSION_CREATED_MASK;
+		if (slow_stays(w, t, record, verdict))
 			return true;
-		}
 		/* fall through */
 	case TCP_REOPEN:
 		session_end(w, t, record);

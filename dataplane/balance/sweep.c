@@ -3,8 +3,7 @@
  * Expiry. Each worker walks its slots' tables a slice a round, so that a whole pass takes about a
  * second, or as long as SWEEP_RATE needs for very large tables. A pass ends what is over its
  * state's timeout or belongs to a removed server, and renews stale paths. Ends of TCP sessions are
- * asked first (kill_begin()), and the next pass ends theirs; so after three passes nothing refers
- * to an id that went away before them.
+ * told first (kill_begin()), which takes KILL_SECONDS.
  */
 #include <rte_cycles.h>
 
@@ -28,23 +27,54 @@ static bool sweep_tells(const struct service *service, const struct session *s)
 	return service->policy.resets & RESETS_EXPIRED && !session_is_doubted(s);
 }
 
+/* Silence of a client that is said to have reset it may be a firewall's that lets no question pass:
+ * the server, which the reset went to, is asked last. */
+static bool sweep_asks_server(struct sy_worker *w, const struct endpoint *e, struct session *s)
+{
+	if (s->state != SESSION_RESET_BY_CLIENT || endpoint_is_one_way(e))
+		return false;
+	s->state = SESSION_RESET_BY_SERVER;
+	s->seen = (uint16_t)balance_seconds(w);
+	return true;
+}
+
+/* Over its time, or its server is gone; false: it lives on. */
+static bool sweep_ends(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
+	uint16_t idle = session_idle(s, (uint16_t)balance_seconds(w));
+	if (s->state == SESSION_DYING) {
+		if (idle > KILL_SECONDS && idle <= IDLE_MAX) {
+			session_end(w, t, record);
+			return true;
+		}
+		kill_ask(w, s);
+		return false;
+	}
+	bool dead = session_is_dead(b, s) || !service;
+	if (!dead && (idle <= session_timeout(service, e, s) || idle > IDLE_MAX ||
+	              sweep_asks_server(w, e, s)))
+		return false;
+	if (kill_is_due(e, s) && (dead || sweep_tells(service, s))) {
+		kill_begin(w, s, SESSION_NEITHER);
+		return false;
+	}
+	session_end(w, t, record);
+	return true;
+}
+
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 {
 	struct sy_worker *w = ctx;
 	struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
-	const struct service *service = endpoint_service(b, e);
 
-	uint16_t idle = session_idle(s, (uint16_t)balance_seconds(w));
-	bool dead = session_is_dead(b, s) || !service;
-	if (dead || (idle > session_timeout(service, e, s) && idle <= IDLE_MAX)) {
-		if (kill_is_due(e, s) && (dead || sweep_tells(service, s)))
-			kill_begin(w, s, SESSION_NEITHER);
-		else
-			session_end(w, t, record);
+	if (sweep_ends(w, t, record))
 		return;
-	}
 	if (SY_UNLIKELY(session_is_doubted(s)))
 		reset_doubt_again(w, s);
 	if (SY_UNLIKELY(s->path != SY_PATH_NONE && sy_path_is_stale(b->rt, s->path)))

@@ -44,6 +44,9 @@ static enum tcp_verdict syn_from_client(const struct session *s)
 		return TCP_REOPEN;
 	case SESSION_RESET:
 		return TCP_AGAIN;
+	case SESSION_RESET_BY_CLIENT:
+	case SESSION_RESET_BY_SERVER:
+		return TCP_ASK;
 	default:
 		/* A retransmission, or one that a server whose connection lives will challenge
 		 * (RFC 5961 section 4), whatever resets and FINs of others came before. */
@@ -95,8 +98,16 @@ static bool state_is_proven_by(const struct session *s, enum session_direction f
 	}
 }
 
-/* SYN and SYN-ACK. */
-/* ack: as the client counts. */
+/* A server's SYN-ACK shows that the connection was over: not to one that lives is it an answer.
+ * What else may be said of it twice, before FINs were acknowledged, does not. */
+static bool state_begins_anew(const struct session *s)
+{
+	return s->state == SESSION_CLOSING || session_is_doubted(s) ||
+	       (s->state == SESSION_FIN_WAIT &&
+	        s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED));
+}
+
+/* SYN and SYN-ACK. ack: as the client counts. */
 static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *cold,
                                      enum session_direction from, bool answer, uint32_t ack)
 {
@@ -104,22 +115,15 @@ static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *col
 		return answer ? TCP_DROP : syn_from_client(s);
 	if (!answer)
 		return TCP_DROP;
-	switch (s->state) {
-	case SESSION_CLOSING:
-	case SESSION_RESET_BY_CLIENT:
-	case SESSION_RESET_BY_SERVER: /* it was over, and begins anew */
+	if (state_begins_anew(s)) {
 		tcp_state_again(s);
 		if (s->flags & SESSION_SHIFTED) { /* the new stream wants its header too */
 			s->flags |= SESSION_UNTOLD;
 			cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
 		}
-		/* fall through */
-	case SESSION_SYN_SENT:
-		s->state = SESSION_SYN_RECEIVED;
-		break;
-	default:
-		break;
 	}
+	if (s->state == SESSION_SYN_SENT)
+		s->state = SESSION_SYN_RECEIVED;
 	return TCP_FORWARD;
 }
 
@@ -165,23 +169,28 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 /*
  * The client's packets alone tell less: its ACK says that the server answered, its FIN that it has
  * closed, and nothing when the server has. So a session ends by the timeout of FIN_WAIT, and a SYN
- * after the client's FIN begins a new connection. A reset may be forged; an ACK shows that it was.
+ * after the client's FIN goes to the same server once more, which knows better if the connection is
+ * over. Resets and FINs may be forged; an ACK shows that they were, of a FIN that it does not come
+ * after.
  */
-enum tcp_verdict tcp_state_one_way(struct session *s, uint8_t flags, uint32_t seq, uint32_t secret)
+enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
+                                   uint32_t seq, uint32_t len, uint32_t secret)
 {
 	if (flags & SY_TCP_SYN) {
 		if (flags & SY_TCP_ACK)
 			return TCP_DROP;
-		if (s->state == SESSION_RESET)
-			return TCP_AGAIN;
-		return s->state == SESSION_FIN_WAIT ? TCP_REOPEN : TCP_FORWARD;
+		return s->state == SESSION_FIN_WAIT ? TCP_AGAIN : syn_from_client(s);
 	}
 	if (flags & SY_TCP_RST)
 		return state_of_reset(s, SESSION_CLIENT, seq == secret);
 	if (!(flags & SY_TCP_ACK))
 		return TCP_DROP;
-	if (flags & SY_TCP_FIN)
+	if (flags & SY_TCP_FIN) {
 		s->flags |= SESSION_CLIENT_FIN;
+		cold->fin_seq[SESSION_CLIENT] = seq + len + 1;
+	} else if (seq != cold->fin_seq[SESSION_CLIENT]) {
+		s->flags &= (uint8_t)~SESSION_CLIENT_FIN;
+	}
 	s->state = state_of_fins(s);
 	return TCP_FORWARD;
 }

@@ -190,7 +190,9 @@ static void flow_settle(struct life *l, struct flow *f, const struct sight *s, b
 	flow_after(f, &state, &fins);
 	if (f->certainty == FLOW_DOUBTFUL || f->anew) {
 		/* A server that was down when the client began elsewhere may be up again. */
-		if (again && same && (f->state == PLAIN_SYN_SENT || state == PLAIN_UDP_ONE_WAY)) {
+		if (again && same &&
+		    (f->state == PLAIN_SYN_SENT || f->state == PLAIN_RESET_BY_CLIENT ||
+		     f->state == PLAIN_RESET_BY_SERVER || state == PLAIN_UDP_ONE_WAY)) {
 			state = f->state;
 			fins = f->fins;
 		} else {

@@ -125,13 +125,9 @@ static void judge_session(struct life *l, const pb_session *s, struct tally *t)
 		judge_begun(f, &found, s);
 		return;
 	}
-	uint8_t state = f->state, fins;
-	if (f->pending)
-		flow_after(f, &state, &fins);
 	MUST(place_equal(f, &found), "another server, local address or port than before: %s",
 	     flow_text(f));
-	MUST(state_is(s, f->state) || state_is(s, state), "its state is %s: %s", s->state,
-	     flow_text(f));
+	MUST(flow_may_be(f, s->state), "its state is %s: %s", s->state, flow_text(f));
 }
 
 static void judge_sessions(struct life *l, struct tally *t)

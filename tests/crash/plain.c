@@ -157,10 +157,14 @@ static bool plan_tcp(struct flow *f, struct dice *d)
 	}
 }
 
-/* Without its server's answer a client begins elsewhere, and so does every UDP client. */
+/* Without its server's answer a client begins elsewhere, also after a reset, and so does every UDP
+ * client. */
 static bool flow_leaves(const struct flow *f, const struct plain_config *c)
 {
-	return f->side == PLAIN_CLIENT && (flow_is_udp(f) || f->state == PLAIN_SYN_SENT) &&
+	bool begins = f->flags & SY_TCP_SYN &&
+	              (f->state == PLAIN_SYN_SENT || f->state == PLAIN_RESET_BY_CLIENT ||
+	               f->state == PLAIN_RESET_BY_SERVER);
+	return f->side == PLAIN_CLIENT && (flow_is_udp(f) || begins) &&
 	       c->server[f->service][f->server].state == DOWN;
 }
 
@@ -207,17 +211,38 @@ bool flow_is_fresh(const struct flow *f, uint32_t now)
 	       now - f->seen_first + ROUNDING < state_timeout(f, f->state, f->fins);
 }
 
-/* Of the states that it may be in, the shortest and the longest timeout. */
+/* When a client is silent that is said to have sent a reset, its server is asked, for as long. */
+static uint32_t state_longest(const struct flow *f, uint8_t state, uint8_t fins)
+{
+	uint32_t own = state_timeout(f, state, fins);
+	return state == PLAIN_RESET_BY_CLIENT
+	               ? own + LATE + plain_timeout(f->service, PLAIN_RESET_BY_SERVER)
+	               : own;
+}
+
+/* Of the states that it may be in, the shortest timeout, and the longest that it may last. */
 static void flow_timeouts(const struct flow *f, uint32_t *least, uint32_t *most)
 {
 	uint8_t state, fins;
-	*least = *most = state_timeout(f, f->state, f->fins);
+	*least = state_timeout(f, f->state, f->fins);
+	*most = state_longest(f, f->state, f->fins);
 	if (!f->pending)
 		return;
 	flow_after(f, &state, &fins);
-	uint32_t other = state_timeout(f, state, fins);
-	*least = other < *least ? other : *least;
-	*most = other > *most ? other : *most;
+	uint32_t soon = state_timeout(f, state, fins), late = state_longest(f, state, fins);
+	*least = soon < *least ? soon : *least;
+	*most = late > *most ? late : *most;
+}
+
+bool flow_may_be(const struct flow *f, const char *state_name)
+{
+	uint8_t state = f->state, fins;
+	if (f->pending)
+		flow_after(f, &state, &fins);
+	bool asked = f->state == PLAIN_RESET_BY_CLIENT || state == PLAIN_RESET_BY_CLIENT;
+	return !strcmp(state_name, plain_state_name(f->state)) ||
+	       !strcmp(state_name, plain_state_name(state)) ||
+	       (asked && !strcmp(state_name, plain_state_name(PLAIN_RESET_BY_SERVER)));
 }
 
 static bool flow_is_served(const struct flow *f, const struct plain_config *c)

@@ -123,6 +123,8 @@ bool flow_is_fresh(const struct flow *f, uint32_t now);
 /* Whether the flow must be found, and whether it may be, by a process that starts now. */
 bool flow_must_live(const struct flow *f, const struct plain_config *c, uint32_t now);
 bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t now);
+/* May its session be in the state of this name? */
+bool flow_may_be(const struct flow *f, const char *state_name);
 /* Marks flows whose server or local address is no longer what it was. */
 void flows_doom(struct chronicle *h, const struct plain_config *c);
 /* Forgets flows whose time is up. */

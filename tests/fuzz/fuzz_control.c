@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct changes none = {0};
 	rig_commit(&world.rig, &none);
 	world_clear(&world);
-	rig_advance(&world.rig, 4 * SECOND_NS);
+	rig_advance(&world.rig, RIG_RETIRED * SECOND_NS);
 	const struct model *m = world.rig.b->model;
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->service_ids.count == m->service_ids.fresh);

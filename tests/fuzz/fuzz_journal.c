@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	/* As at the beginning, so that an input does the same each time. */
 	world_clear(&world);
-	rig_advance(&world.rig, 4 * SECOND_NS);
+	rig_advance(&world.rig, RIG_RETIRED * SECOND_NS);
 	const struct model *m = world.rig.b->model;
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->server_ids.count == m->server_ids.fresh);

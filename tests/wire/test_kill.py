@@ -20,7 +20,7 @@ from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 # What still comes on a session that ends, and what comes after it.
-ended = pytest.mark.drops("session-killed", "no-session")
+ended = pytest.mark.drops("session-killed", "server-removed", "no-session")
 
 WITNESS = 9307  # port of servers that tell how their connections ended
 

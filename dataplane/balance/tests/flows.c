@@ -179,20 +179,37 @@ void flows_pass(struct flows *f, unsigned seconds)
 
 /* ---- packets ---- */
 
-/* The next frame that leaves a port and is not a reset or a question of our own: those have no
- * window. */
+/* The TCP header of a reset or a question of our own: those have no window. NULL: it is another
+ * frame. */
+static const struct sy_tcp *own_word(const struct rte_mbuf *m)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+	struct sy_view v;
+	if (sy_packet_parse(frame, rte_pktmbuf_data_len(m), &v) != SY_DROP_NONE ||
+	    v.proto != SY_PROTO_TCP || !sy_view_has_l4(&v) || sy_packet_tcp(frame, &v)->window)
+		return NULL;
+	return sy_packet_tcp(frame, &v);
+}
+
+bool flows_word(struct flows *f, unsigned port, struct sy_tcp *out)
+{
+	struct rte_mbuf *m;
+	const struct sy_tcp *word = NULL;
+	while (!word && (m = rig_collect(&f->rig, port))) {
+		word = own_word(m);
+		if (word)
+			*out = *word;
+		rte_pktmbuf_free(m);
+	}
+	return word != NULL;
+}
+
+/* The next frame that leaves a port and is none. */
 static struct rte_mbuf *flows_collect(struct flows *f, unsigned port)
 {
 	struct rte_mbuf *m;
-	struct sy_view v;
-	while ((m = rig_collect(&f->rig, port))) {
-		const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
-		if (sy_packet_parse(frame, rte_pktmbuf_data_len(m), &v) != SY_DROP_NONE ||
-		    v.proto != SY_PROTO_TCP || !sy_view_has_l4(&v) ||
-		    sy_packet_tcp(frame, &v)->window)
-			break;
+	while ((m = rig_collect(&f->rig, port)) && own_word(m))
 		rte_pktmbuf_free(m);
-	}
 	return m;
 }
 

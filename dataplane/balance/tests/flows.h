@@ -54,6 +54,9 @@ void flows_pass(struct flows *f, unsigned seconds);
 /* Sends a frame into a port, and fills `out` with the one that comes out of the other; false: none
  * does. */
 bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out);
+/* The next question or reset of the balancer's own that has left by a port; false: there is none.
+ * Other frames there are lost. */
+bool flows_word(struct flows *f, unsigned port, struct sy_tcp *out);
 /* Connects, and lets a packet through each way. */
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port);
 /* The first packet only. */

@@ -16,9 +16,11 @@
 #include "../arena.h"
 #include "../balance.h"
 
-#define RIG_PORTS   2
-#define RIG_WAN     0
-#define RIG_LAN     1
+#define RIG_PORTS 2
+#define RIG_WAN   0
+#define RIG_LAN   1
+/* Seconds after which the id of what was removed is free. */
+#define RIG_RETIRED (KILL_SECONDS + 9)
 #define RIG_WAN_MTU 1500
 #define RIG_LAN_MTU 1400
 #define RIG_RING    4096 /* packets between a port and the test */

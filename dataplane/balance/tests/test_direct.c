@@ -59,9 +59,9 @@ static struct session *find(struct flows *f, const struct sy_tuple *t)
 }
 
 static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
-                 unsigned payload)
+                 unsigned payload, uint32_t seq)
 {
-	const struct segment s = {flags, 1, 1, flags & SY_TCP_SYN ? 1460 : 0};
+	const struct segment s = {flags, seq, 1, flags & SY_TCP_SYN ? 1460 : 0};
 	if (t->proto == SY_PROTO_TCP)
 		frame_tcp(out, &f->dice, t, &s, payload);
 	else
@@ -69,11 +69,12 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 }
 
 /* Sends a frame and checks the one that leaves, byte by byte; returns which server it is for. */
-static unsigned pass(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload)
+static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload,
+                        uint32_t seq)
 {
 	struct frame in, out, want;
 	struct sy_view v;
-	make(f, &in, t, flags, payload);
+	make(f, &in, t, flags, payload, seq);
 	assert_true(flows_through(f, RIG_WAN, &in, &out));
 	want = in;
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
@@ -89,6 +90,11 @@ static unsigned pass(struct flows *f, const struct sy_tuple *t, uint8_t flags, u
 	const struct sy_addr *server = &f->rig.b->endpoint[s->server].addr;
 	assert_int_equal(server->b[15], out.bytes[5] / 2 - 1);
 	return server->b[15];
+}
+
+static unsigned pass(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload)
+{
+	return pass_at(f, t, flags, payload, 1);
 }
 
 static void test_a_connection(void **state)
@@ -116,10 +122,16 @@ static void test_a_connection(void **state)
 		assert_int_equal(s->state, SESSION_RESET_BY_CLIENT);
 		assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), server);
 		assert_int_equal(s->state, SESSION_ESTABLISHED);
-		assert_int_equal(pass(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0), server);
-		assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), server);
+		assert_int_equal(pass_at(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0, 77),
+		                 server); /* forged */
 		assert_int_equal(s->state, SESSION_FIN_WAIT);
-		pass(f, &t, SY_TCP_SYN, 0); /* a new connection under the old tuple */
+		assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), server);
+		assert_int_equal(s->state, SESSION_ESTABLISHED);
+		assert_int_equal(pass(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0), server);
+		assert_int_equal(pass_at(f, &t, SY_TCP_ACK, 0, 2), server);
+		assert_int_equal(s->state, SESSION_FIN_WAIT);
+		/* a new connection under the old tuple, or none: the server knows */
+		assert_int_equal(pass(f, &t, SY_TCP_SYN, 0), server);
 		assert_int_equal(find(f, &t)->state, SESSION_SYN_SENT);
 	}
 	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
@@ -291,7 +303,7 @@ static void test_off_link(void **state)
 		put_direct(&c, s, routed_text[s / 2]);
 		flows_commit(f, &c);
 		struct sy_tuple t = client_of(s, 1000);
-		make(f, &in, &t, SY_TCP_SYN, 0);
+		make(f, &in, &t, SY_TCP_SYN, 0, 1);
 		assert_false(flows_through(f, RIG_WAN, &in, &out));
 		assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_ON_LINK), s + 1);
 	}
@@ -303,7 +315,7 @@ static void test_too_big(void **state)
 	struct frame in;
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct sy_tuple t = client_of(s, 1000);
-		make(f, &in, &t, SY_TCP_SYN, RIG_LAN_MTU);
+		make(f, &in, &t, SY_TCP_SYN, RIG_LAN_MTU, 1);
 		assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
 		rig_turn(&f->rig);
 		assert_null(rig_collect(&f->rig, RIG_LAN));
@@ -316,6 +328,22 @@ static void test_too_big(void **state)
 		rte_pktmbuf_free(m);
 		assert_int_equal(rig_drops(&f->rig, SY_DROP_TOO_BIG), s + 1);
 	}
+}
+
+/* A SYN after a FIN goes elsewhere if its server takes no new sessions. */
+static void test_syn_after_fin(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct service_key key = key_of(0);
+	struct sy_tuple t = client_of(0, 1000);
+	unsigned server = pass(f, &t, SY_TCP_SYN, 0);
+	pass(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0);
+	struct sy_addr addr = rig_addr(server_text[0][server - 1]);
+	put_server(&c, &key, &addr, 80, 1,
+	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN);
+	flows_commit(f, &c);
+	assert_int_equal(pass(f, &t, SY_TCP_SYN, 0), 3 - server);
 }
 
 /* A server that is removed takes its sessions along; one that is down loses those that can go. */
@@ -347,6 +375,7 @@ int main(void)
 	        TEST(refusals),        TEST(without_local_addresses),
 	        TEST(off_link),        TEST(too_big),
 	        TEST(servers_that_go), TEST(check_marks),
+	        TEST(syn_after_fin),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -277,7 +277,7 @@ static void test_sums(void **state)
 	delete_server(&c, &f->tcp, &f->server[0], 8080);
 	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
 	commit(f, &c);
-	for (unsigned second = 0; second < 6; second++) {
+	for (unsigned second = 0; second < RIG_RETIRED; second++) {
 		struct sy_balance_totals t = rig_totals(&f->rig);
 		assert_int_equal(t.created, 10);
 		assert_int_equal(t.created - t.ended, t.live);

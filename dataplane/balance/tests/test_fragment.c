@@ -380,7 +380,7 @@ static void test_overlaps(void **state)
 		for (unsigned i = 0; i < PIECES; i++)
 			check_dropped(f, &piece[i], SY_DROP_FRAGMENT_OVERLAP);
 		nothing_is_held(f);
-		flows_advance(f, 3); /* the id is free again */
+		flows_advance(f, RIG_RETIRED); /* the id is free again */
 		pass(f, RIG_WAN, &t, n, n, true, MODE_FNAT);
 	}
 }

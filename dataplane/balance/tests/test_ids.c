@@ -100,12 +100,12 @@ static void test_server_gone(void **state)
 	flow_check(f, &flow[2]);
 	assert_int_not_equal(id_of(f, 0, &stranger), flow[0].server_id);
 	flows_check_active(f, 2);
-	/* its id is free two sweeps later, and then it means nothing any more */
+	/* its id is free after some sweeps, and then it means nothing any more */
 	struct session_server_name name;
 	const struct id_pool *ids = &f->rig.b->model->server_ids;
 	uint32_t before = ids->count;
 	assert_true(session_server_named(f->rig.b->store, flow[0].server_id, &name));
-	flows_advance(f, 4);
+	flows_advance(f, RIG_RETIRED);
 	assert_false(session_server_named(f->rig.b->store, flow[0].server_id, &name));
 	assert_int_equal(ids->count, before + 1 + FLOW_SERVERS);
 	flow_open(f, &fresh, 0, 2000);
@@ -133,7 +133,7 @@ static void test_local_gone(void **state)
 	assert_int_not_equal(flow_session(f, &flow[0])->local, old);
 	struct sy_addr addr;
 	assert_true(session_local_named(f->rig.b->store, old, &addr));
-	flows_advance(f, 4);
+	flows_advance(f, RIG_RETIRED);
 	assert_false(session_local_named(f->rig.b->store, old, &addr));
 	restart(f, 0);
 	flow_check(f, &flow[0]);
@@ -158,7 +158,7 @@ static void test_handed_over(void **state)
 	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
 	for (unsigned s = 1; s < FLOW_SERVICES; s++)
 		flow_check(f, &flow[s]);
-	flows_advance(f, 4);
+	flows_advance(f, RIG_RETIRED);
 	flows_check_active(f, FLOW_SERVICES - 1);
 	flow_open(f, &flow[0], 0, 2000);
 	flow_check(f, &flow[0]);
@@ -236,7 +236,7 @@ static void test_handed_over_late(void **state)
 		flow_check(f, &fresh[i]);
 	}
 	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
-	flows_advance(f, 4);
+	flows_advance(f, RIG_RETIRED);
 	flows_check_active(f, FLOW_SERVICES - 1 + FLOW_SERVERS);
 	restart(f, 0);
 	for (unsigned i = 0; i < FLOW_SERVERS; i++)
@@ -281,11 +281,11 @@ static void test_local_back(void **state)
 	put_local(&c, &f->local[0]);
 	flows_commit(f, &c);
 	flow_check(f, &flow);
-	flows_advance(f, 4);
+	flows_advance(f, RIG_RETIRED);
 	flow_check(f, &flow);
 	delete_local(&c, &f->local[0]);
 	flows_commit(f, &c);
-	flows_advance(f, 4); /* now it is free */
+	flows_advance(f, RIG_RETIRED); /* now it is free */
 	assert_null(flow_session(f, &flow));
 	assert_false(f->rig.b->model->local_retired[0]);
 	flow_open(f, &flow, 0, 1001);
@@ -328,13 +328,13 @@ static void test_no_id_left(void **state)
 	delete_server(&c, &f->service[0], &f->server[0][0], 8080);
 	flows_commit(f, &c);
 	config_file_flush(f->rig.b, true);
-	flows_advance(f, 4);
+	flows_advance(f, RIG_RETIRED);
 	f->rig.b->hold = true;
 	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
 	delete_server(&c, &f->service[1], &f->server[1][0], 5353);
 	flows_commit(f, &c);
-	flows_advance(f, 4);
+	flows_advance(f, RIG_RETIRED);
 	open_each(f, flow);
 	restart(f, 0);
 	assert_int_equal(f->rig.b->model->servers, FLOW_SERVICES * FLOW_SERVERS - 1);

@@ -311,7 +311,7 @@ static void test_restart(void **state)
 	assert_false(rig_commit(&f->rig, &c));
 	delete_snat(&c, rule_name[1]);
 	flows_commit(f, &c);
-	flows_advance(f, 3);
+	flows_advance(f, RIG_RETIRED);
 	assert_int_equal(live(f), FLOW_SERVICES);
 }
 
@@ -514,7 +514,7 @@ static void test_refusals(void **state)
 	flows_commit(f, &c);
 	assert_int_equal(rte_hash_count(f->rig.b->model->source), 0);
 	assert_null(f->rig.b->snat);
-	flows_advance(f, 3);
+	flows_advance(f, RIG_RETIRED);
 	assert_int_equal(live(f), 0);
 }
 

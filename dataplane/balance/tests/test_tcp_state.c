@@ -54,9 +54,9 @@ struct rule {
 static const struct rule rules[] = {
         /*              sSe fctr CV: SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, CLOSING,
          *              TIME_WAIT, RESET, RESET_BY_CLIENT, RESET_BY_SERVER. x: dropped, n: a new
-         *              connection, a: the same again, d: forwarded in doubt. ACKs here
-         *              acknowledge no FIN. */
-        {C, SYN, "sSefcnaCV"},       {S, SYN, "xxxxxxxxx"},       {C, SYN_ACK, "xxxxxxxxx"},
+         *              connection, a: the same again, q: the server is asked, d: forwarded in
+         *              doubt. ACKs here acknowledge no FIN. */
+        {C, SYN, "sSefcnaqq"},       {S, SYN, "xxxxxxxxx"},       {C, SYN_ACK, "xxxxxxxxx"},
         {S, SYN_ACK, "SSefStrSS"},   {C, ACK, "seefctreV"},       {S, ACK, "sSefcteCe"},
         {C, DATA, "seefctreV"},      {S, DATA, "sSefcteCe"},      {C, FIN, "sfffctrfV"},
         {S, FIN, "sSfcctfCf"},       {C, RST, "rrdddrrCd"},       {S, RST, "rrdddrrdV"},
@@ -89,6 +89,7 @@ static void test_rules(void **state)
 			char got = verdict == TCP_DROP     ? 'x'
 			           : verdict == TCP_REOPEN ? 'n'
 			           : verdict == TCP_AGAIN  ? 'a'
+			           : verdict == TCP_ASK    ? 'q'
 			           : verdict == TCP_DOUBT  ? 'd'
 			                                   : letter_of(s.state);
 			if (got != want)
@@ -256,15 +257,13 @@ static void test_reset(void **state)
 	     {C, ACK, 101, 1, 0, SESSION_RESET}, {C, DATA, 101, 1, 9, SESSION_RESET});
 }
 
-/* Neither forged SYNs nor forged SYN-ACKs move a connection for good, and true ones begin anew. */
+/* A SYN that came meanwhile: a challenge goes on as before, and a SYN-ACK begins anew. */
 static void test_syn_after_reset(void **state)
 {
 	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
-	     {C, SYN, 9, 0, 0, SESSION_RESET_BY_CLIENT},
 	     {S, ACK, 901, 101, 0, SESSION_RESET_BY_CLIENT},
 	     {C, ACK, 101, 901, 0, SESSION_ESTABLISHED});
 	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
-	     {C, SYN, 9, 0, 0, SESSION_RESET_BY_SERVER},
 	     {S, SYN_ACK, 7000, 10, 0, SESSION_SYN_RECEIVED},
 	     {C, ACK, 10, 7001, 0, SESSION_ESTABLISHED});
 }
@@ -274,6 +273,21 @@ static void test_half_open(void **state)
 {
 	LIVE(HANDSHAKE, {C, DATA, 101, 901, 5, SESSION_ESTABLISHED},
 	     {S, RST, 901, 0, 0, SESSION_RESET_BY_SERVER}, {S, RST, SECRET, 0, 0, SESSION_RESET});
+}
+
+/* A server that is back from a reboot when only one side had closed: its SYN-ACK begins anew once a
+ * FIN was acknowledged; before that it may be one of old. */
+static void test_begins_anew(void **state)
+{
+	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
+	     {S, SYN_ACK, 900, 101, 0, SESSION_FIN_WAIT}, {S, ACK, 901, 102, 0, SESSION_FIN_WAIT},
+	     {C, SYN, 500, 0, 0, SESSION_FIN_WAIT},
+	     {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
+	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
+	LIVE(HANDSHAKE, {S, FIN, 901, 101, 0, SESSION_FIN_WAIT},
+	     {C, ACK, 101, 902, 0, SESSION_FIN_WAIT}, {C, SYN, 500, 0, 0, SESSION_FIN_WAIT},
+	     {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
+	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
 }
 
 /* A FIN that a reset hides is not forgotten. */
@@ -303,7 +317,7 @@ static void test_one_way(void **state)
 		uint8_t flags;
 		char after[SY_ARRAY_LEN(states) + 1];
 	} one_way[] = {
-	        {SYN, "senaC"},       {SYN_ACK, "xxxxx"}, {ACK, "eefee"},     {DATA, "eefee"},
+	        {SYN, "seaaq"},       {SYN_ACK, "xxxxx"}, {ACK, "eefee"},     {DATA, "eefee"},
 	        {FIN, "fffff"},       {RST, "rddrC"},     {RST_ACK, "rddrC"}, {FIN_ALONE, "xxxxx"},
 	        {PSH_ALONE, "xxxxx"}, {NONE, "xxxxx"},
 	};
@@ -313,11 +327,12 @@ static void test_one_way(void **state)
 			                               .flags = flags_of[states[i]]};
 			struct session s = before;
 			char want = one_way[r].after[i];
+			cold = (struct session_cold){.fin_seq = {500}};
 			enum tcp_verdict verdict =
-			        tcp_state_one_way(&s, one_way[r].flags, 500, SECRET);
-			if (strchr("xnad", want)) {
+			        tcp_state_one_way(&s, &cold, one_way[r].flags, 500, 0, SECRET);
+			if (strchr("xaqd", want)) {
 				assert_int_equal(verdict, want == 'x'   ? TCP_DROP
-				                          : want == 'n' ? TCP_REOPEN
+				                          : want == 'q' ? TCP_ASK
 				                          : want == 'd' ? TCP_DOUBT
 				                                        : TCP_AGAIN);
 				assert_memory_equal(&s, &before, sizeof(s));
@@ -329,8 +344,27 @@ static void test_one_way(void **state)
 	}
 	/* a reset that was forged does not hide the client's FIN */
 	struct session s = {.state = SESSION_RESET_BY_CLIENT, .flags = SESSION_CLIENT_FIN};
-	tcp_state_one_way(&s, ACK, 1, SECRET);
+	cold = (struct session_cold){.fin_seq = {700}};
+	tcp_state_one_way(&s, &cold, ACK, 700, 0, SECRET);
 	assert_int_equal(s.state, SESSION_FIN_WAIT);
+}
+
+/* What comes from elsewhere than behind a FIN shows that it was none of the client's. */
+static void test_one_way_forged_fin(void **state)
+{
+	for (unsigned at = 0; at < 2; at++) {
+		struct session s = {.state = SESSION_ESTABLISHED};
+		cold = (struct session_cold){0};
+		tcp_state_one_way(&s, &cold, FIN, at ? UINT32_MAX : 9000, 3, SECRET);
+		assert_int_equal(s.state, SESSION_FIN_WAIT);
+		assert_int_equal(cold.fin_seq[C], at ? 3 : 9004);
+		assert_int_equal(tcp_state_one_way(&s, &cold, SYN, 7, 0, SECRET), TCP_AGAIN);
+		tcp_state_one_way(&s, &cold, ACK, at ? 3 : 9004, 0, SECRET);
+		assert_int_equal(s.state, SESSION_FIN_WAIT);
+		tcp_state_one_way(&s, &cold, DATA, 101, 5, SECRET);
+		assert_int_equal(s.state, SESSION_ESTABLISHED);
+		assert_int_equal(s.flags, 0);
+	}
 }
 
 int main(void)
@@ -338,6 +372,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rules),
 	        cmocka_unit_test(test_one_way),
+	        cmocka_unit_test(test_one_way_forged_fin),
 	        cmocka_unit_test(test_client_closes_first),
 	        cmocka_unit_test(test_server_closes_first),
 	        cmocka_unit_test(test_simultaneous_close),
@@ -349,6 +384,7 @@ int main(void)
 	        cmocka_unit_test(test_reset),
 	        cmocka_unit_test(test_syn_after_reset),
 	        cmocka_unit_test(test_half_open),
+	        cmocka_unit_test(test_begins_anew),
 	        cmocka_unit_test(test_fin_during_reset),
 	        cmocka_unit_test(test_names),
 	};

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a TCP session's end takes: questions to both sides, and their answers. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define DOWN       STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
+#define RESET_TIME 5 /* seconds that silence may last after a reset, by default */
+
+static const unsigned port_of[2] = {[SESSION_CLIENT] = RIG_WAN, [SESSION_SERVER] = RIG_LAN};
+
+/* What the balancer has said itself to this side: how many questions and resets. */
+struct words {
+	unsigned questions, resets;
+};
+
+static struct words hear(struct flows *f, enum session_direction side)
+{
+	struct words heard = {0};
+	struct sy_tcp tcp;
+	while (flows_word(f, port_of[side], &tcp))
+		if (tcp.flags & SY_TCP_RST)
+			heard.resets++;
+		else
+			heard.questions++;
+	return heard;
+}
+
+/* This side sends a segment, which goes through or not. */
+static bool say(struct flows *f, const struct flow *flow, enum session_direction from,
+                uint8_t flags, uint32_t seq)
+{
+	const struct segment s = {flags, seq, 1, 0};
+	struct frame in, out;
+	frame_tcp(&in, &f->dice, from == SESSION_CLIENT ? &flow->client : &flow->server, &s, 0);
+	return flows_through(f, port_of[from], &in, &out);
+}
+
+static enum session_state state_of(struct flows *f, const struct flow *flow)
+{
+	struct session *s = flow_session(f, flow);
+	return s ? s->state : SESSION_FREE;
+}
+
+static void check_state(struct flows *f, const struct flow *flow, enum session_state want)
+{
+	enum session_state state = state_of(f, flow);
+	if (state != want)
+		fail_msg("%s, not %s", session_state_name(state), session_state_name(want));
+}
+
+/* A client whose firewall lets no question pass, and a reset in its name: its server is asked
+ * before its time is up. */
+static void doubt(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
+{
+	flow_open(f, flow, service, port);
+	assert_true(say(f, flow, SESSION_CLIENT, SY_TCP_RST, 1));
+	check_state(f, flow, SESSION_RESET_BY_CLIENT);
+	for (unsigned second = 0; second < RESET_TIME; second++) {
+		flows_advance(f, 1);
+		assert_true(hear(f, SESSION_CLIENT).questions > 0);
+		assert_int_equal(hear(f, SESSION_SERVER).questions, 0);
+	}
+	flows_advance(f, 1);
+	check_state(f, flow, SESSION_RESET_BY_SERVER);
+	assert_int_equal(hear(f, SESSION_CLIENT).questions, 0);
+	assert_true(hear(f, SESSION_SERVER).questions > 0);
+}
+
+static void test_silent_client(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned service = 0; service < FLOW_SERVICES; service += 2) {
+		struct flow lives, silent, dead;
+		doubt(f, &lives, service, 1000);
+		assert_true(say(f, &lives, SESSION_SERVER, SY_TCP_ACK, 1));
+		check_state(f, &lives, SESSION_ESTABLISHED);
+		flow_check(f, &lives);
+
+		doubt(f, &silent, service, 1001);
+		flows_advance(f, RESET_TIME - 1);
+		check_state(f, &silent, SESSION_RESET_BY_SERVER);
+		flows_advance(f, 3);
+		check_state(f, &silent, SESSION_FREE);
+
+		doubt(f, &dead, service, 1002);
+		say(f, &dead, SESSION_SERVER, SY_TCP_RST,
+		    reset_secret(f->rig.b, flow_session(f, &dead)));
+		check_state(f, &dead, SESSION_RESET);
+		flows_advance(f, RESET_TIME + 2);
+		check_state(f, &dead, SESSION_FREE);
+		check_state(f, &lives, SESSION_ESTABLISHED);
+	}
+}
+
+static const struct sy_addr *server_of(struct flows *f, const struct flow *flow)
+{
+	return &f->rig.b->endpoint[flow->server_id].addr;
+}
+
+static void put(struct flows *f, const struct flow *flow, int state)
+{
+	struct changes c = {0};
+	put_server(&c, &f->service[flow->service], server_of(f, flow), 8080, 1, state);
+	flows_commit(f, &c);
+}
+
+/* A SYN under the tuple of a session that was reset: its server knows whether the connection is
+ * over, unless it is gone itself. */
+static void test_syn_in_doubt(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	flow_open(f, &flow, 0, 1000);
+	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_RST, 1));
+	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	check_state(f, &flow, SESSION_RESET_BY_CLIENT);
+	put(f, &flow, STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN);
+	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	assert_int_equal(flow_session(f, &flow)->server, flow.server_id);
+	check_state(f, &flow, SESSION_RESET_BY_CLIENT);
+	put(f, &flow, DOWN);
+	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	assert_int_not_equal(flow_session(f, &flow)->server, flow.server_id);
+	check_state(f, &flow, SESSION_SYN_SENT);
+}
+
+static void remove_server(struct flows *f, const struct flow *flow)
+{
+	struct changes c = {0};
+	delete_server(&c, &f->service[flow->service], server_of(f, flow), 8080);
+	flows_commit(f, &c);
+}
+
+/* Its ends are asked until they speak, and answered for some seconds, though nobody is left whose
+ * session it is. */
+static void test_dying(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow;
+	flow_open(f, &flow, 0, 1000);
+	remove_server(f, &flow);
+	flows_advance(f, 1);
+	check_state(f, &flow, SESSION_DYING);
+	for (unsigned second = 0; second < KILL_SECONDS; second++) {
+		assert_int_equal(hear(f, SESSION_CLIENT).questions > 0, second < 2);
+		assert_true(hear(f, SESSION_SERVER).questions > 0);
+		if (second > 0)
+			assert_false(say(f, &flow, SESSION_CLIENT, SY_TCP_ACK, 1));
+		check_state(f, &flow, SESSION_DYING);
+		flows_advance(f, 1);
+	}
+	flows_advance(f, 1);
+	check_state(f, &flow, SESSION_FREE);
+}
+
+/* Of a million that end at once not all can be asked at once: they are later. */
+static void test_dying_rate(void **state)
+{
+	struct flows *f = *state;
+	struct rate_limit *kills = &f->rig.b->worker[0].kills;
+	struct frame in;
+	struct flow flow;
+	flow_open(f, &flow, 0, 1000);
+	remove_server(f, &flow);
+	*kills = (struct rate_limit){.last_ns = f->rig.now_ns};
+	in = flow.in[SESSION_CLIENT];
+	assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
+	rig_turn(&f->rig);
+	check_state(f, &flow, SESSION_DYING);
+	assert_int_equal(hear(f, SESSION_CLIENT).resets, 1);
+	assert_int_equal(hear(f, SESSION_SERVER).questions, 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_RESET_RATE), 1);
+	flows_advance(f, 1);
+	assert_true(hear(f, SESSION_SERVER).questions > 0);
+}
+
+/* An id is nobody else's while its sessions' ends are being told. */
+static void test_id_outlives_sessions(void **state)
+{
+	struct flows *f = *state;
+	const struct id_pool *ids = &f->rig.b->model->server_ids;
+	struct flow flow;
+	flow_open(f, &flow, 0, 1000);
+	remove_server(f, &flow);
+	unsigned seconds = 0;
+	for (; ids->count == 0 && seconds < 60; seconds++)
+		flows_advance(f, 1);
+	check_state(f, &flow, SESSION_FREE);
+	assert_int_equal(ids->count, 1);
+	assert_true(seconds > KILL_SECONDS);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, flows_setup, flows_teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(silent_client), TEST(syn_in_doubt),         TEST(dying),
+	        TEST(dying_rate),    TEST(id_outlives_sessions),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
