@@ -22,28 +22,53 @@ static inline bool lookup_is_fast(const struct sy_balance *b, const struct sessi
 	       !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
+/* Steps between the looks at a packet: as many cache misses are under way at once as a core can
+ * have, and each has the time that it takes. */
+#define AHEAD 12
+
+/* First look: its bucket is here. */
+static inline void look_at_bucket(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+{
+	if (burst->next[i] == SY_NEXT_LOOKUP)
+		burst->session[i] = session_guess(b->table[burst->slot[i]], burst->hash[i]);
+}
+
+/* Second look: one in six lies in its other bucket. */
+static inline void look_at_other(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+{
+	if (SY_UNLIKELY(burst->next[i] == SY_NEXT_LOOKUP && burst->session[i] == SESSION_NONE))
+		burst->session[i] = session_guess_other(b->table[burst->slot[i]], burst->hash[i]);
+}
+
+/* Last look: its record is here. */
+static inline void look_at_record(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+{
+	if (burst->next[i] != SY_NEXT_LOOKUP)
+		return;
+	const struct session_table *t = b->table[burst->slot[i]];
+	const struct match_context ctx = {b, t, &burst->view[i].tuple};
+	enum session_direction from = burst->direction[i];
+	uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i], match_session,
+	                                       &ctx, &from);
+	burst->session[i] = record;
+	burst->next[i] = SY_NEXT_SLOW;
+	if (SY_UNLIKELY(record == SESSION_NONE))
+		return;
+	burst->direction[i] = from;
+	if (SY_LIKELY(lookup_is_fast(b, session_at(t, record), from, burst, i)))
+		burst->next[i] = SY_NEXT_FAST;
+}
+
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct sy_balance *b = w->app;
 
-	for (unsigned i = 0; i < burst->count; i++)
-		if (burst->next[i] == SY_NEXT_LOOKUP)
-			burst->session[i] = session_guess(b->table[burst->slot[i]], burst->hash[i]);
-
-	for (unsigned i = 0; i < burst->count; i++) {
-		if (burst->next[i] != SY_NEXT_LOOKUP)
-			continue;
-		const struct session_table *t = b->table[burst->slot[i]];
-		const struct match_context ctx = {b, t, &burst->view[i].tuple};
-		enum session_direction from = burst->direction[i];
-		uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i],
-		                                       match_session, &ctx, &from);
-		burst->session[i] = record;
-		burst->next[i] = SY_NEXT_SLOW;
-		if (SY_UNLIKELY(record == SESSION_NONE))
-			continue;
-		burst->direction[i] = from;
-		if (SY_LIKELY(lookup_is_fast(b, session_at(t, record), from, burst, i)))
-			burst->next[i] = SY_NEXT_FAST;
+	for (unsigned i = 0; i < burst->count + 2 * AHEAD; i++) {
+		if (i < burst->count)
+			look_at_bucket(b, burst, i);
+		if (i - AHEAD < burst->count)
+			look_at_other(b, burst, i - AHEAD);
+		if (i - 2 * AHEAD < burst->count)
+			look_at_record(b, burst, i - 2 * AHEAD);
 	}
 }

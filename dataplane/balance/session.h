@@ -259,6 +259,8 @@ static inline void session_prefetch_bucket(const struct session_table *t, uint64
 /* Brings the hot half that a tag in the bucket points to into the cache, and returns the entry for
  * session_find_guessed(); the table must not change in between. */
 static inline uint32_t session_guess(const struct session_table *t, uint64_t hash);
+/* The same of the other bucket, where session_guess() found nothing. */
+static inline uint32_t session_guess_other(const struct session_table *t, uint64_t hash);
 static inline void session_prefetch_record(const struct session_table *t, uint64_t hash)
 {
 	session_guess(t, hash);

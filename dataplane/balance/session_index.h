@@ -93,22 +93,36 @@ static inline void session_prefetch_bucket(const struct session_table *t, uint64
 	__builtin_prefetch(&t->buckets[session_bucket_of(t, hash)]);
 }
 
+/* The entry in a bucket that has the tag, its record on the way into the cache; or NONE. */
+static inline uint32_t session_bucket_guess(const struct session_table *t, uint32_t bucket,
+                                            uint16_t tag)
+{
+	const struct session_bucket *b = &t->buckets[bucket];
+	uint32_t mask = session_bucket_match(b, tag);
+	if (SY_UNLIKELY(mask == 0))
+		return SESSION_NONE;
+	uint32_t entry = b->entries[__builtin_ctz(mask)];
+	__builtin_prefetch(&t->hot[entry >> 1], 1);
+	return entry;
+}
+
 /* Five of six entries lie in their first bucket even in a full table (insertion prefers it), so
  * the other one is fetched only when the first has no such tag. */
 static inline uint32_t session_guess(const struct session_table *t, uint64_t hash)
 {
 	uint16_t tag = session_tag(hash);
 	uint32_t bucket = session_bucket_of(t, hash);
-	const struct session_bucket *b = &t->buckets[bucket];
-	uint32_t mask = session_bucket_match(b, tag);
-
-	if (SY_UNLIKELY(mask == 0)) {
+	uint32_t entry = session_bucket_guess(t, bucket, tag);
+	if (SY_UNLIKELY(entry == SESSION_NONE))
 		__builtin_prefetch(&t->buckets[session_bucket_other(t, bucket, tag)]);
-		return SESSION_NONE;
-	}
-	uint32_t entry = b->entries[__builtin_ctz(mask)];
-	__builtin_prefetch(&t->hot[entry >> 1], 1);
 	return entry;
+}
+
+static inline uint32_t session_guess_other(const struct session_table *t, uint64_t hash)
+{
+	uint16_t tag = session_tag(hash);
+	return session_bucket_guess(t, session_bucket_other(t, session_bucket_of(t, hash), tag),
+	                            tag);
 }
 
 static inline __attribute__((always_inline)) uint32_t
