@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"steelyard/internal/agent"
 	"steelyard/internal/dpclient/dptest"
@@ -221,6 +222,22 @@ func TestChanges(t *testing.T) {
 		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)
 	}
 	expectGolden(t, "changes", log.String())
+}
+
+func TestADrainedServerThatIsDown(t *testing.T) {
+	for want, s := range map[string]serverView{
+		"down, drained":           {State: "down", DrainedByFile: true},
+		"down, drained, 10m left": {State: "down", DrainedByCommand: true, KilledMs: uint64(time.Now().Add(10 * time.Minute).UnixMilli())},
+		"down":                    {State: "down", KilledByCommand: true},
+		"drain":                   {State: "drain"},
+	} {
+		if got := s.stateText().text; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if s.isDrained() != strings.Contains(want, "drain") {
+			t.Errorf("%+v: drained: %t", s, s.isDrained())
+		}
+	}
 }
 
 func TestDrainWaitsForTheLastSession(t *testing.T) {

@@ -103,10 +103,18 @@ func brief(d time.Duration) string {
 	return text
 }
 
+// isDrained says so of one that is down besides, too.
+func (s serverView) isDrained() bool {
+	return s.State == "drain" || s.State == "down" && (s.DrainedByFile || s.DrainedByCommand)
+}
+
 // stateText is a server's state, and how long its drain goes on.
 func (s serverView) stateText() cell {
 	c := paintState(s.State)
-	if s.State == "drain" && s.KilledMs != 0 {
+	if s.State == "down" && s.isDrained() {
+		c.text += ", drained"
+	}
+	if s.isDrained() && s.KilledMs != 0 {
 		c.text += ", " + brief(max(0, time.Until(time.UnixMilli(int64(s.KilledMs))))) + " left"
 	}
 	return c
@@ -130,7 +138,7 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 			for _, server := range view.Servers {
 				name := endpoint(server.Address, server.Port) + "@" + server.Service
 				known[name] = true
-				if pending[name] && (server.State == "drain" || server.State == "kill") && server.Traffic != nil && server.Traffic.SessionsActive == 0 {
+				if pending[name] && (server.isDrained() || server.State == "kill") && server.Traffic != nil && server.Traffic.SessionsActive == 0 {
 					delete(pending, name)
 					fmt.Fprintf(a.out, "%s: drained\n", name)
 				}

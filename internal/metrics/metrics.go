@@ -177,10 +177,11 @@ func (c *Collector) collectAgent(s scrape) {
 	}
 	for _, service := range snapshot.Config.Services {
 		for _, wanted := range service.Servers {
-			spec := snapshot.States[model.ServerRef{Service: service.Key, Address: wanted.Address}]
+			ref := model.ServerRef{Service: service.Key, Address: wanted.Address}
+			spec := snapshot.States[ref]
 			labels := []string{service.Name, model.ServerText(wanted.Address)}
 			s.flag(serverUp, spec.State != model.Down, labels...)
-			s.flag(serverDrained, spec.State == model.Drain, labels...)
+			s.flag(serverDrained, snapshot.IsDrained(ref, wanted) && spec.State != model.Kill, labels...)
 			s.flag(serverKilled, spec.State == model.Kill, labels...)
 			s.gauge(serverWeight, float64(spec.Weight), labels...)
 		}

@@ -311,7 +311,7 @@ func TestFlipsGoThroughWhileAConfigurationIsRefused(t *testing.T) {
 		t.Fatal("not refused")
 	}
 	b.settle()
-	for _, up := range []bool{false, true, false} {
+	for _, up := range []bool{false, true, false, true} {
 		b.find(firstServer(config), up)
 		b.settle()
 		state := b.forwarder.Server("10.0.0.80:80", "10.1.0.21:80").GetState()

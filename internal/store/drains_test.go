@@ -172,3 +172,56 @@ func TestMarksAreUniqueAndStay(t *testing.T) {
 		}
 	}
 }
+
+// TestAFailingServerIsDownThoughDrained: its clients may be told then, and it is drained again when it is back.
+func TestAFailingServerIsDownThoughDrained(t *testing.T) {
+	for name, byFile := range map[string]bool{"by the file": true, "by command": false} {
+		t.Run(name, func(t *testing.T) {
+			directory := t.TempDir()
+			s, checks := open(t, directory)
+			config := configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80")
+			config.Services[0].Servers[0].Drain = byFile
+			s.Adopt(model.NewTable())
+			use(t, s, config)
+			one := ref("10.1.0.1:80")
+			if !byFile {
+				if err := s.SetDrain([]model.ServerRef{one}, &Drain{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.expectState(t, "10.1.0.1:80", model.Drain)
+			for _, up := range []bool{false, true, false} {
+				s.SetUp(one, checks.epoch(one), up)
+				s.expectState(t, "10.1.0.1:80", map[bool]model.State{false: model.Down, true: model.Drain}[up])
+				if changes := s.TakeChanges(); !changes.All && len(changes.Servers) != 1 {
+					t.Errorf("the forwarder hears nothing of it: %v", changes)
+				}
+				s.Desired()
+			}
+			snapshot := s.Snapshot()
+			if !snapshot.IsDrained(one, config.Services[0].Servers[0]) {
+				t.Error("it is not drained any more")
+			}
+			// The next agent takes it for down until it passes, and for drained then.
+			next, checks := open(t, directory)
+			next.Adopt(tableOf(map[string]model.State{"10.1.0.1:80": model.Down, "10.1.0.2:80": model.Up}))
+			use(t, next, config)
+			next.expectState(t, "10.1.0.1:80", model.Down)
+			next.SetUp(one, checks.epoch(one), true)
+			next.expectState(t, "10.1.0.1:80", model.Drain)
+		})
+	}
+}
+
+// TestADrainedNewcomerWaitsForNoCheck: it has no sessions that could be lost.
+func TestADrainedNewcomerWaitsForNoCheck(t *testing.T) {
+	s, checks := open(t, t.TempDir())
+	s.Adopt(tableOf(map[string]model.State{"10.1.0.2:80": model.Up}))
+	config := configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80")
+	config.Services[0].Servers[0].Drain = true
+	use(t, s, config)
+	s.expectState(t, "10.1.0.1:80", model.Drain)
+	one := ref("10.1.0.1:80")
+	s.SetUp(one, checks.epoch(one), false)
+	s.expectState(t, "10.1.0.1:80", model.Down)
+}

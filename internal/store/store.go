@@ -116,7 +116,7 @@ func (s *Store) Adopt(table *model.Table) {
 			ref := model.ServerRef{Service: key, Address: address}
 			s.verdicts[ref] = verdict{
 				up: server.State != model.Down,
-				// Draining hides what checks had found.
+				// Killing hides what checks had found, draining that there were none yet.
 				proven: server.State != model.Drain && server.State != model.Kill,
 			}
 			s.marks.adopt(ref, server.CheckMark)
@@ -465,12 +465,14 @@ func (s *Store) table(config *model.Config) *model.Table {
 }
 
 func (s *Store) spec(ref model.ServerRef, server model.Server, marked bool) model.ServerSpec {
-	state := model.Up
-	if v, known := s.verdicts[ref]; known && !v.up {
-		state = model.Down
-	}
+	v, known := s.verdicts[ref]
 	order, ordered := s.drains.orders[ref]
-	if server.Drain || ordered {
+	drained := server.Drain || ordered
+	state := model.Up
+	switch {
+	case known && !v.up && (v.proven || !drained): // what a drained one still has is lost, too
+		state = model.Down
+	case drained:
 		state = model.Drain
 	}
 	if until := s.killedAt(ref, server); order.Kill || !until.IsZero() && !until.After(time.Now()) {
@@ -490,6 +492,12 @@ type Snapshot struct {
 	States     map[model.ServerRef]model.ServerSpec
 	Drained    map[model.ServerRef]Drain     // by command
 	KilledAt   map[model.ServerRef]time.Time // of drains with a deadline, by command or file
+}
+
+// IsDrained says whether a server is drained, by the file or a command, be it that it is down besides.
+func (s Snapshot) IsDrained(ref model.ServerRef, server model.Server) bool {
+	_, ordered := s.Drained[ref]
+	return server.Drain || ordered
 }
 
 // Snapshot returns what the store holds.

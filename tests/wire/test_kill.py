@@ -159,9 +159,11 @@ def test_expiry_tells_both_ends(stage, family):
 
 
 @ended
-@families
-def test_failure_of_a_server_tells_its_clients(stage, family):
-    """A server that hangs. Of two services on it one wants its clients told."""
+@pytest.mark.parametrize(
+    ("family", "drained"), ((4, False), (6, False), (4, True)), ids=("v4", "v6", "drained")
+)
+def test_failure_of_a_server_tells_its_clients(stage, family, drained):
+    """A server that hangs, drained or not. Of two services on it one wants its clients told."""
     web, quiet = stage.config[f"web{family}"], stage.config[f"echo{family}"]
     web.spread = {"resets": {"down": True}}
     address = stage.lab["s3"].address(family)
@@ -172,6 +174,11 @@ def test_failure_of_a_server_tells_its_clients(stage, family):
         other = stack.enter_context(keep_alive(stage, family, "s1"))
         patient = stack.enter_context(HttpConnection(stage.client, VIP[family], ECHO))
         assert patient.get() == "s3"
+        if drained:
+            name = f"{address}@{web.name}"
+            stage.steelyard.cli("drain", name)
+            stage.steelyard.wait_server(web.name, address, "drain")
+            stack.callback(stage.steelyard.cli, "drain", name, "--undo")
         stage.nginx["s3"].send(signal.SIGSTOP)
         try:
             with pytest.raises(ConnectionResetError):
