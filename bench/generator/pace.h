@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rate control: how many packets are due by now. Pure arithmetic on a clock that the caller reads.
+ */
+#ifndef GENERATOR_PACE_H
+#define GENERATOR_PACE_H
+
+#include <stdint.h>
+
+struct pace {
+	uint64_t start; /* in the caller's ticks */
+	double per_tick;
+	uint64_t done;     /* due so far and taken */
+	uint64_t forgiven; /* of these, given up: the generator itself was held up */
+	uint32_t arrears;  /* more than so many at once are not made good */
+};
+
+static inline struct pace pace_begin(uint64_t now, double per_tick, uint32_t arrears)
+{
+	return (struct pace){.start = now, .per_tick = per_tick, .arrears = arrears};
+}
+
+/*
+ * Packets due at `now` that were not taken yet, at most `most`, which count as taken. Where the
+ * machine held the generator up for longer than `arrears` packets take, the rest is forgiven: sent
+ * all at once it would be a burst that nobody asked for.
+ */
+static inline uint32_t pace_take(struct pace *p, uint64_t now, uint32_t most)
+{
+	uint64_t due = (uint64_t)((double)(now - p->start) * p->per_tick);
+	if (due <= p->done)
+		return 0;
+	uint64_t open = due - p->done;
+	if (open > p->arrears) {
+		p->forgiven += open - p->arrears;
+		p->done += open - p->arrears;
+		open = p->arrears;
+	}
+	uint32_t n = open < most ? (uint32_t)open : most;
+	p->done += n;
+	return n;
+}
+
+#endif
