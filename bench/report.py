@@ -3,12 +3,16 @@
 
 A run is one measured value with what its yardstick took beside it:
 
-    {"bench", "params": {…}, "metric", "unit", "value", "yardstick": {"name", "value"}}
+    {"bench", "params": {…}, "metric", "unit", "value", "yardstick": {"name", "value"},
+     "evidence": {name: number}}
 
-A row is all runs of one cell, metric and yardstick:
+The yardstick may be missing, and so may the evidence: what was seen beside the value that says
+whether it is what it claims to be, in the file only. A row is all runs of one cell, metric and
+yardstick:
 
     {"bench", "params": {…}, "metric", "unit", "median", "min", "max", "runs",
-     "yardstick": {"name", "median"} or null, "ratio": number or null}
+     "yardstick": {"name", "median"} or null, "ratio": number or null,
+     "evidence": medians, where runs had any}
 
 The ratio is the median over the pairs, so that what disturbed both halves of one cancels out.
 """
@@ -34,9 +38,15 @@ def check(run):
             raise Malformed(f"a yardstick without a name in {run}")
         values.append(yardstick.get("value"))
     for value in values:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value <= 0:
+        if not is_number(value) or value <= 0:
             raise Malformed(f"not a positive number: {value!r} in {run}")
+    if not all(map(is_number, run.get("evidence", {}).values())):
+        raise Malformed(f"evidence that is no number in {run}")
+
+
+def is_number(value):
+    kind = isinstance(value, int | float) and not isinstance(value, bool)
+    return kind and math.isfinite(value)
 
 
 def rows(runs):
@@ -73,6 +83,9 @@ def row_of(runs):
             "median": median(run["yardstick"]["value"] for run in runs),
         }
         row["ratio"] = median(run["value"] / run["yardstick"]["value"] for run in runs)
+    seen = [run["evidence"] for run in runs if "evidence" in run]
+    if seen:
+        row["evidence"] = {name: median(one[name] for one in seen) for name in seen[0]}
     return row
 
 

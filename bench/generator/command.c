@@ -18,10 +18,10 @@ void command_help(FILE *out)
 	        "\n"
 	        "  up       waits until the link is up\n"
 	        "  learn    makes the sessions of all flows, and notes what their servers saw\n"
+	        "  invent   the same for who reflects anything: answers to made-up ports\n"
 	        "  trial    sends and receives for a while\n"
 	        "  search   the highest rate that loses no more than `loss`, by trials (RFC 2544)\n"
 	        "  line     nanoseconds that a cache line takes from this core to `core`\n"
-	        "  plan     the addresses and ports that the traffic has\n"
 	        "  quit\n"
 	        "\n"
 	        "  link=NAME           the link (the first)\n"
@@ -161,6 +161,14 @@ static int run_learn(struct generator *g, FILE *out, struct sy_error *err)
 	return rc;
 }
 
+static int run_invent(struct generator *g, FILE *out, struct sy_error *err)
+{
+	int rc = flows_invent(flows_of(g), g->traffic.flows, err);
+	if (rc == 0)
+		fprintf(out, "{\"flows\": %u}\n", g->traffic.flows);
+	return rc;
+}
+
 static int run_trial(struct generator *g, FILE *out, struct sy_error *err)
 {
 	static struct trial_result r;
@@ -226,32 +234,13 @@ static int run_line(struct generator *g, FILE *out, struct sy_error *err)
 	return 0;
 }
 
-static int run_plan(struct generator *g, FILE *out, struct sy_error *err)
-{
-	const uint8_t *m = frame_mac, *f = frame_forwarder_mac;
-	fprintf(out, "{");
-	for (unsigned six = 0; six < 2; six++)
-		fprintf(out,
-		        "\"%u\": {\"clients\": \"%s\", \"vip\": \"%s\", \"locals\": \"%s\", "
-		        "\"servers\": \"%s\"}, ",
-		        six ? 6 : 4, frame_clients[six], frame_vip[six], frame_locals[six],
-		        frame_servers[six]);
-	fprintf(out,
-	        "\"local_count\": %u, \"server_count\": %u, \"known\": %u, \"fresh\": %u, "
-	        "\"server\": %u, \"mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\", "
-	        "\"forwarder_mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\"}\n",
-	        FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_SERVER, m[0], m[1], m[2],
-	        m[3], m[4], m[5], f[0], f[1], f[2], f[3], f[4], f[5]);
-	return 0;
-}
-
 static const struct {
 	const char *verb;
 	int (*run)(struct generator *g, FILE *out, struct sy_error *err);
 	bool links; /* it uses a link */
 } verbs[] = {
-        {"up", run_up, true},         {"learn", run_learn, true}, {"trial", run_trial, true},
-        {"search", run_search, true}, {"line", run_line, false},  {"plan", run_plan, false},
+        {"up", run_up, true},       {"learn", run_learn, true},   {"invent", run_invent, false},
+        {"trial", run_trial, true}, {"search", run_search, true}, {"line", run_line, false},
 };
 
 static int verb_run(struct generator *g, const char *verb, FILE *out, struct sy_error *err)

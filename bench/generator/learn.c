@@ -94,8 +94,12 @@ static uint32_t round_run(struct link *l, struct flows *f, uint32_t first, uint3
 		answered += noted;
 		if (sent || noted)
 			last = rte_rdtsc();
-		else if (measure_ns(rte_rdtsc() - last) > LOST_MS * 1e6)
+		else if (measure_ns(rte_rdtsc() - last) > LOST_MS * 1e6) {
+			if (open == 0) /* the link takes nothing */
+				break;
 			open = 0;
+			last = rte_rdtsc();
+		}
 	}
 	return answered;
 }
@@ -115,5 +119,21 @@ int flows_learn(struct link *l, struct flows *f, const struct traffic *t, struct
 		               t->flows);
 	if (t->flows > f->learned)
 		f->learned = t->flows;
+	return 0;
+}
+
+int flows_invent(struct flows *f, uint32_t flows, struct sy_error *err)
+{
+	int rc = flows_grow(f, flows, err);
+	if (rc != 0)
+		return rc;
+	for (uint32_t i = f->learned; i < flows; i++) {
+		uint64_t random = measure_random(&f->random);
+		f->reply[i] = (struct frame_reply){.server = random % FRAME_SERVERS,
+		                                   .local = (random >> 8) % FRAME_LOCALS,
+		                                   .port = (uint16_t)(random >> 16) | 1024};
+	}
+	if (flows > f->learned)
+		f->learned = flows;
 	return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * steelyard-generator: traffic for what forwards, and the measuring of what comes back. One core,
- * which it polls with. Told what to do by lines on standard input, so that one process can measure
- * a forwarder and its yardstick by turns, over links that stay.
+ * which it polls with. Told what to do by lines on standard input, so that links stay, and what is
+ * known of flows; while nobody asks for anything it sleeps, so that several may share the core.
  */
 #include <getopt.h>
 #include <stdlib.h>
@@ -24,6 +24,7 @@ static void usage(FILE *out)
 	fprintf(out,
 	        "usage: steelyard-generator [--core N] [--memory MB] [--link NAME=DEVARGS]…\n"
 	        "       steelyard-generator [--core N] --line-latency CORE\n"
+	        "       steelyard-generator --plan\n"
 	        "\n"
 	        "Sends UDP of known or ever new flows from one core over DPDK devices, receives\n"
 	        "what comes back, and tells rates, losses and delays.\n"
@@ -34,6 +35,8 @@ static void usage(FILE *out)
 	        "                       a=net_memif0,role=client,zero-copy=yes,socket=/run/x.sock\n"
 	        "  --line-latency CORE  print how many nanoseconds a cache line takes to that\n"
 	        "                       core, and end\n"
+	        "  --plan               print the addresses and ports that the traffic has, as\n"
+	        "                       JSON, and end\n"
 	        "\n");
 	command_help(out);
 }
@@ -77,6 +80,22 @@ static int links_open(struct generator *g, const struct arguments *a)
 		g->links++;
 	}
 	return 0;
+}
+
+static void plan_tell(void)
+{
+	const uint8_t *m = frame_mac, *f = frame_forwarder_mac;
+	printf("{");
+	for (unsigned six = 0; six < 2; six++)
+		printf("\"%u\": {\"clients\": \"%s\", \"vip\": \"%s\", \"locals\": \"%s\", "
+		       "\"servers\": \"%s\"}, ",
+		       six ? 6 : 4, frame_clients[six], frame_vip[six], frame_locals[six],
+		       frame_servers[six]);
+	printf("\"local_count\": %u, \"server_count\": %u, \"known\": %u, \"fresh\": %u, "
+	       "\"server\": %u, \"mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\", "
+	       "\"forwarder_mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\"}\n",
+	       FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_SERVER, m[0], m[1], m[2],
+	       m[3], m[4], m[5], f[0], f[1], f[2], f[3], f[4], f[5]);
 }
 
 static int core_take(unsigned core)
@@ -128,6 +147,7 @@ int main(int argc, char **argv)
 	        {"memory", required_argument, NULL, 'm'},
 	        {"link", required_argument, NULL, 'l'},
 	        {"line-latency", required_argument, NULL, 'n'},
+	        {"plan", no_argument, NULL, 'p'},
 	        {"help", no_argument, NULL, 'h'},
 	        {NULL, 0, NULL, 0},
 	};
@@ -145,6 +165,8 @@ int main(int argc, char **argv)
 			link_note(&a, optarg);
 		else if (c == 'n')
 			far = (int)number(optarg);
+		else if (c == 'p')
+			return plan_tell(), 0;
 		else {
 			usage(c == 'h' ? stdout : stderr);
 			return c == 'h' ? 0 : 2;

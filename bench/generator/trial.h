@@ -48,5 +48,7 @@ int trial_run(struct link *l, struct flows *f, const struct traffic *t, struct t
 
 /* Sends each flow up to `flows` until it came out at a server. 0, or a negative errno. */
 int flows_learn(struct link *l, struct flows *f, const struct traffic *t, struct sy_error *err);
+/* For who sends back what comes without looking into it: servers' answers of any kind. */
+int flows_invent(struct flows *f, uint32_t flows, struct sy_error *err);
 
 #endif

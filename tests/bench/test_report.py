@@ -48,6 +48,15 @@ def test_what_is_no_measured_value_is_refused(value):
         report.check(run(1) | {"yardstick": {"name": "lines", "value": value}})
 
 
+def test_evidence_is_kept_as_medians():
+    seen = [run(1) | {"evidence": {"busy": busy, "full": 0}} for busy in (0.5, 1, 0.9)]
+    (row,) = report.rows(seen)
+    assert row["evidence"] == {"busy": 0.9, "full": 0}
+    assert "evidence" not in report.rows([run(1)])[0]
+    with pytest.raises(report.Malformed):
+        report.check(run(1) | {"evidence": {"busy": None}})
+
+
 @pytest.mark.parametrize("field", ["bench", "params", "metric", "unit", "value"])
 def test_a_run_is_whole(field):
     broken = run(1, 1)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets through the forwarder from another process, by RFC 2544, beside testpmd on the same link.
+
+`max` is what comes back when as much is offered as the link takes; `pdr` and `ndr` are the
+highest rates that lose no more than 0.001 % and nothing. A frame's size is that on a wire. Sessions
+are made beforehand and drawn at random, with packets from clients and from servers burst by burst;
+`fresh`: each packet is a client's first. All are FNAT.
+
+Each run tells as its evidence what bounds it: `busy` is the share of its time in which the worker
+had packets, `full` that of the generator's sendings which found the link full, `alone` the
+generator's own rate in Mpps on a link to nobody, `line_ns` what a cache line took from core to
+core.
+"""
+
+from dataclasses import dataclass, field
+from statistics import median
+
+from bench import machine, picture, report, stand
+
+TITLE = "generator and forwarder in two processes over memif, beside testpmd"
+MACSWAP = "testpmd macswap"
+MAX_S, SEARCH_S, WARM_S = 0.2, 0.25, 0.02
+PDR, NDR = 0.00001, 0
+GOALS = {1000: 35, 10_000_000: 60}  # ns beyond macswap
+
+
+@dataclass
+class Cell:
+    """What is sent, and how often it is measured."""
+
+    family: int = 4
+    frame: int = 64
+    sessions: int = 1000
+    fresh: bool = False
+    pairs: int = 5
+    searches: int = 0
+    ways: str = field(init=False)
+
+    def __post_init__(self):
+        self.ways = "in" if self.fresh else "both"
+
+    def params(self):
+        kind = {"traffic": "fresh"} if self.fresh else {"sessions": self.sessions}
+        return {"family": f"IPv{self.family}", "frame": self.frame, "mode": "fnat", **kind}
+
+    def keys(self):
+        return {
+            "family": self.family,
+            "frame": self.frame,
+            "flows": self.sessions,
+            "fresh": int(self.fresh),
+            "ways": self.ways,
+        }
+
+
+def full_cells():
+    for sessions in (1000, 100_000, 1_000_000, 10_000_000):
+        searches = 3 if sessions in GOALS else 0
+        yield Cell(sessions=sessions, searches=searches)
+        yield Cell(family=6, frame=80, sessions=sessions, searches=searches)
+    for frame in (128, 256, 512, 1024, 1280, 1518):
+        yield Cell(frame=frame)
+    yield Cell(fresh=True, searches=3)
+    yield Cell(family=6, frame=80, fresh=True)
+
+
+def quick_cells():
+    yield Cell(pairs=3, searches=1)
+    yield Cell(family=6, frame=80, pairs=3)
+    yield Cell(sessions=10_000_000, pairs=3)
+    yield Cell(fresh=True, pairs=3)
+
+
+def capacity(cells):
+    """Of the forwarder's tables: all known sessions of both families, and some seconds of those
+    that come once and stay for one."""
+    known = {c.family: 0 for c in cells}
+    for cell in cells:
+        known[cell.family] = max(known[cell.family], cell.sessions)
+    return int(sum(known.values()) * 1.15) + (6_000_000 if any(c.fresh for c in cells) else 0)
+
+
+def affordable(cells):
+    """The cells whose sessions this machine has memory for."""
+    while not machine.memory_suffices(stand.needs(capacity(cells))):
+        most = max(cell.sessions for cell in cells)
+        print(f"   {most:,} sessions are left out: their memory is not free")
+        cells = [cell for cell in cells if cell.sessions < most]
+        if not cells:
+            raise machine.Failed("too little memory is free for any of it")
+    return cells
+
+
+def rows(quick):
+    cells = affordable(list(quick_cells() if quick else full_cells()))
+    with Pair(capacity(cells)) as pair:
+        for cell in cells:
+            yield from pair.runs(cell)
+
+
+def smoke():
+    with Pair(10_000) as pair:
+        yield from pair.runs(Cell(pairs=1))
+
+
+def told(params, metric, unit, value, yardstick=None, evidence=None):
+    run = {"bench": "wire", "params": params, "metric": metric, "unit": unit, "value": value}
+    if yardstick:
+        run["yardstick"] = {"name": yardstick[0], "value": yardstick[1]}
+    if evidence:
+        run["evidence"] = evidence
+    return run
+
+
+class Pair:
+    """The forwarder and testpmd on one core by turns, each with a generator. A context manager."""
+
+    def __init__(self, sessions):
+        self.sessions = sessions
+
+    def __enter__(self):
+        self.pages = machine.huge_pages(stand.needs(self.sessions), largest=2 * machine.MB)
+        if not self.pages.__enter__().size:
+            self.pages.__exit__(None, None, None)
+            raise machine.Failed("the huge pages that this takes are not free")
+        self.stand = stand.Stand()
+        try:
+            self.set_up(self.stand.__enter__())
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self.stand.__exit__(None, None, None)
+        finally:
+            self.pages.__exit__(None, None, None)
+
+    def set_up(self, place):
+        self.forwarder = place.forwarder(place.plan(), self.sessions)
+        self.testpmd = place.testpmd()
+        self.ours = place.generator("forwarder")
+        self.theirs = place.generator("testpmd")
+        self.testpmd.pause()
+        self.alone = self.ours.ask("trial", link="null", seconds=0.05)["offered_mpps"]
+        self.ours.ask("up", link="forwarder")
+        self.theirs.ask("up", link="testpmd")
+
+    def of_forwarder(self, *words, **keys):
+        return self.ours.ask(*words, **keys)
+
+    def of_testpmd(self, *words, **keys):
+        """With the forwarder stopped, so that it takes nothing of the core."""
+        self.forwarder.pause()
+        self.testpmd.resume()
+        try:
+            return self.theirs.ask(*words, **keys)
+        finally:
+            self.testpmd.pause()
+            self.forwarder.resume()
+
+    def prepare(self, cell):
+        if not cell.fresh:
+            self.of_forwarder("learn", **cell.keys())
+        self.theirs.ask("invent", **cell.keys())
+
+    def trial(self, cell, **keys):
+        """One of the forwarder: what it came to, and the evidence."""
+        line = self.ours.ask("line", core=self.stand.far)["line_ns"]
+        keys = {"rate": "max", "seconds": MAX_S, "warm": WARM_S, **cell.keys(), **keys}
+        got, busy = stand.busy_share(
+            self.forwarder,
+            lambda: self.of_forwarder("trial", **keys),
+            keys["seconds"] + keys["warm"],
+        )
+        self.check(got)
+        evidence = {"busy": busy, "full": got["full"], "alone": self.alone, "line_ns": line}
+        return got, evidence
+
+    def check(self, got):
+        if got["received"] == 0 or got["alien"]:
+            raise machine.Failed(
+                f"of {got['offered']} packets {got['received']} came back, {got['alien']} of those "
+                f"looked at as others; the forwarder dropped {self.forwarder.drops()}"
+            )
+
+    def runs(self, cell):
+        self.prepare(cell)
+        pairs = []
+        for _ in range(cell.pairs):
+            got, evidence = self.trial(cell)
+            keys = {"rate": "max", "seconds": MAX_S, "warm": WARM_S, **cell.keys()}
+            pair = got["mpps"], self.of_testpmd("trial", **keys)["mpps"]
+            pairs.append(pair)
+            yield told(cell.params(), "max", "Mpps", pair[0], (MACSWAP, pair[1]), evidence)
+            costs = [1000 / mpps for mpps in pair]
+            yield told(cell.params(), "cost", "ns/packet", costs[0], (MACSWAP, costs[1]), evidence)
+        beyond = median(1000 / ours - 1000 / theirs for ours, theirs in pairs)
+        if beyond > 0:
+            yield told(cell.params(), "beyond macswap", "ns/packet", beyond)
+        ceilings = [median(column) for column in zip(*pairs, strict=True)]
+        for _ in range(cell.searches):
+            yield from self.searches(cell, ceilings)
+
+    def searches(self, cell, ceilings):
+        for metric, loss in (("pdr", PDR), ("ndr", NDR)):
+            keys = {"loss": loss, "seconds": SEARCH_S, "warm": WARM_S, **cell.keys()}
+            ours = self.of_forwarder("search", ceiling=ceilings[0], **keys)["mpps"]
+            theirs = self.of_testpmd("search", ceiling=ceilings[1], **keys)["mpps"]
+            # Nothing passed: the machine took the core away in every trial.
+            if ours and theirs:
+                yield told(cell.params(), metric, "Mpps", ours, (MACSWAP, theirs))
+
+
+def plot(made, path):
+    known = [row for row in report.select(made, "cost") if "sessions" in row["params"]]
+    small = [row for row in known if row["params"]["frame"] in (64, 80)]
+    picture.lines(path, "a packet through the forwarder, over memif", small, "sessions", ["family"])

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand for benchmarks of two processes: the generator on one core, and on the other what it
+measures, a forwarder or testpmd, each behind a memif link of its own.
+
+One arm: packets enter and leave by the same link. A forwarder then polls one queue, as macswap
+does, its bursts are as long as traffic makes them, and both directions of a session are compared
+with the yardstick over rings of the same kind. A second arm would add the cost of polling it.
+
+The generator is the memif client, without copies; both servers copy in and out. DPDK 22.11's server
+may crash when its client leaves under traffic, so servers are stopped first.
+
+Who is not being measured is stopped by SIGSTOP, so that it takes nothing of the core.
+"""
+
+import contextlib
+import ipaddress
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from bench import machine
+from tests.lab import reap
+from tests.lab.netns import Namespace
+from tests.lab.process import Process
+from tests.lab.wait import wait_until
+from tests.wire.control import APPLY, Control, field, frame, parse, read_varint, request
+
+FORWARDER = machine.ROOT / "build/dev/dataplane/forwarder/steelyard-forwarder"
+GENERATOR = machine.PROGRAMS / "generator/steelyard-generator"
+TESTPMD = "dpdk-testpmd"
+
+GENERATOR_MB, TESTPMD_MB, FORWARDER_MB = 128, 96, 128  # of each
+NULL_FRAME = 60  # bytes
+SESSION_BYTES = 70  # of the tables, with some to spare
+UDP, FNAT, RR = 17, 1, 1
+FIRST = ["nice", "-n", "-20"]  # before whatever else wants the cores
+WORKERS, DROPS = 17, 15  # fields of Request.body
+KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
+
+
+def needs(sessions):
+    """Bytes of huge pages that a stand takes."""
+    return ((2 * GENERATOR_MB + TESTPMD_MB + FORWARDER_MB) << 20) + sessions * SESSION_BYTES
+
+
+def prefer(pid):
+    """Where sessions share the cores as groups, a group's own niceness counts."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text("-20")
+
+
+class Generator:
+    """steelyard-generator, told by lines."""
+
+    def __init__(self, core, links, log):
+        command = [GENERATOR, "--core", core, "--memory", GENERATOR_MB]
+        for name, devargs in links.items():
+            command += ["--link", f"{name}={devargs}"]
+        with open(log, "w") as said:
+            self.child = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *FIRST, *map(str, command)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                start_new_session=True,
+            )
+        prefer(self.child.pid)
+        self.log = Path(log)
+
+    def ask(self, verb, **keys):
+        """One command; returns what it answers. Keys stay set."""
+        words = [verb, *(f"{key}={value}" for key, value in keys.items())]
+        try:
+            self.child.stdin.write(" ".join(words) + "\n")
+            self.child.stdin.flush()
+        except BrokenPipeError:
+            pass
+        line = self.child.stdout.readline()
+        if not line:
+            raise machine.Failed(f"the generator has ended\n{self.log.read_text()[-2000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise machine.Failed(f"{' '.join(words)}: {answer['error']}")
+        return answer
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.child.stdin.close()  # it ends at the end of its input
+        try:
+            self.child.wait(5)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+
+
+class Peer:
+    """A process that is measured, while it is not paused."""
+
+    def __init__(self, process):
+        self.process = process
+        prefer(process.pid)
+
+    def pause(self):
+        self.process.send(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send(signal.SIGCONT)
+
+    def end(self):
+        self.process.stop(deadline_s=5)
+
+    def close(self):
+        self.resume()
+        with contextlib.suppress(Exception):
+            self.end()
+        if self.process.alive():
+            self.process.kill()
+
+
+class Testpmd(Peer):
+    def end(self):
+        self.process.tell("")  # "Press enter to exit"
+        self.process.wait(deadline_s=5)
+
+
+def each(message, number):
+    """All values of a repeated field."""
+    at = 0
+    while at < len(message):
+        tag, at = read_varint(message, at)
+        if tag & 7 == 0:
+            _, at = read_varint(message, at)
+            continue
+        size, at = read_varint(message, at)
+        if tag >> 3 == number:
+            yield message[at : at + size]
+        at += size
+
+
+class Forwarder(Peer):
+    """steelyard-forwarder with one worker and FNAT services for what the generator sends."""
+
+    def __init__(self, process, socket):
+        super().__init__(process)
+        self.socket = socket
+
+    def configure(self, plan):
+        changes = b""
+        for family in ("4", "6"):
+            at = plan[family]
+            for address in row(at["locals"], plan["local_count"]):
+                changes += field(1, field(5, field(1, address)))
+            for port, timeout_s in ((plan["known"], KEPT_S), (plan["fresh"], FORGOTTEN_S)):
+                (vip,) = row(at["vip"], 1)
+                key = field(1, UDP) + field(2, vip) + field(3, port)
+                timeouts = field(8, timeout_s) + field(9, timeout_s)
+                service = field(1, key) + field(2, b"bench") + field(3, FNAT) + field(4, RR)
+                changes += field(1, field(1, service + field(5, timeouts)))
+                for address in row(at["servers"], plan["server_count"]):
+                    server = field(1, address) + field(2, plan["server"])
+                    server += field(3, 1) + field(4, 1)
+                    changes += field(1, field(3, field(1, key) + field(2, server)))
+        with Control(self.socket) as control:
+            control.send(frame(request(APPLY, changes + field(2, 1))))
+            code = control.error_code()
+        if code:
+            raise machine.Failed(f"the forwarder refused its configuration: code {code}")
+
+    def ask(self, body):
+        with Control(self.socket) as control:
+            control.send(frame(request(body)))
+            return control.receive()[body]
+
+    def cycles(self):
+        """Busy and idle ones of its worker."""
+        worker = parse(parse(self.ask(WORKERS))[1])
+        return worker.get(7, 0), worker.get(8, 0)
+
+    def drops(self):
+        """{"tx-full": 3, …}, reasons that occurred."""
+        found = (parse(drop) for drop in each(self.ask(DROPS), 1))
+        return {drop[1].decode(): drop[3] for drop in found if drop.get(3)}
+
+
+def row(first, count):
+    """So many addresses from the first one on, packed."""
+    start = ipaddress.ip_address(first)
+    return [(start + i).packed for i in range(count)]
+
+
+class Stand:
+    """Everything that runs; a context manager that leaves nothing behind."""
+
+    def __init__(self):
+        if os.geteuid():
+            raise machine.Failed("network namespaces and huge pages want root")
+        cores = machine.cpus()
+        if len(cores) < 2:
+            raise machine.Failed("this takes two cores")
+        if not shutil.which(TESTPMD):
+            raise machine.Failed("there is no dpdk-testpmd; `make setup` installs it")
+        self.near, self.far = cores[:2]
+        # A lab's name, so that what a killed owner left is removed with the labs'.
+        self.id = f"sy-{os.getpid()}-bench"
+        self.dir = reap.LABS / self.id
+        self.open = contextlib.ExitStack()  # closed last: servers leave before their client
+        self.peers = contextlib.ExitStack()
+
+    def __enter__(self):
+        reap.reap_dead()
+        self.dir.mkdir(parents=True, mode=0o755)
+        reap.claim(self.dir, False)
+        self.open.callback(reap.remove, self.id)
+        return self
+
+    def __exit__(self, *_):
+        # Whoever waits for its end must not be interrupted halfway.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self.peers.close()
+        finally:
+            self.open.close()
+            signal.signal(signal.SIGINT, before)
+
+    def namespace(self, name):
+        return Namespace(f"{self.id}-{name}").create()
+
+    def keep(self, peer):
+        self.peers.callback(peer.close)
+        return peer
+
+    def memif(self, name, role, more=""):
+        """Devargs of one end."""
+        return f"net_memif0,role={role},socket={self.dir / name}.sock,socket-abstract=no{more}"
+
+    def plan(self):
+        """The addresses and ports of the traffic."""
+        return json.loads(subprocess.check_output([GENERATOR, "--plan"]))
+
+    def generator(self, peer):
+        """One with a link to a peer, which is there already, and one to nobody, who takes and gives
+        everything. It sleeps while another one of them is asked."""
+        links = {
+            peer: self.memif(peer, "client", ",zero-copy=yes"),
+            "null": f"net_null0,size={NULL_FRAME}",
+        }
+        generator = Generator(self.near, links, self.dir / f"generator-{peer}.log")
+        self.open.callback(generator.close)
+        generator.ask("up", link=peer)
+        return generator
+
+    def forwarder(self, plan, sessions):
+        ns = self.namespace("forwarder")
+        port, socket = "net_memif0", self.dir / "control.sock"
+        device = self.memif("forwarder", "server").replace(",", ";")
+        place = ["--instance", self.id, "--socket", socket, "--state", self.dir / "state"]
+        argv = [FORWARDER, *place, "--cores", self.far, "--sessions", sessions]
+        argv += ["--memory", FORWARDER_MB, "--log", "warn"]
+        argv += ["--port", f"{port},backend=ethdev,mac={plan['forwarder_mac']},dev={device}"]
+        for prefix, gate in (
+            ("100.64.0.0/10", "10.9.0.1"),
+            ("10.1.0.0/16", "10.9.0.1"),
+            ("2001:db8:c::/64", "fd00:9::1"),
+            ("fd00:1::/64", "fd00:9::1"),
+        ):
+            argv += ["--route", f"{prefix},port={port},via={gate}"]
+        for gate in ("10.9.0.1", "fd00:9::1"):
+            argv += ["--neighbour", f"{gate},port={port},mac={plan['mac']}"]
+        reap.note_cleanup(self.dir, "forwarder", [FORWARDER, *place, "--cleanup"])
+        log = self.dir / "forwarder.log"
+        process = Process("steelyard-forwarder", [*FIRST, *ns.command(argv)], log)
+        peer = self.keep(Forwarder(process, socket))
+        wait_until(lambda: socket.exists() or not process.alive(), "the forwarder's socket", 60)
+        if not process.alive():
+            raise machine.Failed(process.describe())
+        peer.configure(plan)
+        return peer
+
+    def testpmd(self):
+        device = self.memif("testpmd", "server")
+        argv = ["stdbuf", "-oL", TESTPMD, "-m", TESTPMD_MB]
+        argv += ["--lcores", f"0@{self.near},1@{self.far}"]
+        argv += ["--in-memory", "--no-pci", "--no-telemetry", "--iova-mode=va"]
+        argv += ["--file-prefix", f"{self.id}-testpmd", "--vdev", device, "--"]
+        argv += ["--forward-mode=macswap", "--burst=64", "--no-lsc-interrupt"]
+        argv += ["--disable-link-check", "--total-num-mbufs=16384", "--no-mlockall"]
+        process = Process("testpmd", [*FIRST, *argv], self.dir / "testpmd.log", commanded=True)
+        peer = self.keep(Testpmd(process))
+        process.wait_for("Press enter to exit")
+        return peer
+
+
+def busy_share(forwarder, work, seconds):
+    """What work() returns, and the share of `seconds` that the worker was busy meanwhile."""
+    busy, idle = forwarder.cycles()
+    start = time.monotonic()
+    result = work()
+    passed = time.monotonic() - start
+    busy_after, idle_after = forwarder.cycles()
+    total = busy_after - busy + idle_after - idle
+    share = (busy_after - busy) / total * passed / seconds if total else 0
+    return result, min(share, 1)
