@@ -18,7 +18,7 @@ UNITS := $(notdir $(wildcard deploy/*.service))
 export PATH := $(CURDIR)/build/toolchain/bin:$(PATH)
 export GOTOOLCHAIN := local
 
-.PHONY: help setup build asan test bench adopt schedulers lint format demo demo-clean install uninstall clean
+.PHONY: help setup build asan test bench bench-docs adopt schedulers lint format demo demo-clean install uninstall clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test: setup build asan ## set up, build and run every test
 
 bench: setup build ## measure: all, or BENCH="density …"; QUICK=1: headline cells only
 	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick)
+
+bench-docs: setup ## bring what the last full runs measured into README and docs/benchmarks
+	@.venv/bin/python -m bench.docs
 
 adopt: build ## measure how long 10 million sessions take to be adopted after a crash
 	@build/dev/bench/steelyard-adopt --sessions 10000000

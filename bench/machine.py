@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "build/dev/bench"
 POOLS = Path("/sys/kernel/mm/hugepages")
 MB, GB = 1 << 20, 1 << 30
+FOLDER = "steelyard-bench-"  # and the process's id
 
 
 def cpus():
@@ -52,7 +54,7 @@ class Pages:
     """Huge pages for a benchmark. Size 0: there are none, and ordinary memory must do."""
 
     size: int
-    directory: str | None  # a hugetlbfs of such pages
+    directory: str | None  # of our own, on a hugetlbfs of such pages
 
     def options(self):
         """As the programs take them."""
@@ -91,22 +93,36 @@ def mounted(size):
     return None
 
 
-@contextlib.contextmanager
-def directory(size):
-    where = mounted(size)
-    if where:
-        yield where
-        return
-    where = tempfile.mkdtemp(prefix="steelyard-huge-")
+def alive(pid):
     try:
-        mount = ["mount", "-t", "hugetlbfs", "-o", f"pagesize={size}", "none", where]
-        subprocess.run(mount, check=True)
-        try:
-            yield where
-        finally:
-            subprocess.run(["umount", where], check=True)
-    finally:
-        os.rmdir(where)
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def reap(where):
+    """Removes the folders of those who were killed: their files hold pages."""
+    for folder in Path(where).glob(FOLDER + "*"):
+        if not alive(int(folder.name.removeprefix(FOLDER).partition("-")[0])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def folder_of(size):
+    """A folder of our own on a hugetlbfs, which is mounted if there is none."""
+    with contextlib.ExitStack() as stack:
+        where = mounted(size)
+        if not where:
+            where = stack.enter_context(tempfile.TemporaryDirectory(prefix="steelyard-huge-"))
+            mount = ["mount", "-t", "hugetlbfs", "-o", f"pagesize={size}", "none", where]
+            subprocess.run(mount, check=True)
+            stack.callback(subprocess.run, ["umount", where], check=True)
+        reap(where)
+        prefix = f"{FOLDER}{os.getpid()}-"
+        yield stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=where))
 
 
 @contextlib.contextmanager
@@ -114,7 +130,7 @@ def huge_pages(wanted, largest=GB):
     """So many bytes of free huge pages, of 1 GB where the machine has them (and `largest` allows),
     else of 2 MB, whose number is raised and put back. Without enough memory: Pages(0, None)."""
     if largest >= GB and Pool(GB).free() * GB >= wanted:
-        with directory(GB) as where:
+        with folder_of(GB) as where:
             yield Pages(GB, where)
         return
     pool, size = Pool(2 * MB), 2 * MB
@@ -128,7 +144,7 @@ def huge_pages(wanted, largest=GB):
         if got < missing:
             yield Pages(0, None)
             return
-        with directory(size) as where:
+        with folder_of(size) as where:
             yield Pages(size, where)
     finally:
         if got:

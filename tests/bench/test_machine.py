@@ -2,6 +2,8 @@
 """Programs and huge pages: what was taken is given back, and what failed says why."""
 
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -82,8 +84,9 @@ def test_pages_are_raised_and_put_back(pool):
     with pytest.raises(KeyboardInterrupt), machine.huge_pages(20 << 20) as pages:
         assert pages.size == 2 << 20 and os.path.isdir(pages.directory)
         assert pool.number == 16
+        (Path(pages.directory) / "of a killed program").touch()
         raise KeyboardInterrupt
-    assert pool.number == 10
+    assert pool.number == 10 and not os.path.exists(pages.directory)
 
 
 def test_enough_pages_are_left_alone(pool):
@@ -96,3 +99,14 @@ def test_too_few_pages_are_none(pool):
     with machine.huge_pages(400 << 20) as pages:
         assert pages == machine.Pages(0, None) and pages.options() == []
     assert pool.number == 10
+
+
+def test_what_the_killed_have_left_is_removed(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (ended.pid, os.getpid()):
+        folder = tmp_path / f"{machine.FOLDER}{pid}-abc"
+        folder.mkdir()
+        (folder / "sessions").touch()
+    machine.reap(tmp_path)
+    assert [f.name for f in tmp_path.iterdir()] == [f"{machine.FOLDER}{os.getpid()}-abc"]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings what full runs measured into the documentation: `make bench-docs`.
+
+The headline table goes into README.md, between its markers; all rows into
+docs/benchmarks/README.md, with the pictures beside it. Benchmarks of which there is no full run are
+left out.
+"""
+
+import json
+import shutil
+import sys
+
+from bench import __main__ as bench
+from bench import headline, machine, report
+
+BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
+README = machine.ROOT / "README.md"
+FIGURES = machine.ROOT / "docs/benchmarks"
+SHOWN = ("fastpath",)  # pictures that README itself shows
+
+
+def replace(text, inner):
+    """The text with something else between the markers."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"bench-docs: README.md has no {BEGIN.strip()} … {END.strip()}")
+    return before + begin + inner + end + after
+
+
+def of_machine(described):
+    return "{processor}, {cores} cores, {memory_gb} GB of memory, Linux {kernel}".format(
+        **described
+    )
+
+
+def readme(made, described, pictures):
+    parts = [f"Measured by `make bench` on {of_machine(described)}:\n", headline.table(made)]
+    for name in SHOWN:
+        if f"{name}.svg" in pictures:
+            parts.append(f"![{name}](docs/benchmarks/{name}.svg)\n")
+    parts.append(
+        "What each means, and every other figure: [docs/benchmarks.md](docs/benchmarks.md).\n"
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def figures(results, described, pictures):
+    """docs/benchmarks/README.md: everything that was measured."""
+    lines = [
+        "# What the benchmarks measured",
+        "",
+        f"On {of_machine(described)}. Written by `make bench-docs`;",
+        "[docs/benchmarks.md](../benchmarks.md) says what each measures, and how.",
+    ]
+    for name, made in results.items():
+        lines += ["", f"## {name}", ""]
+        for picture in sorted(pictures):
+            if picture == f"{name}.svg" or picture.startswith(f"{name}-"):
+                lines += [f"![{picture.removesuffix('.svg')}]({picture})", ""]
+        lines += ["```", report.table(made).rstrip("\n"), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    results = {
+        name: report.read(bench.FULL / f"{name}.json")
+        for name in bench.names()
+        if (bench.FULL / f"{name}.json").exists()
+    }
+    if not results:
+        print("bench-docs: there is no full run: make bench", file=sys.stderr)
+        return 1
+    FIGURES.mkdir(exist_ok=True)
+    for old in FIGURES.glob("*.svg"):
+        old.unlink()
+    pictures = []
+    for picture in sorted(bench.FULL.glob("*.svg")):
+        shutil.copy(picture, FIGURES)
+        pictures.append(picture.name)
+    described = json.loads((bench.FULL / "machine.json").read_text())
+    made = [row for rows in results.values() for row in rows]
+    README.write_text(replace(README.read_text(), readme(made, described, pictures)))
+    (FIGURES / "README.md").write_text(figures(results, described, pictures))
+    for name in bench.names():
+        if name not in results:
+            print(f"bench-docs: no full run of {name}: it is left out")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

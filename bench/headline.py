@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures that stand for all others, with what they should reach, as README shows them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench import report
+
+
+@dataclass
+class Headline:
+    """The first row of a benchmark's that has this metric, unit and yardstick (if they are given)
+    and these parameters."""
+
+    what: str  # {name}: the row's parameter
+    bench: str
+    metric: str
+    params: dict = field(default_factory=dict)
+    yardstick: str = ""
+    largest: str = ""  # of several such rows, that with the most of this parameter
+    goal: str = ""
+    met: Callable[[dict], bool] | None = None
+    fastest: bool = False  # the best run counts, and the median is told beside it
+
+
+def fnat(sessions, goal, met, fastest=True):
+    return Headline(
+        "a packet of an established FNAT session, IPv4, {sessions} sessions, one core",
+        "fastpath",
+        "cost",
+        {"mode": "fnat", "family": "4", "sessions": sessions, "flows": "uniform"},
+        goal=goal,
+        met=met,
+        fastest=fastest,
+    )
+
+
+HEADLINES = [
+    fnat(1000, "≤ 30 ns", lambda row: row["min"] <= 30),
+    fnat(1_000_000, "≤ 45 ns", lambda row: row["min"] <= 45),
+    fnat(10_000_000, "≤ 2.0 × yardstick", lambda row: row["ratio"] <= 2.0, fastest=False),
+    Headline(
+        "the same over memif, beyond what testpmd takes, 1 k sessions",
+        "wire",
+        "beyond macswap",
+        {"family": "4", "sessions": 1000},
+        goal="≤ 35 ns",
+        met=lambda row: row["median"] <= 35,
+    ),
+    Headline(
+        "the same, 10 M sessions",
+        "wire",
+        "beyond macswap",
+        {"family": "4", "sessions": 10_000_000},
+        goal="≤ 60 ns",
+        met=lambda row: row["median"] <= 60,
+    ),
+    Headline(
+        "64-byte packets over memif, {sessions} sessions, one core",
+        "wire",
+        "max",
+        {"family": "4", "frame": 64},
+        yardstick="nftables",
+        goal="≥ 8 × nftables",
+        met=lambda row: row["ratio"] >= 8,
+    ),
+    Headline(
+        "complete TCP lives, IPv4, one core",
+        "cps",
+        "rate",
+        {"link": "in-process", "family": "4"},
+        goal="≥ 1.2 M/s",
+        met=lambda row: row["median"] >= 1.2e6,
+    ),
+    Headline(
+        "memory of an IPv4 session, {sessions} sessions",
+        "density",
+        "memory",
+        {"family": "4"},
+        largest="sessions",
+        goal="≤ 64 bytes",
+        met=lambda row: row["median"] <= 64,
+    ),
+    Headline(
+        "finding a session in a table {fill} full, {sessions} sessions",
+        "density",
+        "look-up by fill",
+        {"family": "4"},
+        largest="sessions",
+        goal="≤ 1.3 × at 50 %",
+        met=lambda row: row["ratio"] <= 1.3,
+    ),
+    Headline("added one-way delay at half the load, p50", "latency", "p50", {"load": "50 %"}),
+    Headline("the same, p99", "latency", "p99", {"load": "50 %"}),
+    Headline(
+        "two workers, packets arriving at their owner",
+        "scale",
+        "rate",
+        {"workers": 2, "arrival": "owner"},
+        goal="≥ 1.9 × one worker",
+        met=lambda row: row["ratio"] >= 1.9,
+    ),
+    Headline(
+        "two workers, packets arriving anywhere",
+        "scale",
+        "rate",
+        {"workers": 2, "arrival": "random"},
+        goal="≥ 1.5 × one worker",
+        met=lambda row: row["ratio"] >= 1.5,
+    ),
+]
+
+
+def same(wanted, value):
+    """Families are named 4 or IPv4."""
+    return str(wanted).removeprefix("IPv") == str(value).removeprefix("IPv")
+
+
+def find(headline, made):
+    """The row that a headline is about; None: it was not measured."""
+    found = [
+        row
+        for row in made
+        if row["bench"] == headline.bench
+        and row["metric"] == headline.metric
+        and all(same(v, row["params"].get(k)) for k, v in headline.params.items())
+        and headline.yardstick in (row["yardstick"] or {"name": ""})["name"]
+    ]
+    if headline.largest:
+        found.sort(key=lambda row: row["params"].get(headline.largest, 0), reverse=True)
+    return found[0] if found else None
+
+
+def line(headline, row):
+    """A row of the table, in Markdown."""
+    unit = row["unit"].partition("/")[0] if headline.fastest else row["unit"]
+    value = f"{report.number(row['median'])} {unit}"
+    if headline.fastest:
+        value = f"{report.number(row['min'])} {unit} (median {report.number(row['median'])})"
+    stick = row["yardstick"]
+    beside = f"{report.number(stick['median'])} {stick['name']}" if stick else ""
+    ratio = f"{report.number(row['ratio'])} ×" if stick else ""
+    met = "" if headline.met is None else "yes" if headline.met(row) else "**no**"
+    parameters = {name: report.amount(value) for name, value in row["params"].items()}
+    what = headline.what.format(**parameters)
+    return f"| {what} | {value} | {beside} | {ratio} | {headline.goal} | {met} |"
+
+
+HEAD = "| what | measured | yardstick beside it | ratio | goal | met |\n|---|---|---|---|---|---|"
+
+
+def table(made):
+    """All headlines that were measured; empty if none was."""
+    found = [(headline, find(headline, made)) for headline in HEADLINES]
+    lines = [line(headline, row) for headline, row in found if row]
+    if not lines:
+        return ""
+    return "\n".join([HEAD, *lines]) + "\n"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From full runs to README: what is shown, what is left out, what is judged."""
+
+import json
+
+import pytest
+
+from bench import __main__ as bench
+from bench import docs, headline, report
+
+
+def runs(name, metric, unit, values, params, yardstick=None):
+    for value in values:
+        run = {"bench": name, "params": params, "metric": metric, "unit": unit, "value": value}
+        if yardstick:
+            run["yardstick"] = {"name": yardstick[0], "value": yardstick[1]}
+        yield run
+
+
+def fastpath(sessions, *values):
+    params = {"mode": "fnat", "family": "4", "sessions": sessions, "flows": "uniform"}
+    return report.rows(runs("fastpath", "cost", "ns/packet", values, params, ("two lines", 20)))
+
+
+def memory(sessions, value):
+    params = {"sessions": sessions, "family": "IPv4"}
+    return report.rows(runs("density", "memory", "bytes/session", [value], params, ("fields", 60)))
+
+
+def test_the_fastest_run_is_judged_where_it_counts():
+    table = headline.table(fastpath(1000, 29, 33, 35) + fastpath(1_000_000, 46, 47, 48))
+    assert table.splitlines()[2:] == [
+        "| a packet of an established FNAT session, IPv4, 1 k sessions, one core "
+        "| 29.0 ns (median 33.0) | 20.0 two lines | 1.65 × | ≤ 30 ns | yes |",
+        "| a packet of an established FNAT session, IPv4, 1 M sessions, one core "
+        "| 46.0 ns (median 47.0) | 20.0 two lines | 2.35 × | ≤ 45 ns | **no** |",
+    ]
+
+
+def test_the_largest_table_stands_for_density():
+    table = headline.table(memory(20_000_000, 61.5) + memory(200_000_000, 64.5) + memory(4, 99))
+    (line,) = table.splitlines()[2:]
+    assert line.startswith("| memory of an IPv4 session, 200 M sessions | 64.5 bytes/session |")
+    assert line.endswith("| ≤ 64 bytes | **no** |")
+
+
+def test_nothing_measured_is_no_table():
+    assert headline.table([]) == ""
+
+
+@pytest.mark.parametrize("wanted", headline.HEADLINES, ids=lambda h: f"{h.bench}-{h.metric}")
+def test_each_headline_can_be_shown(wanted):
+    params = {"sessions": 1, "fill": "90 %", **wanted.params}
+    stick = (wanted.yardstick or "stick", 2)
+    (row,) = report.rows(runs(wanted.bench, wanted.metric, "ns", [1], params, stick))
+    assert headline.find(wanted, [row]) is row
+    assert headline.line(wanted, row).count("|") == 7
+
+
+def test_text_around_the_markers_stays():
+    text = f"above\n{docs.BEGIN}old\n{docs.END}below\n"
+    assert docs.replace(text, "new\n") == f"above\n{docs.BEGIN}new\n{docs.END}below\n"
+    with pytest.raises(SystemExit):
+        docs.replace("no markers\n", "new\n")
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "FULL", tmp_path / "full")
+    monkeypatch.setattr(docs, "README", tmp_path / "README.md")
+    monkeypatch.setattr(docs, "FIGURES", tmp_path / "figures")
+    (tmp_path / "full").mkdir()
+    docs.README.write_text(f"# Steelyard\n{docs.BEGIN}{docs.END}the end\n")
+    return tmp_path
+
+
+def test_readme_and_figures_are_written(places):
+    full = places / "full"
+    report.write(full / "density.json", memory(20_000_000, 61.5))
+    for name in ("density.svg", "density-look-up.svg"):
+        (full / name).write_text("<svg/>\n")
+    described = {"processor": "abacus", "cores": 2, "memory_gb": 24, "kernel": "6.1"}
+    (full / "machine.json").write_text(json.dumps(described))
+    (places / "figures").mkdir()
+    (places / "figures/gone.svg").write_text("of a benchmark that is no more")
+
+    assert docs.main() == 0
+    readme = docs.README.read_text()
+    assert "abacus, 2 cores, 24 GB of memory, Linux 6.1" in readme and "61.5" in readme
+    assert readme.startswith("# Steelyard\n") and readme.endswith("the end\n")
+    index = (places / "figures/README.md").read_text()
+    assert index.index("![density](density.svg)") < index.index("61.5")
+    assert "![density-look-up](density-look-up.svg)" in index
+    assert {f.name for f in (places / "figures").iterdir()} == {
+        *("README.md", "density.svg", "density-look-up.svg"),
+    }
+
+    assert docs.main() == 0  # and once more, over its own
+    assert docs.README.read_text() == readme
+
+
+def test_without_a_full_run_all_stays(places):
+    before = docs.README.read_text()
+    assert docs.main() == 1
+    assert docs.README.read_text() == before and not docs.FIGURES.exists()
