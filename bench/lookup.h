@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What it takes to find a packet's session, by how full the table is. Packets of random sessions
- * are looked up in bursts, of clients and of servers in turn, as the forwarder does: hashes,
- * buckets, records, then the match. Beside it, in turn, the yardstick of look-ups.
+ * are looked up in bursts, of clients and of servers in turn, as the forwarder's look-up stage
+ * does: hashes, buckets, records, then the match. Beside it, in turn, the yardstick of look-ups.
  */
 #ifndef BENCH_LOOKUP_H
 #define BENCH_LOOKUP_H

@@ -134,12 +134,12 @@ static bool packet_match(const void *ctx, const struct session *candidate,
 	       sy_addr_equal(&m->n->servers[candidate->server], &m->tuple->src);
 }
 
-uint32_t network_find(const struct network *n, const struct session_table *t,
-                      const struct sy_tuple *tuple, uint64_t hash, enum session_direction *from)
+uint32_t network_find(const struct network *n, const struct session_table *t, uint32_t guess,
+                      uint64_t hash, const struct sy_tuple *tuple, enum session_direction *from)
 {
 	const struct packet_match m = {n, tuple};
 
-	return session_find(t, hash, packet_match, &m, from);
+	return session_find_guessed(t, guess, hash, packet_match, &m, from);
 }
 
 bool network_verify(const struct network *n, const struct session_table *t, uint32_t record)

@@ -44,9 +44,10 @@ enum network_outcome network_create(struct network *n, struct session_table **ta
                                     uint32_t *record);
 /* As a session's end does. */
 void network_remove(const struct network *n, struct session_table *t, uint32_t record);
-/* The record of this tuple, whose hash is given, and who sends it; or SESSION_NONE. */
-uint32_t network_find(const struct network *n, const struct session_table *t,
-                      const struct sy_tuple *tuple, uint64_t hash, enum session_direction *from);
+/* The record of this tuple, and who sends it; or SESSION_NONE. Hash and guess (session_guess()) are
+ * the tuple's. */
+uint32_t network_find(const struct network *n, const struct session_table *t, uint32_t guess,
+                      uint64_t hash, const struct sy_tuple *tuple, enum session_direction *from);
 /* Looks a record up by both its tuples; does each find it and say its direction? */
 bool network_verify(const struct network *n, const struct session_table *t, uint32_t record);
 
