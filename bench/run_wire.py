@@ -15,10 +15,10 @@ core.
 from dataclasses import dataclass, field
 from statistics import median
 
-from bench import machine, picture, report, stand
+from bench import kernel, machine, picture, report, stand
 
-TITLE = "generator and forwarder in two processes over memif, beside testpmd"
-MACSWAP = "testpmd macswap"
+TITLE = "generator and forwarder in two processes over memif, beside testpmd and nftables"
+MACSWAP, NFTABLES = "testpmd macswap", "nftables DNAT"
 MAX_S, SEARCH_S, WARM_S = 0.2, 0.25, 0.02
 PDR, NDR = 0.00001, 0
 GOALS = {1000: 35, 10_000_000: 60}  # ns beyond macswap
@@ -96,6 +96,8 @@ def rows(quick):
     with Pair(capacity(cells)) as pair:
         for cell in cells:
             yield from pair.runs(cell)
+        for flows in (1,) if quick else (1, 1_000_000):
+            yield from pair.beside_nftables(flows, 3 if quick else 5)
 
 
 def smoke():
@@ -202,6 +204,21 @@ class Pair:
         ceilings = [median(column) for column in zip(*pairs, strict=True)]
         for _ in range(cell.searches):
             yield from self.searches(cell, ceilings)
+
+    def beside_nftables(self, flows, runs):
+        """With about as many sessions as the kernel has flows."""
+        cell = Cell(sessions=max(flows, 1000))
+        if cell.sessions > self.sessions:
+            return
+        self.prepare(cell)
+        self.forwarder.pause()
+        for value in kernel.rates(flows, runs):
+            self.forwarder.resume()
+            got, evidence = self.trial(cell)
+            self.forwarder.pause()
+            params = cell.params() | {"nftables_flows": flows}
+            yield told(params, "max", "Mpps", got["mpps"], (NFTABLES, value), evidence)
+        self.forwarder.resume()
 
     def searches(self, cell, ceilings):
         for metric, loss in (("pdr", PDR), ("ndr", NDR)):

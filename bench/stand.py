@@ -14,6 +14,7 @@ Who is not being measured is stopped by SIGSTOP, so that it takes nothing of the
 
 import contextlib
 import ipaddress
+import itertools
 import json
 import os
 import shutil
@@ -40,6 +41,7 @@ UDP, FNAT, RR = 17, 1, 1
 FIRST = ["nice", "-n", "-20"]  # before whatever else wants the cores
 WORKERS, DROPS = 17, 15  # fields of Request.body
 KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
+_count = itertools.count()
 
 
 def needs(sessions):
@@ -206,7 +208,7 @@ class Stand:
             raise machine.Failed("there is no dpdk-testpmd; `make setup` installs it")
         self.near, self.far = cores[:2]
         # A lab's name, so that what a killed owner left is removed with the labs'.
-        self.id = f"sy-{os.getpid()}-bench"
+        self.id = f"sy-{os.getpid()}-bench{next(_count)}"
         self.dir = reap.LABS / self.id
         self.open = contextlib.ExitStack()  # closed last: servers leave before their client
         self.peers = contextlib.ExitStack()
