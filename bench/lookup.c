@@ -24,7 +24,7 @@ struct lookup {
 	unsigned runs;
 	struct yardstick *yardstick; /* NULL: it was run before */
 	double *beside;              /* what it took, by run */
-	double *first;               /* look-ups at the first fill that was measured */
+	double *first;               /* look-ups over it, at the first fill that was measured */
 	unsigned first_fill;         /* 0: none was */
 };
 
@@ -135,7 +135,8 @@ static double run_lookups(const struct lookup *l, uint64_t *lost)
 	return measure_ns(rte_rdtsc() - start) / (double)l->count;
 }
 
-/* Against the yardstick, and against the same look-ups in a table that was emptier. */
+/* Against the yardstick, and against the same look-ups in a table that was emptier: both by what
+ * the yardstick took beside them, as they lie far apart in time. */
 static void run_tell(const struct lookup *l, const char *params, unsigned fill, unsigned run,
                      double ns)
 {
@@ -143,13 +144,13 @@ static void run_tell(const struct lookup *l, const char *params, unsigned fill, 
 
 	snprintf(all, sizeof(all), "%s, \"fill\": \"%u %%\"", params, fill);
 	const struct measure lookup = {"density", all, "look-up", "ns/packet"};
-	const struct measure growth = {"density", all, "look-up by fill", "ns/packet"};
+	const struct measure growth = {"density", all, "look-up by fill", "yardsticks"};
 
 	measure_tell(&lookup, ns, "two random cache lines", l->beside[run]);
 	if (fill == l->first_fill)
 		return;
 	snprintf(name, sizeof(name), "at %u %%", l->first_fill);
-	measure_tell(&growth, ns, name, l->first[run]);
+	measure_tell(&growth, ns / l->beside[run], name, l->first[run]);
 }
 
 bool lookup_measure(struct lookup *l, const char *params, unsigned fill)
@@ -165,7 +166,7 @@ bool lookup_measure(struct lookup *l, const char *params, unsigned fill)
 		if (l->yardstick)
 			l->beside[i] = run_yardstick(l);
 		if (fill == l->first_fill)
-			l->first[i] = ns;
+			l->first[i] = ns / l->beside[i];
 		run_tell(l, params, fill, i, ns);
 	}
 	return lost == 0;

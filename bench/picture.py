@@ -72,7 +72,7 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
         sticks = list(dict.fromkeys(r["yardstick"]["name"] for r in rows if r["yardstick"]))
         for i, (label, group) in enumerate(groups):
             at = [places.index(row["params"][x]) + (i + 0.5) * width - 0.4 for row in group]
-            axes.bar(
+            drawn = axes.bar(
                 at,
                 [row["median"] for row in group],
                 width * 0.9,
@@ -81,6 +81,8 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
                 color=COLOURS[i % len(COLOURS)],
                 error_kw={"elinewidth": 0.8, "capsize": 2},
             )
+            told = [report.number(row["median"]) for row in group]
+            axes.bar_label(drawn, told, fontsize=6 if len(rows) > 12 else 8, padding=2)
             for place, row in zip(at, group, strict=True):
                 if row["yardstick"]:
                     name, height = row["yardstick"]["name"], row["yardstick"]["median"]
@@ -140,7 +142,7 @@ def diagram(path, title, made, panels, draw):
         parts = split(made, panels)
         figure = Figure(figsize=(max(7.2, 3.4 * len(parts)), 3.6), layout="constrained")
         FigureCanvasSVG(figure)
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
         row = figure.subplots(1, len(parts), sharey=True, squeeze=False)[0]
         for axes, (label, rows) in zip(row, parts, strict=True):
             draw(axes, rows)
@@ -153,7 +155,7 @@ def diagram(path, title, made, panels, draw):
         for axes in row:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 entries.setdefault(label, handle)
-        figure.legend(entries.values(), entries.keys(), loc="outside right upper", fontsize=8)
+        figure.legend(entries.values(), entries.keys(), loc="outside right center", fontsize=8)
         save(figure, path)
 
 
