@@ -402,29 +402,36 @@ static inline bool snat_holds(const struct sy_balance *b, const struct session *
 	return memcmp(&t, tuple, sizeof(t)) == 0;
 }
 
-/* Does the session hold the tuple on this side? The addresses come before the ports that the cold
- * half may have to tell. */
+/* Does the session hold the tuple on this side, whose server's service has these ports (network
+ * order)? */
+static inline __attribute__((always_inline)) bool
+session_is_of(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
+              uint16_t vport, uint16_t port, const struct sy_tuple *t, enum session_direction side)
+{
+	if (side == SESSION_CLIENT)
+		return t->sport == s->client_port && t->dport == vport && t->proto == e->proto &&
+		       sy_addr_equal(&t->src, &s->client) && sy_addr_equal(&t->dst, &e->vip) &&
+		       !(s->flags & SESSION_ONE_PACKET);
+	return t->dport == s->local_port && t->sport == port && t->proto == e->proto &&
+	       sy_addr_equal(&t->src, &e->addr) && sy_addr_equal(&t->dst, session_local(b, s, e));
+}
+
 static inline bool session_holds(const struct sy_balance *b, const struct session *s,
                                  const struct session_cold *cold, const struct sy_tuple *t,
                                  enum session_direction side)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
-	bool match;
-	if (side == SESSION_CLIENT)
-		match = t->sport == s->client_port && sy_addr_equal(&t->src, &s->client) &&
-		        sy_addr_equal(&t->dst, &e->vip) && t->dport == session_vport(e, cold) &&
-		        t->proto == e->proto && !(s->flags & SESSION_ONE_PACKET);
-	else
-		match = t->dport == s->local_port && sy_addr_equal(&t->src, &e->addr) &&
-		        t->sport == session_port(e, cold) &&
-		        sy_addr_equal(&t->dst, session_local(b, s, e)) && t->proto == e->proto;
-	return SY_LIKELY(match) || snat_holds(b, s, cold, t, side);
+	return session_is_of(b, s, e, session_vport(e, cold), session_port(e, cold), t, side) ||
+	       snat_holds(b, s, cold, t, side);
 }
 
-static inline bool match_session(const void *ctx, const struct session *s,
-                                 enum session_direction direction)
+static inline __attribute__((always_inline)) bool
+match_session(const void *ctx, const struct session *s, enum session_direction direction)
 {
 	const struct match_context *m = ctx;
+	const struct endpoint *e = &m->balance->endpoint[s->server];
+	if (SY_LIKELY(session_is_of(m->balance, s, e, e->vport, e->port, m->tuple, direction)))
+		return true;
 	return session_holds(m->balance, s, session_cold_beside(m->table, s), m->tuple, direction);
 }
 

@@ -15,12 +15,25 @@ static inline uint16_t fast_path_of(const struct session *s, const struct endpoi
 	return SY_READ(e->path);
 }
 
+/* The ports that an endpoint names, and a session's cold half otherwise. */
+static inline uint16_t session_vport_of(const struct endpoint *e, const struct session_table *t,
+                                        const struct session *s)
+{
+	return SY_LIKELY(e->vport) ? e->vport : session_cold_beside(t, s)->vport;
+}
+
+static inline uint16_t session_port_of(const struct endpoint *e, const struct session_table *t,
+                                       const struct session *s)
+{
+	return SY_LIKELY(e->port) ? e->port : session_cold_beside(t, s)->vport;
+}
+
 /* To what its session says, where the frame stays where it is. */
 static inline __attribute__((always_inline)) void
 fast_rewrite(struct sy_balance *b, struct sy_burst *burst, unsigned i, const struct session *s,
              const struct endpoint *e, enum session_direction from)
 {
-	const struct session_cold *cold = session_cold_beside(b->table[burst->slot[i]], s);
+	const struct session_table *t = b->table[burst->slot[i]];
 	const struct sy_view *v = &burst->view[i];
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
 
@@ -32,10 +45,11 @@ fast_rewrite(struct sy_balance *b, struct sy_burst *burst, unsigned i, const str
 		                 v->tuple.sport | (uint32_t)v->tuple.dport << 16, 0);
 	} else if (from == SESSION_CLIENT) {
 		sy_plain_rewrite(frame, v, session_local(b, s, e), &e->addr,
-		                 s->local_port | (uint32_t)session_port(e, cold) << 16, s->delta);
+		                 s->local_port | (uint32_t)session_port_of(e, t, s) << 16,
+		                 s->delta);
 	} else {
 		sy_plain_rewrite(frame, v, &e->vip, &s->client,
-		                 session_vport(e, cold) | (uint32_t)s->client_port << 16,
+		                 session_vport_of(e, t, s) | (uint32_t)s->client_port << 16,
 		                 sy_csum_inverse(s->delta));
 	}
 }

@@ -22,53 +22,67 @@ static inline bool lookup_is_fast(const struct sy_balance *b, const struct sessi
 	       !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
-/* Steps between the looks at a packet: as many cache misses are under way at once as a core can
- * have, and each has the time that it takes. */
-#define AHEAD 12
+/* Packets that are looked up together: as many cache misses as a core can have under way at once.
+ * What is prefetched beyond that is dropped. */
+#define TOGETHER 16
 
-/* First look: its bucket is here. */
-static inline void look_at_bucket(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+/* First look: their buckets are here. */
+static inline void look_at_buckets(struct sy_balance *b, struct sy_burst *burst, unsigned from,
+                                   unsigned to)
 {
-	if (burst->next[i] == SY_NEXT_LOOKUP)
-		burst->session[i] = session_guess(b->table[burst->slot[i]], burst->hash[i]);
+	for (unsigned i = from; i < to; i++)
+		if (SY_LIKELY(burst->next[i] == SY_NEXT_LOOKUP))
+			burst->session[i] = session_guess(b->table[burst->slot[i]], burst->hash[i]);
 }
 
 /* Second look: one in six lies in its other bucket. */
-static inline void look_at_other(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+static inline void look_at_others(struct sy_balance *b, struct sy_burst *burst, unsigned from,
+                                  unsigned to)
 {
-	if (SY_UNLIKELY(burst->next[i] == SY_NEXT_LOOKUP && burst->session[i] == SESSION_NONE))
-		burst->session[i] = session_guess_other(b->table[burst->slot[i]], burst->hash[i]);
+	for (unsigned i = from; i < to; i++)
+		if (burst->session[i] == SESSION_NONE && burst->next[i] == SY_NEXT_LOOKUP)
+			burst->session[i] =
+			        session_guess_other(b->table[burst->slot[i]], burst->hash[i]);
 }
 
-/* Last look: its record is here. */
-static inline void look_at_record(struct sy_balance *b, struct sy_burst *burst, unsigned i)
+/* Last look: their records are here. */
+static inline void look_at_records(struct sy_balance *b, struct sy_burst *burst, unsigned at,
+                                   unsigned to)
 {
-	if (burst->next[i] != SY_NEXT_LOOKUP)
-		return;
-	const struct session_table *t = b->table[burst->slot[i]];
-	const struct match_context ctx = {b, t, &burst->view[i].tuple};
-	enum session_direction from = burst->direction[i];
-	uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i], match_session,
-	                                       &ctx, &from);
-	burst->session[i] = record;
-	burst->next[i] = SY_NEXT_SLOW;
-	if (SY_UNLIKELY(record == SESSION_NONE))
-		return;
-	burst->direction[i] = from;
-	if (SY_LIKELY(lookup_is_fast(b, session_at(t, record), from, burst, i)))
-		burst->next[i] = SY_NEXT_FAST;
+	for (unsigned i = at; i < to; i++) {
+		if (burst->next[i] != SY_NEXT_LOOKUP)
+			continue;
+		const struct session_table *t = b->table[burst->slot[i]];
+		const struct match_context ctx = {b, t, &burst->view[i].tuple};
+		enum session_direction from = burst->direction[i];
+		uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i],
+		                                       match_session, &ctx, &from);
+		burst->session[i] = record;
+		burst->next[i] = SY_NEXT_SLOW;
+		if (SY_UNLIKELY(record == SESSION_NONE))
+			continue;
+		burst->direction[i] = from;
+		if (SY_LIKELY(lookup_is_fast(b, session_at(t, record), from, burst, i)))
+			burst->next[i] = SY_NEXT_FAST;
+	}
 }
 
+static inline unsigned at_most(unsigned n, unsigned limit)
+{
+	return n < limit ? n : limit;
+}
+
+/* Three looks, each at packets that the one before has left one round earlier. */
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct sy_balance *b = w->app;
+	const unsigned n = burst->count, step = TOGETHER;
 
-	for (unsigned i = 0; i < burst->count + 2 * AHEAD; i++) {
-		if (i < burst->count)
-			look_at_bucket(b, burst, i);
-		if (i - AHEAD < burst->count)
-			look_at_other(b, burst, i - AHEAD);
-		if (i - 2 * AHEAD < burst->count)
-			look_at_record(b, burst, i - 2 * AHEAD);
+	for (unsigned at = 0; at < n + 2 * step; at += step) {
+		look_at_buckets(b, burst, at, at_most(at + step, n));
+		if (at >= step)
+			look_at_others(b, burst, at - step, at_most(at, n));
+		if (at >= 2 * step)
+			look_at_records(b, burst, at - 2 * step, at_most(at - step, n));
 	}
 }

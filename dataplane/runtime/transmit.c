@@ -16,6 +16,8 @@ static void gather_flush(struct sy_worker *w, unsigned id)
 	struct gather *g = &w->private->transmit[id];
 	struct port *port = w->rt->port[id];
 	unsigned total = 0;
+	if (!g->count)
+		return;
 	for (unsigned i = 0; i < g->count; i++)
 		total += g->mbuf[i]->pkt_len; /* the port owns what it has taken */
 	unsigned sent = port->ops->tx(port, w->id, g->mbuf, g->count);
@@ -232,7 +234,7 @@ struct way {
 	uint8_t port;     /* number */
 	uint32_t len_max; /* of frames */
 	uint64_t link;    /* of the neighbour, unless on_link */
-	uint64_t mac;     /* the port's */
+	uint64_t mac[2];  /* the port's, as it stands in a frame's words 0 and 1 */
 	struct gather *gather;
 };
 
@@ -258,8 +260,11 @@ static bool way_set(struct sy_worker *w, struct way *way, uint16_t id)
 	way->path = id;
 	way->port = hop->port;
 	way->len_max = (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN;
-	way->mac = SY_READ(port->mac);
+	uint64_t mac = SY_READ(port->mac);
+	way->mac[0] = mac << 48;
+	way->mac[1] = mac >> 16;
 	way->gather = &w->private->transmit[hop->port];
+	w->private->transmit_ports |= 1u << hop->port;
 	return true;
 }
 
@@ -293,8 +298,8 @@ static inline bool way_take(struct sy_worker *w, const struct way *way, struct r
 	if (way->on_link ? !way_find(w, way, m, via, &link) : via != NULL)
 		return false;
 	/* Both MAC addresses: the neighbour's is a link's low 48 bits. */
-	uint64_t head = (link & 0xffffffffffff) | way->mac << 48;
-	uint32_t rest = (uint32_t)(way->mac >> 16);
+	uint64_t head = (link << 16 >> 16) | way->mac[0];
+	uint32_t rest = (uint32_t)way->mac[1];
 	memcpy(sy_frame(m), &head, sizeof(head));
 	memcpy(sy_frame(m) + sizeof(head), &rest, sizeof(rest));
 	m->port = way->port;
@@ -302,7 +307,6 @@ static inline bool way_take(struct sy_worker *w, const struct way *way, struct r
 	if (SY_UNLIKELY(g->count == SY_BURST))
 		gather_flush(w, way->port);
 	g->mbuf[g->count++] = m;
-	w->private->transmit_ports |= 1u << way->port;
 	return true;
 }
 

@@ -23,16 +23,42 @@ static inline uint16_t sy_plain_swap(uint16_t x)
 static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len, uint64_t proto,
                                  uint64_t tcp_flags, uint64_t v4)
 {
-	const uint64_t word[3] = {(l4 + l4_len) | (uint64_t)SY_ETH_LEN << 16 | l4 << 32 |
-	                                  l4_len << 48,
-	                          proto | tcp_flags << 8 | v4 << 32, 0};
 	_Static_assert(offsetof(struct sy_view, frame_len) == 40 &&
+	                       offsetof(struct sy_view, l3) == 42 &&
+	                       offsetof(struct sy_view, l4) == 44 &&
 	                       offsetof(struct sy_view, l4_len) == 46 &&
 	                       offsetof(struct sy_view, proto) == 48 &&
 	                       offsetof(struct sy_view, tcp_flags) == 49 &&
 	                       offsetof(struct sy_view, v4) == 52,
 	               "the words' layout");
-	memcpy(&v->frame_len, word, sizeof(word));
+	const uint64_t lengths = l4_len + (l4_len << 48) + (l4 | SY_ETH_LEN << 16 | l4 << 32);
+	const uint64_t kinds = proto | tcp_flags << 8 | v4 << 32, none = 0;
+	uint8_t *to = (uint8_t *)v + offsetof(struct sy_view, frame_len);
+	memcpy(to, &lengths, sizeof(lengths));
+	memcpy(to + 8, &kinds, sizeof(kinds));
+	memcpy(to + 16, &none, sizeof(none));
+}
+
+/* Ones' complement sums, folded with the carry that comes round. */
+static inline uint16_t sy_plain_fold64(uint64_t sum)
+{
+	sum += sum >> 32 | sum << 32;
+	uint32_t half = (uint32_t)(sum >> 32);
+	half += half >> 16 | half << 16;
+	return (uint16_t)(half >> 16);
+}
+
+static inline uint16_t sy_plain_fold32(uint32_t sum)
+{
+	sum += sum >> 16 | sum << 16;
+	return (uint16_t)(sum >> 16);
+}
+
+/* Plain packets come from 1.0.0.0 to 223.255.255.255, but for loopback. */
+static inline bool sy_plain_source4(uint32_t address)
+{
+	uint8_t first = (uint8_t)address;
+	return (uint8_t)(first - 1) < 223 && first != 127;
 }
 
 /* The transport header and the rest of the view; false: not plain. */
@@ -72,28 +98,24 @@ static inline __attribute__((always_inline)) bool
 sy_plain_parse_ipv4(const uint8_t *frame, uint32_t len, struct sy_view *v)
 {
 	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
+	const unsigned least = sizeof(*ip) + sizeof(struct sy_udp);
 	unsigned total = sy_plain_swap(ip->total_length);
-	uint64_t w[2], sum, addr;
-	uint32_t last, src = ip->src, dst = ip->dst;
+	uint32_t src = ip->src, dst = ip->dst;
+	uint64_t w[2], sum;
 
 	memcpy(w, ip, sizeof(w));
-	memcpy(&last, &ip->dst, sizeof(last));
 	sum = w[0] + w[1];
 	sum += sum < w[1];
-	sum = (sum >> 32) + (uint32_t)sum + last;
-	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	if (SY_UNLIKELY(ip->version_ihl != 0x45 || total > len - SY_ETH_LEN ||
-	                total < sizeof(*ip) + sizeof(struct sy_udp) || sum != 0xffff ||
-	                (ip->fragment & 0xff3f) != 0 || sy_ipv4_is_bogus_source(src) || src == dst))
+	sum += dst;
+	sum += sum < dst;
+	if (SY_UNLIKELY(ip->version_ihl != 0x45 || total - least > len - SY_ETH_LEN - least ||
+	                sy_plain_fold64(sum) != 0xffff || (ip->fragment & 0xff3f) != 0 ||
+	                !sy_plain_source4(src) || src == dst))
 		return false;
 	/* IPv4-mapped, as words. */
 	v->tuple.src.d[0] = v->tuple.dst.d[0] = 0;
-	addr = 0xffff0000u | (uint64_t)src << 32;
-	v->tuple.src.d[1] = addr;
-	addr = 0xffff0000u | (uint64_t)dst << 32;
-	v->tuple.dst.d[1] = addr;
+	v->tuple.src.d[1] = 0xffff0000u | (uint64_t)src << 32;
+	v->tuple.dst.d[1] = 0xffff0000u | (uint64_t)dst << 32;
 	return sy_plain_parse_l4(frame, SY_ETH_LEN + sizeof(*ip), total - (unsigned)sizeof(*ip),
 	                         ip->proto, true, v);
 }
@@ -135,16 +157,6 @@ static inline __attribute__((always_inline)) bool sy_plain_parse(const uint8_t *
 	return eth->type == sy_plain_swap(SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
 }
 
-/* ~(~csum + what is added): ones' complement sums of at most 2^48 (RFC 1624, eqn. 3). */
-static inline uint16_t sy_plain_csum(uint16_t csum, uint64_t added)
-{
-	uint64_t sum = (uint16_t)~csum + added;
-	sum = (sum >> 32) + (uint32_t)sum;
-	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	return (uint16_t) ~((sum >> 16) + sum);
-}
-
 /*
  * sy_packet_rewrite() for a plain packet: to these addresses, and the ports of a word as they stand
  * in a header; l4_delta as in struct sy_rewrite.
@@ -163,7 +175,8 @@ sy_plain_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_addr *
 		ip->src = src->w[3];
 		ip->dst = dst->w[3];
 		ip->ttl--;
-		ip->checksum = sy_plain_csum(ip->checksum, change);
+		/* RFC 1624, eqn. 3 */
+		ip->checksum = (uint16_t)~sy_plain_fold64((uint16_t)~ip->checksum + change);
 	} else {
 		struct sy_ipv6 *ip = (struct sy_ipv6 *)(frame + SY_ETH_LEN);
 		memcpy(ip->src, src->b, sizeof(ip->src));
@@ -173,10 +186,10 @@ sy_plain_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_addr *
 	memcpy(l4, &ports, sizeof(ports));
 	if (v->proto == SY_PROTO_TCP) {
 		struct sy_tcp *tcp = (struct sy_tcp *)l4;
-		tcp->checksum = sy_plain_csum(tcp->checksum, l4_delta);
+		tcp->checksum = (uint16_t)~sy_plain_fold32((uint16_t)~tcp->checksum + l4_delta);
 	} else {
 		struct sy_udp *udp = (struct sy_udp *)l4;
-		uint16_t csum = sy_plain_csum(udp->checksum, l4_delta);
+		uint16_t csum = (uint16_t)~sy_plain_fold32((uint16_t)~udp->checksum + l4_delta);
 		if (udp->checksum != 0)
 			udp->checksum = csum ? csum : 0xffff;
 	}
