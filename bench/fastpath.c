@@ -15,8 +15,9 @@
 #include "scene.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
+#define MAX_RUNS  1000
 
-enum direction { BOTH, FROM_CLIENT, FROM_SERVER };
+enum direction { BOTH, FROM_CLIENT, FROM_SERVER, ALL };
 
 struct arguments {
 	struct scene_options scene;
@@ -27,7 +28,7 @@ struct arguments {
 	uint64_t packets; /* of a run */
 };
 
-static const char *const direction_name[] = {"both", "client", "server"};
+static const char *const direction_name[] = {"both", "client", "server", "all"};
 
 static void usage(FILE *out)
 {
@@ -42,12 +43,15 @@ static void usage(FILE *out)
 	        "  --protocol udp|tcp            (udp)\n"
 	        "  --sessions N                  live ones, each with a client of its own (1000)\n"
 	        "  --fill F                      of the session table, 0 to 1 (0.85)\n"
-	        "  --direction both|client|server  who sends; both: a burst each in turn (both)\n"
-	        "  --zipf                        the n-th most popular session gets 1/n of the\n"
-	        "                                packets; otherwise all get the same\n"
+	        "  --direction both|client|server|all  who sends; both: a burst each in turn; "
+	        "all:\n"
+	        "                                measured one after the other (both)\n"
+	        "  --zipf                        once more, with 1/n of the packets for the n-th "
+	        "most\n"
+	        "                                popular session; before that all get the same\n"
 	        "  --servers N                   up to 256 (64)\n"
 	        "  --frame N                     bytes of a frame without FCS (60)\n"
-	        "  --runs N                      (21)\n"
+	        "  --runs N                      at most 1000 (21)\n"
 	        "  --packets N                   of a run (1000000)\n"
 	        "  --directory DIR               the session table's file goes there: hugetlbfs "
 	        "for\n"
@@ -115,7 +119,7 @@ static bool option_take(struct arguments *a, int c, char *value)
 		return !*end && a->scene.frame_len <= 1514;
 	case 'r':
 		a->runs = (unsigned)strtoul(value, &end, 10);
-		return !*end && a->runs;
+		return !*end && a->runs && a->runs <= MAX_RUNS;
 	case 'P':
 		a->packets = strtoull(value, &end, 10);
 		return !*end && a->packets >= SY_BURST;
@@ -170,14 +174,23 @@ static struct arguments arguments_parse(int argc, char **argv)
 	return a;
 }
 
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+/* What is measured with one scene. */
+struct cell {
+	struct scene *scene;
+	enum direction direction;
+	bool zipf;
+	uint64_t packets;
+};
+
 /* Gives a run's packets to the ports; returns how many. */
-static uint64_t give(struct scene *s, const struct arguments *a)
+static uint64_t packets_give(const struct cell *c)
 {
-	uint64_t given = 0, n = a->packets;
-	bool side[2] = {a->direction != FROM_SERVER, a->direction != FROM_CLIENT};
-	if (scene_is_one_way(s))
-		side[SESSION_SERVER] = false;
-	if (side[0] && side[1])
+	struct scene *s = c->scene;
+	uint64_t given = 0, n = c->packets;
+	const bool side[2] = {c->direction != FROM_SERVER, c->direction != FROM_CLIENT};
+	if (c->direction == BOTH)
 		n /= 2;
 	for (unsigned from = 0; from < 2; from++) {
 		if (!side[from])
@@ -188,71 +201,83 @@ static uint64_t give(struct scene *s, const struct arguments *a)
 	return given;
 }
 
-static double run_ns(struct scene *s, const struct arguments *a, bool empty)
+static double run_ns(const struct cell *c, bool empty)
 {
-	uint64_t packets = give(s, a), start = rte_rdtsc();
+	uint64_t packets = packets_give(c), start = rte_rdtsc();
 	if (empty)
-		feed_run_empty(&s->feed);
+		feed_run_empty(&c->scene->feed);
 	else
-		while (rig_turn_worker(&s->rig, 0))
+		while (rig_turn_worker(&c->scene->rig, 0))
 			;
 	return measure_ns(rte_rdtsc() - start) / (double)packets;
 }
 
-static bool measure(struct scene *s, const struct arguments *a)
+struct result {
+	double all, feeding, stick;
+};
+
+/* The usual cost of feeding, lest a run gains by what disturbed the one before it. */
+static double usual_feeding(const struct result *result, unsigned runs)
 {
+	double feeding[MAX_RUNS];
+	for (unsigned i = 0; i < runs; i++)
+		feeding[i] = result[i].feeding;
+	return measure_median(feeding, runs);
+}
+
+static bool cell_measure(const struct cell *c, const struct arguments *a, struct yardstick *y)
+{
+	static struct result result[MAX_RUNS];
 	char params[256];
-	uint64_t table = session_store_mapped(s->rig.b->store), drops = scene_drops(s);
-	struct yardstick *y = yardstick_open(table, a->scene.store ? HUGE_PAGE : 0);
-	if (!y) {
-		fprintf(stderr, "no memory for the yardstick\n");
-		return false;
-	}
+	uint64_t drops = scene_drops(c->scene);
 	snprintf(
 	        params, sizeof(params),
 	        "\"mode\": \"%s\", \"family\": \"%s\", \"protocol\": \"%s\", \"sessions\": %" PRIu64
 	        ", \"flows\": \"%s\", \"direction\": \"%s\"",
 	        a->mode, a->family, a->scene.tcp ? "tcp" : "udp", a->scene.sessions,
-	        a->zipf ? "zipf" : "uniform",
-	        scene_is_one_way(s) ? "client" : direction_name[a->direction]);
+	        c->zipf ? "zipf" : "uniform", direction_name[c->direction]);
 	const struct measure m = {"fastpath", params, "cost", "ns/packet"};
-	struct run {
-		double all, feeding, stick;
-	} *run = calloc(a->runs, sizeof(*run));
-	if (!run) {
-		fprintf(stderr, "no memory for the results\n");
-		exit(1);
-	}
-	run_ns(s, a, false); /* caches and page tables know it now */
+
+	run_ns(c, false); /* caches and page tables know it now */
 	for (unsigned i = 0; i < a->runs; i++) {
-		run[i].feeding = run_ns(s, a, true);
-		run[i].all = run_ns(s, a, false);
-		run[i].stick = yardstick_run(y, (unsigned)(a->packets / SY_BURST), SY_BURST);
+		result[i].feeding = run_ns(c, true);
+		result[i].all = run_ns(c, false);
+		result[i].stick = yardstick_run(y, (unsigned)(c->packets / SY_BURST), SY_BURST);
 	}
-	yardstick_close(y);
-	/* The usual cost of feeding, lest a run gains by what disturbed the one before it. */
-	double *feeding = malloc(a->runs * sizeof(*feeding));
-	if (!feeding)
-		exit(1);
+	double feeding = usual_feeding(result, a->runs);
 	for (unsigned i = 0; i < a->runs; i++)
-		feeding[i] = run[i].feeding;
-	double usual = measure_median(feeding, a->runs);
-	for (unsigned i = 0; i < a->runs; i++)
-		measure_tell(&m, run[i].all - usual, "two random lines", run[i].stick);
-	free(feeding);
-	free(run);
-	if (scene_drops(s) == drops)
+		measure_tell(&m, result[i].all - feeding, "two random lines", result[i].stick);
+	if (scene_drops(c->scene) == drops)
 		return true;
 	fprintf(stderr, "packets were dropped while it was measured\n");
 	return false;
 }
 
-static bool order(struct scene *s, const struct arguments *a)
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static bool directions_measure(struct scene *s, const struct arguments *a, struct yardstick *y,
+                               bool zipf)
 {
-	for (unsigned from = 0; from < (scene_is_one_way(s) ? 1 : 2); from++) {
-		if (!a->zipf)
+	struct cell c = {s, a->direction, zipf, a->packets};
+	if (scene_is_one_way(s))
+		c.direction = FROM_CLIENT;
+	if (c.direction != ALL)
+		return cell_measure(&c, a, y);
+	for (c.direction = BOTH; c.direction < ALL; c.direction++)
+		if (!cell_measure(&c, a, y))
+			return false;
+	return true;
+}
+
+static bool scene_order(struct scene *s, bool zipf)
+{
+	for (unsigned from = 0; from < 2; from++) {
+		struct feed_stream *stream = &s->stream[from];
+		if (!stream->frames)
+			continue;
+		if (!zipf)
 			scene_shuffle(s, (enum session_direction)from);
-		else if (!scene_draw_zipf(s, (enum session_direction)from, a->scene.sessions))
+		else if (!scene_draw_zipf(s, (enum session_direction)from, stream->count))
 			return false;
 	}
 	return true;
@@ -262,8 +287,19 @@ int main(int argc, char **argv)
 {
 	static struct scene scene;
 	struct arguments a = arguments_parse(argc, argv);
-	bool ok = scene_open(&scene, &a.scene) && scene_check(&scene, a.scene.sessions) &&
-	          order(&scene, &a) && measure(&scene, &a);
+	struct yardstick *y = NULL;
+	bool ok = scene_open(&scene, &a.scene) && scene_check(&scene, a.scene.sessions);
+	if (ok) {
+		y = yardstick_open(session_store_mapped(scene.rig.b->store),
+		                   a.scene.store ? HUGE_PAGE : 0);
+		if (!y)
+			fprintf(stderr, "no memory for the yardstick\n");
+		ok = y != NULL;
+	}
+	ok = ok && scene_order(&scene, false) && directions_measure(&scene, &a, y, false);
+	if (ok && a.zipf)
+		ok = scene_order(&scene, true) && directions_measure(&scene, &a, y, true);
+	yardstick_close(y);
 	scene_close(&scene);
 	return ok ? 0 : 1;
 }

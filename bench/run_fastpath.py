@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a packet of an established session costs a worker, on one core and without a device."""
+
+from bench import machine, picture, report
+
+TITLE = "one core without a device: a packet of an established session, by mode and sessions"
+FRAME = {"4": 64, "6": 128, "64": 128}  # bytes fed for one packet
+MODES = [
+    *(("fnat", family) for family in ("4", "6", "64")),
+    *((mode, family) for mode in ("nat", "dr", "ipip", "snat") for family in ("4", "6")),
+]
+SIZES = (1, 1000, 1_000_000, 10_000_000, 50_000_000)
+
+
+def rows(quick):
+    if quick:
+        for sessions in (1000, 1_000_000, 10_000_000):
+            yield from cell("fnat", "4", sessions, runs=150)
+        for mode, family in (("fnat", "6"), ("nat", "4"), ("dr", "4"), ("ipip", "4")):
+            yield from cell(mode, family, 1000, runs=60)
+        return
+    for sessions in SIZES:
+        for mode, family in MODES:
+            yield from cell(mode, family, sessions, "--direction", "all", "--zipf", runs=100)
+
+
+def smoke():
+    yield from cell("fnat", "4", 1000, runs=1)
+
+
+def cell(mode, family, sessions, *options, runs):
+    """One forwarder with its sessions. A run is short, so that the fastest is one that nothing
+    disturbed, and long enough to meet other sessions each time."""
+    records = sessions * (2 if mode == "snat" else 1)
+    table = int(records / 0.85 + (1 << 15)) * 64
+    streams = 3 * sessions * FRAME[family]  # both directions', and one that is being drawn
+    wanted = 2 * table + streams + (300 << 20)
+    if not machine.memory_suffices(wanted):
+        print(f"   {mode} {family}, {sessions:,} sessions: left out, there is no memory for it")
+        return
+    with machine.huge_pages(wanted, largest=0) as pages:
+        yield from machine.run_program(
+            "steelyard-fastpath",
+            *("--mode", mode, "--family", family, "--sessions", sessions),
+            *("--packets", 12_800, "--runs", runs),
+            *options,
+            *pages.options(),
+            cpus=machine.cpus()[-1:],
+        )
+
+
+def plot(made, path):
+    fnat = [r for r in made if r["params"]["mode"] == "fnat" and r["params"]["family"] == "4"]
+    picture.lines(
+        path,
+        "fastpath: an established FNAT session's packet, IPv4, by the number of sessions",
+        report.select(fnat, "cost"),
+        "sessions",
+        ["flows", "direction"],
+        goals={1000: 30, 1_000_000: 45},
+    )
+    thousand = [r for r in made if r["params"]["sessions"] == 1000]
+    picture.bars(
+        path.with_stem("fastpath-modes"),
+        "fastpath: all modes, 1000 sessions",
+        [r for r in thousand if r["params"]["flows"] == "uniform"],
+        "mode",
+        ["family"],
+        ["direction"],
+    )
