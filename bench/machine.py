@@ -42,7 +42,7 @@ def describe():
         "processor": model,
         "cores": len(cpus()),
         "memory_gb": round(meminfo("MemTotal") / GB),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
     }
 
 
