@@ -24,7 +24,7 @@ static inline bool lookup_is_fast(const struct sy_balance *b, const struct sessi
 
 /* Packets that are looked up together: as many cache misses as a core can have under way at once.
  * What is prefetched beyond that is dropped. */
-#define TOGETHER 16
+#define TOGETHER 8
 
 /* First look: their buckets are here. */
 static inline void look_at_buckets(struct sy_balance *b, struct sy_burst *burst, unsigned from,
