@@ -203,7 +203,9 @@ static int open_and_run(struct life *l)
 	struct options *o = l->options;
 	o->balance.upgrade = upgrade_begin;
 	o->balance.upgrade_ctx = &l->upgrade;
-	int rc = sy_balance_create(&o->balance, &l->balance, l->err);
+	int rc = sy_memory_near(o->runtime.cores, o->runtime.workers, l->err);
+	if (rc == 0)
+		rc = sy_balance_create(&o->balance, &l->balance, l->err);
 	if (rc < 0)
 		return rc;
 	o->runtime.pipeline = pipeline;

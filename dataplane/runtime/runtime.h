@@ -57,6 +57,8 @@ unsigned long huge_pages_needed(unsigned long pages, unsigned long page_kb, unsi
 int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err);
 /* Refuses a list with CPUs that are not there or that the process may not use. */
 int cores_check(const char *list, struct sy_error *err);
+/* node.c: bit per NUMA node that these CPUs belong to; cpus: the kernel's folder of them. */
+uint64_t nodes_of(const char *cpus, const unsigned *core, unsigned cores);
 /* pool.c: one pool in one stretch of virtual memory, as a UMEM needs. */
 struct rte_mempool *pool_open(unsigned count, unsigned room, bool huge, struct sy_error *err);
 void pool_close(struct rte_mempool *pool);

@@ -87,6 +87,13 @@ struct sy_runtime_options {
 #define SY_ROUND_MS 10
 
 /*
+ * All memory of this process, the session tables' included, from now on comes from the NUMA node of
+ * the CPUs that the workers will run on (options as above), as long as it has any. CPUs of several
+ * nodes are warned of. Before the first large allocation. Returns 0, or −EINVAL for a list that
+ * cannot be read.
+ */
+int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err);
+/*
  * Starts EAL, makes the packet pool and whatever of the ports can be made without having them
  * (UMEMs, the flow director's program), the workers' state, and starts the mirror. Unless
  * `inherit`, interfaces and claims are locked: -EBUSY names the forwarder that has them. One
