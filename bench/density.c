@@ -125,8 +125,10 @@ static void usage(FILE *out)
 	        "  --seed S         of the random tuples (1)\n"
 	        "  --directory DIR  map the table's file there: hugetlbfs for huge pages\n"
 	        "  --limit BYTES    fail if a session costs more\n"
-	        "  --look-ups N     also measure look-ups at 50 %% and 90 %%, N runs each (0)\n"
-	        "  --packets N      of a run of look-ups (2097152)\n"
+	        "  --look-ups N     also measure look-ups at 50 %% and 90 %%, N runs each (0); "
+	        "what\n"
+	        "                   they touch together should outgrow the caches: 128\n"
+	        "  --packets N      of a run of look-ups (16384)\n"
 	        "  --before         run the yardstick of look-ups before the table is there, not\n"
 	        "                   in turn with them: half the memory will do\n");
 }
@@ -186,7 +188,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	struct arguments a = {.store = {.sessions = 4 << 20, .name = "steelyard-density"},
 	                      .family = 4,
 	                      .seed = 1,
-	                      .packets = 2 << 20};
+	                      .packets = 16384};
 
 	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;)
 		if (!option_take(&a, c)) {

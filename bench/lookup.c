@@ -8,8 +8,8 @@
 
 #include "measure.h"
 
-#define BURST 64 /* as many as a worker takes at once */
-#define AHEAD 12 /* packets between the looks at one, as in the worker's look-up stage */
+#define BURST    64 /* as many as a worker takes at once */
+#define TOGETHER 8  /* as its look-up stage does */
 
 struct packet {
 	struct sy_tuple tuple;
@@ -19,8 +19,8 @@ struct packet {
 
 struct lookup {
 	const struct network *network;
-	uint64_t random, count;
-	struct packet *packets;
+	uint64_t random, count; /* packets of a run */
+	struct packet *packets; /* of all runs */
 	unsigned runs;
 	struct yardstick *yardstick; /* NULL: it was run before */
 	double *beside;              /* what it took, by run */
@@ -38,7 +38,7 @@ struct lookup *lookup_open(const struct network *n, uint64_t packets, unsigned r
 	*l = (struct lookup){.network = n,
 	                     .random = seed,
 	                     .count = packets,
-	                     .packets = calloc(packets, sizeof(*l->packets)),
+	                     .packets = calloc(packets * runs, sizeof(*l->packets)),
 	                     .runs = runs,
 	                     .beside = calloc(runs, sizeof(*l->beside)),
 	                     .first = calloc(runs, sizeof(*l->first))};
@@ -82,7 +82,7 @@ bool lookup_yardstick(struct lookup *l, uint64_t bytes, uint64_t huge, bool befo
 /* Nothing was ever removed, so the live records of a slot are its first ones. */
 static void packets_choose(struct lookup *l)
 {
-	for (uint64_t i = 0; i < l->count; i++) {
+	for (uint64_t i = 0; i < l->count * l->runs; i++) {
 		struct packet *p = &l->packets[i];
 		uint64_t r = measure_random(&l->random);
 		p->slot = (uint8_t)r;
@@ -95,43 +95,61 @@ static void packets_choose(struct lookup *l)
 	}
 }
 
-/* How many of a burst were not found as they should have been. */
-static unsigned burst_find(const struct network *n, const struct packet *packet)
-{
-	const struct session_table *t[BURST];
+struct burst {
+	const struct packet *packet;
+	const struct session_table *table[BURST];
 	uint64_t hash[BURST];
 	uint32_t guess[BURST];
-	unsigned lost = 0;
+	unsigned lost; /* that were not found as they should have been */
+};
+
+static inline void look_at_others(struct burst *b, unsigned from)
+{
+	for (unsigned i = from; i < from + TOGETHER; i++)
+		if (b->guess[i] == SESSION_NONE)
+			b->guess[i] = session_guess_other(b->table[i], b->hash[i]);
+}
+
+static inline void look_at_records(struct burst *b, unsigned at, const struct network *n)
+{
+	for (unsigned i = at; i < at + TOGETHER; i++) {
+		enum session_direction from = SESSION_CLIENT;
+		uint32_t record = network_find(n, b->table[i], b->guess[i], b->hash[i],
+		                               &b->packet[i].tuple, &from);
+		b->lost += record != b->packet[i].record || from != b->packet[i].from;
+	}
+}
+
+/* Returns how many of a burst were not found as they should have been. */
+static unsigned burst_find(const struct network *n, const struct packet *packet)
+{
+	struct burst b = {.packet = packet};
 
 	for (unsigned i = 0; i < BURST; i++) {
 		__builtin_prefetch(&packet[i + BURST]); /* as those of headers are, on receiving */
-		t[i] = session_store_table(n->store, packet[i].slot);
-		hash[i] = sy_hash_tuple(&n->key, &packet[i].tuple);
-		session_prefetch_bucket(t[i], hash[i]);
+		b.table[i] = session_store_table(n->store, packet[i].slot);
+		b.hash[i] = sy_hash_tuple(&n->key, &packet[i].tuple);
+		session_prefetch_bucket(b.table[i], b.hash[i]);
 	}
-	for (unsigned i = 0; i < BURST + 2 * AHEAD; i++) {
-		unsigned other = i - AHEAD, last = i - 2 * AHEAD;
-		if (i < BURST)
-			guess[i] = session_guess(t[i], hash[i]);
-		if (other < BURST && SY_UNLIKELY(guess[other] == SESSION_NONE))
-			guess[other] = session_guess_other(t[other], hash[other]);
-		if (last >= BURST)
-			continue;
-		enum session_direction from = SESSION_CLIENT;
-		uint32_t record = network_find(n, t[last], guess[last], hash[last],
-		                               &packet[last].tuple, &from);
-		lost += record != packet[last].record || from != packet[last].from;
+	for (unsigned at = 0; at < BURST + 2 * TOGETHER; at += TOGETHER) {
+		for (unsigned i = at; i < at + TOGETHER && i < BURST; i++)
+			b.guess[i] = session_guess(b.table[i], b.hash[i]);
+		if (at >= TOGETHER && at <= BURST)
+			look_at_others(&b, at - TOGETHER);
+		if (at >= 2 * TOGETHER)
+			look_at_records(&b, at - 2 * TOGETHER, n);
 	}
-	return lost;
+	return b.lost;
 }
 
 /* Nanoseconds a packet; *lost counts those whose session was not found. */
-static double run_lookups(const struct lookup *l, uint64_t *lost)
+static double run_lookups(const struct lookup *l, unsigned run, uint64_t *lost)
 {
+	const struct packet *packets = l->packets + run * l->count;
 	uint64_t start = rte_rdtsc();
 
 	for (uint64_t i = 0; i < l->count; i += BURST)
-		*lost += burst_find(l->network, &l->packets[i]);
+		*lost += burst_find(l->network, packets + i);
 	return measure_ns(rte_rdtsc() - start) / (double)l->count;
 }
 
@@ -160,9 +178,9 @@ bool lookup_measure(struct lookup *l, const char *params, unsigned fill)
 	packets_choose(l);
 	if (!l->first_fill)
 		l->first_fill = fill;
-	run_lookups(l, &lost); /* warms up */
+	run_lookups(l, l->runs - 1, &lost); /* warms up */
 	for (unsigned i = 0; i < l->runs; i++) {
-		double ns = run_lookups(l, &lost);
+		double ns = run_lookups(l, i, &lost);
 		if (l->yardstick)
 			l->beside[i] = run_yardstick(l);
 		if (fill == l->first_fill)

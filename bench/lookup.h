@@ -10,7 +10,8 @@
 #include "network.h"
 
 struct lookup;
-/* packets: of a run; the lines they touch should outgrow all caches. NULL: no memory. */
+/* So many runs of so many packets; a run is short, so that most are undisturbed. Each has packets
+ * of its own, and the lines that all of them touch should outgrow the caches. NULL: no memory. */
 struct lookup *lookup_open(const struct network *n, uint64_t packets, unsigned runs, uint64_t seed);
 void lookup_close(struct lookup *l);
 

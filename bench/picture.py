@@ -59,7 +59,7 @@ def lines(path, title, made, x, series=(), panels=(), goals=None):
             axes.plot(at, heights, DASHES[i % 3], color=GREY, label=name, marker=".")
         finish(axes, places, x, goals)
 
-    diagram(path, title, made, panels, draw)
+    diagram(path, title, made, panels, goals, draw)
 
 
 def bars(path, title, made, x, series=(), panels=(), goals=None):
@@ -72,17 +72,23 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
         sticks = list(dict.fromkeys(r["yardstick"]["name"] for r in rows if r["yardstick"]))
         for i, (label, group) in enumerate(groups):
             at = [places.index(row["params"][x]) + (i + 0.5) * width - 0.4 for row in group]
+            medians = [row["median"] for row in group]
             drawn = axes.bar(
                 at,
-                [row["median"] for row in group],
+                medians,
                 width * 0.9,
-                yerr=extremes(group),
                 label=label,
                 color=COLOURS[i % len(COLOURS)],
-                error_kw={"elinewidth": 0.8, "capsize": 2},
             )
-            told = [report.number(row["median"]) for row in group]
-            axes.bar_label(drawn, told, fontsize=6 if len(rows) > 12 else 8, padding=2)
+            thin = {"fmt": "none", "ecolor": GREY, "elinewidth": 0.8, "capsize": 2}
+            axes.errorbar(at, medians, yerr=extremes(group), **thin)
+            axes.bar_label(
+                drawn,
+                [report.number(value) for value in medians],
+                fontsize=6 if len(rows) > 12 else 8,
+                padding=2,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            )
             for place, row in zip(at, group, strict=True):
                 if row["yardstick"]:
                     name, height = row["yardstick"]["name"], row["yardstick"]["median"]
@@ -90,7 +96,7 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
                     axes.hlines(height, *ends, GREY, DASHES[sticks.index(name) % 3], label=name)
         finish(axes, places, x, goals)
 
-    diagram(path, title, made, panels, draw)
+    diagram(path, title, made, panels, goals, draw)
 
 
 # ---- what both are made of ------------------------------------------------------------------
@@ -136,7 +142,14 @@ def yardsticks(made, x):
     ]
 
 
-def diagram(path, title, made, panels, draw):
+def heights(made, goals):
+    """What must be seen whole. An extreme may not be: of many runs, one was always disturbed."""
+    yield from (row["median"] for row in made)
+    yield from (row["yardstick"]["median"] for row in made if row["yardstick"])
+    yield from (goals or {}).values()
+
+
+def diagram(path, title, made, panels, goals, draw):
     """The frame around diagrams of one metric, side by side on one scale."""
     with mpl.rc_context(STYLE):
         parts = split(made, panels)
@@ -149,7 +162,7 @@ def diagram(path, title, made, panels, draw):
             axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
             if panels:
                 axes.set_title(label, fontsize=9)
-        row[0].set_ylim(bottom=0)
+        row[0].set_ylim(0, 1.25 * max(heights(made, goals)))
         row[0].set_ylabel(f"{made[0]['metric']}, {made[0]['unit']}")
         entries = {}
         for axes in row:

@@ -15,10 +15,10 @@ def rows(quick):
 
 
 def smoke():
-    yield from cell(100_000, "4", packets=10_000, runs=1)
+    yield from cell(100_000, "4", packets=6400, runs=2)
 
 
-def cell(sessions, family, packets=2 << 20, runs=11):
+def cell(sessions, family, packets=1 << 14, runs=128):
     """One fill of a table, with the yardstick beside it, or before it if memory is short."""
     size = sessions * BYTES + (16 << 20)
     before = not machine.memory_suffices(2 * size)

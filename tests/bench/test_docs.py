@@ -18,7 +18,8 @@ def runs(name, metric, unit, values, params, yardstick=None):
 
 
 def fastpath(sessions, *values):
-    params = {"mode": "fnat", "family": "4", "sessions": sessions, "flows": "uniform"}
+    params = {"mode": "fnat", "family": "4", "sessions": sessions}
+    params |= {"flows": "uniform", "direction": "both"}
     return report.rows(runs("fastpath", "cost", "ns/packet", values, params, ("two lines", 20)))
 
 
