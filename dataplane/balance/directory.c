@@ -176,6 +176,15 @@ static int check_sorted(struct model_service *const *s, uint32_t count, struct s
 			depth = 0;
 		while (depth > 0 && last_of(&open[depth - 1]->key) < ntohs(key->vport))
 			depth--;
+		if (depth > 0 && open[depth - 1]->key.vport == 0 && ntohs(key->vport) == 1 &&
+		    last_of(key) == UINT16_MAX) { /* nobody asks for port 0 */
+			rc = sy_fail(
+			        err, EINVAL,
+			        "service %s: its %s are all there are, which service %s has: let "
+			        "one of them have the servers of both",
+			        s[i]->name, ports_format(key, ports), open[depth - 1]->name);
+			break;
+		}
 		if (depth > 0 && last_of(&open[depth - 1]->key) < last_of(key))
 			rc = sy_fail(
 			        err, EINVAL,

@@ -20,6 +20,11 @@ func (b *builder) checkRange(raw *rawService, key model.ServiceKey) {
 		return
 	}
 	for _, other := range b.ranges[key.VIP] {
+		if key.SamePorts(other.key) {
+			b.fail(raw.port.at, raw.port.path, "%s has the same ports as %s, in line %d: put all servers into one",
+				key, other.key, other.at.line)
+			return
+		}
 		if key.Crosses(other.key) {
 			b.fail(raw.port.at, raw.port.path, "%s overlaps with %s, in line %d: let one range lie within the other, "+
 				"or both apart", key, other.key, other.at.line)

@@ -37,6 +37,8 @@ func TestManyPorts(t *testing.T) {
 func TestBadPorts(t *testing.T) {
 	const one = "  - { name: a, vip: 10.0.0.80, port: 8000-8099, health: { type: none }, servers: [{ address: 10.1.0.21 }] }\n"
 	for _, test := range []struct{ services, want string }{
+		{one + "  - { name: b, vip: 10.0.0.80, port: all, servers: [] }\n  - { name: c, vip: 10.0.0.80, port: 1-65535, servers: [] }\n",
+			"f:6:38: services[2].port: tcp 10.0.0.80:1-65535 has the same ports as tcp 10.0.0.80:*, in line 5: put all servers into one"},
 		{one + "  - { name: b, vip: 10.0.0.80, port: 8050-8150, servers: [] }\n",
 			"f:5:38: services[1].port: tcp 10.0.0.80:8050-8150 overlaps with tcp 10.0.0.80:8000-8099, in line 4: let one range lie within the other, or both apart"},
 		{one + "  - { name: b, vip: 10.0.0.80, port: 8000-8099, servers: [] }\n",

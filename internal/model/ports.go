@@ -36,7 +36,7 @@ func (k ServiceKey) String() string {
 func (k ServiceKey) bounds() (first, last uint16) {
 	switch {
 	case k.Port == 0:
-		return 0, 65535
+		return 1, 65535
 	case k.LastPort != 0:
 		return k.Port, k.LastPort
 	}
@@ -54,6 +54,14 @@ func (k ServiceKey) Crosses(other ServiceKey) bool {
 	apart := last < otherFirst || otherLast < first
 	within := first <= otherFirst && otherLast <= last || otherFirst <= first && last <= otherLast
 	return !apart && !within
+}
+
+// SamePorts tells whether both have the very same ports, though they may be written in two ways: none
+// would be the narrower one.
+func (k ServiceKey) SamePorts(other ServiceKey) bool {
+	first, last := k.bounds()
+	otherFirst, otherLast := other.bounds()
+	return k.VIP == other.VIP && k.Protocol == other.Protocol && first == otherFirst && last == otherLast
 }
 
 // ServerText is "10.1.0.21:80", or "10.1.0.21:*" for a server that gets the client's port.

@@ -68,6 +68,10 @@ func TestCrossing(t *testing.T) {
 			t.Fatalf("%s and %s: want %v", a, b, want)
 		}
 	}
+	if all := ports("10.0.0.80", 0, 0); !all.SamePorts(ports("10.0.0.80", 1, 65535)) || all.SamePorts(ports("10.0.0.80", 2, 65535)) ||
+		all.SamePorts(ports("10.0.0.81", 1, 65535)) {
+		t.Error("all ports are those from 1 to 65535")
+	}
 	other := ports("10.0.0.80", 5, 9)
 	other.Protocol = UDP
 	if ports("10.0.0.80", 1, 6).Crosses(other) || ports("10.0.0.81", 1, 6).Crosses(ports("10.0.0.80", 5, 9)) {
