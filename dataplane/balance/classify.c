@@ -32,6 +32,15 @@ static enum ours_kind classify_stranger(struct sy_balance *b, const uint8_t *fra
 	return icmp_is_about_server(b, frame, v) ? OURS_LOCAL : OURS_NONE;
 }
 
+/* False: it is of a VLAN. */
+static bool classify_untag(struct rte_mbuf *m, struct sy_view *v)
+{
+	uint8_t *frame = sy_packet_untag(sy_frame(m), v);
+	if (frame)
+		rte_pktmbuf_adj(m, (uint16_t)(frame - sy_frame(m)));
+	return frame;
+}
+
 /* Addressed to the port it came by, or handed over, which the other worker has looked at. */
 static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
 {
@@ -63,7 +72,7 @@ classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const s
 			return reason;
 		/* Frames leave untagged: one that came by the native interface would change its
 		 * network. */
-		if (v->vlans)
+		if (v->vlans && !classify_untag(m, v))
 			return SY_DROP_VLAN;
 	}
 

@@ -269,10 +269,25 @@ static __always_inline int is_steered(void *at, void *end, struct director_key *
 	return is_inside(server) && !is_of_link(to) && !is_inside(to);
 }
 
+/* Where the frame would begin without a tag that tells its priority alone: of an Ethernet header
+ * nothing but the type is read. */
+static __always_inline void *priority_skip(void *at, void *end)
+{
+	struct ethhdr *eth = at;
+	__u16 *tag = (void *)(eth + 1);
+
+	if ((void *)(tag + 2) > end ||
+	    (eth->h_proto != bpf_htons(ETH_P_8021Q) && eth->h_proto != bpf_htons(ETH_P_8021AD)) ||
+	    *tag & bpf_htons(0xfff))
+		return at;
+	return at + 2 * sizeof(*tag);
+}
+
 SEC("xdp")
 int direct(struct xdp_md *ctx)
 {
-	void *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *end = (void *)(long)ctx->data_end;
+	void *at = priority_skip((void *)(long)ctx->data, end);
 	__u32 queue = ctx->rx_queue_index;
 	struct director_key to = {}, server = {};
 

@@ -56,6 +56,24 @@ static void view_check(const uint8_t *frame, const struct sy_view *v, size_t siz
 	CHECK(v->tuple.proto == v->proto);
 }
 
+/* Without its tags it is the same packet. */
+static void untag_check(const uint8_t *data, size_t size, const struct sy_view *v)
+{
+	uint8_t *frame = frame_copy(data, size), *at;
+	struct sy_view untagged = *v, again;
+	at = sy_packet_untag(frame, &untagged);
+	if (at) {
+		size_t len = size - (size_t)(at - frame);
+		CHECK(sy_packet_parse(at, (uint32_t)len, &again) == SY_DROP_NONE);
+		CHECK(memcmp(&again, &untagged, sizeof(again)) == 0);
+		CHECK(memcmp(at, data, 12) == 0 &&
+		      memcmp(at + 12, data + size - len + 12, len - 12) == 0);
+	} else {
+		CHECK(v->vlans > 0 && memcmp(frame, data, size) == 0 && untagged.vlans == v->vlans);
+	}
+	free(frame);
+}
+
 /* What is plain is right, and means the same. */
 static void plain_check(const uint8_t *frame, size_t size, enum sy_drop drop,
                         const struct sy_view *v)
@@ -533,6 +551,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ipv4_mend(frame, size);
 	enum sy_drop drop = sy_packet_parse(frame, (uint32_t)size, &v);
 	plain_check(frame, size, drop, &v);
+	if (drop == SY_DROP_NONE && size <= UINT16_MAX)
+		untag_check(frame, size, &v);
 	if (drop == SY_DROP_NONE)
 		frame_check(frame, size, &v);
 	free(frame);

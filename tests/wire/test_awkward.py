@@ -14,7 +14,7 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrHopByHop,
     IPv6ExtHdrRouting,
 )
-from scapy.layers.l2 import Ether
+from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 
 from tests.lab import wait_until
@@ -68,13 +68,17 @@ class Sender:
         port = int.from_bytes(os.urandom(2)) % 60000 + 2000
         return TCP(**({"sport": port, "dport": self.row.ports[0], "flags": "S"} | fields))
 
-    def send(self, packet):
+    def send(self, packet, tag=None):
         macs = {
             "src": self.lab["router"].ns.mac("eth0"),
             "dst": self.lab["forwarder"].ns.mac("front"),
         }
         kind = 0x0800 if self.row.client == 4 else 0x86DD
-        self.wire.send(Ether(**macs, type=kind) / packet)
+        if tag:
+            tag.type = kind
+            self.wire.send(Ether(**macs) / tag / packet)
+        else:
+            self.wire.send(Ether(**macs, type=kind) / packet)
 
 
 def frame_with(captures, marker):
@@ -109,6 +113,16 @@ def test_what_is_in_front_of_the_transport_arrives(modes, row):
         data = frame_with(captures, marker)
         in_place = row.mode != "fnat" or row.client == row.server
         assert (kept in data) == in_place, name
+
+
+@rows
+def test_tag_for_priority_alone_is_taken_off(modes, row):
+    """As switches send them: VID 0 is no VLAN."""
+    sender, marker = Sender(modes, row), os.urandom(4)
+    captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
+    syn = sender.syn(seq=int.from_bytes(marker))
+    sender.send(sender.ip() / syn, Dot1Q(prio=5, vlan=0))
+    assert Ether(frame_with(captures, marker)).type in (0x0800, 0x86DD)
 
 
 def question_without_checksum(sender, name):

@@ -154,6 +154,40 @@ static void test_expired(void **state)
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_TTL_EXPIRED), 1);
 }
 
+static void tag_put(struct frame *frame, uint8_t type0, uint8_t type1, uint16_t tci)
+{
+	memmove(frame->bytes + 16, frame->bytes + 12, frame->len - 12u);
+	memcpy(frame->bytes + 12,
+	       (const uint8_t[]){type0, type1, (uint8_t)(tci >> 8), (uint8_t)tci}, 4);
+	frame->len += 4;
+}
+
+/* A tag for priority alone is taken off, be there one or two. */
+static void test_priority(void **state)
+{
+	struct fixture *f = *state;
+	for (unsigned n = 0; n < 4; n++) {
+		bool v4 = n % 2;
+		struct frame frame = hello(f, v4, NULL, 0, 0), same = frame;
+		struct rte_mbuf *m[2];
+		tag_put(&frame, 0x81, 0, 0xa000);
+		if (n > 1)
+			tag_put(&frame, 0x88, 0xa8, 0x1000);
+		send_in(f, &frame);
+		m[0] = rig_collect(&f->rig, RIG_LAN);
+		send_in(f, &same);
+		m[1] = rig_collect(&f->rig, RIG_LAN);
+		assert_non_null(m[0]);
+		assert_non_null(m[1]);
+		assert_int_equal(m[0]->data_len, m[1]->data_len);
+		assert_memory_equal(rte_pktmbuf_mtod(m[0], void *), rte_pktmbuf_mtod(m[1], void *),
+		                    m[0]->data_len);
+		rte_pktmbuf_free(m[0]);
+		rte_pktmbuf_free(m[1]);
+	}
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_VLAN), 0);
+}
+
 /* What the balancer cannot do yet it drops by name. */
 static void test_dropped(void **state)
 {
@@ -161,12 +195,14 @@ static void test_dropped(void **state)
 	struct fixture *f = *state;
 	struct frame frame = hello(f, true, atomic, 0, 0);
 
-	memmove(frame.bytes + 16, frame.bytes + 12, frame.len - 12);
-	memcpy(frame.bytes + 12, (const uint8_t[]){0x81, 0, 0, 5}, 4);
-	frame.len += 4;
+	tag_put(&frame, 0x81, 0, 5);
 	send_in(f, &frame);
 	assert_null(rig_collect(&f->rig, RIG_LAN));
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_VLAN), 1);
+	tag_put(&frame, 0x81, 0, 0xe000); /* outside of it, one for priority */
+	send_in(f, &frame);
+	assert_null(rig_collect(&f->rig, RIG_LAN));
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_VLAN), 2);
 	/* a fragment header alone makes no fragment */
 	frame = hello(f, false, atomic, sizeof(atomic), 44);
 	send_in(f, &frame);
@@ -180,6 +216,6 @@ static void test_dropped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {TEST(test_forwarded), TEST(test_expired),
-	                                   TEST(test_dropped)};
+	                                   TEST(test_priority), TEST(test_dropped)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,7 +239,7 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(NONE, "none", "not dropped")                                                             \
 	X(TRUNCATED, "truncated", "shorter than its headers say")                                  \
 	X(NOT_IP, "not-ip", "neither IPv4 nor IPv6")                                               \
-	X(VLAN, "vlan", "tagged by 802.1Q or 802.1ad: use the VLAN's own interface as port")       \
+	X(VLAN, "vlan", "of a VLAN, by 802.1Q or 802.1ad: use its own interface as port")          \
 	X(BAD_IP_HEADER, "bad-ip-header", "version, header length or total length is wrong")       \
 	X(BAD_IP_CHECKSUM, "bad-ip-checksum", "IPv4 header checksum is wrong")                     \
 	X(BAD_SOURCE, "bad-source", "loopback, multicast, broadcast or unspecified source")        \

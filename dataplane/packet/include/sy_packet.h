@@ -116,6 +116,12 @@ _Static_assert(sizeof(struct sy_view) == 64, "one cache line");
  */
 enum sy_drop sy_packet_parse(const uint8_t *frame, uint32_t len, struct sy_view *v);
 
+/*
+ * Takes the tags off a frame that belongs to no VLAN (VID 0: they tell its priority), and moves the
+ * view along. Returns where the frame begins now; NULL, and nothing changed, if one names a VLAN.
+ */
+uint8_t *sy_packet_untag(uint8_t *frame, struct sy_view *v);
+
 /* Does the packet carry its transport header? All but later fragments do. */
 static inline bool sy_view_has_l4(const struct sy_view *v)
 {
