@@ -20,6 +20,7 @@ from tests.wire.conftest import keep_books
 from tests.wire.stage import SERVER_ECHO, Stage
 
 PROXIED, PORTS = 8090, {"proxy_v1": 8101, "proxy_v2": 8102}
+ACROSS = {"proxy_v1": 8105, "proxy_v2": 8106}  # clients of IPv6, a server of IPv4
 TOA, TOA_ECHO, TOA_KIND = 8103, 8104, 254
 HEADER_MAX = 107  # bytes of the PROXY protocol
 # Answers with what the header said; keeps what is put, and gives it out again.
@@ -63,6 +64,9 @@ class AddressStage(Stage):
             health = {"type": "http", "path": "/"} | FAST_CHECKS
             for version, port in PORTS.items():
                 self.add(f"{version}-{family}", family, port, version, address, PROXIED, health)
+                if family == 6:
+                    own = host.address(4)
+                    self.add(f"{version}-6to4", 6, ACROSS[version], version, own, PROXIED, health)
             self.add(f"toa-{family}", family, TOA, "toa", address, SERVER_WEB)
             self.add(f"toa-echo-{family}", family, TOA_ECHO, "toa", address, SERVER_ECHO)
         self.apply()
@@ -129,6 +133,18 @@ def test_nginx_is_told_the_client(told, version, family, client):
     with HttpConnection(host, VIP[family], PORTS[version]) as other:
         ask_who(other, identity(other, family))
         assert identity(other, family) != expected
+
+
+@versions
+def test_the_header_crosses_families(told, version):
+    """The server's connection is of IPv4; what it is told is of IPv6, client and VIP."""
+    port, content = ACROSS[version], os.urandom(300_000)
+    for _ in range(2):
+        with HttpConnection(told.client, VIP[6], port) as one:
+            ask_who(one, identity(one, 6))
+            ask_who(one, identity(one, 6))
+    exchange(told.client, 6, port, f"/put/{version}-6to4", "PUT", content)
+    assert (told.put / f"{version}-6to4").read_bytes() == content
 
 
 @families

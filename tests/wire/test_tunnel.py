@@ -19,6 +19,7 @@ from tests.lab.topology import FRONT, v4, v6
 from tests.lab.tunnel import TunnelEnd
 from tests.wire.conftest import keep_books
 from tests.wire.stage import Stage
+from tests.wire.test_ranges import RangeServer
 
 # The client's family, that of the tunnel.
 pairs = pytest.mark.parametrize(
@@ -31,6 +32,7 @@ VIPS = {
     for outer in (4, 6)
 }
 ECHO = 9307
+RANGE, IN_RANGE = "9310-9329", (9310, 9315, 9329)
 
 
 def tunnel_services(network):
@@ -41,6 +43,8 @@ def tunnel_services(network):
             yield Service(name, vip, port, protocol, mode="ipip", servers=servers)
         server = Server(network["s1"].address(outer), ECHO)
         yield Service(f"echo-{inner}in{outer}", vip, ECHO, mode="ipip", servers=[server])
+        server = RangeServer(network["s1"].address(outer), 0)
+        yield Service(f"range-{inner}in{outer}", vip, RANGE, mode="ipip", servers=[server])
 
 
 class TunnelStage(Stage):
@@ -57,6 +61,8 @@ class TunnelStage(Stage):
         super().start()
         for (inner, outer), vip in VIPS.items():
             self.echo[inner, outer] = EchoServer(self.lab["s1"], ECHO, inner, vip)
+            for port in IN_RANGE:
+                self.echo[inner, outer, port] = EchoServer(self.lab["s1"], port, inner, vip)
         self.config.services.extend(tunnel_services(network))
         self.apply()
         self.default = copy.deepcopy(self.config)
@@ -91,6 +97,19 @@ def test_every_server_answers_in_turn(tunnel, inner, outer, client):
     assert {dns_txt(host, vip, SERVER_DNS) for _ in range(12)} == set(served)
     assert tunnel.carried(inner, outer) >= before + 12 * 4
     assert tunnel.steelyard.service(f"web-{inner}in{outer}")["traffic"]["packets_out"] == 0
+
+
+@pytest.mark.drops("no-service")
+@pairs
+def test_a_range_of_ports(tunnel, inner, outer):
+    """Each reaches the server as the client asked for it; what lies outside is nobody's."""
+    for port in IN_RANGE:
+        with connect(tunnel.client, VIPS[inner, outer], port) as one:
+            one.sendall(b"which?")
+            assert receive_exactly(one, 6) == b"which?"
+            assert one.getsockname()[:2] in tunnel.echo[inner, outer, port].peers
+    with pytest.raises(TimeoutError):
+        connect(tunnel.client, VIPS[inner, outer], 9330, timeout_s=0.5)
 
 
 @pairs
