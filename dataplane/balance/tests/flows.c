@@ -153,6 +153,25 @@ void flows_commit(struct flows *f, struct changes *c)
 		fail_msg("%s", f->rig.error);
 }
 
+void flows_check_refused(struct flows *f, struct changes *c, const char *why)
+{
+	assert_false(rig_commit(&f->rig, c));
+	assert_int_equal(f->rig.code, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
+	if (!strstr(f->rig.error, why))
+		fail_msg("\"%s\" does not say \"%s\"", f->rig.error, why);
+}
+
+void flows_put(struct changes *c, const struct service_key *key, const char *name, enum mode mode,
+               const char *const server[], unsigned servers, uint16_t port)
+{
+	put_service(c, key, name, FLOW_RR, NULL);
+	set_mode(c, mode);
+	for (unsigned i = 0; i < servers; i++) {
+		struct sy_addr addr = rig_addr(server[i]);
+		put_server(c, key, &addr, port, 1, FLOW_UP);
+	}
+}
+
 void flows_change_saved(struct flows *f, struct changes *c)
 {
 	struct rig_options before = f->options;
@@ -231,14 +250,25 @@ bool flows_through(struct flows *f, unsigned port, const struct frame *in, struc
 	return true;
 }
 
-static void frame_make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
-                       unsigned payload)
+void flows_frame(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
+                 uint32_t seq, unsigned payload)
 {
-	const struct segment s = {flags, 1, 1, 0};
+	const struct segment s = {flags, seq, 1, flags & SY_TCP_SYN ? 1460 : 0};
 	if (t->proto == SY_PROTO_TCP)
 		frame_tcp(out, &f->dice, t, &s, payload);
 	else
-		frame_udp(out, &f->dice, t, 20 + payload);
+		frame_udp(out, &f->dice, t, payload < 20 ? 20 : payload);
+}
+
+void frame_check_translated(const struct frame *in, const struct frame *out, struct sy_view *after)
+{
+	struct sy_view before;
+	assert_int_equal(out->len, in->len);
+	assert_int_equal(sy_packet_parse(in->bytes, in->len, &before), SY_DROP_NONE);
+	assert_int_equal(sy_packet_parse(out->bytes, out->len, after), SY_DROP_NONE);
+	assert_int_equal(sy_packet_check_l4(out->bytes, after), SY_CSUM_OK);
+	assert_int_equal(sy_packet_ttl(out->bytes, after), sy_packet_ttl(in->bytes, &before) - 1);
+	assert_memory_equal(out->bytes + out->len - 100, in->bytes + in->len - 100, 100);
 }
 
 void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
@@ -247,7 +277,7 @@ void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t p
 	struct sy_addr client = rig_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
 	*flow = (struct flow){.service = service, .port = port};
 	flow->client = (struct sy_tuple){client, key->vip, htons(port), key->vport, key->proto};
-	frame_make(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_SYN, 0);
+	flows_frame(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_SYN, 1, 0);
 	assert_true(
 	        flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
 	struct session *s = flow_session(f, flow);
@@ -262,10 +292,10 @@ void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t po
 {
 	struct frame out;
 	flow_begin(f, flow, service, port);
-	frame_make(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_SYN | SY_TCP_ACK, 0);
+	flows_frame(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
 	assert_true(flows_through(f, RIG_LAN, &flow->in[SESSION_SERVER], &out));
-	frame_make(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_ACK, 100);
-	frame_make(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_ACK, 200);
+	flows_frame(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_ACK, 1, 100);
+	flows_frame(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_ACK, 1, 200);
 	assert_true(
 	        flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
 	assert_true(
@@ -295,15 +325,20 @@ void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop r
 	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
 }
 
-struct session *flow_session(struct flows *f, const struct flow *flow)
+struct session *flows_find(struct flows *f, const struct sy_tuple *client)
 {
 	struct sy_balance *b = f->rig.b;
-	const struct session_table *t = b->table[sy_slot_of(&flow->client.src, flow->client.sport)];
-	const struct match_context ctx = {b, t, &flow->client};
+	const struct session_table *t = b->table[sy_slot_of(&client->src, client->sport)];
+	const struct match_context ctx = {b, t, client};
 	enum session_direction from;
 	uint32_t record =
-	        session_find(t, sy_hash_tuple(&b->key, &flow->client), match_session, &ctx, &from);
+	        session_find(t, sy_hash_tuple(&b->key, client), match_session, &ctx, &from);
 	return record == SESSION_NONE ? NULL : session_at(t, record);
+}
+
+struct session *flow_session(struct flows *f, const struct flow *flow)
+{
+	return flows_find(f, &flow->client);
 }
 
 /* ---- what is told ---- */

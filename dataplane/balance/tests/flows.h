@@ -45,12 +45,23 @@ void flows_reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash
 /* The configuration as the fixture has it, in this order of services. */
 void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES]);
 void flows_commit(struct flows *f, struct changes *c);
+/* The changes are refused as invalid, and the reason says this. */
+void flows_check_refused(struct flows *f, struct changes *c, const char *why);
+/* A service in this mode, with servers that are up. */
+void flows_put(struct changes *c, const struct service_key *key, const char *name, enum mode mode,
+               const char *const server[], unsigned servers, uint16_t port);
 /* Changes the saved configuration while no forwarder runs. */
 void flows_change_saved(struct flows *f, struct changes *c);
 void flows_advance(struct flows *f, unsigned seconds);
 /* The same with no forwarder there. */
 void flows_pass(struct flows *f, unsigned seconds);
 
+/* A TCP segment, a SYN with an MSS, or a datagram of at least 20 bytes. */
+void flows_frame(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
+                 uint32_t seq, unsigned payload);
+/* `out` is `in` with other addresses, ports, sums and a TTL less by one; its last 100 bytes are the
+ * same. Fills its view. */
+void frame_check_translated(const struct frame *in, const struct frame *out, struct sy_view *after);
 /* Sends a frame into a port, and fills `out` with the one that comes out of the other; false: none
  * does. */
 bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out);
@@ -65,7 +76,8 @@ void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t p
 void flow_check(struct flows *f, const struct flow *flow);
 /* The client's packet is dropped for this reason. */
 void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop reason);
-/* NULL: there is none. */
+/* The session that a client's packet belongs to. NULL: there is none. */
+struct session *flows_find(struct flows *f, const struct sy_tuple *client);
 struct session *flow_session(struct flows *f, const struct flow *flow);
 
 /* Sessions that the last start found so. */

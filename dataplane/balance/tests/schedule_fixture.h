@@ -15,7 +15,7 @@
 
 #include "../../../tests/storm/frame.h"
 #include "../model.h"
-#include "rig.h"
+#include "routed.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 #define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -34,28 +34,13 @@ struct fixture {
 
 static inline void commit(struct fixture *f)
 {
-	if (!rig_commit(&f->rig, &f->c))
-		fail_msg("%s", f->rig.error);
+	routed_commit(&f->rig, &f->c);
 }
 
 static inline int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct sy_static_route route[2] = {
-	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 15},
-	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
-	struct sy_static_neigh neigh[2] = {
-	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
-	const struct rig_options o = {.workers = 2,
-	                              .sessions = 512 * SY_SLOTS,
-	                              .route = route,
-	                              .routes = 2,
-	                              .neigh = neigh,
-	                              .neighs = 2};
-	struct sy_error err;
-	if (rig_open(&f->rig, &o, &err) < 0)
-		fail_msg("%s", err.text);
+	routed_open(&f->rig, (struct rig_options){.workers = 2, .sessions = 512 * SY_SLOTS});
 	rig_advance(&f->rig, SECOND_NS);
 	f->dice.state = 1;
 	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);

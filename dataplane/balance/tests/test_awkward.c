@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "../../../tests/storm/frame.h"
-#include "rig.h"
+#include "routed.h"
 
 #define UP STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define RR STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
@@ -24,22 +24,9 @@ struct fixture {
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct sy_static_route route[] = {
-	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
-	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16},
-	        {"net_ring_wan", rig_addr("2001:db8:c::"), rig_addr("2001:db8::1"), 48},
-	        {"net_ring_lan", rig_addr("fd00::"), rig_addr("fd00::fe"), 64}};
-	struct sy_static_neigh neigh[] = {
-	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}},
-	        {"net_ring_wan", rig_addr("2001:db8::1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("fd00::fe"), {2, 0, 0, 0, 1, 2}}};
-	const struct rig_options o = {.route = route, .routes = 4, .neigh = neigh, .neighs = 4};
-	struct sy_error err;
 	struct changes c = {0};
 	assert_non_null(f);
-	if (rig_open(&f->rig, &o, &err) < 0)
-		fail_msg("%s", err.text);
+	routed_open(&f->rig, (struct rig_options){0});
 	f->dice.state = 1;
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		struct sy_addr local = rig_addr(v4 ? "10.0.1.1" : "fd00::1:1");
@@ -49,17 +36,8 @@ static int setup(void **state)
 		put_service(&c, &f->key[v4], v4 ? "four" : "six", RR, NULL);
 		put_server(&c, &f->key[v4], &server, 8080, 1, UP);
 	}
-	if (!rig_commit(&f->rig, &c))
-		fail_msg("%s", f->rig.error);
+	routed_commit(&f->rig, &c);
 	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	rig_close(&f->rig);
-	free(f);
 	return 0;
 }
 
@@ -211,7 +189,7 @@ static void test_dropped(void **state)
 	rte_pktmbuf_free(m);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, routed_teardown)
 
 int main(void)
 {

@@ -28,10 +28,7 @@ static struct service_key key_of(unsigned service)
 static void put_direct(struct changes *c, unsigned service, const char *server)
 {
 	struct service_key key = key_of(service);
-	struct sy_addr addr = rig_addr(server);
-	put_service(c, &key, "direct", FLOW_RR, NULL);
-	set_mode(c, MODE_DR);
-	put_server(c, &key, &addr, ntohs(key.vport), 1, FLOW_UP);
+	flows_put(c, &key, "direct", MODE_DR, &server, 1, ntohs(key.vport));
 }
 
 static int setup(void **state)
@@ -52,29 +49,13 @@ static struct sy_tuple client_of(unsigned service, uint16_t port)
 	                         key.vport, key.proto};
 }
 
-static struct session *find(struct flows *f, const struct sy_tuple *t)
-{
-	const struct flow flow = {.client = *t};
-	return flow_session(f, &flow);
-}
-
-static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
-                 unsigned payload, uint32_t seq)
-{
-	const struct segment s = {flags, seq, 1, flags & SY_TCP_SYN ? 1460 : 0};
-	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(out, &f->dice, t, &s, payload);
-	else
-		frame_udp(out, &f->dice, t, 20 + payload);
-}
-
 /* Sends a frame and checks the one that leaves, byte by byte; returns which server it is for. */
 static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload,
                         uint32_t seq)
 {
 	struct frame in, out, want;
 	struct sy_view v;
-	make(f, &in, t, flags, payload, seq);
+	flows_frame(f, &in, t, flags, seq, payload);
 	assert_true(flows_through(f, RIG_WAN, &in, &out));
 	want = in;
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
@@ -85,7 +66,7 @@ static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags
 	assert_int_equal(out.len, want.len);
 	assert_memory_equal(out.bytes, want.bytes, want.len);
 	assert_int_equal(out.bytes[5] % 2, !sy_addr_is_v4(&t->src));
-	struct session *s = find(f, t);
+	struct session *s = flows_find(f, t);
 	assert_non_null(s);
 	const struct sy_addr *server = &f->rig.b->endpoint[s->server].addr;
 	assert_int_equal(server->b[15], out.bytes[5] / 2 - 1);
@@ -105,7 +86,7 @@ static void test_a_connection(void **state)
 		if (life == SERVICES)
 			flows_reopen(f, 2, 0, true);
 		unsigned server = pass(f, &t, SY_TCP_SYN, 0);
-		struct session *s = find(f, &t);
+		struct session *s = flows_find(f, &t);
 		assert_int_equal(s->local, LOCAL_NONE);
 		assert_int_equal(s->local_port, 0);
 		if (t.proto == SY_PROTO_UDP) {
@@ -132,7 +113,7 @@ static void test_a_connection(void **state)
 		assert_int_equal(s->state, SESSION_FIN_WAIT);
 		/* a new connection under the old tuple, or none: the server knows */
 		assert_int_equal(pass(f, &t, SY_TCP_SYN, 0), server);
-		assert_int_equal(find(f, &t)->state, SESSION_SYN_SENT);
+		assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 	}
 	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
 }
@@ -147,12 +128,12 @@ static void test_timeouts(void **state)
 	pass(f, &done, SY_TCP_SYN, 0);
 	pass(f, &done, SY_TCP_ACK | SY_TCP_FIN, 0);
 	flows_advance(f, 12); /* 10 s */
-	assert_null(find(f, &syn));
+	assert_null(flows_find(f, &syn));
 	flows_advance(f, 20); /* 30 s */
-	assert_null(find(f, &udp));
-	assert_non_null(find(f, &done));
+	assert_null(flows_find(f, &udp));
+	assert_non_null(flows_find(f, &done));
 	flows_advance(f, 30); /* 60 s */
-	assert_null(find(f, &done));
+	assert_null(flows_find(f, &done));
 	assert_int_equal(rig_totals(&f->rig).live, 0);
 }
 
@@ -203,16 +184,8 @@ static void test_mode_changed_while_away(void **state)
 	flows_open(f);
 	assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);
 	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 1);
-	assert_null(find(f, &t));
+	assert_null(flows_find(f, &t));
 	pass(f, &other, SY_TCP_ACK, 0);
-}
-
-static void check_refused(struct flows *f, struct changes *c, const char *why)
-{
-	assert_false(rig_commit(&f->rig, c));
-	assert_int_equal(f->rig.code, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
-	if (!strstr(f->rig.error, why))
-		fail_msg("\"%s\" does not say \"%s\"", f->rig.error, why);
 }
 
 static void test_refusals(void **state)
@@ -222,21 +195,21 @@ static void test_refusals(void **state)
 	struct service_key key = key_of(0);
 	struct sy_addr server = rig_addr("10.3.0.3");
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
-	check_refused(f, &c, "DR changes no ports");
+	flows_check_refused(f, &c, "DR changes no ports");
 	put_service(&c, &key, "direct", FLOW_RR, NULL);
-	check_refused(f, &c, "its mode cannot change while it has servers");
+	flows_check_refused(f, &c, "its mode cannot change while it has servers");
 	put_service(&c, &key, "direct", FLOW_RR, NULL);
 	set_mode(&c, 77);
-	check_refused(f, &c, "unknown mode 77");
+	flows_check_refused(f, &c, "unknown mode 77");
 	server = rig_addr("2001:db8:d::3");
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
-	check_refused(f, &c, "one address family");
+	flows_check_refused(f, &c, "one address family");
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		key = key_of(2 * v6);
 		server = rig_addr(routed_text[v6]);
 		f->rig.b->served = true; /* somebody asks for it now: it is not read again */
 		put_server(&c, &key, &server, 80, 1, FLOW_UP);
-		check_refused(f, &c, "on no network that this host is connected to");
+		flows_check_refused(f, &c, "on no network that this host is connected to");
 		f->rig.b->served = false;
 	}
 }
@@ -252,10 +225,10 @@ static void test_check_marks(void **state)
 	size_t before, after;
 
 	put_server(&c, &key, &server, 80, 1, FLOW_UP)->check_mark = 0x52ffffff;
-	check_refused(f, &c, "check mark 0x52ffffff is not within 0x53000001");
+	flows_check_refused(f, &c, "check mark 0x52ffffff is not within 0x53000001");
 	put_service(&c, &fnat, "fnat", FLOW_RR, NULL);
 	put_server(&c, &fnat, &server, 80, 1, FLOW_UP)->check_mark = SY_CHECK_MARK_FIRST;
-	check_refused(f, &c, "a check mark is for servers of DR and IPIP");
+	flows_check_refused(f, &c, "a check mark is for servers of DR and IPIP");
 	assert_null(sy_check_refusal(f->rig.rt));
 	free(rig_config(&f->rig, &before));
 	put_server(&c, &key, &server, 80, 1, FLOW_UP)->check_mark = SY_CHECK_MARK_LAST;
@@ -287,7 +260,7 @@ static void test_without_local_addresses(void **state)
 	struct sy_addr server = rig_addr(server_text[0][0]);
 	put_service(&c, &key, "fnat", FLOW_RR, NULL);
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
-	check_refused(f, &c, "no IPv4 local address");
+	flows_check_refused(f, &c, "no IPv4 local address");
 	assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), chosen);
 }
 
@@ -303,7 +276,7 @@ static void test_off_link(void **state)
 		put_direct(&c, s, routed_text[s / 2]);
 		flows_commit(f, &c);
 		struct sy_tuple t = client_of(s, 1000);
-		make(f, &in, &t, SY_TCP_SYN, 0, 1);
+		flows_frame(f, &in, &t, SY_TCP_SYN, 1, 0);
 		assert_false(flows_through(f, RIG_WAN, &in, &out));
 		assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_ON_LINK), s + 1);
 	}
@@ -315,7 +288,7 @@ static void test_too_big(void **state)
 	struct frame in;
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct sy_tuple t = client_of(s, 1000);
-		make(f, &in, &t, SY_TCP_SYN, RIG_LAN_MTU, 1);
+		flows_frame(f, &in, &t, SY_TCP_SYN, 1, RIG_LAN_MTU);
 		assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
 		rig_turn(&f->rig);
 		assert_null(rig_collect(&f->rig, RIG_LAN));

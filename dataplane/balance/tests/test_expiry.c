@@ -12,7 +12,7 @@
 
 #include "../../../tests/storm/frame.h"
 #include "../model.h"
-#include "rig.h"
+#include "routed.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 #define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -26,26 +26,11 @@ struct fixture {
 	struct sy_addr server[2], local[2];
 };
 
-static void commit(struct fixture *f, struct changes *c)
-{
-	if (!rig_commit(&f->rig, c))
-		fail_msg("%s", f->rig.error);
-}
-
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct sy_static_route route[2] = {
-	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
-	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
-	struct sy_static_neigh neigh[2] = {
-	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
-	const struct rig_options o = {.route = route, .routes = 2, .neigh = neigh, .neighs = 2};
-	struct sy_error err;
 	struct changes c = {0};
-	if (rig_open(&f->rig, &o, &err) < 0)
-		fail_msg("%s", err.text);
+	routed_open(&f->rig, (struct rig_options){0});
 	f->dice.state = 1;
 	f->tcp = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
 	f->udp = rig_key("192.0.2.10", 53, SY_PROTO_UDP);
@@ -58,16 +43,8 @@ static int setup(void **state)
 	put_service(&c, &f->udp, "udp", RR, NULL);
 	put_server(&c, &f->tcp, &f->server[0], 8080, 1, UP);
 	put_server(&c, &f->udp, &f->server[0], 5353, 1, UP);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	rig_close(&f->rig);
-	free(f);
 	return 0;
 }
 
@@ -149,7 +126,7 @@ static void test_own_timeouts(void **state)
 	t.established_s = 32767; /* half of the tick's range */
 	t.reset_s = 1;
 	put_service(&c, &f->tcp, "tcp", RR, &t);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	check_timeout(f, SESSION_SYN_SENT, 2);
 	check_timeout(f, SESSION_RESET, 1);
 	check_timeout(f, SESSION_TIME_WAIT, session_timeout_default[SESSION_TIME_WAIT]);
@@ -170,7 +147,7 @@ static void test_refresh(void **state)
 	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	t.udp_one_way_s = 3;
 	put_service(&c, &f->udp, "udp", RR, &t);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	rig_advance(&f->rig, 6 * SECOND_NS);
 	check_live(f, 0);
 }
@@ -183,7 +160,7 @@ static void test_server_removed(void **state)
 	for (uint16_t port = 1000; port < 1010; port++)
 		client_sends(f, &f->tcp, port, SY_TCP_SYN, 1);
 	delete_server(&c, &f->tcp, &f->server[0], 8080);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	check_live(f, 10);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0);
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_SERVER_REMOVED), 1);
@@ -193,7 +170,7 @@ static void test_server_removed(void **state)
 	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0); /* a new beginning, but nobody is there */
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVER), 1);
 	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	client_sends(f, &f->tcp, 1002, SY_TCP_SYN, 1); /* now somebody is */
 	check_live(f, 8);
 	rig_advance(&f->rig, 3 * SECOND_NS);
@@ -207,13 +184,13 @@ static void test_service_removed(void **state)
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
 	client_sends(f, &f->udp, 1000, 0, 1);
 	delete_service(&c, &f->tcp);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* the VIP is still the other service's */
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_SERVER_REMOVED), 1);
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 0);
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), 1);
 	delete_service(&c, &f->udp);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	client_sends(f, &f->udp, 1000, 0, 0);
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_OURS), 1);
 	check_live(f, 1);
@@ -227,7 +204,7 @@ static void test_drain(void **state)
 	struct changes c = {0};
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
 	put_server(&c, &f->tcp, &f->server[0], 8080, 1, DRAIN);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 1); /* goes on */
 	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0);
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVER), 1);
@@ -241,7 +218,7 @@ static void test_local_removed(void **state)
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
 	put_local(&c, &f->local[1]);
 	delete_local(&c, &f->local[0]);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1); /* ends the old one and begins another */
 	assert_true(sy_addr_equal(&f->rig.b->local[only(f)->local], &f->local[1]));
 	check_live(f, 1);
@@ -276,7 +253,7 @@ static void test_sums(void **state)
 		client_sends(f, &f->tcp, port, SY_TCP_SYN, 1);
 	delete_server(&c, &f->tcp, &f->server[0], 8080);
 	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
-	commit(f, &c);
+	routed_commit(&f->rig, &c);
 	for (unsigned second = 0; second < RIG_RETIRED; second++) {
 		struct sy_balance_totals t = rig_totals(&f->rig);
 		assert_int_equal(t.created, 10);
@@ -293,7 +270,7 @@ static void test_sums(void **state)
 	check_live(f, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, routed_teardown)
 
 int main(void)
 {

@@ -40,9 +40,7 @@ static int setup(void **state)
 	int rc = flows_setup(state);
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct service_key key = key_of(s);
-		struct sy_addr server = rig_addr(server_text[s / 2]);
-		put_service(&c, &key, "families", FLOW_RR, NULL);
-		put_server(&c, &key, &server, server_port(s), 1, FLOW_UP);
+		flows_put(&c, &key, "families", MODE_FNAT, &server_text[s / 2], 1, server_port(s));
 	}
 	flows_commit(*state, &c);
 	return rc;
@@ -53,16 +51,6 @@ struct talk {
 	unsigned service;
 	struct sy_tuple client, back; /* as they come in: client → VIP, server → local */
 };
-
-static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
-                 unsigned payload)
-{
-	const struct segment s = {flags, 1, 1, flags & SY_TCP_SYN ? 1460 : 0};
-	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(out, &f->dice, t, &s, payload);
-	else
-		frame_udp(out, &f->dice, t, payload);
-}
 
 /* The other family, and all else as it was. */
 static void check_turned(const struct frame *in, const struct frame *out, struct sy_view *after)
@@ -85,7 +73,7 @@ static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8
                  unsigned payload, struct sy_view *after)
 {
 	struct frame in, out;
-	make(f, &in, t, flags, payload);
+	flows_frame(f, &in, t, flags, 1, payload);
 	assert_true(flows_through(f, port, &in, &out));
 	check_turned(&in, &out, after);
 }
@@ -109,12 +97,6 @@ static void to_client(struct flows *f, const struct talk *k, uint8_t flags, unsi
 	assert_true(sy_addr_equal(&v.tuple.dst, &k->client.src));
 	assert_int_equal(v.tuple.sport, k->client.dport);
 	assert_int_equal(v.tuple.dport, k->client.sport);
-}
-
-static struct session *find(struct flows *f, const struct talk *k)
-{
-	const struct flow flow = {.client = k->client};
-	return flow_session(f, &flow);
 }
 
 static struct talk talk_of(unsigned service, uint16_t port)
@@ -147,13 +129,13 @@ static void test_a_connection(void **state)
 			to_client(f, &k, SY_TCP_ACK | SY_TCP_PSH, 65 * n);
 		}
 		bool udp = k.client.proto == SY_PROTO_UDP;
-		assert_int_equal(find(f, &k)->state,
+		assert_int_equal(flows_find(f, &k.client)->state,
 		                 udp ? SESSION_UDP_BOTH_WAYS : SESSION_ESTABLISHED);
 		if (udp)
 			continue;
 		to_server(f, &k, SY_TCP_ACK | SY_TCP_FIN, 0);
 		to_client(f, &k, SY_TCP_ACK | SY_TCP_FIN, 0);
-		assert_int_equal(find(f, &k)->state, SESSION_CLOSING);
+		assert_int_equal(flows_find(f, &k.client)->state, SESSION_CLOSING);
 	}
 }
 
@@ -211,7 +193,7 @@ static void test_mtu(void **state)
 				to_client(f, &k, SY_TCP_ACK, fits);
 			else
 				to_server(f, &k, SY_TCP_ACK, fits);
-			make(f, &in, way ? &k.back : &k.client, SY_TCP_ACK, fits + 1);
+			flows_frame(f, &in, way ? &k.back : &k.client, SY_TCP_ACK, 1, fits + 1);
 			check_told(f, port, &in, v4_beyond ? mtu + DIFFERENT : mtu - DIFFERENT);
 		}
 	}
@@ -234,11 +216,11 @@ static void test_mss(void **state)
 		struct talk k = talk_of(s, 1000);
 		unsigned mss = RIG_LAN_MTU - 20 - (client_is_v4(s) ? 40 : 20);
 		struct frame in, out;
-		make(f, &in, &k.client, SY_TCP_SYN, 0);
+		flows_frame(f, &in, &k.client, SY_TCP_SYN, 1, 0);
 		assert_true(flows_through(f, RIG_WAN, &in, &out));
 		assert_int_equal(mss_of(&out), mss);
 		to_server(f, &k, SY_TCP_SYN, 0);
-		make(f, &in, &k.back, SY_TCP_SYN | SY_TCP_ACK, 0);
+		flows_frame(f, &in, &k.back, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
 		assert_true(flows_through(f, RIG_LAN, &in, &out));
 		assert_int_equal(mss_of(&out), mss);
 	}
@@ -256,7 +238,7 @@ static void test_udp_without_checksum(void **state)
 			uint64_t dropped = rig_drops(&f->rig, SY_DROP_UNTRANSLATABLE);
 			struct frame in, out;
 			struct sy_view v;
-			make(f, &in, way ? &k.back : &k.client, 0, 33);
+			flows_frame(f, &in, way ? &k.back : &k.client, 0, 1, 33);
 			assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 			memset(in.bytes + v.l4 + 6, 0, 2);
 			assert_int_equal(flows_through(f, port, &in, &out), v4);
@@ -274,7 +256,7 @@ static void test_padding(void **state)
 	struct talk k = talk_open(f, 0, 1000);
 	struct frame in, out;
 	struct sy_view v;
-	make(f, &in, &k.back, SY_TCP_ACK, 0);
+	flows_frame(f, &in, &k.back, SY_TCP_ACK, 1, 0);
 	memset(in.bytes + in.len, 0xaa, 6);
 	in.len += 6;
 	assert_true(flows_through(f, RIG_LAN, &in, &out));
@@ -291,7 +273,7 @@ static void test_ids(void **state)
 	uint16_t last = 0;
 	for (unsigned n = 0; n < 4; n++) {
 		struct frame in, out;
-		make(f, &in, &k.client, 0, n < 3 ? 1232 : 1233);
+		flows_frame(f, &in, &k.client, 0, 1, n < 3 ? 1232 : 1233);
 		assert_true(flows_through(f, RIG_WAN, &in, &out));
 		const struct sy_ipv4 *ip = (const void *)(out.bytes + SY_ETH_LEN);
 		assert_int_equal(ntohs(ip->fragment), n < 3 ? 0 : 0x4000);
@@ -315,7 +297,7 @@ static void test_mixed(void **state)
 			struct talk k = talk_of(s, (uint16_t)(3000 + n));
 			struct frame in, out;
 			struct sy_view v;
-			make(f, &in, &k.client, SY_TCP_SYN, 30);
+			flows_frame(f, &in, &k.client, SY_TCP_SYN, 1, 30);
 			assert_true(flows_through(f, RIG_WAN, &in, &out));
 			assert_int_equal(sy_packet_parse(out.bytes, out.len, &v), SY_DROP_NONE);
 			assert_int_equal(sy_packet_check_l4(out.bytes, &v), SY_CSUM_OK);
@@ -347,13 +329,6 @@ static void test_one_packet(void **state)
 	}
 }
 
-static void check_refused(struct flows *f, struct changes *c, const char *why)
-{
-	assert_false(rig_commit(&f->rig, c));
-	if (!strstr(f->rig.error, why))
-		fail_msg("\"%s\" does not say \"%s\"", f->rig.error, why);
-}
-
 /* The last local address of the servers' family is needed, and without a client's it works. */
 static void test_local_addresses(void **state)
 {
@@ -370,10 +345,10 @@ static void test_local_addresses(void **state)
 	flows_commit(f, &c);
 	talk_open(f, 0, 1000);
 	delete_local(&c, &f->local[0]);
-	check_refused(f, &c, "no IPv4 local address");
+	flows_check_refused(f, &c, "no IPv4 local address");
 	struct sy_addr six = rig_addr(server_text[1]);
 	put_server(&c, &key, &six, 8080, 1, FLOW_UP);
-	check_refused(f, &c, "no IPv6 local address");
+	flows_check_refused(f, &c, "no IPv6 local address");
 }
 
 int main(void)

@@ -37,12 +37,7 @@ static int setup(void **state)
 	int rc = flows_setup(state);
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct service_key key = key_of(s);
-		put_service(&c, &key, "nat", FLOW_RR, NULL);
-		set_mode(&c, MODE_NAT);
-		for (unsigned i = 0; i < 2; i++) {
-			struct sy_addr server = rig_addr(server_text[s / 2][i]);
-			put_server(&c, &key, &server, server_port(s), 1, FLOW_UP);
-		}
+		flows_put(&c, &key, "nat", MODE_NAT, server_text[s / 2], 2, server_port(s));
 	}
 	flows_commit(*state, &c);
 	return rc;
@@ -54,30 +49,14 @@ struct talk {
 	struct sy_tuple client, back; /* as they come in: client → VIP, server → client */
 };
 
-static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
-                 unsigned payload)
-{
-	const struct segment s = {flags, 1, 1, 0};
-	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(out, &f->dice, t, &s, payload);
-	else
-		frame_udp(out, &f->dice, t, 20 + payload);
-}
-
-/* Sends a frame and checks what leaves: all but addresses, ports, TTL and sums is as it was. */
 static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
                  struct sy_tuple *out_tuple)
 {
 	struct frame in, out;
-	struct sy_view before, after;
-	make(f, &in, t, flags, 100);
+	struct sy_view after;
+	flows_frame(f, &in, t, flags, 1, 100);
 	assert_true(flows_through(f, port, &in, &out));
-	assert_int_equal(out.len, in.len);
-	assert_int_equal(sy_packet_parse(in.bytes, in.len, &before), SY_DROP_NONE);
-	assert_int_equal(sy_packet_parse(out.bytes, out.len, &after), SY_DROP_NONE);
-	assert_int_equal(sy_packet_check_l4(out.bytes, &after), SY_CSUM_OK);
-	assert_int_equal(sy_packet_ttl(out.bytes, &after), sy_packet_ttl(in.bytes, &before) - 1);
-	assert_memory_equal(out.bytes + out.len - 100, in.bytes + in.len - 100, 100);
+	frame_check_translated(&in, &out, &after);
 	*out_tuple = after.tuple;
 }
 
@@ -99,12 +78,6 @@ static void to_client(struct flows *f, const struct talk *k, uint8_t flags)
 	assert_true(sy_addr_equal(&out.dst, &k->client.src));
 	assert_int_equal(out.sport, k->client.dport);
 	assert_int_equal(out.dport, k->client.sport);
-}
-
-static struct session *find(struct flows *f, const struct talk *k)
-{
-	const struct flow flow = {.client = k->client};
-	return flow_session(f, &flow);
 }
 
 static struct talk talk_of(unsigned service, uint16_t port)
@@ -132,7 +105,7 @@ static void test_a_connection(void **state)
 		if (life == SERVICES)
 			flows_reopen(f, 2, 0, true);
 		struct talk k = talk_open(f, life % SERVICES, (uint16_t)(1000 + life));
-		struct session *s = find(f, &k);
+		struct session *s = flows_find(f, &k.client);
 		assert_int_equal(s->local, LOCAL_NONE);
 		for (unsigned n = 0; n < 20; n++) {
 			to_server(f, &k, SY_TCP_ACK | SY_TCP_PSH);
@@ -198,7 +171,7 @@ static void test_strays(void **state)
 		struct talk k = talk_open(f, s, 1000);
 		struct sy_tuple stray = k.back;
 		stray.dport = htons(1001);
-		make(f, &in, &stray, SY_TCP_ACK, 0);
+		flows_frame(f, &in, &stray, SY_TCP_ACK, 1, 0);
 		check_dropped(f, RIG_LAN, &in, SY_DROP_NAT_STRAY);
 		stray.proto = sy_addr_is_v4(&stray.src) ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
 		frame_icmp(&in, &f->dice, &stray, sy_addr_is_v4(&stray.src) ? 8 : 128, 0, 20);
@@ -211,7 +184,7 @@ static void test_strays(void **state)
 		struct talk k = talk_of(s, 1000);
 		k.back = (struct sy_tuple){rig_addr(server_text[s / 2][0]), k.client.src,
 		                           htons(server_port(s)), htons(1000), k.client.proto};
-		make(f, &in, &k.back, SY_TCP_ACK, 0);
+		flows_frame(f, &in, &k.back, SY_TCP_ACK, 1, 0);
 		check_dropped(f, RIG_LAN, &in, SY_DROP_NOT_OURS);
 	}
 	assert_int_equal(rte_hash_count(f->rig.b->model->source), 0);
@@ -236,7 +209,7 @@ static void test_clash(void **state)
 
 		struct talk k = talk_open(f, s, 1000), other = k;
 		other.client.dst = two.vip;
-		make(f, &in, &other.client, SY_TCP_SYN, 0);
+		flows_frame(f, &in, &other.client, SY_TCP_SYN, 1, 0);
 		check_dropped(f, RIG_WAN, &in, SY_DROP_NAT_CLASH);
 		to_client(f, &k, SY_TCP_ACK);
 		other.client.sport = htons(1001);

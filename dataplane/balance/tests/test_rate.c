@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "../../../tests/storm/frame.h"
-#include "rig.h"
+#include "routed.h"
 
 #define MS_NS       UINT64_C(1000000)
 #define RATE        20 /* connections a millisecond */
@@ -41,39 +41,17 @@ struct fixture {
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct sy_static_route route[2] = {
-	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
-	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
-	struct sy_static_neigh neigh[2] = {
-	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
-	const struct rig_options o = {.route = route,
-	                              .routes = 2,
-	                              .neigh = neigh,
-	                              .neighs = 2,
-	                              .sessions = SY_SLOTS * 512};
 	struct sy_addr local = rig_addr("10.0.1.1"), server = rig_addr("10.0.0.1");
-	struct sy_error err;
 	struct changes c = {0};
-	if (rig_open(&f->rig, &o, &err) < 0)
-		fail_msg("%s", err.text);
+	routed_open(&f->rig, (struct rig_options){.sessions = SY_SLOTS * 512});
 	f->dice.state = 1;
 	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
 	put_local(&c, &local);
 	put_service(&c, &f->key, "rate", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
 	put_server(&c, &f->key, &server, 8080, 1,
 	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
-	if (!rig_commit(&f->rig, &c))
-		fail_msg("%s", f->rig.error);
+	routed_commit(&f->rig, &c);
 	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	rig_close(&f->rig);
-	free(f);
 	return 0;
 }
 
@@ -182,6 +160,6 @@ static void test_no_connection_meets_a_time_wait(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-	        test_no_connection_meets_a_time_wait, setup, teardown)};
+	        test_no_connection_meets_a_time_wait, setup, routed_teardown)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,39 +53,31 @@ static bool is_echo(const struct sy_tuple *t)
 static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
                  bool reply)
 {
-	const struct segment s = {flags, 1, 1, 0};
+	const uint8_t type[2][2] = {{128, 129}, {8, 0}};
 	bool v4 = sy_addr_is_v4(&t->src);
-	if (t->proto == SY_PROTO_TCP) {
-		frame_tcp(out, &f->dice, t, &s, 100);
-	} else if (t->proto == SY_PROTO_UDP) {
-		frame_udp(out, &f->dice, t, 100);
-	} else {
-		const uint8_t type[2][2] = {{128, 129}, {8, 0}};
-		uint16_t id = reply ? t->dport : t->sport;
-		frame_icmp(out, &f->dice, t, type[v4][reply], 0, 100);
-		memcpy(out->bytes + SY_ETH_LEN + (v4 ? 20 : 40) + 4, &id, sizeof(id));
-		frame_mend_l4(out);
+	uint16_t id = reply ? t->dport : t->sport;
+	if (!is_echo(t)) {
+		flows_frame(f, out, t, flags, 1, 100);
+		return;
 	}
+	frame_icmp(out, &f->dice, t, type[v4][reply], 0, 100);
+	memcpy(out->bytes + SY_ETH_LEN + (v4 ? 20 : 40) + 4, &id, sizeof(id));
+	frame_mend_l4(out);
 }
 
-/* Sends a frame and checks what leaves: all but addresses, ports, TTL and sums is as it was. */
+/* Sends a frame and checks what leaves. */
 static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
                  struct sy_tuple *left)
 {
 	bool reply = port == RIG_WAN;
 	struct frame in, out;
-	struct sy_view before, after;
+	struct sy_view after;
 	make(f, &in, t, flags, reply);
 	if (!flows_through(f, port, &in, &out))
 		for (unsigned reason = 1; reason < SY_DROP_COUNT; reason++)
 			if (rig_drops(&f->rig, reason) > 0)
 				fail_msg("dropped: %s", sy_drop_name(reason));
-	assert_int_equal(out.len, in.len);
-	assert_int_equal(sy_packet_parse(in.bytes, in.len, &before), SY_DROP_NONE);
-	assert_int_equal(sy_packet_parse(out.bytes, out.len, &after), SY_DROP_NONE);
-	assert_int_equal(sy_packet_check_l4(out.bytes, &after), SY_CSUM_OK);
-	assert_int_equal(sy_packet_ttl(out.bytes, &after), sy_packet_ttl(in.bytes, &before) - 1);
-	assert_memory_equal(out.bytes + out.len - 100, in.bytes + in.len - 100, 100);
+	frame_check_translated(&in, &out, &after);
 	*left = after.tuple;
 	if (is_echo(t)) {
 		left->sport = reply ? 0 : after.icmp_id;

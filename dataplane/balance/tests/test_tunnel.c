@@ -43,12 +43,8 @@ static int setup(void **state)
 	int rc = flows_setup(state);
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct service_key key = key_of(s);
-		put_service(&c, &key, "tunnelled", FLOW_RR, NULL);
-		set_mode(&c, MODE_IPIP);
-		for (unsigned i = 0; i < 2; i++) {
-			struct sy_addr server = rig_addr(server_text[server_is_v6(s)][i]);
-			put_server(&c, &key, &server, ntohs(key.vport), 1, FLOW_UP);
-		}
+		flows_put(&c, &key, "tunnelled", MODE_IPIP, server_text[server_is_v6(s)], 2,
+		          ntohs(key.vport));
 	}
 	flows_commit(*state, &c);
 	return rc;
@@ -61,22 +57,6 @@ static struct sy_tuple client_of(unsigned service, uint16_t port)
 	                         key.vport, key.proto};
 }
 
-static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
-                 unsigned payload)
-{
-	const struct segment s = {flags, 1, 1, flags & SY_TCP_SYN ? 1460 : 0};
-	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(out, &f->dice, t, &s, payload);
-	else
-		frame_udp(out, &f->dice, t, payload < 20 ? 20 : payload);
-}
-
-static struct session *find(struct flows *f, const struct sy_tuple *t)
-{
-	const struct flow flow = {.client = *t};
-	return flow_session(f, &flow);
-}
-
 /* Sends a frame; in its tunnel all of it is as it was but the TTL. Returns the server. */
 static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t, uint8_t flags,
                      unsigned payload)
@@ -86,7 +66,7 @@ static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t
 	struct sy_addr src, dst;
 	unsigned outer = server_is_v6(service) ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4);
 	unsigned inner = SY_ETH_LEN + outer;
-	make(f, &in, t, flags, payload);
+	flows_frame(f, &in, t, flags, 1, payload);
 	assert_true(flows_through(f, RIG_WAN, &in, &out));
 	want = in;
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
@@ -106,7 +86,7 @@ static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t
 		dst = sy_addr_v4(ip->dst);
 	}
 	assert_true(sy_addr_equal(&src, &f->local[server_is_v6(service)]));
-	struct session *s = find(f, t);
+	struct session *s = flows_find(f, t);
 	assert_non_null(s);
 	assert_true(sy_addr_equal(&dst, &f->rig.b->endpoint[s->server].addr));
 	assert_true(sy_addr_equal(&src, &f->rig.b->local[s->local]));
@@ -126,9 +106,9 @@ static void test_a_connection(void **state)
 			assert_int_equal(pass(f, service, &t, SY_TCP_ACK, 60 * n), server);
 		if (t.proto == SY_PROTO_UDP)
 			continue;
-		assert_int_equal(find(f, &t)->state, SESSION_ESTABLISHED);
+		assert_int_equal(flows_find(f, &t)->state, SESSION_ESTABLISHED);
 		assert_int_equal(pass(f, service, &t, SY_TCP_ACK | SY_TCP_FIN, 0), server);
-		assert_int_equal(find(f, &t)->state, SESSION_FIN_WAIT);
+		assert_int_equal(flows_find(f, &t)->state, SESSION_FIN_WAIT);
 	}
 	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
 }
@@ -170,7 +150,7 @@ static void test_mtu(void **state)
 		pass(f, s, &t, SY_TCP_SYN, 0);
 		for (unsigned n = 0; n < 2; n++) { /* slow path and fast */
 			pass(f, s, &t, SY_TCP_ACK, fits);
-			make(f, &in, &t, SY_TCP_ACK, fits + 1);
+			flows_frame(f, &in, &t, SY_TCP_ACK, 1, fits + 1);
 			assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
 			rig_turn(&f->rig);
 			assert_null(rig_collect(&f->rig, RIG_LAN));
@@ -185,13 +165,6 @@ static void test_mtu(void **state)
 	}
 }
 
-static void check_refused(struct flows *f, struct changes *c, const char *why)
-{
-	assert_false(rig_commit(&f->rig, c));
-	if (!strstr(f->rig.error, why))
-		fail_msg("\"%s\" does not say \"%s\"", f->rig.error, why);
-}
-
 /* Local addresses are needed; the sessions of one that leaves begin anew from another. */
 static void test_local_addresses(void **state)
 {
@@ -200,12 +173,12 @@ static void test_local_addresses(void **state)
 	struct service_key key = key_of(0);
 	struct sy_addr server = rig_addr("10.0.0.93"), more = rig_addr("10.0.1.2");
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
-	check_refused(f, &c, "IPIP changes no ports");
+	flows_check_refused(f, &c, "IPIP changes no ports");
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
 		delete_service(&c, &f->service[s]);
 	flows_commit(f, &c);
 	delete_local(&c, &f->local[0]);
-	check_refused(f, &c, "no IPv4 local address");
+	flows_check_refused(f, &c, "no IPv4 local address");
 	struct sy_tuple t = client_of(0, 1000);
 	pass(f, 0, &t, SY_TCP_SYN, 0);
 	pass(f, 0, &t, SY_TCP_ACK, 0);
@@ -214,7 +187,7 @@ static void test_local_addresses(void **state)
 	flows_commit(f, &c);
 	f->local[0] = more;
 	pass(f, 0, &t, SY_TCP_SYN, 0);
-	assert_int_equal(find(f, &t)->state, SESSION_SYN_SENT);
+	assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 }
 
 int main(void)
