@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * steelyard-cps: what a complete TCP life costs a worker, on one core and without a device: its
+ * handshake, request, answer and four-way close (ten packets, lives.h), the birth of its session,
+ * and the session's deletion. The forwarder's own loop, stages and sweeps run, by the real clock;
+ * so after some seconds as many sessions end as begin, and only then it is measured. What the ends
+ * of the lives take is read beside, by the TSC around all of their code, and taken off.
+ */
+#include <arpa/inet.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <rte_cycles.h>
+
+#include "ends.h"
+#include "measure.h"
+
+#define HUGE_PAGE (UINT64_C(2) << 20)
+#define SECOND_NS UINT64_C(1000000000)
+#define MEMORY_MB 256
+#define SERVERS   16
+#define LOCALS    16
+#define CHECKED   20000 /* lives whose every frame is looked at */
+#define STICK     20000 /* bursts of the yardstick */
+
+struct arguments {
+	unsigned family;
+	uint64_t concurrent, sessions;
+	unsigned time_wait; /* seconds */
+	unsigned runs, warm_ms, run_ms;
+	const char *store;
+};
+
+struct cell {
+	struct arguments options;
+	struct rig rig;
+	struct ends ends;
+	uint64_t worked_ns; /* of the forwarder and the ends: what its clock shows */
+};
+
+/* ---- the clock: it stands still while the forwarder does ------------------------------------- */
+
+static uint64_t paused_ns;
+uint64_t __real_sy_clock_ns(void);
+uint64_t __wrap_sy_clock_ns(void);
+
+uint64_t __wrap_sy_clock_ns(void)
+{
+	return __real_sy_clock_ns() - paused_ns;
+}
+
+static void clock_go(struct cell *c)
+{
+	struct sy_worker_private *p = c->rig.rt->worker[0].private;
+	paused_ns = __real_sy_clock_ns() - c->rig.now_ns;
+	struct worker_clock *k = &p->clock;
+	k->tsc = k->rate_tsc = rte_rdtsc();
+	k->ns = k->rate_ns = c->rig.now_ns;
+	k->rate = (SECOND_NS << 32) / rte_get_tsc_hz();
+	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
+}
+
+static void clock_stop(struct cell *c)
+{
+	c->rig.now_ns = sy_clock_ns();
+}
+
+/* ---- the forwarder --------------------------------------------------------------------------- */
+
+static struct sy_addr host(const struct cell *c, const char *v4, const char *v6, unsigned n)
+{
+	struct sy_addr a = rig_addr(c->options.family == 4 ? v4 : v6);
+	a.w[3] = htonl(ntohl(a.w[3]) + n);
+	return a;
+}
+
+static bool rig_make(struct cell *c)
+{
+	const struct arguments *a = &c->options;
+	bool v4 = a->family == 4;
+	struct sy_addr gate[RIG_PORTS] = {host(c, "192.0.2.1", "2001:db8:1::1", 0),
+	                                  host(c, "10.0.0.254", "fd00::ffff", 0)};
+	struct sy_static_route route[RIG_PORTS] = {
+	        {"net_ring_wan", host(c, "198.18.0.0", "2001:db8:8::", 0), gate[RIG_WAN],
+	         v4 ? 15 : 48},
+	        {"net_ring_lan", host(c, "10.0.0.0", "fd00::", 0), gate[RIG_LAN], v4 ? 16 : 64}};
+	struct sy_static_neigh neigh[RIG_PORTS] = {{"net_ring_wan", gate[RIG_WAN], {0}},
+	                                           {"net_ring_lan", gate[RIG_LAN], {0}}};
+	for (unsigned i = 0; i < RIG_PORTS; i++)
+		memcpy(neigh[i].mac, ends_mac[i], 6);
+	const struct rig_options options = {
+	        .sessions = a->sessions,
+	        .memory_mb = MEMORY_MB,
+	        .huge = a->store != NULL,
+	        .store_directory = a->store,
+	        .route = route,
+	        .routes = RIG_PORTS,
+	        .neigh = neigh,
+	        .neighs = RIG_PORTS,
+	};
+	struct sy_error err;
+	if (rig_open(&c->rig, &options, &err) == 0)
+		return true;
+	fprintf(stderr, "the forwarder cannot be made: %s\n", err.text);
+	return false;
+}
+
+static bool configure(struct cell *c)
+{
+	struct service_key key = {host(c, "192.0.2.10", "2001:db8:1::10", 0), htons(80),
+	                          SY_PROTO_TCP, 0, 0};
+	pb_timeouts timeouts = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+	struct changes changes = {0};
+	timeouts.time_wait_s = c->options.time_wait;
+	put_service(&changes, &key, "bench", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR,
+	            &timeouts);
+	for (unsigned i = 0; i < SERVERS; i++) {
+		struct sy_addr server = host(c, "10.0.0.1", "fd00::1", i);
+		put_server(&changes, &key, &server, 8080, 1,
+		           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
+	}
+	for (unsigned i = 0; i < LOCALS; i++) {
+		struct sy_addr local = host(c, "10.0.1.1", "fd00::1:1", i);
+		put_local(&changes, &local);
+	}
+	if (!rig_commit(&c->rig, &changes)) {
+		fprintf(stderr, "the configuration is refused: %s\n", c->rig.error);
+		return false;
+	}
+	const struct lives_options lives = {
+	        .client = host(c, "198.18.0.0", "2001:db8:8::", 0), .vip = key.vip, .port = 80};
+	if (ends_open(&c->ends, &c->rig, lives, c->options.concurrent))
+		return true;
+	fprintf(stderr, "no memory for so many lives\n");
+	return false;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static uint64_t drops(const struct cell *c)
+{
+	uint64_t n = 0;
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
+		n += rig_drops(&c->rig, (enum sy_drop)reason);
+	return n;
+}
+
+/* Until so many lives are complete, or the time is over. */
+static void run_until(struct cell *c, uint64_t completed, uint64_t ms)
+{
+	clock_go(c);
+	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000 * ms;
+	while (c->ends.lives.completed < completed && rte_rdtsc() < until)
+		rig_turn_worker(&c->rig, 0);
+	clock_stop(c);
+}
+
+/* Of this thread: what others do with its core meanwhile is not counted. */
+static double cpu_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* Nanoseconds a life, the ends' own taken off; *ends: those. */
+static double run_ns(struct cell *c, double *ends)
+{
+	uint64_t lives = c->ends.lives.completed, own = c->ends.cycles;
+	double start = cpu_ns();
+	run_until(c, UINT64_MAX, c->options.run_ms);
+	double all = cpu_ns() - start;
+	lives = c->ends.lives.completed - lives;
+	*ends = measure_ns(c->ends.cycles - own) / (double)lives;
+	return all / (double)lives - *ends;
+}
+
+static void tell(const struct cell *c, double life, double ends, double stick)
+{
+	const struct arguments *a = &c->options;
+	char params[256];
+	snprintf(params, sizeof(params),
+	         "\"link\": \"in-process\", \"mode\": \"fnat\", \"family\": \"%u\", "
+	         "\"concurrent\": %" PRIu64
+	         ", \"packets\": %u, \"time_wait_s\": %u, \"table\": %" PRIu64,
+	         a->family, a->concurrent, LIFE_PACKETS, a->time_wait, a->sessions);
+	struct measure m = {"cps", params, "cost", "ns/life"};
+	measure_tell(&m, life, "two random lines a packet", stick);
+	m.metric = "rate";
+	m.unit = "lives/s";
+	measure_tell(&m, 1e9 / life, NULL, 0);
+	m.metric = "sessions in the table";
+	m.unit = "sessions";
+	measure_tell(&m, (double)rig_totals(&c->rig).live, NULL, 0);
+	fprintf(stderr, "%.0f ns a life, the ends' own %.0f; %" PRIu64 " sessions live\n", life,
+	        ends, rig_totals(&c->rig).live);
+}
+
+/* The lives under way come to their ends, and all their sessions are deleted. */
+static bool finish(struct cell *c)
+{
+	struct ends *e = &c->ends;
+	e->concurrent = 0;
+	run_until(c, e->lives.begun, 10000);
+	rig_advance(&c->rig, (c->options.time_wait + 3) * SECOND_NS);
+	struct sy_balance_totals t = rig_totals(&c->rig);
+	uint64_t lost = drops(c);
+	if (e->lives.completed == e->lives.begun && t.live == 0 && t.created == e->lives.begun &&
+	    t.ended == t.created && !e->lives.strange && !e->wrong && !lost)
+		return true;
+	fprintf(stderr,
+	        "%" PRIu64 " of %" PRIu64 " lives were completed; %" PRIu64
+	        " sessions began, %" PRIu64 " ended; %" PRIu64 " packets were dropped, %" PRIu64
+	        " out of place, %" PRIu64 " wrong\n",
+	        e->lives.completed, e->lives.begun, t.created, t.ended, lost, e->lives.strange,
+	        e->wrong);
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
+		if (rig_drops(&c->rig, (enum sy_drop)reason))
+			fprintf(stderr, "  dropped: %s %" PRIu64 "\n",
+			        sy_drop_name((enum sy_drop)reason),
+			        rig_drops(&c->rig, (enum sy_drop)reason));
+	return false;
+}
+
+static bool measure(struct cell *c)
+{
+	const struct arguments *a = &c->options;
+	struct yardstick *y =
+	        yardstick_open(session_store_mapped(c->rig.b->store), a->store ? HUGE_PAGE : 0);
+	if (!y) {
+		fprintf(stderr, "no memory for the yardstick\n");
+		return false;
+	}
+	c->ends.check = true;
+	run_until(c, CHECKED, 60000);
+	c->ends.check = false;
+	run_until(c, UINT64_MAX, a->warm_ms);
+	uint64_t live = 0;
+	for (unsigned run = 0; run < a->runs; run++) {
+		double ends, life = run_ns(c, &ends);
+		tell(c, life, ends, LIFE_PACKETS * yardstick_run(y, STICK, SY_BURST));
+		live = rig_totals(&c->rig).live;
+	}
+	yardstick_close(y);
+	if (live > a->sessions / 10 * 9) {
+		fprintf(stderr, "the table is filling up: sessions begin faster than they end\n");
+		return false;
+	}
+	return finish(c);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static void usage(FILE *out)
+{
+	fprintf(out, "usage: steelyard-cps [options]\n"
+	             "\n"
+	             "Nanoseconds a complete TCP life costs, from SYN to the session's deletion.\n"
+	             "\n"
+	             "  --family 4|6     (4)\n"
+	             "  --concurrent N   lives under way at a time (1000)\n"
+	             "  --sessions N     that the table holds (8388608)\n"
+	             "  --time-wait S    seconds that a closed session stays (1)\n"
+	             "  --warm MS        before the first run: until as many end as begin (5000)\n"
+	             "  --runs N         (7)\n"
+	             "  --run MS         length of a run (1000)\n"
+	             "  --directory DIR  the session table's file goes there: hugetlbfs for huge\n"
+	             "                   pages, which everything else uses then, too\n");
+}
+
+static bool option_take(struct arguments *a, int c, char *value)
+{
+	char *end = "";
+	if (c == 'd') {
+		a->store = value;
+		return true;
+	}
+	uint64_t n = c ? strtoull(value, &end, 10) : 0;
+	if (*end || !n)
+		return false;
+	switch (c) {
+	case 'f':
+		a->family = (unsigned)n;
+		return n == 4 || n == 6;
+	case 'c':
+		a->concurrent = n;
+		return n <= UINT32_MAX;
+	case 's':
+		a->sessions = n;
+		return true;
+	case 't':
+		a->time_wait = (unsigned)n;
+		return n <= 60;
+	case 'w':
+		a->warm_ms = (unsigned)n;
+		return true;
+	case 'r':
+		a->runs = (unsigned)n;
+		return true;
+	case 'm':
+		a->run_ms = (unsigned)n;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static struct arguments arguments_parse(int argc, char **argv)
+{
+	static const struct option options[] = {
+	        {"family", required_argument, NULL, 'f'},
+	        {"concurrent", required_argument, NULL, 'c'},
+	        {"sessions", required_argument, NULL, 's'},
+	        {"time-wait", required_argument, NULL, 't'},
+	        {"warm", required_argument, NULL, 'w'},
+	        {"runs", required_argument, NULL, 'r'},
+	        {"run", required_argument, NULL, 'm'},
+	        {"directory", required_argument, NULL, 'd'},
+	        {"help", no_argument, NULL, 'h'},
+	        {NULL, 0, NULL, 0},
+	};
+	struct arguments a = {.family = 4,
+	                      .concurrent = 1000,
+	                      .sessions = 8 << 20,
+	                      .time_wait = 1,
+	                      .runs = 7,
+	                      .warm_ms = 5000,
+	                      .run_ms = 1000};
+	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+		if (c == 'h') {
+			usage(stdout);
+			exit(0);
+		}
+		if (c == '?' || !option_take(&a, c, optarg)) {
+			usage(stderr);
+			exit(2);
+		}
+	}
+	return a;
+}
+
+int main(int argc, char **argv)
+{
+	static struct cell cell;
+	cell.options = arguments_parse(argc, argv);
+	bool ok = rig_make(&cell) && configure(&cell) && measure(&cell);
+	if (cell.rig.rt) {
+		ends_close(&cell.ends);
+		session_store_discard(cell.rig.b->store);
+		cell.rig.b->store = NULL;
+		rig_close(&cell.rig);
+	}
+	return ok ? 0 : 1;
+}

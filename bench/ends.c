@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ends.h"
+
+#include <stdlib.h>
+
+#include <rte_cycles.h>
+
+/* Lives that begin with a burst while there are fewer than there shall be: few, so that they spread
+ * over all their stages. */
+#define RAMP 8
+/* A call that took longer was interrupted, and is not counted; microseconds. A burst takes three.
+ */
+#define CALL_US 30
+
+const uint8_t ends_mac[RIG_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 1, 2}};
+
+_Static_assert((int)RIG_WAN == (int)LIFE_CLIENT && (int)RIG_LAN == (int)LIFE_SERVER,
+               "a port's number is its end's");
+
+/* A port's operations get nothing of ours; there is one rig in a process. */
+static struct ends *ends;
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+static bool words_open(struct words *w, uint64_t room)
+{
+	uint64_t size = 1;
+	while (size < room)
+		size *= 2;
+	*w = (struct words){malloc(size * sizeof(struct life_word)), size - 1, 0, 0};
+	if (!w->word)
+		return false;
+	memset(w->word, 0, size * sizeof(struct life_word)); /* present */
+	return true;
+}
+
+static inline void words_put(struct words *w, const struct life_word *word, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		w->word[w->write++ & w->mask] = word[i];
+}
+
+static void life_begin(struct ends *e)
+{
+	struct life_word w;
+	lives_begin(&e->lives, e->lives.begun, &w);
+	words_put(&e->words[LIFE_CLIENT], &w, 1);
+}
+
+/* ---- the ports ------------------------------------------------------------------------------- */
+
+static struct rte_mbuf *buffer_take(struct ends *e)
+{
+	if (!e->spares)
+		return rte_pktmbuf_alloc(e->rig->rt->pool);
+	struct rte_mbuf *m = e->spare[--e->spares];
+	rte_pktmbuf_reset(m);
+	return m;
+}
+
+static void buffer_give(struct ends *e, struct rte_mbuf *m)
+{
+	if (e->spares < SY_ARRAY_LEN(e->spare))
+		e->spare[e->spares++] = m;
+	else
+		rte_pktmbuf_free(m);
+}
+
+static inline void ends_count(struct ends *e, uint64_t start)
+{
+	uint64_t cycles = rte_rdtsc() - start;
+	if (SY_LIKELY(cycles < e->call_cycles))
+		e->cycles += cycles;
+}
+
+static unsigned ends_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct ends *e = ends;
+	struct words *w = &e->words[p->id];
+	uint64_t start = rte_rdtsc();
+	if (p->id == RIG_WAN)
+		for (unsigned i = 0;
+		     i < RAMP && e->lives.begun - e->lives.completed < e->concurrent; i++)
+			life_begin(e);
+	if (n > w->write - w->read)
+		n = (unsigned)(w->write - w->read);
+	for (unsigned i = 0; i < n; i++) {
+		m[i] = buffer_take(e);
+		if (!m[i]) {
+			n = i;
+			break;
+		}
+		uint8_t *frame = rte_pktmbuf_mtod(m[i], uint8_t *);
+		m[i]->data_len =
+		        (uint16_t)lives_say(&e->lives, &w->word[w->read++ & w->mask], frame);
+		m[i]->pkt_len = m[i]->data_len;
+	}
+	e->packets += n;
+	ends_count(e, start);
+	return n;
+}
+
+static unsigned ends_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+{
+	struct ends *e = ends;
+	uint64_t start = rte_rdtsc(), completed = e->lives.completed;
+	for (unsigned i = 0; i < n; i++) {
+		struct life_word said[2];
+		const uint8_t *frame = rte_pktmbuf_mtod(m[i], const uint8_t *);
+		if (e->check)
+			e->wrong += !lives_check(frame, m[i]->data_len);
+		words_put(&e->words[p->id], said,
+		          lives_hear(&e->lives, p->id == RIG_WAN ? LIFE_CLIENT : LIFE_SERVER, frame,
+		                     m[i]->data_len, said));
+		buffer_give(e, m[i]);
+	}
+	for (; e->concurrent && completed < e->lives.completed; completed++)
+		life_begin(e);
+	ends_count(e, start);
+	return n;
+}
+
+static bool ends_is_pending(struct port *p, unsigned queue)
+{
+	return ends->words[p->id].read != ends->words[p->id].write;
+}
+
+/* ---- in place of the rig's ------------------------------------------------------------------- */
+
+bool ends_open(struct ends *e, struct rig *r, struct lives_options lives, uint64_t concurrent)
+{
+	*e = (struct ends){.rig = r,
+	                   .concurrent = concurrent,
+	                   .call_cycles = rte_get_tsc_hz() / 1000000 * CALL_US};
+	for (unsigned i = 0; i < RIG_PORTS; i++) {
+		memcpy(lives.own_mac[i], ends_mac[i], 6);
+		memcpy(lives.gate_mac[i], rig_mac[i], 6);
+	}
+	lives_init(&e->lives, &lives);
+	/* Each life has two words under way at most. */
+	if (!words_open(&e->words[0], 2 * concurrent) || !words_open(&e->words[1], 2 * concurrent))
+		return false;
+	ends = e;
+	for (unsigned i = 0; i < RIG_PORTS; i++) {
+		struct port *port = r->rt->port[i];
+		e->device[i] = port->ops;
+		e->ops[i] = *port->ops;
+		e->ops[i].rx = ends_rx;
+		e->ops[i].tx = ends_tx;
+		e->ops[i].is_pending = ends_is_pending;
+		port->ops = &e->ops[i];
+	}
+	return true;
+}
+
+void ends_close(struct ends *e)
+{
+	for (unsigned i = 0; i < RIG_PORTS && e->device[i]; i++)
+		e->rig->rt->port[i]->ops = e->device[i];
+	while (e->spares)
+		rte_pktmbuf_free(e->spare[--e->spares]);
+	free(e->words[0].word);
+	free(e->words[1].word);
+	*e = (struct ends){0};
+}

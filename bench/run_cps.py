@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Complete TCP lives: what one costs, and how many there are a second and core."""
+
+from bench import machine
+
+TITLE = "TCP lives from SYN to the deleted session, one core, no device: ns a life"
+SESSIONS = 8 << 20  # that the table holds: those of some seconds
+BYTES = 64  # that each takes at most
+OTHERS = 320 << 20  # packet buffers, routes
+
+
+def rows(quick):
+    for family in ("4",) if quick else ("4", "6"):
+        for concurrent in (1_000, 1_000_000):
+            # The table, and the yardstick's memory beside it.
+            with machine.huge_pages(2 * SESSIONS * BYTES + OTHERS) as pages:
+                yield from cell(family, concurrent, SESSIONS, *pages.options())
+
+
+def smoke():
+    short = ["--warm", 100, "--runs", 3, "--run", 100]
+    yield from cell("4", 1_000, 1 << 20, *short)
+
+
+def cell(family, concurrent, sessions, *options):
+    options = ["--family", family, "--concurrent", concurrent, "--sessions", sessions, *options]
+    return machine.run_program("steelyard-cps", *options)
