@@ -140,16 +140,28 @@ static inline bool rate_take(struct rate_limit *k, uint64_t now_ns, uint64_t cos
 	return allowed;
 }
 
+/* A session that a packet will begin, as far as create_prepare() has come. */
+struct birth {
+	const struct service *service;
+	uint32_t server; /* whose place is taken */
+	uint32_t reason; /* enum sy_drop; NONE, or why it has none */
+};
+
 struct balance_worker {
 	struct traffic *traffic; /* by server id */
 	struct scheduler_state scheduler;
 	uint64_t slot_packets[SY_SLOTS];
 	struct rate_limit icmp, resets, doubts, kills; /* rate limits of our own packets */
 	uint64_t swept_ns;                             /* when the last sweep slice ended */
-	uint64_t passes;             /* whole sweeps over all slots. readers: acquire */
-	unsigned sweep_slot;         /* where the sweep stands */
-	uint16_t ipv4_id;            /* of the last IPv4 header that was made anew */
-	struct fragments *fragments; /* fragment.h */
+	uint64_t passes;              /* whole sweeps over all slots. readers: acquire */
+	uint64_t pass_ns;             /* when the one under way began */
+	unsigned sweep_slot;          /* where the sweep stands */
+	uint32_t swept_born;          /* births that the sweep has been led on for */
+	uint32_t born, ended;         /* sessions so far, modulo 2^32 */
+	uint64_t births_due;          /* bit per packet of the burst under way */
+	struct birth birth[SY_BURST]; /* of those */
+	uint16_t ipv4_id;             /* of the last IPv4 header that was made anew */
+	struct fragments *fragments;  /* fragment.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */
@@ -494,6 +506,13 @@ static inline uint32_t session_shift(const struct session *s, const struct sessi
 /* ---- create.c
  * ---------------------------------------------------------------------------------------- */
 
+/* Of the burst's packets slow[0] to slow[count − 1], those that will begin sessions: finds their
+ * servers, and lets the memory that the sessions will take come closer, for all at a time. */
+void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *slow,
+                    unsigned count);
+/* What was prepared, and was not wanted after all, is given back. */
+void create_settle(struct sy_worker *w);
+
 /* May packet i, of no session, begin one? NONE, or why not. */
 enum sy_drop create_check(struct sy_burst *burst, unsigned i);
 
@@ -503,6 +522,17 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason);
 /* Ends a session: index, record, counters; and its server's TIME_WAIT. */
 void session_end(struct sy_worker *w, struct session_table *t, uint32_t record);
+/* The same for many of a table, their cache misses side by side. At most SESSIONS_END of them. */
+void sessions_end(struct sy_worker *w, struct session_table *t, const uint32_t *record,
+                  unsigned count);
+#define SESSIONS_END 32
+
+/* ---- sweep.c
+ * ---------------------------------------------------------------------------------------- */
+
+/* Sweeps on in proportion to the sessions that began, as rounds alone could not keep up with many:
+ * behind a burst, when nothing refers to a record. */
+void sweep_for_births(struct sy_worker *w);
 
 /* ---- reset.c: resets of our own ----------------------------------------------------------------
  */
@@ -575,8 +605,8 @@ enum tcp_verdict {
 };
 
 /* Moves the session's state by a packet seen in the middle (RFC 9293 3.3.2). seq, ack in host
- * order; len: payload bytes; secret: what a probe acknowledged, hence the number of a reset that
- * answers one. */
+ * order; len: payload bytes; secret: of a reset, what a probe acknowledged, hence the number of one
+ * that answers it. */
 enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
                                    enum session_direction from, uint8_t flags, uint32_t seq,
                                    uint32_t ack, uint32_t len, uint32_t secret);

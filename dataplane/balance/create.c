@@ -18,26 +18,29 @@ static bool port_is_taken(const void *ctx, const struct session *s,
 	return direction == SESSION_SERVER && match_session(&match, s, direction);
 }
 
+/* For a port towards this server, at its own `port`. */
+static struct session_port_search search_for(struct sy_worker *w, const struct endpoint *e,
+                                             uint16_t port)
+{
+	const struct sy_balance *b = w->app;
+	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
+	return (struct session_port_search){
+	        .locals = set->addr,
+	        .local_ids = set->id,
+	        .local_count = set->count,
+	        .now = (uint16_t)balance_seconds(w),
+	        .reply = {.src = e->addr, .sport = port, .proto = e->proto}};
+}
+
 /* Chooses local address and port of s towards its server. */
 static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, struct session *s,
                                  const struct session_cold *cold, uint64_t *server_hash)
 {
 	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
-	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
-	if (set->count == 0)
+	struct port_search p = {search_for(w, e, session_port(e, cold)), b, t};
+	if (p.search.local_count == 0)
 		return SY_DROP_NO_LOCAL_ADDRESS;
-	struct port_search p = {
-	        .search = {.locals = set->addr,
-	                   .local_ids = set->id,
-	                   .local_count = set->count,
-	                   .now = (uint16_t)balance_seconds(w),
-	                   .reply = {.src = e->addr,
-	                             .sport = session_port(e, cold),
-	                             .proto = e->proto}},
-	        .balance = b,
-	        .table = t,
-	};
 	if (!session_find_port(t, &b->key, &p.search, port_is_taken))
 		return SY_DROP_NO_LOCAL_PORT;
 	if (p.search.held != SESSION_NONE)
@@ -167,45 +170,161 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i)
 	}
 }
 
+/* ---- births of a burst: what they need is fetched for all of them at a time ------------------ */
+
+_Static_assert(SY_BURST <= 64, "a bit per packet");
+
+/* Is this packet the second of its flow in the burst? Then the first begins the session. */
+static bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint64_t due)
+{
+	for (; due; due &= due - 1)
+		if (burst->hash[__builtin_ctzll(due)] == burst->hash[i])
+			return true;
+	return false;
+}
+
+/* Its place in the index, and that of the first port that will be tried for it. */
+static void birth_prefetch(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                           const struct endpoint *e)
+{
+	const struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	session_prefetch_free(t);
+	if (e->mode != MODE_FNAT)
+		return;
+	struct session_port_search p =
+	        search_for(w, e, e->port ? e->port : burst->view[i].tuple.dport);
+	if (p.local_count > 0)
+		session_port_prefetch(t, &b->key, &p);
+}
+
+void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *slow,
+                    unsigned count)
+{
+	struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	for (unsigned k = 0; k < count; k++) {
+		unsigned i = slow[k];
+		const struct sy_view *v = &burst->view[i];
+		struct birth *birth = &bw->birth[i];
+		if (v->proto != SY_PROTO_TCP ||
+		    (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN ||
+		    burst->session[i] != SESSION_NONE || burst->direction[i] != SESSION_CLIENT)
+			continue;
+		birth->service = directory_find(b, &v->tuple);
+		if (!birth->service || birth_is_twin(burst, i, bw->births_due) ||
+		    create_check(burst, i) != SY_DROP_NONE)
+			continue;
+		birth->reason = schedule(w, birth->service, &v->tuple, &birth->server);
+		bw->births_due |= UINT64_C(1) << i;
+		if (birth->reason == SY_DROP_NONE)
+			birth_prefetch(w, burst, i, &b->endpoint[birth->server]);
+	}
+}
+
+void create_settle(struct sy_worker *w)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	for (; bw->births_due; bw->births_due &= bw->births_due - 1) {
+		const struct birth *birth = &bw->birth[__builtin_ctzll(bw->births_due)];
+		if (birth->reason == SY_DROP_NONE)
+			load_give(w->app, birth->server);
+	}
+}
+
+/* The service and server of packet i, whose place is taken. */
+static enum sy_drop birth_find(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                               const struct service *service, uint32_t *server)
+{
+	enum sy_drop reason = create_check(burst, i);
+	if (reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
+		reset_unknown(w, burst, i);
+	return reason == SY_DROP_NONE ? schedule(w, service, &burst->view[i].tuple, server)
+	                              : reason;
+}
+
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
-	const struct sy_view *v = &burst->view[i];
+	struct balance_worker *bw = balance_worker_of(w);
+	struct birth birth = bw->birth[i];
+	uint64_t bit = UINT64_C(1) << i;
 
-	const struct service *service = directory_find(b, &v->tuple);
-	if (!service)
-		return snat_create(w, burst, i, reason);
-	*reason = create_check(burst, i);
-	if (*reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
-		reset_unknown(w, burst, i);
+	if (bw->births_due & bit) {
+		bw->births_due &= ~bit;
+	} else {
+		birth.service = directory_find(b, &burst->view[i].tuple);
+		if (!birth.service) {
+			uint32_t pair = snat_create(w, burst, i, reason);
+			bw->born += pair != SESSION_NONE;
+			return pair;
+		}
+		birth.reason = birth_find(w, burst, i, birth.service, &birth.server);
+	}
+	*reason = (enum sy_drop)birth.reason;
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-	uint32_t server;
-	*reason = schedule(w, service, &v->tuple, &server);
-	if (*reason != SY_DROP_NONE)
+	uint32_t record = create_at(w, burst, i, birth.service, birth.server, reason);
+	if (record == SESSION_NONE) {
+		load_give(b, birth.server);
 		return SESSION_NONE;
-	uint32_t record = create_at(w, burst, i, service, server, reason);
-	if (record == SESSION_NONE)
-		load_give(b, server);
-	else
-		SY_COUNT(balance_worker_of(w)->traffic[server].created, 1);
+	}
+	bw->born++;
+	SY_COUNT(bw->traffic[birth.server].created, 1);
 	return record;
 }
 
-void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* What a session is filed under. */
+struct session_hashes {
+	uint64_t client, server;
+};
+
+static struct session_hashes session_hashes(const struct sy_balance *b, const struct session *s,
+                                            const struct session_cold *cold)
 {
-	struct sy_balance *b = w->app;
-	const struct session *s = session_at(t, record);
-	const struct session_cold *cold = session_cold_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_tuple client = session_client_tuple(s, cold, e);
 	const struct sy_tuple server = session_server_tuple(b, s, cold, e);
 	uint64_t server_hash =
 	        endpoint_is_one_way(e) ? SESSION_ONE_WAY : sy_hash_tuple(&b->key, &server);
-	uint64_t hash = sy_hash_tuple(&b->key, &client);
-	reset_time_wait(w, session_at(t, record), cold);
-	SY_COUNT(balance_worker_of(w)->traffic[s->server].ended, 1);
-	load_give(b, s->server);
-	session_remove(t, record, client_hash(s, hash, server_hash), server_hash);
+	return (struct session_hashes){client_hash(s, sy_hash_tuple(&b->key, &client), server_hash),
+	                               server_hash};
+}
+
+static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t record,
+                       const struct session_hashes *h)
+{
+	struct session *s = session_at(t, record);
+	struct balance_worker *bw = balance_worker_of(w);
+	reset_time_wait(w, s, session_cold_at(t, record));
+	SY_COUNT(bw->traffic[s->server].ended, 1);
+	bw->ended++;
+	load_give(w->app, s->server);
+	session_remove(t, record, h->client, h->server);
+}
+
+void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	const struct session_hashes h =
+	        session_hashes(w->app, session_at(t, record), session_cold_at(t, record));
+	end_hashed(w, t, record, &h);
+}
+
+void sessions_end(struct sy_worker *w, struct session_table *t, const uint32_t *record,
+                  unsigned count)
+{
+	struct session_hashes h[SESSIONS_END];
+	for (unsigned i = 0; i < count; i++)
+		__builtin_prefetch(session_cold_at(t, record[i]), 1);
+	for (unsigned i = 0; i < count; i++) {
+		h[i] = session_hashes(w->app, session_at(t, record[i]),
+		                      session_cold_at(t, record[i]));
+		session_prefetch_bucket(t, h[i].client);
+		session_prefetch_bucket(t, h[i].server);
+	}
+	for (unsigned i = 0; i < count; i++)
+		end_hashed(w, t, record[i], &h[i]);
 }

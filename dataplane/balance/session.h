@@ -323,6 +323,9 @@ bool session_is_pair(const struct session_table *t, uint32_t record);
 void session_remove(struct session_table *t, uint32_t record, uint64_t client_hash,
                     uint64_t server_hash);
 
+/* Brings the record that the next insertion will take into the cache. */
+void session_prefetch_free(const struct session_table *t);
+
 uint32_t session_count(const struct session_table *t);    /* live; readable by any thread */
 uint32_t session_capacity(const struct session_table *t); /* records */
 
@@ -380,6 +383,10 @@ struct session_port_search {
  */
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken);
+/* Brings what such a search, and the insertion behind it, will look at first into the cache. Fills
+ * in the candidate. */
+void session_port_prefetch(struct session_table *t, const struct sy_hash_key *key,
+                           struct session_port_search *search);
 
 #include "session_index.h" /* the inline functions and the table's struct */
 

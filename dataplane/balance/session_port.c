@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Local ports: no bitmaps; the reverse index itself tells which are held. */
-#include "session.h"
+#include "session_walk.h"
 
 #include <arpa/inet.h>
 
@@ -67,7 +67,8 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 	for (unsigned i = 0; i < count; i++)
 		session_prefetch_record(t, hash[i]);
 	for (unsigned i = 0; i < count; i++) {
-		search_set(search, t->slot, (first + i) % candidates);
+		if (count > 1)
+			search_set(search, t->slot, (first + i) % candidates);
 		search->server_hash = hash[i];
 		if (ntohs(search->reply.dport) < FIRST_PORT)
 			continue;
@@ -77,6 +78,17 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 		oldest_note(t, search, o, record, (first + i) % candidates);
 	}
 	return count;
+}
+
+void session_port_prefetch(struct session_table *t, const struct sy_hash_key *key,
+                           struct session_port_search *search)
+{
+	unsigned candidates = search->local_count * SY_SLOT_PORTS;
+	unsigned at = *session_port_cursor(
+	        t, session_port_cursor_of(&search->reply.src, search->reply.sport));
+
+	search_set(search, t->slot, at < candidates ? at : 0);
+	session_walk_prefetch(t, sy_hash_tuple(key, &search->reply));
 }
 
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,

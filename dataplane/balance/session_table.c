@@ -65,6 +65,16 @@ static uint32_t free_first(const struct session_table *t)
 	return t->top < t->capacity ? t->top : SESSION_NONE;
 }
 
+void session_prefetch_free(const struct session_table *t)
+{
+	uint32_t record = free_first(t);
+
+	if (record == SESSION_NONE)
+		return;
+	__builtin_prefetch(&t->hot[record], 1);
+	__builtin_prefetch(&t->cold[record], 1);
+}
+
 static void free_take(struct session_table *t, uint32_t record)
 {
 	if (record == t->top)

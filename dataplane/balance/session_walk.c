@@ -78,6 +78,13 @@ bool session_walk_insert(struct session_table *t, uint64_t hash, uint32_t entry,
 	uint16_t tag = session_tag(hash);
 	uint32_t first = session_bucket_of(t, hash);
 
+	uint32_t empty = bucket_empty(t, first);
+	if (empty != 0) {
+		walk->length = 1;
+		walk->place[0] = (struct session_place){first, (uint32_t)__builtin_ctz(empty)};
+		place_set(t, walk->place[0], tag, entry);
+		return true;
+	}
 	if (!walk_search(t, first, session_bucket_other(t, first, tag), walk))
 		return false;
 	for (uint32_t i = walk->length - 1; i > 0; i--)

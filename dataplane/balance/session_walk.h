@@ -20,7 +20,8 @@ struct session_walk {
 };
 
 /* Brings both buckets of a hash into the cache. */
-static inline void session_walk_prefetch(const struct session_table *t, uint64_t hash)
+static inline __attribute__((always_inline)) void
+session_walk_prefetch(const struct session_table *t, uint64_t hash)
 {
 	uint32_t bucket = session_bucket_of(t, hash);
 

@@ -80,16 +80,15 @@ static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_ta
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
 	uint8_t flags = v->tcp_flags;
+	uint32_t secret = SY_UNLIKELY(flags & SY_TCP_RST) ? reset_secret(b, s) : 0;
 	if (endpoint_is_one_way(&b->endpoint[s->server]))
-		return tcp_state_one_way(s, cold, flags, ntohl(tcp->seq), payload,
-		                         reset_secret(b, s));
+		return tcp_state_one_way(s, cold, flags, ntohl(tcp->seq), payload, secret);
 	if (from == SESSION_SERVER && s->flags & SESSION_UNTOLD)
 		flags = tell_hear(s, cold, frame, v);
 	uint32_t ack = ntohl(tcp->ack);
 	if (from == SESSION_SERVER) /* as the client counts, whose bytes these are */
 		ack -= session_shift(s, cold);
-	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload,
-	                         reset_secret(b, s));
+	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload, secret);
 }
 
 /* A SYN goes to the server that may hold on to its tuple; false: there is no point in that. */
@@ -163,16 +162,34 @@ static bool packet_is_whole(const struct sy_view *v)
 	return v->fragment == SY_FRAGMENT_NONE || v->completes;
 }
 
-static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+/* What has happened to sessions when they were looked up for the burst. */
+struct looked_up {
+	uint32_t born, ended;
+};
+
+/* An earlier packet of this burst may have begun or ended the session since look-up. */
+static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                           const struct looked_up *then)
+{
+	const struct balance_worker *bw = balance_worker_of(w);
+	enum session_direction from = burst->direction[i];
+	if (burst->session[i] != SESSION_NONE ? bw->ended == then->ended : bw->born == then->born)
+		return from;
+	struct sy_balance *b = w->app;
+	const struct session_table *t = b->table[burst->slot[i]];
+	const struct match_context ctx = {b, t, &burst->view[i].tuple};
+	burst->session[i] = session_find(t, burst->hash[i], match_session, &ctx, &from);
+	return from;
+}
+
+static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        const struct looked_up *then)
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	bool had_session = burst->session[i] != SESSION_NONE;
+	enum session_direction from = slow_look_up(w, burst, i, then);
 
-	/* An earlier packet of this burst may have begun or ended the session since look-up. */
-	const struct match_context ctx = {b, t, &burst->view[i].tuple};
-	enum session_direction from = burst->direction[i];
-	burst->session[i] = session_find(t, burst->hash[i], match_session, &ctx, &from);
 	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))
 		return;
 	if (burst->session[i] == SESSION_NONE) {
@@ -207,13 +224,24 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
-	for (unsigned i = 0; i < burst->count; i++) {
-		if (burst->next[i] != SY_NEXT_SLOW)
-			continue;
-		const struct sy_view *v = &burst->view[i];
+	const struct balance_worker *bw = balance_worker_of(w);
+	const struct looked_up then = {bw->born, bw->ended};
+	uint8_t slow[SY_BURST];
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < burst->count; i++)
+		if (burst->next[i] == SY_NEXT_SLOW)
+			slow[count++] = (uint8_t)i;
+	if (SY_LIKELY(count == 0))
+		return;
+	create_prepare(w, burst, slow, count);
+	for (unsigned k = 0; k < count; k++) {
+		const struct sy_view *v = &burst->view[slow[k]];
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
-			slow_packet(w, burst, i);
+			slow_packet(w, burst, slow[k], &then);
 		else
-			icmp_packet(w, burst, i);
+			icmp_packet(w, burst, slow[k]);
 	}
+	create_settle(w);
+	sweep_for_births(w);
 }

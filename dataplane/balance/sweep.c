@@ -13,6 +13,9 @@
 #define SWEEP_PASS_NS 1000000000u
 #define SWEEP_RATE    4000000u /* records a second and worker at the most */
 #define SWEEP_CHUNK   256u
+/* Records that a birth lets the sweep visit, where sessions begin faster than rounds sweep: with 4,
+ * those that are over and still there come to be a third of those that are not. */
+#define SWEEP_BIRTH 4u
 /* What one round may do, so that queues are polled in between. A late round makes up for two. */
 #define SWEEP_ELAPSED_NS (2 * SY_ROUND_MS * UINT64_C(1000000))
 #define SWEEP_ROUND_US   200u
@@ -38,9 +41,30 @@ static bool sweep_asks_server(struct sy_worker *w, const struct endpoint *e, str
 	return true;
 }
 
-/* Over its time, or its server is gone; false: it lives on. */
-static bool sweep_ends(struct sy_worker *w, struct session_table *t, uint32_t record)
+/* A slice of one table, and those of its sessions that end. */
+struct slice {
+	struct sy_worker *w;
+	unsigned count;
+	uint32_t record[SESSIONS_END];
+};
+
+static void slice_flush(struct slice *slice, struct session_table *t)
 {
+	sessions_end(slice->w, t, slice->record, slice->count);
+	slice->count = 0;
+}
+
+static void slice_add(struct slice *slice, struct session_table *t, uint32_t record)
+{
+	slice->record[slice->count++] = record;
+	if (slice->count == SESSIONS_END)
+		slice_flush(slice, t);
+}
+
+/* Over its time, or its server is gone; false: it lives on. */
+static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t record)
+{
+	struct sy_worker *w = slice->w;
 	const struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
@@ -48,7 +72,7 @@ static bool sweep_ends(struct sy_worker *w, struct session_table *t, uint32_t re
 	uint16_t idle = session_idle(s, (uint16_t)balance_seconds(w));
 	if (s->state == SESSION_DYING) {
 		if (idle > KILL_SECONDS && idle <= IDLE_MAX) {
-			session_end(w, t, record);
+			slice_add(slice, t, record);
 			return true;
 		}
 		kill_ask(w, s);
@@ -62,18 +86,19 @@ static bool sweep_ends(struct sy_worker *w, struct session_table *t, uint32_t re
 		kill_begin(w, s, SESSION_NEITHER);
 		return false;
 	}
-	session_end(w, t, record);
+	slice_add(slice, t, record);
 	return true;
 }
 
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 {
-	struct sy_worker *w = ctx;
+	struct slice *slice = ctx;
+	struct sy_worker *w = slice->w;
 	struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 
-	if (sweep_ends(w, t, record))
+	if (sweep_ends(slice, t, record))
 		return;
 	if (SY_UNLIKELY(session_is_doubted(s)))
 		reset_doubt_again(w, s);
@@ -81,6 +106,26 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 		s->path = sy_path_lookup(b->rt, &s->client);
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))
 		forward_path(w, s, SESSION_CLIENT); /* renews its companion's */
+}
+
+/* The next records of the table that the sweep stands at; then the next table. */
+static void sweep_slice(struct sy_worker *w)
+{
+	struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	if (sy_slot_worker(b->rt, (uint8_t)bw->sweep_slot) == w->id) {
+		struct session_table *t = b->table[bw->sweep_slot];
+		struct slice slice = {.w = w};
+		bool whole = session_sweep(t, SWEEP_CHUNK, sweep_visit, &slice);
+		slice_flush(&slice, t);
+		if (!whole)
+			return;
+	}
+	if (++bw->sweep_slot == SY_SLOTS) {
+		bw->sweep_slot = 0;
+		bw->pass_ns = w->now_ns;
+		__atomic_store_n(&bw->passes, bw->passes + 1, __ATOMIC_RELEASE);
+	}
 }
 
 static uint64_t sweep_owned(const struct sy_balance *b, unsigned worker)
@@ -107,13 +152,22 @@ void sy_balance_round(struct sy_worker *w)
 	uint64_t whole = 2 * sweep_owned(b, w->id) + SY_SLOTS * SWEEP_CHUNK;
 	uint64_t rate = whole < SWEEP_RATE ? whole : SWEEP_RATE;
 	int64_t budget = (int64_t)(rate * elapsed / SWEEP_PASS_NS) + SWEEP_CHUNK;
-	for (; budget > 0 && rte_rdtsc() < until; budget -= SWEEP_CHUNK) {
-		if (sy_slot_worker(b->rt, (uint8_t)bw->sweep_slot) == w->id &&
-		    !session_sweep(b->table[bw->sweep_slot], SWEEP_CHUNK, sweep_visit, w))
-			continue;
-		if (++bw->sweep_slot == SY_SLOTS) {
-			bw->sweep_slot = 0;
-			__atomic_store_n(&bw->passes, bw->passes + 1, __ATOMIC_RELEASE);
-		}
-	}
+	for (; budget > 0 && rte_rdtsc() < until; budget -= SWEEP_CHUNK)
+		sweep_slice(w);
+}
+
+/* Never sooner than a pass a second: what a pass asks, the next one takes for unanswered. */
+static bool sweep_is_late(const struct sy_worker *w, const struct balance_worker *bw)
+{
+	return w->now_ns - bw->pass_ns > (uint64_t)bw->sweep_slot * (SWEEP_PASS_NS / SY_SLOTS);
+}
+
+void sweep_for_births(struct sy_worker *w)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	if (bw->born - bw->swept_born < SWEEP_CHUNK / SWEEP_BIRTH)
+		return;
+	bw->swept_born = bw->born;
+	if (sweep_is_late(w, bw))
+		sweep_slice(w);
 }

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Many sessions that begin in one burst, whose servers are chosen before any of them does. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../../tests/storm/frame.h"
+#include "rig.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+#define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define RR        STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+#define LIMIT     3
+
+struct fixture {
+	struct rig rig;
+	struct dice dice;
+	struct service_key key;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct sy_static_route route[2] = {
+	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
+	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
+	struct sy_static_neigh neigh[2] = {
+	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
+	const struct rig_options o = {.sessions = 256 * SY_SLOTS,
+	                              .route = route,
+	                              .routes = 2,
+	                              .neigh = neigh,
+	                              .neighs = 2};
+	const pb_timeouts timeouts = {
+	        .base = PROTOBUF_C_MESSAGE_INIT(&steelyard__forwarder__v1__timeouts__descriptor),
+	        .syn_sent_s = 1};
+	struct sy_error err;
+	struct changes c = {0};
+	const struct sy_addr server = rig_addr("10.0.0.1"), local = rig_addr("10.0.1.1");
+	if (rig_open(&f->rig, &o, &err) < 0)
+		fail_msg("%s", err.text);
+	f->dice.state = 1;
+	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
+	put_local(&c, &local);
+	put_service(&c, &f->key, "web", RR, &timeouts)->max_sessions = LIMIT;
+	put_server(&c, &f->key, &server, 8080, 1, UP);
+	if (!rig_commit(&f->rig, &c))
+		fail_msg("%s", f->rig.error);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	rig_close(&f->rig);
+	free(f);
+	return 0;
+}
+
+static void syn_waits(struct fixture *f, uint16_t port, uint8_t ttl)
+{
+	const struct sy_tuple t = {rig_addr("198.18.0.1"), f->key.vip, htons(port), f->key.vport,
+	                           SY_PROTO_TCP};
+	const struct segment s = {SY_TCP_SYN, 1, 0, 0};
+	struct frame frame;
+	struct sy_view v;
+	frame_tcp(&frame, &f->dice, &t, &s, 0);
+	assert_int_equal(sy_packet_parse(frame.bytes, frame.len, &v), SY_DROP_NONE);
+	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame.bytes + v.l3);
+	ip->checksum = sy_csum_apply(ip->checksum, sy_csum_delta(htons((uint16_t)(ip->ttl << 8)),
+	                                                         htons((uint16_t)(ttl << 8))));
+	ip->ttl = ttl;
+	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
+}
+
+static unsigned turn(struct fixture *f, unsigned port)
+{
+	unsigned sent = 0;
+	rig_turn(&f->rig);
+	for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); sent++)
+		rte_pktmbuf_free(m);
+	return sent;
+}
+
+/* A SYN that comes twice takes one place. */
+static void twins_take_one_place(void **state)
+{
+	struct fixture *f = *state;
+	for (uint16_t port = 40000; port < 40000 + LIMIT; port++) {
+		syn_waits(f, port, 64);
+		syn_waits(f, port, 64);
+	}
+	assert_int_equal(turn(f, RIG_LAN), 2 * LIMIT);
+	assert_int_equal(rig_totals(&f->rig).live, LIMIT);
+	assert_int_equal(f->rig.b->server_active[0], LIMIT);
+	syn_waits(f, 41000, 64);
+	syn_waits(f, 40000, 64);
+	assert_int_equal(turn(f, RIG_LAN), 1);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_CONNECTION_LIMIT), 1);
+}
+
+/* What begins no session after all keeps no place: a traceroute. */
+static void places_are_given_back(void **state)
+{
+	struct fixture *f = *state;
+	for (unsigned round = 0; round < 2 * LIMIT; round++)
+		syn_waits(f, (uint16_t)(42000 + round), 1);
+	turn(f, RIG_WAN);
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(f->rig.b->server_active[0], 0);
+	assert_int_equal(f->rig.b->service_active[0], 0);
+	for (uint16_t port = 43000; port < 43000 + LIMIT; port++)
+		syn_waits(f, port, 64);
+	assert_int_equal(turn(f, RIG_LAN), LIMIT);
+}
+
+/* Births lead the sweep on: with no round at all, sessions that are over go. */
+static void births_sweep(void **state)
+{
+	struct fixture *f = *state;
+	struct changes c = {0};
+	const pb_timeouts timeouts = {
+	        .base = PROTOBUF_C_MESSAGE_INIT(&steelyard__forwarder__v1__timeouts__descriptor),
+	        .syn_sent_s = 1};
+	put_service(&c, &f->key, "web", RR, &timeouts);
+	assert_true(rig_commit(&f->rig, &c));
+	for (unsigned round = 0; round < 400; round++) {
+		for (unsigned i = 0; i < SY_BURST; i++)
+			syn_waits(f, (uint16_t)(1024 + round * SY_BURST + i), 64);
+		assert_int_equal(turn(f, RIG_LAN), SY_BURST);
+		struct sy_worker *w = &f->rig.rt->worker[0];
+		w->now_ns += SECOND_NS / 100;
+		w->private->clock = (struct worker_clock){.ns = w->now_ns};
+	}
+	/* 400 rounds are 4 seconds; each ended within 2 and a pass. */
+	struct sy_balance_totals t = rig_totals(&f->rig);
+	assert_int_equal(t.created, 400 * SY_BURST);
+	assert_in_range(t.live, 100 * SY_BURST, 350 * SY_BURST);
+	assert_int_equal(t.created - t.ended, t.live);
+	assert_int_equal(f->rig.b->server_active[0], t.live);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(twins_take_one_place, setup, teardown),
+	        cmocka_unit_test_setup_teardown(places_are_given_back, setup, teardown),
+	        cmocka_unit_test_setup_teardown(births_sweep, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
