@@ -100,6 +100,17 @@ static bool queue_open(struct feed_queue *q, struct rig *r)
 	return true;
 }
 
+/* The rig's devices have one queue; here each worker has one of its own. */
+static void port_widen(struct port *p, struct rig *r)
+{
+	for (unsigned q = p->queues; q < r->rt->workers; q++) {
+		struct sy_worker_private *w = r->rt->worker[q].private;
+		w->source[w->sources++] = (struct worker_source){p, q};
+		w->must_poll = true;
+	}
+	p->queues = r->rt->workers;
+}
+
 bool feed_open(struct feed *f, struct rig *r)
 {
 	*f = (struct feed){.rig = r, .queues = r->rt->workers};
@@ -113,6 +124,7 @@ bool feed_open(struct feed *f, struct rig *r)
 		f->ops[p].is_pending = feed_is_pending;
 		f->ops[p].descriptor = feed_descriptor;
 		port->ops = &f->ops[p];
+		port_widen(port, r);
 		for (unsigned q = 0; q < f->queues; q++)
 			if (!queue_open(&f->queue[p][q], r))
 				return false;
@@ -140,6 +152,17 @@ void feed_give(struct feed *f, unsigned port, unsigned queue, const struct feed_
 		q->at = 0;
 	}
 	q->left = n;
+}
+
+void feed_listen(struct feed *f, void (*sent_to)(void *ctx, const uint8_t *frame, unsigned len),
+                 void *ctx)
+{
+	for (unsigned p = 0; p < RIG_PORTS; p++) {
+		for (unsigned q = 0; q < f->queues; q++) {
+			f->queue[p][q].sent_to = sent_to;
+			f->queue[p][q].ctx = ctx;
+		}
+	}
 }
 
 void feed_run_empty(struct feed *f)

@@ -59,6 +59,9 @@ void feed_close(struct feed *f);
 /* Lets n frames of a stream come in by a port's queue, from where it stands. */
 void feed_give(struct feed *f, unsigned port, unsigned queue, const struct feed_stream *s,
                uint64_t n);
+/* Lets all queues tell of each frame that the forwarder sends; NULL: no longer. */
+void feed_listen(struct feed *f, void (*sent_to)(void *ctx, const uint8_t *frame, unsigned len),
+                 void *ctx);
 /* Receives and forgets all that was given to queue 0 of the ports, without a forwarder. */
 void feed_run_empty(struct feed *f);
 

@@ -98,7 +98,8 @@ static bool rig_make(struct scene *s)
 	const struct rig_options options = {.sessions = (uint64_t)((double)o->sessions / o->fill) *
 	                                                        (o->mode == MODE_SNAT ? 2 : 1) +
 	                                                SLOT_LEAST * SY_SLOTS,
-	                                    .mbufs = 8191,
+	                                    .workers = o->workers,
+	                                    .mbufs = o->workers > 1 ? o->workers * 16384 - 1 : 8191,
 	                                    .memory_mb = MEMORY_MB,
 	                                    .huge = o->huge,
 	                                    .store_directory = o->store,
@@ -191,18 +192,14 @@ static bool round_pass(struct scene *s, struct feed_stream *few, const struct sy
                        unsigned n, enum session_direction from, uint8_t flags, struct outcome *out)
 {
 	*out = (struct outcome){0};
-	for (unsigned p = 0; p < RIG_PORTS; p++) {
-		s->feed.queue[p][0].sent_to = outcome_note;
-		s->feed.queue[p][0].ctx = out;
-	}
+	feed_listen(&s->feed, outcome_note, out);
 	for (unsigned i = 0; i < n; i++)
 		frame_make(s, feed_frame(few, i), few->len, &tuple[i], s->port[from], flags);
 	few->count = n;
 	s->feed.queue[s->port[from]][0].stream = NULL; /* from its first frame */
 	feed_give(&s->feed, s->port[from], 0, few, n);
 	rig_turn(&s->rig);
-	for (unsigned p = 0; p < RIG_PORTS; p++)
-		s->feed.queue[p][0].sent_to = NULL;
+	feed_listen(&s->feed, NULL, NULL);
 	return out->count == n;
 }
 

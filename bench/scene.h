@@ -16,6 +16,7 @@ struct scene_options {
 	uint64_t sessions;
 	double fill;              /* of the session table */
 	unsigned servers, locals; /* at most SCENE_SERVERS, SCENE_LOCALS */
+	unsigned workers;         /* 0: 1 */
 	uint32_t frame_len;       /* without FCS; less than the headers: those */
 	const char *store;        /* directory on hugetlbfs; NULL: ordinary memory */
 	bool huge;                /* packet buffers too */

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several workers forward together, by where packets arrive."""
+
+from bench import machine
+
+TITLE = "workers together: packets a second, as a multiple of one worker's"
+SESSIONS = 100_000
+BYTES = 512  # of a session: its records, its packets in every order
+OTHERS = 320 << 20  # packet buffers, routes
+
+
+def rows(quick):
+    most = len(machine.cpus())
+    if most < 2:
+        print("   left out: there is one core")
+        return
+    for workers in [n for n in (2, 4, 8, 16) if n <= most]:
+        for family in ("4",) if quick else ("4", "6"):
+            with machine.huge_pages(SESSIONS * BYTES + OTHERS) as pages:
+                options = ["--family", family, "--runs", 15 if quick else 31]
+                yield from cell(workers, SESSIONS, *options, *pages.options())
+
+
+def smoke():
+    yield from cell(2, 2_000, "--runs", 1, "--run", 100)
+
+
+def cell(workers, sessions, *options):
+    options = ["--workers", workers, "--sessions", sessions, *options]
+    return machine.run_program("steelyard-scale", *options)

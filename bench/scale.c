@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * steelyard-scale: what several workers forward together, as threads on cores of their own, when
+ * packets arrive at the worker that owns their session (as a device's own hashing can have it), at
+ * a random one (which hands them over), or all at one. Beside each run one worker alone forwards
+ * what is its own; so many times its rate would be linear. The cost of feeding, a copy and a buffer
+ * from the pool and back, is in all of them.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "crowd.h"
+#include "measure.h"
+
+enum arrival { OWNER, RANDOM, ONE, ARRIVALS };
+
+static const char *const arrival_name[ARRIVALS] = {"owner", "random", "one"};
+
+struct arguments {
+	struct scene_options scene;
+	unsigned runs, run_ms;
+};
+
+struct bench {
+	struct arguments options;
+	struct scene scene;
+	struct crowd crowd;
+	/* By worker and enum session_direction; of OWNER and RANDOM. */
+	struct feed_stream stream[ONE][SY_MAX_WORKERS][2];
+};
+
+/* ---- who gets which packet ------------------------------------------------------------------- */
+
+static unsigned owner_of(const struct bench *b, const uint8_t *frame, uint32_t len,
+                         enum session_direction from)
+{
+	struct sy_view v;
+	if (sy_packet_parse(frame, len, &v) != SY_DROP_NONE)
+		return 0;
+	const struct sy_tuple *t = &v.tuple;
+	return sy_slot_worker(b->scene.rig.rt, from == SESSION_CLIENT
+	                                               ? sy_slot_of(&t->src, t->sport)
+	                                               : sy_slot_of(&t->dst, t->dport));
+}
+
+static unsigned receiver_of(const struct bench *b, enum arrival arrival, uint64_t n,
+                            enum session_direction from)
+{
+	const struct feed_stream *all = &b->scene.stream[from];
+	return arrival == OWNER ? owner_of(b, feed_frame(all, n), all->len, from)
+	                        : (unsigned)(n % b->options.scene.workers);
+}
+
+/* A direction's packets, which are in random order, spread over the workers. */
+static bool spread(struct bench *b, enum arrival arrival, enum session_direction from)
+{
+	const struct feed_stream *all = &b->scene.stream[from];
+	uint64_t count[SY_MAX_WORKERS] = {0};
+	for (uint64_t n = 0; n < all->count; n++)
+		count[receiver_of(b, arrival, n, from)]++;
+	for (unsigned w = 0; w < b->options.scene.workers; w++) {
+		struct feed_stream *to = &b->stream[arrival][w][from];
+		if (!count[w] || !feed_stream_open(to, count[w], all->len)) {
+			fprintf(stderr, "no packets for worker %u, or no memory for them\n", w);
+			return false;
+		}
+		to->count = 0;
+	}
+	for (uint64_t n = 0; n < all->count; n++) {
+		struct feed_stream *to =
+		        &b->stream[arrival][receiver_of(b, arrival, n, from)][from];
+		memcpy(feed_frame(to, to->count++), feed_frame(all, n), all->stride);
+	}
+	return true;
+}
+
+static bool spread_all(struct bench *b)
+{
+	for (unsigned from = 0; from < 2; from++) {
+		scene_shuffle(&b->scene, (enum session_direction)from);
+		for (enum arrival a = OWNER; a < ONE; a++)
+			if (!spread(b, a, (enum session_direction)from))
+				return false;
+	}
+	return true;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static void feed(struct bench *b, unsigned w, const struct feed_stream stream[2])
+{
+	const struct feed_stream *const both[2] = {&stream[0], &stream[1]};
+	const struct feed_stream *const nothing[2] = {NULL, NULL};
+	crowd_feed(&b->crowd, w, stream ? both : nothing);
+}
+
+/* Millions of packets a second that all workers forward; arrival ARRIVALS: one worker alone. */
+static double rate(struct bench *b, enum arrival arrival, struct crowd_work *work)
+{
+	for (unsigned w = 0; w < b->options.scene.workers; w++) {
+		const struct feed_stream *what = NULL;
+		if (arrival < ONE)
+			what = b->stream[arrival][w];
+		else if (w == 0)
+			what = arrival == ONE ? b->scene.stream : b->stream[OWNER][0];
+		feed(b, w, what);
+	}
+	crowd_watch(&b->crowd, b->options.run_ms / 10, NULL, NULL, 0); /* until all are at it */
+	*work = crowd_watch(&b->crowd, b->options.run_ms, NULL, NULL, 0);
+	for (unsigned w = 0; w < b->options.scene.workers; w++)
+		feed(b, w, NULL);
+	crowd_watch(&b->crowd, 5, NULL, NULL, 0);
+	return (double)work->sent / work->seconds / 1e6;
+}
+
+static void run(struct bench *b, enum arrival arrival)
+{
+	const struct scene_options *o = &b->options.scene;
+	struct crowd_work work;
+	char params[256];
+	double alone = rate(b, ARRIVALS, &work);
+	double all = rate(b, arrival, &work);
+	snprintf(params, sizeof(params),
+	         "\"workers\": %u, \"arrival\": \"%s\", \"mode\": \"fnat\", \"family\": \"%s\", "
+	         "\"sessions\": %" PRIu64,
+	         o->workers, arrival_name[arrival], o->client_v6 ? "6" : "4", o->sessions);
+	struct measure m = {"scale", params, "rate", "Mpps"};
+	measure_tell(&m, all, "linear", alone * o->workers);
+	m.metric = "speed-up";
+	m.unit = "x one worker";
+	measure_tell(&m, all / alone, NULL, 0);
+	m.metric = "delivered";
+	m.unit = "%";
+	measure_tell(&m, 100.0 * (double)work.sent / (double)(work.sent + work.dropped), NULL, 0);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static void usage(FILE *out)
+{
+	fprintf(out, "usage: steelyard-scale [options]\n"
+	             "\n"
+	             "What several workers forward together, by where packets arrive.\n"
+	             "\n"
+	             "  --workers N      (2)\n"
+	             "  --family 4|6     (4)\n"
+	             "  --sessions N     (100000)\n"
+	             "  --runs N         of each kind (7)\n"
+	             "  --run MS         length of a run (200)\n"
+	             "  --directory DIR  the session table's file goes there: hugetlbfs for huge\n"
+	             "                   pages, which everything else uses then, too\n");
+}
+
+static bool option_take(struct arguments *a, int c, char *value)
+{
+	char *end = "";
+	if (c == 'd') {
+		a->scene.store = value;
+		a->scene.huge = true;
+		return true;
+	}
+	uint64_t n = strtoull(value, &end, 10);
+	if (*end || !n)
+		return false;
+	switch (c) {
+	case 'w':
+		a->scene.workers = (unsigned)n;
+		return n <= SY_MAX_WORKERS;
+	case 'f':
+		a->scene.client_v6 = a->scene.server_v6 = n == 6;
+		return n == 4 || n == 6;
+	case 'n':
+		a->scene.sessions = n;
+		return n <= 1u << 29;
+	case 'r':
+		a->runs = (unsigned)n;
+		return true;
+	case 'm':
+		a->run_ms = (unsigned)n;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static struct arguments arguments_parse(int argc, char **argv)
+{
+	static const struct option options[] = {
+	        {"workers", required_argument, NULL, 'w'},
+	        {"family", required_argument, NULL, 'f'},
+	        {"sessions", required_argument, NULL, 'n'},
+	        {"runs", required_argument, NULL, 'r'},
+	        {"run", required_argument, NULL, 'm'},
+	        {"directory", required_argument, NULL, 'd'},
+	        {"help", no_argument, NULL, 'h'},
+	        {NULL, 0, NULL, 0},
+	};
+	struct arguments a = {.scene = {.mode = MODE_FNAT,
+	                                .sessions = 100000,
+	                                .fill = 0.85,
+	                                .servers = 64,
+	                                .locals = 16,
+	                                .frame_len = 60,
+	                                .workers = 2,
+	                                .seed = 1},
+	                      .runs = 7,
+	                      .run_ms = 200};
+	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+		if (c == 'h') {
+			usage(stdout);
+			exit(0);
+		}
+		if (c == '?' || !option_take(&a, c, optarg)) {
+			usage(stderr);
+			exit(2);
+		}
+	}
+	return a;
+}
+
+int main(int argc, char **argv)
+{
+	static struct bench b;
+	b.options = arguments_parse(argc, argv);
+	bool ok = scene_open(&b.scene, &b.options.scene) && spread_all(&b) &&
+	          crowd_open(&b.crowd, &b.scene);
+	for (unsigned n = 0; ok && n < b.options.runs; n++)
+		for (enum arrival a = OWNER; a < ARRIVALS; a++)
+			run(&b, a);
+	crowd_close(&b.crowd);
+	for (enum arrival a = OWNER; a < ONE; a++)
+		for (unsigned w = 0; w < SY_MAX_WORKERS; w++)
+			for (unsigned from = 0; from < 2; from++)
+				feed_stream_close(&b.stream[a][w][from]);
+	scene_close(&b.scene);
+	return ok ? 0 : 1;
+}
