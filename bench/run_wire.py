@@ -142,8 +142,8 @@ class Pair:
     def set_up(self, place):
         self.forwarder = place.forwarder(place.plan(), self.sessions)
         self.testpmd = place.testpmd()
-        self.ours = place.generator("forwarder")
-        self.theirs = place.generator("testpmd")
+        self.ours = place.generator("forwarder", self.forwarder)
+        self.theirs = place.generator("testpmd", self.testpmd)
         self.testpmd.pause()
         self.alone = self.ours.ask("trial", link="null", seconds=0.05)["offered_mpps"]
         self.ours.ask("up", link="forwarder")
@@ -222,12 +222,20 @@ class Pair:
 
     def searches(self, cell, ceilings):
         for metric, loss in (("pdr", PDR), ("ndr", NDR)):
-            keys = {"loss": loss, "seconds": SEARCH_S, "warm": WARM_S, **cell.keys()}
-            ours = self.of_forwarder("search", ceiling=ceilings[0], **keys)["mpps"]
-            theirs = self.of_testpmd("search", ceiling=ceilings[1], **keys)["mpps"]
-            # Nothing passed: the machine took the core away in every trial.
-            if ours and theirs:
+            found = [
+                search(ask, cell, ceiling, loss)
+                for ask, ceiling in zip((self.of_forwarder, self.of_testpmd), ceilings, strict=True)
+            ]
+            # Nothing passed: the machine took a core away in every trial.
+            if all(found):
+                ours, theirs = found
                 yield told(cell.params(), metric, "Mpps", ours, (MACSWAP, theirs))
+
+
+def search(ask, cell, ceiling, loss):
+    """The highest rate in Mpps that loses no more than this share."""
+    keys = {"ceiling": ceiling, "loss": loss, "seconds": SEARCH_S, "warm": WARM_S}
+    return ask("search", **cell.keys(), **keys)["mpps"]
 
 
 def plot(made, path):

@@ -107,6 +107,13 @@ class Peer:
         self.process = process
         prefer(process.pid)
 
+    def worker(self):
+        """The thread that polls."""
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            if "worker" in (task / "comm").read_text():
+                return task.name
+        raise machine.Failed(f"no worker in {self.process.describe()}")
+
     def pause(self):
         self.process.send(signal.SIGSTOP)
 
@@ -244,16 +251,16 @@ class Stand:
         """The addresses and ports of the traffic."""
         return json.loads(subprocess.check_output([GENERATOR, "--plan"]))
 
-    def generator(self, peer):
+    def generator(self, name, peer):
         """One with a link to a peer, which is there already, and one to nobody, who takes and gives
         everything. It sleeps while another one of them is asked."""
         links = {
-            peer: self.memif(peer, "client", ",zero-copy=yes"),
+            name: self.memif(name, "client", ",zero-copy=yes"),
             "null": f"net_null0,size={NULL_FRAME}",
         }
-        generator = Generator(self.near, links, self.dir / f"generator-{peer}.log")
+        generator = Generator(self.near, links, self.dir / f"generator-{name}.log")
         self.open.callback(generator.close)
-        generator.ask("up", link=peer)
+        generator.ask("up", link=name, watch=peer.worker())
         return generator
 
     def forwarder(self, plan, sessions):

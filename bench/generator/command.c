@@ -38,6 +38,10 @@ void command_help(FILE *out)
 	        "  ceiling=MPPS        of search: where it begins\n"
 	        "  resolution=SHARE    of search: of the ceiling (0.01)\n"
 	        "  tries=N             of search: trials that fail before a rate is too high (2)\n"
+	        "  watch=TID           the other side's thread, 0: none (0)\n"
+	        "  patience=US         a trial of search in which a core was away for longer does\n"
+	        "                      not count, microseconds (100)\n"
+	        "  voids=N             of search: how many such trials are repeated (20)\n"
 	        "  core=N              of line (1)\n"
 	        "  timeout=S           of up (10)\n");
 }
@@ -54,7 +58,9 @@ void generator_init(struct generator *g)
 	                        .chosen = &g->link[0],
 	                        .resolution = 0.01,
 	                        .timeout = 10,
+	                        .patience = 100,
 	                        .tries = 2,
+	                        .voids = 20,
 	                        .core = 1};
 	g->flows[0].random = 1;
 	g->flows[1].random = 2;
@@ -108,13 +114,23 @@ static bool key_read(struct generator *g, const char *key, const char *value)
 		double *real;
 		bool *flag;
 	} known[] = {
-	        {"family", &t->family, NULL, NULL},   {"frame", &t->size, NULL, NULL},
-	        {"flows", &t->flows, NULL, NULL},     {"burst", &t->burst, NULL, NULL},
-	        {"tries", &g->tries, NULL, NULL},     {"core", &g->core, NULL, NULL},
-	        {"rate", NULL, &t->rate, NULL},       {"seconds", NULL, &t->seconds, NULL},
-	        {"warm", NULL, &t->warm, NULL},       {"loss", NULL, &g->loss, NULL},
-	        {"ceiling", NULL, &g->ceiling, NULL}, {"resolution", NULL, &g->resolution, NULL},
-	        {"timeout", NULL, &g->timeout, NULL}, {"fresh", NULL, NULL, &t->fresh},
+	        {"family", &t->family, NULL, NULL},
+	        {"frame", &t->size, NULL, NULL},
+	        {"flows", &t->flows, NULL, NULL},
+	        {"burst", &t->burst, NULL, NULL},
+	        {"tries", &g->tries, NULL, NULL},
+	        {"watch", &t->watch, NULL, NULL},
+	        {"voids", &g->voids, NULL, NULL},
+	        {"patience", NULL, &g->patience, NULL},
+	        {"core", &g->core, NULL, NULL},
+	        {"rate", NULL, &t->rate, NULL},
+	        {"seconds", NULL, &t->seconds, NULL},
+	        {"warm", NULL, &t->warm, NULL},
+	        {"loss", NULL, &g->loss, NULL},
+	        {"ceiling", NULL, &g->ceiling, NULL},
+	        {"resolution", NULL, &g->resolution, NULL},
+	        {"timeout", NULL, &g->timeout, NULL},
+	        {"fresh", NULL, NULL, &t->fresh},
 	        {"stamped", NULL, NULL, &t->stamped},
 	};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(known); i++) {
@@ -178,9 +194,10 @@ static int run_trial(struct generator *g, FILE *out, struct sy_error *err)
 	fprintf(out,
 	        "{\"mpps\": %.6f, \"offered_mpps\": %.6f, \"offered\": %lu, \"received\": %lu, "
 	        "\"refused\": %lu, \"forgiven\": %lu, \"alien\": %lu, \"lost\": %.8f, "
-	        "\"full\": %.4f, \"burst\": %.2f",
+	        "\"full\": %.4f, \"burst\": %.2f, \"held_us\": %.1f, \"waited_us\": %.1f",
 	        r.received_pps / MILLION, r.offered_pps / MILLION, r.offered, r.received, r.refused,
-	        r.forgiven, r.alien, r.lost, r.full, r.burst);
+	        r.forgiven, r.alien, r.lost, r.full, r.burst, (double)r.held_ns / 1e3,
+	        (double)r.waited_ns / 1e3);
 	if (g->traffic.stamped)
 		fprintf(out,
 		        ", \"delays\": %lu, \"p50_ns\": %lu, \"p99_ns\": %lu, \"p999_ns\": %lu, "
@@ -194,9 +211,16 @@ static int run_trial(struct generator *g, FILE *out, struct sy_error *err)
 struct searching {
 	struct generator *generator;
 	struct sy_error *err;
-	unsigned trials;
+	unsigned trials, voids;
 	int rc;
 };
+
+/* A core was away: what is lost then, nobody could have kept. */
+static bool trial_is_void(const struct searching *s, const struct trial_result *r)
+{
+	double patience_ns = s->generator->patience * 1e3;
+	return (double)r->held_ns > patience_ns || (double)r->waited_ns > patience_ns;
+}
 
 static double search_try(void *ctx, double rate)
 {
@@ -205,8 +229,11 @@ static double search_try(void *ctx, double rate)
 	struct traffic t = s->generator->traffic;
 
 	t.rate = rate * MILLION;
-	s->trials++;
-	s->rc = trial_run(s->generator->chosen, flows_of(s->generator), &t, &r, s->err);
+	do {
+		s->trials++;
+		s->rc = trial_run(s->generator->chosen, flows_of(s->generator), &t, &r, s->err);
+	} while (s->rc == 0 && r.lost > s->generator->loss && trial_is_void(s, &r) &&
+	         s->voids++ < s->generator->voids);
 	return s->rc != 0 ? -1 : r.lost;
 }
 
@@ -221,7 +248,8 @@ static int run_search(struct generator *g, FILE *out, struct sy_error *err)
 		return sy_fail(err, EINVAL, "search: ceiling, resolution and tries are above 0");
 	double rate = search_rate(&search, search_try, &s);
 	if (rate >= 0)
-		fprintf(out, "{\"mpps\": %.6f, \"trials\": %u}\n", rate, s.trials);
+		fprintf(out, "{\"mpps\": %.6f, \"trials\": %u, \"void\": %u}\n", rate, s.trials,
+		        s.voids);
 	return s.rc;
 }
 

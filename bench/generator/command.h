@@ -16,8 +16,8 @@ struct generator {
 	/* Values that commands have set, and that stay. */
 	struct traffic traffic;
 	struct link *chosen;
-	double loss, ceiling, resolution, timeout;
-	unsigned tries, core;
+	double loss, ceiling, resolution, timeout, patience;
+	unsigned tries, voids, core;
 };
 
 void generator_init(struct generator *g);

@@ -7,6 +7,7 @@
 
 #include "measure.h"
 #include "pace.h"
+#include "watch.h"
 
 #define ARREARS  512 /* packets that may be due at once */
 #define QUIET_MS 5   /* nothing came for so long: nothing will. Idle forwarders nap for 1 ms */
@@ -151,13 +152,17 @@ static unsigned receive(struct trial *t)
 
 static void run_until(struct trial *t, uint64_t end)
 {
-	for (uint64_t now; (now = rte_rdtsc()) < end;) {
+	uint64_t now, last = rte_rdtsc(), held = 0;
+	for (; (now = rte_rdtsc()) < end; last = now) {
+		held = now - last > held ? now - last : held;
 		receive(t);
 		if (t->pace != NULL)
 			send_due(t, now);
 		else
 			send_most(t);
 	}
+	uint64_t held_ns = (uint64_t)measure_ns(held);
+	t->result->held_ns = held_ns > t->result->held_ns ? held_ns : t->result->held_ns;
 }
 
 static void drain(struct trial *t)
@@ -199,7 +204,7 @@ int trial_run(struct link *l, struct flows *f, const struct traffic *traffic,
 	if (rc != 0)
 		return rc;
 	memset(r, 0, sizeof(*r));
-	uint64_t start = rte_rdtsc();
+	uint64_t waited = watch_waited(traffic->watch), start = rte_rdtsc();
 	if (traffic->rate > 0) {
 		pace = pace_begin(start, traffic->rate / (double)ticks(1), ARREARS);
 		t.pace = &pace;
@@ -213,6 +218,7 @@ int trial_run(struct link *l, struct flows *f, const struct traffic *traffic,
 	r->received_pps = (double)(r->received - received) / seconds;
 	rte_mempool_put_bulk(l->sent[t.way], (void **)t.waiting, t.waits);
 	drain(&t);
+	r->waited_ns = watch_waited(traffic->watch) - waited;
 	r->forgiven = t.pace ? pace.forgiven : 0;
 	r->lost = r->offered > r->received ? 1 - (double)r->received / (double)r->offered : 0;
 	r->full = t.sendings ? (double)t.fulls / (double)t.sendings : 0;

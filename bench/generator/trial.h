@@ -26,6 +26,7 @@ struct traffic {
 	double rate;    /* packets a second; 0: as many as the link takes */
 	double warm;    /* seconds before what is counted as the rate */
 	double seconds; /* of it */
+	unsigned watch; /* the other side's thread, 0: unknown */
 	unsigned burst;
 };
 
@@ -39,6 +40,8 @@ struct trial_result {
 	double lost;                      /* share of what was offered */
 	double full;                      /* share of sendings that found the link full */
 	double burst;                     /* packets received at once, on average */
+	uint64_t held_ns;                 /* the longest time that this core was away */
+	uint64_t waited_ns;               /* that the watched thread waited for its core in all */
 	struct histogram delay;           /* nanoseconds; of stamped frames */
 };
 
