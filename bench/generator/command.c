@@ -41,7 +41,7 @@ void command_help(FILE *out)
 	        "  watch=TID           the other side's thread, 0: none (0)\n"
 	        "  patience=US         a trial of search in which a core was away for longer does\n"
 	        "                      not count, microseconds (100)\n"
-	        "  voids=N             of search: how many such trials are repeated (20)\n"
+	        "  voids=N             of search: how many such trials are repeated (8)\n"
 	        "  core=N              of line (1)\n"
 	        "  timeout=S           of up (10)\n");
 }
@@ -60,7 +60,7 @@ void generator_init(struct generator *g)
 	                        .timeout = 10,
 	                        .patience = 100,
 	                        .tries = 2,
-	                        .voids = 20,
+	                        .voids = 8,
 	                        .core = 1};
 	g->flows[0].random = 1;
 	g->flows[1].random = 2;
