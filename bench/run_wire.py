@@ -144,10 +144,10 @@ class Pair:
         self.testpmd = place.testpmd()
         self.ours = place.generator("forwarder", self.forwarder)
         self.theirs = place.generator("testpmd", self.testpmd)
+        self.forwarder.wait_up()
         self.testpmd.pause()
         self.alone = self.ours.ask("trial", link="null", seconds=0.05)["offered_mpps"]
         self.ours.ask("up", link="forwarder")
-        self.theirs.ask("up", link="testpmd")
 
     def of_forwarder(self, *words, **keys):
         return self.ours.ask(*words, **keys)

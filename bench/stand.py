@@ -37,10 +37,12 @@ TESTPMD = "dpdk-testpmd"
 GENERATOR_MB, TESTPMD_MB, FORWARDER_MB = 128, 96, 128  # of each
 NULL_FRAME = 60  # bytes
 SESSION_BYTES = 70  # of the tables, with some to spare
-UDP, FNAT, RR = 17, 1, 1
+TCP, UDP, FNAT, RR = 6, 17, 1, 1
 FIRST = ["nice", "-n", "-20"]  # before whatever else wants the cores
-WORKERS, DROPS = 17, 15  # fields of Request.body
+PORTS, WORKERS, DROPS = 16, 17, 15  # fields of Request.body
 KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
+TIME_WAIT_S = 1  # then a TCP session is deleted
+TIME_WAIT, UDP_ONE_WAY, UDP_BOTH = 6, 8, 9  # fields of Timeouts
 _count = itertools.count()
 
 
@@ -164,10 +166,13 @@ class Forwarder(Peer):
             at = plan[family]
             for address in row(at["locals"], plan["local_count"]):
                 changes += field(1, field(5, field(1, address)))
-            for port, timeout_s in ((plan["known"], KEPT_S), (plan["fresh"], FORGOTTEN_S)):
+            for protocol, port, timeouts in (
+                (UDP, plan["known"], field(UDP_ONE_WAY, KEPT_S) + field(UDP_BOTH, KEPT_S)),
+                (UDP, plan["fresh"], field(UDP_ONE_WAY, FORGOTTEN_S)),
+                (TCP, plan["lives"], field(TIME_WAIT, TIME_WAIT_S)),
+            ):
                 (vip,) = row(at["vip"], 1)
-                key = field(1, UDP) + field(2, vip) + field(3, port)
-                timeouts = field(8, timeout_s) + field(9, timeout_s)
+                key = field(1, protocol) + field(2, vip) + field(3, port)
                 service = field(1, key) + field(2, b"bench") + field(3, FNAT) + field(4, RR)
                 changes += field(1, field(1, service + field(5, timeouts)))
                 for address in row(at["servers"], plan["server_count"]):
@@ -189,6 +194,10 @@ class Forwarder(Peer):
         """Busy and idle ones of its worker."""
         worker = parse(parse(self.ask(WORKERS))[1])
         return worker.get(7, 0), worker.get(8, 0)
+
+    def wait_up(self):
+        """It looks at its link now and then, and drops what is for one that is down."""
+        wait_until(lambda: parse(parse(self.ask(PORTS))[1]).get(5), "the forwarder's link is up")
 
     def drops(self):
         """{"tx-full": 3, …}, reasons that occurred."""
@@ -271,15 +280,14 @@ class Stand:
         argv = [FORWARDER, *place, "--cores", self.far, "--sessions", sessions]
         argv += ["--memory", FORWARDER_MB, "--log", "warn"]
         argv += ["--port", f"{port},backend=ethdev,mac={plan['forwarder_mac']},dev={device}"]
-        for prefix, gate in (
-            ("100.64.0.0/10", "10.9.0.1"),
-            ("10.1.0.0/16", "10.9.0.1"),
-            ("2001:db8:c::/64", "fd00:9::1"),
-            ("fd00:1::/64", "fd00:9::1"),
+        for prefix, gate, side in (
+            ("100.64.0.0/10", "10.9.0.1", "client"),
+            ("10.1.0.0/16", "10.9.0.2", "server"),
+            ("2001:db8:c::/64", "fd00:9::1", "client"),
+            ("fd00:1::/64", "fd00:9::2", "server"),
         ):
             argv += ["--route", f"{prefix},port={port},via={gate}"]
-        for gate in ("10.9.0.1", "fd00:9::1"):
-            argv += ["--neighbour", f"{gate},port={port},mac={plan['mac']}"]
+            argv += ["--neighbour", f"{gate},port={port},mac={plan[f'{side}_mac']}"]
         reap.note_cleanup(self.dir, "forwarder", [FORWARDER, *place, "--cleanup"])
         log = self.dir / "forwarder.log"
         process = Process("steelyard-forwarder", [*FIRST, *ns.command(argv)], log)

@@ -7,6 +7,7 @@
 #include "line.h"
 #include "measure.h"
 #include "search.h"
+#include "watch.h"
 
 #define MILLION 1e6
 
@@ -21,6 +22,7 @@ void command_help(FILE *out)
 	        "  invent   the same for who reflects anything: answers to made-up ports\n"
 	        "  trial    sends and receives for a while\n"
 	        "  search   the highest rate that loses no more than `loss`, by trials (RFC 2544)\n"
+	        "  lives    complete TCP lives of ten packets, both ends, for a while\n"
 	        "  line     nanoseconds that a cache line takes from this core to `core`\n"
 	        "  quit\n"
 	        "\n"
@@ -42,6 +44,7 @@ void command_help(FILE *out)
 	        "  patience=US         a trial of search in which a core was away for longer does\n"
 	        "                      not count, microseconds (100)\n"
 	        "  voids=N             of search: how many such trials are repeated (8)\n"
+	        "  window=N            of lives: how many at once (512)\n"
 	        "  core=N              of line (1)\n"
 	        "  timeout=S           of up (10)\n");
 }
@@ -61,7 +64,8 @@ void generator_init(struct generator *g)
 	                        .patience = 100,
 	                        .tries = 2,
 	                        .voids = 8,
-	                        .core = 1};
+	                        .core = 1,
+	                        .window = 512};
 	g->flows[0].random = 1;
 	g->flows[1].random = 2;
 }
@@ -114,23 +118,15 @@ static bool key_read(struct generator *g, const char *key, const char *value)
 		double *real;
 		bool *flag;
 	} known[] = {
-	        {"family", &t->family, NULL, NULL},
-	        {"frame", &t->size, NULL, NULL},
-	        {"flows", &t->flows, NULL, NULL},
-	        {"burst", &t->burst, NULL, NULL},
-	        {"tries", &g->tries, NULL, NULL},
-	        {"watch", &t->watch, NULL, NULL},
-	        {"voids", &g->voids, NULL, NULL},
-	        {"patience", NULL, &g->patience, NULL},
-	        {"core", &g->core, NULL, NULL},
-	        {"rate", NULL, &t->rate, NULL},
-	        {"seconds", NULL, &t->seconds, NULL},
-	        {"warm", NULL, &t->warm, NULL},
-	        {"loss", NULL, &g->loss, NULL},
-	        {"ceiling", NULL, &g->ceiling, NULL},
-	        {"resolution", NULL, &g->resolution, NULL},
-	        {"timeout", NULL, &g->timeout, NULL},
-	        {"fresh", NULL, NULL, &t->fresh},
+	        {"family", &t->family, NULL, NULL},     {"frame", &t->size, NULL, NULL},
+	        {"flows", &t->flows, NULL, NULL},       {"burst", &t->burst, NULL, NULL},
+	        {"tries", &g->tries, NULL, NULL},       {"window", &g->window, NULL, NULL},
+	        {"watch", &t->watch, NULL, NULL},       {"voids", &g->voids, NULL, NULL},
+	        {"patience", NULL, &g->patience, NULL}, {"core", &g->core, NULL, NULL},
+	        {"rate", NULL, &t->rate, NULL},         {"seconds", NULL, &t->seconds, NULL},
+	        {"warm", NULL, &t->warm, NULL},         {"loss", NULL, &g->loss, NULL},
+	        {"ceiling", NULL, &g->ceiling, NULL},   {"resolution", NULL, &g->resolution, NULL},
+	        {"timeout", NULL, &g->timeout, NULL},   {"fresh", NULL, NULL, &t->fresh},
 	        {"stamped", NULL, NULL, &t->stamped},
 	};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(known); i++) {
@@ -253,6 +249,24 @@ static int run_search(struct generator *g, FILE *out, struct sy_error *err)
 	return s.rc;
 }
 
+static int run_lives(struct generator *g, FILE *out, struct sy_error *err)
+{
+	const struct traffic *t = &g->traffic;
+	const struct talk_options o = {
+	        .family = t->family, .window = g->window, .warm = t->warm, .seconds = t->seconds};
+	uint64_t waited = watch_waited(t->watch);
+	struct talk_result r;
+	int rc = talk_run(g->chosen, &g->next_life, &o, &r, err);
+	if (rc == 0)
+		fprintf(out,
+		        "{\"lives\": %.1f, \"begun\": %lu, \"completed\": %lu, \"lost\": %lu, "
+		        "\"strange\": %lu, \"resets\": %lu, \"full\": %.4f, "
+		        "\"waited_us\": %.1f}\n",
+		        r.rate, r.begun, r.completed, r.lost, r.strange, r.resets, r.full,
+		        (double)(watch_waited(t->watch) - waited) / 1e3);
+	return rc;
+}
+
 static int run_line(struct generator *g, FILE *out, struct sy_error *err)
 {
 	double ns = line_latency(g->core);
@@ -268,7 +282,8 @@ static const struct {
 	bool links; /* it uses a link */
 } verbs[] = {
         {"up", run_up, true},       {"learn", run_learn, true},   {"invent", run_invent, false},
-        {"trial", run_trial, true}, {"search", run_search, true}, {"line", run_line, false},
+        {"trial", run_trial, true}, {"search", run_search, true}, {"lives", run_lives, true},
+        {"line", run_line, false},
 };
 
 static int verb_run(struct generator *g, const char *verb, FILE *out, struct sy_error *err)

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "talk.h"
 #include "trial.h"
 
 #define LINKS_MAX 8
@@ -17,7 +18,8 @@ struct generator {
 	struct traffic traffic;
 	struct link *chosen;
 	double loss, ceiling, resolution, timeout, patience;
-	unsigned tries, voids, core;
+	unsigned tries, voids, core, window;
+	uint64_t next_life;
 };
 
 void generator_init(struct generator *g);

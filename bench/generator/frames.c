@@ -14,6 +14,7 @@ const char *const frame_vip[2] = {"10.0.0.80", "2001:db8::80"};
 const char *const frame_locals[2] = {"10.2.0.1", "fd00:2::1"};
 const char *const frame_servers[2] = {"10.1.0.1", "fd00:1::1"};
 const uint8_t frame_mac[6] = {2, 0, 0, 0, 0, 0x01};
+const uint8_t frame_server_mac[6] = {2, 0, 0, 0, 0, 0x02};
 const uint8_t frame_forwarder_mac[6] = {2, 0, 0, 0, 0, 0xf0};
 
 static uint32_t address_put(uint8_t *at, bool six, const char *text)

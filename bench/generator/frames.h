@@ -27,6 +27,7 @@
 #define FRAME_SERVERS   64
 #define PORT_KNOWN      5001 /* the service whose flows last */
 #define PORT_FRESH      5002 /* the one whose flows are forgotten soon */
+#define PORT_LIVES      5003 /* by TCP */
 #define PORT_SERVER     9000
 #define CLIENT_PORTS    (1u << 14) /* of each client address */
 #define CLIENT_PORT_MIN 1024
@@ -59,7 +60,8 @@ struct frame_fields {
 /* The first address of each kind, as text; the others follow it. */
 extern const char *const frame_clients[2], *const frame_vip[2], *const frame_locals[2],
                                                                         *const frame_servers[2];
-extern const uint8_t frame_mac[6]; /* the generator's, clients and servers alike */
+extern const uint8_t frame_mac[6]; /* the generator's, of what comes from clients and servers */
+extern const uint8_t frame_server_mac[6]; /* its other one, for what is sent to servers */
 extern const uint8_t frame_forwarder_mac[6];
 
 /* family: 4 or 6; size as on a wire. Returns 0, or -EINVAL if it does not fit. */

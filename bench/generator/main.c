@@ -82,9 +82,14 @@ static int links_open(struct generator *g, const struct arguments *a)
 	return 0;
 }
 
+static void mac_tell(const char *name, const uint8_t m[static 6])
+{
+	printf(", \"%s\": \"%02x:%02x:%02x:%02x:%02x:%02x\"", name, m[0], m[1], m[2], m[3], m[4],
+	       m[5]);
+}
+
 static void plan_tell(void)
 {
-	const uint8_t *m = frame_mac, *f = frame_forwarder_mac;
 	printf("{");
 	for (unsigned six = 0; six < 2; six++)
 		printf("\"%u\": {\"clients\": \"%s\", \"vip\": \"%s\", \"locals\": \"%s\", "
@@ -92,10 +97,12 @@ static void plan_tell(void)
 		       six ? 6 : 4, frame_clients[six], frame_vip[six], frame_locals[six],
 		       frame_servers[six]);
 	printf("\"local_count\": %u, \"server_count\": %u, \"known\": %u, \"fresh\": %u, "
-	       "\"server\": %u, \"mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\", "
-	       "\"forwarder_mac\": \"%02x:%02x:%02x:%02x:%02x:%02x\"}\n",
-	       FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_SERVER, m[0], m[1], m[2],
-	       m[3], m[4], m[5], f[0], f[1], f[2], f[3], f[4], f[5]);
+	       "\"lives\": %u, \"server\": %u",
+	       FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_LIVES, PORT_SERVER);
+	mac_tell("client_mac", frame_mac);
+	mac_tell("server_mac", frame_server_mac);
+	mac_tell("forwarder_mac", frame_forwarder_mac);
+	printf("}\n");
 }
 
 static int core_take(unsigned core)

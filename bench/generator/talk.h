@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Complete TCP lives (bench/lives.h) over a link, as many as what is at its other end takes. */
+#ifndef GENERATOR_TALK_H
+#define GENERATOR_TALK_H
+
+#include <lives.h>
+
+#include "link.h"
+
+#define TALK_WINDOW_MAX 2048
+
+struct talk_options {
+	unsigned family, window; /* lives at once */
+	double warm, seconds;
+};
+
+struct talk_result {
+	uint64_t begun, completed;
+	uint64_t lost; /* begun and never completed: a packet of theirs did not come */
+	uint64_t strange, resets;
+	double rate; /* completed a second, while it was counted */
+	double full; /* share of sendings that found the link full */
+};
+
+/* first: the number of the first life, and then of the next one: none is lived twice. */
+int talk_run(struct link *l, uint64_t *first, const struct talk_options *o, struct talk_result *r,
+             struct sy_error *err);
+
+#endif
