@@ -22,34 +22,23 @@ static inline bool lookup_is_fast(const struct sy_balance *b, const struct sessi
 	       !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
-/* Packets that are looked up together: as many cache misses as a core can have under way at once.
- * What is prefetched beyond that is dropped. */
-#define TOGETHER 8
-
-/* First look: their buckets are here. */
-static inline void look_at_buckets(struct sy_balance *b, struct sy_burst *burst, unsigned from,
-                                   unsigned to)
+void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 {
-	for (unsigned i = from; i < to; i++)
+	struct sy_balance *b = w->app;
+
+	/* Their buckets are here. */
+	for (unsigned i = 0; i < burst->count; i++)
 		if (SY_LIKELY(burst->next[i] == SY_NEXT_LOOKUP))
 			burst->session[i] = session_guess(b->table[burst->slot[i]], burst->hash[i]);
-}
 
-/* Second look: one in six lies in its other bucket. */
-static inline void look_at_others(struct sy_balance *b, struct sy_burst *burst, unsigned from,
-                                  unsigned to)
-{
-	for (unsigned i = from; i < to; i++)
+	/* One in six lies in its other bucket. */
+	for (unsigned i = 0; i < burst->count; i++)
 		if (burst->session[i] == SESSION_NONE && burst->next[i] == SY_NEXT_LOOKUP)
 			burst->session[i] =
 			        session_guess_other(b->table[burst->slot[i]], burst->hash[i]);
-}
 
-/* Last look: their records are here. */
-static inline void look_at_records(struct sy_balance *b, struct sy_burst *burst, unsigned at,
-                                   unsigned to)
-{
-	for (unsigned i = at; i < to; i++) {
+	/* Their records are here. */
+	for (unsigned i = 0; i < burst->count; i++) {
 		if (burst->next[i] != SY_NEXT_LOOKUP)
 			continue;
 		const struct session_table *t = b->table[burst->slot[i]];
@@ -64,25 +53,5 @@ static inline void look_at_records(struct sy_balance *b, struct sy_burst *burst,
 		burst->direction[i] = from;
 		if (SY_LIKELY(lookup_is_fast(b, session_at(t, record), from, burst, i)))
 			burst->next[i] = SY_NEXT_FAST;
-	}
-}
-
-static inline unsigned at_most(unsigned n, unsigned limit)
-{
-	return n < limit ? n : limit;
-}
-
-/* Three looks, each at packets that the one before has left one round earlier. */
-void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
-{
-	struct sy_balance *b = w->app;
-	const unsigned n = burst->count, step = TOGETHER;
-
-	for (unsigned at = 0; at < n + 2 * step; at += step) {
-		look_at_buckets(b, burst, at, at_most(at + step, n));
-		if (at >= step)
-			look_at_others(b, burst, at - step, at_most(at, n));
-		if (at >= 2 * step)
-			look_at_records(b, burst, at - 2 * step, at_most(at - step, n));
 	}
 }
