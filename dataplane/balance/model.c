@@ -14,7 +14,6 @@
 typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__ServiceKey pb_key;
 typedef Steelyard__Forwarder__V1__Server pb_server;
-typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
 _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
                        (int)MODE_DR == STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
@@ -22,8 +21,6 @@ _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
                        (int)MODE_IPIP == STEELYARD__FORWARDER__V1__MODE__MODE_IPIP &&
                        (int)MODE_SNAT == STEELYARD__FORWARDER__V1__MODE__MODE_SNAT,
                "the API's numbers");
-
-#define TIMEOUT_LIMIT 32767u /* seconds: half of the tick's range */
 
 const uint16_t session_timeout_default[SESSION_STATES] = {
         [SESSION_SYN_SENT] = 10, [SESSION_SYN_RECEIVED] = 10,    [SESSION_ESTABLISHED] = 900,
@@ -136,85 +133,6 @@ void model_destroy(struct sy_balance *b)
 	rte_hash_free(m->source);
 	free(m);
 	b->model = NULL;
-}
-
-/* ---- reading messages
- * ------------------------------------------------------------------------------- */
-
-int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
-              struct sy_error *err)
-{
-	char text[SY_ADDR_TEXT];
-	if (sy_addr_from_bytes(bytes->data, bytes->len, out) < 0)
-		return sy_fail(err, EINVAL, "%s: an address has 4 or 16 bytes, not %zu", what,
-		               bytes->len);
-	if (sy_addr_is_bogus_source(out))
-		return sy_fail(err, EINVAL,
-		               "%s: %s is a loopback, multicast, broadcast or unspecified address",
-		               what, sy_addr_format(out, text));
-	return 0;
-}
-
-static int read_ports(const pb_key *pb, struct service_key *key, struct sy_error *err)
-{
-	if (pb->port > UINT16_MAX || pb->last_port > UINT16_MAX)
-		return sy_fail(err, EINVAL, "service: port %u is not within 1–65535",
-		               pb->port > UINT16_MAX ? pb->port : pb->last_port);
-	if (pb->last_port > 0 && pb->last_port <= pb->port)
-		return sy_fail(err, EINVAL, "service: the range %u–%u ends before it has two ports",
-		               pb->port, pb->last_port);
-	if (pb->last_port > 0 && pb->port == 0)
-		return sy_fail(
-		        err, EINVAL,
-		        "service: a range begins with port 1 or above; all ports are 0 alone");
-	*key = (struct service_key){.vport = htons((uint16_t)pb->port),
-	                            .last_port = htons((uint16_t)pb->last_port)};
-	return 0;
-}
-
-int read_key(const pb_key *pb, struct service_key *key, struct sy_error *err)
-{
-	if (!pb)
-		return sy_fail(err, EINVAL, "the service's key is missing");
-	if (pb->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP &&
-	    pb->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP)
-		return sy_fail(err, EINVAL, "service: protocol %d is neither TCP nor UDP",
-		               (int)pb->protocol);
-	int rc = read_ports(pb, key, err);
-	if (rc < 0)
-		return rc;
-	key->proto = (uint16_t)pb->protocol;
-	return read_addr(&pb->vip, "VIP", &key->vip, err);
-}
-
-int read_timeouts(const pb_timeouts *pb, uint16_t out[SESSION_STATES], struct sy_error *err)
-{
-	memset(out, 0, SESSION_STATES * sizeof(out[0]));
-	if (!pb)
-		return 0;
-	const struct {
-		enum session_state state;
-		uint32_t seconds;
-	} given[] = {
-	        {SESSION_SYN_SENT, pb->syn_sent_s},
-	        {SESSION_SYN_RECEIVED, pb->syn_received_s},
-	        {SESSION_ESTABLISHED, pb->established_s},
-	        {SESSION_FIN_WAIT, pb->fin_wait_s},
-	        {SESSION_CLOSING, pb->closing_s},
-	        {SESSION_TIME_WAIT, pb->time_wait_s},
-	        {SESSION_RESET, pb->reset_s},
-	        {SESSION_UDP_ONE_WAY, pb->udp_one_way_s},
-	        {SESSION_UDP_BOTH_WAYS, pb->udp_s},
-	        {SESSION_ECHO, pb->echo_s},
-	};
-	for (size_t i = 0; i < SY_ARRAY_LEN(given); i++) {
-		if (given[i].seconds > TIMEOUT_LIMIT)
-			return sy_fail(err, EINVAL, "timeout %s: %u s is above %u s",
-			               session_state_name(given[i].state), given[i].seconds,
-			               TIMEOUT_LIMIT);
-		out[given[i].state] = (uint16_t)given[i].seconds;
-	}
-	return 0;
 }
 
 /* ---- touching
@@ -535,50 +453,6 @@ static int delete_server(struct sy_balance *b, const model_change *c, struct sy_
 	return 0;
 }
 
-static int put_local(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
-                     struct sy_error *err)
-{
-	struct model *m = b->model;
-	struct sy_addr addr;
-	int rc = read_addr(&pb->address, "local address", &addr, err);
-	if (rc < 0)
-		return rc;
-	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		if (m->local[id].used && !m->local[id].pools &&
-		    sy_addr_equal(&m->local[id].addr, &addr))
-			return 0;
-	unsigned place = local_id_find(b, &addr);
-	if (place == MAX_LOCALS)
-		return sy_fail(err, ENOSPC, "there may be %u local addresses", MAX_LOCALS);
-	rc = address_hold(b, &addr, OURS_LOCAL, err);
-	if (rc < 0)
-		return rc;
-	m->local[place] = (struct model_local){addr, true, 0};
-	m->local_touched = true;
-	return 0;
-}
-
-static int delete_local(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
-                        struct sy_error *err)
-{
-	struct model *m = b->model;
-	struct sy_addr addr;
-	char text[SY_ADDR_TEXT];
-	int rc = read_addr(&pb->address, "local address", &addr, err);
-	if (rc < 0)
-		return rc;
-	for (unsigned id = 0; id < MAX_LOCALS; id++) {
-		if (!m->local[id].used || m->local[id].pools ||
-		    !sy_addr_equal(&m->local[id].addr, &addr))
-			continue;
-		m->local[id].used = false;
-		m->local_touched = true;
-		address_drop(b, &addr);
-		return 0;
-	}
-	return sy_fail(err, EINVAL, "there is no local address %s", sy_addr_format(&addr, text));
-}
-
 int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_error *err)
 {
 	switch (c->kind_case) {
@@ -591,9 +465,9 @@ int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_er
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SERVER:
 		return delete_server(b, c, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS:
-		return put_local(b, c->put_local_address, err);
+		return local_put(b, c->put_local_address, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LOCAL_ADDRESS:
-		return delete_local(b, c->delete_local_address, err);
+		return local_delete(b, c->delete_local_address, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SNAT:
 		return snat_put(b, c->put_snat, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SNAT:

@@ -12,6 +12,7 @@
 #include <forwarder.pb-c.h>
 
 #include "balance.h"
+#include "ids.h"
 #include "ours.h"
 
 typedef Steelyard__Forwarder__V1__Change model_change;
@@ -116,6 +117,10 @@ void model_destroy(struct sy_balance *b);
 void model_begin(struct sy_balance *b);
 /* Applies one change to the model. On an error the transaction must be rolled back. */
 int model_change_apply(struct sy_balance *b, const model_change *change, struct sy_error *err);
+int local_put(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
+              struct sy_error *err);
+int local_delete(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
+                 struct sy_error *err);
 /* How a service spreads its sessions, out of a message, checked. */
 int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                 struct sy_error *err);

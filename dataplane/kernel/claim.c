@@ -6,6 +6,7 @@
  */
 #include "claim.h"
 #include "guard.h"
+#include "owner.h"
 #include "request.h"
 #include "table.h"
 
@@ -73,134 +74,16 @@ static void claim_forget(struct sy_claims *c, struct claim *claim)
 	free(claim);
 }
 
-/* ---- the host's side ------------------------------------------------------------------------- */
-
-/* What the host has under an address. */
-struct owner {
-	bool there;
-	bool ours; /* our protocol number */
-	int ifindex;
-	bool could_be_ours; /* IPv6: /128, preferred lifetime 0 */
-	struct sy_addr addr;
-};
-
-static int route4_request(struct sy_claims *c, uint16_t type, uint16_t flags,
-                          const struct sy_addr *addr)
-{
-	struct request r;
-	struct rtmsg *rtm = request_begin(&r, type, flags, sizeof(*rtm));
-
-	rtm->rtm_family = AF_INET;
-	rtm->rtm_dst_len = 32;
-	rtm->rtm_table = RT_TABLE_LOCAL;
-	rtm->rtm_protocol = HOST_PROTOCOL;
-	rtm->rtm_scope = RT_SCOPE_HOST;
-	rtm->rtm_type = RTN_LOCAL;
-	request_put_addr(&r, RTA_DST, addr);
-	mnl_attr_put_u32(r.nlh, RTA_OIF, if_nametoindex("lo"));
-	return request_send(c->nl, &r, NULL, NULL);
-}
-
-static int addr6_request(struct sy_claims *c, uint16_t type, uint16_t flags,
-                         const struct sy_addr *addr, int ifindex)
-{
-	struct ifa_cacheinfo lifetime = {.ifa_prefered = 0, .ifa_valid = UINT32_MAX};
-	struct request r;
-	struct ifaddrmsg *ifa = request_begin(&r, type, flags, sizeof(*ifa));
-
-	ifa->ifa_family = AF_INET6;
-	ifa->ifa_prefixlen = 128;
-	ifa->ifa_scope = RT_SCOPE_UNIVERSE;
-	ifa->ifa_index = (uint32_t)ifindex;
-	request_put_addr(&r, IFA_LOCAL, addr);
-	request_put_addr(&r, IFA_ADDRESS, addr);
-	mnl_attr_put_u32(r.nlh, IFA_FLAGS, IFA_F_NODAD | IFA_F_NOPREFIXROUTE);
-	mnl_attr_put(r.nlh, IFA_CACHEINFO, sizeof(lifetime), &lifetime);
-	mnl_attr_put_u8(r.nlh, IFA_PROTO, HOST_PROTOCOL);
-	return request_send(c->nl, &r, NULL, NULL);
-}
-
 static int claim_withdraw(struct sy_claims *c, const struct claim *claim)
 {
 	int rc;
 
 	if (sy_addr_is_v4(&claim->addr))
-		rc = route4_request(c, RTM_DELROUTE, 0, &claim->addr);
+		rc = route4_request(c->nl, RTM_DELROUTE, 0, &claim->addr);
 	else
-		rc = addr6_request(c, RTM_DELADDR, 0, &claim->addr, claim->ifindex);
+		rc = addr6_request(c->nl, RTM_DELADDR, 0, &claim->addr, claim->ifindex);
 	/* Gone with its device, or by another hand. */
 	return rc == -ESRCH || rc == -EADDRNOTAVAIL || rc == -ENODEV ? 0 : rc;
-}
-
-static int route4_read(const struct nlmsghdr *nlh, void *data)
-{
-	const struct rtmsg *rtm = mnl_nlmsg_get_payload(nlh);
-	struct owner *owner = data;
-	const struct nlattr *attr;
-
-	memset(owner, 0, sizeof(*owner));
-	mnl_attr_for_each(attr, nlh, sizeof(*rtm)) if (mnl_attr_get_type(attr) == RTA_DST &&
-	                                               mnl_attr_get_payload_len(attr) == 4)
-	        sy_addr_from_bytes(mnl_attr_get_payload(attr), 4, &owner->addr);
-	owner->there = rtm->rtm_type == RTN_LOCAL && rtm->rtm_dst_len == 32;
-	/* Asked for one address, the kernel names table main for a route of table local. */
-	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;
-	return MNL_CB_OK;
-}
-
-static int addr6_read(const struct nlmsghdr *nlh, void *data)
-{
-	const struct ifaddrmsg *ifa = mnl_nlmsg_get_payload(nlh);
-	const struct ifa_cacheinfo *lifetime = NULL;
-	struct owner *owner = data;
-	const struct nlattr *attr;
-	bool unmarked = true;
-
-	memset(owner, 0, sizeof(*owner));
-	owner->there = true;
-	owner->ifindex = (int)ifa->ifa_index;
-	mnl_attr_for_each(attr, nlh, sizeof(*ifa))
-	{
-		uint16_t type = mnl_attr_get_type(attr), len = mnl_attr_get_payload_len(attr);
-
-		if (type == IFA_ADDRESS && len == 16)
-			sy_addr_from_bytes(mnl_attr_get_payload(attr), 16, &owner->addr);
-		else if (type == IFA_CACHEINFO && len >= sizeof(*lifetime))
-			lifetime = mnl_attr_get_payload(attr);
-		else if (type == IFA_PROTO && len >= 1) {
-			owner->ours = mnl_attr_get_u8(attr) == HOST_PROTOCOL;
-			unmarked = false;
-		}
-	}
-	owner->could_be_ours =
-	        unmarked && ifa->ifa_prefixlen == 128 && lifetime && lifetime->ifa_prefered == 0;
-	return MNL_CB_OK;
-}
-
-/* Who has this address on the host? */
-static struct owner owner_find(struct sy_claims *c, const struct sy_addr *addr)
-{
-	struct owner owner = {0};
-	struct request r;
-
-	if (sy_addr_is_v4(addr)) {
-		struct rtmsg *rtm = request_begin(&r, RTM_GETROUTE, 0, sizeof(*rtm));
-
-		rtm->rtm_family = AF_INET;
-		rtm->rtm_dst_len = 32;
-		rtm->rtm_flags = RTM_F_FIB_MATCH; /* the route in its table, not its use */
-		request_put_addr(&r, RTA_DST, addr);
-		if (request_send(c->nl, &r, route4_read, &owner) < 0)
-			owner.there = false;
-	} else {
-		struct ifaddrmsg *ifa = request_begin(&r, RTM_GETADDR, 0, sizeof(*ifa));
-
-		ifa->ifa_family = AF_INET6;
-		request_put_addr(&r, IFA_ADDRESS, addr);
-		if (request_send(c->nl, &r, addr6_read, &owner) < 0)
-			owner.there = false;
-	}
-	return owner;
 }
 
 /* ---- finding what an earlier process left ---------------------------------------------------- */
@@ -263,7 +146,7 @@ static int journal_read(struct sy_claims *c)
 		line[strcspn(line, "\n")] = 0;
 		if (sy_addr_parse(line + 1, &addr) < 0)
 			continue;
-		owner = owner_find(c, &addr);
+		owner = owner_find(c->nl, &addr);
 		claim = claim_find(c, &addr);
 		if (line[0] == '+' && owner.there && owner.could_be_ours)
 			rc = claim_note(c, &addr, owner.ifindex, true) ? 0 : -ENOMEM;
@@ -397,8 +280,8 @@ static int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifinde
 
 	sy_addr_format(addr, text);
 	if (sy_addr_is_v4(addr)) {
-		rc = route4_request(c, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, addr);
-		if (rc == -EEXIST && owner_find(c, addr).ours)
+		rc = route4_request(c->nl, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, addr);
+		if (rc == -EEXIST && owner_find(c->nl, addr).ours)
 			rc = 0;
 		if (rc == -ENETDOWN)
 			return sy_fail(err, ENETDOWN, "%s: interface lo is down; ip link set lo up",
@@ -406,7 +289,7 @@ static int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifinde
 	} else {
 		rc = journal_add(c, '+', addr);
 		if (rc == 0)
-			rc = addr6_request(c, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, addr,
+			rc = addr6_request(c->nl, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, addr,
 			                   ifindex);
 	}
 	if (rc == -EEXIST)
@@ -432,7 +315,7 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 		               "%s: an IPv6 address needs the interface that answers for it", text);
 	if (v4)
 		ifindex = 0; /* a route on lo is answered for everywhere */
-	owner = owner_find(c, addr);
+	owner = owner_find(c->nl, addr);
 	if (owner.there && !owner.ours && !(claim && owner.could_be_ours))
 		return sy_fail(err, EADDRINUSE,
 		               "%s is the host's own address; remove it from its interface, or "
@@ -467,7 +350,7 @@ int sy_claims_renew(struct sy_claims *c, int ifindex)
 		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next) {
 			struct claim *claim = (struct claim *)n;
 
-			if (claim->ifindex != ifindex || owner_find(c, &claim->addr).there)
+			if (claim->ifindex != ifindex || owner_find(c->nl, &claim->addr).there)
 				continue;
 			int rc = claim_put(c, &claim->addr, ifindex, &err);
 			first = first ? first : rc;
@@ -480,7 +363,7 @@ int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifind
 {
 	const struct claim *claim = sy_addr_is_v4(addr) ? NULL : claim_find(c, addr);
 
-	if (!claim || claim->ifindex != ifindex || owner_find(c, addr).there)
+	if (!claim || claim->ifindex != ifindex || owner_find(c->nl, addr).there)
 		return 0;
 	return claim_put(c, addr, ifindex, NULL);
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "director.skel.h"
-#include "director_map.h"
-#include "host.h"
+#include "director_state.h"
 
 #include <assert.h>
 #include <bpf/bpf.h>
@@ -16,148 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* An address that an earlier process steered. It stays until sy_director_settle(), lest the kernel
- * sees its packets meanwhile. */
-struct found {
-	struct director_key key;
-	bool again; /* steered by this process too */
-};
-
-struct sy_director {
-	struct director_bpf *bpf;
-	uint32_t predecessor; /* id of the program whose maps were adopted, 0: none */
-	enum sy_director_mode mode;
-	char ifname[IF_NAMESIZE];
-	int ifindex;
-	int lock;
-	int link;
-	bool native;
-	bool same_maps; /* all of them are the predecessor's */
-	bool outdated;  /* its program is still on the link */
-	bool found_known;
-	struct found *found; /* sorted by key */
-	size_t found_count;
-};
-
 static_assert(sizeof(struct director_key) == sizeof(struct sy_source), "same bytes");
-
-/* ---- taking over ----------------------------------------------------------------------------- */
-
-static bool map_info(int fd, struct bpf_map_info *out)
-{
-	uint32_t len = sizeof(*out);
-
-	memset(out, 0, sizeof(*out));
-	return bpf_obj_get_info_by_fd(fd, out, &len) == 0;
-}
-
-/* A map of the predecessor goes on if the new program would make the same one. */
-static bool map_adopt(struct bpf_object *object, int fd)
-{
-	struct bpf_map_info info;
-	struct bpf_map *map;
-
-	if (!map_info(fd, &info))
-		return false;
-	map = bpf_object__find_map_by_name(object, info.name);
-	/* it makes its own descriptor */
-	return map && bpf_map__type(map) == info.type && bpf_map__key_size(map) == info.key_size &&
-	       bpf_map__value_size(map) == info.value_size &&
-	       bpf_map__max_entries(map) == info.max_entries &&
-	       bpf_map__map_flags(map) == info.map_flags && bpf_map__reuse_fd(map, fd) == 0;
-}
-
-/* Returns whether the program will have no map of its own. */
-static bool maps_adopt(struct bpf_object *object, uint32_t prog_id)
-{
-	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
-	struct bpf_prog_info info = {.nr_map_ids = SY_ARRAY_LEN(ids), .map_ids = (uintptr_t)ids};
-	int prog = bpf_prog_get_fd_by_id(prog_id);
-	const struct bpf_map *map;
-	unsigned missing = 0;
-
-	if (prog < 0)
-		return false;
-	bpf_object__for_each_map(map, object) missing++;
-	if (bpf_obj_get_info_by_fd(prog, &info, &len) == 0) {
-		for (uint32_t i = 0; i < info.nr_map_ids && i < SY_ARRAY_LEN(ids); i++) {
-			int fd = bpf_map_get_fd_by_id(ids[i]);
-
-			if (fd >= 0) {
-				missing -= map_adopt(object, fd);
-				close(fd);
-			}
-		}
-	}
-	close(prog);
-	return missing == 0;
-}
-
-static bool link_info(int fd, struct bpf_link_info *out)
-{
-	uint32_t len = sizeof(*out);
-
-	memset(out, 0, sizeof(*out));
-	return bpf_obj_get_info_by_fd(fd, out, &len) == 0 && out->type == BPF_LINK_TYPE_XDP;
-}
-
-static bool mode_is_native(int ifindex)
-{
-	LIBBPF_OPTS(bpf_xdp_query_opts, opts);
-
-	return bpf_xdp_query(ifindex, 0, &opts) == 0 && opts.attach_mode != XDP_ATTACHED_SKB;
-}
-
-static void pin_path(const struct sy_director *d, char out[static HOST_PATH])
-{
-	host_pin_path(out, host_netns(), d->ifindex);
-}
-
-/* The link that a predecessor pinned, or −1. Its device may be gone, or it may be attached in
- * another mode than asked for: then it is not fit to be taken over. */
-static int link_find(struct sy_director *d, struct bpf_link_info *info, bool *fit)
-{
-	char pin[HOST_PATH];
-	int fd;
-
-	pin_path(d, pin);
-	fd = bpf_obj_get(pin);
-	if (fd < 0)
-		return -1;
-	d->native = mode_is_native(d->ifindex);
-	*fit = link_info(fd, info) && info->xdp.ifindex == (uint32_t)d->ifindex &&
-	       !(d->mode == SY_DIRECTOR_NATIVE && !d->native) &&
-	       !(d->mode == SY_DIRECTOR_GENERIC && d->native);
-	return fd;
-}
-
-/* The link to take over, or −1; one that is not fit is removed. */
-static int link_recover(struct sy_director *d, struct bpf_link_info *info)
-{
-	char pin[HOST_PATH];
-	bool fit;
-	int fd = link_find(d, info, &fit);
-
-	if (fd < 0 || fit)
-		return fd;
-	bpf_link_detach(fd);
-	close(fd);
-	pin_path(d, pin);
-	unlink(pin);
-	return -1;
-}
-
-/* The program of a link that could be taken over as it is now; 0: there is none. */
-static uint32_t link_predecessor(struct sy_director *d)
-{
-	struct bpf_link_info info;
-	bool fit;
-	int fd = link_find(d, &info, &fit);
-
-	if (fd >= 0)
-		close(fd);
-	return fd >= 0 && fit ? info.prog_id : 0;
-}
 
 static int program_load(struct sy_director *d, uint32_t predecessor, struct sy_error *err)
 {
@@ -168,7 +25,7 @@ static int program_load(struct sy_director *d, uint32_t predecessor, struct sy_e
 	if (!d->bpf)
 		return sy_fail(err, errno, "cannot open the flow director's program: %s",
 		               strerror(errno));
-	d->same_maps = predecessor && maps_adopt(d->bpf->obj, predecessor);
+	d->same_maps = predecessor && director_maps_adopt(d->bpf->obj, predecessor);
 	d->predecessor = predecessor;
 	rc = director_bpf__load(d->bpf);
 	return rc ? sy_fail(err, -rc,
@@ -176,55 +33,6 @@ static int program_load(struct sy_director *d, uint32_t predecessor, struct sy_e
 	                    "or newer with BPF and AF_XDP is needed",
 	                    d->ifname, strerror(-rc))
 	          : 0;
-}
-
-/* The key comes first in struct found, so this compares two of them, or a key with one. */
-static int key_compare(const void *a, const void *b)
-{
-	return memcmp(a, b, sizeof(struct director_key));
-}
-
-static int found_add(struct sy_director *d, size_t *room, const struct director_key *key)
-{
-	if (d->found_count == *room) {
-		size_t wanted = *room ? *room * 2 : 64;
-		struct found *more = realloc(d->found, wanted * sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		d->found = more;
-		*room = wanted;
-	}
-	d->found[d->found_count++] = (struct found){.key = *key};
-	return 0;
-}
-
-/* Not before the first address is steered or settled: while nobody receives, each moment counts. */
-static int found_read(struct sy_director *d)
-{
-	int map = bpf_map__fd(d->bpf->maps.steered), inside = bpf_map__fd(d->bpf->maps.inside);
-	struct director_key key, network = {0};
-	struct director_prefix prefix;
-	size_t room = 0;
-	int rc = 0;
-
-	if (d->found_known)
-		return 0;
-	d->found_count = 0;
-	for (void *last = NULL; rc == 0 && bpf_map_get_next_key(map, last, &key) == 0; last = &key)
-		rc = found_add(d, &room, &key);
-	for (void *last = NULL; rc == 0 && bpf_map_get_next_key(inside, last, &prefix) == 0;
-	     last = &prefix) {
-		memcpy(network.w, prefix.w, sizeof(network.w));
-		network.bits = prefix.bits;
-		rc = found_add(d, &room, &network);
-	}
-	if (rc)
-		return rc;
-	if (d->found_count)
-		qsort(d->found, d->found_count, sizeof(*d->found), key_compare);
-	d->found_known = true;
-	return 0;
 }
 
 /* ---- attaching ------------------------------------------------------------------------------- */
@@ -267,7 +75,7 @@ static int link_attach(struct sy_director *d, struct sy_error *err)
 	}
 	if (d->link < 0)
 		return attach_refused(d, code, err);
-	pin_path(d, pin);
+	director_pin_path(d, pin);
 	/* Another namespace's cleanup may just have taken the empty folder away. */
 	if (bpf_obj_pin(d->link, pin) < 0 &&
 	    (errno != ENOENT || host_bpffs(err) < 0 || bpf_obj_pin(d->link, pin) < 0))
@@ -316,7 +124,7 @@ static int director_attach(struct sy_director *d, struct sy_error *err)
 	uint32_t predecessor;
 	int rc;
 
-	d->link = link_recover(d, &info);
+	d->link = director_link_recover(d, &info);
 	predecessor = d->link >= 0 ? info.prog_id : 0;
 	if (!d->bpf || predecessor != d->predecessor) {
 		rc = program_load(d, predecessor, err);
@@ -369,7 +177,7 @@ int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct s
 
 	if (rc)
 		return rc;
-	rc = program_load(*out, link_predecessor(*out), err);
+	rc = program_load(*out, director_predecessor(*out), err);
 	if (rc) {
 		sy_director_close(*out);
 		*out = NULL;
@@ -456,12 +264,13 @@ static int key_write(struct sy_director *d, const void *key, const uint8_t *valu
 static int found_mark(struct sy_director *d, const struct sy_source *key, bool again)
 {
 	struct found *before = NULL;
-	int rc = found_read(d);
+	int rc = director_found_read(d);
 
 	if (rc)
 		return rc;
 	if (d->found_count)
-		before = bsearch(key, d->found, d->found_count, sizeof(*d->found), key_compare);
+		before = bsearch(key, d->found, d->found_count, sizeof(*d->found),
+		                 director_key_compare);
 	if (before)
 		before->again = again;
 	return 0;
@@ -498,7 +307,7 @@ int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on)
 
 int sy_director_settle(struct sy_director *d)
 {
-	int rc = found_read(d);
+	int rc = director_found_read(d);
 
 	if (rc)
 		return rc;

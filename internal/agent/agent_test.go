@@ -157,12 +157,6 @@ func (l *lab) apply(yaml string) (*pb.ApplyConfigResponse, error) {
 	return response.Msg, nil
 }
 
-func (l *lab) drain(server string, drain bool) error {
-	l.Helper()
-	_, err := l.client.SetDrain(l.Context(), connect.NewRequest(&pb.SetDrainRequest{Server: server, Drain: drain}))
-	return err
-}
-
 const (
 	vip        = "10.0.0.80:80"
 	one, two   = "10.1.0.21:8080", "10.1.0.22:8080"
@@ -386,40 +380,6 @@ func TestAFileThatTheForwarderRefuses(t *testing.T) {
 	}
 	l.forwarder.AwaitState(vip, one, drained)
 	l.log.await(`msg="server is drained" server=10.1.0.21:8080 service=web`, 1)
-}
-
-func TestDrainsSurviveTheAgent(t *testing.T) {
-	l := newLab(t, strings.Replace(unchecked, "weight: 10 }", "weight: 10 }\n      - { address: 10.1.0.22, port: 8080, drain: true }", 1))
-	l.start()
-	l.forwarder.AwaitCommits(1)
-	if err := l.drain("10.1.0.21", true); err != nil {
-		t.Fatal(err)
-	}
-	if state := l.forwarder.Server(vip, one).GetState(); state != drained {
-		t.Errorf("drain returned before the forwarder had it: %s", state)
-	}
-	l.stop()
-	commits := len(l.forwarder.Commits())
-	l.start()
-	if _, err := l.apply(""); err != nil {
-		t.Fatal(err)
-	}
-	if now := len(l.forwarder.Commits()); now != commits {
-		t.Error("the agent's restart changed the forwarder")
-	}
-	if err := l.drain(one, false); err != nil {
-		t.Fatal(err)
-	}
-	if state := l.forwarder.Server(vip, one).GetState(); state != up {
-		t.Errorf("after undo: %s", state)
-	}
-	for server, want := range map[string]string{
-		two: "is drained by", "10.1.0.99": "no service has the server", "web": "is not a server",
-	} {
-		if err := l.drain(server, false); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", server, err)
-		}
-	}
 }
 
 func TestAgentWaitsForItsForwarderAndFile(t *testing.T) {

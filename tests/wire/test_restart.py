@@ -12,13 +12,13 @@ from scapy.layers.inet import ICMP, TCP
 from scapy.layers.inet6 import IPv6
 
 from tests.lab import wait_until
-from tests.lab.clients import HttpConnection, abort, connect, dns_txt, http_get
+from tests.lab.clients import connect, dns_txt, http_get
 from tests.lab.steelyard import BUILD, DNS, FORWARDER, SMALL_PAGES_MB, VIP, WEB
 from tests.wire.conftest import keep_books
+from tests.wire.conversations import Conversations
 from tests.wire.stage import Stage
 from tests.wire.successor import script, successor
 
-CONNECTIONS, FLOWS = 8, 8  # of each family
 JOURNAL_EMPTY = 16  # bytes: its header
 
 
@@ -31,47 +31,6 @@ def restart_stage():
 @pytest.fixture
 def stage(restart_stage, request):
     yield from keep_books(restart_stage, request)
-
-
-class Conversations:
-    """Connections and UDP flows of both families that must stay with their servers."""
-
-    def __init__(self, stage):
-        self.stage = stage
-        client = stage.client
-        self.web = [HttpConnection(client, VIP[f], WEB) for f in (4, 6) for _ in range(CONNECTIONS)]
-        self.dns = [
-            (VIP[family], client.ns.socket(kind, socket.SOCK_DGRAM))
-            for family, kind in ((4, socket.AF_INET), (6, socket.AF_INET6))
-            for _ in range(FLOWS)
-        ]
-        self.servers = self.ask()
-        assert len(set(self.servers)) > 1
-
-    def __len__(self):
-        return len(self.web) + len(self.dns)
-
-    def ask(self):
-        """Who answers each of them."""
-        servers = [one.get() for one in self.web]
-        return servers + [dns_txt(None, vip, DNS, one=one) for vip, one in self.dns]
-
-    def go_on(self):
-        assert self.ask() == self.servers
-
-    def abort(self):
-        """Ends the connections without a word that would be sent again and again."""
-        for one in self.web:
-            abort(one.socket)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for one in self.web:
-            one.close()
-        for _, one in self.dns:
-            one.close()
 
 
 def adoption(stage):

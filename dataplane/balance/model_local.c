@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Changes of local addresses, which their servers' sessions come from. */
+#include "model.h"
+#include "ours.h"
+
+int local_put(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
+              struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct sy_addr addr;
+	int rc = read_addr(&pb->address, "local address", &addr, err);
+	if (rc < 0)
+		return rc;
+	for (unsigned id = 0; id < MAX_LOCALS; id++)
+		if (m->local[id].used && !m->local[id].pools &&
+		    sy_addr_equal(&m->local[id].addr, &addr))
+			return 0;
+	unsigned place = local_id_find(b, &addr);
+	if (place == MAX_LOCALS)
+		return sy_fail(err, ENOSPC, "there may be %u local addresses", MAX_LOCALS);
+	rc = address_hold(b, &addr, OURS_LOCAL, err);
+	if (rc < 0)
+		return rc;
+	m->local[place] = (struct model_local){addr, true, 0};
+	m->local_touched = true;
+	return 0;
+}
+
+int local_delete(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
+                 struct sy_error *err)
+{
+	struct model *m = b->model;
+	struct sy_addr addr;
+	char text[SY_ADDR_TEXT];
+	int rc = read_addr(&pb->address, "local address", &addr, err);
+	if (rc < 0)
+		return rc;
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		if (!m->local[id].used || m->local[id].pools ||
+		    !sy_addr_equal(&m->local[id].addr, &addr))
+			continue;
+		m->local[id].used = false;
+		m->local_touched = true;
+		address_drop(b, &addr);
+		return 0;
+	}
+	return sy_fail(err, EINVAL, "there is no local address %s", sy_addr_format(&addr, text));
+}

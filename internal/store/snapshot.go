@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"maps"
+	"time"
+
+	"steelyard/internal/model"
+)
+
+// Snapshot is what the store held at one moment.
+type Snapshot struct {
+	Config     *model.Config // nil: none yet; never changed once given out
+	Generation uint64
+	States     map[model.ServerRef]model.ServerSpec
+	Drained    map[model.ServerRef]Drain     // by command
+	KilledAt   map[model.ServerRef]time.Time // of drains with a deadline, by command or file
+}
+
+// IsDrained says whether a server is drained, by the file or a command, be it that it is down besides.
+func (s Snapshot) IsDrained(ref model.ServerRef, server model.Server) bool {
+	_, ordered := s.Drained[ref]
+	return server.Drain || ordered
+}
+
+// Snapshot returns what the store holds.
+func (s *Store) Snapshot() Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snapshot := Snapshot{
+		Config: s.running.config, Generation: s.running.generation,
+		States:  make(map[model.ServerRef]model.ServerSpec, len(s.running.servers)),
+		Drained: maps.Clone(s.drains.orders), KilledAt: map[model.ServerRef]time.Time{},
+	}
+	for ref, server := range s.running.servers {
+		snapshot.States[ref] = s.spec(ref, server, s.running.marked[ref.Service])
+		if at := s.killedAt(ref, server); !at.IsZero() {
+			snapshot.KilledAt[ref] = at
+		}
+	}
+	return snapshot
+}
