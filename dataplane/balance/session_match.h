@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a session means together with its endpoint: its tuples on both sides, whether it lives, what
+ * its packets leave with, and whether a packet is its own. Part of balance.h.
+ */
+#ifndef SESSION_MATCH_H
+#define SESSION_MATCH_H
+
+#include "balance.h"
+
+/* The port that the client asked for, and the server's: most endpoints name them, others leave them
+ * to the session, whose cold half is read for these alone. */
+static inline uint16_t session_vport(const struct endpoint *e, const struct session_cold *cold)
+{
+	return SY_LIKELY(e->vport) ? e->vport : cold->vport;
+}
+
+static inline uint16_t session_port(const struct endpoint *e, const struct session_cold *cold)
+{
+	return SY_LIKELY(e->port) ? e->port : cold->vport;
+}
+
+/* The two tuples of a session as they come in from the wire: client → VIP, server → local; under
+ * NAT the latter is the client, and local_port its port. Under SNAT they are inside → remote,
+ * remote → pool: s is the first of a pair, wherever it lies, and its companion names the remote. Of
+ * an echo, the id is the inside host's port, or the pool's. */
+static inline struct sy_tuple session_client_tuple(const struct session *s,
+                                                   const struct session_cold *cold,
+                                                   const struct endpoint *e)
+{
+	if (SY_UNLIKELY(e->mode == MODE_SNAT))
+		return (struct sy_tuple){s->client, s[1].client, s->client_port, s[1].client_port,
+		                         e->proto};
+	return (struct sy_tuple){s->client, e->vip, s->client_port, session_vport(e, cold),
+	                         e->proto};
+}
+
+static inline const struct sy_addr *session_local(const struct sy_balance *b,
+                                                  const struct session *s, const struct endpoint *e)
+{
+	return e->mode == MODE_NAT ? &s->client : &b->local[s->local];
+}
+
+static inline struct sy_tuple session_server_tuple(const struct sy_balance *b,
+                                                   const struct session *s,
+                                                   const struct session_cold *cold,
+                                                   const struct endpoint *e)
+{
+	if (SY_UNLIKELY(e->mode == MODE_SNAT))
+		return (struct sy_tuple){s[1].client, b->local[s->local], s[1].client_port,
+		                         s->local_port, e->proto};
+	return (struct sy_tuple){e->addr, *session_local(b, s, e), session_port(e, cold),
+	                         s->local_port, e->proto};
+}
+
+/* No packet of its sessions comes from the server: they have no tuple for that, and their states
+ * follow the client alone. */
+static inline bool endpoint_is_one_way(const struct endpoint *e)
+{
+	return e->mode == MODE_DR || e->mode == MODE_IPIP;
+}
+
+/* Its server or local address is gone: it ends at its next packet or the next sweep. */
+static inline bool session_is_dead(const struct sy_balance *b, const struct session *s)
+{
+	return SY_READ(b->endpoint[s->server].dead) || SY_READ(b->local_removed[s->local]);
+}
+
+/* Of SESSION_RESET_BY_*: who is said to have sent the reset. */
+static inline enum session_direction session_doubted(const struct session *s)
+{
+	return s->state == SESSION_RESET_BY_CLIENT ? SESSION_CLIENT : SESSION_SERVER;
+}
+
+static inline bool session_is_doubted(const struct session *s)
+{
+	return s->state == SESSION_RESET_BY_CLIENT || s->state == SESSION_RESET_BY_SERVER;
+}
+
+/* Seconds that it may be idle. A FIN that nobody acknowledged may be forged, and shortens nothing;
+ * of a one-way session acknowledgements are not seen. */
+static inline uint16_t session_timeout(const struct service *service, const struct endpoint *e,
+                                       const struct session *s)
+{
+	bool closing = s->state == SESSION_FIN_WAIT || s->state == SESSION_CLOSING;
+	bool acked = s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED);
+	return service->timeout[closing && !acked && !endpoint_is_one_way(e) ? SESSION_ESTABLISHED
+	                                                                     : s->state];
+}
+
+/* Its server is down and cannot have more of it than this packet, which may begin anew elsewhere: a
+ * UDP client that never falls silent, a SYN that was never answered. */
+static inline bool session_is_lost(const struct sy_balance *b, const struct session *s,
+                                   enum session_direction from)
+{
+	return from == SESSION_CLIENT && SY_READ(b->endpoint[s->server].down) &&
+	       (s->state == SESSION_UDP_ONE_WAY || s->state == SESSION_UDP_BOTH_WAYS ||
+	        s->state == SESSION_SYN_SENT);
+}
+
+/* What a packet of a session leaves with under FNAT and NAT; l3_delta is not filled in. */
+static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, const struct session *s,
+                                                const struct session_cold *cold,
+                                                const struct endpoint *e,
+                                                enum session_direction from)
+{
+	if (from == SESSION_CLIENT)
+		return (struct sy_rewrite){.src = *session_local(b, s, e),
+		                           .dst = e->addr,
+		                           .sport = s->local_port,
+		                           .dport = session_port(e, cold),
+		                           .l4_delta = s->delta};
+	return (struct sy_rewrite){.src = e->vip,
+	                           .dst = s->client,
+	                           .sport = session_vport(e, cold),
+	                           .dport = s->client_port,
+	                           .l4_delta = sy_csum_inverse(s->delta)};
+}
+
+/* ---- verifying a candidate of the index against a packet's tuple
+ * ---------------------------------- */
+
+struct match_context {
+	const struct sy_balance *balance;
+	const struct session_table *table; /* of the candidates */
+	const struct sy_tuple *tuple;
+};
+
+/* Under SNAT no server is known by its id: the endpoint's addresses are those of nobody. */
+static inline bool snat_holds(const struct sy_balance *b, const struct session *s,
+                              const struct session_cold *cold, const struct sy_tuple *tuple,
+                              enum session_direction side)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	if (SY_LIKELY(e->mode != MODE_SNAT))
+		return false;
+	const struct sy_tuple t = side == SESSION_CLIENT ? session_client_tuple(s, cold, e)
+	                                                 : session_server_tuple(b, s, cold, e);
+	return memcmp(&t, tuple, sizeof(t)) == 0;
+}
+
+/* Does the session hold the tuple on this side, whose server's service has these ports (network
+ * order)? */
+static inline __attribute__((always_inline)) bool
+session_is_of(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
+              uint16_t vport, uint16_t port, const struct sy_tuple *t, enum session_direction side)
+{
+	if (side == SESSION_CLIENT)
+		return t->sport == s->client_port && t->dport == vport && t->proto == e->proto &&
+		       sy_addr_equal(&t->src, &s->client) && sy_addr_equal(&t->dst, &e->vip) &&
+		       !(s->flags & SESSION_ONE_PACKET);
+	return t->dport == s->local_port && t->sport == port && t->proto == e->proto &&
+	       sy_addr_equal(&t->src, &e->addr) && sy_addr_equal(&t->dst, session_local(b, s, e));
+}
+
+static inline bool session_holds(const struct sy_balance *b, const struct session *s,
+                                 const struct session_cold *cold, const struct sy_tuple *t,
+                                 enum session_direction side)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	return session_is_of(b, s, e, session_vport(e, cold), session_port(e, cold), t, side) ||
+	       snat_holds(b, s, cold, t, side);
+}
+
+static inline __attribute__((always_inline)) bool
+match_session(const void *ctx, const struct session *s, enum session_direction direction)
+{
+	const struct match_context *m = ctx;
+	const struct endpoint *e = &m->balance->endpoint[s->server];
+	if (SY_LIKELY(session_is_of(m->balance, s, e, e->vport, e->port, m->tuple, direction)))
+		return true;
+	return session_holds(m->balance, s, session_cold_beside(m->table, s), m->tuple, direction);
+}
+
+#endif
