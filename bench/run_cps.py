@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Complete TCP lives: what one costs, and how many there are a second and core."""
 
-from bench import machine
+from bench import cps_memif, machine
 
-TITLE = "TCP lives from SYN to the deleted session, one core, no device: ns a life"
+TITLE = "TCP lives from SYN to the deleted session, one core: without a device, and over memif"
 SESSIONS = 8 << 20  # that the table holds: those of some seconds
 BYTES = 64  # that each takes at most
 OTHERS = 320 << 20  # packet buffers, routes
@@ -15,11 +15,13 @@ def rows(quick):
             # The table, and the yardstick's memory beside it.
             with machine.huge_pages(2 * SESSIONS * BYTES + OTHERS) as pages:
                 yield from cell(family, concurrent, SESSIONS, *pages.options())
+    yield from cps_memif.rows(quick)
 
 
 def smoke():
     short = ["--warm", 100, "--runs", 3, "--run", 100]
     yield from cell("4", 1_000, 1 << 20, *short)
+    yield from cps_memif.smoke()
 
 
 def cell(family, concurrent, sessions, *options):
