@@ -211,6 +211,9 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		    (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN ||
 		    burst->session[i] != SESSION_NONE || burst->direction[i] != SESSION_CLIENT)
 			continue;
+		/* A traceroute's begins none, and must not take another's place for a moment. */
+		if (sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
+			continue;
 		birth->service = directory_find(b, &v->tuple);
 		if (!birth->service || birth_is_twin(burst, i, bw->births_due) ||
 		    create_check(burst, i) != SY_DROP_NONE)
