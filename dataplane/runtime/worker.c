@@ -17,8 +17,10 @@
 /* Without work for this long, a worker goes to sleep; microseconds. Long enough to bridge the gaps
  * of busy traffic, short enough to leave a shared core to others. */
 #define SPIN_US 30
-/* A nap when some source can only be polled. */
-#define NAP_MS 1
+/* Naps when some source can only be polled: the first one is short, as where packets come now and
+ * then each waits for its end, and each is twice as long as the one before it. Microseconds. */
+#define NAP_FIRST_US 50
+#define NAP_LAST_US  1000
 /* Enough for all that a receive ring and the rings between workers hold; a device that goes on
  * receiving is not listened to for longer. */
 #define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
@@ -230,11 +232,10 @@ static void worker_sleep(struct sy_worker *w)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (handover_is_empty(w) && !SY_READ(p->call) && !SY_READ(p->stop) &&
 	    SY_READ(p->neighbours_changed) == p->neighbours_seen) {
-		uint64_t cycles_per_ms = p->round_cycles / SY_ROUND_MS;
+		uint64_t cycles_per_us = p->round_cycles / (SY_ROUND_MS * 1000);
 		uint64_t since = rte_rdtsc() - p->round_tsc;
-		int left = since < p->round_cycles
-		                   ? (int)((p->round_cycles - since) / cycles_per_ms) + 1
-		                   : 0;
+		uint64_t left =
+		        since < p->round_cycles ? (p->round_cycles - since) / cycles_per_us + 1 : 0;
 		bool nap = p->must_poll;
 		for (unsigned i = 0; i < p->sources && !nap; i++)
 			nap = p->source[i].port->ops->is_pending(p->source[i].port,
@@ -242,7 +243,12 @@ static void worker_sleep(struct sy_worker *w)
 		SY_COUNT(w->counters.sleeps, 1);
 		sources_wake(w);
 		rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
-		int n = epoll_wait(p->epoll_fd, ev, 8, nap && left > NAP_MS ? NAP_MS : left);
+		if (nap && left > p->nap_us) {
+			left = p->nap_us;
+			p->nap_us = 2 * p->nap_us < NAP_LAST_US ? 2 * p->nap_us : NAP_LAST_US;
+		}
+		const struct timespec wait = {.tv_nsec = (long)left * 1000};
+		int n = epoll_pwait2(p->epoll_fd, ev, 8, &wait, NULL);
 		rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
 		if (n > 0)
 			SY_COUNT(w->counters.wakeups, 1);
@@ -296,6 +302,7 @@ static void *worker_main(void *arg)
 		uint64_t now = rte_rdtsc();
 		if (work) {
 			last_work = now;
+			p->nap_us = NAP_FIRST_US;
 			SY_COUNT(w->counters.busy_cycles, now - before);
 		} else {
 			if (now - last_work > p->spin_cycles) {
@@ -398,6 +405,7 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 		return -ENOMEM;
 	w->private = p;
 	p->core = core;
+	p->nap_us = NAP_FIRST_US;
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	p->asks = rte_zmalloc("sy_asks", (size_t)asks, SY_CACHE_LINE);
