@@ -183,7 +183,24 @@ static bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint64_t due
 	return false;
 }
 
-/* Its place in the index, and that of the first port that will be tried for it. */
+static uint16_t birth_port(const struct sy_burst *burst, unsigned i, const struct endpoint *e)
+{
+	return e->port ? e->port : burst->view[i].tuple.dport;
+}
+
+/* What its table knows of free records, and of the next port towards its server. */
+static void birth_prefetch_table(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                                 const struct endpoint *e)
+{
+	const struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	__builtin_prefetch(&t->live, 1);
+	__builtin_prefetch(
+	        session_port_cursor(t, session_port_cursor_of(&e->addr, birth_port(burst, i, e))),
+	        1);
+}
+
+/* Its record, and the places in the index of the first port that will be tried for it. */
 static void birth_prefetch(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
                            const struct endpoint *e)
 {
@@ -192,8 +209,7 @@ static void birth_prefetch(struct sy_worker *w, const struct sy_burst *burst, un
 	session_prefetch_free(t);
 	if (e->mode != MODE_FNAT)
 		return;
-	struct session_port_search p =
-	        search_for(w, e, e->port ? e->port : burst->view[i].tuple.dport);
+	struct session_port_search p = search_for(w, e, birth_port(burst, i, e));
 	if (p.local_count > 0)
 		session_port_prefetch(t, &b->key, &p);
 }
@@ -221,7 +237,12 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		birth->reason = schedule(w, birth->service, &v->tuple, &birth->server);
 		bw->births_due |= UINT64_C(1) << i;
 		if (birth->reason == SY_DROP_NONE)
-			birth_prefetch(w, burst, i, &b->endpoint[birth->server]);
+			birth_prefetch_table(w, burst, i, &b->endpoint[birth->server]);
+	}
+	for (uint64_t due = bw->births_due; due; due &= due - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(due);
+		if (bw->birth[i].reason == SY_DROP_NONE)
+			birth_prefetch(w, burst, i, &b->endpoint[bw->birth[i].server]);
 	}
 }
 

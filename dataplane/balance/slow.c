@@ -7,15 +7,19 @@
 
 #define IPV6_MTU_MIN 1280
 
-/* The largest TCP segment that fits both ways, without options. */
-static uint16_t slow_mss(struct sy_worker *w, struct session *s, const struct session_cold *cold)
+/* The largest TCP segment that fits both ways, without options. mtu: of the way that packets from
+ * this direction take. */
+static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_direction from,
+                         uint16_t mtu)
 {
-	struct sy_balance *b = w->app;
-	const struct sy_tuple server = session_server_tuple(b, s, cold, &b->endpoint[s->server]);
-	uint16_t there = sy_tcp_mss(sy_addr_is_v4(&server.src),
-	                            sy_path_mtu(b->rt, forward_path(w, s, SESSION_CLIENT)), 0);
-	uint16_t back = sy_tcp_mss(sy_addr_is_v4(&s->client),
-	                           sy_path_mtu(b->rt, forward_path(w, s, SESSION_SERVER)), 0);
+	const struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_addr *server =
+	        SY_LIKELY(e->mode != MODE_SNAT) ? &e->addr : &session_companion(s)->client;
+	uint16_t other = sy_path_mtu(b->rt, forward_path(w, s, !from));
+	uint16_t there = sy_tcp_mss(sy_addr_is_v4(server), from == SESSION_CLIENT ? mtu : other, 0);
+	uint16_t back =
+	        sy_tcp_mss(sy_addr_is_v4(&s->client), from == SESSION_CLIENT ? other : mtu, 0);
 	return there < back ? there : back;
 }
 
@@ -59,8 +63,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	/* Where answers go past us, their size is no matter of ours. */
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) &&
 	    !endpoint_is_one_way(&b->endpoint[s->server]))
-		sy_packet_clamp_mss(
-		        frame, v, slow_mss(w, s, session_cold_beside(b->table[burst->slot[i]], s)));
+		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], mtu));
 	burst->path[i] = path;
 	if (burst->direction[i] == SESSION_CLIENT && v->proto == SY_PROTO_TCP) {
 		if (s->state == SESSION_SYN_SENT && (v->tcp_flags & SY_TCP_SYN))
@@ -224,14 +227,20 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
+	const struct sy_balance *b = w->app;
 	const struct balance_worker *bw = balance_worker_of(w);
 	const struct looked_up then = {bw->born, bw->ended};
 	uint8_t slow[SY_BURST];
 	unsigned count = 0;
 
-	for (unsigned i = 0; i < burst->count; i++)
-		if (burst->next[i] == SY_NEXT_SLOW)
-			slow[count++] = (uint8_t)i;
+	for (unsigned i = 0; i < burst->count; i++) {
+		if (SY_LIKELY(burst->next[i] != SY_NEXT_SLOW))
+			continue;
+		slow[count++] = (uint8_t)i;
+		if (burst->session[i] != SESSION_NONE) /* ends of streams are noted there */
+			__builtin_prefetch(
+			        session_cold_at(b->table[burst->slot[i]], burst->session[i]), 1);
+	}
 	if (SY_LIKELY(count == 0))
 		return;
 	create_prepare(w, burst, slow, count);
