@@ -118,6 +118,21 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 	            w->rt->worker[owner].private->transmit_in[w->id], SY_DROP_TX_FULL);
 }
 
+unsigned handover_receive(struct sy_worker *w, unsigned from, struct rte_mbuf **m)
+{
+	unsigned n =
+	        rte_ring_sc_dequeue_burst(w->private->flow_in[from], (void **)m, SY_BURST, NULL);
+	/* Where frames begin, but for those that a device or the sender has moved: to look it up
+	 * would be to wait for the buffer. */
+	size_t frame =
+	        sizeof(struct rte_mbuf) + rte_pktmbuf_priv_size(w->rt->pool) + RTE_PKTMBUF_HEADROOM;
+	for (unsigned i = 0; i < n; i++) {
+		rte_prefetch0(m[i]);
+		rte_prefetch0((const uint8_t *)m[i] + frame);
+	}
+	return n;
+}
+
 void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);

@@ -24,6 +24,8 @@
 /* Enough for all that a receive ring and the rings between workers hold; a device that goes on
  * receiving is not listened to for longer. */
 #define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
+/* A turn takes so many bursts from another worker at the most. */
+#define NEIGHBOUR_BURSTS 8
 /* The most that the clock goes on between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
@@ -134,13 +136,19 @@ static bool neighbour_poll(struct sy_worker *w, unsigned from)
 		transmit_gather(w, m[i]);
 	if (sent)
 		transmit_flush(w);
-	unsigned n =
-	        rte_ring_sc_dequeue_burst(p->flow_in[from], (void **)p->burst.mbuf, SY_BURST, NULL);
-	if (n) {
+	unsigned n = SY_BURST;
+	bool work = sent;
+	/* What waits here has cost work already: where it comes in faster than it goes, what still
+	 * waits outside had better be lost. */
+	for (unsigned bursts = 0; n == SY_BURST && bursts < NEIGHBOUR_BURSTS; bursts++) {
+		n = handover_receive(w, from, p->burst.mbuf);
+		if (!n)
+			break;
 		SY_COUNT(w->counters.handed_in, n);
 		burst_run(w, n, true);
+		work = true;
 	}
-	return sent || n;
+	return work;
 }
 
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)

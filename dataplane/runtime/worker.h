@@ -117,6 +117,9 @@ void handover_close(struct sy_runtime *rt);
 bool handover_is_empty(const struct sy_worker *w);
 /* Puts a packet with m->port set to the egress port on its way to the owner of a queue of it. */
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
+/* Takes what another worker has handed over, SY_BURST at the most; returns how many. They were in
+ * its cache, and are on their way to ours. */
+unsigned handover_receive(struct sy_worker *w, unsigned from, struct rte_mbuf **m);
 /* Sends what the burst gathered for other workers. */
 void handover_flush(struct sy_worker *w);
 
