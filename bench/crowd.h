@@ -2,7 +2,8 @@
 /*
  * Workers as threads, each fed by queues of its own for as long as somebody measures them. Their
  * loop is the forwarder's, with its rounds and sleeps, by the real clock. Packet buffers come from
- * the pool and go back to it, as a device's do, as packets change hands here.
+ * the pool and go back to it, as a device's do, as packets change hands here. A worker is fed no
+ * more while another has much to take from it: what is measured is a rate without loss.
  */
 #ifndef BENCH_CROWD_H
 #define BENCH_CROWD_H

@@ -118,19 +118,20 @@ static double rate(struct bench *b, enum arrival arrival, struct crowd_work *wor
 static void run(struct bench *b, enum arrival arrival)
 {
 	const struct scene_options *o = &b->options.scene;
-	struct crowd_work work;
+	struct crowd_work one, work;
 	char params[256];
-	double alone = rate(b, ARRIVALS, &work);
+	double alone = rate(b, ARRIVALS, &one);
 	double all = rate(b, arrival, &work);
 	snprintf(params, sizeof(params),
 	         "\"workers\": %u, \"arrival\": \"%s\", \"mode\": \"fnat\", \"family\": \"%s\", "
 	         "\"sessions\": %" PRIu64,
 	         o->workers, arrival_name[arrival], o->client_v6 ? "6" : "4", o->sessions);
 	struct measure m = {"scale", params, "rate", "Mpps"};
-	measure_tell(&m, all, "linear", alone * o->workers);
-	m.metric = "speed-up";
-	m.unit = "x one worker";
-	measure_tell(&m, all / alone, NULL, 0);
+	measure_tell(&m, all, "one worker", alone);
+	m.metric = "cost";
+	m.unit = "ns/packet";
+	measure_tell(&m, work.cpu_ns / (double)work.sent, "one worker",
+	             one.cpu_ns / (double)one.sent);
 	m.metric = "delivered";
 	m.unit = "%";
 	measure_tell(&m, 100.0 * (double)work.sent / (double)(work.sent + work.dropped), NULL, 0);
