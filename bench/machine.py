@@ -85,10 +85,10 @@ class Pool:
 
 def mounted(size):
     """Where a hugetlbfs of such pages is mounted already."""
-    suffix = f"pagesize={size >> 20}M" if size < GB else f"pagesize={size >> 30}G"
+    wanted = f"pagesize={size >> 20}M"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, options, *_ = line.split()
-        if kind == "hugetlbfs" and suffix in options.split(","):
+        if kind == "hugetlbfs" and wanted in options.split(","):
             return where
     return None
 

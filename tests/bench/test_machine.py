@@ -95,6 +95,20 @@ def test_enough_pages_are_left_alone(pool):
         assert pool.number == 10
 
 
+@pytest.mark.skipif(
+    not (machine.POOLS / "hugepages-1048576kB").exists(), reason="a machine without such pages"
+)
+def test_larger_pages_are_used_where_they_are(pool, monkeypatch):
+    monkeypatch.setattr(pool, "free", lambda self: 4)
+    with machine.huge_pages(3 << 30) as pages:
+        assert pages.size == 1 << 30
+        assert "pagesize=1024M" in Path("/proc/mounts").read_text()
+        Path(pages.directory, "file").touch()
+    assert "pagesize=1024M" not in Path("/proc/mounts").read_text()
+    with machine.huge_pages(3 << 20, largest=2 << 20) as pages:
+        assert pages.size == 2 << 20
+
+
 def test_too_few_pages_are_none(pool):
     with machine.huge_pages(400 << 20) as pages:
         assert pages == machine.Pages(0, None) and pages.options() == []
