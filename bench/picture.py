@@ -102,11 +102,17 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
 # ---- what both are made of ------------------------------------------------------------------
 
 
+def named(name, value):
+    """A value as a label; one like "4" says nothing by itself."""
+    bare = isinstance(value, str) and value.isdigit()
+    return f"{name} {value}" if bare else report.amount(value)
+
+
 def split(made, names):
     """Rows by the values of these parameters, in the order in which they come, with a label."""
     groups = {}
     for row in made:
-        values = [report.amount(row["params"][name]) for name in names if name in row["params"]]
+        values = [named(name, row["params"][name]) for name in names if name in row["params"]]
         groups.setdefault(" ".join(values) or "measured", []).append(row)
     return list(groups.items())
 

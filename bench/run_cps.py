@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Complete TCP lives: what one costs, and how many there are a second and core."""
 
-from bench import cps_memif, machine
+from bench import cps_memif, machine, picture, report
 
 TITLE = "TCP lives from SYN to the deleted session, one core: without a device, and over memif"
 SESSIONS = 8 << 20  # that the table holds: those of some seconds
@@ -27,3 +27,15 @@ def smoke():
 def cell(family, concurrent, sessions, *options):
     options = ["--family", family, "--concurrent", concurrent, "--sessions", sessions, *options]
     return machine.run_program("steelyard-cps", *options)
+
+
+def plot(made, path):
+    lives = [row for row in report.select(made, "cost") if row["yardstick"]]
+    picture.bars(
+        path,
+        "cps: a complete TCP life, ten packets, on one core",
+        lives,
+        "concurrent",
+        ["family"],
+        ["link"],
+    )

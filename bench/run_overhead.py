@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What sweeps, changes of configuration and statistics cost the packet path."""
 
-from bench import machine
+from bench import machine, picture, report
 
 TITLE = "a packet beside sweeps, changes of configuration and statistics: ns, and without them"
 BYTES = 256  # of a session: its records, its packets in both directions, with a margin
@@ -24,3 +24,8 @@ def smoke():
 
 def cell(sessions, *options):
     return machine.run_program("steelyard-overhead", "--sessions", sessions, *options)
+
+
+def plot(made, path):
+    title = "overhead: a packet beside other work, and without it"
+    picture.bars(path, title, report.select(made, "cost"), "with")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several workers forward together, by where packets arrive."""
 
-from bench import machine
+from bench import machine, picture, report
 
 TITLE = "workers together: packets a second, as a multiple of one worker's"
 SESSIONS = 100_000
@@ -28,3 +28,9 @@ def smoke():
 def cell(workers, sessions, *options):
     options = ["--workers", workers, "--sessions", sessions, *options]
     return machine.run_program("steelyard-scale", *options)
+
+
+def plot(made, path):
+    rates = [row for row in report.select(made, "rate") if row["yardstick"]]
+    title = "scale: workers together, by where packets arrive"
+    picture.lines(path, title, rates, "workers", ["arrival"], ["family"])
