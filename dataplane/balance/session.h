@@ -76,7 +76,8 @@ struct session_cold {
 		struct {
 			uint32_t created : 24; /* seconds of sy_clock_ns(), modulo 2^24 */
 			uint32_t inserted : 7; /* bytes put in front of the client's data */
-			uint32_t text : 1;     /* they are the PROXY protocol's version 1 */
+			uint32_t text : 1;     /* they are the PROXY protocol's version 1;
+			                          of none: its server is told by TOA */
 			uint32_t fin_seq[2];   /* by enum session_direction: sequence number after
 			                          that side's FIN, as that side counts; while
 			                          SESSION_UNTOLD the server's: that of the
@@ -91,6 +92,11 @@ struct session_cold {
 };
 _Static_assert(sizeof(struct session_cold) == 16, "four a cache line");
 #define SESSION_CREATED_MASK 0xffffffu
+
+static inline bool session_is_by_toa(const struct session_cold *cold)
+{
+	return cold->text && cold->inserted == 0;
+}
 
 /* One slot's table; in process memory, its arrays in the mapped file. */
 struct session_table;

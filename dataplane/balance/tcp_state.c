@@ -117,7 +117,7 @@ static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *col
 		return TCP_DROP;
 	if (state_begins_anew(s)) {
 		tcp_state_again(s);
-		if (s->flags & SESSION_SHIFTED) { /* the new stream wants its header too */
+		if (s->flags & SESSION_SHIFTED || session_is_by_toa(cold)) { /* the new one too */
 			s->flags |= SESSION_UNTOLD;
 			cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
 		}
@@ -166,12 +166,15 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 	return TCP_FORWARD;
 }
 
+/* Bytes before a FIN that may still have to be sent again. */
+#define FIN_REPEATED 65535
+
 /*
  * The client's packets alone tell less: its ACK says that the server answered, its FIN that it has
  * closed, and nothing when the server has. So a session ends by the timeout of FIN_WAIT, and a SYN
  * after the client's FIN goes to the same server once more, which knows better if the connection is
- * over. Resets and FINs may be forged; an ACK shows that they were, of a FIN that it does not come
- * after.
+ * over. Resets and FINs may be forged; an ACK shows that they were, of a FIN that it is far from:
+ * what is a little before one may be data that was lost.
  */
 enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
                                    uint32_t seq, uint32_t len, uint32_t secret)
@@ -188,7 +191,7 @@ enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold,
 	if (flags & SY_TCP_FIN) {
 		s->flags |= SESSION_CLIENT_FIN;
 		cold->fin_seq[SESSION_CLIENT] = seq + len + 1;
-	} else if (seq != cold->fin_seq[SESSION_CLIENT]) {
+	} else if (cold->fin_seq[SESSION_CLIENT] - seq > FIN_REPEATED) {
 		s->flags &= (uint8_t)~SESSION_CLIENT_FIN;
 	}
 	s->state = state_of_fins(s);

@@ -52,10 +52,12 @@ void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct 
 	const struct teller t = teller_of(w, burst, i, s);
 
 	s->flags &= (uint8_t) ~(SESSION_UNTOLD | SESSION_SHIFTED);
+	t.cold->inserted = t.cold->text = 0;
 	if (SY_LIKELY(how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_UNSPECIFIED))
 		return;
 	t.cold->fin_seq[SESSION_SERVER] = ntohl(sy_packet_tcp(frame, v)->seq) + 1;
 	if (how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA) {
+		t.cold->text = 1;
 		s->flags |= SESSION_UNTOLD;
 		return;
 	}

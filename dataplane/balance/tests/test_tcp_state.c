@@ -290,6 +290,22 @@ static void test_begins_anew(void **state)
 	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
 }
 
+/* Whoever is told the client's address is told it of the new connection, too. */
+static void test_begins_anew_and_tells(void **state)
+{
+	for (unsigned how = 0; how < 3; how++) { /* not, by TOA, by a header */
+		struct session s = {.state = SESSION_CLOSING};
+		cold = (struct session_cold){.text = how == 1, .inserted = how == 2 ? 28 : 0};
+		s.flags = how == 2 ? SESSION_SHIFTED : 0;
+		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501, 0, SECRET),
+		                 TCP_FORWARD);
+		assert_int_equal(s.state, SESSION_SYN_RECEIVED);
+		assert_int_equal(!!(s.flags & SESSION_UNTOLD), how != 0);
+		if (how)
+			assert_int_equal(cold.fin_seq[S], 501 + cold.inserted);
+	}
+}
+
 /* A FIN that a reset hides is not forgotten. */
 static void test_fin_during_reset(void **state)
 {
@@ -361,7 +377,10 @@ static void test_one_way_forged_fin(void **state)
 		assert_int_equal(tcp_state_one_way(&s, &cold, SYN, 7, 0, SECRET), TCP_AGAIN);
 		tcp_state_one_way(&s, &cold, ACK, at ? 3 : 9004, 0, SECRET);
 		assert_int_equal(s.state, SESSION_FIN_WAIT);
-		tcp_state_one_way(&s, &cold, DATA, 101, 5, SECRET);
+		/* what was lost before it comes again */
+		tcp_state_one_way(&s, &cold, DATA, cold.fin_seq[C] - 60000, 5, SECRET);
+		assert_int_equal(s.state, SESSION_FIN_WAIT);
+		tcp_state_one_way(&s, &cold, DATA, cold.fin_seq[C] - 70000, 5, SECRET);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
 		assert_int_equal(s.flags, 0);
 	}
@@ -385,6 +404,7 @@ int main(void)
 	        cmocka_unit_test(test_syn_after_reset),
 	        cmocka_unit_test(test_half_open),
 	        cmocka_unit_test(test_begins_anew),
+	        cmocka_unit_test(test_begins_anew_and_tells),
 	        cmocka_unit_test(test_fin_during_reset),
 	        cmocka_unit_test(test_names),
 	};
