@@ -146,7 +146,7 @@ static void test_priority(void **state)
 	struct fixture *f = *state;
 	for (unsigned n = 0; n < 4; n++) {
 		bool v4 = n % 2;
-		struct frame frame = hello(f, v4, NULL, 0, 0), same = frame;
+		struct frame frame = hello(f, v4, (const uint8_t[]){0}, 0, 0), same = frame;
 		struct rte_mbuf *m[2];
 		tag_put(&frame, 0x81, 0, 0xa000);
 		if (n > 1)
