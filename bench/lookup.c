@@ -8,8 +8,7 @@
 
 #include "measure.h"
 
-#define BURST    64 /* as many as a worker takes at once */
-#define TOGETHER 8  /* as its look-up stage does */
+#define BURST 64 /* as many as a worker takes at once */
 
 struct packet {
 	struct sy_tuple tuple;
@@ -95,51 +94,33 @@ static void packets_choose(struct lookup *l)
 	}
 }
 
-struct burst {
-	const struct packet *packet;
+/* Looks a burst up as the look-up stage does, in three loops. Returns how many were not found as
+ * they should have been. */
+static unsigned burst_find(const struct network *n, const struct packet *packet)
+{
 	const struct session_table *table[BURST];
 	uint64_t hash[BURST];
 	uint32_t guess[BURST];
-	unsigned lost; /* that were not found as they should have been */
-};
-
-static inline void look_at_others(struct burst *b, unsigned from)
-{
-	for (unsigned i = from; i < from + TOGETHER; i++)
-		if (b->guess[i] == SESSION_NONE)
-			b->guess[i] = session_guess_other(b->table[i], b->hash[i]);
-}
-
-static inline void look_at_records(struct burst *b, unsigned at, const struct network *n)
-{
-	for (unsigned i = at; i < at + TOGETHER; i++) {
-		enum session_direction from = SESSION_CLIENT;
-		uint32_t record = network_find(n, b->table[i], b->guess[i], b->hash[i],
-		                               &b->packet[i].tuple, &from);
-		b->lost += record != b->packet[i].record || from != b->packet[i].from;
-	}
-}
-
-/* Returns how many of a burst were not found as they should have been. */
-static unsigned burst_find(const struct network *n, const struct packet *packet)
-{
-	struct burst b = {.packet = packet};
+	unsigned lost = 0;
 
 	for (unsigned i = 0; i < BURST; i++) {
 		__builtin_prefetch(&packet[i + BURST]); /* as those of headers are, on receiving */
-		b.table[i] = session_store_table(n->store, packet[i].slot);
-		b.hash[i] = sy_hash_tuple(&n->key, &packet[i].tuple);
-		session_prefetch_bucket(b.table[i], b.hash[i]);
+		table[i] = session_store_table(n->store, packet[i].slot);
+		hash[i] = sy_hash_tuple(&n->key, &packet[i].tuple);
+		session_prefetch_bucket(table[i], hash[i]);
 	}
-	for (unsigned at = 0; at < BURST + 2 * TOGETHER; at += TOGETHER) {
-		for (unsigned i = at; i < at + TOGETHER && i < BURST; i++)
-			b.guess[i] = session_guess(b.table[i], b.hash[i]);
-		if (at >= TOGETHER && at <= BURST)
-			look_at_others(&b, at - TOGETHER);
-		if (at >= 2 * TOGETHER)
-			look_at_records(&b, at - 2 * TOGETHER, n);
+	for (unsigned i = 0; i < BURST; i++)
+		guess[i] = session_guess(table[i], hash[i]);
+	for (unsigned i = 0; i < BURST; i++)
+		if (guess[i] == SESSION_NONE)
+			guess[i] = session_guess_other(table[i], hash[i]);
+	for (unsigned i = 0; i < BURST; i++) {
+		enum session_direction from = SESSION_CLIENT;
+		uint32_t record =
+		        network_find(n, table[i], guess[i], hash[i], &packet[i].tuple, &from);
+		lost += record != packet[i].record || from != packet[i].from;
 	}
-	return b.lost;
+	return lost;
 }
 
 /* Nanoseconds a packet; *lost counts those whose session was not found. */
