@@ -53,8 +53,8 @@ test: setup build asan ## set up, build and run every test
 bench: setup build ## measure: all, or BENCH="density …"; QUICK=1: headline cells only
 	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick)
 
-bench-docs: setup ## bring what the last full runs measured into README and docs/benchmarks
-	@.venv/bin/python -m bench.docs
+bench-docs: setup ## bring what the last full runs (QUICK=1: quick ones) measured into README and docs
+	@.venv/bin/python -m bench.docs $(if $(QUICK),--quick)
 
 adopt: build ## measure how long 10 million sessions take to be adopted after a crash
 	@build/dev/bench/steelyard-adopt --sessions 10000000

@@ -71,6 +71,7 @@ def keep(name, module, made, full):
     report.write(RESULTS / f"{name}.json", made)
     if hasattr(module, "plot"):
         module.plot(made, RESULTS / f"{name}.svg")
+    (RESULTS / "machine.json").write_text(json.dumps(machine.describe(), indent=2) + "\n")
     if not full:
         return
     FULL.mkdir(exist_ok=True)
@@ -78,7 +79,7 @@ def keep(name, module, made, full):
         file.unlink()
     for file in results(RESULTS, name):
         shutil.copy(file, FULL)
-    (FULL / "machine.json").write_text(json.dumps(machine.describe(), indent=2) + "\n")
+    shutil.copy(RESULTS / "machine.json", FULL)
 
 
 def perform(name, quick, smoke):

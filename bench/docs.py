@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings what full runs measured into the documentation: `make bench-docs`.
+"""Brings what full runs measured into the documentation: `make bench-docs`. With QUICK=1, what the
+last quick ones did.
 
 The headline table goes into README.md, between its markers; all rows into
 docs/benchmarks/README.md, with the pictures beside it. Benchmarks of which there is no full run are
@@ -34,8 +35,8 @@ def of_machine(described):
     )
 
 
-def readme(made, described, pictures):
-    parts = [f"Measured by `make bench` on {of_machine(described)}:\n", headline.table(made)]
+def readme(made, described, pictures, how):
+    parts = [f"Measured by `{how}` on {of_machine(described)}:\n", headline.table(made)]
     for name in SHOWN:
         if f"{name}.svg" in pictures:
             parts.append(f"![{name}](docs/benchmarks/{name}.svg)\n")
@@ -45,12 +46,12 @@ def readme(made, described, pictures):
     return "\n".join(part for part in parts if part)
 
 
-def figures(results, described, pictures):
+def figures(results, described, pictures, how):
     """docs/benchmarks/README.md: everything that was measured."""
     lines = [
         "# What the benchmarks measured",
         "",
-        f"On {of_machine(described)}. Written by `make bench-docs`;",
+        f"By `{how}` on {of_machine(described)}. Written by `make bench-docs`;",
         "[docs/benchmarks.md](../benchmarks.md) says what each measures, and how.",
     ]
     for name, made in results.items():
@@ -62,31 +63,33 @@ def figures(results, described, pictures):
     return "\n".join(lines) + "\n"
 
 
-def main():
+def main(quick):
+    how, kind = ("make bench QUICK=1", "quick") if quick else ("make bench", "full")
+    folder = bench.RESULTS if quick else bench.FULL
     results = {
-        name: report.read(bench.FULL / f"{name}.json")
+        name: report.read(folder / f"{name}.json")
         for name in bench.names()
-        if (bench.FULL / f"{name}.json").exists()
+        if (folder / f"{name}.json").exists()
     }
     if not results:
-        print("bench-docs: there is no full run: make bench", file=sys.stderr)
+        print(f"bench-docs: there is no {kind} run: {how}", file=sys.stderr)
         return 1
     FIGURES.mkdir(exist_ok=True)
     for old in FIGURES.glob("*.svg"):
         old.unlink()
     pictures = []
-    for picture in sorted(bench.FULL.glob("*.svg")):
+    for picture in sorted(folder.glob("*.svg")):
         shutil.copy(picture, FIGURES)
         pictures.append(picture.name)
-    described = json.loads((bench.FULL / "machine.json").read_text())
+    described = json.loads((folder / "machine.json").read_text())
     made = [row for rows in results.values() for row in rows]
-    README.write_text(replace(README.read_text(), readme(made, described, pictures)))
-    (FIGURES / "README.md").write_text(figures(results, described, pictures))
+    README.write_text(replace(README.read_text(), readme(made, described, pictures, how)))
+    (FIGURES / "README.md").write_text(figures(results, described, pictures, how))
     for name in bench.names():
         if name not in results:
-            print(f"bench-docs: no full run of {name}: it is left out")
+            print(f"bench-docs: no {kind} run of {name}: it is left out")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("--quick" in sys.argv[1:]))

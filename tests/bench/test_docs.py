@@ -67,6 +67,7 @@ def test_text_around_the_markers_stays():
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "RESULTS", tmp_path)
     monkeypatch.setattr(bench, "FULL", tmp_path / "full")
     monkeypatch.setattr(docs, "README", tmp_path / "README.md")
     monkeypatch.setattr(docs, "FIGURES", tmp_path / "figures")
@@ -85,7 +86,7 @@ def test_readme_and_figures_are_written(places):
     (places / "figures").mkdir()
     (places / "figures/gone.svg").write_text("of a benchmark that is no more")
 
-    assert docs.main() == 0
+    assert docs.main(quick=False) == 0
     readme = docs.README.read_text()
     assert "abacus, 2 cores, 24 GB of memory, Linux 6.1" in readme and "61.5" in readme
     assert readme.startswith("# Steelyard\n") and readme.endswith("the end\n")
@@ -96,11 +97,19 @@ def test_readme_and_figures_are_written(places):
         *("README.md", "density.svg", "density-look-up.svg"),
     }
 
-    assert docs.main() == 0  # and once more, over its own
-    assert docs.README.read_text() == readme
+    assert docs.main(quick=False) == 0  # and once more, over its own
+    assert docs.README.read_text() == readme and "`make bench`" in readme
+
+
+def test_quick_runs_are_said_to_be_quick(places):
+    report.write(places / "density.json", memory(20_000_000, 61.5))
+    described = {"processor": "abacus", "cores": 2, "memory_gb": 24, "kernel": "6.1"}
+    (places / "machine.json").write_text(json.dumps(described))
+    assert docs.main(quick=True) == 0
+    assert "`make bench QUICK=1`" in docs.README.read_text()
 
 
 def test_without_a_full_run_all_stays(places):
     before = docs.README.read_text()
-    assert docs.main() == 1
+    assert docs.main(quick=False) == 1
     assert docs.README.read_text() == before and not docs.FIGURES.exists()
