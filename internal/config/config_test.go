@@ -285,13 +285,18 @@ func FuzzParse(f *testing.F) {
 		}
 		names, keys := map[string]bool{}, map[model.ServiceKey]bool{}
 		for _, service := range config.Services {
-			if names[service.Name] || keys[service.Key] || service.Key.Port == 0 || !service.Key.VIP.IsValid() {
+			key := service.Key
+			if names[service.Name] || keys[key] || !key.VIP.IsValid() ||
+				(key.LastPort != 0 && key.LastPort <= key.Port) {
 				t.Fatalf("bad service %+v", service)
 			}
-			names[service.Name], keys[service.Key] = true, true
+			names[service.Name], keys[key] = true, true
+			crosses := service.Mode == model.FNAT || service.Mode == model.IPIP
+			many := key.Port == 0 || key.LastPort != 0
 			for _, server := range service.Servers {
-				if server.Address.Addr().Is4() != service.Key.VIP.Is4() || server.Address.Port() == 0 {
-					t.Fatalf("bad server %+v", server)
+				same := server.Address.Addr().Is4() == key.VIP.Is4()
+				if !(same || crosses) || (server.Address.Port() == 0 && !many) {
+					t.Fatalf("bad server %+v of %+v", server, service)
 				}
 			}
 		}
