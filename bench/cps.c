@@ -271,14 +271,15 @@ static void usage(FILE *out)
 	             "                   pages, which everything else uses then, too\n");
 }
 
-static bool option_take(struct arguments *a, int c, char *value)
+static bool option_take(void *arguments, int c, char *value)
 {
+	struct arguments *a = arguments;
 	char *end = "";
 	if (c == 'd') {
 		a->store = value;
 		return true;
 	}
-	uint64_t n = c ? strtoull(value, &end, 10) : 0;
+	uint64_t n = strtoull(value, &end, 10);
 	if (*end || !n)
 		return false;
 	switch (c) {
@@ -329,16 +330,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	                      .runs = 7,
 	                      .warm_ms = 5000,
 	                      .run_ms = 1000};
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-		if (c == 'h') {
-			usage(stdout);
-			exit(0);
-		}
-		if (c == '?' || !option_take(&a, c, optarg)) {
-			usage(stderr);
-			exit(2);
-		}
-	}
+	measure_options(argc, argv, options, usage, option_take, &a);
 	return a;
 }
 

@@ -86,8 +86,9 @@ static bool direction_set(struct arguments *a, const char *name)
 	return false;
 }
 
-static bool option_take(struct arguments *a, int c, char *value)
+static bool option_take(void *arguments, int c, char *value)
 {
+	struct arguments *a = arguments;
 	char *end = "";
 	switch (c) {
 	case 'm':
@@ -150,27 +151,12 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"help", no_argument, NULL, 'h'},
 	        {NULL, 0, NULL, 0},
 	};
-	struct arguments a = {.scene = {.mode = MODE_FNAT,
-	                                .sessions = 1000,
-	                                .fill = 0.85,
-	                                .servers = 64,
-	                                .locals = 16,
-	                                .frame_len = 60,
-	                                .seed = 1},
+	struct arguments a = {.scene = scene_defaults(1000),
 	                      .mode = "fnat",
 	                      .family = "4",
 	                      .runs = 21,
 	                      .packets = 1000000};
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-		if (c == 'h') {
-			usage(stdout);
-			exit(0);
-		}
-		if (!option_take(&a, c, optarg)) {
-			usage(stderr);
-			exit(2);
-		}
-	}
+	measure_options(argc, argv, options, usage, option_take, &a);
 	return a;
 }
 

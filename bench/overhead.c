@@ -172,6 +172,25 @@ static void usage(FILE *out)
 	             "                   pages, which everything else uses then, too\n");
 }
 
+static bool option_take(void *arguments, int c, char *value)
+{
+	struct arguments *a = arguments;
+	char *end = "";
+	if (c == 'd') {
+		a->scene.store = value;
+		a->scene.huge = true;
+		return true;
+	}
+	uint64_t n = strtoull(value, &end, 10);
+	if (c == 'n')
+		a->scene.sessions = n;
+	else if (c == 'r')
+		a->runs = (unsigned)n;
+	else
+		a->run_ms = (unsigned)n;
+	return !*end && n && n <= UINT32_MAX;
+}
+
 static struct arguments arguments_parse(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -182,37 +201,9 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"help", no_argument, NULL, 'h'},
 	        {NULL, 0, NULL, 0},
 	};
-	struct arguments a = {.scene = {.mode = MODE_FNAT,
-	                                .tcp = true, /* lives on when its server fails */
-	                                .sessions = 10000000,
-	                                .fill = 0.85,
-	                                .servers = 64,
-	                                .locals = 16,
-	                                .frame_len = 60,
-	                                .workers = 1,
-	                                .seed = 1},
-	                      .runs = 7,
-	                      .run_ms = 1000};
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-		char *end = "";
-		uint64_t n = 1;
-		if (c == 'd') {
-			a.scene.store = optarg;
-			a.scene.huge = true;
-		} else if (optarg) {
-			n = strtoull(optarg, &end, 10);
-		}
-		if (c == 'n')
-			a.scene.sessions = n;
-		else if (c == 'r')
-			a.runs = (unsigned)n;
-		else if (c == 'm')
-			a.run_ms = (unsigned)n;
-		if (c == 'h' || c == '?' || *end || !n || n > UINT32_MAX) {
-			usage(c == 'h' ? stdout : stderr);
-			exit(c == 'h' ? 0 : 2);
-		}
-	}
+	struct arguments a = {.scene = scene_defaults(10000000), .runs = 7, .run_ms = 1000};
+	a.scene.tcp = true; /* lives on when its server fails */
+	measure_options(argc, argv, options, usage, option_take, &a);
 	return a;
 }
 

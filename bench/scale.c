@@ -154,8 +154,9 @@ static void usage(FILE *out)
 	             "                   pages, which everything else uses then, too\n");
 }
 
-static bool option_take(struct arguments *a, int c, char *value)
+static bool option_take(void *arguments, int c, char *value)
 {
+	struct arguments *a = arguments;
 	char *end = "";
 	if (c == 'd') {
 		a->scene.store = value;
@@ -198,26 +199,9 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"help", no_argument, NULL, 'h'},
 	        {NULL, 0, NULL, 0},
 	};
-	struct arguments a = {.scene = {.mode = MODE_FNAT,
-	                                .sessions = 100000,
-	                                .fill = 0.85,
-	                                .servers = 64,
-	                                .locals = 16,
-	                                .frame_len = 60,
-	                                .workers = 2,
-	                                .seed = 1},
-	                      .runs = 7,
-	                      .run_ms = 200};
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-		if (c == 'h') {
-			usage(stdout);
-			exit(0);
-		}
-		if (c == '?' || !option_take(&a, c, optarg)) {
-			usage(stderr);
-			exit(2);
-		}
-	}
+	struct arguments a = {.scene = scene_defaults(100000), .runs = 7, .run_ms = 200};
+	a.scene.workers = 2;
+	measure_options(argc, argv, options, usage, option_take, &a);
 	return a;
 }
 

@@ -12,6 +12,18 @@
 #define MEMORY_MB    256
 #define SLOT_LEAST   64 /* sessions of a slot's table */
 
+struct scene_options scene_defaults(uint64_t sessions)
+{
+	return (struct scene_options){.mode = MODE_FNAT,
+	                              .sessions = sessions,
+	                              .fill = 0.85,
+	                              .servers = 64,
+	                              .locals = 16,
+	                              .frame_len = 60,
+	                              .workers = 1,
+	                              .seed = 1};
+}
+
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 static struct sy_addr address(bool v6, uint32_t v4_net, const char *v6_net, uint32_t host)

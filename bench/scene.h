@@ -25,6 +25,9 @@ struct scene_options {
 #define SCENE_SERVERS 256
 #define SCENE_LOCALS  64
 
+/* FNAT over IPv4, UDP, a table that is 85 % full, one worker. */
+struct scene_options scene_defaults(uint64_t sessions);
+
 struct scene {
 	struct scene_options options;
 	struct rig rig;
