@@ -218,10 +218,12 @@ void group_change(struct sy_runtime *rt, uint16_t group, const struct sy_route *
 		group_dirty(r, group);
 		return;
 	}
-	uint16_t id = r->current[group];
+	uint16_t id = r->current[group], room = path_room(rt, p);
+	if (r->room[id] > room) /* what is let through fits the one as well as the other */
+		SY_RCU_PUBLISH(r->room[id], room);
 	SY_RCU_PUBLISH(r->path[id], p);
 	if (r->room[id])
-		SY_RCU_PUBLISH(r->room[id], path_room(rt, p));
+		SY_RCU_PUBLISH(r->room[id], room);
 	sy_rcu_retire(rt, old, path_end);
 }
 
