@@ -341,9 +341,7 @@ int main(int argc, char **argv)
 	bool ok = rig_make(&cell) && configure(&cell) && measure(&cell);
 	if (cell.rig.rt) {
 		ends_close(&cell.ends);
-		session_store_discard(cell.rig.b->store);
-		cell.rig.b->store = NULL;
-		rig_close(&cell.rig);
+		rig_discard(&cell.rig);
 	}
 	return ok ? 0 : 1;
 }

@@ -67,14 +67,6 @@ double measure_median(double *value, size_t count)
 	return value[count / 2];
 }
 
-uint64_t measure_random(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
-}
-
 /* ---- the yardstick --------------------------------------------------------------------------- */
 
 struct yardstick {

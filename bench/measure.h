@@ -53,7 +53,13 @@ void yardstick_close(struct yardstick *y);
 /* The middle one; sorts them. */
 double measure_median(double *value, size_t count);
 
-/* splitmix64: the next number, and the state's. */
-uint64_t measure_random(uint64_t *state);
+/* splitmix64: the next number of a state. */
+static inline uint64_t measure_random(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
 
 #endif

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <sy_packet.h>
 
+#include "measure.h"
+
 #define FRAMES 64
 #define STRIDE 128
 #define ROUNDS 20000
@@ -47,12 +49,6 @@ static void frame_fill(uint8_t *frame, bool v4, uint8_t proto, unsigned n)
 		*(struct sy_udp *)l4 = (struct sy_udp){htons(40000), htons(53), htons(8), 1};
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 /* Median over the runs, of a packet that goes there and back, so that it never wears out. */
 static double cost_measure(bool v4, uint8_t proto)
 {
@@ -87,8 +83,7 @@ static double cost_measure(bool v4, uint8_t proto)
 		}
 		ns[run] = (double)(sy_clock_ns() - begin) / ROUNDS / FRAMES;
 	}
-	qsort(ns, RUNS, sizeof(ns[0]), compare);
-	return ns[RUNS / 2];
+	return measure_median(ns, RUNS);
 }
 
 int main(void)

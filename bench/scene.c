@@ -316,11 +316,7 @@ void scene_close(struct scene *s)
 	feed_close(&s->feed);
 	for (unsigned side = 0; side < 2; side++)
 		feed_stream_close(&s->stream[side]);
-	if (s->rig.b) {
-		session_store_discard(s->rig.b->store);
-		s->rig.b->store = NULL;
-	}
-	rig_close(&s->rig);
+	rig_discard(&s->rig);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "measure.h"
 #include "scheduler.h"
 
 #define SERVERS_MAX 16384
@@ -28,13 +29,9 @@ struct bench {
 	uint64_t random;
 };
 
-/* splitmix64 */
 static uint64_t next(struct bench *b)
 {
-	uint64_t z = b->random += 0x9e3779b97f4a7c15;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
+	return measure_random(&b->random);
 }
 
 static void *must(void *p)

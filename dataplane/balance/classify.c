@@ -51,10 +51,8 @@ static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
 
 static inline uint8_t slot_find(const struct sy_view *v, const struct sy_addr *a, uint16_t port)
 {
-	if (SY_LIKELY(v->v4)) {
-		uint16_t word = (uint16_t)(a->h[6] ^ a->h[7] ^ port);
-		return sy_slot_table[0][word & 0xff] ^ sy_slot_table[1][word >> 8];
-	}
+	if (SY_LIKELY(v->v4))
+		return sy_slot_of_word((uint16_t)(a->h[6] ^ a->h[7] ^ port));
 	return sy_slot_of(a, port);
 }
 

@@ -70,12 +70,18 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 	transmit_gather(w, m);
 }
 
+/* Both MAC addresses of a frame: the neighbour's is a link's low 48 bits. */
+static inline void macs_write(uint8_t *frame, uint64_t link, uint64_t mac)
+{
+	uint64_t head = link << 16 >> 16 | mac << 48;
+	uint32_t rest = (uint32_t)(mac >> 16);
+	memcpy(frame, &head, sizeof(head));
+	memcpy(frame + sizeof(head), &rest, sizeof(rest));
+}
+
 static void packet_send_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
 {
-	struct sy_eth *eth = (struct sy_eth *)sy_frame(m);
-	memcpy(eth->dst, &link, 6);
-	uint64_t mac = SY_READ(w->rt->port[m->port]->mac);
-	memcpy(eth->src, &mac, 6);
+	macs_write(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
 	transmit_gather(w, m);
 }
 
@@ -234,7 +240,7 @@ struct way {
 	uint8_t port;     /* number */
 	uint32_t len_max; /* of frames */
 	uint64_t link;    /* of the neighbour, unless on_link */
-	uint64_t mac[2];  /* the port's, as it stands in a frame's words 0 and 1 */
+	uint64_t mac;     /* the port's */
 	struct gather *gather;
 };
 
@@ -260,9 +266,7 @@ static bool way_set(struct sy_worker *w, struct way *way, uint16_t id)
 	way->path = id;
 	way->port = hop->port;
 	way->len_max = (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN;
-	uint64_t mac = SY_READ(port->mac);
-	way->mac[0] = mac << 48;
-	way->mac[1] = mac >> 16;
+	way->mac = SY_READ(port->mac);
 	way->gather = &w->private->transmit[hop->port];
 	w->private->transmit_ports |= 1u << hop->port;
 	return true;
@@ -297,11 +301,7 @@ static inline bool way_take(struct sy_worker *w, const struct way *way, struct r
 		return false;
 	if (way->on_link ? !way_find(w, way, m, via, &link) : via != NULL)
 		return false;
-	/* Both MAC addresses: the neighbour's is a link's low 48 bits. */
-	uint64_t head = (link << 16 >> 16) | way->mac[0];
-	uint32_t rest = (uint32_t)way->mac[1];
-	memcpy(sy_frame(m), &head, sizeof(head));
-	memcpy(sy_frame(m) + sizeof(head), &rest, sizeof(rest));
+	macs_write(sy_frame(m), link, way->mac);
 	m->port = way->port;
 	struct gather *g = way->gather;
 	if (SY_UNLIKELY(g->count == SY_BURST))

@@ -133,6 +133,15 @@ void rig_close(struct rig *r)
 	*r = (struct rig){0};
 }
 
+void rig_discard(struct rig *r)
+{
+	if (r->b) {
+		session_store_discard(r->b->store);
+		r->b->store = NULL;
+	}
+	rig_close(r);
+}
+
 void rig_crash(struct rig *r)
 {
 	r->b->hold = true; /* what a close would still write */

@@ -69,6 +69,8 @@ extern const uint8_t rig_mac[RIG_PORTS][6];
 int rig_open(struct rig *r, const struct rig_options *o, struct sy_error *err);
 /* Leaves EAL and the rings for the next one. */
 void rig_close(struct rig *r);
+/* The same, and its session file goes. */
+void rig_discard(struct rig *r);
 /* The same as if it had been killed: nothing is saved or sealed. */
 void rig_crash(struct rig *r);
 /* The same after its tables were sealed; ticket 0: a clean stop. */

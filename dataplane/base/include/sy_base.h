@@ -207,11 +207,16 @@ static inline uint16_t sy_addr_word(const struct sy_addr *a)
 	return (uint16_t)(x ^ x >> 16);
 }
 
+/* Of the XOR of an address's words and a port. */
+static inline uint8_t sy_slot_of_word(uint16_t w)
+{
+	return sy_slot_table[0][w & 0xff] ^ sy_slot_table[1][w >> 8];
+}
+
 /* Slot of a client-side address and port (network order). */
 static inline uint8_t sy_slot_of(const struct sy_addr *a, uint16_t port)
 {
-	uint16_t w = sy_addr_word(a) ^ port;
-	return sy_slot_table[0][w & 0xff] ^ sy_slot_table[1][w >> 8];
+	return sy_slot_of_word(sy_addr_word(a) ^ port);
 }
 
 /* The n-th (0 ≤ n < SY_SLOT_PORTS) port, network order, that puts address a into this slot. */

@@ -378,7 +378,6 @@ static void test_cleanup_removes_everything(void **state)
 	sy_director_close(director);
 
 	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), 0);
-	print_message("%s", told_text);
 	assert_non_null(strstr(told_text, "flow director on near0\n"));
 	assert_non_null(strstr(told_text, "claim on " VIP4 "\n"));
 	assert_non_null(strstr(told_text, "claim on " VIP6 "\n"));

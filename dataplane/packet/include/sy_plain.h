@@ -8,16 +8,12 @@
 #ifndef SY_PLAIN_H
 #define SY_PLAIN_H
 
+#include <arpa/inet.h>
 #include <stddef.h>
 
 #include "sy_packet.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of several fields are composed");
-
-static inline uint16_t sy_plain_swap(uint16_t x)
-{
-	return (uint16_t)(x << 8 | x >> 8);
-}
 
 /* What the view says behind its tuple, a word at a time. */
 static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len, uint64_t proto,
@@ -86,7 +82,7 @@ static inline __attribute__((always_inline)) bool sy_plain_parse_l4(const uint8_
 			return false;
 	} else {
 		const struct sy_udp *udp = (const struct sy_udp *)(frame + l4);
-		unsigned len = sy_plain_swap(udp->length);
+		unsigned len = ntohs(udp->length);
 		if (SY_UNLIKELY(proto != SY_PROTO_UDP || len < sizeof(*udp) || len > l4_len))
 			return false;
 	}
@@ -99,7 +95,7 @@ sy_plain_parse_ipv4(const uint8_t *frame, uint32_t len, struct sy_view *v)
 {
 	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
 	const unsigned least = sizeof(*ip) + sizeof(struct sy_udp);
-	unsigned total = sy_plain_swap(ip->total_length);
+	unsigned total = ntohs(ip->total_length);
 	uint32_t src = ip->src, dst = ip->dst;
 	uint64_t w[2], sum;
 
@@ -124,7 +120,7 @@ static inline __attribute__((always_inline)) bool
 sy_plain_parse_ipv6(const uint8_t *frame, uint32_t len, struct sy_view *v)
 {
 	const struct sy_ipv6 *ip = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
-	unsigned payload = sy_plain_swap(ip->payload_length);
+	unsigned payload = ntohs(ip->payload_length);
 	struct sy_tuple *t = &v->tuple;
 
 	if (SY_UNLIKELY(len < SY_ETH_LEN + sizeof(*ip) + sizeof(struct sy_udp)))
@@ -152,9 +148,9 @@ static inline __attribute__((always_inline)) bool sy_plain_parse(const uint8_t *
 	if (SY_UNLIKELY(len < SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp) ||
 	                len > UINT16_MAX))
 		return false;
-	if (SY_LIKELY(eth->type == sy_plain_swap(SY_ETH_IPV4)))
+	if (SY_LIKELY(eth->type == htons(SY_ETH_IPV4)))
 		return sy_plain_parse_ipv4(frame, len, v);
-	return eth->type == sy_plain_swap(SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
+	return eth->type == htons(SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
 }
 
 /*
@@ -171,7 +167,7 @@ sy_plain_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_addr *
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
 		/* Old words' complements and new words; the TTL's word loses 0x0100. */
 		uint64_t change = (uint64_t)(uint32_t)~ip->src + (uint32_t)~ip->dst + src->w[3] +
-		                  dst->w[3] + (uint16_t)~sy_plain_swap(0x0100);
+		                  dst->w[3] + (uint16_t)~htons(0x0100);
 		ip->src = src->w[3];
 		ip->dst = dst->w[3];
 		ip->ttl--;
