@@ -9,14 +9,15 @@
 #define BUFFERS 8191 /* of a pool: more than a ring of 4096 and the caches hold */
 #define CACHE   256
 
-static int pools_open(struct link *l, struct sy_error *err)
+int link_pools_open(struct link *l, const char *name, struct sy_error *err)
 {
 	struct rte_mempool **pool[] = {&l->received, &l->sent[FRAME_IN], &l->sent[FRAME_OUT]};
-	char name[RTE_MEMPOOL_NAMESIZE];
+	char pool_name[RTE_MEMPOOL_NAMESIZE];
 
+	snprintf(l->name, sizeof(l->name), "%s", name);
 	for (unsigned i = 0; i < SY_ARRAY_LEN(pool); i++) {
-		snprintf(name, sizeof(name), "%.16s-%u", l->name, i);
-		*pool[i] = rte_pktmbuf_pool_create(name, BUFFERS, CACHE, 0,
+		snprintf(pool_name, sizeof(pool_name), "%.16s-%u", l->name, i);
+		*pool[i] = rte_pktmbuf_pool_create(pool_name, BUFFERS, CACHE, 0,
 		                                   RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 		if (*pool[i] == NULL)
 			return sy_fail(err, ENOMEM, "link %s: no memory for buffers; give --memory",
@@ -25,7 +26,7 @@ static int pools_open(struct link *l, struct sy_error *err)
 	return 0;
 }
 
-static int device_open(struct link *l, const char *devargs, struct sy_error *err)
+int link_open(struct link *l, const char *devargs, struct sy_error *err)
 {
 	struct rte_eth_conf conf = {0};
 	uint16_t rx = 1024, tx = 1024;
@@ -47,13 +48,6 @@ static int device_open(struct link *l, const char *devargs, struct sy_error *err
 	return rc ? sy_fail(err, -rc, "link %s: the device does not start: %s", l->name,
 	                    strerror(-rc))
 	          : 0;
-}
-
-int link_open(struct link *l, const char *name, const char *devargs, struct sy_error *err)
-{
-	snprintf(l->name, sizeof(l->name), "%s", name);
-	int rc = pools_open(l, err);
-	return rc ? rc : device_open(l, devargs, err);
 }
 
 void link_close(struct link *l)

@@ -22,8 +22,12 @@ struct link {
 	struct frame_template template[FRAME_WAYS]; /* length 0: none yet */
 };
 
+/* Names the link and takes memory for its buffers. Of all links before any is opened: DPDK 22.11's
+ * memif connects in a thread of its own, which walks the memory, then allocates; whoever makes the
+ * heap grow meanwhile holds these locks in the other order, and both wait for ever. */
+int link_pools_open(struct link *l, const char *name, struct sy_error *err);
 /* Creates the device: DPDK's devargs, such as "net_memif0,role=client,zero-copy=yes,…". */
-int link_open(struct link *l, const char *name, const char *devargs, struct sy_error *err);
+int link_open(struct link *l, const char *devargs, struct sy_error *err);
 void link_close(struct link *l);
 /* The other side is there; memif connects when it is asked. */
 bool link_is_up(const struct link *l);

@@ -74,8 +74,11 @@ static int eal_start(const struct arguments *a)
 static int links_open(struct generator *g, const struct arguments *a)
 {
 	struct sy_error err;
+	for (unsigned i = 0; i < a->links; i++)
+		if (link_pools_open(&g->link[i], a->name[i], &err) != 0)
+			return fail(err.text);
 	for (unsigned i = 0; i < a->links; i++) {
-		if (link_open(&g->link[i], a->name[i], a->devargs[i], &err) != 0)
+		if (link_open(&g->link[i], a->devargs[i], &err) != 0)
 			return fail(err.text);
 		g->links++;
 	}
