@@ -5,7 +5,6 @@
  * adoption the same threads read the file's bytes once, as a measure of the machine.
  */
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "network.h"
+#include "options.h"
 
 #define RUNS        5
 #define THREADS_MAX 256
@@ -215,62 +215,24 @@ static void report(const struct arguments *a, struct result *r)
 	       read, adopt / read);
 }
 
-static void usage(FILE *out)
-{
-	fprintf(out,
-	        "usage: steelyard-adopt [--sessions N] [--family 4|6] [--threads N]\n"
-	        "                       [--directory DIR] [--json]\n"
-	        "\n"
-	        "Fills a session file with random FNAT sessions, leaves it as a crash would,\n"
-	        "adopts it again, prints how long that takes (median of %d).\n"
-	        "\n"
-	        "  --sessions N     how many (10000000)\n"
-	        "  --family 4|6     of clients, servers and local addresses (4)\n"
-	        "  --threads N      that adopt (2)\n"
-	        "  --directory DIR  where the file goes (/dev/shm): hugetlbfs for huge pages\n"
-	        "  --json           one line of JSON\n",
-	        RUNS);
-}
-
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	static const struct option options[] = {
-	        {"sessions", required_argument, NULL, 'n'},
-	        {"family", required_argument, NULL, 'f'},
-	        {"threads", required_argument, NULL, 't'},
-	        {"directory", required_argument, NULL, 'd'},
-	        {"json", no_argument, NULL, 'j'},
-	        {"help", no_argument, NULL, 'h'},
-	        {NULL, 0, NULL, 0},
+	struct arguments a = {.sessions = 10000000, .threads = 2, .directory = "/dev/shm"};
+	const char *family = "4";
+	const struct option_entry options[] = {
+	        {"sessions", "N", OPTION_COUNT, &a.sessions, 0, 0, "how many"},
+	        {"family", "4|6", OPTION_WORD, &family, 0, 0,
+	         "of clients, servers and local addresses"},
+	        {"threads", "N", OPTION_UNSIGNED, &a.threads, 1, THREADS_MAX, "that adopt"},
+	        {"directory", "DIR", OPTION_WORD, &a.directory, 0, 0,
+	         "where the file goes: hugetlbfs for huge pages"},
+	        {"json", NULL, OPTION_FLAG, &a.json, 0, 0, "one line of JSON"},
 	};
-	struct arguments a = {
-	        .sessions = 10000000, .family = 4, .threads = 2, .directory = "/dev/shm"};
-	bool good = true;
-
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-		char *end = "";
-		if (c == 'n')
-			a.sessions = strtoull(optarg, &end, 10);
-		else if (c == 'f')
-			a.family = (unsigned)strtoul(optarg, &end, 10);
-		else if (c == 't')
-			a.threads = (unsigned)strtoul(optarg, &end, 10);
-		else if (c == 'd')
-			a.directory = optarg;
-		else if (c == 'j')
-			a.json = true;
-		else if (c == 'h') {
-			usage(stdout);
-			exit(0);
-		} else
-			good = false;
-		good = good && *end == '\0';
-	}
-	if (!good || optind != argc || a.sessions == 0 || a.threads == 0 ||
-	    a.threads > THREADS_MAX || (a.family != 4 && a.family != 6)) {
-		usage(stderr);
-		exit(2);
-	}
+	OPTIONS_TAKE(argc, argv,
+	             "Fills a session file with random FNAT sessions, leaves it as a crash would, "
+	             "adopts it again, prints how long that takes: the median of some runs.",
+	             options);
+	a.family = *family == '6' ? 6 : 4;
 	return a;
 }
 

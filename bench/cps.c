@@ -7,7 +7,6 @@
  * of the lives take is read beside, by the TSC around all of their code, and taken off.
  */
 #include <arpa/inet.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@
 
 #include "ends.h"
 #include "measure.h"
+#include "options.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define SECOND_NS UINT64_C(1000000000)
@@ -254,83 +254,32 @@ static bool measure(struct cell *c)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static void usage(FILE *out)
-{
-	fprintf(out, "usage: steelyard-cps [options]\n"
-	             "\n"
-	             "Nanoseconds a complete TCP life costs, from SYN to the session's deletion.\n"
-	             "\n"
-	             "  --family 4|6     (4)\n"
-	             "  --concurrent N   lives under way at a time (1000)\n"
-	             "  --sessions N     that the table holds (8388608)\n"
-	             "  --time-wait S    seconds that a closed session stays (1)\n"
-	             "  --warm MS        before the first run: until as many end as begin (5000)\n"
-	             "  --runs N         (7)\n"
-	             "  --run MS         length of a run (1000)\n"
-	             "  --directory DIR  the session table's file goes there: hugetlbfs for huge\n"
-	             "                   pages, which everything else uses then, too\n");
-}
-
-static bool option_take(void *arguments, int c, char *value)
-{
-	struct arguments *a = arguments;
-	char *end = "";
-	if (c == 'd') {
-		a->store = value;
-		return true;
-	}
-	uint64_t n = strtoull(value, &end, 10);
-	if (*end || !n)
-		return false;
-	switch (c) {
-	case 'f':
-		a->family = (unsigned)n;
-		return n == 4 || n == 6;
-	case 'c':
-		a->concurrent = n;
-		return n <= UINT32_MAX;
-	case 's':
-		a->sessions = n;
-		return true;
-	case 't':
-		a->time_wait = (unsigned)n;
-		return n <= 60;
-	case 'w':
-		a->warm_ms = (unsigned)n;
-		return true;
-	case 'r':
-		a->runs = (unsigned)n;
-		return true;
-	case 'm':
-		a->run_ms = (unsigned)n;
-		return true;
-	default:
-		return false;
-	}
-}
-
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	static const struct option options[] = {
-	        {"family", required_argument, NULL, 'f'},
-	        {"concurrent", required_argument, NULL, 'c'},
-	        {"sessions", required_argument, NULL, 's'},
-	        {"time-wait", required_argument, NULL, 't'},
-	        {"warm", required_argument, NULL, 'w'},
-	        {"runs", required_argument, NULL, 'r'},
-	        {"run", required_argument, NULL, 'm'},
-	        {"directory", required_argument, NULL, 'd'},
-	        {"help", no_argument, NULL, 'h'},
-	        {NULL, 0, NULL, 0},
-	};
-	struct arguments a = {.family = 4,
-	                      .concurrent = 1000,
+	struct arguments a = {.concurrent = 1000,
 	                      .sessions = 8 << 20,
 	                      .time_wait = 1,
 	                      .runs = 7,
 	                      .warm_ms = 5000,
 	                      .run_ms = 1000};
-	measure_options(argc, argv, options, usage, option_take, &a);
+	const char *family = "4";
+	const struct option_entry options[] = {
+	        {"family", "4|6", OPTION_WORD, &family, 0, 0, NULL},
+	        {"concurrent", "N", OPTION_COUNT, &a.concurrent, 1, UINT32_MAX,
+	         "lives under way at a time"},
+	        {"sessions", "N", OPTION_COUNT, &a.sessions, 0, 0, "that the table holds"},
+	        {"time-wait", "S", OPTION_UNSIGNED, &a.time_wait, 1, 60,
+	         "seconds that a closed session stays"},
+	        {"warm", "MS", OPTION_UNSIGNED, &a.warm_ms, 0, 0,
+	         "before the first run: until as many end as begin"},
+	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, NULL},
+	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0, "length of a run"},
+	        {"directory", "DIR", OPTION_WORD, &a.store, 0, 0, OPTIONS_DIRECTORY},
+	};
+	OPTIONS_TAKE(argc, argv,
+	             "Nanoseconds a complete TCP life costs, from SYN to the session's deletion.",
+	             options);
+	a.family = *family == '6' ? 6 : 4;
 	return a;
 }
 

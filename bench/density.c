@@ -6,7 +6,6 @@
  * at that moment, beside what a session's own fields take. On the way there, at 50 % and 90 %, the
  * cost of look-ups is measured (lookup.h).
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include "lookup.h"
 #include "measure.h"
 #include "network.h"
+#include "options.h"
 
 /* A record's halves, and a tag and an entry in the index for each direction: no table of this kind
  * can do with less. */
@@ -112,89 +112,34 @@ static int measure(const struct arguments *a, struct network *n, struct lookup *
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static void usage(FILE *out)
-{
-	fprintf(out,
-	        "usage: steelyard-density [options]\n"
-	        "\n"
-	        "Fills a session table with random FNAT sessions until the first insertion\n"
-	        "fails, looks all of them up in both directions, tells what one costs.\n"
-	        "\n"
-	        "  --sessions N     capacity of the table (4194304)\n"
-	        "  --family 4|6     of clients, servers and local addresses (4)\n"
-	        "  --seed S         of the random tuples (1)\n"
-	        "  --directory DIR  map the table's file there: hugetlbfs for huge pages\n"
-	        "  --limit BYTES    fail if a session costs more\n"
-	        "  --look-ups N     also measure look-ups at 50 %% and 90 %%, N runs each (0); "
-	        "what\n"
-	        "                   they touch together should outgrow the caches: 128\n"
-	        "  --packets N      of a run of look-ups (16384)\n"
-	        "  --before         run the yardstick of look-ups before the table is there, not\n"
-	        "                   in turn with them: half the memory will do\n");
-}
-
-static bool option_take(struct arguments *a, int c)
-{
-	char *end = "";
-
-	switch (c) {
-	case 'n':
-		a->store.sessions = strtoull(optarg, &end, 10);
-		break;
-	case 'f':
-		a->family = (unsigned)strtoul(optarg, &end, 10);
-		break;
-	case 's':
-		a->seed = strtoull(optarg, &end, 10);
-		break;
-	case 'd':
-		a->store.directory = optarg;
-		break;
-	case 'l':
-		a->limit = strtod(optarg, &end);
-		break;
-	case 'u':
-		a->lookups = (unsigned)strtoul(optarg, &end, 10);
-		break;
-	case 'p':
-		a->packets = strtoull(optarg, &end, 10);
-		break;
-	case 'b':
-		a->before = true;
-		break;
-	case 'h':
-		usage(stdout);
-		exit(0);
-	default:
-		return false;
-	}
-	return *end == '\0' && (a->family == 4 || a->family == 6);
-}
-
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	static const struct option options[] = {
-	        {"sessions", required_argument, NULL, 'n'},
-	        {"family", required_argument, NULL, 'f'},
-	        {"seed", required_argument, NULL, 's'},
-	        {"directory", required_argument, NULL, 'd'},
-	        {"limit", required_argument, NULL, 'l'},
-	        {"look-ups", required_argument, NULL, 'u'},
-	        {"packets", required_argument, NULL, 'p'},
-	        {"before", no_argument, NULL, 'b'},
-	        {"help", no_argument, NULL, 'h'},
-	        {NULL, 0, NULL, 0},
-	};
 	struct arguments a = {.store = {.sessions = 4 << 20, .name = "steelyard-density"},
-	                      .family = 4,
 	                      .seed = 1,
 	                      .packets = 16384};
-
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;)
-		if (!option_take(&a, c)) {
-			usage(stderr);
-			exit(2);
-		}
+	const char *family = "4";
+	const struct option_entry options[] = {
+	        {"sessions", "N", OPTION_COUNT, &a.store.sessions, 0, 0, "capacity of the table"},
+	        {"family", "4|6", OPTION_WORD, &family, 0, 0,
+	         "of clients, servers and local addresses"},
+	        {"seed", "S", OPTION_COUNT, &a.seed, 0, 0, "of the random tuples"},
+	        {"directory", "DIR", OPTION_WORD, &a.store.directory, 0, 0,
+	         "map the table's file there: hugetlbfs for huge pages"},
+	        {"limit", "BYTES", OPTION_REAL, &a.limit, 0, 0, "fail if a session costs more"},
+	        {"look-ups", "N", OPTION_UNSIGNED, &a.lookups, 0, 0,
+	         "also measure look-ups at 50 % and 90 %, N runs each; what they touch together "
+	         "should outgrow the caches: 128"},
+	        {"packets", "N", OPTION_COUNT, &a.packets, 0, 0, "of a run of look-ups"},
+	        {"before", NULL, OPTION_FLAG, &a.before, 0, 0,
+	         "run the yardstick of look-ups before the table is there, not in turn with them: "
+	         "half the memory will do"},
+	};
+	OPTIONS_TAKE(
+	        argc, argv,
+	        "Fills a session table with random FNAT sessions until the first insertion fails, "
+	        "looks all of them up in both directions, tells what one costs.",
+	        options);
+	a.family = *family == '6' ? 6 : 4;
 	return a;
 }
 

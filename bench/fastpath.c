@@ -4,7 +4,6 @@
  * without a device. The forwarder's own loop and stages run; packets are fed as feed.h says, and
  * what feeding costs alone is measured in between and taken off.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <rte_cycles.h>
 
 #include "measure.h"
+#include "options.h"
 #include "scene.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
@@ -28,135 +28,54 @@ struct arguments {
 	uint64_t packets; /* of a run */
 };
 
+/* By their numbers. */
 static const char *const direction_name[] = {"both", "client", "server", "all"};
+static const char *const mode_name[] = {"", "fnat", "dr", "nat", "ipip", "snat"};
 
-static void usage(FILE *out)
+/* Which one it is; it is one of them. */
+static unsigned name_index(const char *const *names, const char *name)
 {
-	fprintf(out,
-	        "usage: steelyard-fastpath [options]\n"
-	        "\n"
-	        "Nanoseconds a packet of an established session costs, on one core.\n"
-	        "\n"
-	        "  --mode fnat|nat|dr|ipip|snat  (fnat)\n"
-	        "  --family 4|6|64               of clients and servers; 64: IPv6 clients of IPv4\n"
-	        "                                servers (4)\n"
-	        "  --protocol udp|tcp            (udp)\n"
-	        "  --sessions N                  live ones, each with a client of its own (1000)\n"
-	        "  --fill F                      of the session table, 0 to 1 (0.85)\n"
-	        "  --direction both|client|server|all  who sends; both: a burst each in turn; "
-	        "all:\n"
-	        "                                measured one after the other (both)\n"
-	        "  --zipf                        once more, with 1/n of the packets for the n-th "
-	        "most\n"
-	        "                                popular session; before that all get the same\n"
-	        "  --servers N                   up to 256 (64)\n"
-	        "  --frame N                     bytes of a frame without FCS (60)\n"
-	        "  --runs N                      at most 1000 (21)\n"
-	        "  --packets N                   of a run (1000000)\n"
-	        "  --directory DIR               the session table's file goes there: hugetlbfs "
-	        "for\n"
-	        "                                huge pages, which everything else uses then, "
-	        "too\n");
-}
-
-static enum mode mode_of(const char *name)
-{
-	static const char *const names[] = {"", "fnat", "dr", "nat", "ipip", "snat"};
-	for (unsigned i = 1; i < RTE_DIM(names); i++)
-		if (strcmp(name, names[i]) == 0)
-			return (enum mode)i;
-	return (enum mode)0;
-}
-
-static bool family_set(struct scene_options *o, const char *name)
-{
-	o->client_v6 = name[0] == '6';
-	o->server_v6 = strcmp(name, "6") == 0;
-	return strcmp(name, "4") == 0 || o->server_v6 || strcmp(name, "64") == 0;
-}
-
-static bool direction_set(struct arguments *a, const char *name)
-{
-	for (unsigned i = 0; i < RTE_DIM(direction_name); i++) {
-		if (strcmp(name, direction_name[i]) == 0) {
-			a->direction = (enum direction)i;
-			return true;
-		}
-	}
-	return false;
-}
-
-static bool option_take(void *arguments, int c, char *value)
-{
-	struct arguments *a = arguments;
-	char *end = "";
-	switch (c) {
-	case 'm':
-		a->mode = value;
-		a->scene.mode = mode_of(value);
-		return a->scene.mode != 0;
-	case 'f':
-		a->family = value;
-		return family_set(&a->scene, value);
-	case 'p':
-		a->scene.tcp = strcmp(value, "tcp") == 0;
-		return a->scene.tcp || strcmp(value, "udp") == 0;
-	case 'n':
-		a->scene.sessions = strtoull(value, &end, 10);
-		return !*end && a->scene.sessions && a->scene.sessions <= 1u << 29;
-	case 'F':
-		a->scene.fill = strtod(value, &end);
-		return !*end && a->scene.fill > 0 && a->scene.fill < 1;
-	case 'D':
-		return direction_set(a, value);
-	case 'z':
-		a->zipf = true;
-		return true;
-	case 'S':
-		a->scene.servers = (unsigned)strtoul(value, &end, 10);
-		return !*end && a->scene.servers && a->scene.servers <= SCENE_SERVERS;
-	case 'l':
-		a->scene.frame_len = (uint32_t)strtoul(value, &end, 10);
-		return !*end && a->scene.frame_len <= 1514;
-	case 'r':
-		a->runs = (unsigned)strtoul(value, &end, 10);
-		return !*end && a->runs && a->runs <= MAX_RUNS;
-	case 'P':
-		a->packets = strtoull(value, &end, 10);
-		return !*end && a->packets >= SY_BURST;
-	case 'd':
-		a->scene.store = value;
-		a->scene.huge = true;
-		return true;
-	default:
-		return false;
-	}
+	unsigned n = 0;
+	while (strcmp(names[n], name) != 0)
+		n++;
+	return n;
 }
 
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	static const struct option options[] = {
-	        {"mode", required_argument, NULL, 'm'},
-	        {"family", required_argument, NULL, 'f'},
-	        {"protocol", required_argument, NULL, 'p'},
-	        {"sessions", required_argument, NULL, 'n'},
-	        {"fill", required_argument, NULL, 'F'},
-	        {"direction", required_argument, NULL, 'D'},
-	        {"zipf", no_argument, NULL, 'z'},
-	        {"servers", required_argument, NULL, 'S'},
-	        {"frame", required_argument, NULL, 'l'},
-	        {"runs", required_argument, NULL, 'r'},
-	        {"packets", required_argument, NULL, 'P'},
-	        {"directory", required_argument, NULL, 'd'},
-	        {"help", no_argument, NULL, 'h'},
-	        {NULL, 0, NULL, 0},
-	};
 	struct arguments a = {.scene = scene_defaults(1000),
 	                      .mode = "fnat",
 	                      .family = "4",
 	                      .runs = 21,
 	                      .packets = 1000000};
-	measure_options(argc, argv, options, usage, option_take, &a);
+	const char *protocol = "udp", *direction = "both";
+	const struct option_entry options[] = {
+	        {"mode", "fnat|nat|dr|ipip|snat", OPTION_WORD, &a.mode, 0, 0, NULL},
+	        {"family", "4|6|64", OPTION_WORD, &a.family, 0, 0,
+	         "of clients and servers; 64: IPv6 clients of IPv4 servers"},
+	        {"protocol", "udp|tcp", OPTION_WORD, &protocol, 0, 0, NULL},
+	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS,
+	         "live ones, each with a client of its own"},
+	        {"fill", "F", OPTION_REAL, &a.scene.fill, 0.01, 0.99, "of the session table"},
+	        {"direction", "both|client|server|all", OPTION_WORD, &direction, 0, 0,
+	         "who sends; both: a burst each in turn; all: measured one after the other"},
+	        {"zipf", NULL, OPTION_FLAG, &a.zipf, 0, 0,
+	         "once more, with 1/n of the packets for the n-th most popular session; before "
+	         "that all get the same"},
+	        {"servers", "N", OPTION_UNSIGNED, &a.scene.servers, 1, SCENE_SERVERS, NULL},
+	        {"frame", "N", OPTION_UNSIGNED, &a.scene.frame_len, 1, 1514,
+	         "bytes of a frame without FCS"},
+	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 1, MAX_RUNS, NULL},
+	        {"packets", "N", OPTION_COUNT, &a.packets, SY_BURST, UINT32_MAX, "of a run"},
+	        SCENE_DIRECTORY(a.scene),
+	};
+	OPTIONS_TAKE(argc, argv,
+	             "Nanoseconds a packet of an established session costs, on one core.", options);
+	a.scene.mode = (enum mode)name_index(mode_name, a.mode);
+	a.scene.client_v6 = *a.family == '6';
+	a.scene.server_v6 = strcmp(a.family, "6") == 0;
+	a.scene.tcp = strcmp(protocol, "tcp") == 0;
+	a.direction = (enum direction)name_index(direction_name, direction);
 	return a;
 }
 

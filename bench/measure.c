@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +11,6 @@
 #include <sy_base.h>
 
 #define BURST_MAX 256
-
-void measure_options(int argc, char **argv, const struct option *options, void (*usage)(FILE *out),
-                     bool (*take)(void *arguments, int option, char *value), void *arguments)
-{
-	for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
-		if (c != 'h' && c != '?' && take(arguments, c, optarg))
-			continue;
-		usage(c == 'h' ? stdout : stderr);
-		exit(c == 'h' ? 0 : 2);
-	}
-}
 
 void measure_tell(const struct measure *m, double value, const char *yardstick,
                   double yardstick_value)

@@ -12,16 +12,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-
-/*
- * A program's command line: take() is called for each option and its value (NULL: it has none); if
- * it returns false, or the option is unknown, the usage is told and the process ends with 2. --help
- * tells it and ends with 0.
- */
-struct option;
-void measure_options(int argc, char **argv, const struct option *options, void (*usage)(FILE *out),
-                     bool (*take)(void *arguments, int option, char *value), void *arguments);
 
 struct measure {
 	const char *bench;  /* "fastpath" */

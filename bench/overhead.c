@@ -9,7 +9,6 @@
  *     health         a hundred servers a second fail or come back
  *     statistics     all that a scrape of the metrics asks for, once a second
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 
 #include "crowd.h"
 #include "measure.h"
+#include "options.h"
 
 #define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
@@ -159,51 +159,19 @@ static bool look(struct bench *b)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static void usage(FILE *out)
-{
-	fprintf(out, "usage: steelyard-overhead [options]\n"
-	             "\n"
-	             "What sweeps, changes of configuration and statistics cost packets.\n"
-	             "\n"
-	             "  --sessions N     (10000000)\n"
-	             "  --runs N         (7)\n"
-	             "  --run MS         length of a run, of which each task takes three (1000)\n"
-	             "  --directory DIR  the session table's file goes there: hugetlbfs for huge\n"
-	             "                   pages, which everything else uses then, too\n");
-}
-
-static bool option_take(void *arguments, int c, char *value)
-{
-	struct arguments *a = arguments;
-	char *end = "";
-	if (c == 'd') {
-		a->scene.store = value;
-		a->scene.huge = true;
-		return true;
-	}
-	uint64_t n = strtoull(value, &end, 10);
-	if (c == 'n')
-		a->scene.sessions = n;
-	else if (c == 'r')
-		a->runs = (unsigned)n;
-	else
-		a->run_ms = (unsigned)n;
-	return !*end && n && n <= UINT32_MAX;
-}
-
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	static const struct option options[] = {
-	        {"sessions", required_argument, NULL, 'n'},
-	        {"runs", required_argument, NULL, 'r'},
-	        {"run", required_argument, NULL, 'm'},
-	        {"directory", required_argument, NULL, 'd'},
-	        {"help", no_argument, NULL, 'h'},
-	        {NULL, 0, NULL, 0},
-	};
 	struct arguments a = {.scene = scene_defaults(10000000), .runs = 7, .run_ms = 1000};
+	const struct option_entry options[] = {
+	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS, NULL},
+	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, NULL},
+	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0,
+	         "length of a run, of which each task takes three"},
+	        SCENE_DIRECTORY(a.scene),
+	};
+	OPTIONS_TAKE(argc, argv,
+	             "What sweeps, changes of configuration and statistics cost packets.", options);
 	a.scene.tcp = true; /* lives on when its server fails */
-	measure_options(argc, argv, options, usage, option_take, &a);
 	return a;
 }
 

@@ -6,13 +6,13 @@
  * what is its own; so many times its rate would be linear. The cost of feeding, a copy and a buffer
  * from the pool and back, is in all of them.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "crowd.h"
 #include "measure.h"
+#include "options.h"
 
 enum arrival { OWNER, RANDOM, ONE, ARRIVALS };
 
@@ -139,69 +139,22 @@ static void run(struct bench *b, enum arrival arrival)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static void usage(FILE *out)
-{
-	fprintf(out, "usage: steelyard-scale [options]\n"
-	             "\n"
-	             "What several workers forward together, by where packets arrive.\n"
-	             "\n"
-	             "  --workers N      (2)\n"
-	             "  --family 4|6     (4)\n"
-	             "  --sessions N     (100000)\n"
-	             "  --runs N         of each kind (7)\n"
-	             "  --run MS         length of a run (200)\n"
-	             "  --directory DIR  the session table's file goes there: hugetlbfs for huge\n"
-	             "                   pages, which everything else uses then, too\n");
-}
-
-static bool option_take(void *arguments, int c, char *value)
-{
-	struct arguments *a = arguments;
-	char *end = "";
-	if (c == 'd') {
-		a->scene.store = value;
-		a->scene.huge = true;
-		return true;
-	}
-	uint64_t n = strtoull(value, &end, 10);
-	if (*end || !n)
-		return false;
-	switch (c) {
-	case 'w':
-		a->scene.workers = (unsigned)n;
-		return n <= SY_MAX_WORKERS;
-	case 'f':
-		a->scene.client_v6 = a->scene.server_v6 = n == 6;
-		return n == 4 || n == 6;
-	case 'n':
-		a->scene.sessions = n;
-		return n <= 1u << 29;
-	case 'r':
-		a->runs = (unsigned)n;
-		return true;
-	case 'm':
-		a->run_ms = (unsigned)n;
-		return true;
-	default:
-		return false;
-	}
-}
-
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	static const struct option options[] = {
-	        {"workers", required_argument, NULL, 'w'},
-	        {"family", required_argument, NULL, 'f'},
-	        {"sessions", required_argument, NULL, 'n'},
-	        {"runs", required_argument, NULL, 'r'},
-	        {"run", required_argument, NULL, 'm'},
-	        {"directory", required_argument, NULL, 'd'},
-	        {"help", no_argument, NULL, 'h'},
-	        {NULL, 0, NULL, 0},
-	};
 	struct arguments a = {.scene = scene_defaults(100000), .runs = 7, .run_ms = 200};
+	const char *family = "4";
 	a.scene.workers = 2;
-	measure_options(argc, argv, options, usage, option_take, &a);
+	const struct option_entry options[] = {
+	        {"workers", "N", OPTION_UNSIGNED, &a.scene.workers, 1, SY_MAX_WORKERS, NULL},
+	        {"family", "4|6", OPTION_WORD, &family, 0, 0, NULL},
+	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS, NULL},
+	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, "of each kind"},
+	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0, "length of a run"},
+	        SCENE_DIRECTORY(a.scene),
+	};
+	OPTIONS_TAKE(argc, argv, "What several workers forward together, by where packets arrive.",
+	             options);
+	a.scene.client_v6 = a.scene.server_v6 = *family == '6';
 	return a;
 }
 

@@ -113,7 +113,7 @@ static bool rig_make(struct scene *s)
 	                                    .workers = o->workers,
 	                                    .mbufs = o->workers > 1 ? o->workers * 16384 - 1 : 8191,
 	                                    .memory_mb = MEMORY_MB,
-	                                    .huge = o->huge,
+	                                    .huge = o->store != NULL,
 	                                    .store_directory = o->store,
 	                                    .neigh = neigh,
 	                                    .neighs = neighs,

@@ -18,12 +18,18 @@ struct scene_options {
 	unsigned servers, locals; /* at most SCENE_SERVERS, SCENE_LOCALS */
 	unsigned workers;         /* 0: 1 */
 	uint32_t frame_len;       /* without FCS; less than the headers: those */
-	const char *store;        /* directory on hugetlbfs; NULL: ordinary memory */
-	bool huge;                /* packet buffers too */
+	const char *store;        /* directory on hugetlbfs, and all is huge; NULL: nothing is */
 	uint64_t seed;
 };
-#define SCENE_SERVERS 256
-#define SCENE_LOCALS  64
+#define SCENE_SERVERS  256
+#define SCENE_LOCALS   64
+#define SCENE_SESSIONS (1u << 29) /* clients there are */
+
+/* An entry of options.h: where the scene's session table lies. */
+#define SCENE_DIRECTORY(options)                                                                   \
+	{                                                                                          \
+		"directory", "DIR", OPTION_WORD, &(options).store, 0, 0, OPTIONS_DIRECTORY         \
+	}
 
 /* FNAT over IPv4, UDP, a table that is 85 % full, one worker. */
 struct scene_options scene_defaults(uint64_t sessions);
