@@ -23,10 +23,11 @@ import sys
 import time
 from pathlib import Path
 
-from bench import machine, report
+from bench import headline, machine, report
 
 RESULTS = machine.ROOT / "build/bench"
 FULL = RESULTS / "full"
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # everything that was set up is put back
 # Those that are not named here come behind, by the alphabet.
 ORDER = ("fastpath", "wire", "cps", "density", "latency", "scale", "overhead")
 
@@ -97,6 +98,9 @@ def perform(name, quick, smoke):
     runs, problem = collect(module.smoke() if smoke else module.rows(quick))
     made = report.rows(runs)
     print(report.table(made), end="")
+    if not smoke:
+        for line in headline.verdicts(name, made):
+            print(line)
     if problem is None and not made:
         problem = machine.Failed("measured nothing")
     if problem is None and not smoke:
@@ -109,6 +113,20 @@ def perform(name, quick, smoke):
     return True
 
 
+def interrupt(*_):
+    """Ends all of it, once: what puts things back is not to be interrupted itself."""
+    for number in ENDS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+LEGEND = """\
+Each value is the median of its runs; their extremes are beside it. A yardstick, what the machine or
+another program takes for the same or for less, is run in turn with it: `ratio` is the median of
+those pairs. docs/benchmarks.md tells what each benchmark measures, and how.
+"""
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="of " + ", ".join(names()))
@@ -118,15 +136,17 @@ def main():
     unknown = set(arguments.names) - set(names())
     if unknown:
         parser.error(f"no benchmark {' '.join(sorted(unknown))}; there are {' '.join(names())}")
-    # As Ctrl-C does: everything that was set up is put back.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in ENDS:
+        signal.signal(number, interrupt)
+    if not arguments.smoke:
+        print(LEGEND)
     failed = []
     try:
         for name in arguments.names or names():
             if not perform(name, arguments.quick, arguments.smoke):
                 failed.append(name)
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+        print("\ninterrupted: what had been set up was put back", file=sys.stderr)
         return 130
     if failed:
         print(f"failed: {' '.join(failed)}")

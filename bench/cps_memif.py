@@ -18,6 +18,10 @@ YARDSTICK = "testpmd macswap, as many packets"
 
 
 def rows(quick):
+    wanted = stand.needs(SESSIONS)
+    if not machine.memory_suffices(wanted):
+        print(f"   lives over memif: left out, {machine.lacking(wanted)}")
+        return
     with Pair(SESSIONS) as pair:
         for family in (4,) if quick else (4, 6):
             pair.ours.ask("lives", family=family, window=LIVES, warm=WARM_S, seconds=0)

@@ -81,10 +81,10 @@ HEADLINES = [
         met=lambda row: row["median"] <= 60,
     ),
     Headline(
-        "64-byte packets over memif, {sessions} sessions, one core",
+        "64-byte packets over memif, {sessions} sessions (nftables: as many flows), one core",
         "wire",
         "max",
-        {"family": "4", "frame": 64},
+        {"family": "4", "frame": 64, "sessions": 1000, "nftables_flows": 1000},
         yardstick="nftables",
         goal="≥ 8 × nftables",
         met=lambda row: row["ratio"] >= 8,
@@ -155,12 +155,22 @@ def find(headline, made):
     return found[0] if found else None
 
 
+def measured(headline, row):
+    """The value that counts, with its unit."""
+    unit = row["unit"].partition("/")[0] if headline.fastest else row["unit"]
+    if headline.fastest:
+        return f"{report.number(row['min'])} {unit} (median {report.number(row['median'])})"
+    return f"{report.number(row['median'])} {unit}"
+
+
+def reached(headline, row):
+    """What is to be held against the goal: a value, or its ratio to the yardstick's."""
+    return f"{row['ratio']:.3g} ×" if "×" in headline.goal else measured(headline, row)
+
+
 def line(headline, row):
     """A row of the table, in Markdown."""
-    unit = row["unit"].partition("/")[0] if headline.fastest else row["unit"]
-    value = f"{report.number(row['median'])} {unit}"
-    if headline.fastest:
-        value = f"{report.number(row['min'])} {unit} (median {report.number(row['median'])})"
+    value = measured(headline, row)
     stick = row["yardstick"]
     beside = f"{report.number(stick['median'])} {stick['name']}" if stick else ""
     ratio = f"{report.number(row['ratio'])} ×" if stick else ""
@@ -168,6 +178,19 @@ def line(headline, row):
     parameters = {name: report.amount(value) for name, value in row["params"].items()}
     what = headline.what.format(**parameters)
     return f"| {what} | {value} | {beside} | {ratio} | {headline.goal} | {met} |"
+
+
+def verdicts(name, made):
+    """The goals of a benchmark, a line each: does what was measured meet them?"""
+    lines = []
+    for headline in HEADLINES:
+        row = find(headline, made) if headline.bench == name and headline.met else None
+        if row:
+            parameters = {key: report.amount(value) for key, value in row["params"].items()}
+            what = headline.what.format(**parameters)
+            verdict = "met" if headline.met(row) else "NOT MET"
+            lines.append(f"   goal {headline.goal}: {reached(headline, row)}: {verdict} — {what}")
+    return lines
 
 
 HEAD = "| what | measured | yardstick beside it | ratio | goal | met |\n|---|---|---|---|---|---|"

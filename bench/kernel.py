@@ -85,8 +85,12 @@ def inject(place, router, sink, packets, *options):
         text=True,
         start_new_session=True,
     ) as child:
-        stand.prefer(child.pid)
-        told, said = child.communicate()
+        try:
+            stand.prefer(child.pid)
+            told, said = child.communicate(timeout=stand.ANSWER_S)
+        except BaseException:
+            child.kill()  # what it runs in is about to be removed
+            raise
     if child.returncode:
         raise machine.Failed(said)
     wait_until(lambda: arrived(sink) >= before + packets, "all packets are forwarded")

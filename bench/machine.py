@@ -142,6 +142,7 @@ def huge_pages(wanted, largest=GB):
         if missing and meminfo("MemAvailable") > missing * size + 256 * MB:
             got = pool.add(missing)
         if got < missing:
+            print(f"   on ordinary pages, as {wanted >> 20:,} MB of huge ones are not to be had")
             yield Pages(0, None)
             return
         with folder_of(size) as where:
@@ -154,6 +155,11 @@ def huge_pages(wanted, largest=GB):
 def memory_suffices(wanted):
     """May so many bytes be taken, in huge pages or not, with a margin for everybody else?"""
     return meminfo("MemAvailable") + Pool(2 * MB).free() * 2 * MB > wanted + GB
+
+
+def lacking(wanted):
+    """Why there is no measuring: memory_suffices() said no."""
+    return f"{(wanted + GB) >> 20:,} MB of memory are not free"
 
 
 # ---- programs -------------------------------------------------------------------------------

@@ -13,7 +13,11 @@ def rows(quick):
     for family in ("4",) if quick else ("4", "6"):
         for concurrent in (1_000, 1_000_000):
             # The table, and the yardstick's memory beside it.
-            with machine.huge_pages(2 * SESSIONS * BYTES + OTHERS) as pages:
+            wanted = 2 * SESSIONS * BYTES + OTHERS
+            if not machine.memory_suffices(wanted):
+                print(f"   IPv{family}, {concurrent:,} lives: left out, {machine.lacking(wanted)}")
+                continue
+            with machine.huge_pages(wanted) as pages:
                 yield from cell(family, concurrent, SESSIONS, *pages.options())
     yield from cps_memif.rows(quick)
 

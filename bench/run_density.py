@@ -23,7 +23,7 @@ def cell(sessions, family, packets=1 << 14, runs=128):
     size = sessions * BYTES + (16 << 20)
     before = not machine.memory_suffices(2 * size)
     if before and not machine.memory_suffices(size):
-        print(f"   {sessions:,} sessions are left out: there are no {size >> 20:,} MB of memory")
+        print(f"   IPv{family}, {sessions:,} sessions: left out, {machine.lacking(size)}")
         return
     options = ["--sessions", sessions, "--family", family]
     options += ["--look-ups", runs, "--packets", packets, *(["--before"] if before else [])]

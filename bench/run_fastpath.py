@@ -36,7 +36,7 @@ def cell(mode, family, sessions, *options, runs):
     streams = 3 * sessions * FRAME[family]  # both directions', and one that is being drawn
     wanted = 2 * table + streams + (300 << 20)
     if not machine.memory_suffices(wanted):
-        print(f"   {mode} {family}, {sessions:,} sessions: left out, there is no memory for it")
+        print(f"   {mode} IPv{family}, {sessions:,} sessions: left out, {machine.lacking(wanted)}")
         return
     with machine.huge_pages(wanted, largest=0) as pages:
         yield from machine.run_program(

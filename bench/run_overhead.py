@@ -12,7 +12,7 @@ def rows(quick):
     sessions = 1_000_000 if quick else 10_000_000
     wanted = sessions * BYTES + OTHERS
     if not machine.memory_suffices(wanted):
-        print(f"   left out: {wanted >> 20:,} MB are not free")
+        print(f"   {sessions:,} sessions: left out, {machine.lacking(wanted)}")
         return
     with machine.huge_pages(wanted) as pages:
         yield from cell(sessions, "--runs", 3 if quick else 11, *pages.options())

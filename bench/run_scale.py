@@ -14,9 +14,13 @@ def rows(quick):
     if most < 2:
         print("   left out: there is one core")
         return
+    wanted = SESSIONS * BYTES + OTHERS
+    if not machine.memory_suffices(wanted):
+        print(f"   left out, {machine.lacking(wanted)}")
+        return
     for workers in [n for n in (2, 4, 8, 16) if n <= most]:
         for family in ("4",) if quick else ("4", "6"):
-            with machine.huge_pages(SESSIONS * BYTES + OTHERS) as pages:
+            with machine.huge_pages(wanted) as pages:
                 options = ["--family", family, "--runs", 15 if quick else 31]
                 yield from cell(workers, SESSIONS, *options, *pages.options())
 

@@ -17,6 +17,7 @@ import ipaddress
 import itertools
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,7 @@ NULL_FRAME = 60  # bytes
 SESSION_BYTES = 70  # of the tables, with some to spare
 TCP, UDP, FNAT, RR = 6, 17, 1, 1
 FIRST = ["nice", "-n", "-20"]  # before whatever else wants the cores
+ANSWER_S = 120  # of the generator: to make the most sessions takes it a fraction of that
 PORTS, WORKERS, DROPS = 16, 17, 15  # fields of Request.body
 KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
 TIME_WAIT_S = 1  # then a TCP session is deleted
@@ -70,26 +72,39 @@ class Generator:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
-                text=True,
+                bufsize=0,
                 start_new_session=True,
             )
         prefer(self.child.pid)
         self.log = Path(log)
 
-    def ask(self, verb, **keys):
+    def said(self):
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-2000:]
+
+    def line(self, asked, deadline_s):
+        """The next line that it says, without its end."""
+        got, end = b"", time.monotonic() + deadline_s
+        while not got.endswith(b"\n"):
+            left = max(0, end - time.monotonic())
+            if not select.select([self.child.stdout], [], [], left)[0]:
+                raise machine.Failed(
+                    f"the generator did not answer {asked!r} within {deadline_s:g} s\n{self.said()}"
+                )
+            more = os.read(self.child.stdout.fileno(), 1 << 16)
+            if not more:
+                raise machine.Failed(f"the generator ended over {asked!r}\n{self.said()}")
+            got += more
+        return got[:-1]
+
+    def ask(self, verb, deadline_s=ANSWER_S, **keys):
         """One command; returns what it answers. Keys stay set."""
-        words = [verb, *(f"{key}={value}" for key, value in keys.items())]
-        try:
-            self.child.stdin.write(" ".join(words) + "\n")
-            self.child.stdin.flush()
-        except BrokenPipeError:
-            pass
-        line = self.child.stdout.readline()
-        if not line:
-            raise machine.Failed(f"the generator has ended\n{self.log.read_text()[-2000:]}")
-        answer = json.loads(line)
+        asked = " ".join([verb, *(f"{key}={value}" for key, value in keys.items())])
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.write(f"{asked}\n".encode())
+        answer = json.loads(self.line(asked, deadline_s))
         if "error" in answer:
-            raise machine.Failed(f"{' '.join(words)}: {answer['error']}")
+            raise machine.Failed(f"{asked}: {answer['error']}")
         return answer
 
     def close(self):

@@ -38,6 +38,17 @@ def test_the_fastest_run_is_judged_where_it_counts():
     ]
 
 
+def test_goals_are_judged_on_the_terminal_as_in_the_table():
+    made = fastpath(1000, 29, 33, 35) + fastpath(10_000_000, 46, 47, 48)
+    assert headline.verdicts("fastpath", made) == [
+        "   goal ≤ 30 ns: 29.0 ns (median 33.0): met — a packet of an established FNAT session, "
+        "IPv4, 1 k sessions, one core",
+        "   goal ≤ 2.0 × yardstick: 2.35 ×: NOT MET — a packet of an established FNAT session, "
+        "IPv4, 10 M sessions, one core",
+    ]
+    assert headline.verdicts("density", made) == []
+
+
 def test_the_largest_table_stands_for_density():
     table = headline.table(memory(20_000_000, 61.5) + memory(200_000_000, 64.5) + memory(4, 99))
     (line,) = table.splitlines()[2:]

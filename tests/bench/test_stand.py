@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stand of two processes: a generator that says nothing is waited for no longer than it may."""
+
+import pytest
+
+from bench import machine, stand
+
+
+@pytest.fixture
+def generator(tmp_path, monkeypatch):
+    """Starts a generator of shell lines."""
+    monkeypatch.setattr(stand, "FIRST", [])
+    started = []
+
+    def start(*lines):
+        program = tmp_path / "generator"
+        program.write_text("\n".join(["#!/bin/sh", "echo core $2 >&2", *lines, ""]))
+        program.chmod(0o755)
+        monkeypatch.setattr(stand, "GENERATOR", program)
+        started.append(stand.Generator(0, {}, tmp_path / "log"))
+        return started[-1]
+
+    yield start
+    for child in started:
+        child.close()
+        assert child.child.poll() is not None
+
+
+def test_it_answers_line_by_line(generator):
+    child = generator(
+        'read asked; echo "{\\"asked\\": \\"$asked\\"}"',
+        "read asked; printf '{\"half\": '; sleep 0.1; echo '1}'",
+        'read asked; echo \'{"error": "no link"}\'',
+    )
+    assert child.ask("trial", rate="max", seconds=1) == {"asked": "trial rate=max seconds=1"}
+    assert child.ask("line") == {"half": 1}
+    with pytest.raises(machine.Failed, match=r"^up link=x: no link$"):
+        child.ask("up", link="x")
+
+
+def test_one_that_hangs_is_given_up(generator):
+    child = generator("read asked; printf half; read more")
+    with pytest.raises(machine.Failed, match=r"(?s)'learn flows=5' within 0.2 s\ncore 0"):
+        child.ask("learn", 0.2, flows=5)
+
+
+def test_one_that_ends_says_why(generator):
+    child = generator("read asked; echo no memory >&2")
+    with pytest.raises(machine.Failed, match=r"(?s)ended over 'trial'\n.*no memory"):
+        child.ask("trial")
+    with pytest.raises(machine.Failed, match="ended"):
+        child.ask("trial")
