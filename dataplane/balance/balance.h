@@ -298,6 +298,13 @@ bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_vie
 /* The path packet i of session s leaves by, looked up anew if stale. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
 
+/* ---- segment.c: the slow path's short way
+ * ------------------------------------------------------- */
+
+/* Forwards packet i, of the session that look-up has found, if it is a plain segment with which
+ * that session goes on. False: it is not, and nothing was done. */
+bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+
 /* ---- translate.c: clients of one family, servers of the other ------------------------------- */
 
 /* Fills in form and growth, when all else is. */

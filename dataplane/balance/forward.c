@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "balance.h"
+#include "forward.h"
 #include "snat.h"
 
 /* Of a server whose path is not known, or changes, or whom no id names. */
@@ -21,9 +21,9 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	if (direction == SESSION_CLIENT) {
 		uint16_t path = SY_READ(e->path);
 		/* The interaction thread refreshes endpoints a moment after the routes changed. */
-		return SY_LIKELY(!sy_path_is_stale(b->rt, path)) ? path : path_to_server(b, s, e);
+		return SY_LIKELY(SY_RCU_READ(w->path_room[path])) ? path : path_to_server(b, s, e);
 	}
-	if (SY_UNLIKELY(sy_path_is_stale(b->rt, s->path)))
+	if (SY_UNLIKELY(!SY_RCU_READ(w->path_room[s->path])))
 		s->path = sy_path_lookup(b->rt, &s->client);
 	return s->path;
 }
@@ -94,7 +94,9 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 
 	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))
 		tell_shift(burst, i, session_cold_at(b->table[burst->slot[i]], burst->session[i]));
-	if (SY_LIKELY(e->form == FORM_IN_PLACE))
+	if (SY_LIKELY(e->form == FORM_IN_PLACE && burst->plain[i]))
+		forward_plain(b, burst, i, s, e, burst->direction[i]);
+	else if (e->form == FORM_IN_PLACE)
 		forward_rewrite(b, burst, i, s, e);
 	else if (!forward_otherwise(w, burst, i, s, e))
 		return;

@@ -2,7 +2,7 @@
 /* slow path: what is not a plain packet of an established session. */
 #include <arpa/inet.h>
 
-#include "balance.h"
+#include "forward.h"
 #include "ours.h"
 
 #define IPV6_MTU_MIN 1280
@@ -16,7 +16,7 @@ static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_di
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_addr *server =
 	        SY_LIKELY(e->mode != MODE_SNAT) ? &e->addr : &session_companion(s)->client;
-	uint16_t other = sy_path_mtu(b->rt, forward_path(w, s, !from));
+	uint16_t other = forward_room(w, forward_path(w, s, !from));
 	uint16_t there = sy_tcp_mss(sy_addr_is_v4(server), from == SESSION_CLIENT ? mtu : other, 0);
 	uint16_t back =
 	        sy_tcp_mss(sy_addr_is_v4(&s->client), from == SESSION_CLIENT ? other : mtu, 0);
@@ -53,7 +53,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	}
 	if (!slow_ttl_suffices(w, burst, i))
 		return;
-	uint16_t mtu = sy_path_mtu(b->rt, path);
+	uint16_t mtu = forward_room(w, path);
 	int growth = b->endpoint[s->server].growth[burst->direction[i]];
 	if (v->frame_len - v->l3 + growth > mtu) {
 		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
@@ -246,6 +246,9 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	create_prepare(w, burst, slow, count);
 	for (unsigned k = 0; k < count; k++) {
 		const struct sy_view *v = &burst->view[slow[k]];
+		if (burst->session[slow[k]] != SESSION_NONE && bw->ended == then.ended &&
+		    segment_forward(w, burst, slow[k]))
+			continue;
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
 			slow_packet(w, burst, slow[k], &then);
 		else
