@@ -143,8 +143,9 @@ static inline bool rate_take(struct rate_limit *k, uint64_t now_ns, uint64_t cos
 /* A session that a packet will begin, as far as create_prepare() has come. */
 struct birth {
 	const struct service *service;
-	uint32_t server; /* whose place is taken */
-	uint32_t reason; /* enum sy_drop; NONE, or why it has none */
+	uint32_t server;                   /* whose place is taken */
+	uint32_t reason;                   /* enum sy_drop; NONE, or why it has none */
+	struct session_port_search search; /* for its local port, as far as it has come; of FNAT */
 };
 
 struct balance_worker {

@@ -34,11 +34,10 @@ static struct session_port_search search_for(struct sy_worker *w, const struct e
 
 /* Chooses local address and port of s towards its server. */
 static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, struct session *s,
-                                 const struct session_cold *cold, uint64_t *server_hash)
+                                 const struct session_port_search *search, uint64_t *server_hash)
 {
 	struct sy_balance *b = w->app;
-	const struct endpoint *e = &b->endpoint[s->server];
-	struct port_search p = {search_for(w, e, session_port(e, cold)), b, t};
+	struct port_search p = {*search, b, t};
 	if (p.search.local_count == 0)
 		return SY_DROP_NO_LOCAL_ADDRESS;
 	if (!session_find_port(t, &b->key, &p.search, port_is_taken))
@@ -80,25 +79,29 @@ static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint6
 	return SY_DROP_NONE;
 }
 
+static uint32_t tuple_sum(const struct sy_tuple *t)
+{
+	return sy_csum_addr(&t->src) + sy_csum_addr(&t->dst) + t->sport + t->dport;
+}
+
 /* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
 static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
-                                    const struct session_cold *cold, uint64_t *server_hash)
+                                    const struct session_cold *cold,
+                                    const struct session_port_search *search, uint64_t *server_hash)
 {
 	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
-	struct sy_rewrite r;
 	s->path = sy_path_lookup(b->rt, &from->src);
 	if (s->path == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;
 	enum sy_drop reason = e->mode == MODE_NAT ? create_nat(b, t, s, cold, server_hash)
-	                                          : create_local(w, t, s, cold, server_hash);
+	                                          : create_local(w, t, s, search, server_hash);
 	if (reason != SY_DROP_NONE)
 		return reason;
 	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port,
 	                            session_port(e, cold), e->proto};
-	sy_rewrite_prepare(from, &to, &r);
-	s->delta = r.l4_delta;
+	s->delta = sy_csum_delta(tuple_sum(from), tuple_sum(&to));
 	return SY_DROP_NONE;
 }
 
@@ -116,9 +119,11 @@ static uint64_t client_hash(const struct session *s, uint64_t tuple_hash, uint64
 
 /* The session of packet i with this server, whose place is taken. */
 static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                          const struct service *service, uint32_t server, enum sy_drop *reason)
+                          const struct birth *birth, enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
+	const struct service *service = birth->service;
+	uint32_t server = birth->server;
 	const struct sy_view *v = &burst->view[i];
 	struct session_table *t = b->table[burst->slot[i]];
 	const struct endpoint *e = &b->endpoint[server];
@@ -143,7 +148,7 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
 		*reason = create_tunnel(b, &s, burst->hash[i]);
 	else if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
-		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &server_hash);
+		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &birth->search, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint32_t record = session_insert(t, &s, &cold, client_hash(&s, burst->hash[i], server_hash),
@@ -183,35 +188,40 @@ static bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint64_t due
 	return false;
 }
 
-static uint16_t birth_port(const struct sy_burst *burst, unsigned i, const struct endpoint *e)
+/* Will its session need a local port of its own? */
+static bool birth_needs_port(const struct endpoint *e)
 {
-	return e->port ? e->port : burst->view[i].tuple.dport;
+	return e->mode == MODE_FNAT;
+}
+
+/* Begins the search for a local port towards its server. */
+static void birth_search(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                         struct birth *birth)
+{
+	const struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[birth->server];
+	if (birth_needs_port(e))
+		birth->search = search_for(w, e, e->port ? e->port : burst->view[i].tuple.dport);
 }
 
 /* What its table knows of free records, and of the next port towards its server. */
-static void birth_prefetch_table(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                                 const struct endpoint *e)
+static void birth_prefetch_table(const struct sy_balance *b, const struct sy_burst *burst,
+                                 unsigned i, struct birth *birth)
 {
-	const struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	__builtin_prefetch(&t->live, 1);
-	__builtin_prefetch(
-	        session_port_cursor(t, session_port_cursor_of(&e->addr, birth_port(burst, i, e))),
-	        1);
+	if (birth_needs_port(&b->endpoint[birth->server]))
+		session_port_prefetch_cursor(t, &birth->search);
 }
 
-/* Its record, and the places in the index of the first port that will be tried for it. */
-static void birth_prefetch(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                           const struct endpoint *e)
+/* Its record, and the place in the index of the first port that will be tried for it. */
+static void birth_prefetch(const struct sy_balance *b, const struct sy_burst *burst, unsigned i,
+                           struct birth *birth)
 {
-	const struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	session_prefetch_free(t);
-	if (e->mode != MODE_FNAT)
-		return;
-	struct session_port_search p = search_for(w, e, birth_port(burst, i, e));
-	if (p.local_count > 0)
-		session_port_prefetch(t, &b->key, &p);
+	if (birth_needs_port(&b->endpoint[birth->server]) && birth->search.local_count > 0)
+		session_port_prefetch(t, &b->key, &birth->search);
 }
 
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *slow,
@@ -219,6 +229,8 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
+	const struct service *service = NULL; /* of the birth before */
+	const struct sy_tuple *asked = NULL;
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = slow[k];
 		const struct sy_view *v = &burst->view[i];
@@ -230,19 +242,25 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		/* A traceroute's begins none, and must not take another's place for a moment. */
 		if (sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
-		birth->service = directory_find(b, &v->tuple);
-		if (!birth->service || birth_is_twin(burst, i, bw->births_due) ||
+		if (!asked || asked->dport != v->tuple.dport ||
+		    !sy_addr_equal(&asked->dst, &v->tuple.dst))
+			service = directory_find(b, &v->tuple);
+		asked = &v->tuple;
+		if (!service || birth_is_twin(burst, i, bw->births_due) ||
 		    create_check(burst, i) != SY_DROP_NONE)
 			continue;
-		birth->reason = schedule(w, birth->service, &v->tuple, &birth->server);
+		birth->service = service;
+		birth->reason = schedule(w, service, &v->tuple, &birth->server);
 		bw->births_due |= UINT64_C(1) << i;
-		if (birth->reason == SY_DROP_NONE)
-			birth_prefetch_table(w, burst, i, &b->endpoint[birth->server]);
+		if (birth->reason != SY_DROP_NONE)
+			continue;
+		birth_search(w, burst, i, birth);
+		birth_prefetch_table(b, burst, i, birth);
 	}
 	for (uint64_t due = bw->births_due; due; due &= due - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(due);
 		if (bw->birth[i].reason == SY_DROP_NONE)
-			birth_prefetch(w, burst, i, &b->endpoint[bw->birth[i].server]);
+			birth_prefetch(b, burst, i, &bw->birth[i]);
 	}
 }
 
@@ -272,30 +290,32 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	struct birth birth = bw->birth[i];
+	struct birth *birth = &bw->birth[i];
 	uint64_t bit = UINT64_C(1) << i;
 
 	if (bw->births_due & bit) {
 		bw->births_due &= ~bit;
 	} else {
-		birth.service = directory_find(b, &burst->view[i].tuple);
-		if (!birth.service) {
+		birth->service = directory_find(b, &burst->view[i].tuple);
+		if (!birth->service) {
 			uint32_t pair = snat_create(w, burst, i, reason);
 			bw->born += pair != SESSION_NONE;
 			return pair;
 		}
-		birth.reason = birth_find(w, burst, i, birth.service, &birth.server);
+		birth->reason = birth_find(w, burst, i, birth->service, &birth->server);
+		if (birth->reason == SY_DROP_NONE)
+			birth_search(w, burst, i, birth);
 	}
-	*reason = (enum sy_drop)birth.reason;
+	*reason = (enum sy_drop)birth->reason;
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-	uint32_t record = create_at(w, burst, i, birth.service, birth.server, reason);
+	uint32_t record = create_at(w, burst, i, birth, reason);
 	if (record == SESSION_NONE) {
-		load_give(b, birth.server);
+		load_give(b, birth->server);
 		return SESSION_NONE;
 	}
 	bw->born++;
-	SY_COUNT(bw->traffic[birth.server].created, 1);
+	SY_COUNT(bw->traffic[birth->server].created, 1);
 	return record;
 }
 

@@ -371,6 +371,9 @@ struct session_port_search {
 	uint8_t local;        /* id */
 	uint64_t server_hash; /* of reply, for session_insert() */
 	uint32_t held; /* SESSION_NONE; or the session to be ended first, which has this port */
+	/* by session_port_prefetch(), or zero */
+	uint16_t *cursor; /* of this server; then reply, local and server_hash are of candidate: */
+	unsigned ahead;
 };
 
 /* Tuples that one search tries: all of them with up to four local addresses. */
@@ -389,8 +392,10 @@ struct session_port_search {
  */
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken);
-/* Brings what such a search, and the insertion behind it, will look at first into the cache. Fills
- * in the candidate. */
+/* Brings what such a search will begin with into the cache; fills in the server's cursor. */
+void session_port_prefetch_cursor(struct session_table *t, struct session_port_search *search);
+/* After that: brings what the search, and the insertion behind it, will look at first into the
+ * cache, and notes the candidate, so that the search need not make it out again. */
 void session_port_prefetch(struct session_table *t, const struct sy_hash_key *key,
                            struct session_port_search *search);
 

@@ -16,7 +16,7 @@
 #include "session.h"
 
 #define SESSION_FILE_MAGIC   "SYSLOTS" /* with its end, 8 bytes */
-#define SESSION_FILE_VERSION 4         /* of all layouts together: header, halves, buckets, names */
+#define SESSION_FILE_VERSION 5         /* of all layouts together: header, halves, buckets, names */
 #define SESSION_FILE_STATES  4096      /* where the slot states begin */
 #define SESSION_FILE_FIRST   8192      /* where slot 0 begins */
 

@@ -3,11 +3,13 @@
  * The session index: what runs for every packet, inline. Included by session.h only.
  *
  *   bucket  0                      20      24                                            64
- *           │ tag × 10 (2 bytes)   │ spare │ entry × 10 (4 bytes)                         │
+ *           │ tag × 10 (2 bytes)   │ away  │ entry × 10 (4 bytes)                         │
  *   entry   │ record number (31 bits) │ direction (1 bit) │
  *
  * A tag of 0 marks an empty place. An entry lies in one of two buckets, and each follows from the
- * other and the tag alone, so that entries move without their hash being known.
+ * other and the tag alone, so that entries move without their hash being known. How many of those
+ * whose first bucket this is lie in the other one is counted, so that as long as there are none,
+ * which is so where tables are not rather full, what is not here is not there either.
  */
 #ifndef SY_SESSION_INDEX_H
 #define SY_SESSION_INDEX_H
@@ -20,7 +22,8 @@
 
 struct session_bucket {
 	uint16_t tags[SESSION_BUCKET_PLACES];
-	uint32_t reserved;
+	uint16_t absent; /* entries whose first bucket this is, and which lie in their other one */
+	uint16_t guests; /* bit per place: its entry's first bucket is another one */
 	uint32_t entries[SESSION_BUCKET_PLACES];
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs one line");
@@ -118,7 +121,7 @@ static inline uint32_t session_guess(const struct session_table *t, uint64_t has
 	uint16_t tag = session_tag(hash);
 	uint32_t bucket = session_bucket_of(t, hash);
 	uint32_t entry = session_bucket_guess(t, bucket, tag);
-	if (SY_UNLIKELY(entry == SESSION_NONE))
+	if (SY_UNLIKELY(entry == SESSION_NONE && t->buckets[bucket].absent))
 		SESSION_PREFETCH(&t->buckets[session_bucket_other(t, bucket, tag)]);
 	return entry;
 }
@@ -126,8 +129,10 @@ static inline uint32_t session_guess(const struct session_table *t, uint64_t has
 static inline uint32_t session_guess_other(const struct session_table *t, uint64_t hash)
 {
 	uint16_t tag = session_tag(hash);
-	return session_bucket_guess(t, session_bucket_other(t, session_bucket_of(t, hash), tag),
-	                            tag);
+	uint32_t bucket = session_bucket_of(t, hash);
+	if (!t->buckets[bucket].absent)
+		return SESSION_NONE;
+	return session_bucket_guess(t, session_bucket_other(t, bucket, tag), tag);
 }
 
 static inline __attribute__((always_inline)) uint32_t
@@ -148,6 +153,8 @@ session_find(const struct session_table *t, uint64_t hash, session_match match, 
 				return entry >> 1;
 			}
 		}
+		if (way == 0 && !b->absent)
+			break;
 		bucket = session_bucket_other(t, bucket, tag);
 	}
 	return SESSION_NONE;

@@ -80,28 +80,70 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 	return count;
 }
 
+static uint16_t *search_cursor(struct session_table *t, const struct session_port_search *search)
+{
+	return session_port_cursor(t,
+	                           session_port_cursor_of(&search->reply.src, search->reply.sport));
+}
+
+void session_port_prefetch_cursor(struct session_table *t, struct session_port_search *search)
+{
+	search->cursor = search_cursor(t, search);
+	__builtin_prefetch(search->cursor, 1);
+}
+
+/* The candidate that the next search begins with. */
+static unsigned search_start(const uint16_t *cursor, unsigned candidates)
+{
+	return *cursor < candidates ? *cursor : 0;
+}
+
+static void search_look_ahead(struct session_table *t, const struct sy_hash_key *key,
+                              struct session_port_search *search, unsigned at)
+{
+	search->ahead = at;
+	search_set(search, t->slot, at);
+	search->server_hash = sy_hash_tuple(key, &search->reply);
+}
+
 void session_port_prefetch(struct session_table *t, const struct sy_hash_key *key,
                            struct session_port_search *search)
 {
-	unsigned candidates = search->local_count * SY_SLOT_PORTS;
-	unsigned at = *session_port_cursor(
-	        t, session_port_cursor_of(&search->reply.src, search->reply.sport));
+	search_look_ahead(t, key, search,
+	                  search_start(search->cursor, search->local_count * SY_SLOT_PORTS));
+	session_prefetch_bucket(t, search->server_hash);
+}
 
-	search_set(search, t->slot, at < candidates ? at : 0);
-	session_walk_prefetch(t, sy_hash_tuple(key, &search->reply));
+/* Is the first candidate, which is looked ahead to, free? */
+static bool search_first(struct session_table *t, struct session_port_search *search,
+                         session_match taken)
+{
+	enum session_direction direction;
+
+	return ntohs(search->reply.dport) >= FIRST_PORT &&
+	       session_find(t, search->server_hash, taken, search, &direction) == SESSION_NONE;
 }
 
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken)
 {
-	uint16_t *cursor = session_port_cursor(
-	        t, session_port_cursor_of(&search->reply.src, search->reply.sport));
+	uint16_t *cursor = search->cursor ? search->cursor : search_cursor(t, search);
 	unsigned candidates = search->local_count * SY_SLOT_PORTS;
 	unsigned left = candidates < SESSION_PORT_PROBES ? candidates : SESSION_PORT_PROBES;
-	unsigned at = *cursor < candidates ? *cursor : 0, tried = 0;
+	unsigned at = search_start(cursor, candidates), tried = 0;
 	struct oldest o = {.record = SESSION_NONE};
 
+	if (candidates == 0)
+		return false;
+	/* another session may have been given its candidate since */
+	if (!search->cursor || search->ahead != at)
+		search_look_ahead(t, key, search, at);
+	search->held = SESSION_NONE;
 	/* the first candidate is nearly always free; if not, many will not be */
+	if (SY_LIKELY(search_first(t, search, taken))) {
+		*cursor = (uint16_t)(at + 1); /* past the last: begins anew */
+		return true;
+	}
 	for (unsigned count = 1; left > 0; count = left < BATCH ? left : BATCH) {
 		unsigned passed = search_batch(t, key, search, at, count, taken, &o);
 		at = (at + passed) % candidates;

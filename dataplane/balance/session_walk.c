@@ -9,16 +9,51 @@ struct node {
 	uint8_t depth; /* moves from the root */
 };
 
-static void place_set(struct session_table *t, struct session_place p, uint16_t tag, uint32_t entry)
+/* home: the first bucket of the entry. */
+static void place_set(struct session_table *t, struct session_place p, uint16_t tag, uint32_t entry,
+                      uint32_t home)
 {
-	t->buckets[p.bucket].tags[p.index] = tag;
-	t->buckets[p.bucket].entries[p.index] = entry;
+	struct session_bucket *b = &t->buckets[p.bucket];
+
+	b->tags[p.index] = tag;
+	b->entries[p.index] = entry;
+	if (SY_UNLIKELY(p.bucket != home)) {
+		b->guests |= (uint16_t)(1u << p.index);
+		t->buckets[home].absent++;
+	}
 }
 
-static void place_copy(struct session_table *t, struct session_place from, struct session_place to)
+/* The first bucket of its entry. */
+static uint32_t place_home(const struct session_table *t, struct session_place p)
+{
+	const struct session_bucket *b = &t->buckets[p.bucket];
+
+	return SY_UNLIKELY(b->guests >> p.index & 1)
+	               ? session_bucket_other(t, p.bucket, b->tags[p.index])
+	               : p.bucket;
+}
+
+static void place_clear(struct session_table *t, struct session_place p)
+{
+	struct session_bucket *b = &t->buckets[p.bucket];
+	uint32_t home = place_home(t, p);
+
+	if (SY_UNLIKELY(p.bucket != home)) {
+		b->guests &= (uint16_t) ~(1u << p.index);
+		t->buckets[home].absent--;
+	}
+	b->tags[p.index] = 0;
+	b->entries[p.index] = 0;
+}
+
+static void place_move(struct session_table *t, struct session_place from, struct session_place to)
 {
 	const struct session_bucket *b = &t->buckets[from.bucket];
-	place_set(t, to, b->tags[from.index], b->entries[from.index]);
+	uint16_t tag = b->tags[from.index];
+	uint32_t entry = b->entries[from.index], home = place_home(t, from);
+
+	place_clear(t, from);
+	place_set(t, to, tag, entry, home);
 }
 
 static uint32_t bucket_empty(const struct session_table *t, uint32_t bucket)
@@ -82,22 +117,22 @@ bool session_walk_insert(struct session_table *t, uint64_t hash, uint32_t entry,
 	if (empty != 0) {
 		walk->length = 1;
 		walk->place[0] = (struct session_place){first, (uint32_t)__builtin_ctz(empty)};
-		place_set(t, walk->place[0], tag, entry);
+		place_set(t, walk->place[0], tag, entry, first);
 		return true;
 	}
 	if (!walk_search(t, first, session_bucket_other(t, first, tag), walk))
 		return false;
 	for (uint32_t i = walk->length - 1; i > 0; i--)
-		place_copy(t, walk->place[i - 1], walk->place[i]);
-	place_set(t, walk->place[0], tag, entry);
+		place_move(t, walk->place[i - 1], walk->place[i]);
+	place_set(t, walk->place[0], tag, entry, first);
 	return true;
 }
 
 void session_walk_undo(struct session_table *t, const struct session_walk *walk)
 {
+	place_clear(t, walk->place[0]);
 	for (uint32_t i = 1; i < walk->length; i++)
-		place_copy(t, walk->place[i], walk->place[i - 1]);
-	place_set(t, walk->place[walk->length - 1], 0, 0);
+		place_move(t, walk->place[i], walk->place[i - 1]);
 }
 
 bool session_walk_enter(struct session_table *t, uint32_t record, uint64_t client_hash,
@@ -125,10 +160,12 @@ void session_walk_remove(struct session_table *t, uint64_t hash, uint32_t entry)
 		for (; mask != 0; mask &= mask - 1) {
 			uint32_t index = (uint32_t)__builtin_ctz(mask);
 			if (b->entries[index] == entry) {
-				place_set(t, (struct session_place){bucket, index}, 0, 0);
+				place_clear(t, (struct session_place){bucket, index});
 				return;
 			}
 		}
+		if (!b->absent)
+			return;
 		bucket = session_bucket_other(t, bucket, tag);
 	}
 }

@@ -19,16 +19,6 @@ struct session_walk {
 	} place[SESSION_WALK_MOVES + 1];
 };
 
-/* Brings both buckets of a hash into the cache. */
-static inline __attribute__((always_inline)) void
-session_walk_prefetch(const struct session_table *t, uint64_t hash)
-{
-	uint32_t bucket = session_bucket_of(t, hash);
-
-	__builtin_prefetch(&t->buckets[bucket], 1);
-	__builtin_prefetch(&t->buckets[session_bucket_other(t, bucket, session_tag(hash))], 1);
-}
-
 /* Enters `entry` under a hash, moving others to their other buckets if need be. Returns false, with
  * nothing changed, when no path to an empty place is found. */
 bool session_walk_insert(struct session_table *t, uint64_t hash, uint32_t entry,

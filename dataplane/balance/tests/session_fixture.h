@@ -85,14 +85,23 @@ static inline uint32_t insert_named(struct session_table *t, uint64_t name, uint
 	                      server_hash);
 }
 
-/* Places of the index in use. */
+/* Places of the index in use. Buckets know how many of their entries lie elsewhere. */
 static inline uint32_t index_used(const struct session_table *t)
 {
-	uint32_t used = 0;
+	uint32_t used = 0, *absent = calloc(t->bucket_count, sizeof(*absent));
 
-	for (uint32_t b = 0; b < t->bucket_count; b++)
-		used += SESSION_BUCKET_PLACES -
-		        (uint32_t)__builtin_popcount(session_bucket_match(&t->buckets[b], 0));
+	assert_non_null(absent);
+	for (uint32_t i = 0; i < t->bucket_count; i++) {
+		const struct session_bucket *b = &t->buckets[i];
+		uint32_t empty = session_bucket_match(b, 0);
+		assert_int_equal(b->guests & (empty | ~0u << SESSION_BUCKET_PLACES), 0);
+		for (uint32_t guests = b->guests; guests != 0; guests &= guests - 1)
+			absent[session_bucket_other(t, i, b->tags[__builtin_ctz(guests)])]++;
+		used += SESSION_BUCKET_PLACES - (uint32_t)__builtin_popcount(empty);
+	}
+	for (uint32_t i = 0; i < t->bucket_count; i++)
+		assert_int_equal(t->buckets[i].absent, absent[i]);
+	free(absent);
 	return used;
 }
 
