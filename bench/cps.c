@@ -187,7 +187,7 @@ static void tell(const struct cell *c, double life, double ends, double stick)
 	         "\"concurrent\": %" PRIu64
 	         ", \"packets\": %u, \"time_wait_s\": %u, \"table\": %" PRIu64,
 	         a->family, a->concurrent, LIFE_PACKETS, a->time_wait, a->sessions);
-	struct measure m = {"cps", params, "cost", "ns/life"};
+	struct measure m = {"cps", params, "cost", "ns/life", NULL};
 	measure_tell(&m, life, "two random lines a packet", stick);
 	m.metric = "rate";
 	m.unit = "lives/s";

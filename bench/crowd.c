@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "crowd.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -8,6 +9,8 @@
 
 /* A port's operations get nothing of ours; there is one rig in a process. */
 static struct crowd *crowd;
+
+#define SECOND_NS UINT64_C(1000000000)
 
 /* So much waits for another worker that more might be lost: a rate without loss is looked for. */
 static bool worker_is_ahead(const struct sy_runtime *rt, unsigned id)
@@ -19,12 +22,28 @@ static bool worker_is_ahead(const struct sy_runtime *rt, unsigned id)
 	return false;
 }
 
+/* The frame that comes in next. */
+static inline const uint8_t *lane_frame(struct lane *lane, const struct feed_stream *s,
+                                        const struct feed_stream *first)
+{
+	uint64_t *at = first ? &lane->first_at : &lane->at;
+	if (*at >= s->count)
+		*at = 0;
+	return feed_frame(s, (*at)++);
+}
+
 static unsigned crowd_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
 	/* From buffer to data; like a vector driver, which initializes no more than it must. */
 	const size_t data = sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM;
 	struct lane *lane = &crowd->lane[p->id][queue];
+	const struct feed_stream *first = __atomic_load_n(&lane->first, __ATOMIC_ACQUIRE);
 	const struct feed_stream *s = __atomic_load_n(&lane->stream, __ATOMIC_ACQUIRE);
+	if (SY_UNLIKELY(first != NULL)) {
+		s = first;
+		if (n > s->count - lane->first_at)
+			n = (unsigned)(s->count - lane->first_at);
+	}
 	if (!s || worker_is_ahead(crowd->scene->rig.rt, queue) ||
 	    rte_mempool_get_bulk(crowd->scene->rig.rt->pool, (void **)m, n) < 0)
 		return 0;
@@ -33,15 +52,17 @@ static unsigned crowd_rx(struct port *p, unsigned queue, struct rte_mbuf **m, un
 		__builtin_prefetch((uint8_t *)m[i] + data, 1);
 	}
 	for (unsigned i = 0; i < n; i++) {
-		if (lane->at >= s->count)
-			lane->at = 0;
-		const uint8_t *frame = feed_frame(s, lane->at++);
+		const uint8_t *frame = lane_frame(lane, s, first);
 		m[i]->data_off = RTE_PKTMBUF_HEADROOM;
 		m[i]->pkt_len = s->len;
 		m[i]->data_len = (uint16_t)s->len;
 		uint8_t *to = rte_pktmbuf_mtod(m[i], uint8_t *);
 		for (uint32_t k = 0; k < s->stride; k += SY_CACHE_LINE)
 			memcpy(to + k, frame + k, SY_CACHE_LINE);
+	}
+	if (SY_UNLIKELY(first && lane->first_at == first->count)) {
+		lane->first_at = 0;
+		__atomic_store_n(&lane->first, NULL, __ATOMIC_RELEASE);
 	}
 	return n;
 }
@@ -55,6 +76,30 @@ static unsigned crowd_tx(struct port *p, unsigned queue, struct rte_mbuf **m, un
 static bool crowd_is_pending(struct port *p, unsigned queue)
 {
 	return SY_READ(crowd->lane[p->id][queue].stream) != NULL;
+}
+
+/* The nth core that we may use, from the last one on; −1: there are not so many. */
+static int core_from_last(unsigned n)
+{
+	cpu_set_t ours;
+	if (sched_getaffinity(0, sizeof(ours), &ours) == 0)
+		for (int core = CPU_SETSIZE - 1; core >= 0; core--)
+			if (CPU_ISSET(core, &ours) && n-- == 0)
+				return core;
+	return -1;
+}
+
+static void cores_share(struct sy_runtime *rt)
+{
+	int core;
+	for (unsigned w = 0; w < rt->workers; w++)
+		rt->worker[w].private->core = core_from_last(w);
+	cpu_set_t rest;
+	CPU_ZERO(&rest);
+	for (unsigned n = rt->workers; (core = core_from_last(n)) >= 0; n++)
+		CPU_SET(core, &rest);
+	if (CPU_COUNT(&rest))
+		sched_setaffinity(0, sizeof(rest), &rest);
 }
 
 bool crowd_open(struct crowd *c, struct scene *s)
@@ -74,6 +119,7 @@ bool crowd_open(struct crowd *c, struct scene *s)
 	}
 	for (unsigned w = 0; w < rt->workers; w++)
 		rt->worker[w].private->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
+	cores_share(rt);
 	if (sy_runtime_start(rt, &err) == 0)
 		return true;
 	fprintf(stderr, "%s\n", err.text);
@@ -101,6 +147,20 @@ void crowd_feed(struct crowd *c, unsigned w, const struct feed_stream *const str
 		                 __ATOMIC_RELEASE);
 }
 
+static void pause_until(uint64_t ns)
+{
+	const struct timespec t = {(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
+void crowd_feed_once(struct crowd *c, unsigned w, unsigned port, const struct feed_stream *stream)
+{
+	const struct feed_stream **first = &c->lane[port][w].first;
+	__atomic_store_n(first, stream, __ATOMIC_RELEASE);
+	while (__atomic_load_n(first, __ATOMIC_ACQUIRE))
+		pause_until(sy_clock_ns() + SECOND_NS / 10000);
+}
+
 static double cpu_ns(pthread_t thread)
 {
 	clockid_t clock;
@@ -124,23 +184,16 @@ static struct crowd_work work_now(const struct crowd *c)
 	return now;
 }
 
-static void pause_ms(unsigned ms)
-{
-	const struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
-	nanosleep(&t, NULL);
-}
-
 struct crowd_work crowd_watch(struct crowd *c, unsigned ms, void (*meanwhile)(void *ctx), void *ctx,
-                              unsigned period_ms)
+                              unsigned times)
 {
+	uint64_t start = sy_clock_ns(), ns = ms * UINT64_C(1000000);
 	struct crowd_work from = work_now(c);
-	uint64_t end = sy_clock_ns() + ms * UINT64_C(1000000);
-	while (meanwhile && sy_clock_ns() < end) {
+	for (unsigned i = 0; meanwhile && i < times; i++) {
+		pause_until(start + ns * i / times);
 		meanwhile(ctx);
-		pause_ms(period_ms);
 	}
-	if (!meanwhile)
-		pause_ms(ms);
+	pause_until(start + ns);
 	struct crowd_work to = work_now(c);
 	return (struct crowd_work){to.seconds - from.seconds, to.cpu_ns - from.cpu_ns,
 	                           to.sent - from.sent, to.dropped - from.dropped,

@@ -3,17 +3,20 @@
  * Workers as threads, each fed by queues of its own for as long as somebody measures them. Their
  * loop is the forwarder's, with its rounds and sleeps, by the real clock. Packet buffers come from
  * the pool and go back to it, as a device's do, as packets change hands here. A worker is fed no
- * more while another has much to take from it: what is measured is a rate without loss.
+ * more while another has much to take from it: what is measured is a rate without loss. Each has a
+ * core of its own, the last first, and who measures the first, as far as there are so many.
  */
 #ifndef BENCH_CROWD_H
 #define BENCH_CROWD_H
 
 #include "scene.h"
 
-/* What one receive queue is fed; one worker's own but for `stream`. */
+/* What one receive queue is fed; one worker's own but for the streams. */
 struct lane {
 	const struct feed_stream *stream; /* NULL: nothing. Writer: who measures, release */
-	uint64_t at;
+	/* Before it, each frame once. Writers: who measures; the worker: NULL, when all came in */
+	const struct feed_stream *first;
+	uint64_t at, first_at;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct crowd {
@@ -36,9 +39,11 @@ bool crowd_open(struct crowd *c, struct scene *s);
 void crowd_close(struct crowd *c);
 /* Feeds worker w what clients and servers send; NULL: nothing any more. */
 void crowd_feed(struct crowd *c, unsigned w, const struct feed_stream *const stream[2]);
-/* What all workers do in so many milliseconds; meanwhile(ctx), if not NULL, is called every
- * period_ms by this thread, which is the interaction thread. */
+/* Lets each frame of a stream come in once, by worker w's queue of a port, and waits for that. */
+void crowd_feed_once(struct crowd *c, unsigned w, unsigned port, const struct feed_stream *stream);
+/* What all workers do in so many milliseconds; meanwhile(ctx), if not NULL, is called so many times
+ * in even distances, from the beginning on, by this thread, which is the interaction thread. */
 struct crowd_work crowd_watch(struct crowd *c, unsigned ms, void (*meanwhile)(void *ctx), void *ctx,
-                              unsigned period_ms);
+                              unsigned times);
 
 #endif

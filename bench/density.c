@@ -103,7 +103,7 @@ static int measure(const struct arguments *a, struct network *n, struct lookup *
 	        lost, mapped, bytes);
 	if (lost != 0 || seen != live || outcome != NETWORK_FULL)
 		return fail("the table did not hold what was put into it");
-	const struct measure m = {"density", params, "memory", "bytes/session"};
+	const struct measure m = {"density", params, "memory", "bytes/session", NULL};
 	measure_tell(&m, bytes, "its fields alone", FIELDS);
 	if (a->limit > 0 && bytes > a->limit)
 		return fail("a session costs more than it may");

@@ -141,7 +141,7 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 	        ", \"flows\": \"%s\", \"direction\": \"%s\"",
 	        a->mode, a->family, a->scene.tcp ? "tcp" : "udp", a->scene.sessions,
 	        c->zipf ? "zipf" : "uniform", direction_name[c->direction]);
-	const struct measure m = {"fastpath", params, "cost", "ns/packet"};
+	const struct measure m = {"fastpath", params, "cost", "ns/packet", NULL};
 
 	run_ns(c, false); /* caches and page tables know it now */
 	for (unsigned i = 0; i < a->runs; i++) {

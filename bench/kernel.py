@@ -77,16 +77,16 @@ def inject(place, router, sink, packets, *options):
     """Has the router forward so many packets; returns how many seconds it took."""
     before = arrived(sink)
     command = [INJECT, "--interface", "a1", "--packets", packets, *options]
-    command = ["taskset", "-c", place.far, *stand.FIRST, *router.command(command)]
+    command = ["taskset", "-c", place.far, *router.command(command)]
     with subprocess.Popen(
-        [str(word) for word in command],
+        machine.first(command),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as child:
         try:
-            stand.prefer(child.pid)
+            machine.prefer(child.pid)
             told, said = child.communicate(timeout=stand.ANSWER_S)
         except BaseException:
             child.kill()  # what it runs in is about to be removed

@@ -142,8 +142,8 @@ static void run_tell(const struct lookup *l, const char *params, unsigned fill, 
 	char all[256], name[32];
 
 	snprintf(all, sizeof(all), "%s, \"fill\": \"%u %%\"", params, fill);
-	const struct measure lookup = {"density", all, "look-up", "ns/packet"};
-	const struct measure growth = {"density", all, "look-up by fill", "yardsticks"};
+	const struct measure lookup = {"density", all, "look-up", "ns/packet", NULL};
+	const struct measure growth = {"density", all, "look-up by fill", "yardsticks", NULL};
 
 	measure_tell(&lookup, ns, "two random cache lines", l->beside[run]);
 	if (fill == l->first_fill)

@@ -165,6 +165,20 @@ def lacking(wanted):
 # ---- programs -------------------------------------------------------------------------------
 
 
+FIRST = ["nice", "-n", "-20"] if os.geteuid() == 0 else []  # before who else wants the cores
+
+
+def first(command):
+    """The command, before others and no longer than we live; for a session of its own."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *FIRST, *map(str, command)]
+
+
+def prefer(pid):
+    """Where sessions share the cores as groups, a group's own niceness counts."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text("-20")
+
+
 class Failed(Exception):
     """A benchmark's program failed; what it said is the message."""
 
@@ -175,12 +189,18 @@ def run_program(name, *options, cpus=None):
     command = [PROGRAMS / name, *options]
     if cpus is not None:
         command = ["taskset", "-c", ",".join(map(str, cpus)), *command]
-    command = [str(part) for part in command]
+    command = first(command)
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            start_new_session=True,
         )
         try:
+            prefer(process.pid)
             for line in process.stdout:
                 try:
                     yield json.loads(line)

@@ -21,6 +21,8 @@ void measure_tell(const struct measure *m, double value, const char *yardstick,
 	if (yardstick)
 		printf(", \"yardstick\": {\"name\": \"%s\", \"value\": %.6g}", yardstick,
 		       yardstick_value);
+	if (m->evidence)
+		printf(", \"evidence\": {%s}", m->evidence);
 	printf("}\n");
 	fflush(stdout);
 }

@@ -18,6 +18,8 @@ struct measure {
 	const char *params; /* members of a JSON object: "\"mode\": \"fnat\", \"sessions\": 1000" */
 	const char *metric; /* "cost" */
 	const char *unit;   /* "ns/packet" */
+	/* What was seen beside, "\"busy\": 0.99"; NULL: nothing. */
+	const char *evidence;
 };
 
 /* A run's value, and what the yardstick took beside it; yardstick NULL: there is none. */

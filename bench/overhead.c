@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * steelyard-overhead: what else a forwarder does costs the packet path how much? A worker forwards
- * packets of established sessions, as a thread, and its CPU time a packet is measured with each of
- * these and without, in turn:
+ * packets of established sessions, as a thread on a core of its own, in short slots with each of
+ * these and without it:
  *
- *     sweep          the worker's rounds, which walk all sessions; none is over
- *     transaction    a transaction a second, by the interaction thread
- *     health         a hundred servers a second fail or come back
- *     statistics     all that a scrape of the metrics asks for, once a second
+ *     sweep          the worker's walk past all sessions, none of which is over
+ *     transaction    a server is added, and removed
+ *     health         a server fails, and comes back
+ *     statistics     all that a scrape of the metrics asks for
+ *     expiry         as sweep where many are over, and end; they began outside of the slots
+ *
+ * What counts is the CPU time of the worker's thread a packet: what the interaction thread does on
+ * its own core counts by what it takes from the worker, lines of memory and calls to be answered.
+ * Two slots with and two without, in such an order that what drifts does so in both, are a pair; a
+ * line is told for each.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <rte_cycles.h>
 
 #include "crowd.h"
 #include "measure.h"
@@ -22,45 +26,63 @@
 #define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
+/* The interaction thread attends to its own so often in a slot, with a task or without. */
+#define TICKS 2
+/* A session of the expiry task is over after this time. */
+#define BRIEF_MS 2000
+/* So many pairs have such sessions of other clients. */
+#define GENERATIONS 256
+
 struct arguments {
 	struct scene_options scene;
-	unsigned runs, run_ms;
+	unsigned runs, slot_ms, due;
 };
+
+struct task;
 
 struct bench {
 	struct arguments options;
 	struct scene scene;
 	struct crowd crowd;
-	struct service_key service;
-	struct sy_addr server;
-	uint16_t port; /* host order */
-	unsigned turn;
+	struct feed_stream brief; /* its clients' packets */
+	unsigned generation;
+	const struct task *doing; /* NULL: nothing else */
+	unsigned tick;            /* of this slot */
+	unsigned turn;            /* of the task: there and back */
+	uint64_t random;
 	bool failed;
 };
 
 /* ---- what else is done ----------------------------------------------------------------------- */
 
-static void put(struct bench *b, uint32_t weight, int state)
+static void commit(struct bench *b, struct changes *c)
 {
-	struct changes c = {0};
-	put_server(&c, &b->service, &b->server, b->port, weight, state);
-	if (!rig_commit(&b->scene.rig, &c)) {
-		fprintf(stderr, "a change was refused: %s\n", b->scene.rig.error);
-		b->failed = true;
-	}
-	rig_attend(&b->scene.rig);
+	if (rig_commit(&b->scene.rig, c))
+		return;
+	fprintf(stderr, "a change was refused: %s\n", b->scene.rig.error);
+	b->failed = true;
 }
 
 static void transaction(void *ctx)
 {
 	struct bench *b = ctx;
-	put(b, 1 + b->turn++ % 2, UP);
+	struct changes c = {0};
+	const struct service_key *service = &b->scene.service;
+	struct sy_addr server = scene_server(&b->scene, b->options.scene.servers);
+	if (b->turn++ % 2)
+		delete_server(&c, service, &server, SCENE_PORT);
+	else
+		put_server(&c, service, &server, SCENE_PORT, 1, UP);
+	commit(b, &c);
 }
 
 static void health(void *ctx)
 {
 	struct bench *b = ctx;
-	put(b, 1, b->turn++ % 2 ? UP : DOWN);
+	struct changes c = {0};
+	struct sy_addr server = scene_server(&b->scene, 0);
+	put_server(&c, &b->scene.service, &server, SCENE_PORT, 1, b->turn++ % 2 ? UP : DOWN);
+	commit(b, &c);
 }
 
 static void ask(struct bench *b, int body, void *request)
@@ -93,30 +115,130 @@ static void statistics(void *ctx)
 	ask(b, STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS, &workers);
 }
 
+/* The last one leaves sessions that are over. */
 static const struct task {
 	const char *name;
-	bool rounds;
+	bool sweeps, expires; /* sessions are born meanwhile that it is to end */
 	void (*run)(void *ctx);
-	unsigned period_ms;
+	unsigned times; /* that it is run in a slot */
 } tasks[] = {
-        {"sweep", true, NULL, 0},
-        {"transaction", false, transaction, 1000},
-        {"health", false, health, 10},
-        {"statistics", false, statistics, 1000},
+        {"sweep", true, false, NULL, 0},     {"transaction", false, false, transaction, 2},
+        {"health", false, false, health, 2}, {"statistics", false, false, statistics, 1},
+        {"expiry", true, true, NULL, 0},
 };
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Nanoseconds of the worker's time a packet. */
-static double cost(struct bench *b, const struct task *task)
+/* Do workers sweep? Writer: the interaction thread. */
+static bool sweeping = true;
+
+static void round_run(struct sy_worker *w)
 {
-	bool rounds = task && task->rounds;
-	__atomic_store_n(&b->scene.rig.rt->worker[0].private->round_cycles,
-	                 rounds ? rte_get_tsc_hz() / 1000 * SY_ROUND_MS : UINT64_MAX,
-	                 __ATOMIC_RELAXED);
-	struct crowd_work work = crowd_watch(&b->crowd, b->options.run_ms, task ? task->run : NULL,
-	                                     b, task ? task->period_ms : 0);
-	return work.cpu_ns / (double)work.sent;
+	if (SY_READ(sweeping))
+		sy_balance_round(w);
+	else /* nothing to make up for afterwards */
+		balance_worker_of(w)->swept_ns = w->now_ns;
+}
+
+/* What the interaction thread does at its time; ctx is the bench. */
+static void tick(void *ctx)
+{
+	struct bench *b = ctx;
+	if (b->doing && b->tick++ < b->doing->times)
+		b->doing->run(b);
+	rig_attend(&b->scene.rig);
+}
+
+/* A slot with the task or without. */
+static struct crowd_work slot_run(struct bench *b, const struct task *task, bool with)
+{
+	b->doing = with ? task : NULL;
+	b->tick = 0;
+	__atomic_store_n(&sweeping, with || !task->sweeps, __ATOMIC_RELAXED);
+	struct crowd_work work = crowd_watch(&b->crowd, b->options.slot_ms, tick, b, TICKS);
+	__atomic_store_n(&sweeping, true, __ATOMIC_RELAXED);
+	return work;
+}
+
+static uint64_t ended(const struct bench *b)
+{
+	return rig_totals(&b->scene.rig).ended;
+}
+
+/* As many sessions begin as two slots end; after some seconds clients come again. */
+static void brief_begin(struct bench *b)
+{
+	struct feed_stream some = b->brief;
+	some.count /= GENERATIONS;
+	some.frames = feed_frame(&b->brief, some.count * (b->generation++ % GENERATIONS));
+	crowd_feed_once(&b->crowd, 0, b->scene.port[SESSION_CLIENT], &some);
+}
+
+static uint64_t passes(const struct bench *b)
+{
+	return __atomic_load_n(&b->scene.rig.b->worker[0].passes, __ATOMIC_ACQUIRE);
+}
+
+/* Caches and page tables know the task now; and as many sessions end as begin: the sweep has come
+ * by everywhere since the first ones were over. */
+static void warm_up(struct bench *b, const struct task *task)
+{
+	uint64_t until = sy_clock_ns() + BRIEF_MS * UINT64_C(1000000), passed = UINT64_MAX;
+	do {
+		if (task->expires)
+			brief_begin(b);
+		slot_run(b, task, true);
+		slot_run(b, task, true);
+		if (passed == UINT64_MAX && sy_clock_ns() > until)
+			passed = passes(b);
+	} while (task->expires && (passed == UINT64_MAX || passes(b) < passed + 2));
+}
+
+/* Slots of one kind, of a pair. */
+struct half {
+	double seconds, cpu_ns, sent;
+	uint64_t ended;
+};
+
+static void half_add(struct half *h, struct bench *b, const struct task *task, bool with)
+{
+	uint64_t before = ended(b);
+	struct crowd_work work = slot_run(b, task, with);
+	h->seconds += work.seconds;
+	h->cpu_ns += work.cpu_ns;
+	h->sent += (double)work.sent;
+	h->ended += ended(b) - before;
+}
+
+static void pair_tell(const struct bench *b, const struct task *task, const struct half half[2])
+{
+	const struct half *with = &half[true], *without = &half[false];
+	char rate[32] = "always", params[128], evidence[128];
+	if (task->expires)
+		snprintf(rate, sizeof(rate), "%u sessions/s", b->options.due);
+	else if (!task->sweeps)
+		snprintf(rate, sizeof(rate), "%u/s", task->times * 1000 / b->options.slot_ms);
+	snprintf(params, sizeof(params),
+	         "\"with\": \"%s\", \"rate\": \"%s\", \"sessions\": %" PRIu64, task->name, rate,
+	         b->options.scene.sessions);
+	snprintf(evidence, sizeof(evidence), "\"core\": %.3f, \"ended_a_second\": %.0f",
+	         with->cpu_ns / with->seconds / 1e9, (double)with->ended / with->seconds);
+	const struct measure m = {"overhead", params, "cost", "ns/packet", evidence};
+	measure_tell(&m, with->cpu_ns / with->sent, "without", without->cpu_ns / without->sent);
+}
+
+/* Two slots with the task and two without. */
+static void pair_measure(struct bench *b, const struct task *task)
+{
+	struct half half[2] = {{0}};
+	bool with = measure_random(&b->random) & 1;
+	if (task->expires)
+		brief_begin(b);
+	for (unsigned slot = 0; slot < 4; slot++) {
+		with ^= slot != 2; /* ABBA or BAAB */
+		half_add(&half[with], b, task, with);
+	}
+	pair_tell(b, task, half);
 }
 
 static bool measure(struct bench *b)
@@ -124,17 +246,10 @@ static bool measure(struct bench *b)
 	const struct feed_stream *const both[2] = {&b->scene.stream[0], &b->scene.stream[1]};
 	uint64_t drops = scene_drops(&b->scene);
 	crowd_feed(&b->crowd, 0, both);
-	cost(b, NULL); /* caches and page tables know it now */
-	for (unsigned run = 0; run < b->options.runs; run++) {
-		for (unsigned i = 0; i < SY_ARRAY_LEN(tasks); i++) {
-			char params[128];
-			snprintf(params, sizeof(params), "\"with\": \"%s\", \"sessions\": %" PRIu64,
-			         tasks[i].name, b->options.scene.sessions);
-			const struct measure m = {"overhead", params, "cost", "ns/packet"};
-			/* Before and behind: what drifts meanwhile drifts in both. */
-			double before = cost(b, NULL), with = cost(b, &tasks[i]);
-			measure_tell(&m, with, "without", (before + cost(b, NULL)) / 2);
-		}
+	for (unsigned i = 0; i < SY_ARRAY_LEN(tasks); i++) {
+		warm_up(b, &tasks[i]);
+		for (unsigned run = 0; run < b->options.runs; run++)
+			pair_measure(b, &tasks[i]);
 	}
 	drops = scene_drops(&b->scene) - drops;
 	if (drops)
@@ -142,50 +257,47 @@ static bool measure(struct bench *b)
 	return drops == 0 && !b->failed;
 }
 
-/* The service and one of its servers, as a packet of each side names them. */
-static bool look(struct bench *b)
-{
-	struct sy_view client, server;
-	const struct feed_stream *s = b->scene.stream;
-	if (sy_packet_parse(feed_frame(&s[0], 0), s[0].len, &client) != SY_DROP_NONE ||
-	    sy_packet_parse(feed_frame(&s[1], 0), s[1].len, &server) != SY_DROP_NONE)
-		return false;
-	b->service = (struct service_key){client.tuple.dst, client.tuple.dport,
-	                                  (uint16_t)client.tuple.proto, 0, 0};
-	b->server = server.tuple.src;
-	b->port = rte_be_to_cpu_16(server.tuple.sport);
-	return true;
-}
-
 /* ---- the command ----------------------------------------------------------------------------- */
 
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	struct arguments a = {.scene = scene_defaults(10000000), .runs = 7, .run_ms = 1000};
+	struct arguments a = {
+	        .scene = scene_defaults(1000000), .runs = 100, .slot_ms = 20, .due = 20000};
 	const struct option_entry options[] = {
 	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS, NULL},
-	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, NULL},
-	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0,
-	         "length of a run, of which each task takes three"},
+	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0,
+	         "pairs of each task: two slots with it and two without"},
+	        {"slot", "MS", OPTION_UNSIGNED, &a.slot_ms, 1, 1000, "length of a slot"},
+	        {"due", "N", OPTION_UNSIGNED, &a.due, 1, 1000000,
+	         "sessions a second that end in the expiry task"},
 	        SCENE_DIRECTORY(a.scene),
 	};
 	OPTIONS_TAKE(argc, argv,
-	             "What sweeps, changes of configuration and statistics cost packets.", options);
+	             "What expiry, changes of configuration and statistics cost the packet path.",
+	             options);
 	a.scene.tcp = true; /* lives on when its server fails */
+	a.scene.brief = true;
 	return a;
 }
 
 int main(int argc, char **argv)
 {
-	static struct bench b;
+	static struct bench b = {.random = 1};
 	b.options = arguments_parse(argc, argv);
-	bool ok = scene_open(&b.scene, &b.options.scene) && look(&b);
+	bool ok = scene_open(&b.scene, &b.options.scene);
+	uint64_t begin = (uint64_t)b.options.due * 2 * b.options.slot_ms / 1000;
+	if (ok && !scene_brief(&b.scene, &b.brief, (begin ? begin : 1) * GENERATIONS)) {
+		fprintf(stderr, "no memory for the packets of brief sessions\n");
+		ok = false;
+	}
 	if (ok) {
+		b.scene.rig.rt->options.round = round_run;
 		scene_shuffle(&b.scene, SESSION_CLIENT);
 		scene_shuffle(&b.scene, SESSION_SERVER);
 	}
 	ok = ok && crowd_open(&b.crowd, &b.scene) && measure(&b);
 	crowd_close(&b.crowd);
+	feed_stream_close(&b.brief);
 	scene_close(&b.scene);
 	return ok ? 0 : 1;
 }

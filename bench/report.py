@@ -14,7 +14,8 @@ yardstick:
      "yardstick": {"name", "median"} or null, "ratio": number or null,
      "evidence": medians, where runs had any}
 
-The ratio is the median over the pairs, so that what disturbed both halves of one cancels out.
+The ratio is the median over the pairs, so that what disturbed both halves of one cancels out. Of
+six pairs on, evidence tells between which values it lies in 95 % of all cases, `low` and `high`.
 """
 
 import json
@@ -82,11 +83,27 @@ def row_of(runs):
             "name": runs[0]["yardstick"]["name"],
             "median": median(run["yardstick"]["value"] for run in runs),
         }
-        row["ratio"] = median(run["value"] / run["yardstick"]["value"] for run in runs)
+        ratios = [run["value"] / run["yardstick"]["value"] for run in runs]
+        row["ratio"] = median(ratios)
     seen = [run["evidence"] for run in runs if "evidence" in run]
-    if seen:
-        row["evidence"] = {name: median(one[name] for one in seen) for name in seen[0]}
+    evidence = {name: median(one[name] for one in seen) for name in seen[0]} if seen else {}
+    between = interval(ratios) if row["yardstick"] else None
+    if between:
+        evidence["low"], evidence["high"] = between
+    if evidence:
+        row["evidence"] = evidence
     return row
+
+
+def interval(values):
+    """Between which of these the median of all there could be lies, in 95 % of all cases; None:
+    there are too few. Whatever they are spread like: each is above it or below with even odds."""
+    values = sorted(values)
+    count, below, tail = len(values), 0, 1  # tail: of 2^count cases, those with `below` or fewer
+    while tail / 2**count <= 0.025:
+        below += 1
+        tail += math.comb(count, below)
+    return (values[below - 1], values[-below]) if below else None
 
 
 def write(path, made):
@@ -128,7 +145,13 @@ def amount(value):
     return str(value)
 
 
-HEAD = ("", "median", "min", "max", "runs", "yardstick", "", "ratio")
+HEAD = ("", "median", "min", "max", "runs", "yardstick", "", "ratio", "95 %")
+
+
+def between(row):
+    """An interval, with four digits that count."""
+    evidence = row.get("evidence", {})
+    return f"{evidence['low']:.4g}–{evidence['high']:.4g}" if "low" in evidence else ""
 
 
 def cells(row, columns):
@@ -143,6 +166,7 @@ def cells(row, columns):
         number(stick["median"]) if stick else "",
         stick["name"] if stick else "",
         number(row["ratio"]) if stick else "",
+        between(row),
     ]
 
 

@@ -126,7 +126,7 @@ static void run(struct bench *b, enum arrival arrival)
 	         "\"workers\": %u, \"arrival\": \"%s\", \"mode\": \"fnat\", \"family\": \"%s\", "
 	         "\"sessions\": %" PRIu64,
 	         o->workers, arrival_name[arrival], o->client_v6 ? "6" : "4", o->sessions);
-	struct measure m = {"scale", params, "rate", "Mpps"};
+	struct measure m = {"scale", params, "rate", "Mpps", NULL};
 	measure_tell(&m, all, "one worker", alone);
 	m.metric = "cost";
 	m.unit = "ns/packet";

@@ -8,9 +8,9 @@
 
 #include "measure.h"
 
-#define SERVICE_PORT 80
-#define MEMORY_MB    256
-#define SLOT_LEAST   64 /* sessions of a slot's table */
+#define BRIEF_PORT 53
+#define MEMORY_MB  256
+#define SLOT_LEAST 64 /* sessions of a slot's table */
 
 struct scene_options scene_defaults(uint64_t sessions)
 {
@@ -35,7 +35,7 @@ static struct sy_addr address(bool v6, uint32_t v4_net, const char *v6_net, uint
 	return a;
 }
 
-static struct sy_addr server_address(const struct scene *s, unsigned n)
+struct sy_addr scene_server(const struct scene *s, unsigned n)
 {
 	return address(s->options.server_v6, 0x0a000001, "fd00::", n + 1);
 }
@@ -46,13 +46,13 @@ static struct sy_addr local_address(const struct scene *s, unsigned n)
 }
 
 /* Each session has a client of its own, from 2^29 of them. */
-static struct sy_tuple client_tuple(struct scene *s, uint64_t n)
+static struct sy_tuple client_tuple(struct scene *s)
 {
 	const struct scene_options *o = &s->options;
-	uint32_t host = (uint32_t)(n * 0x9e3779b1u) & 0x1fffffff;
+	uint32_t host = (uint32_t)(s->clients++ * 0x9e3779b1u) & 0x1fffffff;
 	uint64_t random = measure_random(&s->random);
 	struct sy_tuple t = {.sport = htons((uint16_t)(1024 + random % 64512)),
-	                     .dport = htons(SERVICE_PORT),
+	                     .dport = htons(SCENE_PORT),
 	                     .proto = o->tcp ? SY_PROTO_TCP : SY_PROTO_UDP};
 	t.src = address(o->client_v6, 0x20000000, "2001:db8::", host);
 	if (o->mode == MODE_SNAT) {
@@ -87,7 +87,7 @@ static void route_set(struct sy_static_route *r, unsigned port, struct sy_addr p
  * SNAT behind another router. */
 static bool rig_make(struct scene *s)
 {
-	static struct sy_static_neigh neigh[SCENE_SERVERS + 4];
+	static struct sy_static_neigh neigh[SCENE_SERVERS + 5];
 	static struct sy_static_route route[8];
 	const struct scene_options *o = &s->options;
 	unsigned neighs = 0, routes = 0;
@@ -105,8 +105,8 @@ static bool rig_make(struct scene *s)
 		route_set(&route[routes++], RIG_LAN, address(v6, 0x0c000000, "fd01::", 0),
 		          v6 ? 64 : 8, lan);
 	}
-	for (unsigned i = 0; i < o->servers; i++)
-		neighbour_set(&neigh[neighs++], RIG_LAN, server_address(s, i));
+	for (unsigned i = 0; i <= o->servers; i++)
+		neighbour_set(&neigh[neighs++], RIG_LAN, scene_server(s, i));
 	const struct rig_options options = {.sessions = (uint64_t)((double)o->sessions / o->fill) *
 	                                                        (o->mode == MODE_SNAT ? 2 : 1) +
 	                                                SLOT_LEAST * SY_SLOTS,
@@ -115,6 +115,7 @@ static bool rig_make(struct scene *s)
 	                                    .memory_mb = MEMORY_MB,
 	                                    .huge = o->store != NULL,
 	                                    .store_directory = o->store,
+	                                    .start_ns = sy_clock_ns(), /* workers go on from it */
 	                                    .neigh = neigh,
 	                                    .neighs = neighs,
 	                                    .route = route,
@@ -125,11 +126,24 @@ static bool rig_make(struct scene *s)
 	return false;
 }
 
+static void service_configure(const struct scene *s, struct changes *c, const char *name,
+                              const struct service_key *key, const pb_timeouts *timeouts)
+{
+	put_service(c, key, name, STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, timeouts);
+	set_mode(c, s->options.mode);
+	for (unsigned i = 0; i < s->options.servers; i++) {
+		struct sy_addr server = scene_server(s, i);
+		put_server(c, key, &server, SCENE_PORT, 1,
+		           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
+	}
+}
+
 static bool configure(struct scene *s)
 {
 	const struct scene_options *o = &s->options;
 	struct changes c = {0};
 	const pb_timeouts long_ones = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
+	pb_timeouts short_ones = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	if (o->mode == MODE_SNAT) {
 		static char text[SCENE_LOCALS][SY_ADDR_TEXT];
 		const char *pool[SCENE_LOCALS];
@@ -141,16 +155,13 @@ static bool configure(struct scene *s)
 		put_snat(&c, "bench", o->client_v6 ? "fd01::" : "12.0.0.0", o->client_v6 ? 64 : 8,
 		         pool, o->locals);
 	} else {
-		struct sy_tuple t = client_tuple(s, 0);
-		struct service_key key = {t.dst, t.dport, t.proto, 0, 0};
-		put_service(&c, &key, "bench", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR,
-		            &long_ones);
-		set_mode(&c, o->mode);
-		for (unsigned i = 0; i < o->servers; i++) {
-			struct sy_addr server = server_address(s, i);
-			put_server(&c, &key, &server, SERVICE_PORT, 1,
-			           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
-		}
+		struct sy_tuple t = client_tuple(s);
+		s->service = (struct service_key){t.dst, t.dport, t.proto, 0, 0};
+		service_configure(s, &c, "bench", &s->service, &long_ones);
+		struct service_key brief = {t.dst, htons(BRIEF_PORT), SY_PROTO_UDP, 0, 0};
+		short_ones.udp_one_way_s = 1;
+		if (o->brief)
+			service_configure(s, &c, "brief", &brief, &short_ones);
 		for (unsigned i = 0; i < o->locals; i++) {
 			struct sy_addr local = local_address(s, i);
 			put_local(&c, &local);
@@ -164,17 +175,17 @@ static bool configure(struct scene *s)
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-static void frame_make(const struct scene *s, uint8_t *to, uint32_t len, const struct sy_tuple *t,
-                       unsigned port, uint8_t tcp_flags)
+static void frame_make(uint8_t *to, uint32_t len, const struct sy_tuple *t, unsigned port,
+                       uint8_t tcp_flags)
 {
 	struct dice dice = {1};
 	struct frame f;
-	unsigned headers =
-	        SY_ETH_LEN +
-	        (unsigned)(sy_addr_is_v4(&t->src) ? sizeof(struct sy_ipv4)
-	                                          : sizeof(struct sy_ipv6)) +
-	        (unsigned)(s->options.tcp ? sizeof(struct sy_tcp) : sizeof(struct sy_udp));
-	if (s->options.tcp)
+	bool tcp = t->proto == SY_PROTO_TCP;
+	unsigned headers = SY_ETH_LEN +
+	                   (unsigned)(sy_addr_is_v4(&t->src) ? sizeof(struct sy_ipv4)
+	                                                     : sizeof(struct sy_ipv6)) +
+	                   (unsigned)(tcp ? sizeof(struct sy_tcp) : sizeof(struct sy_udp));
+	if (tcp)
 		frame_tcp(&f, &dice, t, &(struct segment){tcp_flags, 1, 1, 0}, len - headers);
 	else
 		frame_udp(&f, &dice, t, len - headers);
@@ -206,7 +217,7 @@ static bool round_pass(struct scene *s, struct feed_stream *few, const struct sy
 	*out = (struct outcome){0};
 	feed_listen(&s->feed, outcome_note, out);
 	for (unsigned i = 0; i < n; i++)
-		frame_make(s, feed_frame(few, i), few->len, &tuple[i], s->port[from], flags);
+		frame_make(feed_frame(few, i), few->len, &tuple[i], s->port[from], flags);
 	few->count = n;
 	s->feed.queue[s->port[from]][0].stream = NULL; /* from its first frame */
 	feed_give(&s->feed, s->port[from], 0, few, n);
@@ -227,7 +238,7 @@ static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t 
 	bool two_way = !scene_is_one_way(s);
 
 	for (unsigned i = 0; i < n; i++)
-		client[i] = client_tuple(s, at + i);
+		client[i] = client_tuple(s);
 	if (!round_pass(s, &few[SESSION_CLIENT], client, n, SESSION_CLIENT, SY_TCP_SYN, &out))
 		return false;
 	for (unsigned i = 0; two_way && i < n; i++)
@@ -240,12 +251,11 @@ static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t 
 		return false;
 	for (unsigned i = 0; i < n; i++) {
 		struct feed_stream *to = s->stream;
-		frame_make(s, feed_frame(&to[SESSION_CLIENT], at + i), to[SESSION_CLIENT].len,
+		frame_make(feed_frame(&to[SESSION_CLIENT], at + i), to[SESSION_CLIENT].len,
 		           &client[i], s->port[SESSION_CLIENT], SY_TCP_ACK);
 		if (two_way)
-			frame_make(s, feed_frame(&to[SESSION_SERVER], at + i),
-			           to[SESSION_SERVER].len, &server[i], s->port[SESSION_SERVER],
-			           SY_TCP_ACK);
+			frame_make(feed_frame(&to[SESSION_SERVER], at + i), to[SESSION_SERVER].len,
+			           &server[i], s->port[SESSION_SERVER], SY_TCP_ACK);
 	}
 	return true;
 }
@@ -293,6 +303,19 @@ static bool sessions_make(struct scene *s)
 	for (unsigned side = 0; side < 2; side++)
 		feed_stream_close(&few[side]);
 	return ok;
+}
+
+bool scene_brief(struct scene *s, struct feed_stream *to, uint64_t count)
+{
+	if (!feed_stream_open(to, count, frame_len(s, s->options.client_v6)))
+		return false;
+	for (uint64_t n = 0; n < count; n++) {
+		struct sy_tuple t = client_tuple(s);
+		t.dport = htons(BRIEF_PORT);
+		t.proto = SY_PROTO_UDP;
+		frame_make(feed_frame(to, n), to->len, &t, s->port[SESSION_CLIENT], 0);
+	}
+	return true;
 }
 
 bool scene_open(struct scene *s, const struct scene_options *o)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the packet path is measured with: a forwarder between two fed ports, one service, and
+ * What the packet path is measured with: a forwarder between two fed ports, a service, and
  * sessions that were made the way they always are, by the first packets of their clients.
  */
 #ifndef BENCH_SCENE_H
@@ -19,6 +19,7 @@ struct scene_options {
 	unsigned workers;         /* 0: 1 */
 	uint32_t frame_len;       /* without FCS; less than the headers: those */
 	const char *store;        /* directory on hugetlbfs, and all is huge; NULL: nothing is */
+	bool brief; /* there is a service, too, whose sessions are over after a second of silence */
 	uint64_t seed;
 };
 #define SCENE_SERVERS  256
@@ -41,7 +42,9 @@ struct scene {
 	/* Packets of the sessions by enum session_direction, in the order they were made; those of
 	 * a one-way mode's servers are none. */
 	struct feed_stream stream[2];
-	unsigned port[2]; /* by which they come in */
+	unsigned port[2];           /* by which they come in */
+	struct service_key service; /* theirs; of SNAT none */
+	uint64_t clients;           /* that there have been so far */
 	uint64_t random;
 };
 
@@ -52,6 +55,11 @@ static inline bool scene_is_one_way(const struct scene *s)
 {
 	return s->options.mode == MODE_DR || s->options.mode == MODE_IPIP;
 }
+/* Server n; after the last one, one that is there and not yet configured. Port SCENE_PORT. */
+struct sy_addr scene_server(const struct scene *s, unsigned n);
+#define SCENE_PORT 80
+/* Packets of so many new clients to the brief service; false: no memory. */
+bool scene_brief(struct scene *s, struct feed_stream *to, uint64_t count);
 /* Puts a direction's packets into random order. */
 void scene_shuffle(struct scene *s, enum session_direction from);
 /* Replaces them by so many of sessions of which the n-th most popular has a share of 1/n (Zipf's

@@ -39,7 +39,6 @@ GENERATOR_MB, TESTPMD_MB, FORWARDER_MB = 128, 96, 128  # of each
 NULL_FRAME = 60  # bytes
 SESSION_BYTES = 70  # of the tables, with some to spare
 TCP, UDP, FNAT, RR = 6, 17, 1, 1
-FIRST = ["nice", "-n", "-20"]  # before whatever else wants the cores
 ANSWER_S = 120  # of the generator: to make the most sessions takes it a fraction of that
 PORTS, WORKERS, DROPS = 16, 17, 15  # fields of Request.body
 KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
@@ -53,12 +52,6 @@ def needs(sessions):
     return ((2 * GENERATOR_MB + TESTPMD_MB + FORWARDER_MB) << 20) + sessions * SESSION_BYTES
 
 
-def prefer(pid):
-    """Where sessions share the cores as groups, a group's own niceness counts."""
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text("-20")
-
-
 class Generator:
     """steelyard-generator, told by lines."""
 
@@ -68,14 +61,14 @@ class Generator:
             command += ["--link", f"{name}={devargs}"]
         with open(log, "w") as said:
             self.child = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *FIRST, *map(str, command)],
+                machine.first(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
                 bufsize=0,
                 start_new_session=True,
             )
-        prefer(self.child.pid)
+        machine.prefer(self.child.pid)
         self.log = Path(log)
 
     def said(self):
@@ -122,7 +115,7 @@ class Peer:
 
     def __init__(self, process):
         self.process = process
-        prefer(process.pid)
+        machine.prefer(process.pid)
 
     def worker(self):
         """The thread that polls."""
@@ -305,7 +298,7 @@ class Stand:
             argv += ["--neighbour", f"{gate},port={port},mac={plan[f'{side}_mac']}"]
         reap.note_cleanup(self.dir, "forwarder", [FORWARDER, *place, "--cleanup"])
         log = self.dir / "forwarder.log"
-        process = Process("steelyard-forwarder", [*FIRST, *ns.command(argv)], log)
+        process = Process("steelyard-forwarder", [*machine.FIRST, *ns.command(argv)], log)
         peer = self.keep(Forwarder(process, socket))
         wait_until(lambda: socket.exists() or not process.alive(), "the forwarder's socket", 60)
         if not process.alive():
@@ -321,7 +314,9 @@ class Stand:
         argv += ["--file-prefix", f"{self.id}-testpmd", "--vdev", device, "--"]
         argv += ["--forward-mode=macswap", "--burst=64", "--no-lsc-interrupt"]
         argv += ["--disable-link-check", "--total-num-mbufs=16384", "--no-mlockall"]
-        process = Process("testpmd", [*FIRST, *argv], self.dir / "testpmd.log", commanded=True)
+        process = Process(
+            "testpmd", [*machine.FIRST, *argv], self.dir / "testpmd.log", commanded=True
+        )
         peer = self.keep(Testpmd(process))
         process.wait_for("Press enter to exit")
         return peer

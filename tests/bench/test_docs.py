@@ -49,6 +49,22 @@ def test_goals_are_judged_on_the_terminal_as_in_the_table():
     assert headline.verdicts("density", made) == []
 
 
+@pytest.mark.parametrize(
+    ("costs", "verdict", "met"),
+    [
+        ([101, 102, 101.5, 102, 101, 102], "1.018 × (1.01–1.02): met", "yes"),
+        ([101, 102, 101.5, 102, 101, 104], "1.018 × (1.01–1.04): not shown", "not shown"),
+        ([104, 105, 104, 106, 104, 104], "1.04 × (1.04–1.06): NOT MET", "**no**"),
+    ],
+)
+def test_what_an_interval_does_not_show_is_neither_met_nor_missed(costs, verdict, met):
+    params = {"with": "expiry", "rate": "9 sessions/s", "sessions": 1000}
+    made = report.rows(runs("overhead", "cost", "ns/packet", costs, params, ("without", 100)))
+    (line,) = headline.verdicts("overhead", made)
+    assert verdict in line
+    assert headline.table(made).splitlines()[2].endswith(f" ≤ 1.03 × | {met} |")
+
+
 def test_the_largest_table_stands_for_density():
     table = headline.table(memory(20_000_000, 61.5) + memory(200_000_000, 64.5) + memory(4, 99))
     (line,) = table.splitlines()[2:]
@@ -62,7 +78,7 @@ def test_nothing_measured_is_no_table():
 
 @pytest.mark.parametrize("wanted", headline.HEADLINES, ids=lambda h: f"{h.bench}-{h.metric}")
 def test_each_headline_can_be_shown(wanted):
-    params = {"sessions": 1, "fill": "90 %", **wanted.params}
+    params = {"sessions": 1, "fill": "90 %", "rate": "9/s", **wanted.params}
     stick = (wanted.yardstick or "stick", 2)
     (row,) = report.rows(runs(wanted.bench, wanted.metric, "ns", [1], params, stick))
     assert headline.find(wanted, [row]) is row

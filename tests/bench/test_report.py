@@ -99,10 +99,32 @@ def test_a_table_is_aligned_and_tells_what_is_shared_once():
     made = report.rows([run(1234.5, 617.25, mode="nat", n=1), run(5, mode="nat", n=10_000_000)])
     assert report.table(made).splitlines() == [
         "mode nat",
-        "   n            median    min    max  runs  yardstick         ratio",
+        "   n            median    min    max  runs  yardstick         ratio  95 %",
         "   1  cost, ns   1,234  1,234  1,234     1        617  lines   2.00",
         "10 M  cost, ns    5.00   5.00   5.00     1",
     ]
+
+
+def test_a_ratio_has_an_interval_of_six_pairs_on():
+    pairs = [run(value, 100) for value in (103, 101, 99, 102, 90, 104)]
+    (row,) = report.rows(pairs)
+    # All six are on one side of the true median in 2 of 64 cases; at most one in 14.
+    assert (row["evidence"]["low"], row["evidence"]["high"]) == (0.9, 1.04)
+    assert report.table([row]).splitlines()[1].endswith("  1.02  0.9–1.04")
+    assert "evidence" not in report.rows(pairs[:5])[0]
+    assert "evidence" not in report.rows([run(value) for value in range(1, 9)])[0]
+
+
+@pytest.mark.parametrize(("count", "order"), [(6, 1), (8, 1), (9, 2), (20, 6), (100, 40)])
+def test_an_interval_is_of_order_statistics(count, order):
+    # Tables of the sign test have these.
+    values = list(range(1, count + 1))
+    assert report.interval(values[::-1]) == (order, count + 1 - order)
+
+
+def test_an_interval_stands_beside_other_evidence():
+    pairs = [run(1, 1) | {"evidence": {"busy": 0.5}}] * 6
+    assert report.rows(pairs)[0]["evidence"] == {"busy": 0.5, "low": 1, "high": 1}
 
 
 def test_a_table_of_nothing_says_so():

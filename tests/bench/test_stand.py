@@ -9,7 +9,6 @@ from bench import machine, stand
 @pytest.fixture
 def generator(tmp_path, monkeypatch):
     """Starts a generator of shell lines."""
-    monkeypatch.setattr(stand, "FIRST", [])
     started = []
 
     def start(*lines):
