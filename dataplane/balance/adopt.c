@@ -94,7 +94,7 @@ static uint64_t tables_live(const struct sy_balance *b)
 static void count_add(struct sy_balance *b, uint32_t server, uint32_t sessions)
 {
 	uint32_t service = b->endpoint[server].service;
-	b->worker[0].traffic[server].created += sessions;
+	b->worker[0].share[server].traffic.created += sessions;
 	b->server_active[server] += sessions;
 	if (service != SERVICE_NONE)
 		b->service_active[service] += sessions;
@@ -154,6 +154,7 @@ static void adopt_tell(const struct sy_balance *b)
 static void adopt_tables(struct sy_balance *b)
 {
 	b->key = *session_store_key(b->store);
+	b->space = session_store_space(b->store);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		b->table[slot] = session_store_table(b->store, (uint8_t)slot);
 }

@@ -76,13 +76,13 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 	b->workers = sy_worker_count(b->rt);
 	for (unsigned w = 0; w < b->workers; w++) {
 		struct balance_worker *bw = &b->worker[w];
-		bw->traffic = table_map(b->options.max_servers, sizeof(*bw->traffic));
+		bw->share = table_map(b->options.max_servers, sizeof(*bw->share));
 		struct scheduler_state *s = &bw->scheduler;
 		s->current = table_map(b->options.max_servers, sizeof(*s->current));
 		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
 		bw->fragments = fragments_create();
-		if (!bw->traffic || !s->current || !s->turn || !s->cursor || !bw->fragments)
+		if (!bw->share || !s->current || !s->turn || !s->cursor || !bw->fragments)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -137,7 +137,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	directory_destroy(b);
 	for (unsigned w = 0; w < b->workers; w++) {
 		struct balance_worker *bw = &b->worker[w];
-		table_unmap(bw->traffic, b->options.max_servers, sizeof(*bw->traffic));
+		table_unmap(bw->share, b->options.max_servers, sizeof(*bw->share));
 		struct scheduler_state *s = &bw->scheduler;
 		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));

@@ -10,6 +10,7 @@
 #define BALANCE_H
 
 #include <sy_balance.h>
+#include <sy_way.h>
 
 #include "scheduler.h"
 #include "session.h"
@@ -121,6 +122,13 @@ static inline void traffic_count(struct traffic *t, enum session_direction from,
 	}
 }
 
+/* Per server and worker, whose own it is. Traffic's readers: interaction, relaxed. */
+struct server_share {
+	struct traffic traffic;
+	struct sy_way_link link; /* of its neighbour, where it is on link */
+};
+_Static_assert(sizeof(struct server_share) == SY_CACHE_LINE, "one line a server");
+
 /* A rate limit, as time saved up. */
 struct rate_limit {
 	uint64_t saved_ns, last_ns;
@@ -149,7 +157,7 @@ struct birth {
 };
 
 struct balance_worker {
-	struct traffic *traffic; /* by server id */
+	struct server_share *share; /* by server id */
 	struct scheduler_state scheduler;
 	uint64_t slot_packets[SY_SLOTS];
 	struct rate_limit icmp, resets, doubts, kills; /* rate limits of our own packets */
@@ -199,6 +207,7 @@ struct sy_balance {
 	struct sy_runtime *rt;
 	struct session_store *store;           /* NULL once it is sealed: for a successor */
 	struct session_table *table[SY_SLOTS]; /* once adopted */
+	struct session_space space;            /* likewise */
 	struct sy_hash_key key;                /* of the session index */
 
 	struct endpoint *endpoint; /* [max_servers] */

@@ -111,7 +111,6 @@ classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const s
 void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct sy_balance *b = w->app;
-	struct balance_worker *bw = balance_worker_of(w);
 	const struct ours *ours = SY_RCU_READ(b->ours);
 
 	for (unsigned i = 0; i < PREFETCH_AHEAD && i < burst->count; i++)
@@ -130,12 +129,7 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 				icmp_steer(w, burst, i);
 			continue;
 		}
-		if (SY_READ(w->slot_worker[burst->slot[i]]) != w->id) {
+		if (SY_READ(w->slot_worker[burst->slot[i]]) != w->id)
 			sy_burst_hand_over(w, burst, i);
-			continue;
-		}
-		SY_COUNT(bw->slot_packets[burst->slot[i]], 1);
-		burst->hash[i] = sy_hash_tuple(&b->key, &burst->view[i].tuple);
-		session_prefetch_bucket(b->table[burst->slot[i]], burst->hash[i]);
 	}
 }

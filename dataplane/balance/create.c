@@ -315,7 +315,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return SESSION_NONE;
 	}
 	bw->born++;
-	SY_COUNT(bw->traffic[birth->server].created, 1);
+	SY_COUNT(bw->share[birth->server].traffic.created, 1);
 	return record;
 }
 
@@ -344,7 +344,7 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	struct session *s = session_at(t, record);
 	struct balance_worker *bw = balance_worker_of(w);
 	reset_time_wait(w, s, session_cold_at(t, record));
-	SY_COUNT(bw->traffic[s->server].ended, 1);
+	SY_COUNT(bw->share[s->server].traffic.ended, 1);
 	bw->ended++;
 	load_give(w->app, s->server);
 	session_remove(t, record, h->client, h->server);

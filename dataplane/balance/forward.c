@@ -89,7 +89,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 {
 	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
-	struct traffic *traffic = &balance_worker_of(w)->traffic[s->server];
+	struct traffic *traffic = &balance_worker_of(w)->share[s->server].traffic;
 	uint16_t len = burst->view[i].frame_len - burst->view[i].l3;
 
 	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))

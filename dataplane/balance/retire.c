@@ -65,7 +65,7 @@ struct traffic traffic_sum(const struct sy_balance *b, uint32_t server)
 {
 	struct traffic sum = {0};
 	for (unsigned w = 0; w < b->workers; w++) {
-		const struct traffic *t = &b->worker[w].traffic[server];
+		const struct traffic *t = &b->worker[w].share[server].traffic;
 		sum.packets_in += SY_READ(t->packets_in);
 		sum.bytes_in += SY_READ(t->bytes_in);
 		sum.packets_out += SY_READ(t->packets_out);
@@ -139,7 +139,7 @@ void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 				batch->entry[i] = batch->entry[--batch->count];
 }
 
-/* Nobody writes the id's counters any more: they start anew. */
+/* Nobody writes the id's counters any more: they start anew, and no neighbour is remembered. */
 static void free_server(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t id = entry->id;
@@ -148,7 +148,7 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 	b->gone.created += sum.created;
 	b->gone.ended += sum.ended;
 	for (unsigned w = 0; w < b->workers; w++) {
-		b->worker[w].traffic[id] = (struct traffic){0};
+		b->worker[w].share[id] = (struct server_share){0};
 		b->worker[w].scheduler.current[id] = 0;
 		b->worker[w].scheduler.turn[id] = 0;
 	}

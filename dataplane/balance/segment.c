@@ -80,7 +80,7 @@ bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	}
 	burst->path[i] = path[from];
 	forward_plain(b, burst, i, s, e, from);
-	traffic_count(&balance_worker_of(w)->traffic[s->server], from, len);
+	traffic_count(&balance_worker_of(w)->share[s->server].traffic, from, len);
 	s->seen = (uint16_t)balance_seconds(w);
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;

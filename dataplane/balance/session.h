@@ -100,6 +100,7 @@ static inline bool session_is_by_toa(const struct session_cold *cold)
 
 /* One slot's table; in process memory, its arrays in the mapped file. */
 struct session_table;
+struct session_space;
 
 struct session_store_options {
 	uint64_t sessions;     /* capacity of all tables together, rounded up to 4 a slot */
@@ -163,6 +164,8 @@ void session_store_alive(struct session_store *s);
 unsigned session_store_path_half(const struct session_store *s);
 /* The table of a slot, which lives as long as the store. */
 struct session_table *session_store_table(struct session_store *s, uint8_t slot);
+/* Where all of them lie. */
+struct session_space session_store_space(const struct session_store *s);
 /* Bytes mapped for tables, index, ports, header, names: all that sessions cost. */
 uint64_t session_store_mapped(const struct session_store *s);
 /* The key for the hashes of this store's tables, by sy_hash_tuple(). */

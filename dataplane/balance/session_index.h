@@ -46,6 +46,24 @@ struct session_table {
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 
+/* All slots' tables lie at equal distances: where slot 0's parts begin, and that distance. */
+struct session_space {
+	uint8_t *buckets, *hot;
+	uint64_t stride; /* bytes */
+	uint32_t bucket_count;
+};
+
+/* What looking up needs of a slot's table, computed: to read it there would be one more line a
+ * packet, and 16 KB of the first cache for all slots. Nothing else is in it. */
+static inline __attribute__((always_inline)) struct session_table
+session_table_of(const struct session_space *space, uint8_t slot)
+{
+	uint64_t at = space->stride * slot;
+	return (struct session_table){.buckets = (struct session_bucket *)(space->buckets + at),
+	                              .hot = (struct session *)(space->hot + at),
+	                              .bucket_count = space->bucket_count};
+}
+
 /* Tag and bucket come from disjoint bits of the hash: 0–15 and 32–63. */
 static inline uint16_t session_tag(uint64_t hash)
 {
@@ -102,8 +120,8 @@ static inline void session_prefetch_bucket(const struct session_table *t, uint64
 }
 
 /* The entry in a bucket that has the tag, its record on the way into the cache; or NONE. */
-static inline uint32_t session_bucket_guess(const struct session_table *t, uint32_t bucket,
-                                            uint16_t tag)
+static inline __attribute__((always_inline)) uint32_t
+session_bucket_guess(const struct session_table *t, uint32_t bucket, uint16_t tag)
 {
 	const struct session_bucket *b = &t->buckets[bucket];
 	uint32_t mask = session_bucket_match(b, tag);
@@ -116,7 +134,8 @@ static inline uint32_t session_bucket_guess(const struct session_table *t, uint3
 
 /* Five of six entries lie in their first bucket even in a full table (insertion prefers it), so
  * the other one is fetched only when the first has no such tag. */
-static inline uint32_t session_guess(const struct session_table *t, uint64_t hash)
+static inline __attribute__((always_inline)) uint32_t session_guess(const struct session_table *t,
+                                                                    uint64_t hash)
 {
 	uint16_t tag = session_tag(hash);
 	uint32_t bucket = session_bucket_of(t, hash);
@@ -126,7 +145,8 @@ static inline uint32_t session_guess(const struct session_table *t, uint64_t has
 	return entry;
 }
 
-static inline uint32_t session_guess_other(const struct session_table *t, uint64_t hash)
+static inline __attribute__((always_inline)) uint32_t
+session_guess_other(const struct session_table *t, uint64_t hash)
 {
 	uint16_t tag = session_tag(hash);
 	uint32_t bucket = session_bucket_of(t, hash);

@@ -474,6 +474,15 @@ struct session_table *session_store_table(struct session_store *s, uint8_t slot)
 	return &s->tables[slot];
 }
 
+struct session_space session_store_space(const struct session_store *s)
+{
+	const struct session_table *first = &s->tables[0];
+	return (struct session_space){.buckets = (uint8_t *)first->buckets,
+	                              .hot = (uint8_t *)first->hot,
+	                              .stride = s->now.file->slot.size,
+	                              .bucket_count = first->bucket_count};
+}
+
 uint64_t session_store_mapped(const struct session_store *s)
 {
 	return s->now.length + sizeof(*s);

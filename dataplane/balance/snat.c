@@ -262,7 +262,7 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 		return SESSION_NONE;
 	load_take(&b->server_active[server], UINT32_MAX);
 	load_take(&b->service_active[e->service], UINT32_MAX);
-	SY_COUNT(balance_worker_of(w)->traffic[server].created, 1);
+	SY_COUNT(balance_worker_of(w)->share[server].traffic.created, 1);
 	return record;
 }
 

@@ -94,6 +94,7 @@ static void record_set_link(struct sy_runtime *rt, struct adjacency *r, enum adj
 	if (link == before)
 		return;
 	__atomic_store_n(&r->link, link, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&rt->links_changed, 1, __ATOMIC_RELEASE);
 	if (adjacency_link_state(before) == ADJACENCY_PENDING)
 		workers_neighbour_changed(rt); /* packets may wait for it */
 }

@@ -32,6 +32,7 @@ struct sy_runtime {
 	struct rcu *rcu;
 	struct routes *routes;
 	struct adjacencies *adjacencies;
+	uint32_t links_changed; /* writer: interaction, after each; readers: workers, acquire */
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
 	struct marks *marks;     /* check.c's; NULL: none was set yet */

@@ -7,6 +7,8 @@
  */
 #include <rte_byteorder.h>
 
+#include <sy_way.h>
+
 #include "runtime.h"
 
 #define WAIT_NS UINT64_C(1000000000)
@@ -41,20 +43,26 @@ void transmit_flush(struct sy_worker *w)
 		gather_flush(w, (unsigned)__builtin_ctz(p->transmit_ports));
 }
 
+/* For a queue of this worker's own. */
+static inline void gather_add(struct sy_worker *w, struct rte_mbuf *m)
+{
+	struct sy_worker_private *p = w->private;
+	struct gather *g = &p->transmit[m->port];
+	if (SY_UNLIKELY(g->count == SY_BURST))
+		gather_flush(w, m->port);
+	g->mbuf[g->count++] = m;
+	p->transmit_ports |= 1u << m->port;
+}
+
 /* A worker sends on the queue of its own number; the other queues that it polls stay unused. */
 void transmit_gather(struct sy_worker *w, struct rte_mbuf *m)
 {
-	struct sy_worker_private *p = w->private;
 	unsigned queues = w->rt->port[m->port]->queues;
 	if (w->id >= queues) {
 		handover_transmit(w, w->id % queues, m);
 		return;
 	}
-	struct gather *g = &p->transmit[m->port];
-	if (g->count == SY_BURST)
-		gather_flush(w, m->port);
-	g->mbuf[g->count++] = m;
-	p->transmit_ports |= 1u << m->port;
+	gather_add(w, m);
 }
 
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
@@ -70,18 +78,9 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 	transmit_gather(w, m);
 }
 
-/* Both MAC addresses of a frame: the neighbour's is a link's low 48 bits. */
-static inline void macs_write(uint8_t *frame, uint64_t link, uint64_t mac)
-{
-	uint64_t head = link << 16 >> 16 | mac << 48;
-	uint32_t rest = (uint32_t)(mac >> 16);
-	memcpy(frame, &head, sizeof(head));
-	memcpy(frame + sizeof(head), &rest, sizeof(rest));
-}
-
 static void packet_send_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
 {
-	macs_write(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
+	sy_way_macs(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
 	transmit_gather(w, m);
 }
 
@@ -230,25 +229,11 @@ void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
 	packet_transmit(w, m, path, via, flow);
 }
 
-/*
- * The way that the last packet took, for the next one of the burst: most have it in common. Only
- * what needs no wait and no word to anybody is a way; all else goes packet_transmit().
- */
-struct way {
-	uint16_t path;    /* SY_PATH_NONE: there is none yet */
-	bool on_link;     /* each destination is a neighbour of its own */
-	uint8_t port;     /* number */
-	uint32_t len_max; /* of frames */
-	uint64_t link;    /* of the neighbour, unless on_link */
-	uint64_t mac;     /* the port's */
-	struct gather *gather;
-};
-
-static bool way_set(struct sy_worker *w, struct way *way, uint16_t id)
+bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t id)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
-	*way = (struct way){.path = SY_PATH_NONE};
+	*way = (struct sy_way){.path = SY_PATH_NONE};
 	if (!path || path->hops != 1)
 		return false;
 	const struct path_hop *hop = &path->hop[0];
@@ -267,60 +252,47 @@ static bool way_set(struct sy_worker *w, struct way *way, uint16_t id)
 	way->port = hop->port;
 	way->len_max = (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN;
 	way->mac = SY_READ(port->mac);
-	way->gather = &w->private->transmit[hop->port];
-	w->private->transmit_ports |= 1u << hop->port;
+	way->epoch = w->link_epoch | (uint64_t)(hop->port + 1) << 32;
 	return true;
 }
 
-/* A neighbour that can be sent to at once; false: none. */
-static inline bool way_find(struct sy_worker *w, const struct way *way, const struct rte_mbuf *m,
-                            const struct sy_addr *via, uint64_t *link)
+bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_addr *neighbour,
+                 struct sy_way_link *out)
 {
 	const struct adjacencies *a = w->rt->adjacencies;
-	struct sy_addr destination;
-	if (via)
-		destination = *via;
-	else if (!frame_destination(m, &destination))
-		return false;
-	uint32_t index = adjacency_find(a, way->port, &destination);
+	uint32_t index = adjacency_find(a, way->port, neighbour);
 	if (index == ADJACENCY_NONE)
 		return false;
-	*link = SY_RCU_READ(a->record[index].link);
-	if (adjacency_link_state(*link) != ADJACENCY_VALID)
+	uint64_t link = SY_RCU_READ(a->record[index].link);
+	if (adjacency_link_state(link) != ADJACENCY_VALID)
 		return false;
 	adjacency_use(&a->record[index], w->private->now_s);
+	*out = (struct sy_way_link){way->epoch, link};
 	return true;
 }
 
-/* False: nothing was done. */
-static inline bool way_take(struct sy_worker *w, const struct way *way, struct rte_mbuf *m,
-                            const struct sy_addr *via)
+/* By the way of the one before it, or in general. */
+static void packet_send(struct sy_worker *w, struct sy_way *way, struct sy_burst *b, unsigned i)
 {
-	uint64_t link = way->link;
-	if (SY_UNLIKELY(m->pkt_len > way->len_max))
-		return false;
-	if (way->on_link ? !way_find(w, way, m, via, &link) : via != NULL)
-		return false;
-	macs_write(sy_frame(m), link, way->mac);
-	m->port = way->port;
-	struct gather *g = way->gather;
-	if (SY_UNLIKELY(g->count == SY_BURST))
-		gather_flush(w, way->port);
-	g->mbuf[g->count++] = m;
-	return true;
+	struct rte_mbuf *m = b->mbuf[i];
+	const struct sy_addr *via = b->via[i];
+	struct sy_way_link link = {0};
+	struct sy_addr to;
+	if ((via || frame_destination(m, &to)) &&
+	    sy_way_take(w, way, m, b->path[i], via ? via : &to, &link, via != NULL))
+		transmit_gather(w, m);
+	else
+		packet_transmit(w, m, b->path[i], via, b->flow[i]);
 }
 
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
 {
-	struct way way = {.path = SY_PATH_NONE};
+	struct sy_way way = {.path = SY_PATH_NONE};
 	for (unsigned i = 0; i < b->count; i++) {
-		if (b->next[i] != SY_NEXT_TRANSMIT)
-			continue;
+		if (b->next[i] == SY_NEXT_READY)
+			gather_add(w, b->mbuf[i]);
+		else if (b->next[i] == SY_NEXT_TRANSMIT)
+			packet_send(w, &way, b, i);
 		b->next[i] = SY_NEXT_GONE;
-		if ((SY_LIKELY(b->path[i] == way.path && way.path != SY_PATH_NONE) ||
-		     way_set(w, &way, b->path[i])) &&
-		    way_take(w, &way, b->mbuf[i], b->via[i]))
-			continue;
-		packet_transmit(w, b->mbuf[i], b->path[i], b->via[i], b->flow[i]);
 	}
 }

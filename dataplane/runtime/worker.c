@@ -204,6 +204,7 @@ bool worker_turn(struct sy_worker *w)
 	struct sy_worker_private *p = w->private;
 	bool work = false;
 	worker_clock_read(w);
+	w->link_epoch = (uint64_t)SY_RCU_READ(w->rt->links_changed) << 40 | p->now_s;
 	for (unsigned i = 0; i < p->sources; i++)
 		work |= source_poll(w, &p->source[i]);
 	for (unsigned from = 0; from < w->rt->workers; from++)

@@ -29,7 +29,7 @@ static void probe_classified(struct sy_worker *w, struct sy_burst *b)
 static void probe_looked_up(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++)
-		fast += b->next[i] == SY_NEXT_FAST;
+		fast += b->next[i] == SY_NEXT_READY;
 }
 
 /* The forwarder's pipeline with a probe behind classify and one behind look up. */
@@ -41,7 +41,7 @@ static const struct sy_stage *pipeline_probed(void)
 		probed[n++] = *s;
 		if (s->run == sy_classify_stage)
 			probed[n++] = (struct sy_stage){"classified", probe_classified};
-		if (s->run == sy_lookup_stage)
+		if (s->run == sy_fast_stage)
 			probed[n++] = (struct sy_stage){"looked up", probe_looked_up};
 	}
 	probed[n] = (struct sy_stage){0};

@@ -168,6 +168,7 @@ struct sy_worker {
 	const uint8_t *slot_worker;         /* as sy_slot_worker(), by slot. readers: relaxed */
 	const uint16_t *path_room;          /* by path: bytes of the IP packets that fit through,
 	                                       0: it is stale. readers: acquire */
+	uint64_t link_epoch;                /* see sy_way.h: without the way's port */
 	uint64_t tsc;                       /* at the start of this burst or round */
 	uint64_t now_ns;                    /* coarse CLOCK_MONOTONIC of this burst or round */
 	struct sy_worker_counters counters; /* writer: this worker. readers: relaxed */
@@ -197,8 +198,8 @@ unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 /* ---- bursts -------------------------------------------------------------------------------------
  */
 
-/* Where a packet goes next; each stage takes those marked for it. */
-enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_FAST, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_GONE };
+/* Where a packet goes next; each stage takes those marked for it. READY: to mbuf->port as it is. */
+enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_READY, SY_NEXT_GONE };
 
 struct sy_burst {
 	unsigned count;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ways: a path resolved, for the packets of a burst, as most leave by the path of the one before
+ * them. Only what needs no wait and no word to anybody is a way; all else is for
+ * sy_transmit_stage(), which takes what the way does not.
+ */
+#ifndef SY_WAY_H
+#define SY_WAY_H
+
+#include "sy_runtime.h"
+
+/* What sy_way_link() found, for the next packets to the same neighbour by the same way: whoever has
+ * many to few keeps one for each, zeroed at first. */
+struct sy_way_link {
+	uint64_t epoch; /* while it is the way's, the link holds */
+	uint64_t link;
+};
+
+struct sy_way {
+	uint16_t path;    /* SY_PATH_NONE: there is none yet */
+	bool on_link;     /* each destination is a neighbour of its own */
+	uint8_t port;     /* number */
+	uint32_t len_max; /* of frames */
+	uint64_t link;    /* of the neighbour, unless on_link: its MAC in the low 48 bits */
+	uint64_t mac;     /* the port's */
+	uint64_t epoch;   /* another one for each port and second, and when any link changes */
+};
+
+/* Resolves a path with one hop whose port is up, whose transmit queue is this worker's, and whose
+ * neighbour is known. False: it has no way, way->path is SY_PATH_NONE. */
+bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t path);
+/* Of a way on link: the neighbour's link. False: not known now. */
+bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_addr *neighbour,
+                 struct sy_way_link *out);
+
+/* Both MAC addresses of a frame: the neighbour's is a link's low 48 bits. */
+static inline void sy_way_macs(uint8_t *frame, uint64_t link, uint64_t mac)
+{
+	uint64_t head = link << 16 >> 16 | mac << 48;
+	uint32_t rest = (uint32_t)(mac >> 16);
+	memcpy(frame, &head, sizeof(head));
+	memcpy(frame + sizeof(head), &rest, sizeof(rest));
+}
+
+/*
+ * Makes a frame ready for the wire: MACs and port. to: its neighbour where the path is on link, and
+ * what is kept of that; direct: nobody else will do. False: nothing was done, it is for
+ * sy_transmit_stage().
+ */
+static inline __attribute__((always_inline)) bool
+sy_way_take(struct sy_worker *w, struct sy_way *way, struct rte_mbuf *m, uint16_t path,
+            const struct sy_addr *to, struct sy_way_link *kept, bool direct)
+{
+	if (SY_UNLIKELY(path != way->path || path == SY_PATH_NONE) && !sy_way_set(w, way, path))
+		return false;
+	uint64_t link = way->link;
+	if (SY_UNLIKELY(rte_pktmbuf_pkt_len(m) > way->len_max))
+		return false;
+	if (way->on_link) {
+		if (SY_UNLIKELY(kept->epoch != way->epoch) && !sy_way_link(w, way, to, kept))
+			return false;
+		link = kept->link;
+	} else if (SY_UNLIKELY(direct)) {
+		return false;
+	}
+	sy_way_macs(sy_frame(m), link, way->mac);
+	m->port = way->port;
+	return true;
+}
+
+#endif
