@@ -21,6 +21,7 @@ static const char *const arrival_name[ARRIVALS] = {"owner", "random", "one"};
 struct arguments {
 	struct scene_options scene;
 	unsigned runs, run_ms;
+	const char *arrival; /* only this one; NULL: all */
 };
 
 struct bench {
@@ -148,6 +149,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"workers", "N", OPTION_UNSIGNED, &a.scene.workers, 1, SY_MAX_WORKERS, NULL},
 	        {"family", "4|6", OPTION_WORD, &family, 0, 0, NULL},
 	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS, NULL},
+	        {"arrival", "owner|random|one", OPTION_WORD, &a.arrival, 0, 0, "all, if not given"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, "of each kind"},
 	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0, "length of a run"},
 	        SCENE_DIRECTORY(a.scene),
@@ -162,11 +164,13 @@ int main(int argc, char **argv)
 {
 	static struct bench b;
 	b.options = arguments_parse(argc, argv);
+	const char *only = b.options.arrival;
 	bool ok = scene_open(&b.scene, &b.options.scene) && spread_all(&b) &&
 	          crowd_open(&b.crowd, &b.scene);
 	for (unsigned n = 0; ok && n < b.options.runs; n++)
 		for (enum arrival a = OWNER; a < ARRIVALS; a++)
-			run(&b, a);
+			if (!only || strcmp(only, arrival_name[a]) == 0)
+				run(&b, a);
 	crowd_close(&b.crowd);
 	for (enum arrival a = OWNER; a < ONE; a++)
 		for (unsigned w = 0; w < SY_MAX_WORKERS; w++)
