@@ -11,7 +11,10 @@
 
 #include "runtime.h"
 
-#define CACHE 128 /* buffers a thread keeps to itself */
+/* Buffers that a worker keeps to itself, and half as many again. Below, what it frees and takes by
+ * turns comes from the common ring, behind all the others, as cold as can be: with workers that
+ * hand over half of their packets that was every second buffer at 128. */
+#define CACHE_MAX 512
 
 static int pool_populate(struct rte_mempool *pool, bool huge, size_t *length)
 {
@@ -35,14 +38,17 @@ static int pool_populate(struct rte_mempool *pool, bool huge, size_t *length)
 	return rc < 0 ? rc : -ENOMEM;
 }
 
-struct rte_mempool *pool_open(unsigned count, unsigned room, bool huge, struct sy_error *err)
+struct rte_mempool *pool_open(unsigned count, unsigned room, unsigned workers, bool huge,
+                              struct sy_error *err)
 {
+	/* All together keep less than half of what there is. */
+	unsigned cache = count / (4 * workers) < CACHE_MAX ? count / (4 * workers) : CACHE_MAX;
 	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)room};
 	unsigned size = (unsigned)sizeof(struct rte_mbuf) + room;
 	size_t length = 0;
 	/* Without huge pages nothing does DMA, and a buffer may lie across small pages. */
 	struct rte_mempool *pool =
-	        rte_mempool_create_empty("sy_packets", count, size, CACHE, sizeof(private),
+	        rte_mempool_create_empty("sy_packets", count, size, cache, sizeof(private),
 	                                 SOCKET_ID_ANY, huge ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG);
 	if (!pool)
 		return sy_fail(err, rte_errno, "packet pool: %s", rte_strerror(rte_errno)), NULL;

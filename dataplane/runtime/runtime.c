@@ -32,7 +32,7 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
 	/* What is on its way through a worker and in its cache, besides what ports hold. */
-	unsigned total = o->workers * 1024, room = 0;
+	unsigned total = o->workers * 1536, room = 0;
 	for (unsigned i = 0; i < o->ports; i++) {
 		unsigned buffers, needed;
 		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);
@@ -45,7 +45,7 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
 	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
 	room = room > 2048 ? room : 2048;
-	rt->pool = pool_open(o->mbufs ? o->mbufs : total, room, o->huge, err);
+	rt->pool = pool_open(o->mbufs ? o->mbufs : total, room, o->workers, o->huge, err);
 	return rt->pool ? 0 : -err->code;
 }
 

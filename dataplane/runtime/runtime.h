@@ -61,7 +61,8 @@ int cores_check(const char *list, struct sy_error *err);
 /* node.c: bit per NUMA node that these CPUs belong to; cpus: the kernel's folder of them. */
 uint64_t nodes_of(const char *cpus, const unsigned *core, unsigned cores);
 /* pool.c: one pool in one stretch of virtual memory, as a UMEM needs. */
-struct rte_mempool *pool_open(unsigned count, unsigned room, bool huge, struct sy_error *err);
+struct rte_mempool *pool_open(unsigned count, unsigned room, unsigned workers, bool huge,
+                              struct sy_error *err);
 void pool_close(struct rte_mempool *pool);
 /* The stretch that holds all data rooms of the pool, whole pages. */
 void pool_area(const struct rte_mempool *pool, void **start, size_t *len);
