@@ -17,7 +17,7 @@ static bool worker_is_ahead(const struct sy_runtime *rt, unsigned id)
 {
 	for (unsigned w = 0; w < rt->workers; w++)
 		if (w != id &&
-		    rte_ring_count(rt->worker[w].private->flow_in[id]) > WORKER_FLOW_RING / 2)
+		    ring_count(rt->worker[w].private->flow_in[id]) > WORKER_FLOW_RING / 2)
 			return true;
 	return false;
 }

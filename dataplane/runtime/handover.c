@@ -10,21 +10,19 @@
 #include "runtime.h"
 
 /* In memory of our own: W × W named rings would use up EAL's memory zones. */
-static struct rte_ring *ring_make(unsigned count)
+struct ring *ring_open(unsigned places)
 {
-	struct rte_ring *r =
-	        rte_zmalloc("sy_ring", (size_t)rte_ring_get_memsize(count), SY_CACHE_LINE);
-	if (r && rte_ring_init(r, "sy_ring", count, RING_F_SP_ENQ | RING_F_SC_DEQ)) {
-		rte_free(r);
-		return NULL;
-	}
+	struct ring *r = rte_zmalloc("sy_ring", sizeof(*r) + places * sizeof(r->place[0]),
+	                             2 * SY_CACHE_LINE);
+	if (r)
+		r->mask = places - 1;
 	return r;
 }
 
-static void ring_end(struct rte_ring *r)
+void ring_close(struct ring *r)
 {
 	struct rte_mbuf *m;
-	while (r && !rte_ring_sc_dequeue(r, (void **)&m))
+	while (r && ring_take(r, &m, 1))
 		rte_pktmbuf_free(m);
 	rte_free(r);
 }
@@ -41,8 +39,8 @@ static int worker_open(struct sy_runtime *rt, struct sy_worker *w)
 	for (unsigned from = 0; from < rt->workers; from++) {
 		if (from == w->id)
 			continue;
-		p->flow_in[from] = ring_make(WORKER_FLOW_RING);
-		p->transmit_in[from] = ring_make(WORKER_TRANSMIT_RING);
+		p->flow_in[from] = ring_open(WORKER_FLOW_RING);
+		p->transmit_in[from] = ring_open(WORKER_TRANSMIT_RING);
 		if (!p->flow_in[from] || !p->transmit_in[from])
 			return -ENOMEM;
 	}
@@ -68,9 +66,9 @@ void handover_close(struct sy_runtime *rt)
 			continue;
 		for (unsigned from = 0; from < rt->workers; from++) {
 			if (p->flow_in)
-				ring_end(p->flow_in[from]);
+				ring_close(p->flow_in[from]);
 			if (p->transmit_in)
-				ring_end(p->transmit_in[from]);
+				ring_close(p->transmit_in[from]);
 		}
 		free(p->flow_in);
 		free(p->transmit_in);
@@ -86,16 +84,16 @@ bool handover_is_empty(const struct sy_worker *w)
 	const struct sy_worker_private *p = w->private;
 	for (unsigned from = 0; from < w->rt->workers; from++)
 		if (from != w->id &&
-		    (!rte_ring_empty(p->flow_in[from]) || !rte_ring_empty(p->transmit_in[from])))
+		    (ring_count(p->flow_in[from]) || ring_count(p->transmit_in[from])))
 			return false;
 	return true;
 }
 
 /* Returns how many did not fit and were dropped. */
-static unsigned gather_send(struct sy_worker *w, struct gather *g, struct rte_ring *ring,
+static unsigned gather_send(struct sy_worker *w, struct gather *g, struct ring *ring,
                             enum sy_drop reason)
 {
-	unsigned sent = rte_ring_sp_enqueue_burst(ring, (void **)g->mbuf, g->count, NULL);
+	unsigned sent = ring_put(ring, g->mbuf, g->count);
 	unsigned lost = g->count - sent;
 	for (unsigned i = sent; i < g->count; i++)
 		sy_packet_drop(w, g->mbuf[i], reason);
@@ -107,7 +105,7 @@ static void flow_send(struct sy_worker *w, unsigned owner)
 {
 	struct gather *g = &w->private->hand_over[owner];
 	unsigned n = g->count;
-	struct rte_ring *ring = w->rt->worker[owner].private->flow_in[w->id];
+	struct ring *ring = w->rt->worker[owner].private->flow_in[w->id];
 	n -= gather_send(w, g, ring, SY_DROP_HANDOVER_FULL);
 	SY_COUNT(w->counters.handed_out, n);
 }
@@ -118,20 +116,60 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 	            w->rt->worker[owner].private->transmit_in[w->id], SY_DROP_TX_FULL);
 }
 
-unsigned handover_receive(struct sy_worker *w, unsigned from, struct rte_mbuf **m)
+/* ---- receiving ---- */
+
+/* A turn takes so many bursts from another worker at the most. What waits here has cost work
+ * already: where it comes in faster than it goes, what still waits outside had better be lost. */
+#define NEIGHBOUR_BURSTS 8
+
+static void next_find(struct sy_worker *w)
 {
-	unsigned n =
-	        rte_ring_sc_dequeue_burst(w->private->flow_in[from], (void **)m, SY_BURST, NULL);
-	/* Where frames begin, but for those that a device or the sender has moved: to look it up
-	 * would be to wait for the buffer. */
-	size_t frame =
-	        sizeof(struct rte_mbuf) + rte_pktmbuf_priv_size(w->rt->pool) + RTE_PKTMBUF_HEADROOM;
-	for (unsigned i = 0; i < n; i++) {
-		rte_prefetch0(m[i]);
-		rte_prefetch0((const uint8_t *)m[i] + frame);
+	struct sy_worker_private *p = w->private;
+	struct next *next = &p->next;
+	unsigned n = 0;
+	while (!n && next->from < w->rt->workers) {
+		if (next->from != w->id)
+			n = ring_take(p->flow_in[next->from], next->packets.mbuf, SY_BURST);
+		if (n < SY_BURST || ++next->bursts == NEIGHBOUR_BURSTS) {
+			next->from++;
+			next->bursts = 0;
+		}
 	}
+	next->packets.count = n;
+	next->fetched = 0;
+}
+
+void handover_begin(struct sy_worker *w)
+{
+	w->private->next.from = w->private->next.bursts = 0;
+	next_find(w);
+}
+
+void handover_ahead(struct sy_worker *w, struct sy_burst *b)
+{
+	const struct next *next = &w->private->next;
+	b->ahead = next->packets.mbuf + next->fetched;
+	b->aheads = next->packets.count - next->fetched;
+	b->ahead_frame = next->frame;
+}
+
+unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
+{
+	struct next *next = &w->private->next;
+	unsigned n = next->packets.count;
+	if (!n)
+		return 0;
+	handover_ahead(w, b);
+	for (unsigned i = 0; i < b->aheads; i++)
+		sy_burst_fetch(b, i);
+	memcpy(b->mbuf, next->packets.mbuf, n * sizeof(b->mbuf[0]));
+	next->frame = (size_t)(sy_frame(b->mbuf[0]) - (uint8_t *)b->mbuf[0]);
+	next_find(w);
+	SY_COUNT(w->counters.handed_in, n);
 	return n;
 }
+
+/* ---- sending ---- */
 
 void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 {
@@ -157,15 +195,29 @@ void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
 	w->private->transmit_to |= UINT64_C(1) << owner;
 }
 
+/* So many are worth a look at the other's ring before the turn is over. */
+#define SEND_LEAST (SY_BURST / 2)
+
+void handover_push(struct sy_worker *w)
+{
+	struct sy_worker_private *p = w->private;
+	for (uint64_t to = p->hand_over_to; to; to &= to - 1) {
+		unsigned owner = (unsigned)__builtin_ctzll(to);
+		if (p->hand_over[owner].count >= SEND_LEAST)
+			flow_send(w, owner);
+	}
+}
+
 void handover_flush(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	uint64_t wake = p->hand_over_to | p->transmit_to;
+	if (!wake)
+		return;
 	for (uint64_t to = p->hand_over_to; to; to &= to - 1)
 		flow_send(w, (unsigned)__builtin_ctzll(to));
 	for (uint64_t to = p->transmit_to; to; to &= to - 1)
 		transmit_send(w, (unsigned)__builtin_ctzll(to));
 	p->hand_over_to = p->transmit_to = 0;
-	for (; wake; wake &= wake - 1)
-		worker_wake(&w->rt->worker[__builtin_ctzll(wake)]);
+	workers_wake(w->rt, wake);
 }

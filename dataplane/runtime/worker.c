@@ -24,8 +24,6 @@
 /* Enough for all that a receive ring and the rings between workers hold; a device that goes on
  * receiving is not listened to for longer. */
 #define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
-/* A turn takes so many bursts from another worker at the most. */
-#define NEIGHBOUR_BURSTS 8
 /* The most that the clock goes on between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
@@ -95,15 +93,17 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	struct sy_burst *b = &w->private->burst;
 	b->count = n;
 	b->handed_over = handed_over;
+	handover_ahead(w, b);
 	memset(b->next, SY_NEXT_LOOKUP, n);
 	memset(b->via, 0, n * sizeof(b->via[0]));
 	for (const struct sy_stage *s = w->rt->options.pipeline; s->name; s++)
 		s->run(w, b);
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < b->count; i++)
 		if (b->next[i] != SY_NEXT_GONE) /* no stage wanted it */
 			sy_burst_drop(w, b, i, SY_DROP_NOT_OURS);
+	w->private->next.fetched += b->aheads < n ? b->aheads : n;
 	transmit_flush(w);
-	handover_flush(w);
+	handover_push(w);
 	SY_COUNT(w->counters.bursts, 1);
 }
 
@@ -127,28 +127,16 @@ static bool source_poll(struct sy_worker *w, const struct worker_source *s)
 	return true;
 }
 
+/* What others cannot send themselves. */
 static bool neighbour_poll(struct sy_worker *w, unsigned from)
 {
-	struct sy_worker_private *p = w->private;
 	struct rte_mbuf *m[SY_BURST];
-	unsigned sent = rte_ring_sc_dequeue_burst(p->transmit_in[from], (void **)m, SY_BURST, NULL);
-	for (unsigned i = 0; i < sent; i++)
+	unsigned n = ring_take(w->private->transmit_in[from], m, SY_BURST);
+	for (unsigned i = 0; i < n; i++)
 		transmit_gather(w, m[i]);
-	if (sent)
+	if (n)
 		transmit_flush(w);
-	unsigned n = SY_BURST;
-	bool work = sent;
-	/* What waits here has cost work already: where it comes in faster than it goes, what still
-	 * waits outside had better be lost. */
-	for (unsigned bursts = 0; n == SY_BURST && bursts < NEIGHBOUR_BURSTS; bursts++) {
-		n = handover_receive(w, from, p->burst.mbuf);
-		if (!n)
-			break;
-		SY_COUNT(w->counters.handed_in, n);
-		burst_run(w, n, true);
-		work = true;
-	}
-	return work;
+	return n;
 }
 
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
@@ -205,13 +193,17 @@ bool worker_turn(struct sy_worker *w)
 	bool work = false;
 	worker_clock_read(w);
 	w->link_epoch = (uint64_t)SY_RCU_READ(w->rt->links_changed) << 40 | p->now_s;
+	handover_begin(w);
 	for (unsigned i = 0; i < p->sources; i++)
 		work |= source_poll(w, &p->source[i]);
 	for (unsigned from = 0; from < w->rt->workers; from++)
 		if (from != w->id)
 			work |= neighbour_poll(w, from);
+	for (unsigned n; (n = handover_receive(w, &p->burst)) > 0; work = true)
+		burst_run(w, n, true);
 	if (p->again.count)
 		again_run(w);
+	handover_flush(w);
 	if (SY_READ(p->call)) {
 		call_answer(w);
 		work = true;
@@ -265,15 +257,28 @@ static void worker_sleep(struct sy_worker *w)
 	__atomic_store_n(&p->asleep, 0, __ATOMIC_RELAXED);
 }
 
-void worker_wake(struct sy_worker *w)
+/* Behind the fence. */
+static void sleeper_wake(struct sy_worker *w)
 {
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!SY_READ(w->private->asleep) ||
 	    !__atomic_exchange_n(&w->private->asleep, 0, __ATOMIC_RELAXED))
 		return;
 	uint64_t one = 1;
 	ssize_t put = write(w->private->wake_fd, &one, sizeof(one));
 	(void)put; /* full: never read, and 2^64 is far */
+}
+
+void worker_wake(struct sy_worker *w)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	sleeper_wake(w);
+}
+
+void workers_wake(struct sy_runtime *rt, uint64_t workers)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (; workers; workers &= workers - 1)
+		sleeper_wake(&rt->worker[__builtin_ctzll(workers)]);
 }
 
 static void worker_pin(struct sy_worker *w)

@@ -8,6 +8,7 @@
 #include <rte_ring.h>
 
 #include "port.h"
+#include "ring.h"
 
 #define WORKER_FLOW_RING     2048 /* packets from one worker to another that owns their slots */
 #define WORKER_TRANSMIT_RING 1024 /* the same to one that owns the transmit queue */
@@ -19,6 +20,17 @@
 struct gather {
 	unsigned count;
 	struct rte_mbuf *mbuf[SY_BURST];
+};
+
+/* What other workers have handed over and comes next: known before its turn, so that it is fetched
+ * while something else is worked on. Between turns there is none. */
+struct next {
+	struct gather packets;
+	unsigned fetched; /* of them */
+	unsigned from;    /* whose packets are looked at next; as many as there are: nobody's */
+	unsigned bursts;  /* taken from that one in this turn */
+	size_t frame;     /* from buffer to frame, as it was of the last ones: each kind of port has
+	                     its own */
 };
 
 /* Packets that wait for a neighbour. */
@@ -75,6 +87,7 @@ struct sy_worker_private {
 	struct gather *transmit_by;         /* [workers]: they own the queue */
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
 	struct gather again;                /* sy_packet_again() */
+	struct next next;
 	struct sy_burst burst;
 
 	struct waiting waiting[WORKER_WAITING];
@@ -84,10 +97,10 @@ struct sy_worker_private {
 	/* Written by others. */
 	uint32_t asleep __attribute__((aligned(SY_CACHE_LINE))); /* see worker_sleep() */
 	struct worker_call *call;
-	uint32_t neighbours_changed;   /* writer: interaction */
-	struct rte_ring **flow_in;     /* [workers], by sender; NULL for itself */
-	struct rte_ring **transmit_in; /* likewise */
-	struct rte_ring *asks;         /* to the interaction thread */
+	uint32_t neighbours_changed; /* writer: interaction */
+	struct ring **flow_in;       /* [workers], by sender; NULL for itself */
+	struct ring **transmit_in;   /* likewise */
+	struct rte_ring *asks;       /* to the interaction thread */
 };
 
 int workers_open(struct sy_runtime *rt, struct sy_error *err);
@@ -110,6 +123,8 @@ bool worker_turn(struct sy_worker *w);
 void worker_clock_read(struct sy_worker *w);
 /* Any thread, after having put something where the worker will look. */
 void worker_wake(struct sy_worker *w);
+/* The same for several, a bit each. */
+void workers_wake(struct sy_runtime *rt, uint64_t workers);
 
 /* handover.c */
 int handover_open(struct sy_runtime *rt, struct sy_error *err);
@@ -117,10 +132,15 @@ void handover_close(struct sy_runtime *rt);
 bool handover_is_empty(const struct sy_worker *w);
 /* Puts a packet with m->port set to the egress port on its way to the owner of a queue of it. */
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
-/* Takes what another worker has handed over, SY_BURST at the most; returns how many. They were in
- * its cache, and are on their way to ours. */
-unsigned handover_receive(struct sy_worker *w, unsigned from, struct rte_mbuf **m);
-/* Sends what the burst gathered for other workers. */
+/* A turn begins: looks for what other workers have handed over. */
+void handover_begin(struct sy_worker *w);
+/* Tells a burst what of it to fetch meanwhile. */
+void handover_ahead(struct sy_worker *w, struct sy_burst *b);
+/* Takes the next of it, SY_BURST at the most, into a burst; returns how many. */
+unsigned handover_receive(struct sy_worker *w, struct sy_burst *b);
+/* Sends what was gathered for other workers, where it is much. */
+void handover_push(struct sy_worker *w);
+/* Sends all of it, and wakes who sleeps. */
 void handover_flush(struct sy_worker *w);
 
 /* transmit.c */

@@ -202,8 +202,11 @@ unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_READY, SY_NEXT_GONE };
 
 struct sy_burst {
-	unsigned count;
+	unsigned count;                  /* a stage may take out what has gone */
 	bool handed_over;                /* came from another worker: its slots are ours */
+	unsigned aheads;                 /* of `ahead` */
+	struct rte_mbuf *const *ahead;   /* what comes from another worker next: sy_burst_fetch() */
+	size_t ahead_frame;              /* from buffer to frame of those, most likely */
 	uint64_t mac;                    /* of the ingress port, if not handed over: as in memory,
 	                                    in the first 6 bytes */
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
@@ -226,6 +229,21 @@ struct sy_burst {
 static inline uint8_t *sy_frame(struct rte_mbuf *m)
 {
 	return rte_pktmbuf_mtod(m, uint8_t *);
+}
+
+/*
+ * The first stage calls it once for each packet it looks at, n counting up: packet n of what comes
+ * next, if there is one, begins to come from another core's cache. A core has some two dozen lines
+ * under way; so many more than that as a burst has, asked for at once, would be waited for or
+ * forgotten.
+ */
+static inline void sy_burst_fetch(const struct sy_burst *b, unsigned n)
+{
+	if (n >= b->aheads)
+		return;
+	const uint8_t *m = (const uint8_t *)b->ahead[n];
+	__builtin_prefetch(m, 1);
+	__builtin_prefetch(m + b->ahead_frame, 1);
 }
 
 /* Frees the packet, counts the reason, marks it gone. */
