@@ -108,16 +108,41 @@ classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const s
 	return SY_DROP_NONE;
 }
 
+/* Takes those out that have gone. Where half of a burst leaves at random, to ask each in every
+ * stage would be a guess that is wrong as often as right. */
+static void burst_close_up(struct sy_burst *b)
+{
+	uint8_t stays[SY_BURST];
+	unsigned count = 0;
+	for (unsigned i = 0; i < b->count; i++) {
+		stays[count] = (uint8_t)i;
+		count += b->next[i] != SY_NEXT_GONE;
+	}
+	for (unsigned to = 0; to < count; to++) {
+		unsigned i = stays[to];
+		b->mbuf[to] = b->mbuf[i];
+		b->next[to] = b->next[i];
+		b->view[to] = b->view[i];
+		b->plain[to] = b->plain[i];
+		b->slot[to] = b->slot[i];
+		b->direction[to] = b->direction[i];
+		b->session[to] = b->session[i];
+	}
+	b->count = count;
+}
+
 void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct sy_balance *b = w->app;
 	const struct ours *ours = SY_RCU_READ(b->ours);
+	bool left = false;
 
 	for (unsigned i = 0; i < PREFETCH_AHEAD && i < burst->count; i++)
 		__builtin_prefetch(sy_frame(burst->mbuf[i]));
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
+		sy_burst_fetch(burst, i);
 		enum sy_drop reason = classify_packet(w, burst, i, ours);
 		if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 			sy_burst_drop(w, burst, i, reason);
@@ -129,7 +154,11 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 				icmp_steer(w, burst, i);
 			continue;
 		}
-		if (SY_READ(w->slot_worker[burst->slot[i]]) != w->id)
+		if (SY_READ(w->slot_worker[burst->slot[i]]) != w->id) {
 			sy_burst_hand_over(w, burst, i);
+			left = true;
+		}
 	}
+	if (left)
+		burst_close_up(burst);
 }
