@@ -140,6 +140,7 @@ HEADLINES = [
     overhead("transaction", "changes of the configuration, {rate}"),
     overhead("health", "servers that fail or come back, {rate}"),
     overhead("statistics", "readers of all statistics, {rate}"),
+    overhead("search", "searches through 32 768 sessions, {rate}"),
 ]
 
 

@@ -8,6 +8,8 @@
  *     transaction    a server is added, and removed
  *     health         a server fails, and comes back
  *     statistics     all that a scrape of the metrics asks for
+ *     list           a thousand sessions are listed
+ *     search         as many as a request may are looked at for a client that has none
  *     expiry         as sweep where many are over, and end; they began outside of the slots
  *
  * What counts is the CPU time of the worker's thread a packet: what the interaction thread does on
@@ -115,6 +117,27 @@ static void statistics(void *ctx)
 	ask(b, STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS, &workers);
 }
 
+static void sessions_ask(struct bench *b, const struct sy_addr *client)
+{
+	Steelyard__Forwarder__V1__ListSessionsRequest sessions =
+	        STEELYARD__FORWARDER__V1__LIST_SESSIONS_REQUEST__INIT;
+	uint8_t bytes[16];
+	if (client)
+		sessions.client = (ProtobufCBinaryData){sy_addr_to_bytes(client, bytes), bytes};
+	ask(b, STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS, &sessions);
+}
+
+static void list(void *ctx)
+{
+	sessions_ask(ctx, NULL);
+}
+
+static void search(void *ctx)
+{
+	struct bench *b = ctx;
+	sessions_ask(b, &b->scene.service.vip);
+}
+
 /* The last one leaves sessions that are over. */
 static const struct task {
 	const char *name;
@@ -124,6 +147,7 @@ static const struct task {
 } tasks[] = {
         {"sweep", true, false, NULL, 0},     {"transaction", false, false, transaction, 2},
         {"health", false, false, health, 2}, {"statistics", false, false, statistics, 1},
+        {"list", false, false, list, 1},     {"search", false, false, search, 1},
         {"expiry", true, true, NULL, 0},
 };
 

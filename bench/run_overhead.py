@@ -17,7 +17,7 @@ def rows(quick):
             print(f"   {sessions:,} sessions: left out, {machine.lacking(wanted)}")
             continue
         with machine.huge_pages(wanted) as pages:
-            yield from cell(sessions, due, "--runs", 75 if quick else 200, *pages.options())
+            yield from cell(sessions, due, "--runs", 60 if quick else 200, *pages.options())
 
 
 def smoke():

@@ -1,56 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Listing sessions. Their tables belong to the workers, so each worker copies a few records between
- * two bursts; everything else happens here.
+ * Listing sessions. Their tables belong to the workers, so each worker looks at some records
+ * between two bursts and copies those that are asked for; everything else happens here. It is asked
+ * again after a pause only, as what it does for us its packets wait for.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <time.h>
 
 #include "control.h"
 #include "model.h"
 
 #define LIST_SESSIONS 1000u
-#define COPY_RECORDS  128u /* a call into a worker */
-#define SCAN_CALLS    512u /* a request; its cursor goes on where this ends */
+#define COPY_RECORDS  128u /* of a call into a worker; it waits for these lines of memory */
+#define LOOK_RECORDS  512u /* of a call: sessions that it looks at */
+#define PAUSE_NS      200000
+#define SCAN_RECORDS  32768u /* sessions of a request; its cursor goes on where this ends */
+#define AHEAD         8      /* records, prefetched */
 
 /* The cursor of the API: slot above, record below. */
 #define CURSOR(slot, record)  ((uint64_t)(slot) << 32 | (record))
 #define CURSOR_SLOT(cursor)   ((unsigned)((cursor) >> 32))
 #define CURSOR_RECORD(cursor) ((uint32_t)(cursor))
 
+struct filter {
+	bool by_client, by_service;
+	struct sy_addr client;
+	struct service_key service;
+};
+
 struct copy {
+	const struct sy_balance *b;
+	struct filter filter;
 	struct session_table *table;
 	uint32_t cursor;
-	unsigned count;
+	unsigned looked, count;
 	bool end;                            /* of the table */
 	uint32_t now;                        /* seconds */
 	struct session hot[COPY_RECORDS][2]; /* with what is behind it: a companion, perhaps */
 	struct session_cold cold[COPY_RECORDS];
 	uint32_t after[COPY_RECORDS]; /* cursor behind each */
-};
-
-static void copy_records(struct sy_worker *w, void *ctx)
-{
-	struct copy *c = ctx;
-	c->now = (uint32_t)(sy_clock_ns() / 1000000000u);
-	c->count = 0;
-	while (c->count < COPY_RECORDS) {
-		uint32_t record = session_next(c->table, &c->cursor);
-		if (record == SESSION_NONE) {
-			c->end = true;
-			return;
-		}
-		memcpy(c->hot[c->count], session_at(c->table, record),
-		       (1 + session_is_pair(c->table, record)) * sizeof(struct session));
-		c->cold[c->count] = *session_cold_at(c->table, record);
-		c->after[c->count++] = c->cursor;
-	}
-}
-
-struct filter {
-	bool by_client, by_service;
-	struct sy_addr client;
-	struct service_key service;
 };
 
 static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
@@ -60,6 +49,60 @@ static bool filter_admits(const struct filter *f, const struct session *s, const
 	return !f->by_service ||
 	       (f->service.vport == e->first_port && f->service.last_port == e->last_port &&
 	        f->service.proto == e->proto && sy_addr_equal(&f->service.vip, &e->vip));
+}
+
+/* What the next ones take, from memory and from the core that read our last copies. */
+static void copy_prefetch(const struct copy *c, uint32_t record)
+{
+	__builtin_prefetch(session_at(c->table, record + AHEAD));
+	__builtin_prefetch(session_cold_at(c->table, record + AHEAD));
+	if (c->count + AHEAD / 2 < COPY_RECORDS)
+		__builtin_prefetch(c->hot[c->count + AHEAD / 2], 1);
+}
+
+static void copy_records(struct sy_worker *w, void *ctx)
+{
+	struct copy *c = ctx;
+	c->now = (uint32_t)(sy_clock_ns() / 1000000000u);
+	c->count = 0;
+	for (c->looked = 0; c->looked < LOOK_RECORDS && c->count < COPY_RECORDS; c->looked++) {
+		uint32_t record = session_next(c->table, &c->cursor);
+		if (record == SESSION_NONE) {
+			c->end = true;
+			return;
+		}
+		copy_prefetch(c, record);
+		const struct session *s = session_at(c->table, record);
+		if (!filter_admits(&c->filter, s, &c->b->endpoint[s->server]))
+			continue;
+		memcpy(c->hot[c->count], s,
+		       (1 + session_is_pair(c->table, record)) * sizeof(struct session));
+		c->cold[c->count] = *session_cold_at(c->table, record);
+		c->after[c->count++] = c->cursor;
+	}
+}
+
+/* The worker that owns the slot goes on from the cursor, at most to the end of the slot's table. */
+static int copy_call(struct sy_balance *b, struct copy *c, uint64_t cursor, struct sy_error *err)
+{
+	unsigned slot = CURSOR_SLOT(cursor);
+	struct sy_worker *w = sy_worker_at(b->rt, sy_slot_worker(b->rt, (uint8_t)slot));
+	c->table = b->table[slot];
+	c->cursor = CURSOR_RECORD(cursor);
+	c->end = false;
+	if (sy_worker_call(w, copy_records, c) < 0)
+		return sy_fail(err, EIO, "worker %u does not answer", w->id);
+	return 0;
+}
+
+/* After so many sessions, workers have time for packets. */
+static void copy_pause(unsigned *looked)
+{
+	static const struct timespec pause = {0, PAUSE_NS};
+	if (*looked < LOOK_RECORDS)
+		return;
+	*looked = 0;
+	nanosleep(&pause, NULL);
 }
 
 /* The rule of SNAT that a session is of; "": none. */
@@ -121,44 +164,40 @@ int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 	uint32_t limit = ask->limit > 0 && ask->limit < LIST_SESSIONS ? ask->limit : LIST_SESSIONS;
 	Steelyard__Forwarder__V1__SessionList *l = arena_take(a, sizeof(*l));
 	struct copy *copy = arena_take(a, sizeof(*copy));
-	struct filter filter;
 
-	if (filter_read(ask, &filter, err) < 0)
-		return -EINVAL;
 	if (!l || !copy)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	steelyard__forwarder__v1__session_list__init(l);
+	copy->b = b;
+	if (filter_read(ask, &copy->filter, err) < 0)
+		return -EINVAL;
 	l->sessions = arena_take(a, limit * sizeof(*l->sessions));
 	if (!l->sessions)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 
 	uint64_t cursor = ask->cursor;
-	for (unsigned call = 0;
-	     call < SCAN_CALLS && CURSOR_SLOT(cursor) < SY_SLOTS && l->n_sessions < limit;) {
-		unsigned slot = CURSOR_SLOT(cursor);
+	unsigned left = SCAN_RECORDS, looked = 0;
+	while (left > 0 && CURSOR_SLOT(cursor) < SY_SLOTS && l->n_sessions < limit) {
+		unsigned slot = CURSOR_SLOT(cursor), taken = 0;
 		if (session_count(b->table[slot]) == 0) {
 			cursor = CURSOR(slot + 1, 0);
 			continue;
 		}
-		call++;
-		copy->table = b->table[slot];
-		copy->cursor = CURSOR_RECORD(cursor);
-		copy->end = false;
-		struct sy_worker *w = sy_worker_at(b->rt, sy_slot_worker(b->rt, (uint8_t)slot));
-		if (sy_worker_call(w, copy_records, copy) < 0)
-			return sy_fail(err, EIO, "worker %u does not answer", w->id);
-		for (unsigned i = 0; i < copy->count && l->n_sessions < limit; i++) {
-			cursor = CURSOR(slot, copy->after[i]);
-			const struct session *s = copy->hot[i];
-			if (!filter_admits(&filter, s, &b->endpoint[s->server]))
-				continue;
-			if (reply_session(b, copy, i, slot, a, &l->sessions[l->n_sessions]) < 0)
+		copy_pause(&looked);
+		if (copy_call(b, copy, cursor, err) < 0)
+			return -EIO;
+		for (; taken < copy->count && l->n_sessions < limit; taken++) {
+			cursor = CURSOR(slot, copy->after[taken]);
+			if (reply_session(b, copy, taken, slot, a, &l->sessions[l->n_sessions]) < 0)
 				return sy_fail(err, ENOMEM, "no memory for the answer");
 			l->n_sessions++;
 		}
-		if (copy->end &&
-		    (copy->count == 0 || cursor == CURSOR(slot, copy->after[copy->count - 1])))
-			cursor = CURSOR(slot + 1, 0);
+		if (taken == copy->count)
+			cursor = copy->end ? CURSOR(slot + 1, 0) : CURSOR(slot, copy->cursor);
+		/* A copy costs as much as some looks. */
+		unsigned work = copy->looked + copy->count * (LOOK_RECORDS / COPY_RECORDS - 1);
+		looked += work;
+		left -= copy->looked < left ? copy->looked : left;
 	}
 	l->next_cursor = CURSOR_SLOT(cursor) < SY_SLOTS ? cursor : 0;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_SESSIONS;
