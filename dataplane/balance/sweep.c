@@ -44,6 +44,7 @@ static bool sweep_asks_server(struct sy_worker *w, const struct endpoint *e, str
 /* A slice of one table, and those of its sessions that end. */
 struct slice {
 	struct sy_worker *w;
+	uint16_t now; /* tick */
 	unsigned count;
 	uint32_t record[SESSIONS_END];
 };
@@ -69,7 +70,7 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
-	uint16_t idle = session_idle(s, (uint16_t)balance_seconds(w));
+	uint16_t idle = session_idle(s, slice->now);
 	if (s->state == SESSION_DYING) {
 		if (idle > KILL_SECONDS && idle <= IDLE_MAX) {
 			slice_add(slice, t, record);
@@ -115,7 +116,7 @@ static void sweep_slice(struct sy_worker *w)
 	struct balance_worker *bw = balance_worker_of(w);
 	if (sy_slot_worker(b->rt, (uint8_t)bw->sweep_slot) == w->id) {
 		struct session_table *t = b->table[bw->sweep_slot];
-		struct slice slice = {.w = w};
+		struct slice slice = {.w = w, .now = (uint16_t)balance_seconds(w)};
 		bool whole = session_sweep(t, SWEEP_CHUNK, sweep_visit, &slice);
 		slice_flush(&slice, t);
 		if (!whole)
