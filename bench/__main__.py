@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import os
 import shutil
 import signal
 import sys
@@ -136,6 +137,8 @@ def main():
     unknown = set(arguments.names) - set(names())
     if unknown:
         parser.error(f"no benchmark {' '.join(sorted(unknown))}; there are {' '.join(names())}")
+    if os.geteuid() and not arguments.smoke:
+        parser.error("benchmarks take huge pages and make network namespaces: run them as root")
     for number in ENDS:
         signal.signal(number, interrupt)
     if not arguments.smoke:

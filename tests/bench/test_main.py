@@ -32,6 +32,7 @@ def call(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "RESULTS", tmp_path)
     monkeypatch.setattr(bench, "FULL", tmp_path / "full")
     monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(bench.os, "geteuid", lambda: 0)
 
     def call(*arguments, **modules):
         monkeypatch.setattr(bench, "names", lambda: list(modules))
@@ -79,6 +80,23 @@ def test_only_the_named_ones_run(call, tmp_path):
     assert call("beta", alpha=breaks, beta=good) == 0
     with pytest.raises(SystemExit):
         call("gamma", alpha=good)
+
+
+def test_only_root_measures(call, monkeypatch, capsys):
+    monkeypatch.setattr(bench.os, "geteuid", lambda: 1000)
+    with pytest.raises(SystemExit):
+        call(alpha=good)
+    assert "run them as root" in capsys.readouterr().err
+    assert call("--smoke", alpha=good) == 0
+
+
+def test_an_end_that_is_asked_for_twice_interrupts_once(monkeypatch):
+    set_to = {}
+    monkeypatch.setattr(bench.signal, "signal", set_to.__setitem__)
+    with pytest.raises(KeyboardInterrupt):
+        bench.interrupt(bench.signal.SIGTERM, None)
+    assert set(set_to) == set(bench.ENDS)
+    assert set(set_to.values()) == {bench.signal.SIG_IGN}
 
 
 def test_a_smoke_run_writes_nothing(call, tmp_path):
