@@ -252,11 +252,12 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	}
 	if (SY_LIKELY(count == 0))
 		return;
+	struct sy_way way = {.path = SY_PATH_NONE};
 	create_prepare(w, burst, slow, count);
 	for (unsigned k = 0; k < count; k++) {
 		const struct sy_view *v = &burst->view[slow[k]];
 		if (burst->session[slow[k]] != SESSION_NONE && bw->ended == then.ended &&
-		    segment_forward(w, burst, slow[k]))
+		    segment_forward(w, burst, slow[k], &way))
 			continue;
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
 			slow_packet(w, burst, slow[k], &then);
