@@ -56,6 +56,22 @@ static inline uint8_t slot_find(const struct sy_view *v, const struct sy_addr *a
 	return sy_slot_of(a, port);
 }
 
+/* Sends on, of the first n packets, what is other workers'. One by one, whether a packet is would
+ * be guessed, and wrongly for half of those that arrive at random. */
+static __attribute__((noinline)) void burst_send_on(struct sy_worker *w, struct sy_burst *b,
+                                                    unsigned n)
+{
+	uint8_t leaves[SY_BURST];
+	unsigned count = 0;
+	for (unsigned i = 0; i < n; i++) {
+		leaves[count] = (uint8_t)i;
+		count += (b->next[i] == SY_NEXT_LOOKUP) &
+		         (SY_READ(w->slot_worker[b->slot[i]]) != w->id);
+	}
+	for (unsigned k = 0; k < count; k++)
+		sy_burst_hand_over(w, b, leaves[k]);
+}
+
 static inline __attribute__((always_inline)) enum sy_drop
 classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct ours *ours)
 {
@@ -65,6 +81,7 @@ classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const s
 	bool plain = sy_plain_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 	burst->plain[i] = plain;
 	if (SY_UNLIKELY(!plain)) {
+		burst_send_on(w, burst, i); /* a fragment of their flow may go at once */
 		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 		if (reason != SY_DROP_NONE)
 			return reason;
@@ -135,14 +152,14 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct sy_balance *b = w->app;
 	const struct ours *ours = SY_RCU_READ(b->ours);
-	bool left = false;
+	unsigned elsewhere = 0;
 
 	for (unsigned i = 0; i < PREFETCH_AHEAD && i < burst->count; i++)
 		__builtin_prefetch(sy_frame(burst->mbuf[i]));
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
-		sy_burst_fetch(burst, i);
+		sy_burst_fetch_late(burst, i);
 		enum sy_drop reason = classify_packet(w, burst, i, ours);
 		if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 			sy_burst_drop(w, burst, i, reason);
@@ -154,11 +171,10 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 				icmp_steer(w, burst, i);
 			continue;
 		}
-		if (SY_READ(w->slot_worker[burst->slot[i]]) != w->id) {
-			sy_burst_hand_over(w, burst, i);
-			left = true;
-		}
+		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;
 	}
-	if (left)
+	if (elsewhere) {
+		burst_send_on(w, burst, burst->count);
 		burst_close_up(burst);
+	}
 }

@@ -33,10 +33,8 @@ static inline bool fast_may(const struct sy_balance *b, const struct session *s,
 	return plain && fast_states[from] >> s->state & 1 &&
 	       !(tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST)) &&
 	       !(s->flags & SESSION_UNTOLD) &&
-	       /* of dead and lost sessions one of these is not 0 */
-	       (SY_LIKELY(!(SY_READ(e->dead) | SY_READ(e->down) |
-	                    SY_READ(b->local_removed[s->local]))) ||
-	        (!session_is_dead(b, s) && !session_is_lost(b, s, from)));
+	       /* of dead and lost sessions none of these is 0 */
+	       !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
 /* Of an endpoint that leaves its ports to its sessions. */
@@ -166,6 +164,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;
 		fast_fetch(b, burst, first, end, s);
+		sy_burst_fetch_next(burst, first, end);
 		for (unsigned i = first; i < end; i++) {
 			if (SY_LIKELY(s[i - first] != NULL))
 				burst->next[i] =

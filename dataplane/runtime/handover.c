@@ -121,6 +121,11 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 /* A turn takes so many bursts from another worker at the most. What waits here has cost work
  * already: where it comes in faster than it goes, what still waits outside had better be lost. */
 #define NEIGHBOUR_BURSTS 8
+/* Packets of a late burst that are fetched before the first one is looked at: what a core can have
+ * under way. */
+#define FETCH_AHEAD 12
+
+_Static_assert(offsetof(struct next, mbuf) == sizeof(((struct next *)0)->before), "in a row");
 
 static void next_find(struct sy_worker *w)
 {
@@ -129,42 +134,52 @@ static void next_find(struct sy_worker *w)
 	unsigned n = 0;
 	while (!n && next->from < w->rt->workers) {
 		if (next->from != w->id)
-			n = ring_take(p->flow_in[next->from], next->packets.mbuf, SY_BURST);
+			n = ring_take(p->flow_in[next->from], next->mbuf, SY_BURST);
 		if (n < SY_BURST || ++next->bursts == NEIGHBOUR_BURSTS) {
 			next->from++;
 			next->bursts = 0;
 		}
 	}
-	next->packets.count = n;
-	next->fetched = 0;
+	next->count = n;
 }
 
 void handover_begin(struct sy_worker *w)
 {
-	w->private->next.from = w->private->next.bursts = 0;
+	struct next *next = &w->private->next;
+	next->from = next->bursts = 0;
+	next->fetched = SY_BURST;
 	next_find(w);
 }
 
 void handover_ahead(struct sy_worker *w, struct sy_burst *b)
 {
 	const struct next *next = &w->private->next;
-	b->ahead = next->packets.mbuf + next->fetched;
-	b->aheads = next->packets.count - next->fetched;
+	b->ahead = next->before + next->fetched;
+	b->aheads = SY_BURST + next->count - next->fetched;
+	b->late = next->fetched < SY_BURST ? SY_BURST - next->fetched : 0;
 	b->ahead_frame = next->frame;
+}
+
+void handover_passed(struct sy_worker *w, const struct sy_burst *b)
+{
+	unsigned fetched = b->late + b->count;
+	w->private->next.fetched += fetched < b->aheads ? fetched : b->aheads;
 }
 
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
 {
 	struct next *next = &w->private->next;
-	unsigned n = next->packets.count;
+	unsigned n = next->count;
 	if (!n)
 		return 0;
-	handover_ahead(w, b);
-	for (unsigned i = 0; i < b->aheads; i++)
-		sy_burst_fetch(b, i);
-	memcpy(b->mbuf, next->packets.mbuf, n * sizeof(b->mbuf[0]));
-	next->frame = (size_t)(sy_frame(b->mbuf[0]) - (uint8_t *)b->mbuf[0]);
+	memcpy(b->mbuf, next->mbuf, n * sizeof(b->mbuf[0]));
+	memcpy(next->before + SY_BURST - n, next->mbuf, n * sizeof(b->mbuf[0]));
+	next->fetched -= n;
 	next_find(w);
+	handover_ahead(w, b);
+	for (unsigned i = 0; i < b->late && i < FETCH_AHEAD; i++, next->fetched++)
+		sy_burst_fetch(b, i);
+	next->frame = (size_t)(sy_frame(b->mbuf[0]) - (uint8_t *)b->mbuf[0]);
 	SY_COUNT(w->counters.handed_in, n);
 	return n;
 }

@@ -101,7 +101,7 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->next[i] != SY_NEXT_GONE) /* no stage wanted it */
 			sy_burst_drop(w, b, i, SY_DROP_NOT_OURS);
-	w->private->next.fetched += b->aheads < n ? b->aheads : n;
+	handover_passed(w, b);
 	transmit_flush(w);
 	handover_push(w);
 	SY_COUNT(w->counters.bursts, 1);

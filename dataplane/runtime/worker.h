@@ -25,8 +25,10 @@ struct gather {
 /* What other workers have handed over and comes next: known before its turn, so that it is fetched
  * while something else is worked on. Between turns there is none. */
 struct next {
-	struct gather packets;
-	unsigned fetched; /* of them */
+	struct rte_mbuf *before[SY_BURST]; /* the burst before it, if handed over too, at the end */
+	struct rte_mbuf *mbuf[SY_BURST];
+	unsigned count;
+	unsigned fetched; /* of before[] and mbuf[] together */
 	unsigned from;    /* whose packets are looked at next; as many as there are: nobody's */
 	unsigned bursts;  /* taken from that one in this turn */
 	size_t frame;     /* from buffer to frame, as it was of the last ones: each kind of port has
@@ -136,6 +138,8 @@ void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
 void handover_begin(struct sy_worker *w);
 /* Tells a burst what of it to fetch meanwhile. */
 void handover_ahead(struct sy_worker *w, struct sy_burst *b);
+/* The burst has been through all stages. */
+void handover_passed(struct sy_worker *w, const struct sy_burst *b);
 /* Takes the next of it, SY_BURST at the most, into a burst; returns how many. */
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b);
 /* Sends what was gathered for other workers, where it is much. */

@@ -204,8 +204,8 @@ enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_READY, SY
 struct sy_burst {
 	unsigned count;                  /* a stage may take out what has gone */
 	bool handed_over;                /* came from another worker: its slots are ours */
-	unsigned aheads;                 /* of `ahead` */
-	struct rte_mbuf *const *ahead;   /* what comes from another worker next: sy_burst_fetch() */
+	unsigned late, aheads;           /* of `ahead`: this burst's own, and all */
+	struct rte_mbuf *const *ahead;   /* what other workers handed over: sy_burst_fetch() */
 	size_t ahead_frame;              /* from buffer to frame of those, most likely */
 	uint64_t mac;                    /* of the ingress port, if not handed over: as in memory,
 	                                    in the first 6 bytes */
@@ -232,18 +232,30 @@ static inline uint8_t *sy_frame(struct rte_mbuf *m)
 }
 
 /*
- * The first stage calls it once for each packet it looks at, n counting up: packet n of what comes
- * next, if there is one, begins to come from another core's cache. A core has some two dozen lines
- * under way; so many more than that as a burst has, asked for at once, would be waited for or
- * forgotten.
+ * What was handed over begins to come from the other core's cache while something else is worked
+ * on. A core has some two dozen lines under way; more than that, asked for at once, would be
+ * forgotten: so the stage that takes longest fetches what comes next, as many at a time as it looks
+ * at, and only those of this very burst that nobody could fetch so far are fetched by the first
+ * stage.
  */
 static inline void sy_burst_fetch(const struct sy_burst *b, unsigned n)
 {
-	if (n >= b->aheads)
-		return;
 	const uint8_t *m = (const uint8_t *)b->ahead[n];
 	__builtin_prefetch(m, 1);
 	__builtin_prefetch(m + b->ahead_frame, 1);
+}
+
+static inline void sy_burst_fetch_late(const struct sy_burst *b, unsigned n)
+{
+	if (SY_UNLIKELY(n < b->late))
+		sy_burst_fetch(b, n);
+}
+
+/* From n to `end`, counting packets of this burst. */
+static inline void sy_burst_fetch_next(const struct sy_burst *b, unsigned n, unsigned end)
+{
+	for (n += b->late, end += b->late; n < end && n < b->aheads; n++)
+		sy_burst_fetch(b, n);
 }
 
 /* Frees the packet, counts the reason, marks it gone. */
