@@ -312,8 +312,9 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
  * ------------------------------------------------------- */
 
 /* Forwards packet i, of the session that look-up has found, if it is a plain segment with which
- * that session goes on. False: it is not, and nothing was done. */
-bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+ * that session goes on. way: that of the one before, or none. False: it is not, and nothing was
+ * done. */
+bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way);
 
 /* ---- translate.c: clients of one family, servers of the other ------------------------------- */
 

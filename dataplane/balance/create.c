@@ -214,14 +214,27 @@ static void birth_prefetch_table(const struct sy_balance *b, const struct sy_bur
 		session_port_prefetch_cursor(t, &birth->search);
 }
 
-/* Its record, and the place in the index of the first port that will be tried for it. */
-static void birth_prefetch(const struct sy_balance *b, const struct sy_burst *burst, unsigned i,
-                           struct birth *birth)
+/* Their records, and the places in the index of the first ports that will be tried for them. A
+ * prefetch waits for its address's translation, and only others behind it can begin meanwhile: so
+ * first all is computed, then all is fetched. */
+static void births_prefetch(const struct sy_balance *b, const struct sy_burst *burst,
+                            struct birth *birth, uint64_t due)
 {
-	struct session_table *t = b->table[burst->slot[i]];
-	session_prefetch_free(t);
-	if (birth_needs_port(&b->endpoint[birth->server]) && birth->search.local_count > 0)
-		session_port_prefetch(t, &b->key, &birth->search);
+	uint64_t searches = 0;
+	for (uint64_t left = due; left; left &= left - 1)
+		session_prefetch_free(b->table[burst->slot[__builtin_ctzll(left)]]);
+	for (; due; due &= due - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(due);
+		if (!birth_needs_port(&b->endpoint[birth[i].server]) ||
+		    birth[i].search.local_count == 0)
+			continue;
+		session_port_look_ahead(b->table[burst->slot[i]], &b->key, &birth[i].search);
+		searches |= UINT64_C(1) << i;
+	}
+	for (; searches; searches &= searches - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(searches);
+		session_prefetch_bucket(b->table[burst->slot[i]], birth[i].search.server_hash);
+	}
 }
 
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *slow,
@@ -231,6 +244,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct service *service = NULL; /* of the birth before */
 	const struct sy_tuple *asked = NULL;
+	uint64_t begin = 0; /* those that have a server */
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = slow[k];
 		const struct sy_view *v = &burst->view[i];
@@ -254,14 +268,12 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		bw->births_due |= UINT64_C(1) << i;
 		if (birth->reason != SY_DROP_NONE)
 			continue;
+		begin |= UINT64_C(1) << i;
 		birth_search(w, burst, i, birth);
 		birth_prefetch_table(b, burst, i, birth);
 	}
-	for (uint64_t due = bw->births_due; due; due &= due - 1) {
-		unsigned i = (unsigned)__builtin_ctzll(due);
-		if (bw->birth[i].reason == SY_DROP_NONE)
-			birth_prefetch(b, burst, i, &bw->birth[i]);
-	}
+	if (begin)
+		births_prefetch(b, burst, bw->birth, begin);
 }
 
 void create_settle(struct sy_worker *w)
@@ -363,9 +375,10 @@ void sessions_end(struct sy_worker *w, struct session_table *t, const uint32_t *
 	struct session_hashes h[SESSIONS_END];
 	for (unsigned i = 0; i < count; i++)
 		__builtin_prefetch(session_cold_at(t, record[i]), 1);
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = 0; i < count; i++)
 		h[i] = session_hashes(w->app, session_at(t, record[i]),
 		                      session_cold_at(t, record[i]));
+	for (unsigned i = 0; i < count; i++) {
 		session_prefetch_bucket(t, h[i].client);
 		session_prefetch_bucket(t, h[i].server);
 	}

@@ -33,8 +33,10 @@ static inline bool fast_may(const struct sy_balance *b, const struct session *s,
 	return plain && fast_states[from] >> s->state & 1 &&
 	       !(tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST)) &&
 	       !(s->flags & SESSION_UNTOLD) &&
-	       /* of dead and lost sessions none of these is 0 */
-	       !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
+	       /* of dead and lost sessions one of these is not 0 */
+	       (SY_LIKELY(!(SY_READ(e->dead) | SY_READ(e->down) |
+	                    SY_READ(b->local_removed[s->local]))) ||
+	        (!session_is_dead(b, s) && !session_is_lost(b, s, from)));
 }
 
 /* Of an endpoint that leaves its ports to its sessions. */

@@ -6,32 +6,18 @@
 #include <arpa/inet.h>
 
 #include "forward.h"
+#include "tcp_step.h"
 
 #define FLAGS (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)
 
 /* By enum session_direction, a bit a state: its segments with an ACK, without SYN or RST, are
  * nothing but a step in the life of their session. */
-static const uint32_t segment_states[] = {
-        [SESSION_CLIENT] = 1u << SESSION_SYN_SENT | 1u << SESSION_SYN_RECEIVED |
-                           1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
-                           1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
-        [SESSION_SERVER] = 1u << SESSION_SYN_RECEIVED | 1u << SESSION_ESTABLISHED |
+static const uint32_t step_states[] = {
+        [SESSION_CLIENT] = 1u << SESSION_SYN_RECEIVED | 1u << SESSION_ESTABLISHED |
                            1u << SESSION_FIN_WAIT | 1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
+        [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
+                           1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
 };
-
-/* A server's first answer to a SYN. */
-static inline bool segment_is_answer(const struct session *s, enum session_direction from,
-                                     uint8_t flags)
-{
-	return from == SESSION_SERVER && s->state == SESSION_SYN_SENT &&
-	       (flags & FLAGS) == (SY_TCP_SYN | SY_TCP_ACK);
-}
-
-static inline bool segment_is_step(const struct session *s, enum session_direction from,
-                                   uint8_t flags)
-{
-	return (flags & FLAGS) == SY_TCP_ACK && segment_states[from] >> s->state & 1;
-}
 
 /* Its session lives, and nothing about it or its endpoint wants a closer look. */
 static inline bool session_is_common(const struct sy_balance *b, const struct session *s,
@@ -49,7 +35,33 @@ static uint16_t segment_mss(const struct endpoint *e, uint16_t room, uint16_t ot
 	return sy_tcp_mss(sy_addr_is_v4(&e->vip), room < other ? room : other, 0);
 }
 
-bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+/* Moves the session's state by a segment; false: that takes more. */
+static inline bool segment_step(struct session *s, struct session_cold *cold,
+                                enum session_direction from, const struct sy_view *v,
+                                const struct sy_tcp *tcp)
+{
+	if (SY_UNLIKELY((v->tcp_flags & FLAGS) != SY_TCP_ACK ||
+	                !(step_states[from] >> s->state & 1)))
+		return false;
+	tcp_note_fins(s, cold, from, v->tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack),
+	              v->l4_len - (tcp->offset >> 4) * 4u);
+	s->state = tcp_state_of_fins(s);
+	return true;
+}
+
+/* The same for a server's first answer to a SYN. other: what fits on the way back. */
+static bool segment_answer(struct session *s, const struct endpoint *e, uint8_t *frame,
+                           const struct sy_view *v, uint16_t room, uint16_t other)
+{
+	if (s->state != SESSION_SYN_SENT || (v->tcp_flags & FLAGS) != (SY_TCP_SYN | SY_TCP_ACK) ||
+	    !other || sy_packet_is_unfinished(frame, v))
+		return false;
+	s->state = SESSION_SYN_RECEIVED;
+	sy_packet_clamp_mss(frame, v, segment_mss(e, room, other));
+	return true;
+}
+
+bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way)
 {
 	struct sy_balance *b = w->app;
 	const struct sy_view *v = &burst->view[i];
@@ -57,31 +69,30 @@ bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	struct session *s = session_at(t, burst->session[i]);
 	const struct endpoint *e = &b->endpoint[s->server];
 	enum session_direction from = burst->direction[i];
-	uint8_t *frame = sy_frame(burst->mbuf[i]), flags = v->tcp_flags;
-	uint16_t path[2] = {[SESSION_CLIENT] = SY_READ(e->path), [SESSION_SERVER] = s->path};
-	uint16_t room = SY_RCU_READ(w->path_room[path[from]]), len = v->frame_len - SY_ETH_LEN;
-	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	uint16_t there = SY_READ(e->path), back = s->path;
+	uint16_t path = from == SESSION_CLIENT ? there : back;
+	uint16_t room = SY_RCU_READ(w->path_room[path]), len = v->frame_len - SY_ETH_LEN;
 
 	if (v->proto != SY_PROTO_TCP || !burst->plain[i] || !session_is_common(b, s, e) ||
 	    len > room || sy_packet_ttl(frame, v) <= 1)
 		return false;
-	if (SY_LIKELY(segment_is_step(s, from, flags))) {
-		uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
-		tcp_state_advance(s, session_cold_at(t, burst->session[i]), from, flags,
-		                  ntohl(tcp->seq), ntohl(tcp->ack), payload, 0);
-	} else if (segment_is_answer(s, from, flags)) {
-		uint16_t other = SY_RCU_READ(w->path_room[path[!from]]);
-		if (!other || sy_packet_check_l4(frame, v) == SY_CSUM_UNFINISHED)
-			return false;
-		s->state = SESSION_SYN_RECEIVED;
-		sy_packet_clamp_mss(frame, v, segment_mss(e, room, other));
-	} else {
+	if (!segment_step(s, session_cold_at(t, burst->session[i]), from, v,
+	                  sy_packet_tcp(frame, v)) &&
+	    (from == SESSION_CLIENT ||
+	     !segment_answer(s, e, frame, v, room, SY_RCU_READ(w->path_room[there]))))
 		return false;
-	}
-	burst->path[i] = path[from];
 	forward_plain(b, burst, i, s, e, from);
-	traffic_count(&balance_worker_of(w)->share[s->server].traffic, from, len);
+	struct server_share *share = &balance_worker_of(w)->share[s->server];
+	struct sy_way_link client = {0}, *link = from == SESSION_CLIENT ? &share->link : &client;
+	traffic_count(&share->traffic, from, len);
 	s->seen = (uint16_t)balance_seconds(w);
+	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path,
+	                          from == SESSION_CLIENT ? &e->addr : &s->client, link, false))) {
+		burst->next[i] = SY_NEXT_READY;
+		return true;
+	}
+	burst->path[i] = path;
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;
 	return true;

@@ -333,7 +333,7 @@ void session_remove(struct session_table *t, uint32_t record, uint64_t client_ha
                     uint64_t server_hash);
 
 /* Brings the record that the next insertion will take into the cache. */
-void session_prefetch_free(const struct session_table *t);
+static inline void session_prefetch_free(const struct session_table *t);
 
 uint32_t session_count(const struct session_table *t);    /* live; readable by any thread */
 uint32_t session_capacity(const struct session_table *t); /* records */
@@ -374,8 +374,9 @@ struct session_port_search {
 	uint8_t local;        /* id */
 	uint64_t server_hash; /* of reply, for session_insert() */
 	uint32_t held; /* SESSION_NONE; or the session to be ended first, which has this port */
-	/* by session_port_prefetch(), or zero */
-	uint16_t *cursor; /* of this server; then reply, local and server_hash are of candidate: */
+	/* by session_port_prefetch_cursor(), or NULL: this server's */
+	uint16_t *cursor;
+	/* by session_port_look_ahead(), after that: whose reply, local and server_hash are here */
 	unsigned ahead;
 };
 
@@ -397,10 +398,10 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken);
 /* Brings what such a search will begin with into the cache; fills in the server's cursor. */
 void session_port_prefetch_cursor(struct session_table *t, struct session_port_search *search);
-/* After that: brings what the search, and the insertion behind it, will look at first into the
- * cache, and notes the candidate, so that the search need not make it out again. */
-void session_port_prefetch(struct session_table *t, const struct sy_hash_key *key,
-                           struct session_port_search *search);
+/* After that: notes the candidate that the search will begin with, and its hash, so that it need
+ * not make them out again. */
+void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *key,
+                             struct session_port_search *search);
 
 #include "session_index.h" /* the inline functions and the table's struct */
 

@@ -193,6 +193,25 @@ session_find_guessed(const struct session_table *t, uint32_t guess, uint64_t has
 	return session_find(t, hash, match, ctx, direction);
 }
 
+/* The record that the next session gets. Room below top is used first, so that sessions stay low
+ * and sweeping stays short. */
+static inline uint32_t session_free_first(const struct session_table *t)
+{
+	if (t->free_head != SESSION_NONE)
+		return t->free_head;
+	return t->top < t->capacity ? t->top : SESSION_NONE;
+}
+
+static inline void session_prefetch_free(const struct session_table *t)
+{
+	uint32_t record = session_free_first(t);
+
+	if (record == SESSION_NONE)
+		return;
+	__builtin_prefetch(&t->hot[record], 1);
+	__builtin_prefetch(&t->cold[record], 1);
+}
+
 static inline struct session *session_at(const struct session_table *t, uint32_t record)
 {
 	return &t->hot[record];

@@ -106,12 +106,11 @@ static void search_look_ahead(struct session_table *t, const struct sy_hash_key 
 	search->server_hash = sy_hash_tuple(key, &search->reply);
 }
 
-void session_port_prefetch(struct session_table *t, const struct sy_hash_key *key,
-                           struct session_port_search *search)
+void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *key,
+                             struct session_port_search *search)
 {
 	search_look_ahead(t, key, search,
 	                  search_start(search->cursor, search->local_count * SY_SLOT_PORTS));
-	session_prefetch_bucket(t, search->server_hash);
 }
 
 /* Is the first candidate, which is looked ahead to, free? */

@@ -60,24 +60,6 @@ static void free_unlink(struct session_table *t, uint32_t record)
 		t->cold[cold->free_next].free_prev = cold->free_prev;
 }
 
-/* Room below top is used first, so that sessions stay low and sweeping stays short. */
-static uint32_t free_first(const struct session_table *t)
-{
-	if (t->free_head != SESSION_NONE)
-		return t->free_head;
-	return t->top < t->capacity ? t->top : SESSION_NONE;
-}
-
-void session_prefetch_free(const struct session_table *t)
-{
-	uint32_t record = free_first(t);
-
-	if (record == SESSION_NONE)
-		return;
-	__builtin_prefetch(&t->hot[record], 1);
-	__builtin_prefetch(&t->cold[record], 1);
-}
-
 static void free_take(struct session_table *t, uint32_t record)
 {
 	if (record == t->top)
@@ -157,7 +139,7 @@ static bool record_enter(struct session_table *t, uint32_t record, uint64_t clie
 uint32_t session_insert(struct session_table *t, const struct session *hot,
                         const struct session_cold *cold, uint64_t client_hash, uint64_t server_hash)
 {
-	uint32_t record = free_first(t);
+	uint32_t record = session_free_first(t);
 
 	if (!record_enter(t, record, client_hash, server_hash))
 		return SESSION_NONE;

@@ -127,7 +127,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	/* A server's first answer is where its checksums are looked at once. */
 	if (from == SESSION_SERVER &&
 	    (s->state == SESSION_SYN_SENT || s->state == SESSION_UDP_ONE_WAY) &&
-	    sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) == SY_CSUM_UNFINISHED) {
+	    sy_packet_is_unfinished(sy_frame(burst->mbuf[i]), v)) {
 		sy_burst_drop(w, burst, i, SY_DROP_UNFINISHED_CHECKSUM);
 		return false;
 	}
@@ -178,6 +178,8 @@ static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst 
 	enum session_direction from = burst->direction[i];
 	if (burst->session[i] != SESSION_NONE ? bw->ended == then->ended : bw->born == then->born)
 		return from;
+	if (bw->births_due >> i & 1) /* the first of its flow: nobody else began its session */
+		return from;
 	struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
 	const struct match_context ctx = {b, t, &burst->view[i].tuple};
@@ -225,6 +227,14 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		session_end(w, t, burst->session[i]);
 }
 
+/* Its cold half, where ends of streams are noted. */
+static inline void slow_prefetch(const struct session_table *t, uint32_t record,
+                                 const struct sy_view *v)
+{
+	if (session_at(t, record)->flags || v->tcp_flags & SY_TCP_FIN)
+		__builtin_prefetch(session_cold_at(t, record), 1);
+}
+
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	const struct sy_balance *b = w->app;
@@ -237,17 +247,17 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (SY_LIKELY(burst->next[i] != SY_NEXT_SLOW))
 			continue;
 		slow[count++] = (uint8_t)i;
-		if (burst->session[i] != SESSION_NONE) /* ends of streams are noted there */
-			__builtin_prefetch(
-			        session_cold_at(b->table[burst->slot[i]], burst->session[i]), 1);
+		if (burst->session[i] != SESSION_NONE)
+			slow_prefetch(b->table[burst->slot[i]], burst->session[i], &burst->view[i]);
 	}
 	if (SY_LIKELY(count == 0))
 		return;
+	struct sy_way way = {.path = SY_PATH_NONE};
 	create_prepare(w, burst, slow, count);
 	for (unsigned k = 0; k < count; k++) {
 		const struct sy_view *v = &burst->view[slow[k]];
 		if (burst->session[slow[k]] != SESSION_NONE && bw->ended == then.ended &&
-		    segment_forward(w, burst, slow[k]))
+		    segment_forward(w, burst, slow[k], &way))
 			continue;
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
 			slow_packet(w, burst, slow[k], &then);

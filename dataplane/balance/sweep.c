@@ -91,6 +91,19 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	return true;
 }
 
+/* Nothing is to be done about it: as of most. */
+static inline bool sweep_passes(const struct sy_worker *w, const struct session *s,
+                                const struct endpoint *e, uint16_t now)
+{
+	const struct sy_balance *b = w->app;
+	const uint32_t special =
+	        1u << SESSION_DYING | 1u << SESSION_RESET_BY_CLIENT | 1u << SESSION_RESET_BY_SERVER;
+	const struct service *service = endpoint_service(b, e);
+	return service && !(special >> s->state & 1) && e->mode != MODE_SNAT &&
+	       session_idle(s, now) <= session_timeout(service, e, s) && !session_is_dead(b, s) &&
+	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_room[s->path]));
+}
+
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 {
 	struct slice *slice = ctx;
@@ -99,7 +112,7 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 
-	if (sweep_ends(slice, t, record))
+	if (SY_LIKELY(sweep_passes(w, s, e, slice->now)) || sweep_ends(slice, t, record))
 		return;
 	if (SY_UNLIKELY(session_is_doubted(s)))
 		reset_doubt_again(w, s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* TCP's states as somebody in the middle sees them (RFC 9293 3.3.2). */
-#include "balance.h"
+#include "tcp_step.h"
 
 const char *session_state_name(enum session_state state)
 {
@@ -22,18 +22,6 @@ const char *session_state_name(enum session_state state)
 	        [SESSION_DYING] = "dying",
 	};
 	return state < SESSION_STATES ? names[state] : "?";
-}
-
-/* The state that the FINs seen so far amount to. */
-static enum session_state state_of_fins(const struct session *s)
-{
-	const uint8_t both = SESSION_CLIENT_FIN | SESSION_SERVER_FIN;
-	const uint8_t acked = SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED;
-	if ((s->flags & acked) == acked)
-		return SESSION_TIME_WAIT;
-	if ((s->flags & both) == both)
-		return SESSION_CLOSING;
-	return s->flags & both ? SESSION_FIN_WAIT : SESSION_ESTABLISHED;
 }
 
 /* A SYN without ACK from the client. */
@@ -146,23 +134,9 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 		return TCP_FORWARD;
 	if (s->state == SESSION_SYN_RECEIVED && from == SESSION_SERVER)
 		return TCP_FORWARD;
-	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
-	const uint8_t other_acked =
-	        from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
-	/* Nothing comes after a FIN, so only this one number acknowledges it. */
-	if ((s->flags & other_fin) && ack == cold->fin_seq[!from])
-		s->flags |= other_acked;
-
-	/* FIN. A server that sends its own before it has the client's goes into TIME_WAIT, be it
-	 * that it was first or that both were. */
-	if (flags & SY_TCP_FIN) {
-		if (from == SESSION_SERVER && !(s->flags & SESSION_CLIENT_FIN_ACKED))
-			s->flags |= SESSION_SERVER_FIRST;
-		s->flags |= from == SESSION_CLIENT ? SESSION_CLIENT_FIN : SESSION_SERVER_FIN;
-		cold->fin_seq[from] = seq + len + 1;
-	}
+	tcp_note_fins(s, cold, from, flags, seq, ack, len);
 	if (state_is_proven_by(s, from))
-		s->state = state_of_fins(s);
+		s->state = tcp_state_of_fins(s);
 	return TCP_FORWARD;
 }
 
@@ -194,6 +168,6 @@ enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold,
 	} else if (cold->fin_seq[SESSION_CLIENT] - seq > FIN_REPEATED) {
 		s->flags &= (uint8_t)~SESSION_CLIENT_FIN;
 	}
-	s->state = state_of_fins(s);
+	s->state = tcp_state_of_fins(s);
 	return TCP_FORWARD;
 }

@@ -32,3 +32,15 @@ enum sy_csum_state sy_packet_check_l4(const uint8_t *frame, const struct sy_view
 		return SY_CSUM_OK;
 	return checksum == sy_csum_fold(pseudo) ? SY_CSUM_UNFINISHED : SY_CSUM_BAD;
 }
+
+bool sy_packet_is_unfinished(const uint8_t *frame, const struct sy_view *v)
+{
+	const struct sy_tcp *tcp = (const struct sy_tcp *)(frame + v->l4);
+
+	/* One in 65536 of those that are whole looks like it, too. */
+	if (v->proto == SY_PROTO_TCP && v->fragment == SY_FRAGMENT_NONE &&
+	    SY_LIKELY(tcp->checksum !=
+	              sy_csum_fold(pseudo_sum(&v->tuple.src, &v->tuple.dst, v->proto, v->l4_len))))
+		return false;
+	return sy_packet_check_l4(frame, v) == SY_CSUM_UNFINISHED;
+}

@@ -137,6 +137,8 @@ uint16_t sy_packet_fragment_len(const uint8_t *frame, const struct sy_view *v);
  * UNKNOWN: a fragment, of a datagram whose other bytes are not here. */
 enum sy_csum_state { SY_CSUM_OK, SY_CSUM_UNFINISHED, SY_CSUM_BAD, SY_CSUM_UNKNOWN };
 enum sy_csum_state sy_packet_check_l4(const uint8_t *frame, const struct sy_view *v);
+/* Is that UNFINISHED? Cheaper than telling what it is. */
+bool sy_packet_is_unfinished(const uint8_t *frame, const struct sy_view *v);
 
 /* ---- rewriting (rewrite.c, mss.c) ------------------------------------------------------------ */
 

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a segment with an ACK does to its session's FINs, inline: most packets of a life's ends. */
+#ifndef TCP_STEP_H
+#define TCP_STEP_H
+
+#include "balance.h"
+
+/* The state that the FINs seen so far amount to. */
+static inline enum session_state tcp_state_of_fins(const struct session *s)
+{
+	const uint8_t both = SESSION_CLIENT_FIN | SESSION_SERVER_FIN;
+	const uint8_t acked = SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED;
+	if (SY_LIKELY((s->flags & both) == 0))
+		return SESSION_ESTABLISHED;
+	if ((s->flags & acked) == acked)
+		return SESSION_TIME_WAIT;
+	return (s->flags & both) == both ? SESSION_CLOSING : SESSION_FIN_WAIT;
+}
+
+/* Notes whose FIN it is or acknowledges; arguments as of tcp_state_advance(). */
+static inline void tcp_note_fins(struct session *s, struct session_cold *cold,
+                                 enum session_direction from, uint8_t flags, uint32_t seq,
+                                 uint32_t ack, uint32_t len)
+{
+	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
+	const uint8_t other_acked =
+	        from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
+	/* Nothing comes after a FIN, so only this one number acknowledges it. */
+	if ((s->flags & other_fin) && ack == cold->fin_seq[!from])
+		s->flags |= other_acked;
+
+	/* A server that sends its own before it has the client's goes into TIME_WAIT, be it that it
+	 * was first or that both were. */
+	if (flags & SY_TCP_FIN) {
+		if (from == SESSION_SERVER && !(s->flags & SESSION_CLIENT_FIN_ACKED))
+			s->flags |= SESSION_SERVER_FIRST;
+		s->flags |= from == SESSION_CLIENT ? SESSION_CLIENT_FIN : SESSION_SERVER_FIN;
+		cold->fin_seq[from] = seq + len + 1;
+	}
+}
+
+#endif
