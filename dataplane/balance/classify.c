@@ -49,11 +49,14 @@ static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
 	return (head ^ burst->mac) << 16 == 0 || burst->handed_over;
 }
 
-static inline uint8_t slot_find(const struct sy_view *v, const struct sy_addr *a, uint16_t port)
+static inline void classify_slot(struct sy_burst *burst, unsigned i, bool from_client, bool v4)
 {
-	if (SY_LIKELY(v->v4))
-		return sy_slot_of_word((uint16_t)(a->h[6] ^ a->h[7] ^ port));
-	return sy_slot_of(a, port);
+	const struct sy_tuple *t = &burst->view[i].tuple;
+	const struct sy_addr *client = from_client ? &t->src : &t->dst;
+	uint16_t port = from_client ? t->sport : t->dport;
+	burst->direction[i] = from_client ? SESSION_CLIENT : SESSION_SERVER;
+	burst->slot[i] = v4 ? sy_slot_of_word((uint16_t)(client->w[3] ^ client->w[3] >> 16 ^ port))
+	                    : sy_slot_of(client, port);
 }
 
 /* Sends on, of the first n packets, what is other workers'. One by one, whether a packet is would
@@ -72,15 +75,15 @@ static __attribute__((noinline)) void burst_send_on(struct sy_worker *w, struct 
 		sy_burst_hand_over(w, b, leaves[k]);
 }
 
-static inline __attribute__((always_inline)) enum sy_drop
-classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct ours *ours)
+/* What is not plain, or to none of our addresses, or to another host. */
+static __attribute__((noinline)) enum sy_drop
+classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct ours *ours)
 {
 	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
 	struct sy_view *v = &burst->view[i];
-	bool plain = sy_plain_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
-	burst->plain[i] = plain;
-	if (SY_UNLIKELY(!plain)) {
+	bool plain = burst->plain[i];
+	if (!plain) {
 		burst_send_on(w, burst, i); /* a fragment of their flow may go at once */
 		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 		if (reason != SY_DROP_NONE)
@@ -92,16 +95,16 @@ classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const s
 	}
 
 	enum ours_kind to = ours_find(ours, &v->tuple.dst), kind = to;
-	if (SY_UNLIKELY(to != OURS_VIP && to != OURS_LOCAL)) {
+	if (to != OURS_VIP && to != OURS_LOCAL) {
 		v->echo = snat_is_echo(v, to == OURS_POOL);
 		kind = classify_stranger(b, sy_frame(m), v, to);
 		if (kind == OURS_NONE)
 			return SY_DROP_NOT_OURS;
 	}
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
-	if (SY_UNLIKELY(!is_for_us(burst, sy_frame(m))))
+	if (!is_for_us(burst, sy_frame(m)))
 		return SY_DROP_OTHER_HOST;
-	if (SY_UNLIKELY(!plain)) {
+	if (!plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
@@ -117,12 +120,54 @@ classify_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, const s
 			snat_echo_ports(v, kind == OURS_LOCAL);
 		}
 	}
-	const struct sy_tuple *t = &v->tuple;
-	bool from_client = kind == OURS_VIP;
-	burst->direction[i] = from_client ? SESSION_CLIENT : SESSION_SERVER;
-	burst->slot[i] =
-	        slot_find(v, from_client ? &t->src : &t->dst, from_client ? t->sport : t->dport);
+	classify_slot(burst, i, kind == OURS_VIP, v->v4);
 	return SY_DROP_NONE;
+}
+
+/* A plain packet to a VIP or a local address. False: it is odd. */
+static inline __attribute__((always_inline)) bool classify_known(struct sy_burst *burst, unsigned i,
+                                                                 const uint8_t *frame,
+                                                                 const struct ours *ours, bool v4)
+{
+	const struct sy_addr *dst = &burst->view[i].tuple.dst;
+	enum ours_kind kind = v4 ? ours_find_v4(ours, dst->w[3]) : ours_find(ours, dst);
+	if (SY_UNLIKELY((kind != OURS_VIP && kind != OURS_LOCAL) || !is_for_us(burst, frame)))
+		return false;
+	classify_slot(burst, i, kind == OURS_VIP, v4);
+	return true;
+}
+
+static inline __attribute__((always_inline)) bool classify_plain(struct sy_burst *burst, unsigned i,
+                                                                 const struct ours *ours)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	const uint8_t *frame = sy_frame(m);
+	uint32_t len = rte_pktmbuf_data_len(m);
+	struct sy_view *v = &burst->view[i];
+	if (SY_LIKELY(sy_plain_is(frame, len, SY_ETH_IPV4))) {
+		burst->plain[i] = sy_plain_parse_ipv4(frame, len, v);
+		return burst->plain[i] && classify_known(burst, i, frame, ours, true);
+	}
+	burst->plain[i] =
+	        sy_plain_is(frame, len, SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
+	return burst->plain[i] && classify_known(burst, i, frame, ours, false);
+}
+
+/* False: it goes another way than to look up. */
+static bool classify_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                               const struct ours *ours)
+{
+	enum sy_drop reason = classify_odd(w, burst, i, ours);
+	if (reason != SY_DROP_NONE) {
+		sy_burst_drop(w, burst, i, reason);
+		return false;
+	}
+	if (burst->next[i] == SY_NEXT_LOOKUP)
+		return true;
+	burst->session[i] = SESSION_NONE;
+	if (burst->next[i] == SY_NEXT_SLOW)
+		icmp_steer(w, burst, i);
+	return false;
 }
 
 /* Takes those out that have gone. Where half of a burst leaves at random, to ask each in every
@@ -160,17 +205,9 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
 		sy_burst_fetch_late(burst, i);
-		enum sy_drop reason = classify_packet(w, burst, i, ours);
-		if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
-			sy_burst_drop(w, burst, i, reason);
+		if (SY_UNLIKELY(!classify_plain(burst, i, ours)) &&
+		    !classify_otherwise(w, burst, i, ours))
 			continue;
-		}
-		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP)) {
-			burst->session[i] = SESSION_NONE;
-			if (burst->next[i] == SY_NEXT_SLOW)
-				icmp_steer(w, burst, i);
-			continue;
-		}
 		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;
 	}
 	if (elsewhere) {

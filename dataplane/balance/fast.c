@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* fast path: whose session? Plain packets of established ones: rewrite, note the time, count, and
  * they are ready to be sent. Nothing else. */
-#include <sy_plain.h>
-
-#include "balance.h"
+#include "forward.h"
 
 #define FAST_GROUP 16
 
@@ -26,153 +24,149 @@ static const uint32_t fast_states[] = {
 };
 
 /* Only what is plain and changes no state may take the fast path. */
-static inline bool fast_may(const struct sy_balance *b, const struct session *s,
-                            const struct endpoint *e, enum session_direction from, bool plain,
-                            uint8_t tcp_flags)
+static inline bool fast_may(const struct sy_burst *burst, unsigned i, const struct session *s,
+                            enum session_direction from)
 {
-	return plain && fast_states[from] >> s->state & 1 &&
-	       !(tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST)) &&
-	       !(s->flags & SESSION_UNTOLD) &&
-	       /* of dead and lost sessions one of these is not 0 */
-	       (SY_LIKELY(!(SY_READ(e->dead) | SY_READ(e->down) |
-	                    SY_READ(b->local_removed[s->local]))) ||
-	        (!session_is_dead(b, s) && !session_is_lost(b, s, from)));
+	return burst->plain[i] && fast_states[from] >> s->state & 1 &&
+	       !(burst->view[i].tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST));
 }
 
-/* Of an endpoint that leaves its ports to its sessions. */
-static __attribute__((noinline)) uint16_t fast_cold_vport(const struct sy_balance *b,
-                                                          const struct sy_burst *burst, unsigned i)
+/* Its server may be down without the session being lost. */
+static inline bool fast_goes_on(const struct sy_balance *b, const struct session *s,
+                                const struct endpoint *e, enum session_direction from)
 {
-	return session_cold_at(b->table[burst->slot[i]], burst->session[i])->vport;
+	return SY_LIKELY(session_is_well(b, s, e)) ||
+	       (!session_is_dead(b, s) && !session_is_lost(b, s, from));
 }
 
-/* To what its session says, where the frame stays where it is. Returns the neighbour to send it to
- * where its path is on link. */
-static inline __attribute__((always_inline)) const struct sy_addr *
-fast_rewrite(const struct sy_balance *b, const struct sy_burst *burst, unsigned i,
-             const struct session *s, const struct endpoint *e, enum session_direction from)
+/* A candidate: the record that look up proposes, and the side that it says the packet is from. */
+struct fast_candidate {
+	struct session *session;
+	const struct endpoint *endpoint;
+	uint32_t guess;
+	uint32_t i; /* of the packet */
+};
+
+/* What is not common of a session whose packet this is: other forms, and what has to look for its
+ * path, or a router must answer with ICMP, or cannot route, is for the slow path. */
+static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, struct sy_burst *burst,
+                                                       unsigned i, struct session *s,
+                                                       uint32_t record, enum session_direction from)
 {
-	const struct sy_view *v = &burst->view[i];
-	uint8_t *frame = sy_frame(burst->mbuf[i]);
-	if (from == SESSION_SERVER) {
-		uint16_t vport = SY_LIKELY(e->vport) ? e->vport : fast_cold_vport(b, burst, i);
-		sy_plain_rewrite(frame, v, &e->vip, &s->client,
-		                 vport | (uint32_t)s->client_port << 16, sy_csum_inverse(s->delta));
-		return &s->client;
-	}
-	if (SY_UNLIKELY(e->mode == MODE_DR)) {
-		/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on
-		 * instead of taking them. */
-		sy_plain_rewrite(frame, v, &v->tuple.src, &v->tuple.dst,
-		                 v->tuple.sport | (uint32_t)v->tuple.dport << 16, 0);
-		return &e->addr;
-	}
-	uint16_t port = SY_LIKELY(e->port) ? e->port : fast_cold_vport(b, burst, i);
-	sy_plain_rewrite(frame, v, session_local(b, s, e), &e->addr,
-	                 s->local_port | (uint32_t)port << 16, s->delta);
-	return &e->addr;
+	const struct sy_balance *b = w->app;
+	const struct endpoint *e = &b->endpoint[s->server];
+	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
+	burst->session[i] = record;
+	burst->direction[i] = from;
+	if (!fast_may(burst, i, s, from) || s->flags & SESSION_UNTOLD ||
+	    !fast_goes_on(b, s, e, from) || len + e->growth[from] > SY_RCU_READ(w->path_room[path]))
+		return SY_NEXT_SLOW;
+	burst->path[i] = path;
+	forward_packet(w, burst, i, s);
+	return (enum sy_next)burst->next[i];
 }
 
-/* The candidate of look up is not it: one of the others, or there is no session. */
-static __attribute__((noinline)) struct session *fast_search(const struct sy_balance *b,
-                                                             struct sy_burst *burst, unsigned i)
+/* The candidate is not it as endpoints with ports of their own say, but of those without, or it is
+ * one of the others, or there is no session. */
+static __attribute__((noinline)) enum sy_next fast_search(struct sy_worker *w,
+                                                          struct sy_burst *burst, unsigned i)
 {
+	const struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
 	const struct match_context ctx = {b, t, &burst->view[i].tuple};
 	enum session_direction from = burst->direction[i];
-	burst->session[i] = session_find(t, burst->hash[i], match_session, &ctx, &from);
-	burst->direction[i] = from;
-	return burst->session[i] != SESSION_NONE ? session_at(t, burst->session[i]) : NULL;
+	uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i], match_session,
+	                                       &ctx, &from);
+	if (record != SESSION_NONE)
+		return fast_odd(w, burst, i, session_at(t, record), record, from);
+	burst->session[i] = SESSION_NONE;
+	return SY_NEXT_SLOW;
 }
 
-struct fast_context {
-	struct server_share *share;
-	struct sy_way way;
-	uint16_t now;
-};
-
-/* s: the candidate. */
-static inline __attribute__((always_inline)) enum sy_next fast_packet(struct sy_worker *w,
-                                                                      struct sy_burst *burst,
-                                                                      unsigned i, struct session *s,
-                                                                      struct fast_context *c)
+static inline __attribute__((always_inline)) enum sy_next
+fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way, uint16_t now,
+            const struct fast_candidate *at, enum session_direction from, bool behind)
 {
 	struct sy_balance *b = w->app;
+	struct session *s = at->session;
+	const struct endpoint *e = at->endpoint;
+	unsigned i = at->i;
 	const struct sy_view *v = &burst->view[i];
-	const struct endpoint *e = &b->endpoint[s->server];
-	enum session_direction from = (enum session_direction)(burst->session[i] & 1);
-	if (SY_LIKELY(session_is_of(b, s, e, e->vport, e->port, &v->tuple, from))) {
-		burst->session[i] >>= 1;
-		burst->direction[i] = from;
-	} else {
-		s = fast_search(b, burst, i);
-		if (!s)
-			return SY_NEXT_SLOW;
-		from = burst->direction[i];
-		e = &b->endpoint[s->server];
+	uint16_t path = from == SESSION_CLIENT ? SY_READ(e->path) : s->path;
+	uint16_t len = v->frame_len - SY_ETH_LEN;
+
+	if (SY_UNLIKELY(!session_is_of(b, s, e, e->vport, e->port, &v->tuple, from)))
+		return fast_search(w, burst, i);
+	if (SY_UNLIKELY(!fast_may(burst, i, s, from) || !session_is_common(s, e) ||
+	                !fast_goes_on(b, s, e, from) || len > SY_RCU_READ(w->path_room[path])))
+		return fast_odd(w, burst, i, s, at->guess >> 1, from);
+	struct server_share *share = &balance_worker_of(w)->share[s->server];
+	struct sy_way_link client, *link = &share->link;
+	if (from == SESSION_SERVER) {
+		client.epoch = 0;
+		link = &client;
 	}
-	if (SY_UNLIKELY(!fast_may(b, s, e, from, burst->plain[i], v->tcp_flags)))
-		return SY_NEXT_SLOW;
-	struct rte_mbuf *m = burst->mbuf[i];
-	uint16_t path = fast_path_of(s, e, from), len = v->frame_len - SY_ETH_LEN;
-	/* What has to look for its path, what a router must answer with ICMP, or cannot route, is
-	 * for the slow path. */
-	if (SY_UNLIKELY(len + e->growth[from] > SY_RCU_READ(w->path_room[path]) ||
-	                sy_packet_ttl(sy_frame(m), v) <= 1))
-		return SY_NEXT_SLOW;
-	burst->path[i] = path;
-	if (SY_UNLIKELY(e->form != FORM_IN_PLACE || s->flags & SESSION_SHIFTED)) {
-		forward_packet(w, burst, i, s);
-		return (enum sy_next)burst->next[i];
-	}
-	const struct sy_addr *to = fast_rewrite(b, burst, i, s, e, from);
-	struct server_share *share = &c->share[s->server];
-	struct sy_way_link client = {0}, *link = from == SESSION_CLIENT ? &share->link : &client;
+	forward_plain(b, burst, i, s, e, from);
 	traffic_count(&share->traffic, from, len);
-	s->seen = c->now;
-	if (SY_LIKELY(sy_way_take(w, &c->way, m, path, to, link, e->mode == MODE_DR)))
-		return SY_NEXT_READY;
-	if (e->mode == MODE_DR)
-		burst->via[i] = to;
+	s->seen = now;
+	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path,
+	                          from == SESSION_CLIENT ? &e->addr : &s->client, link, false)))
+		return SY_LIKELY(!behind) && sy_way_send(way, burst->mbuf[i]) ? SY_NEXT_GONE
+		                                                              : SY_NEXT_READY;
+	burst->path[i] = path;
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	return SY_NEXT_TRANSMIT;
 }
 
 /* From the second cache to the first, where one packet would wait for its record, then for what
- * the record names, while the next ones cannot begin. */
-static inline void fast_fetch(const struct sy_balance *b, const struct sy_burst *burst,
-                              unsigned first, unsigned end, struct session **s)
+ * the record names, while the next ones cannot begin. Returns how many have candidates. */
+static inline unsigned fast_fetch(const struct sy_balance *b, struct sy_burst *burst,
+                                  unsigned first, unsigned end, struct fast_candidate *at,
+                                  bool *behind)
 {
+	unsigned n = 0;
 	for (unsigned i = first; i < end; i++) {
-		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
-		s[i - first] = NULL;
-		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP ||
-		                burst->session[i] == SESSION_NONE))
+		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP)) {
+			*behind |= burst->next[i] != SY_NEXT_GONE;
 			continue;
-		s[i - first] = session_at(&t, burst->session[i] >> 1);
-		__builtin_prefetch(&b->endpoint[s[i - first]->server]);
+		}
+		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
+		uint32_t guess = burst->session[i];
+		if (SY_UNLIKELY(guess == SESSION_NONE)) {
+			burst->next[i] = SY_NEXT_SLOW;
+			*behind = true;
+			continue;
+		}
+		struct session *s = session_at(&t, guess >> 1);
+		const struct endpoint *e = &b->endpoint[s->server];
+		at[n++] = (struct fast_candidate){s, e, guess, i};
+		__builtin_prefetch(e);
 	}
+	return n;
 }
 
 void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 {
-	const struct sy_balance *b = w->app;
-	struct session *s[FAST_GROUP];
-	struct fast_context c = {.share = balance_worker_of(w)->share,
-	                         .way = {.path = SY_PATH_NONE},
-	                         .now = (uint16_t)balance_seconds(w)};
+	struct fast_candidate at[FAST_GROUP];
+	struct sy_way way = {.path = SY_WAY_NONE};
+	bool behind = false; /* a packet that goes another way, which may be of the same flow */
+	const uint16_t now = (uint16_t)balance_seconds(w);
 
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;
-		fast_fetch(b, burst, first, end, s);
+		unsigned n = fast_fetch(w->app, burst, first, end, at, &behind);
 		sy_burst_fetch_next(burst, first, end);
-		for (unsigned i = first; i < end; i++) {
-			if (SY_LIKELY(s[i - first] != NULL))
-				burst->next[i] =
-				        (uint8_t)fast_packet(w, burst, i, s[i - first], &c);
-			else if (burst->next[i] == SY_NEXT_LOOKUP)
-				burst->next[i] = SY_NEXT_SLOW;
+		for (unsigned k = 0; k < n; k++) {
+			enum sy_next next;
+			if (at[k].guess & 1)
+				next = fast_packet(w, burst, &way, now, &at[k], SESSION_SERVER,
+				                   behind);
+			else
+				next = fast_packet(w, burst, &way, now, &at[k], SESSION_CLIENT,
+				                   behind);
+			burst->next[at[k].i] = (uint8_t)next;
+			behind |= next != SY_NEXT_GONE;
 		}
 	}
 }

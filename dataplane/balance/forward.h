@@ -28,6 +28,20 @@ static inline uint16_t plain_port(const struct endpoint *e, const struct session
 	return SY_LIKELY(e->port) ? e->port : session_cold_beside(t, s)->vport;
 }
 
+/* Nothing about how its packets go wants a closer look. */
+static inline bool session_is_common(const struct session *s, const struct endpoint *e)
+{
+	return !(s->flags & (SESSION_UNTOLD | SESSION_SHIFTED | SESSION_ONE_PACKET)) &&
+	       e->form == FORM_IN_PLACE && e->mode != MODE_DR;
+}
+
+/* Nothing about its endpoint does: it is neither dead nor lost. */
+static inline bool session_is_well(const struct sy_balance *b, const struct session *s,
+                                   const struct endpoint *e)
+{
+	return !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
+}
+
 /* Rewrites plain packet i to what its session says, where the frame stays where it is. */
 static inline __attribute__((always_inline)) void
 forward_plain(struct sy_balance *b, struct sy_burst *burst, unsigned i, const struct session *s,

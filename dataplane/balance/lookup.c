@@ -13,7 +13,9 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
-		burst->hash[i] = sy_hash_tuple(&b->key, &burst->view[i].tuple);
+		const struct sy_tuple *tuple = &burst->view[i].tuple;
+		burst->hash[i] = SY_LIKELY(burst->view[i].v4) ? sy_hash_tuple_v4(&b->key, tuple)
+		                                              : sy_hash_tuple(&b->key, tuple);
 		SY_COUNT(bw->slot_packets[burst->slot[i]], 1);
 	}
 	/* A prefetch waits for its address's translation, and what is behind it for its turn: only

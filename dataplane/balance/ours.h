@@ -20,6 +20,7 @@ struct ours_entry {
 
 struct ours {
 	uint32_t mask; /* places − 1; at most half are taken */
+	uint64_t *v4; /* as many for those of IPv4 once more: address, kind << 32; 0: empty place */
 	struct ours_entry entry[];
 };
 
@@ -36,6 +37,22 @@ static inline enum ours_kind ours_find(const struct ours *o, const struct sy_add
 		const struct ours_entry *e = &o->entry[i & o->mask];
 		if (e->kind == OURS_NONE || sy_addr_equal(&e->addr, a))
 			return e->kind;
+	}
+}
+
+/* From the product's upper half: an address's last byte, which differs most, is its highest. */
+static inline uint32_t ours_hash_v4(uint32_t address)
+{
+	return (uint32_t)(address * 0x9e3779b97f4a7c15u >> 40);
+}
+
+/* The same for an address of IPv4, as it stands in a header. */
+static inline enum ours_kind ours_find_v4(const struct ours *o, uint32_t address)
+{
+	for (uint32_t i = ours_hash_v4(address);; i++) {
+		uint64_t entry = o->v4[i & o->mask];
+		if ((uint32_t)entry == address || entry == 0)
+			return (enum ours_kind)(entry >> 32);
 	}
 }
 

@@ -19,16 +19,6 @@ static const uint32_t step_states[] = {
                            1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
 };
 
-/* Its session lives, and nothing about it or its endpoint wants a closer look. */
-static inline bool session_is_common(const struct sy_balance *b, const struct session *s,
-                                     const struct endpoint *e)
-{
-	return !(s->flags & (SESSION_UNTOLD | SESSION_SHIFTED | SESSION_ONE_PACKET)) &&
-	       e->form == FORM_IN_PLACE && !endpoint_is_one_way(e) &&
-	       /* of dead and lost sessions none of these is 0 */
-	       !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
-}
-
 /* The largest segment that fits both ways, without options. */
 static uint16_t segment_mss(const struct endpoint *e, uint16_t room, uint16_t other)
 {
@@ -74,8 +64,8 @@ bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, st
 	uint16_t path = from == SESSION_CLIENT ? there : back;
 	uint16_t room = SY_RCU_READ(w->path_room[path]), len = v->frame_len - SY_ETH_LEN;
 
-	if (v->proto != SY_PROTO_TCP || !burst->plain[i] || !session_is_common(b, s, e) ||
-	    len > room || sy_packet_ttl(frame, v) <= 1)
+	if (v->proto != SY_PROTO_TCP || !burst->plain[i] || !session_is_common(s, e) ||
+	    !session_is_well(b, s, e) || len > room)
 		return false;
 	if (!segment_step(s, session_cold_at(t, burst->session[i]), from, v,
 	                  sy_packet_tcp(frame, v)) &&

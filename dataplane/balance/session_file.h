@@ -16,9 +16,9 @@
 #include "session.h"
 
 #define SESSION_FILE_MAGIC   "SYSLOTS" /* with its end, 8 bytes */
-#define SESSION_FILE_VERSION 5         /* of all layouts together: header, halves, buckets, names */
-#define SESSION_FILE_STATES  4096      /* where the slot states begin */
-#define SESSION_FILE_FIRST   8192      /* where slot 0 begins */
+#define SESSION_FILE_VERSION 6 /* of all layouts together: header, halves, buckets, hash, names */
+#define SESSION_FILE_STATES  4096 /* where the slot states begin */
+#define SESSION_FILE_FIRST   8192 /* where slot 0 begins */
 
 /* Entry numbers have 31 bits for the record, in each of the slots; server ids have 24 bits. */
 #define SESSION_RECORDS_MAX (UINT32_C(1) << 30)

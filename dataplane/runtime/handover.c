@@ -90,7 +90,7 @@ bool handover_is_empty(const struct sy_worker *w)
 }
 
 /* Returns how many did not fit and were dropped. */
-static unsigned gather_send(struct sy_worker *w, struct gather *g, struct ring *ring,
+static unsigned gather_send(struct sy_worker *w, struct sy_gather *g, struct ring *ring,
                             enum sy_drop reason)
 {
 	unsigned sent = ring_put(ring, g->mbuf, g->count);
@@ -103,7 +103,7 @@ static unsigned gather_send(struct sy_worker *w, struct gather *g, struct ring *
 
 static void flow_send(struct sy_worker *w, unsigned owner)
 {
-	struct gather *g = &w->private->hand_over[owner];
+	struct sy_gather *g = &w->private->hand_over[owner];
 	unsigned n = g->count;
 	struct ring *ring = w->rt->worker[owner].private->flow_in[w->id];
 	n -= gather_send(w, g, ring, SY_DROP_HANDOVER_FULL);
@@ -194,7 +194,7 @@ void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 		sy_packet_drop(w, b->mbuf[i], SY_DROP_HANDOVER_FULL);
 		return;
 	}
-	struct gather *g = &w->private->hand_over[owner];
+	struct sy_gather *g = &w->private->hand_over[owner];
 	if (g->count == SY_BURST)
 		flow_send(w, owner);
 	g->mbuf[g->count++] = b->mbuf[i];
@@ -203,7 +203,7 @@ void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
 {
-	struct gather *g = &w->private->transmit_by[owner];
+	struct sy_gather *g = &w->private->transmit_by[owner];
 	if (g->count == SY_BURST)
 		transmit_send(w, owner);
 	g->mbuf[g->count++] = m;

@@ -15,7 +15,7 @@
 
 static void gather_flush(struct sy_worker *w, unsigned id)
 {
-	struct gather *g = &w->private->transmit[id];
+	struct sy_gather *g = &w->private->transmit[id];
 	struct port *port = w->rt->port[id];
 	unsigned total = 0;
 	if (!g->count)
@@ -47,7 +47,7 @@ void transmit_flush(struct sy_worker *w)
 static inline void gather_add(struct sy_worker *w, struct rte_mbuf *m)
 {
 	struct sy_worker_private *p = w->private;
-	struct gather *g = &p->transmit[m->port];
+	struct sy_gather *g = &p->transmit[m->port];
 	if (SY_UNLIKELY(g->count == SY_BURST))
 		gather_flush(w, m->port);
 	g->mbuf[g->count++] = m;
@@ -233,7 +233,7 @@ bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t id)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
-	*way = (struct sy_way){.path = SY_PATH_NONE};
+	*way = (struct sy_way){.path = SY_WAY_NONE};
 	if (!path || path->hops != 1)
 		return false;
 	const struct path_hop *hop = &path->hop[0];
@@ -252,6 +252,8 @@ bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t id)
 	way->port = hop->port;
 	way->len_max = (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN;
 	way->mac = SY_READ(port->mac);
+	way->gather = &w->private->transmit[hop->port];
+	w->private->transmit_ports |= 1u << hop->port;
 	way->epoch = w->link_epoch | (uint64_t)(hop->port + 1) << 32;
 	return true;
 }
@@ -287,7 +289,7 @@ static void packet_send(struct sy_worker *w, struct sy_way *way, struct sy_burst
 
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
 {
-	struct sy_way way = {.path = SY_PATH_NONE};
+	struct sy_way way = {.path = SY_WAY_NONE};
 	for (unsigned i = 0; i < b->count; i++) {
 		if (b->next[i] == SY_NEXT_READY)
 			gather_add(w, b->mbuf[i]);

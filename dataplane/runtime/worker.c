@@ -141,7 +141,7 @@ static bool neighbour_poll(struct sy_worker *w, unsigned from)
 
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
 {
-	struct gather *g = &w->private->again;
+	struct sy_gather *g = &w->private->again;
 	if (g->count == SY_BURST)
 		return false;
 	g->mbuf[g->count++] = m;
@@ -151,7 +151,7 @@ bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
 /* Behind the bursts that held them back, and behind what those handed over. */
 static void again_run(struct sy_worker *w)
 {
-	struct gather *g = &w->private->again;
+	struct sy_gather *g = &w->private->again;
 	unsigned n = g->count;
 	memcpy(w->private->burst.mbuf, g->mbuf, n * sizeof(g->mbuf[0]));
 	g->count = 0;

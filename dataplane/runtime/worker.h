@@ -9,18 +9,13 @@
 
 #include "port.h"
 #include "ring.h"
+#include "sy_way.h"
 
 #define WORKER_FLOW_RING     2048 /* packets from one worker to another that owns their slots */
 #define WORKER_TRANSMIT_RING 1024 /* the same to one that owns the transmit queue */
 #define WORKER_WAITING       64   /* next hops a worker keeps packets for */
 #define WORKER_WAITING_MAX   16   /* packets for each */
 #define WORKER_ASKS          256  /* requests to the interaction thread under way */
-
-/* Packets gathered for one destination during a burst. */
-struct gather {
-	unsigned count;
-	struct rte_mbuf *mbuf[SY_BURST];
-};
 
 /* What other workers have handed over and comes next: known before its turn, so that it is fetched
  * while something else is worked on. Between turns there is none. */
@@ -83,12 +78,12 @@ struct sy_worker_private {
 	struct worker_source source[SY_MAX_PORTS * SY_MAX_QUEUES];
 	unsigned sources;
 
-	struct gather transmit[SY_MAX_PORTS];
+	struct sy_gather transmit[SY_MAX_PORTS];
 	uint32_t transmit_ports;            /* bit per port with something gathered */
-	struct gather *hand_over;           /* [workers] */
-	struct gather *transmit_by;         /* [workers]: they own the queue */
+	struct sy_gather *hand_over;        /* [workers] */
+	struct sy_gather *transmit_by;      /* [workers]: they own the queue */
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
-	struct gather again;                /* sy_packet_again() */
+	struct sy_gather again;             /* sy_packet_again() */
 	struct next next;
 	struct sy_burst burst;
 

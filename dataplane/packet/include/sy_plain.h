@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plain packets: TCP or UDP, whole, without VLAN tag, IPv4 options or IPv6 extension headers, and
- * nothing wrong with them. Nearly all are, and of an established session all that happens to them
- * is here, inline. What is not plain is for sy_packet_parse() and sy_packet_rewrite(), which do the
- * same for plain packets.
+ * Plain packets: TCP or UDP, whole, without VLAN tag, IPv4 options or IPv6 extension headers, with
+ * a TTL that suffices, and nothing wrong with them. Nearly all are, and of an established session
+ * all that happens to them is here, inline. What is not plain is for sy_packet_parse() and
+ * sy_packet_rewrite(), which do the same for plain packets.
  */
 #ifndef SY_PLAIN_H
 #define SY_PLAIN_H
@@ -106,7 +106,7 @@ sy_plain_parse_ipv4(const uint8_t *frame, uint32_t len, struct sy_view *v)
 	sum += sum < dst;
 	if (SY_UNLIKELY(ip->version_ihl != 0x45 || total - least > len - SY_ETH_LEN - least ||
 	                sy_plain_fold64(sum) != 0xffff || (ip->fragment & 0xff3f) != 0 ||
-	                !sy_plain_source4(src) || src == dst))
+	                ip->ttl <= 1 || !sy_plain_source4(src) || src == dst))
 		return false;
 	/* IPv4-mapped, as words. */
 	v->tuple.src.d[0] = v->tuple.dst.d[0] = 0;
@@ -128,12 +128,21 @@ sy_plain_parse_ipv6(const uint8_t *frame, uint32_t len, struct sy_view *v)
 	memcpy(&t->src, ip->src, 2 * sizeof(t->src));
 	/* Addresses that begin with eight zero bytes, among them all that are no peer's and IPv4's,
 	 * are not plain. */
-	if (SY_UNLIKELY((frame[SY_ETH_LEN] >> 4) != 6 || payload > len - SY_ETH_LEN - sizeof(*ip) ||
+	if (SY_UNLIKELY((frame[SY_ETH_LEN] >> 4) != 6 || ip->hop_limit <= 1 ||
+	                payload > len - SY_ETH_LEN - sizeof(*ip) ||
 	                payload < sizeof(struct sy_udp) || t->src.d[0] == 0 || t->dst.d[0] == 0 ||
 	                t->src.b[0] == 0xff || sy_addr_equal(&t->src, &t->dst)))
 		return false;
 	return sy_plain_parse_l4(frame, SY_ETH_LEN + sizeof(*ip), payload, ip->next_header, false,
 	                         v);
+}
+
+/* May it be plain, and is it of this Ethernet type (host order)? */
+static inline bool sy_plain_is(const uint8_t *frame, uint32_t len, uint16_t type)
+{
+	const unsigned least = SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp);
+	return len - least <= UINT16_MAX - least &&
+	       ((const struct sy_eth *)frame)->type == htons(type);
 }
 
 /*
@@ -143,14 +152,9 @@ sy_plain_parse_ipv6(const uint8_t *frame, uint32_t len, struct sy_view *v)
 static inline __attribute__((always_inline)) bool sy_plain_parse(const uint8_t *frame, uint32_t len,
                                                                  struct sy_view *v)
 {
-	const struct sy_eth *eth = (const struct sy_eth *)frame;
-
-	if (SY_UNLIKELY(len < SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp) ||
-	                len > UINT16_MAX))
-		return false;
-	if (SY_LIKELY(eth->type == htons(SY_ETH_IPV4)))
+	if (SY_LIKELY(sy_plain_is(frame, len, SY_ETH_IPV4)))
 		return sy_plain_parse_ipv4(frame, len, v);
-	return eth->type == htons(SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
+	return sy_plain_is(frame, len, SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
 }
 
 /*

@@ -9,6 +9,8 @@
 
 #include "sy_runtime.h"
 
+#define SY_WAY_NONE UINT32_MAX
+
 /* What sy_way_link() found, for the next packets to the same neighbour by the same way: whoever has
  * many to few keeps one for each, zeroed at first. */
 struct sy_way_link {
@@ -16,18 +18,25 @@ struct sy_way_link {
 	uint64_t link;
 };
 
+/* Packets gathered for one destination during a burst. */
+struct sy_gather {
+	unsigned count;
+	struct rte_mbuf *mbuf[SY_BURST];
+};
+
 struct sy_way {
-	uint16_t path;    /* SY_PATH_NONE: there is none yet */
-	bool on_link;     /* each destination is a neighbour of its own */
-	uint8_t port;     /* number */
-	uint32_t len_max; /* of frames */
-	uint64_t link;    /* of the neighbour, unless on_link: its MAC in the low 48 bits */
-	uint64_t mac;     /* the port's */
-	uint64_t epoch;   /* another one for each port and second, and when any link changes */
+	uint32_t path;            /* SY_WAY_NONE: there is none yet */
+	uint32_t len_max;         /* of frames */
+	uint16_t port;            /* number */
+	bool on_link;             /* each destination is a neighbour of its own */
+	uint64_t link;            /* of the neighbour, unless on_link: its MAC in the low 48 bits */
+	uint64_t mac;             /* the port's */
+	struct sy_gather *gather; /* for the port */
+	uint64_t epoch; /* another one for each port and second, and when any link changes */
 };
 
 /* Resolves a path with one hop whose port is up, whose transmit queue is this worker's, and whose
- * neighbour is known. False: it has no way, way->path is SY_PATH_NONE. */
+ * neighbour is known. False: it has no way, way->path is SY_WAY_NONE. */
 bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t path);
 /* Of a way on link: the neighbour's link. False: not known now. */
 bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_addr *neighbour,
@@ -51,7 +60,7 @@ static inline __attribute__((always_inline)) bool
 sy_way_take(struct sy_worker *w, struct sy_way *way, struct rte_mbuf *m, uint16_t path,
             const struct sy_addr *to, struct sy_way_link *kept, bool direct)
 {
-	if (SY_UNLIKELY(path != way->path || path == SY_PATH_NONE) && !sy_way_set(w, way, path))
+	if (SY_UNLIKELY(path != way->path) && !sy_way_set(w, way, path))
 		return false;
 	uint64_t link = way->link;
 	if (SY_UNLIKELY(rte_pktmbuf_pkt_len(m) > way->len_max))
@@ -65,6 +74,17 @@ sy_way_take(struct sy_worker *w, struct sy_way *way, struct rte_mbuf *m, uint16_
 	}
 	sy_way_macs(sy_frame(m), link, way->mac);
 	m->port = way->port;
+	return true;
+}
+
+/* Sends a frame that sy_way_take() made ready, behind what was sent before. False: nothing was
+ * done, it is for sy_transmit_stage(). */
+static inline bool sy_way_send(const struct sy_way *way, struct rte_mbuf *m)
+{
+	struct sy_gather *g = way->gather;
+	if (SY_UNLIKELY(g->count == SY_BURST))
+		return false;
+	g->mbuf[g->count++] = m;
 	return true;
 }
 
