@@ -18,6 +18,10 @@ BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 README = machine.ROOT / "README.md"
 FIGURES = machine.ROOT / "docs/benchmarks"
 SHOWN = ("fastpath",)  # pictures that README itself shows
+READING = """\
+Values
+are medians of runs, where nothing else is said. After each run its yardstick ran: the ratio is the
+median of those pairs, not that of the columns. `not shown`: runs scatter too much to tell."""
 
 
 def replace(text, inner):
@@ -36,7 +40,7 @@ def of_machine(described):
 
 
 def readme(made, described, pictures, how):
-    parts = [f"Measured by `{how}` on {of_machine(described)}:\n", headline.table(made)]
+    parts = [f"Measured by `{how}` on {of_machine(described)}. {READING}\n", headline.table(made)]
     for name in SHOWN:
         if f"{name}.svg" in pictures:
             parts.append(f"![{name}](docs/benchmarks/{name}.svg)\n")

@@ -88,7 +88,7 @@ HEADLINES = [
         met=lambda row: row["median"] <= 60,
     ),
     Headline(
-        "64-byte packets over memif, {sessions} sessions (nftables: as many flows), one core",
+        "64-byte packets over memif, {sessions} sessions (nftables: veth, as many flows), one core",
         "wire",
         "max",
         {"family": "4", "frame": 64, "sessions": 1000, "nftables_flows": 1000},
@@ -123,13 +123,13 @@ HEADLINES = [
         met=lambda row: row["ratio"] <= 1.3,
     ),
     Headline(
-        "delay through the forwarder over memif at half its PDR, median",
+        "delay over memif at half the rate that loses 0.001 %, median",
         "latency",
         "p50",
         {"family": "4", "sessions": 1000, "load": 50},
     ),
     Headline(
-        "delay through the forwarder over memif at half its PDR, 99th percentile",
+        "delay over memif at half the rate that loses 0.001 %, 99th percentile",
         "latency",
         "p99",
         {"family": "4", "sessions": 1000, "load": 50},
@@ -165,11 +165,12 @@ def find(headline, made):
 
 
 def measured(headline, row):
-    """The value that counts, with its unit."""
-    unit = row["unit"].partition("/")[0] if headline.fastest else row["unit"]
+    """The value that counts, with its unit; which one that is, unless it is the median."""
     if headline.fastest:
-        return f"{report.number(row['min'])} {unit} (median {report.number(row['median'])})"
-    return f"{report.number(row['median'])} {unit}"
+        unit = row["unit"].partition("/")[0]
+        fastest, median = report.number(row["min"]), report.number(row["median"])
+        return f"fastest run {fastest} {unit}, median {median}"
+    return f"{report.number(row['median'])} {row['unit']}"
 
 
 def reached(headline, row):
@@ -184,7 +185,7 @@ def line(headline, row):
     """A row of the table, in Markdown."""
     value = measured(headline, row)
     stick = row["yardstick"]
-    beside = f"{report.number(stick['median'])} {stick['name']}" if stick else ""
+    beside = f"{report.number(stick['median'])} {row['unit']}: {stick['name']}" if stick else ""
     ratio = f"{report.number(row['ratio'])} ×" if stick else ""
     verdicts = {True: "yes", False: "**no**", None: "not shown"}
     met = verdicts[headline.met(row)] if headline.met else ""

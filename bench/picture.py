@@ -19,6 +19,13 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKS = "os^Dv<>"
 DASHES = ("--", ":", "-.")
 GREY, RED = "#444444", "#c00000"
+# Parameters whose names do not tell what an axis shows.
+AXES = {
+    "load": "load, % of the forwarder's PDR",
+    "concurrent": "lives under way at a time",
+    "sessions": "live sessions",
+    "with": "task beside the packets",
+}
 STYLE = {
     "svg.hashsalt": "steelyard",
     "svg.fonttype": "none",  # text stays text
@@ -37,6 +44,8 @@ def lines(path, title, made, x, series=(), panels=(), goals=None):
     """One line for each value of the parameters `series`, one diagram for each of `panels`; values
     of x side by side, whatever lies between them. goals: where on x, and what is to be reached."""
 
+    dashes = dashed(made)
+
     def draw(axes, rows):
         places = sorted({row["params"][x] for row in rows})
         for i, (label, group) in enumerate(split(rows, series)):
@@ -53,10 +62,10 @@ def lines(path, title, made, x, series=(), panels=(), goals=None):
                 elinewidth=0.8,
                 capsize=2,
             )
-        for i, (name, points) in enumerate(yardsticks(rows, x)):
+        for name, points in yardsticks(rows, x):
             at = [places.index(place) for place, _ in points]
             heights = [height for _, height in points]
-            axes.plot(at, heights, DASHES[i % 3], color=GREY, label=name, marker=".")
+            axes.plot(at, heights, dashes[name], color=GREY, label=name, marker=".")
         finish(axes, places, x, goals)
 
     diagram(path, title, made, panels, goals, draw)
@@ -65,11 +74,12 @@ def lines(path, title, made, x, series=(), panels=(), goals=None):
 def bars(path, title, made, x, series=(), panels=(), goals=None):
     """As lines(), for values of x without an order."""
 
+    dashes = dashed(made)
+
     def draw(axes, rows):
         places = list(dict.fromkeys(row["params"][x] for row in rows))
         groups = split(rows, series)
         width = 0.8 / len(groups)
-        sticks = list(dict.fromkeys(r["yardstick"]["name"] for r in rows if r["yardstick"]))
         for i, (label, group) in enumerate(groups):
             at = [places.index(row["params"][x]) + (i + 0.5) * width - 0.4 for row in group]
             medians = [row["median"] for row in group]
@@ -93,7 +103,7 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
                 if row["yardstick"]:
                     name, height = row["yardstick"]["name"], row["yardstick"]["median"]
                     ends = (place - width / 2, place + width / 2)
-                    axes.hlines(height, *ends, GREY, DASHES[sticks.index(name) % 3], label=name)
+                    axes.hlines(height, *ends, GREY, dashes[name], label=name)
         finish(axes, places, x, goals)
 
     diagram(path, title, made, panels, goals, draw)
@@ -106,6 +116,12 @@ def named(name, value):
     """A value as a label; one like "4" says nothing by itself."""
     bare = isinstance(value, str) and value.isdigit()
     return f"{name} {value}" if bare else report.amount(value)
+
+
+def dashed(made):
+    """Each yardstick's line, the same in all diagrams of a picture."""
+    names = dict.fromkeys(row["yardstick"]["name"] for row in made if row["yardstick"])
+    return {name: DASHES[i % len(DASHES)] for i, name in enumerate(names)}
 
 
 def split(made, names):
@@ -125,7 +141,7 @@ def finish(axes, places, x, goals):
             )
     axes.set_xticks(range(len(places)), [report.amount(place) for place in places])
     axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_xlabel(x)
+    axes.set_xlabel(AXES.get(x, x))
 
 
 def extremes(rows):

@@ -36,5 +36,5 @@ def cell(workers, sessions, *options):
 
 def plot(made, path):
     rates = [row for row in report.select(made, "rate") if row["yardstick"]]
-    title = "scale: workers together, by where packets arrive"
+    title = "scale: workers together, by whom packets arrive at: owner, a random worker, one"
     picture.lines(path, title, rates, "workers", ["arrival"], ["family"])

@@ -54,6 +54,23 @@ def test_it_is_the_same_each_time(tmp_path, draw, x, series, goals):
     assert all(line == line.rstrip() for line in text.splitlines()) and text.endswith("\n")
 
 
+def test_yardsticks_of_different_panels_are_told_apart():
+    made = rows()
+    for row in made:
+        if row["params"]["family"] == "IPv6":
+            row["yardstick"]["name"] = "another"
+    dashes = picture.dashed(made)
+    assert set(dashes) == {"two lines", "another"} and dashes["two lines"] != dashes["another"]
+
+
+def test_an_axis_says_what_it_shows(tmp_path):
+    made = rows()
+    for row in made:
+        row["params"]["load"] = row["params"]["sessions"]
+    picture.lines(tmp_path / "b.svg", "title", made, "load", ["mode"], ["family"])
+    assert "load, % of the forwarder's PDR" in words(tmp_path / "b.svg")
+
+
 @pytest.mark.parametrize("draw", [picture.lines, picture.bars])
 def test_a_yardstick_need_not_be(tmp_path, draw):
     draw(tmp_path / "b.svg", "title", rows(yardstick=False), "sessions", ["mode", "family"])
