@@ -73,6 +73,14 @@ def test_the_largest_table_stands_for_density():
     assert line.endswith("| ≤ 64 bytes | **no** |")
 
 
+def test_a_ratio_just_short_of_its_goal_is_seen_to_be():
+    params = {"workers": 2, "arrival": "owner", "family": "4"}
+    made = report.rows(runs("scale", "rate", "Mpps", [18.97], params, ("one worker", 10)))
+    assert "| 10.0 Mpps: one worker | 1.897 × | ≥ 1.9 × one worker | **no** |" in headline.table(
+        made
+    )
+
+
 def test_nothing_measured_is_no_table():
     assert headline.table([]) == ""
 
