@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Short ways against the long one: the same packet, plain and under a priority tag, of the same
+ * session. A tag is taken off, and nothing else of what becomes of the two may differ: not the
+ * frame, not the session, not its place among its flow's. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../runtime/adjacency.h"
+#include "../tcp_step.h"
+#include "flows.h"
+
+#define ROUNDS 4000
+
+static const uint8_t segment_flags[] = {
+        SY_TCP_ACK, SY_TCP_ACK | SY_TCP_FIN, SY_TCP_ACK | SY_TCP_SYN, SY_TCP_FIN, SY_TCP_SYN,
+};
+
+/* A record, to be put back. */
+struct kept {
+	struct session hot;
+	struct session_cold cold;
+};
+
+/* What became of a packet. */
+struct outcome {
+	bool through;
+	struct frame out;
+	struct kept after;
+};
+
+static uint32_t record_of(const struct flows *f, const struct session *s, uint8_t slot)
+{
+	return (uint32_t)(s - session_at(f->rig.b->table[slot], 0));
+}
+
+static struct kept kept_of(struct flows *f, struct session *s, uint8_t slot)
+{
+	return (struct kept){*s, *session_cold_at(f->rig.b->table[slot], record_of(f, s, slot))};
+}
+
+static void kept_back(struct flows *f, struct session *s, uint8_t slot, const struct kept *k)
+{
+	*session_cold_at(f->rig.b->table[slot], record_of(f, s, slot)) = k->cold;
+	*s = k->hot;
+}
+
+static void frame_tag(struct frame *f)
+{
+	static const uint8_t priority[4] = {0x81, 0x00, 0xe0, 0x00};
+	memmove(f->bytes + 16, f->bytes + 12, f->len - 12u);
+	memcpy(f->bytes + 12, priority, sizeof(priority));
+	f->len = (uint16_t)(f->len + sizeof(priority));
+}
+
+static struct outcome outcome_of(struct flows *f, struct flow *flow, unsigned port,
+                                 const struct frame *in)
+{
+	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
+	struct outcome o;
+	memset(&o, 0, sizeof(o));
+	o.through = flows_through(f, port, in, &o.out);
+	struct session *s = flow_session(f, flow);
+	assert_non_null(s);
+	o.after = kept_of(f, s, slot);
+	return o;
+}
+
+/* Any moment of a life. */
+static void session_throw(struct flows *f, struct session *s, struct session_cold *cold, bool tcp)
+{
+	s->flags = 0;
+	s->state = (uint8_t)(SESSION_UDP_ONE_WAY + dice_roll(&f->dice, 2));
+	if (!tcp)
+		return;
+	s->state = (uint8_t)(SESSION_SYN_SENT + dice_roll(&f->dice, 4));
+	cold->fin_seq[SESSION_CLIENT] = dice_roll(&f->dice, 4);
+	cold->fin_seq[SESSION_SERVER] = dice_roll(&f->dice, 4);
+	if (s->state < SESSION_ESTABLISHED)
+		return;
+	const uint8_t fins = (uint8_t)dice_roll(&f->dice, 4);
+	s->flags = fins | (fins << 2 & dice_roll(&f->dice, 16)) |
+	           (fins & SESSION_SERVER_FIN && dice_percent(&f->dice, 50) ? SESSION_SERVER_FIRST
+	                                                                    : 0);
+	s->state = tcp_state_of_fins(s);
+}
+
+static void check_one(struct flows *f, struct flow *flow, bool tcp)
+{
+	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
+	unsigned side = dice_roll(&f->dice, 2);
+	struct session *s = flow_session(f, flow);
+	struct session_cold *cold = session_cold_at(f->rig.b->table[slot], record_of(f, s, slot));
+	session_throw(f, s, cold, tcp);
+	struct segment segment = {
+	        .flags = segment_flags[dice_roll(&f->dice, SY_ARRAY_LEN(segment_flags))],
+	        .seq = dice_roll(&f->dice, 4),
+	        .ack = dice_roll(&f->dice, 4)};
+	if (segment.flags == SY_TCP_SYN && s->state == SESSION_TIME_WAIT)
+		segment.flags = SY_TCP_ACK;
+	segment.mss = segment.flags & SY_TCP_SYN ? 1460 : 0;
+
+	struct frame in;
+	const struct sy_tuple *t = side == SESSION_CLIENT ? &flow->client : &flow->server;
+	if (tcp)
+		frame_tcp(&in, &f->dice, t, &segment, dice_roll(&f->dice, 3));
+	else
+		frame_udp(&in, &f->dice, t, 20);
+	if (dice_percent(&f->dice, 5))
+		frame_unfinish(&in);
+
+	struct endpoint *e = &f->rig.b->endpoint[s->server];
+	const bool lost = side == SESSION_CLIENT && (!tcp || s->state == SESSION_SYN_SENT);
+	e->down = !lost && dice_percent(&f->dice, 30);
+	const struct kept before = kept_of(f, s, slot);
+	unsigned port = side == SESSION_CLIENT ? RIG_WAN : RIG_LAN;
+	const struct outcome plain = outcome_of(f, flow, port, &in);
+	kept_back(f, s, slot, &before);
+	frame_tag(&in);
+	const struct outcome tagged = outcome_of(f, flow, port, &in);
+	e->down = false;
+
+	assert_int_equal(plain.through, tagged.through);
+	assert_int_equal(plain.out.len, tagged.out.len);
+	assert_memory_equal(plain.out.bytes, tagged.out.bytes, plain.out.len);
+	assert_memory_equal(&plain.after.hot, &tagged.after.hot, sizeof(plain.after.hot));
+	assert_memory_equal(&plain.after.cold, &tagged.after.cold, sizeof(plain.after.cold));
+}
+
+static void test_short_way_is_the_long_one(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOW_SERVICES];
+	for (unsigned service = 0; service < FLOW_SERVICES; service++)
+		flow_open(f, &flow[service], service, 40000);
+	for (unsigned n = 0; n < ROUNDS; n++) {
+		struct flow *one = &flow[n % FLOW_SERVICES];
+		check_one(f, one, one->client.proto == SY_PROTO_TCP);
+	}
+}
+
+#define ORDER_FLOWS  6
+#define ORDER_FRAMES 300
+
+/* Their packets come out in the order in which they came in, whichever way each of them took. */
+static void check_order(struct flows *f, const struct flow *flow)
+{
+	uint32_t sent[ORDER_FLOWS] = {0}, seen[ORDER_FLOWS] = {0};
+	struct rte_mbuf *m;
+	for (unsigned n = 0; n < ORDER_FRAMES; n++) {
+		unsigned k = dice_roll(&f->dice, ORDER_FLOWS);
+		struct frame in;
+		flows_frame(f, &in, &flow[k].client, SY_TCP_ACK, ++sent[k], 20);
+		if (dice_percent(&f->dice, 10))
+			frame_tag(&in);
+		assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
+	}
+	rig_turn(&f->rig);
+	while ((m = rig_collect(&f->rig, RIG_LAN))) {
+		struct sy_view v;
+		const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
+		assert_int_equal(sy_packet_parse(frame, rte_pktmbuf_data_len(m), &v), SY_DROP_NONE);
+		unsigned k = 0;
+		while (k < ORDER_FLOWS && (flow[k].server.src.d[1] != v.tuple.dst.d[1] ||
+		                           flow[k].server.dport != v.tuple.sport ||
+		                           flow[k].server.sport != v.tuple.dport))
+			k++;
+		assert_true(k < ORDER_FLOWS);
+		assert_int_equal(ntohl(sy_packet_tcp(frame, &v)->seq), ++seen[k]);
+		rte_pktmbuf_free(m);
+	}
+	assert_memory_equal(sent, seen, sizeof(sent));
+}
+
+static void test_flows_keep_their_order(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned workers = 1; workers <= 3; workers++) {
+		struct flow flow[ORDER_FLOWS];
+		flows_reopen(f, workers, 0, false);
+		for (unsigned k = 0; k < ORDER_FLOWS; k++)
+			flow_open(f, &flow[k], k % 2 * 2, (uint16_t)(20000 + 100 * workers + k));
+		for (unsigned n = 0; n < 20; n++)
+			check_order(f, flow);
+	}
+}
+
+/* A server on link that changes its MAC address: the very next packet goes to the new one. */
+static void test_neighbour_changes(void **state)
+{
+	struct flows *f = *state;
+	const char *const server[] = {"10.3.0.1"};
+	const struct sy_addr neighbour = rig_addr(server[0]);
+	struct changes c = {0};
+	struct flow flow;
+	struct frame out;
+	f->service[0] = rig_key("203.0.113.99", 80, SY_PROTO_TCP);
+	flows_put(&c, &f->service[0], "on link", MODE_FNAT, server, 1, 80);
+	flows_commit(f, &c);
+	flow_open(f, &flow, 0, 4000);
+	for (uint8_t n = 0; n < 20; n++) {
+		const uint8_t mac[6] = {2, 0, 0, 0, 9, n};
+		assert_true(adjacency_fix(f->rig.rt, RIG_LAN, &neighbour, mac));
+		for (unsigned k = 0; k < 2; k++) {
+			assert_true(flows_through(f, RIG_WAN, &flow.in[SESSION_CLIENT], &out));
+			assert_memory_equal(out.bytes, mac, sizeof(mac));
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_short_way_is_the_long_one, flows_setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_flows_keep_their_order, flows_setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_neighbour_changes, flows_setup,
+	                                        flows_teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
