@@ -84,7 +84,6 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 	struct sy_view *v = &burst->view[i];
 	bool plain = burst->plain[i];
 	if (!plain) {
-		burst_send_on(w, burst, i); /* a fragment of their flow may go at once */
 		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 		if (reason != SY_DROP_NONE)
 			return reason;
@@ -106,6 +105,7 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 		return SY_DROP_OTHER_HOST;
 	if (!plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
+			burst_send_on(w, burst, i); /* it may go at once, and not before them */
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 				return reason;

@@ -252,7 +252,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	}
 	if (SY_LIKELY(count == 0))
 		return;
-	struct sy_way way = {.path = SY_PATH_NONE};
+	struct sy_way way = {.path = SY_WAY_NONE};
 	create_prepare(w, burst, slow, count);
 	for (unsigned k = 0; k < count; k++) {
 		const struct sy_view *v = &burst->view[slow[k]];
