@@ -31,7 +31,7 @@ enum mode {
 };
 
 /* How packets are forwarded. Tunnel and translation move the frame's start. */
-enum form { FORM_IN_PLACE, FORM_TUNNEL, FORM_TRANSLATE, FORM_SNAT };
+enum form { FORM_IN_PLACE, FORM_DIRECT, FORM_TUNNEL, FORM_TRANSLATE, FORM_SNAT };
 
 /* Its packets go to servers from a local address. */
 static inline bool mode_is_local(uint8_t mode)

@@ -43,8 +43,17 @@ static inline bool fast_goes_on(const struct sy_balance *b, const struct session
 struct fast_candidate {
 	struct session *session;
 	const struct endpoint *endpoint;
+	struct server_share *share;
 	uint32_t guess;
 	uint32_t i; /* of the packet */
+};
+
+/* What the packets of a burst have in common. */
+struct fast_common {
+	struct sy_balance *b;
+	struct server_share *share;
+	const uint16_t *room;
+	uint16_t now;
 };
 
 /* What is not common of a session whose packet this is: other forms, and what has to look for its
@@ -84,10 +93,11 @@ static __attribute__((noinline)) enum sy_next fast_search(struct sy_worker *w,
 }
 
 static inline __attribute__((always_inline)) enum sy_next
-fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way, uint16_t now,
-            const struct fast_candidate *at, enum session_direction from, bool behind)
+fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+            const struct fast_common c, const struct fast_candidate *at,
+            enum session_direction from, bool behind)
 {
-	struct sy_balance *b = w->app;
+	struct sy_balance *b = c.b;
 	struct session *s = at->session;
 	const struct endpoint *e = at->endpoint;
 	unsigned i = at->i;
@@ -98,9 +108,9 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way, uin
 	if (SY_UNLIKELY(!session_is_of(b, s, e, e->vport, e->port, &v->tuple, from)))
 		return fast_search(w, burst, i);
 	if (SY_UNLIKELY(!fast_may(burst, i, s, from) || !session_is_common(s, e) ||
-	                !fast_goes_on(b, s, e, from) || len > SY_RCU_READ(w->path_room[path])))
+	                !fast_goes_on(b, s, e, from) || len > SY_RCU_READ(c.room[path])))
 		return fast_odd(w, burst, i, s, at->guess >> 1, from);
-	struct server_share *share = &balance_worker_of(w)->share[s->server];
+	struct server_share *share = at->share;
 	struct sy_way_link client, *link = &share->link;
 	if (from == SESSION_SERVER) {
 		client.epoch = 0;
@@ -108,7 +118,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way, uin
 	}
 	forward_plain(b, burst, i, s, e, from);
 	traffic_count(&share->traffic, from, len);
-	s->seen = now;
+	s->seen = c.now;
 	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path,
 	                          from == SESSION_CLIENT ? &e->addr : &s->client, link, false)))
 		return SY_LIKELY(!behind) && sy_way_send(way, burst->mbuf[i]) ? SY_NEXT_GONE
@@ -120,10 +130,11 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way, uin
 
 /* From the second cache to the first, where one packet would wait for its record, then for what
  * the record names, while the next ones cannot begin. Returns how many have candidates. */
-static inline unsigned fast_fetch(const struct sy_balance *b, struct sy_burst *burst,
+static inline unsigned fast_fetch(const struct fast_common c, struct sy_burst *burst,
                                   unsigned first, unsigned end, struct fast_candidate *at,
                                   bool *behind)
 {
+	const struct sy_balance *b = c.b;
 	unsigned n = 0;
 	for (unsigned i = first; i < end; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP)) {
@@ -139,8 +150,10 @@ static inline unsigned fast_fetch(const struct sy_balance *b, struct sy_burst *b
 		}
 		struct session *s = session_at(&t, guess >> 1);
 		const struct endpoint *e = &b->endpoint[s->server];
-		at[n++] = (struct fast_candidate){s, e, guess, i};
+		struct server_share *share = &c.share[s->server];
+		at[n++] = (struct fast_candidate){s, e, share, guess, i};
 		__builtin_prefetch(e);
+		__builtin_prefetch(share, 1);
 	}
 	return n;
 }
@@ -150,23 +163,28 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	struct fast_candidate at[FAST_GROUP];
 	struct sy_way way = {.path = SY_WAY_NONE};
 	bool behind = false; /* a packet that goes another way, which may be of the same flow */
-	const uint16_t now = (uint16_t)balance_seconds(w);
+	const struct fast_common c = {.b = w->app,
+	                              .share = balance_worker_of(w)->share,
+	                              .room = w->path_room,
+	                              .now = (uint16_t)balance_seconds(w)};
 
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;
-		unsigned n = fast_fetch(w->app, burst, first, end, at, &behind);
+		unsigned n = fast_fetch(c, burst, first, end, at, &behind);
 		sy_burst_fetch_next(burst, first, end);
 		for (unsigned k = 0; k < n; k++) {
 			enum sy_next next;
 			if (at[k].guess & 1)
-				next = fast_packet(w, burst, &way, now, &at[k], SESSION_SERVER,
+				next = fast_packet(w, burst, &way, c, &at[k], SESSION_SERVER,
 				                   behind);
 			else
-				next = fast_packet(w, burst, &way, now, &at[k], SESSION_CLIENT,
+				next = fast_packet(w, burst, &way, c, &at[k], SESSION_CLIENT,
 				                   behind);
 			burst->next[at[k].i] = (uint8_t)next;
 			behind |= next != SY_NEXT_GONE;
 		}
 	}
+	if (SY_LIKELY(!behind)) /* all have gone */
+		burst->count = 0;
 }

@@ -46,20 +46,9 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
                             const struct session *s, const struct endpoint *e)
 {
 	const struct sy_view *v = &burst->view[i];
-	struct sy_rewrite r;
+	const struct session_cold *cold = session_cold_beside(b->table[burst->slot[i]], s);
+	struct sy_rewrite r = session_rewrite(b, s, cold, e, burst->direction[i]);
 
-	if (SY_LIKELY(e->mode != MODE_DR)) {
-		r = session_rewrite(b, s, session_cold_beside(b->table[burst->slot[i]], s), e,
-		                    burst->direction[i]);
-	} else {
-		/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on
-		 * instead of taking them. */
-		r = (struct sy_rewrite){.src = v->tuple.src,
-		                        .dst = v->tuple.dst,
-		                        .sport = v->tuple.sport,
-		                        .dport = v->tuple.dport};
-		burst->via[i] = &e->addr;
-	}
 	if (v->v4)
 		r.l3_delta =
 		        sy_csum_delta(sy_csum_addr(&v->tuple.src) + sy_csum_addr(&v->tuple.dst),
@@ -67,11 +56,32 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
+/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on instead of taking
+ * them. */
+static void forward_direct(struct sy_burst *burst, unsigned i, const struct endpoint *e)
+{
+	const struct sy_view *v = &burst->view[i];
+	const struct sy_tuple *t = &v->tuple;
+	const struct sy_rewrite same = {
+	        .src = t->src, .dst = t->dst, .sport = t->sport, .dport = t->dport};
+
+	burst->via[i] = &e->addr;
+	if (burst->plain[i])
+		sy_plain_rewrite(sy_frame(burst->mbuf[i]), v, &t->src, &t->dst,
+		                 t->sport | (uint32_t)t->dport << 16, 0);
+	else
+		sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &same);
+}
+
 /* The same for all other forms; false: it was dropped. */
 static bool forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                               const struct session *s, const struct endpoint *e)
 {
 	const struct sy_balance *b = w->app;
+	if (e->form == FORM_DIRECT) {
+		forward_direct(burst, i, e);
+		return true;
+	}
 	if (e->form == FORM_SNAT) {
 		snat_rewrite(b, burst, i, s);
 		return true;

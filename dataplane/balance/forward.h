@@ -15,24 +15,18 @@ static inline uint16_t forward_room(struct sy_worker *w, uint16_t path)
 	return SY_LIKELY(room) ? room : sy_path_mtu(b->rt, path);
 }
 
-/* The ports that an endpoint names, and a session's cold half otherwise. */
-static inline uint16_t plain_vport(const struct endpoint *e, const struct session_table *t,
-                                   const struct session *s)
+/* The port of a session whose endpoint names none. */
+static __attribute__((noinline, unused)) uint16_t
+forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session *s)
 {
-	return SY_LIKELY(e->vport) ? e->vport : session_cold_beside(t, s)->vport;
-}
-
-static inline uint16_t plain_port(const struct endpoint *e, const struct session_table *t,
-                                  const struct session *s)
-{
-	return SY_LIKELY(e->port) ? e->port : session_cold_beside(t, s)->vport;
+	return session_cold_beside(b->table[slot], s)->vport;
 }
 
 /* Nothing about how its packets go wants a closer look. */
 static inline bool session_is_common(const struct session *s, const struct endpoint *e)
 {
 	return !(s->flags & (SESSION_UNTOLD | SESSION_SHIFTED | SESSION_ONE_PACKET)) &&
-	       e->form == FORM_IN_PLACE && e->mode != MODE_DR;
+	       e->form == FORM_IN_PLACE;
 }
 
 /* Nothing about its endpoint does: it is neither dead nor lost. */
@@ -42,29 +36,23 @@ static inline bool session_is_well(const struct sy_balance *b, const struct sess
 	return !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
-/* Rewrites plain packet i to what its session says, where the frame stays where it is. */
+/* Rewrites plain packet i to what its session says, where that is done in place. */
 static inline __attribute__((always_inline)) void
-forward_plain(struct sy_balance *b, struct sy_burst *burst, unsigned i, const struct session *s,
-              const struct endpoint *e, enum session_direction from)
+forward_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+              const struct session *s, const struct endpoint *e, enum session_direction from)
 {
-	const struct session_table *t = b->table[burst->slot[i]];
 	const struct sy_view *v = &burst->view[i];
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	uint16_t port = from == SESSION_CLIENT ? e->port : e->vport;
 
-	if (SY_UNLIKELY(e->mode == MODE_DR)) {
-		/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on
-		 * instead of taking them. */
-		burst->via[i] = &e->addr;
-		sy_plain_rewrite(frame, v, &v->tuple.src, &v->tuple.dst,
-		                 v->tuple.sport | (uint32_t)v->tuple.dport << 16, 0);
-	} else if (from == SESSION_CLIENT) {
+	if (SY_UNLIKELY(!port))
+		port = forward_cold_port(b, burst->slot[i], s);
+	if (from == SESSION_CLIENT)
 		sy_plain_rewrite(frame, v, session_local(b, s, e), &e->addr,
-		                 s->local_port | (uint32_t)plain_port(e, t, s) << 16, s->delta);
-	} else {
+		                 s->local_port | (uint32_t)port << 16, s->delta);
+	else
 		sy_plain_rewrite(frame, v, &e->vip, &s->client,
-		                 plain_vport(e, t, s) | (uint32_t)s->client_port << 16,
-		                 sy_csum_inverse(s->delta));
-	}
+		                 port | (uint32_t)s->client_port << 16, sy_csum_inverse(s->delta));
 }
 
 #endif

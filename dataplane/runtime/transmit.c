@@ -78,9 +78,18 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 	transmit_gather(w, m);
 }
 
+#define MAC_MASK UINT64_C(0xffffffffffff)
+
+/* Both MAC addresses of a frame: the neighbour's is a link's low 48 bits. */
+static void macs_write(uint8_t *frame, uint64_t link, uint64_t mac)
+{
+	memcpy(frame, &link, 6);
+	memcpy(frame + 6, &mac, 6);
+}
+
 static void packet_send_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
 {
-	sy_way_macs(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
+	macs_write(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
 	transmit_gather(w, m);
 }
 
@@ -243,15 +252,18 @@ bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t id)
 	way->on_link = hop->adjacency == ADJACENCY_NONE;
 	if (!way->on_link) {
 		struct adjacency *r = &rt->adjacencies->record[hop->adjacency];
-		way->link = SY_RCU_READ(r->link);
-		if (adjacency_link_state(way->link) != ADJACENCY_VALID)
+		uint64_t link = SY_RCU_READ(r->link);
+		if (adjacency_link_state(link) != ADJACENCY_VALID)
 			return false;
+		way->neighbour = link & MAC_MASK;
 		adjacency_use(r, w->private->now_s);
 	}
 	way->path = id;
 	way->port = hop->port;
 	way->len_max = (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN;
-	way->mac = SY_READ(port->mac);
+	uint64_t mac = SY_READ(port->mac);
+	way->head = mac << 48;
+	way->tail = (uint32_t)(mac >> 16);
 	way->gather = &w->private->transmit[hop->port];
 	w->private->transmit_ports |= 1u << hop->port;
 	way->epoch = w->link_epoch | (uint64_t)(hop->port + 1) << 32;
@@ -269,7 +281,7 @@ bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_
 	if (adjacency_link_state(link) != ADJACENCY_VALID)
 		return false;
 	adjacency_use(&a->record[index], w->private->now_s);
-	*out = (struct sy_way_link){way->epoch, link};
+	*out = (struct sy_way_link){way->epoch, link & MAC_MASK};
 	return true;
 }
 

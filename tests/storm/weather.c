@@ -26,13 +26,20 @@ static void probe_classified(struct sy_worker *w, struct sy_burst *b)
 		reached += b->next[i] != SY_NEXT_GONE;
 }
 
+/* What is to be looked up takes the fast path, unless it is for the slow path then. */
 static void probe_looked_up(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++)
-		fast += b->next[i] == SY_NEXT_READY;
+		fast += b->next[i] == SY_NEXT_LOOKUP || b->next[i] == SY_NEXT_SLOW;
 }
 
-/* The forwarder's pipeline with a probe behind classify and one behind look up. */
+static void probe_passed(struct sy_worker *w, struct sy_burst *b)
+{
+	for (unsigned i = 0; i < b->count; i++)
+		fast -= b->next[i] == SY_NEXT_SLOW;
+}
+
+/* The forwarder's pipeline with probes behind classify, look up and the fast path. */
 static const struct sy_stage *pipeline_probed(void)
 {
 	static struct sy_stage probed[STAGES_MAX];
@@ -41,8 +48,10 @@ static const struct sy_stage *pipeline_probed(void)
 		probed[n++] = *s;
 		if (s->run == sy_classify_stage)
 			probed[n++] = (struct sy_stage){"classified", probe_classified};
-		if (s->run == sy_fast_stage)
+		if (s->run == sy_lookup_stage)
 			probed[n++] = (struct sy_stage){"looked up", probe_looked_up};
+		if (s->run == sy_fast_stage)
+			probed[n++] = (struct sy_stage){"passed", probe_passed};
 	}
 	probed[n] = (struct sy_stage){0};
 	return probed;

@@ -14,8 +14,8 @@
 /* What sy_way_link() found, for the next packets to the same neighbour by the same way: whoever has
  * many to few keeps one for each, zeroed at first. */
 struct sy_way_link {
-	uint64_t epoch; /* while it is the way's, the link holds */
-	uint64_t link;
+	uint64_t epoch;     /* while it is the way's, this holds: */
+	uint64_t neighbour; /* its MAC in the low 48 bits, the others 0 */
 };
 
 /* Packets gathered for one destination during a burst. */
@@ -29,8 +29,9 @@ struct sy_way {
 	uint32_t len_max;         /* of frames */
 	uint16_t port;            /* number */
 	bool on_link;             /* each destination is a neighbour of its own */
-	uint64_t link;            /* of the neighbour, unless on_link: its MAC in the low 48 bits */
-	uint64_t mac;             /* the port's */
+	uint64_t neighbour;       /* its MAC in the low 48 bits, unless on_link */
+	uint64_t head;            /* the port's MAC: its first two bytes, where a frame has them */
+	uint32_t tail;            /* its others */
 	struct sy_gather *gather; /* for the port */
 	uint64_t epoch; /* another one for each port and second, and when any link changes */
 };
@@ -38,18 +39,9 @@ struct sy_way {
 /* Resolves a path with one hop whose port is up, whose transmit queue is this worker's, and whose
  * neighbour is known. False: it has no way, way->path is SY_WAY_NONE. */
 bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t path);
-/* Of a way on link: the neighbour's link. False: not known now. */
+/* Of a way on link: finds the neighbour. False: not known now. */
 bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_addr *neighbour,
                  struct sy_way_link *out);
-
-/* Both MAC addresses of a frame: the neighbour's is a link's low 48 bits. */
-static inline void sy_way_macs(uint8_t *frame, uint64_t link, uint64_t mac)
-{
-	uint64_t head = link << 16 >> 16 | mac << 48;
-	uint32_t rest = (uint32_t)(mac >> 16);
-	memcpy(frame, &head, sizeof(head));
-	memcpy(frame + sizeof(head), &rest, sizeof(rest));
-}
 
 /*
  * Makes a frame ready for the wire: MACs and port. to: its neighbour where the path is on link, and
@@ -62,17 +54,20 @@ sy_way_take(struct sy_worker *w, struct sy_way *way, struct rte_mbuf *m, uint16_
 {
 	if (SY_UNLIKELY(path != way->path) && !sy_way_set(w, way, path))
 		return false;
-	uint64_t link = way->link;
+	uint64_t neighbour = way->neighbour;
 	if (SY_UNLIKELY(rte_pktmbuf_pkt_len(m) > way->len_max))
 		return false;
 	if (way->on_link) {
 		if (SY_UNLIKELY(kept->epoch != way->epoch) && !sy_way_link(w, way, to, kept))
 			return false;
-		link = kept->link;
+		neighbour = kept->neighbour;
 	} else if (SY_UNLIKELY(direct)) {
 		return false;
 	}
-	sy_way_macs(sy_frame(m), link, way->mac);
+	uint8_t *frame = sy_frame(m);
+	neighbour |= way->head;
+	memcpy(frame, &neighbour, sizeof(neighbour));
+	memcpy(frame + sizeof(neighbour), &way->tail, sizeof(way->tail));
 	m->port = way->port;
 	return true;
 }
