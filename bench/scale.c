@@ -123,6 +123,11 @@ static void run(struct bench *b, enum arrival arrival)
 	char params[256];
 	double alone = rate(b, ARRIVALS, &one);
 	double all = rate(b, arrival, &work);
+	if (!one.sent || !work.sent) {
+		fprintf(stderr,
+		        "a run without its cores, in which nothing was sent, is left out\n");
+		return;
+	}
 	snprintf(params, sizeof(params),
 	         "\"workers\": %u, \"arrival\": \"%s\", \"mode\": \"fnat\", \"family\": \"%s\", "
 	         "\"sessions\": %" PRIu64,

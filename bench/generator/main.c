@@ -182,6 +182,10 @@ int main(int argc, char **argv)
 			return c == 'h' ? 0 : 2;
 		}
 	}
+	if (optind < argc) {
+		usage(stderr);
+		return 2;
+	}
 	if (far >= 0)
 		return line_tell(a.core, (unsigned)far);
 	generator_init(&g);
