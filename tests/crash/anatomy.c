@@ -98,6 +98,28 @@ static void record_must_be_found(const struct life *l, const struct session_tabl
 	     "slot %u: record %u belongs elsewhere", t->slot, record);
 }
 
+/* Each bucket counts its entries that are guests of their other one. */
+static void guests_check(const struct session_table *t)
+{
+	uint16_t *absent = calloc(t->bucket_count, sizeof(*absent));
+	MUST(absent, "no memory");
+	for (uint32_t bucket = 0; bucket < t->bucket_count; bucket++) {
+		const struct session_bucket *b = &t->buckets[bucket];
+		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++) {
+			bool guest = b->guests >> place & 1;
+			MUST(!guest || b->tags[place], "slot %u: nobody is a guest of bucket %u",
+			     t->slot, bucket);
+			if (guest)
+				absent[session_bucket_other(t, bucket, b->tags[place])]++;
+		}
+	}
+	for (uint32_t bucket = 0; bucket < t->bucket_count; bucket++)
+		MUST(absent[bucket] == t->buckets[bucket].absent,
+		     "slot %u: bucket %u counts %u entries elsewhere, not %u", t->slot, bucket,
+		     t->buckets[bucket].absent, absent[bucket]);
+	free(absent);
+}
+
 /* Every place of the index leads to a live record, and no two to the same side of one. */
 static void index_check(const struct session_table *t, uint8_t *sides)
 {
@@ -125,7 +147,9 @@ static uint32_t free_check(const struct session_table *t, uint8_t *listed)
 	for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next) {
 		MUST(r < t->top && !listed[r] && t->hot[r].state == SESSION_FREE,
 		     "slot %u: the free list leads to record %u, which is not free", t->slot, r);
-		MUST(t->cold[r].free_prev == before && t->cold[r].commit == 0,
+		/* what the first one says of one before it is nothing */
+		MUST((before == SESSION_NONE || t->cold[r].free_prev == before) &&
+		             t->cold[r].commit == 0,
 		     "slot %u: the free list is torn at record %u", t->slot, r);
 		listed[r] = 1;
 		before = r;
@@ -140,6 +164,7 @@ static void table_check(const struct life *l, const struct session_table *t)
 	MUST(sides, "no memory");
 	uint32_t live = 0, freed = free_check(t, listed);
 	index_check(t, sides);
+	guests_check(t);
 	for (uint32_t r = 0; r < t->capacity; r++) {
 		if (t->hot[r].state == SESSION_FREE) {
 			MUST(t->cold[r].commit == 0 && (r >= t->top || listed[r]),
@@ -280,6 +305,9 @@ bool anatomy_spoil(struct life *l)
 		return spoil_port(l, &v);
 	case SPOIL_INDEX:
 		return spoil_index(&v);
+	case SPOIL_GUESTS:
+		v.t->buckets[session_bucket_of(v.t, v.client_hash)].absent++;
+		return true;
 	case SPOIL_LIVE:
 		v.t->live++;
 		return true;

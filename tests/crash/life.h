@@ -22,6 +22,7 @@ struct scene {
 	X(PORT, "port", "a session's local port changes")                                          \
 	X(TWIN, "twin", "a session is there twice")                                                \
 	X(INDEX, "index", "an index entry is gone")                                                \
+	X(GUESTS, "guests", "a bucket counts an entry elsewhere too many")                         \
 	X(FREE, "free", "a free record is on no list")                                             \
 	X(LIVE, "live", "the count of live sessions is wrong")                                     \
 	X(STATE, "state", "a session's state is another")                                          \
