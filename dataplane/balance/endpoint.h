@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Servers and services as the packet path sees them. Part of balance.h. */
+#ifndef ENDPOINT_H
+#define ENDPOINT_H
+
+#include <sy_way.h>
+
+#include "session.h"
+
+#define MAX_LOCALS 255 /* ids 0–254: a session has eight bits for one */
+#define LOCAL_NONE                                                                                 \
+	MAX_LOCALS /* of a session whose packets go to the server from the client's own */
+
+/* How packets reach a server; the numbers are those of the API and of the session file. */
+enum mode {
+	MODE_FNAT = 1, /* from a local address */
+	MODE_DR = 2,   /* as they are, to its MAC address; answers go past us */
+	MODE_NAT = 3,  /* from the client's address; we are the server's gateway */
+	MODE_IPIP = 4, /* as they are, in a tunnel from a local address; answers go past us */
+	MODE_SNAT = 5, /* no server's: hosts inside talk to others from a pool address */
+};
+
+/* What forwarding makes of packets: addresses and ports changed in place (FNAT, NAT), nothing (DR),
+ * a tunnel or a translation, which move the frame's start, or SNAT's. */
+enum form { FORM_IN_PLACE, FORM_DIRECT, FORM_TUNNEL, FORM_TRANSLATE, FORM_SNAT };
+
+/* Its packets go to servers from a local address. */
+static inline bool mode_is_local(uint8_t mode)
+{
+	return mode == MODE_FNAT || mode == MODE_IPIP;
+}
+
+/*
+ * A server as the packet path sees it: one cache line, filled before any session or service names
+ * its id, and never changed but for `path` and what says so. With the VIP beside it, a session's
+ * record and this line are all that a packet's rewrite needs.
+ */
+struct endpoint {
+	struct sy_addr addr; /* the server's */
+	struct sy_addr vip;  /* its service's */
+	uint16_t port;       /* network order; 0: the one that the client asked for */
+	uint16_t vport;      /* its service's; 0: it has many, and sessions name theirs */
+	uint32_t service;    /* id, or SERVICE_NONE */
+	uint32_t born;       /* seconds of balance_now(), when the id was taken */
+	uint32_t limit;      /* sessions at most; UINT32_MAX: no limit. As path */
+	uint16_t path;       /* to the server. Writer: interaction thread; readers: relaxed */
+	uint16_t first_port, last_port; /* of its service, as in struct service_key */
+	uint8_t proto;
+	uint8_t mode : 4; /* enum mode */
+	uint8_t form : 4; /* enum form: what its mode and families make of packets */
+	int8_t growth[2]; /* bytes they gain, by enum session_direction: of who sent them */
+	uint8_t removed;  /* no longer configured. Writer: interaction thread; readers: relaxed */
+	uint8_t down;     /* health checks say so. Likewise */
+	uint8_t eligible; /* takes new sessions: up, weight above 0. Likewise */
+	uint8_t backup;   /* only when no other does. Likewise */
+	uint8_t dead;  /* its sessions end: removed, killed, or down and that is told. Likewise */
+	uint8_t found; /* the id means this since an earlier process, whose sessions name it.
+	                  Interaction thread only, and those that adopt */
+};
+_Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
+
+/* The service of a server that an earlier process had and this configuration has not. */
+#define SERVICE_NONE UINT32_MAX
+
+/* How a service's new sessions are spread, as configured. */
+struct policy {
+	uint8_t scheduler; /* Steelyard__Forwarder__V1__Scheduler */
+	uint8_t hash_on;   /* Steelyard__Forwarder__V1__HashOn */
+	bool one_packet;
+	uint16_t slow_start; /* seconds; 0: none */
+	struct {
+		uint16_t timeout; /* seconds; 0: none */
+		uint8_t prefix4, prefix6;
+	} persistence;
+	uint32_t max_sessions;  /* 0: no limit */
+	uint8_t client_address; /* Steelyard__Forwarder__V1__ClientAddress */
+	uint8_t resets;         /* enum policy_resets */
+};
+
+/* When the ends of TCP sessions are told by a reset. */
+enum policy_resets { RESETS_EXPIRED = 1, RESETS_DOWN = 2, RESETS_UNKNOWN = 4 };
+
+/* A service as the slow path sees it: immutable, swapped under RCU. */
+struct service {
+	uint32_t id;
+	uint16_t timeout[SESSION_STATES]; /* seconds */
+	struct policy policy;
+	struct pool *pool, *backups; /* backups may be NULL */
+	struct shelf *shelf;         /* of the pools' tables */
+};
+
+/* Local addresses of one family, for choosing a port: immutable, swapped under RCU. */
+struct local_set {
+	unsigned count;
+	struct sy_addr addr[MAX_LOCALS];
+	uint8_t id[MAX_LOCALS];
+};
+
+/* Per server and worker. */
+struct traffic {
+	uint64_t packets_in, bytes_in, packets_out, bytes_out;
+	uint64_t created, ended;
+};
+
+static inline void traffic_count(struct traffic *t, enum session_direction from, uint16_t len)
+{
+	if (from == SESSION_CLIENT) {
+		SY_COUNT(t->packets_in, 1);
+		SY_COUNT(t->bytes_in, len);
+	} else {
+		SY_COUNT(t->packets_out, 1);
+		SY_COUNT(t->bytes_out, len);
+	}
+}
+
+/* Per server and worker, whose own it is. Traffic's readers: interaction, relaxed. */
+struct server_share {
+	struct traffic traffic;
+	struct sy_way_link link; /* of its neighbour, where it is on link */
+};
+_Static_assert(sizeof(struct server_share) == SY_CACHE_LINE, "one line a server");
+
+#endif
