@@ -61,7 +61,8 @@ class AddressStage(Stage):
         wait_listening(host.ns, PROXIED)
         for family in (4, 6):
             address = host.address(family)
-            health = {"type": "http", "path": "/"} | FAST_CHECKS
+            # Of busy cores, under load: nobody here waits for a server to be down.
+            health = {"type": "http", "path": "/"} | FAST_CHECKS | {"timeout": "5s"}
             for version, port in PORTS.items():
                 self.add(f"{version}-{family}", family, port, version, address, PROXIED, health)
                 if family == 6:
