@@ -110,22 +110,10 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	if (SY_UNLIKELY(!fast_may(burst, i, s, from) || !session_is_common(s, e) ||
 	                !fast_goes_on(b, s, e, from) || len > SY_RCU_READ(c.room[path])))
 		return fast_odd(w, burst, i, s, at->guess >> 1, from);
-	struct server_share *share = at->share;
-	struct sy_way_link client, *link = &share->link;
-	if (from == SESSION_SERVER) {
-		client.epoch = 0;
-		link = &client;
-	}
-	forward_plain(b, burst, i, s, e, from);
-	traffic_count(&share->traffic, from, len);
-	s->seen = c.now;
-	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path,
-	                          from == SESSION_CLIENT ? &e->addr : &s->client, link, false)))
-		return SY_LIKELY(!behind) && sy_way_send(way, burst->mbuf[i]) ? SY_NEXT_GONE
-		                                                              : SY_NEXT_READY;
-	burst->path[i] = path;
-	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
-	return SY_NEXT_TRANSMIT;
+	enum sy_next next = forward_ready(w, burst, i, s, e, from, at->share, way, path, c.now);
+	if (SY_LIKELY(next == SY_NEXT_READY && !behind) && sy_way_send(way, burst->mbuf[i]))
+		return SY_NEXT_GONE;
+	return next;
 }
 
 /* From the second cache to the first, where one packet would wait for its record, then for what

@@ -55,4 +55,27 @@ forward_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 		                 port | (uint32_t)s->client_port << 16, sy_csum_inverse(s->delta));
 }
 
+/*
+ * All that a plain packet i of a session that goes on takes, by its path, where it fits: rewritten,
+ * counted, and READY by this way; else for TRANSMIT. share: its server's; now: the present tick.
+ */
+static inline __attribute__((always_inline)) enum sy_next
+forward_ready(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
+              const struct endpoint *e, enum session_direction from, struct server_share *share,
+              struct sy_way *way, uint16_t path, uint16_t now)
+{
+	bool inwards = from == SESSION_CLIENT;
+	struct sy_way_link client = {0}; /* nobody keeps those of clients */
+
+	forward_plain(w->app, burst, i, s, e, from);
+	traffic_count(&share->traffic, from, burst->view[i].frame_len - SY_ETH_LEN);
+	s->seen = now;
+	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path, inwards ? &e->addr : &s->client,
+	                          inwards ? &share->link : &client, false)))
+		return SY_NEXT_READY;
+	burst->path[i] = path;
+	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
+	return SY_NEXT_TRANSMIT;
+}
+
 #endif

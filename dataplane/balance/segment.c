@@ -72,18 +72,8 @@ bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, st
 	    (from == SESSION_CLIENT ||
 	     !segment_answer(s, e, frame, v, room, SY_RCU_READ(w->path_room[there]))))
 		return false;
-	forward_plain(b, burst, i, s, e, from);
 	struct server_share *share = &balance_worker_of(w)->share[s->server];
-	struct sy_way_link client = {0}, *link = from == SESSION_CLIENT ? &share->link : &client;
-	traffic_count(&share->traffic, from, len);
-	s->seen = (uint16_t)balance_seconds(w);
-	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path,
-	                          from == SESSION_CLIENT ? &e->addr : &s->client, link, false))) {
-		burst->next[i] = SY_NEXT_READY;
-		return true;
-	}
-	burst->path[i] = path;
-	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
-	burst->next[i] = SY_NEXT_TRANSMIT;
+	burst->next[i] = (uint8_t)forward_ready(w, burst, i, s, e, from, share, way, path,
+	                                        (uint16_t)balance_seconds(w));
 	return true;
 }

@@ -157,13 +157,13 @@ void handover_ahead(struct sy_worker *w, struct sy_burst *b)
 	b->ahead = next->before + next->fetched;
 	b->aheads = SY_BURST + next->count - next->fetched;
 	b->late = next->fetched < SY_BURST ? SY_BURST - next->fetched : 0;
+	b->fetched = b->late;
 	b->ahead_frame = next->frame;
 }
 
 void handover_passed(struct sy_worker *w, const struct sy_burst *b)
 {
-	unsigned fetched = b->late + b->count;
-	w->private->next.fetched += fetched < b->aheads ? fetched : b->aheads;
+	w->private->next.fetched += b->fetched < b->aheads ? b->fetched : b->aheads;
 }
 
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)

@@ -205,6 +205,7 @@ struct sy_burst {
 	unsigned count;                  /* a stage may take out what has gone */
 	bool handed_over;                /* came from another worker: its slots are ours */
 	unsigned late, aheads;           /* of `ahead`: this burst's own, and all */
+	unsigned fetched;                /* of them, or more, once all stages are through */
 	struct rte_mbuf *const *ahead;   /* what other workers handed over: sy_burst_fetch() */
 	size_t ahead_frame;              /* from buffer to frame of those, most likely */
 	uint64_t mac;                    /* of the ingress port, if not handed over: as in memory,
@@ -252,10 +253,11 @@ static inline void sy_burst_fetch_late(const struct sy_burst *b, unsigned n)
 }
 
 /* From n to `end`, counting packets of this burst. */
-static inline void sy_burst_fetch_next(const struct sy_burst *b, unsigned n, unsigned end)
+static inline void sy_burst_fetch_next(struct sy_burst *b, unsigned n, unsigned end)
 {
 	for (n += b->late, end += b->late; n < end && n < b->aheads; n++)
 		sy_burst_fetch(b, n);
+	b->fetched = n;
 }
 
 /* Frees the packet, counts the reason, marks it gone. */
