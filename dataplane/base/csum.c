@@ -1,30 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sy_base.h>
 
-static uint64_t load64(const uint8_t *p)
+/* Ones' complement sums do not care for the width of their words (RFC 1071, 2.C): 64 bits, the
+ * carry coming round. */
+static inline uint64_t sum_add(uint64_t sum, uint64_t word)
+{
+	sum += word;
+	return sum + (sum < word);
+}
+
+static inline uint64_t load64(const uint8_t *p)
 {
 	uint64_t w;
 	memcpy(&w, p, sizeof(w));
 	return w;
 }
 
-/* Ones' complement sums do not care for the width of their words (RFC 1071, 2.C): 32-bit halves
- * gathered in 64 bits need no carry for the first 16 GiB. */
+/* What is left of it has room for other sums on top. */
+static inline uint64_t sum_narrow(uint64_t sum)
+{
+	return (sum & UINT32_MAX) + (sum >> 32);
+}
+
 uint64_t sy_csum_sum(const void *data, size_t len)
 {
 	const uint8_t *p = data;
-	uint64_t low = 0, high = 0, tail = 0;
+	uint64_t even = 0, odd = 0; /* two chains of carries side by side */
 
 	for (; len >= 32; p += 32, len -= 32) {
-		uint64_t a = load64(p), b = load64(p + 8), c = load64(p + 16), d = load64(p + 24);
-		low += (a & UINT32_MAX) + (b & UINT32_MAX) + (c & UINT32_MAX) + (d & UINT32_MAX);
-		high += (a >> 32) + (b >> 32) + (c >> 32) + (d >> 32);
+		even = sum_add(sum_add(even, load64(p)), load64(p + 16));
+		odd = sum_add(sum_add(odd, load64(p + 8)), load64(p + 24));
 	}
-	for (; len >= 8; p += 8, len -= 8) {
-		uint64_t a = load64(p);
-		low += a & UINT32_MAX;
-		high += a >> 32;
+	for (; len >= 8; p += 8, len -= 8)
+		even = sum_add(even, load64(p));
+	if (len & 4) {
+		uint32_t word;
+		memcpy(&word, p, sizeof(word));
+		odd = sum_add(odd, word);
+		p += sizeof(word);
 	}
-	memcpy(&tail, p, len);
-	return low + high + (tail & UINT32_MAX) + (tail >> 32);
+	if (len & 2) {
+		uint16_t word;
+		memcpy(&word, p, sizeof(word));
+		odd = sum_add(odd, word);
+		p += sizeof(word);
+	}
+	if (len & 1)
+		odd = sum_add(odd, *p);
+	return sum_narrow(even) + sum_narrow(odd);
 }

@@ -5,7 +5,15 @@
 #include <sy_packet.h>
 
 /* Kinds of TCP options. */
-enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SACK = 5 };
+enum {
+	OPTION_END = 0,
+	OPTION_NOP = 1,
+	OPTION_MSS = 2,
+	OPTION_WINDOW_SCALE = 3,
+	OPTION_SACK_PERMITTED = 4,
+	OPTION_SACK = 5,
+	OPTION_TIMESTAMPS = 8,
+};
 
 /* Moves *at, an offset into the TCP header, by *len to its next option with a length; false: there
  * is none, or it is malformed. Begin with *at behind the fixed header and *len 0. */

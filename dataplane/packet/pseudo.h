@@ -5,11 +5,19 @@
 #include <arpa/inet.h>
 #include <sy_packet.h>
 
+/* Sum of an address as it stands in a header, not folded: of IPv4 a word. */
+static inline uint64_t pseudo_addr(const struct sy_addr *a)
+{
+	if (sy_addr_is_v4(a))
+		return a->w[3];
+	return (uint64_t)a->w[0] + a->w[1] + a->w[2] + a->w[3];
+}
+
 /* Sum of the pseudo header (RFC 9293 3.1, RFC 8200 8.1); len: transport header and payload. */
 static inline uint64_t pseudo_sum(const struct sy_addr *src, const struct sy_addr *dst,
                                   uint8_t proto, uint16_t len)
 {
-	return (uint64_t)sy_csum_addr(src) + sy_csum_addr(dst) + htons(proto) + htons(len);
+	return pseudo_addr(src) + pseudo_addr(dst) + htons(proto) + htons(len);
 }
 
 #endif

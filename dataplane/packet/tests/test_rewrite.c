@@ -284,6 +284,53 @@ static void test_mss_every(void **state)
 	}
 }
 
+/* Byte by byte (RFC 9293 3.1): lowers every MSS option up to a malformed one. */
+static void mss_lower_slowly(uint8_t *options, unsigned len, unsigned mss)
+{
+	for (unsigned at = 0; at < len && options[at] != 0;) {
+		if (options[at] == 1) {
+			at++;
+			continue;
+		}
+		if (at + 1 == len || options[at + 1] < 2 || options[at + 1] > len - at)
+			return;
+		if (options[at] == 2 && options[at + 1] == 4 && get16(options + at + 2) > mss)
+			put16(options + at + 2, mss);
+		at += options[at + 1];
+	}
+}
+
+/* Words that senders put together, whole options or not. */
+static void test_mss_layouts(void **state)
+{
+	static const uint8_t words[][4] = {
+	        {2, 4, 5, 0xb4}, {2, 4, 5, 0xb4}, {2, 4, 2, 0x18}, {1, 1, 4, 2}, {1, 1, 8, 10},
+	        {4, 2, 8, 10},   {1, 3, 3, 7},    {1, 3, 3, 2},    {1, 2, 4, 9}, {4, 2, 1, 1},
+	        {1, 1, 1, 1},    {0, 0, 0, 0},    {3, 3, 2, 4},    {4, 2, 0, 0}, {2, 4, 0xff, 0xff},
+	};
+
+	for (unsigned n = 0; n < 200000; n++) {
+		uint8_t options[40];
+		unsigned len = (unsigned)(random_next() % 11) * 4;
+		for (unsigned at = 0; at < len; at += 4) {
+			size_t kind = random_next() % (SY_ARRAY_LEN(words) + 1);
+			if (kind < SY_ARRAY_LEN(words))
+				memcpy(options + at, words[kind], 4);
+			else
+				random_fill(options + at, 4);
+		}
+		if (len && n % 4) /* as most do */
+			memcpy(options, words[0], 4);
+		struct frame f = syn_make(n & 1, options, len), before = f;
+		struct sy_view v = frame_view(&f);
+		bool changed = sy_packet_clamp_mss(f.bytes, &v, 1400);
+		mss_lower_slowly(frame_l4(&before, n & 1) + 20, len, 1400);
+		assert_int_equal(changed, memcmp(frame_l4(&before, n & 1) + 20, options, len) != 0);
+		frame_l4_finish(&before, n & 1);
+		assert_memory_equal(f.bytes, before.bytes, f.len);
+	}
+}
+
 static void test_mss_not_syn(void **state)
 {
 	static const uint8_t option[] = {2, 4, 5, 0xb4};
@@ -309,7 +356,8 @@ int main(void)
 	        cmocka_unit_test(test_udp_becomes_zero), cmocka_unit_test(test_golden),
 	        cmocka_unit_test(test_check_l4),         cmocka_unit_test(test_check_udp_zero),
 	        cmocka_unit_test(test_check_udp_short),  cmocka_unit_test(test_mss),
-	        cmocka_unit_test(test_mss_every),        cmocka_unit_test(test_mss_not_syn),
+	        cmocka_unit_test(test_mss_every),        cmocka_unit_test(test_mss_layouts),
+	        cmocka_unit_test(test_mss_not_syn),
 	};
 	return cmocka_run_group_tests_name("rewrite", tests, NULL, NULL);
 }
