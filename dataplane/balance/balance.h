@@ -196,14 +196,6 @@ bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_vie
 /* The path packet i of session s leaves by, looked up anew if stale. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
 
-/* ---- segment.c: the slow path's short way
- * ------------------------------------------------------- */
-
-/* Forwards packet i, of the session that look-up has found, if it is a plain segment with which
- * that session goes on. way: that of the one before, or none. False: it is not, and nothing was
- * done. */
-bool segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way);
-
 /* ---- translate.c: clients of one family, servers of the other ------------------------------- */
 
 /* Fills in form and growth, when all else is. */
@@ -250,10 +242,10 @@ static inline uint32_t session_shift(const struct session *s, const struct sessi
 /* ---- create.c
  * ---------------------------------------------------------------------------------------- */
 
-/* Of the burst's packets slow[0] to slow[count − 1], those that will begin sessions: finds their
- * servers, and lets the memory that the sessions will take come closer, for all at a time. */
-void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *slow,
-                    unsigned count);
+/* Of the burst's packets that have no session, at[0] to at[count − 1], those that will begin some:
+ * finds their servers, and lets the memory that the sessions will take come closer, for all at a
+ * time. */
+void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
 /* What was prepared, and was not wanted after all, is given back. */
 void create_settle(struct sy_worker *w);
 

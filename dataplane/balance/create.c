@@ -237,8 +237,7 @@ static void births_prefetch(const struct sy_balance *b, const struct sy_burst *b
 	}
 }
 
-void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *slow,
-                    unsigned count)
+void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
@@ -246,15 +245,15 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	const struct sy_tuple *asked = NULL;
 	uint64_t begin = 0; /* those that have a server */
 	for (unsigned k = 0; k < count; k++) {
-		unsigned i = slow[k];
+		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
 		struct birth *birth = &bw->birth[i];
 		if (v->proto != SY_PROTO_TCP ||
 		    (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN ||
-		    burst->session[i] != SESSION_NONE || burst->direction[i] != SESSION_CLIENT)
+		    burst->direction[i] != SESSION_CLIENT)
 			continue;
 		/* A traceroute's begins none, and must not take another's place for a moment. */
-		if (sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
+		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
 		if (!asked || asked->dport != v->tuple.dport ||
 		    !sy_addr_equal(&asked->dst, &v->tuple.dst))

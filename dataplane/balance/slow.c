@@ -2,8 +2,8 @@
 /* slow path: what is not a plain packet of an established session. */
 #include <arpa/inet.h>
 
-#include "forward.h"
 #include "ours.h"
+#include "segment.h"
 
 #define IPV6_MTU_MIN 1280
 
@@ -235,34 +235,75 @@ static inline void slow_prefetch(const struct session_table *t, uint32_t record,
 		__builtin_prefetch(session_cold_at(t, record), 1);
 }
 
-void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
+/* A SYN whose session create_prepare() has begun to make. */
+static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way,
+                       const struct segment_common *c)
 {
-	const struct sy_balance *b = w->app;
-	const struct balance_worker *bw = balance_worker_of(w);
-	const struct looked_up then = {bw->born, bw->ended};
-	uint8_t slow[SY_BURST];
-	unsigned count = 0;
+	const struct service *service = balance_worker_of(w)->birth[i].service;
+	enum sy_drop reason;
+	uint32_t record = session_create(w, burst, i, &reason);
 
+	if (record == SESSION_NONE) {
+		sy_burst_drop(w, burst, i, reason);
+		return;
+	}
+	burst->session[i] = record;
+	struct session *s = session_at(c->b->table[burst->slot[i]], record);
+	if (service->policy.client_address || !segment_begin(w, burst, i, s, way, c))
+		slow_forward(w, burst, i, s);
+}
+
+/* The packets of sessions, and those that have none. */
+struct slow_packets {
+	unsigned all, without;
+	uint8_t at[SY_BURST], at_without[SY_BURST];
+};
+
+static inline void slow_gather(const struct sy_balance *b, const struct sy_burst *burst,
+                               struct slow_packets *slow)
+{
+	slow->all = slow->without = 0;
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_LIKELY(burst->next[i] != SY_NEXT_SLOW))
 			continue;
-		slow[count++] = (uint8_t)i;
+		slow->at[slow->all++] = (uint8_t)i;
 		if (burst->session[i] != SESSION_NONE)
 			slow_prefetch(b->table[burst->slot[i]], burst->session[i], &burst->view[i]);
-	}
-	if (SY_LIKELY(count == 0))
-		return;
-	struct sy_way way = {.path = SY_WAY_NONE};
-	create_prepare(w, burst, slow, count);
-	for (unsigned k = 0; k < count; k++) {
-		const struct sy_view *v = &burst->view[slow[k]];
-		if (burst->session[slow[k]] != SESSION_NONE && bw->ended == then.ended &&
-		    segment_forward(w, burst, slow[k], &way))
-			continue;
-		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
-			slow_packet(w, burst, slow[k], &then);
 		else
-			icmp_packet(w, burst, slow[k]);
+			slow->at_without[slow->without++] = (uint8_t)i;
+	}
+}
+
+void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
+{
+	const struct balance_worker *bw = balance_worker_of(w);
+	const struct looked_up then = {bw->born, bw->ended};
+	const struct segment_common common = segment_common_of(w);
+	struct sy_way way = {.path = SY_WAY_NONE};
+	struct slow_packets slow;
+
+	slow_gather(common.b, burst, &slow);
+	if (SY_LIKELY(slow.all == 0))
+		return;
+	create_prepare(w, burst, slow.at_without, slow.without);
+	for (unsigned k = 0; k < slow.all; k++) {
+		unsigned i = slow.at[k];
+		const struct sy_view *v = &burst->view[i];
+		if (burst->session[i] == SESSION_NONE) {
+			if (bw->births_due >> i & 1) {
+				slow_begin(w, burst, i, &way, &common);
+				continue;
+			}
+		} else if (bw->ended == then.ended) {
+			if (burst->direction[i] == SESSION_CLIENT
+			            ? segment_forward(w, burst, i, &way, &common, SESSION_CLIENT)
+			            : segment_forward(w, burst, i, &way, &common, SESSION_SERVER))
+				continue;
+		}
+		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
+			slow_packet(w, burst, i, &then);
+		else
+			icmp_packet(w, burst, i);
 	}
 	create_settle(w);
 	sweep_for_births(w);

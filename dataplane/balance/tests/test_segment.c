@@ -143,6 +143,98 @@ static void test_short_way_is_the_long_one(void **state)
 	}
 }
 
+#define BEGIN_SERVICES 4
+
+/* Services with one server each: the same for the next session as for the one before. */
+static void begin_configure(struct flows *f)
+{
+	static const struct {
+		const char *vip, *server;
+		enum mode mode;
+		Steelyard__Forwarder__V1__ClientAddress client_address;
+	} service[BEGIN_SERVICES] = {
+	        {"203.0.113.1", "10.0.0.90", MODE_FNAT, 0},
+	        {"2001:db8:a::99", "2001:db8:b::99", MODE_FNAT, 0},
+	        {"203.0.113.3", "10.0.0.92", MODE_NAT, 0},
+	        {"203.0.113.4", "10.0.0.93", MODE_FNAT,
+	         STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA},
+	};
+	struct changes c = {0};
+	for (unsigned n = 0; n < BEGIN_SERVICES; n++) {
+		f->service[n] = rig_key(service[n].vip, 80, SY_PROTO_TCP);
+		const struct sy_addr server = rig_addr(service[n].server);
+		pb_service *put = put_service(&c, &f->service[n], service[n].vip, FLOW_RR, NULL);
+		set_mode(&c, service[n].mode);
+		put->client_address = service[n].client_address;
+		put_server(&c, &f->service[n], &server, 8080, 1, FLOW_UP);
+	}
+	flows_commit(f, &c);
+}
+
+/* What becomes of a flow's first packet; then it is as if it had never come. */
+static struct outcome outcome_of_first(struct flows *f, const struct sy_tuple *t,
+                                       const struct frame *in)
+{
+	struct sy_balance *b = f->rig.b;
+	uint8_t slot = sy_slot_of(&t->src, t->sport);
+	struct outcome o;
+	struct rte_mbuf *m;
+	memset(&o, 0, sizeof(o));
+	assert_true(rig_inject(&f->rig, RIG_WAN, in->bytes, in->len));
+	rig_turn(&f->rig);
+	while ((m = rig_collect(&f->rig, RIG_WAN))) /* it was too big */
+		rte_pktmbuf_free(m);
+	while ((m = rig_collect(&f->rig, RIG_LAN))) {
+		o.through = true;
+		o.out.len = rte_pktmbuf_data_len(m);
+		memcpy(o.out.bytes, rte_pktmbuf_mtod(m, void *), o.out.len);
+		rte_pktmbuf_free(m);
+	}
+	struct session *s = flows_find(f, t);
+	if (!s)
+		return o;
+	const struct endpoint *e = &b->endpoint[s->server];
+	o.after = kept_of(f, s, slot);
+	assert_int_equal(b->server_active[s->server], 1);
+	--*session_port_cursor(b->table[slot], session_port_cursor_of(&e->addr, e->port));
+	session_end(&f->rig.rt->worker[0], b->table[slot], record_of(f, s, slot));
+	return o;
+}
+
+static void test_first_short_way_is_the_long_one(void **state)
+{
+	static const unsigned payloads[] = {0, 0, 0, 3, 1300, 1330, 1340, 1350, 1360};
+	struct flows *f = *state;
+	unsigned through = 0;
+	begin_configure(f);
+	for (unsigned n = 0; n < ROUNDS; n++) {
+		const struct service_key *key = &f->service[n % BEGIN_SERVICES];
+		const struct sy_tuple t = {
+		        rig_addr(n % BEGIN_SERVICES == 1 ? "2001:db8:c::1" : "198.18.0.1"),
+		        key->vip, htons((uint16_t)(1024 + dice_roll(&f->dice, 60000))), key->vport,
+		        SY_PROTO_TCP};
+		const struct segment segment = {.flags = SY_TCP_SYN,
+		                                .seq = dice_roll(&f->dice, 4),
+		                                .mss = (uint16_t)(1400 + dice_roll(&f->dice, 100))};
+		unsigned payload = payloads[dice_roll(&f->dice, SY_ARRAY_LEN(payloads))];
+		struct frame in;
+		frame_tcp(&in, &f->dice, &t, &segment, payload);
+		if (dice_percent(&f->dice, 5))
+			frame_unfinish(&in);
+		const struct outcome plain = outcome_of_first(f, &t, &in);
+		frame_tag(&in);
+		const struct outcome tagged = outcome_of_first(f, &t, &in);
+		through += plain.through;
+		assert_int_equal(plain.through, tagged.through);
+		assert_int_equal(plain.out.len, tagged.out.len);
+		assert_memory_equal(plain.out.bytes, tagged.out.bytes, plain.out.len);
+		assert_memory_equal(&plain.after.hot, &tagged.after.hot, sizeof(plain.after.hot));
+		assert_memory_equal(&plain.after.cold, &tagged.after.cold,
+		                    sizeof(plain.after.cold));
+	}
+	assert_in_range(through, ROUNDS / 2, ROUNDS - 1);
+}
+
 #define ORDER_FLOWS  6
 #define ORDER_FRAMES 300
 
@@ -216,6 +308,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_short_way_is_the_long_one, flows_setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_first_short_way_is_the_long_one, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_flows_keep_their_order, flows_setup,
 	                                        flows_teardown),

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The slow path's short ways, inline: plain TCP segments of a session that goes on, which move its
+ * state and are forwarded like any of an established one; and the SYN that began a session just
+ * now. Whatever is unusual is left to slow.c.
+ */
+#ifndef SEGMENT_H
+#define SEGMENT_H
+
+#include <arpa/inet.h>
+
+#include "forward.h"
+#include "tcp_step.h"
+
+#define SEGMENT_FLAGS (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)
+
+/* What the packets of a burst have in common. */
+struct segment_common {
+	struct sy_balance *b;
+	struct server_share *share;
+	const uint16_t *room;
+	uint16_t now;
+};
+
+static inline struct segment_common segment_common_of(struct sy_worker *w)
+{
+	return (struct segment_common){.b = w->app,
+	                               .share = balance_worker_of(w)->share,
+	                               .room = w->path_room,
+	                               .now = (uint16_t)balance_seconds(w)};
+}
+
+/* By enum session_direction, a bit a state: its segments with an ACK, without SYN or RST, are
+ * nothing but a step in the life of their session. */
+static const uint32_t segment_states[] = {
+        [SESSION_CLIENT] = 1u << SESSION_SYN_RECEIVED | 1u << SESSION_ESTABLISHED |
+                           1u << SESSION_FIN_WAIT | 1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
+        [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
+                           1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
+};
+
+/* The largest segment that fits both ways, without options. */
+static inline uint16_t segment_mss(const struct endpoint *e, uint16_t room, uint16_t other)
+{
+	return sy_tcp_mss(sy_addr_is_v4(&e->vip), room < other ? room : other, 0);
+}
+
+/* Moves the session's state by a segment, which these states say is TCP; false: that takes more. */
+static inline __attribute__((always_inline)) bool
+segment_step(struct session *s, struct session_cold *cold, enum session_direction from,
+             const struct sy_view *v, const struct sy_tcp *tcp)
+{
+	if (SY_UNLIKELY((v->tcp_flags & SEGMENT_FLAGS) != SY_TCP_ACK ||
+	                !(segment_states[from] >> s->state & 1)))
+		return false;
+	tcp_note_fins(s, cold, from, v->tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack),
+	              v->l4_len - (tcp->offset >> 4) * 4u);
+	s->state = tcp_state_of_fins(s);
+	return true;
+}
+
+/* The same for a server's first answer to a SYN. other: what fits on the way back. */
+static inline bool segment_answer(struct session *s, const struct endpoint *e, uint8_t *frame,
+                                  const struct sy_view *v, uint16_t room, uint16_t other)
+{
+	if (s->state != SESSION_SYN_SENT ||
+	    (v->tcp_flags & SEGMENT_FLAGS) != (SY_TCP_SYN | SY_TCP_ACK) || !other ||
+	    sy_packet_is_unfinished(frame, v))
+		return false;
+	s->state = SESSION_SYN_RECEIVED;
+	sy_packet_clamp_mss(frame, v, segment_mss(e, room, other));
+	return true;
+}
+
+/* Forwards packet i, of the session that look-up has found, if it is a plain segment with which
+ * that session goes on. way: that of the one before, or none. False: it is not, and nothing was
+ * done. */
+static inline __attribute__((always_inline)) bool
+segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way,
+                const struct segment_common *c, enum session_direction from)
+{
+	struct sy_balance *b = c->b;
+	const struct sy_view *v = &burst->view[i];
+	struct session_table *t = b->table[burst->slot[i]];
+	struct session *s = session_at(t, burst->session[i]);
+	const struct endpoint *e = &b->endpoint[s->server];
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	uint16_t there = SY_READ(e->path), back = s->path;
+	uint16_t path = from == SESSION_CLIENT ? there : back;
+	uint16_t room = SY_RCU_READ(c->room[path]), len = v->frame_len - SY_ETH_LEN;
+
+	if (!burst->plain[i] || !session_is_common(s, e) || !session_is_well(b, s, e) || len > room)
+		return false;
+	if (!segment_step(s, session_cold_at(t, burst->session[i]), from, v,
+	                  sy_packet_tcp(frame, v)) &&
+	    (from == SESSION_CLIENT ||
+	     !segment_answer(s, e, frame, v, room, SY_RCU_READ(c->room[there]))))
+		return false;
+	burst->next[i] = (uint8_t)forward_ready(w, burst, i, s, e, from, &c->share[s->server], way,
+	                                        path, c->now);
+	return true;
+}
+
+/* The same for the SYN that has just begun session s, of which its server is not told anything. */
+static inline __attribute__((always_inline)) bool
+segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
+              struct sy_way *way, const struct segment_common *c)
+{
+	const struct endpoint *e = &c->b->endpoint[s->server];
+	const struct sy_view *v = &burst->view[i];
+	uint16_t path = SY_READ(e->path), len = v->frame_len - SY_ETH_LEN;
+	uint16_t room = SY_RCU_READ(c->room[path]), other = SY_RCU_READ(c->room[s->path]);
+
+	if (!burst->plain[i] || !session_is_common(s, e) || len > room || !other)
+		return false;
+	sy_packet_clamp_mss(sy_frame(burst->mbuf[i]), v, segment_mss(e, room, other));
+	burst->next[i] = (uint8_t)forward_ready(w, burst, i, s, e, SESSION_CLIENT,
+	                                        &c->share[s->server], way, path, c->now);
+	return true;
+}
+
+#endif
