@@ -36,12 +36,19 @@ static inline bool rate_take(struct rate_limit *k, uint64_t now_ns, uint64_t cos
 	return allowed;
 }
 
+/* The search for a new session's local port, and what tells whether one is taken. */
+struct port_search {
+	struct session_port_search search;
+	const struct sy_balance *balance;
+	const struct session_table *table;
+};
+
 /* A session that a packet will begin, as far as create_prepare() has come. */
 struct birth {
 	const struct service *service;
-	uint32_t server;                   /* whose place is taken */
-	uint32_t reason;                   /* enum sy_drop; NONE, or why it has none */
-	struct session_port_search search; /* for its local port, as far as it has come; of FNAT */
+	uint32_t server;         /* whose place is taken */
+	uint32_t reason;         /* enum sy_drop; NONE, or why it has none */
+	struct port_search port; /* of FNAT, as far as it has come */
 };
 
 struct balance_worker {

@@ -3,12 +3,6 @@
 #include "balance.h"
 #include "snat.h"
 
-struct port_search {
-	struct session_port_search search;
-	const struct sy_balance *balance;
-	const struct session_table *table;
-};
-
 /* Does this session hold the tuple that the search proposes? Two server ids may be one endpoint. */
 static bool port_is_taken(const void *ctx, const struct session *s,
                           enum session_direction direction)
@@ -18,35 +12,40 @@ static bool port_is_taken(const void *ctx, const struct session *s,
 	return direction == SESSION_SERVER && match_session(&match, s, direction);
 }
 
-/* For a port towards this server, at its own `port`. */
-static struct session_port_search search_for(struct sy_worker *w, const struct endpoint *e,
-                                             uint16_t port)
+/* Begins the search for a port towards this server, at its own `port`. */
+static void search_begin(struct sy_worker *w, struct session_table *t, const struct endpoint *e,
+                         uint16_t port, struct port_search *p)
 {
 	const struct sy_balance *b = w->app;
 	const struct local_set *set = SY_RCU_READ(b->locals[sy_addr_is_v4(&e->addr)]);
-	return (struct session_port_search){
-	        .locals = set->addr,
-	        .local_ids = set->id,
-	        .local_count = set->count,
-	        .now = (uint16_t)balance_seconds(w),
-	        .reply = {.src = e->addr, .sport = port, .proto = e->proto}};
+	struct session_port_search *search = &p->search;
+
+	p->balance = b;
+	p->table = t;
+	search->locals = set->addr;
+	search->local_ids = set->id;
+	search->local_count = set->count;
+	search->now = (uint16_t)balance_seconds(w);
+	search->reply.src = e->addr;
+	search->reply.sport = port;
+	search->reply.proto = e->proto;
+	search->cursor = NULL;
 }
 
 /* Chooses local address and port of s towards its server. */
 static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, struct session *s,
-                                 const struct session_port_search *search, uint64_t *server_hash)
+                                 struct port_search *p, uint64_t *server_hash)
 {
 	struct sy_balance *b = w->app;
-	struct port_search p = {*search, b, t};
-	if (p.search.local_count == 0)
+	if (p->search.local_count == 0)
 		return SY_DROP_NO_LOCAL_ADDRESS;
-	if (!session_find_port(t, &b->key, &p.search, port_is_taken))
+	if (!session_find_port(t, &b->key, &p->search, port_is_taken))
 		return SY_DROP_NO_LOCAL_PORT;
-	if (p.search.held != SESSION_NONE)
-		session_end(w, t, p.search.held);
-	s->local = p.search.local;
-	s->local_port = p.search.reply.dport;
-	*server_hash = p.search.server_hash;
+	if (p->search.held != SESSION_NONE)
+		session_end(w, t, p->search.held);
+	s->local = p->search.local;
+	s->local_port = p->search.reply.dport;
+	*server_hash = p->search.server_hash;
 	return SY_DROP_NONE;
 }
 
@@ -79,16 +78,27 @@ static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint6
 	return SY_DROP_NONE;
 }
 
-static uint32_t tuple_sum(const struct sy_tuple *t)
+/* Of its words as they stand in headers, not folded; both addresses are of one family. */
+static inline uint64_t tuple_sum(const struct sy_tuple *t)
 {
-	return sy_csum_addr(&t->src) + sy_csum_addr(&t->dst) + t->sport + t->dport;
+	uint64_t sum = (uint64_t)t->src.w[3] + t->dst.w[3] + t->sport + t->dport;
+	if (!sy_addr_is_v4(&t->src))
+		for (unsigned i = 0; i < 3; i++)
+			sum += (uint64_t)t->src.w[i] + t->dst.w[i];
+	return sum;
+}
+
+/* What it costs checksums that one tuple becomes the other (RFC 1624, eqn. 3). */
+static inline uint16_t tuple_delta(const struct sy_tuple *from, const struct sy_tuple *to)
+{
+	return sy_csum_fold(tuple_sum(to) + (uint16_t)~sy_csum_fold(tuple_sum(from)));
 }
 
 /* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
 static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
-                                    const struct session_cold *cold,
-                                    const struct session_port_search *search, uint64_t *server_hash)
+                                    const struct session_cold *cold, struct port_search *p,
+                                    uint64_t *server_hash)
 {
 	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
@@ -96,12 +106,12 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	if (s->path == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;
 	enum sy_drop reason = e->mode == MODE_NAT ? create_nat(b, t, s, cold, server_hash)
-	                                          : create_local(w, t, s, search, server_hash);
+	                                          : create_local(w, t, s, p, server_hash);
 	if (reason != SY_DROP_NONE)
 		return reason;
 	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port,
 	                            session_port(e, cold), e->proto};
-	s->delta = sy_csum_delta(tuple_sum(from), tuple_sum(&to));
+	s->delta = tuple_delta(from, &to);
 	return SY_DROP_NONE;
 }
 
@@ -119,7 +129,7 @@ static uint64_t client_hash(const struct session *s, uint64_t tuple_hash, uint64
 
 /* The session of packet i with this server, whose place is taken. */
 static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                          const struct birth *birth, enum sy_drop *reason)
+                          struct birth *birth, enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
 	const struct service *service = birth->service;
@@ -148,7 +158,7 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
 		*reason = create_tunnel(b, &s, burst->hash[i]);
 	else if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
-		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &birth->search, &server_hash);
+		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &birth->port, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint32_t record = session_insert(t, &s, &cold, client_hash(&s, burst->hash[i], server_hash),
@@ -179,9 +189,17 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i)
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
-/* Is this packet the second of its flow in the burst? Then the first begins the session. */
-static bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint64_t due)
+/* Is this packet the second of its flow in the burst? Then the first begins the session. *some: a
+ * bit by each hash of those that are due. */
+static inline bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint64_t due,
+                                 uint64_t *some)
 {
+	const uint64_t bit = UINT64_C(1) << (burst->hash[i] >> 58);
+
+	if (SY_LIKELY(!(*some & bit))) {
+		*some |= bit;
+		return false;
+	}
 	for (; due; due &= due - 1)
 		if (burst->hash[__builtin_ctzll(due)] == burst->hash[i])
 			return true;
@@ -194,14 +212,15 @@ static bool birth_needs_port(const struct endpoint *e)
 	return e->mode == MODE_FNAT;
 }
 
-/* Begins the search for a local port towards its server. */
-static void birth_search(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                         struct birth *birth)
+/* Begins the search for its local port towards its server. */
+static inline void birth_search(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                                struct birth *birth)
 {
 	const struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[birth->server];
 	if (birth_needs_port(e))
-		birth->search = search_for(w, e, e->port ? e->port : burst->view[i].tuple.dport);
+		search_begin(w, b->table[burst->slot[i]], e,
+		             e->port ? e->port : burst->view[i].tuple.dport, &birth->port);
 }
 
 /* What its table knows of free records, and of the next port towards its server. */
@@ -211,7 +230,7 @@ static void birth_prefetch_table(const struct sy_balance *b, const struct sy_bur
 	struct session_table *t = b->table[burst->slot[i]];
 	__builtin_prefetch(&t->live, 1);
 	if (birth_needs_port(&b->endpoint[birth->server]))
-		session_port_prefetch_cursor(t, &birth->search);
+		session_port_prefetch_cursor(t, &birth->port.search);
 }
 
 /* Their records, and the places in the index of the first ports that will be tried for them. A
@@ -226,14 +245,14 @@ static void births_prefetch(const struct sy_balance *b, const struct sy_burst *b
 	for (; due; due &= due - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(due);
 		if (!birth_needs_port(&b->endpoint[birth[i].server]) ||
-		    birth[i].search.local_count == 0)
+		    birth[i].port.search.local_count == 0)
 			continue;
-		session_port_look_ahead(b->table[burst->slot[i]], &b->key, &birth[i].search);
+		session_port_look_ahead(b->table[burst->slot[i]], &b->key, &birth[i].port.search);
 		searches |= UINT64_C(1) << i;
 	}
 	for (; searches; searches &= searches - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(searches);
-		session_prefetch_bucket(b->table[burst->slot[i]], birth[i].search.server_hash);
+		session_prefetch_bucket(b->table[burst->slot[i]], birth[i].port.search.server_hash);
 	}
 }
 
@@ -243,7 +262,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct service *service = NULL; /* of the birth before */
 	const struct sy_tuple *asked = NULL;
-	uint64_t begin = 0; /* those that have a server */
+	uint64_t some = 0, begin = 0; /* begin: those that have a server */
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
@@ -259,7 +278,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		    !sy_addr_equal(&asked->dst, &v->tuple.dst))
 			service = directory_find(b, &v->tuple);
 		asked = &v->tuple;
-		if (!service || birth_is_twin(burst, i, bw->births_due) ||
+		if (!service || birth_is_twin(burst, i, bw->births_due, &some) ||
 		    create_check(burst, i) != SY_DROP_NONE)
 			continue;
 		birth->service = service;

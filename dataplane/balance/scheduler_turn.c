@@ -101,7 +101,8 @@ static uint32_t turn_pick(const struct pick *p)
 		*current = *current > total ? total : *current < -total ? -total : *current;
 		*current += (int64_t)classes->class[i].weight;
 	}
-	const struct class *best = class_ahead(p, classes, false);
+	const struct class *best =
+	        classes->count == 1 ? classes->class : class_ahead(p, classes, false);
 	uint32_t chosen = best ? class_next(p, best) : PICK_NONE;
 	if (best && chosen == PICK_NONE) {
 		best = class_ahead(p, classes, true);
