@@ -49,14 +49,15 @@ static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
 	return (head ^ burst->mac) << 16 == 0 || burst->handed_over;
 }
 
-static inline void classify_slot(struct sy_burst *burst, unsigned i, bool from_client, bool v4)
+/* Of a packet with a view. */
+static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+                          bool from_client)
 {
 	const struct sy_tuple *t = &burst->view[i].tuple;
-	const struct sy_addr *client = from_client ? &t->src : &t->dst;
-	uint16_t port = from_client ? t->sport : t->dport;
 	burst->direction[i] = from_client ? SESSION_CLIENT : SESSION_SERVER;
-	burst->slot[i] = v4 ? sy_slot_of_word((uint16_t)(client->w[3] ^ client->w[3] >> 16 ^ port))
-	                    : sy_slot_of(client, port);
+	burst->slot[i] =
+	        from_client ? sy_slot_of(&t->src, t->sport) : sy_slot_of(&t->dst, t->dport);
+	burst->hash[i] = sy_hash_tuple(&b->key, t);
 }
 
 /* Sends on, of the first n packets, what is other workers'. One by one, whether a packet is would
@@ -83,7 +84,9 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 	struct rte_mbuf *m = burst->mbuf[i];
 	struct sy_view *v = &burst->view[i];
 	bool plain = burst->plain[i];
-	if (!plain) {
+	if (plain) {
+		sy_plain_view(sy_frame(m), burst->plain[i], v);
+	} else {
 		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 		if (reason != SY_DROP_NONE)
 			return reason;
@@ -120,37 +123,62 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 			snat_echo_ports(v, kind == OURS_LOCAL);
 		}
 	}
-	classify_slot(burst, i, kind == OURS_VIP, v->v4);
+	classify_slot(b, burst, i, kind == OURS_VIP);
 	return SY_DROP_NONE;
 }
 
 /* A plain packet to a VIP or a local address. False: it is odd. */
-static inline __attribute__((always_inline)) bool classify_known(struct sy_burst *burst, unsigned i,
-                                                                 const uint8_t *frame,
-                                                                 const struct ours *ours, bool v4)
+static inline __attribute__((always_inline)) bool
+classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, const uint8_t *frame,
+               const struct ours *ours, unsigned plain, bool v4)
 {
-	const struct sy_addr *dst = &burst->view[i].tuple.dst;
-	enum ours_kind kind = v4 ? ours_find_v4(ours, dst->w[3]) : ours_find(ours, dst);
+	const struct sy_ipv6 *ip6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
+	uint64_t ends = sy_plain_ends_v4(frame); /* of IPv4 */
+	struct sy_addr end;                      /* of IPv6 */
+	enum ours_kind kind;
+	if (v4) {
+		kind = ours_find_v4(ours, (uint32_t)(ends >> 32));
+	} else {
+		memcpy(&end, ip6->dst, sizeof(end));
+		kind = ours_find(ours, &end);
+	}
 	if (SY_UNLIKELY((kind != OURS_VIP && kind != OURS_LOCAL) || !is_for_us(burst, frame)))
 		return false;
-	classify_slot(burst, i, kind == OURS_VIP, v4);
+
+	bool from_client = kind == OURS_VIP;
+	uint16_t port = (uint16_t)(sy_plain_ports(frame, v4) >> (from_client ? 0 : 16));
+	if (v4) {
+		uint32_t client = (uint32_t)(ends >> (from_client ? 0 : 32));
+		burst->slot[i] = sy_slot_of_word((uint16_t)(client ^ client >> 16 ^ port));
+	} else {
+		if (from_client)
+			memcpy(&end, ip6->src, sizeof(end));
+		burst->slot[i] = sy_slot_of(&end, port);
+	}
+	burst->direction[i] = from_client ? SESSION_CLIENT : SESSION_SERVER;
+	burst->hash[i] = sy_plain_hash(&b->key, frame, plain, v4);
 	return true;
 }
 
-static inline __attribute__((always_inline)) bool classify_plain(struct sy_burst *burst, unsigned i,
+static inline __attribute__((always_inline)) bool classify_plain(const struct sy_balance *b,
+                                                                 struct sy_burst *burst, unsigned i,
                                                                  const struct ours *ours)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	const uint8_t *frame = sy_frame(m);
 	uint32_t len = rte_pktmbuf_data_len(m);
-	struct sy_view *v = &burst->view[i];
-	if (SY_LIKELY(sy_plain_is(frame, len, SY_ETH_IPV4))) {
-		burst->plain[i] = sy_plain_parse_ipv4(frame, len, v);
-		return burst->plain[i] && classify_known(burst, i, frame, ours, true);
+	unsigned plain = 0;
+	if (SY_LIKELY(sy_plain_has_room(len))) {
+		if (SY_LIKELY(sy_plain_is_v4(frame))) {
+			plain = sy_plain_look_ipv4(frame, len);
+			burst->plain[i] = (uint8_t)plain;
+			return plain && classify_known(b, burst, i, frame, ours, plain, true);
+		}
+		if (sy_plain_is_v6(frame))
+			plain = sy_plain_look_ipv6(frame, len);
 	}
-	burst->plain[i] =
-	        sy_plain_is(frame, len, SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
-	return burst->plain[i] && classify_known(burst, i, frame, ours, false);
+	burst->plain[i] = (uint8_t)plain;
+	return plain && classify_known(b, burst, i, frame, ours, plain, false);
 }
 
 /* False: it goes another way than to look up. */
@@ -184,8 +212,10 @@ static void burst_close_up(struct sy_burst *b)
 		unsigned i = stays[to];
 		b->mbuf[to] = b->mbuf[i];
 		b->next[to] = b->next[i];
-		b->view[to] = b->view[i];
+		if (!b->plain[i])
+			b->view[to] = b->view[i];
 		b->plain[to] = b->plain[i];
+		b->hash[to] = b->hash[i];
 		b->slot[to] = b->slot[i];
 		b->direction[to] = b->direction[i];
 		b->session[to] = b->session[i];
@@ -205,7 +235,7 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
 		sy_burst_fetch_late(burst, i);
-		if (SY_UNLIKELY(!classify_plain(burst, i, ours)) &&
+		if (SY_UNLIKELY(!classify_plain(b, burst, i, ours)) &&
 		    !classify_otherwise(w, burst, i, ours))
 			continue;
 		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;

@@ -23,12 +23,10 @@ static const uint32_t fast_states[] = {
         [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS,
 };
 
-/* Only what is plain and changes no state may take the fast path. */
-static inline bool fast_may(const struct sy_burst *burst, unsigned i, const struct session *s,
-                            enum session_direction from)
+/* Only what changes no state may take the fast path. */
+static inline bool fast_may(unsigned plain, const struct session *s, enum session_direction from)
 {
-	return burst->plain[i] && fast_states[from] >> s->state & 1 &&
-	       !(burst->view[i].tcp_flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST));
+	return fast_states[from] >> s->state & 1 && !(plain & SY_PLAIN_TURN);
 }
 
 /* Its server may be down without the session being lost. */
@@ -52,22 +50,31 @@ struct fast_candidate {
 struct fast_common {
 	struct sy_balance *b;
 	struct server_share *share;
-	const uint16_t *room;
 	uint16_t now;
 };
 
-/* What is not common of a session whose packet this is: other forms, and what has to look for its
- * path, or a router must answer with ICMP, or cannot route, is for the slow path. */
+/* A plain packet that is not the candidate's, or not common of its session: other forms, ports that
+ * no endpoint names. What has to look for its path, or a router must answer with ICMP, or cannot
+ * route, is for the slow path. */
 static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, struct sy_burst *burst,
-                                                       unsigned i, struct session *s,
-                                                       uint32_t record, enum session_direction from)
+                                                       unsigned i)
 {
 	const struct sy_balance *b = w->app;
-	const struct endpoint *e = &b->endpoint[s->server];
-	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
+	const struct session_table *t = b->table[burst->slot[i]];
+	const struct match_context ctx = {b, t, &burst->view[i].tuple};
+	enum session_direction from = burst->direction[i];
+	forward_view(burst, i);
+	uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i], match_session,
+	                                       &ctx, &from);
 	burst->session[i] = record;
 	burst->direction[i] = from;
-	if (!fast_may(burst, i, s, from) || s->flags & SESSION_UNTOLD ||
+	if (record == SESSION_NONE)
+		return SY_NEXT_SLOW;
+
+	struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
+	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) || s->flags & SESSION_UNTOLD ||
 	    !fast_goes_on(b, s, e, from) || len + e->growth[from] > SY_RCU_READ(w->path_room[path]))
 		return SY_NEXT_SLOW;
 	burst->path[i] = path;
@@ -75,45 +82,52 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	return (enum sy_next)burst->next[i];
 }
 
-/* The candidate is not it as endpoints with ports of their own say, but of those without, or it is
- * one of the others, or there is no session. */
-static __attribute__((noinline)) enum sy_next fast_search(struct sy_worker *w,
-                                                          struct sy_burst *burst, unsigned i)
-{
-	const struct sy_balance *b = w->app;
-	const struct session_table *t = b->table[burst->slot[i]];
-	const struct match_context ctx = {b, t, &burst->view[i].tuple};
-	enum session_direction from = burst->direction[i];
-	uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i], match_session,
-	                                       &ctx, &from);
-	if (record != SESSION_NONE)
-		return fast_odd(w, burst, i, session_at(t, record), record, from);
-	burst->session[i] = SESSION_NONE;
-	return SY_NEXT_SLOW;
-}
-
+/* A packet that is plain, v4 or not. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
             const struct fast_common c, const struct fast_candidate *at,
-            enum session_direction from, bool behind)
+            enum session_direction from, bool v4, bool behind)
 {
 	struct sy_balance *b = c.b;
 	struct session *s = at->session;
 	const struct endpoint *e = at->endpoint;
-	unsigned i = at->i;
-	const struct sy_view *v = &burst->view[i];
-	uint16_t path = from == SESSION_CLIENT ? SY_READ(e->path) : s->path;
-	uint16_t len = v->frame_len - SY_ETH_LEN;
+	unsigned i = at->i, plain = burst->plain[i];
+	struct rte_mbuf *m = burst->mbuf[i];
+	uint8_t *frame = sy_frame(m);
+	const bool inwards = from == SESSION_CLIENT;
+	struct sy_way_link client = {0}; /* nobody keeps those of clients */
+	uint64_t neighbour;
 
-	if (SY_UNLIKELY(!session_is_of(b, s, e, e->vport, e->port, &v->tuple, from)))
-		return fast_search(w, burst, i);
-	if (SY_UNLIKELY(!fast_may(burst, i, s, from) || !session_is_common(s, e) ||
-	                !fast_goes_on(b, s, e, from) || len > SY_RCU_READ(c.room[path])))
-		return fast_odd(w, burst, i, s, at->guess >> 1, from);
-	enum sy_next next = forward_ready(w, burst, i, s, e, from, at->share, way, path, c.now);
-	if (SY_LIKELY(next == SY_NEXT_READY && !behind) && sy_way_send(way, burst->mbuf[i]))
-		return SY_NEXT_GONE;
-	return next;
+	if (SY_UNLIKELY(!fast_may(plain, s, from) || s->flags & SESSION_ODD ||
+	                e->form != (v4 ? FORM_V4 : FORM_V6) ||
+	                !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
+	                !fast_goes_on(b, s, e, from) ||
+	                !sy_way_find(w, way, m, inwards ? SY_READ(e->path) : s->path,
+	                             inwards ? &e->addr : &s->client,
+	                             inwards ? &at->share->link : &client, false, &neighbour)))
+		return fast_odd(w, burst, i);
+	traffic_count(&at->share->traffic, from, sy_plain_len(frame, v4));
+	forward_plain(b, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4, burst->slot[i], s,
+	              e, from);
+	s->seen = c.now;
+	sy_way_write(way, m, frame, neighbour);
+	return SY_LIKELY(!behind) && sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+}
+
+/* Each combination has code of its own. */
+static inline __attribute__((always_inline)) enum sy_next
+fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+               const struct fast_common c, const struct fast_candidate *at, bool behind)
+{
+	unsigned plain = burst->plain[at->i];
+	if (SY_LIKELY(plain & SY_PLAIN_V4))
+		return at->guess & 1
+		               ? fast_packet(w, burst, way, c, at, SESSION_SERVER, true, behind)
+		               : fast_packet(w, burst, way, c, at, SESSION_CLIENT, true, behind);
+	if (SY_UNLIKELY(!plain))
+		return fast_odd(w, burst, at->i);
+	return at->guess & 1 ? fast_packet(w, burst, way, c, at, SESSION_SERVER, false, behind)
+	                     : fast_packet(w, burst, way, c, at, SESSION_CLIENT, false, behind);
 }
 
 /* From the second cache to the first, where one packet would wait for its record, then for what
@@ -132,6 +146,7 @@ static inline unsigned fast_fetch(const struct fast_common c, struct sy_burst *b
 		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
 		uint32_t guess = burst->session[i];
 		if (SY_UNLIKELY(guess == SESSION_NONE)) {
+			forward_view(burst, i);
 			burst->next[i] = SY_NEXT_SLOW;
 			*behind = true;
 			continue;
@@ -153,7 +168,6 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	bool behind = false; /* a packet that goes another way, which may be of the same flow */
 	const struct fast_common c = {.b = w->app,
 	                              .share = balance_worker_of(w)->share,
-	                              .room = w->path_room,
 	                              .now = (uint16_t)balance_seconds(w)};
 
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
@@ -162,13 +176,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 		unsigned n = fast_fetch(c, burst, first, end, at, &behind);
 		sy_burst_fetch_next(burst, first, end);
 		for (unsigned k = 0; k < n; k++) {
-			enum sy_next next;
-			if (at[k].guess & 1)
-				next = fast_packet(w, burst, &way, c, &at[k], SESSION_SERVER,
-				                   behind);
-			else
-				next = fast_packet(w, burst, &way, c, &at[k], SESSION_CLIENT,
-				                   behind);
+			enum sy_next next = fast_candidate(w, burst, &way, c, &at[k], behind);
 			burst->next[at[k].i] = (uint8_t)next;
 			behind |= next != SY_NEXT_GONE;
 		}

@@ -67,7 +67,7 @@ static void forward_direct(struct sy_burst *burst, unsigned i, const struct endp
 
 	burst->via[i] = &e->addr;
 	if (burst->plain[i])
-		sy_plain_rewrite(sy_frame(burst->mbuf[i]), v, &t->src, &t->dst,
+		sy_plain_rewrite(sy_frame(burst->mbuf[i]), burst->plain[i], &t->src, &t->dst,
 		                 t->sport | (uint32_t)t->dport << 16, 0);
 	else
 		sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &same);
@@ -104,9 +104,10 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 
 	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))
 		tell_shift(burst, i, session_cold_at(b->table[burst->slot[i]], burst->session[i]));
-	if (SY_LIKELY(e->form == FORM_IN_PLACE && burst->plain[i]))
-		forward_plain(b, burst, i, s, e, burst->direction[i]);
-	else if (e->form == FORM_IN_PLACE)
+	if (SY_LIKELY(form_is_in_place(e->form) && burst->plain[i]))
+		forward_plain(b, sy_frame(burst->mbuf[i]), burst->plain[i], burst->slot[i], s, e,
+		              burst->direction[i]);
+	else if (form_is_in_place(e->form))
 		forward_rewrite(b, burst, i, s, e);
 	else if (!forward_otherwise(w, burst, i, s, e))
 		return;

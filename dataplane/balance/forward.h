@@ -15,6 +15,14 @@ static inline uint16_t forward_room(struct sy_worker *w, uint16_t path)
 	return SY_LIKELY(room) ? room : sy_path_mtu(b->rt, path);
 }
 
+/* Fills in the view of packet i, if it is plain: whatever is no matter of the fast path reads that.
+ */
+static inline void forward_view(struct sy_burst *burst, unsigned i)
+{
+	if (SY_LIKELY(burst->plain[i]))
+		sy_plain_view(sy_frame(burst->mbuf[i]), burst->plain[i], &burst->view[i]);
+}
+
 /* The port of a session whose endpoint names none. */
 static __attribute__((noinline, unused)) uint16_t
 forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session *s)
@@ -22,11 +30,13 @@ forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session
 	return session_cold_beside(b->table[slot], s)->vport;
 }
 
+/* Flags of a session that want a closer look at each of its packets. */
+#define SESSION_ODD (SESSION_UNTOLD | SESSION_SHIFTED | SESSION_ONE_PACKET)
+
 /* Nothing about how its packets go wants a closer look. */
 static inline bool session_is_common(const struct session *s, const struct endpoint *e)
 {
-	return !(s->flags & (SESSION_UNTOLD | SESSION_SHIFTED | SESSION_ONE_PACKET)) &&
-	       e->form == FORM_IN_PLACE;
+	return !(s->flags & SESSION_ODD) && form_is_in_place(e->form);
 }
 
 /* Nothing about its endpoint does: it is neither dead nor lost. */
@@ -36,22 +46,20 @@ static inline bool session_is_well(const struct sy_balance *b, const struct sess
 	return !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
-/* Rewrites plain packet i to what its session says, where that is done in place. */
+/* Rewrites a plain packet to what its session, of this slot, says, where that is done in place. */
 static inline __attribute__((always_inline)) void
-forward_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+forward_plain(const struct sy_balance *b, uint8_t *frame, unsigned plain, uint8_t slot,
               const struct session *s, const struct endpoint *e, enum session_direction from)
 {
-	const struct sy_view *v = &burst->view[i];
-	uint8_t *frame = sy_frame(burst->mbuf[i]);
 	uint16_t port = from == SESSION_CLIENT ? e->port : e->vport;
 
 	if (SY_UNLIKELY(!port))
-		port = forward_cold_port(b, burst->slot[i], s);
+		port = forward_cold_port(b, slot, s);
 	if (from == SESSION_CLIENT)
-		sy_plain_rewrite(frame, v, session_local(b, s, e), &e->addr,
+		sy_plain_rewrite(frame, plain, session_local(b, s, e), &e->addr,
 		                 s->local_port | (uint32_t)port << 16, s->delta);
 	else
-		sy_plain_rewrite(frame, v, &e->vip, &s->client,
+		sy_plain_rewrite(frame, plain, &e->vip, &s->client,
 		                 port | (uint32_t)s->client_port << 16, sy_csum_inverse(s->delta));
 }
 
@@ -67,7 +75,8 @@ forward_ready(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct se
 	bool inwards = from == SESSION_CLIENT;
 	struct sy_way_link client = {0}; /* nobody keeps those of clients */
 
-	forward_plain(w->app, burst, i, s, e, from);
+	forward_plain(w->app, sy_frame(burst->mbuf[i]), burst->plain[i], burst->slot[i], s, e,
+	              from);
 	traffic_count(&share->traffic, from, burst->view[i].frame_len - SY_ETH_LEN);
 	s->seen = now;
 	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path, inwards ? &e->addr : &s->client,

@@ -6,33 +6,31 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
+	const struct session_bucket *bucket[SY_BURST];
 	uint8_t missed[SY_BURST];
 	unsigned misses = 0;
 
-	/* Plain loops of few instructions: while one packet waits, the next ones begin. */
-	for (unsigned i = 0; i < burst->count; i++) {
-		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
-			continue;
-		const struct sy_tuple *tuple = &burst->view[i].tuple;
-		burst->hash[i] = SY_LIKELY(burst->view[i].v4) ? sy_hash_tuple_v4(&b->key, tuple)
-		                                              : sy_hash_tuple(&b->key, tuple);
-		SY_COUNT(bw->slot_packets[burst->slot[i]], 1);
-	}
-	/* A prefetch waits for its address's translation, and what is behind it for its turn: only
-	 * with nothing in between do the next ones begin meanwhile. */
+	/* Plain loops of few instructions: while one packet waits, the next ones begin. A prefetch
+	 * waits for its address's translation, and what is behind it for its turn: only with
+	 * nothing in between do the next ones begin meanwhile. */
 	for (unsigned i = 0; i < burst->count; i++) {
 		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
-		if (SY_LIKELY(burst->next[i] == SY_NEXT_LOOKUP))
-			session_prefetch_bucket(&t, burst->hash[i]);
+		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
+			continue;
+		bucket[i] = &t.buckets[session_bucket_of(&t, burst->hash[i])];
+		SESSION_PREFETCH(bucket[i]);
 	}
 
-	/* Their buckets are here. */
+	/* They are here. */
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
-		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
-		burst->session[i] = session_guess(&t, burst->hash[i]);
-		if (SY_UNLIKELY(burst->session[i] == SESSION_NONE))
+		uint8_t slot = burst->slot[i];
+		const struct session_table t = session_table_of(&b->space, slot);
+		uint32_t entry = session_guess_in(&t, bucket[i], burst->hash[i]);
+		SY_COUNT(bw->slot_packets[slot], 1);
+		burst->session[i] = entry;
+		if (SY_UNLIKELY(entry == SESSION_NONE))
 			missed[misses++] = (uint8_t)i;
 	}
 	/* One in six lies in its other bucket. */

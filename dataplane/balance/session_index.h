@@ -121,9 +121,8 @@ static inline void session_prefetch_bucket(const struct session_table *t, uint64
 
 /* The entry in a bucket that has the tag, its record on the way into the cache; or NONE. */
 static inline __attribute__((always_inline)) uint32_t
-session_bucket_guess(const struct session_table *t, uint32_t bucket, uint16_t tag)
+session_bucket_guess(const struct session_table *t, const struct session_bucket *b, uint16_t tag)
 {
-	const struct session_bucket *b = &t->buckets[bucket];
 	uint32_t mask = session_bucket_match(b, tag);
 	if (SY_UNLIKELY(mask == 0))
 		return SESSION_NONE;
@@ -132,17 +131,24 @@ session_bucket_guess(const struct session_table *t, uint32_t bucket, uint16_t ta
 	return entry;
 }
 
-/* Five of six entries lie in their first bucket even in a full table (insertion prefers it), so
- * the other one is fetched only when the first has no such tag. */
+/* Of the first bucket of a hash. Five of six entries lie in it even in a full table (insertion
+ * prefers it), so the other one is fetched only when the first has no such tag. */
+static inline __attribute__((always_inline)) uint32_t
+session_guess_in(const struct session_table *t, const struct session_bucket *b, uint64_t hash)
+{
+	uint16_t tag = session_tag(hash);
+	uint32_t entry = session_bucket_guess(t, b, tag);
+	if (SY_UNLIKELY(entry == SESSION_NONE && b->absent)) {
+		uint32_t bucket = (uint32_t)(b - t->buckets);
+		SESSION_PREFETCH(&t->buckets[session_bucket_other(t, bucket, tag)]);
+	}
+	return entry;
+}
+
 static inline __attribute__((always_inline)) uint32_t session_guess(const struct session_table *t,
                                                                     uint64_t hash)
 {
-	uint16_t tag = session_tag(hash);
-	uint32_t bucket = session_bucket_of(t, hash);
-	uint32_t entry = session_bucket_guess(t, bucket, tag);
-	if (SY_UNLIKELY(entry == SESSION_NONE && t->buckets[bucket].absent))
-		SESSION_PREFETCH(&t->buckets[session_bucket_other(t, bucket, tag)]);
-	return entry;
+	return session_guess_in(t, &t->buckets[session_bucket_of(t, hash)], hash);
 }
 
 static inline __attribute__((always_inline)) uint32_t
@@ -152,7 +158,7 @@ session_guess_other(const struct session_table *t, uint64_t hash)
 	uint32_t bucket = session_bucket_of(t, hash);
 	if (!t->buckets[bucket].absent)
 		return SESSION_NONE;
-	return session_bucket_guess(t, session_bucket_other(t, bucket, tag), tag);
+	return session_bucket_guess(t, &t->buckets[session_bucket_other(t, bucket, tag)], tag);
 }
 
 static inline __attribute__((always_inline)) uint32_t

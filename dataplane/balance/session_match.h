@@ -6,6 +6,8 @@
 #ifndef SESSION_MATCH_H
 #define SESSION_MATCH_H
 
+#include <sy_plain.h>
+
 #include "balance.h"
 
 /* The port that the client asked for, and the server's: most endpoints name them, others leave them
@@ -151,6 +153,25 @@ session_is_of(const struct sy_balance *b, const struct session *s, const struct 
 		       !(s->flags & SESSION_ONE_PACKET);
 	return t->dport == s->local_port && t->sport == port && t->proto == e->proto &&
 	       sy_addr_equal(&t->src, &e->addr) && sy_addr_equal(&t->dst, session_local(b, s, e));
+}
+
+/* The same of a plain packet of this family, of an endpoint that rewrites it in place. */
+static inline __attribute__((always_inline)) bool
+session_is_of_plain(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
+                    const uint8_t *frame, unsigned plain, bool v4, enum session_direction side)
+{
+	const bool client = side == SESSION_CLIENT;
+	const struct sy_addr *src = client ? &s->client : &e->addr;
+	const struct sy_addr *dst = client ? &e->vip : session_local(b, s, e);
+	uint32_t ports = client ? s->client_port | (uint32_t)e->vport << 16
+	                        : e->port | (uint32_t)s->local_port << 16;
+	const struct sy_ipv6 *ip6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
+
+	if (sy_plain_ports(frame, v4) != ports || sy_plain_proto(plain) != e->proto)
+		return false;
+	if (v4)
+		return sy_plain_ends_v4(frame) == (src->w[3] | (uint64_t)dst->w[3] << 32);
+	return memcmp(ip6->src, src, sizeof(*src)) == 0 && memcmp(ip6->dst, dst, sizeof(*dst)) == 0;
 }
 
 static inline bool session_holds(const struct sy_balance *b, const struct session *s,

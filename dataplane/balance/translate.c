@@ -19,6 +19,8 @@ void endpoint_form(struct endpoint *e)
 		e->form = FORM_TRANSLATE;
 		e->growth[SESSION_CLIENT] = v4 ? -HEADERS_DIFFER : HEADERS_DIFFER;
 		e->growth[SESSION_SERVER] = v4 ? HEADERS_DIFFER : -HEADERS_DIFFER;
+	} else {
+		e->form = v4 ? FORM_V4 : FORM_V6;
 	}
 }
 

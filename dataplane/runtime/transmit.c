@@ -242,8 +242,9 @@ bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t id)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
+	uint32_t room = SY_RCU_READ(w->path_room[id]);
 	*way = (struct sy_way){.path = SY_WAY_NONE};
-	if (!path || path->hops != 1)
+	if (!room || !path || path->hops != 1)
 		return false;
 	const struct path_hop *hop = &path->hop[0];
 	const struct port *port = rt->port[hop->port];
@@ -260,7 +261,8 @@ bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t id)
 	}
 	way->path = id;
 	way->port = hop->port;
-	way->len_max = (uint32_t)SY_READ(port->mtu) + SY_ETH_LEN;
+	uint32_t mtu = SY_READ(port->mtu);
+	way->len_max = SY_ETH_LEN + (room < mtu ? room : mtu);
 	uint64_t mac = SY_READ(port->mac);
 	way->head = mac << 48;
 	way->tail = (uint32_t)(mac >> 16);

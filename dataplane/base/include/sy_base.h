@@ -167,26 +167,34 @@ static inline uint64_t sy_hash_mix(uint64_t a, uint64_t b)
  * packet. The last product is for consecutive ports of one client: without it they are multiples of
  * one factor, which under some keys crowd into few buckets. A zero factor makes a product forget
  * the other; under a secret key it can only be hit by chance, 2^-64 a try. Both addresses of IPv4
- * are one word: two products fewer.
+ * are one word, the source's low: two products fewer. last: ports and protocol, as in a tuple.
  */
-static inline uint64_t sy_hash_tuple_v4(const struct sy_hash_key *key, const struct sy_tuple *t)
+static inline uint64_t sy_hash_v4(const struct sy_hash_key *key, uint64_t ends, uint64_t last)
 {
-	uint64_t last, ends = t->src.w[3] | (uint64_t)t->dst.w[3] << 32;
-	memcpy(&last, &t->sport, sizeof(last));
 	uint64_t h = sy_hash_mix(ends ^ key->k[0], last ^ key->k[1]);
+	return sy_hash_mix(h ^ key->k[6], key->k[7]);
+}
+
+/* src, dst: 16 bytes each, anywhere. */
+static inline uint64_t sy_hash_v6(const struct sy_hash_key *key, const uint8_t *src,
+                                  const uint8_t *dst, uint64_t last)
+{
+	uint64_t s[2], d[2];
+	memcpy(s, src, sizeof(s));
+	memcpy(d, dst, sizeof(d));
+	uint64_t h = sy_hash_mix(s[0] ^ key->k[0], s[1] ^ key->k[1]) ^
+	             sy_hash_mix(d[0] ^ key->k[2], d[1] ^ key->k[3]);
+	h = sy_hash_mix(h ^ key->k[4], last ^ key->k[5]);
 	return sy_hash_mix(h ^ key->k[6], key->k[7]);
 }
 
 static inline uint64_t sy_hash_tuple(const struct sy_hash_key *key, const struct sy_tuple *t)
 {
-	if (sy_addr_is_v4(&t->src) && sy_addr_is_v4(&t->dst))
-		return sy_hash_tuple_v4(key, t);
 	uint64_t last;
 	memcpy(&last, &t->sport, sizeof(last));
-	uint64_t h = sy_hash_mix(t->src.d[0] ^ key->k[0], t->src.d[1] ^ key->k[1]) ^
-	             sy_hash_mix(t->dst.d[0] ^ key->k[2], t->dst.d[1] ^ key->k[3]);
-	h = sy_hash_mix(h ^ key->k[4], last ^ key->k[5]);
-	return sy_hash_mix(h ^ key->k[6], key->k[7]);
+	if (sy_addr_is_v4(&t->src) && sy_addr_is_v4(&t->dst))
+		return sy_hash_v4(key, t->src.w[3] | (uint64_t)t->dst.w[3] << 32, last);
+	return sy_hash_v6(key, t->src.b, t->dst.b, last);
 }
 
 /* Fills the key from the kernel's random source; returns 0 or a negative errno. */

@@ -2,8 +2,9 @@
 /*
  * Plain packets: TCP or UDP, whole, without VLAN tag, IPv4 options or IPv6 extension headers, with
  * a TTL that suffices, and nothing wrong with them. Nearly all are, and of an established session
- * all that happens to them is here, inline. What is not plain is for sy_packet_parse() and
- * sy_packet_rewrite(), which do the same for plain packets.
+ * all that happens to them is here, inline: their fields are read where they stand, without a view.
+ * What is not plain is for sy_packet_parse() and sy_packet_rewrite(), which do the same for plain
+ * packets.
  */
 #ifndef SY_PLAIN_H
 #define SY_PLAIN_H
@@ -15,24 +16,59 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of several fields are composed");
 
-/* What the view says behind its tuple, a word at a time. */
-static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len, uint64_t proto,
-                                 uint64_t tcp_flags, uint64_t v4)
+/* What sy_plain_look() tells, beside the protocol's number; the headers tell the rest. 0: it is not
+ * plain. */
+enum {
+	SY_PLAIN_PROTO = 31, /* of these bits */
+	SY_PLAIN_V4 = 32,
+	SY_PLAIN_TURN = 64, /* with SYN, FIN or RST: its connection may change its state */
+};
+_Static_assert(((int)SY_PROTO_TCP | (int)SY_PROTO_UDP) <= (int)SY_PLAIN_PROTO, "their bits");
+
+/* Offset of the transport header. */
+static inline unsigned sy_plain_l4(bool v4)
 {
-	_Static_assert(offsetof(struct sy_view, frame_len) == 40 &&
-	                       offsetof(struct sy_view, l3) == 42 &&
-	                       offsetof(struct sy_view, l4) == 44 &&
-	                       offsetof(struct sy_view, l4_len) == 46 &&
-	                       offsetof(struct sy_view, proto) == 48 &&
-	                       offsetof(struct sy_view, tcp_flags) == 49 &&
-	                       offsetof(struct sy_view, v4) == 52,
-	               "the words' layout");
-	const uint64_t lengths = l4_len + (l4_len << 48) + (l4 | SY_ETH_LEN << 16 | l4 << 32);
-	const uint64_t kinds = proto | tcp_flags << 8 | v4 << 32, none = 0;
-	uint8_t *to = (uint8_t *)v + offsetof(struct sy_view, frame_len);
-	memcpy(to, &lengths, sizeof(lengths));
-	memcpy(to + 8, &kinds, sizeof(kinds));
-	memcpy(to + 16, &none, sizeof(none));
+	return SY_ETH_LEN + (unsigned)(v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6));
+}
+
+/* Length of the IP packet. */
+static inline uint16_t sy_plain_len(const uint8_t *frame, bool v4)
+{
+	if (SY_LIKELY(v4))
+		return ntohs(((const struct sy_ipv4 *)(frame + SY_ETH_LEN))->total_length);
+	return (uint16_t)(ntohs(((const struct sy_ipv6 *)(frame + SY_ETH_LEN))->payload_length) +
+	                  sizeof(struct sy_ipv6));
+}
+
+static inline unsigned sy_plain_proto(unsigned plain)
+{
+	return plain & SY_PLAIN_PROTO;
+}
+
+/* Both addresses of IPv4, the source's low. */
+static inline uint64_t sy_plain_ends_v4(const uint8_t *frame)
+{
+	uint64_t ends;
+	memcpy(&ends, frame + SY_ETH_LEN + offsetof(struct sy_ipv4, src), sizeof(ends));
+	return ends;
+}
+
+/* Both ports, the source's low. */
+static inline uint32_t sy_plain_ports(const uint8_t *frame, bool v4)
+{
+	uint32_t ports;
+	memcpy(&ports, frame + sy_plain_l4(v4), sizeof(ports));
+	return ports;
+}
+
+/* sy_hash_tuple() of its tuple. */
+static inline __attribute__((always_inline)) uint64_t
+sy_plain_hash(const struct sy_hash_key *key, const uint8_t *frame, unsigned plain, bool v4)
+{
+	uint64_t last = sy_plain_ports(frame, v4) | (uint64_t)sy_plain_proto(plain) << 32;
+	const struct sy_ipv6 *ip6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
+	return v4 ? sy_hash_v4(key, sy_plain_ends_v4(frame), last)
+	          : sy_hash_v6(key, ip6->src, ip6->dst, last);
 }
 
 /* Ones' complement sums, folded with the carry that comes round. */
@@ -57,104 +93,159 @@ static inline bool sy_plain_source4(uint32_t address)
 	return (uint8_t)(first - 1) < 223 && first != 127;
 }
 
-/* The transport header and the rest of the view; false: not plain. */
-static inline __attribute__((always_inline)) bool sy_plain_parse_l4(const uint8_t *frame,
-                                                                    unsigned l4, unsigned l4_len,
-                                                                    unsigned proto, bool v4,
-                                                                    struct sy_view *v)
+/* Is the ones' complement sum of a header, with its checksum, nothing? sum, which is not 0, has
+ * taken carries in, and so is the same number modulo 2^16 - 1, by which it must divide: its product
+ * with that one's inverse modulo 2^64 is then the quotient, which is small. */
+static inline bool sy_plain_sums_up(uint64_t sum)
 {
-	uint64_t last;
-	uint32_t ports;
-	unsigned flags = 0;
-
-	memcpy(&ports, frame + l4, sizeof(ports));
-	last = ports | (uint64_t)proto << 32;
-	memcpy(&v->tuple.sport, &last, sizeof(last));
-	if (proto == SY_PROTO_TCP) {
-		const struct sy_tcp *tcp = (const struct sy_tcp *)(frame + l4);
-		if (SY_UNLIKELY(l4_len < sizeof(*tcp)))
-			return false;
-		unsigned header_len = tcp->offset >> 4 << 2;
-		flags = tcp->flags;
-		if (SY_UNLIKELY(header_len < sizeof(*tcp) || header_len > l4_len ||
-		                !(flags & SY_TCP_CONTROL) ||
-		                (flags & SY_TCP_SYN && flags & (SY_TCP_FIN | SY_TCP_RST))))
-			return false;
-	} else {
-		const struct sy_udp *udp = (const struct sy_udp *)(frame + l4);
-		unsigned len = ntohs(udp->length);
-		if (SY_UNLIKELY(proto != SY_PROTO_UDP || len < sizeof(*udp) || len > l4_len))
-			return false;
-	}
-	sy_plain_fill(v, l4, l4_len, proto, flags, v4);
-	return true;
+	const uint64_t quotients = UINT64_MAX / 0xffff; /* also the negative of the inverse */
+	return sum * -quotients <= quotients;
 }
 
-static inline __attribute__((always_inline)) bool
-sy_plain_parse_ipv4(const uint8_t *frame, uint32_t len, struct sy_view *v)
+/* What it is, by its transport header of l4_len bytes; family: SY_PLAIN_V4 or 0. */
+static inline __attribute__((always_inline)) unsigned
+sy_plain_look_l4(const uint8_t *l4, unsigned l4_len, unsigned proto, unsigned family)
+{
+	if (proto == SY_PROTO_TCP) {
+		const struct sy_tcp *tcp = (const struct sy_tcp *)l4;
+		if (SY_UNLIKELY(l4_len < sizeof(*tcp)))
+			return 0;
+		unsigned header_len = tcp->offset >> 4 << 2, flags = tcp->flags;
+		if (SY_UNLIKELY(header_len < sizeof(*tcp) || header_len > l4_len))
+			return 0;
+		if (flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST))
+			return flags & SY_TCP_SYN && flags & (SY_TCP_FIN | SY_TCP_RST)
+			               ? 0
+			               : SY_PROTO_TCP | family | SY_PLAIN_TURN;
+		return SY_LIKELY(flags & SY_TCP_CONTROL) ? SY_PROTO_TCP | family : 0;
+	}
+	const struct sy_udp *udp = (const struct sy_udp *)l4;
+	const unsigned least = sizeof(*udp);
+	if (SY_UNLIKELY(proto != SY_PROTO_UDP || ntohs(udp->length) - least > l4_len - least))
+		return 0;
+	return SY_PROTO_UDP | family;
+}
+
+static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv4(const uint8_t *frame,
+                                                                         uint32_t len)
 {
 	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
 	const unsigned least = sizeof(*ip) + sizeof(struct sy_udp);
 	unsigned total = ntohs(ip->total_length);
-	uint32_t src = ip->src, dst = ip->dst;
-	uint64_t w[2], sum;
+	uint64_t w[2], sum, ends = sy_plain_ends_v4(frame);
+	uint32_t src = (uint32_t)ends, dst = (uint32_t)(ends >> 32);
 
 	memcpy(w, ip, sizeof(w));
 	sum = w[0] + w[1];
 	sum += sum < w[1];
 	sum += dst;
 	sum += sum < dst;
-	if (SY_UNLIKELY(ip->version_ihl != 0x45 || total - least > len - SY_ETH_LEN - least ||
-	                sy_plain_fold64(sum) != 0xffff || (ip->fragment & 0xff3f) != 0 ||
-	                ip->ttl <= 1 || !sy_plain_source4(src) || src == dst))
-		return false;
-	/* IPv4-mapped, as words. */
-	v->tuple.src.d[0] = v->tuple.dst.d[0] = 0;
-	v->tuple.src.d[1] = 0xffff0000u | (uint64_t)src << 32;
-	v->tuple.dst.d[1] = 0xffff0000u | (uint64_t)dst << 32;
-	return sy_plain_parse_l4(frame, SY_ETH_LEN + sizeof(*ip), total - (unsigned)sizeof(*ip),
-	                         ip->proto, true, v);
+	if (SY_UNLIKELY(total - least > len - SY_ETH_LEN - least || !sy_plain_sums_up(sum) ||
+	                (ip->fragment & 0xff3f) != 0 || ip->ttl <= 1 || !sy_plain_source4(src) ||
+	                src == dst))
+		return 0;
+	return sy_plain_look_l4(frame + sy_plain_l4(true), total - (unsigned)sizeof(*ip), ip->proto,
+	                        SY_PLAIN_V4);
 }
 
-static inline __attribute__((always_inline)) bool
-sy_plain_parse_ipv6(const uint8_t *frame, uint32_t len, struct sy_view *v)
+static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv6(const uint8_t *frame,
+                                                                         uint32_t len)
 {
 	const struct sy_ipv6 *ip = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
 	unsigned payload = ntohs(ip->payload_length);
-	struct sy_tuple *t = &v->tuple;
+	uint64_t src[2], dst[2];
 
 	if (SY_UNLIKELY(len < SY_ETH_LEN + sizeof(*ip) + sizeof(struct sy_udp)))
-		return false;
-	memcpy(&t->src, ip->src, 2 * sizeof(t->src));
+		return 0;
+	memcpy(src, ip->src, sizeof(src));
+	memcpy(dst, ip->dst, sizeof(dst));
 	/* Addresses that begin with eight zero bytes, among them all that are no peer's and IPv4's,
 	 * are not plain. */
 	if (SY_UNLIKELY((frame[SY_ETH_LEN] >> 4) != 6 || ip->hop_limit <= 1 ||
 	                payload > len - SY_ETH_LEN - sizeof(*ip) ||
-	                payload < sizeof(struct sy_udp) || t->src.d[0] == 0 || t->dst.d[0] == 0 ||
-	                t->src.b[0] == 0xff || sy_addr_equal(&t->src, &t->dst)))
-		return false;
-	return sy_plain_parse_l4(frame, SY_ETH_LEN + sizeof(*ip), payload, ip->next_header, false,
-	                         v);
+	                payload < sizeof(struct sy_udp) || src[0] == 0 || dst[0] == 0 ||
+	                ip->src[0] == 0xff || ((src[0] ^ dst[0]) | (src[1] ^ dst[1])) == 0))
+		return 0;
+	return sy_plain_look_l4(frame + sy_plain_l4(false), payload, ip->next_header, 0);
 }
 
-/* May it be plain, and is it of this Ethernet type (host order)? */
-static inline bool sy_plain_is(const uint8_t *frame, uint32_t len, uint16_t type)
+/* May it be plain, by its length? */
+static inline bool sy_plain_has_room(uint32_t len)
 {
 	const unsigned least = SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp);
-	return len - least <= UINT16_MAX - least &&
-	       ((const struct sy_eth *)frame)->type == htons(type);
+	return len - least <= UINT16_MAX - least;
 }
 
-/*
- * Fills *v as sy_packet_parse() would, which then returns SY_DROP_NONE; false: the frame of len
- * contiguous bytes is not plain, and *v is unspecified.
- */
-static inline __attribute__((always_inline)) bool sy_plain_parse(const uint8_t *frame, uint32_t len,
-                                                                 struct sy_view *v)
+/* Is it IPv4 without options? Only of one that has room. */
+static inline bool sy_plain_is_v4(const uint8_t *frame)
 {
-	if (SY_LIKELY(sy_plain_is(frame, len, SY_ETH_IPV4)))
-		return sy_plain_parse_ipv4(frame, len, v);
-	return sy_plain_is(frame, len, SY_ETH_IPV6) && sy_plain_parse_ipv6(frame, len, v);
+	const uint8_t type[4] = {SY_ETH_IPV4 >> 8, SY_ETH_IPV4 & 0xff, 0x45, 0};
+	const uint8_t known[4] = {0xff, 0xff, 0xff, 0}; /* then comes the TOS */
+	uint32_t word, wanted, mask;
+	memcpy(&word, frame + SY_ETH_LEN - 2, sizeof(word));
+	memcpy(&wanted, type, sizeof(wanted));
+	memcpy(&mask, known, sizeof(mask));
+	return (word & mask) == wanted;
+}
+
+static inline bool sy_plain_is_v6(const uint8_t *frame)
+{
+	return ((const struct sy_eth *)frame)->type == htons(SY_ETH_IPV6);
+}
+
+/* Of a frame of len contiguous bytes: its protocol and what else is known; 0: it is not plain. */
+static inline __attribute__((always_inline)) unsigned sy_plain_look(const uint8_t *frame,
+                                                                    uint32_t len)
+{
+	if (!sy_plain_has_room(len))
+		return 0;
+	if (SY_LIKELY(sy_plain_is_v4(frame)))
+		return sy_plain_look_ipv4(frame, len);
+	return sy_plain_is_v6(frame) ? sy_plain_look_ipv6(frame, len) : 0;
+}
+
+/* What the view says behind its tuple, a word at a time. */
+static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len, uint64_t proto,
+                                 uint64_t tcp_flags, uint64_t v4)
+{
+	_Static_assert(offsetof(struct sy_view, frame_len) == 40 &&
+	                       offsetof(struct sy_view, l3) == 42 &&
+	                       offsetof(struct sy_view, l4) == 44 &&
+	                       offsetof(struct sy_view, l4_len) == 46 &&
+	                       offsetof(struct sy_view, proto) == 48 &&
+	                       offsetof(struct sy_view, tcp_flags) == 49 &&
+	                       offsetof(struct sy_view, v4) == 52,
+	               "the words' layout");
+	const uint64_t lengths = l4_len + (l4_len << 48) + (l4 | SY_ETH_LEN << 16 | l4 << 32);
+	const uint64_t kinds = proto | tcp_flags << 8 | v4 << 32, none = 0;
+	uint8_t *to = (uint8_t *)v + offsetof(struct sy_view, frame_len);
+	memcpy(to, &lengths, sizeof(lengths));
+	memcpy(to + 8, &kinds, sizeof(kinds));
+	memcpy(to + 16, &none, sizeof(none));
+}
+
+/* Fills *v as sy_packet_parse() would, which then returns SY_DROP_NONE; plain: what
+ * sy_plain_look() told of it. */
+static inline void sy_plain_view(const uint8_t *frame, unsigned plain, struct sy_view *v)
+{
+	const bool v4 = plain & SY_PLAIN_V4;
+	const unsigned l4 = sy_plain_l4(v4), proto = sy_plain_proto(plain);
+	const uint64_t flags =
+	        proto == SY_PROTO_TCP ? ((const struct sy_tcp *)(frame + l4))->flags : 0;
+	const uint64_t last = sy_plain_ports(frame, v4) | (uint64_t)proto << 32;
+
+	if (SY_LIKELY(v4)) {
+		uint64_t ends = sy_plain_ends_v4(frame);
+		/* IPv4-mapped, as words. */
+		v->tuple.src.d[0] = v->tuple.dst.d[0] = 0;
+		v->tuple.src.d[1] = 0xffff0000u | ends << 32;
+		v->tuple.dst.d[1] = 0xffff0000u | (ends >> 32 << 32);
+	} else {
+		const struct sy_ipv6 *ip = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
+		memcpy(&v->tuple.src, ip->src, 2 * sizeof(v->tuple.src));
+	}
+	memcpy(&v->tuple.sport, &last, sizeof(last));
+	sy_plain_fill(v, l4, SY_ETH_LEN + sy_plain_len(frame, v4) - l4, proto, flags, v4);
 }
 
 /*
@@ -162,12 +253,13 @@ static inline __attribute__((always_inline)) bool sy_plain_parse(const uint8_t *
  * in a header; l4_delta as in struct sy_rewrite.
  */
 static inline __attribute__((always_inline)) void
-sy_plain_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_addr *src,
+sy_plain_rewrite(uint8_t *frame, unsigned plain, const struct sy_addr *src,
                  const struct sy_addr *dst, uint32_t ports, uint16_t l4_delta)
 {
-	uint8_t *l4 = frame + v->l4;
+	const bool v4 = plain & SY_PLAIN_V4;
+	uint8_t *l4 = frame + sy_plain_l4(v4);
 
-	if (SY_LIKELY(v->v4)) {
+	if (SY_LIKELY(v4)) {
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
 		/* Old words' complements and new words; the TTL's word loses 0x0100. */
 		uint64_t change = (uint64_t)(uint32_t)~ip->src + (uint32_t)~ip->dst + src->w[3] +
@@ -184,7 +276,7 @@ sy_plain_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_addr *
 		ip->hop_limit--;
 	}
 	memcpy(l4, &ports, sizeof(ports));
-	if (v->proto == SY_PROTO_TCP) {
+	if (sy_plain_proto(plain) == SY_PROTO_TCP) {
 		struct sy_tcp *tcp = (struct sy_tcp *)l4;
 		tcp->checksum = (uint16_t)~sy_plain_fold32((uint16_t)~tcp->checksum + l4_delta);
 	} else {

@@ -213,7 +213,8 @@ struct sy_burst {
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
 	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
 	struct sy_view view[SY_BURST];
-	uint8_t plain[SY_BURST]; /* its view is that of a plain packet: sy_plain.h */
+	uint8_t plain[SY_BURST]; /* sy_plain_look(): not 0, and its view is filled in only where
+	                            somebody will read it */
 	/* For the stages of the pipeline; the runtime does not touch them. */
 	uint8_t slot[SY_BURST];
 	uint8_t direction[SY_BURST];

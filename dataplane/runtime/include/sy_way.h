@@ -26,7 +26,7 @@ struct sy_gather {
 
 struct sy_way {
 	uint32_t path;            /* SY_WAY_NONE: there is none yet */
-	uint32_t len_max;         /* of frames */
+	uint32_t len_max;         /* of frames: path and port have room for them */
 	uint16_t port;            /* number */
 	bool on_link;             /* each destination is a neighbour of its own */
 	uint64_t neighbour;       /* its MAC in the low 48 bits, unless on_link */
@@ -36,43 +36,60 @@ struct sy_way {
 	uint64_t epoch; /* another one for each port and second, and when any link changes */
 };
 
-/* Resolves a path with one hop whose port is up, whose transmit queue is this worker's, and whose
- * neighbour is known. False: it has no way, way->path is SY_WAY_NONE. */
+/* Resolves a path that is not stale, with one hop whose port is up, whose transmit queue is this
+ * worker's, and whose neighbour is known. False: it has no way, way->path is SY_WAY_NONE. */
 bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t path);
 /* Of a way on link: finds the neighbour. False: not known now. */
 bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_addr *neighbour,
                  struct sy_way_link *out);
 
 /*
- * Makes a frame ready for the wire: MACs and port. to: its neighbour where the path is on link, and
- * what is kept of that; direct: nobody else will do. False: nothing was done, it is for
- * sy_transmit_stage().
+ * May a frame go this way? to: its neighbour where the path is on link, and what is kept of that;
+ * direct: nobody else will do. The neighbour's MAC then is in the low 48 bits of *neighbour. False:
+ * it is for sy_transmit_stage().
  */
 static inline __attribute__((always_inline)) bool
-sy_way_take(struct sy_worker *w, struct sy_way *way, struct rte_mbuf *m, uint16_t path,
-            const struct sy_addr *to, struct sy_way_link *kept, bool direct)
+sy_way_find(struct sy_worker *w, struct sy_way *way, const struct rte_mbuf *m, uint16_t path,
+            const struct sy_addr *to, struct sy_way_link *kept, bool direct, uint64_t *neighbour)
 {
 	if (SY_UNLIKELY(path != way->path) && !sy_way_set(w, way, path))
 		return false;
-	uint64_t neighbour = way->neighbour;
 	if (SY_UNLIKELY(rte_pktmbuf_pkt_len(m) > way->len_max))
 		return false;
+	*neighbour = way->neighbour;
 	if (way->on_link) {
 		if (SY_UNLIKELY(kept->epoch != way->epoch) && !sy_way_link(w, way, to, kept))
 			return false;
-		neighbour = kept->neighbour;
+		*neighbour = kept->neighbour;
 	} else if (SY_UNLIKELY(direct)) {
 		return false;
 	}
-	uint8_t *frame = sy_frame(m);
+	return true;
+}
+
+/* Makes a buffer's frame that may go this way ready for the wire: MACs and port. */
+static inline void sy_way_write(const struct sy_way *way, struct rte_mbuf *m, uint8_t *frame,
+                                uint64_t neighbour)
+{
 	neighbour |= way->head;
 	memcpy(frame, &neighbour, sizeof(neighbour));
 	memcpy(frame + sizeof(neighbour), &way->tail, sizeof(way->tail));
 	m->port = way->port;
+}
+
+/* Both. */
+static inline __attribute__((always_inline)) bool
+sy_way_take(struct sy_worker *w, struct sy_way *way, struct rte_mbuf *m, uint16_t path,
+            const struct sy_addr *to, struct sy_way_link *kept, bool direct)
+{
+	uint64_t neighbour;
+	if (!sy_way_find(w, way, m, path, to, kept, direct, &neighbour))
+		return false;
+	sy_way_write(way, m, sy_frame(m), neighbour);
 	return true;
 }
 
-/* Sends a frame that sy_way_take() made ready, behind what was sent before. False: nothing was
+/* Sends a frame that was made ready, behind what was sent before. False: nothing was
  * done, it is for sy_transmit_stage(). */
 static inline bool sy_way_send(const struct sy_way *way, struct rte_mbuf *m)
 {
