@@ -78,10 +78,13 @@ static inline struct frame_fields frame_of_client(const struct frame_template *t
 	                             .flow = flow};
 }
 
-/* What a server knows of a flow: itself, and the local address and port that it answers to. */
+/* What a server knows of a flow: itself, and the local address and port that it answers to. Small,
+ * as it lies in the caches beside what is measured. */
 struct frame_reply {
-	uint8_t server, local;
-	uint16_t port; /* 0: nothing is known yet */
+	uint8_t server;
+	uint8_t local : 7;
+	uint8_t heard : 1; /* its client had an answer */
+	uint16_t port;     /* 0: nothing is known yet */
 };
 
 /* Its answer; t: FRAME_OUT. */

@@ -12,14 +12,15 @@
 /* Flows and what is known of them. */
 struct flows {
 	struct frame_reply *reply;
-	uint32_t room, learned; /* flows [0, learned) have replies */
-	uint32_t next_fresh;    /* of flows that nobody has seen yet */
+	uint32_t room, learned;    /* flows [0, learned) have replies */
+	uint32_t next[FRAME_WAYS]; /* of these, to be sent */
+	uint32_t next_fresh;       /* of flows that nobody has seen yet */
 	uint64_t random;
 };
 
 struct traffic {
 	unsigned family, size;
-	uint32_t flows; /* known ones, drawn at random with equal chances */
+	uint32_t flows; /* known ones, one after the other; they were learned in another order */
 	bool fresh;     /* instead: each packet a flow of its own */
 	bool in, out;   /* the ways; both take turns, burst by burst */
 	bool stamped;   /* each frame bears the time it was sent at */
@@ -49,7 +50,8 @@ struct trial_result {
 int trial_run(struct link *l, struct flows *f, const struct traffic *t, struct trial_result *r,
               struct sy_error *err);
 
-/* Sends each flow up to `flows` until it came out at a server. 0, or a negative errno. */
+/* Sends each flow up to `flows` until it came out at a server, and its answer at the client. 0, or
+ * a negative errno. */
 int flows_learn(struct link *l, struct flows *f, const struct traffic *t, struct sy_error *err);
 /* For who sends back what comes without looking into it: servers' answers of any kind. */
 int flows_invent(struct flows *f, uint32_t flows, struct sy_error *err);

@@ -46,8 +46,9 @@ static void each_template(void (*check)(const struct frame_template *t, enum fra
 static struct frame_fields fields_of(const struct frame_template *t, enum frame_way way,
                                      uint32_t flow)
 {
-	const struct frame_reply reply = {flow % FRAME_SERVERS, flow % FRAME_LOCALS,
-	                                  (uint16_t)(1024 + flow % 60000)};
+	const struct frame_reply reply = {.server = flow % FRAME_SERVERS,
+	                                  .local = flow % FRAME_LOCALS,
+	                                  .port = (uint16_t)(1024 + flow % 60000)};
 	struct frame_fields f =
 	        way == FRAME_IN ? frame_of_client(t, flow) : frame_of_server(t, flow, reply);
 	f.stamp = UINT64_C(0x9e3779b97f4a7c15) * flow;
