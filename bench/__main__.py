@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 from bench import headline, machine, report
+from tests.lab import reap
 
 RESULTS = machine.ROOT / "build/bench"
 FULL = RESULTS / "full"
@@ -141,6 +142,8 @@ def main():
         parser.error("benchmarks take huge pages and make network namespaces: run them as root")
     for number in ENDS:
         signal.signal(number, interrupt)
+    for lab in reap.reap_dead():
+        print(f"   put back what {lab} had set up before it was killed")
     if not arguments.smoke:
         print(LEGEND)
     failed = []

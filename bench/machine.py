@@ -2,20 +2,20 @@
 """The machine that is measured: its cores, its huge pages, and programs that run on it."""
 
 import contextlib
+import itertools
 import json
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lab import pages, reap
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "build/dev/bench"
-POOLS = Path("/sys/kernel/mm/hugepages")
 MB, GB = 1 << 20, 1 << 30
-FOLDER = "steelyard-bench-"  # and the process's id
 
 
 def cpus():
@@ -61,100 +61,68 @@ class Pages:
         return ["--directory", self.directory] if self.directory else []
 
 
-class Pool:
-    """The kernel's pages of one size."""
-
-    def __init__(self, size):
-        self.folder = POOLS / f"hugepages-{size >> 10}kB"
-
-    def read(self, name):
-        try:
-            return int((self.folder / name).read_text())
-        except FileNotFoundError:
-            return 0
-
-    def free(self):
-        return self.read("free_hugepages") - self.read("resv_hugepages")
-
-    def add(self, count):
-        """Asks for more, or fewer; says how many came."""
-        before = self.read("nr_hugepages")
-        (self.folder / "nr_hugepages").write_text(str(max(0, before + count)))
-        return self.read("nr_hugepages") - before
-
-
-def mounted(size):
-    """Where a hugetlbfs of such pages is mounted already."""
-    wanted = f"pagesize={size >> 20}M"
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _, where, kind, options, *_ = line.split()
-        if kind == "hugetlbfs" and wanted in options.split(","):
-            return where
-    return None
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def reap(where):
-    """Removes the folders of those who were killed: their files hold pages."""
-    for folder in Path(where).glob(FOLDER + "*"):
-        if not alive(int(folder.name.removeprefix(FOLDER).partition("-")[0])):
-            shutil.rmtree(folder, ignore_errors=True)
+_count = itertools.count()
 
 
 @contextlib.contextmanager
-def folder_of(size):
-    """A folder of our own on a hugetlbfs, which is mounted if there is none."""
-    with contextlib.ExitStack() as stack:
-        where = mounted(size)
-        if not where:
-            where = stack.enter_context(tempfile.TemporaryDirectory(prefix="steelyard-huge-"))
-            mount = ["mount", "-t", "hugetlbfs", "-o", f"pagesize={size}", "none", where]
-            subprocess.run(mount, check=True)
-            stack.callback(subprocess.run, ["umount", where], check=True)
-        reap(where)
-        prefix = f"{FOLDER}{os.getpid()}-"
-        yield stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=where))
+def folder(name):
+    """A lab's folder, and its name, in which things are noted that are to be put back: now, or by
+    the next lab or benchmark if we are killed."""
+    lab = f"sy-{os.getpid()}-{name}{next(_count)}"
+    place = reap.LABS / lab
+    place.mkdir(parents=True, mode=0o755)
+    reap.claim(place, False)
+    try:
+        yield place
+    finally:
+        reap.remove(lab)
+
+
+def mounted(place, size):
+    """Where a hugetlbfs of such pages is: one is mounted in this place if there is none."""
+    for where, pagesize in pages.mounts():
+        if pagesize == size:
+            return where
+    where = place / "huge"
+    where.mkdir()
+    mount = ["mount", "-t", "hugetlbfs", "-o", f"pagesize={size}", "none", where]
+    subprocess.run(mount, check=True)
+    return where
+
+
+def taken(place, size):
+    """Pages, with a folder of the place's name on their file system."""
+    where = mounted(place, size) / place.name
+    where.mkdir()
+    return Pages(size, str(where))
 
 
 @contextlib.contextmanager
 def huge_pages(wanted, largest=GB):
     """So many bytes of free huge pages, of 1 GB where the machine has them (and `largest` allows),
     else of 2 MB, whose number is raised and put back. Without enough memory: Pages(0, None)."""
-    if largest >= GB and Pool(GB).free() * GB >= wanted:
-        with folder_of(GB) as where:
-            yield Pages(GB, where)
-        return
-    pool, size = Pool(2 * MB), 2 * MB
-    missing = max(0, -(-wanted // size) - pool.free())
-    got = 0
-    try:
+    reap.reap_dead()
+    with folder("pages") as place:
+        if largest >= GB and pages.Pool(GB).free() * GB >= wanted:
+            yield taken(place, GB)
+            return
+        size = 2 * MB
+        missing = max(0, -(-wanted // size) - pages.Pool(size).free())
+        got = 0
         # A page that is not there is looked for by moving others; what is used up by files that
         # could be read again may not be in the way.
         if missing and meminfo("MemAvailable") > missing * size + 256 * MB:
-            got = pool.add(missing)
+            got = pages.raise_by(place, size, missing)
         if got < missing:
             print(f"   on ordinary pages, as {wanted >> 20:,} MB of huge ones are not to be had")
             yield Pages(0, None)
             return
-        with folder_of(size) as where:
-            yield Pages(size, where)
-    finally:
-        if got:
-            pool.add(-got)
+        yield taken(place, size)
 
 
 def memory_suffices(wanted):
     """May so many bytes be taken, in huge pages or not, with a margin for everybody else?"""
-    return meminfo("MemAvailable") + Pool(2 * MB).free() * 2 * MB > wanted + GB
+    return meminfo("MemAvailable") + pages.Pool(2 * MB).free() * 2 * MB > wanted + GB
 
 
 def lacking(wanted):

@@ -14,7 +14,6 @@ Who is not being measured is stopped by SIGSTOP, so that it takes nothing of the
 
 import contextlib
 import ipaddress
-import itertools
 import json
 import os
 import select
@@ -44,7 +43,6 @@ PORTS, WORKERS, DROPS = 16, 17, 15  # fields of Request.body
 KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
 TIME_WAIT_S = 1  # then a TCP session is deleted
 TIME_WAIT, UDP_ONE_WAY, UDP_BOTH = 6, 8, 9  # fields of Timeouts
-_count = itertools.count()
 
 
 def needs(sessions):
@@ -231,17 +229,13 @@ class Stand:
         if not shutil.which(TESTPMD):
             raise machine.Failed("there is no dpdk-testpmd; `make setup` installs it")
         self.near, self.far = cores[:2]
-        # A lab's name, so that what a killed owner left is removed with the labs'.
-        self.id = f"sy-{os.getpid()}-bench{next(_count)}"
-        self.dir = reap.LABS / self.id
         self.open = contextlib.ExitStack()  # closed last: servers leave before their client
         self.peers = contextlib.ExitStack()
 
     def __enter__(self):
         reap.reap_dead()
-        self.dir.mkdir(parents=True, mode=0o755)
-        reap.claim(self.dir, False)
-        self.open.callback(reap.remove, self.id)
+        self.dir = self.open.enter_context(machine.folder("bench"))
+        self.id = self.dir.name
         return self
 
     def __exit__(self, *_):

@@ -2,6 +2,7 @@
 """What a benchmark leaves: nothing when it is interrupted, a word where memory is short."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from bench import __main__ as bench
 from bench import machine
-from tests.lab import reap
+from tests.lab import pages, reap
 from tests.lab.wait import wait_until
 
 
@@ -26,6 +27,13 @@ def processes_of(session):
         if fields[0] != "Z" and session in (int(fields[1]), int(fields[3])):
             found.add(int(stat.parent.name))
     return found
+
+
+def nothing_is_left(lab, processes):
+    assert not any(Path(f"/proc/{pid}").exists() for pid in processes)
+    huge = [where for where, _ in pages.mounts()]
+    for place in (reap.LABS, Path("/run/netns"), Path("/run/dpdk"), Path("/dev/shm"), *huge):
+        assert not list(place.glob(f"*{lab}*")), place
 
 
 def test_an_interrupted_one_leaves_nothing():
@@ -51,11 +59,7 @@ def test_an_interrupted_one_leaves_nothing():
         finally:
             run.kill()
     assert run.returncode == 130 and "interrupted" in said, said
-    assert not any(machine.alive(pid) for pid in running)
-    assert not list(reap.LABS.glob(f"{lab}*"))
-    assert not list(Path("/run/netns").glob(f"{lab}*"))
-    for huge in ("/dev/hugepages", "/mnt/huge"):
-        assert not list(Path(huge).glob(f"{machine.FOLDER}{run.pid}-*"))
+    nothing_is_left(lab, running)
 
 
 @pytest.mark.parametrize("name", [n for n in bench.names() if n not in ("wire", "latency")])
@@ -75,3 +79,52 @@ def test_stands_without_memory_say_so(name, monkeypatch, capsys):
     with pytest.raises(machine.Failed, match="too little memory"):
         list(module.rows(True))
     assert "left out" in capsys.readouterr().out
+
+
+KILLED = """
+import sys, time
+from bench import machine, stand
+with machine.huge_pages((machine.pages.Pool(2 << 20).free() + 3) * (2 << 20)) as taken:
+    open(taken.directory + "/table", "w").truncate(2 << 20)
+    with stand.Stand() as place:
+        place.generator("testpmd", place.testpmd())
+        print(place.far, flush=True)
+        time.sleep(1000)
+"""
+
+
+def test_what_a_killed_one_leaves_is_put_back_by_the_next():
+    pool = pages.Pool(2 << 20)
+    before = pool.number()
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED],
+        cwd=machine.ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        try:
+            assert run.stdout.readline()
+            running = processes_of(run.pid)
+            assert len(running) >= 3 and pool.number() == before + 3
+        finally:
+            run.kill()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in running), "all of them end")
+    assert pool.number() == before + 3
+    reap.reap_dead()
+    assert pool.number() == before
+    nothing_is_left(f"sy-{run.pid}-", running)
+
+
+def test_folders_of_killed_tests_are_removed():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    of = [Path(f"/tmp/steelyard-test-{pid}-abcdef") for pid in (ended.pid, os.getpid())]
+    try:
+        for folder in of:
+            folder.mkdir()
+            (folder / "config").touch()
+        reap.reap_tests()
+        assert [folder.exists() for folder in of] == [False, True]
+    finally:
+        shutil.rmtree(of[1])

@@ -2,12 +2,12 @@
 """Programs and huge pages: what was taken is given back, and what failed says why."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench import machine
+from tests.lab import pages, reap
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_program_runs_where_it_should(program):
 class FakePool:
     """A kernel with 10 pages, 4 of them free, that finds at most 100."""
 
-    number, free_pages, most = 10, 4, 100
+    pages, free_pages, most = 10, 4, 100
 
     def __init__(self, size):
         self.size = size
@@ -67,60 +67,70 @@ class FakePool:
     def free(self):
         return FakePool.free_pages if self.size < machine.GB else 0
 
-    def add(self, count):
-        before = FakePool.number
-        FakePool.number = min(before + count, FakePool.most)
-        return FakePool.number - before
+    def number(self):
+        return FakePool.pages
+
+    def resize(self, number):
+        FakePool.pages = min(number, FakePool.most)
 
 
 @pytest.fixture
-def pool(monkeypatch):
-    monkeypatch.setattr(machine, "Pool", FakePool)
-    monkeypatch.setattr(FakePool, "number", 10)
+def pool(monkeypatch, tmp_path):
+    monkeypatch.setattr(pages, "Pool", FakePool)
+    monkeypatch.setattr(reap, "LABS", tmp_path / "labs")  # what real ones have left stays real
+    monkeypatch.setattr(FakePool, "pages", 10)
     return FakePool
 
 
 def test_pages_are_raised_and_put_back(pool):
-    with pytest.raises(KeyboardInterrupt), machine.huge_pages(20 << 20) as pages:
-        assert pages.size == 2 << 20 and os.path.isdir(pages.directory)
-        assert pool.number == 16
-        (Path(pages.directory) / "of a killed program").touch()
+    with pytest.raises(KeyboardInterrupt), machine.huge_pages(20 << 20) as taken:
+        assert taken.size == 2 << 20 and os.path.isdir(taken.directory)
+        assert pool.pages == 16
+        (Path(taken.directory) / "of a killed program").touch()
         raise KeyboardInterrupt
-    assert pool.number == 10 and not os.path.exists(pages.directory)
+    assert pool.pages == 10 and not os.path.exists(taken.directory)
 
 
 def test_enough_pages_are_left_alone(pool):
-    with machine.huge_pages(8 << 20) as pages:
-        assert pages.size == 2 << 20
-        assert pool.number == 10
+    with machine.huge_pages(8 << 20) as taken:
+        assert taken.size == 2 << 20
+        assert pool.pages == 10
 
 
 @pytest.mark.skipif(
-    not (machine.POOLS / "hugepages-1048576kB").exists(), reason="a machine without such pages"
+    not (pages.POOLS / "hugepages-1048576kB").exists(), reason="a machine without such pages"
 )
 def test_larger_pages_are_used_where_they_are(pool, monkeypatch):
     monkeypatch.setattr(pool, "free", lambda self: 4)
-    with machine.huge_pages(3 << 30) as pages:
-        assert pages.size == 1 << 30
+    with machine.huge_pages(3 << 30) as taken:
+        assert taken.size == 1 << 30
         assert "pagesize=1024M" in Path("/proc/mounts").read_text()
-        Path(pages.directory, "file").touch()
+        Path(taken.directory, "file").touch()
     assert "pagesize=1024M" not in Path("/proc/mounts").read_text()
-    with machine.huge_pages(3 << 20, largest=2 << 20) as pages:
-        assert pages.size == 2 << 20
+    with machine.huge_pages(3 << 20, largest=2 << 20) as taken:
+        assert taken.size == 2 << 20
 
 
 def test_too_few_pages_are_none(pool):
-    with machine.huge_pages(400 << 20) as pages:
-        assert pages == machine.Pages(0, None) and pages.options() == []
-    assert pool.number == 10
+    with machine.huge_pages(400 << 20) as taken:
+        assert taken == machine.Pages(0, None) and taken.options() == []
+    assert pool.pages == 10
 
 
-def test_what_the_killed_have_left_is_removed(tmp_path):
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    for pid in (ended.pid, os.getpid()):
-        folder = tmp_path / f"{machine.FOLDER}{pid}-abc"
-        folder.mkdir()
-        (folder / "sessions").touch()
-    machine.reap(tmp_path)
-    assert [f.name for f in tmp_path.iterdir()] == [f"{machine.FOLDER}{os.getpid()}-abc"]
+def test_pages_of_the_killed_are_put_back_once(pool, tmp_path):
+    assert pages.raise_by(tmp_path, 2 << 20, 5) == 5
+    other = tmp_path / "other"
+    other.mkdir()
+    assert pages.raise_by(other, 2 << 20, 200) == 85
+    pages.put_back(tmp_path)
+    pages.put_back(tmp_path)
+    assert pool.pages == 95
+    pages.put_back(other)
+    assert pool.pages == 10
+
+
+def test_pages_of_one_killed_while_they_were_made_are_put_back(pool, tmp_path):
+    pages.note(tmp_path, size=2 << 20, count=50, before=10)
+    pool.pages = 30
+    pages.put_back(tmp_path)
+    assert pool.pages == 10

@@ -21,6 +21,7 @@
 #include <rte_memory.h>
 #include <rte_pause.h>
 
+#include "../folder.h"
 #include "life.h"
 
 #define SECOND_NS   UINT64_C(1000000000)
@@ -67,7 +68,7 @@ struct play {
 	uint64_t span_ns; /* that a life lasts at the most */
 	unsigned lives;
 	unsigned killed[PHASE_COUNT];
-	char directory[64];
+	char directory[FOLDER_NAME];
 };
 
 static volatile sig_atomic_t interrupted;
@@ -264,8 +265,7 @@ static void play_begin(struct play *p, const struct scene *scene, uint64_t seed)
 	};
 	p->dice.state = seed * 0x9e3779b97f4a7c15u + 1;
 	p->h = mmap(NULL, sizeof(*p->h), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	strcpy(p->directory, "/dev/shm/steelyard-crash-XXXXXX");
-	if (p->h == MAP_FAILED || !mkdtemp(p->directory)) {
+	if (p->h == MAP_FAILED || !folder_make(p->directory, "/dev/shm")) {
 		perror("crash: /dev/shm");
 		exit(EXIT_FAILURE);
 	}
@@ -310,8 +310,10 @@ static bool play(const struct scene *scene, uint64_t seed, unsigned kills)
 		ok = play_report(&p) && ok;
 	}
 	if (!ok && !interrupted)
-		fprintf(stderr, "crash: FAILED: seed %lu, %s; the files are in %s\n", seed,
-		        scene->name, p.directory);
+		fprintf(stderr,
+		        "crash: FAILED: seed %lu, %s; until the next `make test` the files are in "
+		        "%s\n",
+		        seed, scene->name, p.directory);
 	play_end(&p, ok);
 	return ok;
 }

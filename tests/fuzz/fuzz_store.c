@@ -12,6 +12,7 @@
 
 #include "../../bench/network.h"
 #include "../../dataplane/balance/session_file.h"
+#include "../folder.h"
 #include "fuzz.h"
 
 #define SESSIONS 1024
@@ -32,7 +33,7 @@ struct image {
 	size_t size;
 };
 
-static char directory[] = "/dev/shm/steelyard-fuzz-XXXXXX", path[64];
+static char directory[FOLDER_NAME], path[FOLDER_NAME + 8];
 static struct network network;
 static struct image crashed, sealed;
 
@@ -91,7 +92,7 @@ static void images_make(void)
 		return;
 	sy_slot_init();
 	sy_log_set_level(SY_LOG_ERROR);
-	CHECK(mkdtemp(directory));
+	CHECK(folder_make(directory, "/dev/shm"));
 	atexit(directory_remove);
 	snprintf(path, sizeof(path), "%s/table", directory);
 	CHECK(network_init(&network, 4, SESSIONS, 1));

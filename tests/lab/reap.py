@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes what labs left behind whose owner died without cleaning up.
+"""Removes what labs, benchmarks and tests left behind whose owner died without cleaning up.
 
-`make demo-clean` calls main(), which also removes labs left up on purpose.
+`make demo-clean` calls main(), which also removes labs left up on purpose; `make test`
+begins with those whose owners are dead, and with what tests left.
 """
 
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
+from tests.lab import pages
 from tests.lab.netns import Namespace
 
 LABS = Path("/run/steelyard-lab")
 NETNS = Path("/run/netns")
-HUGE = Path("/dev/hugepages")
 
 
 def _started(pid):
@@ -38,7 +40,8 @@ def _owner(folder):
 
 def remove_shared_files(lab_id):
     """What is kept by the forwarder's instance name outside the lab's folder."""
-    for folder in (Path("/run/dpdk"), HUGE, Path("/dev/shm")):
+    huge = [where for where, _ in pages.mounts()]
+    for folder in (Path("/run/dpdk"), Path("/dev/shm"), *huge):
         for path in folder.glob(f"*{lab_id}*"):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -72,7 +75,19 @@ def remove(lab_id):
     for path in NETNS.glob(f"{lab_id}-*"):
         Namespace(path.name).delete()
     remove_shared_files(lab_id)
+    for where, _ in pages.mounts():
+        if where.is_relative_to(LABS / lab_id):
+            subprocess.run(["umount", where], check=False)
+    pages.put_back(LABS / lab_id)
     shutil.rmtree(LABS / lab_id, ignore_errors=True)
+
+
+def reap_tests():
+    """Removes folders of C tests that are gone (tests/folder.h)."""
+    for where in ("/tmp", "/dev/shm"):
+        for folder in Path(where).glob("steelyard-test-*-*"):
+            if not Path("/proc", folder.name.split("-")[2]).exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def reap_dead(kept_too=False):

@@ -8,6 +8,7 @@
 #ifndef FLOWS_H
 #define FLOWS_H
 
+#include "../../../tests/folder.h"
 #include "../../../tests/storm/frame.h"
 #include "../model.h"
 #include "rig.h"
@@ -21,7 +22,7 @@ struct flows {
 	struct rig rig;
 	struct rig_options options;
 	struct dice dice;
-	char state[64], store[64]; /* directories */
+	char state[FOLDER_NAME], store[FOLDER_NAME]; /* directories */
 	struct service_key service[FLOW_SERVICES];
 	struct sy_addr server[FLOW_SERVICES][FLOW_SERVERS];
 	struct sy_addr local[2]; /* [0]: IPv4 */

@@ -10,10 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../../tests/folder.h"
 #include "network.h"
 #include "session_fixture.h"
 
-static char place[] = "/tmp/steelyard-session-XXXXXX";
+static char place[FOLDER_NAME];
 
 static inline void place_path(const char *suffix, char out[static PATH_MAX])
 {
@@ -38,7 +39,7 @@ static inline int place_make(void **state)
 {
 	sy_slot_init();
 	sy_log_set_level(SY_LOG_ERROR); /* refusals are the point */
-	return mkdtemp(place) == NULL;
+	return !folder_make(place, "/tmp");
 }
 
 static inline int place_clear(void **state)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../../../tests/folder.h"
 #include "../model.h"
 #include "../saved.h"
 #include "file.h"
@@ -21,7 +22,7 @@
 
 struct fixture {
 	struct rig rig;
-	char directory[64], path[96], aside[96], journal[96];
+	char directory[FOLDER_NAME], path[96], aside[96], journal[96];
 };
 
 static void rig_start(struct fixture *f)
@@ -35,8 +36,7 @@ static void rig_start(struct fixture *f)
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	strcpy(f->directory, "/tmp/steelyard-test-XXXXXX");
-	assert_non_null(mkdtemp(f->directory));
+	assert_true(folder_make(f->directory, "/tmp"));
 	snprintf(f->path, sizeof(f->path), "%s/config", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/config.damaged", f->directory);
 	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "../../../tests/folder.h"
 #include "../model.h"
 #include "../saved.h"
 #include "file.h"
@@ -28,7 +29,7 @@
 struct fixture {
 	struct rig rig;
 	struct service_key key;
-	char directory[64], config[96], journal[96], aside[96];
+	char directory[FOLDER_NAME], config[96], journal[96], aside[96];
 };
 
 static void rig_start(struct fixture *f)
@@ -62,8 +63,7 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct changes c = {0};
 	struct sy_addr local = rig_addr("10.1.0.1");
-	strcpy(f->directory, "/tmp/steelyard-test-XXXXXX");
-	assert_non_null(mkdtemp(f->directory));
+	assert_true(folder_make(f->directory, "/tmp"));
 	snprintf(f->config, sizeof(f->config), "%s/config", f->directory);
 	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/journal.damaged", f->directory);

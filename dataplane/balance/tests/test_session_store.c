@@ -11,13 +11,14 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "../../../tests/folder.h"
 #include "session_fixture.h"
 
-static char directory[] = "/tmp/steelyard-session-XXXXXX";
+static char directory[FOLDER_NAME];
 
 static int directory_make(void **state)
 {
-	return mkdtemp(directory) == NULL;
+	return !folder_make(directory, "/tmp");
 }
 
 static int directory_remove(void **state)

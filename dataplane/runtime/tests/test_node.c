@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../../../tests/folder.h"
 #include "../runtime.h"
 #include "support.h"
 
@@ -16,8 +17,8 @@ static void test_nodes(void **state)
 {
 	static const char *const folders[] = {"cpu0",       "cpu0/node0", "cpu1", "cpu1/cache",
 	                                      "cpu1/node0", "cpu2",       "cpu3", "cpu3/node1"};
-	char root[] = "/tmp/steelyard-cpus-XXXXXX", path[128];
-	assert_non_null(mkdtemp(root));
+	char root[FOLDER_NAME], path[128];
+	assert_true(folder_make(root, "/tmp"));
 	for (unsigned i = 0; i < SY_ARRAY_LEN(folders); i++) {
 		snprintf(path, sizeof(path), "%s/%s", root, folders[i]);
 		assert_int_equal(mkdir(path, 0700), 0);

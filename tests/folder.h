@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A test's own folder, whose name tells whose it is: what tests leave that are killed, or that fail
+ * in the middle, `make test` removes the next time (tests/lab/reap.py). */
+#ifndef TESTS_FOLDER_H
+#define TESTS_FOLDER_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FOLDER_NAME 64
+
+/* Makes WHERE/steelyard-test-PID-…; where: /tmp or /dev/shm. */
+static inline bool folder_make(char out[static FOLDER_NAME], const char *where)
+{
+	snprintf(out, FOLDER_NAME, "%s/steelyard-test-%d-XXXXXX", where, (int)getpid());
+	return mkdtemp(out) != NULL;
+}
+
+#endif

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's huge pages: more of them for a while, as a note says that outlives who asked."""
+
+import json
+from pathlib import Path
+
+POOLS = Path("/sys/kernel/mm/hugepages")
+NOTE = "pages.json"
+
+
+class Pool:
+    """The kernel's pages of one size, in bytes."""
+
+    def __init__(self, size):
+        self.folder = POOLS / f"hugepages-{size >> 10}kB"
+
+    def read(self, name):
+        try:
+            return int((self.folder / name).read_text())
+        except FileNotFoundError:
+            return 0
+
+    def free(self):
+        return self.read("free_hugepages") - self.read("resv_hugepages")
+
+    def number(self):
+        return self.read("nr_hugepages")
+
+    def resize(self, number):
+        """Asks for so many in all; fewer may come."""
+        (self.folder / "nr_hugepages").write_text(str(max(0, number)))
+
+
+def raise_by(folder, size, count):
+    """Asks for so many more; says how many came. put_back() of the same folder takes them away."""
+    pool = Pool(size)
+    before = pool.number()
+    # Whoever is killed while they are made has some of them.
+    note(folder, size=size, count=count, before=before)
+    pool.resize(before + count)
+    came = pool.number() - before
+    note(folder, size=size, count=came, before=0)
+    return came
+
+
+def note(folder, **words):
+    new = folder / f"{NOTE}.new"
+    new.write_text(json.dumps(words))
+    new.rename(folder / NOTE)
+
+
+def put_back(folder):
+    """Takes away what a note in this folder says, once, whoever calls."""
+    try:
+        words = json.loads((folder / NOTE).read_text())
+        (folder / NOTE).unlink()
+    except FileNotFoundError:
+        return
+    pool = Pool(words["size"])
+    now = pool.number()
+    least = max(words["before"], now - words["count"])
+    if least < now:
+        pool.resize(least)
+
+
+def mounts():
+    """Of hugetlbfs: where, and the size of their pages in bytes."""
+    units = {"k": 10, "M": 20, "G": 30}
+    found = []
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        for option in options.split(",") if kind == "hugetlbfs" else ():
+            name, _, value = option.partition("=")
+            if name == "pagesize":
+                found.append((Path(where), int(value[:-1]) << units[value[-1]]))
+    return found
