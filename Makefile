@@ -51,7 +51,7 @@ test: setup build asan ## set up, build and run every test
 	@scripts/check test $(ONLY)
 
 bench: setup build ## measure: all, or BENCH="density …"; QUICK=1: headline cells only
-	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick)
+	@.venv/bin/python -m bench $(BENCH) $(if $(QUICK),--quick) $(if $(RESUME),--resume)
 
 bench-docs: setup ## bring what the last full runs (QUICK=1: quick ones) measured into README and docs
 	@.venv/bin/python -m bench.docs $(if $(QUICK),--quick)

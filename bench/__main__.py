@@ -4,13 +4,15 @@
 Each is a module bench/run_NAME.py:
 
     TITLE                 what it measures, in one line
+    MINUTES               that all cells take, on two cores of 3 GHz and 24 GB
     rows(quick)           yields runs (bench/report.py): all cells; quick: the headline ones
     smoke()               yields runs of the smallest cell there is, within some 2 s
     plot(rows, path)      if there: draws the rows by bench/picture.py, as NAME.svg, which is path,
                           and as NAME-*.svg if there is more to draw
 
 What they yield is gathered into build/bench/NAME.json, and after a full run all of it is copied to
-build/bench/full/, where `make bench-docs` finds it.
+build/bench/full/, where `make bench-docs` finds it; NAME.commit there says what was measured, so
+that `--resume` can leave it out.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -69,6 +72,20 @@ def results(folder, name):
     return [*folder.glob(f"{name}.json"), *pictures]
 
 
+def commit():
+    """What is measured; nothing if it is not just a commit."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    git = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
+    said = git.stdout.strip()
+    return "" if said.endswith("-dirty") else said
+
+
+def is_measured(name):
+    """Is there a full run of this commit's?"""
+    file = FULL / f"{name}.commit"
+    return file.exists() and file.read_text().strip() == (commit() or None)
+
+
 def keep(name, module, made, full):
     """Writes what was measured, as data and as a picture."""
     report.write(RESULTS / f"{name}.json", made)
@@ -78,10 +95,11 @@ def keep(name, module, made, full):
     if not full:
         return
     FULL.mkdir(exist_ok=True)
-    for file in results(FULL, name):
-        file.unlink()
+    for file in (*results(FULL, name), FULL / f"{name}.commit"):
+        file.unlink(missing_ok=True)
     for file in results(RESULTS, name):
         shutil.copy(file, FULL)
+    (FULL / f"{name}.commit").write_text(commit() + "\n")
     shutil.copy(RESULTS / "machine.json", FULL)
 
 
@@ -129,11 +147,22 @@ those pairs. docs/benchmarks.md tells what each benchmark measures, and how.
 """
 
 
+def announce(chosen):
+    """How long a full run takes."""
+    minutes = {n: importlib.import_module(f"bench.run_{n}").MINUTES for n in chosen}
+    each = ", ".join(f"{name} {number}" for name, number in minutes.items())
+    print(f"Some {sum(minutes.values())} minutes: {each}.")
+    print("If it is interrupted, `make bench RESUME=1` leaves out what this commit has already.\n")
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="of " + ", ".join(names()))
     parser.add_argument("--quick", action="store_true", help="the headline cells only")
     parser.add_argument("--smoke", action="store_true", help="does each still work? writes no file")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out full runs that this commit had already"
+    )
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(names())
     if unknown:
@@ -144,11 +173,16 @@ def main():
         signal.signal(number, interrupt)
     for lab in reap.reap_dead():
         print(f"   put back what {lab} had set up before it was killed")
+    chosen = arguments.names or names()
+    if arguments.resume:
+        chosen = [name for name in chosen if not is_measured(name)]
     if not arguments.smoke:
         print(LEGEND)
+    if not arguments.smoke and not arguments.quick:
+        announce(chosen)
     failed = []
     try:
-        for name in arguments.names or names():
+        for name in chosen:
             if not perform(name, arguments.quick, arguments.smoke):
                 failed.append(name)
     except KeyboardInterrupt:

@@ -16,6 +16,7 @@
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define MAX_RUNS  1000
+#define DRAWN     (1u << 22) /* packets at most, by popularity: more than all runs take */
 
 enum direction { BOTH, FROM_CLIENT, FROM_SERVER, ALL };
 
@@ -182,7 +183,8 @@ static bool scene_order(struct scene *s, bool zipf)
 			continue;
 		if (!zipf)
 			scene_shuffle(s, (enum session_direction)from);
-		else if (!scene_draw_zipf(s, (enum session_direction)from, stream->count))
+		else if (!scene_draw_zipf(s, (enum session_direction)from,
+		                          stream->count < DRAWN ? stream->count : DRAWN))
 			return false;
 	}
 	return true;
@@ -193,7 +195,8 @@ int main(int argc, char **argv)
 	static struct scene scene;
 	struct arguments a = arguments_parse(argc, argv);
 	struct yardstick *y = NULL;
-	bool ok = scene_open(&scene, &a.scene) && scene_check(&scene, a.scene.sessions);
+	bool ok = scene_open(&scene, &a.scene) &&
+	          scene_check(&scene, scene.stream[SESSION_CLIENT].count);
 	if (ok) {
 		y = yardstick_open(session_store_mapped(scene.rig.b->store),
 		                   a.scene.store ? HUGE_PAGE : 0);

@@ -114,20 +114,27 @@ def huge_pages(wanted, largest=GB):
         if missing and meminfo("MemAvailable") > missing * size + 256 * MB:
             got = pages.raise_by(place, size, missing)
         if got < missing:
+            pages.put_back(place)  # those that came: ordinary memory is taken in their place
             print(f"   on ordinary pages, as {wanted >> 20:,} MB of huge ones are not to be had")
             yield Pages(0, None)
             return
         yield taken(place, size)
 
 
+def with_margin(wanted):
+    """Bytes that are to be free, lest everybody else lacks what we take."""
+    return wanted + wanted // 16 + GB
+
+
 def memory_suffices(wanted):
-    """May so many bytes be taken, in huge pages or not, with a margin for everybody else?"""
-    return meminfo("MemAvailable") + pages.Pool(2 * MB).free() * 2 * MB > wanted + GB
+    """May so many bytes be taken, in huge pages or not?"""
+    free = meminfo("MemAvailable") + pages.Pool(2 * MB).free() * 2 * MB
+    return free > with_margin(wanted)
 
 
 def lacking(wanted):
     """Why there is no measuring: memory_suffices() said no."""
-    return f"{(wanted + GB) >> 20:,} MB of memory are not free"
+    return f"{with_margin(wanted) >> 20:,} MB of memory are not free"
 
 
 # ---- programs -------------------------------------------------------------------------------

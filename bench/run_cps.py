@@ -4,6 +4,7 @@
 from bench import cps_memif, machine, picture, report
 
 TITLE = "TCP lives from SYN to the deleted session, one core: without a device, and over memif"
+MINUTES = 6
 SESSIONS = 8 << 20  # that the table holds: those of some seconds
 BYTES = 64  # that each takes at most
 OTHERS = 320 << 20  # packet buffers, routes

@@ -4,6 +4,7 @@
 from bench import machine, picture, report
 
 TITLE = "sessions until the table is full, every one verified: bytes a session, cost of look-ups"
+MINUTES = 12
 BYTES = 64  # that a session takes at most
 
 

@@ -4,6 +4,7 @@
 from bench import machine, picture, report
 
 TITLE = "what expiry, changes of configuration and statistics cost a packet, against none of them"
+MINUTES = 6
 BYTES = 256  # of a session: its records, its packets in both directions, with a margin
 OTHERS = 384 << 20  # packet buffers, routes, packets of sessions that begin
 # Live sessions, and those of them that end a second.

@@ -19,6 +19,7 @@ from statistics import median
 from bench import kernel, machine, picture, report, stand
 
 TITLE = "generator and forwarder in two processes over memif, beside testpmd and nftables"
+MINUTES = 9
 MACSWAP, NFTABLES = "testpmd macswap", "nftables DNAT"
 MAX_S, SEARCH_S, WARM_S = 0.2, 0.25, 0.02
 PDR, NDR = 0.00001, 0

@@ -231,6 +231,21 @@ static struct sy_tuple tuple_reverse(const struct sy_tuple *t)
 	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
 }
 
+/* The packets of session n that are kept: of one session in `every`. */
+static void frames_keep(struct scene *s, uint64_t n, const struct sy_tuple *client,
+                        const struct sy_tuple *server)
+{
+	const struct sy_tuple *tuple[2] = {client, server};
+	if (n % s->every != 0)
+		return;
+	for (unsigned side = 0; side < 2; side++) {
+		const struct feed_stream *to = &s->stream[side];
+		if (to->frames)
+			frame_make(feed_frame(to, n / s->every), to->len, tuple[side],
+			           s->port[side], SY_TCP_ACK);
+	}
+}
+
 static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t at, unsigned n)
 {
 	struct sy_tuple client[SY_BURST], server[SY_BURST];
@@ -249,14 +264,8 @@ static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t 
 	if (s->options.tcp &&
 	    !round_pass(s, &few[SESSION_CLIENT], client, n, SESSION_CLIENT, SY_TCP_ACK, &out))
 		return false;
-	for (unsigned i = 0; i < n; i++) {
-		struct feed_stream *to = s->stream;
-		frame_make(feed_frame(&to[SESSION_CLIENT], at + i), to[SESSION_CLIENT].len,
-		           &client[i], s->port[SESSION_CLIENT], SY_TCP_ACK);
-		if (two_way)
-			frame_make(feed_frame(&to[SESSION_SERVER], at + i), to[SESSION_SERVER].len,
-			           &server[i], s->port[SESSION_SERVER], SY_TCP_ACK);
-	}
+	for (unsigned i = 0; i < n; i++)
+		frames_keep(s, at + i, &client[i], &server[i]);
 	return true;
 }
 
@@ -286,9 +295,11 @@ static bool sessions_make(struct scene *s)
 	const uint32_t len[2] = {frame_len(s, o->client_v6), frame_len(s, o->server_v6)};
 	bool ok = true;
 
+	s->every = (o->sessions + SCENE_FRAMES - 1) / SCENE_FRAMES;
 	for (unsigned side = 0; side < (scene_is_one_way(s) ? 1 : 2); side++)
 		ok = ok && feed_stream_open(&few[side], SY_BURST, len[side]) &&
-		     feed_stream_open(&s->stream[side], o->sessions, len[side]);
+		     feed_stream_open(&s->stream[side], (o->sessions + s->every - 1) / s->every,
+		                      len[side]);
 	if (!ok)
 		fprintf(stderr, "no memory for the packets of the sessions\n");
 	for (uint64_t at = 0; ok && at < o->sessions; at += SY_BURST) {

@@ -25,6 +25,7 @@ struct scene_options {
 #define SCENE_SERVERS  256
 #define SCENE_LOCALS   64
 #define SCENE_SESSIONS (1u << 29) /* clients there are */
+#define SCENE_FRAMES   (1u << 24) /* of a direction: a few GB */
 
 /* An entry of options.h: where the scene's session table lies. */
 #define SCENE_DIRECTORY(options)                                                                   \
@@ -40,8 +41,10 @@ struct scene {
 	struct rig rig;
 	struct feed feed;
 	/* Packets of the sessions by enum session_direction, in the order they were made; those of
-	 * a one-way mode's servers are none. */
+	 * a one-way mode's servers are none. Of more than SCENE_FRAMES sessions, one in `every` has
+	 * one. */
 	struct feed_stream stream[2];
+	uint64_t every;
 	unsigned port[2];           /* by which they come in */
 	struct service_key service; /* theirs; of SNAT none */
 	uint64_t clients;           /* that there have been so far */

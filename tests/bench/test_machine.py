@@ -114,6 +114,7 @@ def test_larger_pages_are_used_where_they_are(pool, monkeypatch):
 def test_too_few_pages_are_none(pool):
     with machine.huge_pages(400 << 20) as taken:
         assert taken == machine.Pages(0, None) and taken.options() == []
+        assert pool.pages == 10, "what came is given back, as ordinary memory is taken"
     assert pool.pages == 10
 
 

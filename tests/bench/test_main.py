@@ -39,6 +39,7 @@ def call(tmp_path, monkeypatch):
         for name, rows in modules.items():
             module = SimpleNamespace(
                 TITLE=f"measures {name}",
+                MINUTES=7,
                 rows=rows,
                 smoke=lambda: (run(7) for _ in range(1)),
                 plot=lambda rows, path: path.write_text(f"{len(rows)} rows\n"),
@@ -122,3 +123,19 @@ def test_all_benchmarks_are_whole():
     for name in bench.names():
         module = __import__(f"bench.run_{name}", fromlist=["rows"])
         assert module.TITLE and callable(module.rows) and callable(module.smoke)
+
+
+def test_all_of_it_ends_within_75_minutes():
+    minutes = [__import__(f"bench.run_{n}", fromlist=["MINUTES"]).MINUTES for n in bench.names()]
+    assert min(minutes) > 0 and sum(minutes) <= 75
+
+
+def test_full_runs_are_resumed_at_the_same_commit(call, monkeypatch, capsys):
+    monkeypatch.setattr(bench, "commit", lambda: "c1")
+    assert call(alpha=good, beta=breaks) == 1
+    assert "Some 14 minutes: alpha 7, beta 7." in capsys.readouterr().out
+    assert call("--resume", alpha=breaks, beta=good) == 0
+    assert "measures alpha" not in capsys.readouterr().out
+    for other in ("c2", ""):
+        monkeypatch.setattr(bench, "commit", lambda other=other: other)
+        assert call("--resume", alpha=breaks, beta=good) == 1
