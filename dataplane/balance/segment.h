@@ -45,16 +45,17 @@ static inline uint16_t segment_mss(const struct endpoint *e, uint16_t room, uint
 	return sy_tcp_mss(sy_addr_is_v4(&e->vip), room < other ? room : other, 0);
 }
 
-/* Moves the session's state by a segment, which these states say is TCP; false: that takes more. */
+/* Moves the session's state by a segment of l4_len bytes, which these states say is TCP; false:
+ * that takes more. */
 static inline __attribute__((always_inline)) bool
 segment_step(struct session *s, struct session_cold *cold, enum session_direction from,
-             const struct sy_view *v, const struct sy_tcp *tcp)
+             const struct sy_tcp *tcp, uint32_t l4_len)
 {
-	if (SY_UNLIKELY((v->tcp_flags & SEGMENT_FLAGS) != SY_TCP_ACK ||
+	if (SY_UNLIKELY((tcp->flags & SEGMENT_FLAGS) != SY_TCP_ACK ||
 	                !(segment_states[from] >> s->state & 1)))
 		return false;
-	tcp_note_fins(s, cold, from, v->tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack),
-	              v->l4_len - (tcp->offset >> 4) * 4u);
+	tcp_note_fins(s, cold, from, tcp->flags, ntohl(tcp->seq), ntohl(tcp->ack),
+	              l4_len - (tcp->offset >> 4) * 4u);
 	s->state = tcp_state_of_fins(s);
 	return true;
 }
@@ -91,8 +92,8 @@ segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct 
 
 	if (!burst->plain[i] || !session_is_common(s, e) || !session_is_well(b, s, e) || len > room)
 		return false;
-	if (!segment_step(s, session_cold_at(t, burst->session[i]), from, v,
-	                  sy_packet_tcp(frame, v)) &&
+	if (!segment_step(s, session_cold_at(t, burst->session[i]), from, sy_packet_tcp(frame, v),
+	                  v->l4_len) &&
 	    (from == SESSION_CLIENT ||
 	     !segment_answer(s, e, frame, v, room, SY_RCU_READ(c->room[there]))))
 		return false;

@@ -143,6 +143,81 @@ static void test_short_way_is_the_long_one(void **state)
 	}
 }
 
+#define BURST_FRAMES 5
+
+/* What becomes of frames that come at once. */
+struct burst_outcome {
+	unsigned count;
+	struct frame out[BURST_FRAMES];
+	struct kept after;
+};
+
+static void burst_through(struct flows *f, struct flow *flow, unsigned port,
+                          const struct frame in[BURST_FRAMES], struct burst_outcome *o)
+{
+	struct rte_mbuf *m;
+	memset(o, 0, sizeof(*o));
+	for (unsigned n = 0; n < BURST_FRAMES; n++)
+		assert_true(rig_inject(&f->rig, port, in[n].bytes, in[n].len));
+	rig_turn(&f->rig);
+	while ((m = rig_collect(&f->rig, 1 - port))) {
+		assert_true(o->count < BURST_FRAMES);
+		struct frame *out = &o->out[o->count++];
+		out->len = rte_pktmbuf_data_len(m);
+		memcpy(out->bytes, rte_pktmbuf_mtod(m, void *), out->len);
+		rte_pktmbuf_free(m);
+	}
+	struct session *s = flow_session(f, flow);
+	assert_non_null(s);
+	o->after = kept_of(f, s, sy_slot_of(&flow->client.src, flow->client.sport));
+}
+
+/* Packets of one session that come in one burst move its state in their order, whichever of them
+ * goes which way: some tagged against all. */
+static void check_burst(struct flows *f, struct flow *flow)
+{
+	static struct burst_outcome mixed, tagged;
+	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
+	unsigned side = dice_roll(&f->dice, 2);
+	unsigned port = side == SESSION_CLIENT ? RIG_WAN : RIG_LAN;
+	struct session *s = flow_session(f, flow);
+	struct frame in[BURST_FRAMES];
+	session_throw(f, s, session_cold_at(f->rig.b->table[slot], record_of(f, s, slot)), true);
+	for (unsigned n = 0; n < BURST_FRAMES; n++) {
+		const struct segment segment = {
+		        .flags = segment_flags[dice_roll(&f->dice, 3)],
+		        .seq = dice_roll(&f->dice, 4),
+		        .ack = dice_roll(&f->dice, 4),
+		};
+		frame_tcp(&in[n], &f->dice, side == SESSION_CLIENT ? &flow->client : &flow->server,
+		          &segment, 0);
+	}
+	bool is_tagged[BURST_FRAMES];
+	for (unsigned n = 0; n < BURST_FRAMES; n++) {
+		is_tagged[n] = dice_percent(&f->dice, 40);
+		if (is_tagged[n])
+			frame_tag(&in[n]);
+	}
+	const struct kept before = kept_of(f, s, slot);
+	burst_through(f, flow, port, in, &mixed);
+	kept_back(f, s, slot, &before);
+	for (unsigned n = 0; n < BURST_FRAMES; n++)
+		if (!is_tagged[n])
+			frame_tag(&in[n]);
+	burst_through(f, flow, port, in, &tagged);
+	assert_memory_equal(&mixed, &tagged, sizeof(mixed));
+}
+
+static void test_bursts_keep_their_order(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[2];
+	for (unsigned n = 0; n < 2; n++)
+		flow_open(f, &flow[n], 2 * n, 40000);
+	for (unsigned n = 0; n < ROUNDS; n++)
+		check_burst(f, &flow[n % 2]);
+}
+
 #define BEGIN_SERVICES 4
 
 /* Services with one server each: the same for the next session as for the one before. */
@@ -310,6 +385,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_short_way_is_the_long_one, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_first_short_way_is_the_long_one, flows_setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_bursts_keep_their_order, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_flows_keep_their_order, flows_setup,
 	                                        flows_teardown),
