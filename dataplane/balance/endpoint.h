@@ -20,9 +20,18 @@ enum mode {
 	MODE_SNAT = 5, /* no server's: hosts inside talk to others from a pool address */
 };
 
-/* What forwarding makes of packets: addresses and ports changed in place (FNAT, NAT), by family;
- * nothing (DR), a tunnel or a translation, which move the frame's start, or SNAT's. */
-enum form { FORM_V4, FORM_V6, FORM_DIRECT, FORM_TUNNEL, FORM_TRANSLATE, FORM_SNAT };
+/* What forwarding makes of packets: addresses and ports changed in place (FNAT, NAT), or nothing
+ * (DR), by family of the VIP; a tunnel or a translation, which move the frame's start, or SNAT's.
+ */
+enum form {
+	FORM_V4,
+	FORM_V6,
+	FORM_DIRECT_V4,
+	FORM_DIRECT_V6,
+	FORM_TUNNEL,
+	FORM_TRANSLATE,
+	FORM_SNAT
+};
 
 static inline bool form_is_in_place(uint8_t form)
 {

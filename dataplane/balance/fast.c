@@ -82,15 +82,21 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	return (enum sy_next)burst->next[i];
 }
 
-/* A packet that is plain, v4 or not. */
+static enum sy_next fast_direct(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+                                const struct fast_common *c, const struct fast_candidate *at,
+                                bool behind);
+
+/* A packet that is plain, v4 or not, to an endpoint that is direct or rewrites in place. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
             const struct fast_common c, const struct fast_candidate *at,
-            enum session_direction from, bool v4, bool behind)
+            enum session_direction from, bool v4, bool direct, bool behind)
 {
 	struct sy_balance *b = c.b;
 	struct session *s = at->session;
 	const struct endpoint *e = at->endpoint;
+	const enum form form =
+	        direct ? (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6) : (v4 ? FORM_V4 : FORM_V6);
 	unsigned i = at->i, plain = burst->plain[i];
 	struct rte_mbuf *m = burst->mbuf[i];
 	uint8_t *frame = sy_frame(m);
@@ -98,20 +104,34 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	struct sy_way_link client = {0}; /* nobody keeps those of clients */
 	uint64_t neighbour;
 
-	if (SY_UNLIKELY(!fast_may(plain, s, from) || s->flags & SESSION_ODD ||
-	                e->form != (v4 ? FORM_V4 : FORM_V6) ||
+	if (SY_UNLIKELY(!fast_may(plain, s, from) || s->flags & SESSION_ODD || e->form != form ||
 	                !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
 	                !fast_goes_on(b, s, e, from) ||
 	                !sy_way_find(w, way, m, inwards ? SY_READ(e->path) : s->path,
 	                             inwards ? &e->addr : &s->client,
-	                             inwards ? &at->share->link : &client, false, &neighbour)))
-		return fast_odd(w, burst, i);
+	                             inwards ? &at->share->link : &client, direct, &neighbour)))
+		return inwards && !direct && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6)
+		               ? fast_direct(w, burst, way, &c, at, behind)
+		               : fast_odd(w, burst, i);
 	traffic_count(&at->share->traffic, from, sy_plain_len(frame, v4));
-	forward_plain(b, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4, burst->slot[i], s,
-	              e, from);
+	if (direct)
+		sy_plain_age(frame, v4);
+	else
+		forward_plain(b, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4,
+		              burst->slot[i], s, e, from);
 	s->seen = c.now;
 	sy_way_write(way, m, frame, neighbour);
 	return SY_LIKELY(!behind) && sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+}
+
+/* From a client, to its server as it is. */
+static __attribute__((noinline)) enum sy_next
+fast_direct(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+            const struct fast_common *c, const struct fast_candidate *at, bool behind)
+{
+	return burst->plain[at->i] & SY_PLAIN_V4
+	               ? fast_packet(w, burst, way, *c, at, SESSION_CLIENT, true, true, behind)
+	               : fast_packet(w, burst, way, *c, at, SESSION_CLIENT, false, true, behind);
 }
 
 /* Each combination has code of its own. */
@@ -119,15 +139,16 @@ static inline __attribute__((always_inline)) enum sy_next
 fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
                const struct fast_common c, const struct fast_candidate *at, bool behind)
 {
-	unsigned plain = burst->plain[at->i];
+	const enum session_direction client = SESSION_CLIENT, server = SESSION_SERVER;
+	unsigned plain = burst->plain[at->i], from = at->guess & 1;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
-		return at->guess & 1
-		               ? fast_packet(w, burst, way, c, at, SESSION_SERVER, true, behind)
-		               : fast_packet(w, burst, way, c, at, SESSION_CLIENT, true, behind);
+		return from == server
+		               ? fast_packet(w, burst, way, c, at, server, true, false, behind)
+		               : fast_packet(w, burst, way, c, at, client, true, false, behind);
 	if (SY_UNLIKELY(!plain))
 		return fast_odd(w, burst, at->i);
-	return at->guess & 1 ? fast_packet(w, burst, way, c, at, SESSION_SERVER, false, behind)
-	                     : fast_packet(w, burst, way, c, at, SESSION_CLIENT, false, behind);
+	return from == server ? fast_packet(w, burst, way, c, at, server, false, false, behind)
+	                      : fast_packet(w, burst, way, c, at, client, false, false, behind);
 }
 
 /* From the second cache to the first, where one packet would wait for its record, then for what

@@ -67,8 +67,7 @@ static void forward_direct(struct sy_burst *burst, unsigned i, const struct endp
 
 	burst->via[i] = &e->addr;
 	if (burst->plain[i])
-		sy_plain_rewrite(sy_frame(burst->mbuf[i]), burst->plain[i], &t->src, &t->dst,
-		                 t->sport | (uint32_t)t->dport << 16, 0);
+		sy_plain_age(sy_frame(burst->mbuf[i]), burst->plain[i] & SY_PLAIN_V4);
 	else
 		sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &same);
 }
@@ -78,7 +77,7 @@ static bool forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsig
                               const struct session *s, const struct endpoint *e)
 {
 	const struct sy_balance *b = w->app;
-	if (e->form == FORM_DIRECT) {
+	if (e->form == FORM_DIRECT_V4 || e->form == FORM_DIRECT_V6) {
 		forward_direct(burst, i, e);
 		return true;
 	}

@@ -11,7 +11,7 @@ void endpoint_form(struct endpoint *e)
 	bool v4 = sy_addr_is_v4(&e->addr);
 
 	if (e->mode == MODE_DR) {
-		e->form = FORM_DIRECT;
+		e->form = sy_addr_is_v4(&e->vip) ? FORM_DIRECT_V4 : FORM_DIRECT_V6;
 	} else if (e->mode == MODE_IPIP) {
 		e->form = FORM_TUNNEL;
 		e->growth[SESSION_CLIENT] = (int8_t)sy_tunnel_overhead(&e->addr);

@@ -287,4 +287,17 @@ sy_plain_rewrite(uint8_t *frame, unsigned plain, const struct sy_addr *src,
 	}
 }
 
+/* The same where only the TTL changes. */
+static inline void sy_plain_age(uint8_t *frame, bool v4)
+{
+	if (SY_LIKELY(v4)) {
+		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
+		const uint32_t less = (uint16_t)~htons(0x0100);
+		ip->ttl--;
+		ip->checksum = (uint16_t)~sy_plain_fold32((uint16_t)~ip->checksum + less);
+	} else {
+		((struct sy_ipv6 *)(frame + SY_ETH_LEN))->hop_limit--;
+	}
+}
+
 #endif

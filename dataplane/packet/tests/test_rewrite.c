@@ -64,6 +64,21 @@ static void test_random(void **state)
 	}
 }
 
+/* To where it goes already: only its TTL is another one. */
+static void test_age(void **state)
+{
+	for (unsigned i = 0; i < 60000; i++) {
+		bool v4 = i & 1;
+		struct frame f = frame_make(v4, i & 2 ? 6 : 17, 20), aged = f;
+		struct sy_view v = frame_view(&f);
+		struct sy_rewrite same;
+		sy_rewrite_prepare(&v.tuple, &v.tuple, &same);
+		sy_packet_rewrite(f.bytes, &v, &same);
+		sy_plain_age(aged.bytes, v4);
+		assert_memory_equal(aged.bytes, f.bytes, f.len);
+	}
+}
+
 /* The way back by inverted deltas is the way back. */
 static void test_inverse(void **state)
 {
@@ -351,12 +366,19 @@ static void test_mss_not_syn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_random),           cmocka_unit_test(test_inverse),
-	        cmocka_unit_test(test_bad_stays_bad),    cmocka_unit_test(test_udp_zero),
-	        cmocka_unit_test(test_udp_becomes_zero), cmocka_unit_test(test_golden),
-	        cmocka_unit_test(test_check_l4),         cmocka_unit_test(test_check_udp_zero),
-	        cmocka_unit_test(test_check_udp_short),  cmocka_unit_test(test_mss),
-	        cmocka_unit_test(test_mss_every),        cmocka_unit_test(test_mss_layouts),
+	        cmocka_unit_test(test_random),
+	        cmocka_unit_test(test_age),
+	        cmocka_unit_test(test_inverse),
+	        cmocka_unit_test(test_bad_stays_bad),
+	        cmocka_unit_test(test_udp_zero),
+	        cmocka_unit_test(test_udp_becomes_zero),
+	        cmocka_unit_test(test_golden),
+	        cmocka_unit_test(test_check_l4),
+	        cmocka_unit_test(test_check_udp_zero),
+	        cmocka_unit_test(test_check_udp_short),
+	        cmocka_unit_test(test_mss),
+	        cmocka_unit_test(test_mss_every),
+	        cmocka_unit_test(test_mss_layouts),
 	        cmocka_unit_test(test_mss_not_syn),
 	};
 	return cmocka_run_group_tests_name("rewrite", tests, NULL, NULL);
