@@ -109,6 +109,7 @@ static void port_widen(struct port *p, struct rig *r)
 		w->must_poll = true;
 	}
 	p->queues = r->rt->workers;
+	workers_note_queues(r->rt);
 }
 
 bool feed_open(struct feed *f, struct rig *r)

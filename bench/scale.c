@@ -2,9 +2,9 @@
 /*
  * steelyard-scale: what several workers forward together, as threads on cores of their own, when
  * packets arrive at the worker that owns their session (as a device's own hashing can have it), at
- * a random one (which hands them over), or all at one. Beside each run one worker alone forwards
- * what is its own; so many times its rate would be linear. The cost of feeding, a copy and a buffer
- * from the pool and back, is in all of them.
+ * a random one (which forwards those of established sessions by the owner's record), or all at one.
+ * Beside each run one worker alone forwards what is its own; so many times its rate would be
+ * linear. The cost of feeding, a copy and a buffer from the pool and back, is in all of them.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,6 +138,9 @@ static void run(struct bench *b, enum arrival arrival)
 	m.unit = "ns/packet";
 	measure_tell(&m, work.cpu_ns / (double)work.sent, "one worker",
 	             one.cpu_ns / (double)one.sent);
+	m.metric = "handed over";
+	m.unit = "%";
+	measure_tell(&m, 100.0 * (double)work.handed_over / (double)work.sent, NULL, 0);
 	m.metric = "delivered";
 	m.unit = "%";
 	measure_tell(&m, 100.0 * (double)work.sent / (double)(work.sent + work.dropped), NULL, 0);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "control.h"
+#include "foreign.h"
 #include "fragment.h"
 #include "model.h"
 #include "ours.h"
@@ -82,7 +83,8 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
 		bw->fragments = fragments_create();
-		if (!bw->share || !s->current || !s->turn || !s->cursor || !bw->fragments)
+		int rc = foreign_create(&bw->foreign, b->workers);
+		if (!bw->share || !s->current || !s->turn || !s->cursor || !bw->fragments || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -142,6 +144,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
+		foreign_destroy(bw->foreign);
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));
 	table_unmap(b->service, b->options.max_services, sizeof(*b->service));

@@ -66,6 +66,7 @@ struct balance_worker {
 	struct birth birth[SY_BURST]; /* of those */
 	uint16_t ipv4_id;             /* of the last IPv4 header that was made anew */
 	struct fragments *fragments;  /* fragment.h */
+	struct foreign *foreign;      /* foreign.h; NULL: packets are handed over */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct ours;    /* which addresses are ours: ours.h */
@@ -142,6 +143,7 @@ struct sy_balance {
 	uint32_t path_generation;      /* of the routes that endpoints' paths stand for */
 	struct {
 		bool pending;
+		bool renewed; /* no session names a path that is older than generation */
 		uint32_t generation;
 		uint64_t passes[SY_MAX_WORKERS];
 	} path_sweep; /* see retire.c */

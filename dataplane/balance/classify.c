@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* classify: parse, ours or not, slot; hand over what belongs to another worker. */
+/* classify: parse, ours or not, slot; what belongs to another worker goes (foreign.c). */
 #include <sy_plain.h>
 
 #include "balance.h"
+#include "foreign.h"
 #include "fragment.h"
 #include "ours.h"
 #include "snat.h"
@@ -60,22 +61,6 @@ static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, un
 	burst->hash[i] = sy_hash_tuple(&b->key, t);
 }
 
-/* Sends on, of the first n packets, what is other workers'. One by one, whether a packet is would
- * be guessed, and wrongly for half of those that arrive at random. */
-static __attribute__((noinline)) void burst_send_on(struct sy_worker *w, struct sy_burst *b,
-                                                    unsigned n)
-{
-	uint8_t leaves[SY_BURST];
-	unsigned count = 0;
-	for (unsigned i = 0; i < n; i++) {
-		leaves[count] = (uint8_t)i;
-		count += (b->next[i] == SY_NEXT_LOOKUP) &
-		         (SY_READ(w->slot_worker[b->slot[i]]) != w->id);
-	}
-	for (unsigned k = 0; k < count; k++)
-		sy_burst_hand_over(w, b, leaves[k]);
-}
-
 /* What is not plain, or to none of our addresses, or to another host. */
 static __attribute__((noinline)) enum sy_drop
 classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct ours *ours)
@@ -108,7 +93,7 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 		return SY_DROP_OTHER_HOST;
 	if (!plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
-			burst_send_on(w, burst, i); /* it may go at once, and not before them */
+			foreign_take(w, burst, i); /* it may go at once, and not before them */
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 				return reason;
@@ -241,7 +226,7 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;
 	}
 	if (elsewhere) {
-		burst_send_on(w, burst, burst->count);
+		foreign_take(w, burst, burst->count);
 		burst_close_up(burst);
 	}
 }

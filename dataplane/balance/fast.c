@@ -16,17 +16,10 @@ static inline uint16_t fast_path_of(const struct session *s, const struct endpoi
 	return SY_READ(e->path);
 }
 
-/* By enum session_direction, a bit a state: its packets may take the fast path. */
-static const uint32_t fast_states[] = {
-        [SESSION_CLIENT] =
-                1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS | 1u << SESSION_UDP_ONE_WAY,
-        [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS,
-};
-
 /* Only what changes no state may take the fast path. */
 static inline bool fast_may(unsigned plain, const struct session *s, enum session_direction from)
 {
-	return fast_states[from] >> s->state & 1 && !(plain & SY_PLAIN_TURN);
+	return session_is_fast(s, from) && !(plain & SY_PLAIN_TURN);
 }
 
 /* Its server may be down without the session being lost. */
@@ -119,7 +112,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	else
 		forward_plain(b, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4,
 		              burst->slot[i], s, e, from);
-	s->seen = c.now;
+	session_seen(s, s->seen, c.now);
 	sy_way_write(way, m, frame, neighbour);
 	return SY_LIKELY(!behind) && sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
 }

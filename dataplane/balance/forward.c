@@ -111,7 +111,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	else if (!forward_otherwise(w, burst, i, s, e))
 		return;
 	traffic_count(traffic, burst->direction[i], len);
-	s->seen = (uint16_t)balance_seconds(w);
+	session_seen(s, s->seen, (uint16_t)balance_seconds(w));
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;
 }

@@ -78,7 +78,7 @@ forward_ready(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct se
 	forward_plain(w->app, sy_frame(burst->mbuf[i]), burst->plain[i], burst->slot[i], s, e,
 	              from);
 	traffic_count(&share->traffic, from, burst->view[i].frame_len - SY_ETH_LEN);
-	s->seen = now;
+	session_seen(s, s->seen, now);
 	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path, inwards ? &e->addr : &s->client,
 	                          inwards ? &share->link : &client, false)))
 		return SY_NEXT_READY;

@@ -5,7 +5,8 @@
  * sweeps more. (The first may have been under way; the second began after the id was gone from
  * everything a new session could take it from, as a worker sweeps and creates on one thread, and
  * ended its sessions or began to tell their ends; the last two end those.) Paths of routes that
- * changed are renewed by the first two.
+ * changed are renewed by the first two; their ids are free after one more, as a worker reads
+ * others' sessions too: it sweeps between bursts, and has let go of what it read before.
  */
 #include <stdlib.h>
 
@@ -46,11 +47,11 @@ static void passes_note(const struct sy_balance *b, uint64_t passes[SY_MAX_WORKE
 		passes[w] = __atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE);
 }
 
-static bool passes_are_over(const struct sy_balance *b, const uint64_t passes[SY_MAX_WORKERS])
+static bool passes_are_over(const struct sy_balance *b, const uint64_t passes[SY_MAX_WORKERS],
+                            unsigned needed)
 {
 	for (unsigned w = 0; w < b->workers; w++)
-		if (__atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE) <
-		    passes[w] + PASSES_NEEDED)
+		if (__atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE) < passes[w] + needed)
 			return false;
 	return true;
 }
@@ -58,7 +59,7 @@ static bool passes_are_over(const struct sy_balance *b, const uint64_t passes[SY
 bool retire_swept(const struct sy_balance *b)
 {
 	static const uint64_t start[SY_MAX_WORKERS];
-	return passes_are_over(b, start);
+	return passes_are_over(b, start, PASSES_NEEDED);
 }
 
 struct traffic traffic_sum(const struct sy_balance *b, uint32_t server)
@@ -185,7 +186,7 @@ static bool batch_advance(const struct sy_balance *b, struct retired *batch)
 		batch->stage = RETIRED_FINDING;
 		return false;
 	case RETIRED_FINDING:
-		if (passes_are_over(b, batch->passes)) {
+		if (passes_are_over(b, batch->passes, PASSES_NEEDED)) {
 			batch->due_ns = balance_now(b) + TELLING_NS;
 			batch->stage = RETIRED_TELLING;
 		}
@@ -199,7 +200,7 @@ static bool batch_advance(const struct sy_balance *b, struct retired *batch)
 	case RETIRED_ENDING:
 		break;
 	}
-	return passes_are_over(b, batch->passes);
+	return passes_are_over(b, batch->passes, PASSES_NEEDED);
 }
 
 static void batch_end(struct sy_balance *b, struct retired *batch)
@@ -248,12 +249,16 @@ static void renew_paths(struct sy_balance *b)
 			passes_note(b, b->path_sweep.passes);
 		}
 	}
-	if (b->path_sweep.pending && passes_are_over(b, b->path_sweep.passes)) {
-		sy_path_sweep_done(b->rt, b->path_sweep.generation);
-		b->path_sweep.pending = b->path_sweep.generation != b->path_generation;
-		b->path_sweep.generation = b->path_generation;
-		passes_note(b, b->path_sweep.passes);
-	}
+	if (!b->path_sweep.pending ||
+	    !passes_are_over(b, b->path_sweep.passes, b->path_sweep.renewed ? 1 : PASSES_NEEDED))
+		return;
+	b->path_sweep.renewed = !b->path_sweep.renewed;
+	passes_note(b, b->path_sweep.passes);
+	if (b->path_sweep.renewed)
+		return;
+	sy_path_sweep_done(b->rt, b->path_sweep.generation);
+	b->path_sweep.pending = b->path_sweep.generation != b->path_generation;
+	b->path_sweep.generation = b->path_generation;
 }
 
 void retire_tick(void *balance)

@@ -5,7 +5,8 @@
  *
  * The table knows nothing of services and servers: whoever looks up verifies candidates itself, and
  * hands in the two hashes of a session (client → VIP and server → local address) to insert or
- * remove it. A table belongs to the worker that owns its slot; nobody else touches it.
+ * remove it. A table belongs to the worker that owns its slot; others read it, and note in `seen`
+ * that they forwarded a packet (session_hot.h).
  */
 #ifndef SY_SESSION_H
 #define SY_SESSION_H
@@ -53,7 +54,7 @@ struct session {
 	uint32_t server : 24; /* id; names the service too, as a server belongs to one */
 	uint32_t local : 8;   /* id of the local address */
 	uint16_t delta;       /* checksum delta client → server; its inverse is the way back */
-	uint16_t seen;        /* tick of the last packet: seconds mod 2^16 */
+	uint16_t seen;        /* tick of the last packet: seconds mod 2^16. Writers: any worker */
 	uint16_t path;        /* next hops back to the client, sy_path_* */
 	uint8_t state;        /* enum session_state */
 	uint8_t flags;        /* enum session_flags */
@@ -301,6 +302,14 @@ static inline const struct session_cold *session_cold_beside(const struct sessio
 static inline uint16_t session_idle(const struct session *s, uint16_t now)
 {
 	return (uint16_t)(now - s->seen);
+}
+
+/* A packet of it came at the present tick; seen: what its record says of the last one. Written once
+ * a second only: other workers read the record too (session_hot.h), or are who writes this. */
+static inline void session_seen(struct session *s, uint16_t seen, uint16_t now)
+{
+	if (SY_UNLIKELY(seen != now))
+		__atomic_store_n(&s->seen, now, __ATOMIC_RELAXED);
 }
 
 /* The commit word of a whole record, never 0, of what never changes while the session lives:

@@ -79,6 +79,14 @@ static inline bool session_is_doubted(const struct session *s)
 	return s->state == SESSION_RESET_BY_CLIENT || s->state == SESSION_RESET_BY_SERVER;
 }
 
+/* Plain packets from this side change nothing of its state, so that they may take the fast path. */
+static inline bool session_is_fast(const struct session *s, enum session_direction from)
+{
+	const uint32_t both = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS;
+	const uint32_t states = from == SESSION_CLIENT ? both | 1u << SESSION_UDP_ONE_WAY : both;
+	return states >> s->state & 1;
+}
+
 /* Seconds that it may be idle. A FIN that nobody acknowledged may be forged, and shortens nothing;
  * of a one-way session acknowledgements are not seen. */
 static inline uint16_t session_timeout(const struct service *service, const struct endpoint *e,

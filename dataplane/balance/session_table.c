@@ -2,6 +2,7 @@
 /* One slot's table: records, their free list, birth, death, sweeping. */
 #include "session_file.h"
 
+#include "session_hot.h"
 #include "session_walk.h"
 
 void session_table_init(struct session_table *t, uint8_t slot, void *region,
@@ -119,7 +120,7 @@ static void record_write(struct session_table *t, uint32_t record, const struct 
 	struct session_cold *at = &t->cold[record], whole = *cold;
 
 	free_take(t, record);
-	t->hot[record] = *hot;
+	hot_write(&t->hot[record], hot);
 	whole.commit = 0;
 	*at = whole;
 	__atomic_store_n(&at->commit, session_check(hot), __ATOMIC_RELEASE);
@@ -175,7 +176,7 @@ static void record_clear(struct session_table *t, uint32_t record)
 	__atomic_store_n(&t->cold[record].commit, 0, __ATOMIC_RELAXED);
 	/* whoever adopts the file after a crash must not find the byte beside a changed record */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	t->hot[record] = (struct session){.state = SESSION_FREE};
+	hot_clear(&t->hot[record]);
 	free_push(t, record);
 }
 

@@ -75,7 +75,8 @@ void handover_close(struct sy_runtime *rt)
 		free(p->hand_over);
 		free(p->transmit_by);
 		p->flow_in = p->transmit_in = NULL;
-		p->hand_over = p->transmit_by = NULL;
+		p->hand_over = NULL;
+		p->transmit_by = NULL;
 	}
 }
 
@@ -89,31 +90,36 @@ bool handover_is_empty(const struct sy_worker *w)
 	return true;
 }
 
-/* Returns how many did not fit and were dropped. */
-static unsigned gather_send(struct sy_worker *w, struct sy_gather *g, struct ring *ring,
-                            enum sy_drop reason)
+/* Returns how many fitted; the others were dropped. */
+static unsigned packets_put(struct sy_worker *w, struct ring *ring, struct rte_mbuf *const *m,
+                            unsigned count, enum sy_drop reason)
 {
-	unsigned sent = ring_put(ring, g->mbuf, g->count);
-	unsigned lost = g->count - sent;
-	for (unsigned i = sent; i < g->count; i++)
-		sy_packet_drop(w, g->mbuf[i], reason);
-	g->count = 0;
-	return lost;
+	unsigned sent = ring_put(ring, m, count);
+	for (unsigned i = sent; i < count; i++)
+		sy_packet_drop(w, m[i], reason);
+	return sent;
+}
+
+/* That leads to the owner of a slot. */
+static struct ring *flow_ring(const struct sy_worker *w, unsigned owner)
+{
+	return w->rt->worker[owner].private->flow_in[w->id];
 }
 
 static void flow_send(struct sy_worker *w, unsigned owner)
 {
-	struct sy_gather *g = &w->private->hand_over[owner];
-	unsigned n = g->count;
-	struct ring *ring = w->rt->worker[owner].private->flow_in[w->id];
-	n -= gather_send(w, g, ring, SY_DROP_HANDOVER_FULL);
-	SY_COUNT(w->counters.handed_out, n);
+	struct outbound *o = &w->private->hand_over[owner];
+	SY_COUNT(w->counters.handed_out,
+	         packets_put(w, flow_ring(w, owner), o->mbuf, o->count, SY_DROP_HANDOVER_FULL));
+	o->count = 0;
 }
 
 static void transmit_send(struct sy_worker *w, unsigned owner)
 {
-	gather_send(w, &w->private->transmit_by[owner],
-	            w->rt->worker[owner].private->transmit_in[w->id], SY_DROP_TX_FULL);
+	struct sy_gather *g = &w->private->transmit_by[owner];
+	packets_put(w, w->rt->worker[owner].private->transmit_in[w->id], g->mbuf, g->count,
+	            SY_DROP_TX_FULL);
+	g->count = 0;
 }
 
 /* ---- receiving ---- */
@@ -184,7 +190,27 @@ unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
 	return n;
 }
 
+void handover_tell(struct sy_worker *w)
+{
+	const struct sy_worker_private *p = w->private;
+	for (unsigned from = 0; from < w->rt->workers; from++) {
+		struct ring *ring = p->flow_in[from];
+		if (from != w->id && ring->left != ring->tail)
+			__atomic_store_n(&ring->left, ring->tail, __ATOMIC_RELEASE);
+	}
+}
+
 /* ---- sending ---- */
+
+uint32_t sy_handover_place(const struct sy_worker *w, unsigned owner)
+{
+	return flow_ring(w, owner)->head + w->private->hand_over[owner].count;
+}
+
+uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner)
+{
+	return __atomic_load_n(&flow_ring(w, owner)->left, __ATOMIC_ACQUIRE);
+}
 
 void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 {
@@ -194,10 +220,8 @@ void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 		sy_packet_drop(w, b->mbuf[i], SY_DROP_HANDOVER_FULL);
 		return;
 	}
-	struct sy_gather *g = &w->private->hand_over[owner];
-	if (g->count == SY_BURST)
-		flow_send(w, owner);
-	g->mbuf[g->count++] = b->mbuf[i];
+	struct outbound *o = &w->private->hand_over[owner];
+	o->mbuf[o->count++] = b->mbuf[i];
 	w->private->hand_over_to |= UINT64_C(1) << owner;
 }
 
@@ -210,15 +234,12 @@ void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
 	w->private->transmit_to |= UINT64_C(1) << owner;
 }
 
-/* So many are worth a look at the other's ring before the turn is over. */
-#define SEND_LEAST (SY_BURST / 2)
-
 void handover_push(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	for (uint64_t to = p->hand_over_to; to; to &= to - 1) {
 		unsigned owner = (unsigned)__builtin_ctzll(to);
-		if (p->hand_over[owner].count >= SEND_LEAST)
+		if (p->hand_over[owner].count >= HANDOVER_LEAST)
 			flow_send(w, owner);
 	}
 }

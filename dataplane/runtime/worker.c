@@ -203,6 +203,7 @@ bool worker_turn(struct sy_worker *w)
 		burst_run(w, n, true);
 	if (p->again.count)
 		again_run(w);
+	handover_tell(w);
 	handover_flush(w);
 	if (SY_READ(p->call)) {
 		call_answer(w);
@@ -466,8 +467,18 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 	return handover_open(rt, err);
 }
 
+void workers_note_queues(struct sy_runtime *rt)
+{
+	bool suffice = true;
+	for (unsigned i = 0; i < rt->ports; i++)
+		suffice = suffice && rt->port[i]->queues >= rt->workers;
+	for (unsigned i = 0; i < rt->workers; i++)
+		rt->worker[i].queues_suffice = suffice;
+}
+
 int workers_bind(struct sy_runtime *rt, struct sy_error *err)
 {
+	workers_note_queues(rt);
 	for (unsigned i = 0; i < rt->ports; i++) {
 		for (unsigned q = 0; q < rt->port[i]->queues; q++) {
 			struct sy_worker *w = &rt->worker[q % rt->workers];

@@ -30,6 +30,16 @@ struct next {
 	                     its own */
 };
 
+/* So many are worth a look at the other's ring before the turn is over. */
+#define HANDOVER_LEAST (SY_BURST / 2)
+
+/* Packets gathered for another worker: of one burst all that there are, and what was too few to be
+ * sent before. None of a burst goes before what that burst has sent to ports. */
+struct outbound {
+	unsigned count;
+	struct rte_mbuf *mbuf[HANDOVER_LEAST + SY_BURST];
+};
+
 /* Packets that wait for a neighbour. */
 struct waiting {
 	struct sy_addr addr;
@@ -80,7 +90,7 @@ struct sy_worker_private {
 
 	struct sy_gather transmit[SY_MAX_PORTS];
 	uint32_t transmit_ports;            /* bit per port with something gathered */
-	struct sy_gather *hand_over;        /* [workers] */
+	struct outbound *hand_over;         /* [workers] */
 	struct sy_gather *transmit_by;      /* [workers]: they own the queue */
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
 	struct sy_gather again;             /* sy_packet_again() */
@@ -103,6 +113,8 @@ struct sy_worker_private {
 int workers_open(struct sy_runtime *rt, struct sy_error *err);
 /* The ports' queues, each to its worker. */
 int workers_bind(struct sy_runtime *rt, struct sy_error *err);
+/* Whether all workers have queues of their own: when their numbers are known. */
+void workers_note_queues(struct sy_runtime *rt);
 int workers_start(struct sy_runtime *rt, struct sy_error *err);
 void workers_stop(struct sy_runtime *rt);
 /* After workers_stop(): finishes, on the caller's thread, what was received and what the workers
@@ -127,6 +139,8 @@ void workers_wake(struct sy_runtime *rt, uint64_t workers);
 int handover_open(struct sy_runtime *rt, struct sy_error *err);
 void handover_close(struct sy_runtime *rt);
 bool handover_is_empty(const struct sy_worker *w);
+/* The turn's bursts are over: tells the others that what they handed over has left. */
+void handover_tell(struct sy_worker *w);
 /* Puts a packet with m->port set to the egress port on its way to the owner of a queue of it. */
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
 /* A turn begins: looks for what other workers have handed over. */

@@ -171,6 +171,7 @@ type workerView struct {
 	TxPackets  uint64 `json:"tx_packets"`
 	HandedOut  uint64 `json:"handed_out"`
 	HandedIn   uint64 `json:"handed_in"`
+	Foreign    uint64 `json:"foreign"`
 	BusyCycles uint64 `json:"busy_cycles"`
 	IdleCycles uint64 `json:"idle_cycles"`
 	Sleeps     uint64 `json:"sleeps"`
@@ -362,7 +363,7 @@ func viewPort(p *fpb.Port) portView {
 func viewWorker(w *fpb.Worker) workerView {
 	return workerView{
 		ID: w.GetId(), Slots: w.GetSlots(), Sessions: w.GetSessions(), RxPackets: w.GetRxPackets(),
-		TxPackets: w.GetTxPackets(), HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(),
+		TxPackets: w.GetTxPackets(), HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(), Foreign: w.GetForeign(),
 		BusyCycles: w.GetBusyCycles(), IdleCycles: w.GetIdleCycles(), Sleeps: w.GetSleeps(),
 	}
 }

@@ -52,6 +52,23 @@ def test_traffic_on_other_networks(other, family):
     assert len(http_get(other.client, VIP[family], WEB, "/files/large")) == 500_000
 
 
+@families
+def test_workers_forward_each_others_sessions(other, family):
+    """Where each has a queue at each port; else the owner is asked."""
+
+    def foreign():
+        return sum(worker["foreign"] for worker in other.steelyard.get("workers"))
+
+    queues = {port["name"]: port["queues"] for port in other.steelyard.get("ports")}
+    before = foreign()
+    for _ in range(12):  # each way of each connection arrives by one queue of two
+        with connect(other.client, VIP[family], ECHO) as one:
+            for n in range(5):
+                one.sendall(b"hello %d" % n)
+                assert receive_exactly(one, 7) == b"hello %d" % n
+    assert (foreign() > before) == (other.workers == 2 and min(queues.values()) == 2)
+
+
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
 def small_stage(request):
     with Stage(workers=request.param, server_mtu=SMALL_MTU) as stage:

@@ -27,25 +27,33 @@ static void must(bool condition, const char *what)
 }
 
 /* The devices outlive a rig, as a name can be used only once. */
-static void ports_make(struct rig *r, struct sy_runtime_options *o)
+static void port_make(unsigned i, struct rte_ring *rx[RIG_QUEUES], struct rte_ring *tx[RIG_QUEUES])
 {
-	static struct rte_ring *rx[RIG_PORTS], *tx[RIG_PORTS];
+	char name[32];
+	snprintf(name, sizeof(name), "rig_tx%u", i);
+	struct rte_ring *all = rte_ring_create(name, RIG_RING, SOCKET_ID_ANY, 0);
+	for (unsigned q = 0; q < RIG_QUEUES; q++) {
+		snprintf(name, sizeof(name), "rig_rx%u_%u", i, q);
+		rx[q] = rte_ring_create(name, q ? 2 : RIG_RING, SOCKET_ID_ANY, 0);
+		tx[q] = all;
+		must(rx[q] && tx[q], "no memory for rings");
+	}
+	must(rte_eth_from_rings(port_name[i] + strlen("net_ring_"), rx, RIG_QUEUES, tx, RIG_QUEUES,
+	                        0) >= 0,
+	     "no ring device");
+}
+
+static void ports_make(struct rig *r, struct sy_runtime_options *o, unsigned queues)
+{
+	static struct rte_ring *rx[RIG_PORTS][RIG_QUEUES], *tx[RIG_PORTS][RIG_QUEUES];
 	static const uint16_t mtu[RIG_PORTS] = {RIG_WAN_MTU, RIG_LAN_MTU};
 	for (unsigned i = 0; i < RIG_PORTS; i++) {
-		char name[32];
-		if (!rx[i]) {
-			snprintf(name, sizeof(name), "rig_rx%u", i);
-			rx[i] = rte_ring_create(name, RIG_RING, SOCKET_ID_ANY, 0);
-			snprintf(name, sizeof(name), "rig_tx%u", i);
-			tx[i] = rte_ring_create(name, RIG_RING, SOCKET_ID_ANY, 0);
-			must(rx[i] && tx[i], "no memory for rings");
-			must(rte_eth_from_rings(port_name[i] + strlen("net_ring_"), &rx[i], 1,
-			                        &tx[i], 1, 0) >= 0,
-			     "no ring device");
-		}
-		r->rx[i] = rx[i];
-		r->tx[i] = tx[i];
-		o->port[i] = (struct sy_port_options){.backend = SY_PORT_ETHDEV, .mtu = mtu[i]};
+		if (!rx[i][0])
+			port_make(i, rx[i], tx[i]);
+		r->rx[i] = rx[i][0];
+		r->tx[i] = tx[i][0];
+		o->port[i] = (struct sy_port_options){
+		        .backend = SY_PORT_ETHDEV, .mtu = mtu[i], .queues = queues};
 		snprintf(o->port[i].name, sizeof(o->port[i].name), "%s", port_name[i]);
 		memcpy(o->port[i].mac, rig_mac[i], sizeof(rig_mac[i]));
 	}
@@ -96,7 +104,7 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	o.path_half = sy_balance_path_half(r->b);
 	rc = eal_start(&o, err);
 	if (rc == 0) {
-		ports_make(r, &o);
+		ports_make(r, &o, given->queues ? given->queues : 1);
 		rc = sy_runtime_open(&o, &r->rt, err);
 	}
 	if (rc == 0)

@@ -23,6 +23,7 @@
 #define RIG_RETIRED (KILL_SECONDS + 9)
 #define RIG_WAN_MTU 1500
 #define RIG_LAN_MTU 1400
+#define RIG_QUEUES  3
 #define RIG_RING    4096 /* packets between a port and the test */
 
 typedef Steelyard__Forwarder__V1__Change pb_change;
@@ -33,11 +34,12 @@ typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
 struct rig_options {
-	unsigned workers;                   /* 0: 1 */
-	uint64_t sessions;                  /* 0: 64 a slot */
-	unsigned mbufs;                     /* 0: 8191 */
-	unsigned memory_mb;                 /* sizes the tables of routes too; 0: 512 */
-	bool huge;                          /* all memory on huge pages */
+	unsigned workers;   /* 0: 1 */
+	unsigned queues;    /* of each port, up to RIG_QUEUES; 0: 1. Packets arrive at the first */
+	uint64_t sessions;  /* 0: 64 a slot */
+	unsigned mbufs;     /* 0: 8191 */
+	unsigned memory_mb; /* sizes the tables of routes too; 0: 512 */
+	bool huge;          /* all memory on huge pages */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;
 	const char *store_directory;  /* for the session file; NULL: sessions end with the rig */
@@ -56,7 +58,8 @@ struct rig_options {
 struct rig {
 	struct sy_runtime *rt;
 	struct sy_balance *b;
-	struct rte_ring *rx[RIG_PORTS], *tx[RIG_PORTS]; /* as the balancer sees them */
+	/* As the balancer sees them; what all queues of a port send comes in one row. */
+	struct rte_ring *rx[RIG_PORTS], *tx[RIG_PORTS];
 	uint64_t now_ns;
 	/* Of the last change that was refused. */
 	char error[512];

@@ -346,12 +346,14 @@ static void check_order(struct flows *f, const struct flow *flow)
 static void test_flows_keep_their_order(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned workers = 1; workers <= 3; workers++) {
+	for (unsigned n = 0; n < 5; n++) { /* with queues for all: other workers' sessions, too */
+		static const unsigned workers[] = {1, 2, 3, 2, 3}, queues[] = {1, 1, 1, 2, 3};
 		struct flow flow[ORDER_FLOWS];
-		flows_reopen(f, workers, 0, false);
+		f->options.queues = queues[n];
+		flows_reopen(f, workers[n], 0, false);
 		for (unsigned k = 0; k < ORDER_FLOWS; k++)
-			flow_open(f, &flow[k], k % 2 * 2, (uint16_t)(20000 + 100 * workers + k));
-		for (unsigned n = 0; n < 20; n++)
+			flow_open(f, &flow[k], k % 2 * 2, (uint16_t)(20000 + 100 * n + k));
+		for (unsigned round = 0; round < 20; round++)
 			check_order(f, flow);
 	}
 }

@@ -59,7 +59,9 @@ static unsigned verdict_of(const struct file *f, const struct network *n, unsign
 	const struct session *hot = file_hot(f, slot, record);
 	uint16_t commit = file_cold(f, slot, record)->commit;
 
-	if (commit == 0 && memcmp(hot, &nothing, sizeof(nothing)) == 0)
+	struct session rest = *hot;
+	rest.seen = 0; /* another worker may have met it as it ended */
+	if (commit == 0 && memcmp(&rest, &nothing, sizeof(nothing)) == 0)
 		return SESSION_VERDICT_COUNT;
 	if (hot->state == SESSION_COMPANION) /* of nobody: here are no pairs */
 		return SESSION_VERDICT_COUNT;

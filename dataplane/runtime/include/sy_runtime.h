@@ -157,6 +157,7 @@ const char *sy_runtime_refusal(const struct sy_runtime *rt);
 struct sy_worker_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
 	uint64_t bursts, handed_out, handed_in;
+	uint64_t foreign; /* of other workers' slots, not handed over: the pipeline's */
 	uint64_t busy_cycles, idle_cycles, sleeps, wakeups;
 	uint64_t drop[SY_DROP_COUNT];
 };
@@ -164,13 +165,14 @@ struct sy_worker_counters {
 struct sy_worker {
 	unsigned id; /* 0-based; also its RCU thread id */
 	struct sy_runtime *rt;
-	void *app;                          /* the pipeline's own, from sy_runtime_options */
-	const uint8_t *slot_worker;         /* as sy_slot_worker(), by slot. readers: relaxed */
-	const uint16_t *path_room;          /* by path: bytes of the IP packets that fit through,
-	                                       0: it is stale. readers: acquire */
-	uint64_t link_epoch;                /* see sy_way.h: without the way's port */
-	uint64_t tsc;                       /* at the start of this burst or round */
-	uint64_t now_ns;                    /* coarse CLOCK_MONOTONIC of this burst or round */
+	void *app;                  /* the pipeline's own, from sy_runtime_options */
+	const uint8_t *slot_worker; /* as sy_slot_worker(), by slot. readers: relaxed */
+	const uint16_t *path_room;  /* by path: bytes of the IP packets that fit through,
+	                               0: it is stale. readers: acquire */
+	uint64_t link_epoch;        /* see sy_way.h: without the way's port */
+	bool queues_suffice; /* each worker sends by itself at all ports. Set before it starts */
+	uint64_t tsc;        /* at the start of this burst or round */
+	uint64_t now_ns;     /* coarse CLOCK_MONOTONIC of this burst or round */
 	struct sy_worker_counters counters; /* writer: this worker. readers: relaxed */
 	struct sy_worker_private *private;  /* worker.c's */
 } __attribute__((aligned(SY_CACHE_LINE)));
@@ -269,6 +271,16 @@ void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason
  * one wake-up per burst. Marks it gone here; on a full ring it is dropped. */
 void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i);
 
+/*
+ * Order, for who forwards packets of others' slots himself. What a worker has handed over to an
+ * owner has places in a row, modulo 2^32: place() is behind the last one so far, those of this
+ * burst included; left() is behind the last one that has gone to its port, or to nowhere, if each
+ * worker sends by itself (queues_suffice). left() reads another core's line. What a burst sends to
+ * ports goes there before what it hands over is seen.
+ */
+uint32_t sy_handover_place(const struct sy_worker *w, unsigned owner);
+uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner);
+
 /* Lets a packet that the pipeline held back come again, once this burst is over, in a burst that is
  * marked as handed over. False: SY_BURST of them do already. */
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
@@ -312,8 +324,8 @@ bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
 bool sy_path_is_on_link(const struct sy_runtime *rt, uint16_t path);
 /* A counter that grows with every change of routes: cheap test for "look up again". */
 uint32_t sy_path_generation(const struct sy_runtime *rt);
-/* Interaction thread: every session was visited since generation g; stale ids older than it are
- * free. */
+/* Interaction thread: every session was visited since generation g, and no worker is still in the
+ * burst it was in then; stale ids older than it are free. */
 void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation);
 
 /* ---- ports (port.c, port_xsk.c, port_ethdev.c)

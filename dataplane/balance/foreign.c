@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "foreign.h"
+
+#include <stdlib.h>
+
+#include "forward.h"
+#include "session_hot.h"
+
+#define GROUP 16
+/* Flows of a slot that are told apart, as bits: only their own packets wait for each other. */
+#define FLOW_BITS 4
+
+struct foreign {
+	/* By slot and flow, the place behind the last packet that was handed over (sy_runtime.h).
+	 */
+	uint32_t handed[SY_SLOTS << FLOW_BITS];
+	uint32_t left[SY_MAX_WORKERS]; /* by owner, as last seen */
+};
+
+int foreign_create(struct foreign **out, unsigned workers)
+{
+	if (workers < 2 || !hot_is_shared())
+		return 0;
+	*out = calloc(1, sizeof(**out));
+	return *out ? 0 : -ENOMEM;
+}
+
+void foreign_destroy(struct foreign *f)
+{
+	free(f);
+}
+
+/* ---- order: a flow's packets leave as they came ---------------------------------------------- */
+
+static inline uint32_t *foreign_place(struct foreign *f, const struct sy_burst *b, unsigned i)
+{
+	/* bits of the hash that the index does not use */
+	unsigned flow = (unsigned)(b->hash[i] >> 16) & ((1u << FLOW_BITS) - 1);
+	return &f->handed[(unsigned)b->slot[i] << FLOW_BITS | flow];
+}
+
+/* Places are modulo 2^32, and those that nobody asked about for long must not seem to be ahead. */
+#define PLACES_APART (UINT32_C(1) << 30)
+
+static void foreign_hand_over(struct sy_worker *w, struct foreign *f, struct sy_burst *b,
+                              unsigned i)
+{
+	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
+	sy_burst_hand_over(w, b, i);
+	uint32_t place = sy_handover_place(w, owner);
+	*foreign_place(f, b, i) = place;
+	if (SY_UNLIKELY(place - f->left[owner] > PLACES_APART))
+		f->left[owner] = sy_handover_left(w, owner);
+}
+
+/* All packets of its flow that were handed over have left. The owner's line is read only if there
+ * were any since it was last. */
+static inline bool foreign_is_next(const struct sy_worker *w, struct foreign *f,
+                                   const struct sy_burst *b, unsigned i)
+{
+	uint32_t place = *foreign_place(f, b, i);
+	unsigned owner = SY_READ(w->slot_worker[b->slot[i]]);
+	if (SY_LIKELY((int32_t)(place - f->left[owner]) <= 0))
+		return true;
+	f->left[owner] = sy_handover_left(w, owner);
+	return (int32_t)(place - f->left[owner]) <= 0;
+}
+
+/* ---- by the owner's record ------------------------------------------------------------------- */
+
+struct foreign_candidate {
+	struct session *session;
+	uint32_t guess; /* the entry of session_guess() */
+	uint32_t i;     /* of the packet */
+};
+
+/* Forwards a plain packet if this is its session, there is nothing special about it, and its way is
+ * known, so that it waits for nothing. */
+static inline __attribute__((always_inline)) bool
+foreign_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+                const struct foreign_candidate *at, enum session_direction from, uint16_t now)
+{
+	const struct sy_balance *b = w->app;
+	struct session s;
+	if (SY_UNLIKELY(!hot_read(at->session, &s)))
+		return false;
+	const struct endpoint *e = &b->endpoint[s.server];
+	struct server_share *share = &balance_worker_of(w)->share[s.server];
+	struct rte_mbuf *m = burst->mbuf[at->i];
+	uint8_t *frame = sy_frame(m);
+	unsigned plain = burst->plain[at->i];
+	const bool v4 = plain & SY_PLAIN_V4, inwards = from == SESSION_CLIENT;
+	struct sy_way_link client = {0}; /* nobody keeps those of clients */
+	uint64_t neighbour;
+
+	/* The cold half of a record, which has the ports that an endpoint does not name, is its
+	 * owner's alone. */
+	if (SY_UNLIKELY(!session_is_fast(&s, from) || s.flags & SESSION_ODD ||
+	                e->form != (v4 ? FORM_V4 : FORM_V6) || !e->port || !e->vport ||
+	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
+	                !session_is_well(b, &s, e) ||
+	                !sy_way_find(w, way, m, inwards ? SY_READ(e->path) : s.path,
+	                             inwards ? &e->addr : &s.client,
+	                             inwards ? &share->link : &client, false, &neighbour)))
+		return false;
+	traffic_count(&share->traffic, from, sy_plain_len(frame, v4));
+	forward_plain(b, frame, plain, burst->slot[at->i], &s, e, from);
+	/* Where it has come to be another session's, that has just begun: its tick is the same. */
+	session_seen(at->session, s.seen, now);
+	sy_way_write(way, m, frame, neighbour);
+	burst->next[at->i] = sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+	return true;
+}
+
+/* ---- a burst's ------------------------------------------------------------------------------- */
+
+/* One by one, whether a packet is would be guessed, and wrongly for half of those that arrive at
+ * random. */
+static unsigned foreign_find(const struct sy_worker *w, const struct sy_burst *b, unsigned n,
+                             uint8_t at[SY_BURST])
+{
+	unsigned count = 0;
+	for (unsigned i = 0; i < n; i++) {
+		at[count] = (uint8_t)i;
+		count += (b->next[i] == SY_NEXT_LOOKUP) &
+		         (SY_READ(w->slot_worker[b->slot[i]]) != w->id);
+	}
+	return count;
+}
+
+/* What look up does. */
+static void foreign_look_up(const struct sy_balance *b, struct sy_burst *burst, const uint8_t *at,
+                            unsigned count)
+{
+	uint8_t missed[SY_BURST];
+	unsigned misses = 0;
+	for (unsigned k = 0; k < count; k++) {
+		const struct session_table t = session_table_of(&b->space, burst->slot[at[k]]);
+		session_prefetch_bucket(&t, burst->hash[at[k]]);
+	}
+	for (unsigned k = 0; k < count; k++) {
+		const struct session_table t = session_table_of(&b->space, burst->slot[at[k]]);
+		burst->session[at[k]] = session_guess(&t, burst->hash[at[k]]);
+		if (SY_UNLIKELY(burst->session[at[k]] == SESSION_NONE))
+			missed[misses++] = at[k];
+	}
+	for (unsigned k = 0; k < misses; k++) {
+		const struct session_table t = session_table_of(&b->space, burst->slot[missed[k]]);
+		burst->session[missed[k]] = session_guess_other(&t, burst->hash[missed[k]]);
+	}
+}
+
+/* The record that may be packet i's; NULL: there is none, or it is for the owner anyway. */
+static inline struct session *foreign_record(const struct sy_balance *b,
+                                             const struct sy_burst *burst, unsigned i)
+{
+	const struct session_table t = session_table_of(&b->space, burst->slot[i]);
+	unsigned plain = burst->plain[i];
+	if (SY_UNLIKELY(burst->session[i] == SESSION_NONE || !plain || plain & SY_PLAIN_TURN))
+		return NULL;
+	return session_at(&t, burst->session[i] >> 1);
+}
+
+static void foreign_fetch(const struct sy_balance *b, const struct sy_burst *burst,
+                          const struct server_share *share, const uint8_t *at, unsigned count,
+                          struct foreign_candidate *out)
+{
+	for (unsigned k = 0; k < count; k++) {
+		struct session *s = foreign_record(b, burst, at[k]);
+		out[k] = (struct foreign_candidate){s, burst->session[at[k]], at[k]};
+		if (SY_UNLIKELY(!s))
+			continue;
+		__builtin_prefetch(&b->endpoint[s->server]);
+		__builtin_prefetch(&share[s->server], 1);
+	}
+}
+
+static bool foreign_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+                           struct foreign *f, const struct foreign_candidate *at, uint16_t now)
+{
+	if (SY_UNLIKELY(!at->session || !foreign_is_next(w, f, burst, at->i)))
+		return false;
+	return at->guess & 1 ? foreign_forward(w, burst, way, at, SESSION_SERVER, now)
+	                     : foreign_forward(w, burst, way, at, SESSION_CLIENT, now);
+}
+
+static void foreign_run(struct sy_worker *w, struct foreign *f, struct sy_burst *burst,
+                        const uint8_t *at, unsigned count)
+{
+	const struct sy_balance *b = w->app;
+	struct balance_worker *bw = balance_worker_of(w);
+	struct sy_way way = {.path = SY_WAY_NONE};
+	uint16_t now = (uint16_t)balance_seconds(w);
+	struct foreign_candidate group[GROUP];
+	unsigned forwarded = 0;
+
+	foreign_look_up(b, burst, at, count);
+	for (unsigned first = 0; first < count; first += GROUP) {
+		unsigned n = count - first < GROUP ? count - first : GROUP;
+		foreign_fetch(b, burst, bw->share, at + first, n, group);
+		for (unsigned k = 0; k < n; k++) {
+			if (!foreign_packet(w, burst, &way, f, &group[k], now)) {
+				foreign_hand_over(w, f, burst, group[k].i);
+				continue;
+			}
+			forwarded++;
+			SY_COUNT(bw->slot_packets[burst->slot[group[k].i]], 1);
+		}
+	}
+	SY_COUNT(w->counters.foreign, forwarded);
+}
+
+void foreign_take(struct sy_worker *w, struct sy_burst *burst, unsigned n)
+{
+	struct foreign *f = balance_worker_of(w)->foreign;
+	uint8_t at[SY_BURST];
+	unsigned count = foreign_find(w, burst, n, at);
+
+	if (f && w->queues_suffice) {
+		foreign_run(w, f, burst, at, count);
+		return;
+	}
+	for (unsigned k = 0; k < count; k++)
+		sy_burst_hand_over(w, burst, at[k]);
+}
