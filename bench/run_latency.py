@@ -24,7 +24,7 @@ from bench.run_wire import (
 )
 
 TITLE = "delay through the forwarder at 10, 50 and 90 % of its PDR, beside testpmd"
-MINUTES = 4
+MINUTES = 3
 LOADS = (10, 50, 90)  # percent
 SECONDS = 0.1
 TRIES, PATIENCE_US = 8, 25  # a worker without packets naps after 30
