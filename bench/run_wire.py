@@ -82,7 +82,7 @@ def capacity(cells):
     known = {c.family: 0 for c in cells}
     for cell in cells:
         known[cell.family] = max(known[cell.family], cell.sessions)
-    return int(sum(known.values()) * 1.15) + (6_000_000 if any(c.fresh for c in cells) else 0)
+    return int(sum(known.values()) * 1.15) + (16_000_000 if any(c.fresh for c in cells) else 0)
 
 
 def affordable(cells):

@@ -189,6 +189,14 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i)
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
+/* May a packet like this begin a session of a service? */
+static inline bool birth_is_asked(const struct sy_view *v)
+{
+	if (SY_LIKELY(v->proto == SY_PROTO_TCP))
+		return (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN;
+	return v->proto == SY_PROTO_UDP;
+}
+
 /* Is this packet the second of its flow in the burst? Then the first begins the session. *some: a
  * bit by each hash of those that are due. */
 static inline bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint64_t due,
@@ -267,9 +275,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
 		struct birth *birth = &bw->birth[i];
-		if (v->proto != SY_PROTO_TCP ||
-		    (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN ||
-		    burst->direction[i] != SESSION_CLIENT)
+		if (!birth_is_asked(v) || burst->direction[i] != SESSION_CLIENT)
 			continue;
 		/* A traceroute's begins none, and must not take another's place for a moment. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The slow path's short ways, inline: plain TCP segments of a session that goes on, which move its
- * state and are forwarded like any of an established one; and the SYN that began a session just
+ * state and are forwarded like any of an established one; and the packet that began a session just
  * now. Whatever is unusual is left to slow.c.
  */
 #ifndef SEGMENT_H
@@ -102,7 +102,8 @@ segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct 
 	return true;
 }
 
-/* The same for the SYN that has just begun session s, of which its server is not told anything. */
+/* The same for the packet that has just begun session s, of which its server is not told anything.
+ */
 static inline __attribute__((always_inline)) bool
 segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
               struct sy_way *way, const struct segment_common *c)
@@ -112,9 +113,13 @@ segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct se
 	uint16_t path = SY_READ(e->path), len = v->frame_len - SY_ETH_LEN;
 	uint16_t room = SY_RCU_READ(c->room[path]), other = SY_RCU_READ(c->room[s->path]);
 
-	if (!burst->plain[i] || !session_is_common(s, e) || len > room || !other)
+	if (!burst->plain[i] || !session_is_common(s, e) || len > room)
 		return false;
-	sy_packet_clamp_mss(sy_frame(burst->mbuf[i]), v, segment_mss(e, room, other));
+	if (SY_LIKELY(v->proto == SY_PROTO_TCP)) {
+		if (!other)
+			return false;
+		sy_packet_clamp_mss(sy_frame(burst->mbuf[i]), v, segment_mss(e, room, other));
+	}
 	burst->next[i] = (uint8_t)forward_ready(w, burst, i, s, e, SESSION_CLIENT,
 	                                        &c->share[s->server], way, path, c->now);
 	return true;

@@ -235,7 +235,7 @@ static inline void slow_prefetch(const struct session_table *t, uint32_t record,
 		__builtin_prefetch(session_cold_at(t, record), 1);
 }
 
-/* A SYN whose session create_prepare() has begun to make. */
+/* A packet whose session create_prepare() has begun to make. */
 static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way,
                        const struct segment_common *c)
 {
