@@ -37,6 +37,7 @@ TESTPMD = "dpdk-testpmd"
 GENERATOR_MB, TESTPMD_MB, FORWARDER_MB = 128, 96, 128  # of each
 NULL_FRAME = 60  # bytes
 SESSION_BYTES = 70  # of the tables, with some to spare
+OTHERS = 16 << 20  # what any table takes, and parts of pages
 TCP, UDP, FNAT, RR = 6, 17, 1, 1
 ANSWER_S = 120  # of the generator: to make the most sessions takes it a fraction of that
 PORTS, WORKERS, DROPS = 16, 17, 15  # fields of Request.body
@@ -47,7 +48,8 @@ TIME_WAIT, UDP_ONE_WAY, UDP_BOTH = 6, 8, 9  # fields of Timeouts
 
 def needs(sessions):
     """Bytes of huge pages that a stand takes."""
-    return ((2 * GENERATOR_MB + TESTPMD_MB + FORWARDER_MB) << 20) + sessions * SESSION_BYTES
+    programs = (2 * GENERATOR_MB + TESTPMD_MB + FORWARDER_MB) << 20
+    return programs + OTHERS + sessions * SESSION_BYTES
 
 
 class Generator:
