@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* fast path: whose session? Plain packets of established ones: rewrite, note the time, count, and
  * they are ready to be sent. Nothing else. */
-#include "forward.h"
+#include "segment.h"
 
 #define FAST_GROUP 16
 
@@ -46,11 +46,53 @@ struct fast_common {
 	uint16_t now;
 };
 
+/* A burst's turn: the way of the packet before, and, a bit by the ends of their records' numbers,
+ * the sessions whose packets wait for the slow path. */
+struct fast_turn {
+	struct sy_way way;
+	uint64_t waiting;
+};
+
+static inline uint64_t fast_bit(uint32_t record)
+{
+	return UINT64_C(1) << (record % 64);
+}
+
+/* A server's first answer to a SYN. */
+static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy_burst *burst,
+                                                  unsigned i, struct session *s,
+                                                  const struct endpoint *e)
+{
+	forward_view(burst, i);
+	return segment_answer(s, e, sy_frame(burst->mbuf[i]), &burst->view[i],
+	                      SY_RCU_READ(w->path_room[s->path]),
+	                      SY_RCU_READ(w->path_room[SY_READ(e->path)]));
+}
+
+/* A plain segment that is a step in the life of its session, and moves its state, unless one that
+ * waits for the slow path is to do so first. False: that takes more. */
+static inline __attribute__((always_inline)) bool
+fast_steps(struct sy_worker *w, struct sy_burst *burst, const struct fast_turn *turn,
+           const struct fast_candidate *at, const uint8_t *frame, enum session_direction from,
+           bool v4)
+{
+	const struct sy_balance *b = w->app;
+	const struct sy_tcp *tcp = (const struct sy_tcp *)(frame + sy_plain_l4(v4));
+	struct session *s = at->session;
+	uint32_t record = at->guess >> 1;
+
+	if (turn->waiting & fast_bit(record))
+		return false;
+	return segment_step(s, session_cold_at(b->table[burst->slot[at->i]], record), from, tcp,
+	                    SY_ETH_LEN + sy_plain_len(frame, v4) - sy_plain_l4(v4)) ||
+	       (from == SESSION_SERVER && fast_answer(w, burst, at->i, s, at->endpoint));
+}
+
 /* A plain packet that is not the candidate's, or not common of its session: other forms, ports that
  * no endpoint names. What has to look for its path, or a router must answer with ICMP, or cannot
  * route, is for the slow path. */
 static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, struct sy_burst *burst,
-                                                       unsigned i)
+                                                       unsigned i, struct fast_turn *turn)
 {
 	const struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
@@ -68,20 +110,23 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
 	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) || s->flags & SESSION_UNTOLD ||
-	    !fast_goes_on(b, s, e, from) || len + e->growth[from] > SY_RCU_READ(w->path_room[path]))
+	    !fast_goes_on(b, s, e, from) ||
+	    len + e->growth[from] > SY_RCU_READ(w->path_room[path])) {
+		turn->waiting |= fast_bit(record);
 		return SY_NEXT_SLOW;
+	}
 	burst->path[i] = path;
 	forward_packet(w, burst, i, s);
 	return (enum sy_next)burst->next[i];
 }
 
-static enum sy_next fast_direct(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+static enum sy_next fast_direct(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
                                 const struct fast_common *c, const struct fast_candidate *at,
                                 bool behind);
 
 /* A packet that is plain, v4 or not, to an endpoint that is direct or rewrites in place. */
 static inline __attribute__((always_inline)) enum sy_next
-fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
             const struct fast_common c, const struct fast_candidate *at,
             enum session_direction from, bool v4, bool direct, bool behind)
 {
@@ -97,15 +142,18 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	struct sy_way_link client = {0}; /* nobody keeps those of clients */
 	uint64_t neighbour;
 
-	if (SY_UNLIKELY(!fast_may(plain, s, from) || s->flags & SESSION_ODD || e->form != form ||
+	if (SY_UNLIKELY(s->flags & SESSION_ODD || e->form != form ||
 	                !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
 	                !fast_goes_on(b, s, e, from) ||
-	                !sy_way_find(w, way, m, inwards ? SY_READ(e->path) : s->path,
+	                !sy_way_find(w, &turn->way, m, inwards ? SY_READ(e->path) : s->path,
 	                             inwards ? &e->addr : &s->client,
 	                             inwards ? &at->share->link : &client, direct, &neighbour)))
 		return inwards && !direct && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6)
-		               ? fast_direct(w, burst, way, &c, at, behind)
-		               : fast_odd(w, burst, i);
+		               ? fast_direct(w, burst, turn, &c, at, behind)
+		               : fast_odd(w, burst, i, turn);
+	if (!fast_may(plain, s, from) &&
+	    (direct || !fast_steps(w, burst, turn, at, frame, from, v4)))
+		return fast_odd(w, burst, i, turn);
 	traffic_count(&at->share->traffic, from, sy_plain_len(frame, v4));
 	if (direct)
 		sy_plain_age(frame, v4);
@@ -113,35 +161,35 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 		forward_plain(b, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4,
 		              burst->slot[i], s, e, from);
 	session_seen(s, s->seen, c.now);
-	sy_way_write(way, m, frame, neighbour);
-	return SY_LIKELY(!behind) && sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+	sy_way_write(&turn->way, m, frame, neighbour);
+	return SY_LIKELY(!behind) && sy_way_send(&turn->way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
 }
 
 /* From a client, to its server as it is. */
 static __attribute__((noinline)) enum sy_next
-fast_direct(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+fast_direct(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
             const struct fast_common *c, const struct fast_candidate *at, bool behind)
 {
 	return burst->plain[at->i] & SY_PLAIN_V4
-	               ? fast_packet(w, burst, way, *c, at, SESSION_CLIENT, true, true, behind)
-	               : fast_packet(w, burst, way, *c, at, SESSION_CLIENT, false, true, behind);
+	               ? fast_packet(w, burst, turn, *c, at, SESSION_CLIENT, true, true, behind)
+	               : fast_packet(w, burst, turn, *c, at, SESSION_CLIENT, false, true, behind);
 }
 
 /* Each combination has code of its own. */
 static inline __attribute__((always_inline)) enum sy_next
-fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
                const struct fast_common c, const struct fast_candidate *at, bool behind)
 {
 	const enum session_direction client = SESSION_CLIENT, server = SESSION_SERVER;
 	unsigned plain = burst->plain[at->i], from = at->guess & 1;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
 		return from == server
-		               ? fast_packet(w, burst, way, c, at, server, true, false, behind)
-		               : fast_packet(w, burst, way, c, at, client, true, false, behind);
+		               ? fast_packet(w, burst, turn, c, at, server, true, false, behind)
+		               : fast_packet(w, burst, turn, c, at, client, true, false, behind);
 	if (SY_UNLIKELY(!plain))
-		return fast_odd(w, burst, at->i);
-	return from == server ? fast_packet(w, burst, way, c, at, server, false, false, behind)
-	                      : fast_packet(w, burst, way, c, at, client, false, false, behind);
+		return fast_odd(w, burst, at->i, turn);
+	return from == server ? fast_packet(w, burst, turn, c, at, server, false, false, behind)
+	                      : fast_packet(w, burst, turn, c, at, client, false, false, behind);
 }
 
 /* From the second cache to the first, where one packet would wait for its record, then for what
@@ -178,7 +226,7 @@ static inline unsigned fast_fetch(const struct fast_common c, struct sy_burst *b
 void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct fast_candidate at[FAST_GROUP];
-	struct sy_way way = {.path = SY_WAY_NONE};
+	struct fast_turn turn = {.way = {.path = SY_WAY_NONE}};
 	bool behind = false; /* a packet that goes another way, which may be of the same flow */
 	const struct fast_common c = {.b = w->app,
 	                              .share = balance_worker_of(w)->share,
@@ -190,7 +238,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 		unsigned n = fast_fetch(c, burst, first, end, at, &behind);
 		sy_burst_fetch_next(burst, first, end);
 		for (unsigned k = 0; k < n; k++) {
-			enum sy_next next = fast_candidate(w, burst, &way, c, &at[k], behind);
+			enum sy_next next = fast_candidate(w, burst, &turn, c, &at[k], behind);
 			burst->next[at[k].i] = (uint8_t)next;
 			behind |= next != SY_NEXT_GONE;
 		}
