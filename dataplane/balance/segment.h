@@ -45,14 +45,14 @@ static inline uint16_t segment_mss(const struct endpoint *e, uint16_t room, uint
 	return sy_tcp_mss(sy_addr_is_v4(&e->vip), room < other ? room : other, 0);
 }
 
-/* Moves the session's state by a segment of l4_len bytes, which these states say is TCP; false:
+/* Moves the session's state by a segment of l4_len bytes, if the state says that it is one; false:
  * that takes more. */
 static inline __attribute__((always_inline)) bool
 segment_step(struct session *s, struct session_cold *cold, enum session_direction from,
              const struct sy_tcp *tcp, uint32_t l4_len)
 {
-	if (SY_UNLIKELY((tcp->flags & SEGMENT_FLAGS) != SY_TCP_ACK ||
-	                !(segment_states[from] >> s->state & 1)))
+	if (SY_UNLIKELY(!(segment_states[from] >> s->state & 1) ||
+	                (tcp->flags & SEGMENT_FLAGS) != SY_TCP_ACK))
 		return false;
 	tcp_note_fins(s, cold, from, tcp->flags, ntohl(tcp->seq), ntohl(tcp->ack),
 	              l4_len - (tcp->offset >> 4) * 4u);
