@@ -83,8 +83,10 @@ static void test_a_connection(void **state)
 	struct flows *f = *state;
 	for (unsigned life = 0; life < 2 * SERVICES; life++) {
 		struct sy_tuple t = client_of(life % SERVICES, (uint16_t)(1000 + life));
-		if (life == SERVICES)
+		if (life == SERVICES) { /* each with queues of its own: see foreign.c */
+			f->options.queues = 2;
 			flows_reopen(f, 2, 0, true);
+		}
 		unsigned server = pass(f, &t, SY_TCP_SYN, 0);
 		struct session *s = flows_find(f, &t);
 		assert_int_equal(s->local, LOCAL_NONE);
@@ -116,6 +118,7 @@ static void test_a_connection(void **state)
 		assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 	}
 	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
+	assert_int_not_equal(f->rig.rt->worker[0].counters.foreign, 0);
 }
 
 static void test_timeouts(void **state)
