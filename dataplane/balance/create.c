@@ -280,7 +280,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		/* A traceroute's begins none, and must not take another's place for a moment. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
-		if (!asked || asked->dport != v->tuple.dport ||
+		if (!asked || asked->dport != v->tuple.dport || asked->proto != v->tuple.proto ||
 		    !sy_addr_equal(&asked->dst, &v->tuple.dst))
 			service = directory_find(b, &v->tuple);
 		asked = &v->tuple;

@@ -80,6 +80,15 @@ static void syn_waits(struct fixture *f, uint16_t port, uint8_t ttl)
 	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
 }
 
+static void datagram_waits(struct fixture *f, uint16_t port)
+{
+	const struct sy_tuple t = {rig_addr("198.18.0.1"), f->key.vip, htons(port), f->key.vport,
+	                           SY_PROTO_UDP};
+	struct frame frame;
+	frame_udp(&frame, &f->dice, &t, 20);
+	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
+}
+
 static unsigned turn(struct fixture *f, unsigned port)
 {
 	unsigned sent = 0;
@@ -123,6 +132,34 @@ static void traceroutes_take_no_place(void **state)
 	assert_int_equal(turn(f, RIG_LAN), LIMIT);
 }
 
+/* In one burst, first packets for one VIP and port by both protocols: each begins a session of its
+ * own service's server, or none if there is no such service. */
+static void protocols_are_told_apart(void **state)
+{
+	struct fixture *f = *state;
+	const struct sy_addr server = rig_addr("10.0.0.2");
+	struct changes c = {0};
+	for (unsigned services = 1; services <= 2; services++) {
+		for (uint16_t port = 44000; port < 44000 + LIMIT; port++) {
+			syn_waits(f, (uint16_t)(port + 10 * services), 64);
+			datagram_waits(f, (uint16_t)(port + 10 * services));
+		}
+		assert_int_equal(turn(f, RIG_LAN), services * LIMIT);
+		assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), LIMIT);
+		assert_int_equal(f->rig.b->server_active[0], LIMIT);
+		if (services == 2)
+			break;
+		rig_advance(&f->rig, 4 * SECOND_NS);
+		assert_int_equal(f->rig.b->server_active[0], 0);
+		struct service_key key = f->key;
+		key.proto = SY_PROTO_UDP;
+		put_service(&c, &key, "datagrams", RR, NULL);
+		put_server(&c, &key, &server, 8080, 1, UP);
+		assert_true(rig_commit(&f->rig, &c));
+	}
+	assert_int_equal(f->rig.b->server_active[1], LIMIT);
+}
+
 /* Births lead the sweep on: with no round at all, sessions that are over go. */
 static void births_sweep(void **state)
 {
@@ -154,6 +191,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(twins_take_one_place, setup, teardown),
 	        cmocka_unit_test_setup_teardown(traceroutes_take_no_place, setup, teardown),
+	        cmocka_unit_test_setup_teardown(protocols_are_told_apart, setup, teardown),
 	        cmocka_unit_test_setup_teardown(births_sweep, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
