@@ -60,12 +60,13 @@ segment_step(struct session *s, struct session_cold *cold, enum session_directio
 	return true;
 }
 
-/* The same for a server's first answer to a SYN. other: what fits on the way back. */
+/* The same for a server's first answer to a SYN. room: what fits through its path, other: through
+ * that of the client's packets; 0 of either: that went stale meanwhile. */
 static inline bool segment_answer(struct session *s, const struct endpoint *e, uint8_t *frame,
                                   const struct sy_view *v, uint16_t room, uint16_t other)
 {
 	if (s->state != SESSION_SYN_SENT ||
-	    (v->tcp_flags & SEGMENT_FLAGS) != (SY_TCP_SYN | SY_TCP_ACK) || !other ||
+	    (v->tcp_flags & SEGMENT_FLAGS) != (SY_TCP_SYN | SY_TCP_ACK) || !room || !other ||
 	    sy_packet_is_unfinished(frame, v))
 		return false;
 	s->state = SESSION_SYN_RECEIVED;

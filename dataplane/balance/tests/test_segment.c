@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "../../runtime/adjacency.h"
-#include "../tcp_step.h"
+#include "../segment.h"
 #include "flows.h"
 
 #define ROUNDS 4000
@@ -140,6 +140,28 @@ static void test_short_way_is_the_long_one(void **state)
 	for (unsigned n = 0; n < ROUNDS; n++) {
 		struct flow *one = &flow[n % FLOW_SERVICES];
 		check_one(f, one, one->client.proto == SY_PROTO_TCP);
+	}
+}
+
+/* A path that goes stale while a burst is under way has no room that an MSS could follow. */
+static void test_answer_by_a_stale_path(void **state)
+{
+	static const uint16_t room[][2] = {{0, 1500}, {1500, 0}, {0, 0}, {1500, 1500}};
+	struct flows *f = *state;
+	for (unsigned n = 0; n < SY_ARRAY_LEN(room); n++) {
+		struct flow flow;
+		struct frame in;
+		struct sy_view v;
+		flow_begin(f, &flow, 0, (uint16_t)(41000 + n));
+		flows_frame(f, &in, &flow.server, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
+		const struct frame before = in;
+		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
+		struct session *s = flow_session(f, &flow);
+		bool answered = segment_answer(s, &f->rig.b->endpoint[s->server], in.bytes, &v,
+		                               room[n][0], room[n][1]);
+		assert_int_equal(answered, room[n][0] && room[n][1]);
+		assert_int_equal(s->state, answered ? SESSION_SYN_RECEIVED : SESSION_SYN_SENT);
+		assert_memory_equal(before.bytes, in.bytes, in.len);
 	}
 }
 
@@ -395,6 +417,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_short_way_is_the_long_one, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_first_short_way_is_the_long_one, flows_setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_answer_by_a_stale_path, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_bursts_keep_their_order, flows_setup,
 	                                        flows_teardown),
