@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The slow path's short ways, inline: plain TCP segments of a session that goes on, which move its
- * state and are forwarded like any of an established one; and the packet that began a session just
- * now. Whatever is unusual is left to slow.c.
+ * Short ways, inline: plain TCP segments of a session that goes on, which move its state (the fast
+ * path's too) and are forwarded like any of an established one; and the packet that began a session
+ * just now. Whatever is unusual is left to slow.c.
  */
 #ifndef SEGMENT_H
 #define SEGMENT_H
