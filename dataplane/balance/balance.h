@@ -253,10 +253,8 @@ static inline uint32_t session_shift(const struct session *s, const struct sessi
 
 /* Of the burst's packets that have no session, at[0] to at[count − 1], those that will begin some:
  * finds their servers, and lets the memory that the sessions will take come closer, for all at a
- * time. */
+ * time. Their places are taken: session_create() must follow for each of births_due. */
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
-/* What was prepared, and was not wanted after all, is given back. */
-void create_settle(struct sy_worker *w);
 
 /* May packet i, of no session, begin one? NONE, or why not. */
 enum sy_drop create_check(struct sy_burst *burst, unsigned i);

@@ -300,16 +300,6 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		births_prefetch(b, burst, bw->birth, begin);
 }
 
-void create_settle(struct sy_worker *w)
-{
-	struct balance_worker *bw = balance_worker_of(w);
-	for (; bw->births_due; bw->births_due &= bw->births_due - 1) {
-		const struct birth *birth = &bw->birth[__builtin_ctzll(bw->births_due)];
-		if (birth->reason == SY_DROP_NONE)
-			load_give(w->app, birth->server);
-	}
-}
-
 /* The service and server of packet i, whose place is taken. */
 static enum sy_drop birth_find(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                const struct service *service, uint32_t *server)

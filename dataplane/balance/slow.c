@@ -178,8 +178,6 @@ static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst 
 	enum session_direction from = burst->direction[i];
 	if (burst->session[i] != SESSION_NONE ? bw->ended == then->ended : bw->born == then->born)
 		return from;
-	if (bw->births_due >> i & 1) /* the first of its flow: nobody else began its session */
-		return from;
 	struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
 	const struct match_context ctx = {b, t, &burst->view[i].tuple};
@@ -305,6 +303,5 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		else
 			icmp_packet(w, burst, i);
 	}
-	create_settle(w);
 	sweep_for_births(w);
 }
