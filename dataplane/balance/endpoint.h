@@ -20,22 +20,38 @@ enum mode {
 	MODE_SNAT = 5, /* no server's: hosts inside talk to others from a pool address */
 };
 
-/* What forwarding makes of packets: addresses and ports changed in place (FNAT, NAT), or nothing
- * (DR), by family of the VIP; a tunnel or a translation, which move the frame's start, or SNAT's.
- */
+/* What forwarding makes of packets: addresses and ports changed in place (FNAT, NAT), nothing (DR),
+ * or a tunnel, by family of the VIP; a translation, or SNAT's. */
 enum form {
 	FORM_V4,
 	FORM_V6,
 	FORM_DIRECT_V4,
 	FORM_DIRECT_V6,
-	FORM_TUNNEL,
+	FORM_TUNNEL_V4,
+	FORM_TUNNEL_V6,
 	FORM_TRANSLATE,
 	FORM_SNAT
 };
 
-static inline bool form_is_in_place(uint8_t form)
+static inline bool form_is_in_place(unsigned form)
 {
 	return form <= FORM_V6;
+}
+
+static inline bool form_is_direct(unsigned form)
+{
+	return form == FORM_DIRECT_V4 || form == FORM_DIRECT_V6;
+}
+
+static inline bool form_is_tunnel(unsigned form)
+{
+	return form == FORM_TUNNEL_V4 || form == FORM_TUNNEL_V6;
+}
+
+/* Of those with a family. */
+static inline bool form_is_v4(unsigned form)
+{
+	return form % 2 == FORM_V4;
 }
 
 /* Its packets go to servers from a local address. */

@@ -120,25 +120,46 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	return (enum sy_next)burst->next[i];
 }
 
-static enum sy_next fast_direct(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
-                                const struct fast_common *c, const struct fast_candidate *at,
-                                bool behind);
+static enum sy_next fast_inwards(struct sy_worker *w, struct sy_burst *burst,
+                                 struct fast_turn *turn, const struct fast_common *c,
+                                 const struct fast_candidate *at, bool behind);
 
-/* A packet that is plain, v4 or not, to an endpoint that is direct or rewrites in place. */
+/* Makes of a packet what its endpoint's form says; false: there is no room for a tunnel's header.
+ */
+static inline __attribute__((always_inline)) bool
+fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *frame,
+           const struct session *s, const struct endpoint *e, enum session_direction from,
+           enum form form)
+{
+	const bool v4 = form_is_v4(form);
+	unsigned plain = burst->plain[i];
+	if (form_is_in_place(form)) {
+		forward_plain(w->app, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4,
+		              burst->slot[i], s, e, from);
+		return true;
+	}
+	if (form_is_tunnel(form)) {
+		forward_view(burst, i);
+		return forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
+		                      (uint32_t)(burst->hash[i] >> 32));
+	}
+	sy_plain_age(frame, v4);
+	return true;
+}
+
+/* A plain packet of the form's family, if its endpoint is of this form. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
             const struct fast_common c, const struct fast_candidate *at,
-            enum session_direction from, bool v4, bool direct, bool behind)
+            enum session_direction from, enum form form, bool behind)
 {
 	struct sy_balance *b = c.b;
 	struct session *s = at->session;
 	const struct endpoint *e = at->endpoint;
-	const enum form form =
-	        direct ? (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6) : (v4 ? FORM_V4 : FORM_V6);
 	unsigned i = at->i, plain = burst->plain[i];
 	struct rte_mbuf *m = burst->mbuf[i];
 	uint8_t *frame = sy_frame(m);
-	const bool inwards = from == SESSION_CLIENT;
+	const bool v4 = form_is_v4(form), inwards = from == SESSION_CLIENT;
 	struct sy_way_link client = {0}; /* nobody keeps those of clients */
 	uint64_t neighbour;
 
@@ -147,32 +168,48 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 	                !fast_goes_on(b, s, e, from) ||
 	                !sy_way_find(w, &turn->way, m, inwards ? SY_READ(e->path) : s->path,
 	                             inwards ? &e->addr : &s->client,
-	                             inwards ? &at->share->link : &client, direct, &neighbour)))
-		return inwards && !direct && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6)
-		               ? fast_direct(w, burst, turn, &c, at, behind)
+	                             inwards ? &at->share->link : &client, form_is_direct(form),
+	                             &neighbour)))
+		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
+		               ? fast_inwards(w, burst, turn, &c, at, behind)
 		               : fast_odd(w, burst, i, turn);
 	if (!fast_may(plain, s, from) &&
-	    (direct || !fast_steps(w, burst, turn, at, frame, from, v4)))
+	    (!form_is_in_place(form) || !fast_steps(w, burst, turn, at, frame, from, v4)))
 		return fast_odd(w, burst, i, turn);
+	if (form_is_tunnel(form) &&
+	    rte_pktmbuf_pkt_len(m) + (unsigned)e->growth[from] > turn->way.len_max)
+		return fast_odd(w, burst, i, turn);
+	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
+		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+		return SY_NEXT_GONE;
+	}
 	traffic_count(&at->share->traffic, from, sy_plain_len(frame, v4));
-	if (direct)
-		sy_plain_age(frame, v4);
-	else
-		forward_plain(b, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4,
-		              burst->slot[i], s, e, from);
 	session_seen(s, s->seen, c.now);
-	sy_way_write(&turn->way, m, frame, neighbour);
+	sy_way_write(&turn->way, m, form_is_tunnel(form) ? sy_frame(m) : frame, neighbour);
 	return SY_LIKELY(!behind) && sy_way_send(&turn->way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
 }
 
-/* From a client, to its server as it is. */
+/* From a client, to a server that is sent what the client sends, as it is or in a tunnel. */
 static __attribute__((noinline)) enum sy_next
-fast_direct(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
-            const struct fast_common *c, const struct fast_candidate *at, bool behind)
+fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
+             const struct fast_common *c, const struct fast_candidate *at, bool behind)
 {
-	return burst->plain[at->i] & SY_PLAIN_V4
-	               ? fast_packet(w, burst, turn, *c, at, SESSION_CLIENT, true, true, behind)
-	               : fast_packet(w, burst, turn, *c, at, SESSION_CLIENT, false, true, behind);
+	const enum session_direction from = SESSION_CLIENT;
+	const enum form form = at->endpoint->form;
+	if (form_is_v4(form) != !!(burst->plain[at->i] & SY_PLAIN_V4))
+		return fast_odd(w, burst, at->i, turn);
+	switch (form) {
+	case FORM_DIRECT_V4:
+		return fast_packet(w, burst, turn, *c, at, from, FORM_DIRECT_V4, behind);
+	case FORM_DIRECT_V6:
+		return fast_packet(w, burst, turn, *c, at, from, FORM_DIRECT_V6, behind);
+	case FORM_TUNNEL_V4:
+		return fast_packet(w, burst, turn, *c, at, from, FORM_TUNNEL_V4, behind);
+	case FORM_TUNNEL_V6:
+		return fast_packet(w, burst, turn, *c, at, from, FORM_TUNNEL_V6, behind);
+	default:
+		return fast_odd(w, burst, at->i, turn);
+	}
 }
 
 /* Each combination has code of its own. */
@@ -183,13 +220,12 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *tu
 	const enum session_direction client = SESSION_CLIENT, server = SESSION_SERVER;
 	unsigned plain = burst->plain[at->i], from = at->guess & 1;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
-		return from == server
-		               ? fast_packet(w, burst, turn, c, at, server, true, false, behind)
-		               : fast_packet(w, burst, turn, c, at, client, true, false, behind);
+		return from == server ? fast_packet(w, burst, turn, c, at, server, FORM_V4, behind)
+		                      : fast_packet(w, burst, turn, c, at, client, FORM_V4, behind);
 	if (SY_UNLIKELY(!plain))
 		return fast_odd(w, burst, at->i, turn);
-	return from == server ? fast_packet(w, burst, turn, c, at, server, false, false, behind)
-	                      : fast_packet(w, burst, turn, c, at, client, false, false, behind);
+	return from == server ? fast_packet(w, burst, turn, c, at, server, FORM_V6, behind)
+	                      : fast_packet(w, burst, turn, c, at, client, FORM_V6, behind);
 }
 
 /* From the second cache to the first, where one packet would wait for its record, then for what

@@ -77,7 +77,7 @@ static bool forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsig
                               const struct session *s, const struct endpoint *e)
 {
 	const struct sy_balance *b = w->app;
-	if (e->form == FORM_DIRECT_V4 || e->form == FORM_DIRECT_V6) {
+	if (form_is_direct(e->form)) {
 		forward_direct(burst, i, e);
 		return true;
 	}
