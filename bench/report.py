@@ -28,19 +28,20 @@ class Malformed(Exception):
 
 
 def check(run):
-    """Raises Malformed unless this is a whole run with positive values."""
+    """Raises Malformed unless this is a whole run, with positive values where they are compared."""
     for field, kind in (("bench", str), ("params", dict), ("metric", str), ("unit", str)):
         if not isinstance(run.get(field), kind):
             raise Malformed(f"no `{field}` in {run}")
     yardstick = run.get("yardstick")
-    values = [run.get("value")]
+    value = run.get("value")
+    if not is_number(value) or value < 0:
+        raise Malformed(f"neither a positive number nor 0: {value!r} in {run}")
     if yardstick is not None:
         if not isinstance(yardstick, dict) or not isinstance(yardstick.get("name"), str):
             raise Malformed(f"a yardstick without a name in {run}")
-        values.append(yardstick.get("value"))
-    for value in values:
-        if not is_number(value) or value <= 0:
-            raise Malformed(f"not a positive number: {value!r} in {run}")
+        for compared in (value, yardstick.get("value")):
+            if not is_number(compared) or compared <= 0:
+                raise Malformed(f"not a positive number: {compared!r} in {run}")
     if not all(map(is_number, run.get("evidence", {}).values())):
         raise Malformed(f"evidence that is no number in {run}")
 

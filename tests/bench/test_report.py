@@ -43,9 +43,18 @@ def test_cells_metrics_and_yardsticks_are_rows_of_their_own():
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, None, "7", True])
 def test_what_is_no_measured_value_is_refused(value):
     with pytest.raises(report.Malformed):
-        report.check(run(value))
+        report.check(run(value, 1))
     with pytest.raises(report.Malformed):
         report.check(run(1) | {"yardstick": {"name": "lines", "value": value}})
+    if value != 0:
+        with pytest.raises(report.Malformed):
+            report.check(run(value))
+
+
+def test_what_is_not_compared_may_be_nothing():
+    (row,) = report.rows([run(0), run(0), run(0.5)])
+    assert (row["median"], row["ratio"]) == (0, None)
+    assert report.table([row]).splitlines()[1].split()[2] == "0"
 
 
 def test_evidence_is_kept_as_medians():
