@@ -1,35 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
-#include <rte_malloc.h>
 
 #include "route.h"
 
-/* Without work for this long, a worker goes to sleep; microseconds. Long enough to bridge the gaps
- * of busy traffic, short enough to leave a shared core to others. */
-#define SPIN_US 30
 /* Naps when some source can only be polled: the first one is short, as where packets come now and
  * then each waits for its end, and each is twice as long as the one before it. Microseconds. */
 #define NAP_FIRST_US 50
 #define NAP_LAST_US  1000
-/* Enough for all that a receive ring and the rings between workers hold; a device that goes on
- * receiving is not listened to for longer. */
-#define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
 /* The most that the clock goes on between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
 /* ---- time: TSC, disciplined against CLOCK_MONOTONIC each round ---- */
 
-static void clock_start(struct sy_worker_private *p)
+void worker_clock_start(struct sy_worker_private *p)
 {
 	struct worker_clock *c = &p->clock;
 	c->tsc = c->rate_tsc = rte_rdtsc();
@@ -298,12 +288,13 @@ static void worker_pin(struct sy_worker *w)
 		       w->private->core, strerror(code));
 }
 
-static void *worker_main(void *arg)
+void *worker_main(void *arg)
 {
 	struct sy_worker *w = arg;
 	struct sy_worker_private *p = w->private;
 	struct rte_rcu_qsbr *qsbr = rcu_qsbr(w->rt->rcu);
 	worker_pin(w);
+	p->nap_us = NAP_FIRST_US;
 	if (rte_thread_register()) /* still correct, only without its own cache of the pool */
 		sy_log(SY_LOG_WARN, "runtime", "worker %u is unknown to EAL: %s", w->id,
 		       rte_strerror(rte_errno));
@@ -335,230 +326,4 @@ static void *worker_main(void *arg)
 	rte_rcu_qsbr_thread_unregister(qsbr, w->id);
 	rte_thread_unregister();
 	return NULL;
-}
-
-/* ---- the interaction thread's side ---- */
-
-unsigned sy_worker_count(const struct sy_runtime *rt)
-{
-	return rt->workers;
-}
-
-struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id)
-{
-	return &rt->worker[id];
-}
-
-unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot)
-{
-	return SY_READ(rt->slot_worker[slot]);
-}
-
-int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx)
-{
-	struct sy_worker_private *p = w->private;
-	if (!p->running) {
-		fn(w, ctx);
-		return 0;
-	}
-	struct worker_call call = {.fn = fn, .ctx = ctx}, *expected = &call;
-	__atomic_store_n(&p->call, &call, __ATOMIC_RELEASE);
-	worker_wake(w);
-	uint64_t deadline = sy_clock_ns() + UINT64_C(1000000000);
-	for (unsigned turn = 0; !__atomic_load_n(&call.done, __ATOMIC_ACQUIRE); turn++) {
-		if (turn < 1000) {
-			rte_pause();
-			continue;
-		}
-		sched_yield();
-		/* Taken back, it can no longer run; not taken back, it is running now. */
-		if (expected && sy_clock_ns() > deadline) {
-			if (__atomic_compare_exchange_n(&p->call, &expected, NULL, false,
-			                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-				return -ETIMEDOUT;
-			expected = NULL;
-		}
-	}
-	return 0;
-}
-
-void workers_neighbour_changed(struct sy_runtime *rt)
-{
-	for (unsigned i = 0; i < rt->workers; i++) {
-		struct sy_worker_private *p = rt->worker[i].private;
-		__atomic_fetch_add(&p->neighbours_changed, 1, __ATOMIC_RELEASE);
-		worker_wake(&rt->worker[i]);
-	}
-}
-
-void workers_answer(struct sy_runtime *rt)
-{
-	struct ask ask;
-	for (unsigned i = 0; i < rt->workers; i++)
-		while (!rte_ring_sc_dequeue_elem(rt->worker[i].private->asks, &ask, sizeof(ask)))
-			adjacency_ask(rt, ask.port, &ask.addr);
-}
-
-static int source_add(struct sy_worker *w, struct port *port, unsigned queue)
-{
-	struct sy_worker_private *p = w->private;
-	int fd = port->ops->descriptor(port, queue);
-	p->source[p->sources++] = (struct worker_source){.port = port, .queue = queue};
-	if (fd < 0) {
-		p->must_poll = true;
-		return 0;
-	}
-	struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
-	return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
-}
-
-static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
-{
-	struct sy_worker_private *p = rte_zmalloc("sy_worker", sizeof(*p), SY_CACHE_LINE);
-	ssize_t asks = rte_ring_get_memsize_elem(sizeof(struct ask), WORKER_ASKS);
-	if (!p)
-		return -ENOMEM;
-	w->private = p;
-	p->core = core;
-	p->nap_us = NAP_FIRST_US;
-	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	p->asks = rte_zmalloc("sy_asks", (size_t)asks, SY_CACHE_LINE);
-	if (p->wake_fd < 0 || p->epoll_fd < 0)
-		return -errno;
-	if (!p->asks ||
-	    rte_ring_init(p->asks, "sy_asks", WORKER_ASKS, RING_F_SP_ENQ | RING_F_SC_DEQ))
-		return -ENOMEM;
-	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.fd = p->wake_fd};
-	if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, p->wake_fd, &ev))
-		return -errno;
-	clock_start(p);
-	worker_clock_read(w);
-	p->spin_cycles = rte_get_tsc_hz() / 1000000 * SPIN_US;
-	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
-	return 0;
-}
-
-int workers_open(struct sy_runtime *rt, struct sy_error *err)
-{
-	unsigned core[SY_MAX_WORKERS];
-	int cores = cores_parse(rt->options.cores, core, SY_MAX_WORKERS, err);
-	if (cores < 0)
-		return cores;
-	rt->worker = aligned_alloc(SY_CACHE_LINE, rt->options.workers * sizeof(*rt->worker));
-	if (!rt->worker)
-		return sy_fail(err, ENOMEM, "no memory for %u workers", rt->options.workers);
-	memset(rt->worker, 0, rt->options.workers * sizeof(*rt->worker));
-	rt->workers = rt->options.workers;
-	for (unsigned i = 0; i < rt->workers; i++) {
-		rt->worker[i].id = i;
-		rt->worker[i].rt = rt;
-		rt->worker[i].app = rt->options.app;
-		rt->worker[i].slot_worker = rt->slot_worker;
-		rt->worker[i].path_room = rt->routes->room;
-		/* More workers than CPUs, as in tests: the scheduler places them. */
-		bool pinned = rt->workers <= (unsigned)cores;
-		int rc = worker_prepare(rt, &rt->worker[i], pinned ? (int)core[i] : -1);
-		if (rc)
-			return sy_fail(err, -rc, "worker %u: %s", i, strerror(-rc));
-	}
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		rt->slot_worker[slot] = (uint8_t)(slot % rt->workers);
-	return handover_open(rt, err);
-}
-
-void workers_note_queues(struct sy_runtime *rt)
-{
-	bool suffice = true;
-	for (unsigned i = 0; i < rt->ports; i++)
-		suffice = suffice && rt->port[i]->queues >= rt->workers;
-	for (unsigned i = 0; i < rt->workers; i++)
-		rt->worker[i].queues_suffice = suffice;
-}
-
-int workers_bind(struct sy_runtime *rt, struct sy_error *err)
-{
-	workers_note_queues(rt);
-	for (unsigned i = 0; i < rt->ports; i++) {
-		for (unsigned q = 0; q < rt->port[i]->queues; q++) {
-			struct sy_worker *w = &rt->worker[q % rt->workers];
-			int rc = source_add(w, rt->port[i], q);
-			if (rc)
-				return sy_fail(err, -rc, "worker %u: %s", w->id, strerror(-rc));
-		}
-	}
-	return 0;
-}
-
-int workers_start(struct sy_runtime *rt, struct sy_error *err)
-{
-	sigset_t all, before;
-	int code = 0;
-	sigfillset(&all); /* signals are the interaction thread's */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	for (unsigned i = 0; i < rt->workers && !code; i++) {
-		struct sy_worker_private *p = rt->worker[i].private;
-		code = pthread_create(&p->thread, NULL, worker_main, &rt->worker[i]);
-		p->running = !code;
-	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return code ? sy_fail(err, code, "starting a worker: %s", strerror(code)) : 0;
-}
-
-void workers_stop(struct sy_runtime *rt)
-{
-	for (unsigned i = 0; i < rt->workers; i++) {
-		struct sy_worker_private *p = rt->worker[i].private;
-		if (!p || !p->running)
-			continue;
-		__atomic_store_n(&p->stop, true, __ATOMIC_RELAXED);
-		worker_wake(&rt->worker[i]);
-	}
-	for (unsigned i = 0; i < rt->workers; i++) {
-		struct sy_worker_private *p = rt->worker[i].private;
-		if (!p || !p->running)
-			continue;
-		pthread_join(p->thread, NULL);
-		p->running = false;
-	}
-}
-
-void workers_drain(struct sy_runtime *rt)
-{
-	bool work = true;
-	for (unsigned i = 0; i < rt->workers; i++)
-		rt->worker[i].private->round_cycles = UINT64_MAX; /* no sweeps meanwhile */
-	for (unsigned turn = 0; work && turn < DRAIN_TURNS; turn++) {
-		work = false;
-		for (unsigned i = 0; i < rt->workers; i++)
-			work |= worker_turn(&rt->worker[i]);
-	}
-	for (unsigned i = 0; i < rt->workers; i++)
-		rt->worker[i].private->sources = 0; /* the devices go next */
-	while (work) {
-		work = false;
-		for (unsigned i = 0; i < rt->workers; i++)
-			work |= worker_turn(&rt->worker[i]);
-	}
-	for (unsigned i = 0; i < rt->workers; i++)
-		transmit_waiting(&rt->worker[i], true);
-}
-
-void workers_close(struct sy_runtime *rt)
-{
-	if (!rt->worker)
-		return;
-	handover_close(rt);
-	for (unsigned i = 0; i < rt->workers; i++) {
-		struct sy_worker_private *p = rt->worker[i].private;
-		if (!p)
-			continue;
-		if (p->wake_fd >= 0)
-			close(p->wake_fd);
-		if (p->epoll_fd >= 0)
-			close(p->epoll_fd);
-		rte_free(p->asks);
-		rte_free(p);
-	}
-	free(rt->worker);
 }

@@ -110,6 +110,8 @@ struct sy_worker_private {
 	struct rte_ring *asks;       /* to the interaction thread */
 };
 
+/* ---- workers.c: all of them ---- */
+
 int workers_open(struct sy_runtime *rt, struct sy_error *err);
 /* The ports' queues, each to its worker. */
 int workers_bind(struct sy_runtime *rt, struct sy_error *err);
@@ -125,6 +127,13 @@ void workers_close(struct sy_runtime *rt);
 void workers_neighbour_changed(struct sy_runtime *rt);
 /* Interaction thread: answers what workers asked. */
 void workers_answer(struct sy_runtime *rt);
+
+/* ---- worker.c: one ---- */
+
+/* Its thread. */
+void *worker_main(void *worker);
+/* Before its clock is first read. */
+void worker_clock_start(struct sy_worker_private *p);
 /* One look at everything the worker polls; true if there was work. The worker's own thread calls
  * it, or, in a test, whoever drives a worker that was not started. */
 bool worker_turn(struct sy_worker *w);
@@ -135,7 +144,8 @@ void worker_wake(struct sy_worker *w);
 /* The same for several, a bit each. */
 void workers_wake(struct sy_runtime *rt, uint64_t workers);
 
-/* handover.c */
+/* ---- handover.c ---- */
+
 int handover_open(struct sy_runtime *rt, struct sy_error *err);
 void handover_close(struct sy_runtime *rt);
 bool handover_is_empty(const struct sy_worker *w);
@@ -156,7 +166,8 @@ void handover_push(struct sy_worker *w);
 /* Sends all of it, and wakes who sleeps. */
 void handover_flush(struct sy_worker *w);
 
-/* transmit.c */
+/* ---- transmit.c ---- */
+
 /* Sends what the burst gathered for ports. */
 void transmit_flush(struct sy_worker *w);
 /* Gathers a packet for a port, m->port being the port; MACs are in place. */

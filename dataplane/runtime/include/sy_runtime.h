@@ -150,7 +150,7 @@ bool sy_runtime_is_synced(const struct sy_runtime *rt);
 /* NULL, or why routing is refused (policy routing, VRF). */
 const char *sy_runtime_refusal(const struct sy_runtime *rt);
 
-/* ---- workers (worker.c) ------------------------------------------------------------------------
+/* ---- workers (worker*.c) -----------------------------------------------------------------------
  */
 
 /* What the pipeline writes per worker. Read by the interaction thread with relaxed atomics. */
