@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fast path: whose session? Plain packets of established ones: rewrite, note the time, count, and
- * they are ready to be sent. Nothing else. */
+/* fast path: whose session? Plain packets of established ones, and segments with which one goes on:
+ * rewrite, note the time, count, and they are ready to be sent. Nothing else. */
 #include "segment.h"
 
 #define FAST_GROUP 16
