@@ -71,7 +71,7 @@ def test_others_go_on_after_a_failure(call, tmp_path, capsys):
     assert "✗  alpha: the cable is out" in said and said.endswith("failed: alpha\n")
 
 
-@pytest.mark.parametrize("runs", [[], [run(0)], [{}]])
+@pytest.mark.parametrize("runs", [[], [run(-1)], [{}]])
 def test_nothing_and_nonsense_are_failures(call, tmp_path, runs):
     assert call(alpha=lambda quick: (yield from runs)) == 1
     assert list(tmp_path.glob("alpha*")) == []
