@@ -152,17 +152,10 @@ static inline __attribute__((always_inline)) bool classify_plain(const struct sy
 	struct rte_mbuf *m = burst->mbuf[i];
 	const uint8_t *frame = sy_frame(m);
 	uint32_t len = rte_pktmbuf_data_len(m);
-	unsigned plain = 0;
-	if (SY_LIKELY(sy_plain_has_room(len))) {
-		if (SY_LIKELY(sy_plain_is_v4(frame))) {
-			plain = sy_plain_look_ipv4(frame, len);
-			burst->plain[i] = (uint8_t)plain;
-			return plain && classify_known(b, burst, i, frame, ours, plain, true);
-		}
-		if (sy_plain_is_v6(frame))
-			plain = sy_plain_look_ipv6(frame, len);
-	}
+	unsigned plain = sy_plain_look(frame, len);
 	burst->plain[i] = (uint8_t)plain;
+	if (SY_LIKELY(plain & SY_PLAIN_V4))
+		return classify_known(b, burst, i, frame, ours, plain, true);
 	return plain && classify_known(b, burst, i, frame, ours, plain, false);
 }
 

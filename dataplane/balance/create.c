@@ -88,12 +88,6 @@ static inline uint64_t tuple_sum(const struct sy_tuple *t)
 	return sum;
 }
 
-/* What it costs checksums that one tuple becomes the other (RFC 1624, eqn. 3). */
-static inline uint16_t tuple_delta(const struct sy_tuple *from, const struct sy_tuple *to)
-{
-	return sy_csum_fold(tuple_sum(to) + (uint16_t)~sy_csum_fold(tuple_sum(from)));
-}
-
 /* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
 static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
@@ -111,7 +105,7 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 		return reason;
 	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port,
 	                            session_port(e, cold), e->proto};
-	s->delta = tuple_delta(from, &to);
+	s->delta = sy_csum_delta(tuple_sum(from), tuple_sum(&to));
 	return SY_DROP_NONE;
 }
 

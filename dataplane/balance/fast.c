@@ -39,13 +39,6 @@ struct fast_candidate {
 	uint32_t i; /* of the packet */
 };
 
-/* What the packets of a burst have in common. */
-struct fast_common {
-	struct sy_balance *b;
-	struct server_share *share;
-	uint16_t now;
-};
-
 /* A burst's turn: the way of the packet before, and, a bit by the ends of their records' numbers,
  * the sessions whose packets wait for the slow path. */
 struct fast_turn {
@@ -121,7 +114,7 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 }
 
 static enum sy_next fast_inwards(struct sy_worker *w, struct sy_burst *burst,
-                                 struct fast_turn *turn, const struct fast_common *c,
+                                 struct fast_turn *turn, const struct segment_common *c,
                                  const struct fast_candidate *at, bool behind);
 
 /* Makes of a packet what its endpoint's form says; false: there is no room for a tunnel's header.
@@ -150,7 +143,7 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 /* A plain packet of the form's family, if its endpoint is of this form. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
-            const struct fast_common c, const struct fast_candidate *at,
+            const struct segment_common c, const struct fast_candidate *at,
             enum session_direction from, enum form form, bool behind)
 {
 	struct sy_balance *b = c.b;
@@ -192,7 +185,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 /* From a client, to a server that is sent what the client sends, as it is or in a tunnel. */
 static __attribute__((noinline)) enum sy_next
 fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
-             const struct fast_common *c, const struct fast_candidate *at, bool behind)
+             const struct segment_common *c, const struct fast_candidate *at, bool behind)
 {
 	const enum session_direction from = SESSION_CLIENT;
 	const enum form form = at->endpoint->form;
@@ -215,7 +208,7 @@ fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn
 /* Each combination has code of its own. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
-               const struct fast_common c, const struct fast_candidate *at, bool behind)
+               const struct segment_common c, const struct fast_candidate *at, bool behind)
 {
 	const enum session_direction client = SESSION_CLIENT, server = SESSION_SERVER;
 	unsigned plain = burst->plain[at->i], from = at->guess & 1;
@@ -230,7 +223,7 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *tu
 
 /* From the second cache to the first, where one packet would wait for its record, then for what
  * the record names, while the next ones cannot begin. Returns how many have candidates. */
-static inline unsigned fast_fetch(const struct fast_common c, struct sy_burst *burst,
+static inline unsigned fast_fetch(const struct segment_common c, struct sy_burst *burst,
                                   unsigned first, unsigned end, struct fast_candidate *at,
                                   bool *behind)
 {
@@ -264,9 +257,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	struct fast_candidate at[FAST_GROUP];
 	struct fast_turn turn = {.way = {.path = SY_WAY_NONE}};
 	bool behind = false; /* a packet that goes another way, which may be of the same flow */
-	const struct fast_common c = {.b = w->app,
-	                              .share = balance_worker_of(w)->share,
-	                              .now = (uint16_t)balance_seconds(w)};
+	const struct segment_common c = segment_common_of(w);
 
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =

@@ -163,7 +163,7 @@ session_is_of(const struct sy_balance *b, const struct session *s, const struct 
 	       sy_addr_equal(&t->src, &e->addr) && sy_addr_equal(&t->dst, session_local(b, s, e));
 }
 
-/* The same of a plain packet of this family, of an endpoint that rewrites it in place. */
+/* The same of a plain packet of this family, of an endpoint whose form says that it is its own. */
 static inline __attribute__((always_inline)) bool
 session_is_of_plain(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
                     const uint8_t *frame, unsigned plain, bool v4, enum session_direction side)

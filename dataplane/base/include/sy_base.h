@@ -125,9 +125,9 @@ static inline uint32_t sy_csum_addr(const struct sy_addr *a)
 
 /* delta such that sy_csum_apply(csum, delta) replaces words summing to `old` by ones summing to
  * `new` (RFC 1624, eqn. 3: HC' = ~(~HC + ~m + m')). */
-static inline uint16_t sy_csum_delta(uint32_t old, uint32_t new)
+static inline uint16_t sy_csum_delta(uint64_t old, uint64_t new)
 {
-	return sy_csum_fold((uint64_t) new + (uint16_t)~sy_csum_fold(old));
+	return sy_csum_fold(new + (uint16_t)~sy_csum_fold(old));
 }
 
 static inline uint16_t sy_csum_apply(uint16_t csum, uint16_t delta)
