@@ -6,7 +6,7 @@
 #ifndef BENCH_SCENE_H
 #define BENCH_SCENE_H
 
-#include "../dataplane/balance/session.h"
+#include "session.h"
 #include "feed.h"
 
 struct scene_options {

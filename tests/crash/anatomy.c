@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../dataplane/balance/session_file.h"
+#include "session_file.h"
 #include "life.h"
 
 static bool is_blank(const void *bytes, size_t len)

@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "../../dataplane/balance/saved.h"
+#include "saved.h"
 #include "sound.h"
 
 #define SECOND_NS UINT64_C(1000000000)

@@ -16,7 +16,7 @@
 #include <rte_mempool.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../../dataplane/balance/model.h"
+#include "model.h"
 #include "../storm/world.h"
 #include "fuzz.h"
 

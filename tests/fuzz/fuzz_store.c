@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "../../bench/network.h"
-#include "../../dataplane/balance/session_file.h"
+#include "session_file.h"
 #include "../folder.h"
 #include "fuzz.h"
 

@@ -9,7 +9,7 @@ TARGET = pathlib.Path(__file__).parent / "corpus/store"
 
 MEND_CHECKS, REPLACE, SEALED, RESIZE, MEND_COMMITS = 1, 2, 4, 8, 16
 
-# dataplane/balance/session_file.h: struct session_file
+# dataplane/balance/session/session_file.h: struct session_file
 FIELDS = {
     "magic": (0, 8),
     "version": (8, 4),

@@ -8,7 +8,7 @@
 #include <rte_hash.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../../dataplane/balance/model.h"
+#include "model.h"
 #include "../storm/world.h"
 #include "fuzz.h"
 

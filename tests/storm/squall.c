@@ -5,7 +5,7 @@
 
 #include <rte_ethdev.h>
 
-#include "../../dataplane/balance/fragment.h"
+#include "fragment.h"
 #include "weather.h"
 
 #define SECOND_NS UINT64_C(1000000000)

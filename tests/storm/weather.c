@@ -7,8 +7,8 @@
 
 #include <rte_mempool.h>
 
-#include "../../dataplane/balance/model.h"
-#include "../../dataplane/balance/ours.h"
+#include "model.h"
+#include "ours.h"
 #include "../../dataplane/forwarder/pipeline.h"
 
 #define STAGES_MAX 16

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../dataplane/balance/model.h"
+#include "model.h"
 
 #define UP    STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DRAIN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN

@@ -10,7 +10,7 @@
 
 #include "../../../tests/folder.h"
 #include "../../../tests/storm/frame.h"
-#include "../model.h"
+#include "model.h"
 #include "rig.h"
 
 #define FLOW_SERVICES 4 /* TCP, UDP over IPv4, the same over IPv6 */

@@ -8,7 +8,7 @@
 #include <rte_eth_ring.h>
 
 #include "../../forwarder/pipeline.h"
-#include "../ids.h"
+#include "ids.h"
 
 #define START_NS   UINT64_C(100000000000000)
 #define SECOND_NS  UINT64_C(1000000000)

@@ -13,8 +13,8 @@
 #include <rte_ring.h>
 
 #include "../../runtime/runtime.h"
-#include "../arena.h"
-#include "../balance.h"
+#include "arena.h"
+#include "balance.h"
 
 #define RIG_PORTS 2
 #define RIG_WAN   0

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "../../../tests/storm/frame.h"
-#include "../model.h"
+#include "model.h"
 #include "routed.h"
 
 #define SECOND_NS UINT64_C(1000000000)

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "../../base/tests/test_random.h"
-#include "../scheduler.h"
+#include "scheduler.h"
 
 #define SERVERS 1024
 

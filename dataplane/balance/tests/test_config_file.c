@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "../../../tests/folder.h"
-#include "../model.h"
-#include "../saved.h"
+#include "model.h"
+#include "saved.h"
 #include "file.h"
 #include "rig.h"
 

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 #include <rte_hash.h>
 
-#include "../model.h"
-#include "../ours.h"
+#include "model.h"
+#include "ours.h"
 #include "rig.h"
 
 #define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../fragment.h"
+#include "fragment.h"
 #include "flows.h"
 
 #define PIECE  256 /* bytes of a fragment */

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "../saved.h"
+#include "saved.h"
 #include "flows.h"
 
 #define TICKET 7

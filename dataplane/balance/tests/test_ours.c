@@ -9,7 +9,7 @@
 #include <arpa/inet.h>
 #include <cmocka.h>
 
-#include "../ours.h"
+#include "ours.h"
 
 #define COUNT 20000u
 

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 #include <rte_hash.h>
 
-#include "../model.h"
-#include "../ours.h"
+#include "model.h"
+#include "ours.h"
 #include "rig.h"
 
 #define SERVICES     10

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "../../base/tests/test_random.h"
-#include "../ranges.h"
+#include "ranges.h"
 
 #define MODEL_RANGES 24
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "../../runtime/adjacency.h"
-#include "../segment.h"
+#include "segment.h"
 #include "flows.h"
 
 #define ROUNDS 4000

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "../session_file.h"
-#include "../session_hot.h"
+#include "session_file.h"
+#include "session_hot.h"
 
 #define RECORDS 4 /* few, so that they change often */
 #define WHOLE   200000

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../snat.h"
+#include "snat.h"
 #include "flows.h"
 
 #define KINDS  6 /* TCP, UDP, echo over IPv4, over IPv6 */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "../session_file.h"
+#include "session_file.h"
 #include "flows.h"
 
 static const char *const inside_text[2] = {"10.3.0.1", "2001:db8:d::1"};

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "../control.h"
+#include "control.h"
 #include "flows.h"
 
 #define UNSUPPORTED STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED
