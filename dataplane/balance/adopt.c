@@ -218,17 +218,22 @@ void sy_balance_hold_snapshots(struct sy_balance *b, bool hold)
 }
 
 /* What was judged names no path of an earlier process; what was trusted may until it is swept. */
-static bool is_settled(const struct sy_balance *b)
+bool sy_balance_is_settled(const struct sy_balance *b)
 {
 	return b->adoption.found.source != SESSION_SOURCE_HANDED_OVER || retire_swept(b);
+}
+
+void sy_balance_save(struct sy_balance *b)
+{
+	control_finish_commit(b->control);
+	config_file_flush(b, true);
 }
 
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 {
 	if (!b->names.settled)
 		return; /* nothing of the store has been touched: it is left as it was found */
-	control_finish_commit(b->control);
-	config_file_flush(b, true);
+	sy_balance_save(b);
 	journal_close(b);
 	saved_unlock(b);
 	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
@@ -236,7 +241,7 @@ void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 		session_server_set_active(b->store, id, (uint32_t)(t.created - t.ended));
 	}
 	b->sealed_live = tables_live(b);
-	session_store_seal(b->store, ticket, is_settled(b));
+	session_store_seal(b->store, ticket, sy_balance_is_settled(b));
 	b->store = NULL;
 }
 

@@ -23,6 +23,8 @@
 #define CHILD_FD     3
 #define PREPARE_S    60 /* for EAL, memory, mirror, configuration */
 #define TAKE_OVER_S  15
+#define SETTLE_S     30      /* for sweeps: beyond it, each session is looked at during the gap */
+#define SETTLE_MS    10      /* until that is looked at again */
 #define ENDING_MS    1000    /* for a process to give its memory back */
 #define BARRIER_US   1000000 /* for the supervisor to read that its main process is another */
 #define SELF         "/proc/self/exe"
@@ -120,9 +122,9 @@ static int child_spawn(struct upgrade *u, const char *path, char **argv, int end
 static void on_message(void *ctx);
 static void on_timer(void *ctx);
 
-static int patience_begin(struct upgrade *u, unsigned seconds)
+static int patience_begin(struct upgrade *u, unsigned ms)
 {
-	struct itimerspec in = {.it_value = {.tv_sec = seconds}};
+	struct itimerspec in = {.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}};
 	return timerfd_settime(u->timer, 0, &in, NULL) < 0 ? -errno : 0;
 }
 
@@ -156,7 +158,7 @@ static int attempt_open(struct upgrade *u, int *end)
 	if (rc == 0)
 		rc = sy_runtime_watch(u->rt, u->timer, on_timer, u);
 	if (rc == 0)
-		rc = patience_begin(u, PREPARE_S);
+		rc = patience_begin(u, PREPARE_S * 1000);
 	return rc;
 }
 
@@ -185,6 +187,7 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 		return sy_fail(err, -rc, "starting %s: %s", path, strerror(-rc));
 	}
 	u->phase = UPGRADE_PREPARING;
+	u->prepared_ns = 0;
 	sy_log(SY_LOG_INFO, "upgrade", "%s prepares as process %d", path, (int)u->child);
 	return 0;
 }
@@ -257,10 +260,16 @@ static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 		sy_runtime_defer(u->rt, loop_end, u);
 }
 
+static void hand_over_once_settled(struct upgrade *u);
+
 static void on_timer(void *ctx)
 {
 	struct upgrade *u = ctx;
 	struct sy_error err;
+	if (u->phase == UPGRADE_PREPARING && u->prepared_ns) {
+		hand_over_once_settled(u);
+		return;
+	}
 	sy_fail(&err, ETIMEDOUT,
 	        "%s within %d s: its log, beside this one's, tells how far it came",
 	        u->phase == UPGRADE_SEALED ? "it did not take over" : "it was not prepared",
@@ -279,7 +288,7 @@ static void hand_over(struct upgrade *u)
 		if (getrandom(&b.ticket, sizeof(b.ticket), 0) < 0)
 			b.ticket = sy_clock_ns();
 	u->phase = UPGRADE_SEALED;
-	patience_begin(u, TAKE_OVER_S);
+	patience_begin(u, TAKE_OVER_S * 1000);
 	sy_balance_leave_socket(u->balance);
 	b.last_ns = sy_clock_ns();
 	sy_runtime_quiesce(u->rt);
@@ -291,6 +300,17 @@ static void hand_over(struct upgrade *u)
 		sy_fail(&err, rc == -EPIPE ? ENOTCONN : -rc, "%s", strerror(-rc));
 		upgrade_fail(u, &err);
 	}
+}
+
+/* The successor has all it needs but our sessions. Soon after an upgrade of our own, records may
+ * still name our predecessor's next hops: until sweeps have renewed those, the successor would have
+ * to look at each record while no packet is taken. Forwarding goes on meanwhile. */
+static void hand_over_once_settled(struct upgrade *u)
+{
+	uint64_t waited_ns = sy_clock_ns() - u->prepared_ns;
+	if (sy_balance_is_settled(u->balance) || waited_ns > SETTLE_S * UINT64_C(1000000000) ||
+	    patience_begin(u, SETTLE_MS) < 0)
+		hand_over(u);
 }
 
 static void succeed(struct upgrade *u, const struct baton *b)
@@ -320,8 +340,10 @@ static void on_message(void *ctx)
 	int rc = baton_receive(u->fd, &b, &err);
 	if (rc == 0)
 		return;
-	if (rc > 0 && b.kind == BATON_PREPARED && u->phase == UPGRADE_PREPARING) {
-		hand_over(u);
+	if (rc > 0 && b.kind == BATON_PREPARED && u->phase == UPGRADE_PREPARING &&
+	    !u->prepared_ns) {
+		u->prepared_ns = sy_clock_ns();
+		hand_over_once_settled(u);
 		return;
 	}
 	if (rc > 0 && b.kind == BATON_READY && u->phase == UPGRADE_SEALED) {

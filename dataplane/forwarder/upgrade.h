@@ -34,7 +34,8 @@ struct upgrade {
 
 	enum upgrade_phase phase;
 	pid_t child;
-	int fd, timer; /* to the child; when patience ends */
+	int fd, timer;        /* to the child; when patience ends */
+	uint64_t prepared_ns; /* when the child was; 0: not yet */
 };
 
 /* Notes how this process was started; argv must live on. */

@@ -57,6 +57,12 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket);
 /* While an upgrade is prepared, configuration goes to the journal only, and no id is freed. */
 void sy_balance_hold_snapshots(struct sy_balance *b, bool hold);
+/* Whether a successor may trust the tables as they stand, at once after a seal. False for some
+ * seconds after an upgrade, until expiry has visited every session twice. */
+bool sy_balance_is_settled(const struct sy_balance *b);
+/* Saves what was accepted, so that sy_balance_seal() need not wait for the disk. Workers may run.
+ */
+void sy_balance_save(struct sy_balance *b);
 /* Stops to listen on the control socket; who is connected stays. */
 void sy_balance_leave_socket(struct sy_balance *b);
 
