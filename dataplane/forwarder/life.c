@@ -84,6 +84,7 @@ static unsigned adopt_threads(const struct options *o)
 static int adopt_and_start(struct life *l)
 {
 	int rc = sy_balance_adopt(l->balance, adopt_threads(l->options), l->err);
+	sy_phase_end(SY_PHASE_ADOPT);
 	if (rc == 0) {
 		l->bound = true;
 		rc = sy_runtime_bind(l->rt, l->err);
@@ -95,8 +96,10 @@ static int serve(struct life *l)
 {
 	const struct options *o = l->options;
 	int rc = sy_balance_serve(l->balance, o->socket, l->err);
+	sy_phase_end(SY_PHASE_SERVE);
 	if (rc < 0)
 		return rc;
+	sy_phases_log("forwarder", "started");
 	sy_log(SY_LOG_INFO, "forwarder", "ready: workers: %u, ports: %u, control socket: %s",
 	       sy_worker_count(l->rt), sy_port_count(l->rt), o->socket);
 	if (o->inherit < 0)
@@ -114,6 +117,7 @@ static int take_over(struct life *l)
 		return rc;
 	l->note = rc;
 	rc = sy_balance_take(l->balance, l->sealed.ticket, l->err);
+	sy_phase_end(SY_PHASE_TAKE);
 	if (rc == 0)
 		rc = adopt_and_start(l);
 	if (rc < 0)
@@ -122,6 +126,7 @@ static int take_over(struct life *l)
 	sy_balance_get_totals(l->balance, &totals);
 	ready.sessions = totals.live;
 	sy_runtime_claim(l->rt, l->err); /* what fails is logged: the rest shall go on */
+	sy_phase_end(SY_PHASE_CLAIM);
 	rc = serve(l);
 	if (rc < 0)
 		return rc;
@@ -147,6 +152,7 @@ static void on_sealed(void *ctx)
 	int rc = baton_receive(l->options->inherit, &l->sealed, l->err);
 	if (rc == 0)
 		return;
+	sy_phase_split(SY_PHASE_WAIT, SY_PHASE_RELEASE, l->sealed.last_ns);
 	if (rc == -ENOTCONN)
 		predecessor_fail(l, ENOTCONN);
 	else if (rc > 0 && l->sealed.kind != BATON_SEALED)
@@ -160,8 +166,10 @@ static int begin(struct life *l)
 {
 	int fd = l->options->inherit;
 	int rc = sy_runtime_wait_synced(l->rt, SYNC_TIMEOUT_MS, l->err);
+	sy_phase_end(SY_PHASE_MIRROR);
 	if (rc == 0)
 		rc = sy_balance_attach(l->balance, l->rt, l->err);
+	sy_phase_end(SY_PHASE_CONFIG);
 	if (rc < 0)
 		return rc;
 	if (fd < 0) {
@@ -191,6 +199,7 @@ static int run(struct life *l)
 	upgrade_stop(&l->upgrade);
 	if (l->bound && l->upgrade.phase == UPGRADE_NONE) {
 		sd_notify(0, "STOPPING=1");
+		sy_balance_save(l->balance); /* the disk may be slow: while packets flow */
 		sy_runtime_quiesce(l->rt);
 		sy_balance_seal(l->balance, 0);
 	}
@@ -206,6 +215,7 @@ static int open_and_run(struct life *l)
 	int rc = sy_memory_near(o->runtime.cores, o->runtime.workers, l->err);
 	if (rc == 0)
 		rc = sy_balance_create(&o->balance, &l->balance, l->err);
+	sy_phase_end(SY_PHASE_TABLES);
 	if (rc < 0)
 		return rc;
 	o->runtime.pipeline = pipeline;

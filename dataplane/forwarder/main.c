@@ -17,6 +17,7 @@ int main(int argc, char **argv)
 {
 	struct options o;
 	struct sy_error err = {0};
+	sy_phases_begin();
 	int rc = options_read(argc, argv, &o, &err);
 	o.balance.build = SY_BUILD;
 	sy_log_set_level(o.log);

@@ -113,14 +113,19 @@ int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime 
 		rc = eal_start(options, err);
 	if (!rc)
 		rc = base_open(rt, err);
+	sy_phase_end(SY_PHASE_EAL);
 	if (!rc)
 		rc = packets_open(rt, err);
+	sy_phase_end(SY_PHASE_PACKETS);
 	if (!rc)
 		rc = routes_open(rt, err);
+	sy_phase_end(SY_PHASE_ROUTES);
 	if (!rc)
 		rc = ports_open(rt, err);
+	sy_phase_end(SY_PHASE_PORTS);
 	if (!rc)
 		rc = workers_open(rt, err);
+	sy_phase_end(SY_PHASE_WORKERS);
 	if (!rc)
 		rc = options->inherit ? 0 : claims_open(rt, 0, err);
 	if (!rc)
@@ -142,12 +147,16 @@ int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err)
 			return rc;
 	}
 	paths_measure(rt);
-	return workers_bind(rt, err);
+	int rc = workers_bind(rt, err);
+	sy_phase_end(SY_PHASE_BIND);
+	return rc;
 }
 
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err)
 {
-	return workers_start(rt, err);
+	int rc = workers_start(rt, err);
+	sy_phase_end(SY_PHASE_START);
+	return rc;
 }
 
 /* From the first shut port to its successor's first packet, packets are lost: what can wait until

@@ -106,6 +106,9 @@ func fill(f *dptest.Forwarder) {
 			Source: fpb.Adoption_SOURCE_CRASHED, AwayNs: 1234567890, DurationNs: 3456789,
 			Verdicts: []*fpb.Adoption_Verdict{{Name: "kept", Sessions: 290}, {Name: "torn"}, {Name: "expired", Sessions: 10}},
 		},
+		Phases: []*fpb.Phase{{Name: "tables", Help: "session tables", WallNs: 12e6, CpuNs: 11e6, Faults: 7},
+			{Name: "workers", WallNs: 2e5, CpuNs: 1e5}, {Name: "wait", WallNs: 2e6},
+			{Name: "bind", Help: "AF_XDP queues", WallNs: 27e6, CpuNs: 3e6, QueuedNs: 4e6}},
 	}
 	f.Traffic = func(_ *fpb.ServiceKey, server *fpb.Server) *fpb.Traffic {
 		n := uint64(1)

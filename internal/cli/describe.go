@@ -73,6 +73,7 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 		a.pair("", a.paint(cell{"being upgraded", yellow})+": its successor is preparing")
 	}
 	a.printAdoption(f.Adoption)
+	a.printPhases(f.Phases)
 	share := 0.0
 	if f.SessionCapacity > 0 {
 		share = 100 * float64(f.Sessions) / float64(f.SessionCapacity)

@@ -136,3 +136,27 @@ func (a *app) printAdoption(v *adoptionView) {
 	}
 	a.pair("Adopted", text)
 }
+
+// printPhases tells what the forwarder's start consisted of, phases from a millisecond on.
+func (a *app) printPhases(phases []phaseView) {
+	if len(phases) == 0 {
+		return
+	}
+	var wall, cpu, queued, waited uint64
+	var parts []string
+	for _, p := range phases {
+		if p.Name == "wait" { // while another forwarder did the work
+			waited = p.WallNs
+			continue
+		}
+		wall, cpu, queued = wall+p.WallNs, cpu+p.CPUNs, queued+p.QueuedNs
+		if p.WallNs >= 1e6 {
+			parts = append(parts, fmt.Sprintf("%s %.0f", p.Name, float64(p.WallNs)/1e6))
+		}
+	}
+	text := fmt.Sprintf("%.0f ms: %.0f ms computing, %.0f ms waiting for a CPU", float64(wall)/1e6, float64(cpu)/1e6, float64(queued)/1e6)
+	if waited > 0 {
+		text += fmt.Sprintf("; %.0f ms beside its predecessor", float64(waited)/1e6)
+	}
+	a.pair("Start", text+"\n(ms) "+strings.Join(parts, ", "))
+}

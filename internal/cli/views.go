@@ -226,6 +226,16 @@ type forwarderStatusView struct {
 	PID       uint32        `json:"pid"`
 	Upgrading bool          `json:"upgrading"`
 	Adoption  *adoptionView `json:"adoption"` // null: not known
+	Phases    []phaseView   `json:"phases"`   // of its start, in order; empty: not known
+}
+
+type phaseView struct {
+	Name     string `json:"name"`
+	Help     string `json:"help"`
+	WallNs   uint64 `json:"wall_ns"`
+	CPUNs    uint64 `json:"cpu_ns"`
+	QueuedNs uint64 `json:"queued_ns"` // ready to run, without a CPU
+	Faults   uint64 `json:"faults"`
 }
 
 type adoptionView struct {
@@ -234,6 +244,7 @@ type adoptionView struct {
 	AwayNs     uint64            `json:"away_ns"`
 	DurationNs uint64            `json:"duration_ns"`
 	Verdicts   map[string]uint64 `json:"verdicts"` // sessions, by what became of them
+	Trusted    bool              `json:"trusted"`  // after an upgrade: taken as they stood, none was looked at
 }
 
 func addressText(bytes []byte) string {
@@ -383,6 +394,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
 			RoutingRefused: status.GetRoutingRefused(),
 			PID:            status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
+			Phases: viewPhases(status.GetPhases()),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
 		ServersDrained: s.GetServersDrained(), ServersKilled: s.GetServersKilled(), ServersUnchecked: s.GetServersUnchecked(), Warnings: s.GetWarnings(),
@@ -400,9 +412,18 @@ func viewAdoption(a *fpb.Adoption) *adoptionView {
 	view := &adoptionView{
 		Source:  word(a.GetSource(), map[int32]string{1: "new", 2: "crashed", 3: "stopped", 4: "handed-over"}, int32(a.GetSource())),
 		Refused: a.GetRefused(), AwayNs: a.GetAwayNs(), DurationNs: a.GetDurationNs(), Verdicts: map[string]uint64{},
+		Trusted: a.GetTrusted(),
 	}
 	for _, verdict := range a.GetVerdicts() {
 		view.Verdicts[verdict.GetName()] = verdict.GetSessions()
+	}
+	return view
+}
+
+func viewPhases(phases []*fpb.Phase) []phaseView {
+	view := make([]phaseView, 0, len(phases))
+	for _, p := range phases {
+		view = append(view, phaseView{p.GetName(), p.GetHelp(), p.GetWallNs(), p.GetCpuNs(), p.GetQueuedNs(), p.GetFaults()})
 	}
 	return view
 }

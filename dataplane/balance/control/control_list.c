@@ -72,6 +72,7 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 	ad->refused = (char *)(uintptr_t)from->found.refused;
 	ad->away_ns = from->found.away_ns;
 	ad->duration_ns = from->duration_ns;
+	ad->trusted = from->found.source == SESSION_SOURCE_HANDED_OVER;
 	TAKE_LIST(a, ad->verdicts, SESSION_VERDICT_COUNT);
 	for (unsigned v = 0; from->found.source != SESSION_SOURCE_NEW && v < SESSION_VERDICT_COUNT;
 	     v++) {
@@ -83,6 +84,26 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 		ad->verdicts[ad->n_verdicts++] = verdict;
 	}
 	*out = ad;
+	return 0;
+}
+
+static int reply_phases(struct arena *a, Steelyard__Forwarder__V1__Status *s, struct sy_error *err)
+{
+	TAKE_LIST(a, s->phases, SY_PHASE_COUNT);
+	for (unsigned i = 0; i < SY_PHASE_COUNT; i++) {
+		const struct sy_phase_cost cost = sy_phase_get(i);
+		Steelyard__Forwarder__V1__Phase *phase;
+		if (cost.wall_ns == 0)
+			continue;
+		TAKE(a, phase, steelyard__forwarder__v1__phase__init);
+		phase->name = (char *)(uintptr_t)sy_phase_name(i);
+		phase->help = (char *)(uintptr_t)sy_phase_help(i);
+		phase->wall_ns = cost.wall_ns;
+		phase->cpu_ns = cost.cpu_ns;
+		phase->queued_ns = cost.queued_ns;
+		phase->faults = cost.faults;
+		s->phases[s->n_phases++] = phase;
+	}
 	return 0;
 }
 
@@ -109,7 +130,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 		s->marks_refused = (char *)(uintptr_t)marks;
 	s->pid = (uint32_t)getpid();
 	s->upgrading = b->control->upgrade.running;
-	if (reply_adoption(b, a, &s->adoption, err) < 0)
+	if (reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
 		return -ENOMEM;
 	s->services = b->model->services;
 	s->servers = b->model->servers;
