@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 #include <xdp/xsk.h>
 
@@ -288,6 +289,14 @@ static int queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 	return 0;
 }
 
+/* Of CPU that this thread has used. */
+static uint64_t thread_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 static int queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
                       uint64_t deadline, struct sy_error *err)
 {
@@ -300,17 +309,16 @@ static int queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bo
 	};
 	int rc;
 	for (;;) {
-		uint64_t begun = sy_clock_ns();
+		uint64_t begun = thread_ns();
 		rc = xsk_socket__create(&q->socket, ifname, queue, q->umem, &q->rx, &q->tx,
 		                        &config);
-		uint64_t now = sy_clock_ns();
-		if (rc != -EBUSY || now >= deadline)
+		if (rc != -EBUSY || sy_clock_ns() >= deadline)
 			break;
 		/* The socket of a predecessor, or of a killed process, keeps the queue for a
 		 * moment. An attempt makes the kernel allocate a table over all packet buffers,
 		 * under the lock that it needs to free the queue: half of the time is left to it.
-		 */
-		uint64_t spent_us = (now - begun) / 1000;
+		 * Time that was waited, for the lock or a CPU, is not counted. */
+		uint64_t spent_us = (thread_ns() - begun) / 1000;
 		usleep((useconds_t)(spent_us > RETRY_US ? spent_us : RETRY_US));
 	}
 	if (rc) {
