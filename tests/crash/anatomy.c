@@ -234,7 +234,8 @@ static bool victim_find(struct life *l, struct victim *v)
 			v->s = session_at(v->t, v->record);
 			if ((v->s->state != SESSION_ESTABLISHED &&
 			     v->s->state != SESSION_UDP_BOTH_WAYS) ||
-			    !is_expected(l, v->s))
+			    !is_expected(l, v->s) ||
+			    (l->spoil == SPOIL_SHIFT && !(v->s->flags & SESSION_SHIFTED)))
 				continue;
 			const struct endpoint *e = &b->endpoint[v->s->server];
 			const struct session_cold *cold = session_cold_at(v->t, v->record);
@@ -314,6 +315,9 @@ bool anatomy_spoil(struct life *l)
 	case SPOIL_STATE:
 		v.s->state =
 		        v.s->state == SESSION_ESTABLISHED ? SESSION_CLOSING : SESSION_UDP_ONE_WAY;
+		return true;
+	case SPOIL_SHIFT:
+		v.t->cold[v.record].inserted = 0;
 		return true;
 	case SPOIL_DELTA:
 		v.s->delta ^= 0x0101;

@@ -24,6 +24,10 @@ struct sight {
 	struct sy_tuple tuple;
 	struct mark mark;
 	unsigned port;
+	/* of TCP */
+	uint8_t flags;
+	uint32_t seq, ack;
+	unsigned payload; /* bytes */
 };
 
 /* ---- packets in ---- */
@@ -43,8 +47,11 @@ static void flow_send(struct life *l, unsigned i)
 	struct flow *f = &l->h->flow[i];
 	const struct mark mark = {.flow = i, .serial = l->h->serial};
 	const struct sy_tuple t = flow_tuple(f);
-	const struct segment s = {f->flags, f->seq[f->side], f->seq[!f->side],
-	                          f->flags & SY_TCP_SYN ? 1300 : 0};
+	bool begins = f->flags & SY_TCP_SYN;
+	/* A server counts what was put in front of the client's data. */
+	uint32_t more = f->side == PLAIN_SERVER && !begins ? plain_inserted(f->service) : 0;
+	const struct segment s = {f->flags, f->seq[f->side], f->seq[!f->side] + more,
+	                          begins ? 1300 : 0};
 	struct frame frame;
 	if (t.proto == SY_PROTO_TCP)
 		frame_tcp(&frame, &l->dice, &t, &s, sizeof(mark));
@@ -96,6 +103,13 @@ static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
 	memcpy(&s->tuple.sport, l4, 2);
 	memcpy(&s->tuple.dport, l4 + 2, 2);
 	s->tuple.proto = proto;
+	if (proto == SY_PROTO_TCP) {
+		const struct sy_tcp *tcp = (const struct sy_tcp *)l4;
+		s->flags = tcp->flags;
+		s->seq = ntohl(tcp->seq);
+		s->ack = ntohl(tcp->ack);
+		s->payload = len - tcp->offset / 16 * 4u;
+	}
 	memcpy(&s->mark, frame + m->data_len - sizeof(s->mark), sizeof(s->mark));
 	return mac_is_right(frame, s->port, &s->tuple.dst) ? NULL : "goes to the wrong neighbour";
 }
@@ -179,6 +193,39 @@ static bool tuple_equal(const struct sy_tuple *a, const struct sy_tuple *b)
 	       a->sport == b->sport && a->dport == b->dport && a->proto == b->proto;
 }
 
+/* Sequence numbers are as whoever hears of them counts, across any number of lives. */
+static void must_be_counted(struct life *l, struct flow *f, const struct sight *s)
+{
+	uint32_t inserted = plain_inserted(f->service), client = f->seq[PLAIN_CLIENT];
+	bool begins = s->flags & SY_TCP_SYN, header = s->payload > sizeof(struct mark);
+	uint32_t more = f->side == PLAIN_CLIENT && !begins && !header ? inserted : 0;
+	MUST(s->seq == f->seq[f->side] + more, "its number is %u, not %u: %s", s->seq,
+	     f->seq[f->side] + more, flow_text(f));
+	MUST(!(s->flags & SY_TCP_ACK) || s->ack == f->seq[!f->side],
+	     "it acknowledges %u, not %u: %s", s->ack, f->seq[!f->side], flow_text(f));
+	MUST(!header || (inserted && f->side == PLAIN_CLIENT && client == f->first &&
+	                 s->payload == inserted + sizeof(struct mark)),
+	     "there is a header where none may be: %s", flow_text(f));
+	MUST(header || !inserted || f->told || begins || f->side == PLAIN_SERVER ||
+	             client != f->first,
+	     "the header is missing: %s", flow_text(f));
+	/* Whether a connection that was reset begins anew by its SYN is the balancer's to say. */
+	if (begins && f->side == PLAIN_CLIENT) {
+		f->first = client + 1;
+		f->told = f->state == PLAIN_RESET_BY_CLIENT || f->state == PLAIN_RESET_BY_SERVER;
+	} else if (f->side == PLAIN_SERVER && !begins && !(s->flags & SY_TCP_RST)) {
+		f->told = true;
+	}
+}
+
+/* Bytes that the packet took of its sender's numbers. Data in a SYN is taken off where a header
+ * must come first, and its sender repeats it. */
+static uint32_t flow_taken(const struct flow *f, const struct sight *s)
+{
+	bool cut = f->flags & SY_TCP_SYN && s->payload == 0;
+	return (cut ? 0 : (uint32_t)sizeof(struct mark)) + !!(f->flags & (SY_TCP_SYN | SY_TCP_FIN));
+}
+
 /* The flow's packet is through: what was in doubt is certain now. `pending` is cleared last. */
 static void flow_settle(struct life *l, struct flow *f, const struct sight *s, bool again)
 {
@@ -188,6 +235,8 @@ static void flow_settle(struct life *l, struct flow *f, const struct sight *s, b
 	MUST(s->port == (f->side == PLAIN_CLIENT ? RIG_LAN : RIG_WAN), "wrong port: %s",
 	     flow_text(f));
 	flow_after(f, &state, &fins);
+	if (s->tuple.proto == SY_PROTO_TCP)
+		must_be_counted(l, f, s);
 	if (f->certainty == FLOW_DOUBTFUL || f->anew) {
 		/* A server that was down when the client began elsewhere may be up again. */
 		if (again && same &&
@@ -203,9 +252,8 @@ static void flow_settle(struct life *l, struct flow *f, const struct sight *s, b
 		MUST(same, "a packet came out otherwise than before: %s", flow_text(f));
 	}
 	/* What comes after a FIN says it once more. */
-	if (!(f->fins & 1 << f->side))
-		f->seq[f->side] +=
-		        (uint32_t)sizeof(struct mark) + !!(f->flags & (SY_TCP_SYN | SY_TCP_FIN));
+	if (f->flags & SY_TCP_SYN || !(f->fins & 1 << f->side))
+		f->seq[f->side] += flow_taken(f, s);
 	f->state = state;
 	f->fins = fins;
 	f->seen_first = f->seen_last = plain_seconds(l->h);
@@ -241,6 +289,19 @@ static void burst_add(struct life *l, struct burst *b, unsigned i)
 	b->flow[b->count++] = (uint16_t)i;
 }
 
+/* A SYN whose data was taken off is known by its number. */
+static void mark_find(const struct life *l, const struct burst *b, struct sight *s)
+{
+	if (s->tuple.proto != SY_PROTO_TCP || !(s->flags & SY_TCP_SYN) || s->payload > 0)
+		return;
+	for (unsigned i = 0; i < b->count; i++) {
+		const struct flow *f = &l->h->flow[b->flow[i]];
+		if (f->side == PLAIN_CLIENT && f->flags & SY_TCP_SYN &&
+		    f->seq[PLAIN_CLIENT] == s->seq)
+			s->mark = (struct mark){.flow = b->flow[i], .serial = l->h->serial};
+	}
+}
+
 static void burst_collect(struct life *l, const struct burst *b, unsigned port)
 {
 	struct rte_mbuf *m;
@@ -253,6 +314,7 @@ static void burst_collect(struct life *l, const struct burst *b, unsigned port)
 		const char *wrong = sight_read(m, &s);
 		rte_pktmbuf_free(m);
 		MUST(!wrong, "a packet that was sent %s", wrong);
+		mark_find(l, b, &s);
 		MUST(s.mark.serial == l->h->serial && s.mark.flow < PLAIN_FLOWS,
 		     "a packet that nobody sent");
 		struct flow *f = &l->h->flow[s.mark.flow];

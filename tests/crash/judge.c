@@ -15,18 +15,19 @@ struct tally {
 
 const char *flow_text(const struct flow *f)
 {
-	static char text[300];
+	static char text[400];
 	char client[SY_ADDR_TEXT], vip[SY_ADDR_TEXT], server[SY_ADDR_TEXT], local[SY_ADDR_TEXT];
 	const struct sy_addr v = plain_vip(f->service), s = plain_server(f->service, f->server),
 	                     a = plain_local(f->local);
 	snprintf(text, sizeof(text),
-	         "%s %s:%u → %s by %s:%u → %s, %s, fins %u, seen %u–%u%s%s, flags %02x of side %u",
+	         "%s %s:%u → %s by %s:%u → %s, %s, fins %u, seen %u–%u%s%s, flags %02x of side %u, "
+	         "numbers %u and %u, first %u",
 	         plain_proto(f->service) == SY_PROTO_TCP ? "tcp" : "udp",
 	         sy_addr_format(&f->client, client), ntohs(f->client_port), sy_addr_format(&v, vip),
 	         sy_addr_format(&a, local), ntohs(f->local_port), sy_addr_format(&s, server),
 	         plain_state_name(f->state), f->fins, f->seen_first, f->seen_last,
 	         f->pending ? ", a packet under way" : "", f->pending && f->anew ? ", anew" : "",
-	         f->flags, f->side);
+	         f->flags, f->side, f->seq[PLAIN_CLIENT], f->seq[PLAIN_SERVER], f->first);
 	return text;
 }
 

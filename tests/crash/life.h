@@ -27,6 +27,7 @@ struct scene {
 	X(LIVE, "live", "the count of live sessions is wrong")                                     \
 	X(STATE, "state", "a session's state is another")                                          \
 	X(DELTA, "delta", "a session's checksum delta is wrong")                                   \
+	X(SHIFT, "shift", "how far a client's numbers are moved is forgotten")                     \
 	X(CONFIG, "config", "an accepted change is forgotten")
 
 enum spoil {

@@ -58,6 +58,24 @@ struct sy_addr plain_client(unsigned service, unsigned n)
 	return plain_is_v4(service) ? sy_addr_v4(htonl(0xc6120001 + n)) : addr_v6(0xc, 1 + n);
 }
 
+unsigned plain_client_address(unsigned service)
+{
+	static const unsigned how[] = {
+	        STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_UNSPECIFIED,
+	        STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2,
+	        STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA,
+	};
+	return plain_proto(service) == SY_PROTO_TCP ? how[service / 4 % SY_ARRAY_LEN(how)] : 0;
+}
+
+uint32_t plain_inserted(unsigned service)
+{
+	if (plain_client_address(service) !=
+	    STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2)
+		return 0;
+	return plain_is_v4(service) ? 28 : 52; /* signature and head, addresses, ports */
+}
+
 const char *plain_state_name(unsigned state)
 {
 	static const char *const name[PLAIN_STATES] = {

@@ -69,6 +69,8 @@ struct flow {
 	uint32_t server_since, local_since;
 	uint8_t state, fins;            /* fins: bit side: sent; bit 2 + side: acknowledged */
 	uint32_t seq[2];                /* by side: its next sequence number */
+	uint32_t first;                 /* the client's first byte, behind its SYN */
+	bool told;                      /* its server has acknowledged data since that SYN */
 	uint32_t seen_first, seen_last; /* its last packet was seen between these seconds */
 	/* the packet under way; it counts as in doubt until `pending` is cleared, last of all */
 	bool pending;
@@ -105,6 +107,10 @@ struct sy_addr plain_server(unsigned service, unsigned n);
 uint16_t plain_server_port(unsigned service);
 struct sy_addr plain_local(unsigned n);
 struct sy_addr plain_client(unsigned service, unsigned n);
+/* How its servers are told the client's address, as in the API. */
+unsigned plain_client_address(unsigned service);
+/* Bytes that go in front of the client's data for that. */
+uint32_t plain_inserted(unsigned service);
 #define PLAIN_PORT 80 /* of every service, host order */
 const char *plain_state_name(unsigned state);
 /* Seconds of silence that a state may last. */

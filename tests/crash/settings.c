@@ -44,7 +44,9 @@ static void draft_service(struct draft *d, unsigned service)
 	put_service(&d->changes, &key, name,
 	            service % 3 ? STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 	                        : STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR,
-	            &t);
+	            &t)
+	        ->client_address =
+	        (Steelyard__Forwarder__V1__ClientAddress)plain_client_address(service);
 	if (!p->state)
 		*p = (struct plain_part){.state = 1, .since = ++d->life->h->since};
 }
