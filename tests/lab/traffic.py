@@ -11,15 +11,21 @@ from tests.lab.steelyard import DNS, VIP, WEB
 TRAFFIC = ROOT / "build/bin/traffic"
 
 
+def _on_vips(port):
+    return f"{VIP[4]}:{port}", f"[{VIP[6]}]:{port}"
+
+
 class Traffic:
-    """HTTP connections, downloads and UDP flows of the client, half of each over IPv6.
+    """HTTP connections, downloads and UDP flows of the client, half of each over IPv6; or those of
+    another host, to targets "ADDRESS:PORT" which they take in turn.
 
     start() and step() return what happened since the last of them, once every flow has had an
     answer to something it asked after the call. finish() also runs the downloads to their ends.
     """
 
-    def __init__(self, lab, http, downloads, udp, size_mb=3):
-        self.lab = lab
+    def __init__(self, lab, http, downloads, udp, size_mb=3, host="client", web=(), dns=()):
+        self.lab, self.host = lab, host
+        self.targets = {"web": web or _on_vips(WEB), "dns": dns or _on_vips(DNS)}
         self.counts = {"http": http, "downloads": downloads, "udp": udp}
         self.size = ["-size", size_mb << 20]
         self.process = None
@@ -38,9 +44,9 @@ class Traffic:
         argv = [TRAFFIC, *self.size, *words]
         for name, count in self.counts.items():
             argv += [f"-{name}", count]
-        for name, port in (("web", WEB), ("dns", DNS)):
-            argv += [f"-{name}", f"{VIP[4]}:{port},[{VIP[6]}]:{port}"]
-        self.process = self.lab.start("client", "traffic", argv, commanded=True)
+        for name, targets in self.targets.items():
+            argv += [f"-{name}", ",".join(targets)]
+        self.process = self.lab.start(self.host, f"traffic-{self.host}", argv, commanded=True)
         return self._next("ready")
 
     def step(self):

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,38 @@ def test_one_way_after_the_other(stage):
         for way in ("upgraded", "killed", "upgraded", "stopped", "upgraded", "upgraded", "killed"):
             replace_forwarder(stage.steelyard, way)
             talk.go_on()
+
+
+def test_upgrade_after_an_upgrade_trusts_the_tables(stage):
+    """The next one waits, forwarding, until no session names a next hop of an earlier process: else
+    its successor would look at each session while no packet is taken."""
+    with Conversations(stage) as talk:
+        for _ in range(3):
+            stage.steelyard.upgrade()
+            talk.go_on()
+            stage.steelyard.wait_in_sync()
+            assert adoption(stage)["trusted"]
+        stage.steelyard.upgrade(sessions=131072)
+        stage.steelyard.wait_in_sync()
+        assert not adoption(stage)["trusted"]
+        stage.steelyard.upgrade(sessions=65536)
+        talk.go_on()
+
+
+def test_phases_of_a_start_are_told(stage):
+    """Each took no longer than the command that waited for all of them."""
+    steelyard = stage.steelyard
+    for way, wanted in (("stopped", {"eal", "tables", "bind"}), ("upgraded", {"release", "take"})):
+        began = time.monotonic_ns()
+        replace_forwarder(steelyard, way)
+        steelyard.wait_in_sync()
+        took = time.monotonic_ns() - began
+        phases = {one["name"]: one for one in steelyard.get("status")["forwarder"]["phases"]}
+        assert wanted | {"load", "mirror", "config", "start", "serve"} <= phases.keys()
+        assert all(one["help"] for one in phases.values())
+        assert sum(one["wall_ns"] for one in phases.values()) <= took + 10_000_000  # its beginning
+        assert phases["eal"]["cpu_ns"] > 0
+        assert "Start: " in steelyard.cli("get", "status")
 
 
 def test_more_room(stage):
