@@ -179,6 +179,8 @@ def dns_txt(host, address, port, name="who.lab", timeout_s=10, one=None):
         own.settimeout(timeout_s)
         own.sendto(query, (address, port))
         answer, peer = own.recvfrom(65535)
+        while one and peer[0] == address and answer[:2] != query[:2]:  # late, to an earlier one
+            answer, peer = own.recvfrom(65535)
     finally:
         if not one:
             own.close()
