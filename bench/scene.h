@@ -6,8 +6,8 @@
 #ifndef BENCH_SCENE_H
 #define BENCH_SCENE_H
 
-#include "session.h"
 #include "feed.h"
+#include "session.h"
 
 struct scene_options {
 	enum mode mode;

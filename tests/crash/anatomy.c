@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "session_file.h"
 #include "life.h"
+#include "session_file.h"
 
 static bool is_blank(const void *bytes, size_t len)
 {

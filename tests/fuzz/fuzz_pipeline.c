@@ -16,9 +16,9 @@
 #include <rte_mempool.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "model.h"
 #include "../storm/world.h"
 #include "fuzz.h"
+#include "model.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 #define COMMANDS  64 /* an input's, at most: none of it fills a queue */

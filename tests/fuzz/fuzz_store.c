@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "../../bench/network.h"
-#include "session_file.h"
 #include "../folder.h"
 #include "fuzz.h"
+#include "session_file.h"
 
 #define SESSIONS 1024
 #define LIVE     300

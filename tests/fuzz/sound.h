@@ -8,9 +8,9 @@
 #include <rte_hash.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "model.h"
 #include "../storm/world.h"
 #include "fuzz.h"
+#include "model.h"
 
 static inline void model_is_sound(const struct sy_balance *b)
 {

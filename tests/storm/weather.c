@@ -7,9 +7,9 @@
 
 #include <rte_mempool.h>
 
+#include "../../dataplane/forwarder/pipeline.h"
 #include "model.h"
 #include "ours.h"
-#include "../../dataplane/forwarder/pipeline.h"
 
 #define STAGES_MAX 16
 #define SECOND_NS  UINT64_C(1000000000)

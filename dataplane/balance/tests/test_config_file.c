@@ -11,10 +11,10 @@
 #include <cmocka.h>
 
 #include "../../../tests/folder.h"
-#include "model.h"
-#include "saved.h"
 #include "file.h"
+#include "model.h"
 #include "rig.h"
+#include "saved.h"
 
 #define UP  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define RR  STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "fragment.h"
 #include "flows.h"
+#include "fragment.h"
 
 #define PIECE  256 /* bytes of a fragment */
 #define PIECES 4   /* of a datagram */

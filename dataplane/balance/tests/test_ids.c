@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "saved.h"
 #include "flows.h"
+#include "saved.h"
 
 #define TICKET 7
 

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "../../runtime/adjacency.h"
-#include "segment.h"
 #include "flows.h"
+#include "segment.h"
 
 #define ROUNDS 4000
 

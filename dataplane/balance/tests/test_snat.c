@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "snat.h"
 #include "flows.h"
+#include "snat.h"
 
 #define KINDS  6 /* TCP, UDP, echo over IPv4, over IPv6 */
 #define TICKET 0x1234

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "session_file.h"
 #include "flows.h"
+#include "session_file.h"
 
 static const char *const inside_text[2] = {"10.3.0.1", "2001:db8:d::1"};
 static const char *const network_text[2] = {"10.3.0.0", "2001:db8:d::"};
