@@ -135,7 +135,7 @@ func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.Dif
 	var wanted *model.Config
 	var err error
 	if len(request.Msg.GetYaml()) > 0 {
-		wanted, err = config.Parse(request.Msg.GetFile(), request.Msg.GetYaml())
+		wanted, err = s.File.Parse(request.Msg.GetFile(), request.Msg.GetYaml())
 	} else {
 		wanted, err = s.File.Read()
 	}

@@ -22,6 +22,7 @@ import (
 	"steelyard/internal/model"
 	"steelyard/internal/version"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 )
 
@@ -209,10 +210,23 @@ func (a *app) applyCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.ApplyConfigRequest{}
 			var err error
-			if request.Yaml, request.File, err = a.readChecked(args); err != nil {
+			if len(args) > 0 {
+				if request.Yaml, err = a.readFile(args[0]); err != nil {
+					return err
+				}
+				request.File = fileName(args[0])
+			}
+			if len(args) > 0 && len(request.Yaml) == 0 {
+				_, err = a.parse(args[0], nil) // to the agent it would mean its own file
 				return err
 			}
 			response, err := call(c.Context(), a, a.client().ApplyConfig, request)
+			if connect.CodeOf(err) == connect.CodeInvalidArgument && len(args) > 0 {
+				// The agent checks the file, and need not be waited for twice; its errors are shown from here.
+				if _, mistakes := a.parse(args[0], request.Yaml); mistakes != nil {
+					return mistakes
+				}
+			}
 			if err != nil {
 				return err
 			}

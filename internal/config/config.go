@@ -10,25 +10,31 @@ import (
 
 // Parse reads a file's content; `file` names it in errors, which are of type Errors.
 func Parse(file string, data []byte) (*model.Config, error) {
+	config, _, err := parse(file, data)
+	return config, err
+}
+
+// parse is Parse that tells how many values the file has, too.
+func parse(file string, data []byte) (*model.Config, int, error) {
 	d := &decoder{file: file}
 	root := d.parse(data)
 	if root == nil {
-		return nil, d.result()
+		return nil, 0, d.result()
 	}
 	var raw rawFile
 	readObject(d, root, "", fileFields, &raw)
 	if d.full() {
 		d.errs = d.errs[:1] // what followed is about copies of the same
-		return nil, d.result()
+		return nil, 0, d.result()
 	}
 	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
 		ranges: map[netip.Addr][]rangeAt{},
 		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{}}
 	config := b.build()
 	if err := d.result(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return config, nil
+	return config, d.values, nil
 }
 
 // builder turns what a file says into a configuration, and finds what contradicts itself.

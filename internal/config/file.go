@@ -34,6 +34,8 @@ type File struct {
 	Use  func(*model.Config) (generation uint64)
 	Log  *slog.Logger
 
+	parser Parser
+
 	mu     sync.Mutex
 	status Status
 	seen   []byte // content of the last attempt
@@ -60,7 +62,13 @@ func (f *File) Read() (*model.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(f.Path, data)
+	return f.Parse(f.Path, data)
+}
+
+// Parse reads a file's content as the package's Parse does; of what was read before, only what has
+// changed.
+func (f *File) Parse(name string, data []byte) (*model.Config, error) {
+	return f.parser.Parse(name, data)
 }
 
 // Load reads the file and uses it; returns its generation.
@@ -72,7 +80,7 @@ func (f *File) Load() (uint64, error) {
 
 // Install makes data, which `name` names in errors, the file's content, and uses it.
 func (f *File) Install(name string, data []byte) (uint64, error) {
-	if _, err := Parse(name, data); err != nil {
+	if _, err := f.Parse(name, data); err != nil {
 		return 0, err
 	}
 	f.mu.Lock()
@@ -141,7 +149,7 @@ func (f *File) load(onlyNew bool) (uint64, error) {
 	f.seen = data
 	var config *model.Config
 	if err == nil {
-		config, err = Parse(f.Path, data)
+		config, err = f.Parse(f.Path, data)
 	}
 	f.status.Attempted, f.status.Err = time.Now(), err
 	if err != nil {

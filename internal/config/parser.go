@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"steelyard/internal/model"
+)
+
+// Parser is Parse with a memory: of a file that it has read before it decodes only the services whose
+// text has changed. What it returns shares those that have not. Safe for use by several goroutines.
+// The zero value is ready.
+type Parser struct {
+	mu   sync.Mutex
+	last knownFile
+}
+
+// knownFile is a good file that was read, as the services in it can be told apart by their text.
+type knownFile struct {
+	split  splitFile
+	text   string
+	config *model.Config
+	byText map[string]*model.Service
+	values int // that it has at most
+}
+
+// Parse does what Parse does.
+func (p *Parser) Parse(file string, data []byte) (*model.Config, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := string(data)
+	if p.last.config != nil && text == p.last.text {
+		return p.last.config, nil
+	}
+	split, ok := splitServices(text)
+	if ok && p.last.config != nil && split.before == p.last.split.before && split.after == p.last.split.after {
+		if next, ok := p.last.change(file, text, split); ok {
+			p.last = next
+			return next.config, nil
+		}
+	}
+	config, values, err := parse(file, data)
+	if err == nil {
+		p.last = remember(text, split, config, values)
+	}
+	return config, err
+}
+
+// remember returns what a next file may be compared with; nothing, if its services cannot be told
+// apart.
+func remember(text string, split splitFile, config *model.Config, values int) knownFile {
+	if len(split.services) != len(config.Services) {
+		return knownFile{}
+	}
+	byText := make(map[string]*model.Service, len(split.services))
+	for i, service := range split.services {
+		byText[service] = &config.Services[i]
+	}
+	return knownFile{split, text, config, byText, values}
+}
+
+// change reads a file that differs from r in services alone. It says false when that cannot be done,
+// or the file has an error: then the whole of it is to be read.
+func (r *knownFile) change(file, text string, split splitFile) (knownFile, bool) {
+	var fresh strings.Builder
+	var at []int
+	services := make([]model.Service, len(split.services))
+	for i, service := range split.services {
+		if known := r.byText[service]; known != nil {
+			services[i] = *known
+			continue
+		}
+		at = append(at, i)
+		fresh.WriteString(service)
+	}
+	values := r.values
+	if len(at) > 0 {
+		part, more, err := parse(file, []byte(split.before+fresh.String()+split.after))
+		if err != nil || len(part.Services) != len(at) {
+			return knownFile{}, false
+		}
+		for n, i := range at {
+			services[i] = part.Services[n]
+		}
+		values += more
+	}
+	config := *r.config
+	config.Services = services
+	if values > maxValues || len(text) > maxFileBytes || contradicts(&config) {
+		return knownFile{}, false
+	}
+	return remember(text, split, &config, values), true
+}
+
+// splitFile is a file cut at the items of its services, so that each service is a text of its own.
+type splitFile struct {
+	before   string // up to and with the line `services:`
+	services []string
+	after    string
+}
+
+const servicesLine = "services:\n"
+
+// splitServices cuts a file whose services are a list in block style, as nearly all are. It says false
+// where the text of a service may mean something else beside other ones: anchors, and tabs, which
+// count as no indentation. A line that only looks like an item, inside a quoted text say, makes more
+// texts than there are services; remember finds that.
+func splitServices(text string) (splitFile, bool) {
+	start := strings.Index(text, "\n"+servicesLine)
+	if start < 0 || strings.ContainsAny(text, "&\t\r") {
+		return splitFile{}, false
+	}
+	start += 1 + len(servicesLine)
+	split := splitFile{before: text[:start]}
+	indent, item, at := -1, -1, start
+	for at < len(text) {
+		end := at + strings.IndexByte(text[at:], '\n') + 1
+		if end == at {
+			return splitFile{}, false // the last line has no end
+		}
+		line := text[at : end-1]
+		depth := len(line) - len(strings.TrimLeft(line, " "))
+		switch body := line[depth:]; {
+		case body == "" || body[0] == '#':
+		case (indent < 0 || depth == indent) && (body == "-" || strings.HasPrefix(body, "- ")):
+			if item >= 0 {
+				split.services = append(split.services, text[item:at])
+			}
+			indent, item = depth, at
+		case item < 0 || depth <= indent:
+			return split.end(text, item, at)
+		}
+		at = end
+	}
+	return split.end(text, item, at)
+}
+
+func (s splitFile) end(text string, item, at int) (splitFile, bool) {
+	if item < 0 {
+		return splitFile{}, false
+	}
+	s.services = append(s.services, text[item:at])
+	s.after = text[at:]
+	return s, true
+}
+
+// contradicts says whether services of a configuration, each of which is good, contradict each other
+// or what else it says.
+func contradicts(config *model.Config) bool {
+	names := make(map[string]struct{}, len(config.Services))
+	keys := make(map[model.ServiceKey]struct{}, len(config.Services))
+	vips := make(map[netip.Addr]struct{}, len(config.Services))
+	ranges := map[netip.Addr][]model.ServiceKey{}
+	others := map[netip.Addr]struct{}{} // that only the forwarder may have
+	for _, local := range config.LocalAddresses {
+		others[local] = struct{}{}
+	}
+	for _, rule := range config.SNAT {
+		for _, address := range rule.Pool {
+			others[address] = struct{}{}
+		}
+	}
+	for i := range config.Services {
+		service := &config.Services[i]
+		names[service.Name] = struct{}{}
+		keys[service.Key] = struct{}{}
+		vips[service.Key.VIP] = struct{}{}
+		if _, taken := others[service.Key.VIP]; taken {
+			return true
+		}
+		if !service.Key.Many() {
+			continue
+		}
+		of := ranges[service.Key.VIP]
+		if slices.ContainsFunc(of, func(k model.ServiceKey) bool { return k.SamePorts(service.Key) || k.Crosses(service.Key) }) {
+			return true
+		}
+		ranges[service.Key.VIP] = append(of, service.Key)
+	}
+	if len(names) < len(config.Services) || len(keys) < len(config.Services) {
+		return true
+	}
+	for i := range config.Services {
+		for _, server := range config.Services[i].Servers {
+			_, isVIP := vips[server.Address.Addr()]
+			_, isOther := others[server.Address.Addr()]
+			if isVIP || isOther {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fresh says how many services were decoded to read a file after another.
+func fresh(t *testing.T, p *Parser, text string) int {
+	t.Helper()
+	before := p.last.byText
+	if _, err := p.Parse("f.yaml", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for text := range p.last.byText {
+		if before[text] == nil {
+			count++
+		}
+	}
+	return count
+}
+
+func TestOnlyServicesThatHaveChangedAreDecoded(t *testing.T) {
+	text := string(largeFile(50))
+	p := &Parser{}
+	fresh(t, p, text)
+	first := p.last.config
+	changed := strings.Replace(text, "weight: 2 }", "weight: 9 }", 1)
+	if n := fresh(t, p, changed); n != 1 {
+		t.Errorf("%d services decoded for one weight", n)
+	}
+	if got := p.last.config.Services[0].Servers[1].Weight; got != 9 {
+		t.Errorf("weight %d, want 9", got)
+	}
+	if &first.Services[1].Servers[0] != &p.last.config.Services[1].Servers[0] {
+		t.Error("what has not changed was decoded again")
+	}
+	// What services have in common concerns all of them.
+	common := strings.Replace(changed, "services:", "defaults: { scheduler: rr }\nservices:", 1)
+	if _, err := p.Parse("f.yaml", []byte(common)); err != nil {
+		t.Fatal(err)
+	}
+	if &first.Services[1].Servers[0] == &p.last.config.Services[1].Servers[0] {
+		t.Error("the defaults have changed, and the services have not")
+	}
+}
+
+// Whatever is done to a file, a Parser finds in it what Parse does, and the same mistakes.
+func TestParserAgreesWithParse(t *testing.T) {
+	bases := []string{
+		string(largeFile(12)),
+		strings.ReplaceAll(string(largeFile(12)), "\n  ", "\n"), // items where the key is
+		string(largeFile(12)) + "snat:\n  - { name: out, inside: [10.7.0.0/16], pool: [10.7.9.9] }\nmetrics:\n  listen: 127.0.0.1:9\n",
+	}
+	pieces := []string{"  - name: service-3", "# note", "", "---", "    vip: 10.64.0.1", "    port: 8000-8010", "    port: all",
+		"    servers: []", "metrics: { listen: \"127.0.0.1:1\" }", "    x: \"a", "    health: &a { type: none }", "    health: *a",
+		"  -", "- name: b", "services:", "      - { address: 10.64.0.1, port: 1 }", "      - { address: 10.1.0.200, port: 1 }",
+		"\t- name: tab", "    description: |", "      - { address: 10.99.0.1, port: 1, weight: 3 }", "local_addresses: [10.1.0.7]"}
+	same := 0
+	for seed := range uint64(1500) {
+		dice := rand.New(rand.NewPCG(seed, 0))
+		text := bases[dice.IntN(len(bases))]
+		p := &Parser{}
+		if _, err := p.Parse("f.yaml", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			lines := strings.Split(text, "\n")
+			for range 1 + dice.IntN(2) {
+				at := dice.IntN(len(lines))
+				switch dice.IntN(5) {
+				case 0:
+					lines = slices.Delete(lines, at, at+1)
+				case 1:
+					lines = slices.Insert(lines, at, pieces[dice.IntN(len(pieces))])
+				case 2:
+					lines[at] = strings.ReplaceAll(lines[at], fmt.Sprint(dice.IntN(10)), fmt.Sprint(dice.IntN(10)))
+				case 3:
+					lines = slices.Insert(lines, at, lines[dice.IntN(len(lines))])
+				case 4:
+					other := dice.IntN(len(lines))
+					lines[at], lines[other] = lines[other], lines[at]
+				}
+			}
+			next := strings.Join(lines, "\n")
+			want, wantErr := Parse("f.yaml", []byte(next))
+			got, gotErr := p.Parse("f.yaml", []byte(next))
+			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: got %v, %v\nwant %v, %v\nof:\n%s", seed, got, gotErr, want, wantErr, next)
+			}
+			if wantErr == nil {
+				text, same = next, same+1
+			}
+		}
+	}
+	if same < 500 {
+		t.Errorf("only %d good files among those tried", same)
+	}
+}
