@@ -198,7 +198,8 @@ type link struct {
 	conn     Forwarder
 	actual   *model.Table
 	revision uint64
-	refused  uint64 // generation that was refused with nothing to go back to: only states are sent
+	synced   *model.Config // actual is all that was desired under it; nil: that is not known
+	refused  uint64        // generation that was refused with nothing to go back to: only states are sent
 }
 
 // begin reads what the forwarder holds and sets it right.
@@ -220,7 +221,7 @@ func (l *link) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the forwarder's configuration: %w", err)
 	}
-	l.actual, l.revision = table, revision
+	l.actual, l.revision, l.synced = table, revision, nil
 	l.store.Adopt(table)
 	l.update(func(s *Status) { s.Connected, s.Revision, s.Refused, s.Err = true, revision, 0, nil })
 	return l.noteMarks(ctx)
@@ -262,30 +263,48 @@ func (l *link) sync(ctx context.Context) error {
 	if taken.All || l.refused != 0 {
 		return l.syncAll(ctx)
 	}
-	var changes []model.Change
-	for ref, spec := range taken.Servers {
-		// A server that the forwarder lacks comes with its service, by syncAll.
-		if old, ok := l.actual.Server(ref); ok && old != spec {
-			changes = append(changes, model.Change{
-				Kind: model.PutServer, Service: ref.Service, Address: ref.Address, Server: spec})
-		}
-	}
-	if err := l.send(ctx, changes); err != nil {
+	if err := l.send(ctx, l.changed(taken.Servers)); err != nil {
 		return err
 	}
 	l.update(func(s *Status) { s.Version = max(s.Version, taken.Version) })
 	return nil
 }
 
+// changed returns the changes that give servers these specs. A server that the forwarder lacks comes
+// with its service.
+func (l *link) changed(servers map[model.ServerRef]model.ServerSpec) []model.Change {
+	var changes []model.Change
+	for ref, spec := range servers {
+		if old, ok := l.actual.Server(ref); ok && old != spec {
+			changes = append(changes, model.Change{
+				Kind: model.PutServer, Service: ref.Service, Address: ref.Address, Server: spec})
+		}
+	}
+	return changes
+}
+
+// diff returns the changes to what is desired.
+func (l *link) diff(desired store.Desired) []model.Change {
+	if desired.Services == nil {
+		return model.Diff(l.actual, desired.Table)
+	}
+	return append(model.Diff(l.actual.Part(desired.Services), desired.Table), l.changed(desired.Servers)...)
+}
+
 func (l *link) syncAll(ctx context.Context) error {
-	desired := l.store.Desired()
+	before := l.synced
+	l.synced = nil // until all of it is reached again
+	if l.refused != 0 {
+		before = nil
+	}
+	desired := l.store.DesiredSince(before)
 	if desired.Table == nil {
 		return nil
 	}
 	if desired.Generation == l.refused {
 		return l.syncStates(ctx, desired)
 	}
-	changes := model.Diff(l.actual, desired.Table)
+	changes := l.diff(desired)
 	err := l.send(ctx, changes)
 	if isRefused(err) {
 		l.noteRefusal(desired.Generation, err)
@@ -293,11 +312,12 @@ func (l *link) syncAll(ctx context.Context) error {
 			return nil // the store wakes this link for the configuration before
 		}
 		l.refused = desired.Generation
-		return l.syncStates(ctx, desired)
+		return l.syncStates(ctx, l.store.Desired())
 	}
 	if err != nil {
 		return err
 	}
+	l.synced = desired.Config
 	l.accept(desired.Config, desired.Generation, len(changes))
 	held, _ := l.store.Held()
 	l.update(func(s *Status) {
@@ -343,6 +363,7 @@ func (l *link) retry(ctx context.Context) error {
 		return nil
 	}
 	changes := model.Diff(l.actual, l.store.Preview(config))
+	l.synced = nil // what was found of new servers is not in it
 	err := l.send(ctx, changes)
 	if isRefused(err) {
 		l.noteRefusal(generation, err)

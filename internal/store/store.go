@@ -78,7 +78,12 @@ func isMarked(service model.Service) bool {
 }
 
 func number(config *model.Config, generation uint64) numbered {
-	n := numbered{config, generation, map[model.ServerRef]model.Server{}, map[model.ServiceKey]string{}, map[model.ServiceKey]bool{}}
+	count := 0
+	for i := range config.Services {
+		count += len(config.Services[i].Servers)
+	}
+	n := numbered{config, generation, make(map[model.ServerRef]model.Server, count),
+		make(map[model.ServiceKey]string, len(config.Services)), make(map[model.ServiceKey]bool, len(config.Services))}
 	for _, service := range config.Services {
 		n.names[service.Key] = service.Name
 		n.marked[service.Key] = isMarked(service)
@@ -158,7 +163,9 @@ func (s *Store) Accept(config *model.Config, generation uint64) error {
 	if s.accepted.generation == generation {
 		return nil
 	}
-	s.accepted = number(config, generation)
+	if s.accepted = s.running; s.running.generation != generation {
+		s.accepted = number(config, generation)
+	}
 	maps.DeleteFunc(s.verdicts, func(ref model.ServerRef, _ verdict) bool { return !s.has(ref) })
 	s.marks.keep(s.wantsMark)
 	return s.drains.keep(s.has, s.isFileDrained)
@@ -395,18 +402,51 @@ type Desired struct {
 	Config     *model.Config
 	Generation uint64 // of the configuration
 	Version    uint64 // of the store
+	// Of DesiredSince: Table has these services alone, and of the others these servers have changed.
+	// nil: it has all.
+	Services map[model.ServiceKey]struct{}
+	Servers  map[model.ServerRef]model.ServerSpec
 }
 
 // Desired returns the whole table to be reached, and forgets what has changed.
 func (s *Store) Desired() Desired {
+	return s.DesiredSince(nil)
+}
+
+// DesiredSince is Desired for who has reached everything that was desired under the configuration
+// `before`: what has not changed since is left out, where that can be told. With nil nothing is.
+func (s *Store) DesiredSince(before *model.Config) Desired {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running.config == nil || !s.adopted {
 		return Desired{}
 	}
+	config := s.running.config
+	desired := Desired{Config: config, Generation: s.running.generation, Version: s.version}
+	if before != nil {
+		if changed, ok := model.ChangedServices(before, config); ok {
+			desired.Services, desired.Servers = changed, s.takeDirty(changed)
+		}
+	}
+	desired.Table = s.table(config, desired.Services)
 	s.all = false
 	clear(s.dirty)
-	return Desired{s.table(s.running.config), s.running.config, s.running.generation, s.version}
+	return desired
+}
+
+// takeDirty returns the servers that have changed, but those of some services, and forgets them.
+func (s *Store) takeDirty(but map[model.ServiceKey]struct{}) map[model.ServerRef]model.ServerSpec {
+	servers := make(map[model.ServerRef]model.ServerSpec, len(s.dirty))
+	for ref := range s.dirty {
+		if _, left := but[ref.Service]; left {
+			continue
+		}
+		if server, ok := s.running.servers[ref]; ok {
+			servers[ref] = s.spec(ref, server, s.running.marked[ref.Service])
+		}
+	}
+	clear(s.dirty)
+	return servers
 }
 
 // Changes are the servers that have changed, or All: only Desired can tell.
@@ -423,29 +463,26 @@ func (s *Store) TakeChanges() Changes {
 	if s.all {
 		return Changes{All: true}
 	}
-	changes := Changes{Servers: make(map[model.ServerRef]model.ServerSpec, len(s.dirty)), Version: s.version}
-	for ref := range s.dirty {
-		if server, ok := s.running.servers[ref]; ok {
-			changes.Servers[ref] = s.spec(ref, server, s.running.marked[ref.Service])
-		}
-	}
-	clear(s.dirty)
-	return changes
+	return Changes{Servers: s.takeDirty(nil), Version: s.version}
 }
 
 // Preview returns the table that config would lead to.
 func (s *Store) Preview(config *model.Config) *model.Table {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.table(config)
+	return s.table(config, nil)
 }
 
-func (s *Store) table(config *model.Config) *model.Table {
+// table is what config leads to; only: no other services than these, nil: all.
+func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) *model.Table {
 	table := model.NewTable()
 	for _, local := range config.LocalAddresses {
 		table.LocalAddresses[local] = struct{}{}
 	}
 	for _, service := range config.Services {
+		if _, wanted := only[service.Key]; only != nil && !wanted {
+			continue
+		}
 		entry := &model.TableService{
 			Spec: model.ServiceSpec{
 				Name: service.Name, Mode: service.Mode, Policy: service.Policy, Timeouts: service.Timeouts,

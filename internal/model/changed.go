@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import "slices"
+
+// equal compares two services; those of two configurations often share their servers.
+func (s *Service) equal(other *Service) bool {
+	if s.Name != other.Name || s.Key != other.Key || s.Mode != other.Mode || s.Policy != other.Policy ||
+		s.Timeouts != other.Timeouts || s.Health != other.Health || len(s.Servers) != len(other.Servers) {
+		return false
+	}
+	return len(s.Servers) == 0 || &s.Servers[0] == &other.Servers[0] || slices.Equal(s.Servers, other.Servers)
+}
+
+// ChangedServices returns the keys of the services that one of two configurations lacks, or has
+// otherwise. It says false if they differ in more than services.
+func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
+	if !slices.Equal(before.LocalAddresses, after.LocalAddresses) || !slices.EqualFunc(before.SNAT, after.SNAT, SNAT.equal) {
+		return nil, false
+	}
+	changed := map[ServiceKey]struct{}{}
+	old := make(map[ServiceKey]*Service, len(before.Services))
+	for i := range before.Services {
+		old[before.Services[i].Key] = &before.Services[i]
+	}
+	for i := range after.Services {
+		service := &after.Services[i]
+		if was := old[service.Key]; was == nil || !was.equal(service) {
+			changed[service.Key] = struct{}{}
+		}
+		delete(old, service.Key)
+	}
+	for key := range old {
+		changed[key] = struct{}{}
+	}
+	return changed, true
+}
+
+// Part returns the table with no other services than these. What it holds is the table's own.
+func (t *Table) Part(services map[ServiceKey]struct{}) *Table {
+	part := &Table{LocalAddresses: t.LocalAddresses, Services: map[ServiceKey]*TableService{}, SNAT: t.SNAT}
+	for key := range services {
+		if service := t.Services[key]; service != nil {
+			part.Services[key] = service
+		}
+	}
+	return part
+}
