@@ -84,11 +84,11 @@ func Run(ctx context.Context, options Options) error {
 		Retry: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 	})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(a.durations, metrics.NewCollector(metrics.Sources{
+	registry.MustRegister(a.durations)
+	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
-	}))
-	a.metrics = newMetricsServer(registry, options.Log)
+	}, registry, a.detail), options.Log)
 	defer a.metrics.listen("")
 
 	listener, err := listen(options.Socket)
@@ -144,6 +144,14 @@ func (a *Agent) followReloads(ctx context.Context) {
 
 func (a *Agent) dial(ctx context.Context) (*dpclient.Client, error) {
 	return dpclient.Dial(ctx, a.options.Forwarder)
+}
+
+// detail is what the running configuration says of metrics.
+func (a *Agent) detail() model.Detail {
+	if running := a.store.Config(); running != nil {
+		return running.Metrics.Detail
+	}
+	return model.DetailServers
 }
 
 // use makes a configuration that the file holds the running one.

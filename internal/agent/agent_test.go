@@ -22,6 +22,7 @@ import (
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/health"
+	"steelyard/internal/version"
 
 	"connectrpc.com/connect"
 )
@@ -467,10 +468,12 @@ func TestMetrics(t *testing.T) {
 		`steelyard_server_up{server="10.1.0.21:8080",service="web"} 1` + "\n",
 		`steelyard_server_weight{server="10.1.0.21:8080",service="web"} 10` + "\n",
 		`steelyard_service_receive_packets_total{port="80",protocol="tcp",service="web",vip="10.0.0.80"} 11` + "\n",
-		`steelyard_server_transmit_bytes_total{server="10.1.0.21:8080",service="web"} 1.099511627776e+12` + "\n",
+		`steelyard_server_transmit_bytes_total{server="10.1.0.21:8080",service="web"} 1099511627776` + "\n",
 		`steelyard_drops_packets_total{reason="no-route"} 3` + "\n",
 		`steelyard_adopted_sessions{verdict="kept"} 5` + "\n", `steelyard_adopted_sessions{verdict="torn"} 0` + "\n",
 		"steelyard_adoption_seconds 0.25\n", "steelyard_adoption_away_seconds 2\n",
+		`steelyard_build_info{version="` + version.Build + `"} 1` + "\n", `steelyard_forwarder_build_info{version="`,
+		`steelyard_scrape_complete{part="services"} 1` + "\n",
 	} {
 		if text := scrape(t, address); !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
@@ -484,7 +487,17 @@ func TestMetrics(t *testing.T) {
 
 func scrape(t *testing.T, address string) string {
 	t.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
+	return scrapeWith(t, address, "", nil)
+}
+
+func scrapeWith(t *testing.T, address, words string, header http.Header) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics"+words, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

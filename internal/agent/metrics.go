@@ -9,9 +9,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // metricsServer serves /metrics where the configuration says.
@@ -25,12 +22,9 @@ type metricsServer struct {
 	err     error        // why there is none though there should
 }
 
-func newMetricsServer(registry *prometheus.Registry, log *slog.Logger) *metricsServer {
+func newMetricsServer(handler http.Handler, log *slog.Logger) *metricsServer {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError, // much is better than nothing
-		MaxRequestsInFlight: 4,
-	}))
+	mux.Handle("/metrics", handler)
 	return &metricsServer{handler: mux, log: log}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
-	forwarderpb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/model"
 	"steelyard/internal/store"
 
@@ -31,10 +30,10 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 	if name != "" {
 		only = &services[0].Key
 	}
-	totals := map[model.ServiceKey]*forwarderpb.Traffic{}
-	counters := map[model.ServerRef]*forwarderpb.Traffic{}
+	totals := map[model.ServiceKey]*dpclient.Traffic{}
+	counters := map[model.ServerRef]*dpclient.Traffic{}
 	err = s.withForwarder(ctx, func(c *dpclient.Client) error {
-		return c.EachService(ctx, only, func(stats *forwarderpb.ServiceStats) error {
+		return c.EachService(ctx, only, func(stats *dpclient.ServiceStats) error {
 			return noteTraffic(stats, totals, counters)
 		})
 	})
@@ -71,8 +70,8 @@ func chooseServices(snapshot store.Snapshot, name string) ([]model.Service, erro
 	return nil, fmt.Errorf("no service is named %q: see `steelyard get services`", name)
 }
 
-func noteTraffic(stats *forwarderpb.ServiceStats, totals map[model.ServiceKey]*forwarderpb.Traffic,
-	counters map[model.ServerRef]*forwarderpb.Traffic) error {
+func noteTraffic(stats *dpclient.ServiceStats, totals map[model.ServiceKey]*dpclient.Traffic,
+	counters map[model.ServerRef]*dpclient.Traffic) error {
 	key, err := dpclient.KeyFromWire(stats.GetService().GetKey())
 	if err != nil {
 		return err

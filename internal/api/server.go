@@ -258,7 +258,7 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 	if err != nil {
 		return nil, invalid(err)
 	}
-	drained := s.Store.Snapshot().Drained
+	drained := s.Store.Drained()
 	unchanged := map[string]bool{}
 	for i, ref := range refs {
 		has, ordered := drained[ref]
@@ -308,13 +308,13 @@ func (s *Server) findServers(text, service string, undo bool) ([]model.ServerRef
 	} else {
 		return nil, nil, fmt.Errorf("%q is not a server: write 10.1.0.21, 10.1.0.21:8080 or [fd00::21]:8080", text)
 	}
-	snapshot := s.Store.Snapshot()
-	if snapshot.Config == nil {
+	running := s.Store.Config()
+	if running == nil {
 		return nil, nil, errors.New("no configuration is loaded: see `steelyard get status`")
 	}
 	var refs []model.ServerRef
 	var names []string
-	for _, svc := range snapshot.Config.Services {
+	for _, svc := range running.Services {
 		if service != "" && service != svc.Name {
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
-	fpb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/model"
 )
 
@@ -285,15 +284,15 @@ func word[E fmt.Stringer](value E, words map[int32]string, number int32) string 
 	return value.String()
 }
 
-func protocolWord(p fpb.Protocol) string {
+func protocolWord(p dpclient.Protocol) string {
 	return word(p, map[int32]string{1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}, int32(p))
 }
 
-func stateWord(s fpb.ServerState) string {
+func stateWord(s dpclient.ServerState) string {
 	return word(s, map[int32]string{1: "up", 2: "drain", 3: "down", 4: "kill"}, int32(s))
 }
 
-func viewTraffic(t *fpb.Traffic) *trafficView {
+func viewTraffic(t *dpclient.Traffic) *trafficView {
 	if t == nil {
 		return nil
 	}
@@ -323,7 +322,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	if p := service.GetPersistence(); p != nil {
 		view.Persistence = &persistenceView{p.GetTimeoutS(), p.GetPrefix4(), p.GetPrefix6()}
 	}
-	if service.GetKey().GetProtocol() == fpb.Protocol_PROTOCOL_TCP {
+	if service.GetKey().GetProtocol() == dpclient.TCP {
 		r := resetsView(policy.Resets)
 		view.Resets = &r
 	}
@@ -351,7 +350,7 @@ func viewServer(service string, info *pb.ServerInfo) serverView {
 	return view
 }
 
-func viewSession(s *fpb.Session) sessionView {
+func viewSession(s *dpclient.Session) sessionView {
 	return sessionView{
 		Protocol: protocolWord(s.GetProtocol()), Client: addressText(s.GetClient()), ClientPort: s.GetClientPort(),
 		VIP: addressText(s.GetVip()), VIPPort: s.GetVport(), Local: addressText(s.GetLocal()),
@@ -361,7 +360,7 @@ func viewSession(s *fpb.Session) sessionView {
 	}
 }
 
-func viewPort(p *fpb.Port) portView {
+func viewPort(p *dpclient.Port) portView {
 	return portView{
 		Name: p.GetName(), Backend: p.GetBackend(), MAC: net.HardwareAddr(p.GetMac()).String(), MTU: p.GetMtu(),
 		Up: p.GetUp(), Queues: p.GetQueues(), RxPackets: p.GetRxPackets(), RxBytes: p.GetRxBytes(),
@@ -371,7 +370,7 @@ func viewPort(p *fpb.Port) portView {
 	}
 }
 
-func viewWorker(w *fpb.Worker) workerView {
+func viewWorker(w *dpclient.Worker) workerView {
 	return workerView{
 		ID: w.GetId(), Slots: w.GetSlots(), Sessions: w.GetSessions(), RxPackets: w.GetRxPackets(),
 		TxPackets: w.GetTxPackets(), HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(), Foreign: w.GetForeign(),
@@ -405,7 +404,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 	return view
 }
 
-func viewAdoption(a *fpb.Adoption) *adoptionView {
+func viewAdoption(a *dpclient.Adoption) *adoptionView {
 	if a == nil {
 		return nil
 	}

@@ -52,7 +52,7 @@ type builder struct {
 }
 
 func (b *builder) build() *model.Config {
-	config := &model.Config{Metrics: model.Metrics{Listen: b.raw.metrics.listen.v}}
+	config := &model.Config{Metrics: model.Metrics{Listen: b.raw.metrics.listen.v, Detail: b.raw.metrics.detail.v}}
 	for i, local := range b.raw.locals {
 		if !local.set { // told already; its family is not known to be missing
 			b.has4, b.has6 = true, true

@@ -34,6 +34,7 @@ type rawTimeouts [len(model.Timeouts{})]value[uint32]
 
 type rawMetrics struct {
 	listen value[string]
+	detail value[model.Detail]
 }
 
 type rawService struct {
@@ -269,6 +270,11 @@ var metricsFields = []field[rawMetrics]{
 	scalar(fieldDoc{name: "listen", kind: "address with port", required: true,
 		doc: "Where Prometheus reads `/metrics`, by plain HTTP."},
 		func(m *rawMetrics) *value[string] { return &m.listen }, parseListen),
+	scalar(fieldDoc{name: "detail", kind: "servers, services or none", def: model.DetailServers.String(),
+		doc: "Of what there are series: every server and service, ten for each server; services alone; or neither. " +
+			"`/metrics?detail=…` asks for another one, and `/metrics?service=NAME`, as often as wanted, for all of some services. " +
+			"20 000 services of three servers are 60 MB with every server, 10 MB without."},
+		func(m *rawMetrics) *value[model.Detail] { return &m.detail }, parseWord(model.Details...)),
 }
 
 var (

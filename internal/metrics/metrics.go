@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package metrics shows the agent and its forwarder to Prometheus. Counters are read from the
-// forwarder when they are asked for.
+// forwarder when they are asked for. What there is one of, or a few, goes by way of the client library
+// (this file); services and servers, of which there may be 20 000 and more, are written directly
+// (services.go).
 package metrics
 
 import (
@@ -11,15 +13,14 @@ import (
 
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
-	pb "steelyard/internal/gen/forwarderpb"
-	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
 	"steelyard/internal/store"
+	"steelyard/internal/version"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Sources are where a Collector finds what it shows.
+// Sources are where a Handler finds what it shows.
 type Sources struct {
 	Dial      func(ctx context.Context) (*dpclient.Client, error)
 	Store     *store.Store
@@ -27,17 +28,12 @@ type Sources struct {
 	File      func() config.Status
 }
 
-// scrapeTimeout stays below Prometheus' own default of ten seconds.
-const scrapeTimeout = 8 * time.Second
-
-// Collector implements prometheus.Collector.
-type Collector struct {
-	sources Sources
-}
-
-// NewCollector returns a collector to be registered.
-func NewCollector(sources Sources) *Collector {
-	return &Collector{sources: sources}
+// collector implements prometheus.Collector for one scrape: all but services and servers.
+type collector struct {
+	sources  Sources
+	ctx      context.Context
+	client   *dpclient.Client // nil: the forwarder cannot be reached
+	complete map[string]bool  // the parts of the forwarder that were asked for: was all of it read?
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -45,8 +41,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	serviceLabels = []string{"service", "protocol", "vip", "port"}
-	serverLabels  = []string{"service", "server"}
+	buildInfo          = desc("build_info", "1, with the version of the agent.", "version")
+	forwarderBuildInfo = desc("forwarder_build_info", "1, with the version of the forwarder.", "version")
 
 	forwarderUp       = desc("forwarder_up", "1 while the agent is connected to the forwarder.")
 	forwarderStart    = desc("forwarder_start_time_seconds", "When the forwarder was started, Unix time.")
@@ -65,14 +61,7 @@ var (
 	configAttempted  = desc("config_last_reload_timestamp_seconds", "When the file was last tried, Unix time.")
 	configLoaded     = desc("config_last_reload_success_timestamp_seconds", "When a good file was last loaded, Unix time.")
 
-	service = trafficDescs("service", serviceLabels)
-	server  = trafficDescs("server", serverLabels)
-	snat    = trafficDescs("snat", []string{"rule"}) // its clients are the hosts inside
-
-	serverUp      = desc("server_up", "1 unless health checks found the server down.", serverLabels...)
-	serverDrained = desc("server_drained", "1 while the server is drained.", serverLabels...)
-	serverKilled  = desc("server_killed", "1 while the server's sessions are ended, by command or a drain's deadline.", serverLabels...)
-	serverWeight  = desc("server_weight", "Share of new sessions.", serverLabels...)
+	snat = trafficDescs("snat", []string{"rule"}) // its clients are the hosts inside
 
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
@@ -97,23 +86,16 @@ var (
 	workerSlots    = desc("worker_slots", "Slots that the worker owns.", "worker")
 )
 
-type traffic struct {
-	packetsIn, bytesIn, packetsOut, bytesOut, created, active *prometheus.Desc
-}
-
-func trafficDescs(of string, labels []string) traffic {
-	return traffic{
-		desc(of+"_receive_packets_total", "Packets from clients.", labels...),
-		desc(of+"_receive_bytes_total", "Bytes of IP packets from clients.", labels...),
-		desc(of+"_transmit_packets_total", "Packets to clients.", labels...),
-		desc(of+"_transmit_bytes_total", "Bytes of IP packets to clients.", labels...),
-		desc(of+"_sessions_total", "Sessions created.", labels...),
-		desc(of+"_sessions", "Sessions now.", labels...),
+func trafficDescs(of string, labels []string) [len(trafficMetrics)]*prometheus.Desc {
+	var descs [len(trafficMetrics)]*prometheus.Desc
+	for i, metric := range trafficMetrics {
+		descs[i] = desc(of+metric.name, metric.help, labels...)
 	}
+	return descs
 }
 
 // Describe implements prometheus.Collector.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	// What depends on the forwarder comes and goes with it, so only this is promised.
 	ch <- forwarderUp
 }
@@ -144,56 +126,37 @@ func (s scrape) time(d *prometheus.Desc, t time.Time) {
 }
 
 // Collect implements prometheus.Collector.
-func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := scrape(ch)
 	c.collectAgent(s)
-	client, err := c.sources.Dial(ctx)
-	s.flag(forwarderUp, err == nil && c.sources.Forwarder().Connected)
-	if err != nil {
+	s.flag(forwarderUp, c.client != nil && c.sources.Forwarder().Connected)
+	if c.client == nil {
 		return
 	}
-	defer client.Close()
-	// What cannot be read is left out: Prometheus sees the gap, and forwarder_up says why.
-	collectStatus(ctx, s, client)
-	collectServices(ctx, s, client)
-	collectSNAT(ctx, s, client)
-	collectDrops(ctx, s, client)
-	collectPorts(ctx, s, client)
-	collectWorkers(ctx, s, client)
+	// What cannot be read is left out, and scrape_complete says so.
+	for part, collect := range map[string]func(context.Context, scrape, *dpclient.Client) error{
+		"status": collectStatus, "snat": collectSNAT, "drops": collectDrops, "ports": collectPorts, "workers": collectWorkers,
+	} {
+		c.complete[part] = collect(c.ctx, s, c.client) == nil
+	}
 }
 
-func (c *Collector) collectAgent(s scrape) {
+func (c *collector) collectAgent(s scrape) {
+	s.gauge(buildInfo, 1, version.Build)
 	file, forwarder := c.sources.File(), c.sources.Forwarder()
 	s.gauge(configGeneration, float64(file.Generation))
 	s.gauge(configApplied, float64(forwarder.Generation))
 	s.flag(configGood, file.Err == nil && file.Generation > 0 && forwarder.Refused == 0)
 	s.time(configAttempted, file.Attempted)
 	s.time(configLoaded, file.Loaded)
-
-	snapshot := c.sources.Store.Snapshot()
-	if snapshot.Config == nil {
-		return
-	}
-	for _, service := range snapshot.Config.Services {
-		for _, wanted := range service.Servers {
-			ref := model.ServerRef{Service: service.Key, Address: wanted.Address}
-			spec := snapshot.States[ref]
-			labels := []string{service.Name, model.ServerText(wanted.Address)}
-			s.flag(serverUp, spec.State != model.Down, labels...)
-			s.flag(serverDrained, snapshot.IsDrained(ref, wanted) && spec.State != model.Kill, labels...)
-			s.flag(serverKilled, spec.State == model.Kill, labels...)
-			s.gauge(serverWeight, float64(spec.Weight), labels...)
-		}
-	}
 }
 
-func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) {
+func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error {
 	status, err := client.Status(ctx)
 	if err != nil {
-		return
+		return err
 	}
+	s.gauge(forwarderBuildInfo, 1, status.GetBuild())
 	s.gauge(forwarderStart, float64(status.GetStartedUnixS()))
 	s.gauge(forwarderRevision, float64(status.GetRevision()))
 	s.gauge(forwarderSessions, float64(status.GetSessions()))
@@ -206,60 +169,41 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) {
 			s.gauge(adopted, float64(verdict.GetSessions()), verdict.GetName())
 		}
 	}
+	return nil
 }
 
-func (s scrape) traffic(d traffic, t *pb.Traffic, labels ...string) {
-	s.counter(d.packetsIn, t.GetPacketsIn(), labels...)
-	s.counter(d.bytesIn, t.GetBytesIn(), labels...)
-	s.counter(d.packetsOut, t.GetPacketsOut(), labels...)
-	s.counter(d.bytesOut, t.GetBytesOut(), labels...)
-	s.counter(d.created, t.GetSessionsCreated(), labels...)
-	s.gauge(d.active, float64(t.GetSessionsActive()), labels...)
-}
-
-func collectServices(ctx context.Context, s scrape, client *dpclient.Client) {
-	_ = client.EachService(ctx, nil, func(stats *pb.ServiceStats) error {
-		key, err := dpclient.KeyFromWire(stats.GetService().GetKey())
-		if err != nil {
-			return err
-		}
-		name := stats.GetService().GetName()
-		s.traffic(service, stats.GetTraffic(), name, key.Protocol.String(), key.VIP.String(), key.Ports())
-		for _, one := range stats.GetServers() {
-			address, err := dpclient.ServerAddressFromWire(one.GetServer())
-			if err != nil {
-				return err
-			}
-			s.traffic(server, one.GetTraffic(), name, model.ServerText(address))
-		}
-		return nil
-	})
-}
-
-func collectSNAT(ctx context.Context, s scrape, client *dpclient.Client) {
+func collectSNAT(ctx context.Context, s scrape, client *dpclient.Client) error {
 	rules, err := client.SNAT(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	for _, rule := range rules {
-		s.traffic(snat, rule.GetTraffic(), rule.GetRule().GetName())
+		for i, value := range trafficValues(rule.GetTraffic()) {
+			if trafficMetrics[i].kind == "counter" {
+				s.counter(snat[i], value, rule.GetRule().GetName())
+			} else {
+				s.gauge(snat[i], float64(value), rule.GetRule().GetName())
+			}
+		}
 	}
+	return nil
 }
 
-func collectDrops(ctx context.Context, s scrape, client *dpclient.Client) {
+func collectDrops(ctx context.Context, s scrape, client *dpclient.Client) error {
 	list, err := client.Drops(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	for _, drop := range list {
 		s.counter(drops, drop.GetPackets(), drop.GetName())
 	}
+	return nil
 }
 
-func collectPorts(ctx context.Context, s scrape, client *dpclient.Client) {
+func collectPorts(ctx context.Context, s scrape, client *dpclient.Client) error {
 	list, err := client.Ports(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	for _, port := range list {
 		name := port.GetName()
@@ -274,12 +218,13 @@ func collectPorts(ctx context.Context, s scrape, client *dpclient.Client) {
 		s.counter(portDirector, port.GetDirectorPassed(), name, "passed")
 		s.counter(portDirector, port.GetDirectorDropped(), name, "dropped")
 	}
+	return nil
 }
 
-func collectWorkers(ctx context.Context, s scrape, client *dpclient.Client) {
+func collectWorkers(ctx context.Context, s scrape, client *dpclient.Client) error {
 	list, err := client.Workers(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	for _, worker := range list {
 		id := strconv.Itoa(int(worker.GetId()))
@@ -294,4 +239,5 @@ func collectWorkers(ctx context.Context, s scrape, client *dpclient.Client) {
 		s.gauge(workerSessions, float64(worker.GetSessions()), id)
 		s.gauge(workerSlots, float64(worker.GetSlots()), id)
 	}
+	return nil
 }

@@ -213,9 +213,27 @@ type Service struct {
 	Servers  []Server
 }
 
-// Metrics says where Prometheus may read.
+// Metrics says where Prometheus may read, and what.
 type Metrics struct {
 	Listen string // "address:port"; empty: nowhere
+	Detail Detail
+}
+
+// Detail says of what there are metrics.
+type Detail uint8
+
+// The details: of every service and every server; of services only; of neither.
+const (
+	DetailServers Detail = iota
+	DetailServices
+	DetailNone
+)
+
+// Details are all of them.
+var Details = []Detail{DetailServers, DetailServices, DetailNone}
+
+func (d Detail) String() string {
+	return [...]string{"servers", "services", "none"}[d]
 }
 
 // Config is one valid configuration.

@@ -24,6 +24,13 @@ func (s Snapshot) IsDrained(ref model.ServerRef, server model.Server) bool {
 	return server.Drain || ordered
 }
 
+// Drained returns the drains by command.
+func (s *Store) Drained() map[model.ServerRef]Drain {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.drains.orders)
+}
+
 // Snapshot returns what the store holds.
 func (s *Store) Snapshot() Snapshot {
 	s.mu.Lock()

@@ -233,12 +233,7 @@ func (s *Store) Abandon(generation uint64) {
 // settle gives every server of the configuration a verdict and has the right ones checked.
 func (s *Store) settle() {
 	verdicts := make(map[model.ServerRef]verdict, len(s.running.servers))
-	epochs := make(map[model.ServerRef]uint64, len(s.running.servers))
-	for ref, v := range s.verdicts {
-		if _, ok := s.accepted.servers[ref]; ok { // to be known if Refuse goes back to it
-			verdicts[ref] = v
-		}
-	}
+	epochs := make(map[model.ServerRef]uint64, len(s.epochs))
 	var targets []Target
 	s.marks.keep(s.wantsMark)
 	for _, service := range s.running.config.Services {
@@ -273,6 +268,11 @@ func (s *Store) settle() {
 			}
 		}
 	}
+	for ref, v := range s.verdicts {
+		if !s.running.has(ref) && s.accepted.has(ref) { // to be known if Refuse goes back to it
+			verdicts[ref] = v
+		}
+	}
 	s.verdicts, s.epochs = verdicts, epochs
 	s.checks.Watch(targets)
 	s.all = true
@@ -290,6 +290,26 @@ func (s *Store) ServiceName(key model.ServiceKey) string {
 		}
 	}
 	return key.String()
+}
+
+// Config returns the running configuration, nil if there is none.
+func (s *Store) Config() *model.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running.config
+}
+
+// KeysOf returns the keys of the services that have these names.
+func (s *Store) KeysOf(names map[string]bool) []model.ServiceKey {
+	var keys []model.ServiceKey
+	if config := s.Config(); config != nil {
+		for i := range config.Services {
+			if names[config.Services[i].Name] {
+				keys = append(keys, config.Services[i].Key)
+			}
+		}
+	}
+	return keys
 }
 
 // Version grows with every change; a Reconciler says which one the forwarder has.

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dpclient
+
+import pb "steelyard/internal/gen/forwarderpb"
+
+// The forwarder's answers, which the agent's API hands on as they are. Here are their names, so that
+// nobody else depends on the wire format: TestOnlyThisPackageKnowsTheWireFormat sees to it.
+type (
+	Status       = pb.Status
+	Adoption     = pb.Adoption
+	Service      = pb.Service
+	ServiceStats = pb.ServiceStats
+	Server       = pb.Server
+	Traffic      = pb.Traffic
+	Session      = pb.Session
+	Drop         = pb.Drop
+	Port         = pb.Port
+	Worker       = pb.Worker
+	Slot         = pb.Slot
+	SnatStats    = pb.SnatStats
+	Protocol     = pb.Protocol
+	ServerState  = pb.ServerState
+)
+
+// TCP is the protocol in those answers.
+const TCP = pb.Protocol_PROTOCOL_TCP

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"steelyard/internal/dpclient"
+	"steelyard/internal/model"
+	"steelyard/internal/store"
+)
+
+// trafficMetrics are what services, servers and rules of SNAT count, in the order of trafficValues.
+var trafficMetrics = [...]struct{ name, kind, help string }{
+	{"_receive_packets_total", "counter", "Packets from clients."},
+	{"_receive_bytes_total", "counter", "Bytes of IP packets from clients."},
+	{"_transmit_packets_total", "counter", "Packets to clients."},
+	{"_transmit_bytes_total", "counter", "Bytes of IP packets to clients."},
+	{"_sessions_total", "counter", "Sessions created."},
+	{"_sessions", "gauge", "Sessions now."},
+}
+
+func trafficValues(t *dpclient.Traffic) [len(trafficMetrics)]uint64 {
+	return [...]uint64{t.GetPacketsIn(), t.GetBytesIn(), t.GetPacketsOut(), t.GetBytesOut(), t.GetSessionsCreated(),
+		t.GetSessionsActive()}
+}
+
+// stateMetrics are what the agent says of servers, in the order of stateValues.
+var stateMetrics = [...]struct{ name, kind, help string }{
+	{"server_up", "gauge", "1 unless health checks found the server down."},
+	{"server_drained", "gauge", "1 while the server is drained."},
+	{"server_killed", "gauge", "1 while the server's sessions are ended, by command or a drain's deadline."},
+	{"server_weight", "gauge", "Share of new sessions."},
+}
+
+func stateValues(snapshot *store.Snapshot, ref model.ServerRef, wanted model.Server) [len(stateMetrics)]uint64 {
+	flag := func(v bool) uint64 {
+		if v {
+			return 1
+		}
+		return 0
+	}
+	spec := snapshot.States[ref]
+	return [...]uint64{flag(spec.State != model.Down), flag(snapshot.IsDrained(ref, wanted) && spec.State != model.Kill),
+		flag(spec.State == model.Kill), uint64(spec.Weight)}
+}
+
+// series are the labels of one service or server, as text, and its values.
+type series[V any] struct {
+	labels string
+	values V
+}
+
+// serviceSeries are all series of services and servers.
+type serviceSeries struct {
+	services, servers []series[[len(trafficMetrics)]uint64]
+	states            []series[[len(stateMetrics)]uint64]
+}
+
+// readStates takes what the agent knows of the servers of the services that are wanted.
+func (a *serviceSeries) readStates(s *store.Store, q query) {
+	if !q.servers() {
+		return
+	}
+	snapshot := s.Snapshot()
+	if snapshot.Config == nil {
+		return
+	}
+	for i := range snapshot.Config.Services {
+		service := &snapshot.Config.Services[i]
+		if !q.wants(service.Name) {
+			continue
+		}
+		for _, wanted := range service.Servers {
+			ref := model.ServerRef{Service: service.Key, Address: wanted.Address}
+			a.states = append(a.states, series[[len(stateMetrics)]uint64]{
+				serverLabels(service.Name, model.ServerText(wanted.Address)), stateValues(&snapshot, ref, wanted)})
+		}
+	}
+}
+
+// readTraffic asks the forwarder for the counters of the services that are wanted: of each by its key
+// if they are named, else of all.
+func (a *serviceSeries) readTraffic(ctx context.Context, client *dpclient.Client, s *store.Store, q query) error {
+	if !q.services() {
+		return nil
+	}
+	if len(q.names) == 0 {
+		return client.EachService(ctx, nil, func(stats *dpclient.ServiceStats) error { return a.add(stats, q) })
+	}
+	for _, key := range s.KeysOf(q.names) {
+		err := client.EachService(ctx, &key, func(stats *dpclient.ServiceStats) error { return a.add(stats, q) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
+	key, err := dpclient.KeyFromWire(stats.GetService().GetKey())
+	if err != nil {
+		return err
+	}
+	name := stats.GetService().GetName()
+	labels := `port="` + key.Ports() + `",protocol="` + key.Protocol.String() + `",service="` + escape(name) +
+		`",vip="` + key.VIP.String() + `"`
+	a.services = append(a.services, series[[len(trafficMetrics)]uint64]{labels, trafficValues(stats.GetTraffic())})
+	if !q.servers() {
+		return nil
+	}
+	for _, one := range stats.GetServers() {
+		address, err := dpclient.ServerAddressFromWire(one.GetServer())
+		if err != nil {
+			return err
+		}
+		a.servers = append(a.servers, series[[len(trafficMetrics)]uint64]{
+			serverLabels(name, model.ServerText(address)), trafficValues(one.GetTraffic())})
+	}
+	return nil
+}
+
+func serverLabels(service, server string) string {
+	return `server="` + server + `",service="` + escape(service) + `"`
+}
+
+var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+func escape(label string) string {
+	if !strings.ContainsAny(label, "\\\"\n") {
+		return label
+	}
+	return escaper.Replace(label)
+}
+
+// write writes all series in the text format, metric by metric, until ctx ends. It says whether all
+// were written.
+func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
+	complete := true
+	for i, m := range trafficMetrics {
+		complete = complete && writeMetric(ctx, w, "service"+m.name, m.kind, m.help, a.services, i, trafficValue) &&
+			writeMetric(ctx, w, "server"+m.name, m.kind, m.help, a.servers, i, trafficValue)
+	}
+	for i, m := range stateMetrics {
+		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.states, i, stateValue)
+	}
+	return complete
+}
+
+func trafficValue(values *[len(trafficMetrics)]uint64, i int) uint64 { return values[i] }
+func stateValue(values *[len(stateMetrics)]uint64, i int) uint64     { return values[i] }
+
+// piece is how many series are written between two looks at the time.
+const piece = 4096
+
+func writeMetric[V any](ctx context.Context, w *bufio.Writer, name, kind, help string, all []series[V], i int,
+	value func(*V, int) uint64) bool {
+	if len(all) == 0 {
+		return true
+	}
+	name = "steelyard_" + name
+	writeHead(w, name, kind, help)
+	var number [20]byte
+	for part := range slices.Chunk(all, piece) {
+		if ctx.Err() != nil {
+			return false
+		}
+		for n := range part {
+			w.WriteString(name)
+			w.WriteByte('{')
+			w.WriteString(part[n].labels)
+			w.WriteString("} ")
+			w.Write(strconv.AppendUint(number[:0], value(&part[n].values, i), 10))
+			w.WriteByte('\n')
+		}
+	}
+	return true
+}
+
+func writeHead(w *bufio.Writer, name, kind, help string) {
+	for _, text := range []string{"# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"} {
+		w.WriteString(text)
+	}
+}
