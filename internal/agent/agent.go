@@ -59,6 +59,8 @@ type Agent struct {
 	checker    *health.Checker
 	reconciler *reconcile.Reconciler
 	durations  *prometheus.HistogramVec
+	behind     prometheus.Histogram
+	late       prometheus.Counter
 	metrics    *metricsServer
 }
 
@@ -69,6 +71,14 @@ func Run(ctx context.Context, options Options) error {
 		Name: "steelyard_health_check_duration_seconds", Help: "How long health checks took, by result.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"result"})
+	a.behind = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "steelyard_health_check_behind_seconds", Help: "How much later than they should health checks began.",
+		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	})
+	a.late = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "steelyard_health_checks_late_total",
+		Help: "Health checks that began later than they should by more than a tenth of their interval, and 100 ms.",
+	})
 	a.checker = health.New(health.Options{
 		Probe: a.probe(health.NewProbe(options.Probe)), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
 	})
@@ -84,7 +94,7 @@ func Run(ctx context.Context, options Options) error {
 		Retry: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 	})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(a.durations)
+	registry.MustRegister(a.durations, a.behind, a.late)
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
@@ -191,12 +201,16 @@ func (a *Agent) reportHealth(ref model.ServerRef, epoch uint64, state health.Sta
 	}
 }
 
-func (a *Agent) observeCheck(duration time.Duration, passed bool) {
+func (a *Agent) observeCheck(check health.Observation) {
 	result := "failed"
-	if passed {
+	if check.Passed {
 		result = "passed"
 	}
-	a.durations.WithLabelValues(result).Observe(duration.Seconds())
+	a.durations.WithLabelValues(result).Observe(check.Duration.Seconds())
+	a.behind.Observe(check.Behind.Seconds())
+	if check.Late {
+		a.late.Inc()
+	}
 }
 
 // listen takes over a socket that a dead agent left, but never one that is answered.

@@ -86,6 +86,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		status.Warnings = append(status.Warnings,
 			"servers of dr and ipip services are checked on their own addresses, not on the VIP: "+refused)
 	}
+	status.Warnings = append(status.Warnings, lateChecks(s.Checker.Lateness())...)
 	if snapshot.Config != nil {
 		status.Services = uint32(len(snapshot.Config.Services))
 	}
@@ -116,6 +117,15 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		}
 	}
 	return connect.NewResponse(status), nil
+}
+
+// lateChecks says that this host does not keep up with the checks that it should make.
+func lateChecks(l health.Lateness) []string {
+	if l.Late*100 <= l.Checks { // one in a hundred is the machine's, not the checks'
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of the last %d health checks began late, by up to %s: servers that fail are found so much "+
+		"later: give the checks a longer `interval`, or this host more processors", l.Late, l.Checks, l.Worst.Round(10*time.Millisecond))}
 }
 
 // checkedServices are those whose servers have health checks.

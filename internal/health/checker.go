@@ -38,7 +38,15 @@ type Options struct {
 	Report func(ref model.ServerRef, epoch uint64, state State)
 	Limit  int // checks at once
 	// Observe is told of every check that has ended.
-	Observe func(duration time.Duration, passed bool)
+	Observe func(Observation)
+}
+
+// Observation is what there is to tell of one check.
+type Observation struct {
+	Duration time.Duration
+	Passed   bool
+	Behind   time.Duration // that it began later than it should have
+	Late     bool          // by more than is tolerated
 }
 
 // startSpread is how far apart the first checks of new servers are on average, so that 20 000 of them
@@ -52,6 +60,7 @@ type Checker struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	late    lateness
 
 	mu      sync.Mutex
 	targets map[model.ServerRef]*target
@@ -65,7 +74,14 @@ type target struct {
 	server  Server
 	machine machine
 	timer   *time.Timer
+	due     time.Time // when the next check should begin
 	gone    bool
+}
+
+// wait lets the target's next check begin after a delay.
+func (t *target) wait(delay time.Duration) {
+	t.due = time.Now().Add(delay)
+	t.timer.Reset(delay)
 }
 
 // New returns a checker that watches nothing yet; Close ends it.
@@ -92,7 +108,7 @@ func (c *Checker) Watch(targets []store.Target) {
 			t = &target{ref: wanted.Ref, epoch: wanted.Epoch, machine: machine{State: State{Up: wanted.Up}, proven: wanted.Proven}}
 			fresh = append(fresh, t)
 		} else if t.policy.Interval != wanted.Policy.Interval && t.timer.Stop() {
-			t.timer.Reset(spread(wanted.Policy.Interval))
+			t.wait(spread(wanted.Policy.Interval))
 		}
 		t.policy = wanted.Policy
 		t.server = Server{Ref: wanted.Ref, Mark: wanted.Mark, Marked: wanted.Marked}
@@ -107,8 +123,9 @@ func (c *Checker) Watch(targets []store.Target) {
 	}
 	c.targets = next
 	for _, t := range fresh {
-		delay := min(startSpread*time.Duration(len(fresh)), t.policy.Interval)
-		t.timer = time.AfterFunc(spread(delay), func() { c.check(t) })
+		delay := spread(min(startSpread*time.Duration(len(fresh)), t.policy.Interval))
+		t.due = time.Now().Add(delay)
+		t.timer = time.AfterFunc(delay, func() { c.check(t) })
 	}
 }
 
@@ -143,7 +160,7 @@ func (c *Checker) check(t *target) {
 		return
 	}
 	c.running.Add(1)
-	policy, server := t.policy, t.server
+	policy, server, due := t.policy, t.server, t.due
 	c.mu.Unlock()
 	defer c.running.Done()
 
@@ -165,11 +182,13 @@ func (c *Checker) check(t *target) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !t.gone {
-			t.timer.Reset(notYetPause)
+			t.wait(notYetPause)
 		}
 		return
 	}
-	c.options.Observe(duration, err == nil)
+	behind := max(0, start.Sub(due))
+	late := c.late.note(start, behind, tolerance(policy))
+	c.options.Observe(Observation{Duration: duration, Passed: err == nil, Behind: behind, Late: late})
 	c.finish(t, err, start, duration)
 }
 
@@ -193,8 +212,14 @@ func (c *Checker) finish(t *target, err error, start time.Time, duration time.Du
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !t.gone {
-		t.timer.Reset(max(0, jitter(t.policy)-time.Since(start)))
+		t.due = start.Add(jitter(t.policy))
+		t.timer.Reset(max(0, time.Until(t.due)))
 	}
+}
+
+// Lateness says how far checks kept to their times in the last minute or less.
+func (c *Checker) Lateness() Lateness {
+	return c.late.read(time.Now())
 }
 
 func spread(d time.Duration) time.Duration {

@@ -48,7 +48,7 @@ func (r *recorder) checker(limit int) *Checker {
 			defer r.mu.Unlock()
 			r.flips[state.Up]++
 		},
-		Observe: func(time.Duration, bool) {
+		Observe: func(Observation) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.observed++
@@ -268,7 +268,7 @@ func TestNotYetSaysNothing(t *testing.T) {
 				return nil
 			},
 			Report:  func(_ model.ServerRef, _ uint64, state State) { flips <- state.Up },
-			Observe: func(time.Duration, bool) {},
+			Observe: func(Observation) {},
 		})
 		defer c.Close()
 		list := targets(1, policy, false, false)
