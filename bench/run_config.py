@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a large configuration costs the control plane: applying all of it, changing one server of it,
+and a scrape of its counters, in a lab of its own with one worker and no traffic.
+
+`apply` is `steelyard apply FILE` by an agent whose forwarder has no service. `drain` is `steelyard
+drain` of one server, until the forwarder has it. `edit` is `steelyard apply FILE` again, with
+another weight of one server. Then the agent's /metrics are read: of one service by `?service=`, and
+of all.
+"""
+
+import os
+import time
+import urllib.request
+from itertools import count
+
+from bench import machine, picture, report
+from tests.lab import Lab, Server, Service
+from tests.lab.config import Config
+from tests.lab.process import run
+from tests.lab.steelyard import STEELYARD, Steelyard, local_addresses
+from tests.lab.wait import wait_until
+
+TITLE = "a large configuration: applying it, changing one server of it, scraping it"
+MINUTES = 3
+SERVERS = 3  # of each service
+PORTS = 10  # services of a VIP
+METRICS_PORT = 9109
+
+
+def rows(quick):
+    yield from cell(20_000, changes=5 if quick else 20)
+
+
+def smoke():
+    yield from cell(100, changes=1)
+
+
+def plot(made, path):
+    picture.bars(path, "config: what an operator waits for", made, "services", ["metric"])
+
+
+def configuration(lab, services):
+    config = Config(local_addresses(lab.network.back_net))
+    config.metrics = f"{lab['forwarder'].v4}:{METRICS_PORT}"
+    for i in range(services):
+        vip = i // PORTS
+        servers = [
+            Server(f"10.{128 + at // 62500}.{at // 250 % 250}.{at % 250 + 1}", 8080, weight=1 + n)
+            for n, at in enumerate(range(SERVERS * i, SERVERS * (i + 1)))
+        ]
+        address = f"10.{64 + vip // 62500}.{vip // 250 % 250}.{vip % 250 + 1}"
+        config.services.append(
+            Service(f"service-{i}", address, 8000 + i % PORTS, scheduler="wrr", servers=servers)
+        )
+    return config
+
+
+def cell(services, changes):
+    machine.prefer(os.getpid())
+    with Lab() as lab:
+        steelyard = Steelyard(lab, Config(local_addresses(lab.network.back_net)), huge=False)
+        steelyard.start()
+        for process in (steelyard.forwarder, steelyard.agent):
+            machine.prefer(process.pid)
+        steelyard.config = configuration(lab, services)
+        file = lab.dir / "large.yaml"
+        file.write_text(steelyard.config.text())
+        yield told(services, "apply", timed(lambda: apply(steelyard, file)))
+        weights = count(100)
+        for at in range(changes):
+            name = f"service-{at * services // changes}"
+            server = steelyard.config[name].servers[0]
+            yield told(services, "drain", timed(lambda: drain(steelyard, name, server)))
+            if at < 3:
+                server.weight = next(weights)
+                file.write_text(steelyard.config.text())
+                yield told(services, "edit", timed(lambda: apply(steelyard, file)))
+            for metric, words in (("scrape one", f"?service={name}"), ("scrape", "")):
+                if at < 3:
+                    yield from scraped(lab, services, metric, words)
+
+
+def timed(act):
+    start = time.monotonic()
+    act()
+    return time.monotonic() - start
+
+
+def apply(steelyard, file):
+    steelyard.cli("--timeout", "120s", "apply", file)
+
+
+def drain(steelyard, name, server):
+    steelyard.cli("--timeout", "120s", "drain", f"{server.address}@{name}")
+
+
+def scraped(lab, services, metric, words):
+    where = f"http://{lab['forwarder'].v4}:{METRICS_PORT}/metrics{words}"
+    start = time.monotonic()
+    text = lab["forwarder"].ns.run(["curl", "-sS", "--fail", where])
+    took = time.monotonic() - start
+    yield told(services, metric, took, {"bytes": len(text)})
+
+
+def told(services, metric, value, evidence=None):
+    run = {"bench": "config", "params": {"services": services}, "metric": metric, "unit": "s"}
+    return run | {"value": value} | ({"evidence": evidence} if evidence else {})
