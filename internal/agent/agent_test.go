@@ -167,7 +167,7 @@ const (
 	twoServers = `
 version: 1
 local_addresses: [10.1.0.10]
-defaults: { health: { type: http, path: /healthz, interval: 100ms, timeout: 30s, rise: 2, fall: 2 } }
+defaults: { health: { type: http, path: /healthz, interval: 500ms, timeout: 500ms, rise: 2, fall: 2 } }
 services:
   - name: web
     vip: 10.0.0.80

@@ -47,8 +47,11 @@ type builder struct {
 	ranges  map[netip.Addr][]rangeAt // by VIP
 	locals  map[netip.Addr]position
 	servers map[netip.Addr]position
-	has4    bool // local addresses by family
-	has6    bool
+	// The defaults were told to be wrong: once, not for each service.
+	defaultsTold bool
+
+	has4 bool // local addresses by family
+	has6 bool
 }
 
 func (b *builder) build() *model.Config {
@@ -191,6 +194,11 @@ func (b *builder) health(raw *rawService, protocol model.Protocol) model.Health 
 		Fall:     own.fall.over(def.fall).or(defaultHealth.Fall),
 		Jitter:   own.jitter.over(def.jitter).or(defaultHealth.Jitter),
 	}
+	if given := own.timeout.over(def.timeout); !given.set {
+		health.Timeout = min(health.Timeout, health.Interval)
+	} else if health.Timeout > health.Interval {
+		b.timeoutTooLong(raw, health)
+	}
 	if kind == model.HealthHTTP {
 		health.Path = own.path.over(def.path).or(defaultHealth.Path)
 		health.Host = own.host.over(def.host).v
@@ -206,6 +214,24 @@ func (b *builder) health(raw *rawService, protocol model.Protocol) model.Health 
 	onlyHTTP(own.host.set, own.host.at, own.host.path)
 	onlyHTTP(own.expect.set, own.expect.at, own.expect.path)
 	return health
+}
+
+// timeoutTooLong tells that a check may last longer than there is until the next one, where the service
+// or, if it says nothing, the defaults say so.
+func (b *builder) timeoutTooLong(raw *rawService, health model.Health) {
+	at, path := raw.health.timeout.at, raw.health.timeout.path
+	if !raw.health.timeout.set {
+		at, path = raw.health.interval.at, raw.health.interval.path
+	}
+	if at == (position{}) {
+		if b.defaultsTold {
+			return
+		}
+		b.defaultsTold = true
+		at, path = b.raw.defaults.health.timeout.at, b.raw.defaults.health.timeout.path
+	}
+	b.fail(at, path, "the timeout, %s, is longer than the interval, %s: a server that is silent would be checked less often "+
+		"than that; shorten the one, or lengthen the other", health.Timeout, health.Interval)
 }
 
 // checkRoles makes sure that no address is two of VIP, server and local address.

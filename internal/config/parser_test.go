@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -102,5 +103,33 @@ func TestParserAgreesWithParse(t *testing.T) {
 	}
 	if same < 500 {
 		t.Errorf("only %d good files among those tried", same)
+	}
+}
+
+func TestATimeoutIsNotLongerThanTheInterval(t *testing.T) {
+	const frame = "version: 1\nlocal_addresses: [10.1.0.200]\ndefaults: { health: { %s } }\nservices:\n" +
+		"  - { name: a, vip: 10.0.0.80, port: 80, health: { %s }, servers: [{ address: 10.1.0.21 }] }\n" +
+		"  - { name: b, vip: 10.0.0.80, port: 81, servers: [{ address: 10.1.0.21 }] }\n"
+	for _, c := range []struct {
+		defaults, own string
+		errors        int
+		timeout       string // of the first service
+	}{
+		{"rise: 2", "rise: 2", 0, "1s"},
+		{"rise: 2", "interval: 200ms", 0, "200ms"}, // the default is no longer than that
+		{"rise: 2", "interval: 1s, timeout: 1s", 0, "1s"},
+		{"rise: 2", "interval: 1s, timeout: 1001ms", 1, ""},
+		{"timeout: 2s", "interval: 1s", 1, ""},
+		{"interval: 1s, timeout: 2s", "rise: 3", 1, ""}, // once, though of both services
+		{"interval: 1s, timeout: 2s", "timeout: 1s", 1, ""},
+	} {
+		config, err := Parse("f.yaml", fmt.Appendf(nil, frame, c.defaults, c.own))
+		var mistakes Errors
+		if errors.As(err, &mistakes); len(mistakes) != c.errors {
+			t.Errorf("%s, %s: %v", c.defaults, c.own, err)
+		}
+		if err == nil && config.Services[0].Health.Timeout.String() != c.timeout {
+			t.Errorf("%s, %s: timeout %s", c.defaults, c.own, config.Services[0].Health.Timeout)
+		}
 	}
 }

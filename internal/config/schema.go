@@ -141,7 +141,7 @@ var healthFields = []field[rawHealth]{
 		func(h *rawHealth) *value[time.Duration] { return &h.interval },
 		parseDuration(100*time.Millisecond, time.Hour)),
 	scalar(fieldDoc{name: "timeout", kind: "duration, 10ms to 1m", def: defaultHealth.Timeout.String(),
-		doc: "A check that takes longer has failed."},
+		doc: "A check that takes longer has failed. At most the interval, which it is no longer than unless it is given."},
 		func(h *rawHealth) *value[time.Duration] { return &h.timeout },
 		parseDuration(10*time.Millisecond, time.Minute)),
 	scalar(fieldDoc{name: "rise", kind: "number, 1 to 100", def: fmt.Sprint(defaultHealth.Rise),
