@@ -86,6 +86,9 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		status.Warnings = append(status.Warnings,
 			"servers of dr and ipip services are checked on their own addresses, not on the VIP: "+refused)
 	}
+	if err := s.Store.Unsaved(); err != nil {
+		status.Warnings = append(status.Warnings, notSaved(err))
+	}
 	status.Warnings = append(status.Warnings, lateChecks(s.Checker.Lateness())...)
 	if snapshot.Config != nil {
 		status.Services = uint32(len(snapshot.Config.Services))
@@ -110,6 +113,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 	if forwarder.Connected {
 		err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
 			status.Forwarder.Status, err = c.Status(ctx)
+			status.Warnings = append(status.Warnings, status.Forwarder.Status.GetWarnings()...)
 			return err
 		})
 		if err != nil {
@@ -274,9 +278,7 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 		has, ordered := drained[ref]
 		unchanged[names[i]] = isSame(has, ordered, wanted)
 	}
-	if err := s.Store.SetDrain(refs, wanted); err != nil {
-		return nil, connect.NewError(connect.CodeInternal, err)
-	}
+	saveErr := s.Store.SetDrain(refs, wanted)
 	text := "server is drained"
 	switch {
 	case wanted == nil:
@@ -290,21 +292,29 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 		}
 	}
 	response := &pb.SetDrainResponse{Servers: names}
+	if saveErr != nil {
+		response.Warnings = append(response.Warnings, notSaved(saveErr))
+	}
 	for _, name := range names {
 		if unchanged[name] {
 			response.Unchanged = append(response.Unchanged, name)
 		}
 	}
 	if status, _ := s.Reconciler.Status(); !status.Connected {
-		response.Warnings = []string{"noted, and sent to the forwarder when it is back: " + errorText(status.Err)}
+		response.Warnings = append(response.Warnings, "noted, and sent to the forwarder when it is back: "+errorText(status.Err))
 		return connect.NewResponse(response), nil
 	}
 	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
 	if _, err := s.Reconciler.Wait(ctx, s.Store.Version()); err != nil {
-		response.Warnings = []string{"noted, but the forwarder does not have it yet: " + err.Error()}
+		response.Warnings = append(response.Warnings, "noted, but the forwarder does not have it yet: "+err.Error())
 	}
 	return connect.NewResponse(response), nil
+}
+
+// notSaved says what it means that drains are not on disk.
+func notSaved(err error) string {
+	return "drains hold, but are not saved, and would be forgotten if the agent ended now: " + err.Error()
 }
 
 // findServers finds the servers meant by "address" or "address:port". When a drain is to end, those

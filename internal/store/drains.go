@@ -31,7 +31,7 @@ type drainFile struct {
 	path   string
 	orders map[model.ServerRef]Drain     // by command
 	began  map[model.ServerRef]time.Time // by the file, with a deadline: since when
-	// Something has begun since the file was written.
+	// Something has changed since the file was written, or it could not be.
 	unsaved bool
 }
 
@@ -148,17 +148,23 @@ func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.Se
 	if maps.Equal(orders, d.orders) && maps.Equal(began, d.began) && !d.unsaved {
 		return nil
 	}
+	// They hold whether they can be written or not: a full disk must not keep a server in service.
+	d.orders, d.began, d.unsaved = orders, began, true
+	return d.save()
+}
+
+func (d *drainFile) save() error {
 	saved := savedState{Version: 1, Drained: []savedDrain{}}
-	for _, ref := range sorted(orders) {
-		one, order := saveDrain(ref), orders[ref]
+	for _, ref := range sorted(d.orders) {
+		one, order := saveDrain(ref), d.orders[ref]
 		one.Kill = order.Kill
 		if !order.Until.IsZero() {
 			one.Until = &order.Until
 		}
 		saved.Drained = append(saved.Drained, one)
 	}
-	for _, ref := range sorted(began) {
-		one, since := saveDrain(ref), began[ref]
+	for _, ref := range sorted(d.began) {
+		one, since := saveDrain(ref), d.began[ref]
 		one.Since = &since
 		saved.Began = append(saved.Began, one)
 	}
@@ -172,7 +178,7 @@ func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.Se
 	if err := WriteFile(d.path, append(data, '\n'), 0o644); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	d.orders, d.began, d.unsaved = orders, began, false
+	d.unsaved = false
 	return nil
 }
 

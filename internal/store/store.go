@@ -57,6 +57,8 @@ type Store struct {
 	all        bool // everything may have changed
 	dirty      map[model.ServerRef]struct{}
 	deadline   *time.Timer // of the next drain; nil: none
+	unsaved    error       // why drains are not on disk
+	again      *time.Timer // to save them; nil: never needed
 }
 
 // numbered is a configuration with its generation and its servers.
@@ -168,7 +170,7 @@ func (s *Store) Accept(config *model.Config, generation uint64) error {
 	}
 	maps.DeleteFunc(s.verdicts, func(ref model.ServerRef, _ verdict) bool { return !s.has(ref) })
 	s.marks.keep(s.wantsMark)
-	return s.drains.keep(s.has, s.isFileDrained)
+	return s.saved(s.drains.keep(s.has, s.isFileDrained))
 }
 
 // has says whether a server is in the running configuration or the one to go back to.
@@ -336,18 +338,47 @@ func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	return true
 }
 
-// SetDrain drains or kills servers, or ends that with nil; it survives the agent.
+// SetDrain drains or kills servers, or ends that with nil; it survives the agent, unless an error says
+// that it could not be saved: it holds all the same.
 func (s *Store) SetDrain(refs []model.ServerRef, drain *Drain) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.drains.set(refs, drain); err != nil {
-		return err
-	}
+	err := s.saved(s.drains.set(refs, drain))
 	for _, ref := range refs {
 		s.touch(ref)
 	}
 	s.awaitDeadline()
-	return nil
+	return err
+}
+
+// saveRetry is the time after which what could not be saved is tried again.
+const saveRetry = 5 * time.Second
+
+// saved notes how writing the state ended, and sees to it that it is tried again.
+func (s *Store) saved(err error) error {
+	if s.unsaved == nil && err != nil {
+		s.again = time.AfterFunc(saveRetry, s.save)
+	}
+	s.unsaved = err
+	return err
+}
+
+func (s *Store) save() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unsaved == nil {
+		return
+	}
+	if s.unsaved = s.drains.save(); s.unsaved != nil {
+		s.again.Reset(saveRetry)
+	}
+}
+
+// Unsaved returns why drains that hold are not on disk; nil: they are.
+func (s *Store) Unsaved() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsaved
 }
 
 // longestWait bounds the wait for a deadline, as the clock on the wall may be set meanwhile.
