@@ -82,9 +82,10 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->current = table_map(b->options.max_servers, sizeof(*s->current));
 		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
+		bw->refused = table_map(b->options.max_services, sizeof(*bw->refused));
 		bw->fragments = fragments_create();
 		int rc = foreign_create(&bw->foreign, b->workers);
-		if (!bw->share || !s->current || !s->turn || !s->cursor || !bw->fragments || rc)
+		if (!bw->share || !bw->refused || !s->current || !s->turn || !s->cursor || !bw->fragments || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -144,6 +145,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
+		table_unmap(bw->refused, b->options.max_services, sizeof(*bw->refused));
 		foreign_destroy(bw->foreign);
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));

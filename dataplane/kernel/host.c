@@ -38,13 +38,14 @@ uint64_t sy_netns_cookie(void)
 	return cookie;
 }
 
-/* In a mount namespace of our own (ip netns exec makes one), what we mount dies with it. */
-static bool mount_is_private(void)
+/* Whoever mounted it: each mount of a bpffs that is not a copy of another has a device of its own.
+ */
+bool sy_pins_are_private(void)
 {
 	struct stat ours, init;
 
-	return stat("/proc/thread-self/ns/mnt", &ours) == 0 && stat("/proc/1/ns/mnt", &init) == 0 &&
-	       ours.st_ino != init.st_ino;
+	return stat(BPFFS, &ours) == 0 && stat("/proc/1/root" BPFFS, &init) == 0 &&
+	       ours.st_dev != init.st_dev;
 }
 
 int host_bpffs(struct sy_error *err)
@@ -53,16 +54,9 @@ int host_bpffs(struct sy_error *err)
 
 	if (statfs(BPFFS, &fs) < 0)
 		return sy_fail(err, errno, BPFFS ": %s; mount sysfs at /sys", strerror(errno));
-	if (fs.f_type != BPF_FS_MAGIC) {
-		if (mount("bpf", BPFFS, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") < 0)
-			return sy_fail(err, errno, "cannot mount bpffs at " BPFFS ": %s",
-			               strerror(errno));
-		if (mount_is_private())
-			sy_log(SY_LOG_WARN, "kernel",
-			       "bpffs was mounted inside a private mount namespace: the flow "
-			       "director will not outlive it; enter network namespaces with "
-			       "nsenter --net instead of ip netns exec");
-	}
+	if (fs.f_type != BPF_FS_MAGIC &&
+	    mount("bpf", BPFFS, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") < 0)
+		return sy_fail(err, errno, "cannot mount bpffs at " BPFFS ": %s", strerror(errno));
 	if (mkdir(HOST_BPF_DIR, 0700) < 0 && errno != EEXIST)
 		return sy_fail(err, errno, "cannot create " HOST_BPF_DIR ": %s", strerror(errno));
 	return 0;

@@ -165,6 +165,16 @@ bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, stru
 	return store_lookup(&m->store, dst, out);
 }
 
+bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct sy_addr *addr,
+                          struct sy_neigh *out)
+{
+	const struct sy_neigh *neigh = store_find_neigh(&m->store, ifindex, addr);
+
+	if (neigh)
+		*out = *neigh;
+	return neigh;
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refusal_describe(const struct sy_mirror *m, char *text, size_t len)

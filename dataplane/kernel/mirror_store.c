@@ -194,25 +194,40 @@ static void neigh_drop(struct store *s, struct neigh_entry *e)
 	free(e);
 }
 
-void store_neigh(struct store *s, const struct sy_neigh *neigh, bool gone)
+static struct neigh_entry *neigh_find(const struct store *s, int ifindex,
+                                      const struct sy_addr *addr)
 {
-	uint32_t hash = store_hash(s, &neigh->addr, (uint32_t)neigh->ifindex);
-	struct neigh_entry *e = NULL;
+	uint32_t hash = store_hash(s, addr, (uint32_t)ifindex);
 
-	for (struct table_node *n = table_chain(&s->neighs, hash); n && !e; n = n->next) {
+	for (struct table_node *n = table_chain(&s->neighs, hash); n; n = n->next) {
 		struct neigh_entry *at = (struct neigh_entry *)n;
 
-		if (at->neigh.ifindex == neigh->ifindex &&
-		    sy_addr_equal(&at->neigh.addr, &neigh->addr))
-			e = at;
+		if (at->neigh.ifindex == ifindex && sy_addr_equal(&at->neigh.addr, addr))
+			return at;
 	}
+	return NULL;
+}
+
+const struct sy_neigh *store_find_neigh(const struct store *s, int ifindex,
+                                        const struct sy_addr *addr)
+{
+	const struct neigh_entry *e = neigh_find(s, ifindex, addr);
+
+	return e ? &e->neigh : NULL;
+}
+
+void store_neigh(struct store *s, const struct sy_neigh *neigh, bool gone)
+{
+	struct neigh_entry *e = neigh_find(s, neigh->ifindex, &neigh->addr);
+
 	if (gone) {
 		if (e)
 			neigh_drop(s, e);
 		return;
 	}
 	if (!e)
-		e = entry_new(s, &s->neighs, sizeof(*e), hash);
+		e = entry_new(s, &s->neighs, sizeof(*e),
+		              store_hash(s, &neigh->addr, (uint32_t)neigh->ifindex));
 	if (!e)
 		return;
 	e->gen = s->gen[KIND_NEIGH];

@@ -55,6 +55,9 @@ bool store_route(struct store *s, const struct route_msg *msg, enum route_change
 const struct sy_link *store_find_link(const struct store *s, int ifindex);
 /* Any member of a VRF, NULL if there is none. */
 const struct sy_link *store_find_vrf_member(const struct store *s);
+/* NULL: not known. */
+const struct sy_neigh *store_find_neigh(const struct store *s, int ifindex,
+                                        const struct sy_addr *addr);
 bool store_lookup(const struct store *s, const struct sy_addr *dst, struct sy_route *out);
 
 /* Sweeps one bucket of the kind, *bucket, 0 at first; false: that was the last. */

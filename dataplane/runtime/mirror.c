@@ -57,6 +57,7 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 {
 	struct sy_runtime *rt = ctx;
 	unsigned i = 0, port = port_by_ifindex(rt, addr->ifindex);
+	rt->own_stale = true;
 	if (gone && port != SY_PORT_NONE)
 		address_restore(rt, rt->port[port], &addr->addr);
 	while (i < rt->connected_count && (rt->connected[i].ifindex != addr->ifindex ||
@@ -194,5 +195,8 @@ void mirror_stop(struct sy_runtime *rt)
 	}
 	rt->mirror = NULL;
 	free(rt->connected);
+	free(rt->own);
 	rt->connected = NULL;
+	rt->own = NULL;
+	rt->own_count = 0;
 }

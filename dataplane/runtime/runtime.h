@@ -42,6 +42,10 @@ struct sy_runtime {
 	unsigned taken_count, taken_room;
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
+	/* Those of them that are the host's own, for address_use.c; made anew when used. */
+	struct sy_addr *own;
+	unsigned own_count;
+	bool own_stale;
 	bool synced;
 	bool quiesced;
 	char refusal[300]; /* empty: routing as it should be */

@@ -51,6 +51,8 @@ var (
 	forwarderCapacity = desc("forwarder_session_capacity", "Sessions that fit.")
 	forwarderMapped   = desc("forwarder_session_memory_bytes", "Memory mapped for session tables.")
 
+	forwarderWarnings = desc("forwarder_warnings", "What does not work as it should: `steelyard get status` says what, and the remedy.")
+
 	adopted      = desc("adopted_sessions", "Sessions that the forwarder found of its predecessor when it started, by what became of them.", "verdict")
 	adoptionTime = desc("adoption_seconds", "How long it took the forwarder to adopt them.")
 	adoptionAway = desc("adoption_away_seconds", "How long no forwarder ran before it.")
@@ -161,6 +163,7 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	s.gauge(forwarderRevision, float64(status.GetRevision()))
 	s.gauge(forwarderSessions, float64(status.GetSessions()))
 	s.gauge(forwarderCapacity, float64(status.GetSessionCapacity()))
+	s.gauge(forwarderWarnings, float64(len(status.GetWarnings())))
 	s.gauge(forwarderMapped, float64(status.GetSessionBytesMapped()))
 	if adoption := status.GetAdoption(); adoption != nil {
 		s.gauge(adoptionTime, float64(adoption.GetDurationNs())/1e9)

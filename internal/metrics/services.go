@@ -58,6 +58,7 @@ type series[V any] struct {
 // serviceSeries are all series of services and servers.
 type serviceSeries struct {
 	services, servers []series[[len(trafficMetrics)]uint64]
+	refused           []series[uint64]
 	states            []series[[len(stateMetrics)]uint64]
 }
 
@@ -110,6 +111,7 @@ func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
 	labels := `port="` + key.Ports() + `",protocol="` + key.Protocol.String() + `",service="` + escape(name) +
 		`",vip="` + key.VIP.String() + `"`
 	a.services = append(a.services, series[[len(trafficMetrics)]uint64]{labels, trafficValues(stats.GetTraffic())})
+	a.refused = append(a.refused, series[uint64]{labels, stats.GetRefusedPackets()})
 	if !q.servers() {
 		return nil
 	}
@@ -148,7 +150,9 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 	for i, m := range stateMetrics {
 		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.states, i, stateValue)
 	}
-	return complete
+	return complete && writeMetric(ctx, w, "service_refused_packets_total", "counter",
+		"Packets to the service that could begin no session, and were dropped: part of steelyard_drops_packets_total.",
+		a.refused, 0, func(value *uint64, _ int) uint64 { return *value })
 }
 
 func trafficValue(values *[len(trafficMetrics)]uint64, i int) uint64 { return values[i] }

@@ -22,13 +22,46 @@ uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 	return ADDRESS_KIND(data);
 }
 
+/* An address that somebody has can be taken from the kernel all the same. What is read at a start
+ * was right once. */
+static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
+                             struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	struct neighbour_found *found = &b->neighbour_found;
+	uint8_t mac[6];
+	switch (b->served ? sy_address_use(b->rt, addr, mac) : SY_ADDRESS_FREE) {
+	case SY_ADDRESS_GATEWAY:
+		return sy_fail(
+		        err, EADDRINUSE,
+		        "%s is a gateway of this host's routes: as %s it would lead nowhere; "
+		        "use an address that no host has",
+		        sy_addr_format(addr, text), kind_name[kind]);
+	case SY_ADDRESS_NEIGHBOUR:
+		*found = (struct neighbour_found){.addr = *addr, .at_ns = sy_clock_ns()};
+		memcpy(found->mac, mac, sizeof(mac));
+		sy_log(SY_LOG_WARN, "balance", NEIGHBOUR_FOUND,
+		       NEIGHBOUR_FOUND_VALUES(found, text));
+		return 0;
+	default:
+		return 0; /* an address of this host's own cannot be claimed, which says why */
+	}
+}
+
+bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr)
+{
+	return rte_hash_lookup(b->model->address, addr) >= 0;
+}
+
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
                  struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	void *data = ADDRESS_DATA(kind, 0);
 	if (rte_hash_lookup_data(b->model->address, addr, &data) < 0) {
-		int rc = sy_address_take(b->rt, addr, err);
+		int rc = address_check_use(b, addr, kind, err);
+		if (rc == 0)
+			rc = sy_address_take(b->rt, addr, err);
 		if (rc < 0)
 			return rc;
 		b->model->address_touched = true;

@@ -353,6 +353,22 @@ static struct model_server *server_find(struct model_service *s, const struct mo
 	return NULL;
 }
 
+/* Packets for an address of this host do not come back from where they leave. */
+static int check_host(struct sy_balance *b, const struct model_service *s,
+                      const struct model_server *server, struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	uint8_t mac[6];
+	if (!b->served || address_is_known(b, &server->addr) ||
+	    sy_address_use(b->rt, &server->addr, mac) != SY_ADDRESS_HOST)
+		return 0;
+	return sy_fail(err, EINVAL,
+	               "service %s: server %s is an address of this host, which the forwarder "
+	               "cannot reach: move the server to another host, or to a network namespace "
+	               "with an address of its own",
+	               s->name, sy_addr_format(&server->addr, text));
+}
+
 /* What the service's mode cannot do for a new server. */
 static int check_mode(struct sy_balance *b, const struct model_service *s,
                       const struct model_server *server, struct sy_error *err)
@@ -396,7 +412,9 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 		server->check_mark = given.check_mark;
 		return 0;
 	}
-	rc = check_mode(b, s, &given, err);
+	rc = check_host(b, s, &given, err);
+	if (rc == 0)
+		rc = check_mode(b, s, &given, err);
 	if (rc < 0)
 		return rc;
 	if (s->servers == MODEL_SERVERS)

@@ -173,6 +173,8 @@ void check_publish_all(struct sy_balance *b);
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
                  struct sy_error *err);
 void address_drop(struct sy_balance *b, const struct sy_addr *addr);
+/* Has been held, and not been given back yet. */
+bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr);
 /* Gives back all addresses without references. */
 void address_collect(struct sy_balance *b);
 /* A NAT server has become one of a service more (sign 1) or less (−1). */

@@ -163,6 +163,8 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 		free_server(b, e);
 		break;
 	case RETIRED_SERVICE:
+		for (unsigned w = 0; w < b->workers; w++)
+			b->worker[w].refused[e->id] = 0;
 		id_give(&b->model->service_ids, e->id);
 		break;
 	case RETIRED_LOCAL:

@@ -296,6 +296,7 @@ int sy_balance_serve(struct sy_balance *b, const char *socket_path, struct sy_er
 	const struct sy_control_handler handler = {b->control, on_request, on_broken, on_gone};
 	b->served = true;
 	model_settle(b);
+	warnings_log(b);
 	return sy_control_open(b->rt, socket_path, &handler, &b->control->socket, err);
 }
 

@@ -88,6 +88,10 @@ void control_resume(struct control *k);
  * with err. Everything hangs on the arena. */
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
+/* What does not work as it should, each with its remedy (warnings.c). 0 or -ENOMEM. */
+int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *count);
+/* Logs them. */
+void warnings_log(struct sy_balance *b);
 int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
 int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,

@@ -128,6 +128,8 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	s->marks_lead = sy_check_works(b->rt);
 	if (marks)
 		s->marks_refused = (char *)(uintptr_t)marks;
+	if (list_warnings(b, a, &s->warnings, &s->n_warnings) < 0)
+		return sy_fail(err, ENOMEM, "no memory for the answer");
 	s->pid = (uint32_t)getpid();
 	s->upgrading = b->control->upgrade.running;
 	if (reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
@@ -315,6 +317,8 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		st->servers[st->n_servers++] = one;
 		traffic_add(&total, &t);
 	}
+	for (unsigned w = 0; w < b->workers; w++)
+		st->refused_packets += SY_READ(b->worker[w].refused[s->id]);
 	*out = st;
 	return reply_traffic(a, &total, SY_READ(b->service_active[s->id]), &st->traffic, err);
 }

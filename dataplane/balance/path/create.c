@@ -327,10 +327,13 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			birth_search(w, burst, i, birth);
 	}
 	*reason = (enum sy_drop)birth->reason;
-	if (*reason != SY_DROP_NONE)
+	if (*reason != SY_DROP_NONE) {
+		SY_COUNT(bw->refused[birth->service->id], 1);
 		return SESSION_NONE;
+	}
 	uint32_t record = create_at(w, burst, i, birth, reason);
 	if (record == SESSION_NONE) {
+		SY_COUNT(bw->refused[birth->service->id], 1);
 		load_give(b, birth->server);
 		return SESSION_NONE;
 	}

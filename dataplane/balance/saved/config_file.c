@@ -150,7 +150,7 @@ int config_file_save(struct sy_balance *b, struct sy_error *err)
 
 void config_file_flush(struct sy_balance *b, bool now)
 {
-	struct sy_error err;
+	struct sy_error *err = &b->save_error;
 	uint64_t clock = sy_clock_ns();
 	/* The model in the middle of a transaction is nothing that was ever accepted. */
 	if (!b->unsaved || b->hold || !b->owner || !b->store || control_is_busy(b->control))
@@ -159,14 +159,14 @@ void config_file_flush(struct sy_balance *b, bool now)
 	if (!now && clock - b->saved_ns < SAVE_PERIOD_NS)
 		return;
 	b->saved_ns = clock;
-	if (config_file_save(b, &err) == 0) {
+	if (config_file_save(b, err) == 0) {
 		b->unsaved = b->save_failed = false;
 		journal_clear(b);
 		return;
 	}
 	if (!b->save_failed)
 		sy_log(SY_LOG_WARN, "balance",
-		       "the configuration is in force but not saved: %s; trying again", err.text);
+		       "the configuration is in force but not saved: %s; trying again", err->text);
 	b->save_failed = true;
 }
 

@@ -54,6 +54,7 @@ struct birth {
 struct balance_worker {
 	struct server_share *share; /* by server id */
 	struct scheduler_state scheduler;
+	uint64_t *refused; /* by service id: its packets that could begin no session */
 	uint64_t slot_packets[SY_SLOTS];
 	struct rate_limit icmp, resets, doubts, kills; /* rate limits of our own packets */
 	uint64_t swept_ns;                             /* when the last sweep slice ended */
@@ -98,6 +99,21 @@ struct adoption {
 	uint64_t count[SESSION_VERDICT_COUNT];
 };
 
+/* A host that answered for an address when it was taken. */
+struct neighbour_found {
+	struct sy_addr addr;
+	uint8_t mac[6];
+	uint64_t at_ns; /* 0: none yet */
+};
+/* A format and its values; text: room for an address. */
+#define NEIGHBOUR_FOUND                                                                            \
+	"%s was answered for by another host (%02x:%02x:%02x:%02x:%02x:%02x) when it was taken: "  \
+	"two hosts that have it take each other's packets; make sure that the other one lets go "  \
+	"of it"
+#define NEIGHBOUR_FOUND_VALUES(f, text)                                                            \
+	sy_addr_format(&(f)->addr, text), (f)->mac[0], (f)->mac[1], (f)->mac[2], (f)->mac[3],      \
+	        (f)->mac[4], (f)->mac[5]
+
 struct sy_balance {
 	struct sy_balance_options options;
 	struct sy_runtime *rt;
@@ -125,14 +141,16 @@ struct sy_balance {
 	/* Interaction thread only. */
 	struct model *model;
 	struct control *control;
-	struct shelf *shelf;     /* tables that services share */
-	struct retired *retired; /* ids that sessions may still name, oldest first */
-	bool owner;              /* store and state directory are ours, not a predecessor's */
-	bool served;             /* the control socket has been opened */
-	bool unsaved;            /* the last snapshot is not of the accepted configuration */
-	bool save_failed;        /* the last attempt at one */
-	bool hold;               /* none is made */
-	uint64_t saved_ns;       /* when one last was */
+	struct shelf *shelf;        /* tables that services share */
+	struct retired *retired;    /* ids that sessions may still name, oldest first */
+	bool owner;                 /* store and state directory are ours, not a predecessor's */
+	bool served;                /* the control socket has been opened */
+	bool unsaved;               /* the last snapshot is not of the accepted configuration */
+	bool save_failed;           /* the last attempt at one */
+	struct sy_error save_error; /* why */
+	struct neighbour_found neighbour_found; /* the last one */
+	bool hold;                              /* none is made */
+	uint64_t saved_ns;                      /* when one last was */
 	struct journal journal;
 	int state_lock; /* on the state directory, −1: not ours */
 	struct names names;

@@ -94,6 +94,9 @@ int sy_mirror_neigh_manage(struct sy_mirror *m, int ifindex, const struct sy_add
 int sy_mirror_neigh_release(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
 /* Best route as the mirror has it; false: none. For the interaction thread and tests. */
 bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, struct sy_route *out);
+/* The neighbour as the mirror has it; false: none. For the interaction thread and tests. */
+bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct sy_addr *addr,
+                          struct sy_neigh *out);
 /* Shrinks the receive buffer, for the overrun test. */
 int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
 
@@ -165,6 +168,10 @@ struct sy_director_stats {
 	uint64_t steered, passed, dropped_no_socket;
 };
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
+
+/* Is the bpffs of this process another than that of the host's first process? Then what is pinned
+ * dies with this mount namespace. False where that cannot be seen. */
+bool sy_pins_are_private(void);
 
 /* ---- claims (claim.c): VIPs and local addresses towards the kernel ------------------------------
  */

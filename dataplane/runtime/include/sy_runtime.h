@@ -414,6 +414,18 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
  * host excepted; and lets go of it. Likewise remembered with `inherit`. */
 int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err);
 void sy_source_release(struct sy_runtime *rt, const struct sy_source *source);
+/* What an address is to this host that it should not be if it is a VIP or a server. */
+enum sy_address_use {
+	SY_ADDRESS_FREE,
+	SY_ADDRESS_HOST,      /* an interface has it */
+	SY_ADDRESS_GATEWAY,   /* routes lead there */
+	SY_ADDRESS_NEIGHBOUR, /* another host on a port's network answers for it */
+};
+
+/* The first of these that it is; mac: the neighbour's. Interaction thread. */
+enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *addr,
+                                   uint8_t mac[static 6]);
+
 /* All addresses and sources that shall be taken have been: what an earlier process left is removed.
  */
 void sy_address_settle(struct sy_runtime *rt);

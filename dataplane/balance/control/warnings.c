@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What does not work as it should, for status, and at the start for the log. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "control.h"
+#include "model.h"
+
+#define WARNINGS_FIXED    3u /* those that there is at most one of */
+#define WARNING_TEXT      480u
+#define NEIGHBOUR_TOLD_NS (600 * UINT64_C(1000000000))
+
+struct warnings {
+	struct arena *arena;
+	char **text; /* room for all that there may be */
+	size_t count;
+	bool out_of_memory;
+};
+
+__attribute__((format(printf, 2, 3))) static void warn(struct warnings *to, const char *format, ...)
+{
+	char *text = arena_take(to->arena, WARNING_TEXT);
+	va_list values;
+	if (!text) {
+		to->out_of_memory = true;
+		return;
+	}
+	va_start(values, format);
+	vsnprintf(text, WARNING_TEXT, format, values);
+	va_end(values);
+	to->text[to->count++] = text;
+}
+
+static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct sy_port_info *p)
+{
+	/* Ports without a kernel interface have as many queues as are asked for. */
+	if (p->ifindex && p->queues < b->workers)
+		warn(to,
+		     "port %s has receive queues for %u of %u workers: the others get its packets "
+		     "from those; give it more queues (ethtool -L %s combined %u), or start fewer "
+		     "workers",
+		     p->name, p->queues, b->workers, p->name, b->workers);
+}
+
+int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *count)
+{
+	char text[SY_ADDR_TEXT];
+	const struct neighbour_found *found = &b->neighbour_found;
+	unsigned ports = sy_port_count(b->rt);
+	bool kernel_ports = false;
+	struct warnings to = {.arena = a};
+	to.text = arena_take(a, (ports + WARNINGS_FIXED) * sizeof(*to.text));
+	if (!to.text)
+		return -ENOMEM;
+	for (unsigned i = 0; i < ports; i++) {
+		struct sy_port_info info;
+		sy_port_get_info(b->rt, i, &info);
+		kernel_ports |= info.ifindex != 0;
+		warn_of_port(b, &to, &info);
+	}
+	if (b->unsaved && b->save_failed)
+		warn(&to,
+		     "the configuration is in force, but not saved: %s; a forwarder that starts "
+		     "now "
+		     "may begin with an older one",
+		     b->save_error.text);
+	if (kernel_ports && sy_pins_are_private())
+		warn(&to, "bpffs is mounted in a private mount namespace: the flow director is "
+		          "lost with "
+		          "it; start the forwarder in the host's (nsenter --net instead of ip "
+		          "netns exec, "
+		          "no PrivateMounts)");
+	if (found->at_ns && sy_clock_ns() - found->at_ns < NEIGHBOUR_TOLD_NS)
+		warn(&to, NEIGHBOUR_FOUND, NEIGHBOUR_FOUND_VALUES(found, text));
+	*out = to.text;
+	*count = to.count;
+	return to.out_of_memory ? -ENOMEM : 0;
+}
+
+void warnings_log(struct sy_balance *b)
+{
+	struct arena arena = {0};
+	char **text;
+	size_t count;
+	if (list_warnings(b, &arena, &text, &count) == 0)
+		for (size_t i = 0; i < count; i++)
+			sy_log(SY_LOG_WARN, "balance", "%s", text[i]);
+	arena_free(&arena);
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What an address is to this host before the balancer has it. */
+#include <stdlib.h>
+
+#include "route.h"
+#include "runtime.h"
+
+/* Claims of IPv6 addresses are /128 on a port's interface, and are still seen for a moment when
+ * they have been released. */
+static bool is_claim(const struct sy_runtime *rt, const struct sy_link_addr *at)
+{
+	return !sy_addr_is_v4(&at->addr) && at->prefix_len == 128 &&
+	       port_by_ifindex(rt, at->ifindex) != SY_PORT_NONE;
+}
+
+/* There may be thousands of claims among the addresses, and thousands of servers to ask for.
+ * Without memory none is known. */
+static void own_renew(struct sy_runtime *rt)
+{
+	struct sy_addr *own = realloc(rt->own, (rt->connected_count + 1) * sizeof(*own));
+	rt->own_count = 0;
+	if (!own)
+		return;
+	rt->own = own;
+	rt->own_stale = false;
+	for (unsigned i = 0; i < rt->connected_count; i++)
+		if (!is_claim(rt, &rt->connected[i]))
+			own[rt->own_count++] = rt->connected[i].addr;
+}
+
+static bool is_host(struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	if (rt->own_stale)
+		own_renew(rt);
+	for (unsigned i = 0; i < rt->own_count; i++)
+		if (sy_addr_equal(&rt->own[i], addr))
+			return true;
+	return false;
+}
+
+static bool is_gateway(const struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	const struct routes *r = rt->routes;
+	unsigned left = r ? GROUPS - 1 - r->group_free_count : 0; /* low ids are taken first */
+	for (unsigned id = 1; left > 0 && id < GROUPS; id++) {
+		const struct group *g = r->group[id];
+		left -= g != NULL;
+		for (unsigned i = 0; g && g->refs && i < g->hop_count; i++)
+			if (sy_addr_equal(&g->hop[i].via, addr))
+				return true;
+	}
+	return false;
+}
+
+static bool is_neighbour(const struct sy_runtime *rt, const struct sy_addr *addr, uint8_t mac[6])
+{
+	struct sy_neigh neigh;
+	for (unsigned i = 0; rt->mirror && i < rt->ports; i++) {
+		if (!rt->port[i]->ifindex ||
+		    !sy_mirror_find_neigh(rt->mirror, rt->port[i]->ifindex, addr, &neigh) ||
+		    !neigh.valid)
+			continue;
+		memcpy(mac, neigh.mac, sizeof(neigh.mac));
+		return true;
+	}
+	return false;
+}
+
+enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *addr,
+                                   uint8_t mac[static 6])
+{
+	if (is_host(rt, addr))
+		return SY_ADDRESS_HOST;
+	if (is_gateway(rt, addr))
+		return SY_ADDRESS_GATEWAY;
+	return is_neighbour(rt, addr, mac) ? SY_ADDRESS_NEIGHBOUR : SY_ADDRESS_FREE;
+}

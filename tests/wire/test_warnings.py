@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot work is refused by name, and what works less well than it should is in the status."""
+
+import pytest
+
+from tests.lab import Lab, Server, Service, wait_until
+from tests.lab.config import Config
+from tests.lab.process import run
+from tests.lab.steelyard import FORWARDER, WEB, Steelyard, local_addresses, memory_options
+from tests.lab.topology import v4, v6
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+ROUTER = {4: "10.0.0.2", 6: "fd00::2"}  # of the lab: the way to `far`
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Two workers on ports of one queue, and no service yet."""
+    with Lab() as lab:
+        config = Config(local_addresses(lab.network.back_net))
+        steelyard = Steelyard(lab, config, workers=2)
+        steelyard.start()
+        yield steelyard
+
+
+def service(steelyard, vip, server):
+    return Service("web", vip, WEB, servers=[Server(server, 8080)])
+
+
+def refused(steelyard, one):
+    """What `apply` says of a configuration with this service, which must change nothing."""
+    before = steelyard.config.services
+    steelyard.config.services = [one]
+    try:
+        done = steelyard.cli("apply", "-", stdin=steelyard.config.text(), check=False)
+    finally:
+        steelyard.config.services = before
+    assert done.returncode
+    assert steelyard.get("services") == []
+    return done.stderr
+
+
+def warnings(steelyard):
+    return steelyard.get("status")["warnings"]
+
+
+@families
+def test_a_gateway_is_no_vip(small, family):
+    server = small.lab["s1"].address(family)
+    said = refused(small, service(small, ROUTER[family], server))
+    assert f"{ROUTER[family]} is a gateway" in said
+
+
+@families
+def test_this_host_is_no_server(small, family):
+    host = {4: v4(1, 1), 6: v6(1, 1)}[family]
+    vip = {4: "10.0.0.80", 6: "fd00::80"}[family]
+    assert f"server {host} is an address of this host" in refused(small, service(small, vip, host))
+
+
+@families
+def test_a_neighbours_address_as_vip_is_told(small, family):
+    """It may be one that another balancer is about to let go of, so it is taken all the same."""
+    client = small.lab["client"].address(family)
+    ns = small.lab["forwarder"].ns
+    ns.run(["ping", "-c1", client])
+    before = small.config.services
+    small.config.services = [service(small, client, small.lab["s1"].address(family))]
+    try:
+        small.apply()
+        found = [text for text in warnings(small) if text.startswith(f"{client} was answered for")]
+        mac = small.lab["client"].ns.mac("eth0")
+        assert len(found) == 1 and mac in found[0], (found, mac)
+    finally:
+        small.config.services = before
+        small.apply()
+
+
+def test_workers_without_queues_are_told(small):
+    said = [text for text in warnings(small) if "has receive queues for 1 of 2 workers" in text]
+    assert sorted(text.split()[1] for text in said) == sorted(small.lab.network.ports)
+    assert "has receive queues for 1 of 2 workers" in small.forwarder.output()
+
+
+def test_what_is_not_saved_is_told(small):
+    """The state directory vanishes, as on a disk that fails; and comes back."""
+    state = small.dir / "state"
+    away = state.with_name("away")
+
+    def told():
+        return any("but not saved" in text for text in warnings(small))
+
+    assert not told()
+    state.rename(away)
+    before = small.config.services
+    small.config.services = [service(small, "10.0.0.80", small.lab["s1"].v4)]
+    small.apply()
+    wait_until(told, "the status says that the configuration is not saved")
+    away.rename(state)
+    wait_until(lambda: not told(), "it is saved")
+    small.config.services = before
+    small.apply()
+
+
+def test_a_private_mount_namespace_is_told(tmp_path):
+    """A bpffs of a mount namespace ends with it, and the flow director's pinned link with that. The
+    host's first process is one of our own here, as containers do not show theirs."""
+    with Lab() as lab:
+        place = ["--state", tmp_path, "--socket", tmp_path / "forwarder.sock"]
+        ports = [word for port in lab.network.ports for word in ("--port", port)]
+        start = [FORWARDER, "--instance", lab.id, *place, *ports, "--log", "info"]
+        start += ["--sessions", "1024", *memory_options()]
+        private = ["unshare", "--mount", "sh", "-c", 'mount -t bpf bpf /sys/fs/bpf && exec "$@"', "sh"]
+        first = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", '"$@"; true']
+        forwarder = lab.start("forwarder", "steelyard-private", [*first, "sh", *private, *start])
+        forwarder.wait_for("bpffs is mounted in a private mount namespace")
+        forwarder.wait_for(r"\bready\b")
+        forwarder.kill()
+        cleanup = lab["forwarder"].ns.command([*start[:3], *place, "--cleanup"])
+        wait_until(lambda: not run(cleanup, check=False).returncode, "its traces are removed")
+
+
+def test_packets_that_begin_no_session_are_counted_by_service(small):
+    """No server of the service is up: what comes for it is refused, and it is known by which."""
+    before, metrics = small.config.services, small.config.metrics
+    nobody = service(small, "10.0.0.80", small.lab["s1"].v4)
+    nobody.servers = []
+    small.config.services = [nobody]
+    small.config.metrics = f"{small.lab['forwarder'].v4}:9109"
+    small.apply()
+    try:
+        ask = ["curl", "-sS", "-m1", "http://10.0.0.80/"]
+        run(small.lab["client"].ns.command(ask), check=False)
+        scrape = ["curl", "-sS", f"http://{small.config.metrics}/metrics?service=web"]
+        text = small.lab["forwarder"].ns.run(scrape)
+        name = "steelyard_service_refused_packets_total{"
+        line = next(line for line in text.splitlines() if line.startswith(name))
+        assert int(line.split()[-1]) > 0 and 'service="web"' in line
+    finally:
+        small.config.services, small.config.metrics = before, metrics
+        small.apply()
