@@ -34,7 +34,7 @@ RESULTS = machine.ROOT / "build/bench"
 FULL = RESULTS / "full"
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # everything that was set up is put back
 # Those that are not named here come behind, by the alphabet.
-ORDER = ("fastpath", "wire", "cps", "density", "latency", "scale", "overhead")
+ORDER = ("fastpath", "wire", "cps", "density", "latency", "scale", "overhead", "config")
 
 
 def names():

@@ -67,6 +67,19 @@ def overhead(task, what):
     )
 
 
+def large(metric, what, seconds):
+    """A large configuration."""
+    return Headline(
+        what,
+        "config",
+        metric,
+        {},
+        largest="services",
+        goal=f"≤ {seconds} s",
+        met=lambda row: row["median"] <= seconds,
+    )
+
+
 HEADLINES = [
     fnat(1000, "≤ 30 ns", lambda row: row["min"] <= 30),
     fnat(1_000_000, "≤ 45 ns", lambda row: row["min"] <= 45),
@@ -136,6 +149,11 @@ HEADLINES = [
     ),
     workers("owner", "at their owner", 1.9),
     workers("random", "at random", 1.5),
+    large("apply", "applying {services} services of three servers", 5),
+    large("edit", "applying them again with another weight of one server", 0.3),
+    large("drain", "draining one server of {services} services", 0.3),
+    large("scrape one", "a scrape of one of {services} services", 1),
+    large("scrape", "a scrape of {services} services with every server", 1),
     overhead("expiry", "the expiry of {rate}"),
     overhead("transaction", "changes of the configuration, {rate}"),
     overhead("health", "servers that fail or come back, {rate}"),

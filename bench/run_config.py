@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a large configuration costs the control plane: applying all of it, changing one server of it,
-and a scrape of its counters, in a lab of its own with one worker and no traffic.
+"""What a large configuration costs the control plane: applying all of it, changing one server of
+it, and a scrape of its counters, in a lab of its own with one worker and no traffic.
 
 `apply` is `steelyard apply FILE` by an agent whose forwarder has no service. `drain` is `steelyard
 drain` of one server, until the forwarder has it. `edit` is `steelyard apply FILE` again, with
@@ -10,15 +10,12 @@ of all.
 
 import os
 import time
-import urllib.request
 from itertools import count
 
-from bench import machine, picture, report
+from bench import machine, picture
 from tests.lab import Lab, Server, Service
 from tests.lab.config import Config
-from tests.lab.process import run
-from tests.lab.steelyard import STEELYARD, Steelyard, local_addresses
-from tests.lab.wait import wait_until
+from tests.lab.steelyard import Steelyard, local_addresses
 
 TITLE = "a large configuration: applying it, changing one server of it, scraping it"
 MINUTES = 3
@@ -65,24 +62,24 @@ def cell(services, changes):
         steelyard.config = configuration(lab, services)
         file = lab.dir / "large.yaml"
         file.write_text(steelyard.config.text())
-        yield told(services, "apply", timed(lambda: apply(steelyard, file)))
+        yield told(services, "apply", timed(apply, steelyard, file))
         weights = count(100)
         for at in range(changes):
             name = f"service-{at * services // changes}"
             server = steelyard.config[name].servers[0]
-            yield told(services, "drain", timed(lambda: drain(steelyard, name, server)))
+            yield told(services, "drain", timed(drain, steelyard, name, server))
             if at < 3:
                 server.weight = next(weights)
                 file.write_text(steelyard.config.text())
-                yield told(services, "edit", timed(lambda: apply(steelyard, file)))
+                yield told(services, "edit", timed(apply, steelyard, file))
             for metric, words in (("scrape one", f"?service={name}"), ("scrape", "")):
                 if at < 3:
                     yield from scraped(lab, services, metric, words)
 
 
-def timed(act):
+def timed(act, *words):
     start = time.monotonic()
-    act()
+    act(*words)
     return time.monotonic() - start
 
 

@@ -62,7 +62,8 @@ class AddressStage(Stage):
         for family in (4, 6):
             address = host.address(family)
             # Of busy cores, under load: nobody here waits for a server to be down.
-            health = {"type": "http", "path": "/"} | FAST_CHECKS | {"interval": "5s", "timeout": "5s"}
+            patient = {"interval": "5s", "timeout": "5s"}
+            health = {"type": "http", "path": "/"} | FAST_CHECKS | patient
             for version, port in PORTS.items():
                 self.add(f"{version}-{family}", family, port, version, address, PROXIED, health)
                 if family == 6:

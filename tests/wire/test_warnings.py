@@ -110,9 +110,10 @@ def test_a_private_mount_namespace_is_told(tmp_path):
         ports = [word for port in lab.network.ports for word in ("--port", port)]
         start = [FORWARDER, "--instance", lab.id, *place, *ports, "--log", "info"]
         start += ["--sessions", "1024", *memory_options()]
-        private = ["unshare", "--mount", "sh", "-c", 'mount -t bpf bpf /sys/fs/bpf && exec "$@"', "sh"]
-        first = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", '"$@"; true']
-        forwarder = lab.start("forwarder", "steelyard-private", [*first, "sh", *private, *start])
+        first = [*"unshare --pid --fork --mount-proc --kill-child sh -c".split(), '"$@"; true']
+        mount = 'mount -t bpf bpf /sys/fs/bpf && exec "$@"'
+        argv = [*first, "sh", "unshare", "--mount", "sh", "-c", mount, "sh", *start]
+        forwarder = lab.start("forwarder", "steelyard-private", argv)
         forwarder.wait_for("bpffs is mounted in a private mount namespace")
         forwarder.wait_for(r"\bready\b")
         forwarder.kill()
