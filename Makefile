@@ -93,6 +93,7 @@ install: ## install what `make build` built: programs, man pages, units, configu
 		sed 's,/usr/local/,$(PREFIX)/,g' deploy/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
 		echo "'deploy/$$unit' -> '$(DESTDIR)$(UNITDIR)/$$unit'"; \
 	done
+	@install -D -v -m 644 deploy/packages $(DESTDIR)$(PREFIX)/share/doc/steelyard/packages
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
 	@# What the administrator has changed stays as it is. The example is not installed as the

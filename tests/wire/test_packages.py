@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/packages is all that a machine needs which runs the programs and builds nothing."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.lab import ROOT
+from tests.lab.process import run
+from tests.lab.steelyard import FORWARDER, STEELYARD, memory_options
+
+LOADED_LATER = "librte-mempool-ring23"
+DRIVERS = Path("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0")
+
+pytestmark = pytest.mark.skipif(
+    "asan" in str(FORWARDER) or not DRIVERS.exists(), reason="a plain build on Debian 12, amd64"
+)
+
+
+def listed():
+    lines = (ROOT / "deploy/packages").read_text().splitlines()
+    return {word for line in lines for word in line.partition("#")[0].split()}
+
+
+def owner(path):
+    """The package of a file, which may be known by its name before /usr was merged."""
+    real = str(Path(path).resolve())
+    for name in (real, real.removeprefix("/usr")):
+        done = run(["dpkg", "-S", name], check=False)
+        if not done.returncode:
+            return done.stdout.partition(":")[0]
+    raise AssertionError(f"{path} is of no package")
+
+
+def needed(program):
+    """Packages of the libraries that the program itself names."""
+    names = re.findall(r"\(NEEDED\).*\[(.*)\]", run(["readelf", "-d", program]))
+    where = dict(re.findall(r"(\S+) => (/\S+)", run(["ldd", program])))
+    return {owner(where[name]) for name in names if name in where}
+
+
+def with_dependencies(packages):
+    every, more = set(), set(packages)
+    while more:
+        every |= more
+        form = "${Depends},${Pre-Depends}\n"
+        text = run(["dpkg-query", "-W", "-f", form, *sorted(more)])
+        more = set(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9.+-]*)", text, re.M)) - every
+        more = {one for one in more if not run(["dpkg-query", "-W", one], check=False).returncode}
+    return every
+
+
+def test_what_the_programs_name_is_listed():
+    assert needed(FORWARDER) - {"libc6"} == listed() - {LOADED_LATER}
+    assert needed(STEELYARD) <= {"libc6"}
+
+
+def test_nothing_else_is_needed(tmp_path):
+    """Without any other driver of DPDK's the forwarder starts, and loads nothing that is not listed
+    or depended on."""
+    drivers = tmp_path / "drivers"
+    drivers.mkdir()
+    for file in run(["dpkg", "-L", LOADED_LATER]).split():
+        if Path(file).parent == DRIVERS:
+            shutil.copy(file, drivers)
+    with Lab() as lab:
+        place = ["--state", tmp_path / "state", "--socket", tmp_path / "forwarder.sock"]
+        ports = [word for port in lab.network.ports for word in ("--port", port)]
+        argv = [FORWARDER, "--instance", lab.id, *place, *ports, "--log", "info"]
+        argv += ["--sessions", "1024", *memory_options()]
+        hide = f'mount --bind {drivers} {DRIVERS} && exec "$@"'
+        argv = ["unshare", "--mount", "sh", "-c", hide, "sh", *argv]
+        forwarder = lab.start("forwarder", "steelyard-bare", argv)
+        forwarder.wait_for(r"\bready\b")
+        maps = Path(f"/proc/{forwarder.pid}/maps").read_text()
+        files = set(re.findall(r" (/\S+\.so\S*)$", maps, re.M))
+        assert any("mempool_ring" in file for file in files)
+        allowed = with_dependencies(listed())
+        assert {owner(file) for file in files} <= allowed
+        forwarder.stop()
+        run(lab["forwarder"].ns.command([FORWARDER, "--instance", lab.id, *place, "--cleanup"]))
