@@ -3,12 +3,14 @@
 package agent
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	forwarderpb "steelyard/internal/gen/forwarderpb"
+	"steelyard/internal/version"
 )
 
 const twoServices = `version: 1
@@ -91,4 +93,74 @@ func TestAScrapeThatIsNotCompleteSaysSo(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
+}
+
+func TestMetrics(t *testing.T) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := port.Addr().String()
+	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\n")
+	l.forwarder.Drops = []*forwarderpb.Drop{{Name: "no-route", Packets: 3}}
+	l.forwarder.Traffic = func(*forwarderpb.ServiceKey, *forwarderpb.Server) *forwarderpb.Traffic {
+		return &forwarderpb.Traffic{PacketsIn: 11, BytesOut: 1 << 40}
+	}
+	l.forwarder.Status.Adoption = &forwarderpb.Adoption{AwayNs: 2e9, DurationNs: 25e7,
+		Verdicts: []*forwarderpb.Adoption_Verdict{{Name: "kept", Sessions: 5}, {Name: "torn"}}}
+	l.start()
+	if _, err := l.apply(""); err != nil {
+		t.Fatal(err)
+	}
+	if warnings := l.status().GetWarnings(); len(warnings) != 1 || !strings.Contains(warnings[0], "address already in use") {
+		t.Errorf("%v", warnings)
+	}
+	port.Close()
+	if _, err := l.apply(""); err != nil { // tries again
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"steelyard_forwarder_up 1\n", "steelyard_config_last_reload_successful 1\n", "steelyard_forwarder_config_revision 1\n",
+		`steelyard_server_up{server="10.1.0.21:8080",service="web"} 1` + "\n",
+		`steelyard_server_weight{server="10.1.0.21:8080",service="web"} 10` + "\n",
+		`steelyard_service_receive_packets_total{port="80",protocol="tcp",service="web",vip="10.0.0.80"} 11` + "\n",
+		`steelyard_server_transmit_bytes_total{server="10.1.0.21:8080",service="web"} 1099511627776` + "\n",
+		`steelyard_drops_packets_total{reason="no-route"} 3` + "\n",
+		`steelyard_adopted_sessions{verdict="kept"} 5` + "\n", `steelyard_adopted_sessions{verdict="torn"} 0` + "\n",
+		"steelyard_adoption_seconds 0.25\n", "steelyard_adoption_away_seconds 2\n",
+		`steelyard_build_info{version="` + version.Build + `"} 1` + "\n", `steelyard_forwarder_build_info{version="`,
+		`steelyard_scrape_complete{part="services"} 1` + "\n",
+	} {
+		if text := scrape(t, address); !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	l.forwarder.Stop()
+	if text := scrape(t, address); !strings.Contains(text, "steelyard_forwarder_up 0\n") {
+		t.Error("the forwarder is gone, and yet:", text)
+	}
+}
+
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	return scrapeWith(t, address, "", nil)
+}
+
+func scrapeWith(t *testing.T, address, words string, header http.Header) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics"+words, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s, %v: %s", response.Status, err, text)
+	}
+	return string(text)
 }

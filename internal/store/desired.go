@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"net/netip"
+	"time"
+
+	"steelyard/internal/model"
+)
+
+// Desired is what a forwarder should hold.
+type Desired struct {
+	Table      *model.Table // nil while there is no configuration or the forwarder was never read
+	Config     *model.Config
+	Generation uint64 // of the configuration
+	Version    uint64 // of the store
+	// Of DesiredSince: Table has these services alone, and of the others these servers have changed.
+	// nil: it has all.
+	Services map[model.ServiceKey]struct{}
+	Servers  map[model.ServerRef]model.ServerSpec
+}
+
+// Desired returns the whole table to be reached, and forgets what has changed.
+func (s *Store) Desired() Desired {
+	return s.DesiredSince(nil)
+}
+
+// DesiredSince is Desired for who has reached everything that was desired under the configuration
+// `before`: what has not changed since is left out, where that can be told. With nil nothing is.
+func (s *Store) DesiredSince(before *model.Config) Desired {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running.config == nil || !s.adopted {
+		return Desired{}
+	}
+	config := s.running.config
+	desired := Desired{Config: config, Generation: s.running.generation, Version: s.version}
+	if before != nil {
+		if changed, ok := model.ChangedServices(before, config); ok {
+			desired.Services, desired.Servers = changed, s.takeDirty(changed)
+		}
+	}
+	desired.Table = s.table(config, desired.Services)
+	s.all = false
+	clear(s.dirty)
+	return desired
+}
+
+// takeDirty returns the servers that have changed, but those of some services, and forgets them.
+func (s *Store) takeDirty(but map[model.ServiceKey]struct{}) map[model.ServerRef]model.ServerSpec {
+	servers := make(map[model.ServerRef]model.ServerSpec, len(s.dirty))
+	for ref := range s.dirty {
+		if _, left := but[ref.Service]; left {
+			continue
+		}
+		if server, ok := s.running.servers[ref]; ok {
+			servers[ref] = s.spec(ref, server, s.running.marked[ref.Service])
+		}
+	}
+	clear(s.dirty)
+	return servers
+}
+
+// Changes are the servers that have changed, or All: only Desired can tell.
+type Changes struct {
+	Servers map[model.ServerRef]model.ServerSpec
+	Version uint64
+	All     bool
+}
+
+// TakeChanges returns what has changed since the last call or Desired, and forgets it unless All.
+func (s *Store) TakeChanges() Changes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all {
+		return Changes{All: true}
+	}
+	return Changes{Servers: s.takeDirty(nil), Version: s.version}
+}
+
+// Preview returns the table that config would lead to.
+func (s *Store) Preview(config *model.Config) *model.Table {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table(config, nil)
+}
+
+// table is what config leads to; only: no other services than these, nil: all.
+func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) *model.Table {
+	table := model.NewTable()
+	for _, local := range config.LocalAddresses {
+		table.LocalAddresses[local] = struct{}{}
+	}
+	for _, service := range config.Services {
+		if _, wanted := only[service.Key]; only != nil && !wanted {
+			continue
+		}
+		entry := &model.TableService{
+			Spec: model.ServiceSpec{
+				Name: service.Name, Mode: service.Mode, Policy: service.Policy, Timeouts: service.Timeouts,
+			},
+			Servers: make(map[netip.AddrPort]model.ServerSpec, len(service.Servers)),
+		}
+		for _, server := range service.Servers {
+			ref := model.ServerRef{Service: service.Key, Address: server.Address}
+			entry.Servers[server.Address] = s.spec(ref, server, isMarked(service))
+		}
+		table.Services[service.Key] = entry
+	}
+	for _, rule := range config.SNAT {
+		table.SNAT[rule.Name] = rule
+	}
+	return table
+}
+
+func (s *Store) spec(ref model.ServerRef, server model.Server, marked bool) model.ServerSpec {
+	v, known := s.verdicts[ref]
+	order, ordered := s.drains.orders[ref]
+	drained := server.Drain || ordered
+	state := model.Up
+	switch {
+	case known && !v.up && (v.proven || !drained): // what a drained one still has is lost, too
+		state = model.Down
+	case drained:
+		state = model.Drain
+	}
+	if until := s.killedAt(ref, server); order.Kill || !until.IsZero() && !until.After(time.Now()) {
+		state = model.Kill
+	}
+	spec := model.ServerSpec{Weight: server.Weight, State: state, Backup: server.Backup, MaxSessions: server.MaxSessions}
+	if marked {
+		spec.CheckMark = s.marks.of[ref].mark
+	}
+	return spec
+}
