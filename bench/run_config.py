@@ -22,6 +22,7 @@ MINUTES = 3
 SERVERS = 3  # of each service
 PORTS = 10  # services of a VIP
 METRICS_PORT = 9109
+MEMORY = 1 << 30  # of the agent, mostly, and the forwarder
 
 
 def rows(quick):
@@ -53,6 +54,9 @@ def configuration(lab, services):
 
 
 def cell(services, changes):
+    if not machine.memory_suffices(MEMORY):
+        print(f"   {services:,} services: left out, {machine.lacking(MEMORY)}")
+        return
     machine.prefer(os.getpid())
     with Lab() as lab:
         steelyard = Steelyard(lab, Config(local_addresses(lab.network.back_net)), huge=False)

@@ -419,7 +419,7 @@ func viewAdoption(a *dpclient.Adoption) *adoptionView {
 	return view
 }
 
-func viewPhases(phases []*fpb.Phase) []phaseView {
+func viewPhases(phases []*dpclient.Phase) []phaseView {
 	view := make([]phaseView, 0, len(phases))
 	for _, p := range phases {
 		view = append(view, phaseView{p.GetName(), p.GetHelp(), p.GetWallNs(), p.GetCpuNs(), p.GetQueuedNs(), p.GetFaults()})

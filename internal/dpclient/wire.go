@@ -21,6 +21,7 @@ type (
 	SnatStats    = pb.SnatStats
 	Protocol     = pb.Protocol
 	ServerState  = pb.ServerState
+	Phase        = pb.Phase
 )
 
 // TCP is the protocol in those answers.

@@ -2,7 +2,6 @@
 """deploy/packages is all that a machine needs which runs the programs and builds nothing."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tests.lab.lab import ROOT
 from tests.lab.process import run
 from tests.lab.steelyard import FORWARDER, STEELYARD, memory_options
 
-LOADED_LATER = "librte-mempool-ring23"
 DRIVERS = Path("/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0")
 
 pytestmark = pytest.mark.skipif(
@@ -54,30 +52,23 @@ def with_dependencies(packages):
 
 
 def test_what_the_programs_name_is_listed():
-    assert needed(FORWARDER) - {"libc6"} == listed() - {LOADED_LATER}
+    assert needed(FORWARDER) - {"libc6"} == listed()
     assert needed(STEELYARD) <= {"libc6"}
 
 
 def test_nothing_else_is_needed(tmp_path):
-    """Without any other driver of DPDK's the forwarder starts, and loads nothing that is not listed
-    or depended on."""
-    drivers = tmp_path / "drivers"
-    drivers.mkdir()
-    for file in run(["dpkg", "-L", LOADED_LATER]).split():
-        if Path(file).parent == DRIVERS:
-            shutil.copy(file, drivers)
+    """A forwarder that runs on the kernel's interfaces has loaded nothing that is not listed, or
+    depended on: none of the drivers of DPDK that this machine has."""
     with Lab() as lab:
         place = ["--state", tmp_path / "state", "--socket", tmp_path / "forwarder.sock"]
         ports = [word for port in lab.network.ports for word in ("--port", port)]
         argv = [FORWARDER, "--instance", lab.id, *place, *ports, "--log", "info"]
         argv += ["--sessions", "1024", *memory_options()]
-        hide = f'mount --bind {drivers} {DRIVERS} && exec "$@"'
-        argv = ["unshare", "--mount", "sh", "-c", hide, "sh", *argv]
         forwarder = lab.start("forwarder", "steelyard-bare", argv)
         forwarder.wait_for(r"\bready\b")
         maps = Path(f"/proc/{forwarder.pid}/maps").read_text()
         files = set(re.findall(r" (/\S+\.so\S*)$", maps, re.M))
-        assert any("mempool_ring" in file for file in files)
+        assert files
         allowed = with_dependencies(listed())
         assert {owner(file) for file in files} <= allowed
         forwarder.stop()
