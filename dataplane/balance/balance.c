@@ -85,7 +85,8 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->refused = table_map(b->options.max_services, sizeof(*bw->refused));
 		bw->fragments = fragments_create();
 		int rc = foreign_create(&bw->foreign, b->workers);
-		if (!bw->share || !bw->refused || !s->current || !s->turn || !s->cursor || !bw->fragments || rc)
+		if (!bw->share || !bw->refused || !s->current || !s->turn || !s->cursor ||
+		    !bw->fragments || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
