@@ -12,7 +12,7 @@ import pytest
 from scapy.layers.inet import TCP
 
 from tests.lab import Server, Service, wait_until
-from tests.lab.clients import HttpConnection, connect, http_get, receive_exactly, wrk
+from tests.lab.clients import HttpConnection, abort, connect, http_get, receive_exactly, wrk
 from tests.lab.loss import losing
 from tests.lab.servers import NGINX_CONFIG, wait_listening
 from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP
@@ -315,6 +315,54 @@ def test_toa_disturbs_nobody(told, family):
         assert back.result() == content
     told_by = wire.packets(lambda p: TCP in p and p[TCP].dport == SERVER_ECHO and option_of(p))
     assert {option_of(packet) for packet in told_by} == {expected}
+
+
+AGAIN = 60  # connections, each after a reset and from the port of the one before
+
+
+def take_turns(again, ports):
+    with ThreadPoolExecutor(len(ports)) as pool:
+        list(pool.map(again, ports))
+
+
+@versions
+def test_a_client_resets_and_comes_again(told, version):
+    """At once and from the same port, while it is still asked whether it was itself that reset."""
+
+    def again(source_port):
+        for _ in range(AGAIN):
+            with HttpConnection(
+                told.client, VIP[4], PORTS[version], timeout_s=60, source_port=source_port
+            ) as one:
+                ask_who(one, identity(one, 4))
+                abort(one.socket)
+
+    take_turns(again, (41001, 41002, 41003))
+
+
+def test_a_client_resets_and_toa_comes_again(told):
+    """The segment that completes each handshake has the option."""
+    ports, wire = (41004, 41005, 41006), told.lab.capture("s1")
+
+    def again(source_port):
+        for _ in range(AGAIN):
+            one = connect(told.client, VIP[4], TOA_ECHO, timeout_s=60, source_port=source_port)
+            one.sendall(b"hello")
+            assert receive_exactly(one, 5) == b"hello"
+            abort(one)
+
+    take_turns(again, ports)
+    begun, bare = {}, []
+    for packet in wire.packets(lambda p: TCP in p and p[TCP].dport == SERVER_ECHO):
+        segment = packet[TCP]
+        if segment.flags == "S":
+            begun[segment.sport] = segment.seq
+        elif "R" not in segment.flags and segment.seq == begun.get(segment.sport, -1) + 1:
+            option = option_of(packet)
+            if option is None or option[0] != told.client.address(4) or option[1] not in ports:
+                bare.append(segment.summary())
+            del begun[segment.sport]
+    assert not bare
 
 
 @families

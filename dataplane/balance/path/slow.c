@@ -66,7 +66,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], mtu));
 	burst->path[i] = path;
 	if (burst->direction[i] == SESSION_CLIENT && v->proto == SY_PROTO_TCP) {
-		if (s->state == SESSION_SYN_SENT && (v->tcp_flags & SY_TCP_SYN))
+		if (v->tcp_flags & SY_TCP_SYN)
 			tell_begin(w, burst, i, s);
 		if ((s->flags & SESSION_UNTOLD) && !tell_server(w, burst, i, s, mtu - growth))
 			return;

@@ -65,6 +65,12 @@ static enum tcp_verdict state_of_reset(struct session *s, enum session_direction
 		else if (from != session_doubted(s))
 			return TCP_DOUBT;
 		return TCP_FORWARD;
+	case SESSION_SYN_SENT:
+	case SESSION_SYN_RECEIVED:
+		/* The late answer to a probe says nothing of a connection that begins. */
+		if (!proven)
+			s->state = SESSION_RESET;
+		return TCP_FORWARD;
 	default:
 		s->state = SESSION_RESET;
 		return TCP_FORWARD;
@@ -86,13 +92,39 @@ static bool state_is_proven_by(const struct session *s, enum session_direction f
 	}
 }
 
-/* A server's SYN-ACK shows that the connection was over: not to one that lives is it an answer.
- * What else may be said of it twice, before FINs were acknowledged, does not. */
-static bool state_begins_anew(const struct session *s)
+/* Is its server told the client's address, by whatever way? */
+static bool state_is_told(const struct session *s, const struct session_cold *cold)
 {
-	return s->state == SESSION_CLOSING || session_is_doubted(s) ||
-	       (s->state == SESSION_FIN_WAIT &&
-	        s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED));
+	return s->flags & SESSION_SHIFTED || session_is_by_toa(cold);
+}
+
+/*
+ * Does a server's SYN-ACK, which acknowledges this number as the client counts, begin a new
+ * connection? In doubt about the old one, and after it was reset or a FIN was acknowledged, it
+ * does. Else it may be a repetition: but not if the session's first byte, which is known where
+ * servers are told clients' addresses, is another one.
+ */
+static bool state_begins_anew(const struct session *s, const struct session_cold *cold,
+                              uint32_t ack)
+{
+	switch (s->state) {
+	case SESSION_CLOSING:
+	case SESSION_RESET:
+	case SESSION_RESET_BY_CLIENT:
+	case SESSION_RESET_BY_SERVER:
+		return true;
+	case SESSION_FIN_WAIT:
+		if (s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED))
+			return true;
+		/* fall through */
+	case SESSION_ESTABLISHED:
+		/* The number of the server's FIN has taken the place of the first byte's. */
+		return state_is_told(s, cold) &&
+		       (s->flags & SESSION_SERVER_FIN ||
+		        ack + cold->inserted != cold->fin_seq[SESSION_SERVER]);
+	default:
+		return false;
+	}
 }
 
 /* SYN and SYN-ACK. ack: as the client counts. */
@@ -103,15 +135,15 @@ static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *col
 		return answer ? TCP_DROP : syn_from_client(s);
 	if (!answer)
 		return TCP_DROP;
-	if (state_begins_anew(s)) {
+	if (state_begins_anew(s, cold, ack))
 		tcp_state_again(s);
-		if (s->flags & SESSION_SHIFTED || session_is_by_toa(cold)) { /* the new one too */
-			s->flags |= SESSION_UNTOLD;
-			cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
-		}
+	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
+		return TCP_FORWARD;
+	s->state = SESSION_SYN_RECEIVED;
+	if (state_is_told(s, cold)) { /* of this connection, whatever SYNs came before */
+		s->flags |= SESSION_UNTOLD;
+		cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
 	}
-	if (s->state == SESSION_SYN_SENT)
-		s->state = SESSION_SYN_RECEIVED;
 	return TCP_FORWARD;
 }
 

@@ -42,6 +42,16 @@ static uint32_t header_make(uint8_t out[static SY_PROXY_V1_MAX], const struct sy
 	return text ? sy_proxy_v1(out, t) : sy_proxy_v2(out, t);
 }
 
+/* Data in a SYN (RFC 7413) would come before the header; its sender repeats it. */
+static void syn_strip(struct sy_burst *burst, unsigned i)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	struct sy_view *v = &burst->view[i];
+
+	sy_tcp_strip(sy_frame(m), v, UINT8_MAX);
+	rte_pktmbuf_trim(m, m->data_len - v->frame_len);
+}
+
 void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	struct sy_balance *b = w->app;
@@ -51,6 +61,11 @@ void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct 
 	struct sy_view *v = &burst->view[i];
 	const struct teller t = teller_of(w, burst, i, s);
 
+	if (s->state != SESSION_SYN_SENT) { /* the server's answer tells whether it begins one */
+		if (s->flags & SESSION_SHIFTED)
+			syn_strip(burst, i);
+		return;
+	}
 	s->flags &= (uint8_t) ~(SESSION_UNTOLD | SESSION_SHIFTED);
 	t.cold->inserted = t.cold->text = 0;
 	if (SY_LIKELY(how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_UNSPECIFIED))
@@ -64,9 +79,7 @@ void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct 
 	t.cold->text = how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V1;
 	t.cold->inserted = header_make(header, &v->tuple, t.cold->text) & 0x7f;
 	s->flags |= SESSION_UNTOLD | SESSION_SHIFTED;
-	/* Data in a SYN (RFC 7413) would come before the header; its sender repeats it. */
-	sy_tcp_strip(frame, v, UINT8_MAX);
-	rte_pktmbuf_trim(burst->mbuf[i], burst->mbuf[i]->data_len - v->frame_len);
+	syn_strip(burst, i);
 }
 
 /* Puts into the packet what its server shall know; false: it does not fit. */

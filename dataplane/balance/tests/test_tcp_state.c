@@ -57,7 +57,7 @@ static const struct rule rules[] = {
          *              connection, a: the same again, q: the server is asked, d: forwarded in
          *              doubt. ACKs here acknowledge no FIN. */
         {C, SYN, "sSefcnaqq"},       {S, SYN, "xxxxxxxxx"},       {C, SYN_ACK, "xxxxxxxxx"},
-        {S, SYN_ACK, "SSefStrSS"},   {C, ACK, "seefctreV"},       {S, ACK, "sSefcteCe"},
+        {S, SYN_ACK, "SSefStSSS"},   {C, ACK, "seefctreV"},       {S, ACK, "sSefcteCe"},
         {C, DATA, "seefctreV"},      {S, DATA, "sSefcteCe"},      {C, FIN, "sfffctrfV"},
         {S, FIN, "sSfcctfCf"},       {C, RST, "rrdddrrCd"},       {S, RST, "rrdddrrdV"},
         {C, RST_ACK, "rrdddrrCd"},   {S, RST_ACK, "rrdddrrdV"},   {C, FIN_ALONE, "xxxxxxxxx"},
@@ -268,6 +268,19 @@ static void test_syn_after_reset(void **state)
 	     {C, ACK, 10, 7001, 0, SESSION_ESTABLISHED});
 }
 
+/* The answer to a probe of the connection before comes late: the new one goes on. */
+static void test_late_answer(void **state)
+{
+	LIVE({C, SYN, 500, 0, 0, SESSION_SYN_SENT}, {C, RST, SECRET, 0, 0, SESSION_SYN_SENT},
+	     {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
+	     {C, RST, SECRET, 0, 0, SESSION_SYN_RECEIVED},
+	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
+	/* It comes before the server's answer to the SYN. */
+	LIVE(HANDSHAKE, {C, RST, 101, 0, 0, SESSION_RESET_BY_CLIENT},
+	     {C, RST, SECRET, 0, 0, SESSION_RESET}, {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
+	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
+}
+
 /* The server is back from a reboot, and knows nothing: its reset goes through. */
 static void test_half_open(void **state)
 {
@@ -303,6 +316,29 @@ static void test_begins_anew_and_tells(void **state)
 		assert_int_equal(!!(s.flags & SESSION_UNTOLD), how != 0);
 		if (how)
 			assert_int_equal(cold.fin_seq[S], 501 + cold.inserted);
+	}
+}
+
+/* A session that lives gets a SYN-ACK: a repetition of its own, or of another connection, which its
+ * number tells where the server is told the client's address. */
+static void test_begins_anew_by_number(void **state)
+{
+	for (unsigned how = 0; how < 3; how++) {
+		struct session s = {.state = SESSION_ESTABLISHED,
+		                    .flags = how == 2 ? SESSION_SHIFTED : 0};
+		cold = (struct session_cold){.text = how == 1, .inserted = how == 2 ? 28 : 0};
+		cold.fin_seq[S] = 101;
+		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 900, 101 - cold.inserted,
+		                                   0, SECRET),
+		                 TCP_FORWARD);
+		assert_int_equal(s.state, SESSION_ESTABLISHED);
+		assert_false(s.flags & SESSION_UNTOLD);
+		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000,
+		                                   501 - cold.inserted, 0, SECRET),
+		                 TCP_FORWARD);
+		assert_int_equal(s.state, how ? SESSION_SYN_RECEIVED : SESSION_ESTABLISHED);
+		assert_int_equal(!!(s.flags & SESSION_UNTOLD), how != 0);
+		assert_int_equal(cold.fin_seq[S], how ? 501 : 101);
 	}
 }
 
@@ -402,9 +438,11 @@ int main(void)
 	        cmocka_unit_test(test_wrap),
 	        cmocka_unit_test(test_reset),
 	        cmocka_unit_test(test_syn_after_reset),
+	        cmocka_unit_test(test_late_answer),
 	        cmocka_unit_test(test_half_open),
 	        cmocka_unit_test(test_begins_anew),
 	        cmocka_unit_test(test_begins_anew_and_tells),
+	        cmocka_unit_test(test_begins_anew_by_number),
 	        cmocka_unit_test(test_fin_during_reset),
 	        cmocka_unit_test(test_names),
 	};

@@ -395,7 +395,9 @@ static void test_anew_after_a_reset(void **state)
 		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED);
 		send_segment(&k, CLIENT, SY_TCP_RST, FIRST + 10, 0, 0);
 		check_state(&k, SESSION_RESET_BY_CLIENT, SESSION_SHIFTED);
-		send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 0);
+		/* Its data would come before the header. */
+		send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 99);
+		check_left(&k, 0, ISN, 0, 0);
 		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 		check_left(&k, 0, SERVER, FIRST, 0);
 		check_state(&k, SESSION_SYN_RECEIVED, SESSION_SHIFTED | SESSION_UNTOLD);

@@ -246,8 +246,8 @@ void directory_remove(struct sy_balance *b, const struct service_key *key, uint3
 /* ---- tell.c: servers are told their clients' addresses
  * (docs/design/0014-client-address.md) ----------------- */
 
-/* A client's SYN that (again) begins the connection of packet i: notes what its server is to be
- * told, and from where on. */
+/* A client's SYN, packet i. If it (again) begins the connection: notes what its server is to be
+ * told, and from where on. If the server decides that, the SYN brings no data before a header. */
 void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
 /* A client's packet whose server may not know yet: tells it, in at most `room` bytes of IP packet.
  * False: the packet was dropped. */

@@ -1,0 +1,702 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A client connects again from the port that it just had: a model check. For every state that a
+ * session can be in, whatever the server still remembers, and whatever else is under way, a SYN
+ * arrives, and then all segments of client, server and balancer, in every order up to DEPTH. From each
+ * point that is reached the connection must come to its end when nothing is lost any more: its
+ * server has the client's address, once and in front of the data, and has answered; or the client
+ * was refused. It never hangs.
+ *
+ * The balancer is the real one; both ends are models of RFC 9293's.
+ */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define DEPTH     7
+#define IN_FLIGHT 8
+#define ROUNDS    14 /* seconds in which a connection must come to its end */
+#define WINDOW    65535u
+
+#define SYN SY_TCP_SYN
+#define ACK SY_TCP_ACK
+#define RST SY_TCP_RST
+#define FIN SY_TCP_FIN
+
+/* Next numbers of the old connection, as its ends count; first ones of the new connection. */
+#define OLD_CLIENT 1000u
+#define OLD_SERVER 5000u
+#define CLIENT_ISN 0x100000u
+#define SERVER_ISN 0x900000u
+#define DATA_LEN   10u
+#define REPLY_LEN  5u
+
+#define HEADER_LEN 28u
+static const char header[] = "\r\n\r\n\0\r\nQUIT\n"
+                             "\x21\x11\0\x0c\xc6\x12\0\x01\xc0\0\x02\x0a\x04\x01\0\x50";
+static const char toa[] = "\xfe\x08\x04\x01\xc6\x12\0\x01";
+
+enum place { FROM_CLIENT, FROM_SERVER, TO_CLIENT, TO_SERVER, NOWHERE };
+
+struct message {
+	uint8_t place, flags;
+	bool toa, probe;
+	uint16_t len;
+	uint32_t seq, ack;
+	struct sy_tuple tuple; /* on the server's side: as the server sends */
+	uint8_t data[HEADER_LEN + DATA_LEN];
+};
+
+enum end_state { LISTENING, OLD, OLD_TIME_WAIT, SYN_SENT, SYN_RECEIVED, ESTABLISHED, REFUSED };
+static const char *const end_names[] = {"listening",    "old",         "old time-wait", "syn-sent",
+                                        "syn-received", "established", "refused"};
+
+struct end {
+	enum end_state state;
+	uint32_t next, expected; /* SND.NXT, RCV.NXT */
+	uint32_t unacked;        /* SND.UNA */
+};
+
+struct record {
+	bool is_there;
+	struct session hot;
+	struct session_cold cold;
+};
+
+struct world {
+	struct end client, server;
+	struct sy_tuple tuple; /* of the server's connection, as it sends */
+	bool told;             /* by the segment that completed the handshake */
+	uint8_t syns, probes;  /* that may still be sent again */
+	struct record record;
+	struct message flying[IN_FLIGHT];
+};
+
+/* A state of the session, and what its flags say of FINs. */
+static const struct start {
+	enum session_state state;
+	uint8_t flags;
+} starts[] = {
+        {SESSION_SYN_SENT, 0},
+        {SESSION_SYN_RECEIVED, 0},
+        {SESSION_ESTABLISHED, 0},
+        {SESSION_ESTABLISHED, SESSION_UNTOLD},
+        {SESSION_FIN_WAIT, SESSION_CLIENT_FIN},
+        {SESSION_FIN_WAIT, SESSION_CLIENT_FIN | SESSION_CLIENT_FIN_ACKED},
+        {SESSION_FIN_WAIT, SESSION_SERVER_FIN | SESSION_SERVER_FIRST},
+        {SESSION_FIN_WAIT, SESSION_SERVER_FIN | SESSION_SERVER_FIN_ACKED | SESSION_SERVER_FIRST},
+        {SESSION_CLOSING, SESSION_CLIENT_FIN | SESSION_SERVER_FIN},
+        {SESSION_TIME_WAIT, SESSION_CLIENT_FIN | SESSION_SERVER_FIN | SESSION_CLIENT_FIN_ACKED |
+                                    SESSION_SERVER_FIN_ACKED},
+        {SESSION_TIME_WAIT, SESSION_CLIENT_FIN | SESSION_SERVER_FIN | SESSION_CLIENT_FIN_ACKED |
+                                    SESSION_SERVER_FIN_ACKED | SESSION_SERVER_FIRST},
+        {SESSION_RESET, 0},
+        {SESSION_RESET_BY_CLIENT, 0},
+        {SESSION_RESET_BY_SERVER, 0},
+        {SESSION_DYING, 0},
+};
+
+/* What of the old connection is still under way from the client. */
+static const struct {
+	const char *name;
+	uint8_t flags;
+} stales[] = {{"nothing", 0}, {"a reset", RST}, {"a FIN", FIN | ACK}, {"an ACK", ACK}};
+
+struct check {
+	struct flows *f;
+	int how; /* client_address of the service */
+	struct sy_tuple client;
+	struct session_table *t;
+	struct world path[DEPTH + 1]; /* how the present one was reached */
+	unsigned depth;
+	uint64_t *seen; /* hashes of worlds, with the depth that was left */
+	uint64_t worlds;
+	char scenario[160];
+};
+#define SEEN (UINT64_C(1) << 20)
+
+static bool is_proxy(const struct check *k)
+{
+	return k->how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2;
+}
+
+static uint32_t shift_of(const struct check *k)
+{
+	return is_proxy(k) ? HEADER_LEN : 0;
+}
+
+/* ---- the record, which worlds take in turn ---------------------------------------------------- */
+
+static struct session *session_now(const struct check *k, uint32_t *record)
+{
+	uint32_t cursor = 0;
+	*record = session_next(k->t, &cursor);
+	return *record == SESSION_NONE ? NULL : session_at(k->t, *record);
+}
+
+static void hashes_of(const struct check *k, const struct session *s,
+                      const struct session_cold *cold, uint64_t hash[2])
+{
+	const struct sy_balance *b = k->f->rig.b;
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_tuple client = session_client_tuple(s, cold, e);
+	const struct sy_tuple server = session_server_tuple(b, s, cold, e);
+	hash[SESSION_CLIENT] = sy_hash_tuple(&b->key, &client);
+	hash[SESSION_SERVER] = sy_hash_tuple(&b->key, &server);
+}
+
+static struct record record_take(const struct check *k)
+{
+	uint32_t n;
+	const struct session *s = session_now(k, &n);
+	struct record r;
+	memset(&r, 0, sizeof(r)); /* compared as bytes */
+	if (!s)
+		return r;
+	r.is_there = true;
+	r.hot = *s;
+	r.cold = *session_cold_at(k->t, n);
+	r.hot.seen = 0;
+	r.cold.commit = 0;
+	r.cold.created = 0;
+	return r;
+}
+
+static void record_set(struct check *k, const struct record *r)
+{
+	uint32_t n;
+	uint64_t hash[2];
+	struct session *s = session_now(k, &n);
+	struct session hot = r->hot;
+	hot.seen = (uint16_t)balance_seconds(&k->f->rig.rt->worker[0]);
+	if (s) {
+		hashes_of(k, s, session_cold_at(k->t, n), hash);
+		session_remove(k->t, n, hash[SESSION_CLIENT], hash[SESSION_SERVER]);
+	}
+	if (!r->is_there)
+		return;
+	hashes_of(k, &hot, &r->cold, hash);
+	assert_int_not_equal(session_insert(k->t, &hot, &r->cold, hash[SESSION_CLIENT],
+	                                    hash[SESSION_SERVER]),
+	                     SESSION_NONE);
+}
+
+/* ---- what is under way ------------------------------------------------------------------------ */
+
+static void show_message(const struct message *m)
+{
+	static const char *const places[] = {"client >", "server >", "> client", "> server"};
+	printf("    %s %s%s%s%s%s%s seq %u ack %u len %u\n", places[m->place],
+	       m->flags & SYN ? "S" : "", m->flags & FIN ? "F" : "", m->flags & RST ? "R" : "",
+	       m->flags & ACK ? "A" : "", m->probe ? " probe" : "", m->toa ? " toa" : "", m->seq,
+	       m->ack, m->len);
+}
+
+static void show_world(const struct world *x)
+{
+	printf("  session %s flags %02x first %u; client %s next %u expects %u; server %s next %u "
+	       "expects %u%s\n",
+	       x->record.is_there ? session_state_name(x->record.hot.state) : "none",
+	       x->record.hot.flags, x->record.cold.fin_seq[SESSION_SERVER],
+	       end_names[x->client.state], x->client.next, x->client.expected,
+	       end_names[x->server.state], x->server.next, x->server.expected,
+	       x->told ? " told" : "");
+	for (unsigned i = 0; i < IN_FLIGHT; i++)
+		if (x->flying[i].place != NOWHERE)
+			show_message(&x->flying[i]);
+}
+
+static void complain(const struct check *k, const struct world *x, const char *what)
+{
+	printf("%s: %s\n", k->scenario, what);
+	for (unsigned i = 0; i < k->depth; i++)
+		show_world(&k->path[i]);
+	printf("  at last:\n");
+	show_world(x);
+	fail_msg("%s: %s", k->scenario, what);
+}
+
+/* What flies twice flies once; what finds no room is lost. */
+static void fly(struct world *x, const struct message *m)
+{
+	unsigned room = IN_FLIGHT;
+	for (unsigned i = IN_FLIGHT; i-- > 0;) {
+		if (x->flying[i].place == NOWHERE)
+			room = i;
+		else if (memcmp(&x->flying[i], m, sizeof(*m)) == 0)
+			return;
+	}
+	if (room < IN_FLIGHT)
+		x->flying[room] = *m;
+}
+
+/* Oldest first. */
+static struct message land(struct world *x, unsigned i)
+{
+	const struct message m = x->flying[i];
+	memmove(&x->flying[i], &x->flying[i + 1], (IN_FLIGHT - 1 - i) * sizeof(m));
+	memset(&x->flying[IN_FLIGHT - 1], 0, sizeof(m));
+	x->flying[IN_FLIGHT - 1].place = NOWHERE;
+	return m;
+}
+
+static void say(struct world *x, enum place place, uint8_t flags, uint32_t seq, uint32_t ack,
+                uint16_t len)
+{
+	struct message m;
+	memset(&m, 0, sizeof(m));
+	m.place = place;
+	m.flags = flags;
+	m.seq = seq;
+	m.ack = ack;
+	m.len = len;
+	if (place == FROM_SERVER)
+		m.tuple = x->tuple;
+	memset(m.data, 'D', len);
+	fly(x, &m);
+}
+
+/* ---- the ends --------------------------------------------------------------------------------- */
+
+static void client_acks(struct world *x)
+{
+	say(x, FROM_CLIENT, ACK, x->client.next, x->client.expected, 0);
+}
+
+static void client_hears(struct world *x, const struct message *m)
+{
+	struct end *e = &x->client;
+	if (e->state == SYN_SENT) {
+		bool ours = m->flags & ACK && m->ack == e->next;
+		if (m->flags & ACK && !ours) { /* RFC 9293 3.10.7.3 */
+			if (!(m->flags & RST))
+				say(x, FROM_CLIENT, RST, m->ack, 0, 0);
+		} else if (m->flags & RST) {
+			e->state = ours ? REFUSED : SYN_SENT;
+		} else if (m->flags & SYN && ours) {
+			e->state = ESTABLISHED;
+			e->expected = m->seq + 1;
+			e->unacked = e->next;
+			client_acks(x);
+			say(x, FROM_CLIENT, ACK, e->next, e->expected, DATA_LEN);
+			e->next += DATA_LEN;
+		}
+		return;
+	}
+	if (e->state != ESTABLISHED)
+		return;
+	if (m->flags & RST) {
+		if (m->seq == e->expected)
+			e->state = REFUSED;
+		else if (m->seq - e->expected < WINDOW)
+			client_acks(x);
+		return;
+	}
+	bool acceptable = !m->probe && m->seq - e->expected < WINDOW &&
+	                  m->ack - e->unacked <= e->next - e->unacked;
+	if (m->flags & SYN || !acceptable) {
+		client_acks(x);
+		return;
+	}
+	e->unacked = m->ack;
+	if (m->seq == e->expected && m->len) {
+		e->expected += m->len;
+		client_acks(x);
+	}
+}
+
+static void server_acks(struct world *x)
+{
+	say(x, FROM_SERVER, ACK, x->server.next, x->server.expected, 0);
+}
+
+static void server_begins(struct world *x, const struct message *m)
+{
+	x->tuple = m->tuple;
+	x->told = false;
+	x->server = (struct end){SYN_RECEIVED, SERVER_ISN + 1, m->seq + 1, SERVER_ISN};
+	say(x, FROM_SERVER, SYN | ACK, SERVER_ISN, m->seq + 1, 0);
+}
+
+/* Of an unknown connection. */
+static void server_refuses(struct world *x, const struct message *m)
+{
+	if (m->flags & RST || !(m->flags & ACK))
+		return;
+	struct message r;
+	memset(&r, 0, sizeof(r));
+	r.place = FROM_SERVER;
+	r.flags = RST;
+	r.seq = m->ack;
+	r.tuple = m->tuple;
+	fly(x, &r);
+}
+
+static void server_reads(struct check *k, struct world *x, const struct message *m)
+{
+	struct end *e = &x->server;
+	uint32_t all = CLIENT_ISN + 1 + shift_of(k) + DATA_LEN;
+	if (m->len && m->seq + m->len - e->expected - 1 < WINDOW && e->expected - m->seq < WINDOW) {
+		for (uint32_t n = e->expected - m->seq; n < m->len; n++) {
+			uint32_t at = e->expected++ - CLIENT_ISN - 1;
+			uint8_t want = at < shift_of(k) ? (uint8_t)header[at] : 'D';
+			if (m->data[n] != want || at >= shift_of(k) + DATA_LEN)
+				complain(k, x, "the server reads what nobody has sent");
+		}
+	}
+	if (e->expected == all && e->next == SERVER_ISN + 1) {
+		say(x, FROM_SERVER, ACK, e->next, e->expected, REPLY_LEN);
+		e->next += REPLY_LEN;
+	} else if (m->len) {
+		server_acks(x);
+	}
+}
+
+static void server_hears(struct check *k, struct world *x, const struct message *m)
+{
+	struct end *e = &x->server;
+	if (memcmp(&m->tuple, &x->tuple, sizeof(m->tuple)) != 0) {
+		if ((m->flags & (SYN | ACK)) == SYN)
+			server_begins(x, m);
+		else
+			server_refuses(x, m);
+		return;
+	}
+	bool fits = !m->probe && (m->seq - e->expected < WINDOW ||
+	                          (m->len && e->expected - m->seq < WINDOW));
+	switch (e->state) {
+	case LISTENING:
+		if ((m->flags & (SYN | ACK)) == SYN)
+			server_begins(x, m);
+		else
+			server_refuses(x, m);
+		return;
+	case OLD_TIME_WAIT:
+		if ((m->flags & (SYN | ACK)) == SYN) {
+			server_begins(x, m);
+			return;
+		}
+		/* fall through */
+	case OLD:
+		if (m->flags & RST && m->seq == e->expected)
+			e->state = LISTENING;
+		else if (!(m->flags & RST) && (!fits || m->flags & SYN))
+			server_acks(x);
+		return;
+	case SYN_RECEIVED:
+		if (m->flags & SYN && m->seq + 1 == e->expected) {
+			say(x, FROM_SERVER, SYN | ACK, e->unacked, e->expected, 0);
+		} else if (m->flags & RST) {
+			if (m->seq == e->expected)
+				e->state = LISTENING;
+		} else if (!fits || m->flags & SYN) {
+			server_acks(x);
+		} else if (m->ack != e->next) {
+			server_refuses(x, m);
+		} else {
+			e->state = ESTABLISHED;
+			e->unacked = m->ack;
+			x->told = m->toa;
+			server_reads(k, x, m);
+		}
+		return;
+	case ESTABLISHED:
+		if (m->flags & RST) {
+			if (m->seq == e->expected)
+				e->state = LISTENING;
+		} else if (!fits || m->flags & SYN || m->ack - e->unacked > e->next - e->unacked) {
+			server_acks(x);
+		} else {
+			e->unacked = m->ack;
+			server_reads(k, x, m);
+		}
+		return;
+	default:
+		return;
+	}
+}
+
+/* ---- the balancer between them ---------------------------------------------------------------- */
+
+static void balancer_said(struct check *k, struct world *x, unsigned port, const uint8_t *bytes,
+                          uint32_t len)
+{
+	struct sy_view v;
+	struct message m;
+	memset(&m, 0, sizeof(m));
+	assert_int_equal(sy_packet_parse(bytes, len, &v), 0);
+	assert_int_equal(sy_packet_check_l4(bytes, &v), SY_CSUM_OK);
+	const struct sy_tcp *tcp = sy_packet_tcp(bytes, &v);
+	unsigned head = tcp->offset / 16 * 4u;
+	m.place = port == RIG_WAN ? TO_CLIENT : TO_SERVER;
+	m.flags = tcp->flags & (SYN | ACK | RST | FIN);
+	m.probe = m.flags == ACK && tcp->window == 0;
+	m.seq = m.probe ? 0 : ntohl(tcp->seq);
+	m.ack = ntohl(tcp->ack);
+	m.len = (uint16_t)(v.l4_len - head);
+	m.toa = head > 20 && memcmp(bytes + v.l4 + 20, toa, sizeof(toa) - 1) == 0;
+	if (m.len > sizeof(m.data))
+		complain(k, x, "more data than anybody sends");
+	memcpy(m.data, bytes + v.l4 + head, m.len);
+	if (m.place == TO_SERVER)
+		m.tuple = (struct sy_tuple){v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
+		                            SY_PROTO_TCP};
+	fly(x, &m);
+}
+
+static void balancer_collect(struct check *k, struct world *x)
+{
+	struct rte_mbuf *m;
+	for (unsigned port = 0; port < RIG_PORTS; port++)
+		while ((m = rig_collect(&k->f->rig, port))) {
+			balancer_said(k, x, port, rte_pktmbuf_mtod(m, const uint8_t *),
+			              rte_pktmbuf_data_len(m));
+			rte_pktmbuf_free(m);
+		}
+	x->record = record_take(k);
+}
+
+static void balancer_hears(struct check *k, struct world *x, const struct message *m)
+{
+	struct balance_worker *bw = &k->f->rig.b->worker[0];
+	const bool client = m->place == FROM_CLIENT;
+	const struct segment s = {m->flags, m->seq, m->ack, 0};
+	struct frame in;
+	frame_tcp(&in, &k->f->dice, client ? &k->client : &m->tuple, &s, m->len);
+	memcpy(in.bytes + in.len - m->len, m->data, m->len);
+	frame_mend_l4(&in);
+	bw->doubts.saved_ns = bw->kills.saved_ns = bw->resets.saved_ns = UINT64_C(1000000000);
+	assert_true(rig_inject(&k->f->rig, client ? RIG_WAN : RIG_LAN, in.bytes, in.len));
+	rig_turn(&k->f->rig);
+	balancer_collect(k, x);
+}
+
+static void deliver(struct check *k, struct world *x, unsigned i)
+{
+	const struct message m = land(x, i);
+	switch (m.place) {
+	case TO_CLIENT:
+		client_hears(x, &m);
+		break;
+	case TO_SERVER:
+		server_hears(k, x, &m);
+		break;
+	default:
+		balancer_hears(k, x, &m);
+	}
+}
+
+/* ---- how it ends ------------------------------------------------------------------------------ */
+
+/* Has the connection come to an end that both sides see? */
+static bool is_over(struct check *k, const struct world *x)
+{
+	if (x->client.state == REFUSED)
+		return true;
+	if (x->client.state != ESTABLISHED || x->client.expected != SERVER_ISN + 1 + REPLY_LEN)
+		return false;
+	if (k->how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA && !x->told)
+		complain(k, x, "connected, and the server was not told the client's address");
+	return true;
+}
+
+static void retransmit(struct world *x)
+{
+	struct end *c = &x->client, *s = &x->server;
+	if (c->state == SYN_SENT)
+		say(x, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
+	if (c->state == ESTABLISHED && c->unacked != c->next)
+		say(x, FROM_CLIENT, ACK, CLIENT_ISN + 1, c->expected, DATA_LEN);
+	if (s->state == SYN_RECEIVED)
+		say(x, FROM_SERVER, SYN | ACK, s->unacked, s->expected, 0);
+	if (s->state == ESTABLISHED && s->unacked != s->next)
+		say(x, FROM_SERVER, ACK, SERVER_ISN + 1, s->expected, REPLY_LEN);
+}
+
+/* From here on nothing is lost, and all arrives in order. */
+static void check_ends(struct check *k, const struct world *from)
+{
+	struct world x = *from;
+	record_set(k, &x.record);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned n = 0; n < 100 && x.flying[0].place != NOWHERE; n++) {
+			deliver(k, &x, 0);
+			if (is_over(k, &x))
+				return;
+		}
+		rig_advance(&k->f->rig, UINT64_C(1000000000));
+		balancer_collect(k, &x);
+		retransmit(&x);
+	}
+	complain(k, &x, "the connection hangs");
+}
+
+/* ---- all orders ------------------------------------------------------------------------------- */
+
+/* Was this world met with as many steps left? */
+static bool was_met(struct check *k, const struct world *x, unsigned left)
+{
+	struct world y = *x;
+	uint64_t h = 0, word;
+	y.record.hot.delta = 0; /* follows from the port */
+	y.record.hot.path = 0;
+	for (size_t at = 0; at + 8 <= sizeof(y); at += 8) {
+		memcpy(&word, (const uint8_t *)&y + at, 8);
+		h = sy_hash_mix(h ^ word, 0x9fb21c651e98df25u + at);
+	}
+	h = (h & ~UINT64_C(15)) | 16; /* never empty */
+	for (uint64_t i = (h >> 4) % SEEN;; i = (i + 1) % SEEN) {
+		if (k->seen[i] && (k->seen[i] & ~UINT64_C(15)) != h)
+			continue;
+		if (k->seen[i] && (k->seen[i] & 15) >= left)
+			return true;
+		k->worlds += !k->seen[i];
+		assert_true(k->worlds < SEEN / 2);
+		k->seen[i] = h | left;
+		return false;
+	}
+}
+
+static void explore(struct check *k, const struct world *x, unsigned left)
+{
+	if (was_met(k, x, left))
+		return;
+	check_ends(k, x);
+	if (left == 0 || is_over(k, x))
+		return;
+	k->path[k->depth++] = *x;
+	for (unsigned i = 0; i < IN_FLIGHT && x->flying[i].place != NOWHERE; i++) {
+		struct world y = *x;
+		record_set(k, &y.record);
+		deliver(k, &y, i);
+		explore(k, &y, left - 1);
+	}
+	if (x->syns && x->client.state == SYN_SENT) {
+		struct world y = *x;
+		y.syns--;
+		say(&y, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
+		explore(k, &y, left - 1);
+	}
+	if (x->probes && x->record.is_there && session_is_doubted(&x->record.hot)) {
+		struct world y = *x;
+		uint32_t n;
+		y.probes--;
+		record_set(k, &y.record);
+		reset_doubt_again(&k->f->rig.rt->worker[0], session_now(k, &n));
+		rig_turn(&k->f->rig);
+		balancer_collect(k, &y);
+		explore(k, &y, left - 1);
+	}
+	k->depth--;
+}
+
+/* ---- where it begins -------------------------------------------------------------------------- */
+
+/* The record of a connection of long ago. */
+static struct record old_record(struct check *k)
+{
+	struct world x;
+	memset(&x, 0, sizeof(x));
+	for (unsigned i = 0; i < IN_FLIGHT; i++)
+		x.flying[i].place = NOWHERE;
+	const struct record none = {.is_there = false};
+	record_set(k, &none);
+	say(&x, FROM_CLIENT, SYN, OLD_CLIENT - 100, 0, 0);
+	deliver(k, &x, 0);
+	assert_int_equal(x.flying[0].place, TO_SERVER);
+	assert_true(x.record.is_there);
+	return x.record;
+}
+
+static void check_start(struct check *k, const struct start *start, enum end_state server,
+                        unsigned stale)
+{
+	struct world x;
+	memset(&x, 0, sizeof(x));
+	for (unsigned i = 0; i < IN_FLIGHT; i++)
+		x.flying[i].place = NOWHERE;
+	x.record = old_record(k);
+	x.record.hot.state = (uint8_t)start->state;
+	if (start->state != SESSION_SYN_SENT && start->state != SESSION_SYN_RECEIVED) {
+		/* It was told, unless the start says otherwise. */
+		uint8_t flags = start->flags;
+		flags &= k->how ? 0xff : (uint8_t)~SESSION_UNTOLD;
+		x.record.hot.flags = (uint8_t)(flags | (is_proxy(k) ? SESSION_SHIFTED : 0));
+		x.record.cold.fin_seq[SESSION_CLIENT] = OLD_CLIENT;
+		if (!(flags & SESSION_UNTOLD))
+			x.record.cold.fin_seq[SESSION_SERVER] = OLD_SERVER;
+	}
+	uint64_t hash[2];
+	hashes_of(k, &x.record.hot, &x.record.cold, hash);
+	x.tuple = session_server_tuple(k->f->rig.b, &x.record.hot, &x.record.cold,
+	                               &k->f->rig.b->endpoint[x.record.hot.server]);
+	x.client = (struct end){SYN_SENT, CLIENT_ISN + 1, 0, CLIENT_ISN};
+	x.server = (struct end){server, OLD_SERVER, OLD_CLIENT + shift_of(k), OLD_SERVER};
+	x.syns = x.probes = 1;
+	if (stales[stale].flags)
+		say(&x, FROM_CLIENT, stales[stale].flags, OLD_CLIENT,
+		    stales[stale].flags & ACK ? OLD_SERVER : 0, 0);
+	say(&x, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
+	snprintf(k->scenario, sizeof(k->scenario),
+	         "session %s flags %02x, client_address %d, server %s, %s under way",
+	         session_state_name(start->state), x.record.hot.flags, k->how, end_names[server],
+	         stales[stale].name);
+	explore(k, &x, DEPTH);
+}
+
+static void check_all(void **state, int how)
+{
+	struct check k = {.f = *state, .how = how};
+	const struct service_key *key = &k.f->service[0];
+	struct changes c = {0};
+	uint64_t worlds = 0;
+	put_service(&c, key, "service", FLOW_RR, NULL)->client_address =
+	        (Steelyard__Forwarder__V1__ClientAddress)how;
+	flows_commit(k.f, &c);
+	k.client = (struct sy_tuple){rig_addr("198.18.0.1"), key->vip, htons(1025), key->vport,
+	                             SY_PROTO_TCP};
+	k.t = k.f->rig.b->table[sy_slot_of(&k.client.src, k.client.sport)];
+	k.seen = malloc(SEEN * sizeof(*k.seen));
+	assert_non_null(k.seen);
+	for (unsigned i = 0; i < SY_ARRAY_LEN(starts); i++)
+		for (enum end_state server = LISTENING; server <= OLD_TIME_WAIT; server++)
+			for (unsigned stale = 0; stale < SY_ARRAY_LEN(stales); stale++) {
+				memset(k.seen, 0, SEEN * sizeof(*k.seen));
+				k.worlds = 0;
+				check_start(&k, &starts[i], server, stale);
+				worlds += k.worlds;
+			}
+	printf("client_address %d: %lu worlds\n", how, worlds);
+	free(k.seen);
+}
+
+static void test_plain(void **state)
+{
+	check_all(state, 0);
+}
+
+static void test_toa(void **state)
+{
+	check_all(state, STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA);
+}
+
+static void test_proxy(void **state)
+{
+	check_all(state, STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_plain, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_toa, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_proxy, flows_setup, flows_teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
