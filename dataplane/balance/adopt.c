@@ -57,7 +57,7 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 	if (b->local_removed[s->local])
 		return SESSION_LOCAL_GONE;
 	/* A datagram of its own is soon answered or never. */
-	if (idle_s > session_timeout(service, e, s) || s->flags & SESSION_ONE_PACKET)
+	if (idle_s > session_timeout(service, s) || s->flags & SESSION_ONE_PACKET)
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* it is an id of that process */
 	if (snat)

@@ -124,7 +124,7 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 		return -ENOMEM;
 	steelyard__forwarder__v1__session__init(pb);
 	int16_t idle = (int16_t)session_idle(s, (uint16_t)c->now);
-	int32_t timeout = service ? session_timeout(service, e, s) : 0;
+	int32_t timeout = service ? session_timeout(service, s) : 0;
 	pb->protocol = (Steelyard__Forwarder__V1__Protocol)e->proto;
 	pb->client_port = ntohs(s->client_port);
 	const struct sy_tuple client = session_client_tuple(s, &c->cold[i], e);

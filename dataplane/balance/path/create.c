@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The birth and the end of a session. */
+#include <arpa/inet.h>
+
 #include "balance.h"
 #include "snat.h"
 
@@ -143,11 +145,14 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	                         ? SESSION_ONE_PACKET
 	                         : 0,
 	};
-	const struct session_cold cold = {
+	struct session_cold cold = {
 	        .created = balance_seconds(w) & SESSION_CREATED_MASK,
 	        .vport = e->vport ? 0 : v->tuple.dport,
 	};
 	uint64_t server_hash = SESSION_ONE_WAY;
+	if (endpoint_is_one_way(e) && v->proto == SY_PROTO_TCP)
+		cold.fin_seq[SESSION_SERVER] =
+		        ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
 	*reason = SY_READ(e->path) == SY_PATH_NONE ? SY_DROP_NO_ROUTE : SY_DROP_NONE;
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
 		*reason = create_tunnel(b, &s, burst->hash[i]);

@@ -7,8 +7,8 @@
  */
 #include <rte_cycles.h>
 
-#include "balance.h"
 #include "fragment.h"
+#include "tcp_step.h"
 
 #define SWEEP_PASS_NS 1000000000u
 #define SWEEP_RATE    4000000u /* records a second and worker at the most */
@@ -31,12 +31,18 @@ static bool sweep_tells(const struct service *service, const struct session *s)
 }
 
 /* Silence of a client that is said to have reset it may be a firewall's that lets no question pass:
- * the server, which the reset went to, is asked last. */
-static bool sweep_asks_server(struct sy_worker *w, const struct endpoint *e, struct session *s)
+ * the server, which the reset went to, is asked last. What a one-way server answers goes past us:
+ * there the reset's number tells, or the session goes on as if there had been none. */
+static bool sweep_goes_on(struct sy_worker *w, const struct endpoint *e, struct session *s)
 {
-	if (s->state != SESSION_RESET_BY_CLIENT || endpoint_is_one_way(e))
+	if (s->state != SESSION_RESET_BY_CLIENT)
 		return false;
-	s->state = SESSION_RESET_BY_SERVER;
+	if (!endpoint_is_one_way(e))
+		s->state = SESSION_RESET_BY_SERVER;
+	else if (!(s->flags & SESSION_CLIENT_FIN_ACKED))
+		s->state = (uint8_t)tcp_state_of_fins(s);
+	else
+		return false;
 	s->seen = (uint16_t)balance_seconds(w);
 	return true;
 }
@@ -80,8 +86,8 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 		return false;
 	}
 	bool dead = session_is_dead(b, s) || !service;
-	if (!dead && (idle <= session_timeout(service, e, s) || idle > IDLE_MAX ||
-	              sweep_asks_server(w, e, s)))
+	if (!dead && (idle <= session_timeout(service, s) || idle > IDLE_MAX ||
+	              sweep_goes_on(w, e, s)))
 		return false;
 	if (kill_is_due(e, s) && (dead || sweep_tells(service, s))) {
 		kill_begin(w, s, SESSION_NEITHER);
@@ -100,7 +106,7 @@ static inline bool sweep_passes(const struct sy_worker *w, const struct session 
 	        1u << SESSION_DYING | 1u << SESSION_RESET_BY_CLIENT | 1u << SESSION_RESET_BY_SERVER;
 	const struct service *service = endpoint_service(b, e);
 	return service && !(special >> s->state & 1) && e->mode != MODE_SNAT &&
-	       session_idle(s, now) <= session_timeout(service, e, s) && !session_is_dead(b, s) &&
+	       session_idle(s, now) <= session_timeout(service, s) && !session_is_dead(b, s) &&
 	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_room[s->path]));
 }
 

@@ -174,31 +174,59 @@ enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
 
 /* Bytes before a FIN that may still have to be sent again. */
 #define FIN_REPEATED 65535
+/* How far from where the client began an end of its stream is believed. Who guesses has to send as
+ * many packets as there are such ranges. */
+#define END_NEAR 65536u
+
+/* Of a one-way session, whose server's numbers nobody sees: where its client's begin. */
+static uint32_t *cold_begin(struct session_cold *cold)
+{
+	return &cold->fin_seq[SESSION_SERVER];
+}
+
+/* Notes whether the client's FIN or reset may be its own, by its number. */
+static void one_way_judge(struct session *s, struct session_cold *cold, uint32_t seq)
+{
+	if (seq - *cold_begin(cold) <= END_NEAR)
+		s->flags |= SESSION_CLIENT_FIN_ACKED;
+}
+
+static enum tcp_verdict one_way_syn(struct session *s, struct session_cold *cold, uint32_t seq)
+{
+	enum tcp_verdict verdict = syn_from_client(s);
+	if (s->state == SESSION_FIN_WAIT)
+		verdict = s->flags & SESSION_CLIENT_FIN_ACKED ? TCP_AGAIN : TCP_ASK;
+	if (verdict == TCP_AGAIN || s->state == SESSION_SYN_SENT)
+		*cold_begin(cold) = seq;
+	return verdict;
+}
 
 /*
  * The client's packets alone tell less: its ACK says that the server answered, its FIN that it has
  * closed, and nothing when the server has. So a session ends by the timeout of FIN_WAIT, and a SYN
  * after the client's FIN goes to the same server once more, which knows better if the connection is
- * over. Resets and FINs may be forged; an ACK shows that they were, of a FIN that it is far from:
- * what is a little before one may be data that was lost.
+ * over. Resets and FINs may be forged. Only one whose number is near to where the client began
+ * shortens the time that the session may be idle; and an ACK shows that they were, of a FIN that it
+ * is far from: what is a little before one may be data that was lost.
  */
 enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
                                    uint32_t seq, uint32_t len, uint32_t secret)
 {
-	if (flags & SY_TCP_SYN) {
-		if (flags & SY_TCP_ACK)
-			return TCP_DROP;
-		return s->state == SESSION_FIN_WAIT ? TCP_AGAIN : syn_from_client(s);
-	}
-	if (flags & SY_TCP_RST)
+	if (flags & SY_TCP_SYN)
+		return flags & SY_TCP_ACK ? TCP_DROP : one_way_syn(s, cold, seq);
+	if (flags & SY_TCP_RST) {
+		one_way_judge(s, cold, seq);
 		return state_of_reset(s, SESSION_CLIENT, seq == secret);
+	}
 	if (!(flags & SY_TCP_ACK))
 		return TCP_DROP;
 	if (flags & SY_TCP_FIN) {
 		s->flags |= SESSION_CLIENT_FIN;
 		cold->fin_seq[SESSION_CLIENT] = seq + len + 1;
-	} else if (cold->fin_seq[SESSION_CLIENT] - seq > FIN_REPEATED) {
-		s->flags &= (uint8_t)~SESSION_CLIENT_FIN;
+		one_way_judge(s, cold, seq + len);
+	} else if (!(s->flags & SESSION_CLIENT_FIN) ||
+	           cold->fin_seq[SESSION_CLIENT] - seq > FIN_REPEATED) {
+		s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_CLIENT_FIN_ACKED);
 	}
 	s->state = tcp_state_of_fins(s);
 	return TCP_FORWARD;

@@ -38,7 +38,7 @@ enum session_direction { SESSION_CLIENT, SESSION_SERVER }; /* who sent the packe
 enum session_flags {
 	SESSION_CLIENT_FIN = 1,
 	SESSION_SERVER_FIN = 2,
-	SESSION_CLIENT_FIN_ACKED = 4,
+	SESSION_CLIENT_FIN_ACKED = 4, /* one-way: its FIN or reset has a number near its first */
 	SESSION_SERVER_FIN_ACKED = 8,
 	SESSION_ONE_PACKET = 16,   /* no packet of the client belongs to it any more */
 	SESSION_SERVER_FIRST = 32, /* the server's FIN came first: it keeps TIME_WAIT */
@@ -82,7 +82,8 @@ struct session_cold {
 			uint32_t fin_seq[2];   /* by enum session_direction: sequence number after
 			                          that side's FIN, as that side counts; while
 			                          SESSION_UNTOLD the server's: that of the
-			                          client's first byte */
+			                          client's first byte; of a one-way session
+			                          the server's: that of the client's SYN */
 		};
 		struct {
 			uint32_t free_next, free_prev; /* while the record is free: the table's */

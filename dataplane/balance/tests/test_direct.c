@@ -140,6 +140,60 @@ static void test_timeouts(void **state)
 	assert_int_equal(rig_totals(&f->rig).live, 0);
 }
 
+/* Whatever somebody else sends in an idle client's name with numbers that are not its own: the
+ * connection lives as long as it would have. */
+static void test_forged_ends(void **state)
+{
+	static const struct {
+		uint8_t flags[2];
+		uint32_t seq;
+	} forged[] = {
+	        {{SY_TCP_ACK | SY_TCP_FIN}, 1 << 20},
+	        {{SY_TCP_ACK | SY_TCP_FIN, SY_TCP_ACK}, 1 << 20},
+	        {{SY_TCP_ACK | SY_TCP_FIN, SY_TCP_SYN}, 1 << 20},
+	        {{SY_TCP_ACK | SY_TCP_FIN, SY_TCP_RST}, 1 << 20},
+	        {{SY_TCP_ACK | SY_TCP_FIN}, 0xffff0000u},
+	        {{SY_TCP_RST}, 1 << 20},
+	        {{SY_TCP_RST, SY_TCP_ACK | SY_TCP_FIN}, 1 << 20},
+	        {{SY_TCP_SYN}, 1 << 20},
+	        {{SY_TCP_SYN, SY_TCP_ACK | SY_TCP_FIN}, 1 << 20},
+	};
+	struct flows *f = *state;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(forged); i++) {
+		for (unsigned service = 0; service < SERVICES; service++) {
+			const struct sy_tuple t = client_of(service, (uint16_t)(1000 + i));
+			if (t.proto == SY_PROTO_UDP)
+				continue;
+			unsigned server = pass_at(f, &t, SY_TCP_SYN, 0, 100);
+			pass_at(f, &t, SY_TCP_ACK, 500, 101);
+			for (unsigned k = 0; k < 2 && forged[i].flags[k]; k++)
+				pass_at(f, &t, forged[i].flags[k], 0, forged[i].seq + k);
+			for (unsigned ask = 0; ask < 14; ask++)
+				flows_advance(f, 60);
+			if (!flows_find(f, &t))
+				fail_msg("case %u: a forged end ended a connection", i);
+			assert_int_equal(pass_at(f, &t, SY_TCP_ACK, 10, 601), server);
+			assert_int_equal(flows_find(f, &t)->state, SESSION_ESTABLISHED);
+		}
+	}
+}
+
+/* A client that has sent so much that its FIN's number tells nothing is taken for an idle one. */
+static void test_far_ends(void **state)
+{
+	struct flows *f = *state;
+	const struct sy_tuple near = client_of(0, 1000), far = client_of(0, 1001);
+	pass_at(f, &near, SY_TCP_SYN, 0, 100);
+	pass_at(f, &near, SY_TCP_ACK | SY_TCP_FIN, 0, 100 + 65534);
+	pass_at(f, &far, SY_TCP_SYN, 0, 100);
+	pass_at(f, &far, SY_TCP_ACK | SY_TCP_FIN, 0, 100 + 65537);
+	flows_advance(f, 63);
+	assert_null(flows_find(f, &near));
+	assert_int_equal(flows_find(f, &far)->state, SESSION_FIN_WAIT);
+	flows_advance(f, 840);
+	assert_null(flows_find(f, &far));
+}
+
 /* A crash, a stop, a hand-over, with one worker and two: beside FNAT's sessions. */
 static void test_restart(void **state)
 {
@@ -351,7 +405,8 @@ int main(void)
 	        TEST(refusals),        TEST(without_local_addresses),
 	        TEST(off_link),        TEST(too_big),
 	        TEST(servers_that_go), TEST(check_marks),
-	        TEST(syn_after_fin),
+	        TEST(syn_after_fin),   TEST(forged_ends),
+	        TEST(far_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -369,7 +369,7 @@ static void test_one_way(void **state)
 		uint8_t flags;
 		char after[SY_ARRAY_LEN(states) + 1];
 	} one_way[] = {
-	        {SYN, "seaaq"},       {SYN_ACK, "xxxxx"}, {ACK, "eefee"},     {DATA, "eefee"},
+	        {SYN, "seqaq"},       {SYN_ACK, "xxxxx"}, {ACK, "eefee"},     {DATA, "eefee"},
 	        {FIN, "fffff"},       {RST, "rddrC"},     {RST_ACK, "rddrC"}, {FIN_ALONE, "xxxxx"},
 	        {PSH_ALONE, "xxxxx"}, {NONE, "xxxxx"},
 	};
@@ -379,7 +379,7 @@ static void test_one_way(void **state)
 			                               .flags = flags_of[states[i]]};
 			struct session s = before;
 			char want = one_way[r].after[i];
-			cold = (struct session_cold){.fin_seq = {500}};
+			cold = (struct session_cold){.fin_seq = {500, 1u << 30}};
 			enum tcp_verdict verdict =
 			        tcp_state_one_way(&s, &cold, one_way[r].flags, 500, 0, SECRET);
 			if (strchr("xaqd", want)) {
@@ -422,9 +422,36 @@ static void test_one_way_forged_fin(void **state)
 	}
 }
 
+/* An end of the client's stream counts by how far it is from its beginning. */
+static void test_one_way_ends_by_number(void **state)
+{
+	static const struct {
+		uint32_t begin, end;
+		bool near;
+	} ends[] = {{100, 101, true},          {100, 65636, true},          {100, 65637, false},
+	            {100, 99, false},          {UINT32_MAX - 5, 900, true}, {100, 1u << 30, false},
+	            {UINT32_MAX - 5, 1u << 31, false}};
+	for (unsigned i = 0; i < SY_ARRAY_LEN(ends); i++)
+		for (unsigned reset = 0; reset < 2; reset++) {
+			struct session s = {.state = SESSION_SYN_SENT};
+			cold = (struct session_cold){0};
+			tcp_state_one_way(&s, &cold, SYN, ends[i].begin, 0, SECRET);
+			tcp_state_one_way(&s, &cold, ACK, ends[i].begin + 1, 0, SECRET);
+			tcp_state_one_way(&s, &cold, reset ? RST : FIN, ends[i].end, 0, SECRET);
+			assert_int_equal(!!(s.flags & SESSION_CLIENT_FIN_ACKED), ends[i].near);
+			if (reset)
+				continue;
+			assert_int_equal(s.state, SESSION_FIN_WAIT);
+			assert_int_equal(tcp_state_one_way(&s, &cold, SYN, 7, 0, SECRET),
+			                 ends[i].near ? TCP_AGAIN : TCP_ASK);
+			assert_int_equal(cold.fin_seq[S], ends[i].near ? 7 : ends[i].begin);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_one_way_ends_by_number),
 	        cmocka_unit_test(test_rules),
 	        cmocka_unit_test(test_one_way),
 	        cmocka_unit_test(test_one_way_forged_fin),

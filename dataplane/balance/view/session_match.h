@@ -88,14 +88,12 @@ static inline bool session_is_fast(const struct session *s, enum session_directi
 }
 
 /* Seconds that it may be idle. A FIN that nobody acknowledged may be forged, and shortens nothing;
- * of a one-way session acknowledgements are not seen. */
-static inline uint16_t session_timeout(const struct service *service, const struct endpoint *e,
-                                       const struct session *s)
+ * of a one-way session acknowledgements are not seen, and the FIN's number has to tell. */
+static inline uint16_t session_timeout(const struct service *service, const struct session *s)
 {
 	bool closing = s->state == SESSION_FIN_WAIT || s->state == SESSION_CLOSING;
 	bool acked = s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED);
-	return service->timeout[closing && !acked && !endpoint_is_one_way(e) ? SESSION_ESTABLISHED
-	                                                                     : s->state];
+	return service->timeout[closing && !acked ? SESSION_ESTABLISHED : s->state];
 }
 
 /* Its server is down and cannot have more of it than this packet, which may begin anew elsewhere: a
