@@ -170,10 +170,15 @@ bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;
 	}
-	if (v->tcp_flags & SY_TCP_SYN || v->fragment != SY_FRAGMENT_NONE)
+	if (v->tcp_flags & SY_TCP_SYN)
 		return true;
+	if (v->fragment != SY_FRAGMENT_NONE) { /* PROXY's header waits for a whole one */
+		SY_COUNT(w->counters.drop[SY_DROP_UNTOLD], !(s->flags & SESSION_SHIFTED));
+		return true;
+	}
+	/* The segment ahead has the packet's own numbers, so any may complete the handshake. */
 	if (!(s->flags & SESSION_SHIFTED))
-		return reset || tell_in_packet(&t, room) || at != 0 || tell_ahead(w, &t);
+		return reset || tell_in_packet(&t, room) || tell_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)
 		return true;
 	if (reset && !(v->tcp_flags & SY_TCP_ACK)) {

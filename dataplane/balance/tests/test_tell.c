@@ -346,6 +346,33 @@ static void test_full_segments(void **state)
 	}
 }
 
+/* The first segment that the server gets behind its SYN-ACK is a full one, beyond the first byte:
+ * those before it were lost. */
+static void test_full_segments_first(void **state)
+{
+	for (unsigned way = PROXIES; way < SY_ARRAY_LEN(ways); way++) {
+		struct talk k;
+		talk_begin(*state, &k, way);
+		unsigned full = RIG_LAN_MTU - (ways[way].v6 ? 60 : 40);
+		for (unsigned n = 1; n < 4; n++) {
+			send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST + n * full, SERVER + 1,
+			             full);
+			assert_int_equal(k.count, 2);
+			check_left(&k, 0, FIRST + n * full, SERVER + 1, 0);
+			assert_memory_equal(k.out[0].frame.bytes + k.out[0].v.l4 + 20,
+			                    ways[way].header, ways[way].len);
+			assert_int_equal(k.out[0].flags, ACK);
+			check_left(&k, 1, FIRST + n * full, SERVER + 1, full);
+		}
+		/* It has some of it: full segments go as they are. */
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + full, 0);
+		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST + 4 * full, SERVER + 1, full);
+		assert_int_equal(k.count, 1);
+		assert_int_equal(rig_drops(&k.f->rig, SY_DROP_UNTOLD), 0);
+		talk_end(&k);
+	}
+}
+
 /* Resets say what their receiver expects. */
 static void test_resets(void **state)
 {
@@ -626,6 +653,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_partial_acknowledgements, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_full_segments, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_full_segments_first, flows_setup,
+	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_resets, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_anew_after_a_reset, flows_setup,
 	                                        flows_teardown),

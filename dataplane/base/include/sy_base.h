@@ -298,7 +298,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(OTHER_HOST, "other-host", "sent to another host's MAC address; a switch floods it here") \
 	X(NOT_OURS, "not-ours", "destination is neither a VIP nor a local address")                \
 	X(NO_SERVICE, "no-service", "the VIP has no service on this protocol and port")            \
-	X(NO_SESSION, "no-session", "no session, and the packet cannot begin one")                 \
+	X(NO_SESSION, "no-session",                                                                \
+	  "no session, and the packet cannot begin one; where routers move flows between "         \
+	  "forwarders, see sloppy_tcp of the service")                                             \
 	X(NO_SERVER, "no-server", "the service has no server that takes new sessions")             \
 	X(CONNECTION_LIMIT, "connection-limit",                                                    \
 	  "max_sessions of the service, or of all servers that could take it, is reached")         \
@@ -332,8 +334,8 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "cannot become a packet of the server's or client's family: UDP without a checksum "     \
 	  "over IPv6, or in fragments")                                                            \
 	X(UNTOLD, "untold",                                                                        \
-	  "a client's address not told to its server, as the TCP header is full of options; the "  \
-	  "packet went on")                                                                        \
+	  "a client's address not told to its server, as the TCP header is full of options or "    \
+	  "the segment comes in fragments; the packet went on")                                    \
 	X(ICMP_UNHANDLED, "icmp-unhandled",                                                        \
 	  "an ICMP message that is neither echo nor an error that anybody needs to hear of")       \
 	X(ICMP_NO_SESSION, "icmp-no-session",                                                      \
