@@ -2,8 +2,8 @@
 /*
  * A client connects again from the port that it just had: a model check. For every state that a
  * session can be in, whatever the server still remembers, and whatever else is under way, a SYN
- * arrives, and then all segments of client, server and balancer, in every order up to DEPTH. From each
- * point that is reached the connection must come to its end when nothing is lost any more: its
+ * arrives, and then all segments of client, server and balancer, in every order up to DEPTH. From
+ * each point that is reached the connection must come to its end when nothing is lost any more: its
  * server has the client's address, once and in front of the data, and has answered; or the client
  * was refused. It never hangs.
  *
@@ -131,7 +131,8 @@ static uint32_t shift_of(const struct check *k)
 	return is_proxy(k) ? HEADER_LEN : 0;
 }
 
-/* ---- the record, which worlds take in turn ---------------------------------------------------- */
+/* ---- the record, which worlds take in turn ----------------------------------------------------
+ */
 
 static struct session *session_now(const struct check *k, uint32_t *record)
 {
@@ -182,12 +183,13 @@ static void record_set(struct check *k, const struct record *r)
 	if (!r->is_there)
 		return;
 	hashes_of(k, &hot, &r->cold, hash);
-	assert_int_not_equal(session_insert(k->t, &hot, &r->cold, hash[SESSION_CLIENT],
-	                                    hash[SESSION_SERVER]),
-	                     SESSION_NONE);
+	assert_int_not_equal(
+	        session_insert(k->t, &hot, &r->cold, hash[SESSION_CLIENT], hash[SESSION_SERVER]),
+	        SESSION_NONE);
 }
 
-/* ---- what is under way ------------------------------------------------------------------------ */
+/* ---- what is under way ------------------------------------------------------------------------
+ */
 
 static void show_message(const struct message *m)
 {
@@ -262,7 +264,8 @@ static void say(struct world *x, enum place place, uint8_t flags, uint32_t seq, 
 	fly(x, &m);
 }
 
-/* ---- the ends --------------------------------------------------------------------------------- */
+/* ---- the ends ---------------------------------------------------------------------------------
+ */
 
 static void client_acks(struct world *x)
 {
@@ -368,8 +371,8 @@ static void server_hears(struct check *k, struct world *x, const struct message 
 			server_refuses(x, m);
 		return;
 	}
-	bool fits = !m->probe && (m->seq - e->expected < WINDOW ||
-	                          (m->len && e->expected - m->seq < WINDOW));
+	bool fits = !m->probe &&
+	            (m->seq - e->expected < WINDOW || (m->len && e->expected - m->seq < WINDOW));
 	switch (e->state) {
 	case LISTENING:
 		if ((m->flags & (SYN | ACK)) == SYN)
@@ -422,7 +425,8 @@ static void server_hears(struct check *k, struct world *x, const struct message 
 	}
 }
 
-/* ---- the balancer between them ---------------------------------------------------------------- */
+/* ---- the balancer between them ----------------------------------------------------------------
+ */
 
 static void balancer_said(struct check *k, struct world *x, unsigned port, const uint8_t *bytes,
                           uint32_t len)
@@ -492,7 +496,8 @@ static void deliver(struct check *k, struct world *x, unsigned i)
 	}
 }
 
-/* ---- how it ends ------------------------------------------------------------------------------ */
+/* ---- how it ends ------------------------------------------------------------------------------
+ */
 
 /* Has the connection come to an end that both sides see? */
 static bool is_over(struct check *k, const struct world *x)
@@ -537,7 +542,8 @@ static void check_ends(struct check *k, const struct world *from)
 	complain(k, &x, "the connection hangs");
 }
 
-/* ---- all orders ------------------------------------------------------------------------------- */
+/* ---- all orders -------------------------------------------------------------------------------
+ */
 
 /* Was this world met with as many steps left? */
 static bool was_met(struct check *k, const struct world *x, unsigned left)
@@ -596,7 +602,8 @@ static void explore(struct check *k, const struct world *x, unsigned left)
 	k->depth--;
 }
 
-/* ---- where it begins -------------------------------------------------------------------------- */
+/* ---- where it begins --------------------------------------------------------------------------
+ */
 
 /* The record of a connection of long ago. */
 static struct record old_record(struct check *k)

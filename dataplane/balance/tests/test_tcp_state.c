@@ -277,7 +277,8 @@ static void test_late_answer(void **state)
 	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
 	/* It comes before the server's answer to the SYN. */
 	LIVE(HANDSHAKE, {C, RST, 101, 0, 0, SESSION_RESET_BY_CLIENT},
-	     {C, RST, SECRET, 0, 0, SESSION_RESET}, {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
+	     {C, RST, SECRET, 0, 0, SESSION_RESET},
+	     {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
 	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
 }
 
@@ -333,8 +334,8 @@ static void test_begins_anew_by_number(void **state)
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
 		assert_false(s.flags & SESSION_UNTOLD);
-		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000,
-		                                   501 - cold.inserted, 0, SECRET),
+		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501 - cold.inserted,
+		                                   0, SECRET),
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, how ? SESSION_SYN_RECEIVED : SESSION_ESTABLISHED);
 		assert_int_equal(!!(s.flags & SESSION_UNTOLD), how != 0);
@@ -428,8 +429,12 @@ static void test_one_way_ends_by_number(void **state)
 	static const struct {
 		uint32_t begin, end;
 		bool near;
-	} ends[] = {{100, 101, true},          {100, 65636, true},          {100, 65637, false},
-	            {100, 99, false},          {UINT32_MAX - 5, 900, true}, {100, 1u << 30, false},
+	} ends[] = {{100, 101, true},
+	            {100, 65636, true},
+	            {100, 65637, false},
+	            {100, 99, false},
+	            {UINT32_MAX - 5, 900, true},
+	            {100, 1u << 30, false},
 	            {UINT32_MAX - 5, 1u << 31, false}};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(ends); i++)
 		for (unsigned reset = 0; reset < 2; reset++) {
