@@ -37,6 +37,7 @@ type serviceView struct {
 	Persistence *persistenceView `json:"persistence"`  // null: none
 	SlowStartS  uint32           `json:"slow_start_s"` // 0: none
 	OnePacket   bool             `json:"one_packet"`
+	SloppyTCP   bool             `json:"sloppy_tcp"`
 	MaxSessions uint32           `json:"max_sessions"` // 0: no limit
 	Client      string           `json:"client_address"`
 	Resets      *resetsView      `json:"resets"` // null: not TCP
@@ -307,7 +308,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		Name: service.GetName(), Protocol: protocolWord(service.GetKey().GetProtocol()),
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(), LastPort: service.GetKey().GetLastPort(),
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
-		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket,
+		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket, SloppyTCP: policy.SloppyTCP,
 		MaxSessions: policy.MaxSessions, Client: policy.ClientAddress.String(), policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},

@@ -78,6 +78,20 @@ func TestBadValues(t *testing.T) {
 		{"slow_start: 1500ms", "port: 1", "7:17", "services[0].slow_start: 1500ms is not in whole seconds: use 2s"},
 		{"max_sessions: 0", "port: 1", "7:19", "services[0].max_sessions: 0 is out of range: use 1 to 2147483647"},
 		{"resets: { expired: 1 }", "port: 1", "7:24", `services[0].resets.expired: "1" is neither true nor false: write one of them`},
+		{"mode: dr\n    scheduler: maglev\n    sloppy_tcp: true", "max_sessions: 5", "11:45",
+			"services[0].servers[0].max_sessions: sends a full server's sessions elsewhere, where `sloppy_tcp` does not look for them: remove one"},
+		{"sloppy_tcp: true", "weight: 1", "7:17",
+			"services[0].sloppy_tcp: fnat translates by what only the connection's own session knows: use `mode: dr` or `mode: ipip`, or remove this line"},
+		{"mode: ipip\n    sloppy_tcp: true", "weight: 1", "8:17",
+			"services[0].sloppy_tcp: wrr does not choose the same server everywhere: use the scheduler maglev or conhash, or remove this line"},
+		{"mode: dr\n    scheduler: sh\n    sloppy_tcp: true", "weight: 1", "9:17",
+			"services[0].sloppy_tcp: sh does not choose the same server everywhere: use the scheduler maglev or conhash, or remove this line"},
+		{"mode: dr\n    protocol: udp\n    sloppy_tcp: true", "weight: 1", "9:17",
+			"services[0].sloppy_tcp: only TCP packets can be without a session: use `protocol: tcp`, or remove this line"},
+		{"mode: dr\n    scheduler: conhash\n    sloppy_tcp: true\n    slow_start: 3s", "weight: 1", "9:17",
+			"services[0].sloppy_tcp: it finds the server by hash alone, `slow_start` changes the hash by when one forwarder saw a server come up: remove one"},
+		{"mode: dr\n    scheduler: conhash\n    sloppy_tcp: true\n    persistence: { timeout: 3s }", "weight: 1", "9:17",
+			"services[0].sloppy_tcp: it finds the server by hash alone, `persistence` by what one forwarder remembers: remove one"},
 		{"resets: { idle: true }", "port: 1", "7:15", "services[0].resets.idle: unknown key: possible here are expired, down, unknown"},
 		{"resets: true", "port: 1", "7:13",
 			"services[0].resets: \"true\" found, a mapping is needed: write `expired: …` and so on below it"},
@@ -140,21 +154,25 @@ func TestPolicy(t *testing.T) {
 		"      resets: { expired: true, down: false, unknown: true }, servers: [] }\n" +
 		"  - { name: e, vip: 10.0.0.80, port: 83, client_address: proxy_v2, health: { type: http }, servers: [] }\n" +
 		"  - { name: f, vip: 10.0.0.80, port: 84, client_address: toa, health: { type: http }, servers: [] }\n" +
-		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, servers: [] }\n"
+		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, servers: [] }\n" +
+		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, servers: [] }\n" +
+		"  - { name: i, vip: 10.0.0.80, port: 87, resets: { expired: false, down: false }, servers: [] }\n"
 	config, err := Parse("f", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []model.Policy{
-		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}},
 		{Scheduler: model.Maglev, HashOn: model.HashTuple, Persistence: model.Persistence{Timeout: 300, Prefix4: 32, Prefix6: 128},
-			Resets: model.Resets{Down: true}},
+			Resets: model.Resets{Expired: true, Down: true}},
 		{Scheduler: model.SED, OnePacket: true, SlowStart: 60, MaxSessions: 7},
 		{Scheduler: model.LC, Persistence: model.Persistence{Timeout: 32400, Prefix4: 24, Prefix6: 56},
 			Resets: model.Resets{Expired: true, Unknown: true}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Down: true}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Down: true}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Expired: true, Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Expired: true, Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource},
 	} {
 		if got := config.Services[i].Policy; got != want {
 			t.Errorf("service %d: got %+v, want %+v", i, got, want)
@@ -204,7 +222,7 @@ func TestExample(t *testing.T) {
 		Services: []model.Service{
 			{
 				Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip, Port: 80}, Mode: model.FNAT,
-				Policy: model.Policy{Scheduler: model.WRR}, Timeouts: timeouts, Health: httpHealth,
+				Policy: model.Policy{Scheduler: model.WRR, Resets: model.DefaultResets}, Timeouts: timeouts, Health: httpHealth,
 				Servers: []model.Server{{Address: at("10.1.0.21:8080"), Weight: 10}, {Address: at("10.1.0.22:8080"), Weight: 5}},
 			},
 			{
@@ -214,7 +232,7 @@ func TestExample(t *testing.T) {
 			},
 			{
 				Name: "web6", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip6, Port: 80}, Mode: model.FNAT,
-				Policy: model.Policy{Scheduler: model.WRR}, Timeouts: model.DefaultTimeouts, Health: health,
+				Policy: model.Policy{Scheduler: model.WRR, Resets: model.DefaultResets}, Timeouts: model.DefaultTimeouts, Health: health,
 				Servers: []model.Server{{Address: at("[fd00:1::21]:8080"), Weight: 1}},
 			},
 		},

@@ -71,6 +71,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		Scheduler:   raw.scheduler.over(b.raw.defaults.scheduler).or(defaultScheduler),
 		SlowStart:   raw.slowStart.v,
 		OnePacket:   raw.onePacket.v,
+		SloppyTCP:   raw.sloppyTCP.v,
 		MaxSessions: raw.maxSessions.v,
 
 		ClientAddress: raw.client.v,
@@ -100,5 +101,32 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 			b.fail(p.at, raw.path+".persistence", "it keeps a client's datagrams together, `one_packet` spreads them: remove one")
 		}
 	}
+	if policy.SloppyTCP {
+		b.sloppyTCP(raw, protocol, policy)
+	}
 	return policy
+}
+
+// sloppyTCP refuses what would let two forwarders choose different servers for one connection.
+func (b *builder) sloppyTCP(raw *rawService, protocol model.Protocol, policy model.Policy) {
+	fail := func(format string, args ...any) { b.fail(raw.sloppyTCP.at, raw.sloppyTCP.path, format, args...) }
+	mode := raw.mode.or(model.FNAT)
+	switch {
+	case protocol != model.TCP:
+		fail("only TCP packets can be without a session: use `protocol: tcp`, or remove this line")
+	case mode != model.DR && mode != model.IPIP:
+		fail("%s translates by what only the connection's own session knows: use `mode: dr` or `mode: ipip`, or remove this line", mode)
+	case policy.Scheduler != model.Maglev && policy.Scheduler != model.ConHash:
+		fail("%s does not choose the same server everywhere: use the scheduler maglev or conhash, or remove this line", policy.Scheduler)
+	case policy.Persistence.Timeout != 0:
+		fail("it finds the server by hash alone, `persistence` by what one forwarder remembers: remove one")
+	case policy.SlowStart != 0:
+		fail("it finds the server by hash alone, `slow_start` changes the hash by when one forwarder saw a server come up: remove one")
+	}
+	for _, server := range raw.servers {
+		if server.maxSessions.v != 0 {
+			b.fail(server.maxSessions.at, server.maxSessions.path,
+				"sends a full server's sessions elsewhere, where `sloppy_tcp` does not look for them: remove one")
+		}
+	}
 }

@@ -14,8 +14,8 @@ type rawResets struct {
 }
 
 var resetsFields = []field[rawResets]{
-	scalar(fieldDoc{name: "expired", kind: "true or false", def: "false",
-		doc: "Both ends of a session that was idle for longer than its timeout."},
+	scalar(fieldDoc{name: "expired", kind: "true or false", def: "true",
+		doc: "Both ends of a session that was idle for longer than its timeout. `false` where `sloppy_tcp` lets an idle connection go on later."},
 		func(r *rawResets) *value[bool] { return &r.expired }, parseBool),
 	scalar(fieldDoc{name: "down", kind: "true or false", def: "false",
 		doc: "The clients of a server whose health checks fail: its sessions end. Without it they go on."},
@@ -40,7 +40,7 @@ func (b *builder) resets(raw *rawService, protocol model.Protocol) model.Resets 
 		return model.Resets{}
 	}
 	return model.Resets{
-		Expired: own.expired.over(common.expired).v,
+		Expired: own.expired.over(common.expired).or(!raw.sloppyTCP.v),
 		Down:    own.down.over(common.down).v,
 		Unknown: own.unknown.over(common.unknown).v,
 	}

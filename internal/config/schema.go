@@ -50,6 +50,7 @@ type rawService struct {
 	persistence rawPersistence
 	slowStart   value[uint32]
 	onePacket   value[bool]
+	sloppyTCP   value[bool]
 	maxSessions value[uint32]
 	client      value[model.ClientAddress]
 	resets      rawResets
@@ -221,6 +222,11 @@ var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "one_packet", kind: "true or false", def: "false",
 		doc: "UDP under `fnat`: `true`: each datagram is scheduled anew, also those of one client from one port; the server's first answer to it comes back. For DNS and the like."},
 		func(s *rawService) *value[bool] { return &s.onePacket }, parseBool),
+	scalar(fieldDoc{name: "sloppy_tcp", kind: "true or false", def: "false",
+		doc: "TCP under `dr` and `ipip` with `maglev` or `conhash`: `true`: a TCP packet of no session goes to the server that its hash " +
+			"names, and begins a session, as IPVS's setting of this name lets it. For several forwarders behind a router that may move a connection " +
+			"from one to another. All must have the same servers, of the same weights. See docs/modes.md."},
+		func(s *rawService) *value[bool] { return &s.sloppyTCP }, parseBool),
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
 		doc: "So many sessions at most; new ones beyond are dropped as `connection-limit`. Exact over all workers. Lowered, it ends none."},
 		func(s *rawService) *value[uint32] { return &s.maxSessions }, parseMaxSessions),

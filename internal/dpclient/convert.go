@@ -91,9 +91,9 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		Mode: pb.Mode(spec.Mode), Scheduler: pb.Scheduler(spec.Policy.Scheduler),
 		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
-		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress),
-		Resets:        resetsToWire(spec.Policy.Resets),
-		Timeouts:      timeoutsToWire(spec.Timeouts),
+		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress), SloppyTcp: spec.Policy.SloppyTCP,
+		Resets:   resetsToWire(spec.Policy.Resets),
+		Timeouts: timeoutsToWire(spec.Timeouts),
 	}
 }
 
@@ -118,8 +118,8 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		Scheduler: model.Scheduler(s.GetScheduler()), HashOn: model.HashOn(s.GetHashOn()),
 		Persistence: model.Persistence{Timeout: p.GetTimeoutS(), Prefix4: uint8(p.GetPrefix4()), Prefix6: uint8(p.GetPrefix6())},
 		SlowStart:   s.GetSlowStartS(), OnePacket: s.GetOnePacket(), MaxSessions: s.GetMaxSessions(),
-		ClientAddress: model.ClientAddress(s.GetClientAddress()),
-		Resets:        model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
+		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(),
+		Resets: model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 	}
 }
 

@@ -103,6 +103,7 @@ type Policy struct {
 	Persistence Persistence
 	SlowStart   uint32 // seconds; 0: none
 	OnePacket   bool
+	SloppyTCP   bool   // packets of no session begin one
 	MaxSessions uint32 // 0: no limit
 
 	ClientAddress ClientAddress
@@ -124,6 +125,9 @@ func (p Policy) String() string {
 	if p.OnePacket {
 		parts = append(parts, "one packet")
 	}
+	if p.SloppyTCP {
+		parts = append(parts, "sloppy TCP")
+	}
 	if p.MaxSessions != 0 {
 		parts = append(parts, fmt.Sprintf("at most %d sessions", p.MaxSessions))
 	}
@@ -143,6 +147,7 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("persistence", old.Persistence, policy.Persistence)
 	note("slow_start", seconds(old.SlowStart), seconds(policy.SlowStart))
 	note("one_packet", old.OnePacket, policy.OnePacket)
+	note("sloppy_tcp", old.SloppyTCP, policy.SloppyTCP)
 	note("max_sessions", old.MaxSessions, policy.MaxSessions)
 	note("client_address", old.ClientAddress, policy.ClientAddress)
 	note("resets", old.Resets, policy.Resets)

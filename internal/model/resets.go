@@ -11,6 +11,9 @@ type Resets struct {
 	Unknown bool // who sends a packet of no session
 }
 
+// DefaultResets are those of a TCP service that says nothing: only ends of its own sessions are told.
+var DefaultResets = Resets{Expired: true}
+
 func (r Resets) String() string {
 	var words []string
 	for _, one := range []struct {

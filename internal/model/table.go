@@ -277,7 +277,7 @@ func describeSpec(old, spec ServiceSpec) string {
 
 func describeNewService(spec ServiceSpec) string {
 	text := fmt.Sprintf("%s, %s", spec.Mode, spec.Policy)
-	if spec.Policy.Resets != (Resets{}) {
+	if r := spec.Policy.Resets; r != (Resets{}) && r != DefaultResets {
 		text += ", resets " + spec.Policy.Resets.String()
 	}
 	return text

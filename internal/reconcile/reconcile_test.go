@@ -183,7 +183,7 @@ func randomConfig(r *rand.Rand) *model.Config {
 func randomPolicy(r *rand.Rand) model.Policy {
 	policy := model.Policy{
 		Scheduler: model.Schedulers[r.IntN(len(model.Schedulers))],
-		SlowStart: uint32(r.IntN(2)), OnePacket: r.IntN(2) == 0, MaxSessions: uint32(r.IntN(2)),
+		SlowStart: uint32(r.IntN(2)), OnePacket: r.IntN(2) == 0, SloppyTCP: r.IntN(2) == 0, MaxSessions: uint32(r.IntN(2)),
 		Resets: model.Resets{Expired: r.IntN(2) == 0, Down: r.IntN(2) == 0, Unknown: r.IntN(2) == 0},
 	}
 	if policy.Scheduler.Hashes() {

@@ -29,7 +29,7 @@ class Service:
     protocol: str = "tcp"
     scheduler: str = "rr"
     mode: str = "fnat"
-    # As the file has them: hash_on, persistence, slow_start, one_packet, max_sessions, resets.
+    # As the file has them: hash_on, persistence, slow_start, one_packet, sloppy_tcp, resets, …
     spread: dict = field(default_factory=dict)
     timeouts: dict = field(default_factory=dict)
     health: dict = field(default_factory=lambda: {"type": "none"})

@@ -5,6 +5,7 @@ One-armed: clients, router and servers reach each other without the forwarder. F
 beside, on the same servers.
 """
 
+import contextlib
 import hashlib
 import os
 
@@ -13,7 +14,7 @@ from scapy.layers.inet import TCP
 from scapy.layers.l2 import Ether
 
 from tests.lab import Server, Service, wait_until
-from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
+from tests.lab.clients import HttpConnection, connect, dns_txt, http_get, receive_exactly, wrk
 from tests.lab.process import CommandFailed
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import DNS, FAST_CHECKS, SERVER_DNS, SERVER_WEB, VIP, WEB
@@ -95,6 +96,35 @@ def test_every_server_answers_in_turn(direct, family, client):
     # FNAT beside it, on the same servers
     assert http_get(host, VIP[family], WEB).decode().strip() in served
     assert dns_txt(host, VIP[family], DNS) in served
+
+
+@pytest.mark.drops("no-session")
+@families
+def test_connections_go_on_without_their_sessions(direct, family):
+    """As behind a router that moves them to a forwarder which does not know them."""
+    service = direct.config[f"direct-web{family}"]
+    service.scheduler = "maglev"
+    service.spread = {"hash_on": "tuple", "sloppy_tcp": True}
+    direct.apply()
+    direct.steelyard.wait_in_sync()
+    with contextlib.ExitStack() as stack:
+        ones = [
+            stack.enter_context(HttpConnection(host, DIRECT[family], SERVER_WEB))
+            for host in (direct.client, direct.lab["far"])
+            for _ in range(8)
+        ]
+        servers = [one.get() for one in ones]
+        assert len(set(servers)) > 1
+        direct.steelyard.forwarder.stop()
+        direct.steelyard.cleanup()
+        direct.steelyard.start_forwarder()
+        direct.steelyard.wait_reconnected()
+        direct.steelyard.wait_all_up()
+        assert not direct.steelyard.sessions("--service", service.name)
+        for _ in range(3):
+            assert [one.get() for one in ones] == servers
+        states = {s["state"] for s in direct.steelyard.sessions("--service", service.name)}
+        assert states == {"established"}
 
 
 @families

@@ -39,6 +39,33 @@ static uint8_t read_resets(const Steelyard__Forwarder__V1__Resets *pb)
 	                 (pb->unknown ? RESETS_UNKNOWN : 0));
 }
 
+/* Another forwarder has to choose the same server, without knowing anything of the connection. */
+static int check_sloppy(const Steelyard__Forwarder__V1__Service *pb, struct sy_error *err)
+{
+	if (!pb->sloppy_tcp)
+		return 0;
+	if (pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
+		return sy_fail(err, EINVAL, "service %s: sloppy_tcp is for TCP", pb->name);
+	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
+	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_IPIP)
+		return sy_fail(err, EINVAL,
+		               "service %s: sloppy_tcp is for dr and ipip: other modes translate "
+		               "by what only the connection's own session knows",
+		               pb->name);
+	if (pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_MAGLEV &&
+	    pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_CONHASH)
+		return sy_fail(err, EINVAL,
+		               "service %s: sloppy_tcp is for maglev and conhash, which choose "
+		               "the same server everywhere",
+		               pb->name);
+	if (pb->persistence || pb->slow_start_s)
+		return sy_fail(err, EINVAL,
+		               "service %s: sloppy_tcp finds the server by hash alone: without "
+		               "persistence and slow_start",
+		               pb->name);
+	return 0;
+}
+
 int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                 struct sy_error *err)
 {
@@ -84,10 +111,13 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	if (read_resets(pb->resets) &&
 	    pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
 		return sy_fail(err, EINVAL, "service %s: resets are for TCP", pb->name);
+	if (check_sloppy(pb, err) < 0)
+		return -EINVAL;
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
 	        .hash_on = (uint8_t)pb->hash_on,
 	        .one_packet = pb->one_packet,
+	        .sloppy_tcp = pb->sloppy_tcp,
 	        .slow_start = (uint16_t)pb->slow_start_s,
 	        .max_sessions = pb->max_sessions,
 	        .client_address = (uint8_t)pb->client_address,

@@ -188,6 +188,7 @@ static int reply_service(struct arena *a, const struct model_service *s,
 	pb->hash_on = (Steelyard__Forwarder__V1__HashOn)s->policy.hash_on;
 	pb->slow_start_s = s->policy.slow_start;
 	pb->one_packet = s->policy.one_packet;
+	pb->sloppy_tcp = s->policy.sloppy_tcp;
 	pb->max_sessions = s->policy.max_sessions;
 	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
 	if (s->policy.persistence.timeout) {

@@ -167,13 +167,10 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	return record;
 }
 
-enum sy_drop create_check(struct sy_burst *burst, unsigned i)
+/* NONE if its checksum is right or unknown. */
+static enum sy_drop create_check_sum(struct sy_burst *burst, unsigned i)
 {
-	const struct sy_view *v = &burst->view[i];
-	if (!sy_view_has_l4(v) ||
-	    (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN))
-		return SY_DROP_NO_SESSION;
-	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), v)) {
+	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i])) {
 	case SY_CSUM_OK:
 	case SY_CSUM_UNKNOWN:
 		return SY_DROP_NONE;
@@ -182,6 +179,22 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i)
 	default:
 		return SY_DROP_BAD_L4_CHECKSUM;
 	}
+}
+
+enum sy_drop create_check(struct sy_burst *burst, unsigned i)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (!sy_view_has_l4(v) ||
+	    (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN))
+		return SY_DROP_NO_SESSION;
+	return create_check_sum(burst, i);
+}
+
+/* A segment of a connection that another forwarder may have begun. */
+static bool is_midstream(const struct sy_view *v)
+{
+	return v->proto == SY_PROTO_TCP && sy_view_has_l4(v) &&
+	       (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) == SY_TCP_ACK;
 }
 
 /* ---- births of a burst: what they need is fetched for all of them at a time ------------------ */
@@ -304,6 +317,9 @@ static enum sy_drop birth_find(struct sy_worker *w, struct sy_burst *burst, unsi
                                const struct service *service, uint32_t *server)
 {
 	enum sy_drop reason = create_check(burst, i);
+	if (reason == SY_DROP_NO_SESSION && service->policy.sloppy_tcp &&
+	    is_midstream(&burst->view[i]))
+		reason = create_check_sum(burst, i);
 	if (reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
 		reset_unknown(w, burst, i);
 	return reason == SY_DROP_NONE ? schedule(w, service, &burst->view[i].tuple, server)

@@ -185,7 +185,7 @@ static uint32_t *cold_begin(struct session_cold *cold)
 }
 
 /* Notes whether the client's FIN or reset may be its own, by its number. */
-static void one_way_judge(struct session *s, struct session_cold *cold, uint32_t seq)
+static void one_way_note_end(struct session *s, struct session_cold *cold, uint32_t seq)
 {
 	if (seq - *cold_begin(cold) <= END_NEAR)
 		s->flags |= SESSION_CLIENT_FIN_ACKED;
@@ -215,7 +215,7 @@ enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold,
 	if (flags & SY_TCP_SYN)
 		return flags & SY_TCP_ACK ? TCP_DROP : one_way_syn(s, cold, seq);
 	if (flags & SY_TCP_RST) {
-		one_way_judge(s, cold, seq);
+		one_way_note_end(s, cold, seq);
 		return state_of_reset(s, SESSION_CLIENT, seq == secret);
 	}
 	if (!(flags & SY_TCP_ACK))
@@ -223,7 +223,7 @@ enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold,
 	if (flags & SY_TCP_FIN) {
 		s->flags |= SESSION_CLIENT_FIN;
 		cold->fin_seq[SESSION_CLIENT] = seq + len + 1;
-		one_way_judge(s, cold, seq + len);
+		one_way_note_end(s, cold, seq + len);
 	} else if (!(s->flags & SESSION_CLIENT_FIN) ||
 	           cold->fin_seq[SESSION_CLIENT] - seq > FIN_REPEATED) {
 		s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_CLIENT_FIN_ACKED);

@@ -376,6 +376,114 @@ static void test_syn_after_fin(void **state)
 	assert_int_equal(pass(f, &t, SY_TCP_SYN, 0), 3 - server);
 }
 
+#define MAGLEV STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_MAGLEV
+#define TUPLE  STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
+
+static void put_sloppy(struct flows *f, unsigned service, bool sloppy)
+{
+	struct changes c = {0};
+	struct service_key key = key_of(service);
+	pb_service *s = put_service(&c, &key, "direct", MAGLEV, NULL);
+	s->hash_on = TUPLE;
+	s->sloppy_tcp = sloppy;
+	set_mode(&c, MODE_DR);
+	flows_commit(f, &c);
+}
+
+/* As of a forwarder that a router has just moved all connections to. */
+static void forget_sessions(struct flows *f)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint32_t cursor = 0, record;
+		while ((record = session_next(f->rig.b->table[slot], &cursor)) != SESSION_NONE)
+			session_end(&f->rig.rt->worker[0], f->rig.b->table[slot], record);
+	}
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+}
+
+static bool passes(struct flows *f, const struct sy_tuple *t, uint8_t flags)
+{
+	struct frame in, out;
+	flows_frame(f, &in, t, flags, 1, 0);
+	return flows_through(f, RIG_WAN, &in, &out);
+}
+
+/* Connections go on at the server that they had, by their hash alone. */
+static void test_sloppy_tcp(void **state)
+{
+	static const uint8_t refused[] = {SY_TCP_RST, SY_TCP_RST | SY_TCP_ACK,
+	                                  SY_TCP_SYN | SY_TCP_ACK, SY_TCP_FIN, 0};
+	enum { CONNECTIONS = 30 };
+	struct flows *f = *state;
+	for (unsigned service = 0; service < SERVICES; service += 2) {
+		unsigned server[CONNECTIONS], load[3] = {0};
+		put_sloppy(f, service, true);
+		for (unsigned i = 0; i < CONNECTIONS; i++) {
+			const struct sy_tuple t = client_of(service, (uint16_t)(1000 + i));
+			server[i] = pass(f, &t, SY_TCP_SYN, 0);
+			load[server[i]]++;
+		}
+		assert_true(load[1] > 0 && load[2] > 0);
+		forget_sessions(f);
+		for (unsigned i = 0; i < CONNECTIONS; i++) {
+			const struct sy_tuple t = client_of(service, (uint16_t)(1000 + i));
+			assert_false(passes(f, &t, refused[i % SY_ARRAY_LEN(refused)]));
+			assert_null(flows_find(f, &t));
+			uint8_t flags = SY_TCP_ACK | (i % 2 ? SY_TCP_PSH : 0);
+			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
+			/* Somebody who sends one packet only holds no record for long. */
+			assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
+			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
+			assert_int_equal(flows_find(f, &t)->state, SESSION_ESTABLISHED);
+		}
+		/* A wrong checksum begins nothing. */
+		struct frame in, out;
+		const struct sy_tuple t = client_of(service, 999);
+		flows_frame(f, &in, &t, SY_TCP_ACK, 1, 50);
+		in.bytes[in.len - 1] ^= 1;
+		assert_false(flows_through(f, RIG_WAN, &in, &out));
+		assert_int_equal(rig_drops(&f->rig, SY_DROP_BAD_L4_CHECKSUM), service / 2 + 1);
+		/* Without the option. */
+		put_sloppy(f, service, false);
+		forget_sessions(f);
+		uint64_t before = rig_drops(&f->rig, SY_DROP_NO_SESSION);
+		assert_false(passes(f, &t, SY_TCP_ACK));
+		assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SESSION), before + 1);
+	}
+}
+
+static void test_sloppy_refusals(void **state)
+{
+	static const struct {
+		unsigned service;
+		enum mode mode;
+		int scheduler;
+		bool persistence;
+		uint32_t slow_start;
+		const char *why;
+	} cases[] = {
+	        {1, MODE_DR, MAGLEV, false, 0, "sloppy_tcp is for TCP"},
+	        {0, MODE_FNAT, MAGLEV, false, 0, "sloppy_tcp is for dr and ipip"},
+	        {0, MODE_NAT, MAGLEV, false, 0, "sloppy_tcp is for dr and ipip"},
+	        {0, MODE_DR, FLOW_RR, false, 0, "sloppy_tcp is for maglev and conhash"},
+	        {0, MODE_DR, MAGLEV, true, 0, "by hash alone"},
+	        {0, MODE_DR, MAGLEV, false, 9, "by hash alone"},
+	};
+	struct flows *f = *state;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(cases); i++) {
+		struct changes c = {0};
+		struct service_key key = key_of(cases[i].service);
+		key.vip = rig_addr("192.0.2.99");
+		pb_service *s = put_service(&c, &key, "other", cases[i].scheduler, NULL);
+		s->sloppy_tcp = true;
+		s->slow_start_s = cases[i].slow_start;
+		if (cases[i].persistence)
+			set_persistence(&c, s, 60, 32, 128);
+		set_mode(&c, cases[i].mode);
+		flows_check_refused(f, &c, cases[i].why);
+	}
+}
+
 /* A server that is removed takes its sessions along; one that is down loses those that can go. */
 static void test_servers_that_go(void **state)
 {
@@ -406,7 +514,8 @@ int main(void)
 	        TEST(off_link),        TEST(too_big),
 	        TEST(servers_that_go), TEST(check_marks),
 	        TEST(syn_after_fin),   TEST(forged_ends),
-	        TEST(far_ends),
+	        TEST(far_ends),        TEST(sloppy_tcp),
+	        TEST(sloppy_refusals),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,7 @@ struct policy {
 	uint8_t scheduler; /* Steelyard__Forwarder__V1__Scheduler */
 	uint8_t hash_on;   /* Steelyard__Forwarder__V1__HashOn */
 	bool one_packet;
+	bool sloppy_tcp;     /* packets of no session begin one */
 	uint16_t slow_start; /* seconds; 0: none */
 	struct {
 		uint16_t timeout; /* seconds; 0: none */
