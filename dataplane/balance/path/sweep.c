@@ -24,10 +24,14 @@
 #define IDLE_MAX (UINT16_MAX - 60)
 
 /* Its ends hear that it was idle for too long. One that was reset and did not say otherwise has no
- * end that would wait. */
-static bool sweep_tells(const struct service *service, const struct session *s)
+ * end that would wait, nor has a one-way session whose client has closed; and the client of a
+ * handshake that was never completed may be a forged one, whom nobody shall be made to ask. */
+static bool sweep_tells(const struct service *service, const struct endpoint *e,
+                        const struct session *s)
 {
-	return service->policy.resets & RESETS_EXPIRED && !session_is_doubted(s);
+	return service->policy.resets & RESETS_EXPIRED && !session_is_doubted(s) &&
+	       s->state != SESSION_SYN_RECEIVED &&
+	       !(s->state == SESSION_FIN_WAIT && endpoint_is_one_way(e));
 }
 
 /* Silence of a client that is said to have reset it may be a firewall's that lets no question pass:
@@ -86,10 +90,10 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 		return false;
 	}
 	bool dead = session_is_dead(b, s) || !service;
-	if (!dead && (idle <= session_timeout(service, s) || idle > IDLE_MAX ||
-	              sweep_goes_on(w, e, s)))
+	if (!dead &&
+	    (idle <= session_timeout(service, s) || idle > IDLE_MAX || sweep_goes_on(w, e, s)))
 		return false;
-	if (kill_is_due(e, s) && (dead || sweep_tells(service, s))) {
+	if (kill_is_due(e, s) && (dead || sweep_tells(service, e, s))) {
 		kill_begin(w, s, SESSION_NEITHER);
 		return false;
 	}

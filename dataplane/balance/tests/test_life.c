@@ -181,6 +181,41 @@ static void test_dying_rate(void **state)
 	assert_true(hear(f, SESSION_SERVER).questions > 0);
 }
 
+/* Who is told that a session was idle for too long, and who is not asked. */
+static void test_expiry_is_told(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct flow half, whole;
+	struct frame in, out;
+	set_resets(&c, put_service(&c, &f->service[0], "told", FLOW_RR, NULL), true, false, false);
+	flows_commit(f, &c);
+	flow_begin(f, &half, 0, 1000); /* the handshake of a client that may be another one */
+	const struct session *s = flow_session(f, &half);
+	const struct sy_tuple back = {f->rig.b->endpoint[s->server].addr, f->rig.b->local[s->local],
+	                              f->rig.b->endpoint[s->server].port, s->local_port,
+	                              SY_PROTO_TCP};
+	flows_frame(f, &in, &back, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
+	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	check_state(f, &half, SESSION_SYN_RECEIVED);
+	flows_advance(f, 12);
+	check_state(f, &half, SESSION_FREE);
+	assert_int_equal(hear(f, SESSION_CLIENT).questions, 0);
+	assert_int_equal(hear(f, SESSION_SERVER).questions, 0);
+
+	flow_open(f, &whole, 0, 1001);
+	flows_advance(f, 902);
+	check_state(f, &whole, SESSION_DYING);
+	assert_true(hear(f, SESSION_CLIENT).questions > 0);
+	assert_true(hear(f, SESSION_SERVER).questions > 0);
+	say(f, &whole, SESSION_CLIENT, SY_TCP_ACK, 77);
+	assert_int_equal(hear(f, SESSION_CLIENT).resets, 1);
+	say(f, &whole, SESSION_SERVER, SY_TCP_ACK, 99);
+	assert_int_equal(hear(f, SESSION_SERVER).resets, 1);
+	flows_advance(f, KILL_SECONDS + 2);
+	check_state(f, &whole, SESSION_FREE);
+}
+
 /* An id is nobody else's while its sessions' ends are being told. */
 static void test_id_outlives_sessions(void **state)
 {
@@ -202,7 +237,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, flows_setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(silent_client), TEST(syn_in_doubt),         TEST(dying),
-	        TEST(dying_rate),    TEST(id_outlives_sessions),
+	        TEST(dying_rate),    TEST(id_outlives_sessions), TEST(expiry_is_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
