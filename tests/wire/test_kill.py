@@ -153,7 +153,8 @@ def test_deadline_of_a_drain_tells_both_ends(stage, family):
 @ended
 @families
 def test_expiry_tells_both_ends(stage, family):
-    with Scene(stage, family, {"established": "1s"}, {"expired": True}) as scene:
+    """By default."""
+    with Scene(stage, family, {"established": "1s"}) as scene:
         client, server, peer = scene.open()
         scene.check_told(client, server, peer)
 

@@ -43,6 +43,7 @@ def states(stage, service):
 def test_idle_tcp_session_expires(stage, family):
     service = stage.config[f"echo{family}"]
     service.timeouts = {"established": "1s"}
+    service.spread = {"resets": {"expired": False}}
     stage.apply()
     with connect(stage.client, VIP[family], ECHO, timeout_s=1) as one:
         one.sendall(b"x")

@@ -19,7 +19,7 @@
 
 #include "flows.h"
 
-#define DEPTH     7
+#define DEPTH     6
 #define IN_FLIGHT 8
 #define ROUNDS    14 /* seconds in which a connection must come to its end */
 #define WINDOW    65535u
