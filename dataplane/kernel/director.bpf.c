@@ -1,5 +1,11 @@
-// SPDX-License-Identifier: Apache-2.0
-/* The flow director's program: see sy_kernel.h and docs/design/0003-flow-director.md. */
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+/*
+ * The flow director's program: see sy_kernel.h and docs/design/0003-flow-director.md. It is built
+ * once for each level of what kernels offer, DIRECTOR_LEVEL:
+ *   0  any kernel
+ *   1  Linux 5.18: frames in several buffers
+ *   2  Linux 6.8: also VLAN tags that lie beside the frame; bound to its device, native mode only
+ */
 #include "director_map.h"
 
 #include <linux/bpf.h>
@@ -43,6 +49,13 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } xsks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct director_settings);
+} settings SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -269,30 +282,134 @@ static __always_inline int is_steered(void *at, void *end, struct director_key *
 	return is_inside(server) && !is_of_link(to) && !is_inside(to);
 }
 
-/* Where the frame would begin without a tag that tells its priority alone: of an Ethernet header
- * nothing but the type is read. */
-static __always_inline void *priority_skip(void *at, void *end)
-{
-	struct ethhdr *eth = at;
-	__u16 *tag = (void *)(eth + 1);
+/* More VLAN tags than these no frame has that anybody wants. */
+#define TAGS 4
 
-	if ((void *)(tag + 2) > end ||
-	    (eth->h_proto != bpf_htons(ETH_P_8021Q) && eth->h_proto != bpf_htons(ETH_P_8021AD)) ||
-	    *tag & bpf_htons(0xfff))
-		return at;
-	return at + 2 * sizeof(*tag);
+struct tags {
+	__u32 count;
+	int outer_vlan; /* the outermost one names a VLAN, and not only a priority (VID 0) */
+	int vlan;       /* any does */
+};
+
+static __always_inline int is_tag(__u16 ethertype)
+{
+	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
 }
 
+static __always_inline void tag_note(struct tags *t, __u16 tci)
+{
+	int vlan = (tci & 0xfff) != 0;
+
+	if (!t->count++)
+		t->outer_vlan = vlan;
+	t->vlan |= vlan;
+}
+
+/* Where the frame would begin without its tags: of an Ethernet header nothing but the type is read.
+ */
+static __always_inline void *tags_skip(void *at, void *end, struct tags *t)
+{
+#pragma unroll
+	for (int i = 0; i < TAGS; i++) {
+		struct ethhdr *eth = at;
+		__u16 *tag = (void *)(eth + 1);
+
+		if ((void *)(tag + 2) > end || !is_tag(eth->h_proto))
+			break;
+		tag_note(t, bpf_ntohs(*tag));
+		at += 2 * sizeof(*tag);
+	}
+	return at;
+}
+
+#if DIRECTOR_LEVEL >= 2
+/* Reads the tag that the device took off the frame (VLAN offload). Negative: there is none. */
+extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto,
+                                        __u16 *tci) __ksym;
+
+static __always_inline void offloaded_tag_note(const struct xdp_md *ctx, struct tags *t)
+{
+	__be16 proto = 0;
+	__u16 tci = 0;
+
+	if (bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci) == 0)
+		tag_note(t, tci);
+}
+#else
+static __always_inline void offloaded_tag_note(const struct xdp_md *ctx, struct tags *t)
+{
+}
+#endif
+
+static __always_inline __u64 frame_len(struct xdp_md *ctx)
+{
+#if DIRECTOR_LEVEL >= 1
+	return bpf_xdp_get_buff_len(ctx);
+#else
+	return ctx->data_end - ctx->data;
+#endif
+}
+
+/* Ends before its IP header does: nobody can tell whom it is for. */
+static __always_inline int is_cut_short(void *at, void *end)
+{
+	struct ethhdr *eth = at;
+
+	if ((void *)(eth + 1) > end)
+		return 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		return (void *)(eth + 1) + sizeof(struct iphdr) > end;
+	return eth->h_proto == bpf_htons(ETH_P_IPV6) &&
+	       (void *)(eth + 1) + sizeof(struct ipv6hdr) > end;
+}
+
+static __always_inline int has_more_tags(void *at, void *end)
+{
+	struct ethhdr *eth = at;
+
+	return (void *)(eth + 1) <= end && is_tag(eth->h_proto);
+}
+
+/* A frame of a VLAN belongs to an interface of its own, which the kernel finds. Without one, what
+ * is for a steered address goes nowhere, as its kernel would take it for untagged when the outer
+ * tags only tell a priority. */
+static __always_inline int direct_tagged(const struct tags *tags, const struct director_key *to,
+                                         const struct director_settings *s)
+{
+	__u8 *what = bpf_map_lookup_elem(&steered, to);
+
+	if (!what || *what != DIRECTOR_STEER || (s && s->vlans && tags->outer_vlan))
+		return count(DIRECTOR_PASSED, XDP_PASS);
+	return count(DIRECTOR_VLAN, XDP_DROP);
+}
+
+#if DIRECTOR_LEVEL >= 1
+SEC("xdp.frags")
+#else
 SEC("xdp")
+#endif
 int direct(struct xdp_md *ctx)
 {
-	void *end = (void *)(long)ctx->data_end;
-	void *at = priority_skip((void *)(long)ctx->data, end);
-	__u32 queue = ctx->rx_queue_index;
+	void *end = (void *)(long)ctx->data_end, *at = (void *)(long)ctx->data;
 	struct director_key to = {}, server = {};
+	__u32 queue = ctx->rx_queue_index, first = 0;
+	struct director_settings *s = bpf_map_lookup_elem(&settings, &first);
+	struct tags tags = {};
 
-	if (!packet_read(at, end, &to, &server) || !is_steered(at, end, &to, &server))
+	offloaded_tag_note(ctx, &tags);
+	at = tags_skip(at, end, &tags);
+	if (has_more_tags(at, end))
+		return count(DIRECTOR_VLAN, XDP_DROP);
+	if (is_cut_short(at, end))
+		return count(DIRECTOR_TRUNCATED, XDP_DROP);
+	if (!packet_read(at, end, &to, &server))
 		return count(DIRECTOR_PASSED, XDP_PASS);
+	if (tags.vlan || tags.count > 1)
+		return direct_tagged(&tags, &to, s);
+	if (!is_steered(at, end, &to, &server))
+		return count(DIRECTOR_PASSED, XDP_PASS);
+	if (s && s->frame_max && frame_len(ctx) > s->frame_max)
+		return count(DIRECTOR_TOO_BIG, XDP_DROP);
 	if (!bpf_map_lookup_elem(&xsks, &queue))
 		return count(DIRECTOR_NO_SOCKET, XDP_DROP);
 	count(DIRECTOR_STEERED, 0);
@@ -300,5 +417,9 @@ int direct(struct xdp_md *ctx)
 	return bpf_redirect_map(&xsks, queue, XDP_DROP);
 }
 
-/* No helper used here asks for more. */
+/* kfuncs are for programs under the GPL only; no helper used here asks for more. */
+#if DIRECTOR_LEVEL >= 2
+char program_license[] SEC("license") = "Dual BSD/GPL";
+#else
 char program_license[] SEC("license") = "Apache-2.0";
+#endif

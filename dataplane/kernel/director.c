@@ -16,25 +16,6 @@
 
 static_assert(sizeof(struct director_key) == sizeof(struct sy_source), "same bytes");
 
-static int program_load(struct sy_director *d, uint32_t predecessor, struct sy_error *err)
-{
-	int rc;
-
-	director_bpf__destroy(d->bpf);
-	d->bpf = director_bpf__open();
-	if (!d->bpf)
-		return sy_fail(err, errno, "cannot open the flow director's program: %s",
-		               strerror(errno));
-	d->same_maps = predecessor && director_maps_adopt(d->bpf->obj, predecessor);
-	d->predecessor = predecessor;
-	rc = director_bpf__load(d->bpf);
-	return rc ? sy_fail(err, -rc,
-	                    "%s: the kernel refuses the flow director's program: %s; Linux 5.9 "
-	                    "or newer with BPF and AF_XDP is needed",
-	                    d->ifname, strerror(-rc))
-	          : 0;
-}
-
 /* ---- attaching ------------------------------------------------------------------------------- */
 
 static int attach_refused(const struct sy_director *d, int code, struct sy_error *err)
@@ -54,26 +35,33 @@ static int attach_refused(const struct sy_director *d, int code, struct sy_error
 	               d->ifname, id, d->ifname);
 }
 
+/* Returns 0 or a positive errno. */
+static int link_create(struct sy_director *d, uint32_t mode)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = mode);
+
+	d->link = bpf_link_create(d->prog, d->ifindex, BPF_XDP, &opts);
+	d->native = d->link >= 0 && mode == XDP_FLAGS_DRV_MODE;
+	return d->link < 0 ? errno : 0;
+}
+
 static int link_attach(struct sy_director *d, struct sy_error *err)
 {
-	LIBBPF_OPTS(bpf_link_create_opts, opts);
-	int prog = bpf_program__fd(d->bpf->progs.direct);
-	int code = EOPNOTSUPP;
+	int code = EOPNOTSUPP, rc;
 	char pin[HOST_PATH];
 
-	d->native = false;
-	if (d->mode != SY_DIRECTOR_GENERIC) {
-		opts.flags = XDP_FLAGS_DRV_MODE;
-		d->link = bpf_link_create(prog, d->ifindex, BPF_XDP, &opts);
-		code = errno;
-		d->native = d->link >= 0;
+	if (d->mode != SY_DIRECTOR_GENERIC)
+		code = link_create(d, XDP_FLAGS_DRV_MODE);
+	if (code && code != EBUSY && code != EEXIST && d->bound) {
+		rc = director_load(d, d->predecessor, false, err);
+		if (rc)
+			return rc;
+		if (d->mode != SY_DIRECTOR_GENERIC)
+			code = link_create(d, XDP_FLAGS_DRV_MODE);
 	}
-	if (d->link < 0 && d->mode != SY_DIRECTOR_NATIVE && code != EBUSY && code != EEXIST) {
-		opts.flags = XDP_FLAGS_SKB_MODE;
-		d->link = bpf_link_create(prog, d->ifindex, BPF_XDP, &opts);
-		code = errno;
-	}
-	if (d->link < 0)
+	if (code && d->mode != SY_DIRECTOR_NATIVE && code != EBUSY && code != EEXIST)
+		code = link_create(d, XDP_FLAGS_SKB_MODE);
+	if (code)
 		return attach_refused(d, code, err);
 	director_pin_path(d, pin);
 	/* Another namespace's cleanup may just have taken the empty folder away. */
@@ -95,7 +83,7 @@ static int director_new(const char *ifname, enum sy_director_mode mode, struct s
 	*out = NULL;
 	if (!d)
 		return sy_fail(err, ENOMEM, "%s: no memory for the flow director", ifname);
-	d->lock = d->link = -1;
+	d->lock = d->link = d->prog = -1;
 	d->mode = mode;
 	snprintf(d->ifname, sizeof(d->ifname), "%s", ifname);
 	d->ifindex = (int)if_nametoindex(ifname);
@@ -117,6 +105,19 @@ static int director_lock(struct sy_director *d, unsigned wait_ms, struct sy_erro
 	return d->lock < 0 ? d->lock : 0;
 }
 
+/* A program for this device alone is for native mode: that of the link, or the one to try first. */
+static bool may_bind(const struct sy_director *d)
+{
+	return d->link >= 0 ? d->native : d->mode != SY_DIRECTOR_GENERIC;
+}
+
+/* What the predecessor's sockets have left: they are gone, as the lock proves. */
+static void sockets_forget(struct sy_director *d)
+{
+	for (uint32_t queue = 0; queue < DIRECTOR_QUEUES; queue++)
+		bpf_map_delete_elem(d->xsks, &queue);
+}
+
 /* With the lock held: nobody else changes the link from here on. */
 static int director_attach(struct sy_director *d, struct sy_error *err)
 {
@@ -126,14 +127,12 @@ static int director_attach(struct sy_director *d, struct sy_error *err)
 
 	d->link = director_link_recover(d, &info);
 	predecessor = d->link >= 0 ? info.prog_id : 0;
-	if (!d->bpf || predecessor != d->predecessor) {
-		rc = program_load(d, predecessor, err);
+	if (!d->bpf || predecessor != d->predecessor || (d->link >= 0 && d->bound && !d->native)) {
+		rc = director_load(d, predecessor, may_bind(d), err);
 		if (rc)
 			return rc;
 	}
-	/* What the predecessor's sockets have left: they are gone, as the lock proves. */
-	for (uint32_t queue = 0; queue < DIRECTOR_QUEUES; queue++)
-		bpf_map_delete_elem(bpf_map__fd(d->bpf->maps.xsks), &queue);
+	sockets_forget(d);
 	if (d->link < 0)
 		return link_attach(d, err);
 	d->outdated = true;
@@ -144,7 +143,7 @@ int sy_director_update(struct sy_director *d, struct sy_error *err)
 {
 	if (!d->outdated)
 		return 0;
-	if (bpf_link_update(d->link, bpf_program__fd(d->bpf->progs.direct), NULL) < 0)
+	if (bpf_link_update(d->link, d->prog, NULL) < 0)
 		return sy_fail(err, errno,
 		               "%s: cannot take over the flow director: %s; run steelyard cleanup",
 		               d->ifname, strerror(errno));
@@ -174,10 +173,13 @@ int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct s
                         struct sy_error *err)
 {
 	int rc = director_new(ifname, mode, out, err);
+	uint32_t predecessor;
+	bool may_bind;
 
 	if (rc)
 		return rc;
-	rc = program_load(*out, director_predecessor(*out), err);
+	predecessor = director_predecessor(*out, &may_bind);
+	rc = director_load(*out, predecessor, may_bind, err);
 	if (rc) {
 		sy_director_close(*out);
 		*out = NULL;
@@ -191,7 +193,60 @@ int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *e
 
 	if (!rc)
 		rc = host_bpffs(err);
-	return rc ? rc : director_attach(d, err);
+	if (!rc)
+		rc = director_attach(d, err);
+	if (!rc)
+		director_tags_keep(d);
+	return rc;
+}
+
+/* The maps hold what was steered, and belong to no device. */
+int sy_director_move(struct sy_director *d, struct sy_error *err)
+{
+	char pin[HOST_PATH], lock_path[HOST_PATH], what[16];
+	struct bpf_prog_info info = {0};
+	uint32_t len = sizeof(info);
+	int lock = d->lock, before = d->ifindex, now = (int)if_nametoindex(d->ifname), rc;
+
+	if (!now)
+		return sy_fail(err, ENODEV, "%s: no such interface in this network namespace",
+		               d->ifname);
+	if (bpf_obj_get_info_by_fd(d->prog, &info, &len) < 0)
+		return sy_fail(err, errno, "%s: cannot read the flow director's program: %s",
+		               d->ifname, strerror(errno));
+	director_pin_path(d, pin);
+	if (d->link >= 0)
+		close(d->link);
+	d->link = -1;
+	if (now != before)
+		unlink(pin);
+	d->ifindex = now;
+	rc = now == before ? 0 : director_lock(d, 0, err);
+	if (rc) {
+		d->ifindex = before;
+		d->lock = lock;
+		return rc;
+	}
+	if (now != before && lock >= 0) {
+		snprintf(what, sizeof(what), "%d", before);
+		host_lock_path(lock_path, host_netns(), what);
+		unlink(lock_path);
+		close(lock);
+	}
+	rc = director_load(d, info.id, d->mode != SY_DIRECTOR_GENERIC, err);
+	if (rc)
+		return rc;
+	sockets_forget(d);
+	d->link = director_link_recover(d, &(struct bpf_link_info){0});
+	if (d->link >= 0) { /* of this device still, attached by an attempt before */
+		d->outdated = true;
+		rc = sy_director_update(d, err);
+	} else {
+		rc = link_attach(d, err);
+	}
+	if (rc == 0)
+		director_tags_keep(d);
+	return rc;
 }
 
 void sy_director_close(struct sy_director *d)
@@ -200,7 +255,7 @@ void sy_director_close(struct sy_director *d)
 		return;
 	if (d->link >= 0)
 		close(d->link);
-	director_bpf__destroy(d->bpf);
+	bpf_object__close(d->bpf);
 	if (d->lock >= 0)
 		close(d->lock);
 	free(d->found);
@@ -228,6 +283,14 @@ int sy_director_queues(const struct sy_director *d)
 	return queues ? (int)queues : 1;
 }
 
+int sy_director_set(struct sy_director *d, uint32_t frame_max, bool vlans)
+{
+	const struct director_settings settings = {.frame_max = frame_max, .vlans = vlans};
+	uint32_t first = 0;
+
+	return bpf_map_update_elem(d->settings, &first, &settings, BPF_ANY) < 0 ? -errno : 0;
+}
+
 bool sy_director_is_native(const struct sy_director *d)
 {
 	return d->native;
@@ -235,7 +298,7 @@ bool sy_director_is_native(const struct sy_director *d)
 
 int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd)
 {
-	int map = bpf_map__fd(d->bpf->maps.xsks);
+	int map = d->xsks;
 	uint32_t key = queue;
 
 	if (xsk_fd >= 0)
@@ -250,7 +313,7 @@ static int key_write(struct sy_director *d, const void *key, const uint8_t *valu
 {
 	const struct director_key *k = key;
 	struct director_prefix prefix = {.bits = k->bits};
-	int map = bpf_map__fd(k->bits ? d->bpf->maps.inside : d->bpf->maps.steered);
+	int map = k->bits ? d->inside : d->steered;
 
 	memcpy(prefix.w, k->w, sizeof(prefix.w));
 	if (k->bits)
@@ -293,7 +356,7 @@ int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on
 
 int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on)
 {
-	int map = bpf_map__fd(d->bpf->maps.steered);
+	int map = d->steered;
 	const struct sy_source key = {.addr = *addr};
 	uint8_t host = DIRECTOR_HOST, now = 0;
 	int rc;
@@ -324,7 +387,7 @@ int sy_director_settle(struct sy_director *d)
 
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out)
 {
-	int map = bpf_map__fd(d->bpf->maps.counters), cpus = libbpf_num_possible_cpus();
+	int map = d->counters, cpus = libbpf_num_possible_cpus();
 	uint64_t total[DIRECTOR_COUNTERS] = {0}, *each;
 
 	if (cpus <= 0)
@@ -345,6 +408,9 @@ int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats
 	free(each);
 	*out = (struct sy_director_stats){.steered = total[DIRECTOR_STEERED],
 	                                  .passed = total[DIRECTOR_PASSED],
-	                                  .dropped_no_socket = total[DIRECTOR_NO_SOCKET]};
+	                                  .dropped_no_socket = total[DIRECTOR_NO_SOCKET],
+	                                  .dropped_vlan = total[DIRECTOR_VLAN],
+	                                  .dropped_truncated = total[DIRECTOR_TRUNCATED],
+	                                  .dropped_too_big = total[DIRECTOR_TOO_BIG]};
 	return 0;
 }

@@ -111,7 +111,7 @@ int director_link_recover(struct sy_director *d, struct bpf_link_info *info)
 	return -1;
 }
 
-uint32_t director_predecessor(struct sy_director *d)
+uint32_t director_predecessor(struct sy_director *d, bool *may_bind)
 {
 	struct bpf_link_info info;
 	bool fit;
@@ -119,6 +119,7 @@ uint32_t director_predecessor(struct sy_director *d)
 
 	if (fd >= 0)
 		close(fd);
+	*may_bind = fd >= 0 && fit ? d->native : d->mode != SY_DIRECTOR_GENERIC;
 	return fd >= 0 && fit ? info.prog_id : 0;
 }
 
@@ -144,7 +145,7 @@ static int found_add(struct sy_director *d, size_t *room, const struct director_
 
 int director_found_read(struct sy_director *d)
 {
-	int map = bpf_map__fd(d->bpf->maps.steered), inside = bpf_map__fd(d->bpf->maps.inside);
+	int map = d->steered, inside = d->inside;
 	struct director_key key, network = {0};
 	struct director_prefix prefix;
 	size_t room = 0;

@@ -32,6 +32,19 @@ struct director_datagram {
 /* What the map says of a key. */
 enum { DIRECTOR_STEER = 1, DIRECTOR_HOST };
 
-enum { DIRECTOR_STEERED, DIRECTOR_PASSED, DIRECTOR_NO_SOCKET, DIRECTOR_COUNTERS };
+enum {
+	DIRECTOR_STEERED,
+	DIRECTOR_PASSED,
+	DIRECTOR_NO_SOCKET,
+	DIRECTOR_VLAN,
+	DIRECTOR_TRUNCATED,
+	DIRECTOR_TOO_BIG,
+	DIRECTOR_COUNTERS
+};
+
+struct director_settings {
+	__u32 frame_max; /* bytes of the longest frame that the sockets take; 0: any */
+	__u32 vlans;     /* not 0: other interfaces lie on this one, for its VLANs */
+};
 
 #endif

@@ -143,6 +143,13 @@ int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *e
 /* Puts the own program in the predecessor's place, if it is not there yet: the kernel takes some
  * 10 ms for that, which need not be spent before packets flow again. */
 int sy_director_update(struct sy_director *d, struct sy_error *err);
+/* After the interface was deleted and one of its name is there: puts the program on that one, with
+ * all that is steered; the sockets are to be set anew. May be called again when it failed. */
+int sy_director_move(struct sy_director *d, struct sy_error *err);
+/* frame_max: bytes of the longest frame that the sockets take, longer ones are dropped; 0: any.
+ * vlans: other interfaces lie on this one for its VLANs (802.1Q), so that tagged frames pass to
+ * the kernel; else those for steered addresses are dropped. Returns 0 or a negative errno. */
+int sy_director_set(struct sy_director *d, uint32_t frame_max, bool vlans);
 /* Releases the lock and closes; the program stays attached, so steered packets are dropped and no
  * kernel answers them. */
 void sy_director_close(struct sy_director *d);
@@ -166,6 +173,9 @@ int sy_director_settle(struct sy_director *d);
 /* Per-interface counters of the program, packets. */
 struct sy_director_stats {
 	uint64_t steered, passed, dropped_no_socket;
+	/* For steered addresses: of a VLAN, or with more than one tag; longer than the sockets take.
+	 * For anybody: with more tags than are read, or ending before its IP header does. */
+	uint64_t dropped_vlan, dropped_too_big, dropped_truncated;
 };
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
 
