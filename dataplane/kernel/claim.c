@@ -368,6 +368,22 @@ int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifind
 	return claim_put(c, addr, ifindex, NULL);
 }
 
+void sy_claims_move(struct sy_claims *c, int from, int to)
+{
+	for (uint32_t i = 0; i < c->claims.buckets; i++)
+		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next)
+			if (((struct claim *)n)->ifindex == from && from)
+				((struct claim *)n)->ifindex = to;
+}
+
+void sy_claims_each(const struct sy_claims *c, void (*fn)(void *ctx, const struct sy_addr *addr),
+                    void *ctx)
+{
+	for (uint32_t i = 0; i < c->claims.buckets; i++)
+		for (struct table_node *n = c->claims.bucket[i]; n; n = n->next)
+			fn(ctx, &((struct claim *)n)->addr);
+}
+
 static int claim_remove(struct sy_claims *c, struct claim *claim)
 {
 	int rc = claim_withdraw(c, claim);

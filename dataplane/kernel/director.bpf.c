@@ -324,8 +324,7 @@ static __always_inline void *tags_skip(void *at, void *end, struct tags *t)
 
 #if DIRECTOR_LEVEL >= 2
 /* Reads the tag that the device took off the frame (VLAN offload). Negative: there is none. */
-extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto,
-                                        __u16 *tci) __ksym;
+extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto, __u16 *tci) __ksym;
 
 static __always_inline void offloaded_tag_note(const struct xdp_md *ctx, struct tags *t)
 {

@@ -20,7 +20,7 @@ struct found {
 struct sy_director {
 	struct bpf_object *bpf; /* with the descriptors of what it holds: */
 	int prog, steered, inside, xsks, counters, settings;
-	bool bound; /* the program is for this device alone, in native mode */
+	bool bound;           /* the program is for this device alone, in native mode */
 	uint32_t predecessor; /* id of the program whose maps were adopted, 0: none */
 	enum sy_director_mode mode;
 	char ifname[IF_NAMESIZE];

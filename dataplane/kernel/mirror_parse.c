@@ -107,6 +107,7 @@ bool link_parse(const struct nlmsghdr *nlh, struct sy_link *out)
 	mtu = attr_u32(&a, IFLA_MTU, 0);
 	out->mtu = mtu > UINT16_MAX ? UINT16_MAX : (uint16_t)mtu;
 	out->master = (int)attr_u32(&a, IFLA_MASTER, 0);
+	out->lower = (int)attr_u32(&a, IFLA_LINK, 0);
 	if (a.at[IFLA_ADDRESS] && mnl_attr_get_payload_len(a.at[IFLA_ADDRESS]) == sizeof(out->mac))
 		attr_copy(&a, IFLA_ADDRESS, out->mac, sizeof(out->mac));
 	if (a.at[IFLA_LINKINFO]) {

@@ -100,7 +100,8 @@ static bool link_equal(const struct sy_link *a, const struct sy_link *b)
 {
 	return strcmp(a->name, b->name) == 0 && memcmp(a->mac, b->mac, sizeof(a->mac)) == 0 &&
 	       a->mtu == b->mtu && a->up == b->up && a->master == b->master &&
-	       a->vrf_member == b->vrf_member && strcmp(a->kind, b->kind) == 0;
+	       a->lower == b->lower && a->vrf_member == b->vrf_member &&
+	       strcmp(a->kind, b->kind) == 0;
 }
 
 bool store_link(struct store *s, const struct sy_link *link, bool gone)

@@ -20,6 +20,7 @@ struct sy_link {
 	uint16_t mtu;
 	bool up;    /* administratively up and with carrier */
 	int master; /* ifindex of a bridge, bond or VRF above, 0: none */
+	int lower;  /* of the interface that it lies on, or a veth's other end; 0: none */
 	bool vrf_member;
 	char kind[16]; /* "veth", "bond", "vlan", …; empty: physical */
 };
@@ -173,8 +174,8 @@ int sy_director_settle(struct sy_director *d);
 /* Per-interface counters of the program, packets. */
 struct sy_director_stats {
 	uint64_t steered, passed, dropped_no_socket;
-	/* For steered addresses: of a VLAN, or with more than one tag; longer than the sockets take.
-	 * For anybody: with more tags than are read, or ending before its IP header does. */
+	/* For steered addresses: of a VLAN, or with more than one tag; longer than the sockets
+	 * take. For anybody: with more tags than are read, or ending before its IP header does. */
 	uint64_t dropped_vlan, dropped_too_big, dropped_truncated;
 };
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
@@ -213,6 +214,12 @@ int sy_claims_renew(struct sy_claims *c, int ifindex);
 /* After an IPv6 address vanished from an interface: puts it back if it is claimed there. Cheap for
  * all others. Returns as sy_claims_renew(). */
 int sy_claims_restore(struct sy_claims *c, const struct sy_addr *addr, int ifindex);
+/* The interface `from` was made again as `to`: IPv6 claims on it are to lie there from now on.
+ * sy_claims_renew() puts them there. */
+void sy_claims_move(struct sy_claims *c, int from, int to);
+/* Calls fn for each address that is claimed; it must not change the set. */
+void sy_claims_each(const struct sy_claims *c, void (*fn)(void *ctx, const struct sy_addr *addr),
+                    void *ctx);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
 /* Removes found claims that nobody has added again. */
 int sy_claims_settle(struct sy_claims *c);
