@@ -26,6 +26,9 @@ int main(int argc, char **argv)
 		case ACTION_RUN:
 			rc = life_run(&o, argv, &err);
 			break;
+		case ACTION_RELEASE:
+			rc = sy_kernel_cleanup(tell_removed, NULL, &err);
+			break;
 		case ACTION_CLEANUP:
 			rc = sy_kernel_cleanup(tell_removed, NULL, &err);
 			if (rc == 0)

@@ -43,6 +43,8 @@ void options_help(void)
 	       "  --instance NAME            tells forwarders of one machine apart (main)\n"
 	       "  --log error|warn|info|debug   (info)\n"
 	       "\n"
+	       "  --release                  let go of what a stopped forwarder keeps: addresses,\n"
+	       "                             programs; sessions stay for its next start; exit\n"
 	       "  --cleanup                  remove all that forwarders left in this network\n"
 	       "                             namespace, sessions too, and exit\n"
 	       "  --version, --help\n"
@@ -300,6 +302,7 @@ enum option_id {
 	OPT_STATE,
 	OPT_INSTANCE,
 	OPT_LOG,
+	OPT_RELEASE,
 	OPT_CLEANUP,
 	OPT_INHERIT,
 	OPT_VERSION,
@@ -322,6 +325,7 @@ static const struct option long_options[] = {
         {"state", required_argument, NULL, OPT_STATE},
         {"instance", required_argument, NULL, OPT_INSTANCE},
         {"log", required_argument, NULL, OPT_LOG},
+        {"release", no_argument, NULL, OPT_RELEASE},
         {"cleanup", no_argument, NULL, OPT_CLEANUP},
         {"inherit", required_argument, NULL, OPT_INHERIT},
         {"version", no_argument, NULL, OPT_VERSION},
@@ -367,6 +371,9 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return read_text("--instance", text, o->instance, sizeof(o->instance), err);
 	case OPT_LOG:
 		return read_log(o, text, err);
+	case OPT_RELEASE:
+		o->action = ACTION_RELEASE;
+		return 0;
 	case OPT_CLEANUP:
 		o->action = ACTION_CLEANUP;
 		return 0;
@@ -432,7 +439,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 		return sy_fail(err, EINVAL, "--port is missing: which interface shall balance?");
 	if (o->action != ACTION_RUN && o->inherit >= 0)
 		return sy_fail(err, EINVAL,
-		               "a successor is to run: --cleanup, --version and --help "
+		               "a successor is to run: --release, --cleanup, --version and --help "
 		               "do not belong to an upgrade");
 	for (unsigned i = 0; i < o->runtime.ports; i++)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;

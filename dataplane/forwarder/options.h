@@ -15,7 +15,7 @@ struct options {
 	int inherit;         /* a successor's end of the hand-over socket, −1: ordinary start */
 	char store_name[64]; /* steelyard-<instance> */
 	enum sy_log_level log;
-	enum { ACTION_RUN, ACTION_CLEANUP, ACTION_VERSION, ACTION_HELP } action;
+	enum { ACTION_RUN, ACTION_RELEASE, ACTION_CLEANUP, ACTION_VERSION, ACTION_HELP } action;
 };
 
 /* Reads the command line. Errors name the option and the remedy. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cli is the command line: an ordinary client of the agent, but for `agent`, `check`,
-// `upgrade`, `cleanup` and `version`, which need none.
+// `upgrade`, `release`, `cleanup` and `version`, which need none.
 package cli
 
 import (
@@ -81,7 +81,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
 	root.AddCommand(a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
-		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.cleanupCommand(), a.versionCommand(),
+		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.versionCommand(),
 		a.docsCommand())
 	return root
 }

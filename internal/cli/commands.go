@@ -241,20 +241,32 @@ func (a *app) applyCommand() *cobra.Command {
 	}
 }
 
+func (a *app) releaseCommand() *cobra.Command {
+	return a.forwarderCommand("release", "Let go of what a stopped forwarder keeps, for another node",
+		"Runs `steelyard-forwarder --release`, which takes away programs, addresses and rules of a forwarder that no "+
+			"longer runs, and says so: the host no longer answers ARP and neighbour discovery for VIPs and local "+
+			"addresses, so that another node can take them. Sessions and configuration stay for the next start.")
+}
+
 func (a *app) cleanupCommand() *cobra.Command {
+	return a.forwarderCommand("cleanup", "Remove what a forwarder has left on this host",
+		"Runs `steelyard-forwarder --cleanup`, which finds programs, links, routes and files of a forwarder that "+
+			"no longer runs, removes them, and says so. Sessions that wait for the next start end with that.")
+}
+
+// forwarderCommand is one that the forwarder's binary executes by an option of the same name.
+func (a *app) forwarderCommand(name, short, long string) *cobra.Command {
 	return &cobra.Command{
-		Use: "cleanup", Short: "Remove what a forwarder has left on this host", Args: args(0, 0),
-		Long: "Runs `steelyard-forwarder --cleanup`, which finds programs, links, routes and files of a forwarder that " +
-			"no longer runs, removes them, and says so. Sessions that wait for the next start end with that.",
+		Use: name, Short: short, Args: args(0, 0), Long: long,
 		RunE: func(c *cobra.Command, _ []string) error {
 			path, err := findForwarder()
 			if err != nil {
 				return err
 			}
-			forwarder := exec.CommandContext(c.Context(), path, "--cleanup")
+			forwarder := exec.CommandContext(c.Context(), path, "--"+name)
 			forwarder.Stdout, forwarder.Stderr = a.out, a.err
 			if err := forwarder.Run(); err != nil {
-				return fmt.Errorf("%s --cleanup: %w", path, err)
+				return fmt.Errorf("%s --%s: %w", path, name, err)
 			}
 			return nil
 		},

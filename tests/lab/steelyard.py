@@ -183,6 +183,10 @@ class Steelyard:
         """Removes what a stopped forwarder leaves; returns what the command said."""
         return self.lab[self.host].ns.run(self.forwarder_argv("--cleanup"))
 
+    def release(self):
+        """Lets go of what a stopped forwarder kept, but for sessions; returns what was said."""
+        return self.lab[self.host].ns.run(self.forwarder_argv("--release"))
+
     # ---- configuration --------------------------------------------------------------------
 
     def write_config(self):

@@ -75,25 +75,25 @@ class Network:
         for bridge in ("front", "back", "far") if self.arms == 2 else ("front", "far"):
             self._bridge(switch, bridge)
         forwarder = self._host("forwarder")
-        self._plug(forwarder, "front", "front", FRONT, 1, self.queues)
+        self.plug(forwarder, "front", "front", FRONT, 1, self.queues)
         if self.arms == 2:
-            self._plug(forwarder, "back", "back", BACK, 1, self.queues, self.server_mtu)
+            self.plug(forwarder, "back", "back", BACK, 1, self.queues, self.server_mtu)
         if self.stacked:
             self._stack(forwarder)
         forwarder.v4, forwarder.v6 = v4(FRONT, 1), v6(FRONT, 1)
 
         router = self._host("router")
-        self._plug(router, "eth0", "front", FRONT, 2)
-        self._plug(router, "far0", "far", FAR, 1)
+        self.plug(router, "eth0", "front", FRONT, 2)
+        self.plug(router, "far0", "far", FAR, 1)
         router.ns.sysctl("ipv4.ip_forward", 1)
         router.ns.sysctl("ipv6.conf.all.forwarding", 1)
-        self._plug(self._host("far"), "eth0", "far", FAR, 10)
-        self._plug(self._host("client"), "eth0", "front", FRONT, 10)
+        self.plug(self._host("far"), "eth0", "far", FAR, 10)
+        self.plug(self._host("client"), "eth0", "front", FRONT, 10)
 
         back = "back" if self.arms == 2 else "front"
         for n in range(1, self.servers + 1):
             host = self._host(f"s{n}")
-            self._plug(host, "eth0", back, self.back_net, 10 + n, mtu=self.server_mtu)
+            self.plug(host, "eth0", back, self.back_net, 10 + n, mtu=self.server_mtu)
         self._routes()
         return self
 
@@ -148,7 +148,7 @@ class Network:
             host.ns.ip(f"link add link {below} name {interface} type macvlan mode bridge")
             self._address(host, interface, net, 1)
 
-    def _plug(self, host, interface, bridge, net, number, queues=1, mtu=1500):
+    def plug(self, host, interface, bridge, net, number, queues=1, mtu=1500):
         """Connects a host to a bridge by a veth pair and gives it its addresses."""
         switch = self["switch"].ns
         cable = f"{host.name}-{interface}"
