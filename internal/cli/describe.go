@@ -87,6 +87,9 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	if f.RoutingRefused != "" {
 		a.pair("Routing", a.paint(cell{f.RoutingRefused, red}))
 	}
+	for _, problem := range f.PortProblems {
+		a.pair("Port", a.paint(cell{problem, red}))
+	}
 }
 
 func (a *app) describeCommand() *cobra.Command {

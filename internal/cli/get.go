@@ -235,6 +235,11 @@ func (a *app) getPorts(ctx context.Context) error {
 				p.TxBytes, p.RxMissed, p.TxFailed, p.DirectorSteered, p.DirectorPassed, p.DirectorDropped)
 		}
 		a.print(t)
+		for _, p := range views {
+			if p.Problem != "" {
+				fmt.Fprintln(a.out, a.paint(cell{p.Name + ": " + p.Problem, red}))
+			}
+		}
 	})
 }
 

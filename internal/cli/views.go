@@ -161,6 +161,7 @@ type portView struct {
 	DirectorSteered uint64 `json:"director_steered"`
 	DirectorPassed  uint64 `json:"director_passed"`
 	DirectorDropped uint64 `json:"director_dropped"`
+	Problem         string `json:"problem"` // empty: none
 }
 
 type workerView struct {
@@ -208,20 +209,21 @@ type configStatusView struct {
 }
 
 type forwarderStatusView struct {
-	Socket            string `json:"socket"`
-	Connected         bool   `json:"connected"`
-	InSync            bool   `json:"in_sync"`
-	Error             string `json:"error"`
-	AppliedGeneration uint64 `json:"applied_generation"`
-	Revision          uint64 `json:"revision"`
-	Build             string `json:"build"`
-	StartedS          uint64 `json:"started_unix_s"`
-	Workers           uint32 `json:"workers"`
-	Sessions          uint64 `json:"sessions"`
-	SessionCapacity   uint64 `json:"session_capacity"`
-	SessionBytes      uint64 `json:"session_bytes_mapped"`
-	HugePages         bool   `json:"huge_pages"`
-	RoutingRefused    string `json:"routing_refused"`
+	Socket            string   `json:"socket"`
+	Connected         bool     `json:"connected"`
+	InSync            bool     `json:"in_sync"`
+	Error             string   `json:"error"`
+	AppliedGeneration uint64   `json:"applied_generation"`
+	Revision          uint64   `json:"revision"`
+	Build             string   `json:"build"`
+	StartedS          uint64   `json:"started_unix_s"`
+	Workers           uint32   `json:"workers"`
+	Sessions          uint64   `json:"sessions"`
+	SessionCapacity   uint64   `json:"session_capacity"`
+	SessionBytes      uint64   `json:"session_bytes_mapped"`
+	HugePages         bool     `json:"huge_pages"`
+	RoutingRefused    string   `json:"routing_refused"`
+	PortProblems      []string `json:"port_problems"`
 
 	PID       uint32        `json:"pid"`
 	Upgrading bool          `json:"upgrading"`
@@ -367,7 +369,7 @@ func viewPort(p *dpclient.Port) portView {
 		Up: p.GetUp(), Queues: p.GetQueues(), RxPackets: p.GetRxPackets(), RxBytes: p.GetRxBytes(),
 		TxPackets: p.GetTxPackets(), TxBytes: p.GetTxBytes(), RxMissed: p.GetRxMissed(), TxFailed: p.GetTxFailed(),
 		DirectorSteered: p.GetDirectorSteered(), DirectorPassed: p.GetDirectorPassed(),
-		DirectorDropped: p.GetDirectorDropped(),
+		DirectorDropped: p.GetDirectorDropped(), Problem: p.GetProblem(),
 	}
 }
 
@@ -392,8 +394,8 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			Build: status.GetBuild(), StartedS: status.GetStartedUnixS(), Workers: status.GetWorkers(),
 			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(),
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
-			RoutingRefused: status.GetRoutingRefused(),
-			PID:            status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
+			RoutingRefused: status.GetRoutingRefused(), PortProblems: append([]string{}, status.GetPortProblems()...),
+			PID: status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
 			Phases: viewPhases(status.GetPhases()),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),

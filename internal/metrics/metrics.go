@@ -68,6 +68,7 @@ var (
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
 	portUp       = desc("port_up", "1 while the link is up.", "port")
+	portProblem  = desc("port_problem", "1 while the port does not work as it should, see steelyard get ports.", "port")
 	portRxPacket = desc("port_receive_packets_total", "Packets received.", "port")
 	portRxBytes  = desc("port_receive_bytes_total", "Bytes received.", "port")
 	portTxPacket = desc("port_transmit_packets_total", "Packets sent.", "port")
@@ -211,6 +212,7 @@ func collectPorts(ctx context.Context, s scrape, client *dpclient.Client) error 
 	for _, port := range list {
 		name := port.GetName()
 		s.flag(portUp, port.GetUp(), name)
+		s.flag(portProblem, port.GetProblem() != "", name)
 		s.counter(portRxPacket, port.GetRxPackets(), name)
 		s.counter(portRxBytes, port.GetRxBytes(), name)
 		s.counter(portTxPacket, port.GetTxPackets(), name)

@@ -107,6 +107,26 @@ static int reply_phases(struct arena *a, Steelyard__Forwarder__V1__Status *s, st
 	return 0;
 }
 
+static int reply_port_problems(struct sy_balance *b, struct arena *a,
+                               Steelyard__Forwarder__V1__Status *s, struct sy_error *err)
+{
+	unsigned ports = sy_port_count(b->rt);
+	TAKE_LIST(a, s->port_problems, ports);
+	for (unsigned i = 0; i < ports; i++) {
+		struct sy_port_info info;
+		sy_port_get_info(b->rt, i, &info);
+		if (!info.problem[0])
+			continue;
+		size_t cap = sizeof(info.name) + sizeof(info.problem) + 2;
+		char *text = arena_take(a, cap);
+		if (!text)
+			return sy_fail(err, ENOMEM, "no memory for the answer");
+		snprintf(text, cap, "%s: %s", info.name, info.problem);
+		s->port_problems[s->n_port_problems++] = text;
+	}
+	return 0;
+}
+
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err)
 {
@@ -128,6 +148,8 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	s->marks_lead = sy_check_works(b->rt);
 	if (marks)
 		s->marks_refused = (char *)(uintptr_t)marks;
+	if (reply_port_problems(b, a, s, err) < 0)
+		return -ENOMEM;
 	if (list_warnings(b, a, &s->warnings, &s->n_warnings) < 0)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	s->pid = (uint32_t)getpid();
@@ -370,6 +392,7 @@ int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 		d->help = (char *)(uintptr_t)sy_drop_help(reason);
 		for (unsigned w = 0; w < b->workers; w++)
 			d->packets += SY_READ(sy_worker_at(b->rt, w)->counters.drop[reason]);
+		d->packets += sy_port_drops(b->rt, (enum sy_drop)reason);
 		l->drops[l->n_drops++] = d;
 	}
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_DROPS;
@@ -408,6 +431,7 @@ int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 		p->director_steered = stats.director.steered;
 		p->director_passed = stats.director.passed;
 		p->director_dropped = stats.director.dropped_no_socket;
+		p->problem = info->problem;
 		l->ports[l->n_ports++] = p;
 	}
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_PORTS;
