@@ -32,6 +32,24 @@ static int answering_ifindex(const struct sy_runtime *rt, const struct sy_addr *
 	return 0;
 }
 
+bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *addr, unsigned port)
+{
+	bool connected = false;
+	int ifindex = rt->port[port]->ifindex;
+	if (!sy_addr_is_v4(addr))
+		return ifindex && answering_ifindex(rt, addr) == ifindex;
+	for (unsigned i = 0; i < rt->connected_count; i++) {
+		const struct sy_link_addr *c = &rt->connected[i];
+		if (c->prefix_len == 32 || !prefix_holds(c, addr) ||
+		    port_by_ifindex(rt, c->ifindex) == SY_PORT_NONE)
+			continue;
+		if (c->ifindex == ifindex)
+			return true;
+		connected = true;
+	}
+	return ifindex && !connected; /* of no port's network: whoever asks is answered */
+}
+
 static int source_steer(struct sy_runtime *rt, const struct sy_source *source, bool on)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
@@ -149,6 +167,8 @@ int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy
 			return rc;
 	}
 	int rc = address_steer(rt, addr, true);
+	if (!rc && rt->claims)
+		announce_address(rt, addr);
 	if (!rc)
 		return 0;
 	sy_address_release(rt, addr);
@@ -163,6 +183,7 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 		source_unremember(rt, &(struct sy_source){.addr = *addr});
 		return;
 	}
+	announce_forget(rt, addr);
 	/* The claim first: while it is steered still, the kernel sees none of its packets. */
 	int rc = rt->claims ? sy_claims_remove(rt->claims, addr) : 0;
 	if (rc)

@@ -89,6 +89,8 @@ void adjacency_tell(struct sy_runtime *rt, unsigned port, const struct sy_neigh 
 /* From the static configuration; false: the table is full. */
 bool adjacency_fix(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
                    const uint8_t mac[6]);
+/* The port's interface was deleted, and the kernel's neighbours with it. */
+void adjacencies_lose(struct sy_runtime *rt, unsigned port);
 /* Once a second: asks for what is used, lets go of what is not. */
 void adjacencies_tick(struct sy_runtime *rt);
 

@@ -78,6 +78,13 @@ void marks_attach(struct sy_runtime *rt)
 		refuse(m, err.text);
 }
 
+void marks_attach_again(struct sy_runtime *rt)
+{
+	if (rt->marks)
+		rt->marks->attached = false;
+	marks_attach(rt);
+}
+
 /* NULL: no memory. */
 static struct marks *marks_get(struct sy_runtime *rt)
 {

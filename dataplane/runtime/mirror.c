@@ -8,30 +8,88 @@
 
 #define BUDGET 256 /* messages a turn, so that the control socket gets its own */
 
+struct vlan_link {
+	int ifindex, lower;
+};
+
+/* Above a port that is part of a bridge or bond there may be VLANs too. */
+static void ports_note_vlans(struct sy_runtime *rt)
+{
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct port *p = rt->port[i];
+		bool vlans = p->master;
+		for (unsigned k = 0; k < rt->vlans; k++)
+			vlans |= p->ifindex && rt->vlan[k].lower == p->ifindex;
+		port_set_vlans(p, vlans);
+	}
+}
+
+/* An interface for a VLAN lies on a port, or does not any more. */
+static void vlans_note(struct sy_runtime *rt, const struct sy_link *link, bool gone)
+{
+	unsigned i = 0;
+	while (i < rt->vlans && rt->vlan[i].ifindex != link->ifindex)
+		i++;
+	bool vlan = !gone && link->lower && !strcmp(link->kind, "vlan");
+	if (!vlan && i == rt->vlans)
+		return;
+	if (!vlan) {
+		rt->vlan[i] = rt->vlan[--rt->vlans];
+	} else {
+		struct vlan_link *more = realloc(rt->vlan, (rt->vlans + 1) * sizeof(*more));
+		if (!more)
+			return;
+		rt->vlan = more;
+		rt->vlan[i] = (struct vlan_link){link->ifindex, link->lower};
+		rt->vlans += i == rt->vlans;
+	}
+	ports_note_vlans(rt);
+}
+
+/* A deleted interface, or one of its name, is there again: routes over it come next. */
+static unsigned port_of_link(struct sy_runtime *rt, const struct sy_link *link)
+{
+	unsigned id = port_by_ifindex(rt, link->ifindex);
+	if (id != SY_PORT_NONE)
+		return id;
+	id = port_by_name(rt, link->name);
+	if (id == SY_PORT_NONE || !rt->port[id]->gone || rt->port[id]->ifindex)
+		return SY_PORT_NONE;
+	rt->port[id]->ifindex = link->ifindex;
+	return id;
+}
+
 static void on_link(void *ctx, const struct sy_link *link, bool gone)
 {
 	struct sy_runtime *rt = ctx;
-	unsigned id = port_by_ifindex(rt, link->ifindex);
+	vlans_note(rt, link, gone);
+	unsigned id = gone ? port_by_ifindex(rt, link->ifindex) : port_of_link(rt, link);
 	if (id == SY_PORT_NONE)
 		return;
 	struct port *p = rt->port[id];
-	uint64_t mac = 0;
-	bool up = link->up && !gone;
-	if (gone)
-		sy_log(SY_LOG_ERROR, "runtime",
-		       "port %s: the interface was deleted; restart the forwarder once it is back",
-		       p->name);
-	else if (up != p->up)
-		sy_log(SY_LOG_INFO, "runtime", "port %s is %s", p->name, up ? "up" : "down");
-	int rc = up && !p->up && rt->claims ? sy_claims_renew(rt->claims, link->ifindex) : 0;
+	uint64_t mac = 0, before = p->mac;
+	if (gone) {
+		port_lose(rt, p);
+		return;
+	}
+	p->master = link->master;
+	ports_note_vlans(rt);
+	if (port_set_mtu(p, link->mtu))
+		paths_measure(rt);
+	memcpy(&mac, link->mac, sizeof(link->mac));
+	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
+	if (p->gone) /* until it is taken again */
+		return;
+	if (link->up != p->up)
+		sy_log(SY_LOG_INFO, "runtime", "port %s is %s", p->name, link->up ? "up" : "down");
+	bool came = link->up && !p->up;
+	int rc = came && rt->claims ? sy_claims_renew(rt->claims, link->ifindex) : 0;
 	if (rc)
 		sy_log(SY_LOG_ERROR, "runtime", "port %s: its IPv6 VIPs are not answered for: %s",
 		       p->name, strerror(-rc));
-	memcpy(&mac, link->mac, sizeof(link->mac));
-	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
-	if (!gone && port_set_mtu(p, link->mtu))
-		paths_measure(rt);
-	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->up, link->up, __ATOMIC_RELAXED);
+	if (came || (link->up && mac != before))
+		announce_port(rt, id);
 }
 
 /* Somebody took an interface's address away: a claimed one comes back. That of a port which is down
@@ -197,6 +255,9 @@ void mirror_stop(struct sy_runtime *rt)
 	free(rt->connected);
 	free(rt->own);
 	rt->connected = NULL;
+	free(rt->vlan);
+	rt->vlan = NULL;
+	rt->vlans = 0;
 	rt->own = NULL;
 	rt->own_count = 0;
 }

@@ -166,6 +166,19 @@ void adjacency_tell(struct sy_runtime *rt, unsigned port, const struct sy_neigh 
 	                neigh->mac);
 }
 
+void adjacencies_lose(struct sy_runtime *rt, unsigned port)
+{
+	struct adjacencies *a = rt->adjacencies;
+	for (uint32_t i = 1; i < a->high; i++) {
+		struct adjacency *r = &a->record[i];
+		if (r->port != port || r->fixed)
+			continue;
+		r->known = r->managed = false;
+		r->asked = 0;
+		record_set_link(rt, r, ADJACENCY_PENDING, NULL);
+	}
+}
+
 bool adjacency_fix(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
                    const uint8_t mac[6])
 {

@@ -45,11 +45,8 @@ int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buff
 	if (mtu < 0)
 		return mtu;
 	*room = port_xsk_room((unsigned)mtu);
-	if (!*room)
-		return sy_fail(err, EINVAL,
-		               "port %s: an MTU of %d is more than AF_XDP carries in one buffer; "
-		               "remedy: ip link set %s mtu %d",
-		               o->name, mtu, o->name, PORT_XSK_MTU_MAX);
+	if (!*room) /* larger frames are dropped by name, and port_set_mtu() says so */
+		*room = port_xsk_room(PORT_XSK_MTU_MAX);
 	char path[128];
 	unsigned queues = 0;
 	do /* sysfs lists the receive queues before the flow director is there to be asked */
@@ -78,6 +75,8 @@ int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_e
 	if (p->ops->bind(rt, p, &rt->options.port[id], deadline, err))
 		return sy_fail_in(err, "port %s", p->name);
 	p->bound = true;
+	if (port_xsk_director(p))
+		sy_director_read_stats(port_xsk_director(p), &p->found);
 	sy_log(SY_LOG_INFO, "runtime", "port %s: %s, %u queue%s, MTU %u", p->name, p->backend,
 	       p->queues, p->queues == 1 ? "" : "s", p->mtu);
 	return 0;
@@ -100,16 +99,28 @@ void port_close(struct sy_runtime *rt, unsigned id)
 	rt->port[id] = NULL;
 }
 
+/* Why an interface's MTU is more than what is used, and what helps. */
+static void mtu_problem(const struct port *p, char *out, size_t cap)
+{
+	snprintf(
+	        out, cap,
+	        "the interface's MTU is %u, but packet buffers hold %u: larger packets are dropped "
+	        "(too-big); remedy: %sip link set %s mtu %u",
+	        p->mtu_link, p->mtu_max,
+	        p->mtu_max < PORT_XSK_MTU_MAX ? "restart the forwarder, or " : "", p->name,
+	        p->mtu_max);
+}
+
 bool port_set_mtu(struct port *p, unsigned mtu)
 {
 	unsigned used = p->mtu_max && mtu > p->mtu_max ? p->mtu_max : mtu;
-	if (used < mtu && used != p->mtu) /* once, not at each of the interface's changes */
-		sy_log(SY_LOG_WARN, "runtime",
-		       "port %s: the interface's MTU is %u now, the packet buffers were made for "
-		       "%u at most: larger packets are lost; remedy: restart the forwarder, or ip "
-		       "link set %s mtu %u",
-		       p->name, mtu, used, p->name, used);
-	bool changed = p->mtu != used;
+	bool changed = p->mtu != used, first = mtu != p->mtu_link;
+	p->mtu_link = (uint16_t)mtu;
+	if (used < mtu && first) { /* once, not at each of the interface's changes */
+		char text[256];
+		mtu_problem(p, text, sizeof(text));
+		sy_log(SY_LOG_WARN, "runtime", "port %s: %s", p->name, text);
+	}
 	__atomic_store_n(&p->mtu, (uint16_t)used, __ATOMIC_RELAXED);
 	return changed;
 }
@@ -144,6 +155,10 @@ void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port
 	                             .queues = p->queues,
 	                             .ifindex = p->ifindex};
 	memcpy(out->name, p->name, sizeof(out->name));
+	if (p->gone)
+		memcpy(out->problem, p->problem, sizeof(out->problem));
+	else if (p->mtu_link > p->mtu)
+		mtu_problem(p, out->problem, sizeof(out->problem));
 	uint64_t mac = SY_READ(p->mac);
 	memcpy(out->mac, &mac, sizeof(out->mac));
 }
@@ -162,6 +177,25 @@ void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_por
 	}
 	if (p->bound)
 		p->ops->stats(p, out);
+}
+
+uint64_t sy_port_drops(const struct sy_runtime *rt, enum sy_drop reason)
+{
+	uint64_t packets = 0;
+	if (reason != SY_DROP_VLAN && reason != SY_DROP_TRUNCATED && reason != SY_DROP_TOO_BIG)
+		return 0;
+	for (unsigned i = 0; i < rt->ports; i++) {
+		if (!rt->port[i]->bound && !rt->port[i]->gone)
+			continue;
+		struct sy_port_stats stats;
+		sy_port_get_stats(rt, i, &stats);
+		const struct sy_director_stats *now = &stats.director, *found = &rt->port[i]->found;
+		packets += reason == SY_DROP_VLAN ? now->dropped_vlan - found->dropped_vlan
+		           : reason == SY_DROP_TRUNCATED
+		                   ? now->dropped_truncated - found->dropped_truncated
+		                   : now->dropped_too_big - found->dropped_too_big;
+	}
+	return packets;
 }
 
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port)

@@ -39,6 +39,13 @@ struct port_ops {
 	/* No worker runs: what was sent leaves, and the device is let go of, for a successor; it
 	 * may go on to close in the background. */
 	void (*release)(struct port *p);
+	/* The interface was deleted, and no worker calls the port any more: gives up what belonged
+	 * to it, and keeps the rest. NULL: it cannot be taken again. */
+	void (*lose)(struct port *p);
+	/* After lose(): takes the interface of the port's name as bind() did. May fail, and be
+	 * called again. */
+	int (*again)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+	             struct sy_error *err);
 	/* After open(), bind() or release(), whether they succeeded or not. */
 	void (*close)(struct port *p);
 };
@@ -54,15 +61,22 @@ struct port {
 	const struct port_ops *ops;
 	void *impl;
 	unsigned id, queues;
-	bool bound;       /* the device is ours */
-	uint16_t mtu;     /* writer: interaction; readers: workers, relaxed */
-	uint16_t mtu_max; /* what the packet buffers hold; 0: no limit of ours */
-	bool up;          /* likewise */
-	uint64_t mac;     /* as in memory, in the first 6 bytes. Likewise */
-	int ifindex;      /* 0: no kernel interface */
+	bool bound;  /* the device is ours */
+	bool gone;   /* the interface was deleted; ifindex: of the one that came, 0: none did */
+	bool held;   /* and workers may still call the port */
+	int claimed; /* the former ifindex, on which IPv6 addresses were claimed */
+	char problem[256]; /* of taking it again; empty: none */
+	uint16_t mtu_link; /* the interface's MTU, of which mtu may be less */
+	uint16_t mtu;      /* writer: interaction; readers: workers, relaxed */
+	uint16_t mtu_max;  /* what the packet buffers hold; 0: no limit of ours */
+	bool up;           /* likewise */
+	uint64_t mac;      /* as in memory, in the first 6 bytes. Likewise */
+	int ifindex;       /* 0: no kernel interface */
+	int master;        /* of a bridge, bond or the like that it is part of; 0: none */
 	char name[32];
 	char backend[48];
-	struct sy_port_stats last; /* what the device had counted when it was released */
+	struct sy_director_stats found; /* what the flow director had counted before */
+	struct sy_port_stats last;      /* what the device had counted when it was released */
 	struct port_queue_counters counters[SY_MAX_QUEUES];
 };
 
@@ -82,6 +96,11 @@ bool port_set_mtu(struct port *p, unsigned mtu);
 /* The port of a kernel interface, or of a name; SY_PORT_NONE: none. */
 unsigned port_by_ifindex(const struct sy_runtime *rt, int ifindex);
 unsigned port_by_name(const struct sy_runtime *rt, const char *name);
+
+/* The interface was deleted, as the kernel says. */
+void port_lose(struct sy_runtime *rt, struct port *p);
+/* Frames of VLANs are other interfaces', which lie on this one. */
+void port_set_vlans(struct port *p, bool vlans);
 
 /* For address.c: steers on an xsk port. */
 struct sy_director *port_xsk_director(const struct port *p);

@@ -11,6 +11,7 @@
  * Chunks are unaligned ones: the kernel takes any address, returns it with the frame's offset in
  * the upper 16 bits, and never touches the struct in front of the data room.
  */
+#include "port_xsk.h"
 #include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/if_xdp.h>
@@ -23,9 +24,6 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-#include <xdp/xsk.h>
-
-#include "runtime.h"
 
 #define RING        PORT_XSK_RING
 #define RETRY_US    1000
@@ -33,29 +31,8 @@
 #define KICKS       4 /* system calls for one burst at most: a call of copy mode sends 32 frames */
 #define SMALL_CHUNK 2048
 #define LARGE_CHUNK 4096
-#define LINK_ROOM   64 /* Ethernet header, two VLAN tags and their like */
-
-_Static_assert(PORT_XSK_MTU_MAX + LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK, "fits its chunk");
-
-struct xsk_queue {
-	struct xsk_ring_prod fill, tx;
-	struct xsk_ring_cons rx, completion;
-	struct xsk_umem *umem;
-	struct xsk_socket *socket;
-	int fd; /* of UMEM and socket */
-	bool closing;
-	pthread_t closer;
-	unsigned fill_missing; /* buffers that the pool could not give when they were due */
-	unsigned tx_flying;    /* given to the kernel, not completed */
-};
-
-struct xsk_port {
-	char *base; /* of the UMEM */
-	size_t len;
-	struct rte_mempool *pool;
-	struct sy_director *director;
-	struct xsk_queue queue[SY_MAX_QUEUES];
-};
+_Static_assert(PORT_XSK_MTU_MAX + PORT_XSK_LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK,
+               "fits its chunk");
 
 unsigned port_xsk_room(unsigned mtu)
 {
@@ -66,7 +43,7 @@ unsigned port_xsk_room(unsigned mtu)
 
 unsigned port_xsk_mtu_max(unsigned room)
 {
-	return room < LARGE_CHUNK ? SMALL_CHUNK - LINK_ROOM - XDP_PACKET_HEADROOM
+	return room < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
 	                          : PORT_XSK_MTU_MAX;
 }
 
@@ -80,7 +57,7 @@ static uint64_t chunk_of(const struct xsk_port *x, const struct rte_mbuf *m)
 	return (uint64_t)((char *)m->buf_addr - x->base);
 }
 
-static struct rte_mbuf *mbuf_of(const struct xsk_port *x, uint64_t address)
+struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address)
 {
 	char *room = x->base + xsk_umem__extract_addr(address);
 	return (struct rte_mbuf *)(room - sizeof(struct rte_mbuf));
@@ -102,8 +79,10 @@ static bool fill_more(struct xsk_port *x, struct xsk_queue *q)
 			rte_pktmbuf_free_bulk(m, n);
 			break;
 		}
-		for (unsigned i = 0; i < n; i++)
+		for (unsigned i = 0; i < n; i++) {
+			m[i]->port = x->mark;
 			*xsk_ring_prod__fill_addr(&q->fill, at + i) = chunk_of(x, m[i]);
+		}
 		xsk_ring_prod__submit(&q->fill, n);
 		q->fill_missing -= n;
 		some = true;
@@ -118,7 +97,7 @@ static void fill_kick(struct xsk_queue *q)
 		recvfrom(q->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
 }
 
-static void completions_reap(struct xsk_port *x, struct xsk_queue *q)
+void xsk_completions_reap(struct xsk_port *x, struct xsk_queue *q)
 {
 	struct rte_mbuf *m[SY_BURST];
 	uint32_t at;
@@ -127,7 +106,7 @@ static void completions_reap(struct xsk_port *x, struct xsk_queue *q)
 		if (!n)
 			return;
 		for (unsigned i = 0; i < n; i++)
-			m[i] = mbuf_of(x, *xsk_ring_cons__comp_addr(&q->completion, at + i));
+			m[i] = xsk_mbuf_of(x, *xsk_ring_cons__comp_addr(&q->completion, at + i));
 		xsk_ring_cons__release(&q->completion, n);
 		q->tx_flying -= n;
 		rte_pktmbuf_free_bulk(m, n);
@@ -144,7 +123,7 @@ static void tx_kick(struct xsk_port *x, struct xsk_queue *q)
 {
 	for (unsigned i = 0; i < KICKS && xsk_ring_prod__needs_wakeup(&q->tx); i++) {
 		int rc = sendto(q->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
-		completions_reap(x, q);
+		xsk_completions_reap(x, q);
 		if (rc != EAGAIN || !tx_has_unsent(q))
 			return;
 	}
@@ -156,14 +135,14 @@ static unsigned xsk_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	struct xsk_queue *q = &x->queue[queue];
 	uint32_t at;
 	if (q->tx_flying) {
-		completions_reap(x, q);
+		xsk_completions_reap(x, q);
 		if (tx_has_unsent(q))
 			tx_kick(x, q);
 	}
 	n = xsk_ring_cons__peek(&q->rx, n, &at);
 	for (unsigned i = 0; i < n; i++) {
 		const struct xdp_desc *d = xsk_ring_cons__rx_desc(&q->rx, at + i);
-		m[i] = mbuf_of(x, d->addr);
+		m[i] = xsk_mbuf_of(x, d->addr);
 		m[i]->data_off = (uint16_t)xsk_umem__extract_offset(d->addr);
 		m[i]->data_len = (uint16_t)d->len;
 		m[i]->pkt_len = d->len;
@@ -189,7 +168,9 @@ static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	struct xsk_port *x = p->impl;
 	struct xsk_queue *q = &x->queue[queue];
 	uint32_t at;
-	completions_reap(x, q);
+	if (SY_UNLIKELY(!q->socket)) /* the interface is gone */
+		return 0;
+	xsk_completions_reap(x, q);
 	/* The completion ring must have room for all that is on its way. */
 	unsigned room = RING - q->tx_flying;
 	unsigned free = xsk_prod_nb_free(&q->tx, n);
@@ -262,7 +243,7 @@ static int queue_fail(unsigned queue, int code, struct sy_error *err)
 }
 
 /* A UMEM, known to the kernel and with its fill ring full. Its descriptor becomes the socket's. */
-static int queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
+int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 {
 	struct xsk_queue *q = &x->queue[queue];
 	struct xsk_umem_config umem = {
@@ -297,8 +278,8 @@ static uint64_t thread_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static int queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
-                      uint64_t deadline, struct sy_error *err)
+int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
+                   uint64_t deadline, struct sy_error *err)
 {
 	struct xsk_queue *q = &x->queue[queue];
 	struct xsk_socket_config config = {
@@ -329,7 +310,7 @@ static int queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bo
 }
 
 /* What the kernel says of the interface now; the mirror tells of changes. */
-static int interface_read(struct port *p, struct sy_error *err)
+int xsk_interface_read(struct port *p, struct sy_error *err)
 {
 	struct ifreq request = {0};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = fd < 0 ? -errno : 0;
@@ -357,11 +338,12 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 		return sy_fail(err, ENOMEM, "no memory");
 	p->impl = x;
 	x->pool = rt->pool;
+	x->mark = (uint16_t)(PORT_XSK_MARK | p->id);
 	pool_area(rt->pool, &base, &x->len);
 	x->base = base;
 	p->mtu_max = (uint16_t)port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
 	snprintf(p->backend, sizeof(p->backend), "xsk");
-	int rc = interface_read(p, err);
+	int rc = xsk_interface_read(p, err);
 	if (!rc)
 		rc = rt->options.inherit ? sy_director_prepare(o->name, o->mode, &x->director, err)
 		                         : sy_director_open(o->name, o->mode, &x->director, err);
@@ -374,7 +356,7 @@ static int xsk_open(struct sy_runtime *rt, struct port *p, const struct sy_port_
 		               "combined %d",
 		               queues, SY_MAX_QUEUES, o->name, SY_MAX_QUEUES);
 	for (; p->queues < queues && !rc; p->queues++)
-		rc = queue_open(x, p->queues, err);
+		rc = xsk_queue_open(x, p->queues, err);
 	return rc;
 }
 
@@ -385,10 +367,12 @@ static int xsk_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_
 	uint64_t now = sy_clock_ns();
 	unsigned wait_ms = now < deadline ? (unsigned)((deadline - now) / 1000000) : 0;
 	int rc = rt->options.inherit ? sy_director_take(x->director, wait_ms, err) : 0;
+	if (!rc)
+		rc = xsk_director_set(p, err);
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < p->queues; i++) {
-		rc = queue_bind(x, o->name, i, !rt->options.huge, deadline, err);
+		rc = xsk_queue_bind(x, o->name, i, !rt->options.huge, deadline, err);
 		if (rc)
 			return rc;
 		rc = sy_director_set_socket(x->director, i, x->queue[i].fd);
@@ -415,7 +399,7 @@ static void xsk_shut(struct port *p)
 
 static void queue_flush(struct xsk_port *x, struct xsk_queue *q, uint64_t deadline)
 {
-	for (completions_reap(x, q); q->tx_flying; completions_reap(x, q)) {
+	for (xsk_completions_reap(x, q); q->tx_flying; xsk_completions_reap(x, q)) {
 		if (sy_clock_ns() > deadline)
 			return;
 		tx_kick(x, q);
@@ -436,7 +420,7 @@ static void *queue_close(void *arg)
 
 /* The kernel takes some 10 ms to close a socket, as it waits for all CPUs to have forgotten it: the
  * sockets do that side by side, and nobody else waits for them. */
-static void queue_close_begin(struct xsk_queue *q)
+void xsk_queue_close_begin(struct xsk_queue *q)
 {
 	pthread_attr_t attr;
 	sigset_t all;
@@ -459,7 +443,7 @@ static void xsk_release(struct port *p)
 	sy_director_close(x->director); /* the successor may go on, and waits for each queue */
 	x->director = NULL;
 	for (unsigned i = 0; i < p->queues; i++)
-		queue_close_begin(&x->queue[i]);
+		xsk_queue_close_begin(&x->queue[i]);
 }
 
 static void xsk_close(struct port *p)
@@ -486,5 +470,7 @@ const struct port_ops port_xsk_ops = {
         .stats = xsk_stats,
         .shut = xsk_shut,
         .release = xsk_release,
+        .lose = xsk_lose,
+        .again = xsk_again,
         .close = xsk_close,
 };

@@ -73,8 +73,10 @@ static void tick(void *ctx)
 	for (unsigned i = 0; i < rt->ports; i++)
 		if (rt->port[i]->bound && rt->port[i]->ops->refresh)
 			rt->port[i]->ops->refresh(rt->port[i]);
+	ports_tick(rt);
 	routes_flush(rt);
 	marks_follow(rt);
+	announcements_tick(rt);
 }
 
 static void slow_tick(void *ctx)
@@ -212,6 +214,7 @@ void sy_runtime_close(struct sy_runtime *rt)
 	workers_stop(rt);
 	mirror_stop(rt);
 	marks_close(rt);
+	announcements_close(rt);
 	sy_claims_close(rt->claims);
 	addresses_forget(rt);
 	rcu_close(rt->rcu);

@@ -16,6 +16,8 @@
 #include "sy_runtime.h"
 #include "worker.h"
 
+struct announcements;
+struct vlan_link;
 struct marks;
 struct routes;
 struct rcu;
@@ -35,13 +37,16 @@ struct sy_runtime {
 	uint32_t links_changed; /* writer: interaction, after each; readers: workers, acquire */
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
-	struct marks *marks;     /* check.c's; NULL: none was set yet */
+	struct marks *marks;                 /* check.c's; NULL: none was set yet */
+	struct announcements *announcements; /* announce.c's; NULL: there was none yet */
 	bool remembering;        /* inherit: addresses are taken by sy_runtime_claim() only */
 	bool settling;           /* and sy_address_settle() was asked for */
 	struct sy_source *taken; /* remembered; protocol and bits 0: an address */
 	unsigned taken_count, taken_room;
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
+	struct vlan_link *vlan; /* interfaces for VLANs that lie on others, as mirrored */
+	unsigned vlans;
 	/* Those of them that are the host's own, for address_use.c; made anew when used. */
 	struct sy_addr *own;
 	unsigned own_count;
@@ -118,6 +123,23 @@ void addresses_forget(struct sy_runtime *rt);
 /* The host has got an address, or lost it. */
 void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
 
+/* Neighbours on this port's network may ask for the address, and the kernel answers them. */
+bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *addr, unsigned port);
+
+/* announce.c: an address was claimed, or is not any more; and a port came up, or has another MAC
+ * address, so that all those on its network are to be announced. */
+void announce_address(struct sy_runtime *rt, const struct sy_addr *addr);
+void announce_forget(struct sy_runtime *rt, const struct sy_addr *addr);
+void announce_port(struct sy_runtime *rt, unsigned port);
+/* Every 100 ms: sends what is due. */
+void announcements_tick(struct sy_runtime *rt);
+void announcements_close(struct sy_runtime *rt);
+
+/* port_again.c: interfaces that were deleted are taken again when they are back. */
+void ports_tick(struct sy_runtime *rt);
+
+/* check.c: the interfaces are others now. */
+void marks_attach_again(struct sy_runtime *rt);
 /* check.c: puts the programs in place if any mark was set. */
 void marks_attach(struct sy_runtime *rt);
 /* Finds the ways to servers anew if routes have changed. */

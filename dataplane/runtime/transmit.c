@@ -89,6 +89,10 @@ static void macs_write(uint8_t *frame, uint64_t link, uint64_t mac)
 
 static void packet_send_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
 {
+	if (!SY_READ(w->rt->port[m->port]->up)) {
+		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
+		return;
+	}
 	macs_write(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
 	transmit_gather(w, m);
 }

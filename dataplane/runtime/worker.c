@@ -122,8 +122,12 @@ static bool neighbour_poll(struct sy_worker *w, unsigned from)
 {
 	struct rte_mbuf *m[SY_BURST];
 	unsigned n = ring_take(w->private->transmit_in[from], m, SY_BURST);
-	for (unsigned i = 0; i < n; i++)
-		transmit_gather(w, m[i]);
+	for (unsigned i = 0; i < n; i++) {
+		if (SY_READ(w->rt->port[m[i]->port]->up))
+			transmit_gather(w, m[i]);
+		else /* went down on the way; its interface may be gone */
+			sy_packet_drop(w, m[i], SY_DROP_PORT_DOWN);
+	}
 	if (n)
 		transmit_flush(w);
 	return n;

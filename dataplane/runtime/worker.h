@@ -115,6 +115,8 @@ struct sy_worker_private {
 int workers_open(struct sy_runtime *rt, struct sy_error *err);
 /* The ports' queues, each to its worker. */
 int workers_bind(struct sy_runtime *rt, struct sy_error *err);
+/* Has a worker poll a queue: its own thread, or before it runs. */
+int worker_source_add(struct sy_worker *w, struct port *port, unsigned queue);
 /* Whether all workers have queues of their own: when their numbers are known. */
 void workers_note_queues(struct sy_runtime *rt);
 int workers_start(struct sy_runtime *rt, struct sy_error *err);

@@ -21,7 +21,7 @@
 
 /* ---- from opening to closing ---- */
 
-static int source_add(struct sy_worker *w, struct port *port, unsigned queue)
+int worker_source_add(struct sy_worker *w, struct port *port, unsigned queue)
 {
 	struct sy_worker_private *p = w->private;
 	int fd = port->ops->descriptor(port, queue);
@@ -103,7 +103,7 @@ int workers_bind(struct sy_runtime *rt, struct sy_error *err)
 	for (unsigned i = 0; i < rt->ports; i++) {
 		for (unsigned q = 0; q < rt->port[i]->queues; q++) {
 			struct sy_worker *w = &rt->worker[q % rt->workers];
-			int rc = source_add(w, rt->port[i], q);
+			int rc = worker_source_add(w, rt->port[i], q);
 			if (rc)
 				return sy_fail(err, -rc, "worker %u: %s", w->id, strerror(-rc));
 		}

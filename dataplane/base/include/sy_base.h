@@ -329,7 +329,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(NO_NEIGHBOUR, "no-neighbour", "the next hop did not answer ARP or ND in time")           \
 	X(NEIGHBOUR_QUEUE, "neighbour-queue", "too many packets already wait for the next hop")    \
 	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit used up on the way through")               \
-	X(TOO_BIG, "too-big", "larger than the egress MTU; the sender was told")                   \
+	X(TOO_BIG, "too-big",                                                                      \
+	  "larger than the egress MTU, and the sender was told; or than a port's packet buffers: " \
+	  "see "                                                                                   \
+	  "get ports")                                                                             \
 	X(UNTRANSLATABLE, "untranslatable",                                                        \
 	  "cannot become a packet of the server's or client's family: UDP without a checksum "     \
 	  "over IPv6, or in fragments")                                                            \

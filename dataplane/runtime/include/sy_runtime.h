@@ -394,12 +394,15 @@ struct sy_port_info {
 	uint16_t mtu;
 	bool up;
 	unsigned queues;
-	int ifindex; /* 0: no kernel interface */
+	int ifindex;       /* 0: no kernel interface */
+	char problem[256]; /* why it does not work as it should, and what helps; empty: it does */
 };
 
 unsigned sy_port_count(const struct sy_runtime *rt);
 void sy_port_get_info(const struct sy_runtime *rt, unsigned port, struct sy_port_info *out);
 void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_port_stats *out);
+/* Packets that the ports' flow directors dropped for this reason. */
+uint64_t sy_port_drops(const struct sy_runtime *rt, enum sy_drop reason);
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Announcements of claimed addresses: gratuitous ARP (RFC 5227, section 3), as request and as
+ * reply, and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel answers for
+ * these addresses, but announces none of them: arp_notify and ndisc_notify are about addresses of
+ * interfaces. Neighbours that knew another node's MAC address learn ours at once.
+ */
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if_arp.h>
+#include <netinet/icmp6.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+#define TIMES                                                                                      \
+	4 /* after 0, 1, 3 and 7 s: the first may meet a neighbour that heeds none so soon         \
+	   */
+#define RATE     64 /* addresses a tick: 640 a second */
+#define TICK_NS  UINT64_C(100000000)
+#define FRAME_V4 (SY_ETH_LEN + 28)
+#define FRAME_V6 (SY_ETH_LEN + 40 + 32)
+
+struct announcement {
+	struct sy_addr addr;
+	uint64_t due_ns;
+	uint8_t port; /* SY_PORT_NONE: where the address is answered for */
+	uint8_t sent;
+};
+
+struct announcements {
+	int fd; /* −1: not opened yet */
+	unsigned count, capacity;
+	struct announcement *list;
+	bool failed; /* said so */
+};
+
+static struct announcements *announcements_get(struct sy_runtime *rt)
+{
+	if (!rt->announcements && (rt->announcements = calloc(1, sizeof(*rt->announcements))))
+		rt->announcements->fd = -1;
+	return rt->announcements;
+}
+
+static void announcement_add(struct sy_runtime *rt, const struct sy_addr *addr, unsigned port)
+{
+	struct announcements *a = announcements_get(rt);
+	if (!a)
+		return;
+	if (a->count == a->capacity) {
+		unsigned capacity = a->capacity ? 2 * a->capacity : 64;
+		struct announcement *more = realloc(a->list, capacity * sizeof(*more));
+		if (!more)
+			return; /* neighbours learn it later, by asking */
+		a->list = more;
+		a->capacity = capacity;
+	}
+	a->list[a->count++] = (struct announcement){
+	        .addr = *addr, .port = (uint8_t)port, .due_ns = sy_clock_ns()};
+}
+
+void announce_address(struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	announcement_add(rt, addr, SY_PORT_NONE);
+}
+
+struct announce_on {
+	struct sy_runtime *rt;
+	unsigned port;
+};
+
+static void announce_claim(void *ctx, const struct sy_addr *addr)
+{
+	const struct announce_on *on = ctx;
+	if (address_is_answered_on(on->rt, addr, on->port))
+		announcement_add(on->rt, addr, on->port);
+}
+
+void announce_port(struct sy_runtime *rt, unsigned port)
+{
+	struct announcements *a = rt->announcements;
+	unsigned kept = 0;
+	for (unsigned i = 0; a && i < a->count; i++)
+		if (a->list[i].port != port)
+			a->list[kept++] = a->list[i];
+	if (a)
+		a->count = kept;
+	if (rt->claims)
+		sy_claims_each(rt->claims, announce_claim, &(struct announce_on){rt, port});
+}
+
+void announce_forget(struct sy_runtime *rt, const struct sy_addr *addr)
+{
+	struct announcements *a = rt->announcements;
+	unsigned kept = 0;
+	for (unsigned i = 0; a && i < a->count; i++)
+		if (!sy_addr_equal(&a->list[i].addr, addr))
+			a->list[kept++] = a->list[i];
+	if (a)
+		a->count = kept;
+}
+
+/* ---- frames ---- */
+
+static void put_u16(uint8_t *at, uint16_t value)
+{
+	value = htons(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+static void arp_write(uint8_t frame[FRAME_V4], const struct sy_addr *addr, const uint8_t mac[6],
+                      uint16_t operation)
+{
+	uint8_t *arp = frame + SY_ETH_LEN;
+	memset(frame, 0, FRAME_V4);
+	memset(frame, 0xff, 6);
+	memcpy(frame + 6, mac, 6);
+	put_u16(frame + 12, ETH_P_ARP);
+	put_u16(arp, ARPHRD_ETHER);
+	put_u16(arp + 2, ETH_P_IP);
+	arp[4] = 6;
+	arp[5] = 4;
+	put_u16(arp + 6, operation);
+	memcpy(arp + 8, mac, 6);
+	memcpy(arp + 14, addr->b + 12, 4);
+	if (operation == ARPOP_REPLY)
+		memcpy(arp + 18, mac, 6);
+	memcpy(arp + 24, addr->b + 12, 4);
+}
+
+static void advertisement_write(uint8_t frame[FRAME_V6], const struct sy_addr *addr,
+                                const uint8_t mac[6])
+{
+	static const uint8_t all_nodes[16] = {0xff, 2, [15] = 1};
+	uint8_t *ip = frame + SY_ETH_LEN, *icmp = ip + 40;
+	uint64_t sum;
+	memset(frame, 0, FRAME_V6);
+	frame[0] = frame[1] = 0x33;
+	frame[5] = 1;
+	memcpy(frame + 6, mac, 6);
+	put_u16(frame + 12, ETH_P_IPV6);
+	ip[0] = 0x60;
+	put_u16(ip + 4, 32);
+	ip[6] = IPPROTO_ICMPV6;
+	ip[7] = 255;
+	memcpy(ip + 8, addr->b, 16);
+	memcpy(ip + 24, all_nodes, 16);
+	icmp[0] = ND_NEIGHBOR_ADVERT;
+	icmp[4] = 0x20; /* override: believe this instead of what you know */
+	memcpy(icmp + 8, addr->b, 16);
+	icmp[24] = ND_OPT_TARGET_LINKADDR;
+	icmp[25] = 1; /* in 8 bytes */
+	memcpy(icmp + 26, mac, 6);
+	sum = sy_csum_sum(ip + 8, 32) + htons(32) + htons(IPPROTO_ICMPV6) + sy_csum_sum(icmp, 32);
+	uint16_t csum = (uint16_t)~sy_csum_fold(sum);
+	memcpy(icmp + 2, &csum, sizeof(csum));
+}
+
+/* ---- sending ---- */
+
+static void frame_send(struct announcements *a, const struct port *p, const uint8_t *frame,
+                       size_t len)
+{
+	struct sockaddr_ll to = {
+	        .sll_family = AF_PACKET, .sll_ifindex = p->ifindex, .sll_halen = 6};
+	memcpy(to.sll_addr, frame, 6);
+	if (a->fd < 0)
+		a->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (a->fd >= 0 && sendto(a->fd, frame, len, 0, (void *)&to, sizeof(to)) >= 0)
+		return;
+	if (!a->failed)
+		sy_log(SY_LOG_WARN, "runtime",
+		       "port %s: addresses cannot be announced: %s; neighbours that knew another "
+		       "node's MAC address go on with it until they ask again",
+		       p->name, strerror(errno));
+	a->failed = true;
+}
+
+static void announcement_send(struct sy_runtime *rt, const struct announcement *one)
+{
+	uint8_t frame[FRAME_V6], mac[8];
+	for (unsigned i = 0; i < rt->ports; i++) {
+		const struct port *p = rt->port[i];
+		if ((one->port != SY_PORT_NONE && one->port != i) || !p->ifindex || !p->up ||
+		    !address_is_answered_on(rt, &one->addr, i))
+			continue;
+		memcpy(mac, &p->mac, sizeof(mac));
+		if (sy_addr_is_v4(&one->addr)) {
+			arp_write(frame, &one->addr, mac, ARPOP_REQUEST);
+			frame_send(rt->announcements, p, frame, FRAME_V4);
+			arp_write(frame, &one->addr, mac, ARPOP_REPLY);
+			frame_send(rt->announcements, p, frame, FRAME_V4);
+		} else {
+			advertisement_write(frame, &one->addr, mac);
+			frame_send(rt->announcements, p, frame, FRAME_V6);
+		}
+	}
+}
+
+void announcements_tick(struct sy_runtime *rt)
+{
+	struct announcements *a = rt->announcements;
+	uint64_t now = sy_clock_ns();
+	unsigned kept = 0, sent = 0;
+	bool ready = rt->ports && !rt->quiesced;
+	for (unsigned i = 0; i < rt->ports; i++) /* who is told to come shall be received */
+		ready = ready && (rt->port[i]->bound || rt->port[i]->gone);
+	for (unsigned i = 0; a && ready && i < a->count; i++) {
+		struct announcement *one = &a->list[i];
+		if (sent < RATE && one->due_ns <= now) {
+			announcement_send(rt, one);
+			one->due_ns = now + (UINT64_C(1000000000) << one->sent) - TICK_NS / 2;
+			one->sent++;
+			sent++;
+		}
+		if (one->sent < TIMES)
+			a->list[kept++] = *one;
+	}
+	if (a && ready)
+		a->count = kept;
+}
+
+void announcements_close(struct sy_runtime *rt)
+{
+	struct announcements *a = rt->announcements;
+	if (!a)
+		return;
+	if (a->fd >= 0)
+		close(a->fd);
+	free(a->list);
+	free(a);
+	rt->announcements = NULL;
+}

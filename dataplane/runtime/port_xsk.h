@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An AF_XDP port, as the files that make it share it. */
+#ifndef PORT_XSK_H
+#define PORT_XSK_H
+
+#include <pthread.h>
+#include <xdp/xsk.h>
+
+#include "runtime.h"
+
+#define PORT_XSK_LINK_ROOM 64     /* Ethernet header, two VLAN tags and their like */
+#define PORT_XSK_MARK      0xfe00 /* no port has such a number */
+
+struct xsk_queue {
+	struct xsk_ring_prod fill, tx;
+	struct xsk_ring_cons rx, completion;
+	struct xsk_umem *umem;
+	struct xsk_socket *socket;
+	int fd; /* of UMEM and socket */
+	bool closing;
+	pthread_t closer;
+	unsigned fill_missing; /* buffers that the pool could not give when they were due */
+	unsigned tx_flying;    /* given to the kernel, not completed */
+};
+
+struct xsk_port {
+	char *base; /* of the UMEM */
+	size_t len;
+	struct rte_mempool *pool;
+	struct sy_director *director;
+	uint16_t mark; /* m->port of buffers that the kernel has to receive into */
+	bool vlans;    /* other interfaces lie on this one for its VLANs */
+	struct xsk_queue queue[SY_MAX_QUEUES];
+};
+
+struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address);
+void xsk_completions_reap(struct xsk_port *x, struct xsk_queue *q);
+int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err);
+int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool copy,
+                   uint64_t deadline, struct sy_error *err);
+void xsk_queue_close_begin(struct xsk_queue *q);
+int xsk_interface_read(struct port *p, struct sy_error *err);
+
+/* ---- port_xsk_again.c ---- */
+
+/* What the flow director must know of the port. */
+int xsk_director_set(struct port *p, struct sy_error *err);
+void xsk_lose(struct port *p);
+int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+              struct sy_error *err);
+
+#endif

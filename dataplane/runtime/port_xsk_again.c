@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An AF_XDP port whose interface was deleted and made again: the kernel unbinds a socket for good
+ * then, so all sockets are new; their buffers come back to the pool. */
+#include <unistd.h>
+
+#include "port_xsk.h"
+
+#define REAP_NS UINT64_C(20000000) /* for packets that were under way in the kernel */
+#define BIND_NS UINT64_C(100000000)
+
+int xsk_director_set(struct port *p, struct sy_error *err)
+{
+	const struct xsk_port *x = p->impl;
+	int rc = sy_director_set(x->director, p->mtu_max + PORT_XSK_LINK_ROOM, x->vlans);
+	return rc ? sy_fail(err, -rc, "the flow director's settings: %s", strerror(-rc)) : 0;
+}
+
+void port_set_vlans(struct port *p, bool vlans)
+{
+	struct xsk_port *x = p->ops == &port_xsk_ops ? p->impl : NULL;
+	if (!x || !x->director || x->vlans == vlans)
+		return;
+	x->vlans = vlans;
+	xsk_director_set(p, NULL);
+}
+
+/* What was not sent comes back at once, what the kernel still has as it frees it. */
+static void queue_tx_reclaim(struct xsk_port *x, struct xsk_queue *q)
+{
+	uint32_t sent = __atomic_load_n(q->tx.consumer, __ATOMIC_ACQUIRE);
+	for (; sent != q->tx.cached_prod; sent++, q->tx_flying--)
+		rte_pktmbuf_free(xsk_mbuf_of(x, xsk_ring_prod__tx_desc(&q->tx, sent)->addr));
+	for (uint64_t end = sy_clock_ns() + REAP_NS; q->tx_flying && sy_clock_ns() < end;) {
+		xsk_completions_reap(x, q);
+		if (q->tx_flying)
+			usleep(100);
+	}
+	if (q->tx_flying)
+		sy_log(SY_LOG_WARN, "runtime", "%u packet buffers are lost with their interface",
+		       q->tx_flying);
+}
+
+struct reclaim {
+	uint16_t mark;
+	unsigned count;
+};
+
+static void buffer_reclaim(struct rte_mempool *pool, void *ctx, void *object, unsigned index)
+{
+	struct reclaim *r = ctx;
+	struct rte_mbuf *m = object;
+	if (m->port != r->mark)
+		return;
+	m->port = RTE_MBUF_PORT_INVALID;
+	rte_pktmbuf_free(m);
+	r->count++;
+}
+
+/* Side by side, as each takes the kernel a while; then nothing is written to the buffers any more,
+ * and those that were to be received into are known by their mark. */
+static void queues_close(struct xsk_port *x)
+{
+	struct reclaim reclaim = {.mark = x->mark};
+	for (unsigned i = 0; i < SY_MAX_QUEUES; i++)
+		xsk_queue_close_begin(&x->queue[i]);
+	for (unsigned i = 0; i < SY_MAX_QUEUES; i++) {
+		struct xsk_queue *q = &x->queue[i];
+		if (q->closing)
+			pthread_join(q->closer, NULL);
+		memset(q, 0, sizeof(*q));
+	}
+	rte_mempool_obj_iter(x->pool, buffer_reclaim, &reclaim);
+}
+
+void xsk_lose(struct port *p)
+{
+	struct xsk_port *x = p->impl;
+	for (unsigned i = 0; i < p->queues; i++) {
+		sy_director_set_socket(x->director, i, -1);
+		if (x->queue[i].socket)
+			queue_tx_reclaim(x, &x->queue[i]);
+	}
+	queues_close(x);
+}
+
+static int queue_again(struct sy_runtime *rt, struct xsk_port *x, const char *name, unsigned queue,
+                       struct sy_error *err)
+{
+	int rc = xsk_queue_open(x, queue, err);
+	if (!rc)
+		rc = xsk_queue_bind(x, name, queue, !rt->options.huge, sy_clock_ns() + BIND_NS,
+		                    err);
+	if (rc)
+		return rc;
+	rc = sy_director_set_socket(x->director, queue, x->queue[queue].fd);
+	return rc ? sy_fail(err, -rc, "queue %u: the flow director refuses the socket: %s", queue,
+	                    strerror(-rc))
+	          : 0;
+}
+
+int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+              struct sy_error *err)
+{
+	struct xsk_port *x = p->impl;
+	unsigned queues = (unsigned)sy_director_queues(x->director);
+	if (queues > SY_MAX_QUEUES)
+		return sy_fail(err, E2BIG, "%u receive queues, at most %d are supported", queues,
+		               SY_MAX_QUEUES);
+	int rc = sy_director_move(x->director, err);
+	if (!rc)
+		rc = xsk_director_set(p, err);
+	for (unsigned i = 0; i < queues && !rc; i++)
+		rc = queue_again(rt, x, o->name, i, err);
+	if (!rc)
+		rc = xsk_interface_read(p, err);
+	if (rc) {
+		queues_close(x);
+		return rc;
+	}
+	__atomic_store_n(&p->queues, queues, __ATOMIC_RELAXED);
+	snprintf(p->backend, sizeof(p->backend), "xsk %s",
+	         sy_director_is_native(x->director) ? "native" : "generic");
+	return 0;
+}
