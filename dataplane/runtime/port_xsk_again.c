@@ -62,7 +62,8 @@ static void queues_close(struct xsk_port *x)
 {
 	struct reclaim reclaim = {.mark = x->mark};
 	for (unsigned i = 0; i < SY_MAX_QUEUES; i++)
-		xsk_queue_close_begin(&x->queue[i]);
+		if (x->queue[i].umem)
+			xsk_queue_close_begin(&x->queue[i]);
 	for (unsigned i = 0; i < SY_MAX_QUEUES; i++) {
 		struct xsk_queue *q = &x->queue[i];
 		if (q->closing)
