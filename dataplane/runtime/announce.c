@@ -75,8 +75,8 @@ struct announce_on {
 static void announce_claim(void *ctx, const struct sy_addr *addr)
 {
 	const struct announce_on *on = ctx;
-	if (address_is_answered_on(on->rt, addr, on->port))
-		announcement_add(on->rt, addr, on->port);
+	/* Whether it is answered for there is seen when it is sent. */
+	announcement_add(on->rt, addr, on->port);
 }
 
 void announce_port(struct sy_runtime *rt, unsigned port)

@@ -137,6 +137,10 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 	rt->connected = more;
 	rt->connected[rt->connected_count++] = *addr;
 	address_host(rt, &addr->addr, true);
+	/* The port has a network now, whose addresses are answered for there. */
+	if (port != SY_PORT_NONE && rt->port[port]->bound &&
+	    addr->prefix_len < (sy_addr_is_v4(&addr->addr) ? 32 : 128))
+		announce_port(rt, port);
 }
 
 static void on_route(void *ctx, const struct sy_route *route, bool gone)

@@ -127,7 +127,7 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
 bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *addr, unsigned port);
 
 /* announce.c: an address was claimed, or is not any more; and a port came up, or has another MAC
- * address, so that all those on its network are to be announced. */
+ * address or a network, so that all those on its networks are to be announced. */
 void announce_address(struct sy_runtime *rt, const struct sy_addr *addr);
 void announce_forget(struct sy_runtime *rt, const struct sy_addr *addr);
 void announce_port(struct sy_runtime *rt, unsigned port);
