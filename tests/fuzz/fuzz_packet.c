@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <sy_plain.h>
 
+#include "divide.h"
 #include "fuzz.h"
 
 static uint8_t *frame_copy(const uint8_t *data, size_t size)
@@ -531,6 +532,8 @@ static void frame_check(const uint8_t *frame, size_t size, const struct sy_view 
 	payload_check(frame, size, v, 37);
 	toa_check(frame, size, v, "192.0.2.99");
 	toa_check(frame, size, v, "2001:db8::99");
+	if (v->vlans == 0)
+		divide_check(frame, v, (uint16_t)(76 + frame[7] * 4));
 	if (sy_packet_ttl(frame, v) < 2)
 		return;
 	if (forwarded)

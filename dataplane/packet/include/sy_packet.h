@@ -132,6 +132,21 @@ static inline bool sy_view_has_l4(const struct sy_view *v)
  * of an IPv6 datagram's fragmentable part included. */
 uint16_t sy_packet_fragment_len(const uint8_t *frame, const struct sy_view *v);
 
+/*
+ * Fragments an IP packet as a router does (RFC 791 3.2), or as the one who made an IPv6 packet
+ * (RFC 8200 4.5): builds in out (capacity cap, not overlapping frame) the fragment which begins
+ * *at bytes into what is divided, of at most mtu bytes, and moves *at behind it. The first one has
+ * *at 0, the last one leaves 0 to the call after it. `frame` is one without tags that parses; MACs
+ * are its own, and what lies behind its IP packet is left out. Of IPv4 the first fragment has all
+ * options, the others those to be copied. The packet may be a fragment, whose id, place and "more"
+ * stay; others take id (host order). Whether it may be fragmented is the caller's matter: fragments
+ * say that they may. Returns the frame's length; 0: there is no more, or it cannot be done: an IPv6
+ * packet has hop-by-hop options or a routing header, mtu leaves no 8 bytes behind the headers, or
+ * cap is too small.
+ */
+uint32_t sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
+                            uint32_t id, uint16_t *at);
+
 /* State of the transport checksum. OK also for a zero IPv4 UDP checksum; a zero one in IPv6 is BAD
  * (RFC 8200 8.1). UNFINISHED: it equals the pseudo-header sum, and full verification fails.
  * UNKNOWN: a fragment, of a datagram whose other bytes are not here. */
