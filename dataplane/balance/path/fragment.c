@@ -36,10 +36,12 @@ struct datagram {
 	uint64_t followed_tsc; /* the worker's turn in which fragments that had waited follow the
 	                          first */
 	uint16_t older, newer; /* places by age, PLACE_NONE: none */
-	uint16_t seen, end;    /* units that came; behind the last of them */
-	uint16_t total;        /* units in all, 0: not known yet */
-	uint8_t first;         /* has come: the note is right */
-	uint8_t spoilt;        /* its fragments overlap */
+	/* Likewise of those of which fragments wait. */
+	uint16_t waits_older, waits_newer;
+	uint16_t seen, end; /* units that came; behind the last of them */
+	uint16_t total;     /* units in all, 0: not known yet */
+	uint8_t first;      /* has come: the note is right */
+	uint8_t spoilt;     /* its fragments overlap */
 	uint8_t waiting;
 	struct note note;
 	struct rte_mbuf *wait[FRAGMENT_WAITING_MAX];
@@ -50,6 +52,7 @@ struct fragments {
 	uint64_t hash[SETS][WAYS]; /* by place; 0: free */
 	uint32_t ids;              /* goes up by one for each */
 	uint16_t oldest, newest;
+	uint16_t waits_oldest, waits_newest;
 	uint16_t waiting;
 	struct datagram datagram[FRAGMENT_DATAGRAMS];
 };
@@ -69,7 +72,7 @@ struct fragments *fragments_create(void)
 	struct fragments *f = calloc(1, sizeof(*f));
 	if (!f)
 		return NULL;
-	f->oldest = f->newest = PLACE_NONE;
+	f->oldest = f->newest = f->waits_oldest = f->waits_newest = PLACE_NONE;
 	/* Not where the process before us began, whose key we have inherited. */
 	f->ids = (uint32_t)(sy_clock_ns() / 1000);
 	return f;
@@ -102,9 +105,10 @@ static uint16_t id_permute(const struct sy_hash_key *key, uint16_t n)
  * the worker has used up its share of all 65536: then for the same addresses a receiver has long
  * given up what was lost of the datagram before, unless it is very busy (RFC 4963).
  */
-static uint32_t id_new(const struct sy_worker *w, struct fragments *f)
+uint32_t fragment_id_new(struct sy_worker *w)
 {
 	const struct sy_balance *b = w->app;
+	struct fragments *f = balance_worker_of(w)->fragments;
 	uint32_t share = 65536 / b->workers, n = f->ids++;
 	uint32_t high = (uint32_t)sy_hash_mix(n ^ b->key.k[1], b->key.k[0]);
 	return high << 16 | id_permute(&b->key, (uint16_t)(w->id * share + n % share));
@@ -186,12 +190,41 @@ static uint16_t datagram_find(struct fragments *f, uint64_t hash, const struct s
 	return PLACE_NONE;
 }
 
+static void waiting_add(struct fragments *f, struct datagram *d, struct rte_mbuf *m)
+{
+	if (d->waiting == 0) {
+		uint16_t place = (uint16_t)(d - f->datagram);
+		d->waits_older = f->waits_newest;
+		d->waits_newer = PLACE_NONE;
+		*(f->waits_newest == PLACE_NONE ? &f->waits_oldest
+		                                : &f->datagram[f->waits_newest].waits_newer) =
+		        place;
+		f->waits_newest = place;
+	}
+	d->wait[d->waiting++] = m;
+	f->waiting++;
+}
+
+/* None of a datagram, of which some do, waits any more. */
+static void waiting_end(struct fragments *f, struct datagram *d)
+{
+	*(d->waits_older == PLACE_NONE ? &f->waits_oldest
+	                               : &f->datagram[d->waits_older].waits_newer) = d->waits_newer;
+	*(d->waits_newer == PLACE_NONE ? &f->waits_newest
+	                               : &f->datagram[d->waits_newer].waits_older) = d->waits_older;
+	f->waiting = (uint16_t)(f->waiting - d->waiting);
+	d->waiting = 0;
+}
+
 static void waiting_drop(struct sy_worker *w, struct fragments *f, struct datagram *d,
                          enum sy_drop reason)
 {
-	f->waiting = (uint16_t)(f->waiting - d->waiting);
-	while (d->waiting > 0)
-		sy_packet_drop(w, d->wait[--d->waiting], reason);
+	unsigned count = d->waiting;
+	if (count == 0)
+		return;
+	waiting_end(f, d);
+	for (unsigned n = 0; n < count; n++)
+		sy_packet_drop(w, d->wait[n], reason);
 }
 
 /* `reason`: of what still waits. */
@@ -249,12 +282,12 @@ static void fragment_again(struct sy_worker *w, struct rte_mbuf *m, const struct
 static void waiting_follow(struct sy_worker *w, struct fragments *f, struct datagram *d, bool whole)
 {
 	struct note note = d->note;
-	f->waiting = (uint16_t)(f->waiting - d->waiting);
-	for (unsigned n = 0; n < d->waiting; n++) {
-		note.completes = whole && n + 1u == d->waiting;
+	unsigned count = d->waiting;
+	waiting_end(f, d);
+	for (unsigned n = 0; n < count; n++) {
+		note.completes = whole && n + 1 == count;
 		fragment_again(w, d->wait[n], &note);
 	}
-	d->waiting = 0;
 	d->followed_tsc = w->tsc;
 }
 
@@ -268,7 +301,7 @@ static void datagram_add(struct sy_worker *w, struct fragments *f, uint16_t plac
 	bool followed = d->waiting > 0;
 	if (v->fragment == SY_FRAGMENT_FIRST) {
 		d->first = 1;
-		d->note = (struct note){.id = id_new(w, f),
+		d->note = (struct note){.id = fragment_id_new(w),
 		                        .sport = v->tuple.sport,
 		                        .dport = v->tuple.dport,
 		                        .proto = v->proto,
@@ -276,8 +309,7 @@ static void datagram_add(struct sy_worker *w, struct fragments *f, uint16_t plac
 		if (followed)
 			waiting_follow(w, f, d, whole);
 	} else if (!d->first) {
-		d->wait[d->waiting++] = burst->mbuf[i];
-		f->waiting++;
+		waiting_add(f, d, burst->mbuf[i]);
 		burst->next[i] = SY_NEXT_GONE;
 		return;
 	}
@@ -312,9 +344,16 @@ static enum sy_drop datagram_take(struct sy_worker *w, struct sy_burst *burst, u
 	}
 	if (reason != SY_DROP_NONE)
 		return reason;
-	if (v->fragment != SY_FRAGMENT_FIRST && !(d && d->first) &&
-	    (f->waiting == FRAGMENT_WAITING || (d && d->waiting == FRAGMENT_WAITING_MAX)))
-		return SY_DROP_FRAGMENT_WAIT_FULL;
+	if (v->fragment != SY_FRAGMENT_FIRST && !(d && d->first)) {
+		if (d && d->waiting == FRAGMENT_WAITING_MAX)
+			return SY_DROP_FRAGMENT_WAIT_FULL;
+		/* The oldest give way: of an honest datagram the first one is not late. */
+		if (f->waiting == FRAGMENT_WAITING) {
+			if (place == f->waits_oldest)
+				d = NULL;
+			datagram_end(w, f, f->waits_oldest, SY_DROP_FRAGMENT_WAIT_FULL);
+		}
+	}
 	if (!d) {
 		place = datagram_begin(w, f, hash, key);
 		d = &f->datagram[place];

@@ -29,6 +29,8 @@ void fragments_destroy(struct fragments *f);
  * Anything else: why it is dropped.
  */
 enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+/* An id for a datagram's fragments, of either family, whose source is an address of ours. */
+uint32_t fragment_id_new(struct sy_worker *w);
 /* Ends what has taken too long. Each round. */
 void fragments_expire(struct sy_worker *w);
 

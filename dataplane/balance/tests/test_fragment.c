@@ -423,8 +423,8 @@ static void test_waiting_is_bounded(void **state)
 	uint64_t full = count - 1 - FRAGMENT_WAITING_MAX;
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT_WAIT_FULL), full);
 	assert_int_equal(send_all(f, RIG_WAN, piece, 1, out), 1 + FRAGMENT_WAITING_MAX);
-	/* of a worker */
-	for (unsigned id = 100; id < 100 + FRAGMENT_WAITING + 3; id++) {
+	/* of a worker, where the oldest give way */
+	for (unsigned id = 97; id < 100 + FRAGMENT_WAITING; id++) {
 		cut(f, &t, id, piece);
 		send_all(f, RIG_WAN, &piece[1], 1, out);
 	}
@@ -436,6 +436,29 @@ static void test_waiting_is_bounded(void **state)
 		cut(f, &t, id, piece);
 		assert_int_equal(send_all(f, RIG_WAN, piece, 1, out), 2);
 	}
+	nothing_is_held(f);
+}
+
+/* Datagrams whose fragments come in any order pass while ones whose first never comes fill the
+ * places of those that wait, by one fragment each or by many. */
+static void test_strays(void **state)
+{
+	struct flows *f = *state;
+	struct frame whole, stray[MANY];
+	struct sy_tuple t = client_of(vip_text[MODE_FNAT][0], 0, 7100);
+	struct sy_tuple honest = client_of(vip_text[MODE_FNAT][0], 0, 7200);
+	uint64_t sent = 0;
+	for (unsigned id = 0; id < 600; id++) {
+		frame_udp(&whole, &f->dice, &t, 1300);
+		frame_cut(&whole, id, 64, stray, MANY);
+		for (unsigned n = 1; n <= 1 + id % FRAGMENT_WAITING_MAX; n++, sent++)
+			inject(f, RIG_WAN, &stray[n]);
+		pass(f, RIG_WAN, &honest, 5000 + id, id % 24, id % 2, MODE_FNAT);
+		if (id % 7 == 0) /* its first may come all the same, once */
+			send_all(f, RIG_WAN, stray, 1, stray + 1);
+	}
+	assert_true(rig_drops(&f->rig, SY_DROP_FRAGMENT_WAIT_FULL) > sent / 2);
+	flows_advance(f, 2);
 	nothing_is_held(f);
 }
 
@@ -498,6 +521,7 @@ int main(void)
 	        TEST(overlaps),
 	        TEST(waiting_ends),
 	        TEST(waiting_is_bounded),
+	        TEST(strays),
 	        TEST(table_is_bounded),
 	        TEST(icmp),
 	        TEST(end),

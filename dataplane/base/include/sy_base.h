@@ -274,7 +274,7 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(FRAGMENT_OVERLAP, "fragment-overlap",                                                    \
 	  "a fragment of a datagram whose fragments overlap or disagree on its end (RFC 5722)")    \
 	X(FRAGMENT_WAIT_FULL, "fragment-wait-full",                                                \
-	  "too many fragments wait for their datagram's first one")                                \
+	  "too many fragments wait for their datagram's first one; the oldest gave way")           \
 	X(FRAGMENT_TABLE_FULL, "fragment-table-full",                                              \
 	  "waited for its datagram's first fragment until newer datagrams took the place")         \
 	X(ICMP_FRAGMENT, "icmp-fragment", "a fragment of an ICMP message: ping with less data")    \
