@@ -305,14 +305,19 @@ static void packet_send(struct sy_worker *w, struct sy_way *way, struct sy_burst
 		packet_transmit(w, m, b->path[i], via, b->flow[i]);
 }
 
-void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
+void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end)
 {
 	struct sy_way way = {.path = SY_WAY_NONE};
-	for (unsigned i = 0; i < b->count; i++) {
+	for (unsigned i = 0; i < end; i++) {
 		if (b->next[i] == SY_NEXT_READY)
 			gather_add(w, b->mbuf[i]);
 		else if (b->next[i] == SY_NEXT_TRANSMIT)
 			packet_send(w, &way, b, i);
 		b->next[i] = SY_NEXT_GONE;
 	}
+}
+
+void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b)
+{
+	sy_transmit_before(w, b, b->count);
 }

@@ -155,7 +155,7 @@ class EchoServer:
 
 
 class DatagramEcho:
-    """A UDP server in this process: sends each datagram back."""
+    """A UDP server in this process: sends each datagram back, or what answer() makes of it."""
 
     def __init__(self, host, port, family=4, address=None):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
@@ -173,7 +173,10 @@ class DatagramEcho:
                 return
             with contextlib.suppress(OSError):  # a client that is gone, a path's MTU
                 data, peer = self.socket.recvfrom(65535)
-                self.socket.sendto(data, peer)
+                self.socket.sendto(self.answer(data), peer)
+
+    def answer(self, data):
+        return data
 
     def close(self):
         self._stop.send(b"x")

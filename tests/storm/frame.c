@@ -94,6 +94,14 @@ void frame_mend_l4(struct frame *f)
 	memcpy(csum, &value, 2);
 }
 
+void frame_let_fragment(struct frame *f)
+{
+	if (!is_v4(f))
+		return;
+	f->bytes[SY_ETH_LEN + offsetof(struct sy_ipv4, fragment)] &= 0xbf;
+	frame_mend_ip(f);
+}
+
 void frame_unfinish(struct frame *f)
 {
 	uint8_t *csum = csum_of(f);

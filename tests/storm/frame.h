@@ -51,6 +51,8 @@ void frame_mend_ip(struct frame *f);
 void frame_mend_l4(struct frame *f);
 /* TTL or hop limit, checksum mended. */
 void frame_set_ttl(struct frame *f, uint8_t ttl);
+/* Routers may fragment it, if it is IPv4. */
+void frame_let_fragment(struct frame *f);
 /* What a sender leaves to its hardware: the pseudo-header's sum. */
 void frame_unfinish(struct frame *f);
 /* Spoils the frame in one to three ways. */

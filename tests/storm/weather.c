@@ -94,6 +94,20 @@ COUNT_FRAMES(sy_tcp_reset_answer,
              (uint8_t * out, uint32_t cap, const uint8_t *frame, const struct sy_view *v),
              (out, cap, frame, v))
 
+/* The first takes the place of the packet that is divided. */
+uint32_t __real_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
+                                   uint32_t id, uint16_t *at);
+uint32_t __wrap_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
+                                   uint32_t id, uint16_t *at);
+uint32_t __wrap_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
+                                   uint32_t id, uint16_t *at)
+{
+	bool more = *at > 0;
+	uint32_t len = __real_sy_packet_fragment(out, cap, frame, mtu, id, at);
+	answered += len > 0 && more;
+	return len;
+}
+
 /* A copy that becomes a segment of the balancer's own, as right as the client's. */
 void __real_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
 void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
@@ -158,6 +172,12 @@ struct sy_tuple weather_client(struct weather *w, const struct service_key *key)
 	return t;
 }
 
+/* Now and then more than the network behind takes. */
+static uint32_t payload_roll(struct dice *d, uint32_t below)
+{
+	return dice_percent(d, 5) ? 1250 + dice_roll(d, 300) : dice_roll(d, below);
+}
+
 void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
 {
 	const struct segment syn = {SY_TCP_SYN, dice_roll(&w->dice, UINT32_MAX), 0, 1460};
@@ -165,7 +185,9 @@ void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
 	if (t->proto == SY_PROTO_TCP)
 		frame_tcp(f, &w->dice, t, &syn, 0);
 	else
-		frame_udp(f, &w->dice, t, dice_roll(&w->dice, 600));
+		frame_udp(f, &w->dice, t, payload_roll(&w->dice, 600));
+	if (dice_percent(&w->dice, 50))
+		frame_let_fragment(f);
 }
 
 /* ---- frames out ---- */
@@ -271,10 +293,12 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	} else if (v->proto == SY_PROTO_UDP) {
 		if (dice_percent(&w->dice, 10))
 			return;
-		frame_udp(&answer, &w->dice, &back, dice_roll(&w->dice, 300));
+		frame_udp(&answer, &w->dice, &back, payload_roll(&w->dice, 300));
 	} else {
 		return;
 	}
+	if (dice_percent(&w->dice, 50))
+		frame_let_fragment(&answer);
 	*pending_add(w) = answer;
 	remember(w, &answer);
 }

@@ -104,7 +104,8 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
 	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) || s->flags & SESSION_UNTOLD ||
 	    !fast_goes_on(b, s, e, from) ||
-	    len + e->growth[from] > SY_RCU_READ(w->path_room[path])) {
+	    len + e->growth[from] > forward_mtu(e, sy_frame(burst->mbuf[i]), &burst->view[i],
+	                                        SY_RCU_READ(w->path_room[path]))) {
 		turn->waiting |= fast_bit(record);
 		return SY_NEXT_SLOW;
 	}

@@ -7,12 +7,34 @@
 
 #include "balance.h"
 
+#define IPV6_MTU_MIN 1280 /* RFC 8200 5 */
+
 /* Bytes of IP packet that fit through a path, also through one that is stale. */
 static inline uint16_t forward_room(struct sy_worker *w, uint16_t path)
 {
 	const struct sy_balance *b = w->app;
 	uint16_t room = SY_RCU_READ(w->path_room[path]);
 	return SY_LIKELY(room) ? room : sy_path_mtu(b->rt, path);
+}
+
+/* An IPv4 packet that routers may fragment. */
+static inline bool packet_may_fragment(const uint8_t *frame, const struct sy_view *v)
+{
+	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + v->l3);
+	return v->v4 && !(ip->fragment & htons(0x4000));
+}
+
+/*
+ * Bytes of IP packet that a packet from this side may have when it leaves, by a path of this MTU:
+ * what its sender lets routers fragment must fit the least MTU of IPv6 when it becomes IPv6, where
+ * none will, and its sender would not listen (RFC 7915 4).
+ */
+static inline uint16_t forward_mtu(const struct endpoint *e, const uint8_t *frame,
+                                   const struct sy_view *v, uint16_t mtu)
+{
+	return e->form == FORM_TRANSLATE && mtu > IPV6_MTU_MIN && packet_may_fragment(frame, v)
+	               ? IPV6_MTU_MIN
+	               : mtu;
 }
 
 /* Fills in the view of packet i, if it is plain: whatever is no matter of the fast path reads that.

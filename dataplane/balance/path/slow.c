@@ -5,8 +5,6 @@
 #include "ours.h"
 #include "segment.h"
 
-#define IPV6_MTU_MIN 1280
-
 /* The largest TCP segment that fits both ways, without options. mtu: of the way that packets from
  * this direction take. */
 static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_direction from,
@@ -53,17 +51,18 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	}
 	if (!slow_ttl_suffices(w, burst, i))
 		return;
-	uint16_t mtu = forward_room(w, path);
-	int growth = b->endpoint[s->server].growth[burst->direction[i]];
-	if (v->frame_len - v->l3 + growth > mtu) {
+	const struct endpoint *e = &b->endpoint[s->server];
+	uint16_t room = forward_room(w, path), mtu = forward_mtu(e, frame, v, room);
+	int growth = oversize_growth(e, v, burst->direction[i]);
+	bool fits = v->frame_len - v->l3 + growth <= mtu;
+	if (!fits && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
 		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
 	/* Where answers go past us, their size is no matter of ours. */
-	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) &&
-	    !endpoint_is_one_way(&b->endpoint[s->server]))
-		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], mtu));
+	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) && !endpoint_is_one_way(e))
+		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], room));
 	burst->path[i] = path;
 	if (burst->direction[i] == SESSION_CLIENT && v->proto == SY_PROTO_TCP) {
 		if (v->tcp_flags & SY_TCP_SYN)
@@ -71,7 +70,10 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		if ((s->flags & SESSION_UNTOLD) && !tell_server(w, burst, i, s, mtu - growth))
 			return;
 	}
-	forward_packet(w, burst, i, s);
+	if (SY_LIKELY(fits))
+		forward_packet(w, burst, i, s);
+	else
+		oversize_forward(w, burst, i, s, mtu);
 }
 
 static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_table *t,

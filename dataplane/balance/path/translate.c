@@ -4,7 +4,6 @@
 #include "balance.h"
 
 #define HEADERS_DIFFER ((int8_t)(sizeof(struct sy_ipv6) - sizeof(struct sy_ipv4)))
-#define FRAGMENT_GROWS (HEADERS_DIFFER + 8)
 
 void endpoint_form(struct endpoint *e)
 {
@@ -30,18 +29,10 @@ bool forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
 	const struct sy_view *v = &burst->view[i];
-	uint16_t mtu = sy_path_mtu(b->rt, burst->path[i]);
 	const struct session_cold *cold = session_cold_beside(b->table[burst->slot[i]], s);
 	const struct sy_rewrite r = session_rewrite(b, s, cold, e, burst->direction[i]);
 	uint8_t *frame = sy_frame(m), *at;
 
-	/* In IPv6 a fragment has a header more, which `growth` does not count. */
-	if (SY_UNLIKELY(v->v4 && v->fragment != SY_FRAGMENT_NONE &&
-	                v->frame_len - v->l3 + FRAGMENT_GROWS > mtu)) {
-		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, mtu - FRAGMENT_GROWS);
-		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
-		return false;
-	}
 	/* IPv4's header is the shorter one. */
 	if (SY_UNLIKELY(v->v4 && rte_pktmbuf_headroom(m) < SY_PACKET_ROOM)) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);

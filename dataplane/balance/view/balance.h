@@ -223,6 +223,19 @@ bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_vie
 /* The path packet i of session s leaves by, looked up anew if stale. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
 
+/* ---- oversize.c: packets that do not fit their path
+ * (docs/design/0012-fragments.md) ---------------------- */
+
+/* Bytes that packet *v from this side gains on its way. */
+int oversize_growth(const struct endpoint *e, const struct sy_view *v, enum session_direction from);
+/* May a packet from this side, which does not fit, leave in fragments? Else its sender is told. */
+bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const struct sy_view *v,
+                           enum session_direction from);
+/* Forwards packet i of session s in fragments of at most mtu bytes of IP packet, which routers may
+ * fragment further. */
+void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
+                      uint16_t mtu);
+
 /* ---- translate.c: clients of one family, servers of the other ------------------------------- */
 
 /* Fills in form and growth, when all else is. */

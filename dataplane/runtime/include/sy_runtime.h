@@ -344,6 +344,9 @@ struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
  * neighbour wait: at most 16 per next hop and worker, at most a second.
  */
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
+/* The same for the packets in front of packet `end`, with all of which the stages before are done:
+ * what a stage then sends by sy_transmit_path() stays behind them. */
+void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end);
 /* Sends one packet of our own by a path, resolved as there: its IP header and its Ethernet type are
  * in place; via as in struct sy_burst. It stays behind what the worker has sent before it. */
 void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,

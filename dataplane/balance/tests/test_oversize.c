@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packets that do not fit: divided where that is allowed, in every mode. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_mempool.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define PIECES   16
+#define IPV6_MIN 1280
+
+/* A kind of session; its server is on link, or behind a router of a tunnel. */
+struct way {
+	enum mode mode;
+	bool client6, server6;
+	uint8_t vip; /* last byte */
+	const char *server;
+};
+
+static const struct way ways[] = {
+        {MODE_FNAT, false, false, 60, "10.3.0.1"},
+        {MODE_NAT, false, false, 61, "10.3.0.1"},
+        {MODE_DR, false, false, 62, "10.3.0.1"},
+        {MODE_IPIP, false, false, 63, "10.0.0.91"},
+        {MODE_IPIP, false, true, 64, "2001:db8:b::91"},
+        {MODE_FNAT, false, true, 65, "2001:db8:d::1"},
+        {MODE_FNAT, true, false, 66, "10.3.0.1"},
+        {MODE_FNAT, true, true, 67, "2001:db8:d::1"},
+};
+#define WAYS SY_ARRAY_LEN(ways)
+static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
+
+static struct service_key key_of(const struct way *way, uint8_t proto)
+{
+	struct service_key key = rig_key(way->client6 ? "2001:db8:a::" : "192.0.2.0", 80, proto);
+	key.vip.b[15] = way->vip;
+	return key;
+}
+
+static int setup(void **state)
+{
+	struct changes c = {0};
+	int rc = flows_setup(state);
+	for (unsigned n = 0; n < 2 * WAYS; n++) {
+		const struct way *way = &ways[n / 2];
+		struct service_key key = key_of(way, n % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
+		struct sy_addr server = rig_addr(way->server);
+		bool moves = way->mode == MODE_FNAT || way->mode == MODE_NAT;
+		put_service(&c, &key, "oversize", FLOW_RR, NULL);
+		set_mode(&c, way->mode);
+		put_server(&c, &key, &server, moves ? 8080 + way->vip : 80, 1, FLOW_UP);
+	}
+	flows_commit(*state, &c);
+	return rc;
+}
+
+static struct sy_tuple client_of(const struct way *way, uint8_t proto, uint16_t port)
+{
+	const struct service_key key = key_of(way, proto);
+	return (struct sy_tuple){rig_addr(client_text[way->client6]), key.vip, htons(port),
+	                         key.vport, proto};
+}
+
+static struct sy_tuple reversed(const struct sy_tuple *t)
+{
+	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
+}
+
+static struct sy_view view_of(const struct frame *f)
+{
+	struct sy_view v;
+	assert_int_equal(sy_packet_parse(f->bytes, f->len, &v), SY_DROP_NONE);
+	return v;
+}
+
+static void inject(struct flows *f, unsigned port, const struct frame *in)
+{
+	assert_true(rig_inject(&f->rig, port, in->bytes, in->len));
+}
+
+static unsigned collect(struct flows *f, unsigned port, struct frame out[static PIECES])
+{
+	struct rte_mbuf *m;
+	unsigned n = 0;
+	rig_turn(&f->rig);
+	rig_attend(&f->rig);
+	for (; (m = rig_collect(&f->rig, port)); n++) {
+		assert_true(n < PIECES);
+		out[n].len = rte_pktmbuf_data_len(m);
+		memcpy(out[n].bytes, rte_pktmbuf_mtod(m, void *), out[n].len);
+		rte_pktmbuf_free(m);
+	}
+	return n;
+}
+
+static void decapsulate(struct frame *f, bool v6)
+{
+	unsigned outer = v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4);
+	memmove(f->bytes + SY_ETH_LEN, f->bytes + SY_ETH_LEN + outer, f->len - SY_ETH_LEN - outer);
+	f->len = (uint16_t)(f->len - outer);
+	bool v4 = f->bytes[SY_ETH_LEN] >> 4 == 4; /* what was inside */
+	f->bytes[12] = v4 ? 0x08 : 0x86;
+	f->bytes[13] = v4 ? 0x00 : 0xdd;
+}
+
+/* What a receiver makes of the fragments, which are in order: one packet, whose checksum is right.
+ * Each is of at most `mtu` bytes. */
+static void join(const struct frame *piece, unsigned count, unsigned mtu, struct frame *whole)
+{
+	unsigned bytes = 0, headers = 0;
+	struct sy_view v;
+	uint32_t id = 0;
+	assert_true(count > 1);
+	for (unsigned i = 0; i < count; i++) {
+		v = view_of(&piece[i]);
+		assert_true(piece[i].len <= SY_ETH_LEN + mtu);
+		assert_int_equal(v.fragment, i == 0           ? SY_FRAGMENT_FIRST
+		                             : i + 1 == count ? SY_FRAGMENT_LAST
+		                                              : SY_FRAGMENT_LATER);
+		if (i == 0) {
+			headers = v.v4 ? v.l4 : v.l4 - 8u;
+			memcpy(whole->bytes, piece[i].bytes, headers);
+			id = v.fragment_id;
+		}
+		assert_int_equal(v.fragment_id, id);
+		assert_int_equal(v.fragment_offset, bytes);
+		assert_true(headers + bytes + v.l4_len <= FRAME_MAX);
+		memcpy(whole->bytes + headers + bytes, piece[i].bytes + v.l4, v.l4_len);
+		bytes += v.l4_len;
+	}
+	whole->len = (uint16_t)(headers + bytes);
+	uint8_t *ip = whole->bytes + SY_ETH_LEN;
+	unsigned len = v.v4 ? 20 + bytes : bytes;
+	ip[v.v4 ? 2 : 4] = (uint8_t)(len >> 8);
+	ip[v.v4 ? 3 : 5] = (uint8_t)len;
+	if (v.v4)
+		ip[6] = ip[7] = 0;
+	else
+		ip[6] = v.proto;
+	frame_mend_ip(whole);
+	v = view_of(whole);
+	assert_int_equal(sy_packet_check_l4(whole->bytes, &v), SY_CSUM_OK);
+}
+
+/* A session; *back: the tuple of its server's packets, where they pass here. */
+static void begin(struct flows *f, const struct way *way, const struct sy_tuple *t,
+                  struct sy_tuple *back)
+{
+	struct frame in, out;
+	bool past = way->mode == MODE_DR || way->mode == MODE_IPIP;
+	flows_frame(f, &in, t, SY_TCP_SYN, 1, 30);
+	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	if (past)
+		return;
+	struct sy_tuple there = view_of(&out).tuple;
+	*back = reversed(&there);
+	flows_frame(f, &in, back, SY_TCP_SYN | SY_TCP_ACK, 1, 30);
+	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	flows_frame(f, &in, t, SY_TCP_ACK, 2, 30);
+	assert_true(flows_through(f, RIG_WAN, &in, &out));
+}
+
+/* Sends one into a port that is too large for what lies behind the other; it arrives whole. */
+static void divide(struct flows *f, unsigned port, const struct way *way, const struct frame *in,
+                   unsigned mtu)
+{
+	struct frame piece[PIECES], whole;
+	struct sy_view before = view_of(in);
+	unsigned headers = before.proto == SY_PROTO_TCP ? 20 : 8;
+	inject(f, port, in);
+	unsigned count = collect(f, 1 - port, piece);
+	for (unsigned i = 0; i < count && way->mode == MODE_IPIP; i++) {
+		assert_true(piece[i].len <= SY_ETH_LEN + mtu);
+		decapsulate(&piece[i], way->server6);
+	}
+	join(piece, count, mtu, &whole);
+	struct sy_view after = view_of(&whole);
+	assert_int_equal(after.l4_len, before.l4_len);
+	assert_memory_equal(whole.bytes + after.l4 + headers, in->bytes + before.l4 + headers,
+	                    before.l4_len - headers);
+	assert_int_equal(sy_packet_ttl(whole.bytes, &after), sy_packet_ttl(in->bytes, &before) - 1);
+	assert_null(rig_collect(&f->rig, port)); /* nobody is told anything */
+	assert_int_equal(rte_mempool_in_use_count(f->rig.rt->pool), 0);
+}
+
+static void test_every_mode(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned n = 0; n < 4 * WAYS; n++) {
+		const struct way *way = &ways[n % WAYS];
+		uint8_t proto = n / WAYS % 2 ? SY_PROTO_UDP : SY_PROTO_TCP;
+		struct sy_tuple back = {.proto = 0};
+		struct frame in;
+		if (n == 2 * WAYS)
+			flows_reopen(f, 2, 0, true);
+		const struct sy_tuple t = client_of(way, proto, (uint16_t)(1000 + n));
+		begin(f, way, &t, &back);
+		for (unsigned more = 0; more < 3 && !way->client6; more++) {
+			flows_frame(f, &in, &t, SY_TCP_ACK | SY_TCP_PSH, 3, 1373 + 67 * more);
+			frame_let_fragment(&in);
+			bool translated = way->mode == MODE_FNAT && way->server6;
+			divide(f, RIG_WAN, way, &in, translated ? IPV6_MIN : RIG_LAN_MTU);
+		}
+		for (unsigned more = 0; back.proto && more < 3 && !way->server6; more++) {
+			flows_frame(f, &in, &back, SY_TCP_ACK | SY_TCP_PSH, 3, 1473 + 67 * more);
+			frame_let_fragment(&in);
+			divide(f, RIG_LAN, way, &in, way->client6 ? IPV6_MIN : RIG_WAN_MTU);
+		}
+	}
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_TOO_BIG), 0);
+}
+
+/* Towards IPv6 what its sender lets routers fragment is of 1280 bytes at most, which fit everywhere
+ * (RFC 7915 4); the rest as it is. */
+static void test_least_mtu(void **state)
+{
+	struct flows *f = *state;
+	struct sy_tuple back, t = client_of(&ways[6], SY_PROTO_UDP, 1000);
+	struct frame in, out;
+	begin(f, &ways[6], &t, &back);
+	for (unsigned n = 0; n < 3; n++) {
+		flows_frame(f, &in, &back, 0, 0, IPV6_MIN - 40 - 8);
+		frame_let_fragment(&in);
+		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		flows_frame(f, &in, &back, 0, 0, IPV6_MIN - 40 - 8 + 1);
+		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		frame_let_fragment(&in);
+		divide(f, RIG_LAN, &ways[6], &in, IPV6_MIN);
+	}
+}
+
+/* Fragments are divided once more. */
+static void test_fragments(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned n = 0; n < WAYS; n++) {
+		const struct way *way = &ways[n];
+		struct sy_tuple back, t = client_of(way, SY_PROTO_UDP, (uint16_t)(2000 + n));
+		struct frame whole, cut[4], piece[PIECES], joined;
+		if (way->client6)
+			continue;
+		begin(f, way, &t, &back);
+		frame_udp(&whole, &f->dice, &t, 1700);
+		unsigned count = frame_cut(&whole, 77, 1440, cut, 4), out = 0;
+		for (unsigned i = 0; i < count; i++)
+			inject(f, RIG_WAN, &cut[i]);
+		out = collect(f, RIG_LAN, piece);
+		assert_int_equal(out, count + 1);
+		for (unsigned i = 0; i < out && way->mode == MODE_IPIP; i++)
+			decapsulate(&piece[i], way->server6);
+		join(piece, out, RIG_LAN_MTU, &joined);
+		bool same = way->mode != MODE_FNAT; /* the source, hence the id */
+		if (same)
+			assert_int_equal(view_of(&piece[0]).fragment_id, 77);
+	}
+}
+
+/* What came before leaves before, what came behind behind. */
+static void test_order(void **state)
+{
+	struct flows *f = *state;
+	struct sy_tuple back, t = client_of(&ways[0], SY_PROTO_UDP, 3000);
+	struct frame in, out[PIECES];
+	begin(f, &ways[0], &t, &back);
+	for (unsigned n = 0; n < 5; n++) {
+		frame_udp(&in, &f->dice, &t, n % 2 ? 1460 : 100 + n);
+		frame_let_fragment(&in);
+		inject(f, RIG_WAN, &in);
+	}
+	assert_int_equal(collect(f, RIG_LAN, out), 7);
+	for (unsigned n = 0; n < 7; n++) {
+		struct sy_view v = view_of(&out[n]);
+		static const uint8_t want[7] = {
+		        SY_FRAGMENT_NONE,  SY_FRAGMENT_FIRST, SY_FRAGMENT_LAST, SY_FRAGMENT_NONE,
+		        SY_FRAGMENT_FIRST, SY_FRAGMENT_LAST,  SY_FRAGMENT_NONE};
+		assert_int_equal(v.fragment, want[n]);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(every_mode),    TEST(least_mtu), TEST(fragments),   TEST(order),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
