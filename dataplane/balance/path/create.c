@@ -101,6 +101,8 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	s->path = sy_path_lookup(b->rt, &from->src);
 	if (s->path == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;
+	if (SY_UNLIKELY(e->mode == MODE_FNAT && client_mtu_find(w, &s->client)))
+		s->path = SY_PATH_NONE; /* see forward_path() */
 	enum sy_drop reason = e->mode == MODE_NAT ? create_nat(b, t, s, cold, server_hash)
 	                                          : create_local(w, t, s, p, server_hash);
 	if (reason != SY_DROP_NONE)

@@ -23,9 +23,12 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 		/* The interaction thread refreshes endpoints a moment after the routes changed. */
 		return SY_LIKELY(SY_RCU_READ(w->path_room[path])) ? path : path_to_server(b, s, e);
 	}
-	if (SY_UNLIKELY(!SY_RCU_READ(w->path_room[s->path])))
-		s->path = sy_path_lookup(b->rt, &s->client);
-	return s->path;
+	if (SY_LIKELY(SY_RCU_READ(w->path_room[s->path])))
+		return s->path;
+	uint16_t path = sy_path_lookup(b->rt, &s->client);
+	bool narrow = e->mode == MODE_FNAT && client_mtu_find(w, &s->client);
+	s->path = narrow ? SY_PATH_NONE : path;
+	return path;
 }
 
 bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,

@@ -185,6 +185,27 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 	return SY_DROP_NONE;
 }
 
+/*
+ * A server keeps a path's MTU by its other end, which is a local address: what is the path of one
+ * client would be that of all. Below a size that costs little, the error is kept from it, and
+ * packets to the client are divided here. It is believed no more than that: anybody can make it up,
+ * but about a packet that exists, and larger than what the path is said to carry (RFC 5927 7.2).
+ */
+static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struct session *s,
+                           const struct endpoint *e)
+{
+	const struct sy_quote *q = &c->quote;
+	if (q->kind != SY_QUOTE_TOO_BIG || c->from != SESSION_CLIENT || e->mode != MODE_FNAT ||
+	    q->mtu >= CLIENT_MTU_FLOOR)
+		return false;
+	/* Of IPv6 there are no such paths (RFC 8201 4). */
+	if (q->v4 && q->ip_len > q->mtu) {
+		client_mtu_note(w, &s->client, q->mtu);
+		s->path = SY_PATH_NONE;
+	}
+	return true;
+}
+
 static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
@@ -208,6 +229,8 @@ static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burs
 	if (sy_packet_ttl(frame, v) <= 1)
 		return SY_DROP_TTL_EXPIRED;
 	const struct endpoint *e = &b->endpoint[s->server];
+	if (complaint_keep(w, &c, s, e))
+		return SY_DROP_PATH_MTU_KEPT;
 	burst->path[i] = forward_path(w, s, c.from);
 	if (burst->path[i] == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;

@@ -8,7 +8,8 @@
  *     IPv6, at most 1280  into a tunnel    once it is in (RFC 2473 7.1, RFC 4213 3.2)
  *     the same, fragments into IPv4        once translated (RFC 7915 5.1)
  *
- * Of all others the sender is told.
+ * Of all others the sender is told; but what goes to an IPv4 client whose path is narrow, which its
+ * server has not heard of, is divided whatever it says (client_mtu.c).
  */
 #include "forward.h"
 #include "fragment.h"

@@ -5,6 +5,16 @@
 #include "ours.h"
 #include "segment.h"
 
+/* What a packet from this side may have by what routers have said of its path, once the egress
+ * path is known; 0: nothing. */
+static uint16_t slow_narrow(struct sy_worker *w, const struct session *s,
+                            enum session_direction from)
+{
+	return SY_UNLIKELY(from == SESSION_SERVER && s->path == SY_PATH_NONE)
+	               ? client_mtu_find(w, &s->client)
+	               : 0;
+}
+
 /* The largest TCP segment that fits both ways, without options. mtu: of the way that packets from
  * this direction take. */
 static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_direction from,
@@ -15,6 +25,9 @@ static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_di
 	const struct sy_addr *server =
 	        SY_LIKELY(e->mode != MODE_SNAT) ? &e->addr : &session_companion(s)->client;
 	uint16_t other = forward_room(w, forward_path(w, s, !from));
+	uint16_t narrow = from == SESSION_CLIENT ? slow_narrow(w, s, SESSION_SERVER) : 0;
+	if (SY_UNLIKELY(narrow && narrow < other))
+		other = narrow;
 	uint16_t there = sy_tcp_mss(sy_addr_is_v4(server), from == SESSION_CLIENT ? mtu : other, 0);
 	uint16_t back =
 	        sy_tcp_mss(sy_addr_is_v4(&s->client), from == SESSION_CLIENT ? other : mtu, 0);
@@ -53,9 +66,12 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		return;
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t room = forward_room(w, path), mtu = forward_mtu(e, frame, v, room);
+	uint16_t narrow = slow_narrow(w, s, burst->direction[i]);
+	if (SY_UNLIKELY(narrow && narrow < mtu))
+		mtu = narrow;
 	int growth = oversize_growth(e, v, burst->direction[i]);
 	bool fits = v->frame_len - v->l3 + growth <= mtu;
-	if (!fits && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
+	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
 		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets that do not fit: divided where that is allowed, in every mode. */
+/* Packets that do not fit: divided where that is allowed, in every mode; and clients whose path is
+ * narrow, which their server is not told. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 
 #define PIECES   16
 #define IPV6_MIN 1280
+#define NARROW   800
 
 /* A kind of session; its server is on link, or behind a router of a tunnel. */
 struct way {
@@ -35,6 +37,7 @@ static const struct way ways[] = {
 };
 #define WAYS SY_ARRAY_LEN(ways)
 static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
+static const char *const router_text[2] = {"203.0.113.9", "2001:db8:99::9"};
 
 static struct service_key key_of(const struct way *way, uint8_t proto)
 {
@@ -283,11 +286,126 @@ static void test_order(void **state)
 	}
 }
 
+/* ---- narrow paths to clients ---- */
+
+/* A router complains that it cannot pass this on. */
+static void complain(struct flows *f, const struct frame *about, unsigned mtu, struct frame *out)
+{
+	bool v6 = about->bytes[SY_ETH_LEN] >> 4 == 6;
+	static const uint8_t type[2][2] = {{3, 4}, {2, 0}};
+	const struct sy_addr router = rig_addr(router_text[v6]);
+	frame_error(out, &f->dice, &router, type[v6], mtu, about->bytes, v6 ? 200 : 60);
+}
+
+static void check_kept(struct flows *f, const struct frame *error)
+{
+	struct frame out;
+	uint64_t before = rig_drops(&f->rig, SY_DROP_PATH_MTU_KEPT);
+	assert_false(flows_through(f, RIG_WAN, error, &out));
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_PATH_MTU_KEPT), before + 1);
+}
+
+static void check_whole(struct flows *f, const struct sy_tuple *back, struct frame *out)
+{
+	struct frame in;
+	flows_frame(f, &in, back, SY_TCP_ACK, 3, 1400);
+	assert_true(flows_through(f, RIG_LAN, &in, out));
+}
+
+static uint16_t mss_of(const struct frame *f)
+{
+	struct sy_view v = view_of(f);
+	const uint8_t *option = f->bytes + v.l4 + sizeof(struct sy_tcp);
+	assert_int_equal(option[0], 2);
+	return (uint16_t)(option[2] << 8 | option[3]);
+}
+
+/* Its packets are divided, and its new connections use smaller segments; nobody else's, and not
+ * for ever. */
+static void test_narrow_client(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned n = 0; n < 8; n++) {
+		const struct way *way = &ways[n % 2 ? 5 : 0]; /* servers of IPv4, of IPv6 */
+		uint8_t proto = n / 2 % 2 ? SY_PROTO_UDP : SY_PROTO_TCP;
+		struct sy_tuple back, back_of_other, again;
+		struct frame in, out, error;
+		if (n == 4)
+			flows_reopen(f, 2, 0, true);
+		struct sy_tuple t = client_of(way, proto, (uint16_t)(1000 + n));
+		struct sy_tuple other = client_of(way, proto, 1000);
+		other.src.b[15] = 77;
+		begin(f, way, &t, &back);
+		begin(f, way, &other, &back_of_other);
+		check_whole(f, &back, &out);
+		complain(f, &out, NARROW, &error);
+		check_kept(f, &error);
+		for (unsigned k = 0; k < 3; k++) {
+			flows_frame(f, &in, &back, SY_TCP_ACK, 3, 1400);
+			divide(f, RIG_LAN, way, &in, NARROW);
+			flows_frame(f, &in, &back, SY_TCP_ACK, 3, NARROW - 100);
+			assert_true(flows_through(f, RIG_LAN, &in, &out));
+			check_whole(f, &back_of_other, &out);
+		}
+		t.sport = htons((uint16_t)(2000 + n));
+		t.proto = SY_PROTO_TCP;
+		t.dst = key_of(way, SY_PROTO_TCP).vip;
+		flows_frame(f, &in, &t, SY_TCP_SYN, 1, 0);
+		assert_true(flows_through(f, RIG_WAN, &in, &out));
+		assert_int_equal(mss_of(&out), NARROW - 40);
+		t.proto = proto;
+		flows_advance(f, 601);
+		t.sport = htons((uint16_t)(3000 + n));
+		begin(f, way, &t, &again);
+		check_whole(f, &again, &out);
+	}
+}
+
+/* What costs others little the server is told; what cannot be true, nobody. */
+static void test_floor(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned v6 = 0; v6 < 2; v6++) {
+		const struct way *way = &ways[v6 ? 7 : 0];
+		struct sy_tuple t = client_of(way, SY_PROTO_UDP, 1000), back;
+		struct frame small, out, error, told;
+		begin(f, way, &t, &back);
+		flows_frame(f, &small, &back, 0, 0, 500);
+		assert_true(flows_through(f, RIG_LAN, &small, &out));
+		complain(f, &out, NARROW, &error); /* that fits */
+		check_kept(f, &error);
+		check_whole(f, &back, &out);
+		complain(f, &out, 1279, &error);
+		if (v6) /* IPv6 has no such paths */
+			check_kept(f, &error);
+		check_whole(f, &back, &out);
+		complain(f, &out, 1280, &error);
+		assert_true(flows_through(f, RIG_WAN, &error, &told));
+	}
+}
+
+/* The least is bounded, as anybody can complain. */
+static void test_least_piece(void **state)
+{
+	struct flows *f = *state;
+	struct sy_tuple t = client_of(&ways[0], SY_PROTO_UDP, 1000), back;
+	struct frame in, out, error, piece[PIECES];
+	begin(f, &ways[0], &t, &back);
+	check_whole(f, &back, &out);
+	complain(f, &out, 68, &error);
+	check_kept(f, &error);
+	flows_frame(f, &in, &back, 0, 0, 1400);
+	inject(f, RIG_LAN, &in);
+	assert_int_equal(collect(f, RIG_WAN, piece), 3);
+	assert_int_equal(piece[0].len, SY_ETH_LEN + 20 + (CLIENT_MTU_LEAST - 20) / 8 * 8);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(every_mode),    TEST(least_mtu), TEST(fragments),   TEST(order),
+	        TEST(narrow_client), TEST(floor),     TEST(least_piece),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,8 @@ struct neighbour_found {
 	sy_addr_format(&(f)->addr, text), (f)->mac[0], (f)->mac[1], (f)->mac[2], (f)->mac[3],      \
 	        (f)->mac[4], (f)->mac[5]
 
+#define CLIENT_MTUS 4096 /* clients whose path's MTU is remembered, at most */
+
 struct sy_balance {
 	struct sy_balance_options options;
 	struct sy_runtime *rt;
@@ -134,6 +136,10 @@ struct sy_balance {
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
 	uint32_t tellers; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
+
+	/* Writers and readers: workers, relaxed. See client_mtu.c */
+	uint32_t client_mtu_noted; /* balance_seconds() of the last one; 0: never */
+	uint64_t client_mtu[CLIENT_MTUS] __attribute__((aligned(SY_CACHE_LINE)));
 
 	unsigned workers;
 	struct balance_worker worker[SY_MAX_WORKERS];
@@ -220,8 +226,23 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
  * a hash of its flow. */
 bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,
                     const struct session *s, const struct endpoint *e, uint32_t flow);
-/* The path packet i of session s leaves by, looked up anew if stale. */
+/* The path packet i of session s leaves by, looked up anew if stale. An FNAT session whose client's
+ * path is narrow keeps none, so that no packet to it takes the fast path. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
+
+/* ---- client_mtu.c: narrow paths to clients (docs/design/0020-path-mtu.md) ------------------- */
+
+/* Below this an error about an FNAT server's packet is kept from the server. */
+#define CLIENT_MTU_FLOOR 1280
+/* Nobody can make us send fragments that are smaller (RFC 791 3.1: all hosts take these). */
+#define CLIENT_MTU_LEAST 576
+/* Seconds that one is remembered (RFC 1191 6.3). */
+#define CLIENT_MTU_S 600
+
+/* A router says that the path to this IPv4 client has this MTU. */
+void client_mtu_note(struct sy_worker *w, const struct sy_addr *client, uint16_t mtu);
+/* The MTU of the path to this client, where one was noted; else 0. */
+uint16_t client_mtu_find(struct sy_worker *w, const struct sy_addr *client);
 
 /* ---- oversize.c: packets that do not fit their path
  * (docs/design/0012-fragments.md) ---------------------- */

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Narrow paths to IPv4 clients of FNAT (docs/design/0020-path-mtu.md): what routers on the way to a
+ * client said of its path's MTU, by the client's address. A word each, which any worker writes and
+ * reads whole:
+ *
+ *     63          40 39        24 23         0
+ *     │ tag of hash │ MTU, bytes │ second noted │
+ *
+ * A client displaces another one of the same place; nothing is lost by that but a segment, as the
+ * next one that is too large is complained about again.
+ */
+#include "balance.h"
+
+#define SECONDS 0xffffffu
+
+static uint64_t client_hash(const struct sy_balance *b, const struct sy_addr *client)
+{
+	const struct sy_tuple t = {.src = *client};
+	return sy_hash_tuple(&b->key, &t);
+}
+
+static uint64_t word_of(uint64_t hash, uint16_t mtu, uint32_t now)
+{
+	return hash >> 40 << 40 | (uint64_t)mtu << 24 | (now & SECONDS);
+}
+
+void client_mtu_note(struct sy_worker *w, const struct sy_addr *client, uint16_t mtu)
+{
+	struct sy_balance *b = w->app;
+	uint32_t now = balance_seconds(w);
+	uint64_t hash = client_hash(b, client);
+
+	if (mtu < CLIENT_MTU_LEAST)
+		mtu = CLIENT_MTU_LEAST;
+	__atomic_store_n(&b->client_mtu[hash % CLIENT_MTUS], word_of(hash, mtu, now),
+	                 __ATOMIC_RELAXED);
+	if (SY_READ(b->client_mtu_noted) != now) /* all workers read it */
+		__atomic_store_n(&b->client_mtu_noted, now | !now, __ATOMIC_RELAXED);
+}
+
+uint16_t client_mtu_find(struct sy_worker *w, const struct sy_addr *client)
+{
+	const struct sy_balance *b = w->app;
+	uint32_t now = balance_seconds(w), noted = SY_READ(b->client_mtu_noted);
+
+	/* Nearly always none has been noted lately. */
+	if (SY_LIKELY(!noted || (int32_t)(now - noted) > CLIENT_MTU_S) || !sy_addr_is_v4(client))
+		return 0;
+	uint64_t hash = client_hash(b, client);
+	uint64_t word = SY_READ(b->client_mtu[hash % CLIENT_MTUS]);
+	/* The other worker's clock may be a moment ahead. */
+	uint32_t age = (now + 1 - (uint32_t)word) & SECONDS;
+	return (word ^ hash) >> 40 == 0 && age <= CLIENT_MTU_S + 1 ? (uint16_t)(word >> 24) : 0;
+}
