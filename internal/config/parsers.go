@@ -39,12 +39,22 @@ func parseAddress(text string) (netip.Addr, error) {
 		{address.IsMulticast(), "is a multicast address: use one of a single host"},
 		{address.IsLinkLocalUnicast(), "is a link-local address, which no router forwards: use another"},
 		{address == broadcast, "is the broadcast address: use one of a single host"},
+		{isReserved(address), "is in 0.0.0.0/8 or 240.0.0.0/4, which no host has: use another"},
 	} {
 		if bad.is {
 			return address, fmt.Errorf("%s %s", text, bad.what)
 		}
 	}
 	return address, nil
+}
+
+// isReserved: an IPv4 address that no host has (RFC 6890).
+func isReserved(address netip.Addr) bool {
+	if !address.Is4() {
+		return false
+	}
+	first := address.As4()[0]
+	return first == 0 || first >= 240
 }
 
 func parseNumber(low, high int) func(string) (int, error) {

@@ -360,7 +360,7 @@ static void send_stray(struct weather *w)
 	                            : world_service(dice_roll(d, WORLD_SERVICES));
 	struct sy_tuple t = weather_client(w, &key);
 	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, dice_roll(d, UINT32_MAX), 1, 0};
-	switch (dice_roll(d, 6)) {
+	switch (dice_roll(d, 7)) {
 	case 0:
 		t.dport = htons((uint16_t)dice_roll(d, 65536));
 		break;
@@ -373,6 +373,10 @@ static void send_stray(struct weather *w)
 		break;
 	case 3:
 		t.dst.b[15] ^= 0x80;
+		break;
+	case 4: /* of a link */
+		memcpy(t.src.b + (sy_addr_is_v4(&t.src) ? 12 : 0),
+		       sy_addr_is_v4(&t.src) ? "\xa9\xfe" : "\xfe\x80", 2);
 		break;
 	default:
 		break;

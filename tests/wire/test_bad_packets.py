@@ -46,9 +46,12 @@ BAD = {
         v4(src="127.0.0.1") / syn(),
         v4(src="224.0.0.1") / syn(),
         v4(src="255.255.255.255") / syn(),
+        v4(src="240.0.0.1") / syn(),
+        v4(src="0.1.2.3") / syn(),
         v6(src="::1") / syn(),
         v6(src="ff02::1") / syn(),
     ],
+    "link-local": [v4(src="169.254.7.8") / syn(), v6(src="fe80::7") / syn()],
     "land": [v4(src=VIP[4]) / syn(sport=WEB), v6(src=VIP[6]) / syn(sport=WEB)],
     "ip-options": [v4(options=b"\x07\x09\x04\x00") / syn()],
     "source-route": [

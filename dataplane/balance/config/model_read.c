@@ -18,7 +18,7 @@ int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr
 		               bytes->len);
 	if (sy_addr_is_bogus_source(out))
 		return sy_fail(err, EINVAL,
-		               "%s: %s is a loopback, multicast, broadcast or unspecified address",
+		               "%s: %s is a loopback, multicast, reserved or unspecified address",
 		               what, sy_addr_format(out, text));
 	return 0;
 }

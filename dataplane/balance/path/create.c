@@ -169,10 +169,13 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	return record;
 }
 
-/* NONE if its checksum is right or unknown. */
-static enum sy_drop create_check_sum(struct sy_burst *burst, unsigned i)
+/* NONE if its source may be routed, and its checksum is right or unknown. */
+static enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i)
 {
-	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i])) {
+	const struct sy_view *v = &burst->view[i];
+	if (SY_UNLIKELY(sy_addr_is_link_local(&v->tuple.src)))
+		return SY_DROP_LINK_LOCAL;
+	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), v)) {
 	case SY_CSUM_OK:
 	case SY_CSUM_UNKNOWN:
 		return SY_DROP_NONE;
@@ -189,7 +192,7 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i)
 	if (!sy_view_has_l4(v) ||
 	    (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN))
 		return SY_DROP_NO_SESSION;
-	return create_check_sum(burst, i);
+	return create_check_origin(burst, i);
 }
 
 /* A segment of a connection that another forwarder may have begun. */
@@ -321,7 +324,7 @@ static enum sy_drop birth_find(struct sy_worker *w, struct sy_burst *burst, unsi
 	enum sy_drop reason = create_check(burst, i);
 	if (reason == SY_DROP_NO_SESSION && service->policy.sloppy_tcp &&
 	    is_midstream(&burst->view[i]))
-		reason = create_check_sum(burst, i);
+		reason = create_check_origin(burst, i);
 	if (reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
 		reset_unknown(w, burst, i);
 	return reason == SY_DROP_NONE ? schedule(w, service, &burst->view[i].tuple, server)

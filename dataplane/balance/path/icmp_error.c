@@ -129,6 +129,8 @@ static struct session *complaint_session(struct sy_balance *b, struct complaint 
 static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                    const struct session *s, const struct endpoint *e)
 {
+	if (sy_addr_is_link_local(&burst->view[i].tuple.src))
+		return SY_DROP_LINK_LOCAL;
 	if (e->mode == MODE_IPIP)
 		return forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
 		                      (uint32_t)(burst->hash[i] >> 32))
@@ -171,9 +173,11 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 	const struct session_cold *cold = session_cold_at(b->table[c->slot], c->record);
 	struct sy_tuple known =
 	        to_client ? session_client_tuple(s, cold, e) : session_server_tuple(b, s, cold, e);
-	/* A path that is the receiver's own beyond us, who are a router on it. */
+	/* A path that is the receiver's own beyond us, who are a router on it. Of a router that has
+	 * no address but its link's nobody else may see it. */
 	bool beyond = to_client ? e->mode == MODE_SNAT : e->mode == MODE_NAT;
-	struct sy_addr src = beyond ? v->tuple.src : known.dst;
+	bool shown = beyond && !sy_addr_is_link_local(&v->tuple.src);
+	struct sy_addr src = shown ? v->tuple.src : known.dst;
 	struct sy_rewrite r;
 
 	if (to_client && s->flags & SESSION_SHIFTED)

@@ -41,9 +41,8 @@ const struct snat_rule *snat_find(const struct snat *snat, const struct sy_addr 
 
 static bool is_of_link(const struct sy_addr *a)
 {
-	if (sy_addr_is_v4(a))
-		return a->b[12] >= 224 || (a->b[12] == 169 && a->b[13] == 254);
-	return a->b[0] == 0xff || (a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80);
+	bool group = sy_addr_is_v4(a) ? a->b[12] >= 224 : a->b[0] == 0xff;
+	return group || sy_addr_is_link_local(a);
 }
 
 bool snat_takes(const struct snat *snat, const struct sy_tuple *t)

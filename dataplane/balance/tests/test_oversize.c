@@ -400,12 +400,39 @@ static void test_least_piece(void **state)
 	assert_int_equal(piece[0].len, SY_ETH_LEN + 20 + (CLIENT_MTU_LEAST - 20) / 8 * 8);
 }
 
+/* ---- link-local sources ---- */
+
+static void test_link_local(void **state)
+{
+	static const char *const text[2][2] = {{"169.254.7.8", "fe80::7"},
+	                                       {"240.0.0.7", "0.7.7.7"}};
+	struct flows *f = *state;
+	for (unsigned n = 0; n < 2 * WAYS; n++) {
+		const struct way *way = &ways[n / 2];
+		struct sy_tuple t = client_of(way, n % 2 ? SY_PROTO_UDP : SY_PROTO_TCP, 1000);
+		struct frame in, out;
+		uint64_t before = rig_drops(&f->rig, SY_DROP_LINK_LOCAL);
+		t.src = rig_addr(text[0][way->client6]);
+		flows_frame(f, &in, &t, SY_TCP_SYN, 1, 30);
+		assert_false(flows_through(f, RIG_WAN, &in, &out));
+		assert_int_equal(rig_drops(&f->rig, SY_DROP_LINK_LOCAL), before + 1);
+		for (unsigned k = 0; k < 2 && !way->client6; k++) {
+			before = rig_drops(&f->rig, SY_DROP_BAD_SOURCE);
+			t.src = rig_addr(text[1][k]);
+			flows_frame(f, &in, &t, SY_TCP_SYN, 1, 30);
+			assert_false(flows_through(f, RIG_WAN, &in, &out));
+			assert_int_equal(rig_drops(&f->rig, SY_DROP_BAD_SOURCE), before + 1);
+		}
+	}
+	assert_int_equal(rig_totals(&f->rig).live, 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(every_mode),    TEST(least_mtu), TEST(fragments),   TEST(order),
-	        TEST(narrow_client), TEST(floor),     TEST(least_piece),
+	        TEST(narrow_client), TEST(floor),     TEST(least_piece), TEST(link_local),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

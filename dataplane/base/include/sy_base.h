@@ -82,12 +82,13 @@ int sy_addr_from_bytes(const uint8_t *bytes, size_t len, struct sy_addr *out);
 /* Raw bytes out of a: returns 4 or 16. */
 size_t sy_addr_to_bytes(const struct sy_addr *a, uint8_t out[static 16]);
 
-/* Unspecified, loopback, multicast or broadcast: never a peer's source address. Network order. */
+/* Of "this network", loopback, multicast, reserved or broadcast (RFC 6890): never a peer's source
+ * address. Network order. */
 static inline bool sy_ipv4_is_bogus_source(uint32_t address)
 {
 	uint8_t first;
 	memcpy(&first, &address, sizeof(first));
-	return first == 127 || first >> 4 == 14 || address == 0 || address == UINT32_MAX;
+	return first == 0 || first == 127 || first >= 224;
 }
 
 /* The same of both families. */
@@ -98,6 +99,13 @@ static inline bool sy_addr_is_bogus_source(const struct sy_addr *a)
 	/* group, ::, ::1 */
 	return a->b[0] == 0xff ||
 	       (a->d[0] == 0 && a->w[2] == 0 && a->h[6] == 0 && a->b[14] == 0 && a->b[15] <= 1);
+}
+
+/* An address of one link alone (RFC 4291 2.5.6, RFC 3927): no router forwards its packets. */
+static inline bool sy_addr_is_link_local(const struct sy_addr *a)
+{
+	return sy_addr_is_v4(a) ? a->b[12] == 169 && a->b[13] == 254
+	                        : a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80;
 }
 
 /* ---- checksum arithmetic (RFC 1071, RFC 1624) ------------------------------------------------ */
@@ -266,7 +274,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(VLAN, "vlan", "of a VLAN, by 802.1Q or 802.1ad: use its own interface as port")          \
 	X(BAD_IP_HEADER, "bad-ip-header", "version, header length or total length is wrong")       \
 	X(BAD_IP_CHECKSUM, "bad-ip-checksum", "IPv4 header checksum is wrong")                     \
-	X(BAD_SOURCE, "bad-source", "loopback, multicast, broadcast or unspecified source")        \
+	X(BAD_SOURCE, "bad-source", "loopback, multicast, reserved or unspecified source")         \
+	X(LINK_LOCAL, "link-local",                                                                \
+	  "a link-local source, which must not leave its link (RFC 4291 2.5.6, RFC 3927 2.6.2): "  \
+	  "give that host an address of wider scope")                                              \
 	X(LAND, "land", "source and destination are the same (land attack)")                       \
 	X(FRAGMENT_TIMEOUT, "fragment-timeout",                                                    \
 	  "its datagram's first fragment did not come within 2 s, or was dropped")                 \
