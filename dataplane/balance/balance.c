@@ -38,7 +38,6 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->owner = !options->inherit;
 	b->journal.fd = b->state_lock = -1;
 	b->started_unix_s = (uint64_t)time(NULL);
-	sy_slot_init();
 
 	const struct session_store_options store = {
 	        .sessions = options->sessions,
@@ -47,12 +46,14 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	        .name = options->store_name,
 	        .owner = sy_netns_cookie(), /* in another network they would lead astray */
 	        .inherit = options->inherit,
+	        .slot_key = options->slot_key,
 	};
 	int rc = session_store_open(&store, &b->store, err);
 	if (rc < 0) {
 		sy_balance_destroy(b);
 		return rc;
 	}
+	sy_slot_set_key(session_store_slot_key(b->store));
 	b->endpoint = table_map(options->max_servers, sizeof(*b->endpoint));
 	b->service = table_map(options->max_services, sizeof(*b->service));
 	b->server_active = table_map(options->max_servers, sizeof(*b->server_active));

@@ -1,43 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Toeplitz: for every bit n of the input that is set, counted from the most significant one of the
- * first byte, the hash is XORed with bits n … n+31 of the key. Under 6d5a6d5a… only n mod 16
- * matters, so the hash of an input is that of the XOR of its 16-bit words.
- */
+/* The steering hash: what follows from its key. */
 #include <sy_base.h>
 
+#include <ctype.h>
+#include <errno.h>
+#include <sys/random.h>
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "sy_slot_of() takes the low byte as first");
+               "sy_slot_of_port() takes the low byte as first");
 
-uint8_t sy_slot_table[2][256];
-uint16_t sy_slot_words[SY_SLOTS][SY_SLOT_PORTS];
+struct sy_slot_map sy_slot_map;
+const struct sy_slot_key sy_slot_key_fixed = {{0x243f6a8885a308d3, 0x13198a2e03707344}};
 
-/* Bits n+24 … n+31 of the key: what bit n of a word adds to the hash's low byte. */
-static uint8_t key_low_byte(unsigned n)
+/* A row of numbers that nobody can tell without the key. */
+struct row {
+	uint64_t key[2], n;
+};
+
+static uint64_t row_next(struct row *r)
 {
-	uint32_t key = 0x6d5a6d5a;
-	return (uint8_t)(key >> (24 - (n + 24) % 16));
+	uint64_t h = sy_hash_mix(r->key[0] ^ ++r->n * 0x9e3779b97f4a7c15, ~r->key[1]);
+	return sy_hash_mix(h ^ r->key[1], r->key[0] ^ 0x94d049bb133111eb);
+}
+
+/* Fisher and Yates. */
+static void row_permute(struct row *r, uint8_t out[256])
+{
+	for (unsigned i = 0; i < 256; i++) {
+		unsigned at = (unsigned)((row_next(r) >> 32) * (i + 1) >> 32);
+		out[i] = out[at];
+		out[at] = (uint8_t)i;
+	}
+}
+
+void sy_slot_set_key(const struct sy_slot_key *key)
+{
+	struct sy_slot_map *m = &sy_slot_map;
+	struct row row = {{key->k[0], key->k[1]}, 0};
+
+	m->address[0] = row_next(&row);
+	m->address[1] = row_next(&row);
+	row_permute(&row, m->first);
+	row_permute(&row, m->second);
+	for (unsigned byte = 0; byte < 256; byte++)
+		m->second_of[m->second[byte]] = (uint8_t)byte;
 }
 
 void sy_slot_init(void)
 {
-	unsigned used[SY_SLOTS] = {0};
+	sy_slot_set_key(&sy_slot_key_fixed);
+}
 
-	for (unsigned place = 0; place < 2; place++) {
-		for (unsigned byte = 0; byte < 256; byte++) {
-			uint8_t hash = 0;
-			for (unsigned bit = 0; bit < 8; bit++) {
-				if (byte & 0x80 >> bit)
-					hash ^= key_low_byte(8 * place + bit);
-			}
-			sy_slot_table[place][byte] = hash;
-		}
+int sy_slot_key_random(struct sy_slot_key *key)
+{
+	while (getrandom(key, sizeof(*key), 0) < 0) { /* whole, or not at all */
+		if (errno != EINTR)
+			return -errno;
 	}
-	/* The 16 key bytes have rank 8, so every slot gets the same share: 65536 / 256 words. */
-	for (unsigned host = 0; host <= UINT16_MAX; host++) {
-		uint8_t first = (uint8_t)(host >> 8), second = (uint8_t)host;
-		uint8_t slot = sy_slot_table[0][first] ^ sy_slot_table[1][second];
-		uint8_t bytes[2] = {first, second};
-		memcpy(&sy_slot_words[slot][used[slot]++], bytes, sizeof(bytes));
+	return 0;
+}
+
+int sy_slot_key_parse(const char *text, struct sy_slot_key *key)
+{
+	const unsigned digits = 2 * sizeof(*key);
+	struct sy_slot_key out = {0};
+
+	for (unsigned i = 0; i < digits; i++, text++) {
+		if (!isxdigit((unsigned char)*text))
+			return -EINVAL;
+		unsigned digit = isdigit((unsigned char)*text)
+		                         ? (unsigned)*text - '0'
+		                         : (unsigned)tolower((unsigned char)*text) - 'a' + 10;
+		out.k[2 * i / digits] = out.k[2 * i / digits] << 4 | digit;
 	}
+	while (isspace((unsigned char)*text))
+		text++;
+	if (*text)
+		return -EINVAL;
+	*key = out;
+	return 0;
 }

@@ -19,7 +19,8 @@ struct ethdev_port {
 	uint64_t too_long; /* frames over one buffer. Writers: workers; an approximate count */
 };
 
-/* The slots' own key: RSS then spreads as the slots do, where a device hashes as we ask. */
+/* Of 16-bit period, so that both directions of a connection hash alike. It spreads packets over
+ * queues, no more: their slots are another hash (docs/design/0019-slots.md). */
 static uint8_t rss_key[40] = {0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
                               0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
                               0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,

@@ -273,11 +273,11 @@ static void turn_begins(struct life *l)
 	l->h->turns++;
 }
 
-/* Drops that a client's first packet may meet. */
+/* Drops that a client's first packet may meet, and any of a session that was evicted. */
 static uint64_t refusals(const struct rig *r)
 {
 	return rig_drops(r, SY_DROP_NO_SERVER) + rig_drops(r, SY_DROP_TABLE_FULL) +
-	       rig_drops(r, SY_DROP_NO_LOCAL_PORT);
+	       rig_drops(r, SY_DROP_NO_LOCAL_PORT) + rig_drops(r, SY_DROP_NO_SESSION);
 }
 
 /* Notes that flow i sends what is planned. */
@@ -319,7 +319,10 @@ static void burst_collect(struct life *l, const struct burst *b, unsigned port)
 		     "a packet that nobody sent");
 		struct flow *f = &l->h->flow[s.mark.flow];
 		MUST(f->pending, "a packet came out twice: %s", flow_text(f));
-		flow_settle(l, f, &s, b->again);
+		if (f->certainty == FLOW_LOOSE)
+			f->pending = false;
+		else
+			flow_settle(l, f, &s, b->again);
 	}
 }
 
@@ -342,19 +345,29 @@ static void burst_run(struct life *l, struct burst *b)
 	l->h->serial++;
 	for (unsigned i = 0; i < b->count; i++)
 		flow_send(l, b->flow[i]);
+	uint64_t evicted = rig_drops(&l->rig, SY_DROP_SESSION_EVICTED);
+	l->h->evicting = l->scene->slots;
 	turn_begins(l);
 	rig_turn(&l->rig);
+	evicted = rig_drops(&l->rig, SY_DROP_SESSION_EVICTED) - evicted;
+	if (evicted)
+		flows_loosen(l->h);
 	for (unsigned port = 0; port < RIG_PORTS; port++)
 		burst_collect(l, b, port);
+	if (evicted) /* what has just begun may be among them */
+		flows_loosen(l->h);
+	__atomic_store_n(&l->h->evicting, false, __ATOMIC_RELEASE);
 	rig_attend(&l->rig);
 	for (unsigned i = 0; i < b->count; i++) {
 		struct flow *f = &l->h->flow[b->flow[i]];
 		if (!f->pending)
 			continue;
-		MUST(f->certainty == FLOW_DOUBTFUL || f->anew, "a packet was lost: %s; drops:%s",
+		MUST(f->certainty == FLOW_DOUBTFUL || f->certainty == FLOW_LOOSE || f->anew,
+		     "a packet was lost: %s; drops:%s",
 		     flow_text(f), drops_text(&l->rig));
 		missing++;
-		f->certainty = FLOW_NONE;
+		if (f->certainty != FLOW_LOOSE)
+			f->certainty = FLOW_NONE;
 		f->pending = false;
 	}
 	MUST(missing == refusals(&l->rig) - refused, "%lu first packets did not come out; drops:%s",

@@ -120,7 +120,7 @@ static void judge_session(struct life *l, const pb_session *s, struct tally *t)
 	t->listed++;
 	session_place(l, s, &found);
 	t->server[f->service][found.server]++;
-	if (f->certainty == FLOW_DOOMED)
+	if (f->certainty == FLOW_DOOMED || f->certainty == FLOW_LOOSE)
 		return;
 	if (f->certainty == FLOW_DOUBTFUL || (f->pending && f->anew)) {
 		judge_begun(f, &found, s);
@@ -270,6 +270,10 @@ void judge(struct life *l)
 	static struct tally t;
 	t = (struct tally){0};
 	uint64_t live = anatomy_check(l);
+	if (l->h->evicting) {
+		flows_loosen(l->h);
+		l->h->evicting = false;
+	}
 	judge_sessions(l, &t);
 	judge_absent(l, &t);
 	judge_ports(l, &t);

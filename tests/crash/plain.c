@@ -9,6 +9,7 @@
 /* Seconds by which two countings of idle seconds may differ, and by which a sweep may be late. */
 #define ROUNDING 2
 #define LATE     3
+#define LONGEST 120 /* seconds that any session may be silent */
 
 /* ---- names of things ---- */
 
@@ -285,6 +286,8 @@ bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t 
 	uint32_t least, most;
 	if (f->certainty == FLOW_NONE)
 		return false;
+	if (f->certainty == FLOW_LOOSE)
+		return now - f->seen_last <= LONGEST && c->service[f->service].state;
 	flow_timeouts(f, &least, &most);
 	if (now - f->seen_last > most + LATE)
 		return false;
@@ -302,6 +305,32 @@ void flows_doom(struct chronicle *h, const struct plain_config *c)
 	}
 }
 
+/* An established TCP session is never evicted, nor one of which no FIN is acknowledged. */
+static bool flow_may_be_evicted(const struct flow *f)
+{
+	switch (f->state) {
+	case PLAIN_ESTABLISHED:
+	case PLAIN_RESET_BY_CLIENT:
+	case PLAIN_RESET_BY_SERVER:
+		return false;
+	case PLAIN_FIN_WAIT:
+	case PLAIN_CLOSING:
+		return f->fins & 12;
+	default:
+		return true;
+	}
+}
+
+void flows_loosen(struct chronicle *h)
+{
+	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
+		struct flow *f = &h->flow[i];
+		if (f->certainty == FLOW_CERTAIN && !(f->pending && f->anew) &&
+		    flow_may_be_evicted(f))
+			f->certainty = FLOW_LOOSE;
+	}
+}
+
 void flows_forget(struct chronicle *h)
 {
 	uint32_t now = plain_seconds(h);
@@ -311,7 +340,7 @@ void flows_forget(struct chronicle *h)
 		if (f->certainty == FLOW_NONE)
 			continue;
 		flow_timeouts(f, &least, &most);
-		if (now - f->seen_last > most + LATE)
+		if (now - f->seen_last > (f->certainty == FLOW_LOOSE ? LONGEST : most + LATE))
 			f->certainty = FLOW_NONE;
 	}
 }

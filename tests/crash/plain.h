@@ -56,6 +56,7 @@ enum flow_certainty {
 	FLOW_DOUBTFUL, /* its first packet was under way, and nobody saw it come out */
 	FLOW_CERTAIN,
 	FLOW_DOOMED, /* its server or local address was taken away: it may linger */
+	FLOW_LOOSE,  /* its slot was full: it may have been evicted, and have begun again */
 };
 
 struct flow {
@@ -85,6 +86,7 @@ struct chronicle {
 	uint32_t serial;   /* of bursts */
 	uint32_t accepted; /* which config is in force */
 	bool committing;   /* the other one may be */
+	bool evicting;     /* sessions may be evicted */
 	struct plain_config config[2];
 	struct flow flow[PLAIN_FLOWS];
 	/* for the one who kills */
@@ -133,6 +135,8 @@ bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t 
 bool flow_may_be(const struct flow *f, const char *state_name);
 /* Marks flows whose server or local address is no longer what it was. */
 void flows_doom(struct chronicle *h, const struct plain_config *c);
+/* Sessions were evicted, or may have been: nothing is certain any more of those that may be. */
+void flows_loosen(struct chronicle *h);
 /* Forgets flows whose time is up. */
 void flows_forget(struct chronicle *h);
 static inline uint32_t plain_seconds(const struct chronicle *h)

@@ -29,6 +29,8 @@ struct sy_balance_options {
 	bool store_huge;             /* that is hugetlbfs */
 	const char *store_name;      /* the tables' file there */
 	bool inherit;                /* a running forwarder has it still */
+	const struct sy_slot_key *slot_key; /* that a cluster shares; NULL: the tables', or random
+	                                       if they are new */
 	const char *state_directory; /* where the accepted configuration is kept, NULL: nowhere */
 	const char *build;           /* version shown by status */
 	uint32_t max_services;       /* ≤ 2^24 */

@@ -134,7 +134,7 @@ classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, c
 	uint16_t port = (uint16_t)(sy_plain_ports(frame, v4) >> (from_client ? 0 : 16));
 	if (v4) {
 		uint32_t client = (uint32_t)(ends >> (from_client ? 0 : 32));
-		burst->slot[i] = sy_slot_of_word((uint16_t)(client ^ client >> 16 ^ port));
+		burst->slot[i] = sy_slot_of_v4(client, port);
 	} else {
 		if (from_client)
 			memcpy(&end, ip6->src, sizeof(end));

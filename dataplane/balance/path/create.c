@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include "balance.h"
+#include "evict.h"
 #include "snat.h"
 
 /* Does this session hold the tuple that the search proposes? Two server ids may be one endpoint. */
@@ -162,8 +163,10 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &birth->port, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-	uint32_t record = session_insert(t, &s, &cold, client_hash(&s, burst->hash[i], server_hash),
-	                                 server_hash);
+	uint64_t hash = client_hash(&s, burst->hash[i], server_hash);
+	uint32_t record = session_insert(t, &s, &cold, hash, server_hash);
+	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, false))
+		record = session_insert(t, &s, &cold, hash, server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
 	return record;

@@ -7,6 +7,8 @@
  */
 #include "snat.h"
 
+#include "evict.h"
+
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -126,14 +128,17 @@ static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *in
 }
 
 /* The port that belongs to an inside port as long as nobody else has it: in the inside tuple's slot
- * by construction, and no other port of that host has it. */
+ * by construction, and no other port of that host has it. Its first byte is the inside port's, moved
+ * by the last bytes of both addresses, so that neighbours of one /24 never want the same. */
 static bool own_port(const struct sy_balance *b, struct session_table *t, struct pool_search *p,
                      const struct session *s)
 {
 	enum session_direction side;
 	struct sy_tuple *reply = &p->search.reply;
 	reply->dst = p->search.locals[0];
-	reply->dport = s->client_port ^ sy_addr_word(&s->client) ^ sy_addr_word(&reply->dst);
+	reply->dport = sy_slot_port(
+	        t->slot, &reply->dst,
+	        (s->client_port & 0xff) ^ s->client.b[15] ^ reply->dst.b[15]);
 	p->search.local = p->search.local_ids[0];
 	p->search.server_hash = sy_hash_tuple(&b->key, reply);
 	return ntohs(reply->dport) >= FIRST_PORT &&
@@ -232,6 +237,8 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	sy_rewrite_prepare(from, &to, &r);
 	s[0].delta = r.l4_delta;
 	uint32_t record = session_insert_pair(t, s, &cold, burst->hash[i], server_hash);
+	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, true))
+		record = session_insert_pair(t, s, &cold, burst->hash[i], server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
 	return record;

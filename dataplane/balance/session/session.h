@@ -110,6 +110,9 @@ struct session_store_options {
 	const char *directory; /* where the file goes: hugetlbfs for huge pages, NULL: anonymous */
 	const char *name;      /* the file's name */
 	uint64_t owner;        /* whose sessions; those of another owner are refused */
+	/* NULL: the found file's, else a random one. A file of another key is refused. Read while
+	 * the store is opened. */
+	const struct sy_slot_key *slot_key;
 	/* A running forwarder still holds the file: it is mapped and looked at, and nothing is
 	 * locked or written before session_store_take(). Without a usable file: -ENOENT. */
 	bool inherit;
@@ -172,6 +175,8 @@ struct session_space session_store_space(const struct session_store *s);
 uint64_t session_store_mapped(const struct session_store *s);
 /* The key for the hashes of this store's tables, by sy_hash_tuple(). */
 const struct sy_hash_key *session_store_key(const struct session_store *s);
+/* The key that its sessions' slots and local ports follow from, for sy_slot_set_key(). */
+const struct sy_slot_key *session_store_slot_key(const struct session_store *s);
 
 /* ---- the dictionary: what ids mean, for a later process (session_names.c) ------------------- */
 
@@ -254,7 +259,8 @@ struct session_judge {
 };
 
 /* Judges every record and builds the tables from those that are kept, by up to `threads` threads.
- * count, by enum session_verdict, is filled. sy_slot_init() has run. Records whose server's id is
+ * count, by enum session_verdict, is filled. Slots are those of
+ * session_store_slot_key(). Records whose server's id is
  * not below session_servers() end as UNKNOWN_ID and are not shown to the judge. Of two records with
  * one tuple, the lower lives. Returns 0 or a negative errno: -EINVAL if nothing is to be adopted
  * (found NEW or HANDED_OVER, or adopted already); after any other the store can only be closed, and

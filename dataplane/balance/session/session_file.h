@@ -16,7 +16,7 @@
 #include "session.h"
 
 #define SESSION_FILE_MAGIC   "SYSLOTS" /* with its end, 8 bytes */
-#define SESSION_FILE_VERSION 6 /* of all layouts together: header, halves, buckets, hash, names */
+#define SESSION_FILE_VERSION 7 /* of all layouts together: header, halves, buckets, hash, names */
 #define SESSION_FILE_STATES  4096 /* where the slot states begin */
 #define SESSION_FILE_FIRST   8192 /* where slot 0 begins */
 
@@ -51,6 +51,7 @@ struct session_file {
 	uint32_t servers, locals; /* names in the dictionary */
 	uint64_t servers_at, locals_at;
 	struct sy_hash_key key; /* of the index */
+	struct sy_slot_key slot_key;
 	uint8_t boot[16];       /* which boot of the kernel */
 	uint64_t owner;         /* whose sessions */
 	uint64_t check;         /* session_file_check(), stored last: 0: never finished */
@@ -59,7 +60,7 @@ struct session_file {
 	uint64_t path_half; /* which half of the path ids it takes */
 	struct session_seal seal;
 };
-_Static_assert(sizeof(struct session_file) == 256, "no holes that a check would miss");
+_Static_assert(sizeof(struct session_file) == 272, "no holes that a check would miss");
 
 /* What a table keeps in process memory, for a successor that may trust it. */
 struct session_slot_state {
@@ -127,6 +128,7 @@ struct session_store {
 	uint32_t servers_wanted;
 	uint8_t boot[16];
 	uint64_t owner;
+	const struct sy_slot_key *slot_key_wanted; /* NULL: any; while it is opened */
 	unsigned path_half;
 	bool mine;        /* locked, and ours to write */
 	bool due;         /* tables may not be used before adoption */
@@ -156,7 +158,8 @@ int session_file_open(const char *path, int flags, struct sy_error *err);
 /* Memory and header, without its check, of a new file in m->fd or, -1, without one. A file that
  * was put aside is given up if its memory is needed. */
 int session_store_make(struct session_store *s, struct session_map *m, const char *path,
-                       const struct sy_hash_key *key, struct sy_error *err);
+                       const struct sy_hash_key *key, const struct sy_slot_key *slot_key,
+                       struct sy_error *err);
 /* The header is whole: its check. */
 void session_file_finish(struct session_file *f);
 

@@ -43,6 +43,7 @@ struct session_table {
 	uint32_t top;       /* records from here on are free and on no list */
 	uint32_t free_head; /* free records below top; SESSION_NONE: none */
 	uint32_t sweep_at;  /* the next record to visit */
+	uint32_t evict_at;  /* the next one that may be looked at for eviction: evict.c */
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 

@@ -37,7 +37,8 @@ static int next_make(struct session_store *s, struct session_map *next, struct s
 	if (next->fd < 0)
 		return next->fd;
 	/* the same key: whoever has it already may go on with it */
-	int rc = session_store_make(s, next, path, session_store_key(s), err);
+	int rc = session_store_make(s, next, path, session_store_key(s),
+	                            session_store_slot_key(s), err);
 	if (rc != 0)
 		unlink(path);
 	return rc;

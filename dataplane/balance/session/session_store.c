@@ -85,7 +85,14 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 		return SESSION_FILE_REFUSED;
 	}
 	*size = (uint64_t)st.st_size;
-	return session_file_examine(&header, *size, s->boot, s->owner, s->reason);
+	enum session_file_state state =
+	        session_file_examine(&header, *size, s->boot, s->owner, s->reason);
+	if (state == SESSION_FILE_USABLE && s->slot_key_wanted != NULL &&
+	    memcmp(&header.slot_key, s->slot_key_wanted, sizeof(header.slot_key)) != 0) {
+		snprintf(s->reason, sizeof(s->reason), "its slots are of another key");
+		return SESSION_FILE_REFUSED;
+	}
+	return state;
 }
 
 /* ---- a new file ------------------------------------------------------------------------------ */
@@ -109,7 +116,8 @@ static bool refused_give_up(struct session_store *s)
 }
 
 int session_store_make(struct session_store *s, struct session_map *m, const char *path,
-                       const struct sy_hash_key *key, struct sy_error *err)
+                       const struct sy_hash_key *key, const struct sy_slot_key *slot_key,
+                       struct sy_error *err)
 {
 	struct session_file header = {0};
 
@@ -124,6 +132,7 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 		return rc;
 	header.file_size = m->length;
 	header.key = *key;
+	header.slot_key = *slot_key;
 	memcpy(header.boot, s->boot, sizeof(header.boot));
 	header.owner = s->owner;
 	header.alive_ns = sy_clock_ns();
@@ -154,12 +163,17 @@ static void store_scatter_cursors(struct session_store *s, uint8_t slot)
 static int store_new(struct session_store *s, struct sy_error *err)
 {
 	struct sy_hash_key key;
+	struct sy_slot_key slot_key;
 	int rc = sy_hash_key_random(&key);
 
+	if (s->slot_key_wanted != NULL)
+		slot_key = *s->slot_key_wanted;
+	else if (rc == 0)
+		rc = sy_slot_key_random(&slot_key);
 	if (rc != 0)
 		return sy_fail(err, -rc, "session table: the kernel gives no random key: %s",
 		               strerror(-rc));
-	rc = session_store_make(s, &s->now, s->path, &key, err);
+	rc = session_store_make(s, &s->now, s->path, &key, &slot_key, err);
 	if (rc != 0)
 		return rc;
 	session_file_finish(s->now.file);
@@ -314,6 +328,7 @@ static int store_open(struct session_store *s, const struct session_store_option
 	session_geometry_choose(&s->wanted, o->sessions);
 	s->servers_wanted = o->servers;
 	s->owner = o->owner;
+	s->slot_key_wanted = o->slot_key;
 	if (o->directory == NULL)
 		return store_new(s, err);
 	snprintf(s->path, sizeof(s->path), "%s/%s", o->directory, o->name);
@@ -491,4 +506,9 @@ uint64_t session_store_mapped(const struct session_store *s)
 const struct sy_hash_key *session_store_key(const struct session_store *s)
 {
 	return &s->now.file->key;
+}
+
+const struct sy_slot_key *session_store_slot_key(const struct session_store *s)
+{
+	return &s->now.file->slot_key;
 }

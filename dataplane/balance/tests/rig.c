@@ -79,6 +79,7 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	        .store_directory = given->store_directory,
 	        .store_name = "rig",
 	        .inherit = given->ticket,
+	        .slot_key = &sy_slot_key_fixed,
 	        .state_directory = given->state_directory,
 	        .build = "test",
 	        .max_services = given->max_services ? given->max_services : 1024,

@@ -211,45 +211,68 @@ int sy_hash_key_random(struct sy_hash_key *key);
 /* ---- slots (slot.c): the unit of ownership --------------------------------------------------- */
 
 /*
- * slot = low byte of Toeplitz(address, port of the client's side) under the key 6d5a6d5a….
- * Its period of 16 bits makes the hash depend only on the XOR of all 16-bit words, wherever a NIC
- * places them. Toeplitz is linear, so two tables of 256 bytes are the whole function.
+ * slot = H(address) ^ T[port] of the client's side, both keyed by a secret of the installation
+ * (docs/design/0019-slots.md). H is a product of the address's words, folded. T is the XOR of two
+ * secret permutations of the port's bytes, so that each address has the same number of ports in
+ * each slot, and they can be enumerated.
  */
 #define SY_SLOTS      256
 #define SY_SLOT_PORTS 256 /* ports of one address that fall into one slot, of all 65536 */
 
-extern uint8_t sy_slot_table[2][256];                   /* [0]: first byte in memory, [1]: second */
-extern uint16_t sy_slot_words[SY_SLOTS][SY_SLOT_PORTS]; /* network-order words of a slot, sorted by
-                                                           host order */
+/* Equal in all forwarders that share sessions. */
+struct sy_slot_key {
+	uint64_t k[2];
+};
 
-/* Fills the tables; call once, before any other thread runs. */
+/* What follows from the key. Written before any other thread runs, read by all. */
+struct sy_slot_map {
+	uint64_t address[2];
+	uint8_t first[256], second[256]; /* of a port's bytes, as they lie in memory */
+	uint8_t second_of[256];          /* the inverse of second[] */
+} __attribute__((aligned(SY_CACHE_LINE)));
+extern struct sy_slot_map sy_slot_map;
+
+/* From now on slots are those of this key. Call before any other thread runs. */
+void sy_slot_set_key(const struct sy_slot_key *key);
+/* The same with this key, for tests and benchmarks. */
+extern const struct sy_slot_key sy_slot_key_fixed;
 void sy_slot_init(void);
+/* Fills the key from the kernel's random source; returns 0 or a negative errno. */
+int sy_slot_key_random(struct sy_slot_key *key);
+/* Reads 32 hexadecimal digits, and white space behind them. Returns 0 or -EINVAL. */
+int sy_slot_key_parse(const char *text, struct sy_slot_key *key);
 
-static inline uint16_t sy_addr_word(const struct sy_addr *a)
+/* A port's share of its slot (network order). */
+static inline uint8_t sy_slot_of_port(uint16_t port)
 {
-	uint64_t x = a->d[0] ^ a->d[1];
-	if (sy_addr_is_v4(a))
-		return (uint16_t)(a->h[6] ^ a->h[7]);
-	x ^= x >> 32;
-	return (uint16_t)(x ^ x >> 16);
+	return sy_slot_map.first[port & 0xff] ^ sy_slot_map.second[port >> 8];
 }
 
-/* Of the XOR of an address's words and a port. */
-static inline uint8_t sy_slot_of_word(uint16_t w)
+static inline uint8_t sy_slot_of_addr(const struct sy_addr *a)
 {
-	return sy_slot_table[0][w & 0xff] ^ sy_slot_table[1][w >> 8];
+	return (uint8_t)sy_hash_mix(a->d[0] ^ sy_slot_map.address[0],
+	                            a->d[1] ^ sy_slot_map.address[1]);
 }
 
 /* Slot of a client-side address and port (network order). */
 static inline uint8_t sy_slot_of(const struct sy_addr *a, uint16_t port)
 {
-	return sy_slot_of_word(sy_addr_word(a) ^ port);
+	return sy_slot_of_addr(a) ^ sy_slot_of_port(port);
 }
 
-/* The n-th (0 ≤ n < SY_SLOT_PORTS) port, network order, that puts address a into this slot. */
+/* The same of an IPv4 address in network order. */
+static inline uint8_t sy_slot_of_v4(uint32_t addr, uint16_t port)
+{
+	const struct sy_addr a = sy_addr_v4(addr);
+	return sy_slot_of(&a, port);
+}
+
+/* The port, network order, whose first byte in memory is n (0 ≤ n < SY_SLOT_PORTS) and that puts
+ * address a into this slot: of each first byte there is one. */
 static inline uint16_t sy_slot_port(uint8_t slot, const struct sy_addr *a, unsigned n)
 {
-	return sy_slot_words[slot][n] ^ sy_addr_word(a);
+	uint8_t second = slot ^ sy_slot_of_addr(a) ^ sy_slot_map.first[n];
+	return (uint16_t)(n | sy_slot_map.second_of[second] << 8);
 }
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
@@ -326,7 +349,12 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "all ports of the pool towards that destination are in use: add pool addresses")         \
 	X(NO_LOCAL_PORT, "no-local-port",                                                          \
 	  "all local ports towards the server are in use: add local addresses")                    \
-	X(TABLE_FULL, "table-full", "the slot's session table is full: raise --sessions")          \
+	X(TABLE_FULL, "table-full",                                                                \
+	  "one slot of the session table is full, and no session of it may be evicted: if the "    \
+	  "tables as a whole are nearly full (status), raise --sessions")                          \
+	X(SESSION_EVICTED, "session-evicted",                                                      \
+	  "no packet: a session half open, without an answer or closing ended early, as its slot " \
+	  "was full and a new one needed its record: raise --sessions, or look for a flood")       \
 	X(SERVER_REMOVED, "server-removed", "the session's server or service was removed")         \
 	X(SESSION_KILLED, "session-killed",                                                        \
 	  "the session's server was killed or failed, or it expired: its ends get resets")         \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sy_base.h>
@@ -8,88 +9,16 @@
 
 #include "test_random.h"
 
-/* The definition: every set bit n adds the 32 key bits from n on. */
-static uint32_t toeplitz(const uint8_t *input, size_t len)
-{
-	uint8_t key[40];
-	uint32_t hash = 0, window;
+#define KEYS 200
 
-	for (size_t i = 0; i < sizeof(key); i++)
-		key[i] = i & 1 ? 0x5a : 0x6d;
-	window = (uint32_t)key[0] << 24 | key[1] << 16 | key[2] << 8 | key[3];
-	for (size_t bit = 0; bit < 8 * len; bit++) {
-		if (input[bit / 8] & 0x80 >> bit % 8)
-			hash ^= window;
-		window = window << 1 | (key[bit / 8 + 4] >> (7 - bit % 8) & 1);
-	}
-	return hash;
+static struct sy_slot_key random_key(void)
+{
+	struct sy_slot_key key;
+	random_fill((uint8_t *)&key, sizeof(key));
+	return key;
 }
 
-/* The slot by an input of all fields in which only this address and port are not zero. */
-static uint8_t slot_slow(const uint8_t *addr, size_t addr_len, uint16_t port, size_t addr_at,
-                         size_t port_at)
-{
-	uint8_t input[36] = {0};
-
-	memcpy(input + addr_at, addr, addr_len);
-	memcpy(input + port_at, &port, sizeof(port));
-	return (uint8_t)toeplitz(input, sizeof(input));
-}
-
-static void test_toeplitz(void **state)
-{
-	for (unsigned i = 0; i < 20000; i++) {
-		size_t len = i & 1 ? 4 : 16;
-		uint16_t port = (uint16_t)random_next();
-		uint8_t raw[16], slot;
-		struct sy_addr a;
-
-		random_fill(raw, sizeof(raw));
-		assert_int_equal(sy_addr_from_bytes(raw, len, &a), 0);
-		slot = sy_slot_of(&a, port);
-		/* source, destination, packed or where the five-tuple has them */
-		assert_int_equal(slot, slot_slow(raw, len, port, 0, len));
-		assert_int_equal(slot, slot_slow(raw, len, port, 0, len + 2));
-		assert_int_equal(slot, slot_slow(raw, len, port, 0, 2 * len));
-		assert_int_equal(slot, slot_slow(raw, len, port, len, 2 * len + 2));
-		assert_int_equal(slot, slot_slow(raw, len, port, 2, len + 2));
-		assert_int_equal(slot, slot_slow(raw, len, port, 2, 0));
-		assert_int_equal(slot, slot_slow(raw, len, port, 18, 0));
-	}
-}
-
-/* 192.0.2.1 port 443: words c000, 0201 and 01bb fold into c3ba. */
-static void test_word_order(void **state)
-{
-	const uint8_t bytes[2] = {0xc3, 0xba};
-	struct sy_addr a;
-
-	assert_int_equal(sy_addr_parse("192.0.2.1", &a), 0);
-	assert_int_equal(sy_addr_word(&a), htons(0xc201));
-	assert_int_equal(sy_slot_of(&a, htons(443)), (uint8_t)toeplitz(bytes, 2));
-	assert_int_equal(sy_addr_parse("1:20:300:4000:5:60:700:8000", &a), 0);
-	assert_int_equal(sy_addr_word(&a), htons(0xc444));
-}
-
-static void test_words(void **state)
-{
-	static bool seen[65536];
-
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		int last = -1;
-		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
-			uint16_t word = sy_slot_words[slot][n];
-			uint8_t bytes[2];
-			memcpy(bytes, &word, sizeof(bytes));
-			assert_int_equal((uint8_t)toeplitz(bytes, sizeof(bytes)), slot);
-			assert_true(ntohs(word) > last);
-			last = ntohs(word);
-			assert_false(seen[word]);
-			seen[word] = true;
-		}
-	}
-}
-
+/* Every address has the same ports in number in every slot, one of each first byte. */
 static void test_ports(void **state)
 {
 	for (unsigned i = 0; i < 500; i++) {
@@ -97,16 +26,112 @@ static void test_ports(void **state)
 		uint8_t slot = (uint8_t)random_next();
 		struct sy_addr a;
 
+		if (i % 100 == 0) {
+			const struct sy_slot_key key = random_key();
+			sy_slot_set_key(&key);
+		}
 		random_fill(a.b, sizeof(a.b));
 		if (i & 1)
 			a = sy_addr_v4(a.w[3]);
 		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
 			uint16_t port = sy_slot_port(slot, &a, n);
 			assert_int_equal(sy_slot_of(&a, port), slot);
+			assert_int_equal(ntohs(port) >> 8, n);
 			assert_false(seen[port]);
 			seen[port] = true;
 		}
 	}
+}
+
+/* The packet path's short way. */
+static void test_v4(void **state)
+{
+	for (unsigned i = 0; i < 1000; i++) {
+		const struct sy_addr a = sy_addr_v4((uint32_t)random_next());
+		uint16_t port = (uint16_t)random_next();
+		assert_int_equal(sy_slot_of_v4(a.w[3], port), sy_slot_of(&a, port));
+	}
+}
+
+/* How addresses and ports may be counted up. */
+static const struct walk {
+	uint32_t addr_step, addr_modulus, port_step;
+	bool v6;
+} walks[] = {
+        {1, 0, 1, false},   {1, 0, 0, false},  {256, 0, 1, false}, {65537, 0, 7, false},
+        {1, 200, 1, false}, {0, 0, 1, false},  {1, 0, 1, true},    {1 << 16, 0, 1, true},
+        {1, 0, 257, false}, {1, 0, 256, true},
+};
+
+#define WALK_TUPLES 60000
+
+/* The tuples of the fullest slot, in percent of the average. */
+static unsigned walk_fullest(const struct walk *w)
+{
+	unsigned count[SY_SLOTS] = {0}, most = 0;
+
+	for (uint32_t i = 0; i < WALK_TUPLES; i++) {
+		uint32_t at = w->addr_modulus ? i % w->addr_modulus : i;
+		struct sy_addr a = sy_addr_v4(htonl(0x0a000000 + at * w->addr_step));
+		if (w->v6)
+			a.d[0] = 0x0000000080fe0120;
+		count[sy_slot_of(&a, htons((uint16_t)(1024 + i * w->port_step)))]++;
+	}
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		most = count[slot] > most ? count[slot] : most;
+	return most * SY_SLOTS * 100 / WALK_TUPLES;
+}
+
+/* Under the XOR of words, addresses and ports counted up together were of one slot, or of few. */
+static void test_counted_up(void **state)
+{
+	for (unsigned i = 0; i < SY_ARRAY_LEN(walks); i++) {
+		unsigned worst = 0;
+		for (unsigned k = 0; k < KEYS; k++) {
+			const struct sy_slot_key key = random_key();
+			sy_slot_set_key(&key);
+			unsigned fullest = walk_fullest(&walks[i]);
+			worst = fullest > worst ? fullest : worst;
+		}
+		print_message("walk %u: fullest slot at most %u %% of the average\n", i, worst);
+		assert_in_range(worst, 100, 300);
+	}
+}
+
+/* Who knows the slots of one key knows nothing of another's. */
+static void test_keyed(void **state)
+{
+	struct sy_addr a[1000];
+	uint8_t slot[1000];
+	unsigned together = 0;
+
+	sy_slot_init();
+	for (unsigned i = 0; i < 1000; i++) {
+		a[i] = sy_addr_v4((uint32_t)random_next());
+		slot[i] = sy_slot_of(&a[i], sy_slot_port(7, &a[i], i % SY_SLOT_PORTS));
+		assert_int_equal(slot[i], 7);
+	}
+	for (unsigned i = 0; i < 1000; i++) {
+		uint16_t port = sy_slot_port(7, &a[i], i % SY_SLOT_PORTS);
+		const struct sy_slot_key key = {{1, 2}};
+		sy_slot_set_key(&key);
+		together += sy_slot_of(&a[i], port) == sy_slot_of(&a[0], htons(1));
+		sy_slot_init();
+	}
+	assert_in_range(together, 0, 30);
+}
+
+static void test_parse(void **state)
+{
+	struct sy_slot_key key = {{0, 0}};
+
+	assert_int_equal(sy_slot_key_parse("0123456789abcdefFEDCBA9876543210\n", &key), 0);
+	assert_int_equal(key.k[0], 0x0123456789abcdef);
+	assert_int_equal(key.k[1], 0xfedcba9876543210);
+	assert_int_equal(sy_slot_key_parse("0123456789abcdeffedcba987654321", &key), -EINVAL);
+	assert_int_equal(sy_slot_key_parse("0123456789abcdeffedcba98765432100", &key), -EINVAL);
+	assert_int_equal(sy_slot_key_parse("", &key), -EINVAL);
+	assert_int_equal(sy_slot_key_random(&key), 0);
 }
 
 static int setup(void **state)
@@ -118,10 +143,11 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_toeplitz),
-	        cmocka_unit_test(test_word_order),
-	        cmocka_unit_test(test_words),
-	        cmocka_unit_test(test_ports),
+	        cmocka_unit_test_setup(test_ports, setup),
+	        cmocka_unit_test_setup(test_v4, setup),
+	        cmocka_unit_test_setup(test_counted_up, setup),
+	        cmocka_unit_test_setup(test_keyed, setup),
+	        cmocka_unit_test_setup(test_parse, setup),
 	};
 	return cmocka_run_group_tests_name("slot", tests, setup, NULL);
 }
