@@ -17,8 +17,9 @@ enum evict_rank {
 	EVICT_OVER,       /* over its time, reset, or its server is gone */
 	EVICT_UNANSWERED, /* half open; UDP and echo that nobody answered */
 	EVICT_TIME_WAIT,
-	EVICT_CLOSING, /* a FIN is acknowledged */
+	EVICT_CLOSING, /* both FINs were seen, and one is acknowledged */
 	EVICT_UDP,     /* with answers, or of which they cannot be seen */
+	EVICT_HALF,    /* closed by one side: the other may still have something to say */
 	EVICT_NEVER,
 };
 
@@ -46,9 +47,10 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 		return silent ? EVICT_UDP : EVICT_NEVER;
 	case SESSION_TIME_WAIT:
 		return EVICT_TIME_WAIT;
-	case SESSION_FIN_WAIT:
 	case SESSION_CLOSING:
 		return silent && closing_is_certain(e, s) ? EVICT_CLOSING : EVICT_NEVER;
+	case SESSION_FIN_WAIT:
+		return silent && closing_is_certain(e, s) ? EVICT_HALF : EVICT_NEVER;
 	default: /* established, or a reset that is being checked, or one that is told its end */
 		return EVICT_NEVER;
 	}
@@ -110,12 +112,11 @@ bool evict_session(struct sy_worker *w, struct session_table *t, bool pair)
 	uint32_t best = SESSION_NONE, lowest = COST_NEVER, step = 1 + pair;
 	for (unsigned n = 0; n < EVICT_RECORDS && t->top >= step; n += step) {
 		uint32_t record = pair ? t->evict_at & ~1u : t->evict_at;
-		if (record + step > t->top) {
-			t->evict_at = 0;
-			continue;
-		}
+		if (record + step > t->top)
+			record = 0;
 		t->evict_at = record + step;
-		uint32_t cost = pair ? pair_cost(b, t, record, now) : record_cost(b, t, record, now);
+		uint32_t cost =
+		        pair ? pair_cost(b, t, record, now) : record_cost(b, t, record, now);
 		if (cost < lowest && (pair || session_at(t, record)->state != SESSION_FREE)) {
 			lowest = cost;
 			best = record;

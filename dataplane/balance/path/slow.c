@@ -208,8 +208,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
-	bool had_session = burst->session[i] != SESSION_NONE;
 	enum session_direction from = slow_look_up(w, burst, i, then);
+	bool had_session = burst->session[i] != SESSION_NONE;
 
 	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))
 		return;

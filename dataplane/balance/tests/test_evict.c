@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A slot whose table is full: who gives way to whom. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+
+#define RECORDS 64 /* of a slot, as the rig has them */
+#define SLOT    77
+#define TCP     0
+#define UDP     1
+
+static struct sy_addr stranger(unsigned n)
+{
+	return sy_addr_v4(htonl(0xc6120100 + n)); /* 198.18.1.0 and on */
+}
+
+/* The nth port, host order and 1024 or above, that puts an address into the slot. */
+static uint16_t port_of(const struct sy_addr *a, unsigned n)
+{
+	return ntohs(sy_slot_port(SLOT, a, 4 + n));
+}
+
+static struct sy_tuple tuple_to(const struct flows *f, unsigned service,
+                                const struct sy_addr *client, uint16_t port)
+{
+	const struct service_key *key = &f->service[service];
+	return (struct sy_tuple){*client, key->vip, htons(port), key->vport, key->proto};
+}
+
+/* Its first packet; false: it was dropped. */
+static bool stranger_asks(struct flows *f, unsigned service, const struct sy_tuple *t)
+{
+	struct frame in, out;
+	flows_frame(f, &in, t, SY_TCP_SYN, 1, 0);
+	return flows_through(f, RIG_WAN, &in, &out);
+}
+
+/* Somebody who knows the key sends spoofed first packets that all fall into the slot. */
+static void spoof(struct flows *f, unsigned service, unsigned count)
+{
+	for (unsigned n = 0; n < count; n++) {
+		const struct sy_addr a = stranger(n);
+		const struct sy_tuple t = tuple_to(f, service, &a, port_of(&a, n % 200));
+		assert_true(stranger_asks(f, service, &t));
+	}
+}
+
+static const struct session_table *table(const struct flows *f)
+{
+	return f->rig.b->table[SLOT];
+}
+
+/* Spoofed packets fill a client's slot, as often as they like: it is not locked out. */
+static void spoofed_packets_lock_nobody_out(void **state)
+{
+	struct flows *f = *state;
+	const struct sy_addr client = rig_addr("198.18.0.1");
+	for (unsigned service = TCP; service <= UDP; service++) {
+		struct flow flow;
+		spoof(f, service, RECORDS + 20);
+		assert_int_equal(session_count(table(f)), RECORDS);
+		flow_open(f, &flow, TCP, port_of(&client, service));
+		spoof(f, service, 2 * RECORDS);
+		flow_check(f, &flow);
+	}
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 0);
+	assert_true(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED) > 4 * RECORDS);
+}
+
+/* Established connections never give way, and then it is said why. */
+static void established_ones_stay(void **state)
+{
+	struct flows *f = *state;
+	static struct flow flow[RECORDS];
+	const struct sy_addr client = rig_addr("198.18.0.1"), other = stranger(1);
+	const struct sy_tuple late = tuple_to(f, TCP, &other, port_of(&other, 1));
+	for (unsigned n = 0; n < RECORDS; n++)
+		flow_open(f, &flow[n], TCP, port_of(&client, n));
+	assert_false(stranger_asks(f, TCP, &late));
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 1);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED), 0);
+	for (unsigned n = 0; n < RECORDS; n++)
+		flow_check(f, &flow[n]);
+	flows_check_active(f, RECORDS);
+}
+
+/* Of a slot's sessions, those that have had no answer go first, the longest silent before others;
+ * UDP that was answered goes when it is silent, and there are none of them. */
+static void the_least_valuable_goes_first(void **state)
+{
+	struct flows *f = *state;
+	static struct flow flow[RECORDS];
+	const struct sy_addr client = rig_addr("198.18.0.1"), other = stranger(1);
+	struct flow begun[2];
+	for (unsigned n = 0; n < RECORDS - 2; n++)
+		flow_open(f, &flow[n], UDP, port_of(&client, n));
+	flow_begin(f, &begun[0], TCP, port_of(&client, 0));
+	flows_advance(f, 1);
+	flow_begin(f, &begun[1], TCP, port_of(&client, 1));
+	flows_advance(f, 1);
+	for (unsigned n = 0; n < 3; n++) {
+		const struct sy_tuple t = tuple_to(f, UDP, &other, port_of(&other, n));
+		/* the third finds its predecessors, which go before any that was answered */
+		assert_true(stranger_asks(f, UDP, &t));
+		assert_null(flow_session(f, &begun[0]));
+		assert_true((flow_session(f, &begun[1]) == NULL) == (n > 0));
+	}
+	for (unsigned n = 0; n < RECORDS - 2; n++)
+		flow_check(f, &flow[n]);
+	flows_advance(f, 3);
+	flow_check(f, &flow[0]);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 0);
+	flows_check_active(f, RECORDS);
+}
+
+/* Addresses and ports counted up together, as scanners and load generators do, use all slots: a
+ * third of the table takes them without a word. */
+static void counted_up_clients_fill_evenly(void **state)
+{
+	struct flows *f = *state;
+	const unsigned count = RECORDS * SY_SLOTS / 3;
+	for (unsigned n = 0; n < count; n++) {
+		const struct sy_addr a = stranger(n);
+		const struct sy_tuple t = tuple_to(f, UDP, &a, (uint16_t)(1024 + n));
+		assert_true(stranger_asks(f, UDP, &t));
+	}
+	assert_int_equal(rig_totals(&f->rig).live, count);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED), 0);
+}
+
+static int setup(void **state)
+{
+	return flows_setup(state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(spoofed_packets_lock_nobody_out, setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(established_ones_stay, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(the_least_valuable_goes_first, setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(counted_up_clients_fill_evenly, setup,
+	                                        flows_teardown),
+	};
+	return cmocka_run_group_tests_name("evict", tests, NULL, NULL);
+}
