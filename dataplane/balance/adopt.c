@@ -154,7 +154,7 @@ static void adopt_tell(const struct sy_balance *b)
 static void adopt_tables(struct sy_balance *b)
 {
 	b->key = *session_store_key(b->store);
-	b->space = session_store_space(b->store);
+	session_store_space(b->store, &b->space);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		b->table[slot] = session_store_table(b->store, (uint8_t)slot);
 }

@@ -8,6 +8,7 @@
 #include "control.h"
 #include "foreign.h"
 #include "fragment.h"
+#include "grow.h"
 #include "model.h"
 #include "ours.h"
 #include "saved.h"
@@ -41,6 +42,8 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 
 	const struct session_store_options store = {
 	        .sessions = options->sessions,
+	        .limit = options->sessions_limit,
+	        .reserved = options->memory_reserved,
 	        .servers = options->max_servers,
 	        .directory = options->store_directory,
 	        .name = options->store_name,
@@ -116,6 +119,8 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 		rc = journal_load(b, err);
 	if (rc == 0)
 		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, retire_tick, b);
+	if (rc == 0)
+		rc = sy_runtime_every(rt, GROW_PERIOD_MS, grow_tick, b);
 	return rc;
 }
 

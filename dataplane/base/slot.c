@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <sys/random.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -40,6 +41,7 @@ void sy_slot_set_key(const struct sy_slot_key *key)
 
 	m->address[0] = row_next(&row);
 	m->address[1] = row_next(&row);
+	m->address_v4 = m->address[1] ^ sy_addr_v4(0).d[1];
 	row_permute(&row, m->first);
 	row_permute(&row, m->second);
 	for (unsigned byte = 0; byte < 256; byte++)
@@ -78,5 +80,20 @@ int sy_slot_key_parse(const char *text, struct sy_slot_key *key)
 	if (*text)
 		return -EINVAL;
 	*key = out;
+	return 0;
+}
+
+int sy_slot_key_read(const char *path, struct sy_slot_key *key, struct sy_error *err)
+{
+	char text[128];
+	FILE *file = fopen(path, "re");
+
+	if (file == NULL)
+		return sy_fail(err, errno, "slot key: %.200s: %s", path, strerror(errno));
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	fclose(file);
+	if (sy_slot_key_parse(text, key) < 0)
+		return sy_fail(err, EINVAL, "slot key: %.200s: 32 hexadecimal digits are wanted",
+		               path);
 	return 0;
 }

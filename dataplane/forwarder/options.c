@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define SESSIONS_DEFAULT (1u << 20)
-#define SESSIONS_MAX     (UINT64_C(1) << 34)
-#define IDS_MAX          (1u << 24)
+#define SESSIONS_MAX (UINT64_C(1) << 31)
+#define IDS_MAX      (1u << 24)
 
 void options_help(void)
 {
@@ -29,7 +28,11 @@ void options_help(void)
 	       "  --neighbour ADDR,port=NAME,mac=MAC       likewise\n"
 	       "\n"
 	       "Memory\n"
-	       "  --sessions N[k|M]          capacity of the session tables (1M)\n"
+	       "  --sessions N[k|M]          capacity of the session tables to begin with (by\n"
+	       "                             memory: an eighth of what is free, 65536 to 16M)\n"
+	       "  --max-sessions N[k|M]      that they may grow to (half of what is free)\n"
+	       "  --slot-key FILE            32 hexadecimal digits, equal in all forwarders that\n"
+	       "                             share sessions (random at the first start)\n"
 	       "  --max-services N           (32768)\n"
 	       "  --max-servers N            (65536)\n"
 	       "  --memory MB                DPDK's memory (256), at least 64\n"
@@ -293,6 +296,8 @@ enum option_id {
 	OPT_ROUTE,
 	OPT_NEIGHBOUR,
 	OPT_SESSIONS,
+	OPT_MAX_SESSIONS,
+	OPT_SLOT_KEY,
 	OPT_MAX_SERVICES,
 	OPT_MAX_SERVERS,
 	OPT_MEMORY,
@@ -316,6 +321,8 @@ static const struct option long_options[] = {
         {"route", required_argument, NULL, OPT_ROUTE},
         {"neighbour", required_argument, NULL, OPT_NEIGHBOUR},
         {"sessions", required_argument, NULL, OPT_SESSIONS},
+        {"max-sessions", required_argument, NULL, OPT_MAX_SESSIONS},
+        {"slot-key", required_argument, NULL, OPT_SLOT_KEY},
         {"max-services", required_argument, NULL, OPT_MAX_SERVICES},
         {"max-servers", required_argument, NULL, OPT_MAX_SERVERS},
         {"memory", required_argument, NULL, OPT_MEMORY},
@@ -349,6 +356,12 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 	case OPT_SESSIONS:
 		return read_number("--sessions", text, SY_SLOTS, SESSIONS_MAX, &o->balance.sessions,
 		                   err);
+	case OPT_MAX_SESSIONS:
+		return read_number("--max-sessions", text, SY_SLOTS, SESSIONS_MAX,
+		                   &o->balance.sessions_limit, err);
+	case OPT_SLOT_KEY:
+		o->balance.slot_key = &o->slot_key;
+		return sy_slot_key_read(text, &o->slot_key, err);
 	case OPT_MAX_SERVICES:
 		return read_u32("--max-services", text, 8, IDS_MAX, &o->balance.max_services, err);
 	case OPT_MAX_SERVERS:
@@ -409,9 +422,7 @@ static void options_default(struct options *o)
 {
 	*o = (struct options){
 	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256},
-	        .balance = {.sessions = SESSIONS_DEFAULT,
-	                    .max_services = 1u << 15,
-	                    .max_servers = 1u << 16},
+	        .balance = {.max_services = 1u << 15, .max_servers = 1u << 16},
 	        .inherit = -1,
 	        .instance = "main",
 	        .socket = "/run/steelyard/forwarder.sock",
@@ -443,7 +454,11 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 		               "do not belong to an upgrade");
 	for (unsigned i = 0; i < o->runtime.ports; i++)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
+	if (o->balance.sessions_limit && o->balance.sessions_limit < o->balance.sessions)
+		return sy_fail(err, EINVAL, "--max-sessions: less than --sessions");
 	o->balance.state_directory = o->state;
+	/* DPDK's, and a successor's during an upgrade. */
+	o->balance.memory_reserved = UINT64_C(2) * o->runtime.memory_mb << 20;
 	/* One name for EAL's files and the session tables, apart from other programs'. */
 	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->instance);
 	memcpy(o->runtime.instance, o->store_name, sizeof(o->runtime.instance));

@@ -8,6 +8,7 @@
 struct options {
 	struct sy_runtime_options runtime;
 	struct sy_balance_options balance;
+	struct sy_slot_key slot_key; /* of --slot-key */
 	char socket[108];
 	char state[256];
 	char store_directory[256];

@@ -23,12 +23,14 @@ static bool is_blank(const void *bytes, size_t len)
 
 static uint64_t slot_records(const struct session_file *f, unsigned slot)
 {
-	const uint8_t *region = (const uint8_t *)f + SESSION_FILE_FIRST + f->slot.size * slot;
+	const uint8_t *region = session_slot_region(f, (uint8_t)slot);
+	struct session_geometry g;
 	uint64_t n = 0;
-	for (uint32_t i = 0; i < f->slot.records; i++) {
+	session_slot_geometry(f, (uint8_t)slot, &g);
+	for (uint32_t i = 0; i < g.records; i++) {
 		const struct session_cold *cold =
-		        (const struct session_cold *)(region + f->slot.cold_at) + i;
-		n += cold->commit || !is_blank(region + f->slot.hot_at + i * sizeof(struct session),
+		        (const struct session_cold *)(region + g.cold_at) + i;
+		n += cold->commit || !is_blank(region + g.hot_at + i * sizeof(struct session),
 		                               sizeof(struct session));
 	}
 	return n;

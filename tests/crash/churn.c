@@ -357,14 +357,15 @@ static void burst_run(struct life *l, struct burst *b)
 	if (evicted) /* what has just begun may be among them */
 		flows_loosen(l->h);
 	__atomic_store_n(&l->h->evicting, false, __ATOMIC_RELEASE);
+	uint64_t grown = l->rig.b->growth.grown;
 	rig_attend(&l->rig);
+	l->h->grown += l->rig.b->growth.grown - grown;
 	for (unsigned i = 0; i < b->count; i++) {
 		struct flow *f = &l->h->flow[b->flow[i]];
 		if (!f->pending)
 			continue;
 		MUST(f->certainty == FLOW_DOUBTFUL || f->certainty == FLOW_LOOSE || f->anew,
-		     "a packet was lost: %s; drops:%s",
-		     flow_text(f), drops_text(&l->rig));
+		     "a packet was lost: %s; drops:%s", flow_text(f), drops_text(&l->rig));
 		missing++;
 		if (f->certainty != FLOW_LOOSE)
 			f->certainty = FLOW_NONE;

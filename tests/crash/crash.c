@@ -38,6 +38,13 @@ static const struct scene scenes[] = {
          .flows = 1500},
         /* slots that are full, and an index so full that entries have to move */
         {.name = "tight", .sessions = 64 * SY_SLOTS, .slots = 3, .flows = 260},
+        /* tables that grow as they fill */
+        {.name = "growing",
+         .sessions = 8 * SY_SLOTS,
+         .sessions_other = 12 * SY_SLOTS,
+         .sessions_limit = 64 * SY_SLOTS,
+         .slots = 6,
+         .flows = 260},
         /* all local ports of a slot in use, towards one server by TCP and by UDP */
         {.name = "ports",
          .sessions = 800 * SY_SLOTS,
@@ -282,6 +289,8 @@ static void play_end(struct play *p, bool ok)
 static bool play_report(const struct play *p)
 {
 	const struct chronicle *h = p->h;
+	if (p->scene->sessions_limit)
+		printf("%s: %lu tables grew\n", p->scene->name, h->grown);
 	printf("%s: killed %u times while starting, %u while checking, %u in churn, %u in a "
 	       "commit;\n"
 	       "    %lu sessions adopted (%lu first packets in doubt), %lu of them asked at once; "

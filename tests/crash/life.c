@@ -80,6 +80,7 @@ static void life_open(struct life *l, uint64_t sessions)
 	const struct rig_options o = {
 	        .workers = 1 + dice_roll(&l->dice, 2),
 	        .sessions = sessions,
+	        .sessions_limit = l->scene->sessions_limit,
 	        .mbufs = MBUFS,
 	        .memory_mb = MEMORY_MB,
 	        .max_services = MAX_SERVICES,

@@ -10,6 +10,7 @@
 struct scene {
 	const char *name;
 	uint64_t sessions, sessions_other; /* capacity; other: in some lives, 0: never */
+	uint64_t sessions_limit;           /* that tables grow to; 0: they do not */
 	unsigned slots;                    /* that clients fall into; 0: all */
 	unsigned services;                 /* that they want, the first ones; 0: all */
 	unsigned flows;                    /* that the clients keep up */

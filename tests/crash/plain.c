@@ -9,7 +9,7 @@
 /* Seconds by which two countings of idle seconds may differ, and by which a sweep may be late. */
 #define ROUNDING 2
 #define LATE     3
-#define LONGEST 120 /* seconds that any session may be silent */
+#define LONGEST  120 /* seconds that any session may be silent */
 
 /* ---- names of things ---- */
 

@@ -94,6 +94,7 @@ struct chronicle {
 	volatile bool failed;       /* something is wrong, and is being said */
 	volatile uint64_t ready_ns; /* from birth to the first churn, real time; 0: not yet */
 	/* what was done, for the report */
+	uint64_t grown;
 	uint64_t adopted, doubtful, probed, forwarded, created, commits;
 	uint64_t verdict[16];
 };

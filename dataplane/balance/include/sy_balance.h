@@ -23,7 +23,10 @@ struct sy_balance_upgrade {
 };
 
 struct sy_balance_options {
-	uint64_t sessions;           /* capacity of all session tables together */
+	uint64_t sessions;           /* capacity of all session tables together, to begin with; 0:
+	                                as found, or by the memory that there is */
+	uint64_t sessions_limit;     /* that they grow to hold; 0: by memory */
+	uint64_t memory_reserved;    /* bytes of that memory that others will take */
 	const char *store_directory; /* for the tables' file: hugetlbfs, or ordinary; NULL: no file,
 	                                sessions end with the process */
 	bool store_huge;             /* that is hugetlbfs */

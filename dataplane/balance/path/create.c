@@ -373,13 +373,8 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* What a session is filed under. */
-struct session_hashes {
-	uint64_t client, server;
-};
-
-static struct session_hashes session_hashes(const struct sy_balance *b, const struct session *s,
-                                            const struct session_cold *cold)
+struct session_hashes session_get_hashes(const struct sy_balance *b, const struct session *s,
+                                         const struct session_cold *cold)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_tuple client = session_client_tuple(s, cold, e);
@@ -405,7 +400,7 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	const struct session_hashes h =
-	        session_hashes(w->app, session_at(t, record), session_cold_at(t, record));
+	        session_get_hashes(w->app, session_at(t, record), session_cold_at(t, record));
 	end_hashed(w, t, record, &h);
 }
 
@@ -416,8 +411,8 @@ void sessions_end(struct sy_worker *w, struct session_table *t, const uint32_t *
 	for (unsigned i = 0; i < count; i++)
 		__builtin_prefetch(session_cold_at(t, record[i]), 1);
 	for (unsigned i = 0; i < count; i++)
-		h[i] = session_hashes(w->app, session_at(t, record[i]),
-		                      session_cold_at(t, record[i]));
+		h[i] = session_get_hashes(w->app, session_at(t, record[i]),
+		                          session_cold_at(t, record[i]));
 	for (unsigned i = 0; i < count; i++) {
 		session_prefetch_bucket(t, h[i].client);
 		session_prefetch_bucket(t, h[i].server);

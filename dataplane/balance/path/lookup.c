@@ -14,10 +14,9 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	 * waits for its address's translation, and what is behind it for its turn: only with
 	 * nothing in between do the next ones begin meanwhile. */
 	for (unsigned i = 0; i < burst->count; i++) {
-		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
-		bucket[i] = &t.buckets[session_bucket_of(&t, burst->hash[i])];
+		bucket[i] = session_space_bucket(&b->space, burst->slot[i], burst->hash[i]);
 		SESSION_PREFETCH(bucket[i]);
 	}
 

@@ -128,17 +128,16 @@ static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *in
 }
 
 /* The port that belongs to an inside port as long as nobody else has it: in the inside tuple's slot
- * by construction, and no other port of that host has it. Its first byte is the inside port's, moved
- * by the last bytes of both addresses, so that neighbours of one /24 never want the same. */
+ * by construction, and no other port of that host has it. Its first byte is the inside port's,
+ * moved by the last bytes of both addresses, so that neighbours of one /24 never want the same. */
 static bool own_port(const struct sy_balance *b, struct session_table *t, struct pool_search *p,
                      const struct session *s)
 {
 	enum session_direction side;
 	struct sy_tuple *reply = &p->search.reply;
 	reply->dst = p->search.locals[0];
-	reply->dport = sy_slot_port(
-	        t->slot, &reply->dst,
-	        (s->client_port & 0xff) ^ s->client.b[15] ^ reply->dst.b[15]);
+	reply->dport = sy_slot_port(t->slot, &reply->dst,
+	                            (s->client_port & 0xff) ^ s->client.b[15] ^ reply->dst.b[15]);
 	p->search.local = p->search.local_ids[0];
 	p->search.server_hash = sy_hash_tuple(&b->key, reply);
 	return ntohs(reply->dport) >= FIRST_PORT &&

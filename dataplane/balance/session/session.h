@@ -105,7 +105,11 @@ struct session_table;
 struct session_space;
 
 struct session_store_options {
-	uint64_t sessions;     /* capacity of all tables together, rounded up to 4 a slot */
+	/* Capacity of all tables together, rounded up to 4 a slot; 0: a found file's, or by the
+	 * memory that there is beyond `reserved` bytes, which others will take. */
+	uint64_t sessions;
+	uint64_t limit; /* that growth does not pass; 0: by that memory too */
+	uint64_t reserved;
 	uint32_t servers;      /* ids that the dictionary names, 0 to this − 1 */
 	const char *directory; /* where the file goes: hugetlbfs for huge pages, NULL: anonymous */
 	const char *name;      /* the file's name */
@@ -167,10 +171,13 @@ void session_store_discard(struct session_store *s);
 void session_store_alive(struct session_store *s);
 /* Which half of the path ids this process takes (0 or 1): not its predecessor's. */
 unsigned session_store_path_half(const struct session_store *s);
-/* The table of a slot, which lives as long as the store. */
+/* The table of a slot, which lives as long as the store; where its records lie changes when it
+ * grows. */
 struct session_table *session_store_table(struct session_store *s, uint8_t slot);
-/* Where all of them lie. */
-struct session_space session_store_space(const struct session_store *s);
+/* Where all of them lie now. */
+void session_store_space(const struct session_store *s, struct session_space *out);
+/* How many sessions its tables may grow to hold. */
+uint64_t session_store_limit(const struct session_store *s);
 /* Bytes mapped for tables, index, ports, header, names: all that sessions cost. */
 uint64_t session_store_mapped(const struct session_store *s);
 /* The key for the hashes of this store's tables, by sy_hash_tuple(). */
@@ -298,7 +305,7 @@ static inline uint32_t session_find_guessed(const struct session_table *t, uint3
                                             uint64_t hash, session_match match, const void *ctx,
                                             enum session_direction *direction);
 
-/* The halves of a record; a pointer stays right as long as the store is open. */
+/* The halves of a record; a pointer stays right until the table grows. */
 static inline struct session *session_at(const struct session_table *t, uint32_t record);
 static inline struct session_cold *session_cold_at(const struct session_table *t, uint32_t record);
 /* The cold half of a record of this table, whose hot one this is: an address, nothing is read. */
@@ -420,5 +427,39 @@ void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *
                              struct session_port_search *search);
 
 #include "session_index.h" /* the inline functions and the table's struct */
+
+/* ---- growth (session_grow.c) ------------------------------------------------------------------
+ */
+
+/* A part of the file: where a slot's table lies. */
+struct session_region {
+	uint64_t line, lines; /* cache lines, counted from the file's begin */
+	uint32_t records;
+};
+
+/* A larger table on its way; once it is finished, `region` is where the smaller one was. */
+struct session_growth {
+	struct session_table table;
+	struct session_region region;
+};
+
+/* May the slot's table be doubled, by the limit of growth? */
+bool session_grow_is_possible(const struct session_store *s, uint8_t slot);
+/* Interaction thread: memory for a table of twice as many records. Returns 0, -ENOMEM or -ENOSPC.
+ */
+int session_grow_prepare(struct session_store *s, uint8_t slot, struct session_growth *out,
+                         struct sy_error *err);
+/* The slot's owner, in this order and with nothing in between that changes the table: copies all
+ * records, which keep their numbers; enters each session, by both hashes as at insertion (false:
+ * the index finds no place, and the growth is given up); makes it the slot's table. */
+void session_grow_copy(const struct session_table *from, struct session_growth *g);
+bool session_grow_enter(struct session_growth *g, uint32_t record, uint64_t client_hash,
+                        uint64_t server_hash);
+void session_grow_finish(struct session_store *s, struct session_growth *g);
+/* Interaction thread, after session_grow_finish() or a growth that was given up: the region is not
+ * used again before session_grow_release() of the oldest `count` of them, when nobody reads what
+ * was there any more. */
+void session_grow_leave(struct session_store *s, const struct session_growth *g);
+void session_grow_release(struct session_store *s, unsigned count);
 
 #endif

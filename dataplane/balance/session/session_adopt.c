@@ -252,7 +252,9 @@ static void slot_begin(struct adopter *w, uint8_t slot)
 
 	w->to = w->from = &w->a->s->tables[slot];
 	if (old != NULL) {
-		session_table_init(&w->old, slot, session_slot_region(old, slot), &old->slot);
+		struct session_geometry g;
+		session_slot_geometry(old, slot, &g);
+		session_table_init(&w->old, slot, session_slot_region(old, slot), &g);
 		w->from = &w->old;
 		memcpy(w->to->cursors, w->old.cursors, SESSION_PORT_CURSORS * sizeof(uint16_t));
 		return;

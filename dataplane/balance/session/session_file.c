@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Index load, in percent, when all records are in use: 0002-session-table.md has the arithmetic. */
 #define INDEX_LOAD_PERCENT 97
@@ -68,10 +69,78 @@ void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_
 void session_geometry_choose(struct session_geometry *g, uint64_t sessions)
 {
 	uint64_t records = round_up((sessions + SY_SLOTS - 1) / SY_SLOTS, SESSION_RECORDS_STEP);
-	uint64_t places = (2 * records * 100 + INDEX_LOAD_PERCENT - 1) / INDEX_LOAD_PERCENT;
+
+	session_geometry_of(g, (uint32_t)records);
+}
+
+void session_geometry_of(struct session_geometry *g, uint32_t records)
+{
+	uint64_t places =
+	        (UINT64_C(2) * records * 100 + INDEX_LOAD_PERCENT - 1) / INDEX_LOAD_PERCENT;
 	uint64_t buckets = (places + SESSION_BUCKET_PLACES - 1) / SESSION_BUCKET_PLACES;
 
-	session_geometry_init(g, (uint32_t)records, (uint32_t)buckets);
+	session_geometry_init(g, records, (uint32_t)buckets);
+}
+
+static struct session_region place_unpack(const struct session_file *f, uint8_t slot,
+                                          uint64_t place)
+{
+	struct session_geometry g;
+
+	if (place == 0)
+		return (struct session_region){(SESSION_FILE_FIRST + f->slot.size * slot) /
+		                                       SY_CACHE_LINE,
+		                               f->slot.size / SY_CACHE_LINE, f->slot.records};
+	session_geometry_of(&g, (uint32_t)(place >> 32));
+	return (struct session_region){(uint32_t)place, g.size / SY_CACHE_LINE, g.records};
+}
+
+struct session_region session_slot_place(const struct session_file *f, uint8_t slot)
+{
+	uint64_t place = __atomic_load_n(&session_file_places(f)[slot], __ATOMIC_RELAXED);
+
+	return place_unpack(f, slot, place);
+}
+
+void session_slot_geometry(const struct session_file *f, uint8_t slot, struct session_geometry *g)
+{
+	uint64_t place = __atomic_load_n(&session_file_places(f)[slot], __ATOMIC_RELAXED);
+
+	if (place == 0)
+		*g = f->slot;
+	else
+		session_geometry_of(g, (uint32_t)(place >> 32));
+}
+
+static int region_compare(const void *a, const void *b)
+{
+	const struct session_region *one = a, *two = b;
+	return one->line < two->line ? -1 : one->line > two->line;
+}
+
+bool session_places_are_possible(const struct session_file *f, const uint64_t places[SY_SLOTS],
+                                 uint64_t size)
+{
+	struct session_region r[SY_SLOTS + 1];
+	/* names, which nothing may lie in */
+	const uint64_t names = (SESSION_FILE_FIRST + f->slot.size * SY_SLOTS) / SY_CACHE_LINE;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint64_t records = places[slot] >> 32;
+		if (places[slot] != 0 && (records == 0 || records > SESSION_RECORDS_MAX ||
+		                          records % SESSION_RECORDS_STEP != 0))
+			return false;
+		r[slot] = place_unpack(f, (uint8_t)slot, places[slot]);
+	}
+	r[SY_SLOTS] = (struct session_region){names, f->file_size / SY_CACHE_LINE - names, 0};
+	qsort(r, SY_ARRAY_LEN(r), sizeof(*r), region_compare);
+	uint64_t end = SESSION_FILE_FIRST / SY_CACHE_LINE;
+	for (unsigned i = 0; i < SY_ARRAY_LEN(r); i++) {
+		if (r[i].line < end)
+			return false;
+		end = r[i].line + r[i].lines;
+	}
+	return end * SY_CACHE_LINE <= size;
 }
 
 void session_file_layout(struct session_file *f, const struct session_geometry *slot,
@@ -173,9 +242,9 @@ enum session_file_state session_file_examine(const struct session_file *f, uint6
 		         SY_SLOTS);
 	else if (!file_layout_is_ours(f))
 		snprintf(reason, SESSION_REASON, "its layout is another build's");
-	else if (size != f->file_size)
+	else if (size < f->file_size)
 		snprintf(reason, SESSION_REASON,
-		         "it is truncated or grown: %" PRIu64 " bytes instead of %" PRIu64, size,
+		         "it is truncated: %" PRIu64 " bytes instead of %" PRIu64, size,
 		         f->file_size);
 	else if (memcmp(f->boot, boot, sizeof(f->boot)) != 0)
 		snprintf(reason, SESSION_REASON, "it is of an earlier boot");

@@ -2,8 +2,9 @@
 /*
  * The session file as bytes, and what the parts of the store share: private to session_*.c.
  *
- *   file    │ header │ slot states │ slot 0 │ slot 1 │ … │ servers │ local addresses │ to a page │
- *   slot    │ port cursors │ index: buckets │ hot halves │ cold halves │
+ *   file    │ header │ places │ slot states │ slot 0 │ slot 1 │ … │ servers │ local addresses │ to
+ * a page │ slots that have grown │ slot    │ port cursors │ index: buckets │ hot halves │ cold
+ * halves │
  *
  * A slot's region is contiguous, so that handing over a slot hands over one piece of memory.
  * Numbers are in the machine's byte order: the file never leaves the machine.
@@ -17,12 +18,15 @@
 
 #define SESSION_FILE_MAGIC   "SYSLOTS" /* with its end, 8 bytes */
 #define SESSION_FILE_VERSION 7 /* of all layouts together: header, halves, buckets, hash, names */
+#define SESSION_FILE_PLACES  2048 /* where the slots' places begin */
 #define SESSION_FILE_STATES  4096 /* where the slot states begin */
 #define SESSION_FILE_FIRST   8192 /* where slot 0 begins */
 
+#define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes, as places count cache lines */
+
 /* Entry numbers have 31 bits for the record, in each of the slots; server ids have 24 bits. */
 #define SESSION_RECORDS_MAX (UINT32_C(1) << 30)
-#define SESSIONS_MAX        ((uint64_t)SY_SLOTS * SESSION_RECORDS_MAX)
+#define SESSIONS_MAX        (UINT64_C(1) << 31) /* so that 32 bits count a file's cache lines */
 #define SESSION_SERVERS_MAX (UINT32_C(1) << 24)
 
 /* Where a slot's parts begin, in bytes from its region's start; each on a cache line. */
@@ -52,15 +56,31 @@ struct session_file {
 	uint64_t servers_at, locals_at;
 	struct sy_hash_key key; /* of the index */
 	struct sy_slot_key slot_key;
-	uint8_t boot[16];       /* which boot of the kernel */
-	uint64_t owner;         /* whose sessions */
-	uint64_t check;         /* session_file_check(), stored last: 0: never finished */
+	uint8_t boot[16]; /* which boot of the kernel */
+	uint64_t owner;   /* whose sessions */
+	uint64_t check;   /* session_file_check(), stored last: 0: never finished */
 	/* what changes while the file is in use; written by its process's interaction thread */
 	uint64_t alive_ns;  /* of sy_clock_ns(): when that process was seen alive */
 	uint64_t path_half; /* which half of the path ids it takes */
 	struct session_seal seal;
 };
 _Static_assert(sizeof(struct session_file) == 272, "no holes that a check would miss");
+
+/* Where the table of a slot that has grown lies: its first cache line, and above it the number of
+ * its records. 0: where the header says. Stored at once, when all that is there has been written.
+ */
+static inline uint64_t *session_file_places(const struct session_file *f)
+{
+	return (uint64_t *)((uintptr_t)f + SESSION_FILE_PLACES);
+}
+_Static_assert(sizeof(struct session_file) <= SESSION_FILE_PLACES &&
+                       SESSION_FILE_PLACES + SY_SLOTS * sizeof(uint64_t) <= SESSION_FILE_STATES,
+               "places fit behind the header");
+
+static inline uint64_t session_place_pack(const struct session_region *r)
+{
+	return r->line | (uint64_t)r->records << 32;
+}
 
 /* What a table keeps in process memory, for a successor that may trust it. */
 struct session_slot_state {
@@ -81,6 +101,14 @@ uint64_t session_states_check(const struct session_slot_state states[SY_SLOTS]);
 void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_t buckets);
 /* Records and buckets of one slot when all slots together shall hold this many sessions. */
 void session_geometry_choose(struct session_geometry *g, uint64_t sessions);
+/* The same of one slot of so many records. */
+void session_geometry_of(struct session_geometry *g, uint32_t records);
+/* Where a slot's table lies, and how it is laid out. */
+struct session_region session_slot_place(const struct session_file *f, uint8_t slot);
+void session_slot_geometry(const struct session_file *f, uint8_t slot, struct session_geometry *g);
+/* Do all places lie within a file of this size, and apart from each other and from all else? */
+bool session_places_are_possible(const struct session_file *f, const uint64_t places[SY_SLOTS],
+                                 uint64_t size);
 
 /* Fills all sizes and places from a slot's geometry and the number of servers; file_size is that
  * of the bytes used. */
@@ -108,11 +136,18 @@ struct session_map {
 	struct session_file *file; /* NULL: not mapped */
 	uint64_t length;
 	int fd; /* keeps the file locked; -1: anonymous memory */
+	/* Addresses that it may grow into; 0: what it needs now. */
+	uint64_t reserved;
+	void *area; /* all of them, and some in front */
+	uint64_t area_length;
 };
 
 /* Gives m->fd's file (or anonymous memory) `length` bytes, rounded up to whole pages, all of them
  * present, and maps it. -ENOMEM, -ENOSPC: err says how much is missing, and the remedy. */
 int session_map_memory(struct session_map *m, const char *path, uint64_t length,
+                       struct sy_error *err);
+/* Makes a mapped file (or memory) longer, rounded up likewise. On failure nothing has changed. */
+int session_map_extend(struct session_map *m, const char *path, uint64_t length,
                        struct sy_error *err);
 /* Unmaps, closes, unlocks. */
 void session_map_drop(struct session_map *m);
@@ -123,9 +158,15 @@ struct session_store {
 	struct session_map now; /* tables and dictionary in use */
 	struct session_map old; /* another size: what will be adopted from */
 	char path[PATH_MAX];    /* empty: anonymous */
+	char directory[PATH_MAX];
 	char reason[SESSION_REASON];
 	struct session_geometry wanted;
+	bool any_size; /* what is found is wanted */
 	uint32_t servers_wanted;
+	uint64_t limit; /* sessions: see session_store_options */
+	/* where tables were before they grew, and others may read still; oldest first */
+	struct session_region left[SY_SLOTS];
+	unsigned left_count;
 	uint8_t boot[16];
 	uint64_t owner;
 	const struct sy_slot_key *slot_key_wanted; /* NULL: any; while it is opened */
@@ -144,8 +185,10 @@ void session_table_init(struct session_table *t, uint8_t slot, void *region,
 void session_table_list_free(struct session_table *t);
 static inline void *session_slot_region(const struct session_file *f, uint8_t slot)
 {
-	return (uint8_t *)(uintptr_t)f + SESSION_FILE_FIRST + f->slot.size * slot;
+	return (uint8_t *)(uintptr_t)f + session_slot_place(f, slot).line * SY_CACHE_LINE;
 }
+/* What is wanted, and by how much it may grow (session_known.c). */
+void session_store_size(struct session_store *s, const struct session_store_options *o);
 /* Points s->tables into s->now, all empty. */
 void session_store_tables(struct session_store *s);
 

@@ -47,22 +47,44 @@ struct session_table {
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 
-/* All slots' tables lie at equal distances: where slot 0's parts begin, and that distance. */
+/* Where slots' tables lie. place: in one word the cache line of the first bucket, counted from
+ * `base`, and above it the number of buckets. Writers: the worker of the slot, when its table
+ * grows: `hot` first. Readers: any worker, in the other order: an entry of the smaller table is one
+ * of the larger table too. */
 struct session_space {
-	uint8_t *buckets, *hot;
-	uint64_t stride; /* bytes */
-	uint32_t bucket_count;
+	uint8_t *base;
+	uint64_t place[SY_SLOTS];
+	struct session *hot[SY_SLOTS];
 };
 
-/* What looking up needs of a slot's table, computed: to read it there would be one more line a
- * packet, and 16 KB of the first cache for all slots. Nothing else is in it. */
+/* What looking up needs of a slot's table: to read it there would be one more line a packet, and
+ * 16 KB of the first cache for all slots, where this is 4. Nothing else is in it. */
 static inline __attribute__((always_inline)) struct session_table
 session_table_of(const struct session_space *space, uint8_t slot)
 {
-	uint64_t at = space->stride * slot;
-	return (struct session_table){.buckets = (struct session_bucket *)(space->buckets + at),
-	                              .hot = (struct session *)(space->hot + at),
-	                              .bucket_count = space->bucket_count};
+	uint64_t place = __atomic_load_n(&space->place[slot], __ATOMIC_ACQUIRE);
+	return (struct session_table){.buckets = (struct session_bucket *)space->base +
+	                                         (uint32_t)place,
+	                              .hot = __atomic_load_n(&space->hot[slot], __ATOMIC_RELAXED),
+	                              .bucket_count = (uint32_t)(place >> 32)};
+}
+
+/* The first bucket of a hash. */
+static inline __attribute__((always_inline)) const struct session_bucket *
+session_space_bucket(const struct session_space *space, uint8_t slot, uint64_t hash)
+{
+	uint64_t place = __atomic_load_n(&space->place[slot], __ATOMIC_ACQUIRE);
+	return (const struct session_bucket *)space->base +
+	       ((uint32_t)place + ((hash >> 32) * (place >> 32) >> 32));
+}
+
+/* From now on a slot's table is where this one is. */
+static inline void session_space_set(struct session_space *space, const struct session_table *t)
+{
+	uint64_t line = (uint64_t)(t->buckets - (struct session_bucket *)space->base);
+	__atomic_store_n(&space->hot[t->slot], t->hot, __ATOMIC_RELEASE);
+	__atomic_store_n(&space->place[t->slot], line | (uint64_t)t->bucket_count << 32,
+	                 __ATOMIC_RELEASE);
 }
 
 /* Tag and bucket come from disjoint bits of the hash: 0–15 and 32–63. */

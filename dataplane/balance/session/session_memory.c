@@ -25,15 +25,45 @@ static void memory_settle(void *memory, uint64_t length)
 	(void)madvise(memory, length, MADV_POPULATE_WRITE);
 }
 
+/* Addresses for all that the mapping may come to be, where huge pages of this size can lie. NULL:
+ * there are none, and it will not grow. */
+static void *area_reserve(struct session_map *m, uint64_t page)
+{
+	if (m->reserved < m->length)
+		m->reserved = m->length;
+	m->reserved = round_up(m->reserved, page);
+	m->area_length = m->reserved + page;
+	m->area = mmap(NULL, m->area_length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+	               -1, 0);
+	if (m->area == MAP_FAILED) {
+		m->area = NULL;
+		m->reserved = m->length;
+		return NULL;
+	}
+	return (void *)round_up((uint64_t)(uintptr_t)m->area, page);
+}
+
+static void area_drop(struct session_map *m)
+{
+	if (m->area != NULL)
+		munmap(m->area, m->area_length);
+	m->area = NULL;
+}
+
 static int map_anonymous(struct session_map *m, struct sy_error *err)
 {
-	m->length = round_up(m->length, (uint64_t)sysconf(_SC_PAGESIZE));
-	void *memory =
-	        mmap(NULL, m->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
-		return sy_fail(err, errno,
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	m->length = round_up(m->length, page);
+	void *place = area_reserve(m, page);
+	void *memory = mmap(place, m->length, PROT_READ | PROT_WRITE,
+	                    MAP_PRIVATE | MAP_ANONYMOUS | (place ? MAP_FIXED : 0), -1, 0);
+	if (memory == MAP_FAILED) {
+		int code = errno;
+		area_drop(m);
+		return sy_fail(err, code,
 		               "session table: no %" PRIu64 " MiB of memory: lower --sessions",
 		               m->length >> 20);
+	}
 	memory_settle(memory, m->length);
 	m->file = memory;
 	return 0;
@@ -111,25 +141,77 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 		rc = fallocate(m->fd, 0, 0, (off_t)m->length);
 	else if ((uint64_t)st.st_size != m->length)
 		rc = ftruncate(m->fd, (off_t)m->length);
-	if (rc == 0)
-		memory = mmap(NULL, m->length, PROT_READ | PROT_WRITE,
-		              MAP_SHARED | (huge ? MAP_POPULATE : 0), m->fd, 0);
-	if (memory == MAP_FAILED && huge)
-		return fail_huge(path, m->length, page, errno, err);
+	if (rc == 0) {
+		void *place = area_reserve(m, page);
+		memory = mmap(place, m->length, PROT_READ | PROT_WRITE,
+		              MAP_SHARED | (place ? MAP_FIXED : 0) | (huge ? MAP_POPULATE : 0),
+		              m->fd, 0);
+	}
+	rc = errno;
 	if (memory == MAP_FAILED)
-		return sy_fail(err, errno,
+		area_drop(m);
+	if (memory == MAP_FAILED && huge)
+		return fail_huge(path, m->length, page, rc, err);
+	if (memory == MAP_FAILED)
+		return sy_fail(err, rc,
 		               "session table: %.160s needs %" PRIu64 " pages of %" PRIu64
 		               " kB: %s: free some space or lower --sessions",
-		               path, m->length / page, page >> 10, strerror(errno));
+		               path, m->length / page, page >> 10, strerror(rc));
 	if (!huge)
 		memory_settle(memory, m->length);
 	m->file = memory;
 	return 0;
 }
 
+/* What a file gets, from its present length on; false: there is no room. */
+static bool file_extend(const struct session_map *m, uint64_t more, bool huge)
+{
+	return huge ? ftruncate(m->fd, (off_t)(m->length + more)) == 0
+	            : fallocate(m->fd, 0, (off_t)m->length, (off_t)more) == 0;
+}
+
+int session_map_extend(struct session_map *m, const char *path, uint64_t length,
+                       struct sy_error *err)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct statfs fs;
+	bool huge = false;
+
+	if (m->fd >= 0 && fstatfs(m->fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC) {
+		huge = true;
+		page = (uint64_t)fs.f_bsize;
+	}
+	length = round_up(length, page);
+	uint64_t more = length - m->length;
+	uint8_t *at = (uint8_t *)m->file + m->length;
+	if (length > m->reserved)
+		return sy_fail(err, ENOSPC, "session table: no addresses are left to grow into");
+	if (m->fd >= 0 && !file_extend(m, more, huge))
+		return sy_fail(err, errno, "session table: %.160s cannot grow: %s", path,
+		               strerror(errno));
+	int kind = m->fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+	if (mmap(at, more, PROT_READ | PROT_WRITE, kind | MAP_FIXED | (huge ? MAP_POPULATE : 0),
+	         m->fd, m->fd < 0 ? 0 : (off_t)m->length) == MAP_FAILED) {
+		int code = errno;
+		(void)mmap(at, more, PROT_NONE,
+		           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+		if (m->fd >= 0)
+			(void)!ftruncate(m->fd, (off_t)m->length);
+		return huge ? fail_huge(path, more, page, code, err)
+		            : sy_fail(err, code, "session table: %.160s cannot grow: %s", path,
+		                      strerror(code));
+	}
+	if (!huge)
+		memory_settle(at, more);
+	m->length = length;
+	return 0;
+}
+
 void session_map_drop(struct session_map *m)
 {
-	if (m->file != NULL)
+	if (m->area != NULL)
+		area_drop(m);
+	else if (m->file != NULL)
 		munmap(m->file, m->length);
 	if (m->fd >= 0)
 		close(m->fd);

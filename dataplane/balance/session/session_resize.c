@@ -27,6 +27,26 @@ void session_resize_clean(const struct session_store *s)
 	unlink(path);
 }
 
+/* A slot that has grown beyond the wanted size stays as large as it is: its sessions may need it.
+ */
+static int next_keep_growth(struct session_store *s, struct session_map *next, const char *path,
+                            struct sy_error *err)
+{
+	uint64_t line = next->file->file_size / SY_CACHE_LINE;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		struct session_region r = session_slot_place(s->now.file, (uint8_t)slot);
+		if (session_file_places(s->now.file)[slot] == 0 || r.records <= s->wanted.records)
+			continue;
+		r.line = line;
+		line += r.lines;
+		session_file_places(next->file)[slot] = session_place_pack(&r);
+	}
+	return line * SY_CACHE_LINE > next->length
+	               ? session_map_extend(next, path, line * SY_CACHE_LINE, err)
+	               : 0;
+}
+
 static int next_make(struct session_store *s, struct session_map *next, struct sy_error *err)
 {
 	char path[PATH_MAX];
@@ -37,8 +57,10 @@ static int next_make(struct session_store *s, struct session_map *next, struct s
 	if (next->fd < 0)
 		return next->fd;
 	/* the same key: whoever has it already may go on with it */
-	int rc = session_store_make(s, next, path, session_store_key(s),
-	                            session_store_slot_key(s), err);
+	int rc = session_store_make(s, next, path, session_store_key(s), session_store_slot_key(s),
+	                            err);
+	if (rc == 0)
+		rc = next_keep_growth(s, next, path, err);
 	if (rc != 0)
 		unlink(path);
 	return rc;

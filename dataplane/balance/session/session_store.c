@@ -84,9 +84,16 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 		snprintf(s->reason, sizeof(s->reason), "it cannot be read: %s", strerror(errno));
 		return SESSION_FILE_REFUSED;
 	}
+	uint64_t places[SY_SLOTS] = {0};
 	*size = (uint64_t)st.st_size;
 	enum session_file_state state =
 	        session_file_examine(&header, *size, s->boot, s->owner, s->reason);
+	if (state == SESSION_FILE_USABLE &&
+	    (pread(fd, places, sizeof(places), SESSION_FILE_PLACES) != sizeof(places) ||
+	     !session_places_are_possible(&header, places, *size))) {
+		snprintf(s->reason, sizeof(s->reason), "its slots lie where they cannot");
+		return SESSION_FILE_REFUSED;
+	}
 	if (state == SESSION_FILE_USABLE && s->slot_key_wanted != NULL &&
 	    memcmp(&header.slot_key, s->slot_key_wanted, sizeof(header.slot_key)) != 0) {
 		snprintf(s->reason, sizeof(s->reason), "its slots are of another key");
@@ -115,6 +122,14 @@ static bool refused_give_up(struct session_store *s)
 	return true;
 }
 
+/* Addresses that suffice when each slot has grown to its share of the limit, by doubling, and what
+ * it had before lies idle: three times the bytes. */
+static uint64_t store_reserve(const struct session_store *s)
+{
+	uint64_t bytes = 3 * 64 * s->limit + s->wanted.size * SY_SLOTS + s->now.length;
+	return bytes < SESSION_FILE_MOST ? bytes : SESSION_FILE_MOST;
+}
+
 int session_store_make(struct session_store *s, struct session_map *m, const char *path,
                        const struct sy_hash_key *key, const struct sy_slot_key *slot_key,
                        struct sy_error *err)
@@ -122,6 +137,7 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 	struct session_file header = {0};
 
 	session_file_layout(&header, &s->wanted, s->servers_wanted);
+	m->reserved = store_reserve(s);
 	if (m->fd >= 0 && (fchmod(m->fd, 0600) != 0 || ftruncate(m->fd, 0) != 0))
 		return sy_fail(err, errno, "session table: cannot empty %.200s: %s", path,
 		               strerror(errno));
@@ -143,10 +159,13 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 
 void session_store_tables(struct session_store *s)
 {
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+	struct session_geometry g;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		session_slot_geometry(s->now.file, (uint8_t)slot, &g);
 		session_table_init(&s->tables[slot], (uint8_t)slot,
-		                   session_slot_region(s->now.file, (uint8_t)slot),
-		                   &s->now.file->slot);
+		                   session_slot_region(s->now.file, (uint8_t)slot), &g);
+	}
 }
 
 /* Port searches begin anywhere, so that a restarted forwarder does not go through the ports that
@@ -188,10 +207,13 @@ static int store_new(struct session_store *s, struct sy_error *err)
 
 static int store_map_found(struct session_store *s, uint64_t size, struct sy_error *err)
 {
+	s->now.reserved = store_reserve(s);
 	int rc = session_map_memory(&s->now, s->path, size, err);
 
 	if (rc != 0)
 		return rc;
+	if (s->any_size)
+		s->wanted = s->now.file->slot;
 	s->path_half = 1 - (s->now.file->path_half & 1);
 	s->due = true;
 	session_store_tables(s);
@@ -306,7 +328,7 @@ static int store_inherit(struct session_store *s, struct sy_error *err)
 
 static int options_check(const struct session_store_options *o, struct sy_error *err)
 {
-	if (o->sessions == 0 || o->sessions > SESSIONS_MAX)
+	if (o->sessions > SESSIONS_MAX || o->limit > SESSIONS_MAX)
 		return sy_fail(err, EINVAL,
 		               "session table: --sessions must be between 1 and %" PRIu64,
 		               SESSIONS_MAX);
@@ -325,7 +347,7 @@ static int options_check(const struct session_store_options *o, struct sy_error 
 static int store_open(struct session_store *s, const struct session_store_options *o,
                       struct sy_error *err)
 {
-	session_geometry_choose(&s->wanted, o->sessions);
+	session_store_size(s, o);
 	s->servers_wanted = o->servers;
 	s->owner = o->owner;
 	s->slot_key_wanted = o->slot_key;
@@ -389,7 +411,7 @@ static bool store_trust(struct session_store *s)
 	if (session_states_check(st) != s->now.file->seal.states)
 		return false;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		if (!state_is_possible(&st[slot], s->now.file->slot.records))
+		if (!state_is_possible(&st[slot], s->tables[slot].capacity))
 			return false;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		s->tables[slot].live = st[slot].live;
@@ -470,45 +492,4 @@ void session_store_discard(struct session_store *s)
 	if (s != NULL && s->mine && s->path[0] != '\0')
 		unlink(s->path);
 	session_store_close(s);
-}
-
-/* ---- what is known of it --------------------------------------------------------------------- */
-
-const struct session_found *session_store_found(const struct session_store *s)
-{
-	return &s->found;
-}
-
-unsigned session_store_path_half(const struct session_store *s)
-{
-	return s->path_half;
-}
-
-struct session_table *session_store_table(struct session_store *s, uint8_t slot)
-{
-	return &s->tables[slot];
-}
-
-struct session_space session_store_space(const struct session_store *s)
-{
-	const struct session_table *first = &s->tables[0];
-	return (struct session_space){.buckets = (uint8_t *)first->buckets,
-	                              .hot = (uint8_t *)first->hot,
-	                              .stride = s->now.file->slot.size,
-	                              .bucket_count = first->bucket_count};
-}
-
-uint64_t session_store_mapped(const struct session_store *s)
-{
-	return s->now.length + sizeof(*s);
-}
-
-const struct sy_hash_key *session_store_key(const struct session_store *s)
-{
-	return &s->now.file->key;
-}
-
-const struct sy_slot_key *session_store_slot_key(const struct session_store *s)
-{
-	return &s->now.file->slot_key;
 }

@@ -201,7 +201,7 @@ uint32_t session_count(const struct session_table *t)
 
 uint32_t session_capacity(const struct session_table *t)
 {
-	return t->capacity;
+	return __atomic_load_n(&t->capacity, __ATOMIC_RELAXED);
 }
 
 /* ---- visits ---------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <rte_eth_ring.h>
 
 #include "../../forwarder/pipeline.h"
+#include "../grow.h"
 #include "ids.h"
 
 #define START_NS   UINT64_C(100000000000000)
@@ -76,6 +77,7 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	*r = (struct rig){.now_ns = given->start_ns ? given->start_ns : START_NS};
 	const struct sy_balance_options options = {
 	        .sessions = given->sessions ? given->sessions : 64 * SY_SLOTS,
+	        .sessions_limit = given->sessions_limit ? given->sessions_limit : 1,
 	        .store_directory = given->store_directory,
 	        .store_name = "rig",
 	        .inherit = given->ticket,
@@ -212,6 +214,7 @@ void rig_attend(struct rig *r)
 	workers_answer(r->rt);
 	routes_flush(r->rt);
 	retire_tick(r->b);
+	grow_tick(r->b);
 	rcu_poll(r->rt->rcu);
 }
 

@@ -34,12 +34,13 @@ typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
 struct rig_options {
-	unsigned workers;   /* 0: 1 */
-	unsigned queues;    /* of each port, up to RIG_QUEUES; 0: 1. Packets arrive at the first */
-	uint64_t sessions;  /* 0: 64 a slot */
-	unsigned mbufs;     /* 0: 8191 */
-	unsigned memory_mb; /* sizes the tables of routes too; 0: 512 */
-	bool huge;          /* all memory on huge pages */
+	unsigned workers;  /* 0: 1 */
+	unsigned queues;   /* of each port, up to RIG_QUEUES; 0: 1. Packets arrive at the first */
+	uint64_t sessions; /* 0: 64 a slot */
+	uint64_t sessions_limit;            /* 0: they do not grow */
+	unsigned mbufs;                     /* 0: 8191 */
+	unsigned memory_mb;                 /* sizes the tables of routes too; 0: 512 */
+	bool huge;                          /* all memory on huge pages */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;
 	const char *store_directory;  /* for the session file; NULL: sessions end with the rig */

@@ -166,6 +166,13 @@ struct sy_balance {
 	struct sy_balance_totals gone; /* of servers whose ids are free again */
 	uint32_t path_generation;      /* of the routes that endpoints' paths stand for */
 	struct {
+		uint8_t at;             /* the slot that is looked at next */
+		unsigned left, leaving; /* regions that tables left; of which until passes */
+		uint64_t passes[SY_MAX_WORKERS];
+		uint64_t again_ns; /* not before: memory was missing */
+		uint64_t grown;    /* tables so far */
+	} growth;                  /* see grow.c */
+	struct {
 		bool pending;
 		bool renewed; /* no session names a path that is older than generation */
 		uint32_t generation;
@@ -315,6 +322,12 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i);
  * and the reason. */
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason);
+/* What a session is filed under. */
+struct session_hashes {
+	uint64_t client, server;
+};
+struct session_hashes session_get_hashes(const struct sy_balance *b, const struct session *s,
+                                         const struct session_cold *cold);
 /* Ends a session: index, record, counters; and its server's TIME_WAIT. */
 void session_end(struct sy_worker *w, struct session_table *t, uint32_t record);
 /* The same for many of a table, their cache misses side by side. At most SESSIONS_END of them. */

@@ -212,8 +212,8 @@ int sy_hash_key_random(struct sy_hash_key *key);
 
 /*
  * slot = H(address) ^ T[port] of the client's side, both keyed by a secret of the installation
- * (docs/design/0019-slots.md). H is a product of the address's words, folded. T is the XOR of two
- * secret permutations of the port's bytes, so that each address has the same number of ports in
+ * (docs/design/0019-slots.md). H is a byte of the product of the address's words. T is the XOR of
+ * two secret permutations of the port's bytes, so that each address has the same number of ports in
  * each slot, and they can be enumerated.
  */
 #define SY_SLOTS      256
@@ -226,7 +226,7 @@ struct sy_slot_key {
 
 /* What follows from the key. Written before any other thread runs, read by all. */
 struct sy_slot_map {
-	uint64_t address[2];
+	uint64_t address[2], address_v4; /* the latter with what all IPv4 addresses have there */
 	uint8_t first[256], second[256]; /* of a port's bytes, as they lie in memory */
 	uint8_t second_of[256];          /* the inverse of second[] */
 } __attribute__((aligned(SY_CACHE_LINE)));
@@ -242,6 +242,9 @@ int sy_slot_key_random(struct sy_slot_key *key);
 /* Reads 32 hexadecimal digits, and white space behind them. Returns 0 or -EINVAL. */
 int sy_slot_key_parse(const char *text, struct sy_slot_key *key);
 
+/* The same of a file's text. Returns 0 or a negative errno, with err. */
+int sy_slot_key_read(const char *path, struct sy_slot_key *key, struct sy_error *err);
+
 /* A port's share of its slot (network order). */
 static inline uint8_t sy_slot_of_port(uint16_t port)
 {
@@ -250,8 +253,9 @@ static inline uint8_t sy_slot_of_port(uint16_t port)
 
 static inline uint8_t sy_slot_of_addr(const struct sy_addr *a)
 {
-	return (uint8_t)sy_hash_mix(a->d[0] ^ sy_slot_map.address[0],
-	                            a->d[1] ^ sy_slot_map.address[1]);
+	__uint128_t p = (__uint128_t)(a->d[0] ^ sy_slot_map.address[0]) *
+	                (a->d[1] ^ sy_slot_map.address[1]);
+	return (uint8_t)(p >> 64);
 }
 
 /* Slot of a client-side address and port (network order). */
@@ -263,8 +267,9 @@ static inline uint8_t sy_slot_of(const struct sy_addr *a, uint16_t port)
 /* The same of an IPv4 address in network order. */
 static inline uint8_t sy_slot_of_v4(uint32_t addr, uint16_t port)
 {
-	const struct sy_addr a = sy_addr_v4(addr);
-	return sy_slot_of(&a, port);
+	__uint128_t p = (__uint128_t)sy_slot_map.address[0] *
+	                ((uint64_t)addr << 32 ^ sy_slot_map.address_v4);
+	return (uint8_t)(p >> 64) ^ sy_slot_of_port(port);
 }
 
 /* The port, network order, whose first byte in memory is n (0 ≤ n < SY_SLOT_PORTS) and that puts

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One slot's table becomes larger while the forwarder runs (docs/design/0019-slots.md). The larger
+ * table is made elsewhere in the file, at its end or where another slot's table was; the file names
+ * it in one word, stored last. So whoever adopts the file after a crash finds either the table as
+ * it was, of which nothing has changed, or the larger one, whole.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "session_file.h"
+#include "session_size.h"
+#include "session_walk.h"
+
+/* The file grows by as much at least, so that it is extended seldom. */
+#define EXTEND_STEP (UINT64_C(4) << 20)
+
+static uint64_t lines_of(const struct session_geometry *g)
+{
+	return g->size / SY_CACHE_LINE;
+}
+
+/* ---- regions in use ---------------------------------------------------------------------------
+ */
+
+static int region_compare(const void *a, const void *b)
+{
+	const struct session_region *one = a, *two = b;
+	return one->line < two->line ? -1 : one->line > two->line;
+}
+
+/* All that may not be written over, in their order. Returns how many. */
+static unsigned regions_used(const struct session_store *s, struct session_region out[2 * SY_SLOTS])
+{
+	unsigned n = 0;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		out[n++] = session_slot_place(s->now.file, (uint8_t)slot);
+	for (unsigned i = 0; i < s->left_count; i++)
+		out[n++] = s->left[i];
+	qsort(out, n, sizeof(*out), region_compare);
+	return n;
+}
+
+/* The first room of so many lines between them or behind them. */
+static uint64_t region_find(const struct session_store *s, uint64_t lines)
+{
+	struct session_region used[2 * SY_SLOTS];
+	const struct session_file *f = s->now.file;
+	unsigned n = regions_used(s, used);
+	/* names lie between the first tables and those that have grown */
+	const uint64_t names = SESSION_FILE_FIRST + f->slot.size * SY_SLOTS;
+	uint64_t from = SESSION_FILE_FIRST / SY_CACHE_LINE, tail = f->file_size / SY_CACHE_LINE;
+
+	for (unsigned i = 0; i <= n; i++) {
+		uint64_t to = i < n ? used[i].line : UINT64_MAX;
+		if (from <= names / SY_CACHE_LINE && to >= names / SY_CACHE_LINE) {
+			if (names / SY_CACHE_LINE - from >= lines)
+				return from;
+			from = tail;
+		}
+		if (to > from && to - from >= lines)
+			return from;
+		if (i < n && used[i].line + used[i].lines > from)
+			from = used[i].line + used[i].lines;
+	}
+	return from;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+static int memory_extend(struct session_store *s, uint64_t needed, struct sy_error *err)
+{
+	uint64_t wanted = needed - s->now.length;
+
+	if (wanted < EXTEND_STEP && s->now.length + EXTEND_STEP <= s->now.reserved)
+		wanted = EXTEND_STEP;
+	const char *directory = s->directory[0] ? s->directory : NULL;
+	if (session_memory_left("", directory) < 2 * wanted)
+		return sy_fail(
+		        err, ENOMEM,
+		        "session table: too little memory is left to grow: free some, or add "
+		        "huge pages");
+	return session_map_extend(&s->now, s->path, s->now.length + wanted, err);
+}
+
+/* ---- growth -----------------------------------------------------------------------------------
+ */
+
+static uint64_t store_capacity(const struct session_store *s)
+{
+	uint64_t sum = 0;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		sum += s->tables[slot].capacity;
+	return sum;
+}
+
+bool session_grow_is_possible(const struct session_store *s, uint8_t slot)
+{
+	uint32_t records = s->tables[slot].capacity;
+
+	return s->mine && !s->due && s->left_count < SY_SLOTS &&
+	       records <= SESSION_RECORDS_MAX / 2 && store_capacity(s) + records <= s->limit;
+}
+
+int session_grow_prepare(struct session_store *s, uint8_t slot, struct session_growth *out,
+                         struct sy_error *err)
+{
+	struct session_geometry g;
+
+	if (!session_grow_is_possible(s, slot))
+		return sy_fail(err, ENOSPC, "session table: the limit of growth is reached");
+	session_geometry_of(&g, 2 * s->tables[slot].capacity);
+	uint64_t lines = lines_of(&g), line = region_find(s, lines);
+	uint64_t end = (line + lines) * SY_CACHE_LINE;
+	if (end > s->now.reserved || line + lines > UINT32_MAX)
+		return sy_fail(err, ENOSPC, "session table: no addresses are left to grow into");
+	if (end > s->now.length) {
+		int rc = memory_extend(s, end, err);
+		if (rc != 0)
+			return rc;
+	}
+	void *region = (uint8_t *)s->now.file + line * SY_CACHE_LINE;
+	memset(region, 0, g.size);
+	session_table_init(&out->table, slot, region, &g);
+	out->region = (struct session_region){line, lines, g.records};
+	return 0;
+}
+
+void session_grow_copy(const struct session_table *from, struct session_growth *g)
+{
+	struct session_table *to = &g->table;
+
+	memcpy(to->cursors, from->cursors, SESSION_PORT_CURSORS * sizeof(uint16_t));
+	memcpy(to->hot, from->hot, from->top * sizeof(*to->hot));
+	memcpy(to->cold, from->cold, from->top * sizeof(*to->cold));
+	to->top = from->top;
+	to->live = from->live;
+	to->free_head = from->free_head;
+	to->sweep_at = from->sweep_at;
+	to->evict_at = from->evict_at;
+}
+
+bool session_grow_enter(struct session_growth *g, uint32_t record, uint64_t client_hash,
+                        uint64_t server_hash)
+{
+	return session_walk_enter(&g->table, record, client_hash, server_hash);
+}
+
+void session_grow_finish(struct session_store *s, struct session_growth *g)
+{
+	struct session_table *t = &s->tables[g->table.slot];
+	struct session_region before = session_slot_place(s->now.file, t->slot);
+
+	/* all that the larger table holds is written before it has the name */
+	__atomic_store_n(&session_file_places(s->now.file)[t->slot], session_place_pack(&g->region),
+	                 __ATOMIC_RELEASE);
+	*t = g->table;
+	g->region = before;
+}
+
+void session_grow_leave(struct session_store *s, const struct session_growth *g)
+{
+	s->left[s->left_count++] = g->region;
+}
+
+void session_grow_release(struct session_store *s, unsigned count)
+{
+	s->left_count -= count;
+	memmove(s->left, s->left + count, s->left_count * sizeof(*s->left));
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is wanted of a store, and what is known of it. */
+#include <stdio.h>
+
+#include "session_file.h"
+#include "session_size.h"
+
+/* What is wanted, and by how much it may grow. */
+void session_store_size(struct session_store *s, const struct session_store_options *o)
+{
+	struct session_size size = {o->sessions, o->limit};
+
+	if (o->directory != NULL)
+		snprintf(s->directory, sizeof(s->directory), "%s", o->directory);
+	if (o->sessions == 0 || o->limit == 0) {
+		uint64_t left = session_memory_left("", o->directory);
+		session_size_choose(left > o->reserved ? left - o->reserved : 0, &size);
+	}
+	s->any_size = o->sessions == 0;
+	session_geometry_choose(&s->wanted, o->sessions ? o->sessions : size.begin);
+	s->limit = o->limit ? o->limit : size.limit;
+	if (s->limit > SESSIONS_MAX)
+		s->limit = SESSIONS_MAX;
+}
+
+const struct session_found *session_store_found(const struct session_store *s)
+{
+	return &s->found;
+}
+
+unsigned session_store_path_half(const struct session_store *s)
+{
+	return s->path_half;
+}
+
+struct session_table *session_store_table(struct session_store *s, uint8_t slot)
+{
+	return &s->tables[slot];
+}
+
+void session_store_space(const struct session_store *s, struct session_space *out)
+{
+	out->base = (uint8_t *)s->now.file;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		session_space_set(out, &s->tables[slot]);
+}
+
+uint64_t session_store_limit(const struct session_store *s)
+{
+	return s->limit;
+}
+
+uint64_t session_store_mapped(const struct session_store *s)
+{
+	return s->now.length + sizeof(*s);
+}
+
+const struct sy_hash_key *session_store_key(const struct session_store *s)
+{
+	return &s->now.file->key;
+}
+
+const struct sy_slot_key *session_store_slot_key(const struct session_store *s)
+{
+	return &s->now.file->slot_key;
+}

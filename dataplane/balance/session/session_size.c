@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How much memory there is for session tables, and how large they are if nobody says
+ * (docs/design/0019-slots.md). */
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/vfs.h>
+
+#include "session_size.h"
+
+#define SESSION_BYTES 64 /* that a session costs: 0002-session-table.md */
+#define BEGIN_SHARE   8  /* of what is free, the part that tables begin with */
+#define LIMIT_SHARE   2  /* and that they may grow to */
+#define BEGIN_MIN     (UINT64_C(1) << 16)
+#define BEGIN_MAX     (UINT64_C(1) << 24)
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The first line of a file below root that has this form; `otherwise` if there is none: no limit
+ * is told as "max", and an absent file tells nothing. */
+static uint64_t number_in(const char *root, const char *path, const char *form, uint64_t otherwise)
+{
+	char name[PATH_MAX], line[256];
+	uint64_t number = otherwise;
+	unsigned long long found;
+	FILE *file = NULL;
+
+	if (snprintf(name, sizeof(name), "%s%s", root, path) < (int)sizeof(name))
+		file = fopen(name, "re");
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+		if (sscanf(line, form, &found) == 1) {
+			number = found;
+			break;
+		}
+	if (file != NULL)
+		fclose(file);
+	return number;
+}
+
+/* What a control group leaves, and those above it. names: of the limit and of what is used. */
+static uint64_t group_left(const char *root, const char *mount, char *group, const char *limit,
+                           const char *used)
+{
+	uint64_t left = UINT64_MAX;
+
+	for (;;) {
+		char path[PATH_MAX], usage[PATH_MAX];
+		int a = snprintf(path, sizeof(path), "%s%s/%s", mount, group, limit);
+		int b = snprintf(usage, sizeof(usage), "%s%s/%s", mount, group, used);
+		if (a < (int)sizeof(path) && b < (int)sizeof(usage)) {
+			uint64_t most = number_in(root, path, "%llu", UINT64_MAX);
+			uint64_t now = number_in(root, usage, "%llu", 0);
+			left = min_u64(left, most > now ? most - now : 0);
+		}
+		char *slash = strrchr(group, '/');
+		if (slash == NULL)
+			return left;
+		*slash = '\0';
+	}
+}
+
+/* By the groups that the process is in: version 2 has one line "0::/group", version 1 one a
+ * controller. huge_kb: pages of this size instead of memory; 0: memory. */
+static uint64_t groups_left(const char *root, uint64_t huge_kb)
+{
+	char path[PATH_MAX], line[PATH_MAX], limit[64] = "memory.max", used[64] = "memory.current",
+	                                     limit1[64] = "memory.limit_in_bytes",
+	                                     used1[64] = "memory.usage_in_bytes";
+	const char *controller = huge_kb ? "hugetlb" : "memory";
+	uint64_t left = UINT64_MAX;
+
+	if (huge_kb) {
+		char size[24];
+		uint64_t mb = huge_kb >> 10;
+		snprintf(size, sizeof(size), mb < 1024 ? "%" PRIu64 "MB" : "%" PRIu64 "GB",
+		         mb < 1024 ? mb : mb >> 10);
+		snprintf(limit, sizeof(limit), "hugetlb.%s.max", size);
+		snprintf(used, sizeof(used), "hugetlb.%s.current", size);
+		snprintf(limit1, sizeof(limit1), "hugetlb.%s.limit_in_bytes", size);
+		snprintf(used1, sizeof(used1), "hugetlb.%s.usage_in_bytes", size);
+	}
+	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+	FILE *file = fopen(path, "re");
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+		line[strcspn(line, "\n")] = '\0';
+		char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+		if (group == NULL)
+			continue;
+		*names++ = '\0';
+		*group++ = '\0';
+		if (!strcmp(group, "/"))
+			*group = '\0';
+		char mount[64];
+		snprintf(mount, sizeof(mount), "/sys/fs/cgroup/%s", controller);
+		if (*names == '\0')
+			left = min_u64(left,
+			               group_left(root, "/sys/fs/cgroup", group, limit, used));
+		else if (!strcmp(names, controller))
+			left = min_u64(left, group_left(root, mount, group, limit1, used1));
+	}
+	if (file != NULL)
+		fclose(file);
+	return left;
+}
+
+static uint64_t huge_free(const char *root, uint64_t kb)
+{
+	char path[96];
+	const char *folder = "/sys/kernel/mm/hugepages/hugepages-";
+
+	snprintf(path, sizeof(path), "%s%" PRIu64 "kB/free_hugepages", folder, kb);
+	uint64_t free = number_in(root, path, "%llu", 0);
+	snprintf(path, sizeof(path), "%s%" PRIu64 "kB/resv_hugepages", folder, kb);
+	uint64_t kept = number_in(root, path, "%llu", 0);
+	return (free > kept ? free - kept : 0) * kb * 1024;
+}
+
+uint64_t session_memory_left(const char *root, const char *directory)
+{
+	uint64_t left =
+	        number_in(root, "/proc/meminfo", "MemAvailable: %llu kB", 0) * UINT64_C(1024);
+	struct statfs fs;
+
+	if (directory == NULL || statfs(directory, &fs) != 0)
+		return min_u64(left, groups_left(root, 0));
+	if (fs.f_type == HUGETLBFS_MAGIC) {
+		uint64_t kb = (uint64_t)fs.f_bsize >> 10;
+		return min_u64(huge_free(root, kb), groups_left(root, kb));
+	}
+	left = min_u64(left, (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize);
+	return min_u64(left, groups_left(root, 0));
+}
+
+void session_size_choose(uint64_t left, struct session_size *out)
+{
+	uint64_t begin = left / BEGIN_SHARE / SESSION_BYTES;
+
+	out->begin = begin < BEGIN_MIN ? BEGIN_MIN : min_u64(begin, BEGIN_MAX);
+	out->limit = left / LIMIT_SHARE / SESSION_BYTES;
+	if (out->limit < out->begin)
+		out->limit = out->begin;
+}

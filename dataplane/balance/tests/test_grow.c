@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tables that grow while sessions go on, and what a crash leaves of one that was growing. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+#include "session_file.h"
+
+#define RECORDS 64 /* of a slot, to begin with */
+#define FLOWS   200
+#define SLOT    77
+
+static uint16_t port_of(unsigned n)
+{
+	const struct sy_addr client = rig_addr("198.18.0.1");
+	return ntohs(sy_slot_port(SLOT, &client, 4 + n));
+}
+
+static uint32_t capacity(const struct flows *f)
+{
+	return session_capacity(f->rig.b->table[SLOT]);
+}
+
+static void flows_fill(struct flows *f, struct flow *flow, unsigned from, unsigned to)
+{
+	for (unsigned n = from; n < to; n++)
+		flow_open(f, &flow[n], 0, port_of(n));
+}
+
+static void flows_go_on(struct flows *f, const struct flow *flow, unsigned count)
+{
+	for (unsigned n = 0; n < count; n++)
+		flow_check(f, &flow[n]);
+	flows_check_active(f, count);
+}
+
+/* Established connections to the multiple of what a slot held go into it, and stay what they are,
+ * through a crash, a hand-over and a clean stop. */
+static void a_slot_grows(void **state)
+{
+	struct flows *f = *state;
+	static struct flow flow[FLOWS];
+	assert_int_equal(capacity(f), RECORDS);
+	flows_fill(f, flow, 0, FLOWS);
+	assert_true(capacity(f) >= FLOWS);
+	assert_int_equal(session_capacity(f->rig.b->table[SLOT + 1]), RECORDS);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 0);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED), 0);
+	flows_go_on(f, flow, FLOWS);
+	for (unsigned end = 0; end < 3; end++) {
+		flows_reopen(f, 1, end == 1 ? 99 : 0, end == 0);
+		assert_true(capacity(f) >= FLOWS);
+		flows_go_on(f, flow, FLOWS);
+	}
+	f->options.sessions = UINT64_C(2) * RECORDS * SY_SLOTS; /* other tables, and the slot as it is */
+	flows_reopen(f, 1, 0, false);
+	assert_int_equal(session_capacity(f->rig.b->table[SLOT + 1]), 2 * RECORDS);
+	assert_true(capacity(f) >= FLOWS);
+	flows_go_on(f, flow, FLOWS);
+	flows_advance(f, 2); /* what was left behind is free */
+	assert_int_equal(f->rig.b->store->left_count, 0);
+}
+
+/* One that is killed while a table grows leaves the table as it was. */
+static void a_crash_in_growth_loses_nothing(void **state)
+{
+	struct flows *f = *state;
+	static struct flow flow[FLOWS];
+	struct sy_error err;
+	for (unsigned step = 0; step < 3; step++) {
+		struct session_growth g;
+		unsigned count = (step + 1) * RECORDS / 4;
+		flows_fill(f, flow, step * RECORDS / 4, count);
+		assert_int_equal(session_grow_prepare(f->rig.b->store, SLOT, &g, &err), 0);
+		if (step > 0)
+			session_grow_copy(f->rig.b->table[SLOT], &g);
+		if (step > 1)
+			assert_true(session_grow_enter(&g, 0, 1, 2));
+		flows_reopen(f, 1, 0, true);
+		assert_int_equal(capacity(f), RECORDS);
+		flows_go_on(f, flow, count);
+	}
+}
+
+/* All tables grow, and into what others left behind: the file stays within thrice its content. */
+static void all_slots_grow(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned round = 0; round < 2; round++)
+		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+			struct session_growth g;
+			struct sy_error err;
+			if (session_grow_prepare(f->rig.b->store, (uint8_t)slot, &g, &err) != 0)
+				fail_msg("%s", err.text);
+			session_grow_copy(f->rig.b->table[slot], &g);
+			session_grow_finish(f->rig.b->store, &g);
+			session_space_set(&f->rig.b->space, f->rig.b->table[slot]);
+			session_grow_leave(f->rig.b->store, &g);
+			session_grow_release(f->rig.b->store, 1);
+		}
+	struct flow flow;
+	flow_open(f, &flow, 0, port_of(1));
+	uint64_t bytes = 0;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		bytes += session_slot_place(f->rig.b->store->now.file, (uint8_t)slot).lines *
+		         SY_CACHE_LINE;
+	assert_true(session_store_mapped(f->rig.b->store) < 3 * bytes + (8 << 20));
+	flows_reopen(f, 1, 0, true);
+	assert_int_equal(capacity(f), 4 * RECORDS);
+	flows_go_on(f, &flow, 1);
+}
+
+/* Growth ends at its limit. */
+static void the_limit_holds(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[2 * RECORDS];
+	f->options.sessions_limit = (SY_SLOTS + 1) * RECORDS;
+	flows_reopen(f, 1, 0, true);
+	flows_fill(f, flow, 0, 2 * RECORDS);
+	assert_int_equal(capacity(f), 2 * RECORDS);
+	flows_advance(f, 1);
+	assert_int_equal(capacity(f), 2 * RECORDS);
+	flows_go_on(f, flow, 2 * RECORDS);
+}
+
+/* A successor has mapped the file, and relies on where tables lie. */
+static void nothing_grows_during_an_upgrade(void **state)
+{
+	struct flows *f = *state;
+	static struct flow flow[RECORDS];
+	sy_balance_hold_snapshots(f->rig.b, true);
+	flows_fill(f, flow, 0, RECORDS);
+	assert_int_equal(capacity(f), RECORDS);
+	sy_balance_hold_snapshots(f->rig.b, false);
+	flows_advance(f, 1);
+	assert_int_equal(capacity(f), 2 * RECORDS);
+	flows_go_on(f, flow, RECORDS);
+}
+
+static int setup(void **state)
+{
+	int rc = flows_setup(state);
+	struct flows *f = *state;
+	f->options.sessions_limit = UINT64_C(16) * RECORDS * SY_SLOTS;
+	flows_reopen(f, 1, 0, true);
+	return rc;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(a_slot_grows, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(a_crash_in_growth_loses_nothing, setup,
+	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(all_slots_grow, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(the_limit_holds, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(nothing_grows_during_an_upgrade, setup,
+	                                        flows_teardown),
+	};
+	return cmocka_run_group_tests_name("grow", tests, NULL, NULL);
+}
