@@ -139,17 +139,18 @@ static void foreign_look_up(const struct sy_balance *b, struct sy_burst *burst, 
 	uint8_t missed[SY_BURST];
 	unsigned misses = 0;
 	for (unsigned k = 0; k < count; k++) {
-		const struct session_table t = session_table_of(&b->space, burst->slot[at[k]]);
+		const struct session_table t = session_table_of_any(&b->space, burst->slot[at[k]]);
 		session_prefetch_bucket(&t, burst->hash[at[k]]);
 	}
 	for (unsigned k = 0; k < count; k++) {
-		const struct session_table t = session_table_of(&b->space, burst->slot[at[k]]);
+		const struct session_table t = session_table_of_any(&b->space, burst->slot[at[k]]);
 		burst->session[at[k]] = session_guess(&t, burst->hash[at[k]]);
 		if (SY_UNLIKELY(burst->session[at[k]] == SESSION_NONE))
 			missed[misses++] = at[k];
 	}
 	for (unsigned k = 0; k < misses; k++) {
-		const struct session_table t = session_table_of(&b->space, burst->slot[missed[k]]);
+		const struct session_table t =
+		        session_table_of_any(&b->space, burst->slot[missed[k]]);
 		burst->session[missed[k]] = session_guess_other(&t, burst->hash[missed[k]]);
 	}
 }
@@ -158,7 +159,7 @@ static void foreign_look_up(const struct sy_balance *b, struct sy_burst *burst, 
 static inline struct session *foreign_record(const struct sy_balance *b,
                                              const struct sy_burst *burst, unsigned i)
 {
-	const struct session_table t = session_table_of(&b->space, burst->slot[i]);
+	const struct session_table t = session_table_of_any(&b->space, burst->slot[i]);
 	unsigned plain = burst->plain[i];
 	if (SY_UNLIKELY(burst->session[i] == SESSION_NONE || !plain || plain & SY_PLAIN_TURN))
 		return NULL;

@@ -58,22 +58,37 @@ struct session_space {
 };
 
 /* What looking up needs of a slot's table: to read it there would be one more line a packet, and
- * 16 KB of the first cache for all slots, where this is 4. Nothing else is in it. */
+ * 16 KB of the first cache for all slots, where this is 4. Nothing else is in it. place: as read.
+ */
 static inline __attribute__((always_inline)) struct session_table
-session_table_of(const struct session_space *space, uint8_t slot)
+session_table_at(const struct session_space *space, uint8_t slot, uint64_t place)
 {
-	uint64_t place = __atomic_load_n(&space->place[slot], __ATOMIC_ACQUIRE);
 	return (struct session_table){.buckets = (struct session_bucket *)space->base +
 	                                         (uint32_t)place,
-	                              .hot = __atomic_load_n(&space->hot[slot], __ATOMIC_RELAXED),
+	                              .hot = space->hot[slot],
 	                              .bucket_count = (uint32_t)(place >> 32)};
 }
 
-/* The first bucket of a hash. */
+/* Of a slot of the worker's own, whose table nobody else moves. */
+static inline __attribute__((always_inline)) struct session_table
+session_table_of(const struct session_space *space, uint8_t slot)
+{
+	return session_table_at(space, slot, space->place[slot]);
+}
+
+/* Of any slot: read once, and before its hot halves. */
+static inline __attribute__((always_inline)) struct session_table
+session_table_of_any(const struct session_space *space, uint8_t slot)
+{
+	return session_table_at(space, slot,
+	                        __atomic_load_n(&space->place[slot], __ATOMIC_ACQUIRE));
+}
+
+/* The first bucket of a hash, in a slot of the worker's own. */
 static inline __attribute__((always_inline)) const struct session_bucket *
 session_space_bucket(const struct session_space *space, uint8_t slot, uint64_t hash)
 {
-	uint64_t place = __atomic_load_n(&space->place[slot], __ATOMIC_ACQUIRE);
+	uint64_t place = space->place[slot];
 	return (const struct session_bucket *)space->base +
 	       ((uint32_t)place + ((hash >> 32) * (place >> 32) >> 32));
 }
