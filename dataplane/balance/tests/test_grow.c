@@ -58,7 +58,8 @@ static void a_slot_grows(void **state)
 		assert_true(capacity(f) >= FLOWS);
 		flows_go_on(f, flow, FLOWS);
 	}
-	f->options.sessions = UINT64_C(2) * RECORDS * SY_SLOTS; /* other tables, and the slot as it is */
+	f->options.sessions =
+	        UINT64_C(2) * RECORDS * SY_SLOTS; /* other tables, and the slot as it is */
 	flows_reopen(f, 1, 0, false);
 	assert_int_equal(session_capacity(f->rig.b->table[SLOT + 1]), 2 * RECORDS);
 	assert_true(capacity(f) >= FLOWS);
