@@ -42,6 +42,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@mkdir -p $(BIN)
 	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder $(BIN)/
 	@scripts/generate-go
+	@scripts/generate-python
 	@go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan

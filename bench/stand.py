@@ -25,10 +25,11 @@ from pathlib import Path
 
 from bench import machine
 from tests.lab import reap
+from tests.lab.api import forwarder as pb
 from tests.lab.netns import Namespace
 from tests.lab.process import Process
 from tests.lab.wait import wait_until
-from tests.wire.control import APPLY, Control, field, frame, parse, read_varint, request
+from tests.wire.control import Control
 
 FORWARDER = machine.ROOT / "build/dev/dataplane/forwarder/steelyard-forwarder"
 GENERATOR = machine.PROGRAMS / "generator/steelyard-generator"
@@ -38,12 +39,9 @@ GENERATOR_MB, TESTPMD_MB, FORWARDER_MB = 128, 96, 128  # of each
 NULL_FRAME = 60  # bytes
 SESSION_BYTES = 70  # of the tables, with some to spare
 OTHERS = 16 << 20  # what any table takes, and parts of pages
-TCP, UDP, FNAT, RR = 6, 17, 1, 1
 ANSWER_S = 120  # of the generator: to make the most sessions takes it a fraction of that
-PORTS, WORKERS, DROPS = 16, 17, 15  # fields of Request.body
 KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
 TIME_WAIT_S = 1  # then a TCP session is deleted
-TIME_WAIT, UDP_ONE_WAY, UDP_BOTH = 6, 8, 9  # fields of Timeouts
 
 
 def needs(sessions):
@@ -147,20 +145,6 @@ class Testpmd(Peer):
         self.process.wait(deadline_s=5)
 
 
-def each(message, number):
-    """All values of a repeated field."""
-    at = 0
-    while at < len(message):
-        tag, at = read_varint(message, at)
-        if tag & 7 == 0:
-            _, at = read_varint(message, at)
-            continue
-        size, at = read_varint(message, at)
-        if tag >> 3 == number:
-            yield message[at : at + size]
-        at += size
-
-
 class Forwarder(Peer):
     """steelyard-forwarder with one worker and FNAT services for what the generator sends."""
 
@@ -169,48 +153,56 @@ class Forwarder(Peer):
         self.socket = socket
 
     def configure(self, plan):
-        changes = b""
+        changes = []
         for family in ("4", "6"):
             at = plan[family]
             for address in row(at["locals"], plan["local_count"]):
-                changes += field(1, field(5, field(1, address)))
+                changes.append(pb.Change(put_local_address=pb.LocalAddress(address=address)))
             for protocol, port, timeouts in (
-                (UDP, plan["known"], field(UDP_ONE_WAY, KEPT_S) + field(UDP_BOTH, KEPT_S)),
-                (UDP, plan["fresh"], field(UDP_ONE_WAY, FORGOTTEN_S)),
-                (TCP, plan["lives"], field(TIME_WAIT, TIME_WAIT_S)),
+                (pb.PROTOCOL_UDP, plan["known"], {"udp_one_way_s": KEPT_S, "udp_s": KEPT_S}),
+                (pb.PROTOCOL_UDP, plan["fresh"], {"udp_one_way_s": FORGOTTEN_S}),
+                (pb.PROTOCOL_TCP, plan["lives"], {"time_wait_s": TIME_WAIT_S}),
             ):
                 (vip,) = row(at["vip"], 1)
-                key = field(1, protocol) + field(2, vip) + field(3, port)
-                service = field(1, key) + field(2, b"bench") + field(3, FNAT) + field(4, RR)
-                changes += field(1, field(1, service + field(5, timeouts)))
+                key = pb.ServiceKey(protocol=protocol, vip=vip, port=port)
+                service = pb.Service(
+                    key=key,
+                    name="bench",
+                    mode=pb.MODE_FNAT,
+                    scheduler=pb.SCHEDULER_RR,
+                    timeouts=pb.Timeouts(**timeouts),
+                )
+                changes.append(pb.Change(put_service=service))
                 for address in row(at["servers"], plan["server_count"]):
-                    server = field(1, address) + field(2, plan["server"])
-                    server += field(3, 1) + field(4, 1)
-                    changes += field(1, field(3, field(1, key) + field(2, server)))
-        with Control(self.socket) as control:
-            control.send(frame(request(APPLY, changes + field(2, 1))))
-            code = control.error_code()
-        if code:
-            raise machine.Failed(f"the forwarder refused its configuration: code {code}")
+                    server = pb.Server(
+                        address=address, port=plan["server"], weight=1, state=pb.SERVER_STATE_UP
+                    )
+                    of = pb.Change.ServerOf(service=key, server=server)
+                    changes.append(pb.Change(put_server=of))
+        answer = self.ask(apply=pb.ApplyRequest(changes=changes, commit=True))
+        if answer.HasField("error"):
+            raise machine.Failed(f"the forwarder refused its configuration: {answer.error.text}")
 
-    def ask(self, body):
+    def ask(self, **body):
         with Control(self.socket) as control:
-            control.send(frame(request(body)))
-            return control.receive()[body]
+            return control.ask(**body)
 
     def cycles(self):
         """Busy and idle ones of its worker."""
-        worker = parse(parse(self.ask(WORKERS))[1])
-        return worker.get(7, 0), worker.get(8, 0)
+        worker = self.ask(list_workers=pb.ListWorkersRequest()).list_workers.workers[0]
+        return worker.busy_cycles, worker.idle_cycles
+
+    def link_is_up(self):
+        return self.ask(list_ports=pb.ListPortsRequest()).list_ports.ports[0].up
 
     def wait_up(self):
         """It looks at its link now and then, and drops what is for one that is down."""
-        wait_until(lambda: parse(parse(self.ask(PORTS))[1]).get(5), "the forwarder's link is up")
+        wait_until(self.link_is_up, "the forwarder's link is up")
 
     def drops(self):
         """{"tx-full": 3, …}, reasons that occurred."""
-        found = (parse(drop) for drop in each(self.ask(DROPS), 1))
-        return {drop[1].decode(): drop[3] for drop in found if drop.get(3)}
+        drops = self.ask(list_drops=pb.ListDropsRequest()).list_drops.drops
+        return {drop.name: drop.packets for drop in drops if drop.packets}
 
 
 def row(first, count):

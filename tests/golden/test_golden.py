@@ -17,8 +17,9 @@ from scapy.layers.inet6 import ICMPv6EchoReply, ICMPv6EchoRequest, IPv6
 from scapy.layers.l2 import Ether
 
 from tests.lab import Lab, wait_until
+from tests.lab.api import forwarder as pb
 from tests.lab.steelyard import FORWARDER, memory_options
-from tests.wire.control import APPLY, Control, field, frame, request
+from tests.wire.control import Control
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
 WRITTEN_PORT, WRITTEN_ID, WRITTEN_LABEL = 0x1234, 0x4242, 0xABCDE
@@ -50,7 +51,7 @@ INSIDE = {4: bytes([10, 1, 0, 21]), 6: bytes.fromhex("fd000001" + "00" * 10 + "0
 POOL = {4: bytes([10, 0, 0, 90]), 6: bytes.fromhex("fd00" + "00" * 13 + "90")}
 
 
-FNAT, DR, NAT, IPIP = 1, 2, 3, 4
+FNAT, DR, NAT, IPIP = pb.MODE_FNAT, pb.MODE_DR, pb.MODE_NAT, pb.MODE_IPIP
 SERVICES = (
     # protocol, port, mode, server's port; is the server of the other family?
     (6, 80, FNAT, 8080, False),
@@ -70,24 +71,24 @@ SERVICES = (
 
 def configuration():
     """One transaction: local addresses, services of one server each, and a rule of SNAT."""
-    changes, rule = b"", field(1, b"golden")
+    changes, rule = [], pb.Snat(name="golden")
     for family in (4, 6):
-        changes += field(1, field(5, field(1, LOCAL[family])))
+        changes.append(pb.Change(put_local_address=pb.LocalAddress(address=LOCAL[family])))
         for protocol, port, mode, server_port, other in SERVICES:
-            key = field(1, protocol) + field(2, VIP[family]) + field(3, port)
-            service = field(1, key) + field(2, b"golden") + field(3, mode) + field(4, 1)
-            server = (
-                field(1, SERVER[10 - family if other else family])
-                + field(2, server_port)
-                + field(3, 1)
-                + field(4, 1)
+            key = pb.ServiceKey(protocol=protocol, vip=VIP[family], port=port)
+            service = pb.Service(key=key, name="golden", mode=mode, scheduler=pb.SCHEDULER_RR)
+            server = pb.Server(
+                address=SERVER[10 - family if other else family],
+                port=server_port,
+                weight=1,
+                state=pb.SERVER_STATE_UP,
             )
-            changes += field(1, field(1, service))
-            changes += field(1, field(3, field(1, key) + field(2, server)))
-        rule += field(2, field(1, INSIDE[family]) + field(2, 8 * len(INSIDE[family])))
-        rule += field(3, POOL[family])
-    changes += field(1, field(7, rule))
-    return changes + field(2, 1)
+            changes.append(pb.Change(put_service=service))
+            changes.append(pb.Change(put_server=pb.Change.ServerOf(service=key, server=server)))
+        rule.inside.add(address=INSIDE[family], length=8 * len(INSIDE[family]))
+        rule.pool.append(POOL[family])
+    changes.append(pb.Change(put_snat=rule))
+    return pb.ApplyRequest(changes=changes, commit=True)
 
 
 def read_golden(path):
@@ -123,8 +124,8 @@ class Bench:
         self.forwarder = lab.start("forwarder", "steelyard-forwarder", argv)
         self.forwarder.wait_for(r"\bready\b")
         with Control(socket) as control:
-            control.send(frame(request(APPLY, configuration())))
-            assert control.error_code() == 0
+            answer = control.ask(apply=configuration())
+            assert not answer.HasField("error"), answer.error.text
         self.wire = {name: lab.capture("forwarder", f"{name}tap") for name in PORTS}
         self.seen = {name: 0 for name in PORTS}
 

@@ -1,66 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speaks to the forwarder's control socket without its agent: frames of a length and a message.
 
-Only what the tests of the socket itself need; api/steelyard/forwarder/v1/forwarder.proto is the
-contract.
+api/steelyard/forwarder/v1/forwarder.proto is the contract; tests.lab.api has its messages.
 """
 
 import socket
 import struct
 
+from tests.lab.api import forwarder as pb
 from tests.lab.clients import receive_exactly
 
-VERSION = 1
-STATUS, APPLY = 10, 11  # fields of Request.body
-ERROR_FIELD = 3  # of Response
-MALFORMED, TOO_LARGE, UNSUPPORTED = 1, 2, 3  # Code
 
-
-def varint(value):
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
-
-
-def field(number, value):
-    """A field of a message: numbers as varints, bytes with their length."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def request(body=STATUS, content=b"", version=VERSION, request_id=7):
-    return field(1, version) + field(2, request_id) + field(body, content)
+def request(request_id=7, version=pb.VERSION_CURRENT, **body):
+    """A Request's bytes; its body is one field of it, `status=pb.StatusRequest()` by default."""
+    body = body or {"status": pb.StatusRequest()}
+    return pb.Request(version=version, id=request_id, **body).SerializeToString()
 
 
 def frame(message):
     return struct.pack("!I", len(message)) + message
-
-
-def read_varint(data, at):
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-
-
-def parse(message):
-    """{field number: last value}."""
-    found, at = {}, 0
-    while at < len(message):
-        tag, at = read_varint(message, at)
-        if tag & 7 == 0:
-            found[tag >> 3], at = read_varint(message, at)
-        else:
-            size, at = read_varint(message, at)
-            found[tag >> 3], at = message[at : at + size], at + size
-    return found
 
 
 class Control:
@@ -76,13 +34,18 @@ class Control:
         self.socket.sendall(data)
 
     def receive(self):
+        """The next Response."""
         (size,) = struct.unpack("!I", receive_exactly(self.socket, 4))
-        return parse(receive_exactly(self.socket, size))
+        return pb.Response.FromString(receive_exactly(self.socket, size))
 
     def error_code(self):
         """Code of the next answer's error, 0 if there is none."""
-        answer = self.receive()
-        return parse(answer[ERROR_FIELD]).get(1, 0) if ERROR_FIELD in answer else 0
+        return self.receive().error.code
+
+    def ask(self, **body):
+        """The Response to one request."""
+        self.send(frame(request(**body)))
+        return self.receive()
 
     def ended(self):
         """Whether the forwarder closes the connection."""

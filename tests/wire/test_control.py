@@ -8,21 +8,16 @@ import struct
 
 import pytest
 
+from tests.lab.api import forwarder as pb
 from tests.lab.clients import HttpConnection
 from tests.lab.steelyard import VIP, WEB
-from tests.wire.control import (
-    APPLY,
-    MALFORMED,
-    TOO_LARGE,
-    UNSUPPORTED,
-    Control,
-    field,
-    frame,
-    request,
-)
+from tests.wire.control import Control, frame, request
 
 LIMIT = 4 << 20  # bytes a frame may have
 CLIENTS = 64
+WEB4 = pb.ServiceKey(protocol=pb.PROTOCOL_TCP, vip=bytes([10, 0, 0, 80]), port=WEB)
+VERSION_1 = b"\x08\x01"  # of a Request
+UNKNOWN_BODY = b"\xba\x3e\x00"  # field 999, an empty message
 
 
 @pytest.fixture
@@ -42,14 +37,14 @@ def test_status_is_answered_with_its_id(control):
     with control() as one:
         one.send(frame(request(request_id=4711)))
         answer = one.receive()
-        assert answer[2] == 4711
-        assert 10 in answer
+        assert answer.id == 4711
+        assert answer.WhichOneof("body") == "status"
 
 
 def test_several_requests_in_one_write(control):
     with control() as one:
         one.send(b"".join(frame(request(request_id=n)) for n in range(1, 6)))
-        assert [one.receive()[2] for _ in range(5)] == [1, 2, 3, 4, 5]
+        assert [one.receive().id for _ in range(5)] == [1, 2, 3, 4, 5]
 
 
 def test_a_request_in_single_bytes(control):
@@ -59,36 +54,36 @@ def test_a_request_in_single_bytes(control):
         assert one.error_code() == 0
 
 
-@pytest.mark.parametrize("message", (b"\xff" * 20, b"\x08", field(2, b"text"), b"\0" * 8))
+@pytest.mark.parametrize("message", (b"\xff" * 20, b"\x08", b"\x12\x04text", b"\0" * 8))
 def test_malformed_message_is_refused(control, message):
     with control() as one:
         one.send(frame(message))
-        assert one.error_code() in (MALFORMED, UNSUPPORTED)
+        assert one.error_code() in (pb.CODE_MALFORMED, pb.CODE_UNSUPPORTED)
 
 
 def test_newer_version_is_unsupported(control):
     with control() as one:
         one.send(frame(request(version=99)))
-        assert one.error_code() == UNSUPPORTED
+        assert one.error_code() == pb.CODE_UNSUPPORTED
 
 
 def test_unknown_body_is_unsupported(control):
     with control() as one:
-        one.send(frame(request(body=999)))
-        assert one.error_code() == UNSUPPORTED
+        one.send(frame(VERSION_1 + UNKNOWN_BODY))
+        assert one.error_code() == pb.CODE_UNSUPPORTED
 
 
 def test_empty_message_is_refused(control):
     with control() as one:
         one.send(frame(b""))
-        assert one.error_code() in (MALFORMED, UNSUPPORTED)
+        assert one.error_code() in (pb.CODE_MALFORMED, pb.CODE_UNSUPPORTED)
 
 
 @pytest.mark.parametrize("size", (LIMIT + 1, 0x7FFFFFFF, 0xFFFFFFFF))
 def test_too_large_a_frame_is_refused(control, size):
     with control() as one:
         one.send(struct.pack("!I", size))
-        assert one.error_code() == TOO_LARGE
+        assert one.error_code() == pb.CODE_TOO_LARGE
 
 
 def test_half_a_frame_then_silence(control):
@@ -103,7 +98,7 @@ def test_half_a_frame_then_the_end(control):
     with control() as one:
         one.send(frame(request())[:3])
         one.socket.shutdown(socket.SHUT_WR)
-        assert one.error_code() in (MALFORMED, TOO_LARGE)
+        assert one.error_code() in (pb.CODE_MALFORMED, pb.CODE_TOO_LARGE)
         assert one.ended()
 
 
@@ -147,7 +142,9 @@ def test_random_bytes(control):
 
 def test_mutated_requests(control):
     rng = random.Random(21)
-    good = request(APPLY, field(1, field(1, field(1, field(1, 6) + field(2, b"\x0a\0\0\x50")))))
+    key = pb.ServiceKey(protocol=pb.PROTOCOL_TCP, vip=bytes([10, 0, 0, 80]))
+    change = pb.Change(put_service=pb.Service(key=key))
+    good = request(apply=pb.ApplyRequest(changes=[change]))
     for _ in range(500):
         data = bytearray(good)
         for _ in range(rng.randrange(1, 4)):
@@ -159,8 +156,7 @@ def test_mutated_requests(control):
 
 def test_staged_changes_end_with_their_connection(stage, control):
     """A delete without a commit, and the connection goes: the service is still there."""
-    key = field(1, 6) + field(2, bytes([10, 0, 0, 80])) + field(3, WEB)
     with control() as one:
-        one.send(frame(request(APPLY, field(1, field(2, key)))))
-        assert one.error_code() == 0
+        delete = pb.ApplyRequest(changes=[pb.Change(delete_service=WEB4)])
+        assert not one.ask(apply=delete).HasField("error")
     assert stage.steelyard.service("web4")["traffic"] is not None
