@@ -2,6 +2,7 @@
 """Steelyard in a lab: the forwarder, its agent, and the command line."""
 
 import copy
+import ipaddress
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.lab import reap
+from tests.lab import api, reap
 from tests.lab.config import Config, Server, Service
 from tests.lab.lab import ROOT
 from tests.lab.process import CommandFailed, run
@@ -72,6 +73,16 @@ def memory_options(huge=True):
     return ["--no-huge", "--memory", SMALL_PAGES_MB]
 
 
+def is_in_sync(status):
+    """Whether the forwarder has what the agent has, by a GetStatusResponse."""
+    generation, forwarder = status.config.generation, status.forwarder
+    return forwarder.connected and 0 < generation == forwarder.applied_generation
+
+
+def state_word(server):
+    return api.forwarder.ServerState.Name(server.state).removeprefix("SERVER_STATE_").lower()
+
+
 @dataclass
 class Options:
     """How the forwarder is started."""
@@ -95,6 +106,8 @@ class Steelyard:
         self.forwarder_socket = self.dir / "forwarder.sock"
         self.forwarder = None
         self.agent = None
+        self.api = api.Agent(self.agent_socket)
+        self.applied = None  # text of the configuration that the agent has; None: unknown
         self.memory = None
         self.env = dict(SANITIZED)
 
@@ -165,8 +178,8 @@ class Steelyard:
         """Until the agent speaks to the forwarder that runs now, and has nothing to change."""
 
         def reconnected():
-            status = self.get("status")["forwarder"]
-            return status["pid"] == self.forwarder.pid and status["in_sync"]
+            status = self.api.call("GetStatus")
+            return status.forwarder.status.pid == self.forwarder.pid and is_in_sync(status)
 
         wait_until(reconnected, "the agent has found the new forwarder")
 
@@ -177,6 +190,7 @@ class Steelyard:
         argv += ["--socket", self.agent_socket, "--state", self.dir / "agent-state"]
         self.agent = self.lab.start(self.host, "steelyard-agent", argv)
         self.agent.wait_for("agent is ready")
+        self.applied = None
         return self.agent
 
     def cleanup(self):
@@ -189,15 +203,24 @@ class Steelyard:
 
     # ---- configuration --------------------------------------------------------------------
 
+    def has(self, config):
+        """Whether agent and file are known to have this configuration."""
+        text = config.text()
+        return self.applied == text and self.file.read_text() == text
+
     def write_config(self):
         self.file.write_text(self.config.text())
 
     def apply(self):
         """Hands the configuration as it stands to the agent; back when the forwarder has it."""
-        return self.cli("apply", "-", stdin=self.config.text())
+        text = self.config.text()
+        self.applied = None
+        answer = self.api.call("ApplyConfig", yaml=text.encode(), file="-")
+        self.applied = text
+        return answer
 
     def in_sync(self):
-        return self.get("status")["forwarder"]["in_sync"]
+        return is_in_sync(self.api.call("GetStatus"))
 
     def wait_in_sync(self):
         wait_until(self.in_sync, "the forwarder has the agent's configuration")
@@ -205,6 +228,8 @@ class Steelyard:
     # ---- reading --------------------------------------------------------------------------
 
     def cli(self, *words, **options):
+        if words[0] == "apply":
+            self.applied = None
         return run([STEELYARD, "--socket", self.agent_socket, *words], **options)
 
     def get(self, what, *words):
@@ -217,24 +242,35 @@ class Steelyard:
         servers = self.get("servers", "--service", service)
         return next(server for server in servers if server["address"] == address)
 
+    def states(self, service=""):
+        """State of each server of one service, or of all: {("web4", "10.1.0.11"): "up", …}."""
+        return {
+            (info.service.name, str(ipaddress.ip_address(one.server.address))): state_word(
+                one.server
+            )
+            for info in self.api.call("ListServices", name=service).services
+            for one in info.servers
+        }
+
     def wait_server(self, service, address, state):
         wait_until(
-            lambda: self.server(service, address)["state"] == state,
+            lambda: self.states(service)[service, address] == state,
             f"{address} of {service} is {state}",
         )
 
     def wait_all_up(self):
         wait_until(
-            lambda: all(server["state"] == "up" for server in self.get("servers")),
-            "all servers are up",
+            lambda: all(state == "up" for state in self.states().values()), "all servers are up"
         )
 
     def drops(self):
         """{"no-service": 3, …}, reasons that occurred."""
-        return {drop["name"]: drop["packets"] for drop in self.get("drops")}
+        return {
+            drop.name: drop.packets for drop in self.api.call("ListDrops").drops if drop.packets
+        }
 
     def sessions(self, *words):
         return self.get("sessions", *words)["sessions"]
 
     def session_count(self):
-        return self.get("status")["forwarder"]["sessions"]
+        return self.api.call("GetStatus").forwarder.status.sessions

@@ -94,11 +94,12 @@ class Stage:
         self.steelyard.wait_in_sync()
 
     def restore(self):
-        """Brings back the configuration, and everything that was stopped."""
+        """Brings back what a test has changed: the configuration, and what was stopped."""
         self.revive()
         self.steelyard.config = copy.deepcopy(self.default)
-        self.steelyard.apply()
-        self.steelyard.wait_in_sync()
+        if not self.steelyard.has(self.default):
+            self.steelyard.apply()
+            self.steelyard.wait_in_sync()
         self.steelyard.wait_all_up()
 
     def checksum_errors(self):
