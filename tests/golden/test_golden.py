@@ -21,6 +21,7 @@ from tests.lab.api import forwarder as pb
 from tests.lab.steelyard import FORWARDER, memory_options
 from tests.wire.control import Control
 
+pytestmark = pytest.mark.both_builds
 GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
 WRITTEN_PORT, WRITTEN_ID, WRITTEN_LABEL = 0x1234, 0x4242, 0xABCDE
 EXACT = ("snat-udp", "snat-echo")  # the pool's port follows from the inside host's

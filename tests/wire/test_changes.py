@@ -9,6 +9,8 @@ import random
 import signal
 import threading
 
+import pytest
+
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import dns_txt, finish_wrk, start_wrk
 from tests.lab.modes import OWN_VIP, ROWS
@@ -16,6 +18,7 @@ from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
 from tests.lab.topology import FRONT, v4, v6
 from tests.wire.modes import ModeStage
 
+pytestmark = pytest.mark.both_builds
 CHANGES = 1000
 AT_ONCE = 12  # at most, in one transaction
 ENDLESS = 10**9  # requests

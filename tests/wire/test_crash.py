@@ -16,6 +16,7 @@ from tests.lab.steelyard import DNS, VIP, WEB
 from tests.wire.conftest import keep_books
 from tests.wire.stage import Stage
 
+pytestmark = pytest.mark.both_builds
 KILLS = 20
 FLOWS = 6  # of each kind and family
 ENDLESS = 10**9  # requests: until told to stop

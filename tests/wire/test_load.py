@@ -8,6 +8,7 @@ from tests.lab.clients import finish_wrk, start_wrk, wrk
 from tests.lab.servers import start_nginx
 from tests.lab.steelyard import VIP
 
+pytestmark = pytest.mark.both_builds
 REQUESTS = 20_000
 CONNECTIONS = 16
 kinds = pytest.mark.parametrize("keep_alive", (True, False), ids=("keep-alive", "short"))

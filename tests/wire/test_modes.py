@@ -7,6 +7,8 @@ from tests.lab.modes import PROTOCOLS, TABLE
 from tests.wire.conftest import keep_books
 from tests.wire.modes import ModeStage
 
+pytestmark = pytest.mark.both_builds
+
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
 def mode_stage(request):

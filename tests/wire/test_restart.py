@@ -20,6 +20,7 @@ from tests.wire.conversations import Conversations
 from tests.wire.stage import Stage
 from tests.wire.successor import script, successor
 
+pytestmark = pytest.mark.both_builds
 JOURNAL_EMPTY = 16  # bytes: its header
 
 

@@ -14,6 +14,9 @@ from tests.lab.servers import start_dns, start_nginx
 from tests.lab.steelyard import Steelyard, web_and_dns
 from tests.lab.traffic import Traffic
 
+pytestmark = pytest.mark.both_builds
+
+
 HTTP, DOWNLOADS, UDP = 50, 10, 50
 
 

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all checks stand on: running commands, and counting what passed."""
+
+import os
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "build/results"
+VENV = ROOT / ".venv/bin"
+
+
+class Count:
+    """What a suite did; `notes` go below its headline, `cases` are (seconds, name) of tests."""
+
+    def __init__(self, passed=0, failed=0, skipped=0, notes=(), cases=()):
+        self.passed, self.failed, self.skipped = passed, failed, skipped
+        self.notes, self.cases = list(notes), list(cases)
+
+    def __iadd__(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.notes += other.notes
+        self.cases += other.cases
+        return self
+
+
+used = threading.local()  # .processor_s: what commands of this thread took of the processors
+
+
+def run(*command, env=None):
+    """Runs a command with some more environment; its output is returned, not shown."""
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            [str(c) for c in command],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {})},
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        used.processor_s = getattr(used, "processor_s", 0) + usage.ru_utime + usage.ru_stime
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    return subprocess.CompletedProcess(command, child.returncode, text)
+
+
+def tracked(*patterns):
+    """Files of the working tree that git tracks or would track."""
+    out = run(
+        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns
+    ).stdout
+    return sorted(f for f in set(out.split("\0")) if f and (ROOT / f).is_file())
+
+
+def verdict(process, what):
+    """One passed or failed check out of a command's exit status."""
+    count = Count(passed=1) if process.returncode == 0 else Count(failed=1)
+    if count.failed:
+        count.notes.append(f"{what}:\n{process.stdout.rstrip()}")
+    return count
+
+
+def complaints(found, what):
+    """One check that fails if it found anything to complain about."""
+    if not found:
+        return Count(passed=1)
+    count = Count(failed=1)
+    count.notes.append(what + ":\n" + "\n".join(found))
+    return count

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test suites, and in which order their parts begin."""
+
+import functools
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from checks.base import RESULTS, ROOT, VENV, Count, complaints, run, verdict
+
+
+def meson_count(build):
+    """Counts cases where a program reports them (cmocka), programs otherwise."""
+    count = Count()
+    for line in (ROOT / build / "meson-logs/testlog.json").read_text().splitlines():
+        entry = json.loads(line)
+        count.cases.append((entry["duration"], entry["name"]))
+        output = entry.get("stdout", "") + entry.get("stderr", "")
+        passed = sum(map(int, re.findall(r"\[  PASSED  \] (\d+) test", output)))
+        failed = sum(map(int, re.findall(r"\[  FAILED  \].*?(\d+) test", output)))
+        result = entry["result"]
+        if result == "SKIP":
+            count += Count(skipped=1)
+        elif result == "OK":
+            count += Count(passed=max(passed, 1))
+        else:
+            count += Count(passed=passed, failed=max(failed, 1))
+            count.notes.append(f"{entry['name']}: {result}\n{output[-6000:]}")
+    return count
+
+
+def meson_suite(build, *options, env=None):
+    log = ROOT / build / "meson-logs/testlog.json"
+    log.unlink(missing_ok=True)
+    process = run(
+        "meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs", *options, env=env
+    )
+    if not log.exists():
+        return verdict(process, "meson test") if process.returncode else Count()
+    count = meson_count(build)
+    if process.returncode and not count.failed:
+        count += verdict(process, "meson test")
+    return count
+
+
+SANITIZER = {
+    "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+}
+
+
+def test_c():
+    # Its soak is the suite of its own.
+    return meson_suite("build/dev", "--num-processes", "2", "--no-suite", "soak")
+
+
+def test_asan():
+    options = ("--num-processes", "2", "--timeout-multiplier", "5")
+    return meson_suite("build/asan", *options, env=SANITIZER)
+
+
+FUZZ_S = 10  # per target; longer runs are for `build/fuzz/…` by hand
+GO_FUZZ = {"FuzzParse": "./internal/config", "FuzzReadFrame": "./internal/dpclient"}
+
+
+def fuzz_one(build, target):
+    """Builds and runs one target, so that one that does not compile hides no other."""
+    process = run("ninja", "-C", build, target)
+    if process.returncode:
+        return verdict(process, f"building {target}")
+    name = Path(target).name
+    # libFuzzer writes what it finds into the first folder, and only reads the others.
+    found, seeds = build / "found" / name, ROOT / "tests/fuzz/corpus" / name.removeprefix("fuzz_")
+    found.mkdir(parents=True, exist_ok=True)
+    folders = [found] + ([seeds] if seeds.is_dir() else [])
+    limits = [f"-max_total_time={FUZZ_S}", "-max_len=2000", f"-artifact_prefix={found}/"]
+    return verdict(run(build / target, *limits, *folders), target)
+
+
+def test_fuzz():
+    """Each fuzz target for a short while."""
+    build = ROOT / "build/fuzz"
+    if not (build / "build.ninja").exists():
+        process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "clang"})
+        if process.returncode:
+            return verdict(process, "meson setup build/fuzz")
+    process = run("ninja", "-C", build, "build.ninja")
+    if process.returncode:
+        return verdict(process, "configuring build/fuzz anew")
+    listed = run("ninja", "-C", build, "-t", "targets", "all").stdout
+    targets = re.findall(r"^(\S*/fuzz_[a-z]+): ", listed, re.M)
+    count = Count()
+    if not targets:
+        count += complaints([listed[-2000:]], "no fuzz targets in build/fuzz")
+    for target in sorted(targets):
+        count += fuzz_one(build, target)
+    for name, package in GO_FUZZ.items():
+        command = ["go", "test", "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", f"{FUZZ_S}s"]
+        process = run(*command, package)
+        count += verdict(process, f"{package} {name}")
+        if "no fuzz tests to fuzz" in process.stdout:
+            count += Count(failed=1)
+    return count
+
+
+def test_storm():
+    """Ten million frames of all kinds against a model of what must come of each."""
+    process = run("build/dev/tests/storm/steelyard-storm")
+    count = verdict(process, "steelyard-storm")
+    if not count.failed:
+        count.notes.append(process.stdout.rstrip())
+    return count
+
+
+def test_go():
+    process = run("go", "test", "-json", "-count=1", "./...")
+    count, output = Count(), {}
+    for line in process.stdout.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            count.notes.append(line)
+            continue
+        key = (event.get("Package"), event.get("Test"))
+        output.setdefault(key, []).append(event.get("Output", ""))
+        if event["Action"] == "fail":
+            # A package fails along with its tests; it counts only if it could not be built or run.
+            if key[1] or not any(p == key[0] and t for p, t in output if t):
+                count += Count(failed=1)
+                count.notes.append(f"{key[0]} {key[1] or ''}\n{''.join(output[key])[-6000:]}")
+        elif key[1] and event["Action"] in ("pass", "skip"):
+            count.cases.append((event.get("Elapsed", 0), f"{key[0]} {key[1]}"))
+            count += Count(**{"passed" if event["Action"] == "pass" else "skipped": 1})
+    if process.returncode and not count.failed:
+        count += Count(failed=1)
+    if not count.failed:
+        count.notes.clear()
+    return count
+
+
+def read_junit(report):
+    count, root = Count(), ET.parse(report).getroot()
+    for suite in root.iter("testsuite"):
+        broken = int(suite.get("failures")) + int(suite.get("errors"))
+        skipped = int(suite.get("skipped"))
+        count += Count(int(suite.get("tests")) - broken - skipped, broken, skipped)
+    for case in root.iter("testcase"):
+        where = f"{case.get('classname')}::{case.get('name')}"
+        count.cases.append((float(case.get("time")), where))
+        for problem in [*case.iter("failure"), *case.iter("error")]:
+            count.notes.append(f"{where} ({problem.tag})\n{problem.get('message')}")
+    return count
+
+
+def pytest_suite(name, *arguments, env=None):
+    report, log = RESULTS / f"{name}.xml", RESULTS / f"{name}.log"
+    report.unlink(missing_ok=True)
+    command = [VENV / "python", "-m", "pytest", f"--junitxml={report}", "-q", *arguments]
+    process = run(*command, env=env)
+    log.write_text(process.stdout)
+    if not report.exists():
+        return verdict(process, "pytest") if process.returncode else Count(failed=1)
+    count = read_junit(report)
+    if process.returncode and not count.failed:
+        count += Count(failed=1, notes=[f"pytest ended with {process.returncode}: see {log}"])
+    return count
+
+
+def shared_suite(name, part, *arguments, env=None):
+    """One of several processes that share the files of a suite; see tests/conftest.py."""
+    return pytest_suite(f"{name}-{part}", "--share", RESULTS / f"{name}.share", *arguments, env=env)
+
+
+def test_bench():
+    """Do the benchmarks still work? Their figures are not judged."""
+    return pytest_suite("bench", "tests/bench")
+
+
+WIRE = ("tests/wire", "tests/golden")
+
+
+def test_wire(part):
+    return shared_suite("wire", part, "-m", "both_builds", *WIRE)
+
+
+def test_wire_asan(part):
+    env = {"SY_BUILD": "build/asan", **SANITIZER}
+    return shared_suite("wire-asan", part, *WIRE, env=env)
+
+
+# Parts of one suite may run at the same time.
+PARTS = 2
+TESTS = {
+    "c": ("C unit and kernel tests", [test_c]),
+    "asan": ("the same under AddressSanitizer and UBSan", [test_asan]),
+    "fuzz": ("fuzz targets, a short run each", [test_fuzz]),
+    "go": ("Go tests", [test_go]),
+    "bench": ("the benchmarks, their smallest cells", [test_bench]),
+    "storm": ("ten million frames through the pipeline", [test_storm]),
+    "wire": (
+        "real traffic in network namespaces: what optimisation and timing may change",
+        [functools.partial(test_wire, part) for part in range(PARTS)],
+    ),
+    "wire-asan": (
+        "all real traffic, with the forwarder under AddressSanitizer and UBSan",
+        [functools.partial(test_wire_asan, part) for part in range(PARTS)],
+    ),
+}
+
+# Which part begins next when a lane is free. The longest suite begins at once, in one lane, as it
+# waits half of its time; suites that compute go beside it in the other, and then both finish it.
+SCHEDULE = (
+    ("wire-asan", 0),
+    ("asan", 0),
+    ("fuzz", 0),
+    ("c", 0),
+    ("storm", 0),
+    ("go", 0),
+    ("bench", 0),
+    ("wire-asan", 1),
+    ("wire", 0),
+    ("wire", 1),
+)
+LANES = 2
+# Suites that must not run beside each other: their tests of the kernel pin the same objects.
+APART = ({"c", "asan"},)
