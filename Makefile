@@ -72,8 +72,8 @@ lint: setup ## check format and style of everything
 format: ## format all sources in place
 	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
 	@gofmt -w $$(git ls-files '*.go')
-	@.venv/bin/ruff format --quiet bench tests scripts/check
-	@.venv/bin/ruff check --quiet --fix bench tests scripts/check
+	@.venv/bin/ruff format --quiet bench tests scripts/check scripts/checks
+	@.venv/bin/ruff check --quiet --fix bench tests scripts/check scripts/checks
 
 demo: setup build ## real clients reach real servers; KEEP=1 leaves the lab up
 	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)

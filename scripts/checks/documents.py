@@ -1,8 +1,182 @@
 # SPDX-License-Identifier: Apache-2.0
-"""placeholder"""
+"""Do the documents name what is there? Code in backticks and links are held against the tree:
 
-from checks.base import Count
+    `path/file.c`, `file.c`      a tracked file whose path ends so; `_part.c`: whose name ends so
+    `folder/`                    a folder
+    `object_verb()`, `SY_MACRO`  words of the sources
+    `--option`                   an option that a source names
+    `make target`                a target of the Makefile
+    [text](file#heading)         a file, from the document's folder, and a heading of it
+
+In comments of C, names of files alone: of the same module, but public headers and documents.
+"""
+
+import fnmatch
+import functools
+import re
+from pathlib import Path, PurePosixPath
+
+from checks.base import ROOT, complaints, tracked
+
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/*.md")
+SOURCES = ("*.c", "*.h", "*.go", "*.py", "*.proto", "*.build", "*.service", "*.env", "*.yaml",
+           "Makefile", "scripts/*", ".ci/*")  # fmt: skip
+KINDS = r"(?:c|h|go|py|proto|md|sh|build|golden|service|env|yaml|txt|svg|json)"
+# What is another project's or the kernel's, and names that stand for many.
+ELSEWHERE = {
+    *("cmocka.h", "linux/if.h", "net/if.h", "bench/run_NAME.py"),
+    *("bpf_link", "bpf_fib_lookup", "rte_fib", "tcp_validate_incoming"),
+    *("ignore_routes_with_linkdown", "tcp_rfc1337", "conn_reuse_mode", "expire_quiescent_template"),
+    *("sorry_server", "fnat_in", "nat_out"),
+}
+# Written in the words of other balancers: in them only files and links are looked at.
+TRANSLATIONS = ("docs/moving.md",)
+
+FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE = re.compile(rf"[\w./*\[\]{{}},-]*\.(?:{KINDS}|\[ch\])")
+FUNCTION = re.compile(r"([\w.]+)\(\)")
+CONSTANT = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|struct (\w+)")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+MAKE = re.compile(r"make ([a-z][a-z-]*(?: [a-z][a-z-]*)*)")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+NAMED = re.compile(r"(?<![\w./<*-])([\w/-]+\.(?:c|h|md|go|py))\b(?!\()")
+PATH = re.compile(r"(?<![\w./<*~-])([\w-]+/[\w/-]+\.(?:c|h|md|go|py|proto|golden))\b")
+
+
+@functools.cache
+def files():
+    return tracked()
+
+
+@functools.cache
+def words():
+    """Every word of the sources."""
+    text = "\n".join((ROOT / file).read_text(errors="replace") for file in tracked(*SOURCES))
+    return set(re.findall(r"\w+", text)), set(OPTION.findall(text)), text
+
+
+def has_file(name, folder=""):
+    """Whether a tracked file, or files of a pattern, have this path, or end in it; anywhere in a
+    folder, if one is given."""
+    name = name.removeprefix("./")
+    if folder and "/" not in name:
+        part = f"*{name}" if name.startswith("_") else name
+        ends = (f"{folder}/{part}", f"{folder}/*/{part}")
+        return any(fnmatch.fnmatch(f"/{file}", f"*/{end}") for file in files() for end in ends)
+    if name.startswith("_"):
+        return any(file.endswith(name) for file in files())
+    variants = [name]
+    if braces := re.fullmatch(r"(.*)\{(.*)\}(.*)", name):
+        variants = [braces[1] + middle + braces[3] for middle in braces[2].split(",")]
+    return all(
+        any(fnmatch.fnmatch(file, one) or fnmatch.fnmatch(file, f"*/{one}") for file in files())
+        for one in variants
+    )
+
+
+def is_elsewhere(name):
+    return name in ELSEWHERE or name.startswith(("/", "~", "build/", ".venv/", "<"))
+
+
+def missing_in_code(code, folder):
+    """What a piece of code in a document names, and what is not there. File names alone are of the
+    folder that was named before on the same line."""
+    sources, options, text = words()
+    if FILE.fullmatch(code) and not is_elsewhere(code) and not has_file(code, folder):
+        yield f"no file {folder and folder + '/'}{code}"
+    if re.fullmatch(r"[\w./-]+/", code) and not is_elsewhere(code) and not has_file(code + "*"):
+        yield f"no folder {code}"
+    for function in FUNCTION.findall(code):
+        if function not in ELSEWHERE and function.split(".")[-1] not in sources:
+            yield f"no function {function}()"
+    if constant := CONSTANT.fullmatch(code):
+        name = constant[1] or code
+        if name not in ELSEWHERE and name not in sources:
+            yield f"nothing is named {name}"
+    for option in OPTION.findall(code):
+        bare = option.removeprefix("--")
+        if option not in ELSEWHERE | options and f'"{bare}"' not in text:
+            yield f"no option {option}"
+    if make := MAKE.match(code):
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+        yield from (f"no make target {one}" for one in make[1].split() if one not in targets)
+
+
+def heading_id(line):
+    return re.sub(r"[^\w -]", "", line.lstrip("#").strip().lower()).replace(" ", "-")
+
+
+def missing_link(document, link):
+    """Why a link leads nowhere, or None."""
+    if "://" in link or link.startswith("mailto:"):
+        return None
+    path, _, heading = link.partition("#")
+    target = ROOT / PurePosixPath(document).parent / path if path else ROOT / document
+    if not target.exists():
+        return f"no file {link}"
+    if heading and target.suffix == ".md":
+        ids = {heading_id(one) for one in re.findall(r"^#+ .*", target.read_text(), re.M)}
+        if heading not in ids:
+            return f"no heading {link}"
+    return None
+
+
+def line_of(text, match):
+    return text.count("\n", 0, match.start()) + 1
+
+
+def numbered(text, pattern):
+    """(line number, match) of all that match, code blocks left out."""
+    plain = FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
+    for match in pattern.finditer(plain):
+        yield line_of(plain, match), match
+
+
+def stale_in(document):
+    text = (ROOT / document).read_text()
+    at, folder = 0, ""
+    for line, code in numbered(text, CODE):
+        folder = folder if line == at else ""
+        if document not in TRANSLATIONS:
+            yield from (f"{document}:{line}: {what}" for what in missing_in_code(code[1], folder))
+        if FILE.fullmatch(code[1]) and "/" in code[1] and not is_elsewhere(code[1]):
+            folder = str(PurePosixPath(code[1]).parent)
+        at = line
+    for path in PATH.finditer(text):
+        if not is_elsewhere(path[1]) and not has_file(path[1]):
+            yield f"{document}:{line_of(text, path)}: no file {path[1]}"
+    for line, link in numbered(text, LINK):
+        if what := missing_link(document, link[1]):
+            yield f"{document}:{line}: {what}"
+
+
+@functools.cache
+def defined():
+    """Every word of C outside comments."""
+    texts = ((ROOT / file).read_text(errors="replace") for file in tracked("*.c", "*.h"))
+    return set(re.findall(r"\w+", "\n".join(COMMENT.sub("", text) for text in texts)))
+
+
+def stale_in_comments(file):
+    text = (ROOT / file).read_text()
+    folder = "/".join(PurePosixPath(file).parent.parts[:2])  # of the module
+    for comment in COMMENT.finditer(text):
+        for function in re.finditer(r"\b(\w*_\w+)\(\)", comment[0]):
+            if function[1] not in ELSEWHERE and function[1] not in defined():
+                line = text.count("\n", 0, comment.start() + function.start()) + 1
+                yield f"{file}:{line}: no function {function[1]}()"
+        for named in NAMED.finditer(comment[0]):
+            anywhere = named[1].startswith("sy_") or named[1].endswith(".md")
+            if not is_elsewhere(named[1]) and not has_file(named[1], "" if anywhere else folder):
+                line = text.count("\n", 0, comment.start() + named.start()) + 1
+                yield f"{file}:{line}: no file {named[1]}"
 
 
 def check():
-    return Count()
+    documents = [file for file in tracked(*DOCUMENTS) if Path(file).suffix == ".md"]
+    count = complaints([s for file in documents for s in stale_in(file)], "stale documents")
+    comments = [s for file in tracked("*.c", "*.h") for s in stale_in_comments(file)]
+    count += complaints(comments, "stale comments")
+    return count

@@ -2,8 +2,8 @@
 /*
  * The session index: what runs for every packet, inline. Included by session.h only.
  *
- *   bucket  0                      20      24                                            64
- *           │ tag × 10 (2 bytes)   │ away  │ entry × 10 (4 bytes)                         │
+ *   bucket  0                      20       22       24                                  64
+ *           │ tag × 10 (2 bytes)   │ absent │ guests │ entry × 10 (4 bytes)               │
  *   entry   │ record number (31 bits) │ direction (1 bit) │
  *
  * A tag of 0 marks an empty place. An entry lies in one of two buckets, and each follows from the
