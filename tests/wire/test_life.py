@@ -75,7 +75,7 @@ def test_agent_dies_and_returns_without_a_failure(stage):
 
 def test_same_file_twice_changes_nothing(stage):
     revision = stage.steelyard.get("status")["forwarder"]["revision"]
-    assert "Nothing to change" in stage.apply()
+    assert "Nothing to change" in stage.steelyard.cli("apply", "-", stdin=stage.config.text())
     assert stage.steelyard.get("status")["forwarder"]["revision"] == revision
 
 
