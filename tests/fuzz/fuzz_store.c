@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../../bench/network.h"
 #include "../folder.h"
 #include "fuzz.h"
+#include "network.h"
 #include "session_file.h"
 
 #define SESSIONS 1024

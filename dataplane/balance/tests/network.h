@@ -3,8 +3,8 @@
  * A network of one service, for benchmarks and tests of the session table: FNAT sessions of random
  * clients, made and found as the forwarder does, but without packets.
  */
-#ifndef BENCH_NETWORK_H
-#define BENCH_NETWORK_H
+#ifndef TESTS_NETWORK_H
+#define TESTS_NETWORK_H
 
 #include "session.h"
 
