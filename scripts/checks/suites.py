@@ -173,8 +173,8 @@ def shared_suite(name, part, *arguments, env=None):
 
 
 def test_bench():
-    """Do the benchmarks still work? Their figures are not judged."""
-    return pytest_suite("bench", "tests/bench")
+    """Do the benchmarks still work? Their figures are not judged. And does scripts/check?"""
+    return pytest_suite("bench", "tests/bench", "tests/checks")
 
 
 WIRE = ("tests/wire", "tests/golden")
@@ -196,7 +196,7 @@ TESTS = {
     "asan": ("the same under AddressSanitizer and UBSan", [test_asan]),
     "fuzz": ("fuzz targets, a short run each", [test_fuzz]),
     "go": ("Go tests", [test_go]),
-    "bench": ("the benchmarks, their smallest cells", [test_bench]),
+    "bench": ("the benchmarks, their smallest cells, and the checks themselves", [test_bench]),
     "storm": ("ten million frames through the pipeline", [test_storm]),
     "wire": (
         "real traffic in network namespaces: what optimisation and timing may change",
