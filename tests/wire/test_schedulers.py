@@ -87,13 +87,21 @@ def test_changing_the_scheduler_under_load_fails_nothing(stage):
         one.close()
 
 
+def without_sessions(stage):
+    """The service with none; those of earlier tests end soon."""
+    service = web(stage)
+    service.timeouts = {"time_wait": "1s", "closing": "1s", "reset": "1s"}
+    stage.apply()
+    wait_until(lambda: stage.steelyard.service("web4")["traffic"]["sessions_active"] == 0, "idle")
+    return service
+
+
 @pytest.mark.drops("connection-limit")
 def test_server_limit_is_exact(stage):
-    service = web(stage)
+    service = without_sessions(stage)
     for server in service.servers:
         server.max_sessions = 4
     stage.apply()
-    wait_until(lambda: stage.steelyard.service("web4")["traffic"]["sessions_active"] == 0, "idle")
     open_ones = [HttpConnection(stage.client, VIP[4], WEB) for _ in range(12)]
     assert Counter(one.get() for one in open_ones) == {"s1": 4, "s2": 4, "s3": 4}
     with pytest.raises(TimeoutError):
@@ -106,8 +114,7 @@ def test_server_limit_is_exact(stage):
 
 @pytest.mark.drops("connection-limit")
 def test_service_limit_lets_go_on_who_is_there(stage):
-    service = web(stage)
-    wait_until(lambda: stage.steelyard.service("web4")["traffic"]["sessions_active"] == 0, "idle")
+    service = without_sessions(stage)
     open_ones = [HttpConnection(stage.client, VIP[4], WEB) for _ in range(5)]
     before = [one.get() for one in open_ones]
     service.spread = {"max_sessions": 3}
