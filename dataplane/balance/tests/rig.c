@@ -90,7 +90,7 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	struct sy_runtime_options o = {
 	        .workers = given->workers ? given->workers : 1,
 	        .memory_mb = given->memory_mb ? given->memory_mb : 512,
-	        .mbufs = given->mbufs ? given->mbufs : 8191,
+	        .mbufs = given->mbufs ? given->mbufs : RIG_MBUFS,
 	        .huge = given->huge,
 	        .pipeline = given->pipeline ? given->pipeline : pipeline,
 	        .round = sy_balance_round,

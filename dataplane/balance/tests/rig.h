@@ -25,6 +25,9 @@
 #define RIG_LAN_MTU 1400
 #define RIG_QUEUES  3
 #define RIG_RING    4096 /* packets between a port and the test */
+/* Few: to make its packet buffers takes most of the time in which a balancer opens, and tests that
+ * damage a file byte by byte open hundreds. */
+#define RIG_MBUFS 2047
 
 typedef Steelyard__Forwarder__V1__Change pb_change;
 typedef Steelyard__Forwarder__V1__Request pb_request;
@@ -38,7 +41,7 @@ struct rig_options {
 	unsigned queues;   /* of each port, up to RIG_QUEUES; 0: 1. Packets arrive at the first */
 	uint64_t sessions; /* 0: 64 a slot */
 	uint64_t sessions_limit;            /* 0: they do not grow */
-	unsigned mbufs;                     /* 0: 8191 */
+	unsigned mbufs;                     /* 0: RIG_MBUFS */
 	unsigned memory_mb;                 /* sizes the tables of routes too; 0: 512 */
 	bool huge;                          /* all memory on huge pages */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */

@@ -28,7 +28,8 @@ struct fixture {
 static void rig_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct rig_options o = {.state_directory = f->directory, .max_servers = 30000};
+	const struct rig_options o = {
+	        .state_directory = f->directory, .max_servers = 30000, .memory_mb = 128};
 	if (rig_open(&f->rig, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }

@@ -35,7 +35,7 @@ struct fixture {
 static void rig_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct rig_options o = {.state_directory = f->directory};
+	const struct rig_options o = {.state_directory = f->directory, .memory_mb = 128};
 	if (rig_open(&f->rig, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
@@ -319,7 +319,7 @@ static void test_long(void **state)
 static void test_shared(void **state)
 {
 	struct fixture *f = *state;
-	const struct rig_options o = {.state_directory = f->directory};
+	const struct rig_options o = {.state_directory = f->directory, .memory_mb = 128};
 	struct sy_error err;
 	struct stat before, after;
 	put_servers(f, 1, 2);
