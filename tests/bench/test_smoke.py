@@ -14,6 +14,6 @@ from bench import machine
 def test_smoke(name):
     command = [sys.executable, "-m", "bench", "--smoke", name]
     done = subprocess.run(
-        command, cwd=machine.ROOT, capture_output=True, text=True, check=False, timeout=60
+        command, cwd=machine.ROOT, capture_output=True, text=True, check=False, timeout=180
     )
     assert done.returncode == 0, done.stdout + done.stderr
