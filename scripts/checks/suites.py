@@ -169,7 +169,8 @@ def pytest_suite(name, *arguments, env=None):
 
 def shared_suite(name, part, *arguments, env=None):
     """One of several processes that share the files of a suite; see tests/conftest.py."""
-    return pytest_suite(f"{name}-{part}", "--share", RESULTS / f"{name}.share", *arguments, env=env)
+    share = f"--share={RESULTS / name}.share"
+    return pytest_suite(f"{name}-{part}", share, *arguments, env=env)
 
 
 def test_bench():
