@@ -88,7 +88,7 @@ int flows_setup(void **state)
 		memcpy(neigh[i].mac, (uint8_t[6]){2, 0, 0, 0, 1, (uint8_t)i}, 6);
 	}
 	f->dice.state = 1;
-	assert_true(folder_make(f->state, "/tmp"));
+	assert_true(folder_make(f->state, "/dev/shm"));
 	assert_true(folder_make(f->store, "/dev/shm"));
 	f->options = (struct rig_options){.route = route,
 	                                  .routes = 6,

@@ -37,7 +37,7 @@ static void rig_start(struct fixture *f)
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	assert_true(folder_make(f->directory, "/tmp"));
+	assert_true(folder_make(f->directory, "/dev/shm"));
 	snprintf(f->path, sizeof(f->path), "%s/config", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/config.damaged", f->directory);
 	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);

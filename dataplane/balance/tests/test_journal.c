@@ -63,7 +63,7 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct changes c = {0};
 	struct sy_addr local = rig_addr("10.1.0.1");
-	assert_true(folder_make(f->directory, "/tmp"));
+	assert_true(folder_make(f->directory, "/dev/shm"));
 	snprintf(f->config, sizeof(f->config), "%s/config", f->directory);
 	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/journal.damaged", f->directory);
