@@ -28,6 +28,7 @@ ELSEWHERE = {
     *("bpf_link", "bpf_fib_lookup", "rte_fib", "tcp_validate_incoming"),
     *("ignore_routes_with_linkdown", "tcp_rfc1337", "conn_reuse_mode", "expire_quiescent_template"),
     *("sorry_server", "fnat_in", "nat_out"),
+    *("linux/bpf.h", "IP_PMTUDISC_OMIT", "rte_ip_frag", "XDP_USE_SG"),
 }
 # Written in the words of other balancers: in them only files and links are looked at.
 TRANSLATIONS = ("docs/moving.md",)
