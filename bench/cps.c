@@ -228,8 +228,8 @@ static bool finish(struct cell *c)
 static bool measure(struct cell *c)
 {
 	const struct arguments *a = &c->options;
-	struct yardstick *y =
-	        yardstick_open(session_store_mapped(c->rig.b->store), a->store ? HUGE_PAGE : 0);
+	struct yardstick *y = yardstick_open(session_store_mapped(inspect_store(c->rig.b)),
+	                                     a->store ? HUGE_PAGE : 0);
 	if (!y) {
 		fprintf(stderr, "no memory for the yardstick\n");
 		return false;

@@ -198,7 +198,7 @@ int main(int argc, char **argv)
 	bool ok = scene_open(&scene, &a.scene) &&
 	          scene_check(&scene, scene.stream[SESSION_CLIENT].count);
 	if (ok) {
-		y = yardstick_open(session_store_mapped(scene.rig.b->store),
+		y = yardstick_open(session_store_mapped(inspect_store(scene.rig.b)),
 		                   a.scene.store ? HUGE_PAGE : 0);
 		if (!y)
 			fprintf(stderr, "no memory for the yardstick\n");

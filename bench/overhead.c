@@ -200,7 +200,7 @@ static void brief_begin(struct bench *b)
 
 static uint64_t passes(const struct bench *b)
 {
-	return __atomic_load_n(&b->scene.rig.b->worker[0].passes, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&inspect_worker(b->scene.rig.b, 0)->passes, __ATOMIC_ACQUIRE);
 }
 
 /* Caches and page tables know the task now; and as many sessions end as begin: the sweep has come

@@ -61,11 +61,11 @@ uint64_t anatomy_count(const char *path)
 /* The two tuples by which a session's packets come in. */
 static struct sy_tuple tuple_of(const struct life *l, const struct session *s, unsigned side)
 {
-	const struct endpoint *e = &l->rig.b->endpoint[s->server];
+	const struct endpoint *e = inspect_endpoint(l->rig.b, s->server);
 	if (side == SESSION_CLIENT)
 		return (struct sy_tuple){s->client, e->vip, s->client_port, e->vport, e->proto};
-	return (struct sy_tuple){e->addr, l->rig.b->local[s->local], e->port, s->local_port,
-	                         e->proto};
+	return (struct sy_tuple){e->addr, *inspect_local(l->rig.b, s->local), e->port,
+	                         s->local_port, e->proto};
 }
 
 struct wanted {
@@ -89,14 +89,14 @@ static void record_must_be_found(const struct life *l, const struct session_tabl
 	for (unsigned side = 0; side < 2; side++) {
 		const struct wanted w = {l, tuple_of(l, s, side)};
 		enum session_direction direction = SESSION_CLIENT;
-		uint64_t hash = sy_hash_tuple(&l->rig.b->key, &w.tuple);
+		uint64_t hash = sy_hash_tuple(inspect_key(l->rig.b), &w.tuple);
 		uint32_t found = session_find(t, hash, match_tuple, &w, &direction);
 		MUST(found == record && (unsigned)direction == side,
 		     "slot %u: record %u is not what is found by its %s's tuple", t->slot, record,
 		     side ? "server" : "client");
 	}
 	MUST(sy_slot_of(&s->client, s->client_port) == t->slot &&
-	             sy_slot_of(&l->rig.b->local[s->local], s->local_port) == t->slot,
+	             sy_slot_of(inspect_local(l->rig.b, s->local), s->local_port) == t->slot,
 	     "slot %u: record %u belongs elsewhere", t->slot, record);
 }
 
@@ -188,15 +188,15 @@ uint64_t anatomy_check(struct life *l)
 {
 	uint64_t live = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		table_check(l, l->rig.b->table[slot]);
-		live += session_count(l->rig.b->table[slot]);
+		table_check(l, inspect_table(l->rig.b, slot));
+		live += session_count(inspect_table(l->rig.b, slot));
 	}
 	return live;
 }
 
 void anatomy_chill(const struct life *l)
 {
-	const struct session_map *m = &l->rig.b->store->now;
+	const struct session_map *m = &inspect_store(l->rig.b)->now;
 	madvise(m->file, m->length, MADV_DONTNEED);
 }
 
@@ -213,7 +213,7 @@ struct victim {
 static bool is_expected(const struct life *l, const struct session *s)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
-	const struct endpoint *e = &l->rig.b->endpoint[s->server];
+	const struct endpoint *e = inspect_endpoint(l->rig.b, s->server);
 	uint32_t now = plain_seconds(l->h);
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		const struct flow *f = &l->h->flow[i];
@@ -231,7 +231,7 @@ static bool victim_find(struct life *l, struct victim *v)
 	struct sy_balance *b = l->rig.b;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint32_t cursor = 0;
-		v->t = b->table[slot];
+		v->t = inspect_table(b, slot);
 		while ((v->record = session_next(v->t, &cursor)) != SESSION_NONE) {
 			v->s = session_at(v->t, v->record);
 			if ((v->s->state != SESSION_ESTABLISHED &&
@@ -239,12 +239,12 @@ static bool victim_find(struct life *l, struct victim *v)
 			    !is_expected(l, v->s) ||
 			    (l->spoil == SPOIL_SHIFT && !(v->s->flags & SESSION_SHIFTED)))
 				continue;
-			const struct endpoint *e = &b->endpoint[v->s->server];
+			const struct endpoint *e = inspect_endpoint(b, v->s->server);
 			const struct session_cold *cold = session_cold_at(v->t, v->record);
 			const struct sy_tuple client = session_client_tuple(v->s, cold, e);
 			const struct sy_tuple server = session_server_tuple(b, v->s, cold, e);
-			v->client_hash = sy_hash_tuple(&b->key, &client);
-			v->server_hash = sy_hash_tuple(&b->key, &server);
+			v->client_hash = sy_hash_tuple(inspect_key(b), &client);
+			v->server_hash = sy_hash_tuple(inspect_key(b), &server);
 			return true;
 		}
 	}
@@ -254,7 +254,7 @@ static bool victim_find(struct life *l, struct victim *v)
 static bool spoil_free(struct life *l)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		struct session_table *t = l->rig.b->table[slot];
+		struct session_table *t = inspect_table(l->rig.b, slot);
 		if (t->top == t->capacity)
 			continue;
 		t->top++;
@@ -279,15 +279,15 @@ static bool spoil_port(struct life *l, const struct victim *v)
 {
 	const struct sy_balance *b = l->rig.b;
 	struct session moved = *v->s;
-	const struct endpoint *e = &b->endpoint[moved.server];
+	const struct endpoint *e = inspect_endpoint(b, moved.server);
 	const struct session_cold cold = *session_cold_at(v->t, v->record);
 	struct sy_tuple server = session_server_tuple(b, v->s, &cold, e);
 	for (unsigned n = 0; moved.local_port == v->s->local_port; n++)
-		moved.local_port = sy_slot_port(v->t->slot, &b->local[moved.local], 200 + n);
+		moved.local_port = sy_slot_port(v->t->slot, inspect_local(b, moved.local), 200 + n);
 	server.dport = moved.local_port;
 	session_remove(v->t, v->record, v->client_hash, v->server_hash);
 	return session_insert(v->t, &moved, &cold, v->client_hash,
-	                      sy_hash_tuple(&b->key, &server)) != SESSION_NONE;
+	                      sy_hash_tuple(inspect_key(b), &server)) != SESSION_NONE;
 }
 
 bool anatomy_spoil(struct life *l)

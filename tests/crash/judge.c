@@ -154,7 +154,7 @@ static const char *verdicts_text(const struct life *l)
 	int at = 0;
 	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
 		at += snprintf(text + at, sizeof(text) - (size_t)at, " %lu %s",
-		               l->rig.b->adoption.count[v],
+		               inspect_adopted(l->rig.b, v),
 		               session_verdict_name((enum session_verdict)v));
 	return text;
 }

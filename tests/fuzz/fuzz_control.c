@@ -57,8 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	world_clear(&world);
 	do
 		rig_advance(&world.rig, SECOND_NS);
-	while (world.rig.b->retired);
-	const struct model *m = world.rig.b->model;
+	while (inspect_retired(world.rig.b));
+	const struct model *m = inspect_model(world.rig.b);
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->service_ids.count == m->service_ids.fresh);
 	CHECK(m->server_ids.count == m->server_ids.fresh);

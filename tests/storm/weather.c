@@ -276,7 +276,7 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	struct frame answer = {.port = (uint8_t)port};
 	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && dice_percent(&w->dice, 4))
 		react_complaining(w, port, frame, v);
-	if (port == RIG_LAN && ours_find(w->world.rig.b->ours, &v->tuple.dst) == OURS_VIP &&
+	if (port == RIG_LAN && ours_find(inspect_ours(w->world.rig.b), &v->tuple.dst) == OURS_VIP &&
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!dice_percent(&w->dice, 20))
 			react_past_us(w, v);
@@ -530,11 +530,11 @@ void weather_calm(struct weather *w)
 	t->live = totals.live;
 	world_clear(&w->world);
 	rig_advance(r, 10 * SECOND_NS);
-	const struct model *m = r->b->model;
+	const struct model *m = inspect_model(r->b);
 	for (uint32_t id = 0; id < m->server_ids.fresh; id++)
-		t->active += w->world.rig.b->server_active[id];
+		t->active += inspect_server_active(w->world.rig.b, id);
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
-		t->active += w->world.rig.b->service_active[id];
+		t->active += inspect_service_active(w->world.rig.b, id);
 	t->ids = m->service_ids.fresh - m->service_ids.count + m->server_ids.fresh -
 	         m->server_ids.count;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)

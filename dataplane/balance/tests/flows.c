@@ -282,8 +282,9 @@ void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t p
 	assert_non_null(s);
 	flow->server_id = s->server;
 	const struct session_cold *cold =
-	        session_cold_beside(f->rig.b->table[sy_slot_of(&client, htons(port))], s);
-	flow->server = session_server_tuple(f->rig.b, s, cold, &f->rig.b->endpoint[s->server]);
+	        session_cold_beside(inspect_table(f->rig.b, sy_slot_of(&client, htons(port))), s);
+	flow->server =
+	        session_server_tuple(f->rig.b, s, cold, inspect_endpoint(f->rig.b, s->server));
 }
 
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
@@ -326,11 +327,11 @@ void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop r
 struct session *flows_find(struct flows *f, const struct sy_tuple *client)
 {
 	struct sy_balance *b = f->rig.b;
-	const struct session_table *t = b->table[sy_slot_of(&client->src, client->sport)];
+	const struct session_table *t = inspect_table(b, sy_slot_of(&client->src, client->sport));
 	const struct match_context ctx = {b, t, client};
 	enum session_direction from;
 	uint32_t record =
-	        session_find(t, sy_hash_tuple(&b->key, client), match_session, &ctx, &from);
+	        session_find(t, sy_hash_tuple(inspect_key(b), client), match_session, &ctx, &from);
 	return record == SESSION_NONE ? NULL : session_at(t, record);
 }
 
@@ -343,7 +344,7 @@ struct session *flow_session(struct flows *f, const struct flow *flow)
 
 uint64_t flows_verdict(const struct flows *f, enum session_verdict v)
 {
-	return f->rig.b->adoption.count[v];
+	return inspect_adopted(f->rig.b, v);
 }
 
 static uint64_t service_active(const Steelyard__Forwarder__V1__ServiceStats *s,

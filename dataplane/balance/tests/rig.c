@@ -147,15 +147,15 @@ void rig_close(struct rig *r)
 void rig_discard(struct rig *r)
 {
 	if (r->b) {
-		session_store_discard(r->b->store);
-		r->b->store = NULL;
+		session_store_discard(inspect_store(r->b));
+		inspect_forget_store(r->b);
 	}
 	rig_close(r);
 }
 
 void rig_crash(struct rig *r)
 {
-	r->b->hold = true; /* what a close would still write */
+	inspect_hold(r->b, true); /* what a close would still write */
 	rig_close(r);
 }
 
@@ -228,8 +228,8 @@ void rig_advance(struct rig *r, uint64_t ns)
 		for (unsigned i = 0; i < r->rt->workers; i++) {
 			transmit_waiting(&r->rt->worker[i], false);
 			/* as many rounds as one sweep takes: a second holds a hundred */
-			uint64_t passes = r->b->worker[i].passes;
-			while (r->b->worker[i].passes == passes)
+			uint64_t passes = inspect_worker(r->b, i)->passes;
+			while (inspect_worker(r->b, i)->passes == passes)
 				sy_balance_round(&r->rt->worker[i]);
 		}
 		rig_turn(r);

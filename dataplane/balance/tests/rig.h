@@ -15,6 +15,7 @@
 #include "../../runtime/runtime.h"
 #include "arena.h"
 #include "balance.h"
+#include "inspect.h"
 
 #define RIG_PORTS 2
 #define RIG_WAN   0

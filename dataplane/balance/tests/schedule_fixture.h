@@ -59,9 +59,9 @@ static inline int teardown(void **state)
 {
 	struct fixture *f = *state;
 	struct sy_balance *b = f->rig.b;
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+	for (uint32_t id = 0; id < inspect_model(b)->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
-		assert_int_equal(b->server_active[id], t.created - t.ended);
+		assert_int_equal(inspect_server_active(b, id), t.created - t.ended);
 	}
 	rig_close(&f->rig);
 	free(f);
@@ -118,7 +118,7 @@ static inline bool connects(struct fixture *f, unsigned client, uint16_t port)
 
 static inline uint32_t server_id(struct fixture *f, unsigned i)
 {
-	struct model *m = f->rig.b->model;
+	struct model *m = inspect_model(f->rig.b);
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		for (unsigned n = 0; m->service[id] && n < m->service[id]->servers; n++)
 			if (sy_addr_equal(&m->service[id]->server[n].addr, &f->server[i]))
@@ -129,7 +129,7 @@ static inline uint32_t server_id(struct fixture *f, unsigned i)
 
 static inline uint32_t active(struct fixture *f, unsigned i)
 {
-	return f->rig.b->server_active[server_id(f, i)];
+	return inspect_server_active(f->rig.b, server_id(f, i));
 }
 
 static inline uint64_t created(struct fixture *f, unsigned i)

@@ -108,7 +108,7 @@ static void twins_take_one_place(void **state)
 	}
 	assert_int_equal(turn(f, RIG_LAN), 2 * LIMIT);
 	assert_int_equal(rig_totals(&f->rig).live, LIMIT);
-	assert_int_equal(f->rig.b->server_active[0], LIMIT);
+	assert_int_equal(inspect_server_active(f->rig.b, 0), LIMIT);
 	syn_waits(f, 41000, 64);
 	syn_waits(f, 40000, 64);
 	assert_int_equal(turn(f, RIG_LAN), 1);
@@ -123,8 +123,8 @@ static void traceroutes_take_no_place(void **state)
 		syn_waits(f, (uint16_t)(42000 + round), 1);
 	turn(f, RIG_WAN);
 	assert_int_equal(rig_totals(&f->rig).live, 0);
-	assert_int_equal(f->rig.b->server_active[0], 0);
-	assert_int_equal(f->rig.b->service_active[0], 0);
+	assert_int_equal(inspect_server_active(f->rig.b, 0), 0);
+	assert_int_equal(inspect_service_active(f->rig.b, 0), 0);
 	for (uint16_t port = 43000; port < 43000 + LIMIT; port++) {
 		syn_waits(f, (uint16_t)(port - 1000), 1);
 		syn_waits(f, port, 64);
@@ -146,18 +146,18 @@ static void protocols_are_told_apart(void **state)
 		}
 		assert_int_equal(turn(f, RIG_LAN), services * LIMIT);
 		assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), LIMIT);
-		assert_int_equal(f->rig.b->server_active[0], LIMIT);
+		assert_int_equal(inspect_server_active(f->rig.b, 0), LIMIT);
 		if (services == 2)
 			break;
 		rig_advance(&f->rig, 4 * SECOND_NS);
-		assert_int_equal(f->rig.b->server_active[0], 0);
+		assert_int_equal(inspect_server_active(f->rig.b, 0), 0);
 		struct service_key key = f->key;
 		key.proto = SY_PROTO_UDP;
 		put_service(&c, &key, "datagrams", RR, NULL);
 		put_server(&c, &key, &server, 8080, 1, UP);
 		assert_true(rig_commit(&f->rig, &c));
 	}
-	assert_int_equal(f->rig.b->server_active[1], LIMIT);
+	assert_int_equal(inspect_server_active(f->rig.b, 1), LIMIT);
 }
 
 /* Births lead the sweep on: with no round at all, sessions that are over go. */
@@ -183,7 +183,7 @@ static void births_sweep(void **state)
 	assert_int_equal(t.created, 400 * SY_BURST);
 	assert_in_range(t.live, 100 * SY_BURST, 350 * SY_BURST);
 	assert_int_equal(t.created - t.ended, t.live);
-	assert_int_equal(f->rig.b->server_active[0], t.live);
+	assert_int_equal(inspect_server_active(f->rig.b, 0), t.live);
 }
 
 int main(void)

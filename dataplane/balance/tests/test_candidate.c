@@ -15,13 +15,13 @@ static struct sy_tuple stranger_of(const struct flows *f, const struct flow *flo
 {
 	const struct sy_balance *b = f->rig.b;
 	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
-	const struct session_table *t = b->table[slot];
+	const struct session_table *t = inspect_table(b, slot);
 	struct sy_tuple s = flow->client;
 	for (uint32_t n = 2;; n++) {
 		s.src.w[3] = htonl(ntohl(flow->client.src.w[3]) + n);
 		for (unsigned k = 0; k < SY_SLOT_PORTS; k++) {
 			s.sport = sy_slot_port(slot, &s.src, k);
-			uint64_t own = sy_hash_tuple(&b->key, &s);
+			uint64_t own = sy_hash_tuple(inspect_key(b), &s);
 			if (session_tag(own) == session_tag(hash) &&
 			    session_bucket_of(t, own) == session_bucket_of(t, hash))
 				return s;
@@ -37,7 +37,7 @@ static void check_stranger(struct flows *f, unsigned service, enum session_direc
 	struct frame in, out;
 	flow_open(f, &flow, service, (uint16_t)(30000 + side));
 	const struct sy_tuple *held = side == SESSION_CLIENT ? &flow.client : &flow.server;
-	struct sy_tuple s = stranger_of(f, &flow, sy_hash_tuple(&f->rig.b->key, held));
+	struct sy_tuple s = stranger_of(f, &flow, sy_hash_tuple(inspect_key(f->rig.b), held));
 	assert_null(flows_find(f, &s));
 	flows_frame(f, &in, &s, SY_TCP_SYN, 1, 0);
 	assert_true(flows_through(f, RIG_WAN, &in, &out));

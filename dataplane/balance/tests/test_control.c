@@ -79,9 +79,9 @@ static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
 {
 	size_t len_before, len_after;
 	uint8_t *before = rig_config(r, &len_before);
-	uint64_t revision = r->b->model->revision;
-	const struct ours *ours = r->b->ours;
-	int addresses = rte_hash_count(r->b->model->address);
+	uint64_t revision = inspect_model(r->b)->revision;
+	const struct ours *ours = inspect_ours(r->b);
+	int addresses = rte_hash_count(inspect_model(r->b)->address);
 	assert_false(rig_commit(r, c));
 	uint8_t *after = rig_config(r, &len_after);
 	assert_int_equal(r->change_index, index);
@@ -89,9 +89,9 @@ static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
 	assert_true(strlen(r->error) > 0);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
-	assert_int_equal(r->b->model->revision, revision);
-	assert_ptr_equal(r->b->ours, ours);
-	assert_int_equal(rte_hash_count(r->b->model->address), addresses);
+	assert_int_equal(inspect_model(r->b)->revision, revision);
+	assert_ptr_equal(inspect_ours(r->b), ours);
+	assert_int_equal(rte_hash_count(inspect_model(r->b)->address), addresses);
 	free(before);
 	free(after);
 }
@@ -112,17 +112,17 @@ static void test_accept(void **state)
 	begin(r);
 	struct service_key key = key_at(0);
 	void *id;
-	assert_int_equal(r->b->model->revision, 1);
-	assert_true(rte_hash_lookup_data(r->b->directory, &key, &id) >= 0);
-	assert_int_equal(r->b->service[(uintptr_t)id]->pool->eligible, 2);
-	assert_int_equal(ours_find(r->b->ours, &key.vip), OURS_VIP);
+	assert_int_equal(inspect_model(r->b)->revision, 1);
+	assert_true(rte_hash_lookup_data(inspect_directory(r->b), &key, &id) >= 0);
+	assert_int_equal(inspect_service(r->b, (uintptr_t)id)->pool->eligible, 2);
+	assert_int_equal(ours_find(inspect_ours(r->b), &key.vip), OURS_VIP);
 	struct sy_addr local = rig_addr("10.1.0.1");
-	assert_int_equal(ours_find(r->b->ours, &local), OURS_LOCAL);
+	assert_int_equal(ours_find(inspect_ours(r->b), &local), OURS_LOCAL);
 	struct changes c = {0};
 	delete_service(&c, &key);
 	commit(r, &c);
-	assert_true(rte_hash_lookup(r->b->directory, &key) < 0);
-	assert_int_equal(ours_find(r->b->ours, &key.vip), OURS_NONE);
+	assert_true(rte_hash_lookup(inspect_directory(r->b), &key) < 0);
+	assert_int_equal(ours_find(inspect_ours(r->b), &key.vip), OURS_NONE);
 }
 
 /* Staged changes are nothing until they are committed; what is refused takes its stage along. */
@@ -141,7 +141,7 @@ static void test_refuse_index(void **state)
 	refuse(r, &c, 2501, INVALID);
 	add_service(&c, 1, 1);
 	commit(r, &c);
-	assert_int_equal(r->b->model->services, 2);
+	assert_int_equal(inspect_model(r->b)->services, 2);
 }
 
 static void refuse_one(struct rig *r, struct changes *c)
@@ -247,8 +247,8 @@ static void test_addresses(void **state)
 	other.vip = local;
 	put_service(&c, &other, "was local", RR, NULL);
 	commit(r, &c);
-	assert_int_equal(ours_find(r->b->ours, &local), OURS_VIP);
-	assert_int_equal(ours_find(r->b->ours, &second), OURS_LOCAL);
+	assert_int_equal(ours_find(inspect_ours(r->b), &local), OURS_VIP);
+	assert_int_equal(ours_find(inspect_ours(r->b), &second), OURS_LOCAL);
 }
 
 /* An address that changes its kind within a refused transaction is what it was. */
@@ -279,7 +279,7 @@ static void test_rollback_kinds(void **state)
 static uint32_t service_id(struct rig *r, const struct service_key *key)
 {
 	void *id;
-	assert_true(rte_hash_lookup_data(r->b->directory, key, &id) >= 0);
+	assert_true(rte_hash_lookup_data(inspect_directory(r->b), key, &id) >= 0);
 	return (uint32_t)(uintptr_t)id;
 }
 
@@ -290,29 +290,30 @@ static void test_delete_and_put(void **state)
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0);
-	uint32_t before = service_id(r, &key), server = r->b->model->service[before]->server[0].id;
+	uint32_t before = service_id(r, &key),
+	         server = inspect_model(r->b)->service[before]->server[0].id;
 	delete_service(&c, &key);
 	add_service(&c, 0, 2);
 	commit(r, &c);
 	uint32_t after = service_id(r, &key);
 	assert_int_not_equal(before, after);
-	assert_null(r->b->service[before]);
-	assert_int_equal(r->b->endpoint[server].removed, 1);
+	assert_null(inspect_service(r->b, before));
+	assert_int_equal(inspect_endpoint(r->b, server)->removed, 1);
 	/* Put, deleted and put within one transaction. */
 	add_service(&c, 4, 1);
 	struct service_key fourth = key_at(4);
 	delete_service(&c, &fourth);
 	add_service(&c, 4, 2);
 	commit(r, &c);
-	assert_int_equal(r->b->service[service_id(r, &fourth)]->pool->eligible, 2);
+	assert_int_equal(inspect_service(r->b, service_id(r, &fourth))->pool->eligible, 2);
 	/* The same once more, never to be seen. */
 	add_service(&c, 6, 1);
 	fourth = key_at(6);
 	delete_service(&c, &fourth);
 	commit(r, &c);
-	assert_true(rte_hash_lookup(r->b->directory, &fourth) < 0);
-	assert_int_equal(r->b->model->services, 2);
-	assert_int_equal(r->b->model->servers, 4);
+	assert_true(rte_hash_lookup(inspect_directory(r->b), &fourth) < 0);
+	assert_int_equal(inspect_model(r->b)->services, 2);
+	assert_int_equal(inspect_model(r->b)->servers, 4);
 }
 
 /* Ids come back when sweeps have had time to tell sessions' ends, and not before. */
@@ -322,7 +323,7 @@ static void test_ids(void **state)
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0);
-	const struct model *m = r->b->model;
+	const struct model *m = inspect_model(r->b);
 	delete_service(&c, &key);
 	commit(r, &c);
 	uint64_t over = r->now_ns + KILL_SECONDS * SECOND_NS;
@@ -350,8 +351,8 @@ static void test_same_twice(void **state)
 	uint8_t *after = rig_config(r, &len_after);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
-	assert_int_equal(r->b->model->server_ids.fresh, 2);
-	assert_null(r->b->retired);
+	assert_int_equal(inspect_model(r->b)->server_ids.fresh, 2);
+	assert_null(inspect_retired(r->b));
 	free(before);
 	free(after);
 }
@@ -365,12 +366,13 @@ static void test_many(void **state)
 	for (unsigned i = 1; i < services; i++)
 		add_service(&c, i, 3);
 	commit(r, &c);
-	assert_int_equal(r->b->model->services, services);
-	assert_int_equal(r->b->model->servers, 3 * services - 1);
+	assert_int_equal(inspect_model(r->b)->services, services);
+	assert_int_equal(inspect_model(r->b)->servers, 3 * services - 1);
 	for (unsigned i = 0; i < services; i++) {
 		struct service_key key = key_at(i);
-		assert_int_equal(r->b->service[service_id(r, &key)]->pool->eligible, i ? 3 : 2);
-		assert_int_equal(ours_find(r->b->ours, &key.vip), OURS_VIP);
+		assert_int_equal(inspect_service(r->b, service_id(r, &key))->pool->eligible,
+		                 i ? 3 : 2);
+		assert_int_equal(ours_find(inspect_ours(r->b), &key.vip), OURS_VIP);
 	}
 	for (unsigned i = services; i <= MAX_SERVICES; i++)
 		add_service(&c, i, 0);
@@ -380,9 +382,9 @@ static void test_many(void **state)
 		delete_service(&c, &key);
 	}
 	commit(r, &c);
-	assert_int_equal(r->b->model->services, 0);
-	assert_int_equal(r->b->model->servers, 0);
-	assert_int_equal(rte_hash_count(r->b->model->address), 2);
+	assert_int_equal(inspect_model(r->b)->services, 0);
+	assert_int_equal(inspect_model(r->b)->servers, 0);
+	assert_int_equal(rte_hash_count(inspect_model(r->b)->address), 2);
 }
 
 static void test_many_locals(void **state)

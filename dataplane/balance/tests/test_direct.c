@@ -68,7 +68,7 @@ static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags
 	assert_int_equal(out.bytes[5] % 2, !sy_addr_is_v4(&t->src));
 	struct session *s = flows_find(f, t);
 	assert_non_null(s);
-	const struct sy_addr *server = &f->rig.b->endpoint[s->server].addr;
+	const struct sy_addr *server = &inspect_endpoint(f->rig.b, s->server)->addr;
 	assert_int_equal(server->b[15], out.bytes[5] / 2 - 1);
 	return server->b[15];
 }
@@ -264,10 +264,11 @@ static void test_refusals(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		key = key_of(2 * v6);
 		server = rig_addr(routed_text[v6]);
-		f->rig.b->served = true; /* somebody asks for it now: it is not read again */
+		inspect_set_served(f->rig.b,
+		                   true); /* somebody asks for it now: it is not read again */
 		put_server(&c, &key, &server, 80, 1, FLOW_UP);
 		flows_check_refused(f, &c, "on no network that this host is connected to");
-		f->rig.b->served = false;
+		inspect_set_served(f->rig.b, false);
 	}
 }
 
@@ -395,8 +396,9 @@ static void forget_sessions(struct flows *f)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint32_t cursor = 0, record;
-		while ((record = session_next(f->rig.b->table[slot], &cursor)) != SESSION_NONE)
-			session_end(&f->rig.rt->worker[0], f->rig.b->table[slot], record);
+		while ((record = session_next(inspect_table(f->rig.b, slot), &cursor)) !=
+		       SESSION_NONE)
+			session_end(&f->rig.rt->worker[0], inspect_table(f->rig.b, slot), record);
 	}
 	assert_int_equal(rig_totals(&f->rig).live, 0);
 }

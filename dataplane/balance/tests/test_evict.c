@@ -54,7 +54,7 @@ static void spoof(struct flows *f, unsigned service, unsigned count)
 
 static const struct session_table *table(const struct flows *f)
 {
-	return f->rig.b->table[SLOT];
+	return inspect_table(f->rig.b, SLOT);
 }
 
 /* Spoofed packets fill a client's slot, as often as they like: it is not locked out. */

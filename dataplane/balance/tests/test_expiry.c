@@ -79,9 +79,10 @@ static struct session *only(struct fixture *f)
 	struct session *found = NULL;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint32_t cursor = 0, record;
-		while ((record = session_next(f->rig.b->table[slot], &cursor)) != SESSION_NONE) {
+		while ((record = session_next(inspect_table(f->rig.b, slot), &cursor)) !=
+		       SESSION_NONE) {
 			assert_null(found);
-			found = session_at(f->rig.b->table[slot], record);
+			found = session_at(inspect_table(f->rig.b, slot), record);
 		}
 	}
 	assert_non_null(found);
@@ -220,7 +221,7 @@ static void test_local_removed(void **state)
 	delete_local(&c, &f->local[0]);
 	routed_commit(&f->rig, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1); /* ends the old one and begins another */
-	assert_true(sy_addr_equal(&f->rig.b->local[only(f)->local], &f->local[1]));
+	assert_true(sy_addr_equal(inspect_local(f->rig.b, only(f)->local), &f->local[1]));
 	check_live(f, 1);
 	assert_int_equal(rig_totals(&f->rig).created, 2);
 }
@@ -258,10 +259,10 @@ static void test_sums(void **state)
 		struct sy_balance_totals t = rig_totals(&f->rig);
 		assert_int_equal(t.created, 10);
 		assert_int_equal(t.created - t.ended, t.live);
-		assert_int_equal(f->rig.b->model->service[0]->gone.packets_in, 10);
+		assert_int_equal(inspect_model(f->rig.b)->service[0]->gone.packets_in, 10);
 		rig_advance(&f->rig, SECOND_NS);
 	}
-	const struct model *m = f->rig.b->model;
+	const struct model *m = inspect_model(f->rig.b);
 	assert_int_equal(m->server_ids.count, 1);
 	assert_int_equal(m->service[0]->gone.created, 10);
 	assert_int_equal(m->service[0]->gone.ended, 10);

@@ -72,13 +72,13 @@ static void test_forwarded_where_it_arrives(void **state)
 		struct traffic before = traffic_sum(f->rig.b, flow.server_id);
 		uint64_t owners = worker(f, OWNER)->counters.tx_packets;
 		uint8_t slot = sy_slot_of(&flow.client.src, flow.client.sport);
-		uint64_t packets = f->rig.b->worker[0].slot_packets[slot];
+		uint64_t packets = inspect_worker(f->rig.b, 0)->slot_packets[slot];
 		struct deals deals = deals_now(f);
 
 		flow_check(f, &flow);
 		dealt(f, &deals, 2, 0);
 		assert_int_equal(worker(f, OWNER)->counters.tx_packets, owners);
-		assert_int_equal(f->rig.b->worker[0].slot_packets[slot], packets + 2);
+		assert_int_equal(inspect_worker(f->rig.b, 0)->slot_packets[slot], packets + 2);
 		struct traffic after = traffic_sum(f->rig.b, flow.server_id);
 		assert_int_equal(after.packets_in, before.packets_in + 1);
 		assert_int_equal(after.packets_out, before.packets_out + 1);
@@ -188,9 +188,10 @@ static void test_other_endpoints(void **state)
 	struct frame out;
 	for (unsigned n = 0; n < 3; n++) {
 		open_foreign(f, &flow, 0, &port);
-		struct endpoint *e = &f->rig.b->endpoint[flow.server_id];
-		uint8_t *const why[] = {&e->down, &e->dead,
-		                        &f->rig.b->local_removed[flow_session(f, &flow)->local]};
+		struct endpoint *e = inspect_endpoint(f->rig.b, flow.server_id);
+		uint8_t *const why[] = {
+		        &e->down, &e->dead,
+		        inspect_local_removed(f->rig.b, flow_session(f, &flow)->local)};
 		*why[n] = 1;
 		check_over(f, &flow.in[SESSION_SERVER], SESSION_SERVER);
 		*why[n] = 0;
@@ -233,7 +234,7 @@ static void left_in_order(struct flows *f, uint32_t first, uint32_t last)
 /* One is handed over, for once. */
 static void arrive_over(struct flows *f, const struct flow *flow, uint32_t seq)
 {
-	struct endpoint *e = &f->rig.b->endpoint[flow->server_id];
+	struct endpoint *e = inspect_endpoint(f->rig.b, flow->server_id);
 	struct deals deals = deals_now(f);
 	e->down = 1;
 	arrive(f, flow, SY_TCP_ACK, seq);

@@ -374,7 +374,7 @@ static void test_shifted(void **state)
 		talk_open(f, &k, way, SY_PROTO_TCP, (uint16_t)(1000 + n));
 		quoted = quote_of(&k.known[SESSION_CLIENT], n / 2, ip_len(way->client6));
 		struct session_table *t =
-		        f->rig.b->table[sy_slot_of(&k.client.src, k.client.sport)];
+		        inspect_table(f->rig.b, sy_slot_of(&k.client.src, k.client.sport));
 		struct session *s = find(f, &k);
 		s->flags |= SESSION_SHIFTED;
 		session_cold_at(t, (uint32_t)(s - session_at(t, 0)))->inserted = 107;

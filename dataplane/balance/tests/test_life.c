@@ -101,7 +101,7 @@ static void test_silent_client(void **state)
 
 static const struct sy_addr *server_of(struct flows *f, const struct flow *flow)
 {
-	return &f->rig.b->endpoint[flow->server_id].addr;
+	return &inspect_endpoint(f->rig.b, flow->server_id)->addr;
 }
 
 static void put(struct flows *f, const struct flow *flow, int state)
@@ -164,7 +164,7 @@ static void test_dying(void **state)
 static void test_dying_rate(void **state)
 {
 	struct flows *f = *state;
-	struct rate_limit *kills = &f->rig.b->worker[0].kills;
+	struct rate_limit *kills = &inspect_worker(f->rig.b, 0)->kills;
 	struct frame in;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);
@@ -192,9 +192,9 @@ static void test_expiry_is_told(void **state)
 	flows_commit(f, &c);
 	flow_begin(f, &half, 0, 1000); /* the handshake of a client that may be another one */
 	const struct session *s = flow_session(f, &half);
-	const struct sy_tuple back = {f->rig.b->endpoint[s->server].addr, f->rig.b->local[s->local],
-	                              f->rig.b->endpoint[s->server].port, s->local_port,
-	                              SY_PROTO_TCP};
+	const struct sy_tuple back = {
+	        inspect_endpoint(f->rig.b, s->server)->addr, *inspect_local(f->rig.b, s->local),
+	        inspect_endpoint(f->rig.b, s->server)->port, s->local_port, SY_PROTO_TCP};
 	flows_frame(f, &in, &back, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
 	assert_true(flows_through(f, RIG_LAN, &in, &out));
 	check_state(f, &half, SESSION_SYN_RECEIVED);
@@ -222,7 +222,7 @@ static void test_expiry_is_told(void **state)
 static void test_id_outlives_sessions(void **state)
 {
 	struct flows *f = *state;
-	const struct id_pool *ids = &f->rig.b->model->server_ids;
+	const struct id_pool *ids = &inspect_model(f->rig.b)->server_ids;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);
 	remove_server(f, &flow);

@@ -105,7 +105,7 @@ static const struct endpoint *endpoint_of(struct flows *f, const struct talk *k)
 {
 	const struct flow flow = {.client = k->client};
 	const struct session *s = flow_session(f, &flow);
-	return s ? &f->rig.b->endpoint[s->server] : NULL;
+	return s ? inspect_endpoint(f->rig.b, s->server) : NULL;
 }
 
 static void to_server(struct flows *f, struct talk *k, uint8_t flags)

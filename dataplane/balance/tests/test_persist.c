@@ -115,7 +115,7 @@ static void test_prefix_many(void **state)
 	struct sy_balance *b = f->rig.b;
 	struct sy_addr a = rig_addr("2001:db8::");
 	put_persistent(f, S(RR));
-	const struct service *s = b->service[0];
+	const struct service *s = inspect_service(b, 0);
 	uint32_t now = (uint32_t)(f->rig.now_ns / SECOND_NS);
 	unsigned found = 0, bound = 0;
 	for (unsigned n = 0; n < 3000000; n++) {
@@ -153,7 +153,7 @@ static void *race(void *arg)
 {
 	struct racer *r = arg;
 	struct sy_balance *b = r->f->rig.b;
-	const struct service *s = b->service[0];
+	const struct service *s = inspect_service(b, 0);
 	struct sy_addr a = rig_addr("2001:db8::");
 	uint32_t now = (uint32_t)(r->f->rig.now_ns / SECOND_NS);
 	pthread_barrier_wait(r->start);

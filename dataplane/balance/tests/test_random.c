@@ -148,11 +148,11 @@ static void compare_service(const struct rig *r, const struct plain *p, unsigned
 	struct service_key key = key_at(i);
 	void *id;
 	if (!p->service[i].there) {
-		assert_true(rte_hash_lookup(r->b->directory, &key) < 0);
+		assert_true(rte_hash_lookup(inspect_directory(r->b), &key) < 0);
 		return;
 	}
-	assert_true(rte_hash_lookup_data(r->b->directory, &key, &id) >= 0);
-	const struct service *s = r->b->service[(uintptr_t)id];
+	assert_true(rte_hash_lookup_data(inspect_directory(r->b), &key, &id) >= 0);
+	const struct service *s = inspect_service(r->b, (uintptr_t)id);
 	unsigned candidates = 0, total = 0;
 	assert_int_equal(s->policy.scheduler, p->service[i].scheduler);
 	bool by_weight = s->pool->ops->by_weight;
@@ -166,7 +166,7 @@ static void compare_service(const struct rig *r, const struct plain *p, unsigned
 		bool found = false;
 		for (unsigned k = 0; k < s->pool->members; k++) {
 			const struct candidate *c = &s->pool->candidate[k];
-			const struct endpoint *e = &r->b->endpoint[c->server];
+			const struct endpoint *e = inspect_endpoint(r->b, c->server);
 			if (c->share == 0 || !sy_addr_equal(&e->addr, &a))
 				continue;
 			found = true;
@@ -189,18 +189,19 @@ static void compare(const struct rig *r, const struct plain *p)
 		services += p->service[i].there;
 		compare_service(r, p, i);
 	}
-	assert_int_equal(r->b->model->services, services);
+	assert_int_equal(inspect_model(r->b)->services, services);
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		for (unsigned n = 0; n < 12; n++) {
 			struct sy_addr a = address_at(v4, n);
-			assert_int_equal(ours_find(r->b->ours, &a), is_vip(p, &a)     ? OURS_VIP
-			                                            : is_local(p, &a) ? OURS_LOCAL
-			                                                              : OURS_NONE);
+			assert_int_equal(ours_find(inspect_ours(r->b), &a), is_vip(p, &a) ? OURS_VIP
+			                                                    : is_local(p, &a)
+			                                                            ? OURS_LOCAL
+			                                                            : OURS_NONE);
 		}
 	for (unsigned i = 0; i < LOCALS; i++)
 		locals[i % 2] += p->local[i];
-	assert_int_equal(r->b->locals[0]->count, locals[0]);
-	assert_int_equal(r->b->locals[1]->count, locals[1]);
+	assert_int_equal(inspect_locals(r->b, 0)->count, locals[0]);
+	assert_int_equal(inspect_locals(r->b, 1)->count, locals[1]);
 }
 
 static void test_random(void **state)

@@ -468,7 +468,7 @@ static void balancer_collect(struct check *k, struct world *x)
 
 static void balancer_hears(struct check *k, struct world *x, const struct message *m)
 {
-	struct balance_worker *bw = &k->f->rig.b->worker[0];
+	struct balance_worker *bw = inspect_worker(k->f->rig.b, 0);
 	const bool client = m->place == FROM_CLIENT;
 	const struct segment s = {m->flags, m->seq, m->ack, 0};
 	struct frame in;
@@ -642,7 +642,7 @@ static void check_start(struct check *k, const struct start *start, enum end_sta
 	uint64_t hash[2];
 	hashes_of(k, &x.record.hot, &x.record.cold, hash);
 	x.tuple = session_server_tuple(k->f->rig.b, &x.record.hot, &x.record.cold,
-	                               &k->f->rig.b->endpoint[x.record.hot.server]);
+	                               inspect_endpoint(k->f->rig.b, x.record.hot.server));
 	x.client = (struct end){SYN_SENT, CLIENT_ISN + 1, 0, CLIENT_ISN};
 	x.server = (struct end){server, OLD_SERVER, OLD_CLIENT + shift_of(k), OLD_SERVER};
 	x.syns = x.probes = 1;
@@ -668,7 +668,7 @@ static void check_all(void **state, int how)
 	flows_commit(k.f, &c);
 	k.client = (struct sy_tuple){rig_addr("198.18.0.1"), key->vip, htons(1025), key->vport,
 	                             SY_PROTO_TCP};
-	k.t = k.f->rig.b->table[sy_slot_of(&k.client.src, k.client.sport)];
+	k.t = inspect_table(k.f->rig.b, sy_slot_of(&k.client.src, k.client.sport));
 	k.seen = malloc(SEEN * sizeof(*k.seen));
 	assert_non_null(k.seen);
 	for (unsigned i = 0; i < SY_ARRAY_LEN(starts); i++)

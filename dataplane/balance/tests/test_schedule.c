@@ -120,7 +120,7 @@ static void test_place_given_back(void **state)
 		assert_false(connects(f, n, 1000));
 	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_ROUTE), 20);
 	assert_int_equal(active(f, 0), 0);
-	assert_int_equal(f->rig.b->service_active[0], 0);
+	assert_int_equal(inspect_service_active(f->rig.b, 0), 0);
 }
 
 /* ---- backups
@@ -186,7 +186,7 @@ static void test_slow_start(void **state)
 		rig_advance(&f->rig, 2 * SECOND_NS);
 	}
 	assert_in_range(share_of(f, 1, &client), 150, 160);
-	assert_int_equal(f->rig.b->model->ramps, 0);
+	assert_int_equal(inspect_model(f->rig.b)->ramps, 0);
 	/* A change on the way does not begin it anew, nor does a transaction that is refused. */
 	put_state(f, 1, 3, DRAIN);
 	commit(f);
@@ -207,7 +207,7 @@ static void test_slow_start(void **state)
 	delete_service(&f->c, &f->key);
 	commit(f);
 	rig_advance(&f->rig, 3 * SECOND_NS);
-	assert_int_equal(f->rig.b->model->ramps, 0);
+	assert_int_equal(inspect_model(f->rig.b)->ramps, 0);
 }
 
 /* ---- one packet
@@ -305,14 +305,14 @@ static void test_publish_in_pieces(void **state)
 		assert_int_equal(model_change_apply(b, f->c.change[i], &err), 0);
 	assert_int_equal(model_check(b, &err), 0);
 	model_publish_addresses(b);
-	const struct service *before = b->service[0];
+	const struct service *before = inspect_service(b, 0);
 	for (; !model_publish(b, PUBLISH_PIECE); turns++) {
-		assert_ptr_equal(b->service[0], before);
+		assert_ptr_equal(inspect_service(b, 0), before);
 		assert_int_equal(server_of(f, 1, turns, 1000), 0);
 	}
 	/* 262 139 places, several steps for each. */
 	assert_in_range(turns, 5, 100);
-	assert_int_equal(b->service[0]->pool->eligible, 121);
+	assert_int_equal(inspect_service(b, 0)->pool->eligible, 121);
 	model_finish(b);
 	changes_free(&f->c);
 	uint64_t first = created(f, 0);

@@ -35,17 +35,18 @@ struct outcome {
 
 static uint32_t record_of(const struct flows *f, const struct session *s, uint8_t slot)
 {
-	return (uint32_t)(s - session_at(f->rig.b->table[slot], 0));
+	return (uint32_t)(s - session_at(inspect_table(f->rig.b, slot), 0));
 }
 
 static struct kept kept_of(struct flows *f, struct session *s, uint8_t slot)
 {
-	return (struct kept){*s, *session_cold_at(f->rig.b->table[slot], record_of(f, s, slot))};
+	return (struct kept){
+	        *s, *session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot))};
 }
 
 static void kept_back(struct flows *f, struct session *s, uint8_t slot, const struct kept *k)
 {
-	*session_cold_at(f->rig.b->table[slot], record_of(f, s, slot)) = k->cold;
+	*session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot)) = k->cold;
 	*s = k->hot;
 }
 
@@ -94,7 +95,8 @@ static void check_one(struct flows *f, struct flow *flow, bool tcp)
 	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
 	unsigned side = dice_roll(&f->dice, 2);
 	struct session *s = flow_session(f, flow);
-	struct session_cold *cold = session_cold_at(f->rig.b->table[slot], record_of(f, s, slot));
+	struct session_cold *cold =
+	        session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot));
 	session_throw(f, s, cold, tcp);
 	struct segment segment = {
 	        .flags = segment_flags[dice_roll(&f->dice, SY_ARRAY_LEN(segment_flags))],
@@ -113,7 +115,7 @@ static void check_one(struct flows *f, struct flow *flow, bool tcp)
 	if (dice_percent(&f->dice, 5))
 		frame_unfinish(&in);
 
-	struct endpoint *e = &f->rig.b->endpoint[s->server];
+	struct endpoint *e = inspect_endpoint(f->rig.b, s->server);
 	const bool lost = side == SESSION_CLIENT && (!tcp || s->state == SESSION_SYN_SENT);
 	e->down = !lost && dice_percent(&f->dice, 30);
 	const struct kept before = kept_of(f, s, slot);
@@ -157,8 +159,8 @@ static void test_answer_by_a_stale_path(void **state)
 		const struct frame before = in;
 		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 		struct session *s = flow_session(f, &flow);
-		bool answered = segment_answer(s, &f->rig.b->endpoint[s->server], in.bytes, &v,
-		                               room[n][0], room[n][1]);
+		bool answered = segment_answer(s, inspect_endpoint(f->rig.b, s->server), in.bytes,
+		                               &v, room[n][0], room[n][1]);
 		assert_int_equal(answered, room[n][0] && room[n][1]);
 		assert_int_equal(s->state, answered ? SESSION_SYN_RECEIVED : SESSION_SYN_SENT);
 		assert_memory_equal(before.bytes, in.bytes, in.len);
@@ -204,7 +206,8 @@ static void check_burst(struct flows *f, struct flow *flow)
 	unsigned port = side == SESSION_CLIENT ? RIG_WAN : RIG_LAN;
 	struct session *s = flow_session(f, flow);
 	struct frame in[BURST_FRAMES];
-	session_throw(f, s, session_cold_at(f->rig.b->table[slot], record_of(f, s, slot)), true);
+	session_throw(f, s, session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot)),
+	              true);
 	for (unsigned n = 0; n < BURST_FRAMES; n++) {
 		const struct segment segment = {
 		        .flags = segment_flags[dice_roll(&f->dice, 3)],
@@ -295,11 +298,11 @@ static struct outcome outcome_of_first(struct flows *f, const struct sy_tuple *t
 	struct session *s = flows_find(f, t);
 	if (!s)
 		return o;
-	const struct endpoint *e = &b->endpoint[s->server];
+	const struct endpoint *e = inspect_endpoint(b, s->server);
 	o.after = kept_of(f, s, slot);
-	assert_int_equal(b->server_active[s->server], 1);
-	--*session_port_cursor(b->table[slot], session_port_cursor_of(&e->addr, e->port));
-	session_end(&f->rig.rt->worker[0], b->table[slot], record_of(f, s, slot));
+	assert_int_equal(inspect_server_active(b, s->server), 1);
+	--*session_port_cursor(inspect_table(b, slot), session_port_cursor_of(&e->addr, e->port));
+	session_end(&f->rig.rt->worker[0], inspect_table(b, slot), record_of(f, s, slot));
 	return o;
 }
 

@@ -184,7 +184,7 @@ static void test_a_conversation(void **state)
 	flows_advance(f, 1000);
 	assert_int_equal(live(f), 0);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		assert_int_equal(f->rig.b->table[slot]->top, 0); /* companions too */
+		assert_int_equal(inspect_table(f->rig.b, slot)->top, 0); /* companions too */
 }
 
 /* One socket that talks with more remotes than its slot has ports of the pool: the same address and
@@ -504,8 +504,8 @@ static void test_refusals(void **state)
 	delete_snat(&c, rule_name[1]);
 	put_local(&c, &addr);
 	flows_commit(f, &c);
-	assert_int_equal(rte_hash_count(f->rig.b->model->source), 0);
-	assert_null(f->rig.b->snat);
+	assert_int_equal(rte_hash_count(inspect_model(f->rig.b)->source), 0);
+	assert_null(inspect_snat(f->rig.b));
 	flows_advance(f, RIG_RETIRED);
 	assert_int_equal(live(f), 0);
 }

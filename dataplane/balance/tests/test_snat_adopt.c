@@ -66,7 +66,7 @@ static void talk_check_ended(struct flows *f, const struct talk *k)
 
 static struct session_table *table_of(struct flows *f, const struct flow *flow)
 {
-	return f->rig.b->table[sy_slot_of(&flow->client.src, flow->client.sport)];
+	return inspect_table(f->rig.b, sy_slot_of(&flow->client.src, flow->client.sport));
 }
 
 static uint32_t record_of(struct flows *f, const struct flow *flow)
@@ -133,7 +133,7 @@ static void check_tables(struct flows *f, uint64_t live)
 {
 	uint64_t sessions = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		const struct session_table *t = f->rig.b->table[slot];
+		const struct session_table *t = inspect_table(f->rig.b, slot);
 		uint32_t used = 0, free = 0;
 		for (uint32_t r = 0; r < t->top; r++) {
 			bool companion = t->hot[r].state == SESSION_COMPANION;

@@ -195,8 +195,10 @@ static void talk_begin(struct flows *f, struct talk *k, unsigned way)
 	check_left(k, 0, ISN, 0, 0);
 	const struct session *s = find(k);
 	const struct session_cold *cold = session_cold_beside(
-	        f->rig.b->table[sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport)], s);
-	k->tuple[BACK] = session_server_tuple(f->rig.b, s, cold, &f->rig.b->endpoint[s->server]);
+	        inspect_table(f->rig.b, sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport)),
+	        s);
+	k->tuple[BACK] =
+	        session_server_tuple(f->rig.b, s, cold, inspect_endpoint(f->rig.b, s->server));
 	set_how(f, 0); /* concerns others */
 	send_segment(k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 	check_left(k, 0, SERVER, FIRST, 0);
@@ -208,7 +210,7 @@ static void talk_end(struct talk *k)
 	struct sy_balance *b = k->f->rig.b;
 	struct session *s = find(k);
 	struct session_table *t =
-	        b->table[sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport)];
+	        inspect_table(b, sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport));
 	uint32_t cursor = 0;
 	assert_non_null(s);
 	session_end(&k->f->rig.rt->worker[0], t, session_next(t, &cursor));
@@ -473,8 +475,8 @@ static void test_data_in_the_syn(void **state)
 		/* Another connection under the tuple, as nobody answered. */
 		send_segment(&k, CLIENT, SY_TCP_SYN, 5000, 0, 0);
 		struct session *s = find(&k);
-		const struct session_table *t =
-		        k.f->rig.b->table[sy_slot_of(&k.tuple[CLIENT].src, k.tuple[CLIENT].sport)];
+		const struct session_table *t = inspect_table(
+		        k.f->rig.b, sy_slot_of(&k.tuple[CLIENT].src, k.tuple[CLIENT].sport));
 		uint32_t cursor = 0;
 		assert_int_equal(session_cold_at(t, session_next(t, &cursor))->fin_seq[BACK], 5001);
 		assert_true(s->flags & SESSION_UNTOLD);

@@ -88,8 +88,8 @@ static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t
 	assert_true(sy_addr_equal(&src, &f->local[server_is_v6(service)]));
 	struct session *s = flows_find(f, t);
 	assert_non_null(s);
-	assert_true(sy_addr_equal(&dst, &f->rig.b->endpoint[s->server].addr));
-	assert_true(sy_addr_equal(&src, &f->rig.b->local[s->local]));
+	assert_true(sy_addr_equal(&dst, &inspect_endpoint(f->rig.b, s->server)->addr));
+	assert_true(sy_addr_equal(&src, inspect_local(f->rig.b, s->local)));
 	return dst.b[15];
 }
 

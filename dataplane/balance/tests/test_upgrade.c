@@ -91,8 +91,7 @@ static void check_error(struct reply *r, unsigned count, int code)
 
 static void hook_set(struct flows *f, struct hook *h)
 {
-	f->rig.b->options.upgrade = on_upgrade;
-	f->rig.b->options.upgrade_ctx = h;
+	inspect_set_upgrade(f->rig.b, on_upgrade, h);
 }
 
 static pb_response *status(struct flows *f)
@@ -179,8 +178,8 @@ static void test_later(void **state)
 		assert_true(is_upgrading(f));
 		ask(f, NULL, 9, &other);
 		check_error(&other, 1 + i, INVALID);
-		f->rig.b->control->local.reply = on_reply;
-		f->rig.b->control->local.reply_ctx = &r;
+		inspect_control(f->rig.b)->local.reply = on_reply;
+		inspect_control(f->rig.b)->local.reply_ctx = &r;
 		sy_balance_upgrade_answer(f->rig.b, i ? &done : NULL, i ? NULL : &failed);
 		assert_int_equal(r.count, i + 1);
 		assert_int_equal(r.response->id, 7 + i);
@@ -265,7 +264,7 @@ static void test_config_refused(void **state)
 	snprintf(path, sizeof(path), "%s/config", f->state);
 	assert_int_equal(truncate(path, 30), 0);
 	flows_open(f);
-	assert_int_equal(f->rig.b->model->services, 0);
+	assert_int_equal(inspect_model(f->rig.b)->services, 0);
 	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 2);
 	assert_int_equal(rig_totals(&f->rig).live, 0);
 	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};

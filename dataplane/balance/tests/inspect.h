@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The one place where tests, the soak and benchmarks look inside a balancer. It belongs to the
+ * thread that calls, which is worker and interaction thread in turn (rig.h); ids are those that
+ * sessions keep.
+ */
+#ifndef INSPECT_H
+#define INSPECT_H
+
+#include "balance.h"
+#include "control.h"
+#include "model.h"
+
+/* ---- configuration -------------------------------------------------------------------------- */
+
+static inline struct model *inspect_model(const struct sy_balance *b)
+{
+	return b->model;
+}
+
+static inline struct control *inspect_control(const struct sy_balance *b)
+{
+	return b->control;
+}
+
+/* NULL: no id of what was removed waits until no session can name it. */
+static inline const struct retired *inspect_retired(const struct sy_balance *b)
+{
+	return b->retired;
+}
+
+/* Whether the last snapshot lacks what was accepted since. */
+static inline bool inspect_is_unsaved(const struct sy_balance *b)
+{
+	return b->unsaved;
+}
+
+static inline void inspect_set_unsaved(struct sy_balance *b)
+{
+	b->unsaved = true;
+}
+
+static inline bool inspect_save_failed(const struct sy_balance *b)
+{
+	return b->save_failed;
+}
+
+/* While held, no snapshot of the configuration is written: everything stays in the journal. */
+static inline void inspect_hold(struct sy_balance *b, bool hold)
+{
+	b->hold = hold;
+}
+
+static inline void inspect_set_saved(struct sy_balance *b, uint64_t now_ns)
+{
+	b->saved_ns = now_ns;
+}
+
+/* Whether the control socket counts as opened. */
+static inline void inspect_set_served(struct sy_balance *b, bool served)
+{
+	b->served = served;
+}
+
+/* What answers upgrade requests. */
+static inline void inspect_set_upgrade(struct sy_balance *b,
+                                       int (*upgrade)(void *ctx,
+                                                      const struct sy_balance_upgrade *wanted,
+                                                      struct sy_error *err),
+                                       void *ctx)
+{
+	b->options.upgrade = upgrade;
+	b->options.upgrade_ctx = ctx;
+}
+
+/* ---- what workers read ---------------------------------------------------------------------- */
+
+static inline struct balance_worker *inspect_worker(struct sy_balance *b, unsigned worker)
+{
+	return &b->worker[worker];
+}
+
+static inline struct endpoint *inspect_endpoint(const struct sy_balance *b, uint32_t server)
+{
+	return &b->endpoint[server];
+}
+
+static inline const struct sy_addr *inspect_local(const struct sy_balance *b, uint8_t local)
+{
+	return &b->local[local];
+}
+
+/* Those of a family that sessions may get: IPv6, or IPv4. */
+static inline const struct local_set *inspect_locals(const struct sy_balance *b, bool v4)
+{
+	return b->locals[v4];
+}
+
+/* 1: the address is removed, and its sessions end. */
+static inline uint8_t *inspect_local_removed(struct sy_balance *b, uint8_t local)
+{
+	return &b->local_removed[local];
+}
+
+static inline const struct ours *inspect_ours(const struct sy_balance *b)
+{
+	return b->ours;
+}
+
+/* By service_key; gives ids. */
+static inline const struct rte_hash *inspect_directory(const struct sy_balance *b)
+{
+	return b->directory;
+}
+
+/* As published; NULL: none. */
+static inline const struct service *inspect_service(const struct sy_balance *b, uint32_t service)
+{
+	return b->service[service];
+}
+
+/* NULL: there are no rules. */
+static inline const struct snat *inspect_snat(const struct sy_balance *b)
+{
+	return b->snat;
+}
+
+/* Live sessions of a server, of a service. */
+static inline uint32_t inspect_server_active(const struct sy_balance *b, uint32_t server)
+{
+	return b->server_active[server];
+}
+
+static inline uint32_t inspect_service_active(const struct sy_balance *b, uint32_t service)
+{
+	return b->service_active[service];
+}
+
+/* ---- sessions ------------------------------------------------------------------------------- */
+
+static inline struct session_store *inspect_store(const struct sy_balance *b)
+{
+	return b->store;
+}
+
+/* The balancer has none any more: who took it closes it. */
+static inline void inspect_forget_store(struct sy_balance *b)
+{
+	b->store = NULL;
+}
+
+static inline struct session_table *inspect_table(const struct sy_balance *b, uint8_t slot)
+{
+	return b->table[slot];
+}
+
+/* Of the session index. */
+static inline const struct sy_hash_key *inspect_key(const struct sy_balance *b)
+{
+	return &b->key;
+}
+
+/* What was found of a predecessor's sessions, and how many of them met a verdict. */
+static inline const struct session_found *inspect_found(const struct sy_balance *b)
+{
+	return &b->adoption.found;
+}
+
+static inline uint64_t inspect_adopted(const struct sy_balance *b, enum session_verdict verdict)
+{
+	return b->adoption.count[verdict];
+}
+
+#endif
