@@ -71,7 +71,7 @@ static uint32_t cost_of(const struct sy_balance *b, const struct session *s, uin
 	if (idle > IDLE_MAX)
 		idle = 0;
 	enum evict_rank rank = rank_of(e, s, idle >= EVICT_SILENT);
-	if (rank < EVICT_CLOSING && idle > session_timeout(service, e, s))
+	if (rank < EVICT_CLOSING && idle > session_timeout(service, s))
 		rank = EVICT_OVER;
 	return rank == EVICT_NEVER ? COST_NEVER : (uint32_t)rank << 16 | (uint16_t)~idle;
 }

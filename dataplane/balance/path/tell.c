@@ -170,12 +170,9 @@ bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;
 	}
-	if (v->tcp_flags & SY_TCP_SYN)
+	/* Option and header wait for a segment that is whole. */
+	if (v->tcp_flags & SY_TCP_SYN || v->fragment != SY_FRAGMENT_NONE)
 		return true;
-	if (v->fragment != SY_FRAGMENT_NONE) { /* PROXY's header waits for a whole one */
-		SY_COUNT(w->counters.drop[SY_DROP_UNTOLD], !(s->flags & SESSION_SHIFTED));
-		return true;
-	}
 	/* The segment ahead has the packet's own numbers, so any may complete the handshake. */
 	if (!(s->flags & SESSION_SHIFTED))
 		return reset || tell_in_packet(&t, room) || tell_ahead(w, &t);

@@ -381,8 +381,8 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "cannot become a packet of the server's or client's family: UDP without a checksum "     \
 	  "over IPv6, or in fragments")                                                            \
 	X(UNTOLD, "untold",                                                                        \
-	  "a client's address not told to its server, as the TCP header is full of options or "    \
-	  "the segment comes in fragments; the packet went on")                                    \
+	  "a client's address not told to its server, as the TCP header is full of options; the "  \
+	  "packet went on")                                                                        \
 	X(ICMP_UNHANDLED, "icmp-unhandled",                                                        \
 	  "an ICMP message that is neither echo nor an error that anybody needs to hear of")       \
 	X(ICMP_NO_SESSION, "icmp-no-session",                                                      \
