@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "control.h"
 #include "model.h"
 #include "saved.h"
 #include "snat.h"
+#include "whole.h"
 
 /* ---- judging
  * ------------------------------------------------------------------------------------------- */

@@ -12,6 +12,9 @@
 #include "ours.h"
 #include "saved.h"
 #include "snat.h"
+#include "whole.h"
+
+#define ALIVE_PERIOD_NS UINT64_C(1000000000)
 
 /* Zeroed memory that costs nothing until it is touched; ids grow from 0. */
 static void *table_map(size_t count, size_t size)
@@ -114,8 +117,25 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 	if (rc == 0 && b->owner)
 		rc = journal_load(b, err);
 	if (rc == 0)
-		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, retire_tick, b);
+		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, balance_tick, b);
 	return rc;
+}
+
+void balance_tick(void *balance)
+{
+	struct sy_balance *b = balance;
+	uint64_t now = sy_clock_ns();
+	if (!b->store) /* sealed: it is another's */
+		return;
+	retire_tick(b);
+	service_tick(b);
+	persist_tick(b);
+	if (b->control)
+		config_file_flush(b, false);
+	if (now - b->alive_ns >= ALIVE_PERIOD_NS) {
+		b->alive_ns = now;
+		session_store_alive(b->store);
+	}
 }
 
 void sy_balance_detach(struct sy_balance *b)

@@ -9,7 +9,7 @@
 #include <rte_hash_crc.h>
 
 #include "ours.h"
-#include "snat.h"
+#include "snat_model.h"
 
 typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__ServiceKey pb_key;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "model.h"
-#include "snat.h"
+#include "snat_model.h"
 
 /* ---- writing
  * ------------------------------------------------------------------------------------------- */

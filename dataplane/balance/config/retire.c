@@ -11,13 +11,11 @@
 #include <stdlib.h>
 
 #include "model.h"
-#include "saved.h"
 
 #define PASSES_NEEDED 2
 #define SECOND_NS     UINT64_C(1000000000)
 /* Seconds are told by ticks, and by each worker a moment later or earlier. */
-#define TELLING_NS      ((KILL_SECONDS + 2) * SECOND_NS)
-#define ALIVE_PERIOD_NS SECOND_NS
+#define TELLING_NS ((KILL_SECONDS + 2) * SECOND_NS)
 
 struct retired_entry {
 	enum retired_kind kind;
@@ -263,23 +261,11 @@ static void renew_paths(struct sy_balance *b)
 	b->path_sweep.generation = b->path_generation;
 }
 
-void retire_tick(void *balance)
+void retire_tick(struct sy_balance *b)
 {
-	struct sy_balance *b = balance;
-	uint64_t now = sy_clock_ns();
-	if (!b->store) /* sealed: it is another's */
-		return;
 	renew_paths(b);
 	if (!b->hold) /* a successor relies on what ids meant when it read the dictionary */
 		retire_batches(b);
-	service_tick(b);
-	persist_tick(b);
-	if (b->control)
-		config_file_flush(b, false);
-	if (now - b->alive_ns >= ALIVE_PERIOD_NS) {
-		b->alive_ns = now;
-		session_store_alive(b->store);
-	}
 }
 
 void retire_close(struct sy_balance *b)

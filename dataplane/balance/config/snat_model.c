@@ -10,7 +10,7 @@
 #include <rte_hash.h>
 
 #include "model.h"
-#include "snat.h"
+#include "snat_model.h"
 
 typedef Steelyard__Forwarder__V1__Snat pb_snat;
 typedef Steelyard__Forwarder__V1__Prefix pb_prefix;

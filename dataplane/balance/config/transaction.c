@@ -7,7 +7,7 @@
 
 #include "model.h"
 #include "ours.h"
-#include "snat.h"
+#include "snat_model.h"
 
 void model_begin(struct sy_balance *b)
 {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "control.h"
 #include "model.h"
 #include "saved.h"
 

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "control.h"
-#include "model.h"
+#include "model_message.h"
 
 #define LIST_SESSIONS 1000u
 #define COPY_RECORDS  128u /* of a call into a worker; it waits for these lines of memory */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Forwarding of plain packets in place, inline. */
+/* How packets of sessions leave; of plain ones in place, inline. */
 #ifndef FORWARD_H
 #define FORWARD_H
 
@@ -85,6 +85,28 @@ forward_ready(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct se
 	burst->path[i] = path;
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	return SY_NEXT_TRANSMIT;
+}
+
+/* ---- forward.c, translate.c: whatever is not plain, or not in place -----------------------------
+ */
+
+/* Rewrites packet i for its session and sends it on to transmit; counts it. TTL and MTU have been
+ * checked. */
+void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
+/* Puts a packet, *v of it, into its session's tunnel; false: there is no room for its header. flow:
+ * a hash of its flow. */
+bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,
+                    const struct session *s, const struct endpoint *e, uint32_t flow);
+/* The path packet i of session s leaves by, looked up anew if stale. */
+uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
+/* Turns packet i into the other family, where it fits. NONE, or why it is dropped. */
+enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                               const struct session *s, const struct endpoint *e);
+
+/* How many bytes of the client's stream its server counts and the client does not. */
+static inline uint32_t session_shift(const struct session *s, const struct session_cold *cold)
+{
+	return s->flags & SESSION_SHIFTED ? cold->inserted : 0;
 }
 
 #endif

@@ -19,6 +19,8 @@
  * traffic. Receivers judge them by what they quote (RFC 5927), which therefore is told unchanged.
  */
 #include "balance.h"
+#include "forward.h"
+#include "icmp.h"
 #include "ours.h"
 #include "snat.h"
 

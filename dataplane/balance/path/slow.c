@@ -2,10 +2,19 @@
 /* slow path: what is not a plain packet of an established session. */
 #include <arpa/inet.h>
 
+#include "create.h"
+#include "end.h"
+#include "icmp.h"
 #include "ours.h"
+#include "reset.h"
+#include "reset_both.h"
 #include "segment.h"
+#include "sweep.h"
+#include "tcp_state.h"
+#include "tell.h"
 
-#define IPV6_MTU_MIN 1280
+#define IPV6_MTU_MIN    1280
+#define FRAGMENT_HEADER 8 /* of IPv6 */
 
 /* The largest TCP segment that fits both ways, without options. mtu: of the way that packets from
  * this direction take. */
@@ -39,6 +48,14 @@ static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsig
 	return false;
 }
 
+/* Bytes that a packet gains; in IPv6 a fragment has a header more. */
+static int slow_growth(const struct endpoint *e, const struct sy_view *v,
+                       enum session_direction from)
+{
+	bool gains = e->form == FORM_TRANSLATE && v->v4 && v->fragment != SY_FRAGMENT_NONE;
+	return e->growth[from] + (gains ? FRAGMENT_HEADER : 0);
+}
+
 /* Routes, checks what a router checks, rewrites. */
 static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
@@ -54,7 +71,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	if (!slow_ttl_suffices(w, burst, i))
 		return;
 	uint16_t mtu = forward_room(w, path);
-	int growth = b->endpoint[s->server].growth[burst->direction[i]];
+	int growth = slow_growth(&b->endpoint[s->server], v, burst->direction[i]);
 	if (v->frame_len - v->l3 + growth > mtu) {
 		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);

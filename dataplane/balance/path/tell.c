@@ -12,7 +12,8 @@
 
 #include <forwarder.pb-c.h>
 
-#include "balance.h"
+#include "forward.h"
+#include "tell.h"
 
 /* The packet that tells: a worker's packet i, and its session. */
 struct teller {
@@ -210,17 +211,4 @@ uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *f
 		s->flags &= (uint8_t)~SESSION_UNTOLD;
 	/* The place of the FIN's number is taken till then. */
 	return s->flags & SESSION_UNTOLD ? v->tcp_flags & (uint8_t)~SY_TCP_FIN : v->tcp_flags;
-}
-
-void tell_shift(struct sy_burst *burst, unsigned i, const struct session_cold *cold)
-{
-	const struct sy_view *v = &burst->view[i];
-	uint8_t *frame = sy_frame(burst->mbuf[i]);
-
-	if (v->tcp_flags & SY_TCP_SYN)
-		return;
-	if (burst->direction[i] == SESSION_CLIENT)
-		sy_tcp_shift_seq(frame, v, cold->inserted);
-	else
-		sy_tcp_shift_ack(frame, v, cold->inserted);
 }

@@ -18,7 +18,7 @@
 
 #include <rte_hash_crc.h>
 
-#include "model.h"
+#include "model_message.h"
 #include "saved.h"
 
 struct config_header {
@@ -153,7 +153,7 @@ void config_file_flush(struct sy_balance *b, bool now)
 	struct sy_error *err = &b->save_error;
 	uint64_t clock = sy_clock_ns();
 	/* The model in the middle of a transaction is nothing that was ever accepted. */
-	if (!b->unsaved || b->hold || !b->owner || !b->store || control_is_busy(b->control))
+	if (!b->unsaved || b->hold || !b->owner || !b->store || b->model->open)
 		return;
 	now |= journal_is_long(b) && !b->save_failed;
 	if (!now && clock - b->saved_ns < SAVE_PERIOD_NS)
