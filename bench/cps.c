@@ -14,6 +14,7 @@
 
 #include <rte_cycles.h>
 
+#include "control_plane.h"
 #include "ends.h"
 #include "measure.h"
 #include "options.h"
@@ -228,8 +229,8 @@ static bool finish(struct cell *c)
 static bool measure(struct cell *c)
 {
 	const struct arguments *a = &c->options;
-	struct yardstick *y =
-	        yardstick_open(session_store_mapped(c->rig.b->store), a->store ? HUGE_PAGE : 0);
+	struct yardstick *y = yardstick_open(session_store_mapped(c->rig.b->ctl->store),
+	                                     a->store ? HUGE_PAGE : 0);
 	if (!y) {
 		fprintf(stderr, "no memory for the yardstick\n");
 		return false;

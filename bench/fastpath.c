@@ -10,6 +10,7 @@
 
 #include <rte_cycles.h>
 
+#include "control_plane.h"
 #include "measure.h"
 #include "options.h"
 #include "scene.h"
@@ -198,7 +199,7 @@ int main(int argc, char **argv)
 	bool ok = scene_open(&scene, &a.scene) &&
 	          scene_check(&scene, scene.stream[SESSION_CLIENT].count);
 	if (ok) {
-		y = yardstick_open(session_store_mapped(scene.rig.b->store),
+		y = yardstick_open(session_store_mapped(scene.rig.b->ctl->store),
 		                   a.scene.store ? HUGE_PAGE : 0);
 		if (!y)
 			fprintf(stderr, "no memory for the yardstick\n");

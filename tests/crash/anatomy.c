@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control_plane.h"
 #include "life.h"
 #include "session_file.h"
 
@@ -194,7 +195,7 @@ uint64_t anatomy_check(struct life *l)
 
 void anatomy_chill(const struct life *l)
 {
-	const struct session_map *m = &l->rig.b->store->now;
+	const struct session_map *m = &l->rig.b->ctl->store->now;
 	madvise(m->file, m->length, MADV_DONTNEED);
 }
 

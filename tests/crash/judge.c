@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 
+#include "control_plane.h"
 #include "life.h"
 
 typedef Steelyard__Forwarder__V1__Session pb_session;
@@ -154,7 +155,7 @@ static const char *verdicts_text(const struct life *l)
 	int at = 0;
 	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
 		at += snprintf(text + at, sizeof(text) - (size_t)at, " %lu %s",
-		               l->rig.b->adoption.count[v],
+		               l->rig.b->ctl->adoption.count[v],
 		               session_verdict_name((enum session_verdict)v));
 	return text;
 }

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "control_plane.h"
 #include "sound.h"
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -57,8 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	world_clear(&world);
 	do
 		rig_advance(&world.rig, SECOND_NS);
-	while (world.rig.b->retired);
-	const struct model *m = world.rig.b->model;
+	while (world.rig.b->ctl->retired);
+	const struct model *m = world.rig.b->ctl->model;
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->service_ids.count == m->service_ids.fresh);
 	CHECK(m->server_ids.count == m->server_ids.fresh);

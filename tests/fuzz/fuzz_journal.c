@@ -48,7 +48,7 @@ static void replay(const uint8_t *bytes, size_t len)
 	CHECK(copy);
 	if (len > 0)
 		memcpy(copy, bytes, len);
-	world.rig.b->model->revision = 0;
+	world.rig.b->ctl->model->revision = 0;
 	enum journal_stop stop = journal_replay(world.rig.b, copy, len, &at, &err);
 	free(copy);
 	CHECK(at <= len);
@@ -73,8 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	world_clear(&world);
 	do
 		rig_advance(&world.rig, SECOND_NS);
-	while (world.rig.b->retired);
-	const struct model *m = world.rig.b->model;
+	while (world.rig.b->ctl->retired);
+	const struct model *m = world.rig.b->ctl->model;
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->server_ids.count == m->server_ids.fresh);
 	return 0;

@@ -14,7 +14,7 @@
 
 static inline void model_is_sound(const struct sy_balance *b)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	uint32_t services = 0, servers = 0, fnat_servers = 0, locals = 0;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];

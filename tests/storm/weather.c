@@ -502,7 +502,7 @@ void weather_calm(struct weather *w)
 	t->live = totals.live;
 	world_clear(&w->world);
 	rig_advance(r, 10 * SECOND_NS);
-	const struct model *m = r->b->model;
+	const struct model *m = r->b->ctl->model;
 	for (uint32_t id = 0; id < m->server_ids.fresh; id++)
 		t->active += w->world.rig.b->server_active[id];
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)

@@ -349,7 +349,7 @@ void world_change(struct world *w)
 void world_clear(struct world *w)
 {
 	struct changes c = {0};
-	const struct model *m = w->rig.b->model;
+	const struct model *m = w->rig.b->ctl->model;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		if (m->service[id])
 			delete_service(&c, &m->service[id]->key);

@@ -4,7 +4,7 @@
 #ifndef IDS_H
 #define IDS_H
 
-#include "balance.h"
+#include "control_plane.h"
 
 /* ---- retire.c: ids are free only when no session can name them any more
  * ------------------------------- */

@@ -124,8 +124,8 @@ int reply_rule(const struct sy_balance *b, const struct model_service *s, struct
 		pb->inside[pb->n_inside++] = prefix;
 	}
 	for (unsigned i = 0; i < snat->pools; i++)
-		if (reply_addr(a, &b->model->local[snat->pool[i]].addr, &pb->pool[pb->n_pool++]) <
-		    0)
+		if (reply_addr(a, &b->ctl->model->local[snat->pool[i]].addr,
+		               &pb->pool[pb->n_pool++]) < 0)
 			return -ENOMEM;
 	*out = pb;
 	return 0;
@@ -143,7 +143,7 @@ unsigned model_rules(const struct model *m)
 static int reply_rules(const struct sy_balance *b, struct arena *a,
                        Steelyard__Forwarder__V1__Config *c)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	c->snat = arena_take(a, (model_rules(m) + 1) * sizeof(*c->snat));
 	if (!c->snat)
 		return -ENOMEM;
@@ -160,7 +160,7 @@ static int reply_rules(const struct sy_balance *b, struct arena *a,
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
                  Steelyard__Forwarder__V1__Config **out, struct sy_error *err)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	Steelyard__Forwarder__V1__Config *c;
 	uint32_t left = m->service_ids.fresh > cursor ? m->service_ids.fresh - cursor : 0;
 	uint32_t servers = 0;

@@ -61,7 +61,7 @@ static int check_sorted(struct model_service *const *s, uint32_t count, struct s
 
 int ranges_check(struct sy_balance *b, struct sy_error *err)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	struct model_service **list = malloc((m->services + 1) * sizeof(*list));
 	uint32_t count = 0;
 	if (!list)

@@ -14,11 +14,11 @@
 
 void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals *out)
 {
-	*out = b->gone;
-	out->live = b->sealed_live;
-	for (unsigned slot = 0; b->store && slot < SY_SLOTS; slot++)
+	*out = b->ctl->gone;
+	out->live = b->ctl->sealed_live;
+	for (unsigned slot = 0; b->ctl->store && slot < SY_SLOTS; slot++)
 		out->live += session_count(b->table[slot]);
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		out->created += t.created;
 		out->ended += t.ended;
@@ -37,7 +37,7 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 	        [SESSION_SOURCE_HANDED_OVER] =
 	                STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_HANDED_OVER,
 	};
-	const struct adoption *from = &b->adoption;
+	const struct adoption *from = &b->ctl->adoption;
 	Steelyard__Forwarder__V1__Adoption *ad;
 	TAKE(a, ad, steelyard__forwarder__v1__adoption__init);
 	/* Also an upgrade whose tables were judged, not trusted. */
@@ -87,14 +87,14 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	TAKE(a, s, steelyard__forwarder__v1__status__init);
 	const char *refusal = sy_runtime_refusal(b->rt), *marks = sy_check_refusal(b->rt);
 	s->build = (char *)(uintptr_t)b->options.build;
-	s->started_unix_s = b->started_unix_s;
-	s->revision = b->model->revision;
+	s->started_unix_s = b->ctl->started_unix_s;
+	s->revision = b->ctl->model->revision;
 	s->workers = b->workers;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		s->sessions += session_count(b->table[slot]);
 		s->session_capacity += session_capacity(b->table[slot]);
 	}
-	s->session_bytes_mapped = session_store_mapped(b->store);
+	s->session_bytes_mapped = session_store_mapped(b->ctl->store);
 	s->huge_pages = b->options.store_huge;
 	if (refusal)
 		s->routing_refused = (char *)(uintptr_t)refusal;
@@ -104,11 +104,11 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	if (list_warnings(b, a, &s->warnings, &s->n_warnings) < 0)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	s->pid = (uint32_t)getpid();
-	s->upgrading = b->control->upgrade.running;
+	s->upgrading = b->ctl->control->upgrade.running;
 	if (reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
 		return -ENOMEM;
-	s->services = b->model->services;
-	s->servers = b->model->servers;
+	s->services = b->ctl->model->services;
+	s->servers = b->ctl->model->servers;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_STATUS;
 	out->status = s;
 	return 0;
@@ -174,7 +174,7 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                   struct sy_error *err)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	const Steelyard__Forwarder__V1__ListServicesRequest *ask = q->list_services;
 	Steelyard__Forwarder__V1__ServiceList *l;
 	uint32_t limit = limit_of(ask->limit), servers = 0;

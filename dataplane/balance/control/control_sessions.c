@@ -109,7 +109,7 @@ static void copy_pause(unsigned *looked)
 static char *rule_name(const struct sy_balance *b, const struct endpoint *e)
 {
 	const struct model_service *s =
-	        e->service == SERVICE_NONE ? NULL : b->model->service[e->service];
+	        e->service == SERVICE_NONE ? NULL : b->ctl->model->service[e->service];
 	return (char *)(uintptr_t)(s && s->snat ? s->name : "");
 }
 

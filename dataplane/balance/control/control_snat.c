@@ -27,7 +27,7 @@ static int reply_stats(const struct sy_balance *b, const struct model_service *s
 int list_snat(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
               struct sy_error *err)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	Steelyard__Forwarder__V1__SnatList *l = arena_take(a, sizeof(*l));
 	(void)q;
 	if (!l)

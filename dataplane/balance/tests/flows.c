@@ -343,7 +343,7 @@ struct session *flow_session(struct flows *f, const struct flow *flow)
 
 uint64_t flows_verdict(const struct flows *f, enum session_verdict v)
 {
-	return f->rig.b->adoption.count[v];
+	return f->rig.b->ctl->adoption.count[v];
 }
 
 static uint64_t service_active(const Steelyard__Forwarder__V1__ServiceStats *s,

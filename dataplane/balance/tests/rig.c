@@ -145,15 +145,15 @@ void rig_close(struct rig *r)
 void rig_discard(struct rig *r)
 {
 	if (r->b) {
-		session_store_discard(r->b->store);
-		r->b->store = NULL;
+		session_store_discard(r->b->ctl->store);
+		r->b->ctl->store = NULL;
 	}
 	rig_close(r);
 }
 
 void rig_crash(struct rig *r)
 {
-	r->b->hold = true; /* what a close would still write */
+	r->b->ctl->hold = true; /* what a close would still write */
 	rig_close(r);
 }
 

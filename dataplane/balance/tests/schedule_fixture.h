@@ -59,7 +59,7 @@ static inline int teardown(void **state)
 {
 	struct fixture *f = *state;
 	struct sy_balance *b = f->rig.b;
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		assert_int_equal(b->server_active[id], t.created - t.ended);
 	}
@@ -118,7 +118,7 @@ static inline bool connects(struct fixture *f, unsigned client, uint16_t port)
 
 static inline uint32_t server_id(struct fixture *f, unsigned i)
 {
-	struct model *m = f->rig.b->model;
+	struct model *m = f->rig.b->ctl->model;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		for (unsigned n = 0; m->service[id] && n < m->service[id]->servers; n++)
 			if (sy_addr_equal(&m->service[id]->server[n].addr, &f->server[i]))

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "../../../tests/folder.h"
+#include "control.h"
 #include "file.h"
 #include "model.h"
 #include "rig.h"
@@ -98,8 +99,8 @@ static void check_restart(struct fixture *f, unsigned servers)
 	uint8_t *after = rig_config(&f->rig, &len_after);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
-	assert_int_equal(f->rig.b->model->revision, 2);
-	assert_int_equal(f->rig.b->model->servers, servers + servers / 2);
+	assert_int_equal(f->rig.b->ctl->model->revision, 2);
+	assert_int_equal(f->rig.b->ctl->model->servers, servers + servers / 2);
 	assert_int_not_equal(access(f->aside, F_OK), 0);
 	free(before);
 	free(after);
@@ -121,8 +122,8 @@ static void test_restart_large(void **state)
 	assert_true(rig_commit(&f->rig, &c));
 	rig_close(&f->rig);
 	rig_start(f);
-	assert_int_equal(f->rig.b->model->services, 3);
-	assert_int_equal(f->rig.b->model->servers, 20100);
+	assert_int_equal(f->rig.b->ctl->model->services, 3);
+	assert_int_equal(f->rig.b->ctl->model->servers, 20100);
 }
 
 /* A refused change saves nothing; without a file it starts empty. */
@@ -136,7 +137,7 @@ static void test_nothing_saved(void **state)
 	assert_int_not_equal(access(f->path, F_OK), 0);
 	rig_close(&f->rig);
 	rig_start(f);
-	assert_int_equal(f->rig.b->model->revision, 0);
+	assert_int_equal(f->rig.b->ctl->model->revision, 0);
 }
 
 /* What could not be saved is tried again, without another change. */
@@ -148,13 +149,13 @@ static void test_save_again(void **state)
 	snprintf(elsewhere, sizeof(elsewhere), "%s-away", f->directory);
 	assert_int_equal(rename(f->directory, elsewhere), 0);
 	fill(f, 3);
-	assert_true(b->unsaved && b->save_failed);
+	assert_true(b->ctl->unsaved && b->ctl->save_failed);
 	assert_int_equal(rename(elsewhere, f->directory), 0);
 	assert_int_not_equal(access(f->path, F_OK), 0);
-	b->saved_ns = 0; /* long ago */
+	b->ctl->saved_ns = 0; /* long ago */
 	rig_attend(&f->rig);
 	assert_int_equal(access(f->path, F_OK), 0);
-	assert_false(b->unsaved || b->save_failed);
+	assert_false(b->ctl->unsaved || b->ctl->save_failed);
 }
 
 /* In the middle of a transaction the model is nothing that anybody accepted. */
@@ -162,11 +163,11 @@ static void test_not_halfway(void **state)
 {
 	struct fixture *f = *state;
 	struct sy_balance *b = f->rig.b;
-	b->unsaved = true;
-	b->control->commit.phase = COMMIT_APPLY;
+	b->ctl->unsaved = true;
+	b->ctl->control->commit.phase = COMMIT_APPLY;
 	config_file_flush(b, true);
 	assert_int_not_equal(access(f->path, F_OK), 0);
-	b->control->commit.phase = COMMIT_IDLE;
+	b->ctl->control->commit.phase = COMMIT_IDLE;
 	config_file_flush(b, true);
 	assert_int_equal(access(f->path, F_OK), 0);
 }
@@ -181,9 +182,9 @@ static void check_refused(struct fixture *f, const uint8_t *bytes, size_t len)
 	file_write(f->path, bytes, len);
 	unlink(f->aside);
 	rig_start(f);
-	assert_int_equal(f->rig.b->model->services, 0);
-	assert_int_equal(f->rig.b->model->servers, 0);
-	assert_int_equal(f->rig.b->model->revision, 0);
+	assert_int_equal(f->rig.b->ctl->model->services, 0);
+	assert_int_equal(f->rig.b->ctl->model->servers, 0);
+	assert_int_equal(f->rig.b->ctl->model->revision, 0);
 	assert_int_not_equal(access(f->path, F_OK), 0);
 	uint8_t *kept = file_read(f->aside, &kept_len);
 	assert_int_equal(kept_len, len);
@@ -217,7 +218,7 @@ static void test_contradictory(void **state)
 	struct fixture *f = *state;
 	size_t len;
 	fill(f, 3);
-	struct model_service *s = f->rig.b->model->service[0];
+	struct model_service *s = f->rig.b->ctl->model->service[0];
 	s->server[2].addr = s->key.vip; /* no transaction would allow it */
 	struct changes c = {0};
 	struct service_key key = rig_key("2001:db8:1::1", 53, SY_PROTO_UDP);

@@ -79,9 +79,9 @@ static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
 {
 	size_t len_before, len_after;
 	uint8_t *before = rig_config(r, &len_before);
-	uint64_t revision = r->b->model->revision;
+	uint64_t revision = r->b->ctl->model->revision;
 	const struct ours *ours = r->b->ours;
-	int addresses = rte_hash_count(r->b->model->address);
+	int addresses = rte_hash_count(r->b->ctl->model->address);
 	assert_false(rig_commit(r, c));
 	uint8_t *after = rig_config(r, &len_after);
 	assert_int_equal(r->change_index, index);
@@ -89,9 +89,9 @@ static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
 	assert_true(strlen(r->error) > 0);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
-	assert_int_equal(r->b->model->revision, revision);
+	assert_int_equal(r->b->ctl->model->revision, revision);
 	assert_ptr_equal(r->b->ours, ours);
-	assert_int_equal(rte_hash_count(r->b->model->address), addresses);
+	assert_int_equal(rte_hash_count(r->b->ctl->model->address), addresses);
 	free(before);
 	free(after);
 }
@@ -112,7 +112,7 @@ static void test_accept(void **state)
 	begin(r);
 	struct service_key key = key_at(0);
 	void *id;
-	assert_int_equal(r->b->model->revision, 1);
+	assert_int_equal(r->b->ctl->model->revision, 1);
 	assert_true(rte_hash_lookup_data(r->b->directory, &key, &id) >= 0);
 	assert_int_equal(r->b->service[(uintptr_t)id]->pool->eligible, 2);
 	assert_int_equal(ours_find(r->b->ours, &key.vip), OURS_VIP);
@@ -141,7 +141,7 @@ static void test_refuse_index(void **state)
 	refuse(r, &c, 2501, INVALID);
 	add_service(&c, 1, 1);
 	commit(r, &c);
-	assert_int_equal(r->b->model->services, 2);
+	assert_int_equal(r->b->ctl->model->services, 2);
 }
 
 static void refuse_one(struct rig *r, struct changes *c)
@@ -290,7 +290,8 @@ static void test_delete_and_put(void **state)
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0);
-	uint32_t before = service_id(r, &key), server = r->b->model->service[before]->server[0].id;
+	uint32_t before = service_id(r, &key),
+	         server = r->b->ctl->model->service[before]->server[0].id;
 	delete_service(&c, &key);
 	add_service(&c, 0, 2);
 	commit(r, &c);
@@ -311,8 +312,8 @@ static void test_delete_and_put(void **state)
 	delete_service(&c, &fourth);
 	commit(r, &c);
 	assert_true(rte_hash_lookup(r->b->directory, &fourth) < 0);
-	assert_int_equal(r->b->model->services, 2);
-	assert_int_equal(r->b->model->servers, 4);
+	assert_int_equal(r->b->ctl->model->services, 2);
+	assert_int_equal(r->b->ctl->model->servers, 4);
 }
 
 /* Ids come back when sweeps have had time to tell sessions' ends, and not before. */
@@ -322,7 +323,7 @@ static void test_ids(void **state)
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0);
-	const struct model *m = r->b->model;
+	const struct model *m = r->b->ctl->model;
 	delete_service(&c, &key);
 	commit(r, &c);
 	uint64_t over = r->now_ns + KILL_SECONDS * SECOND_NS;
@@ -350,8 +351,8 @@ static void test_same_twice(void **state)
 	uint8_t *after = rig_config(r, &len_after);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
-	assert_int_equal(r->b->model->server_ids.fresh, 2);
-	assert_null(r->b->retired);
+	assert_int_equal(r->b->ctl->model->server_ids.fresh, 2);
+	assert_null(r->b->ctl->retired);
 	free(before);
 	free(after);
 }
@@ -365,8 +366,8 @@ static void test_many(void **state)
 	for (unsigned i = 1; i < services; i++)
 		add_service(&c, i, 3);
 	commit(r, &c);
-	assert_int_equal(r->b->model->services, services);
-	assert_int_equal(r->b->model->servers, 3 * services - 1);
+	assert_int_equal(r->b->ctl->model->services, services);
+	assert_int_equal(r->b->ctl->model->servers, 3 * services - 1);
 	for (unsigned i = 0; i < services; i++) {
 		struct service_key key = key_at(i);
 		assert_int_equal(r->b->service[service_id(r, &key)]->pool->eligible, i ? 3 : 2);
@@ -380,9 +381,9 @@ static void test_many(void **state)
 		delete_service(&c, &key);
 	}
 	commit(r, &c);
-	assert_int_equal(r->b->model->services, 0);
-	assert_int_equal(r->b->model->servers, 0);
-	assert_int_equal(rte_hash_count(r->b->model->address), 2);
+	assert_int_equal(r->b->ctl->model->services, 0);
+	assert_int_equal(r->b->ctl->model->servers, 0);
+	assert_int_equal(rte_hash_count(r->b->ctl->model->address), 2);
 }
 
 static void test_many_locals(void **state)

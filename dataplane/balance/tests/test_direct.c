@@ -264,10 +264,10 @@ static void test_refusals(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		key = key_of(2 * v6);
 		server = rig_addr(routed_text[v6]);
-		f->rig.b->served = true; /* somebody asks for it now: it is not read again */
+		f->rig.b->ctl->served = true; /* somebody asks for it now: it is not read again */
 		put_server(&c, &key, &server, 80, 1, FLOW_UP);
 		flows_check_refused(f, &c, "on no network that this host is connected to");
-		f->rig.b->served = false;
+		f->rig.b->ctl->served = false;
 	}
 }
 

@@ -258,10 +258,10 @@ static void test_sums(void **state)
 		struct sy_balance_totals t = rig_totals(&f->rig);
 		assert_int_equal(t.created, 10);
 		assert_int_equal(t.created - t.ended, t.live);
-		assert_int_equal(f->rig.b->model->service[0]->gone.packets_in, 10);
+		assert_int_equal(f->rig.b->ctl->model->service[0]->gone.packets_in, 10);
 		rig_advance(&f->rig, SECOND_NS);
 	}
-	const struct model *m = f->rig.b->model;
+	const struct model *m = f->rig.b->ctl->model;
 	assert_int_equal(m->server_ids.count, 1);
 	assert_int_equal(m->service[0]->gone.created, 10);
 	assert_int_equal(m->service[0]->gone.ended, 10);

@@ -42,7 +42,7 @@ static unsigned server_of(const struct flows *f, const struct flow *flow)
 
 static uint32_t id_of(const struct flows *f, unsigned service, const struct sy_addr *addr)
 {
-	const struct model *m = f->rig.b->model;
+	const struct model *m = f->rig.b->ctl->model;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
 		if (!s || memcmp(&s->key, &f->service[service], sizeof(s->key)) != 0)
@@ -102,11 +102,11 @@ static void test_server_gone(void **state)
 	flows_check_active(f, 2);
 	/* its id is free after some sweeps, and then it means nothing any more */
 	struct session_server_name name;
-	const struct id_pool *ids = &f->rig.b->model->server_ids;
+	const struct id_pool *ids = &f->rig.b->ctl->model->server_ids;
 	uint32_t before = ids->count;
-	assert_true(session_server_named(f->rig.b->store, flow[0].server_id, &name));
+	assert_true(session_server_named(f->rig.b->ctl->store, flow[0].server_id, &name));
 	flows_advance(f, RIG_RETIRED);
-	assert_false(session_server_named(f->rig.b->store, flow[0].server_id, &name));
+	assert_false(session_server_named(f->rig.b->ctl->store, flow[0].server_id, &name));
 	assert_int_equal(ids->count, before + 1 + FLOW_SERVERS);
 	flow_open(f, &fresh, 0, 2000);
 	restart(f, 0);
@@ -132,9 +132,9 @@ static void test_local_gone(void **state)
 	flow_open(f, &flow[0], 0, 2000);
 	assert_int_not_equal(flow_session(f, &flow[0])->local, old);
 	struct sy_addr addr;
-	assert_true(session_local_named(f->rig.b->store, old, &addr));
+	assert_true(session_local_named(f->rig.b->ctl->store, old, &addr));
 	flows_advance(f, RIG_RETIRED);
-	assert_false(session_local_named(f->rig.b->store, old, &addr));
+	assert_false(session_local_named(f->rig.b->ctl->store, old, &addr));
 	restart(f, 0);
 	flow_check(f, &flow[0]);
 }
@@ -153,7 +153,7 @@ static void test_handed_over(void **state)
 	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
 	restart(f, TICKET);
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
 	assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOW_SERVICES);
 	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
 	for (unsigned s = 1; s < FLOW_SERVICES; s++)
@@ -230,7 +230,7 @@ static void test_handed_over_late(void **state)
 	f->options.meanwhile_ctx = &sealed;
 	flows_open(f);
 	f->options.meanwhile = NULL;
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
 	for (unsigned i = 0; i < FLOW_SERVERS; i++) {
 		assert_int_equal(id_of(f, 0, &fresh[i].server.src), fresh[i].server_id);
 		flow_check(f, &fresh[i]);
@@ -287,7 +287,7 @@ static void test_local_back(void **state)
 	flows_commit(f, &c);
 	flows_advance(f, RIG_RETIRED); /* now it is free */
 	assert_null(flow_session(f, &flow));
-	assert_false(f->rig.b->model->local_retired[0]);
+	assert_false(f->rig.b->ctl->model->local_retired[0]);
 	flow_open(f, &flow, 0, 1001);
 	put_local(&c, &f->local[0]);
 	flows_commit(f, &c);
@@ -303,16 +303,17 @@ static void test_rolled_back(void **state)
 	struct changes c = {0};
 	flow_open(f, &flow, 0, 1000);
 	struct sy_balance *b = f->rig.b;
-	uint32_t ids = b->model->server_ids.fresh - b->model->server_ids.count;
+	uint32_t ids = b->ctl->model->server_ids.fresh - b->ctl->model->server_ids.count;
 	struct sy_addr added = rig_addr("10.0.0.50");
 	put_server(&c, &f->service[0], &added, 1, 1, FLOW_UP);
 	put_server(&c, &f->service[0], &f->service[0].vip, 1, 1, FLOW_UP);
 	assert_false(rig_commit(&f->rig, &c));
-	assert_int_equal(b->model->server_ids.fresh - b->model->server_ids.count, ids);
+	assert_int_equal(b->ctl->model->server_ids.fresh - b->ctl->model->server_ids.count, ids);
 	flow_check(f, &flow);
 	restart(f, 0);
 	flow_check(f, &flow);
-	assert_int_equal(f->rig.b->model->server_ids.fresh - f->rig.b->model->server_ids.count,
+	assert_int_equal(f->rig.b->ctl->model->server_ids.fresh -
+	                         f->rig.b->ctl->model->server_ids.count,
 	                 FLOW_SERVICES * FLOW_SERVERS);
 }
 
@@ -329,7 +330,7 @@ static void test_no_id_left(void **state)
 	flows_commit(f, &c);
 	config_file_flush(f->rig.b, true);
 	flows_advance(f, RIG_RETIRED);
-	f->rig.b->hold = true;
+	f->rig.b->ctl->hold = true;
 	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
 	delete_server(&c, &f->service[1], &f->server[1][0], 5353);
@@ -337,7 +338,7 @@ static void test_no_id_left(void **state)
 	flows_advance(f, RIG_RETIRED);
 	open_each(f, flow);
 	restart(f, 0);
-	assert_int_equal(f->rig.b->model->servers, FLOW_SERVICES * FLOW_SERVERS - 1);
+	assert_int_equal(f->rig.b->ctl->model->servers, FLOW_SERVICES * FLOW_SERVERS - 1);
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
 		flow_check(f, &flow[s]);
 }
@@ -349,7 +350,7 @@ static void test_exchanged(void **state)
 	struct flow flow[FLOW_SERVICES];
 	struct changes c = {0};
 	config_file_flush(f->rig.b, true);
-	f->rig.b->hold = true;
+	f->rig.b->ctl->hold = true;
 	for (unsigned n = 0; n < FLOW_SERVERS; n++) {
 		delete_server(&c, &f->service[0], &f->server[0][n], 8080);
 		put_server(&c, &f->service[0], &f->server[0][n], 8080, 1, FLOW_UP);
@@ -404,8 +405,8 @@ static void test_name_lost(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
 	open_each(f, flow);
-	session_name_server(f->rig.b->store, flow[0].server_id, NULL);
-	session_name_local(f->rig.b->store, flow_session(f, &flow[2])->local, NULL);
+	session_name_server(f->rig.b->ctl->store, flow[0].server_id, NULL);
+	session_name_local(f->rig.b->ctl->store, flow_session(f, &flow[2])->local, NULL);
 	restart(f, 0);
 	assert_int_equal(flows_verdict(f, SESSION_UNKNOWN_ID), 3);
 	assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);

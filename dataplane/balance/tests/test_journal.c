@@ -69,7 +69,7 @@ static int setup(void **state)
 	snprintf(f->aside, sizeof(f->aside), "%s/journal.damaged", f->directory);
 	f->key = rig_key("192.0.2.1", 80, SY_PROTO_TCP);
 	rig_start(f);
-	f->rig.b->hold = true; /* everything stays in the journal */
+	f->rig.b->ctl->hold = true; /* everything stays in the journal */
 	put_local(&c, &local);
 	put_service(&c, &f->key, "journal", RR, NULL);
 	commit(f, &c);
@@ -97,8 +97,8 @@ static off_t size_of(const char *path)
 
 static void check(struct fixture *f, uint64_t revision, unsigned servers)
 {
-	assert_int_equal(f->rig.b->model->revision, revision);
-	assert_int_equal(f->rig.b->model->servers, servers);
+	assert_int_equal(f->rig.b->ctl->model->revision, revision);
+	assert_int_equal(f->rig.b->ctl->model->servers, servers);
 }
 
 /* Without a snapshot, with one, and over several lives. */
@@ -110,10 +110,10 @@ static void test_crash(void **state)
 	assert_int_equal(size_of(f->config), -1);
 	rig_start(f);
 	check(f, 6, 5);
-	f->rig.b->hold = false;
+	f->rig.b->ctl->hold = false;
 	config_file_flush(f->rig.b, true);
 	assert_int_equal(size_of(f->journal), HEADER);
-	f->rig.b->hold = true;
+	f->rig.b->ctl->hold = true;
 	put_servers(f, 6, 5);
 	rig_crash(&f->rig);
 	rig_start(f);
@@ -183,15 +183,15 @@ static uint64_t start_from(struct fixture *f, const uint8_t *bytes, size_t len)
 	unlink(f->config);
 	unlink(f->aside);
 	rig_start(f);
-	uint64_t revision = f->rig.b->model->revision;
+	uint64_t revision = f->rig.b->ctl->model->revision;
 	rig_crash(&f->rig);
 	rig_start(f);
-	assert_int_equal(f->rig.b->model->revision, revision);
-	if (f->rig.b->model->services > 0) {
+	assert_int_equal(f->rig.b->ctl->model->revision, revision);
+	if (f->rig.b->ctl->model->services > 0) {
 		put_servers(f, 100, 1);
 		rig_crash(&f->rig);
 		rig_start(f);
-		assert_int_equal(f->rig.b->model->revision, revision + 1);
+		assert_int_equal(f->rig.b->ctl->model->revision, revision + 1);
 	}
 	rig_crash(&f->rig);
 	return revision;
@@ -287,9 +287,9 @@ static void test_disk_full(void **state)
 	assert_int_equal(size_of(f->journal), before);
 	put_servers(f, 3, 1); /* alone it would be wrong */
 	assert_int_equal(size_of(f->journal), before);
-	f->rig.b->hold = false;
+	f->rig.b->ctl->hold = false;
 	config_file_flush(f->rig.b, true);
-	f->rig.b->hold = true;
+	f->rig.b->ctl->hold = true;
 	put_servers(f, 4, 1);
 	assert_true(size_of(f->journal) > HEADER);
 	rig_crash(&f->rig);
@@ -302,13 +302,13 @@ static void test_long(void **state)
 {
 	struct fixture *f = *state;
 	unsigned emptied = 0;
-	f->rig.b->hold = false;
+	f->rig.b->ctl->hold = false;
 	for (unsigned n = 0; n < 6; n++) {
 		struct changes c = {0};
 		for (unsigned i = 0; i < 40000; i++)
 			put_service(&c, &f->key, "a name that is rather long, so that it counts",
 			            RR, NULL);
-		f->rig.b->saved_ns = sy_clock_ns();
+		f->rig.b->ctl->saved_ns = sy_clock_ns();
 		commit(f, &c);
 		emptied += size_of(f->journal) == HEADER;
 	}
@@ -334,7 +334,7 @@ static void test_shared(void **state)
 	assert_int_equal(after.st_size, before.st_size);
 	close(other);
 	rig_start(f);
-	assert_int_equal(f->rig.b->model->servers, 2);
+	assert_int_equal(f->rig.b->ctl->model->servers, 2);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

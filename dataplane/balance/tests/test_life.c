@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "flows.h"
+#include "reset.h"
 
 #define DOWN       STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 #define RESET_TIME 5 /* seconds that silence may last after a reset, by default */
@@ -222,7 +223,7 @@ static void test_expiry_is_told(void **state)
 static void test_id_outlives_sessions(void **state)
 {
 	struct flows *f = *state;
-	const struct id_pool *ids = &f->rig.b->model->server_ids;
+	const struct id_pool *ids = &f->rig.b->ctl->model->server_ids;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);
 	remove_server(f, &flow);

@@ -187,7 +187,7 @@ static void test_strays(void **state)
 		flows_frame(f, &in, &k.back, SY_TCP_ACK, 1, 0);
 		check_dropped(f, RIG_LAN, &in, SY_DROP_NOT_OURS);
 	}
-	assert_int_equal(rte_hash_count(f->rig.b->model->source), 0);
+	assert_int_equal(rte_hash_count(f->rig.b->ctl->model->source), 0);
 }
 
 /* Two services on one server: from the same port a client can use one of them. */
@@ -230,13 +230,13 @@ static void test_rollback(void **state)
 	struct changes c = {0};
 	struct service_key key = key_of(0);
 	struct sy_addr server = rig_addr("10.3.0.3"), known = rig_addr(server_text[0][0]);
-	int before = rte_hash_count(f->rig.b->model->source);
+	int before = rte_hash_count(f->rig.b->ctl->model->source);
 	assert_int_equal(before, 2 * SERVICES);
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
 	delete_server(&c, &key, &known, 8080);
 	put_server(&c, &key, &key.vip, 8080, 1, FLOW_UP);
 	assert_false(rig_commit(&f->rig, &c));
-	assert_int_equal(rte_hash_count(f->rig.b->model->source), before);
+	assert_int_equal(rte_hash_count(f->rig.b->ctl->model->source), before);
 	struct talk k[2] = {talk_open(f, 0, 1000), talk_open(f, 0, 1001)};
 	assert_false(sy_addr_equal(&k[0].back.src, &k[1].back.src));
 	server = rig_addr("2001:db8:d::3");

@@ -189,7 +189,7 @@ static void compare(const struct rig *r, const struct plain *p)
 		services += p->service[i].there;
 		compare_service(r, p, i);
 	}
-	assert_int_equal(r->b->model->services, services);
+	assert_int_equal(r->b->ctl->model->services, services);
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		for (unsigned n = 0; n < 12; n++) {
 			struct sy_addr a = address_at(v4, n);

@@ -61,7 +61,7 @@ static void test_goes_on(void **state)
 		flows_advance(f, 3);
 		f->options.adopters = 1 + life % 2;
 		restart(f, end, 1 + life / 3 % 2);
-		assert_int_equal(f->rig.b->adoption.found.source, source[end]);
+		assert_int_equal(f->rig.b->ctl->adoption.found.source, source[end]);
 		assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOWS);
 		check_all(f, flow);
 		flow_open(f, &more, life % FLOW_SERVICES, (uint16_t)(2000 + life));
@@ -111,7 +111,7 @@ static void test_failed_first_start(void **state)
 	rig_crash(&f->rig);
 	assert_int_equal(access(path, F_OK), -1);
 	flows_open(f);
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_NEW);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_NEW);
 }
 
 /* Time counts while nobody is there, for each state its own. */
@@ -174,15 +174,15 @@ static void test_resized(void **state)
 	open_all(f, flow);
 	f->options.sessions = 256 * SY_SLOTS;
 	restart(f, CRASH, 1);
-	assert_true(f->rig.b->adoption.found.resized);
+	assert_true(f->rig.b->ctl->adoption.found.resized);
 	check_all(f, flow);
 	f->options.max_servers = 16;
 	restart(f, STOP, 2);
-	assert_true(f->rig.b->adoption.found.resized);
+	assert_true(f->rig.b->ctl->adoption.found.resized);
 	check_all(f, flow);
 	f->options.sessions = 64 * SY_SLOTS;
 	restart(f, HAND_OVER, 1); /* judged after all */
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_STOPPED);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
 }
 
@@ -195,12 +195,12 @@ static void test_hand_over_at_once(void **state)
 	struct flow flow[FLOWS];
 	open_all(f, flow);
 	restart(f, HAND_OVER, 1);
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
 	restart(f, HAND_OVER, 2);
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_STOPPED);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
 	restart(f, HAND_OVER, 2); /* what was judged names nobody's */
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
 	for (unsigned i = 0; i < FLOWS; i++)
 		assert_true(sy_path_is_stale(f->rig.rt, flow_session(f, &flow[i])->path));
 	check_all(f, flow);
@@ -221,17 +221,17 @@ static void test_hand_over_changes(void **state)
 	delete_server(&c, &f->service[1], &f->server[1][0], 5353);
 	put_server(&c, &f->service[0], &added, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
-	uint32_t freed = f->rig.b->model->server_ids.count;
+	uint32_t freed = f->rig.b->ctl->model->server_ids.count;
 	flows_advance(f, 5);
 	/* nothing is freed meanwhile: the successor may have read its name */
-	assert_int_equal(f->rig.b->model->server_ids.count, freed);
+	assert_int_equal(f->rig.b->ctl->model->server_ids.count, freed);
 	uint16_t port = 2000;
 	do {
 		flow_open(f, &more[0], 0, port++);
 	} while (!sy_addr_equal(&more[0].server.src, &added));
 	restart(f, HAND_OVER, 1);
-	assert_int_equal(f->rig.b->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
-	assert_int_equal(f->rig.b->model->revision, 2);
+	assert_int_equal(f->rig.b->ctl->adoption.found.source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(f->rig.b->ctl->model->revision, 2);
 	flow_check(f, &flow[0]);
 	flow_check(f, &more[0]);
 	flow_open(f, &more[1], 1, 3000);

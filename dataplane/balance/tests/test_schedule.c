@@ -186,7 +186,7 @@ static void test_slow_start(void **state)
 		rig_advance(&f->rig, 2 * SECOND_NS);
 	}
 	assert_in_range(share_of(f, 1, &client), 150, 160);
-	assert_int_equal(f->rig.b->model->ramps, 0);
+	assert_int_equal(f->rig.b->ctl->model->ramps, 0);
 	/* A change on the way does not begin it anew, nor does a transaction that is refused. */
 	put_state(f, 1, 3, DRAIN);
 	commit(f);
@@ -207,7 +207,7 @@ static void test_slow_start(void **state)
 	delete_service(&f->c, &f->key);
 	commit(f);
 	rig_advance(&f->rig, 3 * SECOND_NS);
-	assert_int_equal(f->rig.b->model->ramps, 0);
+	assert_int_equal(f->rig.b->ctl->model->ramps, 0);
 }
 
 /* ---- one packet

@@ -504,7 +504,7 @@ static void test_refusals(void **state)
 	delete_snat(&c, rule_name[1]);
 	put_local(&c, &addr);
 	flows_commit(f, &c);
-	assert_int_equal(rte_hash_count(f->rig.b->model->source), 0);
+	assert_int_equal(rte_hash_count(f->rig.b->ctl->model->source), 0);
 	assert_null(f->rig.b->snat);
 	flows_advance(f, RIG_RETIRED);
 	assert_int_equal(live(f), 0);

@@ -179,8 +179,8 @@ static void test_later(void **state)
 		assert_true(is_upgrading(f));
 		ask(f, NULL, 9, &other);
 		check_error(&other, 1 + i, INVALID);
-		f->rig.b->control->local.reply = on_reply;
-		f->rig.b->control->local.reply_ctx = &r;
+		f->rig.b->ctl->control->local.reply = on_reply;
+		f->rig.b->ctl->control->local.reply_ctx = &r;
 		sy_balance_upgrade_answer(f->rig.b, i ? &done : NULL, i ? NULL : &failed);
 		assert_int_equal(r.count, i + 1);
 		assert_int_equal(r.response->id, 7 + i);
@@ -265,7 +265,7 @@ static void test_config_refused(void **state)
 	snprintf(path, sizeof(path), "%s/config", f->state);
 	assert_int_equal(truncate(path, 30), 0);
 	flows_open(f);
-	assert_int_equal(f->rig.b->model->services, 0);
+	assert_int_equal(f->rig.b->ctl->model->services, 0);
 	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 2);
 	assert_int_equal(rig_totals(&f->rig).live, 0);
 	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};
