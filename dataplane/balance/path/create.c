@@ -158,29 +158,6 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	return record;
 }
 
-/* NONE if its checksum is right or unknown. */
-static enum sy_drop create_check_sum(struct sy_burst *burst, unsigned i)
-{
-	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i])) {
-	case SY_CSUM_OK:
-	case SY_CSUM_UNKNOWN:
-		return SY_DROP_NONE;
-	case SY_CSUM_UNFINISHED:
-		return SY_DROP_UNFINISHED_CHECKSUM;
-	default:
-		return SY_DROP_BAD_L4_CHECKSUM;
-	}
-}
-
-enum sy_drop create_check(struct sy_burst *burst, unsigned i)
-{
-	const struct sy_view *v = &burst->view[i];
-	if (!sy_view_has_l4(v) ||
-	    (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN))
-		return SY_DROP_NO_SESSION;
-	return create_check_sum(burst, i);
-}
-
 /* A segment of a connection that another forwarder may have begun. */
 static bool is_midstream(const struct sy_view *v)
 {

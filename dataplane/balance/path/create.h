@@ -12,6 +12,8 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 
 /* May packet i, of no session, begin one? NONE, or why not. */
 enum sy_drop create_check(struct sy_burst *burst, unsigned i);
+/* NONE if its checksum is right or unknown. */
+enum sy_drop create_check_sum(struct sy_burst *burst, unsigned i);
 
 /* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
  * and the reason. */

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "../../../tests/folder.h"
-#include "control.h"
 #include "file.h"
 #include "model.h"
 #include "rig.h"
@@ -164,10 +163,10 @@ static void test_not_halfway(void **state)
 	struct fixture *f = *state;
 	struct sy_balance *b = f->rig.b;
 	b->ctl->unsaved = true;
-	b->ctl->control->commit.phase = COMMIT_APPLY;
+	b->ctl->model->open = true;
 	config_file_flush(b, true);
 	assert_int_not_equal(access(f->path, F_OK), 0);
-	b->ctl->control->commit.phase = COMMIT_IDLE;
+	b->ctl->model->open = false;
 	config_file_flush(b, true);
 	assert_int_equal(access(f->path, F_OK), 0);
 }
