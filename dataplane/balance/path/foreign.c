@@ -95,11 +95,11 @@ foreign_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	uint64_t neighbour;
 
 	/* The cold half of a record, which has the ports that an endpoint does not name, is its
-	 * owner's alone. */
+	 * owner's alone. Whether one is lost whose server is down, too. */
 	if (SY_UNLIKELY(!session_is_fast(&s, from) ||
 	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
 	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
-	                !forward_may(b, &s, e, from, SESSION_ODD) ||
+	                !forward_may(b, &s, e, from, SESSION_ODD) || SY_READ(e->down) ||
 	                !forward_find(w, way, m, &s, e, from, share, direct, &neighbour)))
 		return false;
 	uint16_t len = sy_plain_len(frame, v4);
