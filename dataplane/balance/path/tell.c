@@ -202,7 +202,8 @@ uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *f
 	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_ACK)
 		return v->tcp_flags;
 	if (heard < inserted)
-		/* The client has no such byte: it hears of none, as forward_shift() takes it back. */
+		/* The client has no such byte: it hears of none, as forward_shift() takes it back.
+		 */
 		sy_tcp_add_ack(frame, v, inserted - heard);
 	else if (begun && !(v->tcp_flags & SY_TCP_RST) && (int32_t)(heard - inserted) >= 0 &&
 	         /* One that only acknowledges the SYN may not have had the option. */
