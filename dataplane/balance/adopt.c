@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "control.h"
 #include "model.h"
 #include "saved.h"
 #include "snat.h"
+#include "whole.h"
 
 /* ---- judging
  * ------------------------------------------------------------------------------------------- */
@@ -37,12 +39,12 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
                                         struct sy_tuple *client, struct sy_tuple *server)
 {
 	const struct sy_balance *b = ctx;
-	if (s->server >= b->model->server_ids.fresh)
+	if (s->server >= b->ctl->model->server_ids.fresh)
 		return SESSION_UNKNOWN_ID;
 	const struct endpoint *e = &b->endpoint[s->server];
 	bool one_way = endpoint_is_one_way(e), snat = e->mode == MODE_SNAT;
 	bool local = mode_is_local(e->mode) || snat;
-	if (!e->found || !(local ? b->names.local_found[s->local] : s->local == LOCAL_NONE))
+	if (!e->found || !(local ? b->ctl->names.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
 	/* Of SNAT there are two sides more in the record; other modes have them in the endpoint. */
 	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
@@ -113,8 +115,8 @@ static void count_kept(struct sy_balance *b)
 static void count_trusted(struct sy_balance *b)
 {
 	struct session_server_name name;
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++)
-		if (session_server_named(b->store, id, &name))
+	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++)
+		if (session_server_named(b->ctl->store, id, &name))
 			count_add(b, id, name.active);
 }
 
@@ -130,7 +132,7 @@ static const char *const source_text[] = {
 
 static void adopt_tell(const struct sy_balance *b)
 {
-	const struct adoption *a = &b->adoption;
+	const struct adoption *a = &b->ctl->adoption;
 	char list[SESSION_VERDICT_COUNT * 40];
 	uint64_t found = 0;
 	int at = 0;
@@ -144,7 +146,7 @@ static void adopt_tell(const struct sy_balance *b)
 	       "%" PRIu64 " sessions found (%s, %.1f s ago): %s; %" PRIu64 " ms", found,
 	       source_text[b->options.inherit ? SESSION_SOURCE_HANDED_OVER : a->found.source],
 	       (double)a->found.away_ns / 1e9, list, a->duration_ns / 1000000);
-	if (found > 0 && b->model->services == 0)
+	if (found > 0 && b->ctl->model->services == 0)
 		sy_log(SY_LOG_WARN, "balance",
 		       "no service is configured, as the saved configuration is missing or was "
 		       "refused: all %" PRIu64 " sessions end",
@@ -153,20 +155,20 @@ static void adopt_tell(const struct sy_balance *b)
 
 static void adopt_tables(struct sy_balance *b)
 {
-	b->key = *session_store_key(b->store);
-	session_store_space(b->store, &b->space);
+	b->key = *session_store_key(b->ctl->store);
+	session_store_space(b->ctl->store, &b->space);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		b->table[slot] = session_store_table(b->store, (uint8_t)slot);
+		b->table[slot] = session_store_table(b->ctl->store, (uint8_t)slot);
 }
 
 int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *err)
 {
 	const struct session_judge judge = {b, adopt_judge, adopt_same};
-	struct adoption *a = &b->adoption;
+	struct adoption *a = &b->ctl->adoption;
 	uint64_t began = sy_clock_ns();
 	int rc = 0;
 	names_claim(b);
-	a->found = *session_store_found(b->store);
+	a->found = *session_store_found(b->ctl->store);
 	switch (a->found.source) {
 	case SESSION_SOURCE_NEW:
 		adopt_tables(b);
@@ -177,7 +179,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 		a->count[SESSION_KEPT] = tables_live(b);
 		break;
 	default:
-		rc = session_store_adopt(b->store, &judge, threads, a->count, err);
+		rc = session_store_adopt(b->ctl->store, &judge, threads, a->count, err);
 		if (rc < 0)
 			return rc;
 		adopt_tables(b);
@@ -192,10 +194,10 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 
 int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
 {
-	int rc = session_store_take(b->store, ticket, err);
+	int rc = session_store_take(b->ctl->store, ticket, err);
 	if (rc < 0)
 		return rc;
-	b->owner = true;
+	b->ctl->owner = true;
 	rc = saved_lock(b, err);
 	if (rc == 0)
 		rc = names_reserve(b, err);
@@ -204,7 +206,7 @@ int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
 
 unsigned sy_balance_path_half(const struct sy_balance *b)
 {
-	return session_store_path_half(b->store);
+	return session_store_path_half(b->ctl->store);
 }
 
 /* ---- the end
@@ -214,49 +216,49 @@ void sy_balance_hold_snapshots(struct sy_balance *b, bool hold)
 {
 	if (hold) /* the journal begins short */
 		config_file_flush(b, true);
-	b->hold = hold;
+	b->ctl->hold = hold;
 }
 
 /* What was judged names no path of an earlier process; what was trusted may until it is swept. */
 bool sy_balance_is_settled(const struct sy_balance *b)
 {
-	return b->adoption.found.source != SESSION_SOURCE_HANDED_OVER || retire_swept(b);
+	return b->ctl->adoption.found.source != SESSION_SOURCE_HANDED_OVER || retire_swept(b);
 }
 
 void sy_balance_save(struct sy_balance *b)
 {
-	control_finish_commit(b->control);
+	control_finish_commit(b->ctl->control);
 	config_file_flush(b, true);
 }
 
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 {
-	if (!b->names.settled)
+	if (!b->ctl->names.settled)
 		return; /* nothing of the store has been touched: it is left as it was found */
 	sy_balance_save(b);
 	journal_close(b);
 	saved_unlock(b);
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
-		session_server_set_active(b->store, id, (uint32_t)(t.created - t.ended));
+		session_server_set_active(b->ctl->store, id, (uint32_t)(t.created - t.ended));
 	}
-	b->sealed_live = tables_live(b);
-	session_store_seal(b->store, ticket, sy_balance_is_settled(b));
-	b->store = NULL;
+	b->ctl->sealed_live = tables_live(b);
+	session_store_seal(b->ctl->store, ticket, sy_balance_is_settled(b));
+	b->ctl->store = NULL;
 }
 
 void adopt_close(struct sy_balance *b)
 {
 	struct sy_balance_totals t = {0};
-	if (!b->store)
+	if (!b->ctl->store)
 		return;
-	if (b->names.settled)
+	if (b->ctl->names.settled)
 		sy_balance_get_totals(b, &t);
 	/* A first start that failed, or met no client, leaves no memory behind. */
-	if (b->owner && session_store_found(b->store)->source == SESSION_SOURCE_NEW &&
+	if (b->ctl->owner && session_store_found(b->ctl->store)->source == SESSION_SOURCE_NEW &&
 	    t.created == 0)
-		session_store_discard(b->store);
+		session_store_discard(b->ctl->store);
 	else
-		session_store_close(b->store);
-	b->store = NULL;
+		session_store_close(b->ctl->store);
+	b->ctl->store = NULL;
 }

@@ -13,6 +13,14 @@
 #include "ours.h"
 #include "saved.h"
 #include "snat.h"
+#include "whole.h"
+
+#define ALIVE_PERIOD_NS UINT64_C(1000000000)
+
+struct whole {
+	struct sy_balance balance;
+	struct control_plane ctl;
+} __attribute__((aligned(SY_CACHE_LINE)));
 
 /* Zeroed memory that costs nothing until it is touched; ids grow from 0. */
 static void *table_map(size_t count, size_t size)
@@ -31,14 +39,16 @@ static void table_unmap(void *p, size_t count, size_t size)
 int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
                       struct sy_error *err)
 {
-	struct sy_balance *b = aligned_alloc(SY_CACHE_LINE, sizeof(*b));
-	if (!b)
+	struct whole *whole = aligned_alloc(SY_CACHE_LINE, sizeof(*whole));
+	if (!whole)
 		return sy_fail(err, ENOMEM, "no memory for the balancer");
-	memset(b, 0, sizeof(*b));
+	memset(whole, 0, sizeof(*whole));
+	struct sy_balance *b = &whole->balance;
+	b->ctl = &whole->ctl;
 	b->options = *options;
-	b->owner = !options->inherit;
-	b->journal.fd = b->state_lock = -1;
-	b->started_unix_s = (uint64_t)time(NULL);
+	b->ctl->owner = !options->inherit;
+	b->ctl->journal.fd = b->ctl->state_lock = -1;
+	b->ctl->started_unix_s = (uint64_t)time(NULL);
 
 	const struct session_store_options store = {
 	        .sessions = options->sessions,
@@ -51,23 +61,23 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	        .inherit = options->inherit,
 	        .slot_key = options->slot_key,
 	};
-	int rc = session_store_open(&store, &b->store, err);
+	int rc = session_store_open(&store, &b->ctl->store, err);
 	if (rc < 0) {
 		sy_balance_destroy(b);
 		return rc;
 	}
-	sy_slot_set_key(session_store_slot_key(b->store));
+	sy_slot_set_key(session_store_slot_key(b->ctl->store));
 	b->endpoint = table_map(options->max_servers, sizeof(*b->endpoint));
 	b->service = table_map(options->max_services, sizeof(*b->service));
 	b->server_active = table_map(options->max_servers, sizeof(*b->server_active));
 	b->service_active = table_map(options->max_services, sizeof(*b->service_active));
-	b->shelf = shelf_create();
+	b->ctl->shelf = shelf_create();
 	b->persist = persist_create();
 	b->ours = ours_build(NULL, 0);
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
-	if (!b->endpoint || !b->service || !b->server_active || !b->service_active || !b->shelf ||
-	    !b->persist || !b->ours || !b->locals[0] || !b->locals[1]) {
+	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
+	    !b->ctl->shelf || !b->persist || !b->ours || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -109,19 +119,36 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 		rc = control_create(b, err);
 	if (rc == 0)
 		rc = names_reserve(b, err);
-	if (rc == 0 && b->owner)
+	if (rc == 0 && b->ctl->owner)
 		rc = saved_lock(b, err);
 	if (rc == 0)
 		rc = config_file_load(b, err);
 	/* A predecessor that runs still writes its journal: what it has is applied when it stops.
 	 */
-	if (rc == 0 && b->owner)
+	if (rc == 0 && b->ctl->owner)
 		rc = journal_load(b, err);
 	if (rc == 0)
-		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, retire_tick, b);
+		rc = sy_runtime_every(rt, RETIRE_PERIOD_MS, balance_tick, b);
 	if (rc == 0)
 		rc = sy_runtime_every(rt, GROW_PERIOD_MS, grow_tick, b);
 	return rc;
+}
+
+void balance_tick(void *balance)
+{
+	struct sy_balance *b = balance;
+	uint64_t now = sy_clock_ns();
+	if (!b->ctl->store) /* sealed: it is another's */
+		return;
+	retire_tick(b);
+	service_tick(b);
+	persist_tick(b);
+	if (b->ctl->control)
+		config_file_flush(b, false);
+	if (now - b->ctl->alive_ns >= ALIVE_PERIOD_NS) {
+		b->ctl->alive_ns = now;
+		session_store_alive(b->ctl->store);
+	}
 }
 
 void sy_balance_detach(struct sy_balance *b)
@@ -141,7 +168,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	saved_unlock(b);
 	retire_close(b);
 	names_close(b);
-	for (uint32_t id = 0; b->model && id < b->model->service_ids.fresh; id++)
+	for (uint32_t id = 0; b->ctl->model && id < b->ctl->model->service_ids.fresh; id++)
 		service_free((void *)(uintptr_t)b->service[id]);
 	model_destroy(b);
 	directory_destroy(b);
@@ -160,10 +187,10 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->server_active, b->options.max_servers, sizeof(*b->server_active));
 	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));
 	persist_destroy(b->persist);
-	shelf_destroy(b->shelf);
+	shelf_destroy(b->ctl->shelf);
 	free((void *)(uintptr_t)b->ours);
 	snat_free((void *)(uintptr_t)b->snat);
 	free((void *)(uintptr_t)b->locals[0]);
 	free((void *)(uintptr_t)b->locals[1]);
-	free(b);
+	free(SY_CONTAINER_OF(b, struct whole, balance));
 }

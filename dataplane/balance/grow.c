@@ -7,6 +7,9 @@
  */
 #include "grow.h"
 
+#include "control_plane.h"
+#include "end.h"
+
 #define GROW_AT_EIGHTHS 7 /* of its records are in use */
 /* What one turn may take of the workers' time: a tenth of GROW_PERIOD_MS. */
 #define GROW_TURN_NS  UINT64_C(2000000)
@@ -63,20 +66,21 @@ static void move_run(struct sy_worker *w, void *ctx)
 	m->moved = move_sessions(m, t);
 	if (!m->moved)
 		return;
-	session_grow_finish(b->store, &m->growth);
+	session_grow_finish(b->ctl->store, &m->growth);
 	session_space_set(&b->space, t);
 }
 
 static void passes_note(struct sy_balance *b)
 {
 	for (unsigned w = 0; w < b->workers; w++)
-		b->growth.passes[w] = __atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE);
+		b->ctl->growth.passes[w] = __atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE);
 }
 
 static bool passes_are_over(const struct sy_balance *b)
 {
 	for (unsigned w = 0; w < b->workers; w++)
-		if (__atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE) == b->growth.passes[w])
+		if (__atomic_load_n(&b->worker[w].passes, __ATOMIC_ACQUIRE) ==
+		    b->ctl->growth.passes[w])
 			return false;
 	return true;
 }
@@ -84,13 +88,13 @@ static bool passes_are_over(const struct sy_balance *b)
 /* Memory that was left before the last note is free when all workers swept once. */
 static void grow_release(struct sy_balance *b)
 {
-	if (b->growth.leaving && passes_are_over(b)) {
-		session_grow_release(b->store, b->growth.leaving);
-		b->growth.left -= b->growth.leaving;
-		b->growth.leaving = 0;
+	if (b->ctl->growth.leaving && passes_are_over(b)) {
+		session_grow_release(b->ctl->store, b->ctl->growth.leaving);
+		b->ctl->growth.left -= b->ctl->growth.leaving;
+		b->ctl->growth.leaving = 0;
 	}
-	if (b->growth.left && !b->growth.leaving) {
-		b->growth.leaving = b->growth.left;
+	if (b->ctl->growth.left && !b->ctl->growth.leaving) {
+		b->ctl->growth.leaving = b->ctl->growth.left;
 		passes_note(b);
 	}
 }
@@ -99,7 +103,7 @@ static int grow_slot(struct sy_balance *b, uint8_t slot)
 {
 	struct move m = {.b = b};
 	struct sy_error err;
-	int rc = session_grow_prepare(b->store, slot, &m.growth, &err);
+	int rc = session_grow_prepare(b->ctl->store, slot, &m.growth, &err);
 	if (rc < 0) {
 		sy_log(SY_LOG_WARN, "sessions", "%s; sessions may be evicted or refused", err.text);
 		return rc;
@@ -108,9 +112,9 @@ static int grow_slot(struct sy_balance *b, uint8_t slot)
 	rc = sy_worker_call(sy_worker_at(b->rt, owner), move_run, &m);
 	if (rc < 0) /* the worker did not come by, and will not: the room is free again */
 		return rc;
-	session_grow_leave(b->store, &m.growth);
-	b->growth.left++;
-	b->growth.grown += m.moved;
+	session_grow_leave(b->ctl->store, &m.growth);
+	b->ctl->growth.left++;
+	b->ctl->growth.grown += m.moved;
 	return m.moved ? 0 : -ENOSPC;
 }
 
@@ -124,18 +128,18 @@ void grow_tick(void *balance)
 	struct sy_balance *b = balance;
 	uint64_t began = sy_clock_ns();
 
-	if (!b->store || !b->names.settled || b->hold)
+	if (!b->ctl->store || !b->ctl->names.settled || b->ctl->hold)
 		return;
 	grow_release(b);
-	if (b->growth.again_ns > began)
+	if (b->ctl->growth.again_ns > began)
 		return;
 	for (unsigned n = 0; n < SY_SLOTS; n++) {
-		uint8_t slot = b->growth.at++;
+		uint8_t slot = b->ctl->growth.at++;
 		if (!slot_is_nearly_full(b->table[slot]) ||
-		    !session_grow_is_possible(b->store, slot))
+		    !session_grow_is_possible(b->ctl->store, slot))
 			continue;
 		if (grow_slot(b, slot) < 0) {
-			b->growth.again_ns = began + GROW_AGAIN_NS;
+			b->ctl->growth.again_ns = began + GROW_AGAIN_NS;
 			return;
 		}
 		if (sy_clock_ns() - began > GROW_TURN_NS)

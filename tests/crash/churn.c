@@ -2,6 +2,7 @@
 /* Clients and servers: their packets go in, and what comes out is held against the plain model. */
 #include <arpa/inet.h>
 
+#include "control_plane.h"
 #include "life.h"
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -357,9 +358,9 @@ static void burst_run(struct life *l, struct burst *b)
 	if (evicted) /* what has just begun may be among them */
 		flows_loosen(l->h);
 	__atomic_store_n(&l->h->evicting, false, __ATOMIC_RELEASE);
-	uint64_t grown = l->rig.b->growth.grown;
+	uint64_t grown = l->rig.b->ctl->growth.grown;
 	rig_attend(&l->rig);
-	l->h->grown += l->rig.b->growth.grown - grown;
+	l->h->grown += l->rig.b->ctl->growth.grown - grown;
 	for (unsigned i = 0; i < b->count; i++) {
 		struct flow *f = &l->h->flow[b->flow[i]];
 		if (!f->pending)

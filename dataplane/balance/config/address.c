@@ -17,7 +17,8 @@ static const char *const kind_name[] = {"nothing", "a VIP", "a local address", "
 uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 {
 	void *data;
-	if (rte_hash_lookup_data(b->model->address, addr, &data) < 0 || ADDRESS_REFS(data) == 0)
+	if (rte_hash_lookup_data(b->ctl->model->address, addr, &data) < 0 ||
+	    ADDRESS_REFS(data) == 0)
 		return OURS_NONE;
 	return ADDRESS_KIND(data);
 }
@@ -28,9 +29,9 @@ static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, u
                              struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
-	struct neighbour_found *found = &b->neighbour_found;
+	struct neighbour_found *found = &b->ctl->neighbour_found;
 	uint8_t mac[6];
-	switch (b->served ? sy_address_use(b->rt, addr, mac) : SY_ADDRESS_FREE) {
+	switch (b->ctl->served ? sy_address_use(b->rt, addr, mac) : SY_ADDRESS_FREE) {
 	case SY_ADDRESS_GATEWAY:
 		return sy_fail(
 		        err, EADDRINUSE,
@@ -50,7 +51,7 @@ static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, u
 
 bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr)
 {
-	return rte_hash_lookup(b->model->address, addr) >= 0;
+	return rte_hash_lookup(b->ctl->model->address, addr) >= 0;
 }
 
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
@@ -58,19 +59,19 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 {
 	char text[SY_ADDR_TEXT];
 	void *data = ADDRESS_DATA(kind, 0);
-	if (rte_hash_lookup_data(b->model->address, addr, &data) < 0) {
+	if (rte_hash_lookup_data(b->ctl->model->address, addr, &data) < 0) {
 		int rc = address_check_use(b, addr, kind, err);
 		if (rc == 0)
 			rc = sy_address_take(b->rt, addr, err);
 		if (rc < 0)
 			return rc;
-		b->model->address_touched = true;
+		b->ctl->model->address_touched = true;
 	} else if (ADDRESS_KIND(data) != kind && ADDRESS_REFS(data) > 0) {
 		return sy_fail(err, EINVAL, "%s is %s already and cannot be %s too",
 		               sy_addr_format(addr, text), kind_name[ADDRESS_KIND(data)],
 		               kind_name[kind]);
 	}
-	if (rte_hash_add_key_data(b->model->address, addr,
+	if (rte_hash_add_key_data(b->ctl->model->address, addr,
 	                          ADDRESS_DATA(kind, ADDRESS_REFS(data) + 1)) < 0)
 		return sy_fail(err, ENOSPC, "no room for another address: raise --max-services");
 	return 0;
@@ -79,10 +80,10 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 void address_drop(struct sy_balance *b, const struct sy_addr *addr)
 {
 	void *data;
-	if (rte_hash_lookup_data(b->model->address, addr, &data) < 0)
+	if (rte_hash_lookup_data(b->ctl->model->address, addr, &data) < 0)
 		return;
-	b->model->address_touched |= ADDRESS_REFS(data) == 1;
-	rte_hash_add_key_data(b->model->address, addr,
+	b->ctl->model->address_touched |= ADDRESS_REFS(data) == 1;
+	rte_hash_add_key_data(b->ctl->model->address, addr,
 	                      ADDRESS_DATA(ADDRESS_KIND(data), ADDRESS_REFS(data) - 1));
 }
 
@@ -91,12 +92,12 @@ void address_collect(struct sy_balance *b)
 	const void *key;
 	void *data;
 	uint32_t next = 0;
-	while (rte_hash_iterate(b->model->address, &key, &data, &next) >= 0) {
+	while (rte_hash_iterate(b->ctl->model->address, &key, &data, &next) >= 0) {
 		if (ADDRESS_REFS(data) > 0)
 			continue;
 		struct sy_addr addr = *(const struct sy_addr *)key;
 		sy_address_release(b->rt, &addr);
-		rte_hash_del_key(b->model->address, &addr);
+		rte_hash_del_key(b->ctl->model->address, &addr);
 	}
 }
 
@@ -106,7 +107,7 @@ static int publish_locals(struct sy_balance *b, bool v4)
 	if (!set)
 		return -ENOMEM;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
-		const struct model_local *l = &b->model->local[id];
+		const struct model_local *l = &b->ctl->model->local[id];
 		if (!l->used || l->pools || sy_addr_is_v4(&l->addr) != v4)
 			continue;
 		set->addr[set->count] = l->addr;
@@ -120,8 +121,8 @@ static int publish_locals(struct sy_balance *b, bool v4)
 
 int publish_addresses(struct sy_balance *b, bool leaving)
 {
-	size_t count = (size_t)rte_hash_count(b->model->address) +
-	               (size_t)rte_hash_count(b->model->source);
+	size_t count = (size_t)rte_hash_count(b->ctl->model->address) +
+	               (size_t)rte_hash_count(b->ctl->model->source);
 	struct ours_entry *entries = calloc(count + 1, sizeof(*entries));
 	if (!entries)
 		return -ENOMEM;
@@ -129,7 +130,7 @@ int publish_addresses(struct sy_balance *b, bool leaving)
 	void *data;
 	uint32_t next = 0;
 	unsigned n = 0;
-	while (rte_hash_iterate(b->model->address, &key, &data, &next) >= 0)
+	while (rte_hash_iterate(b->ctl->model->address, &key, &data, &next) >= 0)
 		if (leaving || ADDRESS_REFS(data) > 0)
 			entries[n++] = (struct ours_entry){*(const struct sy_addr *)key,
 			                                   ADDRESS_KIND(data)};

@@ -28,7 +28,7 @@ static struct sy_addr tunnel_source(const struct model *m, const struct sy_addr 
 void check_publish(struct sy_balance *b, const struct model_service *before,
                    const struct model_service *after)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	for (unsigned i = 0; after && i < after->servers; i++) {
 		const struct model_server *server = &after->server[i];
 		struct sy_check check = {.vip = after->key.vip, .server = server->addr};
@@ -45,7 +45,7 @@ void check_publish(struct sy_balance *b, const struct model_service *before,
 
 void check_publish_all(struct sy_balance *b)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		if (m->service[id])
 			check_publish(b, NULL, m->service[id]);

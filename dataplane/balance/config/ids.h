@@ -4,7 +4,7 @@
 #ifndef IDS_H
 #define IDS_H
 
-#include "balance.h"
+#include "control_plane.h"
 
 /* ---- retire.c: ids are free only when no session can name them any more
  * ------------------------------- */
@@ -18,7 +18,7 @@ void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id);
 /* Every worker has swept all its sessions, and has renewed their paths. */
 bool retire_swept(const struct sy_balance *b);
 /* Frees what is due; renews endpoints' paths after a change of routes. Every RETIRE_PERIOD_MS. */
-void retire_tick(void *balance);
+void retire_tick(struct sy_balance *b);
 void retire_close(struct sy_balance *b);
 #define RETIRE_PERIOD_MS 20
 

@@ -9,7 +9,7 @@
 #include <rte_hash_crc.h>
 
 #include "ours.h"
-#include "snat.h"
+#include "snat_model.h"
 
 typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__ServiceKey pb_key;
@@ -69,7 +69,7 @@ static struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t 
 int model_create(struct sy_balance *b, struct sy_error *err)
 {
 	struct model *m = calloc(1, sizeof(*m));
-	b->model = m;
+	b->ctl->model = m;
 	if (!m)
 		return sy_fail(err, ENOMEM, "no memory for the configuration");
 	m->service = calloc(b->options.max_services, sizeof(struct model_service *));
@@ -112,7 +112,7 @@ void model_count_server(struct model *m, const struct model_service *s,
 
 void model_destroy(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	if (!m)
 		return;
 	for (uint32_t id = 0; m->service && id < m->service_ids.fresh; id++)
@@ -132,7 +132,7 @@ void model_destroy(struct sy_balance *b)
 	rte_hash_free(m->address);
 	rte_hash_free(m->source);
 	free(m);
-	b->model = NULL;
+	b->ctl->model = NULL;
 }
 
 /* ---- touching
@@ -205,7 +205,7 @@ static struct model_service *model_find_named(struct model *m, const struct serv
 static struct model_service *service_add(struct sy_balance *b, const struct service_key *key,
                                          struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	if (address_hold(b, &key->vip, OURS_VIP, err) < 0)
 		return NULL;
 	struct model_service *s = calloc(1, sizeof(*s));
@@ -239,7 +239,7 @@ fail:
 
 static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct service_key key;
 	struct policy policy;
 	uint16_t timeout[SESSION_STATES];
@@ -282,7 +282,7 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 
 static int delete_service(struct sy_balance *b, const pb_key *pb, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct service_key key;
 	int rc = read_key(pb, &key, err);
 	if (rc < 0)
@@ -311,7 +311,7 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 	int rc = read_key(pb->service, &key, err);
 	if (rc < 0)
 		return rc;
-	*service = model_find_named(b->model, &key, err);
+	*service = model_find_named(b->ctl->model, &key, err);
 	if (!*service)
 		return -EINVAL;
 	if (!pb->server)
@@ -359,7 +359,7 @@ static int check_host(struct sy_balance *b, const struct model_service *s,
 {
 	char text[SY_ADDR_TEXT];
 	uint8_t mac[6];
-	if (!b->served || address_is_known(b, &server->addr) ||
+	if (!b->ctl->served || address_is_known(b, &server->addr) ||
 	    sy_address_use(b->rt, &server->addr, mac) != SY_ADDRESS_HOST)
 		return 0;
 	return sy_fail(err, EINVAL,
@@ -385,8 +385,8 @@ static int check_mode(struct sy_balance *b, const struct model_service *s,
 		               s->mode == MODE_DR ? "DR" : "IPIP", ntohs(port),
 		               port ? "" : " for any of many");
 	/* What is read again at a start was right once, and routes may be late. */
-	uint16_t path = b->served && s->mode == MODE_DR ? sy_path_lookup(b->rt, &server->addr)
-	                                                : SY_PATH_NONE;
+	uint16_t path = b->ctl->served && s->mode == MODE_DR ? sy_path_lookup(b->rt, &server->addr)
+	                                                     : SY_PATH_NONE;
 	if (path != SY_PATH_NONE && !sy_path_is_on_link(b->rt, path))
 		return sy_fail(err, EINVAL,
 		               "service %s: server %s is on no network that this host is connected "
@@ -397,7 +397,7 @@ static int check_mode(struct sy_balance *b, const struct model_service *s,
 
 static int put_server(struct sy_balance *b, const model_change *c, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct model_service *s;
 	struct model_server given;
 	int rc = read_server(c, c->put_server, b, &s, &given, err);
@@ -452,7 +452,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 
 static int delete_server(struct sy_balance *b, const model_change *c, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct model_service *s;
 	struct model_server given;
 	char text[SY_ADDR_TEXT];

@@ -14,6 +14,7 @@
 #include "balance.h"
 #include "ids.h"
 #include "ours.h"
+#include "service.h"
 
 typedef Steelyard__Forwarder__V1__Change model_change;
 

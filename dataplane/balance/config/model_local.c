@@ -6,7 +6,7 @@
 int local_put(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
               struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct sy_addr addr;
 	int rc = read_addr(&pb->address, "local address", &addr, err);
 	if (rc < 0)
@@ -29,7 +29,7 @@ int local_put(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress
 int local_delete(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
                  struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct sy_addr addr;
 	char text[SY_ADDR_TEXT];
 	int rc = read_addr(&pb->address, "local address", &addr, err);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "model.h"
-#include "snat.h"
+#include "snat_model.h"
 
 /* ---- writing
  * ------------------------------------------------------------------------------------------- */
@@ -33,17 +33,17 @@ void name_server(struct sy_balance *b, uint32_t id)
 	};
 	struct session_server_name now;
 	/* `removed` shares its byte with the mode, and is 0 in both. */
-	if (b->names.settled && !(session_server_named(b->store, id, &now) &&
-	                          memcmp(&now, &name, offsetof(typeof(name), active)) == 0))
-		session_name_server(b->store, id, &name);
+	if (b->ctl->names.settled && !(session_server_named(b->ctl->store, id, &now) &&
+	                               memcmp(&now, &name, offsetof(typeof(name), active)) == 0))
+		session_name_server(b->ctl->store, id, &name);
 }
 
 void name_local(struct sy_balance *b, uint8_t id)
 {
 	struct sy_addr now;
-	if (b->names.settled &&
-	    !(session_local_named(b->store, id, &now) && sy_addr_equal(&now, &b->local[id])))
-		session_name_local(b->store, id, &b->local[id]);
+	if (b->ctl->names.settled &&
+	    !(session_local_named(b->ctl->store, id, &now) && sy_addr_equal(&now, &b->local[id])))
+		session_name_local(b->ctl->store, id, &b->local[id]);
 }
 
 /* ---- reserving what an earlier process had
@@ -95,13 +95,13 @@ static void endpoint_reserve(struct endpoint *e, const struct session_server_nam
 /* All ids below the highest name were handed out once: they are free, or reserved. */
 static void pool_reserve(struct sy_balance *b)
 {
-	struct id_pool *pool = &b->model->server_ids;
+	struct id_pool *pool = &b->ctl->model->server_ids;
 	struct session_server_name name;
-	uint32_t top = session_servers(b->store), kept = 0;
+	uint32_t top = session_servers(b->ctl->store), kept = 0;
 	if (top > b->options.max_servers)
 		top = b->options.max_servers;
 	pool->limit = top; /* tables that could not grow have no more names */
-	while (top > pool->fresh && !session_server_named(b->store, top - 1, &name))
+	while (top > pool->fresh && !session_server_named(b->ctl->store, top - 1, &name))
 		top--;
 	for (uint32_t id = top; id-- > pool->fresh;) {
 		b->endpoint[id].removed = b->endpoint[id].dead = 1;
@@ -111,7 +111,7 @@ static void pool_reserve(struct sy_balance *b)
 		pool->fresh = top;
 	for (uint32_t i = 0; i < pool->count; i++) {
 		uint32_t id = pool->free[i];
-		if (session_server_named(b->store, id, &name))
+		if (session_server_named(b->ctl->store, id, &name))
 			endpoint_reserve(&b->endpoint[id], &name);
 		else
 			pool->free[kept++] = id;
@@ -122,7 +122,7 @@ static void pool_reserve(struct sy_balance *b)
 static bool name_is_removed(const struct sy_balance *b, uint32_t id)
 {
 	struct session_server_name name;
-	return !session_server_named(b->store, id, &name) || name.removed;
+	return !session_server_named(b->ctl->store, id, &name) || name.removed;
 }
 
 /* A successor reads a snapshot from before some names were marked removed, while its predecessor
@@ -130,15 +130,15 @@ static bool name_is_removed(const struct sy_balance *b, uint32_t id)
  * so that it takes no other. When the journal is applied, the marks are what counts. */
 static int claimable_list(struct sy_balance *b)
 {
-	struct names *n = &b->names;
-	uint32_t ids = b->model->server_ids.fresh, kept = 0;
+	struct names *n = &b->ctl->names;
+	uint32_t ids = b->ctl->model->server_ids.fresh, kept = 0;
 	free(n->claimable);
 	n->claimables = 0;
 	n->claimable = malloc((ids + 1) * sizeof(*n->claimable));
 	if (!n->claimable)
 		return -ENOMEM;
 	for (uint32_t id = 0; id < ids; id++)
-		if (b->endpoint[id].found && (!b->owner || !name_is_removed(b, id)))
+		if (b->endpoint[id].found && (!b->ctl->owner || !name_is_removed(b, id)))
 			n->claimable[n->claimables++] = id;
 	qsort_r(n->claimable, n->claimables, sizeof(*n->claimable), id_compare, b->endpoint);
 	for (uint32_t i = 0; i < n->claimables; i++) {
@@ -154,15 +154,15 @@ static int claimable_list(struct sy_balance *b)
 
 static void locals_reserve(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		if (m->local[id].used || m->local_retired[id] ||
-		    !session_local_named(b->store, (uint8_t)id, &m->local[id].addr))
+		    !session_local_named(b->ctl->store, (uint8_t)id, &m->local[id].addr))
 			continue;
 		m->local_retired[id] = true;
 		b->local[id] = m->local[id].addr;
 		b->local_removed[id] = 1;
-		b->names.local_found[id] = true;
+		b->ctl->names.local_found[id] = true;
 	}
 }
 
@@ -180,9 +180,9 @@ int names_reserve(struct sy_balance *b, struct sy_error *err)
 
 static uint32_t id_claim(const struct sy_balance *b, const struct endpoint *like)
 {
-	uint32_t low = 0, high = b->names.claimables;
+	uint32_t low = 0, high = b->ctl->names.claimables;
 	while (low < high) {
-		uint32_t middle = low + (high - low) / 2, id = b->names.claimable[middle];
+		uint32_t middle = low + (high - low) / 2, id = b->ctl->names.claimable[middle];
 		int order = meaning_compare(like, &b->endpoint[id]);
 		if (order == 0)
 			return is_reserved(&b->endpoint[id]) ? id : UINT32_MAX;
@@ -197,9 +197,9 @@ static uint32_t id_claim(const struct sy_balance *b, const struct endpoint *like
 static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
 {
 	struct session_server_name name;
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++)
-		if (is_reserved(&b->endpoint[id]) && session_server_named(b->store, id, &name) &&
-		    name.removed == removed)
+	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++)
+		if (is_reserved(&b->endpoint[id]) &&
+		    session_server_named(b->ctl->store, id, &name) && name.removed == removed)
 			return id;
 	return UINT32_MAX;
 }
@@ -208,7 +208,7 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
  * it is whole matters more than one server's sessions; none can be judged to be another's. */
 static uint32_t id_evict(struct sy_balance *b)
 {
-	struct names *n = &b->names;
+	struct names *n = &b->ctl->names;
 	if (n->settled || b->options.inherit)
 		return UINT32_MAX;
 	uint32_t id = id_find_reserved(b, true), kept = 0;
@@ -226,7 +226,7 @@ uint32_t server_id_take(struct sy_balance *b, struct endpoint *e)
 	uint32_t id = id_claim(b, e);
 	e->found = id != UINT32_MAX;
 	if (id == UINT32_MAX)
-		id = id_take(&b->model->server_ids);
+		id = id_take(&b->ctl->model->server_ids);
 	if (id == UINT32_MAX)
 		id = id_evict(b);
 	if (id != UINT32_MAX)
@@ -248,25 +248,25 @@ void server_id_return(struct sy_balance *b, uint32_t id)
 	if (e->found)
 		e->service = SERVICE_NONE;
 	else
-		id_give(&b->model->server_ids, id);
+		id_give(&b->ctl->model->server_ids, id);
 }
 
 void server_id_leave(struct sy_balance *b, uint32_t id)
 {
-	if (!b->names.settled) { /* nobody has seen it yet */
+	if (!b->ctl->names.settled) { /* nobody has seen it yet */
 		server_id_return(b, id);
 		return;
 	}
 	endpoint_bury(&b->endpoint[id]);
-	session_server_set_removed(b->store, id);
+	session_server_set_removed(b->ctl->store, id);
 	retire_id(b, RETIRED_SERVER, id);
 }
 
 void server_id_free(struct sy_balance *b, uint32_t id)
 {
-	session_name_server(b->store, id, NULL);
+	session_name_server(b->ctl->store, id, NULL);
 	b->endpoint[id].found = 0;
-	id_give(&b->model->server_ids, id);
+	id_give(&b->ctl->model->server_ids, id);
 }
 
 /* ---- local addresses' ids
@@ -274,7 +274,7 @@ void server_id_free(struct sy_balance *b, uint32_t id)
 
 unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	unsigned place = MAX_LOCALS;
 	for (unsigned id = MAX_LOCALS; id-- > 0;) {
 		bool leaving = m->local_before[id].used || m->local_retired[id];
@@ -290,7 +290,7 @@ unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr)
 
 void local_id_publish(struct sy_balance *b, uint8_t id)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	if (m->local_retired[id]) {
 		m->local_retired[id] = false;
 		retire_forget(b, RETIRED_LOCAL, id);
@@ -303,16 +303,16 @@ void local_id_publish(struct sy_balance *b, uint8_t id)
 void local_id_leave(struct sy_balance *b, uint8_t id)
 {
 	__atomic_store_n(&b->local_removed[id], 1, __ATOMIC_RELAXED);
-	b->model->local_retired[id] = true;
-	if (b->names.settled)
+	b->ctl->model->local_retired[id] = true;
+	if (b->ctl->names.settled)
 		retire_id(b, RETIRED_LOCAL, id);
 }
 
 void local_id_free(struct sy_balance *b, uint8_t id)
 {
-	session_name_local(b->store, id, NULL);
-	b->model->local_retired[id] = false;
-	b->names.local_found[id] = false;
+	session_name_local(b->ctl->store, id, NULL);
+	b->ctl->model->local_retired[id] = false;
+	b->ctl->names.local_found[id] = false;
 }
 
 /* ---- the end of the start
@@ -337,8 +337,8 @@ static bool service_claim(struct sy_balance *b, struct model_service *s)
 
 void names_claim(struct sy_balance *b)
 {
-	for (uint32_t id = 0; id < b->model->service_ids.fresh; id++) {
-		struct model_service *s = b->model->service[id];
+	for (uint32_t id = 0; id < b->ctl->model->service_ids.fresh; id++) {
+		struct model_service *s = b->ctl->model->service[id];
 		if (s && service_claim(b, s))
 			publish_service(b, id, s, service_make(b, s));
 	}
@@ -351,20 +351,20 @@ static void settle_server(struct sy_balance *b, uint32_t id)
 	if (!e->removed) {
 		name_server(b, id);
 	} else if (is_reserved(e)) {
-		session_server_set_removed(b->store, id);
+		session_server_set_removed(b->ctl->store, id);
 		retire_id(b, RETIRED_SERVER, id);
 	}
 }
 
 void names_settle(struct sy_balance *b)
 {
-	b->names.settled = true;
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++)
+	b->ctl->names.settled = true;
+	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++)
 		settle_server(b, id);
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
-		if (b->model->local[id].used)
+		if (b->ctl->model->local[id].used)
 			name_local(b, (uint8_t)id);
-		else if (b->model->local_retired[id])
+		else if (b->ctl->model->local_retired[id])
 			retire_id(b, RETIRED_LOCAL, id);
 	}
 	names_close(b);
@@ -372,7 +372,7 @@ void names_settle(struct sy_balance *b)
 
 void names_close(struct sy_balance *b)
 {
-	free(b->names.claimable);
-	b->names.claimable = NULL;
-	b->names.claimables = 0;
+	free(b->ctl->names.claimable);
+	b->ctl->names.claimable = NULL;
+	b->ctl->names.claimables = 0;
 }

@@ -11,13 +11,11 @@
 #include <stdlib.h>
 
 #include "model.h"
-#include "saved.h"
 
 #define PASSES_NEEDED 2
 #define SECOND_NS     UINT64_C(1000000000)
 /* Seconds are told by ticks, and by each worker a moment later or earlier. */
-#define TELLING_NS      ((KILL_SECONDS + 2) * SECOND_NS)
-#define ALIVE_PERIOD_NS SECOND_NS
+#define TELLING_NS ((KILL_SECONDS + 2) * SECOND_NS)
 
 struct retired_entry {
 	enum retired_kind kind;
@@ -92,7 +90,7 @@ void traffic_add(struct traffic *sum, const struct traffic *t)
 static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t service = b->endpoint[entry->id].service;
-	struct model_service *s = service == SERVICE_NONE ? NULL : b->model->service[service];
+	struct model_service *s = service == SERVICE_NONE ? NULL : b->ctl->model->service[service];
 	struct traffic now = traffic_sum(b, entry->id), *then = &entry->counted;
 	const struct traffic since = {
 	        .packets_in = now.packets_in - then->packets_in,
@@ -109,7 +107,7 @@ static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry
 
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 {
-	struct retired **last = &b->retired;
+	struct retired **last = &b->ctl->retired;
 	while (*last && (*last)->stage != RETIRED_OPEN)
 		last = &(*last)->next;
 	struct retired *batch = *last;
@@ -134,7 +132,7 @@ void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 
 void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 {
-	for (struct retired *batch = b->retired; batch; batch = batch->next)
+	for (struct retired *batch = b->ctl->retired; batch; batch = batch->next)
 		for (unsigned i = batch->count; i-- > 0;)
 			if (batch->entry[i].kind == kind && batch->entry[i].id == id)
 				batch->entry[i] = batch->entry[--batch->count];
@@ -146,8 +144,8 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 	uint32_t id = entry->id;
 	struct traffic sum = traffic_sum(b, id);
 	hand_counters_over(b, entry);
-	b->gone.created += sum.created;
-	b->gone.ended += sum.ended;
+	b->ctl->gone.created += sum.created;
+	b->ctl->gone.ended += sum.ended;
 	for (unsigned w = 0; w < b->workers; w++) {
 		b->worker[w].share[id] = (struct server_share){0};
 		b->worker[w].scheduler.current[id] = 0;
@@ -165,7 +163,7 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 	case RETIRED_SERVICE:
 		for (unsigned w = 0; w < b->workers; w++)
 			b->worker[w].refused[e->id] = 0;
-		id_give(&b->model->service_ids, e->id);
+		id_give(&b->ctl->model->service_ids, e->id);
 		break;
 	case RETIRED_LOCAL:
 		local_id_free(b, (uint8_t)e->id);
@@ -217,7 +215,7 @@ static void batch_end(struct sy_balance *b, struct retired *batch)
 
 static void retire_batches(struct sy_balance *b)
 {
-	for (struct retired **at = &b->retired; *at;) {
+	for (struct retired **at = &b->ctl->retired; *at;) {
 		struct retired *batch = *at;
 		if (!batch_advance(b, batch)) {
 			at = &batch->next;
@@ -238,55 +236,44 @@ void endpoint_renew_path(struct sy_balance *b, struct endpoint *e)
 static void renew_paths(struct sy_balance *b)
 {
 	uint32_t generation = sy_path_generation(b->rt);
-	if (generation != b->path_generation) {
-		b->path_generation = generation;
-		for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+	if (generation != b->ctl->path_generation) {
+		b->ctl->path_generation = generation;
+		for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++) {
 			struct endpoint *e = &b->endpoint[id];
 			if (!e->removed)
 				endpoint_renew_path(b, e);
 		}
-		if (!b->path_sweep.pending) {
-			b->path_sweep.pending = true;
-			b->path_sweep.generation = generation;
-			passes_note(b, b->path_sweep.passes);
+		if (!b->ctl->path_sweep.pending) {
+			b->ctl->path_sweep.pending = true;
+			b->ctl->path_sweep.generation = generation;
+			passes_note(b, b->ctl->path_sweep.passes);
 		}
 	}
-	if (!b->path_sweep.pending ||
-	    !passes_are_over(b, b->path_sweep.passes, b->path_sweep.renewed ? 1 : PASSES_NEEDED))
+	if (!b->ctl->path_sweep.pending ||
+	    !passes_are_over(b, b->ctl->path_sweep.passes,
+	                     b->ctl->path_sweep.renewed ? 1 : PASSES_NEEDED))
 		return;
-	b->path_sweep.renewed = !b->path_sweep.renewed;
-	passes_note(b, b->path_sweep.passes);
-	if (b->path_sweep.renewed)
+	b->ctl->path_sweep.renewed = !b->ctl->path_sweep.renewed;
+	passes_note(b, b->ctl->path_sweep.passes);
+	if (b->ctl->path_sweep.renewed)
 		return;
-	sy_path_sweep_done(b->rt, b->path_sweep.generation);
-	b->path_sweep.pending = b->path_sweep.generation != b->path_generation;
-	b->path_sweep.generation = b->path_generation;
+	sy_path_sweep_done(b->rt, b->ctl->path_sweep.generation);
+	b->ctl->path_sweep.pending = b->ctl->path_sweep.generation != b->ctl->path_generation;
+	b->ctl->path_sweep.generation = b->ctl->path_generation;
 }
 
-void retire_tick(void *balance)
+void retire_tick(struct sy_balance *b)
 {
-	struct sy_balance *b = balance;
-	uint64_t now = sy_clock_ns();
-	if (!b->store) /* sealed: it is another's */
-		return;
 	renew_paths(b);
-	if (!b->hold) /* a successor relies on what ids meant when it read the dictionary */
+	if (!b->ctl->hold) /* a successor relies on what ids meant when it read the dictionary */
 		retire_batches(b);
-	service_tick(b);
-	persist_tick(b);
-	if (b->control)
-		config_file_flush(b, false);
-	if (now - b->alive_ns >= ALIVE_PERIOD_NS) {
-		b->alive_ns = now;
-		session_store_alive(b->store);
-	}
 }
 
 void retire_close(struct sy_balance *b)
 {
-	while (b->retired) {
-		struct retired *next = b->retired->next;
-		batch_free(b->retired);
-		b->retired = next;
+	while (b->ctl->retired) {
+		struct retired *next = b->ctl->retired->next;
+		batch_free(b->ctl->retired);
+		b->ctl->retired = next;
 	}
 }

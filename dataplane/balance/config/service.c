@@ -52,7 +52,7 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 		return NULL;
 	out->id = s->id;
 	out->policy = s->policy;
-	out->shelf = b->shelf;
+	out->shelf = b->ctl->shelf;
 	for (unsigned state = 0; state < SESSION_STATES; state++)
 		out->timeout[state] =
 		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
@@ -132,7 +132,7 @@ void service_note_servers(struct sy_balance *b, struct model_service *s, bool fr
 			server->returned_ns = slow ? now : 0;
 		server->share = server_share(s, server, now);
 		if (eligible && server->share < SHARES)
-			ramp_add(b->model, s);
+			ramp_add(b->ctl->model, s);
 		__atomic_store_n(&e->eligible, eligible, __ATOMIC_RELAXED);
 		__atomic_store_n(&e->backup, server->backup, __ATOMIC_RELAXED);
 		__atomic_store_n(&e->limit, limit_of(server), __ATOMIC_RELAXED);
@@ -165,7 +165,7 @@ static void ramp_publish(struct sy_balance *b, const struct model_service *s)
 /* One service further; returns what it cost. */
 static int64_t ramp_step(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	unsigned at = m->ramp_at < m->ramps ? m->ramp_at : 0;
 	struct model_service *s = m->service[m->ramp[at]];
 	bool over = true;
@@ -186,7 +186,7 @@ static int64_t ramp_step(struct sy_balance *b)
 
 void service_tick(struct sy_balance *b)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	int64_t budget = PUBLISH_PIECE;
 	for (unsigned n = m->ramps; n > 0 && !m->open && budget > 0; n--)
 		budget -= ramp_step(b);

@@ -10,7 +10,7 @@
 #include <rte_hash.h>
 
 #include "model.h"
-#include "snat.h"
+#include "snat_model.h"
 
 typedef Steelyard__Forwarder__V1__Snat pb_snat;
 typedef Steelyard__Forwarder__V1__Prefix pb_prefix;
@@ -69,7 +69,7 @@ static int read_prefix(const char *rule, const pb_prefix *pb, struct sy_source *
 static int pool_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t *out,
                      struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		struct model_local *l = &m->local[id];
 		if (l->pools && sy_addr_equal(&l->addr, addr)) {
@@ -94,11 +94,11 @@ static int pool_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t *
 static void pools_drop(struct sy_balance *b, struct model_snat *s)
 {
 	for (; s->pools > 0; s->pools--) {
-		struct model_local *l = &b->model->local[s->pool[s->pools - 1]];
+		struct model_local *l = &b->ctl->model->local[s->pool[s->pools - 1]];
 		if (--l->pools > 0)
 			continue;
 		l->used = false;
-		b->model->local_touched = true;
+		b->ctl->model->local_touched = true;
 		address_drop(b, &l->addr);
 	}
 }
@@ -124,7 +124,7 @@ struct model_snat *snat_copy(const struct model_snat *s)
 
 static int rule_add_servers(struct sy_balance *b, struct model_service *s, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	s->server = calloc(SNAT_PROTOCOLS, sizeof(*s->server));
 	for (unsigned n = 0; s->server && n < SNAT_PROTOCOLS; n++) {
 		struct endpoint e = {
@@ -154,7 +154,7 @@ static int rule_add_servers(struct sy_balance *b, struct model_service *s, struc
 
 static struct model_service *rule_add(struct sy_balance *b, const char *name, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	const struct service_key key = key_of_name(name);
 	struct model_service *s = calloc(1, sizeof(*s));
 	struct model_snat *empty = calloc(1, sizeof(*empty));
@@ -190,7 +190,7 @@ fail:
 static int rule_fill(struct sy_balance *b, struct model_service *s, const pb_snat *pb,
                      struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct model_snat *now = calloc(1, sizeof(*now) + pb->n_inside * sizeof(now->prefix[0]));
 	if (!now)
 		return sy_fail(err, ENOMEM, "snat %s: no memory", s->name);
@@ -233,22 +233,22 @@ int snat_put(struct sy_balance *b, const pb_snat *pb, struct sy_error *err)
 	if (pb->n_pool > MAX_LOCALS || pb->n_inside > SNAT_PREFIXES)
 		return sy_fail(err, ENOSPC, "snat %s: at most %u pool addresses and %u prefixes",
 		               pb->name, MAX_LOCALS, SNAT_PREFIXES);
-	struct model_service *s = rule_find(b->model, pb->name);
+	struct model_service *s = rule_find(b->ctl->model, pb->name);
 	if (!s)
 		s = rule_add(b, pb->name, err);
 	if (!s)
 		return -err->code;
-	rc = model_touch(b->model, s->id, err);
+	rc = model_touch(b->ctl->model, s->id, err);
 	if (rc < 0)
 		return rc;
-	b->model->snat_touched = true;
+	b->ctl->model->snat_touched = true;
 	memcpy(s->timeout, timeout, sizeof(s->timeout));
 	return rule_fill(b, s, pb, err);
 }
 
 int snat_delete(struct sy_balance *b, const char *name, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct model_service *s = rule_find(m, name);
 	if (!s)
 		return sy_fail(err, EINVAL, "there is no rule %.63s of snat", name);
@@ -280,7 +280,7 @@ static const struct model_service *rule_with(const struct model *m, const struct
 static int check_rule(const struct sy_balance *b, const struct model_service *s,
                       struct sy_error *err)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	char text[SY_ADDR_TEXT];
 	bool inside[2] = {false}, pool[2] = {false};
 	for (unsigned i = 0; i < s->snat->prefixes; i++) {
@@ -305,7 +305,7 @@ static int check_rule(const struct sy_balance *b, const struct model_service *s,
 
 int snat_check(struct sy_balance *b, struct sy_error *err)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	if (m->snat_prefixes > SNAT_PREFIXES)
 		return sy_fail(err, ENOSPC, "snat: %u prefixes are inside, at most %u are possible",
 		               m->snat_prefixes, SNAT_PREFIXES);
@@ -416,7 +416,7 @@ static struct snat *snat_build(const struct model *m, unsigned rules)
 
 void snat_publish(struct sy_balance *b)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	unsigned rules = 0;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		rules += m->service[id] && m->service[id]->snat;

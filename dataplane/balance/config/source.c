@@ -36,14 +36,14 @@ void source_take(struct sy_balance *b)
 	const void *key;
 	void *data;
 	uint32_t next = 0;
-	while (rte_hash_iterate(b->model->source, &key, &data, &next) >= 0) {
+	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0) {
 		if (SOURCE_REFS(data) == 0 || (uintptr_t)data & SOURCE_TAKEN)
 			continue;
 		if (sy_source_take(b->rt, key, &err) < 0) {
 			sy_log(SY_LOG_ERROR, "balance", "%s", err.text);
 			continue;
 		}
-		rte_hash_add_key_data(b->model->source, key,
+		rte_hash_add_key_data(b->ctl->model->source, key,
 		                      (void *)((uintptr_t)data | SOURCE_TAKEN));
 	}
 }
@@ -53,13 +53,13 @@ void source_collect(struct sy_balance *b)
 	const void *key;
 	void *data;
 	uint32_t next = 0;
-	while (rte_hash_iterate(b->model->source, &key, &data, &next) >= 0) {
+	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0) {
 		if (SOURCE_REFS(data) > 0)
 			continue;
 		struct sy_source source = *(const struct sy_source *)key;
 		if ((uintptr_t)data & SOURCE_TAKEN)
 			sy_source_release(b->rt, &source);
-		rte_hash_del_key(b->model->source, &source);
+		rte_hash_del_key(b->ctl->model->source, &source);
 	}
 }
 
@@ -69,7 +69,7 @@ unsigned source_list(const struct sy_balance *b, bool leaving, struct ours_entry
 	void *data;
 	uint32_t next = 0;
 	unsigned n = 0;
-	while (rte_hash_iterate(b->model->source, &key, &data, &next) >= 0)
+	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0)
 		if (!((const struct sy_source *)key)->bits && (leaving || SOURCE_REFS(data) > 0))
 			entries[n++] = (struct ours_entry){((const struct sy_source *)key)->addr,
 			                                   OURS_SERVER};

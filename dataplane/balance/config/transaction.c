@@ -7,11 +7,11 @@
 
 #include "model.h"
 #include "ours.h"
-#include "snat.h"
+#include "snat_model.h"
 
 void model_begin(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	m->open = true;
 	m->touches = 0;
 	m->freshes = 0;
@@ -36,7 +36,7 @@ static int check_servers(struct sy_balance *b, const struct model_service *s, st
 
 int model_check(struct sy_balance *b, struct sy_error *err)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	unsigned locals[2] = {0, 0};
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local[id].used && !m->local[id].pools)
@@ -72,7 +72,7 @@ static void count_service(struct model *m, const struct model_service *s, int si
 
 static void rollback_service(struct sy_balance *b, uint32_t id, struct model_service *before)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct model_service *after = m->service[id];
 	if (after) {
 		count_service(m, after, -1);
@@ -108,7 +108,7 @@ static bool local_stays(const struct model *m, unsigned id)
 
 static void rollback_new_locals(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local[id].used && !local_stays(m, id))
 			address_drop(b, &m->local[id].addr);
@@ -116,7 +116,7 @@ static void rollback_new_locals(struct sy_balance *b)
 
 static void rollback_old_locals(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local_before[id].used && !local_stays(m, id))
 			address_hold(b, &m->local_before[id].addr,
@@ -126,7 +126,7 @@ static void rollback_old_locals(struct sy_balance *b)
 
 void model_rollback(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	/* An address may have become a VIP or ceased to be one: it is let go of before it is held.
 	 */
 	rollback_new_locals(b);
@@ -159,7 +159,7 @@ static void keep_servers(struct model *m, const struct model_service *after)
 /* What was there and is not kept. */
 static void publish_removed_servers(struct sy_balance *b, const struct model_service *before)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	for (unsigned i = 0; before && i < before->servers; i++) {
 		uint32_t id = before->server[i].id;
 		if (m->kept[id] == m->publishings)
@@ -181,7 +181,7 @@ static void tellers_count(struct sy_balance *b, const struct service *before,
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
                      struct service *now)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	const struct model_service *after = m->service[id];
 
 	if (!before && !after) {
@@ -230,7 +230,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
  * Without memory m->next is NULL. */
 static bool prepare_service(struct sy_balance *b, const struct model_touch *t, int64_t *budget)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	struct model_service *after = m->service[t->id];
 	if (!after)
 		return true;
@@ -248,7 +248,7 @@ static bool prepare_service(struct sy_balance *b, const struct model_touch *t, i
 
 bool model_publish(struct sy_balance *b, int64_t budget)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	while (m->published < m->touches) {
 		struct model_touch *t = &m->touch[m->published];
 		if (budget <= 0 || !prepare_service(b, t, &budget))
@@ -265,7 +265,7 @@ bool model_publish(struct sy_balance *b, int64_t budget)
 
 static void publish_set(struct sy_balance *b, bool leaving)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	if (!m->address_touched && !m->local_touched && !m->source_touched)
 		return;
 	if (publish_addresses(b, leaving) < 0)
@@ -274,7 +274,7 @@ static void publish_set(struct sy_balance *b, bool leaving)
 
 void model_publish_addresses(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		if (!m->local[id].used || m->local_before[id].used)
 			continue;
@@ -287,7 +287,7 @@ void model_publish_addresses(struct sy_balance *b)
 
 static void publish_removed_locals(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		const struct model_local *now = &m->local[id], *before = &m->local_before[id];
 		if (!now->used && before->used)
@@ -297,7 +297,7 @@ static void publish_removed_locals(struct sy_balance *b)
 
 void model_finish(struct sy_balance *b)
 {
-	struct model *m = b->model;
+	struct model *m = b->ctl->model;
 	for (unsigned i = 0; i < m->freshes; i++) {
 		uint32_t id = m->fresh[i];
 		if (m->kept[id] <= m->publishings_before)
@@ -321,8 +321,8 @@ void model_finish(struct sy_balance *b)
 
 void model_settle(struct sy_balance *b)
 {
-	struct model *m = b->model;
-	if (m->settled || !b->served || m->revision == 0)
+	struct model *m = b->ctl->model;
+	if (m->settled || !b->ctl->served || m->revision == 0)
 		return;
 	m->settled = true;
 	sy_address_settle(b->rt);

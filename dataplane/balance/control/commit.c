@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "control.h"
 #include "model.h"
 #include "saved.h"
 
@@ -77,7 +78,7 @@ void commit_stage(struct client *c, pb_request *q, size_t bytes)
 	Steelyard__Forwarder__V1__ApplyResult result = STEELYARD__FORWARDER__V1__APPLY_RESULT__INIT;
 	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
 	result.staged = c->staged_changes;
-	result.revision = c->control->balance->model->revision;
+	result.revision = c->control->balance->ctl->model->revision;
 	response.body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_APPLY;
 	response.apply = &result;
 	control_reply(c, id, &response);
@@ -123,13 +124,13 @@ static void commit_accept(struct control *k)
 
 	model_finish(b);
 	commit_end(k);
-	b->unsaved = true;
+	b->ctl->unsaved = true;
 	config_file_flush(b, false);
 	if (!c)
 		return;
 	Steelyard__Forwarder__V1__ApplyResult result = STEELYARD__FORWARDER__V1__APPLY_RESULT__INIT;
 	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
-	result.revision = b->model->revision;
+	result.revision = b->ctl->model->revision;
 	response.body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_APPLY;
 	response.apply = &result;
 	control_reply(c, id, &response);

@@ -118,8 +118,8 @@ static void control_upgrade(struct client *c, const pb_request *q)
 void sy_balance_upgrade_answer(struct sy_balance *b, const struct sy_balance_upgraded *done,
                                const struct sy_error *err)
 {
-	struct upgrade u = b->control->upgrade;
-	b->control->upgrade = (struct upgrade){0};
+	struct upgrade u = b->ctl->control->upgrade;
+	b->ctl->control->upgrade = (struct upgrade){0};
 	if (!u.client)
 		return;
 	if (err) {
@@ -155,7 +155,7 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 	} else if (q->version == 0) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
 		                    "the request's version is missing");
-	} else if (!c->control->balance->store) {
+	} else if (!c->control->balance->ctl->store) {
 		control_reply_error(
 		        c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
 		        "this forwarder has handed its sessions over: ask its successor");
@@ -287,28 +287,28 @@ int control_create(struct sy_balance *b, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for the control socket");
 	k->balance = b;
 	k->local.control = k;
-	b->control = k;
+	b->ctl->control = k;
 	return 0;
 }
 
 int sy_balance_serve(struct sy_balance *b, const char *socket_path, struct sy_error *err)
 {
-	const struct sy_control_handler handler = {b->control, on_request, on_broken, on_gone};
-	b->served = true;
+	const struct sy_control_handler handler = {b->ctl->control, on_request, on_broken, on_gone};
+	b->ctl->served = true;
 	model_settle(b);
 	warnings_log(b);
-	return sy_control_open(b->rt, socket_path, &handler, &b->control->socket, err);
+	return sy_control_open(b->rt, socket_path, &handler, &b->ctl->control->socket, err);
 }
 
 void sy_balance_leave_socket(struct sy_balance *b)
 {
-	if (b->control->socket)
-		sy_control_leave(b->control->socket);
+	if (b->ctl->control->socket)
+		sy_control_leave(b->ctl->control->socket);
 }
 
 void control_destroy(struct sy_balance *b)
 {
-	struct control *k = b->control;
+	struct control *k = b->ctl->control;
 	if (!k)
 		return;
 	if (k->socket)
@@ -323,13 +323,13 @@ void control_destroy(struct sy_balance *b)
 	config_file_flush(b, true);
 	journal_close(b);
 	free(k);
-	b->control = NULL;
+	b->ctl->control = NULL;
 }
 
 void sy_balance_request(struct sy_balance *b, const uint8_t *bytes, size_t len,
                         void (*reply)(void *ctx, const uint8_t *bytes, size_t len), void *ctx)
 {
-	struct control *k = b->control;
+	struct control *k = b->ctl->control;
 	k->local.reply = reply;
 	k->local.reply_ctx = ctx;
 	control_finish_commit(k);

@@ -10,8 +10,8 @@
 
 #include "arena.h"
 #include "balance.h"
+#include "saved.h"
 
-typedef Steelyard__Forwarder__V1__Request pb_request;
 typedef Steelyard__Forwarder__V1__Response pb_response;
 typedef Steelyard__Forwarder__V1__Code pb_code;
 
@@ -109,18 +109,7 @@ int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 int list_snat(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
               struct sy_error *err);
 
-int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out);
 int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err);
-struct model_service;
-int reply_timeouts(struct arena *a, const struct model_service *s,
-                   Steelyard__Forwarder__V1__Timeouts **out);
-/* All rules of SNAT into a configuration. */
-int reply_rules(const struct sy_balance *b, struct arena *a, Steelyard__Forwarder__V1__Config *c);
-/* Up to `limit` services from id `cursor` on, fewer if they have so many servers that a message
- * could not hold them; REPLY_ALL: all, whatever their size. */
-#define REPLY_ALL UINT32_MAX
-int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
-                 Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
 
 #endif

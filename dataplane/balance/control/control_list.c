@@ -5,47 +5,20 @@
 #include <unistd.h>
 
 #include "control.h"
-#include "model.h"
+#include "model_message.h"
 
-#define LIST_SERVICES 1000u  /* a reply, unless the request asks for fewer */
-#define LIST_SERVERS  20000u /* ends a reply early, so that it fits a message */
-
-/* TAKE(arena, pb_type, init): a message on the arena; returns -ENOMEM from the caller when short.
- */
-#define TAKE(a, out, init_function)                                                                \
-	do {                                                                                       \
-		(out) = arena_take((a), sizeof(*(out)));                                           \
-		if (!(out))                                                                        \
-			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
-		init_function(out);                                                                \
-	} while (0)
-
-#define TAKE_LIST(a, out, count)                                                                   \
-	do {                                                                                       \
-		(out) = arena_take((a), ((count) + 1) * sizeof(*(out)));                           \
-		if (!(out))                                                                        \
-			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
-	} while (0)
-
-int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out)
-{
-	out->data = arena_take(a, 16);
-	if (!out->data)
-		return -ENOMEM;
-	out->len = sy_addr_to_bytes(addr, out->data);
-	return 0;
-}
+#define LIST_SERVICES 1000u /* a reply, unless the request asks for fewer */
 
 /* ---- status
  * ------------------------------------------------------------------------------------------ */
 
 void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals *out)
 {
-	*out = b->gone;
-	out->live = b->sealed_live;
-	for (unsigned slot = 0; b->store && slot < SY_SLOTS; slot++)
+	*out = b->ctl->gone;
+	out->live = b->ctl->sealed_live;
+	for (unsigned slot = 0; b->ctl->store && slot < SY_SLOTS; slot++)
 		out->live += session_count(b->table[slot]);
-	for (uint32_t id = 0; id < b->model->server_ids.fresh; id++) {
+	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		out->created += t.created;
 		out->ended += t.ended;
@@ -64,7 +37,7 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 	        [SESSION_SOURCE_HANDED_OVER] =
 	                STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_HANDED_OVER,
 	};
-	const struct adoption *from = &b->adoption;
+	const struct adoption *from = &b->ctl->adoption;
 	Steelyard__Forwarder__V1__Adoption *ad;
 	TAKE(a, ad, steelyard__forwarder__v1__adoption__init);
 	/* Also an upgrade whose tables were judged, not trusted. */
@@ -134,14 +107,14 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	TAKE(a, s, steelyard__forwarder__v1__status__init);
 	const char *refusal = sy_runtime_refusal(b->rt), *marks = sy_check_refusal(b->rt);
 	s->build = (char *)(uintptr_t)b->options.build;
-	s->started_unix_s = b->started_unix_s;
-	s->revision = b->model->revision;
+	s->started_unix_s = b->ctl->started_unix_s;
+	s->revision = b->ctl->model->revision;
 	s->workers = b->workers;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		s->sessions += session_count(b->table[slot]);
 		s->session_capacity += session_capacity(b->table[slot]);
 	}
-	s->session_bytes_mapped = session_store_mapped(b->store);
+	s->session_bytes_mapped = session_store_mapped(b->ctl->store);
 	s->huge_pages = b->options.store_huge;
 	if (refusal)
 		s->routing_refused = (char *)(uintptr_t)refusal;
@@ -153,98 +126,18 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	if (list_warnings(b, a, &s->warnings, &s->n_warnings) < 0)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	s->pid = (uint32_t)getpid();
-	s->upgrading = b->control->upgrade.running;
+	s->upgrading = b->ctl->control->upgrade.running;
 	if (reply_adoption(b, a, &s->adoption, err) < 0 || reply_phases(a, s, err) < 0)
 		return -ENOMEM;
-	s->services = b->model->services;
-	s->servers = b->model->servers;
+	s->services = b->ctl->model->services;
+	s->servers = b->ctl->model->servers;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_STATUS;
 	out->status = s;
 	return 0;
 }
 
-/* ---- configuration and services
- * ----------------------------------------------------------------------- */
-
-static int reply_key(struct arena *a, const struct service_key *key,
-                     Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err)
-{
-	Steelyard__Forwarder__V1__ServiceKey *k;
-	TAKE(a, k, steelyard__forwarder__v1__service_key__init);
-	k->protocol = (Steelyard__Forwarder__V1__Protocol)key->proto;
-	k->port = ntohs(key->vport);
-	k->last_port = ntohs(key->last_port);
-	*out = k;
-	return reply_addr(a, &key->vip, &k->vip);
-}
-
-int reply_timeouts(struct arena *a, const struct model_service *s,
-                   Steelyard__Forwarder__V1__Timeouts **out)
-{
-	Steelyard__Forwarder__V1__Timeouts *t = arena_take(a, sizeof(*t));
-	if (!t)
-		return -ENOMEM;
-	steelyard__forwarder__v1__timeouts__init(t);
-	t->syn_sent_s = s->timeout[SESSION_SYN_SENT];
-	t->syn_received_s = s->timeout[SESSION_SYN_RECEIVED];
-	t->established_s = s->timeout[SESSION_ESTABLISHED];
-	t->fin_wait_s = s->timeout[SESSION_FIN_WAIT];
-	t->closing_s = s->timeout[SESSION_CLOSING];
-	t->time_wait_s = s->timeout[SESSION_TIME_WAIT];
-	t->reset_s = s->timeout[SESSION_RESET];
-	t->udp_one_way_s = s->timeout[SESSION_UDP_ONE_WAY];
-	t->udp_s = s->timeout[SESSION_UDP_BOTH_WAYS];
-	t->echo_s = s->timeout[SESSION_ECHO];
-	*out = t;
-	return 0;
-}
-
-static int reply_service(struct arena *a, const struct model_service *s,
-                         Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
-{
-	Steelyard__Forwarder__V1__Service *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__service__init);
-	pb->name = (char *)(uintptr_t)s->name;
-	pb->mode = (Steelyard__Forwarder__V1__Mode)s->mode;
-	pb->scheduler = (Steelyard__Forwarder__V1__Scheduler)s->policy.scheduler;
-	pb->hash_on = (Steelyard__Forwarder__V1__HashOn)s->policy.hash_on;
-	pb->slow_start_s = s->policy.slow_start;
-	pb->one_packet = s->policy.one_packet;
-	pb->sloppy_tcp = s->policy.sloppy_tcp;
-	pb->max_sessions = s->policy.max_sessions;
-	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
-	if (s->policy.persistence.timeout) {
-		TAKE(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
-		pb->persistence->timeout_s = s->policy.persistence.timeout;
-		pb->persistence->prefix4 = s->policy.persistence.prefix4;
-		pb->persistence->prefix6 = s->policy.persistence.prefix6;
-	}
-	if (s->policy.resets) {
-		TAKE(a, pb->resets, steelyard__forwarder__v1__resets__init);
-		pb->resets->expired = s->policy.resets & RESETS_EXPIRED;
-		pb->resets->down = s->policy.resets & RESETS_DOWN;
-		pb->resets->unknown = s->policy.resets & RESETS_UNKNOWN;
-	}
-	*out = pb;
-	if (reply_timeouts(a, s, &pb->timeouts) < 0)
-		return sy_fail(err, ENOMEM, "no memory for the answer");
-	return reply_key(a, &s->key, &pb->key, err);
-}
-
-static int reply_server(struct arena *a, const struct model_server *s,
-                        Steelyard__Forwarder__V1__Server **out, struct sy_error *err)
-{
-	Steelyard__Forwarder__V1__Server *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__server__init);
-	pb->port = ntohs(s->port);
-	pb->weight = s->weight;
-	pb->state = (Steelyard__Forwarder__V1__ServerState)s->state;
-	pb->backup = s->backup;
-	pb->max_sessions = s->max_sessions;
-	pb->check_mark = s->check_mark;
-	*out = pb;
-	return reply_addr(a, &s->addr, &pb->address);
-}
+/* ---- services ---------------------------------------------------------------------------------
+ */
 
 int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
@@ -258,52 +151,6 @@ int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
 	pb->sessions_created = t->created;
 	pb->sessions_active = active;
 	*out = pb;
-	return 0;
-}
-
-int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
-                 Steelyard__Forwarder__V1__Config **out, struct sy_error *err)
-{
-	const struct model *m = b->model;
-	Steelyard__Forwarder__V1__Config *c;
-	uint32_t left = m->service_ids.fresh > cursor ? m->service_ids.fresh - cursor : 0;
-	uint32_t servers = 0;
-
-	TAKE(a, c, steelyard__forwarder__v1__config__init);
-	c->revision = m->revision;
-	TAKE_LIST(a, c->local_addresses, MAX_LOCALS);
-	for (unsigned id = 0; cursor == 0 && id < MAX_LOCALS; id++) {
-		Steelyard__Forwarder__V1__LocalAddress *l;
-		if (!m->local[id].used || m->local[id].pools)
-			continue;
-		TAKE(a, l, steelyard__forwarder__v1__local_address__init);
-		if (reply_addr(a, &m->local[id].addr, &l->address) < 0)
-			return sy_fail(err, ENOMEM, "no memory for the answer");
-		c->local_addresses[c->n_local_addresses++] = l;
-	}
-	if (cursor == 0 && reply_rules(b, a, c) < 0)
-		return sy_fail(err, ENOMEM, "no memory for the answer");
-	TAKE_LIST(a, c->entries, left < limit ? left : limit);
-	uint32_t id = cursor;
-	for (; id < m->service_ids.fresh; id++) {
-		const struct model_service *s = m->service[id];
-		Steelyard__Forwarder__V1__Config__Entry *e;
-		if (!s || s->snat)
-			continue;
-		if (c->n_entries == limit || (limit != REPLY_ALL && servers > LIST_SERVERS))
-			break;
-		TAKE(a, e, steelyard__forwarder__v1__config__entry__init);
-		if (reply_service(a, s, &e->service, err) < 0)
-			return -ENOMEM;
-		TAKE_LIST(a, e->servers, s->servers);
-		for (unsigned i = 0; i < s->servers; i++)
-			if (reply_server(a, &s->server[i], &e->servers[e->n_servers++], err) < 0)
-				return -ENOMEM;
-		servers += s->servers;
-		c->entries[c->n_entries++] = e;
-	}
-	c->next_cursor = id < m->service_ids.fresh ? id : 0;
-	*out = c;
 	return 0;
 }
 
@@ -349,7 +196,7 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                   struct sy_error *err)
 {
-	const struct model *m = b->model;
+	const struct model *m = b->ctl->model;
 	const Steelyard__Forwarder__V1__ListServicesRequest *ask = q->list_services;
 	Steelyard__Forwarder__V1__ServiceList *l;
 	uint32_t limit = limit_of(ask->limit), servers = 0;

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "control.h"
-#include "model.h"
+#include "model_message.h"
 
 #define LIST_SESSIONS 1000u
 #define COPY_RECORDS  128u /* of a call into a worker; it waits for these lines of memory */
@@ -109,7 +109,7 @@ static void copy_pause(unsigned *looked)
 static char *rule_name(const struct sy_balance *b, const struct endpoint *e)
 {
 	const struct model_service *s =
-	        e->service == SERVICE_NONE ? NULL : b->model->service[e->service];
+	        e->service == SERVICE_NONE ? NULL : b->ctl->model->service[e->service];
 	return (char *)(uintptr_t)(s && s->snat ? s->name : "");
 }
 

@@ -46,7 +46,7 @@ static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct
 int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *count)
 {
 	char text[SY_ADDR_TEXT];
-	const struct neighbour_found *found = &b->neighbour_found;
+	const struct neighbour_found *found = &b->ctl->neighbour_found;
 	unsigned ports = sy_port_count(b->rt);
 	bool kernel_ports = false;
 	struct warnings to = {.arena = a};
@@ -59,12 +59,12 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		kernel_ports |= info.ifindex != 0;
 		warn_of_port(b, &to, &info);
 	}
-	if (b->unsaved && b->save_failed)
+	if (b->ctl->unsaved && b->ctl->save_failed)
 		warn(&to,
 		     "the configuration is in force, but not saved: %s; a forwarder that starts "
 		     "now "
 		     "may begin with an older one",
-		     b->save_error.text);
+		     b->ctl->save_error.text);
 	if (kernel_ports && sy_pins_are_private())
 		warn(&to, "bpffs is mounted in a private mount namespace: the flow director is "
 		          "lost with "

@@ -5,6 +5,7 @@
 #include "balance.h"
 #include "foreign.h"
 #include "fragment.h"
+#include "icmp.h"
 #include "ours.h"
 #include "snat.h"
 

@@ -10,7 +10,7 @@
  * A client displaces another one of the same place; nothing is lost by that but a segment, as the
  * next one that is too large is complained about again.
  */
-#include "balance.h"
+#include "client_mtu.h"
 
 #define SECONDS 0xffffffu
 

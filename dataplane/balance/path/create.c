@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The birth and the end of a session. */
+/* The birth of a session. */
+#include "create.h"
+#include "client_mtu.h"
+
 #include <arpa/inet.h>
 
-#include "balance.h"
+#include "end.h"
 #include "evict.h"
+#include "reset.h"
 #include "snat.h"
 
 /* Does this session hold the tuple that the search proposes? Two server ids may be one endpoint. */
@@ -114,18 +118,6 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	return SY_DROP_NONE;
 }
 
-/*
- * The hash that its client's side is filed under. Of one client there may be any number of
- * one-packet sessions, none of which its next datagram may find: they lie where only their end
- * looks.
- */
-static uint64_t client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
-{
-	return s->flags & SESSION_ONE_PACKET
-	               ? sy_hash_mix(server_hash, UINT64_C(0x9fb21c651e98df25))
-	               : tuple_hash;
-}
-
 /* The session of packet i with this server, whose place is taken. */
 static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           struct birth *birth, enum sy_drop *reason)
@@ -163,39 +155,13 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &birth->port, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
-	uint64_t hash = client_hash(&s, burst->hash[i], server_hash);
+	uint64_t hash = session_client_hash(&s, burst->hash[i], server_hash);
 	uint32_t record = session_insert(t, &s, &cold, hash, server_hash);
 	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, false))
 		record = session_insert(t, &s, &cold, hash, server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
 	return record;
-}
-
-/* NONE if its source may be routed, and its checksum is right or unknown. */
-static enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i)
-{
-	const struct sy_view *v = &burst->view[i];
-	if (SY_UNLIKELY(sy_addr_is_link_local(&v->tuple.src)))
-		return SY_DROP_LINK_LOCAL;
-	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), v)) {
-	case SY_CSUM_OK:
-	case SY_CSUM_UNKNOWN:
-		return SY_DROP_NONE;
-	case SY_CSUM_UNFINISHED:
-		return SY_DROP_UNFINISHED_CHECKSUM;
-	default:
-		return SY_DROP_BAD_L4_CHECKSUM;
-	}
-}
-
-enum sy_drop create_check(struct sy_burst *burst, unsigned i)
-{
-	const struct sy_view *v = &burst->view[i];
-	if (!sy_view_has_l4(v) ||
-	    (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN))
-		return SY_DROP_NO_SESSION;
-	return create_check_origin(burst, i);
 }
 
 /* A segment of a connection that another forwarder may have begun. */
@@ -369,54 +335,4 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	bw->born++;
 	SY_COUNT(bw->share[birth->server].traffic.created, 1);
 	return record;
-}
-
-/* ---- the end --------------------------------------------------------------------------------- */
-
-struct session_hashes session_get_hashes(const struct sy_balance *b, const struct session *s,
-                                         const struct session_cold *cold)
-{
-	const struct endpoint *e = &b->endpoint[s->server];
-	const struct sy_tuple client = session_client_tuple(s, cold, e);
-	const struct sy_tuple server = session_server_tuple(b, s, cold, e);
-	uint64_t server_hash =
-	        endpoint_is_one_way(e) ? SESSION_ONE_WAY : sy_hash_tuple(&b->key, &server);
-	return (struct session_hashes){client_hash(s, sy_hash_tuple(&b->key, &client), server_hash),
-	                               server_hash};
-}
-
-static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t record,
-                       const struct session_hashes *h)
-{
-	struct session *s = session_at(t, record);
-	struct balance_worker *bw = balance_worker_of(w);
-	reset_time_wait(w, s, session_cold_at(t, record));
-	SY_COUNT(bw->share[s->server].traffic.ended, 1);
-	bw->ended++;
-	load_give(w->app, s->server);
-	session_remove(t, record, h->client, h->server);
-}
-
-void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
-{
-	const struct session_hashes h =
-	        session_get_hashes(w->app, session_at(t, record), session_cold_at(t, record));
-	end_hashed(w, t, record, &h);
-}
-
-void sessions_end(struct sy_worker *w, struct session_table *t, const uint32_t *record,
-                  unsigned count)
-{
-	struct session_hashes h[SESSIONS_END];
-	for (unsigned i = 0; i < count; i++)
-		__builtin_prefetch(session_cold_at(t, record[i]), 1);
-	for (unsigned i = 0; i < count; i++)
-		h[i] = session_get_hashes(w->app, session_at(t, record[i]),
-		                          session_cold_at(t, record[i]));
-	for (unsigned i = 0; i < count; i++) {
-		session_prefetch_bucket(t, h[i].client);
-		session_prefetch_bucket(t, h[i].server);
-	}
-	for (unsigned i = 0; i < count; i++)
-		end_hashed(w, t, record[i], &h[i]);
 }

@@ -5,6 +5,8 @@
  * stopped.
  */
 #include "evict.h"
+#include "end.h"
+#include "reset_both.h"
 
 #define EVICT_RECORDS 64 /* that one search looks at: 32 cache lines in a row */
 /* Seconds of silence from which on a session that has had answers may go. */

@@ -22,14 +22,6 @@ static inline bool fast_may(unsigned plain, const struct session *s, enum sessio
 	return session_is_fast(s, from) && !(plain & SY_PLAIN_TURN);
 }
 
-/* Its server may be down without the session being lost. */
-static inline bool fast_goes_on(const struct sy_balance *b, const struct session *s,
-                                const struct endpoint *e, enum session_direction from)
-{
-	return SY_LIKELY(session_is_well(b, s, e)) ||
-	       (!session_is_dead(b, s) && !session_is_lost(b, s, from));
-}
-
 /* A candidate: the record that look up proposes, and the side that it says the packet is from. */
 struct fast_candidate {
 	struct session *session;
@@ -102,8 +94,8 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
-	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) || s->flags & SESSION_UNTOLD ||
-	    !fast_goes_on(b, s, e, from) ||
+	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) ||
+	    !forward_may(b, s, e, from, SESSION_UNTOLD) ||
 	    len + e->growth[from] > forward_mtu(e, sy_frame(burst->mbuf[i]), &burst->view[i],
 	                                        SY_RCU_READ(w->path_room[path]))) {
 		turn->waiting |= fast_bit(record);
@@ -154,16 +146,12 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 	struct rte_mbuf *m = burst->mbuf[i];
 	uint8_t *frame = sy_frame(m);
 	const bool v4 = form_is_v4(form), inwards = from == SESSION_CLIENT;
-	struct sy_way_link client = {0}; /* nobody keeps those of clients */
 	uint64_t neighbour;
 
-	if (SY_UNLIKELY(s->flags & SESSION_ODD || e->form != form ||
-	                !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
-	                !fast_goes_on(b, s, e, from) ||
-	                !sy_way_find(w, &turn->way, m, inwards ? SY_READ(e->path) : s->path,
-	                             inwards ? &e->addr : &s->client,
-	                             inwards ? &at->share->link : &client, form_is_direct(form),
-	                             &neighbour)))
+	if (SY_UNLIKELY(e->form != form || !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
+	                !forward_may(b, s, e, from, SESSION_ODD) ||
+	                !forward_find(w, &turn->way, m, s, e, from, at->share, form_is_direct(form),
+	                              &neighbour)))
 		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
 		               ? fast_inwards(w, burst, turn, &c, at, behind)
 		               : fast_odd(w, burst, i, turn);
@@ -177,10 +165,8 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return SY_NEXT_GONE;
 	}
-	traffic_count(&at->share->traffic, from, sy_plain_len(frame, v4));
-	session_seen(s, s->seen, c.now);
-	sy_way_write(&turn->way, m, form_is_tunnel(form) ? sy_frame(m) : frame, neighbour);
-	return SY_LIKELY(!behind) && sy_way_send(&turn->way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+	return forward_emit(&turn->way, neighbour, m, form_is_tunnel(form) ? sy_frame(m) : frame, s,
+	                    s->seen, c.now, from, at->share, sy_plain_len(frame, v4), behind);
 }
 
 /* From a client, to a server that is sent what the client sends, as it is or in a tunnel. */

@@ -89,30 +89,27 @@ foreign_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	struct rte_mbuf *m = burst->mbuf[at->i];
 	uint8_t *frame = sy_frame(m);
 	unsigned plain = burst->plain[at->i];
-	const bool v4 = plain & SY_PLAIN_V4, inwards = from == SESSION_CLIENT;
-	const bool direct = inwards && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6);
-	struct sy_way_link client = {0}; /* nobody keeps those of clients */
+	const bool v4 = plain & SY_PLAIN_V4;
+	const bool direct =
+	        from == SESSION_CLIENT && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6);
 	uint64_t neighbour;
 
 	/* The cold half of a record, which has the ports that an endpoint does not name, is its
-	 * owner's alone. */
-	if (SY_UNLIKELY(!session_is_fast(&s, from) || s.flags & SESSION_ODD ||
+	 * owner's alone. Whether one is lost whose server is down, too. */
+	if (SY_UNLIKELY(!session_is_fast(&s, from) ||
 	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
 	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
-	                !session_is_well(b, &s, e) ||
-	                !sy_way_find(w, way, m, inwards ? SY_READ(e->path) : s.path,
-	                             inwards ? &e->addr : &s.client,
-	                             inwards ? &share->link : &client, direct, &neighbour)))
+	                !forward_may(b, &s, e, from, SESSION_ODD) || SY_READ(e->down) ||
+	                !forward_find(w, way, m, &s, e, from, share, direct, &neighbour)))
 		return false;
-	traffic_count(&share->traffic, from, sy_plain_len(frame, v4));
+	uint16_t len = sy_plain_len(frame, v4);
 	if (SY_UNLIKELY(direct))
 		sy_plain_age(frame, v4);
 	else
 		forward_plain(b, frame, plain, burst->slot[at->i], &s, e, from);
 	/* Where it has come to be another session's, that has just begun: its tick is the same. */
-	session_seen(at->session, s.seen, now);
-	sy_way_write(way, m, frame, neighbour);
-	burst->next[at->i] = sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+	burst->next[at->i] = (uint8_t)forward_emit(way, neighbour, m, frame, at->session, s.seen,
+	                                           now, from, share, len, false);
 	return true;
 }
 

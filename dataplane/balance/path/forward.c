@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forward.h"
+#include "client_mtu.h"
 #include "snat.h"
 
 /* Of a server whose path is not known, or changes, or whom no id names. */
@@ -75,26 +76,68 @@ static void forward_direct(struct sy_burst *burst, unsigned i, const struct endp
 		sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &same);
 }
 
-/* The same for all other forms; false: it was dropped. */
-static bool forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                              const struct session *s, const struct endpoint *e)
+/* SNAT's: the companion has the remote side. */
+static void forward_snat(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+                         const struct session *s)
+{
+	const struct sy_view *v = &burst->view[i];
+	const struct sy_tuple *t = &v->tuple;
+	struct sy_rewrite r = {.src = t->src, .dst = t->dst, .sport = t->sport, .dport = t->dport};
+	uint16_t id;
+
+	if (burst->direction[i] == SESSION_CLIENT) {
+		r.src = b->local[s->local];
+		r.sport = id = s->local_port;
+		r.l4_delta = s->delta;
+	} else {
+		r.dst = s->client;
+		r.dport = id = s->client_port;
+		r.l4_delta = sy_csum_inverse(s->delta);
+	}
+	if (v->echo) {
+		r.sport = id;
+		sy_packet_rewrite_echo(sy_frame(burst->mbuf[i]), v, &r);
+		return;
+	}
+	if (v->v4)
+		r.l3_delta = sy_csum_delta(sy_csum_addr(&t->src) + sy_csum_addr(&t->dst),
+		                           sy_csum_addr(&r.src) + sy_csum_addr(&r.dst));
+	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
+}
+
+/* The same for all other forms. NONE, or why it is dropped. */
+static enum sy_drop forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                      const struct session *s, const struct endpoint *e)
 {
 	const struct sy_balance *b = w->app;
 	if (form_is_direct(e->form)) {
 		forward_direct(burst, i, e);
-		return true;
+		return SY_DROP_NONE;
 	}
 	if (e->form == FORM_SNAT) {
-		snat_rewrite(b, burst, i, s);
-		return true;
+		forward_snat(b, burst, i, s);
+		return SY_DROP_NONE;
 	}
 	if (e->form == FORM_TRANSLATE)
 		return forward_translate(w, burst, i, s, e);
-	if (forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
-	                   (uint32_t)(burst->hash[i] >> 32)))
-		return true;
-	sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
-	return false;
+	return forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
+	                      (uint32_t)(burst->hash[i] >> 32))
+	               ? SY_DROP_NONE
+	               : SY_DROP_NO_BUFFER;
+}
+
+/* Moves the numbers of a SESSION_SHIFTED session's packet to the other side's. */
+static void forward_shift(struct sy_burst *burst, unsigned i, const struct session_cold *cold)
+{
+	const struct sy_view *v = &burst->view[i];
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+
+	if (v->tcp_flags & SY_TCP_SYN)
+		return;
+	if (burst->direction[i] == SESSION_CLIENT)
+		sy_tcp_shift_seq(frame, v, cold->inserted);
+	else
+		sy_tcp_shift_ack(frame, v, cold->inserted);
 }
 
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
@@ -103,16 +146,22 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	const struct endpoint *e = &b->endpoint[s->server];
 	struct traffic *traffic = &balance_worker_of(w)->share[s->server].traffic;
 	uint16_t len = burst->view[i].frame_len - burst->view[i].l3;
+	enum sy_drop reason = SY_DROP_NONE;
 
 	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))
-		tell_shift(burst, i, session_cold_at(b->table[burst->slot[i]], burst->session[i]));
+		forward_shift(burst, i,
+		              session_cold_at(b->table[burst->slot[i]], burst->session[i]));
 	if (SY_LIKELY(form_is_in_place(e->form) && burst->plain[i]))
 		forward_plain(b, sy_frame(burst->mbuf[i]), burst->plain[i], burst->slot[i], s, e,
 		              burst->direction[i]);
 	else if (form_is_in_place(e->form))
 		forward_rewrite(b, burst, i, s, e);
-	else if (!forward_otherwise(w, burst, i, s, e))
+	else
+		reason = forward_otherwise(w, burst, i, s, e);
+	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
+		sy_burst_drop(w, burst, i, reason);
 		return;
+	}
 	traffic_count(traffic, burst->direction[i], len);
 	session_seen(s, s->seen, (uint16_t)balance_seconds(w));
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);

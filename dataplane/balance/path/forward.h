@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Forwarding of plain packets in place, inline. */
+/* How packets of sessions leave; of plain ones in place, inline. */
 #ifndef FORWARD_H
 #define FORWARD_H
 
@@ -55,12 +55,6 @@ forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session
 /* Flags of a session that want a closer look at each of its packets. */
 #define SESSION_ODD (SESSION_UNTOLD | SESSION_SHIFTED | SESSION_ONE_PACKET)
 
-/* Nothing about how its packets go wants a closer look. */
-static inline bool session_is_common(const struct session *s, const struct endpoint *e)
-{
-	return !(s->flags & SESSION_ODD) && form_is_in_place(e->form);
-}
-
 /* Nothing about its endpoint does: it is neither dead nor lost. */
 static inline bool session_is_well(const struct sy_balance *b, const struct session *s,
                                    const struct endpoint *e)
@@ -85,28 +79,80 @@ forward_plain(const struct sy_balance *b, uint8_t *frame, unsigned plain, uint8_
 		                 port | (uint32_t)s->client_port << 16, sy_csum_inverse(s->delta));
 }
 
+/* May a packet leave at once, by its session's record alone? Nothing about how it goes wants a
+ * closer look, which flags of `odd` do, and its server can have it: where that is down the session
+ * need not be lost. Of whether it changes the session's state this says nothing. */
+static inline bool forward_may(const struct sy_balance *b, const struct session *s,
+                               const struct endpoint *e, enum session_direction from, uint8_t odd)
+{
+	return !SY_UNLIKELY(s->flags & odd) &&
+	       (SY_LIKELY(session_is_well(b, s, e)) ||
+	        (!session_is_dead(b, s) && !session_is_lost(b, s, from)));
+}
+
+/* The way that it leaves by, and its neighbour there, as sy_way_find(). share: its server's. */
+static inline __attribute__((always_inline)) bool
+forward_find(struct sy_worker *w, struct sy_way *way, const struct rte_mbuf *m,
+             const struct session *s, const struct endpoint *e, enum session_direction from,
+             struct server_share *share, bool direct, uint64_t *neighbour)
+{
+	const bool inwards = from == SESSION_CLIENT;
+	struct sy_way_link client = {0}; /* nobody keeps those of clients */
+	return sy_way_find(w, way, m, inwards ? SY_READ(e->path) : s->path,
+	                   inwards ? &e->addr : &s->client, inwards ? &share->link : &client,
+	                   direct, neighbour);
+}
+
 /*
- * All that a plain packet i of a session that goes on takes, by its path, where it fits: rewritten,
- * counted, and READY by this way; else for TRANSMIT. share: its server's; now: the present tick.
+ * Sends a frame that is what its server or client shall have, by what forward_find() found, and
+ * counts it: `len` bytes of IP packet before they were changed. It is READY instead where packets
+ * before it have not gone (behind). record: its session's, whose tick is `seen`; now: the present
+ * one.
  */
 static inline __attribute__((always_inline)) enum sy_next
-forward_ready(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
-              const struct endpoint *e, enum session_direction from, struct server_share *share,
-              struct sy_way *way, uint16_t path, uint16_t now)
+forward_emit(const struct sy_way *way, uint64_t neighbour, struct rte_mbuf *m, uint8_t *frame,
+             struct session *record, uint16_t seen, uint16_t now, enum session_direction from,
+             struct server_share *share, uint16_t len, bool behind)
 {
-	bool inwards = from == SESSION_CLIENT;
-	struct sy_way_link client = {0}; /* nobody keeps those of clients */
+	traffic_count(&share->traffic, from, len);
+	session_seen(record, seen, now);
+	sy_way_write(way, m, frame, neighbour);
+	return SY_LIKELY(!behind) && sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+}
 
-	forward_plain(w->app, sy_frame(burst->mbuf[i]), burst->plain[i], burst->slot[i], s, e,
-	              from);
-	traffic_count(&share->traffic, from, burst->view[i].frame_len - SY_ETH_LEN);
-	session_seen(s, s->seen, now);
-	if (SY_LIKELY(sy_way_take(w, way, burst->mbuf[i], path, inwards ? &e->addr : &s->client,
-	                          inwards ? &share->link : &client, false)))
-		return SY_NEXT_READY;
-	burst->path[i] = path;
-	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
-	return SY_NEXT_TRANSMIT;
+/* ---- forward.c, translate.c: whatever is not plain, or not in place -----------------------------
+ */
+
+/* Rewrites packet i for its session and sends it on to transmit; counts it. TTL and MTU have been
+ * checked. */
+void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
+/* Puts a packet, *v of it, into its session's tunnel; false: there is no room for its header. flow:
+ * a hash of its flow. */
+bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,
+                    const struct session *s, const struct endpoint *e, uint32_t flow);
+/* The path packet i of session s leaves by, looked up anew if stale. An FNAT session whose client's
+ * path is narrow keeps none, so that no packet to it takes the fast path. */
+uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
+/* Turns packet i into the other family, where it fits. NONE, or why it is dropped. */
+enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                               const struct session *s, const struct endpoint *e);
+
+/* ---- oversize.c: packets that do not fit their path (docs/design/0012-fragments.md) --------- */
+
+/* Bytes that packet *v from this side gains on its way. */
+int oversize_growth(const struct endpoint *e, const struct sy_view *v, enum session_direction from);
+/* May a packet from this side, which does not fit, leave in fragments? Else its sender is told. */
+bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const struct sy_view *v,
+                           enum session_direction from);
+/* Forwards packet i of session s in fragments of at most mtu bytes of IP packet, which routers may
+ * fragment further. */
+void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
+                      uint16_t mtu);
+
+/* How many bytes of the client's stream its server counts and the client does not. */
+static inline uint32_t session_shift(const struct session *s, const struct session_cold *cold)
+{
+	return s->flags & SESSION_SHIFTED ? cold->inserted : 0;
 }
 
 #endif

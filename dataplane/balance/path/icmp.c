@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ICMP: what we tell senders ourselves, and what is sent to our addresses. */
-#include "balance.h"
+#include "icmp.h"
+
+#include "own_packet.h"
 #include "snat.h"
 
 /* ICMP errors of our own: 1000 a second and worker, in bursts of at most 50 (RFC 4443 2.4 f). */
@@ -20,24 +22,6 @@ static const struct sy_addr *icmp_source(const struct sy_balance *b, const struc
 	if (!snat_takes(snat, &v->tuple) || ours_find(SY_RCU_READ(b->ours), &v->tuple.dst))
 		return &v->tuple.dst;
 	return &snat_find(snat, &v->tuple.src)->pool[v->v4].addr[0];
-}
-
-struct rte_mbuf *own_packet(struct sy_worker *w)
-{
-	struct rte_mbuf *m = sy_packet_alloc(w);
-	if (!m)
-		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
-	return m;
-}
-
-void own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port)
-{
-	if (len == 0) {
-		rte_pktmbuf_free(m);
-		return;
-	}
-	rte_pktmbuf_append(m, (uint16_t)len);
-	sy_transmit_back(w, m, port);
 }
 
 void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,

@@ -19,6 +19,9 @@
  * traffic. Receivers judge them by what they quote (RFC 5927), which therefore is told unchanged.
  */
 #include "balance.h"
+#include "client_mtu.h"
+#include "forward.h"
+#include "icmp.h"
 #include "ours.h"
 #include "snat.h"
 

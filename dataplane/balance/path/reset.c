@@ -3,7 +3,9 @@
  */
 #include <arpa/inet.h>
 
-#include "balance.h"
+#include "forward.h"
+#include "own_packet.h"
+#include "reset.h"
 
 /* Answers to packets of no session: 10 000 a second and worker. Questions about resets: 100 000, of
  * their own, as sessions whose ends cannot be asked stay for long; those whose session ends, as
@@ -27,14 +29,14 @@ static bool reset_is_allowed(struct sy_worker *w)
 	return word_is_allowed(w, &balance_worker_of(w)->resets, RESET_COST_NS, RESET_BURST);
 }
 
-static bool doubt_is_allowed(struct sy_worker *w)
+bool probe_is_allowed(struct sy_worker *w, struct rate_limit *limit)
 {
-	return word_is_allowed(w, &balance_worker_of(w)->doubts, DOUBT_COST_NS, DOUBT_BURST);
+	return word_is_allowed(w, limit, DOUBT_COST_NS, DOUBT_BURST);
 }
 
-static bool kill_is_allowed(struct sy_worker *w)
+static bool doubt_is_allowed(struct sy_worker *w)
 {
-	return word_is_allowed(w, &balance_worker_of(w)->kills, DOUBT_COST_NS, DOUBT_BURST);
+	return probe_is_allowed(w, &balance_worker_of(w)->doubts);
 }
 
 static const struct session_cold *session_cold_of(const struct sy_balance *b,
@@ -97,11 +99,16 @@ static uint64_t word_secret(const struct sy_balance *b, const struct session *s)
 	return sy_hash_mix(session_hash(b, s) ^ b->key.k[5], b->key.k[2]);
 }
 
-static void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
+void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
 {
 	/* Outside the window but for one time in thousands, and elsewhere the next time. */
 	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, word_secret(w->app, s));
 	word_send(w, s, to, false, seq, reset_secret(w->app, s));
+}
+
+void reset_server(struct sy_worker *w, struct session *s, uint32_t seq)
+{
+	word_send(w, s, SESSION_SERVER, true, seq, 0);
 }
 
 uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
@@ -117,8 +124,7 @@ void reset_time_wait(struct sy_worker *w, struct session *s, const struct sessio
 	    b->endpoint[s->server].mode != MODE_FNAT)
 		return;
 	/* Without a timestamp: RFC 7323 5.2 lets it pass as it is. */
-	word_send(w, s, SESSION_SERVER, true,
-	          cold->fin_seq[SESSION_CLIENT] + session_shift(s, cold), 0);
+	reset_server(w, s, cold->fin_seq[SESSION_CLIENT] + session_shift(s, cold));
 }
 
 void reset_doubt(struct sy_worker *w, struct session *s, enum session_direction from)
@@ -135,7 +141,7 @@ void reset_doubt_again(struct sy_worker *w, struct session *s)
 		probe_send(w, s, session_doubted(s));
 }
 
-static void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
+void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
 {
 	struct rte_mbuf *in = burst->mbuf[i], *out = own_packet(w);
 	if (out)
@@ -151,78 +157,4 @@ void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	if (v->proto == SY_PROTO_TCP && !(v->tcp_flags & SY_TCP_RST) &&
 	    sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) == SY_CSUM_OK && reset_is_allowed(w))
 		reset_answer(w, burst, i);
-}
-
-/* ---- killing a session ---- */
-
-bool kill_is_due(const struct endpoint *e, const struct session *s)
-{
-	return e->proto == SY_PROTO_TCP && s->state != SESSION_SYN_SENT &&
-	       s->state != SESSION_TIME_WAIT && s->state != SESSION_RESET &&
-	       s->state != SESSION_DYING;
-}
-
-/* Of a session that ends, the FINs' bits tell which side has been heard, and so told. */
-static uint8_t kill_heard(unsigned side)
-{
-	return side == SESSION_CLIENT   ? SESSION_CLIENT_FIN
-	       : side == SESSION_SERVER ? SESSION_SERVER_FIN
-	                                : 0;
-}
-
-void kill_ask(struct sy_worker *w, struct session *s)
-{
-	const struct sy_balance *b = w->app;
-	if (!(s->flags & SESSION_CLIENT_FIN) && kill_is_allowed(w))
-		probe_send(w, s, SESSION_CLIENT);
-	/* What a one-way server answers goes past us. */
-	if (!(s->flags & SESSION_SERVER_FIN) && !endpoint_is_one_way(&b->endpoint[s->server]) &&
-	    kill_is_allowed(w))
-		probe_send(w, s, SESSION_SERVER);
-}
-
-void kill_begin(struct sy_worker *w, struct session *s, unsigned heard)
-{
-	s->state = SESSION_DYING;
-	s->seen = (uint16_t)balance_seconds(w);
-	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN);
-	s->flags |= kill_heard(heard);
-	kill_ask(w, s);
-}
-
-bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
-{
-	struct sy_balance *b = w->app;
-	struct session_table *t = b->table[burst->slot[i]];
-	struct session *s = session_at(t, burst->session[i]);
-	const struct endpoint *e = &b->endpoint[s->server];
-	const struct sy_view *v = &burst->view[i];
-	bool begins = (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN &&
-	              burst->direction[i] == SESSION_CLIENT;
-	bool due = kill_is_due(e, s);
-
-	if (begins || (!due && s->state != SESSION_DYING)) {
-		session_end(w, t, burst->session[i]);
-		burst->session[i] = SESSION_NONE;
-		return true;
-	}
-	bool removed = SY_READ(e->removed) || SY_READ(b->local_removed[s->local]);
-	enum sy_drop reason = removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED;
-	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
-	if (csum != SY_CSUM_OK) { /* a fragment's is unknown, and nothing answers one */
-		sy_burst_drop(w, burst, i,
-		              csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
-		return false;
-	}
-	reset_answer(w, burst, i);
-	if (due)
-		kill_begin(w, s, burst->direction[i]);
-	s->flags |= kill_heard(burst->direction[i]);
-	/* The number of the client's next byte is all that is known of what the server expects: of
-	 * its answer to a probe, too. */
-	if (endpoint_is_one_way(e))
-		word_send(w, s, SESSION_SERVER, true,
-		          ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq), 0);
-	sy_burst_drop(w, burst, i, reason);
-	return false;
 }

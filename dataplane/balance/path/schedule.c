@@ -2,7 +2,7 @@
 /* A new session's server: where its prefix goes, else whom the scheduler picks, else a backup. */
 #include <forwarder.pb-c.h>
 
-#include "balance.h"
+#include "create.h"
 
 static uint32_t limit_of(const struct service *s)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Short ways, inline: plain TCP segments of a session that goes on, which move its state (the fast
- * path's too) and are forwarded like any of an established one; and the packet that began a session
- * just now. Whatever is unusual is left to slow.c.
+ * Short ways, inline: how plain TCP segments of a session that goes on move its state, so that the
+ * fast path forwards them like any of an established one; and the packet that began a session just
+ * now. Whatever is unusual is left to slow.c.
  */
 #ifndef SEGMENT_H
 #define SEGMENT_H
@@ -74,55 +74,35 @@ static inline bool segment_answer(struct session *s, const struct endpoint *e, u
 	return true;
 }
 
-/* Forwards packet i, of the session that look-up has found, if it is a plain segment with which
- * that session goes on. way: that of the one before, or none. False: it is not, and nothing was
- * done. */
-static inline __attribute__((always_inline)) bool
-segment_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way,
-                const struct segment_common *c, enum session_direction from)
-{
-	struct sy_balance *b = c->b;
-	const struct sy_view *v = &burst->view[i];
-	struct session_table *t = b->table[burst->slot[i]];
-	struct session *s = session_at(t, burst->session[i]);
-	const struct endpoint *e = &b->endpoint[s->server];
-	uint8_t *frame = sy_frame(burst->mbuf[i]);
-	uint16_t there = SY_READ(e->path), back = s->path;
-	uint16_t path = from == SESSION_CLIENT ? there : back;
-	uint16_t room = SY_RCU_READ(c->room[path]), len = v->frame_len - SY_ETH_LEN;
-
-	if (!burst->plain[i] || !session_is_common(s, e) || !session_is_well(b, s, e) || len > room)
-		return false;
-	if (!segment_step(s, session_cold_at(t, burst->session[i]), from, sy_packet_tcp(frame, v),
-	                  v->l4_len) &&
-	    (from == SESSION_CLIENT ||
-	     !segment_answer(s, e, frame, v, room, SY_RCU_READ(c->room[there]))))
-		return false;
-	burst->next[i] = (uint8_t)forward_ready(w, burst, i, s, e, from, &c->share[s->server], way,
-	                                        path, c->now);
-	return true;
-}
-
-/* The same for the packet that has just begun session s, of which its server is not told anything.
- */
+/* Forwards the packet that has just begun session s, of which its server is not told anything, by
+ * its record alone. False: that takes more, and nothing was done. */
 static inline __attribute__((always_inline)) bool
 segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
               struct sy_way *way, const struct segment_common *c)
 {
 	const struct endpoint *e = &c->b->endpoint[s->server];
 	const struct sy_view *v = &burst->view[i];
-	uint16_t path = SY_READ(e->path), len = v->frame_len - SY_ETH_LEN;
-	uint16_t room = SY_RCU_READ(c->room[path]), other = SY_RCU_READ(c->room[s->path]);
+	struct rte_mbuf *m = burst->mbuf[i];
+	struct server_share *share = &c->share[s->server];
+	const enum session_direction from = SESSION_CLIENT;
+	uint64_t neighbour;
 
-	if (!burst->plain[i] || !session_is_common(s, e) || len > room)
+	if (!burst->plain[i] || !form_is_in_place(e->form) ||
+	    !forward_may(c->b, s, e, from, SESSION_ODD))
 		return false;
 	if (SY_LIKELY(v->proto == SY_PROTO_TCP)) {
-		if (!other)
+		uint16_t room = SY_RCU_READ(c->room[SY_READ(e->path)]);
+		uint16_t other = SY_RCU_READ(c->room[s->path]);
+		if (!room || !other ||
+		    !forward_find(w, way, m, s, e, from, share, false, &neighbour))
 			return false;
-		sy_packet_clamp_mss(sy_frame(burst->mbuf[i]), v, segment_mss(e, room, other));
+		sy_packet_clamp_mss(sy_frame(m), v, segment_mss(e, room, other));
+	} else if (!forward_find(w, way, m, s, e, from, share, false, &neighbour)) {
+		return false;
 	}
-	burst->next[i] = (uint8_t)forward_ready(w, burst, i, s, e, SESSION_CLIENT,
-	                                        &c->share[s->server], way, path, c->now);
+	forward_plain(c->b, sy_frame(m), burst->plain[i], burst->slot[i], s, e, from);
+	burst->next[i] = (uint8_t)forward_emit(way, neighbour, m, sy_frame(m), s, s->seen, c->now,
+	                                       from, share, v->frame_len - SY_ETH_LEN, true);
 	return true;
 }
 

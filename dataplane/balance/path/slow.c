@@ -2,8 +2,17 @@
 /* slow path: what is not a plain packet of an established session. */
 #include <arpa/inet.h>
 
+#include "client_mtu.h"
+#include "create.h"
+#include "end.h"
+#include "icmp.h"
 #include "ours.h"
+#include "reset.h"
+#include "reset_both.h"
 #include "segment.h"
+#include "sweep.h"
+#include "tcp_state.h"
+#include "tell.h"
 
 /* What a packet from this side may have by what routers have said of its path, once the egress
  * path is known; 0: nothing. */
@@ -305,16 +314,9 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];
 		const struct sy_view *v = &burst->view[i];
-		if (burst->session[i] == SESSION_NONE) {
-			if (bw->births_due >> i & 1) {
-				slow_begin(w, burst, i, &way, &common);
-				continue;
-			}
-		} else if (bw->ended == then.ended) {
-			if (burst->direction[i] == SESSION_CLIENT
-			            ? segment_forward(w, burst, i, &way, &common, SESSION_CLIENT)
-			            : segment_forward(w, burst, i, &way, &common, SESSION_SERVER))
-				continue;
+		if (burst->session[i] == SESSION_NONE && bw->births_due >> i & 1) {
+			slow_begin(w, burst, i, &way, &common);
+			continue;
 		}
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
 			slow_packet(w, burst, i, &then);

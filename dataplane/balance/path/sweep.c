@@ -7,7 +7,12 @@
  */
 #include <rte_cycles.h>
 
+#include "end.h"
+#include "forward.h"
 #include "fragment.h"
+#include "reset.h"
+#include "reset_both.h"
+#include "sweep.h"
 #include "tcp_step.h"
 
 #define SWEEP_PASS_NS 1000000000u

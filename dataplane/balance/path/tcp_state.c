@@ -2,28 +2,6 @@
 /* TCP's states as somebody in the middle sees them (RFC 9293 3.3.2). */
 #include "tcp_step.h"
 
-const char *session_state_name(enum session_state state)
-{
-	static const char *const names[SESSION_STATES] = {
-	        [SESSION_FREE] = "free",
-	        [SESSION_SYN_SENT] = "syn-sent",
-	        [SESSION_SYN_RECEIVED] = "syn-received",
-	        [SESSION_ESTABLISHED] = "established",
-	        [SESSION_FIN_WAIT] = "fin-wait",
-	        [SESSION_CLOSING] = "closing",
-	        [SESSION_TIME_WAIT] = "time-wait",
-	        [SESSION_RESET] = "reset",
-	        [SESSION_UDP_ONE_WAY] = "udp-one-way",
-	        [SESSION_UDP_BOTH_WAYS] = "udp",
-	        [SESSION_ECHO] = "echo",
-	        [SESSION_COMPANION] = "companion",
-	        [SESSION_RESET_BY_CLIENT] = "reset-by-client",
-	        [SESSION_RESET_BY_SERVER] = "reset-by-server",
-	        [SESSION_DYING] = "dying",
-	};
-	return state < SESSION_STATES ? names[state] : "?";
-}
-
 /* A SYN without ACK from the client. */
 static enum tcp_verdict syn_from_client(const struct session *s)
 {

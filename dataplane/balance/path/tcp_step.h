@@ -3,7 +3,7 @@
 #ifndef TCP_STEP_H
 #define TCP_STEP_H
 
-#include "balance.h"
+#include "tcp_state.h"
 
 /* The state that the FINs seen so far amount to. */
 static inline enum session_state tcp_state_of_fins(const struct session *s)

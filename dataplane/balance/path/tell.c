@@ -12,7 +12,8 @@
 
 #include <forwarder.pb-c.h>
 
-#include "balance.h"
+#include "forward.h"
+#include "tell.h"
 
 /* The packet that tells: a worker's packet i, and its session. */
 struct teller {
@@ -100,7 +101,7 @@ static bool tell_in_packet(const struct teller *t, uint32_t room)
 	if (!at)
 		return false;
 	rte_pktmbuf_prepend(m, (uint16_t)len);
-	if (proxy) /* the header is the first byte, once tell_shift() has been here */
+	if (proxy) /* the header is the first byte, once forward_shift() has been here */
 		sy_tcp_shift_seq(at, v, cold_first(t->cold) - seq - t->cold->inserted);
 	return true;
 }
@@ -198,7 +199,8 @@ uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *f
 	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_ACK)
 		return v->tcp_flags;
 	if (heard < inserted)
-		/* The client has no such byte: it hears of none, as tell_shift() takes it back. */
+		/* The client has no such byte: it hears of none, as forward_shift() takes it back.
+		 */
 		sy_tcp_add_ack(frame, v, inserted - heard);
 	else if (begun && !(v->tcp_flags & SY_TCP_RST) && (int32_t)(heard - inserted) >= 0 &&
 	         /* One that only acknowledges the SYN may not have had the option. */
@@ -207,17 +209,4 @@ uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *f
 		s->flags &= (uint8_t)~SESSION_UNTOLD;
 	/* The place of the FIN's number is taken till then. */
 	return s->flags & SESSION_UNTOLD ? v->tcp_flags & (uint8_t)~SY_TCP_FIN : v->tcp_flags;
-}
-
-void tell_shift(struct sy_burst *burst, unsigned i, const struct session_cold *cold)
-{
-	const struct sy_view *v = &burst->view[i];
-	uint8_t *frame = sy_frame(burst->mbuf[i]);
-
-	if (v->tcp_flags & SY_TCP_SYN)
-		return;
-	if (burst->direction[i] == SESSION_CLIENT)
-		sy_tcp_shift_seq(frame, v, cold->inserted);
-	else
-		sy_tcp_shift_ack(frame, v, cold->inserted);
 }

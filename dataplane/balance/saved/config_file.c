@@ -18,7 +18,7 @@
 
 #include <rte_hash_crc.h>
 
-#include "model.h"
+#include "model_message.h"
 #include "saved.h"
 
 struct config_header {
@@ -43,10 +43,10 @@ int saved_lock(struct sy_balance *b, struct sy_error *err)
 	const char *path = b->options.state_directory;
 	if (!path)
 		return 0;
-	b->state_lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (b->state_lock < 0)
+	b->ctl->state_lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (b->ctl->state_lock < 0)
 		return sy_fail(err, errno, "%s: %s", path, strerror(errno));
-	if (flock(b->state_lock, LOCK_EX | LOCK_NB) == 0)
+	if (flock(b->ctl->state_lock, LOCK_EX | LOCK_NB) == 0)
 		return 0;
 	saved_unlock(b);
 	return sy_fail(err, EBUSY,
@@ -57,9 +57,9 @@ int saved_lock(struct sy_balance *b, struct sy_error *err)
 
 void saved_unlock(struct sy_balance *b)
 {
-	if (b->state_lock >= 0)
-		close(b->state_lock);
-	b->state_lock = -1;
+	if (b->ctl->state_lock >= 0)
+		close(b->ctl->state_lock);
+	b->ctl->state_lock = -1;
 }
 
 bool saved_is_refused(int rc)
@@ -150,24 +150,25 @@ int config_file_save(struct sy_balance *b, struct sy_error *err)
 
 void config_file_flush(struct sy_balance *b, bool now)
 {
-	struct sy_error *err = &b->save_error;
+	struct sy_error *err = &b->ctl->save_error;
 	uint64_t clock = sy_clock_ns();
 	/* The model in the middle of a transaction is nothing that was ever accepted. */
-	if (!b->unsaved || b->hold || !b->owner || !b->store || control_is_busy(b->control))
+	if (!b->ctl->unsaved || b->ctl->hold || !b->ctl->owner || !b->ctl->store ||
+	    b->ctl->model->open)
 		return;
-	now |= journal_is_long(b) && !b->save_failed;
-	if (!now && clock - b->saved_ns < SAVE_PERIOD_NS)
+	now |= journal_is_long(b) && !b->ctl->save_failed;
+	if (!now && clock - b->ctl->saved_ns < SAVE_PERIOD_NS)
 		return;
-	b->saved_ns = clock;
+	b->ctl->saved_ns = clock;
 	if (config_file_save(b, err) == 0) {
-		b->unsaved = b->save_failed = false;
+		b->ctl->unsaved = b->ctl->save_failed = false;
 		journal_clear(b);
 		return;
 	}
-	if (!b->save_failed)
+	if (!b->ctl->save_failed)
 		sy_log(SY_LOG_WARN, "balance",
 		       "the configuration is in force but not saved: %s; trying again", err->text);
-	b->save_failed = true;
+	b->ctl->save_failed = true;
 }
 
 /* ---- loading
@@ -245,11 +246,11 @@ static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 		return -EINVAL;
 	int rc = model_transact(b, config_apply, config, err);
 	if (rc == 0) {
-		b->model->revision = config->revision;
+		b->ctl->model->revision = config->revision;
 		sy_log(SY_LOG_INFO, "balance",
 		       "starting from the saved configuration: %u services, "
 		       "%u servers",
-		       b->model->services, b->model->servers);
+		       b->ctl->model->services, b->ctl->model->servers);
 	}
 	steelyard__forwarder__v1__config__free_unpacked(config, NULL);
 	return rc;
@@ -267,7 +268,7 @@ int config_file_load(struct sy_balance *b, struct sy_error *err)
 		return errno == ENOENT ? 0 : sy_fail(err, errno, "%s: %s", path, strerror(errno));
 	int rc = config_restore(b, fd, err);
 	close(fd);
-	if (saved_is_refused(rc) && b->owner) {
+	if (saved_is_refused(rc) && b->ctl->owner) {
 		rename(path, aside);
 		sy_log(SY_LOG_WARN, "balance",
 		       "saved configuration %s refused: %s; kept as %s, starting without services",

@@ -95,11 +95,11 @@ static void journal_break(struct journal *j, int rc)
 
 void journal_append(struct sy_balance *b, pb_request *const *requests, unsigned count)
 {
-	struct journal *j = &b->journal;
+	struct journal *j = &b->ctl->journal;
 	size_t len;
 	if (j->fd < 0 || j->broken)
 		return;
-	uint8_t *bytes = entry_pack(b->model->revision + 1, requests, count, &len);
+	uint8_t *bytes = entry_pack(b->ctl->model->revision + 1, requests, count, &len);
 	int rc = bytes ? saved_write(j->fd, bytes, len) : -ENOMEM;
 	free(bytes);
 	if (rc < 0) {
@@ -112,7 +112,7 @@ void journal_append(struct sy_balance *b, pb_request *const *requests, unsigned 
 
 void journal_clear(struct sy_balance *b)
 {
-	struct journal *j = &b->journal;
+	struct journal *j = &b->ctl->journal;
 	if (j->fd < 0 || ftruncate(j->fd, sizeof(struct journal_header)) < 0)
 		return; /* no harm: their revisions say that the snapshot holds them */
 	j->size = sizeof(struct journal_header);
@@ -121,7 +121,7 @@ void journal_clear(struct sy_balance *b)
 
 bool journal_is_long(const struct sy_balance *b)
 {
-	return b->journal.size > JOURNAL_LONG;
+	return b->ctl->journal.size > JOURNAL_LONG;
 }
 
 static int journal_open(struct journal *j, const char *path)
@@ -147,9 +147,9 @@ static int journal_open(struct journal *j, const char *path)
 
 void journal_close(struct sy_balance *b)
 {
-	if (b->journal.fd >= 0)
-		close(b->journal.fd);
-	b->journal.fd = -1;
+	if (b->ctl->journal.fd >= 0)
+		close(b->ctl->journal.fd);
+	b->ctl->journal.fd = -1;
 }
 
 /* ---- reading
@@ -227,11 +227,11 @@ enum journal_stop journal_replay(struct sy_balance *b, const uint8_t *bytes, siz
 		stop = entry_check(bytes + *at, len - *at, &e, err);
 		if (stop != JOURNAL_END)
 			return stop;
-		if (e.revision <= b->model->revision)
+		if (e.revision <= b->ctl->model->revision)
 			continue;
-		if (e.revision != b->model->revision + 1) {
+		if (e.revision != b->ctl->model->revision + 1) {
 			sy_fail(err, EINVAL, "revision %" PRIu64 " follows %" PRIu64, e.revision,
-			        b->model->revision);
+			        b->ctl->model->revision);
 			return JOURNAL_DAMAGED;
 		}
 		stop = apply_entry(b, &e, bytes + *at + sizeof(e), err);
@@ -272,28 +272,28 @@ static void journal_put_aside(struct sy_balance *b, const char *path, const stru
 	char aside[PATH_MAX];
 	struct sy_error err = {0};
 	saved_path(b, "journal", ".damaged", aside);
-	if (b->unsaved && config_file_save(b, &err) < 0)
+	if (b->ctl->unsaved && config_file_save(b, &err) < 0)
 		sy_log(SY_LOG_WARN, "balance", "%s", err.text);
 	rename(path, aside);
 	sy_log(SY_LOG_WARN, "balance",
 	       "journal %s refused: %s; kept as %s, going on with revision %" PRIu64, path,
-	       why->text, aside, b->model->revision);
+	       why->text, aside, b->ctl->model->revision);
 }
 
 static int journal_apply(struct sy_balance *b, const char *path, struct sy_error *err)
 {
 	size_t len, at = 0;
-	uint64_t before = b->model->revision;
+	uint64_t before = b->ctl->model->revision;
 	uint8_t *bytes = journal_read(path, &len, err);
 	if (!bytes)
 		return err->code == ENOENT ? 0 : -err->code;
 	enum journal_stop stop = journal_replay(b, bytes, len, &at, err);
 	free(bytes);
-	if (b->model->revision != before) {
-		b->unsaved = true;
+	if (b->ctl->model->revision != before) {
+		b->ctl->unsaved = true;
 		sy_log(SY_LOG_INFO, "balance",
 		       "journal: %" PRIu64 " transactions since the configuration was saved",
-		       b->model->revision - before);
+		       b->ctl->model->revision - before);
 	}
 	switch (stop) {
 	case JOURNAL_END:
@@ -323,7 +323,7 @@ int journal_load(struct sy_balance *b, struct sy_error *err)
 	int rc = journal_apply(b, path, err);
 	if (rc < 0)
 		return rc;
-	rc = journal_open(&b->journal, path);
+	rc = journal_open(&b->ctl->journal, path);
 	if (rc < 0)
 		sy_log(SY_LOG_WARN, "balance",
 		       "%s: %s: a change may be lost if this process is killed within a second",

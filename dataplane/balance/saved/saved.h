@@ -8,7 +8,11 @@
 
 #include <limits.h>
 
-#include "control.h"
+#include <forwarder.pb-c.h>
+
+#include "balance.h"
+
+typedef Steelyard__Forwarder__V1__Request pb_request;
 
 /* ---- config_file.c: the snapshot
  * ---------------------------------------------------------------------------------- */

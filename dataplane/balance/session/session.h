@@ -33,6 +33,9 @@ enum session_state {
 	SESSION_STATES
 };
 
+/* As operators read it; "?" of what is none. */
+const char *session_state_name(enum session_state state);
+
 enum session_direction { SESSION_CLIENT, SESSION_SERVER }; /* who sent the packet */
 
 enum session_flags {

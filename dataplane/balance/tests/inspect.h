@@ -9,57 +9,58 @@
 
 #include "balance.h"
 #include "control.h"
+#include "control_plane.h"
 #include "model.h"
 
 /* ---- configuration -------------------------------------------------------------------------- */
 
 static inline struct model *inspect_model(const struct sy_balance *b)
 {
-	return b->model;
+	return b->ctl->model;
 }
 
 static inline struct control *inspect_control(const struct sy_balance *b)
 {
-	return b->control;
+	return b->ctl->control;
 }
 
 /* NULL: no id of what was removed waits until no session can name it. */
 static inline const struct retired *inspect_retired(const struct sy_balance *b)
 {
-	return b->retired;
+	return b->ctl->retired;
 }
 
 /* Whether the last snapshot lacks what was accepted since. */
 static inline bool inspect_is_unsaved(const struct sy_balance *b)
 {
-	return b->unsaved;
+	return b->ctl->unsaved;
 }
 
 static inline void inspect_set_unsaved(struct sy_balance *b)
 {
-	b->unsaved = true;
+	b->ctl->unsaved = true;
 }
 
 static inline bool inspect_save_failed(const struct sy_balance *b)
 {
-	return b->save_failed;
+	return b->ctl->save_failed;
 }
 
 /* While held, no snapshot of the configuration is written: everything stays in the journal. */
 static inline void inspect_hold(struct sy_balance *b, bool hold)
 {
-	b->hold = hold;
+	b->ctl->hold = hold;
 }
 
 static inline void inspect_set_saved(struct sy_balance *b, uint64_t now_ns)
 {
-	b->saved_ns = now_ns;
+	b->ctl->saved_ns = now_ns;
 }
 
 /* Whether the control socket counts as opened. */
 static inline void inspect_set_served(struct sy_balance *b, bool served)
 {
-	b->served = served;
+	b->ctl->served = served;
 }
 
 /* What answers upgrade requests. */
@@ -140,13 +141,13 @@ static inline uint32_t inspect_service_active(const struct sy_balance *b, uint32
 
 static inline struct session_store *inspect_store(const struct sy_balance *b)
 {
-	return b->store;
+	return b->ctl->store;
 }
 
 /* The balancer has none any more: who took it closes it. */
 static inline void inspect_forget_store(struct sy_balance *b)
 {
-	b->store = NULL;
+	b->ctl->store = NULL;
 }
 
 static inline struct session_table *inspect_table(const struct sy_balance *b, uint8_t slot)
@@ -163,12 +164,12 @@ static inline const struct sy_hash_key *inspect_key(const struct sy_balance *b)
 /* What was found of a predecessor's sessions, and how many of them met a verdict. */
 static inline const struct session_found *inspect_found(const struct sy_balance *b)
 {
-	return &b->adoption.found;
+	return &b->ctl->adoption.found;
 }
 
 static inline uint64_t inspect_adopted(const struct sy_balance *b, enum session_verdict verdict)
 {
-	return b->adoption.count[verdict];
+	return b->ctl->adoption.count[verdict];
 }
 
 #endif

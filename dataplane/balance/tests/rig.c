@@ -10,6 +10,7 @@
 #include "../../forwarder/pipeline.h"
 #include "../grow.h"
 #include "ids.h"
+#include "whole.h"
 
 #define START_NS   UINT64_C(100000000000000)
 #define SECOND_NS  UINT64_C(1000000000)
@@ -213,7 +214,7 @@ void rig_attend(struct rig *r)
 {
 	workers_answer(r->rt);
 	routes_flush(r->rt);
-	retire_tick(r->b);
+	balance_tick(r->b);
 	grow_tick(r->b);
 	rcu_poll(r->rt->rcu);
 }

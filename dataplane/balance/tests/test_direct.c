@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "end.h"
 #include "flows.h"
 
 #define SERVICES 4 /* as in flows.h: TCP, UDP over IPv4, over IPv6 */

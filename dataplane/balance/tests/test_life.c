@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "flows.h"
+#include "reset.h"
 
 #define DOWN       STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 #define RESET_TIME 5 /* seconds that silence may last after a reset, by default */

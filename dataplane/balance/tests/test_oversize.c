@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "client_mtu.h"
 #include "flows.h"
 
 #define PIECES   16

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "flows.h"
+#include "reset.h"
 
 #define DEPTH     6
 #define IN_FLIGHT 8

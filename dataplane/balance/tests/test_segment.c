@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "../../runtime/adjacency.h"
+#include "end.h"
 #include "flows.h"
 #include "segment.h"
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "balance.h"
+#include "tcp_state.h"
 
 #define SECRET 4711 /* that probes acknowledge */
 

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "end.h"
 #include "flows.h"
 
 #define TOA      STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA

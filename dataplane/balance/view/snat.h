@@ -9,8 +9,6 @@
 #ifndef SNAT_H
 #define SNAT_H
 
-#include <forwarder.pb-c.h>
-
 #include "balance.h"
 #include "ours.h"
 
@@ -46,7 +44,7 @@ struct snat {
 	struct sy_source *source; /* sorted as bytes */
 };
 
-/* ---- snat.c: packets ------------------------------------------------------------------------- */
+/* ---- snat.c: who is inside ------------------------------------------------------------------- */
 
 /* The rule of a host inside; NULL: it is not. */
 const struct snat_rule *snat_find(const struct snat *snat, const struct sy_addr *addr);
@@ -60,32 +58,6 @@ bool snat_is_echo(const struct sy_view *v, bool to_pool);
 /* Its tuple's ports: the id takes the place of the port that SNAT changes. */
 void snat_echo_ports(struct sy_view *v, bool to_pool);
 
-/* session_create() for a packet that no service takes. */
-uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, enum sy_drop *reason);
-/* forward_packet()'s work on a packet of a session. */
-void snat_rewrite(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
-                  const struct session *s);
-
-/* ---- snat_model.c: rules, as configured and as published --------------------------------------
- */
-
-struct model;
-struct model_snat {
-	unsigned prefixes, pools;
-	uint8_t pool[MAX_LOCALS];  /* ids */
-	struct sy_source prefix[]; /* as the director takes them */
-};
-
-int snat_put(struct sy_balance *b, const Steelyard__Forwarder__V1__Snat *pb, struct sy_error *err);
-int snat_delete(struct sy_balance *b, const char *name, struct sy_error *err);
-/* What can only be judged at a transaction's end. */
-int snat_check(struct sy_balance *b, struct sy_error *err);
-/* NULL: of NULL, or no memory. Freed by free(). */
-struct model_snat *snat_copy(const struct model_snat *s);
-/* The model has these networks once more (sign 1), or not any more (−1). */
-void snat_count(struct model *m, const struct model_snat *s, int sign);
-/* Makes the rules of the model visible to the workers. */
-void snat_publish(struct sy_balance *b);
 void snat_free(void *snat);
 
 #endif

@@ -1,93 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SNAT's packets: who is inside, a new session's address and port, both rewrites.
+ * SNAT: a new session's address and port.
  *
  *     inside host:port → remote     slot of (inside host, port): as a client's
  *     remote → pool:port            the same slot, by the choice of the port
  */
-#include "snat.h"
-
-#include "evict.h"
-
 #include <arpa/inet.h>
-#include <stdlib.h>
+
+#include "create.h"
+#include "end.h"
+#include "evict.h"
+#include "snat.h"
 
 #define FIRST_PORT     1024 /* host order; as in session_port.c */
 #define POOL_ADDRESSES 4    /* that one search tries: SESSION_PORT_PROBES in all */
-
-/* ---- inside or not ----------------------------------------------------------------------------
- */
-
-static struct sy_addr network_of(const struct sy_addr *addr, unsigned bits)
-{
-	struct sy_addr first = *addr;
-	for (unsigned byte = bits / 8; byte < 16; byte++)
-		first.b[byte] &= byte == bits / 8 ? (uint8_t)(0xff00 >> bits % 8) : 0;
-	return first;
-}
-
-const struct snat_rule *snat_find(const struct snat *snat, const struct sy_addr *addr)
-{
-	for (unsigned i = 0; snat && i < snat->lengths; i++) {
-		const struct sy_addr first = network_of(addr, snat->length[i]);
-		for (uint32_t at = ours_hash(&first);; at++) {
-			const struct snat_place *p = &snat->place[at & snat->mask];
-			if (!p->bits)
-				break;
-			if (p->bits == snat->length[i] && sy_addr_equal(&p->first, &first))
-				return &snat->rule[p->rule];
-		}
-	}
-	return NULL;
-}
-
-static bool is_of_link(const struct sy_addr *a)
-{
-	bool group = sy_addr_is_v4(a) ? a->b[12] >= 224 : a->b[0] == 0xff;
-	return group || sy_addr_is_link_local(a);
-}
-
-bool snat_takes(const struct snat *snat, const struct sy_tuple *t)
-{
-	return snat && snat_find(snat, &t->src) && !is_of_link(&t->dst) &&
-	       !snat_find(snat, &t->dst);
-}
-
-static int source_compare(const void *a, const void *b)
-{
-	return memcmp(a, b, sizeof(struct sy_source));
-}
-
-static bool is_source(const struct snat *snat, const struct sy_addr *addr, uint16_t port,
-                      uint32_t proto)
-{
-	const struct sy_source key = {*addr, port, (uint16_t)proto, 0};
-	return bsearch(&key, snat->source, snat->sources, sizeof(key), source_compare) != NULL;
-}
-
-bool snat_is_of_inside(const struct snat *snat, const struct sy_tuple *t)
-{
-	return snat_takes(snat, t) && !is_source(snat, &t->src, t->sport, t->proto) &&
-	       !is_source(snat, &t->src, 0, t->proto); /* of all ports */
-}
-
-bool snat_is_echo(const struct sy_view *v, bool to_pool)
-{
-	uint8_t request = v->v4 ? 8 : 128, reply = v->v4 ? 0 : 129;
-	return (v->proto == SY_PROTO_ICMP || v->proto == SY_PROTO_ICMPV6) && v->icmp_code == 0 &&
-	       v->icmp_type == (to_pool ? reply : request);
-}
-
-void snat_echo_ports(struct sy_view *v, bool to_pool)
-{
-	if (to_pool)
-		v->tuple.dport = v->icmp_id;
-	else
-		v->tuple.sport = v->icmp_id;
-}
-
-/* ---- birth ------------------------------------------------------------------------------------
- */
 
 struct pool_search {
 	struct session_port_search search;
@@ -269,35 +195,4 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	load_take(&b->service_active[e->service], UINT32_MAX);
 	SY_COUNT(balance_worker_of(w)->share[server].traffic.created, 1);
 	return record;
-}
-
-/* ---- on the way -------------------------------------------------------------------------------
- */
-
-void snat_rewrite(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
-                  const struct session *s)
-{
-	const struct sy_view *v = &burst->view[i];
-	const struct sy_tuple *t = &v->tuple;
-	struct sy_rewrite r = {.src = t->src, .dst = t->dst, .sport = t->sport, .dport = t->dport};
-	uint16_t id;
-
-	if (burst->direction[i] == SESSION_CLIENT) {
-		r.src = b->local[s->local];
-		r.sport = id = s->local_port;
-		r.l4_delta = s->delta;
-	} else {
-		r.dst = s->client;
-		r.dport = id = s->client_port;
-		r.l4_delta = sy_csum_inverse(s->delta);
-	}
-	if (v->echo) {
-		r.sport = id;
-		sy_packet_rewrite_echo(sy_frame(burst->mbuf[i]), v, &r);
-		return;
-	}
-	if (v->v4)
-		r.l3_delta = sy_csum_delta(sy_csum_addr(&t->src) + sy_csum_addr(&t->dst),
-		                           sy_csum_addr(&r.src) + sy_csum_addr(&r.dst));
-	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }

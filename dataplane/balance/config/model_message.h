@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The model as messages: what listings answer with and the saved configuration consists of.
+ * Everything hangs on the arena. Each returns 0, or a negative errno with err. */
+#ifndef MODEL_MESSAGE_H
+#define MODEL_MESSAGE_H
+
+#include "arena.h"
+#include "model.h"
+
+#define LIST_SERVERS 20000u /* ends a reply early, so that it fits a message */
+
+/* TAKE(arena, pb_type, init): a message on the arena; returns -ENOMEM from the caller when short.
+ */
+#define TAKE(a, out, init_function)                                                                \
+	do {                                                                                       \
+		(out) = arena_take((a), sizeof(*(out)));                                           \
+		if (!(out))                                                                        \
+			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
+		init_function(out);                                                                \
+	} while (0)
+
+#define TAKE_LIST(a, out, count)                                                                   \
+	do {                                                                                       \
+		(out) = arena_take((a), ((count) + 1) * sizeof(*(out)));                           \
+		if (!(out))                                                                        \
+			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
+	} while (0)
+
+int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out);
+int reply_service(struct arena *a, const struct model_service *s,
+                  Steelyard__Forwarder__V1__Service **out, struct sy_error *err);
+int reply_server(struct arena *a, const struct model_server *s,
+                 Steelyard__Forwarder__V1__Server **out, struct sy_error *err);
+/* How many rules of SNAT there are, and one of them. */
+unsigned model_rules(const struct model *m);
+int reply_rule(const struct sy_balance *b, const struct model_service *s, struct arena *a,
+               Steelyard__Forwarder__V1__Snat **out);
+/* Up to `limit` services from id `cursor` on, fewer if they have so many servers that a message
+ * could not hold them; REPLY_ALL: all, whatever their size. */
+#define REPLY_ALL UINT32_MAX
+int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
+                 Steelyard__Forwarder__V1__Config **out, struct sy_error *err);
+
+#endif

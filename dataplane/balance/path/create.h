@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sessions begin. */
+#ifndef CREATE_H
+#define CREATE_H
+
+#include "balance.h"
+
+/* Of the burst's packets that have no session, at[0] to at[count − 1], those that will begin some:
+ * finds their servers, and lets the memory that the sessions will take come closer, for all at a
+ * time. Their places are taken: session_create() must follow for each of births_due. */
+void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
+
+/* May packet i, of no session, begin one? NONE, or why not. */
+enum sy_drop create_check(struct sy_burst *burst, unsigned i);
+/* NONE if its source may be routed, and its checksum is right or unknown. */
+enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i);
+
+/* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
+ * and the reason. */
+uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        enum sy_drop *reason);
+
+/* ---- snat_create.c --------------------------------------------------------------------------- */
+
+/* session_create() for a packet that no service takes. */
+uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, enum sy_drop *reason);
+
+/* ---- schedule.c ------------------------------------------------------------------------------ */
+
+/* Chooses a server for a new session of this client and takes its place, which session_end() or
+ * load_give() gives back. Returns NONE, NO_SERVER or CONNECTION_LIMIT. */
+enum sy_drop schedule(struct sy_worker *w, const struct service *service,
+                      const struct sy_tuple *client, uint32_t *server);
+
+#endif

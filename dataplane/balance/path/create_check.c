@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "create.h"
+
+enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (SY_UNLIKELY(sy_addr_is_link_local(&v->tuple.src)))
+		return SY_DROP_LINK_LOCAL;
+	switch (sy_packet_check_l4(sy_frame(burst->mbuf[i]), v)) {
+	case SY_CSUM_OK:
+	case SY_CSUM_UNKNOWN:
+		return SY_DROP_NONE;
+	case SY_CSUM_UNFINISHED:
+		return SY_DROP_UNFINISHED_CHECKSUM;
+	default:
+		return SY_DROP_BAD_L4_CHECKSUM;
+	}
+}
+
+enum sy_drop create_check(struct sy_burst *burst, unsigned i)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (!sy_view_has_l4(v) ||
+	    (v->proto == SY_PROTO_TCP && (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN))
+		return SY_DROP_NO_SESSION;
+	return create_check_origin(burst, i);
+}

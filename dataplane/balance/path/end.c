@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The end of a session. */
+#include "end.h"
+
+#include "reset.h"
+
+uint64_t session_client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
+{
+	return s->flags & SESSION_ONE_PACKET
+	               ? sy_hash_mix(server_hash, UINT64_C(0x9fb21c651e98df25))
+	               : tuple_hash;
+}
+
+struct session_hashes session_get_hashes(const struct sy_balance *b, const struct session *s,
+                                         const struct session_cold *cold)
+{
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_tuple client = session_client_tuple(s, cold, e);
+	const struct sy_tuple server = session_server_tuple(b, s, cold, e);
+	uint64_t server_hash =
+	        endpoint_is_one_way(e) ? SESSION_ONE_WAY : sy_hash_tuple(&b->key, &server);
+	return (struct session_hashes){
+	        session_client_hash(s, sy_hash_tuple(&b->key, &client), server_hash), server_hash};
+}
+
+static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t record,
+                       const struct session_hashes *h)
+{
+	struct session *s = session_at(t, record);
+	struct balance_worker *bw = balance_worker_of(w);
+	reset_time_wait(w, s, session_cold_at(t, record));
+	SY_COUNT(bw->share[s->server].traffic.ended, 1);
+	bw->ended++;
+	load_give(w->app, s->server);
+	session_remove(t, record, h->client, h->server);
+}
+
+void session_end(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	const struct session_hashes h =
+	        session_get_hashes(w->app, session_at(t, record), session_cold_at(t, record));
+	end_hashed(w, t, record, &h);
+}
+
+void sessions_end(struct sy_worker *w, struct session_table *t, const uint32_t *record,
+                  unsigned count)
+{
+	struct session_hashes h[SESSIONS_END];
+	for (unsigned i = 0; i < count; i++)
+		__builtin_prefetch(session_cold_at(t, record[i]), 1);
+	for (unsigned i = 0; i < count; i++)
+		h[i] = session_get_hashes(w->app, session_at(t, record[i]),
+		                          session_cold_at(t, record[i]));
+	for (unsigned i = 0; i < count; i++) {
+		session_prefetch_bucket(t, h[i].client);
+		session_prefetch_bucket(t, h[i].server);
+	}
+	for (unsigned i = 0; i < count; i++)
+		end_hashed(w, t, record[i], &h[i]);
+}

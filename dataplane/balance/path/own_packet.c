@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "own_packet.h"
+
+struct rte_mbuf *own_packet(struct sy_worker *w)
+{
+	struct rte_mbuf *m = sy_packet_alloc(w);
+	if (!m)
+		SY_COUNT(w->counters.drop[SY_DROP_NO_BUFFER], 1);
+	return m;
+}
+
+void own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port)
+{
+	if (len == 0) {
+		rte_pktmbuf_free(m);
+		return;
+	}
+	rte_pktmbuf_append(m, (uint16_t)len);
+	sy_transmit_back(w, m, port);
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Both ends of a session are told that it ends (docs/design/0011-tcp-life.md). */
+#include "reset_both.h"
+
+#include <arpa/inet.h>
+
+#include "end.h"
+#include "reset.h"
+
+static bool kill_is_allowed(struct sy_worker *w)
+{
+	return probe_is_allowed(w, &balance_worker_of(w)->kills);
+}
+
+bool kill_is_due(const struct endpoint *e, const struct session *s)
+{
+	return e->proto == SY_PROTO_TCP && s->state != SESSION_SYN_SENT &&
+	       s->state != SESSION_TIME_WAIT && s->state != SESSION_RESET &&
+	       s->state != SESSION_DYING;
+}
+
+/* Of a session that ends, the FINs' bits tell which side has been heard, and so told. */
+static uint8_t kill_heard(unsigned side)
+{
+	return side == SESSION_CLIENT   ? SESSION_CLIENT_FIN
+	       : side == SESSION_SERVER ? SESSION_SERVER_FIN
+	                                : 0;
+}
+
+void kill_ask(struct sy_worker *w, struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	if (!(s->flags & SESSION_CLIENT_FIN) && kill_is_allowed(w))
+		probe_send(w, s, SESSION_CLIENT);
+	/* What a one-way server answers goes past us. */
+	if (!(s->flags & SESSION_SERVER_FIN) && !endpoint_is_one_way(&b->endpoint[s->server]) &&
+	    kill_is_allowed(w))
+		probe_send(w, s, SESSION_SERVER);
+}
+
+void kill_begin(struct sy_worker *w, struct session *s, unsigned heard)
+{
+	s->state = SESSION_DYING;
+	s->seen = (uint16_t)balance_seconds(w);
+	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN);
+	s->flags |= kill_heard(heard);
+	kill_ask(w, s);
+}
+
+bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	struct session *s = session_at(t, burst->session[i]);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct sy_view *v = &burst->view[i];
+	bool begins = (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN &&
+	              burst->direction[i] == SESSION_CLIENT;
+	bool due = kill_is_due(e, s);
+
+	if (begins || (!due && s->state != SESSION_DYING)) {
+		session_end(w, t, burst->session[i]);
+		burst->session[i] = SESSION_NONE;
+		return true;
+	}
+	bool removed = SY_READ(e->removed) || SY_READ(b->local_removed[s->local]);
+	enum sy_drop reason = removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED;
+	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
+	if (csum != SY_CSUM_OK) { /* a fragment's is unknown, and nothing answers one */
+		sy_burst_drop(w, burst, i,
+		              csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
+		return false;
+	}
+	reset_answer(w, burst, i);
+	if (due)
+		kill_begin(w, s, burst->direction[i]);
+	s->flags |= kill_heard(burst->direction[i]);
+	/* The number of the client's next byte is all that is known of what the server expects: of
+	 * its answer to a probe, too. */
+	if (endpoint_is_one_way(e))
+		reset_server(w, s, ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq));
+	sy_burst_drop(w, burst, i, reason);
+	return false;
+}

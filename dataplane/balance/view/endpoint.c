@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a server's mode and families make of its packets. */
+#include "balance.h"
+
+#define HEADERS_DIFFER ((int8_t)(sizeof(struct sy_ipv6) - sizeof(struct sy_ipv4)))
+
+void endpoint_form(struct endpoint *e)
+{
+	bool v4 = sy_addr_is_v4(&e->addr), vip_v4 = sy_addr_is_v4(&e->vip);
+
+	if (e->mode == MODE_DR) {
+		e->form = vip_v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6;
+	} else if (e->mode == MODE_IPIP) {
+		e->form = vip_v4 ? FORM_TUNNEL_V4 : FORM_TUNNEL_V6;
+		e->growth[SESSION_CLIENT] = (int8_t)sy_tunnel_overhead(&e->addr);
+	} else if (v4 != vip_v4) {
+		e->form = FORM_TRANSLATE;
+		e->growth[SESSION_CLIENT] = v4 ? -HEADERS_DIFFER : HEADERS_DIFFER;
+		e->growth[SESSION_SERVER] = v4 ? HEADERS_DIFFER : -HEADERS_DIFFER;
+	} else {
+		e->form = v4 ? FORM_V4 : FORM_V6;
+	}
+}
