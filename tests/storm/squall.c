@@ -10,9 +10,12 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* New clients of one slot, so many that the slot's table or ports run out. */
-static void flood_slot(struct weather *w, const struct service_key *key)
+/* New clients of one slot, so many that the slot's table or ports run out. go_on: each sends an ACK
+ * behind its SYN, and nothing else happens to their sessions, so that under DR they are established
+ * and none may give way. */
+static void flood_slot(struct weather *w, const struct service_key *key, bool go_on)
 {
+	const struct segment ack = {SY_TCP_ACK, 1, 1, 0};
 	struct sy_tuple t = weather_client(w, key);
 	uint8_t slot = sy_slot_of(&t.src, t.sport);
 	for (unsigned address = 1; address <= 3; address++) {
@@ -22,8 +25,15 @@ static void flood_slot(struct weather *w, const struct service_key *key)
 			t.sport = sy_slot_port(slot, &t.src, n);
 			weather_hello(w, &f, &t);
 			weather_send(w, &f);
-			if (n % SY_BURST == 0)
-				weather_turn(w);
+			if (go_on) {
+				frame_tcp(&f, &w->dice, &t, &ack, 0);
+				weather_send(w, &f);
+			}
+			if (n % (SY_BURST / 2) == 0) {
+				rig_turn(&w->world.rig);
+				rig_attend(&w->world.rig);
+				weather_collect(w, !go_on);
+			}
 		}
 	}
 	weather_turn(w);
@@ -31,11 +41,14 @@ static void flood_slot(struct weather *w, const struct service_key *key)
 
 static void squall_floods(struct weather *w)
 {
+	struct service_key direct = world_service(WORLD_DIRECT);
 	struct service_key table = world_odd_service(ODD_UNIFORM);
 	struct service_key ports = world_odd_service(ODD_UNIFORM_6);
-	flood_slot(w, &table);
+	flood_slot(w, &direct, true);
 	rig_advance(&w->world.rig, 20 * SECOND_NS);
-	flood_slot(w, &ports);
+	flood_slot(w, &table, false);
+	rig_advance(&w->world.rig, 20 * SECOND_NS);
+	flood_slot(w, &ports, false);
 }
 
 /* New sessions of a service one after the other, without the interaction thread between. */

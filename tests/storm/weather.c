@@ -551,9 +551,10 @@ void weather_calm(struct weather *w)
 		t->drop[reason] = rig_drops(r, reason);
 		t->dropped += t->drop[reason];
 	}
-	/* Answers that were not made are counted, but no packet went with them. */
+	/* Answers that were not made are counted, and sessions that gave way, but no packet went
+	 * with them. */
 	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_RESET_RATE] +
-	                t->drop[SY_DROP_NO_BUFFER];
+	                t->drop[SY_DROP_NO_BUFFER] + t->drop[SY_DROP_SESSION_EVICTED];
 	t->dropped -= t->suppressed;
 }
 

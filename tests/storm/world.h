@@ -9,6 +9,7 @@
 #define WORLD_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; each third is IPv6 */
 #define WORLD_SERVERS  8  /* of each, at the most */
 #define WORLD_TURNED   11 /* UDP over IPv6, with servers of both families */
+#define WORLD_DIRECT   6  /* TCP over IPv4, by DR */
 #define WORLD_LOCALS   4  /* IPv4; IPv6 has one */
 #define WORLD_PORT     80
 

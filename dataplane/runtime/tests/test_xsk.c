@@ -370,12 +370,13 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        /* First: EAL starts once in a process, and only this one wants its drivers. */
+	        cmocka_unit_test_teardown(test_inherited_device, lab_close),
 	        cmocka_unit_test_teardown(test_after_kill, lab_close),
 	        cmocka_unit_test_teardown(test_one_worker, lab_close),
 	        cmocka_unit_test_teardown(test_one_worker_two_queues, lab_close),
 	        cmocka_unit_test_teardown(test_two_workers_one_queue, lab_close),
 	        cmocka_unit_test_teardown(test_two_workers_two_queues, lab_close),
-	        cmocka_unit_test_teardown(test_inherited_device, lab_close),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
