@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * steelyard-cps: what a complete TCP life costs a worker, on one core and without a device: its
- * handshake, request, answer and four-way close (ten packets, lives.h), the birth of its session,
- * and the session's deletion. The forwarder's own loop, stages and sweeps run, by the real clock;
- * so after some seconds as many sessions end as begin, and only then it is measured. What the ends
- * of the lives take is read beside, by the TSC around all of their code, and taken off.
+ * handshake, request, answer and four-way close (ten packets, lives.h), the creation of its
+ * session, and the session's deletion. The forwarder's own loop, stages and sweeps run, by the real
+ * clock; so after some seconds as many sessions end as begin, and only then it is measured. What
+ * the ends of the lives take is read beside, by the TSC around all of their code, and taken off.
  */
 #include <arpa/inet.h>
 #include <inttypes.h>

@@ -432,13 +432,13 @@ static void churn_packets(struct life *l)
 	struct chronicle *h = l->h;
 	struct dice *d = &l->dice;
 	struct burst b = {0};
-	unsigned births = flows_count(h) < l->scene->flows ? dice_roll(d, SY_BURST) : 0;
+	unsigned creations = flows_count(h) < l->scene->flows ? dice_roll(d, SY_BURST) : 0;
 	unsigned at = dice_roll(d, PLAIN_FLOWS), wanted = 1 + dice_roll(d, SY_BURST);
 	for (unsigned n = 0; n < PLAIN_FLOWS && b.count < wanted; n++) {
 		unsigned i = (at + n) % PLAIN_FLOWS;
 		struct flow *f = &h->flow[i];
-		if (f->certainty == FLOW_NONE && births > 0) {
-			births--;
+		if (f->certainty == FLOW_NONE && creations > 0) {
+			creations--;
 			if (flow_begin(l, i))
 				burst_add(l, &b, i);
 		} else if (flow_is_fresh(f, plain_seconds(h)) && dice_percent(d, 30) &&

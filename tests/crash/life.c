@@ -134,7 +134,7 @@ static void life_begin(struct life *l)
 _Noreturn void life_run(struct chronicle *h, const struct scene *scene, const char *directory,
                         const char *label, uint64_t seed, enum spoil spoil, bool last)
 {
-	uint64_t born = real_ns();
+	uint64_t started_ns = real_ns();
 	life = (struct life){.h = h, .scene = scene, .directory = directory, .spoil = spoil};
 	snprintf(life.label, sizeof(life.label), "%s", label);
 	life.dice.state = seed;
@@ -143,7 +143,7 @@ _Noreturn void life_run(struct chronicle *h, const struct scene *scene, const ch
 	h->phase = PHASE_START;
 	h->turns = 0;
 	life_begin(&life);
-	h->ready_ns = real_ns() - born;
+	h->ready_ns = real_ns() - started_ns;
 	h->phase = PHASE_CHURN;
 	for (unsigned n = 0; !last || n < LAST_STEPS; n++) {
 		churn_step(&life);

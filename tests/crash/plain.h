@@ -92,7 +92,7 @@ struct chronicle {
 	/* for the one who kills */
 	volatile uint32_t phase, turns;
 	volatile bool failed;       /* something is wrong, and is being said */
-	volatile uint64_t ready_ns; /* from birth to the first churn, real time; 0: not yet */
+	volatile uint64_t ready_ns; /* from creation to the first churn, real time; 0: not yet */
 	/* what was done, for the report */
 	uint64_t grown;
 	uint64_t adopted, doubtful, probed, forwarded, created, commits;

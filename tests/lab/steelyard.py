@@ -169,7 +169,7 @@ class Steelyard:
             self.options = before
         return run(argv, check=False)
 
-    def reborn(self):
+    def wait_ready(self):
         """The forwarder has begun anew, in the same process."""
         self.forwarder = copy.copy(self.forwarder)
         self.lab.processes.append(self.forwarder)

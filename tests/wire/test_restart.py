@@ -355,7 +355,7 @@ def refused_sealed(stage, text, **upgrade):
     wait_until(
         lambda: steelyard.forwarder.output().count("ready:") > ready, "it forwards once more"
     )
-    steelyard.reborn()
+    steelyard.wait_ready()
     steelyard.wait_in_sync()
     assert forwarders(stage) == [pid]
     assert adoption(stage)["source"] in ("crashed", "stopped")

@@ -434,7 +434,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .first_port = s->key.vport,
 	        .last_port = s->key.last_port,
 	        .proto = (uint8_t)s->key.proto,
-	        .born = (uint32_t)(balance_now(b) / 1000000000u),
+	        .created = (uint32_t)(balance_now(b) / 1000000000u),
 	        .mode = s->mode,
 	};
 	endpoint_form(&endpoint);

@@ -131,7 +131,7 @@ static int rule_add_servers(struct sy_balance *b, struct model_service *s, struc
 		        .addr = s->key.vip,
 		        .vip = s->key.vip,
 		        .service = s->id,
-		        .born = (uint32_t)(balance_now(b) / 1000000000u),
+		        .created = (uint32_t)(balance_now(b) / 1000000000u),
 		        .proto = protocol_number[n],
 		        .mode = MODE_SNAT,
 		        .form = FORM_SNAT,

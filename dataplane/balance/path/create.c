@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The birth of a session. */
+/* The creation of a session. */
 #include "create.h"
 #include "client_mtu.h"
 
@@ -120,11 +120,11 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 
 /* The session of packet i with this server, whose place is taken. */
 static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                          struct birth *birth, enum sy_drop *reason)
+                          struct creation *creation, enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
-	const struct service *service = birth->service;
-	uint32_t server = birth->server;
+	const struct service *service = creation->service;
+	uint32_t server = creation->server;
 	const struct sy_view *v = &burst->view[i];
 	struct session_table *t = b->table[burst->slot[i]];
 	const struct endpoint *e = &b->endpoint[server];
@@ -152,7 +152,8 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
 		*reason = create_tunnel(b, &s, burst->hash[i]);
 	else if (*reason == SY_DROP_NONE && !endpoint_is_one_way(e))
-		*reason = create_way_back(w, t, &v->tuple, &s, &cold, &birth->port, &server_hash);
+		*reason =
+		        create_way_back(w, t, &v->tuple, &s, &cold, &creation->port, &server_hash);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint64_t hash = session_client_hash(&s, burst->hash[i], server_hash);
@@ -171,12 +172,13 @@ static bool is_midstream(const struct sy_view *v)
 	       (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) == SY_TCP_ACK;
 }
 
-/* ---- births of a burst: what they need is fetched for all of them at a time ------------------ */
+/* ---- creations of a burst: what they need is fetched for all of them at a time ------------------
+ */
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
 /* May a packet like this begin a session of a service? */
-static inline bool birth_is_asked(const struct sy_view *v)
+static inline bool creation_is_requested(const struct sy_view *v)
 {
 	if (SY_LIKELY(v->proto == SY_PROTO_TCP))
 		return (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN;
@@ -185,8 +187,8 @@ static inline bool birth_is_asked(const struct sy_view *v)
 
 /* Is this packet the second of its flow in the burst? Then the first begins the session. *some: a
  * bit by each hash of those that are due. */
-static inline bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint64_t due,
-                                 uint64_t *some)
+static inline bool creation_is_duplicate(const struct sy_burst *burst, unsigned i, uint64_t due,
+                                         uint64_t *some)
 {
 	const uint64_t bit = UINT64_C(1) << (burst->hash[i] >> 58);
 
@@ -201,52 +203,54 @@ static inline bool birth_is_twin(const struct sy_burst *burst, unsigned i, uint6
 }
 
 /* Will its session need a local port of its own? */
-static bool birth_needs_port(const struct endpoint *e)
+static bool creation_needs_port(const struct endpoint *e)
 {
 	return e->mode == MODE_FNAT;
 }
 
 /* Begins the search for its local port towards its server. */
-static inline void birth_search(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                                struct birth *birth)
+static inline void creation_search_port(struct sy_worker *w, const struct sy_burst *burst,
+                                        unsigned i, struct creation *creation)
 {
 	const struct sy_balance *b = w->app;
-	const struct endpoint *e = &b->endpoint[birth->server];
-	if (birth_needs_port(e))
+	const struct endpoint *e = &b->endpoint[creation->server];
+	if (creation_needs_port(e))
 		search_begin(w, b->table[burst->slot[i]], e,
-		             e->port ? e->port : burst->view[i].tuple.dport, &birth->port);
+		             e->port ? e->port : burst->view[i].tuple.dport, &creation->port);
 }
 
 /* What its table knows of free records, and of the next port towards its server. */
-static void birth_prefetch_table(const struct sy_balance *b, const struct sy_burst *burst,
-                                 unsigned i, struct birth *birth)
+static void creation_prefetch_table(const struct sy_balance *b, const struct sy_burst *burst,
+                                    unsigned i, struct creation *creation)
 {
 	struct session_table *t = b->table[burst->slot[i]];
 	__builtin_prefetch(&t->live, 1);
-	if (birth_needs_port(&b->endpoint[birth->server]))
-		session_port_prefetch_cursor(t, &birth->port.search);
+	if (creation_needs_port(&b->endpoint[creation->server]))
+		session_port_prefetch_cursor(t, &creation->port.search);
 }
 
 /* Their records, and the places in the index of the first ports that will be tried for them. A
  * prefetch waits for its address's translation, and only others behind it can begin meanwhile: so
  * first all is computed, then all is fetched. */
-static void births_prefetch(const struct sy_balance *b, const struct sy_burst *burst,
-                            struct birth *birth, uint64_t due)
+static void creations_prefetch(const struct sy_balance *b, const struct sy_burst *burst,
+                               struct creation *creation, uint64_t due)
 {
 	uint64_t searches = 0;
 	for (uint64_t left = due; left; left &= left - 1)
 		session_prefetch_free(b->table[burst->slot[__builtin_ctzll(left)]]);
 	for (; due; due &= due - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(due);
-		if (!birth_needs_port(&b->endpoint[birth[i].server]) ||
-		    birth[i].port.search.local_count == 0)
+		if (!creation_needs_port(&b->endpoint[creation[i].server]) ||
+		    creation[i].port.search.local_count == 0)
 			continue;
-		session_port_look_ahead(b->table[burst->slot[i]], &b->key, &birth[i].port.search);
+		session_port_look_ahead(b->table[burst->slot[i]], &b->key,
+		                        &creation[i].port.search);
 		searches |= UINT64_C(1) << i;
 	}
 	for (; searches; searches &= searches - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(searches);
-		session_prefetch_bucket(b->table[burst->slot[i]], birth[i].port.search.server_hash);
+		session_prefetch_bucket(b->table[burst->slot[i]],
+		                        creation[i].port.search.server_hash);
 	}
 }
 
@@ -254,14 +258,14 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	const struct service *service = NULL; /* of the birth before */
+	const struct service *service = NULL; /* of the creation before */
 	const struct sy_tuple *asked = NULL;
 	uint64_t some = 0, begin = 0; /* begin: those that have a server */
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
-		struct birth *birth = &bw->birth[i];
-		if (!birth_is_asked(v) || burst->direction[i] != SESSION_CLIENT)
+		struct creation *creation = &bw->creation[i];
+		if (!creation_is_requested(v) || burst->direction[i] != SESSION_CLIENT)
 			continue;
 		/* A traceroute's begins none, and must not take another's place for a moment. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
@@ -270,25 +274,25 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		    !sy_addr_equal(&asked->dst, &v->tuple.dst))
 			service = directory_find(b, &v->tuple);
 		asked = &v->tuple;
-		if (!service || birth_is_twin(burst, i, bw->births_due, &some) ||
+		if (!service || creation_is_duplicate(burst, i, bw->creations_pending, &some) ||
 		    create_check(burst, i) != SY_DROP_NONE)
 			continue;
-		birth->service = service;
-		birth->reason = schedule(w, service, &v->tuple, &birth->server);
-		bw->births_due |= UINT64_C(1) << i;
-		if (birth->reason != SY_DROP_NONE)
+		creation->service = service;
+		creation->reason = schedule(w, service, &v->tuple, &creation->server);
+		bw->creations_pending |= UINT64_C(1) << i;
+		if (creation->reason != SY_DROP_NONE)
 			continue;
 		begin |= UINT64_C(1) << i;
-		birth_search(w, burst, i, birth);
-		birth_prefetch_table(b, burst, i, birth);
+		creation_search_port(w, burst, i, creation);
+		creation_prefetch_table(b, burst, i, creation);
 	}
 	if (begin)
-		births_prefetch(b, burst, bw->birth, begin);
+		creations_prefetch(b, burst, bw->creation, begin);
 }
 
 /* The service and server of packet i, whose place is taken. */
-static enum sy_drop birth_find(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                               const struct service *service, uint32_t *server)
+static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                         const struct service *service, uint32_t *server)
 {
 	enum sy_drop reason = create_check(burst, i);
 	if (reason == SY_DROP_NO_SESSION && service->policy.sloppy_tcp &&
@@ -305,34 +309,35 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	struct birth *birth = &bw->birth[i];
+	struct creation *creation = &bw->creation[i];
 	uint64_t bit = UINT64_C(1) << i;
 
-	if (bw->births_due & bit) {
-		bw->births_due &= ~bit;
+	if (bw->creations_pending & bit) {
+		bw->creations_pending &= ~bit;
 	} else {
-		birth->service = directory_find(b, &burst->view[i].tuple);
-		if (!birth->service) {
+		creation->service = directory_find(b, &burst->view[i].tuple);
+		if (!creation->service) {
 			uint32_t pair = snat_create(w, burst, i, reason);
-			bw->born += pair != SESSION_NONE;
+			bw->created += pair != SESSION_NONE;
 			return pair;
 		}
-		birth->reason = birth_find(w, burst, i, birth->service, &birth->server);
-		if (birth->reason == SY_DROP_NONE)
-			birth_search(w, burst, i, birth);
+		creation->reason =
+		        creation_find_server(w, burst, i, creation->service, &creation->server);
+		if (creation->reason == SY_DROP_NONE)
+			creation_search_port(w, burst, i, creation);
 	}
-	*reason = (enum sy_drop)birth->reason;
+	*reason = (enum sy_drop)creation->reason;
 	if (*reason != SY_DROP_NONE) {
-		SY_COUNT(bw->refused[birth->service->id], 1);
+		SY_COUNT(bw->refused[creation->service->id], 1);
 		return SESSION_NONE;
 	}
-	uint32_t record = create_at(w, burst, i, birth, reason);
+	uint32_t record = create_at(w, burst, i, creation, reason);
 	if (record == SESSION_NONE) {
-		SY_COUNT(bw->refused[birth->service->id], 1);
-		load_give(b, birth->server);
+		SY_COUNT(bw->refused[creation->service->id], 1);
+		load_give(b, creation->server);
 		return SESSION_NONE;
 	}
-	bw->born++;
-	SY_COUNT(bw->share[birth->server].traffic.created, 1);
+	bw->created++;
+	SY_COUNT(bw->share[creation->server].traffic.created, 1);
 	return record;
 }

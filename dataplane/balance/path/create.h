@@ -7,7 +7,7 @@
 
 /* Of the burst's packets that have no session, at[0] to at[count − 1], those that will begin some:
  * finds their servers, and lets the memory that the sessions will take come closer, for all at a
- * time. Their places are taken: session_create() must follow for each of births_due. */
+ * time. Their places are taken: session_create() must follow for each of creations_pending. */
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
 
 /* May packet i, of no session, begin one? NONE, or why not. */

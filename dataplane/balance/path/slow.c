@@ -194,7 +194,7 @@ static bool packet_is_whole(const struct sy_view *v)
 
 /* What has happened to sessions when they were looked up for the burst. */
 struct looked_up {
-	uint32_t born, ended;
+	uint32_t created, ended;
 };
 
 /* An earlier packet of this burst may have begun or ended the session since look-up. */
@@ -203,7 +203,8 @@ static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst 
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	enum session_direction from = burst->direction[i];
-	if (burst->session[i] != SESSION_NONE ? bw->ended == then->ended : bw->born == then->born)
+	if (burst->session[i] != SESSION_NONE ? bw->ended == then->ended
+	                                      : bw->created == then->created)
 		return from;
 	struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
@@ -264,7 +265,7 @@ static inline void slow_prefetch(const struct session_table *t, uint32_t record,
 static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way,
                        const struct segment_common *c)
 {
-	const struct service *service = balance_worker_of(w)->birth[i].service;
+	const struct service *service = balance_worker_of(w)->creation[i].service;
 	enum sy_drop reason;
 	uint32_t record = session_create(w, burst, i, &reason);
 
@@ -302,7 +303,7 @@ static inline void slow_gather(const struct sy_balance *b, const struct sy_burst
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
-	const struct looked_up then = {bw->born, bw->ended};
+	const struct looked_up then = {bw->created, bw->ended};
 	const struct segment_common common = segment_common_of(w);
 	struct sy_way way = {.path = SY_WAY_NONE};
 	struct slow_packets slow;
@@ -314,7 +315,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];
 		const struct sy_view *v = &burst->view[i];
-		if (burst->session[i] == SESSION_NONE && bw->births_due >> i & 1) {
+		if (burst->session[i] == SESSION_NONE && bw->creations_pending >> i & 1) {
 			slow_begin(w, burst, i, &way, &common);
 			continue;
 		}
@@ -323,5 +324,5 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		else
 			icmp_packet(w, burst, i);
 	}
-	sweep_for_births(w);
+	sweep_for_creations(w);
 }

@@ -18,9 +18,9 @@
 #define SWEEP_PASS_NS 1000000000u
 #define SWEEP_RATE    4000000u /* records a second and worker at the most */
 #define SWEEP_CHUNK   256u
-/* Records that a birth lets the sweep visit, where sessions begin faster than rounds sweep: with 4,
- * those that are over and still there come to be a third of those that are not. */
-#define SWEEP_BIRTH 4u
+/* Records that a creation lets the sweep visit, where sessions begin faster than rounds sweep: with
+ * 4, those that are over and still there come to be a third of those that are not. */
+#define SWEEP_CREATION 4u
 /* What one round may do, so that queues are polled in between. A late round makes up for two. */
 #define SWEEP_ELAPSED_NS (2 * SY_ROUND_MS * UINT64_C(1000000))
 #define SWEEP_ROUND_US   200u
@@ -191,12 +191,12 @@ static bool sweep_is_late(const struct sy_worker *w, const struct balance_worker
 	return w->now_ns - bw->pass_ns > (uint64_t)bw->sweep_slot * (SWEEP_PASS_NS / SY_SLOTS);
 }
 
-void sweep_for_births(struct sy_worker *w)
+void sweep_for_creations(struct sy_worker *w)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	if (bw->born - bw->swept_born < SWEEP_CHUNK / SWEEP_BIRTH)
+	if (bw->created - bw->swept_created < SWEEP_CHUNK / SWEEP_CREATION)
 		return;
-	bw->swept_born = bw->born;
+	bw->swept_created = bw->created;
 	if (sweep_is_late(w, bw))
 		sweep_slice(w);
 }

@@ -7,6 +7,6 @@
 
 /* Sweeps on in proportion to the sessions that began, as rounds alone could not keep up with many:
  * behind a burst, when nothing refers to a record. */
-void sweep_for_births(struct sy_worker *w);
+void sweep_for_creations(struct sy_worker *w);
 
 #endif

@@ -8,9 +8,9 @@
  *
  * Each half is read and written at once, which 16 aligned bytes are where there is AVX (Intel SDM
  * 3A 9.1.1, AMD APM 2 7.3.2). Of a record that is not free only seen, path, state and flags change.
- * A birth writes `who` before `how`, which says that it is not free; an end frees it by `how`, then
- * clears `who`. Whoever reads `how`, `who`, and `how` once more, finds both of one session, unless
- * the record was another's in between, and both times had the same ports, ids and delta.
+ * A creation writes `who` before `how`, which says that it is not free; an end frees it by `how`,
+ * then clears `who`. Whoever reads `how`, `who`, and `how` once more, finds both of one session,
+ * unless the record was another's in between, and both times had the same ports, ids and delta.
  *
  * Writer: the owner of its slot, and of `seen` any worker. Readers: any worker.
  */

@@ -28,8 +28,8 @@ struct session_bucket {
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs one line");
 
-/* The first line is what every worker's look-ups read; the second is written at a session's birth
- * and death. Only `live` is read by other threads (relaxed). */
+/* The first line is what every worker's look-ups read; the second is written at a session's
+ * creation and death. Only `live` is read by other threads (relaxed). */
 struct session_table {
 	struct session_bucket *buckets;
 	struct session *hot;

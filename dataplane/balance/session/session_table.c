@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One slot's table: records, their free list, birth, death, sweeping. */
+/* One slot's table: records, their free list, creation, death, sweeping. */
 #include "session_file.h"
 
 #include "session_hot.h"
@@ -36,7 +36,7 @@ uint16_t session_check(const struct session *hot)
 /* ---- free records: a doubly linked list through the cold halves ------------------------------ */
 
 /* What the first one's free_prev says is nothing, so that whoever takes the first touches no other
- * record: a cache miss less a birth. */
+ * record: a cache miss less a creation. */
 
 static void free_push(struct session_table *t, uint32_t record)
 {
@@ -112,7 +112,8 @@ bool session_is_pair(const struct session_table *t, uint32_t record)
 	return record % 2 == 0 && t->hot[record + 1].state == SESSION_COMPANION;
 }
 
-/* ---- birth and death ------------------------------------------------------------------------- */
+/* ---- creation and end -------------------------------------------------------------------------
+ */
 
 static void record_write(struct session_table *t, uint32_t record, const struct session *hot,
                          const struct session_cold *cold)

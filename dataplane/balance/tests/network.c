@@ -157,7 +157,8 @@ bool network_verify(const struct network *n, const struct session_table *t, uint
 	       from_server == SESSION_SERVER;
 }
 
-/* ---- birth and death ------------------------------------------------------------------------- */
+/* ---- creation and end -------------------------------------------------------------------------
+ */
 
 enum network_outcome network_create(struct network *n, struct session_table **table,
                                     uint32_t *record)

@@ -11,16 +11,16 @@
 #include "session_file.h"
 #include "session_hot.h"
 
-#define RECORDS 4 /* few, so that they change often */
-#define WHOLE   200000
-#define BIRTHS  200000
+#define RECORDS   4 /* few, so that they change often */
+#define WHOLE     200000
+#define CREATIONS 200000
 
 struct place {
 	struct session_store *store;
 	struct session_table *t;
 	uint32_t record[RECORDS];
 	bool over;
-	uint64_t births;
+	uint64_t creations;
 };
 
 /* All of it follows from n. */
@@ -56,7 +56,7 @@ static void *owner_main(void *ctx)
 		*record = session_insert(p->t, &s, &cold, n, SESSION_ONE_WAY);
 		if (*record == SESSION_NONE)
 			break;
-		__atomic_store_n(&p->births, n, __ATOMIC_RELAXED);
+		__atomic_store_n(&p->creations, n, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -74,8 +74,8 @@ static void test_records_are_whole(void **state)
 	assert_int_equal(session_store_open(&options, &p.store, &err), 0);
 	p.t = session_store_table(p.store, 0);
 	assert_int_equal(pthread_create(&owner, NULL, owner_main, &p), 0);
-	for (uint32_t n = 0; whole < WHOLE || __atomic_load_n(&p.births, __ATOMIC_RELAXED) < BIRTHS;
-	     n++) {
+	for (uint32_t n = 0;
+	     whole < WHOLE || __atomic_load_n(&p.creations, __ATOMIC_RELAXED) < CREATIONS; n++) {
 		struct session *at = session_at(p.t, n % RECORDS), s;
 		if (!hot_read(at, &s) || s.state == SESSION_FREE)
 			continue;
@@ -100,10 +100,10 @@ static void test_free_records(void **state)
 	hot_clear(&at);
 	session_seen(&at, at.seen, 5);
 	assert_false(hot_read(&at, &s));
-	struct session born = session_of(8);
-	hot_write(&at, &born);
+	struct session created = session_of(8);
+	hot_write(&at, &created);
 	assert_true(hot_read(&at, &s));
-	assert_memory_equal(&born, &s, sizeof(s));
+	assert_memory_equal(&created, &s, sizeof(s));
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One table: birth, death, commit byte, sweeping, listing. */
+/* One table: creation, death, commit byte, sweeping, listing. */
 #include "session_fixture.h"
 
 #define RECORDS 20000

@@ -44,7 +44,7 @@ struct port_search {
 };
 
 /* A session that a packet will begin, as far as create_prepare() has come. */
-struct birth {
+struct creation {
 	const struct service *service;
 	uint32_t server;         /* whose place is taken */
 	uint32_t reason;         /* enum sy_drop; NONE, or why it has none */
@@ -58,16 +58,16 @@ struct balance_worker {
 	uint64_t slot_packets[SY_SLOTS];
 	struct rate_limit icmp, resets, doubts, kills; /* rate limits of our own packets */
 	uint64_t swept_ns;                             /* when the last sweep slice ended */
-	uint64_t passes;              /* whole sweeps over all slots. readers: acquire */
-	uint64_t pass_ns;             /* when the one under way began */
-	unsigned sweep_slot;          /* where the sweep stands */
-	uint32_t swept_born;          /* births that the sweep has been led on for */
-	uint32_t born, ended;         /* sessions so far, modulo 2^32 */
-	uint64_t births_due;          /* bit per packet of the burst under way */
-	struct birth birth[SY_BURST]; /* of those */
-	uint16_t ipv4_id;             /* of the last IPv4 header that was made anew */
-	struct fragments *fragments;  /* fragment.h */
-	struct foreign *foreign;      /* foreign.h; NULL: packets are handed over */
+	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */
+	uint64_t pass_ns;                   /* when the one under way began */
+	unsigned sweep_slot;                /* where the sweep stands */
+	uint32_t swept_created;             /* creations that the sweep has been led on for */
+	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
+	uint64_t creations_pending;         /* bit per packet of the burst under way */
+	struct creation creation[SY_BURST]; /* of those */
+	uint16_t ipv4_id;                   /* of the last IPv4 header that was made anew */
+	struct fragments *fragments;        /* fragment.h */
+	struct foreign *foreign;            /* foreign.h; NULL: packets are handed over */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;

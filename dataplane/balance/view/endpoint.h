@@ -71,7 +71,7 @@ struct endpoint {
 	uint16_t port;       /* network order; 0: the one that the client asked for */
 	uint16_t vport;      /* its service's; 0: it has many, and sessions name theirs */
 	uint32_t service;    /* id, or SERVICE_NONE */
-	uint32_t born;       /* seconds of balance_now(), when the id was taken */
+	uint32_t created;    /* seconds of balance_now(), when the id was taken */
 	uint32_t limit;      /* sessions at most; UINT32_MAX: no limit. As path */
 	uint16_t path;       /* to the server. Writer: interaction thread; readers: relaxed */
 	uint16_t first_port, last_port; /* of its service, as in struct service_key */

@@ -97,7 +97,7 @@ static bool word_is_live(const struct sy_balance *b, uint64_t word, const struct
 {
 	const struct endpoint *e = &b->endpoint[word_server(word)];
 	uint16_t age = word_age(word, now);
-	return age <= s->policy.persistence.timeout && (int32_t)(now - age - e->born) >= 0 &&
+	return age <= s->policy.persistence.timeout && (int32_t)(now - age - e->created) >= 0 &&
 	       SY_READ(e->eligible) && (!SY_READ(e->backup) || s->pool->eligible == 0);
 }
 

@@ -99,7 +99,7 @@ static unsigned turn(struct fixture *f, unsigned port)
 }
 
 /* A SYN that comes twice takes one place. */
-static void twins_take_one_place(void **state)
+static void duplicates_take_one_place(void **state)
 {
 	struct fixture *f = *state;
 	for (uint16_t port = 40000; port < 40000 + LIMIT; port++) {
@@ -161,7 +161,7 @@ static void protocols_are_told_apart(void **state)
 }
 
 /* Births lead the sweep on: with no round at all, sessions that are over go. */
-static void births_sweep(void **state)
+static void creations_sweep(void **state)
 {
 	struct fixture *f = *state;
 	struct changes c = {0};
@@ -189,10 +189,10 @@ static void births_sweep(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(twins_take_one_place, setup, teardown),
+	        cmocka_unit_test_setup_teardown(duplicates_take_one_place, setup, teardown),
 	        cmocka_unit_test_setup_teardown(traceroutes_take_no_place, setup, teardown),
 	        cmocka_unit_test_setup_teardown(protocols_are_told_apart, setup, teardown),
-	        cmocka_unit_test_setup_teardown(births_sweep, setup, teardown),
+	        cmocka_unit_test_setup_teardown(creations_sweep, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
