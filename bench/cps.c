@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * steelyard-cps: what a complete TCP life costs a worker, on one core and without a device: its
- * handshake, request, answer and four-way close (ten packets, lives.h), the creation of its
- * session, and the session's deletion. The forwarder's own loop, stages and sweeps run, by the real
- * clock; so after some seconds as many sessions end as begin, and only then it is measured. What
- * the ends of the lives take is read beside, by the TSC around all of their code, and taken off.
+ * steelyard-cps: what a complete TCP connection costs a worker, on one core and without a device:
+ * its handshake, request, answer and four-way close (ten packets, connections.h), the creation of
+ * its session, and the session's deletion. The forwarder's own loop, stages and sweeps run, by the
+ * real clock; so after some seconds as many sessions end as begin, and only then it is measured.
+ * What the ends of the connections take is read beside, by the TSC around all of their code, and
+ * taken off.
  */
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -23,7 +24,7 @@
 #define MEMORY_MB 256
 #define SERVERS   16
 #define LOCALS    16
-#define CHECKED   20000 /* lives whose every frame is looked at */
+#define CHECKED   20000 /* connections whose every frame is looked at */
 #define STICK     20000 /* bursts of the yardstick */
 
 struct arguments {
@@ -130,11 +131,11 @@ static bool configure(struct cell *c)
 		fprintf(stderr, "the configuration is refused: %s\n", c->rig.error);
 		return false;
 	}
-	const struct lives_options lives = {
+	const struct connections_options connections = {
 	        .client = host(c, "198.18.0.0", "2001:db8:8::", 0), .vip = key.vip, .port = 80};
-	if (ends_open(&c->ends, &c->rig, lives, c->options.concurrent))
+	if (ends_open(&c->ends, &c->rig, connections, c->options.concurrent))
 		return true;
-	fprintf(stderr, "no memory for so many lives\n");
+	fprintf(stderr, "no memory for so many connections\n");
 	return false;
 }
 
@@ -148,12 +149,12 @@ static uint64_t drops(const struct cell *c)
 	return n;
 }
 
-/* Until so many lives are complete, or the time is over. */
+/* Until so many connections are complete, or the time is over. */
 static void run_until(struct cell *c, uint64_t completed, uint64_t ms)
 {
 	clock_go(c);
 	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000 * ms;
-	while (c->ends.lives.completed < completed && rte_rdtsc() < until)
+	while (c->ends.connections.completed < completed && rte_rdtsc() < until)
 		rig_turn_worker(&c->rig, 0);
 	clock_stop(c);
 }
@@ -166,19 +167,19 @@ static double cpu_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Nanoseconds a life, the ends' own taken off; *ends: those. */
+/* Nanoseconds a connection, the ends' own taken off; *ends: those. */
 static double run_ns(struct cell *c, double *ends)
 {
-	uint64_t lives = c->ends.lives.completed, own = c->ends.cycles;
+	uint64_t connections = c->ends.connections.completed, own = c->ends.cycles;
 	double start = cpu_ns();
 	run_until(c, UINT64_MAX, c->options.run_ms);
 	double all = cpu_ns() - start;
-	lives = c->ends.lives.completed - lives;
-	*ends = measure_ns(c->ends.cycles - own) / (double)lives;
-	return all / (double)lives - *ends;
+	connections = c->ends.connections.completed - connections;
+	*ends = measure_ns(c->ends.cycles - own) / (double)connections;
+	return all / (double)connections - *ends;
 }
 
-static void tell(const struct cell *c, double life, double ends, double stick)
+static void tell(const struct cell *c, double connection, double ends, double stick)
 {
 	const struct arguments *a = &c->options;
 	char params[256];
@@ -187,36 +188,37 @@ static void tell(const struct cell *c, double life, double ends, double stick)
 	         "\"concurrent\": %" PRIu64
 	         ", \"packets\": %u, \"time_wait_s\": %u, \"table\": %" PRIu64,
 	         a->family, a->concurrent, LIFE_PACKETS, a->time_wait, a->sessions);
-	struct measure m = {"cps", params, "cost", "ns/life", NULL};
-	measure_tell(&m, life, "two random lines a packet", stick);
+	struct measure m = {"cps", params, "cost", "ns/connection", NULL};
+	measure_tell(&m, connection, "two random lines a packet", stick);
 	m.metric = "rate";
-	m.unit = "lives/s";
-	measure_tell(&m, 1e9 / life, NULL, 0);
+	m.unit = "connections/s";
+	measure_tell(&m, 1e9 / connection, NULL, 0);
 	m.metric = "sessions in the table";
 	m.unit = "sessions";
 	measure_tell(&m, (double)rig_totals(&c->rig).live, NULL, 0);
-	fprintf(stderr, "%.0f ns a life, the ends' own %.0f; %" PRIu64 " sessions live\n", life,
-	        ends, rig_totals(&c->rig).live);
+	fprintf(stderr, "%.0f ns a connection, the ends' own %.0f; %" PRIu64 " sessions live\n",
+	        connection, ends, rig_totals(&c->rig).live);
 }
 
-/* The lives under way come to their ends, and all their sessions are deleted. */
+/* The connections under way come to their ends, and all their sessions are deleted. */
 static bool finish(struct cell *c)
 {
 	struct ends *e = &c->ends;
 	e->concurrent = 0;
-	run_until(c, e->lives.begun, 10000);
+	run_until(c, e->connections.begun, 10000);
 	rig_advance(&c->rig, (c->options.time_wait + 3) * SECOND_NS);
 	struct sy_balance_totals t = rig_totals(&c->rig);
 	uint64_t lost = drops(c);
-	if (e->lives.completed == e->lives.begun && t.live == 0 && t.created == e->lives.begun &&
-	    t.ended == t.created && !e->lives.strange && !e->wrong && !lost)
+	if (e->connections.completed == e->connections.begun && t.live == 0 &&
+	    t.created == e->connections.begun && t.ended == t.created && !e->connections.strange &&
+	    !e->wrong && !lost)
 		return true;
 	fprintf(stderr,
-	        "%" PRIu64 " of %" PRIu64 " lives were completed; %" PRIu64
+	        "%" PRIu64 " of %" PRIu64 " connections were completed; %" PRIu64
 	        " sessions began, %" PRIu64 " ended; %" PRIu64 " packets were dropped, %" PRIu64
 	        " out of place, %" PRIu64 " wrong\n",
-	        e->lives.completed, e->lives.begun, t.created, t.ended, lost, e->lives.strange,
-	        e->wrong);
+	        e->connections.completed, e->connections.begun, t.created, t.ended, lost,
+	        e->connections.strange, e->wrong);
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
 		if (rig_drops(&c->rig, (enum sy_drop)reason))
 			fprintf(stderr, "  dropped: %s %" PRIu64 "\n",
@@ -240,8 +242,8 @@ static bool measure(struct cell *c)
 	run_until(c, UINT64_MAX, a->warm_ms);
 	uint64_t live = 0;
 	for (unsigned run = 0; run < a->runs; run++) {
-		double ends, life = run_ns(c, &ends);
-		tell(c, life, ends, LIFE_PACKETS * yardstick_run(y, STICK, SY_BURST));
+		double ends, connection = run_ns(c, &ends);
+		tell(c, connection, ends, LIFE_PACKETS * yardstick_run(y, STICK, SY_BURST));
 		live = rig_totals(&c->rig).live;
 	}
 	yardstick_close(y);
@@ -266,7 +268,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	const struct option_entry options[] = {
 	        {"family", "4|6", OPTION_WORD, &family, 0, 0, NULL},
 	        {"concurrent", "N", OPTION_COUNT, &a.concurrent, 1, UINT32_MAX,
-	         "lives under way at a time"},
+	         "connections under way at a time"},
 	        {"sessions", "N", OPTION_COUNT, &a.sessions, 0, 0, "that the table holds"},
 	        {"time-wait", "S", OPTION_UNSIGNED, &a.time_wait, 1, 60,
 	         "seconds that a closed session stays"},
@@ -276,9 +278,10 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0, "length of a run"},
 	        {"directory", "DIR", OPTION_WORD, &a.store, 0, 0, OPTIONS_DIRECTORY},
 	};
-	OPTIONS_TAKE(argc, argv,
-	             "Nanoseconds a complete TCP life costs, from SYN to the session's deletion.",
-	             options);
+	OPTIONS_TAKE(
+	        argc, argv,
+	        "Nanoseconds a complete TCP connection costs, from SYN to the session's deletion.",
+	        options);
 	a.family = *family == '6' ? 6 : 4;
 	return a;
 }

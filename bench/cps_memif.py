@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complete TCP lives through the forwarder from another process, over memif: a part of `cps`.
+"""Complete TCP connections through the forwarder from another process, over memif: a part of `cps`.
 
-The generator plays both ends of 512 lives at once, as in `cps` without a device; so that as many
+The generator plays both ends of 512 connections at once, as in `cps` without a device; so that as many
 sessions are deleted as begin, it warms up for longer than a session stays after its last packet.
 The yardstick is what testpmd's macswap makes of as many packets on a link of the same kind.
-Evidence is that of `wire`, and `lost`, the share of lives that a packet was missing from.
+Evidence is that of `wire`, and `lost`, the share of connections that a packet was missing from.
 """
 
 from bench import machine, stand
 from bench.run_wire import Cell, Pair
 
 LIVES = 512  # at once
-PACKETS = 10  # of a life
+PACKETS = 10  # of a connection
 SESSIONS = 6_000_000
 WARM_S, SECONDS = 2.5, 0.5
 YARDSTICK = "testpmd macswap, as many packets"
@@ -20,11 +20,11 @@ YARDSTICK = "testpmd macswap, as many packets"
 def rows(quick):
     wanted = stand.needs(SESSIONS)
     if not machine.memory_suffices(wanted):
-        print(f"   lives over memif: left out, {machine.lacking(wanted)}")
+        print(f"   connections over memif: left out, {machine.lacking(wanted)}")
         return
     with Pair(SESSIONS) as pair:
         for family in (4,) if quick else (4, 6):
-            pair.ours.ask("lives", family=family, window=LIVES, warm=WARM_S, seconds=0)
+            pair.ours.ask("connections", family=family, window=LIVES, warm=WARM_S, seconds=0)
             for _ in range(3 if quick else 7):
                 yield from one(pair, family, SECONDS)
 
@@ -42,7 +42,7 @@ def one(pair, family, seconds):
     got, busy = stand.busy_share(
         pair.forwarder,
         lambda: pair.ours.ask(
-            "lives", link="forwarder", family=family, window=LIVES, seconds=seconds, warm=warm
+            "connections", link="forwarder", family=family, window=LIVES, seconds=seconds, warm=warm
         ),
         seconds + warm,
     )
@@ -68,10 +68,10 @@ def one(pair, family, seconds):
             "line_ns": line,
         },
     }
-    lives, most = got["lives"], swapped["mpps"] * 1e6 / PACKETS
+    connections, most = got["connections"], swapped["mpps"] * 1e6 / PACKETS
     for metric, unit, values in (
-        ("rate", "lives/s", (lives, most)),
-        ("cost", "ns/life", (1e9 / lives, 1e9 / most)),
+        ("rate", "connections/s", (connections, most)),
+        ("cost", "ns/connection", (1e9 / connections, 1e9 / most)),
     ):
         yardstick = {"name": YARDSTICK, "value": values[1]}
         yield run | {"metric": metric, "unit": unit, "value": values[0], "yardstick": yardstick}

@@ -27,23 +27,23 @@ static bool words_open(struct words *w, uint64_t room)
 	uint64_t size = 1;
 	while (size < room)
 		size *= 2;
-	*w = (struct words){malloc(size * sizeof(struct life_word)), size - 1, 0, 0};
+	*w = (struct words){malloc(size * sizeof(struct connection_step)), size - 1, 0, 0};
 	if (!w->word)
 		return false;
-	memset(w->word, 0, size * sizeof(struct life_word)); /* present */
+	memset(w->word, 0, size * sizeof(struct connection_step)); /* present */
 	return true;
 }
 
-static inline void words_put(struct words *w, const struct life_word *word, unsigned count)
+static inline void words_put(struct words *w, const struct connection_step *word, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
 		w->word[w->write++ & w->mask] = word[i];
 }
 
-static void life_begin(struct ends *e)
+static void connection_begin(struct ends *e)
 {
-	struct life_word w;
-	lives_begin(&e->lives, e->lives.begun, &w);
+	struct connection_step w;
+	connections_begin(&e->connections, e->connections.begun, &w);
 	words_put(&e->words[LIFE_CLIENT], &w, 1);
 }
 
@@ -80,8 +80,9 @@ static unsigned ends_rx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 	uint64_t start = rte_rdtsc();
 	if (p->id == RIG_WAN)
 		for (unsigned i = 0;
-		     i < RAMP && e->lives.begun - e->lives.completed < e->concurrent; i++)
-			life_begin(e);
+		     i < RAMP && e->connections.begun - e->connections.completed < e->concurrent;
+		     i++)
+			connection_begin(e);
 	if (n > w->write - w->read)
 		n = (unsigned)(w->write - w->read);
 	for (unsigned i = 0; i < n; i++) {
@@ -91,8 +92,8 @@ static unsigned ends_rx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 			break;
 		}
 		uint8_t *frame = rte_pktmbuf_mtod(m[i], uint8_t *);
-		m[i]->data_len =
-		        (uint16_t)lives_say(&e->lives, &w->word[w->read++ & w->mask], frame);
+		m[i]->data_len = (uint16_t)connections_answer(&e->connections,
+		                                              &w->word[w->read++ & w->mask], frame);
 		m[i]->pkt_len = m[i]->data_len;
 	}
 	e->packets += n;
@@ -103,19 +104,20 @@ static unsigned ends_rx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 static unsigned ends_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
 	struct ends *e = ends;
-	uint64_t start = rte_rdtsc(), completed = e->lives.completed;
+	uint64_t start = rte_rdtsc(), completed = e->connections.completed;
 	for (unsigned i = 0; i < n; i++) {
-		struct life_word said[2];
+		struct connection_step said[2];
 		const uint8_t *frame = rte_pktmbuf_mtod(m[i], const uint8_t *);
 		if (e->check)
-			e->wrong += !lives_check(frame, m[i]->data_len);
+			e->wrong += !connections_check(frame, m[i]->data_len);
 		words_put(&e->words[p->id], said,
-		          lives_hear(&e->lives, p->id == RIG_WAN ? LIFE_CLIENT : LIFE_SERVER, frame,
-		                     m[i]->data_len, said));
+		          connections_receive(&e->connections,
+		                              p->id == RIG_WAN ? LIFE_CLIENT : LIFE_SERVER, frame,
+		                              m[i]->data_len, said));
 		buffer_give(e, m[i]);
 	}
-	for (; e->concurrent && completed < e->lives.completed; completed++)
-		life_begin(e);
+	for (; e->concurrent && completed < e->connections.completed; completed++)
+		connection_begin(e);
 	ends_count(e, start);
 	return n;
 }
@@ -127,17 +129,18 @@ static bool ends_is_pending(struct port *p, unsigned queue)
 
 /* ---- in place of the rig's ------------------------------------------------------------------- */
 
-bool ends_open(struct ends *e, struct rig *r, struct lives_options lives, uint64_t concurrent)
+bool ends_open(struct ends *e, struct rig *r, struct connections_options connections,
+               uint64_t concurrent)
 {
 	*e = (struct ends){.rig = r,
 	                   .concurrent = concurrent,
 	                   .call_cycles = rte_get_tsc_hz() / 1000000 * CALL_US};
 	for (unsigned i = 0; i < RIG_PORTS; i++) {
-		memcpy(lives.own_mac[i], ends_mac[i], 6);
-		memcpy(lives.gate_mac[i], rig_mac[i], 6);
+		memcpy(connections.own_mac[i], ends_mac[i], 6);
+		memcpy(connections.gate_mac[i], rig_mac[i], 6);
 	}
-	lives_init(&e->lives, &lives);
-	/* Each life has two words under way at most. */
+	connections_init(&e->connections, &connections);
+	/* Each connection has two words under way at most. */
 	if (!words_open(&e->words[0], 2 * concurrent) || !words_open(&e->words[1], 2 * concurrent))
 		return false;
 	ends = e;

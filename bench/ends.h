@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The two ends of lives, as the ports of a balancer that runs in one process: what rx() gives is
- * what an end says next, and tx() lets the other end hear what the balancer made of it. There is no
- * driver, no ring and no second core; what the ends take themselves is known (`cycles`), and can be
- * taken off.
+ * The two ends of connections, as the ports of a balancer that runs in one process: what rx() gives
+ * is what an end says next, and tx() lets the other end hear what the balancer made of it. There is
+ * no driver, no ring and no second core; what the ends take themselves is known (`cycles`), and can
+ * be taken off.
  *
  *     client ── port RIG_WAN ── balancer ── port RIG_LAN ── server
  */
@@ -11,19 +11,19 @@
 #define BENCH_ENDS_H
 
 #include "../dataplane/balance/tests/rig.h"
-#include "lives.h"
+#include "connections.h"
 
 /* Words in the order in which they were thought of. */
 struct words {
-	struct life_word *word;
+	struct connection_step *word;
 	uint64_t mask, read, write;
 };
 
 struct ends {
 	struct rig *rig;
-	struct lives lives;
-	struct words words[2]; /* by enum life_side: who says them */
-	uint64_t concurrent;   /* lives under way at a time; 0: none begins any more */
+	struct connections connections;
+	struct words words[2]; /* by enum connection_side: who says them */
+	uint64_t concurrent;   /* connections under way at a time; 0: none begins any more */
 	uint64_t cycles;       /* of rx() and tx() */
 	uint64_t call_cycles;  /* longer calls are not counted: they were interrupted */
 	uint64_t packets;      /* given by rx() */
@@ -38,9 +38,10 @@ struct ends {
 /* MAC addresses of the routers behind which clients and servers are, by port. */
 extern const uint8_t ends_mac[RIG_PORTS][6];
 
-/* Takes the place of an open rig's devices; one at a time in a process. The lives' MAC addresses
- * are filled in. False: no memory for so many lives at a time. */
-bool ends_open(struct ends *e, struct rig *r, struct lives_options lives, uint64_t concurrent);
+/* Takes the place of an open rig's devices; one at a time in a process. The connections' MAC
+ * addresses are filled in. False: no memory for so many connections at a time. */
+bool ends_open(struct ends *e, struct rig *r, struct connections_options connections,
+               uint64_t concurrent);
 void ends_close(struct ends *e);
 
 #endif

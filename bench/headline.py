@@ -110,7 +110,7 @@ HEADLINES = [
         met=lambda row: row["ratio"] >= 8,
     ),
     Headline(
-        "complete TCP lives, IPv4, one core",
+        "complete TCP connections, IPv4, one core",
         "cps",
         "rate",
         {"link": "in-process", "family": "4"},

@@ -299,7 +299,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	OPTIONS_TAKE(argc, argv,
 	             "What expiry, changes of configuration and statistics cost the packet path.",
 	             options);
-	a.scene.tcp = true; /* lives on when its server fails */
+	a.scene.tcp = true; /* connections on when its server fails */
 	a.scene.brief = true;
 	return a;
 }

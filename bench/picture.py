@@ -22,7 +22,7 @@ GREY, RED = "#444444", "#c00000"
 # Parameters whose names do not tell what an axis shows.
 AXES = {
     "load": "load, % of the forwarder's PDR",
-    "concurrent": "lives under way at a time",
+    "concurrent": "connections under way at a time",
     "sessions": "live sessions",
     "with": "task beside the packets",
 }

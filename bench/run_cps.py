@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complete TCP lives: what one costs, and how many there are a second and core."""
+"""Complete TCP connections: what one costs, and how many there are a second and core."""
 
 from bench import cps_memif, machine, picture, report
 
-TITLE = "TCP lives from SYN to the deleted session, one core: without a device, and over memif"
+TITLE = (
+    "TCP connections from SYN to the deleted session, one core: without a device, and over memif"
+)
 MINUTES = 6
 SESSIONS = 8 << 20  # that the table holds: those of some seconds
 BYTES = 64  # that each takes at most
@@ -16,7 +18,9 @@ def rows(quick):
             # The table, and the yardstick's memory beside it.
             wanted = 2 * SESSIONS * BYTES + OTHERS
             if not machine.memory_suffices(wanted):
-                print(f"   IPv{family}, {concurrent:,} lives: left out, {machine.lacking(wanted)}")
+                print(
+                    f"   IPv{family}, {concurrent:,} connections: left out, {machine.lacking(wanted)}"
+                )
                 continue
             with machine.huge_pages(wanted) as pages:
                 yield from cell(family, concurrent, SESSIONS, *pages.options())
@@ -35,11 +39,11 @@ def cell(family, concurrent, sessions, *options):
 
 
 def plot(made, path):
-    lives = [row for row in report.select(made, "cost") if row["yardstick"]]
+    connections = [row for row in report.select(made, "cost") if row["yardstick"]]
     picture.bars(
         path,
-        "cps: a complete TCP life, ten packets, on one core",
-        lives,
+        "cps: a complete TCP connection, ten packets, on one core",
+        connections,
         "concurrent",
         ["family"],
         ["link"],

@@ -161,7 +161,7 @@ class Forwarder(Peer):
             for protocol, port, timeouts in (
                 (pb.PROTOCOL_UDP, plan["known"], {"udp_one_way_s": KEPT_S, "udp_s": KEPT_S}),
                 (pb.PROTOCOL_UDP, plan["fresh"], {"udp_one_way_s": FORGOTTEN_S}),
-                (pb.PROTOCOL_TCP, plan["lives"], {"time_wait_s": TIME_WAIT_S}),
+                (pb.PROTOCOL_TCP, plan["connections"], {"time_wait_s": TIME_WAIT_S}),
             ):
                 (vip,) = row(at["vip"], 1)
                 key = pb.ServiceKey(protocol=protocol, vip=vip, port=port)

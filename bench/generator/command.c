@@ -23,7 +23,7 @@ void command_help(FILE *out)
 	        "  invent   the same for who reflects anything: answers to made-up ports\n"
 	        "  trial    sends and receives for a while\n"
 	        "  search   the highest rate that loses no more than `loss`, by trials (RFC 2544)\n"
-	        "  lives    complete TCP lives of ten packets, both ends, for a while\n"
+	        "  connections  complete TCP connections of ten packets, both ends, for a while\n"
 	        "  line     nanoseconds that a cache line takes from this core to `core`\n"
 	        "  quit\n"
 	        "\n"
@@ -45,7 +45,7 @@ void command_help(FILE *out)
 	        "  patience=US         a trial of search in which a core was away for longer does\n"
 	        "                      not count, microseconds (100)\n"
 	        "  voids=N             of search: how many such trials are repeated (8)\n"
-	        "  window=N            of lives: how many at once (512)\n"
+	        "  window=N            of connections: how many at once (512)\n"
 	        "  core=N              of line (1)\n"
 	        "  timeout=S           of up (10)\n");
 }
@@ -250,17 +250,18 @@ static int run_search(struct generator *g, FILE *out, struct sy_error *err)
 	return s.rc;
 }
 
-static int run_lives(struct generator *g, FILE *out, struct sy_error *err)
+static int run_connections(struct generator *g, FILE *out, struct sy_error *err)
 {
 	const struct traffic *t = &g->traffic;
 	const struct talk_options o = {
 	        .family = t->family, .window = g->window, .warm = t->warm, .seconds = t->seconds};
 	uint64_t waited = watch_waited(t->watch);
 	struct talk_result r;
-	int rc = talk_run(g->chosen, &g->next_life, &o, &r, err);
+	int rc = talk_run(g->chosen, &g->next_connection, &o, &r, err);
 	if (rc == 0)
 		fprintf(out,
-		        "{\"lives\": %.1f, \"begun\": %lu, \"completed\": %lu, \"lost\": %lu, "
+		        "{\"connections\": %.1f, \"begun\": %lu, \"completed\": %lu, \"lost\": "
+		        "%lu, "
 		        "\"strange\": %lu, \"resets\": %lu, \"full\": %.4f, "
 		        "\"waited_us\": %.1f}\n",
 		        r.rate, r.begun, r.completed, r.lost, r.strange, r.resets, r.full,
@@ -282,8 +283,9 @@ static const struct {
 	int (*run)(struct generator *g, FILE *out, struct sy_error *err);
 	bool links; /* it uses a link */
 } verbs[] = {
-        {"up", run_up, true},       {"learn", run_learn, true},   {"invent", run_invent, false},
-        {"trial", run_trial, true}, {"search", run_search, true}, {"lives", run_lives, true},
+        {"up", run_up, true},          {"learn", run_learn, true},
+        {"invent", run_invent, false}, {"trial", run_trial, true},
+        {"search", run_search, true},  {"connections", run_connections, true},
         {"line", run_line, false},
 };
 

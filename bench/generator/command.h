@@ -19,7 +19,7 @@ struct generator {
 	struct link *chosen;
 	double loss, ceiling, resolution, timeout, patience;
 	unsigned tries, voids, core, window;
-	uint64_t next_life;
+	uint64_t next_connection;
 };
 
 void generator_init(struct generator *g);

@@ -103,7 +103,7 @@ static void plan_tell(void)
 		       six ? 6 : 4, frame_clients[six], frame_vip[six], frame_locals[six],
 		       frame_servers[six]);
 	printf("\"local_count\": %u, \"server_count\": %u, \"known\": %u, \"fresh\": %u, "
-	       "\"lives\": %u, \"server\": %u",
+	       "\"connections\": %u, \"server\": %u",
 	       FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_LIVES, PORT_SERVER);
 	mac_tell("client_mac", frame_mac);
 	mac_tell("server_mac", frame_server_mac);

@@ -8,18 +8,18 @@
 #include "measure.h"
 
 #define BURST    32
-#define WORDS    (2 * TALK_WINDOW_MAX) /* that may wait to be said: two of each life */
+#define WORDS    (2 * TALK_WINDOW_MAX) /* that may wait to be said: two of each connection */
 #define SILENT_S 0.02                  /* nothing came for so long: what is under way is lost */
 #define BACK_OFF 16                    /* pauses before a full link is tried again */
 
 struct talk {
 	struct link *link;
-	struct lives lives;
+	struct connections connections;
 	const struct talk_options *options;
-	uint64_t *next; /* life */
-	struct life_word word[WORDS];
+	uint64_t *next; /* connection */
+	struct connection_step word[WORDS];
 	uint32_t first, last; /* of the words, modulo WORDS */
-	uint64_t open, heard; /* lives under way; when anything came last, in ticks */
+	uint64_t open, heard; /* connections under way; when anything came last, in ticks */
 	struct rte_mbuf *frame[BURST];
 	unsigned frames; /* written, and refused by a full link */
 	uint64_t sendings, fulls, lost;
@@ -33,7 +33,7 @@ static double seconds_since(uint64_t ticks)
 /* ---- hearing --------------------------------------------------------------------------------- */
 
 /* Both ends are behind one link: the MAC address says who is meant. */
-static enum life_side side_of(const uint8_t *frame)
+static enum connection_side side_of(const uint8_t *frame)
 {
 	return memcmp(frame, frame_server_mac, 6) == 0 ? LIFE_SERVER : LIFE_CLIENT;
 }
@@ -41,8 +41,8 @@ static enum life_side side_of(const uint8_t *frame)
 static void hear(struct talk *t)
 {
 	struct rte_mbuf *m[LINK_BURST];
-	struct life_word said[2];
-	uint64_t completed = t->lives.completed;
+	struct connection_step said[2];
+	uint64_t completed = t->connections.completed;
 	unsigned n = link_receive(t->link, m);
 
 	if (n == 0)
@@ -51,12 +51,13 @@ static void hear(struct talk *t)
 		__builtin_prefetch(rte_pktmbuf_mtod(m[i], uint8_t *));
 	for (unsigned i = 0; i < n; i++) {
 		const uint8_t *frame = rte_pktmbuf_mtod(m[i], uint8_t *);
-		unsigned words = lives_hear(&t->lives, side_of(frame), frame, m[i]->data_len, said);
+		unsigned words = connections_receive(&t->connections, side_of(frame), frame,
+		                                     m[i]->data_len, said);
 		for (unsigned k = 0; k < words && t->last - t->first < WORDS; k++)
 			t->word[t->last++ % WORDS] = said[k];
 	}
 	rte_pktmbuf_free_bulk(m, n);
-	completed = t->lives.completed - completed;
+	completed = t->connections.completed - completed;
 	t->open -= completed < t->open ? completed : t->open;
 	t->heard = rte_rdtsc();
 }
@@ -68,20 +69,20 @@ static void frames_write(struct talk *t, bool begin)
 	uint64_t room = begin && t->open < t->options->window ? t->options->window - t->open : 0;
 	uint64_t ready = t->last - t->first + room;
 	unsigned n = ready < BURST ? (unsigned)ready : BURST;
-	struct life_word begun;
+	struct connection_step begun;
 
 	if (n == 0 || !link_take(t->link, FRAME_IN, t->frame, n))
 		return;
 	for (unsigned i = 0; i < n; i++) {
-		const struct life_word *w = &begun;
+		const struct connection_step *w = &begun;
 		if (t->first != t->last) {
 			w = &t->word[t->first++ % WORDS];
 		} else {
-			lives_begin(&t->lives, (*t->next)++, &begun);
+			connections_begin(&t->connections, (*t->next)++, &begun);
 			t->open++;
 		}
 		uint8_t *frame = rte_pktmbuf_mtod(t->frame[i], uint8_t *);
-		uint16_t length = (uint16_t)lives_say(&t->lives, w, frame);
+		uint16_t length = (uint16_t)connections_answer(&t->connections, w, frame);
 		t->frame[i]->data_len = length;
 		t->frame[i]->pkt_len = length;
 	}
@@ -125,14 +126,14 @@ static void run_for(struct talk *t, double seconds)
 	}
 }
 
-static int lives_open(struct talk *t, struct sy_error *err)
+static int connections_open(struct talk *t, struct sy_error *err)
 {
 	bool six = t->options->family == 6;
-	struct lives_options o = {.port = PORT_LIVES};
+	struct connections_options o = {.port = PORT_LIVES};
 
 	if ((t->options->family != 4 && !six) || t->options->window == 0 ||
 	    t->options->window > TALK_WINDOW_MAX)
-		return sy_fail(err, EINVAL, "families are 4 and 6; 1 to %u lives at once",
+		return sy_fail(err, EINVAL, "families are 4 and 6; 1 to %u connections at once",
 		               TALK_WINDOW_MAX);
 	sy_addr_parse(frame_clients[six], &o.client);
 	sy_addr_parse(frame_vip[six], &o.vip);
@@ -140,7 +141,7 @@ static int lives_open(struct talk *t, struct sy_error *err)
 	memcpy(o.own_mac[LIFE_SERVER], frame_server_mac, 6);
 	memcpy(o.gate_mac[LIFE_CLIENT], frame_forwarder_mac, 6);
 	memcpy(o.gate_mac[LIFE_SERVER], frame_forwarder_mac, 6);
-	lives_init(&t->lives, &o);
+	connections_init(&t->connections, &o);
 	return 0;
 }
 
@@ -150,14 +151,14 @@ int talk_run(struct link *l, uint64_t *first, const struct talk_options *o, stru
 	static struct talk t;
 
 	t = (struct talk){.link = l, .options = o, .next = first, .heard = rte_rdtsc()};
-	int rc = lives_open(&t, err);
+	int rc = connections_open(&t, err);
 	if (rc != 0)
 		return rc;
 	l->template[FRAME_IN].length = 0; /* its buffers are filled anew for who comes next */
 	run_for(&t, o->warm);
-	uint64_t completed = t.lives.completed, counted = rte_rdtsc();
+	uint64_t completed = t.connections.completed, counted = rte_rdtsc();
 	run_for(&t, o->seconds);
-	*r = (struct talk_result){.rate = (double)(t.lives.completed - completed) /
+	*r = (struct talk_result){.rate = (double)(t.connections.completed - completed) /
 	                                  seconds_since(counted)};
 	while (t.open > 0) {
 		hear(&t);
@@ -165,11 +166,11 @@ int talk_run(struct link *l, uint64_t *first, const struct talk_options *o, stru
 		silence_check(&t);
 	}
 	rte_mempool_put_bulk(l->sent[FRAME_IN], (void **)t.frame, t.frames);
-	r->begun = t.lives.begun;
-	r->completed = t.lives.completed;
+	r->begun = t.connections.begun;
+	r->completed = t.connections.completed;
 	r->lost = t.lost;
-	r->strange = t.lives.strange;
-	r->resets = t.lives.resets;
+	r->strange = t.connections.strange;
+	r->resets = t.connections.resets;
 	r->full = t.sendings ? (double)t.fulls / (double)t.sendings : 0;
 	return 0;
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Complete TCP lives (bench/lives.h) over a link, as many as what is at its other end takes. */
+/* Complete TCP connections (bench/connections.h) over a link, as many as what is at its other end
+ * takes. */
 #ifndef GENERATOR_TALK_H
 #define GENERATOR_TALK_H
 
-#include <lives.h>
+#include <connections.h>
 
 #include "link.h"
 
 #define TALK_WINDOW_MAX 2048
 
 struct talk_options {
-	unsigned family, window; /* lives at once */
+	unsigned family, window; /* connections at once */
 	double warm, seconds;
 };
 
@@ -22,7 +23,7 @@ struct talk_result {
 	double full; /* share of sendings that found the link full */
 };
 
-/* first: the number of the first life, and then of the next one: none is lived twice. */
+/* first: the number of the first connection, and then of the next one: none is lived twice. */
 int talk_run(struct link *l, uint64_t *first, const struct talk_options *o, struct talk_result *r,
              struct sy_error *err);
 

@@ -27,9 +27,9 @@
 #define SECOND_NS   UINT64_C(1000000000)
 #define FIRST_NS    (100000 * SECOND_NS) /* where the chronicle's clock begins */
 #define MEMORY_MB   512                  /* of addresses; what is not touched costs nothing */
-#define SPAN_STARTS 3                    /* how long a life may be: as that many starts */
+#define SPAN_STARTS 3                    /* how long a connection may be: as that many starts */
 #define MOMENT_NS   60000                /* that a burst takes, or a sweep */
-#define PATIENCE_S  60                   /* for a life that ends by itself */
+#define PATIENCE_S  60                   /* for a connection that ends by itself */
 
 static const struct scene scenes[] = {
         {.name = "roomy",
@@ -72,7 +72,7 @@ struct play {
 	struct chronicle *h;
 	struct dice dice;
 	uint64_t seed;
-	uint64_t span_ns; /* that a life lasts at the most */
+	uint64_t span_ns; /* that a connection lasts at the most */
 	unsigned lives;
 	unsigned killed[PHASE_COUNT];
 	char directory[FOLDER_NAME];
@@ -201,7 +201,7 @@ static bool life_killed(struct play *p, pid_t pid)
 	return false;
 }
 
-/* A life that is killed at some moment; false: it found something wrong before. */
+/* A connection that is killed at some moment; false: it found something wrong before. */
 static bool life_and_death(struct play *p)
 {
 	bool contended = dice_percent(&p->dice, 25);
@@ -234,7 +234,7 @@ static bool life_and_death(struct play *p)
 	return ok;
 }
 
-/* A life that ends by itself; returns its exit status. */
+/* A connection that ends by itself; returns its exit status. */
 static int life_whole(struct play *p, enum spoil spoil)
 {
 	int status;

@@ -10,9 +10,9 @@
 #define MEMORY_MB    8 /* for routes: few, so that a start is short */
 #define MAX_SERVICES 64
 #define MAX_SERVERS  512
-#define LAST_STEPS   50 /* of a life that nobody ends */
+#define LAST_STEPS   50 /* of a connection that nobody ends */
 
-/* Exit status, told from that of a life that found something wrong. */
+/* Exit status, told from that of a connection that found something wrong. */
 #define NOTHING_THERE 3
 
 static struct life life;
@@ -98,7 +98,7 @@ static void life_open(struct life *l, uint64_t sessions)
 	MUST(rig_open(&l->rig, &o, &err) == 0, "it does not start: %s", err.text);
 }
 
-/* ---- a life ---- */
+/* ---- a connection ---- */
 
 static void configuration_lose(const struct life *l)
 {

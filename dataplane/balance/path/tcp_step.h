@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a segment with an ACK does to its session's FINs, inline: most packets of a life's ends. */
+/* What a segment with an ACK does to its session's FINs, inline: most packets of a connection's
+ * ends. */
 #ifndef TCP_STEP_H
 #define TCP_STEP_H
 

@@ -72,7 +72,7 @@ static struct outcome outcome_of(struct flows *f, struct flow *flow, unsigned po
 	return o;
 }
 
-/* Any moment of a life. */
+/* Any moment of a connection. */
 static void session_throw(struct flows *f, struct session *s, struct session_cold *cold, bool tcp)
 {
 	s->flags = 0;

@@ -8,43 +8,46 @@
 
 #include <cmocka.h>
 
-#include "../lives.h"
+#include "../connections.h"
 #include <sy_packet.h>
 
-static const struct lives_options options[2] = {
+static const struct connections_options options[2] = {
         {.port = 80, .own_mac = {{2, 1}, {2, 2}}, .gate_mac = {{2, 3}, {2, 4}}},
         {.port = 443, .own_mac = {{2, 5}, {2, 6}}, .gate_mac = {{2, 7}, {2, 8}}},
 };
 
-static void lives_make(struct lives *l, bool v4)
+static void connections_make(struct connections *l, bool v4)
 {
-	struct lives_options o = options[v4];
+	struct connections_options o = options[v4];
 	assert_int_equal(sy_addr_parse(v4 ? "198.18.0.0" : "2001:db8:8::", &o.client), 0);
 	assert_int_equal(sy_addr_parse(v4 ? "192.0.2.10" : "2001:db8:1::10", &o.vip), 0);
-	lives_init(l, &o);
+	connections_init(l, &o);
 }
 
 /* Says a word, looks at its frame, lets the other end hear it. */
-static unsigned pass(struct lives *l, const struct life_word *w, struct life_word out[2])
+static unsigned pass(struct connections *l, const struct connection_step *w,
+                     struct connection_step out[2])
 {
 	uint8_t frame[LIFE_FRAME_MAX];
-	enum life_side from = life_side_of(w->packet);
-	uint32_t len = lives_say(l, w, frame);
+	enum connection_side from = connection_side_of(w->packet);
+	uint32_t len = connections_answer(l, w, frame);
 	assert_true(len <= LIFE_FRAME_MAX);
-	assert_true(lives_check(frame, len));
+	assert_true(connections_check(frame, len));
 	assert_memory_equal(frame, l->options.gate_mac[from], 6);
 	assert_memory_equal(frame + 6, l->options.own_mac[from], 6);
 	frame[len - 1] ^= 1;
-	assert_false(lives_check(frame, len));
+	assert_false(connections_check(frame, len));
 	frame[len - 1] ^= 1;
-	return lives_hear(l, from == LIFE_CLIENT ? LIFE_SERVER : LIFE_CLIENT, frame, len, out);
+	return connections_receive(l, from == LIFE_CLIENT ? LIFE_SERVER : LIFE_CLIENT, frame, len,
+	                           out);
 }
 
-/* All words of life n, in the order in which they are said. */
-static unsigned play(struct lives *l, uint64_t n, struct life_word said[LIFE_PACKETS + 2])
+/* All words of connection n, in the order in which they are said. */
+static unsigned play(struct connections *l, uint64_t n,
+                     struct connection_step said[LIFE_PACKETS + 2])
 {
 	unsigned count = 1;
-	lives_begin(l, n, &said[0]);
+	connections_begin(l, n, &said[0]);
 	for (unsigned i = 0; i < count; i++) {
 		assert_true(count <= LIFE_PACKETS);
 		count += pass(l, &said[i], &said[count]);
@@ -55,10 +58,10 @@ static unsigned play(struct lives *l, uint64_t n, struct life_word said[LIFE_PAC
 static void test_life(void **state)
 {
 	for (unsigned v4 = 0; v4 < 2; v4++) {
-		struct lives l;
-		lives_make(&l, v4);
+		struct connections l;
+		connections_make(&l, v4);
 		for (unsigned n = 0; n < 1000; n++) {
-			struct life_word said[LIFE_PACKETS + 2];
+			struct connection_step said[LIFE_PACKETS + 2];
 			assert_int_equal(play(&l, n, said), LIFE_PACKETS);
 			for (unsigned i = 0; i < LIFE_PACKETS; i++)
 				assert_int_equal(said[i].packet, i);
@@ -73,27 +76,27 @@ static void test_life(void **state)
 static void test_strange(void **state)
 {
 	for (unsigned v4 = 0; v4 < 2; v4++) {
-		struct lives l;
-		struct life_word said[LIFE_PACKETS + 2], out[2];
+		struct connections l;
+		struct connection_step said[LIFE_PACKETS + 2], out[2];
 		uint8_t frame[LIFE_FRAME_MAX];
-		lives_make(&l, v4);
+		connections_make(&l, v4);
 		play(&l, 7, said);
-		struct life_word w = said[LIFE_GET];
+		struct connection_step w = said[LIFE_GET];
 		w.ack = htonl(ntohl(w.ack) + 5);
 		assert_int_equal(pass(&l, &w, out), 0);
 		assert_int_equal(l.strange, 1);
 
 		uint32_t l4 = SY_ETH_LEN + (v4 ? 20 : 40);
-		uint32_t len = lives_say(&l, &said[LIFE_GET], frame);
+		uint32_t len = connections_answer(&l, &said[LIFE_GET], frame);
 		((struct sy_tcp *)(frame + l4))->flags = SY_TCP_RST;
-		assert_int_equal(lives_hear(&l, LIFE_SERVER, frame, len, out), 0);
+		assert_int_equal(connections_receive(&l, LIFE_SERVER, frame, len, out), 0);
 		assert_int_equal(l.strange, 2);
 		assert_int_equal(l.resets, 1);
 
-		len = lives_say(&l, &said[LIFE_GET], frame);
-		assert_int_equal(lives_hear(&l, LIFE_SERVER, frame, l4 + 19, out), 0);
+		len = connections_answer(&l, &said[LIFE_GET], frame);
+		assert_int_equal(connections_receive(&l, LIFE_SERVER, frame, l4 + 19, out), 0);
 		frame[SY_ETH_LEN + (v4 ? 9 : 6)] = SY_PROTO_UDP;
-		assert_int_equal(lives_hear(&l, LIFE_SERVER, frame, len, out), 0);
+		assert_int_equal(connections_receive(&l, LIFE_SERVER, frame, len, out), 0);
 		assert_int_equal(l.strange, 4);
 		assert_int_equal(l.resets, 1);
 	}
@@ -105,18 +108,18 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* No two lives have one tuple, and slots get about as many. */
+/* No two connections have one tuple, and slots get about as many. */
 static void test_tuples(void **state)
 {
 	enum { N = 200000 };
 	static uint64_t seen[N];
 	unsigned slot[SY_SLOTS] = {0};
-	struct lives l;
-	lives_make(&l, true);
+	struct connections l;
+	connections_make(&l, true);
 	sy_slot_init();
 	for (unsigned n = 0; n < N; n++) {
-		struct life_word w;
-		lives_begin(&l, n, &w);
+		struct connection_step w;
+		connections_begin(&l, n, &w);
 		seen[n] = (uint64_t)ntohl(w.src.w[3]) << 16 | ntohs(w.sport);
 		assert_in_range(ntohl(w.src.w[3]), 0xc6120000, 0xc613ffff);
 		slot[sy_slot_of(&w.src, w.sport)]++;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lives.h"
+#include "connections.h"
 
 #include <arpa/inet.h>
 
@@ -15,7 +15,7 @@ static const uint8_t syn_options[] = {2, 4, 0x05, 0xb4, 1, 1, 4, 2, 1, 3, 3, 7};
 
 /* ---- saying ---------------------------------------------------------------------------------- */
 
-static void template_l3(struct life_template *t, bool v4, uint32_t l4_len)
+static void template_l3(struct connection_template *t, bool v4, uint32_t l4_len)
 {
 	uint8_t *l3 = t->bytes + SY_ETH_LEN;
 	if (v4) {
@@ -35,16 +35,16 @@ static void template_l3(struct life_template *t, bool v4, uint32_t l4_len)
 	}
 }
 
-static void template_make(struct lives *l, enum life_packet p, uint8_t flags, const void *options,
-                          size_t options_len, const char *payload)
+static void template_make(struct connections *l, enum connection_packet p, uint8_t flags,
+                          const void *options, size_t options_len, const char *payload)
 {
-	struct life_template *t = &l->template[p];
-	enum life_side side = life_side_of(p);
+	struct connection_template *t = &l->template[p];
+	enum connection_side side = connection_side_of(p);
 	struct sy_eth *eth = (struct sy_eth *)t->bytes;
 	uint32_t l3_len = l->v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
 	uint32_t head = (uint32_t)(sizeof(struct sy_tcp) + options_len);
 	struct sy_tcp *tcp = (struct sy_tcp *)(t->bytes + SY_ETH_LEN + l3_len);
-	*t = (struct life_template){.payload = (uint32_t)strlen(payload)};
+	*t = (struct connection_template){.payload = (uint32_t)strlen(payload)};
 	uint32_t l4_len = head + t->payload;
 	memcpy(eth->dst, l->options.gate_mac[side], 6);
 	memcpy(eth->src, l->options.own_mac[side], 6);
@@ -60,9 +60,9 @@ static void template_make(struct lives *l, enum life_packet p, uint8_t flags, co
 	t->l4_sum = sy_csum_sum(tcp, l4_len) + pseudo[0] + pseudo[1];
 }
 
-void lives_init(struct lives *l, const struct lives_options *o)
+void connections_init(struct connections *l, const struct connections_options *o)
 {
-	*l = (struct lives){.options = *o, .v4 = sy_addr_is_v4(&o->client)};
+	*l = (struct connections){.options = *o, .v4 = sy_addr_is_v4(&o->client)};
 	const uint8_t syn = SY_TCP_SYN, ack = SY_TCP_ACK, push = SY_TCP_ACK | SY_TCP_PSH,
 	              fin = SY_TCP_ACK | SY_TCP_FIN;
 	template_make(l, LIFE_SYN, syn, syn_options, sizeof(syn_options), "");
@@ -83,10 +83,10 @@ static inline uint64_t addr_sum(const struct sy_addr *a)
 	return (uint64_t)a->w[0] + a->w[1] + a->w[2] + a->w[3];
 }
 
-uint32_t lives_say(const struct lives *l, const struct life_word *w,
-                   uint8_t frame[static LIFE_FRAME_MAX])
+uint32_t connections_answer(const struct connections *l, const struct connection_step *w,
+                            uint8_t frame[static LIFE_FRAME_MAX])
 {
-	const struct life_template *t = &l->template[w->packet];
+	const struct connection_template *t = &l->template[w->packet];
 	struct sy_tcp *tcp;
 	uint64_t sum;
 	memcpy(frame, t->bytes, LIFE_FRAME_MAX);
@@ -125,7 +125,7 @@ static inline uint32_t isn_of(const struct sy_addr *own, uint16_t own_port,
 	                  16);
 }
 
-void lives_begin(struct lives *l, uint64_t n, struct life_word *w)
+void connections_begin(struct connections *l, uint64_t n, struct connection_step *w)
 {
 	/* Two rounds of what can be undone: no two n are mapped to one. */
 	uint32_t x = (uint32_t)n * 0x9e3779b1u;
@@ -133,11 +133,11 @@ void lives_begin(struct lives *l, uint64_t n, struct life_word *w)
 	x *= 0x85ebca77u;
 	x ^= x >> 13;
 	_Static_assert(LIFE_CLIENTS + LIFE_PORTS == 32, "all of x names a tuple");
-	*w = (struct life_word){.src = l->options.client,
-	                        .dst = l->options.vip,
-	                        .sport = htons((uint16_t)(0x8000u | (x & 0x7fffu))),
-	                        .dport = htons(l->options.port),
-	                        .packet = LIFE_SYN};
+	*w = (struct connection_step){.src = l->options.client,
+	                              .dst = l->options.vip,
+	                              .sport = htons((uint16_t)(0x8000u | (x & 0x7fffu))),
+	                              .dport = htons(l->options.port),
+	                              .packet = LIFE_SYN};
 	w->src.w[3] |= htonl(x >> LIFE_PORTS);
 	w->seq = htonl(isn_of(&w->src, w->sport, &w->dst, w->dport));
 	l->begun++;
@@ -147,13 +147,14 @@ void lives_begin(struct lives *l, uint64_t n, struct life_word *w)
 
 /* What a frame says, turned round: src is who heard it. Numbers in host order. */
 struct heard {
-	struct life_word back;
+	struct connection_step back;
 	uint32_t next, said; /* what acknowledges it; bytes of ours that it acknowledges */
 	uint32_t payload;
 	uint8_t flags;
 };
 
-static bool frame_read(const struct lives *l, const uint8_t *frame, uint32_t len, struct heard *h)
+static bool frame_read(const struct connections *l, const uint8_t *frame, uint32_t len,
+                       struct heard *h)
 {
 	const struct sy_eth *eth = (const struct sy_eth *)frame;
 	const struct sy_tcp *tcp;
@@ -190,14 +191,14 @@ static bool frame_read(const struct lives *l, const uint8_t *frame, uint32_t len
 	return h->payload <= len;
 }
 
-static unsigned say_one(struct heard *h, enum life_packet p, struct life_word *out)
+static unsigned say_one(struct heard *h, enum connection_packet p, struct connection_step *out)
 {
 	*out = h->back;
 	out->packet = p;
 	return 1;
 }
 
-static unsigned say_two(struct heard *h, enum life_packet first, struct life_word *out)
+static unsigned say_two(struct heard *h, enum connection_packet first, struct connection_step *out)
 {
 	say_one(h, first, out);
 	return 1 + say_one(h, first + 1, out + 1);
@@ -205,14 +206,14 @@ static unsigned say_two(struct heard *h, enum life_packet first, struct life_wor
 
 #define ENDS (SY_TCP_SYN | SY_TCP_FIN)
 
-static unsigned out_of_place(struct lives *l, const struct heard *h)
+static unsigned out_of_place(struct connections *l, const struct heard *h)
 {
 	l->strange++;
 	l->resets += !!(h->flags & SY_TCP_RST);
 	return 0;
 }
 
-static unsigned client_hear(struct lives *l, struct heard *h, struct life_word *out)
+static unsigned client_hear(struct connections *l, struct heard *h, struct connection_step *out)
 {
 	uint8_t ends = h->flags & ENDS;
 	if (h->said == 1 && ends == SY_TCP_SYN)
@@ -226,7 +227,7 @@ static unsigned client_hear(struct lives *l, struct heard *h, struct life_word *
 	return out_of_place(l, h);
 }
 
-static unsigned server_hear(struct lives *l, struct heard *h, struct life_word *out)
+static unsigned server_hear(struct connections *l, struct heard *h, struct connection_step *out)
 {
 	uint8_t ends = h->flags & ENDS;
 	if (ends == SY_TCP_SYN && !(h->flags & SY_TCP_ACK)) {
@@ -247,8 +248,8 @@ static unsigned server_hear(struct lives *l, struct heard *h, struct life_word *
 	return out_of_place(l, h);
 }
 
-unsigned lives_hear(struct lives *l, enum life_side side, const uint8_t *frame, uint32_t len,
-                    struct life_word out[static 2])
+unsigned connections_receive(struct connections *l, enum connection_side side, const uint8_t *frame,
+                             uint32_t len, struct connection_step out[static 2])
 {
 	struct heard h;
 	if (!frame_read(l, frame, len, &h)) {
@@ -260,7 +261,7 @@ unsigned lives_hear(struct lives *l, enum life_side side, const uint8_t *frame, 
 	return side == LIFE_CLIENT ? client_hear(l, &h, out) : server_hear(l, &h, out);
 }
 
-bool lives_check(const uint8_t *frame, uint32_t len)
+bool connections_check(const uint8_t *frame, uint32_t len)
 {
 	struct sy_view v;
 	return sy_packet_parse(frame, len, &v) == SY_DROP_NONE &&
