@@ -6,7 +6,7 @@
 
 #include "baton.h"
 #include "leftovers.h"
-#include "life.h"
+#include "process.h"
 
 static void tell_removed(void *ctx, const char *text)
 {
@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 	if (rc == 0) {
 		switch (o.action) {
 		case ACTION_RUN:
-			rc = life_run(&o, argv, &err);
+			rc = process_run(&o, argv, &err);
 			break;
 		case ACTION_RELEASE:
 			rc = sy_kernel_cleanup(tell_removed, NULL, &err);

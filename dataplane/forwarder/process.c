@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "life.h"
+#include "process.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 #define SYNC_TIMEOUT_MS 30000
 #define ADOPT_THREADS   4
 
-struct life {
+struct process {
 	struct options *options;
 	struct sy_balance *balance;
 	struct sy_runtime *rt;
@@ -81,7 +81,7 @@ static unsigned adopt_threads(const struct options *o)
 /* ---- beginning
  * ------------------------------------------------------------------------------------- */
 
-static int adopt_and_start(struct life *l)
+static int adopt_and_start(struct process *l)
 {
 	int rc = sy_balance_adopt(l->balance, adopt_threads(l->options), l->err);
 	sy_phase_end(SY_PHASE_ADOPT);
@@ -92,7 +92,7 @@ static int adopt_and_start(struct life *l)
 	return rc == 0 ? sy_runtime_start(l->rt, l->err) : rc;
 }
 
-static int serve(struct life *l)
+static int serve(struct process *l)
 {
 	const struct options *o = l->options;
 	int rc = sy_balance_serve(l->balance, o->socket, l->err);
@@ -108,7 +108,7 @@ static int serve(struct life *l)
 	return 0;
 }
 
-static int take_over(struct life *l)
+static int take_over(struct process *l)
 {
 	struct sy_balance_totals totals;
 	struct baton ready = {0};
@@ -137,7 +137,7 @@ static int take_over(struct life *l)
 	return 0;
 }
 
-static int predecessor_fail(struct life *l, int code)
+static int predecessor_fail(struct process *l, int code)
 {
 	if (code == ENOTCONN || code == EPIPE)
 		return sy_fail(l->err, code,
@@ -148,7 +148,7 @@ static int predecessor_fail(struct life *l, int code)
 
 static void on_sealed(void *ctx)
 {
-	struct life *l = ctx;
+	struct process *l = ctx;
 	int rc = baton_receive(l->options->inherit, &l->sealed, l->err);
 	if (rc == 0)
 		return;
@@ -162,7 +162,7 @@ static void on_sealed(void *ctx)
 		sy_runtime_stop(l->rt);
 }
 
-static int begin(struct life *l)
+static int begin(struct process *l)
 {
 	int fd = l->options->inherit;
 	int rc = sy_runtime_wait_synced(l->rt, SYNC_TIMEOUT_MS, l->err);
@@ -185,7 +185,7 @@ static int begin(struct life *l)
 /* ---- from memory to the end
  * ------------------------------------------------------------------------ */
 
-static int run(struct life *l)
+static int run(struct process *l)
 {
 	signals_install(l->rt);
 	int rc = begin(l);
@@ -207,7 +207,7 @@ static int run(struct life *l)
 	return rc == -ECANCELED ? 0 : rc; /* stopped before it was ready */
 }
 
-static int open_and_run(struct life *l)
+static int open_and_run(struct process *l)
 {
 	struct options *o = l->options;
 	o->balance.upgrade = upgrade_begin;
@@ -247,9 +247,9 @@ static int hello_check(const struct options *o, struct sy_error *err)
 	return rc < 0 ? rc : options_check_identity(o, hello.text, err);
 }
 
-int life_run(struct options *o, char *const *argv, struct sy_error *err)
+int process_run(struct options *o, char *const *argv, struct sy_error *err)
 {
-	struct life l = {.options = o, .note = -1, .err = err};
+	struct process l = {.options = o, .note = -1, .err = err};
 	upgrade_init(&l.upgrade, o, argv);
 	l.upgrade.note = &l.note;
 	int rc = o->inherit < 0 ? 0 : hello_check(o, err);

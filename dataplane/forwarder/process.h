@@ -6,13 +6,13 @@
  *     successor  open, mirror, configuration ─► PREPARED … SEALED ─► note, take ─► the same, READY
  *     the end    quiesce, seal, close: by a signal; or handed over to a successor, or begun anew
  */
-#ifndef LIFE_H
-#define LIFE_H
+#ifndef PROCESS_H
+#define PROCESS_H
 
 #include "options.h"
 
 /* Runs until it is stopped or replaced. argv: the whole command line, to be begun anew by. Returns
  * 0 or a negative errno. */
-int life_run(struct options *o, char *const *argv, struct sy_error *err);
+int process_run(struct options *o, char *const *argv, struct sy_error *err);
 
 #endif
