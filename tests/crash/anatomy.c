@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "life.h"
+#include "run.h"
 #include "session_file.h"
 
 static bool is_blank(const void *bytes, size_t len)
@@ -59,7 +59,7 @@ uint64_t anatomy_count(const char *path)
 /* ---- adopted ---- */
 
 /* The two tuples by which a session's packets come in. */
-static struct sy_tuple tuple_of(const struct life *l, const struct session *s, unsigned side)
+static struct sy_tuple tuple_of(const struct run *l, const struct session *s, unsigned side)
 {
 	const struct endpoint *e = inspect_endpoint(l->rig.b, s->server);
 	if (side == SESSION_CLIENT)
@@ -69,7 +69,7 @@ static struct sy_tuple tuple_of(const struct life *l, const struct session *s, u
 }
 
 struct wanted {
-	const struct life *l;
+	const struct run *l;
 	struct sy_tuple tuple;
 };
 
@@ -82,7 +82,7 @@ static bool match_tuple(const void *ctx, const struct session *s, enum session_d
 
 /* Both ways a session is looked up by; were there another one with its tuple, one of the two would
  * be found in the other's place. */
-static void record_must_be_found(const struct life *l, const struct session_table *t,
+static void record_must_be_found(const struct run *l, const struct session_table *t,
                                  uint32_t record)
 {
 	const struct session *s = session_at(t, record);
@@ -160,7 +160,7 @@ static uint32_t free_check(const struct session_table *t, uint8_t *listed)
 	return n;
 }
 
-static void table_check(const struct life *l, const struct session_table *t)
+static void table_check(const struct run *l, const struct session_table *t)
 {
 	uint8_t *sides = calloc(2, t->capacity), *listed = sides + t->capacity;
 	MUST(sides, "no memory");
@@ -184,7 +184,7 @@ static void table_check(const struct life *l, const struct session_table *t)
 	free(sides);
 }
 
-uint64_t anatomy_check(struct life *l)
+uint64_t anatomy_check(struct run *l)
 {
 	uint64_t live = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -194,7 +194,7 @@ uint64_t anatomy_check(struct life *l)
 	return live;
 }
 
-void anatomy_chill(const struct life *l)
+void anatomy_chill(const struct run *l)
 {
 	const struct session_map *m = &inspect_store(l->rig.b)->now;
 	madvise(m->file, m->length, MADV_DONTNEED);
@@ -210,7 +210,7 @@ struct victim {
 };
 
 /* It must be there, and will be asked. */
-static bool is_expected(const struct life *l, const struct session *s)
+static bool is_expected(const struct run *l, const struct session *s)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	const struct endpoint *e = inspect_endpoint(l->rig.b, s->server);
@@ -226,7 +226,7 @@ static bool is_expected(const struct life *l, const struct session *s)
 	return false;
 }
 
-static bool victim_find(struct life *l, struct victim *v)
+static bool victim_find(struct run *l, struct victim *v)
 {
 	struct sy_balance *b = l->rig.b;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -251,7 +251,7 @@ static bool victim_find(struct life *l, struct victim *v)
 	return false;
 }
 
-static bool spoil_free(struct life *l)
+static bool spoil_free(struct run *l)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		struct session_table *t = inspect_table(l->rig.b, slot);
@@ -275,7 +275,7 @@ static bool spoil_index(const struct victim *v)
 	return false;
 }
 
-static bool spoil_port(struct life *l, const struct victim *v)
+static bool spoil_port(struct run *l, const struct victim *v)
 {
 	const struct sy_balance *b = l->rig.b;
 	struct session moved = *v->s;
@@ -290,7 +290,7 @@ static bool spoil_port(struct life *l, const struct victim *v)
 	                      sy_hash_tuple(inspect_key(b), &server)) != SESSION_NONE;
 }
 
-bool anatomy_spoil(struct life *l)
+bool anatomy_spoil(struct run *l)
 {
 	struct victim v;
 	if (l->spoil == SPOIL_FREE)

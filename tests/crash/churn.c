@@ -3,10 +3,10 @@
 #include <arpa/inet.h>
 
 #include "control_plane.h"
-#include "life.h"
+#include "run.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-#define ASKED     128 /* adopted sessions from each side; the last life asks all */
+#define ASKED     128 /* adopted sessions from each side; the last run asks all */
 
 /* The payload, which tells whose packet it is. */
 struct mark {
@@ -43,7 +43,7 @@ static struct sy_tuple flow_tuple(const struct flow *f)
 	                         plain_proto(f->service)};
 }
 
-static void flow_send(struct life *l, unsigned i)
+static void flow_send(struct run *l, unsigned i)
 {
 	struct flow *f = &l->h->flow[i];
 	const struct mark mark = {.flow = i, .serial = l->h->serial};
@@ -133,7 +133,7 @@ static bool part_is_open(const struct plain_part *p, bool again)
 }
 
 /* Nobody else may have this local address and port towards this server. */
-static void must_be_alone(struct life *l, const struct flow *f)
+static void must_be_alone(struct run *l, const struct flow *f)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	const struct sy_addr server = plain_server(f->service, f->server);
@@ -150,7 +150,7 @@ static void must_be_alone(struct life *l, const struct flow *f)
 }
 
 /* Learns from a client's first packet where it went. */
-static void flow_learn(struct life *l, struct flow *f, const struct sight *s, bool again)
+static void flow_learn(struct run *l, struct flow *f, const struct sight *s, bool again)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	unsigned server = 0, local = 0;
@@ -195,7 +195,7 @@ static bool tuple_equal(const struct sy_tuple *a, const struct sy_tuple *b)
 }
 
 /* Sequence numbers are as whoever hears of them counts, across any number of lives. */
-static void must_be_counted(struct life *l, struct flow *f, const struct sight *s)
+static void must_be_counted(struct run *l, struct flow *f, const struct sight *s)
 {
 	uint32_t inserted = plain_inserted(f->service), client = f->seq[PLAIN_CLIENT];
 	bool begins = s->flags & SY_TCP_SYN, header = s->payload > sizeof(struct mark);
@@ -228,7 +228,7 @@ static uint32_t flow_taken(const struct flow *f, const struct sight *s)
 }
 
 /* The flow's packet is through: what was in doubt is certain now. `pending` is cleared last. */
-static void flow_settle(struct life *l, struct flow *f, const struct sight *s, bool again)
+static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bool again)
 {
 	const struct sy_tuple known = flow_rewritten(f);
 	bool same = f->certainty == FLOW_CERTAIN && tuple_equal(&known, &s->tuple);
@@ -267,7 +267,7 @@ static void flow_settle(struct life *l, struct flow *f, const struct sight *s, b
 /* ---- a burst ---- */
 
 /* What follows is the balancer's own doing. */
-static void turn_begins(struct life *l)
+static void turn_begins(struct run *l)
 {
 	if (l->slow)
 		anatomy_chill(l);
@@ -282,7 +282,7 @@ static uint64_t refusals(const struct rig *r)
 }
 
 /* Notes that flow i sends what is planned. */
-static void burst_add(struct life *l, struct burst *b, unsigned i)
+static void burst_add(struct run *l, struct burst *b, unsigned i)
 {
 	struct flow *f = &l->h->flow[i];
 	f->seen_last = plain_seconds(l->h);
@@ -291,7 +291,7 @@ static void burst_add(struct life *l, struct burst *b, unsigned i)
 }
 
 /* A SYN whose data was taken off is known by its number. */
-static void mark_find(const struct life *l, const struct burst *b, struct sight *s)
+static void mark_find(const struct run *l, const struct burst *b, struct sight *s)
 {
 	if (s->tuple.proto != SY_PROTO_TCP || !(s->flags & SY_TCP_SYN) || s->payload > 0)
 		return;
@@ -303,7 +303,7 @@ static void mark_find(const struct life *l, const struct burst *b, struct sight 
 	}
 }
 
-static void burst_collect(struct life *l, const struct burst *b, unsigned port)
+static void burst_collect(struct run *l, const struct burst *b, unsigned port)
 {
 	struct rte_mbuf *m;
 	while ((m = rig_collect(&l->rig, port))) {
@@ -340,7 +340,7 @@ static const char *drops_text(const struct rig *r)
 	return text;
 }
 
-static void burst_run(struct life *l, struct burst *b)
+static void burst_run(struct run *l, struct burst *b)
 {
 	uint64_t refused = refusals(&l->rig), missing = 0;
 	l->h->serial++;
@@ -389,7 +389,7 @@ static bool tuple_is_used(const struct chronicle *h, const struct flow *new)
 	return false;
 }
 
-static bool flow_begin(struct life *l, unsigned i)
+static bool flow_begin(struct run *l, unsigned i)
 {
 	struct dice *d = &l->dice;
 	const struct plain_config *c = &l->h->config[l->h->accepted];
@@ -427,7 +427,7 @@ static unsigned flows_count(const struct chronicle *h)
 }
 
 /* Some flows say something, some begin. */
-static void churn_packets(struct life *l)
+static void churn_packets(struct run *l)
 {
 	struct chronicle *h = l->h;
 	struct dice *d = &l->dice;
@@ -449,7 +449,7 @@ static void churn_packets(struct life *l)
 	burst_run(l, &b);
 }
 
-static void churn_time(struct life *l)
+static void churn_time(struct run *l)
 {
 	/* Now and then so much that a sweep ends many sessions at once. */
 	uint32_t most = dice_percent(&l->dice, 10) ? 12000 : 2000;
@@ -460,7 +460,7 @@ static void churn_time(struct life *l)
 	flows_forget(l->h);
 }
 
-void churn_step(struct life *l)
+void churn_step(struct run *l)
 {
 	churn_packets(l);
 	if (dice_percent(&l->dice, 20))
@@ -471,7 +471,7 @@ void churn_step(struct life *l)
 
 /* Asks up to so many sessions from one side, whatever their state; none begins anew, as what there
  * is has to go on first. */
-static void churn_ask(struct life *l, enum plain_side side, unsigned most)
+static void churn_ask(struct run *l, enum plain_side side, unsigned most)
 {
 	struct chronicle *h = l->h;
 	const struct plain_config *c = &h->config[h->accepted];
@@ -491,7 +491,7 @@ static void churn_ask(struct life *l, enum plain_side side, unsigned most)
 	}
 }
 
-void churn_resume(struct life *l)
+void churn_resume(struct run *l)
 {
 	struct chronicle *h = l->h;
 	unsigned most = l->last ? PLAIN_FLOWS : ASKED;

@@ -22,7 +22,7 @@
 #include <rte_pause.h>
 
 #include "../folder.h"
-#include "life.h"
+#include "run.h"
 
 #define SECOND_NS   UINT64_C(1000000000)
 #define FIRST_NS    (100000 * SECOND_NS) /* where the chronicle's clock begins */
@@ -92,7 +92,7 @@ static uint64_t real_ns(void)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
-/* ---- one life ---- */
+/* ---- one run ---- */
 
 /* DPDK's memory is a file, which children would share: this one sees its own copy from here on. */
 static int memory_own(const struct rte_memseg_list *list, const struct rte_memseg *segment,
@@ -128,7 +128,7 @@ static pid_t fork_bound(int cpu)
 	return 0;
 }
 
-static pid_t life_fork(struct play *p, int cpu, enum spoil spoil, bool last)
+static pid_t run_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 {
 	char label[80];
 	uint64_t seed = (uint64_t)dice_roll(&p->dice, UINT32_MAX) << 32 | ++p->lives;
@@ -140,7 +140,7 @@ static pid_t life_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 		_exit(EXIT_FAILURE);
 	}
 	if (pid == 0)
-		life_run(p->h, p->scene, p->directory, label, seed, spoil, last);
+		run_start(p->h, p->scene, p->directory, label, seed, spoil, last);
 	return pid;
 }
 
@@ -185,7 +185,7 @@ static void wait_for_churn(struct play *p, pid_t pid)
 		wait_ns(100000);
 }
 
-static bool life_killed(struct play *p, pid_t pid)
+static bool run_killed(struct play *p, pid_t pid)
 {
 	int status;
 	kill(pid, SIGKILL);
@@ -202,7 +202,7 @@ static bool life_killed(struct play *p, pid_t pid)
 }
 
 /* A connection that is killed at some moment; false: it found something wrong before. */
-static bool life_and_death(struct play *p)
+static bool run_and_death(struct play *p)
 {
 	bool contended = dice_percent(&p->dice, 25);
 	int cpu = contended ? sched_getcpu() : -1;
@@ -210,14 +210,14 @@ static bool life_and_death(struct play *p)
 	p->h->turns = 0;
 	p->h->ready_ns = 0;
 	p->h->phase = PHASE_START;
-	pid_t pid = life_fork(p, cpu, SPOIL_NOTHING, false);
+	pid_t pid = run_fork(p, cpu, SPOIL_NOTHING, false);
 	if (p->lives == 1) /* how long does it take to come to life? */
 		wait_for_churn(p, pid);
 	if (dice_percent(&p->dice, 60))
 		wait_for_burst(p);
 	else
 		wait_ns((uint64_t)dice_roll(&p->dice, 1000) * (p->span_ns / 1000));
-	bool ok = life_killed(p, pid);
+	bool ok = run_killed(p, pid);
 	if (rival) {
 		kill(rival, SIGKILL);
 		waitpid(rival, NULL, 0);
@@ -235,10 +235,10 @@ static bool life_and_death(struct play *p)
 }
 
 /* A connection that ends by itself; returns its exit status. */
-static int life_whole(struct play *p, enum spoil spoil)
+static int run_whole(struct play *p, enum spoil spoil)
 {
 	int status;
-	pid_t pid = life_fork(p, -1, spoil, true);
+	pid_t pid = run_fork(p, -1, spoil, true);
 	uint64_t deadline = real_ns() + PATIENCE_S * SECOND_NS;
 	while (waitpid(pid, &status, WNOHANG) == 0) {
 		if (interrupted || real_ns() > deadline)
@@ -313,9 +313,9 @@ static bool play(const struct scene *scene, uint64_t seed, unsigned kills)
 	bool ok = true;
 	play_begin(&p, scene, seed);
 	for (unsigned n = 0; n < kills && ok && !interrupted; n++)
-		ok = life_and_death(&p);
+		ok = run_and_death(&p);
 	if (ok && !interrupted) {
-		ok = life_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS;
+		ok = run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS;
 		ok = play_report(&p) && ok;
 	}
 	if (!ok && !interrupted)
@@ -327,14 +327,14 @@ static bool play(const struct scene *scene, uint64_t seed, unsigned kills)
 	return ok;
 }
 
-/* What one life left is well, says the next; then harm is done to it, and the third must say so. */
+/* What one run left is well, says the next; then harm is done to it, and the third must say so. */
 static bool prove(enum spoil spoil, uint64_t seed)
 {
 	struct play p;
 	play_begin(&p, &scenes[0], seed);
-	bool ok = life_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
-	          life_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
-	          life_whole(&p, spoil) == EXIT_FAILURE;
+	bool ok = run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
+	          run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
+	          run_whole(&p, spoil) == EXIT_FAILURE;
 	if (ok)
 		printf("%s: noticed\n", spoil_name[spoil]);
 	else

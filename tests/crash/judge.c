@@ -3,7 +3,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 
-#include "life.h"
+#include "run.h"
 
 typedef Steelyard__Forwarder__V1__Session pb_session;
 
@@ -55,7 +55,7 @@ static unsigned flow_of(const struct chronicle *h, const pb_session *s)
 }
 
 /* Server and local address of a session, as the model numbers them. */
-static void session_place(const struct life *l, const pb_session *s, struct flow *f)
+static void session_place(const struct run *l, const pb_session *s, struct flow *f)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	unsigned server = 0, local = 0;
@@ -107,7 +107,7 @@ static void judge_begun(struct flow *f, const struct flow *found, const pb_sessi
 	f->certainty = FLOW_CERTAIN; /* its packet is sent once more nevertheless */
 }
 
-static void judge_session(struct life *l, const pb_session *s, struct tally *t)
+static void judge_session(struct run *l, const pb_session *s, struct tally *t)
 {
 	unsigned i = flow_of(l->h, s);
 	MUST(i < PLAIN_FLOWS, "a session that nobody began: port %u, local port %u, %s, idle %u",
@@ -131,7 +131,7 @@ static void judge_session(struct life *l, const pb_session *s, struct tally *t)
 	MUST(flow_may_be(f, s->state), "its state is %s: %s", s->state, flow_text(f));
 }
 
-static void judge_sessions(struct life *l, struct tally *t)
+static void judge_sessions(struct run *l, struct tally *t)
 {
 	Steelyard__Forwarder__V1__ListSessionsRequest list =
 	        STEELYARD__FORWARDER__V1__LIST_SESSIONS_REQUEST__INIT;
@@ -148,7 +148,7 @@ static void judge_sessions(struct life *l, struct tally *t)
 	} while (list.cursor);
 }
 
-static const char *verdicts_text(const struct life *l)
+static const char *verdicts_text(const struct run *l)
 {
 	static char text[300];
 	int at = 0;
@@ -160,7 +160,7 @@ static const char *verdicts_text(const struct life *l)
 }
 
 /* What is not listed is not there. */
-static void judge_absent(struct life *l, const struct tally *t)
+static void judge_absent(struct run *l, const struct tally *t)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
@@ -178,7 +178,7 @@ static void judge_absent(struct life *l, const struct tally *t)
 }
 
 /* No two sessions hold one local address and port towards one server. */
-static void judge_ports(const struct life *l, const struct tally *t)
+static void judge_ports(const struct run *l, const struct tally *t)
 {
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		const struct flow *a = &l->h->flow[i];
@@ -200,7 +200,7 @@ static void judge_ports(const struct life *l, const struct tally *t)
 
 /* ---- sums ---- */
 
-static void judge_servers(struct life *l, const struct tally *t)
+static void judge_servers(struct run *l, const struct tally *t)
 {
 	Steelyard__Forwarder__V1__ListServicesRequest list =
 	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
@@ -236,7 +236,7 @@ static void judge_servers(struct life *l, const struct tally *t)
 	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
 }
 
-static void judge_status(struct life *l, const struct tally *t)
+static void judge_status(struct run *l, const struct tally *t)
 {
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	Steelyard__Forwarder__V1__StatusRequest ask =
@@ -265,7 +265,7 @@ static void judge_status(struct life *l, const struct tally *t)
 	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
 }
 
-void judge(struct life *l)
+void judge(struct run *l)
 {
 	static struct tally t;
 	t = (struct tally){0};

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "life.h"
+#include "run.h"
 
 #define UP    STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DRAIN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
@@ -12,7 +12,7 @@
 
 /* A transaction under construction: for the balancer, and what the model will be. */
 struct draft {
-	struct life *life;
+	struct run *life;
 	struct plain_config *config;
 	struct changes changes;
 };
@@ -98,7 +98,7 @@ static void draft_delete_local(struct draft *d, unsigned n)
 
 /* ---- transactions ---- */
 
-static struct draft draft_begin(struct life *l)
+static struct draft draft_begin(struct run *l)
 {
 	struct chronicle *h = l->h;
 	struct plain_config *next = &h->config[!h->accepted];
@@ -116,7 +116,7 @@ static void settings_accept(struct chronicle *h, uint32_t which)
 
 static void draft_commit(struct draft *d)
 {
-	struct life *l = d->life;
+	struct run *l = d->life;
 	struct chronicle *h = l->h;
 	uint32_t phase = h->phase;
 	d->config->revision = h->config[h->accepted].revision + 1;
@@ -128,7 +128,7 @@ static void draft_commit(struct draft *d)
 	h->commits++;
 }
 
-void settings_begin(struct life *l)
+void settings_begin(struct run *l)
 {
 	struct draft d = draft_begin(l);
 	for (unsigned i = 0; i < PLAIN_LOCALS; i++)
@@ -182,7 +182,7 @@ static void change_local(struct draft *d, struct dice *dice)
 		draft_local(d, n);
 }
 
-void settings_change(struct life *l)
+void settings_change(struct run *l)
 {
 	struct draft d = draft_begin(l);
 	for (unsigned n = 1 + dice_roll(&l->dice, 3); n; n--) {
@@ -253,7 +253,7 @@ static bool config_is(const Steelyard__Forwarder__V1__Config *pb, const struct p
 	return services == pb->n_entries && locals == pb->n_local_addresses;
 }
 
-void settings_judge(struct life *l)
+void settings_judge(struct run *l)
 {
 	struct chronicle *h = l->h;
 	Steelyard__Forwarder__V1__GetConfigRequest get =

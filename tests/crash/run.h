@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One life of a balancer, from finding its predecessor's file until it is killed. */
-#ifndef LIFE_H
-#define LIFE_H
+/* One run of a balancer, from finding its predecessor's file until it is killed. */
+#ifndef RUN_H
+#define RUN_H
 
 #include "../../dataplane/balance/tests/rig.h"
 #include "plain.h"
 
-/* What all lives of one file have in common. */
+/* What all runs of one file have in common. */
 struct scene {
 	const char *name;
-	uint64_t sessions, sessions_other; /* capacity; other: in some lives, 0: never */
+	uint64_t sessions, sessions_other; /* capacity; other: in some runs, 0: never */
 	uint64_t sessions_limit;           /* that tables grow to; 0: they do not */
 	unsigned slots;                    /* that clients fall into; 0: all */
 	unsigned services;                 /* that they want, the first ones; 0: all */
@@ -39,7 +39,7 @@ enum spoil {
 	        SPOIL_COUNT
 };
 
-struct life {
+struct run {
 	struct rig rig;
 	struct chronicle *h;
 	const struct scene *scene;
@@ -49,19 +49,19 @@ struct life {
 	bool slow;      /* tables are chilled again and again */
 	uint64_t found; /* records in the file before it was opened */
 	enum spoil spoil;
-	char label[80]; /* seed, scene and life, for messages */
+	char label[80]; /* seed, scene and run, for messages */
 };
 
 /* Lives until killed; `last`: only until everything was checked, and a little longer. */
-_Noreturn void life_run(struct chronicle *h, const struct scene *scene, const char *directory,
-                        const char *label, uint64_t seed, enum spoil spoil, bool last);
+_Noreturn void run_start(struct chronicle *h, const struct scene *scene, const char *directory,
+                         const char *label, uint64_t seed, enum spoil spoil, bool last);
 
 /* Says what is wrong and ends the process. */
-_Noreturn void life_fail(const char *fmt, ...) SY_PRINTF(1, 2);
+_Noreturn void run_fail(const char *fmt, ...) SY_PRINTF(1, 2);
 #define MUST(condition, ...)                                                                       \
 	do {                                                                                       \
 		if (!(condition))                                                                  \
-			life_fail(__VA_ARGS__);                                                    \
+			run_fail(__VA_ARGS__);                                                     \
 	} while (0)
 
 /* "tcp 198.18.0.3:4711 → 192.0.2.100:80 by …", in a buffer that the next call uses again. */
@@ -71,30 +71,30 @@ const char *flow_text(const struct flow *f);
 
 /* What was under way when the predecessor was killed is sent once more; then adopted sessions are
  * asked from both sides. */
-void churn_resume(struct life *l);
+void churn_resume(struct run *l);
 /* One burst of packets, or time that passes. */
-void churn_step(struct life *l);
+void churn_step(struct run *l);
 
 /* ---- settings.c: configuration ---- */
 
 /* Which configuration is in force after a kill, and that it is one that was accepted. */
-void settings_judge(struct life *l);
+void settings_judge(struct run *l);
 /* The first one of all. */
-void settings_begin(struct life *l);
-void settings_change(struct life *l);
+void settings_begin(struct run *l);
+void settings_change(struct run *l);
 
 /* ---- judge.c, anatomy.c ---- */
 
 /* Compares what was adopted with the plain model, as the control requests tell it. */
-void judge(struct life *l);
+void judge(struct run *l);
 /* The tables themselves: records, free lists, index. Returns how many sessions live. */
-uint64_t anatomy_check(struct life *l);
+uint64_t anatomy_check(struct run *l);
 /* Records in the file that hold anything, before it is opened. */
 uint64_t anatomy_count(const char *path);
 /* Takes the tables' pages away, not what is in them: every first touch is a fault then, so that
  * more kills hit between two writes that belong together. */
-void anatomy_chill(const struct life *l);
+void anatomy_chill(const struct run *l);
 /* Does harm to the adopted tables; false: there is nothing that it could be done to. */
-bool anatomy_spoil(struct life *l);
+bool anatomy_spoil(struct run *l);
 
 #endif

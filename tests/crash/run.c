@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "life.h"
+#include "run.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,9 +15,9 @@
 /* Exit status, told from that of a connection that found something wrong. */
 #define NOTHING_THERE 3
 
-static struct life life;
+static struct run life;
 
-_Noreturn void life_fail(const char *fmt, ...)
+_Noreturn void run_fail(const char *fmt, ...)
 {
 	va_list args;
 	life.h->failed = true;
@@ -63,7 +63,7 @@ static struct sy_static_neigh neigh_make(unsigned port, struct sy_addr addr, uin
 	return n;
 }
 
-static void life_open(struct life *l, uint64_t sessions)
+static void run_open(struct run *l, uint64_t sessions)
 {
 	struct sy_static_route route[] = {
 	        route_make(RIG_WAN, "198.18.0.0", 16, "192.0.2.1"),
@@ -100,7 +100,7 @@ static void life_open(struct life *l, uint64_t sessions)
 
 /* ---- a connection ---- */
 
-static void configuration_lose(const struct life *l)
+static void configuration_lose(const struct run *l)
 {
 	static const char *const names[] = {"config", "journal"};
 	char path[200];
@@ -110,7 +110,7 @@ static void configuration_lose(const struct life *l)
 	}
 }
 
-static void life_begin(struct life *l)
+static void run_begin(struct run *l)
 {
 	char path[200];
 	bool other = l->scene->sessions_other && dice_percent(&l->dice, 30);
@@ -118,7 +118,7 @@ static void life_begin(struct life *l)
 	l->found = anatomy_count(path);
 	if (l->spoil == SPOIL_CONFIG)
 		configuration_lose(l);
-	life_open(l, other ? l->scene->sessions_other : l->scene->sessions);
+	run_open(l, other ? l->scene->sessions_other : l->scene->sessions);
 	l->h->phase = PHASE_CHECK;
 	if (l->h->config[l->h->accepted].revision || l->h->committing)
 		settings_judge(l);
@@ -131,18 +131,18 @@ static void life_begin(struct life *l)
 		churn_resume(l);
 }
 
-_Noreturn void life_run(struct chronicle *h, const struct scene *scene, const char *directory,
-                        const char *label, uint64_t seed, enum spoil spoil, bool last)
+_Noreturn void run_start(struct chronicle *h, const struct scene *scene, const char *directory,
+                         const char *label, uint64_t seed, enum spoil spoil, bool last)
 {
 	uint64_t started_ns = real_ns();
-	life = (struct life){.h = h, .scene = scene, .directory = directory, .spoil = spoil};
+	life = (struct run){.h = h, .scene = scene, .directory = directory, .spoil = spoil};
 	snprintf(life.label, sizeof(life.label), "%s", label);
 	life.dice.state = seed;
 	life.last = last;
 	life.slow = dice_percent(&life.dice, 50);
 	h->phase = PHASE_START;
 	h->turns = 0;
-	life_begin(&life);
+	run_begin(&life);
 	h->ready_ns = real_ns() - started_ns;
 	h->phase = PHASE_CHURN;
 	for (unsigned n = 0; !last || n < LAST_STEPS; n++) {
