@@ -189,13 +189,13 @@ static void tell(const struct cell *c, double connection, double ends, double st
 	         ", \"packets\": %u, \"time_wait_s\": %u, \"table\": %" PRIu64,
 	         a->family, a->concurrent, LIFE_PACKETS, a->time_wait, a->sessions);
 	struct measure m = {"cps", params, "cost", "ns/connection", NULL};
-	measure_tell(&m, connection, "two random lines a packet", stick);
+	measure_report(&m, connection, "two random lines a packet", stick);
 	m.metric = "rate";
 	m.unit = "connections/s";
-	measure_tell(&m, 1e9 / connection, NULL, 0);
+	measure_report(&m, 1e9 / connection, NULL, 0);
 	m.metric = "sessions in the table";
 	m.unit = "sessions";
-	measure_tell(&m, (double)rig_totals(&c->rig).live, NULL, 0);
+	measure_report(&m, (double)rig_totals(&c->rig).live, NULL, 0);
 	fprintf(stderr, "%.0f ns a connection, the ends' own %.0f; %" PRIu64 " sessions live\n",
 	        connection, ends, rig_totals(&c->rig).live);
 }

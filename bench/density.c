@@ -104,7 +104,7 @@ static int measure(const struct arguments *a, struct network *n, struct lookup *
 	if (lost != 0 || seen != live || outcome != NETWORK_FULL)
 		return fail("the table did not hold what was put into it");
 	const struct measure m = {"density", params, "memory", "bytes/session", NULL};
-	measure_tell(&m, bytes, "its fields alone", FIELDS);
+	measure_report(&m, bytes, "its fields alone", FIELDS);
 	if (a->limit > 0 && bytes > a->limit)
 		return fail("a session costs more than it may");
 	return 0;

@@ -152,7 +152,7 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 	}
 	double feeding = usual_feeding(result, a->runs);
 	for (unsigned i = 0; i < a->runs; i++)
-		measure_tell(&m, result[i].all - feeding, "two random lines", result[i].stick);
+		measure_report(&m, result[i].all - feeding, "two random lines", result[i].stick);
 	if (scene_drops(c->scene) == drops)
 		return true;
 	fprintf(stderr, "packets were dropped while it was measured\n");

@@ -136,8 +136,8 @@ static double run_lookups(const struct lookup *l, unsigned run, uint64_t *lost)
 
 /* Against the yardstick, and against the same look-ups in a table that was emptier: both by what
  * the yardstick took beside them, as they lie far apart in time. */
-static void run_tell(const struct lookup *l, const char *params, unsigned fill, unsigned run,
-                     double ns)
+static void run_report(const struct lookup *l, const char *params, unsigned fill, unsigned run,
+                       double ns)
 {
 	char all[256], name[32];
 
@@ -145,11 +145,11 @@ static void run_tell(const struct lookup *l, const char *params, unsigned fill, 
 	const struct measure lookup = {"density", all, "look-up", "ns/packet", NULL};
 	const struct measure growth = {"density", all, "look-up by fill", "yardsticks", NULL};
 
-	measure_tell(&lookup, ns, "two random cache lines", l->beside[run]);
+	measure_report(&lookup, ns, "two random cache lines", l->beside[run]);
 	if (fill == l->first_fill)
 		return;
 	snprintf(name, sizeof(name), "at %u %%", l->first_fill);
-	measure_tell(&growth, ns / l->beside[run], name, l->first[run]);
+	measure_report(&growth, ns / l->beside[run], name, l->first[run]);
 }
 
 bool lookup_measure(struct lookup *l, const char *params, unsigned fill)
@@ -166,7 +166,7 @@ bool lookup_measure(struct lookup *l, const char *params, unsigned fill)
 			l->beside[i] = run_yardstick(l);
 		if (fill == l->first_fill)
 			l->first[i] = ns / l->beside[i];
-		run_tell(l, params, fill, i, ns);
+		run_report(l, params, fill, i, ns);
 	}
 	return lost == 0;
 }

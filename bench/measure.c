@@ -12,8 +12,8 @@
 
 #define BURST_MAX 256
 
-void measure_tell(const struct measure *m, double value, const char *yardstick,
-                  double yardstick_value)
+void measure_report(const struct measure *m, double value, const char *yardstick,
+                    double yardstick_value)
 {
 	printf("{\"bench\": \"%s\", \"params\": {%s}, \"metric\": \"%s\", \"unit\": \"%s\", "
 	       "\"value\": %.6g",

@@ -23,8 +23,8 @@ struct measure {
 };
 
 /* A run's value, and what the yardstick took beside it; yardstick NULL: there is none. */
-void measure_tell(const struct measure *m, double value, const char *yardstick,
-                  double yardstick_value);
+void measure_report(const struct measure *m, double value, const char *yardstick,
+                    double yardstick_value);
 
 /* Nanoseconds of CPU work, by the TSC: cheap enough to be read around a burst. */
 double measure_ns(uint64_t cycles);

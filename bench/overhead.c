@@ -234,7 +234,7 @@ static void half_add(struct half *h, struct bench *b, const struct task *task, b
 	h->ended += ended(b) - before;
 }
 
-static void pair_tell(const struct bench *b, const struct task *task, const struct half half[2])
+static void pair_report(const struct bench *b, const struct task *task, const struct half half[2])
 {
 	const struct half *with = &half[true], *without = &half[false];
 	char rate[32] = "always", params[128], evidence[128];
@@ -248,7 +248,7 @@ static void pair_tell(const struct bench *b, const struct task *task, const stru
 	snprintf(evidence, sizeof(evidence), "\"core\": %.3f, \"ended_a_second\": %.0f",
 	         with->cpu_ns / with->seconds / 1e9, (double)with->ended / with->seconds);
 	const struct measure m = {"overhead", params, "cost", "ns/packet", evidence};
-	measure_tell(&m, with->cpu_ns / with->sent, "without", without->cpu_ns / without->sent);
+	measure_report(&m, with->cpu_ns / with->sent, "without", without->cpu_ns / without->sent);
 }
 
 /* Two slots with the task and two without. */
@@ -262,7 +262,7 @@ static void pair_measure(struct bench *b, const struct task *task)
 		with ^= slot != 2; /* ABBA or BAAB */
 		half_add(&half[with], b, task, with);
 	}
-	pair_tell(b, task, half);
+	pair_report(b, task, half);
 }
 
 static bool measure(struct bench *b)

@@ -133,17 +133,17 @@ static void run(struct bench *b, enum arrival arrival)
 	         "\"sessions\": %" PRIu64,
 	         o->workers, arrival_name[arrival], o->client_v6 ? "6" : "4", o->sessions);
 	struct measure m = {"scale", params, "rate", "Mpps", NULL};
-	measure_tell(&m, all, "one worker", alone);
+	measure_report(&m, all, "one worker", alone);
 	m.metric = "cost";
 	m.unit = "ns/packet";
-	measure_tell(&m, work.cpu_ns / (double)work.sent, "one worker",
-	             one.cpu_ns / (double)one.sent);
+	measure_report(&m, work.cpu_ns / (double)work.sent, "one worker",
+	               one.cpu_ns / (double)one.sent);
 	m.metric = "handed over";
 	m.unit = "%";
-	measure_tell(&m, 100.0 * (double)work.handed_over / (double)work.sent, NULL, 0);
+	measure_report(&m, 100.0 * (double)work.handed_over / (double)work.sent, NULL, 0);
 	m.metric = "delivered";
 	m.unit = "%";
-	measure_tell(&m, 100.0 * (double)work.sent / (double)(work.sent + work.dropped), NULL, 0);
+	measure_report(&m, 100.0 * (double)work.sent / (double)(work.sent + work.dropped), NULL, 0);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

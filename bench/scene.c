@@ -277,7 +277,7 @@ static uint32_t frame_len(const struct scene *s, bool v6)
 	return s->options.frame_len > least ? s->options.frame_len : least;
 }
 
-static void drops_tell(const struct scene *s)
+static void drops_report(const struct scene *s)
 {
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
 		uint64_t n = rig_drops(&s->rig, (enum sy_drop)reason);
@@ -308,7 +308,7 @@ static bool sessions_make(struct scene *s)
 		if (!ok) {
 			fprintf(stderr, "session %llu or the next ones were not made:",
 			        (unsigned long long)at);
-			drops_tell(s);
+			drops_report(s);
 		}
 	}
 	for (unsigned side = 0; side < 2; side++)

@@ -88,13 +88,13 @@ static int links_open(struct generator *g, const struct arguments *a)
 	return 0;
 }
 
-static void mac_tell(const char *name, const uint8_t m[static 6])
+static void mac_report(const char *name, const uint8_t m[static 6])
 {
 	printf(", \"%s\": \"%02x:%02x:%02x:%02x:%02x:%02x\"", name, m[0], m[1], m[2], m[3], m[4],
 	       m[5]);
 }
 
-static void plan_tell(void)
+static void plan_report(void)
 {
 	printf("{");
 	for (unsigned six = 0; six < 2; six++)
@@ -105,9 +105,9 @@ static void plan_tell(void)
 	printf("\"local_count\": %u, \"server_count\": %u, \"known\": %u, \"fresh\": %u, "
 	       "\"connections\": %u, \"server\": %u",
 	       FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_LIVES, PORT_SERVER);
-	mac_tell("client_mac", frame_mac);
-	mac_tell("server_mac", frame_server_mac);
-	mac_tell("forwarder_mac", frame_forwarder_mac);
+	mac_report("client_mac", frame_mac);
+	mac_report("server_mac", frame_server_mac);
+	mac_report("forwarder_mac", frame_forwarder_mac);
 	printf("}\n");
 }
 
@@ -119,7 +119,7 @@ static int core_take(unsigned core)
 	return sched_setaffinity(0, sizeof(set), &set) ? fail("there is no such core") : 0;
 }
 
-static int line_tell(unsigned near, unsigned far)
+static int line_report(unsigned near, unsigned far)
 {
 	if (core_take(near) != 0)
 		return 1;
@@ -179,7 +179,7 @@ int main(int argc, char **argv)
 		else if (c == 'n')
 			far = (int)number(optarg);
 		else if (c == 'p')
-			return plan_tell(), 0;
+			return plan_report(), 0;
 		else {
 			usage(c == 'h' ? stdout : stderr);
 			return c == 'h' ? 0 : 2;
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (far >= 0)
-		return line_tell(a.core, (unsigned)far);
+		return line_report(a.core, (unsigned)far);
 	generator_init(&g);
 	int rc = eal_start(&a) || links_open(&g, &a);
 	while (rc == 0 && fgets(line, sizeof(line), stdin) != NULL && command_run(&g, line, stdout))

@@ -130,7 +130,7 @@ static const char *const source_text[] = {
         [SESSION_SOURCE_HANDED_OVER] = "upgrade",
 };
 
-static void adopt_tell(const struct sy_balance *b)
+static void adopt_report(const struct sy_balance *b)
 {
 	const struct adoption *a = &b->ctl->adoption;
 	char list[SESSION_VERDICT_COUNT * 40];
@@ -188,7 +188,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 	names_settle(b);
 	a->duration_ns = sy_clock_ns() - began;
 	if (a->found.source != SESSION_SOURCE_NEW)
-		adopt_tell(b);
+		adopt_report(b);
 	return 0;
 }
 

@@ -8,7 +8,7 @@
 #include "leftovers.h"
 #include "process.h"
 
-static void tell_removed(void *ctx, const char *text)
+static void report_removed(void *ctx, const char *text)
 {
 	printf("removed %s\n", text);
 }
@@ -27,12 +27,12 @@ int main(int argc, char **argv)
 			rc = process_run(&o, argv, &err);
 			break;
 		case ACTION_RELEASE:
-			rc = sy_kernel_cleanup(tell_removed, NULL, &err);
+			rc = sy_kernel_cleanup(report_removed, NULL, &err);
 			break;
 		case ACTION_CLEANUP:
-			rc = sy_kernel_cleanup(tell_removed, NULL, &err);
+			rc = sy_kernel_cleanup(report_removed, NULL, &err);
 			if (rc == 0)
-				leftovers_cleanup(tell_removed, NULL);
+				leftovers_cleanup(report_removed, NULL);
 			break;
 		case ACTION_VERSION:
 			printf("steelyard-forwarder %s\n", SY_BUILD);

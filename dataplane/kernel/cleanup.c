@@ -24,7 +24,7 @@ struct cleanup {
 	unsigned locks;
 };
 
-static void cleanup_tell(const struct cleanup *c, const char *what, const char *which)
+static void cleanup_report(const struct cleanup *c, const char *what, const char *which)
 {
 	char text[2 * HOST_PATH];
 
@@ -80,7 +80,7 @@ static void locks_release(struct cleanup *c, bool remove)
 	while (c->locks) {
 		c->locks--;
 		if (remove && unlink(c->lock_path[c->locks]) == 0)
-			cleanup_tell(c, "lock", c->lock_path[c->locks]);
+			cleanup_report(c, "lock", c->lock_path[c->locks]);
 		close(c->lock[c->locks]);
 	}
 }
@@ -105,10 +105,10 @@ static void pin_remove(struct cleanup *c, const char *name)
 		bpf_link_detach(fd); /* fails on one whose device is gone, to no harm */
 		if (unlink(path) == 0 && info.xdp.ifindex &&
 		    if_indextoname(info.xdp.ifindex, ifname)) {
-			cleanup_tell(c, "flow director on", ifname);
+			cleanup_report(c, "flow director on", ifname);
 		} else {
 			snprintf(text, sizeof(text), "%" PRIu64 "-%d", netns, ifindex);
-			cleanup_tell(c, "flow director of a vanished interface:", text);
+			cleanup_report(c, "flow director of a vanished interface:", text);
 		}
 	}
 	close(fd);
@@ -134,9 +134,9 @@ static int claims_clean(struct cleanup *c, struct sy_claims *claims, struct sy_e
 	if (rc)
 		return sy_fail(err, -rc, "cannot remove a claim: %s", strerror(-rc));
 	if (guard_delete(claims_guard(claims)))
-		cleanup_tell(c, "nftables table", "inet steelyard");
+		cleanup_report(c, "nftables table", "inet steelyard");
 	if (unlink(claims_state_path(claims)) == 0)
-		cleanup_tell(c, "state", claims_state_path(claims));
+		cleanup_report(c, "state", claims_state_path(claims));
 	return 0;
 }
 

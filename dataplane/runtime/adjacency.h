@@ -44,7 +44,7 @@ struct adjacencies {
 	uint32_t *free; /* stack of indices */
 	uint32_t free_count;
 	uint32_t high; /* records from here on were never used */
-	bool full_told;
+	bool full_logged;
 };
 
 static inline enum adjacency_state adjacency_link_state(uint64_t link)
@@ -85,7 +85,8 @@ void adjacency_drop(struct sy_runtime *rt, uint32_t index);
 /* A worker has packets for a neighbour that is not in the table. */
 void adjacency_ask(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
 /* What the kernel says of a neighbour on a port. */
-void adjacency_tell(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh, bool gone);
+void adjacency_publish(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh,
+                       bool gone);
 /* From the static configuration; false: the table is full. */
 bool adjacency_fix(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
                    const uint8_t mac[6]);

@@ -190,7 +190,7 @@ unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
 	return n;
 }
 
-void handover_tell(struct sy_worker *w)
+void handover_notify(struct sy_worker *w)
 {
 	const struct sy_worker_private *p = w->private;
 	for (unsigned from = 0; from < w->rt->workers; from++) {

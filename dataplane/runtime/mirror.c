@@ -153,7 +153,7 @@ static void on_neigh(void *ctx, const struct sy_neigh *neigh, bool gone)
 	struct sy_runtime *rt = ctx;
 	unsigned port = port_by_ifindex(rt, neigh->ifindex);
 	if (port != SY_PORT_NONE)
-		adjacency_tell(rt, port, neigh, gone);
+		adjacency_publish(rt, port, neigh, gone);
 }
 
 static void on_synced(void *ctx)

@@ -43,12 +43,12 @@ static uint32_t record_make(struct sy_runtime *rt, unsigned port, const struct s
 	             : a->high < ADJACENCIES ? a->high++
 	                                     : ADJACENCY_NONE;
 	if (!i) {
-		if (!a->full_told)
+		if (!a->full_logged)
 			sy_log(SY_LOG_ERROR, "runtime",
 			       "the neighbour table is full (%u): too many hosts on directly "
 			       "connected networks",
 			       ADJACENCIES);
-		a->full_told = true;
+		a->full_logged = true;
 		return ADJACENCY_NONE;
 	}
 	uint32_t *head = &a->head[adjacency_bucket(a, port, addr)];
@@ -142,7 +142,8 @@ void adjacency_ask(struct sy_runtime *rt, unsigned port, const struct sy_addr *a
 		record_manage(rt, r);
 }
 
-void adjacency_tell(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh, bool gone)
+void adjacency_publish(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh,
+                       bool gone)
 {
 	uint32_t i = gone ? adjacency_find(rt->adjacencies, port, &neigh->addr)
 	                  : record_find_or_make(rt, port, &neigh->addr);

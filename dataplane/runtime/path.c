@@ -147,12 +147,12 @@ uint16_t group_find(const struct routes *r, const struct sy_route *route)
 static uint16_t path_id_take(struct routes *r)
 {
 	if (!r->path_free_count) {
-		if (!r->paths_told)
+		if (!r->paths_logged)
 			sy_log(SY_LOG_WARN, "runtime",
 			       "routes change faster than sessions are swept: some sessions keep "
 			       "their "
 			       "former path for a while");
-		r->paths_told = true;
+		r->paths_logged = true;
 		return SY_PATH_NONE;
 	}
 	r->path_free_count--;
@@ -162,7 +162,7 @@ static uint16_t path_id_take(struct routes *r)
 static void path_id_free(struct routes *r, uint16_t id)
 {
 	r->path_free[(r->path_free_first + r->path_free_count++) % PATH_HALF] = id;
-	r->paths_told = false;
+	r->paths_logged = false;
 }
 
 /* A new path for the group under a new id; false: no id or no memory. */
@@ -187,12 +187,12 @@ uint16_t group_make(struct sy_runtime *rt, const struct sy_route *route)
 	struct routes *r = rt->routes;
 	struct group *g = r->group_free_count ? calloc(1, sizeof(*g)) : NULL;
 	if (!g) {
-		if (!r->groups_told)
+		if (!r->groups_logged)
 			sy_log(SY_LOG_ERROR, "runtime",
 			       "more than %u different sets of next hops: further routes are not "
 			       "used",
 			       GROUPS - 1);
-		r->groups_told = true;
+		r->groups_logged = true;
 		return 0;
 	}
 	uint16_t id = r->group_free[--r->group_free_count];
@@ -252,7 +252,7 @@ static void group_end(struct routes *r, uint16_t id)
 	free(r->group[id]);
 	r->group[id] = NULL;
 	r->group_free[r->group_free_count++] = id;
-	r->groups_told = false;
+	r->groups_logged = false;
 }
 
 bool routes_flush_is_cheap(const struct sy_runtime *rt)

@@ -164,12 +164,12 @@ static void route_gone(struct sy_runtime *rt, const struct sy_route *route)
 
 static void route_full(struct routes *r, int rc)
 {
-	if (!r->full_told)
+	if (!r->full_logged)
 		sy_log(SY_LOG_ERROR, "runtime",
 		       "the routing table is full (%s): further routes are not used, their packets "
 		       "follow shorter prefixes; raise --memory",
 		       strerror(-rc));
-	r->full_told = true;
+	r->full_logged = true;
 }
 
 void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone)

@@ -47,7 +47,7 @@ struct routes {
 	unsigned path_free_first, path_free_count;
 	uint16_t dirty[GROUPS];
 	unsigned dirty_count;
-	bool groups_told, paths_told, full_told; /* exhaustion is logged once */
+	bool groups_logged, paths_logged, full_logged; /* exhaustion is logged once */
 };
 
 /* path.c */

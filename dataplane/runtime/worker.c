@@ -197,7 +197,7 @@ bool worker_turn(struct sy_worker *w)
 		burst_run(w, n, true);
 	if (p->again.count)
 		again_run(w);
-	handover_tell(w);
+	handover_notify(w);
 	handover_flush(w);
 	if (SY_READ(p->call)) {
 		call_answer(w);

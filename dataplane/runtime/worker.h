@@ -152,7 +152,7 @@ int handover_open(struct sy_runtime *rt, struct sy_error *err);
 void handover_close(struct sy_runtime *rt);
 bool handover_is_empty(const struct sy_worker *w);
 /* The turn's bursts are over: tells the others that what they handed over has left. */
-void handover_tell(struct sy_worker *w);
+void handover_notify(struct sy_worker *w);
 /* Puts a packet with m->port set to the egress port on its way to the owner of a queue of it. */
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
 /* A turn begins: looks for what other workers have handed over. */

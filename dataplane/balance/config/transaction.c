@@ -169,13 +169,13 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 }
 
 /* One service takes the place of another; NULL: there is none. */
-static void tellers_count(struct sy_balance *b, const struct service *before,
-                          const struct service *now)
+static void reset_unknown_count(struct sy_balance *b, const struct service *before,
+                                const struct service *now)
 {
-	uint32_t tellers = b->tellers;
-	tellers -= before && before->policy.resets & RESETS_UNKNOWN;
-	tellers += now && now->policy.resets & RESETS_UNKNOWN;
-	__atomic_store_n(&b->tellers, tellers, __ATOMIC_RELAXED);
+	uint32_t reset_unknown_services = b->reset_unknown_services;
+	reset_unknown_services -= before && before->policy.resets & RESETS_UNKNOWN;
+	reset_unknown_services += now && now->policy.resets & RESETS_UNKNOWN;
+	__atomic_store_n(&b->reset_unknown_services, reset_unknown_services, __ATOMIC_RELAXED);
 }
 
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
@@ -209,7 +209,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			__atomic_store_n(&e->dead, dead, __ATOMIC_RELAXED);
 			endpoint_renew_path(b, e);
 		}
-		tellers_count(b, b->service[id], now);
+		reset_unknown_count(b, b->service[id], now);
 		service_swap(b, id, now);
 		if (!before && !after->snat && directory_add(b, &after->key, id) < 0)
 			sy_log(SY_LOG_ERROR, "balance", "no memory: service %s gets no sessions",
@@ -218,7 +218,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		/* Deleted, or deleted and put again under another id, which takes the key over. */
 		if (!before->snat)
 			directory_remove(b, &before->key, id);
-		tellers_count(b, b->service[id], NULL);
+		reset_unknown_count(b, b->service[id], NULL);
 		service_swap(b, id, NULL);
 		retire_id(b, RETIRED_SERVICE, id);
 	}

@@ -95,7 +95,7 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
 	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) ||
-	    !forward_may(b, s, e, from, SESSION_UNTOLD) ||
+	    !forward_may(b, s, e, from, SESSION_ADDRESS_PENDING) ||
 	    len + e->growth[from] > forward_mtu(e, sy_frame(burst->mbuf[i]), &burst->view[i],
 	                                        SY_RCU_READ(w->path_room[path]))) {
 		turn->waiting |= fast_bit(record);

@@ -24,8 +24,8 @@ static const struct sy_addr *icmp_source(const struct sy_balance *b, const struc
 	return &snat_find(snat, &v->tuple.src)->pool[v->v4].addr[0];
 }
 
-void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                      enum sy_icmp_error kind, uint16_t mtu)
+void icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                     enum sy_icmp_error kind, uint16_t mtu)
 {
 	if (!icmp_is_allowed(w)) {
 		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);

@@ -6,8 +6,8 @@
 #include "balance.h"
 
 /* Tells the sender of packet i what became of it, as the address it was sent to. */
-void icmp_tell_sender(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                      enum sy_icmp_error kind, uint16_t mtu);
+void icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                     enum sy_icmp_error kind, uint16_t mtu);
 /* Hands packet i, which is ICMP, over to the worker that owns its slot, if it is another; drops an
  * error that quotes nothing of ours. */
 void icmp_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i);

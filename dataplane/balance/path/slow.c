@@ -54,7 +54,7 @@ static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsig
 {
 	if (sy_packet_ttl(sy_frame(burst->mbuf[i]), &burst->view[i]) > 1)
 		return true;
-	icmp_tell_sender(w, burst, i, SY_ICMP_TTL_EXPIRED, 0);
+	icmp_send_error(w, burst, i, SY_ICMP_TTL_EXPIRED, 0);
 	sy_burst_drop(w, burst, i, SY_DROP_TTL_EXPIRED);
 	return false;
 }
@@ -81,7 +81,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	int growth = oversize_growth(e, v, burst->direction[i]);
 	bool fits = v->frame_len - v->l3 + growth <= mtu;
 	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
-		icmp_tell_sender(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
+		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
@@ -91,8 +91,9 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	burst->path[i] = path;
 	if (burst->direction[i] == SESSION_CLIENT && v->proto == SY_PROTO_TCP) {
 		if (v->tcp_flags & SY_TCP_SYN)
-			tell_begin(w, burst, i, s);
-		if ((s->flags & SESSION_UNTOLD) && !tell_server(w, burst, i, s, mtu - growth))
+			client_address_begin(w, burst, i, s);
+		if ((s->flags & SESSION_ADDRESS_PENDING) &&
+		    !client_address_insert(w, burst, i, s, mtu - growth))
 			return;
 	}
 	if (SY_LIKELY(fits))
@@ -113,8 +114,8 @@ static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_ta
 	uint32_t secret = SY_UNLIKELY(flags & SY_TCP_RST) ? reset_secret(b, s) : 0;
 	if (endpoint_is_one_way(&b->endpoint[s->server]))
 		return tcp_state_one_way(s, cold, flags, ntohl(tcp->seq), payload, secret);
-	if (from == SESSION_SERVER && s->flags & SESSION_UNTOLD)
-		flags = tell_hear(s, cold, frame, v);
+	if (from == SESSION_SERVER && s->flags & SESSION_ADDRESS_PENDING)
+		flags = client_address_acknowledged(s, cold, frame, v);
 	uint32_t ack = ntohl(tcp->ack);
 	if (from == SESSION_SERVER) /* as the client counts, whose bytes these are */
 		ack -= session_shift(s, cold);
@@ -230,7 +231,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			        ours_find(SY_RCU_READ(b->ours), &burst->view[i].tuple.dst);
 			if (!had_session && kind != OURS_LOCAL)
 				reason = kind == OURS_POOL ? SY_DROP_SNAT_STRAY : SY_DROP_NAT_STRAY;
-			else if (!had_session && SY_READ(b->tellers))
+			else if (!had_session && SY_READ(b->reset_unknown_services))
 				reset_unknown(w, burst, i);
 			sy_burst_drop(w, burst, i, reason);
 			return;

@@ -31,8 +31,8 @@
 /* Its ends hear that it was idle for too long. One that was reset and did not say otherwise has no
  * end that would wait, nor has a one-way session whose client has closed; and the client of a
  * handshake that was never completed may be a forged one, whom nobody shall be made to ask. */
-static bool sweep_tells(const struct service *service, const struct endpoint *e,
-                        const struct session *s)
+static bool sweep_sends_resets(const struct service *service, const struct endpoint *e,
+                               const struct session *s)
 {
 	return service->policy.resets & RESETS_EXPIRED && !session_is_doubted(s) &&
 	       s->state != SESSION_SYN_RECEIVED &&
@@ -98,7 +98,7 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	if (!dead &&
 	    (idle <= session_timeout(service, s) || idle > IDLE_MAX || sweep_goes_on(w, e, s)))
 		return false;
-	if (kill_is_due(e, s) && (dead || sweep_tells(service, e, s))) {
+	if (kill_is_due(e, s) && (dead || sweep_sends_resets(service, e, s))) {
 		kill_begin(w, s, SESSION_NEITHER);
 		return false;
 	}

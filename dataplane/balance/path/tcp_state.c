@@ -119,7 +119,7 @@ static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *col
 		return TCP_FORWARD;
 	s->state = SESSION_SYN_RECEIVED;
 	if (state_is_told(s, cold)) { /* of this connection, whatever SYNs came before */
-		s->flags |= SESSION_UNTOLD;
+		s->flags |= SESSION_ADDRESS_PENDING;
 		cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
 	}
 	return TCP_FORWARD;

@@ -43,10 +43,10 @@ enum session_flags {
 	SESSION_SERVER_FIN = 2,
 	SESSION_CLIENT_FIN_ACKED = 4, /* one-way: its FIN or reset has a number near its first */
 	SESSION_SERVER_FIN_ACKED = 8,
-	SESSION_ONE_PACKET = 16,   /* no packet of the client belongs to it any more */
-	SESSION_SERVER_FIRST = 32, /* the server's FIN came first: it keeps TIME_WAIT */
-	SESSION_UNTOLD = 64,       /* the server may not know the client's address yet */
-	SESSION_SHIFTED = 128,     /* the client's sequence numbers grow by the cold `inserted` */
+	SESSION_ONE_PACKET = 16,      /* no packet of the client belongs to it any more */
+	SESSION_SERVER_FIRST = 32,    /* the server's FIN came first: it keeps TIME_WAIT */
+	SESSION_ADDRESS_PENDING = 64, /* the server may not know the client's address yet */
+	SESSION_SHIFTED = 128, /* the client's sequence numbers grow by the cold `inserted` */
 };
 
 /* Hot half: what the fast path reads and writes. Half a cache line. */
@@ -84,7 +84,7 @@ struct session_cold {
 			                          of none: its server is told by TOA */
 			uint32_t fin_seq[2];   /* by enum session_direction: sequence number after
 			                          that side's FIN, as that side counts; while
-			                          SESSION_UNTOLD the server's: that of the
+			                          SESSION_ADDRESS_PENDING the server's: that of the
 			                          client's first byte; of a one-way session
 			                          the server's: that of the client's SYN */
 		};

@@ -168,7 +168,8 @@ static void test_other_states(void **state)
 		else if (n / 2 == SESSION_UDP_ONE_WAY)
 			flow_session(f, &flow)->state = SESSION_UDP_BOTH_WAYS;
 	}
-	static const uint8_t flags[] = {SESSION_UNTOLD, SESSION_SHIFTED, SESSION_ONE_PACKET};
+	static const uint8_t flags[] = {SESSION_ADDRESS_PENDING, SESSION_SHIFTED,
+	                                SESSION_ONE_PACKET};
 	for (unsigned n = 0; n < 6; n++) {
 		enum session_direction from = (enum session_direction)(n % 2);
 		struct flow flow;

@@ -87,7 +87,7 @@ static const struct start {
         {SESSION_SYN_SENT, 0},
         {SESSION_SYN_RECEIVED, 0},
         {SESSION_ESTABLISHED, 0},
-        {SESSION_ESTABLISHED, SESSION_UNTOLD},
+        {SESSION_ESTABLISHED, SESSION_ADDRESS_PENDING},
         {SESSION_FIN_WAIT, SESSION_CLIENT_FIN},
         {SESSION_FIN_WAIT, SESSION_CLIENT_FIN | SESSION_CLIENT_FIN_ACKED},
         {SESSION_FIN_WAIT, SESSION_SERVER_FIN | SESSION_SERVER_FIRST},
@@ -634,10 +634,10 @@ static void check_start(struct check *k, const struct start *start, enum end_sta
 	if (start->state != SESSION_SYN_SENT && start->state != SESSION_SYN_RECEIVED) {
 		/* It was told, unless the start says otherwise. */
 		uint8_t flags = start->flags;
-		flags &= k->how ? 0xff : (uint8_t)~SESSION_UNTOLD;
+		flags &= k->how ? 0xff : (uint8_t)~SESSION_ADDRESS_PENDING;
 		x.record.hot.flags = (uint8_t)(flags | (is_proxy(k) ? SESSION_SHIFTED : 0));
 		x.record.cold.fin_seq[SESSION_CLIENT] = OLD_CLIENT;
-		if (!(flags & SESSION_UNTOLD))
+		if (!(flags & SESSION_ADDRESS_PENDING))
 			x.record.cold.fin_seq[SESSION_SERVER] = OLD_SERVER;
 	}
 	uint64_t hash[2];

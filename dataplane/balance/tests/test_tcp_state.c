@@ -314,7 +314,7 @@ static void test_begins_anew_and_tells(void **state)
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501, 0, SECRET),
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, SESSION_SYN_RECEIVED);
-		assert_int_equal(!!(s.flags & SESSION_UNTOLD), how != 0);
+		assert_int_equal(!!(s.flags & SESSION_ADDRESS_PENDING), how != 0);
 		if (how)
 			assert_int_equal(cold.fin_seq[S], 501 + cold.inserted);
 	}
@@ -333,12 +333,12 @@ static void test_begins_anew_by_number(void **state)
 		                                   0, SECRET),
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
-		assert_false(s.flags & SESSION_UNTOLD);
+		assert_false(s.flags & SESSION_ADDRESS_PENDING);
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501 - cold.inserted,
 		                                   0, SECRET),
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, how ? SESSION_SYN_RECEIVED : SESSION_ESTABLISHED);
-		assert_int_equal(!!(s.flags & SESSION_UNTOLD), how != 0);
+		assert_int_equal(!!(s.flags & SESSION_ADDRESS_PENDING), how != 0);
 		assert_int_equal(cold.fin_seq[S], how ? 501 : 101);
 	}
 }

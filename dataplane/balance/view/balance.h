@@ -96,7 +96,7 @@ struct sy_balance {
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
-	uint32_t tellers; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
+	uint32_t reset_unknown_services; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
 
 	/* Writers and readers: workers, relaxed. See client_mtu.c */
 	uint32_t client_mtu_noted; /* balance_seconds() of the last one; 0: never */

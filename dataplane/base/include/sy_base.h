@@ -380,7 +380,7 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(UNTRANSLATABLE, "untranslatable",                                                        \
 	  "cannot become a packet of the server's or client's family: UDP without a checksum "     \
 	  "over IPv6, or in fragments")                                                            \
-	X(UNTOLD, "untold",                                                                        \
+	X(NO_CLIENT_ADDRESS, "no-client-address",                                                  \
 	  "a client's address not told to its server, as the TCP header is full of options; the "  \
 	  "packet went on")                                                                        \
 	X(ICMP_UNHANDLED, "icmp-unhandled",                                                        \

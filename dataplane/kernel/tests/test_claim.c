@@ -351,13 +351,13 @@ static void test_one_holder_at_a_time(void **state)
 
 /* ---- cleanup --------------------------------------------------------------------------------- */
 
-static char told_text[2048];
+static char reported_text[2048];
 
 static void told(void *ctx, const char *text)
 {
-	size_t at = strlen(told_text);
+	size_t at = strlen(reported_text);
 
-	snprintf(told_text + at, sizeof(told_text) - at, "%s\n", text);
+	snprintf(reported_text + at, sizeof(reported_text) - at, "%s\n", text);
 }
 
 static void test_cleanup_removes_everything(void **state)
@@ -371,17 +371,17 @@ static void test_cleanup_removes_everything(void **state)
 	claim(VIP6);
 	assert_int_equal(sy_director_open("near0", SY_DIRECTOR_AUTO, &director, &err), 0);
 	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), -EBUSY); /* we are alive */
-	assert_string_equal(told_text, "");
+	assert_string_equal(reported_text, "");
 	claims_stop();
 	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), -EBUSY);
 	assert_true(route4_there(VIP4));
 	sy_director_close(director);
 
 	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), 0);
-	assert_non_null(strstr(told_text, "flow director on near0\n"));
-	assert_non_null(strstr(told_text, "claim on " VIP4 "\n"));
-	assert_non_null(strstr(told_text, "claim on " VIP6 "\n"));
-	assert_non_null(strstr(told_text, "nftables table inet steelyard\n"));
+	assert_non_null(strstr(reported_text, "flow director on near0\n"));
+	assert_non_null(strstr(reported_text, "claim on " VIP4 "\n"));
+	assert_non_null(strstr(reported_text, "claim on " VIP6 "\n"));
+	assert_non_null(strstr(reported_text, "nftables table inet steelyard\n"));
 	assert_false(route4_there(VIP4) || addr6_there(VIP6, "near0"));
 	assert_false(sh_ok("nft list table inet steelyard >/dev/null 2>&1"));
 	assert_false(sh_ok("ip -d link show near0 | grep -q xdp"));
@@ -390,9 +390,9 @@ static void test_cleanup_removes_everything(void **state)
 	                   "grep -q .",
 	                   (unsigned long)st.st_ino, (unsigned long)st.st_ino));
 
-	told_text[0] = 0;
+	reported_text[0] = 0;
 	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), 0); /* nothing left to tell */
-	assert_string_equal(told_text, "");
+	assert_string_equal(reported_text, "");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -64,7 +64,7 @@ static void on_route(void *ctx, const struct sy_route *route, bool gone)
 		assert_true(w->bulk[i] || !gone);
 		w->bulk_count += !gone - w->bulk[i];
 		w->bulk[i] = !gone;
-		w->bulk_told++;
+		w->bulk_reported++;
 		return;
 	}
 	i = route_index(w, &route->prefix, route->prefix_len);

@@ -20,7 +20,7 @@ struct world {
 	unsigned synced;
 	char refused[256];
 	bool bulk[WORLD_BULK];
-	unsigned bulk_count, bulk_told;
+	unsigned bulk_count, bulk_reported;
 };
 
 extern struct world *world;

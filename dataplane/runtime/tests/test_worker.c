@@ -150,7 +150,7 @@ static void test_waiting(void **state)
 	struct sy_runtime *rt = *state;
 	struct sy_neigh unsure = {.addr = addr("10.0.0.50")};
 	struct sy_neigh sure = {.addr = unsure.addr, .mac = {2, 0, 0, 0, 0, 50}, .valid = true};
-	adjacency_tell(rt, 0, &unsure, false);
+	adjacency_publish(rt, 0, &unsure, false);
 	struct adjacency *r =
 	        &rt->adjacencies->record[adjacency_find(rt->adjacencies, 0, &unsure.addr)];
 	r->asked = (uint32_t)(sy_clock_ns() / 1000000000u) + 3600; /* as if the kernel were asked */
@@ -158,13 +158,14 @@ static void test_waiting(void **state)
 	for (unsigned i = 0; i < WORKER_WAITING_MAX + 4; i++)
 		inject(rt, "10.0.0.50", 64);
 	await_drop(rt, SY_DROP_NEIGHBOUR_QUEUE, 4);
-	adjacency_tell(rt, 0, &sure, false);
+	adjacency_publish(rt, 0, &sure, false);
 	for (unsigned i = 0; i < WORKER_WAITING_MAX; i++) {
 		struct rte_mbuf *m = await_frame(rt);
 		assert_memory_equal(((struct frame *)sy_frame(m))->eth.dst, sure.mac, 6);
 		rte_pktmbuf_free(m);
 	}
-	adjacency_tell(rt, 0, &unsure, false); /* lost again, and never back: a second, then gone */
+	adjacency_publish(rt, 0, &unsure,
+	                  false); /* lost again, and never back: a second, then gone */
 	uint64_t before = drops(rt, SY_DROP_NO_NEIGHBOUR);
 	inject(rt, "10.0.0.50", 64);
 	await_drop(rt, SY_DROP_NO_NEIGHBOUR, before + 1);

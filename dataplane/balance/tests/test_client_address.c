@@ -175,7 +175,7 @@ static void check_state(const struct talk *k, enum session_state state, unsigned
 	const struct session *s = find(k);
 	assert_non_null(s);
 	assert_int_equal(s->state, state);
-	assert_int_equal(s->flags & (SESSION_UNTOLD | SESSION_SHIFTED), flags);
+	assert_int_equal(s->flags & (SESSION_ADDRESS_PENDING | SESSION_SHIFTED), flags);
 }
 
 static unsigned told(const struct talk *k)
@@ -203,7 +203,7 @@ static void talk_begin(struct flows *f, struct talk *k, unsigned way)
 	set_how(f, 0); /* concerns others */
 	send_segment(k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 	check_left(k, 0, SERVER, FIRST, 0);
-	check_state(k, SESSION_SYN_RECEIVED, told(k) | SESSION_UNTOLD);
+	check_state(k, SESSION_SYN_RECEIVED, told(k) | SESSION_ADDRESS_PENDING);
 }
 
 static void talk_end(struct talk *k)
@@ -231,7 +231,7 @@ static void test_a_connection(void **state)
 		check_told(&k, 0, 0);
 		assert_int_equal(k.count, 1);
 		assert_int_equal(!!(k.out[0].flags & SY_TCP_PSH), shift > 0);
-		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_UNTOLD);
+		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST, SERVER + 1, 100);
 		check_told(&k, 0, 100);
 		/* It has all of it, and speaks. */
@@ -286,7 +286,7 @@ static void test_losses(void **state)
 		memcpy(edge, edges, sizeof(edge));
 		assert_int_equal(ntohl(edge[0]), FIRST + 500);
 		assert_int_equal(ntohl(edge[1]), FIRST + 1000);
-		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_UNTOLD);
+		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 500);
 		check_told(&k, 0, 500);
 		/* Now it has all. */
@@ -308,11 +308,12 @@ static void test_partial_acknowledgements(void **state)
 		for (uint32_t n = 0; n < shift; n++) {
 			send_segment(&k, BACK, ACK, SERVER + 1, FIRST + n, n % 3);
 			check_left(&k, 0, SERVER + 1, FIRST, n % 3);
-			check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+			check_state(&k, SESSION_ESTABLISHED,
+			            SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		}
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST - 1, 0); /* a probe of old */
 		check_left(&k, 0, SERVER + 1, FIRST - 1 - shift, 0);
-		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		/* Whether the server lives, asked with no byte of the client's outstanding. */
 		send_segment(&k, CLIENT, ACK, FIRST - 1, SERVER + 1, 1);
 		assert_int_equal(k.count, 2);
@@ -371,7 +372,7 @@ static void test_full_segments_first(void **state)
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + full, 0);
 		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST + 4 * full, SERVER + 1, full);
 		assert_int_equal(k.count, 1);
-		assert_int_equal(rig_drops(&k.f->rig, SY_DROP_UNTOLD), 0);
+		assert_int_equal(rig_drops(&k.f->rig, SY_DROP_NO_CLIENT_ADDRESS), 0);
 		talk_end(&k);
 	}
 }
@@ -430,7 +431,7 @@ static void test_anew_after_a_reset(void **state)
 		check_left(&k, 0, ISN, 0, 0);
 		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 		check_left(&k, 0, SERVER, FIRST, 0);
-		check_state(&k, SESSION_SYN_RECEIVED, SESSION_SHIFTED | SESSION_UNTOLD);
+		check_state(&k, SESSION_SYN_RECEIVED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
 		check_told(&k, 0, 10);
 		talk_end(&k);
@@ -447,11 +448,11 @@ static void test_early_ends(void **state)
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
 		send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 1, FIRST, 0);
 		check_left(&k, 0, SERVER + 1, FIRST, 0);
-		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK | SY_TCP_FIN, FIRST, SERVER + 2, 7);
 		check_told(&k, 0, 7);
 		assert_true(k.out[0].flags & SY_TCP_FIN);
-		check_state(&k, SESSION_FIN_WAIT, SESSION_SHIFTED | SESSION_UNTOLD);
+		check_state(&k, SESSION_FIN_WAIT, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		/* Again, with all that the client has sent. */
 		send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 1, FIRST + shift + 8, 0);
 		check_left(&k, 0, SERVER + 1, FIRST + 8, 0);
@@ -480,7 +481,7 @@ static void test_data_in_the_syn(void **state)
 		        k.f->rig.b, sy_slot_of(&k.tuple[CLIENT].src, k.tuple[CLIENT].sport));
 		uint32_t cursor = 0;
 		assert_int_equal(session_cold_at(t, session_next(t, &cursor))->fin_seq[BACK], 5001);
-		assert_true(s->flags & SESSION_UNTOLD);
+		assert_true(s->flags & SESSION_ADDRESS_PENDING);
 		talk_end(&k);
 	}
 }
@@ -526,8 +527,8 @@ static void test_full_headers(void **state)
 	send_frame(&k, CLIENT, &in);
 	assert_int_equal(k.count, 1);
 	check_left(&k, 0, FIRST, SERVER + 1, 0);
-	assert_int_equal(rig_drops(&k.f->rig, SY_DROP_UNTOLD), 1);
-	check_state(&k, SESSION_ESTABLISHED, SESSION_UNTOLD);
+	assert_int_equal(rig_drops(&k.f->rig, SY_DROP_NO_CLIENT_ADDRESS), 1);
+	check_state(&k, SESSION_ESTABLISHED, SESSION_ADDRESS_PENDING);
 	talk_end(&k);
 }
 
@@ -563,7 +564,7 @@ static void test_forged_headers(void **state)
 			assert_int_equal(rig_drops(&k.f->rig, SY_DROP_BAD_TCP_STATE),
 			                 before + back);
 		}
-		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_UNTOLD);
+		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
 		check_told(&k, 0, 10);
 		talk_end(&k);

@@ -6,7 +6,8 @@
  *     client counts        ISN │ data …            a session's `first` is the number after ISN,
  *     server counts        ISN │ header │ data …   `inserted` the header's length
  *
- * While a session is UNTOLD, its packets come here; afterwards only their numbers are moved.
+ * While a session is ADDRESS_PENDING, its packets come here; afterwards only their numbers are
+ * moved.
  */
 #include <arpa/inet.h>
 
@@ -16,19 +17,19 @@
 #include "tell.h"
 
 /* The packet that tells: a worker's packet i, and its session. */
-struct teller {
+struct address_packet {
 	struct sy_burst *burst;
 	unsigned i;
 	struct session *s;
 	struct session_cold *cold;
 };
 
-static struct teller teller_of(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                               struct session *s)
+static struct address_packet address_packet_of(struct sy_worker *w, struct sy_burst *burst,
+                                               unsigned i, struct session *s)
 {
 	const struct sy_balance *b = w->app;
-	return (struct teller){burst, i, s,
-	                       session_cold_at(b->table[burst->slot[i]], burst->session[i])};
+	return (struct address_packet){
+	        burst, i, s, session_cold_at(b->table[burst->slot[i]], burst->session[i])};
 }
 
 /* The session's first byte of the client, until its server has been told. */
@@ -53,38 +54,39 @@ static void syn_strip(struct sy_burst *burst, unsigned i)
 	rte_pktmbuf_trim(m, m->data_len - v->frame_len);
 }
 
-void tell_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          struct session *s)
 {
 	struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
 	unsigned how = service ? service->policy.client_address : 0;
 	uint8_t *frame = sy_frame(burst->mbuf[i]), header[SY_PROXY_V1_MAX];
 	struct sy_view *v = &burst->view[i];
-	const struct teller t = teller_of(w, burst, i, s);
+	const struct address_packet t = address_packet_of(w, burst, i, s);
 
 	if (s->state != SESSION_SYN_SENT) { /* the server's answer tells whether it begins one */
 		if (s->flags & SESSION_SHIFTED)
 			syn_strip(burst, i);
 		return;
 	}
-	s->flags &= (uint8_t) ~(SESSION_UNTOLD | SESSION_SHIFTED);
+	s->flags &= (uint8_t) ~(SESSION_ADDRESS_PENDING | SESSION_SHIFTED);
 	t.cold->inserted = t.cold->text = 0;
 	if (SY_LIKELY(how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_UNSPECIFIED))
 		return;
 	t.cold->fin_seq[SESSION_SERVER] = ntohl(sy_packet_tcp(frame, v)->seq) + 1;
 	if (how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA) {
 		t.cold->text = 1;
-		s->flags |= SESSION_UNTOLD;
+		s->flags |= SESSION_ADDRESS_PENDING;
 		return;
 	}
 	t.cold->text = how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V1;
 	t.cold->inserted = header_make(header, &v->tuple, t.cold->text) & 0x7f;
-	s->flags |= SESSION_UNTOLD | SESSION_SHIFTED;
+	s->flags |= SESSION_ADDRESS_PENDING | SESSION_SHIFTED;
 	syn_strip(burst, i);
 }
 
 /* Puts into the packet what its server shall know; false: it does not fit. */
-static bool tell_in_packet(const struct teller *t, uint32_t room)
+static bool client_address_put(const struct address_packet *t, uint32_t room)
 {
 	struct rte_mbuf *m = t->burst->mbuf[t->i];
 	struct sy_view *v = &t->burst->view[t->i];
@@ -108,7 +110,7 @@ static bool tell_in_packet(const struct teller *t, uint32_t room)
 
 /* Tells it by a segment of our own, which then goes in front of the packet; false: the packet was
  * dropped, and will come again. */
-static bool tell_ahead(struct sy_worker *w, const struct teller *t)
+static bool client_address_send_ahead(struct sy_worker *w, const struct address_packet *t)
 {
 	struct sy_burst *burst = t->burst;
 	unsigned i = t->i;
@@ -125,12 +127,12 @@ static bool tell_ahead(struct sy_worker *w, const struct teller *t)
 	burst->mbuf[i] = own;
 	sy_tcp_strip(sy_frame(own), &burst->view[i], SY_TCP_ACK);
 	rte_pktmbuf_trim(own, v.frame_len - burst->view[i].frame_len);
-	if (tell_in_packet(t, UINT16_MAX)) {
+	if (client_address_put(t, UINT16_MAX)) {
 		forward_packet(w, burst, i, t->s);
 		if (burst->next[i] == SY_NEXT_TRANSMIT)
 			sy_transmit_path(w, burst->mbuf[i], burst->path[i], NULL, burst->flow[i]);
 	} else {
-		SY_COUNT(w->counters.drop[SY_DROP_UNTOLD], 1);
+		SY_COUNT(w->counters.drop[SY_DROP_NO_CLIENT_ADDRESS], 1);
 		rte_pktmbuf_free(own);
 	}
 	burst->mbuf[i] = m;
@@ -151,10 +153,10 @@ static bool is_forged(const struct sy_view *v, const struct sy_tcp *tcp, uint32_
 	return at + 1 != 0 || !whole || v->l4_len > tcp->offset / 16 * 4u + 1;
 }
 
-bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
-                 uint32_t room)
+bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                           struct session *s, uint32_t room)
 {
-	const struct teller t = teller_of(w, burst, i, s);
+	const struct address_packet t = address_packet_of(w, burst, i, s);
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
 	const struct sy_view *v = &burst->view[i];
 	bool reset = v->tcp_flags & SY_TCP_RST;
@@ -176,7 +178,7 @@ bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct
 		return true;
 	/* The segment ahead has the packet's own numbers, so any may complete the handshake. */
 	if (!(s->flags & SESSION_SHIFTED))
-		return reset || tell_in_packet(&t, room) || tell_ahead(w, &t);
+		return reset || client_address_put(&t, room) || client_address_send_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)
 		return true;
 	if (reset && !(v->tcp_flags & SY_TCP_ACK)) {
@@ -185,11 +187,12 @@ bool tell_server(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct
 		sy_tcp_shift_seq(frame, v, -t.cold->inserted);
 		return true;
 	}
-	return (at == 0 && !reset && tell_in_packet(&t, room)) || tell_ahead(w, &t);
+	return (at == 0 && !reset && client_address_put(&t, room)) ||
+	       client_address_send_ahead(w, &t);
 }
 
-uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *frame,
-                  const struct sy_view *v)
+uint8_t client_address_acknowledged(struct session *s, const struct session_cold *cold,
+                                    uint8_t *frame, const struct sy_view *v)
 {
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	/* Of what it acknowledges: behind the first byte as the server counts. */
@@ -206,7 +209,8 @@ uint8_t tell_hear(struct session *s, const struct session_cold *cold, uint8_t *f
 	         /* One that only acknowledges the SYN may not have had the option. */
 	         (inserted || heard || v->tcp_flags & SY_TCP_FIN ||
 	          v->l4_len > tcp->offset / 16 * 4u))
-		s->flags &= (uint8_t)~SESSION_UNTOLD;
+		s->flags &= (uint8_t)~SESSION_ADDRESS_PENDING;
 	/* The place of the FIN's number is taken till then. */
-	return s->flags & SESSION_UNTOLD ? v->tcp_flags & (uint8_t)~SY_TCP_FIN : v->tcp_flags;
+	return s->flags & SESSION_ADDRESS_PENDING ? v->tcp_flags & (uint8_t)~SY_TCP_FIN
+	                                          : v->tcp_flags;
 }
