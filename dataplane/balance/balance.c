@@ -6,11 +6,11 @@
 #include <time.h>
 
 #include "control.h"
-#include "foreign.h"
 #include "fragment.h"
 #include "grow.h"
 #include "model.h"
 #include "ours.h"
+#include "remote.h"
 #include "saved.h"
 #include "snat.h"
 #include "whole.h"
@@ -98,7 +98,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
 		bw->refused = table_map(b->options.max_services, sizeof(*bw->refused));
 		bw->fragments = fragments_create();
-		int rc = foreign_create(&bw->foreign, b->workers);
+		int rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->refused || !s->current || !s->turn || !s->cursor ||
 		    !bw->fragments || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
@@ -180,7 +180,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
 		table_unmap(bw->refused, b->options.max_services, sizeof(*bw->refused));
-		foreign_destroy(bw->foreign);
+		remote_destroy(bw->remote);
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));
 	table_unmap(b->service, b->options.max_services, sizeof(*b->service));

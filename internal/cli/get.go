@@ -254,13 +254,13 @@ func (a *app) getWorkers(ctx context.Context) error {
 	}
 	return a.show(views, func() {
 		t := &table{columns: []column{right("WORKER"), right("SLOTS"), right("SESSIONS"), right("RX PACKETS"),
-			right("TX PACKETS"), right("HANDED OUT"), right("HANDED IN"), right("FOREIGN"), right("BUSY"), right("SLEEPS")}}
+			right("TX PACKETS"), right("HANDED OUT"), right("HANDED IN"), right("REMOTE"), right("BUSY"), right("SLEEPS")}}
 		for _, w := range views {
 			busy := "-"
 			if total := float64(w.BusyCycles) + float64(w.IdleCycles); total > 0 {
 				busy = fmt.Sprintf("%.1f%%", 100*float64(w.BusyCycles)/total)
 			}
-			t.add(w.ID, w.Slots, w.Sessions, w.RxPackets, w.TxPackets, w.HandedOut, w.HandedIn, w.Foreign, busy, w.Sleeps)
+			t.add(w.ID, w.Slots, w.Sessions, w.RxPackets, w.TxPackets, w.HandedOut, w.HandedIn, w.Remote, busy, w.Sleeps)
 		}
 		a.print(t)
 	})

@@ -172,7 +172,7 @@ type workerView struct {
 	TxPackets  uint64 `json:"tx_packets"`
 	HandedOut  uint64 `json:"handed_out"`
 	HandedIn   uint64 `json:"handed_in"`
-	Foreign    uint64 `json:"foreign"`
+	Remote     uint64 `json:"remote"`
 	BusyCycles uint64 `json:"busy_cycles"`
 	IdleCycles uint64 `json:"idle_cycles"`
 	Sleeps     uint64 `json:"sleeps"`
@@ -376,7 +376,7 @@ func viewPort(p *dpclient.Port) portView {
 func viewWorker(w *dpclient.Worker) workerView {
 	return workerView{
 		ID: w.GetId(), Slots: w.GetSlots(), Sessions: w.GetSessions(), RxPackets: w.GetRxPackets(),
-		TxPackets: w.GetTxPackets(), HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(), Foreign: w.GetForeign(),
+		TxPackets: w.GetTxPackets(), HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(), Remote: w.GetRemote(),
 		BusyCycles: w.GetBusyCycles(), IdleCycles: w.GetIdleCycles(), Sleeps: w.GetSleeps(),
 	}
 }

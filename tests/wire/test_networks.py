@@ -57,7 +57,7 @@ def test_workers_forward_each_others_sessions(other, family):
     """Where each has a queue at each port; else the owner is asked."""
 
     def foreign():
-        return sum(worker["foreign"] for worker in other.steelyard.get("workers"))
+        return sum(worker["remote"] for worker in other.steelyard.get("workers"))
 
     queues = {port["name"]: port["queues"] for port in other.steelyard.get("ports")}
     before = foreign()

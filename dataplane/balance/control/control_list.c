@@ -301,7 +301,7 @@ int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 		w->tx_packets = SY_READ(c->tx_packets);
 		w->handed_out = SY_READ(c->handed_out);
 		w->handed_in = SY_READ(c->handed_in);
-		w->foreign = SY_READ(c->foreign);
+		w->remote = SY_READ(c->remote);
 		w->busy_cycles = SY_READ(c->busy_cycles);
 		w->idle_cycles = SY_READ(c->idle_cycles);
 		w->sleeps = SY_READ(c->sleeps);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* classify: parse, ours or not, slot; what belongs to another worker goes (foreign.c). */
+/* classify: parse, ours or not, slot; what belongs to another worker goes (remote.c). */
 #include <sy_plain.h>
 
 #include "balance.h"
-#include "foreign.h"
 #include "fragment.h"
 #include "icmp.h"
 #include "ours.h"
+#include "remote.h"
 #include "snat.h"
 
 #define PREFETCH_AHEAD 4
@@ -94,7 +94,7 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 		return SY_DROP_OTHER_HOST;
 	if (!plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
-			foreign_take(w, burst, i); /* it may go at once, and not before them */
+			remote_take(w, burst, i); /* it may go at once, and not before them */
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 				return reason;
@@ -220,7 +220,7 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;
 	}
 	if (elsewhere) {
-		foreign_take(w, burst, burst->count);
+		remote_take(w, burst, burst->count);
 		burst_close_up(burst);
 	}
 }

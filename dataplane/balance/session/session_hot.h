@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Hot halves of records as other workers read them while their owner has sessions begin and end
- * (docs/design/0017-foreign-sessions.md):
+ * (docs/design/0017-remote-sessions.md):
  *
  *     0                16                                              32
  *     │ who: client    │ how: ports, ids, delta, seen, path, state, flags │

@@ -230,7 +230,7 @@ static void test_contradictory(void **state)
 	free(bytes);
 }
 
-static void test_foreign(void **state)
+static void test_remote(void **state)
 {
 	static const uint8_t text[] = "# steelyard.yaml\nservices: []\nand some more lines\n";
 	check_refused(*state, text, sizeof(text));
@@ -243,7 +243,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_restart),       TEST(test_restart_large), TEST(test_nothing_saved),
 	        TEST(test_save_again),    TEST(test_not_halfway),   TEST(test_damaged),
-	        TEST(test_contradictory), TEST(test_foreign),
+	        TEST(test_contradictory), TEST(test_remote),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

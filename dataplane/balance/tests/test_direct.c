@@ -86,7 +86,7 @@ static void test_a_connection(void **state)
 	struct flows *f = *state;
 	for (unsigned life = 0; life < CONNECTIONS_EACH * SERVICES; life++) {
 		struct sy_tuple t = client_of(life % SERVICES, (uint16_t)(1000 + life));
-		if (life == SERVICES) { /* each with queues of its own: see foreign.c */
+		if (life == SERVICES) { /* each with queues of its own: see remote.c */
 			f->options.queues = 2;
 			flows_reopen(f, 2, 0, true);
 		}
@@ -123,7 +123,7 @@ static void test_a_connection(void **state)
 	assert_int_equal(rig_totals(&f->rig).live, CONNECTIONS_EACH * SERVICES);
 	/* Some of so many begin at the worker whose slot they are not of. */
 	assert_int_not_equal(
-	        f->rig.rt->worker[0].counters.foreign + f->rig.rt->worker[1].counters.foreign, 0);
+	        f->rig.rt->worker[0].counters.remote + f->rig.rt->worker[1].counters.remote, 0);
 }
 
 static void test_timeouts(void **state)

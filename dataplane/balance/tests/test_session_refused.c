@@ -234,7 +234,7 @@ static void headers_are_refused_by_name(void **state)
 	refused_header(change_check, false, "its header is damaged");
 }
 
-static void foreign_files_are_refused(void **state)
+static void files_of_others_are_refused(void **state)
 {
 	char text[3 * 4096];
 
@@ -403,7 +403,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_teardown(name, place_clear)
 	const struct CMUnitTest tests[] = {
 	        TEST(headers_are_refused_by_name),
-	        TEST(foreign_files_are_refused),
+	        TEST(files_of_others_are_refused),
 	        TEST(truncated_files_are_refused),
 	        TEST(files_open_to_others_are_refused),
 	        TEST(refused_files_replace_older_ones),

@@ -67,7 +67,7 @@ struct balance_worker {
 	struct creation creation[SY_BURST]; /* of those */
 	uint16_t ipv4_id;                   /* of the last IPv4 header that was made anew */
 	struct fragments *fragments;        /* fragment.h */
-	struct foreign *foreign;            /* foreign.h; NULL: packets are handed over */
+	struct remote *remote;              /* foreign.h; NULL: packets are handed over */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;

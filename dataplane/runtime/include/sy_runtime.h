@@ -206,7 +206,7 @@ const char *sy_runtime_refusal(const struct sy_runtime *rt);
 struct sy_worker_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
 	uint64_t bursts, handed_out, handed_in;
-	uint64_t foreign; /* of other workers' slots, not handed over: the pipeline's */
+	uint64_t remote; /* of other workers' slots, not handed over: the pipeline's */
 	uint64_t busy_cycles, idle_cycles, sleeps, wakeups;
 	uint64_t drop[SY_DROP_COUNT];
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "foreign.h"
+#include "remote.h"
 
 #include <stdlib.h>
 
@@ -10,14 +10,14 @@
 /* Flows of a slot that are told apart, as bits: only their own packets wait for each other. */
 #define FLOW_BITS 4
 
-struct foreign {
+struct remote {
 	/* By slot and flow, the place behind the last packet that was handed over (sy_runtime.h).
 	 */
 	uint32_t handed[SY_SLOTS << FLOW_BITS];
 	uint32_t left[SY_MAX_WORKERS]; /* by owner, as last seen */
 };
 
-int foreign_create(struct foreign **out, unsigned workers)
+int remote_create(struct remote **out, unsigned workers)
 {
 	if (workers < 2 || !hot_is_shared())
 		return 0;
@@ -25,14 +25,14 @@ int foreign_create(struct foreign **out, unsigned workers)
 	return *out ? 0 : -ENOMEM;
 }
 
-void foreign_destroy(struct foreign *f)
+void remote_destroy(struct remote *f)
 {
 	free(f);
 }
 
 /* ---- order: a flow's packets leave as they came ---------------------------------------------- */
 
-static inline uint32_t *foreign_place(struct foreign *f, const struct sy_burst *b, unsigned i)
+static inline uint32_t *remote_place(struct remote *f, const struct sy_burst *b, unsigned i)
 {
 	/* bits of the hash that the index does not use */
 	unsigned flow = (unsigned)(b->hash[i] >> 16) & ((1u << FLOW_BITS) - 1);
@@ -42,23 +42,22 @@ static inline uint32_t *foreign_place(struct foreign *f, const struct sy_burst *
 /* Places are modulo 2^32, and those that nobody asked about for long must not seem to be ahead. */
 #define PLACES_APART (UINT32_C(1) << 30)
 
-static void foreign_hand_over(struct sy_worker *w, struct foreign *f, struct sy_burst *b,
-                              unsigned i)
+static void remote_hand_over(struct sy_worker *w, struct remote *f, struct sy_burst *b, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
 	sy_burst_hand_over(w, b, i);
 	uint32_t place = sy_handover_place(w, owner);
-	*foreign_place(f, b, i) = place;
+	*remote_place(f, b, i) = place;
 	if (SY_UNLIKELY(place - f->left[owner] > PLACES_APART))
 		f->left[owner] = sy_handover_left(w, owner);
 }
 
 /* All packets of its flow that were handed over have left. The owner's line is read only if there
  * were any since it was last. */
-static inline bool foreign_is_next(const struct sy_worker *w, struct foreign *f,
-                                   const struct sy_burst *b, unsigned i)
+static inline bool remote_is_next(const struct sy_worker *w, struct remote *f,
+                                  const struct sy_burst *b, unsigned i)
 {
-	uint32_t place = *foreign_place(f, b, i);
+	uint32_t place = *remote_place(f, b, i);
 	unsigned owner = SY_READ(w->slot_worker[b->slot[i]]);
 	if (SY_LIKELY((int32_t)(place - f->left[owner]) <= 0))
 		return true;
@@ -68,7 +67,7 @@ static inline bool foreign_is_next(const struct sy_worker *w, struct foreign *f,
 
 /* ---- by the owner's record ------------------------------------------------------------------- */
 
-struct foreign_candidate {
+struct remote_candidate {
 	struct session *session;
 	uint32_t guess; /* the entry of session_guess() */
 	uint32_t i;     /* of the packet */
@@ -77,8 +76,8 @@ struct foreign_candidate {
 /* Forwards a plain packet if this is its session, there is nothing special about it, and its way is
  * known, so that it waits for nothing. */
 static inline __attribute__((always_inline)) bool
-foreign_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
-                const struct foreign_candidate *at, enum session_direction from, uint16_t now)
+remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+               const struct remote_candidate *at, enum session_direction from, uint16_t now)
 {
 	const struct sy_balance *b = w->app;
 	struct session s;
@@ -117,8 +116,8 @@ foreign_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 
 /* One by one, whether a packet is would be guessed, and wrongly for half of those that arrive at
  * random. */
-static unsigned foreign_find(const struct sy_worker *w, const struct sy_burst *b, unsigned n,
-                             uint8_t at[SY_BURST])
+static unsigned remote_find(const struct sy_worker *w, const struct sy_burst *b, unsigned n,
+                            uint8_t at[SY_BURST])
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < n; i++) {
@@ -130,8 +129,8 @@ static unsigned foreign_find(const struct sy_worker *w, const struct sy_burst *b
 }
 
 /* What look up does. */
-static void foreign_look_up(const struct sy_balance *b, struct sy_burst *burst, const uint8_t *at,
-                            unsigned count)
+static void remote_look_up(const struct sy_balance *b, struct sy_burst *burst, const uint8_t *at,
+                           unsigned count)
 {
 	uint8_t missed[SY_BURST];
 	unsigned misses = 0;
@@ -153,8 +152,8 @@ static void foreign_look_up(const struct sy_balance *b, struct sy_burst *burst, 
 }
 
 /* The record that may be packet i's; NULL: there is none, or it is for the owner anyway. */
-static inline struct session *foreign_record(const struct sy_balance *b,
-                                             const struct sy_burst *burst, unsigned i)
+static inline struct session *remote_record(const struct sy_balance *b,
+                                            const struct sy_burst *burst, unsigned i)
 {
 	const struct session_table t = session_table_of_any(&b->space, burst->slot[i]);
 	unsigned plain = burst->plain[i];
@@ -163,13 +162,13 @@ static inline struct session *foreign_record(const struct sy_balance *b,
 	return session_at(&t, burst->session[i] >> 1);
 }
 
-static void foreign_fetch(const struct sy_balance *b, const struct sy_burst *burst,
-                          const struct server_share *share, const uint8_t *at, unsigned count,
-                          struct foreign_candidate *out)
+static void remote_fetch(const struct sy_balance *b, const struct sy_burst *burst,
+                         const struct server_share *share, const uint8_t *at, unsigned count,
+                         struct remote_candidate *out)
 {
 	for (unsigned k = 0; k < count; k++) {
-		struct session *s = foreign_record(b, burst, at[k]);
-		out[k] = (struct foreign_candidate){s, burst->session[at[k]], at[k]};
+		struct session *s = remote_record(b, burst, at[k]);
+		out[k] = (struct remote_candidate){s, burst->session[at[k]], at[k]};
 		if (SY_UNLIKELY(!s))
 			continue;
 		__builtin_prefetch(&b->endpoint[s->server]);
@@ -177,49 +176,49 @@ static void foreign_fetch(const struct sy_balance *b, const struct sy_burst *bur
 	}
 }
 
-static bool foreign_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
-                           struct foreign *f, const struct foreign_candidate *at, uint16_t now)
+static bool remote_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+                          struct remote *f, const struct remote_candidate *at, uint16_t now)
 {
-	if (SY_UNLIKELY(!at->session || !foreign_is_next(w, f, burst, at->i)))
+	if (SY_UNLIKELY(!at->session || !remote_is_next(w, f, burst, at->i)))
 		return false;
-	return at->guess & 1 ? foreign_forward(w, burst, way, at, SESSION_SERVER, now)
-	                     : foreign_forward(w, burst, way, at, SESSION_CLIENT, now);
+	return at->guess & 1 ? remote_forward(w, burst, way, at, SESSION_SERVER, now)
+	                     : remote_forward(w, burst, way, at, SESSION_CLIENT, now);
 }
 
-static void foreign_run(struct sy_worker *w, struct foreign *f, struct sy_burst *burst,
-                        const uint8_t *at, unsigned count)
+static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *burst,
+                       const uint8_t *at, unsigned count)
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	struct sy_way way = {.path = SY_WAY_NONE};
 	uint16_t now = (uint16_t)balance_seconds(w);
-	struct foreign_candidate group[GROUP];
+	struct remote_candidate group[GROUP];
 	unsigned forwarded = 0;
 
-	foreign_look_up(b, burst, at, count);
+	remote_look_up(b, burst, at, count);
 	for (unsigned first = 0; first < count; first += GROUP) {
 		unsigned n = count - first < GROUP ? count - first : GROUP;
-		foreign_fetch(b, burst, bw->share, at + first, n, group);
+		remote_fetch(b, burst, bw->share, at + first, n, group);
 		for (unsigned k = 0; k < n; k++) {
-			if (!foreign_packet(w, burst, &way, f, &group[k], now)) {
-				foreign_hand_over(w, f, burst, group[k].i);
+			if (!remote_packet(w, burst, &way, f, &group[k], now)) {
+				remote_hand_over(w, f, burst, group[k].i);
 				continue;
 			}
 			forwarded++;
 			SY_COUNT(bw->slot_packets[burst->slot[group[k].i]], 1);
 		}
 	}
-	SY_COUNT(w->counters.foreign, forwarded);
+	SY_COUNT(w->counters.remote, forwarded);
 }
 
-void foreign_take(struct sy_worker *w, struct sy_burst *burst, unsigned n)
+void remote_take(struct sy_worker *w, struct sy_burst *burst, unsigned n)
 {
-	struct foreign *f = balance_worker_of(w)->foreign;
+	struct remote *f = balance_worker_of(w)->remote;
 	uint8_t at[SY_BURST];
-	unsigned count = foreign_find(w, burst, n, at);
+	unsigned count = remote_find(w, burst, n, at);
 
 	if (f && w->queues_suffice) {
-		foreign_run(w, f, burst, at, count);
+		remote_run(w, f, burst, at, count);
 		return;
 	}
 	for (unsigned k = 0; k < count; k++)

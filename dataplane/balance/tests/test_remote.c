@@ -51,7 +51,7 @@ struct deals {
 static struct deals deals_now(struct flows *f)
 {
 	const struct sy_worker_counters *c = &worker(f, 0)->counters;
-	return (struct deals){c->foreign, c->handed_out};
+	return (struct deals){c->remote, c->handed_out};
 }
 
 static void dealt(struct flows *f, struct deals *before, uint64_t here, uint64_t over)
