@@ -93,14 +93,14 @@ static void entries_fill(struct lpm *l, uint32_t *at, unsigned count, uint32_t l
 }
 
 /* The entries that hold a prefix, and the nodes on the way to them. */
-struct way {
+struct tx {
 	uint32_t *entry[STEPS_MAX]; /* each leads to a node */
 	unsigned steps;
 	uint32_t *first;
 	unsigned count;
 };
 
-static bool way_find(struct lpm *l, const uint8_t *prefix, unsigned len, struct way *w)
+static bool way_find(struct lpm *l, const uint8_t *prefix, unsigned len, struct tx *w)
 {
 	unsigned bits = 16, at = (unsigned)prefix[0] << 8 | prefix[1];
 	w->steps = 0;
@@ -116,7 +116,7 @@ static bool way_find(struct lpm *l, const uint8_t *prefix, unsigned len, struct 
 	return true;
 }
 
-static void way_shrink(struct lpm *l, const struct way *w)
+static void way_shrink(struct lpm *l, const struct tx *w)
 {
 	for (unsigned i = w->steps; i && node_shrink(l, w->entry[i - 1], 16 + 8 * (i - 1)); i--)
 		;
@@ -124,7 +124,7 @@ static void way_shrink(struct lpm *l, const struct way *w)
 
 int lpm_set(struct lpm *l, const uint8_t *prefix, unsigned len, uint16_t value)
 {
-	struct way w;
+	struct tx w;
 	if (!way_find(l, prefix, len, &w)) {
 		way_shrink(l, &w);
 		return -ENOSPC;
@@ -136,7 +136,7 @@ int lpm_set(struct lpm *l, const uint8_t *prefix, unsigned len, uint16_t value)
 void lpm_unset(struct lpm *l, const uint8_t *prefix, unsigned len, unsigned outer_len,
                uint16_t outer_value)
 {
-	struct way w;
+	struct tx w;
 	if (!way_find(l, prefix, len, &w))
 		return; /* never: what was set has its nodes */
 	entries_fill(l, w.first, w.count, outer_len << 16 | outer_value, len, len);

@@ -7,7 +7,7 @@
  */
 #include <rte_byteorder.h>
 
-#include <sy_way.h>
+#include <sy_tx_cache.h>
 
 #include "runtime.h"
 
@@ -242,64 +242,64 @@ void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
 	packet_transmit(w, m, path, via, flow);
 }
 
-bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t id)
+bool sy_tx_cache_set(struct sy_worker *w, struct sy_tx_cache *tx, uint16_t id)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
 	uint32_t room = SY_RCU_READ(w->path_room[id]);
-	*way = (struct sy_way){.path = SY_WAY_NONE};
+	*tx = (struct sy_tx_cache){.path = SY_TX_CACHE_NONE};
 	if (!room || !path || path->hops != 1)
 		return false;
 	const struct path_hop *hop = &path->hop[0];
 	const struct port *port = rt->port[hop->port];
 	if (!SY_READ(port->up) || w->id >= port->queues)
 		return false;
-	way->on_link = hop->adjacency == ADJACENCY_NONE;
-	if (!way->on_link) {
+	tx->on_link = hop->adjacency == ADJACENCY_NONE;
+	if (!tx->on_link) {
 		struct adjacency *r = &rt->adjacencies->record[hop->adjacency];
 		uint64_t link = SY_RCU_READ(r->link);
 		if (adjacency_link_state(link) != ADJACENCY_VALID)
 			return false;
-		way->neighbour = link & MAC_MASK;
+		tx->neighbour = link & MAC_MASK;
 		adjacency_use(r, w->private->now_s);
 	}
-	way->path = id;
-	way->port = hop->port;
+	tx->path = id;
+	tx->port = hop->port;
 	uint32_t mtu = SY_READ(port->mtu);
-	way->len_max = SY_ETH_LEN + (room < mtu ? room : mtu);
+	tx->len_max = SY_ETH_LEN + (room < mtu ? room : mtu);
 	uint64_t mac = SY_READ(port->mac);
-	way->head = mac << 48;
-	way->tail = (uint32_t)(mac >> 16);
-	way->gather = &w->private->transmit[hop->port];
+	tx->head = mac << 48;
+	tx->tail = (uint32_t)(mac >> 16);
+	tx->gather = &w->private->transmit[hop->port];
 	w->private->transmit_ports |= 1u << hop->port;
-	way->epoch = w->link_epoch | (uint64_t)(hop->port + 1) << 32;
+	tx->epoch = w->link_epoch | (uint64_t)(hop->port + 1) << 32;
 	return true;
 }
 
-bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_addr *neighbour,
-                 struct sy_way_link *out)
+bool sy_tx_cache_link(struct sy_worker *w, const struct sy_tx_cache *tx,
+                      const struct sy_addr *neighbour, struct sy_tx_cache_link *out)
 {
 	const struct adjacencies *a = w->rt->adjacencies;
-	uint32_t index = adjacency_find(a, way->port, neighbour);
+	uint32_t index = adjacency_find(a, tx->port, neighbour);
 	if (index == ADJACENCY_NONE)
 		return false;
 	uint64_t link = SY_RCU_READ(a->record[index].link);
 	if (adjacency_link_state(link) != ADJACENCY_VALID)
 		return false;
 	adjacency_use(&a->record[index], w->private->now_s);
-	*out = (struct sy_way_link){way->epoch, link & MAC_MASK};
+	*out = (struct sy_tx_cache_link){tx->epoch, link & MAC_MASK};
 	return true;
 }
 
 /* By the way of the one before it, or in general. */
-static void packet_send(struct sy_worker *w, struct sy_way *way, struct sy_burst *b, unsigned i)
+static void packet_send(struct sy_worker *w, struct sy_tx_cache *tx, struct sy_burst *b, unsigned i)
 {
 	struct rte_mbuf *m = b->mbuf[i];
 	const struct sy_addr *via = b->via[i];
-	struct sy_way_link link = {0};
+	struct sy_tx_cache_link link = {0};
 	struct sy_addr to;
 	if ((via || frame_destination(m, &to)) &&
-	    sy_way_take(w, way, m, b->path[i], via ? via : &to, &link, via != NULL))
+	    sy_tx_cache_take(w, tx, m, b->path[i], via ? via : &to, &link, via != NULL))
 		transmit_gather(w, m);
 	else
 		packet_transmit(w, m, b->path[i], via, b->flow[i]);
@@ -307,12 +307,12 @@ static void packet_send(struct sy_worker *w, struct sy_way *way, struct sy_burst
 
 void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end)
 {
-	struct sy_way way = {.path = SY_WAY_NONE};
+	struct sy_tx_cache tx = {.path = SY_TX_CACHE_NONE};
 	for (unsigned i = 0; i < end; i++) {
 		if (b->next[i] == SY_NEXT_READY)
 			gather_add(w, b->mbuf[i]);
 		else if (b->next[i] == SY_NEXT_TRANSMIT)
-			packet_send(w, &way, b, i);
+			packet_send(w, &tx, b, i);
 		b->next[i] = SY_NEXT_GONE;
 	}
 }

@@ -9,7 +9,7 @@
 
 #include "port.h"
 #include "ring.h"
-#include "sy_way.h"
+#include "sy_tx_cache.h"
 
 #define WORKER_FLOW_RING     2048 /* packets from one worker to another that owns their slots */
 #define WORKER_TRANSMIT_RING 1024 /* the same to one that owns the transmit queue */

@@ -34,7 +34,7 @@ struct fast_candidate {
 /* A burst's turn: the way of the packet before, and, a bit by the ends of their records' numbers,
  * the sessions whose packets wait for the slow path. */
 struct fast_turn {
-	struct sy_way way;
+	struct sy_tx_cache tx;
 	uint64_t waiting;
 };
 
@@ -150,7 +150,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 
 	if (SY_UNLIKELY(e->form != form || !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
 	                !forward_may(b, s, e, from, SESSION_ODD) ||
-	                !forward_find(w, &turn->way, m, s, e, from, at->share, form_is_direct(form),
+	                !forward_find(w, &turn->tx, m, s, e, from, at->share, form_is_direct(form),
 	                              &neighbour)))
 		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
 		               ? fast_inwards(w, burst, turn, &c, at, behind)
@@ -159,13 +159,13 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 	    (!form_is_in_place(form) || !fast_steps(w, burst, turn, at, frame, from, v4)))
 		return fast_odd(w, burst, i, turn);
 	if (form_is_tunnel(form) &&
-	    rte_pktmbuf_pkt_len(m) + (unsigned)e->growth[from] > turn->way.len_max)
+	    rte_pktmbuf_pkt_len(m) + (unsigned)e->growth[from] > turn->tx.len_max)
 		return fast_odd(w, burst, i, turn);
 	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return SY_NEXT_GONE;
 	}
-	return forward_emit(&turn->way, neighbour, m, form_is_tunnel(form) ? sy_frame(m) : frame, s,
+	return forward_emit(&turn->tx, neighbour, m, form_is_tunnel(form) ? sy_frame(m) : frame, s,
 	                    s->seen, c.now, from, at->share, sy_plain_len(frame, v4), behind);
 }
 
@@ -242,7 +242,7 @@ static inline unsigned fast_fetch(const struct segment_common c, struct sy_burst
 void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct fast_candidate at[FAST_GROUP];
-	struct fast_turn turn = {.way = {.path = SY_WAY_NONE}};
+	struct fast_turn turn = {.tx = {.path = SY_TX_CACHE_NONE}};
 	bool behind = false; /* a packet that goes another way, which may be of the same flow */
 	const struct segment_common c = segment_common_of(w);
 

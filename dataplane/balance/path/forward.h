@@ -90,17 +90,18 @@ static inline bool forward_may(const struct sy_balance *b, const struct session 
 	        (!session_is_dead(b, s) && !session_is_lost(b, s, from)));
 }
 
-/* The way that it leaves by, and its neighbour there, as sy_way_find(). share: its server's. */
+/* The way that it leaves by, and its neighbour there, as sy_tx_cache_find(). share: its server's.
+ */
 static inline __attribute__((always_inline)) bool
-forward_find(struct sy_worker *w, struct sy_way *way, const struct rte_mbuf *m,
+forward_find(struct sy_worker *w, struct sy_tx_cache *tx, const struct rte_mbuf *m,
              const struct session *s, const struct endpoint *e, enum session_direction from,
              struct server_share *share, bool direct, uint64_t *neighbour)
 {
 	const bool inwards = from == SESSION_CLIENT;
-	struct sy_way_link client = {0}; /* nobody keeps those of clients */
-	return sy_way_find(w, way, m, inwards ? SY_READ(e->path) : s->path,
-	                   inwards ? &e->addr : &s->client, inwards ? &share->link : &client,
-	                   direct, neighbour);
+	struct sy_tx_cache_link client = {0}; /* nobody keeps those of clients */
+	return sy_tx_cache_find(w, tx, m, inwards ? SY_READ(e->path) : s->path,
+	                        inwards ? &e->addr : &s->client, inwards ? &share->link : &client,
+	                        direct, neighbour);
 }
 
 /*
@@ -110,14 +111,14 @@ forward_find(struct sy_worker *w, struct sy_way *way, const struct rte_mbuf *m,
  * one.
  */
 static inline __attribute__((always_inline)) enum sy_next
-forward_emit(const struct sy_way *way, uint64_t neighbour, struct rte_mbuf *m, uint8_t *frame,
+forward_emit(const struct sy_tx_cache *tx, uint64_t neighbour, struct rte_mbuf *m, uint8_t *frame,
              struct session *record, uint16_t seen, uint16_t now, enum session_direction from,
              struct server_share *share, uint16_t len, bool behind)
 {
 	traffic_count(&share->traffic, from, len);
 	session_seen(record, seen, now);
-	sy_way_write(way, m, frame, neighbour);
-	return SY_LIKELY(!behind) && sy_way_send(way, m) ? SY_NEXT_GONE : SY_NEXT_READY;
+	sy_tx_cache_write(tx, m, frame, neighbour);
+	return SY_LIKELY(!behind) && sy_tx_cache_send(tx, m) ? SY_NEXT_GONE : SY_NEXT_READY;
 }
 
 /* ---- forward.c, translate.c: whatever is not plain, or not in place -----------------------------

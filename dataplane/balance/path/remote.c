@@ -76,7 +76,7 @@ struct remote_candidate {
 /* Forwards a plain packet if this is its session, there is nothing special about it, and its way is
  * known, so that it waits for nothing. */
 static inline __attribute__((always_inline)) bool
-remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *tx,
                const struct remote_candidate *at, enum session_direction from, uint16_t now)
 {
 	const struct sy_balance *b = w->app;
@@ -99,7 +99,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
 	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
 	                !forward_may(b, &s, e, from, SESSION_ODD) || SY_READ(e->down) ||
-	                !forward_find(w, way, m, &s, e, from, share, direct, &neighbour)))
+	                !forward_find(w, tx, m, &s, e, from, share, direct, &neighbour)))
 		return false;
 	uint16_t len = sy_plain_len(frame, v4);
 	if (SY_UNLIKELY(direct))
@@ -107,7 +107,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
 	else
 		forward_plain(b, frame, plain, burst->slot[at->i], &s, e, from);
 	/* Where it has come to be another session's, that has just begun: its tick is the same. */
-	burst->next[at->i] = (uint8_t)forward_emit(way, neighbour, m, frame, at->session, s.seen,
+	burst->next[at->i] = (uint8_t)forward_emit(tx, neighbour, m, frame, at->session, s.seen,
 	                                           now, from, share, len, false);
 	return true;
 }
@@ -176,13 +176,13 @@ static void remote_fetch(const struct sy_balance *b, const struct sy_burst *burs
 	}
 }
 
-static bool remote_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_way *way,
+static bool remote_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *tx,
                           struct remote *f, const struct remote_candidate *at, uint16_t now)
 {
 	if (SY_UNLIKELY(!at->session || !remote_is_next(w, f, burst, at->i)))
 		return false;
-	return at->guess & 1 ? remote_forward(w, burst, way, at, SESSION_SERVER, now)
-	                     : remote_forward(w, burst, way, at, SESSION_CLIENT, now);
+	return at->guess & 1 ? remote_forward(w, burst, tx, at, SESSION_SERVER, now)
+	                     : remote_forward(w, burst, tx, at, SESSION_CLIENT, now);
 }
 
 static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *burst,
@@ -190,7 +190,7 @@ static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *b
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	struct sy_way way = {.path = SY_WAY_NONE};
+	struct sy_tx_cache tx = {.path = SY_TX_CACHE_NONE};
 	uint16_t now = (uint16_t)balance_seconds(w);
 	struct remote_candidate group[GROUP];
 	unsigned forwarded = 0;
@@ -200,7 +200,7 @@ static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *b
 		unsigned n = count - first < GROUP ? count - first : GROUP;
 		remote_fetch(b, burst, bw->share, at + first, n, group);
 		for (unsigned k = 0; k < n; k++) {
-			if (!remote_packet(w, burst, &way, f, &group[k], now)) {
+			if (!remote_packet(w, burst, &tx, f, &group[k], now)) {
 				remote_hand_over(w, f, burst, group[k].i);
 				continue;
 			}

@@ -78,7 +78,7 @@ static inline bool segment_answer(struct session *s, const struct endpoint *e, u
  * its record alone. False: that takes more, and nothing was done. */
 static inline __attribute__((always_inline)) bool
 segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
-              struct sy_way *way, const struct segment_common *c)
+              struct sy_tx_cache *tx, const struct segment_common *c)
 {
 	const struct endpoint *e = &c->b->endpoint[s->server];
 	const struct sy_view *v = &burst->view[i];
@@ -94,14 +94,14 @@ segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct se
 		uint16_t room = SY_RCU_READ(c->room[SY_READ(e->path)]);
 		uint16_t other = SY_RCU_READ(c->room[s->path]);
 		if (!room || !other ||
-		    !forward_find(w, way, m, s, e, from, share, false, &neighbour))
+		    !forward_find(w, tx, m, s, e, from, share, false, &neighbour))
 			return false;
 		sy_packet_clamp_mss(sy_frame(m), v, segment_mss(e, room, other));
-	} else if (!forward_find(w, way, m, s, e, from, share, false, &neighbour)) {
+	} else if (!forward_find(w, tx, m, s, e, from, share, false, &neighbour)) {
 		return false;
 	}
 	forward_plain(c->b, sy_frame(m), burst->plain[i], burst->slot[i], s, e, from);
-	burst->next[i] = (uint8_t)forward_emit(way, neighbour, m, sy_frame(m), s, s->seen, c->now,
+	burst->next[i] = (uint8_t)forward_emit(tx, neighbour, m, sy_frame(m), s, s->seen, c->now,
 	                                       from, share, v->frame_len - SY_ETH_LEN, true);
 	return true;
 }

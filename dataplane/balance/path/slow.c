@@ -263,8 +263,8 @@ static inline void slow_prefetch(const struct session_table *t, uint32_t record,
 }
 
 /* A packet whose session create_prepare() has begun to make. */
-static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct sy_way *way,
-                       const struct segment_common *c)
+static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                       struct sy_tx_cache *tx, const struct segment_common *c)
 {
 	const struct service *service = balance_worker_of(w)->creation[i].service;
 	enum sy_drop reason;
@@ -276,7 +276,7 @@ static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, 
 	}
 	burst->session[i] = record;
 	struct session *s = session_at(c->b->table[burst->slot[i]], record);
-	if (service->policy.client_address || !segment_begin(w, burst, i, s, way, c))
+	if (service->policy.client_address || !segment_begin(w, burst, i, s, tx, c))
 		slow_forward(w, burst, i, s);
 }
 
@@ -306,7 +306,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	const struct balance_worker *bw = balance_worker_of(w);
 	const struct looked_up then = {bw->created, bw->ended};
 	const struct segment_common common = segment_common_of(w);
-	struct sy_way way = {.path = SY_WAY_NONE};
+	struct sy_tx_cache tx = {.path = SY_TX_CACHE_NONE};
 	struct slow_packets slow;
 
 	slow_gather(common.b, burst, &slow);
@@ -317,7 +317,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		unsigned i = slow.at[k];
 		const struct sy_view *v = &burst->view[i];
 		if (burst->session[i] == SESSION_NONE && bw->creations_pending >> i & 1) {
-			slow_begin(w, burst, i, &way, &common);
+			slow_begin(w, burst, i, &tx, &common);
 			continue;
 		}
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)

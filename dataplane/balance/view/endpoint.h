@@ -3,7 +3,7 @@
 #ifndef ENDPOINT_H
 #define ENDPOINT_H
 
-#include <sy_way.h>
+#include <sy_tx_cache.h>
 
 #include "session.h"
 
@@ -147,7 +147,7 @@ static inline void traffic_count(struct traffic *t, enum session_direction from,
 /* Per server and worker, whose own it is. Traffic's readers: interaction, relaxed. */
 struct server_share {
 	struct traffic traffic;
-	struct sy_way_link link; /* of its neighbour, where it is on link */
+	struct sy_tx_cache_link link; /* of its neighbour, where it is on link */
 };
 _Static_assert(sizeof(struct server_share) == SY_CACHE_LINE, "one line a server");
 

@@ -4,16 +4,16 @@
  * them. Only what needs no wait and no word to anybody is a way; all else is for
  * sy_transmit_stage(), which takes what the way does not.
  */
-#ifndef SY_WAY_H
-#define SY_WAY_H
+#ifndef SY_TX_CACHE_H
+#define SY_TX_CACHE_H
 
 #include "sy_runtime.h"
 
-#define SY_WAY_NONE UINT32_MAX
+#define SY_TX_CACHE_NONE UINT32_MAX
 
-/* What sy_way_link() found, for the next packets to the same neighbour by the same way: whoever has
- * many to few keeps one for each, zeroed at first. */
-struct sy_way_link {
+/* What sy_tx_cache_link() found, for the next packets to the same neighbour by the same way:
+ * whoever has many to few keeps one for each, zeroed at first. */
+struct sy_tx_cache_link {
 	uint64_t epoch;     /* while it is the way's, this holds: */
 	uint64_t neighbour; /* its MAC in the low 48 bits, the others 0 */
 };
@@ -24,8 +24,8 @@ struct sy_gather {
 	struct rte_mbuf *mbuf[SY_BURST];
 };
 
-struct sy_way {
-	uint32_t path;            /* SY_WAY_NONE: there is none yet */
+struct sy_tx_cache {
+	uint32_t path;            /* SY_TX_CACHE_NONE: there is none yet */
 	uint32_t len_max;         /* of frames: path and port have room for them */
 	uint16_t port;            /* number */
 	bool on_link;             /* each destination is a neighbour of its own */
@@ -37,11 +37,11 @@ struct sy_way {
 };
 
 /* Resolves a path that is not stale, with one hop whose port is up, whose transmit queue is this
- * worker's, and whose neighbour is known. False: it has no way, way->path is SY_WAY_NONE. */
-bool sy_way_set(struct sy_worker *w, struct sy_way *way, uint16_t path);
+ * worker's, and whose neighbour is known. False: it has no way, way->path is SY_TX_CACHE_NONE. */
+bool sy_tx_cache_set(struct sy_worker *w, struct sy_tx_cache *tx, uint16_t path);
 /* Of a way on link: finds the neighbour. False: not known now. */
-bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_addr *neighbour,
-                 struct sy_way_link *out);
+bool sy_tx_cache_link(struct sy_worker *w, const struct sy_tx_cache *tx,
+                      const struct sy_addr *neighbour, struct sy_tx_cache_link *out);
 
 /*
  * May a frame go this way? to: its neighbour where the path is on link, and what is kept of that;
@@ -49,16 +49,17 @@ bool sy_way_link(struct sy_worker *w, const struct sy_way *way, const struct sy_
  * it is for sy_transmit_stage().
  */
 static inline __attribute__((always_inline)) bool
-sy_way_find(struct sy_worker *w, struct sy_way *way, const struct rte_mbuf *m, uint16_t path,
-            const struct sy_addr *to, struct sy_way_link *kept, bool direct, uint64_t *neighbour)
+sy_tx_cache_find(struct sy_worker *w, struct sy_tx_cache *tx, const struct rte_mbuf *m,
+                 uint16_t path, const struct sy_addr *to, struct sy_tx_cache_link *kept,
+                 bool direct, uint64_t *neighbour)
 {
-	if (SY_UNLIKELY(path != way->path) && !sy_way_set(w, way, path))
+	if (SY_UNLIKELY(path != tx->path) && !sy_tx_cache_set(w, tx, path))
 		return false;
-	if (SY_UNLIKELY(rte_pktmbuf_pkt_len(m) > way->len_max))
+	if (SY_UNLIKELY(rte_pktmbuf_pkt_len(m) > tx->len_max))
 		return false;
-	*neighbour = way->neighbour;
-	if (way->on_link) {
-		if (SY_UNLIKELY(kept->epoch != way->epoch) && !sy_way_link(w, way, to, kept))
+	*neighbour = tx->neighbour;
+	if (tx->on_link) {
+		if (SY_UNLIKELY(kept->epoch != tx->epoch) && !sy_tx_cache_link(w, tx, to, kept))
 			return false;
 		*neighbour = kept->neighbour;
 	} else if (SY_UNLIKELY(direct)) {
@@ -68,32 +69,32 @@ sy_way_find(struct sy_worker *w, struct sy_way *way, const struct rte_mbuf *m, u
 }
 
 /* Makes a buffer's frame that may go this way ready for the wire: MACs and port. */
-static inline void sy_way_write(const struct sy_way *way, struct rte_mbuf *m, uint8_t *frame,
-                                uint64_t neighbour)
+static inline void sy_tx_cache_write(const struct sy_tx_cache *tx, struct rte_mbuf *m,
+                                     uint8_t *frame, uint64_t neighbour)
 {
-	neighbour |= way->head;
+	neighbour |= tx->head;
 	memcpy(frame, &neighbour, sizeof(neighbour));
-	memcpy(frame + sizeof(neighbour), &way->tail, sizeof(way->tail));
-	m->port = way->port;
+	memcpy(frame + sizeof(neighbour), &tx->tail, sizeof(tx->tail));
+	m->port = tx->port;
 }
 
 /* Both. */
 static inline __attribute__((always_inline)) bool
-sy_way_take(struct sy_worker *w, struct sy_way *way, struct rte_mbuf *m, uint16_t path,
-            const struct sy_addr *to, struct sy_way_link *kept, bool direct)
+sy_tx_cache_take(struct sy_worker *w, struct sy_tx_cache *tx, struct rte_mbuf *m, uint16_t path,
+                 const struct sy_addr *to, struct sy_tx_cache_link *kept, bool direct)
 {
 	uint64_t neighbour;
-	if (!sy_way_find(w, way, m, path, to, kept, direct, &neighbour))
+	if (!sy_tx_cache_find(w, tx, m, path, to, kept, direct, &neighbour))
 		return false;
-	sy_way_write(way, m, sy_frame(m), neighbour);
+	sy_tx_cache_write(tx, m, sy_frame(m), neighbour);
 	return true;
 }
 
 /* Sends a frame that was made ready, behind what was sent before. False: nothing was
  * done, it is for sy_transmit_stage(). */
-static inline bool sy_way_send(const struct sy_way *way, struct rte_mbuf *m)
+static inline bool sy_tx_cache_send(const struct sy_tx_cache *tx, struct rte_mbuf *m)
 {
-	struct sy_gather *g = way->gather;
+	struct sy_gather *g = tx->gather;
 	if (SY_UNLIKELY(g->count == SY_BURST))
 		return false;
 	g->mbuf[g->count++] = m;
