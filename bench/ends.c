@@ -22,10 +22,10 @@ static struct ends *ends;
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-static bool words_open(struct words *w, uint64_t room)
+static bool words_open(struct words *w, uint64_t capacity)
 {
 	uint64_t size = 1;
-	while (size < room)
+	while (size < capacity)
 		size *= 2;
 	*w = (struct words){malloc(size * sizeof(struct connection_step)), size - 1, 0, 0};
 	if (!w->word)

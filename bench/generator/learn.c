@@ -40,7 +40,7 @@ static uint32_t order_at(const struct order *o, uint32_t i)
 
 static int flows_grow(struct flows *f, uint32_t flows, struct sy_error *err)
 {
-	if (flows <= f->room)
+	if (flows <= f->capacity)
 		return 0;
 	void *grown = mmap(NULL, (size_t)flows * sizeof(*f->reply), PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -48,11 +48,11 @@ static int flows_grow(struct flows *f, uint32_t flows, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for %u flows", flows);
 	madvise(grown, (size_t)flows * sizeof(*f->reply), MADV_HUGEPAGE);
 	if (f->reply != NULL) {
-		memcpy(grown, f->reply, (size_t)f->room * sizeof(*f->reply));
-		munmap(f->reply, (size_t)f->room * sizeof(*f->reply));
+		memcpy(grown, f->reply, (size_t)f->capacity * sizeof(*f->reply));
+		munmap(f->reply, (size_t)f->capacity * sizeof(*f->reply));
 	}
 	f->reply = grown;
-	f->room = flows;
+	f->capacity = flows;
 	return 0;
 }
 
@@ -67,7 +67,8 @@ static bool frame_note(const struct link *l, struct flows *f, const struct rte_m
 {
 	const struct frame_template *in = &l->template[FRAME_IN], *out = &l->template[FRAME_OUT];
 	struct frame_fields r;
-	if (!frame_read(rte_pktmbuf_mtod(m, const uint8_t *), m->data_len, &r) || r.flow >= f->room)
+	if (!frame_read(rte_pktmbuf_mtod(m, const uint8_t *), m->data_len, &r) ||
+	    r.flow >= f->capacity)
 		return false;
 	struct frame_reply *reply = &f->reply[r.flow];
 	if (r.sport == in->port && r.src == in->base_dst && flow_is_open(reply, FRAME_OUT)) {

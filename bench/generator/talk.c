@@ -66,8 +66,9 @@ static void hear(struct talk *t)
 
 static void frames_write(struct talk *t, bool begin)
 {
-	uint64_t room = begin && t->open < t->options->window ? t->options->window - t->open : 0;
-	uint64_t ready = t->last - t->first + room;
+	uint64_t capacity =
+	        begin && t->open < t->options->window ? t->options->window - t->open : 0;
+	uint64_t ready = t->last - t->first + capacity;
 	unsigned n = ready < BURST ? (unsigned)ready : BURST;
 	struct connection_step begun;
 

@@ -12,9 +12,9 @@
 /* Flows and what is known of them. */
 struct flows {
 	struct frame_reply *reply;
-	uint32_t room, learned;    /* flows [0, learned) have replies */
-	uint32_t next[FRAME_WAYS]; /* of these, to be sent */
-	uint32_t next_fresh;       /* of flows that nobody has seen yet */
+	uint32_t capacity, learned; /* flows [0, learned) have replies */
+	uint32_t next[FRAME_WAYS];  /* of these, to be sent */
+	uint32_t next_fresh;        /* of flows that nobody has seen yet */
 	uint64_t random;
 };
 

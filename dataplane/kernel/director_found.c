@@ -128,16 +128,16 @@ int director_key_compare(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct director_key));
 }
 
-static int found_add(struct sy_director *d, size_t *room, const struct director_key *key)
+static int found_add(struct sy_director *d, size_t *capacity, const struct director_key *key)
 {
-	if (d->found_count == *room) {
-		size_t wanted = *room ? *room * 2 : 64;
+	if (d->found_count == *capacity) {
+		size_t wanted = *capacity ? *capacity * 2 : 64;
 		struct found *more = realloc(d->found, wanted * sizeof(*more));
 
 		if (!more)
 			return -ENOMEM;
 		d->found = more;
-		*room = wanted;
+		*capacity = wanted;
 	}
 	d->found[d->found_count++] = (struct found){.key = *key};
 	return 0;
@@ -148,19 +148,19 @@ int director_found_read(struct sy_director *d)
 	int map = d->steered, inside = d->inside;
 	struct director_key key, network = {0};
 	struct director_prefix prefix;
-	size_t room = 0;
+	size_t capacity = 0;
 	int rc = 0;
 
 	if (d->found_known)
 		return 0;
 	d->found_count = 0;
 	for (void *last = NULL; rc == 0 && bpf_map_get_next_key(map, last, &key) == 0; last = &key)
-		rc = found_add(d, &room, &key);
+		rc = found_add(d, &capacity, &key);
 	for (void *last = NULL; rc == 0 && bpf_map_get_next_key(inside, last, &prefix) == 0;
 	     last = &prefix) {
 		memcpy(network.w, prefix.w, sizeof(network.w));
 		network.bits = prefix.bits;
-		rc = found_add(d, &room, &network);
+		rc = found_add(d, &capacity, &network);
 	}
 	if (rc)
 		return rc;

@@ -11,7 +11,7 @@ int table_init(struct table *t)
 	*t = (struct table){.bucket = calloc(TABLE_FIRST_BUCKETS, sizeof(*t->bucket))};
 	if (!t->bucket)
 		return -ENOMEM;
-	t->buckets = t->low = t->room = TABLE_FIRST_BUCKETS;
+	t->buckets = t->low = t->capacity = TABLE_FIRST_BUCKETS;
 	return 0;
 }
 
@@ -27,14 +27,14 @@ static void table_split(struct table *t)
 	uint32_t from = t->buckets - t->low, to = t->buckets;
 	struct table_node *node;
 
-	if (t->buckets == t->room) {
+	if (t->buckets == t->capacity) {
 		struct table_node **more =
-		        realloc(t->bucket, 2 * (size_t)t->room * sizeof(*t->bucket));
+		        realloc(t->bucket, 2 * (size_t)t->capacity * sizeof(*t->bucket));
 
 		if (!more)
 			return; /* longer chains, still right; the next insertion tries again */
 		t->bucket = more;
-		t->room *= 2;
+		t->capacity *= 2;
 	}
 	node = t->bucket[from];
 	t->bucket[from] = t->bucket[to] = NULL;

@@ -18,7 +18,7 @@ struct table {
 	struct table_node **bucket;
 	uint32_t buckets;
 	uint32_t low; /* largest power of two ≤ buckets */
-	uint32_t room;
+	uint32_t capacity;
 	uint32_t count;
 };
 

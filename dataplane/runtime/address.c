@@ -84,13 +84,13 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
 static int source_remember(struct sy_runtime *rt, const struct sy_source *source,
                            struct sy_error *err)
 {
-	if (rt->taken_count == rt->taken_room) {
-		unsigned room = rt->taken_room ? 2 * rt->taken_room : 64;
-		struct sy_source *more = realloc(rt->taken, room * sizeof(*more));
+	if (rt->taken_count == rt->taken_capacity) {
+		unsigned capacity = rt->taken_capacity ? 2 * rt->taken_capacity : 64;
+		struct sy_source *more = realloc(rt->taken, capacity * sizeof(*more));
 		if (!more)
 			return sy_fail(err, ENOMEM, "no memory for an address");
 		rt->taken = more;
-		rt->taken_room = room;
+		rt->taken_capacity = capacity;
 	}
 	rt->taken[rt->taken_count++] = *source;
 	return 0;
@@ -109,7 +109,7 @@ void addresses_forget(struct sy_runtime *rt)
 {
 	free(rt->taken);
 	rt->taken = NULL;
-	rt->taken_count = rt->taken_room = 0;
+	rt->taken_count = rt->taken_capacity = 0;
 }
 
 static int directors_update(struct sy_runtime *rt, struct sy_error *err)

@@ -12,17 +12,17 @@ size_t frame_want(struct frame_reader *r, uint8_t **where)
 		return sizeof(r->head) - r->head_len;
 	}
 	*where = r->body + r->have;
-	return (r->len < r->room ? r->len : r->room) - r->have;
+	return (r->len < r->capacity ? r->len : r->capacity) - r->have;
 }
 
 static enum frame_state body_grow(struct frame_reader *r)
 {
-	size_t room = r->room ? 2 * r->room : PIECE;
-	uint8_t *body = realloc(r->body, room);
+	size_t capacity = r->capacity ? 2 * r->capacity : PIECE;
+	uint8_t *body = realloc(r->body, capacity);
 	if (!body)
 		return FRAME_NO_MEMORY;
 	r->body = body;
-	r->room = room;
+	r->capacity = capacity;
 	return FRAME_MORE;
 }
 
@@ -41,15 +41,15 @@ enum frame_state frame_add(struct frame_reader *r, size_t n, size_t max)
 	}
 	if (r->have == r->len)
 		return FRAME_WHOLE;
-	return r->have == r->room ? body_grow(r) : FRAME_MORE;
+	return r->have == r->capacity ? body_grow(r) : FRAME_MORE;
 }
 
 void frame_next(struct frame_reader *r)
 {
-	if (r->room > PIECE) { /* a large frame is rare: its memory goes */
+	if (r->capacity > PIECE) { /* a large frame is rare: its memory goes */
 		free(r->body);
 		r->body = NULL;
-		r->room = 0;
+		r->capacity = 0;
 	}
 	r->head_len = r->len = r->have = 0;
 }

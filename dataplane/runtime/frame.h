@@ -13,7 +13,7 @@ struct frame_reader {
 	uint8_t head[4];
 	size_t head_len;
 	uint8_t *body;
-	size_t room, len, have; /* of body */
+	size_t capacity, len, have; /* of body */
 };
 
 enum frame_state { FRAME_MORE, FRAME_WHOLE, FRAME_TOO_LARGE, FRAME_NO_MEMORY };

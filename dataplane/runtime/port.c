@@ -32,21 +32,21 @@ static int interface_mtu(const char *name, struct sy_error *err)
 	return request.ifr_mtu;
 }
 
-int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers, unsigned *room,
-               struct sy_error *err)
+int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers,
+               unsigned *capacity, struct sy_error *err)
 {
 	if (o->backend == SY_PORT_ETHDEV) {
 		unsigned mtu = o->mtu ? o->mtu : 1500;
 		*buffers = 2 * 1024 * (o->queues ? o->queues : workers);
-		*room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
+		*capacity = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
 		return 0;
 	}
 	int mtu = interface_mtu(o->name, err);
 	if (mtu < 0)
 		return mtu;
-	*room = port_xsk_room((unsigned)mtu);
-	if (!*room) /* larger frames are dropped by name, and port_set_mtu() says so */
-		*room = port_xsk_room(PORT_XSK_MTU_MAX);
+	*capacity = port_xsk_frame_max((unsigned)mtu);
+	if (!*capacity) /* larger frames are dropped by name, and port_set_mtu() says so */
+		*capacity = port_xsk_frame_max(PORT_XSK_MTU_MAX);
 	char path[128];
 	unsigned queues = 0;
 	do /* sysfs lists the receive queues before the flow director is there to be asked */

@@ -34,17 +34,17 @@
 _Static_assert(PORT_XSK_MTU_MAX + PORT_XSK_LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK,
                "fits its chunk");
 
-unsigned port_xsk_room(unsigned mtu)
+unsigned port_xsk_frame_max(unsigned mtu)
 {
 	if (mtu <= port_xsk_mtu_max(SMALL_CHUNK))
 		return SMALL_CHUNK;
 	return mtu <= PORT_XSK_MTU_MAX ? LARGE_CHUNK : 0;
 }
 
-unsigned port_xsk_mtu_max(unsigned room)
+unsigned port_xsk_mtu_max(unsigned capacity)
 {
-	return room < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
-	                          : PORT_XSK_MTU_MAX;
+	return capacity < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
+	                              : PORT_XSK_MTU_MAX;
 }
 
 struct sy_director *port_xsk_director(const struct port *p)
@@ -59,8 +59,8 @@ static uint64_t chunk_of(const struct xsk_port *x, const struct rte_mbuf *m)
 
 struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address)
 {
-	char *room = x->base + xsk_umem__extract_addr(address);
-	return (struct rte_mbuf *)(room - sizeof(struct rte_mbuf));
+	char *capacity = x->base + xsk_umem__extract_addr(address);
+	return (struct rte_mbuf *)(capacity - sizeof(struct rte_mbuf));
 }
 
 /* ---- receive ---- */
@@ -172,10 +172,10 @@ static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 		return 0;
 	xsk_completions_reap(x, q);
 	/* The completion ring must have room for all that is on its way. */
-	unsigned room = RING - q->tx_flying;
+	unsigned capacity = RING - q->tx_flying;
 	unsigned free = xsk_prod_nb_free(&q->tx, n);
-	if (n > room)
-		n = room;
+	if (n > capacity)
+		n = capacity;
 	if (n > free)
 		n = free;
 	if (!n || xsk_ring_prod__reserve(&q->tx, n, &at) != n) {

@@ -41,11 +41,11 @@ static inline unsigned ring_count(const struct ring *r)
 /* Returns how many there was room for. */
 static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsigned n)
 {
-	uint32_t head = r->head, room = r->mask + 1 - (head - r->tail_seen);
-	if (SY_UNLIKELY(room < n)) {
+	uint32_t head = r->head, capacity = r->mask + 1 - (head - r->tail_seen);
+	if (SY_UNLIKELY(capacity < n)) {
 		r->tail_seen = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE);
-		room = r->mask + 1 - (head - r->tail_seen);
-		n = room < n ? room : n;
+		capacity = r->mask + 1 - (head - r->tail_seen);
+		n = capacity < n ? capacity : n;
 	}
 	for (unsigned i = 0; i < n; i++)
 		r->place[(head + i) & r->mask] = m[i];

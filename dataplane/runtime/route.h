@@ -35,8 +35,8 @@ struct routes {
 	/* Likewise; acquire and release. */
 	uint16_t current[GROUPS]; /* group → path */
 	struct path *path[PATHS];
-	uint16_t room[PATHS]; /* bytes of the IP packets that fit through; 0: stale. Ids in no use
-	                         are stale, too, and those of the other half */
+	uint16_t capacity[PATHS]; /* bytes of the IP packets that fit through; 0: stale. Ids in no
+	                         use are stale, too, and those of the other half */
 	/* Of the interaction thread alone. */
 	uint32_t stale_at[PATHS]; /* the generation while it was replaced */
 	struct group *group[GROUPS];

@@ -32,20 +32,20 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
 	/* What is on its way through a worker and in its cache, besides what ports hold. */
-	unsigned total = o->workers * 1536, room = 0;
+	unsigned total = o->workers * 1536, capacity = 0;
 	for (unsigned i = 0; i < o->ports; i++) {
 		unsigned buffers, needed;
 		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);
 		if (rc)
 			return rc;
 		total += buffers;
-		room = needed > room ? needed : room;
+		capacity = needed > capacity ? needed : capacity;
 	}
 	/* Packets wait in the rings between workers, though hardly ever in all of them. */
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
 	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
-	room = room > 2048 ? room : 2048;
-	rt->pool = pool_open(o->mbufs ? o->mbufs : total, room, o->workers, o->huge, err);
+	capacity = capacity > 2048 ? capacity : 2048;
+	rt->pool = pool_open(o->mbufs ? o->mbufs : total, capacity, o->workers, o->huge, err);
 	return rt->pool ? 0 : -err->code;
 }
 

@@ -42,7 +42,7 @@ struct sy_runtime {
 	bool remembering;        /* inherit: addresses are taken by sy_runtime_claim() only */
 	bool settling;           /* and sy_address_settle() was asked for */
 	struct sy_source *taken; /* remembered; protocol and bits 0: an address */
-	unsigned taken_count, taken_room;
+	unsigned taken_count, taken_capacity;
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
 	struct vlan_link *vlan; /* interfaces for VLANs that lie on others, as mirrored */
@@ -70,7 +70,7 @@ int cores_check(const char *list, struct sy_error *err);
 /* node.c: bit per NUMA node that these CPUs belong to; cpus: the kernel's folder of them. */
 uint64_t nodes_of(const char *cpus, const unsigned *core, unsigned cores);
 /* pool.c: one pool in one stretch of virtual memory, as a UMEM needs. */
-struct rte_mempool *pool_open(unsigned count, unsigned room, unsigned workers, bool huge,
+struct rte_mempool *pool_open(unsigned count, unsigned capacity, unsigned workers, bool huge,
                               struct sy_error *err);
 void pool_close(struct rte_mempool *pool);
 /* The stretch that holds all data rooms of the pool, whole pages. */

@@ -32,7 +32,7 @@
 #define PATIENCE_S  60                   /* for a connection that ends by itself */
 
 static const struct scene scenes[] = {
-        {.name = "roomy",
+        {.name = "padded",
          .sessions = 32 * SY_SLOTS,
          .sessions_other = 48 * SY_SLOTS,
          .flows = 1500},

@@ -331,7 +331,7 @@ static void quote_check(const uint8_t *data, size_t size, const struct sy_view *
 /* ---- packets that change their length ---- */
 
 /* A copy with exactly the room there must be in front; *block is to be freed. */
-static uint8_t *frame_copy_roomy(const uint8_t *data, size_t size, uint8_t **block)
+static uint8_t *frame_copy_padded(const uint8_t *data, size_t size, uint8_t **block)
 {
 	*block = malloc(size + SY_PACKET_ROOM);
 	CHECK(*block);
@@ -352,7 +352,7 @@ static void encapsulate_check(const uint8_t *data, size_t size, const struct sy_
 {
 	struct sy_addr src = addr_of(v4 ? "192.0.2.1" : "2001:db8::1");
 	struct sy_addr dst = addr_of(v4 ? "192.0.2.2" : "2001:db8::2");
-	uint8_t *block, *frame = frame_copy_roomy(data, size, &block);
+	uint8_t *block, *frame = frame_copy_padded(data, size, &block);
 	uint8_t *at = sy_packet_encapsulate(frame, v, &src, &dst, 7, 0xdeadbeef);
 	struct sy_view outer, inner;
 
@@ -376,7 +376,7 @@ static void encapsulate_check(const uint8_t *data, size_t size, const struct sy_
 static void translate_check(const uint8_t *data, size_t size, const struct sy_view *v)
 {
 	bool ok = sy_packet_check_l4(data, v) == SY_CSUM_OK, l4 = sy_view_has_l4(v);
-	uint8_t *block, *frame = frame_copy_roomy(data, size, &block);
+	uint8_t *block, *frame = frame_copy_padded(data, size, &block);
 	struct sy_tuple to = {
 	        .src = addr_of(v->v4 ? "2001:db8::1:2:3" : "10.1.2.3"),
 	        .dst = addr_of(v->v4 ? "fd00::ffff:1" : "10.250.0.1"),
@@ -402,7 +402,7 @@ static void translate_check(const uint8_t *data, size_t size, const struct sy_vi
 	/* and back, by the way it came: the transport is what it was */
 	if (sy_packet_ttl(at, &there) > 1) {
 		uint16_t udp_length = v->proto == SY_PROTO_UDP && l4 ? 6 : 0;
-		uint8_t *block2, *again = frame_copy_roomy(at, there.frame_len, &block2);
+		uint8_t *block2, *again = frame_copy_padded(at, there.frame_len, &block2);
 		sy_rewrite_prepare(&to, &v->tuple, &r);
 		again = sy_packet_translate(again, &there, &r, 99);
 		CHECK(again);
@@ -419,7 +419,7 @@ static void translate_check(const uint8_t *data, size_t size, const struct sy_vi
 static void toa_check(const uint8_t *data, size_t size, const struct sy_view *v, const char *text)
 {
 	bool ok = sy_packet_check_l4(data, v) == SY_CSUM_OK;
-	uint8_t *block, *frame = frame_copy_roomy(data, size, &block), *at;
+	uint8_t *block, *frame = frame_copy_padded(data, size, &block), *at;
 	struct sy_addr addr = addr_of(text);
 	struct sy_view after = *v;
 
@@ -443,7 +443,7 @@ static void payload_check(const uint8_t *data, size_t size, const struct sy_view
 {
 	static const uint8_t line[SY_PACKET_ROOM] = "PROXY UNKNOWN is what it says here\r\n";
 	bool ok = sy_packet_check_l4(data, v) == SY_CSUM_OK;
-	uint8_t *block, *frame = frame_copy_roomy(data, size, &block), *at;
+	uint8_t *block, *frame = frame_copy_padded(data, size, &block), *at;
 	struct sy_view after = *v;
 
 	at = sy_tcp_prepend(frame, &after, line, len);

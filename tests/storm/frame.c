@@ -225,10 +225,10 @@ static void cut_ipv6(struct frame *out, uint32_t id, unsigned offset, unsigned l
 }
 
 unsigned frame_cut(const struct frame *f, uint32_t id, unsigned piece, struct frame *out,
-                   unsigned room)
+                   unsigned capacity)
 {
 	unsigned headers = SY_ETH_LEN + ip_len(is_v4(f)), all = f->len - headers, n = 0;
-	for (unsigned at = 0; at < all && n < room; at += piece, n++) {
+	for (unsigned at = 0; at < all && n < capacity; at += piece, n++) {
 		unsigned len = all - at < piece ? all - at : piece;
 		out[n].port = f->port;
 		out[n].len = (uint16_t)(headers + len);

@@ -44,7 +44,7 @@ void frame_error(struct frame *f, struct dice *d, const struct sy_addr *src, con
 /* Cuts a right frame into fragments of `piece` bytes (a multiple of 8) under an id, at most `room`.
  * Returns how many; the last one may be short. */
 unsigned frame_cut(const struct frame *f, uint32_t id, unsigned piece, struct frame *out,
-                   unsigned room);
+                   unsigned capacity);
 
 /* Makes checksums right again as far as the frame can be read. */
 void frame_mend_ip(struct frame *f);

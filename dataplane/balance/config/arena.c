@@ -18,11 +18,11 @@ void *arena_take(struct arena *a, size_t size)
 	size = (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
 	struct arena_chunk *c = a->chunk;
 	if (!c || c->size - c->used < size) {
-		size_t room = size > CHUNK_BYTES ? size : CHUNK_BYTES;
-		c = calloc(1, sizeof(*c) + room);
+		size_t capacity = size > CHUNK_BYTES ? size : CHUNK_BYTES;
+		c = calloc(1, sizeof(*c) + capacity);
 		if (!c)
 			return NULL;
-		c->size = room;
+		c->size = capacity;
 		c->next = a->chunk;
 		a->chunk = c;
 	}

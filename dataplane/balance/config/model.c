@@ -155,16 +155,16 @@ static struct model_service *service_copy(const struct model_service *s)
 	return copy;
 }
 
-bool list_room(void **list, unsigned count, unsigned *room, size_t size)
+bool list_reserve(void **list, unsigned count, unsigned *capacity, size_t size)
 {
-	if (count < *room)
+	if (count < *capacity)
 		return true;
-	unsigned grown_room = *room ? 2 * *room : 64;
-	void *grown = realloc(*list, grown_room * size);
+	unsigned grown_capacity = *capacity ? 2 * *capacity : 64;
+	void *grown = realloc(*list, grown_capacity * size);
 	if (!grown)
 		return false;
 	*list = grown;
-	*room = grown_room;
+	*capacity = grown_capacity;
 	return true;
 }
 
@@ -173,7 +173,7 @@ int model_touch(struct model *m, uint32_t id, struct sy_error *err)
 	struct model_service *before = NULL;
 	if (m->touched[id])
 		return 0;
-	if (!list_room((void **)&m->touch, m->touches, &m->touch_room, sizeof(*m->touch)) ||
+	if (!list_reserve((void **)&m->touch, m->touches, &m->touch_capacity, sizeof(*m->touch)) ||
 	    (m->service[id] && !(before = service_copy(m->service[id]))))
 		return sy_fail(err, ENOMEM, "no memory for the transaction");
 	m->touch[m->touches++] = (struct model_touch){id, before};
@@ -423,7 +423,8 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	struct model_server *grown = realloc(s->server, (s->servers + 1) * sizeof(*grown));
 	if (grown)
 		s->server = grown;
-	if (!grown || !list_room((void **)&m->fresh, m->freshes, &m->fresh_room, sizeof(*m->fresh)))
+	if (!grown ||
+	    !list_reserve((void **)&m->fresh, m->freshes, &m->fresh_capacity, sizeof(*m->fresh)))
 		return sy_fail(err, ENOMEM, "service %s: no memory for another server", s->name);
 	struct endpoint endpoint = {
 	        .addr = given.addr,

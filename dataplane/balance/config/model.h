@@ -82,17 +82,17 @@ struct model {
 
 	/* Slow start: ids of services, some of them gone since. */
 	uint32_t *ramp;
-	unsigned ramps, ramp_room, ramp_at; /* at: whose turn is next */
+	unsigned ramps, ramp_capacity, ramp_at; /* at: whose turn is next */
 
 	/* The transaction under way. */
 	bool open;
 	struct model_touch *touch;
-	unsigned touches, touch_room;
+	unsigned touches, touch_capacity;
 	unsigned published;   /* of the touches */
 	struct service *next; /* under construction: the next touch's */
 	bool *touched;        /* [max_services] by id */
 	uint32_t *fresh;      /* server ids taken by this transaction */
-	unsigned freshes, fresh_room;
+	unsigned freshes, fresh_capacity;
 	uint64_t *kept;       /* [max_servers] by id: number of the publishing that last held it */
 	uint64_t publishings; /* so far */
 	uint64_t publishings_before; /* this transaction */
@@ -126,7 +126,7 @@ int local_delete(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddr
 int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                 struct sy_error *err);
 /* Room for one more element behind `count`. */
-bool list_room(void **list, unsigned count, unsigned *room, size_t size);
+bool list_reserve(void **list, unsigned count, unsigned *capacity, size_t size);
 /* A service's key out of a message, checked. */
 int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key *key,
              struct sy_error *err);

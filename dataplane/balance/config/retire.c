@@ -35,7 +35,7 @@ struct retired {
 	struct retired *next;
 	enum retired_stage stage;
 	uint64_t passes[SY_MAX_WORKERS], due_ns; /* of this stage */
-	unsigned count, room;
+	unsigned count, capacity;
 	struct retired_entry *entry;
 };
 
@@ -116,13 +116,13 @@ void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 		if (!batch)
 			return; /* the id is never used again: safe, and all that can be done */
 	}
-	if (batch->count == batch->room) {
-		unsigned room = batch->room ? 2 * batch->room : 16;
-		struct retired_entry *grown = realloc(batch->entry, room * sizeof(*grown));
+	if (batch->count == batch->capacity) {
+		unsigned capacity = batch->capacity ? 2 * batch->capacity : 16;
+		struct retired_entry *grown = realloc(batch->entry, capacity * sizeof(*grown));
 		if (!grown)
 			return;
 		batch->entry = grown;
-		batch->room = room;
+		batch->capacity = capacity;
 	}
 	struct retired_entry *entry = &batch->entry[batch->count++];
 	*entry = (struct retired_entry){.kind = kind, .id = id};

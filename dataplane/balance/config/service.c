@@ -111,7 +111,8 @@ void service_swap(struct sy_balance *b, uint32_t id, struct service *now)
 
 static void ramp_add(struct model *m, struct model_service *s)
 {
-	if (s->ramping || !list_room((void **)&m->ramp, m->ramps, &m->ramp_room, sizeof(*m->ramp)))
+	if (s->ramping ||
+	    !list_reserve((void **)&m->ramp, m->ramps, &m->ramp_capacity, sizeof(*m->ramp)))
 		return; /* without memory it keeps the share that it has */
 	m->ramp[m->ramps++] = s->id;
 	s->ramping = true;

@@ -136,7 +136,8 @@ static int rule_add_servers(struct sy_balance *b, struct model_service *s, struc
 		        .mode = MODE_SNAT,
 		        .form = FORM_SNAT,
 		};
-		if (!list_room((void **)&m->fresh, m->freshes, &m->fresh_room, sizeof(*m->fresh)))
+		if (!list_reserve((void **)&m->fresh, m->freshes, &m->fresh_capacity,
+		                  sizeof(*m->fresh)))
 			break;
 		uint32_t id = server_id_take(b, &e);
 		if (id == UINT32_MAX)

@@ -22,20 +22,20 @@ void commit_unstage(struct client *c)
 {
 	requests_free(c->staged, c->staged_count);
 	c->staged = NULL;
-	c->staged_count = c->staged_room = c->staged_changes = 0;
+	c->staged_count = c->staged_capacity = c->staged_changes = 0;
 	c->staged_bytes = 0;
 }
 
-static bool stage_room(struct client *c)
+static bool stage_reserve(struct client *c)
 {
-	if (c->staged_count < c->staged_room)
+	if (c->staged_count < c->staged_capacity)
 		return true;
-	unsigned room = c->staged_room ? 2 * c->staged_room : 8;
-	pb_request **grown = realloc(c->staged, room * sizeof(pb_request *));
+	unsigned capacity = c->staged_capacity ? 2 * c->staged_capacity : 8;
+	pb_request **grown = realloc(c->staged, capacity * sizeof(pb_request *));
 	if (!grown)
 		return false;
 	c->staged = grown;
-	c->staged_room = room;
+	c->staged_capacity = capacity;
 	return true;
 }
 
@@ -61,7 +61,7 @@ void commit_stage(struct client *c, pb_request *q, size_t bytes)
 {
 	uint64_t id = q->id;
 	bool commit = q->apply->commit;
-	if (c->staged_bytes + bytes > STAGED_BYTES_MAX || !stage_room(c)) {
+	if (c->staged_bytes + bytes > STAGED_BYTES_MAX || !stage_reserve(c)) {
 		steelyard__forwarder__v1__request__free_unpacked(q, NULL);
 		commit_unstage(c);
 		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,

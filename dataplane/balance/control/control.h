@@ -23,7 +23,7 @@ struct client {
 	void *reply_ctx;
 	/* Requests whose changes wait for a commit. */
 	pb_request **staged;
-	unsigned staged_count, staged_room;
+	unsigned staged_count, staged_capacity;
 	uint32_t staged_changes;
 	size_t staged_bytes;
 };

@@ -86,7 +86,7 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 }
 
 /* Puts into the packet what its server shall know; false: it does not fit. */
-static bool client_address_put(const struct address_packet *t, uint32_t room)
+static bool client_address_put(const struct address_packet *t, uint32_t mtu)
 {
 	struct rte_mbuf *m = t->burst->mbuf[t->i];
 	struct sy_view *v = &t->burst->view[t->i];
@@ -96,7 +96,7 @@ static bool client_address_put(const struct address_packet *t, uint32_t room)
 	uint32_t len =
 	        proxy ? header_make(header, &v->tuple, t->cold->text) : sy_toa_len(&t->s->client);
 
-	if ((uint32_t)v->frame_len - v->l3 + len > room || rte_pktmbuf_headroom(m) < len)
+	if ((uint32_t)v->frame_len - v->l3 + len > mtu || rte_pktmbuf_headroom(m) < len)
 		return false;
 	at = proxy ? sy_tcp_prepend(frame, v, header, (uint16_t)len)
 	           : sy_tcp_insert_toa(frame, v, SY_TOA, &t->s->client, t->s->client_port);
@@ -116,14 +116,14 @@ static bool client_address_send_ahead(struct sy_worker *w, const struct address_
 	unsigned i = t->i;
 	struct rte_mbuf *m = burst->mbuf[i], *own = sy_packet_alloc(w);
 	const struct sy_view v = burst->view[i];
-	char *room = own ? rte_pktmbuf_append(own, v.frame_len) : NULL;
+	char *mtu = own ? rte_pktmbuf_append(own, v.frame_len) : NULL;
 
-	if (!room) {
+	if (!mtu) {
 		rte_pktmbuf_free(own);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return false;
 	}
-	memcpy(room, sy_frame(m), v.frame_len);
+	memcpy(mtu, sy_frame(m), v.frame_len);
 	burst->mbuf[i] = own;
 	sy_tcp_strip(sy_frame(own), &burst->view[i], SY_TCP_ACK);
 	rte_pktmbuf_trim(own, v.frame_len - burst->view[i].frame_len);
@@ -154,7 +154,7 @@ static bool is_forged(const struct sy_view *v, const struct sy_tcp *tcp, uint32_
 }
 
 bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                           struct session *s, uint32_t room)
+                           struct session *s, uint32_t mtu)
 {
 	const struct address_packet t = address_packet_of(w, burst, i, s);
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
@@ -178,7 +178,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 		return true;
 	/* The segment ahead has the packet's own numbers, so any may complete the handshake. */
 	if (!(s->flags & SESSION_SHIFTED))
-		return reset || client_address_put(&t, room) || client_address_send_ahead(w, &t);
+		return reset || client_address_put(&t, mtu) || client_address_send_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)
 		return true;
 	if (reset && !(v->tcp_flags & SY_TCP_ACK)) {
@@ -187,7 +187,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 		sy_tcp_shift_seq(frame, v, -t.cold->inserted);
 		return true;
 	}
-	return (at == 0 && !reset && client_address_put(&t, room)) ||
+	return (at == 0 && !reset && client_address_put(&t, mtu)) ||
 	       client_address_send_ahead(w, &t);
 }
 

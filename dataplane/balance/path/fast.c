@@ -50,8 +50,8 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 {
 	forward_view(burst, i);
 	return segment_answer(s, e, sy_frame(burst->mbuf[i]), &burst->view[i],
-	                      SY_RCU_READ(w->path_room[s->path]),
-	                      SY_RCU_READ(w->path_room[SY_READ(e->path)]));
+	                      SY_RCU_READ(w->path_mtu[s->path]),
+	                      SY_RCU_READ(w->path_mtu[SY_READ(e->path)]));
 }
 
 /* A plain segment that is a step in the life of its session, and moves its state, unless one that
@@ -97,7 +97,7 @@ static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, stru
 	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) ||
 	    !forward_may(b, s, e, from, SESSION_ADDRESS_PENDING) ||
 	    len + e->growth[from] > forward_mtu(e, sy_frame(burst->mbuf[i]), &burst->view[i],
-	                                        SY_RCU_READ(w->path_room[path]))) {
+	                                        SY_RCU_READ(w->path_mtu[path]))) {
 		turn->waiting |= fast_bit(record);
 		return SY_NEXT_SLOW;
 	}

@@ -22,9 +22,9 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	if (direction == SESSION_CLIENT) {
 		uint16_t path = SY_READ(e->path);
 		/* The interaction thread refreshes endpoints a moment after the routes changed. */
-		return SY_LIKELY(SY_RCU_READ(w->path_room[path])) ? path : path_to_server(b, s, e);
+		return SY_LIKELY(SY_RCU_READ(w->path_mtu[path])) ? path : path_to_server(b, s, e);
 	}
-	if (SY_LIKELY(SY_RCU_READ(w->path_room[s->path])))
+	if (SY_LIKELY(SY_RCU_READ(w->path_mtu[s->path])))
 		return s->path;
 	uint16_t path = sy_path_lookup(b->rt, &s->client);
 	bool narrow = e->mode == MODE_FNAT && client_mtu_find(w, &s->client);

@@ -10,11 +10,11 @@
 #define IPV6_MTU_MIN 1280 /* RFC 8200 5 */
 
 /* Bytes of IP packet that fit through a path, also through one that is stale. */
-static inline uint16_t forward_room(struct sy_worker *w, uint16_t path)
+static inline uint16_t forward_path_mtu(struct sy_worker *w, uint16_t path)
 {
 	const struct sy_balance *b = w->app;
-	uint16_t room = SY_RCU_READ(w->path_room[path]);
-	return SY_LIKELY(room) ? room : sy_path_mtu(b->rt, path);
+	uint16_t mtu = SY_RCU_READ(w->path_mtu[path]);
+	return SY_LIKELY(mtu) ? mtu : sy_path_mtu(b->rt, path);
 }
 
 /* An IPv4 packet that routers may fragment. */

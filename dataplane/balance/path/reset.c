@@ -79,9 +79,9 @@ static void word_send(struct sy_worker *w, struct session *s, enum session_direc
 	struct sy_view v;
 	if (!m)
 		return;
-	uint32_t room = rte_pktmbuf_tailroom(m);
-	uint32_t len = reset ? sy_tcp_reset_make(sy_frame(m), room, &t, seq, ack, false)
-	                     : sy_tcp_probe_make(sy_frame(m), room, &t, seq, ack);
+	uint32_t space = rte_pktmbuf_tailroom(m);
+	uint32_t len = reset ? sy_tcp_reset_make(sy_frame(m), space, &t, seq, ack, false)
+	                     : sy_tcp_probe_make(sy_frame(m), space, &t, seq, ack);
 	rte_pktmbuf_append(m, (uint16_t)len);
 	if (to == SESSION_SERVER && e->mode == MODE_IPIP &&
 	    (sy_packet_parse(sy_frame(m), len, &v) != SY_DROP_NONE ||

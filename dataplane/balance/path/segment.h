@@ -18,7 +18,7 @@
 struct segment_common {
 	struct sy_balance *b;
 	struct server_share *share;
-	const uint16_t *room;
+	const uint16_t *mtu;
 	uint16_t now;
 };
 
@@ -26,7 +26,7 @@ static inline struct segment_common segment_common_of(struct sy_worker *w)
 {
 	return (struct segment_common){.b = w->app,
 	                               .share = balance_worker_of(w)->share,
-	                               .room = w->path_room,
+	                               .mtu = w->path_mtu,
 	                               .now = (uint16_t)balance_seconds(w)};
 }
 
@@ -40,9 +40,9 @@ static const uint32_t segment_states[] = {
 };
 
 /* The largest segment that fits both ways, without options. */
-static inline uint16_t segment_mss(const struct endpoint *e, uint16_t room, uint16_t other)
+static inline uint16_t segment_mss(const struct endpoint *e, uint16_t mtu, uint16_t other)
 {
-	return sy_tcp_mss(sy_addr_is_v4(&e->vip), room < other ? room : other, 0);
+	return sy_tcp_mss(sy_addr_is_v4(&e->vip), mtu < other ? mtu : other, 0);
 }
 
 /* Moves the session's state by a segment of l4_len bytes, if the state says that it is one; false:
@@ -63,14 +63,14 @@ segment_step(struct session *s, struct session_cold *cold, enum session_directio
 /* The same for a server's first answer to a SYN. room: what fits through its path, other: through
  * that of the client's packets; 0 of either: that went stale meanwhile. */
 static inline bool segment_answer(struct session *s, const struct endpoint *e, uint8_t *frame,
-                                  const struct sy_view *v, uint16_t room, uint16_t other)
+                                  const struct sy_view *v, uint16_t mtu, uint16_t other)
 {
 	if (s->state != SESSION_SYN_SENT ||
-	    (v->tcp_flags & SEGMENT_FLAGS) != (SY_TCP_SYN | SY_TCP_ACK) || !room || !other ||
+	    (v->tcp_flags & SEGMENT_FLAGS) != (SY_TCP_SYN | SY_TCP_ACK) || !mtu || !other ||
 	    sy_packet_is_unfinished(frame, v))
 		return false;
 	s->state = SESSION_SYN_RECEIVED;
-	sy_packet_clamp_mss(frame, v, segment_mss(e, room, other));
+	sy_packet_clamp_mss(frame, v, segment_mss(e, mtu, other));
 	return true;
 }
 
@@ -91,12 +91,11 @@ segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct se
 	    !forward_may(c->b, s, e, from, SESSION_ODD))
 		return false;
 	if (SY_LIKELY(v->proto == SY_PROTO_TCP)) {
-		uint16_t room = SY_RCU_READ(c->room[SY_READ(e->path)]);
-		uint16_t other = SY_RCU_READ(c->room[s->path]);
-		if (!room || !other ||
-		    !forward_find(w, tx, m, s, e, from, share, false, &neighbour))
+		uint16_t mtu = SY_RCU_READ(c->mtu[SY_READ(e->path)]);
+		uint16_t other = SY_RCU_READ(c->mtu[s->path]);
+		if (!mtu || !other || !forward_find(w, tx, m, s, e, from, share, false, &neighbour))
 			return false;
-		sy_packet_clamp_mss(sy_frame(m), v, segment_mss(e, room, other));
+		sy_packet_clamp_mss(sy_frame(m), v, segment_mss(e, mtu, other));
 	} else if (!forward_find(w, tx, m, s, e, from, share, false, &neighbour)) {
 		return false;
 	}

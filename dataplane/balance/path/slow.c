@@ -33,7 +33,7 @@ static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_di
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_addr *server =
 	        SY_LIKELY(e->mode != MODE_SNAT) ? &e->addr : &session_companion(s)->client;
-	uint16_t other = forward_room(w, forward_path(w, s, !from));
+	uint16_t other = forward_path_mtu(w, forward_path(w, s, !from));
 	uint16_t narrow = from == SESSION_CLIENT ? slow_narrow(w, s, SESSION_SERVER) : 0;
 	if (SY_UNLIKELY(narrow && narrow < other))
 		other = narrow;
@@ -74,7 +74,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	if (!slow_ttl_suffices(w, burst, i))
 		return;
 	const struct endpoint *e = &b->endpoint[s->server];
-	uint16_t room = forward_room(w, path), mtu = forward_mtu(e, frame, v, room);
+	uint16_t path_mtu = forward_path_mtu(w, path), mtu = forward_mtu(e, frame, v, path_mtu);
 	uint16_t narrow = slow_narrow(w, s, burst->direction[i]);
 	if (SY_UNLIKELY(narrow && narrow < mtu))
 		mtu = narrow;
@@ -87,7 +87,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	}
 	/* Where answers go past us, their size is no matter of ours. */
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) && !endpoint_is_one_way(e))
-		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], room));
+		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], path_mtu));
 	burst->path[i] = path;
 	if (burst->direction[i] == SESSION_CLIENT && v->proto == SY_PROTO_TCP) {
 		if (v->tcp_flags & SY_TCP_SYN)

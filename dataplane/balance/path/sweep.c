@@ -116,7 +116,7 @@ static inline bool sweep_passes(const struct sy_worker *w, const struct session 
 	const struct service *service = endpoint_service(b, e);
 	return service && !(special >> s->state & 1) && e->mode != MODE_SNAT &&
 	       session_idle(s, now) <= session_timeout(service, s) && !session_is_dead(b, s) &&
-	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_room[s->path]));
+	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_mtu[s->path]));
 }
 
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)

@@ -12,7 +12,7 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 /* A client's packet whose server may not know yet: tells it, in at most `room` bytes of IP packet.
  * False: the packet was dropped. */
 bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                           struct session *s, uint32_t room);
+                           struct session *s, uint32_t mtu);
 /* A server's packet while that may be so: does it know now? Hides from the client that less than
  * the header may have been acknowledged. Returns the flags that the session's state may follow. */
 uint8_t client_address_acknowledged(struct session *s, const struct session_cold *cold,

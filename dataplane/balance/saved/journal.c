@@ -66,11 +66,11 @@ static uint8_t *entry_pack(uint64_t revision, pb_request *const *requests, unsig
                            size_t *len)
 {
 	struct journal_entry entry = {.revision = revision};
-	size_t room = sizeof(entry), at = sizeof(entry);
+	size_t capacity = sizeof(entry), at = sizeof(entry);
 	for (unsigned i = 0; i < count; i++)
-		room += steelyard__forwarder__v1__apply_request__get_packed_size(
+		capacity += steelyard__forwarder__v1__apply_request__get_packed_size(
 		        requests[i]->apply);
-	uint8_t *out = malloc(room);
+	uint8_t *out = malloc(capacity);
 	if (!out)
 		return NULL;
 	for (unsigned i = 0; i < count; i++)

@@ -35,9 +35,9 @@ uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_p
 /* ---- pools
  * ----------------------------------------------------------------------------------------- */
 
-struct pool *pool_create(const struct scheduler_ops *ops, uint32_t room)
+struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity)
 {
-	struct pool *p = calloc(1, sizeof(*p) + room * sizeof(p->candidate[0]));
+	struct pool *p = calloc(1, sizeof(*p) + capacity * sizeof(p->candidate[0]));
 	if (p)
 		p->ops = ops;
 	return p;
@@ -92,7 +92,7 @@ uint32_t pick_any(const struct pick *p, uint32_t from)
 	const struct pool *pool = p->pool;
 	for (uint32_t n = 0; n < pool->members; n++) {
 		uint32_t i = from + n < pool->members ? from + n : from + n - pool->members;
-		if (pool->candidate[i].share > 0 && pick_has_room(p, &pool->candidate[i]))
+		if (pool->candidate[i].share > 0 && pick_is_below_limit(p, &pool->candidate[i]))
 			return i;
 	}
 	return PICK_NONE;

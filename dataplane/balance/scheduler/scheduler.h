@@ -83,7 +83,7 @@ extern const struct scheduler_ops scheduler_rr, scheduler_wrr, scheduler_lc, sch
         scheduler_sed, scheduler_sh, scheduler_maglev, scheduler_conhash;
 
 /* A pool with room for so many candidates; NULL: no memory. */
-struct pool *pool_create(const struct scheduler_ops *ops, uint32_t room);
+struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity);
 /* share ≤ SHARES. Weight 0 is no candidate. */
 void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, uint16_t share,
               uint32_t limit);
@@ -100,7 +100,7 @@ uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_p
 /* ---- for schedulers
  * -------------------------------------------------------------------------------- */
 
-static inline bool pick_has_room(const struct pick *p, const struct candidate *c)
+static inline bool pick_is_below_limit(const struct pick *p, const struct candidate *c)
 {
 	return c->limit == UINT32_MAX ||
 	       __atomic_load_n(&p->active[c->server], __ATOMIC_RELAXED) < c->limit;
@@ -109,7 +109,7 @@ static inline bool pick_has_room(const struct pick *p, const struct candidate *c
 /* Whether a candidate takes what `bits` (evenly spread) belong to: by its share. */
 static inline bool pick_takes(const struct pick *p, const struct candidate *c, uint32_t bits)
 {
-	return bits % SHARES < c->share && pick_has_room(p, c);
+	return bits % SHARES < c->share && pick_is_below_limit(p, c);
 }
 
 /* Another hash of the same client. */

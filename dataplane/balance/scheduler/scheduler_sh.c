@@ -55,7 +55,7 @@ static uint32_t sh_pick(const struct pick *p)
 		return PICK_NONE;
 	for (unsigned n = 0; n < TRIES; n++, hash = hash_again(hash)) {
 		i = sh_owner(p->pool, hash);
-		if (pick_has_room(p, &p->pool->candidate[i]))
+		if (pick_is_below_limit(p, &p->pool->candidate[i]))
 			return i;
 	}
 	return pick_any(p, i);

@@ -70,21 +70,21 @@ static uint32_t class_next(const struct pick *p, const struct class *c)
 	for (uint32_t n = 0; n < c->count; n++, at++) {
 		if (at >= c->count)
 			at = 0;
-		if (pick_has_room(p, &p->pool->candidate[c->first + at]))
+		if (pick_is_below_limit(p, &p->pool->candidate[c->first + at]))
 			return c->first + at;
 	}
 	return PICK_NONE;
 }
 
-/* The class that is ahead; with_room: of those that have a server with room. */
+/* The class that is ahead; below_limit: of those that have a server with room. */
 static const struct class *class_ahead(const struct pick *p, const struct classes *classes,
-                                       bool with_room)
+                                       bool below_limit)
 {
 	const struct class *best = NULL;
 	for (uint32_t i = 0; i < classes->count; i++) {
 		const struct class *c = &classes->class[i];
 		if ((!best || p->state->current[c->keeper] > p->state->current[best->keeper]) &&
-		    (!with_room || class_next(p, c) != PICK_NONE))
+		    (!below_limit || class_next(p, c) != PICK_NONE))
 			best = c;
 	}
 	return best;

@@ -269,9 +269,9 @@ static void *take(struct changes *c, size_t size)
 
 static pb_change *change_add(struct changes *c, int kind)
 {
-	if (c->count == c->room) {
-		c->room = c->room ? 2 * c->room : 64;
-		c->change = realloc(c->change, c->room * sizeof(pb_change *));
+	if (c->count == c->capacity) {
+		c->capacity = c->capacity ? 2 * c->capacity : 64;
+		c->change = realloc(c->change, c->capacity * sizeof(pb_change *));
 		must(c->change, "no memory for changes");
 	}
 	pb_change *out = take(c, sizeof(*out));

@@ -107,7 +107,7 @@ uint64_t rig_drops(const struct rig *r, enum sy_drop reason);
 struct changes {
 	struct arena arena;
 	pb_change **change;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 /* Port in host order. */

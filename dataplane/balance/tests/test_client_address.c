@@ -333,11 +333,11 @@ static void test_full_segments(void **state)
 		struct talk k;
 		talk_begin(*state, &k, way);
 		unsigned full = RIG_LAN_MTU - (ways[way].v6 ? 60 : 40);
-		for (unsigned room = 0; room <= ways[way].len; room += ways[way].len) {
+		for (unsigned capacity = 0; capacity <= ways[way].len; capacity += ways[way].len) {
 			send_segment(&k, CLIENT, ACK | SY_TCP_PSH | SY_TCP_FIN, FIRST, SERVER + 1,
-			             full - room);
-			if (room > 0) {
-				check_told(&k, 0, full - room);
+			             full - capacity);
+			if (capacity > 0) {
+				check_told(&k, 0, full - capacity);
 				assert_int_equal(k.count, 1);
 				continue;
 			}

@@ -74,14 +74,14 @@ static void inject(struct flows *f, unsigned port, const struct frame *in)
 }
 
 /* What leaves by a port, in its order. */
-static unsigned collect(struct flows *f, unsigned port, struct frame *out, unsigned room)
+static unsigned collect(struct flows *f, unsigned port, struct frame *out, unsigned capacity)
 {
 	struct rte_mbuf *m;
 	unsigned n = 0;
 	rig_turn(&f->rig);
 	rig_attend(&f->rig);
 	for (; (m = rig_collect(&f->rig, port)); n++) {
-		assert_true(n < room);
+		assert_true(n < capacity);
 		out[n].len = rte_pktmbuf_data_len(m);
 		memcpy(out[n].bytes, rte_pktmbuf_mtod(m, void *), out[n].len);
 		rte_pktmbuf_free(m);

@@ -192,9 +192,9 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 	}
 	assert_true(flows_through(f, RIG_LAN, &in, &out));
 	if (outer) {
-		unsigned room = (k->way->client6 ? 1280 : 576) - ip_len(k->way->client6) - 8;
+		unsigned capacity = (k->way->client6 ? 1280 : 576) - ip_len(k->way->client6) - 8;
 		unsigned mtu = MTU - outer;
-		error_make(f, &want, &k->client.dst, known, quoted < room ? quoted : room,
+		error_make(f, &want, &k->client.dst, known, quoted < capacity ? quoted : capacity,
 		           kind == TOO_BIG ? TOO_BIG : UNREACHABLE,
 		           k->way->client6 && mtu < 1280 ? 1280 : mtu);
 		if (!k->way->client6)

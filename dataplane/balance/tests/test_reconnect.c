@@ -228,15 +228,15 @@ static void complain(const struct check *k, const struct world *x, const char *w
 /* What flies twice flies once; what finds no room is lost. */
 static void fly(struct world *x, const struct message *m)
 {
-	unsigned room = IN_FLIGHT;
+	unsigned capacity = IN_FLIGHT;
 	for (unsigned i = IN_FLIGHT; i-- > 0;) {
 		if (x->flying[i].place == NOWHERE)
-			room = i;
+			capacity = i;
 		else if (memcmp(&x->flying[i], m, sizeof(*m)) == 0)
 			return;
 	}
-	if (room < IN_FLIGHT)
-		x->flying[room] = *m;
+	if (capacity < IN_FLIGHT)
+		x->flying[capacity] = *m;
 }
 
 /* Oldest first. */

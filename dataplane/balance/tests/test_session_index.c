@@ -105,7 +105,7 @@ static void equal_hashes_fail_cleanly(void **state)
 }
 
 /* Tags equal, buckets not; and buckets equal, tags not: others make room. */
-static void half_collisions_find_room(void **state)
+static void half_collisions_find_a_place(void **state)
 {
 	struct fixture f;
 	uint64_t seed = 4;
@@ -215,7 +215,7 @@ int main(void)
 	        cmocka_unit_test(other_bucket_is_its_own_inverse),
 	        cmocka_unit_test(tag_is_never_empty),
 	        cmocka_unit_test(equal_hashes_fail_cleanly),
-	        cmocka_unit_test(half_collisions_find_room),
+	        cmocka_unit_test(half_collisions_find_a_place),
 	        cmocka_unit_test(failure_changes_nothing),
 	        cmocka_unit_test(fills_to_the_promised_load),
 	        cmocka_unit_test(crafted_collisions_need_the_key),

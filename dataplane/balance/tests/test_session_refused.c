@@ -4,19 +4,19 @@
 
 /* Files that may still be made before memory runs out; a file put aside that is given up makes room
  * for one. */
-static unsigned room = UINT_MAX;
+static unsigned capacity = UINT_MAX;
 
 int __real_fallocate64(int fd, int mode, off_t offset, off_t size);
 int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size);
 
 int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size)
 {
-	if (room == 0) {
-		room = place_has(".refused"); /* for whoever gives it up */
+	if (capacity == 0) {
+		capacity = place_has(".refused"); /* for whoever gives it up */
 		errno = ENOSPC;
 		return -1;
 	}
-	room--;
+	capacity--;
 	return __real_fallocate64(fd, mode, offset, size);
 }
 
@@ -310,7 +310,7 @@ static void refused_files_make_room(void **state)
 
 	/* the one that was put aside just now */
 	place_write("", "rubbish", 7);
-	room = 0;
+	capacity = 0;
 	s = place_open();
 	assert_false(place_has(".refused"));
 	assert_non_null(strstr(session_store_found(s)->refused, "it is no session file"));
@@ -319,18 +319,18 @@ static void refused_files_make_room(void **state)
 	/* an older one, for another size; the old file takes its room first */
 	place_write(".refused", "old", 3);
 	o.sessions *= 2;
-	room = 1;
+	capacity = 1;
 	s = place_open_as(o);
 	assert_true(session_store_found(s)->resized);
 	assert_string_equal(session_store_found(s)->refused, "");
 	assert_false(place_has(".refused"));
 	session_store_discard(s);
 	/* nothing is left to give up */
-	room = 0;
+	capacity = 0;
 	assert_int_equal(session_store_open(&o, &s, &err), -ENOSPC);
 	assert_non_null(strstr(err.text, "free some space or lower --sessions"));
 	assert_false(place_has(""));
-	room = UINT_MAX;
+	capacity = UINT_MAX;
 }
 
 /* Two that start at once: a lock on a file that has lost its name keeps nobody away. */

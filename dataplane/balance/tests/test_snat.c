@@ -152,7 +152,7 @@ static void check_dropped(struct flows *f, unsigned port, const struct sy_tuple 
 }
 
 /* One pool address, and a table that is not what runs out. */
-static void roomy(struct flows *f)
+static void padded(struct flows *f)
 {
 	struct changes c = {0};
 	f->options.sessions = 2048 * SY_SLOTS;
@@ -194,7 +194,7 @@ static void test_ports_are_reused(void **state)
 	enum { REMOTES = 600 };
 	struct flows *f = *state;
 	static struct talk k[REMOTES];
-	roomy(f);
+	padded(f);
 	for (unsigned kind = 0; kind < KINDS; kind++) {
 		unsigned same = 0;
 		for (unsigned i = 0; i < REMOTES; i++) {
@@ -221,7 +221,7 @@ static void test_exhaustion(void **state)
 	struct flows *f = *state;
 	unsigned opened = 0;
 	struct talk k = talk_of(1, 0, 53);
-	roomy(f);
+	padded(f);
 	/* so many inside hosts and ports of one slot */
 	uint8_t slot = sy_slot_of(&k.out.src, htons(4000));
 	for (unsigned host = 1; host < 255; host++)

@@ -18,9 +18,9 @@ static void ranges_nest(struct ranges *r)
 	}
 }
 
-static struct ranges *ranges_make(uint32_t room)
+static struct ranges *ranges_make(uint32_t capacity)
 {
-	return calloc(1, sizeof(struct ranges) + room * sizeof(struct range));
+	return calloc(1, sizeof(struct ranges) + capacity * sizeof(struct range));
 }
 
 struct ranges *ranges_with(const struct ranges *from, uint16_t first, uint16_t last, uint32_t id)

@@ -88,8 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	require(store_init(&s, &handler) == 0);
 	while (size >= 3) {
-		size_t room = (size - 3) & ~(size_t)3,
-		       len = data[2] * 4u < room ? data[2] * 4u : room;
+		size_t capacity = (size - 3) & ~(size_t)3,
+		       len = data[2] * 4u < capacity ? data[2] * 4u : capacity;
 		struct nlmsghdr *nlh = malloc(sizeof(*nlh) + len);
 
 		require(nlh != NULL);

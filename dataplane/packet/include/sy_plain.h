@@ -170,7 +170,7 @@ static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv6(const u
 }
 
 /* May it be plain, by its length? */
-static inline bool sy_plain_has_room(uint32_t len)
+static inline bool sy_plain_fits(uint32_t len)
 {
 	const unsigned least = SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp);
 	return len - least <= UINT16_MAX - least;
@@ -197,7 +197,7 @@ static inline bool sy_plain_is_v6(const uint8_t *frame)
 static inline __attribute__((always_inline)) unsigned sy_plain_look(const uint8_t *frame,
                                                                     uint32_t len)
 {
-	if (!sy_plain_has_room(len))
+	if (!sy_plain_fits(len))
 		return 0;
 	if (SY_LIKELY(sy_plain_is_v4(frame)))
 		return sy_plain_look_ipv4(frame, len);

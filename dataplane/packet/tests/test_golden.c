@@ -40,19 +40,19 @@ static struct sy_tuple server_side(bool v4, uint32_t proto)
 }
 
 /* Room in front that ASan watches, and a frame behind it. */
-struct roomy {
+struct padded {
 	uint8_t *block, *frame;
 };
 
-static struct roomy roomy_copy(const struct frame *f)
+static struct padded padded_copy(const struct frame *f)
 {
-	struct roomy r = {.block = malloc(SY_PACKET_ROOM + f->len)};
+	struct padded r = {.block = malloc(SY_PACKET_ROOM + f->len)};
 	assert_non_null(r.block);
 	r.frame = memcpy(r.block + SY_PACKET_ROOM, f->bytes, f->len);
 	return r;
 }
 
-static uint32_t roomy_take(struct roomy r, const uint8_t *at, uint32_t len, uint8_t *out)
+static uint32_t padded_take(struct padded r, const uint8_t *at, uint32_t len, uint8_t *out)
 {
 	assert_non_null(at);
 	memcpy(out, at, len);
@@ -63,9 +63,9 @@ static uint32_t roomy_take(struct roomy r, const uint8_t *at, uint32_t len, uint
 static uint32_t encapsulate(struct frame *in, struct sy_view *v, uint8_t *out, bool v4)
 {
 	struct sy_tuple t = server_side(v4, 0);
-	struct roomy r = roomy_copy(in);
+	struct padded r = padded_copy(in);
 	uint8_t *at = sy_packet_encapsulate(r.frame, v, &t.src, &t.dst, 7, 0xdeadbeef);
-	return roomy_take(r, at, 14u + v->frame_len - v->l3 + sy_tunnel_overhead(&t.dst), out);
+	return padded_take(r, at, 14u + v->frame_len - v->l3 + sy_tunnel_overhead(&t.dst), out);
 }
 
 static uint32_t encapsulate_4(struct frame *in, struct sy_view *v, uint8_t *out)
@@ -81,21 +81,21 @@ static uint32_t encapsulate_6(struct frame *in, struct sy_view *v, uint8_t *out)
 static uint32_t translate(struct frame *in, struct sy_view *v, uint8_t *out)
 {
 	struct sy_tuple to = server_side(!v->v4, v->proto);
-	struct roomy room = roomy_copy(in);
+	struct padded capacity = padded_copy(in);
 	struct sy_rewrite r;
 	uint8_t *at;
 
 	sy_rewrite_prepare(&v->tuple, &to, &r);
-	at = sy_packet_translate(room.frame, v, &r, 99);
-	return roomy_take(room, at, v->frame_len, out);
+	at = sy_packet_translate(capacity.frame, v, &r, 99);
+	return padded_take(capacity, at, v->frame_len, out);
 }
 
 static uint32_t toa(struct frame *in, struct sy_view *v, uint8_t *out, bool v4)
 {
 	struct sy_addr a = addr("203.0.113.5", "2001:db8::5", v4);
-	struct roomy r = roomy_copy(in);
+	struct padded r = padded_copy(in);
 	uint8_t *at = sy_tcp_insert_toa(r.frame, v, v4 ? SY_TOA : SY_TOA_IPV6, &a, htons(40000));
-	return roomy_take(r, at, v->frame_len, out);
+	return padded_take(r, at, v->frame_len, out);
 }
 
 static uint32_t toa_4(struct frame *in, struct sy_view *v, uint8_t *out)
@@ -111,9 +111,9 @@ static uint32_t toa_6(struct frame *in, struct sy_view *v, uint8_t *out)
 static uint32_t prepend(struct frame *in, struct sy_view *v, uint8_t *out)
 {
 	static const char line[] = "PROXY UNKNOWN a b c d\r\n"; /* of odd length */
-	struct roomy r = roomy_copy(in);
+	struct padded r = padded_copy(in);
 	uint8_t *at = sy_tcp_prepend(r.frame, v, line, sizeof(line) - 1);
-	return roomy_take(r, at, v->frame_len, out);
+	return padded_take(r, at, v->frame_len, out);
 }
 
 static uint32_t strip(struct frame *in, struct sy_view *v, uint8_t *out)

@@ -26,9 +26,9 @@ static void test_toa_room(void **state)
 	assert_int_equal(sy_addr_parse("2001:db8::1", &v6), 0);
 	for (unsigned len = 0; len <= 40; len += 4) {
 		for (unsigned six = 0; six < 2; six++) {
-			struct frame f = segment_make(true, SY_TCP_ACK, none, len), room = {0};
+			struct frame f = segment_make(true, SY_TCP_ACK, none, len), capacity = {0};
 			struct sy_view v = frame_view(&f), before = v;
-			uint8_t *frame = room.bytes + SY_PACKET_ROOM, *at;
+			uint8_t *frame = capacity.bytes + SY_PACKET_ROOM, *at;
 			memcpy(frame, f.bytes, f.len);
 			at = sy_tcp_insert_toa(frame, &v, SY_TOA, six ? &v6 : &v4, 1);
 			assert_int_equal(at != NULL, len + (six ? 20 : 8) <= 40);

@@ -12,27 +12,27 @@ static struct sy_tuple to_make(bool v4, uint32_t proto)
 	return t;
 }
 
-struct roomy {
+struct padded {
 	uint8_t bytes[SY_PACKET_ROOM + FRAME_MAX];
 };
 
-static uint8_t *translate(struct roomy *room, const struct frame *f, struct sy_view *v)
+static uint8_t *translate(struct padded *capacity, const struct frame *f, struct sy_view *v)
 {
 	struct sy_tuple to = to_make(!v->v4, v->proto);
 	struct sy_rewrite r;
 
 	sy_rewrite_prepare(&v->tuple, &to, &r);
-	memcpy(room->bytes + SY_PACKET_ROOM, f->bytes, f->len);
-	return sy_packet_translate(room->bytes + SY_PACKET_ROOM, v, &r, 7);
+	memcpy(capacity->bytes + SY_PACKET_ROOM, f->bytes, f->len);
+	return sy_packet_translate(capacity->bytes + SY_PACKET_ROOM, v, &r, 7);
 }
 
 static void refused_check(const struct frame *f)
 {
 	struct sy_view v = frame_view(f), before = v;
-	struct roomy room;
+	struct padded capacity;
 
-	assert_null(translate(&room, f, &v));
-	assert_memory_equal(room.bytes + SY_PACKET_ROOM, f->bytes, f->len);
+	assert_null(translate(&capacity, f, &v));
+	assert_memory_equal(capacity.bytes + SY_PACKET_ROOM, f->bytes, f->len);
 	assert_memory_equal(&v, &before, sizeof(v));
 }
 
@@ -66,9 +66,9 @@ static void test_random_lengths(void **state)
 		unsigned l4_len = 20 + (unsigned)(random_next() % 1400);
 		struct frame f = frame_make(v4, i & 2 ? 6 : 17, l4_len);
 		struct sy_view v = frame_view(&f), parsed;
-		struct roomy room;
-		const uint8_t *at = translate(&room, &f, &v);
-		assert_ptr_equal(at, room.bytes + SY_PACKET_ROOM + (v4 ? -20 : 20));
+		struct padded capacity;
+		const uint8_t *at = translate(&capacity, &f, &v);
+		assert_ptr_equal(at, capacity.bytes + SY_PACKET_ROOM + (v4 ? -20 : 20));
 		assert_int_equal(sy_packet_parse(at, v.frame_len, &parsed), SY_DROP_NONE);
 		assert_memory_equal(&parsed, &v, sizeof(v));
 		assert_int_equal(sy_packet_ttl(at, &v), 63);

@@ -216,8 +216,8 @@ struct sy_worker {
 	struct sy_runtime *rt;
 	void *app;                  /* the pipeline's own, from sy_runtime_options */
 	const uint8_t *slot_worker; /* as sy_slot_worker(), by slot. readers: relaxed */
-	const uint16_t *path_room;  /* by path: bytes of the IP packets that fit through,
-	                               0: it is stale. readers: acquire */
+	const uint16_t *path_mtu;   /* by path: bytes of the IP packets that fit through,
+	                                0: it is stale. readers: acquire */
 	uint64_t link_epoch;        /* see sy_tx_cache.h: without the way's port */
 	bool queues_suffice; /* each worker sends by itself at all ports. Set before it starts */
 	uint64_t tsc;        /* at the start of this burst or round */

@@ -79,7 +79,7 @@ static void test_promise(void **state)
 	frame_want(&r, &where);
 	memcpy(where, head, 4);
 	assert_int_equal(frame_add(&r, 4, UINT32_MAX), FRAME_MORE);
-	assert_true(r.room <= 65536);
+	assert_true(r.capacity <= 65536);
 	frame_free(&r);
 }
 

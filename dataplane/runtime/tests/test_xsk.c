@@ -233,7 +233,7 @@ static void mtu_raised(struct sy_runtime *rt, uint64_t deadline)
 	while (sy_port_mtu(rt, 0) == 1500)
 		runtime_turn(rt, deadline);
 	assert_int_equal(sy_port_mtu(rt, 0), max);
-	assert_int_equal(port_xsk_room(max), rte_pktmbuf_data_room_size(rt->pool));
+	assert_int_equal(port_xsk_frame_max(max), rte_pktmbuf_data_room_size(rt->pool));
 	assert_int_equal(system("ip link set syrt0 mtu 1400"), 0);
 	while (sy_port_mtu(rt, 0) == max)
 		runtime_turn(rt, deadline);
