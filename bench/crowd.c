@@ -81,10 +81,10 @@ static bool crowd_is_pending(struct port *p, unsigned queue)
 /* The nth core that we may use, from the last one on; −1: there are not so many. */
 static int core_from_last(unsigned n)
 {
-	cpu_set_t ours;
-	if (sched_getaffinity(0, sizeof(ours), &ours) == 0)
+	cpu_set_t address_set;
+	if (sched_getaffinity(0, sizeof(address_set), &address_set) == 0)
 		for (int core = CPU_SETSIZE - 1; core >= 0; core--)
-			if (CPU_ISSET(core, &ours) && n-- == 0)
+			if (CPU_ISSET(core, &address_set) && n-- == 0)
 				return core;
 	return -1;
 }

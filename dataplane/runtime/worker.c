@@ -90,7 +90,7 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 		s->run(w, b);
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->next[i] != SY_NEXT_GONE) /* no stage wanted it */
-			sy_burst_drop(w, b, i, SY_DROP_NOT_OURS);
+			sy_burst_drop(w, b, i, SY_DROP_UNKNOWN_DESTINATION);
 	handover_passed(w, b);
 	transmit_flush(w);
 	handover_push(w);

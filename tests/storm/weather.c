@@ -8,8 +8,8 @@
 #include <rte_mempool.h>
 
 #include "../../dataplane/forwarder/pipeline.h"
+#include "address_set.h"
 #include "model.h"
-#include "ours.h"
 
 #define STAGES_MAX 16
 #define SECOND_NS  UINT64_C(1000000000)
@@ -276,7 +276,8 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	struct frame answer = {.port = (uint8_t)port};
 	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && dice_percent(&w->dice, 4))
 		react_complaining(w, port, frame, v);
-	if (port == RIG_LAN && ours_find(inspect_ours(w->world.rig.b), &v->tuple.dst) == OURS_VIP &&
+	if (port == RIG_LAN &&
+	    address_set_find(inspect_ours(w->world.rig.b), &v->tuple.dst) == ADDRESS_SET_VIP &&
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!dice_percent(&w->dice, 20))
 			react_past_us(w, v);

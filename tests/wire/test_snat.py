@@ -217,7 +217,7 @@ def test_the_host_and_its_servers_reach_each_other(snat, family):
     assert " 0% packet loss" in output
 
 
-@pytest.mark.drops("no-session", "snat-stray", "not-ours", "nat-stray", "server-removed")
+@pytest.mark.drops("no-session", "snat-stray", "unknown-destination", "nat-stray", "server-removed")
 @families
 def test_a_rule_that_is_gone_ends_its_sessions(snat, family):
     outside = snat.outside.address(family)

@@ -4,8 +4,8 @@
 
 #include <rte_hash.h>
 
+#include "address_set.h"
 #include "model.h"
-#include "ours.h"
 
 /* Packed into the hash's data word: kind above, references below. */
 #define ADDRESS_DATA(kind, refs) ((void *)((uintptr_t)(kind) << 32 | (refs)))
@@ -19,7 +19,7 @@ uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 	void *data;
 	if (rte_hash_lookup_data(b->ctl->model->address, addr, &data) < 0 ||
 	    ADDRESS_REFS(data) == 0)
-		return OURS_NONE;
+		return ADDRESS_SET_NONE;
 	return ADDRESS_KIND(data);
 }
 
@@ -123,7 +123,7 @@ int publish_addresses(struct sy_balance *b, bool leaving)
 {
 	size_t count = (size_t)rte_hash_count(b->ctl->model->address) +
 	               (size_t)rte_hash_count(b->ctl->model->source);
-	struct ours_entry *entries = calloc(count + 1, sizeof(*entries));
+	struct address_set_entry *entries = calloc(count + 1, sizeof(*entries));
 	if (!entries)
 		return -ENOMEM;
 	const void *key;
@@ -132,17 +132,17 @@ int publish_addresses(struct sy_balance *b, bool leaving)
 	unsigned n = 0;
 	while (rte_hash_iterate(b->ctl->model->address, &key, &data, &next) >= 0)
 		if (leaving || ADDRESS_REFS(data) > 0)
-			entries[n++] = (struct ours_entry){*(const struct sy_addr *)key,
-			                                   ADDRESS_KIND(data)};
+			entries[n++] = (struct address_set_entry){*(const struct sy_addr *)key,
+			                                          ADDRESS_KIND(data)};
 	n += source_list(b, leaving, entries + n);
-	struct ours *ours = ours_build(entries, n);
+	struct address_set *address_set = address_set_build(entries, n);
 	free(entries);
-	if (!ours || publish_locals(b, false) < 0 || publish_locals(b, true) < 0) {
-		free(ours);
+	if (!address_set || publish_locals(b, false) < 0 || publish_locals(b, true) < 0) {
+		free(address_set);
 		return -ENOMEM;
 	}
-	const struct ours *old = b->ours;
-	SY_RCU_PUBLISH(b->ours, ours);
+	const struct address_set *old = b->address_set;
+	SY_RCU_PUBLISH(b->address_set, address_set);
 	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
 	return 0;
 }

@@ -8,7 +8,7 @@
 #include <rte_hash.h>
 #include <rte_hash_crc.h>
 
-#include "ours.h"
+#include "address_set.h"
 #include "snat_model.h"
 
 typedef Steelyard__Forwarder__V1__Service pb_service;
@@ -206,7 +206,7 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
                                          struct sy_error *err)
 {
 	struct model *m = b->ctl->model;
-	if (address_hold(b, &key->vip, OURS_VIP, err) < 0)
+	if (address_hold(b, &key->vip, ADDRESS_SET_VIP, err) < 0)
 		return NULL;
 	struct model_service *s = calloc(1, sizeof(*s));
 	uint32_t id = s ? id_take(&m->service_ids) : UINT32_MAX;

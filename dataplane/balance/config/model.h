@@ -11,9 +11,9 @@
 
 #include <forwarder.pb-c.h>
 
+#include "address_set.h"
 #include "balance.h"
 #include "ids.h"
-#include "ours.h"
 #include "service.h"
 
 typedef Steelyard__Forwarder__V1__Change model_change;
@@ -170,7 +170,8 @@ void check_publish(struct sy_balance *b, const struct model_service *before,
 /* Local addresses have changed, where tunnels begin. */
 void check_publish_all(struct sy_balance *b);
 
-/* Reference to an address of ours; kind from ours.h. Takes it from the kernel when it is new. */
+/* Reference to an address of ours; kind from address_set.h. Takes it from the kernel when it is
+ * new. */
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
                  struct sy_error *err);
 void address_drop(struct sy_balance *b, const struct sy_addr *addr);
@@ -186,7 +187,7 @@ void source_take(struct sy_balance *b);
 void source_collect(struct sy_balance *b);
 /* Their addresses, each perhaps more than once; `leaving`: also those without references. Room:
  * rte_hash_count() of them. Returns how many. */
-unsigned source_list(const struct sy_balance *b, bool leaving, struct ours_entry *entries);
+unsigned source_list(const struct sy_balance *b, bool leaving, struct address_set_entry *entries);
 uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr);
 
 uint32_t id_take(struct id_pool *p); /* UINT32_MAX: none left */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Changes of local addresses, which their servers' sessions come from. */
+#include "address_set.h"
 #include "model.h"
-#include "ours.h"
 
 int local_put(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress *pb,
               struct sy_error *err)
@@ -18,7 +18,7 @@ int local_put(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress
 	unsigned place = local_id_find(b, &addr);
 	if (place == MAX_LOCALS)
 		return sy_fail(err, ENOSPC, "there may be %u local addresses", MAX_LOCALS);
-	rc = address_hold(b, &addr, OURS_LOCAL, err);
+	rc = address_hold(b, &addr, ADDRESS_SET_LOCAL, err);
 	if (rc < 0)
 		return rc;
 	m->local[place] = (struct model_local){addr, true, 0};

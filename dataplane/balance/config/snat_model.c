@@ -82,7 +82,7 @@ static int pool_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t *
 	if (id == MAX_LOCALS)
 		return sy_fail(err, ENOSPC, "there may be %u local and pool addresses together",
 		               MAX_LOCALS);
-	int rc = address_hold(b, addr, OURS_POOL, err);
+	int rc = address_hold(b, addr, ADDRESS_SET_POOL, err);
 	if (rc < 0)
 		return rc;
 	m->local[id] = (struct model_local){*addr, true, 1};
@@ -348,7 +348,7 @@ static void publish_rule(const struct model *m, const struct model_service *from
 
 static void publish_prefix(struct snat *snat, const struct sy_source *prefix, unsigned rule)
 {
-	uint32_t at = ours_hash(&prefix->addr);
+	uint32_t at = address_set_hash(&prefix->addr);
 	while (snat->place[at & snat->mask].bits)
 		at++;
 	snat->place[at & snat->mask] =

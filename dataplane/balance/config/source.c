@@ -63,7 +63,7 @@ void source_collect(struct sy_balance *b)
 	}
 }
 
-unsigned source_list(const struct sy_balance *b, bool leaving, struct ours_entry *entries)
+unsigned source_list(const struct sy_balance *b, bool leaving, struct address_set_entry *entries)
 {
 	const void *key;
 	void *data;
@@ -71,7 +71,7 @@ unsigned source_list(const struct sy_balance *b, bool leaving, struct ours_entry
 	unsigned n = 0;
 	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0)
 		if (!((const struct sy_source *)key)->bits && (leaving || SOURCE_REFS(data) > 0))
-			entries[n++] = (struct ours_entry){((const struct sy_source *)key)->addr,
-			                                   OURS_SERVER};
+			entries[n++] = (struct address_set_entry){
+			        ((const struct sy_source *)key)->addr, ADDRESS_SET_SERVER};
 	return n;
 }

@@ -5,8 +5,8 @@
 
 #include <rte_hash.h>
 
+#include "address_set.h"
 #include "model.h"
-#include "ours.h"
 #include "snat_model.h"
 
 void model_begin(struct sy_balance *b)
@@ -26,7 +26,7 @@ static int check_servers(struct sy_balance *b, const struct model_service *s, st
 {
 	char text[SY_ADDR_TEXT];
 	for (unsigned i = 0; s && i < s->servers; i++)
-		if (address_kind(b, &s->server[i].addr) != OURS_NONE)
+		if (address_kind(b, &s->server[i].addr) != ADDRESS_SET_NONE)
 			return sy_fail(err, EINVAL,
 			               "service %s: server %s is a VIP, a local or a pool address "
 			               "itself",
@@ -88,7 +88,7 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 			rte_hash_add_key_data(m->by_key, &before->key, (void *)(uintptr_t)id);
 			/* Its address is still taken, as no transaction has ended since. */
 			if (!before->snat)
-				address_hold(b, &before->key.vip, OURS_VIP, NULL);
+				address_hold(b, &before->key.vip, ADDRESS_SET_VIP, NULL);
 		}
 	} else {
 		id_give(&m->service_ids, id);
@@ -120,7 +120,9 @@ static void rollback_old_locals(struct sy_balance *b)
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local_before[id].used && !local_stays(m, id))
 			address_hold(b, &m->local_before[id].addr,
-			             m->local_before[id].pools ? OURS_POOL : OURS_LOCAL, NULL);
+			             m->local_before[id].pools ? ADDRESS_SET_POOL
+			                                       : ADDRESS_SET_LOCAL,
+			             NULL);
 	memcpy(m->local, m->local_before, sizeof(m->local));
 }
 

@@ -2,10 +2,10 @@
 /* classify: parse, ours or not, slot; what belongs to another worker goes (remote.c). */
 #include <sy_plain.h>
 
+#include "address_set.h"
 #include "balance.h"
 #include "fragment.h"
 #include "icmp.h"
-#include "ours.h"
 #include "remote.h"
 #include "snat.h"
 
@@ -16,22 +16,22 @@
 static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
 {
 	return (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) &&
-	       ours_find(SY_RCU_READ(b->ours), &v->tuple.src) == OURS_SERVER;
+	       address_set_find(SY_RCU_READ(b->address_set), &v->tuple.src) == ADDRESS_SET_SERVER;
 }
 
 /* Of a packet that is for nobody of ours: as if it were for a VIP when it is its session's client
  * that sends it, for a local address when it is the other side. */
-static enum ours_kind classify_stranger(struct sy_balance *b, const uint8_t *frame,
-                                        const struct sy_view *v, enum ours_kind kind)
+static enum address_set_kind classify_stranger(struct sy_balance *b, const uint8_t *frame,
+                                               const struct sy_view *v, enum address_set_kind kind)
 {
 	const struct snat *snat = SY_RCU_READ(b->snat);
-	if (kind == OURS_POOL)
-		return OURS_LOCAL;
+	if (kind == ADDRESS_SET_POOL)
+		return ADDRESS_SET_LOCAL;
 	if (is_from_nat_server(b, v) && !snat_is_of_inside(snat, &v->tuple))
-		return OURS_LOCAL;
+		return ADDRESS_SET_LOCAL;
 	if (snat_takes(snat, &v->tuple))
-		return OURS_VIP;
-	return icmp_is_about_server(b, frame, v) ? OURS_LOCAL : OURS_NONE;
+		return ADDRESS_SET_VIP;
+	return icmp_is_about_server(b, frame, v) ? ADDRESS_SET_LOCAL : ADDRESS_SET_NONE;
 }
 
 /* False: it is of a VLAN. */
@@ -63,8 +63,9 @@ static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, un
 }
 
 /* What is not plain, or to none of our addresses, or to another host. */
-static __attribute__((noinline)) enum sy_drop
-classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct ours *ours)
+static __attribute__((noinline)) enum sy_drop classify_odd(struct sy_worker *w,
+                                                           struct sy_burst *burst, unsigned i,
+                                                           const struct address_set *address_set)
 {
 	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
@@ -82,12 +83,12 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 			return SY_DROP_VLAN;
 	}
 
-	enum ours_kind to = ours_find(ours, &v->tuple.dst), kind = to;
-	if (to != OURS_VIP && to != OURS_LOCAL) {
-		v->echo = snat_is_echo(v, to == OURS_POOL);
+	enum address_set_kind to = address_set_find(address_set, &v->tuple.dst), kind = to;
+	if (to != ADDRESS_SET_VIP && to != ADDRESS_SET_LOCAL) {
+		v->echo = snat_is_echo(v, to == ADDRESS_SET_POOL);
 		kind = classify_stranger(b, sy_frame(m), v, to);
-		if (kind == OURS_NONE)
-			return SY_DROP_NOT_OURS;
+		if (kind == ADDRESS_SET_NONE)
+			return SY_DROP_UNKNOWN_DESTINATION;
 	}
 	/* What a switch floods, or a promiscuous port hears, another host handles. */
 	if (!is_for_us(burst, sy_frame(m)))
@@ -98,7 +99,8 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 				return reason;
-			if (to != OURS_VIP && to != OURS_LOCAL) /* its ports are known now */
+			if (to != ADDRESS_SET_VIP &&
+			    to != ADDRESS_SET_LOCAL) /* its ports are known now */
 				kind = classify_stranger(b, sy_frame(m), v, to);
 		}
 		if (v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP) {
@@ -106,32 +108,33 @@ classify_odd(struct sy_worker *w, struct sy_burst *burst, unsigned i, const stru
 				burst->next[i] = SY_NEXT_SLOW;
 				return SY_DROP_NONE;
 			}
-			snat_echo_ports(v, kind == OURS_LOCAL);
+			snat_echo_ports(v, kind == ADDRESS_SET_LOCAL);
 		}
 	}
-	classify_slot(b, burst, i, kind == OURS_VIP);
+	classify_slot(b, burst, i, kind == ADDRESS_SET_VIP);
 	return SY_DROP_NONE;
 }
 
 /* A plain packet to a VIP or a local address. False: it is odd. */
 static inline __attribute__((always_inline)) bool
 classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, const uint8_t *frame,
-               const struct ours *ours, unsigned plain, bool v4)
+               const struct address_set *address_set, unsigned plain, bool v4)
 {
 	const struct sy_ipv6 *ip6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
 	uint64_t ends = sy_plain_ends_v4(frame); /* of IPv4 */
 	struct sy_addr end;                      /* of IPv6 */
-	enum ours_kind kind;
+	enum address_set_kind kind;
 	if (v4) {
-		kind = ours_find_v4(ours, (uint32_t)(ends >> 32));
+		kind = address_set_find_v4(address_set, (uint32_t)(ends >> 32));
 	} else {
 		memcpy(&end, ip6->dst, sizeof(end));
-		kind = ours_find(ours, &end);
+		kind = address_set_find(address_set, &end);
 	}
-	if (SY_UNLIKELY((kind != OURS_VIP && kind != OURS_LOCAL) || !is_for_us(burst, frame)))
+	if (SY_UNLIKELY((kind != ADDRESS_SET_VIP && kind != ADDRESS_SET_LOCAL) ||
+	                !is_for_us(burst, frame)))
 		return false;
 
-	bool from_client = kind == OURS_VIP;
+	bool from_client = kind == ADDRESS_SET_VIP;
 	uint16_t port = (uint16_t)(sy_plain_ports(frame, v4) >> (from_client ? 0 : 16));
 	if (v4) {
 		uint32_t client = (uint32_t)(ends >> (from_client ? 0 : 32));
@@ -146,9 +149,9 @@ classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, c
 	return true;
 }
 
-static inline __attribute__((always_inline)) bool classify_plain(const struct sy_balance *b,
-                                                                 struct sy_burst *burst, unsigned i,
-                                                                 const struct ours *ours)
+static inline __attribute__((always_inline)) bool
+classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+               const struct address_set *address_set)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	const uint8_t *frame = sy_frame(m);
@@ -156,15 +159,15 @@ static inline __attribute__((always_inline)) bool classify_plain(const struct sy
 	unsigned plain = sy_plain_look(frame, len);
 	burst->plain[i] = (uint8_t)plain;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
-		return classify_known(b, burst, i, frame, ours, plain, true);
-	return plain && classify_known(b, burst, i, frame, ours, plain, false);
+		return classify_known(b, burst, i, frame, address_set, plain, true);
+	return plain && classify_known(b, burst, i, frame, address_set, plain, false);
 }
 
 /* False: it goes another way than to look up. */
 static bool classify_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                               const struct ours *ours)
+                               const struct address_set *address_set)
 {
-	enum sy_drop reason = classify_odd(w, burst, i, ours);
+	enum sy_drop reason = classify_odd(w, burst, i, address_set);
 	if (reason != SY_DROP_NONE) {
 		sy_burst_drop(w, burst, i, reason);
 		return false;
@@ -205,7 +208,7 @@ static void burst_close_up(struct sy_burst *b)
 void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct sy_balance *b = w->app;
-	const struct ours *ours = SY_RCU_READ(b->ours);
+	const struct address_set *address_set = SY_RCU_READ(b->address_set);
 	unsigned elsewhere = 0;
 
 	for (unsigned i = 0; i < PREFETCH_AHEAD && i < burst->count; i++)
@@ -214,8 +217,8 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
 		sy_burst_fetch_late(burst, i);
-		if (SY_UNLIKELY(!classify_plain(b, burst, i, ours)) &&
-		    !classify_otherwise(w, burst, i, ours))
+		if (SY_UNLIKELY(!classify_plain(b, burst, i, address_set)) &&
+		    !classify_otherwise(w, burst, i, address_set))
 			continue;
 		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;
 	}

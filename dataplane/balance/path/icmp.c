@@ -19,7 +19,8 @@ static bool icmp_is_allowed(struct sy_worker *w)
 static const struct sy_addr *icmp_source(const struct sy_balance *b, const struct sy_view *v)
 {
 	const struct snat *snat = SY_RCU_READ(b->snat);
-	if (!snat_takes(snat, &v->tuple) || ours_find(SY_RCU_READ(b->ours), &v->tuple.dst))
+	if (!snat_takes(snat, &v->tuple) ||
+	    address_set_find(SY_RCU_READ(b->address_set), &v->tuple.dst))
 		return &v->tuple.dst;
 	return &snat_find(snat, &v->tuple.src)->pool[v->v4].addr[0];
 }

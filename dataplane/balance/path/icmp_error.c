@@ -18,11 +18,11 @@
  * Anybody can make an error up, so none changes its session, keeps it alive, or counts as its
  * traffic. Receivers judge them by what they quote (RFC 5927), which therefore is told unchanged.
  */
+#include "address_set.h"
 #include "balance.h"
 #include "client_mtu.h"
 #include "forward.h"
 #include "icmp.h"
-#include "ours.h"
 #include "snat.h"
 
 struct complaint {
@@ -44,11 +44,11 @@ static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
  * from a VIP, or from a remote to an inside host. */
 static bool is_towards_client(const struct sy_balance *b, const struct complaint *c)
 {
-	switch (ours_find(SY_RCU_READ(b->ours), &c->quote.tuple.src)) {
-	case OURS_VIP:
+	switch (address_set_find(SY_RCU_READ(b->address_set), &c->quote.tuple.src)) {
+	case ADDRESS_SET_VIP:
 		return true;
-	case OURS_LOCAL:
-	case OURS_POOL:
+	case ADDRESS_SET_LOCAL:
+	case ADDRESS_SET_POOL:
 		return false;
 	default:
 		return snat_is_of_inside(SY_RCU_READ(b->snat), &c->incoming);
@@ -87,7 +87,7 @@ bool icmp_is_about_server(const struct sy_balance *b, const uint8_t *frame, cons
 	    sy_packet_parse_quote(frame, v, &q) != SY_DROP_NONE)
 		return false;
 	const struct sy_tuple answer = tuple_reversed(&q.tuple);
-	return ours_find(SY_RCU_READ(b->ours), &answer.src) == OURS_SERVER ||
+	return address_set_find(SY_RCU_READ(b->address_set), &answer.src) == ADDRESS_SET_SERVER ||
 	       snat_takes(SY_RCU_READ(b->snat), &answer);
 }
 

@@ -2,11 +2,11 @@
 /* slow path: what is not a plain packet of an established session. */
 #include <arpa/inet.h>
 
+#include "address_set.h"
 #include "client_mtu.h"
 #include "create.h"
 #include "end.h"
 #include "icmp.h"
-#include "ours.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "segment.h"
@@ -227,10 +227,11 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (burst->session[i] == SESSION_NONE) {
 		enum sy_drop reason = had_session ? SY_DROP_SERVER_REMOVED : SY_DROP_NO_SESSION;
 		if (from == SESSION_SERVER) {
-			enum ours_kind kind =
-			        ours_find(SY_RCU_READ(b->ours), &burst->view[i].tuple.dst);
-			if (!had_session && kind != OURS_LOCAL)
-				reason = kind == OURS_POOL ? SY_DROP_SNAT_STRAY : SY_DROP_NAT_STRAY;
+			enum address_set_kind kind = address_set_find(SY_RCU_READ(b->address_set),
+			                                              &burst->view[i].tuple.dst);
+			if (!had_session && kind != ADDRESS_SET_LOCAL)
+				reason = kind == ADDRESS_SET_POOL ? SY_DROP_SNAT_STRAY
+				                                  : SY_DROP_NAT_STRAY;
 			else if (!had_session && SY_READ(b->reset_unknown_services))
 				reset_unknown(w, burst, i);
 			sy_burst_drop(w, burst, i, reason);

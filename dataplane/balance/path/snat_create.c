@@ -174,11 +174,11 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	struct sy_balance *b = w->app;
 	const struct sy_tuple *from = &burst->view[i].tuple;
 	const struct snat *snat = SY_RCU_READ(b->snat);
-	enum ours_kind to = ours_find(SY_RCU_READ(b->ours), &from->dst);
+	enum address_set_kind to = address_set_find(SY_RCU_READ(b->address_set), &from->dst);
 
 	*reason = SY_DROP_NO_SERVICE;
 	/* An inside host is a client like others to a VIP. */
-	if (to == OURS_VIP || !snat_takes(snat, from))
+	if (to == ADDRESS_SET_VIP || !snat_takes(snat, from))
 		return SESSION_NONE;
 	const struct snat_rule *rule = snat_find(snat, &from->src);
 	uint32_t server = rule->server[protocol_of(from->proto)];

@@ -205,19 +205,19 @@ static bool file_is_unfinished(const struct session_file *f)
 static bool file_layout_is_ours(const struct session_file *f)
 {
 	struct session_geometry slot;
-	struct session_file ours = {0};
+	struct session_file address_set = {0};
 
 	if (f->slot.records == 0 || f->slot.records > SESSION_RECORDS_MAX ||
 	    f->slot.records % SESSION_RECORDS_STEP != 0 || f->slot.buckets == 0 ||
 	    f->servers > SESSION_SERVERS_MAX)
 		return false;
 	session_geometry_init(&slot, f->slot.records, f->slot.buckets);
-	session_file_layout(&ours, &slot, f->servers);
-	return f->bucket_size == ours.bucket_size && f->hot_size == ours.hot_size &&
-	       f->cold_size == ours.cold_size && f->cursors == ours.cursors &&
-	       memcmp(&f->slot, &ours.slot, sizeof(f->slot)) == 0 && f->locals == ours.locals &&
-	       f->servers_at == ours.servers_at && f->locals_at == ours.locals_at &&
-	       f->file_size >= ours.file_size;
+	session_file_layout(&address_set, &slot, f->servers);
+	return f->bucket_size == address_set.bucket_size && f->hot_size == address_set.hot_size &&
+	       f->cold_size == address_set.cold_size && f->cursors == address_set.cursors &&
+	       memcmp(&f->slot, &address_set.slot, sizeof(f->slot)) == 0 &&
+	       f->locals == address_set.locals && f->servers_at == address_set.servers_at &&
+	       f->locals_at == address_set.locals_at && f->file_size >= address_set.file_size;
 }
 
 enum session_file_state session_file_examine(const struct session_file *f, uint64_t size,

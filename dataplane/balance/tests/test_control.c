@@ -10,8 +10,8 @@
 #include <cmocka.h>
 #include <rte_hash.h>
 
+#include "address_set.h"
 #include "model.h"
-#include "ours.h"
 #include "rig.h"
 
 #define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -80,7 +80,7 @@ static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
 	size_t len_before, len_after;
 	uint8_t *before = rig_config(r, &len_before);
 	uint64_t revision = inspect_model(r->b)->revision;
-	const struct ours *ours = inspect_ours(r->b);
+	const struct address_set *address_set = inspect_ours(r->b);
 	int addresses = rte_hash_count(inspect_model(r->b)->address);
 	assert_false(rig_commit(r, c));
 	uint8_t *after = rig_config(r, &len_after);
@@ -90,7 +90,7 @@ static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
 	assert_int_equal(inspect_model(r->b)->revision, revision);
-	assert_ptr_equal(inspect_ours(r->b), ours);
+	assert_ptr_equal(inspect_ours(r->b), address_set);
 	assert_int_equal(rte_hash_count(inspect_model(r->b)->address), addresses);
 	free(before);
 	free(after);
@@ -115,14 +115,14 @@ static void test_accept(void **state)
 	assert_int_equal(inspect_model(r->b)->revision, 1);
 	assert_true(rte_hash_lookup_data(inspect_directory(r->b), &key, &id) >= 0);
 	assert_int_equal(inspect_service(r->b, (uintptr_t)id)->pool->eligible, 2);
-	assert_int_equal(ours_find(inspect_ours(r->b), &key.vip), OURS_VIP);
+	assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_VIP);
 	struct sy_addr local = rig_addr("10.1.0.1");
-	assert_int_equal(ours_find(inspect_ours(r->b), &local), OURS_LOCAL);
+	assert_int_equal(address_set_find(inspect_ours(r->b), &local), ADDRESS_SET_LOCAL);
 	struct changes c = {0};
 	delete_service(&c, &key);
 	commit(r, &c);
 	assert_true(rte_hash_lookup(inspect_directory(r->b), &key) < 0);
-	assert_int_equal(ours_find(inspect_ours(r->b), &key.vip), OURS_NONE);
+	assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_NONE);
 }
 
 /* Staged changes are nothing until they are committed; what is refused takes its stage along. */
@@ -247,8 +247,8 @@ static void test_addresses(void **state)
 	other.vip = local;
 	put_service(&c, &other, "was local", RR, NULL);
 	commit(r, &c);
-	assert_int_equal(ours_find(inspect_ours(r->b), &local), OURS_VIP);
-	assert_int_equal(ours_find(inspect_ours(r->b), &second), OURS_LOCAL);
+	assert_int_equal(address_set_find(inspect_ours(r->b), &local), ADDRESS_SET_VIP);
+	assert_int_equal(address_set_find(inspect_ours(r->b), &second), ADDRESS_SET_LOCAL);
 }
 
 /* An address that changes its kind within a refused transaction is what it was. */
@@ -266,14 +266,14 @@ static void test_rollback_kinds(void **state)
 	put_local(&c, &key.vip);
 	delete_service(&c, &missing);
 	refuse(r, &c, 4, INVALID);
-	assert_int_equal(address_kind(r->b, &local), OURS_LOCAL);
-	assert_int_equal(address_kind(r->b, &key.vip), OURS_VIP);
+	assert_int_equal(address_kind(r->b, &local), ADDRESS_SET_LOCAL);
+	assert_int_equal(address_kind(r->b, &key.vip), ADDRESS_SET_VIP);
 	delete_service(&c, &key);
 	commit(r, &c);
-	assert_int_equal(address_kind(r->b, &key.vip), OURS_NONE);
+	assert_int_equal(address_kind(r->b, &key.vip), ADDRESS_SET_NONE);
 	delete_local(&c, &local);
 	commit(r, &c);
-	assert_int_equal(address_kind(r->b, &local), OURS_NONE);
+	assert_int_equal(address_kind(r->b, &local), ADDRESS_SET_NONE);
 }
 
 static uint32_t service_id(struct rig *r, const struct service_key *key)
@@ -372,7 +372,7 @@ static void test_many(void **state)
 		struct service_key key = key_at(i);
 		assert_int_equal(inspect_service(r->b, service_id(r, &key))->pool->eligible,
 		                 i ? 3 : 2);
-		assert_int_equal(ours_find(inspect_ours(r->b), &key.vip), OURS_VIP);
+		assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_VIP);
 	}
 	for (unsigned i = services; i <= MAX_SERVICES; i++)
 		add_service(&c, i, 0);

@@ -193,7 +193,7 @@ static void test_service_removed(void **state)
 	delete_service(&c, &f->udp);
 	routed_commit(&f->rig, &c);
 	client_sends(f, &f->udp, 1000, 0, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_OURS), 1);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_UNKNOWN_DESTINATION), 1);
 	check_live(f, 1);
 	rig_advance(&f->rig, 3 * SECOND_NS);
 	check_live(f, 0);
@@ -240,7 +240,7 @@ static void test_directory(void **state)
 	key = f->tcp;
 	key.vip.b[15]++;
 	client_sends(f, &key, 1000, SY_TCP_SYN, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_OURS), 1);
+	assert_int_equal(rig_drops(&f->rig, SY_DROP_UNKNOWN_DESTINATION), 1);
 	check_live(f, 0);
 }
 

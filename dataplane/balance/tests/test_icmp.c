@@ -184,7 +184,7 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 	error_make(f, &in, &router, sent, outer + quoted, kind, MTU);
 	if (k->way->mode == MODE_DR || (outer && kind == PROBLEM)) {
 		/* the router tells the client itself; tunnels are no matter of the client's */
-		enum sy_drop reason = outer ? SY_DROP_ICMP_UNHANDLED : SY_DROP_NOT_OURS;
+		enum sy_drop reason = outer ? SY_DROP_ICMP_UNHANDLED : SY_DROP_UNKNOWN_DESTINATION;
 		uint64_t before = rig_drops(&f->rig, reason);
 		assert_false(flows_through(f, RIG_LAN, &in, &out));
 		assert_int_equal(rig_drops(&f->rig, reason), before + 1);
@@ -324,7 +324,8 @@ static void test_dropped(void **state)
 		bad.bytes[l4] = way->server6 ? 200 : 13;
 		frame_mend_l4(&bad);
 		check_dropped(f, RIG_LAN, &bad,
-		              way->mode == MODE_NAT ? SY_DROP_NOT_OURS : SY_DROP_ICMP_UNHANDLED);
+		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
+		                                    : SY_DROP_ICMP_UNHANDLED);
 		/* a port of nobody's */
 		bad = in;
 		bad.bytes[l4 + 8 + headers + (way->mode == MODE_FNAT)] ^= 0x40;
@@ -340,11 +341,13 @@ static void test_dropped(void **state)
 		bad.bytes[l4 + 8 + (way->server6 ? 39 : 19)] ^= 1;
 		frame_mend_l4(&bad);
 		check_dropped(f, RIG_LAN, &bad,
-		              way->mode == MODE_NAT ? SY_DROP_NOT_OURS : SY_DROP_ICMP_NO_SESSION);
+		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
+		                                    : SY_DROP_ICMP_NO_SESSION);
 		/* too little of it */
 		error_make(f, &bad, &router, &k.sent[SESSION_CLIENT], headers + 7, UNREACHABLE, 0);
 		check_dropped(f, RIG_LAN, &bad,
-		              way->mode == MODE_NAT ? SY_DROP_NOT_OURS : SY_DROP_TRUNCATED);
+		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
+		                                    : SY_DROP_TRUNCATED);
 
 		/* its server goes, and the session with it; NAT's serves both protocols */
 		struct changes c = {0};
@@ -356,7 +359,7 @@ static void test_dropped(void **state)
 		              way->mode == MODE_IPIP ? 80 : (uint16_t)(8080 + way->vip));
 		flows_commit(f, &c);
 		check_dropped(f, RIG_LAN, &in,
-		              way->mode == MODE_NAT && n % 2 ? SY_DROP_NOT_OURS
+		              way->mode == MODE_NAT && n % 2 ? SY_DROP_UNKNOWN_DESTINATION
 		                                             : SY_DROP_ICMP_NO_SESSION);
 	}
 }

@@ -175,7 +175,7 @@ static void test_strays(void **state)
 		check_dropped(f, RIG_LAN, &in, SY_DROP_NAT_STRAY);
 		stray.proto = sy_addr_is_v4(&stray.src) ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
 		frame_icmp(&in, &f->dice, &stray, sy_addr_is_v4(&stray.src) ? 8 : 128, 0, 20);
-		check_dropped(f, RIG_LAN, &in, SY_DROP_NOT_OURS);
+		check_dropped(f, RIG_LAN, &in, SY_DROP_UNKNOWN_DESTINATION);
 		struct service_key key = key_of(s);
 		delete_service(&c, &key);
 	}
@@ -185,7 +185,7 @@ static void test_strays(void **state)
 		k.back = (struct sy_tuple){rig_addr(server_text[s / 2][0]), k.client.src,
 		                           htons(server_port(s)), htons(1000), k.client.proto};
 		flows_frame(f, &in, &k.back, SY_TCP_ACK, 1, 0);
-		check_dropped(f, RIG_LAN, &in, SY_DROP_NOT_OURS);
+		check_dropped(f, RIG_LAN, &in, SY_DROP_UNKNOWN_DESTINATION);
 	}
 	assert_int_equal(rte_hash_count(inspect_model(f->rig.b)->source), 0);
 }

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 #include <rte_hash.h>
 
+#include "address_set.h"
 #include "model.h"
-#include "ours.h"
 #include "rig.h"
 
 #define SERVICES     10
@@ -193,10 +193,10 @@ static void compare(const struct rig *r, const struct plain *p)
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		for (unsigned n = 0; n < 12; n++) {
 			struct sy_addr a = address_at(v4, n);
-			assert_int_equal(ours_find(inspect_ours(r->b), &a), is_vip(p, &a) ? OURS_VIP
-			                                                    : is_local(p, &a)
-			                                                            ? OURS_LOCAL
-			                                                            : OURS_NONE);
+			assert_int_equal(address_set_find(inspect_ours(r->b), &a),
+			                 is_vip(p, &a)     ? ADDRESS_SET_VIP
+			                 : is_local(p, &a) ? ADDRESS_SET_LOCAL
+			                                   : ADDRESS_SET_NONE);
 		}
 	for (unsigned i = 0; i < LOCALS; i++)
 		locals[i % 2] += p->local[i];

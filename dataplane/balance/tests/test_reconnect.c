@@ -277,13 +277,13 @@ static void client_hears(struct world *x, const struct message *m)
 {
 	struct end *e = &x->client;
 	if (e->state == SYN_SENT) {
-		bool ours = m->flags & ACK && m->ack == e->next;
-		if (m->flags & ACK && !ours) { /* RFC 9293 3.10.7.3 */
+		bool address_set = m->flags & ACK && m->ack == e->next;
+		if (m->flags & ACK && !address_set) { /* RFC 9293 3.10.7.3 */
 			if (!(m->flags & RST))
 				say(x, FROM_CLIENT, RST, m->ack, 0, 0);
 		} else if (m->flags & RST) {
-			e->state = ours ? REFUSED : SYN_SENT;
-		} else if (m->flags & SYN && ours) {
+			e->state = address_set ? REFUSED : SYN_SENT;
+		} else if (m->flags & SYN && address_set) {
 			e->state = ESTABLISHED;
 			e->expected = m->seq + 1;
 			e->unacked = e->next;

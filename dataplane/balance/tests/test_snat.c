@@ -325,16 +325,16 @@ static void test_strays(void **state)
 		stray = k.out;
 		stray.dst = stray.src;
 		stray.dst.b[15]++;
-		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_NOT_OURS);
+		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 		stray.dst = rig_addr(kind / 3 ? "ff0e::1" : "239.1.1.1");
-		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_NOT_OURS);
+		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 		stray.dst = rig_addr(kind / 3 ? "fe80::1" : "169.254.0.1");
-		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_NOT_OURS);
+		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 	}
 	struct talk k = talk_of(0, 1001, 80);
 	check_dropped(f, RIG_LAN, &k.out, SY_TCP_ACK, SY_DROP_NO_SESSION);
 	k.out.src = rig_addr("10.4.0.1"); /* of no rule */
-	check_dropped(f, RIG_LAN, &k.out, SY_TCP_SYN, SY_DROP_NOT_OURS);
+	check_dropped(f, RIG_LAN, &k.out, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 }
 
 /* A NAT service's server answers clients as before; its own traffic is SNAT's. */

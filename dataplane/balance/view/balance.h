@@ -71,9 +71,9 @@ struct balance_worker {
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;
-struct ours;    /* which addresses are ours: ours.h */
-struct snat;    /* which hosts are inside, and what they get: snat.h */
-struct persist; /* which server a client prefix goes to: persist.c */
+struct address_set; /* which addresses are ours: address_set.h */
+struct snat;        /* which hosts are inside, and what they get: snat.h */
+struct persist;     /* which server a client prefix goes to: persist.c */
 
 #define CLIENT_MTUS 4096 /* clients whose path's MTU is remembered, at most */
 
@@ -91,7 +91,7 @@ struct sy_balance {
 	struct persist *persist;   /* shared by all workers */
 	const struct service **service;        /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
-	const struct ours *ours;               /* RCU */
+	const struct address_set *address_set; /* RCU */
 	const struct snat *snat;               /* RCU; NULL: there are no rules */
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. readers: relaxed */

@@ -9,8 +9,8 @@
 #ifndef SNAT_H
 #define SNAT_H
 
+#include "address_set.h"
 #include "balance.h"
-#include "ours.h"
 
 #define SNAT_PREFIXES 4096u /* of all rules together */
 

@@ -335,7 +335,8 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "peer")                                                                                  \
 	X(BAD_L4_CHECKSUM, "bad-l4-checksum", "TCP, UDP or ICMP checksum is wrong")                \
 	X(OTHER_HOST, "other-host", "sent to another host's MAC address; a switch floods it here") \
-	X(NOT_OURS, "not-ours", "destination is neither a VIP nor a local address")                \
+	X(UNKNOWN_DESTINATION, "unknown-destination",                                              \
+	  "destination is neither a VIP nor a local address")                                      \
 	X(NO_SERVICE, "no-service", "the VIP has no service on this protocol and port")            \
 	X(NO_SESSION, "no-session",                                                                \
 	  "no session, and the packet cannot begin one; where routers move flows between "         \

@@ -9,7 +9,7 @@
 #include <arpa/inet.h>
 #include <cmocka.h>
 
-#include "ours.h"
+#include "address_set.h"
 
 #define COUNT 20000u
 
@@ -23,13 +23,14 @@ static struct sy_addr nth(unsigned n, bool v4)
 	return a;
 }
 
-static struct ours *build(bool v4)
+static struct address_set *build(bool v4)
 {
-	struct ours_entry *entries = calloc(COUNT, sizeof(*entries));
+	struct address_set_entry *entries = calloc(COUNT, sizeof(*entries));
 	assert_non_null(entries);
 	for (unsigned n = 0; n < COUNT; n++)
-		entries[n] = (struct ours_entry){nth(n, v4), n % 2 ? OURS_VIP : OURS_LOCAL};
-	struct ours *o = ours_build(entries, COUNT);
+		entries[n] = (struct address_set_entry){nth(n, v4), n % 2 ? ADDRESS_SET_VIP
+		                                                          : ADDRESS_SET_LOCAL};
+	struct address_set *o = address_set_build(entries, COUNT);
 	assert_non_null(o);
 	free(entries);
 	return o;
@@ -38,13 +39,13 @@ static struct ours *build(bool v4)
 static void test_finds(void **state)
 {
 	for (int v4 = 0; v4 < 2; v4++) {
-		struct ours *o = build(v4);
+		struct address_set *o = build(v4);
 		for (unsigned n = 0; n < 2 * COUNT; n++) {
 			struct sy_addr a = nth(n, v4);
-			enum ours_kind want = n >= COUNT ? OURS_NONE
-			                      : n % 2    ? OURS_VIP
-			                                 : OURS_LOCAL;
-			assert_int_equal(ours_find(o, &a), want);
+			enum address_set_kind want = n >= COUNT ? ADDRESS_SET_NONE
+			                             : n % 2    ? ADDRESS_SET_VIP
+			                                        : ADDRESS_SET_LOCAL;
+			assert_int_equal(address_set_find(o, &a), want);
 		}
 		free(o);
 	}
@@ -54,11 +55,11 @@ static void test_finds(void **state)
 static void test_does_not_crowd(void **state)
 {
 	for (int v4 = 0; v4 < 2; v4++) {
-		struct ours *o = build(v4);
+		struct address_set *o = build(v4);
 		uint64_t probes = 0;
 		for (unsigned n = 0; n < COUNT; n++) {
 			struct sy_addr a = nth(n, v4);
-			uint32_t i = ours_hash(&a);
+			uint32_t i = address_set_hash(&a);
 			for (probes++; !sy_addr_equal(&o->entry[i & o->mask].addr, &a); i++)
 				probes++;
 		}
@@ -70,8 +71,8 @@ static void test_does_not_crowd(void **state)
 static void test_empty(void **state)
 {
 	struct sy_addr a = nth(1, true);
-	struct ours *o = ours_build(NULL, 0);
-	assert_int_equal(ours_find(o, &a), OURS_NONE);
+	struct address_set *o = address_set_build(NULL, 0);
+	assert_int_equal(address_set_find(o, &a), ADDRESS_SET_NONE);
 	free(o);
 }
 
