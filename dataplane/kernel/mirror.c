@@ -179,7 +179,7 @@ bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct s
 
 static void refusal_describe(const struct sy_mirror *m, char *text, size_t len)
 {
-	static const char *const odd[ROUTE_ODDITIES] = {
+	static const char *const unsupported[ROUTE_UNSUPPORTED_COUNT] = {
 	        [ROUTE_BY_TOS] = "a route by type of service (tos); remove it",
 	        [ROUTE_BY_SOURCE] = "a route by source address (from); remove it",
 	        [ROUTE_ENCAP] = "a route with encapsulation (encap); remove it",
@@ -198,9 +198,9 @@ static void refusal_describe(const struct sy_mirror *m, char *text, size_t len)
 		         member->name, member->name);
 		return;
 	}
-	for (unsigned i = ROUTE_PLAIN + 1; i < ROUTE_ODDITIES; i++)
-		if (m->store.odd_routes[i])
-			snprintf(text, len, "policy routing: %s", odd[i]);
+	for (unsigned i = ROUTE_PLAIN + 1; i < ROUTE_UNSUPPORTED_COUNT; i++)
+		if (m->store.unsupported_routes[i])
+			snprintf(text, len, "policy routing: %s", unsupported[i]);
 }
 
 static void refusal_update(struct sy_mirror *m)

@@ -178,7 +178,7 @@ static void route_add_hop(struct route_msg *r, const struct attrs *a, int ifinde
 	if (!attr_addr(a, RTA_GATEWAY, r->v6, &hop->via))
 		hop_read_via(a, &hop->via);
 	if (a->at[RTA_ENCAP])
-		r->odd = ROUTE_ENCAP;
+		r->unsupported = ROUTE_ENCAP;
 }
 
 static void route_read_multipath(struct route_msg *r, const struct nlattr *attr)
@@ -212,21 +212,23 @@ static void route_read_multipath(struct route_msg *r, const struct nlattr *attr)
 	}
 }
 
-static void route_find_oddity(struct route_msg *r, const struct rtmsg *rtm, const struct attrs *a)
+static void route_find_unsupported(struct route_msg *r, const struct rtmsg *rtm,
+                                   const struct attrs *a)
 {
 	struct sy_addr src = {0};
 
 	if (rtm->rtm_src_len) {
 		attr_addr(a, RTA_SRC, r->v6, &src);
-		r->odd = ROUTE_BY_SOURCE;
+		r->unsupported = ROUTE_BY_SOURCE;
 	} else if (rtm->rtm_tos) {
-		r->odd = ROUTE_BY_TOS;
+		r->unsupported = ROUTE_BY_TOS;
 	} else if (a->at[RTA_NH_ID] && !r->hop_count && !r->blackhole) {
-		r->odd = ROUTE_BARE_NEXTHOP;
+		r->unsupported = ROUTE_BARE_NEXTHOP;
 	}
-	if (r->odd != ROUTE_PLAIN)
-		r->odd_id = (uint32_t)sy_hash_mix(src.d[0] ^ rtm->rtm_src_len, src.d[1] ^ ~0ull) ^
-		            (uint32_t)rtm->rtm_tos << 8 ^ r->odd;
+	if (r->unsupported != ROUTE_PLAIN)
+		r->unsupported_id =
+		        (uint32_t)sy_hash_mix(src.d[0] ^ rtm->rtm_src_len, src.d[1] ^ ~0ull) ^
+		        (uint32_t)rtm->rtm_tos << 8 ^ r->unsupported;
 }
 
 bool route_parse(const struct nlmsghdr *nlh, struct route_msg *out)
@@ -269,7 +271,7 @@ bool route_parse(const struct nlmsghdr *nlh, struct route_msg *out)
 	else if (!out->blackhole && a.at[RTA_OIF])
 		route_add_hop(out, &a, (int)attr_u32(&a, RTA_OIF, 0), rtm->rtm_flags, 1);
 	qsort(out->hop, out->hop_count, sizeof(out->hop[0]), hop_compare);
-	route_find_oddity(out, rtm, &a);
+	route_find_unsupported(out, rtm, &a);
 	return true;
 }
 

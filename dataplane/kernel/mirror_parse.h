@@ -8,13 +8,13 @@
 #include <sy_kernel.h>
 
 /* Why a route cannot be followed by destination address alone. */
-enum route_oddity {
+enum route_unsupported {
 	ROUTE_PLAIN,
 	ROUTE_BY_TOS,
 	ROUTE_BY_SOURCE,
 	ROUTE_ENCAP,
 	ROUTE_BARE_NEXTHOP, /* a nexthop object whose hops the kernel does not spell out */
-	ROUTE_ODDITIES
+	ROUTE_UNSUPPORTED_COUNT
 };
 
 struct route_hop {
@@ -24,19 +24,19 @@ struct route_hop {
 	bool dead; /* RTNH_F_DEAD or RTNH_F_LINKDOWN */
 };
 
-/* One route as the kernel has it. (prefix, table, metric, odd_id) is its key; IPv4 may hold several
- * alternates under one key. */
+/* One route as the kernel has it. (prefix, table, metric, unsupported_id) is its key; IPv4 may hold
+ * several alternates under one key. */
 struct route_msg {
 	struct sy_addr prefix;
 	uint8_t prefix_len;
 	bool v6;
 	bool blackhole;
-	bool by_object;  /* uses a nexthop object */
-	bool hops_lost;  /* more hops than SY_ROUTE_HOPS */
-	uint32_t table;  /* RT_TABLE_MAIN or RT_TABLE_DEFAULT */
-	uint32_t metric; /* RTA_PRIORITY */
-	uint32_t odd_id; /* 0: plain; else tells odd routes of one prefix apart */
-	enum route_oddity odd;
+	bool by_object;          /* uses a nexthop object */
+	bool hops_lost;          /* more hops than SY_ROUTE_HOPS */
+	uint32_t table;          /* RT_TABLE_MAIN or RT_TABLE_DEFAULT */
+	uint32_t metric;         /* RTA_PRIORITY */
+	uint32_t unsupported_id; /* 0: plain; else tells odd routes of one prefix apart */
+	enum route_unsupported unsupported;
 	uint8_t hop_count;
 	struct route_hop hop[SY_ROUTE_HOPS]; /* sorted, so that equal sets compare equal */
 };

@@ -11,8 +11,8 @@
 
 struct route_alt {
 	struct route_alt *next;
-	uint32_t table, metric, odd_id;
-	uint8_t gen, odd, hop_count;
+	uint32_t table, metric, unsupported_id;
+	uint8_t gen, unsupported, hop_count;
 	bool blackhole, by_object;
 	struct route_hop hop[];
 };
@@ -50,8 +50,8 @@ static int alt_compare(const struct route_alt *alt, const struct route_msg *msg)
 		return alt->table == RT_TABLE_MAIN ? -1 : 1;
 	if (alt->metric != msg->metric)
 		return alt->metric < msg->metric ? -1 : 1;
-	if (alt->odd_id != msg->odd_id)
-		return alt->odd_id < msg->odd_id ? -1 : 1;
+	if (alt->unsupported_id != msg->unsupported_id)
+		return alt->unsupported_id < msg->unsupported_id ? -1 : 1;
 	return 0;
 }
 
@@ -96,15 +96,15 @@ static struct route_alt *alt_new(struct store *s, const struct route_msg *msg)
 	*alt = (struct route_alt){
 	        .table = msg->table,
 	        .metric = msg->metric,
-	        .odd_id = msg->odd_id,
+	        .unsupported_id = msg->unsupported_id,
 	        .gen = s->gen[route_kind(msg->v6)],
-	        .odd = (uint8_t)msg->odd,
+	        .unsupported = (uint8_t)msg->unsupported,
 	        .hop_count = msg->hop_count,
 	        .blackhole = msg->blackhole,
 	        .by_object = msg->by_object,
 	};
 	memcpy(alt->hop, msg->hop, hops);
-	s->odd_routes[alt->odd]++;
+	s->unsupported_routes[alt->unsupported]++;
 	s->object_routes += alt->by_object;
 	return alt;
 }
@@ -114,7 +114,7 @@ static void alt_unlink(struct store *s, struct route_alt **link)
 	struct route_alt *alt = *link;
 
 	*link = alt->next;
-	s->odd_routes[alt->odd]--;
+	s->unsupported_routes[alt->unsupported]--;
 	s->object_routes -= alt->by_object;
 	free(alt);
 }
@@ -136,7 +136,7 @@ static bool node_best(const struct route_node *node, struct sy_route *out)
 	const struct route_alt *best = NULL;
 
 	for (const struct route_alt *alt = node->first; alt; alt = alt->next) {
-		if (alt->odd != ROUTE_PLAIN)
+		if (alt->unsupported != ROUTE_PLAIN)
 			continue;
 		if (!best)
 			best = alt;

@@ -28,10 +28,11 @@ struct store {
 	struct table links, addrs, routes, neighs;
 	uint8_t gen[KIND_COUNT];
 	unsigned vrf_members;
-	unsigned odd_routes[ROUTE_ODDITIES]; /* by oddity; [ROUTE_PLAIN] is not used */
-	unsigned object_routes;              /* those that use nexthop objects */
-	uint32_t prefixes[2][129];           /* prefixes in store by family (v6) and length */
-	bool out_of_memory;                  /* something could not be stored */
+	unsigned unsupported_routes[ROUTE_UNSUPPORTED_COUNT]; /* by oddity; [ROUTE_PLAIN] is not
+	                                                         used */
+	unsigned object_routes;                               /* those that use nexthop objects */
+	uint32_t prefixes[2][129]; /* prefixes in store by family (v6) and length */
+	bool out_of_memory;        /* something could not be stored */
 };
 
 enum route_change { ROUTE_DUMPED, ROUTE_PREPENDED, ROUTE_APPENDED, ROUTE_REPLACED, ROUTE_DELETED };

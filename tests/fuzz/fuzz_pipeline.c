@@ -142,8 +142,9 @@ static void send_client(struct input *in)
 {
 	uint8_t service = take(in);
 	struct service_key key =
-	        service & 64 ? world_odd_service((enum world_odd)(service % ODD_SERVICES))
-	                     : world_service(service % WORLD_SERVICES);
+	        service & 64
+	                ? world_special_service((enum world_special)(service % SPECIAL_SERVICES))
+	                : world_service(service % WORLD_SERVICES);
 	struct sy_tuple t = {
 	        .src = rig_addr(sy_addr_is_v4(&key.vip) ? "198.18.0.1" : "2001:db8:c::1"),
 	        .dst = key.vip,

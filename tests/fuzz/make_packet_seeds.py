@@ -62,12 +62,12 @@ def tcp(flags, options=b"", payload=b""):
 
 def seeds():
     syn_options = bytes.fromhex("020405b4 0402080a 00000001 00000000 01030307")
-    odd_options = bytes.fromhex("01020405 b4010100")
+    unusual_options = bytes.fromhex("01020405 b4010100")
     for v4 in (True, False):
         family = "v4" if v4 else "v6"
         yield f"tcp-ack-{family}", frame(v4, 6, tcp(0x10, payload=b"hello"), 16)
         yield f"tcp-syn-{family}", frame(v4, 6, tcp(2, syn_options), 16)
-        yield f"tcp-syn-odd-{family}", frame(v4, 6, tcp(2, odd_options), 16)
+        yield f"tcp-syn-odd-{family}", frame(v4, 6, tcp(2, unusual_options), 16)
         udp = struct.pack("!HHHH", 5353, 53, 13, 0) + b"query"
         yield f"udp-{family}", frame(v4, 17, udp, 6)
         yield (

@@ -42,8 +42,8 @@ static void flood_slot(struct weather *w, const struct service_key *key, bool go
 static void squall_floods(struct weather *w)
 {
 	struct service_key direct = world_service(WORLD_DIRECT);
-	struct service_key table = world_odd_service(ODD_UNIFORM);
-	struct service_key ports = world_odd_service(ODD_UNIFORM_6);
+	struct service_key table = world_special_service(SPECIAL_UNIFORM);
+	struct service_key ports = world_special_service(SPECIAL_UNIFORM_6);
 	flood_slot(w, &direct, true);
 	rig_advance(&w->world.rig, 20 * SECOND_NS);
 	flood_slot(w, &table, false);
@@ -52,9 +52,9 @@ static void squall_floods(struct weather *w)
 }
 
 /* New sessions of a service one after the other, without the interaction thread between. */
-static void squall_odd(struct weather *w, enum world_odd odd)
+static void squall_special(struct weather *w, enum world_special odd)
 {
-	struct service_key key = world_odd_service(odd);
+	struct service_key key = world_special_service(odd);
 	for (unsigned n = 0; n < 2 * WORKER_WAITING_MAX; n++) {
 		struct frame f;
 		struct sy_tuple t = weather_client(w, &key);
@@ -67,11 +67,13 @@ static void squall_odd(struct weather *w, enum world_odd odd)
 /* A client that uses one port for two services of one NAT server; then strays of that server. */
 static void squall_nat(struct weather *w)
 {
-	struct service_key key = world_odd_service(ODD_NAT), twin = world_odd_service(ODD_NAT_TWIN);
+	struct service_key key = world_special_service(SPECIAL_NAT),
+	                   twin = world_special_service(SPECIAL_NAT_TWIN);
 	for (unsigned n = 0; n < 16; n++) {
 		struct frame f;
 		struct sy_tuple t = weather_client(w, &key);
-		const struct sy_tuple stray = {world_odd_server(ODD_NAT), t.src, htons(8080),
+		const struct sy_tuple stray = {world_special_server(SPECIAL_NAT), t.src,
+		                               htons(8080),
 		                               htons((uint16_t)dice_roll(&w->dice, 1024)), t.proto};
 		const struct segment s = {SY_TCP_ACK, 1, 1, 0};
 		weather_hello(w, &f, &t);
@@ -138,7 +140,7 @@ static void squall_snat(struct weather *w)
 {
 	static const char *const pool[] = {"192.0.2.90", "192.0.2.91", "192.0.2.92"};
 	struct changes c = {0};
-	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	struct sy_tuple client = weather_client(w, &key), t = client;
 	uint8_t slot = sy_slot_of(&client.src, client.sport);
 	struct frame f;
@@ -187,7 +189,7 @@ static void squall_unknown(struct weather *w)
 static void squall_removed(struct weather *w)
 {
 	struct changes c = {0};
-	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	struct sy_tuple t = weather_client(w, &key);
 	struct segment s = {SY_TCP_ACK, 1, 1, 0};
 	struct frame f;
@@ -206,7 +208,7 @@ static void squall_removed(struct weather *w)
 /* Valid echo requests, for which the balancer's answer is all there is to send. */
 static void send_echoes(struct weather *w, unsigned count, unsigned turns)
 {
-	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	struct rig *r = &w->world.rig;
 	for (unsigned n = 0; n < count; n++) {
 		struct frame f = {.port = RIG_WAN};
@@ -245,7 +247,7 @@ static void squall_expired(struct weather *w)
 {
 	static struct rte_mbuf *held[32768];
 	struct rig *r = &w->world.rig;
-	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	unsigned count = 0;
 	rig_advance(r, 2 * SECOND_NS);
 	for (unsigned n = 0; n < 2 * SY_BURST; n++) {
@@ -289,7 +291,7 @@ static void squall_hand_over(struct weather *w)
 static void send_halfway(void *ctx)
 {
 	struct weather *w = ctx;
-	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	struct sy_tuple t = weather_client(w, &key);
 	struct frame f;
 	weather_hello(w, &f, &t);
@@ -301,8 +303,8 @@ void squall_all(struct weather *w)
 {
 	world_restore(&w->world);
 	squall_floods(w);
-	for (unsigned odd = 0; odd < ODD_SERVICES; odd++)
-		squall_odd(w, odd);
+	for (unsigned odd = 0; odd < SPECIAL_SERVICES; odd++)
+		squall_special(w, odd);
 	squall_nat(w);
 	squall_fragments(w);
 	squall_untranslatable(w);

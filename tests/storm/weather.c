@@ -357,8 +357,9 @@ static void send_stray(struct weather *w)
 	struct frame f;
 	struct dice *d = &w->dice;
 	struct service_key key =
-	        dice_percent(d, 50) ? world_odd_service((enum world_odd)dice_roll(d, ODD_SERVICES))
-	                            : world_service(dice_roll(d, WORLD_SERVICES));
+	        dice_percent(d, 50)
+	                ? world_special_service((enum world_special)dice_roll(d, SPECIAL_SERVICES))
+	                : world_service(dice_roll(d, WORLD_SERVICES));
 	struct sy_tuple t = weather_client(w, &key);
 	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, dice_roll(d, UINT32_MAX), 1, 0};
 	switch (dice_roll(d, 7)) {

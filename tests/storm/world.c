@@ -42,9 +42,9 @@ struct service_key world_service(unsigned i)
 	return key;
 }
 
-struct service_key world_odd_service(enum world_odd odd)
+struct service_key world_special_service(enum world_special odd)
 {
-	if (odd == ODD_UNIFORM_6)
+	if (odd == SPECIAL_UNIFORM_6)
 		return rig_key("2001:db8:1::1", WORLD_PORT, SY_PROTO_TCP);
 	struct service_key key = rig_key("192.0.2.200", WORLD_PORT, SY_PROTO_TCP);
 	key.vip.b[15] = (uint8_t)(key.vip.b[15] + odd);
@@ -65,18 +65,18 @@ struct sy_addr world_server(unsigned service, unsigned i)
 	return a;
 }
 
-struct sy_addr world_odd_server(enum world_odd odd)
+struct sy_addr world_special_server(enum world_special odd)
 {
-	static const char *const text[ODD_SERVICES] = {
-	        [ODD_SILENT] = "10.0.9.9",
-	        [ODD_HOLE] = "10.66.0.1",
-	        [ODD_UNROUTED] = "10.77.0.1",
-	        [ODD_OFF_LINK] = "10.88.0.1",
-	        [ODD_NAT] = "10.0.0.3",
-	        [ODD_NAT_TWIN] = "10.0.0.3",
-	        [ODD_UNIFORM] = "10.0.0.1",
-	        [ODD_LIMITED] = "10.0.0.2",
-	        [ODD_UNIFORM_6] = "2001:db8:2::1",
+	static const char *const text[SPECIAL_SERVICES] = {
+	        [SPECIAL_SILENT] = "10.0.9.9",
+	        [SPECIAL_HOLE] = "10.66.0.1",
+	        [SPECIAL_UNROUTED] = "10.77.0.1",
+	        [SPECIAL_OFF_LINK] = "10.88.0.1",
+	        [SPECIAL_NAT] = "10.0.0.3",
+	        [SPECIAL_NAT_TWIN] = "10.0.0.3",
+	        [SPECIAL_UNIFORM] = "10.0.0.1",
+	        [SPECIAL_LIMITED] = "10.0.0.2",
+	        [SPECIAL_UNIFORM_6] = "2001:db8:2::1",
 	};
 	return rig_addr(text[odd]);
 }
@@ -221,24 +221,25 @@ static void change_service(struct world *w, struct changes *c, unsigned i)
 	s->slow_start_s = dice_roll(w->dice, 10);
 }
 
-static enum mode odd_mode(enum world_odd odd)
+static enum mode special_mode(enum world_special odd)
 {
-	if (odd == ODD_NAT || odd == ODD_NAT_TWIN)
+	if (odd == SPECIAL_NAT || odd == SPECIAL_NAT_TWIN)
 		return MODE_NAT;
-	return odd == ODD_OFF_LINK ? MODE_DR : MODE_FNAT;
+	return odd == SPECIAL_OFF_LINK ? MODE_DR : MODE_FNAT;
 }
 
-static void put_odd_service(struct changes *c, enum world_odd odd)
+static void put_special_service(struct changes *c, enum world_special odd)
 {
-	struct service_key key = world_odd_service(odd);
+	struct service_key key = world_special_service(odd);
 	pb_timeouts t = timeouts_make(0);
 	put_service(c, &key, "odd", WRR, &t);
-	set_mode(c, odd_mode(odd));
-	if (odd == ODD_EMPTY)
+	set_mode(c, special_mode(odd));
+	if (odd == SPECIAL_EMPTY)
 		return;
-	struct sy_addr server = world_odd_server(odd);
-	pb_server *s = put_server(c, &key, &server, odd == ODD_OFF_LINK ? WORLD_PORT : 8080, 1, UP);
-	s->max_sessions = odd == ODD_LIMITED ? 3 : 0;
+	struct sy_addr server = world_special_server(odd);
+	pb_server *s =
+	        put_server(c, &key, &server, odd == SPECIAL_OFF_LINK ? WORLD_PORT : 8080, 1, UP);
+	s->max_sessions = odd == SPECIAL_LIMITED ? 3 : 0;
 }
 
 void world_restore(struct world *w)
@@ -248,8 +249,8 @@ void world_restore(struct world *w)
 		struct sy_addr local = world_local(i);
 		put_local(&c, &local);
 	}
-	for (unsigned odd = 0; odd < ODD_SERVICES; odd++)
-		put_odd_service(&c, odd);
+	for (unsigned odd = 0; odd < SPECIAL_SERVICES; odd++)
+		put_special_service(&c, odd);
 	for (unsigned i = 0; i < WORLD_SERVICES; i++) {
 		struct service_key key = world_service(i);
 		put_world_service(&c, i);
@@ -365,10 +366,10 @@ void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx
 	struct changes c = {0};
 	struct sy_error err;
 	world_clear(w);
-	struct service_key key = world_odd_service(ODD_UNIFORM);
+	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	struct sy_addr local = world_local(0);
 	put_local(&c, &local);
-	put_odd_service(&c, ODD_UNIFORM);
+	put_special_service(&c, SPECIAL_UNIFORM);
 	must(rig_commit(&w->rig, &c), w->rig.error);
 	/* Local addresses leave before the service that needs them. */
 	delete_service(&c, &key);

@@ -14,18 +14,18 @@
 #define WORLD_PORT     80
 
 /* Services that go wrong in one way each. All TCP over IPv4. */
-enum world_odd {
-	ODD_EMPTY,     /* no server */
-	ODD_SILENT,    /* its server's neighbour does not answer */
-	ODD_HOLE,      /* its server lies behind a blackhole route */
-	ODD_UNROUTED,  /* … behind no route */
-	ODD_OFF_LINK,  /* … behind a router, which DR cannot use */
-	ODD_NAT,       /* NAT to one server, which never changes */
-	ODD_NAT_TWIN,  /* another service of it */
-	ODD_UNIFORM,   /* one server, which never changes: IPv4 */
-	ODD_LIMITED,   /* one server that takes three sessions */
-	ODD_UNIFORM_6, /* as ODD_UNIFORM, IPv6 */
-	ODD_SERVICES
+enum world_special {
+	SPECIAL_EMPTY,     /* no server */
+	SPECIAL_SILENT,    /* its server's neighbour does not answer */
+	SPECIAL_HOLE,      /* its server lies behind a blackhole route */
+	SPECIAL_UNROUTED,  /* … behind no route */
+	SPECIAL_OFF_LINK,  /* … behind a router, which DR cannot use */
+	SPECIAL_NAT,       /* NAT to one server, which never changes */
+	SPECIAL_NAT_TWIN,  /* another service of it */
+	SPECIAL_UNIFORM,   /* one server, which never changes: IPv4 */
+	SPECIAL_LIMITED,   /* one server that takes three sessions */
+	SPECIAL_UNIFORM_6, /* as SPECIAL_UNIFORM, IPv6 */
+	SPECIAL_SERVICES
 };
 
 struct world {
@@ -39,9 +39,9 @@ bool world_open(struct world *w, struct dice *d, unsigned workers, const struct 
 void world_close(struct world *w);
 
 struct service_key world_service(unsigned i);
-struct service_key world_odd_service(enum world_odd odd);
+struct service_key world_special_service(enum world_special odd);
 struct sy_addr world_server(unsigned service, unsigned i);
-struct sy_addr world_odd_server(enum world_odd odd);
+struct sy_addr world_special_server(enum world_special odd);
 struct sy_addr world_local(unsigned i);
 
 /* Puts everything back as it was at the start. */

@@ -93,7 +93,7 @@ static void flows_have_tuples_of_their_own(void **state)
 	}
 }
 
-static void odd_sizes_are_refused(void **state)
+static void bad_sizes_are_refused(void **state)
 {
 	struct frame_template t;
 	assert_true(frame_template_make(&t, 4, FRAME_IN, 63, false) < 0);
@@ -231,7 +231,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(frames_are_whole),
 	        cmocka_unit_test(flows_have_tuples_of_their_own),
-	        cmocka_unit_test(odd_sizes_are_refused),
+	        cmocka_unit_test(bad_sizes_are_refused),
 	        cmocka_unit_test(pace_gives_what_is_due),
 	        cmocka_unit_test(pace_forgives_what_it_missed),
 	        cmocka_unit_test(search_finds_the_rate),

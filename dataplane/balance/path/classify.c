@@ -63,9 +63,9 @@ static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, un
 }
 
 /* What is not plain, or to none of our addresses, or to another host. */
-static __attribute__((noinline)) enum sy_drop classify_odd(struct sy_worker *w,
-                                                           struct sy_burst *burst, unsigned i,
-                                                           const struct address_set *address_set)
+static __attribute__((noinline)) enum sy_drop
+classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                 const struct address_set *address_set)
 {
 	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
@@ -167,7 +167,7 @@ classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 static bool classify_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                const struct address_set *address_set)
 {
-	enum sy_drop reason = classify_odd(w, burst, i, address_set);
+	enum sy_drop reason = classify_general(w, burst, i, address_set);
 	if (reason != SY_DROP_NONE) {
 		sy_burst_drop(w, burst, i, reason);
 		return false;

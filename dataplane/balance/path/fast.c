@@ -76,8 +76,8 @@ fast_steps(struct sy_worker *w, struct sy_burst *burst, const struct fast_turn *
 /* A plain packet that is not the candidate's, or not common of its session: other forms, ports that
  * no endpoint names. What has to look for its path, or a router must answer with ICMP, or cannot
  * route, is for the slow path. */
-static __attribute__((noinline)) enum sy_next fast_odd(struct sy_worker *w, struct sy_burst *burst,
-                                                       unsigned i, struct fast_turn *turn)
+static __attribute__((noinline)) enum sy_next
+fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fast_turn *turn)
 {
 	const struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
@@ -149,18 +149,18 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 	uint64_t neighbour;
 
 	if (SY_UNLIKELY(e->form != form || !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
-	                !forward_may(b, s, e, from, SESSION_ODD) ||
+	                !forward_may(b, s, e, from, SESSION_SLOW_ONLY) ||
 	                !forward_find(w, &turn->tx, m, s, e, from, at->share, form_is_direct(form),
 	                              &neighbour)))
 		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
 		               ? fast_inwards(w, burst, turn, &c, at, behind)
-		               : fast_odd(w, burst, i, turn);
+		               : fast_general(w, burst, i, turn);
 	if (!fast_may(plain, s, from) &&
 	    (!form_is_in_place(form) || !fast_steps(w, burst, turn, at, frame, from, v4)))
-		return fast_odd(w, burst, i, turn);
+		return fast_general(w, burst, i, turn);
 	if (form_is_tunnel(form) &&
 	    rte_pktmbuf_pkt_len(m) + (unsigned)e->growth[from] > turn->tx.len_max)
-		return fast_odd(w, burst, i, turn);
+		return fast_general(w, burst, i, turn);
 	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return SY_NEXT_GONE;
@@ -177,7 +177,7 @@ fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn
 	const enum session_direction from = SESSION_CLIENT;
 	const enum form form = at->endpoint->form;
 	if (form_is_v4(form) != !!(burst->plain[at->i] & SY_PLAIN_V4))
-		return fast_odd(w, burst, at->i, turn);
+		return fast_general(w, burst, at->i, turn);
 	switch (form) {
 	case FORM_DIRECT_V4:
 		return fast_packet(w, burst, turn, *c, at, from, FORM_DIRECT_V4, behind);
@@ -188,7 +188,7 @@ fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn
 	case FORM_TUNNEL_V6:
 		return fast_packet(w, burst, turn, *c, at, from, FORM_TUNNEL_V6, behind);
 	default:
-		return fast_odd(w, burst, at->i, turn);
+		return fast_general(w, burst, at->i, turn);
 	}
 }
 
@@ -203,7 +203,7 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *tu
 		return from == server ? fast_packet(w, burst, turn, c, at, server, FORM_V4, behind)
 		                      : fast_packet(w, burst, turn, c, at, client, FORM_V4, behind);
 	if (SY_UNLIKELY(!plain))
-		return fast_odd(w, burst, at->i, turn);
+		return fast_general(w, burst, at->i, turn);
 	return from == server ? fast_packet(w, burst, turn, c, at, server, FORM_V6, behind)
 	                      : fast_packet(w, burst, turn, c, at, client, FORM_V6, behind);
 }

@@ -53,7 +53,7 @@ forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session
 }
 
 /* Flags of a session that want a closer look at each of its packets. */
-#define SESSION_ODD (SESSION_ADDRESS_PENDING | SESSION_SHIFTED | SESSION_ONE_PACKET)
+#define SESSION_SLOW_ONLY (SESSION_ADDRESS_PENDING | SESSION_SHIFTED | SESSION_ONE_PACKET)
 
 /* Nothing about its endpoint does: it is neither dead nor lost. */
 static inline bool session_is_well(const struct sy_balance *b, const struct session *s,

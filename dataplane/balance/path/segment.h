@@ -88,7 +88,7 @@ segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct se
 	uint64_t neighbour;
 
 	if (!burst->plain[i] || !form_is_in_place(e->form) ||
-	    !forward_may(c->b, s, e, from, SESSION_ODD))
+	    !forward_may(c->b, s, e, from, SESSION_SLOW_ONLY))
 		return false;
 	if (SY_LIKELY(v->proto == SY_PROTO_TCP)) {
 		uint16_t mtu = SY_RCU_READ(c->mtu[SY_READ(e->path)]);

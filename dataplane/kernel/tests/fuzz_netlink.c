@@ -71,8 +71,8 @@ static void store_drain(struct store *s)
 	}
 	require(!s->links.count && !s->addrs.count && !s->neighs.count && !s->routes.count);
 	require(!s->vrf_members && !s->object_routes);
-	for (unsigned i = 0; i < ROUTE_ODDITIES; i++)
-		require(!s->odd_routes[i]);
+	for (unsigned i = 0; i < ROUTE_UNSUPPORTED_COUNT; i++)
+		require(!s->unsupported_routes[i]);
 	for (unsigned len = 0; len <= 128; len++)
 		require(!s->prefixes[0][len] && !s->prefixes[1][len]);
 }
