@@ -238,7 +238,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	flow_after(f, &state, &fins);
 	if (s->tuple.proto == SY_PROTO_TCP)
 		must_be_counted(l, f, s);
-	if (f->certainty == FLOW_DOUBTFUL || f->anew) {
+	if (f->certainty == FLOW_UNCERTAIN || f->anew) {
 		/* A server that was down when the client began elsewhere may be up again. */
 		if (again && same &&
 		    (f->state == PLAIN_SYN_SENT || f->state == PLAIN_RESET_BY_CLIENT ||
@@ -365,7 +365,7 @@ static void burst_run(struct run *l, struct burst *b)
 		struct flow *f = &l->h->flow[b->flow[i]];
 		if (!f->pending)
 			continue;
-		MUST(f->certainty == FLOW_DOUBTFUL || f->certainty == FLOW_LOOSE || f->anew,
+		MUST(f->certainty == FLOW_UNCERTAIN || f->certainty == FLOW_LOOSE || f->anew,
 		     "a packet was lost: %s; drops:%s", flow_text(f), drops_text(&l->rig));
 		missing++;
 		if (f->certainty != FLOW_LOOSE)
@@ -393,7 +393,7 @@ static bool flow_begin(struct run *l, unsigned i)
 {
 	struct dice *d = &l->dice;
 	const struct plain_config *c = &l->h->config[l->h->accepted];
-	struct flow f = {.certainty = FLOW_DOUBTFUL,
+	struct flow f = {.certainty = FLOW_UNCERTAIN,
 	                 .service = (uint8_t)dice_roll(d, l->scene->services ? l->scene->services
 	                                                                     : PLAIN_SERVICES),
 	                 .side = PLAIN_CLIENT,
@@ -414,7 +414,7 @@ static bool flow_begin(struct run *l, unsigned i)
 	f.certainty = FLOW_NONE;
 	l->h->flow[i] = f;
 	l->h->flow[i].pending = true;
-	__atomic_store_n(&l->h->flow[i].certainty, FLOW_DOUBTFUL, __ATOMIC_RELEASE);
+	__atomic_store_n(&l->h->flow[i].certainty, FLOW_UNCERTAIN, __ATOMIC_RELEASE);
 	return true;
 }
 
@@ -498,7 +498,7 @@ void churn_resume(struct run *l)
 	for (unsigned i = 0; i < PLAIN_FLOWS;) {
 		struct burst b = {.again = true};
 		for (; i < PLAIN_FLOWS && b.count < SY_BURST; i++)
-			if (h->flow[i].pending && (h->flow[i].certainty == FLOW_DOUBTFUL ||
+			if (h->flow[i].pending && (h->flow[i].certainty == FLOW_UNCERTAIN ||
 			                           h->flow[i].certainty == FLOW_CERTAIN))
 				burst_add(l, &b, i);
 		burst_run(l, &b);

@@ -296,7 +296,7 @@ static bool play_report(const struct play *p)
 	       "    %lu sessions adopted (%lu first packets in doubt), %lu of them asked at once; "
 	       "%lu packets, %lu sessions, %lu commits\n    judged:",
 	       p->scene->name, p->killed[PHASE_START], p->killed[PHASE_CHECK],
-	       p->killed[PHASE_CHURN], p->killed[PHASE_COMMIT], h->adopted, h->doubtful, h->probed,
+	       p->killed[PHASE_CHURN], p->killed[PHASE_COMMIT], h->adopted, h->uncertain, h->probed,
 	       h->forwarded, h->created, h->commits);
 	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
 		printf(" %lu %s%s", h->verdict[v], session_verdict_name((enum session_verdict)v),

@@ -122,7 +122,7 @@ static void judge_session(struct run *l, const pb_session *s, struct tally *t)
 	t->server[f->service][found.server]++;
 	if (f->certainty == FLOW_DOOMED || f->certainty == FLOW_LOOSE)
 		return;
-	if (f->certainty == FLOW_DOUBTFUL || (f->pending && f->anew)) {
+	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->anew)) {
 		judge_begun(f, &found, s);
 		return;
 	}
@@ -169,8 +169,8 @@ static void judge_absent(struct run *l, const struct tally *t)
 			continue;
 		MUST(!flow_must_live(f, c, plain_seconds(l->h)), "a session is lost: %s; judged:%s",
 		     flow_text(f), verdicts_text(l));
-		if (f->certainty == FLOW_DOUBTFUL && c->service[f->service].state) {
-			l->h->doubtful++;
+		if (f->certainty == FLOW_UNCERTAIN && c->service[f->service].state) {
+			l->h->uncertain++;
 			continue;
 		}
 		f->certainty = FLOW_NONE;

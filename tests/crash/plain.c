@@ -114,7 +114,7 @@ void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
 	unsigned side = f->side, other = !side;
 	*state = f->state;
 	*fins = f->fins;
-	if (f->anew || f->certainty == FLOW_DOUBTFUL) {
+	if (f->anew || f->certainty == FLOW_UNCERTAIN) {
 		*state = flow_is_udp(f) ? PLAIN_UDP_ONE_WAY : PLAIN_SYN_SENT;
 		*fins = 0;
 	} else if (flow_is_udp(f)) {
@@ -291,7 +291,7 @@ bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t 
 	flow_timeouts(f, &least, &most);
 	if (now - f->seen_last > most + LATE)
 		return false;
-	if (f->certainty == FLOW_DOUBTFUL || (f->pending && f->anew))
+	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->anew))
 		return c->service[f->service].state;
 	return c->server[f->service][f->server].state && c->local[f->local].state;
 }

@@ -53,7 +53,7 @@ enum plain_state {
 
 enum flow_certainty {
 	FLOW_NONE,
-	FLOW_DOUBTFUL, /* its first packet was under way, and nobody saw it come out */
+	FLOW_UNCERTAIN, /* its first packet was under way, and nobody saw it come out */
 	FLOW_CERTAIN,
 	FLOW_DOOMED, /* its server or local address was taken away: it may linger */
 	FLOW_LOOSE,  /* its slot was full: it may have been evicted, and have begun again */
@@ -95,7 +95,7 @@ struct chronicle {
 	volatile uint64_t ready_ns; /* from creation to the first churn, real time; 0: not yet */
 	/* what was done, for the report */
 	uint64_t grown;
-	uint64_t adopted, doubtful, probed, forwarded, created, commits;
+	uint64_t adopted, uncertain, probed, forwarded, created, commits;
 	uint64_t verdict[16];
 };
 

@@ -10,10 +10,10 @@
 /* Answers to packets of no session: 10 000 a second and worker. Questions about resets: 100 000, of
  * their own, as sessions whose ends cannot be asked stay for long; those whose session ends, as
  * many again. */
-#define RESET_COST_NS 100000u
-#define RESET_BURST   500u
-#define DOUBT_COST_NS 10000u
-#define DOUBT_BURST   5000u
+#define RESET_COST_NS     100000u
+#define RESET_BURST       500u
+#define CHALLENGE_COST_NS 10000u
+#define CHALLENGE_BURST   5000u
 
 static bool word_is_allowed(struct sy_worker *w, struct rate_limit *limit, uint64_t cost_ns,
                             uint64_t burst)
@@ -31,12 +31,12 @@ static bool reset_is_allowed(struct sy_worker *w)
 
 bool probe_is_allowed(struct sy_worker *w, struct rate_limit *limit)
 {
-	return word_is_allowed(w, limit, DOUBT_COST_NS, DOUBT_BURST);
+	return word_is_allowed(w, limit, CHALLENGE_COST_NS, CHALLENGE_BURST);
 }
 
-static bool doubt_is_allowed(struct sy_worker *w)
+static bool challenge_is_allowed(struct sy_worker *w)
 {
-	return probe_is_allowed(w, &balance_worker_of(w)->doubts);
+	return probe_is_allowed(w, &balance_worker_of(w)->challenges);
 }
 
 static const struct session_cold *session_cold_of(const struct sy_balance *b,
@@ -127,18 +127,18 @@ void reset_time_wait(struct sy_worker *w, struct session *s, const struct sessio
 	reset_server(w, s, cold->fin_seq[SESSION_CLIENT] + session_shift(s, cold));
 }
 
-void reset_doubt(struct sy_worker *w, struct session *s, enum session_direction from)
+void challenge_send(struct sy_worker *w, struct session *s, enum session_direction from)
 {
-	if (!doubt_is_allowed(w))
+	if (!challenge_is_allowed(w))
 		return;
 	s->state = from == SESSION_CLIENT ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
 	probe_send(w, s, from);
 }
 
-void reset_doubt_again(struct sy_worker *w, struct session *s)
+void challenge_repeat(struct sy_worker *w, struct session *s)
 {
-	if (doubt_is_allowed(w))
-		probe_send(w, s, session_doubted(s));
+	if (challenge_is_allowed(w))
+		probe_send(w, s, session_challenged_side(s));
 }
 
 void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)

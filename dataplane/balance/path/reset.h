@@ -12,9 +12,9 @@ void reset_time_wait(struct sy_worker *w, struct session *s, const struct sessio
 uint32_t reset_secret(const struct sy_balance *b, const struct session *s);
 /* A reset that may be forged, from this side, is being forwarded: asks who is said to have sent it,
  * unless too many are asked; the session's state says so. */
-void reset_doubt(struct sy_worker *w, struct session *s, enum session_direction from);
+void challenge_send(struct sy_worker *w, struct session *s, enum session_direction from);
 /* Asks once more, as the first answer may be lost or suppressed (RFC 5961 7). */
-void reset_doubt_again(struct sy_worker *w, struct session *s);
+void challenge_repeat(struct sy_worker *w, struct session *s);
 /* Packet i has no session, and its sender is told so if its checksum is right. */
 void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 

@@ -178,8 +178,8 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		session_end(w, t, record);
 		burst->session[i] = SESSION_NONE;
 		return true;
-	case TCP_DOUBT:
-		reset_doubt(w, s, from);
+	case TCP_CHALLENGE:
+		challenge_send(w, s, from);
 		break;
 	case TCP_FORWARD:
 		break;

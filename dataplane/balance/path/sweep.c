@@ -34,7 +34,7 @@
 static bool sweep_sends_resets(const struct service *service, const struct endpoint *e,
                                const struct session *s)
 {
-	return service->policy.resets & RESETS_EXPIRED && !session_is_doubted(s) &&
+	return service->policy.resets & RESETS_EXPIRED && !session_is_challenged(s) &&
 	       s->state != SESSION_SYN_RECEIVED &&
 	       !(s->state == SESSION_FIN_WAIT && endpoint_is_one_way(e));
 }
@@ -129,8 +129,8 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 
 	if (SY_LIKELY(sweep_passes(w, s, e, slice->now)) || sweep_ends(slice, t, record))
 		return;
-	if (SY_UNLIKELY(session_is_doubted(s)))
-		reset_doubt_again(w, s);
+	if (SY_UNLIKELY(session_is_challenged(s)))
+		challenge_repeat(w, s);
 	if (SY_UNLIKELY(s->path != SY_PATH_NONE && sy_path_is_stale(b->rt, s->path)))
 		s->path = sy_path_lookup(b->rt, &s->client);
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))

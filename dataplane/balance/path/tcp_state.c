@@ -34,14 +34,14 @@ static enum tcp_verdict state_of_reset(struct session *s, enum session_direction
 	case SESSION_ESTABLISHED:
 	case SESSION_FIN_WAIT:
 	case SESSION_CLOSING:
-		return TCP_DOUBT;
+		return TCP_CHALLENGE;
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
 		/* Whichever end: if both reset, answers to two questions cross. */
 		if (proven)
 			s->state = SESSION_RESET;
-		else if (from != session_doubted(s))
-			return TCP_DOUBT;
+		else if (from != session_challenged_side(s))
+			return TCP_CHALLENGE;
 		return TCP_FORWARD;
 	case SESSION_SYN_SENT:
 	case SESSION_SYN_RECEIVED:
@@ -64,7 +64,7 @@ static bool state_is_proven_by(const struct session *s, enum session_direction f
 		return from == SESSION_SERVER;
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
-		return from == session_doubted(s);
+		return from == session_challenged_side(s);
 	default:
 		return true;
 	}

@@ -10,9 +10,9 @@ enum tcp_verdict {
 	TCP_REOPEN, /* a new connection under an old tuple: end the session, create another */
 	TCP_AGAIN,  /* likewise, but the server may hold on to the old one: tcp_state_again() if it
 	             * takes new connections, so that it meets the tuple it knows; or else REOPEN */
-	TCP_ASK,   /* forward: the server, unless it is down, tells whether it is over; or REOPEN */
-	TCP_DOUBT, /* forward a reset that may be forged: reset_doubt() */
-	TCP_DROP,  /* BAD_TCP_STATE */
+	TCP_ASK, /* forward: the server, unless it is down, tells whether it is over; or REOPEN */
+	TCP_CHALLENGE, /* forward a reset that may be forged: challenge_send() */
+	TCP_DROP,      /* BAD_TCP_STATE */
 };
 
 /* Moves the session's state by a packet seen in the middle (RFC 9293 3.3.2). seq, ack in host

@@ -58,7 +58,7 @@ static void check_state(struct flows *f, const struct flow *flow, enum session_s
 
 /* A client whose firewall lets no question pass, and a reset in its name: its server is asked
  * before its time is up. */
-static void doubt(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
+static void challenge(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
 {
 	flow_open(f, flow, service, port);
 	assert_true(say(f, flow, SESSION_CLIENT, SY_TCP_RST, 1));
@@ -79,18 +79,18 @@ static void test_silent_client(void **state)
 	struct flows *f = *state;
 	for (unsigned service = 0; service < FLOW_SERVICES; service += 2) {
 		struct flow lives, silent, dead;
-		doubt(f, &lives, service, 1000);
+		challenge(f, &lives, service, 1000);
 		assert_true(say(f, &lives, SESSION_SERVER, SY_TCP_ACK, 1));
 		check_state(f, &lives, SESSION_ESTABLISHED);
 		flow_check(f, &lives);
 
-		doubt(f, &silent, service, 1001);
+		challenge(f, &silent, service, 1001);
 		flows_advance(f, RESET_TIME - 1);
 		check_state(f, &silent, SESSION_RESET_BY_SERVER);
 		flows_advance(f, 3);
 		check_state(f, &silent, SESSION_FREE);
 
-		doubt(f, &dead, service, 1002);
+		challenge(f, &dead, service, 1002);
 		say(f, &dead, SESSION_SERVER, SY_TCP_RST,
 		    reset_secret(f->rig.b, flow_session(f, &dead)));
 		check_state(f, &dead, SESSION_RESET);
@@ -114,7 +114,7 @@ static void put(struct flows *f, const struct flow *flow, int state)
 
 /* A SYN under the tuple of a session that was reset: its server knows whether the connection is
  * over, unless it is gone itself. */
-static void test_syn_in_doubt(void **state)
+static void test_syn_while_challenged(void **state)
 {
 	struct flows *f = *state;
 	struct flow flow;
@@ -239,7 +239,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, flows_setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(silent_client), TEST(syn_in_doubt),         TEST(dying),
+	        TEST(silent_client), TEST(syn_while_challenged), TEST(dying),
 	        TEST(dying_rate),    TEST(id_outlives_sessions), TEST(expiry_is_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

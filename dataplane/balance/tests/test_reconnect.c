@@ -476,7 +476,7 @@ static void balancer_hears(struct check *k, struct world *x, const struct messag
 	frame_tcp(&in, &k->f->dice, client ? &k->client : &m->tuple, &s, m->len);
 	memcpy(in.bytes + in.len - m->len, m->data, m->len);
 	frame_mend_l4(&in);
-	bw->doubts.saved_ns = bw->kills.saved_ns = bw->resets.saved_ns = UINT64_C(1000000000);
+	bw->challenges.saved_ns = bw->kills.saved_ns = bw->resets.saved_ns = UINT64_C(1000000000);
 	assert_true(rig_inject(&k->f->rig, client ? RIG_WAN : RIG_LAN, in.bytes, in.len));
 	rig_turn(&k->f->rig);
 	balancer_collect(k, x);
@@ -590,12 +590,12 @@ static void explore(struct check *k, const struct world *x, unsigned left)
 		say(&y, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
 		explore(k, &y, left - 1);
 	}
-	if (x->probes && x->record.is_there && session_is_doubted(&x->record.hot)) {
+	if (x->probes && x->record.is_there && session_is_challenged(&x->record.hot)) {
 		struct world y = *x;
 		uint32_t n;
 		y.probes--;
 		record_set(k, &y.record);
-		reset_doubt_again(&k->f->rig.rt->worker[0], session_now(k, &n));
+		challenge_repeat(&k->f->rig.rt->worker[0], session_now(k, &n));
 		rig_turn(&k->f->rig);
 		balancer_collect(k, &y);
 		explore(k, &y, left - 1);

@@ -86,12 +86,12 @@ static void test_rules(void **state)
 			char want = rules[r].after[i];
 			enum tcp_verdict verdict = tcp_state_advance(
 			        &s, &cold, rules[r].from, rules[r].flags, 500, 500, 0, SECRET);
-			char got = verdict == TCP_DROP     ? 'x'
-			           : verdict == TCP_REOPEN ? 'n'
-			           : verdict == TCP_AGAIN  ? 'a'
-			           : verdict == TCP_ASK    ? 'q'
-			           : verdict == TCP_DOUBT  ? 'd'
-			                                   : letter_of(s.state);
+			char got = verdict == TCP_DROP        ? 'x'
+			           : verdict == TCP_REOPEN    ? 'n'
+			           : verdict == TCP_AGAIN     ? 'a'
+			           : verdict == TCP_ASK       ? 'q'
+			           : verdict == TCP_CHALLENGE ? 'd'
+			                                      : letter_of(s.state);
 			if (got != want)
 				fail_msg("%s, flags %02x from %s: %c, not %c",
 				         session_state_name(tcp_states[i]), rules[r].flags,
@@ -118,7 +118,7 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 		const struct step *p = &step[i];
 		enum tcp_verdict v = tcp_state_advance(s, &cold, p->from, p->flags, p->seq, p->ack,
 		                                       p->len, SECRET);
-		if (v == TCP_DOUBT) { /* as reset_doubt() does, unless it may not ask */
+		if (v == TCP_CHALLENGE) { /* as challenge_send() does, unless it may not ask */
 			s->state = p->from == C ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
 			v = TCP_FORWARD;
 		}
@@ -386,7 +386,7 @@ static void test_one_way(void **state)
 			if (strchr("xaqd", want)) {
 				assert_int_equal(verdict, want == 'x'   ? TCP_DROP
 				                          : want == 'q' ? TCP_ASK
-				                          : want == 'd' ? TCP_DOUBT
+				                          : want == 'd' ? TCP_CHALLENGE
 				                                        : TCP_AGAIN);
 				assert_memory_equal(&s, &before, sizeof(s));
 			} else {

@@ -69,12 +69,12 @@ static inline bool session_is_dead(const struct sy_balance *b, const struct sess
 }
 
 /* Of SESSION_RESET_BY_*: who is said to have sent the reset. */
-static inline enum session_direction session_doubted(const struct session *s)
+static inline enum session_direction session_challenged_side(const struct session *s)
 {
 	return s->state == SESSION_RESET_BY_CLIENT ? SESSION_CLIENT : SESSION_SERVER;
 }
 
-static inline bool session_is_doubted(const struct session *s)
+static inline bool session_is_challenged(const struct session *s)
 {
 	return s->state == SESSION_RESET_BY_CLIENT || s->state == SESSION_RESET_BY_SERVER;
 }
