@@ -69,7 +69,7 @@ static uint32_t cost_of(const struct sy_balance *b, const struct session *s, uin
 	if (s->state == SESSION_DYING)
 		return COST_NEVER;
 	if (!service || session_is_dead(b, s))
-		return kill_is_due(e, s) ? COST_NEVER : (uint32_t)EVICT_OVER << 16;
+		return reset_both_is_due(e, s) ? COST_NEVER : (uint32_t)EVICT_OVER << 16;
 	if (idle > IDLE_MAX)
 		idle = 0;
 	enum evict_rank rank = rank_of(e, s, idle >= EVICT_SILENT);

@@ -7,12 +7,12 @@
 #include "end.h"
 #include "reset.h"
 
-static bool kill_is_allowed(struct sy_worker *w)
+static bool reset_both_is_allowed(struct sy_worker *w)
 {
-	return probe_is_allowed(w, &balance_worker_of(w)->kills);
+	return probe_is_allowed(w, &balance_worker_of(w)->reset_both_rate);
 }
 
-bool kill_is_due(const struct endpoint *e, const struct session *s)
+bool reset_both_is_due(const struct endpoint *e, const struct session *s)
 {
 	return e->proto == SY_PROTO_TCP && s->state != SESSION_SYN_SENT &&
 	       s->state != SESSION_TIME_WAIT && s->state != SESSION_RESET &&
@@ -20,34 +20,34 @@ bool kill_is_due(const struct endpoint *e, const struct session *s)
 }
 
 /* Of a session that ends, the FINs' bits tell which side has been heard, and so told. */
-static uint8_t kill_heard(unsigned side)
+static uint8_t reset_both_heard(unsigned side)
 {
 	return side == SESSION_CLIENT   ? SESSION_CLIENT_FIN
 	       : side == SESSION_SERVER ? SESSION_SERVER_FIN
 	                                : 0;
 }
 
-void kill_ask(struct sy_worker *w, struct session *s)
+void reset_both_probe(struct sy_worker *w, struct session *s)
 {
 	const struct sy_balance *b = w->app;
-	if (!(s->flags & SESSION_CLIENT_FIN) && kill_is_allowed(w))
+	if (!(s->flags & SESSION_CLIENT_FIN) && reset_both_is_allowed(w))
 		probe_send(w, s, SESSION_CLIENT);
 	/* What a one-way server answers goes past us. */
 	if (!(s->flags & SESSION_SERVER_FIN) && !endpoint_is_one_way(&b->endpoint[s->server]) &&
-	    kill_is_allowed(w))
+	    reset_both_is_allowed(w))
 		probe_send(w, s, SESSION_SERVER);
 }
 
-void kill_begin(struct sy_worker *w, struct session *s, unsigned heard)
+void reset_both_begin(struct sy_worker *w, struct session *s, unsigned heard)
 {
 	s->state = SESSION_DYING;
 	s->seen = (uint16_t)balance_seconds(w);
 	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN);
-	s->flags |= kill_heard(heard);
-	kill_ask(w, s);
+	s->flags |= reset_both_heard(heard);
+	reset_both_probe(w, s);
 }
 
-bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+bool reset_both_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
@@ -56,7 +56,7 @@ bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	const struct sy_view *v = &burst->view[i];
 	bool begins = (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN &&
 	              burst->direction[i] == SESSION_CLIENT;
-	bool due = kill_is_due(e, s);
+	bool due = reset_both_is_due(e, s);
 
 	if (begins || (!due && s->state != SESSION_DYING)) {
 		session_end(w, t, burst->session[i]);
@@ -73,8 +73,8 @@ bool kill_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	}
 	reset_answer(w, burst, i);
 	if (due)
-		kill_begin(w, s, burst->direction[i]);
-	s->flags |= kill_heard(burst->direction[i]);
+		reset_both_begin(w, s, burst->direction[i]);
+	s->flags |= reset_both_heard(burst->direction[i]);
 	/* The number of the client's next byte is all that is known of what the server expects: of
 	 * its answer to a probe, too. */
 	if (endpoint_is_one_way(e))

@@ -149,7 +149,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	enum session_direction from = burst->direction[i];
 
 	if (s->state == SESSION_DYING || session_is_dead(b, s) || session_is_lost(b, s, from))
-		return kill_packet(w, burst, i);
+		return reset_both_packet(w, burst, i);
 	if (!sy_view_has_l4(v)) /* what there is to learn the first fragment has told */
 		return true;
 	/* A server's first answer is where its checksums are looked at once. */

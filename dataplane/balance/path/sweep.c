@@ -3,7 +3,7 @@
  * Expiry. Each worker walks its slots' tables a slice a round, so that a whole pass takes about a
  * second, or as long as SWEEP_RATE needs for very large tables. A pass ends what is over its
  * state's timeout or belongs to a removed server, and renews stale paths. Ends of TCP sessions are
- * told first (kill_begin()), which takes KILL_SECONDS.
+ * told first (reset_both_begin()), which takes KILL_SECONDS.
  */
 #include <rte_cycles.h>
 
@@ -91,15 +91,15 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 			slice_add(slice, t, record);
 			return true;
 		}
-		kill_ask(w, s);
+		reset_both_probe(w, s);
 		return false;
 	}
 	bool dead = session_is_dead(b, s) || !service;
 	if (!dead &&
 	    (idle <= session_timeout(service, s) || idle > IDLE_MAX || sweep_goes_on(w, e, s)))
 		return false;
-	if (kill_is_due(e, s) && (dead || sweep_sends_resets(service, e, s))) {
-		kill_begin(w, s, SESSION_NEITHER);
+	if (reset_both_is_due(e, s) && (dead || sweep_sends_resets(service, e, s))) {
+		reset_both_begin(w, s, SESSION_NEITHER);
 		return false;
 	}
 	slice_add(slice, t, record);

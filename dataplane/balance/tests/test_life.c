@@ -165,7 +165,7 @@ static void test_dying(void **state)
 static void test_dying_rate(void **state)
 {
 	struct flows *f = *state;
-	struct rate_limit *kills = &inspect_worker(f->rig.b, 0)->kills;
+	struct rate_limit *kills = &inspect_worker(f->rig.b, 0)->reset_both_rate;
 	struct frame in;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);

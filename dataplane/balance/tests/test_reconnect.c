@@ -476,7 +476,8 @@ static void balancer_hears(struct check *k, struct world *x, const struct messag
 	frame_tcp(&in, &k->f->dice, client ? &k->client : &m->tuple, &s, m->len);
 	memcpy(in.bytes + in.len - m->len, m->data, m->len);
 	frame_mend_l4(&in);
-	bw->challenges.saved_ns = bw->kills.saved_ns = bw->resets.saved_ns = UINT64_C(1000000000);
+	bw->challenges.saved_ns = bw->reset_both_rate.saved_ns = bw->resets.saved_ns =
+	        UINT64_C(1000000000);
 	assert_true(rig_inject(&k->f->rig, client ? RIG_WAN : RIG_LAN, in.bytes, in.len));
 	rig_turn(&k->f->rig);
 	balancer_collect(k, x);

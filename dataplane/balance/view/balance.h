@@ -56,8 +56,9 @@ struct balance_worker {
 	struct scheduler_state scheduler;
 	uint64_t *refused; /* by service id: its packets that could begin no session */
 	uint64_t slot_packets[SY_SLOTS];
-	struct rate_limit icmp, resets, challenges, kills; /* rate limits of our own packets */
-	uint64_t swept_ns;                                 /* when the last sweep slice ended */
+	struct rate_limit icmp, resets, challenges,
+	        reset_both_rate;            /* rate limits of our own packets */
+	uint64_t swept_ns;                  /* when the last sweep slice ended */
 	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */
 	uint64_t pass_ns;                   /* when the one under way began */
 	unsigned sweep_slot;                /* where the sweep stands */
