@@ -116,7 +116,7 @@ static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
 }
 
 /* The balancer's own words, probes and resets, have no data, and nobody's mark. */
-static bool is_own_word(const struct rte_mbuf *m)
+static bool is_own_segment(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	unsigned header = frame[12] == 0x08 ? 20 : 40;
@@ -308,7 +308,7 @@ static void burst_collect(struct run *l, const struct burst *b, unsigned port)
 	struct rte_mbuf *m;
 	while ((m = rig_collect(&l->rig, port))) {
 		struct sight s = {.port = port};
-		if (is_own_word(m)) {
+		if (is_own_segment(m)) {
 			rte_pktmbuf_free(m);
 			continue;
 		}

@@ -15,8 +15,8 @@
 #define CHALLENGE_COST_NS 10000u
 #define CHALLENGE_BURST   5000u
 
-static bool word_is_allowed(struct sy_worker *w, struct rate_limit *limit, uint64_t cost_ns,
-                            uint64_t burst)
+static bool segment_is_allowed(struct sy_worker *w, struct rate_limit *limit, uint64_t cost_ns,
+                               uint64_t burst)
 {
 	if (rate_take(limit, w->now_ns, cost_ns, burst))
 		return true;
@@ -26,12 +26,12 @@ static bool word_is_allowed(struct sy_worker *w, struct rate_limit *limit, uint6
 
 static bool reset_is_allowed(struct sy_worker *w)
 {
-	return word_is_allowed(w, &balance_worker_of(w)->resets, RESET_COST_NS, RESET_BURST);
+	return segment_is_allowed(w, &balance_worker_of(w)->resets, RESET_COST_NS, RESET_BURST);
 }
 
 bool probe_is_allowed(struct sy_worker *w, struct rate_limit *limit)
 {
-	return word_is_allowed(w, limit, CHALLENGE_COST_NS, CHALLENGE_BURST);
+	return segment_is_allowed(w, limit, CHALLENGE_COST_NS, CHALLENGE_BURST);
 }
 
 static bool challenge_is_allowed(struct sy_worker *w)
@@ -53,8 +53,8 @@ static uint64_t session_hash(const struct sy_balance *b, const struct session *s
 }
 
 /* The tuple of what one end sends the other; a one-way server gets the client's own packets. */
-static struct sy_tuple word_tuple(const struct sy_balance *b, const struct session *s,
-                                  enum session_direction to)
+static struct sy_tuple segment_tuple(const struct sy_balance *b, const struct session *s,
+                                     enum session_direction to)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct session_cold *cold = session_cold_of(b, s);
@@ -67,12 +67,12 @@ static struct sy_tuple word_tuple(const struct sy_balance *b, const struct sessi
 }
 
 /* Sends one side a probe or a reset as if by the other. */
-static void word_send(struct sy_worker *w, struct session *s, enum session_direction to, bool reset,
-                      uint32_t seq, uint32_t ack)
+static void segment_send(struct sy_worker *w, struct session *s, enum session_direction to,
+                         bool reset, uint32_t seq, uint32_t ack)
 {
 	struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
-	const struct sy_tuple t = word_tuple(b, s, to);
+	const struct sy_tuple t = segment_tuple(b, s, to);
 	uint32_t flow = (uint32_t)(session_hash(b, s) >> 32);
 	uint16_t path = forward_path(w, s, !to);
 	struct rte_mbuf *m = own_packet(w);
@@ -94,7 +94,7 @@ static void word_send(struct sy_worker *w, struct session *s, enum session_direc
 }
 
 /* Peers see what comes of it, and must learn nothing of the tables' hash. */
-static uint64_t word_secret(const struct sy_balance *b, const struct session *s)
+static uint64_t probe_secret(const struct sy_balance *b, const struct session *s)
 {
 	return sy_hash_mix(session_hash(b, s) ^ b->key.k[5], b->key.k[2]);
 }
@@ -102,18 +102,18 @@ static uint64_t word_secret(const struct sy_balance *b, const struct session *s)
 void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
 {
 	/* Outside the window but for one time in thousands, and elsewhere the next time. */
-	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, word_secret(w->app, s));
-	word_send(w, s, to, false, seq, reset_secret(w->app, s));
+	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, probe_secret(w->app, s));
+	segment_send(w, s, to, false, seq, reset_secret(w->app, s));
 }
 
 void reset_server(struct sy_worker *w, struct session *s, uint32_t seq)
 {
-	word_send(w, s, SESSION_SERVER, true, seq, 0);
+	segment_send(w, s, SESSION_SERVER, true, seq, 0);
 }
 
 uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
 {
-	return (uint32_t)(word_secret(b, s) >> 32);
+	return (uint32_t)(probe_secret(b, s) >> 32);
 }
 
 void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold)

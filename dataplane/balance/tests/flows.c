@@ -198,7 +198,7 @@ void flows_pass(struct flows *f, unsigned seconds)
 
 /* The TCP header of a reset or a question of our own: those have no window. NULL: it is another
  * frame. */
-static const struct sy_tcp *own_word(const struct rte_mbuf *m)
+static const struct sy_tcp *own_segment(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	struct sy_view v;
@@ -208,12 +208,12 @@ static const struct sy_tcp *own_word(const struct rte_mbuf *m)
 	return sy_packet_tcp(frame, &v);
 }
 
-bool flows_word(struct flows *f, unsigned port, struct sy_tcp *out)
+bool flows_own_segment(struct flows *f, unsigned port, struct sy_tcp *out)
 {
 	struct rte_mbuf *m;
 	const struct sy_tcp *word = NULL;
 	while (!word && (m = rig_collect(&f->rig, port))) {
-		word = own_word(m);
+		word = own_segment(m);
 		if (word)
 			*out = *word;
 		rte_pktmbuf_free(m);
@@ -225,7 +225,7 @@ bool flows_word(struct flows *f, unsigned port, struct sy_tcp *out)
 static struct rte_mbuf *flows_collect(struct flows *f, unsigned port)
 {
 	struct rte_mbuf *m;
-	while ((m = rig_collect(&f->rig, port)) && own_word(m))
+	while ((m = rig_collect(&f->rig, port)) && own_segment(m))
 		rte_pktmbuf_free(m);
 	return m;
 }

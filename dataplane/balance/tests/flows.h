@@ -68,7 +68,7 @@ void frame_check_translated(const struct frame *in, const struct frame *out, str
 bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out);
 /* The next question or reset of the balancer's own that has left by a port; false: there is none.
  * Other frames there are lost. */
-bool flows_word(struct flows *f, unsigned port, struct sy_tcp *out);
+bool flows_own_segment(struct flows *f, unsigned port, struct sy_tcp *out);
 /* Connects, and lets a packet through each way. */
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port);
 /* The first packet only. */

@@ -25,7 +25,7 @@ static struct words hear(struct flows *f, enum session_direction side)
 {
 	struct words heard = {0};
 	struct sy_tcp tcp;
-	while (flows_word(f, port_of[side], &tcp))
+	while (flows_own_segment(f, port_of[side], &tcp))
 		if (tcp.flags & SY_TCP_RST)
 			heard.resets++;
 		else

@@ -59,56 +59,56 @@ void persist_destroy(struct persist *p)
 /* ---- words
  * --------------------------------------------------------------------------------------- */
 
-static uint64_t word_make(uint32_t tag, uint32_t server, uint32_t now)
+static uint64_t entry_make(uint32_t tag, uint32_t server, uint32_t now)
 {
 	return (uint64_t)tag << 40 | (uint64_t)server << 16 | (uint16_t)now;
 }
 
-static uint32_t word_tag(uint64_t word)
+static uint32_t entry_tag(uint64_t word)
 {
 	return (uint32_t)(word >> 40);
 }
 
-static uint32_t word_server(uint64_t word)
+static uint32_t entry_server(uint64_t word)
 {
 	return (uint32_t)(word >> 16) & 0xffffff;
 }
 
-static uint16_t word_age(uint64_t word, uint32_t now)
+static uint16_t entry_age(uint64_t word, uint32_t now)
 {
 	uint16_t age = (uint16_t)(now - word);
 	return age > AGE_MAX ? 0 : age;
 }
 
-static uint64_t word_read(const uint64_t *at)
+static uint64_t entry_read(const uint64_t *at)
 {
 	return __atomic_load_n(at, __ATOMIC_SEQ_CST);
 }
 
-static bool word_swap(uint64_t *at, uint64_t from, uint64_t to)
+static bool entry_swap(uint64_t *at, uint64_t from, uint64_t to)
 {
 	return __atomic_compare_exchange_n(at, &from, to, false, __ATOMIC_SEQ_CST,
 	                                   __ATOMIC_SEQ_CST);
 }
 
 /* Whether the entry says something of its service's server, and for how much longer. */
-static bool word_is_live(const struct sy_balance *b, uint64_t word, const struct service *s,
-                         uint32_t now)
+static bool entry_is_live(const struct sy_balance *b, uint64_t word, const struct service *s,
+                          uint32_t now)
 {
-	const struct endpoint *e = &b->endpoint[word_server(word)];
-	uint16_t age = word_age(word, now);
+	const struct endpoint *e = &b->endpoint[entry_server(word)];
+	uint16_t age = entry_age(word, now);
 	return age <= s->policy.persistence.timeout && (int32_t)(now - age - e->created) >= 0 &&
 	       SY_READ(e->eligible) && (!SY_READ(e->backup) || s->pool->eligible == 0);
 }
 
 /* Nobody will miss it. */
-static bool word_is_over(const struct sy_balance *b, uint64_t word, uint32_t now)
+static bool entry_is_over(const struct sy_balance *b, uint64_t word, uint32_t now)
 {
 	if (word == 0)
 		return true;
-	const struct endpoint *e = &b->endpoint[word_server(word)];
+	const struct endpoint *e = &b->endpoint[entry_server(word)];
 	const struct service *s = endpoint_service(b, e);
-	return !s || SY_READ(e->removed) || !word_is_live(b, word, s, now);
+	return !s || SY_READ(e->removed) || !entry_is_live(b, word, s, now);
 }
 
 /* ---- finding and binding
@@ -143,14 +143,14 @@ static struct key key_of(const struct sy_balance *b, const struct service *s,
 /* A false match, of another prefix of the same service, binds the two together: no harm. */
 static bool key_matches(const struct sy_balance *b, const struct key *k, uint64_t word)
 {
-	return word_tag(word) == k->tag && b->endpoint[word_server(word)].service == k->service;
+	return entry_tag(word) == k->tag && b->endpoint[entry_server(word)].service == k->service;
 }
 
 /* Its time begins anew. False: somebody changed it meanwhile. */
-static bool word_renew(uint64_t *at, uint64_t word, uint32_t now)
+static bool entry_renew(uint64_t *at, uint64_t word, uint32_t now)
 {
-	uint64_t renewed = word_make(word_tag(word), word_server(word), now);
-	return renewed == word || word_swap(at, word, renewed);
+	uint64_t renewed = entry_make(entry_tag(word), entry_server(word), now);
+	return renewed == word || entry_swap(at, word, renewed);
 }
 
 uint32_t persist_find(struct sy_balance *b, const struct service *s, const struct sy_addr *client,
@@ -158,11 +158,11 @@ uint32_t persist_find(struct sy_balance *b, const struct service *s, const struc
 {
 	const struct key k = key_of(b, s, client);
 	for (unsigned i = 0; i < WORDS; i++) {
-		uint64_t word = word_read(&k.bucket->word[i]);
-		while (key_matches(b, &k, word) && word_is_live(b, word, s, now)) {
-			if (word_renew(&k.bucket->word[i], word, now))
-				return word_server(word);
-			word = word_read(&k.bucket->word[i]);
+		uint64_t word = entry_read(&k.bucket->word[i]);
+		while (key_matches(b, &k, word) && entry_is_live(b, word, s, now)) {
+			if (entry_renew(&k.bucket->word[i], word, now))
+				return entry_server(word);
+			word = entry_read(&k.bucket->word[i]);
 		}
 	}
 	return SERVER_NONE;
@@ -175,12 +175,12 @@ static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct
 {
 	*found = SERVER_NONE;
 	for (unsigned i = 0; i < WORDS; i++) {
-		uint64_t word = word_read(&k->bucket->word[i]);
+		uint64_t word = entry_read(&k->bucket->word[i]);
 		if (!key_matches(b, k, word))
 			continue;
-		if (word_server(word) != refused && word_is_live(b, word, s, now))
-			*found = word_server(word);
-		else if (!word_swap(&k->bucket->word[i], word, 0))
+		if (entry_server(word) != refused && entry_is_live(b, word, s, now))
+			*found = entry_server(word);
+		else if (!entry_swap(&k->bucket->word[i], word, 0))
 			return false;
 	}
 	return true;
@@ -192,9 +192,9 @@ static uint64_t *bucket_victim(struct sy_balance *b, struct bucket *bucket, uint
 {
 	uint64_t *victim = NULL;
 	for (unsigned i = DOOR + 1; i < WORDS; i++) {
-		uint64_t word = word_read(&bucket->word[i]);
-		bool over = word_is_over(b, word, now);
-		if (!victim || over || word_age(word, now) > word_age(*held, now)) {
+		uint64_t word = entry_read(&bucket->word[i]);
+		bool over = entry_is_over(b, word, now);
+		if (!victim || over || entry_age(word, now) > entry_age(*held, now)) {
 			victim = &bucket->word[i];
 			*held = word;
 		}
@@ -210,23 +210,23 @@ uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struc
 	const struct key k = key_of(b, s, client);
 	uint64_t *door = &k.bucket->word[DOOR];
 	for (;;) {
-		uint64_t first = word_read(door), held = 0;
+		uint64_t first = entry_read(door), held = 0;
 		uint32_t found;
 		if (!bucket_clear(b, &k, s, refused, now, &found))
 			continue;
 		if (found != SERVER_NONE)
 			return found;
 		uint64_t *place = NULL;
-		if (!word_is_over(b, first, now)) {
+		if (!entry_is_over(b, first, now)) {
 			place = bucket_victim(b, k.bucket, now, &held);
-			if (!word_swap(place, held, first))
+			if (!entry_swap(place, held, first))
 				continue;
 		}
-		if (word_swap(door, first, word_make(k.tag, server, now)))
+		if (entry_swap(door, first, entry_make(k.tag, server, now)))
 			return server;
 		/* What stood at the door may have been taken out for good: no copy may stay. */
 		if (place)
-			word_swap(place, first, 0);
+			entry_swap(place, first, 0);
 	}
 }
 
@@ -237,9 +237,9 @@ void persist_tick(struct sy_balance *b)
 		struct bucket *bucket = &b->persist->bucket[b->persist->tick_at];
 		b->persist->tick_at = (b->persist->tick_at + 1) % BUCKETS;
 		for (unsigned i = 0; i < WORDS; i++) {
-			uint64_t word = word_read(&bucket->word[i]);
-			if (word != 0 && word_is_over(b, word, now))
-				word_swap(&bucket->word[i], word, 0);
+			uint64_t word = entry_read(&bucket->word[i]);
+			if (word != 0 && entry_is_over(b, word, now))
+				entry_swap(&bucket->word[i], word, 0);
 		}
 	}
 }
