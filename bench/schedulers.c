@@ -23,7 +23,7 @@ struct options {
 
 struct bench {
 	struct options o;
-	struct shelf *shelf;
+	struct table_cache *table_cache;
 	struct scheduler_state state;
 	uint32_t *active;
 	uint64_t random;
@@ -65,7 +65,7 @@ static struct pool *pool_make(struct bench *b, const struct scheduler_ops *ops, 
 			pool_add(p, i, scheduler_name(&a, 80), weight_of(i, skewed),
 			         i == down ? 0 : SHARES, UINT32_MAX);
 	}
-	if (pool_build(p, b->shelf, &budget) < 0)
+	if (pool_build(p, b->table_cache, &budget) < 0)
 		must(NULL);
 	return p;
 }
@@ -119,7 +119,7 @@ static double measure_build_ms(struct bench *b, const struct scheduler_ops *ops,
 	double best = INFINITY;
 	for (unsigned n = 0; n < 5; n++) {
 		uint64_t start = sy_clock_ns();
-		pool_free(pool_make(b, ops, skewed, NOBODY, NOBODY), b->shelf);
+		pool_free(pool_make(b, ops, skewed, NOBODY, NOBODY), b->table_cache);
 		best = fmin(best, (double)(sy_clock_ns() - start) / 1e6);
 	}
 	return best;
@@ -166,7 +166,7 @@ static void print_row(struct bench *b, const struct scheduler_ops *ops, bool ske
 	unsigned tables;
 	uint64_t bytes;
 	measure_shares(b, all, skewed, &mean, &worst);
-	shelf_measure(b->shelf, &tables, &bytes);
+	table_cache_measure(b->table_cache, &tables, &bytes);
 	ns = measure_pick_ns(b, all);
 	printf("%-8s %-7s %7.2f %7.2f", ops->name, skewed ? "1 to 10" : "equal", 100 * mean,
 	       100 * worst);
@@ -176,12 +176,12 @@ static void print_row(struct bench *b, const struct scheduler_ops *ops, bool ske
 		printf(" %8.3f %8.3f %8.3f %8.3f", measure_moved(b, all, without, own),
 		       measure_moved(b, without, all, own), measure_moved(b, all, down, own),
 		       measure_moved(b, down, all, own));
-		pool_free(without, b->shelf);
-		pool_free(down, b->shelf);
+		pool_free(without, b->table_cache);
+		pool_free(down, b->table_cache);
 	} else {
 		printf(" %8s %8s %8s %8s", "-", "-", "-", "-");
 	}
-	pool_free(all, b->shelf);
+	pool_free(all, b->table_cache);
 	printf(" %9.3f %8.0f %8.1f %6.1f\n", measure_build_ms(b, ops, skewed), (double)bytes / 1024,
 	       ns, ns / yard);
 }
@@ -214,7 +214,7 @@ int main(int argc, char **argv)
 	struct bench b = {.random = 1};
 	if (!options_read(argc, argv, &b.o))
 		return EXIT_FAILURE;
-	b.shelf = must(shelf_create());
+	b.table_cache = must(table_cache_create());
 	b.active = must(calloc(b.o.servers, sizeof(*b.active)));
 	b.state.current = must(calloc(b.o.servers, sizeof(*b.state.current)));
 	b.state.turn = must(calloc(b.o.servers, sizeof(*b.state.turn)));
@@ -232,6 +232,6 @@ int main(int argc, char **argv)
 	free(b.state.current);
 	free(b.state.turn);
 	free(b.state.cursor);
-	shelf_destroy(b.shelf);
+	table_cache_destroy(b.table_cache);
 	return EXIT_SUCCESS;
 }

@@ -71,13 +71,14 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->service = table_map(options->max_services, sizeof(*b->service));
 	b->server_active = table_map(options->max_servers, sizeof(*b->server_active));
 	b->service_active = table_map(options->max_services, sizeof(*b->service_active));
-	b->ctl->shelf = shelf_create();
+	b->ctl->table_cache = table_cache_create();
 	b->persist = persist_create();
 	b->address_set = address_set_build(NULL, 0);
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
-	    !b->ctl->shelf || !b->persist || !b->address_set || !b->locals[0] || !b->locals[1]) {
+	    !b->ctl->table_cache || !b->persist || !b->address_set || !b->locals[0] ||
+	    !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -187,7 +188,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->server_active, b->options.max_servers, sizeof(*b->server_active));
 	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));
 	persist_destroy(b->persist);
-	shelf_destroy(b->ctl->shelf);
+	table_cache_destroy(b->ctl->table_cache);
 	free((void *)(uintptr_t)b->address_set);
 	snat_free((void *)(uintptr_t)b->snat);
 	free((void *)(uintptr_t)b->locals[0]);

@@ -51,8 +51,8 @@ struct control_plane {
 	struct session_store *store; /* NULL once it is sealed: for a successor */
 	struct model *model;
 	struct control *control;
-	struct shelf *shelf;        /* tables that services share */
-	struct retired *retired;    /* ids that sessions may still name, oldest first */
+	struct table_cache *table_cache; /* tables that services share */
+	struct retired *retired;         /* ids that sessions may still name, oldest first */
 	bool owner;                 /* store and state directory are ours, not a predecessor's */
 	bool served;                /* the control socket has been opened */
 	bool unsaved;               /* the last snapshot is not of the accepted configuration */

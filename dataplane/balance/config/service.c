@@ -52,7 +52,7 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 		return NULL;
 	out->id = s->id;
 	out->policy = s->policy;
-	out->shelf = b->ctl->shelf;
+	out->table_cache = b->ctl->table_cache;
 	for (unsigned state = 0; state < SESSION_STATES; state++)
 		out->timeout[state] =
 		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
@@ -71,10 +71,10 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 
 int service_build(struct service *s, int64_t *budget)
 {
-	int rc = pool_build(s->pool, s->shelf, budget);
+	int rc = pool_build(s->pool, s->table_cache, budget);
 	*budget -= SERVICE_COST + SERVER_COST * (int64_t)s->pool->members;
 	if (rc == 0 && s->backups)
-		rc = pool_build(s->backups, s->shelf, budget);
+		rc = pool_build(s->backups, s->table_cache, budget);
 	return rc;
 }
 
@@ -93,8 +93,8 @@ void service_free(void *service)
 	struct service *s = service;
 	if (!s)
 		return;
-	pool_free(s->pool, s->shelf);
-	pool_free(s->backups, s->shelf);
+	pool_free(s->pool, s->table_cache);
+	pool_free(s->backups, s->table_cache);
 	free(s);
 }
 

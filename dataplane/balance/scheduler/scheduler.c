@@ -73,14 +73,14 @@ static void pool_weigh(struct pool *p)
 	}
 }
 
-int pool_build(struct pool *p, struct shelf *s, int64_t *budget)
+int pool_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
 	if (!p->made)
 		pool_weigh(p);
 	return p->ops->build ? p->ops->build(p, s, budget) : 0;
 }
 
-void pool_free(struct pool *p, struct shelf *s)
+void pool_free(struct pool *p, struct table_cache *s)
 {
 	if (p && p->made)
 		p->ops->discard(p, s);
@@ -114,21 +114,21 @@ void pool_sort_by_name(struct pool *p)
 
 #define SHELF_CHAINS 4096
 
-struct shelf {
+struct table_cache {
 	struct table *chain[SHELF_CHAINS];
 };
 
-struct shelf *shelf_create(void)
+struct table_cache *table_cache_create(void)
 {
-	return calloc(1, sizeof(struct shelf));
+	return calloc(1, sizeof(struct table_cache));
 }
 
-void shelf_destroy(struct shelf *s)
+void table_cache_destroy(struct table_cache *s)
 {
 	free(s);
 }
 
-void shelf_measure(const struct shelf *s, unsigned *tables, uint64_t *bytes)
+void table_cache_measure(const struct table_cache *s, unsigned *tables, uint64_t *bytes)
 {
 	*tables = 0;
 	*bytes = 0;
@@ -159,8 +159,8 @@ static bool table_fits(const struct table *t, const struct pool *p, uint64_t dig
 	return true;
 }
 
-struct table *shelf_take(struct shelf *s, const struct pool *p, size_t size,
-                         bool (*make)(struct table *t))
+struct table *table_cache_take(struct table_cache *s, const struct pool *p, size_t size,
+                               bool (*make)(struct table *t))
 {
 	uint64_t digest = pool_digest(p);
 	struct table **chain = &s->chain[digest % SHELF_CHAINS];
@@ -190,7 +190,7 @@ struct table *shelf_take(struct shelf *s, const struct pool *p, size_t size,
 	return t;
 }
 
-void shelf_give(struct shelf *s, struct table *t, void (*free_own)(struct table *t))
+void table_cache_give(struct table_cache *s, struct table *t, void (*free_own)(struct table *t))
 {
 	if (!t || --t->references > 0)
 		return;

@@ -35,12 +35,12 @@ struct pool {
 };
 
 /* Tables that pools of equal servers share. Interaction thread only. */
-struct shelf;
-struct shelf *shelf_create(void);
+struct table_cache;
+struct table_cache *table_cache_create(void);
 /* Every pool must be gone. */
-void shelf_destroy(struct shelf *s);
+void table_cache_destroy(struct table_cache *s);
 /* Tables there, and the bytes they take. */
-void shelf_measure(const struct shelf *s, unsigned *tables, uint64_t *bytes);
+void table_cache_measure(const struct table_cache *s, unsigned *tables, uint64_t *bytes);
 
 /* A worker's own. */
 struct scheduler_state {
@@ -67,9 +67,9 @@ struct scheduler_ops {
 	/* Makes what pick needs. Called again while it returns 1, with new *budget; takes from it
 	 * what it has done, in units of about 10 ns. 0: done; a negative errno: failed. May be
 	 * NULL. May put candidates into another order. */
-	int (*build)(struct pool *p, struct shelf *s, int64_t *budget);
+	int (*build)(struct pool *p, struct table_cache *s, int64_t *budget);
 	/* Frees what build made, also when it is not done. NULL if build is. */
-	void (*discard)(struct pool *p, struct shelf *s);
+	void (*discard)(struct pool *p, struct table_cache *s);
 	/* The number of an eligible candidate with room, PICK_NONE if there is none. */
 	uint32_t (*pick)(const struct pick *p);
 };
@@ -88,9 +88,9 @@ struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity);
 void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, uint16_t share,
               uint32_t limit);
 /* Once all are added: as ops->build. */
-int pool_build(struct pool *p, struct shelf *s, int64_t *budget);
+int pool_build(struct pool *p, struct table_cache *s, int64_t *budget);
 /* p may be NULL. */
-void pool_free(struct pool *p, struct shelf *s);
+void pool_free(struct pool *p, struct table_cache *s);
 
 /* The server's name from its address and port (network order). */
 uint64_t scheduler_name(const struct sy_addr *addr, uint16_t port);
@@ -145,9 +145,9 @@ struct table {
 
 /* The table for the pool's candidates (sorted by name): one that is there, or a new one made by
  * make(table), which frees what it got so far when it fails. NULL: no memory. */
-struct table *shelf_take(struct shelf *s, const struct pool *p, size_t size,
-                         bool (*make)(struct table *t));
+struct table *table_cache_take(struct table_cache *s, const struct pool *p, size_t size,
+                               bool (*make)(struct table *t));
 /* Gives it back; free_own frees what make() made. t may be NULL. */
-void shelf_give(struct shelf *s, struct table *t, void (*free_own)(struct table *t));
+void table_cache_give(struct table_cache *s, struct table *t, void (*free_own)(struct table *t));
 
 #endif

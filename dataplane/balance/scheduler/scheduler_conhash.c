@@ -128,14 +128,14 @@ static bool ring_step(struct ring *r, int64_t *budget)
 	return false;
 }
 
-static int ring_build(struct pool *p, struct shelf *s, int64_t *budget)
+static int ring_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
 	if (p->members == 0)
 		return 0;
 	if (!p->made) {
 		pool_sort_by_name(p);
 		*budget -= 16 * (int64_t)p->members;
-		p->made = shelf_take(s, p, sizeof(struct ring), ring_make);
+		p->made = table_cache_take(s, p, sizeof(struct ring), ring_make);
 		if (!p->made)
 			return -ENOMEM;
 	}
@@ -148,9 +148,9 @@ static int ring_build(struct pool *p, struct shelf *s, int64_t *budget)
 	return 0;
 }
 
-static void ring_discard(struct pool *p, struct shelf *s)
+static void ring_discard(struct pool *p, struct table_cache *s)
 {
-	shelf_give(s, p->made, ring_free);
+	table_cache_give(s, p->made, ring_free);
 }
 
 static uint32_t ring_pick(const struct pick *p)

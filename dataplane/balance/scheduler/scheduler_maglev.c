@@ -103,14 +103,14 @@ static bool maglev_fill(struct maglev *m, int64_t *budget)
 	return m->filled == m->size;
 }
 
-static int maglev_build(struct pool *p, struct shelf *s, int64_t *budget)
+static int maglev_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
 	if (p->members == 0)
 		return 0;
 	if (!p->made) {
 		pool_sort_by_name(p);
 		*budget -= 16 * (int64_t)p->members;
-		p->made = shelf_take(s, p, sizeof(struct maglev), maglev_make);
+		p->made = table_cache_take(s, p, sizeof(struct maglev), maglev_make);
 		if (!p->made)
 			return -ENOMEM;
 	}
@@ -125,9 +125,9 @@ static int maglev_build(struct pool *p, struct shelf *s, int64_t *budget)
 	return 0;
 }
 
-static void maglev_discard(struct pool *p, struct shelf *s)
+static void maglev_discard(struct pool *p, struct table_cache *s)
 {
-	shelf_give(s, p->made, maglev_free);
+	table_cache_give(s, p->made, maglev_free);
 }
 
 static uint32_t maglev_pick(const struct pick *p)

@@ -11,7 +11,7 @@
 
 #define TRIES 16 /* with other hashes, when a server is full */
 
-static int sh_build(struct pool *p, struct shelf *s, int64_t *budget)
+static int sh_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
 	pool_sort_by_name(p);
 	*budget -= 8 * (int64_t)p->members;
@@ -26,7 +26,7 @@ static int sh_build(struct pool *p, struct shelf *s, int64_t *budget)
 	return 0;
 }
 
-static void sh_discard(struct pool *p, struct shelf *s)
+static void sh_discard(struct pool *p, struct table_cache *s)
 {
 	free(p->made);
 }

@@ -36,7 +36,7 @@ static int compare_weights(const void *a, const void *b)
 	return x->server < y->server ? -1 : x->server > y->server;
 }
 
-static int turn_build(struct pool *p, struct shelf *s, int64_t *budget)
+static int turn_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
 	qsort(p->candidate, p->members, sizeof(p->candidate[0]), compare_weights);
 	*budget -= 8 * (int64_t)p->members;
@@ -58,7 +58,7 @@ static int turn_build(struct pool *p, struct shelf *s, int64_t *budget)
 	return 0;
 }
 
-static void turn_discard(struct pool *p, struct shelf *s)
+static void turn_discard(struct pool *p, struct table_cache *s)
 {
 	free(p->made);
 }

@@ -20,7 +20,7 @@ struct fixture {
 	struct scheduler_state state;
 	int64_t current[SERVERS];
 	uint32_t turn[SERVERS], cursor[4], active[SERVERS];
-	struct shelf *shelf;
+	struct table_cache *table_cache;
 	struct pool *pool;
 	uint32_t picks[SERVERS];
 };
@@ -38,7 +38,7 @@ static inline int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	f->state = (struct scheduler_state){f->current, f->turn, f->cursor};
-	f->shelf = shelf_create();
+	f->table_cache = table_cache_create();
 	*state = f;
 	return 0;
 }
@@ -48,11 +48,11 @@ static inline int teardown(void **state)
 	struct fixture *f = *state;
 	unsigned tables;
 	uint64_t bytes;
-	pool_free(f->pool, f->shelf);
-	shelf_measure(f->shelf, &tables, &bytes);
+	pool_free(f->pool, f->table_cache);
+	table_cache_measure(f->table_cache, &tables, &bytes);
 	assert_int_equal(tables, 0);
 	assert_int_equal(bytes, 0);
-	shelf_destroy(f->shelf);
+	table_cache_destroy(f->table_cache);
 	free(f);
 	return 0;
 }
@@ -80,7 +80,7 @@ static inline struct pool *pool_make(struct fixture *f, const struct scheduler_o
 	int rc;
 	do {
 		int64_t budget = piece;
-		rc = pool_build(p, f->shelf, &budget);
+		rc = pool_build(p, f->table_cache, &budget);
 		assert_true(rc >= 0);
 	} while (rc == 1);
 	return p;
@@ -92,7 +92,7 @@ static inline void pool_set(struct fixture *f, const struct scheduler_ops *ops, 
 {
 	struct pool *before = f->pool;
 	f->pool = pool_make(f, ops, count, m, INT64_MAX);
-	pool_free(before, f->shelf);
+	pool_free(before, f->table_cache);
 }
 
 static inline void pool_set_weights(struct fixture *f, const struct scheduler_ops *ops,

@@ -146,9 +146,9 @@ static void test_one_of_100_fails(void **state)
 				assert_int_equal(pick_from(f, before, hash),
 				                 pick_from(f, again, hash));
 			}
-			pool_free(before, f->shelf);
-			pool_free(after, f->shelf);
-			pool_free(again, f->shelf);
+			pool_free(before, f->table_cache);
+			pool_free(after, f->table_cache);
+			pool_free(again, f->table_cache);
 		}
 	free(m);
 }
@@ -171,8 +171,8 @@ static void test_one_of_100_leaves(void **state)
 			assert_true(left <= 0.003 && joined <= 0.003);
 			if (hashing[n] == &scheduler_conhash)
 				assert_true(left == 0 && joined == 0);
-			pool_free(before, f->shelf);
-			pool_free(after, f->shelf);
+			pool_free(before, f->table_cache);
+			pool_free(after, f->table_cache);
 		}
 		printf("%s: %.3f %% of the others' clients move when 1 of 100 servers leaves\n",
 		       hashing[n]->name, 100 * sum / 12);
@@ -205,10 +205,10 @@ static void test_slow_return(void **state)
 			assert_in_range(own, FLOWS / 99 * share / 16 * 7 / 10,
 			                FLOWS / 99 * share / 16 * 14 / 10 + 60);
 			assert_true(share == 1 ? before_own == 0 : before_own > 0);
-			pool_free(before, f->shelf);
+			pool_free(before, f->table_cache);
 			before = after;
 		}
-		pool_free(before, f->shelf);
+		pool_free(before, f->table_cache);
 	}
 	free(m);
 }
@@ -229,16 +229,16 @@ static void test_agreement(void **state)
 			pool_add(two, k + 500, server_name(k), (uint16_t)(1 + k), SHARES,
 			         UINT32_MAX);
 		}
-		assert_int_equal(pool_build(one, f->shelf, &budget), 0);
-		struct shelf *elsewhere = shelf_create();
+		assert_int_equal(pool_build(one, f->table_cache, &budget), 0);
+		struct table_cache *elsewhere = table_cache_create();
 		assert_int_equal(pool_build(two, elsewhere, &budget), 0);
 		for (unsigned k = 0; k < 20000; k++) {
 			uint64_t hash = random_next();
 			assert_int_equal(pick_from(f, one, hash) + 500, pick_from(f, two, hash));
 		}
-		pool_free(one, f->shelf);
+		pool_free(one, f->table_cache);
 		pool_free(two, elsewhere);
-		shelf_destroy(elsewhere);
+		table_cache_destroy(elsewhere);
 	}
 }
 
@@ -259,12 +259,12 @@ static void test_sharing(void **state)
 		m[1].weight = 3;
 		assert_ptr_equal(pool[0]->made, pool[48]->made);
 		assert_ptr_not_equal(pool[0]->made, pool[49]->made);
-		shelf_measure(f->shelf, &tables, &bytes);
+		table_cache_measure(f->table_cache, &tables, &bytes);
 		assert_int_equal(tables, 2);
 		assert_true(bytes > 30 * 100);
 		for (unsigned i = 0; i < 50; i++)
-			pool_free(pool[i], f->shelf);
-		shelf_measure(f->shelf, &tables, &bytes);
+			pool_free(pool[i], f->table_cache);
+		table_cache_measure(f->table_cache, &tables, &bytes);
 		assert_int_equal(tables, 0);
 	}
 	free(m);
@@ -279,17 +279,17 @@ static void test_pieces(void **state)
 		m[i].weight = (uint16_t)(1 + random_next() % 50);
 	for (unsigned n = 1; n < HASHING; n++) {
 		struct pool *whole = pool_make(f, hashing[n], 200, m, INT64_MAX);
-		struct shelf *shelf = f->shelf;
-		f->shelf = shelf_create();
+		struct table_cache *cache = f->table_cache;
+		f->table_cache = table_cache_create();
 		struct pool *pieces = pool_make(f, hashing[n], 200, m, 1000);
 		for (unsigned k = 0; k < 50000; k++) {
 			uint64_t hash = random_next();
 			assert_int_equal(pick_from(f, whole, hash), pick_from(f, pieces, hash));
 		}
-		pool_free(pieces, f->shelf);
-		shelf_destroy(f->shelf);
-		f->shelf = shelf;
-		pool_free(whole, f->shelf);
+		pool_free(pieces, f->table_cache);
+		table_cache_destroy(f->table_cache);
+		f->table_cache = cache;
+		pool_free(whole, f->table_cache);
 	}
 	free(m);
 }
@@ -303,8 +303,8 @@ static void test_given_up(void **state)
 		int64_t budget = 5000;
 		for (unsigned i = 0; i < 200; i++)
 			pool_add(p, i, server_name(i), 1, SHARES, UINT32_MAX);
-		assert_int_equal(pool_build(p, f->shelf, &budget), 1);
-		pool_free(p, f->shelf);
+		assert_int_equal(pool_build(p, f->table_cache, &budget), 1);
+		pool_free(p, f->table_cache);
 	}
 }
 

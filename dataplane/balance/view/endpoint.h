@@ -116,8 +116,8 @@ struct service {
 	uint32_t id;
 	uint16_t timeout[SESSION_STATES]; /* seconds */
 	struct policy policy;
-	struct pool *pool, *backups; /* backups may be NULL */
-	struct shelf *shelf;         /* of the pools' tables */
+	struct pool *pool, *backups;     /* backups may be NULL */
+	struct table_cache *table_cache; /* of the pools' tables */
 };
 
 /* Local addresses of one family, for choosing a port: immutable, swapped under RCU. */
