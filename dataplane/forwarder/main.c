@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "baton.h"
 #include "leftovers.h"
 #include "process.h"
+#include "upgrade_message.h"
 
 static void report_removed(void *ctx, const char *text)
 {
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 		}
 	}
 	if (rc < 0 && o.inherit >= 0)
-		baton_send(o.inherit, BATON_FAILED, err.text, NULL);
+		upgrade_message_send(o.inherit, UPGRADE_MESSAGE_FAILED, err.text, NULL);
 	if (rc < 0)
 		fprintf(stderr, "steelyard-forwarder: %s\n", err.text);
 	options_free(&o);

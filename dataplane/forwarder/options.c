@@ -468,7 +468,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	return 0;
 }
 
-/* The directory is cut so that all fits into a baton. */
+/* The directory is cut so that all fits into a message. */
 void options_identity(const struct options *o, char *out, size_t cap)
 {
 	snprintf(out, cap, "--instance %s\n--state %s\n--socket %s\nsession tables in %.48s",

@@ -9,10 +9,10 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "baton.h"
 #include "leftovers.h"
 #include "pipeline.h"
 #include "upgrade.h"
+#include "upgrade_message.h"
 
 #define SYNC_TIMEOUT_MS 30000
 #define ADOPT_THREADS   4
@@ -21,11 +21,11 @@ struct process {
 	struct options *options;
 	struct sy_balance *balance;
 	struct sy_runtime *rt;
-	struct upgrade upgrade; /* to a successor of ours */
-	int note;               /* −1: not ours */
-	bool bound;             /* the ports have been taken: to be let go of in order */
-	struct baton sealed;    /* of our predecessor */
-	int rc;                 /* of taking over within the loop */
+	struct upgrade upgrade;        /* to a successor of ours */
+	int note;                      /* −1: not ours */
+	bool bound;                    /* the ports have been taken: to be let go of in order */
+	struct upgrade_message sealed; /* of our predecessor */
+	int rc;                        /* of taking over within the loop */
 	struct sy_error *err;
 };
 
@@ -111,7 +111,7 @@ static int serve(struct process *l)
 static int take_over(struct process *l)
 {
 	struct sy_balance_totals totals;
-	struct baton ready = {0};
+	struct upgrade_message ready = {0};
 	int rc = leftovers_note(l->options, l->err);
 	if (rc < 0)
 		return rc;
@@ -130,7 +130,7 @@ static int take_over(struct process *l)
 	rc = serve(l);
 	if (rc < 0)
 		return rc;
-	baton_send(l->options->inherit, BATON_READY, SY_BUILD, &ready);
+	upgrade_message_send(l->options->inherit, UPGRADE_MESSAGE_READY, SY_BUILD, &ready);
 	sy_runtime_unwatch(l->rt, l->options->inherit);
 	close(l->options->inherit);
 	l->options->inherit = -1;
@@ -149,13 +149,13 @@ static int predecessor_fail(struct process *l, int code)
 static void on_sealed(void *ctx)
 {
 	struct process *l = ctx;
-	int rc = baton_receive(l->options->inherit, &l->sealed, l->err);
+	int rc = upgrade_message_receive(l->options->inherit, &l->sealed, l->err);
 	if (rc == 0)
 		return;
 	sy_phase_split(SY_PHASE_WAIT, SY_PHASE_RELEASE, l->sealed.last_ns);
 	if (rc == -ENOTCONN)
 		predecessor_fail(l, ENOTCONN);
-	else if (rc > 0 && l->sealed.kind != BATON_SEALED)
+	else if (rc > 0 && l->sealed.kind != UPGRADE_MESSAGE_SEALED)
 		rc = sy_fail(l->err, EPROTO, "message %u is not due", l->sealed.kind);
 	l->rc = rc < 0 ? rc : take_over(l);
 	if (l->rc < 0)
@@ -178,7 +178,7 @@ static int begin(struct process *l)
 	}
 	rc = sy_runtime_watch(l->rt, fd, on_sealed, l);
 	if (rc == 0)
-		rc = baton_send(fd, BATON_PREPARED, NULL, NULL);
+		rc = upgrade_message_send(fd, UPGRADE_MESSAGE_PREPARED, NULL, NULL);
 	return rc < 0 ? predecessor_fail(l, -rc) : 0;
 }
 
@@ -240,9 +240,9 @@ static int open_and_run(struct process *l)
 /* Are we the successor that our predecessor wants? */
 static int hello_check(const struct options *o, struct sy_error *err)
 {
-	struct baton hello;
-	int rc = baton_receive(o->inherit, &hello, err);
-	if (rc == 0 || (rc > 0 && hello.kind != BATON_HELLO))
+	struct upgrade_message hello;
+	int rc = upgrade_message_receive(o->inherit, &hello, err);
+	if (rc == 0 || (rc > 0 && hello.kind != UPGRADE_MESSAGE_HELLO))
 		return sy_fail(err, EPROTO, "--inherit %d: nobody says hello there", o->inherit);
 	return rc < 0 ? rc : options_check_identity(o, hello.text, err);
 }

@@ -18,7 +18,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "baton.h"
+#include "upgrade_message.h"
 
 #define CHILD_FD     3
 #define PREPARE_S    60 /* for EAL, memory, mirror, configuration */
@@ -152,7 +152,7 @@ static int attempt_open(struct upgrade *u, int *end)
 	u->fd = pair[0];
 	*end = pair[1];
 	options_identity(u->options, identity, sizeof(identity));
-	int rc = baton_send(u->fd, BATON_HELLO, identity, NULL);
+	int rc = upgrade_message_send(u->fd, UPGRADE_MESSAGE_HELLO, identity, NULL);
 	if (rc == 0)
 		rc = sy_runtime_watch(u->rt, u->fd, on_message, u);
 	if (rc == 0)
@@ -282,7 +282,7 @@ static void on_timer(void *ctx)
 
 static void hand_over(struct upgrade *u)
 {
-	struct baton b = {0};
+	struct upgrade_message b = {0};
 	struct sy_error err;
 	while (b.ticket == 0) /* 0 is a clean stop's */
 		if (getrandom(&b.ticket, sizeof(b.ticket), 0) < 0)
@@ -295,7 +295,7 @@ static void hand_over(struct upgrade *u)
 	sy_balance_seal(u->balance, b.ticket);
 	close(*u->note);
 	*u->note = -1;
-	int rc = baton_send(u->fd, BATON_SEALED, NULL, &b);
+	int rc = upgrade_message_send(u->fd, UPGRADE_MESSAGE_SEALED, NULL, &b);
 	if (rc < 0) {
 		sy_fail(&err, rc == -EPIPE ? ENOTCONN : -rc, "%s", strerror(-rc));
 		upgrade_fail(u, &err);
@@ -313,7 +313,7 @@ static void hand_over_once_settled(struct upgrade *u)
 		hand_over(u);
 }
 
-static void succeed(struct upgrade *u, const struct baton *b)
+static void succeed(struct upgrade *u, const struct upgrade_message *b)
 {
 	struct sy_balance_upgraded done = {
 	        .build = b->text,
@@ -335,22 +335,22 @@ static void succeed(struct upgrade *u, const struct baton *b)
 static void on_message(void *ctx)
 {
 	struct upgrade *u = ctx;
-	struct baton b;
+	struct upgrade_message b;
 	struct sy_error err = {0};
-	int rc = baton_receive(u->fd, &b, &err);
+	int rc = upgrade_message_receive(u->fd, &b, &err);
 	if (rc == 0)
 		return;
-	if (rc > 0 && b.kind == BATON_PREPARED && u->phase == UPGRADE_PREPARING &&
+	if (rc > 0 && b.kind == UPGRADE_MESSAGE_PREPARED && u->phase == UPGRADE_PREPARING &&
 	    !u->prepared_ns) {
 		u->prepared_ns = sy_clock_ns();
 		hand_over_once_settled(u);
 		return;
 	}
-	if (rc > 0 && b.kind == BATON_READY && u->phase == UPGRADE_SEALED) {
+	if (rc > 0 && b.kind == UPGRADE_MESSAGE_READY && u->phase == UPGRADE_SEALED) {
 		succeed(u, &b);
 		return;
 	}
-	if (rc > 0 && b.kind == BATON_FAILED)
+	if (rc > 0 && b.kind == UPGRADE_MESSAGE_FAILED)
 		sy_fail(&err, EIO, "%s", b.text);
 	else if (rc > 0)
 		sy_fail(&err, EPROTO, "message %u is not due", b.kind);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The old side of an upgrade: starts the successor as a child, gives everything up once it is
- * prepared, and ends when it forwards. The messages are baton.h's; the new side is in life.c.
+ * prepared, and ends when it forwards. The messages are upgrade_message.h's; the new side is in
+ * life.c.
  *
  * Until PREPARED a failure ends the successor only. After SEALED nothing is left to go on with:
  * this process then begins anew from its own binary, an ordinary restart that finds its sessions.

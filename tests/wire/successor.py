@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forwarders to be upgraded to that fail at a stage of one's choice.
 
-They are programs of a few lines that speak the hand-over of dataplane/forwarder/baton.h.
+They are programs of a few lines that speak the hand-over of dataplane/forwarder/upgrade_message.h.
 """
 
 import stat

@@ -13,22 +13,23 @@
  * The two are of different builds: magic, version, kind and text are where they are in every
  * version.
  */
-#ifndef BATON_H
-#define BATON_H
+#ifndef UPGRADE_MESSAGE_H
+#define UPGRADE_MESSAGE_H
 
 #include <sy_base.h>
 
-#define BATON_VERSION 1
+#define UPGRADE_MESSAGE_VERSION 1
 
-enum baton_kind {
-	BATON_HELLO = 1, /* text: what must be equal, a line each; see options_identity() */
-	BATON_PREPARED,
-	BATON_SEALED, /* ticket, last_ns */
-	BATON_READY,  /* gap_ns, sessions; text: build */
-	BATON_FAILED, /* text: why */
+enum upgrade_message_kind {
+	UPGRADE_MESSAGE_HELLO =
+	        1, /* text: what must be equal, a line each; see options_identity() */
+	UPGRADE_MESSAGE_PREPARED,
+	UPGRADE_MESSAGE_SEALED, /* ticket, last_ns */
+	UPGRADE_MESSAGE_READY,  /* gap_ns, sessions; text: build */
+	UPGRADE_MESSAGE_FAILED, /* text: why */
 };
 
-struct baton {
+struct upgrade_message {
 	uint32_t magic;
 	uint16_t version;
 	uint16_t kind;
@@ -38,13 +39,14 @@ struct baton {
 	uint64_t gap_ns;
 	uint64_t sessions;
 };
-_Static_assert(sizeof(struct baton) == 8 + 512 + 32, "a format between builds");
+_Static_assert(sizeof(struct upgrade_message) == 8 + 512 + 32, "a format between builds");
 
 /* text may be NULL; the numbers are taken from *b, which may be NULL too. Returns 0 or a negative
  * errno, -EPIPE if the other side has gone. */
-int baton_send(int fd, enum baton_kind kind, const char *text, const struct baton *b);
+int upgrade_message_send(int fd, enum upgrade_message_kind kind, const char *text,
+                         const struct upgrade_message *b);
 /* Receives what is there. Returns 1; 0 if nothing is; -ENOTCONN when the other side has gone;
  * -EPROTO if it speaks another version, or something else, with err. */
-int baton_receive(int fd, struct baton *out, struct sy_error *err);
+int upgrade_message_receive(int fd, struct upgrade_message *out, struct sy_error *err);
 
 #endif
