@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "leftovers.h"
 #include "process.h"
+#include "stale_state.h"
 #include "upgrade_message.h"
 
 static void report_removed(void *ctx, const char *text)
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
 		case ACTION_CLEANUP:
 			rc = sy_kernel_cleanup(report_removed, NULL, &err);
 			if (rc == 0)
-				leftovers_cleanup(report_removed, NULL);
+				stale_state_cleanup(report_removed, NULL);
 			break;
 		case ACTION_VERSION:
 			printf("steelyard-forwarder %s\n", SY_BUILD);

@@ -9,8 +9,8 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "leftovers.h"
 #include "pipeline.h"
+#include "stale_state.h"
 #include "upgrade.h"
 #include "upgrade_message.h"
 
@@ -112,7 +112,7 @@ static int take_over(struct process *l)
 {
 	struct sy_balance_totals totals;
 	struct upgrade_message ready = {0};
-	int rc = leftovers_note(l->options, l->err);
+	int rc = stale_state_note(l->options, l->err);
 	if (rc < 0)
 		return rc;
 	l->note = rc;
@@ -258,11 +258,11 @@ int process_run(struct options *o, char *const *argv, struct sy_error *err)
 	if (rc == 0)
 		rc = make_directories(o->state, false, err);
 	if (rc == 0 && o->inherit < 0)
-		rc = l.note = leftovers_note(o, err);
+		rc = l.note = stale_state_note(o, err);
 	if (rc >= 0)
 		rc = open_and_run(&l);
 	if (l.note >= 0)
-		leftovers_keep(l.note, o);
+		stale_state_keep(l.note, o);
 	if (l.upgrade.phase == UPGRADE_AGAIN && !stopped)
 		rc = upgrade_execute(&l.upgrade, err);
 	return rc;

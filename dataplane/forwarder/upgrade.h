@@ -29,7 +29,7 @@ struct upgrade {
 	const struct options *options;
 	struct sy_runtime *rt;
 	struct sy_balance *balance;
-	int *note;             /* the lock of leftovers.h, closed and −1 once let go of */
+	int *note;             /* the lock of stale state.h, closed and −1 once let go of */
 	char *const *argv;     /* ours */
 	char binary[PATH_MAX]; /* where we were started from */
 

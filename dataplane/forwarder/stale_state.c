@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "leftovers.h"
+#include "stale_state.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -87,7 +87,7 @@ static int note_write(int fd, const struct options *o)
 	return rc;
 }
 
-int leftovers_note(const struct options *o, struct sy_error *err)
+int stale_state_note(const struct options *o, struct sy_error *err)
 {
 	char prefix[64], path[PATH_MAX];
 	int rc = note_prefix(prefix, sizeof(prefix));
@@ -123,7 +123,7 @@ static bool socket_is_live(const char *path)
 }
 
 /* A file, a socket, or a directory with nothing but files in it. */
-static bool leftover_remove(const char *path)
+static bool stale_state_remove(const char *path)
 {
 	char inner[PATH_MAX + NAME_MAX + 2];
 	DIR *dir = opendir(path);
@@ -150,14 +150,14 @@ static void note_remove(int fd, const char *note, void (*told)(void *ctx, const 
 	while (fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = '\0';
 		snprintf(text, sizeof(text), "file %s", line);
-		if (line[0] == '/' && leftover_remove(line) && told)
+		if (line[0] == '/' && stale_state_remove(line) && told)
 			told(ctx, text);
 	}
 	unlink(note);
 	fclose(f);
 }
 
-void leftovers_keep(int note, const struct options *o)
+void stale_state_keep(int note, const struct options *o)
 {
 	char file[FILES_OWN][PATH_MAX], link[64], path[PATH_MAX], line[PATH_MAX];
 	bool needed = false;
@@ -167,7 +167,7 @@ void leftovers_keep(int note, const struct options *o)
 		return;
 	}
 	files_name(o, file);
-	leftover_remove(file[FILE_EAL]);
+	stale_state_remove(file[FILE_EAL]);
 	rewind(f);
 	while (!needed && fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = '\0';
@@ -182,7 +182,7 @@ void leftovers_keep(int note, const struct options *o)
 	fclose(f);
 }
 
-void leftovers_cleanup(void (*told)(void *ctx, const char *text), void *ctx)
+void stale_state_cleanup(void (*told)(void *ctx, const char *text), void *ctx)
 {
 	char prefix[64], path[sizeof(NOTES) + NAME_MAX + 1];
 	DIR *dir = opendir(NOTES);
