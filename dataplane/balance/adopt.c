@@ -48,7 +48,7 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 		return SESSION_UNKNOWN_ID;
 	/* Of SNAT there are two sides more in the record; other modes have them in the endpoint. */
 	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
-	if ((s[1].state == SESSION_COMPANION) != snat ||
+	if ((s[1].state == SESSION_PAIR_RECORD) != snat ||
 	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
 	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto) ||
 	    !vport_fits(cold, e))
@@ -63,7 +63,7 @@ static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session 
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* it is an id of that process */
 	if (snat)
-		session_companion(s)->path = SY_PATH_NONE;
+		session_pair_record(s)->path = SY_PATH_NONE;
 	*client = session_client_tuple(s, cold, e);
 	*server = one_way ? (struct sy_tuple){0} : session_server_tuple(b, s, cold, e);
 	return SESSION_KEPT;

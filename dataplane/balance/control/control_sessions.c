@@ -37,7 +37,7 @@ struct copy {
 	unsigned looked, count;
 	bool end;                            /* of the table */
 	uint32_t now;                        /* seconds */
-	struct session hot[COPY_RECORDS][2]; /* with what is behind it: a companion, perhaps */
+	struct session hot[COPY_RECORDS][2]; /* with what is behind it: a pair record, perhaps */
 	struct session_cold cold[COPY_RECORDS];
 	uint32_t after[COPY_RECORDS]; /* cursor behind each */
 };

@@ -86,7 +86,7 @@ static uint32_t record_cost(const struct sy_balance *b, const struct session_tab
 	if (s->state == SESSION_FREE)
 		return 0;
 	/* its session is the record before */
-	return s->state == SESSION_COMPANION ? COST_NEVER : cost_of(b, s, now);
+	return s->state == SESSION_PAIR_RECORD ? COST_NEVER : cost_of(b, s, now);
 }
 
 static uint32_t pair_cost(const struct sy_balance *b, const struct session_table *t,

@@ -11,7 +11,7 @@ static inline uint16_t fast_path_of(const struct session *s, const struct endpoi
 {
 	if (from == SESSION_SERVER)
 		return s->path;
-	if (SY_UNLIKELY(e->form == FORM_SNAT)) /* its companion has it */
+	if (SY_UNLIKELY(e->form == FORM_SNAT)) /* its pair record has it */
 		return s[1].path;
 	return SY_READ(e->path);
 }

@@ -9,7 +9,7 @@ static uint16_t path_to_server(const struct sy_balance *b, struct session *s,
 {
 	if (e->mode != MODE_SNAT)
 		return sy_path_lookup(b->rt, &e->addr);
-	struct session *remote = session_companion(s);
+	struct session *remote = session_pair_record(s);
 	if (sy_path_is_stale(b->rt, remote->path))
 		remote->path = sy_path_lookup(b->rt, &remote->client);
 	return remote->path;
@@ -76,7 +76,7 @@ static void forward_direct(struct sy_burst *burst, unsigned i, const struct endp
 		sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &same);
 }
 
-/* SNAT's: the companion has the remote side. */
+/* SNAT's: the pair record has the remote side. */
 static void forward_snat(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                          const struct session *s)
 {

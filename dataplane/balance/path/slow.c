@@ -32,7 +32,7 @@ static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_di
 	const struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_addr *server =
-	        SY_LIKELY(e->mode != MODE_SNAT) ? &e->addr : &session_companion(s)->client;
+	        SY_LIKELY(e->mode != MODE_SNAT) ? &e->addr : &session_pair_record(s)->client;
 	uint16_t other = forward_path_mtu(w, forward_path(w, s, !from));
 	uint16_t narrow = from == SESSION_CLIENT ? slow_narrow(w, s, SESSION_SERVER) : 0;
 	if (SY_UNLIKELY(narrow && narrow < other))

@@ -129,7 +129,7 @@ static uint8_t first_state(uint32_t proto)
 	                               : SESSION_ECHO;
 }
 
-/* A session of packet i under this rule, with its companion. */
+/* A session of packet i under this rule, with its pair record. */
 static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                             const struct snat_rule *rule, uint32_t server, enum sy_drop *reason)
 {

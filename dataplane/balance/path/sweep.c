@@ -134,7 +134,7 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	if (SY_UNLIKELY(s->path != SY_PATH_NONE && sy_path_is_stale(b->rt, s->path)))
 		s->path = sy_path_lookup(b->rt, &s->client);
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))
-		forward_path(w, s, SESSION_CLIENT); /* renews its companion's */
+		forward_path(w, s, SESSION_CLIENT); /* renews its pair record's */
 }
 
 /* The next records of the table that the sweep stands at; then the next table. */

@@ -29,7 +29,7 @@ enum session_state {
 	                            asked */
 	SESSION_RESET_BY_SERVER, /* likewise */
 	SESSION_DYING,           /* whatever comes of it is answered by a reset */
-	SESSION_COMPANION,       /* no session: the second record of a pair */
+	SESSION_PAIR_RECORD,     /* no session: the second record of a pair */
 	SESSION_STATES
 };
 
@@ -66,10 +66,10 @@ _Static_assert(sizeof(struct session) == 32, "two sessions a cache line");
 
 /*
  * A session with two ends that no id names takes a pair: two neighbouring records in one cache
- * line. The first, of even number, is the session; the second, its companion, has the other end as
- * its client and the path there.
+ * line. The first, of even number, is the session; the second, its pair record, has the other end
+ * as its client and the path there.
  */
-static inline struct session *session_companion(struct session *s)
+static inline struct session *session_pair_record(struct session *s)
 {
 	return s + 1;
 }
@@ -257,7 +257,7 @@ struct session_judge {
 	void *ctx;
 	/* KEPT with both tuples as they come in from the wire (the server's with protocol 0 if it
 	 * is SESSION_ONE_WAY), or why not. May change what the commit word does not cover (path,
-	 * state, flags, seen). Behind hot is its companion, or a record that is not in state
+	 * state, flags, seen). Behind hot is its pair record, or a record that is not in state
 	 * COMPANION. idle_s: seconds since its last packet, the time away included. */
 	enum session_verdict (*judge)(void *ctx, uint8_t slot, struct session *hot,
 	                              const struct session_cold *cold, uint32_t idle_s,
@@ -346,7 +346,7 @@ uint16_t session_check(const struct session *hot);
 uint32_t session_insert(struct session_table *t, const struct session *hot,
                         const struct session_cold *cold, uint64_t client_hash,
                         uint64_t server_hash);
-/* The same for a pair: both records, or none. Fills in what makes hot[1] the companion of hot[0],
+/* The same for a pair: both records, or none. Fills in what makes hot[1] the pair record of hot[0],
  * which has all but its client, client's port and path already. */
 uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
                              const struct session_cold *cold, uint64_t client_hash,

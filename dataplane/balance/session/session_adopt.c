@@ -62,7 +62,7 @@ struct adopter {
 /* A whole record on its way. */
 struct candidate {
 	uint32_t record;       /* in `from` */
-	struct session hot[2]; /* with its companion, if it has one */
+	struct session hot[2]; /* with its pair record, if it has one */
 	uint64_t client_hash, server_hash;
 };
 
@@ -93,7 +93,7 @@ static enum session_verdict record_judge(const struct adopter *w, struct candida
 	struct sy_tuple client, server;
 
 	if (cold->commit != session_check(c->hot) || c->hot->state == SESSION_FREE ||
-	    c->hot->state >= SESSION_COMPANION)
+	    c->hot->state >= SESSION_PAIR_RECORD)
 		return SESSION_TORN;
 	if (sy_slot_of(&c->hot->client, c->hot->client_port) != slot)
 		return SESSION_MISPLACED;
@@ -126,8 +126,8 @@ static void record_free(struct adopter *w, uint32_t record)
 	w->to->hot[record] = (struct session){.state = SESSION_FREE};
 }
 
-/* Is there a whole companion behind a record, and that record's own? */
-static bool record_has_companion(const struct session_table *t, uint32_t record)
+/* Is there a whole pair record behind a record, and that record's own? */
+static bool record_has_pair(const struct session_table *t, uint32_t record)
 {
 	const struct session *hot = &t->hot[record];
 
@@ -136,7 +136,8 @@ static bool record_has_companion(const struct session_table *t, uint32_t record)
 	       hot[1].delta == session_check(&hot[0]);
 }
 
-/* Counts the end of a session. Its companion, or what is left of it, is freed when its turn comes.
+/* Counts the end of a session. Its pair record, or what is left of it, is freed when its turn
+ * comes.
  */
 static void record_end(struct adopter *w, uint32_t record, enum session_verdict why)
 {
@@ -177,7 +178,7 @@ static bool has_twin(const struct adopter *w, const struct candidate *c)
 static bool record_enter(struct adopter *w, struct candidate *c)
 {
 	struct session_table *to = w->to;
-	bool pair = c->hot[1].state == SESSION_COMPANION;
+	bool pair = c->hot[1].state == SESSION_PAIR_RECORD;
 
 	if (w->from == to) {
 		if (!session_walk_enter(to, c->record, c->client_hash, c->server_hash))
@@ -212,17 +213,16 @@ static unsigned batch_judge(struct adopter *w, uint32_t first, uint32_t count,
 		struct candidate *c = &batch[kept];
 		if (from->cold[record].commit == 0 && hot_is_empty(&from->hot[record]))
 			continue;
-		if (from->hot[record].state == SESSION_COMPANION) {
+		if (from->hot[record].state == SESSION_PAIR_RECORD) {
 			/* its session has been judged, unless it was never whole */
-			if (record % 2 == 0 || !record_has_companion(from, record - 1))
+			if (record % 2 == 0 || !record_has_pair(from, record - 1))
 				record_free(w, record);
 			continue;
 		}
 		c->record = record;
 		c->hot[0] = from->hot[record];
-		c->hot[1] = record_has_companion(from, record)
-		                    ? from->hot[record + 1]
-		                    : (struct session){.state = SESSION_FREE};
+		c->hot[1] = record_has_pair(from, record) ? from->hot[record + 1]
+		                                          : (struct session){.state = SESSION_FREE};
 		enum session_verdict v = record_judge(w, c);
 		if (v == SESSION_KEPT)
 			kept++;
@@ -241,7 +241,7 @@ static void batch_enter(struct adopter *w, struct candidate *batch, unsigned cou
 			continue;
 		}
 		record_end(w, c->record, twin ? SESSION_DUPLICATE : SESSION_NO_ROOM);
-		if (c->hot[1].state == SESSION_COMPANION)
+		if (c->hot[1].state == SESSION_PAIR_RECORD)
 			record_free(w, c->record + 1);
 	}
 }

@@ -15,7 +15,7 @@ const char *session_state_name(enum session_state state)
 	        [SESSION_UDP_ONE_WAY] = "udp-one-way",
 	        [SESSION_UDP_BOTH_WAYS] = "udp",
 	        [SESSION_ECHO] = "echo",
-	        [SESSION_COMPANION] = "companion",
+	        [SESSION_PAIR_RECORD] = "pair record",
 	        [SESSION_RESET_BY_CLIENT] = "reset-by-client",
 	        [SESSION_RESET_BY_SERVER] = "reset-by-server",
 	        [SESSION_DYING] = "dying",

@@ -109,7 +109,7 @@ static uint32_t pair_first(struct session_table *t)
 
 bool session_is_pair(const struct session_table *t, uint32_t record)
 {
-	return record % 2 == 0 && t->hot[record + 1].state == SESSION_COMPANION;
+	return record % 2 == 0 && t->hot[record + 1].state == SESSION_PAIR_RECORD;
 }
 
 /* ---- creation and end -------------------------------------------------------------------------
@@ -161,12 +161,12 @@ uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
 	hot[1].local = hot[0].local;
 	hot[1].local_port = hot[0].local_port;
 	hot[1].delta = session_check(&hot[0]);
-	hot[1].state = SESSION_COMPANION;
+	hot[1].state = SESSION_PAIR_RECORD;
 	if (record == t->top) { /* both are free from here on, and the first is taken last */
 		free_push(t, t->top++);
 		free_push(t, t->top++);
 	}
-	/* whoever adopts the file after a crash in between finds a companion of nobody */
+	/* whoever adopts the file after a crash in between finds a pair record of nobody */
 	record_write(t, record + 1, &hot[1], cold);
 	record_write(t, record, &hot[0], cold);
 	return record;
@@ -211,7 +211,7 @@ static bool record_is_session(const struct session_table *t, uint32_t record)
 {
 	uint8_t state = t->hot[record].state;
 
-	return state != SESSION_FREE && state != SESSION_COMPANION;
+	return state != SESSION_FREE && state != SESSION_PAIR_RECORD;
 }
 
 /* Lowers top past the free records right below it; returns how much of the budget it used. */

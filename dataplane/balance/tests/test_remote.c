@@ -158,7 +158,7 @@ static void test_other_states(void **state)
 	        [SESSION_SERVER] = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS};
 	struct flows *f = *state;
 	uint16_t port = 1000;
-	for (unsigned n = 0; n < 2 * SESSION_COMPANION; n++) {
+	for (unsigned n = 0; n < 2 * SESSION_PAIR_RECORD; n++) {
 		enum session_direction from = (enum session_direction)(n % 2);
 		struct flow flow;
 		open_foreign(f, &flow, n / 2 == SESSION_UDP_ONE_WAY, &port);

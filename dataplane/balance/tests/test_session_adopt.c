@@ -63,7 +63,7 @@ static unsigned verdict_of(const struct file *f, const struct network *n, unsign
 	rest.seen = 0; /* another worker may have met it as it ended */
 	if (commit == 0 && memcmp(&rest, &nothing, sizeof(nothing)) == 0)
 		return SESSION_VERDICT_COUNT;
-	if (hot->state == SESSION_COMPANION) /* of nobody: here are no pairs */
+	if (hot->state == SESSION_PAIR_RECORD) /* of nobody: here are no pairs */
 		return SESSION_VERDICT_COUNT;
 	if (commit != session_check(hot) || hot->state == 0 || hot->state >= SESSION_STATES)
 		return SESSION_TORN;

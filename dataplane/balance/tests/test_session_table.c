@@ -267,7 +267,7 @@ static void test_pairs_fill_the_table(void **state)
 		}
 		assert_int_equal(insert_pair(&f.table, 99999), SESSION_NONE);
 		assert_int_equal(session_count(&f.table), 32);
-		/* companions are visited by nobody */
+		/* pair records are visited by nobody */
 		uint32_t cursor = 0, seen = 0, record;
 		while ((record = session_next(&f.table, &cursor)) != SESSION_NONE) {
 			assert_int_equal(record % 2, 0);

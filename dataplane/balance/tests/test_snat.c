@@ -184,7 +184,7 @@ static void test_a_conversation(void **state)
 	flows_advance(f, 1000);
 	assert_int_equal(live(f), 0);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		assert_int_equal(inspect_table(f->rig.b, slot)->top, 0); /* companions too */
+		assert_int_equal(inspect_table(f->rig.b, slot)->top, 0); /* pair records too */
 }
 
 /* One socket that talks with more remotes than its slot has ports of the pool: the same address and

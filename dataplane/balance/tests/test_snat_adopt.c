@@ -82,7 +82,7 @@ enum damage {
 	COMPANION_OF_ANOTHER, /* whole, but of another session */
 	SESSION_UNCOMMITTED,
 	SESSION_GONE,  /* a removal that had come so far */
-	SESSION_MOVED, /* a whole one in the companion's place */
+	SESSION_MOVED, /* a whole one in the pair record's place */
 	DAMAGES
 };
 
@@ -119,7 +119,7 @@ static void damage(struct flows *f, const struct talk *k, const struct talk *oth
 		t->cold[r].commit = 0;
 		t->hot[r] = nothing;
 		break;
-	case SESSION_MOVED: /* nobody's companion is behind it */
+	case SESSION_MOVED: /* nobody's pair record is behind it */
 		t->hot[r + 1] = t->hot[r];
 		t->cold[r + 1] = t->cold[r];
 		break;
@@ -136,13 +136,13 @@ static void check_tables(struct flows *f, uint64_t live)
 		const struct session_table *t = inspect_table(f->rig.b, slot);
 		uint32_t used = 0, free = 0;
 		for (uint32_t r = 0; r < t->top; r++) {
-			bool companion = t->hot[r].state == SESSION_COMPANION;
-			if (companion)
+			bool pair_record = t->hot[r].state == SESSION_PAIR_RECORD;
+			if (pair_record)
 				assert_true(r % 2 == 1 && session_is_pair(t, r - 1) &&
 				            t->hot[r - 1].state != SESSION_FREE &&
 				            t->hot[r].delta == session_check(&t->hot[r - 1]));
 			used += t->hot[r].state != SESSION_FREE;
-			sessions += t->hot[r].state != SESSION_FREE && !companion;
+			sessions += t->hot[r].state != SESSION_FREE && !pair_record;
 		}
 		for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next)
 			free++;
@@ -183,7 +183,7 @@ static void test_damaged_pairs(void **state)
 	}
 }
 
-/* An FNAT session in a pair's first record, the companion left behind it: that was another one's.
+/* An FNAT session in a pair's first record, the pair record left behind it: that was another one's.
  */
 static void test_a_session_before_an_orphan(void **state)
 {

@@ -24,8 +24,8 @@ static inline uint16_t session_port(const struct endpoint *e, const struct sessi
 
 /* The two tuples of a session as they come in from the wire: client → VIP, server → local; under
  * NAT the latter is the client, and local_port its port. Under SNAT they are inside → remote,
- * remote → pool: s is the first of a pair, wherever it lies, and its companion names the remote. Of
- * an echo, the id is the inside host's port, or the pool's. */
+ * remote → pool: s is the first of a pair, wherever it lies, and its pair record names the remote.
+ * Of an echo, the id is the inside host's port, or the pool's. */
 static inline struct sy_tuple session_client_tuple(const struct session *s,
                                                    const struct session_cold *cold,
                                                    const struct endpoint *e)
