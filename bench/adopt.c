@@ -121,8 +121,8 @@ static int sessions_fill(struct network *n, uint64_t sessions)
 static int run_once(const struct session_store_options *o, struct network *n, unsigned threads,
                     struct result *r, unsigned run)
 {
-	const struct session_judge judge = network_judge(n);
-	uint64_t count[SESSION_VERDICT_COUNT];
+	const struct session_validator judge = network_validator(n);
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct session_store *store;
 	struct sy_error err;
 	char path[512];
@@ -140,7 +140,7 @@ static int run_once(const struct session_store_options *o, struct network *n, un
 		return fail(err.text);
 	}
 	r->found = 0;
-	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 		r->found += count[v];
 	r->kept = count[SESSION_KEPT];
 	r->bytes = session_store_mapped(store);

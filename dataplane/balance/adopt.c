@@ -34,9 +34,9 @@ static bool vport_fits(const struct session_cold *cold, const struct endpoint *e
 }
 
 /* Several threads at once, and nothing is changed but the record. */
-static enum session_verdict adopt_judge(void *ctx, uint8_t slot, struct session *s,
-                                        const struct session_cold *cold, uint32_t idle_s,
-                                        struct sy_tuple *client, struct sy_tuple *server)
+static enum session_result adopt_validate(void *ctx, uint8_t slot, struct session *s,
+                                          const struct session_cold *cold, uint32_t idle_s,
+                                          struct sy_tuple *client, struct sy_tuple *server)
 {
 	const struct sy_balance *b = ctx;
 	if (s->server >= b->ctl->model->server_ids.fresh)
@@ -133,14 +133,14 @@ static const char *const source_text[] = {
 static void adopt_report(const struct sy_balance *b)
 {
 	const struct adoption *a = &b->ctl->adoption;
-	char list[SESSION_VERDICT_COUNT * 40];
+	char list[SESSION_RESULT_COUNT * 40];
 	uint64_t found = 0;
 	int at = 0;
-	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++) {
+	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++) {
 		found += a->count[v];
 		if (a->count[v] > 0 || v == SESSION_KEPT)
 			at += snprintf(list + at, sizeof(list) - (size_t)at, "%s%" PRIu64 " %s",
-			               at ? ", " : "", a->count[v], session_verdict_name(v));
+			               at ? ", " : "", a->count[v], session_result_name(v));
 	}
 	sy_log(SY_LOG_INFO, "balance",
 	       "%" PRIu64 " sessions found (%s, %.1f s ago): %s; %" PRIu64 " ms", found,
@@ -163,7 +163,7 @@ static void adopt_tables(struct sy_balance *b)
 
 int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *err)
 {
-	const struct session_judge judge = {b, adopt_judge, adopt_same};
+	const struct session_validator validator = {b, adopt_validate, adopt_same};
 	struct adoption *a = &b->ctl->adoption;
 	uint64_t began = sy_clock_ns();
 	int rc = 0;
@@ -179,7 +179,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 		a->count[SESSION_KEPT] = tables_live(b);
 		break;
 	default:
-		rc = session_store_adopt(b->ctl->store, &judge, threads, a->count, err);
+		rc = session_store_adopt(b->ctl->store, &validator, threads, a->count, err);
 		if (rc < 0)
 			return rc;
 		adopt_tables(b);
@@ -219,7 +219,8 @@ void sy_balance_hold_snapshots(struct sy_balance *b, bool hold)
 	b->ctl->hold = hold;
 }
 
-/* What was judged names no path of an earlier process; what was trusted may until it is swept. */
+/* What was validated names no path of an earlier process; what was trusted may until it is swept.
+ */
 bool sy_balance_is_settled(const struct sy_balance *b)
 {
 	return b->ctl->adoption.found.source != SESSION_SOURCE_HANDED_OVER || retire_swept(b);

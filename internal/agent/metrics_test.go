@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 		return &forwarderpb.Traffic{PacketsIn: 11, BytesOut: 1 << 40}
 	}
 	l.forwarder.Status.Adoption = &forwarderpb.Adoption{AwayNs: 2e9, DurationNs: 25e7,
-		Verdicts: []*forwarderpb.Adoption_Verdict{{Name: "kept", Sessions: 5}, {Name: "torn"}}}
+		Results: []*forwarderpb.Adoption_Result{{Name: "kept", Sessions: 5}, {Name: "torn"}}}
 	l.start()
 	if _, err := l.apply(""); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestMetrics(t *testing.T) {
 		`steelyard_service_receive_packets_total{port="80",protocol="tcp",service="web",vip="10.0.0.80"} 11` + "\n",
 		`steelyard_server_transmit_bytes_total{server="10.1.0.21:8080",service="web"} 1099511627776` + "\n",
 		`steelyard_drops_packets_total{reason="no-route"} 3` + "\n",
-		`steelyard_adopted_sessions{verdict="kept"} 5` + "\n", `steelyard_adopted_sessions{verdict="torn"} 0` + "\n",
+		`steelyard_adopted_sessions{result="kept"} 5` + "\n", `steelyard_adopted_sessions{result="torn"} 0` + "\n",
 		"steelyard_adoption_seconds 0.25\n", "steelyard_adoption_away_seconds 2\n",
 		`steelyard_build_info{version="` + version.Build + `"} 1` + "\n", `steelyard_forwarder_build_info{version="`,
 		`steelyard_scrape_complete{part="services"} 1` + "\n",

@@ -105,7 +105,7 @@ func fill(f *dptest.Forwarder) {
 		PortProblems: []string{"eth1: the interface was deleted"},
 		Pid:          4242, Upgrading: true, Adoption: &fpb.Adoption{
 			Source: fpb.Adoption_SOURCE_CRASHED, AwayNs: 1234567890, DurationNs: 3456789,
-			Verdicts: []*fpb.Adoption_Verdict{{Name: "kept", Sessions: 290}, {Name: "torn"}, {Name: "expired", Sessions: 10}},
+			Results: []*fpb.Adoption_Result{{Name: "kept", Sessions: 290}, {Name: "torn"}, {Name: "expired", Sessions: 10}},
 		},
 		Phases: []*fpb.Phase{{Name: "tables", Help: "session tables", WallNs: 12e6, CpuNs: 11e6, Faults: 7},
 			{Name: "workers", WallNs: 2e5, CpuNs: 1e5}, {Name: "wait", WallNs: 2e6},

@@ -116,7 +116,7 @@ func (a *app) printAdoption(v *adoptionView) {
 	from := map[string]string{
 		"crashed": "a forwarder that was killed", "stopped": "a forwarder that was stopped", "handed-over": "an upgrade",
 	}[v.Source]
-	text := fmt.Sprintf("%s of %s", plural(int(v.Verdicts["kept"]), "session"), from)
+	text := fmt.Sprintf("%s of %s", plural(int(v.Results["kept"]), "session"), from)
 	if v.AwayNs > 0 && v.Source != "handed-over" { // a killed one was seen alive up to a second before its end
 		text += fmt.Sprintf(", last seen alive %.1f s before", float64(v.AwayNs)/1e9)
 	}
@@ -126,8 +126,8 @@ func (a *app) printAdoption(v *adoptionView) {
 		text += fmt.Sprintf("; taken over in %.1f ms", took)
 	}
 	var ended []string
-	for _, name := range slices.Sorted(maps.Keys(v.Verdicts)) {
-		if n := v.Verdicts[name]; n > 0 && name != "kept" {
+	for _, name := range slices.Sorted(maps.Keys(v.Results)) {
+		if n := v.Results[name]; n > 0 && name != "kept" {
 			ended = append(ended, fmt.Sprintf("%d %s", n, name))
 		}
 	}

@@ -91,10 +91,10 @@ func TestStatusTellsWhatWasAdopted(t *testing.T) {
 			Source: fpb.Adoption_SOURCE_NEW, Refused: "of another boot; kept as /dev/shm/s.refused"},
 		"Adopted:    1 session of an upgrade; taken over in 0.2 ms\n": {
 			Source: fpb.Adoption_SOURCE_HANDED_OVER, DurationNs: 200_000,
-			Verdicts: []*fpb.Adoption_Verdict{{Name: "kept", Sessions: 1}}},
+			Results: []*fpb.Adoption_Result{{Name: "kept", Sessions: 1}}},
 		"Adopted:    0 sessions of a forwarder that was stopped, last seen alive 2.0 s before; taken over at once; ended: 3 expired, 1 torn\n": {
 			Source: fpb.Adoption_SOURCE_STOPPED, DurationNs: 1e4, AwayNs: 2e9,
-			Verdicts: []*fpb.Adoption_Verdict{{Name: "kept"}, {Name: "torn", Sessions: 1}, {Name: "expired", Sessions: 3}}},
+			Results: []*fpb.Adoption_Result{{Name: "kept"}, {Name: "torn", Sessions: 1}, {Name: "expired", Sessions: 3}}},
 	} {
 		l.forwarder.Status.Adoption = adoption
 		_, out, _ := l.run("get", "status")

@@ -245,8 +245,8 @@ type adoptionView struct {
 	Refused    string            `json:"refused"`
 	AwayNs     uint64            `json:"away_ns"`
 	DurationNs uint64            `json:"duration_ns"`
-	Verdicts   map[string]uint64 `json:"verdicts"` // sessions, by what became of them
-	Trusted    bool              `json:"trusted"`  // after an upgrade: taken as they stood, none was looked at
+	Results    map[string]uint64 `json:"results"` // sessions, by what became of them
+	Trusted    bool              `json:"trusted"` // after an upgrade: taken as they stood, none was looked at
 }
 
 func addressText(bytes []byte) string {
@@ -413,11 +413,11 @@ func viewAdoption(a *dpclient.Adoption) *adoptionView {
 	}
 	view := &adoptionView{
 		Source:  word(a.GetSource(), map[int32]string{1: "new", 2: "crashed", 3: "stopped", 4: "handed-over"}, int32(a.GetSource())),
-		Refused: a.GetRefused(), AwayNs: a.GetAwayNs(), DurationNs: a.GetDurationNs(), Verdicts: map[string]uint64{},
+		Refused: a.GetRefused(), AwayNs: a.GetAwayNs(), DurationNs: a.GetDurationNs(), Results: map[string]uint64{},
 		Trusted: a.GetTrusted(),
 	}
-	for _, verdict := range a.GetVerdicts() {
-		view.Verdicts[verdict.GetName()] = verdict.GetSessions()
+	for _, verdict := range a.GetResults() {
+		view.Results[verdict.GetName()] = verdict.GetSessions()
 	}
 	return view
 }

@@ -53,7 +53,7 @@ var (
 
 	forwarderWarnings = desc("forwarder_warnings", "What does not work as it should: `steelyard get status` says what, and the remedy.")
 
-	adopted      = desc("adopted_sessions", "Sessions that the forwarder found of its predecessor when it started, by what became of them.", "verdict")
+	adopted      = desc("adopted_sessions", "Sessions that the forwarder found of its predecessor when it started, by what became of them.", "result")
 	adoptionTime = desc("adoption_seconds", "How long it took the forwarder to adopt them.")
 	adoptionAway = desc("adoption_away_seconds", "How long no forwarder ran before it.")
 
@@ -75,7 +75,7 @@ var (
 	portTxBytes  = desc("port_transmit_bytes_total", "Bytes sent.", "port")
 	portMissed   = desc("port_receive_missed_packets_total", "Packets lost for want of receive buffers.", "port")
 	portFailed   = desc("port_transmit_failed_packets_total", "Packets that could not be sent.", "port")
-	portDirector = desc("port_director_packets_total", "Packets by what the flow director did with them.", "port", "verdict")
+	portDirector = desc("port_director_packets_total", "Packets by what the flow director did with them.", "port", "result")
 
 	workerRx       = desc("worker_receive_packets_total", "Packets that the worker took from ports.", "worker")
 	workerTx       = desc("worker_transmit_packets_total", "Packets that the worker gave to ports.", "worker")
@@ -169,7 +169,7 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	if adoption := status.GetAdoption(); adoption != nil {
 		s.gauge(adoptionTime, float64(adoption.GetDurationNs())/1e9)
 		s.gauge(adoptionAway, float64(adoption.GetAwayNs())/1e9)
-		for _, verdict := range adoption.GetVerdicts() {
+		for _, verdict := range adoption.GetResults() {
 			s.gauge(adopted, float64(verdict.GetSessions()), verdict.GetName())
 		}
 	}

@@ -298,9 +298,9 @@ static bool play_report(const struct play *p)
 	       p->scene->name, p->killed[PHASE_START], p->killed[PHASE_CHECK],
 	       p->killed[PHASE_CHURN], p->killed[PHASE_COMMIT], h->adopted, h->uncertain, h->probed,
 	       h->forwarded, h->created, h->commits);
-	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
-		printf(" %lu %s%s", h->verdict[v], session_verdict_name((enum session_verdict)v),
-		       v + 1 < SESSION_VERDICT_COUNT ? "," : "\n");
+	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
+		printf(" %lu %s%s", h->verdict[v], session_result_name((enum session_result)v),
+		       v + 1 < SESSION_RESULT_COUNT ? "," : "\n");
 	if (h->adopted && h->probed)
 		return true;
 	fprintf(stderr, "crash: FAILED: no session was ever adopted and asked\n");

@@ -121,10 +121,10 @@ static void run_begin(struct run *l)
 	run_open(l, other ? l->scene->sessions_other : l->scene->sessions);
 	l->h->phase = PHASE_CHECK;
 	if (l->h->config[l->h->accepted].revision || l->h->committing)
-		settings_judge(l);
+		settings_validate(l);
 	if (l->spoil && !anatomy_spoil(l))
 		_exit(NOTHING_THERE);
-	judge(l);
+	validate(l);
 	if (!l->h->config[l->h->accepted].revision)
 		settings_begin(l);
 	else

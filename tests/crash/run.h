@@ -78,15 +78,15 @@ void churn_step(struct run *l);
 /* ---- settings.c: configuration ---- */
 
 /* Which configuration is in force after a kill, and that it is one that was accepted. */
-void settings_judge(struct run *l);
+void settings_validate(struct run *l);
 /* The first one of all. */
 void settings_begin(struct run *l);
 void settings_change(struct run *l);
 
-/* ---- judge.c, anatomy.c ---- */
+/* ---- validate.c, anatomy.c ---- */
 
 /* Compares what was adopted with the plain model, as the control requests tell it. */
-void judge(struct run *l);
+void validate(struct run *l);
 /* The tables themselves: records, free lists, index. Returns how many sessions live. */
 uint64_t anatomy_check(struct run *l);
 /* Records in the file that hold anything, before it is opened. */

@@ -253,7 +253,7 @@ static bool config_is(const Steelyard__Forwarder__V1__Config *pb, const struct p
 	return services == pb->n_entries && locals == pb->n_local_addresses;
 }
 
-void settings_judge(struct run *l)
+void settings_validate(struct run *l)
 {
 	struct chronicle *h = l->h;
 	Steelyard__Forwarder__V1__GetConfigRequest get =

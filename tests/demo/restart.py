@@ -104,8 +104,8 @@ class Restart:
         self.claim_whole(report)
         status = self.steelyard.get("status")["forwarder"]
         adoption = status["adoption"]
-        kept = adoption["verdicts"].get("kept", 0)
-        ended = sum(adoption["verdicts"].values()) - kept
+        kept = adoption["results"].get("kept", 0)
+        ended = sum(adoption["results"].values()) - kept
         self.show.claim(
             adoption["source"] == source and kept >= self.flows,
             f"sessions of a forwarder that {SOURCES[source]}: {kept} kept, {ended} ended, "

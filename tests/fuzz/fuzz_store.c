@@ -231,8 +231,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	names_read(s);
 	network_use(&network, s);
 	enum session_source source = session_store_found(s)->source;
-	uint64_t count[SESSION_VERDICT_COUNT];
-	const struct session_judge judge = network_judge(&network);
+	uint64_t count[SESSION_RESULT_COUNT];
+	const struct session_validator judge = network_validator(&network);
 	if (source == SESSION_SOURCE_STOPPED || source == SESSION_SOURCE_CRASHED) {
 		CHECK(session_store_adopt(s, &judge, 1, count, NULL) == 0);
 		CHECK(store_check() == count[SESSION_KEPT]);

@@ -143,9 +143,9 @@ def adoption_is_right(steelyard):
     found = steelyard.get("status")["forwarder"]["adoption"]
     assert found["source"] == "crashed"
     assert found["refused"] == ""
-    ended = {name for name, n in found["verdicts"].items() if n}
+    ended = {name for name, n in found["results"].items() if n}
     assert ended <= {"kept", "torn", "expired"}, found
-    return found["verdicts"]["kept"]
+    return found["results"]["kept"]
 
 
 @pytest.mark.drops("no-session")

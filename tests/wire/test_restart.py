@@ -67,9 +67,9 @@ def test_sessions_go_on(stage, way):
             found = adoption(stage)
             assert found["source"] == SOURCES[way]
             assert found["refused"] == ""
-            kept = found["verdicts"].pop("kept")
+            kept = found["results"].pop("kept")
             assert kept >= len(talk)
-            assert not any(found["verdicts"].values()), found
+            assert not any(found["results"].values()), found
             assert f"{kept} sessions of " in stage.steelyard.cli("get", "status")
         assert stage.steelyard.session_count() >= len(talk)
         pid = stage.steelyard.get("status")["forwarder"]["pid"]
@@ -236,7 +236,7 @@ def test_sessions_without_a_server_end(stage):
         steelyard.start_forwarder()
         steelyard.start_agent()
         steelyard.wait_in_sync()
-        found = adoption(stage)["verdicts"]
+        found = adoption(stage)["results"]
         assert found["server-gone"] >= len(talk)
         assert not found["kept"]
         talk.abort()

@@ -58,7 +58,7 @@ def test_no_conversation_ends(lab):
         assert not report["failures"], report["examples"]
         status = steelyard.get("status")["forwarder"]
         assert status["adoption"]["source"] == source
-        assert status["adoption"]["verdicts"]["kept"] >= HTTP + DOWNLOADS + UDP
+        assert status["adoption"]["results"]["kept"] >= HTTP + DOWNLOADS + UDP
         assert status["workers"] == steelyard.options.workers
         assert not steelyard.drops()
 

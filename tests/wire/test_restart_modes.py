@@ -262,9 +262,9 @@ def test_every_mode_and_option_goes_on(stage):
             assert found["source"] == SOURCES[way]
             assert found["refused"] == ""
             # Of connections that were just beginning or ending.
-            ended = {name for name, n in found["verdicts"].items() if n}
+            ended = {name for name, n in found["results"].items() if n}
             assert ended <= {"kept", "torn", "expired"}, found
-            assert found["verdicts"]["kept"] >= len(crowd.told) + len(crowd.servers)
+            assert found["results"]["kept"] >= len(crowd.told) + len(crowd.servers)
         crowd.finish()
 
 

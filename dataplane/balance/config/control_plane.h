@@ -29,7 +29,7 @@ struct names {
 struct adoption {
 	struct session_found found;
 	uint64_t duration_ns;
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 };
 
 /* A host that answered for an address when it was taken. */

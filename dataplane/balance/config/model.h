@@ -135,7 +135,8 @@ int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key 
 const char *ports_format(const struct service_key *key, char text[static PORTS_TEXT]);
 /* Refuses ranges of one VIP and protocol that overlap, but for those that lie within each other. */
 int ranges_check(struct sy_balance *b, struct sy_error *err);
-/* What can only be judged at the end: local addresses suffice, no server is one of our addresses.
+/* What can only be validated at the end: local addresses suffice, no server is one of our
+ * addresses.
  */
 int model_check(struct sy_balance *b, struct sy_error *err);
 void model_rollback(struct sy_balance *b);

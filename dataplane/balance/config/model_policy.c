@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a service spreads its sessions: read and judged. */
+/* How a service spreads its sessions: read and validated. */
 #include "model.h"
 
 #define PERSISTENCE_LIMIT 32767u /* seconds: half of an entry's range */

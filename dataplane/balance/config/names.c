@@ -205,7 +205,7 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
 }
 
 /* While the configuration is read there may be too few ids for what came and went in between. That
- * it is whole matters more than one server's sessions; none can be judged to be another's. */
+ * it is whole matters more than one server's sessions; none can be validated to be another's. */
 static uint32_t id_evict(struct sy_balance *b)
 {
 	struct names *n = &b->ctl->names;

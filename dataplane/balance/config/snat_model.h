@@ -17,7 +17,7 @@ struct model_snat {
 
 int snat_put(struct sy_balance *b, const Steelyard__Forwarder__V1__Snat *pb, struct sy_error *err);
 int snat_delete(struct sy_balance *b, const char *name, struct sy_error *err);
-/* What can only be judged at a transaction's end. */
+/* What can only be validated at a transaction's end. */
 int snat_check(struct sy_balance *b, struct sy_error *err);
 /* NULL: of NULL, or no memory. Freed by free(). */
 struct model_snat *snat_copy(const struct model_snat *s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A transaction's end: judged, taken back, or published. */
+/* A transaction's end: validated, taken back, or published. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 

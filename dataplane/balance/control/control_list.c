@@ -40,21 +40,21 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 	const struct adoption *from = &b->ctl->adoption;
 	Steelyard__Forwarder__V1__Adoption *ad;
 	TAKE(a, ad, steelyard__forwarder__v1__adoption__init);
-	/* Also an upgrade whose tables were judged, not trusted. */
+	/* Also an upgrade whose tables were validated, not trusted. */
 	ad->source = source[b->options.inherit ? SESSION_SOURCE_HANDED_OVER : from->found.source];
 	ad->refused = (char *)(uintptr_t)from->found.refused;
 	ad->away_ns = from->found.away_ns;
 	ad->duration_ns = from->duration_ns;
 	ad->trusted = from->found.source == SESSION_SOURCE_HANDED_OVER;
-	TAKE_LIST(a, ad->verdicts, SESSION_VERDICT_COUNT);
-	for (unsigned v = 0; from->found.source != SESSION_SOURCE_NEW && v < SESSION_VERDICT_COUNT;
+	TAKE_LIST(a, ad->results, SESSION_RESULT_COUNT);
+	for (unsigned v = 0; from->found.source != SESSION_SOURCE_NEW && v < SESSION_RESULT_COUNT;
 	     v++) {
-		Steelyard__Forwarder__V1__Adoption__Verdict *verdict;
-		TAKE(a, verdict, steelyard__forwarder__v1__adoption__verdict__init);
-		verdict->name = (char *)(uintptr_t)session_verdict_name(v);
-		verdict->help = (char *)(uintptr_t)session_verdict_help(v);
-		verdict->sessions = from->count[v];
-		ad->verdicts[ad->n_verdicts++] = verdict;
+		Steelyard__Forwarder__V1__Adoption__Result *result;
+		TAKE(a, result, steelyard__forwarder__v1__adoption__result__init);
+		result->name = (char *)(uintptr_t)session_result_name(v);
+		result->help = (char *)(uintptr_t)session_result_help(v);
+		result->sessions = from->count[v];
+		ad->results[ad->n_results++] = result;
 	}
 	*out = ad;
 	return 0;

@@ -134,7 +134,7 @@ static unsigned units_seen(const struct datagram *d, unsigned from, unsigned to)
 /* May the units from..to come, the datagram's last ones if so? What has come already is a duplicate
  * (of which the bytes that came first count); what overlaps in part, or leads beyond the end,
  * spoils the datagram (RFC 5722; IPv4 as Linux has it). */
-static enum sy_drop units_judge(const struct datagram *d, unsigned from, unsigned to, bool last)
+static enum sy_drop units_check(const struct datagram *d, unsigned from, unsigned to, bool last)
 {
 	unsigned seen = units_seen(d, from, to);
 	if (d->spoilt || (d->total && (to > d->total || (last && to != d->total))) ||
@@ -337,7 +337,7 @@ static enum sy_drop datagram_take(struct sy_worker *w, struct sy_burst *burst, u
 
 	uint16_t place = datagram_find(f, hash, key);
 	struct datagram *d = place == PLACE_NONE ? NULL : &f->datagram[place];
-	enum sy_drop reason = d ? units_judge(d, from, to, last) : SY_DROP_NONE;
+	enum sy_drop reason = d ? units_check(d, from, to, last) : SY_DROP_NONE;
 	if (reason == SY_DROP_FRAGMENT_OVERLAP) {
 		d->spoilt = 1;
 		waiting_drop(w, f, d, reason);

@@ -102,9 +102,9 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		oversize_forward(w, burst, i, s, mtu);
 }
 
-static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_table *t,
-                                         uint32_t record, enum session_direction from,
-                                         uint8_t *frame, const struct sy_view *v)
+static enum tcp_result slow_advance_tcp(struct sy_balance *b, struct session_table *t,
+                                        uint32_t record, enum session_direction from,
+                                        uint8_t *frame, const struct sy_view *v)
 {
 	struct session *s = session_at(t, record);
 	struct session_cold *cold = session_cold_at(t, record);
@@ -124,12 +124,12 @@ static enum tcp_verdict slow_advance_tcp(struct sy_balance *b, struct session_ta
 
 /* A SYN goes to the server that may hold on to its tuple; false: there is no point in that. */
 static bool slow_stays(struct sy_worker *w, struct session_table *t, uint32_t record,
-                       enum tcp_verdict verdict)
+                       enum tcp_result result)
 {
 	const struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
-	if (verdict == TCP_ASK)
+	if (result == TCP_ASK)
 		return !SY_READ(e->down);
 	if (!SY_READ(e->eligible))
 		return false;
@@ -163,15 +163,14 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		s->state = SESSION_UDP_BOTH_WAYS;
 	if (v->proto != SY_PROTO_TCP)
 		return true;
-	enum tcp_verdict verdict =
-	        slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v);
-	switch (verdict) {
+	enum tcp_result result = slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v);
+	switch (result) {
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;
 	case TCP_ASK:
 	case TCP_AGAIN:
-		if (slow_stays(w, t, record, verdict))
+		if (slow_stays(w, t, record, result))
 			return true;
 		/* fall through */
 	case TCP_REOPEN:

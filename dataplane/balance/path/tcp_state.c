@@ -3,7 +3,7 @@
 #include "tcp_step.h"
 
 /* A SYN without ACK from the client. */
-static enum tcp_verdict syn_from_client(const struct session *s)
+static enum tcp_result syn_from_client(const struct session *s)
 {
 	switch (s->state) {
 	case SESSION_TIME_WAIT:
@@ -28,7 +28,7 @@ void tcp_state_again(struct session *s)
 }
 
 /* A reset. Of a connection that lived it may be forged: it is asked about. */
-static enum tcp_verdict state_of_reset(struct session *s, enum session_direction from, bool proven)
+static enum tcp_result state_of_reset(struct session *s, enum session_direction from, bool proven)
 {
 	switch (s->state) {
 	case SESSION_ESTABLISHED:
@@ -106,8 +106,8 @@ static bool state_begins_anew(const struct session *s, const struct session_cold
 }
 
 /* SYN and SYN-ACK. ack: as the client counts. */
-static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *cold,
-                                     enum session_direction from, bool answer, uint32_t ack)
+static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold,
+                                    enum session_direction from, bool answer, uint32_t ack)
 {
 	if (from == SESSION_CLIENT)
 		return answer ? TCP_DROP : syn_from_client(s);
@@ -125,9 +125,9 @@ static enum tcp_verdict state_of_syn(struct session *s, struct session_cold *col
 	return TCP_FORWARD;
 }
 
-enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
-                                   enum session_direction from, uint8_t flags, uint32_t seq,
-                                   uint32_t ack, uint32_t len, uint32_t secret)
+enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
+                                  enum session_direction from, uint8_t flags, uint32_t seq,
+                                  uint32_t ack, uint32_t len, uint32_t secret)
 {
 	if (flags & SY_TCP_SYN)
 		return state_of_syn(s, cold, from, flags & SY_TCP_ACK, ack);
@@ -169,14 +169,14 @@ static void one_way_note_end(struct session *s, struct session_cold *cold, uint3
 		s->flags |= SESSION_CLIENT_FIN_ACKED;
 }
 
-static enum tcp_verdict one_way_syn(struct session *s, struct session_cold *cold, uint32_t seq)
+static enum tcp_result one_way_syn(struct session *s, struct session_cold *cold, uint32_t seq)
 {
-	enum tcp_verdict verdict = syn_from_client(s);
+	enum tcp_result result = syn_from_client(s);
 	if (s->state == SESSION_FIN_WAIT)
-		verdict = s->flags & SESSION_CLIENT_FIN_ACKED ? TCP_AGAIN : TCP_ASK;
-	if (verdict == TCP_AGAIN || s->state == SESSION_SYN_SENT)
+		result = s->flags & SESSION_CLIENT_FIN_ACKED ? TCP_AGAIN : TCP_ASK;
+	if (result == TCP_AGAIN || s->state == SESSION_SYN_SENT)
 		*cold_begin(cold) = seq;
-	return verdict;
+	return result;
 }
 
 /*
@@ -187,8 +187,8 @@ static enum tcp_verdict one_way_syn(struct session *s, struct session_cold *cold
  * shortens the time that the session may be idle; and an ACK shows that they were, of a FIN that it
  * is far from: what is a little before one may be data that was lost.
  */
-enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
-                                   uint32_t seq, uint32_t len, uint32_t secret)
+enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
+                                  uint32_t seq, uint32_t len, uint32_t secret)
 {
 	if (flags & SY_TCP_SYN)
 		return flags & SY_TCP_ACK ? TCP_DROP : one_way_syn(s, cold, seq);

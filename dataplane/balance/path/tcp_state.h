@@ -5,7 +5,7 @@
 
 #include "balance.h"
 
-enum tcp_verdict {
+enum tcp_result {
 	TCP_FORWARD,
 	TCP_REOPEN, /* a new connection under an old tuple: end the session, create another */
 	TCP_AGAIN,  /* likewise, but the server may hold on to the old one: tcp_state_again() if it
@@ -18,12 +18,12 @@ enum tcp_verdict {
 /* Moves the session's state by a packet seen in the middle (RFC 9293 3.3.2). seq, ack in host
  * order; len: payload bytes; secret: of a reset, what a probe acknowledged, hence the number of one
  * that answers it. */
-enum tcp_verdict tcp_state_advance(struct session *s, struct session_cold *cold,
-                                   enum session_direction from, uint8_t flags, uint32_t seq,
-                                   uint32_t ack, uint32_t len, uint32_t secret);
+enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
+                                  enum session_direction from, uint8_t flags, uint32_t seq,
+                                  uint32_t ack, uint32_t len, uint32_t secret);
 /* The same for a session of which only the client's packets are seen. */
-enum tcp_verdict tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
-                                   uint32_t seq, uint32_t len, uint32_t secret);
+enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
+                                  uint32_t seq, uint32_t len, uint32_t secret);
 /* After TCP_AGAIN: the same session and server, from the beginning. */
 void tcp_state_again(struct session *s);
 

@@ -231,7 +231,7 @@ uint32_t session_servers(const struct session_store *s);
 /* ---- adoption (session_adopt.c) -------------------------------------------------------------- */
 
 /* What became of the records found: name in status and metrics, meaning. */
-#define SESSION_VERDICTS(X)                                                                        \
+#define SESSION_RESULTS(X)                                                                         \
 	X(KEPT, "kept", "goes on")                                                                 \
 	X(TORN, "torn", "it was being written, or is damaged")                                     \
 	X(MISPLACED, "misplaced", "its ports do not belong to its slot: it is damaged")            \
@@ -242,26 +242,26 @@ uint32_t session_servers(const struct session_store *s);
 	X(DUPLICATE, "duplicate", "another session has the same tuple")                            \
 	X(NO_ROOM, "no-room", "the tables are smaller now, or the index found no place")
 
-enum session_verdict {
+enum session_result {
 #define X(id, name, help) SESSION_##id,
-	SESSION_VERDICTS(X)
+	SESSION_RESULTS(X)
 #undef X
-	        SESSION_VERDICT_COUNT
+	        SESSION_RESULT_COUNT
 };
-const char *session_verdict_name(enum session_verdict v);
-const char *session_verdict_help(enum session_verdict v);
+const char *session_result_name(enum session_result v);
+const char *session_result_help(enum session_result v);
 
 /* What only the owner of services and servers can tell of a whole record. Called by several
  * threads, each for slots of its own. */
-struct session_judge {
+struct session_validator {
 	void *ctx;
 	/* KEPT with both tuples as they come in from the wire (the server's with protocol 0 if it
 	 * is SESSION_ONE_WAY), or why not. May change what the commit word does not cover (path,
 	 * state, flags, seen). Behind hot is its pair record, or a record that is not in state
 	 * COMPANION. idle_s: seconds since its last packet, the time away included. */
-	enum session_verdict (*judge)(void *ctx, uint8_t slot, struct session *hot,
-	                              const struct session_cold *cold, uint32_t idle_s,
-	                              struct sy_tuple *client, struct sy_tuple *server);
+	enum session_result (*validator)(void *ctx, uint8_t slot, struct session *hot,
+	                                 const struct session_cold *cold, uint32_t idle_s,
+	                                 struct sy_tuple *client, struct sy_tuple *server);
 	/* Do two living records hold the same tuple on this side? */
 	bool (*same)(void *ctx, const struct session *a, const struct session_cold *a_cold,
 	             const struct session *b, const struct session_cold *b_cold,
@@ -269,14 +269,14 @@ struct session_judge {
 };
 
 /* Judges every record and builds the tables from those that are kept, by up to `threads` threads.
- * count, by enum session_verdict, is filled. Slots are those of
+ * count, by enum session_result, is filled. Slots are those of
  * session_store_slot_key(). Records whose server's id is
  * not below session_servers() end as UNKNOWN_ID and are not shown to the judge. Of two records with
  * one tuple, the lower lives. Returns 0 or a negative errno: -EINVAL if nothing is to be adopted
  * (found NEW or HANDED_OVER, or adopted already); after any other the store can only be closed, and
  * what the file holds can be adopted again. */
-int session_store_adopt(struct session_store *s, const struct session_judge *judge,
-                        unsigned threads, uint64_t count[SESSION_VERDICT_COUNT],
+int session_store_adopt(struct session_store *s, const struct session_validator *validator,
+                        unsigned threads, uint64_t count[SESSION_RESULT_COUNT],
                         struct sy_error *err);
 
 #define SESSION_NONE UINT32_MAX

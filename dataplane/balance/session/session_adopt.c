@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Adoption: every record of the file is judged, and the index and the free lists are made anew from
- * those that are kept. In place, a record changes in one way only: it is freed, its commit word
- * first. So whoever adopts again after a crash in the middle finds of each record either what this
- * process found, or nothing. Into tables of another size, records are copied.
+ * Adoption: every record of the file is validated, and the index and the free lists are made anew
+ * from those that are kept. In place, a record changes in one way only: it is freed, its commit
+ * word first. So whoever adopts again after a crash in the middle finds of each record either what
+ * this process found, or nothing. Into tables of another size, records are copied.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -11,38 +11,38 @@
 #include "session_file.h"
 #include "session_walk.h"
 
-/* Records that are judged before the first is entered, so that their cache misses overlap. */
+/* Records that are validated before the first is entered, so that their cache misses overlap. */
 #define BATCH 32
 
 /* Ticks; above it a record was written after its process was last seen alive. Timeouts are below
  * 2^15 s, so nothing lives that long. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
-static const char *const verdict_names[] = {
+static const char *const result_names[] = {
 #define X(id, name, help) name,
-        SESSION_VERDICTS(X)
+        SESSION_RESULTS(X)
 #undef X
 };
-static const char *const verdict_helps[] = {
+static const char *const result_helps[] = {
 #define X(id, name, help) help,
-        SESSION_VERDICTS(X)
+        SESSION_RESULTS(X)
 #undef X
 };
 
-const char *session_verdict_name(enum session_verdict v)
+const char *session_result_name(enum session_result v)
 {
-	return (unsigned)v < SESSION_VERDICT_COUNT ? verdict_names[v] : "?";
+	return (unsigned)v < SESSION_RESULT_COUNT ? result_names[v] : "?";
 }
 
-const char *session_verdict_help(enum session_verdict v)
+const char *session_result_help(enum session_result v)
 {
-	return (unsigned)v < SESSION_VERDICT_COUNT ? verdict_helps[v] : "?";
+	return (unsigned)v < SESSION_RESULT_COUNT ? result_helps[v] : "?";
 }
 
 /* What all threads share; only next_slot changes. */
 struct adoption {
 	struct session_store *s;
-	const struct session_judge *judge;
+	const struct session_validator *validator;
 	struct sy_hash_key key;
 	uint32_t servers;
 	uint16_t left_tick; /* when the file's last process was seen alive */
@@ -56,7 +56,7 @@ struct adopter {
 	pthread_t thread;
 	struct session_table *to, *from; /* the same in place */
 	struct session_table old;
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 };
 
 /* A whole record on its way. */
@@ -85,7 +85,7 @@ static uint32_t idle_seconds(const struct adoption *a, const struct session *hot
 }
 
 /* KEPT: c is ready for the index. */
-static enum session_verdict record_judge(const struct adopter *w, struct candidate *c)
+static enum session_result record_validate(const struct adopter *w, struct candidate *c)
 {
 	const struct adoption *a = w->a;
 	const struct session_cold *cold = &w->from->cold[c->record];
@@ -99,8 +99,8 @@ static enum session_verdict record_judge(const struct adopter *w, struct candida
 		return SESSION_MISPLACED;
 	if (c->hot->server >= a->servers)
 		return SESSION_UNKNOWN_ID;
-	enum session_verdict v = a->judge->judge(a->judge->ctx, slot, c->hot, cold,
-	                                         idle_seconds(a, c->hot), &client, &server);
+	enum session_result v = a->validator->validator(a->validator->ctx, slot, c->hot, cold,
+	                                                idle_seconds(a, c->hot), &client, &server);
 	if (v != SESSION_KEPT)
 		return v;
 	c->client_hash = sy_hash_tuple(&a->key, &client);
@@ -139,14 +139,14 @@ static bool record_has_pair(const struct session_table *t, uint32_t record)
 /* Counts the end of a session. Its pair record, or what is left of it, is freed when its turn
  * comes.
  */
-static void record_end(struct adopter *w, uint32_t record, enum session_verdict why)
+static void record_end(struct adopter *w, uint32_t record, enum session_result why)
 {
 	w->count[why]++;
 	record_free(w, record);
 }
 
 struct twin {
-	const struct session_judge *judge;
+	const struct session_validator *validator;
 	const struct session_table *to;
 	const struct session *hot;
 	const struct session_cold *cold;
@@ -158,13 +158,13 @@ static bool twin_match(const void *ctx, const struct session *candidate,
 {
 	const struct twin *t = ctx;
 	return direction == t->side &&
-	       t->judge->same(t->judge->ctx, t->hot, t->cold, candidate,
-	                      session_cold_beside(t->to, candidate), direction);
+	       t->validator->same(t->validator->ctx, t->hot, t->cold, candidate,
+	                          session_cold_beside(t->to, candidate), direction);
 }
 
 static bool has_twin(const struct adopter *w, const struct candidate *c)
 {
-	struct twin t = {w->a->judge, w->to, c->hot, &w->from->cold[c->record], SESSION_CLIENT};
+	struct twin t = {w->a->validator, w->to, c->hot, &w->from->cold[c->record], SESSION_CLIENT};
 	enum session_direction direction;
 
 	if (session_find(w->to, c->client_hash, twin_match, &t, &direction) != SESSION_NONE)
@@ -203,8 +203,8 @@ static bool record_enter(struct adopter *w, struct candidate *c)
 /* ---- one slot -------------------------------------------------------------------------------- */
 
 /* Judges the records from `first` on; those to keep go into batch[]. Returns how many these are. */
-static unsigned batch_judge(struct adopter *w, uint32_t first, uint32_t count,
-                            struct candidate batch[static BATCH])
+static unsigned batch_validate(struct adopter *w, uint32_t first, uint32_t count,
+                               struct candidate batch[static BATCH])
 {
 	const struct session_table *from = w->from;
 	unsigned kept = 0;
@@ -214,7 +214,7 @@ static unsigned batch_judge(struct adopter *w, uint32_t first, uint32_t count,
 		if (from->cold[record].commit == 0 && hot_is_empty(&from->hot[record]))
 			continue;
 		if (from->hot[record].state == SESSION_PAIR_RECORD) {
-			/* its session has been judged, unless it was never whole */
+			/* its session has been validated, unless it was never whole */
 			if (record % 2 == 0 || !record_has_pair(from, record - 1))
 				record_free(w, record);
 			continue;
@@ -223,7 +223,7 @@ static unsigned batch_judge(struct adopter *w, uint32_t first, uint32_t count,
 		c->hot[0] = from->hot[record];
 		c->hot[1] = record_has_pair(from, record) ? from->hot[record + 1]
 		                                          : (struct session){.state = SESSION_FREE};
-		enum session_verdict v = record_judge(w, c);
+		enum session_result v = record_validate(w, c);
 		if (v == SESSION_KEPT)
 			kept++;
 		else
@@ -269,7 +269,7 @@ static void slot_adopt(struct adopter *w, uint8_t slot)
 	slot_begin(w, slot);
 	for (uint32_t at = 0, n; at < w->from->capacity; at += n) {
 		n = w->from->capacity - at < BATCH ? w->from->capacity - at : BATCH;
-		batch_enter(w, batch, batch_judge(w, at, n, batch));
+		batch_enter(w, batch, batch_validate(w, at, n, batch));
 	}
 	if (w->from == w->to)
 		session_table_list_free(w->to);
@@ -287,8 +287,7 @@ static void *adopter_run(void *adopter)
 	return NULL;
 }
 
-static void adopters_run(struct adoption *a, unsigned threads,
-                         uint64_t count[SESSION_VERDICT_COUNT])
+static void adopters_run(struct adoption *a, unsigned threads, uint64_t count[SESSION_RESULT_COUNT])
 {
 	struct adopter adopter[SY_SLOTS] = {0};
 	unsigned started = 1;
@@ -303,18 +302,18 @@ static void adopters_run(struct adoption *a, unsigned threads,
 	for (unsigned i = 0; i < started; i++) {
 		if (i > 0)
 			pthread_join(adopter[i].thread, NULL);
-		for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+		for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 			count[v] += adopter[i].count[v];
 	}
 }
 
-int session_store_adopt(struct session_store *s, const struct session_judge *judge,
-                        unsigned threads, uint64_t count[SESSION_VERDICT_COUNT],
+int session_store_adopt(struct session_store *s, const struct session_validator *validator,
+                        unsigned threads, uint64_t count[SESSION_RESULT_COUNT],
                         struct sy_error *err)
 {
 	const uint64_t second = 1000000000;
 
-	memset(count, 0, SESSION_VERDICT_COUNT * sizeof(*count));
+	memset(count, 0, SESSION_RESULT_COUNT * sizeof(*count));
 	if (!s->mine || !s->due)
 		return sy_fail(err, EINVAL, "session table: there is nothing to adopt");
 	/* whole seconds of the clock, as ticks are */
@@ -322,7 +321,7 @@ int session_store_adopt(struct session_store *s, const struct session_judge *jud
 	uint64_t away_s = now_s > left_s ? now_s - left_s : 0;
 	struct adoption a = {
 	        .s = s,
-	        .judge = judge,
+	        .validator = validator,
 	        .key = *session_store_key(s),
 	        .servers = session_servers(s),
 	        .left_tick = (uint16_t)left_s,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The file's life: found or made, owned, sealed, let go. Every path holds the file's lock from
- * before it is judged until it is let go; `take` gets it from a process that still runs.
+ * before it is validated until it is let go; `take` gets it from a process that still runs.
  */
 #include "session_file.h"
 

@@ -342,7 +342,7 @@ struct session *flow_session(struct flows *f, const struct flow *flow)
 
 /* ---- what is told ---- */
 
-uint64_t flows_verdict(const struct flows *f, enum session_verdict v)
+uint64_t flows_result(const struct flows *f, enum session_result v)
 {
 	return inspect_adopted(f->rig.b, v);
 }

@@ -82,7 +82,7 @@ struct session *flows_find(struct flows *f, const struct sy_tuple *client);
 struct session *flow_session(struct flows *f, const struct flow *flow);
 
 /* Sessions that the last start found so. */
-uint64_t flows_verdict(const struct flows *f, enum session_verdict v);
+uint64_t flows_result(const struct flows *f, enum session_result v);
 /* Live sessions of a server, by the answer to ListServices; all: of all of them and in totals. */
 uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *server);
 void flows_check_active(struct flows *f, uint64_t all);

@@ -167,9 +167,9 @@ static inline const struct session_found *inspect_found(const struct sy_balance 
 	return &b->ctl->adoption.found;
 }
 
-static inline uint64_t inspect_adopted(const struct sy_balance *b, enum session_verdict verdict)
+static inline uint64_t inspect_adopted(const struct sy_balance *b, enum session_result result)
 {
-	return b->ctl->adoption.count[verdict];
+	return b->ctl->adoption.count[result];
 }
 
 #endif

@@ -207,9 +207,9 @@ void network_remove(const struct network *n, struct session_table *t, uint32_t r
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static enum session_verdict judge(void *ctx, uint8_t slot, struct session *hot,
-                                  const struct session_cold *cold, uint32_t idle_s,
-                                  struct sy_tuple *client, struct sy_tuple *server)
+static enum session_result validator(void *ctx, uint8_t slot, struct session *hot,
+                                     const struct session_cold *cold, uint32_t idle_s,
+                                     struct sy_tuple *client, struct sy_tuple *server)
 {
 	const struct network *n = ctx;
 
@@ -234,7 +234,7 @@ static bool same(void *ctx, const struct session *a, const struct session_cold *
 	return a->local_port == b->local_port && a->local == b->local && a->server == b->server;
 }
 
-struct session_judge network_judge(const struct network *n)
+struct session_validator network_validator(const struct network *n)
 {
-	return (struct session_judge){(void *)(uintptr_t)n, judge, same};
+	return (struct session_validator){(void *)(uintptr_t)n, validator, same};
 }

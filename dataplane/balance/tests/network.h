@@ -22,7 +22,7 @@ struct network {
 	struct sy_addr *servers; /* by id; all on one port over TCP */
 	struct sy_addr vip;
 	uint16_t seen; /* tick that new sessions get */
-	/* what network_judge() tells: sessions of ids below these are over, and idle ones */
+	/* what network_validator() tells: sessions of ids below these are over, and idle ones */
 	uint32_t servers_gone;
 	unsigned locals_gone;
 	uint32_t timeout_s; /* 0: none */
@@ -56,6 +56,6 @@ struct sy_tuple network_client_tuple(const struct network *n, const struct sessi
 struct sy_tuple network_server_tuple(const struct network *n, const struct session *hot);
 
 /* For session_store_adopt(); ctx is the network. */
-struct session_judge network_judge(const struct network *n);
+struct session_validator network_validator(const struct network *n);
 
 #endif

@@ -118,12 +118,12 @@ static inline struct session_store *place_open(void)
 }
 
 static inline void place_adopt(struct session_store *s, const struct network *n, unsigned threads,
-                               uint64_t count[SESSION_VERDICT_COUNT])
+                               uint64_t count[SESSION_RESULT_COUNT])
 {
-	struct session_judge judge = network_judge(n);
+	struct session_validator validator = network_validator(n);
 	struct sy_error err = {0};
 
-	if (session_store_adopt(s, &judge, threads, count, &err) != 0)
+	if (session_store_adopt(s, &validator, threads, count, &err) != 0)
 		fail_msg("%s", err.text);
 }
 

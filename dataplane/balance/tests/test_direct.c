@@ -216,7 +216,7 @@ static void test_restart(void **state)
 	for (unsigned life = 0; life < 6; life++) {
 		flows_advance(f, 2);
 		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
-		assert_int_equal(flows_verdict(f, SESSION_KEPT), CONNECTIONS + FLOW_SERVICES);
+		assert_int_equal(flows_result(f, SESSION_KEPT), CONNECTIONS + FLOW_SERVICES);
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			struct sy_tuple t = client_of(i % SERVICES, (uint16_t)(2000 + i));
 			assert_int_equal(pass(f, &t, SY_TCP_ACK, 10), server[i]);
@@ -244,8 +244,8 @@ static void test_mode_changed_while_away(void **state)
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
 	flows_change_saved(f, &c);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);
-	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 1);
+	assert_int_equal(flows_result(f, SESSION_KEPT), 1);
+	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), 1);
 	assert_null(flows_find(f, &t));
 	pass(f, &other, SY_TCP_ACK, 0);
 }

@@ -150,7 +150,7 @@ static void test_restart(void **state)
 	for (unsigned life = 0; life < 6; life++) {
 		flows_advance(f, 2);
 		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
-		assert_int_equal(flows_verdict(f, SESSION_KEPT), CONNECTIONS);
+		assert_int_equal(flows_result(f, SESSION_KEPT), CONNECTIONS);
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			struct talk before = k[i];
 			to_client(f, &k[i], SY_TCP_ACK, 50);

@@ -93,8 +93,8 @@ static void test_server_gone(void **state)
 	delete_service(&c, &f->service[3]);
 	flows_change_saved(f, &c);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 2);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), 2);
+	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), 2);
+	assert_int_equal(flows_result(f, SESSION_KEPT), 2);
 	assert_null(flow_session(f, &flow[0]));
 	flow_check(f, &flow[1]);
 	flow_check(f, &flow[2]);
@@ -126,8 +126,8 @@ static void test_local_gone(void **state)
 	put_local(&c, &other);
 	flows_change_saved(f, &c);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_LOCAL_GONE), 2);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), 2);
+	assert_int_equal(flows_result(f, SESSION_LOCAL_GONE), 2);
+	assert_int_equal(flows_result(f, SESSION_KEPT), 2);
 	flow_check(f, &flow[2]);
 	flow_open(f, &flow[0], 0, 2000);
 	assert_int_not_equal(flow_session(f, &flow[0])->local, old);
@@ -154,7 +154,7 @@ static void test_handed_over(void **state)
 	flows_commit(f, &c);
 	restart(f, TICKET);
 	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_HANDED_OVER);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOW_SERVICES);
+	assert_int_equal(flows_result(f, SESSION_KEPT), FLOW_SERVICES);
 	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
 	for (unsigned s = 1; s < FLOW_SERVICES; s++)
 		flow_check(f, &flow[s]);
@@ -260,7 +260,7 @@ static void test_removed_and_back(void **state)
 	assert_int_not_equal(before.server_id, since.server_id);
 	for (unsigned life = 0; life < 3; life++) {
 		restart(f, 0);
-		assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), life == 0);
+		assert_int_equal(flows_result(f, SESSION_SERVER_GONE), life == 0);
 		flow_check(f, &since);
 		assert_null(flow_session(f, &before));
 	}
@@ -363,7 +363,7 @@ static void test_exchanged(void **state)
 	flows_commit(f, &c);
 	open_each(f, flow);
 	restart(f, 0);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOW_SERVICES);
+	assert_int_equal(flows_result(f, SESSION_KEPT), FLOW_SERVICES);
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
 		flow_check(f, &flow[s]);
 	flows_check_active(f, FLOW_SERVICES);
@@ -409,8 +409,8 @@ static void test_name_lost(void **state)
 	session_name_server(inspect_store(f->rig.b), flow[0].server_id, NULL);
 	session_name_local(inspect_store(f->rig.b), flow_session(f, &flow[2])->local, NULL);
 	restart(f, 0);
-	assert_int_equal(flows_verdict(f, SESSION_UNKNOWN_ID), 3);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);
+	assert_int_equal(flows_result(f, SESSION_UNKNOWN_ID), 3);
+	assert_int_equal(flows_result(f, SESSION_KEPT), 1);
 	flow_check(f, &flow[1]);
 	flow_open(f, &flow[0], 0, 2000);
 	restart(f, 0);

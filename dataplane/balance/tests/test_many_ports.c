@@ -170,7 +170,7 @@ static void live_on(struct flows *f, enum mode mode)
 		assert_int_equal(rig_totals(&f->rig).live, TALKS);
 		flows_advance(f, 2);
 		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
-		assert_int_equal(flows_verdict(f, SESSION_KEPT), TALKS);
+		assert_int_equal(flows_result(f, SESSION_KEPT), TALKS);
 	}
 	flows_advance(f, 1000);
 	assert_int_equal(rig_totals(&f->rig).live, 0);
@@ -266,8 +266,8 @@ static void test_changed_while_away(void **state)
 	put_server(&c, &now, &server, 0, 1, FLOW_UP);
 	flows_change_saved(f, &c);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 4); /* 8000, 8009, 8020, 8099 */
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), TALKS - 4);
+	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), 4); /* 8000, 8009, 8020, 8099 */
+	assert_int_equal(flows_result(f, SESSION_KEPT), TALKS - 4);
 }
 
 static void refuse(struct flows *f, struct changes *c, const char *why)

@@ -62,7 +62,7 @@ static void test_goes_on(void **state)
 		f->options.adopters = 1 + life % 2;
 		restart(f, end, 1 + life / 3 % 2);
 		assert_int_equal(inspect_found(f->rig.b)->source, source[end]);
-		assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOWS);
+		assert_int_equal(flows_result(f, SESSION_KEPT), FLOWS);
 		check_all(f, flow);
 		flow_open(f, &more, life % FLOW_SERVICES, (uint16_t)(2000 + life));
 		flow_check(f, &more);
@@ -97,7 +97,7 @@ static void test_failed_start(void **state)
 	flows_open(f);
 	rig_crash(&f->rig);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), FLOWS);
+	assert_int_equal(flows_result(f, SESSION_KEPT), FLOWS);
 	check_all(f, flow);
 }
 
@@ -127,23 +127,23 @@ static void test_expired(void **state)
 	rig_crash(&f->rig);
 	flows_pass(f, 6);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_EXPIRED), 1);
+	assert_int_equal(flows_result(f, SESSION_EXPIRED), 1);
 	assert_null(flow_session(f, &syn));
 	assert_non_null(flow_session(f, &udp));
 	flows_check_active(f, 3);
 	rig_stop(&f->rig, 0);
 	flows_pass(f, 25);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_EXPIRED), 1);
+	assert_int_equal(flows_result(f, SESSION_EXPIRED), 1);
 	assert_null(flow_session(f, &udp));
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), 2);
+	assert_int_equal(flows_result(f, SESSION_KEPT), 2);
 	flow_check(f, &kept[0]);
 	flow_check(f, &kept[1]);
 	flows_check_active(f, 2);
 	rig_crash(&f->rig);
 	flows_pass(f, 100000); /* more than ticks can tell */
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_EXPIRED), 2);
+	assert_int_equal(flows_result(f, SESSION_EXPIRED), 2);
 	flows_check_active(f, 0);
 }
 
@@ -159,8 +159,8 @@ static void test_damaged(void **state)
 	flow_session(f, &flow[2])->state = SESSION_STATES;
 	rig_crash(&f->rig);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_TORN), 3);
-	assert_int_equal(flows_verdict(f, SESSION_KEPT), 3);
+	assert_int_equal(flows_result(f, SESSION_TORN), 3);
+	assert_int_equal(flows_result(f, SESSION_KEPT), 3);
 	for (unsigned i = 3; i < 6; i++)
 		flow_check(f, &flow[i]);
 	flows_check_active(f, 3);
@@ -181,14 +181,14 @@ static void test_resized(void **state)
 	assert_true(inspect_found(f->rig.b)->resized);
 	check_all(f, flow);
 	f->options.sessions = 64 * SY_SLOTS;
-	restart(f, HAND_OVER, 1); /* judged after all */
+	restart(f, HAND_OVER, 1); /* validated after all */
 	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
 }
 
 /* ---- hand-over ---- */
 
-/* Sessions name next hops of two processes ago: the file is judged instead of trusted. */
+/* Sessions name next hops of two processes ago: the file is validated instead of trusted. */
 static void test_hand_over_at_once(void **state)
 {
 	struct flows *f = *state;
@@ -199,7 +199,7 @@ static void test_hand_over_at_once(void **state)
 	restart(f, HAND_OVER, 2);
 	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
-	restart(f, HAND_OVER, 2); /* what was judged names nobody's */
+	restart(f, HAND_OVER, 2); /* what was validated names nobody's */
 	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_HANDED_OVER);
 	for (unsigned i = 0; i < FLOWS; i++)
 		assert_true(sy_path_is_stale(f->rig.rt, flow_session(f, &flow[i])->path));

@@ -51,9 +51,9 @@ static struct session_cold *file_cold(const struct file *f, unsigned slot, uint3
 	return (struct session_cold *)(region + f->header->slot.cold_at) + record;
 }
 
-/* SESSION_VERDICT_COUNT: there is no record. */
-static unsigned verdict_of(const struct file *f, const struct network *n, unsigned slot,
-                           uint32_t record, const uint8_t *verdicts, uint32_t away_s)
+/* SESSION_RESULT_COUNT: there is no record. */
+static unsigned result_of(const struct file *f, const struct network *n, unsigned slot,
+                          uint32_t record, const uint8_t *results, uint32_t away_s)
 {
 	static const struct session nothing;
 	const struct session *hot = file_hot(f, slot, record);
@@ -62,9 +62,9 @@ static unsigned verdict_of(const struct file *f, const struct network *n, unsign
 	struct session rest = *hot;
 	rest.seen = 0; /* another worker may have met it as it ended */
 	if (commit == 0 && memcmp(&rest, &nothing, sizeof(nothing)) == 0)
-		return SESSION_VERDICT_COUNT;
+		return SESSION_RESULT_COUNT;
 	if (hot->state == SESSION_PAIR_RECORD) /* of nobody: here are no pairs */
-		return SESSION_VERDICT_COUNT;
+		return SESSION_RESULT_COUNT;
 	if (commit != session_check(hot) || hot->state == 0 || hot->state >= SESSION_STATES)
 		return SESSION_TORN;
 	if (sy_slot_of(&hot->client, hot->client_port) != slot)
@@ -82,7 +82,7 @@ static unsigned verdict_of(const struct file *f, const struct network *n, unsign
 		return SESSION_MISPLACED;
 	for (uint32_t r = 0; r < record; r++) {
 		const struct session *other = file_hot(f, slot, r);
-		if (verdicts[r] != SESSION_KEPT)
+		if (results[r] != SESSION_KEPT)
 			continue;
 		if ((other->client_port == hot->client_port &&
 		     sy_addr_equal(&other->client, &hot->client)) ||
@@ -94,38 +94,38 @@ static unsigned verdict_of(const struct file *f, const struct network *n, unsign
 }
 
 /* What must become of each record, slot by slot; free() it. */
-static uint8_t *model_judge(const struct file *f, const struct network *n, uint32_t away_s,
-                            uint64_t count[SESSION_VERDICT_COUNT + 1])
+static uint8_t *model_validate(const struct file *f, const struct network *n, uint32_t away_s,
+                               uint64_t count[SESSION_RESULT_COUNT + 1])
 {
-	uint8_t *verdicts = malloc((size_t)SY_SLOTS * f->records);
+	uint8_t *results = malloc((size_t)SY_SLOTS * f->records);
 
-	memset(count, 0, (SESSION_VERDICT_COUNT + 1) * sizeof(*count));
+	memset(count, 0, (SESSION_RESULT_COUNT + 1) * sizeof(*count));
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		for (uint32_t r = 0; r < f->records; r++) {
-			uint8_t *of_slot = verdicts + (size_t)slot * f->records;
-			of_slot[r] = (uint8_t)verdict_of(f, n, slot, r, of_slot, away_s);
+			uint8_t *of_slot = results + (size_t)slot * f->records;
+			of_slot[r] = (uint8_t)result_of(f, n, slot, r, of_slot, away_s);
 			count[of_slot[r]]++;
 		}
-	return verdicts;
+	return results;
 }
 
 static void counts_are(const uint64_t *count, const uint64_t *expected)
 {
-	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 		if (count[v] != expected[v])
-			fail_msg("%s: %lu instead of %lu", session_verdict_name(v), count[v],
+			fail_msg("%s: %lu instead of %lu", session_result_name(v), count[v],
 			         expected[v]);
 }
 
 /* The tables in place hold what the model keeps, and nothing else. */
-static void tables_are(const struct network *n, const struct file *f, const uint8_t *verdicts)
+static void tables_are(const struct network *n, const struct file *f, const uint8_t *results)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		const struct session_table *t = session_store_table(n->store, (uint8_t)slot);
 		uint32_t top = 0;
 		for (uint32_t r = 0; r < f->records; r++) {
 			const struct session *was = file_hot(f, slot, r);
-			bool kept = verdicts[(size_t)slot * f->records + r] == SESSION_KEPT;
+			bool kept = results[(size_t)slot * f->records + r] == SESSION_KEPT;
 			assert_int_equal(session_at(t, r)->state != SESSION_FREE, kept);
 			assert_int_equal(session_cold_at(t, r)->commit != 0, kept);
 			if (!kept)
@@ -227,10 +227,10 @@ static void crashed_file_make(struct network *n, unsigned family, uint64_t seed)
 
 static void random_damage_ends_what_it_hits(void **state)
 {
-	uint64_t total[SESSION_VERDICT_COUNT] = {0};
+	uint64_t total[SESSION_RESULT_COUNT] = {0};
 
 	for (unsigned round = 0; round < 60; round++) {
-		uint64_t expected[SESSION_VERDICT_COUNT + 1], count[SESSION_VERDICT_COUNT];
+		uint64_t expected[SESSION_RESULT_COUNT + 1], count[SESSION_RESULT_COUNT];
 		struct network n;
 
 		crashed_file_make(&n, round % 2 ? 6 : 4, round + 1);
@@ -240,14 +240,14 @@ static void random_damage_ends_what_it_hits(void **state)
 		n.servers_gone = round % 3;
 		n.locals_gone = round % 5 / 4;
 		place_write("", f.bytes, f.size);
-		uint8_t *verdicts = model_judge(&f, &n, 0, expected);
+		uint8_t *results = model_validate(&f, &n, 0, expected);
 		network_use(&n, place_open());
 		assert_int_equal(session_store_found(n.store)->source, SESSION_SOURCE_CRASHED);
 		place_adopt(n.store, &n, 1 + round % 3, count);
 		counts_are(count, expected);
-		for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+		for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 			total[v] += count[v];
-		tables_are(&n, &f, verdicts);
+		tables_are(&n, &f, results);
 		assert_int_equal(place_check(&n), expected[SESSION_KEPT]);
 		free(f.bytes);
 
@@ -256,38 +256,38 @@ static void random_damage_ends_what_it_hits(void **state)
 		f = file_load();
 		network_use(&n, place_open());
 		place_adopt(n.store, &n, 1, count);
-		for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+		for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 			assert_int_equal(count[v], v == SESSION_KEPT ? expected[v] : 0);
-		tables_are(&n, &f, verdicts);
+		tables_are(&n, &f, results);
 		/* ports of sessions are held: new ones get others */
 		n.servers_gone = n.locals_gone = 0;
 		place_fill(&n, 300);
 		assert_int_equal(place_check(&n), expected[SESSION_KEPT] + 300);
 		session_store_discard(n.store);
 		free(f.bytes);
-		free(verdicts);
+		free(results);
 		network_free(&n);
 	}
 	/* of everything that damage can do, enough was there */
-	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 		assert_true(total[v] > 100 || v == SESSION_EXPIRED || v == SESSION_NO_ROOM);
 }
 
 /* ---- killed while adopting ------------------------------------------------------------------- */
 
-static struct session_judge killer_inner;
+static struct session_validator killer_inner;
 static uint64_t killer_left;
 
-static enum session_verdict killer_judge(void *ctx, uint8_t slot, struct session *hot,
-                                         const struct session_cold *cold, uint32_t idle_s,
-                                         struct sy_tuple *client, struct sy_tuple *server)
+static enum session_result killer_validate(void *ctx, uint8_t slot, struct session *hot,
+                                           const struct session_cold *cold, uint32_t idle_s,
+                                           struct sy_tuple *client, struct sy_tuple *server)
 {
 	if (killer_left-- == 0)
 		kill(getpid(), SIGKILL);
-	return killer_inner.judge(ctx, slot, hot, cold, idle_s, client, server);
+	return killer_inner.validator(ctx, slot, hot, cold, idle_s, client, server);
 }
 
-/* In a child: opens and adopts until `records` are judged. */
+/* In a child: opens and adopts until `records` are validated. */
 static void adopt_killed(const struct session_store_options *o, const struct network *n,
                          uint64_t records)
 {
@@ -295,13 +295,14 @@ static void adopt_killed(const struct session_store_options *o, const struct net
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		uint64_t count[SESSION_VERDICT_COUNT];
+		uint64_t count[SESSION_RESULT_COUNT];
 		struct session_store *s;
-		killer_inner = network_judge(n);
+		killer_inner = network_validator(n);
 		killer_left = records;
-		struct session_judge judge = {killer_inner.ctx, killer_judge, killer_inner.same};
+		struct session_validator validator = {killer_inner.ctx, killer_validate,
+		                                      killer_inner.same};
 		if (session_store_open(o, &s, NULL) == 0)
-			session_store_adopt(s, &judge, 1, count, NULL);
+			session_store_adopt(s, &validator, 1, count, NULL);
 		_exit(1);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -313,7 +314,7 @@ static void adopt_killed(const struct session_store_options *o, const struct net
 static void a_crash_while_adopting_costs_nothing(void **state)
 {
 	for (unsigned round = 0; round < 8; round++) {
-		uint64_t expected[SESSION_VERDICT_COUNT + 1], count[SESSION_VERDICT_COUNT];
+		uint64_t expected[SESSION_RESULT_COUNT + 1], count[SESSION_RESULT_COUNT];
 		struct network n;
 
 		crashed_file_make(&n, 4, 100 + round);
@@ -322,7 +323,7 @@ static void a_crash_while_adopting_costs_nothing(void **state)
 			damage_one(&n, &f);
 		place_write("", f.bytes, f.size);
 		n.servers_gone = 1;
-		uint8_t *verdicts = model_judge(&f, &n, 0, expected);
+		uint8_t *results = model_validate(&f, &n, 0, expected);
 		struct session_store_options same = place_options(), larger = same;
 		larger.sessions *= 2;
 		for (uint64_t records = 0; records < 600; records += 75) {
@@ -337,11 +338,11 @@ static void a_crash_while_adopting_costs_nothing(void **state)
 		assert_int_equal(count[SESSION_KEPT], expected[SESSION_KEPT]);
 		if (round % 2 == 0)
 			counts_are(count, expected);
-		tables_are(&n, &f, verdicts);
+		tables_are(&n, &f, results);
 		assert_int_equal(place_check(&n), expected[SESSION_KEPT]);
 		session_store_discard(n.store);
 		free(f.bytes);
-		free(verdicts);
+		free(results);
 		network_free(&n);
 	}
 }
@@ -350,7 +351,7 @@ static void a_crash_while_adopting_costs_nothing(void **state)
 
 static uint64_t kept_after(uint16_t idle, uint64_t away_s, uint32_t timeout_s)
 {
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct network n;
 
 	clock_ns = 1000000 * SECOND + SECOND / 3;
@@ -402,14 +403,14 @@ static void the_time_away_counts(void **state)
 /* ---- what people read -------------------------------------------------------------------------
  */
 
-static void verdicts_have_names(void **state)
+static void results_have_names(void **state)
 {
-	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++) {
-		assert_true(strlen(session_verdict_name(v)) > 3);
-		assert_true(strlen(session_verdict_help(v)) > 3);
+	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++) {
+		assert_true(strlen(session_result_name(v)) > 3);
+		assert_true(strlen(session_result_help(v)) > 3);
 	}
-	assert_string_equal(session_verdict_name(SESSION_NO_ROOM), "no-room");
-	assert_string_equal(session_verdict_name(SESSION_VERDICT_COUNT), "?");
+	assert_string_equal(session_result_name(SESSION_NO_ROOM), "no-room");
+	assert_string_equal(session_result_name(SESSION_RESULT_COUNT), "?");
 }
 
 int main(void)
@@ -419,7 +420,7 @@ int main(void)
 	        TEST(random_damage_ends_what_it_hits),
 	        TEST(a_crash_while_adopting_costs_nothing),
 	        TEST(the_time_away_counts),
-	        TEST(verdicts_have_names),
+	        TEST(results_have_names),
 	};
 	return cmocka_run_group_tests(tests, place_make, place_unmake);
 }

@@ -85,14 +85,14 @@ static void churn(struct network *n, struct log *log)
 static void child_run(struct network *n, struct log *log)
 {
 	const struct session_store_options o = place_options();
-	const struct session_judge judge = network_judge(n);
-	uint64_t count[SESSION_VERDICT_COUNT];
+	const struct session_validator validator = network_validator(n);
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct session_store *s;
 
 	if (session_store_open(&o, &s, NULL) != 0)
 		_exit(1);
 	if (session_store_found(s)->source != SESSION_SOURCE_NEW &&
-	    session_store_adopt(s, &judge, 1, count, NULL) != 0)
+	    session_store_adopt(s, &validator, 1, count, NULL) != 0)
 		_exit(2);
 	network_use(n, s);
 	n->random = log->random;
@@ -156,7 +156,7 @@ static void a_kill_ends_at_most_what_was_under_way(void **state)
 	assert_ptr_not_equal(log, MAP_FAILED);
 	network_init(&n, 4, PLACE_SESSIONS, 1);
 	for (unsigned kill = 0; kill < KILLS; kill++) {
-		uint64_t count[SESSION_VERDICT_COUNT];
+		uint64_t count[SESSION_RESULT_COUNT];
 		child_kill(&n, log, random_next(&seed) % 4000);
 		network_use(&n, place_open());
 		if (session_store_found(n.store)->source == SESSION_SOURCE_NEW) {
@@ -164,7 +164,7 @@ static void a_kill_ends_at_most_what_was_under_way(void **state)
 			continue;
 		}
 		place_adopt(n.store, &n, 1, count);
-		for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+		for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 			assert_true(count[v] == 0 || v == SESSION_KEPT || v == SESSION_TORN);
 		assert_true(count[SESSION_TORN] <= 1);
 		assert_int_equal(place_check(&n), count[SESSION_KEPT]);

@@ -37,7 +37,7 @@ static void a_crash_is_found(void **state)
 
 static void adopt_none(struct session_store *s)
 {
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct network none = {0};
 
 	place_adopt(s, &none, 1, count);
@@ -157,8 +157,8 @@ static void take(struct session_store *s, uint64_t ticket, enum session_source s
 
 static void tables_are_handed_over(void **state)
 {
-	uint64_t count[SESSION_VERDICT_COUNT];
-	struct session_judge judge;
+	uint64_t count[SESSION_RESULT_COUNT];
+	struct session_validator validator;
 	struct network n;
 
 	network_init(&n, 4, PLACE_SESSIONS, 11);
@@ -189,8 +189,8 @@ static void tables_are_handed_over(void **state)
 	}
 	free(before);
 	place_fill(&n, 100);
-	judge = network_judge(&n);
-	assert_int_equal(session_store_adopt(new, &judge, 1, count, NULL), -EINVAL);
+	validator = network_validator(&n);
+	assert_int_equal(session_store_adopt(new, &validator, 1, count, NULL), -EINVAL);
 	session_store_close(new);
 	/* its seal is broken: what this one leaves is a crash */
 	network_use(&n, place_open());
@@ -240,7 +240,7 @@ static void another_file_is_not_taken(void **state)
 	session_store_close(new);
 }
 
-static void what_is_not_settled_is_judged(void **state)
+static void what_is_not_settled_is_validated(void **state)
 {
 	struct session_store *old = place_open(), *new = successor();
 
@@ -298,7 +298,7 @@ int main(void)
 	        TEST(tables_are_handed_over),
 	        TEST(what_is_not_for_us_is_not_taken),
 	        TEST(another_file_is_not_taken),
-	        TEST(what_is_not_settled_is_judged),
+	        TEST(what_is_not_settled_is_validated),
 	        TEST(states_are_not_trusted_blindly),
 	};
 	return cmocka_run_group_tests(tests, place_make, place_unmake);

@@ -7,7 +7,7 @@
 
 /* Fills, crashes, adopts under other options. */
 static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint64_t filled,
-                   uint64_t count[SESSION_VERDICT_COUNT])
+                   uint64_t count[SESSION_RESULT_COUNT])
 {
 	struct session_store_options o = place_options();
 
@@ -39,7 +39,7 @@ static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint6
 	network_use(n, place_open_as(o));
 	assert_int_equal(session_store_found(n->store)->source, SESSION_SOURCE_CRASHED);
 	assert_false(session_store_found(n->store)->resized);
-	uint64_t again[SESSION_VERDICT_COUNT];
+	uint64_t again[SESSION_RESULT_COUNT];
 	place_adopt(n->store, n, 1, again);
 	assert_int_equal(again[SESSION_KEPT], count[SESSION_KEPT]);
 	assert_int_equal(place_check(n), count[SESSION_KEPT]);
@@ -47,7 +47,7 @@ static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint6
 
 static void larger_tables_take_all(void **state)
 {
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct network n;
 
 	resize(&n, 8 * PLACE_SESSIONS, 4 * PLACE_SERVERS, 3000, count);
@@ -61,7 +61,7 @@ static void larger_tables_take_all(void **state)
 
 static void smaller_tables_take_what_fits(void **state)
 {
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct network n;
 
 	resize(&n, PLACE_SESSIONS / 4, PLACE_SERVERS, 3000, count);
@@ -73,7 +73,7 @@ static void smaller_tables_take_what_fits(void **state)
 
 static void fewer_names_end_the_sessions_of_others(void **state)
 {
-	uint64_t count[SESSION_VERDICT_COUNT], left = 0;
+	uint64_t count[SESSION_RESULT_COUNT], left = 0;
 	struct network n;
 
 	resize(&n, PLACE_SESSIONS, 5, 2000, count);
@@ -90,10 +90,10 @@ static void fewer_names_end_the_sessions_of_others(void **state)
 	network_free(&n);
 }
 
-/* A hand-over into another size is judged, after the old process let go. */
+/* A hand-over into another size is validated, after the old process let go. */
 static void a_hand_over_may_change_the_size(void **state)
 {
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct session_store_options o = place_options();
 	struct network n;
 
@@ -124,7 +124,7 @@ static void a_hand_over_may_change_the_size(void **state)
 
 static void without_memory_the_old_size_goes_on(void **state)
 {
-	uint64_t count[SESSION_VERDICT_COUNT];
+	uint64_t count[SESSION_RESULT_COUNT];
 	struct session_store_options o = place_options();
 	struct rlimit unlimited, little;
 	struct network n;

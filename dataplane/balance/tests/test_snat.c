@@ -282,7 +282,7 @@ static void test_restart(void **state)
 		if (life == 6)
 			f->options.sessions = 2 * 64 * SY_SLOTS;
 		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
-		assert_int_equal(flows_verdict(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
+		assert_int_equal(flows_result(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
 		for (unsigned i = 0; i < TALKS; i++) {
 			struct talk same = k[i];
 			to_inside(f, &k[i], SY_TCP_ACK);
@@ -298,7 +298,7 @@ static void test_restart(void **state)
 	delete_snat(&c, rule_name[0]);
 	flows_change_saved(f, &c);
 	flows_open(f);
-	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), TALKS / 2);
+	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), TALKS / 2);
 	put_snat(&c, rule_name[1], network_text[1], network_bits[1], pool_text[1], 0);
 	assert_false(rig_commit(&f->rig, &c));
 	delete_snat(&c, rule_name[1]);

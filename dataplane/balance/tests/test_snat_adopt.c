@@ -168,8 +168,8 @@ static void test_damaged_pairs(void **state)
 			}
 		f->options.sessions *= 1 + life / 2;
 		flows_reopen(f, 1 + life % 2, 0, true);
-		assert_int_equal(flows_verdict(f, SESSION_TORN), ends);
-		assert_int_equal(flows_verdict(f, SESSION_KEPT), 2 * (DAMAGES + 1));
+		assert_int_equal(flows_result(f, SESSION_TORN), ends);
+		assert_int_equal(flows_result(f, SESSION_KEPT), 2 * (DAMAGES + 1));
 		check_tables(f, 2 * (DAMAGES + 1));
 		for (unsigned n = 0; n < 2 * 2 * DAMAGES; n++) {
 			const struct talk *one = &k[n % 2][n / 2];
@@ -206,8 +206,8 @@ static void test_a_session_before_an_orphan(void **state)
 		t->hot[single] = (struct session){.state = SESSION_FREE};
 		f->options.sessions *= 1 + life;
 		flows_reopen(f, 1 + life, 0, true);
-		assert_int_equal(flows_verdict(f, SESSION_KEPT), 1);
-		assert_int_equal(flows_verdict(f, SESSION_TORN), 0);
+		assert_int_equal(flows_result(f, SESSION_KEPT), 1);
+		assert_int_equal(flows_result(f, SESSION_TORN), 0);
 		check_tables(f, 1);
 		flow_check(f, &flow);
 		talk_check_ended(f, &k);

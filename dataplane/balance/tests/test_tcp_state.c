@@ -84,19 +84,19 @@ static void test_rules(void **state)
 			struct session s = before;
 			cold = (struct session_cold){.fin_seq = {1000, 2000}};
 			char want = rules[r].after[i];
-			enum tcp_verdict verdict = tcp_state_advance(
+			enum tcp_result result = tcp_state_advance(
 			        &s, &cold, rules[r].from, rules[r].flags, 500, 500, 0, SECRET);
-			char got = verdict == TCP_DROP        ? 'x'
-			           : verdict == TCP_REOPEN    ? 'n'
-			           : verdict == TCP_AGAIN     ? 'a'
-			           : verdict == TCP_ASK       ? 'q'
-			           : verdict == TCP_CHALLENGE ? 'd'
-			                                      : letter_of(s.state);
+			char got = result == TCP_DROP        ? 'x'
+			           : result == TCP_REOPEN    ? 'n'
+			           : result == TCP_AGAIN     ? 'a'
+			           : result == TCP_ASK       ? 'q'
+			           : result == TCP_CHALLENGE ? 'd'
+			                                     : letter_of(s.state);
 			if (got != want)
 				fail_msg("%s, flags %02x from %s: %c, not %c",
 				         session_state_name(tcp_states[i]), rules[r].flags,
 				         rules[r].from == C ? "client" : "server", got, want);
-			if (verdict != TCP_FORWARD)
+			if (result != TCP_FORWARD)
 				assert_memory_equal(&s, &before, sizeof(s));
 		}
 	}
@@ -116,8 +116,8 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 	cold = (struct session_cold){0};
 	for (unsigned i = 0; i < count; i++) {
 		const struct step *p = &step[i];
-		enum tcp_verdict v = tcp_state_advance(s, &cold, p->from, p->flags, p->seq, p->ack,
-		                                       p->len, SECRET);
+		enum tcp_result v = tcp_state_advance(s, &cold, p->from, p->flags, p->seq, p->ack,
+		                                      p->len, SECRET);
 		if (v == TCP_CHALLENGE) { /* as challenge_send() does, unless it may not ask */
 			s->state = p->from == C ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
 			v = TCP_FORWARD;
@@ -381,16 +381,16 @@ static void test_one_way(void **state)
 			struct session s = before;
 			char want = one_way[r].after[i];
 			cold = (struct session_cold){.fin_seq = {500, 1u << 30}};
-			enum tcp_verdict verdict =
+			enum tcp_result result =
 			        tcp_state_one_way(&s, &cold, one_way[r].flags, 500, 0, SECRET);
 			if (strchr("xaqd", want)) {
-				assert_int_equal(verdict, want == 'x'   ? TCP_DROP
-				                          : want == 'q' ? TCP_ASK
-				                          : want == 'd' ? TCP_CHALLENGE
-				                                        : TCP_AGAIN);
+				assert_int_equal(result, want == 'x'   ? TCP_DROP
+				                         : want == 'q' ? TCP_ASK
+				                         : want == 'd' ? TCP_CHALLENGE
+				                                       : TCP_AGAIN);
 				assert_memory_equal(&s, &before, sizeof(s));
 			} else {
-				assert_int_equal(verdict, TCP_FORWARD);
+				assert_int_equal(result, TCP_FORWARD);
 				assert_int_equal(letter_of(s.state), want);
 			}
 		}

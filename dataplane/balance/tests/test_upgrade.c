@@ -193,14 +193,14 @@ static void test_later(void **state)
 
 /* ---- what status says of the start ---- */
 
-static uint64_t told(const Steelyard__Forwarder__V1__Adoption *a, const char *verdict)
+static uint64_t told(const Steelyard__Forwarder__V1__Adoption *a, const char *result)
 {
-	for (size_t i = 0; i < a->n_verdicts; i++) {
-		assert_true(*a->verdicts[i]->help);
-		if (strcmp(a->verdicts[i]->name, verdict) == 0)
-			return a->verdicts[i]->sessions;
+	for (size_t i = 0; i < a->n_results; i++) {
+		assert_true(*a->results[i]->help);
+		if (strcmp(a->results[i]->name, result) == 0)
+			return a->results[i]->sessions;
 	}
-	fail_msg("no verdict %s", verdict);
+	fail_msg("no verdict %s", result);
 	return 0;
 }
 
@@ -211,7 +211,7 @@ static void test_status(void **state)
 	pb_response *response = status(f);
 	assert_int_equal(response->status->adoption->source,
 	                 STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_NEW);
-	assert_int_equal(response->status->adoption->n_verdicts, 0);
+	assert_int_equal(response->status->adoption->n_results, 0);
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 	flow_begin(f, &syn, 0, 1000);
 	flow_open(f, &flow, 1, 1001);
@@ -222,7 +222,7 @@ static void test_status(void **state)
 	const Steelyard__Forwarder__V1__Adoption *a = response->status->adoption;
 	assert_int_equal(a->source, STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_STOPPED);
 	assert_int_equal(a->away_ns, UINT64_C(20000000000));
-	assert_int_equal(a->n_verdicts, SESSION_VERDICT_COUNT);
+	assert_int_equal(a->n_results, SESSION_RESULT_COUNT);
 	assert_int_equal(told(a, "kept"), 1);
 	assert_int_equal(told(a, "expired"), 1);
 	assert_int_equal(told(a, "torn"), 0);
@@ -265,7 +265,7 @@ static void test_config_refused(void **state)
 	assert_int_equal(truncate(path, 30), 0);
 	flows_open(f);
 	assert_int_equal(inspect_model(f->rig.b)->services, 0);
-	assert_int_equal(flows_verdict(f, SESSION_SERVER_GONE), 2);
+	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), 2);
 	assert_int_equal(rig_totals(&f->rig).live, 0);
 	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};
 	flows_configure(f, order);

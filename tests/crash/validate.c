@@ -92,7 +92,7 @@ static bool state_is(const pb_session *s, unsigned state)
 }
 
 /* A session where the killed process had been about to make one, and may have. */
-static void judge_begun(struct flow *f, const struct flow *found, const pb_session *s)
+static void validate_begun(struct flow *f, const struct flow *found, const pb_session *s)
 {
 	uint8_t state, fins;
 	flow_after(f, &state, &fins);
@@ -107,7 +107,7 @@ static void judge_begun(struct flow *f, const struct flow *found, const pb_sessi
 	f->certainty = FLOW_CERTAIN; /* its packet is sent once more nevertheless */
 }
 
-static void judge_session(struct run *l, const pb_session *s, struct tally *t)
+static void validate_session(struct run *l, const pb_session *s, struct tally *t)
 {
 	unsigned i = flow_of(l->h, s);
 	MUST(i < PLAIN_FLOWS, "a session that nobody began: port %u, local port %u, %s, idle %u",
@@ -123,7 +123,7 @@ static void judge_session(struct run *l, const pb_session *s, struct tally *t)
 	if (f->certainty == FLOW_DOOMED || f->certainty == FLOW_LOOSE)
 		return;
 	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->anew)) {
-		judge_begun(f, &found, s);
+		validate_begun(f, &found, s);
 		return;
 	}
 	MUST(place_equal(f, &found), "another server, local address or port than before: %s",
@@ -131,7 +131,7 @@ static void judge_session(struct run *l, const pb_session *s, struct tally *t)
 	MUST(flow_may_be(f, s->state), "its state is %s: %s", s->state, flow_text(f));
 }
 
-static void judge_sessions(struct run *l, struct tally *t)
+static void validate_sessions(struct run *l, struct tally *t)
 {
 	Steelyard__Forwarder__V1__ListSessionsRequest list =
 	        STEELYARD__FORWARDER__V1__LIST_SESSIONS_REQUEST__INIT;
@@ -142,25 +142,25 @@ static void judge_sessions(struct run *l, struct tally *t)
 		pb_response *r = rig_request(&l->rig, &q);
 		MUST(!r->error, "sessions cannot be listed");
 		for (size_t i = 0; i < r->list_sessions->n_sessions; i++)
-			judge_session(l, r->list_sessions->sessions[i], t);
+			validate_session(l, r->list_sessions->sessions[i], t);
 		list.cursor = r->list_sessions->next_cursor;
 		steelyard__forwarder__v1__response__free_unpacked(r, NULL);
 	} while (list.cursor);
 }
 
-static const char *verdicts_text(const struct run *l)
+static const char *results_text(const struct run *l)
 {
 	static char text[300];
 	int at = 0;
-	for (unsigned v = 0; v < SESSION_VERDICT_COUNT; v++)
+	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 		at += snprintf(text + at, sizeof(text) - (size_t)at, " %lu %s",
 		               inspect_adopted(l->rig.b, v),
-		               session_verdict_name((enum session_verdict)v));
+		               session_result_name((enum session_result)v));
 	return text;
 }
 
 /* What is not listed is not there. */
-static void judge_absent(struct run *l, const struct tally *t)
+static void validate_absent(struct run *l, const struct tally *t)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
@@ -168,7 +168,7 @@ static void judge_absent(struct run *l, const struct tally *t)
 		if (f->certainty == FLOW_NONE || t->seen[i])
 			continue;
 		MUST(!flow_must_live(f, c, plain_seconds(l->h)), "a session is lost: %s; judged:%s",
-		     flow_text(f), verdicts_text(l));
+		     flow_text(f), results_text(l));
 		if (f->certainty == FLOW_UNCERTAIN && c->service[f->service].state) {
 			l->h->uncertain++;
 			continue;
@@ -178,7 +178,7 @@ static void judge_absent(struct run *l, const struct tally *t)
 }
 
 /* No two sessions hold one local address and port towards one server. */
-static void judge_ports(const struct run *l, const struct tally *t)
+static void validate_ports(const struct run *l, const struct tally *t)
 {
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		const struct flow *a = &l->h->flow[i];
@@ -200,7 +200,7 @@ static void judge_ports(const struct run *l, const struct tally *t)
 
 /* ---- sums ---- */
 
-static void judge_servers(struct run *l, const struct tally *t)
+static void validate_servers(struct run *l, const struct tally *t)
 {
 	Steelyard__Forwarder__V1__ListServicesRequest list =
 	        STEELYARD__FORWARDER__V1__LIST_SERVICES_REQUEST__INIT;
@@ -236,7 +236,7 @@ static void judge_servers(struct run *l, const struct tally *t)
 	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
 }
 
-static void judge_status(struct run *l, const struct tally *t)
+static void validate_status(struct run *l, const struct tally *t)
 {
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	Steelyard__Forwarder__V1__StatusRequest ask =
@@ -247,12 +247,12 @@ static void judge_status(struct run *l, const struct tally *t)
 	pb_response *r = rig_request(&l->rig, &q);
 	MUST(!r->error && r->status->adoption, "the status does not tell of the adoption");
 	const Steelyard__Forwarder__V1__Adoption *a = r->status->adoption;
-	for (size_t i = 0; i < a->n_verdicts; i++) {
-		sum += a->verdicts[i]->sessions;
-		if (!strcmp(a->verdicts[i]->name, "kept"))
-			kept = a->verdicts[i]->sessions;
+	for (size_t i = 0; i < a->n_results; i++) {
+		sum += a->results[i]->sessions;
+		if (!strcmp(a->results[i]->name, "kept"))
+			kept = a->results[i]->sessions;
 		if (i < SY_ARRAY_LEN(l->h->verdict))
-			l->h->verdict[i] += a->verdicts[i]->sessions;
+			l->h->verdict[i] += a->results[i]->sessions;
 	}
 	MUST(r->status->sessions == t->listed, "%lu sessions are listed, and %lu counted",
 	     t->listed, r->status->sessions);
@@ -265,7 +265,7 @@ static void judge_status(struct run *l, const struct tally *t)
 	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
 }
 
-void judge(struct run *l)
+void validate(struct run *l)
 {
 	static struct tally t;
 	t = (struct tally){0};
@@ -274,11 +274,11 @@ void judge(struct run *l)
 		flows_loosen(l->h);
 		l->h->evicting = false;
 	}
-	judge_sessions(l, &t);
-	judge_absent(l, &t);
-	judge_ports(l, &t);
-	judge_servers(l, &t);
-	judge_status(l, &t);
+	validate_sessions(l, &t);
+	validate_absent(l, &t);
+	validate_ports(l, &t);
+	validate_servers(l, &t);
+	validate_status(l, &t);
 	MUST(live == t.listed, "%lu records live, and %lu are listed", live, t.listed);
 	l->h->adopted += live;
 }
