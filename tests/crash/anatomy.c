@@ -301,7 +301,7 @@ bool anatomy_spoil(struct run *l)
 	case SPOIL_SESSION:
 		session_remove(v.t, v.record, v.client_hash, v.server_hash);
 		return true;
-	case SPOIL_TWIN:
+	case SPOIL_DUPLICATE:
 		return session_insert(v.t, v.s, session_cold_at(v.t, v.record), v.client_hash,
 		                      v.server_hash) != SESSION_NONE;
 	case SPOIL_PORT: /* whole in itself: removed, and entered again with another port */

@@ -21,7 +21,7 @@ struct scene {
 #define SPOILS(X)                                                                                  \
 	X(SESSION, "session", "a session is removed")                                              \
 	X(PORT, "port", "a session's local port changes")                                          \
-	X(TWIN, "twin", "a session is there twice")                                                \
+	X(DUPLICATE, "duplicate", "a session is there twice")                                      \
 	X(INDEX, "index", "an index entry is gone")                                                \
 	X(GUESTS, "guests", "a bucket counts an entry elsewhere too many")                         \
 	X(FREE, "free", "a free record is on no list")                                             \

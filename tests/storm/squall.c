@@ -68,7 +68,7 @@ static void squall_special(struct weather *w, enum world_special odd)
 static void squall_nat(struct weather *w)
 {
 	struct service_key key = world_special_service(SPECIAL_NAT),
-	                   twin = world_special_service(SPECIAL_NAT_TWIN);
+	                   duplicate = world_special_service(SPECIAL_NAT_DUPLICATE);
 	for (unsigned n = 0; n < 16; n++) {
 		struct frame f;
 		struct sy_tuple t = weather_client(w, &key);
@@ -78,7 +78,7 @@ static void squall_nat(struct weather *w)
 		const struct segment s = {SY_TCP_ACK, 1, 1, 0};
 		weather_hello(w, &f, &t);
 		weather_send(w, &f);
-		t.dst = twin.vip;
+		t.dst = duplicate.vip;
 		weather_hello(w, &f, &t);
 		weather_send(w, &f);
 		f.port = RIG_LAN;

@@ -73,7 +73,7 @@ struct sy_addr world_special_server(enum world_special odd)
 	        [SPECIAL_UNROUTED] = "10.77.0.1",
 	        [SPECIAL_OFF_LINK] = "10.88.0.1",
 	        [SPECIAL_NAT] = "10.0.0.3",
-	        [SPECIAL_NAT_TWIN] = "10.0.0.3",
+	        [SPECIAL_NAT_DUPLICATE] = "10.0.0.3",
 	        [SPECIAL_UNIFORM] = "10.0.0.1",
 	        [SPECIAL_LIMITED] = "10.0.0.2",
 	        [SPECIAL_UNIFORM_6] = "2001:db8:2::1",
@@ -223,7 +223,7 @@ static void change_service(struct world *w, struct changes *c, unsigned i)
 
 static enum mode special_mode(enum world_special odd)
 {
-	if (odd == SPECIAL_NAT || odd == SPECIAL_NAT_TWIN)
+	if (odd == SPECIAL_NAT || odd == SPECIAL_NAT_DUPLICATE)
 		return MODE_NAT;
 	return odd == SPECIAL_OFF_LINK ? MODE_DR : MODE_FNAT;
 }

@@ -15,16 +15,16 @@
 
 /* Services that go wrong in one way each. All TCP over IPv4. */
 enum world_special {
-	SPECIAL_EMPTY,     /* no server */
-	SPECIAL_SILENT,    /* its server's neighbour does not answer */
-	SPECIAL_HOLE,      /* its server lies behind a blackhole route */
-	SPECIAL_UNROUTED,  /* … behind no route */
-	SPECIAL_OFF_LINK,  /* … behind a router, which DR cannot use */
-	SPECIAL_NAT,       /* NAT to one server, which never changes */
-	SPECIAL_NAT_TWIN,  /* another service of it */
-	SPECIAL_UNIFORM,   /* one server, which never changes: IPv4 */
-	SPECIAL_LIMITED,   /* one server that takes three sessions */
-	SPECIAL_UNIFORM_6, /* as SPECIAL_UNIFORM, IPv6 */
+	SPECIAL_EMPTY,         /* no server */
+	SPECIAL_SILENT,        /* its server's neighbour does not answer */
+	SPECIAL_HOLE,          /* its server lies behind a blackhole route */
+	SPECIAL_UNROUTED,      /* … behind no route */
+	SPECIAL_OFF_LINK,      /* … behind a router, which DR cannot use */
+	SPECIAL_NAT,           /* NAT to one server, which never changes */
+	SPECIAL_NAT_DUPLICATE, /* another service of it */
+	SPECIAL_UNIFORM,       /* one server, which never changes: IPv4 */
+	SPECIAL_LIMITED,       /* one server that takes three sessions */
+	SPECIAL_UNIFORM_6,     /* as SPECIAL_UNIFORM, IPv6 */
 	SPECIAL_SERVICES
 };
 

@@ -145,7 +145,7 @@ static void record_end(struct adopter *w, uint32_t record, enum session_result w
 	record_free(w, record);
 }
 
-struct twin {
+struct duplicate {
 	const struct session_validator *validator;
 	const struct session_table *to;
 	const struct session *hot;
@@ -153,26 +153,27 @@ struct twin {
 	enum session_direction side;
 };
 
-static bool twin_match(const void *ctx, const struct session *candidate,
-                       enum session_direction direction)
+static bool duplicate_match(const void *ctx, const struct session *candidate,
+                            enum session_direction direction)
 {
-	const struct twin *t = ctx;
+	const struct duplicate *t = ctx;
 	return direction == t->side &&
 	       t->validator->same(t->validator->ctx, t->hot, t->cold, candidate,
 	                          session_cold_beside(t->to, candidate), direction);
 }
 
-static bool has_twin(const struct adopter *w, const struct candidate *c)
+static bool has_duplicate(const struct adopter *w, const struct candidate *c)
 {
-	struct twin t = {w->a->validator, w->to, c->hot, &w->from->cold[c->record], SESSION_CLIENT};
+	struct duplicate t = {w->a->validator, w->to, c->hot, &w->from->cold[c->record],
+	                      SESSION_CLIENT};
 	enum session_direction direction;
 
-	if (session_find(w->to, c->client_hash, twin_match, &t, &direction) != SESSION_NONE)
+	if (session_find(w->to, c->client_hash, duplicate_match, &t, &direction) != SESSION_NONE)
 		return true;
 	if (c->server_hash == SESSION_ONE_WAY)
 		return false;
 	t.side = SESSION_SERVER;
-	return session_find(w->to, c->server_hash, twin_match, &t, &direction) != SESSION_NONE;
+	return session_find(w->to, c->server_hash, duplicate_match, &t, &direction) != SESSION_NONE;
 }
 
 static bool record_enter(struct adopter *w, struct candidate *c)
@@ -235,12 +236,12 @@ static unsigned batch_validate(struct adopter *w, uint32_t first, uint32_t count
 static void batch_enter(struct adopter *w, struct candidate *batch, unsigned count)
 {
 	for (struct candidate *c = batch; c < batch + count; c++) {
-		bool twin = has_twin(w, c);
-		if (!twin && record_enter(w, c)) {
+		bool duplicate = has_duplicate(w, c);
+		if (!duplicate && record_enter(w, c)) {
 			w->count[SESSION_KEPT]++;
 			continue;
 		}
-		record_end(w, c->record, twin ? SESSION_DUPLICATE : SESSION_NO_ROOM);
+		record_end(w, c->record, duplicate ? SESSION_DUPLICATE : SESSION_NO_ROOM);
 		if (c->hot[1].state == SESSION_PAIR_RECORD)
 			record_free(w, c->record + 1);
 	}
