@@ -96,8 +96,8 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
 	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) ||
 	    !forward_may(b, s, e, from, SESSION_ADDRESS_PENDING) ||
-	    len + e->growth[from] > forward_mtu(e, sy_frame(burst->mbuf[i]), &burst->view[i],
-	                                        SY_RCU_READ(w->path_mtu[path]))) {
+	    len + e->overhead[from] > forward_mtu(e, sy_frame(burst->mbuf[i]), &burst->view[i],
+	                                          SY_RCU_READ(w->path_mtu[path]))) {
 		turn->waiting |= fast_bit(record);
 		return SY_NEXT_SLOW;
 	}
@@ -159,7 +159,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 	    (!form_is_in_place(form) || !fast_steps(w, burst, turn, at, frame, from, v4)))
 		return fast_general(w, burst, i, turn);
 	if (form_is_tunnel(form) &&
-	    rte_pktmbuf_pkt_len(m) + (unsigned)e->growth[from] > turn->tx.len_max)
+	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > turn->tx.len_max)
 		return fast_general(w, burst, i, turn);
 	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);

@@ -27,7 +27,7 @@ int oversize_growth(const struct endpoint *e, const struct sy_view *v, enum sess
 {
 	/* In IPv6 a fragment has a header of its own. */
 	bool header = e->form == FORM_TRANSLATE && v->v4 && v->fragment != SY_FRAGMENT_NONE;
-	return e->growth[from] + (header ? 8 : 0);
+	return e->overhead[from] + (header ? 8 : 0);
 }
 
 bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const struct sy_view *v,
@@ -114,7 +114,7 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 
 	if (first) {
 		note_forwarded(w, burst, i, s);
-		mtu = (uint16_t)(mtu - e->growth[from]);
+		mtu = (uint16_t)(mtu - e->overhead[from]);
 	} else {
 		forward_packet(w, burst, i, s);
 		if (burst->next[i] != SY_NEXT_TRANSMIT)

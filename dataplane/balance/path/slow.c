@@ -78,10 +78,10 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	uint16_t narrow = slow_narrow(w, s, burst->direction[i]);
 	if (SY_UNLIKELY(narrow && narrow < mtu))
 		mtu = narrow;
-	int growth = oversize_growth(e, v, burst->direction[i]);
-	bool fits = v->frame_len - v->l3 + growth <= mtu;
+	int overhead = oversize_growth(e, v, burst->direction[i]);
+	bool fits = v->frame_len - v->l3 + overhead <= mtu;
 	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
-		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - growth));
+		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - overhead));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
@@ -93,7 +93,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		if (v->tcp_flags & SY_TCP_SYN)
 			client_address_begin(w, burst, i, s);
 		if ((s->flags & SESSION_ADDRESS_PENDING) &&
-		    !client_address_insert(w, burst, i, s, mtu - growth))
+		    !client_address_insert(w, burst, i, s, mtu - overhead))
 			return;
 	}
 	if (SY_LIKELY(fits))

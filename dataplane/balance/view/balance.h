@@ -157,7 +157,7 @@ static inline uint64_t balance_now(const struct sy_balance *b)
 
 /* ---- endpoint.c ------------------------------------------------------------------------------ */
 
-/* Fills in form and growth, when all else is. */
+/* Fills in form and overhead, when all else is. */
 void endpoint_form(struct endpoint *e);
 
 /* ---- directory.c: which service a tuple belongs to

@@ -12,11 +12,11 @@ void endpoint_form(struct endpoint *e)
 		e->form = vip_v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6;
 	} else if (e->mode == MODE_IPIP) {
 		e->form = vip_v4 ? FORM_TUNNEL_V4 : FORM_TUNNEL_V6;
-		e->growth[SESSION_CLIENT] = (int8_t)sy_tunnel_overhead(&e->addr);
+		e->overhead[SESSION_CLIENT] = (int8_t)sy_tunnel_overhead(&e->addr);
 	} else if (v4 != vip_v4) {
 		e->form = FORM_TRANSLATE;
-		e->growth[SESSION_CLIENT] = v4 ? -HEADERS_DIFFER : HEADERS_DIFFER;
-		e->growth[SESSION_SERVER] = v4 ? HEADERS_DIFFER : -HEADERS_DIFFER;
+		e->overhead[SESSION_CLIENT] = v4 ? -HEADERS_DIFFER : HEADERS_DIFFER;
+		e->overhead[SESSION_SERVER] = v4 ? HEADERS_DIFFER : -HEADERS_DIFFER;
 	} else {
 		e->form = v4 ? FORM_V4 : FORM_V6;
 	}

@@ -76,13 +76,13 @@ struct endpoint {
 	uint16_t path;       /* to the server. Writer: interaction thread; readers: relaxed */
 	uint16_t first_port, last_port; /* of its service, as in struct service_key */
 	uint8_t proto;
-	uint8_t mode : 4; /* enum mode */
-	uint8_t form : 4; /* enum form: what its mode and families make of packets */
-	int8_t growth[2]; /* bytes they gain, by enum session_direction: of who sent them */
-	uint8_t removed;  /* no longer configured. Writer: interaction thread; readers: relaxed */
-	uint8_t down;     /* health checks say so. Likewise */
-	uint8_t eligible; /* takes new sessions: up, weight above 0. Likewise */
-	uint8_t backup;   /* only when no other does. Likewise */
+	uint8_t mode : 4;   /* enum mode */
+	uint8_t form : 4;   /* enum form: what its mode and families make of packets */
+	int8_t overhead[2]; /* bytes they gain, by enum session_direction: of who sent them */
+	uint8_t removed;    /* no longer configured. Writer: interaction thread; readers: relaxed */
+	uint8_t down;       /* health checks say so. Likewise */
+	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
+	uint8_t backup;     /* only when no other does. Likewise */
 	uint8_t dead;  /* its sessions end: removed, killed, or down and that is told. Likewise */
 	uint8_t found; /* the id means this since an earlier process, whose sessions name it.
 	                  Interaction thread only, and those that adopt */
