@@ -167,7 +167,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 	struct adoption *a = &b->ctl->adoption;
 	uint64_t began = sy_clock_ns();
 	int rc = 0;
-	names_claim(b);
+	id_dictionary_claim(b);
 	a->found = *session_store_found(b->ctl->store);
 	switch (a->found.source) {
 	case SESSION_SOURCE_NEW:
@@ -185,7 +185,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 		adopt_tables(b);
 		count_kept(b);
 	}
-	names_settle(b);
+	id_dictionary_settle(b);
 	a->duration_ns = sy_clock_ns() - began;
 	if (a->found.source != SESSION_SOURCE_NEW)
 		adopt_report(b);
@@ -200,7 +200,7 @@ int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
 	b->ctl->owner = true;
 	rc = saved_lock(b, err);
 	if (rc == 0)
-		rc = names_reserve(b, err);
+		rc = id_dictionary_reserve(b, err);
 	return rc < 0 ? rc : journal_load(b, err);
 }
 

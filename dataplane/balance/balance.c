@@ -119,7 +119,7 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 	if (rc == 0)
 		rc = control_create(b, err);
 	if (rc == 0)
-		rc = names_reserve(b, err);
+		rc = id_dictionary_reserve(b, err);
 	if (rc == 0 && b->ctl->owner)
 		rc = saved_lock(b, err);
 	if (rc == 0)
@@ -168,7 +168,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	adopt_close(b);
 	saved_unlock(b);
 	retire_close(b);
-	names_close(b);
+	id_dictionary_close(b);
 	for (uint32_t id = 0; b->ctl->model && id < b->ctl->model->service_ids.fresh; id++)
 		service_free((void *)(uintptr_t)b->service[id]);
 	model_destroy(b);

@@ -198,7 +198,7 @@ static void store_use(void)
 	store_check();
 }
 
-static void names_read(const struct session_store *s)
+static void id_dictionary_read(const struct session_store *s)
 {
 	struct session_server_name name;
 	struct sy_addr addr;
@@ -228,7 +228,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct session_store *s = store_get(mode);
 	if (!s)
 		return 0;
-	names_read(s);
+	id_dictionary_read(s);
 	network_use(&network, s);
 	enum session_source source = session_store_found(s)->source;
 	uint64_t count[SESSION_RESULT_COUNT];

@@ -18,9 +18,10 @@ struct journal {
 };
 
 /* See names.c. */
-struct names {
+struct id_dictionary {
 	bool settled;        /* the dictionary follows the configuration from now on */
-	uint32_t *claimable; /* servers' ids with a meaning, by meaning; until names_settle() */
+	uint32_t *claimable; /* servers' ids with a meaning, by meaning; until
+	                        id_dictionary_settle() */
 	uint32_t claimables;
 	bool local_found[SESSION_LOCALS]; /* as in struct endpoint */
 };
@@ -63,7 +64,7 @@ struct control_plane {
 	uint64_t saved_ns;                      /* when one last was */
 	struct journal journal;
 	int state_lock; /* on the state directory, −1: not ours */
-	struct names names;
+	struct id_dictionary names;
 	struct adoption adoption;
 	uint64_t alive_ns;             /* when the store was told last that we live */
 	uint64_t sealed_live;          /* sessions when the store was sealed */

@@ -33,18 +33,18 @@ struct traffic traffic_sum(const struct sy_balance *b, uint32_t server);
  * -------------------------------------------------------------- */
 
 /* Reserves the ids that the store's dictionary names. */
-int names_reserve(struct sy_balance *b, struct sy_error *err);
+int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err);
 /* The configuration is complete, and nothing is validated yet. A transaction that took a server
  * away and put it back had to give it another id, as its old one was in use; replayed, it does so
  * once more. Such servers get the id that they had at last, whose sessions are theirs. */
-void names_claim(struct sy_balance *b);
+void id_dictionary_claim(struct sy_balance *b);
 /* The sessions found have been validated or are trusted: the dictionary becomes that of this
  * configuration; what was reserved and not taken retires. */
-void names_settle(struct sy_balance *b);
-void names_close(struct sy_balance *b);
+void id_dictionary_settle(struct sy_balance *b);
+void id_dictionary_close(struct sy_balance *b);
 /* Make sure that a configured id has its name, once settled. */
-void name_server(struct sy_balance *b, uint32_t id);
-void name_local(struct sy_balance *b, uint8_t id);
+void id_dictionary_put_server(struct sy_balance *b, uint32_t id);
+void id_dictionary_put_local(struct sy_balance *b, uint8_t id);
 
 /* The id for a server that comes to be configured, its old one if it has one; e goes to its place.
  * UINT32_MAX: none is left. */

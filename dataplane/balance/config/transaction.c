@@ -200,7 +200,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		for (unsigned i = 0; i < after->servers; i++) {
 			const struct model_server *server = &after->server[i];
 			struct endpoint *e = &b->endpoint[server->id];
-			name_server(b, server->id);
+			id_dictionary_put_server(b, server->id);
 			uint8_t down = server->state ==
 			               STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN;
 			uint8_t dead =

@@ -188,7 +188,8 @@ const struct sy_hash_key *session_store_key(const struct session_store *s);
 /* The key that its sessions' slots and local ports follow from, for sy_slot_set_key(). */
 const struct sy_slot_key *session_store_slot_key(const struct session_store *s);
 
-/* ---- the dictionary: what ids mean, for a later process (session_names.c) ------------------- */
+/* ---- the dictionary: what ids mean, for a later process (session_dictionary.c)
+ * ------------------- */
 
 /* A server, by id. Sessions of a server may only exist while its name is whole. */
 struct session_server_name {

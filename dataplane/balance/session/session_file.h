@@ -220,9 +220,10 @@ int session_resize_finish(struct session_store *s, struct sy_error *err);
 /* The new file is given up. */
 void session_resize_cancel(struct session_store *s);
 
-/* ---- names (session_names.c) ----------------------------------------------------------------- */
+/* ---- names (session_dictionary.c)
+ * ----------------------------------------------------------------- */
 
 /* Copies all whole names that have room there. */
-void session_names_copy(struct session_file *to, const struct session_file *from);
+void session_dictionary_copy(struct session_file *to, const struct session_file *from);
 
 #endif

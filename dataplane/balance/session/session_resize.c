@@ -82,7 +82,7 @@ void session_resize_begin(struct session_store *s)
 		       err.text);
 		return;
 	}
-	session_names_copy(next.file, s->now.file);
+	session_dictionary_copy(next.file, s->now.file);
 	s->old = s->now;
 	s->now = next;
 	s->found.resized = true;

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "session_names_check.h"
+#include "session_dictionary_check.h"
 
 /* Fills, crashes, adopts under other options. */
 static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint64_t filled,
@@ -26,10 +26,10 @@ static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint6
 	network_use(n, place_open_as(o));
 	assert_true(session_store_found(n->store)->resized);
 	assert_true(place_has(".next"));
-	names_are(n->store, n);
+	id_dictionary_are(n->store, n);
 	place_adopt(n->store, n, 2, count);
 	assert_false(place_has(".next"));
-	names_are(n->store, n);
+	id_dictionary_are(n->store, n);
 	assert_int_equal(place_check(n), count[SESSION_KEPT]);
 	assert_int_equal(*session_port_cursor(session_store_table(n->store, 7), 9), 123);
 	assert_int_equal(session_cold_at(session_store_table(n->store, 0), 0)->fin_seq[1], 4711);
@@ -110,7 +110,7 @@ static void a_hand_over_may_change_the_size(void **state)
 	assert_int_equal(session_store_found(new)->source, SESSION_SOURCE_STOPPED);
 	assert_true(session_store_found(new)->resized);
 	network_use(&n, new);
-	names_are(new, &n);
+	id_dictionary_are(new, &n);
 	place_adopt(new, &n, 1, count);
 	assert_int_equal(count[SESSION_KEPT], 1500);
 	assert_int_equal(place_check(&n), 1500);

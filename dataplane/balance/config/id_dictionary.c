@@ -5,7 +5,8 @@
  * same meaning takes its id back, and with it the sessions that name it.
  *
  *     free ──take──▶ configured ──leave──▶ retired ──sweeps──▶ free          while workers run
- *     reserved ──take──▶ configured ──leave──▶ reserved                     until names_settle()
+ *     reserved ──take──▶ configured ──leave──▶ reserved                     until
+ * id_dictionary_settle()
  *
  * An id has its name before a session can have the id, and keeps it until none can: an id without
  * a name may be given to anybody.
@@ -19,7 +20,7 @@
  * ------------------------------------------------------------------------------------------- */
 
 /* A right name is not written anew: it would be torn for a moment, and sessions may rely on it. */
-void name_server(struct sy_balance *b, uint32_t id)
+void id_dictionary_put_server(struct sy_balance *b, uint32_t id)
 {
 	const struct endpoint *e = &b->endpoint[id];
 	const struct session_server_name name = {
@@ -38,7 +39,7 @@ void name_server(struct sy_balance *b, uint32_t id)
 		session_name_server(b->ctl->store, id, &name);
 }
 
-void name_local(struct sy_balance *b, uint8_t id)
+void id_dictionary_put_local(struct sy_balance *b, uint8_t id)
 {
 	struct sy_addr now;
 	if (b->ctl->names.settled &&
@@ -119,7 +120,7 @@ static void pool_reserve(struct sy_balance *b)
 	pool->count = kept;
 }
 
-static bool name_is_removed(const struct sy_balance *b, uint32_t id)
+static bool id_is_removed(const struct sy_balance *b, uint32_t id)
 {
 	struct session_server_name name;
 	return !session_server_named(b->ctl->store, id, &name) || name.removed;
@@ -130,7 +131,7 @@ static bool name_is_removed(const struct sy_balance *b, uint32_t id)
  * so that it takes no other. When the journal is applied, the marks are what counts. */
 static int claimable_list(struct sy_balance *b)
 {
-	struct names *n = &b->ctl->names;
+	struct id_dictionary *n = &b->ctl->names;
 	uint32_t ids = b->ctl->model->server_ids.fresh, kept = 0;
 	free(n->claimable);
 	n->claimables = 0;
@@ -138,14 +139,14 @@ static int claimable_list(struct sy_balance *b)
 	if (!n->claimable)
 		return -ENOMEM;
 	for (uint32_t id = 0; id < ids; id++)
-		if (b->endpoint[id].found && (!b->ctl->owner || !name_is_removed(b, id)))
+		if (b->endpoint[id].found && (!b->ctl->owner || !id_is_removed(b, id)))
 			n->claimable[n->claimables++] = id;
 	qsort_r(n->claimable, n->claimables, sizeof(*n->claimable), id_compare, b->endpoint);
 	for (uint32_t i = 0; i < n->claimables; i++) {
 		uint32_t *id = &n->claimable[i], *last = &n->claimable[kept ? kept - 1 : 0];
 		if (kept == 0 || id_compare(id, last, b->endpoint) != 0)
 			n->claimable[kept++] = *id;
-		else if (name_is_removed(b, *last)) /* of those that mean the same, one is meant */
+		else if (id_is_removed(b, *last)) /* of those that mean the same, one is meant */
 			*last = *id;
 	}
 	n->claimables = kept;
@@ -166,7 +167,7 @@ static void locals_reserve(struct sy_balance *b)
 	}
 }
 
-int names_reserve(struct sy_balance *b, struct sy_error *err)
+int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err)
 {
 	pool_reserve(b);
 	locals_reserve(b);
@@ -208,7 +209,7 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
  * it is whole matters more than one server's sessions; none can be validated to be another's. */
 static uint32_t id_evict(struct sy_balance *b)
 {
-	struct names *n = &b->ctl->names;
+	struct id_dictionary *n = &b->ctl->names;
 	if (n->settled || b->options.inherit)
 		return UINT32_MAX;
 	uint32_t id = id_find_reserved(b, true), kept = 0;
@@ -296,7 +297,7 @@ void local_id_publish(struct sy_balance *b, uint8_t id)
 		retire_forget(b, RETIRED_LOCAL, id);
 	}
 	b->local[id] = m->local[id].addr;
-	name_local(b, id);
+	id_dictionary_put_local(b, id);
 	__atomic_store_n(&b->local_removed[id], 0, __ATOMIC_RELEASE);
 }
 
@@ -335,7 +336,7 @@ static bool service_claim(struct sy_balance *b, struct model_service *s)
 	return moved;
 }
 
-void names_claim(struct sy_balance *b)
+void id_dictionary_claim(struct sy_balance *b)
 {
 	for (uint32_t id = 0; id < b->ctl->model->service_ids.fresh; id++) {
 		struct model_service *s = b->ctl->model->service[id];
@@ -349,28 +350,28 @@ static void settle_server(struct sy_balance *b, uint32_t id)
 {
 	const struct endpoint *e = &b->endpoint[id];
 	if (!e->removed) {
-		name_server(b, id);
+		id_dictionary_put_server(b, id);
 	} else if (is_reserved(e)) {
 		session_server_set_removed(b->ctl->store, id);
 		retire_id(b, RETIRED_SERVER, id);
 	}
 }
 
-void names_settle(struct sy_balance *b)
+void id_dictionary_settle(struct sy_balance *b)
 {
 	b->ctl->names.settled = true;
 	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++)
 		settle_server(b, id);
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		if (b->ctl->model->local[id].used)
-			name_local(b, (uint8_t)id);
+			id_dictionary_put_local(b, (uint8_t)id);
 		else if (b->ctl->model->local_retired[id])
 			retire_id(b, RETIRED_LOCAL, id);
 	}
-	names_close(b);
+	id_dictionary_close(b);
 }
 
-void names_close(struct sy_balance *b)
+void id_dictionary_close(struct sy_balance *b)
 {
 	free(b->ctl->names.claimable);
 	b->ctl->names.claimable = NULL;

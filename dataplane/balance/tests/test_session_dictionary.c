@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The dictionary: names that outlive their process, whole or not at all. */
-#include "session_names_check.h"
+#include "session_dictionary_check.h"
 
 static void names_outlive_their_process(void **state)
 {
@@ -14,10 +14,10 @@ static void names_outlive_their_process(void **state)
 	for (uint32_t id = 0; id < PLACE_SERVERS; id++)
 		assert_false(session_server_named(s, id, &name));
 	name_all(s, &n);
-	names_are(s, &n);
+	id_dictionary_are(s, &n);
 	session_store_close(s);
 	s = place_open();
-	names_are(s, &n);
+	id_dictionary_are(s, &n);
 	/* what changes while a name stays */
 	session_server_set_active(s, 3, 99);
 	assert_true(session_server_named(s, 3, &name));

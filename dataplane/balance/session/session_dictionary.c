@@ -134,7 +134,7 @@ uint32_t session_servers(const struct session_store *s)
 	return s->now.file->servers;
 }
 
-void session_names_copy(struct session_file *to, const struct session_file *from)
+void session_dictionary_copy(struct session_file *to, const struct session_file *from)
 {
 	struct session_server_name server;
 	struct sy_addr local;

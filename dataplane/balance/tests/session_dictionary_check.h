@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A network's names in the dictionary, and whether they are there. */
-#ifndef SESSION_NAMES_CHECK_H
-#define SESSION_NAMES_CHECK_H
+#ifndef SESSION_DICTIONARY_CHECK_H
+#define SESSION_DICTIONARY_CHECK_H
 
 #include "session_place.h"
 
@@ -20,7 +20,7 @@ static inline void name_all(struct session_store *s, const struct network *n)
 		session_name_local(s, (uint8_t)i, &n->locals[i]);
 }
 
-static inline void names_are(struct session_store *s, const struct network *n)
+static inline void id_dictionary_are(struct session_store *s, const struct network *n)
 {
 	struct session_server_name name;
 	struct sy_addr addr;
