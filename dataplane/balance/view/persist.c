@@ -2,22 +2,22 @@
 /*
  * Which server a client prefix goes to: one table for all workers, without locks.
  *
- *     bucket    | door | place | place | … |    eight words, one cache line
+ *     bucket    | head slot | place | place | … |    eight words, one cache line
  *     word      | tag, 24 bits | server id, 24 bits | second, 16 bits |    0: nothing
  *
- * The tag is a keyed hash of prefix and service. Every entry comes in by the door: whoever inserts
- * copies what stands there into a place, then exchanges it for its own entry. So insertions into a
- * bucket are one sequence, and of two workers that bring one prefix the second fails, looks again,
- * and finds the first one's choice.
+ * The tag is a keyed hash of prefix and service. Every entry comes in by the head slot: whoever
+ * inserts copies what stands there into a place, then exchanges it for its own entry. So insertions
+ * into a bucket are one sequence, and of two workers that bring one prefix the second fails, looks
+ * again, and finds the first one's choice.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "balance.h"
 
-#define BUCKETS (1u << 17)
-#define WORDS   8
-#define DOOR    0
+#define BUCKETS   (1u << 17)
+#define WORDS     8
+#define HEAD_SLOT 0
 /* Buckets a tick: the whole table in 41 s, far below the 18 hours that a second's 16 bits tell. */
 #define TICK_BUCKETS 64
 /* Workers' clocks differ a little: an entry may be from the next second. */
@@ -186,12 +186,12 @@ static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct
 	return true;
 }
 
-/* Where what stands at the door goes: to a place that nobody misses, else the oldest one's. */
+/* Where what stands at the head slot goes: to a place that nobody misses, else the oldest one's. */
 static uint64_t *bucket_victim(struct sy_balance *b, struct bucket *bucket, uint32_t now,
                                uint64_t *held)
 {
 	uint64_t *victim = NULL;
-	for (unsigned i = DOOR + 1; i < WORDS; i++) {
+	for (unsigned i = HEAD_SLOT + 1; i < WORDS; i++) {
 		uint64_t word = entry_read(&bucket->word[i]);
 		bool over = entry_is_over(b, word, now);
 		if (!victim || over || entry_age(word, now) > entry_age(*held, now)) {
@@ -208,9 +208,9 @@ uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struc
                       uint32_t server, uint32_t refused, uint32_t now)
 {
 	const struct key k = key_of(b, s, client);
-	uint64_t *door = &k.bucket->word[DOOR];
+	uint64_t *head = &k.bucket->word[HEAD_SLOT];
 	for (;;) {
-		uint64_t first = entry_read(door), held = 0;
+		uint64_t first = entry_read(head), held = 0;
 		uint32_t found;
 		if (!bucket_clear(b, &k, s, refused, now, &found))
 			continue;
@@ -222,9 +222,10 @@ uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struc
 			if (!entry_swap(place, held, first))
 				continue;
 		}
-		if (entry_swap(door, first, entry_make(k.tag, server, now)))
+		if (entry_swap(head, first, entry_make(k.tag, server, now)))
 			return server;
-		/* What stood at the door may have been taken out for good: no copy may stay. */
+		/* What stood at the head slot may have been taken out for good: no copy may stay.
+		 */
 		if (place)
 			entry_swap(place, first, 0);
 	}
