@@ -27,7 +27,7 @@ TITLE = "delay through the forwarder at 10, 50 and 90 % of its PDR, beside testp
 MINUTES = 3
 LOADS = (10, 50, 90)  # percent
 SECONDS = 0.1
-TRIES, PATIENCE_US = 8, 25  # a worker without packets naps after 30
+TRIES, PATIENCE_US = 8, 25  # a worker without packets backs off after 30
 PERCENTILES = {"p50": "p50_ns", "p99": "p99_ns", "p99.9": "p999_ns"}
 
 

@@ -153,12 +153,12 @@ static struct flows *flows_of(struct generator *g)
 
 static int run_up(struct generator *g, FILE *out, struct sy_error *err)
 {
-	const struct timespec nap = {.tv_nsec = 20000000};
+	const struct timespec pause = {.tv_nsec = 20000000};
 	for (double waited = 0; !link_is_up(g->chosen); waited += 0.02) {
 		if (waited > g->timeout)
 			return sy_fail(err, ETIMEDOUT, "link %s: nobody is at the other end",
 			               g->chosen->name);
-		nanosleep(&nap, NULL);
+		nanosleep(&pause, NULL);
 	}
 	fprintf(out, "{\"up\": \"%s\"}\n", g->chosen->name);
 	return 0;

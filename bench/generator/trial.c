@@ -10,7 +10,7 @@
 #include "watch.h"
 
 #define ARREARS  512 /* packets that may be due at once */
-#define QUIET_MS 5   /* nothing came for so long: nothing will. Idle forwarders nap for 1 ms */
+#define QUIET_MS 5   /* nothing came for so long: nothing will. Idle forwarders back off for 1 ms */
 #define DRAIN_MS 100 /* no longer than this */
 #define BACK_OFF 16  /* pauses before a full link is tried again: looking costs the other side */
 

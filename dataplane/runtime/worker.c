@@ -12,8 +12,8 @@
 
 /* Naps when some source can only be polled: the first one is short, as where packets come now and
  * then each waits for its end, and each is twice as long as the one before it. Microseconds. */
-#define NAP_FIRST_US 50
-#define NAP_LAST_US  1000
+#define BACKOFF_FIRST_US 50
+#define BACKOFF_LAST_US  1000
 /* The most that the clock goes on between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
@@ -232,16 +232,17 @@ static void worker_sleep(struct sy_worker *w)
 		uint64_t since = rte_rdtsc() - p->round_tsc;
 		uint64_t left =
 		        since < p->round_cycles ? (p->round_cycles - since) / cycles_per_us + 1 : 0;
-		bool nap = p->must_poll;
-		for (unsigned i = 0; i < p->sources && !nap; i++)
-			nap = p->source[i].port->ops->is_pending(p->source[i].port,
-			                                         p->source[i].queue);
+		bool backs_off = p->must_poll;
+		for (unsigned i = 0; i < p->sources && !backs_off; i++)
+			backs_off = p->source[i].port->ops->is_pending(p->source[i].port,
+			                                               p->source[i].queue);
 		SY_COUNT(w->counters.sleeps, 1);
 		sources_wake(w);
 		rte_rcu_qsbr_thread_offline(rcu_qsbr(w->rt->rcu), w->id);
-		if (nap && left > p->nap_us) {
-			left = p->nap_us;
-			p->nap_us = 2 * p->nap_us < NAP_LAST_US ? 2 * p->nap_us : NAP_LAST_US;
+		if (backs_off && left > p->backoff_us) {
+			left = p->backoff_us;
+			p->backoff_us = 2 * p->backoff_us < BACKOFF_LAST_US ? 2 * p->backoff_us
+			                                                    : BACKOFF_LAST_US;
 		}
 		const struct timespec wait = {.tv_nsec = (long)left * 1000};
 		int n = epoll_pwait2(p->epoll_fd, ev, 8, &wait, NULL);
@@ -298,7 +299,7 @@ void *worker_main(void *arg)
 	struct sy_worker_private *p = w->private;
 	struct rte_rcu_qsbr *qsbr = rcu_qsbr(w->rt->rcu);
 	worker_pin(w);
-	p->nap_us = NAP_FIRST_US;
+	p->backoff_us = BACKOFF_FIRST_US;
 	if (rte_thread_register()) /* still correct, only without its own cache of the pool */
 		sy_log(SY_LOG_WARN, "runtime", "worker %u is unknown to EAL: %s", w->id,
 		       rte_strerror(rte_errno));
@@ -312,7 +313,7 @@ void *worker_main(void *arg)
 		uint64_t now = rte_rdtsc();
 		if (work) {
 			last_work = now;
-			p->nap_us = NAP_FIRST_US;
+			p->backoff_us = BACKOFF_FIRST_US;
 			SY_COUNT(w->counters.busy_cycles, now - before);
 		} else {
 			if (now - last_work > p->spin_cycles) {

@@ -76,10 +76,10 @@ struct worker_clock {
 
 struct sy_worker_private {
 	pthread_t thread;
-	bool running;    /* the thread exists: interaction's */
-	uint32_t nap_us; /* the next nap */
-	int core;        /* −1: not pinned */
-	bool stop;       /* writer: interaction, relaxed */
+	bool running;        /* the thread exists: interaction's */
+	uint32_t backoff_us; /* the next back-off */
+	int core;            /* −1: not pinned */
+	bool stop;           /* writer: interaction, relaxed */
 	int wake_fd, epoll_fd;
 	bool must_poll; /* a source has no descriptor */
 	uint32_t now_s;
