@@ -42,7 +42,7 @@ void crowd_feed(struct crowd *c, unsigned w, const struct feed_stream *const str
 /* Lets each frame of a stream come in once, by worker w's queue of a port, and waits for that. */
 void crowd_feed_once(struct crowd *c, unsigned w, unsigned port, const struct feed_stream *stream);
 /* What all workers do in so many milliseconds; meanwhile(ctx), if not NULL, is called so many times
- * in even distances, from the beginning on, by this thread, which is the interaction thread. */
+ * in even distances, from the beginning on, by this thread, which is the control thread. */
 struct crowd_work crowd_watch(struct crowd *c, unsigned ms, void (*meanwhile)(void *ctx), void *ctx,
                               unsigned times);
 

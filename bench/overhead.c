@@ -12,7 +12,7 @@
  *     search         as many as a request may are looked at for a client that has none
  *     expiry         as sweep where many are over, and end; they began outside of the slots
  *
- * What counts is the CPU time of the worker's thread a packet: what the interaction thread does on
+ * What counts is the CPU time of the worker's thread a packet: what the control thread does on
  * its own core counts by what it takes from the worker, lines of memory and calls to be answered.
  * Two slots with and two without, in such an order that what drifts does so in both, are a pair; a
  * line is told for each.
@@ -28,7 +28,7 @@
 #define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
-/* The interaction thread attends to its own so often in a slot, with a task or without. */
+/* The control thread attends to its own so often in a slot, with a task or without. */
 #define TICKS 2
 /* A session of the expiry task is over after this time. */
 #define BRIEF_MS 2000
@@ -153,7 +153,7 @@ static const struct task {
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Do workers sweep? Writer: the interaction thread. */
+/* Do workers sweep? Writer: the control thread. */
 static bool sweeping = true;
 
 static void round_run(struct sy_worker *w)
@@ -164,7 +164,7 @@ static void round_run(struct sy_worker *w)
 		balance_worker_of(w)->swept_ns = w->now_ns;
 }
 
-/* What the interaction thread does at its time; ctx is the bench. */
+/* What the control thread does at its time; ctx is the bench. */
 static void tick(void *ctx)
 {
 	struct bench *b = ctx;

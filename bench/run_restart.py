@@ -6,7 +6,7 @@ A lab of network namespaces on veth (tests/lab), UDP flows that ask an echo serv
 milliseconds, and beside them the conversations of tests/traffic. `silence` is the longest time
 between two answers of any of the flows; the phases are those that `steelyard get status` shows,
 wall time. In the evidence: `cpu_ms` of it that the process computed, `queued_ms` that its
-interaction thread waited for a CPU; the rest it waited for the kernel. So what a busy machine adds
+control thread waited for a CPU; the rest it waited for the kernel. So what a busy machine adds
 can be told from what the forwarder takes.
 """
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Growth of session tables (docs/design/0019-slots.md): a slot's table is doubled when it is nearly
- * full. The interaction thread finds memory; the slot's worker copies and indexes the sessions
+ * full. The control thread finds memory; the slot's worker copies and indexes the sessions
  * between two bursts. Where the table was is used again when every worker has been between bursts
  * since.
  */

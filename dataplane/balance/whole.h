@@ -8,7 +8,7 @@
 /* Lets go of a store that was not sealed: as a crash would, so that its sessions can be adopted. */
 void adopt_close(struct sy_balance *b);
 
-/* What the interaction thread does every RETIRE_PERIOD_MS. */
+/* What the control thread does every RETIRE_PERIOD_MS. */
 void balance_tick(void *balance);
 
 #endif

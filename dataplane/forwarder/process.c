@@ -192,7 +192,7 @@ static int run(struct process *l)
 	if (rc == 0) {
 		rc = sy_runtime_run(l->rt);
 		if (rc < 0)
-			sy_fail(l->err, -rc, "the interaction loop failed: %s", strerror(-rc));
+			sy_fail(l->err, -rc, "the control loop failed: %s", strerror(-rc));
 		else
 			rc = l->rc;
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Neighbours by (port, address): what a next hop's MAC is. Both gateways and, for on-link routes,
- * destinations themselves. The interaction thread writes, workers look up without a lock: records
+ * destinations themselves. The control thread writes, workers look up without a lock: records
  * sit in a fixed array, chained by hash; an unlinked one keeps its link and is reused only after a
  * grace period.
  */
@@ -23,10 +23,10 @@ enum adjacency_state { ADJACENCY_PENDING, ADJACENCY_VALID, ADJACENCY_FAILED };
 struct adjacency {
 	struct sy_addr addr;
 	uint64_t link; /* MAC in the low 48 bits as in memory, state above: changes as one word.
-	                  Writer: interaction; readers: workers */
+	                  Writer: control thread; readers: workers */
 	uint32_t next; /* index of the next in the hash chain, 0: end. Likewise */
 	uint32_t used; /* second of the last packet. Writers: workers, relaxed */
-	/* Of the interaction thread alone. */
+	/* Of the control thread alone. */
 	struct adjacencies *owner;
 	uint32_t refs;  /* paths that have it as a hop */
 	uint32_t asked; /* second when the kernel was last asked to manage it */

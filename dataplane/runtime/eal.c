@@ -163,7 +163,7 @@ int cores_check(const char *list, struct sy_error *err)
 	return 0;
 }
 
-/* The interaction thread keeps the CPUs it has; EAL would pin it to one. */
+/* The control thread keeps the CPUs it has; EAL would pin it to one. */
 static void main_lcore(char *out, size_t cap)
 {
 	unsigned core[CPU_SETSIZE];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The interaction thread's event loop. */
+/* The control thread's event loop. */
 #ifndef LOOP_H
 #define LOOP_H
 

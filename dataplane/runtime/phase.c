@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What a start consists of: for each phase how long it took, how much of that the process computed,
- * and how long its interaction thread waited for a CPU. What is left, it waited for the kernel or
- * another process. Interaction thread only; a process starts once.
+ * and how long its control thread waited for a CPU. What is left, it waited for the kernel or
+ * another process. Control thread only; a process starts once.
  */
 #include <fcntl.h>
 #include <inttypes.h>

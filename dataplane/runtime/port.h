@@ -52,7 +52,7 @@ struct port_ops {
 
 extern const struct port_ops port_xsk_ops, port_ethdev_ops;
 
-/* Written by the worker of the queue, read by the interaction thread, relaxed. */
+/* Written by the worker of the queue, read by the control thread, relaxed. */
 struct port_queue_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, tx_failed;
 } __attribute__((aligned(SY_CACHE_LINE)));
@@ -67,7 +67,7 @@ struct port {
 	int claimed; /* the former ifindex, on which IPv6 addresses were claimed */
 	char problem[256]; /* of taking it again; empty: none */
 	uint16_t mtu_link; /* the interface's MTU, of which mtu may be less */
-	uint16_t mtu;      /* writer: interaction; readers: workers, relaxed */
+	uint16_t mtu;      /* writer: control thread; readers: workers, relaxed */
 	uint16_t mtu_max;  /* what the packet buffers hold; 0: no limit of ours */
 	bool up;           /* likewise */
 	uint64_t mac;      /* as in memory, in the first 6 bytes. Likewise */

@@ -424,7 +424,7 @@ void xsk_queue_close_begin(struct xsk_queue *q)
 {
 	pthread_attr_t attr;
 	sigset_t all;
-	sigfillset(&all); /* signals are the interaction thread's */
+	sigfillset(&all); /* signals are the control thread's */
 	pthread_attr_init(&attr);
 	pthread_attr_setsigmask_np(&attr, &all);
 	q->closing = !pthread_create(&q->closer, &attr, queue_close, q);

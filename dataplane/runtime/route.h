@@ -26,10 +26,10 @@ struct group {
 };
 
 struct routes {
-	struct rte_rib *rib4; /* prefix → group, of the interaction thread alone */
+	struct rte_rib *rib4; /* prefix → group, of the control thread alone */
 	struct rte_rib6 *rib6;
-	struct lpm v4, v6;   /* address → group. Writer: interaction; readers: anyone */
-	uint32_t generation; /* writer: interaction; readers: anyone. Grows before each write to
+	struct lpm v4, v6;   /* address → group. Writer: control thread; readers: anyone */
+	uint32_t generation; /* writer: control thread; readers: anyone. Grows before each write to
 	                        v4 or v6, and before and after paths are replaced */
 	bool refused;        /* likewise, relaxed */
 	/* Likewise; acquire and release. */
@@ -37,7 +37,7 @@ struct routes {
 	struct path *path[PATHS];
 	uint16_t capacity[PATHS]; /* bytes of the IP packets that fit through; 0: stale. Ids in no
 	                         use are stale, too, and those of the other half */
-	/* Of the interaction thread alone. */
+	/* Of the control thread alone. */
 	uint32_t stale_at[PATHS]; /* the generation while it was replaced */
 	struct group *group[GROUPS];
 	uint16_t chain[GROUP_CHAINS];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the files of this module share. The interaction thread owns everything here unless a field
+ * What the files of this module share. The control thread owns everything here unless a field
  * says otherwise.
  */
 #ifndef RUNTIME_H
@@ -29,12 +29,12 @@ struct sy_runtime {
 	unsigned ports;
 	struct sy_worker *worker; /* [workers] */
 	unsigned workers;
-	uint8_t slot_worker[SY_SLOTS]; /* writer: interaction; readers: workers, relaxed */
+	uint8_t slot_worker[SY_SLOTS]; /* writer: control thread; readers: workers, relaxed */
 	struct loop *loop;
 	struct rcu *rcu;
 	struct routes *routes;
 	struct adjacencies *adjacencies;
-	uint32_t links_changed; /* writer: interaction, after each; readers: workers, acquire */
+	uint32_t links_changed; /* writer: control thread, after each; readers: workers, acquire */
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
 	struct marks *marks;                 /* check.c's; NULL: none was set yet */

@@ -3,7 +3,7 @@
  * The last stage: path → hop → neighbour → Ethernet header → port.
  *
  *   ready ──────────────► gathered for the port, or for the worker that owns its queue
- *   neighbour unknown ──► waits here, the interaction thread is asked ──► ready, or no-neighbour
+ *   neighbour unknown ──► waits here, the control thread is asked ──► ready, or no-neighbour
  */
 #include <rte_byteorder.h>
 

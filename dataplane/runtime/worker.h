@@ -15,7 +15,7 @@
 #define WORKER_TRANSMIT_RING 1024 /* the same to one that owns the transmit queue */
 #define WORKER_WAITING       64   /* next hops a worker keeps packets for */
 #define WORKER_WAITING_MAX   16   /* packets for each */
-#define WORKER_ASKS          256  /* requests to the interaction thread under way */
+#define WORKER_ASKS          256  /* requests to the control thread under way */
 
 /* What other workers have handed over and comes next: known before its turn, so that it is fetched
  * while something else is worked on. Between turns there is none. */
@@ -46,11 +46,11 @@ struct waiting {
 	uint64_t deadline_ns;
 	uint8_t port;
 	uint8_t count; /* 0: the entry is free */
-	bool asked;    /* the interaction thread knows */
+	bool asked;    /* the control thread knows */
 	struct rte_mbuf *mbuf[WORKER_WAITING_MAX];
 };
 
-/* What a worker asks of the interaction thread: a neighbour. */
+/* What a worker asks of the control thread: a neighbour. */
 struct ask {
 	struct sy_addr addr;
 	uint32_t port;
@@ -76,10 +76,10 @@ struct worker_clock {
 
 struct sy_worker_private {
 	pthread_t thread;
-	bool running;        /* the thread exists: interaction's */
+	bool running;        /* the thread exists: the control thread's */
 	uint32_t backoff_us; /* the next back-off */
 	int core;            /* −1: not pinned */
-	bool stop;           /* writer: interaction, relaxed */
+	bool stop;           /* writer: control thread, relaxed */
 	int wake_fd, epoll_fd;
 	bool must_poll; /* a source has no descriptor */
 	uint32_t now_s;
@@ -104,10 +104,10 @@ struct sy_worker_private {
 	/* Written by others. */
 	uint32_t asleep __attribute__((aligned(SY_CACHE_LINE))); /* see worker_sleep() */
 	struct worker_call *call;
-	uint32_t neighbours_changed; /* writer: interaction */
+	uint32_t neighbours_changed; /* writer: control thread */
 	struct ring **flow_in;       /* [workers], by sender; NULL for itself */
 	struct ring **transmit_in;   /* likewise */
-	struct rte_ring *asks;       /* to the interaction thread */
+	struct rte_ring *asks;       /* to the control thread */
 };
 
 /* ---- workers.c: all of them ---- */
@@ -125,9 +125,9 @@ void workers_stop(struct sy_runtime *rt);
  * had for each other. Packets that wait for a neighbour are dropped. */
 void workers_drain(struct sy_runtime *rt);
 void workers_close(struct sy_runtime *rt);
-/* Interaction thread: a neighbour that packets may wait for has changed. */
+/* Control thread: a neighbour that packets may wait for has changed. */
 void workers_neighbour_changed(struct sy_runtime *rt);
-/* Interaction thread: answers what workers asked. */
+/* Control thread: answers what workers asked. */
 void workers_answer(struct sy_runtime *rt);
 
 /* ---- worker.c: one ---- */

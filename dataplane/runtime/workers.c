@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* All workers, as the interaction thread sees them: opened, bound, started, asked, drained. */
+/* All workers, as the control thread sees them: opened, bound, started, asked, drained. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -115,7 +115,7 @@ int workers_start(struct sy_runtime *rt, struct sy_error *err)
 {
 	sigset_t all, before;
 	int code = 0;
-	sigfillset(&all); /* signals are the interaction thread's */
+	sigfillset(&all); /* signals are the control thread's */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (unsigned i = 0; i < rt->workers && !code; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
@@ -184,7 +184,7 @@ void workers_close(struct sy_runtime *rt)
 	free(rt->worker);
 }
 
-/* ---- what the interaction thread asks of them ---- */
+/* ---- what the control thread asks of them ---- */
 
 unsigned sy_worker_count(const struct sy_runtime *rt)
 {

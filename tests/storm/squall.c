@@ -51,7 +51,7 @@ static void squall_floods(struct weather *w)
 	flood_slot(w, &ports, false);
 }
 
-/* New sessions of a service one after the other, without the interaction thread between. */
+/* New sessions of a service one after the other, without the control thread between. */
 static void squall_special(struct weather *w, enum world_special odd)
 {
 	struct service_key key = world_special_service(odd);

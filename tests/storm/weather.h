@@ -44,7 +44,7 @@ void squall_all(struct weather *w);
 
 /* Counts it and sends it in; lost when the port's ring is full. */
 void weather_send(struct weather *w, const struct frame *f);
-/* Workers and interaction thread have their turn; what comes out is looked at and answered. */
+/* Workers and control thread have their turn; what comes out is looked at and answered. */
 void weather_turn(struct weather *w);
 /* Takes what was sent. react: valid answers to it become pending. */
 void weather_collect(struct weather *w, bool react);

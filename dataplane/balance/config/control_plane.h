@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the interaction thread alone reads and writes; workers cannot even name it. */
+/* What the control thread alone reads and writes; workers cannot even name it. */
 #ifndef CONTROL_PLANE_H
 #define CONTROL_PLANE_H
 

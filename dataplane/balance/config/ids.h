@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Ids of servers, services and local addresses: what they mean, over restarts too, and when they
- * are free again. Interaction thread only. */
+ * are free again. Control thread only. */
 #ifndef IDS_H
 #define IDS_H
 

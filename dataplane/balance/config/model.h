@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The configuration as accepted, and transactions on it. Interaction thread only.
+ * The configuration as accepted, and transactions on it. Control thread only.
  *
  * A transaction changes the model step by step, keeping what each touched service was before. It
  * ends in model_rollback(), after which nothing has happened, or in model_check() and publishing:

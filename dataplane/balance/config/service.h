@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Services as published. Interaction thread only. */
+/* Services as published. Control thread only. */
 #ifndef SERVICE_H
 #define SERVICE_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rules of SNAT, as configured and as published. Interaction thread only. */
+/* Rules of SNAT, as configured and as published. Control thread only. */
 #ifndef SNAT_MODEL_H
 #define SNAT_MODEL_H
 

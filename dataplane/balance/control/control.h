@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The control socket's side of the balancer: requests in, replies out, transactions in pieces.
- * Interaction thread only.
+ * Control thread only.
  */
 #ifndef CONTROL_H
 #define CONTROL_H

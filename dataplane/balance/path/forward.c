@@ -21,7 +21,7 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	const struct endpoint *e = &b->endpoint[s->server];
 	if (direction == SESSION_CLIENT) {
 		uint16_t path = SY_READ(e->path);
-		/* The interaction thread refreshes endpoints a moment after the routes changed. */
+		/* The control thread refreshes endpoints a moment after the routes changed. */
 		return SY_LIKELY(SY_RCU_READ(w->path_mtu[path])) ? path : path_to_server(b, s, e);
 	}
 	if (SY_LIKELY(SY_RCU_READ(w->path_mtu[s->path])))

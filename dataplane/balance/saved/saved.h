@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What the state directory holds of the configuration: `config`, a snapshot, and `journal`, the
- * transactions accepted since. Interaction thread only. Without a state directory nothing happens.
+ * transactions accepted since. Control thread only. Without a state directory nothing happens.
  */
 #ifndef SAVED_H
 #define SAVED_H

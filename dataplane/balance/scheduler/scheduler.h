@@ -2,7 +2,7 @@
 /*
  * Schedulers: who gets a new session. See docs/design/0008-schedulers.md.
  *
- * Stands on base alone. The interaction thread makes pools and frees them after a grace period;
+ * Stands on base alone. The control thread makes pools and frees them after a grace period;
  * workers pick from them and change nothing in them. A worker's running state is kept by server and
  * service id, so that it survives every change of configuration.
  */
@@ -34,7 +34,7 @@ struct pool {
 	struct candidate candidate[];
 };
 
-/* Tables that pools of equal servers share. Interaction thread only. */
+/* Tables that pools of equal servers share. Control thread only. */
 struct table_cache;
 struct table_cache *table_cache_create(void);
 /* Every pool must be gone. */

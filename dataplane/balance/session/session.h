@@ -213,7 +213,7 @@ _Static_assert(sizeof(struct session_local_name) == 24, "a file format");
 
 #define SESSION_LOCALS 256 /* ids of local addresses */
 
-/* Writers: the interaction thread, once the file is ours (not before session_store_take()). name
+/* Writers: the control thread, once the file is ours (not before session_store_take()). name
  * NULL: the id means nothing any more. `check` is computed. Ids from session_servers() on get no
  * name: what an older, smaller dictionary has no room for does not survive a restart. */
 void session_name_server(struct session_store *s, uint32_t id,
@@ -449,7 +449,7 @@ struct session_growth {
 
 /* May the slot's table be doubled, by the limit of growth? */
 bool session_grow_is_possible(const struct session_store *s, uint8_t slot);
-/* Interaction thread: memory for a table of twice as many records. Returns 0, -ENOMEM or -ENOSPC.
+/* Control thread: memory for a table of twice as many records. Returns 0, -ENOMEM or -ENOSPC.
  */
 int session_grow_prepare(struct session_store *s, uint8_t slot, struct session_growth *out,
                          struct sy_error *err);
@@ -460,7 +460,7 @@ void session_grow_copy(const struct session_table *from, struct session_growth *
 bool session_grow_enter(struct session_growth *g, uint32_t record, uint64_t client_hash,
                         uint64_t server_hash);
 void session_grow_finish(struct session_store *s, struct session_growth *g);
-/* Interaction thread, after session_grow_finish() or a growth that was given up: the region is not
+/* Control thread, after session_grow_finish() or a growth that was given up: the region is not
  * used again before session_grow_release() of the oldest `count` of them, when nobody reads what
  * was there any more. */
 void session_grow_leave(struct session_store *s, const struct session_growth *g);

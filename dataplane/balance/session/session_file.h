@@ -59,7 +59,7 @@ struct session_file {
 	uint8_t boot[16]; /* which boot of the kernel */
 	uint64_t owner;   /* whose sessions */
 	uint64_t check;   /* session_file_check(), stored last: 0: never finished */
-	/* what changes while the file is in use; written by its process's interaction thread */
+	/* what changes while the file is in use; written by its process's control thread */
 	uint64_t alive_ns;  /* of sy_clock_ns(): when that process was seen alive */
 	uint64_t path_half; /* which half of the path ids it takes */
 	struct session_seal seal;

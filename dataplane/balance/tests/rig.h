@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A balancer for tests: the real pipeline over ports that are rings, driven by one thread that is
- * worker and interaction thread in turn, with a clock that stands still until it is told. So a run
+ * worker and control thread in turn, with a clock that stands still until it is told. So a run
  * depends on its input alone.
  *
  *     clients ── "wan" (port 0) ── balancer ── "lan" (port 1) ── servers
@@ -95,7 +95,7 @@ struct rte_mbuf *rig_collect(struct rig *r, unsigned port);
 bool rig_turn_worker(struct rig *r, unsigned w);
 /* Turns of all workers until nothing moves. */
 void rig_turn(struct rig *r);
-/* What the interaction thread does now and then: retired ids, RCU, neighbours, routes. */
+/* What the control thread does now and then: retired ids, RCU, neighbours, routes. */
 void rig_attend(struct rig *r);
 /* Lets time pass, in steps of a second at most, each with a round of every worker. */
 void rig_advance(struct rig *r, uint64_t ns);

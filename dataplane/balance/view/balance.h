@@ -3,7 +3,7 @@
  * The balancer's inside: the objects that sessions and stages refer to.
  *
  * Writers and readers: everything reachable from struct sy_balance, but its workers, is written by
- * the interaction thread; workers read it, under RCU where a pointer says so. struct balance_worker
+ * the control thread; workers read it, under RCU where a pointer says so. struct balance_worker
  * is its worker's own; others read its counters with relaxed loads.
  */
 #ifndef BALANCE_H
@@ -106,7 +106,7 @@ struct sy_balance {
 	unsigned workers;
 	struct balance_worker worker[SY_MAX_WORKERS];
 
-	struct control_plane *ctl; /* the interaction thread's alone: config/control_plane.h */
+	struct control_plane *ctl; /* the control thread's alone: config/control_plane.h */
 };
 
 /* What names a service; hashed and compared as bytes. */
@@ -143,7 +143,7 @@ static inline const struct service *endpoint_service(const struct sy_balance *b,
 	return e->service == SERVICE_NONE ? NULL : SY_RCU_READ(b->service[e->service]);
 }
 
-/* What the interaction thread takes for now, on the sessions' clock: worker 0's last round. */
+/* What the control thread takes for now, on the sessions' clock: worker 0's last round. */
 static inline uint64_t balance_now(const struct sy_balance *b)
 {
 	return __atomic_load_n(&b->worker[0].swept_ns, __ATOMIC_RELAXED);
@@ -167,7 +167,7 @@ int directory_create(struct sy_balance *b, struct sy_error *err);
 void directory_destroy(struct sy_balance *b);
 /* The service that a client's packet asks for, NULL: none. Any thread, under RCU. */
 const struct service *directory_find(const struct sy_balance *b, const struct sy_tuple *client);
-/* From now on the key means this service. Both: interaction thread. */
+/* From now on the key means this service. Both: control thread. */
 int directory_add(struct sy_balance *b, const struct service_key *key, uint32_t id);
 /* Without effect if it has come to mean another. */
 void directory_remove(struct sy_balance *b, const struct service_key *key, uint32_t id);
@@ -215,7 +215,7 @@ uint32_t persist_find(struct sy_balance *b, const struct service *s, const struc
 uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struct sy_addr *client,
                       uint32_t server, uint32_t refused, uint32_t now);
 /* Clears some of what has ended, so that no entry is older than its 16-bit second can tell. Every
- * RETIRE_PERIOD_MS, interaction thread. */
+ * RETIRE_PERIOD_MS, control thread. */
 void persist_tick(struct sy_balance *b);
 
 #endif

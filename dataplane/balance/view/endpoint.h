@@ -73,19 +73,19 @@ struct endpoint {
 	uint32_t service;    /* id, or SERVICE_NONE */
 	uint32_t created;    /* seconds of balance_now(), when the id was taken */
 	uint32_t limit;      /* sessions at most; UINT32_MAX: no limit. As path */
-	uint16_t path;       /* to the server. Writer: interaction thread; readers: relaxed */
+	uint16_t path;       /* to the server. Writer: control thread; readers: relaxed */
 	uint16_t first_port, last_port; /* of its service, as in struct service_key */
 	uint8_t proto;
 	uint8_t mode : 4;   /* enum mode */
 	uint8_t form : 4;   /* enum form: what its mode and families make of packets */
 	int8_t overhead[2]; /* bytes they gain, by enum session_direction: of who sent them */
-	uint8_t removed;    /* no longer configured. Writer: interaction thread; readers: relaxed */
+	uint8_t removed;    /* no longer configured. Writer: control thread; readers: relaxed */
 	uint8_t down;       /* health checks say so. Likewise */
 	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
 	uint8_t backup;     /* only when no other does. Likewise */
 	uint8_t dead;  /* its sessions end: removed, killed, or down and that is told. Likewise */
 	uint8_t found; /* the id means this since an earlier process, whose sessions name it.
-	                  Interaction thread only, and those that adopt */
+	                  Control thread only, and those that adopt */
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
@@ -144,7 +144,7 @@ static inline void traffic_count(struct traffic *t, enum session_direction from,
 	}
 }
 
-/* Per server and worker, whose own it is. Traffic's readers: interaction, relaxed. */
+/* Per server and worker, whose own it is. Traffic's readers: control thread, relaxed. */
 struct server_share {
 	struct traffic traffic;
 	struct sy_tx_cache_link link; /* of its neighbour, where it is on link */

@@ -29,8 +29,8 @@ struct bucket {
 _Static_assert(sizeof(struct bucket) == SY_CACHE_LINE, "one line");
 
 struct persist {
-	struct bucket *bucket; /* writers: workers, interaction thread; by compare-and-swap */
-	uint32_t tick_at;      /* interaction thread */
+	struct bucket *bucket; /* writers: workers, control thread; by compare-and-swap */
+	uint32_t tick_at;      /* control thread */
 };
 
 struct persist *persist_create(void)

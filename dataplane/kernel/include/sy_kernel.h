@@ -3,7 +3,7 @@
  * kernel: what Steelyard shares with Linux. A live mirror of its links, addresses, routes and
  * neighbours (netlink), the XDP flow director that takes steered packets off an interface, and the
  * claim on VIPs and local addresses that keeps the kernel from using them. No DPDK. Everything here
- * runs on one thread, the interaction thread.
+ * runs on one thread, the control thread.
  */
 #ifndef SY_KERNEL_H
 #define SY_KERNEL_H
@@ -93,9 +93,9 @@ int sy_mirror_process(struct sy_mirror *m, unsigned budget);
 int sy_mirror_neigh_manage(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
 /* Ends the management; the kernel ages the entry as usual. */
 int sy_mirror_neigh_release(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
-/* Best route as the mirror has it; false: none. For the interaction thread and tests. */
+/* Best route as the mirror has it; false: none. For the control thread and tests. */
 bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, struct sy_route *out);
-/* The neighbour as the mirror has it; false: none. For the interaction thread and tests. */
+/* The neighbour as the mirror has it; false: none. For the control thread and tests. */
 bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct sy_addr *addr,
                           struct sy_neigh *out);
 /* Shrinks the receive buffer, for the overrun test. */

@@ -3,7 +3,7 @@
  * runtime: the machine that moves packets, knowing nothing of balancing. EAL, ports, workers,
  * hand-over, routes and next hops, RCU, counters and drops, control socket.
  *
- * Threads: W workers (poll ports, run the pipeline) and one interaction thread (netlink, control
+ * Threads: W workers (poll ports, run the pipeline) and one control thread (netlink, control
  * socket, everything that changes configuration). Workers read configuration under RCU and are
  * reached by SPSC rings only.
  */
@@ -60,11 +60,11 @@ enum sy_phase {
 struct sy_phase_cost {
 	uint64_t wall_ns;
 	uint64_t cpu_ns;    /* of it, that the process computed, all threads together */
-	uint64_t queued_ns; /* that the interaction thread was ready and had no CPU; 0: unknown */
+	uint64_t queued_ns; /* that the control thread was ready and had no CPU; 0: unknown */
 	uint64_t faults;    /* pages met for the first time */
 };
 
-/* The process has begun. This and the next three: interaction thread only. */
+/* The process has begun. This and the next three: control thread only. */
 void sy_phases_begin(void);
 /* All that came since the phase before is this one's; a phase may end more than once. */
 void sy_phase_end(enum sy_phase phase);
@@ -167,17 +167,17 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err);
 /*
  * Stops the workers and lets go of sockets, devices, flow director, claims and their locks, for a
  * successor; steering and claims stay in the kernel. Workers' counters and everything else can
- * still be read; the interaction loop goes on. Only sy_runtime_close() may follow, or the end of
+ * still be read; the control loop goes on. Only sy_runtime_close() may follow, or the end of
  * the process. The sockets, no longer in use, go on closing in the background: a successor waits
  * for each queue.
  */
 void sy_runtime_quiesce(struct sy_runtime *rt);
-/* Turns the interaction thread's loop until the first full mirror dump has been applied.
+/* Turns the control thread's loop until the first full mirror dump has been applied.
  * -ECANCELED: sy_runtime_stop() came first; nothing has failed. */
 int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy_error *err);
 /*
- * The interaction thread's loop: epoll over everything registered by sy_runtime_watch(), until
- * sy_runtime_stop(). The caller's thread becomes the interaction thread.
+ * The control thread's loop: epoll over everything registered by sy_runtime_watch(), until
+ * sy_runtime_stop(). The caller's thread becomes the control thread.
  */
 int sy_runtime_run(struct sy_runtime *rt);
 /* Async-signal-safe. */
@@ -185,13 +185,13 @@ void sy_runtime_stop(struct sy_runtime *rt);
 /* Stops workers, closes ports; frees everything. */
 void sy_runtime_close(struct sy_runtime *rt);
 
-/* Calls fn(ctx) on the interaction thread whenever fd is readable. fd < 0 in unwatch: ignored. */
+/* Calls fn(ctx) on the control thread whenever fd is readable. fd < 0 in unwatch: ignored. */
 int sy_runtime_watch(struct sy_runtime *rt, int fd, void (*fn)(void *ctx), void *ctx);
 void sy_runtime_unwatch(struct sy_runtime *rt, int fd);
-/* Calls fn(ctx) on the interaction thread at the next turn of its loop, once: for work in pieces.
+/* Calls fn(ctx) on the control thread at the next turn of its loop, once: for work in pieces.
  */
 void sy_runtime_defer(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
-/* Calls fn(ctx) every period_ms on the interaction thread. */
+/* Calls fn(ctx) every period_ms on the control thread. */
 int sy_runtime_every(struct sy_runtime *rt, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
 
 /* The first full mirror dump has been applied, or there is no kernel to mirror. */
@@ -202,7 +202,7 @@ const char *sy_runtime_refusal(const struct sy_runtime *rt);
 /* ---- workers (worker*.c) -----------------------------------------------------------------------
  */
 
-/* What the pipeline writes per worker. Read by the interaction thread with relaxed atomics. */
+/* What the pipeline writes per worker. Read by the control thread with relaxed atomics. */
 struct sy_worker_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
 	uint64_t bursts, handed_out, handed_in;
@@ -237,13 +237,13 @@ struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
 
 /*
  * Runs fn(w, ctx) on worker w between two bursts and waits for it (waking the worker if it sleeps).
- * Interaction thread only; fn must be short (≤ 100 µs). Before sy_runtime_start(), and after
+ * Control thread only; fn must be short (≤ 100 µs). Before sy_runtime_start(), and after
  * sy_runtime_quiesce(), fn runs at once, on the caller's thread. Returns 0, or -ETIMEDOUT when the
  * worker did not answer within a second.
  */
 int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx);
 
-/* Slot → worker. Writer: interaction thread; readers: workers, relaxed. Initially slot mod W. */
+/* Slot → worker. Writer: control thread; readers: workers, relaxed. Initially slot mod W. */
 unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 
 /* ---- bursts -------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
  */
 #define SY_PATH_NONE 0
 
-/* Longest prefix match. Any worker or the interaction thread. */
+/* Longest prefix match. Any worker or the control thread. */
 uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst);
 bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path);
 /* For a path that is not NONE: MTU of its egress (smallest of its hops; 65535 if no hop leaves by a
@@ -376,7 +376,7 @@ bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
 bool sy_path_is_on_link(const struct sy_runtime *rt, uint16_t path);
 /* A counter that grows with every change of routes: cheap test for "look up again". */
 uint32_t sy_path_generation(const struct sy_runtime *rt);
-/* Interaction thread: every session was visited since generation g, and no worker is still in the
+/* Control thread: every session was visited since generation g, and no worker is still in the
  * burst it was in then; stale ids older than it are free. */
 void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation);
 
@@ -410,7 +410,7 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*
  * Takes an address (VIP or local) for the balancer on all ports: claims it from the kernel and
- * steers it. Interaction thread, once sy_runtime_is_synced(): only then is it known on which port's
+ * steers it. Control thread, once sy_runtime_is_synced(): only then is it known on which port's
  * network an IPv6 address lies. With `inherit` it is only remembered before sy_runtime_claim(). The
  * reverse is sy_address_release().
  */
@@ -428,7 +428,7 @@ enum sy_address_use {
 	SY_ADDRESS_NEIGHBOUR, /* another host on a port's network answers for it */
 };
 
-/* The first of these that it is; mac: the neighbour's. Interaction thread. */
+/* The first of these that it is; mac: the neighbour's. Control thread. */
 enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *addr,
                                    uint8_t mac[static 6]);
 
@@ -442,7 +442,7 @@ void sy_address_settle(struct sy_runtime *rt);
 /*
  * Leads this host's packets with a mark to a server, see sy_kernel.h; the interface is found here,
  * and followed as routes change. The first one puts the programs in place (with `inherit`:
- * sy_runtime_claim() does). What fails is logged, and told by sy_check_refusal(). Interaction
+ * sy_runtime_claim() does). What fails is logged, and told by sy_check_refusal(). Control
  * thread.
  *
  * A mark may move from one server to another within a transaction, whose number is `transaction`:
@@ -459,7 +459,7 @@ const char *sy_check_refusal(const struct sy_runtime *rt);
 /* ---- RCU (rcu.c)
  * ----------------------------------------------------------------------------------- */
 
-/* Calls free_fn(ptr) on the interaction thread once no worker can hold ptr. Interaction thread. */
+/* Calls free_fn(ptr) on the control thread once no worker can hold ptr. Control thread. */
 void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr));
 #define SY_RCU_READ(p)       __atomic_load_n(&(p), __ATOMIC_ACQUIRE)
 #define SY_RCU_PUBLISH(p, v) __atomic_store_n(&(p), (v), __ATOMIC_RELEASE)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A runtime for tests: no huge pages, no kernel, ports that are rings which the test fills and
- * empties. The test's own thread is the interaction thread. */
+ * empties. The test's own thread is the control thread. */
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
@@ -24,7 +24,7 @@ void options_init(struct sy_runtime_options *o, unsigned workers);
 /* Adds an ethdev port of one queue over two new rings. */
 struct ring_port ring_port_add(struct sy_runtime_options *o, const char *name);
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o);
-/* Lets the interaction thread work for a moment; fails the test when the deadline has passed. */
+/* Lets the control thread work for a moment; fails the test when the deadline has passed. */
 void runtime_turn(struct sy_runtime *rt, uint64_t deadline);
 struct sy_addr addr(const char *text);
 uint64_t drops(const struct sy_runtime *rt, enum sy_drop reason);

@@ -216,7 +216,7 @@ static void call_hold(struct sy_worker *w, void *ctx)
 		sched_yield();
 }
 
-/* What is retired while a worker is busy stays until it has gone on. The interaction thread waits
+/* What is retired while a worker is busy stays until it has gone on. The control thread waits
  * in the call meanwhile, so another thread stands in for it. */
 static void test_rcu(void **state)
 {
