@@ -37,7 +37,7 @@ struct arguments {
 
 struct cell {
 	struct arguments options;
-	struct rig rig;
+	struct harness harness;
 	struct ends ends;
 	uint64_t worked_ns; /* of the forwarder and the ends: what its clock shows */
 };
@@ -55,55 +55,56 @@ uint64_t __wrap_sy_clock_ns(void)
 
 static void clock_go(struct cell *c)
 {
-	struct sy_worker_private *p = c->rig.rt->worker[0].private;
-	paused_ns = __real_sy_clock_ns() - c->rig.now_ns;
+	struct sy_worker_private *p = c->harness.rt->worker[0].private;
+	paused_ns = __real_sy_clock_ns() - c->harness.now_ns;
 	struct worker_clock *k = &p->clock;
 	k->tsc = k->rate_tsc = rte_rdtsc();
-	k->ns = k->rate_ns = c->rig.now_ns;
+	k->ns = k->rate_ns = c->harness.now_ns;
 	k->rate = (SECOND_NS << 32) / rte_get_tsc_hz();
 	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
 }
 
 static void clock_stop(struct cell *c)
 {
-	c->rig.now_ns = sy_clock_ns();
+	c->harness.now_ns = sy_clock_ns();
 }
 
 /* ---- the forwarder --------------------------------------------------------------------------- */
 
 static struct sy_addr host(const struct cell *c, const char *v4, const char *v6, unsigned n)
 {
-	struct sy_addr a = rig_addr(c->options.family == 4 ? v4 : v6);
+	struct sy_addr a = harness_addr(c->options.family == 4 ? v4 : v6);
 	a.w[3] = htonl(ntohl(a.w[3]) + n);
 	return a;
 }
 
-static bool rig_make(struct cell *c)
+static bool harness_make(struct cell *c)
 {
 	const struct arguments *a = &c->options;
 	bool v4 = a->family == 4;
-	struct sy_addr gate[RIG_PORTS] = {host(c, "192.0.2.1", "2001:db8:1::1", 0),
-	                                  host(c, "10.0.0.254", "fd00::ffff", 0)};
-	struct sy_static_route route[RIG_PORTS] = {
-	        {"net_ring_wan", host(c, "198.18.0.0", "2001:db8:8::", 0), gate[RIG_WAN],
+	struct sy_addr gate[HARNESS_PORTS] = {host(c, "192.0.2.1", "2001:db8:1::1", 0),
+	                                      host(c, "10.0.0.254", "fd00::ffff", 0)};
+	struct sy_static_route route[HARNESS_PORTS] = {
+	        {"net_ring_wan", host(c, "198.18.0.0", "2001:db8:8::", 0), gate[HARNESS_WAN],
 	         v4 ? 15 : 48},
-	        {"net_ring_lan", host(c, "10.0.0.0", "fd00::", 0), gate[RIG_LAN], v4 ? 16 : 64}};
-	struct sy_static_neigh neigh[RIG_PORTS] = {{"net_ring_wan", gate[RIG_WAN], {0}},
-	                                           {"net_ring_lan", gate[RIG_LAN], {0}}};
-	for (unsigned i = 0; i < RIG_PORTS; i++)
+	        {"net_ring_lan", host(c, "10.0.0.0", "fd00::", 0), gate[HARNESS_LAN],
+	         v4 ? 16 : 64}};
+	struct sy_static_neigh neigh[HARNESS_PORTS] = {{"net_ring_wan", gate[HARNESS_WAN], {0}},
+	                                               {"net_ring_lan", gate[HARNESS_LAN], {0}}};
+	for (unsigned i = 0; i < HARNESS_PORTS; i++)
 		memcpy(neigh[i].mac, ends_mac[i], 6);
-	const struct rig_options options = {
+	const struct harness_options options = {
 	        .sessions = a->sessions,
 	        .memory_mb = MEMORY_MB,
 	        .huge = a->store != NULL,
 	        .store_directory = a->store,
 	        .route = route,
-	        .routes = RIG_PORTS,
+	        .routes = HARNESS_PORTS,
 	        .neigh = neigh,
-	        .neighs = RIG_PORTS,
+	        .neighs = HARNESS_PORTS,
 	};
 	struct sy_error err;
-	if (rig_open(&c->rig, &options, &err) == 0)
+	if (harness_open(&c->harness, &options, &err) == 0)
 		return true;
 	fprintf(stderr, "the forwarder cannot be made: %s\n", err.text);
 	return false;
@@ -127,13 +128,13 @@ static bool configure(struct cell *c)
 		struct sy_addr local = host(c, "10.0.1.1", "fd00::1:1", i);
 		put_local(&changes, &local);
 	}
-	if (!rig_commit(&c->rig, &changes)) {
-		fprintf(stderr, "the configuration is refused: %s\n", c->rig.error);
+	if (!harness_commit(&c->harness, &changes)) {
+		fprintf(stderr, "the configuration is refused: %s\n", c->harness.error);
 		return false;
 	}
 	const struct connections_options connections = {
 	        .client = host(c, "198.18.0.0", "2001:db8:8::", 0), .vip = key.vip, .port = 80};
-	if (ends_open(&c->ends, &c->rig, connections, c->options.concurrent))
+	if (ends_open(&c->ends, &c->harness, connections, c->options.concurrent))
 		return true;
 	fprintf(stderr, "no memory for so many connections\n");
 	return false;
@@ -145,7 +146,7 @@ static uint64_t drops(const struct cell *c)
 {
 	uint64_t n = 0;
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
-		n += rig_drops(&c->rig, (enum sy_drop)reason);
+		n += harness_drops(&c->harness, (enum sy_drop)reason);
 	return n;
 }
 
@@ -155,7 +156,7 @@ static void run_until(struct cell *c, uint64_t completed, uint64_t ms)
 	clock_go(c);
 	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000 * ms;
 	while (c->ends.connections.completed < completed && rte_rdtsc() < until)
-		rig_turn_worker(&c->rig, 0);
+		harness_turn_worker(&c->harness, 0);
 	clock_stop(c);
 }
 
@@ -195,9 +196,9 @@ static void tell(const struct cell *c, double connection, double ends, double st
 	measure_report(&m, 1e9 / connection, NULL, 0);
 	m.metric = "sessions in the table";
 	m.unit = "sessions";
-	measure_report(&m, (double)rig_totals(&c->rig).live, NULL, 0);
+	measure_report(&m, (double)harness_totals(&c->harness).live, NULL, 0);
 	fprintf(stderr, "%.0f ns a connection, the ends' own %.0f; %" PRIu64 " sessions live\n",
-	        connection, ends, rig_totals(&c->rig).live);
+	        connection, ends, harness_totals(&c->harness).live);
 }
 
 /* The connections under way come to their ends, and all their sessions are deleted. */
@@ -206,8 +207,8 @@ static bool finish(struct cell *c)
 	struct ends *e = &c->ends;
 	e->concurrent = 0;
 	run_until(c, e->connections.begun, 10000);
-	rig_advance(&c->rig, (c->options.time_wait + 3) * SECOND_NS);
-	struct sy_balance_totals t = rig_totals(&c->rig);
+	harness_advance(&c->harness, (c->options.time_wait + 3) * SECOND_NS);
+	struct sy_balance_totals t = harness_totals(&c->harness);
 	uint64_t lost = drops(c);
 	if (e->connections.completed == e->connections.begun && t.live == 0 &&
 	    t.created == e->connections.begun && t.ended == t.created && !e->connections.strange &&
@@ -220,17 +221,17 @@ static bool finish(struct cell *c)
 	        e->connections.completed, e->connections.begun, t.created, t.ended, lost,
 	        e->connections.strange, e->wrong);
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
-		if (rig_drops(&c->rig, (enum sy_drop)reason))
+		if (harness_drops(&c->harness, (enum sy_drop)reason))
 			fprintf(stderr, "  dropped: %s %" PRIu64 "\n",
 			        sy_drop_name((enum sy_drop)reason),
-			        rig_drops(&c->rig, (enum sy_drop)reason));
+			        harness_drops(&c->harness, (enum sy_drop)reason));
 	return false;
 }
 
 static bool measure(struct cell *c)
 {
 	const struct arguments *a = &c->options;
-	struct yardstick *y = yardstick_open(session_store_mapped(inspect_store(c->rig.b)),
+	struct yardstick *y = yardstick_open(session_store_mapped(inspect_store(c->harness.b)),
 	                                     a->store ? HUGE_PAGE : 0);
 	if (!y) {
 		fprintf(stderr, "no memory for the yardstick\n");
@@ -244,7 +245,7 @@ static bool measure(struct cell *c)
 	for (unsigned run = 0; run < a->runs; run++) {
 		double ends, connection = run_ns(c, &ends);
 		tell(c, connection, ends, LIFE_PACKETS * yardstick_run(y, STICK, SY_BURST));
-		live = rig_totals(&c->rig).live;
+		live = harness_totals(&c->harness).live;
 	}
 	yardstick_close(y);
 	if (live > a->sessions / 10 * 9) {
@@ -290,10 +291,10 @@ int main(int argc, char **argv)
 {
 	static struct cell cell;
 	cell.options = arguments_parse(argc, argv);
-	bool ok = rig_make(&cell) && configure(&cell) && measure(&cell);
-	if (cell.rig.rt) {
+	bool ok = harness_make(&cell) && configure(&cell) && measure(&cell);
+	if (cell.harness.rt) {
 		ends_close(&cell.ends);
-		rig_discard(&cell.rig);
+		harness_discard(&cell.harness);
 	}
 	return ok ? 0 : 1;
 }

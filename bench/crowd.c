@@ -7,7 +7,7 @@
 
 #include <rte_cycles.h>
 
-/* A port's operations get nothing of ours; there is one rig in a process. */
+/* A port's operations get nothing of ours; there is one harness in a process. */
 static struct crowd *crowd;
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -44,8 +44,8 @@ static unsigned crowd_rx(struct port *p, unsigned queue, struct rte_mbuf **m, un
 		if (n > s->count - lane->first_at)
 			n = (unsigned)(s->count - lane->first_at);
 	}
-	if (!s || worker_is_ahead(crowd->scene->rig.rt, queue) ||
-	    rte_mempool_get_bulk(crowd->scene->rig.rt->pool, (void **)m, n) < 0)
+	if (!s || worker_is_ahead(crowd->scene->harness.rt, queue) ||
+	    rte_mempool_get_bulk(crowd->scene->harness.rt->pool, (void **)m, n) < 0)
 		return 0;
 	for (unsigned i = 0; i < n; i++) { /* another worker may have had it last */
 		__builtin_prefetch(m[i], 1);
@@ -69,7 +69,8 @@ static unsigned crowd_rx(struct port *p, unsigned queue, struct rte_mbuf **m, un
 
 static unsigned crowd_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	rte_mempool_put_bulk(crowd->scene->rig.rt->pool, (void **)m, n); /* each is one segment */
+	rte_mempool_put_bulk(crowd->scene->harness.rt->pool, (void **)m,
+	                     n); /* each is one segment */
 	return n;
 }
 
@@ -104,11 +105,11 @@ static void cores_share(struct sy_runtime *rt)
 
 bool crowd_open(struct crowd *c, struct scene *s)
 {
-	struct sy_runtime *rt = s->rig.rt;
+	struct sy_runtime *rt = s->harness.rt;
 	struct sy_error err;
 	*c = (struct crowd){.scene = s};
 	crowd = c;
-	for (unsigned p = 0; p < RIG_PORTS; p++) {
+	for (unsigned p = 0; p < HARNESS_PORTS; p++) {
 		struct port *port = rt->port[p];
 		c->feed[p] = port->ops;
 		c->ops[p] = *port->ops;
@@ -131,11 +132,11 @@ void crowd_close(struct crowd *c)
 	static const struct feed_stream *const nothing[2];
 	if (!c->scene)
 		return;
-	struct sy_runtime *rt = c->scene->rig.rt;
+	struct sy_runtime *rt = c->scene->harness.rt;
 	for (unsigned w = 0; w < rt->workers; w++)
 		crowd_feed(c, w, nothing);
 	workers_stop(rt);
-	for (unsigned p = 0; p < RIG_PORTS; p++)
+	for (unsigned p = 0; p < HARNESS_PORTS; p++)
 		rt->port[p]->ops = c->feed[p];
 	*c = (struct crowd){0};
 }
@@ -172,7 +173,7 @@ static double cpu_ns(pthread_t thread)
 
 static struct crowd_work work_now(const struct crowd *c)
 {
-	const struct sy_runtime *rt = c->scene->rig.rt;
+	const struct sy_runtime *rt = c->scene->harness.rt;
 	struct crowd_work now = {.seconds = (double)sy_clock_ns() / 1e9,
 	                         .dropped = scene_drops(c->scene)};
 	for (unsigned w = 0; w < rt->workers; w++) {

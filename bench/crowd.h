@@ -21,9 +21,9 @@ struct lane {
 
 struct crowd {
 	struct scene *scene;
-	struct lane lane[RIG_PORTS][SY_MAX_WORKERS];
-	const struct port_ops *feed[RIG_PORTS]; /* in whose place we are */
-	struct port_ops ops[RIG_PORTS];
+	struct lane lane[HARNESS_PORTS][SY_MAX_WORKERS];
+	const struct port_ops *feed[HARNESS_PORTS]; /* in whose place we are */
+	struct port_ops ops[HARNESS_PORTS];
 };
 
 /* What happened in some time. */

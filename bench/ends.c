@@ -12,12 +12,12 @@
  */
 #define CALL_US 30
 
-const uint8_t ends_mac[RIG_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 1, 2}};
+const uint8_t ends_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 1, 2}};
 
-_Static_assert((int)RIG_WAN == (int)LIFE_CLIENT && (int)RIG_LAN == (int)LIFE_SERVER,
+_Static_assert((int)HARNESS_WAN == (int)LIFE_CLIENT && (int)HARNESS_LAN == (int)LIFE_SERVER,
                "a port's number is its end's");
 
-/* A port's operations get nothing of ours; there is one rig in a process. */
+/* A port's operations get nothing of ours; there is one harness in a process. */
 static struct ends *ends;
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static void connection_begin(struct ends *e)
 static struct rte_mbuf *buffer_take(struct ends *e)
 {
 	if (!e->spares)
-		return rte_pktmbuf_alloc(e->rig->rt->pool);
+		return rte_pktmbuf_alloc(e->harness->rt->pool);
 	struct rte_mbuf *m = e->spare[--e->spares];
 	rte_pktmbuf_reset(m);
 	return m;
@@ -78,7 +78,7 @@ static unsigned ends_rx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 	struct ends *e = ends;
 	struct words *w = &e->words[p->id];
 	uint64_t start = rte_rdtsc();
-	if (p->id == RIG_WAN)
+	if (p->id == HARNESS_WAN)
 		for (unsigned i = 0;
 		     i < RAMP && e->connections.begun - e->connections.completed < e->concurrent;
 		     i++)
@@ -112,8 +112,8 @@ static unsigned ends_tx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 			e->wrong += !connections_check(frame, m[i]->data_len);
 		words_put(&e->words[p->id], said,
 		          connections_receive(&e->connections,
-		                              p->id == RIG_WAN ? LIFE_CLIENT : LIFE_SERVER, frame,
-		                              m[i]->data_len, said));
+		                              p->id == HARNESS_WAN ? LIFE_CLIENT : LIFE_SERVER,
+		                              frame, m[i]->data_len, said));
 		buffer_give(e, m[i]);
 	}
 	for (; e->concurrent && completed < e->connections.completed; completed++)
@@ -127,24 +127,25 @@ static bool ends_is_pending(struct port *p, unsigned queue)
 	return ends->words[p->id].read != ends->words[p->id].write;
 }
 
-/* ---- in place of the rig's ------------------------------------------------------------------- */
+/* ---- in place of the harness's
+ * ------------------------------------------------------------------- */
 
-bool ends_open(struct ends *e, struct rig *r, struct connections_options connections,
+bool ends_open(struct ends *e, struct harness *r, struct connections_options connections,
                uint64_t concurrent)
 {
-	*e = (struct ends){.rig = r,
+	*e = (struct ends){.harness = r,
 	                   .concurrent = concurrent,
 	                   .call_cycles = rte_get_tsc_hz() / 1000000 * CALL_US};
-	for (unsigned i = 0; i < RIG_PORTS; i++) {
+	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 		memcpy(connections.own_mac[i], ends_mac[i], 6);
-		memcpy(connections.gate_mac[i], rig_mac[i], 6);
+		memcpy(connections.gate_mac[i], harness_mac[i], 6);
 	}
 	connections_init(&e->connections, &connections);
 	/* Each connection has two words under way at most. */
 	if (!words_open(&e->words[0], 2 * concurrent) || !words_open(&e->words[1], 2 * concurrent))
 		return false;
 	ends = e;
-	for (unsigned i = 0; i < RIG_PORTS; i++) {
+	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 		struct port *port = r->rt->port[i];
 		e->device[i] = port->ops;
 		e->ops[i] = *port->ops;
@@ -158,8 +159,8 @@ bool ends_open(struct ends *e, struct rig *r, struct connections_options connect
 
 void ends_close(struct ends *e)
 {
-	for (unsigned i = 0; i < RIG_PORTS && e->device[i]; i++)
-		e->rig->rt->port[i]->ops = e->device[i];
+	for (unsigned i = 0; i < HARNESS_PORTS && e->device[i]; i++)
+		e->harness->rt->port[i]->ops = e->device[i];
 	while (e->spares)
 		rte_pktmbuf_free(e->spare[--e->spares]);
 	free(e->words[0].word);

@@ -5,12 +5,12 @@
  * no driver, no ring and no second core; what the ends take themselves is known (`cycles`), and can
  * be taken off.
  *
- *     client ── port RIG_WAN ── balancer ── port RIG_LAN ── server
+ *     client ── port HARNESS_WAN ── balancer ── port HARNESS_LAN ── server
  */
 #ifndef BENCH_ENDS_H
 #define BENCH_ENDS_H
 
-#include "../dataplane/balance/tests/rig.h"
+#include "../dataplane/balance/tests/harness.h"
 #include "connections.h"
 
 /* Words in the order in which they were thought of. */
@@ -20,7 +20,7 @@ struct words {
 };
 
 struct ends {
-	struct rig *rig;
+	struct harness *harness;
 	struct connections connections;
 	struct words words[2]; /* by enum connection_side: who says them */
 	uint64_t concurrent;   /* connections under way at a time; 0: none begins any more */
@@ -31,16 +31,16 @@ struct ends {
 	uint64_t wrong;        /* frames of which they were wrong */
 	unsigned spares;
 	struct rte_mbuf *spare[4 * SY_BURST];
-	const struct port_ops *device[RIG_PORTS]; /* in whose place we are */
-	struct port_ops ops[RIG_PORTS];
+	const struct port_ops *device[HARNESS_PORTS]; /* in whose place we are */
+	struct port_ops ops[HARNESS_PORTS];
 };
 
 /* MAC addresses of the routers behind which clients and servers are, by port. */
-extern const uint8_t ends_mac[RIG_PORTS][6];
+extern const uint8_t ends_mac[HARNESS_PORTS][6];
 
-/* Takes the place of an open rig's devices; one at a time in a process. The connections' MAC
+/* Takes the place of an open harness's devices; one at a time in a process. The connections' MAC
  * addresses are filled in. False: no memory for so many connections at a time. */
-bool ends_open(struct ends *e, struct rig *r, struct connections_options connections,
+bool ends_open(struct ends *e, struct harness *r, struct connections_options connections,
                uint64_t concurrent);
 void ends_close(struct ends *e);
 

@@ -113,7 +113,7 @@ static double run_ns(const struct cell *c, bool empty)
 	if (empty)
 		feed_run_empty(&c->scene->feed);
 	else
-		while (rig_turn_worker(&c->scene->rig, 0))
+		while (harness_turn_worker(&c->scene->harness, 0))
 			;
 	return measure_ns(rte_rdtsc() - start) / (double)packets;
 }
@@ -198,7 +198,7 @@ int main(int argc, char **argv)
 	bool ok = scene_open(&scene, &a.scene) &&
 	          scene_check(&scene, scene.stream[SESSION_CLIENT].count);
 	if (ok) {
-		y = yardstick_open(session_store_mapped(inspect_store(scene.rig.b)),
+		y = yardstick_open(session_store_mapped(inspect_store(scene.harness.b)),
 		                   a.scene.store ? HUGE_PAGE : 0);
 		if (!y)
 			fprintf(stderr, "no memory for the yardstick\n");

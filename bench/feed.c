@@ -31,7 +31,7 @@ void feed_stream_close(struct feed_stream *s)
 
 /* ---- the ports ------------------------------------------------------------------------------- */
 
-/* A port's operations get nothing of ours; there is one rig in a process. */
+/* A port's operations get nothing of ours; there is one harness in a process. */
 static struct feed *feeding;
 
 static inline struct feed_queue *queue_of(const struct port *p, unsigned queue)
@@ -88,9 +88,10 @@ static int feed_descriptor(struct port *p, unsigned queue)
 	return -1;
 }
 
-/* ---- in place of the rig's ------------------------------------------------------------------- */
+/* ---- in place of the harness's
+ * ------------------------------------------------------------------- */
 
-static bool queue_open(struct feed_queue *q, struct rig *r)
+static bool queue_open(struct feed_queue *q, struct harness *r)
 {
 	for (unsigned i = 0; i < FEED_BUFFERS; i++) {
 		q->buffer[i] = rte_pktmbuf_alloc(r->rt->pool);
@@ -100,8 +101,8 @@ static bool queue_open(struct feed_queue *q, struct rig *r)
 	return true;
 }
 
-/* The rig's devices have one queue; here each worker has one of its own. */
-static void port_widen(struct port *p, struct rig *r)
+/* The harness's devices have one queue; here each worker has one of its own. */
+static void port_widen(struct port *p, struct harness *r)
 {
 	for (unsigned q = p->queues; q < r->rt->workers; q++) {
 		struct sy_worker_private *w = r->rt->worker[q].private;
@@ -112,11 +113,11 @@ static void port_widen(struct port *p, struct rig *r)
 	workers_note_queues(r->rt);
 }
 
-bool feed_open(struct feed *f, struct rig *r)
+bool feed_open(struct feed *f, struct harness *r)
 {
-	*f = (struct feed){.rig = r, .queues = r->rt->workers};
+	*f = (struct feed){.harness = r, .queues = r->rt->workers};
 	feeding = f;
-	for (unsigned p = 0; p < RIG_PORTS; p++) {
+	for (unsigned p = 0; p < HARNESS_PORTS; p++) {
 		struct port *port = r->rt->port[p];
 		f->device[p] = port->ops;
 		f->ops[p] = *port->ops;
@@ -135,8 +136,8 @@ bool feed_open(struct feed *f, struct rig *r)
 
 void feed_close(struct feed *f)
 {
-	for (unsigned p = 0; f->rig && p < RIG_PORTS; p++) {
-		f->rig->rt->port[p]->ops = f->device[p];
+	for (unsigned p = 0; f->harness && p < HARNESS_PORTS; p++) {
+		f->harness->rt->port[p]->ops = f->device[p];
 		for (unsigned q = 0; q < f->queues; q++)
 			for (unsigned i = 0; i < FEED_BUFFERS; i++)
 				rte_pktmbuf_free(f->queue[p][q].buffer[i]);
@@ -158,7 +159,7 @@ void feed_give(struct feed *f, unsigned port, unsigned queue, const struct feed_
 void feed_listen(struct feed *f, void (*sent_to)(void *ctx, const uint8_t *frame, unsigned len),
                  void *ctx)
 {
-	for (unsigned p = 0; p < RIG_PORTS; p++) {
+	for (unsigned p = 0; p < HARNESS_PORTS; p++) {
 		for (unsigned q = 0; q < f->queues; q++) {
 			f->queue[p][q].sent_to = sent_to;
 			f->queue[p][q].ctx = ctx;
@@ -172,8 +173,8 @@ void feed_run_empty(struct feed *f)
 	bool work;
 	do {
 		work = false;
-		for (unsigned p = 0; p < RIG_PORTS; p++) {
-			struct port *port = f->rig->rt->port[p];
+		for (unsigned p = 0; p < HARNESS_PORTS; p++) {
+			struct port *port = f->harness->rt->port[p];
 			unsigned n = port->ops->rx(port, 0, m, SY_BURST);
 			if (n)
 				port->ops->tx(port, 0, m, n);

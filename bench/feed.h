@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Ports without a wire: frames made beforehand come in by them in bursts, as fast as a worker takes
- * them, and what it sends is counted and forgotten. Behind the ports of a test rig stands the
+ * them, and what it sends is counted and forgotten. Behind the ports of a test harness stands the
  * forwarder as it is.
  *
  * The cost of feeding is that of copying a frame's first bytes into one of some buffers that take
@@ -10,7 +10,7 @@
 #ifndef BENCH_FEED_H
 #define BENCH_FEED_H
 
-#include "../dataplane/balance/tests/rig.h"
+#include "../dataplane/balance/tests/harness.h"
 #include "../tests/storm/frame.h"
 
 #define FEED_BUFFERS 256 /* of a queue */
@@ -46,15 +46,15 @@ struct feed_queue {
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct feed {
-	struct rig *rig;
-	const struct port_ops *device[RIG_PORTS]; /* in whose place we are */
-	struct port_ops ops[RIG_PORTS];
-	struct feed_queue queue[RIG_PORTS][SY_MAX_WORKERS];
+	struct harness *harness;
+	const struct port_ops *device[HARNESS_PORTS]; /* in whose place we are */
+	struct port_ops ops[HARNESS_PORTS];
+	struct feed_queue queue[HARNESS_PORTS][SY_MAX_WORKERS];
 	unsigned queues;
 };
 
-/* Takes the place of the rig's devices; one at a time in a process. False: no buffers. */
-bool feed_open(struct feed *f, struct rig *r);
+/* Takes the place of the harness's devices; one at a time in a process. False: no buffers. */
+bool feed_open(struct feed *f, struct harness *r);
 void feed_close(struct feed *f);
 /* Lets n frames of a stream come in by a port's queue, from where it stands. */
 void feed_give(struct feed *f, unsigned port, unsigned queue, const struct feed_stream *s,

@@ -59,9 +59,9 @@ struct bench {
 
 static void commit(struct bench *b, struct changes *c)
 {
-	if (rig_commit(&b->scene.rig, c))
+	if (harness_commit(&b->scene.harness, c))
 		return;
-	fprintf(stderr, "a change was refused: %s\n", b->scene.rig.error);
+	fprintf(stderr, "a change was refused: %s\n", b->scene.harness.error);
 	b->failed = true;
 }
 
@@ -92,7 +92,7 @@ static void ask(struct bench *b, int body, void *request)
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	q.body_case = (Steelyard__Forwarder__V1__Request__BodyCase)body;
 	q.status = request; /* a union of pointers */
-	pb_response *response = rig_request(&b->scene.rig, &q);
+	pb_response *response = harness_request(&b->scene.harness, &q);
 	b->failed |= response->error != NULL;
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 }
@@ -170,7 +170,7 @@ static void tick(void *ctx)
 	struct bench *b = ctx;
 	if (b->doing && b->tick++ < b->doing->times)
 		b->doing->run(b);
-	rig_attend(&b->scene.rig);
+	harness_attend(&b->scene.harness);
 }
 
 /* A slot with the task or without. */
@@ -186,7 +186,7 @@ static struct crowd_work slot_run(struct bench *b, const struct task *task, bool
 
 static uint64_t ended(const struct bench *b)
 {
-	return rig_totals(&b->scene.rig).ended;
+	return harness_totals(&b->scene.harness).ended;
 }
 
 /* As many sessions begin as two slots end; after some seconds clients come again. */
@@ -200,7 +200,7 @@ static void brief_begin(struct bench *b)
 
 static uint64_t passes(const struct bench *b)
 {
-	return __atomic_load_n(&inspect_worker(b->scene.rig.b, 0)->passes, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&inspect_worker(b->scene.harness.b, 0)->passes, __ATOMIC_ACQUIRE);
 }
 
 /* Caches and page tables know the task now; and as many sessions end as begin: the sweep has come
@@ -315,7 +315,7 @@ int main(int argc, char **argv)
 		ok = false;
 	}
 	if (ok) {
-		b.scene.rig.rt->options.round = round_run;
+		b.scene.harness.rt->options.round = round_run;
 		scene_shuffle(&b.scene, SESSION_CLIENT);
 		scene_shuffle(&b.scene, SESSION_SERVER);
 	}

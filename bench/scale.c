@@ -41,9 +41,9 @@ static unsigned owner_of(const struct bench *b, const uint8_t *frame, uint32_t l
 	if (sy_packet_parse(frame, len, &v) != SY_DROP_NONE)
 		return 0;
 	const struct sy_tuple *t = &v.tuple;
-	return sy_slot_worker(b->scene.rig.rt, from == SESSION_CLIENT
-	                                               ? sy_slot_of(&t->src, t->sport)
-	                                               : sy_slot_of(&t->dst, t->dport));
+	return sy_slot_worker(b->scene.harness.rt, from == SESSION_CLIENT
+	                                                   ? sy_slot_of(&t->src, t->sport)
+	                                                   : sy_slot_of(&t->dst, t->dport));
 }
 
 static unsigned receiver_of(const struct bench *b, enum arrival arrival, uint64_t n,

@@ -30,7 +30,7 @@ static struct sy_addr address(bool v6, uint32_t v4_net, const char *v6_net, uint
 {
 	if (!v6)
 		return sy_addr_v4(htonl(v4_net + host));
-	struct sy_addr a = rig_addr(v6_net);
+	struct sy_addr a = harness_addr(v6_net);
 	a.w[3] = htonl(host);
 	return a;
 }
@@ -67,7 +67,7 @@ static struct sy_tuple client_tuple(struct scene *s)
 
 /* ---- the forwarder --------------------------------------------------------------------------- */
 
-static const char *const port_name[RIG_PORTS] = {"net_ring_wan", "net_ring_lan"};
+static const char *const port_name[HARNESS_PORTS] = {"net_ring_wan", "net_ring_lan"};
 
 static void neighbour_set(struct sy_static_neigh *n, unsigned port, struct sy_addr addr)
 {
@@ -85,7 +85,7 @@ static void route_set(struct sy_static_route *r, unsigned port, struct sy_addr p
 
 /* Clients, and remote hosts of SNAT, behind a router; servers on the network; what is inside of
  * SNAT behind another router. */
-static bool rig_make(struct scene *s)
+static bool harness_make(struct scene *s)
 {
 	static struct sy_static_neigh neigh[SCENE_SERVERS + 5];
 	static struct sy_static_route route[8];
@@ -97,30 +97,31 @@ static bool rig_make(struct scene *s)
 		struct sy_addr any = v6 ? (struct sy_addr){0} : sy_addr_v4(0);
 		struct sy_addr wan = address(v6, 0xc0000201, "2001:db8:2::", 1);
 		struct sy_addr lan = address(v6, 0x0a0000fe, "fd00:0:0:ff::", 1);
-		neighbour_set(&neigh[neighs++], RIG_WAN, wan);
-		neighbour_set(&neigh[neighs++], RIG_LAN, lan);
-		route_set(&route[routes++], RIG_WAN, any, 0, wan);
-		route_set(&route[routes++], RIG_LAN, address(v6, 0x0a000000, "fd00::", 0),
+		neighbour_set(&neigh[neighs++], HARNESS_WAN, wan);
+		neighbour_set(&neigh[neighs++], HARNESS_LAN, lan);
+		route_set(&route[routes++], HARNESS_WAN, any, 0, wan);
+		route_set(&route[routes++], HARNESS_LAN, address(v6, 0x0a000000, "fd00::", 0),
 		          v6 ? 64 : 16, (struct sy_addr){0});
-		route_set(&route[routes++], RIG_LAN, address(v6, 0x0c000000, "fd01::", 0),
+		route_set(&route[routes++], HARNESS_LAN, address(v6, 0x0c000000, "fd01::", 0),
 		          v6 ? 64 : 8, lan);
 	}
 	for (unsigned i = 0; i <= o->servers; i++)
-		neighbour_set(&neigh[neighs++], RIG_LAN, scene_server(s, i));
-	const struct rig_options options = {.sessions = (uint64_t)((double)o->sessions / o->fill) *
-	                                                        (o->mode == MODE_SNAT ? 2 : 1) +
-	                                                SLOT_LEAST * SY_SLOTS,
-	                                    .workers = o->workers,
-	                                    .mbufs = o->workers > 1 ? o->workers * 16384 - 1 : 8191,
-	                                    .memory_mb = MEMORY_MB,
-	                                    .huge = o->store != NULL,
-	                                    .store_directory = o->store,
-	                                    .start_ns = sy_clock_ns(), /* workers go on from it */
-	                                    .neigh = neigh,
-	                                    .neighs = neighs,
-	                                    .route = route,
-	                                    .routes = routes};
-	if (rig_open(&s->rig, &options, &err) == 0)
+		neighbour_set(&neigh[neighs++], HARNESS_LAN, scene_server(s, i));
+	const struct harness_options options = {
+	        .sessions =
+	                (uint64_t)((double)o->sessions / o->fill) * (o->mode == MODE_SNAT ? 2 : 1) +
+	                SLOT_LEAST * SY_SLOTS,
+	        .workers = o->workers,
+	        .mbufs = o->workers > 1 ? o->workers * 16384 - 1 : 8191,
+	        .memory_mb = MEMORY_MB,
+	        .huge = o->store != NULL,
+	        .store_directory = o->store,
+	        .start_ns = sy_clock_ns(), /* workers go on from it */
+	        .neigh = neigh,
+	        .neighs = neighs,
+	        .route = route,
+	        .routes = routes};
+	if (harness_open(&s->harness, &options, &err) == 0)
 		return true;
 	fprintf(stderr, "the forwarder cannot be made: %s\n", err.text);
 	return false;
@@ -167,9 +168,9 @@ static bool configure(struct scene *s)
 			put_local(&c, &local);
 		}
 	}
-	if (rig_commit(&s->rig, &c))
+	if (harness_commit(&s->harness, &c))
 		return true;
-	fprintf(stderr, "the configuration is refused: %s\n", s->rig.error);
+	fprintf(stderr, "the configuration is refused: %s\n", s->harness.error);
 	return false;
 }
 
@@ -189,7 +190,7 @@ static void frame_make(uint8_t *to, uint32_t len, const struct sy_tuple *t, unsi
 		frame_tcp(&f, &dice, t, &(struct segment){tcp_flags, 1, 1, 0}, len - headers);
 	else
 		frame_udp(&f, &dice, t, len - headers);
-	memcpy(f.bytes, rig_mac[port], 6);
+	memcpy(f.bytes, harness_mac[port], 6);
 	memcpy(to, f.bytes, len);
 }
 
@@ -221,7 +222,7 @@ static bool round_pass(struct scene *s, struct feed_stream *few, const struct sy
 	few->count = n;
 	s->feed.queue[s->port[from]][0].stream = NULL; /* from its first frame */
 	feed_give(&s->feed, s->port[from], 0, few, n);
-	rig_turn(&s->rig);
+	harness_turn(&s->harness);
 	feed_listen(&s->feed, NULL, NULL);
 	return out->count == n;
 }
@@ -280,7 +281,7 @@ static uint32_t frame_len(const struct scene *s, bool v6)
 static void drops_report(const struct scene *s)
 {
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
-		uint64_t n = rig_drops(&s->rig, (enum sy_drop)reason);
+		uint64_t n = harness_drops(&s->harness, (enum sy_drop)reason);
 		if (n)
 			fprintf(stderr, " %llu %s", (unsigned long long)n,
 			        sy_drop_name((enum sy_drop)reason));
@@ -333,12 +334,12 @@ bool scene_open(struct scene *s, const struct scene_options *o)
 {
 	bool snat = o->mode == MODE_SNAT;
 	*s = (struct scene){.options = *o, .random = o->seed};
-	s->port[SESSION_CLIENT] = snat ? RIG_LAN : RIG_WAN;
-	s->port[SESSION_SERVER] = snat ? RIG_WAN : RIG_LAN;
+	s->port[SESSION_CLIENT] = snat ? HARNESS_LAN : HARNESS_WAN;
+	s->port[SESSION_SERVER] = snat ? HARNESS_WAN : HARNESS_LAN;
 	sy_slot_init();
-	if (!rig_make(s) || !configure(s))
+	if (!harness_make(s) || !configure(s))
 		return false;
-	if (!feed_open(&s->feed, &s->rig)) {
+	if (!feed_open(&s->feed, &s->harness)) {
 		fprintf(stderr, "no packet buffers\n");
 		return false;
 	}
@@ -350,7 +351,7 @@ void scene_close(struct scene *s)
 	feed_close(&s->feed);
 	for (unsigned side = 0; side < 2; side++)
 		feed_stream_close(&s->stream[side]);
-	rig_discard(&s->rig);
+	harness_discard(&s->harness);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -391,7 +392,7 @@ uint64_t scene_drops(const struct scene *s)
 {
 	uint64_t all = 0;
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
-		all += rig_drops(&s->rig, (enum sy_drop)reason);
+		all += harness_drops(&s->harness, (enum sy_drop)reason);
 	return all;
 }
 
@@ -406,7 +407,7 @@ static void slow_count(struct sy_worker *w, struct sy_burst *burst)
 
 bool scene_check(struct scene *s, uint64_t n)
 {
-	const struct sy_stage *as_ever = s->rig.rt->options.pipeline;
+	const struct sy_stage *as_ever = s->harness.rt->options.pipeline;
 	struct sy_stage checked[] = {{"classify", sy_classify_stage},
 	                             {"look up", sy_lookup_stage},
 	                             {"fast path", sy_fast_stage},
@@ -422,12 +423,12 @@ bool scene_check(struct scene *s, uint64_t n)
 		feed_give(&s->feed, s->port[side], 0, &s->stream[side], n);
 		due += n;
 	}
-	for (unsigned p = 0; p < RIG_PORTS; p++)
+	for (unsigned p = 0; p < HARNESS_PORTS; p++)
 		sent -= s->feed.queue[p][0].sent;
-	s->rig.rt->options.pipeline = checked;
-	rig_turn(&s->rig);
-	s->rig.rt->options.pipeline = as_ever;
-	for (unsigned p = 0; p < RIG_PORTS; p++)
+	s->harness.rt->options.pipeline = checked;
+	harness_turn(&s->harness);
+	s->harness.rt->options.pipeline = as_ever;
+	for (unsigned p = 0; p < HARNESS_PORTS; p++)
 		sent += s->feed.queue[p][0].sent;
 	if (sent == due && slow_packets == 0 && scene_drops(s) == drops)
 		return true;

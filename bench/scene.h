@@ -38,7 +38,7 @@ struct scene_options scene_defaults(uint64_t sessions);
 
 struct scene {
 	struct scene_options options;
-	struct rig rig;
+	struct harness harness;
 	struct feed feed;
 	/* Packets of the sessions by enum session_direction, in the order they were made; those of
 	 * a one-way mode's servers are none. Of more than SCENE_FRAMES sessions, one in `every` has

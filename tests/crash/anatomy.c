@@ -61,10 +61,10 @@ uint64_t anatomy_count(const char *path)
 /* The two tuples by which a session's packets come in. */
 static struct sy_tuple tuple_of(const struct run *l, const struct session *s, unsigned side)
 {
-	const struct endpoint *e = inspect_endpoint(l->rig.b, s->server);
+	const struct endpoint *e = inspect_endpoint(l->harness.b, s->server);
 	if (side == SESSION_CLIENT)
 		return (struct sy_tuple){s->client, e->vip, s->client_port, e->vport, e->proto};
-	return (struct sy_tuple){e->addr, *inspect_local(l->rig.b, s->local), e->port,
+	return (struct sy_tuple){e->addr, *inspect_local(l->harness.b, s->local), e->port,
 	                         s->local_port, e->proto};
 }
 
@@ -89,14 +89,14 @@ static void record_must_be_found(const struct run *l, const struct session_table
 	for (unsigned side = 0; side < 2; side++) {
 		const struct wanted w = {l, tuple_of(l, s, side)};
 		enum session_direction direction = SESSION_CLIENT;
-		uint64_t hash = sy_hash_tuple(inspect_key(l->rig.b), &w.tuple);
+		uint64_t hash = sy_hash_tuple(inspect_key(l->harness.b), &w.tuple);
 		uint32_t found = session_find(t, hash, match_tuple, &w, &direction);
 		MUST(found == record && (unsigned)direction == side,
 		     "slot %u: record %u is not what is found by its %s's tuple", t->slot, record,
 		     side ? "server" : "client");
 	}
 	MUST(sy_slot_of(&s->client, s->client_port) == t->slot &&
-	             sy_slot_of(inspect_local(l->rig.b, s->local), s->local_port) == t->slot,
+	             sy_slot_of(inspect_local(l->harness.b, s->local), s->local_port) == t->slot,
 	     "slot %u: record %u belongs elsewhere", t->slot, record);
 }
 
@@ -188,15 +188,15 @@ uint64_t anatomy_check(struct run *l)
 {
 	uint64_t live = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		table_check(l, inspect_table(l->rig.b, slot));
-		live += session_count(inspect_table(l->rig.b, slot));
+		table_check(l, inspect_table(l->harness.b, slot));
+		live += session_count(inspect_table(l->harness.b, slot));
 	}
 	return live;
 }
 
 void anatomy_chill(const struct run *l)
 {
-	const struct session_map *m = &inspect_store(l->rig.b)->now;
+	const struct session_map *m = &inspect_store(l->harness.b)->now;
 	madvise(m->file, m->length, MADV_DONTNEED);
 }
 
@@ -213,7 +213,7 @@ struct victim {
 static bool is_expected(const struct run *l, const struct session *s)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
-	const struct endpoint *e = inspect_endpoint(l->rig.b, s->server);
+	const struct endpoint *e = inspect_endpoint(l->harness.b, s->server);
 	uint32_t now = plain_seconds(l->h);
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		const struct flow *f = &l->h->flow[i];
@@ -228,7 +228,7 @@ static bool is_expected(const struct run *l, const struct session *s)
 
 static bool victim_find(struct run *l, struct victim *v)
 {
-	struct sy_balance *b = l->rig.b;
+	struct sy_balance *b = l->harness.b;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint32_t cursor = 0;
 		v->t = inspect_table(b, slot);
@@ -254,7 +254,7 @@ static bool victim_find(struct run *l, struct victim *v)
 static bool spoil_free(struct run *l)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		struct session_table *t = inspect_table(l->rig.b, slot);
+		struct session_table *t = inspect_table(l->harness.b, slot);
 		if (t->top == t->capacity)
 			continue;
 		t->top++;
@@ -277,7 +277,7 @@ static bool spoil_index(const struct victim *v)
 
 static bool spoil_port(struct run *l, const struct victim *v)
 {
-	const struct sy_balance *b = l->rig.b;
+	const struct sy_balance *b = l->harness.b;
 	struct session moved = *v->s;
 	const struct endpoint *e = inspect_endpoint(b, moved.server);
 	const struct session_cold cold = *session_cold_at(v->t, v->record);

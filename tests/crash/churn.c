@@ -60,8 +60,8 @@ static void flow_send(struct run *l, unsigned i)
 		frame_udp(&frame, &l->dice, &t, sizeof(mark));
 	memcpy(frame.bytes + frame.len - sizeof(mark), &mark, sizeof(mark));
 	frame_mend_l4(&frame);
-	MUST(rig_inject(&l->rig, f->side == PLAIN_CLIENT ? RIG_WAN : RIG_LAN, frame.bytes,
-	                frame.len),
+	MUST(harness_inject(&l->harness, f->side == PLAIN_CLIENT ? HARNESS_WAN : HARNESS_LAN,
+	                    frame.bytes, frame.len),
 	     "no buffer for a packet");
 }
 
@@ -79,8 +79,8 @@ static uint16_t ones_sum(const uint8_t *p, unsigned len, uint32_t sum)
 /* The neighbour that a packet from this port must be sent to. */
 static bool mac_is_right(const uint8_t *frame, unsigned port, const struct sy_addr *dst)
 {
-	const uint8_t next[6] = {2, 0, 0, 1, (uint8_t)port, port == RIG_WAN ? 1 : dst->b[15]};
-	return !memcmp(frame, next, 6) && !memcmp(frame + 6, rig_mac[port], 6);
+	const uint8_t next[6] = {2, 0, 0, 1, (uint8_t)port, port == HARNESS_WAN ? 1 : dst->b[15]};
+	return !memcmp(frame, next, 6) && !memcmp(frame + 6, harness_mac[port], 6);
 }
 
 static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
@@ -233,7 +233,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	const struct sy_tuple known = flow_rewritten(f);
 	bool same = f->certainty == FLOW_CERTAIN && tuple_equal(&known, &s->tuple);
 	uint8_t state, fins;
-	MUST(s->port == (f->side == PLAIN_CLIENT ? RIG_LAN : RIG_WAN), "wrong port: %s",
+	MUST(s->port == (f->side == PLAIN_CLIENT ? HARNESS_LAN : HARNESS_WAN), "wrong port: %s",
 	     flow_text(f));
 	flow_after(f, &state, &fins);
 	if (s->tuple.proto == SY_PROTO_TCP)
@@ -275,10 +275,10 @@ static void turn_begins(struct run *l)
 }
 
 /* Drops that a client's first packet may meet, and any of a session that was evicted. */
-static uint64_t refusals(const struct rig *r)
+static uint64_t refusals(const struct harness *r)
 {
-	return rig_drops(r, SY_DROP_NO_SERVER) + rig_drops(r, SY_DROP_TABLE_FULL) +
-	       rig_drops(r, SY_DROP_NO_LOCAL_PORT) + rig_drops(r, SY_DROP_NO_SESSION);
+	return harness_drops(r, SY_DROP_NO_SERVER) + harness_drops(r, SY_DROP_TABLE_FULL) +
+	       harness_drops(r, SY_DROP_NO_LOCAL_PORT) + harness_drops(r, SY_DROP_NO_SESSION);
 }
 
 /* Notes that flow i sends what is planned. */
@@ -306,7 +306,7 @@ static void mark_find(const struct run *l, const struct burst *b, struct sight *
 static void burst_collect(struct run *l, const struct burst *b, unsigned port)
 {
 	struct rte_mbuf *m;
-	while ((m = rig_collect(&l->rig, port))) {
+	while ((m = harness_collect(&l->harness, port))) {
 		struct sight s = {.port = port};
 		if (is_own_segment(m)) {
 			rte_pktmbuf_free(m);
@@ -327,53 +327,53 @@ static void burst_collect(struct run *l, const struct burst *b, unsigned port)
 	}
 }
 
-static const char *drops_text(const struct rig *r)
+static const char *drops_text(const struct harness *r)
 {
 	static char text[300];
 	size_t at = 0;
 	text[0] = '\0';
 	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++)
-		if (rig_drops(r, (enum sy_drop)reason) && at < sizeof(text))
+		if (harness_drops(r, (enum sy_drop)reason) && at < sizeof(text))
 			at += (size_t)snprintf(text + at, sizeof(text) - at, " %s %lu",
 			                       sy_drop_name((enum sy_drop)reason),
-			                       rig_drops(r, (enum sy_drop)reason));
+			                       harness_drops(r, (enum sy_drop)reason));
 	return text;
 }
 
 static void burst_run(struct run *l, struct burst *b)
 {
-	uint64_t refused = refusals(&l->rig), missing = 0;
+	uint64_t refused = refusals(&l->harness), missing = 0;
 	l->h->serial++;
 	for (unsigned i = 0; i < b->count; i++)
 		flow_send(l, b->flow[i]);
-	uint64_t evicted = rig_drops(&l->rig, SY_DROP_SESSION_EVICTED);
+	uint64_t evicted = harness_drops(&l->harness, SY_DROP_SESSION_EVICTED);
 	l->h->evicting = l->scene->slots;
 	turn_begins(l);
-	rig_turn(&l->rig);
-	evicted = rig_drops(&l->rig, SY_DROP_SESSION_EVICTED) - evicted;
+	harness_turn(&l->harness);
+	evicted = harness_drops(&l->harness, SY_DROP_SESSION_EVICTED) - evicted;
 	if (evicted)
 		flows_loosen(l->h);
-	for (unsigned port = 0; port < RIG_PORTS; port++)
+	for (unsigned port = 0; port < HARNESS_PORTS; port++)
 		burst_collect(l, b, port);
 	if (evicted) /* what has just begun may be among them */
 		flows_loosen(l->h);
 	__atomic_store_n(&l->h->evicting, false, __ATOMIC_RELEASE);
-	uint64_t grown = l->rig.b->ctl->growth.grown;
-	rig_attend(&l->rig);
-	l->h->grown += l->rig.b->ctl->growth.grown - grown;
+	uint64_t grown = l->harness.b->ctl->growth.grown;
+	harness_attend(&l->harness);
+	l->h->grown += l->harness.b->ctl->growth.grown - grown;
 	for (unsigned i = 0; i < b->count; i++) {
 		struct flow *f = &l->h->flow[b->flow[i]];
 		if (!f->pending)
 			continue;
 		MUST(f->certainty == FLOW_UNCERTAIN || f->certainty == FLOW_LOOSE || f->anew,
-		     "a packet was lost: %s; drops:%s", flow_text(f), drops_text(&l->rig));
+		     "a packet was lost: %s; drops:%s", flow_text(f), drops_text(&l->harness));
 		missing++;
 		if (f->certainty != FLOW_LOOSE)
 			f->certainty = FLOW_NONE;
 		f->pending = false;
 	}
-	MUST(missing == refusals(&l->rig) - refused, "%lu first packets did not come out; drops:%s",
-	     missing, drops_text(&l->rig));
+	MUST(missing == refusals(&l->harness) - refused,
+	     "%lu first packets did not come out; drops:%s", missing, drops_text(&l->harness));
 }
 
 /* ---- clients come and go ---- */
@@ -454,9 +454,9 @@ static void churn_time(struct run *l)
 	/* Now and then so much that a sweep ends many sessions at once. */
 	uint32_t most = dice_percent(&l->dice, 10) ? 12000 : 2000;
 	uint64_t ns = dice_roll(&l->dice, most) * (SECOND_NS / 1000);
-	l->h->now_ns = l->rig.now_ns + ns;
+	l->h->now_ns = l->harness.now_ns + ns;
 	turn_begins(l);
-	rig_advance(&l->rig, ns);
+	harness_advance(&l->harness, ns);
 	flows_forget(l->h);
 }
 

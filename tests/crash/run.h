@@ -3,7 +3,7 @@
 #ifndef RUN_H
 #define RUN_H
 
-#include "../../dataplane/balance/tests/rig.h"
+#include "../../dataplane/balance/tests/harness.h"
 #include "plain.h"
 
 /* What all runs of one file have in common. */
@@ -40,7 +40,7 @@ enum spoil {
 };
 
 struct run {
-	struct rig rig;
+	struct harness harness;
 	struct chronicle *h;
 	const struct scene *scene;
 	const char *directory;

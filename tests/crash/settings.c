@@ -122,7 +122,8 @@ static void draft_commit(struct draft *d)
 	d->config->revision = h->config[h->accepted].revision + 1;
 	h->phase = PHASE_COMMIT;
 	__atomic_store_n(&h->committing, true, __ATOMIC_RELEASE);
-	MUST(rig_commit(&l->rig, &d->changes), "a right change was refused: %s", l->rig.error);
+	MUST(harness_commit(&l->harness, &d->changes), "a right change was refused: %s",
+	     l->harness.error);
 	settings_accept(h, !h->accepted);
 	h->phase = phase;
 	h->commits++;
@@ -261,7 +262,7 @@ void settings_validate(struct run *l)
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG;
 	q.get_config = &get;
-	pb_response *r = rig_request(&l->rig, &q);
+	pb_response *r = harness_request(&l->harness, &q);
 	MUST(!r->error, "the configuration cannot be read");
 	const Steelyard__Forwarder__V1__Config *pb = r->get_config;
 	bool old = pb->revision == h->config[h->accepted].revision;

@@ -139,7 +139,7 @@ static void validate_sessions(struct run *l, struct tally *t)
 		pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 		q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS;
 		q.list_sessions = &list;
-		pb_response *r = rig_request(&l->rig, &q);
+		pb_response *r = harness_request(&l->harness, &q);
 		MUST(!r->error, "sessions cannot be listed");
 		for (size_t i = 0; i < r->list_sessions->n_sessions; i++)
 			validate_session(l, r->list_sessions->sessions[i], t);
@@ -154,7 +154,7 @@ static const char *results_text(const struct run *l)
 	int at = 0;
 	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 		at += snprintf(text + at, sizeof(text) - (size_t)at, " %lu %s",
-		               inspect_adopted(l->rig.b, v),
+		               inspect_adopted(l->harness.b, v),
 		               session_result_name((enum session_result)v));
 	return text;
 }
@@ -207,7 +207,7 @@ static void validate_servers(struct run *l, const struct tally *t)
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
 	q.list_services = &list;
-	pb_response *r = rig_request(&l->rig, &q);
+	pb_response *r = harness_request(&l->harness, &q);
 	MUST(!r->error, "services cannot be listed");
 	for (size_t i = 0; i < r->list_services->n_services; i++) {
 		const Steelyard__Forwarder__V1__ServiceStats *s = r->list_services->services[i];
@@ -244,7 +244,7 @@ static void validate_status(struct run *l, const struct tally *t)
 	uint64_t sum = 0, kept = 0;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
 	q.status = &ask;
-	pb_response *r = rig_request(&l->rig, &q);
+	pb_response *r = harness_request(&l->harness, &q);
 	MUST(!r->error && r->status->adoption, "the status does not tell of the adoption");
 	const Steelyard__Forwarder__V1__Adoption *a = r->status->adoption;
 	for (size_t i = 0; i < a->n_results; i++) {
@@ -256,9 +256,9 @@ static void validate_status(struct run *l, const struct tally *t)
 	}
 	MUST(r->status->sessions == t->listed, "%lu sessions are listed, and %lu counted",
 	     t->listed, r->status->sessions);
-	MUST(rig_totals(&l->rig).live == t->listed,
+	MUST(harness_totals(&l->harness).live == t->listed,
 	     "%lu sessions are listed, and the totals say %lu", t->listed,
-	     rig_totals(&l->rig).live);
+	     harness_totals(&l->harness).live);
 	MUST(kept == t->listed, "%lu sessions are listed, and %lu were kept", t->listed, kept);
 	MUST(sum == l->found, "%lu records were found, and %lu judged", l->found, sum);
 	MUST(!*a->refused, "the file was refused: %s", a->refused);

@@ -30,10 +30,10 @@ static void request(const uint8_t *bytes, size_t len)
 	CHECK(copy);
 	if (len > 0)
 		memcpy(copy, bytes, len);
-	sy_balance_request(world.rig.b, copy, len, on_reply, &replies);
+	sy_balance_request(world.harness.b, copy, len, on_reply, &replies);
 	free(copy);
 	CHECK(replies == 1);
-	model_is_sound(world.rig.b);
+	model_is_sound(world.harness.b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -53,12 +53,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* As at the beginning, so that an input does the same each time: a commit without changes
 	 * takes what was staged along. */
 	struct changes none = {0};
-	rig_commit(&world.rig, &none);
+	harness_commit(&world.harness, &none);
 	world_clear(&world);
 	do
-		rig_advance(&world.rig, SECOND_NS);
-	while (inspect_retired(world.rig.b));
-	const struct model *m = inspect_model(world.rig.b);
+		harness_advance(&world.harness, SECOND_NS);
+	while (inspect_retired(world.harness.b));
+	const struct model *m = inspect_model(world.harness.b);
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->service_ids.count == m->service_ids.fresh);
 	CHECK(m->server_ids.count == m->server_ids.fresh);

@@ -48,14 +48,14 @@ static void replay(const uint8_t *bytes, size_t len)
 	CHECK(copy);
 	if (len > 0)
 		memcpy(copy, bytes, len);
-	inspect_model(world.rig.b)->revision = 0;
-	enum journal_stop stop = journal_replay(world.rig.b, copy, len, &at, &err);
+	inspect_model(world.harness.b)->revision = 0;
+	enum journal_stop stop = journal_replay(world.harness.b, copy, len, &at, &err);
 	free(copy);
 	CHECK(at <= len);
 	CHECK((stop == JOURNAL_END) == (at == len && len > 0));
 	CHECK((stop == JOURNAL_END || stop == JOURNAL_TORN) == (err.code == 0));
 	CHECK(stop != JOURNAL_FAILED);
-	model_is_sound(world.rig.b);
+	model_is_sound(world.harness.b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -72,9 +72,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* As at the beginning, so that an input does the same each time. */
 	world_clear(&world);
 	do
-		rig_advance(&world.rig, SECOND_NS);
-	while (inspect_retired(world.rig.b));
-	const struct model *m = inspect_model(world.rig.b);
+		harness_advance(&world.harness, SECOND_NS);
+	while (inspect_retired(world.harness.b));
+	const struct model *m = inspect_model(world.harness.b);
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->server_ids.count == m->server_ids.fresh);
 	return 0;

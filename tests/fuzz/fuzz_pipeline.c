@@ -41,9 +41,9 @@ static struct frame last_frame; /* the same as it was sent */
 
 static void collect(void)
 {
-	for (unsigned port = 0; port < RIG_PORTS; port++) {
+	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
 		struct rte_mbuf *m;
-		while ((m = rig_collect(&world.rig, port))) {
+		while ((m = harness_collect(&world.harness, port))) {
 			struct sy_view v;
 			CHECK(world_sent_is_right(m, port, m->hash.usr, &v));
 			last = (struct sy_tuple){v.tuple.dst, v.tuple.src, v.tuple.dport,
@@ -65,20 +65,20 @@ static void collect(void)
 static void frame_send(const struct frame *f)
 {
 	struct sy_view v;
-	struct rte_mbuf *m = rte_pktmbuf_alloc(world.rig.rt->pool);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(world.harness.rt->pool);
 	CHECK(m);
 	memcpy(rte_pktmbuf_append(m, f->len), f->bytes, f->len);
 	m->hash.usr = sy_packet_parse(f->bytes, f->len, &v) == SY_DROP_NONE &&
 	              sy_packet_check_l4(f->bytes, &v) == SY_CSUM_OK;
-	CHECK(rte_ring_enqueue(world.rig.rx[f->port], m) == 0);
-	rig_turn(&world.rig);
-	rig_attend(&world.rig);
+	CHECK(rte_ring_enqueue(world.harness.rx[f->port], m) == 0);
+	harness_turn(&world.harness);
+	harness_attend(&world.harness);
 	collect();
 }
 
 static void send_raw(struct input *in)
 {
-	struct frame f = {.port = take(in) % RIG_PORTS};
+	struct frame f = {.port = take(in) % HARNESS_PORTS};
 	unsigned len = (unsigned)take(in) << 8;
 	len = (len | take(in)) % 1600;
 	if (len > (size_t)(in->end - in->at))
@@ -130,7 +130,7 @@ static void send_error(struct input *in)
 	unsigned quoted = take(in), variation = take(in),
 	         all = (unsigned)(last_frame.len - SY_ETH_LEN);
 	const struct sy_addr router =
-	        rig_addr(last_frame.bytes[12] == 8 ? "203.0.113.9" : "2001:db8:99::9");
+	        harness_addr(last_frame.bytes[12] == 8 ? "203.0.113.9" : "2001:db8:99::9");
 	if (last_frame.len == 0)
 		return;
 	frame_error(&f, &dice, &router, type, rest, last_frame.bytes, quoted < all ? quoted : all);
@@ -146,14 +146,14 @@ static void send_client(struct input *in)
 	                ? world_special_service((enum world_special)(service % SPECIAL_SERVICES))
 	                : world_service(service % WORLD_SERVICES);
 	struct sy_tuple t = {
-	        .src = rig_addr(sy_addr_is_v4(&key.vip) ? "198.18.0.1" : "2001:db8:c::1"),
+	        .src = harness_addr(sy_addr_is_v4(&key.vip) ? "198.18.0.1" : "2001:db8:c::1"),
 	        .dst = key.vip,
 	        .sport = htons(1024 + service),
 	        .dport = key.vport,
 	        .proto = key.proto};
 	if (service & 128)
 		t.proto = sy_addr_is_v4(&key.vip) ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
-	send_made(in, &t, RIG_WAN, 100, 0);
+	send_made(in, &t, HARNESS_WAN, 100, 0);
 }
 
 static void open_once(void)
@@ -174,10 +174,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, data + size};
 	open_once();
 	dice.state = 1;
-	last = (struct sy_tuple){.src = rig_addr("198.18.0.1"),
-	                         .dst = rig_addr("192.0.2.100"),
+	last = (struct sy_tuple){.src = harness_addr("198.18.0.1"),
+	                         .dst = harness_addr("192.0.2.100"),
 	                         .proto = SY_PROTO_TCP};
-	last_port = RIG_WAN;
+	last_port = HARNESS_WAN;
 	last_frame.len = 0;
 	for (unsigned n = 0; n < COMMANDS && in.at < in.end; n++) {
 		switch (take(&in) % 5) {
@@ -191,7 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			send_made(&in, &last, last_port, last_ack, last_seq + 1);
 			break;
 		case 3:
-			rig_advance(&world.rig, take(&in) % 8 * SECOND_NS);
+			harness_advance(&world.harness, take(&in) % 8 * SECOND_NS);
 			collect();
 			break;
 		default:
@@ -199,11 +199,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 	}
 	/* Everything is over: nothing is kept, nobody lives. */
-	world.rig.now_ns += 100 * SECOND_NS;
-	rig_advance(&world.rig, 2 * SECOND_NS);
+	world.harness.now_ns += 100 * SECOND_NS;
+	harness_advance(&world.harness, 2 * SECOND_NS);
 	collect();
-	const struct sy_balance_totals totals = rig_totals(&world.rig);
+	const struct sy_balance_totals totals = harness_totals(&world.harness);
 	CHECK(totals.live == 0 && totals.created == totals.ended);
-	CHECK(rte_mempool_in_use_count(world.rig.rt->pool) == 0);
+	CHECK(rte_mempool_in_use_count(world.harness.rt->pool) == 0);
 	return 0;
 }

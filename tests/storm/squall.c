@@ -30,8 +30,8 @@ static void flood_slot(struct weather *w, const struct service_key *key, bool go
 				weather_send(w, &f);
 			}
 			if (n % (SY_BURST / 2) == 0) {
-				rig_turn(&w->world.rig);
-				rig_attend(&w->world.rig);
+				harness_turn(&w->world.harness);
+				harness_attend(&w->world.harness);
 				weather_collect(w, !go_on);
 			}
 		}
@@ -45,9 +45,9 @@ static void squall_floods(struct weather *w)
 	struct service_key table = world_special_service(SPECIAL_UNIFORM);
 	struct service_key ports = world_special_service(SPECIAL_UNIFORM_6);
 	flood_slot(w, &direct, true);
-	rig_advance(&w->world.rig, 20 * SECOND_NS);
+	harness_advance(&w->world.harness, 20 * SECOND_NS);
 	flood_slot(w, &table, false);
-	rig_advance(&w->world.rig, 20 * SECOND_NS);
+	harness_advance(&w->world.harness, 20 * SECOND_NS);
 	flood_slot(w, &ports, false);
 }
 
@@ -81,7 +81,7 @@ static void squall_nat(struct weather *w)
 		t.dst = duplicate.vip;
 		weather_hello(w, &f, &t);
 		weather_send(w, &f);
-		f.port = RIG_LAN;
+		f.port = HARNESS_LAN;
 		frame_tcp(&f, &w->dice, &stray, &s, 0);
 		weather_send(w, &f);
 	}
@@ -94,9 +94,9 @@ static void squall_fragments(struct weather *w)
 	struct service_key key = world_service(1);
 	struct sy_tuple t = weather_client(w, &key);
 	struct frame f, piece[4];
-	unsigned workers = w->world.rig.rt->workers;
+	unsigned workers = w->world.harness.rt->workers;
 	frame_udp(&f, &w->dice, &t, 500);
-	f.port = RIG_WAN;
+	f.port = HARNESS_WAN;
 	for (uint32_t id = 0; id < 4 * FRAGMENT_WAITING * workers; id++) {
 		frame_cut(&f, id, 200, piece, 4);
 		weather_send(w, &piece[1]);
@@ -147,26 +147,26 @@ static void squall_snat(struct weather *w)
 	t.dst = client.src; /* somebody that there is a route to */
 	for (unsigned pools = 1; pools <= 3; pools += 2) {
 		put_snat(&c, "squall", "10.0.77.0", 24, pool, pools);
-		rig_commit(&w->world.rig, &c);
+		harness_commit(&w->world.harness, &c);
 		for (unsigned n = 0; n < 3 * SY_SLOT_PORTS; n++) {
-			t.src = rig_addr("10.0.77.0");
+			t.src = harness_addr("10.0.77.0");
 			t.src.b[15] = (uint8_t)(1 + n / SY_SLOT_PORTS);
 			t.sport = sy_slot_port(slot, &t.src, n % SY_SLOT_PORTS);
 			weather_hello(w, &f, &t);
-			f.port = RIG_LAN;
+			f.port = HARNESS_LAN;
 			weather_send(w, &f);
 			if (n % SY_BURST == 0)
 				weather_turn(w);
 		}
 		weather_turn(w);
 	}
-	t = (struct sy_tuple){client.src, rig_addr(pool[0]), htons(1), htons(1), SY_PROTO_UDP};
+	t = (struct sy_tuple){client.src, harness_addr(pool[0]), htons(1), htons(1), SY_PROTO_UDP};
 	frame_udp(&f, &w->dice, &t, 10);
-	f.port = RIG_WAN;
+	f.port = HARNESS_WAN;
 	weather_send(w, &f);
 	weather_turn(w);
 	delete_snat(&c, "squall");
-	rig_commit(&w->world.rig, &c);
+	harness_commit(&w->world.harness, &c);
 }
 
 /* More packets of no session than may be answered at once. */
@@ -175,7 +175,7 @@ static void squall_unknown(struct weather *w)
 	struct service_key key = world_service(2); /* as put_world_service() has it */
 	const struct segment late = {SY_TCP_ACK, 1, 1, 0};
 	for (unsigned n = 0; n < 3000; n++) {
-		struct frame f = {.port = RIG_WAN};
+		struct frame f = {.port = HARNESS_WAN};
 		struct sy_tuple t = weather_client(w, &key);
 		frame_tcp(&f, &w->dice, &t, &late, 0);
 		weather_send(w, &f);
@@ -198,7 +198,7 @@ static void squall_removed(struct weather *w)
 	weather_turn(w);
 	delete_service(&c, &key);
 	put_service(&c, &key, "empty", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
-	rig_commit(&w->world.rig, &c);
+	harness_commit(&w->world.harness, &c);
 	frame_tcp(&f, &w->dice, &t, &s, 0);
 	weather_send(w, &f);
 	weather_turn(w);
@@ -209,28 +209,28 @@ static void squall_removed(struct weather *w)
 static void send_echoes(struct weather *w, unsigned count, unsigned turns)
 {
 	struct service_key key = world_special_service(SPECIAL_UNIFORM);
-	struct rig *r = &w->world.rig;
+	struct harness *r = &w->world.harness;
 	for (unsigned n = 0; n < count; n++) {
-		struct frame f = {.port = RIG_WAN};
+		struct frame f = {.port = HARNESS_WAN};
 		struct sy_tuple t = weather_client(w, &key);
 		frame_icmp(&f, &w->dice, &t, 8, 0, 20);
 		weather_send(w, &f);
 		if (n % SY_BURST == 0)
 			for (unsigned i = 0; i < turns; i++)
-				rig_turn_worker(r, i);
+				harness_turn_worker(r, i);
 	}
 }
 
 static void squall_full_queue(struct weather *w)
 {
-	send_echoes(w, RIG_RING + 4 * SY_BURST, w->world.rig.rt->workers);
+	send_echoes(w, HARNESS_RING + 4 * SY_BURST, w->world.harness.rt->workers);
 	weather_turn(w);
 }
 
 static void squall_down(struct weather *w)
 {
-	struct rig *r = &w->world.rig;
-	struct port *port = r->rt->port[RIG_WAN];
+	struct harness *r = &w->world.harness;
+	struct port *port = r->rt->port[HARNESS_WAN];
 	uint16_t device;
 	if (rte_eth_dev_get_port_by_name(port->name, &device) < 0)
 		abort();
@@ -246,10 +246,10 @@ static void squall_down(struct weather *w)
 static void squall_expired(struct weather *w)
 {
 	static struct rte_mbuf *held[32768];
-	struct rig *r = &w->world.rig;
+	struct harness *r = &w->world.harness;
 	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	unsigned count = 0;
-	rig_advance(r, 2 * SECOND_NS);
+	harness_advance(r, 2 * SECOND_NS);
 	for (unsigned n = 0; n < 2 * SY_BURST; n++) {
 		struct frame f;
 		struct sy_tuple t = weather_client(w, &key);
@@ -260,7 +260,7 @@ static void squall_expired(struct weather *w)
 			while (count < SY_ARRAY_LEN(held) &&
 			       (held[count] = rte_pktmbuf_alloc(r->rt->pool)))
 				count++;
-			rig_turn(r);
+			harness_turn(r);
 			while (count > 0)
 				rte_pktmbuf_free(held[--count]);
 		}
@@ -271,7 +271,7 @@ static void squall_expired(struct weather *w)
 /* Worker 1 stands still while worker 0 hands over to it. */
 static void squall_hand_over(struct weather *w)
 {
-	struct rig *r = &w->world.rig;
+	struct harness *r = &w->world.harness;
 	if (r->rt->workers < 2)
 		return;
 	for (unsigned n = 0; n < 12000; n++) {
@@ -281,7 +281,7 @@ static void squall_hand_over(struct weather *w)
 		weather_hello(w, &f, &t);
 		weather_send(w, &f);
 		if (n % SY_BURST == 0) {
-			rig_turn_worker(r, 0);
+			harness_turn_worker(r, 0);
 			weather_collect(w, false);
 		}
 	}

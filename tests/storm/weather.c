@@ -132,12 +132,12 @@ static bool frame_is_right(const struct frame *f)
 
 void weather_send(struct weather *w, const struct frame *f)
 {
-	struct rig *r = &w->world.rig;
+	struct harness *r = &w->world.harness;
 	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
 	if (!m)
 		return;
 	memcpy(rte_pktmbuf_append(m, f->len), f->bytes, f->len);
-	rig_address(m, f->port);
+	harness_address(m, f->port);
 	m->hash.usr = frame_is_right(f); /* stays with the buffer on its way through */
 	if (rte_ring_enqueue(r->rx[f->port], m) < 0)
 		rte_pktmbuf_free(m);
@@ -163,7 +163,7 @@ static struct frame *pending_add(struct weather *w)
 struct sy_tuple weather_client(struct weather *w, const struct service_key *key)
 {
 	bool v4 = sy_addr_is_v4(&key->vip);
-	struct sy_tuple t = {.src = rig_addr(v4 ? "198.18.0.0" : "2001:db8:c::"),
+	struct sy_tuple t = {.src = harness_addr(v4 ? "198.18.0.0" : "2001:db8:c::"),
 	                     .dst = key->vip,
 	                     .dport = key->vport,
 	                     .proto = key->proto};
@@ -181,7 +181,7 @@ static uint32_t payload_roll(struct dice *d, uint32_t below)
 void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
 {
 	const struct segment syn = {SY_TCP_SYN, dice_roll(&w->dice, UINT32_MAX), 0, 1460};
-	f->port = RIG_WAN;
+	f->port = HARNESS_WAN;
 	if (t->proto == SY_PROTO_TCP)
 		frame_tcp(f, &w->dice, t, &syn, 0);
 	else
@@ -229,7 +229,7 @@ static void react_past_us(struct weather *w, const struct sy_view *v)
 	                                SY_TCP_ACK, SY_TCP_ACK | SY_TCP_FIN,
 	                                SY_TCP_RST, SY_TCP_SYN};
 	struct dice *d = &w->dice;
-	struct frame next = {.port = RIG_WAN};
+	struct frame next = {.port = HARNESS_WAN};
 	const struct segment s = {flags[dice_roll(d, SY_ARRAY_LEN(flags))],
 	                          dice_roll(d, UINT32_MAX), 1, 0};
 	if (v->proto == SY_PROTO_TCP)
@@ -251,7 +251,7 @@ static void react_complaining(struct weather *w, unsigned port, const uint8_t *f
 	                                     {{12, 0}, {4, 0}}};
 	struct dice *d = &w->dice;
 	struct frame error = {.port = (uint8_t)port};
-	const struct sy_addr router = rig_addr(v->v4 ? "203.0.113.9" : "2001:db8:99::9");
+	const struct sy_addr router = harness_addr(v->v4 ? "203.0.113.9" : "2001:db8:99::9");
 	unsigned least = v->l4 - v->l3 + 8u, all = v->frame_len - v->l3;
 	unsigned quoted = least + dice_roll(d, all - least + 1);
 	frame_error(&error, d, &router, type[dice_roll(d, SY_ARRAY_LEN(type))][!v->v4],
@@ -276,8 +276,8 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	struct frame answer = {.port = (uint8_t)port};
 	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && dice_percent(&w->dice, 4))
 		react_complaining(w, port, frame, v);
-	if (port == RIG_LAN &&
-	    address_set_find(inspect_ours(w->world.rig.b), &v->tuple.dst) == ADDRESS_SET_VIP &&
+	if (port == HARNESS_LAN &&
+	    address_set_find(inspect_ours(w->world.harness.b), &v->tuple.dst) == ADDRESS_SET_VIP &&
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!dice_percent(&w->dice, 20))
 			react_past_us(w, v);
@@ -306,9 +306,9 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 
 void weather_collect(struct weather *w, bool react)
 {
-	for (unsigned port = 0; port < RIG_PORTS; port++) {
+	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
 		struct rte_mbuf *m;
-		while ((m = rig_collect(&w->world.rig, port))) {
+		while ((m = harness_collect(&w->world.harness, port))) {
 			struct sy_view v;
 			bool ugly = !world_sent_is_right(m, port, m->hash.usr, &v);
 			w->tally.out++;
@@ -322,8 +322,8 @@ void weather_collect(struct weather *w, bool react)
 
 void weather_turn(struct weather *w)
 {
-	rig_turn(&w->world.rig);
-	rig_attend(&w->world.rig);
+	harness_turn(&w->world.harness);
+	harness_attend(&w->world.harness);
 	weather_collect(w, true);
 }
 
@@ -393,7 +393,7 @@ static void send_stray(struct weather *w)
 
 static void send_icmp(struct weather *w)
 {
-	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, RIG_PORTS)};
+	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, HARNESS_PORTS)};
 	struct service_key key = world_service(dice_roll(&w->dice, WORLD_SERVICES));
 	struct sy_tuple t = weather_client(w, &key);
 	uint8_t echo = sy_addr_is_v4(&t.src) ? 8 : 128;
@@ -408,7 +408,7 @@ static void send_icmp(struct weather *w)
 static void send_noise(struct weather *w)
 {
 	static const uint8_t type[2][2] = {{0x08, 0x00}, {0x86, 0xdd}};
-	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, RIG_PORTS),
+	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, HARNESS_PORTS),
 	                  .len = (uint16_t)dice_roll(&w->dice, 1600)};
 	dice_fill(&w->dice, f.bytes, f.len);
 	if (dice_percent(&w->dice, 70))
@@ -434,7 +434,7 @@ static void send_fragments(struct weather *w)
 	else
 		frame_udp(&f, d, &t, dice_roll(d, 1300));
 	if (!answer)
-		f.port = RIG_WAN;
+		f.port = HARNESS_WAN;
 	unsigned cuts = dice_percent(d, 10) ? 2 : 1;
 	for (unsigned cut = 0; cut < cuts; cut++) {
 		unsigned count = frame_cut(&f, id, 8 * (4 + dice_roll(d, 40)), piece, 16);
@@ -480,15 +480,15 @@ static void gust(struct weather *w)
 		gust_frame(w);
 	/* Now and then workers run unevenly, and nobody looks at what they ask. */
 	if (dice_percent(d, 10))
-		rig_turn_worker(&w->world.rig, dice_roll(d, w->world.rig.rt->workers));
+		harness_turn_worker(&w->world.harness, dice_roll(d, w->world.harness.rt->workers));
 	else
 		weather_turn(w);
 	if (dice_percent(d, 5))
 		world_change(&w->world);
 	if (dice_percent(d, 4))
-		rig_advance(&w->world.rig, dice_roll(d, 1500) * (SECOND_NS / 1000));
+		harness_advance(&w->world.harness, dice_roll(d, 1500) * (SECOND_NS / 1000));
 	if (dice_roll(d, 3000) == 0)
-		rig_advance(&w->world.rig, 30 * SECOND_NS);
+		harness_advance(&w->world.harness, 30 * SECOND_NS);
 }
 
 bool weather_open(struct weather *w, uint64_t seed, unsigned workers)
@@ -521,22 +521,22 @@ void weather_blow(struct weather *w, uint64_t frames)
 void weather_calm(struct weather *w)
 {
 	struct weather_tally *t = &w->tally;
-	struct rig *r = &w->world.rig;
+	struct harness *r = &w->world.harness;
 	weather_turn(w);
 	weather_collect(w, false);
-	rig_advance(r, CALM_S * SECOND_NS);
+	harness_advance(r, CALM_S * SECOND_NS);
 	weather_collect(w, false);
-	const struct sy_balance_totals totals = rig_totals(r);
+	const struct sy_balance_totals totals = harness_totals(r);
 	t->created = totals.created;
 	t->ended = totals.ended;
 	t->live = totals.live;
 	world_clear(&w->world);
-	rig_advance(r, 10 * SECOND_NS);
+	harness_advance(r, 10 * SECOND_NS);
 	const struct model *m = inspect_model(r->b);
 	for (uint32_t id = 0; id < m->server_ids.fresh; id++)
-		t->active += inspect_server_active(w->world.rig.b, id);
+		t->active += inspect_server_active(w->world.harness.b, id);
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
-		t->active += inspect_service_active(w->world.rig.b, id);
+		t->active += inspect_service_active(w->world.harness.b, id);
 	t->ids = m->service_ids.fresh - m->service_ids.count + m->server_ids.fresh -
 	         m->server_ids.count;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
@@ -550,7 +550,7 @@ void weather_calm(struct weather *w)
 	for (unsigned i = 0; i < r->rt->workers; i++)
 		t->handed += r->rt->worker[i].counters.handed_in;
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
-		t->drop[reason] = rig_drops(r, reason);
+		t->drop[reason] = harness_drops(r, reason);
 		t->dropped += t->drop[reason];
 	}
 	/* Answers that were not made are counted, and sessions that gave way, but no packet went

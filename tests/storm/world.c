@@ -36,8 +36,8 @@ static uint16_t server_port(unsigned i)
 
 struct service_key world_service(unsigned i)
 {
-	struct service_key key = rig_key(service_is_v6(i) ? "2001:db8:1::" : "192.0.2.0",
-	                                 WORLD_PORT, i % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
+	struct service_key key = harness_key(service_is_v6(i) ? "2001:db8:1::" : "192.0.2.0",
+	                                     WORLD_PORT, i % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
 	key.vip.b[15] = (uint8_t)(100 + i / 2); /* a VIP has a TCP and a UDP service */
 	return key;
 }
@@ -45,8 +45,8 @@ struct service_key world_service(unsigned i)
 struct service_key world_special_service(enum world_special odd)
 {
 	if (odd == SPECIAL_UNIFORM_6)
-		return rig_key("2001:db8:1::1", WORLD_PORT, SY_PROTO_TCP);
-	struct service_key key = rig_key("192.0.2.200", WORLD_PORT, SY_PROTO_TCP);
+		return harness_key("2001:db8:1::1", WORLD_PORT, SY_PROTO_TCP);
+	struct service_key key = harness_key("192.0.2.200", WORLD_PORT, SY_PROTO_TCP);
 	key.vip.b[15] = (uint8_t)(key.vip.b[15] + odd);
 	return key;
 }
@@ -60,7 +60,7 @@ static bool server_is_v6(unsigned service, unsigned i)
 
 struct sy_addr world_server(unsigned service, unsigned i)
 {
-	struct sy_addr a = rig_addr(server_is_v6(service, i) ? "2001:db8:2::" : "10.0.0.0");
+	struct sy_addr a = harness_addr(server_is_v6(service, i) ? "2001:db8:2::" : "10.0.0.0");
 	a.b[15] = (uint8_t)(1 + (service + i) % 16); /* servers of several services */
 	return a;
 }
@@ -78,12 +78,12 @@ struct sy_addr world_special_server(enum world_special odd)
 	        [SPECIAL_LIMITED] = "10.0.0.2",
 	        [SPECIAL_UNIFORM_6] = "2001:db8:2::1",
 	};
-	return rig_addr(text[odd]);
+	return harness_addr(text[odd]);
 }
 
 struct sy_addr world_local(unsigned i)
 {
-	struct sy_addr a = rig_addr(i < WORLD_LOCALS ? "10.0.255.0" : "2001:db8:2::ff00");
+	struct sy_addr a = harness_addr(i < WORLD_LOCALS ? "10.0.255.0" : "2001:db8:2::ff00");
 	a.b[15] = (uint8_t)(1 + i);
 	return a;
 }
@@ -93,18 +93,20 @@ struct sy_addr world_local(unsigned i)
 static struct sy_static_route route_make(unsigned port, const char *prefix, uint8_t len,
                                          const char *via)
 {
-	struct sy_static_route r = {.prefix = rig_addr(prefix), .prefix_len = len};
-	snprintf(r.port, sizeof(r.port), "%s", port == RIG_WAN ? "net_ring_wan" : "net_ring_lan");
+	struct sy_static_route r = {.prefix = harness_addr(prefix), .prefix_len = len};
+	snprintf(r.port, sizeof(r.port), "%s",
+	         port == HARNESS_WAN ? "net_ring_wan" : "net_ring_lan");
 	if (via)
-		r.via = rig_addr(via);
+		r.via = harness_addr(via);
 	return r;
 }
 
 static struct sy_static_neigh neigh_make(unsigned port, const char *addr, uint8_t last)
 {
-	struct sy_static_neigh n = {.addr = rig_addr(addr),
+	struct sy_static_neigh n = {.addr = harness_addr(addr),
 	                            .mac = {2, 0, 0, 1, (uint8_t)port, last}};
-	snprintf(n.port, sizeof(n.port), "%s", port == RIG_WAN ? "net_ring_wan" : "net_ring_lan");
+	snprintf(n.port, sizeof(n.port), "%s",
+	         port == HARNESS_WAN ? "net_ring_wan" : "net_ring_lan");
 	n.addr.b[15] = (uint8_t)(n.addr.b[15] + last);
 	return n;
 }
@@ -120,19 +122,19 @@ static void must(bool condition, const char *what)
 bool world_open(struct world *w, struct dice *d, unsigned workers, const struct sy_stage *pipeline)
 {
 	struct sy_static_route route[] = {
-	        route_make(RIG_WAN, "198.18.0.0", 16, "192.0.2.1"),
-	        route_make(RIG_WAN, "2001:db8:c::", 48, "fe80::1"),
-	        route_make(RIG_LAN, "10.0.0.0", 16, NULL),
-	        route_make(RIG_LAN, "10.88.0.0", 16, "10.0.0.1"),
-	        route_make(RIG_LAN, "2001:db8:2::", 64, NULL),
+	        route_make(HARNESS_WAN, "198.18.0.0", 16, "192.0.2.1"),
+	        route_make(HARNESS_WAN, "2001:db8:c::", 48, "fe80::1"),
+	        route_make(HARNESS_LAN, "10.0.0.0", 16, NULL),
+	        route_make(HARNESS_LAN, "10.88.0.0", 16, "10.0.0.1"),
+	        route_make(HARNESS_LAN, "2001:db8:2::", 64, NULL),
 	};
-	struct sy_static_neigh neigh[34] = {neigh_make(RIG_WAN, "192.0.2.0", 1),
-	                                    neigh_make(RIG_WAN, "fe80::", 1)};
+	struct sy_static_neigh neigh[34] = {neigh_make(HARNESS_WAN, "192.0.2.0", 1),
+	                                    neigh_make(HARNESS_WAN, "fe80::", 1)};
 	for (uint8_t i = 0; i < 16; i++) {
-		neigh[2 + 2 * i] = neigh_make(RIG_LAN, "10.0.0.0", i + 1);
-		neigh[3 + 2 * i] = neigh_make(RIG_LAN, "2001:db8:2::", i + 1);
+		neigh[2 + 2 * i] = neigh_make(HARNESS_LAN, "10.0.0.0", i + 1);
+		neigh[3 + 2 * i] = neigh_make(HARNESS_LAN, "2001:db8:2::", i + 1);
 	}
-	const struct rig_options o = {
+	const struct harness_options o = {
 	        .workers = workers,
 	        .sessions = SESSIONS,
 	        .mbufs = MBUFS,
@@ -146,24 +148,24 @@ bool world_open(struct world *w, struct dice *d, unsigned workers, const struct 
 	};
 	struct sy_error err;
 	*w = (struct world){.dice = d};
-	if (rig_open(&w->rig, &o, &err) < 0) {
+	if (harness_open(&w->harness, &o, &err) < 0) {
 		fprintf(stderr, "storm: %s\n", err.text);
 		return false;
 	}
 	const struct sy_route hole[] = {
-	        {.prefix = rig_addr("198.19.0.0"), .prefix_len = 16, .blackhole = true},
-	        {.prefix = rig_addr("10.66.0.0"), .prefix_len = 16, .blackhole = true},
+	        {.prefix = harness_addr("198.19.0.0"), .prefix_len = 16, .blackhole = true},
+	        {.prefix = harness_addr("10.66.0.0"), .prefix_len = 16, .blackhole = true},
 	};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(hole); i++)
-		routes_apply(w->rig.rt, &hole[i], false);
-	routes_flush(w->rig.rt);
+		routes_apply(w->harness.rt, &hole[i], false);
+	routes_flush(w->harness.rt);
 	world_restore(w);
 	return true;
 }
 
 void world_close(struct world *w)
 {
-	rig_close(&w->rig);
+	harness_close(&w->harness);
 }
 
 /* ---- changes ---- */
@@ -260,7 +262,7 @@ void world_restore(struct world *w)
 			s->backup = n == WORLD_SERVERS - 1 && i % 2;
 		}
 	}
-	must(rig_commit(&w->rig, &c), w->rig.error);
+	must(harness_commit(&w->harness, &c), w->harness.error);
 	w->commits++;
 }
 
@@ -293,7 +295,7 @@ static void change_local(struct world *w, struct changes *c)
 static void change_wrong(struct world *w, struct changes *c)
 {
 	struct service_key key = world_service(dice_roll(w->dice, WORLD_SERVICES));
-	struct sy_addr nowhere = rig_addr("127.0.0.1"), vip = key.vip;
+	struct sy_addr nowhere = harness_addr("127.0.0.1"), vip = key.vip;
 	switch (dice_roll(w->dice, 6)) {
 	case 0:
 		put_local(c, &nowhere);
@@ -341,7 +343,7 @@ void world_change(struct world *w)
 	if (wrong)
 		change_wrong(w, &c);
 	/* Right ones are refused too: what is to be deleted may not be there. */
-	bool accepted = rig_commit(&w->rig, &c);
+	bool accepted = harness_commit(&w->harness, &c);
 	must(!(wrong && accepted), "a wrong change was accepted");
 	w->commits += accepted;
 	w->refusals += !accepted;
@@ -350,19 +352,19 @@ void world_change(struct world *w)
 void world_clear(struct world *w)
 {
 	struct changes c = {0};
-	const struct model *m = inspect_model(w->rig.b);
+	const struct model *m = inspect_model(w->harness.b);
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		if (m->service[id])
 			delete_service(&c, &m->service[id]->key);
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local[id].used)
 			delete_local(&c, &m->local[id].addr);
-	must(rig_commit(&w->rig, &c), w->rig.error);
+	must(harness_commit(&w->harness, &c), w->harness.error);
 }
 
 void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx)
 {
-	struct sy_balance *b = w->rig.b;
+	struct sy_balance *b = w->harness.b;
 	struct changes c = {0};
 	struct sy_error err;
 	world_clear(w);
@@ -370,7 +372,7 @@ void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx
 	struct sy_addr local = world_local(0);
 	put_local(&c, &local);
 	put_special_service(&c, SPECIAL_UNIFORM);
-	must(rig_commit(&w->rig, &c), w->rig.error);
+	must(harness_commit(&w->harness, &c), w->harness.error);
 	/* Local addresses leave before the service that needs them. */
 	delete_service(&c, &key);
 	delete_local(&c, &local);
@@ -392,7 +394,7 @@ bool world_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	if (m->nb_segs != 1 || m->next || m->data_len != m->pkt_len ||
 	    sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
-	    memcmp(((const struct sy_eth *)frame)->src, rig_mac[port], 6) != 0)
+	    memcmp(((const struct sy_eth *)frame)->src, harness_mac[port], 6) != 0)
 		return false;
 	if (v->fragment != SY_FRAGMENT_NONE) /* of whose datagram the rest is not here */
 		return true;

@@ -3,7 +3,7 @@
 #ifndef WORLD_H
 #define WORLD_H
 
-#include "../../dataplane/balance/tests/rig.h"
+#include "../../dataplane/balance/tests/harness.h"
 #include "frame.h"
 
 #define WORLD_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; each third is IPv6 */
@@ -29,7 +29,7 @@ enum world_special {
 };
 
 struct world {
-	struct rig rig;
+	struct harness harness;
 	struct dice *dice;
 	uint64_t commits, refusals;
 };

@@ -32,15 +32,15 @@ static void addresses_make(struct flows *f)
 {
 	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
 		unsigned v6 = s / 2;
-		f->service[s] = s % 2 ? rig_key(vip_text[v6], 53, SY_PROTO_UDP)
-		                      : rig_key(vip_text[v6], 80, SY_PROTO_TCP);
+		f->service[s] = s % 2 ? harness_key(vip_text[v6], 53, SY_PROTO_UDP)
+		                      : harness_key(vip_text[v6], 80, SY_PROTO_TCP);
 		for (unsigned i = 0; i < FLOW_SERVERS; i++) {
-			f->server[s][i] = rig_addr(server_text[v6]);
+			f->server[s][i] = harness_addr(server_text[v6]);
 			f->server[s][i].b[15] = (uint8_t)(1 + FLOW_SERVERS * s + i);
 		}
 	}
 	for (unsigned v6 = 0; v6 < 2; v6++)
-		f->local[v6] = rig_addr(local_text[v6]);
+		f->local[v6] = harness_addr(local_text[v6]);
 }
 
 static uint16_t server_port(const struct flows *f, unsigned service)
@@ -72,12 +72,12 @@ int flows_setup(void **state)
 	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};
 	struct flows *f = calloc(1, sizeof(*f));
 	const struct sy_static_route routes[6] = {
-	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
-	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16},
-	        {"net_ring_wan", rig_addr("2001:db8:c::"), rig_addr("2001:db8:a::1"), 48},
-	        {"net_ring_lan", rig_addr("2001:db8:b::"), rig_addr("2001:db8:b::fe"), 48},
-	        {"net_ring_lan", rig_addr("10.3.0.0"), {{{0}}}, 16},
-	        {"net_ring_lan", rig_addr("2001:db8:d::"), {{{0}}}, 64}};
+	        {"net_ring_wan", harness_addr("198.18.0.0"), harness_addr("192.0.2.1"), 16},
+	        {"net_ring_lan", harness_addr("10.0.0.0"), harness_addr("10.0.0.254"), 16},
+	        {"net_ring_wan", harness_addr("2001:db8:c::"), harness_addr("2001:db8:a::1"), 48},
+	        {"net_ring_lan", harness_addr("2001:db8:b::"), harness_addr("2001:db8:b::fe"), 48},
+	        {"net_ring_lan", harness_addr("10.3.0.0"), {{{0}}}, 16},
+	        {"net_ring_lan", harness_addr("2001:db8:d::"), {{{0}}}, 64}};
 	memcpy(route, routes, sizeof(route));
 	for (unsigned i = 0; i < 8; i++) {
 		const struct sy_static_route *r = &routes[i < 4 ? i : 4 + i % 2];
@@ -90,12 +90,12 @@ int flows_setup(void **state)
 	f->dice.state = 1;
 	assert_true(folder_make(f->state, "/dev/shm"));
 	assert_true(folder_make(f->store, "/dev/shm"));
-	f->options = (struct rig_options){.route = route,
-	                                  .routes = 6,
-	                                  .neigh = neigh,
-	                                  .neighs = 8,
-	                                  .state_directory = f->state,
-	                                  .store_directory = f->store};
+	f->options = (struct harness_options){.route = route,
+	                                      .routes = 6,
+	                                      .neigh = neigh,
+	                                      .neighs = 8,
+	                                      .state_directory = f->state,
+	                                      .store_directory = f->store};
 	addresses_make(f);
 	flows_open(f);
 	flows_configure(f, order);
@@ -113,7 +113,7 @@ static void remove_in(const char *directory, const char *name)
 int flows_teardown(void **state)
 {
 	struct flows *f = *state;
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	remove_in(f->state, "config");
 	remove_in(f->state, "config.damaged");
 	remove_in(f->state, "journal");
@@ -130,7 +130,7 @@ void flows_open(struct flows *f)
 {
 	struct sy_error err;
 	f->options.start_ns = clock_ns;
-	if (rig_open(&f->rig, &f->options, &err) < 0)
+	if (harness_open(&f->harness, &f->options, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -139,24 +139,24 @@ void flows_reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash
 	f->options.workers = workers;
 	f->options.ticket = ticket;
 	if (crash)
-		rig_crash(&f->rig);
+		harness_crash(&f->harness);
 	else
-		rig_stop(&f->rig, ticket);
+		harness_stop(&f->harness, ticket);
 	flows_open(f);
 }
 
 void flows_commit(struct flows *f, struct changes *c)
 {
-	if (!rig_commit(&f->rig, c))
-		fail_msg("%s", f->rig.error);
+	if (!harness_commit(&f->harness, c))
+		fail_msg("%s", f->harness.error);
 }
 
 void flows_check_refused(struct flows *f, struct changes *c, const char *why)
 {
-	assert_false(rig_commit(&f->rig, c));
-	assert_int_equal(f->rig.code, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
-	if (!strstr(f->rig.error, why))
-		fail_msg("\"%s\" does not say \"%s\"", f->rig.error, why);
+	assert_false(harness_commit(&f->harness, c));
+	assert_int_equal(f->harness.code, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
+	if (!strstr(f->harness.error, why))
+		fail_msg("\"%s\" does not say \"%s\"", f->harness.error, why);
 }
 
 void flows_put(struct changes *c, const struct service_key *key, const char *name, enum mode mode,
@@ -165,19 +165,19 @@ void flows_put(struct changes *c, const struct service_key *key, const char *nam
 	put_service(c, key, name, FLOW_RR, NULL);
 	set_mode(c, mode);
 	for (unsigned i = 0; i < servers; i++) {
-		struct sy_addr addr = rig_addr(server[i]);
+		struct sy_addr addr = harness_addr(server[i]);
 		put_server(c, key, &addr, port, 1, FLOW_UP);
 	}
 }
 
 void flows_change_saved(struct flows *f, struct changes *c)
 {
-	struct rig_options before = f->options;
+	struct harness_options before = f->options;
 	f->options.store_directory = NULL;
 	f->options.ticket = 0;
 	flows_open(f);
 	flows_commit(f, c);
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	f->options = before;
 }
 
@@ -185,7 +185,7 @@ void flows_advance(struct flows *f, unsigned seconds)
 {
 	while (seconds-- > 0) {
 		clock_ns += SECOND_NS;
-		rig_advance(&f->rig, SECOND_NS);
+		harness_advance(&f->harness, SECOND_NS);
 	}
 }
 
@@ -212,7 +212,7 @@ bool flows_own_segment(struct flows *f, unsigned port, struct sy_tcp *out)
 {
 	struct rte_mbuf *m;
 	const struct sy_tcp *word = NULL;
-	while (!word && (m = rig_collect(&f->rig, port))) {
+	while (!word && (m = harness_collect(&f->harness, port))) {
 		word = own_segment(m);
 		if (word)
 			*out = *word;
@@ -225,7 +225,7 @@ bool flows_own_segment(struct flows *f, unsigned port, struct sy_tcp *out)
 static struct rte_mbuf *flows_collect(struct flows *f, unsigned port)
 {
 	struct rte_mbuf *m;
-	while ((m = rig_collect(&f->rig, port)) && own_segment(m))
+	while ((m = harness_collect(&f->harness, port)) && own_segment(m))
 		rte_pktmbuf_free(m);
 	return m;
 }
@@ -233,9 +233,9 @@ static struct rte_mbuf *flows_collect(struct flows *f, unsigned port)
 bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out)
 {
 	struct rte_mbuf *m;
-	assert_true(rig_inject(&f->rig, port, in->bytes, in->len));
-	rig_turn(&f->rig);
-	rig_attend(&f->rig);
+	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
+	harness_turn(&f->harness);
+	harness_attend(&f->harness);
 	assert_null(flows_collect(f, port));
 	m = flows_collect(f, 1 - port);
 	if (!m)
@@ -272,19 +272,19 @@ void frame_check_translated(const struct frame *in, const struct frame *out, str
 void flow_begin(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
 {
 	const struct service_key *key = &f->service[service];
-	struct sy_addr client = rig_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
+	struct sy_addr client = harness_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
 	*flow = (struct flow){.service = service, .port = port};
 	flow->client = (struct sy_tuple){client, key->vip, htons(port), key->vport, key->proto};
 	flows_frame(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_SYN, 1, 0);
-	assert_true(
-	        flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
+	assert_true(flows_through(f, HARNESS_WAN, &flow->in[SESSION_CLIENT],
+	                          &flow->out[SESSION_CLIENT]));
 	struct session *s = flow_session(f, flow);
 	assert_non_null(s);
 	flow->server_id = s->server;
-	const struct session_cold *cold =
-	        session_cold_beside(inspect_table(f->rig.b, sy_slot_of(&client, htons(port))), s);
-	flow->server =
-	        session_server_tuple(f->rig.b, s, cold, inspect_endpoint(f->rig.b, s->server));
+	const struct session_cold *cold = session_cold_beside(
+	        inspect_table(f->harness.b, sy_slot_of(&client, htons(port))), s);
+	flow->server = session_server_tuple(f->harness.b, s, cold,
+	                                    inspect_endpoint(f->harness.b, s->server));
 }
 
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
@@ -292,13 +292,13 @@ void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t po
 	struct frame out;
 	flow_begin(f, flow, service, port);
 	flows_frame(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
-	assert_true(flows_through(f, RIG_LAN, &flow->in[SESSION_SERVER], &out));
+	assert_true(flows_through(f, HARNESS_LAN, &flow->in[SESSION_SERVER], &out));
 	flows_frame(f, &flow->in[SESSION_CLIENT], &flow->client, SY_TCP_ACK, 1, 100);
 	flows_frame(f, &flow->in[SESSION_SERVER], &flow->server, SY_TCP_ACK, 1, 200);
-	assert_true(
-	        flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &flow->out[SESSION_CLIENT]));
-	assert_true(
-	        flows_through(f, RIG_LAN, &flow->in[SESSION_SERVER], &flow->out[SESSION_SERVER]));
+	assert_true(flows_through(f, HARNESS_WAN, &flow->in[SESSION_CLIENT],
+	                          &flow->out[SESSION_CLIENT]));
+	assert_true(flows_through(f, HARNESS_LAN, &flow->in[SESSION_SERVER],
+	                          &flow->out[SESSION_SERVER]));
 	struct session *s = flow_session(f, flow);
 	assert_int_equal(s->state, flow->client.proto == SY_PROTO_TCP ? SESSION_ESTABLISHED
 	                                                              : SESSION_UDP_BOTH_WAYS);
@@ -306,7 +306,8 @@ void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t po
 
 void flow_check(struct flows *f, const struct flow *flow)
 {
-	static const unsigned port[2] = {[SESSION_CLIENT] = RIG_WAN, [SESSION_SERVER] = RIG_LAN};
+	static const unsigned port[2] = {
+	        [SESSION_CLIENT] = HARNESS_WAN, [SESSION_SERVER] = HARNESS_LAN};
 	struct frame out;
 	for (unsigned way = 0; way < 2; way++) {
 		assert_true(flows_through(f, port[way], &flow->in[way], &out));
@@ -319,14 +320,14 @@ void flow_check(struct flows *f, const struct flow *flow)
 void flow_check_dropped(struct flows *f, const struct flow *flow, enum sy_drop reason)
 {
 	struct frame out;
-	uint64_t before = rig_drops(&f->rig, reason);
-	assert_false(flows_through(f, RIG_WAN, &flow->in[SESSION_CLIENT], &out));
-	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
+	uint64_t before = harness_drops(&f->harness, reason);
+	assert_false(flows_through(f, HARNESS_WAN, &flow->in[SESSION_CLIENT], &out));
+	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 }
 
 struct session *flows_find(struct flows *f, const struct sy_tuple *client)
 {
-	struct sy_balance *b = f->rig.b;
+	struct sy_balance *b = f->harness.b;
 	const struct session_table *t = inspect_table(b, sy_slot_of(&client->src, client->sport));
 	const struct match_context ctx = {b, t, client};
 	enum session_direction from;
@@ -344,7 +345,7 @@ struct session *flow_session(struct flows *f, const struct flow *flow)
 
 uint64_t flows_result(const struct flows *f, enum session_result v)
 {
-	return inspect_adopted(f->rig.b, v);
+	return inspect_adopted(f->harness.b, v);
 }
 
 static uint64_t service_active(const Steelyard__Forwarder__V1__ServiceStats *s,
@@ -371,7 +372,7 @@ uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *s
 	uint64_t active = 0;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SERVICES;
 	q.list_services = &list;
-	pb_response *response = rig_request(&f->rig, &q);
+	pb_response *response = harness_request(&f->harness, &q);
 	assert_null(response->error);
 	const struct service_key *key = &f->service[service];
 	for (size_t i = 0; i < response->list_services->n_services; i++) {
@@ -387,7 +388,7 @@ uint64_t flows_active(struct flows *f, unsigned service, const struct sy_addr *s
 
 void flows_check_active(struct flows *f, uint64_t all)
 {
-	struct sy_balance_totals t = rig_totals(&f->rig);
+	struct sy_balance_totals t = harness_totals(&f->harness);
 	uint64_t sum = 0;
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
 		sum += flows_active(f, s, NULL);

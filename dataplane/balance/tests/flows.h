@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the tests of restarts share: a rig that comes and goes with a session file and a state
+ * What the tests of restarts share: a harness that comes and goes with a session file and a state
  * directory that stay, and flows through it whose packets must look the same ever after.
  *
  * sy_clock_ns() is the fixture's (link with --wrap=sy_clock_ns), so time away passes as it is told.
@@ -10,8 +10,8 @@
 
 #include "../../../tests/folder.h"
 #include "../../../tests/storm/frame.h"
+#include "harness.h"
 #include "model.h"
-#include "rig.h"
 
 #define FLOW_SERVICES 4 /* TCP, UDP over IPv4, the same over IPv6 */
 #define FLOW_SERVERS  2 /* of each */
@@ -19,8 +19,8 @@
 #define FLOW_RR       STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 
 struct flows {
-	struct rig rig;
-	struct rig_options options;
+	struct harness harness;
+	struct harness_options options;
 	struct dice dice;
 	char state[FOLDER_NAME], store[FOLDER_NAME]; /* directories */
 	struct service_key service[FLOW_SERVICES];
@@ -37,7 +37,7 @@ struct flow {
 	struct frame in[2], out[2]; /* by enum session_direction: sent, and what became of it */
 };
 
-/* Directories and addresses, and a rig with all services. cmocka's setup and teardown. */
+/* Directories and addresses, and a harness with all services. cmocka's setup and teardown. */
 int flows_setup(void **state);
 int flows_teardown(void **state);
 void flows_open(struct flows *f);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The one place where tests, the soak and benchmarks look inside a balancer. It belongs to the
- * thread that calls, which is worker and control thread in turn (rig.h); ids are those that
+ * thread that calls, which is worker and control thread in turn (harness.h); ids are those that
  * sessions keep.
  */
 #ifndef INSPECT_H

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A rig whose clients (198.18.0.0/15, 2001:db8:c::/48) and servers (10.0.0.0/16, fd00::/64) are
+/* A harness whose clients (198.18.0.0/15, 2001:db8:c::/48) and servers (10.0.0.0/16, fd00::/64) are
  * each behind a router. Include after cmocka.h. */
 #ifndef ROUTED_H
 #define ROUTED_H
 
-#include "rig.h"
+#include "harness.h"
 
 /* o: what else there is to say. */
-static inline void routed_open(struct rig *r, struct rig_options o)
+static inline void routed_open(struct harness *r, struct harness_options o)
 {
 	struct sy_static_route route[] = {
-	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 15},
-	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16},
-	        {"net_ring_wan", rig_addr("2001:db8:c::"), rig_addr("2001:db8::1"), 48},
-	        {"net_ring_lan", rig_addr("fd00::"), rig_addr("fd00::fe"), 64}};
+	        {"net_ring_wan", harness_addr("198.18.0.0"), harness_addr("192.0.2.1"), 15},
+	        {"net_ring_lan", harness_addr("10.0.0.0"), harness_addr("10.0.0.254"), 16},
+	        {"net_ring_wan", harness_addr("2001:db8:c::"), harness_addr("2001:db8::1"), 48},
+	        {"net_ring_lan", harness_addr("fd00::"), harness_addr("fd00::fe"), 64}};
 	struct sy_static_neigh neigh[] = {
-	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}},
-	        {"net_ring_wan", rig_addr("2001:db8::1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("fd00::fe"), {2, 0, 0, 0, 1, 2}}};
+	        {"net_ring_wan", harness_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", harness_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}},
+	        {"net_ring_wan", harness_addr("2001:db8::1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", harness_addr("fd00::fe"), {2, 0, 0, 0, 1, 2}}};
 	struct sy_error err;
 	o.route = route;
 	o.neigh = neigh;
 	o.routes = SY_ARRAY_LEN(route);
 	o.neighs = SY_ARRAY_LEN(neigh);
-	if (rig_open(r, &o, &err) < 0)
+	if (harness_open(r, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
-static inline void routed_commit(struct rig *r, struct changes *c)
+static inline void routed_commit(struct harness *r, struct changes *c)
 {
-	if (!rig_commit(r, c))
+	if (!harness_commit(r, c))
 		fail_msg("%s", r->error);
 }
 
-/* cmocka's teardown of a fixture that begins with its rig, and is on the heap. */
+/* cmocka's teardown of a fixture that begins with its harness, and is on the heap. */
 static inline int routed_teardown(void **state)
 {
-	rig_close(*state);
+	harness_close(*state);
 	free(*state);
 	return 0;
 }

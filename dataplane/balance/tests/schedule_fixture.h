@@ -25,7 +25,7 @@
 #define SERVERS   8
 
 struct fixture {
-	struct rig rig;
+	struct harness harness;
 	struct dice dice;
 	struct service_key key, udp;
 	struct sy_addr server[SERVERS];
@@ -34,22 +34,23 @@ struct fixture {
 
 static inline void commit(struct fixture *f)
 {
-	routed_commit(&f->rig, &f->c);
+	routed_commit(&f->harness, &f->c);
 }
 
 static inline int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	routed_open(&f->rig, (struct rig_options){.workers = 2, .sessions = 512 * SY_SLOTS});
-	rig_advance(&f->rig, SECOND_NS);
+	routed_open(&f->harness,
+	            (struct harness_options){.workers = 2, .sessions = 512 * SY_SLOTS});
+	harness_advance(&f->harness, SECOND_NS);
 	f->dice.state = 1;
-	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
-	f->udp = rig_key("192.0.2.10", 53, SY_PROTO_UDP);
+	f->key = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
+	f->udp = harness_key("192.0.2.10", 53, SY_PROTO_UDP);
 	for (unsigned i = 0; i < SERVERS; i++) {
-		f->server[i] = rig_addr("10.0.0.1");
+		f->server[i] = harness_addr("10.0.0.1");
 		f->server[i].b[15] = (uint8_t)(1 + i);
 	}
-	struct sy_addr local = rig_addr("10.0.1.1");
+	struct sy_addr local = harness_addr("10.0.1.1");
 	put_local(&f->c, &local);
 	*state = f;
 	return 0;
@@ -58,12 +59,12 @@ static inline int setup(void **state)
 static inline int teardown(void **state)
 {
 	struct fixture *f = *state;
-	struct sy_balance *b = f->rig.b;
+	struct sy_balance *b = f->harness.b;
 	for (uint32_t id = 0; id < inspect_model(b)->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		assert_int_equal(inspect_server_active(b, id), t.created - t.ended);
 	}
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	free(f);
 	return 0;
 }
@@ -86,8 +87,8 @@ static inline void put_state(struct fixture *f, unsigned i, uint32_t weight, int
 static inline unsigned collect(struct fixture *f)
 {
 	unsigned n = 0;
-	for (unsigned port = 0; port < RIG_PORTS; port++)
-		for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); n++)
+	for (unsigned port = 0; port < HARNESS_PORTS; port++)
+		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port)); n++)
 			rte_pktmbuf_free(m);
 	return n;
 }
@@ -97,7 +98,8 @@ static inline bool client_sends(struct fixture *f, const struct service_key *key
                                 uint16_t port, uint8_t flags)
 {
 	struct frame frame;
-	struct sy_tuple t = {rig_addr("198.18.0.0"), key->vip, htons(port), key->vport, key->proto};
+	struct sy_tuple t = {harness_addr("198.18.0.0"), key->vip, htons(port), key->vport,
+	                     key->proto};
 	const struct segment s = {flags, 1, 1, 0};
 	t.src.b[14] = (uint8_t)(client >> 8);
 	t.src.b[15] = (uint8_t)client;
@@ -105,9 +107,9 @@ static inline bool client_sends(struct fixture *f, const struct service_key *key
 		frame_tcp(&frame, &f->dice, &t, &s, 0);
 	else
 		frame_udp(&frame, &f->dice, &t, 10);
-	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
-	rig_turn(&f->rig);
-	rig_attend(&f->rig);
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
+	harness_turn(&f->harness);
+	harness_attend(&f->harness);
 	return collect(f) == 1;
 }
 
@@ -118,7 +120,7 @@ static inline bool connects(struct fixture *f, unsigned client, uint16_t port)
 
 static inline uint32_t server_id(struct fixture *f, unsigned i)
 {
-	struct model *m = inspect_model(f->rig.b);
+	struct model *m = inspect_model(f->harness.b);
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		for (unsigned n = 0; m->service[id] && n < m->service[id]->servers; n++)
 			if (sy_addr_equal(&m->service[id]->server[n].addr, &f->server[i]))
@@ -129,12 +131,12 @@ static inline uint32_t server_id(struct fixture *f, unsigned i)
 
 static inline uint32_t active(struct fixture *f, unsigned i)
 {
-	return inspect_server_active(f->rig.b, server_id(f, i));
+	return inspect_server_active(f->harness.b, server_id(f, i));
 }
 
 static inline uint64_t created(struct fixture *f, unsigned i)
 {
-	return traffic_sum(f->rig.b, server_id(f, i)).created;
+	return traffic_sum(f->harness.b, server_id(f, i)).created;
 }
 
 /* The server that a new session of this client gets: the one whose count has grown. */

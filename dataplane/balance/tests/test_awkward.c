@@ -16,7 +16,7 @@
 #define RR STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 
 struct fixture {
-	struct rig rig;
+	struct harness harness;
 	struct dice dice;
 	struct service_key key[2]; /* IPv6, IPv4 */
 };
@@ -26,17 +26,17 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct changes c = {0};
 	assert_non_null(f);
-	routed_open(&f->rig, (struct rig_options){0});
+	routed_open(&f->harness, (struct harness_options){0});
 	f->dice.state = 1;
 	for (unsigned v4 = 0; v4 < 2; v4++) {
-		struct sy_addr local = rig_addr(v4 ? "10.0.1.1" : "fd00::1:1");
-		struct sy_addr server = rig_addr(v4 ? "10.0.0.1" : "fd00::1");
-		f->key[v4] = rig_key(v4 ? "192.0.2.10" : "2001:db8::10", 80, SY_PROTO_TCP);
+		struct sy_addr local = harness_addr(v4 ? "10.0.1.1" : "fd00::1:1");
+		struct sy_addr server = harness_addr(v4 ? "10.0.0.1" : "fd00::1");
+		f->key[v4] = harness_key(v4 ? "192.0.2.10" : "2001:db8::10", 80, SY_PROTO_TCP);
 		put_local(&c, &local);
 		put_service(&c, &f->key[v4], v4 ? "four" : "six", RR, NULL);
 		put_server(&c, &f->key[v4], &server, 8080, 1, UP);
 	}
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	*state = f;
 	return 0;
 }
@@ -45,8 +45,8 @@ static int setup(void **state)
 static struct frame hello(struct fixture *f, bool v4, const uint8_t *more, unsigned len,
                           uint8_t next)
 {
-	const struct sy_tuple t = {rig_addr(v4 ? "198.18.0.1" : "2001:db8:c::1"), f->key[v4].vip,
-	                           htons(4000), f->key[v4].vport, SY_PROTO_TCP};
+	const struct sy_tuple t = {harness_addr(v4 ? "198.18.0.1" : "2001:db8:c::1"),
+	                           f->key[v4].vip, htons(4000), f->key[v4].vport, SY_PROTO_TCP};
 	const struct segment syn = {SY_TCP_SYN, 1, 0, 1460};
 	struct frame frame;
 	unsigned at = SY_ETH_LEN + (v4 ? 20 : 40);
@@ -72,9 +72,9 @@ static struct frame hello(struct fixture *f, bool v4, const uint8_t *more, unsig
 
 static void send_in(struct fixture *f, const struct frame *frame)
 {
-	assert_true(rig_inject(&f->rig, RIG_WAN, frame->bytes, frame->len));
-	rig_turn(&f->rig);
-	rig_attend(&f->rig);
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame->bytes, frame->len));
+	harness_turn(&f->harness);
+	harness_attend(&f->harness);
 }
 
 /* Rewritten, clamped (the lan's MTU is 1400), its checksums right, and the rest as it was. */
@@ -90,7 +90,7 @@ static void test_forwarded(void **state)
 		struct frame frame = hello(f, v4, more, len, 0);
 		struct sy_view v;
 		send_in(f, &frame);
-		struct rte_mbuf *m = rig_collect(&f->rig, RIG_LAN);
+		struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);
 		assert_non_null(m);
 		const uint8_t *out = rte_pktmbuf_mtod(m, const uint8_t *);
 		assert_int_equal(sy_packet_parse(out, m->data_len, &v), SY_DROP_NONE);
@@ -119,7 +119,7 @@ static void test_expired(void **state)
 	ip->checksum = 0;
 	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, 24));
 	send_in(f, &frame);
-	struct rte_mbuf *m = rig_collect(&f->rig, RIG_WAN);
+	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 	assert_non_null(m);
 	const uint8_t *out = rte_pktmbuf_mtod(m, const uint8_t *);
 	assert_int_equal(sy_packet_parse(out, m->data_len, &v), SY_DROP_NONE);
@@ -129,7 +129,7 @@ static void test_expired(void **state)
 	assert_int_equal(q.l4 - q.l3, 24);
 	assert_int_equal(q.tuple.dport, htons(80));
 	rte_pktmbuf_free(m);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_TTL_EXPIRED), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TTL_EXPIRED), 1);
 }
 
 static void tag_put(struct frame *frame, uint8_t type0, uint8_t type1, uint16_t tci)
@@ -152,9 +152,9 @@ static void test_priority(void **state)
 		if (n > 1)
 			tag_put(&frame, 0x88, 0xa8, 0x1000);
 		send_in(f, &frame);
-		m[0] = rig_collect(&f->rig, RIG_LAN);
+		m[0] = harness_collect(&f->harness, HARNESS_LAN);
 		send_in(f, &same);
-		m[1] = rig_collect(&f->rig, RIG_LAN);
+		m[1] = harness_collect(&f->harness, HARNESS_LAN);
 		assert_non_null(m[0]);
 		assert_non_null(m[1]);
 		assert_int_equal(m[0]->data_len, m[1]->data_len);
@@ -163,7 +163,7 @@ static void test_priority(void **state)
 		rte_pktmbuf_free(m[0]);
 		rte_pktmbuf_free(m[1]);
 	}
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_VLAN), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_VLAN), 0);
 }
 
 /* What the balancer cannot do yet it drops by name. */
@@ -175,16 +175,16 @@ static void test_dropped(void **state)
 
 	tag_put(&frame, 0x81, 0, 5);
 	send_in(f, &frame);
-	assert_null(rig_collect(&f->rig, RIG_LAN));
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_VLAN), 1);
+	assert_null(harness_collect(&f->harness, HARNESS_LAN));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_VLAN), 1);
 	tag_put(&frame, 0x81, 0, 0xe000); /* outside of it, one for priority */
 	send_in(f, &frame);
-	assert_null(rig_collect(&f->rig, RIG_LAN));
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_VLAN), 2);
+	assert_null(harness_collect(&f->harness, HARNESS_LAN));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_VLAN), 2);
 	/* a fragment header alone makes no fragment */
 	frame = hello(f, false, atomic, sizeof(atomic), 44);
 	send_in(f, &frame);
-	struct rte_mbuf *m = rig_collect(&f->rig, RIG_LAN);
+	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);
 	assert_non_null(m);
 	rte_pktmbuf_free(m);
 }

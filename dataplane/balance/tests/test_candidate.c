@@ -13,7 +13,7 @@
 /* A client whose packet finds, in the bucket that it looks at first, this entry by its tag. */
 static struct sy_tuple stranger_of(const struct flows *f, const struct flow *flow, uint64_t hash)
 {
-	const struct sy_balance *b = f->rig.b;
+	const struct sy_balance *b = f->harness.b;
 	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
 	const struct session_table *t = inspect_table(b, slot);
 	struct sy_tuple s = flow->client;
@@ -37,15 +37,15 @@ static void check_stranger(struct flows *f, unsigned service, enum session_direc
 	struct frame in, out;
 	flow_open(f, &flow, service, (uint16_t)(30000 + side));
 	const struct sy_tuple *held = side == SESSION_CLIENT ? &flow.client : &flow.server;
-	struct sy_tuple s = stranger_of(f, &flow, sy_hash_tuple(inspect_key(f->rig.b), held));
+	struct sy_tuple s = stranger_of(f, &flow, sy_hash_tuple(inspect_key(f->harness.b), held));
 	assert_null(flows_find(f, &s));
 	flows_frame(f, &in, &s, SY_TCP_SYN, 1, 0);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	assert_non_null(flows_find(f, &s));
 	assert_ptr_not_equal(flows_find(f, &s), flow_session(f, &flow));
 	flow_check(f, &flow);
 	flows_frame(f, &in, &s, SY_TCP_ACK, 2, 50);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 }
 
 static void test_stranger_with_a_tag(void **state)

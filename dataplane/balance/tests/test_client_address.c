@@ -72,7 +72,7 @@ static void set_how(struct flows *f, int how)
 static void collect(struct talk *k, unsigned port)
 {
 	struct rte_mbuf *m;
-	for (k->count = 0; (m = rig_collect(&k->f->rig, port));) {
+	for (k->count = 0; (m = harness_collect(&k->f->harness, port));) {
 		struct part *p = &k->out[k->count];
 		assert_true(k->count < SY_ARRAY_LEN(k->out));
 		p->frame.len = rte_pktmbuf_data_len(m);
@@ -90,10 +90,10 @@ static void collect(struct talk *k, unsigned port)
 
 static void send_frame(struct talk *k, enum session_direction from, const struct frame *in)
 {
-	unsigned port = from == CLIENT ? RIG_WAN : RIG_LAN;
-	assert_true(rig_inject(&k->f->rig, port, in->bytes, in->len));
-	rig_turn(&k->f->rig);
-	rig_attend(&k->f->rig);
+	unsigned port = from == CLIENT ? HARNESS_WAN : HARNESS_LAN;
+	assert_true(harness_inject(&k->f->harness, port, in->bytes, in->len));
+	harness_turn(&k->f->harness);
+	harness_attend(&k->f->harness);
 	collect(k, 1 - port);
 }
 
@@ -189,17 +189,18 @@ static void talk_begin(struct flows *f, struct talk *k, unsigned way)
 	const struct service_key *key = &f->service[2 * ways[way].v6];
 	*k = (struct talk){.f = f, .way = way};
 	k->tuple[CLIENT] =
-	        (struct sy_tuple){rig_addr(ways[way].v6 ? "2001:db8:c::1" : "198.18.0.1"), key->vip,
-	                          htons(1025), key->vport, SY_PROTO_TCP};
+	        (struct sy_tuple){harness_addr(ways[way].v6 ? "2001:db8:c::1" : "198.18.0.1"),
+	                          key->vip, htons(1025), key->vport, SY_PROTO_TCP};
 	set_how(f, ways[way].how);
 	send_segment(k, CLIENT, SY_TCP_SYN, ISN, 0, 0);
 	check_left(k, 0, ISN, 0, 0);
 	const struct session *s = find(k);
-	const struct session_cold *cold = session_cold_beside(
-	        inspect_table(f->rig.b, sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport)),
-	        s);
-	k->tuple[BACK] =
-	        session_server_tuple(f->rig.b, s, cold, inspect_endpoint(f->rig.b, s->server));
+	const struct session_cold *cold =
+	        session_cold_beside(inspect_table(f->harness.b, sy_slot_of(&k->tuple[CLIENT].src,
+	                                                                   k->tuple[CLIENT].sport)),
+	                            s);
+	k->tuple[BACK] = session_server_tuple(f->harness.b, s, cold,
+	                                      inspect_endpoint(f->harness.b, s->server));
 	set_how(f, 0); /* concerns others */
 	send_segment(k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 	check_left(k, 0, SERVER, FIRST, 0);
@@ -208,16 +209,16 @@ static void talk_begin(struct flows *f, struct talk *k, unsigned way)
 
 static void talk_end(struct talk *k)
 {
-	struct sy_balance *b = k->f->rig.b;
+	struct sy_balance *b = k->f->harness.b;
 	struct session *s = find(k);
 	struct session_table *t =
 	        inspect_table(b, sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport));
 	uint32_t cursor = 0;
 	assert_non_null(s);
-	session_end(&k->f->rig.rt->worker[0], t, session_next(t, &cursor));
+	session_end(&k->f->harness.rt->worker[0], t, session_next(t, &cursor));
 	assert_null(find(k));
-	rig_turn(&k->f->rig);
-	collect(k, RIG_LAN);
+	harness_turn(&k->f->harness);
+	collect(k, HARNESS_LAN);
 }
 
 /* The whole of a connection without losses. */
@@ -332,7 +333,7 @@ static void test_full_segments(void **state)
 	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
 		struct talk k;
 		talk_begin(*state, &k, way);
-		unsigned full = RIG_LAN_MTU - (ways[way].v6 ? 60 : 40);
+		unsigned full = HARNESS_LAN_MTU - (ways[way].v6 ? 60 : 40);
 		for (unsigned capacity = 0; capacity <= ways[way].len; capacity += ways[way].len) {
 			send_segment(&k, CLIENT, ACK | SY_TCP_PSH | SY_TCP_FIN, FIRST, SERVER + 1,
 			             full - capacity);
@@ -357,7 +358,7 @@ static void test_full_segments_first(void **state)
 	for (unsigned way = PROXIES; way < SY_ARRAY_LEN(ways); way++) {
 		struct talk k;
 		talk_begin(*state, &k, way);
-		unsigned full = RIG_LAN_MTU - (ways[way].v6 ? 60 : 40);
+		unsigned full = HARNESS_LAN_MTU - (ways[way].v6 ? 60 : 40);
 		for (unsigned n = 1; n < 4; n++) {
 			send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST + n * full, SERVER + 1,
 			             full);
@@ -372,7 +373,7 @@ static void test_full_segments_first(void **state)
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + full, 0);
 		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST + 4 * full, SERVER + 1, full);
 		assert_int_equal(k.count, 1);
-		assert_int_equal(rig_drops(&k.f->rig, SY_DROP_NO_CLIENT_ADDRESS), 0);
+		assert_int_equal(harness_drops(&k.f->harness, SY_DROP_NO_CLIENT_ADDRESS), 0);
 		talk_end(&k);
 	}
 }
@@ -478,7 +479,7 @@ static void test_data_in_the_syn(void **state)
 		send_segment(&k, CLIENT, SY_TCP_SYN, 5000, 0, 0);
 		struct session *s = find(&k);
 		const struct session_table *t = inspect_table(
-		        k.f->rig.b, sy_slot_of(&k.tuple[CLIENT].src, k.tuple[CLIENT].sport));
+		        k.f->harness.b, sy_slot_of(&k.tuple[CLIENT].src, k.tuple[CLIENT].sport));
 		uint32_t cursor = 0;
 		assert_int_equal(session_cold_at(t, session_next(t, &cursor))->fin_seq[BACK], 5001);
 		assert_true(s->flags & SESSION_ADDRESS_PENDING);
@@ -527,7 +528,7 @@ static void test_full_headers(void **state)
 	send_frame(&k, CLIENT, &in);
 	assert_int_equal(k.count, 1);
 	check_left(&k, 0, FIRST, SERVER + 1, 0);
-	assert_int_equal(rig_drops(&k.f->rig, SY_DROP_NO_CLIENT_ADDRESS), 1);
+	assert_int_equal(harness_drops(&k.f->harness, SY_DROP_NO_CLIENT_ADDRESS), 1);
 	check_state(&k, SESSION_ESTABLISHED, SESSION_ADDRESS_PENDING);
 	talk_end(&k);
 }
@@ -555,13 +556,13 @@ static void test_forged_headers(void **state)
 		struct talk k;
 		talk_begin(*state, &k, way);
 		const uint32_t shift = inserted(&k);
-		uint64_t before = rig_drops(&k.f->rig, SY_DROP_BAD_TCP_STATE);
+		uint64_t before = harness_drops(&k.f->harness, SY_DROP_BAD_TCP_STATE);
 		for (uint32_t back = 1; back <= shift + 2; back++) {
 			char forged[sizeof(v1_6)];
 			memset(forged, 'x', sizeof(forged));
 			send_made(&k, ACK, FIRST - back, forged, shift < 40 ? shift : 40, "", 0);
 			assert_int_equal(k.count, 0);
-			assert_int_equal(rig_drops(&k.f->rig, SY_DROP_BAD_TCP_STATE),
+			assert_int_equal(harness_drops(&k.f->harness, SY_DROP_BAD_TCP_STATE),
 			                 before + back);
 		}
 		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
@@ -602,12 +603,12 @@ static void test_other_family(void **state)
 	struct flows *f = *state;
 	struct changes c = {0};
 	struct service_key key =
-	        rig_key("2001:db8:1111:2222:3333:4444:5555:6666", 80, SY_PROTO_TCP);
+	        harness_key("2001:db8:1111:2222:3333:4444:5555:6666", 80, SY_PROTO_TCP);
 	struct talk k = {.f = f};
 	put_service(&c, &key, "long", FLOW_RR, NULL)->client_address = PROXY_V1;
 	put_server(&c, &key, &f->server[0][0], 80, 1, FLOW_UP);
 	flows_commit(f, &c);
-	k.tuple[CLIENT] = (struct sy_tuple){rig_addr("2001:db8:c:ffff:ffff:ffff:ffff:fffe"),
+	k.tuple[CLIENT] = (struct sy_tuple){harness_addr("2001:db8:c:ffff:ffff:ffff:ffff:fffe"),
 	                                    key.vip, htons(60000), key.vport, SY_PROTO_TCP};
 	send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 0);
 	assert_int_equal(k.count, 1);
@@ -626,12 +627,12 @@ static void check_refused(struct flows *f, unsigned service, enum mode mode, int
                           const char *text)
 {
 	struct changes c = {0};
-	const struct service_key key = rig_key("192.0.2.77", 80, f->service[service].proto);
+	const struct service_key key = harness_key("192.0.2.77", 80, f->service[service].proto);
 	put_service(&c, &key, "x", FLOW_RR, NULL)->client_address =
 	        (Steelyard__Forwarder__V1__ClientAddress)how;
 	set_mode(&c, mode);
-	assert_false(rig_commit(&f->rig, &c));
-	assert_string_equal(f->rig.error, text);
+	assert_false(harness_commit(&f->harness, &c));
+	assert_string_equal(f->harness.error, text);
 }
 
 static void test_refusals(void **state)

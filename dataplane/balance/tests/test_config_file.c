@@ -12,8 +12,8 @@
 
 #include "../../../tests/folder.h"
 #include "file.h"
+#include "harness.h"
 #include "model.h"
-#include "rig.h"
 #include "saved.h"
 
 #define UP  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -21,16 +21,16 @@
 #define WRR STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
 
 struct fixture {
-	struct rig rig;
+	struct harness harness;
 	char directory[FOLDER_NAME], path[96], aside[96], journal[96];
 };
 
-static void rig_start(struct fixture *f)
+static void harness_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct rig_options o = {
+	const struct harness_options o = {
 	        .state_directory = f->directory, .max_servers = 30000, .memory_mb = 128};
-	if (rig_open(&f->rig, &o, &err) < 0)
+	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -41,7 +41,7 @@ static int setup(void **state)
 	snprintf(f->path, sizeof(f->path), "%s/config", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/config.damaged", f->directory);
 	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);
-	rig_start(f);
+	harness_start(f);
 	*state = f;
 	return 0;
 }
@@ -49,7 +49,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	unlink(f->path);
 	unlink(f->aside);
 	assert_int_equal(unlink(f->journal), 0);
@@ -62,9 +62,9 @@ static int teardown(void **state)
 static void fill(struct fixture *f, unsigned servers)
 {
 	struct changes c = {0};
-	struct sy_addr v4 = rig_addr("10.1.0.1"), v6 = rig_addr("2001:db8::1"), server;
-	struct service_key first = rig_key("192.0.2.1", 80, SY_PROTO_TCP);
-	struct service_key second = rig_key("2001:db8:1::1", 53, SY_PROTO_UDP);
+	struct sy_addr v4 = harness_addr("10.1.0.1"), v6 = harness_addr("2001:db8::1"), server;
+	struct service_key first = harness_key("192.0.2.1", 80, SY_PROTO_TCP);
+	struct service_key second = harness_key("2001:db8:1::1", 53, SY_PROTO_UDP);
 	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	t.established_s = 4711;
 	t.udp_s = 12;
@@ -72,20 +72,20 @@ static void fill(struct fixture *f, unsigned servers)
 	put_local(&c, &v6);
 	put_service(&c, &first, "first", WRR, &t);
 	put_service(&c, &second, "second", RR, NULL);
-	server = rig_addr("10.0.0.0");
+	server = harness_addr("10.0.0.0");
 	for (unsigned i = 0; i < servers; i++) {
 		server.b[14] = (uint8_t)(i >> 8);
 		server.b[15] = (uint8_t)i;
 		put_server(&c, &first, &server, (uint16_t)(1 + i), i % 100, 1 + (int)i % 3);
 	}
 	for (unsigned i = 0; i < servers / 2; i++) {
-		server = rig_addr("2001:db8:2::");
+		server = harness_addr("2001:db8:2::");
 		server.b[14] = (uint8_t)(i >> 8);
 		server.b[15] = (uint8_t)(i | 1);
 		put_server(&c, &second, &server, (uint16_t)(1 + i), 1, UP);
 	}
-	if (!rig_commit(&f->rig, &c))
-		fail_msg("%s", f->rig.error);
+	if (!harness_commit(&f->harness, &c))
+		fail_msg("%s", f->harness.error);
 }
 
 static void check_restart(struct fixture *f, unsigned servers)
@@ -93,14 +93,14 @@ static void check_restart(struct fixture *f, unsigned servers)
 	size_t len_before, len_after;
 	fill(f, servers);
 	fill(f, servers);
-	uint8_t *before = rig_config(&f->rig, &len_before);
-	rig_close(&f->rig);
-	rig_start(f);
-	uint8_t *after = rig_config(&f->rig, &len_after);
+	uint8_t *before = harness_config(&f->harness, &len_before);
+	harness_close(&f->harness);
+	harness_start(f);
+	uint8_t *after = harness_config(&f->harness, &len_after);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
-	assert_int_equal(inspect_model(f->rig.b)->revision, 2);
-	assert_int_equal(inspect_model(f->rig.b)->servers, servers + servers / 2);
+	assert_int_equal(inspect_model(f->harness.b)->revision, 2);
+	assert_int_equal(inspect_model(f->harness.b)->servers, servers + servers / 2);
 	assert_int_not_equal(access(f->aside, F_OK), 0);
 	free(before);
 	free(after);
@@ -116,14 +116,14 @@ static void test_restart_large(void **state)
 {
 	struct fixture *f = *state;
 	struct changes c = {0};
-	struct service_key third = rig_key("192.0.2.3", 80, SY_PROTO_TCP);
+	struct service_key third = harness_key("192.0.2.3", 80, SY_PROTO_TCP);
 	put_service(&c, &third, "third", RR, NULL);
 	check_restart(f, 13400);
-	assert_true(rig_commit(&f->rig, &c));
-	rig_close(&f->rig);
-	rig_start(f);
-	assert_int_equal(inspect_model(f->rig.b)->services, 3);
-	assert_int_equal(inspect_model(f->rig.b)->servers, 20100);
+	assert_true(harness_commit(&f->harness, &c));
+	harness_close(&f->harness);
+	harness_start(f);
+	assert_int_equal(inspect_model(f->harness.b)->services, 3);
+	assert_int_equal(inspect_model(f->harness.b)->servers, 20100);
 }
 
 /* A refused change saves nothing; without a file it starts empty. */
@@ -131,20 +131,20 @@ static void test_nothing_saved(void **state)
 {
 	struct fixture *f = *state;
 	struct changes c = {0};
-	struct sy_addr bogus = rig_addr("127.0.0.1");
+	struct sy_addr bogus = harness_addr("127.0.0.1");
 	put_local(&c, &bogus);
-	assert_false(rig_commit(&f->rig, &c));
+	assert_false(harness_commit(&f->harness, &c));
 	assert_int_not_equal(access(f->path, F_OK), 0);
-	rig_close(&f->rig);
-	rig_start(f);
-	assert_int_equal(inspect_model(f->rig.b)->revision, 0);
+	harness_close(&f->harness);
+	harness_start(f);
+	assert_int_equal(inspect_model(f->harness.b)->revision, 0);
 }
 
 /* What could not be saved is tried again, without another change. */
 static void test_save_again(void **state)
 {
 	struct fixture *f = *state;
-	struct sy_balance *b = f->rig.b;
+	struct sy_balance *b = f->harness.b;
 	char elsewhere[96];
 	snprintf(elsewhere, sizeof(elsewhere), "%s-away", f->directory);
 	assert_int_equal(rename(f->directory, elsewhere), 0);
@@ -153,7 +153,7 @@ static void test_save_again(void **state)
 	assert_int_equal(rename(elsewhere, f->directory), 0);
 	assert_int_not_equal(access(f->path, F_OK), 0);
 	inspect_set_saved(b, 0); /* long ago */
-	rig_attend(&f->rig);
+	harness_attend(&f->harness);
 	assert_int_equal(access(f->path, F_OK), 0);
 	assert_false(inspect_is_unsaved(b) || inspect_save_failed(b));
 }
@@ -162,7 +162,7 @@ static void test_save_again(void **state)
 static void test_not_halfway(void **state)
 {
 	struct fixture *f = *state;
-	struct sy_balance *b = f->rig.b;
+	struct sy_balance *b = f->harness.b;
 	inspect_set_unsaved(b);
 	inspect_control(b)->commit.phase = COMMIT_APPLY;
 	config_file_flush(b, true);
@@ -178,13 +178,13 @@ static void test_not_halfway(void **state)
 static void check_refused(struct fixture *f, const uint8_t *bytes, size_t len)
 {
 	size_t kept_len;
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	file_write(f->path, bytes, len);
 	unlink(f->aside);
-	rig_start(f);
-	assert_int_equal(inspect_model(f->rig.b)->services, 0);
-	assert_int_equal(inspect_model(f->rig.b)->servers, 0);
-	assert_int_equal(inspect_model(f->rig.b)->revision, 0);
+	harness_start(f);
+	assert_int_equal(inspect_model(f->harness.b)->services, 0);
+	assert_int_equal(inspect_model(f->harness.b)->servers, 0);
+	assert_int_equal(inspect_model(f->harness.b)->revision, 0);
 	assert_int_not_equal(access(f->path, F_OK), 0);
 	uint8_t *kept = file_read(f->aside, &kept_len);
 	assert_int_equal(kept_len, len);
@@ -198,7 +198,7 @@ static void test_damaged(void **state)
 	struct fixture *f = *state;
 	size_t len;
 	fill(f, 3);
-	config_file_flush(f->rig.b, true);
+	config_file_flush(f->harness.b, true);
 	uint8_t *whole = file_read(f->path, &len), *bytes = malloc(len);
 	for (size_t at = 0; at < len; at++) {
 		memcpy(bytes, whole, len);
@@ -218,13 +218,13 @@ static void test_contradictory(void **state)
 	struct fixture *f = *state;
 	size_t len;
 	fill(f, 3);
-	struct model_service *s = inspect_model(f->rig.b)->service[0];
+	struct model_service *s = inspect_model(f->harness.b)->service[0];
 	s->server[2].addr = s->key.vip; /* no transaction would allow it */
 	struct changes c = {0};
-	struct service_key key = rig_key("2001:db8:1::1", 53, SY_PROTO_UDP);
+	struct service_key key = harness_key("2001:db8:1::1", 53, SY_PROTO_UDP);
 	put_service(&c, &key, "second", WRR, NULL);
-	assert_true(rig_commit(&f->rig, &c));
-	config_file_flush(f->rig.b, true);
+	assert_true(harness_commit(&f->harness, &c));
+	config_file_flush(f->harness.b, true);
 	uint8_t *bytes = file_read(f->path, &len);
 	check_refused(f, bytes, len);
 	free(bytes);

@@ -11,8 +11,8 @@
 #include <rte_hash.h>
 
 #include "address_set.h"
+#include "harness.h"
 #include "model.h"
-#include "rig.h"
 
 #define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DRAIN     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
@@ -27,10 +27,10 @@
 
 static int setup(void **state)
 {
-	struct rig *r = calloc(1, sizeof(*r));
+	struct harness *r = calloc(1, sizeof(*r));
 	struct sy_error err;
-	const struct rig_options o = {.max_services = MAX_SERVICES, .max_servers = MAX_SERVERS};
-	if (rig_open(r, &o, &err) < 0)
+	const struct harness_options o = {.max_services = MAX_SERVICES, .max_servers = MAX_SERVERS};
+	if (harness_open(r, &o, &err) < 0)
 		fail_msg("%s", err.text);
 	*state = r;
 	return 0;
@@ -38,14 +38,14 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	rig_close(*state);
+	harness_close(*state);
 	free(*state);
 	return 0;
 }
 
 static struct service_key key_at(unsigned i)
 {
-	struct service_key key = rig_key("192.0.0.1", 80, i % 2 ? SY_PROTO_TCP : SY_PROTO_UDP);
+	struct service_key key = harness_key("192.0.0.1", 80, i % 2 ? SY_PROTO_TCP : SY_PROTO_UDP);
 	key.vip.b[13] = (uint8_t)(i >> 9);
 	key.vip.b[14] = (uint8_t)(i >> 1);
 	return key;
@@ -54,7 +54,7 @@ static struct service_key key_at(unsigned i)
 static void add_service(struct changes *c, unsigned i, unsigned servers)
 {
 	struct service_key key = key_at(i);
-	struct sy_addr server = rig_addr("10.0.0.1");
+	struct sy_addr server = harness_addr("10.0.0.1");
 	put_service(c, &key, "some", WRR, NULL);
 	for (unsigned n = 0; n < servers; n++) {
 		server.b[15] = (uint8_t)(1 + n);
@@ -64,26 +64,26 @@ static void add_service(struct changes *c, unsigned i, unsigned servers)
 
 static void add_local(struct changes *c, const char *text)
 {
-	struct sy_addr local = rig_addr(text);
+	struct sy_addr local = harness_addr(text);
 	put_local(c, &local);
 }
 
-static void commit(struct rig *r, struct changes *c)
+static void commit(struct harness *r, struct changes *c)
 {
-	if (!rig_commit(r, c))
+	if (!harness_commit(r, c))
 		fail_msg("change %u refused: %s", r->change_index, r->error);
 }
 
 /* Refused at the change of this number, with nothing changed. */
-static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
+static void refuse(struct harness *r, struct changes *c, unsigned index, int code)
 {
 	size_t len_before, len_after;
-	uint8_t *before = rig_config(r, &len_before);
+	uint8_t *before = harness_config(r, &len_before);
 	uint64_t revision = inspect_model(r->b)->revision;
 	const struct address_set *address_set = inspect_ours(r->b);
 	int addresses = rte_hash_count(inspect_model(r->b)->address);
-	assert_false(rig_commit(r, c));
-	uint8_t *after = rig_config(r, &len_after);
+	assert_false(harness_commit(r, c));
+	uint8_t *after = harness_config(r, &len_after);
 	assert_int_equal(r->change_index, index);
 	assert_int_equal(r->code, code);
 	assert_true(strlen(r->error) > 0);
@@ -97,7 +97,7 @@ static void refuse(struct rig *r, struct changes *c, unsigned index, int code)
 }
 
 /* A service with two servers over one local address of each family. */
-static void begin(struct rig *r)
+static void begin(struct harness *r)
 {
 	struct changes c = {0};
 	add_local(&c, "10.1.0.1");
@@ -108,7 +108,7 @@ static void begin(struct rig *r)
 
 static void test_accept(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	struct service_key key = key_at(0);
 	void *id;
@@ -116,7 +116,7 @@ static void test_accept(void **state)
 	assert_true(rte_hash_lookup_data(inspect_directory(r->b), &key, &id) >= 0);
 	assert_int_equal(inspect_service(r->b, (uintptr_t)id)->pool->eligible, 2);
 	assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_VIP);
-	struct sy_addr local = rig_addr("10.1.0.1");
+	struct sy_addr local = harness_addr("10.1.0.1");
 	assert_int_equal(address_set_find(inspect_ours(r->b), &local), ADDRESS_SET_LOCAL);
 	struct changes c = {0};
 	delete_service(&c, &key);
@@ -128,7 +128,7 @@ static void test_accept(void **state)
 /* Staged changes are nothing until they are committed; what is refused takes its stage along. */
 static void test_refuse_index(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	struct changes c = {0};
 	struct service_key missing = key_at(99);
@@ -144,18 +144,18 @@ static void test_refuse_index(void **state)
 	assert_int_equal(inspect_model(r->b)->services, 2);
 }
 
-static void refuse_one(struct rig *r, struct changes *c)
+static void refuse_one(struct harness *r, struct changes *c)
 {
 	refuse(r, c, (unsigned)c->count - 1, INVALID);
 }
 
 static void test_refuse_fields(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(1), odd = key;
-	struct sy_addr server = rig_addr("10.0.0.9");
+	struct sy_addr server = harness_addr("10.0.0.9");
 	char longest[MODEL_NAME + 1];
 	pb_timeouts slow = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 
@@ -170,7 +170,7 @@ static void test_refuse_fields(void **state)
 	put_service(&c, &odd, "from port 0", RR, NULL);
 	refuse_one(r, &c);
 	odd = key;
-	odd.vip = rig_addr("ff02::1");
+	odd.vip = harness_addr("ff02::1");
 	put_service(&c, &odd, "group", RR, NULL);
 	refuse_one(r, &c);
 	put_service(&c, &key, "scheduler", 9, NULL);
@@ -211,11 +211,11 @@ static void test_refuse_fields(void **state)
 
 static void test_addresses(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0), other = key_at(2);
-	struct sy_addr local = rig_addr("10.1.0.1"), second = rig_addr("10.1.0.2");
+	struct sy_addr local = harness_addr("10.1.0.1"), second = harness_addr("10.1.0.2");
 
 	delete_local(&c, &local); /* the last of its family */
 	refuse(r, &c, 1, INVALID);
@@ -254,11 +254,11 @@ static void test_addresses(void **state)
 /* An address that changes its kind within a refused transaction is what it was. */
 static void test_rollback_kinds(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0), other = key_at(2), missing = key_at(9);
-	struct sy_addr local = rig_addr("10.1.0.1");
+	struct sy_addr local = harness_addr("10.1.0.1");
 	other.vip = local;
 	delete_local(&c, &local);
 	put_service(&c, &other, "was local", RR, NULL);
@@ -276,7 +276,7 @@ static void test_rollback_kinds(void **state)
 	assert_int_equal(address_kind(r->b, &local), ADDRESS_SET_NONE);
 }
 
-static uint32_t service_id(struct rig *r, const struct service_key *key)
+static uint32_t service_id(struct harness *r, const struct service_key *key)
 {
 	void *id;
 	assert_true(rte_hash_lookup_data(inspect_directory(r->b), key, &id) >= 0);
@@ -286,7 +286,7 @@ static uint32_t service_id(struct rig *r, const struct service_key *key)
 /* Away and back in one transaction: another id, whose servers are others too. */
 static void test_delete_and_put(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0);
@@ -319,7 +319,7 @@ static void test_delete_and_put(void **state)
 /* Ids come back when sweeps have had time to tell sessions' ends, and not before. */
 static void test_ids(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	struct changes c = {0};
 	struct service_key key = key_at(0);
@@ -330,9 +330,9 @@ static void test_ids(void **state)
 	while (r->now_ns < over) {
 		assert_int_equal(m->service_ids.count, 0);
 		assert_int_equal(m->server_ids.count, 0);
-		rig_advance(r, SECOND_NS / 50);
+		harness_advance(r, SECOND_NS / 50);
 	}
-	rig_advance(r, (RIG_RETIRED - KILL_SECONDS) * SECOND_NS);
+	harness_advance(r, (HARNESS_RETIRED - KILL_SECONDS) * SECOND_NS);
 	assert_int_equal(m->service_ids.count, 1);
 	assert_int_equal(m->server_ids.count, 2);
 	add_service(&c, 0, 2);
@@ -343,12 +343,12 @@ static void test_ids(void **state)
 
 static void test_same_twice(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	begin(r);
 	size_t len_before, len_after;
-	uint8_t *before = rig_config(r, &len_before);
+	uint8_t *before = harness_config(r, &len_before);
 	begin(r);
-	uint8_t *after = rig_config(r, &len_after);
+	uint8_t *after = harness_config(r, &len_after);
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
 	assert_int_equal(inspect_model(r->b)->server_ids.fresh, 2);
@@ -359,7 +359,7 @@ static void test_same_twice(void **state)
 
 static void test_many(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	struct changes c = {0};
 	const unsigned services = 20000;
 	begin(r);
@@ -389,9 +389,9 @@ static void test_many(void **state)
 
 static void test_many_locals(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	struct changes c = {0};
-	struct sy_addr local = rig_addr("10.9.0.0");
+	struct sy_addr local = harness_addr("10.9.0.0");
 	for (unsigned i = 0; i <= MAX_LOCALS; i++) {
 		local.b[14] = (uint8_t)(i >> 8);
 		local.b[15] = (uint8_t)i;
@@ -419,7 +419,7 @@ static void on_answer(void *ctx, const uint8_t *bytes, size_t len)
 
 static void test_malformed(void **state)
 {
-	struct rig *r = *state;
+	struct harness *r = *state;
 	struct answer a = {0};
 	const uint8_t junk[] = {0xff, 0xff, 0xff}, newer[] = {0x08, 0x63, 0x52, 0x00};
 	const uint8_t unversioned[] = {0x52, 0x00}, bodiless[] = {0x08, 0x01};

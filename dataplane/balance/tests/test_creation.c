@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "../../../tests/storm/frame.h"
-#include "rig.h"
+#include "harness.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 #define UP        STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -18,7 +18,7 @@
 #define LIMIT     3
 
 struct fixture {
-	struct rig rig;
+	struct harness harness;
 	struct dice dice;
 	struct service_key key;
 };
@@ -27,31 +27,31 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct sy_static_route route[2] = {
-	        {"net_ring_wan", rig_addr("198.18.0.0"), rig_addr("192.0.2.1"), 16},
-	        {"net_ring_lan", rig_addr("10.0.0.0"), rig_addr("10.0.0.254"), 16}};
+	        {"net_ring_wan", harness_addr("198.18.0.0"), harness_addr("192.0.2.1"), 16},
+	        {"net_ring_lan", harness_addr("10.0.0.0"), harness_addr("10.0.0.254"), 16}};
 	struct sy_static_neigh neigh[2] = {
-	        {"net_ring_wan", rig_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
-	        {"net_ring_lan", rig_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
-	const struct rig_options o = {.sessions = 256 * SY_SLOTS,
-	                              .route = route,
-	                              .routes = 2,
-	                              .neigh = neigh,
-	                              .neighs = 2};
+	        {"net_ring_wan", harness_addr("192.0.2.1"), {2, 0, 0, 0, 1, 1}},
+	        {"net_ring_lan", harness_addr("10.0.0.254"), {2, 0, 0, 0, 1, 2}}};
+	const struct harness_options o = {.sessions = 256 * SY_SLOTS,
+	                                  .route = route,
+	                                  .routes = 2,
+	                                  .neigh = neigh,
+	                                  .neighs = 2};
 	const pb_timeouts timeouts = {
 	        .base = PROTOBUF_C_MESSAGE_INIT(&steelyard__forwarder__v1__timeouts__descriptor),
 	        .syn_sent_s = 1};
 	struct sy_error err;
 	struct changes c = {0};
-	const struct sy_addr server = rig_addr("10.0.0.1"), local = rig_addr("10.0.1.1");
-	if (rig_open(&f->rig, &o, &err) < 0)
+	const struct sy_addr server = harness_addr("10.0.0.1"), local = harness_addr("10.0.1.1");
+	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 	f->dice.state = 1;
-	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
+	f->key = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
 	put_local(&c, &local);
 	put_service(&c, &f->key, "web", RR, &timeouts)->max_sessions = LIMIT;
 	put_server(&c, &f->key, &server, 8080, 1, UP);
-	if (!rig_commit(&f->rig, &c))
-		fail_msg("%s", f->rig.error);
+	if (!harness_commit(&f->harness, &c))
+		fail_msg("%s", f->harness.error);
 	*state = f;
 	return 0;
 }
@@ -59,15 +59,15 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	free(f);
 	return 0;
 }
 
 static void syn_waits(struct fixture *f, uint16_t port, uint8_t ttl)
 {
-	const struct sy_tuple t = {rig_addr("198.18.0.1"), f->key.vip, htons(port), f->key.vport,
-	                           SY_PROTO_TCP};
+	const struct sy_tuple t = {harness_addr("198.18.0.1"), f->key.vip, htons(port),
+	                           f->key.vport, SY_PROTO_TCP};
 	const struct segment s = {SY_TCP_SYN, 1, 0, 0};
 	struct frame frame;
 	struct sy_view v;
@@ -77,23 +77,23 @@ static void syn_waits(struct fixture *f, uint16_t port, uint8_t ttl)
 	ip->checksum = sy_csum_apply(ip->checksum, sy_csum_delta(htons((uint16_t)(ip->ttl << 8)),
 	                                                         htons((uint16_t)(ttl << 8))));
 	ip->ttl = ttl;
-	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
 }
 
 static void datagram_waits(struct fixture *f, uint16_t port)
 {
-	const struct sy_tuple t = {rig_addr("198.18.0.1"), f->key.vip, htons(port), f->key.vport,
-	                           SY_PROTO_UDP};
+	const struct sy_tuple t = {harness_addr("198.18.0.1"), f->key.vip, htons(port),
+	                           f->key.vport, SY_PROTO_UDP};
 	struct frame frame;
 	frame_udp(&frame, &f->dice, &t, 20);
-	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
 }
 
 static unsigned turn(struct fixture *f, unsigned port)
 {
 	unsigned sent = 0;
-	rig_turn(&f->rig);
-	for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); sent++)
+	harness_turn(&f->harness);
+	for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port)); sent++)
 		rte_pktmbuf_free(m);
 	return sent;
 }
@@ -106,13 +106,13 @@ static void duplicates_take_one_place(void **state)
 		syn_waits(f, port, 64);
 		syn_waits(f, port, 64);
 	}
-	assert_int_equal(turn(f, RIG_LAN), 2 * LIMIT);
-	assert_int_equal(rig_totals(&f->rig).live, LIMIT);
-	assert_int_equal(inspect_server_active(f->rig.b, 0), LIMIT);
+	assert_int_equal(turn(f, HARNESS_LAN), 2 * LIMIT);
+	assert_int_equal(harness_totals(&f->harness).live, LIMIT);
+	assert_int_equal(inspect_server_active(f->harness.b, 0), LIMIT);
 	syn_waits(f, 41000, 64);
 	syn_waits(f, 40000, 64);
-	assert_int_equal(turn(f, RIG_LAN), 1);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_CONNECTION_LIMIT), 1);
+	assert_int_equal(turn(f, HARNESS_LAN), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT), 1);
 }
 
 /* What begins no session takes no place, in the same burst neither: a traceroute. */
@@ -121,15 +121,15 @@ static void traceroutes_take_no_place(void **state)
 	struct fixture *f = *state;
 	for (unsigned round = 0; round < 2 * LIMIT; round++)
 		syn_waits(f, (uint16_t)(42000 + round), 1);
-	turn(f, RIG_WAN);
-	assert_int_equal(rig_totals(&f->rig).live, 0);
-	assert_int_equal(inspect_server_active(f->rig.b, 0), 0);
-	assert_int_equal(inspect_service_active(f->rig.b, 0), 0);
+	turn(f, HARNESS_WAN);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
+	assert_int_equal(inspect_server_active(f->harness.b, 0), 0);
+	assert_int_equal(inspect_service_active(f->harness.b, 0), 0);
 	for (uint16_t port = 43000; port < 43000 + LIMIT; port++) {
 		syn_waits(f, (uint16_t)(port - 1000), 1);
 		syn_waits(f, port, 64);
 	}
-	assert_int_equal(turn(f, RIG_LAN), LIMIT);
+	assert_int_equal(turn(f, HARNESS_LAN), LIMIT);
 }
 
 /* In one burst, first packets for one VIP and port by both protocols: each begins a session of its
@@ -137,27 +137,27 @@ static void traceroutes_take_no_place(void **state)
 static void protocols_are_told_apart(void **state)
 {
 	struct fixture *f = *state;
-	const struct sy_addr server = rig_addr("10.0.0.2");
+	const struct sy_addr server = harness_addr("10.0.0.2");
 	struct changes c = {0};
 	for (unsigned services = 1; services <= 2; services++) {
 		for (uint16_t port = 44000; port < 44000 + LIMIT; port++) {
 			syn_waits(f, (uint16_t)(port + 10 * services), 64);
 			datagram_waits(f, (uint16_t)(port + 10 * services));
 		}
-		assert_int_equal(turn(f, RIG_LAN), services * LIMIT);
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), LIMIT);
-		assert_int_equal(inspect_server_active(f->rig.b, 0), LIMIT);
+		assert_int_equal(turn(f, HARNESS_LAN), services * LIMIT);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVICE), LIMIT);
+		assert_int_equal(inspect_server_active(f->harness.b, 0), LIMIT);
 		if (services == 2)
 			break;
-		rig_advance(&f->rig, 4 * SECOND_NS);
-		assert_int_equal(inspect_server_active(f->rig.b, 0), 0);
+		harness_advance(&f->harness, 4 * SECOND_NS);
+		assert_int_equal(inspect_server_active(f->harness.b, 0), 0);
 		struct service_key key = f->key;
 		key.proto = SY_PROTO_UDP;
 		put_service(&c, &key, "datagrams", RR, NULL);
 		put_server(&c, &key, &server, 8080, 1, UP);
-		assert_true(rig_commit(&f->rig, &c));
+		assert_true(harness_commit(&f->harness, &c));
 	}
-	assert_int_equal(inspect_server_active(f->rig.b, 1), LIMIT);
+	assert_int_equal(inspect_server_active(f->harness.b, 1), LIMIT);
 }
 
 /* Births lead the sweep on: with no round at all, sessions that are over go. */
@@ -169,21 +169,21 @@ static void creations_sweep(void **state)
 	        .base = PROTOBUF_C_MESSAGE_INIT(&steelyard__forwarder__v1__timeouts__descriptor),
 	        .syn_sent_s = 1};
 	put_service(&c, &f->key, "web", RR, &timeouts);
-	assert_true(rig_commit(&f->rig, &c));
+	assert_true(harness_commit(&f->harness, &c));
 	for (unsigned round = 0; round < 400; round++) {
 		for (unsigned i = 0; i < SY_BURST; i++)
 			syn_waits(f, (uint16_t)(1024 + round * SY_BURST + i), 64);
-		assert_int_equal(turn(f, RIG_LAN), SY_BURST);
-		struct sy_worker *w = &f->rig.rt->worker[0];
+		assert_int_equal(turn(f, HARNESS_LAN), SY_BURST);
+		struct sy_worker *w = &f->harness.rt->worker[0];
 		w->now_ns += SECOND_NS / 100;
 		w->private->clock = (struct worker_clock){.ns = w->now_ns};
 	}
 	/* 400 rounds are 4 seconds; each ended within 2 and a pass. */
-	struct sy_balance_totals t = rig_totals(&f->rig);
+	struct sy_balance_totals t = harness_totals(&f->harness);
 	assert_int_equal(t.created, 400 * SY_BURST);
 	assert_in_range(t.live, 100 * SY_BURST, 350 * SY_BURST);
 	assert_int_equal(t.created - t.ended, t.live);
-	assert_int_equal(inspect_server_active(f->rig.b, 0), t.live);
+	assert_int_equal(inspect_server_active(f->harness.b, 0), t.live);
 }
 
 int main(void)

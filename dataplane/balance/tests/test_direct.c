@@ -23,7 +23,8 @@ static const char *const routed_text[2] = {"10.0.0.77", "2001:db8:b::77"};
 static struct service_key key_of(unsigned service)
 {
 	const char *vip = vip_text[service / 2];
-	return service % 2 ? rig_key(vip, 53, SY_PROTO_UDP) : rig_key(vip, 80, SY_PROTO_TCP);
+	return service % 2 ? harness_key(vip, 53, SY_PROTO_UDP)
+	                   : harness_key(vip, 80, SY_PROTO_TCP);
 }
 
 static void put_direct(struct changes *c, unsigned service, const char *server)
@@ -46,7 +47,7 @@ static int setup(void **state)
 static struct sy_tuple client_of(unsigned service, uint16_t port)
 {
 	const struct service_key key = key_of(service);
-	return (struct sy_tuple){rig_addr(client_text[service / 2]), key.vip, htons(port),
+	return (struct sy_tuple){harness_addr(client_text[service / 2]), key.vip, htons(port),
 	                         key.vport, key.proto};
 }
 
@@ -57,19 +58,19 @@ static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags
 	struct frame in, out, want;
 	struct sy_view v;
 	flows_frame(f, &in, t, flags, seq, payload);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	want = in;
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 	frame_set_ttl(&want, (uint8_t)(sy_packet_ttl(in.bytes, &v) - 1));
 	/* neighbours 4 to 7 of the fixture: host 1 of each family, host 2 of each */
 	memcpy(want.bytes, (uint8_t[6]){2, 0, 0, 0, 1, out.bytes[5]}, 6);
-	memcpy(want.bytes + 6, rig_mac[RIG_LAN], 6);
+	memcpy(want.bytes + 6, harness_mac[HARNESS_LAN], 6);
 	assert_int_equal(out.len, want.len);
 	assert_memory_equal(out.bytes, want.bytes, want.len);
 	assert_int_equal(out.bytes[5] % 2, !sy_addr_is_v4(&t->src));
 	struct session *s = flows_find(f, t);
 	assert_non_null(s);
-	const struct sy_addr *server = &inspect_endpoint(f->rig.b, s->server)->addr;
+	const struct sy_addr *server = &inspect_endpoint(f->harness.b, s->server)->addr;
 	assert_int_equal(server->b[15], out.bytes[5] / 2 - 1);
 	return server->b[15];
 }
@@ -120,10 +121,11 @@ static void test_a_connection(void **state)
 		assert_int_equal(pass(f, &t, SY_TCP_SYN, 0), server);
 		assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 	}
-	assert_int_equal(rig_totals(&f->rig).live, CONNECTIONS_EACH * SERVICES);
+	assert_int_equal(harness_totals(&f->harness).live, CONNECTIONS_EACH * SERVICES);
 	/* Some of so many begin at the worker whose slot they are not of. */
-	assert_int_not_equal(
-	        f->rig.rt->worker[0].counters.remote + f->rig.rt->worker[1].counters.remote, 0);
+	assert_int_not_equal(f->harness.rt->worker[0].counters.remote +
+	                             f->harness.rt->worker[1].counters.remote,
+	                     0);
 }
 
 static void test_timeouts(void **state)
@@ -142,7 +144,7 @@ static void test_timeouts(void **state)
 	assert_non_null(flows_find(f, &done));
 	flows_advance(f, 30); /* 60 s */
 	assert_null(flows_find(f, &done));
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 /* Whatever somebody else sends in an idle client's name with numbers that are not its own: the
@@ -225,7 +227,7 @@ static void test_restart(void **state)
 			flow_check(f, &fnat[i]);
 	}
 	flows_advance(f, 1000);
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 /* A service of another mode since: what its sessions mean is gone, whatever their ids say. */
@@ -234,11 +236,11 @@ static void test_mode_changed_while_away(void **state)
 	struct flows *f = *state;
 	struct changes c = {0};
 	struct service_key key = key_of(0);
-	struct sy_addr server = rig_addr(server_text[0][0]);
+	struct sy_addr server = harness_addr(server_text[0][0]);
 	struct sy_tuple t = client_of(0, 1000), other = client_of(2, 1001);
 	pass(f, &t, SY_TCP_SYN, 0);
 	pass(f, &other, SY_TCP_SYN, 0);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	delete_service(&c, &key);
 	put_service(&c, &key, "direct no more", FLOW_RR, NULL);
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
@@ -255,7 +257,7 @@ static void test_refusals(void **state)
 	struct flows *f = *state;
 	struct changes c = {0};
 	struct service_key key = key_of(0);
-	struct sy_addr server = rig_addr("10.3.0.3");
+	struct sy_addr server = harness_addr("10.3.0.3");
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
 	flows_check_refused(f, &c, "DR changes no ports");
 	put_service(&c, &key, "direct", FLOW_RR, NULL);
@@ -263,17 +265,17 @@ static void test_refusals(void **state)
 	put_service(&c, &key, "direct", FLOW_RR, NULL);
 	set_mode(&c, 77);
 	flows_check_refused(f, &c, "unknown mode 77");
-	server = rig_addr("2001:db8:d::3");
+	server = harness_addr("2001:db8:d::3");
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
 	flows_check_refused(f, &c, "one address family");
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		key = key_of(2 * v6);
-		server = rig_addr(routed_text[v6]);
-		inspect_set_served(f->rig.b,
+		server = harness_addr(routed_text[v6]);
+		inspect_set_served(f->harness.b,
 		                   true); /* somebody asks for it now: it is not read again */
 		put_server(&c, &key, &server, 80, 1, FLOW_UP);
 		flows_check_refused(f, &c, "on no network that this host is connected to");
-		inspect_set_served(f->rig.b, false);
+		inspect_set_served(f->harness.b, false);
 	}
 }
 
@@ -283,8 +285,8 @@ static void test_check_marks(void **state)
 {
 	struct flows *f = *state;
 	struct changes c = {0};
-	struct service_key key = key_of(0), fnat = rig_key("192.0.2.30", 80, SY_PROTO_TCP);
-	struct sy_addr server = rig_addr(server_text[0][0]);
+	struct service_key key = key_of(0), fnat = harness_key("192.0.2.30", 80, SY_PROTO_TCP);
+	struct sy_addr server = harness_addr(server_text[0][0]);
 	size_t before, after;
 
 	put_server(&c, &key, &server, 80, 1, FLOW_UP)->check_mark = 0x52ffffff;
@@ -292,17 +294,17 @@ static void test_check_marks(void **state)
 	put_service(&c, &fnat, "fnat", FLOW_RR, NULL);
 	put_server(&c, &fnat, &server, 80, 1, FLOW_UP)->check_mark = SY_CHECK_MARK_FIRST;
 	flows_check_refused(f, &c, "a check mark is for servers of DR and IPIP");
-	assert_null(sy_check_refusal(f->rig.rt));
-	free(rig_config(&f->rig, &before));
+	assert_null(sy_check_refusal(f->harness.rt));
+	free(harness_config(&f->harness, &before));
 	put_server(&c, &key, &server, 80, 1, FLOW_UP)->check_mark = SY_CHECK_MARK_LAST;
 	flows_commit(f, &c);
-	assert_false(sy_check_works(f->rig.rt));
-	assert_non_null(strstr(sy_check_refusal(f->rig.rt), "a port is no interface"));
-	free(rig_config(&f->rig, &after));
+	assert_false(sy_check_works(f->harness.rt));
+	assert_non_null(strstr(sy_check_refusal(f->harness.rt), "a port is no interface"));
+	free(harness_config(&f->harness, &after));
 	assert_int_equal(after, before + 6); /* tag, and five bytes of a varint */
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
 	flows_commit(f, &c);
-	free(rig_config(&f->rig, &after));
+	free(harness_config(&f->harness, &after));
 	assert_int_equal(after, before);
 }
 
@@ -320,7 +322,7 @@ static void test_without_local_addresses(void **state)
 	unsigned chosen = pass(f, &t, SY_TCP_SYN, 0);
 	struct service_key key = key_of(0);
 	delete_service(&c, &key);
-	struct sy_addr server = rig_addr(server_text[0][0]);
+	struct sy_addr server = harness_addr(server_text[0][0]);
 	put_service(&c, &key, "fnat", FLOW_RR, NULL);
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
 	flows_check_refused(f, &c, "no IPv4 local address");
@@ -340,8 +342,8 @@ static void test_off_link(void **state)
 		flows_commit(f, &c);
 		struct sy_tuple t = client_of(s, 1000);
 		flows_frame(f, &in, &t, SY_TCP_SYN, 1, 0);
-		assert_false(flows_through(f, RIG_WAN, &in, &out));
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_NOT_ON_LINK), s + 1);
+		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_NOT_ON_LINK), s + 1);
 	}
 }
 
@@ -351,18 +353,18 @@ static void test_too_big(void **state)
 	struct frame in;
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct sy_tuple t = client_of(s, 1000);
-		flows_frame(f, &in, &t, SY_TCP_SYN, 1, RIG_LAN_MTU);
-		assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
-		rig_turn(&f->rig);
-		assert_null(rig_collect(&f->rig, RIG_LAN));
-		struct rte_mbuf *m = rig_collect(&f->rig, RIG_WAN);
+		flows_frame(f, &in, &t, SY_TCP_SYN, 1, HARNESS_LAN_MTU);
+		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+		harness_turn(&f->harness);
+		assert_null(harness_collect(&f->harness, HARNESS_LAN));
+		struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 		struct sy_view v;
 		assert_non_null(m);
 		assert_int_equal(sy_packet_parse(rte_pktmbuf_mtod(m, uint8_t *), m->data_len, &v),
 		                 SY_DROP_NONE);
 		assert_int_equal(v.icmp_type, v.v4 ? 3 : 2);
 		rte_pktmbuf_free(m);
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_TOO_BIG), s + 1);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_TOO_BIG), s + 1);
 	}
 }
 
@@ -375,7 +377,7 @@ static void test_syn_after_fin(void **state)
 	struct sy_tuple t = client_of(0, 1000);
 	unsigned server = pass(f, &t, SY_TCP_SYN, 0);
 	pass(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0);
-	struct sy_addr addr = rig_addr(server_text[0][server - 1]);
+	struct sy_addr addr = harness_addr(server_text[0][server - 1]);
 	put_server(&c, &key, &addr, 80, 1,
 	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN);
 	flows_commit(f, &c);
@@ -401,18 +403,19 @@ static void forget_sessions(struct flows *f)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint32_t cursor = 0, record;
-		while ((record = session_next(inspect_table(f->rig.b, slot), &cursor)) !=
+		while ((record = session_next(inspect_table(f->harness.b, slot), &cursor)) !=
 		       SESSION_NONE)
-			session_end(&f->rig.rt->worker[0], inspect_table(f->rig.b, slot), record);
+			session_end(&f->harness.rt->worker[0], inspect_table(f->harness.b, slot),
+			            record);
 	}
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 static bool passes(struct flows *f, const struct sy_tuple *t, uint8_t flags)
 {
 	struct frame in, out;
 	flows_frame(f, &in, t, flags, 1, 0);
-	return flows_through(f, RIG_WAN, &in, &out);
+	return flows_through(f, HARNESS_WAN, &in, &out);
 }
 
 /* Connections go on at the server that they had, by their hash alone. */
@@ -448,14 +451,15 @@ static void test_sloppy_tcp(void **state)
 		const struct sy_tuple t = client_of(service, 999);
 		flows_frame(f, &in, &t, SY_TCP_ACK, 1, 50);
 		in.bytes[in.len - 1] ^= 1;
-		assert_false(flows_through(f, RIG_WAN, &in, &out));
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_BAD_L4_CHECKSUM), service / 2 + 1);
+		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM),
+		                 service / 2 + 1);
 		/* Without the option. */
 		put_sloppy(f, service, false);
 		forget_sessions(f);
-		uint64_t before = rig_drops(&f->rig, SY_DROP_NO_SESSION);
+		uint64_t before = harness_drops(&f->harness, SY_DROP_NO_SESSION);
 		assert_false(passes(f, &t, SY_TCP_ACK));
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SESSION), before + 1);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), before + 1);
 	}
 }
 
@@ -480,7 +484,7 @@ static void test_sloppy_refusals(void **state)
 	for (unsigned i = 0; i < SY_ARRAY_LEN(cases); i++) {
 		struct changes c = {0};
 		struct service_key key = key_of(cases[i].service);
-		key.vip = rig_addr("192.0.2.99");
+		key.vip = harness_addr("192.0.2.99");
 		pb_service *s = put_service(&c, &key, "other", cases[i].scheduler, NULL);
 		s->sloppy_tcp = true;
 		s->slow_start_s = cases[i].slow_start;
@@ -499,13 +503,13 @@ static void test_servers_that_go(void **state)
 	struct service_key key = key_of(1);
 	struct sy_tuple t = client_of(1, 1000);
 	unsigned server = pass(f, &t, 0, 0);
-	struct sy_addr addr = rig_addr(server_text[0][server - 1]);
+	struct sy_addr addr = harness_addr(server_text[0][server - 1]);
 	put_server(&c, &key, &addr, 53, 1,
 	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN);
 	flows_commit(f, &c);
 	assert_int_equal(pass(f, &t, 0, 0), 3 - server);
 	put_server(&c, &key, &addr, 53, 1, FLOW_UP);
-	addr = rig_addr(server_text[0][2 - server]);
+	addr = harness_addr(server_text[0][2 - server]);
 	delete_server(&c, &key, &addr, 53);
 	flows_commit(f, &c);
 	assert_int_equal(pass(f, &t, 0, 0), server);

@@ -11,7 +11,7 @@
 
 #include "flows.h"
 
-#define RECORDS 64 /* of a slot, as the rig has them */
+#define RECORDS 64 /* of a slot, as the harness has them */
 #define SLOT    77
 #define TCP     0
 #define UDP     1
@@ -39,7 +39,7 @@ static bool stranger_asks(struct flows *f, unsigned service, const struct sy_tup
 {
 	struct frame in, out;
 	flows_frame(f, &in, t, SY_TCP_SYN, 1, 0);
-	return flows_through(f, RIG_WAN, &in, &out);
+	return flows_through(f, HARNESS_WAN, &in, &out);
 }
 
 /* Somebody who knows the key sends spoofed first packets that all fall into the slot. */
@@ -54,14 +54,14 @@ static void spoof(struct flows *f, unsigned service, unsigned count)
 
 static const struct session_table *table(const struct flows *f)
 {
-	return inspect_table(f->rig.b, SLOT);
+	return inspect_table(f->harness.b, SLOT);
 }
 
 /* Spoofed packets fill a client's slot, as often as they like: it is not locked out. */
 static void spoofed_packets_lock_nobody_out(void **state)
 {
 	struct flows *f = *state;
-	const struct sy_addr client = rig_addr("198.18.0.1");
+	const struct sy_addr client = harness_addr("198.18.0.1");
 	for (unsigned service = TCP; service <= UDP; service++) {
 		struct flow flow;
 		spoof(f, service, RECORDS + 20);
@@ -70,8 +70,8 @@ static void spoofed_packets_lock_nobody_out(void **state)
 		spoof(f, service, 2 * RECORDS);
 		flow_check(f, &flow);
 	}
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 0);
-	assert_true(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED) > 4 * RECORDS);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 0);
+	assert_true(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED) > 4 * RECORDS);
 }
 
 /* Established connections never give way, and then it is said why. */
@@ -79,13 +79,13 @@ static void established_ones_stay(void **state)
 {
 	struct flows *f = *state;
 	static struct flow flow[RECORDS];
-	const struct sy_addr client = rig_addr("198.18.0.1"), other = stranger(1);
+	const struct sy_addr client = harness_addr("198.18.0.1"), other = stranger(1);
 	const struct sy_tuple late = tuple_to(f, TCP, &other, port_of(&other, 1));
 	for (unsigned n = 0; n < RECORDS; n++)
 		flow_open(f, &flow[n], TCP, port_of(&client, n));
 	assert_false(stranger_asks(f, TCP, &late));
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 1);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 0);
 	for (unsigned n = 0; n < RECORDS; n++)
 		flow_check(f, &flow[n]);
 	flows_check_active(f, RECORDS);
@@ -97,7 +97,7 @@ static void the_least_valuable_goes_first(void **state)
 {
 	struct flows *f = *state;
 	static struct flow flow[RECORDS];
-	const struct sy_addr client = rig_addr("198.18.0.1"), other = stranger(1);
+	const struct sy_addr client = harness_addr("198.18.0.1"), other = stranger(1);
 	struct flow begun[2];
 	for (unsigned n = 0; n < RECORDS - 2; n++)
 		flow_open(f, &flow[n], UDP, port_of(&client, n));
@@ -116,7 +116,7 @@ static void the_least_valuable_goes_first(void **state)
 		flow_check(f, &flow[n]);
 	flows_advance(f, 3);
 	flow_check(f, &flow[0]);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 0);
 	flows_check_active(f, RECORDS);
 }
 
@@ -131,8 +131,8 @@ static void counted_up_clients_fill_evenly(void **state)
 		const struct sy_tuple t = tuple_to(f, UDP, &a, (uint16_t)(1024 + n));
 		assert_true(stranger_asks(f, UDP, &t));
 	}
-	assert_int_equal(rig_totals(&f->rig).live, count);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED), 0);
+	assert_int_equal(harness_totals(&f->harness).live, count);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 0);
 }
 
 static int setup(void **state)

@@ -20,7 +20,7 @@
 #define RR        STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 
 struct fixture {
-	struct rig rig;
+	struct harness harness;
 	struct dice dice;
 	struct service_key tcp, udp;
 	struct sy_addr server[2], local[2];
@@ -30,28 +30,28 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct changes c = {0};
-	routed_open(&f->rig, (struct rig_options){0});
+	routed_open(&f->harness, (struct harness_options){0});
 	f->dice.state = 1;
-	f->tcp = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
-	f->udp = rig_key("192.0.2.10", 53, SY_PROTO_UDP);
+	f->tcp = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
+	f->udp = harness_key("192.0.2.10", 53, SY_PROTO_UDP);
 	for (unsigned i = 0; i < 2; i++) {
-		f->server[i] = rig_addr(i ? "10.0.0.2" : "10.0.0.1");
-		f->local[i] = rig_addr(i ? "10.0.1.2" : "10.0.1.1");
+		f->server[i] = harness_addr(i ? "10.0.0.2" : "10.0.0.1");
+		f->local[i] = harness_addr(i ? "10.0.1.2" : "10.0.1.1");
 	}
 	put_local(&c, &f->local[0]);
 	put_service(&c, &f->tcp, "tcp", RR, NULL);
 	put_service(&c, &f->udp, "udp", RR, NULL);
 	put_server(&c, &f->tcp, &f->server[0], 8080, 1, UP);
 	put_server(&c, &f->udp, &f->server[0], 5353, 1, UP);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	*state = f;
 	return 0;
 }
 
 static void collect(struct fixture *f, unsigned sent)
 {
-	for (unsigned port = 0; port < RIG_PORTS; port++)
-		for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); sent--)
+	for (unsigned port = 0; port < HARNESS_PORTS; port++)
+		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port)); sent--)
 			rte_pktmbuf_free(m);
 	assert_int_equal(sent, 0);
 }
@@ -60,16 +60,16 @@ static void client_sends(struct fixture *f, const struct service_key *key, uint1
                          uint8_t flags, unsigned sent)
 {
 	struct frame frame;
-	const struct sy_tuple t = {rig_addr("198.18.0.1"), key->vip, htons(port), key->vport,
+	const struct sy_tuple t = {harness_addr("198.18.0.1"), key->vip, htons(port), key->vport,
 	                           key->proto};
 	const struct segment s = {flags, 1, 1, 0};
 	if (key->proto == SY_PROTO_TCP)
 		frame_tcp(&frame, &f->dice, &t, &s, 0);
 	else
 		frame_udp(&frame, &f->dice, &t, 10);
-	assert_true(rig_inject(&f->rig, RIG_WAN, frame.bytes, frame.len));
-	rig_turn(&f->rig);
-	rig_attend(&f->rig);
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
+	harness_turn(&f->harness);
+	harness_attend(&f->harness);
 	collect(f, sent);
 }
 
@@ -79,10 +79,10 @@ static struct session *only(struct fixture *f)
 	struct session *found = NULL;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint32_t cursor = 0, record;
-		while ((record = session_next(inspect_table(f->rig.b, slot), &cursor)) !=
+		while ((record = session_next(inspect_table(f->harness.b, slot), &cursor)) !=
 		       SESSION_NONE) {
 			assert_null(found);
-			found = session_at(inspect_table(f->rig.b, slot), record);
+			found = session_at(inspect_table(f->harness.b, slot), record);
 		}
 	}
 	assert_non_null(found);
@@ -91,7 +91,7 @@ static struct session *only(struct fixture *f)
 
 static void check_live(struct fixture *f, uint64_t live)
 {
-	struct sy_balance_totals t = rig_totals(&f->rig);
+	struct sy_balance_totals t = harness_totals(&f->harness);
 	assert_int_equal(t.live, live);
 	assert_int_equal(t.created - t.ended, live);
 }
@@ -106,9 +106,9 @@ static void check_timeout(struct fixture *f, enum session_state state, unsigned 
 	s->state = (uint8_t)state;
 	if (state == SESSION_FIN_WAIT || state == SESSION_CLOSING)
 		s->flags = SESSION_CLIENT_FIN | SESSION_CLIENT_FIN_ACKED;
-	rig_advance(&f->rig, seconds * SECOND_NS);
+	harness_advance(&f->harness, seconds * SECOND_NS);
 	check_live(f, 1);
-	rig_advance(&f->rig, 3 * SECOND_NS);
+	harness_advance(&f->harness, 3 * SECOND_NS);
 	check_live(f, 0);
 }
 
@@ -127,7 +127,7 @@ static void test_own_timeouts(void **state)
 	t.established_s = 32767; /* half of the tick's range */
 	t.reset_s = 1;
 	put_service(&c, &f->tcp, "tcp", RR, &t);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	check_timeout(f, SESSION_SYN_SENT, 2);
 	check_timeout(f, SESSION_RESET, 1);
 	check_timeout(f, SESSION_TIME_WAIT, session_timeout_default[SESSION_TIME_WAIT]);
@@ -140,7 +140,7 @@ static void test_refresh(void **state)
 	struct fixture *f = *state;
 	for (unsigned i = 0; i < 5; i++) {
 		client_sends(f, &f->udp, 1000, 0, 1);
-		rig_advance(&f->rig, 29 * SECOND_NS);
+		harness_advance(&f->harness, 29 * SECOND_NS);
 		check_live(f, 1);
 	}
 	client_sends(f, &f->udp, 1000, 0, 1);
@@ -148,8 +148,8 @@ static void test_refresh(void **state)
 	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	t.udp_one_way_s = 3;
 	put_service(&c, &f->udp, "udp", RR, &t);
-	routed_commit(&f->rig, &c);
-	rig_advance(&f->rig, 6 * SECOND_NS);
+	routed_commit(&f->harness, &c);
+	harness_advance(&f->harness, 6 * SECOND_NS);
 	check_live(f, 0);
 }
 
@@ -161,20 +161,20 @@ static void test_server_removed(void **state)
 	for (uint16_t port = 1000; port < 1010; port++)
 		client_sends(f, &f->tcp, port, SY_TCP_SYN, 1);
 	delete_server(&c, &f->tcp, &f->server[0], 8080);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	check_live(f, 10);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_SERVER_REMOVED), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_SERVER_REMOVED), 1);
 	check_live(f, 9);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* now it is like any other */
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SESSION), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), 1);
 	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0); /* a new beginning, but nobody is there */
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVER), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVER), 1);
 	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	client_sends(f, &f->tcp, 1002, SY_TCP_SYN, 1); /* now somebody is */
 	check_live(f, 8);
-	rig_advance(&f->rig, 3 * SECOND_NS);
+	harness_advance(&f->harness, 3 * SECOND_NS);
 	check_live(f, 1);
 }
 
@@ -185,17 +185,17 @@ static void test_service_removed(void **state)
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
 	client_sends(f, &f->udp, 1000, 0, 1);
 	delete_service(&c, &f->tcp);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* the VIP is still the other service's */
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_SERVER_REMOVED), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_SERVER_REMOVED), 1);
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVICE), 1);
 	delete_service(&c, &f->udp);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	client_sends(f, &f->udp, 1000, 0, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_UNKNOWN_DESTINATION), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_UNKNOWN_DESTINATION), 1);
 	check_live(f, 1);
-	rig_advance(&f->rig, 3 * SECOND_NS);
+	harness_advance(&f->harness, 3 * SECOND_NS);
 	check_live(f, 0);
 }
 
@@ -205,10 +205,10 @@ static void test_drain(void **state)
 	struct changes c = {0};
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
 	put_server(&c, &f->tcp, &f->server[0], 8080, 1, DRAIN);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 1); /* goes on */
 	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVER), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVER), 1);
 	check_live(f, 1);
 }
 
@@ -219,11 +219,11 @@ static void test_local_removed(void **state)
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
 	put_local(&c, &f->local[1]);
 	delete_local(&c, &f->local[0]);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1); /* ends the old one and begins another */
-	assert_true(sy_addr_equal(inspect_local(f->rig.b, only(f)->local), &f->local[1]));
+	assert_true(sy_addr_equal(inspect_local(f->harness.b, only(f)->local), &f->local[1]));
 	check_live(f, 1);
-	assert_int_equal(rig_totals(&f->rig).created, 2);
+	assert_int_equal(harness_totals(&f->harness).created, 2);
 }
 
 /* Protocol, port and address all tell services apart. */
@@ -236,11 +236,11 @@ static void test_directory(void **state)
 	key = f->udp;
 	key.vport = f->tcp.vport;
 	client_sends(f, &key, 1000, 0, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), 2);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVICE), 2);
 	key = f->tcp;
 	key.vip.b[15]++;
 	client_sends(f, &key, 1000, SY_TCP_SYN, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_UNKNOWN_DESTINATION), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_UNKNOWN_DESTINATION), 1);
 	check_live(f, 0);
 }
 
@@ -254,15 +254,15 @@ static void test_sums(void **state)
 		client_sends(f, &f->tcp, port, SY_TCP_SYN, 1);
 	delete_server(&c, &f->tcp, &f->server[0], 8080);
 	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
-	routed_commit(&f->rig, &c);
-	for (unsigned second = 0; second < RIG_RETIRED; second++) {
-		struct sy_balance_totals t = rig_totals(&f->rig);
+	routed_commit(&f->harness, &c);
+	for (unsigned second = 0; second < HARNESS_RETIRED; second++) {
+		struct sy_balance_totals t = harness_totals(&f->harness);
 		assert_int_equal(t.created, 10);
 		assert_int_equal(t.created - t.ended, t.live);
-		assert_int_equal(inspect_model(f->rig.b)->service[0]->gone.packets_in, 10);
-		rig_advance(&f->rig, SECOND_NS);
+		assert_int_equal(inspect_model(f->harness.b)->service[0]->gone.packets_in, 10);
+		harness_advance(&f->harness, SECOND_NS);
 	}
-	const struct model *m = inspect_model(f->rig.b);
+	const struct model *m = inspect_model(f->harness.b);
 	assert_int_equal(m->server_ids.count, 1);
 	assert_int_equal(m->service[0]->gone.created, 10);
 	assert_int_equal(m->service[0]->gone.ended, 10);

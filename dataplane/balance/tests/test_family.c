@@ -25,8 +25,8 @@ static bool client_is_v4(unsigned service)
 
 static struct service_key key_of(unsigned service)
 {
-	return rig_key(vip_text[service / 2], service % 2 ? 53 : 80,
-	               service % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
+	return harness_key(vip_text[service / 2], service % 2 ? 53 : 80,
+	                   service % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
 }
 
 static uint16_t server_port(unsigned service)
@@ -81,7 +81,7 @@ static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8
 static void to_server(struct flows *f, struct talk *k, uint8_t flags, unsigned payload)
 {
 	struct sy_view v;
-	pass(f, RIG_WAN, &k->client, flags, payload, &v);
+	pass(f, HARNESS_WAN, &k->client, flags, payload, &v);
 	assert_int_equal(v.v4, !client_is_v4(k->service));
 	assert_true(sy_addr_equal(&v.tuple.src, &f->local[client_is_v4(k->service)]));
 	assert_int_equal(ntohs(v.tuple.dport), server_port(k->service));
@@ -92,7 +92,7 @@ static void to_server(struct flows *f, struct talk *k, uint8_t flags, unsigned p
 static void to_client(struct flows *f, const struct talk *k, uint8_t flags, unsigned payload)
 {
 	struct sy_view v;
-	pass(f, RIG_LAN, &k->back, flags, payload, &v);
+	pass(f, HARNESS_LAN, &k->back, flags, payload, &v);
 	assert_true(sy_addr_equal(&v.tuple.src, &k->client.dst));
 	assert_true(sy_addr_equal(&v.tuple.dst, &k->client.src));
 	assert_int_equal(v.tuple.sport, k->client.dport);
@@ -102,10 +102,10 @@ static void to_client(struct flows *f, const struct talk *k, uint8_t flags, unsi
 static struct talk talk_of(unsigned service, uint16_t port)
 {
 	const struct service_key key = key_of(service);
-	return (struct talk){
-	        service,
-	        {rig_addr(client_text[service / 2]), key.vip, htons(port), key.vport, key.proto},
-	        {.proto = 0}};
+	return (struct talk){service,
+	                     {harness_addr(client_text[service / 2]), key.vip, htons(port),
+	                      key.vport, key.proto},
+	                     {.proto = 0}};
 }
 
 static struct talk talk_open(struct flows *f, unsigned service, uint16_t port)
@@ -163,10 +163,10 @@ static void test_restart(void **state)
 static void check_told(struct flows *f, unsigned port, const struct frame *in, unsigned mtu)
 {
 	struct sy_view v;
-	assert_true(rig_inject(&f->rig, port, in->bytes, in->len));
-	rig_turn(&f->rig);
-	assert_null(rig_collect(&f->rig, 1 - port));
-	struct rte_mbuf *m = rig_collect(&f->rig, port);
+	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
+	harness_turn(&f->harness);
+	assert_null(harness_collect(&f->harness, 1 - port));
+	struct rte_mbuf *m = harness_collect(&f->harness, port);
 	assert_non_null(m);
 	const uint8_t *told = rte_pktmbuf_mtod(m, const uint8_t *);
 	assert_int_equal(sy_packet_parse(told, m->data_len, &v), SY_DROP_NONE);
@@ -184,9 +184,9 @@ static void test_mtu(void **state)
 		struct talk k = talk_open(f, s, 1000);
 		unsigned transport = s % 2 ? 8 : 20;
 		for (unsigned way = 0; way < 2; way++) {
-			unsigned port = way ? RIG_LAN : RIG_WAN;
-			unsigned mtu = way ? RIG_WAN_MTU : RIG_LAN_MTU; /* beyond */
-			bool v4_beyond = client_is_v4(s) == way;        /* as there */
+			unsigned port = way ? HARNESS_LAN : HARNESS_WAN;
+			unsigned mtu = way ? HARNESS_WAN_MTU : HARNESS_LAN_MTU; /* beyond */
+			bool v4_beyond = client_is_v4(s) == way;                /* as there */
 			unsigned fits = mtu - (v4_beyond ? 20 : 40) - transport;
 			struct frame in;
 			if (way)
@@ -214,14 +214,14 @@ static void test_mss(void **state)
 	struct flows *f = *state;
 	for (unsigned s = 0; s < SERVICES; s += 2) {
 		struct talk k = talk_of(s, 1000);
-		unsigned mss = RIG_LAN_MTU - 20 - (client_is_v4(s) ? 40 : 20);
+		unsigned mss = HARNESS_LAN_MTU - 20 - (client_is_v4(s) ? 40 : 20);
 		struct frame in, out;
 		flows_frame(f, &in, &k.client, SY_TCP_SYN, 1, 0);
-		assert_true(flows_through(f, RIG_WAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 		assert_int_equal(mss_of(&out), mss);
 		to_server(f, &k, SY_TCP_SYN, 0);
 		flows_frame(f, &in, &k.back, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
-		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 		assert_int_equal(mss_of(&out), mss);
 	}
 }
@@ -233,9 +233,9 @@ static void test_udp_without_checksum(void **state)
 	for (unsigned s = 1; s < SERVICES; s += 2) {
 		struct talk k = talk_open(f, s, 1000);
 		for (unsigned way = 0; way < 2; way++) {
-			unsigned port = way ? RIG_LAN : RIG_WAN;
+			unsigned port = way ? HARNESS_LAN : HARNESS_WAN;
 			bool v4 = client_is_v4(s) != way;
-			uint64_t dropped = rig_drops(&f->rig, SY_DROP_UNTRANSLATABLE);
+			uint64_t dropped = harness_drops(&f->harness, SY_DROP_UNTRANSLATABLE);
 			struct frame in, out;
 			struct sy_view v;
 			flows_frame(f, &in, way ? &k.back : &k.client, 0, 1, 33);
@@ -244,7 +244,8 @@ static void test_udp_without_checksum(void **state)
 			assert_int_equal(flows_through(f, port, &in, &out), v4);
 			if (v4)
 				check_turned(&in, &out, &v);
-			assert_int_equal(rig_drops(&f->rig, SY_DROP_UNTRANSLATABLE), dropped + !v4);
+			assert_int_equal(harness_drops(&f->harness, SY_DROP_UNTRANSLATABLE),
+			                 dropped + !v4);
 		}
 	}
 }
@@ -259,7 +260,7 @@ static void test_padding(void **state)
 	flows_frame(f, &in, &k.back, SY_TCP_ACK, 1, 0);
 	memset(in.bytes + in.len, 0xaa, 6);
 	in.len += 6;
-	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 	assert_int_equal(sy_packet_parse(out.bytes, out.len, &v), SY_DROP_NONE);
 	assert_int_equal(v.frame_len, 14 + 40 + 20);
 	assert_int_equal(sy_packet_check_l4(out.bytes, &v), SY_CSUM_OK);
@@ -274,7 +275,7 @@ static void test_ids(void **state)
 	for (unsigned n = 0; n < 4; n++) {
 		struct frame in, out;
 		flows_frame(f, &in, &k.client, 0, 1, n < 3 ? 1232 : 1233);
-		assert_true(flows_through(f, RIG_WAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 		const struct sy_ipv4 *ip = (const void *)(out.bytes + SY_ETH_LEN);
 		assert_int_equal(ntohs(ip->fragment), n < 3 ? 0 : 0x4000);
 		assert_true(n == 0 || ip->id != last);
@@ -289,7 +290,7 @@ static void test_mixed(void **state)
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct changes c = {0};
 		struct service_key key = key_of(s);
-		struct sy_addr same = rig_addr(server_text[1 - s / 2]);
+		struct sy_addr same = harness_addr(server_text[1 - s / 2]);
 		unsigned turned = 0;
 		put_server(&c, &key, &same, server_port(s), 1, FLOW_UP);
 		flows_commit(f, &c);
@@ -298,7 +299,7 @@ static void test_mixed(void **state)
 			struct frame in, out;
 			struct sy_view v;
 			flows_frame(f, &in, &k.client, SY_TCP_SYN, 1, 30);
-			assert_true(flows_through(f, RIG_WAN, &in, &out));
+			assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 			assert_int_equal(sy_packet_parse(out.bytes, out.len, &v), SY_DROP_NONE);
 			assert_int_equal(sy_packet_check_l4(out.bytes, &v), SY_CSUM_OK);
 			turned += v.v4 != client_is_v4(s);
@@ -325,7 +326,7 @@ static void test_one_packet(void **state)
 				assert_int_not_equal(k.back.dport, first.back.dport);
 			to_client(f, &k, 0, 30);
 		}
-		assert_int_equal(rig_totals(&f->rig).live, 0);
+		assert_int_equal(harness_totals(&f->harness).live, 0);
 	}
 }
 
@@ -346,7 +347,7 @@ static void test_local_addresses(void **state)
 	talk_open(f, 0, 1000);
 	delete_local(&c, &f->local[0]);
 	flows_check_refused(f, &c, "no IPv4 local address");
-	struct sy_addr six = rig_addr(server_text[1]);
+	struct sy_addr six = harness_addr(server_text[1]);
 	put_server(&c, &key, &six, 8080, 1, FLOW_UP);
 	flows_check_refused(f, &c, "no IPv6 local address");
 }

@@ -35,15 +35,15 @@ static int setup(void **state)
 	int rc = flows_setup(state);
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		for (enum mode mode = MODE_DR; mode <= MODE_IPIP; mode++) {
-			struct service_key key = rig_key(vip_text[mode][v6], 53, SY_PROTO_UDP);
+			struct service_key key = harness_key(vip_text[mode][v6], 53, SY_PROTO_UDP);
 			struct sy_addr server =
-			        rig_addr(mode == MODE_IPIP ? far_text[v6] : near_text[v6]);
+			        harness_addr(mode == MODE_IPIP ? far_text[v6] : near_text[v6]);
 			put_service(&c, &key, "cut", FLOW_RR, NULL);
 			set_mode(&c, mode);
 			put_server(&c, &key, &server, 53, 1, FLOW_UP);
 		}
-		struct service_key key = rig_key(one_packet_text[v6], 53, SY_PROTO_UDP);
-		struct sy_addr server = rig_addr(far_text[v6]);
+		struct service_key key = harness_key(one_packet_text[v6], 53, SY_PROTO_UDP);
+		struct sy_addr server = harness_addr(far_text[v6]);
 		put_service(&c, &key, "one packet", FLOW_RR, NULL)->one_packet = true;
 		put_server(&c, &key, &server, 5353, 1, FLOW_UP);
 	}
@@ -55,8 +55,8 @@ static int setup(void **state)
 
 static struct sy_tuple client_of(const char *vip, unsigned v6, uint16_t port)
 {
-	return (struct sy_tuple){rig_addr(client_text[v6]), rig_addr(vip), htons(port), htons(53),
-	                         SY_PROTO_UDP};
+	return (struct sy_tuple){harness_addr(client_text[v6]), harness_addr(vip), htons(port),
+	                         htons(53), SY_PROTO_UDP};
 }
 
 /* A datagram of PIECES fragments. */
@@ -70,7 +70,7 @@ static void cut(struct flows *f, const struct sy_tuple *t, uint32_t id,
 
 static void inject(struct flows *f, unsigned port, const struct frame *in)
 {
-	assert_true(rig_inject(&f->rig, port, in->bytes, in->len));
+	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
 }
 
 /* What leaves by a port, in its order. */
@@ -78,15 +78,15 @@ static unsigned collect(struct flows *f, unsigned port, struct frame *out, unsig
 {
 	struct rte_mbuf *m;
 	unsigned n = 0;
-	rig_turn(&f->rig);
-	rig_attend(&f->rig);
-	for (; (m = rig_collect(&f->rig, port)); n++) {
+	harness_turn(&f->harness);
+	harness_attend(&f->harness);
+	for (; (m = harness_collect(&f->harness, port)); n++) {
 		assert_true(n < capacity);
 		out[n].len = rte_pktmbuf_data_len(m);
 		memcpy(out[n].bytes, rte_pktmbuf_mtod(m, void *), out[n].len);
 		rte_pktmbuf_free(m);
 	}
-	assert_null(rig_collect(&f->rig, 1 - port));
+	assert_null(harness_collect(&f->harness, 1 - port));
 	return n;
 }
 
@@ -100,7 +100,7 @@ static unsigned send_all(struct flows *f, unsigned port, const struct frame *in,
 
 static void nothing_is_held(struct flows *f)
 {
-	assert_int_equal(rte_mempool_in_use_count(f->rig.rt->pool), 0);
+	assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), 0);
 }
 
 /* Takes the tunnel's header off. */
@@ -201,7 +201,7 @@ static void check_mode(struct flows *f, enum mode mode, unsigned v6, uint16_t po
 	for (unsigned order = 0; order < 24; order++) {
 		uint32_t id = port + order;
 		bool together = order % 2 == port % 2;
-		struct sy_view there = pass(f, RIG_WAN, &client, id, order, together, mode);
+		struct sy_view there = pass(f, HARNESS_WAN, &client, id, order, together, mode);
 		struct session *s = find(f, &client);
 		assert_non_null(s);
 		if (mode != MODE_FNAT) {
@@ -211,12 +211,12 @@ static void check_mode(struct flows *f, enum mode mode, unsigned v6, uint16_t po
 		if (mode != MODE_FNAT && mode != MODE_NAT)
 			continue;
 		const struct sy_tuple answer = turned(&there.tuple);
-		struct sy_view back = pass(f, RIG_LAN, &answer, id, 23 - order, together, mode);
+		struct sy_view back = pass(f, HARNESS_LAN, &answer, id, 23 - order, together, mode);
 		const struct sy_tuple want = turned(&client);
 		assert_memory_equal(&back.tuple, &want, sizeof(want));
 		assert_int_equal(s->state, SESSION_UDP_BOTH_WAYS);
 	}
-	const struct traffic t = traffic_sum(f->rig.b, find(f, &client)->server);
+	const struct traffic t = traffic_sum(f->harness.b, find(f, &client)->server);
 	assert_true(t.packets_in >= 24 * PIECES);
 }
 
@@ -231,7 +231,7 @@ static void test_every_mode_and_order(void **state)
 					check_mode(f, modes[m], v6, port);
 		nothing_is_held(f);
 		for (unsigned reason = 1; reason < SY_DROP_COUNT; reason++)
-			assert_int_equal(rig_drops(&f->rig, reason), 0);
+			assert_int_equal(harness_drops(&f->harness, reason), 0);
 	}
 }
 
@@ -246,10 +246,10 @@ static void test_ids_differ(void **state)
 		memset(used, 0, sizeof(used));
 		for (uint16_t port = 2000; port < 2300; port++) {
 			const struct sy_tuple client = client_of(vip_text[MODE_FNAT][v6], v6, port);
-			struct sy_view there = pass(f, RIG_WAN, &client, 7, 0, true, MODE_FNAT);
+			struct sy_view there = pass(f, HARNESS_WAN, &client, 7, 0, true, MODE_FNAT);
 			assert_int_equal(used[there.fragment_id & 0xffff]++, 0);
 			const struct sy_tuple answer = turned(&there.tuple);
-			struct sy_view back = pass(f, RIG_LAN, &answer, 7, 0, true, MODE_FNAT);
+			struct sy_view back = pass(f, HARNESS_LAN, &answer, 7, 0, true, MODE_FNAT);
 			assert_int_equal(used[back.fragment_id & 0xffff]++, 0);
 		}
 	}
@@ -272,21 +272,21 @@ static void test_tcp(void **state)
 			piece[PIECES - 1 - i] = piece[i];
 			piece[i] = last;
 		}
-		join(out, send_all(f, RIG_WAN, piece, PIECES, out));
+		join(out, send_all(f, HARNESS_WAN, piece, PIECES, out));
 		assert_int_equal(flow_session(f, &flow)->state, SESSION_ESTABLISHED);
 		struct sy_tuple fresh = flow.client;
 		fresh.sport = htons(1001);
 		frame_tcp(&whole, &f->dice, &fresh, &syn, PIECE * PIECES - 24);
 		frame_cut(&whole, 10, PIECE, piece, PIECES);
-		assert_int_equal(send_all(f, RIG_WAN, piece, PIECES, out), PIECES);
+		assert_int_equal(send_all(f, HARNESS_WAN, piece, PIECES, out), PIECES);
 		assert_int_equal(find(f, &fresh)->state, SESSION_SYN_SENT);
 		/* a middle without its beginning creates none */
 		fresh.sport = htons(1002);
 		frame_tcp(&whole, &f->dice, &fresh, &data, PIECE * PIECES - 20);
 		frame_cut(&whole, 11, PIECE, piece, PIECES);
-		uint64_t before = rig_drops(&f->rig, SY_DROP_NO_SESSION);
-		assert_int_equal(send_all(f, RIG_WAN, piece, PIECES, out), 0);
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SESSION), before + PIECES);
+		uint64_t before = harness_drops(&f->harness, SY_DROP_NO_SESSION);
+		assert_int_equal(send_all(f, HARNESS_WAN, piece, PIECES, out), 0);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), before + PIECES);
 		assert_null(find(f, &fresh));
 	}
 	nothing_is_held(f);
@@ -302,12 +302,12 @@ static void test_one_packet(void **state)
 			struct sy_view v;
 			const struct sy_tuple client = client_of(one_packet_text[v6], v6, 3000);
 			frame_udp(&whole, &f->dice, &client, 30);
-			assert_true(flows_through(f, RIG_WAN, &whole, &out));
-			assert_int_equal(rig_totals(&f->rig).live, 1);
+			assert_true(flows_through(f, HARNESS_WAN, &whole, &out));
+			assert_int_equal(harness_totals(&f->harness).live, 1);
 			sy_packet_parse(out.bytes, out.len, &v);
 			const struct sy_tuple answer = turned(&v.tuple);
-			pass(f, RIG_LAN, &answer, order, order, order % 3, MODE_FNAT);
-			assert_int_equal(rig_totals(&f->rig).live, 0);
+			pass(f, HARNESS_LAN, &answer, order, order, order % 3, MODE_FNAT);
+			assert_int_equal(harness_totals(&f->harness).live, 0);
 		}
 	}
 }
@@ -317,9 +317,9 @@ static void test_one_packet(void **state)
 static void check_dropped(struct flows *f, const struct frame *in, enum sy_drop reason)
 {
 	struct frame out;
-	uint64_t before = rig_drops(&f->rig, reason);
-	assert_int_equal(send_all(f, RIG_WAN, in, 1, &out), 0);
-	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
+	uint64_t before = harness_drops(&f->harness, reason);
+	assert_int_equal(send_all(f, HARNESS_WAN, in, 1, &out), 0);
+	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 }
 
 /* In front of its first and behind it; afterwards the datagram is whole all the same. */
@@ -330,13 +330,13 @@ static void test_duplicates(void **state)
 		struct frame piece[PIECES], out[MANY];
 		const struct sy_tuple t = client_of(vip_text[MODE_FNAT][v6], v6, 4000);
 		cut(f, &t, 1, piece);
-		assert_int_equal(send_all(f, RIG_WAN, &piece[2], 1, out), 0);
+		assert_int_equal(send_all(f, HARNESS_WAN, &piece[2], 1, out), 0);
 		check_dropped(f, &piece[2], SY_DROP_FRAGMENT_DUPLICATE);
-		unsigned count = send_all(f, RIG_WAN, &piece[0], 2, out);
+		unsigned count = send_all(f, HARNESS_WAN, &piece[0], 2, out);
 		assert_int_equal(count, 3);
 		for (unsigned i = 0; i < 3; i++)
 			check_dropped(f, &piece[i], SY_DROP_FRAGMENT_DUPLICATE);
-		count += send_all(f, RIG_WAN, &piece[3], 1, out + count);
+		count += send_all(f, HARNESS_WAN, &piece[3], 1, out + count);
 		join(out, count);
 	}
 	nothing_is_held(f);
@@ -354,34 +354,35 @@ static void test_overlaps(void **state)
 		const struct sy_tuple t = client_of(vip_text[MODE_FNAT][v6], v6, 5000);
 		frame_udp(&whole, &f->dice, &t, PIECE * PIECES - 20);
 		frame_cut(&whole, n, PIECE, piece, PIECES);
-		uint64_t before = rig_drops(&f->rig, SY_DROP_FRAGMENT_OVERLAP);
+		uint64_t before = harness_drops(&f->harness, SY_DROP_FRAGMENT_OVERLAP);
 		unsigned sent = 0;
-		inject(f, RIG_WAN, &piece[waits ? 1 : 0]);
-		inject(f, RIG_WAN, &piece[PIECES - 1]);
-		assert_int_equal(collect(f, RIG_LAN, out, MANY), waits ? 0 : 2);
+		inject(f, HARNESS_WAN, &piece[waits ? 1 : 0]);
+		inject(f, HARNESS_WAN, &piece[PIECES - 1]);
+		assert_int_equal(collect(f, HARNESS_LAN, out, MANY), waits ? 0 : 2);
 		switch (kind % 3) {
 		case 0: /* 192 to 384, over the end of the first or the beginning of the second */
 			frame_cut(&whole, n, 192, bad, PIECES * 4);
-			inject(f, RIG_WAN, &bad[1]);
+			inject(f, HARNESS_WAN, &bad[1]);
 			break;
 		case 1: /* longer */
 			frame_udp(&whole, &f->dice, &t, PIECE * PIECES + 400);
 			frame_cut(&whole, n, PIECE, bad, PIECES * 4);
-			inject(f, RIG_WAN, &bad[PIECES]);
+			inject(f, HARNESS_WAN, &bad[PIECES]);
 			break;
 		default: /* shorter */
 			frame_udp(&whole, &f->dice, &t, PIECE * (PIECES - 1) - 20);
 			frame_cut(&whole, n, PIECE, bad, PIECES * 4);
-			inject(f, RIG_WAN, &bad[PIECES - 2]);
+			inject(f, HARNESS_WAN, &bad[PIECES - 2]);
 		}
 		sent = 1 + (waits ? 2 : 0);
-		assert_int_equal(collect(f, RIG_LAN, out, MANY), 0);
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT_OVERLAP), before + sent);
+		assert_int_equal(collect(f, HARNESS_LAN, out, MANY), 0);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_OVERLAP),
+		                 before + sent);
 		for (unsigned i = 0; i < PIECES; i++)
 			check_dropped(f, &piece[i], SY_DROP_FRAGMENT_OVERLAP);
 		nothing_is_held(f);
-		flows_advance(f, RIG_RETIRED); /* the id is free again */
-		pass(f, RIG_WAN, &t, n, n, true, MODE_FNAT);
+		flows_advance(f, HARNESS_RETIRED); /* the id is free again */
+		pass(f, HARNESS_WAN, &t, n, n, true, MODE_FNAT);
 	}
 }
 
@@ -393,19 +394,20 @@ static void test_waiting_ends(void **state)
 		flows_reopen(f, workers, 0, true);
 		for (unsigned v6 = 0; v6 < 2; v6++) {
 			struct frame piece[PIECES], out[MANY];
-			uint64_t before = rig_drops(&f->rig, SY_DROP_FRAGMENT_TIMEOUT);
+			uint64_t before = harness_drops(&f->harness, SY_DROP_FRAGMENT_TIMEOUT);
 			const struct sy_tuple t = client_of(vip_text[MODE_FNAT][v6], v6, 6000);
 			cut(f, &t, 1, piece);
-			assert_int_equal(send_all(f, RIG_WAN, &piece[1], PIECES - 1, out), 0);
+			assert_int_equal(send_all(f, HARNESS_WAN, &piece[1], PIECES - 1, out), 0);
 			flows_advance(f, 1);
-			assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT_TIMEOUT), before);
-			assert_int_equal(rte_mempool_in_use_count(f->rig.rt->pool), PIECES - 1);
+			assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TIMEOUT),
+			                 before);
+			assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), PIECES - 1);
 			flows_advance(f, 1);
-			assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT_TIMEOUT),
+			assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TIMEOUT),
 			                 before + PIECES - 1);
 			nothing_is_held(f);
 			/* too late for them, but it goes its way */
-			assert_int_equal(send_all(f, RIG_WAN, &piece[0], 1, out), 1);
+			assert_int_equal(send_all(f, HARNESS_WAN, &piece[0], 1, out), 1);
 			flows_advance(f, 2);
 		}
 	}
@@ -419,22 +421,22 @@ static void test_waiting_is_bounded(void **state)
 	frame_udp(&whole, &f->dice, &t, 1300);
 	unsigned count = frame_cut(&whole, 1, 64, piece, MANY);
 	assert_true(count > FRAGMENT_WAITING_MAX + 1);
-	send_all(f, RIG_WAN, &piece[1], count - 1, out);
+	send_all(f, HARNESS_WAN, &piece[1], count - 1, out);
 	uint64_t full = count - 1 - FRAGMENT_WAITING_MAX;
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT_WAIT_FULL), full);
-	assert_int_equal(send_all(f, RIG_WAN, piece, 1, out), 1 + FRAGMENT_WAITING_MAX);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL), full);
+	assert_int_equal(send_all(f, HARNESS_WAN, piece, 1, out), 1 + FRAGMENT_WAITING_MAX);
 	/* of a worker, where the oldest give way */
 	for (unsigned id = 97; id < 100 + FRAGMENT_WAITING; id++) {
 		cut(f, &t, id, piece);
-		send_all(f, RIG_WAN, &piece[1], 1, out);
+		send_all(f, HARNESS_WAN, &piece[1], 1, out);
 	}
 	full += 3;
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT_WAIT_FULL), full);
-	assert_int_equal(rte_mempool_in_use_count(f->rig.rt->pool), FRAGMENT_WAITING);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL), full);
+	assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), FRAGMENT_WAITING);
 	/* and their first ones let them all go */
 	for (unsigned id = 100; id < 100 + FRAGMENT_WAITING; id++) {
 		cut(f, &t, id, piece);
-		assert_int_equal(send_all(f, RIG_WAN, piece, 1, out), 2);
+		assert_int_equal(send_all(f, HARNESS_WAN, piece, 1, out), 2);
 	}
 	nothing_is_held(f);
 }
@@ -452,12 +454,12 @@ static void test_strays(void **state)
 		frame_udp(&whole, &f->dice, &t, 1300);
 		frame_cut(&whole, id, 64, stray, MANY);
 		for (unsigned n = 1; n <= 1 + id % FRAGMENT_WAITING_MAX; n++, sent++)
-			inject(f, RIG_WAN, &stray[n]);
-		pass(f, RIG_WAN, &honest, 5000 + id, id % 24, id % 2, MODE_FNAT);
+			inject(f, HARNESS_WAN, &stray[n]);
+		pass(f, HARNESS_WAN, &honest, 5000 + id, id % 24, id % 2, MODE_FNAT);
 		if (id % 7 == 0) /* its first may come all the same, once */
-			send_all(f, RIG_WAN, stray, 1, stray + 1);
+			send_all(f, HARNESS_WAN, stray, 1, stray + 1);
 	}
-	assert_true(rig_drops(&f->rig, SY_DROP_FRAGMENT_WAIT_FULL) > sent / 2);
+	assert_true(harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL) > sent / 2);
 	flows_advance(f, 2);
 	nothing_is_held(f);
 }
@@ -470,17 +472,17 @@ static void test_table_is_bounded(void **state)
 	struct sy_tuple t = client_of(vip_text[MODE_FNAT][0], 0, 8000);
 	for (unsigned id = 0; id < FRAGMENT_WAITING; id++) {
 		cut(f, &t, id, piece);
-		assert_int_equal(send_all(f, RIG_WAN, &piece[1], 1, out), 0);
+		assert_int_equal(send_all(f, HARNESS_WAN, &piece[1], 1, out), 0);
 	}
-	rig_advance(&f->rig, 1000000);
+	harness_advance(&f->harness, 1000000);
 	for (unsigned id = 1000; id < 1000 + 4 * FRAGMENT_DATAGRAMS; id++) {
 		cut(f, &t, id, piece);
-		assert_int_equal(send_all(f, RIG_WAN, piece, 1, out), 1);
+		assert_int_equal(send_all(f, HARNESS_WAN, piece, 1, out), 1);
 	}
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_FRAGMENT_TABLE_FULL), FRAGMENT_WAITING);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TABLE_FULL), FRAGMENT_WAITING);
 	nothing_is_held(f);
 	/* a newcomer is not in its own way */
-	pass(f, RIG_WAN, &t, 99999, 23, false, MODE_FNAT);
+	pass(f, HARNESS_WAN, &t, 99999, 23, false, MODE_FNAT);
 }
 
 static void test_icmp(void **state)
@@ -503,9 +505,9 @@ static void test_end(void **state)
 	struct frame piece[PIECES], out[MANY];
 	struct sy_tuple t = client_of(vip_text[MODE_FNAT][0], 0, 9000);
 	cut(f, &t, 1, piece);
-	assert_int_equal(send_all(f, RIG_WAN, &piece[1], 2, out), 0);
+	assert_int_equal(send_all(f, HARNESS_WAN, &piece[1], 2, out), 0);
 	flows_reopen(f, 2, 0, false);
-	pass(f, RIG_WAN, &t, 1, 0, true, MODE_FNAT);
+	pass(f, HARNESS_WAN, &t, 1, 0, true, MODE_FNAT);
 	nothing_is_held(f);
 }
 

@@ -18,13 +18,13 @@
 
 static uint16_t port_of(unsigned n)
 {
-	const struct sy_addr client = rig_addr("198.18.0.1");
+	const struct sy_addr client = harness_addr("198.18.0.1");
 	return ntohs(sy_slot_port(SLOT, &client, 4 + n));
 }
 
 static uint32_t capacity(const struct flows *f)
 {
-	return session_capacity(inspect_table(f->rig.b, SLOT));
+	return session_capacity(inspect_table(f->harness.b, SLOT));
 }
 
 static void flows_fill(struct flows *f, struct flow *flow, unsigned from, unsigned to)
@@ -49,9 +49,9 @@ static void a_slot_grows(void **state)
 	assert_int_equal(capacity(f), RECORDS);
 	flows_fill(f, flow, 0, FLOWS);
 	assert_true(capacity(f) >= FLOWS);
-	assert_int_equal(session_capacity(inspect_table(f->rig.b, SLOT + 1)), RECORDS);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_TABLE_FULL), 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_SESSION_EVICTED), 0);
+	assert_int_equal(session_capacity(inspect_table(f->harness.b, SLOT + 1)), RECORDS);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 0);
 	flows_go_on(f, flow, FLOWS);
 	for (unsigned end = 0; end < 3; end++) {
 		flows_reopen(f, 1, end == 1 ? 99 : 0, end == 0);
@@ -61,11 +61,11 @@ static void a_slot_grows(void **state)
 	f->options.sessions =
 	        UINT64_C(2) * RECORDS * SY_SLOTS; /* other tables, and the slot as it is */
 	flows_reopen(f, 1, 0, false);
-	assert_int_equal(session_capacity(inspect_table(f->rig.b, SLOT + 1)), 2 * RECORDS);
+	assert_int_equal(session_capacity(inspect_table(f->harness.b, SLOT + 1)), 2 * RECORDS);
 	assert_true(capacity(f) >= FLOWS);
 	flows_go_on(f, flow, FLOWS);
 	flows_advance(f, 2); /* what was left behind is free */
-	assert_int_equal(inspect_store(f->rig.b)->left_count, 0);
+	assert_int_equal(inspect_store(f->harness.b)->left_count, 0);
 }
 
 /* One that is killed while a table grows leaves the table as it was. */
@@ -78,9 +78,10 @@ static void a_crash_in_growth_loses_nothing(void **state)
 		struct session_growth g;
 		unsigned count = (step + 1) * RECORDS / 4;
 		flows_fill(f, flow, step * RECORDS / 4, count);
-		assert_int_equal(session_grow_prepare(inspect_store(f->rig.b), SLOT, &g, &err), 0);
+		assert_int_equal(session_grow_prepare(inspect_store(f->harness.b), SLOT, &g, &err),
+		                 0);
 		if (step > 0)
-			session_grow_copy(inspect_table(f->rig.b, SLOT), &g);
+			session_grow_copy(inspect_table(f->harness.b, SLOT), &g);
 		if (step > 1)
 			assert_true(session_grow_enter(&g, 0, 1, 2));
 		flows_reopen(f, 1, 0, true);
@@ -97,23 +98,23 @@ static void all_slots_grow(void **state)
 		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 			struct session_growth g;
 			struct sy_error err;
-			if (session_grow_prepare(inspect_store(f->rig.b), (uint8_t)slot, &g,
+			if (session_grow_prepare(inspect_store(f->harness.b), (uint8_t)slot, &g,
 			                         &err) != 0)
 				fail_msg("%s", err.text);
-			session_grow_copy(inspect_table(f->rig.b, slot), &g);
-			session_grow_finish(inspect_store(f->rig.b), &g);
-			session_space_set(&f->rig.b->space, inspect_table(f->rig.b, slot));
-			session_grow_leave(inspect_store(f->rig.b), &g);
-			session_grow_release(inspect_store(f->rig.b), 1);
+			session_grow_copy(inspect_table(f->harness.b, slot), &g);
+			session_grow_finish(inspect_store(f->harness.b), &g);
+			session_space_set(&f->harness.b->space, inspect_table(f->harness.b, slot));
+			session_grow_leave(inspect_store(f->harness.b), &g);
+			session_grow_release(inspect_store(f->harness.b), 1);
 		}
 	struct flow flow;
 	flow_open(f, &flow, 0, port_of(1));
 	uint64_t bytes = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		bytes +=
-		        session_slot_place(inspect_store(f->rig.b)->now.file, (uint8_t)slot).lines *
-		        SY_CACHE_LINE;
-	assert_true(session_store_mapped(inspect_store(f->rig.b)) < 3 * bytes + (8 << 20));
+		bytes += session_slot_place(inspect_store(f->harness.b)->now.file, (uint8_t)slot)
+		                 .lines *
+		         SY_CACHE_LINE;
+	assert_true(session_store_mapped(inspect_store(f->harness.b)) < 3 * bytes + (8 << 20));
 	flows_reopen(f, 1, 0, true);
 	assert_int_equal(capacity(f), 4 * RECORDS);
 	flows_go_on(f, &flow, 1);
@@ -138,10 +139,10 @@ static void nothing_grows_during_an_upgrade(void **state)
 {
 	struct flows *f = *state;
 	static struct flow flow[RECORDS];
-	sy_balance_hold_snapshots(f->rig.b, true);
+	sy_balance_hold_snapshots(f->harness.b, true);
 	flows_fill(f, flow, 0, RECORDS);
 	assert_int_equal(capacity(f), RECORDS);
-	sy_balance_hold_snapshots(f->rig.b, false);
+	sy_balance_hold_snapshots(f->harness.b, false);
 	flows_advance(f, 1);
 	assert_int_equal(capacity(f), 2 * RECORDS);
 	flows_go_on(f, flow, RECORDS);

@@ -38,7 +38,8 @@ static const struct way ways[] = {
 
 static struct service_key key_of(const struct way *way, uint8_t proto)
 {
-	struct service_key key = rig_key(way->client6 ? "2001:db8:a::" : "192.0.2.0", 80, proto);
+	struct service_key key =
+	        harness_key(way->client6 ? "2001:db8:a::" : "192.0.2.0", 80, proto);
 	key.vip.b[15] = way->vip;
 	return key;
 }
@@ -50,7 +51,7 @@ static int setup(void **state)
 	for (unsigned n = 0; n < 2 * SY_ARRAY_LEN(ways); n++) {
 		const struct way *way = &ways[n / 2];
 		struct service_key key = key_of(way, n % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
-		struct sy_addr server = rig_addr(way->server);
+		struct sy_addr server = harness_addr(way->server);
 		bool moves = way->mode == MODE_FNAT || way->mode == MODE_NAT;
 		put_service(&c, &key, "icmp", FLOW_RR, NULL);
 		set_mode(&c, way->mode);
@@ -98,8 +99,8 @@ static void pass(struct flows *f, struct talk *k, enum session_direction from,
                  const struct sy_tuple *t, uint8_t flags)
 {
 	make(f, &k->known[from], t, flags);
-	assert_true(flows_through(f, from == SESSION_CLIENT ? RIG_WAN : RIG_LAN, &k->known[from],
-	                          &k->sent[from]));
+	assert_true(flows_through(f, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN,
+	                          &k->known[from], &k->sent[from]));
 	frame_set_ttl(&k->known[from], 63);
 }
 
@@ -108,7 +109,7 @@ static void talk_open(struct flows *f, struct talk *k, const struct way *way, ui
 {
 	const struct service_key key = key_of(way, proto);
 	k->way = way;
-	k->client = (struct sy_tuple){rig_addr(client_text[way->client6]), key.vip, htons(port),
+	k->client = (struct sy_tuple){harness_addr(client_text[way->client6]), key.vip, htons(port),
 	                              key.vport, proto};
 	struct sy_tuple back = reversed(&k->client);
 	pass(f, k, SESSION_CLIENT, &k->client, SY_TCP_SYN);
@@ -177,7 +178,7 @@ static unsigned quote_of(const struct frame *f, unsigned n, unsigned headers)
 static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsigned n)
 {
 	const struct frame *sent = &k->sent[SESSION_CLIENT], *known = &k->known[SESSION_CLIENT];
-	const struct sy_addr router = rig_addr(router_text[k->way->server6]);
+	const struct sy_addr router = harness_addr(router_text[k->way->server6]);
 	unsigned outer = k->way->mode == MODE_IPIP ? ip_len(k->way->server6) : 0;
 	unsigned quoted = quote_of(known, n, ip_len(k->way->client6));
 	struct frame in, out, want;
@@ -185,12 +186,12 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 	if (k->way->mode == MODE_DR || (outer && kind == PROBLEM)) {
 		/* the router tells the client itself; tunnels are no matter of the client's */
 		enum sy_drop reason = outer ? SY_DROP_ICMP_UNHANDLED : SY_DROP_UNKNOWN_DESTINATION;
-		uint64_t before = rig_drops(&f->rig, reason);
-		assert_false(flows_through(f, RIG_LAN, &in, &out));
-		assert_int_equal(rig_drops(&f->rig, reason), before + 1);
+		uint64_t before = harness_drops(&f->harness, reason);
+		assert_false(flows_through(f, HARNESS_LAN, &in, &out));
+		assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 		return;
 	}
-	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 	if (outer) {
 		unsigned capacity = (k->way->client6 ? 1280 : 576) - ip_len(k->way->client6) - 8;
 		unsigned mtu = MTU - outer;
@@ -211,11 +212,11 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 static void check_to_server(struct flows *f, struct talk *k, unsigned kind, unsigned n)
 {
 	const struct frame *sent = &k->sent[SESSION_SERVER], *known = &k->known[SESSION_SERVER];
-	const struct sy_addr router = rig_addr(router_text[k->way->client6]);
+	const struct sy_addr router = harness_addr(router_text[k->way->client6]);
 	unsigned quoted = quote_of(known, n, ip_len(k->way->client6));
 	struct frame in, out, want;
 	error_make(f, &in, &router, sent, quoted, kind, MTU);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	if (one_way(k->way)) {
 		want = in;
 	} else {
@@ -255,21 +256,21 @@ static void test_every_way(void **state)
 			struct talk k;
 			talk_open(f, &k, way, proto, (uint16_t)(2000 + 100 * life + n));
 			struct session before = *find(f, &k);
-			struct traffic traffic = traffic_sum(f->rig.b, before.server);
+			struct traffic traffic = traffic_sum(f->harness.b, before.server);
 			flows_advance(f, 1);
 			for (unsigned kind = 0; kind < KINDS; kind++) {
 				check_to_client(f, &k, kind, (n + kind) % QUOTES);
 				check_to_server(f, &k, kind, (n + kind + 1) % QUOTES);
 			}
 			/* nobody has seen it but its ends */
-			const struct traffic after = traffic_sum(f->rig.b, before.server);
+			const struct traffic after = traffic_sum(f->harness.b, before.server);
 			const struct session *s = find(f, &k);
 			assert_int_equal(s->seen, before.seen);
 			assert_int_equal(s->state, before.state);
 			assert_memory_equal(&after, &traffic, sizeof(after));
 		}
 		if (life)
-			assert_true(f->rig.rt->worker[1].counters.handed_in > 0);
+			assert_true(f->harness.rt->worker[1].counters.handed_in > 0);
 	}
 }
 
@@ -279,9 +280,9 @@ static void check_dropped(struct flows *f, unsigned port, const struct frame *in
                           enum sy_drop reason)
 {
 	struct frame out;
-	uint64_t before = rig_drops(&f->rig, reason);
+	uint64_t before = harness_drops(&f->harness, reason);
 	assert_false(flows_through(f, port, in, &out));
-	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
+	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 }
 
 /* One bit anywhere in ICMP, or a little less of it. */
@@ -291,10 +292,11 @@ static void check_spoilt(struct flows *f, unsigned port, const struct frame *in,
 	for (unsigned at = l4 + 2; at < in->len; at += 1 + at / 8) {
 		struct frame out;
 		bad.bytes[at] ^= 4;
-		uint64_t before = rig_drops(&f->rig, SY_DROP_BAD_L4_CHECKSUM);
+		uint64_t before = harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM);
 		assert_false(flows_through(f, port, &bad, &out));
 		if (at > l4 + 8 + 60) /* behind whatever leads to a session */
-			assert_int_equal(rig_drops(&f->rig, SY_DROP_BAD_L4_CHECKSUM), before + 1);
+			assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM),
+			                 before + 1);
 		bad.bytes[at] ^= 4;
 	}
 }
@@ -309,43 +311,43 @@ static void test_dropped(void **state)
 			continue;
 		struct talk k;
 		struct frame in, bad;
-		const struct sy_addr router = rig_addr(router_text[way->server6]);
+		const struct sy_addr router = harness_addr(router_text[way->server6]);
 		unsigned l4 = SY_ETH_LEN + ip_len(way->server6);
 		unsigned outer = way->mode == MODE_IPIP ? ip_len(way->server6) : 0;
 		unsigned headers = outer + ip_len(way->client6);
 		talk_open(f, &k, way, proto, 1000);
 
 		error_make(f, &in, &router, &k.sent[SESSION_CLIENT], headers + 20, UNREACHABLE, 0);
-		check_spoilt(f, RIG_LAN, &in, l4);
+		check_spoilt(f, HARNESS_LAN, &in, l4);
 		bad = in;
 		frame_set_ttl(&bad, 1);
-		check_dropped(f, RIG_LAN, &bad, SY_DROP_TTL_EXPIRED);
+		check_dropped(f, HARNESS_LAN, &bad, SY_DROP_TTL_EXPIRED);
 		bad = in;
 		bad.bytes[l4] = way->server6 ? 200 : 13;
 		frame_mend_l4(&bad);
-		check_dropped(f, RIG_LAN, &bad,
+		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_ICMP_UNHANDLED);
 		/* a port of nobody's */
 		bad = in;
 		bad.bytes[l4 + 8 + headers + (way->mode == MODE_FNAT)] ^= 0x40;
 		frame_mend_l4(&bad);
-		check_dropped(f, RIG_LAN, &bad, SY_DROP_ICMP_NO_SESSION);
+		check_dropped(f, HARNESS_LAN, &bad, SY_DROP_ICMP_NO_SESSION);
 		/* an address that the error was not sent to */
 		bad = in;
 		bad.bytes[l4 + 8 + (way->server6 ? 23 : 15)] ^= 1;
 		frame_mend_l4(&bad);
-		check_dropped(f, RIG_LAN, &bad, SY_DROP_ICMP_NO_SESSION);
+		check_dropped(f, HARNESS_LAN, &bad, SY_DROP_ICMP_NO_SESSION);
 		/* another server's tunnel */
 		bad.bytes[l4 + 8 + (way->server6 ? 23 : 15)] ^= 1;
 		bad.bytes[l4 + 8 + (way->server6 ? 39 : 19)] ^= 1;
 		frame_mend_l4(&bad);
-		check_dropped(f, RIG_LAN, &bad,
+		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_ICMP_NO_SESSION);
 		/* too little of it */
 		error_make(f, &bad, &router, &k.sent[SESSION_CLIENT], headers + 7, UNREACHABLE, 0);
-		check_dropped(f, RIG_LAN, &bad,
+		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_TRUNCATED);
 
@@ -354,11 +356,11 @@ static void test_dropped(void **state)
 		struct service_key key = key_of(way, proto);
 		put_service(&c, &key, "icmp", FLOW_RR, NULL);
 		set_mode(&c, way->mode);
-		struct sy_addr server = rig_addr(way->server);
+		struct sy_addr server = harness_addr(way->server);
 		delete_server(&c, &key, &server,
 		              way->mode == MODE_IPIP ? 80 : (uint16_t)(8080 + way->vip));
 		flows_commit(f, &c);
-		check_dropped(f, RIG_LAN, &in,
+		check_dropped(f, HARNESS_LAN, &in,
 		              way->mode == MODE_NAT && n % 2 ? SY_DROP_UNKNOWN_DESTINATION
 		                                             : SY_DROP_ICMP_NO_SESSION);
 	}
@@ -372,18 +374,18 @@ static void test_shifted(void **state)
 		struct talk k;
 		struct frame in, out, want;
 		const struct way *way = &ways[n % 2];
-		const struct sy_addr router = rig_addr(router_text[way->server6]);
+		const struct sy_addr router = harness_addr(router_text[way->server6]);
 		unsigned quoted;
 		talk_open(f, &k, way, SY_PROTO_TCP, (uint16_t)(1000 + n));
 		quoted = quote_of(&k.known[SESSION_CLIENT], n / 2, ip_len(way->client6));
 		struct session_table *t =
-		        inspect_table(f->rig.b, sy_slot_of(&k.client.src, k.client.sport));
+		        inspect_table(f->harness.b, sy_slot_of(&k.client.src, k.client.sport));
 		struct session *s = find(f, &k);
 		s->flags |= SESSION_SHIFTED;
 		session_cold_at(t, (uint32_t)(s - session_at(t, 0)))->inserted = 107;
 
 		error_make(f, &in, &router, &k.sent[SESSION_CLIENT], quoted, TOO_BIG, MTU);
-		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 		struct sy_tcp *tcp = (struct sy_tcp *)(k.known[SESSION_CLIENT].bytes + SY_ETH_LEN +
 		                                       ip_len(way->client6));
 		tcp->seq = htonl(ntohl(tcp->seq) - 107);

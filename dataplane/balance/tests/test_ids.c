@@ -22,9 +22,9 @@ static void restart(struct flows *f, uint64_t ticket)
 {
 	f->options.ticket = ticket;
 	if (ticket)
-		rig_stop(&f->rig, ticket);
+		harness_stop(&f->harness, ticket);
 	else
-		rig_crash(&f->rig);
+		harness_crash(&f->harness);
 	flows_open(f);
 }
 
@@ -42,7 +42,7 @@ static unsigned server_of(const struct flows *f, const struct flow *flow)
 
 static uint32_t id_of(const struct flows *f, unsigned service, const struct sy_addr *addr)
 {
-	const struct model *m = inspect_model(f->rig.b);
+	const struct model *m = inspect_model(f->harness.b);
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
 		if (!s || memcmp(&s->key, &f->service[service], sizeof(s->key)) != 0)
@@ -62,7 +62,7 @@ static void test_order(void **state)
 	struct flow flow[FLOW_SERVICES];
 	struct changes c = {0};
 	open_each(f, flow);
-	rig_stop(&f->rig, 0);
+	harness_stop(&f->harness, 0);
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
 		delete_service(&c, &f->service[s]);
 	for (unsigned v6 = 0; v6 < 2; v6++)
@@ -71,7 +71,7 @@ static void test_order(void **state)
 	f->options.store_directory = NULL;
 	flows_open(f);
 	flows_configure(f, order);
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	f->options.store_directory = f->store;
 	flows_open(f);
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
@@ -85,9 +85,9 @@ static void test_server_gone(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES], fresh;
 	struct changes c = {0};
-	struct sy_addr stranger = rig_addr("10.0.0.99");
+	struct sy_addr stranger = harness_addr("10.0.0.99");
 	open_each(f, flow);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	delete_server(&c, &f->service[0], &flow[0].server.src, 8080);
 	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
 	delete_service(&c, &f->service[3]);
@@ -102,11 +102,11 @@ static void test_server_gone(void **state)
 	flows_check_active(f, 2);
 	/* its id is free after some sweeps, and then it means nothing any more */
 	struct session_server_name name;
-	const struct id_pool *ids = &inspect_model(f->rig.b)->server_ids;
+	const struct id_pool *ids = &inspect_model(f->harness.b)->server_ids;
 	uint32_t before = ids->count;
-	assert_true(session_server_named(inspect_store(f->rig.b), flow[0].server_id, &name));
-	flows_advance(f, RIG_RETIRED);
-	assert_false(session_server_named(inspect_store(f->rig.b), flow[0].server_id, &name));
+	assert_true(session_server_named(inspect_store(f->harness.b), flow[0].server_id, &name));
+	flows_advance(f, HARNESS_RETIRED);
+	assert_false(session_server_named(inspect_store(f->harness.b), flow[0].server_id, &name));
 	assert_int_equal(ids->count, before + 1 + FLOW_SERVERS);
 	flow_open(f, &fresh, 0, 2000);
 	restart(f, 0);
@@ -118,10 +118,10 @@ static void test_local_gone(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
 	struct changes c = {0};
-	struct sy_addr other = rig_addr("10.0.1.2");
+	struct sy_addr other = harness_addr("10.0.1.2");
 	open_each(f, flow);
 	uint8_t old = flow_session(f, &flow[0])->local;
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	delete_local(&c, &f->local[0]);
 	put_local(&c, &other);
 	flows_change_saved(f, &c);
@@ -132,9 +132,9 @@ static void test_local_gone(void **state)
 	flow_open(f, &flow[0], 0, 2000);
 	assert_int_not_equal(flow_session(f, &flow[0])->local, old);
 	struct sy_addr addr;
-	assert_true(session_local_named(inspect_store(f->rig.b), old, &addr));
-	flows_advance(f, RIG_RETIRED);
-	assert_false(session_local_named(inspect_store(f->rig.b), old, &addr));
+	assert_true(session_local_named(inspect_store(f->harness.b), old, &addr));
+	flows_advance(f, HARNESS_RETIRED);
+	assert_false(session_local_named(inspect_store(f->harness.b), old, &addr));
 	restart(f, 0);
 	flow_check(f, &flow[0]);
 }
@@ -145,20 +145,20 @@ static void test_handed_over(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
 	struct changes c = {0};
-	struct sy_addr stranger = rig_addr("10.0.0.99");
+	struct sy_addr stranger = harness_addr("10.0.0.99");
 	open_each(f, flow);
-	sy_balance_hold_snapshots(f->rig.b, true);
+	sy_balance_hold_snapshots(f->harness.b, true);
 	delete_server(&c, &f->service[0], &f->server[0][0], 8080);
 	delete_server(&c, &f->service[0], &f->server[0][1], 8080);
 	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
 	restart(f, TICKET);
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_HANDED_OVER);
 	assert_int_equal(flows_result(f, SESSION_KEPT), FLOW_SERVICES);
 	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
 	for (unsigned s = 1; s < FLOW_SERVICES; s++)
 		flow_check(f, &flow[s]);
-	flows_advance(f, RIG_RETIRED);
+	flows_advance(f, HARNESS_RETIRED);
 	flows_check_active(f, FLOW_SERVICES - 1);
 	flow_open(f, &flow[0], 0, 2000);
 	flow_check(f, &flow[0]);
@@ -210,9 +210,10 @@ static void test_handed_over_late(void **state)
 	struct flow flow[FLOW_SERVICES], fresh[FLOW_SERVERS];
 	struct changes c = {0};
 	struct image prepared, sealed;
-	struct sy_addr stranger[FLOW_SERVERS] = {rig_addr("10.0.0.98"), rig_addr("10.0.0.99")};
+	struct sy_addr stranger[FLOW_SERVERS] = {harness_addr("10.0.0.98"),
+	                                         harness_addr("10.0.0.99")};
 	open_each(f, flow);
-	sy_balance_hold_snapshots(f->rig.b, true);
+	sy_balance_hold_snapshots(f->harness.b, true);
 	for (unsigned i = 0; i < FLOW_SERVERS; i++)
 		delete_server(&c, &f->service[0], &f->server[0][i], 8080);
 	flows_commit(f, &c);
@@ -222,7 +223,7 @@ static void test_handed_over_late(void **state)
 	flows_commit(f, &c);
 	for (unsigned i = 0; i < FLOW_SERVERS; i++)
 		flow_open(f, &fresh[i], 0, (uint16_t)(2000 + i));
-	rig_stop(&f->rig, TICKET);
+	harness_stop(&f->harness, TICKET);
 	image_read(f, &sealed);
 	image_write(&prepared);
 	f->options.ticket = TICKET;
@@ -230,13 +231,13 @@ static void test_handed_over_late(void **state)
 	f->options.meanwhile_ctx = &sealed;
 	flows_open(f);
 	f->options.meanwhile = NULL;
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_HANDED_OVER);
 	for (unsigned i = 0; i < FLOW_SERVERS; i++) {
 		assert_int_equal(id_of(f, 0, &fresh[i].server.src), fresh[i].server_id);
 		flow_check(f, &fresh[i]);
 	}
 	flow_check_dropped(f, &flow[0], SY_DROP_SERVER_REMOVED);
-	flows_advance(f, RIG_RETIRED);
+	flows_advance(f, HARNESS_RETIRED);
 	flows_check_active(f, FLOW_SERVICES - 1 + FLOW_SERVERS);
 	restart(f, 0);
 	for (unsigned i = 0; i < FLOW_SERVERS; i++)
@@ -273,7 +274,7 @@ static void test_local_back(void **state)
 	struct flows *f = *state;
 	struct flow flow;
 	struct changes c = {0};
-	struct sy_addr other = rig_addr("10.0.1.2");
+	struct sy_addr other = harness_addr("10.0.1.2");
 	flow_open(f, &flow, 0, 1000);
 	put_local(&c, &other);
 	delete_local(&c, &f->local[0]);
@@ -281,13 +282,13 @@ static void test_local_back(void **state)
 	put_local(&c, &f->local[0]);
 	flows_commit(f, &c);
 	flow_check(f, &flow);
-	flows_advance(f, RIG_RETIRED);
+	flows_advance(f, HARNESS_RETIRED);
 	flow_check(f, &flow);
 	delete_local(&c, &f->local[0]);
 	flows_commit(f, &c);
-	flows_advance(f, RIG_RETIRED); /* now it is free */
+	flows_advance(f, HARNESS_RETIRED); /* now it is free */
 	assert_null(flow_session(f, &flow));
-	assert_false(inspect_model(f->rig.b)->local_retired[0]);
+	assert_false(inspect_model(f->harness.b)->local_retired[0]);
 	flow_open(f, &flow, 0, 1001);
 	put_local(&c, &f->local[0]);
 	flows_commit(f, &c);
@@ -302,19 +303,19 @@ static void test_rolled_back(void **state)
 	struct flow flow;
 	struct changes c = {0};
 	flow_open(f, &flow, 0, 1000);
-	struct sy_balance *b = f->rig.b;
+	struct sy_balance *b = f->harness.b;
 	uint32_t ids = inspect_model(b)->server_ids.fresh - inspect_model(b)->server_ids.count;
-	struct sy_addr added = rig_addr("10.0.0.50");
+	struct sy_addr added = harness_addr("10.0.0.50");
 	put_server(&c, &f->service[0], &added, 1, 1, FLOW_UP);
 	put_server(&c, &f->service[0], &f->service[0].vip, 1, 1, FLOW_UP);
-	assert_false(rig_commit(&f->rig, &c));
+	assert_false(harness_commit(&f->harness, &c));
 	assert_int_equal(inspect_model(b)->server_ids.fresh - inspect_model(b)->server_ids.count,
 	                 ids);
 	flow_check(f, &flow);
 	restart(f, 0);
 	flow_check(f, &flow);
-	assert_int_equal(inspect_model(f->rig.b)->server_ids.fresh -
-	                         inspect_model(f->rig.b)->server_ids.count,
+	assert_int_equal(inspect_model(f->harness.b)->server_ids.fresh -
+	                         inspect_model(f->harness.b)->server_ids.count,
 	                 FLOW_SERVICES * FLOW_SERVERS);
 }
 
@@ -324,22 +325,22 @@ static void test_no_id_left(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
 	struct changes c = {0};
-	struct sy_addr stranger = rig_addr("10.0.0.99");
+	struct sy_addr stranger = harness_addr("10.0.0.99");
 	f->options.max_servers = FLOW_SERVICES * FLOW_SERVERS;
 	restart(f, 0);
 	delete_server(&c, &f->service[0], &f->server[0][0], 8080);
 	flows_commit(f, &c);
-	config_file_flush(f->rig.b, true);
-	flows_advance(f, RIG_RETIRED);
-	inspect_hold(f->rig.b, true);
+	config_file_flush(f->harness.b, true);
+	flows_advance(f, HARNESS_RETIRED);
+	inspect_hold(f->harness.b, true);
 	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
 	delete_server(&c, &f->service[1], &f->server[1][0], 5353);
 	flows_commit(f, &c);
-	flows_advance(f, RIG_RETIRED);
+	flows_advance(f, HARNESS_RETIRED);
 	open_each(f, flow);
 	restart(f, 0);
-	assert_int_equal(inspect_model(f->rig.b)->servers, FLOW_SERVICES * FLOW_SERVERS - 1);
+	assert_int_equal(inspect_model(f->harness.b)->servers, FLOW_SERVICES * FLOW_SERVERS - 1);
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
 		flow_check(f, &flow[s]);
 }
@@ -350,8 +351,8 @@ static void test_exchanged(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
 	struct changes c = {0};
-	config_file_flush(f->rig.b, true);
-	inspect_hold(f->rig.b, true);
+	config_file_flush(f->harness.b, true);
+	inspect_hold(f->harness.b, true);
 	for (unsigned n = 0; n < FLOW_SERVERS; n++) {
 		delete_server(&c, &f->service[0], &f->server[0][n], 8080);
 		put_server(&c, &f->service[0], &f->server[0][n], 8080, 1, FLOW_UP);
@@ -376,20 +377,20 @@ static void test_no_name_left(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
 	struct changes c = {0};
-	struct sy_addr stranger = rig_addr("10.0.0.99");
+	struct sy_addr stranger = harness_addr("10.0.0.99");
 	char next[96];
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	f->options.max_servers = FLOW_SERVICES * FLOW_SERVERS;
 	flows_open(f);
 	open_each(f, flow);
-	rig_stop(&f->rig, 0);
+	harness_stop(&f->harness, 0);
 	snprintf(next, sizeof(next), "%s/rig.next", f->store);
 	assert_int_equal(mkdir(next, 0700), 0);
 	f->options.max_servers = 0;
 	flows_open(f);
 	put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
-	assert_false(rig_commit(&f->rig, &c));
-	assert_int_equal(f->rig.code, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED);
+	assert_false(harness_commit(&f->harness, &c));
+	assert_int_equal(f->harness.code, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED);
 	assert_int_equal(rmdir(next), 0);
 	for (unsigned life = 0; life < 2; life++) {
 		restart(f, life ? TICKET : 0);
@@ -406,8 +407,8 @@ static void test_name_lost(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
 	open_each(f, flow);
-	session_name_server(inspect_store(f->rig.b), flow[0].server_id, NULL);
-	session_name_local(inspect_store(f->rig.b), flow_session(f, &flow[2])->local, NULL);
+	session_name_server(inspect_store(f->harness.b), flow[0].server_id, NULL);
+	session_name_local(inspect_store(f->harness.b), flow_session(f, &flow[2])->local, NULL);
 	restart(f, 0);
 	assert_int_equal(flows_result(f, SESSION_UNKNOWN_ID), 3);
 	assert_int_equal(flows_result(f, SESSION_KEPT), 1);

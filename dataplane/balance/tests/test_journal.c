@@ -18,8 +18,8 @@
 
 #include "../../../tests/folder.h"
 #include "file.h"
+#include "harness.h"
 #include "model.h"
-#include "rig.h"
 #include "saved.h"
 
 #define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
@@ -27,23 +27,23 @@
 #define HEADER 16 /* bytes of the journal's */
 
 struct fixture {
-	struct rig rig;
+	struct harness harness;
 	struct service_key key;
 	char directory[FOLDER_NAME], config[96], journal[96], aside[96];
 };
 
-static void rig_start(struct fixture *f)
+static void harness_start(struct fixture *f)
 {
 	struct sy_error err;
-	const struct rig_options o = {.state_directory = f->directory, .memory_mb = 128};
-	if (rig_open(&f->rig, &o, &err) < 0)
+	const struct harness_options o = {.state_directory = f->directory, .memory_mb = 128};
+	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
 }
 
 static void commit(struct fixture *f, struct changes *c)
 {
-	if (!rig_commit(&f->rig, c))
-		fail_msg("%s", f->rig.error);
+	if (!harness_commit(&f->harness, c))
+		fail_msg("%s", f->harness.error);
 }
 
 /* A transaction of its own for each server. */
@@ -51,7 +51,7 @@ static void put_servers(struct fixture *f, unsigned first, unsigned count)
 {
 	for (unsigned i = first; i < first + count; i++) {
 		struct changes c = {0};
-		struct sy_addr server = rig_addr("10.0.0.0");
+		struct sy_addr server = harness_addr("10.0.0.0");
 		server.b[15] = (uint8_t)i;
 		put_server(&c, &f->key, &server, 80, 1, UP);
 		commit(f, &c);
@@ -62,14 +62,14 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct changes c = {0};
-	struct sy_addr local = rig_addr("10.1.0.1");
+	struct sy_addr local = harness_addr("10.1.0.1");
 	assert_true(folder_make(f->directory, "/dev/shm"));
 	snprintf(f->config, sizeof(f->config), "%s/config", f->directory);
 	snprintf(f->journal, sizeof(f->journal), "%s/journal", f->directory);
 	snprintf(f->aside, sizeof(f->aside), "%s/journal.damaged", f->directory);
-	f->key = rig_key("192.0.2.1", 80, SY_PROTO_TCP);
-	rig_start(f);
-	inspect_hold(f->rig.b, true); /* everything stays in the journal */
+	f->key = harness_key("192.0.2.1", 80, SY_PROTO_TCP);
+	harness_start(f);
+	inspect_hold(f->harness.b, true); /* everything stays in the journal */
 	put_local(&c, &local);
 	put_service(&c, &f->key, "journal", RR, NULL);
 	commit(f, &c);
@@ -80,7 +80,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	rig_close(&f->rig);
+	harness_close(&f->harness);
 	unlink(f->config);
 	unlink(f->journal);
 	unlink(f->aside);
@@ -97,8 +97,8 @@ static off_t size_of(const char *path)
 
 static void check(struct fixture *f, uint64_t revision, unsigned servers)
 {
-	assert_int_equal(inspect_model(f->rig.b)->revision, revision);
-	assert_int_equal(inspect_model(f->rig.b)->servers, servers);
+	assert_int_equal(inspect_model(f->harness.b)->revision, revision);
+	assert_int_equal(inspect_model(f->harness.b)->servers, servers);
 }
 
 /* Without a snapshot, with one, and over several lives. */
@@ -106,25 +106,25 @@ static void test_crash(void **state)
 {
 	struct fixture *f = *state;
 	put_servers(f, 1, 5);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	assert_int_equal(size_of(f->config), -1);
-	rig_start(f);
+	harness_start(f);
 	check(f, 6, 5);
-	inspect_hold(f->rig.b, false);
-	config_file_flush(f->rig.b, true);
+	inspect_hold(f->harness.b, false);
+	config_file_flush(f->harness.b, true);
 	assert_int_equal(size_of(f->journal), HEADER);
-	inspect_hold(f->rig.b, true);
+	inspect_hold(f->harness.b, true);
 	put_servers(f, 6, 5);
-	rig_crash(&f->rig);
-	rig_start(f);
+	harness_crash(&f->harness);
+	harness_start(f);
 	check(f, 11, 10);
-	rig_crash(&f->rig);
-	rig_start(f);
+	harness_crash(&f->harness);
+	harness_start(f);
 	check(f, 11, 10);
 	put_servers(f, 11, 5);
-	rig_close(&f->rig); /* a clean stop saves all of it */
+	harness_close(&f->harness); /* a clean stop saves all of it */
 	assert_int_equal(size_of(f->journal), HEADER);
-	rig_start(f);
+	harness_start(f);
 	check(f, 16, 15);
 }
 
@@ -134,14 +134,14 @@ static void test_not_emptied(void **state)
 	struct fixture *f = *state;
 	struct changes c = {0};
 	struct sy_error err;
-	struct sy_addr server = rig_addr("10.0.0.1");
+	struct sy_addr server = harness_addr("10.0.0.1");
 	put_servers(f, 1, 5);
 	delete_server(&c, &f->key, &server, 80); /* cannot be applied twice */
 	commit(f, &c);
-	assert_int_equal(config_file_save(f->rig.b, &err), 0);
-	rig_crash(&f->rig);
+	assert_int_equal(config_file_save(f->harness.b, &err), 0);
+	harness_crash(&f->harness);
 	assert_true(size_of(f->journal) > HEADER);
-	rig_start(f);
+	harness_start(f);
 	check(f, 7, 4);
 	assert_int_equal(size_of(f->aside), -1);
 }
@@ -153,7 +153,7 @@ static void test_refused_change(void **state)
 	struct changes c = {0};
 	off_t before = size_of(f->journal);
 	put_server(&c, &f->key, &f->key.vip, 80, 1, UP);
-	assert_false(rig_commit(&f->rig, &c));
+	assert_false(harness_commit(&f->harness, &c));
 	assert_int_equal(size_of(f->journal), before);
 }
 
@@ -163,14 +163,14 @@ static void test_large(void **state)
 	struct fixture *f = *state;
 	struct changes c = {0};
 	for (unsigned i = 0; i < 3000; i++) {
-		struct sy_addr server = rig_addr("10.0.0.0");
+		struct sy_addr server = harness_addr("10.0.0.0");
 		server.b[14] = (uint8_t)(1 + i / 200);
 		server.b[15] = (uint8_t)(1 + i % 200);
 		put_server(&c, &f->key, &server, 80, 1, UP);
 	}
 	commit(f, &c);
-	rig_crash(&f->rig);
-	rig_start(f);
+	harness_crash(&f->harness);
+	harness_start(f);
 	check(f, 2, 3000);
 }
 
@@ -182,18 +182,18 @@ static uint64_t start_from(struct fixture *f, const uint8_t *bytes, size_t len)
 	file_write(f->journal, bytes, len);
 	unlink(f->config);
 	unlink(f->aside);
-	rig_start(f);
-	uint64_t revision = inspect_model(f->rig.b)->revision;
-	rig_crash(&f->rig);
-	rig_start(f);
-	assert_int_equal(inspect_model(f->rig.b)->revision, revision);
-	if (inspect_model(f->rig.b)->services > 0) {
+	harness_start(f);
+	uint64_t revision = inspect_model(f->harness.b)->revision;
+	harness_crash(&f->harness);
+	harness_start(f);
+	assert_int_equal(inspect_model(f->harness.b)->revision, revision);
+	if (inspect_model(f->harness.b)->services > 0) {
 		put_servers(f, 100, 1);
-		rig_crash(&f->rig);
-		rig_start(f);
-		assert_int_equal(inspect_model(f->rig.b)->revision, revision + 1);
+		harness_crash(&f->harness);
+		harness_start(f);
+		assert_int_equal(inspect_model(f->harness.b)->revision, revision + 1);
 	}
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	return revision;
 }
 
@@ -206,7 +206,7 @@ static void test_torn(void **state)
 		at[i] = (size_t)size_of(f->journal);
 		put_servers(f, 1 + i, 1);
 	}
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	uint8_t *bytes = file_read(f->journal, &len);
 	for (size_t cut = 0; cut <= len; cut += 1 + len / 24) {
 		uint64_t whole = 0;
@@ -217,7 +217,7 @@ static void test_torn(void **state)
 		assert_int_equal(size_of(f->aside), -1);
 	}
 	free(bytes);
-	rig_start(f);
+	harness_start(f);
 }
 
 /* A bit that fell over ends it there: kept aside as it was, and what came before stays. */
@@ -227,7 +227,7 @@ static void test_damaged(void **state)
 	size_t len, kept;
 	off_t second = size_of(f->journal);
 	put_servers(f, 1, 3);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	uint8_t *bytes = file_read(f->journal, &len);
 	for (size_t at = 0; at < len; at += 1 + len / 24) {
 		bytes[at] ^= 1u << at % 8;
@@ -244,7 +244,7 @@ static void test_damaged(void **state)
 		bytes[at] ^= 1u << at % 8;
 	}
 	free(bytes);
-	rig_start(f);
+	harness_start(f);
 }
 
 /* What a loss of power may leave: zeros. And an entry that is missing: all behind it is refused. */
@@ -256,7 +256,7 @@ static void test_gap(void **state)
 	put_servers(f, 1, 1);
 	to = size_of(f->journal);
 	put_servers(f, 2, 1);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	uint8_t *bytes = file_read(f->journal, &len);
 	memset(bytes + len, 0, 64);
 	assert_int_equal(start_from(f, bytes, len + 64), 3);
@@ -265,7 +265,7 @@ static void test_gap(void **state)
 	assert_int_equal(start_from(f, bytes, len - (size_t)(to - from)), 1);
 	assert_true(size_of(f->aside) > 0);
 	free(bytes);
-	rig_start(f);
+	harness_start(f);
 }
 
 /* ---- no room ---- */
@@ -287,13 +287,13 @@ static void test_disk_full(void **state)
 	assert_int_equal(size_of(f->journal), before);
 	put_servers(f, 3, 1); /* alone it would be wrong */
 	assert_int_equal(size_of(f->journal), before);
-	inspect_hold(f->rig.b, false);
-	config_file_flush(f->rig.b, true);
-	inspect_hold(f->rig.b, true);
+	inspect_hold(f->harness.b, false);
+	config_file_flush(f->harness.b, true);
+	inspect_hold(f->harness.b, true);
 	put_servers(f, 4, 1);
 	assert_true(size_of(f->journal) > HEADER);
-	rig_crash(&f->rig);
-	rig_start(f);
+	harness_crash(&f->harness);
+	harness_start(f);
 	check(f, 5, 4);
 }
 
@@ -302,13 +302,13 @@ static void test_long(void **state)
 {
 	struct fixture *f = *state;
 	unsigned emptied = 0;
-	inspect_hold(f->rig.b, false);
+	inspect_hold(f->harness.b, false);
 	for (unsigned n = 0; n < 6; n++) {
 		struct changes c = {0};
 		for (unsigned i = 0; i < 40000; i++)
 			put_service(&c, &f->key, "a name that is rather long, so that it counts",
 			            RR, NULL);
-		inspect_set_saved(f->rig.b, sy_clock_ns());
+		inspect_set_saved(f->harness.b, sy_clock_ns());
 		commit(f, &c);
 		emptied += size_of(f->journal) == HEADER;
 	}
@@ -319,22 +319,22 @@ static void test_long(void **state)
 static void test_shared(void **state)
 {
 	struct fixture *f = *state;
-	const struct rig_options o = {.state_directory = f->directory, .memory_mb = 128};
+	const struct harness_options o = {.state_directory = f->directory, .memory_mb = 128};
 	struct sy_error err;
 	struct stat before, after;
 	put_servers(f, 1, 2);
 	int other = open(f->directory, O_RDONLY | O_DIRECTORY);
 	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
 	assert_int_equal(stat(f->journal, &before), 0);
-	assert_int_equal(rig_open(&f->rig, &o, &err), -EBUSY);
+	assert_int_equal(harness_open(&f->harness, &o, &err), -EBUSY);
 	assert_non_null(strstr(err.text, "--state"));
 	assert_int_equal(stat(f->journal, &after), 0);
 	assert_int_equal(after.st_size, before.st_size);
 	close(other);
-	rig_start(f);
-	assert_int_equal(inspect_model(f->rig.b)->servers, 2);
+	harness_start(f);
+	assert_int_equal(inspect_model(f->harness.b)->servers, 2);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -14,7 +14,7 @@
 #define DOWN       STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 #define RESET_TIME 5 /* seconds that silence may last after a reset, by default */
 
-static const unsigned port_of[2] = {[SESSION_CLIENT] = RIG_WAN, [SESSION_SERVER] = RIG_LAN};
+static const unsigned port_of[2] = {[SESSION_CLIENT] = HARNESS_WAN, [SESSION_SERVER] = HARNESS_LAN};
 
 /* What the balancer has said itself to this side: how many questions and resets. */
 struct words {
@@ -92,7 +92,7 @@ static void test_silent_client(void **state)
 
 		challenge(f, &dead, service, 1002);
 		say(f, &dead, SESSION_SERVER, SY_TCP_RST,
-		    reset_secret(f->rig.b, flow_session(f, &dead)));
+		    reset_secret(f->harness.b, flow_session(f, &dead)));
 		check_state(f, &dead, SESSION_RESET);
 		flows_advance(f, RESET_TIME + 2);
 		check_state(f, &dead, SESSION_FREE);
@@ -102,7 +102,7 @@ static void test_silent_client(void **state)
 
 static const struct sy_addr *server_of(struct flows *f, const struct flow *flow)
 {
-	return &inspect_endpoint(f->rig.b, flow->server_id)->addr;
+	return &inspect_endpoint(f->harness.b, flow->server_id)->addr;
 }
 
 static void put(struct flows *f, const struct flow *flow, int state)
@@ -165,19 +165,19 @@ static void test_dying(void **state)
 static void test_dying_rate(void **state)
 {
 	struct flows *f = *state;
-	struct rate_limit *kills = &inspect_worker(f->rig.b, 0)->reset_both_rate;
+	struct rate_limit *kills = &inspect_worker(f->harness.b, 0)->reset_both_rate;
 	struct frame in;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);
 	remove_server(f, &flow);
-	*kills = (struct rate_limit){.last_ns = f->rig.now_ns};
+	*kills = (struct rate_limit){.last_ns = f->harness.now_ns};
 	in = flow.in[SESSION_CLIENT];
-	assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
-	rig_turn(&f->rig);
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+	harness_turn(&f->harness);
 	check_state(f, &flow, SESSION_DYING);
 	assert_int_equal(hear(f, SESSION_CLIENT).resets, 1);
 	assert_int_equal(hear(f, SESSION_SERVER).questions, 0);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_RESET_RATE), 1);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_RESET_RATE), 1);
 	flows_advance(f, 1);
 	assert_true(hear(f, SESSION_SERVER).questions > 0);
 }
@@ -193,11 +193,12 @@ static void test_expiry_is_told(void **state)
 	flows_commit(f, &c);
 	flow_begin(f, &half, 0, 1000); /* the handshake of a client that may be another one */
 	const struct session *s = flow_session(f, &half);
-	const struct sy_tuple back = {
-	        inspect_endpoint(f->rig.b, s->server)->addr, *inspect_local(f->rig.b, s->local),
-	        inspect_endpoint(f->rig.b, s->server)->port, s->local_port, SY_PROTO_TCP};
+	const struct sy_tuple back = {inspect_endpoint(f->harness.b, s->server)->addr,
+	                              *inspect_local(f->harness.b, s->local),
+	                              inspect_endpoint(f->harness.b, s->server)->port,
+	                              s->local_port, SY_PROTO_TCP};
 	flows_frame(f, &in, &back, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
-	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 	check_state(f, &half, SESSION_SYN_RECEIVED);
 	flows_advance(f, 12);
 	check_state(f, &half, SESSION_FREE);
@@ -210,9 +211,9 @@ static void test_expiry_is_told(void **state)
 	assert_true(hear(f, SESSION_CLIENT).questions > 0);
 	assert_true(hear(f, SESSION_SERVER).questions > 0);
 	for (unsigned side = SESSION_CLIENT; side <= SESSION_SERVER; side++) {
-		assert_true(rig_inject(&f->rig, port_of[side], whole.in[side].bytes,
-		                       whole.in[side].len));
-		rig_turn(&f->rig);
+		assert_true(harness_inject(&f->harness, port_of[side], whole.in[side].bytes,
+		                           whole.in[side].len));
+		harness_turn(&f->harness);
 		assert_int_equal(hear(f, side).resets, 1);
 	}
 	flows_advance(f, KILL_SECONDS + 2);
@@ -223,7 +224,7 @@ static void test_expiry_is_told(void **state)
 static void test_id_outlives_sessions(void **state)
 {
 	struct flows *f = *state;
-	const struct id_pool *ids = &inspect_model(f->rig.b)->server_ids;
+	const struct id_pool *ids = &inspect_model(f->harness.b)->server_ids;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);
 	remove_server(f, &flow);

@@ -55,7 +55,7 @@ static struct found *list(struct flows *f, pb_list *ask)
 	q.list_sessions = ask;
 	do {
 		uint64_t before = ask->cursor;
-		pb_response *response = rig_request(&f->rig, &q);
+		pb_response *response = harness_request(&f->harness, &q);
 		assert_null(response->error);
 		const Steelyard__Forwarder__V1__SessionList *l = response->list_sessions;
 		assert_in_range(l->n_sessions, 0, ask->limit ? ask->limit : 1000);
@@ -71,7 +71,7 @@ static struct found *list(struct flows *f, pb_list *ask)
 
 static void client_set(pb_list *ask, uint8_t bytes[16], const char *client)
 {
-	struct sy_addr addr = rig_addr(client);
+	struct sy_addr addr = harness_addr(client);
 	ask->client.len = sy_addr_to_bytes(&addr, bytes);
 	ask->client.data = bytes;
 }

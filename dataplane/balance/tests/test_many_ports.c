@@ -26,8 +26,8 @@ static const uint16_t ports[] = {1,    7999, 8000, 8009, 8010, 8014, 8015, 8016,
 
 static struct service_key key_of(unsigned service, const uint16_t range[2])
 {
-	struct service_key key =
-	        rig_key(vip_text[service / 2], range[0], service % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
+	struct service_key key = harness_key(vip_text[service / 2], range[0],
+	                                     service % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
 	key.last_port = htons(range[1]);
 	return key;
 }
@@ -55,7 +55,7 @@ static void put_ranges(struct flows *f, enum mode mode)
 		for (unsigned i = 0; i < SY_ARRAY_LEN(ranges); i++) {
 			const uint16_t *range = ranges[i];
 			struct service_key key = key_of(s, range);
-			struct sy_addr server = rig_addr(server_text[s / 2][i % 2]);
+			struct sy_addr server = harness_addr(server_text[s / 2][i % 2]);
 			uint16_t port = range[0] == 8015 ? 8015 : 0;
 			if (is_translated(mode) && range[0] == LATE_PORT)
 				port = ONE_PORT;
@@ -79,7 +79,7 @@ static struct talk talk_of(enum mode mode, unsigned service, unsigned port)
 	const struct service_key key = key_of(service, any);
 	uint16_t from = mode == MODE_NAT ? (uint16_t)(2000 + port) : 2000;
 	return (struct talk){mode,
-	                     {rig_addr(client_text[service / 2]), key.vip, htons(from),
+	                     {harness_addr(client_text[service / 2]), key.vip, htons(from),
 	                      htons(ports[port]), key.proto},
 	                     {.proto = 0}};
 }
@@ -105,7 +105,7 @@ static const struct endpoint *endpoint_of(struct flows *f, const struct talk *k)
 {
 	const struct flow flow = {.client = k->client};
 	const struct session *s = flow_session(f, &flow);
-	return s ? inspect_endpoint(f->rig.b, s->server) : NULL;
+	return s ? inspect_endpoint(f->harness.b, s->server) : NULL;
 }
 
 static void to_server(struct flows *f, struct talk *k, uint8_t flags)
@@ -113,7 +113,7 @@ static void to_server(struct flows *f, struct talk *k, uint8_t flags)
 	const uint16_t *range = range_of(ntohs(k->client.dport));
 	struct frame in, out;
 	make(f, &in, &k->client, flags);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	const struct endpoint *e = endpoint_of(f, k);
 	assert_non_null(e);
 	assert_int_equal(ntohs(e->first_port), range[0]);
@@ -134,7 +134,7 @@ static void to_client(struct flows *f, const struct talk *k, uint8_t flags)
 	if (!is_translated(k->mode))
 		return;
 	make(f, &in, &k->back, flags);
-	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 	const struct sy_tuple t = tuple_out(&out),
 	                      want = {k->client.dst, k->client.src, k->client.dport,
 	                              k->client.sport, k->client.proto};
@@ -167,13 +167,13 @@ static void live_on(struct flows *f, enum mode mode)
 	for (unsigned life = 0; life < 4; life++) {
 		for (unsigned i = 0; i < TALKS; i++)
 			exchange(f, &talk[i]);
-		assert_int_equal(rig_totals(&f->rig).live, TALKS);
+		assert_int_equal(harness_totals(&f->harness).live, TALKS);
 		flows_advance(f, 2);
 		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
 		assert_int_equal(flows_result(f, SESSION_KEPT), TALKS);
 	}
 	flows_advance(f, 1000);
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 static void test_fnat(void **state)
@@ -204,18 +204,18 @@ static void test_unserved(void **state)
 	struct frame in, out;
 	put_ranges(f, MODE_FNAT);
 	for (unsigned s = 0; s < SERVICES; s++) {
-		uint64_t before = rig_drops(&f->rig, SY_DROP_NO_SERVICE);
+		uint64_t before = harness_drops(&f->harness, SY_DROP_NO_SERVICE);
 		struct talk k = talk_of(MODE_FNAT, s, 0);
 		k.client.dport = 0;
 		make(f, &in, &k.client, SY_TCP_SYN);
-		assert_false(flows_through(f, RIG_WAN, &in, &out));
+		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
 		struct service_key all = key_of(s, ranges[0]);
 		delete_service(&c, &all);
 		flows_commit(f, &c);
 		k = talk_of(MODE_FNAT, s, 0);
 		make(f, &in, &k.client, SY_TCP_SYN);
-		assert_false(flows_through(f, RIG_WAN, &in, &out));
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SERVICE), before + 2);
+		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVICE), before + 2);
 		k = talk_of(MODE_FNAT, s, 2);
 		to_server(f, &k, SY_TCP_SYN);
 	}
@@ -229,7 +229,7 @@ static void test_narrower(void **state)
 	struct changes c = {0};
 	put_ranges(f, MODE_FNAT);
 	struct service_key key = key_of(0, narrow);
-	struct sy_addr server = rig_addr(server_text[0][0]);
+	struct sy_addr server = harness_addr(server_text[0][0]);
 	struct talk before = talk_of(MODE_FNAT, 0, 10), after = before;
 	to_server(f, &before, SY_TCP_SYN);
 	put_service(&c, &key, "narrower", FLOW_RR, NULL);
@@ -239,13 +239,13 @@ static void test_narrower(void **state)
 	after.client.sport = htons(2001);
 	struct frame in, out;
 	make(f, &in, &after.client, SY_TCP_SYN);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	assert_int_equal(ntohs(endpoint_of(f, &after)->first_port), narrow[0]);
 	delete_service(&c, &key);
 	flows_commit(f, &c);
 	exchange(f, &before);
 	make(f, &in, &after.client, SY_TCP_SYN);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	assert_int_equal(ntohs(endpoint_of(f, &after)->first_port), 8000);
 }
 
@@ -258,9 +258,9 @@ static void test_changed_while_away(void **state)
 	struct changes c = {0};
 	put_ranges(f, MODE_FNAT);
 	open_all(f, MODE_FNAT, talk);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	struct service_key old = key_of(0, ranges[1]), now = key_of(0, wider);
-	struct sy_addr server = rig_addr(server_text[0][1]);
+	struct sy_addr server = harness_addr(server_text[0][1]);
 	delete_service(&c, &old);
 	put_service(&c, &now, "wider", FLOW_RR, NULL);
 	put_server(&c, &now, &server, 0, 1, FLOW_UP);
@@ -272,9 +272,9 @@ static void test_changed_while_away(void **state)
 
 static void refuse(struct flows *f, struct changes *c, const char *why)
 {
-	assert_false(rig_commit(&f->rig, c));
-	if (!strstr(f->rig.error, why))
-		fail_msg("\"%s\" does not say \"%s\"", f->rig.error, why);
+	assert_false(harness_commit(&f->harness, c));
+	if (!strstr(f->harness.error, why))
+		fail_msg("\"%s\" does not say \"%s\"", f->harness.error, why);
 }
 
 static void test_refused(void **state)
@@ -282,7 +282,7 @@ static void test_refused(void **state)
 	static const uint16_t across[2] = {8050, 8150};
 	struct flows *f = *state;
 	struct changes c = {0};
-	struct sy_addr server = rig_addr(server_text[0][0]);
+	struct sy_addr server = harness_addr(server_text[0][0]);
 	struct service_key key = key_of(0, across), old = key_of(0, ranges[1]),
 	                   one = key_of(0, ranges[3]);
 	put_ranges(f, MODE_DR);
@@ -319,7 +319,7 @@ static void test_listing(void **state)
 	        STEELYARD__FORWARDER__V1__LIST_SESSIONS_REQUEST__INIT;
 	Steelyard__Forwarder__V1__ServiceKey key = STEELYARD__FORWARDER__V1__SERVICE_KEY__INIT;
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
-	struct sy_addr vip = rig_addr(vip_text[0]);
+	struct sy_addr vip = harness_addr(vip_text[0]);
 	uint8_t bytes[16];
 	key.protocol = STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP;
 	key.vip.len = sy_addr_to_bytes(&vip, bytes);
@@ -329,7 +329,7 @@ static void test_listing(void **state)
 	list.service = &key;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS;
 	q.list_sessions = &list;
-	pb_response *response = rig_request(&f->rig, &q);
+	pb_response *response = harness_request(&f->harness, &q);
 	assert_null(response->error);
 	assert_int_equal(response->list_sessions->n_sessions, 3);
 	uint32_t sum = 0;
@@ -351,7 +351,7 @@ static void test_persistence(void **state)
 		struct service_key key = key_of(s, range);
 		set_persistence(&c, put_service(&c, &key, "kept", FLOW_RR, NULL), 60, 0, 0);
 		for (unsigned i = 0; i < 2; i++) {
-			struct sy_addr server = rig_addr(server_text[s / 2][i]);
+			struct sy_addr server = harness_addr(server_text[s / 2][i]);
 			put_server(&c, &key, &server, 0, 1, FLOW_UP);
 		}
 	}
@@ -367,7 +367,7 @@ static void test_persistence(void **state)
 				struct frame in, out;
 				k.client.dport = htons((uint16_t)(20000 + port));
 				make(f, &in, &k.client, SY_TCP_SYN);
-				assert_true(flows_through(f, RIG_WAN, &in, &out));
+				assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 				const struct endpoint *e = endpoint_of(f, &k);
 				assert_non_null(e);
 				if (first && e != first)

@@ -23,7 +23,8 @@ static const char *const server_text[2][2] = {{"10.3.0.1", "10.3.0.2"},
 static struct service_key key_of(unsigned service)
 {
 	const char *vip = vip_text[service / 2];
-	return service % 2 ? rig_key(vip, 53, SY_PROTO_UDP) : rig_key(vip, 80, SY_PROTO_TCP);
+	return service % 2 ? harness_key(vip, 53, SY_PROTO_UDP)
+	                   : harness_key(vip, 80, SY_PROTO_TCP);
 }
 
 static uint16_t server_port(unsigned service)
@@ -63,7 +64,7 @@ static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8
 static void to_server(struct flows *f, struct talk *k, uint8_t flags)
 {
 	struct sy_tuple out;
-	pass(f, RIG_WAN, &k->client, flags, &out);
+	pass(f, HARNESS_WAN, &k->client, flags, &out);
 	assert_true(sy_addr_equal(&out.src, &k->client.src));
 	assert_int_equal(out.sport, k->client.sport);
 	assert_int_equal(ntohs(out.dport), server_port(k->service));
@@ -73,7 +74,7 @@ static void to_server(struct flows *f, struct talk *k, uint8_t flags)
 static void to_client(struct flows *f, const struct talk *k, uint8_t flags)
 {
 	struct sy_tuple out;
-	pass(f, RIG_LAN, &k->back, flags, &out);
+	pass(f, HARNESS_LAN, &k->back, flags, &out);
 	assert_true(sy_addr_equal(&out.src, &k->client.dst));
 	assert_true(sy_addr_equal(&out.dst, &k->client.src));
 	assert_int_equal(out.sport, k->client.dport);
@@ -83,10 +84,10 @@ static void to_client(struct flows *f, const struct talk *k, uint8_t flags)
 static struct talk talk_of(unsigned service, uint16_t port)
 {
 	const struct service_key key = key_of(service);
-	return (struct talk){
-	        service,
-	        {rig_addr(client_text[service / 2]), key.vip, htons(port), key.vport, key.proto},
-	        {.proto = 0}};
+	return (struct talk){service,
+	                     {harness_addr(client_text[service / 2]), key.vip, htons(port),
+	                      key.vport, key.proto},
+	                     {.proto = 0}};
 }
 
 static struct talk talk_open(struct flows *f, unsigned service, uint16_t port)
@@ -121,9 +122,9 @@ static void test_a_connection(void **state)
 		to_client(f, &k, SY_TCP_ACK | SY_TCP_FIN);
 		assert_int_equal(s->state, SESSION_CLOSING);
 	}
-	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
+	assert_int_equal(harness_totals(&f->harness).live, 2 * SERVICES);
 	flows_advance(f, 1000);
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 /* A crash, a stop, a hand-over, with one worker and two: beside FNAT's sessions. */
@@ -156,9 +157,9 @@ static void check_dropped(struct flows *f, unsigned port, const struct frame *in
                           enum sy_drop reason)
 {
 	struct frame out;
-	uint64_t before = rig_drops(&f->rig, reason);
+	uint64_t before = harness_drops(&f->harness, reason);
 	assert_false(flows_through(f, port, in, &out));
-	assert_int_equal(rig_drops(&f->rig, reason), before + 1);
+	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 }
 
 /* What servers send that belongs to no session; and when they are servers no more. */
@@ -172,22 +173,22 @@ static void test_strays(void **state)
 		struct sy_tuple stray = k.back;
 		stray.dport = htons(1001);
 		flows_frame(f, &in, &stray, SY_TCP_ACK, 1, 0);
-		check_dropped(f, RIG_LAN, &in, SY_DROP_NAT_STRAY);
+		check_dropped(f, HARNESS_LAN, &in, SY_DROP_NAT_STRAY);
 		stray.proto = sy_addr_is_v4(&stray.src) ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
 		frame_icmp(&in, &f->dice, &stray, sy_addr_is_v4(&stray.src) ? 8 : 128, 0, 20);
-		check_dropped(f, RIG_LAN, &in, SY_DROP_UNKNOWN_DESTINATION);
+		check_dropped(f, HARNESS_LAN, &in, SY_DROP_UNKNOWN_DESTINATION);
 		struct service_key key = key_of(s);
 		delete_service(&c, &key);
 	}
 	flows_commit(f, &c);
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct talk k = talk_of(s, 1000);
-		k.back = (struct sy_tuple){rig_addr(server_text[s / 2][0]), k.client.src,
+		k.back = (struct sy_tuple){harness_addr(server_text[s / 2][0]), k.client.src,
 		                           htons(server_port(s)), htons(1000), k.client.proto};
 		flows_frame(f, &in, &k.back, SY_TCP_ACK, 1, 0);
-		check_dropped(f, RIG_LAN, &in, SY_DROP_UNKNOWN_DESTINATION);
+		check_dropped(f, HARNESS_LAN, &in, SY_DROP_UNKNOWN_DESTINATION);
 	}
-	assert_int_equal(rte_hash_count(inspect_model(f->rig.b)->source), 0);
+	assert_int_equal(rte_hash_count(inspect_model(f->harness.b)->source), 0);
 }
 
 /* Two services on one server: from the same port a client can use one of them. */
@@ -198,10 +199,10 @@ static void test_clash(void **state)
 	for (unsigned s = 0; s < SERVICES; s++) {
 		struct changes c = {0};
 		struct service_key one = key_of(s), two = key_of(s);
-		struct sy_addr server = rig_addr(server_text[s / 2][1]);
+		struct sy_addr server = harness_addr(server_text[s / 2][1]);
 		two.vip.b[15] = (uint8_t)(two.vip.b[15] + 1);
 		delete_server(&c, &one, &server, server_port(s));
-		server = rig_addr(server_text[s / 2][0]);
+		server = harness_addr(server_text[s / 2][0]);
 		put_service(&c, &two, "the same server", FLOW_RR, NULL);
 		set_mode(&c, MODE_NAT);
 		put_server(&c, &two, &server, server_port(s), 1, FLOW_UP);
@@ -210,7 +211,7 @@ static void test_clash(void **state)
 		struct talk k = talk_open(f, s, 1000), other = k;
 		other.client.dst = two.vip;
 		flows_frame(f, &in, &other.client, SY_TCP_SYN, 1, 0);
-		check_dropped(f, RIG_WAN, &in, SY_DROP_NAT_CLASH);
+		check_dropped(f, HARNESS_WAN, &in, SY_DROP_NAT_CLASH);
 		to_client(f, &k, SY_TCP_ACK);
 		other.client.sport = htons(1001);
 		to_server(f, &other, SY_TCP_SYN);
@@ -229,20 +230,20 @@ static void test_rollback(void **state)
 	struct flows *f = *state;
 	struct changes c = {0};
 	struct service_key key = key_of(0);
-	struct sy_addr server = rig_addr("10.3.0.3"), known = rig_addr(server_text[0][0]);
-	int before = rte_hash_count(inspect_model(f->rig.b)->source);
+	struct sy_addr server = harness_addr("10.3.0.3"), known = harness_addr(server_text[0][0]);
+	int before = rte_hash_count(inspect_model(f->harness.b)->source);
 	assert_int_equal(before, 2 * SERVICES);
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
 	delete_server(&c, &key, &known, 8080);
 	put_server(&c, &key, &key.vip, 8080, 1, FLOW_UP);
-	assert_false(rig_commit(&f->rig, &c));
-	assert_int_equal(rte_hash_count(inspect_model(f->rig.b)->source), before);
+	assert_false(harness_commit(&f->harness, &c));
+	assert_int_equal(rte_hash_count(inspect_model(f->harness.b)->source), before);
 	struct talk k[2] = {talk_open(f, 0, 1000), talk_open(f, 0, 1001)};
 	assert_false(sy_addr_equal(&k[0].back.src, &k[1].back.src));
-	server = rig_addr("2001:db8:d::3");
+	server = harness_addr("2001:db8:d::3");
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
-	assert_false(rig_commit(&f->rig, &c));
-	assert_non_null(strstr(f->rig.error, "one address family"));
+	assert_false(harness_commit(&f->harness, &c));
+	assert_non_null(strstr(f->harness.error, "one address family"));
 }
 
 int main(void)

@@ -42,7 +42,8 @@ static const char *const router_text[2] = {"203.0.113.9", "2001:db8:99::9"};
 
 static struct service_key key_of(const struct way *way, uint8_t proto)
 {
-	struct service_key key = rig_key(way->client6 ? "2001:db8:a::" : "192.0.2.0", 80, proto);
+	struct service_key key =
+	        harness_key(way->client6 ? "2001:db8:a::" : "192.0.2.0", 80, proto);
 	key.vip.b[15] = way->vip;
 	return key;
 }
@@ -54,7 +55,7 @@ static int setup(void **state)
 	for (unsigned n = 0; n < 2 * WAYS; n++) {
 		const struct way *way = &ways[n / 2];
 		struct service_key key = key_of(way, n % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
-		struct sy_addr server = rig_addr(way->server);
+		struct sy_addr server = harness_addr(way->server);
 		bool moves = way->mode == MODE_FNAT || way->mode == MODE_NAT;
 		put_service(&c, &key, "oversize", FLOW_RR, NULL);
 		set_mode(&c, way->mode);
@@ -67,7 +68,7 @@ static int setup(void **state)
 static struct sy_tuple client_of(const struct way *way, uint8_t proto, uint16_t port)
 {
 	const struct service_key key = key_of(way, proto);
-	return (struct sy_tuple){rig_addr(client_text[way->client6]), key.vip, htons(port),
+	return (struct sy_tuple){harness_addr(client_text[way->client6]), key.vip, htons(port),
 	                         key.vport, proto};
 }
 
@@ -85,16 +86,16 @@ static struct sy_view view_of(const struct frame *f)
 
 static void inject(struct flows *f, unsigned port, const struct frame *in)
 {
-	assert_true(rig_inject(&f->rig, port, in->bytes, in->len));
+	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
 }
 
 static unsigned collect(struct flows *f, unsigned port, struct frame out[static PIECES])
 {
 	struct rte_mbuf *m;
 	unsigned n = 0;
-	rig_turn(&f->rig);
-	rig_attend(&f->rig);
-	for (; (m = rig_collect(&f->rig, port)); n++) {
+	harness_turn(&f->harness);
+	harness_attend(&f->harness);
+	for (; (m = harness_collect(&f->harness, port)); n++) {
 		assert_true(n < PIECES);
 		out[n].len = rte_pktmbuf_data_len(m);
 		memcpy(out[n].bytes, rte_pktmbuf_mtod(m, void *), out[n].len);
@@ -159,15 +160,15 @@ static void begin(struct flows *f, const struct way *way, const struct sy_tuple 
 	struct frame in, out;
 	bool past = way->mode == MODE_DR || way->mode == MODE_IPIP;
 	flows_frame(f, &in, t, SY_TCP_SYN, 1, 30);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	if (past)
 		return;
 	struct sy_tuple there = view_of(&out).tuple;
 	*back = reversed(&there);
 	flows_frame(f, &in, back, SY_TCP_SYN | SY_TCP_ACK, 1, 30);
-	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 	flows_frame(f, &in, t, SY_TCP_ACK, 2, 30);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 }
 
 /* Sends one into a port that is too large for what lies behind the other; it arrives whole. */
@@ -189,8 +190,8 @@ static void divide(struct flows *f, unsigned port, const struct way *way, const 
 	assert_memory_equal(whole.bytes + after.l4 + headers, in->bytes + before.l4 + headers,
 	                    before.l4_len - headers);
 	assert_int_equal(sy_packet_ttl(whole.bytes, &after), sy_packet_ttl(in->bytes, &before) - 1);
-	assert_null(rig_collect(&f->rig, port)); /* nobody is told anything */
-	assert_int_equal(rte_mempool_in_use_count(f->rig.rt->pool), 0);
+	assert_null(harness_collect(&f->harness, port)); /* nobody is told anything */
+	assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), 0);
 }
 
 static void test_every_mode(void **state)
@@ -209,15 +210,15 @@ static void test_every_mode(void **state)
 			flows_frame(f, &in, &t, SY_TCP_ACK | SY_TCP_PSH, 3, 1373 + 67 * more);
 			frame_let_fragment(&in);
 			bool translated = way->mode == MODE_FNAT && way->server6;
-			divide(f, RIG_WAN, way, &in, translated ? IPV6_MIN : RIG_LAN_MTU);
+			divide(f, HARNESS_WAN, way, &in, translated ? IPV6_MIN : HARNESS_LAN_MTU);
 		}
 		for (unsigned more = 0; back.proto && more < 3 && !way->server6; more++) {
 			flows_frame(f, &in, &back, SY_TCP_ACK | SY_TCP_PSH, 3, 1473 + 67 * more);
 			frame_let_fragment(&in);
-			divide(f, RIG_LAN, way, &in, way->client6 ? IPV6_MIN : RIG_WAN_MTU);
+			divide(f, HARNESS_LAN, way, &in, way->client6 ? IPV6_MIN : HARNESS_WAN_MTU);
 		}
 	}
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_TOO_BIG), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_TOO_BIG), 0);
 }
 
 /* Towards IPv6 what its sender lets routers fragment is of 1280 bytes at most, which fit everywhere
@@ -231,11 +232,11 @@ static void test_least_mtu(void **state)
 	for (unsigned n = 0; n < 3; n++) {
 		flows_frame(f, &in, &back, 0, 0, IPV6_MIN - 40 - 8);
 		frame_let_fragment(&in);
-		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 		flows_frame(f, &in, &back, 0, 0, IPV6_MIN - 40 - 8 + 1);
-		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 		frame_let_fragment(&in);
-		divide(f, RIG_LAN, &ways[6], &in, IPV6_MIN);
+		divide(f, HARNESS_LAN, &ways[6], &in, IPV6_MIN);
 	}
 }
 
@@ -253,12 +254,12 @@ static void test_fragments(void **state)
 		frame_udp(&whole, &f->dice, &t, 1700);
 		unsigned count = frame_cut(&whole, 77, 1440, cut, 4), out = 0;
 		for (unsigned i = 0; i < count; i++)
-			inject(f, RIG_WAN, &cut[i]);
-		out = collect(f, RIG_LAN, piece);
+			inject(f, HARNESS_WAN, &cut[i]);
+		out = collect(f, HARNESS_LAN, piece);
 		assert_int_equal(out, count + 1);
 		for (unsigned i = 0; i < out && way->mode == MODE_IPIP; i++)
 			decapsulate(&piece[i], way->server6);
-		join(piece, out, RIG_LAN_MTU, &joined);
+		join(piece, out, HARNESS_LAN_MTU, &joined);
 		bool same = way->mode != MODE_FNAT; /* the source, hence the id */
 		if (same)
 			assert_int_equal(view_of(&piece[0]).fragment_id, 77);
@@ -275,9 +276,9 @@ static void test_order(void **state)
 	for (unsigned n = 0; n < 5; n++) {
 		frame_udp(&in, &f->dice, &t, n % 2 ? 1460 : 100 + n);
 		frame_let_fragment(&in);
-		inject(f, RIG_WAN, &in);
+		inject(f, HARNESS_WAN, &in);
 	}
-	assert_int_equal(collect(f, RIG_LAN, out), 7);
+	assert_int_equal(collect(f, HARNESS_LAN, out), 7);
 	for (unsigned n = 0; n < 7; n++) {
 		struct sy_view v = view_of(&out[n]);
 		static const uint8_t want[7] = {
@@ -294,23 +295,23 @@ static void complain(struct flows *f, const struct frame *about, unsigned mtu, s
 {
 	bool v6 = about->bytes[SY_ETH_LEN] >> 4 == 6;
 	static const uint8_t type[2][2] = {{3, 4}, {2, 0}};
-	const struct sy_addr router = rig_addr(router_text[v6]);
+	const struct sy_addr router = harness_addr(router_text[v6]);
 	frame_error(out, &f->dice, &router, type[v6], mtu, about->bytes, v6 ? 200 : 60);
 }
 
 static void check_kept(struct flows *f, const struct frame *error)
 {
 	struct frame out;
-	uint64_t before = rig_drops(&f->rig, SY_DROP_PATH_MTU_KEPT);
-	assert_false(flows_through(f, RIG_WAN, error, &out));
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_PATH_MTU_KEPT), before + 1);
+	uint64_t before = harness_drops(&f->harness, SY_DROP_PATH_MTU_KEPT);
+	assert_false(flows_through(f, HARNESS_WAN, error, &out));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_PATH_MTU_KEPT), before + 1);
 }
 
 static void check_whole(struct flows *f, const struct sy_tuple *back, struct frame *out)
 {
 	struct frame in;
 	flows_frame(f, &in, back, SY_TCP_ACK, 3, 1400);
-	assert_true(flows_through(f, RIG_LAN, &in, out));
+	assert_true(flows_through(f, HARNESS_LAN, &in, out));
 }
 
 static uint16_t mss_of(const struct frame *f)
@@ -343,16 +344,16 @@ static void test_narrow_client(void **state)
 		check_kept(f, &error);
 		for (unsigned k = 0; k < 3; k++) {
 			flows_frame(f, &in, &back, SY_TCP_ACK, 3, 1400);
-			divide(f, RIG_LAN, way, &in, NARROW);
+			divide(f, HARNESS_LAN, way, &in, NARROW);
 			flows_frame(f, &in, &back, SY_TCP_ACK, 3, NARROW - 100);
-			assert_true(flows_through(f, RIG_LAN, &in, &out));
+			assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 			check_whole(f, &back_of_other, &out);
 		}
 		t.sport = htons((uint16_t)(2000 + n));
 		t.proto = SY_PROTO_TCP;
 		t.dst = key_of(way, SY_PROTO_TCP).vip;
 		flows_frame(f, &in, &t, SY_TCP_SYN, 1, 0);
-		assert_true(flows_through(f, RIG_WAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 		assert_int_equal(mss_of(&out), NARROW - 40);
 		t.proto = proto;
 		flows_advance(f, 601);
@@ -372,7 +373,7 @@ static void test_floor(void **state)
 		struct frame small, out, error, told;
 		begin(f, way, &t, &back);
 		flows_frame(f, &small, &back, 0, 0, 500);
-		assert_true(flows_through(f, RIG_LAN, &small, &out));
+		assert_true(flows_through(f, HARNESS_LAN, &small, &out));
 		complain(f, &out, NARROW, &error); /* that fits */
 		check_kept(f, &error);
 		check_whole(f, &back, &out);
@@ -381,7 +382,7 @@ static void test_floor(void **state)
 			check_kept(f, &error);
 		check_whole(f, &back, &out);
 		complain(f, &out, 1280, &error);
-		assert_true(flows_through(f, RIG_WAN, &error, &told));
+		assert_true(flows_through(f, HARNESS_WAN, &error, &told));
 	}
 }
 
@@ -396,8 +397,8 @@ static void test_least_piece(void **state)
 	complain(f, &out, 68, &error);
 	check_kept(f, &error);
 	flows_frame(f, &in, &back, 0, 0, 1400);
-	inject(f, RIG_LAN, &in);
-	assert_int_equal(collect(f, RIG_WAN, piece), 3);
+	inject(f, HARNESS_LAN, &in);
+	assert_int_equal(collect(f, HARNESS_WAN, piece), 3);
 	assert_int_equal(piece[0].len, SY_ETH_LEN + 20 + (CLIENT_MTU_LEAST - 20) / 8 * 8);
 }
 
@@ -412,20 +413,21 @@ static void test_link_local(void **state)
 		const struct way *way = &ways[n / 2];
 		struct sy_tuple t = client_of(way, n % 2 ? SY_PROTO_UDP : SY_PROTO_TCP, 1000);
 		struct frame in, out;
-		uint64_t before = rig_drops(&f->rig, SY_DROP_LINK_LOCAL);
-		t.src = rig_addr(text[0][way->client6]);
+		uint64_t before = harness_drops(&f->harness, SY_DROP_LINK_LOCAL);
+		t.src = harness_addr(text[0][way->client6]);
 		flows_frame(f, &in, &t, SY_TCP_SYN, 1, 30);
-		assert_false(flows_through(f, RIG_WAN, &in, &out));
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_LINK_LOCAL), before + 1);
+		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_LINK_LOCAL), before + 1);
 		for (unsigned k = 0; k < 2 && !way->client6; k++) {
-			before = rig_drops(&f->rig, SY_DROP_BAD_SOURCE);
-			t.src = rig_addr(text[1][k]);
+			before = harness_drops(&f->harness, SY_DROP_BAD_SOURCE);
+			t.src = harness_addr(text[1][k]);
 			flows_frame(f, &in, &t, SY_TCP_SYN, 1, 30);
-			assert_false(flows_through(f, RIG_WAN, &in, &out));
-			assert_int_equal(rig_drops(&f->rig, SY_DROP_BAD_SOURCE), before + 1);
+			assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+			assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_SOURCE),
+			                 before + 1);
 		}
 	}
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 int main(void)

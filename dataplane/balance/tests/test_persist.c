@@ -42,13 +42,13 @@ static void test_prefix_timeout(void **state)
 	unsigned first = server_of(f, 4, 1, 1000);
 	server_of(f, 4, 256, 1000); /* another prefix: the turn moves on */
 	for (uint16_t n = 1; n < 5; n++) {
-		rig_advance(&f->rig, 25 * SECOND_NS);
+		harness_advance(&f->harness, 25 * SECOND_NS);
 		assert_int_equal(server_of(f, 4, n, (uint16_t)(1000 + n)), first);
 		set_persistence(&f->c, put(f, n % 2 ? S(LC) : S(RR)), 30, 24, 64);
 		put_up(f, 3, n);
 		commit(f);
 	}
-	rig_advance(&f->rig, 32 * SECOND_NS);
+	harness_advance(&f->harness, 32 * SECOND_NS);
 	assert_int_not_equal(server_of(f, 4, 9, 2000), first);
 }
 
@@ -76,7 +76,7 @@ static void test_prefix_server_lost(void **state)
 		commit(f);
 		for (uint16_t k = 0; k < 5; k++)
 			assert_int_equal(server_of(f, 4, 3 + k, (uint16_t)(3000 + n)), now);
-		rig_advance(&f->rig, 5 * SECOND_NS);
+		harness_advance(&f->harness, 5 * SECOND_NS);
 	}
 }
 
@@ -113,11 +113,11 @@ static void test_prefix_backup(void **state)
 static void test_prefix_many(void **state)
 {
 	struct fixture *f = *state;
-	struct sy_balance *b = f->rig.b;
-	struct sy_addr a = rig_addr("2001:db8::");
+	struct sy_balance *b = f->harness.b;
+	struct sy_addr a = harness_addr("2001:db8::");
 	put_persistent(f, S(RR));
 	const struct service *s = inspect_service(b, 0);
-	uint32_t now = (uint32_t)(f->rig.now_ns / SECOND_NS);
+	uint32_t now = (uint32_t)(f->harness.now_ns / SECOND_NS);
 	unsigned found = 0, bound = 0;
 	for (unsigned n = 0; n < 3000000; n++) {
 		memcpy(a.b + 4, &n, sizeof(n));
@@ -153,10 +153,10 @@ struct racer {
 static void *race(void *arg)
 {
 	struct racer *r = arg;
-	struct sy_balance *b = r->f->rig.b;
+	struct sy_balance *b = r->f->harness.b;
 	const struct service *s = inspect_service(b, 0);
-	struct sy_addr a = rig_addr("2001:db8::");
-	uint32_t now = (uint32_t)(r->f->rig.now_ns / SECOND_NS);
+	struct sy_addr a = harness_addr("2001:db8::");
+	uint32_t now = (uint32_t)(r->f->harness.now_ns / SECOND_NS);
 	pthread_barrier_wait(r->start);
 	for (unsigned n = 0; n < RACED; n++) {
 		memcpy(a.b + 4, &n, sizeof(n));

@@ -10,8 +10,8 @@
 #include <rte_hash.h>
 
 #include "address_set.h"
+#include "harness.h"
 #include "model.h"
-#include "rig.h"
 
 #define SERVICES     10
 #define SERVERS      5
@@ -38,14 +38,14 @@ struct plain {
 /* All IPv4 and IPv6 in turn. Address pool: VIPs, locals and servers may collide on purpose. */
 static struct sy_addr address_at(bool v4, unsigned n)
 {
-	struct sy_addr a = rig_addr(v4 ? "10.0.0.0" : "2001:db8::");
+	struct sy_addr a = harness_addr(v4 ? "10.0.0.0" : "2001:db8::");
 	a.b[15] = (uint8_t)(1 + n);
 	return a;
 }
 
 static struct service_key key_at(unsigned i)
 {
-	struct service_key key = rig_key("10.0.0.1", (uint16_t)(80 + i / 6), SY_PROTO_TCP);
+	struct service_key key = harness_key("10.0.0.1", (uint16_t)(80 + i / 6), SY_PROTO_TCP);
 	key.vip = address_at(i % 2, i / 2 % 3); /* several services share a VIP */
 	return key;
 }
@@ -143,7 +143,7 @@ static bool change(struct plain *p, struct changes *c)
 	}
 }
 
-static void compare_service(const struct rig *r, const struct plain *p, unsigned i)
+static void compare_service(const struct harness *r, const struct plain *p, unsigned i)
 {
 	struct service_key key = key_at(i);
 	void *id;
@@ -182,7 +182,7 @@ static void compare_service(const struct rig *r, const struct plain *p, unsigned
 	assert_int_equal(s->pool->weight, total);
 }
 
-static void compare(const struct rig *r, const struct plain *p)
+static void compare(const struct harness *r, const struct plain *p)
 {
 	unsigned services = 0, locals[2] = {0, 0};
 	for (unsigned i = 0; i < SERVICES; i++) {
@@ -206,12 +206,12 @@ static void compare(const struct rig *r, const struct plain *p)
 
 static void test_random(void **state)
 {
-	struct rig r;
+	struct harness r;
 	struct sy_error err;
 	struct plain now = {0};
 	unsigned accepted = 0;
-	const struct rig_options o = {.max_services = 64, .max_servers = 512};
-	if (rig_open(&r, &o, &err) < 0)
+	const struct harness_options o = {.max_services = 64, .max_servers = 512};
+	if (harness_open(&r, &o, &err) < 0)
 		fail_msg("%s", err.text);
 	srand(1);
 	for (unsigned n = 0; n < TRANSACTIONS; n++) {
@@ -221,16 +221,16 @@ static void test_random(void **state)
 		for (int k = 1 + rand() % 4; k && ok; k--)
 			ok = change(&next, &c);
 		ok = ok && plain_is_sound(&next);
-		if (rig_commit(&r, &c) != ok)
+		if (harness_commit(&r, &c) != ok)
 			fail_msg("transaction %u: %s", n, ok ? r.error : "accepted");
 		if (ok)
 			now = next;
 		accepted += ok;
 		compare(&r, &now);
-		rig_advance(&r, (uint64_t)(rand() % 3) * SECOND_NS / 2);
+		harness_advance(&r, (uint64_t)(rand() % 3) * SECOND_NS / 2);
 	}
 	assert_in_range(accepted, TRANSACTIONS / 10, TRANSACTIONS * 9 / 10);
-	rig_close(&r);
+	harness_close(&r);
 }
 
 int main(void)

@@ -31,7 +31,7 @@ struct memory {
 };
 
 struct fixture {
-	struct rig rig;
+	struct harness harness;
 	struct dice dice;
 	struct service_key key;
 	struct memory memory[UINT16_MAX + 1];
@@ -41,16 +41,16 @@ struct fixture {
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct sy_addr local = rig_addr("10.0.1.1"), server = rig_addr("10.0.0.1");
+	struct sy_addr local = harness_addr("10.0.1.1"), server = harness_addr("10.0.0.1");
 	struct changes c = {0};
-	routed_open(&f->rig, (struct rig_options){.sessions = SY_SLOTS * 512});
+	routed_open(&f->harness, (struct harness_options){.sessions = SY_SLOTS * 512});
 	f->dice.state = 1;
-	f->key = rig_key("192.0.2.10", 80, SY_PROTO_TCP);
+	f->key = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
 	put_local(&c, &local);
 	put_service(&c, &f->key, "rate", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
 	put_server(&c, &f->key, &server, 8080, 1,
 	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
-	routed_commit(&f->rig, &c);
+	routed_commit(&f->harness, &c);
 	*state = f;
 	return 0;
 }
@@ -61,7 +61,7 @@ static void segment_send(struct fixture *f, unsigned port, const struct sy_tuple
 	const struct segment s = {flags, seq, ack, 0};
 	struct frame frame;
 	frame_tcp(&frame, &f->dice, t, &s, payload);
-	assert_true(rig_inject(&f->rig, port, frame.bytes, frame.len));
+	assert_true(harness_inject(&f->harness, port, frame.bytes, frame.len));
 }
 
 /* Both ends follow from what they hear alone. */
@@ -69,23 +69,23 @@ static void server_hears(struct fixture *f, const struct sy_tuple *back, uint8_t
                          uint32_t seq, uint32_t ack, unsigned payload)
 {
 	struct memory *m = &f->memory[ntohs(back->dport)];
-	bool remembers = m->until > f->rig.now_ns;
+	bool remembers = m->until > f->harness.now_ns;
 	if (flags & SY_TCP_SYN) {
 		f->reused += m->used;
 		f->refused += remembers && (int32_t)(seq - m->next) <= 0;
 		*m = (struct memory){.used = true};
-		segment_send(f, RIG_LAN, back, SY_TCP_SYN | SY_TCP_ACK, 1, seq + 1, 0);
+		segment_send(f, HARNESS_LAN, back, SY_TCP_SYN | SY_TCP_ACK, 1, seq + 1, 0);
 	} else if (flags & SY_TCP_RST) {
 		if (remembers && seq == m->next) {
 			m->until = 0;
 			f->forgotten++;
 		}
 	} else if (flags & SY_TCP_FIN) {
-		m->until = f->rig.now_ns + TIME_WAIT;
+		m->until = f->harness.now_ns + TIME_WAIT;
 		m->next = seq + 1;
-		segment_send(f, RIG_LAN, back, SY_TCP_ACK, ack, seq + 1, 0);
+		segment_send(f, HARNESS_LAN, back, SY_TCP_ACK, ack, seq + 1, 0);
 	} else if (payload) {
-		segment_send(f, RIG_LAN, back, SY_TCP_FIN | SY_TCP_ACK, ack, seq + payload, 0);
+		segment_send(f, HARNESS_LAN, back, SY_TCP_FIN | SY_TCP_ACK, ack, seq + payload, 0);
 	}
 }
 
@@ -95,9 +95,9 @@ static void client_hears(struct fixture *f, const struct sy_tuple *back, uint8_t
 	if (flags & SY_TCP_RST)
 		f->reset++;
 	else if (flags & SY_TCP_SYN)
-		segment_send(f, RIG_WAN, back, SY_TCP_ACK, ack, seq + 1, REQUEST);
+		segment_send(f, HARNESS_WAN, back, SY_TCP_ACK, ack, seq + 1, REQUEST);
 	else if (flags & SY_TCP_FIN)
-		segment_send(f, RIG_WAN, back, SY_TCP_FIN | SY_TCP_ACK, ack, seq + 1, 0);
+		segment_send(f, HARNESS_WAN, back, SY_TCP_FIN | SY_TCP_ACK, ack, seq + 1, 0);
 	else
 		f->done++;
 }
@@ -111,7 +111,7 @@ static void hear(struct fixture *f, unsigned port, const struct rte_mbuf *m)
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, &v);
 	const struct sy_tuple back = {v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
 	                              SY_PROTO_TCP};
-	if (port == RIG_LAN)
+	if (port == HARNESS_LAN)
 		server_hears(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack),
 		             v.l4_len - (tcp->offset >> 4) * 4u);
 	else
@@ -124,9 +124,10 @@ static void converse(struct fixture *f)
 	bool said = true;
 	while (said) {
 		said = false;
-		rig_turn(&f->rig);
-		for (unsigned port = 0; port < RIG_PORTS; port++)
-			for (struct rte_mbuf *m; (m = rig_collect(&f->rig, port)); said = true) {
+		harness_turn(&f->harness);
+		for (unsigned port = 0; port < HARNESS_PORTS; port++)
+			for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port));
+			     said = true) {
 				hear(f, port, m);
 				rte_pktmbuf_free(m);
 			}
@@ -137,15 +138,15 @@ static void test_no_connection_meets_a_time_wait(void **state)
 {
 	struct fixture *f = *state;
 	for (unsigned n = 0; n < CONNECTIONS; n++) {
-		struct sy_tuple t = {rig_addr("198.18.0.0"), f->key.vip,
+		struct sy_tuple t = {harness_addr("198.18.0.0"), f->key.vip,
 		                     htons((uint16_t)(1024 + dice_roll(&f->dice, 60000))),
 		                     f->key.vport, SY_PROTO_TCP};
 		uint16_t host = htons((uint16_t)(1 + dice_roll(&f->dice, UINT16_MAX)));
 		memcpy(t.src.b + 14, &host, sizeof(host));
-		segment_send(f, RIG_WAN, &t, SY_TCP_SYN, dice_roll(&f->dice, UINT32_MAX), 0, 0);
+		segment_send(f, HARNESS_WAN, &t, SY_TCP_SYN, dice_roll(&f->dice, UINT32_MAX), 0, 0);
 		if (n % RATE == RATE - 1) {
 			converse(f);
-			rig_advance(&f->rig, MS_NS);
+			harness_advance(&f->harness, MS_NS);
 		}
 	}
 	converse(f);
@@ -154,7 +155,7 @@ static void test_no_connection_meets_a_time_wait(void **state)
 	assert_int_equal(f->reset, 0);
 	assert_true(f->reused > CONNECTIONS / 2);
 	assert_true(f->forgotten >= f->reused);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_LOCAL_PORT), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_LOCAL_PORT), 0);
 }
 
 int main(void)

@@ -145,7 +145,7 @@ static struct session *session_now(const struct check *k, uint32_t *record)
 static void hashes_of(const struct check *k, const struct session *s,
                       const struct session_cold *cold, uint64_t hash[2])
 {
-	const struct sy_balance *b = k->f->rig.b;
+	const struct sy_balance *b = k->f->harness.b;
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_tuple client = session_client_tuple(s, cold, e);
 	const struct sy_tuple server = session_server_tuple(b, s, cold, e);
@@ -176,7 +176,7 @@ static void record_set(struct check *k, const struct record *r)
 	uint64_t hash[2];
 	struct session *s = session_now(k, &n);
 	struct session hot = r->hot;
-	hot.seen = (uint16_t)balance_seconds(&k->f->rig.rt->worker[0]);
+	hot.seen = (uint16_t)balance_seconds(&k->f->harness.rt->worker[0]);
 	if (s) {
 		hashes_of(k, s, session_cold_at(k->t, n), hash);
 		session_remove(k->t, n, hash[SESSION_CLIENT], hash[SESSION_SERVER]);
@@ -439,7 +439,7 @@ static void balancer_said(struct check *k, struct world *x, unsigned port, const
 	assert_int_equal(sy_packet_check_l4(bytes, &v), SY_CSUM_OK);
 	const struct sy_tcp *tcp = sy_packet_tcp(bytes, &v);
 	unsigned head = tcp->offset / 16 * 4u;
-	m.place = port == RIG_WAN ? TO_CLIENT : TO_SERVER;
+	m.place = port == HARNESS_WAN ? TO_CLIENT : TO_SERVER;
 	m.flags = tcp->flags & (SYN | ACK | RST | FIN);
 	m.probe = m.flags == ACK && tcp->window == 0;
 	m.seq = m.probe ? 0 : ntohl(tcp->seq);
@@ -458,8 +458,8 @@ static void balancer_said(struct check *k, struct world *x, unsigned port, const
 static void balancer_collect(struct check *k, struct world *x)
 {
 	struct rte_mbuf *m;
-	for (unsigned port = 0; port < RIG_PORTS; port++)
-		while ((m = rig_collect(&k->f->rig, port))) {
+	for (unsigned port = 0; port < HARNESS_PORTS; port++)
+		while ((m = harness_collect(&k->f->harness, port))) {
 			balancer_said(k, x, port, rte_pktmbuf_mtod(m, const uint8_t *),
 			              rte_pktmbuf_data_len(m));
 			rte_pktmbuf_free(m);
@@ -469,7 +469,7 @@ static void balancer_collect(struct check *k, struct world *x)
 
 static void balancer_hears(struct check *k, struct world *x, const struct message *m)
 {
-	struct balance_worker *bw = inspect_worker(k->f->rig.b, 0);
+	struct balance_worker *bw = inspect_worker(k->f->harness.b, 0);
 	const bool client = m->place == FROM_CLIENT;
 	const struct segment s = {m->flags, m->seq, m->ack, 0};
 	struct frame in;
@@ -478,8 +478,9 @@ static void balancer_hears(struct check *k, struct world *x, const struct messag
 	frame_mend_l4(&in);
 	bw->challenges.saved_ns = bw->reset_both_rate.saved_ns = bw->resets.saved_ns =
 	        UINT64_C(1000000000);
-	assert_true(rig_inject(&k->f->rig, client ? RIG_WAN : RIG_LAN, in.bytes, in.len));
-	rig_turn(&k->f->rig);
+	assert_true(harness_inject(&k->f->harness, client ? HARNESS_WAN : HARNESS_LAN, in.bytes,
+	                           in.len));
+	harness_turn(&k->f->harness);
 	balancer_collect(k, x);
 }
 
@@ -537,7 +538,7 @@ static void check_ends(struct check *k, const struct world *from)
 			if (is_over(k, &x))
 				return;
 		}
-		rig_advance(&k->f->rig, UINT64_C(1000000000));
+		harness_advance(&k->f->harness, UINT64_C(1000000000));
 		balancer_collect(k, &x);
 		retransmit(&x);
 	}
@@ -596,8 +597,8 @@ static void explore(struct check *k, const struct world *x, unsigned left)
 		uint32_t n;
 		y.probes--;
 		record_set(k, &y.record);
-		challenge_repeat(&k->f->rig.rt->worker[0], session_now(k, &n));
-		rig_turn(&k->f->rig);
+		challenge_repeat(&k->f->harness.rt->worker[0], session_now(k, &n));
+		harness_turn(&k->f->harness);
 		balancer_collect(k, &y);
 		explore(k, &y, left - 1);
 	}
@@ -643,8 +644,8 @@ static void check_start(struct check *k, const struct start *start, enum end_sta
 	}
 	uint64_t hash[2];
 	hashes_of(k, &x.record.hot, &x.record.cold, hash);
-	x.tuple = session_server_tuple(k->f->rig.b, &x.record.hot, &x.record.cold,
-	                               inspect_endpoint(k->f->rig.b, x.record.hot.server));
+	x.tuple = session_server_tuple(k->f->harness.b, &x.record.hot, &x.record.cold,
+	                               inspect_endpoint(k->f->harness.b, x.record.hot.server));
 	x.client = (struct end){SYN_SENT, CLIENT_ISN + 1, 0, CLIENT_ISN};
 	x.server = (struct end){server, OLD_SERVER, OLD_CLIENT + shift_of(k), OLD_SERVER};
 	x.syns = x.probes = 1;
@@ -668,9 +669,9 @@ static void check_all(void **state, int how)
 	put_service(&c, key, "service", FLOW_RR, NULL)->client_address =
 	        (Steelyard__Forwarder__V1__ClientAddress)how;
 	flows_commit(k.f, &c);
-	k.client = (struct sy_tuple){rig_addr("198.18.0.1"), key->vip, htons(1025), key->vport,
+	k.client = (struct sy_tuple){harness_addr("198.18.0.1"), key->vip, htons(1025), key->vport,
 	                             SY_PROTO_TCP};
-	k.t = inspect_table(k.f->rig.b, sy_slot_of(&k.client.src, k.client.sport));
+	k.t = inspect_table(k.f->harness.b, sy_slot_of(&k.client.src, k.client.sport));
 	k.seen = malloc(SEEN * sizeof(*k.seen));
 	assert_non_null(k.seen);
 	for (unsigned i = 0; i < SY_ARRAY_LEN(starts); i++)

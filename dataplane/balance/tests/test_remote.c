@@ -12,7 +12,7 @@
 
 #define OWNER 1
 
-static const unsigned port_of[2] = {[SESSION_CLIENT] = RIG_WAN, [SESSION_SERVER] = RIG_LAN};
+static const unsigned port_of[2] = {[SESSION_CLIENT] = HARNESS_WAN, [SESSION_SERVER] = HARNESS_LAN};
 
 static int setup(void **state)
 {
@@ -25,13 +25,13 @@ static int setup(void **state)
 
 static struct sy_worker *worker(struct flows *f, unsigned id)
 {
-	return &f->rig.rt->worker[id];
+	return &f->harness.rt->worker[id];
 }
 
 /* A client's port from `from` on whose session is the owner's. */
 static uint16_t port_from(unsigned service, uint16_t from)
 {
-	const struct sy_addr client = rig_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
+	const struct sy_addr client = harness_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
 	while (sy_slot_of(&client, htons(from)) % 2 != OWNER)
 		from++;
 	return from;
@@ -69,17 +69,17 @@ static void test_forwarded_where_it_arrives(void **state)
 	for (unsigned service = 0; service < FLOW_SERVICES; service++) {
 		struct flow flow;
 		open_foreign(f, &flow, service, &port);
-		struct traffic before = traffic_sum(f->rig.b, flow.server_id);
+		struct traffic before = traffic_sum(f->harness.b, flow.server_id);
 		uint64_t owners = worker(f, OWNER)->counters.tx_packets;
 		uint8_t slot = sy_slot_of(&flow.client.src, flow.client.sport);
-		uint64_t packets = inspect_worker(f->rig.b, 0)->slot_packets[slot];
+		uint64_t packets = inspect_worker(f->harness.b, 0)->slot_packets[slot];
 		struct deals deals = deals_now(f);
 
 		flow_check(f, &flow);
 		dealt(f, &deals, 2, 0);
 		assert_int_equal(worker(f, OWNER)->counters.tx_packets, owners);
-		assert_int_equal(inspect_worker(f->rig.b, 0)->slot_packets[slot], packets + 2);
-		struct traffic after = traffic_sum(f->rig.b, flow.server_id);
+		assert_int_equal(inspect_worker(f->harness.b, 0)->slot_packets[slot], packets + 2);
+		struct traffic after = traffic_sum(f->harness.b, flow.server_id);
 		assert_int_equal(after.packets_in, before.packets_in + 1);
 		assert_int_equal(after.packets_out, before.packets_out + 1);
 	}
@@ -104,11 +104,11 @@ static void check_over(struct flows *f, const struct frame *in, enum session_dir
 {
 	struct deals deals = deals_now(f);
 	struct rte_mbuf *m;
-	assert_true(rig_inject(&f->rig, port_of[from], in->bytes, in->len));
-	rig_turn(&f->rig);
+	assert_true(harness_inject(&f->harness, port_of[from], in->bytes, in->len));
+	harness_turn(&f->harness);
 	dealt(f, &deals, 0, 1);
-	for (unsigned p = 0; p < RIG_PORTS; p++)
-		while ((m = rig_collect(&f->rig, p)))
+	for (unsigned p = 0; p < HARNESS_PORTS; p++)
+		while ((m = harness_collect(&f->harness, p)))
 			rte_pktmbuf_free(m);
 }
 
@@ -143,9 +143,9 @@ static void test_other_packets(void **state)
 	assert_int_equal(frame_cut(&in, 7, 256, piece, 2), 2);
 	struct deals deals = deals_now(f);
 	for (unsigned n = 0; n < 2; n++) {
-		assert_true(rig_inject(&f->rig, RIG_WAN, piece[n].bytes, piece[n].len));
-		rig_turn(&f->rig);
-		rte_pktmbuf_free(rig_collect(&f->rig, RIG_LAN));
+		assert_true(harness_inject(&f->harness, HARNESS_WAN, piece[n].bytes, piece[n].len));
+		harness_turn(&f->harness);
+		rte_pktmbuf_free(harness_collect(&f->harness, HARNESS_LAN));
 	}
 	dealt(f, &deals, 0, 2);
 }
@@ -189,10 +189,10 @@ static void test_other_endpoints(void **state)
 	struct frame out;
 	for (unsigned n = 0; n < 3; n++) {
 		open_foreign(f, &flow, 0, &port);
-		struct endpoint *e = inspect_endpoint(f->rig.b, flow.server_id);
+		struct endpoint *e = inspect_endpoint(f->harness.b, flow.server_id);
 		uint8_t *const why[] = {
 		        &e->down, &e->dead,
-		        inspect_local_removed(f->rig.b, flow_session(f, &flow)->local)};
+		        inspect_local_removed(f->harness.b, flow_session(f, &flow)->local)};
 		*why[n] = 1;
 		check_over(f, &flow.in[SESSION_SERVER], SESSION_SERVER);
 		*why[n] = 0;
@@ -201,10 +201,10 @@ static void test_other_endpoints(void **state)
 	open_foreign(f, &flow, 0, &port);
 	struct deals deals = deals_now(f);
 	struct frame in;
-	flows_frame(f, &in, &flow.client, SY_TCP_ACK, 1, RIG_LAN_MTU - 40);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	flows_frame(f, &in, &flow.client, SY_TCP_ACK, 1, HARNESS_LAN_MTU - 40);
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	dealt(f, &deals, 1, 0);
-	flows_frame(f, &in, &flow.client, SY_TCP_ACK, 1, RIG_LAN_MTU - 39);
+	flows_frame(f, &in, &flow.client, SY_TCP_ACK, 1, HARNESS_LAN_MTU - 39);
 	check_over(f, &in, SESSION_CLIENT);
 }
 
@@ -214,14 +214,14 @@ static void arrive(struct flows *f, const struct flow *flow, uint8_t flags, uint
 {
 	struct frame in;
 	flows_frame(f, &in, &flow->client, flags, seq, 20);
-	assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 }
 
 /* The next packets to leave for the server. */
 static void left_in_order(struct flows *f, uint32_t first, uint32_t last)
 {
 	for (; first <= last; first++) {
-		struct rte_mbuf *m = rig_collect(&f->rig, RIG_LAN);
+		struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);
 		struct sy_view v;
 		assert_non_null(m);
 		const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -229,17 +229,17 @@ static void left_in_order(struct flows *f, uint32_t first, uint32_t last)
 		assert_int_equal(ntohl(sy_packet_tcp(frame, &v)->seq), first);
 		rte_pktmbuf_free(m);
 	}
-	assert_null(rig_collect(&f->rig, RIG_LAN));
+	assert_null(harness_collect(&f->harness, HARNESS_LAN));
 }
 
 /* One is handed over, for once. */
 static void arrive_over(struct flows *f, const struct flow *flow, uint32_t seq)
 {
-	struct endpoint *e = inspect_endpoint(f->rig.b, flow->server_id);
+	struct endpoint *e = inspect_endpoint(f->harness.b, flow->server_id);
 	struct deals deals = deals_now(f);
 	e->down = 1;
 	arrive(f, flow, SY_TCP_ACK, seq);
-	rig_turn_worker(&f->rig, 0);
+	harness_turn_worker(&f->harness, 0);
 	e->down = 0;
 	dealt(f, &deals, 0, 1);
 }
@@ -257,18 +257,18 @@ static void test_order(void **state)
 		/* While it is under way, those behind it follow it. */
 		for (uint32_t n = 2; n < 5; n++) {
 			arrive(f, &flow, SY_TCP_ACK, n);
-			rig_turn_worker(&f->rig, 0);
+			harness_turn_worker(&f->harness, 0);
 			dealt(f, &deals, 0, 1);
 		}
 		/* Another flow's do not. */
 		arrive(f, &other, SY_TCP_ACK, 0);
-		rig_turn_worker(&f->rig, 0);
+		harness_turn_worker(&f->harness, 0);
 		dealt(f, &deals, 1, 0);
 		left_in_order(f, 0, 0);
-		rig_turn_worker(&f->rig, OWNER);
+		harness_turn_worker(&f->harness, OWNER);
 		left_in_order(f, 1, 4);
 		arrive(f, &flow, SY_TCP_ACK, 5);
-		rig_turn_worker(&f->rig, 0);
+		harness_turn_worker(&f->harness, 0);
 		dealt(f, &deals, 1, 0);
 		left_in_order(f, 5, 5);
 	}
@@ -285,7 +285,7 @@ static void test_order_of_a_burst(void **state)
 	struct deals deals = deals_now(f);
 	for (uint32_t n = 0; n < SY_BURST; n++)
 		arrive(f, &flow, n == SY_BURST / 2 ? SY_TCP_ACK | SY_TCP_FIN : SY_TCP_ACK, n);
-	rig_turn(&f->rig);
+	harness_turn(&f->harness);
 	dealt(f, &deals, SY_BURST / 2, SY_BURST / 2);
 	left_in_order(f, 0, SY_BURST - 1);
 }

@@ -21,9 +21,9 @@ static void restart(struct flows *f, enum end end, unsigned workers)
 	f->options.workers = workers;
 	f->options.ticket = end == HAND_OVER ? TICKET : 0;
 	if (end == CRASH)
-		rig_crash(&f->rig);
+		harness_crash(&f->harness);
 	else
-		rig_stop(&f->rig, f->options.ticket);
+		harness_stop(&f->harness, f->options.ticket);
 	flows_open(f);
 }
 
@@ -61,7 +61,7 @@ static void test_goes_on(void **state)
 		flows_advance(f, 3);
 		f->options.adopters = 1 + life % 2;
 		restart(f, end, 1 + life / 3 % 2);
-		assert_int_equal(inspect_found(f->rig.b)->source, source[end]);
+		assert_int_equal(inspect_found(f->harness.b)->source, source[end]);
 		assert_int_equal(flows_result(f, SESSION_KEPT), FLOWS);
 		check_all(f, flow);
 		flow_open(f, &more, life % FLOW_SERVICES, (uint16_t)(2000 + life));
@@ -88,14 +88,14 @@ static void test_failed_start(void **state)
 	                                     .max_services = 1024,
 	                                     .max_servers = 4096};
 	open_all(f, flow);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(sy_balance_create(&o, &b, &err), 0);
 		sy_balance_destroy(b);
 	}
 	flows_pass(f, 5);
 	flows_open(f);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	flows_open(f);
 	assert_int_equal(flows_result(f, SESSION_KEPT), FLOWS);
 	check_all(f, flow);
@@ -108,10 +108,10 @@ static void test_failed_first_start(void **state)
 	char path[96];
 	snprintf(path, sizeof(path), "%s/rig", f->store);
 	assert_int_equal(access(path, F_OK), 0);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	assert_int_equal(access(path, F_OK), -1);
 	flows_open(f);
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_NEW);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_NEW);
 }
 
 /* Time counts while nobody is there, for each state its own. */
@@ -124,14 +124,14 @@ static void test_expired(void **state)
 	flow_open(f, &kept[0], 2, 1002); /* 900 s */
 	flow_open(f, &kept[1], 3, 1003); /* 300 s */
 	flows_advance(f, 6);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	flows_pass(f, 6);
 	flows_open(f);
 	assert_int_equal(flows_result(f, SESSION_EXPIRED), 1);
 	assert_null(flow_session(f, &syn));
 	assert_non_null(flow_session(f, &udp));
 	flows_check_active(f, 3);
-	rig_stop(&f->rig, 0);
+	harness_stop(&f->harness, 0);
 	flows_pass(f, 25);
 	flows_open(f);
 	assert_int_equal(flows_result(f, SESSION_EXPIRED), 1);
@@ -140,7 +140,7 @@ static void test_expired(void **state)
 	flow_check(f, &kept[0]);
 	flow_check(f, &kept[1]);
 	flows_check_active(f, 2);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	flows_pass(f, 100000); /* more than ticks can tell */
 	flows_open(f);
 	assert_int_equal(flows_result(f, SESSION_EXPIRED), 2);
@@ -157,7 +157,7 @@ static void test_damaged(void **state)
 	flow_session(f, &flow[0])->state = SESSION_UDP_ONE_WAY; /* of TCP */
 	flow_session(f, &flow[1])->client_port ^= 1;            /* against its commit word */
 	flow_session(f, &flow[2])->state = SESSION_STATES;
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	flows_open(f);
 	assert_int_equal(flows_result(f, SESSION_TORN), 3);
 	assert_int_equal(flows_result(f, SESSION_KEPT), 3);
@@ -174,15 +174,15 @@ static void test_resized(void **state)
 	open_all(f, flow);
 	f->options.sessions = 256 * SY_SLOTS;
 	restart(f, CRASH, 1);
-	assert_true(inspect_found(f->rig.b)->resized);
+	assert_true(inspect_found(f->harness.b)->resized);
 	check_all(f, flow);
 	f->options.max_servers = 16;
 	restart(f, STOP, 2);
-	assert_true(inspect_found(f->rig.b)->resized);
+	assert_true(inspect_found(f->harness.b)->resized);
 	check_all(f, flow);
 	f->options.sessions = 64 * SY_SLOTS;
 	restart(f, HAND_OVER, 1); /* validated after all */
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_STOPPED);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
 }
 
@@ -195,17 +195,17 @@ static void test_hand_over_at_once(void **state)
 	struct flow flow[FLOWS];
 	open_all(f, flow);
 	restart(f, HAND_OVER, 1);
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_HANDED_OVER);
 	restart(f, HAND_OVER, 2);
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_STOPPED);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
 	restart(f, HAND_OVER, 2); /* what was validated names nobody's */
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_HANDED_OVER);
 	for (unsigned i = 0; i < FLOWS; i++)
-		assert_true(sy_path_is_stale(f->rig.rt, flow_session(f, &flow[i])->path));
+		assert_true(sy_path_is_stale(f->harness.rt, flow_session(f, &flow[i])->path));
 	check_all(f, flow);
 	for (unsigned i = 0; i < FLOWS; i++)
-		assert_false(sy_path_is_stale(f->rig.rt, flow_session(f, &flow[i])->path));
+		assert_false(sy_path_is_stale(f->harness.rt, flow_session(f, &flow[i])->path));
 }
 
 /* What is accepted while snapshots are held reaches the successor by the journal. */
@@ -214,24 +214,24 @@ static void test_hand_over_changes(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES], more[2];
 	struct changes c = {0};
-	struct sy_addr added = rig_addr("10.0.0.77");
+	struct sy_addr added = harness_addr("10.0.0.77");
 	for (unsigned i = 0; i < FLOW_SERVICES; i++)
 		flow_open(f, &flow[i], i, (uint16_t)(1000 + i));
-	sy_balance_hold_snapshots(f->rig.b, true);
+	sy_balance_hold_snapshots(f->harness.b, true);
 	delete_server(&c, &f->service[1], &f->server[1][0], 5353);
 	put_server(&c, &f->service[0], &added, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
-	uint32_t freed = inspect_model(f->rig.b)->server_ids.count;
+	uint32_t freed = inspect_model(f->harness.b)->server_ids.count;
 	flows_advance(f, 5);
 	/* nothing is freed meanwhile: the successor may have read its name */
-	assert_int_equal(inspect_model(f->rig.b)->server_ids.count, freed);
+	assert_int_equal(inspect_model(f->harness.b)->server_ids.count, freed);
 	uint16_t port = 2000;
 	do {
 		flow_open(f, &more[0], 0, port++);
 	} while (!sy_addr_equal(&more[0].server.src, &added));
 	restart(f, HAND_OVER, 1);
-	assert_int_equal(inspect_found(f->rig.b)->source, SESSION_SOURCE_HANDED_OVER);
-	assert_int_equal(inspect_model(f->rig.b)->revision, 2);
+	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_HANDED_OVER);
+	assert_int_equal(inspect_model(f->harness.b)->revision, 2);
 	flow_check(f, &flow[0]);
 	flow_check(f, &more[0]);
 	flow_open(f, &more[1], 1, 3000);
@@ -248,17 +248,17 @@ static void test_sealed(void **state)
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	struct changes c = {0};
 	flow_open(f, &flow, 0, 1000);
-	sy_balance_seal(f->rig.b, 0);
+	sy_balance_seal(f->harness.b, 0);
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
 	q.status = &status;
-	pb_response *response = rig_request(&f->rig, &q);
+	pb_response *response = harness_request(&f->harness, &q);
 	assert_non_null(response->error);
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 	delete_service(&c, &f->service[0]);
-	assert_false(rig_commit(&f->rig, &c));
-	rig_attend(&f->rig);
-	assert_int_equal(rig_totals(&f->rig).live, 1);
-	rig_close(&f->rig);
+	assert_false(harness_commit(&f->harness, &c));
+	harness_attend(&f->harness);
+	assert_int_equal(harness_totals(&f->harness).live, 1);
+	harness_close(&f->harness);
 	flows_open(f);
 	flow_check(f, &flow);
 }

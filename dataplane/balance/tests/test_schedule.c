@@ -17,7 +17,7 @@ static void check_load(struct fixture *f, int scheduler)
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(active(f, i), scheduler == S(LC) ? 100 : 40 * (1 + i));
 	for (unsigned w = 0; w < 2; w++)
-		assert_true(f->rig.rt->worker[w].counters.handed_in > 0 || w == 0);
+		assert_true(f->harness.rt->worker[w].counters.handed_in > 0 || w == 0);
 }
 
 static void test_lc(void **state)
@@ -61,7 +61,7 @@ static void test_change_of_scheduler(void **state)
 		for (unsigned i = 0; i < 4; i++)
 			assert_int_equal(active(f, i), before[i]);
 	}
-	assert_int_equal(rig_totals(&f->rig).created, 80);
+	assert_int_equal(harness_totals(&f->harness).created, 80);
 }
 
 /* ---- limits
@@ -81,13 +81,14 @@ static void test_server_limit(void **state)
 		assert_int_equal(done, 46);
 		for (unsigned i = 0; i < 4; i++)
 			assert_int_equal(active(f, i), 10 + i);
-		assert_int_equal(rig_drops(&f->rig, SY_DROP_CONNECTION_LIMIT), 14 * scheduler);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT),
+		                 14 * scheduler);
 		/* Who is connected goes on; who has ended makes room. */
 		assert_true(client_sends(f, &f->key, 0, 1000, SY_TCP_ACK));
-		rig_advance(&f->rig, 13 * SECOND_NS);
-		assert_int_equal(rig_totals(&f->rig).live, 0);
+		harness_advance(&f->harness, 13 * SECOND_NS);
+		assert_int_equal(harness_totals(&f->harness).live, 0);
 		assert_true(connects(f, 99, 1000));
-		rig_advance(&f->rig, 13 * SECOND_NS);
+		harness_advance(&f->harness, 13 * SECOND_NS);
 	}
 }
 
@@ -102,11 +103,11 @@ static void test_service_limit(void **state)
 	for (unsigned n = 0; n < 40; n++)
 		done += connects(f, n, 1000);
 	assert_int_equal(done, 25);
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_CONNECTION_LIMIT), 15);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT), 15);
 	/* Lowered below what is there: nobody is sent away, nobody is let in. */
 	put(f, S(WRR))->max_sessions = 5;
 	commit(f);
-	assert_int_equal(rig_totals(&f->rig).live, 25);
+	assert_int_equal(harness_totals(&f->harness).live, 25);
 	assert_true(client_sends(f, &f->key, 3, 1000, SY_TCP_ACK));
 	assert_false(connects(f, 77, 1000));
 	put(f, S(WRR));
@@ -118,15 +119,15 @@ static void test_service_limit(void **state)
 static void test_place_given_back(void **state)
 {
 	struct fixture *f = *state;
-	f->server[0] = rig_addr("10.77.0.1"); /* no route */
+	f->server[0] = harness_addr("10.77.0.1"); /* no route */
 	put(f, S(RR))->max_sessions = 3;
 	put_up(f, 0, 1)->max_sessions = 2;
 	commit(f);
 	for (unsigned n = 0; n < 20; n++)
 		assert_false(connects(f, n, 1000));
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_ROUTE), 20);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_ROUTE), 20);
 	assert_int_equal(active(f, 0), 0);
-	assert_int_equal(inspect_service_active(f->rig.b, 0), 0);
+	assert_int_equal(inspect_service_active(f->harness.b, 0), 0);
 }
 
 /* ---- backups
@@ -181,7 +182,7 @@ static void test_slow_start(void **state)
 	assert_in_range(share_of(f, 1, &client), 150, 160); /* nobody was there before */
 	put_state(f, 1, 3, DOWN);
 	commit(f);
-	rig_advance(&f->rig, 5 * SECOND_NS);
+	harness_advance(&f->harness, 5 * SECOND_NS);
 	put_up(f, 1, 3);
 	commit(f);
 	for (unsigned step = 1; step < 16; step++) {
@@ -189,21 +190,21 @@ static void test_slow_start(void **state)
 		assert_in_range(now, want - 4, want + 4);
 		assert_true(now > last);
 		last = now;
-		rig_advance(&f->rig, 2 * SECOND_NS);
+		harness_advance(&f->harness, 2 * SECOND_NS);
 	}
 	assert_in_range(share_of(f, 1, &client), 150, 160);
-	assert_int_equal(inspect_model(f->rig.b)->ramps, 0);
+	assert_int_equal(inspect_model(f->harness.b)->ramps, 0);
 	/* A change on the way does not begin it anew, nor does a transaction that is refused. */
 	put_state(f, 1, 3, DRAIN);
 	commit(f);
 	put_up(f, 1, 3);
 	commit(f);
-	rig_advance(&f->rig, 20 * SECOND_NS);
+	harness_advance(&f->harness, 20 * SECOND_NS);
 	put_up(f, 1, 4);
 	put_up(f, 0, 4);
 	commit(f);
 	put_up(f, 1, 70000);
-	assert_false(rig_commit(&f->rig, &f->c));
+	assert_false(harness_commit(&f->harness, &f->c));
 	unsigned want = 310 * 11 / 27;
 	assert_in_range(share_of(f, 1, &client), want - 5, want + 5);
 	/* A newcomer beside others starts slowly too; a service that goes takes its ramp along. */
@@ -212,8 +213,8 @@ static void test_slow_start(void **state)
 	assert_in_range(share_of(f, 2, &client), 5, 20);
 	delete_service(&f->c, &f->key);
 	commit(f);
-	rig_advance(&f->rig, 3 * SECOND_NS);
-	assert_int_equal(inspect_model(f->rig.b)->ramps, 0);
+	harness_advance(&f->harness, 3 * SECOND_NS);
+	assert_int_equal(inspect_model(f->harness.b)->ramps, 0);
 }
 
 /* ---- one packet
@@ -222,7 +223,7 @@ static void test_slow_start(void **state)
 /* What reaches a server is answered from there; false: nothing came. */
 static bool answer(struct fixture *f, struct sy_tuple *seen)
 {
-	struct rte_mbuf *m = rig_collect(&f->rig, RIG_LAN);
+	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);
 	struct sy_view v;
 	if (!m)
 		return false;
@@ -236,14 +237,14 @@ static void send_datagram(struct fixture *f, unsigned port, const struct sy_tupl
 {
 	struct frame frame;
 	frame_udp(&frame, &f->dice, t, 20);
-	assert_true(rig_inject(&f->rig, port, frame.bytes, frame.len));
-	rig_turn(&f->rig);
+	assert_true(harness_inject(&f->harness, port, frame.bytes, frame.len));
+	harness_turn(&f->harness);
 }
 
 static void test_one_packet(void **state)
 {
 	struct fixture *f = *state;
-	const struct sy_tuple query = {rig_addr("198.18.0.1"), f->udp.vip, htons(5000),
+	const struct sy_tuple query = {harness_addr("198.18.0.1"), f->udp.vip, htons(5000),
 	                               f->udp.vport, SY_PROTO_UDP};
 	struct sy_tuple at[12];
 	unsigned got[4] = {0};
@@ -253,7 +254,7 @@ static void test_one_packet(void **state)
 	commit(f);
 	/* One client, one port: its datagrams go round, each from a port of its own. */
 	for (unsigned n = 0; n < 12; n++) {
-		send_datagram(f, RIG_WAN, &query);
+		send_datagram(f, HARNESS_WAN, &query);
 		assert_true(answer(f, &at[n]));
 		got[at[n].dst.b[15] - 1]++;
 		for (unsigned k = 0; k < n; k++)
@@ -262,14 +263,14 @@ static void test_one_packet(void **state)
 	}
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(got[i], 3);
-	assert_int_equal(rig_totals(&f->rig).live, 12);
+	assert_int_equal(harness_totals(&f->harness).live, 12);
 	/* Answers come back to the client, and each ends its session. */
 	for (unsigned n = 0; n < 12; n += 2) {
 		const struct sy_tuple back = {at[n].dst, at[n].src, at[n].dport, at[n].sport,
 		                              SY_PROTO_UDP};
 		struct sy_view v;
-		send_datagram(f, RIG_LAN, &back);
-		struct rte_mbuf *m = rig_collect(&f->rig, RIG_WAN);
+		send_datagram(f, HARNESS_LAN, &back);
+		struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 		assert_non_null(m);
 		assert_int_equal(sy_packet_parse(rte_pktmbuf_mtod(m, uint8_t *), m->data_len, &v),
 		                 0);
@@ -278,13 +279,13 @@ static void test_one_packet(void **state)
 		assert_int_equal(v.tuple.dport, query.sport);
 		assert_int_equal(v.tuple.sport, query.dport);
 		rte_pktmbuf_free(m);
-		send_datagram(f, RIG_LAN, &back); /* a second answer comes too late */
-		assert_null(rig_collect(&f->rig, RIG_WAN));
+		send_datagram(f, HARNESS_LAN, &back); /* a second answer comes too late */
+		assert_null(harness_collect(&f->harness, HARNESS_WAN));
 	}
-	assert_int_equal(rig_drops(&f->rig, SY_DROP_NO_SESSION), 6);
-	assert_int_equal(rig_totals(&f->rig).live, 6);
-	rig_advance(&f->rig, 33 * SECOND_NS);
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), 6);
+	assert_int_equal(harness_totals(&f->harness).live, 6);
+	harness_advance(&f->harness, 33 * SECOND_NS);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 /* ---- publishing
@@ -295,9 +296,9 @@ static void test_one_packet(void **state)
 static void test_publish_in_pieces(void **state)
 {
 	struct fixture *f = *state;
-	struct sy_balance *b = f->rig.b;
+	struct sy_balance *b = f->harness.b;
 	struct sy_error err;
-	struct sy_addr server = rig_addr("10.0.2.0");
+	struct sy_addr server = harness_addr("10.0.2.0");
 	unsigned turns = 0;
 	put(f, S(MAGLEV))->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE;
 	put_up(f, 0, 1);
@@ -332,8 +333,8 @@ static void test_publish_in_pieces(void **state)
 
 static void refuse(struct fixture *f, const char *because)
 {
-	assert_false(rig_commit(&f->rig, &f->c));
-	assert_non_null(strstr(f->rig.error, because));
+	assert_false(harness_commit(&f->harness, &f->c));
+	assert_non_null(strstr(f->harness.error, because));
 }
 
 static void test_refused(void **state)

@@ -36,18 +36,18 @@ struct outcome {
 
 static uint32_t record_of(const struct flows *f, const struct session *s, uint8_t slot)
 {
-	return (uint32_t)(s - session_at(inspect_table(f->rig.b, slot), 0));
+	return (uint32_t)(s - session_at(inspect_table(f->harness.b, slot), 0));
 }
 
 static struct kept kept_of(struct flows *f, struct session *s, uint8_t slot)
 {
 	return (struct kept){
-	        *s, *session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot))};
+	        *s, *session_cold_at(inspect_table(f->harness.b, slot), record_of(f, s, slot))};
 }
 
 static void kept_back(struct flows *f, struct session *s, uint8_t slot, const struct kept *k)
 {
-	*session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot)) = k->cold;
+	*session_cold_at(inspect_table(f->harness.b, slot), record_of(f, s, slot)) = k->cold;
 	*s = k->hot;
 }
 
@@ -97,7 +97,7 @@ static void check_one(struct flows *f, struct flow *flow, bool tcp)
 	unsigned side = dice_roll(&f->dice, 2);
 	struct session *s = flow_session(f, flow);
 	struct session_cold *cold =
-	        session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot));
+	        session_cold_at(inspect_table(f->harness.b, slot), record_of(f, s, slot));
 	session_throw(f, s, cold, tcp);
 	struct segment segment = {
 	        .flags = segment_flags[dice_roll(&f->dice, SY_ARRAY_LEN(segment_flags))],
@@ -116,11 +116,11 @@ static void check_one(struct flows *f, struct flow *flow, bool tcp)
 	if (dice_percent(&f->dice, 5))
 		frame_unfinish(&in);
 
-	struct endpoint *e = inspect_endpoint(f->rig.b, s->server);
+	struct endpoint *e = inspect_endpoint(f->harness.b, s->server);
 	const bool lost = side == SESSION_CLIENT && (!tcp || s->state == SESSION_SYN_SENT);
 	e->down = !lost && dice_percent(&f->dice, 30);
 	const struct kept before = kept_of(f, s, slot);
-	unsigned port = side == SESSION_CLIENT ? RIG_WAN : RIG_LAN;
+	unsigned port = side == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN;
 	const struct outcome plain = outcome_of(f, flow, port, &in);
 	kept_back(f, s, slot, &before);
 	frame_tag(&in);
@@ -160,8 +160,8 @@ static void test_answer_by_a_stale_path(void **state)
 		const struct frame before = in;
 		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 		struct session *s = flow_session(f, &flow);
-		bool answered = segment_answer(s, inspect_endpoint(f->rig.b, s->server), in.bytes,
-		                               &v, capacity[n][0], capacity[n][1]);
+		bool answered = segment_answer(s, inspect_endpoint(f->harness.b, s->server),
+		                               in.bytes, &v, capacity[n][0], capacity[n][1]);
 		assert_int_equal(answered, capacity[n][0] && capacity[n][1]);
 		assert_int_equal(s->state, answered ? SESSION_SYN_RECEIVED : SESSION_SYN_SENT);
 		assert_memory_equal(before.bytes, in.bytes, in.len);
@@ -183,9 +183,9 @@ static void burst_through(struct flows *f, struct flow *flow, unsigned port,
 	struct rte_mbuf *m;
 	memset(o, 0, sizeof(*o));
 	for (unsigned n = 0; n < BURST_FRAMES; n++)
-		assert_true(rig_inject(&f->rig, port, in[n].bytes, in[n].len));
-	rig_turn(&f->rig);
-	while ((m = rig_collect(&f->rig, 1 - port))) {
+		assert_true(harness_inject(&f->harness, port, in[n].bytes, in[n].len));
+	harness_turn(&f->harness);
+	while ((m = harness_collect(&f->harness, 1 - port))) {
 		assert_true(o->count < BURST_FRAMES);
 		struct frame *out = &o->out[o->count++];
 		out->len = rte_pktmbuf_data_len(m);
@@ -204,10 +204,11 @@ static void check_burst(struct flows *f, struct flow *flow)
 	static struct burst_outcome mixed, tagged;
 	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
 	unsigned side = dice_roll(&f->dice, 2);
-	unsigned port = side == SESSION_CLIENT ? RIG_WAN : RIG_LAN;
+	unsigned port = side == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN;
 	struct session *s = flow_session(f, flow);
 	struct frame in[BURST_FRAMES];
-	session_throw(f, s, session_cold_at(inspect_table(f->rig.b, slot), record_of(f, s, slot)),
+	session_throw(f, s,
+	              session_cold_at(inspect_table(f->harness.b, slot), record_of(f, s, slot)),
 	              true);
 	for (unsigned n = 0; n < BURST_FRAMES; n++) {
 		const struct segment segment = {
@@ -267,8 +268,8 @@ static void begin_configure(struct flows *f)
 	};
 	struct changes c = {0};
 	for (unsigned n = 0; n < BEGIN_SERVICES; n++) {
-		begin_key[n] = rig_key(service[n].vip, 80, service[n].proto);
-		const struct sy_addr server = rig_addr(service[n].server);
+		begin_key[n] = harness_key(service[n].vip, 80, service[n].proto);
+		const struct sy_addr server = harness_addr(service[n].server);
 		pb_service *put = put_service(&c, &begin_key[n], service[n].vip, FLOW_RR, NULL);
 		set_mode(&c, service[n].mode);
 		put->client_address = service[n].client_address;
@@ -281,16 +282,16 @@ static void begin_configure(struct flows *f)
 static struct outcome outcome_of_first(struct flows *f, const struct sy_tuple *t,
                                        const struct frame *in)
 {
-	struct sy_balance *b = f->rig.b;
+	struct sy_balance *b = f->harness.b;
 	uint8_t slot = sy_slot_of(&t->src, t->sport);
 	struct outcome o;
 	struct rte_mbuf *m;
 	memset(&o, 0, sizeof(o));
-	assert_true(rig_inject(&f->rig, RIG_WAN, in->bytes, in->len));
-	rig_turn(&f->rig);
-	while ((m = rig_collect(&f->rig, RIG_WAN))) /* it was too big */
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, in->bytes, in->len));
+	harness_turn(&f->harness);
+	while ((m = harness_collect(&f->harness, HARNESS_WAN))) /* it was too big */
 		rte_pktmbuf_free(m);
-	while ((m = rig_collect(&f->rig, RIG_LAN))) {
+	while ((m = harness_collect(&f->harness, HARNESS_LAN))) {
 		o.through = true;
 		o.out.len = rte_pktmbuf_data_len(m);
 		memcpy(o.out.bytes, rte_pktmbuf_mtod(m, void *), o.out.len);
@@ -303,7 +304,7 @@ static struct outcome outcome_of_first(struct flows *f, const struct sy_tuple *t
 	o.after = kept_of(f, s, slot);
 	assert_int_equal(inspect_server_active(b, s->server), 1);
 	--*session_port_cursor(inspect_table(b, slot), session_port_cursor_of(&e->addr, e->port));
-	session_end(&f->rig.rt->worker[0], inspect_table(b, slot), record_of(f, s, slot));
+	session_end(&f->harness.rt->worker[0], inspect_table(b, slot), record_of(f, s, slot));
 	return o;
 }
 
@@ -316,7 +317,7 @@ static void test_first_short_way_is_the_long_one(void **state)
 	for (unsigned n = 0; n < ROUNDS; n++) {
 		const struct service_key *key = &begin_key[n % BEGIN_SERVICES];
 		const struct sy_tuple t = {
-		        rig_addr(sy_addr_is_v4(&key->vip) ? "198.18.0.1" : "2001:db8:c::1"),
+		        harness_addr(sy_addr_is_v4(&key->vip) ? "198.18.0.1" : "2001:db8:c::1"),
 		        key->vip, htons((uint16_t)(1024 + dice_roll(&f->dice, 60000))), key->vport,
 		        key->proto};
 		const struct segment segment = {.flags = SY_TCP_SYN,
@@ -358,10 +359,10 @@ static void check_order(struct flows *f, const struct flow *flow)
 		flows_frame(f, &in, &flow[k].client, SY_TCP_ACK, ++sent[k], 20);
 		if (dice_percent(&f->dice, 10))
 			frame_tag(&in);
-		assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
+		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 	}
-	rig_turn(&f->rig);
-	while ((m = rig_collect(&f->rig, RIG_LAN))) {
+	harness_turn(&f->harness);
+	while ((m = harness_collect(&f->harness, HARNESS_LAN))) {
 		struct sy_view v;
 		const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 		assert_int_equal(sy_packet_parse(frame, rte_pktmbuf_data_len(m), &v), SY_DROP_NONE);
@@ -397,19 +398,19 @@ static void test_neighbour_changes(void **state)
 {
 	struct flows *f = *state;
 	const char *const server[] = {"10.3.0.1"};
-	const struct sy_addr neighbour = rig_addr(server[0]);
+	const struct sy_addr neighbour = harness_addr(server[0]);
 	struct changes c = {0};
 	struct flow flow;
 	struct frame out;
-	f->service[0] = rig_key("203.0.113.99", 80, SY_PROTO_TCP);
+	f->service[0] = harness_key("203.0.113.99", 80, SY_PROTO_TCP);
 	flows_put(&c, &f->service[0], "on link", MODE_FNAT, server, 1, 80);
 	flows_commit(f, &c);
 	flow_open(f, &flow, 0, 4000);
 	for (uint8_t n = 0; n < 20; n++) {
 		const uint8_t mac[6] = {2, 0, 0, 0, 9, n};
-		assert_true(adjacency_fix(f->rig.rt, RIG_LAN, &neighbour, mac));
+		assert_true(adjacency_fix(f->harness.rt, HARNESS_LAN, &neighbour, mac));
 		for (unsigned k = 0; k < 2; k++) {
-			assert_true(flows_through(f, RIG_WAN, &flow.in[SESSION_CLIENT], &out));
+			assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
 			assert_memory_equal(out.bytes, mac, sizeof(mac));
 		}
 	}

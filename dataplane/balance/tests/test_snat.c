@@ -69,13 +69,13 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
                  struct sy_tuple *left)
 {
-	bool reply = port == RIG_WAN;
+	bool reply = port == HARNESS_WAN;
 	struct frame in, out;
 	struct sy_view after;
 	make(f, &in, t, flags, reply);
 	if (!flows_through(f, port, &in, &out))
 		for (unsigned reason = 1; reason < SY_DROP_COUNT; reason++)
-			if (rig_drops(&f->rig, reason) > 0)
+			if (harness_drops(&f->harness, reason) > 0)
 				fail_msg("dropped: %s", sy_drop_name(reason));
 	frame_check_translated(&in, &out, &after);
 	*left = after.tuple;
@@ -88,7 +88,7 @@ static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8
 static bool is_of_pool(const struct sy_addr *addr)
 {
 	for (unsigned i = 0; i < 2; i++) {
-		struct sy_addr a = rig_addr(pool_text[!sy_addr_is_v4(addr)][i]);
+		struct sy_addr a = harness_addr(pool_text[!sy_addr_is_v4(addr)][i]);
 		if (sy_addr_equal(&a, addr))
 			return true;
 	}
@@ -98,7 +98,7 @@ static bool is_of_pool(const struct sy_addr *addr)
 static void to_remote(struct flows *f, struct talk *k, uint8_t flags)
 {
 	struct sy_tuple left;
-	pass(f, RIG_LAN, &k->out, flags, &left);
+	pass(f, HARNESS_LAN, &k->out, flags, &left);
 	assert_true(is_of_pool(&left.src));
 	assert_true(ntohs(left.sport) >= 1024);
 	assert_true(sy_addr_equal(&left.dst, &k->out.dst));
@@ -109,7 +109,7 @@ static void to_remote(struct flows *f, struct talk *k, uint8_t flags)
 static void to_inside(struct flows *f, const struct talk *k, uint8_t flags)
 {
 	struct sy_tuple left;
-	pass(f, RIG_WAN, &k->back, flags, &left);
+	pass(f, HARNESS_WAN, &k->back, flags, &left);
 	assert_true(sy_addr_equal(&left.src, &k->out.dst));
 	assert_true(sy_addr_equal(&left.dst, &k->out.src));
 	assert_int_equal(left.sport, k->out.dport);
@@ -121,8 +121,9 @@ static struct talk talk_of(unsigned kind, uint16_t port, uint16_t remote_port)
 	const uint8_t proto[KINDS] = {SY_PROTO_TCP, SY_PROTO_UDP, SY_PROTO_ICMP,
 	                              SY_PROTO_TCP, SY_PROTO_UDP, SY_PROTO_ICMPV6};
 	struct talk k = {.kind = kind,
-	                 .out = {rig_addr(inside_text[kind / 3]), rig_addr(remote_text[kind / 3]),
-	                         htons(port), htons(remote_port), proto[kind]}};
+	                 .out = {harness_addr(inside_text[kind / 3]),
+	                         harness_addr(remote_text[kind / 3]), htons(port),
+	                         htons(remote_port), proto[kind]}};
 	if (is_echo(&k.out))
 		k.out.dport = 0;
 	return k;
@@ -137,17 +138,17 @@ static void talk_open(struct flows *f, struct talk *k)
 
 static uint64_t live(struct flows *f)
 {
-	return rig_totals(&f->rig).live;
+	return harness_totals(&f->harness).live;
 }
 
 static void check_dropped(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
                           enum sy_drop reason)
 {
 	struct frame in, out;
-	uint64_t before = rig_drops(&f->rig, reason);
-	make(f, &in, t, flags, port == RIG_WAN);
+	uint64_t before = harness_drops(&f->harness, reason);
+	make(f, &in, t, flags, port == HARNESS_WAN);
 	assert_false(flows_through(f, port, &in, &out));
-	if (rig_drops(&f->rig, reason) != before + 1)
+	if (harness_drops(&f->harness, reason) != before + 1)
 		fail_msg("not dropped as %s", sy_drop_name(reason));
 }
 
@@ -184,7 +185,7 @@ static void test_a_conversation(void **state)
 	flows_advance(f, 1000);
 	assert_int_equal(live(f), 0);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		assert_int_equal(inspect_table(f->rig.b, slot)->top, 0); /* pair records too */
+		assert_int_equal(inspect_table(f->harness.b, slot)->top, 0); /* pair records too */
 }
 
 /* One socket that talks with more remotes than its slot has ports of the pool: the same address and
@@ -230,11 +231,11 @@ static void test_exhaustion(void **state)
 			k.out.sport = sy_slot_port(slot, &k.out.src, n);
 			struct frame in, out;
 			make(f, &in, &k.out, 0, false);
-			opened += flows_through(f, RIG_LAN, &in, &out);
+			opened += flows_through(f, HARNESS_LAN, &in, &out);
 		}
 	/* the pool has 252 to 256 of them that are not the system's */
 	assert_in_range(opened, 252, 256);
-	assert_true(rig_drops(&f->rig, SY_DROP_NO_POOL_PORT) > 0);
+	assert_true(harness_drops(&f->harness, SY_DROP_NO_POOL_PORT) > 0);
 	k.out.dport = htons(54); /* towards another, all are free */
 	to_remote(f, &k, 0);
 	flows_advance(f, 1000);
@@ -294,16 +295,16 @@ static void test_restart(void **state)
 	}
 	/* a rule that is gone ends its sessions, and a pool address too */
 	struct changes c = {0};
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	delete_snat(&c, rule_name[0]);
 	flows_change_saved(f, &c);
 	flows_open(f);
 	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), TALKS / 2);
 	put_snat(&c, rule_name[1], network_text[1], network_bits[1], pool_text[1], 0);
-	assert_false(rig_commit(&f->rig, &c));
+	assert_false(harness_commit(&f->harness, &c));
 	delete_snat(&c, rule_name[1]);
 	flows_commit(f, &c);
-	flows_advance(f, RIG_RETIRED);
+	flows_advance(f, HARNESS_RETIRED);
 	assert_int_equal(live(f), FLOW_SERVICES);
 }
 
@@ -316,25 +317,25 @@ static void test_strays(void **state)
 		to_remote(f, &k, SY_TCP_SYN);
 		struct sy_tuple stray = k.back;
 		stray.src.b[15]++; /* another remote: the port is not open to it */
-		check_dropped(f, RIG_WAN, &stray, SY_TCP_ACK, SY_DROP_SNAT_STRAY);
+		check_dropped(f, HARNESS_WAN, &stray, SY_TCP_ACK, SY_DROP_SNAT_STRAY);
 		if (!is_echo(&stray)) {
 			stray = k.back;
 			stray.sport++;
-			check_dropped(f, RIG_WAN, &stray, SY_TCP_ACK, SY_DROP_SNAT_STRAY);
+			check_dropped(f, HARNESS_WAN, &stray, SY_TCP_ACK, SY_DROP_SNAT_STRAY);
 		}
 		stray = k.out;
 		stray.dst = stray.src;
 		stray.dst.b[15]++;
-		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
-		stray.dst = rig_addr(kind / 3 ? "ff0e::1" : "239.1.1.1");
-		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
-		stray.dst = rig_addr(kind / 3 ? "fe80::1" : "169.254.0.1");
-		check_dropped(f, RIG_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
+		check_dropped(f, HARNESS_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
+		stray.dst = harness_addr(kind / 3 ? "ff0e::1" : "239.1.1.1");
+		check_dropped(f, HARNESS_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
+		stray.dst = harness_addr(kind / 3 ? "fe80::1" : "169.254.0.1");
+		check_dropped(f, HARNESS_LAN, &stray, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 	}
 	struct talk k = talk_of(0, 1001, 80);
-	check_dropped(f, RIG_LAN, &k.out, SY_TCP_ACK, SY_DROP_NO_SESSION);
-	k.out.src = rig_addr("10.4.0.1"); /* of no rule */
-	check_dropped(f, RIG_LAN, &k.out, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
+	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_ACK, SY_DROP_NO_SESSION);
+	k.out.src = harness_addr("10.4.0.1"); /* of no rule */
+	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 }
 
 /* A NAT service's server answers clients as before; its own traffic is SNAT's. */
@@ -342,22 +343,22 @@ static void test_beside_nat(void **state)
 {
 	struct flows *f = *state;
 	struct changes c = {0};
-	struct service_key key = rig_key("192.0.2.30", 80, SY_PROTO_TCP);
-	struct sy_addr server = rig_addr(inside_text[0]);
+	struct service_key key = harness_key("192.0.2.30", 80, SY_PROTO_TCP);
+	struct sy_addr server = harness_addr(inside_text[0]);
 	put_service(&c, &key, "nat", FLOW_RR, NULL);
 	set_mode(&c, MODE_NAT);
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
 	flows_commit(f, &c);
-	struct sy_tuple client = {rig_addr(remote_text[0]), key.vip, htons(999), key.vport,
+	struct sy_tuple client = {harness_addr(remote_text[0]), key.vip, htons(999), key.vport,
 	                          SY_PROTO_TCP};
 	struct frame in, out;
 	struct sy_view view;
 	make(f, &in, &client, SY_TCP_SYN, false);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	const struct sy_tuple answer = {server, client.src, htons(8080), client.sport,
 	                                SY_PROTO_TCP};
 	make(f, &in, &answer, SY_TCP_SYN | SY_TCP_ACK, false);
-	assert_true(flows_through(f, RIG_LAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 	assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
 	assert_true(sy_addr_equal(&view.tuple.src, &key.vip));
 	struct talk k = talk_of(0, 8081, 80);
@@ -365,7 +366,7 @@ static void test_beside_nat(void **state)
 	/* an inside host is a client like others to a VIP that is not there */
 	k.out.dst = key.vip;
 	k.out.dport = htons(81);
-	check_dropped(f, RIG_LAN, &k.out, SY_TCP_SYN, SY_DROP_NO_SERVICE);
+	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_SYN, SY_DROP_NO_SERVICE);
 }
 
 /* The same of one with all ports: none is left for the server's own traffic. */
@@ -373,19 +374,19 @@ static void test_beside_nat_of_all_ports(void **state)
 {
 	struct flows *f = *state;
 	struct changes c = {0};
-	struct service_key key = rig_key("192.0.2.30", 0, SY_PROTO_UDP);
-	struct sy_addr server = rig_addr(inside_text[0]);
+	struct service_key key = harness_key("192.0.2.30", 0, SY_PROTO_UDP);
+	struct sy_addr server = harness_addr(inside_text[0]);
 	put_service(&c, &key, "nat", FLOW_RR, NULL);
 	set_mode(&c, MODE_NAT);
 	put_server(&c, &key, &server, 0, 1, FLOW_UP);
 	flows_commit(f, &c);
-	const struct sy_tuple client = {rig_addr(remote_text[0]), key.vip, htons(999), htons(8080),
-	                                SY_PROTO_UDP};
+	const struct sy_tuple client = {harness_addr(remote_text[0]), key.vip, htons(999),
+	                                htons(8080), SY_PROTO_UDP};
 	const struct sy_tuple answer = {server, client.src, client.dport, client.sport,
 	                                SY_PROTO_UDP};
 	struct sy_tuple left;
-	pass(f, RIG_WAN, &client, 0, &left);
-	pass(f, RIG_LAN, &answer, 0, &left);
+	pass(f, HARNESS_WAN, &client, 0, &left);
+	pass(f, HARNESS_LAN, &answer, 0, &left);
 	assert_true(sy_addr_equal(&left.src, &key.vip));
 	assert_int_equal(left.sport, client.dport);
 	/* UDP of another host is SNAT's still, and so is this one's TCP */
@@ -421,7 +422,7 @@ static void test_errors(void **state)
 		                        k.out.proto};
 		make(f, &sent, &told, SY_TCP_ACK, true);
 		frame_error(&in, &f->dice, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
-		assert_true(flows_through(f, RIG_LAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
 		assert_int_equal(sy_packet_check_l4(out.bytes, &view), SY_CSUM_OK);
 		assert_int_equal(sy_packet_parse_quote(out.bytes, &view, &q), SY_DROP_NONE);
@@ -435,7 +436,7 @@ static void test_errors(void **state)
 		                         k.back.proto};
 		make(f, &sent, &told, SY_TCP_ACK, false);
 		frame_error(&in, &f->dice, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
-		assert_true(flows_through(f, RIG_WAN, &in, &out));
+		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
 		assert_int_equal(sy_packet_check_l4(out.bytes, &view), SY_CSUM_OK);
 		assert_int_equal(sy_packet_parse_quote(out.bytes, &view, &q), SY_DROP_NONE);
@@ -446,9 +447,9 @@ static void test_errors(void **state)
 
 static bool refused(struct flows *f, struct changes *c, const char *why)
 {
-	bool accepted = rig_commit(&f->rig, c);
-	if (!accepted && !strstr(f->rig.error, why))
-		fail_msg("refused for another reason: %s", f->rig.error);
+	bool accepted = harness_commit(&f->harness, c);
+	if (!accepted && !strstr(f->harness.error, why))
+		fail_msg("refused for another reason: %s", f->harness.error);
 	return !accepted;
 }
 
@@ -458,7 +459,7 @@ static void test_refusals(void **state)
 	struct flows *f = *state;
 	struct changes c = {0};
 	size_t before_len, after_len;
-	uint8_t *before = rig_config(&f->rig, &before_len), *after;
+	uint8_t *before = harness_config(&f->harness, &before_len), *after;
 	const char *const two[2] = {"192.0.2.60", "2001:db8:a::60"};
 	struct sy_addr addr = f->local[0];
 	char text[SY_ADDR_TEXT];
@@ -477,7 +478,7 @@ static void test_refusals(void **state)
 	assert_true(refused(f, &c, "a name has"));
 	delete_snat(&c, "x");
 	assert_true(refused(f, &c, "there is no rule x"));
-	addr = rig_addr(pool_text[0][0]);
+	addr = harness_addr(pool_text[0][0]);
 	put_local(&c, &addr);
 	assert_true(refused(f, &c, "is a pool address already"));
 	struct service_key key = f->service[0];
@@ -490,7 +491,7 @@ static void test_refusals(void **state)
 	put_snat(&c, "y", "10.3.9.0", 24, two, 1);
 	put_server(&c, &key, &addr, 80, 1, FLOW_UP);
 	assert_true(refused(f, &c, "pool address itself"));
-	after = rig_config(&f->rig, &after_len);
+	after = harness_config(&f->harness, &after_len);
 	assert_int_equal(after_len, before_len);
 	assert_memory_equal(after, before, after_len);
 	free(before);
@@ -504,9 +505,9 @@ static void test_refusals(void **state)
 	delete_snat(&c, rule_name[1]);
 	put_local(&c, &addr);
 	flows_commit(f, &c);
-	assert_int_equal(rte_hash_count(inspect_model(f->rig.b)->source), 0);
-	assert_null(inspect_snat(f->rig.b));
-	flows_advance(f, RIG_RETIRED);
+	assert_int_equal(rte_hash_count(inspect_model(f->harness.b)->source), 0);
+	assert_null(inspect_snat(f->harness.b));
+	flows_advance(f, HARNESS_RETIRED);
 	assert_int_equal(live(f), 0);
 }
 

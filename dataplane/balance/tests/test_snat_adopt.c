@@ -34,15 +34,16 @@ struct talk {
 static void talk_open(struct flows *f, struct talk *k, unsigned v6, uint16_t port)
 {
 	struct sy_view v;
-	k->flow.client = (struct sy_tuple){rig_addr(inside_text[v6]), rig_addr(remote_text[v6]),
-	                                   htons(port), htons(53), SY_PROTO_UDP};
+	k->flow.client =
+	        (struct sy_tuple){harness_addr(inside_text[v6]), harness_addr(remote_text[v6]),
+	                          htons(port), htons(53), SY_PROTO_UDP};
 	frame_udp(&k->in[0], &f->dice, &k->flow.client, 50);
-	assert_true(flows_through(f, RIG_LAN, &k->in[0], &k->out[0]));
+	assert_true(flows_through(f, HARNESS_LAN, &k->in[0], &k->out[0]));
 	assert_int_equal(sy_packet_parse(k->out[0].bytes, k->out[0].len, &v), SY_DROP_NONE);
 	const struct sy_tuple back = {v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
 	                              SY_PROTO_UDP};
 	frame_udp(&k->in[1], &f->dice, &back, 50);
-	assert_true(flows_through(f, RIG_WAN, &k->in[1], &k->out[1]));
+	assert_true(flows_through(f, HARNESS_WAN, &k->in[1], &k->out[1]));
 }
 
 /* Both go on as they did. */
@@ -50,7 +51,7 @@ static void talk_check(struct flows *f, const struct talk *k)
 {
 	for (unsigned side = 0; side < 2; side++) {
 		struct frame out;
-		assert_true(flows_through(f, side ? RIG_WAN : RIG_LAN, &k->in[side], &out));
+		assert_true(flows_through(f, side ? HARNESS_WAN : HARNESS_LAN, &k->in[side], &out));
 		assert_int_equal(out.len, k->out[side].len);
 		assert_memory_equal(out.bytes, k->out[side].bytes, out.len);
 	}
@@ -61,12 +62,12 @@ static void talk_check_ended(struct flows *f, const struct talk *k)
 {
 	struct frame out;
 	assert_null(flow_session(f, &k->flow));
-	assert_false(flows_through(f, RIG_WAN, &k->in[1], &out));
+	assert_false(flows_through(f, HARNESS_WAN, &k->in[1], &out));
 }
 
 static struct session_table *table_of(struct flows *f, const struct flow *flow)
 {
-	return inspect_table(f->rig.b, sy_slot_of(&flow->client.src, flow->client.sport));
+	return inspect_table(f->harness.b, sy_slot_of(&flow->client.src, flow->client.sport));
 }
 
 static uint32_t record_of(struct flows *f, const struct flow *flow)
@@ -133,7 +134,7 @@ static void check_tables(struct flows *f, uint64_t live)
 {
 	uint64_t sessions = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		const struct session_table *t = inspect_table(f->rig.b, slot);
+		const struct session_table *t = inspect_table(f->harness.b, slot);
 		uint32_t used = 0, free = 0;
 		for (uint32_t r = 0; r < t->top; r++) {
 			bool pair_record = t->hot[r].state == SESSION_PAIR_RECORD;
@@ -149,7 +150,7 @@ static void check_tables(struct flows *f, uint64_t live)
 		assert_int_equal(used + free, t->top);
 	}
 	assert_int_equal(sessions, live);
-	assert_int_equal(rig_totals(&f->rig).live, live);
+	assert_int_equal(harness_totals(&f->harness).live, live);
 }
 
 /* In place and into larger tables, by one worker and by two. */
@@ -190,7 +191,7 @@ static void test_a_session_before_an_orphan(void **state)
 	struct flows *f = *state;
 	for (unsigned life = 0; life < 2; life++) {
 		struct talk k;
-		struct flow flow = {.client = {.src = rig_addr("198.18.0.1")}};
+		struct flow flow = {.client = {.src = harness_addr("198.18.0.1")}};
 		uint16_t port = 1000;
 		talk_open(f, &k, 0, (uint16_t)(3000 + life));
 		struct session_table *t = table_of(f, &k.flow);

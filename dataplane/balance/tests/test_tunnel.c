@@ -31,8 +31,8 @@ static bool server_is_v6(unsigned service)
 static struct service_key key_of(unsigned service)
 {
 	struct service_key key =
-	        rig_key(client_is_v6(service) ? "2001:db8:a::40" : "192.0.2.40",
-	                service % 2 ? 53 : 80, service % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
+	        harness_key(client_is_v6(service) ? "2001:db8:a::40" : "192.0.2.40",
+	                    service % 2 ? 53 : 80, service % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
 	key.vip.b[15] = (uint8_t)(key.vip.b[15] + service / 4);
 	return key;
 }
@@ -53,8 +53,8 @@ static int setup(void **state)
 static struct sy_tuple client_of(unsigned service, uint16_t port)
 {
 	const struct service_key key = key_of(service);
-	return (struct sy_tuple){rig_addr(client_text[client_is_v6(service)]), key.vip, htons(port),
-	                         key.vport, key.proto};
+	return (struct sy_tuple){harness_addr(client_text[client_is_v6(service)]), key.vip,
+	                         htons(port), key.vport, key.proto};
 }
 
 /* Sends a frame; in its tunnel all of it is as it was but the TTL. Returns the server. */
@@ -67,7 +67,7 @@ static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t
 	unsigned outer = server_is_v6(service) ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4);
 	unsigned inner = SY_ETH_LEN + outer;
 	flows_frame(f, &in, t, flags, 1, payload);
-	assert_true(flows_through(f, RIG_WAN, &in, &out));
+	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	want = in;
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 	frame_set_ttl(&want, (uint8_t)(sy_packet_ttl(in.bytes, &v) - 1));
@@ -88,8 +88,8 @@ static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t
 	assert_true(sy_addr_equal(&src, &f->local[server_is_v6(service)]));
 	struct session *s = flows_find(f, t);
 	assert_non_null(s);
-	assert_true(sy_addr_equal(&dst, &inspect_endpoint(f->rig.b, s->server)->addr));
-	assert_true(sy_addr_equal(&src, inspect_local(f->rig.b, s->local)));
+	assert_true(sy_addr_equal(&dst, &inspect_endpoint(f->harness.b, s->server)->addr));
+	assert_true(sy_addr_equal(&src, inspect_local(f->harness.b, s->local)));
 	return dst.b[15];
 }
 
@@ -110,7 +110,7 @@ static void test_a_connection(void **state)
 		assert_int_equal(pass(f, service, &t, SY_TCP_ACK | SY_TCP_FIN, 0), server);
 		assert_int_equal(flows_find(f, &t)->state, SESSION_FIN_WAIT);
 	}
-	assert_int_equal(rig_totals(&f->rig).live, 2 * SERVICES);
+	assert_int_equal(harness_totals(&f->harness).live, 2 * SERVICES);
 }
 
 static void test_restart(void **state)
@@ -133,7 +133,7 @@ static void test_restart(void **state)
 		}
 	}
 	flows_advance(f, 1000);
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
 /* The tunnel's header counts: the largest packet that fits, and one byte more. */
@@ -144,22 +144,22 @@ static void test_mtu(void **state)
 		struct sy_tuple t = client_of(s, 1000);
 		unsigned overhead = server_is_v6(s) ? 40 : 20;
 		unsigned headers = (client_is_v6(s) ? 40 : 20) + (s % 2 ? 8 : 20);
-		unsigned fits = RIG_LAN_MTU - overhead - headers;
+		unsigned fits = HARNESS_LAN_MTU - overhead - headers;
 		struct frame in;
 		struct sy_view v;
 		pass(f, s, &t, SY_TCP_SYN, 0);
 		for (unsigned n = 0; n < 2; n++) { /* slow path and fast */
 			pass(f, s, &t, SY_TCP_ACK, fits);
 			flows_frame(f, &in, &t, SY_TCP_ACK, 1, fits + 1);
-			assert_true(rig_inject(&f->rig, RIG_WAN, in.bytes, in.len));
-			rig_turn(&f->rig);
-			assert_null(rig_collect(&f->rig, RIG_LAN));
-			struct rte_mbuf *m = rig_collect(&f->rig, RIG_WAN);
+			assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+			harness_turn(&f->harness);
+			assert_null(harness_collect(&f->harness, HARNESS_LAN));
+			struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 			assert_non_null(m);
 			const uint8_t *told = rte_pktmbuf_mtod(m, const uint8_t *);
 			assert_int_equal(sy_packet_parse(told, m->data_len, &v), SY_DROP_NONE);
 			const struct sy_icmp *icmp = (const void *)(told + v.l4);
-			assert_int_equal(ntohl(icmp->rest) & 0xffff, RIG_LAN_MTU - overhead);
+			assert_int_equal(ntohl(icmp->rest) & 0xffff, HARNESS_LAN_MTU - overhead);
 			rte_pktmbuf_free(m);
 		}
 	}
@@ -171,7 +171,7 @@ static void test_local_addresses(void **state)
 	struct flows *f = *state;
 	struct changes c = {0};
 	struct service_key key = key_of(0);
-	struct sy_addr server = rig_addr("10.0.0.93"), more = rig_addr("10.0.1.2");
+	struct sy_addr server = harness_addr("10.0.0.93"), more = harness_addr("10.0.1.2");
 	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
 	flows_check_refused(f, &c, "IPIP changes no ports");
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)

@@ -78,7 +78,7 @@ static void ask(struct flows *f, Steelyard__Forwarder__V1__UpgradeRequest *upgra
 	q.id = id;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_UPGRADE;
 	q.upgrade = upgrade ? upgrade : &plain;
-	sy_balance_request(f->rig.b, bytes, steelyard__forwarder__v1__request__pack(&q, bytes),
+	sy_balance_request(f->harness.b, bytes, steelyard__forwarder__v1__request__pack(&q, bytes),
 	                   on_reply, r);
 }
 
@@ -91,7 +91,7 @@ static void check_error(struct reply *r, unsigned count, int code)
 
 static void hook_set(struct flows *f, struct hook *h)
 {
-	inspect_set_upgrade(f->rig.b, on_upgrade, h);
+	inspect_set_upgrade(f->harness.b, on_upgrade, h);
 }
 
 static pb_response *status(struct flows *f)
@@ -101,7 +101,7 @@ static pb_response *status(struct flows *f)
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
 	q.status = &get;
-	return rig_request(&f->rig, &q);
+	return harness_request(&f->harness, &q);
 }
 
 static bool is_upgrading(struct flows *f)
@@ -135,7 +135,7 @@ static void test_refused(void **state)
 static void test_wishes(void **state)
 {
 	struct flows *f = *state;
-	struct hook h = {.answer_at_once = f->rig.b};
+	struct hook h = {.answer_at_once = f->harness.b};
 	struct reply r = {0};
 	char *args[] = {"--workers", "2"};
 	Steelyard__Forwarder__V1__UpgradeRequest upgrade =
@@ -178,9 +178,9 @@ static void test_later(void **state)
 		assert_true(is_upgrading(f));
 		ask(f, NULL, 9, &other);
 		check_error(&other, 1 + i, INVALID);
-		inspect_control(f->rig.b)->local.reply = on_reply;
-		inspect_control(f->rig.b)->local.reply_ctx = &r;
-		sy_balance_upgrade_answer(f->rig.b, i ? &done : NULL, i ? NULL : &failed);
+		inspect_control(f->harness.b)->local.reply = on_reply;
+		inspect_control(f->harness.b)->local.reply_ctx = &r;
+		sy_balance_upgrade_answer(f->harness.b, i ? &done : NULL, i ? NULL : &failed);
 		assert_int_equal(r.count, i + 1);
 		assert_int_equal(r.response->id, 7 + i);
 		assert_int_equal(!r.response->error, i);
@@ -215,7 +215,7 @@ static void test_status(void **state)
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 	flow_begin(f, &syn, 0, 1000);
 	flow_open(f, &flow, 1, 1001);
-	rig_stop(&f->rig, 0);
+	harness_stop(&f->harness, 0);
 	flows_pass(f, 20);
 	flows_open(f);
 	response = status(f);
@@ -238,7 +238,7 @@ static void test_status_refused(void **state)
 	struct flow flow;
 	char path[96], aside[96];
 	flow_open(f, &flow, 0, 1000);
-	rig_crash(&f->rig);
+	harness_crash(&f->harness);
 	snprintf(path, sizeof(path), "%s/rig", f->store);
 	snprintf(aside, sizeof(aside), "%s/rig.refused", f->store);
 	assert_int_equal(truncate(path, 5000), 0);
@@ -260,13 +260,13 @@ static void test_config_refused(void **state)
 	char path[96];
 	flow_open(f, &flow[0], 0, 1000);
 	flow_open(f, &flow[1], 3, 1001);
-	rig_stop(&f->rig, 0);
+	harness_stop(&f->harness, 0);
 	snprintf(path, sizeof(path), "%s/config", f->state);
 	assert_int_equal(truncate(path, 30), 0);
 	flows_open(f);
-	assert_int_equal(inspect_model(f->rig.b)->services, 0);
+	assert_int_equal(inspect_model(f->harness.b)->services, 0);
 	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), 2);
-	assert_int_equal(rig_totals(&f->rig).live, 0);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
 	static const unsigned order[FLOW_SERVICES] = {0, 1, 2, 3};
 	flows_configure(f, order);
 	flow_open(f, &flow[0], 0, 1000);
@@ -278,11 +278,11 @@ static void test_config_inherited(void **state)
 {
 	struct flows *f = *state;
 	struct flow flow;
-	struct rig_options o = f->options;
+	struct harness_options o = f->options;
 	struct sy_error err;
 	char path[96], kept[96];
 	flow_open(f, &flow, 0, 1000);
-	rig_stop(&f->rig, 5);
+	harness_stop(&f->harness, 5);
 	snprintf(path, sizeof(path), "%s/config", f->state);
 	snprintf(kept, sizeof(kept), "%s/kept", f->state);
 	assert_int_equal(rename(path, kept), 0);
@@ -291,7 +291,7 @@ static void test_config_inherited(void **state)
 	fclose(out);
 	o.ticket = 5;
 	o.start_ns = sy_clock_ns();
-	assert_true(rig_open(&f->rig, &o, &err) < 0);
+	assert_true(harness_open(&f->harness, &o, &err) < 0);
 	assert_int_equal(access(path, F_OK), 0);
 	assert_int_equal(rename(kept, path), 0);
 	flows_open(f); /* as its predecessor would, when it starts anew */

@@ -6,8 +6,8 @@
  *
  *     clients ── "wan" (port 0) ── balancer ── "lan" (port 1) ── servers
  */
-#ifndef RIG_H
-#define RIG_H
+#ifndef HARNESS_H
+#define HARNESS_H
 
 #include <forwarder.pb-c.h>
 #include <rte_ring.h>
@@ -17,18 +17,18 @@
 #include "balance.h"
 #include "inspect.h"
 
-#define RIG_PORTS 2
-#define RIG_WAN   0
-#define RIG_LAN   1
+#define HARNESS_PORTS 2
+#define HARNESS_WAN   0
+#define HARNESS_LAN   1
 /* Seconds after which the id of what was removed is free. */
-#define RIG_RETIRED (KILL_SECONDS + 9)
-#define RIG_WAN_MTU 1500
-#define RIG_LAN_MTU 1400
-#define RIG_QUEUES  3
-#define RIG_RING    4096 /* packets between a port and the test */
+#define HARNESS_RETIRED (KILL_SECONDS + 9)
+#define HARNESS_WAN_MTU 1500
+#define HARNESS_LAN_MTU 1400
+#define HARNESS_QUEUES  3
+#define HARNESS_RING    4096 /* packets between a port and the test */
 /* Few: to make its packet buffers takes most of the time in which a balancer opens, and tests that
  * damage a file byte by byte open hundreds. */
-#define RIG_MBUFS 2047
+#define HARNESS_MBUFS 2047
 
 typedef Steelyard__Forwarder__V1__Change pb_change;
 typedef Steelyard__Forwarder__V1__Request pb_request;
@@ -37,18 +37,18 @@ typedef Steelyard__Forwarder__V1__Server pb_server;
 typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
-struct rig_options {
-	unsigned workers;  /* 0: 1 */
-	unsigned queues;   /* of each port, up to RIG_QUEUES; 0: 1. Packets arrive at the first */
-	uint64_t sessions; /* 0: 64 a slot */
+struct harness_options {
+	unsigned workers; /* 0: 1 */
+	unsigned queues; /* of each port, up to HARNESS_QUEUES; 0: 1. Packets arrive at the first */
+	uint64_t sessions;                  /* 0: 64 a slot */
 	uint64_t sessions_limit;            /* 0: they do not grow */
-	unsigned mbufs;                     /* 0: RIG_MBUFS */
+	unsigned mbufs;                     /* 0: HARNESS_MBUFS */
 	unsigned memory_mb;                 /* sizes the tables of routes too; 0: 512 */
 	bool huge;                          /* all memory on huge pages */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;
-	const char *store_directory;  /* for the session file; NULL: sessions end with the rig */
-	uint64_t ticket;              /* not 0: inherits it from a rig that was sealed with this */
+	const char *store_directory; /* for the session file; NULL: sessions end with the harness */
+	uint64_t ticket; /* not 0: inherits it from a harness that was sealed with this */
 	void (*meanwhile)(void *ctx); /* with a ticket: prepared, and nothing taken yet */
 	void *meanwhile_ctx;
 	unsigned adopters;               /* threads; 0: 1 */
@@ -60,11 +60,11 @@ struct rig_options {
 	unsigned routes;
 };
 
-struct rig {
+struct harness {
 	struct sy_runtime *rt;
 	struct sy_balance *b;
 	/* As the balancer sees them; what all queues of a port send comes in one row. */
-	struct rte_ring *rx[RIG_PORTS], *tx[RIG_PORTS];
+	struct rte_ring *rx[HARNESS_PORTS], *tx[HARNESS_PORTS];
 	uint64_t now_ns;
 	/* Of the last change that was refused. */
 	char error[512];
@@ -72,34 +72,34 @@ struct rig {
 	Steelyard__Forwarder__V1__Code code;
 };
 
-extern const uint8_t rig_mac[RIG_PORTS][6];
+extern const uint8_t harness_mac[HARNESS_PORTS][6];
 
-int rig_open(struct rig *r, const struct rig_options *o, struct sy_error *err);
+int harness_open(struct harness *r, const struct harness_options *o, struct sy_error *err);
 /* Leaves EAL and the rings for the next one. */
-void rig_close(struct rig *r);
+void harness_close(struct harness *r);
 /* The same, and its session file goes. */
-void rig_discard(struct rig *r);
+void harness_discard(struct harness *r);
 /* The same as if it had been killed: nothing is saved or sealed. */
-void rig_crash(struct rig *r);
+void harness_crash(struct harness *r);
 /* The same after its tables were sealed; ticket 0: a clean stop. */
-void rig_stop(struct rig *r, uint64_t ticket);
+void harness_stop(struct harness *r, uint64_t ticket);
 
 /* A frame meant for the first port's MAC is meant for us: for the MAC of the port it comes in by.
  */
-void rig_address(struct rte_mbuf *m, unsigned port);
+void harness_address(struct rte_mbuf *m, unsigned port);
 /* Puts a frame into a port's receive queue; false: no buffer or no room. */
-bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len);
+bool harness_inject(struct harness *r, unsigned port, const void *frame, uint32_t len);
 /* What a port has sent, oldest first; NULL: nothing. The caller frees it. */
-struct rte_mbuf *rig_collect(struct rig *r, unsigned port);
+struct rte_mbuf *harness_collect(struct harness *r, unsigned port);
 /* One turn of worker w: everything that waits in its queues, a burst each. */
-bool rig_turn_worker(struct rig *r, unsigned w);
+bool harness_turn_worker(struct harness *r, unsigned w);
 /* Turns of all workers until nothing moves. */
-void rig_turn(struct rig *r);
+void harness_turn(struct harness *r);
 /* What the control thread does now and then: retired ids, RCU, neighbours, routes. */
-void rig_attend(struct rig *r);
+void harness_attend(struct harness *r);
 /* Lets time pass, in steps of a second at most, each with a round of every worker. */
-void rig_advance(struct rig *r, uint64_t ns);
-uint64_t rig_drops(const struct rig *r, enum sy_drop reason);
+void harness_advance(struct harness *r, uint64_t ns);
+uint64_t harness_drops(const struct harness *r, enum sy_drop reason);
 
 /* ---- control ---- */
 
@@ -111,8 +111,8 @@ struct changes {
 };
 
 /* Port in host order. */
-struct service_key rig_key(const char *vip, uint16_t port, uint8_t proto);
-struct sy_addr rig_addr(const char *text);
+struct service_key harness_key(const char *vip, uint16_t port, uint8_t proto);
+struct sy_addr harness_addr(const char *text);
 
 /* What more there is to say can be set in the result, until the commit. */
 pb_service *put_service(struct changes *c, const struct service_key *key, const char *name,
@@ -138,12 +138,12 @@ void changes_free(struct changes *c);
 
 /* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().
  * Fills version and id. */
-pb_response *rig_request(struct rig *r, pb_request *q);
+pb_response *harness_request(struct harness *r, pb_request *q);
 /* Commits the changes and forgets them. Returns true, or false with r->error, code, change_index.
  */
-bool rig_commit(struct rig *r, struct changes *c);
+bool harness_commit(struct harness *r, struct changes *c);
 /* The whole configuration, serialized without its revision; freed by the caller. */
-uint8_t *rig_config(struct rig *r, size_t *len);
-struct sy_balance_totals rig_totals(const struct rig *r);
+uint8_t *harness_config(struct harness *r, size_t *len);
+struct sy_balance_totals harness_totals(const struct harness *r);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rig.h"
+#include "harness.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -16,9 +16,9 @@
 #define SECOND_NS  UINT64_C(1000000000)
 #define FRAME_SIZE 1000 /* changes in one request */
 
-const uint8_t rig_mac[RIG_PORTS][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}};
+const uint8_t harness_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}};
 
-static const char *const port_name[RIG_PORTS] = {"net_ring_wan", "net_ring_lan"};
+static const char *const port_name[HARNESS_PORTS] = {"net_ring_wan", "net_ring_lan"};
 
 static void must(bool condition, const char *what)
 {
@@ -28,28 +28,30 @@ static void must(bool condition, const char *what)
 	abort();
 }
 
-/* The devices outlive a rig, as a name can be used only once. */
-static void port_make(unsigned i, struct rte_ring *rx[RIG_QUEUES], struct rte_ring *tx[RIG_QUEUES])
+/* The devices outlive a harness, as a name can be used only once. */
+static void port_make(unsigned i, struct rte_ring *rx[HARNESS_QUEUES],
+                      struct rte_ring *tx[HARNESS_QUEUES])
 {
 	char name[32];
-	snprintf(name, sizeof(name), "rig_tx%u", i);
-	struct rte_ring *all = rte_ring_create(name, RIG_RING, SOCKET_ID_ANY, 0);
-	for (unsigned q = 0; q < RIG_QUEUES; q++) {
-		snprintf(name, sizeof(name), "rig_rx%u_%u", i, q);
-		rx[q] = rte_ring_create(name, q ? 2 : RIG_RING, SOCKET_ID_ANY, 0);
+	snprintf(name, sizeof(name), "harness_tx%u", i);
+	struct rte_ring *all = rte_ring_create(name, HARNESS_RING, SOCKET_ID_ANY, 0);
+	for (unsigned q = 0; q < HARNESS_QUEUES; q++) {
+		snprintf(name, sizeof(name), "harness_rx%u_%u", i, q);
+		rx[q] = rte_ring_create(name, q ? 2 : HARNESS_RING, SOCKET_ID_ANY, 0);
 		tx[q] = all;
 		must(rx[q] && tx[q], "no memory for rings");
 	}
-	must(rte_eth_from_rings(port_name[i] + strlen("net_ring_"), rx, RIG_QUEUES, tx, RIG_QUEUES,
-	                        0) >= 0,
+	must(rte_eth_from_rings(port_name[i] + strlen("net_ring_"), rx, HARNESS_QUEUES, tx,
+	                        HARNESS_QUEUES, 0) >= 0,
 	     "no ring device");
 }
 
-static void ports_make(struct rig *r, struct sy_runtime_options *o, unsigned queues)
+static void ports_make(struct harness *r, struct sy_runtime_options *o, unsigned queues)
 {
-	static struct rte_ring *rx[RIG_PORTS][RIG_QUEUES], *tx[RIG_PORTS][RIG_QUEUES];
-	static const uint16_t mtu[RIG_PORTS] = {RIG_WAN_MTU, RIG_LAN_MTU};
-	for (unsigned i = 0; i < RIG_PORTS; i++) {
+	static struct rte_ring *rx[HARNESS_PORTS][HARNESS_QUEUES],
+	        *tx[HARNESS_PORTS][HARNESS_QUEUES];
+	static const uint16_t mtu[HARNESS_PORTS] = {HARNESS_WAN_MTU, HARNESS_LAN_MTU};
+	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 		if (!rx[i][0])
 			port_make(i, rx[i], tx[i]);
 		r->rx[i] = rx[i][0];
@@ -57,25 +59,25 @@ static void ports_make(struct rig *r, struct sy_runtime_options *o, unsigned que
 		o->port[i] = (struct sy_port_options){
 		        .backend = SY_PORT_ETHDEV, .mtu = mtu[i], .queues = queues};
 		snprintf(o->port[i].name, sizeof(o->port[i].name), "%s", port_name[i]);
-		memcpy(o->port[i].mac, rig_mac[i], sizeof(rig_mac[i]));
+		memcpy(o->port[i].mac, harness_mac[i], sizeof(harness_mac[i]));
 	}
-	o->ports = RIG_PORTS;
+	o->ports = HARNESS_PORTS;
 }
 
-static void clock_set(struct rig *r)
+static void clock_set(struct harness *r)
 {
 	for (unsigned i = 0; i < r->rt->workers; i++) {
 		struct sy_worker *w = &r->rt->worker[i];
 		w->private->clock = (struct worker_clock){.ns = r->now_ns};
-		w->private->round_cycles = UINT64_MAX; /* rounds come from rig_advance() */
+		w->private->round_cycles = UINT64_MAX; /* rounds come from harness_advance() */
 		w->private->now_s = (uint32_t)(r->now_ns / SECOND_NS);
 		w->now_ns = r->now_ns;
 	}
 }
 
-int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *err)
+int harness_open(struct harness *r, const struct harness_options *given, struct sy_error *err)
 {
-	*r = (struct rig){.now_ns = given->start_ns ? given->start_ns : START_NS};
+	*r = (struct harness){.now_ns = given->start_ns ? given->start_ns : START_NS};
 	const struct sy_balance_options options = {
 	        .sessions = given->sessions ? given->sessions : 64 * SY_SLOTS,
 	        .sessions_limit = given->sessions_limit ? given->sessions_limit : 1,
@@ -91,7 +93,7 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	struct sy_runtime_options o = {
 	        .workers = given->workers ? given->workers : 1,
 	        .memory_mb = given->memory_mb ? given->memory_mb : 512,
-	        .mbufs = given->mbufs ? given->mbufs : RIG_MBUFS,
+	        .mbufs = given->mbufs ? given->mbufs : HARNESS_MBUFS,
 	        .huge = given->huge,
 	        .pipeline = given->pipeline ? given->pipeline : pipeline,
 	        .round = sy_balance_round,
@@ -122,18 +124,18 @@ int rig_open(struct rig *r, const struct rig_options *given, struct sy_error *er
 	if (rc == 0)
 		rc = sy_runtime_bind(r->rt, err);
 	if (rc < 0) {
-		rig_close(r);
+		harness_close(r);
 		return rc;
 	}
 	clock_set(r);
 	return 0;
 }
 
-void rig_close(struct rig *r)
+void harness_close(struct harness *r)
 {
 	if (r->rt) {
 		sy_balance_detach(r->b);
-		for (unsigned i = 0; i < RIG_PORTS; i++) {
+		for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 			struct rte_mbuf *m;
 			while (!rte_ring_dequeue(r->rx[i], (void **)&m) ||
 			       !rte_ring_dequeue(r->tx[i], (void **)&m))
@@ -142,40 +144,40 @@ void rig_close(struct rig *r)
 		sy_runtime_close(r->rt);
 	}
 	sy_balance_destroy(r->b);
-	*r = (struct rig){0};
+	*r = (struct harness){0};
 }
 
-void rig_discard(struct rig *r)
+void harness_discard(struct harness *r)
 {
 	if (r->b) {
 		session_store_discard(inspect_store(r->b));
 		inspect_forget_store(r->b);
 	}
-	rig_close(r);
+	harness_close(r);
 }
 
-void rig_crash(struct rig *r)
+void harness_crash(struct harness *r)
 {
 	inspect_hold(r->b, true); /* what a close would still write */
-	rig_close(r);
+	harness_close(r);
 }
 
-void rig_stop(struct rig *r, uint64_t ticket)
+void harness_stop(struct harness *r, uint64_t ticket)
 {
 	sy_balance_seal(r->b, ticket);
-	rig_close(r);
+	harness_close(r);
 }
 
 /* ---- packets and time ---- */
 
-void rig_address(struct rte_mbuf *m, unsigned port)
+void harness_address(struct rte_mbuf *m, unsigned port)
 {
 	uint8_t *mac = rte_pktmbuf_mtod(m, uint8_t *);
-	if (rte_pktmbuf_data_len(m) >= 6 && !memcmp(mac, rig_mac[0], 6))
-		memcpy(mac, rig_mac[port], 6);
+	if (rte_pktmbuf_data_len(m) >= 6 && !memcmp(mac, harness_mac[0], 6))
+		memcpy(mac, harness_mac[port], 6);
 }
 
-bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len)
+bool harness_inject(struct harness *r, unsigned port, const void *frame, uint32_t len)
 {
 	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
 	if (!m)
@@ -185,32 +187,32 @@ bool rig_inject(struct rig *r, unsigned port, const void *frame, uint32_t len)
 		return false;
 	}
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), frame, len);
-	rig_address(m, port);
+	harness_address(m, port);
 	return true;
 }
 
-struct rte_mbuf *rig_collect(struct rig *r, unsigned port)
+struct rte_mbuf *harness_collect(struct harness *r, unsigned port)
 {
 	struct rte_mbuf *m;
 	return rte_ring_dequeue(r->tx[port], (void **)&m) < 0 ? NULL : m;
 }
 
-bool rig_turn_worker(struct rig *r, unsigned w)
+bool harness_turn_worker(struct harness *r, unsigned w)
 {
 	return worker_turn(&r->rt->worker[w]);
 }
 
-void rig_turn(struct rig *r)
+void harness_turn(struct harness *r)
 {
 	bool work;
 	do {
 		work = false;
 		for (unsigned i = 0; i < r->rt->workers; i++)
-			work |= rig_turn_worker(r, i);
+			work |= harness_turn_worker(r, i);
 	} while (work);
 }
 
-void rig_attend(struct rig *r)
+void harness_attend(struct harness *r)
 {
 	workers_answer(r->rt);
 	routes_flush(r->rt);
@@ -219,7 +221,7 @@ void rig_attend(struct rig *r)
 	rcu_poll(r->rt->rcu);
 }
 
-void rig_advance(struct rig *r, uint64_t ns)
+void harness_advance(struct harness *r, uint64_t ns)
 {
 	while (ns > 0) {
 		uint64_t step = ns < SECOND_NS ? ns : SECOND_NS;
@@ -233,12 +235,12 @@ void rig_advance(struct rig *r, uint64_t ns)
 			while (inspect_worker(r->b, i)->passes == passes)
 				sy_balance_round(&r->rt->worker[i]);
 		}
-		rig_turn(r);
-		rig_attend(r);
+		harness_turn(r);
+		harness_attend(r);
 	}
 }
 
-uint64_t rig_drops(const struct rig *r, enum sy_drop reason)
+uint64_t harness_drops(const struct harness *r, enum sy_drop reason)
 {
 	uint64_t n = 0;
 	for (unsigned i = 0; i < r->rt->workers; i++)
@@ -248,16 +250,16 @@ uint64_t rig_drops(const struct rig *r, enum sy_drop reason)
 
 /* ---- control ---- */
 
-struct sy_addr rig_addr(const char *text)
+struct sy_addr harness_addr(const char *text)
 {
 	struct sy_addr a;
 	must(sy_addr_parse(text, &a) == 0, text);
 	return a;
 }
 
-struct service_key rig_key(const char *vip, uint16_t port, uint8_t proto)
+struct service_key harness_key(const char *vip, uint16_t port, uint8_t proto)
 {
-	return (struct service_key){rig_addr(vip), htons(port), proto, 0, 0};
+	return (struct service_key){harness_addr(vip), htons(port), proto, 0, 0};
 }
 
 static void *take(struct changes *c, size_t size)
@@ -406,7 +408,7 @@ Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, co
 {
 	Steelyard__Forwarder__V1__Snat *s = take(c, sizeof(*s));
 	Steelyard__Forwarder__V1__Prefix *inside = take(c, sizeof(*inside));
-	struct sy_addr addr = rig_addr(prefix);
+	struct sy_addr addr = harness_addr(prefix);
 	steelyard__forwarder__v1__snat__init(s);
 	steelyard__forwarder__v1__prefix__init(inside);
 	s->name = (char *)(uintptr_t)name;
@@ -416,7 +418,7 @@ Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, co
 	s->inside[s->n_inside++] = inside;
 	s->pool = take(c, (pools + 1) * sizeof(*s->pool));
 	for (; s->n_pool < pools; s->n_pool++) {
-		addr = rig_addr(pool[s->n_pool]);
+		addr = harness_addr(pool[s->n_pool]);
 		s->pool[s->n_pool] = pb_addr(c, &addr);
 	}
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SNAT)->put_snat = s;
@@ -444,7 +446,7 @@ static void on_reply(void *ctx, const uint8_t *bytes, size_t len)
 	must(*out, "a reply that cannot be read");
 }
 
-pb_response *rig_request(struct rig *r, pb_request *q)
+pb_response *harness_request(struct harness *r, pb_request *q)
 {
 	static uint64_t id;
 	pb_response *response = NULL;
@@ -461,7 +463,7 @@ pb_response *rig_request(struct rig *r, pb_request *q)
 }
 
 /* Some changes of the list; commit: the last ones. */
-static bool send_changes(struct rig *r, pb_change **change, size_t count, bool commit)
+static bool send_changes(struct harness *r, pb_change **change, size_t count, bool commit)
 {
 	Steelyard__Forwarder__V1__ApplyRequest apply =
 	        STEELYARD__FORWARDER__V1__APPLY_REQUEST__INIT;
@@ -471,7 +473,7 @@ static bool send_changes(struct rig *r, pb_change **change, size_t count, bool c
 	apply.commit = commit;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY;
 	q.apply = &apply;
-	pb_response *response = rig_request(r, &q);
+	pb_response *response = harness_request(r, &q);
 	bool ok = !response->error;
 	if (!ok) {
 		snprintf(r->error, sizeof(r->error), "%s", response->error->text);
@@ -482,7 +484,7 @@ static bool send_changes(struct rig *r, pb_change **change, size_t count, bool c
 	return ok;
 }
 
-bool rig_commit(struct rig *r, struct changes *c)
+bool harness_commit(struct harness *r, struct changes *c)
 {
 	bool ok = true;
 	size_t at = 0;
@@ -494,7 +496,7 @@ bool rig_commit(struct rig *r, struct changes *c)
 	return ok;
 }
 
-uint8_t *rig_config(struct rig *r, size_t *len)
+uint8_t *harness_config(struct harness *r, size_t *len)
 {
 	uint8_t *out = NULL;
 	uint32_t cursor = 0;
@@ -506,7 +508,7 @@ uint8_t *rig_config(struct rig *r, size_t *len)
 		get.cursor = cursor;
 		q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG;
 		q.get_config = &get;
-		pb_response *response = rig_request(r, &q);
+		pb_response *response = harness_request(r, &q);
 		must(!response->error, "the configuration cannot be read");
 		Steelyard__Forwarder__V1__Config *config = response->get_config;
 		cursor = config->next_cursor;
@@ -520,7 +522,7 @@ uint8_t *rig_config(struct rig *r, size_t *len)
 	return out;
 }
 
-struct sy_balance_totals rig_totals(const struct rig *r)
+struct sy_balance_totals harness_totals(const struct harness *r)
 {
 	struct sy_balance_totals totals;
 	sy_balance_get_totals(r->b, &totals);
