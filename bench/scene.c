@@ -179,7 +179,7 @@ static bool configure(struct scene *s)
 static void frame_make(uint8_t *to, uint32_t len, const struct sy_tuple *t, unsigned port,
                        uint8_t tcp_flags)
 {
-	struct dice dice = {1};
+	struct rng rng = {1};
 	struct frame f;
 	bool tcp = t->proto == SY_PROTO_TCP;
 	unsigned headers = SY_ETH_LEN +
@@ -187,9 +187,9 @@ static void frame_make(uint8_t *to, uint32_t len, const struct sy_tuple *t, unsi
 	                                                     : sizeof(struct sy_ipv6)) +
 	                   (unsigned)(tcp ? sizeof(struct sy_tcp) : sizeof(struct sy_udp));
 	if (tcp)
-		frame_tcp(&f, &dice, t, &(struct segment){tcp_flags, 1, 1, 0}, len - headers);
+		frame_tcp(&f, &rng, t, &(struct segment){tcp_flags, 1, 1, 0}, len - headers);
 	else
-		frame_udp(&f, &dice, t, len - headers);
+		frame_udp(&f, &rng, t, len - headers);
 	memcpy(f.bytes, harness_mac[port], 6);
 	memcpy(to, f.bytes, len);
 }

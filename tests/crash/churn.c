@@ -55,9 +55,9 @@ static void flow_send(struct run *l, unsigned i)
 	                          begins ? 1300 : 0};
 	struct frame frame;
 	if (t.proto == SY_PROTO_TCP)
-		frame_tcp(&frame, &l->dice, &t, &s, sizeof(mark));
+		frame_tcp(&frame, &l->rng, &t, &s, sizeof(mark));
 	else
-		frame_udp(&frame, &l->dice, &t, sizeof(mark));
+		frame_udp(&frame, &l->rng, &t, sizeof(mark));
 	memcpy(frame.bytes + frame.len - sizeof(mark), &mark, sizeof(mark));
 	frame_mend_l4(&frame);
 	MUST(harness_inject(&l->harness, f->side == PLAIN_CLIENT ? HARNESS_WAN : HARNESS_LAN,
@@ -391,22 +391,22 @@ static bool tuple_is_used(const struct chronicle *h, const struct flow *new)
 
 static bool flow_begin(struct run *l, unsigned i)
 {
-	struct dice *d = &l->dice;
+	struct rng *d = &l->rng;
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	struct flow f = {.certainty = FLOW_UNCERTAIN,
-	                 .service = (uint8_t)dice_roll(d, l->scene->services ? l->scene->services
+	                 .service = (uint8_t)rng_below(d, l->scene->services ? l->scene->services
 	                                                                     : PLAIN_SERVICES),
 	                 .side = PLAIN_CLIENT,
 	                 .flags = SY_TCP_SYN};
 	if (!c->service[f.service].state)
 		return false;
-	f.client = plain_client(f.service, dice_roll(d, 60));
-	f.client_port = htons((uint16_t)(1 + dice_roll(d, 65535)));
+	f.client = plain_client(f.service, rng_below(d, 60));
+	f.client_port = htons((uint16_t)(1 + rng_below(d, 65535)));
 	if (l->scene->slots)
-		f.client_port = sy_slot_port((uint8_t)(40 + dice_roll(d, l->scene->slots)),
-		                             &f.client, dice_roll(d, SY_SLOT_PORTS));
-	f.seq[PLAIN_CLIENT] = dice_roll(d, UINT32_MAX);
-	f.seq[PLAIN_SERVER] = dice_roll(d, UINT32_MAX);
+		f.client_port = sy_slot_port((uint8_t)(40 + rng_below(d, l->scene->slots)),
+		                             &f.client, rng_below(d, SY_SLOT_PORTS));
+	f.seq[PLAIN_CLIENT] = rng_below(d, UINT32_MAX);
+	f.seq[PLAIN_SERVER] = rng_below(d, UINT32_MAX);
 	f.seen_first = f.seen_last = plain_seconds(l->h);
 	if (f.client_port == 0 || tuple_is_used(l->h, &f))
 		return false;
@@ -430,10 +430,10 @@ static unsigned flows_count(const struct chronicle *h)
 static void churn_packets(struct run *l)
 {
 	struct chronicle *h = l->h;
-	struct dice *d = &l->dice;
+	struct rng *d = &l->rng;
 	struct burst b = {0};
-	unsigned creations = flows_count(h) < l->scene->flows ? dice_roll(d, SY_BURST) : 0;
-	unsigned at = dice_roll(d, PLAIN_FLOWS), wanted = 1 + dice_roll(d, SY_BURST);
+	unsigned creations = flows_count(h) < l->scene->flows ? rng_below(d, SY_BURST) : 0;
+	unsigned at = rng_below(d, PLAIN_FLOWS), wanted = 1 + rng_below(d, SY_BURST);
 	for (unsigned n = 0; n < PLAIN_FLOWS && b.count < wanted; n++) {
 		unsigned i = (at + n) % PLAIN_FLOWS;
 		struct flow *f = &h->flow[i];
@@ -441,7 +441,7 @@ static void churn_packets(struct run *l)
 			creations--;
 			if (flow_begin(l, i))
 				burst_add(l, &b, i);
-		} else if (flow_is_fresh(f, plain_seconds(h)) && dice_percent(d, 30) &&
+		} else if (flow_is_fresh(f, plain_seconds(h)) && rng_percent(d, 30) &&
 		           flow_plan(f, &h->config[h->accepted], d)) {
 			burst_add(l, &b, i);
 		}
@@ -452,8 +452,8 @@ static void churn_packets(struct run *l)
 static void churn_time(struct run *l)
 {
 	/* Now and then so much that a sweep ends many sessions at once. */
-	uint32_t most = dice_percent(&l->dice, 10) ? 12000 : 2000;
-	uint64_t ns = dice_roll(&l->dice, most) * (SECOND_NS / 1000);
+	uint32_t most = rng_percent(&l->rng, 10) ? 12000 : 2000;
+	uint64_t ns = rng_below(&l->rng, most) * (SECOND_NS / 1000);
 	l->h->now_ns = l->harness.now_ns + ns;
 	turn_begins(l);
 	harness_advance(&l->harness, ns);
@@ -463,7 +463,7 @@ static void churn_time(struct run *l)
 void churn_step(struct run *l)
 {
 	churn_packets(l);
-	if (dice_percent(&l->dice, 20))
+	if (rng_percent(&l->rng, 20))
 		churn_time(l);
 }
 
@@ -475,7 +475,7 @@ static void churn_ask(struct run *l, enum plain_side side, unsigned most)
 {
 	struct chronicle *h = l->h;
 	const struct plain_config *c = &h->config[h->accepted];
-	unsigned at = dice_roll(&l->dice, PLAIN_FLOWS);
+	unsigned at = rng_below(&l->rng, PLAIN_FLOWS);
 	for (unsigned n = 0; n < PLAIN_FLOWS && most > 0;) {
 		struct burst b = {0};
 		for (; n < PLAIN_FLOWS && b.count < SY_BURST && most > 0; n++) {

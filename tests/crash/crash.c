@@ -70,7 +70,7 @@ struct options {
 struct play {
 	const struct scene *scene;
 	struct chronicle *h;
-	struct dice dice;
+	struct rng rng;
 	uint64_t seed;
 	uint64_t span_ns; /* that a connection lasts at the most */
 	unsigned lives;
@@ -131,7 +131,7 @@ static pid_t fork_bound(int cpu)
 static pid_t run_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 {
 	char label[80];
-	uint64_t seed = (uint64_t)dice_roll(&p->dice, UINT32_MAX) << 32 | ++p->lives;
+	uint64_t seed = (uint64_t)rng_below(&p->rng, UINT32_MAX) << 32 | ++p->lives;
 	snprintf(label, sizeof(label), "seed %lu, %s, life %u%s%s", p->seed, p->scene->name,
 	         p->lives, spoil ? ", spoilt on purpose: " : "", spoil ? spoil_name[spoil] : "");
 	pid_t pid = fork_bound(cpu);
@@ -164,10 +164,10 @@ static void wait_ns(uint64_t ns)
 static void wait_for_burst(struct play *p)
 {
 	uint64_t deadline = real_ns() + p->span_ns;
-	unsigned wanted = 1 + dice_roll(&p->dice, 30);
+	unsigned wanted = 1 + rng_below(&p->rng, 30);
 	while (p->h->turns < wanted && real_ns() < deadline)
 		rte_pause();
-	uint64_t until = real_ns() + dice_roll(&p->dice, MOMENT_NS);
+	uint64_t until = real_ns() + rng_below(&p->rng, MOMENT_NS);
 	while (real_ns() < until)
 		rte_pause();
 }
@@ -204,7 +204,7 @@ static bool run_killed(struct play *p, pid_t pid)
 /* A connection that is killed at some moment; false: it found something wrong before. */
 static bool run_and_death(struct play *p)
 {
-	bool contended = dice_percent(&p->dice, 25);
+	bool contended = rng_percent(&p->rng, 25);
 	int cpu = contended ? sched_getcpu() : -1;
 	pid_t rival = contended ? rival_fork(cpu) : 0;
 	p->h->turns = 0;
@@ -213,10 +213,10 @@ static bool run_and_death(struct play *p)
 	pid_t pid = run_fork(p, cpu, SPOIL_NOTHING, false);
 	if (p->lives == 1) /* how long does it take to come to life? */
 		wait_for_churn(p, pid);
-	if (dice_percent(&p->dice, 60))
+	if (rng_percent(&p->rng, 60))
 		wait_for_burst(p);
 	else
-		wait_ns((uint64_t)dice_roll(&p->dice, 1000) * (p->span_ns / 1000));
+		wait_ns((uint64_t)rng_below(&p->rng, 1000) * (p->span_ns / 1000));
 	bool ok = run_killed(p, pid);
 	if (rival) {
 		kill(rival, SIGKILL);
@@ -227,9 +227,9 @@ static bool run_and_death(struct play *p)
 		p->span_ns = SPAN_STARTS * p->h->ready_ns;
 	else
 		p->span_ns += p->span_ns / 8;
-	uint32_t away = dice_roll(&p->dice, 100);
+	uint32_t away = rng_below(&p->rng, 100);
 	p->h->now_ns += away < 35   ? 0
-	                : away < 96 ? dice_roll(&p->dice, 2500) * (SECOND_NS / 1000)
+	                : away < 96 ? rng_below(&p->rng, 2500) * (SECOND_NS / 1000)
 	                            : 20 * SECOND_NS;
 	return ok;
 }
@@ -270,7 +270,7 @@ static void play_begin(struct play *p, const struct scene *scene, uint64_t seed)
 	        .scene = scene,
 	        .seed = seed,
 	};
-	p->dice.state = seed * 0x9e3779b97f4a7c15u + 1;
+	p->rng.state = seed * 0x9e3779b97f4a7c15u + 1;
 	p->h = mmap(NULL, sizeof(*p->h), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p->h == MAP_FAILED || !folder_make(p->directory, "/dev/shm")) {
 		perror("crash: /dev/shm");

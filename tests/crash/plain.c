@@ -145,10 +145,10 @@ static bool plan(struct flow *f, enum plain_side side, uint8_t flags)
 	return true;
 }
 
-static bool plan_tcp(struct flow *f, struct dice *d)
+static bool plan_tcp(struct flow *f, struct rng *d)
 {
-	enum plain_side side = dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER;
-	uint32_t choice = dice_roll(d, 100);
+	enum plain_side side = rng_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER;
+	uint32_t choice = rng_below(d, 100);
 	switch (f->state) {
 	case PLAIN_SYN_SENT:
 		return choice < 80 ? plan(f, PLAIN_SERVER, SY_TCP_SYN | SY_TCP_ACK)
@@ -200,14 +200,14 @@ bool flow_ask(struct flow *f, const struct plain_config *c, enum plain_side side
 	return plan(f, side, flags) && !flow_leaves(f, c);
 }
 
-bool flow_plan(struct flow *f, const struct plain_config *c, struct dice *d)
+bool flow_plan(struct flow *f, const struct plain_config *c, struct rng *d)
 {
 	f->anew = false;
-	bool talks = flow_is_udp(f) ? plan(f, dice_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
+	bool talks = flow_is_udp(f) ? plan(f, rng_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
 	                            : plan_tcp(f, d);
 	f->anew |= flow_leaves(f, c);
 	if (talks && f->anew)
-		f->seq[PLAIN_CLIENT] = dice_roll(d, UINT32_MAX);
+		f->seq[PLAIN_CLIENT] = rng_below(d, UINT32_MAX);
 	return talks;
 }
 

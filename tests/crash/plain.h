@@ -124,7 +124,7 @@ uint32_t plain_timeout(unsigned service, unsigned state);
 /* State and FINs once the pending packet has been through. */
 void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins);
 /* Chooses the flow's next packet; false: it has nothing to say. */
-bool flow_plan(struct flow *f, const struct plain_config *c, struct dice *d);
+bool flow_plan(struct flow *f, const struct plain_config *c, struct rng *d);
 /* The same for a packet from this side that changes as little as can be. */
 bool flow_ask(struct flow *f, const struct plain_config *c, enum plain_side side);
 /* Is a packet of it certain to find it still, and its server still there? */

@@ -80,7 +80,7 @@ static void run_open(struct run *l, uint64_t sessions)
 		neigh[3 + 2 * n] = neigh_make(HARNESS_LAN, plain_server(2, n), (uint8_t)(1 + n));
 	}
 	const struct harness_options o = {
-	        .workers = 1 + dice_roll(&l->dice, 2),
+	        .workers = 1 + rng_below(&l->rng, 2),
 	        .sessions = sessions,
 	        .sessions_limit = l->scene->sessions_limit,
 	        .mbufs = MBUFS,
@@ -89,7 +89,7 @@ static void run_open(struct run *l, uint64_t sessions)
 	        .max_servers = MAX_SERVERS,
 	        .store_directory = l->directory,
 	        .state_directory = l->directory,
-	        .adopters = 1 + dice_roll(&l->dice, 2),
+	        .adopters = 1 + rng_below(&l->rng, 2),
 	        .start_ns = l->h->now_ns,
 	        .route = route,
 	        .routes = SY_ARRAY_LEN(route),
@@ -115,7 +115,7 @@ static void configuration_lose(const struct run *l)
 static void run_begin(struct run *l)
 {
 	char path[200];
-	bool other = l->scene->sessions_other && dice_percent(&l->dice, 30);
+	bool other = l->scene->sessions_other && rng_percent(&l->rng, 30);
 	snprintf(path, sizeof(path), "%s/rig", l->directory);
 	l->found = anatomy_count(path);
 	if (l->spoil == SPOIL_CONFIG)
@@ -139,9 +139,9 @@ _Noreturn void run_start(struct chronicle *h, const struct scene *scene, const c
 	uint64_t started_ns = real_ns();
 	life = (struct run){.h = h, .scene = scene, .directory = directory, .spoil = spoil};
 	snprintf(life.label, sizeof(life.label), "%s", label);
-	life.dice.state = seed;
+	life.rng.state = seed;
 	life.last = last;
-	life.slow = dice_percent(&life.dice, 50);
+	life.slow = rng_percent(&life.rng, 50);
 	h->phase = PHASE_START;
 	h->turns = 0;
 	run_begin(&life);
@@ -149,7 +149,7 @@ _Noreturn void run_start(struct chronicle *h, const struct scene *scene, const c
 	h->phase = PHASE_CHURN;
 	for (unsigned n = 0; !last || n < LAST_STEPS; n++) {
 		churn_step(&life);
-		if (!scene->still && dice_percent(&life.dice, 10))
+		if (!scene->still && rng_percent(&life.rng, 10))
 			settings_change(&life);
 	}
 	_exit(EXIT_SUCCESS);

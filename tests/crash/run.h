@@ -44,7 +44,7 @@ struct run {
 	struct chronicle *h;
 	const struct scene *scene;
 	const char *directory;
-	struct dice dice;
+	struct rng rng;
 	bool last;      /* it ends by itself */
 	bool slow;      /* tables are chilled again and again */
 	uint64_t found; /* records in the file before it was opened */

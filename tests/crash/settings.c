@@ -143,40 +143,40 @@ void settings_begin(struct run *l)
 	draft_commit(&d);
 }
 
-static void change_server(struct draft *d, unsigned service, struct dice *dice)
+static void change_server(struct draft *d, unsigned service, struct rng *rng)
 {
 	static const uint8_t states[] = {UP, UP, UP, DRAIN, DOWN};
-	unsigned n = dice_roll(dice, PLAIN_SERVERS);
-	uint8_t state = states[dice_roll(dice, SY_ARRAY_LEN(states))];
-	uint32_t choice = dice_roll(dice, 100);
+	unsigned n = rng_below(rng, PLAIN_SERVERS);
+	uint8_t state = states[rng_below(rng, SY_ARRAY_LEN(states))];
+	uint32_t choice = rng_below(rng, 100);
 	bool there = d->config->server[service][n].state;
 	if (!d->config->service[service].state)
 		return;
 	if (there && choice < 25)
 		draft_delete_server(d, service, n);
 	if (choice >= 15)
-		draft_server(d, service, n, state, (uint8_t)dice_roll(dice, 9));
+		draft_server(d, service, n, state, (uint8_t)rng_below(rng, 9));
 }
 
-static void change_service(struct draft *d, unsigned service, struct dice *dice)
+static void change_service(struct draft *d, unsigned service, struct rng *rng)
 {
 	bool there = d->config->service[service].state;
-	if (there && dice_percent(dice, 50))
+	if (there && rng_percent(rng, 50))
 		draft_delete_service(d, service);
-	if (there && dice_percent(dice, 50))
+	if (there && rng_percent(rng, 50))
 		return;
 	draft_service(d, service);
 	for (unsigned n = 0; n < PLAIN_SERVERS; n++)
 		draft_server(d, service, n, UP, 1);
 }
 
-static void change_local(struct draft *d, struct dice *dice)
+static void change_local(struct draft *d, struct rng *rng)
 {
-	unsigned n = dice_roll(dice, PLAIN_LOCALS), others = 0;
+	unsigned n = rng_below(rng, PLAIN_LOCALS), others = 0;
 	for (unsigned i = 0; i < PLAIN_LOCALS; i++)
 		others += i != n && (i < PLAIN_LOCALS_4) == (n < PLAIN_LOCALS_4) &&
 		          d->config->local[i].state;
-	uint32_t choice = dice_roll(dice, 100);
+	uint32_t choice = rng_below(rng, 100);
 	if (d->config->local[n].state && others > 0 && choice < 60)
 		draft_delete_local(d, n);
 	if (choice >= 40)
@@ -186,15 +186,15 @@ static void change_local(struct draft *d, struct dice *dice)
 void settings_change(struct run *l)
 {
 	struct draft d = draft_begin(l);
-	for (unsigned n = 1 + dice_roll(&l->dice, 3); n; n--) {
-		unsigned service = dice_roll(&l->dice, PLAIN_SERVICES);
-		uint32_t choice = dice_roll(&l->dice, 10);
+	for (unsigned n = 1 + rng_below(&l->rng, 3); n; n--) {
+		unsigned service = rng_below(&l->rng, PLAIN_SERVICES);
+		uint32_t choice = rng_below(&l->rng, 10);
 		if (choice == 0)
-			change_service(&d, service, &l->dice);
+			change_service(&d, service, &l->rng);
 		else if (choice <= 2)
-			change_local(&d, &l->dice);
+			change_local(&d, &l->rng);
 		else
-			change_server(&d, service, &l->dice);
+			change_server(&d, service, &l->rng);
 	}
 	draft_commit(&d);
 }

@@ -33,7 +33,7 @@ static uint8_t take(struct input *in)
 }
 
 static struct world world;
-static struct dice dice;
+static struct rng rng;
 static struct sy_tuple last; /* of what was sent last, turned round */
 static uint8_t last_port;
 static uint32_t last_seq, last_ack;
@@ -113,11 +113,11 @@ static void send_made(struct input *in, const struct sy_tuple *t, uint8_t port, 
 	const struct segment s = {flags, seq, ack, flags & SY_TCP_SYN ? 1460 : 0};
 	unsigned payload = variation & 1 ? (variation & 2 ? 1400 : 33) : 0;
 	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(&f, &dice, t, &s, payload);
+		frame_tcp(&f, &rng, t, &s, payload);
 	else if (t->proto == SY_PROTO_UDP)
-		frame_udp(&f, &dice, t, payload);
+		frame_udp(&f, &rng, t, payload);
 	else
-		frame_icmp(&f, &dice, t, flags, variation & 3, payload);
+		frame_icmp(&f, &rng, t, flags, variation & 3, payload);
 	frame_vary(in, &f, variation);
 	frame_send(&f);
 }
@@ -133,7 +133,7 @@ static void send_error(struct input *in)
 	        harness_addr(last_frame.bytes[12] == 8 ? "203.0.113.9" : "2001:db8:99::9");
 	if (last_frame.len == 0)
 		return;
-	frame_error(&f, &dice, &router, type, rest, last_frame.bytes, quoted < all ? quoted : all);
+	frame_error(&f, &rng, &router, type, rest, last_frame.bytes, quoted < all ? quoted : all);
 	frame_vary(in, &f, (uint8_t)variation);
 	frame_send(&f);
 }
@@ -161,10 +161,10 @@ static void open_once(void)
 	static bool opened;
 	if (opened)
 		return;
-	dice.state = 1;
+	rng.state = 1;
 	/* Stays for good, in memory that the search for leaks cannot see into. */
 	__lsan_disable();
-	CHECK(world_open(&world, &dice, 1, NULL));
+	CHECK(world_open(&world, &rng, 1, NULL));
 	__lsan_enable();
 	opened = true;
 }
@@ -173,7 +173,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, data + size};
 	open_once();
-	dice.state = 1;
+	rng.state = 1;
 	last = (struct sy_tuple){.src = harness_addr("198.18.0.1"),
 	                         .dst = harness_addr("192.0.2.100"),
 	                         .proto = SY_PROTO_TCP};

@@ -45,13 +45,13 @@ static inline void model_is_sound(const struct sy_balance *b)
 /* An empty world, once a process. */
 static inline void world_open_once(struct world *world)
 {
-	static struct dice dice = {1};
+	static struct rng rng = {1};
 	static bool opened;
 	if (opened)
 		return;
 	/* Stays for good, in memory that the search for leaks cannot see into. */
 	__lsan_disable();
-	CHECK(world_open(world, &dice, 1, NULL));
+	CHECK(world_open(world, &rng, 1, NULL));
 	__lsan_enable();
 	world_clear(world);
 	opened = true;

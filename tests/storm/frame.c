@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-uint32_t dice_roll(struct dice *d, uint32_t below)
+uint32_t rng_below(struct rng *d, uint32_t below)
 {
 	uint64_t x = d->state;
 	x ^= x >> 12;
@@ -13,11 +13,11 @@ uint32_t dice_roll(struct dice *d, uint32_t below)
 	return (uint32_t)(((x * 0x2545f4914f6cdd1du >> 32) * below) >> 32);
 }
 
-void dice_fill(struct dice *d, void *out, size_t len)
+void rng_fill(struct rng *d, void *out, size_t len)
 {
 	uint8_t *p = out;
 	for (size_t i = 0; i < len; i += 4) {
-		uint32_t x = dice_roll(d, UINT32_MAX);
+		uint32_t x = rng_below(d, UINT32_MAX);
 		memcpy(p + i, &x, len - i < 4 ? len - i : 4);
 	}
 }
@@ -157,7 +157,7 @@ static void frame_end(struct frame *f)
 	frame_mend_l4(f);
 }
 
-void frame_tcp(struct frame *f, struct dice *d, const struct sy_tuple *t, const struct segment *s,
+void frame_tcp(struct frame *f, struct rng *d, const struct sy_tuple *t, const struct segment *s,
                unsigned payload)
 {
 	unsigned header = sizeof(struct sy_tcp) + (s->mss ? 4 : 0);
@@ -175,27 +175,27 @@ void frame_tcp(struct frame *f, struct dice *d, const struct sy_tuple *t, const 
 		const uint8_t option[4] = {2, 4, (uint8_t)(s->mss >> 8), (uint8_t)s->mss};
 		memcpy(l4 + sizeof(struct sy_tcp), option, sizeof(option));
 	}
-	dice_fill(d, l4 + header, payload);
+	rng_fill(d, l4 + header, payload);
 	frame_end(f);
 }
 
-void frame_udp(struct frame *f, struct dice *d, const struct sy_tuple *t, unsigned payload)
+void frame_udp(struct frame *f, struct rng *d, const struct sy_tuple *t, unsigned payload)
 {
 	unsigned len = sizeof(struct sy_udp) + payload;
 	uint8_t *l4 = frame_begin(f, t, SY_PROTO_UDP, len);
 	*(struct sy_udp *)l4 = (struct sy_udp){t->sport, t->dport, htons((uint16_t)len), 0};
-	dice_fill(d, l4 + sizeof(struct sy_udp), payload);
+	rng_fill(d, l4 + sizeof(struct sy_udp), payload);
 	frame_end(f);
 }
 
-void frame_icmp(struct frame *f, struct dice *d, const struct sy_tuple *t, uint8_t type,
+void frame_icmp(struct frame *f, struct rng *d, const struct sy_tuple *t, uint8_t type,
                 uint8_t code, unsigned payload)
 {
 	bool v4 = sy_addr_is_v4(&t->src);
 	uint8_t *l4 = frame_begin(f, t, v4 ? SY_PROTO_ICMP : SY_PROTO_ICMPV6,
 	                          (unsigned)sizeof(struct sy_icmp) + payload);
-	*(struct sy_icmp *)l4 = (struct sy_icmp){type, code, 0, dice_roll(d, UINT32_MAX)};
-	dice_fill(d, l4 + sizeof(struct sy_icmp), payload);
+	*(struct sy_icmp *)l4 = (struct sy_icmp){type, code, 0, rng_below(d, UINT32_MAX)};
+	rng_fill(d, l4 + sizeof(struct sy_icmp), payload);
 	frame_end(f);
 }
 
@@ -239,7 +239,7 @@ unsigned frame_cut(const struct frame *f, uint32_t id, unsigned piece, struct fr
 	return n;
 }
 
-void frame_error(struct frame *f, struct dice *d, const struct sy_addr *src, const uint8_t type[2],
+void frame_error(struct frame *f, struct rng *d, const struct sy_addr *src, const uint8_t type[2],
                  uint32_t rest, const uint8_t *about, unsigned quoted)
 {
 	bool v4 = sy_addr_is_v4(src);
@@ -255,23 +255,23 @@ void frame_error(struct frame *f, struct dice *d, const struct sy_addr *src, con
 
 /* ---- spoiling ---- */
 
-static void mutate_bits(struct frame *f, struct dice *d)
+static void mutate_bits(struct frame *f, struct rng *d)
 {
-	for (unsigned n = 1 + dice_roll(d, 4); n && f->len; n--)
-		f->bytes[dice_roll(d, f->len)] ^= (uint8_t)(1u << dice_roll(d, 8));
+	for (unsigned n = 1 + rng_below(d, 4); n && f->len; n--)
+		f->bytes[rng_below(d, f->len)] ^= (uint8_t)(1u << rng_below(d, 8));
 }
 
-static void mutate_length(struct frame *f, struct dice *d)
+static void mutate_length(struct frame *f, struct rng *d)
 {
 	uint8_t *l3 = f->bytes + SY_ETH_LEN;
-	uint16_t value = htons((uint16_t)dice_roll(d, dice_percent(d, 50) ? 65536 : 64));
-	switch (dice_roll(d, 4)) {
+	uint16_t value = htons((uint16_t)rng_below(d, rng_percent(d, 50) ? 65536 : 64));
+	switch (rng_below(d, 4)) {
 	case 0:
-		f->len = (uint16_t)dice_roll(d, f->len + 1u);
+		f->len = (uint16_t)rng_below(d, f->len + 1u);
 		break;
 	case 1: { /* padding, which Ethernet adds too */
-		unsigned more = dice_roll(d, 60);
-		dice_fill(d, f->bytes + f->len, more);
+		unsigned more = rng_below(d, 60);
+		rng_fill(d, f->bytes + f->len, more);
 		f->len = (uint16_t)(f->len + more);
 		break;
 	}
@@ -299,22 +299,22 @@ static uint8_t *headers_insert(struct frame *f, unsigned more)
 	return f->bytes + at;
 }
 
-static void mutate_options(struct frame *f, struct dice *d)
+static void mutate_options(struct frame *f, struct rng *d)
 {
 	static const uint8_t kind[] = {7, 68, 131, 137, 148};
 	uint8_t *l3 = f->bytes + SY_ETH_LEN;
-	unsigned more = 4 + 4 * dice_roll(d, 10);
-	if (l3[0] != 0x45 || dice_percent(d, 10)) {
-		l3[0] = (uint8_t)dice_roll(d, 256);
+	unsigned more = 4 + 4 * rng_below(d, 10);
+	if (l3[0] != 0x45 || rng_percent(d, 10)) {
+		l3[0] = (uint8_t)rng_below(d, 256);
 		frame_mend_ip(f);
 		return;
 	}
 	uint8_t *option = headers_insert(f, more);
 	if (!option)
 		return;
-	if (dice_percent(d, 60)) {
-		option[0] = kind[dice_roll(d, sizeof(kind))];
-		option[1] = (uint8_t)(dice_percent(d, 70) ? more : dice_roll(d, 256));
+	if (rng_percent(d, 60)) {
+		option[0] = kind[rng_below(d, sizeof(kind))];
+		option[1] = (uint8_t)(rng_percent(d, 70) ? more : rng_below(d, 256));
 	}
 	l3[0] = (uint8_t)(0x45 + more / 4);
 	struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
@@ -323,26 +323,26 @@ static void mutate_options(struct frame *f, struct dice *d)
 }
 
 /* One to nine extension headers, mostly right ones. */
-static void mutate_extensions(struct frame *f, struct dice *d)
+static void mutate_extensions(struct frame *f, struct rng *d)
 {
 	static const uint8_t extension[] = {0, 60, 60, 60, 43, 44, 50, 51, 135, 139, 140, 59};
-	for (unsigned n = dice_percent(d, 80) ? 1 : 1 + dice_roll(d, 9); n; n--) {
+	for (unsigned n = rng_percent(d, 80) ? 1 : 1 + rng_below(d, 9); n; n--) {
 		uint8_t *next = f->bytes + SY_ETH_LEN + 6;
 		uint8_t *ext = headers_insert(f, 8);
 		if (!ext)
 			return;
 		memset(ext, 0, 8);
 		ext[0] = *next;
-		*next = extension[dice_roll(d, sizeof(extension))];
+		*next = extension[rng_below(d, sizeof(extension))];
 		if (*next == 43)
-			ext[2] = (uint8_t)dice_roll(d, 5), ext[3] = (uint8_t)dice_roll(d, 2);
-		else if (dice_percent(d, 10))
-			ext[1] = (uint8_t)dice_roll(d, 256);
+			ext[2] = (uint8_t)rng_below(d, 5), ext[3] = (uint8_t)rng_below(d, 2);
+		else if (rng_percent(d, 10))
+			ext[1] = (uint8_t)rng_below(d, 256);
 	}
 }
 
 /* Options or extension headers between IP header and transport. */
-static void mutate_headers(struct frame *f, struct dice *d)
+static void mutate_headers(struct frame *f, struct rng *d)
 {
 	if (is_v4(f))
 		mutate_options(f, d);
@@ -350,15 +350,14 @@ static void mutate_headers(struct frame *f, struct dice *d)
 		mutate_extensions(f, d);
 }
 
-static void mutate_fragment(struct frame *f, struct dice *d)
+static void mutate_fragment(struct frame *f, struct rng *d)
 {
 	uint8_t *l3 = f->bytes + SY_ETH_LEN;
-	uint16_t place =
-	        htons((uint16_t)(dice_percent(d, 50) ? 8 * dice_roll(d, 4) + dice_roll(d, 2)
-	                                             : dice_roll(d, 65536)));
+	uint16_t place = htons((uint16_t)(rng_percent(d, 50) ? 8 * rng_below(d, 4) + rng_below(d, 2)
+	                                                     : rng_below(d, 65536)));
 	if (is_v4(f)) {
-		if (dice_percent(d, 50)) /* short: flags and a low offset */
-			place = htons((uint16_t)(dice_roll(d, 2) << 13 | dice_roll(d, 4)));
+		if (rng_percent(d, 50)) /* short: flags and a low offset */
+			place = htons((uint16_t)(rng_below(d, 2) << 13 | rng_below(d, 4)));
 		memcpy(l3 + 6, &place, 2);
 		frame_mend_ip(f);
 		return;
@@ -372,115 +371,115 @@ static void mutate_fragment(struct frame *f, struct dice *d)
 	l3[6] = 44;
 }
 
-static void mutate_tag(struct frame *f, struct dice *d)
+static void mutate_tag(struct frame *f, struct rng *d)
 {
-	for (unsigned n = 1 + dice_roll(d, 3); n && f->len + 4 <= FRAME_MAX && f->len >= 12; n--) {
+	for (unsigned n = 1 + rng_below(d, 3); n && f->len + 4 <= FRAME_MAX && f->len >= 12; n--) {
 		static const uint8_t type[2][2] = {{0x81, 0x00}, {0x88, 0xa8}};
 		memmove(f->bytes + 16, f->bytes + 12, f->len - 12u);
-		memcpy(f->bytes + 12, type[dice_roll(d, 2)], 2);
+		memcpy(f->bytes + 12, type[rng_below(d, 2)], 2);
 		f->bytes[14] = 0;
-		f->bytes[15] = (uint8_t)dice_roll(d, 256);
+		f->bytes[15] = (uint8_t)rng_below(d, 256);
 		f->len = (uint16_t)(f->len + 4);
 	}
 }
 
-static void mutate_address(struct frame *f, struct dice *d)
+static void mutate_address(struct frame *f, struct rng *d)
 {
 	static const uint8_t bogus[][4] = {
 	        {127, 0, 0, 1}, {224, 0, 0, 1}, {0, 0, 0, 0}, {255, 255, 255, 255}};
 	uint8_t *l3 = f->bytes + SY_ETH_LEN;
 	unsigned size = is_v4(f) ? 4 : 16;
 	uint8_t *src = l3 + (is_v4(f) ? 12 : 8), *dst = src + size;
-	switch (dice_roll(d, 4)) {
+	switch (rng_below(d, 4)) {
 	case 0:
 		memset(src, 0, size);
-		memcpy(src + size - 4, bogus[dice_roll(d, 4)], 4);
+		memcpy(src + size - 4, bogus[rng_below(d, 4)], 4);
 		break;
 	case 1:
 		memcpy(src, dst, size);
 		break;
 	case 2:
-		dice_fill(d, dst, size);
+		rng_fill(d, dst, size);
 		break;
 	default:
-		src[size - 1] ^= (uint8_t)dice_roll(d, 256);
+		src[size - 1] ^= (uint8_t)rng_below(d, 256);
 	}
 	frame_mend_ip(f);
 	frame_mend_l4(f);
 }
 
-static void mutate_transport(struct frame *f, struct dice *d)
+static void mutate_transport(struct frame *f, struct rng *d)
 {
 	uint8_t *l4 = l4_of(f, 20);
 	if (!l4)
 		return;
-	switch (dice_roll(d, 6)) {
+	switch (rng_below(d, 6)) {
 	case 0: /* flags */
 	case 1:
-		l4[13] = (uint8_t)dice_roll(d, 256);
+		l4[13] = (uint8_t)rng_below(d, 256);
 		break;
 	case 2: /* data offset */
-		l4[12] = (uint8_t)dice_roll(d, 256);
+		l4[12] = (uint8_t)rng_below(d, 256);
 		break;
 	case 3: /* ports */
-		dice_fill(d, l4 + 2 * dice_roll(d, 2), 2);
+		rng_fill(d, l4 + 2 * rng_below(d, 2), 2);
 		break;
 	case 4: /* numbers */
-		dice_fill(d, l4 + 4 + 4 * dice_roll(d, 2), 4);
+		rng_fill(d, l4 + 4 + 4 * rng_below(d, 2), 4);
 		break;
 	default: /* options, perhaps half of one */
-		l4[12] = (uint8_t)((5 + dice_roll(d, 11)) << 4);
-		dice_fill(d, l4 + 20, (size_t)(f->bytes + f->len - l4 - 20));
+		l4[12] = (uint8_t)((5 + rng_below(d, 11)) << 4);
+		rng_fill(d, l4 + 20, (size_t)(f->bytes + f->len - l4 - 20));
 	}
-	if (dice_percent(d, 80))
+	if (rng_percent(d, 80))
 		frame_mend_l4(f);
 }
 
-static void mutate_checksum(struct frame *f, struct dice *d)
+static void mutate_checksum(struct frame *f, struct rng *d)
 {
 	uint8_t *csum = csum_of(f);
-	switch (dice_roll(d, 3)) {
+	switch (rng_below(d, 3)) {
 	case 0:
 		if (csum)
-			dice_fill(d, csum, 2);
+			rng_fill(d, csum, 2);
 		break;
 	case 1:
 		frame_unfinish(f);
 		break;
 	default:
-		dice_fill(d, f->bytes + SY_ETH_LEN + 10, 2);
+		rng_fill(d, f->bytes + SY_ETH_LEN + 10, 2);
 	}
 }
 
-static void mutate_protocol(struct frame *f, struct dice *d)
+static void mutate_protocol(struct frame *f, struct rng *d)
 {
-	if (dice_percent(d, 40)) {
-		dice_fill(d, f->bytes + 12, 2);
+	if (rng_percent(d, 40)) {
+		rng_fill(d, f->bytes + 12, 2);
 		return;
 	}
-	f->bytes[SY_ETH_LEN + (is_v4(f) ? 9 : 6)] = (uint8_t)dice_roll(d, 256);
+	f->bytes[SY_ETH_LEN + (is_v4(f) ? 9 : 6)] = (uint8_t)rng_below(d, 256);
 	frame_mend_ip(f);
 }
 
-static void mutate_ttl(struct frame *f, struct dice *d)
+static void mutate_ttl(struct frame *f, struct rng *d)
 {
-	frame_set_ttl(f, (uint8_t)dice_roll(d, 3));
+	frame_set_ttl(f, (uint8_t)rng_below(d, 3));
 }
 
-static void mutate_mac(struct frame *f, struct dice *d)
+static void mutate_mac(struct frame *f, struct rng *d)
 {
-	if (dice_percent(d, 50))
+	if (rng_percent(d, 50))
 		memset(f->bytes, 0xff, 6);
 	else
-		dice_fill(d, f->bytes, 6);
+		rng_fill(d, f->bytes, 6);
 }
 
-void frame_mutate(struct frame *f, struct dice *d)
+void frame_mutate(struct frame *f, struct rng *d)
 {
-	static void (*const way[])(struct frame *, struct dice *) = {
+	static void (*const way[])(struct frame *, struct rng *) = {
 	        mutate_bits,      mutate_length,    mutate_headers,  mutate_fragment,
 	        mutate_address,   mutate_transport, mutate_checksum, mutate_protocol,
 	        mutate_transport, mutate_ttl,       mutate_mac,      mutate_tag};
-	for (unsigned n = dice_percent(d, 70) ? 1 : 1 + dice_roll(d, 3); n; n--)
-		way[dice_roll(d, SY_ARRAY_LEN(way))](f, d);
+	for (unsigned n = rng_percent(d, 70) ? 1 : 1 + rng_below(d, 3); n; n--)
+		way[rng_below(d, SY_ARRAY_LEN(way))](f, d);
 }

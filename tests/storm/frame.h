@@ -14,15 +14,15 @@ struct frame {
 };
 
 /* A generator of its own, so that a seed gives the same storm everywhere. */
-struct dice {
+struct rng {
 	uint64_t state;
 };
-uint32_t dice_roll(struct dice *d, uint32_t below);
-static inline bool dice_percent(struct dice *d, uint32_t percent)
+uint32_t rng_below(struct rng *d, uint32_t below);
+static inline bool rng_percent(struct rng *d, uint32_t percent)
 {
-	return dice_roll(d, 100) < percent;
+	return rng_below(d, 100) < percent;
 }
-void dice_fill(struct dice *d, void *out, size_t len);
+void rng_fill(struct rng *d, void *out, size_t len);
 
 struct segment {
 	uint8_t flags;
@@ -31,14 +31,14 @@ struct segment {
 };
 
 /* Each fills in everything, checksums too; `payload` bytes are random. */
-void frame_tcp(struct frame *f, struct dice *d, const struct sy_tuple *t, const struct segment *s,
+void frame_tcp(struct frame *f, struct rng *d, const struct sy_tuple *t, const struct segment *s,
                unsigned payload);
-void frame_udp(struct frame *f, struct dice *d, const struct sy_tuple *t, unsigned payload);
-void frame_icmp(struct frame *f, struct dice *d, const struct sy_tuple *t, uint8_t type,
+void frame_udp(struct frame *f, struct rng *d, const struct sy_tuple *t, unsigned payload);
+void frame_icmp(struct frame *f, struct rng *d, const struct sy_tuple *t, uint8_t type,
                 uint8_t code, unsigned payload);
 /* An error of this type, code and fourth word from src to the sender of the packet in `about`, of
  * which so many bytes of IP are quoted. */
-void frame_error(struct frame *f, struct dice *d, const struct sy_addr *src, const uint8_t type[2],
+void frame_error(struct frame *f, struct rng *d, const struct sy_addr *src, const uint8_t type[2],
                  uint32_t rest, const uint8_t *about, unsigned quoted);
 
 /* Cuts a right frame into fragments of `piece` bytes (a multiple of 8) under an id, at most `room`.
@@ -56,6 +56,6 @@ void frame_let_fragment(struct frame *f);
 /* What a sender leaves to its hardware: the pseudo-header's sum. */
 void frame_unfinish(struct frame *f);
 /* Spoils the frame in one to three ways. */
-void frame_mutate(struct frame *f, struct dice *d);
+void frame_mutate(struct frame *f, struct rng *d);
 
 #endif

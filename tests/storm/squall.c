@@ -26,7 +26,7 @@ static void flood_slot(struct weather *w, const struct service_key *key, bool go
 			weather_hello(w, &f, &t);
 			weather_send(w, &f);
 			if (go_on) {
-				frame_tcp(&f, &w->dice, &t, &ack, 0);
+				frame_tcp(&f, &w->rng, &t, &ack, 0);
 				weather_send(w, &f);
 			}
 			if (n % (SY_BURST / 2) == 0) {
@@ -74,7 +74,7 @@ static void squall_nat(struct weather *w)
 		struct sy_tuple t = weather_client(w, &key);
 		const struct sy_tuple stray = {world_special_server(SPECIAL_NAT), t.src,
 		                               htons(8080),
-		                               htons((uint16_t)dice_roll(&w->dice, 1024)), t.proto};
+		                               htons((uint16_t)rng_below(&w->rng, 1024)), t.proto};
 		const struct segment s = {SY_TCP_ACK, 1, 1, 0};
 		weather_hello(w, &f, &t);
 		weather_send(w, &f);
@@ -82,7 +82,7 @@ static void squall_nat(struct weather *w)
 		weather_hello(w, &f, &t);
 		weather_send(w, &f);
 		f.port = HARNESS_LAN;
-		frame_tcp(&f, &w->dice, &stray, &s, 0);
+		frame_tcp(&f, &w->rng, &stray, &s, 0);
 		weather_send(w, &f);
 	}
 	weather_turn(w);
@@ -95,7 +95,7 @@ static void squall_fragments(struct weather *w)
 	struct sy_tuple t = weather_client(w, &key);
 	struct frame f, piece[4];
 	unsigned workers = w->world.harness.rt->workers;
-	frame_udp(&f, &w->dice, &t, 500);
+	frame_udp(&f, &w->rng, &t, 500);
 	f.port = HARNESS_WAN;
 	for (uint32_t id = 0; id < 4 * FRAGMENT_WAITING * workers; id++) {
 		frame_cut(&f, id, 200, piece, 4);
@@ -110,7 +110,7 @@ static void squall_fragments(struct weather *w)
 	}
 	weather_turn(w);
 	t.proto = SY_PROTO_ICMP;
-	frame_icmp(&f, &w->dice, &t, 8, 0, 500);
+	frame_icmp(&f, &w->rng, &t, 8, 0, 500);
 	frame_cut(&f, 1, 200, piece, 4);
 	weather_send(w, &piece[0]);
 	weather_turn(w);
@@ -161,7 +161,7 @@ static void squall_snat(struct weather *w)
 		weather_turn(w);
 	}
 	t = (struct sy_tuple){client.src, harness_addr(pool[0]), htons(1), htons(1), SY_PROTO_UDP};
-	frame_udp(&f, &w->dice, &t, 10);
+	frame_udp(&f, &w->rng, &t, 10);
 	f.port = HARNESS_WAN;
 	weather_send(w, &f);
 	weather_turn(w);
@@ -177,7 +177,7 @@ static void squall_unknown(struct weather *w)
 	for (unsigned n = 0; n < 3000; n++) {
 		struct frame f = {.port = HARNESS_WAN};
 		struct sy_tuple t = weather_client(w, &key);
-		frame_tcp(&f, &w->dice, &t, &late, 0);
+		frame_tcp(&f, &w->rng, &t, &late, 0);
 		weather_send(w, &f);
 		if (n % (8 * SY_BURST) == 0)
 			weather_turn(w);
@@ -199,7 +199,7 @@ static void squall_removed(struct weather *w)
 	delete_service(&c, &key);
 	put_service(&c, &key, "empty", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
 	harness_commit(&w->world.harness, &c);
-	frame_tcp(&f, &w->dice, &t, &s, 0);
+	frame_tcp(&f, &w->rng, &t, &s, 0);
 	weather_send(w, &f);
 	weather_turn(w);
 	world_restore(&w->world);
@@ -213,7 +213,7 @@ static void send_echoes(struct weather *w, unsigned count, unsigned turns)
 	for (unsigned n = 0; n < count; n++) {
 		struct frame f = {.port = HARNESS_WAN};
 		struct sy_tuple t = weather_client(w, &key);
-		frame_icmp(&f, &w->dice, &t, 8, 0, 20);
+		frame_icmp(&f, &w->rng, &t, 8, 0, 20);
 		weather_send(w, &f);
 		if (n % SY_BURST == 0)
 			for (unsigned i = 0; i < turns; i++)

@@ -157,7 +157,7 @@ static struct frame *pending_add(struct weather *w)
 {
 	if (w->pending_count < PENDING)
 		return &w->pending[w->pending_count++];
-	return &w->pending[dice_roll(&w->dice, PENDING)];
+	return &w->pending[rng_below(&w->rng, PENDING)];
 }
 
 struct sy_tuple weather_client(struct weather *w, const struct service_key *key)
@@ -167,26 +167,26 @@ struct sy_tuple weather_client(struct weather *w, const struct service_key *key)
 	                     .dst = key->vip,
 	                     .dport = key->vport,
 	                     .proto = key->proto};
-	t.src.b[15] = (uint8_t)(1 + dice_roll(&w->dice, 64));
-	t.sport = htons((uint16_t)(1 + dice_roll(&w->dice, 65535)));
+	t.src.b[15] = (uint8_t)(1 + rng_below(&w->rng, 64));
+	t.sport = htons((uint16_t)(1 + rng_below(&w->rng, 65535)));
 	return t;
 }
 
 /* Now and then more than the network behind takes. */
-static uint32_t payload_roll(struct dice *d, uint32_t below)
+static uint32_t payload_roll(struct rng *d, uint32_t below)
 {
-	return dice_percent(d, 5) ? 1250 + dice_roll(d, 300) : dice_roll(d, below);
+	return rng_percent(d, 5) ? 1250 + rng_below(d, 300) : rng_below(d, below);
 }
 
 void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
 {
-	const struct segment syn = {SY_TCP_SYN, dice_roll(&w->dice, UINT32_MAX), 0, 1460};
+	const struct segment syn = {SY_TCP_SYN, rng_below(&w->rng, UINT32_MAX), 0, 1460};
 	f->port = HARNESS_WAN;
 	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(f, &w->dice, t, &syn, 0);
+		frame_tcp(f, &w->rng, t, &syn, 0);
 	else
-		frame_udp(f, &w->dice, t, payload_roll(&w->dice, 600));
-	if (dice_percent(&w->dice, 50))
+		frame_udp(f, &w->rng, t, payload_roll(&w->rng, 600));
+	if (rng_percent(&w->rng, 50))
 		frame_let_fragment(f);
 }
 
@@ -196,24 +196,23 @@ void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
 static bool tcp_answer(struct weather *w, const struct sy_view *v, const struct sy_tcp *in,
                        struct segment *out, unsigned *payload)
 {
-	struct dice *d = &w->dice;
+	struct rng *d = &w->rng;
 	uint32_t len = v->l4_len - (in->offset >> 4) * 4u;
 	bool ends = in->flags & (SY_TCP_SYN | SY_TCP_FIN);
 	*out = (struct segment){SY_TCP_ACK, ntohl(in->ack), ntohl(in->seq) + len + ends, 0};
 	*payload = 0;
-	if (in->flags & SY_TCP_RST || dice_percent(d, 8))
+	if (in->flags & SY_TCP_RST || rng_percent(d, 8))
 		return false;
 	if ((in->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN) {
-		out->flags =
-		        dice_percent(d, 95) ? SY_TCP_SYN | SY_TCP_ACK : SY_TCP_RST | SY_TCP_ACK;
-		out->seq = dice_roll(d, UINT32_MAX);
+		out->flags = rng_percent(d, 95) ? SY_TCP_SYN | SY_TCP_ACK : SY_TCP_RST | SY_TCP_ACK;
+		out->seq = rng_below(d, UINT32_MAX);
 		out->mss = 1460;
 		return true;
 	}
-	uint32_t choice = dice_roll(d, 100);
+	uint32_t choice = rng_below(d, 100);
 	if (choice < 45) {
 		out->flags |= SY_TCP_PSH;
-		*payload = dice_roll(d, 20) ? dice_roll(d, 300) : 1380 + dice_roll(d, 80);
+		*payload = rng_below(d, 20) ? rng_below(d, 300) : 1380 + rng_below(d, 80);
 	} else if (choice < (in->flags & SY_TCP_FIN ? 90u : 60u)) {
 		out->flags |= SY_TCP_FIN;
 	} else if (choice >= 98) {
@@ -228,14 +227,14 @@ static void react_past_us(struct weather *w, const struct sy_view *v)
 	static const uint8_t flags[] = {SY_TCP_ACK, SY_TCP_ACK | SY_TCP_PSH,
 	                                SY_TCP_ACK, SY_TCP_ACK | SY_TCP_FIN,
 	                                SY_TCP_RST, SY_TCP_SYN};
-	struct dice *d = &w->dice;
+	struct rng *d = &w->rng;
 	struct frame next = {.port = HARNESS_WAN};
-	const struct segment s = {flags[dice_roll(d, SY_ARRAY_LEN(flags))],
-	                          dice_roll(d, UINT32_MAX), 1, 0};
+	const struct segment s = {flags[rng_below(d, SY_ARRAY_LEN(flags))],
+	                          rng_below(d, UINT32_MAX), 1, 0};
 	if (v->proto == SY_PROTO_TCP)
-		frame_tcp(&next, d, &v->tuple, &s, dice_roll(d, 300));
+		frame_tcp(&next, d, &v->tuple, &s, rng_below(d, 300));
 	else
-		frame_udp(&next, d, &v->tuple, dice_roll(d, 300));
+		frame_udp(&next, d, &v->tuple, rng_below(d, 300));
 	*pending_add(w) = next;
 	remember(w, &next);
 }
@@ -249,13 +248,13 @@ static void react_complaining(struct weather *w, unsigned port, const uint8_t *f
 	                                     {{3, 4}, {2, 0}},
 	                                     {{11, 0}, {3, 0}},
 	                                     {{12, 0}, {4, 0}}};
-	struct dice *d = &w->dice;
+	struct rng *d = &w->rng;
 	struct frame error = {.port = (uint8_t)port};
 	const struct sy_addr router = harness_addr(v->v4 ? "203.0.113.9" : "2001:db8:99::9");
 	unsigned least = v->l4 - v->l3 + 8u, all = v->frame_len - v->l3;
-	unsigned quoted = least + dice_roll(d, all - least + 1);
-	frame_error(&error, d, &router, type[dice_roll(d, SY_ARRAY_LEN(type))][!v->v4],
-	            dice_roll(d, 2000), frame, quoted < 1200 ? quoted : 1200);
+	unsigned quoted = least + rng_below(d, all - least + 1);
+	frame_error(&error, d, &router, type[rng_below(d, SY_ARRAY_LEN(type))][!v->v4],
+	            rng_below(d, 2000), frame, quoted < 1200 ? quoted : 1200);
 	*pending_add(w) = error;
 	remember(w, &error);
 }
@@ -274,12 +273,12 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
 	                              v->tuple.proto};
 	struct frame answer = {.port = (uint8_t)port};
-	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && dice_percent(&w->dice, 4))
+	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && rng_percent(&w->rng, 4))
 		react_complaining(w, port, frame, v);
 	if (port == HARNESS_LAN &&
 	    address_set_find(inspect_ours(w->world.harness.b), &v->tuple.dst) == ADDRESS_SET_VIP &&
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
-		if (!dice_percent(&w->dice, 20))
+		if (!rng_percent(&w->rng, 20))
 			react_past_us(w, v);
 		return; /* it is not for us to see what the server answers */
 	}
@@ -288,17 +287,17 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 		unsigned payload;
 		if (!tcp_answer(w, v, sy_packet_tcp(frame, v), &s, &payload))
 			return;
-		frame_tcp(&answer, &w->dice, &back, &s, payload);
-		if (!s.mss && payload >= 40 && dice_percent(&w->dice, 10))
+		frame_tcp(&answer, &w->rng, &back, &s, payload);
+		if (!s.mss && payload >= 40 && rng_percent(&w->rng, 10))
 			fill_header(&answer, SY_ETH_LEN + (v->v4 ? 20 : 40));
 	} else if (v->proto == SY_PROTO_UDP) {
-		if (dice_percent(&w->dice, 10))
+		if (rng_percent(&w->rng, 10))
 			return;
-		frame_udp(&answer, &w->dice, &back, payload_roll(&w->dice, 300));
+		frame_udp(&answer, &w->rng, &back, payload_roll(&w->rng, 300));
 	} else {
 		return;
 	}
-	if (dice_percent(&w->dice, 50))
+	if (rng_percent(&w->rng, 50))
 		frame_let_fragment(&answer);
 	*pending_add(w) = answer;
 	remember(w, &answer);
@@ -334,9 +333,9 @@ static bool send_again(struct weather *w, bool spoil)
 {
 	if (w->history_count == 0)
 		return false;
-	struct frame f = w->history[dice_roll(&w->dice, w->history_count)];
+	struct frame f = w->history[rng_below(&w->rng, w->history_count)];
 	if (spoil)
-		frame_mutate(&f, &w->dice);
+		frame_mutate(&f, &w->rng);
 	weather_send(w, &f);
 	return true;
 }
@@ -344,7 +343,7 @@ static bool send_again(struct weather *w, bool spoil)
 static void send_client(struct weather *w)
 {
 	struct frame f;
-	struct service_key key = world_service(dice_roll(&w->dice, WORLD_SERVICES));
+	struct service_key key = world_service(rng_below(&w->rng, WORLD_SERVICES));
 	struct sy_tuple t = weather_client(w, &key);
 	weather_hello(w, &f, &t);
 	remember(w, &f);
@@ -355,16 +354,16 @@ static void send_client(struct weather *w)
 static void send_stray(struct weather *w)
 {
 	struct frame f;
-	struct dice *d = &w->dice;
+	struct rng *d = &w->rng;
 	struct service_key key =
-	        dice_percent(d, 50)
-	                ? world_special_service((enum world_special)dice_roll(d, SPECIAL_SERVICES))
-	                : world_service(dice_roll(d, WORLD_SERVICES));
+	        rng_percent(d, 50)
+	                ? world_special_service((enum world_special)rng_below(d, SPECIAL_SERVICES))
+	                : world_service(rng_below(d, WORLD_SERVICES));
 	struct sy_tuple t = weather_client(w, &key);
-	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, dice_roll(d, UINT32_MAX), 1, 0};
-	switch (dice_roll(d, 7)) {
+	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, rng_below(d, UINT32_MAX), 1, 0};
+	switch (rng_below(d, 7)) {
 	case 0:
-		t.dport = htons((uint16_t)dice_roll(d, 65536));
+		t.dport = htons((uint16_t)rng_below(d, 65536));
 		break;
 	case 1:
 		if (sy_addr_is_v4(&t.src))
@@ -384,35 +383,35 @@ static void send_stray(struct weather *w)
 		break;
 	}
 	weather_hello(w, &f, &t);
-	if (t.proto == SY_PROTO_TCP && dice_percent(d, 20))
+	if (t.proto == SY_PROTO_TCP && rng_percent(d, 20))
 		frame_tcp(&f, d, &t, &late, 0);
-	if (dice_percent(d, 10))
+	if (rng_percent(d, 10))
 		frame_unfinish(&f);
 	weather_send(w, &f);
 }
 
 static void send_icmp(struct weather *w)
 {
-	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, HARNESS_PORTS)};
-	struct service_key key = world_service(dice_roll(&w->dice, WORLD_SERVICES));
+	struct frame f = {.port = (uint8_t)rng_below(&w->rng, HARNESS_PORTS)};
+	struct service_key key = world_service(rng_below(&w->rng, WORLD_SERVICES));
 	struct sy_tuple t = weather_client(w, &key);
 	uint8_t echo = sy_addr_is_v4(&t.src) ? 8 : 128;
-	bool other = dice_percent(&w->dice, 60);
-	frame_icmp(&f, &w->dice, &t, other ? (uint8_t)dice_roll(&w->dice, 256) : echo,
-	           other ? (uint8_t)dice_roll(&w->dice, 4) : 0, dice_roll(&w->dice, 200));
-	if (dice_percent(&w->dice, 20))
-		frame_mutate(&f, &w->dice);
+	bool other = rng_percent(&w->rng, 60);
+	frame_icmp(&f, &w->rng, &t, other ? (uint8_t)rng_below(&w->rng, 256) : echo,
+	           other ? (uint8_t)rng_below(&w->rng, 4) : 0, rng_below(&w->rng, 200));
+	if (rng_percent(&w->rng, 20))
+		frame_mutate(&f, &w->rng);
 	weather_send(w, &f);
 }
 
 static void send_noise(struct weather *w)
 {
 	static const uint8_t type[2][2] = {{0x08, 0x00}, {0x86, 0xdd}};
-	struct frame f = {.port = (uint8_t)dice_roll(&w->dice, HARNESS_PORTS),
-	                  .len = (uint16_t)dice_roll(&w->dice, 1600)};
-	dice_fill(&w->dice, f.bytes, f.len);
-	if (dice_percent(&w->dice, 70))
-		memcpy(f.bytes + 12, type[dice_roll(&w->dice, 2)], 2);
+	struct frame f = {.port = (uint8_t)rng_below(&w->rng, HARNESS_PORTS),
+	                  .len = (uint16_t)rng_below(&w->rng, 1600)};
+	rng_fill(&w->rng, f.bytes, f.len);
+	if (rng_percent(&w->rng, 70))
+		memcpy(f.bytes + 12, type[rng_below(&w->rng, 2)], 2);
 	weather_send(w, &f);
 }
 
@@ -420,29 +419,29 @@ static void send_noise(struct weather *w)
  * or cut otherwise so that they overlap. */
 static void send_fragments(struct weather *w)
 {
-	struct dice *d = &w->dice;
+	struct rng *d = &w->rng;
 	struct frame f, piece[16];
-	struct service_key key = world_service(dice_roll(d, WORLD_SERVICES));
+	struct service_key key = world_service(rng_below(d, WORLD_SERVICES));
 	const struct sy_tuple t = weather_client(w, &key);
-	const struct segment s = {dice_percent(d, 50) ? SY_TCP_SYN : SY_TCP_ACK, 1, 1, 0};
-	uint32_t id = dice_roll(d, dice_percent(d, 50) ? 4 : UINT32_MAX);
-	bool answer = w->history_count > 0 && dice_percent(d, 40);
+	const struct segment s = {rng_percent(d, 50) ? SY_TCP_SYN : SY_TCP_ACK, 1, 1, 0};
+	uint32_t id = rng_below(d, rng_percent(d, 50) ? 4 : UINT32_MAX);
+	bool answer = w->history_count > 0 && rng_percent(d, 40);
 	if (answer)
-		f = w->history[dice_roll(d, w->history_count)];
+		f = w->history[rng_below(d, w->history_count)];
 	else if (t.proto == SY_PROTO_TCP)
-		frame_tcp(&f, d, &t, &s, dice_roll(d, 1300));
+		frame_tcp(&f, d, &t, &s, rng_below(d, 1300));
 	else
-		frame_udp(&f, d, &t, dice_roll(d, 1300));
+		frame_udp(&f, d, &t, rng_below(d, 1300));
 	if (!answer)
 		f.port = HARNESS_WAN;
-	unsigned cuts = dice_percent(d, 10) ? 2 : 1;
+	unsigned cuts = rng_percent(d, 10) ? 2 : 1;
 	for (unsigned cut = 0; cut < cuts; cut++) {
-		unsigned count = frame_cut(&f, id, 8 * (4 + dice_roll(d, 40)), piece, 16);
+		unsigned count = frame_cut(&f, id, 8 * (4 + rng_below(d, 40)), piece, 16);
 		for (unsigned n = count; n > 0; n--) {
-			unsigned pick = dice_percent(d, 50) ? dice_roll(d, n) : 0;
-			if (dice_percent(d, 95))
+			unsigned pick = rng_percent(d, 50) ? rng_below(d, n) : 0;
+			if (rng_percent(d, 95))
 				weather_send(w, &piece[pick]);
-			if (!dice_percent(d, 5)) /* else once more, perhaps */
+			if (!rng_percent(d, 5)) /* else once more, perhaps */
 				memmove(piece + pick, piece + pick + 1,
 				        (count - pick - 1) * sizeof(piece[0]));
 		}
@@ -451,9 +450,9 @@ static void send_fragments(struct weather *w)
 
 static void gust_frame(struct weather *w)
 {
-	uint32_t choice = dice_roll(&w->dice, 100);
+	uint32_t choice = rng_below(&w->rng, 100);
 	if (choice < 52 && w->pending_count > 0) {
-		struct frame *f = &w->pending[dice_roll(&w->dice, w->pending_count)];
+		struct frame *f = &w->pending[rng_below(&w->rng, w->pending_count)];
 		weather_send(w, f);
 		*f = w->pending[--w->pending_count];
 	} else if (choice < 66) {
@@ -475,28 +474,28 @@ static void gust_frame(struct weather *w)
 
 static void gust(struct weather *w)
 {
-	struct dice *d = &w->dice;
-	for (unsigned n = 1 + dice_roll(d, 2 * SY_BURST); n; n--)
+	struct rng *d = &w->rng;
+	for (unsigned n = 1 + rng_below(d, 2 * SY_BURST); n; n--)
 		gust_frame(w);
 	/* Now and then workers run unevenly, and nobody looks at what they ask. */
-	if (dice_percent(d, 10))
-		harness_turn_worker(&w->world.harness, dice_roll(d, w->world.harness.rt->workers));
+	if (rng_percent(d, 10))
+		harness_turn_worker(&w->world.harness, rng_below(d, w->world.harness.rt->workers));
 	else
 		weather_turn(w);
-	if (dice_percent(d, 5))
+	if (rng_percent(d, 5))
 		world_change(&w->world);
-	if (dice_percent(d, 4))
-		harness_advance(&w->world.harness, dice_roll(d, 1500) * (SECOND_NS / 1000));
-	if (dice_roll(d, 3000) == 0)
+	if (rng_percent(d, 4))
+		harness_advance(&w->world.harness, rng_below(d, 1500) * (SECOND_NS / 1000));
+	if (rng_below(d, 3000) == 0)
 		harness_advance(&w->world.harness, 30 * SECOND_NS);
 }
 
 bool weather_open(struct weather *w, uint64_t seed, unsigned workers)
 {
 	memset(w, 0, sizeof(*w));
-	w->dice.state = seed * 0x9e3779b97f4a7c15u + 1;
+	w->rng.state = seed * 0x9e3779b97f4a7c15u + 1;
 	reached = fast = answered = 0;
-	return world_open(&w->world, &w->dice, workers, pipeline_probed());
+	return world_open(&w->world, &w->rng, workers, pipeline_probed());
 }
 
 void weather_close(struct weather *w)

@@ -22,7 +22,7 @@ struct weather_tally {
 
 struct weather {
 	struct world world;
-	struct dice dice;
+	struct rng rng;
 	struct weather_tally tally;
 	struct frame pending[PENDING], history[HISTORY];
 	unsigned pending_count, history_at, history_count;

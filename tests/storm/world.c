@@ -119,7 +119,7 @@ static void must(bool condition, const char *what)
 	exit(EXIT_FAILURE);
 }
 
-bool world_open(struct world *w, struct dice *d, unsigned workers, const struct sy_stage *pipeline)
+bool world_open(struct world *w, struct rng *d, unsigned workers, const struct sy_stage *pipeline)
 {
 	struct sy_static_route route[] = {
 	        route_make(HARNESS_WAN, "198.18.0.0", 16, "192.0.2.1"),
@@ -147,7 +147,7 @@ bool world_open(struct world *w, struct dice *d, unsigned workers, const struct 
 	        .neighs = SY_ARRAY_LEN(neigh),
 	};
 	struct sy_error err;
-	*w = (struct world){.dice = d};
+	*w = (struct world){.rng = d};
 	if (harness_open(&w->harness, &o, &err) < 0) {
 		fprintf(stderr, "storm: %s\n", err.text);
 		return false;
@@ -215,12 +215,12 @@ static void change_service(struct world *w, struct changes *c, unsigned i)
 {
 	put_world_service(c, i);
 	pb_service *s = c->change[c->count - 1]->put_service;
-	if (dice_percent(w->dice, 50))
+	if (rng_percent(w->rng, 50))
 		return;
-	s->scheduler = (Steelyard__Forwarder__V1__Scheduler)(1 + dice_roll(w->dice, SCHEDULERS));
+	s->scheduler = (Steelyard__Forwarder__V1__Scheduler)(1 + rng_below(w->rng, SCHEDULERS));
 	s->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED;
-	s->max_sessions = dice_percent(w->dice, 20) ? 1 + dice_roll(w->dice, 20) : 0;
-	s->slow_start_s = dice_roll(w->dice, 10);
+	s->max_sessions = rng_percent(w->rng, 20) ? 1 + rng_below(w->rng, 20) : 0;
+	s->slow_start_s = rng_below(w->rng, 10);
 }
 
 static enum mode special_mode(enum world_special odd)
@@ -270,22 +270,22 @@ static void change_server(struct world *w, struct changes *c, unsigned i)
 {
 	static const int state[] = {UP, UP, UP, UP, DRAIN, DOWN, KILL};
 	struct service_key key = world_service(i);
-	unsigned n = dice_roll(w->dice, WORLD_SERVERS);
+	unsigned n = rng_below(w->rng, WORLD_SERVERS);
 	struct sy_addr server = world_server(i, n);
-	if (dice_percent(w->dice, 30))
+	if (rng_percent(w->rng, 30))
 		delete_server(c, &key, &server, server_port(i));
 	else {
-		pb_server *s = put_server(c, &key, &server, server_port(i), dice_roll(w->dice, 10),
-		                          state[dice_roll(w->dice, SY_ARRAY_LEN(state))]);
-		s->backup = dice_percent(w->dice, 15);
-		s->max_sessions = dice_percent(w->dice, 15) ? 1 + dice_roll(w->dice, 30) : 0;
+		pb_server *s = put_server(c, &key, &server, server_port(i), rng_below(w->rng, 10),
+		                          state[rng_below(w->rng, SY_ARRAY_LEN(state))]);
+		s->backup = rng_percent(w->rng, 15);
+		s->max_sessions = rng_percent(w->rng, 15) ? 1 + rng_below(w->rng, 30) : 0;
 	}
 }
 
 static void change_local(struct world *w, struct changes *c)
 {
-	struct sy_addr local = world_local(dice_roll(w->dice, WORLD_LOCALS + 1));
-	if (dice_percent(w->dice, 30))
+	struct sy_addr local = world_local(rng_below(w->rng, WORLD_LOCALS + 1));
+	if (rng_percent(w->rng, 30))
 		delete_local(c, &local);
 	else
 		put_local(c, &local);
@@ -294,9 +294,9 @@ static void change_local(struct world *w, struct changes *c)
 /* What no forwarder accepts, whatever the configuration is. */
 static void change_wrong(struct world *w, struct changes *c)
 {
-	struct service_key key = world_service(dice_roll(w->dice, WORLD_SERVICES));
+	struct service_key key = world_service(rng_below(w->rng, WORLD_SERVICES));
 	struct sy_addr nowhere = harness_addr("127.0.0.1"), vip = key.vip;
-	switch (dice_roll(w->dice, 6)) {
+	switch (rng_below(w->rng, 6)) {
 	case 0:
 		put_local(c, &nowhere);
 		break;
@@ -322,10 +322,10 @@ static void change_wrong(struct world *w, struct changes *c)
 void world_change(struct world *w)
 {
 	struct changes c = {0};
-	for (unsigned n = 1 + dice_roll(w->dice, 3); n; n--) {
-		unsigned i = dice_roll(w->dice, WORLD_SERVICES);
+	for (unsigned n = 1 + rng_below(w->rng, 3); n; n--) {
+		unsigned i = rng_below(w->rng, WORLD_SERVICES);
 		struct service_key key = world_service(i);
-		switch (dice_roll(w->dice, 8)) {
+		switch (rng_below(w->rng, 8)) {
 		case 0:
 			change_service(w, &c, i);
 			break;
@@ -339,7 +339,7 @@ void world_change(struct world *w)
 			change_server(w, &c, i);
 		}
 	}
-	bool wrong = dice_percent(w->dice, 10);
+	bool wrong = rng_percent(w->rng, 10);
 	if (wrong)
 		change_wrong(w, &c);
 	/* Right ones are refused too: what is to be deleted may not be there. */

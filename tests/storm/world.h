@@ -30,12 +30,12 @@ enum world_special {
 
 struct world {
 	struct harness harness;
-	struct dice *dice;
+	struct rng *rng;
 	uint64_t commits, refusals;
 };
 
 /* Session tables and pool are small, so that the storm fills them. */
-bool world_open(struct world *w, struct dice *d, unsigned workers, const struct sy_stage *pipeline);
+bool world_open(struct world *w, struct rng *d, unsigned workers, const struct sy_stage *pipeline);
 void world_close(struct world *w);
 
 struct service_key world_service(unsigned i);

@@ -87,7 +87,7 @@ int flows_setup(void **state)
 		memcpy(neigh[i].port, r->port, sizeof(neigh[i].port));
 		memcpy(neigh[i].mac, (uint8_t[6]){2, 0, 0, 0, 1, (uint8_t)i}, 6);
 	}
-	f->dice.state = 1;
+	f->rng.state = 1;
 	assert_true(folder_make(f->state, "/dev/shm"));
 	assert_true(folder_make(f->store, "/dev/shm"));
 	f->options = (struct harness_options){.route = route,
@@ -253,9 +253,9 @@ void flows_frame(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 {
 	const struct segment s = {flags, seq, 1, flags & SY_TCP_SYN ? 1460 : 0};
 	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(out, &f->dice, t, &s, payload);
+		frame_tcp(out, &f->rng, t, &s, payload);
 	else
-		frame_udp(out, &f->dice, t, payload < 20 ? 20 : payload);
+		frame_udp(out, &f->rng, t, payload < 20 ? 20 : payload);
 }
 
 void frame_check_translated(const struct frame *in, const struct frame *out, struct sy_view *after)

@@ -21,7 +21,7 @@
 struct flows {
 	struct harness harness;
 	struct harness_options options;
-	struct dice dice;
+	struct rng rng;
 	char state[FOLDER_NAME], store[FOLDER_NAME]; /* directories */
 	struct service_key service[FLOW_SERVICES];
 	struct sy_addr server[FLOW_SERVICES][FLOW_SERVERS];

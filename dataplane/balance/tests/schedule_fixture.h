@@ -26,7 +26,7 @@
 
 struct fixture {
 	struct harness harness;
-	struct dice dice;
+	struct rng rng;
 	struct service_key key, udp;
 	struct sy_addr server[SERVERS];
 	struct changes c;
@@ -43,7 +43,7 @@ static inline int setup(void **state)
 	routed_open(&f->harness,
 	            (struct harness_options){.workers = 2, .sessions = 512 * SY_SLOTS});
 	harness_advance(&f->harness, SECOND_NS);
-	f->dice.state = 1;
+	f->rng.state = 1;
 	f->key = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
 	f->udp = harness_key("192.0.2.10", 53, SY_PROTO_UDP);
 	for (unsigned i = 0; i < SERVERS; i++) {
@@ -104,9 +104,9 @@ static inline bool client_sends(struct fixture *f, const struct service_key *key
 	t.src.b[14] = (uint8_t)(client >> 8);
 	t.src.b[15] = (uint8_t)client;
 	if (key->proto == SY_PROTO_TCP)
-		frame_tcp(&frame, &f->dice, &t, &s, 0);
+		frame_tcp(&frame, &f->rng, &t, &s, 0);
 	else
-		frame_udp(&frame, &f->dice, &t, 10);
+		frame_udp(&frame, &f->rng, &t, 10);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
 	harness_turn(&f->harness);
 	harness_attend(&f->harness);

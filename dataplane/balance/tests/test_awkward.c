@@ -17,7 +17,7 @@
 
 struct fixture {
 	struct harness harness;
-	struct dice dice;
+	struct rng rng;
 	struct service_key key[2]; /* IPv6, IPv4 */
 };
 
@@ -27,7 +27,7 @@ static int setup(void **state)
 	struct changes c = {0};
 	assert_non_null(f);
 	routed_open(&f->harness, (struct harness_options){0});
-	f->dice.state = 1;
+	f->rng.state = 1;
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		struct sy_addr local = harness_addr(v4 ? "10.0.1.1" : "fd00::1:1");
 		struct sy_addr server = harness_addr(v4 ? "10.0.0.1" : "fd00::1");
@@ -53,7 +53,7 @@ static struct frame hello(struct fixture *f, bool v4, const uint8_t *more, unsig
 	uint8_t *l3 = frame.bytes + SY_ETH_LEN;
 	uint16_t ip_len;
 
-	frame_tcp(&frame, &f->dice, &t, &syn, 0);
+	frame_tcp(&frame, &f->rng, &t, &syn, 0);
 	memmove(frame.bytes + at + len, frame.bytes + at, frame.len - at);
 	memcpy(frame.bytes + at, more, len);
 	frame.len = (uint16_t)(frame.len + len);

@@ -102,7 +102,7 @@ static void send_segment(struct talk *k, enum session_direction from, uint8_t fl
 {
 	const struct segment s = {flags, seq, ack, 0};
 	struct frame in;
-	frame_tcp(&in, &k->f->dice, &k->tuple[from], &s, payload);
+	frame_tcp(&in, &k->f->rng, &k->tuple[from], &s, payload);
 	send_frame(k, from, &in);
 }
 
@@ -118,7 +118,7 @@ static void send_sack(struct talk *k, enum session_direction from, uint32_t seq,
 	right = htonl(right);
 	memcpy(option + 4, &left, 4);
 	memcpy(option + 8, &right, 4);
-	frame_tcp(&in, &k->f->dice, &k->tuple[from], &s, sizeof(option));
+	frame_tcp(&in, &k->f->rng, &k->tuple[from], &s, sizeof(option));
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
 	struct sy_tcp *tcp = (struct sy_tcp *)(in.bytes + v.l4);
 	tcp->offset = (uint8_t)(tcp->offset + (sizeof(option) / 4 << 4));
@@ -520,7 +520,7 @@ static void test_full_headers(void **state)
 	struct sy_view v;
 	const struct segment s = {ACK, FIRST, SERVER + 1, 0};
 	talk_begin(*state, &k, PROXIES);
-	frame_tcp(&in, &k.f->dice, &k.tuple[CLIENT], &s, 40);
+	frame_tcp(&in, &k.f->rng, &k.tuple[CLIENT], &s, 40);
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
 	in.bytes[v.l4 + 12] = 15 << 4;
 	memset(in.bytes + v.l4 + 20, 1, 40);
@@ -540,7 +540,7 @@ static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *p
 	const struct segment s = {flags, seq, flags & ACK ? SERVER + 1 : 0, 0};
 	struct frame in;
 	struct sy_view v;
-	frame_tcp(&in, &k->f->dice, &k->tuple[CLIENT], &s, options_len + len);
+	frame_tcp(&in, &k->f->rng, &k->tuple[CLIENT], &s, options_len + len);
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
 	in.bytes[v.l4 + 12] = (uint8_t)((5 + options_len / 4) << 4);
 	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp), options, options_len);

@@ -19,7 +19,7 @@
 
 struct fixture {
 	struct harness harness;
-	struct dice dice;
+	struct rng rng;
 	struct service_key key;
 };
 
@@ -45,7 +45,7 @@ static int setup(void **state)
 	const struct sy_addr server = harness_addr("10.0.0.1"), local = harness_addr("10.0.1.1");
 	if (harness_open(&f->harness, &o, &err) < 0)
 		fail_msg("%s", err.text);
-	f->dice.state = 1;
+	f->rng.state = 1;
 	f->key = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
 	put_local(&c, &local);
 	put_service(&c, &f->key, "web", RR, &timeouts)->max_sessions = LIMIT;
@@ -71,7 +71,7 @@ static void syn_waits(struct fixture *f, uint16_t port, uint8_t ttl)
 	const struct segment s = {SY_TCP_SYN, 1, 0, 0};
 	struct frame frame;
 	struct sy_view v;
-	frame_tcp(&frame, &f->dice, &t, &s, 0);
+	frame_tcp(&frame, &f->rng, &t, &s, 0);
 	assert_int_equal(sy_packet_parse(frame.bytes, frame.len, &v), SY_DROP_NONE);
 	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame.bytes + v.l3);
 	ip->checksum = sy_csum_apply(ip->checksum, sy_csum_delta(htons((uint16_t)(ip->ttl << 8)),
@@ -85,7 +85,7 @@ static void datagram_waits(struct fixture *f, uint16_t port)
 	const struct sy_tuple t = {harness_addr("198.18.0.1"), f->key.vip, htons(port),
 	                           f->key.vport, SY_PROTO_UDP};
 	struct frame frame;
-	frame_udp(&frame, &f->dice, &t, 20);
+	frame_udp(&frame, &f->rng, &t, 20);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
 }
 

@@ -21,7 +21,7 @@
 
 struct fixture {
 	struct harness harness;
-	struct dice dice;
+	struct rng rng;
 	struct service_key tcp, udp;
 	struct sy_addr server[2], local[2];
 };
@@ -31,7 +31,7 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct changes c = {0};
 	routed_open(&f->harness, (struct harness_options){0});
-	f->dice.state = 1;
+	f->rng.state = 1;
 	f->tcp = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
 	f->udp = harness_key("192.0.2.10", 53, SY_PROTO_UDP);
 	for (unsigned i = 0; i < 2; i++) {
@@ -64,9 +64,9 @@ static void client_sends(struct fixture *f, const struct service_key *key, uint1
 	                           key->proto};
 	const struct segment s = {flags, 1, 1, 0};
 	if (key->proto == SY_PROTO_TCP)
-		frame_tcp(&frame, &f->dice, &t, &s, 0);
+		frame_tcp(&frame, &f->rng, &t, &s, 0);
 	else
-		frame_udp(&frame, &f->dice, &t, 10);
+		frame_udp(&frame, &f->rng, &t, 10);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
 	harness_turn(&f->harness);
 	harness_attend(&f->harness);

@@ -64,7 +64,7 @@ static void cut(struct flows *f, const struct sy_tuple *t, uint32_t id,
                 struct frame piece[static PIECES])
 {
 	struct frame whole;
-	frame_udp(&whole, &f->dice, t, PIECE * PIECES - 20);
+	frame_udp(&whole, &f->rng, t, PIECE * PIECES - 20);
 	assert_int_equal(frame_cut(&whole, id, PIECE, piece, PIECES), PIECES);
 }
 
@@ -265,7 +265,7 @@ static void test_tcp(void **state)
 		                     syn = {SY_TCP_SYN, 1, 0, 1460};
 		struct flow flow;
 		flow_open(f, &flow, s, 1000);
-		frame_tcp(&whole, &f->dice, &flow.client, &data, PIECE * PIECES - 20);
+		frame_tcp(&whole, &f->rng, &flow.client, &data, PIECE * PIECES - 20);
 		assert_int_equal(frame_cut(&whole, 9, PIECE, piece, PIECES), PIECES);
 		for (unsigned i = 0; i < PIECES / 2; i++) {
 			struct frame last = piece[PIECES - 1 - i];
@@ -276,13 +276,13 @@ static void test_tcp(void **state)
 		assert_int_equal(flow_session(f, &flow)->state, SESSION_ESTABLISHED);
 		struct sy_tuple fresh = flow.client;
 		fresh.sport = htons(1001);
-		frame_tcp(&whole, &f->dice, &fresh, &syn, PIECE * PIECES - 24);
+		frame_tcp(&whole, &f->rng, &fresh, &syn, PIECE * PIECES - 24);
 		frame_cut(&whole, 10, PIECE, piece, PIECES);
 		assert_int_equal(send_all(f, HARNESS_WAN, piece, PIECES, out), PIECES);
 		assert_int_equal(find(f, &fresh)->state, SESSION_SYN_SENT);
 		/* a middle without its beginning creates none */
 		fresh.sport = htons(1002);
-		frame_tcp(&whole, &f->dice, &fresh, &data, PIECE * PIECES - 20);
+		frame_tcp(&whole, &f->rng, &fresh, &data, PIECE * PIECES - 20);
 		frame_cut(&whole, 11, PIECE, piece, PIECES);
 		uint64_t before = harness_drops(&f->harness, SY_DROP_NO_SESSION);
 		assert_int_equal(send_all(f, HARNESS_WAN, piece, PIECES, out), 0);
@@ -301,7 +301,7 @@ static void test_one_packet(void **state)
 			struct frame whole, out;
 			struct sy_view v;
 			const struct sy_tuple client = client_of(one_packet_text[v6], v6, 3000);
-			frame_udp(&whole, &f->dice, &client, 30);
+			frame_udp(&whole, &f->rng, &client, 30);
 			assert_true(flows_through(f, HARNESS_WAN, &whole, &out));
 			assert_int_equal(harness_totals(&f->harness).live, 1);
 			sy_packet_parse(out.bytes, out.len, &v);
@@ -352,7 +352,7 @@ static void test_overlaps(void **state)
 		bool waits = kind >= 3;
 		struct frame whole, piece[PIECES], bad[PIECES * 4], out[MANY];
 		const struct sy_tuple t = client_of(vip_text[MODE_FNAT][v6], v6, 5000);
-		frame_udp(&whole, &f->dice, &t, PIECE * PIECES - 20);
+		frame_udp(&whole, &f->rng, &t, PIECE * PIECES - 20);
 		frame_cut(&whole, n, PIECE, piece, PIECES);
 		uint64_t before = harness_drops(&f->harness, SY_DROP_FRAGMENT_OVERLAP);
 		unsigned sent = 0;
@@ -365,12 +365,12 @@ static void test_overlaps(void **state)
 			inject(f, HARNESS_WAN, &bad[1]);
 			break;
 		case 1: /* longer */
-			frame_udp(&whole, &f->dice, &t, PIECE * PIECES + 400);
+			frame_udp(&whole, &f->rng, &t, PIECE * PIECES + 400);
 			frame_cut(&whole, n, PIECE, bad, PIECES * 4);
 			inject(f, HARNESS_WAN, &bad[PIECES]);
 			break;
 		default: /* shorter */
-			frame_udp(&whole, &f->dice, &t, PIECE * (PIECES - 1) - 20);
+			frame_udp(&whole, &f->rng, &t, PIECE * (PIECES - 1) - 20);
 			frame_cut(&whole, n, PIECE, bad, PIECES * 4);
 			inject(f, HARNESS_WAN, &bad[PIECES - 2]);
 		}
@@ -418,7 +418,7 @@ static void test_waiting_is_bounded(void **state)
 	struct flows *f = *state;
 	struct frame whole, piece[MANY], out[MANY];
 	struct sy_tuple t = client_of(vip_text[MODE_FNAT][0], 0, 7000);
-	frame_udp(&whole, &f->dice, &t, 1300);
+	frame_udp(&whole, &f->rng, &t, 1300);
 	unsigned count = frame_cut(&whole, 1, 64, piece, MANY);
 	assert_true(count > FRAGMENT_WAITING_MAX + 1);
 	send_all(f, HARNESS_WAN, &piece[1], count - 1, out);
@@ -451,7 +451,7 @@ static void test_strays(void **state)
 	struct sy_tuple honest = client_of(vip_text[MODE_FNAT][0], 0, 7200);
 	uint64_t sent = 0;
 	for (unsigned id = 0; id < 600; id++) {
-		frame_udp(&whole, &f->dice, &t, 1300);
+		frame_udp(&whole, &f->rng, &t, 1300);
 		frame_cut(&whole, id, 64, stray, MANY);
 		for (unsigned n = 1; n <= 1 + id % FRAGMENT_WAITING_MAX; n++, sent++)
 			inject(f, HARNESS_WAN, &stray[n]);
@@ -491,7 +491,7 @@ static void test_icmp(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		struct frame whole, piece[PIECES];
 		struct sy_tuple t = client_of(vip_text[MODE_FNAT][v6], v6, 0);
-		frame_icmp(&whole, &f->dice, &t, v6 ? 128 : 8, 0, PIECE * PIECES - 8);
+		frame_icmp(&whole, &f->rng, &t, v6 ? 128 : 8, 0, PIECE * PIECES - 8);
 		frame_cut(&whole, 1, PIECE, piece, PIECES);
 		for (unsigned i = 0; i < PIECES; i++)
 			check_dropped(f, &piece[i], SY_DROP_ICMP_FRAGMENT);

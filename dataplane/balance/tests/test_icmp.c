@@ -78,9 +78,9 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 {
 	const struct segment s = {flags, 100000, 1, 0};
 	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(out, &f->dice, t, &s, flags & SY_TCP_SYN ? 0 : PAYLOAD);
+		frame_tcp(out, &f->rng, t, &s, flags & SY_TCP_SYN ? 0 : PAYLOAD);
 	else
-		frame_udp(out, &f->dice, t, PAYLOAD);
+		frame_udp(out, &f->rng, t, PAYLOAD);
 }
 
 static struct sy_tuple tuple_of(const struct frame *f)
@@ -155,7 +155,7 @@ static void error_make(struct flows *f, struct frame *out, const struct sy_addr 
 {
 	bool v6 = !sy_addr_is_v4(src);
 	uint32_t rest = kind == TOO_BIG ? mtu : kind == PROBLEM ? (v6 ? 6 : 6u << 24) : 0;
-	frame_error(out, &f->dice, src, kinds[kind][v6], rest, about->bytes, quoted);
+	frame_error(out, &f->rng, src, kinds[kind][v6], rest, about->bytes, quoted);
 }
 
 static void check_same(const struct frame *out, const struct frame *want)

@@ -39,7 +39,7 @@ static bool say(struct flows *f, const struct flow *flow, enum session_direction
 {
 	const struct segment s = {flags, seq, 1, 0};
 	struct frame in, out;
-	frame_tcp(&in, &f->dice, from == SESSION_CLIENT ? &flow->client : &flow->server, &s, 0);
+	frame_tcp(&in, &f->rng, from == SESSION_CLIENT ? &flow->client : &flow->server, &s, 0);
 	return flows_through(f, port_of[from], &in, &out);
 }
 

@@ -88,9 +88,9 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 {
 	const struct segment s = {flags, 1, 1, 0};
 	if (t->proto == SY_PROTO_TCP)
-		frame_tcp(out, &f->dice, t, &s, 100);
+		frame_tcp(out, &f->rng, t, &s, 100);
 	else
-		frame_udp(out, &f->dice, t, 120);
+		frame_udp(out, &f->rng, t, 120);
 }
 
 static struct sy_tuple tuple_out(const struct frame *out)

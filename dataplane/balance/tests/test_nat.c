@@ -175,7 +175,7 @@ static void test_strays(void **state)
 		flows_frame(f, &in, &stray, SY_TCP_ACK, 1, 0);
 		check_dropped(f, HARNESS_LAN, &in, SY_DROP_NAT_STRAY);
 		stray.proto = sy_addr_is_v4(&stray.src) ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
-		frame_icmp(&in, &f->dice, &stray, sy_addr_is_v4(&stray.src) ? 8 : 128, 0, 20);
+		frame_icmp(&in, &f->rng, &stray, sy_addr_is_v4(&stray.src) ? 8 : 128, 0, 20);
 		check_dropped(f, HARNESS_LAN, &in, SY_DROP_UNKNOWN_DESTINATION);
 		struct service_key key = key_of(s);
 		delete_service(&c, &key);

@@ -251,7 +251,7 @@ static void test_fragments(void **state)
 		if (way->client6)
 			continue;
 		begin(f, way, &t, &back);
-		frame_udp(&whole, &f->dice, &t, 1700);
+		frame_udp(&whole, &f->rng, &t, 1700);
 		unsigned count = frame_cut(&whole, 77, 1440, cut, 4), out = 0;
 		for (unsigned i = 0; i < count; i++)
 			inject(f, HARNESS_WAN, &cut[i]);
@@ -274,7 +274,7 @@ static void test_order(void **state)
 	struct frame in, out[PIECES];
 	begin(f, &ways[0], &t, &back);
 	for (unsigned n = 0; n < 5; n++) {
-		frame_udp(&in, &f->dice, &t, n % 2 ? 1460 : 100 + n);
+		frame_udp(&in, &f->rng, &t, n % 2 ? 1460 : 100 + n);
 		frame_let_fragment(&in);
 		inject(f, HARNESS_WAN, &in);
 	}
@@ -296,7 +296,7 @@ static void complain(struct flows *f, const struct frame *about, unsigned mtu, s
 	bool v6 = about->bytes[SY_ETH_LEN] >> 4 == 6;
 	static const uint8_t type[2][2] = {{3, 4}, {2, 0}};
 	const struct sy_addr router = harness_addr(router_text[v6]);
-	frame_error(out, &f->dice, &router, type[v6], mtu, about->bytes, v6 ? 200 : 60);
+	frame_error(out, &f->rng, &router, type[v6], mtu, about->bytes, v6 ? 200 : 60);
 }
 
 static void check_kept(struct flows *f, const struct frame *error)

@@ -32,7 +32,7 @@ struct memory {
 
 struct fixture {
 	struct harness harness;
-	struct dice dice;
+	struct rng rng;
 	struct service_key key;
 	struct memory memory[UINT16_MAX + 1];
 	unsigned refused, forgotten, reused, done, reset;
@@ -44,7 +44,7 @@ static int setup(void **state)
 	struct sy_addr local = harness_addr("10.0.1.1"), server = harness_addr("10.0.0.1");
 	struct changes c = {0};
 	routed_open(&f->harness, (struct harness_options){.sessions = SY_SLOTS * 512});
-	f->dice.state = 1;
+	f->rng.state = 1;
 	f->key = harness_key("192.0.2.10", 80, SY_PROTO_TCP);
 	put_local(&c, &local);
 	put_service(&c, &f->key, "rate", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
@@ -60,7 +60,7 @@ static void segment_send(struct fixture *f, unsigned port, const struct sy_tuple
 {
 	const struct segment s = {flags, seq, ack, 0};
 	struct frame frame;
-	frame_tcp(&frame, &f->dice, t, &s, payload);
+	frame_tcp(&frame, &f->rng, t, &s, payload);
 	assert_true(harness_inject(&f->harness, port, frame.bytes, frame.len));
 }
 
@@ -139,11 +139,11 @@ static void test_no_connection_meets_a_time_wait(void **state)
 	struct fixture *f = *state;
 	for (unsigned n = 0; n < CONNECTIONS; n++) {
 		struct sy_tuple t = {harness_addr("198.18.0.0"), f->key.vip,
-		                     htons((uint16_t)(1024 + dice_roll(&f->dice, 60000))),
+		                     htons((uint16_t)(1024 + rng_below(&f->rng, 60000))),
 		                     f->key.vport, SY_PROTO_TCP};
-		uint16_t host = htons((uint16_t)(1 + dice_roll(&f->dice, UINT16_MAX)));
+		uint16_t host = htons((uint16_t)(1 + rng_below(&f->rng, UINT16_MAX)));
 		memcpy(t.src.b + 14, &host, sizeof(host));
-		segment_send(f, HARNESS_WAN, &t, SY_TCP_SYN, dice_roll(&f->dice, UINT32_MAX), 0, 0);
+		segment_send(f, HARNESS_WAN, &t, SY_TCP_SYN, rng_below(&f->rng, UINT32_MAX), 0, 0);
 		if (n % RATE == RATE - 1) {
 			converse(f);
 			harness_advance(&f->harness, MS_NS);

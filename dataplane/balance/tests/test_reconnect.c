@@ -473,7 +473,7 @@ static void balancer_hears(struct check *k, struct world *x, const struct messag
 	const bool client = m->place == FROM_CLIENT;
 	const struct segment s = {m->flags, m->seq, m->ack, 0};
 	struct frame in;
-	frame_tcp(&in, &k->f->dice, client ? &k->client : &m->tuple, &s, m->len);
+	frame_tcp(&in, &k->f->rng, client ? &k->client : &m->tuple, &s, m->len);
 	memcpy(in.bytes + in.len - m->len, m->data, m->len);
 	frame_mend_l4(&in);
 	bw->challenges.saved_ns = bw->reset_both_rate.saved_ns = bw->resets.saved_ns =

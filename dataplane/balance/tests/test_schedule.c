@@ -236,7 +236,7 @@ static bool answer(struct fixture *f, struct sy_tuple *seen)
 static void send_datagram(struct fixture *f, unsigned port, const struct sy_tuple *t)
 {
 	struct frame frame;
-	frame_udp(&frame, &f->dice, t, 20);
+	frame_udp(&frame, &f->rng, t, 20);
 	assert_true(harness_inject(&f->harness, port, frame.bytes, frame.len));
 	harness_turn(&f->harness);
 }

@@ -76,33 +76,33 @@ static struct outcome outcome_of(struct flows *f, struct flow *flow, unsigned po
 static void session_throw(struct flows *f, struct session *s, struct session_cold *cold, bool tcp)
 {
 	s->flags = 0;
-	s->state = (uint8_t)(SESSION_UDP_ONE_WAY + dice_roll(&f->dice, 2));
+	s->state = (uint8_t)(SESSION_UDP_ONE_WAY + rng_below(&f->rng, 2));
 	if (!tcp)
 		return;
-	s->state = (uint8_t)(SESSION_SYN_SENT + dice_roll(&f->dice, 4));
-	cold->fin_seq[SESSION_CLIENT] = dice_roll(&f->dice, 4);
-	cold->fin_seq[SESSION_SERVER] = dice_roll(&f->dice, 4);
+	s->state = (uint8_t)(SESSION_SYN_SENT + rng_below(&f->rng, 4));
+	cold->fin_seq[SESSION_CLIENT] = rng_below(&f->rng, 4);
+	cold->fin_seq[SESSION_SERVER] = rng_below(&f->rng, 4);
 	if (s->state < SESSION_ESTABLISHED)
 		return;
-	const uint8_t fins = (uint8_t)dice_roll(&f->dice, 4);
-	s->flags = fins | (fins << 2 & dice_roll(&f->dice, 16)) |
-	           (fins & SESSION_SERVER_FIN && dice_percent(&f->dice, 50) ? SESSION_SERVER_FIRST
-	                                                                    : 0);
+	const uint8_t fins = (uint8_t)rng_below(&f->rng, 4);
+	s->flags =
+	        fins | (fins << 2 & rng_below(&f->rng, 16)) |
+	        (fins & SESSION_SERVER_FIN && rng_percent(&f->rng, 50) ? SESSION_SERVER_FIRST : 0);
 	s->state = tcp_state_of_fins(s);
 }
 
 static void check_one(struct flows *f, struct flow *flow, bool tcp)
 {
 	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
-	unsigned side = dice_roll(&f->dice, 2);
+	unsigned side = rng_below(&f->rng, 2);
 	struct session *s = flow_session(f, flow);
 	struct session_cold *cold =
 	        session_cold_at(inspect_table(f->harness.b, slot), record_of(f, s, slot));
 	session_throw(f, s, cold, tcp);
 	struct segment segment = {
-	        .flags = segment_flags[dice_roll(&f->dice, SY_ARRAY_LEN(segment_flags))],
-	        .seq = dice_roll(&f->dice, 4),
-	        .ack = dice_roll(&f->dice, 4)};
+	        .flags = segment_flags[rng_below(&f->rng, SY_ARRAY_LEN(segment_flags))],
+	        .seq = rng_below(&f->rng, 4),
+	        .ack = rng_below(&f->rng, 4)};
 	if (segment.flags == SY_TCP_SYN && s->state == SESSION_TIME_WAIT)
 		segment.flags = SY_TCP_ACK;
 	segment.mss = segment.flags & SY_TCP_SYN ? 1460 : 0;
@@ -110,15 +110,15 @@ static void check_one(struct flows *f, struct flow *flow, bool tcp)
 	struct frame in;
 	const struct sy_tuple *t = side == SESSION_CLIENT ? &flow->client : &flow->server;
 	if (tcp)
-		frame_tcp(&in, &f->dice, t, &segment, dice_roll(&f->dice, 3));
+		frame_tcp(&in, &f->rng, t, &segment, rng_below(&f->rng, 3));
 	else
-		frame_udp(&in, &f->dice, t, 20);
-	if (dice_percent(&f->dice, 5))
+		frame_udp(&in, &f->rng, t, 20);
+	if (rng_percent(&f->rng, 5))
 		frame_unfinish(&in);
 
 	struct endpoint *e = inspect_endpoint(f->harness.b, s->server);
 	const bool lost = side == SESSION_CLIENT && (!tcp || s->state == SESSION_SYN_SENT);
-	e->down = !lost && dice_percent(&f->dice, 30);
+	e->down = !lost && rng_percent(&f->rng, 30);
 	const struct kept before = kept_of(f, s, slot);
 	unsigned port = side == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN;
 	const struct outcome plain = outcome_of(f, flow, port, &in);
@@ -203,7 +203,7 @@ static void check_burst(struct flows *f, struct flow *flow)
 {
 	static struct burst_outcome mixed, tagged;
 	uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
-	unsigned side = dice_roll(&f->dice, 2);
+	unsigned side = rng_below(&f->rng, 2);
 	unsigned port = side == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN;
 	struct session *s = flow_session(f, flow);
 	struct frame in[BURST_FRAMES];
@@ -212,16 +212,16 @@ static void check_burst(struct flows *f, struct flow *flow)
 	              true);
 	for (unsigned n = 0; n < BURST_FRAMES; n++) {
 		const struct segment segment = {
-		        .flags = segment_flags[dice_roll(&f->dice, 3)],
-		        .seq = dice_roll(&f->dice, 4),
-		        .ack = dice_roll(&f->dice, 4),
+		        .flags = segment_flags[rng_below(&f->rng, 3)],
+		        .seq = rng_below(&f->rng, 4),
+		        .ack = rng_below(&f->rng, 4),
 		};
-		frame_tcp(&in[n], &f->dice, side == SESSION_CLIENT ? &flow->client : &flow->server,
+		frame_tcp(&in[n], &f->rng, side == SESSION_CLIENT ? &flow->client : &flow->server,
 		          &segment, 0);
 	}
 	bool is_tagged[BURST_FRAMES];
 	for (unsigned n = 0; n < BURST_FRAMES; n++) {
-		is_tagged[n] = dice_percent(&f->dice, 40);
+		is_tagged[n] = rng_percent(&f->rng, 40);
 		if (is_tagged[n])
 			frame_tag(&in[n]);
 	}
@@ -318,18 +318,18 @@ static void test_first_short_way_is_the_long_one(void **state)
 		const struct service_key *key = &begin_key[n % BEGIN_SERVICES];
 		const struct sy_tuple t = {
 		        harness_addr(sy_addr_is_v4(&key->vip) ? "198.18.0.1" : "2001:db8:c::1"),
-		        key->vip, htons((uint16_t)(1024 + dice_roll(&f->dice, 60000))), key->vport,
+		        key->vip, htons((uint16_t)(1024 + rng_below(&f->rng, 60000))), key->vport,
 		        key->proto};
 		const struct segment segment = {.flags = SY_TCP_SYN,
-		                                .seq = dice_roll(&f->dice, 4),
-		                                .mss = (uint16_t)(1400 + dice_roll(&f->dice, 100))};
-		unsigned payload = payloads[dice_roll(&f->dice, SY_ARRAY_LEN(payloads))];
+		                                .seq = rng_below(&f->rng, 4),
+		                                .mss = (uint16_t)(1400 + rng_below(&f->rng, 100))};
+		unsigned payload = payloads[rng_below(&f->rng, SY_ARRAY_LEN(payloads))];
 		struct frame in;
 		if (key->proto == SY_PROTO_TCP)
-			frame_tcp(&in, &f->dice, &t, &segment, payload);
+			frame_tcp(&in, &f->rng, &t, &segment, payload);
 		else
-			frame_udp(&in, &f->dice, &t, payload);
-		if (dice_percent(&f->dice, 5))
+			frame_udp(&in, &f->rng, &t, payload);
+		if (rng_percent(&f->rng, 5))
 			frame_unfinish(&in);
 		const struct outcome plain = outcome_of_first(f, &t, &in);
 		frame_tag(&in);
@@ -354,10 +354,10 @@ static void check_order(struct flows *f, const struct flow *flow)
 	uint32_t sent[ORDER_FLOWS] = {0}, seen[ORDER_FLOWS] = {0};
 	struct rte_mbuf *m;
 	for (unsigned n = 0; n < ORDER_FRAMES; n++) {
-		unsigned k = dice_roll(&f->dice, ORDER_FLOWS);
+		unsigned k = rng_below(&f->rng, ORDER_FLOWS);
 		struct frame in;
 		flows_frame(f, &in, &flow[k].client, SY_TCP_ACK, ++sent[k], 20);
-		if (dice_percent(&f->dice, 10))
+		if (rng_percent(&f->rng, 10))
 			frame_tag(&in);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 	}

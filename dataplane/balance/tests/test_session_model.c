@@ -159,14 +159,14 @@ static void model_run(uint32_t records, uint32_t buckets, uint64_t hash_mask, un
 			m.sweep_removes = (uint32_t)(random_next(&m.random) % 40);
 			model_compare(&m);
 		}
-		unsigned dice = (unsigned)(random_next(&m.random) % 100);
-		if (dice < insert_percent)
+		unsigned rng = (unsigned)(random_next(&m.random) % 100);
+		if (rng < insert_percent)
 			model_insert(&m, snapshot);
-		else if (dice >= 98)
+		else if (rng >= 98)
 			model_sweep(&m);
 		else if (m.count > 0) {
 			uint32_t record = m.live[random_next(&m.random) % m.count];
-			if (dice % 2)
+			if (rng % 2)
 				model_remove(&m, record);
 			else
 				model_find(&m, record);

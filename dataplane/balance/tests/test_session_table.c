@@ -287,14 +287,14 @@ static void test_pairs_among_singles(void **state)
 {
 	enum { SMALL = 256 };
 	struct fixture f;
-	uint64_t dice = 7;
+	uint64_t rng = 7;
 	struct {
 		uint64_t name;
 		bool live, pair;
 	} at[SMALL] = {0};
 	fixture_open(&f, SMALL, 128);
 	for (uint64_t name = 1; name < 200000; name++) {
-		uint64_t roll = random_next(&dice);
+		uint64_t roll = random_next(&rng);
 		uint32_t record = (uint32_t)(roll >> 32) % SMALL;
 		uint64_t hash = name * 0x9e3779b97f4a7c15u;
 		if (at[record].live && roll % 8 < 5) {

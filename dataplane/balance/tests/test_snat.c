@@ -60,7 +60,7 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 		flows_frame(f, out, t, flags, 1, 100);
 		return;
 	}
-	frame_icmp(out, &f->dice, t, type[v4][reply], 0, 100);
+	frame_icmp(out, &f->rng, t, type[v4][reply], 0, 100);
 	memcpy(out->bytes + SY_ETH_LEN + (v4 ? 20 : 40) + 4, &id, sizeof(id));
 	frame_mend_l4(out);
 }
@@ -421,7 +421,7 @@ static void test_errors(void **state)
 		struct sy_tuple told = {k.out.dst, k.out.src, k.out.dport, k.out.sport,
 		                        k.out.proto};
 		make(f, &sent, &told, SY_TCP_ACK, true);
-		frame_error(&in, &f->dice, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
+		frame_error(&in, &f->rng, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
 		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
 		assert_int_equal(sy_packet_check_l4(out.bytes, &view), SY_CSUM_OK);
@@ -435,7 +435,7 @@ static void test_errors(void **state)
 		told = (struct sy_tuple){k.back.dst, k.back.src, k.back.dport, k.back.sport,
 		                         k.back.proto};
 		make(f, &sent, &told, SY_TCP_ACK, false);
-		frame_error(&in, &f->dice, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
+		frame_error(&in, &f->rng, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
 		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
 		assert_int_equal(sy_packet_check_l4(out.bytes, &view), SY_CSUM_OK);

@@ -37,12 +37,12 @@ static void talk_open(struct flows *f, struct talk *k, unsigned v6, uint16_t por
 	k->flow.client =
 	        (struct sy_tuple){harness_addr(inside_text[v6]), harness_addr(remote_text[v6]),
 	                          htons(port), htons(53), SY_PROTO_UDP};
-	frame_udp(&k->in[0], &f->dice, &k->flow.client, 50);
+	frame_udp(&k->in[0], &f->rng, &k->flow.client, 50);
 	assert_true(flows_through(f, HARNESS_LAN, &k->in[0], &k->out[0]));
 	assert_int_equal(sy_packet_parse(k->out[0].bytes, k->out[0].len, &v), SY_DROP_NONE);
 	const struct sy_tuple back = {v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
 	                              SY_PROTO_UDP};
-	frame_udp(&k->in[1], &f->dice, &back, 50);
+	frame_udp(&k->in[1], &f->rng, &back, 50);
 	assert_true(flows_through(f, HARNESS_WAN, &k->in[1], &k->out[1]));
 }
 
