@@ -24,7 +24,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo; echo "  make demo DEMO=restart  thousands of connections through kill -9, restart and upgrade"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
-	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench storm wire wire-asan"
+	@echo "  make test ONLY=\"c go\"  some suites: c asan fuzz go bench soak wire wire-asan"
 
 setup: ## install what building and testing need (Debian 12, as root)
 	@scripts/setup

@@ -11,7 +11,7 @@
 #define BENCH_FEED_H
 
 #include "../dataplane/balance/tests/harness.h"
-#include "../tests/storm/frame.h"
+#include "../tests/soak/frame.h"
 
 #define FEED_BUFFERS 256 /* of a queue */
 

@@ -270,7 +270,7 @@ static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t 
 	return true;
 }
 
-/* With 20 bytes of transport at least: tests/storm/frame.h makes no checksum for less. */
+/* With 20 bytes of transport at least: tests/soak/frame.h makes no checksum for less. */
 static uint32_t frame_len(const struct scene *s, bool v6)
 {
 	unsigned least = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +

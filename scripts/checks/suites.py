@@ -104,10 +104,10 @@ def test_fuzz():
     return count
 
 
-def test_storm():
+def test_soak():
     """Ten million frames of all kinds against a model of what must come of each."""
-    process = run("build/dev/tests/storm/steelyard-storm")
-    count = verdict(process, "steelyard-storm")
+    process = run("build/dev/tests/soak/steelyard-soak")
+    count = verdict(process, "steelyard-soak")
     if not count.failed:
         count.notes.append(process.stdout.rstrip())
     return count
@@ -198,7 +198,7 @@ TESTS = {
     "fuzz": ("fuzz targets, a short run each", [test_fuzz]),
     "go": ("Go tests", [test_go]),
     "bench": ("the benchmarks, their smallest cells, and the checks themselves", [test_bench]),
-    "storm": ("ten million frames through the pipeline", [test_storm]),
+    "soak": ("ten million frames through the pipeline", [test_soak]),
     "wire": (
         "real traffic in network namespaces: what optimisation and timing may change",
         [functools.partial(test_wire, part) for part in range(PARTS)],
@@ -216,7 +216,7 @@ SCHEDULE = (
     ("asan", 0),
     ("fuzz", 0),
     ("c", 0),
-    ("storm", 0),
+    ("soak", 0),
     ("go", 0),
     ("bench", 0),
     ("wire-asan", 1),

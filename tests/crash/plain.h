@@ -12,7 +12,7 @@
 
 #include <sy_base.h>
 
-#include "../storm/frame.h"
+#include "../soak/frame.h"
 
 #define PLAIN_SERVICES 12
 #define PLAIN_SERVERS  6 /* of each, at the most */

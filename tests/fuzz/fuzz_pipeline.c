@@ -16,7 +16,7 @@
 #include <rte_mempool.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../storm/world.h"
+#include "../soak/world.h"
 #include "fuzz.h"
 #include "model.h"
 

@@ -8,7 +8,7 @@
 #include <rte_hash.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../storm/world.h"
+#include "../soak/world.h"
 #include "fuzz.h"
 #include "model.h"
 

@@ -9,7 +9,7 @@
 #define FLOWS_H
 
 #include "../../../tests/folder.h"
-#include "../../../tests/storm/frame.h"
+#include "../../../tests/soak/frame.h"
 #include "harness.h"
 #include "model.h"
 

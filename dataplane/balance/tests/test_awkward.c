@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/storm/frame.h"
+#include "../../../tests/soak/frame.h"
 #include "routed.h"
 
 #define UP STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/storm/frame.h"
+#include "../../../tests/soak/frame.h"
 #include "harness.h"
 
 #define SECOND_NS UINT64_C(1000000000)

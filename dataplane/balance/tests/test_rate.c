@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "../../../tests/storm/frame.h"
+#include "../../../tests/soak/frame.h"
 #include "routed.h"
 
 #define MS_NS       UINT64_C(1000000)

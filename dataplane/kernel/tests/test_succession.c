@@ -74,15 +74,15 @@ static unsigned long kernel_saw(void)
 	return packets;
 }
 
-struct storm {
+struct soak {
 	bool stop;
 	unsigned sent;
 };
 
-static void *storm_main(void *arg)
+static void *soak_main(void *arg)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
-	struct storm *s = arg;
+	struct soak *s = arg;
 	int fd;
 
 	netns_enter(far_ns);
@@ -97,7 +97,7 @@ static void *storm_main(void *arg)
 	return NULL;
 }
 
-static void storm_await(const struct storm *s, unsigned more)
+static void soak_await(const struct soak *s, unsigned more)
 {
 	unsigned until = __atomic_load_n(&s->sent, __ATOMIC_RELAXED) + more;
 	uint64_t end = sy_clock_ns() + SUPPORT_PATIENCE_MS * 1000000ull;
@@ -146,7 +146,7 @@ static void test_prepare_changes_nothing(void **state)
 static void test_take_hides_every_packet(void **state)
 {
 	struct sy_director_stats before;
-	static struct storm storm; /* its thread outlives a failed assertion */
+	static struct soak soak; /* its thread outlives a failed assertion */
 	unsigned long seen;
 	pthread_t thread;
 	struct sy_error err = {0};
@@ -161,15 +161,15 @@ static void test_take_hides_every_packet(void **state)
 	far_send(VIP4); /* neighbours know each other from here on */
 	receivers_expect(receiver, 0x0800);
 	seen = kernel_saw();
-	assert_int_equal(pthread_create(&thread, NULL, storm_main, &storm), 0);
-	storm_await(&storm, 50);
+	assert_int_equal(pthread_create(&thread, NULL, soak_main, &soak), 0);
+	soak_await(&soak, 50);
 	successor_prepare(SY_DIRECTOR_AUTO);
-	storm_await(&storm, 50);
+	soak_await(&soak, 50);
 	receivers_stop();
 	director_stop();
-	storm_await(&storm, 50);
+	soak_await(&soak, 50);
 	successor_take();
-	storm_await(&storm, 50);
+	soak_await(&soak, 50);
 	receivers_start();
 	before = stats();
 	await_more(steered, before);
@@ -178,7 +178,7 @@ static void test_take_hides_every_packet(void **state)
 	assert_int_not_equal(pinned_program_id(), program);
 	before = stats();
 	await_more(steered, before);
-	__atomic_store_n(&storm.stop, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&soak.stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	receivers_stop();
 	assert_int_equal(kernel_saw(), seen);

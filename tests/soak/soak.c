@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * steelyard-storm: the forwarder's own pipeline under random and mutated frames, while its
+ * steelyard-soak: the forwarder's own pipeline under random and mutated frames, while its
  * configuration changes and time jumps. It ends with what must hold after any weather: no buffer
  * and no session leaked, every packet accounted for, every drop reason seen.
  */
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "weather.h"
+#include "fuzz_traffic.h"
 
 struct options {
 	uint64_t frames, seed;
@@ -27,7 +27,7 @@ static bool options_read(int argc, char **argv, struct options *o)
 		else if (c == 's')
 			o->seed = strtoull(optarg, &end, 10);
 		if (!end || *end || o->frames == 0) {
-			fprintf(stderr, "usage: steelyard-storm [--frames N] [--seed S]\n");
+			fprintf(stderr, "usage: steelyard-soak [--frames N] [--seed S]\n");
 			return false;
 		}
 	}
@@ -37,19 +37,19 @@ static bool options_read(int argc, char **argv, struct options *o)
 static bool check(bool holds, const char *what)
 {
 	if (!holds)
-		fprintf(stderr, "storm: FAILED: %s\n", what);
+		fprintf(stderr, "soak: FAILED: %s\n", what);
 	return holds;
 }
 
-/* One storm from an empty runtime to an empty runtime. */
-static bool storm_run(struct weather_tally *sum, uint64_t frames, uint64_t seed, unsigned workers)
+/* One soak from an empty runtime to an empty runtime. */
+static bool soak_run(struct fuzz_tally *sum, uint64_t frames, uint64_t seed, unsigned workers)
 {
-	static struct weather w; /* megabytes */
-	if (!weather_open(&w, seed, workers))
+	static struct fuzz_traffic w; /* megabytes */
+	if (!fuzz_traffic_open(&w, seed, workers))
 		return false;
-	weather_blow(&w, frames);
-	weather_calm(&w);
-	struct weather_tally *t = &w.tally;
+	fuzz_traffic_run(&w, frames);
+	fuzz_traffic_settle(&w);
+	struct fuzz_tally *t = &w.tally;
 	printf("%u worker%s: %lu frames in, %lu answered, %lu out, %lu dropped, %lu suppressed; "
 	       "%lu sessions, %lu commits, %lu refused\n",
 	       workers, workers > 1 ? "s" : "", t->in, t->answered, t->out, t->dropped,
@@ -63,20 +63,20 @@ static bool storm_run(struct weather_tally *sum, uint64_t frames, uint64_t seed,
 	          check(t->ids == 0, "every id of a deleted object is free again") &&
 	          check(t->ugly == 0, "what is sent can be parsed, with right checksums") &&
 	          check(workers == 1 || t->handed > 0, "packets reach their slot's worker");
-	weather_add(sum, &w.tally);
-	weather_close(&w);
+	fuzz_traffic_add(sum, &w.tally);
+	fuzz_traffic_close(&w);
 	return ok;
 }
 
 int main(int argc, char **argv)
 {
 	struct options o;
-	struct weather_tally sum = {0};
+	struct fuzz_tally sum = {0};
 	if (!options_read(argc, argv, &o))
 		return EXIT_FAILURE;
-	bool ok = storm_run(&sum, o.frames - o.frames / 3, o.seed, 1);
-	ok = storm_run(&sum, o.frames / 3, o.seed + 1, 2) && ok;
-	weather_print(&sum);
+	bool ok = soak_run(&sum, o.frames - o.frames / 3, o.seed, 1);
+	ok = soak_run(&sum, o.frames / 3, o.seed + 1, 2) && ok;
+	fuzz_traffic_print(&sum);
 	ok = check(2 * sum.reached >= sum.in, "half of the frames reach session code") && ok;
 	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++)
 		if (sum.drop[reason] == 0)

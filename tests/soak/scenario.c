@@ -6,40 +6,40 @@
 #include <rte_ethdev.h>
 
 #include "fragment.h"
-#include "weather.h"
+#include "fuzz_traffic.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 
 /* New clients of one slot, so many that the slot's table or ports run out. go_on: each sends an ACK
  * behind its SYN, and nothing else happens to their sessions, so that under DR they are established
  * and none may give way. */
-static void flood_slot(struct weather *w, const struct service_key *key, bool go_on)
+static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bool go_on)
 {
 	const struct segment ack = {SY_TCP_ACK, 1, 1, 0};
-	struct sy_tuple t = weather_client(w, key);
+	struct sy_tuple t = fuzz_traffic_client(w, key);
 	uint8_t slot = sy_slot_of(&t.src, t.sport);
 	for (unsigned address = 1; address <= 3; address++) {
 		t.src.b[15] = (uint8_t)(100 + address);
 		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
 			struct frame f;
 			t.sport = sy_slot_port(slot, &t.src, n);
-			weather_hello(w, &f, &t);
-			weather_send(w, &f);
+			fuzz_traffic_greet(w, &f, &t);
+			fuzz_traffic_send(w, &f);
 			if (go_on) {
 				frame_tcp(&f, &w->rng, &t, &ack, 0);
-				weather_send(w, &f);
+				fuzz_traffic_send(w, &f);
 			}
 			if (n % (SY_BURST / 2) == 0) {
 				harness_turn(&w->world.harness);
 				harness_attend(&w->world.harness);
-				weather_collect(w, !go_on);
+				fuzz_traffic_collect(w, !go_on);
 			}
 		}
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
-static void squall_floods(struct weather *w)
+static void scenario_floods(struct fuzz_traffic *w)
 {
 	struct service_key direct = world_service(WORLD_DIRECT);
 	struct service_key table = world_special_service(SPECIAL_UNIFORM);
@@ -52,182 +52,182 @@ static void squall_floods(struct weather *w)
 }
 
 /* New sessions of a service one after the other, without the control thread between. */
-static void squall_special(struct weather *w, enum world_special odd)
+static void scenario_special(struct fuzz_traffic *w, enum world_special odd)
 {
 	struct service_key key = world_special_service(odd);
 	for (unsigned n = 0; n < 2 * WORKER_WAITING_MAX; n++) {
 		struct frame f;
-		struct sy_tuple t = weather_client(w, &key);
-		weather_hello(w, &f, &t);
-		weather_send(w, &f);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
 /* A client that uses one port for two services of one NAT server; then strays of that server. */
-static void squall_nat(struct weather *w)
+static void scenario_nat(struct fuzz_traffic *w)
 {
 	struct service_key key = world_special_service(SPECIAL_NAT),
 	                   duplicate = world_special_service(SPECIAL_NAT_DUPLICATE);
 	for (unsigned n = 0; n < 16; n++) {
 		struct frame f;
-		struct sy_tuple t = weather_client(w, &key);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
 		const struct sy_tuple stray = {world_special_server(SPECIAL_NAT), t.src,
 		                               htons(8080),
 		                               htons((uint16_t)rng_below(&w->rng, 1024)), t.proto};
 		const struct segment s = {SY_TCP_ACK, 1, 1, 0};
-		weather_hello(w, &f, &t);
-		weather_send(w, &f);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
 		t.dst = duplicate.vip;
-		weather_hello(w, &f, &t);
-		weather_send(w, &f);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
 		f.port = HARNESS_LAN;
 		frame_tcp(&f, &w->rng, &stray, &s, 0);
-		weather_send(w, &f);
+		fuzz_traffic_send(w, &f);
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
 /* More fragments than may wait for their first; then more datagrams than the table holds. */
-static void squall_fragments(struct weather *w)
+static void scenario_fragments(struct fuzz_traffic *w)
 {
 	struct service_key key = world_service(1);
-	struct sy_tuple t = weather_client(w, &key);
+	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	struct frame f, piece[4];
 	unsigned workers = w->world.harness.rt->workers;
 	frame_udp(&f, &w->rng, &t, 500);
 	f.port = HARNESS_WAN;
 	for (uint32_t id = 0; id < 4 * FRAGMENT_WAITING * workers; id++) {
 		frame_cut(&f, id, 200, piece, 4);
-		weather_send(w, &piece[1]);
+		fuzz_traffic_send(w, &piece[1]);
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 	for (uint32_t id = 10000; id < 10000 + 4 * FRAGMENT_DATAGRAMS * workers; id++) {
 		frame_cut(&f, id, 200, piece, 4);
-		weather_send(w, &piece[0]);
+		fuzz_traffic_send(w, &piece[0]);
 		if (id % SY_BURST == 0)
-			weather_turn(w);
+			fuzz_traffic_turn(w);
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 	t.proto = SY_PROTO_ICMP;
 	frame_icmp(&f, &w->rng, &t, 8, 0, 500);
 	frame_cut(&f, 1, 200, piece, 4);
-	weather_send(w, &piece[0]);
-	weather_turn(w);
+	fuzz_traffic_send(w, &piece[0]);
+	fuzz_traffic_turn(w);
 }
 
 /* Datagrams without a checksum over IPv6, some of them in sessions with servers of IPv4. */
-static void squall_untranslatable(struct weather *w)
+static void scenario_untranslatable(struct fuzz_traffic *w)
 {
 	struct service_key key = world_service(WORLD_TURNED);
 	for (unsigned n = 0; n < 4 * WORLD_SERVERS; n++) {
 		struct frame f;
 		struct sy_view v;
-		struct sy_tuple t = weather_client(w, &key);
-		weather_hello(w, &f, &t);
-		weather_send(w, &f);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
 		if (sy_packet_parse(f.bytes, f.len, &v) != SY_DROP_NONE)
 			abort();
 		memset(f.bytes + v.l4 + 6, 0, 2);
-		weather_send(w, &f);
+		fuzz_traffic_send(w, &f);
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
 /* Hosts inside that want more ports towards one remote than the pool has, then more records than
  * there are; and strangers. */
-static void squall_snat(struct weather *w)
+static void scenario_snat(struct fuzz_traffic *w)
 {
 	static const char *const pool[] = {"192.0.2.90", "192.0.2.91", "192.0.2.92"};
 	struct changes c = {0};
 	struct service_key key = world_special_service(SPECIAL_UNIFORM);
-	struct sy_tuple client = weather_client(w, &key), t = client;
+	struct sy_tuple client = fuzz_traffic_client(w, &key), t = client;
 	uint8_t slot = sy_slot_of(&client.src, client.sport);
 	struct frame f;
 	t.dst = client.src; /* somebody that there is a route to */
 	for (unsigned pools = 1; pools <= 3; pools += 2) {
-		put_snat(&c, "squall", "10.0.77.0", 24, pool, pools);
+		put_snat(&c, "scenario", "10.0.77.0", 24, pool, pools);
 		harness_commit(&w->world.harness, &c);
 		for (unsigned n = 0; n < 3 * SY_SLOT_PORTS; n++) {
 			t.src = harness_addr("10.0.77.0");
 			t.src.b[15] = (uint8_t)(1 + n / SY_SLOT_PORTS);
 			t.sport = sy_slot_port(slot, &t.src, n % SY_SLOT_PORTS);
-			weather_hello(w, &f, &t);
+			fuzz_traffic_greet(w, &f, &t);
 			f.port = HARNESS_LAN;
-			weather_send(w, &f);
+			fuzz_traffic_send(w, &f);
 			if (n % SY_BURST == 0)
-				weather_turn(w);
+				fuzz_traffic_turn(w);
 		}
-		weather_turn(w);
+		fuzz_traffic_turn(w);
 	}
 	t = (struct sy_tuple){client.src, harness_addr(pool[0]), htons(1), htons(1), SY_PROTO_UDP};
 	frame_udp(&f, &w->rng, &t, 10);
 	f.port = HARNESS_WAN;
-	weather_send(w, &f);
-	weather_turn(w);
-	delete_snat(&c, "squall");
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
+	delete_snat(&c, "scenario");
 	harness_commit(&w->world.harness, &c);
 }
 
 /* More packets of no session than may be answered at once. */
-static void squall_unknown(struct weather *w)
+static void scenario_unknown(struct fuzz_traffic *w)
 {
 	struct service_key key = world_service(2); /* as put_world_service() has it */
 	const struct segment late = {SY_TCP_ACK, 1, 1, 0};
 	for (unsigned n = 0; n < 3000; n++) {
 		struct frame f = {.port = HARNESS_WAN};
-		struct sy_tuple t = weather_client(w, &key);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
 		frame_tcp(&f, &w->rng, &t, &late, 0);
-		weather_send(w, &f);
+		fuzz_traffic_send(w, &f);
 		if (n % (8 * SY_BURST) == 0)
-			weather_turn(w);
+			fuzz_traffic_turn(w);
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
 /* A connected client goes on after its server was removed. */
-static void squall_removed(struct weather *w)
+static void scenario_removed(struct fuzz_traffic *w)
 {
 	struct changes c = {0};
 	struct service_key key = world_special_service(SPECIAL_UNIFORM);
-	struct sy_tuple t = weather_client(w, &key);
+	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	struct segment s = {SY_TCP_ACK, 1, 1, 0};
 	struct frame f;
-	weather_hello(w, &f, &t);
-	weather_send(w, &f);
-	weather_turn(w);
+	fuzz_traffic_greet(w, &f, &t);
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
 	delete_service(&c, &key);
 	put_service(&c, &key, "empty", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
 	harness_commit(&w->world.harness, &c);
 	frame_tcp(&f, &w->rng, &t, &s, 0);
-	weather_send(w, &f);
-	weather_turn(w);
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
 	world_restore(&w->world);
 }
 
 /* Valid echo requests, for which the balancer's answer is all there is to send. */
-static void send_echoes(struct weather *w, unsigned count, unsigned turns)
+static void send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns)
 {
 	struct service_key key = world_special_service(SPECIAL_UNIFORM);
 	struct harness *r = &w->world.harness;
 	for (unsigned n = 0; n < count; n++) {
 		struct frame f = {.port = HARNESS_WAN};
-		struct sy_tuple t = weather_client(w, &key);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
 		frame_icmp(&f, &w->rng, &t, 8, 0, 20);
-		weather_send(w, &f);
+		fuzz_traffic_send(w, &f);
 		if (n % SY_BURST == 0)
 			for (unsigned i = 0; i < turns; i++)
 				harness_turn_worker(r, i);
 	}
 }
 
-static void squall_full_queue(struct weather *w)
+static void scenario_full_queue(struct fuzz_traffic *w)
 {
 	send_echoes(w, HARNESS_RING + 4 * SY_BURST, w->world.harness.rt->workers);
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
-static void squall_down(struct weather *w)
+static void scenario_down(struct fuzz_traffic *w)
 {
 	struct harness *r = &w->world.harness;
 	struct port *port = r->rt->port[HARNESS_WAN];
@@ -237,13 +237,13 @@ static void squall_down(struct weather *w)
 	rte_eth_dev_set_link_down(device);
 	port->ops->refresh(port);
 	send_echoes(w, SY_BURST, r->rt->workers);
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 	rte_eth_dev_set_link_up(device);
 	port->ops->refresh(port);
 }
 
 /* Answers to packets whose time is up: at first no buffer, then more than the rate allows. */
-static void squall_expired(struct weather *w)
+static void scenario_expired(struct fuzz_traffic *w)
 {
 	static struct rte_mbuf *held[32768];
 	struct harness *r = &w->world.harness;
@@ -252,10 +252,10 @@ static void squall_expired(struct weather *w)
 	harness_advance(r, 2 * SECOND_NS);
 	for (unsigned n = 0; n < 2 * SY_BURST; n++) {
 		struct frame f;
-		struct sy_tuple t = weather_client(w, &key);
-		weather_hello(w, &f, &t);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		fuzz_traffic_greet(w, &f, &t);
 		frame_set_ttl(&f, 1);
-		weather_send(w, &f);
+		fuzz_traffic_send(w, &f);
 		if (n == SY_BURST / 4) {
 			while (count < SY_ARRAY_LEN(held) &&
 			       (held[count] = rte_pktmbuf_alloc(r->rt->pool)))
@@ -265,11 +265,11 @@ static void squall_expired(struct weather *w)
 				rte_pktmbuf_free(held[--count]);
 		}
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
 /* Worker 1 stands still while worker 0 hands over to it. */
-static void squall_hand_over(struct weather *w)
+static void scenario_hand_over(struct fuzz_traffic *w)
 {
 	struct harness *r = &w->world.harness;
 	if (r->rt->workers < 2)
@@ -277,43 +277,43 @@ static void squall_hand_over(struct weather *w)
 	for (unsigned n = 0; n < 12000; n++) {
 		struct frame f;
 		struct service_key key = world_service(0);
-		struct sy_tuple t = weather_client(w, &key);
-		weather_hello(w, &f, &t);
-		weather_send(w, &f);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
 		if (n % SY_BURST == 0) {
 			harness_turn_worker(r, 0);
-			weather_collect(w, false);
+			fuzz_traffic_collect(w, false);
 		}
 	}
-	weather_turn(w);
+	fuzz_traffic_turn(w);
 }
 
 static void send_halfway(void *ctx)
 {
-	struct weather *w = ctx;
+	struct fuzz_traffic *w = ctx;
 	struct service_key key = world_special_service(SPECIAL_UNIFORM);
-	struct sy_tuple t = weather_client(w, &key);
+	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	struct frame f;
-	weather_hello(w, &f, &t);
-	weather_send(w, &f);
-	weather_turn(w);
+	fuzz_traffic_greet(w, &f, &t);
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
 }
 
-void squall_all(struct weather *w)
+void scenario_all(struct fuzz_traffic *w)
 {
 	world_restore(&w->world);
-	squall_floods(w);
+	scenario_floods(w);
 	for (unsigned odd = 0; odd < SPECIAL_SERVICES; odd++)
-		squall_special(w, odd);
-	squall_nat(w);
-	squall_fragments(w);
-	squall_untranslatable(w);
-	squall_snat(w);
-	squall_unknown(w);
-	squall_removed(w);
-	squall_full_queue(w);
-	squall_down(w);
-	squall_expired(w);
-	squall_hand_over(w);
+		scenario_special(w, odd);
+	scenario_nat(w);
+	scenario_fragments(w);
+	scenario_untranslatable(w);
+	scenario_snat(w);
+	scenario_unknown(w);
+	scenario_removed(w);
+	scenario_full_queue(w);
+	scenario_down(w);
+	scenario_expired(w);
+	scenario_hand_over(w);
 	world_commit_halfway(&w->world, send_halfway, w);
 }

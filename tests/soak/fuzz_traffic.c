@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weather.h"
+#include "fuzz_traffic.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 /* ---- looking into the pipeline ---- */
 
-static uint64_t reached, fast; /* of the storm that blows; one thread runs all workers */
+static uint64_t reached, fast; /* of the soak that blows; one thread runs all workers */
 
 static void probe_classified(struct sy_worker *w, struct sy_burst *b)
 {
@@ -130,7 +130,7 @@ static bool frame_is_right(const struct frame *f)
 	       sy_packet_check_l4(f->bytes, &v) == SY_CSUM_OK;
 }
 
-void weather_send(struct weather *w, const struct frame *f)
+void fuzz_traffic_send(struct fuzz_traffic *w, const struct frame *f)
 {
 	struct harness *r = &w->world.harness;
 	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
@@ -145,7 +145,7 @@ void weather_send(struct weather *w, const struct frame *f)
 		w->tally.in++;
 }
 
-static void remember(struct weather *w, const struct frame *f)
+static void remember(struct fuzz_traffic *w, const struct frame *f)
 {
 	w->history[w->history_at] = *f;
 	w->history_at = (w->history_at + 1) % HISTORY;
@@ -153,14 +153,14 @@ static void remember(struct weather *w, const struct frame *f)
 }
 
 /* A place for a valid frame that waits; when there is none, some other gives way. */
-static struct frame *pending_add(struct weather *w)
+static struct frame *pending_add(struct fuzz_traffic *w)
 {
 	if (w->pending_count < PENDING)
 		return &w->pending[w->pending_count++];
 	return &w->pending[rng_below(&w->rng, PENDING)];
 }
 
-struct sy_tuple weather_client(struct weather *w, const struct service_key *key)
+struct sy_tuple fuzz_traffic_client(struct fuzz_traffic *w, const struct service_key *key)
 {
 	bool v4 = sy_addr_is_v4(&key->vip);
 	struct sy_tuple t = {.src = harness_addr(v4 ? "198.18.0.0" : "2001:db8:c::"),
@@ -178,7 +178,7 @@ static uint32_t payload_roll(struct rng *d, uint32_t below)
 	return rng_percent(d, 5) ? 1250 + rng_below(d, 300) : rng_below(d, below);
 }
 
-void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
+void fuzz_traffic_greet(struct fuzz_traffic *w, struct frame *f, const struct sy_tuple *t)
 {
 	const struct segment syn = {SY_TCP_SYN, rng_below(&w->rng, UINT32_MAX), 0, 1460};
 	f->port = HARNESS_WAN;
@@ -193,7 +193,7 @@ void weather_hello(struct weather *w, struct frame *f, const struct sy_tuple *t)
 /* ---- frames out ---- */
 
 /* What a client or a server would answer to a segment; false: nothing. */
-static bool tcp_answer(struct weather *w, const struct sy_view *v, const struct sy_tcp *in,
+static bool tcp_answer(struct fuzz_traffic *w, const struct sy_view *v, const struct sy_tcp *in,
                        struct segment *out, unsigned *payload)
 {
 	struct rng *d = &w->rng;
@@ -222,7 +222,7 @@ static bool tcp_answer(struct weather *w, const struct sy_view *v, const struct 
 }
 
 /* A DR server answers past us; what the client sends next is all there is to see. */
-static void react_past_us(struct weather *w, const struct sy_view *v)
+static void react_past_us(struct fuzz_traffic *w, const struct sy_view *v)
 {
 	static const uint8_t flags[] = {SY_TCP_ACK, SY_TCP_ACK | SY_TCP_PSH,
 	                                SY_TCP_ACK, SY_TCP_ACK | SY_TCP_FIN,
@@ -240,7 +240,7 @@ static void react_past_us(struct weather *w, const struct sy_view *v)
 }
 
 /* A router does not like it. */
-static void react_complaining(struct weather *w, unsigned port, const uint8_t *frame,
+static void react_complaining(struct fuzz_traffic *w, unsigned port, const uint8_t *frame,
                               const struct sy_view *v)
 {
 	static const uint8_t type[][2][2] = {{{3, 1}, {1, 3}},
@@ -267,7 +267,7 @@ static void fill_header(struct frame *f, unsigned l4)
 	frame_mend_l4(f);
 }
 
-static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
+static void react_to(struct fuzz_traffic *w, unsigned port, const uint8_t *frame,
                      const struct sy_view *v)
 {
 	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
@@ -303,7 +303,7 @@ static void react_to(struct weather *w, unsigned port, const uint8_t *frame,
 	remember(w, &answer);
 }
 
-void weather_collect(struct weather *w, bool react)
+void fuzz_traffic_collect(struct fuzz_traffic *w, bool react)
 {
 	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
 		struct rte_mbuf *m;
@@ -319,39 +319,39 @@ void weather_collect(struct weather *w, bool react)
 	}
 }
 
-void weather_turn(struct weather *w)
+void fuzz_traffic_turn(struct fuzz_traffic *w)
 {
 	harness_turn(&w->world.harness);
 	harness_attend(&w->world.harness);
-	weather_collect(w, true);
+	fuzz_traffic_collect(w, true);
 }
 
-/* ---- gusts ---- */
+/* ---- bursts ---- */
 
 /* One of those seen lately; port as it was. */
-static bool send_again(struct weather *w, bool spoil)
+static bool send_again(struct fuzz_traffic *w, bool spoil)
 {
 	if (w->history_count == 0)
 		return false;
 	struct frame f = w->history[rng_below(&w->rng, w->history_count)];
 	if (spoil)
 		frame_mutate(&f, &w->rng);
-	weather_send(w, &f);
+	fuzz_traffic_send(w, &f);
 	return true;
 }
 
-static void send_client(struct weather *w)
+static void send_client(struct fuzz_traffic *w)
 {
 	struct frame f;
 	struct service_key key = world_service(rng_below(&w->rng, WORLD_SERVICES));
-	struct sy_tuple t = weather_client(w, &key);
-	weather_hello(w, &f, &t);
+	struct sy_tuple t = fuzz_traffic_client(w, &key);
+	fuzz_traffic_greet(w, &f, &t);
 	remember(w, &f);
-	weather_send(w, &f);
+	fuzz_traffic_send(w, &f);
 }
 
 /* Nothing is wrong with these frames but where they go, where they come from, or when. */
-static void send_stray(struct weather *w)
+static void send_stray(struct fuzz_traffic *w)
 {
 	struct frame f;
 	struct rng *d = &w->rng;
@@ -359,7 +359,7 @@ static void send_stray(struct weather *w)
 	        rng_percent(d, 50)
 	                ? world_special_service((enum world_special)rng_below(d, SPECIAL_SERVICES))
 	                : world_service(rng_below(d, WORLD_SERVICES));
-	struct sy_tuple t = weather_client(w, &key);
+	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, rng_below(d, UINT32_MAX), 1, 0};
 	switch (rng_below(d, 7)) {
 	case 0:
@@ -382,29 +382,29 @@ static void send_stray(struct weather *w)
 	default:
 		break;
 	}
-	weather_hello(w, &f, &t);
+	fuzz_traffic_greet(w, &f, &t);
 	if (t.proto == SY_PROTO_TCP && rng_percent(d, 20))
 		frame_tcp(&f, d, &t, &late, 0);
 	if (rng_percent(d, 10))
 		frame_unfinish(&f);
-	weather_send(w, &f);
+	fuzz_traffic_send(w, &f);
 }
 
-static void send_icmp(struct weather *w)
+static void send_icmp(struct fuzz_traffic *w)
 {
 	struct frame f = {.port = (uint8_t)rng_below(&w->rng, HARNESS_PORTS)};
 	struct service_key key = world_service(rng_below(&w->rng, WORLD_SERVICES));
-	struct sy_tuple t = weather_client(w, &key);
+	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	uint8_t echo = sy_addr_is_v4(&t.src) ? 8 : 128;
 	bool other = rng_percent(&w->rng, 60);
 	frame_icmp(&f, &w->rng, &t, other ? (uint8_t)rng_below(&w->rng, 256) : echo,
 	           other ? (uint8_t)rng_below(&w->rng, 4) : 0, rng_below(&w->rng, 200));
 	if (rng_percent(&w->rng, 20))
 		frame_mutate(&f, &w->rng);
-	weather_send(w, &f);
+	fuzz_traffic_send(w, &f);
 }
 
-static void send_noise(struct weather *w)
+static void send_noise(struct fuzz_traffic *w)
 {
 	static const uint8_t type[2][2] = {{0x08, 0x00}, {0x86, 0xdd}};
 	struct frame f = {.port = (uint8_t)rng_below(&w->rng, HARNESS_PORTS),
@@ -412,17 +412,17 @@ static void send_noise(struct weather *w)
 	rng_fill(&w->rng, f.bytes, f.len);
 	if (rng_percent(&w->rng, 70))
 		memcpy(f.bytes + 12, type[rng_below(&w->rng, 2)], 2);
-	weather_send(w, &f);
+	fuzz_traffic_send(w, &f);
 }
 
 /* A datagram of a client's or of a server's in fragments: in any order, with some lost, come twice,
  * or cut otherwise so that they overlap. */
-static void send_fragments(struct weather *w)
+static void send_fragments(struct fuzz_traffic *w)
 {
 	struct rng *d = &w->rng;
 	struct frame f, piece[16];
 	struct service_key key = world_service(rng_below(d, WORLD_SERVICES));
-	const struct sy_tuple t = weather_client(w, &key);
+	const struct sy_tuple t = fuzz_traffic_client(w, &key);
 	const struct segment s = {rng_percent(d, 50) ? SY_TCP_SYN : SY_TCP_ACK, 1, 1, 0};
 	uint32_t id = rng_below(d, rng_percent(d, 50) ? 4 : UINT32_MAX);
 	bool answer = w->history_count > 0 && rng_percent(d, 40);
@@ -440,7 +440,7 @@ static void send_fragments(struct weather *w)
 		for (unsigned n = count; n > 0; n--) {
 			unsigned pick = rng_percent(d, 50) ? rng_below(d, n) : 0;
 			if (rng_percent(d, 95))
-				weather_send(w, &piece[pick]);
+				fuzz_traffic_send(w, &piece[pick]);
 			if (!rng_percent(d, 5)) /* else once more, perhaps */
 				memmove(piece + pick, piece + pick + 1,
 				        (count - pick - 1) * sizeof(piece[0]));
@@ -448,12 +448,12 @@ static void send_fragments(struct weather *w)
 	}
 }
 
-static void gust_frame(struct weather *w)
+static void fuzz_frame(struct fuzz_traffic *w)
 {
 	uint32_t choice = rng_below(&w->rng, 100);
 	if (choice < 52 && w->pending_count > 0) {
 		struct frame *f = &w->pending[rng_below(&w->rng, w->pending_count)];
-		weather_send(w, f);
+		fuzz_traffic_send(w, f);
 		*f = w->pending[--w->pending_count];
 	} else if (choice < 66) {
 		send_client(w);
@@ -472,16 +472,16 @@ static void gust_frame(struct weather *w)
 	}
 }
 
-static void gust(struct weather *w)
+static void fuzz_burst(struct fuzz_traffic *w)
 {
 	struct rng *d = &w->rng;
 	for (unsigned n = 1 + rng_below(d, 2 * SY_BURST); n; n--)
-		gust_frame(w);
+		fuzz_frame(w);
 	/* Now and then workers run unevenly, and nobody looks at what they ask. */
 	if (rng_percent(d, 10))
 		harness_turn_worker(&w->world.harness, rng_below(d, w->world.harness.rt->workers));
 	else
-		weather_turn(w);
+		fuzz_traffic_turn(w);
 	if (rng_percent(d, 5))
 		world_change(&w->world);
 	if (rng_percent(d, 4))
@@ -490,7 +490,7 @@ static void gust(struct weather *w)
 		harness_advance(&w->world.harness, 30 * SECOND_NS);
 }
 
-bool weather_open(struct weather *w, uint64_t seed, unsigned workers)
+bool fuzz_traffic_open(struct fuzz_traffic *w, uint64_t seed, unsigned workers)
 {
 	memset(w, 0, sizeof(*w));
 	w->rng.state = seed * 0x9e3779b97f4a7c15u + 1;
@@ -498,33 +498,33 @@ bool weather_open(struct weather *w, uint64_t seed, unsigned workers)
 	return world_open(&w->world, &w->rng, workers, pipeline_probed());
 }
 
-void weather_close(struct weather *w)
+void fuzz_traffic_close(struct fuzz_traffic *w)
 {
 	world_close(&w->world);
 }
 
-void weather_blow(struct weather *w, uint64_t frames)
+void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
 {
-	uint64_t squall = 0; /* when the next one comes */
+	uint64_t scenario = 0; /* when the next one comes */
 	while (w->tally.in < frames) {
-		if (w->tally.in >= squall) {
-			squall_all(w);
-			squall = w->tally.in + frames / 3;
+		if (w->tally.in >= scenario) {
+			scenario_all(w);
+			scenario = w->tally.in + frames / 3;
 		}
-		gust(w);
+		fuzz_burst(w);
 	}
 }
 
 /* ---- the reckoning ---- */
 
-void weather_calm(struct weather *w)
+void fuzz_traffic_settle(struct fuzz_traffic *w)
 {
-	struct weather_tally *t = &w->tally;
+	struct fuzz_tally *t = &w->tally;
 	struct harness *r = &w->world.harness;
-	weather_turn(w);
-	weather_collect(w, false);
+	fuzz_traffic_turn(w);
+	fuzz_traffic_collect(w, false);
 	harness_advance(r, CALM_S * SECOND_NS);
-	weather_collect(w, false);
+	fuzz_traffic_collect(w, false);
 	const struct sy_balance_totals totals = harness_totals(r);
 	t->created = totals.created;
 	t->ended = totals.ended;
@@ -559,7 +559,7 @@ void weather_calm(struct weather *w)
 	t->dropped -= t->suppressed;
 }
 
-void weather_add(struct weather_tally *sum, const struct weather_tally *t)
+void fuzz_traffic_add(struct fuzz_tally *sum, const struct fuzz_tally *t)
 {
 	sum->in += t->in;
 	sum->out += t->out;
@@ -570,7 +570,7 @@ void weather_add(struct weather_tally *sum, const struct weather_tally *t)
 		sum->drop[reason] += t->drop[reason];
 }
 
-void weather_print(const struct weather_tally *t)
+void fuzz_traffic_print(const struct fuzz_tally *t)
 {
 	printf("\n%-24s %12lu\n", "frames in", t->in);
 	printf("%-24s %12lu\n", "reached session code", t->reached);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the storm rages over: services, servers, routes, neighbours, and their changes. */
+/* What the soak rages over: services, servers, routes, neighbours, and their changes. */
 #ifndef WORLD_H
 #define WORLD_H
 
@@ -34,7 +34,7 @@ struct world {
 	uint64_t commits, refusals;
 };
 
-/* Session tables and pool are small, so that the storm fills them. */
+/* Session tables and pool are small, so that the soak fills them. */
 bool world_open(struct world *w, struct rng *d, unsigned workers, const struct sy_stage *pipeline);
 void world_close(struct world *w);
 

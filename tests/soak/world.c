@@ -115,7 +115,7 @@ static void must(bool condition, const char *what)
 {
 	if (condition)
 		return;
-	fprintf(stderr, "storm: %s\n", what);
+	fprintf(stderr, "soak: %s\n", what);
 	exit(EXIT_FAILURE);
 }
 
@@ -149,7 +149,7 @@ bool world_open(struct world *w, struct rng *d, unsigned workers, const struct s
 	struct sy_error err;
 	*w = (struct world){.rng = d};
 	if (harness_open(&w->harness, &o, &err) < 0) {
-		fprintf(stderr, "storm: %s\n", err.text);
+		fprintf(stderr, "soak: %s\n", err.text);
 		return false;
 	}
 	const struct sy_route hole[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Frames of the storm: right ones, and ways to spoil them. */
+/* Frames of the soak: right ones, and ways to spoil them. */
 #ifndef FRAME_H
 #define FRAME_H
 
@@ -13,7 +13,7 @@ struct frame {
 	uint8_t bytes[FRAME_MAX];
 };
 
-/* A generator of its own, so that a seed gives the same storm everywhere. */
+/* A generator of its own, so that a seed gives the same soak everywhere. */
 struct rng {
 	uint64_t state;
 };
