@@ -224,8 +224,8 @@ void routes_refuse(struct sy_runtime *rt, bool refused)
 /* ---- look-up ---- */
 
 /*
- * The generation before and after: if it grew, what was read may be of two worlds (a group number
- * from before a write, its path from after; or a node that was freed and used again).
+ * The generation before and after: if it grew, what was read may be of two topologies (a group
+ * number from before a write, its path from after; or a node that was freed and used again).
  */
 uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst)
 {

@@ -10,7 +10,7 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-static struct world world;
+static struct topology topology;
 
 static void on_reply(void *ctx, const uint8_t *bytes, size_t len)
 {
@@ -30,15 +30,15 @@ static void request(const uint8_t *bytes, size_t len)
 	CHECK(copy);
 	if (len > 0)
 		memcpy(copy, bytes, len);
-	sy_balance_request(world.harness.b, copy, len, on_reply, &replies);
+	sy_balance_request(topology.harness.b, copy, len, on_reply, &replies);
 	free(copy);
 	CHECK(replies == 1);
-	model_is_sound(world.harness.b);
+	model_is_sound(topology.harness.b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	world_open_once(&world);
+	topology_open_once(&topology);
 	if (size > 0 && data[0] % 2 == 0) {
 		for (size_t at = 1; at + 2 <= size;) {
 			size_t len = (size_t)data[at] << 8 | data[at + 1];
@@ -53,12 +53,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* As at the beginning, so that an input does the same each time: a commit without changes
 	 * takes what was staged along. */
 	struct changes none = {0};
-	harness_commit(&world.harness, &none);
-	world_clear(&world);
+	harness_commit(&topology.harness, &none);
+	topology_clear(&topology);
 	do
-		harness_advance(&world.harness, SECOND_NS);
-	while (inspect_retired(world.harness.b));
-	const struct model *m = inspect_model(world.harness.b);
+		harness_advance(&topology.harness, SECOND_NS);
+	while (inspect_retired(topology.harness.b));
+	const struct model *m = inspect_model(topology.harness.b);
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->service_ids.count == m->service_ids.fresh);
 	CHECK(m->server_ids.count == m->server_ids.fresh);

@@ -12,7 +12,7 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-static struct world world;
+static struct topology topology;
 
 static uint8_t *put(uint8_t *at, const void *bytes, size_t len)
 {
@@ -48,19 +48,19 @@ static void replay(const uint8_t *bytes, size_t len)
 	CHECK(copy);
 	if (len > 0)
 		memcpy(copy, bytes, len);
-	inspect_model(world.harness.b)->revision = 0;
-	enum journal_stop stop = journal_replay(world.harness.b, copy, len, &at, &err);
+	inspect_model(topology.harness.b)->revision = 0;
+	enum journal_stop stop = journal_replay(topology.harness.b, copy, len, &at, &err);
 	free(copy);
 	CHECK(at <= len);
 	CHECK((stop == JOURNAL_END) == (at == len && len > 0));
 	CHECK((stop == JOURNAL_END || stop == JOURNAL_TORN) == (err.code == 0));
 	CHECK(stop != JOURNAL_FAILED);
-	model_is_sound(world.harness.b);
+	model_is_sound(topology.harness.b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	world_open_once(&world);
+	topology_open_once(&topology);
 	if (size > 0 && data[0] % 2 == 0) {
 		uint8_t *made = malloc(16 + size * 16); /* two bytes of input make an empty entry */
 		CHECK(made);
@@ -70,11 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		replay(data + 1, size - 1);
 	}
 	/* As at the beginning, so that an input does the same each time. */
-	world_clear(&world);
+	topology_clear(&topology);
 	do
-		harness_advance(&world.harness, SECOND_NS);
-	while (inspect_retired(world.harness.b));
-	const struct model *m = inspect_model(world.harness.b);
+		harness_advance(&topology.harness, SECOND_NS);
+	while (inspect_retired(topology.harness.b));
+	const struct model *m = inspect_model(topology.harness.b);
 	CHECK(m->services == 0 && m->servers == 0 && rte_hash_count(m->address) == 0);
 	CHECK(m->server_ids.count == m->server_ids.fresh);
 	return 0;

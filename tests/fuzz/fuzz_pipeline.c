@@ -16,7 +16,7 @@
 #include <rte_mempool.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../soak/world.h"
+#include "../soak/topology.h"
 #include "fuzz.h"
 #include "model.h"
 
@@ -32,7 +32,7 @@ static uint8_t take(struct input *in)
 	return in->at < in->end ? *in->at++ : 0;
 }
 
-static struct world world;
+static struct topology topology;
 static struct rng rng;
 static struct sy_tuple last; /* of what was sent last, turned round */
 static uint8_t last_port;
@@ -43,9 +43,9 @@ static void collect(void)
 {
 	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
 		struct rte_mbuf *m;
-		while ((m = harness_collect(&world.harness, port))) {
+		while ((m = harness_collect(&topology.harness, port))) {
 			struct sy_view v;
-			CHECK(world_sent_is_right(m, port, m->hash.usr, &v));
+			CHECK(topology_sent_is_right(m, port, m->hash.usr, &v));
 			last = (struct sy_tuple){v.tuple.dst, v.tuple.src, v.tuple.dport,
 			                         v.tuple.sport, v.tuple.proto};
 			last_port = (uint8_t)port;
@@ -65,14 +65,14 @@ static void collect(void)
 static void frame_send(const struct frame *f)
 {
 	struct sy_view v;
-	struct rte_mbuf *m = rte_pktmbuf_alloc(world.harness.rt->pool);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(topology.harness.rt->pool);
 	CHECK(m);
 	memcpy(rte_pktmbuf_append(m, f->len), f->bytes, f->len);
 	m->hash.usr = sy_packet_parse(f->bytes, f->len, &v) == SY_DROP_NONE &&
 	              sy_packet_check_l4(f->bytes, &v) == SY_CSUM_OK;
-	CHECK(rte_ring_enqueue(world.harness.rx[f->port], m) == 0);
-	harness_turn(&world.harness);
-	harness_attend(&world.harness);
+	CHECK(rte_ring_enqueue(topology.harness.rx[f->port], m) == 0);
+	harness_turn(&topology.harness);
+	harness_attend(&topology.harness);
 	collect();
 }
 
@@ -141,10 +141,9 @@ static void send_error(struct input *in)
 static void send_client(struct input *in)
 {
 	uint8_t service = take(in);
-	struct service_key key =
-	        service & 64
-	                ? world_special_service((enum world_special)(service % SPECIAL_SERVICES))
-	                : world_service(service % WORLD_SERVICES);
+	struct service_key key = service & 64 ? topology_special_service((enum topology_special)(
+	                                                service % SPECIAL_SERVICES))
+	                                      : topology_service(service % WORLD_SERVICES);
 	struct sy_tuple t = {
 	        .src = harness_addr(sy_addr_is_v4(&key.vip) ? "198.18.0.1" : "2001:db8:c::1"),
 	        .dst = key.vip,
@@ -164,7 +163,7 @@ static void open_once(void)
 	rng.state = 1;
 	/* Stays for good, in memory that the search for leaks cannot see into. */
 	__lsan_disable();
-	CHECK(world_open(&world, &rng, 1, NULL));
+	CHECK(topology_open(&topology, &rng, 1, NULL));
 	__lsan_enable();
 	opened = true;
 }
@@ -191,7 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			send_made(&in, &last, last_port, last_ack, last_seq + 1);
 			break;
 		case 3:
-			harness_advance(&world.harness, take(&in) % 8 * SECOND_NS);
+			harness_advance(&topology.harness, take(&in) % 8 * SECOND_NS);
 			collect();
 			break;
 		default:
@@ -199,11 +198,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 	}
 	/* Everything is over: nothing is kept, nobody lives. */
-	world.harness.now_ns += 100 * SECOND_NS;
-	harness_advance(&world.harness, 2 * SECOND_NS);
+	topology.harness.now_ns += 100 * SECOND_NS;
+	harness_advance(&topology.harness, 2 * SECOND_NS);
 	collect();
-	const struct sy_balance_totals totals = harness_totals(&world.harness);
+	const struct sy_balance_totals totals = harness_totals(&topology.harness);
 	CHECK(totals.live == 0 && totals.created == totals.ended);
-	CHECK(rte_mempool_in_use_count(world.harness.rt->pool) == 0);
+	CHECK(rte_mempool_in_use_count(topology.harness.rt->pool) == 0);
 	return 0;
 }

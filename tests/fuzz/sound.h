@@ -8,7 +8,7 @@
 #include <rte_hash.h>
 #include <sanitizer/lsan_interface.h>
 
-#include "../soak/world.h"
+#include "../soak/topology.h"
 #include "fuzz.h"
 #include "model.h"
 
@@ -42,8 +42,8 @@ static inline void model_is_sound(const struct sy_balance *b)
 	CHECK((uint32_t)rte_hash_count(m->by_key) == services);
 }
 
-/* An empty world, once a process. */
-static inline void world_open_once(struct world *world)
+/* An empty topology, once a process. */
+static inline void topology_open_once(struct topology *topology)
 {
 	static struct rng rng = {1};
 	static bool opened;
@@ -51,9 +51,9 @@ static inline void world_open_once(struct world *world)
 		return;
 	/* Stays for good, in memory that the search for leaks cannot see into. */
 	__lsan_disable();
-	CHECK(world_open(world, &rng, 1, NULL));
+	CHECK(topology_open(topology, &rng, 1, NULL));
 	__lsan_enable();
-	world_clear(world);
+	topology_clear(topology);
 	opened = true;
 }
 

@@ -132,7 +132,7 @@ static bool frame_is_right(const struct frame *f)
 
 void fuzz_traffic_send(struct fuzz_traffic *w, const struct frame *f)
 {
-	struct harness *r = &w->world.harness;
+	struct harness *r = &w->topology.harness;
 	struct rte_mbuf *m = rte_pktmbuf_alloc(r->rt->pool);
 	if (!m)
 		return;
@@ -276,7 +276,8 @@ static void react_to(struct fuzz_traffic *w, unsigned port, const uint8_t *frame
 	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && rng_percent(&w->rng, 4))
 		react_complaining(w, port, frame, v);
 	if (port == HARNESS_LAN &&
-	    address_set_find(inspect_ours(w->world.harness.b), &v->tuple.dst) == ADDRESS_SET_VIP &&
+	    address_set_find(inspect_ours(w->topology.harness.b), &v->tuple.dst) ==
+	            ADDRESS_SET_VIP &&
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!rng_percent(&w->rng, 20))
 			react_past_us(w, v);
@@ -307,9 +308,9 @@ void fuzz_traffic_collect(struct fuzz_traffic *w, bool react)
 {
 	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
 		struct rte_mbuf *m;
-		while ((m = harness_collect(&w->world.harness, port))) {
+		while ((m = harness_collect(&w->topology.harness, port))) {
 			struct sy_view v;
-			bool ugly = !world_sent_is_right(m, port, m->hash.usr, &v);
+			bool ugly = !topology_sent_is_right(m, port, m->hash.usr, &v);
 			w->tally.out++;
 			w->tally.ugly += ugly;
 			if (react && !ugly && v.fragment == SY_FRAGMENT_NONE)
@@ -321,8 +322,8 @@ void fuzz_traffic_collect(struct fuzz_traffic *w, bool react)
 
 void fuzz_traffic_turn(struct fuzz_traffic *w)
 {
-	harness_turn(&w->world.harness);
-	harness_attend(&w->world.harness);
+	harness_turn(&w->topology.harness);
+	harness_attend(&w->topology.harness);
 	fuzz_traffic_collect(w, true);
 }
 
@@ -343,7 +344,7 @@ static bool send_again(struct fuzz_traffic *w, bool spoil)
 static void send_client(struct fuzz_traffic *w)
 {
 	struct frame f;
-	struct service_key key = world_service(rng_below(&w->rng, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(&w->rng, WORLD_SERVICES));
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	fuzz_traffic_greet(w, &f, &t);
 	remember(w, &f);
@@ -356,9 +357,9 @@ static void send_stray(struct fuzz_traffic *w)
 	struct frame f;
 	struct rng *d = &w->rng;
 	struct service_key key =
-	        rng_percent(d, 50)
-	                ? world_special_service((enum world_special)rng_below(d, SPECIAL_SERVICES))
-	                : world_service(rng_below(d, WORLD_SERVICES));
+	        rng_percent(d, 50) ? topology_special_service(
+	                                     (enum topology_special)rng_below(d, SPECIAL_SERVICES))
+	                           : topology_service(rng_below(d, WORLD_SERVICES));
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, rng_below(d, UINT32_MAX), 1, 0};
 	switch (rng_below(d, 7)) {
@@ -393,7 +394,7 @@ static void send_stray(struct fuzz_traffic *w)
 static void send_icmp(struct fuzz_traffic *w)
 {
 	struct frame f = {.port = (uint8_t)rng_below(&w->rng, HARNESS_PORTS)};
-	struct service_key key = world_service(rng_below(&w->rng, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(&w->rng, WORLD_SERVICES));
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	uint8_t echo = sy_addr_is_v4(&t.src) ? 8 : 128;
 	bool other = rng_percent(&w->rng, 60);
@@ -421,7 +422,7 @@ static void send_fragments(struct fuzz_traffic *w)
 {
 	struct rng *d = &w->rng;
 	struct frame f, piece[16];
-	struct service_key key = world_service(rng_below(d, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(d, WORLD_SERVICES));
 	const struct sy_tuple t = fuzz_traffic_client(w, &key);
 	const struct segment s = {rng_percent(d, 50) ? SY_TCP_SYN : SY_TCP_ACK, 1, 1, 0};
 	uint32_t id = rng_below(d, rng_percent(d, 50) ? 4 : UINT32_MAX);
@@ -479,15 +480,16 @@ static void fuzz_burst(struct fuzz_traffic *w)
 		fuzz_frame(w);
 	/* Now and then workers run unevenly, and nobody looks at what they ask. */
 	if (rng_percent(d, 10))
-		harness_turn_worker(&w->world.harness, rng_below(d, w->world.harness.rt->workers));
+		harness_turn_worker(&w->topology.harness,
+		                    rng_below(d, w->topology.harness.rt->workers));
 	else
 		fuzz_traffic_turn(w);
 	if (rng_percent(d, 5))
-		world_change(&w->world);
+		topology_change(&w->topology);
 	if (rng_percent(d, 4))
-		harness_advance(&w->world.harness, rng_below(d, 1500) * (SECOND_NS / 1000));
+		harness_advance(&w->topology.harness, rng_below(d, 1500) * (SECOND_NS / 1000));
 	if (rng_below(d, 3000) == 0)
-		harness_advance(&w->world.harness, 30 * SECOND_NS);
+		harness_advance(&w->topology.harness, 30 * SECOND_NS);
 }
 
 bool fuzz_traffic_open(struct fuzz_traffic *w, uint64_t seed, unsigned workers)
@@ -495,12 +497,12 @@ bool fuzz_traffic_open(struct fuzz_traffic *w, uint64_t seed, unsigned workers)
 	memset(w, 0, sizeof(*w));
 	w->rng.state = seed * 0x9e3779b97f4a7c15u + 1;
 	reached = fast = answered = 0;
-	return world_open(&w->world, &w->rng, workers, pipeline_probed());
+	return topology_open(&w->topology, &w->rng, workers, pipeline_probed());
 }
 
 void fuzz_traffic_close(struct fuzz_traffic *w)
 {
-	world_close(&w->world);
+	topology_close(&w->topology);
 }
 
 void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
@@ -520,7 +522,7 @@ void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
 void fuzz_traffic_settle(struct fuzz_traffic *w)
 {
 	struct fuzz_tally *t = &w->tally;
-	struct harness *r = &w->world.harness;
+	struct harness *r = &w->topology.harness;
 	fuzz_traffic_turn(w);
 	fuzz_traffic_collect(w, false);
 	harness_advance(r, CALM_S * SECOND_NS);
@@ -529,20 +531,20 @@ void fuzz_traffic_settle(struct fuzz_traffic *w)
 	t->created = totals.created;
 	t->ended = totals.ended;
 	t->live = totals.live;
-	world_clear(&w->world);
+	topology_clear(&w->topology);
 	harness_advance(r, 10 * SECOND_NS);
 	const struct model *m = inspect_model(r->b);
 	for (uint32_t id = 0; id < m->server_ids.fresh; id++)
-		t->active += inspect_server_active(w->world.harness.b, id);
+		t->active += inspect_server_active(w->topology.harness.b, id);
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
-		t->active += inspect_service_active(w->world.harness.b, id);
+		t->active += inspect_service_active(w->topology.harness.b, id);
 	t->ids = m->service_ids.fresh - m->service_ids.count + m->server_ids.fresh -
 	         m->server_ids.count;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		t->ids += m->local_retired[id];
 	t->buffers = rte_mempool_in_use_count(r->rt->pool);
-	t->commits = w->world.commits;
-	t->refusals = w->world.refusals;
+	t->commits = w->topology.commits;
+	t->refusals = w->topology.refusals;
 	t->reached = reached;
 	t->fast = fast;
 	t->answered = answered;

@@ -4,7 +4,7 @@
 #ifndef FUZZ_TRAFFIC_H
 #define FUZZ_TRAFFIC_H
 
-#include "world.h"
+#include "topology.h"
 
 #define PENDING 1024 /* valid frames that wait for their turn */
 #define HISTORY 512  /* frames to repeat and to spoil */
@@ -21,7 +21,7 @@ struct fuzz_tally {
 };
 
 struct fuzz_traffic {
-	struct world world;
+	struct topology topology;
 	struct rng rng;
 	struct fuzz_tally tally;
 	struct frame pending[PENDING], history[HISTORY];

@@ -30,8 +30,8 @@ static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bo
 				fuzz_traffic_send(w, &f);
 			}
 			if (n % (SY_BURST / 2) == 0) {
-				harness_turn(&w->world.harness);
-				harness_attend(&w->world.harness);
+				harness_turn(&w->topology.harness);
+				harness_attend(&w->topology.harness);
 				fuzz_traffic_collect(w, !go_on);
 			}
 		}
@@ -41,20 +41,20 @@ static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bo
 
 static void scenario_floods(struct fuzz_traffic *w)
 {
-	struct service_key direct = world_service(WORLD_DIRECT);
-	struct service_key table = world_special_service(SPECIAL_UNIFORM);
-	struct service_key ports = world_special_service(SPECIAL_UNIFORM_6);
+	struct service_key direct = topology_service(WORLD_DIRECT);
+	struct service_key table = topology_special_service(SPECIAL_UNIFORM);
+	struct service_key ports = topology_special_service(SPECIAL_UNIFORM_6);
 	flood_slot(w, &direct, true);
-	harness_advance(&w->world.harness, 20 * SECOND_NS);
+	harness_advance(&w->topology.harness, 20 * SECOND_NS);
 	flood_slot(w, &table, false);
-	harness_advance(&w->world.harness, 20 * SECOND_NS);
+	harness_advance(&w->topology.harness, 20 * SECOND_NS);
 	flood_slot(w, &ports, false);
 }
 
 /* New sessions of a service one after the other, without the control thread between. */
-static void scenario_special(struct fuzz_traffic *w, enum world_special odd)
+static void scenario_special(struct fuzz_traffic *w, enum topology_special odd)
 {
-	struct service_key key = world_special_service(odd);
+	struct service_key key = topology_special_service(odd);
 	for (unsigned n = 0; n < 2 * WORKER_WAITING_MAX; n++) {
 		struct frame f;
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
@@ -67,12 +67,12 @@ static void scenario_special(struct fuzz_traffic *w, enum world_special odd)
 /* A client that uses one port for two services of one NAT server; then strays of that server. */
 static void scenario_nat(struct fuzz_traffic *w)
 {
-	struct service_key key = world_special_service(SPECIAL_NAT),
-	                   duplicate = world_special_service(SPECIAL_NAT_DUPLICATE);
+	struct service_key key = topology_special_service(SPECIAL_NAT),
+	                   duplicate = topology_special_service(SPECIAL_NAT_DUPLICATE);
 	for (unsigned n = 0; n < 16; n++) {
 		struct frame f;
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
-		const struct sy_tuple stray = {world_special_server(SPECIAL_NAT), t.src,
+		const struct sy_tuple stray = {topology_special_server(SPECIAL_NAT), t.src,
 		                               htons(8080),
 		                               htons((uint16_t)rng_below(&w->rng, 1024)), t.proto};
 		const struct segment s = {SY_TCP_ACK, 1, 1, 0};
@@ -91,10 +91,10 @@ static void scenario_nat(struct fuzz_traffic *w)
 /* More fragments than may wait for their first; then more datagrams than the table holds. */
 static void scenario_fragments(struct fuzz_traffic *w)
 {
-	struct service_key key = world_service(1);
+	struct service_key key = topology_service(1);
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	struct frame f, piece[4];
-	unsigned workers = w->world.harness.rt->workers;
+	unsigned workers = w->topology.harness.rt->workers;
 	frame_udp(&f, &w->rng, &t, 500);
 	f.port = HARNESS_WAN;
 	for (uint32_t id = 0; id < 4 * FRAGMENT_WAITING * workers; id++) {
@@ -119,7 +119,7 @@ static void scenario_fragments(struct fuzz_traffic *w)
 /* Datagrams without a checksum over IPv6, some of them in sessions with servers of IPv4. */
 static void scenario_untranslatable(struct fuzz_traffic *w)
 {
-	struct service_key key = world_service(WORLD_TURNED);
+	struct service_key key = topology_service(WORLD_TURNED);
 	for (unsigned n = 0; n < 4 * WORLD_SERVERS; n++) {
 		struct frame f;
 		struct sy_view v;
@@ -140,14 +140,14 @@ static void scenario_snat(struct fuzz_traffic *w)
 {
 	static const char *const pool[] = {"192.0.2.90", "192.0.2.91", "192.0.2.92"};
 	struct changes c = {0};
-	struct service_key key = world_special_service(SPECIAL_UNIFORM);
+	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
 	struct sy_tuple client = fuzz_traffic_client(w, &key), t = client;
 	uint8_t slot = sy_slot_of(&client.src, client.sport);
 	struct frame f;
 	t.dst = client.src; /* somebody that there is a route to */
 	for (unsigned pools = 1; pools <= 3; pools += 2) {
 		put_snat(&c, "scenario", "10.0.77.0", 24, pool, pools);
-		harness_commit(&w->world.harness, &c);
+		harness_commit(&w->topology.harness, &c);
 		for (unsigned n = 0; n < 3 * SY_SLOT_PORTS; n++) {
 			t.src = harness_addr("10.0.77.0");
 			t.src.b[15] = (uint8_t)(1 + n / SY_SLOT_PORTS);
@@ -166,13 +166,13 @@ static void scenario_snat(struct fuzz_traffic *w)
 	fuzz_traffic_send(w, &f);
 	fuzz_traffic_turn(w);
 	delete_snat(&c, "scenario");
-	harness_commit(&w->world.harness, &c);
+	harness_commit(&w->topology.harness, &c);
 }
 
 /* More packets of no session than may be answered at once. */
 static void scenario_unknown(struct fuzz_traffic *w)
 {
-	struct service_key key = world_service(2); /* as put_world_service() has it */
+	struct service_key key = topology_service(2); /* as put_topology_service() has it */
 	const struct segment late = {SY_TCP_ACK, 1, 1, 0};
 	for (unsigned n = 0; n < 3000; n++) {
 		struct frame f = {.port = HARNESS_WAN};
@@ -189,7 +189,7 @@ static void scenario_unknown(struct fuzz_traffic *w)
 static void scenario_removed(struct fuzz_traffic *w)
 {
 	struct changes c = {0};
-	struct service_key key = world_special_service(SPECIAL_UNIFORM);
+	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	struct segment s = {SY_TCP_ACK, 1, 1, 0};
 	struct frame f;
@@ -198,18 +198,18 @@ static void scenario_removed(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 	delete_service(&c, &key);
 	put_service(&c, &key, "empty", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
-	harness_commit(&w->world.harness, &c);
+	harness_commit(&w->topology.harness, &c);
 	frame_tcp(&f, &w->rng, &t, &s, 0);
 	fuzz_traffic_send(w, &f);
 	fuzz_traffic_turn(w);
-	world_restore(&w->world);
+	topology_restore(&w->topology);
 }
 
 /* Valid echo requests, for which the balancer's answer is all there is to send. */
 static void send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns)
 {
-	struct service_key key = world_special_service(SPECIAL_UNIFORM);
-	struct harness *r = &w->world.harness;
+	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+	struct harness *r = &w->topology.harness;
 	for (unsigned n = 0; n < count; n++) {
 		struct frame f = {.port = HARNESS_WAN};
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
@@ -223,13 +223,13 @@ static void send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns)
 
 static void scenario_full_queue(struct fuzz_traffic *w)
 {
-	send_echoes(w, HARNESS_RING + 4 * SY_BURST, w->world.harness.rt->workers);
+	send_echoes(w, HARNESS_RING + 4 * SY_BURST, w->topology.harness.rt->workers);
 	fuzz_traffic_turn(w);
 }
 
 static void scenario_down(struct fuzz_traffic *w)
 {
-	struct harness *r = &w->world.harness;
+	struct harness *r = &w->topology.harness;
 	struct port *port = r->rt->port[HARNESS_WAN];
 	uint16_t device;
 	if (rte_eth_dev_get_port_by_name(port->name, &device) < 0)
@@ -246,8 +246,8 @@ static void scenario_down(struct fuzz_traffic *w)
 static void scenario_expired(struct fuzz_traffic *w)
 {
 	static struct rte_mbuf *held[32768];
-	struct harness *r = &w->world.harness;
-	struct service_key key = world_special_service(SPECIAL_UNIFORM);
+	struct harness *r = &w->topology.harness;
+	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
 	unsigned count = 0;
 	harness_advance(r, 2 * SECOND_NS);
 	for (unsigned n = 0; n < 2 * SY_BURST; n++) {
@@ -271,12 +271,12 @@ static void scenario_expired(struct fuzz_traffic *w)
 /* Worker 1 stands still while worker 0 hands over to it. */
 static void scenario_hand_over(struct fuzz_traffic *w)
 {
-	struct harness *r = &w->world.harness;
+	struct harness *r = &w->topology.harness;
 	if (r->rt->workers < 2)
 		return;
 	for (unsigned n = 0; n < 12000; n++) {
 		struct frame f;
-		struct service_key key = world_service(0);
+		struct service_key key = topology_service(0);
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
 		fuzz_traffic_greet(w, &f, &t);
 		fuzz_traffic_send(w, &f);
@@ -291,7 +291,7 @@ static void scenario_hand_over(struct fuzz_traffic *w)
 static void send_halfway(void *ctx)
 {
 	struct fuzz_traffic *w = ctx;
-	struct service_key key = world_special_service(SPECIAL_UNIFORM);
+	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	struct frame f;
 	fuzz_traffic_greet(w, &f, &t);
@@ -301,7 +301,7 @@ static void send_halfway(void *ctx)
 
 void scenario_all(struct fuzz_traffic *w)
 {
-	world_restore(&w->world);
+	topology_restore(&w->topology);
 	scenario_floods(w);
 	for (unsigned odd = 0; odd < SPECIAL_SERVICES; odd++)
 		scenario_special(w, odd);
@@ -315,5 +315,5 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_down(w);
 	scenario_expired(w);
 	scenario_hand_over(w);
-	world_commit_halfway(&w->world, send_halfway, w);
+	topology_commit_halfway(&w->topology, send_halfway, w);
 }

@@ -70,7 +70,7 @@ struct record {
 	struct session_cold cold;
 };
 
-struct world {
+struct topology {
 	struct end client, server;
 	struct sy_tuple tuple; /* of the server's connection, as it sends */
 	bool told;             /* by the segment that completed the handshake */
@@ -114,10 +114,10 @@ struct check {
 	int how; /* client_address of the service */
 	struct sy_tuple client;
 	struct session_table *t;
-	struct world path[DEPTH + 1]; /* how the present one was reached */
+	struct topology path[DEPTH + 1]; /* how the present one was reached */
 	unsigned depth;
-	uint64_t *seen; /* hashes of worlds, with the depth that was left */
-	uint64_t worlds;
+	uint64_t *seen; /* hashes of topologies, with the depth that was left */
+	uint64_t topologies;
 	char scenario[160];
 };
 #define SEEN (UINT64_C(1) << 20)
@@ -132,7 +132,8 @@ static uint32_t shift_of(const struct check *k)
 	return is_proxy(k) ? HEADER_LEN : 0;
 }
 
-/* ---- the record, which worlds take in turn ----------------------------------------------------
+/* ---- the record, which topologies take in turn
+ * ----------------------------------------------------
  */
 
 static struct session *session_now(const struct check *k, uint32_t *record)
@@ -201,7 +202,7 @@ static void show_message(const struct message *m)
 	       m->ack, m->len);
 }
 
-static void show_world(const struct world *x)
+static void show_world(const struct topology *x)
 {
 	printf("  session %s flags %02x first %u; client %s next %u expects %u; server %s next %u "
 	       "expects %u%s\n",
@@ -215,7 +216,7 @@ static void show_world(const struct world *x)
 			show_message(&x->flying[i]);
 }
 
-static void complain(const struct check *k, const struct world *x, const char *what)
+static void complain(const struct check *k, const struct topology *x, const char *what)
 {
 	printf("%s: %s\n", k->scenario, what);
 	for (unsigned i = 0; i < k->depth; i++)
@@ -226,7 +227,7 @@ static void complain(const struct check *k, const struct world *x, const char *w
 }
 
 /* What flies twice flies once; what finds no room is lost. */
-static void fly(struct world *x, const struct message *m)
+static void fly(struct topology *x, const struct message *m)
 {
 	unsigned capacity = IN_FLIGHT;
 	for (unsigned i = IN_FLIGHT; i-- > 0;) {
@@ -240,7 +241,7 @@ static void fly(struct world *x, const struct message *m)
 }
 
 /* Oldest first. */
-static struct message land(struct world *x, unsigned i)
+static struct message land(struct topology *x, unsigned i)
 {
 	const struct message m = x->flying[i];
 	memmove(&x->flying[i], &x->flying[i + 1], (IN_FLIGHT - 1 - i) * sizeof(m));
@@ -249,7 +250,7 @@ static struct message land(struct world *x, unsigned i)
 	return m;
 }
 
-static void say(struct world *x, enum place place, uint8_t flags, uint32_t seq, uint32_t ack,
+static void say(struct topology *x, enum place place, uint8_t flags, uint32_t seq, uint32_t ack,
                 uint16_t len)
 {
 	struct message m;
@@ -268,12 +269,12 @@ static void say(struct world *x, enum place place, uint8_t flags, uint32_t seq, 
 /* ---- the ends ---------------------------------------------------------------------------------
  */
 
-static void client_acks(struct world *x)
+static void client_acks(struct topology *x)
 {
 	say(x, FROM_CLIENT, ACK, x->client.next, x->client.expected, 0);
 }
 
-static void client_hears(struct world *x, const struct message *m)
+static void client_hears(struct topology *x, const struct message *m)
 {
 	struct end *e = &x->client;
 	if (e->state == SYN_SENT) {
@@ -315,12 +316,12 @@ static void client_hears(struct world *x, const struct message *m)
 	}
 }
 
-static void server_acks(struct world *x)
+static void server_acks(struct topology *x)
 {
 	say(x, FROM_SERVER, ACK, x->server.next, x->server.expected, 0);
 }
 
-static void server_begins(struct world *x, const struct message *m)
+static void server_begins(struct topology *x, const struct message *m)
 {
 	x->tuple = m->tuple;
 	x->told = false;
@@ -329,7 +330,7 @@ static void server_begins(struct world *x, const struct message *m)
 }
 
 /* Of an unknown connection. */
-static void server_refuses(struct world *x, const struct message *m)
+static void server_refuses(struct topology *x, const struct message *m)
 {
 	if (m->flags & RST || !(m->flags & ACK))
 		return;
@@ -342,7 +343,7 @@ static void server_refuses(struct world *x, const struct message *m)
 	fly(x, &r);
 }
 
-static void server_reads(struct check *k, struct world *x, const struct message *m)
+static void server_reads(struct check *k, struct topology *x, const struct message *m)
 {
 	struct end *e = &x->server;
 	uint32_t all = CLIENT_ISN + 1 + shift_of(k) + DATA_LEN;
@@ -362,7 +363,7 @@ static void server_reads(struct check *k, struct world *x, const struct message 
 	}
 }
 
-static void server_hears(struct check *k, struct world *x, const struct message *m)
+static void server_hears(struct check *k, struct topology *x, const struct message *m)
 {
 	struct end *e = &x->server;
 	if (memcmp(&m->tuple, &x->tuple, sizeof(m->tuple)) != 0) {
@@ -429,7 +430,7 @@ static void server_hears(struct check *k, struct world *x, const struct message 
 /* ---- the balancer between them ----------------------------------------------------------------
  */
 
-static void balancer_said(struct check *k, struct world *x, unsigned port, const uint8_t *bytes,
+static void balancer_said(struct check *k, struct topology *x, unsigned port, const uint8_t *bytes,
                           uint32_t len)
 {
 	struct sy_view v;
@@ -455,7 +456,7 @@ static void balancer_said(struct check *k, struct world *x, unsigned port, const
 	fly(x, &m);
 }
 
-static void balancer_collect(struct check *k, struct world *x)
+static void balancer_collect(struct check *k, struct topology *x)
 {
 	struct rte_mbuf *m;
 	for (unsigned port = 0; port < HARNESS_PORTS; port++)
@@ -467,7 +468,7 @@ static void balancer_collect(struct check *k, struct world *x)
 	x->record = record_take(k);
 }
 
-static void balancer_hears(struct check *k, struct world *x, const struct message *m)
+static void balancer_hears(struct check *k, struct topology *x, const struct message *m)
 {
 	struct balance_worker *bw = inspect_worker(k->f->harness.b, 0);
 	const bool client = m->place == FROM_CLIENT;
@@ -484,7 +485,7 @@ static void balancer_hears(struct check *k, struct world *x, const struct messag
 	balancer_collect(k, x);
 }
 
-static void deliver(struct check *k, struct world *x, unsigned i)
+static void deliver(struct check *k, struct topology *x, unsigned i)
 {
 	const struct message m = land(x, i);
 	switch (m.place) {
@@ -503,7 +504,7 @@ static void deliver(struct check *k, struct world *x, unsigned i)
  */
 
 /* Has the connection come to an end that both sides see? */
-static bool is_over(struct check *k, const struct world *x)
+static bool is_over(struct check *k, const struct topology *x)
 {
 	if (x->client.state == REFUSED)
 		return true;
@@ -514,7 +515,7 @@ static bool is_over(struct check *k, const struct world *x)
 	return true;
 }
 
-static void retransmit(struct world *x)
+static void retransmit(struct topology *x)
 {
 	struct end *c = &x->client, *s = &x->server;
 	if (c->state == SYN_SENT)
@@ -528,9 +529,9 @@ static void retransmit(struct world *x)
 }
 
 /* From here on nothing is lost, and all arrives in order. */
-static void check_ends(struct check *k, const struct world *from)
+static void check_ends(struct check *k, const struct topology *from)
 {
-	struct world x = *from;
+	struct topology x = *from;
 	record_set(k, &x.record);
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned n = 0; n < 100 && x.flying[0].place != NOWHERE; n++) {
@@ -548,10 +549,10 @@ static void check_ends(struct check *k, const struct world *from)
 /* ---- all orders -------------------------------------------------------------------------------
  */
 
-/* Was this world met with as many steps left? */
-static bool was_met(struct check *k, const struct world *x, unsigned left)
+/* Was this topology met with as many steps left? */
+static bool was_met(struct check *k, const struct topology *x, unsigned left)
 {
-	struct world y = *x;
+	struct topology y = *x;
 	uint64_t h = 0, word;
 	y.record.hot.delta = 0; /* follows from the port */
 	y.record.hot.path = 0;
@@ -565,14 +566,14 @@ static bool was_met(struct check *k, const struct world *x, unsigned left)
 			continue;
 		if (k->seen[i] && (k->seen[i] & 15) >= left)
 			return true;
-		k->worlds += !k->seen[i];
-		assert_true(k->worlds < SEEN / 2);
+		k->topologies += !k->seen[i];
+		assert_true(k->topologies < SEEN / 2);
 		k->seen[i] = h | left;
 		return false;
 	}
 }
 
-static void explore(struct check *k, const struct world *x, unsigned left)
+static void explore(struct check *k, const struct topology *x, unsigned left)
 {
 	if (was_met(k, x, left))
 		return;
@@ -581,19 +582,19 @@ static void explore(struct check *k, const struct world *x, unsigned left)
 		return;
 	k->path[k->depth++] = *x;
 	for (unsigned i = 0; i < IN_FLIGHT && x->flying[i].place != NOWHERE; i++) {
-		struct world y = *x;
+		struct topology y = *x;
 		record_set(k, &y.record);
 		deliver(k, &y, i);
 		explore(k, &y, left - 1);
 	}
 	if (x->syns && x->client.state == SYN_SENT) {
-		struct world y = *x;
+		struct topology y = *x;
 		y.syns--;
 		say(&y, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
 		explore(k, &y, left - 1);
 	}
 	if (x->probes && x->record.is_there && session_is_challenged(&x->record.hot)) {
-		struct world y = *x;
+		struct topology y = *x;
 		uint32_t n;
 		y.probes--;
 		record_set(k, &y.record);
@@ -611,7 +612,7 @@ static void explore(struct check *k, const struct world *x, unsigned left)
 /* The record of a connection of long ago. */
 static struct record old_record(struct check *k)
 {
-	struct world x;
+	struct topology x;
 	memset(&x, 0, sizeof(x));
 	for (unsigned i = 0; i < IN_FLIGHT; i++)
 		x.flying[i].place = NOWHERE;
@@ -627,7 +628,7 @@ static struct record old_record(struct check *k)
 static void check_start(struct check *k, const struct start *start, enum end_state server,
                         unsigned stale)
 {
-	struct world x;
+	struct topology x;
 	memset(&x, 0, sizeof(x));
 	for (unsigned i = 0; i < IN_FLIGHT; i++)
 		x.flying[i].place = NOWHERE;
@@ -665,7 +666,7 @@ static void check_all(void **state, int how)
 	struct check k = {.f = *state, .how = how};
 	const struct service_key *key = &k.f->service[0];
 	struct changes c = {0};
-	uint64_t worlds = 0;
+	uint64_t topologies = 0;
 	put_service(&c, key, "service", FLOW_RR, NULL)->client_address =
 	        (Steelyard__Forwarder__V1__ClientAddress)how;
 	flows_commit(k.f, &c);
@@ -678,11 +679,11 @@ static void check_all(void **state, int how)
 		for (enum end_state server = LISTENING; server <= OLD_TIME_WAIT; server++)
 			for (unsigned stale = 0; stale < SY_ARRAY_LEN(stales); stale++) {
 				memset(k.seen, 0, SEEN * sizeof(*k.seen));
-				k.worlds = 0;
+				k.topologies = 0;
 				check_start(&k, &starts[i], server, stale);
-				worlds += k.worlds;
+				topologies += k.topologies;
 			}
-	printf("client_address %d: %lu worlds\n", how, worlds);
+	printf("client_address %d: %lu topologies\n", how, topologies);
 	free(k.seen);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The mirror against a live kernel: what iproute2 changes must come out as differences. */
-#include "world.h"
+#include "topology.h"
 
 static void test_links_and_addresses(void **state)
 {
@@ -66,16 +66,16 @@ static void test_routes_of_both_families(void **state)
 	expect_route("203.0.113.64", 26, "none");
 
 	dst = addr_of("203.0.113.200");
-	assert_true(sy_mirror_lookup(world->mirror, &dst, &found));
+	assert_true(sy_mirror_lookup(topology->mirror, &dst, &found));
 	assert_true(found.blackhole);
 	dst = addr_of("203.0.113.100");
-	assert_true(sy_mirror_lookup(world->mirror, &dst, &found));
+	assert_true(sy_mirror_lookup(topology->mirror, &dst, &found));
 	assert_int_equal(found.prefix_len, 24);
 	dst = addr_of("8.8.8.8");
-	assert_true(sy_mirror_lookup(world->mirror, &dst, &found));
+	assert_true(sy_mirror_lookup(topology->mirror, &dst, &found));
 	assert_int_equal(found.prefix_len, 0);
 	dst = addr_of("2001:db8:1::1");
-	assert_true(sy_mirror_lookup(world->mirror, &dst, &found));
+	assert_true(sy_mirror_lookup(topology->mirror, &dst, &found));
 	assert_int_equal(found.prefix_len, 0);
 
 	sh("ip -4 route del default; ip -6 route del default; ip route del 203.0.113.0/24");
@@ -83,7 +83,7 @@ static void test_routes_of_both_families(void **state)
 	expect_route("::", 0, "none");
 	expect_route("203.0.113.0", 24, "none");
 	dst = addr_of("8.8.8.8");
-	assert_false(sy_mirror_lookup(world->mirror, &dst, &found));
+	assert_false(sy_mirror_lookup(topology->mirror, &dst, &found));
 }
 
 static void test_metrics_and_alternates(void **state)
@@ -239,7 +239,7 @@ static void test_policy_routing_from_before(void **state)
 {
 	sh("ip rule add to 192.0.2.9 table 77 pref 100");
 	mirror_start();
-	assert_non_null(strstr(world->refused, "ip rule del pref 100"));
+	assert_non_null(strstr(topology->refused, "ip rule del pref 100"));
 }
 
 static void test_vrf_is_refused(void **state)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The mirror under load, overruns among it, and the neighbours it has the kernel manage. */
-#include "world.h"
+#include "topology.h"
 
 #include <net/if.h>
 #include <poll.h>
@@ -19,13 +19,13 @@ static void bulk_change(const char *verb, unsigned from, unsigned to)
 
 static bool bulk_is(const void *arg)
 {
-	return world->bulk_count == *(const unsigned *)arg;
+	return topology->bulk_count == *(const unsigned *)arg;
 }
 
 static void assert_bulk(unsigned from, unsigned to)
 {
 	for (unsigned i = 0; i < WORLD_BULK; i++)
-		assert_int_equal(world->bulk[i], i >= from && i < to);
+		assert_int_equal(topology->bulk[i], i >= from && i < to);
 }
 
 static void test_overrun_tells_only_differences(void **state)
@@ -33,17 +33,17 @@ static void test_overrun_tells_only_differences(void **state)
 	bulk_change("add", 0, 4000);
 	mirror_start();
 	assert_bulk(0, 4000);
-	assert_int_equal(world->bulk_reported, 4000);
-	assert_int_equal(sy_mirror_set_buffer(world->mirror, 4096), 0);
+	assert_int_equal(topology->bulk_reported, 4000);
+	assert_int_equal(sy_mirror_set_buffer(topology->mirror, 4096), 0);
 
 	/* Nobody reads meanwhile: nearly all of these events are lost. */
 	bulk_change("del", 0, 1000);
 	bulk_change("add", 4000, 7000);
 	sh("ip addr add 198.51.100.7/25 dev near0; ip rule add to 192.0.2.9 table 77 pref 100");
-	pump_until(world_synced, (&(unsigned){2}));
+	pump_until(topology_synced, (&(unsigned){2}));
 	pump_until(bulk_is, (&(unsigned){6000}));
 	assert_bulk(1000, 7000);
-	assert_int_equal(world->bulk_reported, 4000 + 1000 + 3000);
+	assert_int_equal(topology->bulk_reported, 4000 + 1000 + 3000);
 	assert_true(addr_is(&(struct expected_addr){"198.51.100.7", true}));
 	assert_true(refusal_has("priority 100"));
 }
@@ -69,8 +69,8 @@ static void test_changes_during_dumps(void **state)
 
 	bulk_change("add", 0, 2000);
 	mirror_start();
-	assert_int_equal(sy_mirror_set_buffer(world->mirror, 16384), 0);
-	world->budget = 7;
+	assert_int_equal(sy_mirror_set_buffer(topology->mirror, 16384), 0);
+	topology->budget = 7;
 	child = child_start(churn, NULL);
 	pump_until(child_gone, &child);
 	pump_until(bulk_is, (&(unsigned){2000}));
@@ -82,15 +82,15 @@ static void test_budget_is_kept(void **state)
 	bulk_change("add", 0, 3000);
 	mirror_start();
 	bulk_change("del", 0, 3000);
-	while (world->bulk_count) {
-		unsigned before = world->bulk_reported;
-		struct pollfd fd = {.fd = sy_mirror_fd(world->mirror), .events = POLLIN};
+	while (topology->bulk_count) {
+		unsigned before = topology->bulk_reported;
+		struct pollfd fd = {.fd = sy_mirror_fd(topology->mirror), .events = POLLIN};
 		int n;
 
 		assert_int_equal(poll(&fd, 1, SUPPORT_PATIENCE_MS), 1);
-		n = sy_mirror_process(world->mirror, 5);
+		n = sy_mirror_process(topology->mirror, 5);
 		assert_in_range(n, 0, 5);
-		assert_true(world->bulk_reported - before <= 5);
+		assert_true(topology->bulk_reported - before <= 5);
 	}
 }
 
@@ -106,10 +106,10 @@ static bool neigh_is(const void *arg)
 	const struct expected_neigh *e = arg;
 	struct sy_addr addr = addr_of(e->text);
 
-	for (unsigned i = 0; i < world->neighs; i++)
-		if (sy_addr_equal(&world->neigh[i].addr, &addr))
-			return world->neigh[i].valid == e->valid &&
-			       world->neigh[i].failed == e->failed;
+	for (unsigned i = 0; i < topology->neighs; i++)
+		if (sy_addr_equal(&topology->neigh[i].addr, &addr))
+			return topology->neigh[i].valid == e->valid &&
+			       topology->neigh[i].failed == e->failed;
 	return !e->valid && !e->failed;
 }
 
@@ -129,9 +129,9 @@ static void test_neighbours_are_managed(void **state)
 	sh("sysctl -qw net.ipv4.neigh.near0.mcast_solicit=1 net.ipv4.neigh.near0.retrans_time_ms="
 	   "20");
 	mirror_start();
-	assert_int_equal(sy_mirror_neigh_manage(world->mirror, ifindex, &v4), 0);
-	assert_int_equal(sy_mirror_neigh_manage(world->mirror, ifindex, &v6), 0);
-	assert_int_equal(sy_mirror_neigh_manage(world->mirror, ifindex, &nobody), 0);
+	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &v4), 0);
+	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &v6), 0);
+	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &nobody), 0);
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
 	pump_until(neigh_is, (&(struct expected_neigh){"2001:db8::2", true, false}));
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.99", false, true}));
@@ -149,9 +149,9 @@ static void test_neighbours_are_managed(void **state)
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
 	assert_true(neigh_is_managed("192.0.2.2"));
 
-	assert_int_equal(sy_mirror_neigh_release(world->mirror, ifindex, &v4), 0);
+	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &v4), 0);
 	assert_false(neigh_is_managed("192.0.2.2"));
-	assert_int_equal(sy_mirror_neigh_release(world->mirror, ifindex, &v4), 0);
+	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &v4), 0);
 }
 
 static void test_neighbour_changes_its_mac(void **state)
@@ -165,9 +165,9 @@ static void test_neighbour_changes_its_mac(void **state)
 	sh("ip neigh replace 192.0.2.2 dev near0 lladdr 02:00:00:00:00:09 nud permanent; "
 	   "ip neigh add 192.0.2.3 dev near0 lladdr 02:00:00:00:00:03 nud permanent");
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.3", true, false}));
-	for (unsigned i = 0; i < world->neighs; i++)
-		if (sy_addr_equal(&world->neigh[i].addr, &v4))
-			assert_memory_equal(world->neigh[i].mac, mac, sizeof(mac));
+	for (unsigned i = 0; i < topology->neighs; i++)
+		if (sy_addr_equal(&topology->neigh[i].addr, &v4))
+			assert_memory_equal(topology->neigh[i].mac, mac, sizeof(mac));
 	sh("ip neigh del 192.0.2.2 dev near0");
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", false, false}));
 }

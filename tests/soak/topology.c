@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "world.h"
+#include "topology.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static uint16_t server_port(unsigned i)
 	return service_mode(i) == MODE_DR ? WORLD_PORT : (uint16_t)(8000 + i);
 }
 
-struct service_key world_service(unsigned i)
+struct service_key topology_service(unsigned i)
 {
 	struct service_key key = harness_key(service_is_v6(i) ? "2001:db8:1::" : "192.0.2.0",
 	                                     WORLD_PORT, i % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
@@ -42,7 +42,7 @@ struct service_key world_service(unsigned i)
 	return key;
 }
 
-struct service_key world_special_service(enum world_special odd)
+struct service_key topology_special_service(enum topology_special odd)
 {
 	if (odd == SPECIAL_UNIFORM_6)
 		return harness_key("2001:db8:1::1", WORLD_PORT, SY_PROTO_TCP);
@@ -58,14 +58,14 @@ static bool server_is_v6(unsigned service, unsigned i)
 	return service_is_v6(service) != (mixed && i % 2);
 }
 
-struct sy_addr world_server(unsigned service, unsigned i)
+struct sy_addr topology_server(unsigned service, unsigned i)
 {
 	struct sy_addr a = harness_addr(server_is_v6(service, i) ? "2001:db8:2::" : "10.0.0.0");
 	a.b[15] = (uint8_t)(1 + (service + i) % 16); /* servers of several services */
 	return a;
 }
 
-struct sy_addr world_special_server(enum world_special odd)
+struct sy_addr topology_special_server(enum topology_special odd)
 {
 	static const char *const text[SPECIAL_SERVICES] = {
 	        [SPECIAL_SILENT] = "10.0.9.9",
@@ -81,7 +81,7 @@ struct sy_addr world_special_server(enum world_special odd)
 	return harness_addr(text[odd]);
 }
 
-struct sy_addr world_local(unsigned i)
+struct sy_addr topology_local(unsigned i)
 {
 	struct sy_addr a = harness_addr(i < WORLD_LOCALS ? "10.0.255.0" : "2001:db8:2::ff00");
 	a.b[15] = (uint8_t)(1 + i);
@@ -119,7 +119,8 @@ static void must(bool condition, const char *what)
 	exit(EXIT_FAILURE);
 }
 
-bool world_open(struct world *w, struct rng *d, unsigned workers, const struct sy_stage *pipeline)
+bool topology_open(struct topology *w, struct rng *d, unsigned workers,
+                   const struct sy_stage *pipeline)
 {
 	struct sy_static_route route[] = {
 	        route_make(HARNESS_WAN, "198.18.0.0", 16, "192.0.2.1"),
@@ -147,7 +148,7 @@ bool world_open(struct world *w, struct rng *d, unsigned workers, const struct s
 	        .neighs = SY_ARRAY_LEN(neigh),
 	};
 	struct sy_error err;
-	*w = (struct world){.rng = d};
+	*w = (struct topology){.rng = d};
 	if (harness_open(&w->harness, &o, &err) < 0) {
 		fprintf(stderr, "soak: %s\n", err.text);
 		return false;
@@ -159,11 +160,11 @@ bool world_open(struct world *w, struct rng *d, unsigned workers, const struct s
 	for (unsigned i = 0; i < SY_ARRAY_LEN(hole); i++)
 		routes_apply(w->harness.rt, &hole[i], false);
 	routes_flush(w->harness.rt);
-	world_restore(w);
+	topology_restore(w);
 	return true;
 }
 
-void world_close(struct world *w)
+void topology_close(struct topology *w)
 {
 	harness_close(&w->harness);
 }
@@ -186,10 +187,10 @@ static pb_timeouts timeouts_make(unsigned service)
 	return t;
 }
 
-static void put_world_service(struct changes *c, unsigned i)
+static void put_topology_service(struct changes *c, unsigned i)
 {
 	char name[32];
-	struct service_key key = world_service(i);
+	struct service_key key = topology_service(i);
 	pb_timeouts t = timeouts_make(i);
 	snprintf(name, sizeof(name), "service-%u", i);
 	/* Each scheduler serves TCP and UDP, and each way of spreading some services. */
@@ -211,9 +212,9 @@ static void put_world_service(struct changes *c, unsigned i)
 }
 
 /* New ones are put again now and then with another scheduler. */
-static void change_service(struct world *w, struct changes *c, unsigned i)
+static void change_service(struct topology *w, struct changes *c, unsigned i)
 {
-	put_world_service(c, i);
+	put_topology_service(c, i);
 	pb_service *s = c->change[c->count - 1]->put_service;
 	if (rng_percent(w->rng, 50))
 		return;
@@ -223,41 +224,41 @@ static void change_service(struct world *w, struct changes *c, unsigned i)
 	s->slow_start_s = rng_below(w->rng, 10);
 }
 
-static enum mode special_mode(enum world_special odd)
+static enum mode special_mode(enum topology_special odd)
 {
 	if (odd == SPECIAL_NAT || odd == SPECIAL_NAT_DUPLICATE)
 		return MODE_NAT;
 	return odd == SPECIAL_OFF_LINK ? MODE_DR : MODE_FNAT;
 }
 
-static void put_special_service(struct changes *c, enum world_special odd)
+static void put_special_service(struct changes *c, enum topology_special odd)
 {
-	struct service_key key = world_special_service(odd);
+	struct service_key key = topology_special_service(odd);
 	pb_timeouts t = timeouts_make(0);
 	put_service(c, &key, "odd", WRR, &t);
 	set_mode(c, special_mode(odd));
 	if (odd == SPECIAL_EMPTY)
 		return;
-	struct sy_addr server = world_special_server(odd);
+	struct sy_addr server = topology_special_server(odd);
 	pb_server *s =
 	        put_server(c, &key, &server, odd == SPECIAL_OFF_LINK ? WORLD_PORT : 8080, 1, UP);
 	s->max_sessions = odd == SPECIAL_LIMITED ? 3 : 0;
 }
 
-void world_restore(struct world *w)
+void topology_restore(struct topology *w)
 {
 	struct changes c = {0};
 	for (unsigned i = 0; i <= WORLD_LOCALS; i++) {
-		struct sy_addr local = world_local(i);
+		struct sy_addr local = topology_local(i);
 		put_local(&c, &local);
 	}
 	for (unsigned odd = 0; odd < SPECIAL_SERVICES; odd++)
 		put_special_service(&c, odd);
 	for (unsigned i = 0; i < WORLD_SERVICES; i++) {
-		struct service_key key = world_service(i);
-		put_world_service(&c, i);
+		struct service_key key = topology_service(i);
+		put_topology_service(&c, i);
 		for (unsigned n = 0; n < WORLD_SERVERS; n++) {
-			struct sy_addr server = world_server(i, n);
+			struct sy_addr server = topology_server(i, n);
 			pb_server *s = put_server(&c, &key, &server, server_port(i), 1 + n, UP);
 			s->backup = n == WORLD_SERVERS - 1 && i % 2;
 		}
@@ -266,12 +267,12 @@ void world_restore(struct world *w)
 	w->commits++;
 }
 
-static void change_server(struct world *w, struct changes *c, unsigned i)
+static void change_server(struct topology *w, struct changes *c, unsigned i)
 {
 	static const int state[] = {UP, UP, UP, UP, DRAIN, DOWN, KILL};
-	struct service_key key = world_service(i);
+	struct service_key key = topology_service(i);
 	unsigned n = rng_below(w->rng, WORLD_SERVERS);
-	struct sy_addr server = world_server(i, n);
+	struct sy_addr server = topology_server(i, n);
 	if (rng_percent(w->rng, 30))
 		delete_server(c, &key, &server, server_port(i));
 	else {
@@ -282,9 +283,9 @@ static void change_server(struct world *w, struct changes *c, unsigned i)
 	}
 }
 
-static void change_local(struct world *w, struct changes *c)
+static void change_local(struct topology *w, struct changes *c)
 {
-	struct sy_addr local = world_local(rng_below(w->rng, WORLD_LOCALS + 1));
+	struct sy_addr local = topology_local(rng_below(w->rng, WORLD_LOCALS + 1));
 	if (rng_percent(w->rng, 30))
 		delete_local(c, &local);
 	else
@@ -292,9 +293,9 @@ static void change_local(struct world *w, struct changes *c)
 }
 
 /* What no forwarder accepts, whatever the configuration is. */
-static void change_wrong(struct world *w, struct changes *c)
+static void change_wrong(struct topology *w, struct changes *c)
 {
-	struct service_key key = world_service(rng_below(w->rng, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(w->rng, WORLD_SERVICES));
 	struct sy_addr nowhere = harness_addr("127.0.0.1"), vip = key.vip;
 	switch (rng_below(w->rng, 6)) {
 	case 0:
@@ -319,12 +320,12 @@ static void change_wrong(struct world *w, struct changes *c)
 	}
 }
 
-void world_change(struct world *w)
+void topology_change(struct topology *w)
 {
 	struct changes c = {0};
 	for (unsigned n = 1 + rng_below(w->rng, 3); n; n--) {
 		unsigned i = rng_below(w->rng, WORLD_SERVICES);
-		struct service_key key = world_service(i);
+		struct service_key key = topology_service(i);
 		switch (rng_below(w->rng, 8)) {
 		case 0:
 			change_service(w, &c, i);
@@ -349,7 +350,7 @@ void world_change(struct world *w)
 	w->refusals += !accepted;
 }
 
-void world_clear(struct world *w)
+void topology_clear(struct topology *w)
 {
 	struct changes c = {0};
 	const struct model *m = inspect_model(w->harness.b);
@@ -362,14 +363,14 @@ void world_clear(struct world *w)
 	must(harness_commit(&w->harness, &c), w->harness.error);
 }
 
-void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx)
+void topology_commit_halfway(struct topology *w, void (*between)(void *ctx), void *ctx)
 {
 	struct sy_balance *b = w->harness.b;
 	struct changes c = {0};
 	struct sy_error err;
-	world_clear(w);
-	struct service_key key = world_special_service(SPECIAL_UNIFORM);
-	struct sy_addr local = world_local(0);
+	topology_clear(w);
+	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+	struct sy_addr local = topology_local(0);
 	put_local(&c, &local);
 	put_special_service(&c, SPECIAL_UNIFORM);
 	must(harness_commit(&w->harness, &c), w->harness.error);
@@ -386,10 +387,11 @@ void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx
 		;
 	model_finish(b);
 	changes_free(&c);
-	world_restore(w);
+	topology_restore(w);
 }
 
-bool world_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right, struct sy_view *v)
+bool topology_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right,
+                            struct sy_view *v)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	if (m->nb_segs != 1 || m->next || m->data_len != m->pkt_len ||

@@ -9,7 +9,7 @@
 #define WORLD_BULK  65536 /* 10.x.y.0/24 by x·256 + y */
 
 /* What the handler has been told, as its user would keep it. */
-struct world {
+struct topology {
 	struct sy_mirror *mirror;
 	unsigned budget;
 	struct sy_link link[WORLD_ITEMS];
@@ -23,12 +23,12 @@ struct world {
 	unsigned bulk_count, bulk_reported;
 };
 
-extern struct world *world;
+extern struct topology *topology;
 /* near0 here (192.0.2.1, 2001:db8::1), far0 in far_ns (.2, ::2); the tests run in near_ns. */
 extern int far_ns, near_ns;
 
-int world_setup(void **state);
-int world_teardown(void **state);
+int topology_setup(void **state);
+int topology_teardown(void **state);
 /* Opens the mirror and waits for the first synchronisation. */
 void mirror_start(void);
 
@@ -39,8 +39,8 @@ void pump_until_at(condition holds, const void *arg, int line);
 #define pump_until(holds, arg) pump_until_at(holds, arg, __LINE__)
 
 /* Conditions. */
-bool world_synced(const void *times); /* unsigned: at least so often */
-bool refusal_has(const void *word);   /* NULL: nothing is refused */
+bool topology_synced(const void *times); /* unsigned: at least so often */
+bool refusal_has(const void *word);      /* NULL: nothing is refused */
 
 struct expected_route {
 	const char *prefix;
@@ -68,6 +68,6 @@ struct expected_addr {
 
 bool addr_is(const void *arg);
 
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, topology_setup, topology_teardown)
 
 #endif

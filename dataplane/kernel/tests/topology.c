@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "world.h"
+#include "topology.h"
 
 #include <net/if.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct world *world;
+struct topology *topology;
 
 /* Replaces, adds or removes the object at the index found (or at the end). */
 #define WORLD_PUT(array, count, index, object, gone)                                               \
@@ -24,7 +24,7 @@ struct world *world;
 
 static void on_link(void *ctx, const struct sy_link *link, bool gone)
 {
-	struct world *w = ctx;
+	struct topology *w = ctx;
 	unsigned i = 0;
 
 	while (i < w->links && w->link[i].ifindex != link->ifindex)
@@ -34,7 +34,7 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 
 static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 {
-	struct world *w = ctx;
+	struct topology *w = ctx;
 	unsigned i = 0;
 
 	while (i < w->addrs &&
@@ -44,7 +44,7 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 	WORLD_PUT(w->addr, w->addrs, i, addr, gone);
 }
 
-static unsigned route_index(const struct world *w, const struct sy_addr *prefix, unsigned len)
+static unsigned route_index(const struct topology *w, const struct sy_addr *prefix, unsigned len)
 {
 	unsigned i = 0;
 
@@ -56,7 +56,7 @@ static unsigned route_index(const struct world *w, const struct sy_addr *prefix,
 
 static void on_route(void *ctx, const struct sy_route *route, bool gone)
 {
-	struct world *w = ctx;
+	struct topology *w = ctx;
 	unsigned i;
 
 	if (sy_addr_is_v4(&route->prefix) && route->prefix.b[12] == 10 && route->prefix_len == 24) {
@@ -73,7 +73,7 @@ static void on_route(void *ctx, const struct sy_route *route, bool gone)
 
 static void on_neigh(void *ctx, const struct sy_neigh *neigh, bool gone)
 {
-	struct world *w = ctx;
+	struct topology *w = ctx;
 	unsigned i = 0;
 
 	while (i < w->neighs && !(w->neigh[i].ifindex == neigh->ifindex &&
@@ -84,12 +84,13 @@ static void on_neigh(void *ctx, const struct sy_neigh *neigh, bool gone)
 
 static void on_synced(void *ctx)
 {
-	((struct world *)ctx)->synced++;
+	((struct topology *)ctx)->synced++;
 }
 
 static void on_refused(void *ctx, const char *text)
 {
-	snprintf(((struct world *)ctx)->refused, sizeof(world->refused), "%s", text ? text : "");
+	snprintf(((struct topology *)ctx)->refused, sizeof(topology->refused), "%s",
+	         text ? text : "");
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -99,18 +100,18 @@ void pump_until_at(condition holds, const void *arg, int line)
 	const uint64_t end = sy_clock_ns() + SUPPORT_PATIENCE_MS * 1000000ull;
 
 	while (!holds(arg)) {
-		struct pollfd fd = {.fd = sy_mirror_fd(world->mirror), .events = POLLIN};
+		struct pollfd fd = {.fd = sy_mirror_fd(topology->mirror), .events = POLLIN};
 
 		if (sy_clock_ns() > end)
 			fail_msg("what line %d waits for has not come", line);
 		if (poll(&fd, 1, 100) > 0)
-			assert_true(sy_mirror_process(world->mirror, world->budget) >= 0);
+			assert_true(sy_mirror_process(topology->mirror, topology->budget) >= 0);
 	}
 }
 
-bool world_synced(const void *arg)
+bool topology_synced(const void *arg)
 {
-	return world->synced >= *(const unsigned *)arg;
+	return topology->synced >= *(const unsigned *)arg;
 }
 
 /* A route's first words, as `ip route` would write them: "via A dev B weight N, …", "blackhole",
@@ -118,12 +119,12 @@ bool world_synced(const void *arg)
 static void route_write(const char *prefix, unsigned len, char *out, size_t size)
 {
 	struct sy_addr addr = addr_of(prefix);
-	unsigned i = route_index(world, &addr, len);
-	const struct sy_route *r = &world->route[i];
+	unsigned i = route_index(topology, &addr, len);
+	const struct sy_route *r = &topology->route[i];
 	char via[SY_ADDR_TEXT], dev[IF_NAMESIZE];
 	size_t at = 0;
 
-	if (i == world->routes) {
+	if (i == topology->routes) {
 		snprintf(out, size, "none");
 		return;
 	}
@@ -152,14 +153,14 @@ bool refusal_has(const void *arg)
 {
 	const char *word = arg;
 
-	return word ? strstr(world->refused, word) != NULL : !world->refused[0];
+	return word ? strstr(topology->refused, word) != NULL : !topology->refused[0];
 }
 
 const struct sy_link *link_named(const char *name)
 {
-	for (unsigned i = 0; i < world->links; i++)
-		if (strcmp(world->link[i].name, name) == 0)
-			return &world->link[i];
+	for (unsigned i = 0; i < topology->links; i++)
+		if (strcmp(topology->link[i].name, name) == 0)
+			return &topology->link[i];
 	return NULL;
 }
 
@@ -177,8 +178,8 @@ bool addr_is(const void *arg)
 	struct sy_addr addr = addr_of(e->text);
 	bool there = false;
 
-	for (unsigned i = 0; i < world->addrs; i++)
-		there |= sy_addr_equal(&world->addr[i].addr, &addr);
+	for (unsigned i = 0; i < topology->addrs; i++)
+		there |= sy_addr_equal(&topology->addr[i].addr, &addr);
 	return there == e->there;
 }
 
@@ -186,7 +187,7 @@ bool addr_is(const void *arg)
 
 void mirror_start(void)
 {
-	struct sy_mirror_handler handler = {.ctx = world,
+	struct sy_mirror_handler handler = {.ctx = topology,
 	                                    .link = on_link,
 	                                    .addr = on_addr,
 	                                    .route = on_route,
@@ -195,16 +196,16 @@ void mirror_start(void)
 	                                    .refused = on_refused};
 	struct sy_error err;
 
-	assert_int_equal(sy_mirror_open(&handler, &world->mirror, &err), 0);
-	pump_until(world_synced, (&(unsigned){1}));
+	assert_int_equal(sy_mirror_open(&handler, &topology->mirror, &err), 0);
+	pump_until(topology_synced, (&(unsigned){1}));
 }
 
 int far_ns, near_ns;
 
-int world_setup(void **state)
+int topology_setup(void **state)
 {
-	world = calloc(1, sizeof(*world));
-	world->budget = 64;
+	topology = calloc(1, sizeof(*topology));
+	topology->budget = 64;
 	far_ns = netns_new();
 	near_ns = netns_new();
 	veth_new("near0", "far0", far_ns);
@@ -215,10 +216,10 @@ int world_setup(void **state)
 	return 0;
 }
 
-int world_teardown(void **state)
+int topology_teardown(void **state)
 {
-	sy_mirror_close(world->mirror);
-	free(world);
+	sy_mirror_close(topology->mirror);
+	free(topology);
 	close(far_ns);
 	close(near_ns);
 	return 0;

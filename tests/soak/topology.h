@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the soak rages over: services, servers, routes, neighbours, and their changes. */
-#ifndef WORLD_H
-#define WORLD_H
+#ifndef TOPOLOGY_H
+#define TOPOLOGY_H
 
 #include "../../dataplane/balance/tests/harness.h"
 #include "frame.h"
@@ -14,7 +14,7 @@
 #define WORLD_PORT     80
 
 /* Services that go wrong in one way each. All TCP over IPv4. */
-enum world_special {
+enum topology_special {
 	SPECIAL_EMPTY,         /* no server */
 	SPECIAL_SILENT,        /* its server's neighbour does not answer */
 	SPECIAL_HOLE,          /* its server lies behind a blackhole route */
@@ -28,34 +28,35 @@ enum world_special {
 	SPECIAL_SERVICES
 };
 
-struct world {
+struct topology {
 	struct harness harness;
 	struct rng *rng;
 	uint64_t commits, refusals;
 };
 
 /* Session tables and pool are small, so that the soak fills them. */
-bool world_open(struct world *w, struct rng *d, unsigned workers, const struct sy_stage *pipeline);
-void world_close(struct world *w);
+bool topology_open(struct topology *w, struct rng *d, unsigned workers,
+                   const struct sy_stage *pipeline);
+void topology_close(struct topology *w);
 
-struct service_key world_service(unsigned i);
-struct service_key world_special_service(enum world_special odd);
-struct sy_addr world_server(unsigned service, unsigned i);
-struct sy_addr world_special_server(enum world_special odd);
-struct sy_addr world_local(unsigned i);
+struct service_key topology_service(unsigned i);
+struct service_key topology_special_service(enum topology_special odd);
+struct sy_addr topology_server(unsigned service, unsigned i);
+struct sy_addr topology_special_server(enum topology_special odd);
+struct sy_addr topology_local(unsigned i);
 
 /* Puts everything back as it was at the start. */
-void world_restore(struct world *w);
+void topology_restore(struct topology *w);
 /* A random transaction, sometimes one that must be refused. */
-void world_change(struct world *w);
+void topology_change(struct topology *w);
 /* Deletes all services and local addresses. */
-void world_clear(struct world *w);
+void topology_clear(struct topology *w);
 /* Whether what a port has sent is fit to be sent: one buffer, the port's MAC, a frame that can be
  * parsed; if it `was_right` when it came in, or is the balancer's own, checksums are right too. */
-bool world_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right,
-                         struct sy_view *v);
+bool topology_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right,
+                            struct sy_view *v);
 /* Everything a commit does between publishing services and publishing local addresses: a server of
  * a family without local addresses is visible while `between` runs. */
-void world_commit_halfway(struct world *w, void (*between)(void *ctx), void *ctx);
+void topology_commit_halfway(struct topology *w, void (*between)(void *ctx), void *ctx);
 
 #endif
