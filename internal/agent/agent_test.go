@@ -25,20 +25,20 @@ import (
 	"connectrpc.com/connect"
 )
 
-// logbook is a log whose lines can be awaited.
-type logbook struct {
+// eventLog is a log whose lines can be awaited.
+type eventLog struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	text string
 }
 
-func newLogbook() *logbook {
-	l := &logbook{}
+func newEventLog() *eventLog {
+	l := &eventLog{}
 	l.cond = sync.NewCond(&l.mu)
 	return l
 }
 
-func (l *logbook) Write(data []byte) (int, error) {
+func (l *eventLog) Write(data []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text += string(data)
@@ -47,7 +47,7 @@ func (l *logbook) Write(data []byte) (int, error) {
 }
 
 // await waits until a text was logged so many times.
-func (l *logbook) await(text string, times int) {
+func (l *eventLog) await(text string, times int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for strings.Count(l.text, text) < times {
@@ -60,7 +60,7 @@ type lab struct {
 	*testing.T
 	forwarder *dptest.Forwarder
 	options   Options
-	log       *logbook
+	log       *eventLog
 	reload    chan struct{}
 	client    agentpbconnect.AgentServiceClient
 	stop      func()
@@ -73,7 +73,7 @@ type lab struct {
 func newLab(t *testing.T, config string) *lab {
 	t.Helper()
 	f := dptest.New(t)
-	l := &lab{T: t, forwarder: f, log: newLogbook(), reload: make(chan struct{}), servers: map[string]string{}}
+	l := &lab{T: t, forwarder: f, log: newEventLog(), reload: make(chan struct{}), servers: map[string]string{}}
 	l.options = Options{
 		Config: filepath.Join(t.TempDir(), "steelyard.yaml"), Forwarder: f.Socket,
 		Socket: filepath.Join(filepath.Dir(f.Socket), "agent.sock"), State: t.TempDir(),

@@ -81,42 +81,42 @@ func main() {
 
 // run starts all flows, obeys the commands, and returns the exit status.
 func (o options) run(commands io.Reader, answers io.Writer) int {
-	book := newBook()
+	record := newBook()
 	tell := json.NewEncoder(answers)
 	hurry, end := make(chan struct{}), make(chan struct{})
 	var asking, loading sync.WaitGroup
 
 	all := content(o.size)
 	for n := range o.web {
-		book.start(&asking, web, func(f *flow) error {
+		record.start(&asking, web, func(f *flow) error {
 			return o.hold(f, o.webTargets.of(n), o.offset(n, o.web), end)
 		})
 	}
 	for n := range o.udp {
-		book.start(&asking, udp, func(f *flow) error {
+		record.start(&asking, udp, func(f *flow) error {
 			return o.query(f, o.udpTargets.of(n), o.offset(n, o.udp), end)
 		})
 	}
 	for n := range o.downloads {
-		book.start(&loading, download, func(f *flow) error {
+		record.start(&loading, download, func(f *flow) error {
 			return o.download(f, o.webTargets.of(n), all, o.offset(n, o.downloads), hurry)
 		})
 	}
-	book.settle()
-	tell.Encode(book.report("ready"))
+	record.settle()
+	tell.Encode(record.report("ready"))
 
 	for lines := bufio.NewScanner(commands); lines.Scan(); {
 		switch lines.Text() {
 		case "step":
-			book.settle()
-			tell.Encode(book.report("step"))
+			record.settle()
+			tell.Encode(record.report("step"))
 		case "finish":
 			close(hurry)
 			loading.Wait()
-			book.settle()
+			record.settle()
 			close(end)
 			asking.Wait()
-			last := book.report("finish")
+			last := record.report("finish")
 			tell.Encode(last)
 			if last.failed() {
 				return 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages that tests share, and the books that are closed after each.
+"""Stages that tests share, and the accounting that are closed after each.
 
 A test that causes drops names them: @pytest.mark.drops("nat-stray"). Any other reason fails it.
 """
@@ -7,7 +7,7 @@ A test that causes drops names them: @pytest.mark.drops("nat-stray"). Any other 
 import pytest
 
 from tests.lab.lab import catch_signals
-from tests.wire.stage import Books, Stage
+from tests.wire.stage import Accounting, Stage
 
 
 def pytest_configure(config):
@@ -24,19 +24,19 @@ def shared_stage(request):
 
 @pytest.fixture
 def stage(shared_stage, request):
-    yield from keep_books(shared_stage, request)
+    yield from check_accounting(shared_stage, request)
 
 
-def keep_books(stage, request):
-    """Yields the stage with `books` open over it; closes them and brings the stage back."""
-    stage.books = Books(stage)
+def check_accounting(stage, request):
+    """Yields the stage with `accounting` open over it; closes them and brings the stage back."""
+    stage.accounting = Accounting(stage)
     try:
         yield stage
         stage.lab.close_captures()
         stage.lab.check_programs()
         stage.revive()
         marker = request.node.get_closest_marker("drops")
-        stage.books.close(marker.args if marker else ())
+        stage.accounting.close(marker.args if marker else ())
     except BaseException:
         for process in (stage.steelyard.forwarder, stage.steelyard.agent):
             print(process.describe())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab with everything running, and the books that are kept over it."""
+"""A lab with everything running, and the accounting that are kept over it."""
 
 import copy
 import re
@@ -111,7 +111,7 @@ class Stage:
         }
 
 
-class Books:
+class Accounting:
     """Keeps account over one test: what was dropped, and what the kernels complained of."""
 
     def __init__(self, stage):

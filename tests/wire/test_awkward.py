@@ -19,7 +19,7 @@ from scapy.packet import Raw
 
 from tests.lab import wait_until
 from tests.lab.modes import ROWS
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 
 rows = pytest.mark.parametrize("row", ROWS, ids=str)
@@ -47,7 +47,7 @@ def mode_stage(request):
 
 @pytest.fixture
 def modes(mode_stage, request):
-    yield from keep_books(mode_stage, request)
+    yield from check_accounting(mode_stage, request)
 
 
 class Sender:
@@ -146,7 +146,7 @@ def test_udp_of_ipv4_needs_no_checksum(modes, row):
 def test_udp_of_ipv6_needs_one(modes, row):
     sender = Sender(modes, row)
     sender.send(question_without_checksum(sender, "none"))
-    wait_until(lambda: modes.books.dropped().get("bad-l4-checksum") == 1, "it is dropped")
+    wait_until(lambda: modes.accounting.dropped().get("bad-l4-checksum") == 1, "it is dropped")
 
 
 def bad_packets(sender):
@@ -189,8 +189,8 @@ def test_bad_packets_are_dropped_by_name(modes, row, request):
     for _, packet in bad:
         sender.send(packet)
     wait_until(
-        lambda: modes.books.dropped() == expected,
-        lambda: f"drops are {expected}, not {modes.books.dropped()}",
+        lambda: modes.accounting.dropped() == expected,
+        lambda: f"drops are {expected}, not {modes.accounting.dropped()}",
         deadline_s=10,
     )
     modes.hosts.check(row, "udp")

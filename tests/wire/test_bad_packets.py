@@ -102,8 +102,8 @@ def test_bad_packets_are_dropped_by_name(stage, request, reason):
         wire.send(Ether(src=stage.client.ns.mac("eth0"), dst=mac, type=family) / packet)
     count = len(BAD[reason])
     wait_until(
-        lambda: stage.books.dropped().get(reason, 0) >= count,
-        lambda: f"{count} packets dropped as {reason}, of {stage.books.dropped()}",
+        lambda: stage.accounting.dropped().get(reason, 0) >= count,
+        lambda: f"{count} packets dropped as {reason}, of {stage.accounting.dropped()}",
         deadline_s=10,
     )
     assert http_get(stage.client, VIP[4], WEB)
@@ -117,8 +117,8 @@ def test_frames_for_others_are_dropped(stage, mac):
     for packet in (v4() / syn(sport=4446), v6() / syn(sport=4446)):
         wire.send(Ether(src=stage.client.ns.mac("eth0"), dst=mac) / packet)
     wait_until(
-        lambda: stage.books.dropped().get("other-host", 0) >= 2,
-        lambda: f"2 packets dropped as other-host, of {stage.books.dropped()}",
+        lambda: stage.accounting.dropped().get("other-host", 0) >= 2,
+        lambda: f"2 packets dropped as other-host, of {stage.accounting.dropped()}",
         deadline_s=10,
     )
     assert http_get(stage.client, VIP[4], WEB)

@@ -16,7 +16,7 @@ from tests.lab.clients import HttpConnection, abort, connect, http_get, receive_
 from tests.lab.loss import losing
 from tests.lab.servers import NGINX_CONFIG, wait_listening
 from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB, VIP
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import SERVER_ECHO, Stage
 
 PROXIED, PORTS = 8090, {"proxy_v1": 8101, "proxy_v2": 8102}
@@ -92,7 +92,7 @@ def address_stage(request):
 
 @pytest.fixture
 def told(address_stage, request):
-    yield from keep_books(address_stage, request)
+    yield from check_accounting(address_stage, request)
 
 
 def ask_who(one, expected):

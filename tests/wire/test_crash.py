@@ -13,7 +13,7 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, dns_txt, finish_wrk, http_get, start_wrk
 from tests.lab.steelyard import DNS, VIP, WEB
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 pytestmark = pytest.mark.both_builds
@@ -30,7 +30,7 @@ def crash_stage():
 
 @pytest.fixture
 def stage(crash_stage, request):
-    yield from keep_books(crash_stage, request)
+    yield from check_accounting(crash_stage, request)
 
 
 class Talker(threading.Thread):

@@ -19,7 +19,7 @@ from tests.lab.process import CommandFailed
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import DNS, FAST_CHECKS, SERVER_DNS, SERVER_WEB, VIP, WEB
 from tests.lab.topology import FAR, FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -83,7 +83,7 @@ def direct_stage(request):
 
 @pytest.fixture
 def direct(direct_stage, request):
-    yield from keep_books(direct_stage, request)
+    yield from check_accounting(direct_stage, request)
 
 
 @clients

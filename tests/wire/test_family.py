@@ -13,7 +13,7 @@ from tests.lab.clients import HttpConnection, connect, dns_txt, http_get, receiv
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import DNS, SERVER_DNS, SERVER_WEB, WEB, local_addresses
 from tests.lab.topology import FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 ECHO, LARGE = 9400, 9401
@@ -64,7 +64,7 @@ def family_stage(request):
 
 @pytest.fixture
 def families(family_stage, request):
-    yield from keep_books(family_stage, request)
+    yield from check_accounting(family_stage, request)
 
 
 @pytest.mark.parametrize("client", ("client", "far"))

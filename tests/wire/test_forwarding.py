@@ -158,7 +158,7 @@ def test_port_without_service_is_dropped_by_name(stage, family):
         connect(stage.client, VIP[family], 81, timeout_s=0.5)
     with pytest.raises(TimeoutError):
         dns_txt(stage.client, VIP[family], 54, timeout_s=0.2)
-    assert stage.books.dropped()["no-service"] >= 2
+    assert stage.accounting.dropped()["no-service"] >= 2
 
 
 # Sockets put these into every packet; numbers from linux/in.h and linux/in6.h.

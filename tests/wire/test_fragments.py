@@ -19,7 +19,7 @@ from tests.lab.servers import DatagramEcho
 from tests.lab.steelyard import VIP
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.tunnel import TunnelEnd
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import ECHO
 from tests.wire.test_direct import DIRECT, DirectStage
 from tests.wire.test_nat import NAT, NatStage
@@ -90,7 +90,7 @@ def cut_stage(request):
 
 @pytest.fixture
 def cut(cut_stage, request):
-    yield from keep_books(cut_stage, request)
+    yield from check_accounting(cut_stage, request)
 
 
 def client_socket(host, family, port=0):
@@ -128,8 +128,8 @@ def test_large_datagrams_and_answers(cut, family):
 
 def wait_dropped(cut, reason, count):
     wait_until(
-        lambda: cut.books.dropped().get(reason, 0) == count,
-        lambda: f"{count} packets dropped as {reason}, of {cut.books.dropped()}",
+        lambda: cut.accounting.dropped().get(reason, 0) == count,
+        lambda: f"{count} packets dropped as {reason}, of {cut.accounting.dropped()}",
     )
 
 
@@ -212,7 +212,7 @@ def test_overlaps_and_duplicates(cut, family):
             wire.send(frame)
         one.settimeout(10)
         assert one.recv(65535) == b"a" * 4000
-        assert cut.books.dropped() == {"fragment-duplicate": 1}
+        assert cut.accounting.dropped() == {"fragment-duplicate": 1}
         # A shorter datagram's end comes between: nothing after it passes.
         frames = by_hand(cut, mode, family, port, b"b" * 4000, 9)
         shorter = by_hand(cut, mode, family, port, b"c" * 2000, 9)

@@ -14,7 +14,7 @@ from scapy.packet import Raw
 from tests.lab import Server, Service
 from tests.lab.servers import DatagramEcho
 from tests.lab.topology import FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.test_fragments import ask, client_socket, wait_dropped
 from tests.wire.test_snat import POOL, SnatStage
 
@@ -59,7 +59,7 @@ def cut_stage(request):
 
 @pytest.fixture
 def cut(cut_stage, request):
-    yield from keep_books(cut_stage, request)
+    yield from check_accounting(cut_stage, request)
 
 
 def frames_of(host, gateway, source, target, data, number, piece=1208):

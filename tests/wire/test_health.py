@@ -13,7 +13,7 @@ from tests.lab.clients import http_get
 from tests.lab.steelyard import FAST_CHECKS, SERVER_WEB
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.tunnel import TunnelEnd
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 # Mode, the VIP's family, the server's.
@@ -91,7 +91,7 @@ def health_stage(request):
 
 @pytest.fixture
 def health(health_stage, request):
-    yield from keep_books(health_stage, request)
+    yield from check_accounting(health_stage, request)
 
 
 def test_a_server_without_the_vip_is_down(health):

@@ -10,7 +10,7 @@ from tests.lab import reap, wait_until
 from tests.lab.clients import HttpConnection, connect, http_get, receive_exactly
 from tests.lab.process import run
 from tests.lab.steelyard import FORWARDER, VIP, WEB, memory_options
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import ECHO, Stage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -25,7 +25,7 @@ def host_stage():
 
 @pytest.fixture
 def host(host_stage, request):
-    yield from keep_books(host_stage, request)
+    yield from check_accounting(host_stage, request)
 
 
 def works(stage, family, source="client"):
@@ -85,7 +85,7 @@ def test_route_changes_are_followed(host, family):
     ns.ip(f"{flag} route add {far}/{length} via {router}")
     ns.ip(f"{flag} route del {far}/{length} via {router}")
     wait_until(lambda: works(host, family, "far"), "a route came and went")
-    assert host.books.dropped().get("blackhole")
+    assert host.accounting.dropped().get("blackhole")
 
 
 @pytest.mark.drops("no-neighbour", "neighbour-queue", "no-session")

@@ -21,7 +21,7 @@ from tests.lab.clients import connect, receive_exactly
 from tests.lab.modes import ROWS
 from tests.lab.servers import DatagramEcho, EchoServer
 from tests.lab.topology import FAR, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 from tests.wire.test_fragments import ask, client_socket
 
@@ -88,7 +88,7 @@ def icmp_stage(request):
 
 @pytest.fixture
 def icmp(icmp_stage, request):
-    yield from keep_books(icmp_stage, request)
+    yield from check_accounting(icmp_stage, request)
 
 
 def path_mtu(one):

@@ -20,7 +20,7 @@ from tests.lab.clients import receive_exactly
 from tests.lab.modes import POOL
 from tests.lab.servers import EchoServer
 from tests.lab.topology import FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.test_icmp import DEEP, NARROW, IcmpStage, path_mtu, translated
 from tests.wire.test_icmp import test_a_refused_port_is_told as check_refused
 
@@ -57,7 +57,7 @@ def outward_stage(request):
 
 @pytest.fixture
 def outward(outward_stage, request):
-    yield from keep_books(outward_stage, request)
+    yield from check_accounting(outward_stage, request)
 
 
 def inside_socket(outward, family, kind=socket.SOCK_DGRAM, source=None):

@@ -14,7 +14,7 @@ from tests.lab.clients import HttpConnection, abort, connect, receive_exactly
 from tests.lab.modes import ROWS
 from tests.lab.servers import EchoServer
 from tests.lab.steelyard import SERVER_WEB, VIP, WEB
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 from tests.wire.stage import ECHO
 
@@ -216,7 +216,7 @@ def test_packet_of_no_session_is_answered(stage, family):
         steelyard.start_forwarder()
         steelyard.wait_reconnected()
         silent.sendall(b"x")
-        wait_until(lambda: stage.books.dropped().get("no-session"), "its session is not known")
+        wait_until(lambda: stage.accounting.dropped().get("no-session"), "its session is not known")
         client.sendall(b"x")
         with pytest.raises(ConnectionResetError):
             client.recv(1)
@@ -235,7 +235,7 @@ def mode_stage(request):
 
 @pytest.fixture
 def modes(mode_stage, request):
-    yield from keep_books(mode_stage, request)
+    yield from check_accounting(mode_stage, request)
 
 
 @ended

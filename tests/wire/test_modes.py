@@ -4,7 +4,7 @@
 import pytest
 
 from tests.lab.modes import PROTOCOLS, TABLE
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 
 pytestmark = pytest.mark.both_builds
@@ -18,7 +18,7 @@ def mode_stage(request):
 
 @pytest.fixture
 def modes(mode_stage, request):
-    yield from keep_books(mode_stage, request)
+    yield from check_accounting(mode_stage, request)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -17,7 +17,7 @@ from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
 from tests.lab.servers import EchoServer, start_dns
 from tests.lab.steelyard import DNS, FAST_CHECKS, SERVER_DNS, SERVER_WEB, VIP, WEB
 from tests.lab.topology import BACK, FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -87,7 +87,7 @@ def nat_stage(request):
 
 @pytest.fixture
 def nat(nat_stage, request):
-    yield from keep_books(nat_stage, request)
+    yield from check_accounting(nat_stage, request)
 
 
 @families
@@ -213,7 +213,7 @@ def test_strays_are_dropped_by_name(nat, family):
         nat.dns["s1"].stop()
         one.bind(("", SERVER_DNS))
         one.sendto(b"stray", (nat.outside.address(family), 9999))
-    wait_until(lambda: nat.books.dropped().get("nat-stray"), "the datagram is dropped")
+    wait_until(lambda: nat.accounting.dropped().get("nat-stray"), "the datagram is dropped")
     nat.dns["s1"] = start_dns(nat.lab, "s1")
 
 

@@ -11,7 +11,7 @@ from scapy.layers.inet6 import ICMPv6PacketTooBig
 from tests.lab import wait_until
 from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
 from tests.lab.steelyard import DNS, VIP, WEB
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import ECHO, SERVER_ECHO, Stage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -35,7 +35,7 @@ def network_stage(request):
 
 @pytest.fixture
 def other(network_stage, request):
-    yield from keep_books(network_stage, request)
+    yield from check_accounting(network_stage, request)
 
 
 @families
@@ -77,7 +77,7 @@ def small_stage(request):
 
 @pytest.fixture
 def small(small_stage, request):
-    yield from keep_books(small_stage, request)
+    yield from check_accounting(small_stage, request)
 
 
 @families
@@ -139,7 +139,7 @@ def test_too_large_a_datagram_is_told_to_its_sender(small, family):
         )
     mtu = told[ICMP].nexthopmtu if ICMP in told else told[ICMPv6PacketTooBig].mtu
     assert mtu == SMALL_MTU
-    assert small.books.dropped()["too-big"] >= 1
+    assert small.accounting.dropped()["too-big"] >= 1
 
 
 def test_unfinished_checksums_are_recognised():

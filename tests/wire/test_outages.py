@@ -10,7 +10,7 @@ import pytest
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import connect, http_get, receive_exactly
 from tests.lab.steelyard import SERVER_WEB, VIP, WEB
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import ECHO, Stage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -27,7 +27,7 @@ def outage_stage(request):
 
 @pytest.fixture
 def outage(outage_stage, request):
-    yield from keep_books(outage_stage, request)
+    yield from check_accounting(outage_stage, request)
 
 
 def works(stage, family):

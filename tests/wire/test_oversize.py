@@ -11,7 +11,7 @@ from tests.lab import Server, Service
 from tests.lab.clients import connect, receive_exactly
 from tests.lab.servers import DatagramEcho, EchoServer
 from tests.lab.topology import FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.test_fragments import PORT, VIPS, PastStage, ThroughStage, client_socket
 
 NARROW = 1400
@@ -73,7 +73,7 @@ def oversize_stage(request):
 
 @pytest.fixture
 def oversize(oversize_stage, request):
-    yield from keep_books(oversize_stage, request)
+    yield from check_accounting(oversize_stage, request)
 
 
 def check_answers(one, peer, sizes):
@@ -125,7 +125,7 @@ def upward_stage(request):
 
 @pytest.fixture
 def upward(upward_stage, request):
-    yield from keep_books(upward_stage, request)
+    yield from check_accounting(upward_stage, request)
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
@@ -136,7 +136,7 @@ def past_stage(request):
 
 @pytest.fixture
 def past(past_stage, request):
-    yield from keep_books(past_stage, request)
+    yield from check_accounting(past_stage, request)
 
 
 def check_questions(stage, sizes):

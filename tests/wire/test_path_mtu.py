@@ -11,7 +11,7 @@ from tests.lab import Server, Service
 from tests.lab.clients import connect, receive_exactly
 from tests.lab.servers import DatagramEcho
 from tests.lab.steelyard import VIP, local_addresses
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import ECHO, SERVER_ECHO, Stage
 from tests.wire.test_fragments import ask, client_socket
 
@@ -43,7 +43,7 @@ def narrow_stage(request):
 
 @pytest.fixture
 def narrow(narrow_stage, request):
-    yield from keep_books(narrow_stage, request)
+    yield from check_accounting(narrow_stage, request)
 
 
 def check_server_knows_nothing(stage):
@@ -66,7 +66,7 @@ def transfer(host, size=200_000):
 def test_a_narrow_client_is_its_own_matter(narrow):
     """A connection that began before the path was known, and one behind it."""
     transfer(narrow.lab["far"])
-    assert narrow.books.dropped().get("path-mtu-kept", 0) > 0
+    assert narrow.accounting.dropped().get("path-mtu-kept", 0) > 0
     check_server_knows_nothing(narrow)
     heard = narrow.lab.capture("s1")
     transfer(narrow.lab["far"])

@@ -10,7 +10,7 @@ from tests.lab import Server, Service
 from tests.lab.clients import connect, receive_exactly
 from tests.lab.servers import EchoServer
 from tests.lab.topology import BACK, FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 from tests.wire.test_direct import own_silently
 
@@ -100,7 +100,7 @@ def range_stage(request):
 
 @pytest.fixture
 def ranges(range_stage, request):
-    yield from keep_books(range_stage, request)
+    yield from check_accounting(range_stage, request)
 
 
 def echo(one, text=b"who are you"):

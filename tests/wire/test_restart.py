@@ -15,7 +15,7 @@ from scapy.layers.inet6 import IPv6
 from tests.lab import wait_until
 from tests.lab.clients import connect, dns_txt, http_get
 from tests.lab.steelyard import BUILD, DNS, FORWARDER, SMALL_PAGES_MB, VIP, WEB
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.conversations import Conversations
 from tests.wire.stage import Stage
 from tests.wire.successor import script, successor
@@ -32,7 +32,7 @@ def restart_stage():
 
 @pytest.fixture
 def stage(restart_stage, request):
-    yield from keep_books(restart_stage, request)
+    yield from check_accounting(restart_stage, request)
 
 
 def adoption(stage):

@@ -20,7 +20,7 @@ from tests.lab.modes import OUTWARD, ROWS
 from tests.lab.servers import NGINX_CONFIG, wait_listening
 from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
 from tests.lab.traffic import Traffic
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.modes import ModeStage
 
 # Client-address options, and the port of their services on each VIP of FNAT.
@@ -84,7 +84,7 @@ def restart_stage():
 
 @pytest.fixture
 def stage(restart_stage, request):
-    yield from keep_books(restart_stage, request)
+    yield from check_accounting(restart_stage, request)
 
 
 def replace_forwarder(steelyard, way, workers):

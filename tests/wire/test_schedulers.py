@@ -106,7 +106,7 @@ def test_server_limit_is_exact(stage):
     assert Counter(one.get() for one in open_ones) == {"s1": 4, "s2": 4, "s3": 4}
     with pytest.raises(TimeoutError):
         connect(stage.client, VIP[4], WEB, timeout_s=0.5)
-    assert stage.books.dropped()["connection-limit"] >= 1
+    assert stage.accounting.dropped()["connection-limit"] >= 1
     assert all(one.get() for one in open_ones)
     for one in open_ones:
         one.close()

@@ -58,7 +58,7 @@ def test_idle_tcp_session_expires(stage, family):
         wait_until(expired, "the idle session expires")
         one.sendall(b"late")
         wait_until(
-            lambda: stage.books.dropped().get("no-session"), "a late packet finds no session"
+            lambda: stage.accounting.dropped().get("no-session"), "a late packet finds no session"
         )
         abort(one)
 
@@ -190,7 +190,7 @@ def test_service_without_servers_drops_by_name(stage, family):
     stage.apply()
     with pytest.raises(TimeoutError):
         connect(stage.client, VIP[family], WEB, timeout_s=0.5)
-    assert stage.books.dropped().get("no-server")
+    assert stage.accounting.dropped().get("no-server")
 
 
 @families

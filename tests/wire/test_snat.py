@@ -15,7 +15,7 @@ from tests.lab.clients import connect, dns_txt, http_get, receive_exactly
 from tests.lab.servers import EchoServer, start_nginx
 from tests.lab.steelyard import DNS, SERVER_WEB, VIP, WEB
 from tests.lab.topology import FRONT, v4, v6
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.test_nat import ECHO as NAT_ECHO
 from tests.wire.test_nat import NAT, NETWORKS, NatStage
 
@@ -62,7 +62,7 @@ def snat_stage(request):
 
 @pytest.fixture
 def snat(snat_stage, request):
-    yield from keep_books(snat_stage, request)
+    yield from check_accounting(snat_stage, request)
 
 
 def udp(host, family, port=0):
@@ -157,7 +157,7 @@ def test_strangers_are_dropped_by_name(snat, family):
     with udp(snat.outside, family) as one:
         for address in POOL[family]:
             one.sendto(b"who is there?", (address, 5000))
-    wait_until(lambda: snat.books.dropped().get("snat-stray", 0) >= 2, "both are dropped")
+    wait_until(lambda: snat.accounting.dropped().get("snat-stray", 0) >= 2, "both are dropped")
     # the pool's addresses answer a ping, as all that are ours do
     output = snat.outside.ns.run(["ping", "-c1", "-W5", POOL[family][0]])
     assert " 0% packet loss" in output

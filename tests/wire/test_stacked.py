@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.clients import connect, dns_txt, http_get, receive_exactly, wrk
 from tests.lab.steelyard import DNS, VIP, WEB
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import ECHO, Stage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -33,7 +33,7 @@ def stacked_stage(request):
 
 @pytest.fixture
 def stacked(stacked_stage, request):
-    yield from keep_books(stacked_stage, request)
+    yield from check_accounting(stacked_stage, request)
 
 
 @families

@@ -17,7 +17,7 @@ from tests.lab.servers import EchoServer
 from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.tunnel import TunnelEnd
-from tests.wire.conftest import keep_books
+from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 from tests.wire.test_ranges import RangeServer
 
@@ -84,7 +84,7 @@ def tunnel_stage(request):
 
 @pytest.fixture
 def tunnel(tunnel_stage, request):
-    yield from keep_books(tunnel_stage, request)
+    yield from check_accounting(tunnel_stage, request)
 
 
 @clients

@@ -23,8 +23,8 @@ def packet(family):
 
 def wait_dropped(stage, reason, count):
     wait_until(
-        lambda: stage.books.dropped().get(reason, 0) >= count,
-        lambda: f"{count} packets dropped as {reason}, of {stage.books.dropped()}",
+        lambda: stage.accounting.dropped().get(reason, 0) >= count,
+        lambda: f"{count} packets dropped as {reason}, of {stage.accounting.dropped()}",
         deadline_s=10,
     )
 

@@ -33,8 +33,8 @@ var (
 	errCorrupt = errors.New("wrong content")
 )
 
-// book keeps account of all flows.
-type book struct {
+// record keeps account of all flows.
+type record struct {
 	mu        sync.Mutex
 	flows     [kinds][]*flow
 	step      [kinds]tally
@@ -54,11 +54,11 @@ type tally struct {
 	Stalled string  `json:"stalled"`  // the flow that waited so long
 }
 
-// flow is one conversation. Only its own goroutine writes it, what the book reads too under the book's lock.
+// flow is one conversation. Only its own goroutine writes it, what the record reads too under the record's lock.
 type flow struct {
-	book   *book
+	record *record
 	kind   kind
-	local  net.Addr // nil until there is a socket; the book does not read it
+	local  net.Addr // nil until there is a socket; the record does not read it
 	server string   // who answers
 	failed bool
 	round  int // of the newest question that was answered
@@ -70,15 +70,15 @@ type question struct {
 	since time.Time
 }
 
-func newBook() *book {
-	b := &book{failures: map[string]int{}}
+func newBook() *record {
+	b := &record{failures: map[string]int{}}
 	b.settled = sync.NewCond(&b.mu)
 	return b
 }
 
 // start begins a flow that goes on until `converse` returns.
-func (b *book) start(running *sync.WaitGroup, kind kind, converse func(*flow) error) {
-	f := &flow{book: b, kind: kind}
+func (b *record) start(running *sync.WaitGroup, kind kind, converse func(*flow) error) {
+	f := &flow{record: b, kind: kind}
 	b.mu.Lock()
 	b.flows[kind] = append(b.flows[kind], f)
 	b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *book) start(running *sync.WaitGroup, kind kind, converse func(*flow) er
 
 // settle begins a round, and returns when every flow that has not failed has had an answer to something it asked in
 // it. A download is done with questions when it is at its end.
-func (b *book) settle() {
+func (b *record) settle() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.round++
@@ -108,7 +108,7 @@ func (b *book) settle() {
 	}
 }
 
-func (b *book) settleOne() {
+func (b *record) settleOne() {
 	if b.unsettled--; b.unsettled == 0 {
 		b.settled.Broadcast()
 	}
@@ -116,14 +116,14 @@ func (b *book) settleOne() {
 
 // ask notes that the flow now waits for an answer.
 func (f *flow) ask() question {
-	f.book.mu.Lock()
-	defer f.book.mu.Unlock()
-	return question{f.book.round, time.Now()}
+	f.record.mu.Lock()
+	defer f.record.mu.Unlock()
+	return question{f.record.round, time.Now()}
 }
 
 // answered notes an answer, and who gave it; it fails if that is another one than before.
 func (f *flow) answered(q question, server string) error {
-	b := f.book
+	b := f.record
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if f.server == "" {
@@ -148,7 +148,7 @@ func (f *flow) answered(q question, server string) error {
 // complete notes that nothing further will be asked, and all was well.
 func (f *flow) complete() {
 	const forever = int(^uint(0) >> 1)
-	b := f.book
+	b := f.record
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if f.round < b.round {
@@ -159,12 +159,12 @@ func (f *flow) complete() {
 
 // resent notes that a question was sent once more.
 func (f *flow) resent() {
-	f.book.mu.Lock()
-	defer f.book.mu.Unlock()
-	f.book.step[f.kind].Resent++
+	f.record.mu.Lock()
+	defer f.record.mu.Unlock()
+	f.record.step[f.kind].Resent++
 }
 
-func (b *book) fail(f *flow, err error) {
+func (b *record) fail(f *flow, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f.failed = true
@@ -213,7 +213,7 @@ type part struct {
 }
 
 // report tells what happened since the last one.
-func (b *book) report(event string) report {
+func (b *record) report(event string) report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reports++
