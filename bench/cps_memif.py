@@ -7,7 +7,7 @@ The yardstick is what testpmd's macswap makes of as many packets on a link of th
 Evidence is that of `wire`, and `lost`, the share of connections that a packet was missing from.
 """
 
-from bench import machine, stand
+from bench import machine, testbed
 from bench.run_wire import Cell, Pair
 
 LIVES = 512  # at once
@@ -18,7 +18,7 @@ YARDSTICK = "testpmd macswap, as many packets"
 
 
 def rows(quick):
-    wanted = stand.needs(SESSIONS)
+    wanted = testbed.needs(SESSIONS)
     if not machine.memory_suffices(wanted):
         print(f"   connections over memif: left out, {machine.lacking(wanted)}")
         return
@@ -37,9 +37,9 @@ def smoke():
 def one(pair, family, seconds):
     """A run of each."""
     cell = Cell(family=family, frame=80 if family == 6 else 64)
-    line = pair.ours.ask("line", core=pair.stand.far)["line_ns"]
+    line = pair.ours.ask("line", core=pair.testbed.far)["line_ns"]
     warm = 0.1
-    got, busy = stand.busy_share(
+    got, busy = testbed.busy_share(
         pair.forwarder,
         lambda: pair.ours.ask(
             "connections", link="forwarder", family=family, window=LIVES, seconds=seconds, warm=warm
@@ -58,7 +58,7 @@ def one(pair, family, seconds):
             "family": str(family),
             "concurrent": LIVES,
             "packets": PACKETS,
-            "time_wait_s": stand.TIME_WAIT_S,
+            "time_wait_s": testbed.TIME_WAIT_S,
             "table": pair.sessions,
         },
         "evidence": {

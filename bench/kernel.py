@@ -15,7 +15,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from bench import machine, stand
+from bench import machine, testbed
 from tests.lab.wait import wait_until
 
 INJECT = machine.PROGRAMS / "generator/steelyard-inject"
@@ -87,7 +87,7 @@ def inject(place, router, sink, packets, *options):
     ) as child:
         try:
             machine.prefer(child.pid)
-            told, said = child.communicate(timeout=stand.ANSWER_S)
+            told, said = child.communicate(timeout=testbed.ANSWER_S)
         except BaseException:
             child.kill()  # what it runs in is about to be removed
             raise
@@ -102,7 +102,7 @@ def rates(flows, runs):
     if not machine.memory_suffices(flows * CONNTRACK_BYTES):
         print(f"   nftables with {flows:,} flows is left out: its memory is not free")
         return
-    with conntrack(flows), stand.Stand() as place:
+    with conntrack(flows), testbed.Testbed() as place:
         router, sink = build(place, place.plan())
         inject(place, router, sink, flows, "--flows", flows, "--in-turn")
         for _ in range(runs):

@@ -136,7 +136,7 @@ class Echo(threading.Thread):
         self.join()
 
 
-def stand(lab):
+def testbed(lab):
     """Servers, echo services among them, and a forwarder with its agent."""
     for host in lab.servers():
         start_nginx(lab, host.name)
@@ -162,7 +162,7 @@ def replace(steelyard, way):
 
 def measure(count, ways, traffic):
     with Lab() as lab:
-        steelyard, echoes = stand(lab)
+        steelyard, echoes = testbed(lab)
         probe, load = Probe(lab), Traffic(lab, HTTP, DOWNLOADS, UDP, CONTENT_MB)
         probe.start()
         if traffic:

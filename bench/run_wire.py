@@ -16,7 +16,7 @@ generator bounds it.
 from dataclasses import dataclass, field
 from statistics import median
 
-from bench import kernel, machine, picture, report, stand
+from bench import kernel, machine, picture, report, testbed
 
 TITLE = "generator and forwarder in two processes over memif, beside testpmd and nftables"
 MINUTES = 7
@@ -87,7 +87,7 @@ def capacity(cells):
 
 def affordable(cells):
     """The cells whose sessions this machine has memory for."""
-    while not machine.memory_suffices(stand.needs(capacity(cells))):
+    while not machine.memory_suffices(testbed.needs(capacity(cells))):
         most = max(cell.sessions for cell in cells)
         print(f"   {most:,} sessions are left out: their memory is not free")
         cells = [cell for cell in cells if cell.sessions < most]
@@ -136,13 +136,13 @@ class Pair:
         self.sessions = sessions
 
     def __enter__(self):
-        self.pages = machine.huge_pages(stand.needs(self.sessions), largest=2 * machine.MB)
+        self.pages = machine.huge_pages(testbed.needs(self.sessions), largest=2 * machine.MB)
         if not self.pages.__enter__().size:
             self.pages.__exit__(None, None, None)
             raise machine.Failed("the huge pages that this takes are not free")
-        self.stand = stand.Stand()
+        self.testbed = testbed.Testbed()
         try:
-            self.set_up(self.stand.__enter__())
+            self.set_up(self.testbed.__enter__())
         except BaseException:
             self.__exit__()
             raise
@@ -150,7 +150,7 @@ class Pair:
 
     def __exit__(self, *_):
         try:
-            self.stand.__exit__(None, None, None)
+            self.testbed.__exit__(None, None, None)
         finally:
             self.pages.__exit__(None, None, None)
 
@@ -184,9 +184,9 @@ class Pair:
 
     def trial(self, cell, **keys):
         """One of the forwarder: what it came to, and the evidence."""
-        line = self.ours.ask("line", core=self.stand.far)["line_ns"]
+        line = self.ours.ask("line", core=self.testbed.far)["line_ns"]
         keys = {"rate": "max", "seconds": MAX_S, "warm": WARM_S, **cell.keys(), **keys}
-        got, busy = stand.busy_share(
+        got, busy = testbed.busy_share(
             self.forwarder,
             lambda: self.of_forwarder("trial", **keys),
             keys["seconds"] + keys["warm"],

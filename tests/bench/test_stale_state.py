@@ -84,12 +84,12 @@ def test_stands_without_memory_say_so(name, monkeypatch, capsys):
 
 KILLED = """
 import pathlib, sys, time
-from bench import machine, stand
+from bench import machine, testbed
 from tests.lab import pages, reap
 pages.POOLS = reap.LABS = pathlib.Path(sys.argv[1])
 with machine.huge_pages(7 * (2 << 20)) as taken:
     open(taken.directory + "/table", "w").truncate(2 << 20)
-    with stand.Stand() as place:
+    with testbed.Testbed() as place:
         place.generator("testpmd", place.testpmd())
         print("they run", flush=True)
         time.sleep(1000)

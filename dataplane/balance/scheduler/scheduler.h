@@ -2,7 +2,7 @@
 /*
  * Schedulers: who gets a new session. See docs/design/0008-schedulers.md.
  *
- * Stands on base alone. The control thread makes pools and frees them after a grace period;
+ * Testbeds on base alone. The control thread makes pools and frees them after a grace period;
  * workers pick from them and change nothing in them. A worker's running state is kept by server and
  * service id, so that it survives every change of configuration.
  */

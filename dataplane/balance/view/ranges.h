@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The services of one VIP and protocol that have many ports: an immutable list, whose ranges lie
- * within each other or apart. All ports are the range from 0 to 65535. Stands on base alone.
+ * within each other or apart. All ports are the range from 0 to 65535. Testbeds on base alone.
  */
 #ifndef RANGES_H
 #define RANGES_H

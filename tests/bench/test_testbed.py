@@ -3,7 +3,7 @@
 
 import pytest
 
-from bench import machine, stand
+from bench import machine, testbed
 
 
 @pytest.fixture
@@ -15,8 +15,8 @@ def generator(tmp_path, monkeypatch):
         program = tmp_path / "generator"
         program.write_text("\n".join(["#!/bin/sh", "echo core $2 >&2", *lines, ""]))
         program.chmod(0o755)
-        monkeypatch.setattr(stand, "GENERATOR", program)
-        started.append(stand.Generator(0, {}, tmp_path / "log"))
+        monkeypatch.setattr(testbed, "GENERATOR", program)
+        started.append(testbed.Generator(0, {}, tmp_path / "log"))
         return started[-1]
 
     yield start

@@ -211,7 +211,7 @@ def row(first, count):
     return [(start + i).packed for i in range(count)]
 
 
-class Stand:
+class Testbed:
     """Everything that runs; a context manager that leaves nothing behind."""
 
     def __init__(self):
