@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * steelyard-fastpath: what a packet of an established session costs a worker, on one core and
- * without a device. The forwarder's own loop and stages run; packets are fed as feed.h says, and
- * what feeding costs alone is measured in between and taken off.
+ * without a device. The forwarder's own loop and stages run; packets are fed as injector.h says,
+ * and what feeding costs alone is measured in between and taken off.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 
 #include <rte_cycles.h>
 
+#include "fixture.h"
 #include "measure.h"
 #include "options.h"
-#include "scene.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define MAX_RUNS  1000
@@ -21,7 +21,7 @@
 enum direction { BOTH, FROM_CLIENT, FROM_SERVER, ALL };
 
 struct arguments {
-	struct scene_options scene;
+	struct fixture_options fixture;
 	const char *mode, *family;
 	enum direction direction;
 	bool zipf;
@@ -44,7 +44,7 @@ static unsigned name_index(const char *const *names, const char *name)
 
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	struct arguments a = {.scene = scene_defaults(1000),
+	struct arguments a = {.fixture = fixture_defaults(1000),
 	                      .mode = "fnat",
 	                      .family = "4",
 	                      .runs = 21,
@@ -55,36 +55,36 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"family", "4|6|64", OPTION_WORD, &a.family, 0, 0,
 	         "of clients and servers; 64: IPv6 clients of IPv4 servers"},
 	        {"protocol", "udp|tcp", OPTION_WORD, &protocol, 0, 0, NULL},
-	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS,
+	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, SCENE_SESSIONS,
 	         "live ones, each with a client of its own"},
-	        {"fill", "F", OPTION_REAL, &a.scene.fill, 0.01, 0.99, "of the session table"},
+	        {"fill", "F", OPTION_REAL, &a.fixture.fill, 0.01, 0.99, "of the session table"},
 	        {"direction", "both|client|server|all", OPTION_WORD, &direction, 0, 0,
 	         "who sends; both: a burst each in turn; all: measured one after the other"},
 	        {"zipf", NULL, OPTION_FLAG, &a.zipf, 0, 0,
 	         "once more, with 1/n of the packets for the n-th most popular session; before "
 	         "that all get the same"},
-	        {"servers", "N", OPTION_UNSIGNED, &a.scene.servers, 1, SCENE_SERVERS, NULL},
-	        {"frame", "N", OPTION_UNSIGNED, &a.scene.frame_len, 1, 1514,
+	        {"servers", "N", OPTION_UNSIGNED, &a.fixture.servers, 1, SCENE_SERVERS, NULL},
+	        {"frame", "N", OPTION_UNSIGNED, &a.fixture.frame_len, 1, 1514,
 	         "bytes of a frame without FCS"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 1, MAX_RUNS, NULL},
 	        {"packets", "N", OPTION_COUNT, &a.packets, SY_BURST, UINT32_MAX, "of a run"},
-	        SCENE_DIRECTORY(a.scene),
+	        SCENE_DIRECTORY(a.fixture),
 	};
 	OPTIONS_TAKE(argc, argv,
 	             "Nanoseconds a packet of an established session costs, on one core.", options);
-	a.scene.mode = (enum mode)name_index(mode_name, a.mode);
-	a.scene.client_v6 = *a.family == '6';
-	a.scene.server_v6 = strcmp(a.family, "6") == 0;
-	a.scene.tcp = strcmp(protocol, "tcp") == 0;
+	a.fixture.mode = (enum mode)name_index(mode_name, a.mode);
+	a.fixture.client_v6 = *a.family == '6';
+	a.fixture.server_v6 = strcmp(a.family, "6") == 0;
+	a.fixture.tcp = strcmp(protocol, "tcp") == 0;
 	a.direction = (enum direction)name_index(direction_name, direction);
 	return a;
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What is measured with one scene. */
+/* What is measured with one fixture. */
 struct cell {
-	struct scene *scene;
+	struct fixture *fixture;
 	enum direction direction;
 	bool zipf;
 	uint64_t packets;
@@ -93,7 +93,7 @@ struct cell {
 /* Gives a run's packets to the ports; returns how many. */
 static uint64_t packets_give(const struct cell *c)
 {
-	struct scene *s = c->scene;
+	struct fixture *s = c->fixture;
 	uint64_t given = 0, n = c->packets;
 	const bool side[2] = {c->direction != FROM_SERVER, c->direction != FROM_CLIENT};
 	if (c->direction == BOTH)
@@ -101,7 +101,7 @@ static uint64_t packets_give(const struct cell *c)
 	for (unsigned from = 0; from < 2; from++) {
 		if (!side[from])
 			continue;
-		feed_give(&s->feed, s->port[from], 0, &s->stream[from], n);
+		injector_give(&s->injector, s->port[from], 0, &s->stream[from], n);
 		given += n;
 	}
 	return given;
@@ -111,9 +111,9 @@ static double run_ns(const struct cell *c, bool empty)
 {
 	uint64_t packets = packets_give(c), start = rte_rdtsc();
 	if (empty)
-		feed_run_empty(&c->scene->feed);
+		injector_run_empty(&c->fixture->injector);
 	else
-		while (harness_turn_worker(&c->scene->harness, 0))
+		while (harness_turn_worker(&c->fixture->harness, 0))
 			;
 	return measure_ns(rte_rdtsc() - start) / (double)packets;
 }
@@ -135,12 +135,12 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 {
 	static struct result result[MAX_RUNS];
 	char params[256];
-	uint64_t drops = scene_drops(c->scene);
+	uint64_t drops = fixture_drops(c->fixture);
 	snprintf(
 	        params, sizeof(params),
 	        "\"mode\": \"%s\", \"family\": \"%s\", \"protocol\": \"%s\", \"sessions\": %" PRIu64
 	        ", \"flows\": \"%s\", \"direction\": \"%s\"",
-	        a->mode, a->family, a->scene.tcp ? "tcp" : "udp", a->scene.sessions,
+	        a->mode, a->family, a->fixture.tcp ? "tcp" : "udp", a->fixture.sessions,
 	        c->zipf ? "zipf" : "uniform", direction_name[c->direction]);
 	const struct measure m = {"fastpath", params, "cost", "ns/packet", NULL};
 
@@ -153,7 +153,7 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 	double feeding = usual_feeding(result, a->runs);
 	for (unsigned i = 0; i < a->runs; i++)
 		measure_report(&m, result[i].all - feeding, "two random lines", result[i].stick);
-	if (scene_drops(c->scene) == drops)
+	if (fixture_drops(c->fixture) == drops)
 		return true;
 	fprintf(stderr, "packets were dropped while it was measured\n");
 	return false;
@@ -161,11 +161,11 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static bool directions_measure(struct scene *s, const struct arguments *a, struct yardstick *y,
+static bool directions_measure(struct fixture *s, const struct arguments *a, struct yardstick *y,
                                bool zipf)
 {
 	struct cell c = {s, a->direction, zipf, a->packets};
-	if (scene_is_one_way(s))
+	if (fixture_is_one_way(s))
 		c.direction = FROM_CLIENT;
 	if (c.direction != ALL)
 		return cell_measure(&c, a, y);
@@ -175,16 +175,16 @@ static bool directions_measure(struct scene *s, const struct arguments *a, struc
 	return true;
 }
 
-static bool scene_order(struct scene *s, bool zipf)
+static bool fixture_order(struct fixture *s, bool zipf)
 {
 	for (unsigned from = 0; from < 2; from++) {
-		struct feed_stream *stream = &s->stream[from];
+		struct injector_stream *stream = &s->stream[from];
 		if (!stream->frames)
 			continue;
 		if (!zipf)
-			scene_shuffle(s, (enum session_direction)from);
-		else if (!scene_draw_zipf(s, (enum session_direction)from,
-		                          stream->count < DRAWN ? stream->count : DRAWN))
+			fixture_shuffle(s, (enum session_direction)from);
+		else if (!fixture_draw_zipf(s, (enum session_direction)from,
+		                            stream->count < DRAWN ? stream->count : DRAWN))
 			return false;
 	}
 	return true;
@@ -192,22 +192,22 @@ static bool scene_order(struct scene *s, bool zipf)
 
 int main(int argc, char **argv)
 {
-	static struct scene scene;
+	static struct fixture fixture;
 	struct arguments a = arguments_parse(argc, argv);
 	struct yardstick *y = NULL;
-	bool ok = scene_open(&scene, &a.scene) &&
-	          scene_check(&scene, scene.stream[SESSION_CLIENT].count);
+	bool ok = fixture_open(&fixture, &a.fixture) &&
+	          fixture_check(&fixture, fixture.stream[SESSION_CLIENT].count);
 	if (ok) {
-		y = yardstick_open(session_store_mapped(inspect_store(scene.harness.b)),
-		                   a.scene.store ? HUGE_PAGE : 0);
+		y = yardstick_open(session_store_mapped(inspect_store(fixture.harness.b)),
+		                   a.fixture.store ? HUGE_PAGE : 0);
 		if (!y)
 			fprintf(stderr, "no memory for the yardstick\n");
 		ok = y != NULL;
 	}
-	ok = ok && scene_order(&scene, false) && directions_measure(&scene, &a, y, false);
+	ok = ok && fixture_order(&fixture, false) && directions_measure(&fixture, &a, y, false);
 	if (ok && a.zipf)
-		ok = scene_order(&scene, true) && directions_measure(&scene, &a, y, true);
+		ok = fixture_order(&fixture, true) && directions_measure(&fixture, &a, y, true);
 	yardstick_close(y);
-	scene_close(&scene);
+	fixture_close(&fixture);
 	return ok ? 0 : 1;
 }

@@ -21,9 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "crowd.h"
 #include "measure.h"
 #include "options.h"
+#include "thread_pool.h"
 
 #define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
@@ -36,7 +36,7 @@
 #define GENERATIONS 256
 
 struct arguments {
-	struct scene_options scene;
+	struct fixture_options fixture;
 	unsigned runs, slot_ms, due;
 };
 
@@ -44,9 +44,9 @@ struct task;
 
 struct bench {
 	struct arguments options;
-	struct scene scene;
-	struct crowd crowd;
-	struct feed_stream brief; /* its clients' packets */
+	struct fixture fixture;
+	struct thread_pool pool;
+	struct injector_stream brief; /* its clients' packets */
 	unsigned generation;
 	const struct task *doing; /* NULL: nothing else */
 	unsigned tick;            /* of this slot */
@@ -59,9 +59,9 @@ struct bench {
 
 static void commit(struct bench *b, struct changes *c)
 {
-	if (harness_commit(&b->scene.harness, c))
+	if (harness_commit(&b->fixture.harness, c))
 		return;
-	fprintf(stderr, "a change was refused: %s\n", b->scene.harness.error);
+	fprintf(stderr, "a change was refused: %s\n", b->fixture.harness.error);
 	b->failed = true;
 }
 
@@ -69,8 +69,8 @@ static void transaction(void *ctx)
 {
 	struct bench *b = ctx;
 	struct changes c = {0};
-	const struct service_key *service = &b->scene.service;
-	struct sy_addr server = scene_server(&b->scene, b->options.scene.servers);
+	const struct service_key *service = &b->fixture.service;
+	struct sy_addr server = fixture_server(&b->fixture, b->options.fixture.servers);
 	if (b->turn++ % 2)
 		delete_server(&c, service, &server, SCENE_PORT);
 	else
@@ -82,8 +82,8 @@ static void health(void *ctx)
 {
 	struct bench *b = ctx;
 	struct changes c = {0};
-	struct sy_addr server = scene_server(&b->scene, 0);
-	put_server(&c, &b->scene.service, &server, SCENE_PORT, 1, b->turn++ % 2 ? UP : DOWN);
+	struct sy_addr server = fixture_server(&b->fixture, 0);
+	put_server(&c, &b->fixture.service, &server, SCENE_PORT, 1, b->turn++ % 2 ? UP : DOWN);
 	commit(b, &c);
 }
 
@@ -92,7 +92,7 @@ static void ask(struct bench *b, int body, void *request)
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	q.body_case = (Steelyard__Forwarder__V1__Request__BodyCase)body;
 	q.status = request; /* a union of pointers */
-	pb_response *response = harness_request(&b->scene.harness, &q);
+	pb_response *response = harness_request(&b->fixture.harness, &q);
 	b->failed |= response->error != NULL;
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 }
@@ -135,7 +135,7 @@ static void list(void *ctx)
 static void search(void *ctx)
 {
 	struct bench *b = ctx;
-	sessions_ask(b, &b->scene.service.vip);
+	sessions_ask(b, &b->fixture.service.vip);
 }
 
 /* The last one leaves sessions that are over. */
@@ -170,37 +170,37 @@ static void tick(void *ctx)
 	struct bench *b = ctx;
 	if (b->doing && b->tick++ < b->doing->times)
 		b->doing->run(b);
-	harness_attend(&b->scene.harness);
+	harness_attend(&b->fixture.harness);
 }
 
 /* A slot with the task or without. */
-static struct crowd_work slot_run(struct bench *b, const struct task *task, bool with)
+static struct pool_work slot_run(struct bench *b, const struct task *task, bool with)
 {
 	b->doing = with ? task : NULL;
 	b->tick = 0;
 	__atomic_store_n(&sweeping, with || !task->sweeps, __ATOMIC_RELAXED);
-	struct crowd_work work = crowd_watch(&b->crowd, b->options.slot_ms, tick, b, TICKS);
+	struct pool_work work = thread_pool_watch(&b->pool, b->options.slot_ms, tick, b, TICKS);
 	__atomic_store_n(&sweeping, true, __ATOMIC_RELAXED);
 	return work;
 }
 
 static uint64_t ended(const struct bench *b)
 {
-	return harness_totals(&b->scene.harness).ended;
+	return harness_totals(&b->fixture.harness).ended;
 }
 
 /* As many sessions begin as two slots end; after some seconds clients come again. */
 static void brief_begin(struct bench *b)
 {
-	struct feed_stream some = b->brief;
+	struct injector_stream some = b->brief;
 	some.count /= GENERATIONS;
-	some.frames = feed_frame(&b->brief, some.count * (b->generation++ % GENERATIONS));
-	crowd_feed_once(&b->crowd, 0, b->scene.port[SESSION_CLIENT], &some);
+	some.frames = injector_frame(&b->brief, some.count * (b->generation++ % GENERATIONS));
+	thread_pool_inject_once(&b->pool, 0, b->fixture.port[SESSION_CLIENT], &some);
 }
 
 static uint64_t passes(const struct bench *b)
 {
-	return __atomic_load_n(&inspect_worker(b->scene.harness.b, 0)->passes, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&inspect_worker(b->fixture.harness.b, 0)->passes, __ATOMIC_ACQUIRE);
 }
 
 /* Caches and page tables know the task now; and as many sessions end as begin: the sweep has come
@@ -227,7 +227,7 @@ struct half {
 static void half_add(struct half *h, struct bench *b, const struct task *task, bool with)
 {
 	uint64_t before = ended(b);
-	struct crowd_work work = slot_run(b, task, with);
+	struct pool_work work = slot_run(b, task, with);
 	h->seconds += work.seconds;
 	h->cpu_ns += work.cpu_ns;
 	h->sent += (double)work.sent;
@@ -244,7 +244,7 @@ static void pair_report(const struct bench *b, const struct task *task, const st
 		snprintf(rate, sizeof(rate), "%u/s", task->times * 1000 / b->options.slot_ms);
 	snprintf(params, sizeof(params),
 	         "\"with\": \"%s\", \"rate\": \"%s\", \"sessions\": %" PRIu64, task->name, rate,
-	         b->options.scene.sessions);
+	         b->options.fixture.sessions);
 	snprintf(evidence, sizeof(evidence), "\"core\": %.3f, \"ended_a_second\": %.0f",
 	         with->cpu_ns / with->seconds / 1e9, (double)with->ended / with->seconds);
 	const struct measure m = {"overhead", params, "cost", "ns/packet", evidence};
@@ -267,15 +267,16 @@ static void pair_measure(struct bench *b, const struct task *task)
 
 static bool measure(struct bench *b)
 {
-	const struct feed_stream *const both[2] = {&b->scene.stream[0], &b->scene.stream[1]};
-	uint64_t drops = scene_drops(&b->scene);
-	crowd_feed(&b->crowd, 0, both);
+	const struct injector_stream *const both[2] = {&b->fixture.stream[0],
+	                                               &b->fixture.stream[1]};
+	uint64_t drops = fixture_drops(&b->fixture);
+	thread_pool_inject(&b->pool, 0, both);
 	for (unsigned i = 0; i < SY_ARRAY_LEN(tasks); i++) {
 		warm_up(b, &tasks[i]);
 		for (unsigned run = 0; run < b->options.runs; run++)
 			pair_measure(b, &tasks[i]);
 	}
-	drops = scene_drops(&b->scene) - drops;
+	drops = fixture_drops(&b->fixture) - drops;
 	if (drops)
 		fprintf(stderr, "%" PRIu64 " packets were dropped\n", drops);
 	return drops == 0 && !b->failed;
@@ -286,21 +287,21 @@ static bool measure(struct bench *b)
 static struct arguments arguments_parse(int argc, char **argv)
 {
 	struct arguments a = {
-	        .scene = scene_defaults(1000000), .runs = 100, .slot_ms = 20, .due = 20000};
+	        .fixture = fixture_defaults(1000000), .runs = 100, .slot_ms = 20, .due = 20000};
 	const struct option_entry options[] = {
-	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS, NULL},
+	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, SCENE_SESSIONS, NULL},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0,
 	         "pairs of each task: two slots with it and two without"},
 	        {"slot", "MS", OPTION_UNSIGNED, &a.slot_ms, 1, 1000, "length of a slot"},
 	        {"due", "N", OPTION_UNSIGNED, &a.due, 1, 1000000,
 	         "sessions a second that end in the expiry task"},
-	        SCENE_DIRECTORY(a.scene),
+	        SCENE_DIRECTORY(a.fixture),
 	};
 	OPTIONS_TAKE(argc, argv,
 	             "What expiry, changes of configuration and statistics cost the packet path.",
 	             options);
-	a.scene.tcp = true; /* connections on when its server fails */
-	a.scene.brief = true;
+	a.fixture.tcp = true; /* connections on when its server fails */
+	a.fixture.brief = true;
 	return a;
 }
 
@@ -308,20 +309,20 @@ int main(int argc, char **argv)
 {
 	static struct bench b = {.random = 1};
 	b.options = arguments_parse(argc, argv);
-	bool ok = scene_open(&b.scene, &b.options.scene);
+	bool ok = fixture_open(&b.fixture, &b.options.fixture);
 	uint64_t begin = (uint64_t)b.options.due * 2 * b.options.slot_ms / 1000;
-	if (ok && !scene_brief(&b.scene, &b.brief, (begin ? begin : 1) * GENERATIONS)) {
+	if (ok && !fixture_brief(&b.fixture, &b.brief, (begin ? begin : 1) * GENERATIONS)) {
 		fprintf(stderr, "no memory for the packets of brief sessions\n");
 		ok = false;
 	}
 	if (ok) {
-		b.scene.harness.rt->options.round = round_run;
-		scene_shuffle(&b.scene, SESSION_CLIENT);
-		scene_shuffle(&b.scene, SESSION_SERVER);
+		b.fixture.harness.rt->options.round = round_run;
+		fixture_shuffle(&b.fixture, SESSION_CLIENT);
+		fixture_shuffle(&b.fixture, SESSION_SERVER);
 	}
-	ok = ok && crowd_open(&b.crowd, &b.scene) && measure(&b);
-	crowd_close(&b.crowd);
-	feed_stream_close(&b.brief);
-	scene_close(&b.scene);
+	ok = ok && thread_pool_open(&b.pool, &b.fixture) && measure(&b);
+	thread_pool_close(&b.pool);
+	injector_stream_close(&b.brief);
+	fixture_close(&b.fixture);
 	return ok ? 0 : 1;
 }

@@ -6,7 +6,7 @@ from bench import machine, picture, report
 TITLE = "one core without a device: a packet of an established session, by mode and sessions"
 MINUTES = 20
 FRAME = {"4": 64, "6": 128, "64": 128}  # bytes fed for one packet
-FRAMES, DRAWN = 1 << 24, 1 << 22  # at most: bench/scene.h, bench/fastpath.c
+FRAMES, DRAWN = 1 << 24, 1 << 22  # at most: bench/fixture.h, bench/fastpath.c
 MODES = [
     *(("fnat", family) for family in ("4", "6", "64")),
     *((mode, family) for mode in ("nat", "dr", "ipip", "snat") for family in ("4", "6")),

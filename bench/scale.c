@@ -10,26 +10,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "crowd.h"
 #include "measure.h"
 #include "options.h"
+#include "thread_pool.h"
 
 enum arrival { OWNER, RANDOM, ONE, ARRIVALS };
 
 static const char *const arrival_name[ARRIVALS] = {"owner", "random", "one"};
 
 struct arguments {
-	struct scene_options scene;
+	struct fixture_options fixture;
 	unsigned runs, run_ms;
 	const char *arrival; /* only this one; NULL: all */
 };
 
 struct bench {
 	struct arguments options;
-	struct scene scene;
-	struct crowd crowd;
+	struct fixture fixture;
+	struct thread_pool pool;
 	/* By worker and enum session_direction; of OWNER and RANDOM. */
-	struct feed_stream stream[ONE][SY_MAX_WORKERS][2];
+	struct injector_stream stream[ONE][SY_MAX_WORKERS][2];
 };
 
 /* ---- who gets which packet ------------------------------------------------------------------- */
@@ -41,38 +41,38 @@ static unsigned owner_of(const struct bench *b, const uint8_t *frame, uint32_t l
 	if (sy_packet_parse(frame, len, &v) != SY_DROP_NONE)
 		return 0;
 	const struct sy_tuple *t = &v.tuple;
-	return sy_slot_worker(b->scene.harness.rt, from == SESSION_CLIENT
-	                                                   ? sy_slot_of(&t->src, t->sport)
-	                                                   : sy_slot_of(&t->dst, t->dport));
+	return sy_slot_worker(b->fixture.harness.rt, from == SESSION_CLIENT
+	                                                     ? sy_slot_of(&t->src, t->sport)
+	                                                     : sy_slot_of(&t->dst, t->dport));
 }
 
 static unsigned receiver_of(const struct bench *b, enum arrival arrival, uint64_t n,
                             enum session_direction from)
 {
-	const struct feed_stream *all = &b->scene.stream[from];
-	return arrival == OWNER ? owner_of(b, feed_frame(all, n), all->len, from)
-	                        : (unsigned)(n % b->options.scene.workers);
+	const struct injector_stream *all = &b->fixture.stream[from];
+	return arrival == OWNER ? owner_of(b, injector_frame(all, n), all->len, from)
+	                        : (unsigned)(n % b->options.fixture.workers);
 }
 
 /* A direction's packets, which are in random order, spread over the workers. */
 static bool spread(struct bench *b, enum arrival arrival, enum session_direction from)
 {
-	const struct feed_stream *all = &b->scene.stream[from];
+	const struct injector_stream *all = &b->fixture.stream[from];
 	uint64_t count[SY_MAX_WORKERS] = {0};
 	for (uint64_t n = 0; n < all->count; n++)
 		count[receiver_of(b, arrival, n, from)]++;
-	for (unsigned w = 0; w < b->options.scene.workers; w++) {
-		struct feed_stream *to = &b->stream[arrival][w][from];
-		if (!count[w] || !feed_stream_open(to, count[w], all->len)) {
+	for (unsigned w = 0; w < b->options.fixture.workers; w++) {
+		struct injector_stream *to = &b->stream[arrival][w][from];
+		if (!count[w] || !injector_stream_open(to, count[w], all->len)) {
 			fprintf(stderr, "no packets for worker %u, or no memory for them\n", w);
 			return false;
 		}
 		to->count = 0;
 	}
 	for (uint64_t n = 0; n < all->count; n++) {
-		struct feed_stream *to =
+		struct injector_stream *to =
 		        &b->stream[arrival][receiver_of(b, arrival, n, from)][from];
-		memcpy(feed_frame(to, to->count++), feed_frame(all, n), all->stride);
+		memcpy(injector_frame(to, to->count++), injector_frame(all, n), all->stride);
 	}
 	return true;
 }
@@ -80,7 +80,7 @@ static bool spread(struct bench *b, enum arrival arrival, enum session_direction
 static bool spread_all(struct bench *b)
 {
 	for (unsigned from = 0; from < 2; from++) {
-		scene_shuffle(&b->scene, (enum session_direction)from);
+		fixture_shuffle(&b->fixture, (enum session_direction)from);
 		for (enum arrival a = OWNER; a < ONE; a++)
 			if (!spread(b, a, (enum session_direction)from))
 				return false;
@@ -90,36 +90,37 @@ static bool spread_all(struct bench *b)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void feed(struct bench *b, unsigned w, const struct feed_stream stream[2])
+static void injector(struct bench *b, unsigned w, const struct injector_stream stream[2])
 {
-	const struct feed_stream *const both[2] = {&stream[0], &stream[1]};
-	const struct feed_stream *const nothing[2] = {NULL, NULL};
-	crowd_feed(&b->crowd, w, stream ? both : nothing);
+	const struct injector_stream *const both[2] = {&stream[0], &stream[1]};
+	const struct injector_stream *const nothing[2] = {NULL, NULL};
+	thread_pool_inject(&b->pool, w, stream ? both : nothing);
 }
 
 /* Millions of packets a second that all workers forward; arrival ARRIVALS: one worker alone. */
-static double rate(struct bench *b, enum arrival arrival, struct crowd_work *work)
+static double rate(struct bench *b, enum arrival arrival, struct pool_work *work)
 {
-	for (unsigned w = 0; w < b->options.scene.workers; w++) {
-		const struct feed_stream *what = NULL;
+	for (unsigned w = 0; w < b->options.fixture.workers; w++) {
+		const struct injector_stream *what = NULL;
 		if (arrival < ONE)
 			what = b->stream[arrival][w];
 		else if (w == 0)
-			what = arrival == ONE ? b->scene.stream : b->stream[OWNER][0];
-		feed(b, w, what);
+			what = arrival == ONE ? b->fixture.stream : b->stream[OWNER][0];
+		injector(b, w, what);
 	}
-	crowd_watch(&b->crowd, b->options.run_ms / 10, NULL, NULL, 0); /* until all are at it */
-	*work = crowd_watch(&b->crowd, b->options.run_ms, NULL, NULL, 0);
-	for (unsigned w = 0; w < b->options.scene.workers; w++)
-		feed(b, w, NULL);
-	crowd_watch(&b->crowd, 5, NULL, NULL, 0);
+	thread_pool_watch(&b->pool, b->options.run_ms / 10, NULL, NULL,
+	                  0); /* until all are at it */
+	*work = thread_pool_watch(&b->pool, b->options.run_ms, NULL, NULL, 0);
+	for (unsigned w = 0; w < b->options.fixture.workers; w++)
+		injector(b, w, NULL);
+	thread_pool_watch(&b->pool, 5, NULL, NULL, 0);
 	return (double)work->sent / work->seconds / 1e6;
 }
 
 static void run(struct bench *b, enum arrival arrival)
 {
-	const struct scene_options *o = &b->options.scene;
-	struct crowd_work one, work;
+	const struct fixture_options *o = &b->options.fixture;
+	struct pool_work one, work;
 	char params[256];
 	double alone = rate(b, ARRIVALS, &one);
 	double all = rate(b, arrival, &work);
@@ -150,21 +151,21 @@ static void run(struct bench *b, enum arrival arrival)
 
 static struct arguments arguments_parse(int argc, char **argv)
 {
-	struct arguments a = {.scene = scene_defaults(100000), .runs = 7, .run_ms = 200};
+	struct arguments a = {.fixture = fixture_defaults(100000), .runs = 7, .run_ms = 200};
 	const char *family = "4";
-	a.scene.workers = 2;
+	a.fixture.workers = 2;
 	const struct option_entry options[] = {
-	        {"workers", "N", OPTION_UNSIGNED, &a.scene.workers, 1, SY_MAX_WORKERS, NULL},
+	        {"workers", "N", OPTION_UNSIGNED, &a.fixture.workers, 1, SY_MAX_WORKERS, NULL},
 	        {"family", "4|6", OPTION_WORD, &family, 0, 0, NULL},
-	        {"sessions", "N", OPTION_COUNT, &a.scene.sessions, 1, SCENE_SESSIONS, NULL},
+	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, SCENE_SESSIONS, NULL},
 	        {"arrival", "owner|random|one", OPTION_WORD, &a.arrival, 0, 0, "all, if not given"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, "of each kind"},
 	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0, "length of a run"},
-	        SCENE_DIRECTORY(a.scene),
+	        SCENE_DIRECTORY(a.fixture),
 	};
 	OPTIONS_TAKE(argc, argv, "What several workers forward together, by where packets arrive.",
 	             options);
-	a.scene.client_v6 = a.scene.server_v6 = *family == '6';
+	a.fixture.client_v6 = a.fixture.server_v6 = *family == '6';
 	return a;
 }
 
@@ -173,17 +174,17 @@ int main(int argc, char **argv)
 	static struct bench b;
 	b.options = arguments_parse(argc, argv);
 	const char *only = b.options.arrival;
-	bool ok = scene_open(&b.scene, &b.options.scene) && spread_all(&b) &&
-	          crowd_open(&b.crowd, &b.scene);
+	bool ok = fixture_open(&b.fixture, &b.options.fixture) && spread_all(&b) &&
+	          thread_pool_open(&b.pool, &b.fixture);
 	for (unsigned n = 0; ok && n < b.options.runs; n++)
 		for (enum arrival a = OWNER; a < ARRIVALS; a++)
 			if (!only || strcmp(only, arrival_name[a]) == 0)
 				run(&b, a);
-	crowd_close(&b.crowd);
+	thread_pool_close(&b.pool);
 	for (enum arrival a = OWNER; a < ONE; a++)
 		for (unsigned w = 0; w < SY_MAX_WORKERS; w++)
 			for (unsigned from = 0; from < 2; from++)
-				feed_stream_close(&b.stream[a][w][from]);
-	scene_close(&b.scene);
+				injector_stream_close(&b.stream[a][w][from]);
+	fixture_close(&b.fixture);
 	return ok ? 0 : 1;
 }

@@ -347,7 +347,7 @@ static void burst_run(struct run *l, struct burst *b)
 	for (unsigned i = 0; i < b->count; i++)
 		flow_send(l, b->flow[i]);
 	uint64_t evicted = harness_drops(&l->harness, SY_DROP_SESSION_EVICTED);
-	l->h->evicting = l->scene->slots;
+	l->h->evicting = l->scenario->slots;
 	turn_begins(l);
 	harness_turn(&l->harness);
 	evicted = harness_drops(&l->harness, SY_DROP_SESSION_EVICTED) - evicted;
@@ -394,16 +394,16 @@ static bool flow_begin(struct run *l, unsigned i)
 	struct rng *d = &l->rng;
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	struct flow f = {.certainty = FLOW_UNCERTAIN,
-	                 .service = (uint8_t)rng_below(d, l->scene->services ? l->scene->services
-	                                                                     : PLAIN_SERVICES),
+	                 .service = (uint8_t)rng_below(
+	                         d, l->scenario->services ? l->scenario->services : PLAIN_SERVICES),
 	                 .side = PLAIN_CLIENT,
 	                 .flags = SY_TCP_SYN};
 	if (!c->service[f.service].state)
 		return false;
 	f.client = plain_client(f.service, rng_below(d, 60));
 	f.client_port = htons((uint16_t)(1 + rng_below(d, 65535)));
-	if (l->scene->slots)
-		f.client_port = sy_slot_port((uint8_t)(40 + rng_below(d, l->scene->slots)),
+	if (l->scenario->slots)
+		f.client_port = sy_slot_port((uint8_t)(40 + rng_below(d, l->scenario->slots)),
 		                             &f.client, rng_below(d, SY_SLOT_PORTS));
 	f.seq[PLAIN_CLIENT] = rng_below(d, UINT32_MAX);
 	f.seq[PLAIN_SERVER] = rng_below(d, UINT32_MAX);
@@ -432,7 +432,7 @@ static void churn_packets(struct run *l)
 	struct chronicle *h = l->h;
 	struct rng *d = &l->rng;
 	struct burst b = {0};
-	unsigned creations = flows_count(h) < l->scene->flows ? rng_below(d, SY_BURST) : 0;
+	unsigned creations = flows_count(h) < l->scenario->flows ? rng_below(d, SY_BURST) : 0;
 	unsigned at = rng_below(d, PLAIN_FLOWS), wanted = 1 + rng_below(d, SY_BURST);
 	for (unsigned n = 0; n < PLAIN_FLOWS && b.count < wanted; n++) {
 		unsigned i = (at + n) % PLAIN_FLOWS;

@@ -31,7 +31,7 @@
 #define MOMENT_NS   60000                /* that a burst takes, or a sweep */
 #define PATIENCE_S  60                   /* for a connection that ends by itself */
 
-static const struct scene scenes[] = {
+static const struct scenario scenarios[] = {
         {.name = "padded",
          .sessions = 32 * SY_SLOTS,
          .sessions_other = 48 * SY_SLOTS,
@@ -66,9 +66,9 @@ struct options {
 	bool prove;
 };
 
-/* All lives of one scene. */
+/* All lives of one scenario. */
 struct play {
-	const struct scene *scene;
+	const struct scenario *scenario;
 	struct chronicle *h;
 	struct rng rng;
 	uint64_t seed;
@@ -132,7 +132,7 @@ static pid_t run_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 {
 	char label[80];
 	uint64_t seed = (uint64_t)rng_below(&p->rng, UINT32_MAX) << 32 | ++p->lives;
-	snprintf(label, sizeof(label), "seed %lu, %s, life %u%s%s", p->seed, p->scene->name,
+	snprintf(label, sizeof(label), "seed %lu, %s, life %u%s%s", p->seed, p->scenario->name,
 	         p->lives, spoil ? ", spoilt on purpose: " : "", spoil ? spoil_name[spoil] : "");
 	pid_t pid = fork_bound(cpu);
 	if (pid == 0 && rte_memseg_contig_walk_thread_unsafe(memory_own, NULL) != 0) {
@@ -140,7 +140,7 @@ static pid_t run_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 		_exit(EXIT_FAILURE);
 	}
 	if (pid == 0)
-		run_start(p->h, p->scene, p->directory, label, seed, spoil, last);
+		run_start(p->h, p->scenario, p->directory, label, seed, spoil, last);
 	return pid;
 }
 
@@ -197,7 +197,7 @@ static bool run_killed(struct play *p, pid_t pid)
 		return true;
 	}
 	fprintf(stderr, "crash: FAILED: seed %lu, %s, life %u was not merely killed: status %x\n",
-	        p->seed, p->scene->name, p->lives, status);
+	        p->seed, p->scenario->name, p->lives, status);
 	return false;
 }
 
@@ -264,10 +264,10 @@ static void directory_empty(const char *directory)
 		fprintf(stderr, "crash: %s: %s\n", directory, strerror(errno));
 }
 
-static void play_begin(struct play *p, const struct scene *scene, uint64_t seed)
+static void play_begin(struct play *p, const struct scenario *scenario, uint64_t seed)
 {
 	*p = (struct play){
-	        .scene = scene,
+	        .scenario = scenario,
 	        .seed = seed,
 	};
 	p->rng.state = seed * 0x9e3779b97f4a7c15u + 1;
@@ -289,13 +289,13 @@ static void play_end(struct play *p, bool ok)
 static bool play_report(const struct play *p)
 {
 	const struct chronicle *h = p->h;
-	if (p->scene->sessions_limit)
-		printf("%s: %lu tables grew\n", p->scene->name, h->grown);
+	if (p->scenario->sessions_limit)
+		printf("%s: %lu tables grew\n", p->scenario->name, h->grown);
 	printf("%s: killed %u times while starting, %u while checking, %u in churn, %u in a "
 	       "commit;\n"
 	       "    %lu sessions adopted (%lu first packets in doubt), %lu of them asked at once; "
 	       "%lu packets, %lu sessions, %lu commits\n    judged:",
-	       p->scene->name, p->killed[PHASE_START], p->killed[PHASE_CHECK],
+	       p->scenario->name, p->killed[PHASE_START], p->killed[PHASE_CHECK],
 	       p->killed[PHASE_CHURN], p->killed[PHASE_COMMIT], h->adopted, h->uncertain, h->probed,
 	       h->forwarded, h->created, h->commits);
 	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
@@ -307,11 +307,11 @@ static bool play_report(const struct play *p)
 	return false;
 }
 
-static bool play(const struct scene *scene, uint64_t seed, unsigned kills)
+static bool play(const struct scenario *scenario, uint64_t seed, unsigned kills)
 {
 	struct play p;
 	bool ok = true;
-	play_begin(&p, scene, seed);
+	play_begin(&p, scenario, seed);
 	for (unsigned n = 0; n < kills && ok && !interrupted; n++)
 		ok = run_and_death(&p);
 	if (ok && !interrupted) {
@@ -322,7 +322,7 @@ static bool play(const struct scene *scene, uint64_t seed, unsigned kills)
 		fprintf(stderr,
 		        "crash: FAILED: seed %lu, %s; until the next `make test` the files are in "
 		        "%s\n",
-		        seed, scene->name, p.directory);
+		        seed, scenario->name, p.directory);
 	play_end(&p, ok);
 	return ok;
 }
@@ -331,7 +331,7 @@ static bool play(const struct scene *scene, uint64_t seed, unsigned kills)
 static bool prove(enum spoil spoil, uint64_t seed)
 {
 	struct play p;
-	play_begin(&p, &scenes[0], seed);
+	play_begin(&p, &scenarios[0], seed);
 	bool ok = run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
 	          run_whole(&p, SPOIL_NOTHING) == EXIT_SUCCESS &&
 	          run_whole(&p, spoil) == EXIT_FAILURE;
@@ -398,9 +398,10 @@ int main(int argc, char **argv)
 		for (enum spoil s = SPOIL_NOTHING + 1; s < SPOIL_COUNT && !interrupted; s++)
 			ok = prove(s, o.seed) && ok;
 	} else {
-		unsigned n = SY_ARRAY_LEN(scenes);
+		unsigned n = SY_ARRAY_LEN(scenarios);
 		for (unsigned i = 0; i < n && ok && !interrupted; i++)
-			ok = play(&scenes[i], o.seed + i, o.kills * (i + 1) / n - o.kills * i / n);
+			ok = play(&scenarios[i], o.seed + i,
+			          o.kills * (i + 1) / n - o.kills * i / n);
 	}
 	return ok && !interrupted ? EXIT_SUCCESS : EXIT_FAILURE;
 }

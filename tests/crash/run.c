@@ -82,7 +82,7 @@ static void run_open(struct run *l, uint64_t sessions)
 	const struct harness_options o = {
 	        .workers = 1 + rng_below(&l->rng, 2),
 	        .sessions = sessions,
-	        .sessions_limit = l->scene->sessions_limit,
+	        .sessions_limit = l->scenario->sessions_limit,
 	        .mbufs = MBUFS,
 	        .memory_mb = MEMORY_MB,
 	        .max_services = MAX_SERVICES,
@@ -115,12 +115,12 @@ static void configuration_lose(const struct run *l)
 static void run_begin(struct run *l)
 {
 	char path[200];
-	bool other = l->scene->sessions_other && rng_percent(&l->rng, 30);
+	bool other = l->scenario->sessions_other && rng_percent(&l->rng, 30);
 	snprintf(path, sizeof(path), "%s/rig", l->directory);
 	l->found = anatomy_count(path);
 	if (l->spoil == SPOIL_CONFIG)
 		configuration_lose(l);
-	run_open(l, other ? l->scene->sessions_other : l->scene->sessions);
+	run_open(l, other ? l->scenario->sessions_other : l->scenario->sessions);
 	l->h->phase = PHASE_CHECK;
 	if (l->h->config[l->h->accepted].revision || l->h->committing)
 		settings_validate(l);
@@ -133,11 +133,12 @@ static void run_begin(struct run *l)
 		churn_resume(l);
 }
 
-_Noreturn void run_start(struct chronicle *h, const struct scene *scene, const char *directory,
-                         const char *label, uint64_t seed, enum spoil spoil, bool last)
+_Noreturn void run_start(struct chronicle *h, const struct scenario *scenario,
+                         const char *directory, const char *label, uint64_t seed, enum spoil spoil,
+                         bool last)
 {
 	uint64_t started_ns = real_ns();
-	life = (struct run){.h = h, .scene = scene, .directory = directory, .spoil = spoil};
+	life = (struct run){.h = h, .scenario = scenario, .directory = directory, .spoil = spoil};
 	snprintf(life.label, sizeof(life.label), "%s", label);
 	life.rng.state = seed;
 	life.last = last;
@@ -149,7 +150,7 @@ _Noreturn void run_start(struct chronicle *h, const struct scene *scene, const c
 	h->phase = PHASE_CHURN;
 	for (unsigned n = 0; !last || n < LAST_STEPS; n++) {
 		churn_step(&life);
-		if (!scene->still && rng_percent(&life.rng, 10))
+		if (!scenario->still && rng_percent(&life.rng, 10))
 			settings_change(&life);
 	}
 	_exit(EXIT_SUCCESS);

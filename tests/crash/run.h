@@ -7,7 +7,7 @@
 #include "plain.h"
 
 /* What all runs of one file have in common. */
-struct scene {
+struct scenario {
 	const char *name;
 	uint64_t sessions, sessions_other; /* capacity; other: in some runs, 0: never */
 	uint64_t sessions_limit;           /* that tables grow to; 0: they do not */
@@ -42,19 +42,20 @@ enum spoil {
 struct run {
 	struct harness harness;
 	struct chronicle *h;
-	const struct scene *scene;
+	const struct scenario *scenario;
 	const char *directory;
 	struct rng rng;
 	bool last;      /* it ends by itself */
 	bool slow;      /* tables are chilled again and again */
 	uint64_t found; /* records in the file before it was opened */
 	enum spoil spoil;
-	char label[80]; /* seed, scene and run, for messages */
+	char label[80]; /* seed, scenario and run, for messages */
 };
 
 /* Lives until killed; `last`: only until everything was checked, and a little longer. */
-_Noreturn void run_start(struct chronicle *h, const struct scene *scene, const char *directory,
-                         const char *label, uint64_t seed, enum spoil spoil, bool last);
+_Noreturn void run_start(struct chronicle *h, const struct scenario *scenario,
+                         const char *directory, const char *label, uint64_t seed, enum spoil spoil,
+                         bool last);
 
 /* Says what is wrong and ends the process. */
 _Noreturn void run_fail(const char *fmt, ...) SY_PRINTF(1, 2);

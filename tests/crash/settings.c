@@ -133,11 +133,11 @@ void settings_begin(struct run *l)
 {
 	struct draft d = draft_begin(l);
 	for (unsigned i = 0; i < PLAIN_LOCALS; i++)
-		if (!l->scene->still || i == 0 || i == PLAIN_LOCALS_4)
+		if (!l->scenario->still || i == 0 || i == PLAIN_LOCALS_4)
 			draft_local(&d, i);
 	for (unsigned service = 0; service < PLAIN_SERVICES; service++) {
 		draft_service(&d, service);
-		for (unsigned n = 0; n < (l->scene->still ? 1 : PLAIN_SERVERS); n++)
+		for (unsigned n = 0; n < (l->scenario->still ? 1 : PLAIN_SERVERS); n++)
 			draft_server(&d, service, n, UP, (uint8_t)(1 + n));
 	}
 	draft_commit(&d);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "feed.h"
+#include "injector.h"
 
 #include <sys/mman.h>
 
@@ -7,9 +7,9 @@
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-bool feed_stream_open(struct feed_stream *s, uint64_t count, uint32_t len)
+bool injector_stream_open(struct injector_stream *s, uint64_t count, uint32_t len)
 {
-	*s = (struct feed_stream){
+	*s = (struct injector_stream){
 	        .count = count, .len = len, .stride = RTE_ALIGN_CEIL(len, SY_CACHE_LINE)};
 	s->bytes = RTE_ALIGN_CEIL(count * s->stride, HUGE_PAGE);
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
@@ -22,19 +22,19 @@ bool feed_stream_open(struct feed_stream *s, uint64_t count, uint32_t len)
 	return true;
 }
 
-void feed_stream_close(struct feed_stream *s)
+void injector_stream_close(struct injector_stream *s)
 {
 	if (s->frames)
 		munmap(s->frames, s->bytes);
-	*s = (struct feed_stream){0};
+	*s = (struct injector_stream){0};
 }
 
 /* ---- the ports ------------------------------------------------------------------------------- */
 
 /* A port's operations get nothing of ours; there is one harness in a process. */
-static struct feed *feeding;
+static struct injector *feeding;
 
-static inline struct feed_queue *queue_of(const struct port *p, unsigned queue)
+static inline struct injector_queue *queue_of(const struct port *p, unsigned queue)
 {
 	return &feeding->queue[p->id][queue];
 }
@@ -50,15 +50,15 @@ buffer_fill(struct rte_mbuf *m, const uint8_t *frame, uint32_t len, uint32_t str
 		memcpy(to + i, frame + i, SY_CACHE_LINE);
 }
 
-static unsigned feed_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+static unsigned injector_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	struct feed_queue *q = queue_of(p, queue);
-	const struct feed_stream *s = q->stream;
+	struct injector_queue *q = queue_of(p, queue);
+	const struct injector_stream *s = q->stream;
 	if (n > q->left)
 		n = (unsigned)q->left;
 	for (unsigned i = 0; i < n; i++) {
 		m[i] = q->buffer[q->buffer_at++ % FEED_BUFFERS];
-		buffer_fill(m[i], feed_frame(s, q->at), s->len, s->stride);
+		buffer_fill(m[i], injector_frame(s, q->at), s->len, s->stride);
 		if (++q->at == s->count)
 			q->at = 0;
 	}
@@ -68,9 +68,9 @@ static unsigned feed_rx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 }
 
 /* The buffers come back with the next frames. */
-static unsigned feed_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+static unsigned injector_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	struct feed_queue *q = queue_of(p, queue);
+	struct injector_queue *q = queue_of(p, queue);
 	q->sent += n;
 	if (q->sent_to)
 		for (unsigned i = 0; i < n; i++)
@@ -78,12 +78,12 @@ static unsigned feed_tx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 	return n;
 }
 
-static bool feed_is_pending(struct port *p, unsigned queue)
+static bool injector_is_pending(struct port *p, unsigned queue)
 {
 	return queue_of(p, queue)->left > 0;
 }
 
-static int feed_descriptor(struct port *p, unsigned queue)
+static int injector_descriptor(struct port *p, unsigned queue)
 {
 	return -1;
 }
@@ -91,7 +91,7 @@ static int feed_descriptor(struct port *p, unsigned queue)
 /* ---- in place of the harness's
  * ------------------------------------------------------------------- */
 
-static bool queue_open(struct feed_queue *q, struct harness *r)
+static bool queue_open(struct injector_queue *q, struct harness *r)
 {
 	for (unsigned i = 0; i < FEED_BUFFERS; i++) {
 		q->buffer[i] = rte_pktmbuf_alloc(r->rt->pool);
@@ -113,18 +113,18 @@ static void port_widen(struct port *p, struct harness *r)
 	workers_note_queues(r->rt);
 }
 
-bool feed_open(struct feed *f, struct harness *r)
+bool injector_open(struct injector *f, struct harness *r)
 {
-	*f = (struct feed){.harness = r, .queues = r->rt->workers};
+	*f = (struct injector){.harness = r, .queues = r->rt->workers};
 	feeding = f;
 	for (unsigned p = 0; p < HARNESS_PORTS; p++) {
 		struct port *port = r->rt->port[p];
 		f->device[p] = port->ops;
 		f->ops[p] = *port->ops;
-		f->ops[p].rx = feed_rx;
-		f->ops[p].tx = feed_tx;
-		f->ops[p].is_pending = feed_is_pending;
-		f->ops[p].descriptor = feed_descriptor;
+		f->ops[p].rx = injector_rx;
+		f->ops[p].tx = injector_tx;
+		f->ops[p].is_pending = injector_is_pending;
+		f->ops[p].descriptor = injector_descriptor;
 		port->ops = &f->ops[p];
 		port_widen(port, r);
 		for (unsigned q = 0; q < f->queues; q++)
@@ -134,7 +134,7 @@ bool feed_open(struct feed *f, struct harness *r)
 	return true;
 }
 
-void feed_close(struct feed *f)
+void injector_close(struct injector *f)
 {
 	for (unsigned p = 0; f->harness && p < HARNESS_PORTS; p++) {
 		f->harness->rt->port[p]->ops = f->device[p];
@@ -142,13 +142,13 @@ void feed_close(struct feed *f)
 			for (unsigned i = 0; i < FEED_BUFFERS; i++)
 				rte_pktmbuf_free(f->queue[p][q].buffer[i]);
 	}
-	*f = (struct feed){0};
+	*f = (struct injector){0};
 }
 
-void feed_give(struct feed *f, unsigned port, unsigned queue, const struct feed_stream *s,
-               uint64_t n)
+void injector_give(struct injector *f, unsigned port, unsigned queue,
+                   const struct injector_stream *s, uint64_t n)
 {
-	struct feed_queue *q = &f->queue[port][queue];
+	struct injector_queue *q = &f->queue[port][queue];
 	if (q->stream != s) {
 		q->stream = s;
 		q->at = 0;
@@ -156,8 +156,8 @@ void feed_give(struct feed *f, unsigned port, unsigned queue, const struct feed_
 	q->left = n;
 }
 
-void feed_listen(struct feed *f, void (*sent_to)(void *ctx, const uint8_t *frame, unsigned len),
-                 void *ctx)
+void injector_listen(struct injector *f,
+                     void (*sent_to)(void *ctx, const uint8_t *frame, unsigned len), void *ctx)
 {
 	for (unsigned p = 0; p < HARNESS_PORTS; p++) {
 		for (unsigned q = 0; q < f->queues; q++) {
@@ -167,7 +167,7 @@ void feed_listen(struct feed *f, void (*sent_to)(void *ctx, const uint8_t *frame
 	}
 }
 
-void feed_run_empty(struct feed *f)
+void injector_run_empty(struct injector *f)
 {
 	struct rte_mbuf *m[SY_BURST];
 	bool work;

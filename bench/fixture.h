@@ -6,10 +6,10 @@
 #ifndef BENCH_SCENE_H
 #define BENCH_SCENE_H
 
-#include "feed.h"
+#include "injector.h"
 #include "session.h"
 
-struct scene_options {
+struct fixture_options {
 	enum mode mode;
 	bool client_v6, server_v6;
 	bool tcp; /* else UDP */
@@ -27,23 +27,23 @@ struct scene_options {
 #define SCENE_SESSIONS (1u << 29) /* clients there are */
 #define SCENE_FRAMES   (1u << 24) /* of a direction: a few GB */
 
-/* An entry of options.h: where the scene's session table lies. */
+/* An entry of options.h: where the fixture's session table lies. */
 #define SCENE_DIRECTORY(options)                                                                   \
 	{                                                                                          \
 		"directory", "DIR", OPTION_WORD, &(options).store, 0, 0, OPTIONS_DIRECTORY         \
 	}
 
 /* FNAT over IPv4, UDP, a table that is 85 % full, one worker. */
-struct scene_options scene_defaults(uint64_t sessions);
+struct fixture_options fixture_defaults(uint64_t sessions);
 
-struct scene {
-	struct scene_options options;
+struct fixture {
+	struct fixture_options options;
 	struct harness harness;
-	struct feed feed;
+	struct injector injector;
 	/* Packets of the sessions by enum session_direction, in the order they were made; those of
 	 * a one-way mode's servers are none. Of more than SCENE_FRAMES sessions, one in `every` has
 	 * one. */
-	struct feed_stream stream[2];
+	struct injector_stream stream[2];
 	uint64_t every;
 	unsigned port[2];           /* by which they come in */
 	struct service_key service; /* theirs; of SNAT none */
@@ -51,27 +51,27 @@ struct scene {
 	uint64_t random;
 };
 
-/* Makes all that; a process has one scene. What fails is told on stderr. */
-bool scene_open(struct scene *s, const struct scene_options *o);
-void scene_close(struct scene *s);
-static inline bool scene_is_one_way(const struct scene *s)
+/* Makes all that; a process has one fixture. What fails is told on stderr. */
+bool fixture_open(struct fixture *s, const struct fixture_options *o);
+void fixture_close(struct fixture *s);
+static inline bool fixture_is_one_way(const struct fixture *s)
 {
 	return s->options.mode == MODE_DR || s->options.mode == MODE_IPIP;
 }
 /* Server n; after the last one, one that is there and not yet configured. Port SCENE_PORT. */
-struct sy_addr scene_server(const struct scene *s, unsigned n);
+struct sy_addr fixture_server(const struct fixture *s, unsigned n);
 #define SCENE_PORT 80
 /* Packets of so many new clients to the brief service; false: no memory. */
-bool scene_brief(struct scene *s, struct feed_stream *to, uint64_t count);
+bool fixture_brief(struct fixture *s, struct injector_stream *to, uint64_t count);
 /* Puts a direction's packets into random order. */
-void scene_shuffle(struct scene *s, enum session_direction from);
+void fixture_shuffle(struct fixture *s, enum session_direction from);
 /* Replaces them by so many of sessions of which the n-th most popular has a share of 1/n (Zipf's
  * law); false: no memory. */
-bool scene_draw_zipf(struct scene *s, enum session_direction from, uint64_t count);
+bool fixture_draw_zipf(struct fixture *s, enum session_direction from, uint64_t count);
 /* Lets n packets of each of these directions through; false, and said on stderr: not all of them
  * came out, or by a way that is not the fast path. */
-bool scene_check(struct scene *s, uint64_t n);
+bool fixture_check(struct fixture *s, uint64_t n);
 /* Packets dropped so far, for whatever reason. */
-uint64_t scene_drops(const struct scene *s);
+uint64_t fixture_drops(const struct fixture *s);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "crowd.h"
+#include "thread_pool.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <rte_cycles.h>
 
 /* A port's operations get nothing of ours; there is one harness in a process. */
-static struct crowd *crowd;
+static struct thread_pool *pool;
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -23,29 +23,29 @@ static bool worker_is_ahead(const struct sy_runtime *rt, unsigned id)
 }
 
 /* The frame that comes in next. */
-static inline const uint8_t *lane_frame(struct lane *lane, const struct feed_stream *s,
-                                        const struct feed_stream *first)
+static inline const uint8_t *lane_frame(struct lane *lane, const struct injector_stream *s,
+                                        const struct injector_stream *first)
 {
 	uint64_t *at = first ? &lane->first_at : &lane->at;
 	if (*at >= s->count)
 		*at = 0;
-	return feed_frame(s, (*at)++);
+	return injector_frame(s, (*at)++);
 }
 
-static unsigned crowd_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+static unsigned thread_pool_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
 	/* From buffer to data; like a vector driver, which initializes no more than it must. */
 	const size_t data = sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM;
-	struct lane *lane = &crowd->lane[p->id][queue];
-	const struct feed_stream *first = __atomic_load_n(&lane->first, __ATOMIC_ACQUIRE);
-	const struct feed_stream *s = __atomic_load_n(&lane->stream, __ATOMIC_ACQUIRE);
+	struct lane *lane = &pool->lane[p->id][queue];
+	const struct injector_stream *first = __atomic_load_n(&lane->first, __ATOMIC_ACQUIRE);
+	const struct injector_stream *s = __atomic_load_n(&lane->stream, __ATOMIC_ACQUIRE);
 	if (SY_UNLIKELY(first != NULL)) {
 		s = first;
 		if (n > s->count - lane->first_at)
 			n = (unsigned)(s->count - lane->first_at);
 	}
-	if (!s || worker_is_ahead(crowd->scene->harness.rt, queue) ||
-	    rte_mempool_get_bulk(crowd->scene->harness.rt->pool, (void **)m, n) < 0)
+	if (!s || worker_is_ahead(pool->fixture->harness.rt, queue) ||
+	    rte_mempool_get_bulk(pool->fixture->harness.rt->pool, (void **)m, n) < 0)
 		return 0;
 	for (unsigned i = 0; i < n; i++) { /* another worker may have had it last */
 		__builtin_prefetch(m[i], 1);
@@ -67,16 +67,16 @@ static unsigned crowd_rx(struct port *p, unsigned queue, struct rte_mbuf **m, un
 	return n;
 }
 
-static unsigned crowd_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+static unsigned thread_pool_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	rte_mempool_put_bulk(crowd->scene->harness.rt->pool, (void **)m,
+	rte_mempool_put_bulk(pool->fixture->harness.rt->pool, (void **)m,
 	                     n); /* each is one segment */
 	return n;
 }
 
-static bool crowd_is_pending(struct port *p, unsigned queue)
+static bool thread_pool_is_pending(struct port *p, unsigned queue)
 {
-	return SY_READ(crowd->lane[p->id][queue].stream) != NULL;
+	return SY_READ(pool->lane[p->id][queue].stream) != NULL;
 }
 
 /* The nth core that we may use, from the last one on; −1: there are not so many. */
@@ -103,19 +103,19 @@ static void cores_share(struct sy_runtime *rt)
 		sched_setaffinity(0, sizeof(rest), &rest);
 }
 
-bool crowd_open(struct crowd *c, struct scene *s)
+bool thread_pool_open(struct thread_pool *c, struct fixture *s)
 {
 	struct sy_runtime *rt = s->harness.rt;
 	struct sy_error err;
-	*c = (struct crowd){.scene = s};
-	crowd = c;
+	*c = (struct thread_pool){.fixture = s};
+	pool = c;
 	for (unsigned p = 0; p < HARNESS_PORTS; p++) {
 		struct port *port = rt->port[p];
-		c->feed[p] = port->ops;
+		c->injector[p] = port->ops;
 		c->ops[p] = *port->ops;
-		c->ops[p].rx = crowd_rx;
-		c->ops[p].tx = crowd_tx;
-		c->ops[p].is_pending = crowd_is_pending;
+		c->ops[p].rx = thread_pool_rx;
+		c->ops[p].tx = thread_pool_tx;
+		c->ops[p].is_pending = thread_pool_is_pending;
 		port->ops = &c->ops[p];
 	}
 	for (unsigned w = 0; w < rt->workers; w++)
@@ -127,24 +127,25 @@ bool crowd_open(struct crowd *c, struct scene *s)
 	return false;
 }
 
-void crowd_close(struct crowd *c)
+void thread_pool_close(struct thread_pool *c)
 {
-	static const struct feed_stream *const nothing[2];
-	if (!c->scene)
+	static const struct injector_stream *const nothing[2];
+	if (!c->fixture)
 		return;
-	struct sy_runtime *rt = c->scene->harness.rt;
+	struct sy_runtime *rt = c->fixture->harness.rt;
 	for (unsigned w = 0; w < rt->workers; w++)
-		crowd_feed(c, w, nothing);
+		thread_pool_inject(c, w, nothing);
 	workers_stop(rt);
 	for (unsigned p = 0; p < HARNESS_PORTS; p++)
-		rt->port[p]->ops = c->feed[p];
-	*c = (struct crowd){0};
+		rt->port[p]->ops = c->injector[p];
+	*c = (struct thread_pool){0};
 }
 
-void crowd_feed(struct crowd *c, unsigned w, const struct feed_stream *const stream[2])
+void thread_pool_inject(struct thread_pool *c, unsigned w,
+                        const struct injector_stream *const stream[2])
 {
 	for (unsigned from = 0; from < 2; from++)
-		__atomic_store_n(&c->lane[c->scene->port[from]][w].stream, stream[from],
+		__atomic_store_n(&c->lane[c->fixture->port[from]][w].stream, stream[from],
 		                 __ATOMIC_RELEASE);
 }
 
@@ -154,9 +155,10 @@ static void pause_until(uint64_t ns)
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
-void crowd_feed_once(struct crowd *c, unsigned w, unsigned port, const struct feed_stream *stream)
+void thread_pool_inject_once(struct thread_pool *c, unsigned w, unsigned port,
+                             const struct injector_stream *stream)
 {
-	const struct feed_stream **first = &c->lane[port][w].first;
+	const struct injector_stream **first = &c->lane[port][w].first;
 	__atomic_store_n(first, stream, __ATOMIC_RELEASE);
 	while (__atomic_load_n(first, __ATOMIC_ACQUIRE))
 		pause_until(sy_clock_ns() + SECOND_NS / 10000);
@@ -171,11 +173,11 @@ static double cpu_ns(pthread_t thread)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static struct crowd_work work_now(const struct crowd *c)
+static struct pool_work work_now(const struct thread_pool *c)
 {
-	const struct sy_runtime *rt = c->scene->harness.rt;
-	struct crowd_work now = {.seconds = (double)sy_clock_ns() / 1e9,
-	                         .dropped = scene_drops(c->scene)};
+	const struct sy_runtime *rt = c->fixture->harness.rt;
+	struct pool_work now = {.seconds = (double)sy_clock_ns() / 1e9,
+	                        .dropped = fixture_drops(c->fixture)};
 	for (unsigned w = 0; w < rt->workers; w++) {
 		const struct sy_worker *worker = &rt->worker[w];
 		now.sent += SY_READ(worker->counters.tx_packets);
@@ -185,18 +187,18 @@ static struct crowd_work work_now(const struct crowd *c)
 	return now;
 }
 
-struct crowd_work crowd_watch(struct crowd *c, unsigned ms, void (*meanwhile)(void *ctx), void *ctx,
-                              unsigned times)
+struct pool_work thread_pool_watch(struct thread_pool *c, unsigned ms, void (*meanwhile)(void *ctx),
+                                   void *ctx, unsigned times)
 {
 	uint64_t start = sy_clock_ns(), ns = ms * UINT64_C(1000000);
-	struct crowd_work from = work_now(c);
+	struct pool_work from = work_now(c);
 	for (unsigned i = 0; meanwhile && i < times; i++) {
 		pause_until(start + ns * i / times);
 		meanwhile(ctx);
 	}
 	pause_until(start + ns);
-	struct crowd_work to = work_now(c);
-	return (struct crowd_work){to.seconds - from.seconds, to.cpu_ns - from.cpu_ns,
-	                           to.sent - from.sent, to.dropped - from.dropped,
-	                           to.handed_over - from.handed_over};
+	struct pool_work to = work_now(c);
+	return (struct pool_work){to.seconds - from.seconds, to.cpu_ns - from.cpu_ns,
+	                          to.sent - from.sent, to.dropped - from.dropped,
+	                          to.handed_over - from.handed_over};
 }

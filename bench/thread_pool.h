@@ -9,41 +9,43 @@
 #ifndef BENCH_CROWD_H
 #define BENCH_CROWD_H
 
-#include "scene.h"
+#include "fixture.h"
 
 /* What one receive queue is fed; one worker's own but for the streams. */
 struct lane {
-	const struct feed_stream *stream; /* NULL: nothing. Writer: who measures, release */
+	const struct injector_stream *stream; /* NULL: nothing. Writer: who measures, release */
 	/* Before it, each frame once. Writers: who measures; the worker: NULL, when all came in */
-	const struct feed_stream *first;
+	const struct injector_stream *first;
 	uint64_t at, first_at;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-struct crowd {
-	struct scene *scene;
+struct thread_pool {
+	struct fixture *fixture;
 	struct lane lane[HARNESS_PORTS][SY_MAX_WORKERS];
-	const struct port_ops *feed[HARNESS_PORTS]; /* in whose place we are */
+	const struct port_ops *injector[HARNESS_PORTS]; /* in whose place we are */
 	struct port_ops ops[HARNESS_PORTS];
 };
 
 /* What happened in some time. */
-struct crowd_work {
+struct pool_work {
 	double seconds;
 	double cpu_ns; /* of all workers */
 	uint64_t sent, dropped, handed_over;
 };
 
-/* Starts the scene's workers; its sessions have been made. False, and said on stderr: failed. */
-bool crowd_open(struct crowd *c, struct scene *s);
+/* Starts the fixture's workers; its sessions have been made. False, and said on stderr: failed. */
+bool thread_pool_open(struct thread_pool *c, struct fixture *s);
 /* Stops them. */
-void crowd_close(struct crowd *c);
+void thread_pool_close(struct thread_pool *c);
 /* Feeds worker w what clients and servers send; NULL: nothing any more. */
-void crowd_feed(struct crowd *c, unsigned w, const struct feed_stream *const stream[2]);
+void thread_pool_inject(struct thread_pool *c, unsigned w,
+                        const struct injector_stream *const stream[2]);
 /* Lets each frame of a stream come in once, by worker w's queue of a port, and waits for that. */
-void crowd_feed_once(struct crowd *c, unsigned w, unsigned port, const struct feed_stream *stream);
+void thread_pool_inject_once(struct thread_pool *c, unsigned w, unsigned port,
+                             const struct injector_stream *stream);
 /* What all workers do in so many milliseconds; meanwhile(ctx), if not NULL, is called so many times
  * in even distances, from the beginning on, by this thread, which is the control thread. */
-struct crowd_work crowd_watch(struct crowd *c, unsigned ms, void (*meanwhile)(void *ctx), void *ctx,
-                              unsigned times);
+struct pool_work thread_pool_watch(struct thread_pool *c, unsigned ms, void (*meanwhile)(void *ctx),
+                                   void *ctx, unsigned times);
 
 #endif

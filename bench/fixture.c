@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scene.h"
+#include "fixture.h"
 
 #include <arpa/inet.h>
 #include <math.h>
@@ -12,16 +12,16 @@
 #define MEMORY_MB  256
 #define SLOT_LEAST 64 /* sessions of a slot's table */
 
-struct scene_options scene_defaults(uint64_t sessions)
+struct fixture_options fixture_defaults(uint64_t sessions)
 {
-	return (struct scene_options){.mode = MODE_FNAT,
-	                              .sessions = sessions,
-	                              .fill = 0.85,
-	                              .servers = 64,
-	                              .locals = 16,
-	                              .frame_len = 60,
-	                              .workers = 1,
-	                              .seed = 1};
+	return (struct fixture_options){.mode = MODE_FNAT,
+	                                .sessions = sessions,
+	                                .fill = 0.85,
+	                                .servers = 64,
+	                                .locals = 16,
+	                                .frame_len = 60,
+	                                .workers = 1,
+	                                .seed = 1};
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -35,20 +35,20 @@ static struct sy_addr address(bool v6, uint32_t v4_net, const char *v6_net, uint
 	return a;
 }
 
-struct sy_addr scene_server(const struct scene *s, unsigned n)
+struct sy_addr fixture_server(const struct fixture *s, unsigned n)
 {
 	return address(s->options.server_v6, 0x0a000001, "fd00::", n + 1);
 }
 
-static struct sy_addr local_address(const struct scene *s, unsigned n)
+static struct sy_addr local_address(const struct fixture *s, unsigned n)
 {
 	return address(s->options.server_v6, 0x0a010001, "fd00:0:0:1::", n + 1);
 }
 
 /* Each session has a client of its own, from 2^29 of them. */
-static struct sy_tuple client_tuple(struct scene *s)
+static struct sy_tuple client_tuple(struct fixture *s)
 {
-	const struct scene_options *o = &s->options;
+	const struct fixture_options *o = &s->options;
 	uint32_t host = (uint32_t)(s->clients++ * 0x9e3779b1u) & 0x1fffffff;
 	uint64_t random = measure_random(&s->random);
 	struct sy_tuple t = {.sport = htons((uint16_t)(1024 + random % 64512)),
@@ -85,11 +85,11 @@ static void route_set(struct sy_static_route *r, unsigned port, struct sy_addr p
 
 /* Clients, and remote hosts of SNAT, behind a router; servers on the network; what is inside of
  * SNAT behind another router. */
-static bool harness_make(struct scene *s)
+static bool harness_make(struct fixture *s)
 {
 	static struct sy_static_neigh neigh[SCENE_SERVERS + 5];
 	static struct sy_static_route route[8];
-	const struct scene_options *o = &s->options;
+	const struct fixture_options *o = &s->options;
 	unsigned neighs = 0, routes = 0;
 	struct sy_error err;
 
@@ -106,7 +106,7 @@ static bool harness_make(struct scene *s)
 		          v6 ? 64 : 8, lan);
 	}
 	for (unsigned i = 0; i <= o->servers; i++)
-		neighbour_set(&neigh[neighs++], HARNESS_LAN, scene_server(s, i));
+		neighbour_set(&neigh[neighs++], HARNESS_LAN, fixture_server(s, i));
 	const struct harness_options options = {
 	        .sessions =
 	                (uint64_t)((double)o->sessions / o->fill) * (o->mode == MODE_SNAT ? 2 : 1) +
@@ -127,21 +127,21 @@ static bool harness_make(struct scene *s)
 	return false;
 }
 
-static void service_configure(const struct scene *s, struct changes *c, const char *name,
+static void service_configure(const struct fixture *s, struct changes *c, const char *name,
                               const struct service_key *key, const pb_timeouts *timeouts)
 {
 	put_service(c, key, name, STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, timeouts);
 	set_mode(c, s->options.mode);
 	for (unsigned i = 0; i < s->options.servers; i++) {
-		struct sy_addr server = scene_server(s, i);
+		struct sy_addr server = fixture_server(s, i);
 		put_server(c, key, &server, SCENE_PORT, 1,
 		           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	}
 }
 
-static bool configure(struct scene *s)
+static bool configure(struct fixture *s)
 {
-	const struct scene_options *o = &s->options;
+	const struct fixture_options *o = &s->options;
 	struct changes c = {0};
 	const pb_timeouts long_ones = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	pb_timeouts short_ones = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
@@ -212,18 +212,18 @@ static void outcome_note(void *ctx, const uint8_t *frame, unsigned len)
 }
 
 /* Lets n frames of these tuples in, and takes what comes out. */
-static bool round_pass(struct scene *s, struct feed_stream *few, const struct sy_tuple *tuple,
+static bool round_pass(struct fixture *s, struct injector_stream *few, const struct sy_tuple *tuple,
                        unsigned n, enum session_direction from, uint8_t flags, struct outcome *out)
 {
 	*out = (struct outcome){0};
-	feed_listen(&s->feed, outcome_note, out);
+	injector_listen(&s->injector, outcome_note, out);
 	for (unsigned i = 0; i < n; i++)
-		frame_make(feed_frame(few, i), few->len, &tuple[i], s->port[from], flags);
+		frame_make(injector_frame(few, i), few->len, &tuple[i], s->port[from], flags);
 	few->count = n;
-	s->feed.queue[s->port[from]][0].stream = NULL; /* from its first frame */
-	feed_give(&s->feed, s->port[from], 0, few, n);
+	s->injector.queue[s->port[from]][0].stream = NULL; /* from its first frame */
+	injector_give(&s->injector, s->port[from], 0, few, n);
 	harness_turn(&s->harness);
-	feed_listen(&s->feed, NULL, NULL);
+	injector_listen(&s->injector, NULL, NULL);
 	return out->count == n;
 }
 
@@ -233,25 +233,26 @@ static struct sy_tuple tuple_reverse(const struct sy_tuple *t)
 }
 
 /* The packets of session n that are kept: of one session in `every`. */
-static void frames_keep(struct scene *s, uint64_t n, const struct sy_tuple *client,
+static void frames_keep(struct fixture *s, uint64_t n, const struct sy_tuple *client,
                         const struct sy_tuple *server)
 {
 	const struct sy_tuple *tuple[2] = {client, server};
 	if (n % s->every != 0)
 		return;
 	for (unsigned side = 0; side < 2; side++) {
-		const struct feed_stream *to = &s->stream[side];
+		const struct injector_stream *to = &s->stream[side];
 		if (to->frames)
-			frame_make(feed_frame(to, n / s->every), to->len, tuple[side],
+			frame_make(injector_frame(to, n / s->every), to->len, tuple[side],
 			           s->port[side], SY_TCP_ACK);
 	}
 }
 
-static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t at, unsigned n)
+static bool sessions_begin(struct fixture *s, struct injector_stream few[2], uint64_t at,
+                           unsigned n)
 {
 	struct sy_tuple client[SY_BURST], server[SY_BURST];
 	struct outcome out;
-	bool two_way = !scene_is_one_way(s);
+	bool two_way = !fixture_is_one_way(s);
 
 	for (unsigned i = 0; i < n; i++)
 		client[i] = client_tuple(s);
@@ -271,14 +272,14 @@ static bool sessions_begin(struct scene *s, struct feed_stream few[2], uint64_t 
 }
 
 /* With 20 bytes of transport at least: tests/soak/frame.h makes no checksum for less. */
-static uint32_t frame_len(const struct scene *s, bool v6)
+static uint32_t frame_len(const struct fixture *s, bool v6)
 {
 	unsigned least = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +
 	                 sizeof(struct sy_tcp);
 	return s->options.frame_len > least ? s->options.frame_len : least;
 }
 
-static void drops_report(const struct scene *s)
+static void drops_report(const struct fixture *s)
 {
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
 		uint64_t n = harness_drops(&s->harness, (enum sy_drop)reason);
@@ -289,18 +290,18 @@ static void drops_report(const struct scene *s)
 	fprintf(stderr, "\n");
 }
 
-static bool sessions_make(struct scene *s)
+static bool sessions_make(struct fixture *s)
 {
-	const struct scene_options *o = &s->options;
-	struct feed_stream few[2] = {{0}};
+	const struct fixture_options *o = &s->options;
+	struct injector_stream few[2] = {{0}};
 	const uint32_t len[2] = {frame_len(s, o->client_v6), frame_len(s, o->server_v6)};
 	bool ok = true;
 
 	s->every = (o->sessions + SCENE_FRAMES - 1) / SCENE_FRAMES;
-	for (unsigned side = 0; side < (scene_is_one_way(s) ? 1 : 2); side++)
-		ok = ok && feed_stream_open(&few[side], SY_BURST, len[side]) &&
-		     feed_stream_open(&s->stream[side], (o->sessions + s->every - 1) / s->every,
-		                      len[side]);
+	for (unsigned side = 0; side < (fixture_is_one_way(s) ? 1 : 2); side++)
+		ok = ok && injector_stream_open(&few[side], SY_BURST, len[side]) &&
+		     injector_stream_open(&s->stream[side], (o->sessions + s->every - 1) / s->every,
+		                          len[side]);
 	if (!ok)
 		fprintf(stderr, "no memory for the packets of the sessions\n");
 	for (uint64_t at = 0; ok && at < o->sessions; at += SY_BURST) {
@@ -313,82 +314,83 @@ static bool sessions_make(struct scene *s)
 		}
 	}
 	for (unsigned side = 0; side < 2; side++)
-		feed_stream_close(&few[side]);
+		injector_stream_close(&few[side]);
 	return ok;
 }
 
-bool scene_brief(struct scene *s, struct feed_stream *to, uint64_t count)
+bool fixture_brief(struct fixture *s, struct injector_stream *to, uint64_t count)
 {
-	if (!feed_stream_open(to, count, frame_len(s, s->options.client_v6)))
+	if (!injector_stream_open(to, count, frame_len(s, s->options.client_v6)))
 		return false;
 	for (uint64_t n = 0; n < count; n++) {
 		struct sy_tuple t = client_tuple(s);
 		t.dport = htons(BRIEF_PORT);
 		t.proto = SY_PROTO_UDP;
-		frame_make(feed_frame(to, n), to->len, &t, s->port[SESSION_CLIENT], 0);
+		frame_make(injector_frame(to, n), to->len, &t, s->port[SESSION_CLIENT], 0);
 	}
 	return true;
 }
 
-bool scene_open(struct scene *s, const struct scene_options *o)
+bool fixture_open(struct fixture *s, const struct fixture_options *o)
 {
 	bool snat = o->mode == MODE_SNAT;
-	*s = (struct scene){.options = *o, .random = o->seed};
+	*s = (struct fixture){.options = *o, .random = o->seed};
 	s->port[SESSION_CLIENT] = snat ? HARNESS_LAN : HARNESS_WAN;
 	s->port[SESSION_SERVER] = snat ? HARNESS_WAN : HARNESS_LAN;
 	sy_slot_init();
 	if (!harness_make(s) || !configure(s))
 		return false;
-	if (!feed_open(&s->feed, &s->harness)) {
+	if (!injector_open(&s->injector, &s->harness)) {
 		fprintf(stderr, "no packet buffers\n");
 		return false;
 	}
 	return sessions_make(s);
 }
 
-void scene_close(struct scene *s)
+void fixture_close(struct fixture *s)
 {
-	feed_close(&s->feed);
+	injector_close(&s->injector);
 	for (unsigned side = 0; side < 2; side++)
-		feed_stream_close(&s->stream[side]);
+		injector_stream_close(&s->stream[side]);
 	harness_discard(&s->harness);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-void scene_shuffle(struct scene *s, enum session_direction from)
+void fixture_shuffle(struct fixture *s, enum session_direction from)
 {
-	struct feed_stream *all = &s->stream[from];
+	struct injector_stream *all = &s->stream[from];
 	uint8_t hand[2048];
 	for (uint64_t n = all->count; n > 1; n--) {
-		uint8_t *a = feed_frame(all, n - 1);
-		uint8_t *b = feed_frame(all, measure_random(&s->random) % n);
+		uint8_t *a = injector_frame(all, n - 1);
+		uint8_t *b = injector_frame(all, measure_random(&s->random) % n);
 		memcpy(hand, a, all->stride);
 		memcpy(a, b, all->stride);
 		memcpy(b, hand, all->stride);
 	}
 }
 
-bool scene_draw_zipf(struct scene *s, enum session_direction from, uint64_t count)
+bool fixture_draw_zipf(struct fixture *s, enum session_direction from, uint64_t count)
 {
-	struct feed_stream drawn, *all = &s->stream[from];
+	struct injector_stream drawn, *all = &s->stream[from];
 	double sessions = (double)all->count;
-	if (!feed_stream_open(&drawn, count, all->len))
+	if (!injector_stream_open(&drawn, count, all->len))
 		return false;
 	for (uint64_t n = 0; n < count; n++) {
 		/* Of rank r: log((r + 1) / r), near to 1/r, out of log(sessions + 1). */
 		double u = (double)(measure_random(&s->random) >> 11) * 0x1p-53;
 		uint64_t rank = (uint64_t)pow(sessions + 1, u) - 1;
-		memcpy(feed_frame(&drawn, n), feed_frame(all, rank % all->count), all->stride);
+		memcpy(injector_frame(&drawn, n), injector_frame(all, rank % all->count),
+		       all->stride);
 	}
-	feed_stream_close(all);
+	injector_stream_close(all);
 	*all = drawn;
 	return true;
 }
 
 /* ---- evidence -------------------------------------------------------------------------------- */
 
-uint64_t scene_drops(const struct scene *s)
+uint64_t fixture_drops(const struct fixture *s)
 {
 	uint64_t all = 0;
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
@@ -405,7 +407,7 @@ static void slow_count(struct sy_worker *w, struct sy_burst *burst)
 		slow_packets += burst->next[i] == SY_NEXT_SLOW;
 }
 
-bool scene_check(struct scene *s, uint64_t n)
+bool fixture_check(struct fixture *s, uint64_t n)
 {
 	const struct sy_stage *as_ever = s->harness.rt->options.pipeline;
 	struct sy_stage checked[] = {{"classify", sy_classify_stage},
@@ -415,22 +417,22 @@ bool scene_check(struct scene *s, uint64_t n)
 	                             {"slow path", sy_slow_stage},
 	                             {"transmit", sy_transmit_stage},
 	                             {NULL, NULL}};
-	uint64_t sent = 0, due = 0, drops = scene_drops(s);
+	uint64_t sent = 0, due = 0, drops = fixture_drops(s);
 	slow_packets = 0;
 	for (unsigned side = 0; side < 2; side++) {
 		if (!s->stream[side].frames)
 			continue;
-		feed_give(&s->feed, s->port[side], 0, &s->stream[side], n);
+		injector_give(&s->injector, s->port[side], 0, &s->stream[side], n);
 		due += n;
 	}
 	for (unsigned p = 0; p < HARNESS_PORTS; p++)
-		sent -= s->feed.queue[p][0].sent;
+		sent -= s->injector.queue[p][0].sent;
 	s->harness.rt->options.pipeline = checked;
 	harness_turn(&s->harness);
 	s->harness.rt->options.pipeline = as_ever;
 	for (unsigned p = 0; p < HARNESS_PORTS; p++)
-		sent += s->feed.queue[p][0].sent;
-	if (sent == due && slow_packets == 0 && scene_drops(s) == drops)
+		sent += s->injector.queue[p][0].sent;
+	if (sent == due && slow_packets == 0 && fixture_drops(s) == drops)
 		return true;
 	fprintf(stderr, "of %llu packets %llu were sent, %llu took the slow path\n",
 	        (unsigned long long)due, (unsigned long long)sent,
