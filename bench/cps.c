@@ -15,7 +15,7 @@
 
 #include <rte_cycles.h>
 
-#include "ends.h"
+#include "endpoints.h"
 #include "measure.h"
 #include "options.h"
 
@@ -38,7 +38,7 @@ struct arguments {
 struct cell {
 	struct arguments options;
 	struct harness harness;
-	struct ends ends;
+	struct endpoints endpoints;
 	uint64_t worked_ns; /* of the forwarder and the ends: what its clock shows */
 };
 
@@ -92,7 +92,7 @@ static bool harness_make(struct cell *c)
 	struct sy_static_neigh neigh[HARNESS_PORTS] = {{"net_ring_wan", gate[HARNESS_WAN], {0}},
 	                                               {"net_ring_lan", gate[HARNESS_LAN], {0}}};
 	for (unsigned i = 0; i < HARNESS_PORTS; i++)
-		memcpy(neigh[i].mac, ends_mac[i], 6);
+		memcpy(neigh[i].mac, endpoints_mac[i], 6);
 	const struct harness_options options = {
 	        .sessions = a->sessions,
 	        .memory_mb = MEMORY_MB,
@@ -134,7 +134,7 @@ static bool configure(struct cell *c)
 	}
 	const struct connections_options connections = {
 	        .client = host(c, "198.18.0.0", "2001:db8:8::", 0), .vip = key.vip, .port = 80};
-	if (ends_open(&c->ends, &c->harness, connections, c->options.concurrent))
+	if (endpoints_open(&c->endpoints, &c->harness, connections, c->options.concurrent))
 		return true;
 	fprintf(stderr, "no memory for so many connections\n");
 	return false;
@@ -155,7 +155,7 @@ static void run_until(struct cell *c, uint64_t completed, uint64_t ms)
 {
 	clock_go(c);
 	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000 * ms;
-	while (c->ends.connections.completed < completed && rte_rdtsc() < until)
+	while (c->endpoints.connections.completed < completed && rte_rdtsc() < until)
 		harness_turn_worker(&c->harness, 0);
 	clock_stop(c);
 }
@@ -169,18 +169,18 @@ static double cpu_ns(void)
 }
 
 /* Nanoseconds a connection, the ends' own taken off; *ends: those. */
-static double run_ns(struct cell *c, double *ends)
+static double run_ns(struct cell *c, double *endpoints)
 {
-	uint64_t connections = c->ends.connections.completed, own = c->ends.cycles;
+	uint64_t connections = c->endpoints.connections.completed, own = c->endpoints.cycles;
 	double start = cpu_ns();
 	run_until(c, UINT64_MAX, c->options.run_ms);
 	double all = cpu_ns() - start;
-	connections = c->ends.connections.completed - connections;
-	*ends = measure_ns(c->ends.cycles - own) / (double)connections;
-	return all / (double)connections - *ends;
+	connections = c->endpoints.connections.completed - connections;
+	*endpoints = measure_ns(c->endpoints.cycles - own) / (double)connections;
+	return all / (double)connections - *endpoints;
 }
 
-static void tell(const struct cell *c, double connection, double ends, double stick)
+static void tell(const struct cell *c, double connection, double endpoints, double stick)
 {
 	const struct arguments *a = &c->options;
 	char params[256];
@@ -198,13 +198,13 @@ static void tell(const struct cell *c, double connection, double ends, double st
 	m.unit = "sessions";
 	measure_report(&m, (double)harness_totals(&c->harness).live, NULL, 0);
 	fprintf(stderr, "%.0f ns a connection, the ends' own %.0f; %" PRIu64 " sessions live\n",
-	        connection, ends, harness_totals(&c->harness).live);
+	        connection, endpoints, harness_totals(&c->harness).live);
 }
 
 /* The connections under way come to their ends, and all their sessions are deleted. */
 static bool finish(struct cell *c)
 {
-	struct ends *e = &c->ends;
+	struct endpoints *e = &c->endpoints;
 	e->concurrent = 0;
 	run_until(c, e->connections.begun, 10000);
 	harness_advance(&c->harness, (c->options.time_wait + 3) * SECOND_NS);
@@ -237,14 +237,14 @@ static bool measure(struct cell *c)
 		fprintf(stderr, "no memory for the yardstick\n");
 		return false;
 	}
-	c->ends.check = true;
+	c->endpoints.check = true;
 	run_until(c, CHECKED, 60000);
-	c->ends.check = false;
+	c->endpoints.check = false;
 	run_until(c, UINT64_MAX, a->warm_ms);
 	uint64_t live = 0;
 	for (unsigned run = 0; run < a->runs; run++) {
-		double ends, connection = run_ns(c, &ends);
-		tell(c, connection, ends, LIFE_PACKETS * yardstick_run(y, STICK, SY_BURST));
+		double endpoints, connection = run_ns(c, &endpoints);
+		tell(c, connection, endpoints, LIFE_PACKETS * yardstick_run(y, STICK, SY_BURST));
 		live = harness_totals(&c->harness).live;
 	}
 	yardstick_close(y);
@@ -293,7 +293,7 @@ int main(int argc, char **argv)
 	cell.options = arguments_parse(argc, argv);
 	bool ok = harness_make(&cell) && configure(&cell) && measure(&cell);
 	if (cell.harness.rt) {
-		ends_close(&cell.ends);
+		endpoints_close(&cell.endpoints);
 		harness_discard(&cell.harness);
 	}
 	return ok ? 0 : 1;

@@ -178,7 +178,7 @@ static bool is_over(pid_t pid)
 	return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
 }
 
-static void wait_for_churn(struct play *p, pid_t pid)
+static void wait_for_workload(struct play *p, pid_t pid)
 {
 	uint64_t deadline = real_ns() + PATIENCE_S * SECOND_NS;
 	while (!p->h->ready_ns && !is_over(pid) && real_ns() < deadline && !interrupted)
@@ -212,7 +212,7 @@ static bool run_and_death(struct play *p)
 	p->h->phase = PHASE_START;
 	pid_t pid = run_fork(p, cpu, SPOIL_NOTHING, false);
 	if (p->lives == 1) /* how long does it take to come to life? */
-		wait_for_churn(p, pid);
+		wait_for_workload(p, pid);
 	if (rng_percent(&p->rng, 60))
 		wait_for_burst(p);
 	else

@@ -130,7 +130,7 @@ static void run_begin(struct run *l)
 	if (!l->h->config[l->h->accepted].revision)
 		settings_begin(l);
 	else
-		churn_resume(l);
+		workload_resume(l);
 }
 
 _Noreturn void run_start(struct chronicle *h, const struct scenario *scenario,
@@ -149,7 +149,7 @@ _Noreturn void run_start(struct chronicle *h, const struct scenario *scenario,
 	h->ready_ns = real_ns() - started_ns;
 	h->phase = PHASE_CHURN;
 	for (unsigned n = 0; !last || n < LAST_STEPS; n++) {
-		churn_step(&life);
+		workload_step(&life);
 		if (!scenario->still && rng_percent(&life.rng, 10))
 			settings_change(&life);
 	}

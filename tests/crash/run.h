@@ -68,13 +68,13 @@ _Noreturn void run_fail(const char *fmt, ...) SY_PRINTF(1, 2);
 /* "tcp 198.18.0.3:4711 → 192.0.2.100:80 by …", in a buffer that the next call uses again. */
 const char *flow_text(const struct flow *f);
 
-/* ---- churn.c: packets, time ---- */
+/* ---- workload.c: packets, time ---- */
 
 /* What was under way when the predecessor was killed is sent once more; then adopted sessions are
  * asked from both sides. */
-void churn_resume(struct run *l);
+void workload_resume(struct run *l);
 /* One burst of packets, or time that passes. */
-void churn_step(struct run *l);
+void workload_step(struct run *l);
 
 /* ---- settings.c: configuration ---- */
 

@@ -38,7 +38,7 @@ static void log_end(struct log *log)
 	__atomic_store_n(&log->operations, log->operations + 1, __ATOMIC_RELEASE);
 }
 
-static void churn_insert(struct network *n, struct log *log)
+static void workload_insert(struct network *n, struct log *log)
 {
 	struct session_table *t;
 	uint32_t record;
@@ -51,7 +51,7 @@ static void churn_insert(struct network *n, struct log *log)
 	log_end(log);
 }
 
-static void churn_remove(struct network *n, struct log *log, unsigned slot, uint32_t record)
+static void workload_remove(struct network *n, struct log *log, unsigned slot, uint32_t record)
 {
 	log->slot = slot;
 	log->record = record;
@@ -66,15 +66,15 @@ static void nothing_visited(void *ctx, struct session_table *t, uint32_t record)
 }
 
 /* Until it is killed: tables between empty and too full, with sweeps that trim them. */
-static void churn(struct network *n, struct log *log)
+static void workload(struct network *n, struct log *log)
 {
 	for (;;) {
 		unsigned slot = (unsigned)(network_random(n) % SY_SLOTS);
 		uint32_t record = (uint32_t)(network_random(n) % RECORDS);
 		if (network_random(n) % 8 < (log->operations / 20000 % 2 ? 7 : 2))
-			churn_insert(n, log);
+			workload_insert(n, log);
 		else if (log->live[slot][record])
-			churn_remove(n, log, slot, record);
+			workload_remove(n, log, slot, record);
 		else
 			session_sweep(session_store_table(n->store, (uint8_t)slot), 2 * RECORDS,
 			              nothing_visited, NULL);
@@ -96,7 +96,7 @@ static void child_run(struct network *n, struct log *log)
 		_exit(2);
 	network_use(n, s);
 	n->random = log->random;
-	churn(n, log);
+	workload(n, log);
 }
 
 static void child_kill(struct network *n, struct log *log, uint64_t after)

@@ -48,7 +48,7 @@ static void test_overrun_tells_only_differences(void **state)
 	assert_true(refusal_has("priority 100"));
 }
 
-static void churn(void *arg)
+static void workload(void *arg)
 {
 	for (unsigned round = 0; round < 4; round++) {
 		bulk_change("add", 2000, 6000);
@@ -71,7 +71,7 @@ static void test_changes_during_dumps(void **state)
 	mirror_start();
 	assert_int_equal(sy_mirror_set_buffer(topology->mirror, 16384), 0);
 	topology->budget = 7;
-	child = child_start(churn, NULL);
+	child = child_start(workload, NULL);
 	pump_until(child_gone, &child);
 	pump_until(bulk_is, (&(unsigned){2000}));
 	assert_bulk(500, 2500);

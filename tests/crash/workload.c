@@ -427,7 +427,7 @@ static unsigned flows_count(const struct chronicle *h)
 }
 
 /* Some flows say something, some begin. */
-static void churn_packets(struct run *l)
+static void workload_packets(struct run *l)
 {
 	struct chronicle *h = l->h;
 	struct rng *d = &l->rng;
@@ -449,7 +449,7 @@ static void churn_packets(struct run *l)
 	burst_run(l, &b);
 }
 
-static void churn_time(struct run *l)
+static void workload_time(struct run *l)
 {
 	/* Now and then so much that a sweep ends many sessions at once. */
 	uint32_t most = rng_percent(&l->rng, 10) ? 12000 : 2000;
@@ -460,18 +460,18 @@ static void churn_time(struct run *l)
 	flows_forget(l->h);
 }
 
-void churn_step(struct run *l)
+void workload_step(struct run *l)
 {
-	churn_packets(l);
+	workload_packets(l);
 	if (rng_percent(&l->rng, 20))
-		churn_time(l);
+		workload_time(l);
 }
 
 /* ---- after a kill ---- */
 
 /* Asks up to so many sessions from one side, whatever their state; none begins anew, as what there
  * is has to go on first. */
-static void churn_ask(struct run *l, enum plain_side side, unsigned most)
+static void workload_ask(struct run *l, enum plain_side side, unsigned most)
 {
 	struct chronicle *h = l->h;
 	const struct plain_config *c = &h->config[h->accepted];
@@ -491,7 +491,7 @@ static void churn_ask(struct run *l, enum plain_side side, unsigned most)
 	}
 }
 
-void churn_resume(struct run *l)
+void workload_resume(struct run *l)
 {
 	struct chronicle *h = l->h;
 	unsigned most = l->last ? PLAIN_FLOWS : ASKED;
@@ -503,6 +503,6 @@ void churn_resume(struct run *l)
 				burst_add(l, &b, i);
 		burst_run(l, &b);
 	}
-	churn_ask(l, PLAIN_SERVER, most);
-	churn_ask(l, PLAIN_CLIENT, most);
+	workload_ask(l, PLAIN_SERVER, most);
+	workload_ask(l, PLAIN_CLIENT, most);
 }

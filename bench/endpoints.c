@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ends.h"
+#include "endpoints.h"
 
 #include <stdlib.h>
 
@@ -12,13 +12,13 @@
  */
 #define CALL_US 30
 
-const uint8_t ends_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 1, 2}};
+const uint8_t endpoints_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 1, 2}};
 
 _Static_assert((int)HARNESS_WAN == (int)LIFE_CLIENT && (int)HARNESS_LAN == (int)LIFE_SERVER,
                "a port's number is its end's");
 
 /* A port's operations get nothing of ours; there is one harness in a process. */
-static struct ends *ends;
+static struct endpoints *endpoints;
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -40,7 +40,7 @@ static inline void words_put(struct words *w, const struct connection_step *word
 		w->word[w->write++ & w->mask] = word[i];
 }
 
-static void connection_begin(struct ends *e)
+static void connection_begin(struct endpoints *e)
 {
 	struct connection_step w;
 	connections_begin(&e->connections, e->connections.begun, &w);
@@ -49,7 +49,7 @@ static void connection_begin(struct ends *e)
 
 /* ---- the ports ------------------------------------------------------------------------------- */
 
-static struct rte_mbuf *buffer_take(struct ends *e)
+static struct rte_mbuf *buffer_take(struct endpoints *e)
 {
 	if (!e->spares)
 		return rte_pktmbuf_alloc(e->harness->rt->pool);
@@ -58,7 +58,7 @@ static struct rte_mbuf *buffer_take(struct ends *e)
 	return m;
 }
 
-static void buffer_give(struct ends *e, struct rte_mbuf *m)
+static void buffer_give(struct endpoints *e, struct rte_mbuf *m)
 {
 	if (e->spares < SY_ARRAY_LEN(e->spare))
 		e->spare[e->spares++] = m;
@@ -66,16 +66,16 @@ static void buffer_give(struct ends *e, struct rte_mbuf *m)
 		rte_pktmbuf_free(m);
 }
 
-static inline void ends_count(struct ends *e, uint64_t start)
+static inline void endpoints_count(struct endpoints *e, uint64_t start)
 {
 	uint64_t cycles = rte_rdtsc() - start;
 	if (SY_LIKELY(cycles < e->call_cycles))
 		e->cycles += cycles;
 }
 
-static unsigned ends_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+static unsigned endpoints_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	struct ends *e = ends;
+	struct endpoints *e = endpoints;
 	struct words *w = &e->words[p->id];
 	uint64_t start = rte_rdtsc();
 	if (p->id == HARNESS_WAN)
@@ -97,13 +97,13 @@ static unsigned ends_rx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 		m[i]->pkt_len = m[i]->data_len;
 	}
 	e->packets += n;
-	ends_count(e, start);
+	endpoints_count(e, start);
 	return n;
 }
 
-static unsigned ends_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
+static unsigned endpoints_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	struct ends *e = ends;
+	struct endpoints *e = endpoints;
 	uint64_t start = rte_rdtsc(), completed = e->connections.completed;
 	for (unsigned i = 0; i < n; i++) {
 		struct connection_step said[2];
@@ -118,46 +118,46 @@ static unsigned ends_tx(struct port *p, unsigned queue, struct rte_mbuf **m, uns
 	}
 	for (; e->concurrent && completed < e->connections.completed; completed++)
 		connection_begin(e);
-	ends_count(e, start);
+	endpoints_count(e, start);
 	return n;
 }
 
-static bool ends_is_pending(struct port *p, unsigned queue)
+static bool endpoints_is_pending(struct port *p, unsigned queue)
 {
-	return ends->words[p->id].read != ends->words[p->id].write;
+	return endpoints->words[p->id].read != endpoints->words[p->id].write;
 }
 
 /* ---- in place of the harness's
  * ------------------------------------------------------------------- */
 
-bool ends_open(struct ends *e, struct harness *r, struct connections_options connections,
-               uint64_t concurrent)
+bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_options connections,
+                    uint64_t concurrent)
 {
-	*e = (struct ends){.harness = r,
-	                   .concurrent = concurrent,
-	                   .call_cycles = rte_get_tsc_hz() / 1000000 * CALL_US};
+	*e = (struct endpoints){.harness = r,
+	                        .concurrent = concurrent,
+	                        .call_cycles = rte_get_tsc_hz() / 1000000 * CALL_US};
 	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
-		memcpy(connections.own_mac[i], ends_mac[i], 6);
+		memcpy(connections.own_mac[i], endpoints_mac[i], 6);
 		memcpy(connections.gate_mac[i], harness_mac[i], 6);
 	}
 	connections_init(&e->connections, &connections);
 	/* Each connection has two words under way at most. */
 	if (!words_open(&e->words[0], 2 * concurrent) || !words_open(&e->words[1], 2 * concurrent))
 		return false;
-	ends = e;
+	endpoints = e;
 	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 		struct port *port = r->rt->port[i];
 		e->device[i] = port->ops;
 		e->ops[i] = *port->ops;
-		e->ops[i].rx = ends_rx;
-		e->ops[i].tx = ends_tx;
-		e->ops[i].is_pending = ends_is_pending;
+		e->ops[i].rx = endpoints_rx;
+		e->ops[i].tx = endpoints_tx;
+		e->ops[i].is_pending = endpoints_is_pending;
 		port->ops = &e->ops[i];
 	}
 	return true;
 }
 
-void ends_close(struct ends *e)
+void endpoints_close(struct endpoints *e)
 {
 	for (unsigned i = 0; i < HARNESS_PORTS && e->device[i]; i++)
 		e->harness->rt->port[i]->ops = e->device[i];
@@ -165,5 +165,5 @@ void ends_close(struct ends *e)
 		rte_pktmbuf_free(e->spare[--e->spares]);
 	free(e->words[0].word);
 	free(e->words[1].word);
-	*e = (struct ends){0};
+	*e = (struct endpoints){0};
 }

@@ -19,7 +19,7 @@ struct words {
 	uint64_t mask, read, write;
 };
 
-struct ends {
+struct endpoints {
 	struct harness *harness;
 	struct connections connections;
 	struct words words[2]; /* by enum connection_side: who says them */
@@ -36,12 +36,12 @@ struct ends {
 };
 
 /* MAC addresses of the routers behind which clients and servers are, by port. */
-extern const uint8_t ends_mac[HARNESS_PORTS][6];
+extern const uint8_t endpoints_mac[HARNESS_PORTS][6];
 
 /* Takes the place of an open harness's devices; one at a time in a process. The connections' MAC
  * addresses are filled in. False: no memory for so many connections at a time. */
-bool ends_open(struct ends *e, struct harness *r, struct connections_options connections,
-               uint64_t concurrent);
-void ends_close(struct ends *e);
+bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_options connections,
+                    uint64_t concurrent);
+void endpoints_close(struct endpoints *e);
 
 #endif
