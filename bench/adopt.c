@@ -43,7 +43,7 @@ static int fail(const char *what)
 	return 1;
 }
 
-/* ---- the yardstick: all bytes, once ---------------------------------------------------------- */
+/* ---- the baseline: all bytes, once ---------------------------------------------------------- */
 
 struct reader {
 	pthread_t thread;
@@ -208,8 +208,8 @@ static void report(const struct arguments *a, struct result *r)
 	                               "open               %.3f s (map, check)\n"
 	                               "adopt              %.3f s\n"
 	                               "per session        %.1f ns\n"
-	                               "yardstick          %.3f s to read all bytes once\n"
-	                               "adopt / yardstick  %.2f\n";
+	                               "baseline          %.3f s to read all bytes once\n"
+	                               "adopt / baseline  %.2f\n";
 
 	printf(format, a->family, a->threads, r->bytes, r->found, r->kept, open_s, adopt, each,
 	       read, adopt / read);

@@ -25,7 +25,7 @@
 #define SERVERS   16
 #define LOCALS    16
 #define CHECKED   20000 /* connections whose every frame is looked at */
-#define STICK     20000 /* bursts of the yardstick */
+#define STICK     20000 /* bursts of the baseline */
 
 struct arguments {
 	unsigned family;
@@ -231,10 +231,10 @@ static bool finish(struct cell *c)
 static bool measure(struct cell *c)
 {
 	const struct arguments *a = &c->options;
-	struct yardstick *y = yardstick_open(session_store_mapped(inspect_store(c->harness.b)),
-	                                     a->store ? HUGE_PAGE : 0);
+	struct baseline *y = baseline_open(session_store_mapped(inspect_store(c->harness.b)),
+	                                   a->store ? HUGE_PAGE : 0);
 	if (!y) {
-		fprintf(stderr, "no memory for the yardstick\n");
+		fprintf(stderr, "no memory for the baseline\n");
 		return false;
 	}
 	c->endpoints.check = true;
@@ -244,10 +244,10 @@ static bool measure(struct cell *c)
 	uint64_t live = 0;
 	for (unsigned run = 0; run < a->runs; run++) {
 		double endpoints, connection = run_ns(c, &endpoints);
-		tell(c, connection, endpoints, LIFE_PACKETS * yardstick_run(y, STICK, SY_BURST));
+		tell(c, connection, endpoints, LIFE_PACKETS * baseline_run(y, STICK, SY_BURST));
 		live = harness_totals(&c->harness).live;
 	}
-	yardstick_close(y);
+	baseline_close(y);
 	if (live > a->sessions / 10 * 9) {
 		fprintf(stderr, "the table is filling up: sessions begin faster than they end\n");
 		return false;

@@ -3,7 +3,7 @@
 
 The generator plays both ends of 512 connections at once, as in `cps` without a device; so that as many
 sessions are deleted as begin, it warms up for longer than a session stays after its last packet.
-The yardstick is what testpmd's macswap makes of as many packets on a link of the same kind.
+The baseline is what testpmd's macswap makes of as many packets on a link of the same kind.
 Evidence is that of `wire`, and `lost`, the share of connections that a packet was missing from.
 """
 
@@ -73,5 +73,5 @@ def one(pair, family, seconds):
         ("rate", "connections/s", (connections, most)),
         ("cost", "ns/connection", (1e9 / connections, 1e9 / most)),
     ):
-        yardstick = {"name": YARDSTICK, "value": values[1]}
-        yield run | {"metric": metric, "unit": unit, "value": values[0], "yardstick": yardstick}
+        baseline = {"name": YARDSTICK, "value": values[1]}
+        yield run | {"metric": metric, "unit": unit, "value": values[0], "baseline": baseline}

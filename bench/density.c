@@ -22,7 +22,7 @@
 #define FIELDS                                                                                     \
 	(sizeof(struct session) + sizeof(struct session_cold) +                                    \
 	 2 * (sizeof(uint16_t) + sizeof(uint32_t)))
-/* Of a session in tables of any size, roughly: the yardstick's memory, where it comes first. */
+/* Of a session in tables of any size, roughly: the baseline's memory, where it comes first. */
 #define BYTES 62
 
 static const unsigned fills[] = {50, 90}; /* percent of the capacity */
@@ -34,7 +34,7 @@ struct arguments {
 	double limit;     /* bytes a session; 0: none */
 	unsigned lookups; /* runs of look-ups at each fill; 0: none */
 	uint64_t packets; /* of such a run */
-	bool before;      /* its yardstick's runs come before the table */
+	bool before;      /* its baseline's runs come before the table */
 };
 
 static int fail(const char *why)
@@ -131,7 +131,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	         "should outgrow the caches: 128"},
 	        {"packets", "N", OPTION_COUNT, &a.packets, 0, 0, "of a run of look-ups"},
 	        {"before", NULL, OPTION_FLAG, &a.before, 0, 0,
-	         "run the yardstick of look-ups before the table is there, not in turn with them: "
+	         "run the baseline of look-ups before the table is there, not in turn with them: "
 	         "half the memory will do"},
 	};
 	OPTIONS_TAKE(
@@ -153,9 +153,9 @@ static uint64_t page_size(const char *directory)
 	               : 0;
 }
 
-static bool yardstick_begin(const struct arguments *a, struct lookup *l, uint64_t bytes)
+static bool baseline_begin(const struct arguments *a, struct lookup *l, uint64_t bytes)
 {
-	return !l || lookup_yardstick(l, bytes, page_size(a->store.directory), a->before);
+	return !l || lookup_baseline(l, bytes, page_size(a->store.directory), a->before);
 }
 
 int main(int argc, char **argv)
@@ -171,14 +171,14 @@ int main(int argc, char **argv)
 		return fail("out of memory");
 	if (a.lookups && !(l = lookup_open(&n, a.packets, a.lookups, a.seed)))
 		return fail("out of memory");
-	if (a.before && !yardstick_begin(&a, l, a.store.sessions * BYTES))
-		return fail("no memory for the yardstick");
+	if (a.before && !baseline_begin(&a, l, a.store.sessions * BYTES))
+		return fail("no memory for the baseline");
 	a.store.servers = n.server_count;
 	if (session_store_open(&a.store, &store, &err) != 0)
 		return fail(err.text);
 	network_use(&n, store);
-	int status = !a.before && !yardstick_begin(&a, l, session_store_mapped(store))
-	                     ? fail("no memory for the yardstick: --before needs half of it")
+	int status = !a.before && !baseline_begin(&a, l, session_store_mapped(store))
+	                     ? fail("no memory for the baseline: --before needs half of it")
 	                     : measure(&a, &n, l);
 	lookup_close(l);
 	session_store_discard(store);

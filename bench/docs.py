@@ -20,7 +20,7 @@ FIGURES = machine.ROOT / "docs/benchmarks"
 SHOWN = ("fastpath",)  # pictures that README itself shows
 READING = """\
 Values
-are medians of runs, where nothing else is said. After each run its yardstick ran: the ratio is the
+are medians of runs, where nothing else is said. After each run its baseline ran: the ratio is the
 median of those pairs, not that of the columns. `not shown`: runs scatter too much to tell."""
 
 

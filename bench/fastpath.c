@@ -131,7 +131,7 @@ static double usual_feeding(const struct result *result, unsigned runs)
 	return measure_median(feeding, runs);
 }
 
-static bool cell_measure(const struct cell *c, const struct arguments *a, struct yardstick *y)
+static bool cell_measure(const struct cell *c, const struct arguments *a, struct baseline *y)
 {
 	static struct result result[MAX_RUNS];
 	char params[256];
@@ -148,7 +148,7 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 	for (unsigned i = 0; i < a->runs; i++) {
 		result[i].feeding = run_ns(c, true);
 		result[i].all = run_ns(c, false);
-		result[i].stick = yardstick_run(y, (unsigned)(c->packets / SY_BURST), SY_BURST);
+		result[i].stick = baseline_run(y, (unsigned)(c->packets / SY_BURST), SY_BURST);
 	}
 	double feeding = usual_feeding(result, a->runs);
 	for (unsigned i = 0; i < a->runs; i++)
@@ -161,7 +161,7 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static bool directions_measure(struct fixture *s, const struct arguments *a, struct yardstick *y,
+static bool directions_measure(struct fixture *s, const struct arguments *a, struct baseline *y,
                                bool zipf)
 {
 	struct cell c = {s, a->direction, zipf, a->packets};
@@ -194,20 +194,20 @@ int main(int argc, char **argv)
 {
 	static struct fixture fixture;
 	struct arguments a = arguments_parse(argc, argv);
-	struct yardstick *y = NULL;
+	struct baseline *y = NULL;
 	bool ok = fixture_open(&fixture, &a.fixture) &&
 	          fixture_check(&fixture, fixture.stream[SESSION_CLIENT].count);
 	if (ok) {
-		y = yardstick_open(session_store_mapped(inspect_store(fixture.harness.b)),
-		                   a.fixture.store ? HUGE_PAGE : 0);
+		y = baseline_open(session_store_mapped(inspect_store(fixture.harness.b)),
+		                  a.fixture.store ? HUGE_PAGE : 0);
 		if (!y)
-			fprintf(stderr, "no memory for the yardstick\n");
+			fprintf(stderr, "no memory for the baseline\n");
 		ok = y != NULL;
 	}
 	ok = ok && fixture_order(&fixture, false) && directions_measure(&fixture, &a, y, false);
 	if (ok && a.zipf)
 		ok = fixture_order(&fixture, true) && directions_measure(&fixture, &a, y, true);
-	yardstick_close(y);
+	baseline_close(y);
 	fixture_close(&fixture);
 	return ok ? 0 : 1;
 }

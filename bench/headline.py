@@ -9,14 +9,14 @@ from bench import report
 
 @dataclass
 class Headline:
-    """The first row of a benchmark's that has this metric, unit and yardstick (if they are given)
+    """The first row of a benchmark's that has this metric, unit and baseline (if they are given)
     and these parameters."""
 
     what: str  # {name}: the row's parameter
     bench: str
     metric: str
     params: dict = field(default_factory=dict)
-    yardstick: str = ""
+    baseline: str = ""
     largest: str = ""  # of several such rows, that with the most of this parameter
     goal: str = ""
     met: Callable[[dict], bool | None] | None = None  # that returns None: not shown either way
@@ -83,7 +83,7 @@ def large(metric, what, seconds):
 HEADLINES = [
     fnat(1000, "≤ 30 ns", lambda row: row["min"] <= 30),
     fnat(1_000_000, "≤ 45 ns", lambda row: row["min"] <= 45),
-    fnat(10_000_000, "≤ 2.0 × yardstick", lambda row: row["ratio"] <= 2.0, fastest=False),
+    fnat(10_000_000, "≤ 2.0 × baseline", lambda row: row["ratio"] <= 2.0, fastest=False),
     Headline(
         "a packet over memif, FNAT IPv4, {sessions} sessions, beyond macswap's",
         "wire",
@@ -105,7 +105,7 @@ HEADLINES = [
         "wire",
         "max",
         {"family": "4", "frame": 64, "sessions": 1000, "nftables_flows": 1000},
-        yardstick="nftables",
+        baseline="nftables",
         goal="≥ 8 × nftables",
         met=lambda row: row["ratio"] >= 8,
     ),
@@ -175,7 +175,7 @@ def find(headline, made):
         if row["bench"] == headline.bench
         and row["metric"] == headline.metric
         and all(same(v, row["params"].get(k)) for k, v in headline.params.items())
-        and headline.yardstick in (row["yardstick"] or {"name": ""})["name"]
+        and headline.baseline in (row["baseline"] or {"name": ""})["name"]
     ]
     if headline.largest:
         found.sort(key=lambda row: row["params"].get(headline.largest, 0), reverse=True)
@@ -192,7 +192,7 @@ def measured(headline, row):
 
 
 def reached(headline, row):
-    """What is to be held against the goal: a value, or its ratio to the yardstick's."""
+    """What is to be held against the goal: a value, or its ratio to the baseline's."""
     if "×" not in headline.goal:
         return measured(headline, row)
     between = f" ({report.between(row)})" if report.between(row) else ""
@@ -202,7 +202,7 @@ def reached(headline, row):
 def line(headline, row):
     """A row of the table, in Markdown."""
     value = measured(headline, row)
-    stick = row["yardstick"]
+    stick = row["baseline"]
     beside = f"{report.number(stick['median'])} {row['unit']}: {stick['name']}" if stick else ""
     # With a digit more than values: 1.897 is below a goal of 1.9, and 1.90 would not look so.
     ratio = f"{row['ratio']:.4g} ×" if stick else ""
@@ -226,7 +226,7 @@ def verdicts(name, made):
     return lines
 
 
-HEAD = "| what | measured | yardstick beside it | ratio | goal | met |\n|---|---|---|---|---|---|"
+HEAD = "| what | measured | baseline beside it | ratio | goal | met |\n|---|---|---|---|---|---|"
 
 
 def table(made):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel as a yardstick: nftables DNAT between network namespaces, over veth.
+"""The kernel as a baseline: nftables DNAT between network namespaces, over veth.
 
     source   a0 ── a1 [router: nft dnat] b0 ── b1   sink
 

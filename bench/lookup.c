@@ -21,10 +21,10 @@ struct lookup {
 	uint64_t random, count; /* packets of a run */
 	struct packet *packets; /* of all runs */
 	unsigned runs;
-	struct yardstick *yardstick; /* NULL: it was run before */
-	double *beside;              /* what it took, by run */
-	double *first;               /* look-ups over it, at the first fill that was measured */
-	unsigned first_fill;         /* 0: none was */
+	struct baseline *baseline; /* NULL: it was run before */
+	double *beside;            /* what it took, by run */
+	double *first;             /* look-ups over it, at the first fill that was measured */
+	unsigned first_fill;       /* 0: none was */
 };
 
 struct lookup *lookup_open(const struct network *n, uint64_t packets, unsigned runs, uint64_t seed)
@@ -51,30 +51,30 @@ void lookup_close(struct lookup *l)
 {
 	if (!l)
 		return;
-	yardstick_close(l->yardstick);
+	baseline_close(l->baseline);
 	free(l->packets);
 	free(l->beside);
 	free(l->first);
 	free(l);
 }
 
-static double run_yardstick(struct lookup *l)
+static double run_baseline(struct lookup *l)
 {
-	return yardstick_run(l->yardstick, (unsigned)(l->count / BURST), BURST);
+	return baseline_run(l->baseline, (unsigned)(l->count / BURST), BURST);
 }
 
-bool lookup_yardstick(struct lookup *l, uint64_t bytes, uint64_t huge, bool before)
+bool lookup_baseline(struct lookup *l, uint64_t bytes, uint64_t huge, bool before)
 {
-	l->yardstick = yardstick_open(bytes, huge);
-	if (!l->yardstick)
+	l->baseline = baseline_open(bytes, huge);
+	if (!l->baseline)
 		return false;
-	run_yardstick(l); /* warms up */
+	run_baseline(l); /* warms up */
 	if (!before)
 		return true;
 	for (unsigned i = 0; i < l->runs; i++)
-		l->beside[i] = run_yardstick(l);
-	yardstick_close(l->yardstick);
-	l->yardstick = NULL;
+		l->beside[i] = run_baseline(l);
+	baseline_close(l->baseline);
+	l->baseline = NULL;
 	return true;
 }
 
@@ -134,8 +134,8 @@ static double run_lookups(const struct lookup *l, unsigned run, uint64_t *lost)
 	return measure_ns(rte_rdtsc() - start) / (double)l->count;
 }
 
-/* Against the yardstick, and against the same look-ups in a table that was emptier: both by what
- * the yardstick took beside them, as they lie far apart in time. */
+/* Against the baseline, and against the same look-ups in a table that was emptier: both by what
+ * the baseline took beside them, as they lie far apart in time. */
 static void run_report(const struct lookup *l, const char *params, unsigned fill, unsigned run,
                        double ns)
 {
@@ -143,7 +143,7 @@ static void run_report(const struct lookup *l, const char *params, unsigned fill
 
 	snprintf(all, sizeof(all), "%s, \"fill\": \"%u %%\"", params, fill);
 	const struct measure lookup = {"density", all, "look-up", "ns/packet", NULL};
-	const struct measure growth = {"density", all, "look-up by fill", "yardsticks", NULL};
+	const struct measure growth = {"density", all, "look-up by fill", "baselines", NULL};
 
 	measure_report(&lookup, ns, "two random cache lines", l->beside[run]);
 	if (fill == l->first_fill)
@@ -162,8 +162,8 @@ bool lookup_measure(struct lookup *l, const char *params, unsigned fill)
 	run_lookups(l, l->runs - 1, &lost); /* warms up */
 	for (unsigned i = 0; i < l->runs; i++) {
 		double ns = run_lookups(l, i, &lost);
-		if (l->yardstick)
-			l->beside[i] = run_yardstick(l);
+		if (l->baseline)
+			l->beside[i] = run_baseline(l);
 		if (fill == l->first_fill)
 			l->first[i] = ns / l->beside[i];
 		run_report(l, params, fill, i, ns);

@@ -12,15 +12,15 @@
 
 #define BURST_MAX 256
 
-void measure_report(const struct measure *m, double value, const char *yardstick,
-                    double yardstick_value)
+void measure_report(const struct measure *m, double value, const char *baseline,
+                    double baseline_value)
 {
 	printf("{\"bench\": \"%s\", \"params\": {%s}, \"metric\": \"%s\", \"unit\": \"%s\", "
 	       "\"value\": %.6g",
 	       m->bench, m->params, m->metric, m->unit, value);
-	if (yardstick)
-		printf(", \"yardstick\": {\"name\": \"%s\", \"value\": %.6g}", yardstick,
-		       yardstick_value);
+	if (baseline)
+		printf(", \"baseline\": {\"name\": \"%s\", \"value\": %.6g}", baseline,
+		       baseline_value);
 	if (m->evidence)
 		printf(", \"evidence\": {%s}", m->evidence);
 	printf("}\n");
@@ -57,16 +57,16 @@ double measure_median(double *value, size_t count)
 	return value[count / 2];
 }
 
-/* ---- the yardstick --------------------------------------------------------------------------- */
+/* ---- the baseline --------------------------------------------------------------------------- */
 
-struct yardstick {
+struct baseline {
 	uint64_t *memory;
 	uint64_t bytes, lines, random;
 };
 
-struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge)
+struct baseline *baseline_open(uint64_t bytes, uint64_t huge)
 {
-	struct yardstick *y = calloc(1, sizeof(*y));
+	struct baseline *y = calloc(1, sizeof(*y));
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
 	if (!y)
 		return NULL;
@@ -83,11 +83,11 @@ struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge)
 	if (!huge)
 		(void)madvise(memory, bytes, MADV_HUGEPAGE);
 	(void)madvise(memory, bytes, MADV_POPULATE_WRITE);
-	*y = (struct yardstick){memory, bytes, bytes / SY_CACHE_LINE, 1};
+	*y = (struct baseline){memory, bytes, bytes / SY_CACHE_LINE, 1};
 	return y;
 }
 
-double yardstick_run(struct yardstick *y, unsigned bursts, unsigned burst)
+double baseline_run(struct baseline *y, unsigned bursts, unsigned burst)
 {
 	uint64_t *line[2 * BURST_MAX], start = rte_rdtsc();
 	if (burst > BURST_MAX)
@@ -104,7 +104,7 @@ double yardstick_run(struct yardstick *y, unsigned bursts, unsigned burst)
 	return measure_ns(rte_rdtsc() - start) / ((double)bursts * burst);
 }
 
-void yardstick_close(struct yardstick *y)
+void baseline_close(struct baseline *y)
 {
 	if (!y)
 		return;

@@ -3,7 +3,7 @@
  * What benchmarks have in common: how a measured value is told, and against what. A benchmark
  * prints a line of JSON a run; `python -m bench` gathers them, takes medians, draws.
  *
- * A cell is what is measured under one set of parameters. Its runs and those of its yardstick
+ * A cell is what is measured under one set of parameters. Its runs and those of its baseline
  * alternate, so that what the machine does meanwhile happens to both.
  */
 #ifndef BENCH_MEASURE_H
@@ -22,25 +22,25 @@ struct measure {
 	const char *evidence;
 };
 
-/* A run's value, and what the yardstick took beside it; yardstick NULL: there is none. */
-void measure_report(const struct measure *m, double value, const char *yardstick,
-                    double yardstick_value);
+/* A run's value, and what the baseline took beside it; baseline NULL: there is none. */
+void measure_report(const struct measure *m, double value, const char *baseline,
+                    double baseline_value);
 
 /* Nanoseconds of CPU work, by the TSC: cheap enough to be read around a burst. */
 double measure_ns(uint64_t cycles);
 
 /*
- * The yardstick of look-ups: what the machine takes to update random cache lines, in bursts. For
+ * The baseline of look-ups: what the machine takes to update random cache lines, in bursts. For
  * each packet of a burst two lines of the memory are fetched (prefetched for the whole burst first)
  * and then written: what a forwarder that did nothing but find its session would have to do.
  */
-struct yardstick;
+struct baseline;
 /* Memory of so many bytes on pages of `huge` bytes (0: as the kernel gives them to session tables);
  * NULL: there is none. */
-struct yardstick *yardstick_open(uint64_t bytes, uint64_t huge);
+struct baseline *baseline_open(uint64_t bytes, uint64_t huge);
 /* Nanoseconds a packet, over so many bursts of `burst` packets. */
-double yardstick_run(struct yardstick *y, unsigned bursts, unsigned burst);
-void yardstick_close(struct yardstick *y);
+double baseline_run(struct baseline *y, unsigned bursts, unsigned burst);
+void baseline_close(struct baseline *y);
 
 /* The middle one; sorts them. */
 double measure_median(double *value, size_t count);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as pictures: medians with their extremes, the yardstick beside them, goals as marks.
+"""Rows as pictures: medians with their extremes, the baseline beside them, goals as marks.
 
 The same rows make the same SVG, byte for byte, so that a committed picture changes when a figure
 does. Lines are for a parameter with an order, bars for one without.
@@ -62,7 +62,7 @@ def lines(path, title, made, x, series=(), panels=(), goals=None):
                 elinewidth=0.8,
                 capsize=2,
             )
-        for name, points in yardsticks(rows, x):
+        for name, points in baselines(rows, x):
             at = [places.index(place) for place, _ in points]
             heights = [height for _, height in points]
             axes.plot(at, heights, dashes[name], color=GREY, label=name, marker=".")
@@ -100,8 +100,8 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
             )
             for place, row in zip(at, group, strict=True):
-                if row["yardstick"]:
-                    name, height = row["yardstick"]["name"], row["yardstick"]["median"]
+                if row["baseline"]:
+                    name, height = row["baseline"]["name"], row["baseline"]["median"]
                     ends = (place - width / 2, place + width / 2)
                     axes.hlines(height, *ends, GREY, dashes[name], label=name)
         finish(axes, places, x, goals)
@@ -119,8 +119,8 @@ def named(name, value):
 
 
 def dashed(made):
-    """Each yardstick's line, the same in all diagrams of a picture."""
-    names = dict.fromkeys(row["yardstick"]["name"] for row in made if row["yardstick"])
+    """Each baseline's line, the same in all diagrams of a picture."""
+    names = dict.fromkeys(row["baseline"]["name"] for row in made if row["baseline"])
     return {name: DASHES[i % len(DASHES)] for i, name in enumerate(names)}
 
 
@@ -151,13 +151,13 @@ def extremes(rows):
     ]
 
 
-def yardsticks(made, x):
-    """Each yardstick's points: the median of what it took beside all rows at a place."""
+def baselines(made, x):
+    """Each baseline's points: the median of what it took beside all rows at a place."""
     found = {}
     for row in made:
-        if row["yardstick"]:
-            place = found.setdefault(row["yardstick"]["name"], {})
-            place.setdefault(row["params"][x], []).append(row["yardstick"]["median"])
+        if row["baseline"]:
+            place = found.setdefault(row["baseline"]["name"], {})
+            place.setdefault(row["params"][x], []).append(row["baseline"]["median"])
     return [
         (name, sorted((at, median(values)) for at, values in places.items()))
         for name, places in found.items()
@@ -167,7 +167,7 @@ def yardsticks(made, x):
 def heights(made, goals):
     """What must be seen whole. An extreme may not be: of many runs, one was always disturbed."""
     yield from (row["median"] for row in made)
-    yield from (row["yardstick"]["median"] for row in made if row["yardstick"])
+    yield from (row["baseline"]["median"] for row in made if row["baseline"])
     yield from (goals or {}).values()
 
 

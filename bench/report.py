@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """From runs to rows: what the benchmarks' lines of JSON come to, as a file and as a table.
 
-A run is one measured value with what its yardstick took beside it:
+A run is one measured value with what its baseline took beside it:
 
-    {"bench", "params": {…}, "metric", "unit", "value", "yardstick": {"name", "value"},
+    {"bench", "params": {…}, "metric", "unit", "value", "baseline": {"name", "value"},
      "evidence": {name: number}}
 
-The yardstick may be missing, and so may the evidence: what was seen beside the value that says
+The baseline may be missing, and so may the evidence: what was seen beside the value that says
 whether it is what it claims to be, in the file only. A row is all runs of one cell, metric and
-yardstick:
+baseline:
 
     {"bench", "params": {…}, "metric", "unit", "median", "min", "max", "runs",
-     "yardstick": {"name", "median"} or null, "ratio": number or null,
+     "baseline": {"name", "median"} or null, "ratio": number or null,
      "evidence": medians, where runs had any}
 
 The ratio is the median over the pairs, so that what disturbed both halves of one cancels out. Of
@@ -32,14 +32,14 @@ def check(run):
     for field, kind in (("bench", str), ("params", dict), ("metric", str), ("unit", str)):
         if not isinstance(run.get(field), kind):
             raise Malformed(f"no `{field}` in {run}")
-    yardstick = run.get("yardstick")
+    baseline = run.get("baseline")
     value = run.get("value")
     if not is_number(value) or value < 0:
         raise Malformed(f"neither a positive number nor 0: {value!r} in {run}")
-    if yardstick is not None:
-        if not isinstance(yardstick, dict) or not isinstance(yardstick.get("name"), str):
-            raise Malformed(f"a yardstick without a name in {run}")
-        for compared in (value, yardstick.get("value")):
+    if baseline is not None:
+        if not isinstance(baseline, dict) or not isinstance(baseline.get("name"), str):
+            raise Malformed(f"a baseline without a name in {run}")
+        for compared in (value, baseline.get("value")):
             if not is_number(compared) or compared <= 0:
                 raise Malformed(f"not a positive number: {compared!r} in {run}")
     if not all(map(is_number, run.get("evidence", {}).values())):
@@ -56,13 +56,13 @@ def rows(runs):
     cells = {}
     for run in runs:
         check(run)
-        yardstick = run.get("yardstick")
+        baseline = run.get("baseline")
         key = (
             run["bench"],
             json.dumps(run["params"], sort_keys=True),
             run["metric"],
             run["unit"],
-            yardstick["name"] if yardstick else None,
+            baseline["name"] if baseline else None,
         )
         cells.setdefault(key, []).append(run)
     return [row_of(cell) for cell in cells.values()]
@@ -76,19 +76,19 @@ def row_of(runs):
         "min": min(values),
         "max": max(values),
         "runs": len(values),
-        "yardstick": None,
+        "baseline": None,
         "ratio": None,
     }
-    if runs[0].get("yardstick"):
-        row["yardstick"] = {
-            "name": runs[0]["yardstick"]["name"],
-            "median": median(run["yardstick"]["value"] for run in runs),
+    if runs[0].get("baseline"):
+        row["baseline"] = {
+            "name": runs[0]["baseline"]["name"],
+            "median": median(run["baseline"]["value"] for run in runs),
         }
-        ratios = [run["value"] / run["yardstick"]["value"] for run in runs]
+        ratios = [run["value"] / run["baseline"]["value"] for run in runs]
         row["ratio"] = median(ratios)
     seen = [run["evidence"] for run in runs if "evidence" in run]
     evidence = {name: median(one[name] for one in seen) for name in seen[0]} if seen else {}
-    between = interval(ratios) if row["yardstick"] else None
+    between = interval(ratios) if row["baseline"] else None
     if between:
         evidence["low"], evidence["high"] = between
     if evidence:
@@ -146,7 +146,7 @@ def amount(value):
     return str(value)
 
 
-HEAD = ("", "median", "min", "max", "runs", "yardstick", "", "ratio", "95 %")
+HEAD = ("", "median", "min", "max", "runs", "baseline", "", "ratio", "95 %")
 
 
 def between(row):
@@ -156,7 +156,7 @@ def between(row):
 
 
 def cells(row, columns):
-    stick = row["yardstick"]
+    stick = row["baseline"]
     return [
         *(amount(row["params"][name]) if name in row["params"] else "" for name in columns),
         f"{row['metric']}, {row['unit']}",

@@ -15,7 +15,7 @@ OTHERS = 320 << 20  # packet buffers, routes
 def rows(quick):
     for family in ("4",) if quick else ("4", "6"):
         for concurrent in (1_000, 1_000_000):
-            # The table, and the yardstick's memory beside it.
+            # The table, and the baseline's memory beside it.
             wanted = 2 * SESSIONS * BYTES + OTHERS
             if not machine.memory_suffices(wanted):
                 print(
@@ -39,7 +39,7 @@ def cell(family, concurrent, sessions, *options):
 
 
 def plot(made, path):
-    connections = [row for row in report.select(made, "cost") if row["yardstick"]]
+    connections = [row for row in report.select(made, "cost") if row["baseline"]]
     picture.bars(
         path,
         "cps: a complete TCP connection, ten packets, on one core",

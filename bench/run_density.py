@@ -20,7 +20,7 @@ def smoke():
 
 
 def cell(sessions, family, packets=1 << 14, runs=128):
-    """One fill of a table, with the yardstick beside it, or before it if memory is short."""
+    """One fill of a table, with the baseline beside it, or before it if memory is short."""
     size = sessions * BYTES + (16 << 20)
     before = not machine.memory_suffices(2 * size)
     if before and not machine.memory_suffices(size):

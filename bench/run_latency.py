@@ -93,10 +93,10 @@ def away(got):
     return max(got["held_us"], got["waited_us"])
 
 
-def told(params, metric, value, yardstick=None, evidence=None):
+def told(params, metric, value, baseline=None, evidence=None):
     run = {"bench": "latency", "params": params, "metric": metric, "unit": "µs", "value": value}
-    if yardstick:
-        run["yardstick"] = {"name": yardstick[0], "value": yardstick[1]}
+    if baseline:
+        run["baseline"] = {"name": baseline[0], "value": baseline[1]}
     if evidence:
         run["evidence"] = evidence
     return run

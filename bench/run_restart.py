@@ -201,7 +201,7 @@ def one(steelyard, probe, load, way):
         evidence = {"queued_ms": phase["queued_ns"] / 1e6, "faults": phase["faults"]}
         computing = {"name": "computing", "value": phase["cpu_ns"] / 1e6}
         value = phase["wall_ns"] / 1e6
-        yield run(way, f"phase {phase['name']}", value, yardstick=computing, evidence=evidence)
+        yield run(way, f"phase {phase['name']}", value, baseline=computing, evidence=evidence)
 
 
 def run(way, metric, value, **more):

@@ -37,6 +37,6 @@ def cell(workers, sessions, *options):
 
 
 def plot(made, path):
-    rates = [row for row in report.select(made, "rate") if row["yardstick"]]
+    rates = [row for row in report.select(made, "rate") if row["baseline"]]
     title = "scale: workers together, by whom packets arrive at: owner, a random worker, one"
     picture.lines(path, title, rates, "workers", ["arrival"], ["family"])

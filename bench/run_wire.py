@@ -110,10 +110,10 @@ def smoke():
         yield from pair.runs(Cell(pairs=1))
 
 
-def told(params, metric, unit, value, yardstick=None, evidence=None):
+def told(params, metric, unit, value, baseline=None, evidence=None):
     run = {"bench": "wire", "params": params, "metric": metric, "unit": unit, "value": value}
-    if yardstick:
-        run["yardstick"] = {"name": yardstick[0], "value": yardstick[1]}
+    if baseline:
+        run["baseline"] = {"name": baseline[0], "value": baseline[1]}
     if evidence:
         run["evidence"] = evidence
     return run

@@ -3,7 +3,7 @@
  * steelyard-schedulers: how evenly each scheduler spreads sessions, how many move when one of the
  * servers leaves, joins or returns, and what making and picking cost.
  *
- * Picks are compared with a yardstick of this machine, the look-up of a random place in a table of
+ * Picks are compared with a baseline of this machine, the look-up of a random place in a table of
  * 1 MB. Seeds are fixed; only times differ between runs.
  */
 #include <getopt.h>
@@ -140,7 +140,7 @@ static double measure_pick_ns(struct bench *b, const struct pool *pool)
 	return best;
 }
 
-static double yardstick_ns(struct bench *b)
+static double baseline_ns(struct bench *b)
 {
 	uint32_t *table = must(calloc(YARDSTICK, sizeof(*table)));
 	double best = INFINITY;
@@ -219,9 +219,9 @@ int main(int argc, char **argv)
 	b.state.current = must(calloc(b.o.servers, sizeof(*b.state.current)));
 	b.state.turn = must(calloc(b.o.servers, sizeof(*b.state.turn)));
 	b.state.cursor = must(calloc(1, sizeof(*b.state.cursor)));
-	double yard = yardstick_ns(&b);
-	printf("%u servers, %u sessions; yardstick: a random word of 1 MB, %.1f ns\n\n",
-	       b.o.servers, b.o.flows, yard);
+	double yard = baseline_ns(&b);
+	printf("%u servers, %u sessions; baseline: a random word of 1 MB, %.1f ns\n\n", b.o.servers,
+	       b.o.flows, yard);
 	printf("                 off its share, %%  other servers' clients that move, %%\n");
 	printf("         weights    mean   worst  removed    added     down       up  build ms   "
 	       "table kB  pick ns yards\n");

@@ -4,7 +4,7 @@ measures, a forwarder or testpmd, each behind a memif link of its own.
 
 One arm: packets enter and leave by the same link. A forwarder then polls one queue, as macswap
 does, its bursts are as long as traffic makes them, and both directions of a session are compared
-with the yardstick over rings of the same kind. A second arm would add the cost of polling it.
+with the baseline over rings of the same kind. A second arm would add the cost of polling it.
 
 The generator is the memif client, without copies; both servers copy in and out. DPDK 22.11's server
 may crash when its client leaves under traffic, so servers are stopped first.

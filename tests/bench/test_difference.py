@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is beyond the yardstick: a run if there is anything, else words."""
+"""What is beyond the baseline: a run if there is anything, else words."""
 
 from bench import run_latency, run_wire
 

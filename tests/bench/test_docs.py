@@ -9,11 +9,11 @@ from bench import __main__ as bench
 from bench import docs, headline, report
 
 
-def runs(name, metric, unit, values, params, yardstick=None):
+def runs(name, metric, unit, values, params, baseline=None):
     for value in values:
         run = {"bench": name, "params": params, "metric": metric, "unit": unit, "value": value}
-        if yardstick:
-            run["yardstick"] = {"name": yardstick[0], "value": yardstick[1]}
+        if baseline:
+            run["baseline"] = {"name": baseline[0], "value": baseline[1]}
         yield run
 
 
@@ -44,7 +44,7 @@ def test_goals_are_judged_on_the_terminal_as_in_the_table():
     assert headline.verdicts("fastpath", made) == [
         "   goal ≤ 30 ns: fastest run 29.0 ns, median 33.0: met — a packet of an established FNAT "
         "session, IPv4, 1 k sessions, one core",
-        "   goal ≤ 2.0 × yardstick: 2.35 ×: NOT MET — a packet of an established FNAT session, "
+        "   goal ≤ 2.0 × baseline: 2.35 ×: NOT MET — a packet of an established FNAT session, "
         "IPv4, 10 M sessions, one core",
     ]
     assert headline.verdicts("density", made) == []
@@ -88,7 +88,7 @@ def test_nothing_measured_is_no_table():
 @pytest.mark.parametrize("wanted", headline.HEADLINES, ids=lambda h: f"{h.bench}-{h.metric}")
 def test_each_headline_can_be_shown(wanted):
     params = {"sessions": 1, "fill": "90 %", "rate": "9/s", **wanted.params}
-    stick = (wanted.yardstick or "stick", 2)
+    stick = (wanted.baseline or "stick", 2)
     (row,) = report.rows(runs(wanted.bench, wanted.metric, "ns", [1], params, stick))
     assert headline.find(wanted, [row]) is row
     assert headline.line(wanted, row).count("|") == 7

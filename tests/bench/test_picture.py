@@ -8,7 +8,7 @@ import pytest
 from bench import picture, report
 
 
-def rows(yardstick=True):
+def rows(baseline=True):
     runs = [
         {
             "bench": "b",
@@ -16,7 +16,7 @@ def rows(yardstick=True):
             "metric": "cost",
             "unit": "ns/packet",
             "value": value + spread,
-            **({"yardstick": {"name": "two lines", "value": 5}} if yardstick else {}),
+            **({"baseline": {"name": "two lines", "value": 5}} if baseline else {}),
         }
         for mode in ("fnat", "nat")
         for family in ("IPv4", "IPv6")
@@ -54,11 +54,11 @@ def test_it_is_the_same_each_time(tmp_path, draw, x, series, goals):
     assert all(line == line.rstrip() for line in text.splitlines()) and text.endswith("\n")
 
 
-def test_yardsticks_of_different_panels_are_told_apart():
+def test_baselines_of_different_panels_are_told_apart():
     made = rows()
     for row in made:
         if row["params"]["family"] == "IPv6":
-            row["yardstick"]["name"] = "another"
+            row["baseline"]["name"] = "another"
     dashes = picture.dashed(made)
     assert set(dashes) == {"two lines", "another"} and dashes["two lines"] != dashes["another"]
 
@@ -72,7 +72,7 @@ def test_an_axis_says_what_it_shows(tmp_path):
 
 
 @pytest.mark.parametrize("draw", [picture.lines, picture.bars])
-def test_a_yardstick_need_not_be(tmp_path, draw):
-    draw(tmp_path / "b.svg", "title", rows(yardstick=False), "sessions", ["mode", "family"])
+def test_a_baseline_need_not_be(tmp_path, draw):
+    draw(tmp_path / "b.svg", "title", rows(baseline=False), "sessions", ["mode", "family"])
     assert {"fnat IPv4", "nat IPv6"} <= words(tmp_path / "b.svg")
     assert "two lines" not in words(tmp_path / "b.svg")

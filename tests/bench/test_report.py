@@ -8,27 +8,27 @@ import pytest
 from bench import report
 
 
-def run(value, yardstick=None, stick="lines", **params):
+def run(value, baseline=None, stick="lines", **params):
     made = {"bench": "b", "params": params, "metric": "cost", "unit": "ns", "value": value}
-    if yardstick is not None:
-        made["yardstick"] = {"name": stick, "value": yardstick}
+    if baseline is not None:
+        made["baseline"] = {"name": stick, "value": baseline}
     return made
 
 
 def test_a_row_has_the_median_and_the_extremes():
     (row,) = report.rows([run(3), run(10), run(5), run(4)])
     assert (row["median"], row["min"], row["max"], row["runs"]) == (4.5, 3, 10, 4)
-    assert row["yardstick"] is None and row["ratio"] is None
+    assert row["baseline"] is None and row["ratio"] is None
 
 
 def test_the_ratio_is_that_of_pairs():
     # The second pair was taken while the machine was twice as slow.
     (row,) = report.rows([run(10, 5), run(24, 12), run(11, 5)])
     assert row["ratio"] == 2
-    assert row["yardstick"] == {"name": "lines", "median": 5}
+    assert row["baseline"] == {"name": "lines", "median": 5}
 
 
-def test_cells_metrics_and_yardsticks_are_rows_of_their_own():
+def test_cells_metrics_and_baselines_are_rows_of_their_own():
     runs = [
         run(1, 1, sessions=1, mode="nat"),
         run(2, 1, mode="nat", sessions=1),  # the order of parameters means nothing
@@ -45,7 +45,7 @@ def test_what_is_no_measured_value_is_refused(value):
     with pytest.raises(report.Malformed):
         report.check(run(value, 1))
     with pytest.raises(report.Malformed):
-        report.check(run(1) | {"yardstick": {"name": "lines", "value": value}})
+        report.check(run(1) | {"baseline": {"name": "lines", "value": value}})
     if value != 0:
         with pytest.raises(report.Malformed):
             report.check(run(value))
@@ -74,9 +74,9 @@ def test_a_run_is_whole(field):
         report.rows([broken])
 
 
-def test_a_yardstick_has_a_name():
+def test_a_baseline_has_a_name():
     with pytest.raises(report.Malformed):
-        report.check(run(1) | {"yardstick": {"value": 1}})
+        report.check(run(1) | {"baseline": {"value": 1}})
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -108,7 +108,7 @@ def test_a_table_is_aligned_and_tells_what_is_shared_once():
     made = report.rows([run(1234.5, 617.25, mode="nat", n=1), run(5, mode="nat", n=10_000_000)])
     assert report.table(made).splitlines() == [
         "mode nat",
-        "   n            median    min    max  runs  yardstick         ratio  95 %",
+        "   n            median    min    max  runs  baseline         ratio  95 %",
         "   1  cost, ns   1,234  1,234  1,234     1        617  lines   2.00",
         "10 M  cost, ns    5.00   5.00   5.00     1",
     ]
