@@ -155,7 +155,7 @@ int talk_run(struct link *l, uint64_t *first, const struct talk_options *o, stru
 	int rc = connections_open(&t, err);
 	if (rc != 0)
 		return rc;
-	l->template[FRAME_IN].length = 0; /* its buffers are filled anew for who comes next */
+	l->template[FRAME_IN].length = 0; /* its buffers are filled again for who comes next */
 	run_for(&t, o->warm);
 	uint64_t completed = t.connections.completed, counted = rte_rdtsc();
 	run_for(&t, o->seconds);

@@ -4,14 +4,14 @@
  *
  *     ordinary   note, open, mirror, configuration                    ─► adopt, bind, start, serve
  *     successor  open, mirror, configuration ─► PREPARED … SEALED ─► note, take ─► the same, READY
- *     the end    quiesce, seal, close: by a signal; or handed over to a successor, or begun anew
+ *     the end    quiesce, seal, close: by a signal; or handed over to a successor, or begun again
  */
 #ifndef PROCESS_H
 #define PROCESS_H
 
 #include "options.h"
 
-/* Runs until it is stopped or replaced. argv: the whole command line, to be begun anew by. Returns
+/* Runs until it is stopped or replaced. argv: the whole command line, to be begun again by. Returns
  * 0 or a negative errno. */
 int process_run(struct options *o, char *const *argv, struct sy_error *err);
 

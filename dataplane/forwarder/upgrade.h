@@ -5,7 +5,7 @@
  * life.c.
  *
  * Until PREPARED a failure ends the successor only. After SEALED nothing is left to go on with:
- * this process then begins anew from its own binary, an ordinary restart that finds its sessions.
+ * this process then begins again from its own binary, an ordinary restart that finds its sessions.
  */
 #ifndef UPGRADE_H
 #define UPGRADE_H
@@ -22,7 +22,7 @@ enum upgrade_phase {
 	UPGRADE_PREPARING, /* the child prepares, we forward */
 	UPGRADE_SEALED,    /* the child has our sessions */
 	UPGRADE_DONE,      /* nothing is ours any more: to end */
-	UPGRADE_AGAIN,     /* it failed: to execute our own binary anew */
+	UPGRADE_AGAIN,     /* it failed: to execute our own binary again */
 };
 
 struct upgrade {
@@ -45,7 +45,7 @@ void upgrade_init(struct upgrade *u, const struct options *o, char *const *argv)
 int upgrade_begin(void *u, const struct sy_balance_upgrade *wanted, struct sy_error *err);
 /* At the end of the loop: a successor that has not taken over is killed. */
 void upgrade_stop(struct upgrade *u);
-/* Executes this process's own binary anew; returns only if that fails. */
+/* Executes this process's own binary again; returns only if that fails. */
 int upgrade_execute(const struct upgrade *u, struct sy_error *err);
 
 #endif

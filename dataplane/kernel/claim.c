@@ -2,7 +2,7 @@
 /*
  * Claims. What is claimed can be read off the host itself: routes and addresses carry our protocol
  * number. Kernels before 5.18 do not keep it for addresses, so IPv6 claims are also noted in a
- * journal, "+address" and "-address" a line, which is written anew when claims are settled.
+ * journal, "+address" and "-address" a line, which is written again when claims are settled.
  */
 #include "claim.h"
 #include "guard.h"

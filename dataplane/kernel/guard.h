@@ -8,7 +8,7 @@
 #include <sy_base.h>
 
 struct nft_ctx *guard_open(void);
-/* Makes the table anew, with these addresses, in one transaction. */
+/* Makes the table again, with these addresses, in one transaction. */
 int guard_reset(struct nft_ctx *nft, const struct sy_addr *addrs, size_t count,
                 struct sy_error *err);
 int guard_add(struct nft_ctx *nft, const struct sy_addr *addr, struct sy_error *err);

@@ -80,7 +80,7 @@ static void mirror_overrun(struct sy_mirror *m)
 	m->announce = true;
 }
 
-/* A socket anew: everything is dumped again. */
+/* A socket again: everything is dumped again. */
 static int socket_renew(struct sy_mirror *m)
 {
 	struct epoll_event in = {.events = EPOLLIN};

@@ -102,7 +102,7 @@ static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumpe
 static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
 {
 	if (!dumped)
-		m->wanted |= RULES; /* rare, and few: count them anew */
+		m->wanted |= RULES; /* rare, and few: count them again */
 	else if (!m->rule_found[0])
 		rule_parse(nlh, m->rule_found, sizeof(m->rule_found));
 }

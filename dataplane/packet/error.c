@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP errors built anew: out of a tunnel, or in the other family. */
+/* ICMP errors built again: out of a tunnel, or in the other family. */
 #include "icmp.h"
 #include "quote.h"
 

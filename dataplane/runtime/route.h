@@ -61,7 +61,7 @@ uint16_t group_find(const struct routes *r, const struct sy_route *route);
 uint16_t group_make(struct sy_runtime *rt, const struct sy_route *route);
 /* Gives a group new hops in place: its path keeps its id. */
 void group_change(struct sy_runtime *rt, uint16_t group, const struct sy_route *route);
-/* Whoever holds the group's path shall look up anew after the next flush. */
+/* Whoever holds the group's path shall look up again after the next flush. */
 void group_dirty(struct routes *r, uint16_t group);
 void generation_grow(struct routes *r);
 

@@ -47,7 +47,7 @@ struct sy_runtime {
 	unsigned connected_count;
 	struct vlan_link *vlan; /* interfaces for VLANs that lie on others, as mirrored */
 	unsigned vlans;
-	/* Those of them that are the host's own, for address_use.c; made anew when used. */
+	/* Those of them that are the host's own, for address_use.c; made again when used. */
 	struct sy_addr *own;
 	unsigned own_count;
 	bool own_stale;
@@ -142,7 +142,7 @@ void ports_tick(struct sy_runtime *rt);
 void marks_attach_again(struct sy_runtime *rt);
 /* check.c: puts the programs in place if any mark was set. */
 void marks_attach(struct sy_runtime *rt);
-/* Finds the ways to servers anew if routes have changed. */
+/* Finds the ways to servers again if routes have changed. */
 void marks_follow(struct sy_runtime *rt);
 void marks_close(struct sy_runtime *rt);
 

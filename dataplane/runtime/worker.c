@@ -45,7 +45,7 @@ static void clock_discipline(struct sy_worker *w)
 	struct worker_clock *c = &w->private->clock;
 	c->tsc = rte_rdtsc();
 	c->ns = sy_clock_ns();
-	bool stepped = c->tsc <= c->rate_tsc; /* back: the rate is measured anew */
+	bool stepped = c->tsc <= c->rate_tsc; /* back: the rate is measured again */
 	if (stepped || c->ns - c->rate_ns > UINT64_C(1000000000)) {
 		if (!stepped)
 			c->rate = (uint64_t)(((__uint128_t)(c->ns - c->rate_ns) << 32) /

@@ -253,7 +253,7 @@ func readDrain(request *pb.SetDrainRequest) (*store.Drain, error) {
 	return &store.Drain{Kill: request.GetKill()}, nil
 }
 
-// isSame says that a request changes nothing: a deadline begins anew each time.
+// isSame says that a request changes nothing: a deadline begins again each time.
 func isSame(has store.Drain, ordered bool, wanted *store.Drain) bool {
 	if wanted == nil || !ordered {
 		return wanted == nil && !ordered

@@ -22,7 +22,7 @@ import (
 	"steelyard/internal/health"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 const configText = `version: 1
 local_addresses: [10.1.0.10, fd00:1::10]

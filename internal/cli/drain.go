@@ -24,7 +24,7 @@ func (a *app) drainCommand() *cobra.Command {
 		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; those it has go on", Args: args(1, 1),
 		Long: serverArgument +
 			"A drain survives the agent and the forwarder, and ends by --undo or when the server leaves the file. " +
-			"With --deadline, what sessions are left then end by resets to both ends, as under `steelyard kill`; given again, the deadline counts anew.",
+			"With --deadline, what sessions are left then end by resets to both ends, as under `steelyard kill`; given again, the deadline counts again.",
 		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain 10.1.0.21 --deadline 10m\n  steelyard drain [fd00::21]:8080 --undo",
 	}
 	flags := command.Flags()

@@ -26,7 +26,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 		Use: "upgrade [-- OPTION...]", Short: "Replace the running forwarder by another build, keeping its sessions",
 		Long: "The running forwarder starts the new one, which prepares everything beside it and then takes over sessions " +
 			"and ports: no connection ends, and packets wait for some milliseconds. If the new one fails, the old one goes on, " +
-			"or begins anew with its sessions, and the reason is told. Needs no agent. An agent finds the new forwarder by itself.\n\n" +
+			"or begins again with its sessions, and the reason is told. Needs no agent. An agent finds the new forwarder by itself.\n\n" +
 			"OPTIONs are those of the new forwarder, all of them; without -- it gets those of the old one. --instance, --state, " +
 			"--socket and --no-huge must stay the same. Without --timeout it waits for 90 seconds. Interrupting the command " +
 			"does not stop the upgrade.",

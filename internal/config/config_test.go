@@ -18,7 +18,7 @@ import (
 	"steelyard/internal/model"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // Every file in testdata is bad; its golden file has all that must be said about it.
 func TestBadFilesAreToldWhole(t *testing.T) {

@@ -220,7 +220,7 @@ var serviceFields = []field[rawService]{
 		doc: "A server that comes up beside others begins with a sixteenth of its weight and has all of it after this time. Without it, at once."},
 		func(s *rawService) *value[uint32] { return &s.slowStart }, parseSlowStart),
 	scalar(fieldDoc{name: "one_packet", kind: "true or false", def: "false",
-		doc: "UDP under `fnat`: `true`: each datagram is scheduled anew, also those of one client from one port; the server's first answer to it comes back. For DNS and the like."},
+		doc: "UDP under `fnat`: `true`: each datagram is scheduled again, also those of one client from one port; the server's first answer to it comes back. For DNS and the like."},
 		func(s *rawService) *value[bool] { return &s.onePacket }, parseBool),
 	scalar(fieldDoc{name: "sloppy_tcp", kind: "true or false", def: "false",
 		doc: "TCP under `dr` and `ipip` with `maglev` or `conhash`: `true`: a TCP packet of no session goes to the server that its hash " +

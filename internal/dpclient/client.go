@@ -182,7 +182,7 @@ type Upgrade struct {
 }
 
 // Upgrade has the forwarder replaced by another process, which takes over its sessions; answered when
-// that one forwards. An error means that the forwarder goes on, or has begun anew with its sessions.
+// that one forwards. An error means that the forwarder goes on, or has begun again with its sessions.
 func (c *Client) Upgrade(ctx context.Context, upgrade Upgrade) (*pb.UpgradeResult, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Upgrade{Upgrade: &pb.UpgradeRequest{
 		Binary: upgrade.Binary, Args: upgrade.Options, SetArgs: upgrade.Options != nil}}})

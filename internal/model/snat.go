@@ -29,7 +29,7 @@ func (r SNAT) equal(other SNAT) bool {
 	return r.Timeouts == other.Timeouts && slices.Equal(inside, otherInside) && slices.Equal(pool, otherPool)
 }
 
-// diffSNAT returns what must go first, and what comes. A rule whose address takes up another role begins anew.
+// diffSNAT returns what must go first, and what comes. A rule whose address takes up another role begins again.
 func diffSNAT(from, to *Table, roles map[netip.Addr]role) (gone, puts []Change) {
 	for _, name := range slices.Sorted(maps.Keys(from.SNAT)) {
 		_, stays := to.SNAT[name]

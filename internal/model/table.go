@@ -138,7 +138,7 @@ func Diff(from, to *Table) []Change {
 	for _, key := range sortedKeys(to.Services) {
 		want, have := to.Services[key], from.Services[key]
 		if have != nil && have.Spec.Mode != want.Spec.Mode {
-			// A server's sessions are of one mode: the service begins anew.
+			// A server's sessions are of one mode: the service begins again.
 			gone = append(gone, Change{Kind: DeleteService, Service: key})
 			have = nil
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package reconcile brings a forwarder to what the store wants, and keeps it there: it reads what the
-// forwarder holds, sends the fewest changes as one transaction, and begins anew whenever the
+// forwarder holds, sends the fewest changes as one transaction, and begins again whenever the
 // connection ends, for as long as it takes.
 package reconcile
 
@@ -242,7 +242,7 @@ func (l *link) noteMarks(ctx context.Context) error {
 	return nil
 }
 
-// check reads anew when someone else has changed the forwarder.
+// check reads again when someone else has changed the forwarder.
 func (l *link) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout)
 	defer cancel()

@@ -87,7 +87,7 @@ def test_fuzz():
             return verdict(process, "meson setup build/fuzz")
     process = run("ninja", "-C", build, "build.ninja")
     if process.returncode:
-        return verdict(process, "configuring build/fuzz anew")
+        return verdict(process, "configuring build/fuzz again")
     listed = run("ninja", "-C", build, "-t", "targets", "all").stdout
     targets = re.findall(r"^(\S*/fuzz_[a-z]+): ", listed, re.M)
     count = Count()

@@ -210,7 +210,7 @@ static void must_be_counted(struct run *l, struct flow *f, const struct sight *s
 	MUST(header || !inserted || f->told || begins || f->side == PLAIN_SERVER ||
 	             client != f->first,
 	     "the header is missing: %s", flow_text(f));
-	/* Whether a connection that was reset begins anew by its SYN is the balancer's to say. */
+	/* Whether a connection that was reset begins again by its SYN is the balancer's to say. */
 	if (begins && f->side == PLAIN_CLIENT) {
 		f->first = client + 1;
 		f->told = f->state == PLAIN_RESET_BY_CLIENT || f->state == PLAIN_RESET_BY_SERVER;
@@ -469,7 +469,7 @@ void workload_step(struct run *l)
 
 /* ---- after a kill ---- */
 
-/* Asks up to so many sessions from one side, whatever their state; none begins anew, as what there
+/* Asks up to so many sessions from one side, whatever their state; none begins again, as what there
  * is has to go on first. */
 static void workload_ask(struct run *l, enum plain_side side, unsigned most)
 {

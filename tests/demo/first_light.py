@@ -83,7 +83,7 @@ class FirstLight:
             self.show.claim(who in names, f"{who} answered over UDP on IPv{family}")
 
     def load(self, family, requests=REQUESTS):
-        """Short connections, so that every request is scheduled anew."""
+        """Short connections, so that every request is scheduled again."""
         return wrk(self.lab, WEB[family], requests, keep_alive=False)
 
     def claim_perfect(self, load, requests=REQUESTS):

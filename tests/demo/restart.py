@@ -21,7 +21,7 @@ PICTURE = """
 
    Each host is a network namespace of this machine; half of everything goes over IPv6. Every
    connection and flow asks once a second, downloads trickle. None may ever be reset, closed,
-   answered by another server or get a wrong byte, and no client connects anew.
+   answered by another server or get a wrong byte, and no client connects again.
 """
 HTTP, DOWNLOADS, UDP = 2000, 200, 1000
 # Drops that a machine with too little time to spare may cause; TCP is made for them.

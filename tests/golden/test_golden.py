@@ -156,7 +156,7 @@ def transport(packet):
 
 
 def with_local_port(data, old, new):
-    """The frame with one port replaced by another on the server's side, checksums made anew."""
+    """The frame with one port replaced by another on the server's side, checksums made again."""
     packet = Ether(data)
     if not (TCP in packet or UDP in packet):
         return data

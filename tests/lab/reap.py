@@ -65,7 +65,7 @@ def clean_hosts(lab_id):
     for file in (LABS / lab_id).glob("cleanup-*.json"):
         ns = Namespace(f"{lab_id}-{file.stem.removeprefix('cleanup-')}")
         argv = json.loads(file.read_text())
-        # The forwarder may have been built anew elsewhere since.
+        # The forwarder may have been built again elsewhere since.
         if ns.path.exists() and Path(argv[0]).exists():
             cleanup(ns, argv)
 

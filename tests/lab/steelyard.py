@@ -170,7 +170,7 @@ class Steelyard:
         return run(argv, check=False)
 
     def wait_ready(self):
-        """The forwarder has begun anew, in the same process."""
+        """The forwarder has begun again, in the same process."""
         self.forwarder = copy.copy(self.forwarder)
         self.lab.processes.append(self.forwarder)
 

@@ -2,7 +2,7 @@
 
 // Traffic holds many conversations through a balancer at once, and tells how they fared: keep-alive HTTP connections,
 // long downloads, UDP flows. Each shall last from the beginning to the end and stay at its server; what does not is a
-// failure, and is never mended by connecting anew.
+// failure, and is never mended by connecting again.
 //
 // It is driven by lines on standard input, and answers each by a line of JSON on standard output:
 //

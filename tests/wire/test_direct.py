@@ -239,7 +239,7 @@ def test_what_cannot_be_is_refused(direct, family):
 # Clients of the service that went answer questions about their connections.
 @pytest.mark.drops("server-removed", "session-killed", "no-session")
 @families
-def test_mode_changes_begin_a_service_anew(direct, family):
+def test_mode_changes_begin_a_service_again(direct, family):
     service = direct.config[f"direct-web{family}"]
     service.mode = "fnat"
     direct.apply()

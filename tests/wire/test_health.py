@@ -155,7 +155,7 @@ def test_restarts_change_no_state(health):
     health.steelyard.start_agent()
     health.steelyard.wait_in_sync()
     assert states() == before
-    wait_until(all_checked(health), "all servers have been checked anew")
+    wait_until(all_checked(health), "all servers have been checked again")
     assert states() == before
     for replace in (
         lambda: health.steelyard.restart_forwarder(signal.SIGKILL),

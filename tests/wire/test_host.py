@@ -138,7 +138,7 @@ def test_own_link_flap_is_survived(host):
     ns.ip("address replace fd00::1/64 dev front nodad")
     ns.ip("route replace 10.9.0.0/24 via 10.0.0.2")
     ns.ip("route replace fd00:9::/64 via fd00::2")
-    # Nothing that the client remembers helps: the VIPs must be announced or answered for anew.
+    # Nothing that the client remembers helps: the VIPs must be announced or answered for again.
     host.client.ns.ip("neigh flush all")
     for family in (4, 6):
         wait_works(host, family, f"IPv{family} works after the link came back")

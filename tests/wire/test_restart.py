@@ -336,7 +336,7 @@ def test_sessions_cannot_change_their_memory(stage):
 
 
 @pytest.mark.parametrize(("kind", "text"), (("dies", "signal 9"), ("fails", "out of luck")))
-def test_failure_after_the_seal_begins_anew(stage, kind, text):
+def test_failure_after_the_seal_begins_again(stage, kind, text):
     """The old forwarder, in its own process, from its own binary."""
     with Conversations(stage) as talk:
         refused_sealed(stage, text, binary=successor(stage.steelyard.dir, f"{kind}-sealed"))
@@ -351,7 +351,7 @@ def refused_sealed(stage, text, **upgrade):
     done = steelyard.try_upgrade(**upgrade)
     assert done.returncode, done.stdout
     assert text in done.stderr
-    assert "the old forwarder begins anew with its sessions" in done.stderr
+    assert "the old forwarder begins again with its sessions" in done.stderr
     wait_until(
         lambda: steelyard.forwarder.output().count("ready:") > ready, "it forwards once more"
     )

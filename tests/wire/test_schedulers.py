@@ -18,7 +18,7 @@ def web(stage, family=4):
     return stage.config[f"web{family}"]
 
 
-def begin_anew(stage, service):
+def begin_again(stage, service):
     """The service without any session: those of earlier tests would count as load."""
     stage.config.services.remove(service)
     stage.apply()
@@ -36,7 +36,7 @@ def ask(stage, count, family=4, host="client"):
 @families
 def test_every_scheduler_reaches_servers(stage, scheduler, family):
     web(stage, family).scheduler = scheduler
-    begin_anew(stage, web(stage, family))
+    begin_again(stage, web(stage, family))
     served = ask(stage, 60, family)
     assert served.total() == 60
     if scheduler in ("sh", "maglev", "conhash"):
@@ -53,7 +53,7 @@ def test_load_is_balanced_by_sessions(stage, scheduler):
     service.scheduler = scheduler
     for weight, server in enumerate(service.servers, 1):
         server.weight = weight
-    begin_anew(stage, service)
+    begin_again(stage, service)
     open_ones = [HttpConnection(stage.client, VIP[4], WEB) for _ in range(30)]
     try:
         served = Counter(one.get() for one in open_ones)
@@ -175,7 +175,7 @@ def test_backup_serves_when_nobody_else_does(stage):
 def test_one_packet_schedules_each_datagram(stage, family):
     service = stage.config[f"dns{family}"]
     service.spread = {"one_packet": True}
-    begin_anew(stage, service)
+    begin_again(stage, service)
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     with stage.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
         served = Counter(dns_txt(stage.client, VIP[family], DNS, one=one) for _ in range(30))

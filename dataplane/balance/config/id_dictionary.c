@@ -19,7 +19,7 @@
 /* ---- writing
  * ------------------------------------------------------------------------------------------- */
 
-/* A right name is not written anew: it would be torn for a moment, and sessions may rely on it. */
+/* A right name is not written again: it would be torn for a moment, and sessions may rely on it. */
 void id_dictionary_put_server(struct sy_balance *b, uint32_t id)
 {
 	const struct endpoint *e = &b->endpoint[id];

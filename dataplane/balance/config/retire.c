@@ -138,7 +138,7 @@ void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 				batch->entry[i] = batch->entry[--batch->count];
 }
 
-/* Nobody writes the id's counters any more: they start anew, and no neighbour is remembered. */
+/* Nobody writes the id's counters any more: they start again, and no neighbour is remembered. */
 static void free_server(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t id = entry->id;

@@ -131,8 +131,8 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
  * a hash of its flow. */
 bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,
                     const struct session *s, const struct endpoint *e, uint32_t flow);
-/* The path packet i of session s leaves by, looked up anew if stale. An FNAT session whose client's
- * path is narrow keeps none, so that no packet to it takes the fast path. */
+/* The path packet i of session s leaves by, looked up again if stale. An FNAT session whose
+ * client's path is narrow keeps none, so that no packet to it takes the fast path. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
 /* Turns packet i into the other family, where it fits. NONE, or why it is dropped. */
 enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,

@@ -144,7 +144,7 @@ static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, 
 	return SY_DROP_NONE;
 }
 
-/* Puts in packet i's place one built anew, about the packet that its sender knows as *known. */
+/* Puts in packet i's place one built again, about the packet that its sender knows as *known. */
 static enum sy_drop complaint_rebuild(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                       const struct complaint *c, const struct sy_tuple *known,
                                       const struct sy_addr *src)

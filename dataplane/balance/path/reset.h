@@ -5,7 +5,7 @@
 
 #include "balance.h"
 
-/* Of a session that ends, or whose tuple begins anew: if its server closed first and remembers the
+/* Of a session that ends, or whose tuple begins again: if its server closed first and remembers the
  * tuple (TIME_WAIT), it is told to forget it, so that no later client is taken for this one. */
 void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold);
 /* What probes of this session acknowledge. */

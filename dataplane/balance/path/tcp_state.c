@@ -82,8 +82,8 @@ static bool state_is_told(const struct session *s, const struct session_cold *co
  * does. Else it may be a repetition: but not if the session's first byte, which is known where
  * servers are told clients' addresses, is another one.
  */
-static bool state_begins_anew(const struct session *s, const struct session_cold *cold,
-                              uint32_t ack)
+static bool state_begins_again(const struct session *s, const struct session_cold *cold,
+                               uint32_t ack)
 {
 	switch (s->state) {
 	case SESSION_CLOSING:
@@ -113,7 +113,7 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 		return answer ? TCP_DROP : syn_from_client(s);
 	if (!answer)
 		return TCP_DROP;
-	if (state_begins_anew(s, cold, ack))
+	if (state_begins_again(s, cold, ack))
 		tcp_state_again(s);
 	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
 		return TCP_FORWARD;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Adoption: every record of the file is validated, and the index and the free lists are made anew
+ * Adoption: every record of the file is validated, and the index and the free lists are made again
  * from those that are kept. In place, a record changes in one way only: it is freed, its commit
  * word first. So whoever adopts again after a crash in the middle finds of each record either what
  * this process found, or nothing. Into tables of another size, records are copied.

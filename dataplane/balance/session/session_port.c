@@ -140,7 +140,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 	search->held = SESSION_NONE;
 	/* the first candidate is nearly always free; if not, many will not be */
 	if (SY_LIKELY(search_first(t, search, taken))) {
-		*cursor = (uint16_t)(at + 1); /* past the last: begins anew */
+		*cursor = (uint16_t)(at + 1); /* past the last: begins again */
 		return true;
 	}
 	for (unsigned count = 1; left > 0; count = left < BATCH ? left : BATCH) {
@@ -150,7 +150,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 		tried += passed;
 		search->held = SESSION_NONE;
 		if (passed < count) {
-			*cursor = (uint16_t)(at + 1); /* past the last: begins anew */
+			*cursor = (uint16_t)(at + 1); /* past the last: begins again */
 			return true;
 		}
 		if (o.record != SESSION_NONE && (tried >= SESSION_PORT_PATIENCE || left == 0)) {

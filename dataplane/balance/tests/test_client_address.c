@@ -415,8 +415,8 @@ static void test_resets(void **state)
 	}
 }
 
-/* The client resets, and begins anew under the same tuple before anybody knows whether it did. */
-static void test_anew_after_a_reset(void **state)
+/* The client resets, and begins again under the same tuple before anybody knows whether it did. */
+static void test_again_after_a_reset(void **state)
 {
 	for (unsigned way = 0; way < PROXIES; way++) {
 		struct talk k;
@@ -661,7 +661,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_full_segments_first, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_resets, flows_setup, flows_teardown),
-	        cmocka_unit_test_setup_teardown(test_anew_after_a_reset, flows_setup,
+	        cmocka_unit_test_setup_teardown(test_again_after_a_reset, flows_setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_early_ends, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_data_in_the_syn, flows_setup, flows_teardown),

@@ -134,7 +134,7 @@ static void test_own_timeouts(void **state)
 	check_timeout(f, SESSION_ESTABLISHED, 32767);
 }
 
-/* A packet begins the time anew; a shorter timeout takes hold of sessions that are there. */
+/* A packet begins the time again; a shorter timeout takes hold of sessions that are there. */
 static void test_refresh(void **state)
 {
 	struct fixture *f = *state;

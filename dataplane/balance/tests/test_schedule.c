@@ -194,7 +194,7 @@ static void test_slow_start(void **state)
 	}
 	assert_in_range(share_of(f, 1, &client), 150, 160);
 	assert_int_equal(inspect_model(f->harness.b)->ramps, 0);
-	/* A change on the way does not begin it anew, nor does a transaction that is refused. */
+	/* A change on the way does not begin it again, nor does a transaction that is refused. */
 	put_state(f, 1, 3, DRAIN);
 	commit(f);
 	put_up(f, 1, 3);

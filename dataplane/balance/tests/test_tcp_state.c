@@ -257,7 +257,7 @@ static void test_reset(void **state)
 	     {C, ACK, 101, 1, 0, SESSION_RESET}, {C, DATA, 101, 1, 9, SESSION_RESET});
 }
 
-/* A SYN that came meanwhile: a challenge goes on as before, and a SYN-ACK begins anew. */
+/* A SYN that came meanwhile: a challenge goes on as before, and a SYN-ACK begins again. */
 static void test_syn_after_reset(void **state)
 {
 	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
@@ -289,9 +289,9 @@ static void test_half_open(void **state)
 	     {S, RST, 901, 0, 0, SESSION_RESET_BY_SERVER}, {S, RST, SECRET, 0, 0, SESSION_RESET});
 }
 
-/* A server that is back from a reboot when only one side had closed: its SYN-ACK begins anew once a
- * FIN was acknowledged; before that it may be one of old. */
-static void test_begins_anew(void **state)
+/* A server that is back from a reboot when only one side had closed: its SYN-ACK begins again once
+ * a FIN was acknowledged; before that it may be one of old. */
+static void test_begins_again(void **state)
 {
 	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
 	     {S, SYN_ACK, 900, 101, 0, SESSION_FIN_WAIT}, {S, ACK, 901, 102, 0, SESSION_FIN_WAIT},
@@ -305,7 +305,7 @@ static void test_begins_anew(void **state)
 }
 
 /* Whoever is told the client's address is told it of the new connection, too. */
-static void test_begins_anew_and_tells(void **state)
+static void test_begins_again_and_tells(void **state)
 {
 	for (unsigned how = 0; how < 3; how++) { /* not, by TOA, by a header */
 		struct session s = {.state = SESSION_CLOSING};
@@ -322,7 +322,7 @@ static void test_begins_anew_and_tells(void **state)
 
 /* A session that lives gets a SYN-ACK: a repetition of its own, or of another connection, which its
  * number tells where the server is told the client's address. */
-static void test_begins_anew_by_number(void **state)
+static void test_begins_again_by_number(void **state)
 {
 	for (unsigned how = 0; how < 3; how++) {
 		struct session s = {.state = SESSION_ESTABLISHED,
@@ -472,9 +472,9 @@ int main(void)
 	        cmocka_unit_test(test_syn_after_reset),
 	        cmocka_unit_test(test_late_answer),
 	        cmocka_unit_test(test_half_open),
-	        cmocka_unit_test(test_begins_anew),
-	        cmocka_unit_test(test_begins_anew_and_tells),
-	        cmocka_unit_test(test_begins_anew_by_number),
+	        cmocka_unit_test(test_begins_again),
+	        cmocka_unit_test(test_begins_again_and_tells),
+	        cmocka_unit_test(test_begins_again_by_number),
 	        cmocka_unit_test(test_fin_during_reset),
 	        cmocka_unit_test(test_names),
 	};

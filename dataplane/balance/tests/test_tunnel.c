@@ -165,7 +165,7 @@ static void test_mtu(void **state)
 	}
 }
 
-/* Local addresses are needed; the sessions of one that leaves begin anew from another. */
+/* Local addresses are needed; the sessions of one that leaves begin again from another. */
 static void test_local_addresses(void **state)
 {
 	struct flows *f = *state;

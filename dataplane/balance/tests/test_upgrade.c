@@ -294,7 +294,7 @@ static void test_config_inherited(void **state)
 	assert_true(harness_open(&f->harness, &o, &err) < 0);
 	assert_int_equal(access(path, F_OK), 0);
 	assert_int_equal(rename(kept, path), 0);
-	flows_open(f); /* as its predecessor would, when it starts anew */
+	flows_open(f); /* as its predecessor would, when it starts again */
 	flow_check(f, &flow);
 }
 

@@ -66,7 +66,7 @@ struct balance_worker {
 	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
 	uint64_t creations_pending;         /* bit per packet of the burst under way */
 	struct creation creation[SY_BURST]; /* of those */
-	uint16_t ipv4_id;                   /* of the last IPv4 header that was made anew */
+	uint16_t ipv4_id;                   /* of the last IPv4 header that was made again */
 	struct fragments *fragments;        /* fragment.h */
 	struct remote *remote;              /* foreign.h; NULL: packets are handed over */
 } __attribute__((aligned(SY_CACHE_LINE)));

@@ -146,7 +146,7 @@ static bool key_matches(const struct sy_balance *b, const struct key *k, uint64_
 	return entry_tag(word) == k->tag && b->endpoint[entry_server(word)].service == k->service;
 }
 
-/* Its time begins anew. False: somebody changed it meanwhile. */
+/* Its time begins again. False: somebody changed it meanwhile. */
 static bool entry_renew(uint64_t *at, uint64_t word, uint32_t now)
 {
 	uint64_t renewed = entry_make(entry_tag(word), entry_server(word), now);

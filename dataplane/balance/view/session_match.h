@@ -96,8 +96,8 @@ static inline uint16_t session_timeout(const struct service *service, const stru
 	return service->timeout[closing && !acked ? SESSION_ESTABLISHED : s->state];
 }
 
-/* Its server is down and cannot have more of it than this packet, which may begin anew elsewhere: a
- * UDP client that never falls silent, a SYN that was never answered. */
+/* Its server is down and cannot have more of it than this packet, which may begin again elsewhere:
+ * a UDP client that never falls silent, a SYN that was never answered. */
 static inline bool session_is_lost(const struct sy_balance *b, const struct session *s,
                                    enum session_direction from)
 {

@@ -58,7 +58,7 @@ struct sy_neigh {
 
 /*
  * Told of every difference, `gone` when the object left. For a prefix that has several routes the
- * handler sees only the best one (lowest metric, main table before default) and is told anew when
+ * handler sees only the best one (lowest metric, main table before default) and is told again when
  * the best changes. Local, broadcast and multicast routes are not reported.
  */
 struct sy_mirror_handler {
@@ -145,7 +145,7 @@ int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *e
  * 10 ms for that, which need not be spent before packets flow again. */
 int sy_director_update(struct sy_director *d, struct sy_error *err);
 /* After the interface was deleted and one of its name is there: puts the program on that one, with
- * all that is steered; the sockets are to be set anew. May be called again when it failed. */
+ * all that is steered; the sockets are to be set again. May be called again when it failed. */
 int sy_director_move(struct sy_director *d, struct sy_error *err);
 /* frame_max: bytes of the longest frame that the sockets take, longer ones are dropped; 0: any.
  * vlans: other interfaces lie on this one for its VLANs (802.1Q), so that tagged frames pass to

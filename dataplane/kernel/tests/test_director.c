@@ -393,7 +393,7 @@ static void test_program_outlives_its_process(void **state)
 	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket);
 }
 
-static void test_another_mode_attaches_anew(void **state)
+static void test_another_mode_attaches_again(void **state)
 {
 	uint32_t id;
 
@@ -490,7 +490,7 @@ int main(void)
 	        TEST(test_sources_settle),
 	        TEST(test_networks),
 	        TEST(test_networks_settle),
-	        TEST(test_another_mode_attaches_anew),
+	        TEST(test_another_mode_attaches_again),
 	        TEST(test_second_forwarder_is_refused),
 	        TEST(test_foreign_program_is_refused),
 	        TEST(test_link_of_a_vanished_device_is_replaced),

@@ -131,7 +131,7 @@ static void test_prepare_changes_nothing(void **state)
 	assert_non_null(strstr(err.text, name));
 	sy_director_close(successor);
 
-	/* Nor does one that will have to attach anew. */
+	/* Nor does one that will have to attach again. */
 	successor_prepare(SY_DIRECTOR_GENERIC);
 	far_send(VIP4);
 	receivers_expect(receiver, 0x0800);

@@ -242,7 +242,7 @@ uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
  *   sy_packet_parse_quote()      what was complained about, as a tuple to look up a session by
  *   sy_packet_parse_tunnelled()  the packet in our tunnel, if the one above was a tunnel's
  *   sy_packet_translate_error()  in place, when both are of one family and no tunnel was used
- *   sy_packet_rebuild_error()    anew, always
+ *   sy_packet_rebuild_error()    again, always
  *
  * Callers check the ICMP checksum first (sy_packet_check_l4()).
  */

@@ -360,7 +360,7 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 /*
  * A path is a group of next hops, named by a 16-bit id that a session may keep. A path that no
  * route leads to any more, or that a more specific route now shadows, turns stale; whoever holds a
- * stale id looks up anew. Ids of stale paths are reused only after sy_path_sweep_done() says that
+ * stale id looks up again. Ids of stale paths are reused only after sy_path_sweep_done() says that
  * no session holds them. Id 0 is "no route" and always stale.
  */
 #define SY_PATH_NONE 0

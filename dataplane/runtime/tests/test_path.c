@@ -106,7 +106,7 @@ static void path_check(const struct sy_runtime *rt, uint16_t id, const struct sy
 	}
 }
 
-/* What sessions hold is right or stale; stale ones look up anew. */
+/* What sessions hold is right or stale; stale ones look up again. */
 static void sessions_visit(struct sy_runtime *rt, struct model *m)
 {
 	for (unsigned i = 0; i < SESSIONS; i++) {
@@ -230,7 +230,7 @@ static void test_protocol(void **state)
 	assert_int_not_equal(sy_path_generation(rt), generation);
 	path_check(rt, first, &wide);
 
-	apply(rt, &narrow, false); /* more specific: stale, and both are found anew */
+	apply(rt, &narrow, false); /* more specific: stale, and both are found again */
 	assert_true(sy_path_is_stale(rt, first));
 	path_check(rt, sy_path_lookup(rt, &dst), &narrow);
 	struct sy_addr other = addr("10.8.1.1");
