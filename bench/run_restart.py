@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 
+from bench import machine
 from tests.lab import Lab, Server, Service
 from tests.lab.servers import start_dns, start_nginx
 from tests.lab.steelyard import VIP, Steelyard, web_and_dns
@@ -28,11 +29,15 @@ PERIOD_S = 0.002
 FLOWS = 2  # of each family
 WAYS = ("upgrade", "restart", "kill -9")
 HTTP, DOWNLOADS, UDP = 50, 10, 50
+MEMORY = 1 << 30  # two forwarders during an upgrade, servers and clients
 CONTENT_MB = 24  # of a download: at 16 KB/s it lasts for all of the runs
 SHOWN_NS = 100_000  # phases below are left out
 
 
 def rows(quick):
+    if not machine.memory_suffices(MEMORY):
+        print(f"   restarts and upgrades: left out, {machine.lacking(MEMORY)}")
+        return
     yield from measure(5 if quick else 20, WAYS, traffic=True)
 
 

@@ -24,7 +24,8 @@ from tests.wire.control import Control
 pytestmark = pytest.mark.both_builds
 GOLDEN = sorted(Path(__file__).parent.glob("*.golden"))
 WRITTEN_PORT, WRITTEN_ID, WRITTEN_LABEL = 0x1234, 0x4242, 0xABCDE
-EXACT = ("snat-udp", "snat-echo")  # the pool's port follows from the inside host's
+EXACT = ("snat-udp", "snat-echo")  # the pool's port follows from the inside host's, and from this:
+SLOT_KEY = "0123456789abcdef" * 2
 TUNNELS = (4, 41)  # what a tunnel packet carries, as a protocol number
 SERVER_PORTS = (8080, 5353, 443)  # 443: a remote's, of SNAT
 
@@ -121,7 +122,9 @@ class Bench:
         # Frames of the kernel's own would disturb.
         ns.sysctl("ipv6.conf.default.disable_ipv6", 1)
         argv = [FORWARDER, "--instance", lab.id, "--socket", socket, "--state", lab.dir / "state"]
-        argv += ["--workers", workers, "--sessions", 65536, *options]
+        key = lab.dir / "slot-key"
+        key.write_text(SLOT_KEY + "\n")
+        argv += ["--workers", workers, "--sessions", 65536, "--slot-key", key, *options]
         self.forwarder = lab.start("forwarder", "steelyard-forwarder", argv)
         self.forwarder.wait_for(r"\bready\b")
         with Control(socket) as control:
