@@ -19,7 +19,8 @@ def rows(quick):
             wanted = 2 * SESSIONS * BYTES + OTHERS
             if not machine.memory_suffices(wanted):
                 print(
-                    f"   IPv{family}, {concurrent:,} connections: left out, {machine.lacking(wanted)}"
+                    f"   IPv{family}, {concurrent:,} connections: left out, "
+                    f"{machine.lacking(wanted)}"
                 )
                 continue
             with machine.huge_pages(wanted) as pages:
