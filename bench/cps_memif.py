@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Complete TCP connections through the forwarder from another process, over memif: a part of `cps`.
 
-The generator plays both ends of 512 connections at once, as in `cps` without a device. It warms up for
-longer than a session stays after its last packet, so that as many sessions are deleted as begin.
+The generator plays both ends of 512 connections at once, as in `cps` without a device. It warms up
+for longer than a session stays after its last packet: as many sessions are deleted as begin.
 The baseline is what testpmd's macswap makes of as many packets on a link of the same kind.
 Evidence is that of `wire`, and `lost`, the share of connections that a packet was missing from.
 """

@@ -259,7 +259,7 @@ def refused(stage, text, **upgrade):
     done = stage.steelyard.try_upgrade(**upgrade)
     assert done.returncode, done.stdout
     assert text in done.stderr
-    assert forwarders(stage) == [pid]
+    wait_until(lambda: forwarders(stage) == [pid], "the refused successor ends")
     assert stage.steelyard.get("status")["forwarder"]["pid"] == pid
     return done.stderr
 

@@ -138,6 +138,7 @@ def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
 
 
 @families
+@pytest.mark.drops("server-removed")  # a last segment may come after its server was removed
 def test_what_meets_a_time_wait_succeeds_by_its_second_syn(stage, family):
     """The server hears no reset and remembers every port there is: of two clients the one whose
     timestamps are older is refused once, and comes through from the same port then."""
