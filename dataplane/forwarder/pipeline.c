@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The packet's way: who follows whom. */
+/* The order of the packet stages. */
 #include "pipeline.h"
 
 #include <sy_balance.h>
 
 /*
- * A packet may leave in any stage. What a stage takes out is GONE (sent, dropped, handed over, or
- * it waits); READY is written and waits for transmit; SLOW is for the slow path; LOOKUP for the two
- * stages behind classify.
+ * A packet may leave in any stage. A stage marks a packet GONE when it sent, dropped or handed it
+ * over, or keeps it waiting. READY: rewritten, waits for transmit. SLOW: for the slow path. LOOKUP:
+ * for the two stages after classify.
  */
 const struct sy_stage pipeline[] = {
         /* receive: the worker's loop */
 
-        /* Ours? Whose slot? Drops what is not ours, keeps fragments that wait for their first,
-         * hands over what another worker owns, or sends it by that worker's record. */
+        /* Parses the packet. Is its address ours, and which worker owns its slot? Drops packets for
+         * other hosts and keeps fragments that wait for their first fragment. Hands over a packet
+         * of another worker's slot, or forwards it by that worker's session record. */
         {"classify", sy_classify_stage},
-        /* Candidates for the session; nothing leaves. */
+        /* Finds a candidate session for each packet. No packet leaves here. */
         {"look up", sy_lookup_stage},
-        /* Plain packets whose session goes on: moves its state, rewrites, sends. What is behind a
-         * packet for the slow path is READY, so that a flow keeps its order. If all have left, the
-         * burst ends here: the next two stages find it empty. */
+        /* Plain packets of existing sessions: advances the session's state, rewrites, sends. A
+         * packet after one for the slow path is marked READY, to keep the order of its flow. If all
+         * packets have left, the burst ends here: the next two stages find it empty. */
         {"fast path", sy_fast_stage},
-        /* All else: creates, changes state, answers, refuses. What it forwards is READY or
-         * TRANSMIT; packets of our own (resets, probes, ICMP) leave at once. */
+        /* All other packets: creates sessions, changes states, answers, refuses. Packets that it
+         * forwards are READY or TRANSMIT. Packets that we generate (resets, probes, ICMP) leave at
+         * once. */
         {"slow path", sy_slow_stage},
-        /* What is left: next hop, MACs, port. */
+        /* The remaining packets: next hop, MAC addresses, port. */
         {"transmit", sy_transmit_stage},
         {NULL, NULL},
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* classify: parse, ours or not, slot; what belongs to another worker goes (remote.c). */
+/* classify: parses packets, checks whether their addresses are ours and finds their slots. Packets
+ * of other workers' slots leave here (remote.c). */
 #include <sy_plain.h>
 
 #include "address_set.h"
@@ -11,16 +12,15 @@
 
 #define PREFETCH_AHEAD 4
 
-/* What a NAT server sends to a client finds its slot by that, as what is sent to a local address.
- */
+/* A NAT server's packet to a client finds its slot like a packet to a local address. */
 static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
 {
 	return (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) &&
 	       address_set_find(SY_RCU_READ(b->address_set), &v->tuple.src) == ADDRESS_SET_SERVER;
 }
 
-/* Of a packet that is for nobody of ours: as if it were for a VIP when it is its session's client
- * that sends it, for a local address when it is the other side. */
+/* For a packet to none of our addresses: VIP if the session's client sent it, LOCAL if the other
+ * side did, NONE if it is not for us. */
 static enum address_set_kind classify_stranger(struct sy_balance *b, const uint8_t *frame,
                                                const struct sy_view *v, enum address_set_kind kind)
 {
@@ -34,7 +34,7 @@ static enum address_set_kind classify_stranger(struct sy_balance *b, const uint8
 	return icmp_is_about_server(b, frame, v) ? ADDRESS_SET_LOCAL : ADDRESS_SET_NONE;
 }
 
-/* False: it is of a VLAN. */
+/* False: the frame belongs to a VLAN. */
 static bool classify_untag(struct rte_mbuf *m, struct sy_view *v)
 {
 	uint8_t *frame = sy_packet_untag(sy_frame(m), v);
@@ -43,7 +43,8 @@ static bool classify_untag(struct rte_mbuf *m, struct sy_view *v)
 	return frame;
 }
 
-/* Addressed to the port it came by, or handed over, which the other worker has looked at. */
+/* Is the frame addressed to the port that received it? Of a frame that was handed over, the other
+ * worker has checked this. */
 static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
 {
 	uint64_t head;
@@ -51,7 +52,7 @@ static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
 	return (head ^ burst->mac) << 16 == 0 || burst->handed_over;
 }
 
-/* Of a packet with a view. */
+/* For a packet whose view is filled in. */
 static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                           bool from_client)
 {
@@ -62,7 +63,7 @@ static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, un
 	burst->hash[i] = sy_hash_tuple(&b->key, t);
 }
 
-/* What is not plain, or to none of our addresses, or to another host. */
+/* Packets that are not plain, or that are for none of our addresses or for another host. */
 static __attribute__((noinline)) enum sy_drop
 classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                  const struct address_set *address_set)
@@ -77,8 +78,8 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 		if (reason != SY_DROP_NONE)
 			return reason;
-		/* Frames leave untagged: one that came by the native interface would change its
-		 * network. */
+		/* We send all frames untagged. A frame that came by the native interface would
+		 * leave its network. */
 		if (v->vlans && !classify_untag(m, v))
 			return SY_DROP_VLAN;
 	}
@@ -90,12 +91,15 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		if (kind == ADDRESS_SET_NONE)
 			return SY_DROP_UNKNOWN_DESTINATION;
 	}
-	/* What a switch floods, or a promiscuous port hears, another host handles. */
+	/* A switch that floods, or a promiscuous port, delivers frames that another host
+	 * handles. */
 	if (!is_for_us(burst, sy_frame(m)))
 		return SY_DROP_OTHER_HOST;
 	if (!plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
-			remote_take(w, burst, i); /* it may go at once, and not before them */
+			remote_take(
+			        w, burst,
+			        i); /* may hand it over at once: earlier packets must go first */
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 				return reason;
@@ -115,7 +119,7 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return SY_DROP_NONE;
 }
 
-/* A plain packet to a VIP or a local address. False: it is odd. */
+/* A plain packet to a VIP or a local address. False: classify_general() must look at it. */
 static inline __attribute__((always_inline)) bool
 classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, const uint8_t *frame,
                const struct address_set *address_set, unsigned plain, bool v4)
@@ -163,7 +167,7 @@ classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 	return plain && classify_known(b, burst, i, frame, address_set, plain, false);
 }
 
-/* False: it goes another way than to look up. */
+/* False: the packet does not go to look up. */
 static bool classify_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                const struct address_set *address_set)
 {
@@ -180,8 +184,8 @@ static bool classify_otherwise(struct sy_worker *w, struct sy_burst *burst, unsi
 	return false;
 }
 
-/* Takes those out that have gone. Where half of a burst leaves at random, to ask each in every
- * stage would be a guess that is wrong as often as right. */
+/* Removes the packets that are GONE. If half of a burst leaves at random, checking each packet in
+ * every stage would mispredict half the time. */
 static void burst_close_up(struct sy_burst *b)
 {
 	uint8_t stays[SY_BURST];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The creation of a session. */
+/* Session creation. */
 #include "create.h"
 #include "client_mtu.h"
 
@@ -10,7 +10,8 @@
 #include "reset.h"
 #include "snat.h"
 
-/* Does this session hold the tuple that the search proposes? Two server ids may be one endpoint. */
+/* Does this session have the tuple that the search proposes? Two server ids may name one
+ * endpoint. */
 static bool port_is_taken(const void *ctx, const struct session *s,
                           enum session_direction direction)
 {
@@ -19,7 +20,7 @@ static bool port_is_taken(const void *ctx, const struct session *s,
 	return direction == SESSION_SERVER && match_session(&match, s, direction);
 }
 
-/* Begins the search for a port towards this server, at its own `port`. */
+/* Begins the search for a local port towards this server and its port. */
 static void search_begin(struct sy_worker *w, struct session_table *t, const struct endpoint *e,
                          uint16_t port, struct port_search *p)
 {
@@ -39,7 +40,7 @@ static void search_begin(struct sy_worker *w, struct session_table *t, const str
 	search->cursor = NULL;
 }
 
-/* Chooses local address and port of s towards its server. */
+/* Chooses the local address and port of s towards its server. */
 static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, struct session *s,
                                  struct port_search *p, uint64_t *server_hash)
 {
@@ -56,8 +57,8 @@ static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, s
 	return SY_DROP_NONE;
 }
 
-/* The server answers to the client itself, which may be talking with it by another VIP: there is
- * nothing to choose then. */
+/* The server answers to the client's address and port, so there is no port to choose. The tuple
+ * clashes if the client already talks with this server through another VIP. */
 static enum sy_drop create_nat(struct sy_balance *b, const struct session_table *t,
                                struct session *s, const struct session_cold *cold,
                                uint64_t *server_hash)
@@ -74,7 +75,8 @@ static enum sy_drop create_nat(struct sy_balance *b, const struct session_table 
 	               : SY_DROP_NAT_CLASH;
 }
 
-/* The local address that a tunnel begins at: its choice spreads packets over servers' cores. */
+/* Chooses the local address at which the tunnel begins. It varies, to spread packets over the
+ * server's cores. */
 static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint64_t hash)
 {
 	const struct local_set *set =
@@ -85,7 +87,7 @@ static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint6
 	return SY_DROP_NONE;
 }
 
-/* Of its words as they stand in headers, not folded; both addresses are of one family. */
+/* Sums the tuple's fields in network order, unfolded. Both addresses are of one family. */
 static inline uint64_t tuple_sum(const struct sy_tuple *t)
 {
 	uint64_t sum = (uint64_t)t->src.w[3] + t->dst.w[3] + t->sport + t->dport;
@@ -95,7 +97,8 @@ static inline uint64_t tuple_sum(const struct sy_tuple *t)
 	return sum;
 }
 
-/* What the server's answers need: a path, a tuple to be found by, and what it costs checksums. */
+/* What the server's answers need: a path, a tuple to find the session by, and the checksum
+ * delta. */
 static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
                                     const struct session_cold *cold, struct port_search *p,
@@ -118,7 +121,7 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	return SY_DROP_NONE;
 }
 
-/* The session of packet i with this server, whose place is taken. */
+/* Creates the session of packet i with this server, on which it has a place. */
 static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           struct creation *creation, enum sy_drop *reason)
 {
@@ -165,19 +168,18 @@ static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	return record;
 }
 
-/* A segment of a connection that another forwarder may have begun. */
+/* A segment of a connection that may have begun at another forwarder. */
 static bool is_midstream(const struct sy_view *v)
 {
 	return v->proto == SY_PROTO_TCP && sy_view_has_l4(v) &&
 	       (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) == SY_TCP_ACK;
 }
 
-/* ---- creations of a burst: what they need is fetched for all of them at a time ------------------
- */
+/* ---- creations of a burst: their memory is prefetched for all of them at a time */
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
-/* May a packet like this begin a session of a service? */
+/* May a packet like this create a session of a service? */
 static inline bool creation_is_requested(const struct sy_view *v)
 {
 	if (SY_LIKELY(v->proto == SY_PROTO_TCP))
@@ -185,8 +187,8 @@ static inline bool creation_is_requested(const struct sy_view *v)
 	return v->proto == SY_PROTO_UDP;
 }
 
-/* Is this packet the second of its flow in the burst? Then the first begins the session. *some: a
- * bit by each hash of those that are due. */
+/* Is this packet a later one of its flow in the burst? Then the first one creates the session.
+ * *some: a bitmap of the hashes of the pending ones. */
 static inline bool creation_is_duplicate(const struct sy_burst *burst, unsigned i, uint64_t due,
                                          uint64_t *some)
 {
@@ -202,13 +204,13 @@ static inline bool creation_is_duplicate(const struct sy_burst *burst, unsigned 
 	return false;
 }
 
-/* Will its session need a local port of its own? */
+/* Does the session need its own local port? */
 static bool creation_needs_port(const struct endpoint *e)
 {
 	return e->mode == MODE_FNAT;
 }
 
-/* Begins the search for its local port towards its server. */
+/* Begins the search for the session's local port towards its server. */
 static inline void creation_search_port(struct sy_worker *w, const struct sy_burst *burst,
                                         unsigned i, struct creation *creation)
 {
@@ -219,7 +221,7 @@ static inline void creation_search_port(struct sy_worker *w, const struct sy_bur
 		             e->port ? e->port : burst->view[i].tuple.dport, &creation->port);
 }
 
-/* What its table knows of free records, and of the next port towards its server. */
+/* Prefetches the table's free records and its next port towards the server. */
 static void creation_prefetch_table(const struct sy_balance *b, const struct sy_burst *burst,
                                     unsigned i, struct creation *creation)
 {
@@ -229,9 +231,9 @@ static void creation_prefetch_table(const struct sy_balance *b, const struct sy_
 		session_port_prefetch_cursor(t, &creation->port.search);
 }
 
-/* Their records, and the places in the index of the first ports that will be tried for them. A
- * prefetch waits for its address's translation, and only others behind it can begin meanwhile: so
- * first all is computed, then all is fetched. */
+/* Prefetches the records, and the index buckets of the first ports to try. A prefetch waits for its
+ * address translation; only other prefetches overlap with it. So all addresses are computed first,
+ * then all are prefetched. */
 static void creations_prefetch(const struct sy_balance *b, const struct sy_burst *burst,
                                struct creation *creation, uint64_t due)
 {
@@ -258,7 +260,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	const struct service *service = NULL; /* of the creation before */
+	const struct service *service = NULL; /* of the previous creation */
 	const struct sy_tuple *asked = NULL;
 	uint64_t some = 0, begin = 0; /* begin: those that have a server */
 	for (unsigned k = 0; k < count; k++) {
@@ -267,7 +269,8 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		struct creation *creation = &bw->creation[i];
 		if (!creation_is_requested(v) || burst->direction[i] != SESSION_CLIENT)
 			continue;
-		/* A traceroute's begins none, and must not take another's place for a moment. */
+		/* A traceroute packet creates no session, and must not take another one's place
+		 * meanwhile. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
 		if (!asked || asked->dport != v->tuple.dport || asked->proto != v->tuple.proto ||
@@ -290,7 +293,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		creations_prefetch(b, burst, bw->creation, begin);
 }
 
-/* The service and server of packet i, whose place is taken. */
+/* Finds a server for packet i and takes a place on it. */
 static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                          const struct service *service, uint32_t *server)
 {

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sessions begin. */
+/* Session creation. */
 #ifndef CREATE_H
 #define CREATE_H
 
 #include "balance.h"
 
-/* Of the burst's packets that have no session, at[0] to at[count − 1], those that will begin some:
- * finds their servers, and lets the memory that the sessions will take come closer, for all at a
- * time. Their places are taken: session_create() must follow for each of creations_pending. */
+/* Prepares sessions for those of the packets at[0] to at[count − 1], which have none, that will
+ * create one: finds the servers and prefetches memory, for all at a time. It takes a place on each
+ * server, so session_create() must follow for each packet in creations_pending. */
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
 
-/* May packet i, of no session, begin one? NONE, or why not. */
+/* May packet i, which has no session, create one? NONE, or why not. */
 enum sy_drop create_check(struct sy_burst *burst, unsigned i);
 /* NONE if its source may be routed, and its checksum is right or unknown. */
 enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i);
 
 /* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
- * and the reason. */
+ * and sets the reason. */
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason);
 
 /* ---- snat_create.c --------------------------------------------------------------------------- */
 
-/* session_create() for a packet that no service takes. */
+/* session_create() for a packet that matches no service. */
 uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, enum sy_drop *reason);
 
 /* ---- schedule.c ------------------------------------------------------------------------------ */
 
-/* Chooses a server for a new session of this client and takes its place, which session_end() or
- * load_give() gives back. Returns NONE, NO_SERVER or CONNECTION_LIMIT. */
+/* Chooses a server for a new session of this client and takes a place on it; session_end() or
+ * load_give() releases the place. Returns NONE, NO_SERVER or CONNECTION_LIMIT. */
 enum sy_drop schedule(struct sy_worker *w, const struct service *service,
                       const struct sy_tuple *client, uint32_t *server);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fast path: whose session? Plain packets of established ones, and segments with which one goes on:
- * rewrite, note the time, count, and they are ready to be sent. Nothing else. */
+/* fast path: plain packets of established sessions, and segments that only advance a session's
+ * state. It finds the session, rewrites the packet, notes the time and counts; nothing else. */
 #include "segment.h"
 
 #define FAST_GROUP 16
@@ -11,18 +11,18 @@ static inline uint16_t fast_path_of(const struct session *s, const struct endpoi
 {
 	if (from == SESSION_SERVER)
 		return s->path;
-	if (SY_UNLIKELY(e->form == FORM_SNAT)) /* its pair record has it */
+	if (SY_UNLIKELY(e->form == FORM_SNAT)) /* the pair record has the path */
 		return s[1].path;
 	return SY_READ(e->path);
 }
 
-/* Only what changes no state may take the fast path. */
+/* Only packets that change no state may take the fast path. */
 static inline bool fast_may(unsigned plain, const struct session *s, enum session_direction from)
 {
 	return session_is_fast(s, from) && !(plain & SY_PLAIN_TURN);
 }
 
-/* A candidate: the record that look up proposes, and the side that it says the packet is from. */
+/* A candidate: the record that look up proposes, and the side that it takes for the sender. */
 struct fast_candidate {
 	struct session *session;
 	const struct endpoint *endpoint;
@@ -31,8 +31,8 @@ struct fast_candidate {
 	uint32_t i; /* of the packet */
 };
 
-/* A burst's turn: the way of the packet before, and, a bit by the ends of their records' numbers,
- * the sessions whose packets wait for the slow path. */
+/* State of one pass over a burst: the tx cache of the previous packet, and the sessions with
+ * packets that wait for the slow path, one bit by the low bits of the record number. */
 struct fast_turn {
 	struct sy_tx_cache tx;
 	uint64_t waiting;
@@ -54,8 +54,8 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 	                      SY_RCU_READ(w->path_mtu[SY_READ(e->path)]));
 }
 
-/* A plain segment that is a step in the life of its session, and moves its state, unless one that
- * waits for the slow path is to do so first. False: that takes more. */
+/* Advances the session's state by a plain segment. False: the slow path must handle it, or another
+ * packet of the session waits for the slow path and must advance the state first. */
 static inline __attribute__((always_inline)) bool
 fast_steps(struct sy_worker *w, struct sy_burst *burst, const struct fast_turn *turn,
            const struct fast_candidate *at, const uint8_t *frame, enum session_direction from,
@@ -73,9 +73,9 @@ fast_steps(struct sy_worker *w, struct sy_burst *burst, const struct fast_turn *
 	       (from == SESSION_SERVER && fast_answer(w, burst, at->i, s, at->endpoint));
 }
 
-/* A plain packet that is not the candidate's, or not common of its session: other forms, ports that
- * no endpoint names. What has to look for its path, or a router must answer with ICMP, or cannot
- * route, is for the slow path. */
+/* A plain packet that is not the candidate's, or is unusual for its session: other forms, or ports
+ * that no endpoint names. Packets that need a path lookup, an ICMP answer or have no route go to
+ * the slow path. */
 static __attribute__((noinline)) enum sy_next
 fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fast_turn *turn)
 {
@@ -110,8 +110,7 @@ static enum sy_next fast_inwards(struct sy_worker *w, struct sy_burst *burst,
                                  struct fast_turn *turn, const struct segment_common *c,
                                  const struct fast_candidate *at, bool behind);
 
-/* Makes of a packet what its endpoint's form says; false: there is no room for a tunnel's header.
- */
+/* Changes a packet as its endpoint's form requires; false: no headroom for a tunnel header. */
 static inline __attribute__((always_inline)) bool
 fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *frame,
            const struct session *s, const struct endpoint *e, enum session_direction from,
@@ -133,7 +132,7 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 	return true;
 }
 
-/* A plain packet of the form's family, if its endpoint is of this form. */
+/* A plain packet of the form's family, if its endpoint has this form. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
             const struct segment_common c, const struct fast_candidate *at,
@@ -169,7 +168,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 	                    s->seen, c.now, from, at->share, sy_plain_len(frame, v4), behind);
 }
 
-/* From a client, to a server that is sent what the client sends, as it is or in a tunnel. */
+/* From a client to a DR or IPIP server, which gets the client's packet unchanged or in a tunnel. */
 static __attribute__((noinline)) enum sy_next
 fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
              const struct segment_common *c, const struct fast_candidate *at, bool behind)
@@ -192,7 +191,7 @@ fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn
 	}
 }
 
-/* Each combination has code of its own. */
+/* The compiler makes separate code for each combination. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
                const struct segment_common c, const struct fast_candidate *at, bool behind)
@@ -208,8 +207,9 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *tu
 	                      : fast_packet(w, burst, turn, c, at, client, FORM_V6, behind);
 }
 
-/* From the second cache to the first, where one packet would wait for its record, then for what
- * the record names, while the next ones cannot begin. Returns how many have candidates. */
+/* Fetches records from the second-level cache for a group, then prefetches what they name. One
+ * packet alone would wait for both, and block the next ones. Returns how many packets have
+ * candidates. */
 static inline unsigned fast_fetch(const struct segment_common c, struct sy_burst *burst,
                                   unsigned first, unsigned end, struct fast_candidate *at,
                                   bool *behind)
@@ -243,7 +243,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct fast_candidate at[FAST_GROUP];
 	struct fast_turn turn = {.tx = {.path = SY_TX_CACHE_NONE}};
-	bool behind = false; /* a packet that goes another way, which may be of the same flow */
+	bool behind = false; /* a packet, maybe of the same flow, did not leave here */
 	const struct segment_common c = segment_common_of(w);
 
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {

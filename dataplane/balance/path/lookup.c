@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* look up: tags; the records that they point to are on their way when the next stage asks. */
+/* look up: compares tags in the index and prefetches the session records for the next stage. */
 #include "balance.h"
 
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
@@ -10,9 +10,9 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	uint8_t missed[SY_BURST];
 	unsigned misses = 0;
 
-	/* Plain loops of few instructions: while one packet waits, the next ones begin. A prefetch
-	 * waits for its address's translation, and what is behind it for its turn: only with
-	 * nothing in between do the next ones begin meanwhile. */
+	/* Short loops: while one packet waits for memory, the next ones start. A prefetch waits for
+	 * its address translation, and later instructions wait for the prefetch to issue. The
+	 * prefetches overlap only with nothing in between. */
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
@@ -20,7 +20,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		SESSION_PREFETCH(bucket[i]);
 	}
 
-	/* They are here. */
+	/* The buckets are in the cache now. */
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
@@ -32,7 +32,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (SY_UNLIKELY(entry == SESSION_NONE))
 			missed[misses++] = (uint8_t)i;
 	}
-	/* One in six lies in its other bucket. */
+	/* One session in six is in its other bucket. */
 	for (unsigned k = 0; k < misses; k++) {
 		unsigned i = missed[k];
 		const struct session_table t = session_table_of(&b->space, burst->slot[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* slow path: what is not a plain packet of an established session. */
+/* slow path: all packets that are not plain packets of established sessions. */
 #include <arpa/inet.h>
 
 #include "address_set.h"
@@ -14,8 +14,8 @@
 #include "tcp_state.h"
 #include "tell.h"
 
-/* What a packet from this side may have by what routers have said of its path, once the egress
- * path is known; 0: nothing. */
+/* The path MTU that routers reported for packets from this side, once the egress path is known; 0:
+ * none reported. */
 static uint16_t slow_narrow(struct sy_worker *w, const struct session *s,
                             enum session_direction from)
 {
@@ -24,8 +24,8 @@ static uint16_t slow_narrow(struct sy_worker *w, const struct session *s,
 	               : 0;
 }
 
-/* The largest TCP segment that fits both ways, without options. mtu: of the way that packets from
- * this direction take. */
+/* The largest TCP segment that fits both directions, without options. mtu: of the path that packets
+ * from this direction take. */
 static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_direction from,
                          uint16_t mtu)
 {
@@ -43,13 +43,13 @@ static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_di
 	return there < back ? there : back;
 }
 
-/* What the sender of a packet is told; in IPv6 everybody may send 1280 bytes (RFC 8200 5). */
+/* The MTU to report to a packet's sender. An IPv6 host may always send 1280 bytes (RFC 8200 5). */
 static uint16_t slow_mtu(const struct sy_view *v, int mtu)
 {
 	return (uint16_t)(!v->v4 && mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu);
 }
 
-/* False: the packet ended here, and its sender was told. */
+/* False: the TTL has expired. The packet was dropped and its sender was notified. */
 static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	if (sy_packet_ttl(sy_frame(burst->mbuf[i]), &burst->view[i]) > 1)
@@ -59,7 +59,7 @@ static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsig
 	return false;
 }
 
-/* Routes, checks what a router checks, rewrites. */
+/* Finds the path, makes a router's checks, rewrites. */
 static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	struct sy_balance *b = w->app;
@@ -85,7 +85,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
-	/* Where answers go past us, their size is no matter of ours. */
+	/* If the server's answers bypass us, we need not limit their size. */
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) && !endpoint_is_one_way(e))
 		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], path_mtu));
 	burst->path[i] = path;
@@ -117,12 +117,13 @@ static enum tcp_result slow_advance_tcp(struct sy_balance *b, struct session_tab
 	if (from == SESSION_SERVER && s->flags & SESSION_ADDRESS_PENDING)
 		flags = client_address_acknowledged(s, cold, frame, v);
 	uint32_t ack = ntohl(tcp->ack);
-	if (from == SESSION_SERVER) /* as the client counts, whose bytes these are */
+	if (from == SESSION_SERVER) /* as the client counts its own bytes */
 		ack -= session_shift(s, cold);
 	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload, secret);
 }
 
-/* A SYN goes to the server that may hold on to its tuple; false: there is no point in that. */
+/* Does a SYN go to the session's server, which may still know its tuple? False: that is
+ * pointless. */
 static bool slow_stays(struct sy_worker *w, struct session_table *t, uint32_t record,
                        enum tcp_result result)
 {
@@ -138,7 +139,7 @@ static bool slow_stays(struct sy_worker *w, struct session_table *t, uint32_t re
 	return true;
 }
 
-/* A session's state after packet i; false: dropped. May end the session (record NONE). */
+/* Advances a session's state by packet i; false: dropped. May end the session (record NONE). */
 static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
@@ -150,9 +151,9 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 
 	if (s->state == SESSION_DYING || session_is_dead(b, s) || session_is_lost(b, s, from))
 		return reset_both_packet(w, burst, i);
-	if (!sy_view_has_l4(v)) /* what there is to learn the first fragment has told */
+	if (!sy_view_has_l4(v)) /* the first fragment has advanced the state */
 		return true;
-	/* A server's first answer is where its checksums are looked at once. */
+	/* The checksums of a server are checked once, on its first answer. */
 	if (from == SESSION_SERVER &&
 	    (s->state == SESSION_SYN_SENT || s->state == SESSION_UDP_ONE_WAY) &&
 	    sy_packet_is_unfinished(sy_frame(burst->mbuf[i]), v)) {
@@ -186,18 +187,18 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	return true;
 }
 
-/* Nothing of its datagram is still to come. */
+/* No other fragment of its datagram is still to come. */
 static bool packet_is_whole(const struct sy_view *v)
 {
 	return v->fragment == SY_FRAGMENT_NONE || v->completes;
 }
 
-/* What has happened to sessions when they were looked up for the burst. */
+/* The counts of sessions created and ended when the burst was looked up. */
 struct looked_up {
 	uint32_t created, ended;
 };
 
-/* An earlier packet of this burst may have begun or ended the session since look-up. */
+/* An earlier packet of this burst may have created or ended the session since look up. */
 static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                            const struct looked_up *then)
 {
@@ -236,7 +237,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			sy_burst_drop(w, burst, i, reason);
 			return;
 		}
-		if (!slow_ttl_suffices(w, burst, i)) /* a traceroute: no session for it */
+		if (!slow_ttl_suffices(w, burst, i)) /* a traceroute gets no session */
 			return;
 		burst->session[i] = session_create(w, burst, i, &reason);
 		if (burst->session[i] == SESSION_NONE) {
@@ -254,7 +255,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		session_end(w, t, burst->session[i]);
 }
 
-/* Its cold half, where ends of streams are noted. */
+/* Prefetches the cold half, which has the sequence numbers of FINs. */
 static inline void slow_prefetch(const struct session_table *t, uint32_t record,
                                  const struct sy_view *v)
 {
@@ -262,7 +263,7 @@ static inline void slow_prefetch(const struct session_table *t, uint32_t record,
 		__builtin_prefetch(session_cold_at(t, record), 1);
 }
 
-/* A packet whose session create_prepare() has begun to make. */
+/* A packet for which create_prepare() has prepared a session. */
 static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                        struct sy_tx_cache *tx, const struct segment_common *c)
 {
@@ -280,7 +281,7 @@ static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		slow_forward(w, burst, i, s);
 }
 
-/* The packets of sessions, and those that have none. */
+/* The packets for the slow path: all of them, and those without a session. */
 struct slow_packets {
 	unsigned all, without;
 	uint8_t at[SY_BURST], at_without[SY_BURST];
