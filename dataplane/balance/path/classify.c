@@ -97,9 +97,8 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return SY_DROP_OTHER_HOST;
 	if (!plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
-			remote_take(
-			        w, burst,
-			        i); /* may hand it over at once: earlier packets must go first */
+			/* Earlier packets go first: this one may be handed over at once. */
+			remote_take(w, burst, i);
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 				return reason;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Servers are told their clients' addresses, by a TCP option or a header in front of the client's
+ * Passes clients' addresses to their servers, in a TCP option or in a header before the client's
  * data (docs/design/0014-client-address.md).
  *
  *     client counts        ISN │ data …            a session's `first` is the number after ISN,
  *     server counts        ISN │ header │ data …   `inserted` the header's length
  *
  * While a session is ADDRESS_PENDING, its packets come here; afterwards only their numbers are
- * moved.
+ * converted.
  */
 #include <arpa/inet.h>
 
@@ -16,7 +16,7 @@
 #include "forward.h"
 #include "tell.h"
 
-/* The packet that tells: a worker's packet i, and its session. */
+/* The packet that carries the client's address: packet i of a burst, and its session. */
 struct address_packet {
 	struct sy_burst *burst;
 	unsigned i;
@@ -32,7 +32,7 @@ static struct address_packet address_packet_of(struct sy_worker *w, struct sy_bu
 	        burst, i, s, session_cold_at(b->table[burst->slot[i]], burst->session[i])};
 }
 
-/* The session's first byte of the client, until its server has been told. */
+/* The sequence number of the client's first byte, kept until its server has the address. */
 static uint32_t cold_first(const struct session_cold *cold)
 {
 	return cold->fin_seq[SESSION_SERVER];
@@ -44,7 +44,7 @@ static uint32_t header_make(uint8_t out[static SY_PROXY_V1_MAX], const struct sy
 	return text ? sy_proxy_v1(out, t) : sy_proxy_v2(out, t);
 }
 
-/* Data in a SYN (RFC 7413) would come before the header; its sender repeats it. */
+/* Data in a SYN (RFC 7413) would precede the header. Its sender sends it again. */
 static void syn_strip(struct sy_burst *burst, unsigned i)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
@@ -64,7 +64,7 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	struct sy_view *v = &burst->view[i];
 	const struct address_packet t = address_packet_of(w, burst, i, s);
 
-	if (s->state != SESSION_SYN_SENT) { /* the server's answer tells whether it begins one */
+	if (s->state != SESSION_SYN_SENT) { /* the server's answer shows whether it begins one */
 		if (s->flags & SESSION_SHIFTED)
 			syn_strip(burst, i);
 		return;
@@ -85,7 +85,7 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	syn_strip(burst, i);
 }
 
-/* Puts into the packet what its server shall know; false: it does not fit. */
+/* Inserts the client's address into the packet; false: it does not fit. */
 static bool client_address_put(const struct address_packet *t, uint32_t mtu)
 {
 	struct rte_mbuf *m = t->burst->mbuf[t->i];
@@ -108,8 +108,8 @@ static bool client_address_put(const struct address_packet *t, uint32_t mtu)
 	return true;
 }
 
-/* Tells it by a segment of our own, which then goes in front of the packet; false: the packet was
- * dropped, and will come again. */
+/* Sends the address in a segment of our own ahead of the packet. False: the packet was dropped, and
+ * its sender will send it again. */
 static bool client_address_send_ahead(struct sy_worker *w, const struct address_packet *t)
 {
 	struct sy_burst *burst = t->burst;
@@ -141,12 +141,12 @@ static bool client_address_send_ahead(struct sy_worker *w, const struct address_
 	return true;
 }
 
-/* Would bytes of the client's lie where the server expects the header? In front of its first one
- * it has but one to ask whether the server lives. */
+/* Would the client's bytes lie where the server expects the header? The one legitimate byte before
+ * the client's first is that of a keep-alive. */
 static bool is_forged(const struct sy_view *v, const struct sy_tcp *tcp, uint32_t at)
 {
 	bool whole = v->fragment == SY_FRAGMENT_NONE;
-	if (v->tcp_flags & SY_TCP_SYN) /* no data is taken off a fragment */
+	if (v->tcp_flags & SY_TCP_SYN) /* syn_strip() takes no data off a fragment */
 		return !whole;
 	if ((int32_t)at >= 0 || v->tcp_flags & SY_TCP_RST)
 		return false;
@@ -163,8 +163,8 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 
 	if (!sy_view_has_l4(v))
 		return true;
-	/* How far behind the first byte: 0 of whoever has no acknowledgement, −1 of who asks
-	 * whether the other end lives (RFC 9293 3.8.4). */
+	/* Offset from the first byte: 0 if the client has had no acknowledgement, −1 for a
+	 * keep-alive (RFC 9293 3.8.4). */
 	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - cold_first(t.cold);
 	if (!(s->flags & SESSION_SHIFTED)) {
 		sy_tcp_blank_option(frame, v, SY_TOA);
@@ -173,17 +173,18 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;
 	}
-	/* Option and header wait for a segment that is whole. */
+	/* Option and header need a segment that is not a fragment. */
 	if (v->tcp_flags & SY_TCP_SYN || v->fragment != SY_FRAGMENT_NONE)
 		return true;
-	/* The segment ahead has the packet's own numbers, so any may complete the handshake. */
+	/* The segment ahead has the packet's own numbers, so any packet may complete the
+	 * handshake. */
 	if (!(s->flags & SESSION_SHIFTED))
 		return reset || client_address_put(&t, mtu) || client_address_send_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)
 		return true;
 	if (reset && !(v->tcp_flags & SY_TCP_ACK)) {
-		/* It answers a segment that acknowledged nothing of the header, so its number is
-		 * the server's own. */
+		/* This reset answers a segment that acknowledged nothing of the header, so its
+		 * number is the server's own. */
 		sy_tcp_shift_seq(frame, v, -t.cold->inserted);
 		return true;
 	}
@@ -195,22 +196,22 @@ uint8_t client_address_acknowledged(struct session *s, const struct session_cold
                                     uint8_t *frame, const struct sy_view *v)
 {
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
-	/* Of what it acknowledges: behind the first byte as the server counts. */
+	/* Offset of what the server acknowledges from the first byte, as the server counts. */
 	uint32_t heard = ntohl(tcp->ack) - cold_first(cold), inserted = session_shift(s, cold);
 	bool begun = s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED;
 
 	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_ACK)
 		return v->tcp_flags;
 	if (heard < inserted)
-		/* The client has no such byte: it hears of none, as forward_shift() takes it back.
-		 */
+		/* The client has no such bytes: acknowledge the whole header, which forward_shift()
+		 * subtracts. */
 		sy_tcp_add_ack(frame, v, inserted - heard);
 	else if (begun && !(v->tcp_flags & SY_TCP_RST) && (int32_t)(heard - inserted) >= 0 &&
-	         /* One that only acknowledges the SYN may not have had the option. */
+	         /* A segment that only acknowledges the SYN may not have had the option. */
 	         (inserted || heard || v->tcp_flags & SY_TCP_FIN ||
 	          v->l4_len > tcp->offset / 16 * 4u))
 		s->flags &= (uint8_t)~SESSION_ADDRESS_PENDING;
-	/* The place of the FIN's number is taken till then. */
+	/* Until then the first byte's number is stored in place of the FIN's. */
 	return s->flags & SESSION_ADDRESS_PENDING ? v->tcp_flags & (uint8_t)~SY_TCP_FIN
 	                                          : v->tcp_flags;
 }

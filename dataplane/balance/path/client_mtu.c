@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Narrow paths to IPv4 clients of FNAT (docs/design/0020-path-mtu.md): what routers on the way to a
- * client said of its path's MTU, by the client's address. A word each, which any worker writes and
- * reads whole:
+ * Narrow paths to IPv4 clients of FNAT (docs/design/0020-path-mtu.md): the path MTU that routers
+ * reported, by the client's address. One 64-bit entry per client, which any worker writes and
+ * reads atomically:
  *
  *     63          40 39        24 23         0
  *     │ tag of hash │ MTU, bytes │ second noted │
  *
- * A client displaces another one of the same place; nothing is lost by that but a segment, as the
- * next one that is too large is complained about again.
+ * A client replaces another one with the same place. That costs one segment: the next one that is
+ * too large causes another error.
  */
 #include "client_mtu.h"
 
@@ -44,12 +44,12 @@ uint16_t client_mtu_find(struct sy_worker *w, const struct sy_addr *client)
 	const struct sy_balance *b = w->app;
 	uint32_t now = balance_seconds(w), noted = SY_READ(b->client_mtu_noted);
 
-	/* Nearly always none has been noted lately. */
+	/* Usually no narrow path was noted lately. */
 	if (SY_LIKELY(!noted || (int32_t)(now - noted) > CLIENT_MTU_S) || !sy_addr_is_v4(client))
 		return 0;
 	uint64_t hash = client_hash(b, client);
 	uint64_t word = SY_READ(b->client_mtu[hash % CLIENT_MTUS]);
-	/* The other worker's clock may be a moment ahead. */
+	/* Another worker's clock may be slightly ahead. */
 	uint32_t age = (now + 1 - (uint32_t)word) & SECONDS;
 	return (word ^ hash) >> 40 == 0 && age <= CLIENT_MTU_S + 1 ? (uint16_t)(word >> 24) : 0;
 }

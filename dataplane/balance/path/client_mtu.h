@@ -5,16 +5,16 @@
 
 #include "balance.h"
 
-/* Below this an error about an FNAT server's packet is kept from the server. */
+/* Errors about an FNAT server's packet with a smaller MTU are not sent to the server. */
 #define CLIENT_MTU_FLOOR 1280
-/* Nobody can make us send fragments that are smaller (RFC 791 3.1: all hosts take these). */
+/* The least MTU that an error can make us use (RFC 791 3.1: all hosts accept such fragments). */
 #define CLIENT_MTU_LEAST 576
-/* Seconds that one is remembered (RFC 1191 6.3). */
+/* Seconds that an MTU is remembered (RFC 1191 6.3). */
 #define CLIENT_MTU_S 600
 
-/* A router says that the path to this IPv4 client has this MTU. */
+/* Notes that a router reported this MTU for the path to an IPv4 client. */
 void client_mtu_note(struct sy_worker *w, const struct sy_addr *client, uint16_t mtu);
-/* The MTU of the path to this client, where one was noted; else 0. */
+/* The MTU noted for the path to this client; 0: none. */
 uint16_t client_mtu_find(struct sy_worker *w, const struct sy_addr *client);
 
 #endif

@@ -3,7 +3,8 @@
 #include "client_mtu.h"
 #include "snat.h"
 
-/* Of a server whose path is not known, or changes, or whom no id names. */
+/* The path to a server if its endpoint's path is unknown or stale, or under SNAT, where no server
+ * id names the remote host. */
 static uint16_t path_to_server(const struct sy_balance *b, struct session *s,
                                const struct endpoint *e)
 {
@@ -21,7 +22,7 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	const struct endpoint *e = &b->endpoint[s->server];
 	if (direction == SESSION_CLIENT) {
 		uint16_t path = SY_READ(e->path);
-		/* The control thread refreshes endpoints a moment after the routes changed. */
+		/* The control thread refreshes endpoints shortly after the routes change. */
 		return SY_LIKELY(SY_RCU_READ(w->path_mtu[path])) ? path : path_to_server(b, s, e);
 	}
 	if (SY_LIKELY(SY_RCU_READ(w->path_mtu[s->path])))
@@ -60,8 +61,8 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
-/* Only the TTL changes: it ends a loop where a server sends the VIP's packets on instead of taking
- * them. */
+/* Changes only the TTL. That ends a loop if a server sends the VIP's packets on instead of
+ * accepting them. */
 static void forward_direct(struct sy_burst *burst, unsigned i, const struct endpoint *e)
 {
 	const struct sy_view *v = &burst->view[i];
@@ -76,7 +77,7 @@ static void forward_direct(struct sy_burst *burst, unsigned i, const struct endp
 		sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &same);
 }
 
-/* SNAT's: the pair record has the remote side. */
+/* SNAT: the pair record names the remote host. */
 static void forward_snat(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                          const struct session *s)
 {
@@ -105,7 +106,7 @@ static void forward_snat(const struct sy_balance *b, struct sy_burst *burst, uns
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
-/* The same for all other forms. NONE, or why it is dropped. */
+/* The same for all other forms. NONE, or why the packet is dropped. */
 static enum sy_drop forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                       const struct session *s, const struct endpoint *e)
 {
@@ -126,7 +127,8 @@ static enum sy_drop forward_otherwise(struct sy_worker *w, struct sy_burst *burs
 	               : SY_DROP_NO_BUFFER;
 }
 
-/* Moves the numbers of a SESSION_SHIFTED session's packet to the other side's. */
+/* Converts the sequence or acknowledgement number of a SESSION_SHIFTED session's packet to the
+ * receiver's count. */
 static void forward_shift(struct sy_burst *burst, unsigned i, const struct session_cold *cold)
 {
 	const struct sy_view *v = &burst->view[i];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How packets of sessions leave; of plain ones in place, inline. */
+/* Forwarding the packets of sessions; plain packets are rewritten in place, inline. */
 #ifndef FORWARD_H
 #define FORWARD_H
 
@@ -9,7 +9,7 @@
 
 #define IPV6_MTU_MIN 1280 /* RFC 8200 5 */
 
-/* Bytes of IP packet that fit through a path, also through one that is stale. */
+/* The MTU of a path in bytes of IP packet, also of a path that is stale. */
 static inline uint16_t forward_path_mtu(struct sy_worker *w, uint16_t path)
 {
 	const struct sy_balance *b = w->app;
@@ -25,9 +25,9 @@ static inline bool packet_may_fragment(const uint8_t *frame, const struct sy_vie
 }
 
 /*
- * Bytes of IP packet that a packet from this side may have when it leaves, by a path of this MTU:
- * what its sender lets routers fragment must fit the least MTU of IPv6 when it becomes IPv6, where
- * none will, and its sender would not listen (RFC 7915 4).
+ * The largest IP packet, in bytes, that a packet from this side may become on a path of this MTU.
+ * If it is translated to IPv6 and its sender lets routers fragment it, it must fit IPv6's least
+ * MTU: routers do not fragment IPv6, and its sender would ignore an error (RFC 7915 4).
  */
 static inline uint16_t forward_mtu(const struct endpoint *e, const uint8_t *frame,
                                    const struct sy_view *v, uint16_t mtu)
@@ -37,8 +37,7 @@ static inline uint16_t forward_mtu(const struct endpoint *e, const uint8_t *fram
 	               : mtu;
 }
 
-/* Fills in the view of packet i, if it is plain: whatever is no matter of the fast path reads that.
- */
+/* Fills in the view of packet i if it is plain. Everything outside the fast path reads the view. */
 static inline void forward_view(struct sy_burst *burst, unsigned i)
 {
 	if (SY_LIKELY(burst->plain[i]))
@@ -52,17 +51,17 @@ forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session
 	return session_cold_beside(b->table[slot], s)->vport;
 }
 
-/* Flags of a session that want a closer look at each of its packets. */
+/* The flags of slow-only sessions: the slow path must look at each of their packets. */
 #define SESSION_SLOW_ONLY (SESSION_ADDRESS_PENDING | SESSION_SHIFTED | SESSION_ONE_PACKET)
 
-/* Nothing about its endpoint does: it is neither dead nor lost. */
+/* Its endpoint and local address are usable: neither dead, down nor removed. */
 static inline bool session_is_well(const struct sy_balance *b, const struct session *s,
                                    const struct endpoint *e)
 {
 	return !(SY_READ(e->dead) | SY_READ(e->down) | SY_READ(b->local_removed[s->local]));
 }
 
-/* Rewrites a plain packet to what its session, of this slot, says, where that is done in place. */
+/* Rewrites a plain packet of this slot in place, as its session says. */
 static inline __attribute__((always_inline)) void
 forward_plain(const struct sy_balance *b, uint8_t *frame, unsigned plain, uint8_t slot,
               const struct session *s, const struct endpoint *e, enum session_direction from)
@@ -79,9 +78,9 @@ forward_plain(const struct sy_balance *b, uint8_t *frame, unsigned plain, uint8_
 		                 port | (uint32_t)s->client_port << 16, sy_csum_inverse(s->delta));
 }
 
-/* May a packet leave at once, by its session's record alone? Nothing about how it goes wants a
- * closer look, which flags of `odd` do, and its server can have it: where that is down the session
- * need not be lost. Of whether it changes the session's state this says nothing. */
+/* May a packet be forwarded by its session's record alone? Yes if the session has none of the flags
+ * in `odd` and is not dead, and not lost with its server. Whether the packet changes the session's
+ * state is checked elsewhere. */
 static inline bool forward_may(const struct sy_balance *b, const struct session *s,
                                const struct endpoint *e, enum session_direction from, uint8_t odd)
 {
@@ -90,25 +89,23 @@ static inline bool forward_may(const struct sy_balance *b, const struct session 
 	        (!session_is_dead(b, s) && !session_is_lost(b, s, from)));
 }
 
-/* The way that it leaves by, and its neighbour there, as sy_tx_cache_find(). share: its server's.
- */
+/* Finds the packet's path and next hop, like sy_tx_cache_find(). share: its server's. */
 static inline __attribute__((always_inline)) bool
 forward_find(struct sy_worker *w, struct sy_tx_cache *tx, const struct rte_mbuf *m,
              const struct session *s, const struct endpoint *e, enum session_direction from,
              struct server_share *share, bool direct, uint64_t *neighbour)
 {
 	const bool inwards = from == SESSION_CLIENT;
-	struct sy_tx_cache_link client = {0}; /* nobody keeps those of clients */
+	struct sy_tx_cache_link client = {0}; /* those of clients are not kept */
 	return sy_tx_cache_find(w, tx, m, inwards ? SY_READ(e->path) : s->path,
 	                        inwards ? &e->addr : &s->client, inwards ? &share->link : &client,
 	                        direct, neighbour);
 }
 
 /*
- * Sends a frame that is what its server or client shall have, by what forward_find() found, and
- * counts it: `len` bytes of IP packet before they were changed. It is READY instead where packets
- * before it have not gone (behind). record: its session's, whose tick is `seen`; now: the present
- * one.
+ * Sends a frame that has been rewritten, by what forward_find() found, and counts it. len: bytes of
+ * IP packet before the rewrite. The frame becomes READY instead if earlier packets have not left
+ * (behind). record: the session's, whose tick is `seen`; now: the current tick.
  */
 static inline __attribute__((always_inline)) enum sy_next
 forward_emit(const struct sy_tx_cache *tx, uint64_t neighbour, struct rte_mbuf *m, uint8_t *frame,
@@ -121,36 +118,36 @@ forward_emit(const struct sy_tx_cache *tx, uint64_t neighbour, struct rte_mbuf *
 	return SY_LIKELY(!behind) && sy_tx_cache_send(tx, m) ? SY_NEXT_GONE : SY_NEXT_READY;
 }
 
-/* ---- forward.c, translate.c: whatever is not plain, or not in place -----------------------------
- */
+/* ---- forward.c, translate.c: packets that are not plain or not rewritten in place --------- */
 
-/* Rewrites packet i for its session and sends it on to transmit; counts it. TTL and MTU have been
- * checked. */
+/* Rewrites packet i for its session, counts it and marks it for transmit. The caller has checked
+ * TTL and MTU. */
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);
-/* Puts a packet, *v of it, into its session's tunnel; false: there is no room for its header. flow:
- * a hash of its flow. */
+/* Puts a packet with view *v into its session's tunnel; false: no headroom for the tunnel header.
+ * flow: a hash of its flow. */
 bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_view *v,
                     const struct session *s, const struct endpoint *e, uint32_t flow);
-/* The path packet i of session s leaves by, looked up again if stale. An FNAT session whose
- * client's path is narrow keeps none, so that no packet to it takes the fast path. */
+/* The path of packet i of session s, looked up again if stale. An FNAT session whose client's path
+ * is narrow stores no path, which keeps packets to the client off the fast path. */
 uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction);
-/* Turns packet i into the other family, where it fits. NONE, or why it is dropped. */
+/* Translates packet i to the other address family, if it fits. NONE, or why it is dropped. */
 enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                const struct session *s, const struct endpoint *e);
 
 /* ---- oversize.c: packets that do not fit their path (docs/design/0012-fragments.md) --------- */
 
-/* Bytes that packet *v from this side gains on its way. */
+/* Bytes by which forwarding enlarges a packet *v from this side. */
 int oversize_growth(const struct endpoint *e, const struct sy_view *v, enum session_direction from);
-/* May a packet from this side, which does not fit, leave in fragments? Else its sender is told. */
+/* May a packet from this side that does not fit be fragmented? If not, its sender gets an ICMP
+ * error. */
 bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const struct sy_view *v,
                            enum session_direction from);
-/* Forwards packet i of session s in fragments of at most mtu bytes of IP packet, which routers may
- * fragment further. */
+/* Forwards packet i of session s in fragments of at most mtu bytes of IP packet. Routers may
+ * fragment them further. */
 void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
                       uint16_t mtu);
 
-/* How many bytes of the client's stream its server counts and the client does not. */
+/* Bytes that were inserted into the client's stream: only its server counts them. */
 static inline uint32_t session_shift(const struct session *s, const struct session_cold *cold)
 {
 	return s->flags & SESSION_SHIFTED ? cold->inserted : 0;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resets and probes of our own, in the name of one end to the other (docs/design/0011-tcp-life.md).
- */
+/* Resets and probes that we send one end in the name of the other
+ * (docs/design/0011-tcp-life.md). */
 #include <arpa/inet.h>
 
 #include "forward.h"
 #include "own_packet.h"
 #include "reset.h"
 
-/* Answers to packets of no session: 10 000 a second and worker. Questions about resets: 100 000, of
- * their own, as sessions whose ends cannot be asked stay for long; those whose session ends, as
- * many again. */
+/* Answers to packets of no session: 10 000 per second and worker. Challenges have a limit of their
+ * own, 100 000, since sessions that cannot be challenged stay for long. Probes of sessions that are
+ * being reset have another 100 000. */
 #define RESET_COST_NS     100000u
 #define RESET_BURST       500u
 #define CHALLENGE_COST_NS 10000u
@@ -52,7 +52,8 @@ static uint64_t session_hash(const struct sy_balance *b, const struct session *s
 	return sy_hash_tuple(&b->key, &t);
 }
 
-/* The tuple of what one end sends the other; a one-way server gets the client's own packets. */
+/* The tuple of a segment that one end sends the other. A one-way server gets the client's own
+ * packets. */
 static struct sy_tuple segment_tuple(const struct sy_balance *b, const struct session *s,
                                      enum session_direction to)
 {
@@ -66,7 +67,7 @@ static struct sy_tuple segment_tuple(const struct sy_balance *b, const struct se
 	return (struct sy_tuple){t.dst, t.src, t.dport, t.sport, t.proto};
 }
 
-/* Sends one side a probe or a reset as if by the other. */
+/* Sends one side a probe or a reset in the name of the other. */
 static void segment_send(struct sy_worker *w, struct session *s, enum session_direction to,
                          bool reset, uint32_t seq, uint32_t ack)
 {
@@ -93,7 +94,7 @@ static void segment_send(struct sy_worker *w, struct session *s, enum session_di
 	                 flow);
 }
 
-/* Peers see what comes of it, and must learn nothing of the tables' hash. */
+/* Peers see numbers derived from it, which must reveal nothing about the tables' hash. */
 static uint64_t probe_secret(const struct sy_balance *b, const struct session *s)
 {
 	return sy_hash_mix(session_hash(b, s) ^ b->key.k[5], b->key.k[2]);
@@ -101,7 +102,8 @@ static uint64_t probe_secret(const struct sy_balance *b, const struct session *s
 
 void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
 {
-	/* Outside the window but for one time in thousands, and elsewhere the next time. */
+	/* Outside the window in all but a few of thousands of cases, and different the next
+	 * time. */
 	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, probe_secret(w->app, s));
 	segment_send(w, s, to, false, seq, reset_secret(w->app, s));
 }
@@ -119,11 +121,11 @@ uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
 void reset_time_wait(struct sy_worker *w, struct session *s, const struct session_cold *cold)
 {
 	const struct sy_balance *b = w->app;
-	/* Under NAT the tuple is the client's own, who knows what it sends under it. */
+	/* Under NAT the tuple is the client's own, and the client knows what it sends under it. */
 	if (s->state != SESSION_TIME_WAIT || !(s->flags & SESSION_SERVER_FIRST) ||
 	    b->endpoint[s->server].mode != MODE_FNAT)
 		return;
-	/* Without a timestamp: RFC 7323 5.2 lets it pass as it is. */
+	/* Without a timestamp: RFC 7323 5.2 lets such a reset pass. */
 	reset_server(w, s, cold->fin_seq[SESSION_CLIENT] + session_shift(s, cold));
 }
 

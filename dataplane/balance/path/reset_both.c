@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Both ends of a session are told that it ends (docs/design/0011-tcp-life.md). */
+/* Resets both ends of a session (docs/design/0011-tcp-life.md). */
 #include "reset_both.h"
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@ bool reset_both_is_due(const struct endpoint *e, const struct session *s)
 	       s->state != SESSION_DYING;
 }
 
-/* Of a session that ends, the FINs' bits tell which side has been heard, and so told. */
+/* In state DYING the flags for FINs say which side was heard, and hence was reset. */
 static uint8_t reset_both_heard(unsigned side)
 {
 	return side == SESSION_CLIENT   ? SESSION_CLIENT_FIN
@@ -32,7 +32,7 @@ void reset_both_probe(struct sy_worker *w, struct session *s)
 	const struct sy_balance *b = w->app;
 	if (!(s->flags & SESSION_CLIENT_FIN) && reset_both_is_allowed(w))
 		probe_send(w, s, SESSION_CLIENT);
-	/* What a one-way server answers goes past us. */
+	/* A one-way server's answers bypass us. */
 	if (!(s->flags & SESSION_SERVER_FIN) && !endpoint_is_one_way(&b->endpoint[s->server]) &&
 	    reset_both_is_allowed(w))
 		probe_send(w, s, SESSION_SERVER);
@@ -66,7 +66,7 @@ bool reset_both_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	bool removed = SY_READ(e->removed) || SY_READ(b->local_removed[s->local]);
 	enum sy_drop reason = removed ? SY_DROP_SERVER_REMOVED : SY_DROP_SESSION_KILLED;
 	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
-	if (csum != SY_CSUM_OK) { /* a fragment's is unknown, and nothing answers one */
+	if (csum != SY_CSUM_OK) { /* of a fragment it is unknown: never answered */
 		sy_burst_drop(w, burst, i,
 		              csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
 		return false;
@@ -75,8 +75,8 @@ bool reset_both_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	if (due)
 		reset_both_begin(w, s, burst->direction[i]);
 	s->flags |= reset_both_heard(burst->direction[i]);
-	/* The number of the client's next byte is all that is known of what the server expects: of
-	 * its answer to a probe, too. */
+	/* The client's next sequence number is all that is known of what the server expects, even
+	 * of its answer to a probe. */
 	if (endpoint_is_one_way(e))
 		reset_server(w, s, ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq));
 	sy_burst_drop(w, burst, i, reason);

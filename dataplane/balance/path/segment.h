@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Short ways, inline: how plain TCP segments of a session that goes on move its state, so that the
- * fast path forwards them like any of an established one; and the packet that began a session just
- * now. Whatever is unusual is left to slow.c.
+ * Short paths, inline. Plain TCP segments that only advance a session's state are forwarded by the
+ * fast path like those of an established session. The packet that has just created a session is
+ * forwarded by its record. Unusual packets are left to slow.c.
  */
 #ifndef SEGMENT_H
 #define SEGMENT_H
@@ -30,8 +30,8 @@ static inline struct segment_common segment_common_of(struct sy_worker *w)
 	                               .now = (uint16_t)balance_seconds(w)};
 }
 
-/* By enum session_direction, a bit a state: its segments with an ACK, without SYN or RST, are
- * nothing but a step in the life of their session. */
+/* By enum session_direction, one bit per state: in these states a segment with ACK, without SYN or
+ * RST, only advances the session. */
 static const uint32_t segment_states[] = {
         [SESSION_CLIENT] = 1u << SESSION_SYN_RECEIVED | 1u << SESSION_ESTABLISHED |
                            1u << SESSION_FIN_WAIT | 1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
@@ -39,14 +39,14 @@ static const uint32_t segment_states[] = {
                            1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
 };
 
-/* The largest segment that fits both ways, without options. */
+/* The largest TCP segment that fits both directions, without options. */
 static inline uint16_t segment_mss(const struct endpoint *e, uint16_t mtu, uint16_t other)
 {
 	return sy_tcp_mss(sy_addr_is_v4(&e->vip), mtu < other ? mtu : other, 0);
 }
 
-/* Moves the session's state by a segment of l4_len bytes, if the state says that it is one; false:
- * that takes more. */
+/* Advances the session's state by a segment of l4_len bytes, if the state allows that here; false:
+ * the slow path must do it. */
 static inline __attribute__((always_inline)) bool
 segment_step(struct session *s, struct session_cold *cold, enum session_direction from,
              const struct sy_tcp *tcp, uint32_t l4_len)
@@ -60,8 +60,8 @@ segment_step(struct session *s, struct session_cold *cold, enum session_directio
 	return true;
 }
 
-/* The same for a server's first answer to a SYN. room: what fits through its path, other: through
- * that of the client's packets; 0 of either: that went stale meanwhile. */
+/* The same for a server's first answer to a SYN. mtu: of this packet's path; other: of the path of
+ * the client's packets. 0 of either: that path went stale meanwhile. */
 static inline bool segment_answer(struct session *s, const struct endpoint *e, uint8_t *frame,
                                   const struct sy_view *v, uint16_t mtu, uint16_t other)
 {
@@ -74,8 +74,8 @@ static inline bool segment_answer(struct session *s, const struct endpoint *e, u
 	return true;
 }
 
-/* Forwards the packet that has just begun session s, of which its server is not told anything, by
- * its record alone. False: that takes more, and nothing was done. */
+/* Forwards the packet that has just created session s by its record alone; its server gets no
+ * client address. False: the slow path must do it, and nothing was done. */
 static inline __attribute__((always_inline)) bool
 segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
               struct sy_tx_cache *tx, const struct segment_common *c)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* TCP's states as somebody in the middle sees them (RFC 9293 3.3.2). */
+/* TCP's states as seen from between the two ends (RFC 9293 3.3.2). */
 #include "tcp_step.h"
 
 /* A SYN without ACK from the client. */
@@ -14,8 +14,8 @@ static enum tcp_result syn_from_client(const struct session *s)
 	case SESSION_RESET_BY_SERVER:
 		return TCP_ASK;
 	default:
-		/* A retransmission, or one that a server whose connection lives will challenge
-		 * (RFC 5961 section 4), whatever resets and FINs of others came before. */
+		/* A retransmission; or a server whose connection is open will challenge it (RFC
+		 * 5961 section 4), whatever forged resets and FINs came before. */
 		return TCP_FORWARD;
 	}
 }
@@ -27,7 +27,7 @@ void tcp_state_again(struct session *s)
 	                        SESSION_SERVER_FIN_ACKED | SESSION_SERVER_FIRST);
 }
 
-/* A reset. Of a connection that lived it may be forged: it is asked about. */
+/* A reset. On a connection that was open it may be forged and is challenged. */
 static enum tcp_result state_of_reset(struct session *s, enum session_direction from, bool proven)
 {
 	switch (s->state) {
@@ -37,7 +37,7 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 		return TCP_CHALLENGE;
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
-		/* Whichever end: if both reset, answers to two questions cross. */
+		/* From either side: if both sent resets, answers to two challenges cross. */
 		if (proven)
 			s->state = SESSION_RESET;
 		else if (from != session_challenged_side(s))
@@ -45,7 +45,8 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 		return TCP_FORWARD;
 	case SESSION_SYN_SENT:
 	case SESSION_SYN_RECEIVED:
-		/* The late answer to a probe says nothing of a connection that begins. */
+		/* The late answer to a probe says nothing about a connection that is just
+		 * beginning. */
 		if (!proven)
 			s->state = SESSION_RESET;
 		return TCP_FORWARD;
@@ -55,8 +56,9 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 	}
 }
 
-/* Whose packet shows that the connection lives: of one that was reset, who is said to have done it;
- * before the handshake is over the server, as a client alone could make long-lived sessions. */
+/* Does a packet from this side show that the connection is open? After a reset: only from the side
+ * that is said to have sent it. Before the handshake completes: only from the server, as a client
+ * alone could otherwise make long-lived sessions. */
 static bool state_is_proven_by(const struct session *s, enum session_direction from)
 {
 	switch (s->state) {
@@ -70,7 +72,7 @@ static bool state_is_proven_by(const struct session *s, enum session_direction f
 	}
 }
 
-/* Is its server told the client's address, by whatever way? */
+/* Does its server get the client's address, by either method? */
 static bool state_is_told(const struct session *s, const struct session_cold *cold)
 {
 	return s->flags & SESSION_SHIFTED || session_is_by_toa(cold);
@@ -78,9 +80,9 @@ static bool state_is_told(const struct session *s, const struct session_cold *co
 
 /*
  * Does a server's SYN-ACK, which acknowledges this number as the client counts, begin a new
- * connection? In doubt about the old one, and after it was reset or a FIN was acknowledged, it
- * does. Else it may be a repetition: but not if the session's first byte, which is known where
- * servers are told clients' addresses, is another one.
+ * connection? Yes if the old one is uncertain, was reset, or one of its FINs was acknowledged.
+ * Otherwise the SYN-ACK may be a repetition, unless it acknowledges another first byte. The first
+ * byte is known only where servers get clients' addresses.
  */
 static bool state_begins_again(const struct session *s, const struct session_cold *cold,
                                uint32_t ack)
@@ -96,7 +98,7 @@ static bool state_begins_again(const struct session *s, const struct session_col
 			return true;
 		/* fall through */
 	case SESSION_ESTABLISHED:
-		/* The number of the server's FIN has taken the place of the first byte's. */
+		/* The number of the server's FIN has replaced that of the first byte. */
 		return state_is_told(s, cold) &&
 		       (s->flags & SESSION_SERVER_FIN ||
 		        ack + cold->inserted != cold->fin_seq[SESSION_SERVER]);
@@ -118,7 +120,7 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
 		return TCP_FORWARD;
 	s->state = SESSION_SYN_RECEIVED;
-	if (state_is_told(s, cold)) { /* of this connection, whatever SYNs came before */
+	if (state_is_told(s, cold)) { /* of this connection, whatever earlier SYNs said */
 		s->flags |= SESSION_ADDRESS_PENDING;
 		cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
 	}
@@ -135,12 +137,13 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
 		return state_of_reset(s, from, seq == secret);
 
 	/* ACK: completes the handshake, acknowledges the other side's FIN, or shows that the
-	 * connection outlived a reset. */
+	 * connection survived a reset. */
 	if (!(flags & SY_TCP_ACK))
 		return TCP_DROP;
 	if (s->state == SESSION_SYN_SENT)
-		/* A server may answer from an older connection's TIME_WAIT. The client must see it:
-		 * its reset clears that one away, and its next SYN succeeds (RFC 9293 3.10.7.3). */
+		/* A server may answer from an older connection's TIME_WAIT. The client must see
+		 * that answer: its reset clears TIME_WAIT, and its next SYN succeeds (RFC 9293
+		 * 3.10.7.3). */
 		return TCP_FORWARD;
 	if (s->state == SESSION_SYN_RECEIVED && from == SESSION_SERVER)
 		return TCP_FORWARD;
@@ -150,19 +153,19 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
 	return TCP_FORWARD;
 }
 
-/* Bytes before a FIN that may still have to be sent again. */
+/* Bytes before a FIN that may still be retransmitted. */
 #define FIN_REPEATED 65535
-/* How far from where the client began an end of its stream is believed. Who guesses has to send as
- * many packets as there are such ranges. */
+/* The largest distance from the client's first number at which an end of its stream is believed. To
+ * guess it takes as many packets as there are ranges of this size. */
 #define END_NEAR 65536u
 
-/* Of a one-way session, whose server's numbers nobody sees: where its client's begin. */
+/* For a one-way session, whose server's numbers we do not see: where the client's numbers begin. */
 static uint32_t *cold_begin(struct session_cold *cold)
 {
 	return &cold->fin_seq[SESSION_SERVER];
 }
 
-/* Notes whether the client's FIN or reset may be its own, by its number. */
+/* Notes whether the client's FIN or reset may be genuine, by its number. */
 static void one_way_note_end(struct session *s, struct session_cold *cold, uint32_t seq)
 {
 	if (seq - *cold_begin(cold) <= END_NEAR)
@@ -180,12 +183,12 @@ static enum tcp_result one_way_syn(struct session *s, struct session_cold *cold,
 }
 
 /*
- * The client's packets alone tell less: its ACK says that the server answered, its FIN that it has
- * closed, and nothing when the server has. So a session ends by the timeout of FIN_WAIT, and a SYN
- * after the client's FIN goes to the same server once more, which knows better if the connection is
- * over. Resets and FINs may be forged. Only one whose number is near to where the client began
- * shortens the time that the session may be idle; and an ACK shows that they were, of a FIN that it
- * is far from: what is a little before one may be data that was lost.
+ * Sees only the client's packets. The client's ACK shows that the server answered; its FIN that the
+ * client has closed; nothing shows that the server has. So the session ends by the timeout of
+ * FIN_WAIT, and a SYN after the client's FIN goes to the same server, which knows better whether
+ * the connection is over. Resets and FINs may be forged. Only one whose number is near the client's
+ * first number shortens the idle timeout. An ACK far from a FIN's number shows that the FIN was
+ * forged; one slightly before it may be lost data.
  */
 enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
                                   uint32_t seq, uint32_t len, uint32_t secret)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a segment with an ACK does to its session's FINs, inline: most packets of a connection's
- * ends. */
+/* What a segment with an ACK does to its session's FIN flags, inline: most packets that close a
+ * connection need only this. */
 #ifndef TCP_STEP_H
 #define TCP_STEP_H
 
 #include "tcp_state.h"
 
-/* The state that the FINs seen so far amount to. */
+/* The state that follows from the FINs seen so far. */
 static inline enum session_state tcp_state_of_fins(const struct session *s)
 {
 	const uint8_t both = SESSION_CLIENT_FIN | SESSION_SERVER_FIN;
@@ -18,7 +18,7 @@ static inline enum session_state tcp_state_of_fins(const struct session *s)
 	return (s->flags & both) == both ? SESSION_CLOSING : SESSION_FIN_WAIT;
 }
 
-/* Notes whose FIN it is or acknowledges; arguments as of tcp_state_advance(). */
+/* Notes a FIN, and whose FIN the segment acknowledges; arguments as for tcp_state_advance(). */
 static inline void tcp_note_fins(struct session *s, struct session_cold *cold,
                                  enum session_direction from, uint8_t flags, uint32_t seq,
                                  uint32_t ack, uint32_t len)
@@ -26,12 +26,12 @@ static inline void tcp_note_fins(struct session *s, struct session_cold *cold,
 	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
 	const uint8_t other_acked =
 	        from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
-	/* Nothing comes after a FIN, so only this one number acknowledges it. */
+	/* Nothing follows a FIN, so only this one number acknowledges it. */
 	if ((s->flags & other_fin) && ack == cold->fin_seq[!from])
 		s->flags |= other_acked;
 
-	/* A server that sends its own before it has the client's goes into TIME_WAIT, be it that it
-	 * was first or that both were. */
+	/* A server that sends its FIN before it has the client's goes into TIME_WAIT, whether it
+	 * closed first or both closed at once. */
 	if (flags & SY_TCP_FIN) {
 		if (from == SESSION_SERVER && !(s->flags & SESSION_CLIENT_FIN_ACKED))
 			s->flags |= SESSION_SERVER_FIRST;
