@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The end of a session. */
+/* Ending a session. */
 #include "end.h"
 
 #include "reset.h"

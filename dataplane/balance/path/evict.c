@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A slot whose table is full: the least valuable of some sessions gives way to a new one
- * (docs/design/0019-slots.md). A search looks at a bounded number of records, where the last one
- * stopped.
+ * Eviction when a slot's table is full: the least valuable of some sessions ends, and a new one
+ * takes its record (docs/design/0019-slots.md). A search looks at a bounded number of records, from
+ * where the previous search stopped.
  */
 #include "evict.h"
 #include "end.h"
 #include "reset_both.h"
 
-#define EVICT_RECORDS 64 /* that one search looks at: 32 cache lines in a row */
-/* Seconds of silence from which on a session that has had answers may go. */
+#define EVICT_RECORDS 64 /* records per search: 32 consecutive cache lines */
+/* Idle seconds after which a session that has had answers may be evicted. */
 #define EVICT_SILENT 2
-/* As for the sweep: above it the clock is behind. */
+/* As in sweep.c: an idle time above this means that the clock is behind. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
-/* What goes first stands first. */
+/* In the order of eviction, first to last. */
 enum evict_rank {
-	EVICT_OVER,       /* over its time, reset, or its server is gone */
-	EVICT_UNANSWERED, /* half open; UDP and echo that nobody answered */
+	EVICT_OVER,       /* timed out, reset, or its server is gone */
+	EVICT_UNANSWERED, /* half open; UDP and echo without answers */
 	EVICT_TIME_WAIT,
 	EVICT_CLOSING, /* both FINs were seen, and one is acknowledged */
-	EVICT_UDP,     /* with answers, or of which they cannot be seen */
-	EVICT_HALF,    /* closed by one side: the other may still have something to say */
+	EVICT_UDP,     /* with answers, or with answers that we cannot see */
+	EVICT_HALF,    /* closed by one side: the other may still send data */
 	EVICT_NEVER,
 };
 
-/* A FIN that nobody acknowledged may be forged, and one-way modes cannot tell. */
+/* A FIN that was never acknowledged may be forged, and one-way modes see no acknowledgements. */
 static bool closing_is_certain(const struct endpoint *e, const struct session *s)
 {
 	return !endpoint_is_one_way(e) &&
@@ -53,14 +53,14 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 		return silent && closing_is_certain(e, s) ? EVICT_CLOSING : EVICT_NEVER;
 	case SESSION_FIN_WAIT:
 		return silent && closing_is_certain(e, s) ? EVICT_HALF : EVICT_NEVER;
-	default: /* established, or a reset that is being checked, or one that is told its end */
+	default: /* established, challenged, or being reset */
 		return EVICT_NEVER;
 	}
 }
 
 #define COST_NEVER ((uint32_t)EVICT_NEVER << 16)
 
-/* By rank, then by silence: the lower goes first. */
+/* By rank, then by idle time: the session with the lowest cost is evicted first. */
 static uint32_t cost_of(const struct sy_balance *b, const struct session *s, uint16_t now)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
@@ -78,14 +78,14 @@ static uint32_t cost_of(const struct sy_balance *b, const struct session *s, uin
 	return rank == EVICT_NEVER ? COST_NEVER : (uint32_t)rank << 16 | (uint16_t)~idle;
 }
 
-/* Of what has to end for record to be free; of a pair, both from `record` on. */
+/* The cost of ending the session in a record. A pair ends by its first record. */
 static uint32_t record_cost(const struct sy_balance *b, const struct session_table *t,
                             uint32_t record, uint16_t now)
 {
 	const struct session *s = session_at(t, record);
 	if (s->state == SESSION_FREE)
 		return 0;
-	/* its session is the record before */
+	/* its session is in the record before it */
 	return s->state == SESSION_PAIR_RECORD ? COST_NEVER : cost_of(b, s, now);
 }
 

@@ -4,10 +4,11 @@
 
 #include "balance.h"
 
-/* For a new session that a table has no record for: ends the least valuable of some sessions, never
- * an established TCP one, so that one record is free, or with `pair` an even one and the next.
- * Counts each as SY_DROP_SESSION_EVICTED. Returns false if none of those it looked at may go. The
- * session of a later packet of the burst may have been the one: balance_worker.ended tells. */
+/* Makes a record available for a new session if the table is full: ends the least valuable of some
+ * sessions, but never an established TCP session. With `pair` an even record and the next one
+ * become free. Counts each session as SY_DROP_SESSION_EVICTED. Returns false if none of the
+ * sessions it looked at may end. It may end the session of a later packet of the burst:
+ * balance_worker.ended shows that. */
 bool evict_session(struct sy_worker *w, struct session_table *t, bool pair);
 
 #endif

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets that do not fit their path, and leave in fragments (docs/design/0012-fragments.md):
+ * Packets that do not fit their path and leave in fragments (docs/design/0012-fragments.md):
  *
  *     IPv4, DF not set    within IPv4      as a router does (RFC 791)
- *                         into a tunnel    before it goes in, so that its receiver puts it together
+ *                         into a tunnel    before encapsulation, so that the receiver reassembles
  *                         into IPv6        once translated, to 1280 bytes (RFC 7915 4)
- *     IPv6, at most 1280  into a tunnel    once it is in (RFC 2473 7.1, RFC 4213 3.2)
+ *     IPv6, at most 1280  into a tunnel    after encapsulation (RFC 2473 7.1, RFC 4213 3.2)
  *     the same, fragments into IPv4        once translated (RFC 7915 5.1)
  *
- * Of all others the sender is told; but what goes to an IPv4 client whose path is narrow, which its
- * server has not heard of, is divided whatever it says (client_mtu.c).
+ * For all other packets the sender gets an ICMP error. Exception: a packet to an IPv4 client whose
+ * narrow path its server does not know is fragmented, whatever its DF bit says (client_mtu.c).
  */
 #include "forward.h"
 #include "fragment.h"
 
-#define PIECES 64 /* of one packet, at most */
+#define PIECES 64 /* the most fragments of one packet */
 
-/* Of a tunnel, what goes in is divided; else what comes out of forwarding. */
+/* Is the packet fragmented before encapsulation? Otherwise the forwarded packet is. */
 static bool is_divided_first(const struct endpoint *e, const struct sy_view *v,
                              enum session_direction from)
 {
@@ -25,7 +25,7 @@ static bool is_divided_first(const struct endpoint *e, const struct sy_view *v,
 
 int oversize_growth(const struct endpoint *e, const struct sy_view *v, enum session_direction from)
 {
-	/* In IPv6 a fragment has a header of its own. */
+	/* A fragment in IPv6 has an extra header. */
 	bool header = e->form == FORM_TRANSLATE && v->v4 && v->fragment != SY_FRAGMENT_NONE;
 	return e->overhead[from] + (header ? 8 : 0);
 }
@@ -35,16 +35,16 @@ bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const
 {
 	if (v->v4)
 		return packet_may_fragment(frame, v);
-	/* Its sender need not send less (RFC 8200 5). What it becomes routers may fragment, as they
-	 * may a fragment in IPv4. */
+	/* Its sender need not send smaller packets (RFC 8200 5). Routers may fragment the resulting
+	 * packet, as they may an IPv4 fragment. */
 	bool least = v->frame_len - v->l3 <= IPV6_MTU_MIN;
 	return e->form == FORM_TRANSLATE
 	               ? least || v->fragment != SY_FRAGMENT_NONE
 	               : least && from == SESSION_CLIENT && form_is_tunnel(e->form);
 }
 
-/* The id of a frame's fragments, if it is not one already: its own, unless it has a source now that
- * it had not, which may be that of many. */
+/* The id for a frame's fragments, unless it is a fragment already: its own id, or a new one if the
+ * source address has changed, since many senders may share the new source. */
 static uint32_t pieces_id(struct sy_worker *w, const uint8_t *frame,
                           const struct sy_addr *came_from)
 {
@@ -54,7 +54,7 @@ static uint32_t pieces_id(struct sy_worker *w, const uint8_t *frame,
 	return v4 && sy_addr_equal(&src, came_from) ? ntohs(ip->id) : fragment_id_new(w);
 }
 
-/* Divides a frame into buffers of their own. Returns how many; 0: there are not enough. */
+/* Divides a frame into new buffers. Returns how many; 0: not enough buffers. */
 static unsigned pieces_make(struct sy_worker *w, const uint8_t *frame, uint32_t id, uint16_t mtu,
                             struct rte_mbuf *piece[static PIECES])
 {
@@ -67,7 +67,7 @@ static unsigned pieces_make(struct sy_worker *w, const uint8_t *frame, uint32_t 
 		                 : 0;
 		if (len == 0) {
 			rte_pktmbuf_free(m);
-			if (m && at > 0) /* that was the last */
+			if (m && at > 0) /* that was the last one */
 				return count;
 			break;
 		}
@@ -78,7 +78,7 @@ static unsigned pieces_make(struct sy_worker *w, const uint8_t *frame, uint32_t 
 	return 0;
 }
 
-/* Puts a piece into the session's tunnel; false: it was dropped. */
+/* Puts a fragment into the session's tunnel; false: it was dropped. */
 static bool piece_encapsulate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                               struct rte_mbuf *piece, const struct session *s,
                               const struct endpoint *e)
@@ -91,7 +91,7 @@ static bool piece_encapsulate(struct sy_worker *w, struct sy_burst *burst, unsig
 	return false;
 }
 
-/* What forward_packet() does beside changing the packet. */
+/* What forward_packet() does besides changing the packet. */
 static void note_forwarded(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                            struct session *s)
 {

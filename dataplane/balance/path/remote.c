@@ -7,14 +7,15 @@
 #include "session_hot.h"
 
 #define GROUP 16
-/* Flows of a slot that are told apart, as bits: only their own packets wait for each other. */
+/* Flows of a slot are distinguished by these bits: only packets of the same flow wait for each
+ * other. */
 #define FLOW_BITS 4
 
 struct remote {
-	/* By slot and flow, the place behind the last packet that was handed over (sy_runtime.h).
-	 */
+	/* By slot and flow: the queue position after the last packet that was handed over
+	 * (sy_runtime.h). */
 	uint32_t handed[SY_SLOTS << FLOW_BITS];
-	uint32_t left[SY_MAX_WORKERS]; /* by owner, as last seen */
+	uint32_t left[SY_MAX_WORKERS]; /* by owner, when last read */
 };
 
 int remote_create(struct remote **out, unsigned workers)
@@ -30,16 +31,16 @@ void remote_destroy(struct remote *f)
 	free(f);
 }
 
-/* ---- order: a flow's packets leave as they came ---------------------------------------------- */
+/* ---- order: a flow's packets leave as they came */
 
 static inline uint32_t *remote_place(struct remote *f, const struct sy_burst *b, unsigned i)
 {
-	/* bits of the hash that the index does not use */
+	/* hash bits that the index does not use */
 	unsigned flow = (unsigned)(b->hash[i] >> 16) & ((1u << FLOW_BITS) - 1);
 	return &f->handed[(unsigned)b->slot[i] << FLOW_BITS | flow];
 }
 
-/* Places are modulo 2^32, and those that nobody asked about for long must not seem to be ahead. */
+/* Positions are modulo 2^32. Those not checked for long must not seem to be ahead. */
 #define PLACES_APART (UINT32_C(1) << 30)
 
 static void remote_hand_over(struct sy_worker *w, struct remote *f, struct sy_burst *b, unsigned i)
@@ -52,8 +53,8 @@ static void remote_hand_over(struct sy_worker *w, struct remote *f, struct sy_bu
 		f->left[owner] = sy_handover_left(w, owner);
 }
 
-/* All packets of its flow that were handed over have left. The owner's line is read only if there
- * were any since it was last. */
+/* Have all packets of this flow that were handed over left? The owner's cache line is read only if
+ * some had not left when it was last read. */
 static inline bool remote_is_next(const struct sy_worker *w, struct remote *f,
                                   const struct sy_burst *b, unsigned i)
 {
@@ -69,12 +70,12 @@ static inline bool remote_is_next(const struct sy_worker *w, struct remote *f,
 
 struct remote_candidate {
 	struct session *session;
-	uint32_t guess; /* the entry of session_guess() */
-	uint32_t i;     /* of the packet */
+	uint32_t guess; /* the entry from session_guess() */
+	uint32_t i;     /* index of the packet */
 };
 
-/* Forwards a plain packet if this is its session, there is nothing special about it, and its way is
- * known, so that it waits for nothing. */
+/* Forwards a plain packet if the record is its session, needs no special handling, and its path and
+ * next hop are known, so that nothing has to wait. */
 static inline __attribute__((always_inline)) bool
 remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *tx,
                const struct remote_candidate *at, enum session_direction from, uint16_t now)
@@ -93,8 +94,8 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	        from == SESSION_CLIENT && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6);
 	uint64_t neighbour;
 
-	/* The cold half of a record, which has the ports that an endpoint does not name, is its
-	 * owner's alone. Whether one is lost whose server is down, too. */
+	/* Only the owner may use the cold half of a record, which has the ports that an endpoint
+	 * does not name. Only the owner decides whether a session is lost with its server. */
 	if (SY_UNLIKELY(!session_is_fast(&s, from) ||
 	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
 	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
@@ -106,16 +107,17 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 		sy_plain_age(frame, v4);
 	else
 		forward_plain(b, frame, plain, burst->slot[at->i], &s, e, from);
-	/* Where it has come to be another session's, that has just begun: its tick is the same. */
+	/* If the record has become another session's, that one has just begun: its tick is the
+	 * same. */
 	burst->next[at->i] = (uint8_t)forward_emit(tx, neighbour, m, frame, at->session, s.seen,
 	                                           now, from, share, len, false);
 	return true;
 }
 
-/* ---- a burst's ------------------------------------------------------------------------------- */
+/* ---- packets of a burst */
 
-/* One by one, whether a packet is would be guessed, and wrongly for half of those that arrive at
- * random. */
+/* Collects packets without a branch for each: the branch would be mispredicted for half of the
+ * packets that arrive at random. */
 static unsigned remote_find(const struct sy_worker *w, const struct sy_burst *b, unsigned n,
                             uint8_t at[SY_BURST])
 {
@@ -128,7 +130,7 @@ static unsigned remote_find(const struct sy_worker *w, const struct sy_burst *b,
 	return count;
 }
 
-/* What look up does. */
+/* The same as look up. */
 static void remote_look_up(const struct sy_balance *b, struct sy_burst *burst, const uint8_t *at,
                            unsigned count)
 {
@@ -151,7 +153,7 @@ static void remote_look_up(const struct sy_balance *b, struct sy_burst *burst, c
 	}
 }
 
-/* The record that may be packet i's; NULL: there is none, or it is for the owner anyway. */
+/* The record that may be packet i's; NULL: there is none, or the owner must handle the packet. */
 static inline struct session *remote_record(const struct sy_balance *b,
                                             const struct sy_burst *burst, unsigned i)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A new session's server: where its prefix goes, else whom the scheduler picks, else a backup. */
+/* Chooses a new session's server: the one its prefix is bound to, else the scheduler's choice, else
+ * a backup. */
 #include <forwarder.pb-c.h>
 
 #include "create.h"
@@ -9,14 +10,15 @@ static uint32_t limit_of(const struct service *s)
 	return s->policy.max_sessions ? s->policy.max_sessions : UINT32_MAX;
 }
 
-/* Picks from one pool and takes the place; *full: there are servers, but none has room. */
+/* Picks a server from one pool and takes a place on it; *full: there are servers, but none has a
+ * place left. */
 static uint32_t pool_take(struct sy_balance *b, struct pick *p, const struct pool *pool, bool *full)
 {
 	uint32_t i;
 	if (!pool || pool->eligible == 0)
 		return SERVER_NONE;
 	p->pool = pool;
-	/* Another worker may take the last place that pick has seen: then there is one less. */
+	/* Another worker may take the last place that pick saw; then pick tries the others. */
 	while ((i = pool->ops->pick(p)) != PICK_NONE) {
 		const struct candidate *c = &pool->candidate[i];
 		if (load_take(&b->server_active[c->server], c->limit))
@@ -42,13 +44,13 @@ static uint32_t server_pick(struct sy_worker *w, const struct service *s,
 	return server != SERVER_NONE ? server : pool_take(b, &p, s->backups, full);
 }
 
-/* The bound server's place, if it has one. */
+/* Takes a place on the server that the prefix is bound to. */
 static bool bound_take(struct sy_balance *b, uint32_t server)
 {
 	return load_take(&b->server_active[server], SY_READ(b->endpoint[server].limit));
 }
 
-/* Likewise, where clients keep to their servers. */
+/* The same with persistence. */
 static uint32_t server_persist(struct sy_worker *w, const struct service *s,
                                const struct sy_tuple *client, bool *full)
 {

@@ -2,8 +2,8 @@
 /*
  * SNAT: a new session's address and port.
  *
- *     inside host:port → remote     slot of (inside host, port): as a client's
- *     remote → pool:port            the same slot, by the choice of the port
+ *     inside host:port → remote     slot of (inside host, port), like a client's
+ *     remote → pool:port            the same slot, since the port is chosen to give it
  */
 #include <arpa/inet.h>
 
@@ -13,7 +13,7 @@
 #include "snat.h"
 
 #define FIRST_PORT     1024 /* host order; as in session_port.c */
-#define POOL_ADDRESSES 4    /* that one search tries: SESSION_PORT_PROBES in all */
+#define POOL_ADDRESSES 4    /* tried by one search: SESSION_PORT_PROBES in all */
 
 struct pool_search {
 	struct session_port_search search;
@@ -30,9 +30,9 @@ static bool port_is_taken(const void *ctx, const struct session *s,
 }
 
 /*
- * The pool's addresses in an order that is each inside host's own (rendezvous hashing), so that it
- * is seen under one address (RFC 4787 REQ-2) and few change theirs when the pool does. Returns the
- * one behind `weight`, and its weight.
+ * Each inside host has its own order of the pool's addresses (rendezvous hashing). So others see it
+ * under one address (RFC 4787 REQ-2), and few hosts change theirs when the pool changes. Returns
+ * the address after `weight`, and its weight.
  */
 static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *inside,
                           uint64_t *weight)
@@ -53,9 +53,10 @@ static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *in
 	return found;
 }
 
-/* The port that belongs to an inside port as long as nobody else has it: in the inside tuple's slot
- * by construction, and no other port of that host has it. Its first byte is the inside port's,
- * moved by the last bytes of both addresses, so that neighbours of one /24 never want the same. */
+/* The pool port that corresponds to an inside port, if it is free. It lies in the inside tuple's
+ * slot by construction, and no other port of that host maps to it. Its first byte is the inside
+ * port's, XORed with the last bytes of both addresses: neighbours in one /24 never want the same
+ * port. */
 static bool own_port(const struct sy_balance *b, struct session_table *t, struct pool_search *p,
                      const struct session *s)
 {
@@ -71,9 +72,8 @@ static bool own_port(const struct sy_balance *b, struct session_table *t, struct
 	               SESSION_NONE;
 }
 
-/* Address and port of the pool for s. Where nothing remembers a connection that has ended, an
- * inside socket keeps its port towards all others (RFC 4787 REQ-1); TCP's come back as late as
- * possible. */
+/* Chooses a pool address and port for s. Without connections (UDP, echo) an inside socket keeps its
+ * port towards all remotes (RFC 4787 REQ-1). TCP ports are reused as late as possible. */
 static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
                                 const struct snat_pool *pool, struct session *s,
                                 uint64_t *server_hash)
@@ -129,7 +129,7 @@ static uint8_t first_state(uint32_t proto)
 	                               : SESSION_ECHO;
 }
 
-/* A session of packet i under this rule, with its pair record. */
+/* Creates a session for packet i under this rule, with its pair record. */
 static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                             const struct snat_rule *rule, uint32_t server, enum sy_drop *reason)
 {
@@ -177,7 +177,7 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	enum address_set_kind to = address_set_find(SY_RCU_READ(b->address_set), &from->dst);
 
 	*reason = SY_DROP_NO_SERVICE;
-	/* An inside host is a client like others to a VIP. */
+	/* An inside host's packet to a VIP is handled like any client's. */
 	if (to == ADDRESS_SET_VIP || !snat_takes(snat, from))
 		return SESSION_NONE;
 	const struct snat_rule *rule = snat_find(snat, &from->src);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Expiry. Each worker walks its slots' tables a slice a round, so that a whole pass takes about a
- * second, or as long as SWEEP_RATE needs for very large tables. A pass ends what is over its
- * state's timeout or belongs to a removed server, and renews stale paths. Ends of TCP sessions are
- * told first (reset_both_begin()), which takes KILL_SECONDS.
+ * Session expiry. Each worker sweeps its slots' tables, one slice per round. A whole pass takes
+ * about a second, or as long as SWEEP_RATE requires for very large tables. A pass ends sessions
+ * that have exceeded their state's timeout or belong to a removed server, and renews stale paths.
+ * It first resets both ends of a TCP session (reset_both_begin()), which takes KILL_SECONDS.
  */
 #include <rte_cycles.h>
 
@@ -16,21 +16,22 @@
 #include "tcp_step.h"
 
 #define SWEEP_PASS_NS 1000000000u
-#define SWEEP_RATE    4000000u /* records a second and worker at the most */
+#define SWEEP_RATE    4000000u /* records per second and worker, at most */
 #define SWEEP_CHUNK   256u
-/* Records that a creation lets the sweep visit, where sessions begin faster than rounds sweep: with
- * 4, those that are over and still there come to be a third of those that are not. */
+/* Records that the sweep visits per created session, if sessions are created faster than rounds
+ * sweep. With 4, expired sessions not yet removed amount to a third of the live ones. */
 #define SWEEP_CREATION 4u
-/* What one round may do, so that queues are polled in between. A late round makes up for two. */
+/* Limits of one round, so that queues are polled in between. A late round makes up for two. */
 #define SWEEP_ELAPSED_NS (2 * SY_ROUND_MS * UINT64_C(1000000))
 #define SWEEP_ROUND_US   200u
-/* Seconds; above it the clock is behind: a slot's former worker may have been a moment ahead.
- * Timeouts are below 2^15, so a sweep may come hours late and still see that a session is over. */
+/* Seconds. A larger idle time means that the clock is behind: a slot's former worker may have been
+ * slightly ahead. Timeouts are below 2^15, so a sweep hours late still recognizes an expired
+ * session. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
-/* Its ends hear that it was idle for too long. One that was reset and did not say otherwise has no
- * end that would wait, nor has a one-way session whose client has closed; and the client of a
- * handshake that was never completed may be a forged one, whom nobody shall be made to ask. */
+/* Does an idle session's expiry reset both ends? Not after a reset that was not refuted, nor if the
+ * client of a one-way session has closed: then neither end would wait. Not before the handshake
+ * completes: the client's address may be forged, and we must not probe a third party. */
 static bool sweep_sends_resets(const struct service *service, const struct endpoint *e,
                                const struct session *s)
 {
@@ -39,9 +40,10 @@ static bool sweep_sends_resets(const struct service *service, const struct endpo
 	       !(s->state == SESSION_FIN_WAIT && endpoint_is_one_way(e));
 }
 
-/* Silence of a client that is said to have reset it may be a firewall's that lets no question pass:
- * the server, which the reset went to, is asked last. What a one-way server answers goes past us:
- * there the reset's number tells, or the session goes on as if there had been none. */
+/* Does a session continue though it timed out? A client that is said to have sent a reset may be
+ * silent because a firewall drops the challenge. The server, which got the reset, is challenged
+ * last. A one-way server's answers bypass us: the reset's number decides, or the session continues
+ * as if there had been no reset. */
 static bool sweep_goes_on(struct sy_worker *w, const struct endpoint *e, struct session *s)
 {
 	if (s->state != SESSION_RESET_BY_CLIENT)
@@ -77,7 +79,7 @@ static void slice_add(struct slice *slice, struct session_table *t, uint32_t rec
 		slice_flush(slice, t);
 }
 
-/* Over its time, or its server is gone; false: it lives on. */
+/* Ends a session that has timed out or whose server is gone; false: it continues. */
 static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t record)
 {
 	struct sy_worker *w = slice->w;
@@ -106,7 +108,7 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	return true;
 }
 
-/* Nothing is to be done about it: as of most. */
+/* True for most sessions: nothing is to be done. */
 static inline bool sweep_passes(const struct sy_worker *w, const struct session *s,
                                 const struct endpoint *e, uint16_t now)
 {
@@ -134,10 +136,10 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	if (SY_UNLIKELY(s->path != SY_PATH_NONE && sy_path_is_stale(b->rt, s->path)))
 		s->path = sy_path_lookup(b->rt, &s->client);
 	if (SY_UNLIKELY(e->mode == MODE_SNAT))
-		forward_path(w, s, SESSION_CLIENT); /* renews its pair record's */
+		forward_path(w, s, SESSION_CLIENT); /* renews the pair record's path */
 }
 
-/* The next records of the table that the sweep stands at; then the next table. */
+/* Visits the next records of the current table, then moves to the next table. */
 static void sweep_slice(struct sy_worker *w)
 {
 	struct sy_balance *b = w->app;
@@ -177,7 +179,8 @@ void sy_balance_round(struct sy_worker *w)
 		elapsed = SWEEP_ELAPSED_NS;
 	bw->swept_ns = w->now_ns;
 
-	/* Twice the live records: tables have gaps. Every slot costs a step even when empty. */
+	/* Twice the live records, as tables have gaps. Every slot costs a step, even an empty
+	 * one. */
 	uint64_t whole = 2 * sweep_owned(b, w->id) + SY_SLOTS * SWEEP_CHUNK;
 	uint64_t rate = whole < SWEEP_RATE ? whole : SWEEP_RATE;
 	int64_t budget = (int64_t)(rate * elapsed / SWEEP_PASS_NS) + SWEEP_CHUNK;
@@ -185,7 +188,7 @@ void sy_balance_round(struct sy_worker *w)
 		sweep_slice(w);
 }
 
-/* Never sooner than a pass a second: what a pass asks, the next one takes for unanswered. */
+/* At most one pass per second: challenges sent in one pass count as unanswered in the next. */
 static bool sweep_is_late(const struct sy_worker *w, const struct balance_worker *bw)
 {
 	return w->now_ns - bw->pass_ns > (uint64_t)bw->sweep_slot * (SWEEP_PASS_NS / SY_SLOTS);

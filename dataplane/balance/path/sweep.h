@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Expiry. */
+/* Session expiry. */
 #ifndef SWEEP_H
 #define SWEEP_H
 
 #include "balance.h"
 
-/* Sweeps on in proportion to the sessions that began, as rounds alone could not keep up with many:
- * behind a burst, when nothing refers to a record. */
+/* Sweeps in proportion to the sessions that were created: with many, the rounds alone could not
+ * keep up. Called at the end of a burst, when nothing refers to a record. */
 void sweep_for_creations(struct sy_worker *w);
 
 #endif
