@@ -6,21 +6,21 @@
 #include <rte_mbuf_dyn.h>
 
 #define PLACE_NONE UINT16_MAX
-#define WAYS       8 /* places that one datagram may have */
+#define WAYS       8 /* places that one datagram may take */
 #define SETS       (FRAGMENT_DATAGRAMS / WAYS)
-#define UNIT       8              /* bytes that fragments' offsets count in (RFC 791 3.1) */
+#define UNIT       8              /* bytes per unit of a fragment's offset (RFC 791 3.1) */
 #define UNITS      (65536 / UNIT) /* of the longest datagram */
 
 /*
- * What goes with a fragment from worker to worker, in its packet buffer. Writer: who hands it over,
- * always; reader: who then has it. Elsewhere it means nothing.
+ * Travels with a fragment from worker to worker, in its packet buffer. Writer: always the worker
+ * that hands it over; reader: the worker that gets it. Otherwise its content is undefined.
  */
 struct note {
 	uint32_t id;
 	uint16_t sport, dport;
 	uint8_t proto;
 	uint8_t completes; /* as in struct sy_view */
-	uint8_t known;     /* the above are; else it is on its way to its datagram's worker */
+	uint8_t known;     /* the above are valid; else it goes to its datagram's worker */
 	uint8_t reserved;
 };
 static int note_offset;
@@ -33,24 +33,24 @@ static struct note *note_of(struct rte_mbuf *m)
 struct datagram {
 	struct sy_tuple key; /* see key_of() */
 	uint64_t begun_ns;
-	uint64_t followed_tsc; /* the worker's turn in which fragments that had waited follow the
-	                          first */
-	uint16_t older, newer; /* places by age, PLACE_NONE: none */
-	/* Likewise of those of which fragments wait. */
+	uint64_t followed_tsc; /* the worker's loop turn in which waiting fragments follow the first
+	                        */
+	uint16_t older, newer; /* places in order of age; PLACE_NONE: none */
+	/* The same list of the datagrams that have waiting fragments. */
 	uint16_t waits_older, waits_newer;
-	uint16_t seen, end; /* units that came; behind the last of them */
-	uint16_t total;     /* units in all, 0: not known yet */
-	uint8_t first;      /* has come: the note is right */
+	uint16_t seen, end; /* units that arrived; the end of the last of them */
+	uint16_t total;     /* units in all, 0: unknown */
+	uint8_t first;      /* has arrived: the note is valid */
 	uint8_t spoilt;     /* its fragments overlap */
 	uint8_t waiting;
 	struct note note;
 	struct rte_mbuf *wait[FRAGMENT_WAITING_MAX];
-	uint64_t unit[UNITS / 64]; /* a bit for each that came */
+	uint64_t unit[UNITS / 64]; /* one bit per unit that arrived */
 };
 
 struct fragments {
 	uint64_t hash[SETS][WAYS]; /* by place; 0: free */
-	uint32_t ids;              /* goes up by one for each */
+	uint32_t ids;              /* incremented for each new id */
 	uint16_t oldest, newest;
 	uint16_t waits_oldest, waits_newest;
 	uint16_t waiting;
@@ -68,12 +68,12 @@ struct fragments *fragments_create(void)
 	note_offset = rte_mbuf_dynfield_register(&field);
 	if (note_offset < 0)
 		return NULL;
-	/* Pages that no datagram needs are never touched. */
+	/* Pages that no datagram uses are never touched. */
 	struct fragments *f = calloc(1, sizeof(*f));
 	if (!f)
 		return NULL;
 	f->oldest = f->newest = f->waits_oldest = f->waits_newest = PLACE_NONE;
-	/* Not where the process before us began, whose key we have inherited. */
+	/* Does not repeat the ids of the previous process, whose key we have inherited. */
 	f->ids = (uint32_t)(sy_clock_ns() / 1000);
 	return f;
 }
@@ -87,7 +87,7 @@ void fragments_destroy(struct fragments *f)
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-/* A permutation of 16 bits under our key, in four Feistel rounds. */
+/* A permutation of 16 bits with our key, in four Feistel rounds. */
 static uint16_t id_permute(const struct sy_hash_key *key, uint16_t n)
 {
 	uint8_t left = (uint8_t)(n >> 8), right = (uint8_t)n;
@@ -101,9 +101,9 @@ static uint16_t id_permute(const struct sy_hash_key *key, uint16_t n)
 }
 
 /*
- * An id that nobody can predict (RFC 7739), for either family. Its low half comes again only when
- * the worker has used up its share of all 65536: then for the same addresses a receiver has long
- * given up what was lost of the datagram before, unless it is very busy (RFC 4963).
+ * An unpredictable id (RFC 7739), for either family. Its low half repeats only after the worker has
+ * used its share of all 65536. By then a receiver has given up incomplete datagrams between the
+ * same addresses, unless it is very busy (RFC 4963).
  */
 uint32_t fragment_id_new(struct sy_worker *w)
 {
@@ -116,7 +116,7 @@ uint32_t fragment_id_new(struct sy_worker *w)
 
 /* ---- one datagram's units -------------------------------------------------------------------- */
 
-/* The bits of unit `at` and those behind it in its word, below `to`. */
+/* The bits from unit `at` on in its 64-bit group, below `to`. */
 static uint64_t units_mask(unsigned at, unsigned to)
 {
 	uint64_t bits = to - at < 64 ? (UINT64_C(1) << (to - at)) - 1 : UINT64_MAX;
@@ -131,9 +131,9 @@ static unsigned units_seen(const struct datagram *d, unsigned from, unsigned to)
 	return seen;
 }
 
-/* May the units from..to come, the datagram's last ones if so? What has come already is a duplicate
- * (of which the bytes that came first count); what overlaps in part, or leads beyond the end,
- * spoils the datagram (RFC 5722; IPv4 as Linux has it). */
+/* May the units from..to, the datagram's last ones if `last`, be added? Units that all arrived
+ * before are a duplicate (the bytes that came first count). A partial overlap, or a unit beyond the
+ * end, spoils the datagram (RFC 5722; IPv4 as in Linux). */
 static enum sy_drop units_check(const struct datagram *d, unsigned from, unsigned to, bool last)
 {
 	unsigned seen = units_seen(d, from, to);
@@ -145,7 +145,7 @@ static enum sy_drop units_check(const struct datagram *d, unsigned from, unsigne
 	return seen ? SY_DROP_FRAGMENT_OVERLAP : SY_DROP_NONE;
 }
 
-/* Returns whether the datagram is whole now. */
+/* Returns whether the datagram is now complete. */
 static bool units_add(struct datagram *d, unsigned from, unsigned to, bool last)
 {
 	for (unsigned at = from; at < to; at = (at | 63) + 1)
@@ -160,8 +160,8 @@ static bool units_add(struct datagram *d, unsigned from, unsigned to, bool last)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Source, destination and id; of IPv4 the protocol too. IPv6's first fragment may name another one
- * than the others, and its id is its own without it. */
+/* Source, destination and id; for IPv4 also the protocol. In IPv6 the first fragment may name
+ * another protocol than the others, and the id is unique without it. */
 static struct sy_tuple key_of(const struct sy_view *v)
 {
 	return (struct sy_tuple){.src = v->tuple.src,
@@ -205,7 +205,7 @@ static void waiting_add(struct fragments *f, struct datagram *d, struct rte_mbuf
 	f->waiting++;
 }
 
-/* None of a datagram, of which some do, waits any more. */
+/* Empties the waiting list of a datagram that has one. */
 static void waiting_end(struct fragments *f, struct datagram *d)
 {
 	*(d->waits_older == PLACE_NONE ? &f->waits_oldest
@@ -227,7 +227,7 @@ static void waiting_drop(struct sy_worker *w, struct fragments *f, struct datagr
 		sy_packet_drop(w, d->wait[n], reason);
 }
 
-/* `reason`: of what still waits. */
+/* `reason`: for the fragments that still wait. */
 static void datagram_end(struct sy_worker *w, struct fragments *f, uint16_t place,
                          enum sy_drop reason)
 {
@@ -238,7 +238,7 @@ static void datagram_end(struct sy_worker *w, struct fragments *f, uint16_t plac
 	*hash_at(f, place) = 0;
 }
 
-/* In a set that is full the oldest gives way: an honest datagram is over in no time. */
+/* If a set is full, its oldest datagram is dropped: a legitimate datagram completes quickly. */
 static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint64_t hash,
                                const struct sy_tuple *key)
 {
@@ -270,7 +270,7 @@ void fragments_expire(struct sy_worker *w)
 
 /* ---- fragments ------------------------------------------------------------------------------- */
 
-/* Comes again behind the burst that its first fragment is in. */
+/* Puts a fragment back into the input, after the burst of its first fragment. */
 static void fragment_again(struct sy_worker *w, struct rte_mbuf *m, const struct note *note)
 {
 	*note_of(m) = *note;
@@ -278,7 +278,7 @@ static void fragment_again(struct sy_worker *w, struct rte_mbuf *m, const struct
 		sy_packet_drop(w, m, SY_DROP_FRAGMENT_WAIT_FULL);
 }
 
-/* The first has come, and those that waited for it follow. */
+/* The first fragment has arrived: the waiting ones follow it. */
 static void waiting_follow(struct sy_worker *w, struct fragments *f, struct datagram *d, bool whole)
 {
 	struct note note = d->note;
@@ -291,8 +291,8 @@ static void waiting_follow(struct sy_worker *w, struct fragments *f, struct data
 	d->followed_tsc = w->tsc;
 }
 
-/* Fragment i of datagram `place`, whose units have come with it. *note: what it lacks, if it goes
- * on at once. */
+/* Adds fragment i to datagram `place`, which has its units already. *note: what the fragment lacks,
+ * if it continues at once. */
 static void datagram_add(struct sy_worker *w, struct fragments *f, uint16_t place,
                          struct sy_burst *burst, unsigned i, bool whole, struct note *note)
 {
@@ -315,7 +315,8 @@ static void datagram_add(struct sy_worker *w, struct fragments *f, uint16_t plac
 	}
 	*note = d->note;
 	note->completes = whole && !followed;
-	/* Not past those that waited: what completes the datagram comes last. */
+	/* Must not overtake those that waited: the fragment that completes the datagram comes
+	 * last. */
 	if (v->fragment != SY_FRAGMENT_FIRST && d->followed_tsc == w->tsc) {
 		fragment_again(w, burst->mbuf[i], note);
 		burst->next[i] = SY_NEXT_GONE;
@@ -324,7 +325,7 @@ static void datagram_add(struct sy_worker *w, struct fragments *f, uint16_t plac
 		datagram_end(w, f, place, SY_DROP_NONE);
 }
 
-/* Fragment i, whose datagram is ours to look after. */
+/* Handles fragment i of a datagram that this worker owns. */
 static enum sy_drop datagram_take(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                   uint64_t hash, const struct sy_tuple *key, struct note *note)
 {
@@ -347,7 +348,8 @@ static enum sy_drop datagram_take(struct sy_worker *w, struct sy_burst *burst, u
 	if (v->fragment != SY_FRAGMENT_FIRST && !(d && d->first)) {
 		if (d && d->waiting == FRAGMENT_WAITING_MAX)
 			return SY_DROP_FRAGMENT_WAIT_FULL;
-		/* The oldest give way: of an honest datagram the first one is not late. */
+		/* The oldest datagram is dropped: a legitimate datagram's first fragment is not
+		 * late. */
 		if (f->waiting == FRAGMENT_WAITING) {
 			if (place == f->waits_oldest)
 				d = NULL;
@@ -383,7 +385,7 @@ enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsi
 		enum sy_drop reason = datagram_take(w, burst, i, hash, &key, &note);
 		if (reason != SY_DROP_NONE || burst->next[i] == SY_NEXT_GONE)
 			return reason;
-		*on_it = note; /* its session may be another worker's */
+		*on_it = note; /* another worker may own its session */
 	}
 	v->tuple.sport = note.sport;
 	v->tuple.dport = note.dport;

@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fragment table (docs/design/0012-fragments.md): what a later fragment lacks, ports, it gets
- * from its datagram's first one.
- *
- * Each worker has one, of the datagrams whose slot is its own, and nobody else touches it.
+ * The fragment table (docs/design/0012-fragments.md). A later fragment has no ports; it gets them
+ * from its datagram's first fragment. Each worker has its own table, for the datagrams whose slot
+ * it owns; no other thread uses it.
  */
 #ifndef BALANCE_FRAGMENT_H
 #define BALANCE_FRAGMENT_H
 
 #include "balance.h"
 
-/* How long a datagram may take from its first fragment to come to its last. */
+/* The longest time from a datagram's first fragment to arrive until its last. */
 #define FRAGMENT_LIFE_NS     UINT64_C(2000000000)
-#define FRAGMENT_WAITING     64   /* fragments that wait for their first, of a worker */
-#define FRAGMENT_WAITING_MAX 16   /* of them of one datagram */
-#define FRAGMENT_DATAGRAMS   1024 /* at once, of a worker */
+#define FRAGMENT_WAITING     64   /* fragments of a worker that wait for their first fragment */
+#define FRAGMENT_WAITING_MAX 16   /* of these, of one datagram */
+#define FRAGMENT_DATAGRAMS   1024 /* of a worker, at once */
 
 struct fragments;
 
-/* NULL: no memory, or no room in packet buffers for what workers tell each other. */
+/* NULL: no memory, or no space in packet buffers for the note from worker to worker. */
 struct fragments *fragments_create(void);
-/* Frees what waits too. f may be NULL. */
+/* Also frees waiting fragments. f may be NULL. */
 void fragments_destroy(struct fragments *f);
 
 /*
- * Packet i is a fragment, for us. NONE: its view has the datagram's ports, protocol and new id now,
- * and it goes on like any packet; or it is SY_NEXT_GONE: it waits, or another worker has it.
- * Anything else: why it is dropped.
+ * Packet i is a fragment for us. NONE: its view now has the datagram's ports, protocol and new id,
+ * and it continues like any packet; or it is SY_NEXT_GONE: it waits, or was handed over to another
+ * worker. Otherwise: the reason to drop it.
  */
 enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsigned i);
-/* An id for a datagram's fragments, of either family, whose source is an address of ours. */
+/* An id for the fragments of a datagram of either family, whose source is one of our addresses. */
 uint32_t fragment_id_new(struct sy_worker *w);
-/* Ends what has taken too long. Each round. */
+/* Drops datagrams that have taken too long. Called each round. */
 void fragments_expire(struct sy_worker *w);
 
 #endif

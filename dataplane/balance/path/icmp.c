@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP: what we tell senders ourselves, and what is sent to our addresses. */
+/* ICMP: errors that we send, and packets to our addresses. */
 #include "icmp.h"
 
 #include "own_packet.h"
 #include "snat.h"
 
-/* ICMP errors of our own: 1000 a second and worker, in bursts of at most 50 (RFC 4443 2.4 f). */
+/* ICMP errors that we send: 1000 per second and worker, in bursts of at most 50 (RFC 4443 2.4
+ * f). */
 #define ICMP_COST_NS 1000000u
 #define ICMP_BURST   50u
 
@@ -14,8 +15,9 @@ static bool icmp_is_allowed(struct sy_worker *w)
 	return rate_take(&balance_worker_of(w)->icmp, w->now_ns, ICMP_COST_NS, ICMP_BURST);
 }
 
-/* Which address of ours the sender of a packet hears from: the one that it was sent to. What inside
- * hosts send is for others, whom we must not speak for: a traceroute would have arrived. */
+/* The source of an error that we send: the address that the packet was sent to. An inside host's
+ * packet is for another host, in whose name we must not answer: a traceroute would seem to have
+ * arrived. */
 static const struct sy_addr *icmp_source(const struct sy_balance *b, const struct sy_view *v)
 {
 	const struct snat *snat = SY_RCU_READ(b->snat);

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ICMP errors of others. Each quotes a packet that we, or a server that answers past us, have sent;
- * whoever sent that packet first must hear of it, about the packet as they know it:
+ * ICMP errors from other hosts and routers. Each quotes a packet that we, or a server whose answers
+ * bypass us, have sent. The packet's original sender must get the error, about the packet as it
+ * sent it:
  *
- *     quoted             was told to        goes on to   from
+ *     quoted             error sent to      forwarded to source
  *     VIP → client       VIP                server       the router; FNAT: local address; DR, IPIP:
- *                                                        as it is, like a packet of the client
+ *                                                        unchanged, like a client's packet
  *     local → server     local   (FNAT)     client       VIP
  *     client → server    client  (NAT)      client       VIP
  *     local → server     local   (IPIP)     client       VIP, about the packet in the tunnel
  *     pool → remote      pool    (SNAT)     inside       the router
  *     remote → inside    remote  (SNAT)     remote       pool
  *
- * Clients do not see beyond the VIP, whose network may be none of theirs. A NAT server, like those
- * that are sent the packet as it is, is told the router's address: we are its way there.
+ * Clients do not see the network beyond the VIP, which may not be theirs. NAT, DR and IPIP servers
+ * see the router's address: we are on their path to it.
  *
- * Anybody can make an error up, so none changes its session, keeps it alive, or counts as its
- * traffic. Receivers judge them by what they quote (RFC 5927), which therefore is told unchanged.
+ * An error is easy to forge, so none changes its session, keeps it alive or counts as its traffic.
+ * Receivers check the quoted packet (RFC 5927), which therefore is forwarded unchanged.
  */
 #include "address_set.h"
 #include "balance.h"
@@ -26,22 +27,22 @@
 #include "snat.h"
 
 struct complaint {
-	struct sy_quote quote;    /* of the packet that its sender shall hear of */
-	struct sy_quote tunnel;   /* what it was in; proto 0: none */
-	struct sy_tuple incoming; /* of packets by which its session is found */
+	struct sy_quote quote;    /* of the packet whose sender shall get the error */
+	struct sy_quote tunnel;   /* of the tunnel around it; proto 0: none */
+	struct sy_tuple incoming; /* tuple of packets by which its session is found */
 	uint8_t slot;
 	uint32_t record;
-	enum session_direction from; /* it goes the way of packets from there */
+	enum session_direction from; /* it takes the direction of packets from this side */
 };
 
-/* What the packet's receiver would answer. */
+/* The tuple of the receiver's answer. */
 static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
 {
 	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
 }
 
-/* Was the packet quoted on its way to its session's client, whose port then tells the slot? That is
- * from a VIP, or from a remote to an inside host. */
+/* Was the quoted packet on its way to its session's client, whose port then gives the slot? Such
+ * packets come from a VIP, or from a remote to an inside host. */
 static bool is_towards_client(const struct sy_balance *b, const struct complaint *c)
 {
 	switch (address_set_find(SY_RCU_READ(b->address_set), &c->quote.tuple.src)) {
@@ -55,7 +56,7 @@ static bool is_towards_client(const struct sy_balance *b, const struct complaint
 	}
 }
 
-/* All but record and from. */
+/* Fills in all fields but record and from. */
 static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *frame,
                                    const struct sy_view *v, struct complaint *c)
 {
@@ -63,7 +64,7 @@ static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *fr
 	enum sy_drop reason = sy_packet_parse_quote(frame, v, &c->quote);
 	if (reason != SY_DROP_NONE)
 		return reason;
-	/* Errors go to the source of what they quote. */
+	/* Errors go to the source of the quoted packet. */
 	if (!sy_addr_equal(&t->src, &v->tuple.dst))
 		return SY_DROP_ICMP_NO_SESSION;
 	c->tunnel.proto = 0;
@@ -105,7 +106,7 @@ void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		sy_burst_hand_over(w, burst, i);
 }
 
-/* The session that it is about; NULL: none. */
+/* The session that the error is about; NULL: none. */
 static struct session *complaint_session(struct sy_balance *b, struct complaint *c, uint64_t hash)
 {
 	struct session_table *t = b->table[c->slot];
@@ -128,7 +129,7 @@ static struct session *complaint_session(struct sy_balance *b, struct complaint 
 	return s;
 }
 
-/* To a server that answers past us, as the client's packets go there. */
+/* To a server whose answers bypass us, the error goes like the client's packets. */
 static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                    const struct session *s, const struct endpoint *e)
 {
@@ -144,7 +145,7 @@ static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, 
 	return SY_DROP_NONE;
 }
 
-/* Puts in packet i's place one built again, about the packet that its sender knows as *known. */
+/* Replaces packet i by a new error, about the packet that its sender knows as *known. */
 static enum sy_drop complaint_rebuild(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                       const struct complaint *c, const struct sy_tuple *known,
                                       const struct sy_addr *src)
@@ -176,8 +177,8 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 	const struct session_cold *cold = session_cold_at(b->table[c->slot], c->record);
 	struct sy_tuple known =
 	        to_client ? session_client_tuple(s, cold, e) : session_server_tuple(b, s, cold, e);
-	/* A path that is the receiver's own beyond us, who are a router on it. Of a router that has
-	 * no address but its link's nobody else may see it. */
+	/* Is the path beyond us the receiver's own? Then we are a router on it, and the receiver
+	 * sees the erring router's address, unless that is link-local. */
 	bool beyond = to_client ? e->mode == MODE_SNAT : e->mode == MODE_NAT;
 	bool shown = beyond && !sy_addr_is_link_local(&v->tuple.src);
 	struct sy_addr src = shown ? v->tuple.src : known.dst;
@@ -193,10 +194,11 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 }
 
 /*
- * A server keeps a path's MTU by its other end, which is a local address: what is the path of one
- * client would be that of all. Below a size that costs little, the error is kept from it, and
- * packets to the client are divided here. It is believed no more than that: anybody can make it up,
- * but about a packet that exists, and larger than what the path is said to carry (RFC 5927 7.2).
+ * A server stores a path's MTU by the remote address, which is our local address: the MTU of one
+ * client's path would apply to all clients. Below a size that costs little, the server does not get
+ * the error; we fragment packets to the client instead. The error is not trusted further: it may be
+ * forged, though only about a packet that exists and is larger than the MTU that it reports (RFC
+ * 5927 7.2).
  */
 static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struct session *s,
                            const struct endpoint *e)
@@ -205,7 +207,7 @@ static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struc
 	if (q->kind != SY_QUOTE_TOO_BIG || c->from != SESSION_CLIENT || e->mode != MODE_FNAT ||
 	    q->mtu >= CLIENT_MTU_FLOOR)
 		return false;
-	/* Of IPv6 there are no such paths (RFC 8201 4). */
+	/* IPv6 has no such paths (RFC 8201 4). */
 	if (q->v4 && q->ip_len > q->mtu) {
 		client_mtu_note(w, &s->client, q->mtu);
 		s->path = SY_PATH_NONE;
@@ -226,7 +228,8 @@ static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burs
 	reason = complaint_read(b, frame, v, &c);
 	if (reason != SY_DROP_NONE)
 		return reason;
-	/* The configuration has changed since it was steered here: another worker's table. */
+	/* The configuration has changed since the error was steered here: the table is another
+	 * worker's. */
 	if (c.slot != burst->slot[i])
 		return SY_DROP_ICMP_NO_SESSION;
 	burst->hash[i] = sy_hash_tuple(&b->key, &c.incoming);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which destination addresses are ours, and what they are: an immutable open-addressing table. */
+/* Which addresses are ours, and of what kind: an immutable open-addressing table. */
 #ifndef ADDRESS_SET_H
 #define ADDRESS_SET_H
 
@@ -9,9 +9,9 @@ enum address_set_kind {
 	ADDRESS_SET_NONE,
 	ADDRESS_SET_VIP,
 	ADDRESS_SET_LOCAL,
-	ADDRESS_SET_POOL,   /* of SNAT: what remote hosts answer to */
-	ADDRESS_SET_SERVER, /* of a NAT service: not ours, but what it sends may be for us to
-	                       translate */
+	ADDRESS_SET_POOL,   /* of SNAT: the address that remote hosts answer to */
+	ADDRESS_SET_SERVER, /* of a NAT service: not ours, but we may have to translate its packets
+	                     */
 };
 
 struct address_set_entry {
@@ -21,12 +21,13 @@ struct address_set_entry {
 
 struct address_set {
 	uint32_t mask; /* places − 1; at most half are taken */
-	uint64_t *v4; /* as many for those of IPv4 once more: address, kind << 32; 0: empty place */
+	uint64_t *v4;  /* as many places for IPv4 addresses again: address, kind << 32; 0: empty */
 	struct address_set_entry entry[];
 };
 
-/* Both halves of the product count: IPv4's last bytes are a word's highest, and a product carries
- * only upwards. Addresses come from our own configuration, so the constants need no secret. */
+/* Uses both halves of the product: an IPv4 address's last bytes are the highest of its word, and a
+ * product carries only upwards. The addresses are configured by us, so the constants need not be
+ * secret. */
 static inline uint32_t address_set_hash(const struct sy_addr *a)
 {
 	return (uint32_t)sy_hash_mix(a->d[0] ^ 0x9e3779b97f4a7c15u, a->d[1] ^ 0xd6e8feb86659fd93u);
@@ -42,13 +43,13 @@ static inline enum address_set_kind address_set_find(const struct address_set *o
 	}
 }
 
-/* From the product's upper half: an address's last byte, which differs most, is its highest. */
+/* Uses the product's upper half: an address's last byte, which varies most, is its highest. */
 static inline uint32_t address_set_hash_v4(uint32_t address)
 {
 	return (uint32_t)(address * 0x9e3779b97f4a7c15u >> 40);
 }
 
-/* The same for an address of IPv4, as it stands in a header. */
+/* The same for an IPv4 address in network order. */
 static inline enum address_set_kind address_set_find_v4(const struct address_set *o,
                                                         uint32_t address)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which service a client's packet asks for. Services of one port are found by their key. The others
- * of a VIP and protocol share one entry, whose key is no service's: their ranges.
+ * Finds the service for a client's packet. A service of one port is found by its key. The others of
+ * a VIP and protocol share one entry with a key that no service has: their ranges.
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ int directory_create(struct sy_balance *b, struct sy_error *err)
 	                              b->options.max_services);
 }
 
-/* No service's: a range that ends with port 1 begins with none. */
+/* A key that no service has: a range that ends with port 1 but does not begin with a port. */
 static struct service_key ranges_key(const struct sy_addr *vip, uint16_t proto)
 {
 	return (struct service_key){.vip = *vip, .proto = proto, .last_port = htons(1)};
@@ -47,7 +47,7 @@ void directory_destroy(struct sy_balance *b)
 	rte_hash_free(b->directory);
 }
 
-/* ---- looking up ------------------------------------------------------------------------------ */
+/* ---- lookup */
 
 static uint32_t find_range(const struct sy_balance *b, const struct sy_tuple *t)
 {
@@ -83,7 +83,7 @@ static void key_free(void *ptr)
 	free(k);
 }
 
-/* Lock-free readers may still compare the key, so its place is free only after a grace period. */
+/* Lock-free readers may still compare the key, so its place is freed only after a grace period. */
 static void key_delete(struct sy_balance *b, const struct service_key *key)
 {
 	struct freed_key *k = malloc(sizeof(*k));
@@ -102,7 +102,7 @@ static struct ranges *ranges_now(const struct sy_balance *b, const struct servic
 	return rte_hash_lookup_data(b->directory, key, &ranges) < 0 ? NULL : ranges;
 }
 
-/* Puts `next` in the place of what the entry has; empty, it takes the entry away. */
+/* Replaces the entry's list with `next`; an empty list removes the entry. */
 static int ranges_swap(struct sy_balance *b, const struct service_key *entry, struct ranges *next)
 {
 	struct ranges *old = ranges_now(b, entry);
@@ -139,7 +139,7 @@ void directory_remove(struct sy_balance *b, const struct service_key *key, uint3
 	void *now;
 	if (key_is_range(key)) {
 		const struct service_key entry = ranges_key(&key->vip, key->proto);
-		/* Without memory it leads to an id that has no service. */
+		/* Without memory the entry stays, with an id that has no service. */
 		ranges_swap(
 		        b, &entry,
 		        ranges_without(ranges_now(b, &entry), ntohs(key->vport), last_of(key), id));

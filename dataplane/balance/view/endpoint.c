@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server's mode and families make of its packets. */
+/* How a server's mode and address families change its packets. */
 #include "balance.h"
 
 #define HEADERS_DIFFER ((int8_t)(sizeof(struct sy_ipv6) - sizeof(struct sy_ipv4)))

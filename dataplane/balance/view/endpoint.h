@@ -9,19 +9,19 @@
 
 #define MAX_LOCALS 255 /* ids 0–254: a session has eight bits for one */
 #define LOCAL_NONE                                                                                 \
-	MAX_LOCALS /* of a session whose packets go to the server from the client's own */
+	MAX_LOCALS /* of a session whose packets reach the server from the client's address */
 
 /* How packets reach a server; the numbers are those of the API and of the session file. */
 enum mode {
 	MODE_FNAT = 1, /* from a local address */
-	MODE_DR = 2,   /* as they are, to its MAC address; answers go past us */
+	MODE_DR = 2,   /* unchanged, to its MAC address; answers bypass us */
 	MODE_NAT = 3,  /* from the client's address; we are the server's gateway */
-	MODE_IPIP = 4, /* as they are, in a tunnel from a local address; answers go past us */
-	MODE_SNAT = 5, /* no server's: hosts inside talk to others from a pool address */
+	MODE_IPIP = 4, /* unchanged, in a tunnel from a local address; answers bypass us */
+	MODE_SNAT = 5, /* no server: inside hosts talk to remotes from a pool address */
 };
 
-/* What forwarding makes of packets: addresses and ports changed in place (FNAT, NAT), nothing (DR),
- * or a tunnel, by family of the VIP; a translation, or SNAT's. */
+/* How forwarding changes packets: addresses and ports in place (FNAT, NAT), nothing (DR), or a
+ * tunnel, each by family of the VIP; a translation; or SNAT. */
 enum form {
 	FORM_V4,
 	FORM_V6,
@@ -48,56 +48,57 @@ static inline bool form_is_tunnel(unsigned form)
 	return form == FORM_TUNNEL_V4 || form == FORM_TUNNEL_V6;
 }
 
-/* Of those with a family. */
+/* Of the forms with a family. */
 static inline bool form_is_v4(unsigned form)
 {
 	return form % 2 == FORM_V4;
 }
 
-/* Its packets go to servers from a local address. */
+/* Do its packets go to servers from a local address? */
 static inline bool mode_is_local(uint8_t mode)
 {
 	return mode == MODE_FNAT || mode == MODE_IPIP;
 }
 
 /*
- * A server as the packet path sees it: one cache line, filled before any session or service names
- * its id, and never changed but for `path` and what says so. With the VIP beside it, a session's
- * record and this line are all that a packet's rewrite needs.
+ * A server as the packet path sees it: one cache line. It is filled in before any session or
+ * service names its id. Afterwards only `path` and the fields marked like it change. As it includes
+ * the VIP, a packet's rewrite needs only the session's record and this line.
  */
 struct endpoint {
 	struct sy_addr addr; /* the server's */
 	struct sy_addr vip;  /* its service's */
-	uint16_t port;       /* network order; 0: the one that the client asked for */
-	uint16_t vport;      /* its service's; 0: it has many, and sessions name theirs */
+	uint16_t port;       /* network order; 0: the port that the client asked for */
+	uint16_t vport;      /* its service's; 0: it has many, and each session has its own */
 	uint32_t service;    /* id, or SERVICE_NONE */
 	uint32_t created;    /* seconds of balance_now(), when the id was taken */
-	uint32_t limit;      /* sessions at most; UINT32_MAX: no limit. As path */
+	uint32_t limit;      /* most sessions; UINT32_MAX: no limit. As path */
 	uint16_t path;       /* to the server. Writer: control thread; readers: relaxed */
 	uint16_t first_port, last_port; /* of its service, as in struct service_key */
 	uint8_t proto;
 	uint8_t mode : 4;   /* enum mode */
 	uint8_t form : 4;   /* enum form: what its mode and families make of packets */
-	int8_t overhead[2]; /* bytes they gain, by enum session_direction: of who sent them */
+	int8_t overhead[2]; /* bytes that packets grow by, by enum session_direction of the sender
+	                     */
 	uint8_t removed;    /* no longer configured. Writer: control thread; readers: relaxed */
-	uint8_t down;       /* health checks say so. Likewise */
+	uint8_t down;       /* by health checks. Likewise */
 	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
-	uint8_t backup;     /* only when no other does. Likewise */
-	uint8_t dead;  /* its sessions end: removed, killed, or down and that is told. Likewise */
-	uint8_t found; /* the id means this since an earlier process, whose sessions name it.
-	                  Control thread only, and those that adopt */
+	uint8_t backup;     /* takes them only if no other server does. Likewise */
+	uint8_t dead;  /* its sessions end: removed, in state KILL, or down with resets. Likewise */
+	uint8_t found; /* an earlier process's sessions use the id with this meaning. Control thread
+	                  and adoption only */
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
 
-/* The service of a server that an earlier process had and this configuration has not. */
+/* The service of a server that an earlier process had but this configuration does not. */
 #define SERVICE_NONE UINT32_MAX
 
-/* How a service's new sessions are spread, as configured. */
+/* How a service distributes new sessions, as configured. */
 struct policy {
 	uint8_t scheduler; /* Steelyard__Forwarder__V1__Scheduler */
 	uint8_t hash_on;   /* Steelyard__Forwarder__V1__HashOn */
 	bool one_packet;
-	bool sloppy_tcp;     /* packets of no session begin one */
+	bool sloppy_tcp;     /* packets of no session may create one */
 	uint16_t slow_start; /* seconds; 0: none */
 	struct {
 		uint16_t timeout; /* seconds; 0: none */
@@ -108,7 +109,7 @@ struct policy {
 	uint8_t resets;         /* enum policy_resets */
 };
 
-/* When the ends of TCP sessions are told by a reset. */
+/* When both ends of TCP sessions are reset. */
 enum policy_resets { RESETS_EXPIRED = 1, RESETS_DOWN = 2, RESETS_UNKNOWN = 4 };
 
 /* A service as the slow path sees it: immutable, swapped under RCU. */
@@ -144,10 +145,10 @@ static inline void traffic_count(struct traffic *t, enum session_direction from,
 	}
 }
 
-/* Per server and worker, whose own it is. Traffic's readers: control thread, relaxed. */
+/* Per server and worker; written by the worker. Readers of traffic: control thread, relaxed. */
 struct server_share {
 	struct traffic traffic;
-	struct sy_tx_cache_link link; /* of its neighbour, where it is on link */
+	struct sy_tx_cache_link link; /* of its neighbour, if the server is on link */
 };
 _Static_assert(sizeof(struct server_share) == SY_CACHE_LINE, "one line a server");
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which server a client prefix goes to: one table for all workers, without locks.
+ * Which server a client prefix is bound to: one table for all workers, without locks.
  *
- *     bucket    | head slot | place | place | … |    eight words, one cache line
- *     word      | tag, 24 bits | server id, 24 bits | second, 16 bits |    0: nothing
+ *     bucket    | head slot | place | place | … |    eight 64-bit entries, one cache line
+ *     entry     | tag, 24 bits | server id, 24 bits | second, 16 bits |    0: empty
  *
- * The tag is a keyed hash of prefix and service. Every entry comes in by the head slot: whoever
- * inserts copies what stands there into a place, then exchanges it for its own entry. So insertions
- * into a bucket are one sequence, and of two workers that bring one prefix the second fails, looks
- * again, and finds the first one's choice.
+ * The tag is a keyed hash of prefix and service. Every entry is inserted at the head slot: the
+ * worker copies the present head entry into a place, then exchanges the head for its own entry. So
+ * insertions into a bucket are serialized. If two workers insert the same prefix, the second one
+ * fails, looks again, and finds the first one's choice.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -18,9 +18,10 @@
 #define BUCKETS   (1u << 17)
 #define WORDS     8
 #define HEAD_SLOT 0
-/* Buckets a tick: the whole table in 41 s, far below the 18 hours that a second's 16 bits tell. */
+/* Buckets per tick: the whole table takes 41 s, far less than the 18 hours that 16 bits of seconds
+ * express. */
 #define TICK_BUCKETS 64
-/* Workers' clocks differ a little: an entry may be from the next second. */
+/* Workers' clocks differ slightly: an entry may be from the next second. */
 #define AGE_MAX (UINT16_MAX - 60)
 
 struct bucket {
@@ -38,7 +39,7 @@ struct persist *persist_create(void)
 	struct persist *p = calloc(1, sizeof(*p));
 	if (!p)
 		return NULL;
-	/* Costs nothing until it is touched. */
+	/* Takes no memory until it is touched. */
 	void *buckets = mmap(NULL, BUCKETS * sizeof(struct bucket), PROT_READ | PROT_WRITE,
 	                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (buckets == MAP_FAILED) {
@@ -56,8 +57,7 @@ void persist_destroy(struct persist *p)
 	free(p);
 }
 
-/* ---- words
- * --------------------------------------------------------------------------------------- */
+/* ---- entries */
 
 static uint64_t entry_make(uint32_t tag, uint32_t server, uint32_t now)
 {
@@ -91,7 +91,7 @@ static bool entry_swap(uint64_t *at, uint64_t from, uint64_t to)
 	                                   __ATOMIC_SEQ_CST);
 }
 
-/* Whether the entry says something of its service's server, and for how much longer. */
+/* Is the entry still valid: not expired, and its server eligible? */
 static bool entry_is_live(const struct sy_balance *b, uint64_t word, const struct service *s,
                           uint32_t now)
 {
@@ -101,7 +101,7 @@ static bool entry_is_live(const struct sy_balance *b, uint64_t word, const struc
 	       SY_READ(e->eligible) && (!SY_READ(e->backup) || s->pool->eligible == 0);
 }
 
-/* Nobody will miss it. */
+/* Is the entry empty or no longer of use? */
 static bool entry_is_over(const struct sy_balance *b, uint64_t word, uint32_t now)
 {
 	if (word == 0)
@@ -111,8 +111,7 @@ static bool entry_is_over(const struct sy_balance *b, uint64_t word, uint32_t no
 	return !s || SY_READ(e->removed) || !entry_is_live(b, word, s, now);
 }
 
-/* ---- finding and binding
- * -------------------------------------------------------------------------------- */
+/* ---- finding and binding */
 
 struct key {
 	struct bucket *bucket;
@@ -140,13 +139,13 @@ static struct key key_of(const struct sy_balance *b, const struct service *s,
 	};
 }
 
-/* A false match, of another prefix of the same service, binds the two together: no harm. */
+/* A false match, with another prefix of the same service, binds both to one server: harmless. */
 static bool key_matches(const struct sy_balance *b, const struct key *k, uint64_t word)
 {
 	return entry_tag(word) == k->tag && b->endpoint[entry_server(word)].service == k->service;
 }
 
-/* Its time begins again. False: somebody changed it meanwhile. */
+/* Restarts the entry's timeout. False: another thread changed it meanwhile. */
 static bool entry_renew(uint64_t *at, uint64_t word, uint32_t now)
 {
 	uint64_t renewed = entry_make(entry_tag(word), entry_server(word), now);
@@ -168,8 +167,8 @@ uint32_t persist_find(struct sy_balance *b, const struct service *s, const struc
 	return SERVER_NONE;
 }
 
-/* Looks for the prefix in the whole bucket, and takes out what it must not find again. False: a
- * word changed meanwhile. */
+/* Looks for the prefix in the whole bucket, and removes its entries that are refused or not valid.
+ * False: an entry changed meanwhile. */
 static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct service *s,
                          uint32_t refused, uint32_t now, uint32_t *found)
 {
@@ -186,7 +185,7 @@ static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct
 	return true;
 }
 
-/* Where what stands at the head slot goes: to a place that nobody misses, else the oldest one's. */
+/* The place for the present head entry: one whose entry is of no use, else the oldest one's. */
 static uint64_t *bucket_victim(struct sy_balance *b, struct bucket *bucket, uint32_t now,
                                uint64_t *held)
 {
@@ -224,8 +223,8 @@ uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struc
 		}
 		if (entry_swap(head, first, entry_make(k.tag, server, now)))
 			return server;
-		/* What stood at the head slot may have been taken out for good: no copy may stay.
-		 */
+		/* The head entry may have been removed for good meanwhile: its copy must not
+		 * stay. */
 		if (place)
 			entry_swap(place, first, 0);
 	}

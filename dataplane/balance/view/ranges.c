@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 /*
- * Whoever holds a port began at it or before: the last range that did, or one around that. A range
- * that ended before another begins is around neither it nor any later one. This holds for lists
- * that overlap too, as they may between two steps of a transaction.
+ * A range that contains a port begins at or before it: it is the last range that does, or one that
+ * encloses that. A range that ended before another begins encloses neither that one nor any later
+ * one. This also holds for overlapping ranges, which may occur between two steps of a transaction.
  */
 static void ranges_nest(struct ranges *r)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The services of one VIP and protocol that have many ports: an immutable list, whose ranges lie
- * within each other or apart. All ports are the range from 0 to 65535. Testbeds on base alone.
+ * The services with many ports of one VIP and protocol: an immutable list, whose ranges are nested
+ * or disjoint. All ports are the range from 0 to 65535. Depends on base alone.
  */
 #ifndef RANGES_H
 #define RANGES_H
@@ -13,25 +13,25 @@
 struct range {
 	uint16_t first, last; /* host order, inclusive */
 	uint32_t id;          /* of the service */
-	uint32_t outer;       /* place of the range around it; RANGE_NONE: there is none */
+	uint32_t outer;       /* index of the enclosing range; RANGE_NONE: none */
 };
 
-/* By first port; of those that begin with one port, the wider comes first. */
+/* Sorted by first port; of ranges with the same first port, the wider comes first. */
 struct ranges {
 	uint32_t count;
 	struct range range[];
 };
 
-/* Copies with the range put in, in place of one with the same ports, or without the one of this id
- * and ports. from may be NULL: empty. The result has a count of 0 when nothing is left; NULL: no
- * memory. Freed with free(). */
+/* Copies of a list: with the range added, replacing one with the same ports; or without the range
+ * of this id and ports. from may be NULL: empty. The result has count 0 if it is empty; NULL: no
+ * memory. Free with free(). */
 struct ranges *ranges_with(const struct ranges *from, uint16_t first, uint16_t last, uint32_t id);
 struct ranges *ranges_without(const struct ranges *from, uint16_t first, uint16_t last,
                               uint32_t id);
-/* The service of the narrowest range that holds the port, RANGE_NONE: none does. */
+/* The service of the narrowest range that contains the port, RANGE_NONE: none. */
 uint32_t ranges_find(const struct ranges *r, uint16_t port);
 
-/* The order of the list. */
+/* The sort order of the list. */
 static inline int range_compare(uint16_t first, uint16_t last, uint16_t other_first,
                                 uint16_t other_last)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a session means together with its endpoint: its tuples on both sides, whether it lives, what
- * its packets leave with, and whether a packet is its own. Part of balance.h.
+ * What a session means together with its endpoint: its tuples on both sides, whether it is alive,
+ * how its packets are rewritten, and whether a packet belongs to it. Part of balance.h.
  */
 #ifndef SESSION_MATCH_H
 #define SESSION_MATCH_H
@@ -10,8 +10,8 @@
 
 #include "balance.h"
 
-/* The port that the client asked for, and the server's: most endpoints name them, others leave them
- * to the session, whose cold half is read for these alone. */
+/* The port that the client asked for, and the server's port. Most endpoints name them; otherwise
+ * they are in the session's cold half, which is read only then. */
 static inline uint16_t session_vport(const struct endpoint *e, const struct session_cold *cold)
 {
 	return SY_LIKELY(e->vport) ? e->vport : cold->vport;
@@ -22,10 +22,10 @@ static inline uint16_t session_port(const struct endpoint *e, const struct sessi
 	return SY_LIKELY(e->port) ? e->port : cold->vport;
 }
 
-/* The two tuples of a session as they come in from the wire: client → VIP, server → local; under
- * NAT the latter is the client, and local_port its port. Under SNAT they are inside → remote,
- * remote → pool: s is the first of a pair, wherever it lies, and its pair record names the remote.
- * Of an echo, the id is the inside host's port, or the pool's. */
+/* A session's two tuples as received: client → VIP and server → local. Under NAT `local` is the
+ * client, and local_port its port. Under SNAT they are inside → remote and remote → pool; s is the
+ * first record of a pair, and its pair record names the remote. For an echo, the id takes the place
+ * of the inside host's port, or of the pool's. */
 static inline struct sy_tuple session_client_tuple(const struct session *s,
                                                    const struct session_cold *cold,
                                                    const struct endpoint *e)
@@ -55,20 +55,20 @@ static inline struct sy_tuple session_server_tuple(const struct sy_balance *b,
 	                         s->local_port, e->proto};
 }
 
-/* No packet of its sessions comes from the server: they have no tuple for that, and their states
- * follow the client alone. */
+/* The server's packets bypass us: its sessions have no tuple for them, and their states follow the
+ * client's packets alone. */
 static inline bool endpoint_is_one_way(const struct endpoint *e)
 {
 	return e->mode == MODE_DR || e->mode == MODE_IPIP;
 }
 
-/* Its server or local address is gone: it ends at its next packet or the next sweep. */
+/* Its server or local address is gone: it ends at its next packet or at the next sweep. */
 static inline bool session_is_dead(const struct sy_balance *b, const struct session *s)
 {
 	return SY_READ(b->endpoint[s->server].dead) || SY_READ(b->local_removed[s->local]);
 }
 
-/* Of SESSION_RESET_BY_*: who is said to have sent the reset. */
+/* In state SESSION_RESET_BY_*: the side that is said to have sent the reset. */
 static inline enum session_direction session_challenged_side(const struct session *s)
 {
 	return s->state == SESSION_RESET_BY_CLIENT ? SESSION_CLIENT : SESSION_SERVER;
@@ -79,7 +79,7 @@ static inline bool session_is_challenged(const struct session *s)
 	return s->state == SESSION_RESET_BY_CLIENT || s->state == SESSION_RESET_BY_SERVER;
 }
 
-/* Plain packets from this side change nothing of its state, so that they may take the fast path. */
+/* Plain packets from this side do not change its state, so they may take the fast path. */
 static inline bool session_is_fast(const struct session *s, enum session_direction from)
 {
 	const uint32_t both = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS;
@@ -87,8 +87,8 @@ static inline bool session_is_fast(const struct session *s, enum session_directi
 	return states >> s->state & 1;
 }
 
-/* Seconds that it may be idle. A FIN that nobody acknowledged may be forged, and shortens nothing;
- * of a one-way session acknowledgements are not seen, and the FIN's number has to tell. */
+/* Seconds that a session may be idle. A FIN without acknowledgement may be forged, and does not
+ * shorten the timeout. One-way sessions see no acknowledgements: there the FIN's number decides. */
 static inline uint16_t session_timeout(const struct service *service, const struct session *s)
 {
 	bool closing = s->state == SESSION_FIN_WAIT || s->state == SESSION_CLOSING;
@@ -96,8 +96,8 @@ static inline uint16_t session_timeout(const struct service *service, const stru
 	return service->timeout[closing && !acked ? SESSION_ESTABLISHED : s->state];
 }
 
-/* Its server is down and cannot have more of it than this packet, which may begin again elsewhere:
- * a UDP client that never falls silent, a SYN that was never answered. */
+/* Its server is down, and the session may continue on another server: a UDP client that keeps
+ * sending, or a SYN that was never answered. */
 static inline bool session_is_lost(const struct sy_balance *b, const struct session *s,
                                    enum session_direction from)
 {
@@ -106,7 +106,7 @@ static inline bool session_is_lost(const struct sy_balance *b, const struct sess
 	        s->state == SESSION_SYN_SENT);
 }
 
-/* What a packet of a session leaves with under FNAT and NAT; l3_delta is not filled in. */
+/* A packet's new addresses and ports under FNAT and NAT; l3_delta is not filled in. */
 static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, const struct session *s,
                                                 const struct session_cold *cold,
                                                 const struct endpoint *e,
@@ -125,8 +125,7 @@ static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, cons
 	                           .l4_delta = sy_csum_inverse(s->delta)};
 }
 
-/* ---- verifying a candidate of the index against a packet's tuple
- * ---------------------------------- */
+/* ---- checking a candidate of the index against a packet's tuple */
 
 struct match_context {
 	const struct sy_balance *balance;
@@ -134,7 +133,7 @@ struct match_context {
 	const struct sy_tuple *tuple;
 };
 
-/* Under SNAT no server is known by its id: the endpoint's addresses are those of nobody. */
+/* Under SNAT an endpoint names no server: its addresses match no packet. */
 static inline bool snat_holds(const struct sy_balance *b, const struct session *s,
                               const struct session_cold *cold, const struct sy_tuple *tuple,
                               enum session_direction side)
@@ -147,8 +146,8 @@ static inline bool snat_holds(const struct sy_balance *b, const struct session *
 	return memcmp(&t, tuple, sizeof(t)) == 0;
 }
 
-/* Does the session hold the tuple on this side, whose server's service has these ports (network
- * order)? */
+/* Does the session have this tuple on this side? vport, port: its service's and server's, network
+ * order. */
 static inline __attribute__((always_inline)) bool
 session_is_of(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
               uint16_t vport, uint16_t port, const struct sy_tuple *t, enum session_direction side)
@@ -161,7 +160,7 @@ session_is_of(const struct sy_balance *b, const struct session *s, const struct 
 	       sy_addr_equal(&t->src, &e->addr) && sy_addr_equal(&t->dst, session_local(b, s, e));
 }
 
-/* The same of a plain packet of this family, of an endpoint whose form says that it is its own. */
+/* The same for a plain packet of this family, whose endpoint's form is of that family too. */
 static inline __attribute__((always_inline)) bool
 session_is_of_plain(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
                     const uint8_t *frame, unsigned plain, bool v4, enum session_direction side)

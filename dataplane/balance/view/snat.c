@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SNAT: who is inside. */
+/* SNAT: which hosts are inside. */
 #include "snat.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static bool is_source(const struct snat *snat, const struct sy_addr *addr, uint1
 bool snat_is_of_inside(const struct snat *snat, const struct sy_tuple *t)
 {
 	return snat_takes(snat, t) && !is_source(snat, &t->src, t->sport, t->proto) &&
-	       !is_source(snat, &t->src, 0, t->proto); /* of all ports */
+	       !is_source(snat, &t->src, 0, t->proto); /* a service on all ports */
 }
 
 bool snat_is_echo(const struct sy_view *v, bool to_pool)
