@@ -19,8 +19,8 @@ static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
 	       address_set_find(SY_RCU_READ(b->address_set), &v->tuple.src) == ADDRESS_SET_SERVER;
 }
 
-/* For a packet to none of our addresses: VIP if the session's client sent it, LOCAL if the other
- * side did, NONE if it is not for us. */
+/* For a packet to neither a VIP nor a local address: VIP if the session's client sent it, LOCAL if
+ * the other side did, NONE if it is not for us. */
 static enum address_set_kind classify_stranger(struct sy_balance *b, const uint8_t *frame,
                                                const struct sy_view *v, enum address_set_kind kind)
 {
@@ -63,7 +63,7 @@ static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, un
 	burst->hash[i] = sy_hash_tuple(&b->key, t);
 }
 
-/* Packets that are not plain, or that are for none of our addresses or for another host. */
+/* Packets that are not plain, not to a VIP or local address, or for another host. */
 static __attribute__((noinline)) enum sy_drop
 classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                  const struct address_set *address_set)

@@ -175,7 +175,7 @@ static bool is_midstream(const struct sy_view *v)
 	       (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) == SY_TCP_ACK;
 }
 
-/* ---- creations of a burst: their memory is prefetched for all of them at a time */
+/* ---- creations of a burst: their memory is prefetched for all of them together */
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 

@@ -6,7 +6,7 @@
 #include "balance.h"
 
 /* Prepares sessions for those of the packets at[0] to at[count − 1], which have none, that will
- * create one: finds the servers and prefetches memory, for all at a time. It takes a place on each
+ * create one: finds the servers and prefetches memory, for all together. It takes a place on each
  * server, so session_create() must follow for each packet in creations_pending. */
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
 

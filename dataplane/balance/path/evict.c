@@ -11,7 +11,7 @@
 #define EVICT_RECORDS 64 /* records per search: 32 consecutive cache lines */
 /* Idle seconds after which a session that has had answers may be evicted. */
 #define EVICT_SILENT 2
-/* As in sweep.c: an idle time above this means that the clock is behind. */
+/* As in sweep.c: an idle time above this means that the clock is late. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
 /* In the order of eviction, first to last. */

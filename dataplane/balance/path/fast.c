@@ -22,7 +22,7 @@ static inline bool fast_may(unsigned plain, const struct session *s, enum sessio
 	return session_is_fast(s, from) && !(plain & SY_PLAIN_TURN);
 }
 
-/* A candidate: the record that look up proposes, and the side that it takes for the sender. */
+/* A candidate: the record that look up proposes, and the side that it says sent the packet. */
 struct fast_candidate {
 	struct session *session;
 	const struct endpoint *endpoint;
@@ -74,8 +74,8 @@ fast_steps(struct sy_worker *w, struct sy_burst *burst, const struct fast_turn *
 }
 
 /* A plain packet that is not the candidate's, or is unusual for its session: other forms, or ports
- * that no endpoint names. Packets that need a path lookup, an ICMP answer or have no route go to
- * the slow path. */
+ * that no endpoint names. Packets that need a path lookup or an ICMP answer, or that have no
+ * route, go to the slow path. */
 static __attribute__((noinline)) enum sy_next
 fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fast_turn *turn)
 {

@@ -33,8 +33,7 @@ static struct note *note_of(struct rte_mbuf *m)
 struct datagram {
 	struct sy_tuple key; /* see key_of() */
 	uint64_t begun_ns;
-	uint64_t followed_tsc; /* the worker's loop turn in which waiting fragments follow the first
-	                        */
+	uint64_t followed_tsc; /* sy_worker.tsc when waiting fragments followed the first */
 	uint16_t older, newer; /* places in order of age; PLACE_NONE: none */
 	/* The same list of the datagrams that have waiting fragments. */
 	uint16_t waits_older, waits_newer;

@@ -41,7 +41,7 @@ static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
 	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
 }
 
-/* Was the quoted packet on its way to its session's client, whose port then gives the slot? Such
+/* Was the quoted packet going to its session's client, whose port then gives the slot? Such
  * packets come from a VIP, or from a remote to an inside host. */
 static bool is_towards_client(const struct sy_balance *b, const struct complaint *c)
 {

@@ -102,8 +102,7 @@ static uint64_t probe_secret(const struct sy_balance *b, const struct session *s
 
 void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
 {
-	/* Outside the window in all but a few of thousands of cases, and different the next
-	 * time. */
+	/* Outside the window except once in thousands of times, and different the next time. */
 	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, probe_secret(w->app, s));
 	segment_send(w, s, to, false, seq, reset_secret(w->app, s));
 }

@@ -59,7 +59,7 @@ static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsig
 	return false;
 }
 
-/* Finds the path, makes a router's checks, rewrites. */
+/* Finds the path, checks what a router checks, rewrites. */
 static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	struct sy_balance *b = w->app;

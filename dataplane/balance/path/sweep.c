@@ -24,7 +24,7 @@
 /* Limits of one round, so that queues are polled in between. A late round makes up for two. */
 #define SWEEP_ELAPSED_NS (2 * SY_ROUND_MS * UINT64_C(1000000))
 #define SWEEP_ROUND_US   200u
-/* Seconds. A larger idle time means that the clock is behind: a slot's former worker may have been
+/* Seconds. A larger idle time means that the clock is late: a slot's former worker may have been
  * slightly ahead. Timeouts are below 2^15, so a sweep hours late still recognizes an expired
  * session. */
 #define IDLE_MAX (UINT16_MAX - 60)

@@ -78,8 +78,7 @@ struct endpoint {
 	uint8_t proto;
 	uint8_t mode : 4;   /* enum mode */
 	uint8_t form : 4;   /* enum form: what its mode and families make of packets */
-	int8_t overhead[2]; /* bytes that packets grow by, by enum session_direction of the sender
-	                     */
+	int8_t overhead[2]; /* bytes that packets grow by, by enum session_direction (sender) */
 	uint8_t removed;    /* no longer configured. Writer: control thread; readers: relaxed */
 	uint8_t down;       /* by health checks. Likewise */
 	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */

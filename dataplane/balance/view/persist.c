@@ -185,7 +185,7 @@ static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct
 	return true;
 }
 
-/* The place for the present head entry: one whose entry is of no use, else the oldest one's. */
+/* The place for the present head entry: an empty or useless one, else the oldest one. */
 static uint64_t *bucket_victim(struct sy_balance *b, struct bucket *bucket, uint32_t now,
                                uint64_t *held)
 {

@@ -55,8 +55,8 @@ static inline struct sy_tuple session_server_tuple(const struct sy_balance *b,
 	                         s->local_port, e->proto};
 }
 
-/* The server's packets bypass us: its sessions have no tuple for them, and their states follow the
- * client's packets alone. */
+/* True if the server's packets bypass us: its sessions have no tuple for them, and their states
+ * follow the client's packets alone. */
 static inline bool endpoint_is_one_way(const struct endpoint *e)
 {
 	return e->mode == MODE_DR || e->mode == MODE_IPIP;
@@ -96,8 +96,8 @@ static inline uint16_t session_timeout(const struct service *service, const stru
 	return service->timeout[closing && !acked ? SESSION_ESTABLISHED : s->state];
 }
 
-/* Its server is down, and the session may continue on another server: a UDP client that keeps
- * sending, or a SYN that was never answered. */
+/* True if its server is down and the session may begin again on another server: a UDP client that
+ * keeps sending, or a SYN that was never answered. */
 static inline bool session_is_lost(const struct sy_balance *b, const struct session *s,
                                    enum session_direction from)
 {
