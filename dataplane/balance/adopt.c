@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * From process to process: which of the sessions that were found go on, and how ours are left. See
- * docs/design/0007-restart.md.
+ * Restarts and upgrades: decides which sessions of an earlier process continue, and seals the
+ * tables for the next process. See docs/design/0007-restart.md.
  */
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -13,8 +13,7 @@
 #include "snat.h"
 #include "whole.h"
 
-/* ---- judging
- * ------------------------------------------------------------------------------------------- */
+/* ---- validation ----------------------------------------------------------------------------- */
 
 static bool state_fits(uint8_t state, uint8_t proto)
 {
@@ -23,7 +22,7 @@ static bool state_fits(uint8_t state, uint8_t proto)
 	       (state == SESSION_ECHO) == (proto != SY_PROTO_UDP && proto != SY_PROTO_TCP);
 }
 
-/* A session of a service with many ports names one of them, others none. */
+/* A session of a service with many ports has one of them in vport; all others have 0. */
 static bool vport_fits(const struct session_cold *cold, const struct endpoint *e)
 {
 	uint16_t first = ntohs(e->first_port), last = ntohs(e->last_port),
@@ -33,7 +32,7 @@ static bool vport_fits(const struct session_cold *cold, const struct endpoint *e
 	return port > 0 && (first == 0 || (port >= first && port <= last));
 }
 
-/* Several threads at once, and nothing is changed but the record. */
+/* Several threads call this at once; it changes nothing but the record. */
 static enum session_result adopt_validate(void *ctx, uint8_t slot, struct session *s,
                                           const struct session_cold *cold, uint32_t idle_s,
                                           struct sy_tuple *client, struct sy_tuple *server)
@@ -46,7 +45,8 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	bool local = mode_is_local(e->mode) || snat;
 	if (!e->found || !(local ? b->ctl->names.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
-	/* Of SNAT there are two sides more in the record; other modes have them in the endpoint. */
+	/* A SNAT session has its VIP side in its pair record; other modes have it in the
+	 * endpoint. */
 	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
 	if ((s[1].state == SESSION_PAIR_RECORD) != snat ||
 	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
@@ -58,10 +58,10 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 		return SESSION_SERVER_GONE;
 	if (b->local_removed[s->local])
 		return SESSION_LOCAL_GONE;
-	/* A datagram of its own is soon answered or never. */
+	/* A one-packet datagram that has no answer by now will not get one. */
 	if (idle_s > session_timeout(service, s) || s->flags & SESSION_ONE_PACKET)
 		return SESSION_EXPIRED;
-	s->path = SY_PATH_NONE; /* it is an id of that process */
+	s->path = SY_PATH_NONE; /* path ids are valid in one process only */
 	if (snat)
 		session_pair_record(s)->path = SY_PATH_NONE;
 	*client = session_client_tuple(s, cold, e);
@@ -69,7 +69,7 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	return SESSION_KEPT;
 }
 
-/* Two ids may be one endpoint. */
+/* Two ids may name one endpoint. */
 static bool adopt_same(void *ctx, const struct session *one, const struct session_cold *one_cold,
                        const struct session *two, const struct session_cold *two_cold,
                        enum session_direction side)
@@ -82,8 +82,7 @@ static bool adopt_same(void *ctx, const struct session *one, const struct sessio
 	return session_holds(b, two, two_cold, &t, side);
 }
 
-/* ---- counters: what was found counts as created, so that what ends later can be subtracted
- * ---------------------------- */
+/* ---- counters: adopted sessions count as created, since their ends will be counted ---------- */
 
 static uint64_t tables_live(const struct sy_balance *b)
 {
@@ -111,7 +110,7 @@ static void count_kept(struct sy_balance *b)
 	}
 }
 
-/* As its seal says: nobody looks at every session. */
+/* The sealed totals, without a visit to every session. */
 static void count_trusted(struct sy_balance *b)
 {
 	struct session_server_name name;
@@ -120,8 +119,7 @@ static void count_trusted(struct sy_balance *b)
 			count_add(b, id, name.active);
 }
 
-/* ---- the start
- * ----------------------------------------------------------------------------------------- */
+/* ---- start ---------------------------------------------------------------------------------- */
 
 static const char *const source_text[] = {
         [SESSION_SOURCE_NEW] = "new",
@@ -209,18 +207,17 @@ unsigned sy_balance_path_half(const struct sy_balance *b)
 	return session_store_path_half(b->ctl->store);
 }
 
-/* ---- the end
- * ------------------------------------------------------------------------------------------- */
+/* ---- stop ----------------------------------------------------------------------------------- */
 
 void sy_balance_hold_snapshots(struct sy_balance *b, bool hold)
 {
-	if (hold) /* the journal begins short */
+	if (hold) /* starts the upgrade with a short journal */
 		config_file_flush(b, true);
 	b->ctl->hold = hold;
 }
 
-/* What was validated names no path of an earlier process; what was trusted may until it is swept.
- */
+/* Validated sessions name no path of an earlier process; trusted ones may until a sweep has visited
+ * them. */
 bool sy_balance_is_settled(const struct sy_balance *b)
 {
 	return b->ctl->adoption.found.source != SESSION_SOURCE_HANDED_OVER || retire_swept(b);
@@ -235,7 +232,7 @@ void sy_balance_save(struct sy_balance *b)
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 {
 	if (!b->ctl->names.settled)
-		return; /* nothing of the store has been touched: it is left as it was found */
+		return; /* the store has not been changed: leave it as it was found */
 	sy_balance_save(b);
 	journal_close(b);
 	saved_unlock(b);
@@ -255,7 +252,7 @@ void adopt_close(struct sy_balance *b)
 		return;
 	if (b->ctl->names.settled)
 		sy_balance_get_totals(b, &t);
-	/* A first start that failed, or met no client, leaves no memory behind. */
+	/* A first start that failed or had no client frees its memory. */
 	if (b->ctl->owner && session_store_found(b->ctl->store)->source == SESSION_SOURCE_NEW &&
 	    t.created == 0)
 		session_store_discard(b->ctl->store);

@@ -22,7 +22,7 @@ struct whole {
 	struct control_plane ctl;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-/* Zeroed memory that costs nothing until it is touched; ids grow from 0. */
+/* Zeroed memory that is allocated when touched; ids are handed out from 0 up. */
 static void *table_map(size_t count, size_t size)
 {
 	void *p = mmap(NULL, count * size, PROT_READ | PROT_WRITE,
@@ -57,7 +57,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	        .servers = options->max_servers,
 	        .directory = options->store_directory,
 	        .name = options->store_name,
-	        .owner = sy_netns_cookie(), /* in another network they would lead astray */
+	        .owner = sy_netns_cookie(), /* sessions belong to one network namespace */
 	        .inherit = options->inherit,
 	        .slot_key = options->slot_key,
 	};
@@ -124,8 +124,8 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 		rc = saved_lock(b, err);
 	if (rc == 0)
 		rc = config_file_load(b, err);
-	/* A predecessor that runs still writes its journal: what it has is applied when it stops.
-	 */
+	/* A predecessor that still runs still writes its journal; this process applies it after the
+	 * predecessor has stopped. */
 	if (rc == 0 && b->ctl->owner)
 		rc = journal_load(b, err);
 	if (rc == 0)
@@ -139,7 +139,7 @@ void balance_tick(void *balance)
 {
 	struct sy_balance *b = balance;
 	uint64_t now = sy_clock_ns();
-	if (!b->ctl->store) /* sealed: it is another's */
+	if (!b->ctl->store) /* sealed: it belongs to the successor */
 		return;
 	retire_tick(b);
 	service_tick(b);
@@ -155,7 +155,7 @@ void balance_tick(void *balance)
 void sy_balance_detach(struct sy_balance *b)
 {
 	control_destroy(b);
-	for (unsigned w = 0; w < b->workers; w++) { /* while there are packet buffers */
+	for (unsigned w = 0; w < b->workers; w++) { /* while the packet buffers still exist */
 		fragments_destroy(b->worker[w].fragments);
 		b->worker[w].fragments = NULL;
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Growth of session tables (docs/design/0019-slots.md): a slot's table is doubled when it is nearly
- * full. The control thread finds memory; the slot's worker copies and indexes the sessions
- * between two bursts. Where the table was is used again when every worker has been between bursts
+ * full. The control thread reserves memory; the slot's worker copies and indexes the sessions
+ * between two bursts. The old table's region is reused once every worker has completed a pass
  * since.
  */
 #include "grow.h"
@@ -10,10 +10,10 @@
 #include "control_plane.h"
 #include "end.h"
 
-#define GROW_AT_EIGHTHS 7 /* of its records are in use */
-/* What one turn may take of the workers' time: a tenth of GROW_PERIOD_MS. */
+#define GROW_AT_EIGHTHS 7 /* eighths of the records in use */
+/* Time that one tick may take from the workers: a tenth of GROW_PERIOD_MS. */
 #define GROW_TURN_NS  UINT64_C(2000000)
-#define GROW_AGAIN_NS (10 * UINT64_C(1000000000)) /* after memory was missing */
+#define GROW_AGAIN_NS (10 * UINT64_C(1000000000)) /* wait after a lack of memory */
 #define GROW_BATCH    32                          /* sessions whose cache misses overlap */
 
 struct move {
@@ -54,7 +54,7 @@ static bool move_sessions(struct move *m, const struct session_table *t)
 	return move_batch(m, t, record, count);
 }
 
-/* The slot's worker, between two bursts. */
+/* Runs on the slot's worker, between two bursts. */
 static void move_run(struct sy_worker *w, void *ctx)
 {
 	struct move *m = ctx;
@@ -85,7 +85,7 @@ static bool passes_are_over(const struct sy_balance *b)
 	return true;
 }
 
-/* Memory that was left before the last note is free when all workers swept once. */
+/* A region left before passes_note() is free once every worker has finished a pass since. */
 static void grow_release(struct sy_balance *b)
 {
 	if (b->ctl->growth.leaving && passes_are_over(b)) {
@@ -110,7 +110,7 @@ static int grow_slot(struct sy_balance *b, uint8_t slot)
 	}
 	unsigned owner = sy_slot_worker(b->rt, slot);
 	rc = sy_worker_call(sy_worker_at(b->rt, owner), move_run, &m);
-	if (rc < 0) /* the worker did not come by, and will not: the room is free again */
+	if (rc < 0) /* the worker did not run it and will not: prepare's memory is free again */
 		return rc;
 	session_grow_leave(b->ctl->store, &m.growth);
 	b->ctl->growth.left++;

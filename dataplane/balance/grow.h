@@ -4,9 +4,9 @@
 
 #include "balance.h"
 
-/* Doubles tables of slots that are nearly full, within the limit of growth and a bounded time; not
- * while an upgrade is under way, as the successor has mapped the file. Control thread, every
- * GROW_PERIOD_MS; balance: struct sy_balance. */
+/* Doubles the tables of slots that are nearly full, within the growth limit and a bounded time per
+ * call. Does nothing while an upgrade is under way, because the successor has mapped the file. The
+ * control thread calls it every GROW_PERIOD_MS; balance: struct sy_balance. */
 void grow_tick(void *balance);
 #define GROW_PERIOD_MS 20
 

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Hot halves of records as other workers read them while their owner has sessions begin and end
+ * Hot halves of records, as other workers read them while the owner creates and ends sessions
  * (docs/design/0017-remote-sessions.md):
  *
  *     0                16                                              32
  *     │ who: client    │ how: ports, ids, delta, seen, path, state, flags │
  *
- * Each half is read and written at once, which 16 aligned bytes are where there is AVX (Intel SDM
- * 3A 9.1.1, AMD APM 2 7.3.2). Of a record that is not free only seen, path, state and flags change.
- * A creation writes `who` before `how`, which says that it is not free; an end frees it by `how`,
- * then clears `who`. Whoever reads `how`, `who`, and `how` once more, finds both of one session,
- * unless the record was another's in between, and both times had the same ports, ids and delta.
+ * Each 16-byte half is read and written in one access; with AVX, aligned 16-byte accesses are
+ * atomic (Intel SDM 3A 9.1.1, AMD APM 2 7.3.2). In a record that is not free only seen, path, state
+ * and flags change. Creation writes `who` before `how`, which marks the record as used. An end
+ * frees the record by `how`, then clears `who`. A reader reads `how`, `who`, and `how` again. If
+ * both reads of `how` agree (apart from `seen`), both halves belong to one session. The exception:
+ * the record held another session in between, and both sessions with this `how` had the same ports,
+ * ids and delta.
  *
- * Writer: the owner of its slot, and of `seen` any worker. Readers: any worker.
+ * Writer: the owner of the slot; any worker writes `seen`. Readers: any worker.
  */
 #ifndef SESSION_HOT_H
 #define SESSION_HOT_H
@@ -22,12 +24,12 @@
 #if defined(__x86_64__)
 
 #define HOT_HALF  16
-#define HOT_SEEN  (3u << 10) /* of a half's bytes, a bit each */
+#define HOT_SEEN  (3u << 10) /* one bit for each byte of a half */
 #define HOT_WHOLE 0xffffu
 _Static_assert(offsetof(struct session, client_port) == HOT_HALF, "the client has a half");
 _Static_assert(offsetof(struct session, seen) == HOT_HALF + 10, "bits of HOT_SEEN");
 
-/* What the compiler may neither cut nor move: one access each, in this order. */
+/* volatile: the compiler may neither split nor reorder these accesses. */
 static inline __m128i hot_half(const struct session *s, unsigned half)
 {
 	return *((const volatile __m128i *)s + half);
@@ -52,13 +54,13 @@ static inline void hot_clear(struct session *at)
 	hot_half_write(at, 0, _mm_setzero_si128());
 }
 
-/* May other workers read records? */
+/* Whether other workers may read records. */
 static inline bool hot_is_shared(void)
 {
 	return __builtin_cpu_supports("avx");
 }
 
-/* Copies the record of another worker's slot. False: it is changing, or nobody's. */
+/* Copies the record of another worker's slot. False: the record is changing, or free. */
 static inline __attribute__((always_inline)) bool hot_read(const struct session *at,
                                                            struct session *out)
 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The session index: what runs for every packet, inline. Included by session.h only.
+ * The session index: the inline code that runs for every packet. Included by session.h only.
  *
  *   bucket  0                      20       22       24                                  64
  *           │ tag × 10 (2 bytes)   │ absent │ guests │ entry × 10 (4 bytes)               │
  *   entry   │ record number (31 bits) │ direction (1 bit) │
  *
- * A tag of 0 marks an empty place. An entry lies in one of two buckets, and each follows from the
- * other and the tag alone, so that entries move without their hash being known. How many of those
- * whose first bucket this is lie in the other one is counted, so that as long as there are none,
- * which is so where tables are not rather full, what is not here is not there either.
+ * A tag of 0 marks an empty place. An entry lies in one of two buckets. Each of the two follows
+ * from the other and the tag, so an entry can be moved without knowing its hash. `absent` counts
+ * the entries whose first bucket is this one but which lie in their other bucket. While it is 0,
+ * which is usual unless the table is rather full, a look-up need not read the other bucket.
  */
 #ifndef SY_SESSION_INDEX_H
 #define SY_SESSION_INDEX_H
@@ -22,14 +22,14 @@
 
 struct session_bucket {
 	uint16_t tags[SESSION_BUCKET_PLACES];
-	uint16_t absent; /* entries whose first bucket this is, and which lie in their other one */
-	uint16_t guests; /* bit per place: its entry's first bucket is another one */
+	uint16_t absent; /* entries whose first bucket this is, but which lie in their other one */
+	uint16_t guests; /* one bit per place: its entry has another first bucket */
 	uint32_t entries[SESSION_BUCKET_PLACES];
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs one line");
 
-/* The first line is what every worker's look-ups read; the second is written at a session's
- * creation and death. Only `live` is read by other threads (relaxed). */
+/* Every worker's look-ups read the first line. The second is written when a session is created or
+ * ends; other threads read only its `live` (relaxed). */
 struct session_table {
 	struct session_bucket *buckets;
 	struct session *hot;
@@ -40,26 +40,26 @@ struct session_table {
 	uint8_t slot;
 
 	uint32_t live __attribute__((aligned(SY_CACHE_LINE)));
-	uint32_t top;       /* records from here on are free and on no list */
+	uint32_t top;       /* records from here up are free and on no list */
 	uint32_t free_head; /* free records below top; SESSION_NONE: none */
 	uint32_t sweep_at;  /* the next record to visit */
-	uint32_t evict_at;  /* the next one that may be looked at for eviction: evict.c */
+	uint32_t evict_at;  /* the next record to consider for eviction: evict.c */
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 
-/* Where slots' tables lie. place: in one word the cache line of the first bucket, counted from
- * `base`, and above it the number of buckets. Writers: the worker of the slot, when its table
- * grows: `hot` first. Readers: any worker, in the other order: an entry of the smaller table is one
- * of the larger table too. */
+/* Where the slots' tables lie. place: the lower 32 bits hold the cache line of the first bucket,
+ * counted from `base`; the upper 32 bits hold the number of buckets. Writer: the slot's worker when
+ * its table grows, `hot` first. Readers: any worker, `place` first: an entry of the smaller table
+ * is valid in the larger one too. */
 struct session_space {
 	uint8_t *base;
 	uint64_t place[SY_SLOTS];
 	struct session *hot[SY_SLOTS];
 };
 
-/* What looking up needs of a slot's table: to read it there would be one more line a packet, and
- * 16 KB of the first cache for all slots, where this is 4. Nothing else is in it. place: as read.
- */
+/* The part of a slot's table that a look-up needs; no other field is set. Reading struct
+ * session_table would cost one more cache line per packet, and 16 KB of L1 for all slots instead of
+ * 4 KB. place: as read. */
 static inline __attribute__((always_inline)) struct session_table
 session_table_at(const struct session_space *space, uint8_t slot, uint64_t place)
 {
@@ -69,14 +69,14 @@ session_table_at(const struct session_space *space, uint8_t slot, uint64_t place
 	                              .bucket_count = (uint32_t)(place >> 32)};
 }
 
-/* Of a slot of the worker's own, whose table nobody else moves. */
+/* Of a slot that the calling worker owns: no other thread moves its table. */
 static inline __attribute__((always_inline)) struct session_table
 session_table_of(const struct session_space *space, uint8_t slot)
 {
 	return session_table_at(space, slot, space->place[slot]);
 }
 
-/* Of any slot: read once, and before its hot halves. */
+/* Of any slot: reads the place once, before the hot halves. */
 static inline __attribute__((always_inline)) struct session_table
 session_table_of_any(const struct session_space *space, uint8_t slot)
 {
@@ -84,7 +84,7 @@ session_table_of_any(const struct session_space *space, uint8_t slot)
 	                        __atomic_load_n(&space->place[slot], __ATOMIC_ACQUIRE));
 }
 
-/* The first bucket of a hash, in a slot of the worker's own. */
+/* The first bucket of a hash, in a slot that the calling worker owns. */
 static inline __attribute__((always_inline)) const struct session_bucket *
 session_space_bucket(const struct session_space *space, uint8_t slot, uint64_t hash)
 {
@@ -93,7 +93,7 @@ session_space_bucket(const struct session_space *space, uint8_t slot, uint64_t h
 	       ((uint32_t)place + ((hash >> 32) * (place >> 32) >> 32));
 }
 
-/* From now on a slot's table is where this one is. */
+/* Publishes a new place of a slot's table. */
 static inline void session_space_set(struct session_space *space, const struct session_table *t)
 {
 	uint64_t line = (uint64_t)(t->buckets - (struct session_bucket *)space->base);
@@ -115,16 +115,18 @@ static inline uint32_t session_bucket_of(const struct session_table *t, uint64_t
 	return (uint32_t)((hash >> 32) * t->bucket_count >> 32);
 }
 
-/* The other bucket of an entry: f(tag) − bucket modulo their number, which is its own inverse. */
+/* The other bucket of an entry: f(tag) − bucket, modulo the number of buckets. It is its own
+ * inverse. */
 static inline uint32_t session_bucket_other(const struct session_table *t, uint32_t bucket,
                                             uint16_t tag)
 {
-	uint32_t spread = tag * 0x9e3779b1u; /* 2^32 over the golden ratio: neighbours far apart */
+	uint32_t spread =
+	        tag * 0x9e3779b1u; /* 2^32 over the golden ratio: spreads neighbouring tags */
 	uint32_t sum = (uint32_t)((uint64_t)spread * t->bucket_count >> 32);
 	return sum >= bucket ? sum - bucket : sum + t->bucket_count - bucket;
 }
 
-/* Bit i of the result: place i holds this tag. */
+/* Bit i of the result: place i has this tag. */
 static inline uint32_t session_bucket_match_portable(const struct session_bucket *b, uint16_t tag)
 {
 	uint32_t mask = 0;
@@ -147,9 +149,9 @@ static inline uint32_t session_bucket_match(const struct session_bucket *b, uint
 #endif
 }
 
-/* Into the second cache. The first one has room for some ten misses under way, and drops what is
- * prefetched beyond that, of a burst most; from the second to the first is a step of a few cycles,
- * which hides behind other packets. */
+/* Into the L2 cache. L1 supports about ten outstanding misses and drops further prefetches, which
+ * would be most of a burst. From L2 to L1 takes a few cycles, which the work on other packets
+ * hides. */
 #define SESSION_PREFETCH(at) __builtin_prefetch((at), 0, 2)
 
 static inline void session_prefetch_bucket(const struct session_table *t, uint64_t hash)
@@ -157,7 +159,7 @@ static inline void session_prefetch_bucket(const struct session_table *t, uint64
 	SESSION_PREFETCH(&t->buckets[session_bucket_of(t, hash)]);
 }
 
-/* The entry in a bucket that has the tag, its record on the way into the cache; or NONE. */
+/* Returns the first entry in a bucket with this tag, and prefetches its record; or SESSION_NONE. */
 static inline __attribute__((always_inline)) uint32_t
 session_bucket_guess(const struct session_table *t, const struct session_bucket *b, uint16_t tag)
 {
@@ -169,8 +171,8 @@ session_bucket_guess(const struct session_table *t, const struct session_bucket 
 	return entry;
 }
 
-/* Of the first bucket of a hash. Five of six entries lie in it even in a full table (insertion
- * prefers it), so the other one is fetched only when the first has no such tag. */
+/* Of the first bucket of a hash. Five of six entries lie there even in a full table (insertion
+ * prefers it), so the other bucket is prefetched only if the first has no such tag. */
 static inline __attribute__((always_inline)) uint32_t
 session_guess_in(const struct session_table *t, const struct session_bucket *b, uint64_t hash)
 {
@@ -237,8 +239,8 @@ session_find_guessed(const struct session_table *t, uint32_t guess, uint64_t has
 	return session_find(t, hash, match, ctx, direction);
 }
 
-/* The record that the next session gets. Room below top is used first, so that sessions stay low
- * and sweeping stays short. */
+/* The record that the next session gets. The free list (records below top) is used first: it keeps
+ * record numbers low and sweeps short. */
 static inline uint32_t session_free_first(const struct session_table *t)
 {
 	if (t->free_head != SESSION_NONE)

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The size of session tables by the memory that there is: docs/design/0019-slots.md. */
+/* Chooses the size of session tables by the available memory: docs/design/0019-slots.md. */
 #ifndef SY_SESSION_SIZE_H
 #define SY_SESSION_SIZE_H
 
 #include <sy_base.h>
 
-/* Bytes that files in a directory may still take: free huge pages where it is hugetlbfs; else what
- * the kernel calls available, and the file system's room (directory NULL: memory without a file).
- * Of a control group's limit no more than is left. root: in front of /proc and /sys, for tests. */
+/* Bytes that files in a directory may still take. On hugetlbfs: the free huge pages. Elsewhere:
+ * what the kernel calls available, at most the file system's free space (directory NULL: memory
+ * without a file). A control group's remaining limit caps the result. root: prefix of /proc and
+ * /sys, for tests. */
 uint64_t session_memory_left(const char *root, const char *directory);
 
 struct session_size {
-	uint64_t begin, limit; /* sessions: that tables are made for, and may grow to */
+	uint64_t begin, limit; /* sessions: initial capacity, and growth limit */
 };
 
-/* By the memory left once all else has its own: an eighth to begin with, 64 k to 16 M sessions;
- * half of it to grow to. */
+/* left: memory left after all other users. Initial capacity: an eighth of it, 64 k to 16 M
+ * sessions; growth limit: half of it. */
 void session_size_choose(uint64_t left, struct session_size *out);
 
 #endif
