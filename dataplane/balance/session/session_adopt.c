@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Adoption: every record of the file is validated, and the index and the free lists are made again
- * from those that are kept. In place, a record changes in one way only: it is freed, its commit
- * word first. So whoever adopts again after a crash in the middle finds of each record either what
- * this process found, or nothing. Into tables of another size, records are copied.
+ * Adoption: validates every record of the file, and rebuilds the index and the free lists from
+ * those that are kept. In place, the only change to a record is freeing it, commit word first. If
+ * this process crashes in the middle, the next one finds each record either as this one found it,
+ * or free. If the tables have another size, records are copied into them.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -11,11 +11,11 @@
 #include "session_file.h"
 #include "session_walk.h"
 
-/* Records that are validated before the first is entered, so that their cache misses overlap. */
+/* Records validated before the first of them is indexed: their cache misses overlap. */
 #define BATCH 32
 
-/* Ticks; above it a record was written after its process was last seen alive. Timeouts are below
- * 2^15 s, so nothing lives that long. */
+/* Ticks. A larger value means that the record was written after its process was last seen alive;
+ * all timeouts are below 2^15 s. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
 static const char *const result_names[] = {
@@ -39,36 +39,36 @@ const char *session_result_help(enum session_result v)
 	return (unsigned)v < SESSION_RESULT_COUNT ? result_helps[v] : "?";
 }
 
-/* What all threads share; only next_slot changes. */
+/* Shared by all threads; only next_slot changes. */
 struct adoption {
 	struct session_store *s;
 	const struct session_validator *validator;
 	struct sy_hash_key key;
 	uint32_t servers;
 	uint16_t left_tick; /* when the file's last process was seen alive */
-	uint32_t away_s;    /* since then */
-	unsigned next_slot; /* atomic: the slots are taken one by one */
+	uint32_t away_s;    /* seconds since then */
+	unsigned next_slot; /* atomic: each thread takes one slot at a time */
 };
 
-/* One thread, and the slot that it is at. */
+/* One thread, and its current slot. */
 struct adopter {
 	struct adoption *a;
 	pthread_t thread;
-	struct session_table *to, *from; /* the same in place */
+	struct session_table *to, *from; /* equal if adopted in place */
 	struct session_table old;
 	uint64_t count[SESSION_RESULT_COUNT];
 };
 
-/* A whole record on its way. */
+/* A complete record, before it is indexed. */
 struct candidate {
 	uint32_t record;       /* in `from` */
 	struct session hot[2]; /* with its pair record, if it has one */
 	uint64_t client_hash, server_hash;
 };
 
-/* ---- one record ------------------------------------------------------------------------------ */
+/* ---- one record ----------------------------------------------------------------------------- */
 
-/* But for `seen`, which a worker may have written that met it as it ended. */
+/* Ignores `seen`: a worker may have written it just as the session ended. */
 static bool hot_is_empty(const struct session *hot)
 {
 	struct session rest = *hot;
@@ -116,7 +116,7 @@ static enum session_result record_validate(const struct adopter *w, struct candi
 	return SESSION_KEPT;
 }
 
-/* Frees a record if its table goes on. */
+/* Frees a record if its table stays in use. */
 static void record_free(struct adopter *w, uint32_t record)
 {
 	if (w->from != w->to)
@@ -126,7 +126,7 @@ static void record_free(struct adopter *w, uint32_t record)
 	w->to->hot[record] = (struct session){.state = SESSION_FREE};
 }
 
-/* Is there a whole pair record behind a record, and that record's own? */
+/* Whether a record is followed by a complete pair record that belongs to it. */
 static bool record_has_pair(const struct session_table *t, uint32_t record)
 {
 	const struct session *hot = &t->hot[record];
@@ -136,9 +136,8 @@ static bool record_has_pair(const struct session_table *t, uint32_t record)
 	       hot[1].delta == session_check(&hot[0]);
 }
 
-/* Counts the end of a session. Its pair record, or what is left of it, is freed when its turn
- * comes.
- */
+/* Counts the end of a session. Its pair record, or what is left of one, is freed when its own turn
+ * comes. */
 static void record_end(struct adopter *w, uint32_t record, enum session_result why)
 {
 	w->count[why]++;
@@ -185,7 +184,7 @@ static bool record_enter(struct adopter *w, struct candidate *c)
 		if (!session_walk_enter(to, c->record, c->client_hash, c->server_hash))
 			return false;
 		struct session *hot = &to->hot[c->record];
-		hot->seen = c->hot->seen; /* what the judge may have changed */
+		hot->seen = c->hot->seen; /* fields that the validator may have changed */
 		hot->path = c->hot->path;
 		hot->state = c->hot->state;
 		hot->flags = c->hot->flags;
@@ -201,9 +200,10 @@ static bool record_enter(struct adopter *w, struct candidate *c)
 	       SESSION_NONE;
 }
 
-/* ---- one slot -------------------------------------------------------------------------------- */
+/* ---- one slot ------------------------------------------------------------------------------- */
 
-/* Judges the records from `first` on; those to keep go into batch[]. Returns how many these are. */
+/* Validates `count` records from `first` on. Puts those to keep into batch[] and returns their
+ * number. */
 static unsigned batch_validate(struct adopter *w, uint32_t first, uint32_t count,
                                struct candidate batch[static BATCH])
 {
@@ -215,7 +215,7 @@ static unsigned batch_validate(struct adopter *w, uint32_t first, uint32_t count
 		if (from->cold[record].commit == 0 && hot_is_empty(&from->hot[record]))
 			continue;
 		if (from->hot[record].state == SESSION_PAIR_RECORD) {
-			/* its session has been validated, unless it was never whole */
+			/* validated with its session, unless that was never complete */
 			if (record % 2 == 0 || !record_has_pair(from, record - 1))
 				record_free(w, record);
 			continue;
@@ -276,7 +276,7 @@ static void slot_adopt(struct adopter *w, uint8_t slot)
 		session_table_list_free(w->to);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all slots ------------------------------------------------------------------------------ */
 
 static void *adopter_run(void *adopter)
 {
@@ -293,7 +293,7 @@ static void adopters_run(struct adoption *a, unsigned threads, uint64_t count[SE
 	struct adopter adopter[SY_SLOTS] = {0};
 	unsigned started = 1;
 
-	/* without another thread it takes longer, no more */
+	/* if no further thread can be created, adoption just takes longer */
 	for (unsigned i = 0; i < SY_SLOTS; i++)
 		adopter[i].a = a;
 	while (started < threads && started < SY_SLOTS &&
@@ -317,7 +317,7 @@ int session_store_adopt(struct session_store *s, const struct session_validator 
 	memset(count, 0, SESSION_RESULT_COUNT * sizeof(*count));
 	if (!s->mine || !s->due)
 		return sy_fail(err, EINVAL, "session table: there is nothing to adopt");
-	/* whole seconds of the clock, as ticks are */
+	/* whole seconds of the clock, like ticks */
 	uint64_t now_s = sy_clock_ns() / second, left_s = s->left_ns / second;
 	uint64_t away_s = now_s > left_s ? now_s - left_s : 0;
 	struct adoption a = {

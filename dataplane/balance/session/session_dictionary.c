@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The dictionary: what the ids in records mean. A name is whole or not there: its check is cleared
- * before it changes and stored last, so that whoever adopts the file after a crash in the middle
- * sees no name rather than a wrong one.
+ * The id dictionary: the meaning of the ids in records. A name is complete or absent: its check is
+ * cleared before it changes and stored last. After a crash in the middle, a process that adopts the
+ * file sees no name rather than a wrong one.
  */
 #include "session_file.h"
 
-/* `removed` and `active` change while the name stays, and are left out; a name at another id's
- * place is none. */
+/* Leaves out `removed` and `active`, which change while the name stays. Includes the id: a name
+ * copied to another id's place is invalid. */
 static uint32_t name_check(uint32_t id, const struct sy_addr *addr, const struct sy_addr *vip,
                            uint64_t rest)
 {
@@ -85,7 +85,7 @@ static bool local_read(const struct session_file *f, uint32_t id, struct sy_addr
 	return at->check != 0 && at->check == local_check(id, out);
 }
 
-/* ---- as the store's users see it ------------------------------------------------------------- */
+/* ---- interface of the store ----------------------------------------------------------------- */
 
 void session_name_server(struct session_store *s, uint32_t id,
                          const struct session_server_name *name)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file as bytes: sizes, places, checks, and which files can be adopted. */
+/* The file as bytes: sizes, offsets, checks, and which files can be adopted. */
 #include "session_file.h"
 
 #include <errno.h>
@@ -15,9 +15,9 @@ static uint64_t round_up(uint64_t value, uint64_t step)
 	return (value + step - 1) / step * step;
 }
 
-/* ---- checks ---------------------------------------------------------------------------------- */
+/* ---- checks --------------------------------------------------------------------------------- */
 
-/* Never 0, which is what has not been written yet. */
+/* Never 0: a check of 0 has not been written yet. */
 static uint64_t words_check(const void *from, size_t size)
 {
 	const uint8_t *bytes = from;
@@ -53,7 +53,7 @@ void session_file_finish(struct session_file *f)
 	__atomic_store_n(&f->check, session_file_check(f), __ATOMIC_RELEASE);
 }
 
-/* ---- layout ---------------------------------------------------------------------------------- */
+/* ---- layout --------------------------------------------------------------------------------- */
 
 void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_t buckets)
 {
@@ -122,7 +122,7 @@ bool session_places_are_possible(const struct session_file *f, const uint64_t pl
                                  uint64_t size)
 {
 	struct session_region r[SY_SLOTS + 1];
-	/* names, which nothing may lie in */
+	/* the dictionary's part, which no region may overlap */
 	const uint64_t names = (SESSION_FILE_FIRST + f->slot.size * SY_SLOTS) / SY_CACHE_LINE;
 
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -163,7 +163,7 @@ void session_file_layout(struct session_file *f, const struct session_geometry *
 	f->file_size = f->locals_at + SESSION_LOCALS * sizeof(struct session_local_name);
 }
 
-/* ---- which files can be adopted -------------------------------------------------------------- */
+/* ---- which files can be adopted ------------------------------------------------------------- */
 
 int session_boot_id(uint8_t out[static 16], struct sy_error *err)
 {
@@ -191,7 +191,7 @@ int session_boot_id(uint8_t out[static 16], struct sy_error *err)
 	return 0;
 }
 
-/* Zeros, or a header whose writer did not get to its end. */
+/* All zeros, or a header whose writer did not finish. */
 static bool file_is_unfinished(const struct session_file *f)
 {
 	static const char zeros[sizeof(f->magic)];
@@ -201,7 +201,8 @@ static bool file_is_unfinished(const struct session_file *f)
 	        memcmp(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic)) == 0);
 }
 
-/* Sizes within bounds, so that no sum of them overflows, and places that follow from them. */
+/* Checks that sizes are within bounds (no sum of them overflows) and that the offsets follow from
+ * them. */
 static bool file_layout_is_ours(const struct session_file *f)
 {
 	struct session_geometry slot;

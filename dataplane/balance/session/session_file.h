@@ -22,8 +22,7 @@
 #define SESSION_FILE_STATES  4096 /* where the slot states begin */
 #define SESSION_FILE_FIRST   8192 /* where slot 0 begins */
 
-#define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes; limit of the cache-line numbers in places  \
-	                                       */
+#define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
 
 /* Index entries have 31 bits for a record number within a slot; server ids have 24 bits. */
 #define SESSION_RECORDS_MAX (UINT32_C(1) << 30)

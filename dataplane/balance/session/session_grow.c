@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One slot's table becomes larger while the forwarder runs (docs/design/0019-slots.md). The larger
- * table is made elsewhere in the file, at its end or where another slot's table was; the file names
- * it in one word, stored last. So whoever adopts the file after a crash finds either the table as
- * it was, of which nothing has changed, or the larger one, whole.
+ * Enlarges one slot's table while the forwarder runs (docs/design/0019-slots.md). The larger table
+ * is built elsewhere in the file: at its end, or where another slot's table was. One word in the
+ * file points to it, stored last. After a crash, a process that adopts the file finds either the
+ * old table, unchanged, or the larger one, complete.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "session_size.h"
 #include "session_walk.h"
 
-/* The file grows by as much at least, so that it is extended seldom. */
+/* The file is extended by at least this many bytes, to do so rarely. */
 #define EXTEND_STEP (UINT64_C(4) << 20)
 
 static uint64_t lines_of(const struct session_geometry *g)
@@ -20,8 +20,7 @@ static uint64_t lines_of(const struct session_geometry *g)
 	return g->size / SY_CACHE_LINE;
 }
 
-/* ---- regions in use ---------------------------------------------------------------------------
- */
+/* ---- regions in use ------------------------------------------------------------------------- */
 
 static int region_compare(const void *a, const void *b)
 {
@@ -29,7 +28,7 @@ static int region_compare(const void *a, const void *b)
 	return one->line < two->line ? -1 : one->line > two->line;
 }
 
-/* All that may not be written over, in their order. Returns how many. */
+/* All regions that must not be overwritten, sorted. Returns their number. */
 static unsigned regions_used(const struct session_store *s, struct session_region out[2 * SY_SLOTS])
 {
 	unsigned n = 0;
@@ -42,13 +41,13 @@ static unsigned regions_used(const struct session_store *s, struct session_regio
 	return n;
 }
 
-/* The first room of so many lines between them or behind them. */
+/* The first free place of this many lines, between the used regions or after them. */
 static uint64_t region_find(const struct session_store *s, uint64_t lines)
 {
 	struct session_region used[2 * SY_SLOTS];
 	const struct session_file *f = s->now.file;
 	unsigned n = regions_used(s, used);
-	/* names lie between the first tables and those that have grown */
+	/* the dictionary lies between the initial tables and the grown ones */
 	const uint64_t names = SESSION_FILE_FIRST + f->slot.size * SY_SLOTS;
 	uint64_t from = SESSION_FILE_FIRST / SY_CACHE_LINE, tail = f->file_size / SY_CACHE_LINE;
 
@@ -67,8 +66,7 @@ static uint64_t region_find(const struct session_store *s, uint64_t lines)
 	return from;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static int memory_extend(struct session_store *s, uint64_t needed, struct sy_error *err)
 {
@@ -85,8 +83,7 @@ static int memory_extend(struct session_store *s, uint64_t needed, struct sy_err
 	return session_map_extend(&s->now, s->path, s->now.length + wanted, err);
 }
 
-/* ---- growth -----------------------------------------------------------------------------------
- */
+/* ---- growth --------------------------------------------------------------------------------- */
 
 static uint64_t store_capacity(const struct session_store *s)
 {
@@ -154,7 +151,7 @@ void session_grow_finish(struct session_store *s, struct session_growth *g)
 	struct session_table *t = &s->tables[g->table.slot];
 	struct session_region before = session_slot_place(s->now.file, t->slot);
 
-	/* all that the larger table holds is written before it has the name */
+	/* the larger table is complete before the file points to it */
 	__atomic_store_n(&session_file_places(s->now.file)[t->slot], session_place_pack(&g->region),
 	                 __ATOMIC_RELEASE);
 	*t = g->table;

@@ -120,8 +120,7 @@ static inline uint32_t session_bucket_of(const struct session_table *t, uint64_t
 static inline uint32_t session_bucket_other(const struct session_table *t, uint32_t bucket,
                                             uint16_t tag)
 {
-	uint32_t spread =
-	        tag * 0x9e3779b1u; /* 2^32 over the golden ratio: spreads neighbouring tags */
+	uint32_t spread = tag * 0x9e3779b1u; /* 2^32 over the golden ratio: spreads tags */
 	uint32_t sum = (uint32_t)((uint64_t)spread * t->bucket_count >> 32);
 	return sum >= bucket ? sum - bucket : sum + t->bucket_count - bucket;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is wanted of a store, and what is known of it. */
+/* The wanted size of a store, and getters for its properties. */
 #include <stdio.h>
 
 #include "session_file.h"
 #include "session_size.h"
 
-/* What is wanted, and by how much it may grow. */
+/* Sets the wanted size and the growth limit. */
 void session_store_size(struct session_store *s, const struct session_store_options *o)
 {
 	struct session_size size = {o->sessions, o->limit};

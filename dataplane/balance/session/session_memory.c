@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The memory of a session file: mapped, present, or else how much is missing. */
+/* The memory of a session file: allocates and maps it, or reports how much is missing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,16 +17,17 @@ static uint64_t round_up(uint64_t value, uint64_t step)
 	return (value + step - 1) / step * step;
 }
 
-/* Ordinary memory: huge pages where the kernel has them, and all of it there before the first
- * packet, which must not fault. Both are improvements that an older kernel may not know. */
+/* For ordinary memory: uses huge pages where the kernel has them, and allocates all of it before
+ * the first packet, which must not fault. An older kernel may support neither; errors are
+ * ignored. */
 static void memory_settle(void *memory, uint64_t length)
 {
 	(void)madvise(memory, length, MADV_HUGEPAGE);
 	(void)madvise(memory, length, MADV_POPULATE_WRITE);
 }
 
-/* Addresses for all that the mapping may come to be, where huge pages of this size can lie. NULL:
- * there are none, and it will not grow. */
+/* Reserves address space for the largest size of the mapping, aligned for huge pages of this size.
+ * NULL: none is available, and the mapping will not grow. */
 static void *area_reserve(struct session_map *m, uint64_t page)
 {
 	if (m->reserved < m->length)
@@ -69,7 +70,7 @@ static int map_anonymous(struct session_map *m, struct sy_error *err)
 	return 0;
 }
 
-/* ---- what is missing ------------------------------------------------------------------------- */
+/* ---- what is missing ------------------------------------------------------------------------ */
 
 static uint64_t number_read(const char *path, const char *format)
 {
@@ -103,7 +104,7 @@ static int fail_huge(const char *path, uint64_t length, uint64_t page, int code,
 	uint64_t total = huge_number(kb, "nr_hugepages") + (wanted > left ? wanted - left : 0);
 	char remedy[128];
 
-	/* the sysctl counts pages of the default size only */
+	/* the sysctl counts only pages of the default size */
 	if (number_read("/proc/meminfo", "Hugepagesize: %llu kB") == kb)
 		snprintf(remedy, sizeof(remedy), "sysctl vm.nr_hugepages=%" PRIu64, total);
 	else
@@ -117,7 +118,7 @@ static int fail_huge(const char *path, uint64_t length, uint64_t page, int code,
 	               path, wanted, kb, left, remedy);
 }
 
-/* ---- files ----------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 int session_map_memory(struct session_map *m, const char *path, uint64_t length,
                        struct sy_error *err)
@@ -133,8 +134,8 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 	bool huge = fs.f_type == HUGETLBFS_MAGIC;
 	uint64_t page = huge ? (uint64_t)fs.f_bsize : (uint64_t)sysconf(_SC_PAGESIZE);
 	m->length = round_up(length, page);
-	/* elsewhere than on hugetlbfs, where mmap() reserves, room must be taken now: a full file
-	 * system would kill the process at the first touch */
+	/* On hugetlbfs mmap() reserves the pages. Elsewhere space must be allocated now: a full
+	 * file system would kill the process at the first touch. */
 	int rc = 0;
 	void *memory = MAP_FAILED;
 	if (!huge)
@@ -163,7 +164,7 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 	return 0;
 }
 
-/* What a file gets, from its present length on; false: there is no room. */
+/* Extends the file from its present length; false: no space is left. */
 static bool file_extend(const struct session_map *m, uint64_t more, bool huge)
 {
 	return huge ? ftruncate(m->fd, (off_t)(m->length + more)) == 0

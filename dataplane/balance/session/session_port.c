@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Local ports: no bitmaps; the reverse index itself tells which are held. */
+/* Local ports. There is no bitmap: the reverse index itself shows which ports are held. */
 #include "session_walk.h"
 
 #include <arpa/inet.h>
 
-#define FIRST_PORT 1024 /* host order; below are ports of the system (RFC 6335, section 6) */
+#define FIRST_PORT 1024 /* host order; lower ports are system ports (RFC 6335, section 6) */
 #define BATCH      16
 
 uint16_t *session_port_cursor(struct session_table *t, uint32_t n)
@@ -14,12 +14,13 @@ uint16_t *session_port_cursor(struct session_table *t, uint32_t n)
 
 uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port)
 {
-	/* as in session_check(): without a key, for the cursors outlive it in a resized file */
+	/* as in session_check(): without a key, because cursors outlive the key in a resized
+	 * file */
 	return (uint32_t)sy_hash_mix(server->d[0] ^ 0x9e3779b97f4a7c15,
 	                             server->d[1] ^ port ^ 0xbf58476d1ce4e5b9);
 }
 
-/* Candidate n: the addresses take turns, so that one server's sessions spread over them. */
+/* Candidate n. The addresses take turns, which spreads one server's sessions over them. */
 static void search_set(struct session_port_search *search, uint8_t slot, unsigned n)
 {
 	unsigned i = n % search->local_count;
@@ -29,9 +30,9 @@ static void search_set(struct session_port_search *search, uint8_t slot, unsigne
 	search->reply.dport = sy_slot_port(slot, &search->locals[i], n / search->local_count);
 }
 
-/* The session in TIME_WAIT for longest of those that hold a port. */
+/* Of the sessions that hold a port, the one longest in TIME_WAIT. */
 struct oldest {
-	uint32_t record; /* SESSION_NONE: none that may be ended */
+	uint32_t record; /* SESSION_NONE: none may be ended */
 	uint16_t idle;
 	unsigned n;
 	uint64_t hash;
@@ -43,14 +44,14 @@ static void oldest_note(const struct session_table *t, const struct session_port
 	const struct session *s = session_at(t, record);
 	uint16_t idle = session_idle(s, search->now);
 
-	/* A clock behind the session's last packet makes it look old; 2^15 s are more than any
-	 * timeout. */
+	/* If the clock is behind the session's last packet, the session looks old; 2^15 s exceed
+	 * any timeout. */
 	if (s->state == SESSION_TIME_WAIT && idle > o->idle && idle <= INT16_MAX)
 		*o = (struct oldest){record, idle, n, search->server_hash};
 }
 
-/* Tries `count` candidates from `first` on, their cache misses side by side. Returns how many it
- * passed over before one that is free, which *search then holds; `count` if none is. */
+/* Tries `count` candidates from `first` on; their cache misses overlap. Returns how many were held
+ * before the first free one, which *search then holds; `count` if none is free. */
 static unsigned search_batch(struct session_table *t, const struct sy_hash_key *key,
                              struct session_port_search *search, unsigned first, unsigned count,
                              session_match taken, struct oldest *o)
@@ -92,7 +93,7 @@ void session_port_prefetch_cursor(struct session_table *t, struct session_port_s
 	__builtin_prefetch(search->cursor, 1);
 }
 
-/* The candidate that the next search begins with. */
+/* The first candidate of the next search. */
 static unsigned search_start(const uint16_t *cursor, unsigned candidates)
 {
 	return *cursor < candidates ? *cursor : 0;
@@ -113,7 +114,7 @@ void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *
 	                  search_start(search->cursor, search->local_count * SY_SLOT_PORTS));
 }
 
-/* Is the first candidate, which is looked ahead to, free? */
+/* Whether the first candidate, set by search_look_ahead(), is free. */
 static bool search_first(struct session_table *t, struct session_port_search *search,
                          session_match taken)
 {
@@ -134,13 +135,13 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 
 	if (candidates == 0)
 		return false;
-	/* another session may have been given its candidate since */
+	/* another session may have taken its candidate since */
 	if (!search->cursor || search->ahead != at)
 		search_look_ahead(t, key, search, at);
 	search->held = SESSION_NONE;
-	/* the first candidate is nearly always free; if not, many will not be */
+	/* the first candidate is nearly always free; if it is not, many will not be */
 	if (SY_LIKELY(search_first(t, search, taken))) {
-		*cursor = (uint16_t)(at + 1); /* past the last: begins again */
+		*cursor = (uint16_t)(at + 1); /* the next search wraps past the last candidate */
 		return true;
 	}
 	for (unsigned count = 1; left > 0; count = left < BATCH ? left : BATCH) {
@@ -150,7 +151,8 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 		tried += passed;
 		search->held = SESSION_NONE;
 		if (passed < count) {
-			*cursor = (uint16_t)(at + 1); /* past the last: begins again */
+			*cursor = (uint16_t)(at +
+			                     1); /* the next search wraps past the last candidate */
 			return true;
 		}
 		if (o.record != SESSION_NONE && (tried >= SESSION_PORT_PATIENCE || left == 0)) {

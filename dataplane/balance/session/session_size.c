@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How much memory there is for session tables, and how large they are if nobody says
- * (docs/design/0019-slots.md). */
+/* Measures the memory available for session tables, and chooses their size if the operator sets
+ * none (docs/design/0019-slots.md). */
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/magic.h>
@@ -9,9 +9,9 @@
 
 #include "session_size.h"
 
-#define SESSION_BYTES 64 /* that a session costs: 0002-session-table.md */
-#define BEGIN_SHARE   8  /* of what is free, the part that tables begin with */
-#define LIMIT_SHARE   2  /* and that they may grow to */
+#define SESSION_BYTES 64 /* bytes per session: 0002-session-table.md */
+#define BEGIN_SHARE   8  /* divisor: part of the free memory for the initial tables */
+#define LIMIT_SHARE   2  /* divisor: part that they may grow to */
 #define BEGIN_MIN     (UINT64_C(1) << 16)
 #define BEGIN_MAX     (UINT64_C(1) << 24)
 
@@ -20,8 +20,8 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* The first line of a file below root that has this form; `otherwise` if there is none: no limit
- * is told as "max", and an absent file tells nothing. */
+/* The number in the first line of this format, in a file below root. `otherwise` if there is none:
+ * the file is absent, or says "max" for no limit. */
 static uint64_t number_in(const char *root, const char *path, const char *form, uint64_t otherwise)
 {
 	char name[PATH_MAX], line[256];
@@ -41,7 +41,7 @@ static uint64_t number_in(const char *root, const char *path, const char *form, 
 	return number;
 }
 
-/* What a control group leaves, and those above it. names: of the limit and of what is used. */
+/* Bytes that a control group and its ancestors leave. limit, used: names of their files. */
 static uint64_t group_left(const char *root, const char *mount, char *group, const char *limit,
                            const char *used)
 {
@@ -63,8 +63,8 @@ static uint64_t group_left(const char *root, const char *mount, char *group, con
 	}
 }
 
-/* By the groups that the process is in: version 2 has one line "0::/group", version 1 one a
- * controller. huge_kb: pages of this size instead of memory; 0: memory. */
+/* The least that the process's groups leave. Version 2 has one line "0::/group", version 1 one per
+ * controller. huge_kb: size of the pages counted; 0: ordinary memory. */
 static uint64_t groups_left(const char *root, uint64_t huge_kb)
 {
 	char path[PATH_MAX], line[PATH_MAX], limit[64] = "memory.max", used[64] = "memory.current",

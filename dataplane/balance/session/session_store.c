@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The file's life: found or made, owned, sealed, let go. Every path holds the file's lock from
- * before it is validated until it is let go; `take` gets it from a process that still runs.
+ * The file's lifecycle: found or created, owned, sealed, released. Every function holds the file's
+ * lock from before it validates the file until it releases it; `take` gets the lock from a process
+ * that still runs.
  */
 #include "session_file.h"
 
@@ -16,19 +17,20 @@
 #include <unistd.h>
 
 #define REFUSED_SUFFIX ".refused"
-#define TAKE_TRIES     1000 /* of a millisecond each, for the lock of a process that lets go */
+#define TAKE_TRIES                                                                                 \
+	1000 /* of one millisecond each: wait for the lock of a process that is stopping */
 
-/* ---- files ----------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 void session_store_beside(const struct session_store *s, const char *suffix,
                           char out[static PATH_MAX])
 {
-	/* session_store_open() has made sure that there is room */
+	/* session_store_open() has checked that it fits */
 	memcpy(out, s->path, strlen(s->path));
 	memcpy(out + strlen(s->path), suffix, strlen(suffix) + 1);
 }
 
-/* The path may have been given to another file since it was opened. */
+/* Whether the path still names this file: another may have replaced it since the open. */
 static bool file_has_path(int fd, const char *path)
 {
 	struct stat file, named;
@@ -68,7 +70,7 @@ int session_file_open(const char *path, int flags, struct sy_error *err)
 	return fd;
 }
 
-/* Reads and judges a file. USABLE: its size is in *size. */
+/* Reads and checks a file. USABLE: its size is in *size. */
 static enum session_file_state file_examine(struct session_store *s, int fd, uint64_t *size)
 {
 	struct session_file header = {0};
@@ -102,9 +104,9 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 	return state;
 }
 
-/* ---- a new file ------------------------------------------------------------------------------ */
+/* ---- a new file ----------------------------------------------------------------------------- */
 
-/* Its memory may be what is missing. */
+/* Removes the file that was put aside: it may hold the memory that is missing. */
 static bool refused_give_up(struct session_store *s)
 {
 	char refused[PATH_MAX];
@@ -122,8 +124,8 @@ static bool refused_give_up(struct session_store *s)
 	return true;
 }
 
-/* Addresses that suffice when each slot has grown to its share of the limit, by doubling, and what
- * it had before lies idle: three times the bytes. */
+/* Address space that suffices when each slot has grown to its share of the limit by doubling, with
+ * all its earlier regions idle: three times the bytes. */
 static uint64_t store_reserve(const struct session_store *s)
 {
 	uint64_t bytes = 3 * 64 * s->limit + s->wanted.size * SY_SLOTS + s->now.length;
@@ -168,8 +170,8 @@ void session_store_tables(struct session_store *s)
 	}
 }
 
-/* Port searches begin anywhere, so that a restarted forwarder does not go through the ports that
- * servers still hold in TIME_WAIT. */
+/* Port searches begin at random places: a restarted forwarder should not walk through the ports
+ * that servers still hold in TIME_WAIT. */
 static void store_scatter_cursors(struct session_store *s, uint8_t slot)
 {
 	for (uint32_t i = 0; i < SESSION_PORT_CURSORS; i++) {
@@ -203,7 +205,7 @@ static int store_new(struct session_store *s, struct sy_error *err)
 	return 0;
 }
 
-/* ---- a file that was found ------------------------------------------------------------------- */
+/* ---- a file that was found ------------------------------------------------------------------ */
 
 static int store_map_found(struct session_store *s, uint64_t size, struct sy_error *err)
 {
@@ -225,8 +227,8 @@ static bool seal_is_whole(const struct session_seal *seal)
 	return __atomic_load_n(&seal->check, __ATOMIC_ACQUIRE) == session_seal_check(seal);
 }
 
-/* The file is ours: what its last process left is noted, and its seal is broken, so that a crash of
- * ours is not taken for it. */
+/* Takes ownership: notes how the last process left the file, and breaks its seal. A crash of this
+ * process then cannot look like a clean stop. */
 static void store_own(struct session_store *s)
 {
 	struct session_file *f = s->now.file;
@@ -299,7 +301,7 @@ static int store_open_file(struct session_store *s, struct sy_error *err)
 	return rc;
 }
 
-/* A running process has the file: looked at, mapped, and nothing more. */
+/* A running process still holds the file: examines and maps it, nothing more. */
 static int store_inherit(struct session_store *s, struct sy_error *err)
 {
 	uint64_t size = 0;
@@ -324,7 +326,7 @@ static int store_inherit(struct session_store *s, struct sy_error *err)
 	return rc;
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static int options_check(const struct session_store_options *o, struct sy_error *err)
 {
@@ -381,7 +383,7 @@ int session_store_open(const struct session_store_options *options, struct sessi
 	return 0;
 }
 
-/* ---- from process to process ----------------------------------------------------------------- */
+/* ---- hand-over between processes ------------------------------------------------------------ */
 
 static int lock_wait(struct session_store *s, struct sy_error *err)
 {
@@ -395,7 +397,7 @@ static int lock_wait(struct session_store *s, struct sy_error *err)
 	return 0;
 }
 
-/* A state that a table of this size can have. */
+/* Whether a table of this capacity can have this state. */
 static bool state_is_possible(const struct session_slot_state *st, uint32_t capacity)
 {
 	bool gaps = st->live < st->top;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One slot's table: records, their free list, creation, death, sweeping. */
+/* One slot's table: records, their free list, creation, removal, sweeping. */
 #include "session_file.h"
 
 #include "session_hot.h"
@@ -26,17 +26,17 @@ uint16_t session_check(const struct session *hot)
 {
 	uint64_t ids = (uint64_t)hot->client_port << 48 | (uint64_t)hot->local_port << 32 |
 	               (uint64_t)hot->server << 8 | hot->local;
-	/* any odd constants do: this guards against accidents, not against forgery */
+	/* any odd constants will do: this guards against accidents, not forgery */
 	uint64_t h = sy_hash_mix(hot->client.d[0] ^ 0x9e3779b97f4a7c15,
 	                         hot->client.d[1] ^ 0xbf58476d1ce4e5b9);
 	h = sy_hash_mix(h ^ hot->delta, ids ^ 0x94d049bb133111eb);
 	return (uint16_t)(1 + h % UINT16_MAX);
 }
 
-/* ---- free records: a doubly linked list through the cold halves ------------------------------ */
+/* ---- free records: a doubly linked list through the cold halves ----------------------------- */
 
-/* What the first one's free_prev says is nothing, so that whoever takes the first touches no other
- * record: a cache miss less a creation. */
+/* The head's free_prev is undefined: taking the head touches no other record, which saves a cache
+ * miss per creation. */
 
 static void free_push(struct session_table *t, uint32_t record)
 {
@@ -77,10 +77,9 @@ void session_table_list_free(struct session_table *t)
 			free_push(t, record);
 }
 
-/* ---- pairs: an even record and the one behind it ----------------------------------------------
- */
+/* ---- pairs: an even record and the next one ------------------------------------------------- */
 
-/* Free records that a search for a pair looks at; single sessions come and go in their midst. */
+/* Free records that a search for a pair visits; single sessions are created and end among them. */
 #define PAIR_PROBES 32
 
 static bool pair_is_free(const struct session_table *t, uint32_t first)
@@ -88,14 +87,14 @@ static bool pair_is_free(const struct session_table *t, uint32_t first)
 	return t->hot[first].state == SESSION_FREE && t->hot[first + 1].state == SESSION_FREE;
 }
 
-/* The first of two free records, which are below top, or begin there. */
+/* The first of two free records, both below top or starting at top. */
 static uint32_t pair_first(struct session_table *t)
 {
 	uint32_t record = t->free_head;
 
 	for (unsigned n = 0; n < PAIR_PROBES && record != SESSION_NONE; n++) {
 		uint32_t first = record & ~1u;
-		/* what is above top is free too, but on no list yet */
+		/* records above top are free too, but not on the list yet */
 		if (first + 1 < t->top && pair_is_free(t, first))
 			return first;
 		record = t->cold[record].free_next;
@@ -112,8 +111,7 @@ bool session_is_pair(const struct session_table *t, uint32_t record)
 	return record % 2 == 0 && t->hot[record + 1].state == SESSION_PAIR_RECORD;
 }
 
-/* ---- creation and end -------------------------------------------------------------------------
- */
+/* ---- creation and end ----------------------------------------------------------------------- */
 
 static void record_write(struct session_table *t, uint32_t record, const struct session *hot,
                          const struct session_cold *cold)
@@ -162,11 +160,11 @@ uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
 	hot[1].local_port = hot[0].local_port;
 	hot[1].delta = session_check(&hot[0]);
 	hot[1].state = SESSION_PAIR_RECORD;
-	if (record == t->top) { /* both are free from here on, and the first is taken last */
+	if (record == t->top) { /* put both on the free list, the first one last */
 		free_push(t, t->top++);
 		free_push(t, t->top++);
 	}
-	/* whoever adopts the file after a crash in between finds a pair record of nobody */
+	/* after a crash in between, adoption finds a pair record without a session */
 	record_write(t, record + 1, &hot[1], cold);
 	record_write(t, record, &hot[0], cold);
 	return record;
@@ -175,7 +173,7 @@ uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
 static void record_clear(struct session_table *t, uint32_t record)
 {
 	__atomic_store_n(&t->cold[record].commit, 0, __ATOMIC_RELAXED);
-	/* whoever adopts the file after a crash must not find the byte beside a changed record */
+	/* after a crash, adoption must not find a commit word that does not match the record */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	hot_clear(&t->hot[record]);
 	free_push(t, record);
@@ -205,7 +203,7 @@ uint32_t session_capacity(const struct session_table *t)
 	return __atomic_load_n(&t->capacity, __ATOMIC_RELAXED);
 }
 
-/* ---- visits ---------------------------------------------------------------------------------- */
+/* ---- visits --------------------------------------------------------------------------------- */
 
 static bool record_is_session(const struct session_table *t, uint32_t record)
 {
@@ -214,7 +212,7 @@ static bool record_is_session(const struct session_table *t, uint32_t record)
 	return state != SESSION_FREE && state != SESSION_PAIR_RECORD;
 }
 
-/* Lowers top past the free records right below it; returns how much of the budget it used. */
+/* Lowers top past the free records just below it. Returns how many steps of the budget it used. */
 static uint32_t table_trim(struct session_table *t, uint32_t budget)
 {
 	uint32_t done = 0;
@@ -224,7 +222,7 @@ static uint32_t table_trim(struct session_table *t, uint32_t budget)
 	return done;
 }
 
-/* Records, some thirty lines: the processor itself looks no further than to the next 4 KB. */
+/* Records, about thirty lines; the hardware prefetcher stops at the next 4 KB boundary. */
 #define SWEEP_AHEAD 64
 
 bool session_sweep(struct session_table *t, uint32_t records,
@@ -232,8 +230,8 @@ bool session_sweep(struct session_table *t, uint32_t records,
 {
 	while (records > 0) {
 		if (t->sweep_at >= t->top) {
-			/* a round ends with trimming, within the same budget: a lone session at the
-			 * top may have kept a whole table of free records below it */
+			/* A round ends with trimming, within the same budget: a single session near
+			 * the top may have kept a whole table of free records below it. */
 			records -= table_trim(t, records);
 			if (records == 0)
 				return false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session_walk.h"
 
-/* A bucket the search has reached: by the entry at `index` of its parent's bucket. */
+/* A bucket that the search has reached, through the entry at `index` of its parent's bucket. */
 struct node {
 	uint32_t bucket;
-	uint16_t parent; /* in the queue; roots have none */
+	uint16_t parent; /* index in the queue; roots have none */
 	uint8_t index;
 	uint8_t depth; /* moves from the root */
 };
@@ -74,9 +74,9 @@ static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
 }
 
 /*
- * Breadth first from both buckets, so that the path has the fewest moves there are; therefore it
- * crosses no bucket twice, which would move an entry that has already left. Buckets are prefetched
- * when queued and looked at when their turn comes.
+ * Breadth-first from both buckets, to find a path with the fewest moves. Such a path crosses no
+ * bucket twice, which would move an entry that has already left. Buckets are prefetched when queued
+ * and examined later.
  */
 static bool walk_search(const struct session_table *t, uint32_t first, uint32_t second,
                         struct session_walk *walk)
