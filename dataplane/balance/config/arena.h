@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory for one reply: taken piece by piece, given back whole. */
+/* Memory for one reply: allocated piece by piece, freed as a whole. */
 #ifndef ARENA_H
 #define ARENA_H
 
@@ -11,7 +11,7 @@ struct arena {
 	struct arena_chunk *chunk;
 };
 
-/* Zeroed, aligned for any type; NULL when memory is short. */
+/* Zeroed, aligned for any type; NULL: no memory. */
 void *arena_take(struct arena *a, size_t size);
 void arena_free(struct arena *a);
 

@@ -1,62 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ids of servers, services and local addresses: what they mean, over restarts too, and when they
- * are free again. Control thread only. */
+/* Ids of servers, services and local addresses: their meaning, also across restarts, and when they
+ * become free again. Control thread only. */
 #ifndef IDS_H
 #define IDS_H
 
 #include "control_plane.h"
 
-/* ---- retire.c: ids are free only when no session can name them any more
- * ------------------------------- */
+/* ---- retire.c: an id is free only when no session can hold it any more ---------------------- */
 
 enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
 
-/* Frees the id once sweeps have ended all sessions that name it. */
+/* Frees the id once sweeps have ended all sessions that hold it. */
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id);
-/* It is used again: not free, after all. */
+/* The id is used again: cancels retire_id(). */
 void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id);
-/* Every worker has swept all its sessions, and has renewed their paths. */
+/* Whether every worker has swept all its sessions and renewed their paths. */
 bool retire_swept(const struct sy_balance *b);
-/* Frees what is due; renews endpoints' paths after a change of routes. Every RETIRE_PERIOD_MS. */
+/* Frees the ids that are due; renews endpoints' paths after a change of routes. Called every
+ * RETIRE_PERIOD_MS. */
 void retire_tick(struct sy_balance *b);
 void retire_close(struct sy_balance *b);
 #define RETIRE_PERIOD_MS 20
 
-/* The path to a server, if it has changed; under SNAT sessions know where they go. */
+/* Updates the path to a server if it has changed. Does nothing for SNAT, whose sessions store their
+ * own paths. */
 void endpoint_renew_path(struct sy_balance *b, struct endpoint *e);
 
 void traffic_add(struct traffic *sum, const struct traffic *t);
-/* Of all workers. */
+/* Sum over all workers. */
 struct traffic traffic_sum(const struct sy_balance *b, uint32_t server);
 
-/* ---- names.c: ids keep their meaning across processes
- * -------------------------------------------------------------- */
+/* ---- id_dictionary.c: ids keep their meaning across processes ------------------------------- */
 
 /* Reserves the ids that the store's dictionary names. */
 int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err);
-/* The configuration is complete, and nothing is validated yet. A transaction that took a server
- * away and put it back had to give it another id, as its old one was in use; replayed, it does so
- * once more. Such servers get the id that they had at last, whose sessions are theirs. */
+/* Called when the configuration is complete, before sessions are validated. A transaction that
+ * removed a server and put it back gave it another id, because the old one was in use; a replay of
+ * the journal does the same. This call gives such servers the id that they had last, so they keep
+ * their sessions. */
 void id_dictionary_claim(struct sy_balance *b);
-/* The sessions found have been validated or are trusted: the dictionary becomes that of this
- * configuration; what was reserved and not taken retires. */
+/* Called when the sessions found have been validated or are trusted: the dictionary then describes
+ * this configuration, and reserved ids that no server took are retired. */
 void id_dictionary_settle(struct sy_balance *b);
 void id_dictionary_close(struct sy_balance *b);
-/* Make sure that a configured id has its name, once settled. */
+/* Write a configured id's name, once settled. */
 void id_dictionary_put_server(struct sy_balance *b, uint32_t id);
 void id_dictionary_put_local(struct sy_balance *b, uint8_t id);
 
-/* The id for a server that comes to be configured, its old one if it has one; e goes to its place.
- * UINT32_MAX: none is left. */
+/* Returns an id for a server that is being configured: its old one if it has one. Stores e as the
+ * id's endpoint. UINT32_MAX: no id is left. */
 uint32_t server_id_take(struct sy_balance *b, struct endpoint *e);
-/* The transaction that took it does not publish it. */
+/* For an id that the transaction took but does not publish. */
 void server_id_return(struct sy_balance *b, uint32_t id);
-/* Its server was published and is removed. */
+/* For an id whose server was published and is now removed. */
 void server_id_leave(struct sy_balance *b, uint32_t id);
-/* No session names it any more. */
+/* For an id that no session holds any more. */
 void server_id_free(struct sy_balance *b, uint32_t id);
 
-/* The same for local addresses; an id that is not free yet is found by its own address only.
+/* The same for local addresses. An id that is not free yet is found only by its own address.
  * MAX_LOCALS: none is left. */
 unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr);
 void local_id_publish(struct sy_balance *b, uint8_t id);

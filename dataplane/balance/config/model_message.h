@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The model as messages: what listings answer with and the saved configuration consists of.
- * Everything hangs on the arena. Each returns 0, or a negative errno with err. */
+/* The model as messages, for list replies and the saved configuration. All memory comes from the
+ * arena. Each function returns 0, or a negative errno with err. */
 #ifndef MODEL_MESSAGE_H
 #define MODEL_MESSAGE_H
 
 #include "arena.h"
 #include "model.h"
 
-#define LIST_SERVERS 20000u /* ends a reply early, so that it fits a message */
+#define LIST_SERVERS 20000u /* a reply ends early here, to fit one message */
 
-/* TAKE(arena, pb_type, init): a message on the arena; returns -ENOMEM from the caller when short.
- */
+/* TAKE(arena, pb_type, init): allocates a message on the arena; on lack of memory the caller
+ * returns -ENOMEM. */
 #define TAKE(a, out, init_function)                                                                \
 	do {                                                                                       \
 		(out) = arena_take((a), sizeof(*(out)));                                           \
@@ -31,12 +31,12 @@ int reply_service(struct arena *a, const struct model_service *s,
                   Steelyard__Forwarder__V1__Service **out, struct sy_error *err);
 int reply_server(struct arena *a, const struct model_server *s,
                  Steelyard__Forwarder__V1__Server **out, struct sy_error *err);
-/* How many rules of SNAT there are, and one of them. */
+/* model_rules: the number of SNAT rules; reply_rule: one of them. */
 unsigned model_rules(const struct model *m);
 int reply_rule(const struct sy_balance *b, const struct model_service *s, struct arena *a,
                Steelyard__Forwarder__V1__Snat **out);
-/* Up to `limit` services from id `cursor` on, fewer if they have so many servers that a message
- * could not hold them; REPLY_ALL: all, whatever their size. */
+/* Up to `limit` services from id `cursor` on; fewer if their servers would not fit one message.
+ * REPLY_ALL: all services, whatever their size. */
 #define REPLY_ALL UINT32_MAX
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
                  Steelyard__Forwarder__V1__Config **out, struct sy_error *err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rules of SNAT, as configured and as published. Control thread only. */
+/* SNAT rules as configured and as published. Control thread only. */
 #ifndef SNAT_MODEL_H
 #define SNAT_MODEL_H
 
@@ -12,18 +12,18 @@ struct model;
 struct model_snat {
 	unsigned prefixes, pools;
 	uint8_t pool[MAX_LOCALS];  /* ids */
-	struct sy_source prefix[]; /* as the director takes them */
+	struct sy_source prefix[]; /* in the form that the director takes */
 };
 
 int snat_put(struct sy_balance *b, const Steelyard__Forwarder__V1__Snat *pb, struct sy_error *err);
 int snat_delete(struct sy_balance *b, const char *name, struct sy_error *err);
-/* What can only be validated at a transaction's end. */
+/* The checks that are possible only at a transaction's end. */
 int snat_check(struct sy_balance *b, struct sy_error *err);
-/* NULL: of NULL, or no memory. Freed by free(). */
+/* NULL if s is NULL or memory is short. Free with free(). */
 struct model_snat *snat_copy(const struct model_snat *s);
-/* The model has these networks once more (sign 1), or not any more (−1). */
+/* Counts these networks once more (sign 1) or less (−1). */
 void snat_count(struct model *m, const struct model_snat *s, int sign);
-/* Makes the rules of the model visible to the workers. */
+/* Publishes the model's rules to the workers. */
 void snat_publish(struct sy_balance *b);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control socket's side of the balancer: requests in, replies out, transactions in pieces.
- * Control thread only.
+ * The control socket's side of the balancer: requests, replies, and transactions that run in
+ * pieces. Control thread only.
  */
 #ifndef CONTROL_H
 #define CONTROL_H
@@ -15,10 +15,10 @@
 typedef Steelyard__Forwarder__V1__Response pb_response;
 typedef Steelyard__Forwarder__V1__Code pb_code;
 
-/* Whoever sends requests: a connection, or sy_balance_request(). */
+/* A sender of requests: a connection, or sy_balance_request(). */
 struct client {
 	struct control *control;
-	struct sy_control_peer *peer; /* NULL: reply() below */
+	struct sy_control_peer *peer; /* NULL: use reply() below */
 	void (*reply)(void *ctx, const uint8_t *bytes, size_t len);
 	void *reply_ctx;
 	/* Requests whose changes wait for a commit. */
@@ -28,21 +28,21 @@ struct client {
 	size_t staged_bytes;
 };
 
-/* A transaction under way; one at a time. Other requests wait in their order. */
+/* The transaction under way; one at a time. Other requests wait in order. */
 struct commit {
-	struct client *client; /* NULL: it has gone */
+	struct client *client; /* NULL: it has disconnected */
 	uint64_t request_id;
 	pb_request **request;
 	unsigned requests;
-	unsigned request_at, change_at; /* where applying stands */
+	unsigned request_at, change_at; /* position of the next change to apply */
 	uint32_t change_index;
 	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PUBLISH } phase;
 };
 
-/* An upgrade under way; one at a time. */
+/* The upgrade under way; one at a time. */
 struct upgrade {
 	bool running;
-	struct client *client; /* who asked for it; NULL: it has gone */
+	struct client *client; /* that requested it; NULL: it has disconnected */
 	uint64_t request_id;
 };
 
@@ -56,7 +56,7 @@ struct waiting_request {
 struct control {
 	struct sy_balance *balance;
 	struct sy_control *socket;
-	struct client local; /* of sy_balance_request() and the configuration file */
+	struct client local; /* for sy_balance_request() and the configuration file */
 	struct commit commit;
 	struct upgrade upgrade;
 	struct waiting_request *waiting;
@@ -65,32 +65,34 @@ struct control {
 int control_create(struct sy_balance *b, struct sy_error *err);
 void control_destroy(struct sy_balance *b);
 
-/* Answers, echoing id. */
+/* Send a reply with this id. */
 void control_reply(struct client *c, uint64_t id, pb_response *response);
 void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t change_index,
                          const char *text);
 
-/* Stages an ApplyRequest, taking `request` over; begins the commit if it asks for one. */
+/* Stages an ApplyRequest and takes ownership of `request`; starts the commit if the request asks
+ * for one. */
 void commit_stage(struct client *c, pb_request *request, size_t bytes);
 void commit_unstage(struct client *c);
-/* One piece of the commit under way; false: none is under way any more. */
+/* Runs one piece of the commit; false: no commit is left. */
 bool commit_step(struct control *k);
-/* The same from the runtime's loop, again and again until it is done. */
+/* The same from the runtime's loop; repeats until the commit is done. */
 void commit_step_deferred(void *control);
-/* A transaction is under way. */
+/* Whether a transaction is under way. */
 bool control_is_busy(const struct control *k);
-/* Brings it to its end. */
+/* Runs the commit under way to its end. */
 void control_finish_commit(struct control *k);
-/* Requests that waited for the commit. */
+/* Handles the requests that waited for the commit. */
 void control_resume(struct control *k);
 
-/* Fill in a response from a request (control_list.c, control_sessions.c). 0, or a negative errno
- * with err. Everything hangs on the arena. */
+/* Fill in a response from a request (control_list.c, control_sessions.c). Return 0, or a negative
+ * errno with err. All memory comes from the arena. */
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
-/* What does not work as it should, each with its remedy (warnings.c). 0 or -ENOMEM. */
+/* Lists everything that does not work as it should, each with its remedy (warnings.c). 0 or
+ * -ENOMEM. */
 int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *count);
-/* Logs them. */
+/* Logs the same list. */
 void warnings_log(struct sy_balance *b);
 int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
