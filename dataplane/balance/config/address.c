@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The addresses that are ours, counted by who needs them. */
+/* The address set: VIPs, local and pool addresses, with reference counts. */
 #include <stdlib.h>
 
 #include <rte_hash.h>
@@ -7,7 +7,7 @@
 #include "address_set.h"
 #include "model.h"
 
-/* Packed into the hash's data word: kind above, references below. */
+/* The hash's data word: kind in the upper half, references in the lower. */
 #define ADDRESS_DATA(kind, refs) ((void *)((uintptr_t)(kind) << 32 | (refs)))
 #define ADDRESS_KIND(data)       ((uint8_t)((uintptr_t)(data) >> 32))
 #define ADDRESS_REFS(data)       ((uint32_t)(uintptr_t)(data))
@@ -23,8 +23,8 @@ uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 	return ADDRESS_KIND(data);
 }
 
-/* An address that somebody has can be taken from the kernel all the same. What is read at a start
- * was right once. */
+/* An address that another host has can still be taken from the kernel. No check while the
+ * configuration is loaded at a start: the address was accepted before. */
 static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
                              struct sy_error *err)
 {
@@ -45,7 +45,8 @@ static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, u
 		       NEIGHBOUR_FOUND_VALUES(found, text));
 		return 0;
 	default:
-		return 0; /* an address of this host's own cannot be claimed, which says why */
+		return 0; /* one of this host's own addresses cannot be claimed; that error says why
+		           */
 	}
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Marks by which this host's health checks reach servers on the VIP. */
+/* Marks that route this host's health checks, addressed to the VIP, to servers. */
 #include "model.h"
 
 int check_read(const struct model_service *s, uint32_t mark, struct sy_error *err)

@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ids keep their meaning across processes. The tables' file has a dictionary of what they mean; a
- * start finds it and reserves those ids. A server or local address that is configured under the
- * same meaning takes its id back, and with it the sessions that name it.
+ * Ids keep their meaning across processes. The tables' file has a dictionary of their meanings. At
+ * a start the forwarder reserves the ids in it. A server or local address that is configured with
+ * the same meaning takes its id back, and with it the sessions that refer to the id.
  *
- *     free ──take──▶ configured ──leave──▶ retired ──sweeps──▶ free          while workers run
- *     reserved ──take──▶ configured ──leave──▶ reserved                     until
- * id_dictionary_settle()
+ *     free ──take──▶ configured ──leave──▶ retired ──sweeps──▶ free        while workers run
+ *     reserved ──take──▶ configured ──leave──▶ reserved       until id_dictionary_settle()
  *
- * An id has its name before a session can have the id, and keeps it until none can: an id without
- * a name may be given to anybody.
+ * An id gets its name before a session can hold the id, and keeps it until no session can: an id
+ * without a name may be given to any server.
  */
 #include <stdlib.h>
 
 #include "model.h"
 #include "snat_model.h"
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
-/* A right name is not written again: it would be torn for a moment, and sessions may rely on it. */
+/* Does not rewrite a correct name: it would be torn for a moment, and sessions may rely on it. */
 void id_dictionary_put_server(struct sy_balance *b, uint32_t id)
 {
 	const struct endpoint *e = &b->endpoint[id];
@@ -33,7 +31,7 @@ void id_dictionary_put_server(struct sy_balance *b, uint32_t id)
 	        .mode = e->mode,
 	};
 	struct session_server_name now;
-	/* `removed` shares its byte with the mode, and is 0 in both. */
+	/* `removed` shares a byte with the mode; it is 0 in both. */
 	if (b->ctl->names.settled && !(session_server_named(b->ctl->store, id, &now) &&
 	                               memcmp(&now, &name, offsetof(typeof(name), active)) == 0))
 		session_name_server(b->ctl->store, id, &name);
@@ -47,16 +45,15 @@ void id_dictionary_put_local(struct sy_balance *b, uint8_t id)
 		session_name_local(b->ctl->store, id, &b->local[id]);
 }
 
-/* ---- reserving what an earlier process had
- * ---------------------------------------------------------------------- */
+/* ---- reserving the ids of an earlier process ------------------------------------------------ */
 
 static bool is_reserved(const struct endpoint *e)
 {
 	return e->found && e->service == SERVICE_NONE;
 }
 
-/* By what their ids mean: the fields in front of `service`, the service's ports, protocol and mode.
- */
+/* Orders by the ids' meaning: the fields before `service`, then the service's ports, protocol and
+ * mode. */
 static int meaning_compare(const struct endpoint *a, const struct endpoint *b)
 {
 	int order = memcmp(a, b, offsetof(struct endpoint, service));
@@ -93,7 +90,7 @@ static void endpoint_reserve(struct endpoint *e, const struct session_server_nam
 	};
 }
 
-/* All ids below the highest name were handed out once: they are free, or reserved. */
+/* All ids below the highest name were handed out before: they are now free or reserved. */
 static void pool_reserve(struct sy_balance *b)
 {
 	struct id_pool *pool = &b->ctl->model->server_ids;
@@ -101,7 +98,7 @@ static void pool_reserve(struct sy_balance *b)
 	uint32_t top = session_servers(b->ctl->store), kept = 0;
 	if (top > b->options.max_servers)
 		top = b->options.max_servers;
-	pool->limit = top; /* tables that could not grow have no more names */
+	pool->limit = top; /* a dictionary that could not grow has no further names */
 	while (top > pool->fresh && !session_server_named(b->ctl->store, top - 1, &name))
 		top--;
 	for (uint32_t id = top; id-- > pool->fresh;) {
@@ -126,9 +123,10 @@ static bool id_is_removed(const struct sy_balance *b, uint32_t id)
 	return !session_server_named(b->ctl->store, id, &name) || name.removed;
 }
 
-/* A successor reads a snapshot from before some names were marked removed, while its predecessor
- * may give any id without a name to somebody else: what the snapshot has takes the marked ids too,
- * so that it takes no other. When the journal is applied, the marks are what counts. */
+/* A successor reads a snapshot from before some names were marked removed, and meanwhile its
+ * predecessor may give ids without a name to other servers. While it is not the owner, the
+ * successor's configuration may therefore claim marked ids too, to avoid taking any other. When the
+ * journal is applied, marked ids are excluded. */
 static int claimable_list(struct sy_balance *b)
 {
 	struct id_dictionary *n = &b->ctl->names;
@@ -146,7 +144,7 @@ static int claimable_list(struct sy_balance *b)
 		uint32_t *id = &n->claimable[i], *last = &n->claimable[kept ? kept - 1 : 0];
 		if (kept == 0 || id_compare(id, last, b->endpoint) != 0)
 			n->claimable[kept++] = *id;
-		else if (id_is_removed(b, *last)) /* of those that mean the same, one is meant */
+		else if (id_is_removed(b, *last)) /* of ids with one meaning, only one is in use */
 			*last = *id;
 	}
 	n->claimables = kept;
@@ -176,8 +174,7 @@ int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
-/* ---- servers' ids
- * -------------------------------------------------------------------------------------- */
+/* ---- ids of servers ------------------------------------------------------------------------- */
 
 static uint32_t id_claim(const struct sy_balance *b, const struct endpoint *like)
 {
@@ -205,8 +202,9 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
 	return UINT32_MAX;
 }
 
-/* While the configuration is read there may be too few ids for what came and went in between. That
- * it is whole matters more than one server's sessions; none can be validated to be another's. */
+/* Evicts a reserved id. While the configuration is read, ids may run out because of servers that
+ * were added and removed in between. A complete configuration matters more than one server's
+ * sessions; validation never takes them for another server's. */
 static uint32_t id_evict(struct sy_balance *b)
 {
 	struct id_dictionary *n = &b->ctl->names;
@@ -254,7 +252,7 @@ void server_id_return(struct sy_balance *b, uint32_t id)
 
 void server_id_leave(struct sy_balance *b, uint32_t id)
 {
-	if (!b->ctl->names.settled) { /* nobody has seen it yet */
+	if (!b->ctl->names.settled) { /* no worker has seen it yet */
 		server_id_return(b, id);
 		return;
 	}
@@ -270,8 +268,7 @@ void server_id_free(struct sy_balance *b, uint32_t id)
 	id_give(&b->ctl->model->server_ids, id);
 }
 
-/* ---- local addresses' ids
- * ------------------------------------------------------------------------------ */
+/* ---- ids of local addresses ----------------------------------------------------------------- */
 
 unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr)
 {
@@ -316,8 +313,7 @@ void local_id_free(struct sy_balance *b, uint8_t id)
 	b->ctl->names.local_found[id] = false;
 }
 
-/* ---- the end of the start
- * ------------------------------------------------------------------------------ */
+/* ---- end of the start ----------------------------------------------------------------------- */
 
 static bool service_claim(struct sy_balance *b, struct model_service *s)
 {

@@ -29,8 +29,7 @@ const uint16_t session_timeout_default[SESSION_STATES] = {
         [SESSION_ECHO] = 30,     [SESSION_DYING] = KILL_SECONDS,
 };
 
-/* ---- ids
- * ------------------------------------------------------------------------------------------ */
+/* ---- ids ------------------------------------------------------------------------------------ */
 
 uint32_t id_take(struct id_pool *p)
 {
@@ -50,8 +49,7 @@ static bool id_pool_create(struct id_pool *p, uint32_t limit)
 	return p->free;
 }
 
-/* ---- life
- * ----------------------------------------------------------------------------------------- */
+/* ---- creation and destruction --------------------------------------------------------------- */
 
 static struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len)
 {
@@ -135,8 +133,7 @@ void model_destroy(struct sy_balance *b)
 	b->ctl->model = NULL;
 }
 
-/* ---- touching
- * ----------------------------------------------------------------------------------------- */
+/* ---- copies of touched services ------------------------------------------------------------- */
 
 static struct model_service *service_copy(const struct model_service *s)
 {
@@ -199,8 +196,7 @@ static struct model_service *model_find_named(struct model *m, const struct serv
 	return s;
 }
 
-/* ---- changes
- * --------------------------------------------------------------------------------------------- */
+/* ---- changes -------------------------------------------------------------------------------- */
 
 static struct model_service *service_add(struct sy_balance *b, const struct service_key *key,
                                          struct sy_error *err)
@@ -220,7 +216,7 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
 		id_give(&m->service_ids, id);
 		goto fail;
 	}
-	/* From here on the id is the rollback's to give back. */
+	/* From here on the rollback frees the id. */
 	if (rte_hash_add_key_data(m->by_key, key, (void *)(uintptr_t)id) < 0) {
 		sy_fail(err, ENOSPC, "no room for another service in the directory");
 		goto fail;
@@ -353,7 +349,7 @@ static struct model_server *server_find(struct model_service *s, const struct mo
 	return NULL;
 }
 
-/* Packets for an address of this host do not come back from where they leave. */
+/* Packets for an address of this host would not return through the forwarder. */
 static int check_host(struct sy_balance *b, const struct model_service *s,
                       const struct model_server *server, struct sy_error *err)
 {
@@ -369,7 +365,7 @@ static int check_host(struct sy_balance *b, const struct model_service *s,
 	               s->name, sy_addr_format(&server->addr, text));
 }
 
-/* What the service's mode cannot do for a new server. */
+/* Refuses a new server that the service's mode cannot support. */
 static int check_mode(struct sy_balance *b, const struct model_service *s,
                       const struct model_server *server, struct sy_error *err)
 {
@@ -384,7 +380,8 @@ static int check_mode(struct sy_balance *b, const struct model_service *s,
 		               s->name, sy_addr_format(&server->addr, text), ntohs(server->port),
 		               s->mode == MODE_DR ? "DR" : "IPIP", ntohs(port),
 		               port ? "" : " for any of many");
-	/* What is read again at a start was right once, and routes may be late. */
+	/* No check while the configuration is loaded at a start: the server was accepted before,
+	 * and routes may be late. */
 	uint16_t path = b->ctl->served && s->mode == MODE_DR ? sy_path_lookup(b->rt, &server->addr)
 	                                                     : SY_PATH_NONE;
 	if (path != SY_PATH_NONE && !sy_path_is_on_link(b->rt, path))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Changes of local addresses, which their servers' sessions come from. */
+/* Changes of local addresses, the source addresses of sessions to servers. */
 #include "address_set.h"
 #include "model.h"
 

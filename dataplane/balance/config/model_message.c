@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The model as messages; model_read.c is the way back. */
+/* Converts the model to messages; model_read.c reads messages. */
 #include "model_message.h"
 
 #include <arpa/inet.h>
@@ -96,8 +96,7 @@ int reply_server(struct arena *a, const struct model_server *s,
 	return reply_addr(a, &s->addr, &pb->address);
 }
 
-/* ---- SNAT -------------------------------------------------------------------------------------
- */
+/* ---- SNAT ----------------------------------------------------------------------------------- */
 
 int reply_rule(const struct sy_balance *b, const struct model_service *s, struct arena *a,
                Steelyard__Forwarder__V1__Snat **out)
@@ -139,7 +138,7 @@ unsigned model_rules(const struct model *m)
 	return rules;
 }
 
-/* All rules of SNAT into a configuration. */
+/* Adds all SNAT rules to a configuration. */
 static int reply_rules(const struct sy_balance *b, struct arena *a,
                        Steelyard__Forwarder__V1__Config *c)
 {
@@ -154,8 +153,7 @@ static int reply_rules(const struct sy_balance *b, struct arena *a,
 	return 0;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole configuration ---------------------------------------------------------------- */
 
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
                  Steelyard__Forwarder__V1__Config **out, struct sy_error *err)

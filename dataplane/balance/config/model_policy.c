@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a service spreads its sessions: read and validated. */
+/* Reads and checks how a service spreads its sessions. */
 #include "model.h"
 
 #define PERSISTENCE_LIMIT 32767u /* seconds: half of an entry's range */
@@ -39,7 +39,8 @@ static uint8_t read_resets(const Steelyard__Forwarder__V1__Resets *pb)
 	                 (pb->unknown ? RESETS_UNKNOWN : 0));
 }
 
-/* Another forwarder has to choose the same server, without knowing anything of the connection. */
+/* With sloppy_tcp another forwarder has to choose the same server, without any state of the
+ * connection. */
 static int check_sloppy(const Steelyard__Forwarder__V1__Service *pb, struct sy_error *err)
 {
 	if (!pb->sloppy_tcp)

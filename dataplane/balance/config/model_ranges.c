@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Services of many ports: their ranges lie within each other, or apart. */
+/* Checks services with many ports: two ranges may nest, but not overlap partially. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -22,8 +22,7 @@ static int service_compare(const void *one, const void *other)
 	             : range_compare(ntohs(a->vport), last_of(a), ntohs(b->vport), last_of(b));
 }
 
-/* Of two neighbours in the list of ranges that are open, the second begins within the first: it
- * must end there too. */
+/* The ranges are sorted. If a range begins within an open one it must also end there. */
 static int check_sorted(struct model_service *const *s, uint32_t count, struct sy_error *err)
 {
 	struct model_service **open = malloc((count + 1) * sizeof(*open));
@@ -38,7 +37,7 @@ static int check_sorted(struct model_service *const *s, uint32_t count, struct s
 		while (depth > 0 && last_of(&open[depth - 1]->key) < ntohs(key->vport))
 			depth--;
 		if (depth > 0 && open[depth - 1]->key.vport == 0 && ntohs(key->vport) == 1 &&
-		    last_of(key) == UINT16_MAX) { /* nobody asks for port 0 */
+		    last_of(key) == UINT16_MAX) { /* no client uses port 0 */
 			rc = sy_fail(
 			        err, EINVAL,
 			        "service %s: its %s are all there are, which service %s has: let "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What messages say, checked by itself: addresses, services' keys, timeouts. */
+/* Reads and checks parts of messages by themselves: addresses, services' keys, timeouts. */
 #include <arpa/inet.h>
 
 #include "model.h"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ids of things that went away. Sessions name servers, services and local addresses by id, so an id
+ * Ids of removed objects. Sessions refer to servers, services and local addresses by id, so an id
  * is free only when no session can hold it: after two sweeps of every worker, KILL_SECONDS, and two
- * sweeps more. (The first may have been under way; the second began after the id was gone from
- * everything a new session could take it from, as a worker sweeps and creates on one thread, and
- * ended its sessions or began to tell their ends; the last two end those.) Paths of routes that
- * changed are renewed by the first two; their ids are free after one more, as a worker reads
- * others' sessions too: it sweeps between bursts, and has let go of what it read before.
+ * more sweeps. The first sweep may have been under way already. The second began after new sessions
+ * could no longer get the id, because a worker sweeps and creates sessions on one thread; it ended
+ * the id's sessions or began to reset both their ends. The last two sweeps remove those. When
+ * routes change, the first two sweeps renew sessions' paths. Old path ids are free after one more
+ * sweep, because workers also read other workers' sessions: a worker sweeps between bursts, when it
+ * no longer uses what it read before.
  */
 #include <stdlib.h>
 
@@ -14,27 +15,27 @@
 
 #define PASSES_NEEDED 2
 #define SECOND_NS     UINT64_C(1000000000)
-/* Seconds are told by ticks, and by each worker a moment later or earlier. */
+/* Seconds are counted in ticks, which each worker sees slightly earlier or later. */
 #define TELLING_NS ((KILL_SECONDS + 2) * SECOND_NS)
 
 struct retired_entry {
 	enum retired_kind kind;
 	uint32_t id;
-	struct traffic counted; /* of a server: what its service has been given already */
+	struct traffic counted; /* of a server: already added to its service */
 };
 
 enum retired_stage {
 	RETIRED_OPEN,    /* more may be added */
-	RETIRED_FINDING, /* sweeps come by all that name it */
+	RETIRED_FINDING, /* waiting for sweeps to visit all sessions that hold it */
 	RETIRED_TELLING,
 	RETIRED_ENDING,
 };
 
-/* What was retired within one tick. */
+/* The ids retired within one tick. */
 struct retired {
 	struct retired *next;
 	enum retired_stage stage;
-	uint64_t passes[SY_MAX_WORKERS], due_ns; /* of this stage */
+	uint64_t passes[SY_MAX_WORKERS], due_ns; /* for this stage */
 	unsigned count, capacity;
 	struct retired_entry *entry;
 };
@@ -85,8 +86,8 @@ void traffic_add(struct traffic *sum, const struct traffic *t)
 	sum->ended += t->ended;
 }
 
-/* Gives the service what a leaving server has counted since the last time, at once when it leaves:
- * a service's counters never fall. */
+/* Adds to the service what a leaving server has counted since the last call. Called at once when
+ * the server leaves, because a service's counters never decrease. */
 static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t service = b->endpoint[entry->id].service;
@@ -114,7 +115,7 @@ void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 	if (!batch) {
 		batch = *last = calloc(1, sizeof(*batch));
 		if (!batch)
-			return; /* the id is never used again: safe, and all that can be done */
+			return; /* the id is never used again: safe, and nothing else is possible */
 	}
 	if (batch->count == batch->capacity) {
 		unsigned capacity = batch->capacity ? 2 * batch->capacity : 16;
@@ -138,7 +139,7 @@ void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 				batch->entry[i] = batch->entry[--batch->count];
 }
 
-/* Nobody writes the id's counters any more: they start again, and no neighbour is remembered. */
+/* No worker writes the id's counters any more: resets them and the scheduler's state. */
 static void free_server(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t id = entry->id;
@@ -177,7 +178,7 @@ static void batch_free(struct retired *batch)
 	free(batch);
 }
 
-/* Whether nothing names its ids any more. */
+/* Whether no session holds its ids any more. */
 static bool batch_advance(const struct sy_balance *b, struct retired *batch)
 {
 	switch (batch->stage) {
@@ -205,7 +206,7 @@ static bool batch_advance(const struct sy_balance *b, struct retired *batch)
 
 static void batch_end(struct sy_balance *b, struct retired *batch)
 {
-	/* Servers before their services, whose ids they look up. */
+	/* Servers first: they look up the ids of their services. */
 	for (int kind = RETIRED_SERVER; kind <= RETIRED_LOCAL; kind++)
 		for (unsigned i = 0; i < batch->count; i++)
 			if ((int)batch->entry[i].kind == kind)
@@ -232,7 +233,7 @@ void endpoint_renew_path(struct sy_balance *b, struct endpoint *e)
 		__atomic_store_n(&e->path, sy_path_lookup(b->rt, &e->addr), __ATOMIC_RELAXED);
 }
 
-/* After a change of routes: servers' paths at once, sessions' by the sweeps. */
+/* After a change of routes: renews servers' paths at once; the sweeps renew sessions' paths. */
 static void renew_paths(struct sy_balance *b)
 {
 	uint32_t generation = sy_path_generation(b->rt);
@@ -265,7 +266,8 @@ static void renew_paths(struct sy_balance *b)
 void retire_tick(struct sy_balance *b)
 {
 	renew_paths(b);
-	if (!b->ctl->hold) /* a successor relies on what ids meant when it read the dictionary */
+	if (!b->ctl->hold) /* a successor relies on the ids' meanings at the time when it read the
+	                      dictionary */
 		retire_batches(b);
 }
 

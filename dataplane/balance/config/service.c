@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Services as published: built from the model, in pieces, and built again while servers start
- * slowly. */
+/* Services as published: built from the model in pieces, and rebuilt during slow start. */
 #include <stdlib.h>
 
 #include "model.h"
 
 #define SECOND_NS    UINT64_C(1000000000)
-#define SERVICE_COST 150 /* of a service without servers, in units of the budget */
+#define SERVICE_COST 150 /* cost of a service without servers, in budget units */
 #define SERVER_COST  4
 
 static bool server_is_eligible(const struct model_server *server)
@@ -20,7 +19,7 @@ static uint32_t limit_of(const struct model_server *server)
 	return server->max_sessions ? server->max_sessions : UINT32_MAX;
 }
 
-/* Sixteenths of its weight that a server has by now. */
+/* The server's share of its weight at now_ns, in sixteenths. */
 static uint8_t server_share(const struct model_service *s, const struct model_server *server,
                             uint64_t now_ns)
 {
@@ -106,14 +105,13 @@ void service_swap(struct sy_balance *b, uint32_t id, struct service *now)
 		sy_rcu_retire(b->rt, (void *)(uintptr_t)old, service_free);
 }
 
-/* ---- slow start
- * ----------------------------------------------------------------------------------- */
+/* ---- slow start ----------------------------------------------------------------------------- */
 
 static void ramp_add(struct model *m, struct model_service *s)
 {
 	if (s->ramping ||
 	    !list_reserve((void **)&m->ramp, m->ramps, &m->ramp_capacity, sizeof(*m->ramp)))
-		return; /* without memory it keeps the share that it has */
+		return; /* without memory it keeps its current share */
 	m->ramp[m->ramps++] = s->id;
 	s->ramping = true;
 }
@@ -121,7 +119,7 @@ static void ramp_add(struct model *m, struct model_service *s)
 void service_note_servers(struct sy_balance *b, struct model_service *s, bool fresh)
 {
 	const struct service *before = b->service[s->id];
-	/* Nobody to be slower than: as at the start of everything. */
+	/* Without other eligible servers, as at a first start, there is no slow start. */
 	bool slow = s->policy.slow_start > 0 && !fresh && before &&
 	            (before->pool->eligible > 0 || (before->backups && before->backups->eligible));
 	uint64_t now = balance_now(b);
@@ -140,7 +138,7 @@ void service_note_servers(struct sy_balance *b, struct model_service *s, bool fr
 	}
 }
 
-/* Whether some share has grown; *over: none will any more. */
+/* Whether some share has grown; *over: all shares are complete. */
 static bool ramp_advance(struct sy_balance *b, struct model_service *s, bool *over)
 {
 	bool grown = false;
@@ -157,13 +155,13 @@ static bool ramp_advance(struct sy_balance *b, struct model_service *s, bool *ov
 
 static void ramp_publish(struct sy_balance *b, const struct model_service *s)
 {
-	/* Tables are those of the service that it replaces: nothing takes long. */
+	/* Takes the tables of the service that it replaces, so the build is short. */
 	struct service *now = service_make(b, s);
 	if (now)
 		service_swap(b, s->id, now);
 }
 
-/* One service further; returns what it cost. */
+/* Advances one service; returns the cost. */
 static int64_t ramp_step(struct sy_balance *b)
 {
 	struct model *m = b->ctl->model;
@@ -176,7 +174,7 @@ static int64_t ramp_step(struct sy_balance *b)
 		cost += SERVICE_COST + cost;
 	}
 	m->ramp_at = at + 1;
-	if (over) { /* or gone, or another under its id */
+	if (over) { /* or the service is gone, or another one has its id */
 		if (s)
 			s->ramping = false;
 		m->ramp[at] = m->ramp[--m->ramps];

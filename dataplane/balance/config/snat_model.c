@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SNAT's rules in the configuration. A rule is kept as a service whose key nobody can ask for, with
- * one server a protocol: so it takes part in transactions, ids, counters and restarts as all do.
- * Key and servers have for an address what its name comes to, which is a group's and therefore
- * nobody's.
+ * SNAT rules in the configuration. A rule is stored as a service with a key that no client can
+ * address, with one server per protocol. It therefore takes part in transactions, ids, counters and
+ * restarts like any service. The address of key and servers is a hash of the rule's name, made a
+ * multicast address, which no host can have.
  */
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ typedef Steelyard__Forwarder__V1__Prefix pb_prefix;
 static const uint8_t protocol_number[SNAT_PROTOCOLS] = {SY_PROTO_TCP, SY_PROTO_UDP, SY_PROTO_ICMP,
                                                         SY_PROTO_ICMPV6};
 
-/* The same in every process: the session file's dictionary knows rules by it. */
+/* The same in every process: the session file's dictionary identifies rules by it. */
 static struct service_key key_of_name(const char *name)
 {
 	struct service_key key = {.zero = 0};
@@ -28,7 +28,7 @@ static struct service_key key_of_name(const char *name)
 		h[1] = sy_hash_mix(h[1] ^ (uint8_t)*c, 0xd6e8feb86659fd93);
 	}
 	memcpy(key.vip.d, h, sizeof(h));
-	key.vip.b[0] = 0xff; /* a group: no packet comes from one, and SNAT sends none there */
+	key.vip.b[0] = 0xff; /* multicast: never a source, and SNAT sends no packets to it */
 	return key;
 }
 
@@ -39,8 +39,7 @@ static struct model_service *rule_find(const struct model *m, const char *name)
 	return rte_hash_lookup_data(m->by_key, &key, &id) < 0 ? NULL : m->service[(uintptr_t)id];
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static int read_prefix(const char *rule, const pb_prefix *pb, struct sy_source *out,
                        struct sy_error *err)
@@ -63,8 +62,7 @@ static int read_prefix(const char *rule, const pb_prefix *pb, struct sy_source *
 	return 0;
 }
 
-/* ---- pool addresses -----------------------------------------------------------------------------
- */
+/* ---- pool addresses ------------------------------------------------------------------------- */
 
 static int pool_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t *out,
                      struct sy_error *err)
@@ -103,8 +101,7 @@ static void pools_drop(struct sy_balance *b, struct model_snat *s)
 	}
 }
 
-/* ---- changes ----------------------------------------------------------------------------------
- */
+/* ---- changes -------------------------------------------------------------------------------- */
 
 void snat_count(struct model *m, const struct model_snat *s, int sign)
 {
@@ -169,7 +166,7 @@ static struct model_service *rule_add(struct sy_balance *b, const char *name, st
 		id_give(&m->service_ids, id);
 		goto fail;
 	}
-	/* From here on the id is the rollback's to give back. */
+	/* From here on the rollback frees the id. */
 	if (rte_hash_add_key_data(m->by_key, &key, (void *)(uintptr_t)id) < 0) {
 		sy_fail(err, ENOSPC, "snat %s: no room for another rule in the directory", name);
 		goto fail;
@@ -195,7 +192,7 @@ static int rule_fill(struct sy_balance *b, struct model_service *s, const pb_sna
 	struct model_snat *now = calloc(1, sizeof(*now) + pb->n_inside * sizeof(now->prefix[0]));
 	if (!now)
 		return sy_fail(err, ENOMEM, "snat %s: no memory", s->name);
-	/* The pool's old addresses are let go of last, as most of them stay. */
+	/* The pool's old addresses are released last, because most of them stay. */
 	struct model_snat *old = s->snat;
 	snat_count(m, old, -1);
 	old->prefixes = 0;
@@ -277,7 +274,7 @@ static const struct model_service *rule_with(const struct model *m, const struct
 	return but;
 }
 
-/* Of each family that is inside, the pool needs an address. */
+/* The pool needs an address of each family that is inside. */
 static int check_rule(const struct sy_balance *b, const struct model_service *s,
                       struct sy_error *err)
 {
@@ -319,8 +316,7 @@ int snat_check(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
-/* ---- publishing -------------------------------------------------------------------------------
- */
+/* ---- publishing ----------------------------------------------------------------------------- */
 
 void snat_free(void *snat)
 {
@@ -355,7 +351,7 @@ static void publish_prefix(struct snat *snat, const struct sy_source *prefix, un
 	        (struct snat_place){prefix->addr, (uint8_t)prefix->bits, (uint16_t)rule};
 }
 
-/* The lengths that there are, the longest first. */
+/* The prefix lengths in use, longest first. */
 static void publish_lengths(struct snat *snat)
 {
 	bool is[129] = {false};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who is known by what is sent: NAT's servers, counted by how many services have them, and the
- * networks that are inside for SNAT. */
+/* Sources whose packets the forwarder takes: NAT servers, counted by the services that have them,
+ * and the inside networks of SNAT. */
 #include <arpa/inet.h>
 
 #include <rte_hash.h>
 
 #include "model.h"
 
-/* The hash's data word: references below, and whether it has been taken from the kernel. */
+/* The hash's data word: references in the lower half, and a flag: taken from the kernel. */
 #define SOURCE_TAKEN      ((uintptr_t)1 << 32)
 #define SOURCE_REFS(data) ((uint32_t)(uintptr_t)(data))
 

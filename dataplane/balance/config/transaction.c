@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A transaction's end: validated, taken back, or published. */
+/* The end of a transaction: checked, and then rolled back or published. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -86,7 +86,8 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 		count_service(m, before, 1);
 		if (!after) {
 			rte_hash_add_key_data(m->by_key, &before->key, (void *)(uintptr_t)id);
-			/* Its address is still taken, as no transaction has ended since. */
+			/* Its address is still taken from the kernel, as no transaction has ended
+			 * since. */
 			if (!before->snat)
 				address_hold(b, &before->key.vip, ADDRESS_SET_VIP, NULL);
 		}
@@ -94,12 +95,12 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 		id_give(&m->service_ids, id);
 	}
 	if (before && after)
-		before->gone = after->gone; /* counters never fall */
+		before->gone = after->gone; /* counters never decrease */
 	m->service[id] = before;
 	model_service_free(after);
 }
 
-/* Was it used before this transaction, and is it now, for the same? */
+/* Whether it was used before this transaction and is used now, for the same purpose. */
 static bool local_stays(const struct model *m, unsigned id)
 {
 	const struct model_local *now = &m->local[id], *before = &m->local_before[id];
@@ -129,8 +130,8 @@ static void rollback_old_locals(struct sy_balance *b)
 void model_rollback(struct sy_balance *b)
 {
 	struct model *m = b->ctl->model;
-	/* An address may have become a VIP or ceased to be one: it is let go of before it is held.
-	 */
+	/* An address may have become a VIP or ceased to be one: release it before holding it
+	 * again. */
 	rollback_new_locals(b);
 	while (m->touches > 0) {
 		const struct model_touch *t = &m->touch[--m->touches];
@@ -146,11 +147,10 @@ void model_rollback(struct sy_balance *b)
 	m->open = false;
 }
 
-/* ---- publishing
- * ------------------------------------------------------------------------------------- */
+/* ---- publishing ----------------------------------------------------------------------------- */
 
-/* Notes the servers that a service has from now on. By the number of the publishing, not for
- * searching: a service may be large. */
+/* Notes the servers that a service has from now on, under the number of this publishing. This
+ * avoids a search: a service may be large. */
 static void keep_servers(struct model *m, const struct model_service *after)
 {
 	m->publishings++;
@@ -158,7 +158,7 @@ static void keep_servers(struct model *m, const struct model_service *after)
 		m->kept[after->server[i].id] = m->publishings;
 }
 
-/* What was there and is not kept. */
+/* Retires the servers that the service had before and does not keep. */
 static void publish_removed_servers(struct sy_balance *b, const struct model_service *before)
 {
 	const struct model *m = b->ctl->model;
@@ -170,7 +170,7 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 	}
 }
 
-/* One service takes the place of another; NULL: there is none. */
+/* Updates the count when `now` replaces `before`; NULL: no service. */
 static void reset_unknown_count(struct sy_balance *b, const struct service *before,
                                 const struct service *now)
 {
@@ -217,7 +217,8 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 			sy_log(SY_LOG_ERROR, "balance", "no memory: service %s gets no sessions",
 			       after->name);
 	} else {
-		/* Deleted, or deleted and put again under another id, which takes the key over. */
+		/* Deleted; or deleted and added again under another id, which takes over the
+		 * key. */
 		if (!before->snat)
 			directory_remove(b, &before->key, id);
 		reset_unknown_count(b, b->service[id], NULL);
@@ -228,8 +229,8 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 	check_publish(b, before, after);
 }
 
-/* Builds what the touched service becomes; false: the budget did not suffice, it goes on next time.
- * Without memory m->next is NULL. */
+/* Builds the new version of the touched service. False: the budget was used up; the next call
+ * continues. Without memory m->next is NULL. */
 static bool prepare_service(struct sy_balance *b, const struct model_touch *t, int64_t *budget)
 {
 	struct model *m = b->ctl->model;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Transactions: staged per client, applied and published in pieces between which netlink is served.
- */
+/* Transactions: staged per client, applied and published in pieces, between which netlink is
+ * served. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 #include "model.h"
 #include "saved.h"
 
-#define COMMIT_PIECE     256u         /* changes a turn of the loop */
+#define COMMIT_PIECE     256u         /* changes per turn of the loop */
 #define STAGED_BYTES_MAX (256u << 20) /* per client */
 
 static void requests_free(pb_request **requests, unsigned count)
@@ -49,7 +49,7 @@ static void commit_begin(struct client *c, uint64_t request_id)
 	        .requests = c->staged_count,
 	        .phase = COMMIT_APPLY,
 	};
-	c->staged = NULL; /* the commit's now */
+	c->staged = NULL; /* now owned by the commit */
 	c->staged_count = 0;
 	commit_unstage(c);
 	model_begin(k->balance);
@@ -136,7 +136,7 @@ static void commit_accept(struct control *k)
 	control_reply(c, id, &response);
 }
 
-/* The next change of the transaction, NULL at its end. */
+/* The next change of the transaction; NULL: there is none. */
 static const model_change *commit_next(struct commit *job)
 {
 	while (job->request_at < job->requests) {

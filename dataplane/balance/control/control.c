@@ -22,8 +22,7 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SNAT] = list_snat,
 };
 
-/* ---- replies
- * --------------------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------- */
 
 static void client_send(struct client *c, const uint8_t *bytes, size_t len)
 {
@@ -62,8 +61,7 @@ void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t c
 	control_reply(c, id, &response);
 }
 
-/* ---- requests
- * --------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static void control_list(struct client *c, const pb_request *q)
 {
@@ -87,7 +85,7 @@ static void control_list(struct client *c, const pb_request *q)
 	arena_free(&arena);
 }
 
-/* Answered by sy_balance_upgrade_answer(), perhaps from within. */
+/* sy_balance_upgrade_answer() sends the reply, possibly before this function returns. */
 static void control_upgrade(struct client *c, const pb_request *q)
 {
 	const Steelyard__Forwarder__V1__UpgradeRequest *ask = q->upgrade;
@@ -215,10 +213,9 @@ void control_resume(struct control *k)
 	}
 }
 
-/* ---- connections
- * -------------------------------------------------------------------------------------- */
+/* ---- connections ---------------------------------------------------------------------------- */
 
-/* The client of a connection, made at its first request. */
+/* The client of a connection, created at its first request. */
 static struct client *client_of(struct control *k, struct sy_control_peer *peer)
 {
 	void **data = sy_control_peer_data(peer);
@@ -233,7 +230,7 @@ static struct client *client_of(struct control *k, struct sy_control_peer *peer)
 	return *data;
 }
 
-/* An error to a connection that may have no client. */
+/* Sends an error to a connection that may have no client. */
 static void peer_refuse(struct control *k, struct sy_control_peer *peer, pb_code code,
                         const char *text)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What clients read: status, configuration, services, drops, ports, workers, slots. */
+/* Replies to read requests: status, configuration, services, drops, ports, workers, slots. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <unistd.h>
@@ -7,10 +7,9 @@
 #include "control.h"
 #include "model_message.h"
 
-#define LIST_SERVICES 1000u /* a reply, unless the request asks for fewer */
+#define LIST_SERVICES 1000u /* per reply, unless the request asks for fewer */
 
-/* ---- status
- * ------------------------------------------------------------------------------------------ */
+/* ---- status --------------------------------------------------------------------------------- */
 
 void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals *out)
 {
@@ -40,7 +39,7 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 	const struct adoption *from = &b->ctl->adoption;
 	Steelyard__Forwarder__V1__Adoption *ad;
 	TAKE(a, ad, steelyard__forwarder__v1__adoption__init);
-	/* Also an upgrade whose tables were validated, not trusted. */
+	/* Also for an upgrade whose tables were validated instead of trusted. */
 	ad->source = source[b->options.inherit ? SESSION_SOURCE_HANDED_OVER : from->found.source];
 	ad->refused = (char *)(uintptr_t)from->found.refused;
 	ad->away_ns = from->found.away_ns;
@@ -136,8 +135,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	return 0;
 }
 
-/* ---- services ---------------------------------------------------------------------------------
- */
+/* ---- services ------------------------------------------------------------------------------- */
 
 int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
@@ -223,8 +221,7 @@ int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 	return 0;
 }
 
-/* ---- drops, ports, workers, slots
- * ----------------------------------------------------------------------- */
+/* ---- drops, ports, workers, slots ----------------------------------------------------------- */
 
 int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                struct sy_error *err)

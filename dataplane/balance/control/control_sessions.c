@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Listing sessions. Their tables belong to the workers, so each worker looks at some records
- * between two bursts and copies those that are asked for; everything else happens here. It is asked
- * again after a pause only, as what it does for us its packets wait for.
+ * Lists sessions. The tables belong to the workers, so each worker visits some records between two
+ * bursts and copies those that match; the control thread does the rest. It pauses between calls,
+ * because packets wait while a worker does this.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,13 +12,13 @@
 #include "model_message.h"
 
 #define LIST_SESSIONS 1000u
-#define COPY_RECORDS  128u /* of a call into a worker; it waits for these lines of memory */
-#define LOOK_RECORDS  512u /* of a call: sessions that it looks at */
+#define COPY_RECORDS  128u /* copied per call into a worker, which waits for these cache misses */
+#define LOOK_RECORDS  512u /* sessions that a worker visits per call */
 #define PAUSE_NS      200000
-#define SCAN_RECORDS  32768u /* sessions of a request; its cursor goes on where this ends */
-#define AHEAD         8      /* records, prefetched */
+#define SCAN_RECORDS  32768u /* sessions visited per request; its cursor continues from there */
+#define AHEAD         8      /* records ahead to prefetch */
 
-/* The cursor of the API: slot above, record below. */
+/* The cursor of the API: slot in the upper half, record in the lower. */
 #define CURSOR(slot, record)  ((uint64_t)(slot) << 32 | (record))
 #define CURSOR_SLOT(cursor)   ((unsigned)((cursor) >> 32))
 #define CURSOR_RECORD(cursor) ((uint32_t)(cursor))
@@ -35,11 +35,12 @@ struct copy {
 	struct session_table *table;
 	uint32_t cursor;
 	unsigned looked, count;
-	bool end;                            /* of the table */
-	uint32_t now;                        /* seconds */
-	struct session hot[COPY_RECORDS][2]; /* with what is behind it: a pair record, perhaps */
+	bool end;     /* of the table */
+	uint32_t now; /* seconds */
+	struct session hot[COPY_RECORDS]
+	                  [2]; /* each with the next record, which may be its pair record */
 	struct session_cold cold[COPY_RECORDS];
-	uint32_t after[COPY_RECORDS]; /* cursor behind each */
+	uint32_t after[COPY_RECORDS]; /* the cursor after each */
 };
 
 static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
@@ -51,7 +52,8 @@ static bool filter_admits(const struct filter *f, const struct session *s, const
 	        f->service.proto == e->proto && sy_addr_equal(&f->service.vip, &e->vip));
 }
 
-/* What the next ones take, from memory and from the core that read our last copies. */
+/* Prefetches what the next copies need: the records, and the copy buffer, whose lines the control
+ * thread's core read last. */
 static void copy_prefetch(const struct copy *c, uint32_t record)
 {
 	__builtin_prefetch(session_at(c->table, record + AHEAD));
@@ -82,7 +84,7 @@ static void copy_records(struct sy_worker *w, void *ctx)
 	}
 }
 
-/* The worker that owns the slot goes on from the cursor, at most to the end of the slot's table. */
+/* Lets the slot's worker continue from the cursor, at most to the end of the slot's table. */
 static int copy_call(struct sy_balance *b, struct copy *c, uint64_t cursor, struct sy_error *err)
 {
 	unsigned slot = CURSOR_SLOT(cursor);
@@ -95,7 +97,7 @@ static int copy_call(struct sy_balance *b, struct copy *c, uint64_t cursor, stru
 	return 0;
 }
 
-/* After so many sessions, workers have time for packets. */
+/* After LOOK_RECORDS visited sessions, gives workers time for packets. */
 static void copy_pause(unsigned *looked)
 {
 	static const struct timespec pause = {0, PAUSE_NS};
@@ -105,7 +107,7 @@ static void copy_pause(unsigned *looked)
 	nanosleep(&pause, NULL);
 }
 
-/* The rule of SNAT that a session is of; "": none. */
+/* The name of the SNAT rule of a session; "": none. */
 static char *rule_name(const struct sy_balance *b, const struct endpoint *e)
 {
 	const struct model_service *s =
@@ -194,7 +196,7 @@ int list_sessions(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 		}
 		if (taken == copy->count)
 			cursor = copy->end ? CURSOR(slot + 1, 0) : CURSOR(slot, copy->cursor);
-		/* A copy costs as much as some looks. */
+		/* A copy costs as much as several visits. */
 		unsigned work = copy->looked + copy->count * (LOOK_RECORDS / COPY_RECORDS - 1);
 		looked += work;
 		left -= copy->looked < left ? copy->looked : left;

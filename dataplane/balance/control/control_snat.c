@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What clients read of SNAT's rules. */
+/* Replies to read requests for SNAT rules. */
 #include <errno.h>
 
 #include "control.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What does not work as it should, for status, and at the start for the log. */
+/* Everything that does not work as it should: for status, and for the log at the start. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,13 +7,13 @@
 #include "control.h"
 #include "model.h"
 
-#define WARNINGS_FIXED    3u /* those that there is at most one of */
+#define WARNINGS_FIXED    3u /* warnings that occur at most once each */
 #define WARNING_TEXT      480u
 #define NEIGHBOUR_TOLD_NS (600 * UINT64_C(1000000000))
 
 struct warnings {
 	struct arena *arena;
-	char **text; /* room for all that there may be */
+	char **text; /* capacity for all possible warnings */
 	size_t count;
 	bool out_of_memory;
 };
@@ -34,7 +34,7 @@ __attribute__((format(printf, 2, 3))) static void warn(struct warnings *to, cons
 
 static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct sy_port_info *p)
 {
-	/* Ports without a kernel interface have as many queues as are asked for. */
+	/* Ports without a kernel interface get as many queues as requested. */
 	if (p->ifindex && p->queues < b->workers)
 		warn(to,
 		     "port %s has receive queues for %u of %u workers: the others get its packets "

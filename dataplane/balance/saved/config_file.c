@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The configuration as accepted last, so that a forwarder starts without its agent.
+ * The configuration accepted last, with which a forwarder starts without its agent.
  *
- *     0        8         12        16       20
+ *     0        8         12       16       20
  *     | magic  | version | CRC-32C | length | Config (protobuf), length bytes |
  *
- * Numbers are little endian; the checksum covers the message.
+ * Numbers are little-endian; the checksum covers the message.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +82,7 @@ int saved_write(int fd, const void *bytes, size_t len)
 	return 0;
 }
 
-/* The rename itself must survive a loss of power too. */
+/* The rename must also survive a power loss. */
 static int directory_sync(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -93,7 +93,8 @@ static int directory_sync(const char *path)
 	return rc;
 }
 
-/* Temporary file, fsync, rename: the old one or the new one, never half of it. */
+/* Temporary file, fsync, rename: after a crash the file is the old or the new one, never a
+ * mixture. */
 static int config_write(struct sy_balance *b, const struct config_header *header,
                         const uint8_t *bytes, struct sy_error *err)
 {
@@ -152,7 +153,7 @@ void config_file_flush(struct sy_balance *b, bool now)
 {
 	struct sy_error *err = &b->ctl->save_error;
 	uint64_t clock = sy_clock_ns();
-	/* The model in the middle of a transaction is nothing that was ever accepted. */
+	/* During a transaction the model is not an accepted configuration. */
 	if (!b->ctl->unsaved || b->ctl->hold || !b->ctl->owner || !b->ctl->store ||
 	    b->ctl->model->open)
 		return;
@@ -171,10 +172,9 @@ void config_file_flush(struct sy_balance *b, bool now)
 	b->ctl->save_failed = true;
 }
 
-/* ---- loading
- * ------------------------------------------------------------------------------------------- */
+/* ---- loading -------------------------------------------------------------------------------- */
 
-/* The whole message, NULL with err. */
+/* Reads the whole message; NULL with err. */
 static Steelyard__Forwarder__V1__Config *config_read(int fd, struct sy_error *err)
 {
 	struct config_header h;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Transactions accepted since the last snapshot, so that a killed forwarder knows them.
+ * The transactions accepted since the last snapshot: a forwarder restores them after it was killed.
  *
  *     0        8         12   16
  *     | magic  | version | 0  | entry | entry | …
@@ -8,12 +8,12 @@
  *     entry    0        4        8          16
  *              | length | CRC-32C | revision | ApplyRequest (protobuf), length bytes |
  *
- * Numbers are little endian. The checksum covers revision and message; the revision is the
- * configuration's after it. A transaction of several requests is their messages one behind the
- * other, which protobuf reads as one message with all their changes.
+ * Numbers are little-endian. The checksum covers revision and message; revision is the
+ * configuration's revision after the entry. The messages of a transaction with several requests are
+ * concatenated, which protobuf reads as one message with all their changes.
  *
- * Nothing is synced: it is for the death of the process. After a loss of power there are no
- * sessions that could miss a change.
+ * The journal is never synced: it covers a crash of the process. After a power loss no sessions
+ * exist that could need a change.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,11 +46,12 @@ _Static_assert(sizeof(struct journal_entry) == 16, "a file format");
 
 uint32_t journal_crc(uint64_t revision, const uint8_t *bytes, uint32_t len)
 {
-	/* Not 0 at first, or zeros, which a loss of power leaves, would be right entries. */
+	/* The initial value is not 0, or else zeros, which a power loss may leave, would be valid
+	 * entries. */
 	uint32_t crc = rte_hash_crc_8byte(revision, UINT32_MAX);
 	uint64_t word;
 	for (; len >= sizeof(word); len -= sizeof(word), bytes += sizeof(word)) {
-		memcpy(&word, bytes, sizeof(word)); /* aligned to nothing */
+		memcpy(&word, bytes, sizeof(word)); /* may be unaligned */
 		crc = rte_hash_crc_8byte(word, crc);
 	}
 	while (len-- > 0)
@@ -58,10 +59,9 @@ uint32_t journal_crc(uint64_t revision, const uint8_t *bytes, uint32_t len)
 	return crc;
 }
 
-/* ---- writing
- * ------------------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
-/* One transaction as its entry; NULL when memory is short. */
+/* Serializes one transaction as an entry; NULL: no memory. */
 static uint8_t *entry_pack(uint64_t revision, pb_request *const *requests, unsigned count,
                            size_t *len)
 {
@@ -82,7 +82,7 @@ static uint8_t *entry_pack(uint64_t revision, pb_request *const *requests, unsig
 	return out;
 }
 
-/* Whatever came after a missing entry would be wrong: nothing more until the next snapshot. */
+/* An entry after a missing one would be wrong: writes nothing more until the next snapshot. */
 static void journal_break(struct journal *j, int rc)
 {
 	if (ftruncate(j->fd, (off_t)j->size) < 0 || !j->complained)
@@ -114,7 +114,7 @@ void journal_clear(struct sy_balance *b)
 {
 	struct journal *j = &b->ctl->journal;
 	if (j->fd < 0 || ftruncate(j->fd, sizeof(struct journal_header)) < 0)
-		return; /* no harm: their revisions say that the snapshot holds them */
+		return; /* harmless: by their revisions the snapshot contains the entries */
 	j->size = sizeof(struct journal_header);
 	j->broken = false;
 }
@@ -152,8 +152,7 @@ void journal_close(struct sy_balance *b)
 	b->ctl->journal.fd = -1;
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static int apply_changes(struct sy_balance *b, const void *request, struct sy_error *err)
 {
@@ -197,7 +196,7 @@ static enum journal_stop header_check(const uint8_t *bytes, size_t len, struct s
 	return JOURNAL_DAMAGED;
 }
 
-/* The entry at *at, if it is whole. */
+/* Reads the entry at *at, and checks that it is complete. */
 static enum journal_stop entry_check(const uint8_t *bytes, size_t left, struct journal_entry *e,
                                      struct sy_error *err)
 {
@@ -241,7 +240,7 @@ enum journal_stop journal_replay(struct sy_balance *b, const uint8_t *bytes, siz
 	return JOURNAL_END;
 }
 
-/* The whole file; NULL with err, of code ENOENT if there is none. */
+/* Reads the whole file; NULL with err, code ENOENT if it does not exist. */
 static uint8_t *journal_read(const char *path, size_t *len, struct sy_error *err)
 {
 	struct stat st;
@@ -266,7 +265,7 @@ static uint8_t *journal_read(const char *path, size_t *len, struct sy_error *err
 	return bytes;
 }
 
-/* What was applied goes into a snapshot first, or it would be lost with the rest. */
+/* Saves the applied entries in a snapshot first; otherwise they would be lost with the rest. */
 static void journal_put_aside(struct sy_balance *b, const char *path, const struct sy_error *why)
 {
 	char aside[PATH_MAX];

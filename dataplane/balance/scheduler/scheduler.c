@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What schedulers have in common: pools, names, hashes, shared tables. */
+/* Common parts of all schedulers: pools, names, hashes, shared tables. */
 #include "scheduler.h"
 
 #include <stdlib.h>
@@ -12,8 +12,7 @@ const struct scheduler_ops *scheduler_find(uint32_t number)
 	return number <= SCHEDULERS ? by_number[number] : NULL;
 }
 
-/* ---- hashes: not secret, as two forwarders must agree
- * ---------------------------------------------- */
+/* ---- hashes: unkeyed, as two forwarders must agree ------------------------------------------ */
 
 static uint64_t hash_addr(const struct sy_addr *a, uint16_t port)
 {
@@ -26,14 +25,13 @@ uint64_t scheduler_name(const struct sy_addr *addr, uint16_t port)
 	return hash_addr(addr, port);
 }
 
-/* Mixed once more: a client may have the address of a server. */
+/* Mixed again: a client may have the same address as a server. */
 uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_port)
 {
 	return hash_again(hash_addr(client, with_port ? port : 0));
 }
 
-/* ---- pools
- * ----------------------------------------------------------------------------------------- */
+/* ---- pools ---------------------------------------------------------------------------------- */
 
 struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity)
 {
@@ -58,7 +56,7 @@ void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, u
 	p->eligible += share > 0;
 }
 
-/* Sixteenths only where they are needed: sums stay small. */
+/* Uses sixteenths only if a share is partial: sums stay small. */
 static void pool_weigh(struct pool *p)
 {
 	bool whole = true;
@@ -109,8 +107,7 @@ void pool_sort_by_name(struct pool *p)
 	qsort(p->candidate, p->members, sizeof(p->candidate[0]), compare_names);
 }
 
-/* ---- shared tables
- * --------------------------------------------------------------------------------- */
+/* ---- shared tables -------------------------------------------------------------------------- */
 
 #define SHELF_CHAINS 4096
 

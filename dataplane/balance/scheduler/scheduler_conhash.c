@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * conhash: servers have points on a ring, a client belongs to the first point behind its hash that
- * takes it. Whoever leaves or joins moves no client but its own.
+ * conhash: servers have points on a ring. A client belongs to the first point after its hash whose
+ * server takes it. A server that leaves or joins moves only its own clients.
  *
  *     point     | place on the ring, 48 bits | member, 16 bits |    sorted
  *
- * The upper bits of a hash name a bucket of about four points, so nothing is searched for long.
+ * The upper bits of a hash give a bucket of about four points, so searches are short.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,17 +14,17 @@
 
 #define POINTS     512  /* of the heaviest server */
 #define POINTS_MIN 32   /* … in the largest services */
-#define HALVED     1024 /* servers from which on there are fewer */
-#define WALK       512  /* points that a client passes at the most */
+#define HALVED     1024 /* above this number of servers each has fewer points */
+#define WALK       512  /* most points that one pick visits */
 
 struct ring {
 	struct table table;
 	uint32_t points, bits; /* 2^bits buckets */
 	uint32_t *start;       /* [buckets + 1]: a bucket's first point */
 	uint64_t *point;
-	/* Until it is built: */
+	/* Until the ring is built: */
 	enum { RING_COUNT, RING_PLACE, RING_SORT } phase;
-	uint32_t at; /* member or bucket */
+	uint32_t at; /* current member or bucket */
 	uint64_t heaviest;
 	uint32_t most; /* points of the heaviest */
 };
@@ -67,7 +67,7 @@ static bool ring_make(struct table *t)
 	r->bits = 1;
 	while (UINT32_C(4) << r->bits < r->points)
 		r->bits++;
-	/* One before: placing moves each start to its bucket's end. */
+	/* One element more than boundaries: placing moves each start to its bucket's end. */
 	size_t starts = ((size_t)1 << r->bits) + 2;
 	r->start = calloc(starts, sizeof(*r->start));
 	r->point = malloc(r->points * sizeof(*r->point));
@@ -85,7 +85,7 @@ static void ring_count(struct ring *r, uint32_t member)
 		r->start[ring_bucket(r, ring_point(r, member, n)) + 2]++;
 }
 
-/* A counting sort: afterwards start[b + 1] is where bucket b ends. */
+/* A counting sort: afterwards start[b + 1] is the end of bucket b. */
 static void ring_place(struct ring *r, uint32_t member)
 {
 	for (uint32_t n = ring_points_of(r, member); n-- > 0;) {
@@ -104,7 +104,7 @@ static void ring_sort(struct ring *r, uint32_t bucket)
 		}
 }
 
-/* One member or bucket further; true: all is done. */
+/* Processes one member or bucket; true: the ring is complete. */
 static bool ring_step(struct ring *r, int64_t *budget)
 {
 	uint32_t buckets = UINT32_C(1) << r->bits;
@@ -165,7 +165,7 @@ static uint32_t ring_pick(const struct pick *p)
 		if (at >= r->points)
 			at = 0;
 		i = r->point[at] & 0xffff;
-		/* During slow start some of its points count, always the same. */
+		/* During slow start only a part of its points count, always the same ones. */
 		if (pick_takes(p, &p->pool->candidate[i], (uint32_t)(r->point[at] >> 16)))
 			return i;
 	}

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * maglev: a table from hashes to servers (Eisenbud et al., NSDI 2016, section 3.4). Servers claim
- * its places in turn, each in an order of its own, heavy ones in more of the turns.
+ * its places in turn, each in an order of its own; heavier servers claim in more of the turns.
  *
- * All configured servers have places, whether they are up or not; whoever hashes to one that takes
- * nothing hashes again. So a table changes with the configuration only, and a failing server moves
- * its own clients alone.
+ * All configured servers have places, up or not. A client whose server takes no new sessions is
+ * hashed again. The table therefore changes only with the configuration, and a failing server moves
+ * only its own clients.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,19 +18,20 @@
 struct maglev {
 	struct table table;
 	uint32_t size;
-	uint16_t *place; /* number of the member */
-	/* Until it is built, by member: */
+	uint16_t *place; /* member index */
+	/* By member, until the table is built: */
 	struct claimant {
-		uint32_t next, step; /* the place it tries next, and how far it goes on */
-		uint64_t credit;     /* it claims when this reaches the heaviest weight */
+		uint32_t next,
+		        step;    /* the next place to try, and the distance to the one after it */
+		uint64_t credit; /* claims a place when this reaches the heaviest weight */
 	} * claimant;
 	uint64_t heaviest;
 	uint32_t filled, turn;
 };
 
-/* Primes, so that every step visits all places. A set that is as good as `lightest` servers of its
- * lightest weight has many places for each; the more, the fewer of the others' clients move when
- * one leaves (with 100 servers: 0.25 %). */
+/* Sizes are prime, so every step visits all places. lightest: the sum of weights over the least
+ * weight, as a number of equal servers; each of these gets many places. The more places, the fewer
+ * clients of other servers move when one leaves (with 100 servers: 0.25 %). */
 static uint32_t maglev_size(uint64_t lightest)
 {
 	static const struct {
@@ -41,7 +42,7 @@ static uint32_t maglev_size(uint64_t lightest)
 			return step[i].size;
 	return 2097143;
 }
-#define UNEQUAL_MAX 32 /* unequal weights alone do not enlarge a table further: memory */
+#define UNEQUAL_MAX 32 /* limit on the growth from unequal weights alone: memory */
 
 static void maglev_free(struct table *t)
 {
@@ -79,7 +80,7 @@ static bool maglev_make(struct table *t)
 	return true;
 }
 
-/* Goes on claiming; true: every place is taken. */
+/* Continues claiming; true: every place is taken. */
 static bool maglev_fill(struct maglev *m, int64_t *budget)
 {
 	while (m->filled<m->size && * budget> 0) {

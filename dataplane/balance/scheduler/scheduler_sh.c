@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sh: the hash space is divided among the servers that are up, by weight. Exact shares and no
- * table; but whenever a server comes or goes borders move, and about a third of all clients change
- * theirs.
+ * sh: divides the hash space among the servers that are up, by weight. Shares are exact and there
+ * is no table, but whenever a server comes or goes borders move, and about a third of all clients
+ * change servers.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "scheduler.h"
 
-#define TRIES 16 /* with other hashes, when a server is full */
+#define TRIES 16 /* further hashes to try when a server is full */
 
 static int sh_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
@@ -31,7 +31,7 @@ static void sh_discard(struct pool *p, struct table_cache *s)
 	free(p->made);
 }
 
-/* Whose stretch the hash falls into: the first that ends behind it. */
+/* The server whose part contains the hash: the first part that ends after it. */
 static uint32_t sh_owner(const struct pool *p, uint64_t hash)
 {
 	const uint64_t *until = p->made;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rr and wrr: one after the other, by weight.
+ * rr and wrr: servers take turns, by weight.
  *
- * Servers of one weight are a class. Classes are chosen by smooth weighted round robin: at each
- * pick every class gains its weight, and the one that is ahead is chosen and set back by the sum of
- * all. Weights 5,1,1 give a b a a a c a, never a a a a a b c. Within a class it is one after the
- * other. So a pick costs the number of different weights, and rr is a pool of one class. While a
- * server is full, the others of its class have its turns.
+ * Servers of one weight form a class. Classes are chosen by smooth weighted round robin: at each
+ * pick every class gains its weight; the class with the highest value is chosen, and its value is
+ * reduced by the sum of all weights. Weights 5,1,1 give a b a a a c a, never a a a a a b c. Within
+ * a class servers take turns. The cost of a pick is the number of different weights; rr is a pool
+ * of one class. While a server is full, the others of its class get its turns.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 struct class
 {
 	uint32_t first, count; /* candidates */
-	uint32_t keeper;       /* its lowest server id, which keeps its running state */
-	uint64_t weight;       /* of all of them */
+	uint32_t keeper;       /* its lowest server id, under which its running state is stored */
+	uint64_t weight;       /* sum over all its servers */
 };
 
 struct classes {
@@ -25,7 +25,7 @@ struct classes {
 	struct class class[];
 };
 
-/* Heavy ones first, each class by id; those that take nothing at the end. */
+/* Heaviest first, each class by id; servers that take no sessions last. */
 static int compare_weights(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
@@ -63,7 +63,8 @@ static void turn_discard(struct pool *p, struct table_cache *s)
 	free(p->made);
 }
 
-/* The next of a class with room, from its place on; PICK_NONE: all are full. */
+/* The next server of a class that is below its limit, from the class's position on; PICK_NONE: all
+ * are full. */
 static uint32_t class_next(const struct pick *p, const struct class *c)
 {
 	uint32_t at = p->state->turn[c->keeper];
@@ -76,7 +77,7 @@ static uint32_t class_next(const struct pick *p, const struct class *c)
 	return PICK_NONE;
 }
 
-/* The class that is ahead; below_limit: of those that have a server with room. */
+/* The class with the highest value; below_limit: only classes with a server below its limit. */
 static const struct class *class_ahead(const struct pick *p, const struct classes *classes,
                                        bool below_limit)
 {
@@ -94,8 +95,9 @@ static uint32_t turn_pick(const struct pick *p)
 {
 	const struct classes *classes = p->pool->made;
 	int64_t total = (int64_t)p->pool->weight;
-	/* None is ever further ahead or behind than the sum, unless weights were larger before: it
-	 * is taken back then, or the class would flood or starve for as long as they had been. */
+	/* No value exceeds the sum in either direction, unless weights were larger before. Then it
+	 * is clamped here; otherwise the class would get all or no sessions for as long as the
+	 * larger weights had been in use. */
 	for (uint32_t i = 0; i < classes->count; i++) {
 		int64_t *current = &p->state->current[classes->class[i].keeper];
 		*current = *current > total ? total : *current < -total ? -total : *current;

@@ -454,7 +454,7 @@ void session_store_seal(struct session_store *s, uint64_t ticket, bool settled)
 {
 	struct session_file *f = s->now.file;
 
-	/* what was never adopted is left as it was found */
+	/* tables that were never adopted stay as they were found */
 	if (s->mine && !s->due && s->now.fd >= 0) {
 		struct session_slot_state *st = session_file_states(f);
 		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -474,7 +474,7 @@ void session_store_seal(struct session_store *s, uint64_t ticket, bool settled)
 
 void session_store_alive(struct session_store *s)
 {
-	/* before adoption the time away is still to be counted, and counted again after a crash */
+	/* before adoption the time away still counts, also after another crash */
 	if (s->mine && !s->due)
 		__atomic_store_n(&s->now.file->alive_ns, sy_clock_ns(), __ATOMIC_RELAXED);
 }
