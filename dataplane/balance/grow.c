@@ -10,7 +10,7 @@
 #include "control_plane.h"
 #include "end.h"
 
-#define GROW_AT_EIGHTHS 7 /* eighths of the records in use */
+#define GROW_AT_EIGHTHS 7 /* growth is due when this many eighths of its records are in use */
 /* Time that one tick may take from the workers: a tenth of GROW_PERIOD_MS. */
 #define GROW_TURN_NS  UINT64_C(2000000)
 #define GROW_AGAIN_NS (10 * UINT64_C(1000000000)) /* wait after a lack of memory */
@@ -110,7 +110,7 @@ static int grow_slot(struct sy_balance *b, uint8_t slot)
 	}
 	unsigned owner = sy_slot_worker(b->rt, slot);
 	rc = sy_worker_call(sy_worker_at(b->rt, owner), move_run, &m);
-	if (rc < 0) /* the worker did not run it and will not: prepare's memory is free again */
+	if (rc < 0) /* the worker did not run it and will not: the prepared region is free again */
 		return rc;
 	session_grow_leave(b->ctl->store, &m.growth);
 	b->ctl->growth.left++;

@@ -45,8 +45,7 @@ static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, u
 		       NEIGHBOUR_FOUND_VALUES(found, text));
 		return 0;
 	default:
-		return 0; /* one of this host's own addresses cannot be claimed; that error says why
-		           */
+		return 0; /* this host's own addresses cannot be claimed; that error says why */
 	}
 }
 

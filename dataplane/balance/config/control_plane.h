@@ -20,8 +20,7 @@ struct journal {
 /* See id_dictionary.c. */
 struct id_dictionary {
 	bool settled;        /* from now on the dictionary follows the configuration */
-	uint32_t *claimable; /* reserved server ids, sorted by meaning; until id_dictionary_settle()
-	                      */
+	uint32_t *claimable; /* reserved server ids by meaning; until id_dictionary_settle() */
 	uint32_t claimables;
 	bool local_found[SESSION_LOCALS]; /* as in struct endpoint */
 };

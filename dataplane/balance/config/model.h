@@ -78,7 +78,7 @@ struct model {
 	uint32_t services, servers, snat_prefixes;
 	uint32_t local_servers[2]; /* servers that need local addresses; [0]: IPv6, [1]: IPv4 */
 	uint64_t revision;
-	bool settled; /* leftover addresses of an earlier process have been removed */
+	bool settled; /* unused addresses of an earlier process have been removed */
 
 	/* Slow start: ids of services, some of which no longer exist. */
 	uint32_t *ramp;

@@ -35,10 +35,9 @@ struct copy {
 	struct session_table *table;
 	uint32_t cursor;
 	unsigned looked, count;
-	bool end;     /* of the table */
-	uint32_t now; /* seconds */
-	struct session hot[COPY_RECORDS]
-	                  [2]; /* each with the next record, which may be its pair record */
+	bool end;                            /* of the table */
+	uint32_t now;                        /* seconds */
+	struct session hot[COPY_RECORDS][2]; /* and the next record, which may be its pair record */
 	struct session_cold cold[COPY_RECORDS];
 	uint32_t after[COPY_RECORDS]; /* the cursor after each */
 };

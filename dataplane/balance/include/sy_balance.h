@@ -58,8 +58,8 @@ int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
  * workers do not run yet. */
 int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *err);
 /* After sy_runtime_quiesce(): saves the configuration, then seals and releases the tables for the
- * next process. ticket: 0 for a clean stop; otherwise only a successor that knows it can take the
- * tables over. */
+ * next process. ticket: 0 for a clean stop, else the number that the successor passes to
+ * sy_balance_take(). */
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket);
 /* While an upgrade is prepared, configuration is written to the journal only and no id is freed. */
 void sy_balance_hold_snapshots(struct sy_balance *b, bool hold);

@@ -21,9 +21,8 @@ struct maglev {
 	uint16_t *place; /* member index */
 	/* By member, until the table is built: */
 	struct claimant {
-		uint32_t next,
-		        step;    /* the next place to try, and the distance to the one after it */
-		uint64_t credit; /* claims a place when this reaches the heaviest weight */
+		uint32_t next, step; /* place to try next, and distance to the following one */
+		uint64_t credit;     /* claims a place when this reaches the heaviest weight */
 	} * claimant;
 	uint64_t heaviest;
 	uint32_t filled, turn;

@@ -9,7 +9,7 @@
 
 #include "scheduler.h"
 
-#define TRIES 16 /* further hashes to try when a server is full */
+#define TRIES 16 /* hashes to try while servers are full */
 
 static int sh_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
@@ -31,7 +31,7 @@ static void sh_discard(struct pool *p, struct table_cache *s)
 	free(p->made);
 }
 
-/* The server whose part contains the hash: the first part that ends after it. */
+/* The server whose part contains the hash: the first part with an end above it. */
 static uint32_t sh_owner(const struct pool *p, uint64_t hash)
 {
 	const uint64_t *until = p->made;

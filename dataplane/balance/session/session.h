@@ -117,8 +117,7 @@ struct session_store_options {
 	uint32_t servers;      /* number of server ids in the dictionary */
 	const char *directory; /* the file's directory: hugetlbfs for huge pages, NULL: anonymous */
 	const char *name;      /* the file's name */
-	uint64_t
-	        owner; /* network that the sessions belong to; a file of another owner is refused */
+	uint64_t owner;        /* network of the sessions; a file of another owner is refused */
 	/* NULL: the key in the file found, else a random one. A file with another key is refused.
 	 * Read while the store is opened. */
 	const struct sy_slot_key *slot_key;

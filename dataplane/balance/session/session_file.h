@@ -38,7 +38,7 @@ struct session_geometry {
 
 /* Written when a process releases its tables; valid while its check is right. */
 struct session_seal {
-	uint64_t ticket; /* 0: a clean stop; else only the process that knows it may take over */
+	uint64_t ticket; /* 0: a clean stop; else for the process that knows it */
 	uint64_t at_ns;  /* of sy_clock_ns() */
 	uint64_t states; /* session_states_check() */
 	uint64_t settled;
@@ -141,7 +141,7 @@ struct session_map {
 	int fd; /* keeps the file locked; -1: anonymous memory */
 	/* Bytes of address space that the mapping may grow into; 0: only what it needs now. */
 	uint64_t reserved;
-	void *area; /* the whole reservation; it starts some bytes before `file` */
+	void *area; /* the whole reservation; it may start before `file` */
 	uint64_t area_length;
 };
 

@@ -44,8 +44,8 @@ static void oldest_note(const struct session_table *t, const struct session_port
 	const struct session *s = session_at(t, record);
 	uint16_t idle = session_idle(s, search->now);
 
-	/* If the clock is behind the session's last packet, the session looks old; 2^15 s exceed
-	 * any timeout. */
+	/* If the clock is earlier than the session's last packet, the session looks old; 2^15 s
+	 * exceed any timeout. */
 	if (s->state == SESSION_TIME_WAIT && idle > o->idle && idle <= INT16_MAX)
 		*o = (struct oldest){record, idle, n, search->server_hash};
 }
@@ -141,7 +141,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 	search->held = SESSION_NONE;
 	/* the first candidate is nearly always free; if it is not, many will not be */
 	if (SY_LIKELY(search_first(t, search, taken))) {
-		*cursor = (uint16_t)(at + 1); /* the next search wraps past the last candidate */
+		*cursor = (uint16_t)(at + 1); /* the next search wraps after the last */
 		return true;
 	}
 	for (unsigned count = 1; left > 0; count = left < BATCH ? left : BATCH) {
@@ -151,8 +151,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 		tried += passed;
 		search->held = SESSION_NONE;
 		if (passed < count) {
-			*cursor = (uint16_t)(at +
-			                     1); /* the next search wraps past the last candidate */
+			*cursor = (uint16_t)(at + 1); /* the next search wraps after the last */
 			return true;
 		}
 		if (o.record != SESSION_NONE && (tried >= SESSION_PORT_PATIENCE || left == 0)) {

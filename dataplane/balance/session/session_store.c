@@ -17,8 +17,7 @@
 #include <unistd.h>
 
 #define REFUSED_SUFFIX ".refused"
-#define TAKE_TRIES                                                                                 \
-	1000 /* of one millisecond each: wait for the lock of a process that is stopping */
+#define TAKE_TRIES     1000 /* of 1 ms each: for the lock of a process that is stopping */
 
 /* ---- files ---------------------------------------------------------------------------------- */
 

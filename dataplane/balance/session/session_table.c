@@ -160,7 +160,7 @@ uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
 	hot[1].local_port = hot[0].local_port;
 	hot[1].delta = session_check(&hot[0]);
 	hot[1].state = SESSION_PAIR_RECORD;
-	if (record == t->top) { /* put both on the free list, the first one last */
+	if (record == t->top) { /* put both on the free list; the first is taken last */
 		free_push(t, t->top++);
 		free_push(t, t->top++);
 	}
