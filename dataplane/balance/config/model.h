@@ -70,7 +70,7 @@ struct id_pool {
 struct model {
 	struct model_service **service; /* [max_services] by id */
 	struct rte_hash *by_key;        /* service_key → id */
-	struct rte_hash *address;       /* sy_addr → struct model_address */
+	struct rte_hash *address;       /* sy_addr → kind and references: address.c */
 	struct rte_hash *source;        /* sy_source of NAT servers → data word: source.c */
 	struct id_pool service_ids, server_ids;
 	struct model_local local[MAX_LOCALS];
