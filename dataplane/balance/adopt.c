@@ -43,7 +43,8 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	const struct endpoint *e = &b->endpoint[s->server];
 	bool one_way = endpoint_is_one_way(e), snat = e->mode == MODE_SNAT;
 	bool local = mode_is_local(e->mode) || snat;
-	if (!e->found || !(local ? b->ctl->names.local_found[s->local] : s->local == LOCAL_NONE))
+	if (!e->found ||
+	    !(local ? b->ctl->dictionary.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
 	/* A SNAT session has its VIP side in its pair record; other modes have it in the
 	 * endpoint. */
@@ -231,7 +232,7 @@ void sy_balance_save(struct sy_balance *b)
 
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 {
-	if (!b->ctl->names.settled)
+	if (!b->ctl->dictionary.settled)
 		return; /* the store has not been changed: leave it as it was found */
 	sy_balance_save(b);
 	journal_close(b);
@@ -250,7 +251,7 @@ void adopt_close(struct sy_balance *b)
 	struct sy_balance_totals t = {0};
 	if (!b->ctl->store)
 		return;
-	if (b->ctl->names.settled)
+	if (b->ctl->dictionary.settled)
 		sy_balance_get_totals(b, &t);
 	/* A first start that failed or had no client frees its memory. */
 	if (b->ctl->owner && session_store_found(b->ctl->store)->source == SESSION_SOURCE_NEW &&

@@ -128,7 +128,7 @@ void grow_tick(void *balance)
 	struct sy_balance *b = balance;
 	uint64_t began = sy_clock_ns();
 
-	if (!b->ctl->store || !b->ctl->names.settled || b->ctl->hold)
+	if (!b->ctl->store || !b->ctl->dictionary.settled || b->ctl->hold)
 		return;
 	grow_release(b);
 	if (b->ctl->growth.again_ns > began)

@@ -63,7 +63,7 @@ struct control_plane {
 	uint64_t saved_ns;                      /* time of the last snapshot */
 	struct journal journal;
 	int state_lock; /* lock on the state directory; −1: not held */
-	struct id_dictionary names;
+	struct id_dictionary dictionary;
 	struct adoption adoption;
 	uint64_t alive_ns;             /* when session_store_alive() was last called */
 	uint64_t sealed_live;          /* number of sessions when the store was sealed */

@@ -32,15 +32,16 @@ void id_dictionary_put_server(struct sy_balance *b, uint32_t id)
 	};
 	struct session_server_name now;
 	/* `removed` shares a byte with the mode; it is 0 in both. */
-	if (b->ctl->names.settled && !(session_server_named(b->ctl->store, id, &now) &&
-	                               memcmp(&now, &name, offsetof(typeof(name), active)) == 0))
+	if (b->ctl->dictionary.settled &&
+	    !(session_server_named(b->ctl->store, id, &now) &&
+	      memcmp(&now, &name, offsetof(typeof(name), active)) == 0))
 		session_name_server(b->ctl->store, id, &name);
 }
 
 void id_dictionary_put_local(struct sy_balance *b, uint8_t id)
 {
 	struct sy_addr now;
-	if (b->ctl->names.settled &&
+	if (b->ctl->dictionary.settled &&
 	    !(session_local_named(b->ctl->store, id, &now) && sy_addr_equal(&now, &b->local[id])))
 		session_name_local(b->ctl->store, id, &b->local[id]);
 }
@@ -129,7 +130,7 @@ static bool id_is_removed(const struct sy_balance *b, uint32_t id)
  * journal is applied, marked ids are excluded. */
 static int claimable_list(struct sy_balance *b)
 {
-	struct id_dictionary *n = &b->ctl->names;
+	struct id_dictionary *n = &b->ctl->dictionary;
 	uint32_t ids = b->ctl->model->server_ids.fresh, kept = 0;
 	free(n->claimable);
 	n->claimables = 0;
@@ -161,7 +162,7 @@ static void locals_reserve(struct sy_balance *b)
 		m->local_retired[id] = true;
 		b->local[id] = m->local[id].addr;
 		b->local_removed[id] = 1;
-		b->ctl->names.local_found[id] = true;
+		b->ctl->dictionary.local_found[id] = true;
 	}
 }
 
@@ -178,9 +179,9 @@ int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err)
 
 static uint32_t id_claim(const struct sy_balance *b, const struct endpoint *like)
 {
-	uint32_t low = 0, high = b->ctl->names.claimables;
+	uint32_t low = 0, high = b->ctl->dictionary.claimables;
 	while (low < high) {
-		uint32_t middle = low + (high - low) / 2, id = b->ctl->names.claimable[middle];
+		uint32_t middle = low + (high - low) / 2, id = b->ctl->dictionary.claimable[middle];
 		int order = meaning_compare(like, &b->endpoint[id]);
 		if (order == 0)
 			return is_reserved(&b->endpoint[id]) ? id : UINT32_MAX;
@@ -207,7 +208,7 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
  * sessions; validation never takes them for another server's. */
 static uint32_t id_evict(struct sy_balance *b)
 {
-	struct id_dictionary *n = &b->ctl->names;
+	struct id_dictionary *n = &b->ctl->dictionary;
 	if (n->settled || b->options.inherit)
 		return UINT32_MAX;
 	uint32_t id = id_find_reserved(b, true), kept = 0;
@@ -252,7 +253,7 @@ void server_id_return(struct sy_balance *b, uint32_t id)
 
 void server_id_leave(struct sy_balance *b, uint32_t id)
 {
-	if (!b->ctl->names.settled) { /* no worker has seen it yet */
+	if (!b->ctl->dictionary.settled) { /* no worker has seen it yet */
 		server_id_return(b, id);
 		return;
 	}
@@ -302,7 +303,7 @@ void local_id_leave(struct sy_balance *b, uint8_t id)
 {
 	__atomic_store_n(&b->local_removed[id], 1, __ATOMIC_RELAXED);
 	b->ctl->model->local_retired[id] = true;
-	if (b->ctl->names.settled)
+	if (b->ctl->dictionary.settled)
 		retire_id(b, RETIRED_LOCAL, id);
 }
 
@@ -310,7 +311,7 @@ void local_id_free(struct sy_balance *b, uint8_t id)
 {
 	session_name_local(b->ctl->store, id, NULL);
 	b->ctl->model->local_retired[id] = false;
-	b->ctl->names.local_found[id] = false;
+	b->ctl->dictionary.local_found[id] = false;
 }
 
 /* ---- end of the start ----------------------------------------------------------------------- */
@@ -355,7 +356,7 @@ static void settle_server(struct sy_balance *b, uint32_t id)
 
 void id_dictionary_settle(struct sy_balance *b)
 {
-	b->ctl->names.settled = true;
+	b->ctl->dictionary.settled = true;
 	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++)
 		settle_server(b, id);
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
@@ -369,7 +370,7 @@ void id_dictionary_settle(struct sy_balance *b)
 
 void id_dictionary_close(struct sy_balance *b)
 {
-	free(b->ctl->names.claimable);
-	b->ctl->names.claimable = NULL;
-	b->ctl->names.claimables = 0;
+	free(b->ctl->dictionary.claimable);
+	b->ctl->dictionary.claimable = NULL;
+	b->ctl->dictionary.claimables = 0;
 }

@@ -23,10 +23,17 @@ _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
                "the API's numbers");
 
 const uint16_t session_timeout_default[SESSION_STATES] = {
-        [SESSION_SYN_SENT] = 10, [SESSION_SYN_RECEIVED] = 10,    [SESSION_ESTABLISHED] = 900,
-        [SESSION_FIN_WAIT] = 60, [SESSION_CLOSING] = 30,         [SESSION_TIME_WAIT] = 15,
-        [SESSION_RESET] = 5,     [SESSION_UDP_ONE_WAY] = 30,     [SESSION_UDP_BOTH_WAYS] = 300,
-        [SESSION_ECHO] = 30,     [SESSION_DYING] = KILL_SECONDS,
+        [SESSION_SYN_SENT] = 10,
+        [SESSION_SYN_RECEIVED] = 10,
+        [SESSION_ESTABLISHED] = 900,
+        [SESSION_FIN_WAIT] = 60,
+        [SESSION_CLOSING] = 30,
+        [SESSION_TIME_WAIT] = 15,
+        [SESSION_RESET] = 5,
+        [SESSION_UDP_ONE_WAY] = 30,
+        [SESSION_UDP_BOTH_WAYS] = 300,
+        [SESSION_ECHO] = 30,
+        [SESSION_DYING] = RESET_BOTH_SECONDS,
 };
 
 /* ---- ids ------------------------------------------------------------------------------------ */

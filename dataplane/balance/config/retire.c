@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Ids of removed objects. Sessions refer to servers, services and local addresses by id, so an id
- * is free only when no session can hold it: after two sweeps of every worker, KILL_SECONDS, and two
- * more sweeps. The first sweep may have been under way already. The second began after new sessions
- * could no longer get the id, because a worker sweeps and creates sessions on one thread; it ended
- * the id's sessions or began to reset both their ends. The last two sweeps remove those. When
- * routes change, the first two sweeps renew sessions' paths. Old path ids are free after one more
- * sweep, because workers also read other workers' sessions: a worker sweeps between bursts, when it
- * no longer uses what it read before.
+ * is free only when no session can hold it: after two sweeps of every worker, RESET_BOTH_SECONDS,
+ * and two more sweeps. The first sweep may have been under way already. The second began after new
+ * sessions could no longer get the id, because a worker sweeps and creates sessions on one thread;
+ * it ended the id's sessions or began to reset both their ends. The last two sweeps remove those.
+ * When routes change, the first two sweeps renew sessions' paths. Old path ids are free after one
+ * more sweep, because workers also read other workers' sessions: a worker sweeps between bursts,
+ * when it no longer uses what it read before.
  */
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@
 #define PASSES_NEEDED 2
 #define SECOND_NS     UINT64_C(1000000000)
 /* Seconds are counted in ticks, which each worker sees slightly earlier or later. */
-#define TELLING_NS ((KILL_SECONDS + 2) * SECOND_NS)
+#define RESETTING_NS ((RESET_BOTH_SECONDS + 2) * SECOND_NS)
 
 struct retired_entry {
 	enum retired_kind kind;
@@ -27,7 +27,7 @@ struct retired_entry {
 enum retired_stage {
 	RETIRED_OPEN,    /* more may be added */
 	RETIRED_FINDING, /* waiting for sweeps to visit all sessions that hold it */
-	RETIRED_TELLING,
+	RETIRED_RESETTING,
 	RETIRED_ENDING,
 };
 
@@ -188,11 +188,11 @@ static bool batch_advance(const struct sy_balance *b, struct retired *batch)
 		return false;
 	case RETIRED_FINDING:
 		if (passes_are_over(b, batch->passes, PASSES_NEEDED)) {
-			batch->due_ns = balance_now(b) + TELLING_NS;
-			batch->stage = RETIRED_TELLING;
+			batch->due_ns = balance_now(b) + RESETTING_NS;
+			batch->stage = RETIRED_RESETTING;
 		}
 		return false;
-	case RETIRED_TELLING:
+	case RETIRED_RESETTING:
 		if (balance_now(b) >= batch->due_ns) {
 			passes_note(b, batch->passes);
 			batch->stage = RETIRED_ENDING;

@@ -13,8 +13,8 @@
 
 #include <forwarder.pb-c.h>
 
+#include "client_address.h"
 #include "forward.h"
-#include "tell.h"
 
 /* The packet that carries the client's address: packet i of a burst, and its session. */
 struct address_packet {

@@ -79,12 +79,13 @@ forward_plain(const struct sy_balance *b, uint8_t *frame, unsigned plain, uint8_
 }
 
 /* May a packet be forwarded by its session's record alone? Yes if the session has none of the flags
- * in `odd` and is not dead, and not lost with its server. Whether the packet changes the session's
- * state is checked elsewhere. */
+ * in `slow_flags` and is not dead, and not lost with its server. Whether the packet changes the
+ * session's state is checked elsewhere. */
 static inline bool forward_may(const struct sy_balance *b, const struct session *s,
-                               const struct endpoint *e, enum session_direction from, uint8_t odd)
+                               const struct endpoint *e, enum session_direction from,
+                               uint8_t slow_flags)
 {
-	return !SY_UNLIKELY(s->flags & odd) &&
+	return !SY_UNLIKELY(s->flags & slow_flags) &&
 	       (SY_LIKELY(session_is_well(b, s, e)) ||
 	        (!session_is_dead(b, s) && !session_is_lost(b, s, from)));
 }

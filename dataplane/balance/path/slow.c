@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include "address_set.h"
+#include "client_address.h"
 #include "client_mtu.h"
 #include "create.h"
 #include "end.h"
@@ -12,7 +13,6 @@
 #include "segment.h"
 #include "sweep.h"
 #include "tcp_state.h"
-#include "tell.h"
 
 /* The path MTU that routers reported for packets from this side, once the egress path is known; 0:
  * none reported. */

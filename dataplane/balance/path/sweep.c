@@ -3,7 +3,7 @@
  * Session expiry. Each worker sweeps its slots' tables, one slice per round. A whole pass takes
  * about a second, or as long as SWEEP_RATE requires for very large tables. A pass ends sessions
  * that have exceeded their state's timeout or belong to a removed server, and renews stale paths.
- * It first resets both ends of a TCP session (reset_both_begin()), which takes KILL_SECONDS.
+ * It first resets both ends of a TCP session (reset_both_begin()), which takes RESET_BOTH_SECONDS.
  */
 #include <rte_cycles.h>
 
@@ -89,7 +89,7 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	const struct service *service = endpoint_service(b, e);
 	uint16_t idle = session_idle(s, slice->now);
 	if (s->state == SESSION_DYING) {
-		if (idle > KILL_SECONDS && idle <= IDLE_MAX) {
+		if (idle > RESET_BOTH_SECONDS && idle <= IDLE_MAX) {
 			slice_add(slice, t, record);
 			return true;
 		}

@@ -109,10 +109,10 @@ void pool_sort_by_name(struct pool *p)
 
 /* ---- shared tables -------------------------------------------------------------------------- */
 
-#define SHELF_CHAINS 4096
+#define TABLE_CACHE_CHAINS 4096
 
 struct table_cache {
-	struct table *chain[SHELF_CHAINS];
+	struct table *chain[TABLE_CACHE_CHAINS];
 };
 
 struct table_cache *table_cache_create(void)
@@ -129,7 +129,7 @@ void table_cache_measure(const struct table_cache *s, unsigned *tables, uint64_t
 {
 	*tables = 0;
 	*bytes = 0;
-	for (unsigned i = 0; i < SHELF_CHAINS; i++)
+	for (unsigned i = 0; i < TABLE_CACHE_CHAINS; i++)
 		for (const struct table *t = s->chain[i]; t; t = t->next) {
 			++*tables;
 			*bytes += t->bytes;
@@ -160,7 +160,7 @@ struct table *table_cache_take(struct table_cache *s, const struct pool *p, size
                                bool (*make)(struct table *t))
 {
 	uint64_t digest = pool_digest(p);
-	struct table **chain = &s->chain[digest % SHELF_CHAINS];
+	struct table **chain = &s->chain[digest % TABLE_CACHE_CHAINS];
 	for (struct table *t = *chain; t; t = t->next)
 		if (table_fits(t, p, digest)) {
 			t->references++;
@@ -191,7 +191,7 @@ void table_cache_give(struct table_cache *s, struct table *t, void (*free_own)(s
 {
 	if (!t || --t->references > 0)
 		return;
-	struct table **link = &s->chain[t->digest % SHELF_CHAINS];
+	struct table **link = &s->chain[t->digest % TABLE_CACHE_CHAINS];
 	while (*link != t)
 		link = &(*link)->next;
 	*link = t->next;

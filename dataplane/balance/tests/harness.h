@@ -21,7 +21,7 @@
 #define HARNESS_WAN   0
 #define HARNESS_LAN   1
 /* Seconds after which the id of what was removed is free. */
-#define HARNESS_RETIRED (KILL_SECONDS + 9)
+#define HARNESS_RETIRED (RESET_BOTH_SECONDS + 9)
 #define HARNESS_WAN_MTU 1500
 #define HARNESS_LAN_MTU 1400
 #define HARNESS_QUEUES  3

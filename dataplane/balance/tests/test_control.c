@@ -154,24 +154,24 @@ static void test_refuse_fields(void **state)
 	struct harness *r = *state;
 	begin(r);
 	struct changes c = {0};
-	struct service_key key = key_at(1), odd = key;
+	struct service_key key = key_at(1), wrong = key;
 	struct sy_addr server = harness_addr("10.0.0.9");
 	char longest[MODEL_NAME + 1];
 	pb_timeouts slow = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 
-	odd.proto = 1;
-	put_service(&c, &odd, "icmp", RR, NULL);
+	wrong.proto = 1;
+	put_service(&c, &wrong, "icmp", RR, NULL);
 	refuse_one(r, &c);
-	odd = key;
-	odd.last_port = odd.vport;
-	put_service(&c, &odd, "one port's range", RR, NULL);
+	wrong = key;
+	wrong.last_port = wrong.vport;
+	put_service(&c, &wrong, "one port's range", RR, NULL);
 	refuse_one(r, &c);
-	odd.vport = 0;
-	put_service(&c, &odd, "from port 0", RR, NULL);
+	wrong.vport = 0;
+	put_service(&c, &wrong, "from port 0", RR, NULL);
 	refuse_one(r, &c);
-	odd = key;
-	odd.vip = harness_addr("ff02::1");
-	put_service(&c, &odd, "group", RR, NULL);
+	wrong = key;
+	wrong.vip = harness_addr("ff02::1");
+	put_service(&c, &wrong, "group", RR, NULL);
 	refuse_one(r, &c);
 	put_service(&c, &key, "scheduler", 9, NULL);
 	refuse_one(r, &c);
@@ -326,13 +326,13 @@ static void test_ids(void **state)
 	const struct model *m = inspect_model(r->b);
 	delete_service(&c, &key);
 	commit(r, &c);
-	uint64_t over = r->now_ns + KILL_SECONDS * SECOND_NS;
+	uint64_t over = r->now_ns + RESET_BOTH_SECONDS * SECOND_NS;
 	while (r->now_ns < over) {
 		assert_int_equal(m->service_ids.count, 0);
 		assert_int_equal(m->server_ids.count, 0);
 		harness_advance(r, SECOND_NS / 50);
 	}
-	harness_advance(r, (HARNESS_RETIRED - KILL_SECONDS) * SECOND_NS);
+	harness_advance(r, (HARNESS_RETIRED - RESET_BOTH_SECONDS) * SECOND_NS);
 	assert_int_equal(m->service_ids.count, 1);
 	assert_int_equal(m->server_ids.count, 2);
 	add_service(&c, 0, 2);

@@ -149,7 +149,7 @@ static void test_dying(void **state)
 	remove_server(f, &flow);
 	flows_advance(f, 1);
 	check_state(f, &flow, SESSION_DYING);
-	for (unsigned second = 0; second < KILL_SECONDS; second++) {
+	for (unsigned second = 0; second < RESET_BOTH_SECONDS; second++) {
 		assert_int_equal(hear(f, SESSION_CLIENT).questions > 0, second < 2);
 		assert_true(hear(f, SESSION_SERVER).questions > 0);
 		if (second > 0)
@@ -216,7 +216,7 @@ static void test_expiry_is_told(void **state)
 		harness_turn(&f->harness);
 		assert_int_equal(hear(f, side).resets, 1);
 	}
-	flows_advance(f, KILL_SECONDS + 2);
+	flows_advance(f, RESET_BOTH_SECONDS + 2);
 	check_state(f, &whole, SESSION_FREE);
 }
 
@@ -233,7 +233,7 @@ static void test_id_outlives_sessions(void **state)
 		flows_advance(f, 1);
 	check_state(f, &flow, SESSION_FREE);
 	assert_int_equal(ids->count, 1);
-	assert_true(seconds > KILL_SECONDS);
+	assert_true(seconds > RESET_BOTH_SECONDS);
 }
 
 int main(void)

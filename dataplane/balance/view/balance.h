@@ -152,7 +152,7 @@ static inline uint64_t balance_now(const struct sy_balance *b)
 
 /* Seconds during which both ends of a session that ends are probed and their packets answered,
  * whatever happened to its server. */
-#define KILL_SECONDS 3
+#define RESET_BOTH_SECONDS 3
 
 /* ---- endpoint.c ------------------------------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Passing clients' addresses to servers (docs/design/0014-client-address.md). */
-#ifndef TELL_H
-#define TELL_H
+#ifndef CLIENT_ADDRESS_H
+#define CLIENT_ADDRESS_H
 
 #include "balance.h"
 
