@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * runtime: the machine that moves packets, knowing nothing of balancing. EAL, ports, workers,
- * hand-over, routes and next hops, RCU, counters and drops, control socket.
+ * The runtime moves packets and knows nothing of load balancing. It contains EAL, ports, workers,
+ * hand-over, routes and next hops, RCU, counters and drops, and the control socket.
  *
- * Threads: W workers (poll ports, run the pipeline) and one control thread (netlink, control
- * socket, everything that changes configuration). Workers read configuration under RCU and are
- * reached by SPSC rings only.
+ * Threads: W workers poll ports and run the pipeline. One control thread handles netlink, the
+ * control socket and every configuration change. Workers read configuration under RCU; other
+ * threads reach them through SPSC rings only.
  */
 #ifndef SY_RUNTIME_H
 #define SY_RUNTIME_H
@@ -27,10 +27,9 @@ struct sy_runtime;
 struct sy_worker;
 struct sy_burst;
 
-/* ---- phases of a start (phase.c) ---------------------------------------------------------------
- */
+/* ---- phases of a start (phase.c) ---- */
 
-/* In the order in which they come; what is not needed takes no time. */
+/* In the order in which they happen. A phase that is not needed takes no time. */
 #define SY_PHASES(X)                                                                               \
 	X(LOAD, "load", "the program and its libraries, from the process's beginning (to 10 ms)")  \
 	X(TABLES, "tables", "session tables: found or made, and all their memory touched")         \
@@ -59,25 +58,24 @@ enum sy_phase {
 
 struct sy_phase_cost {
 	uint64_t wall_ns;
-	uint64_t cpu_ns;    /* of it, that the process computed, all threads together */
-	uint64_t queued_ns; /* that the control thread was ready and had no CPU; 0: unknown */
-	uint64_t faults;    /* pages met for the first time */
+	uint64_t cpu_ns;    /* CPU time in it, all threads together */
+	uint64_t queued_ns; /* the control thread was runnable and had no CPU; 0: unknown */
+	uint64_t faults;    /* pages touched for the first time */
 };
 
-/* The process has begun. This and the next three: control thread only. */
+/* The process has begun. Control thread only, as are the next three functions. */
 void sy_phases_begin(void);
-/* All that came since the phase before is this one's; a phase may end more than once. */
+/* Charges the time since the end of the previous phase to this one. A phase may end repeatedly. */
 void sy_phase_end(enum sy_phase phase);
-/* The same of two phases; the first had ended at sy_clock_ns() at_ns. */
+/* The same for two phases; the first ended at at_ns (sy_clock_ns()). */
 void sy_phase_split(enum sy_phase first, enum sy_phase second, uint64_t at_ns);
-/* A line of all phases: "WHAT in … ms". */
+/* Logs one line with all phases: "WHAT in … ms". */
 void sy_phases_log(const char *area, const char *what);
 struct sy_phase_cost sy_phase_get(enum sy_phase phase);
 const char *sy_phase_name(enum sy_phase phase);
 const char *sy_phase_help(enum sy_phase phase);
 
-/* ---- start (runtime.c, eal.c) -----------------------------------------------------------------
- */
+/* ---- start (runtime.c, eal.c) ---- */
 
 enum sy_port_backend { SY_PORT_XSK, SY_PORT_ETHDEV };
 
@@ -89,7 +87,7 @@ struct sy_port_options {
 	enum sy_director_mode mode; /* xsk */
 	uint8_t mac[6];  /* ethdev without a kernel interface; all zero: the device's own */
 	uint16_t mtu;    /* ethdev; 0: 1500 */
-	unsigned queues; /* ethdev; 0: as many as workers, at most what the device has */
+	unsigned queues; /* ethdev; 0: one per worker, up to the device's maximum */
 };
 
 /* Configuration for ports without a kernel interface. */
@@ -104,18 +102,19 @@ struct sy_static_neigh {
 	uint8_t mac[6];
 };
 
-/* Stages of the pipeline: a function over the whole burst. */
+/* A stage of the pipeline: a function over the whole burst. */
 struct sy_stage {
 	const char *name;
 	void (*run)(struct sy_worker *w, struct sy_burst *b);
 };
 
 struct sy_runtime_options {
-	unsigned workers;   /* 1–SY_MAX_WORKERS */
-	char cores[128];    /* CPU list for the workers, "" : the first of the process's affinity */
-	bool huge;          /* false: --no-huge, with a warning */
+	unsigned workers; /* 1–SY_MAX_WORKERS */
+	char cores[128];  /* CPU list for the workers, "" : the first CPUs of the process's affinity
+	                   */
+	bool huge;        /* false: --no-huge, with a warning */
 	unsigned memory_mb; /* EAL memory */
-	unsigned mbufs;     /* packet buffers in all; 0: by ports and queues */
+	unsigned mbufs;     /* packet buffers in total; 0: derived from ports and queues */
 	char instance[64];  /* EAL file prefix */
 	bool kernel;        /* false: no netlink mirror, static routes only (tests, benchmarks) */
 	struct sy_port_options port[SY_MAX_PORTS];
@@ -128,52 +127,52 @@ struct sy_runtime_options {
 	/* Called by each worker at least every SY_ROUND_MS ms, busy or idle (expiry sweeps). */
 	void (*round)(struct sy_worker *w);
 	void *app; /* → sy_worker.app of every worker */
-	/* A running forwarder still has the interfaces: until sy_runtime_bind() nothing of them, of
-	 * the flow director or of the claims is locked or changed. */
+	/* A running forwarder still has the interfaces: until sy_runtime_bind(), their locks, the
+	 * flow director and the claims are neither taken nor changed. */
 	bool inherit;
 	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
 };
 #define SY_ROUND_MS 10
 
 /*
- * All memory of this process, the session tables' included, from now on comes from the NUMA node of
- * the CPUs that the workers will run on (options as above), as long as it has any. CPUs of several
- * nodes are warned of. Before the first large allocation. Returns 0, or −EINVAL for a list that
- * cannot be read.
+ * From now on, all memory of this process, including the session tables, comes from the NUMA node
+ * of the CPUs that the workers will run on (options as above), as long as that node has any. Warns
+ * if these CPUs are on several nodes. Call before the first large allocation. Returns 0, or −EINVAL
+ * if the list cannot be parsed.
  */
 int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err);
 /*
- * Starts EAL, makes the packet pool and whatever of the ports can be made without having them
- * (UMEMs, the flow director's program), the workers' state, and starts the mirror. Unless
- * `inherit`, interfaces and claims are locked: -EBUSY names the forwarder that has them. One
- * runtime per process.
+ * Starts EAL, makes the packet pool and every part of the ports that does not need the device
+ * (UMEMs, the flow director's program), makes the workers' state, and starts the mirror. Without
+ * `inherit`, locks interfaces and claims: -EBUSY names the forwarder that has them. One runtime per
+ * process.
  */
 int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime **out,
                     struct sy_error *err);
 /*
- * Takes the ports: locks (inherit), flow director, sockets, devices, and waits up to 2 s for a
- * predecessor to let go of them. From here on packets wait for sy_runtime_start(). With `inherit`,
- * addresses taken so far are steered and claimed by sy_runtime_claim() only: they still are, from
- * the predecessor.
+ * Takes the ports: locks (inherit), flow director, sockets, devices. Waits up to 2 s for a
+ * predecessor to release them. From here on, packets wait for sy_runtime_start(). With `inherit`,
+ * only sy_runtime_claim() steers and claims the addresses taken so far; until then the
+ * predecessor's steering and claims remain in place.
  */
 int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err);
 /* Starts the workers. */
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err);
-/* inherit, after sy_runtime_start(), with 2 s for the predecessor to let go of its claims: puts the
- * own program in place, steers and claims what sy_address_take() was told before, and settles if
- * sy_address_settle() was called. An address that fails is logged; returns the first failure.
- * Without `inherit`: nothing to do. */
+/* With `inherit`, after sy_runtime_start(): waits up to 2 s for the predecessor to release its
+ * claims, puts this process's own program in place, steers and claims the addresses of earlier
+ * sy_address_take() calls, and settles if sy_address_settle() was called. Logs each address that
+ * fails and returns the first failure. Without `inherit`: does nothing. */
 int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err);
 /*
- * Stops the workers and lets go of sockets, devices, flow director, claims and their locks, for a
- * successor; steering and claims stay in the kernel. Workers' counters and everything else can
- * still be read; the control loop goes on. Only sy_runtime_close() may follow, or the end of
- * the process. The sockets, no longer in use, go on closing in the background: a successor waits
+ * Stops the workers and releases sockets, devices, flow director, claims and their locks for a
+ * successor. Steering and claims stay in the kernel. Workers' counters and everything else can
+ * still be read, and the control loop continues. After this, only sy_runtime_close() or the end of
+ * the process may follow. The unused sockets continue closing in the background; a successor waits
  * for each queue.
  */
 void sy_runtime_quiesce(struct sy_runtime *rt);
-/* Turns the control thread's loop until the first full mirror dump has been applied.
- * -ECANCELED: sy_runtime_stop() came first; nothing has failed. */
+/* Runs the control thread's loop until the first full mirror dump has been applied.
+ * -ECANCELED: sy_runtime_stop() was called first; this is no failure. */
 int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy_error *err);
 /*
  * The control thread's loop: epoll over everything registered by sy_runtime_watch(), until
@@ -188,8 +187,7 @@ void sy_runtime_close(struct sy_runtime *rt);
 /* Calls fn(ctx) on the control thread whenever fd is readable. fd < 0 in unwatch: ignored. */
 int sy_runtime_watch(struct sy_runtime *rt, int fd, void (*fn)(void *ctx), void *ctx);
 void sy_runtime_unwatch(struct sy_runtime *rt, int fd);
-/* Calls fn(ctx) on the control thread at the next turn of its loop, once: for work in pieces.
- */
+/* Calls fn(ctx) on the control thread once, at the next turn of its loop: for work in pieces. */
 void sy_runtime_defer(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
 /* Calls fn(ctx) every period_ms on the control thread. */
 int sy_runtime_every(struct sy_runtime *rt, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
@@ -199,14 +197,14 @@ bool sy_runtime_is_synced(const struct sy_runtime *rt);
 /* NULL, or why routing is refused (policy routing, VRF). */
 const char *sy_runtime_refusal(const struct sy_runtime *rt);
 
-/* ---- workers (worker*.c) -----------------------------------------------------------------------
- */
+/* ---- workers (worker*.c) ---- */
 
-/* What the pipeline writes per worker. Read by the control thread with relaxed atomics. */
+/* The pipeline's counters, per worker. The control thread reads them with relaxed atomics. */
 struct sy_worker_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
 	uint64_t bursts, handed_out, handed_in;
-	uint64_t remote; /* of other workers' slots, not handed over: the pipeline's */
+	uint64_t remote; /* packets of other workers' slots, not handed over; written by the
+	                    pipeline */
 	uint64_t busy_cycles, idle_cycles, sleeps, wakeups;
 	uint64_t drop[SY_DROP_COUNT];
 };
@@ -214,12 +212,12 @@ struct sy_worker_counters {
 struct sy_worker {
 	unsigned id; /* 0-based; also its RCU thread id */
 	struct sy_runtime *rt;
-	void *app;                  /* the pipeline's own, from sy_runtime_options */
+	void *app;                  /* the pipeline's state, from sy_runtime_options */
 	const uint8_t *slot_worker; /* as sy_slot_worker(), by slot. readers: relaxed */
-	const uint16_t *path_mtu;   /* by path: bytes of the IP packets that fit through,
-	                                0: it is stale. readers: acquire */
-	uint64_t link_epoch;        /* see sy_tx_cache.h: without the way's port */
-	bool queues_suffice; /* each worker sends by itself at all ports. Set before it starts */
+	const uint16_t *path_mtu;   /* by path: largest IP packet in bytes that fits through,
+	                               0: the path is stale. readers: acquire */
+	uint64_t link_epoch;        /* see sy_tx_cache.h: without the port's bits */
+	bool queues_suffice; /* each worker can send on every port. Set before the workers start */
 	uint64_t tsc;        /* at the start of this burst or round */
 	uint64_t now_ns;     /* coarse CLOCK_MONOTONIC of this burst or round */
 	struct sy_worker_counters counters; /* writer: this worker. readers: relaxed */
@@ -236,9 +234,9 @@ struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
 #define SY_READ(counter) __atomic_load_n(&(counter), __ATOMIC_RELAXED)
 
 /*
- * Runs fn(w, ctx) on worker w between two bursts and waits for it (waking the worker if it sleeps).
- * Control thread only; fn must be short (≤ 100 µs). Before sy_runtime_start(), and after
- * sy_runtime_quiesce(), fn runs at once, on the caller's thread. Returns 0, or -ETIMEDOUT when the
+ * Runs fn(w, ctx) on worker w between two bursts and waits for it, waking the worker if it sleeps.
+ * Control thread only; fn must be short (≤ 100 µs). Before sy_runtime_start() and after
+ * sy_runtime_quiesce(), fn runs at once, on the caller's thread. Returns 0, or -ETIMEDOUT if the
  * worker did not answer within a second.
  */
 int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx);
@@ -246,26 +244,26 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 /* Slot → worker. Writer: control thread; readers: workers, relaxed. Initially slot mod W. */
 unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 
-/* ---- bursts -------------------------------------------------------------------------------------
- */
+/* ---- bursts ---- */
 
-/* Where a packet goes next; each stage takes those marked for it. READY: to mbuf->port as it is. */
+/* A packet's next stage; each stage takes the packets marked for it. READY: send it to mbuf->port
+ * unchanged. */
 enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_READY, SY_NEXT_GONE };
 
 struct sy_burst {
-	unsigned count;                  /* a stage may take out what has gone */
-	bool handed_over;                /* came from another worker: its slots are ours */
-	unsigned late, aheads;           /* of `ahead`: this burst's own, and all */
-	unsigned fetched;                /* of them, or more, once all stages are through */
-	struct rte_mbuf *const *ahead;   /* what other workers handed over: sy_burst_fetch() */
-	size_t ahead_frame;              /* from buffer to frame of those, most likely */
+	unsigned count;        /* a stage may remove packets that are gone */
+	bool handed_over;      /* received from another worker: this worker owns the slots */
+	unsigned late, aheads; /* entries of `ahead`: for this burst, and in total */
+	unsigned fetched;      /* entries fetched, or more, once all stages have run */
+	struct rte_mbuf *const *ahead;   /* packets from other workers: sy_burst_fetch() */
+	size_t ahead_frame;              /* their likely offset from buffer to frame */
 	uint64_t mac;                    /* of the ingress port, if not handed over: as in memory,
 	                                    in the first 6 bytes */
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
 	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
 	struct sy_view view[SY_BURST];
-	uint8_t plain[SY_BURST]; /* sy_plain_look(): not 0, and its view is filled in only where
-	                            somebody will read it */
+	uint8_t plain[SY_BURST]; /* sy_plain_look(). If not 0, the view is filled in only where a
+	                            stage will read it */
 	/* For the stages of the pipeline; the runtime does not touch them. */
 	uint8_t slot[SY_BURST];
 	uint8_t direction[SY_BURST];
@@ -273,9 +271,9 @@ struct sy_burst {
 	uint32_t session[SY_BURST];
 	/* For transmit. */
 	uint16_t path[SY_BURST];             /* next-hop group, sy_path_* */
-	const struct sy_addr *via[SY_BURST]; /* NULL, as receive sets it: where the path is on link,
-	                                        the frame's destination is the neighbour. Else this
-	                                        is, and the path must be on link */
+	const struct sy_addr *via[SY_BURST]; /* the neighbour; the path must be on link. NULL, as
+	                                        receive sets it: on an on-link path the neighbour
+	                                        is the frame's destination */
 	uint32_t flow[SY_BURST]; /* picks one hop of the group, equal for all packets of a flow */
 };
 
@@ -285,11 +283,10 @@ static inline uint8_t *sy_frame(struct rte_mbuf *m)
 }
 
 /*
- * What was handed over begins to come from the other core's cache while something else is worked
- * on. A core has some two dozen lines under way; more than that, asked for at once, would be
- * forgotten: so the stage that takes longest fetches what comes next, as many at a time as it looks
- * at, and only those of this very burst that nobody could fetch so far are fetched by the first
- * stage.
+ * Prefetch of handed-over packets: they start to move from the other core's cache while this core
+ * works on something else. A core can have about two dozen cache lines under way and drops requests
+ * beyond that. So the slowest stage fetches the next packets, as many at a time as it looks at. The
+ * first stage fetches only those of its own burst that could not be fetched earlier.
  */
 static inline void sy_burst_fetch(const struct sy_burst *b, unsigned n)
 {
@@ -304,7 +301,7 @@ static inline void sy_burst_fetch_late(const struct sy_burst *b, unsigned n)
 		sy_burst_fetch(b, n);
 }
 
-/* From n to `end`, counting packets of this burst. */
+/* Fetches n to `end`, counted in packets of this burst. */
 static inline void sy_burst_fetch_next(struct sy_burst *b, unsigned n, unsigned end)
 {
 	for (n += b->late, end += b->late; n < end && n < b->aheads; n++)
@@ -316,50 +313,51 @@ static inline void sy_burst_fetch_next(struct sy_burst *b, unsigned n, unsigned 
 void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_drop reason);
 /* The same for a packet outside a burst. */
 void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason);
-/* Marks packet i for the worker that owns b->slot[i]; flushed with the others at the burst's end,
- * one wake-up per burst. Marks it gone here; on a full ring it is dropped. */
+/* Marks packet i for the worker that owns b->slot[i] and marks it gone here. Packets are flushed at
+ * the burst's end with one wake-up per burst. If the ring is full, the packet is dropped. */
 void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i);
 
 /*
- * Order, for who forwards packets of others' slots himself. What a worker has handed over to an
- * owner has places in a row, modulo 2^32: place() is behind the last one so far, those of this
- * burst included; left() is behind the last one that has gone to its port, or to nowhere, if each
- * worker sends by itself (queues_suffice). left() reads another core's line. What a burst sends to
- * ports goes there before what it hands over is seen.
+ * Order, for pipelines that forward packets of other workers' slots themselves. Packets that a
+ * worker hands over to one owner have consecutive places, modulo 2^32. place() is one past the last
+ * packet handed over so far, this burst included. left() is one past the last packet that has gone
+ * to its port or was dropped; it is valid if each worker sends by itself (queues_suffice), and
+ * reads another core's cache line. The owner sees the packets that a burst hands over only after
+ * the packets that the burst sends have gone to their ports.
  */
 uint32_t sy_handover_place(const struct sy_worker *w, unsigned owner);
 uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner);
 
-/* Lets a packet that the pipeline held back come again, once this burst is over, in a burst that is
- * marked as handed over. False: SY_BURST of them do already. */
+/* Returns a packet that the pipeline held back to it after this burst, in a burst that is marked as
+ * handed over. False: SY_BURST packets are already held back. */
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
 
-/* A buffer for a packet of our own, NULL when the pool is empty. */
+/* A buffer for a packet that this host makes. NULL: the pool is empty. */
 struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
 
 /*
- * The last stage: resolves path and flow to a next hop, writes MACs, checks MTU (an oversized
- * packet that reaches it is dropped TOO_BIG) and sends; what the worker cannot send itself, because
- * another worker owns the port's transmit queue, goes to that worker. Packets for an unresolved
- * neighbour wait: at most 16 per next hop and worker, at most a second.
+ * The last stage: resolves path and flow to a next hop, writes MACs, checks the MTU (an oversized
+ * packet is dropped TOO_BIG) and sends. If another worker owns the port's transmit queue, the
+ * packet goes to that worker. Packets for an unresolved neighbour wait: at most 16 per next hop and
+ * worker, at most a second.
  */
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
-/* The same for the packets in front of packet `end`, with all of which the stages before are done:
- * what a stage then sends by sy_transmit_path() stays behind them. */
+/* The same for the packets before packet `end`, which all earlier stages have finished with.
+ * Packets that a stage then sends by sy_transmit_path() stay after them. */
 void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end);
-/* Sends one packet of our own by a path, resolved as there: its IP header and its Ethernet type are
- * in place; via as in struct sy_burst. It stays behind what the worker has sent before it. */
+/* Sends one packet of this host by a path, resolved as in sy_transmit_stage(). Its IP header and
+ * Ethernet type are in place; via as in struct sy_burst. It stays after everything that the worker
+ * has sent before. */
 void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
                       const struct sy_addr *via, uint32_t flow);
-/* Sends one packet of our own out of a port: to the MAC already in place, from the port's. */
+/* Sends one packet of this host out of a port, to the MAC already in place, from the port's MAC. */
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 
-/* ---- routes (route.c, nexthop.c)
- * ------------------------------------------------------------------ */
+/* ---- routes (route.c, nexthop.c) ---- */
 
 /*
- * A path is a group of next hops, named by a 16-bit id that a session may keep. A path that no
- * route leads to any more, or that a more specific route now shadows, turns stale; whoever holds a
+ * A path is a group of next hops, named by a 16-bit id that a session may keep. A path turns stale
+ * when no route leads to it any more, or when a more specific route shadows it. The holder of a
  * stale id looks up again. Ids of stale paths are reused only after sy_path_sweep_done() says that
  * no session holds them. Id 0 is "no route" and always stale.
  */
@@ -368,20 +366,19 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 /* Longest prefix match. Any worker or the control thread. */
 uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst);
 bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path);
-/* For a path that is not NONE: MTU of its egress (smallest of its hops; 65535 if no hop leaves by a
- * port), and whether it is a black hole. */
+/* For a path other than NONE: the MTU of its egress (smallest of its hops; 65535 if no hop leaves
+ * by a port), and whether it is a black hole. */
 uint16_t sy_path_mtu(const struct sy_runtime *rt, uint16_t path);
 bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
-/* It leads to neighbours on a connected network by all its hops, of which there are some. */
+/* The path has hops, and all of them lead to neighbours on a connected network. */
 bool sy_path_is_on_link(const struct sy_runtime *rt, uint16_t path);
-/* A counter that grows with every change of routes: cheap test for "look up again". */
+/* A counter that grows with every route change: a cheap test for "look up again". */
 uint32_t sy_path_generation(const struct sy_runtime *rt);
-/* Control thread: every session was visited since generation g, and no worker is still in the
- * burst it was in then; stale ids older than it are free. */
+/* Control thread: every session has been visited since generation g, and every worker has finished
+ * the burst it was in then. Stale ids older than g become free. */
 void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation);
 
-/* ---- ports (port.c, port_xsk.c, port_ethdev.c)
- * ---------------------------------------------------- */
+/* ---- ports (port.c, port_xsk.c, port_ethdev.c) ---- */
 
 struct sy_port_stats {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
@@ -398,7 +395,7 @@ struct sy_port_info {
 	bool up;
 	unsigned queues;
 	int ifindex;       /* 0: no kernel interface */
-	char problem[256]; /* why it does not work as it should, and what helps; empty: it does */
+	char problem[256]; /* why the port does not work, and the remedy; empty: it works */
 };
 
 unsigned sy_port_count(const struct sy_runtime *rt);
@@ -410,17 +407,18 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*
  * Takes an address (VIP or local) for the balancer on all ports: claims it from the kernel and
- * steers it. Control thread, once sy_runtime_is_synced(): only then is it known on which port's
- * network an IPv6 address lies. With `inherit` it is only remembered before sy_runtime_claim(). The
- * reverse is sy_address_release().
+ * steers it. Control thread, once sy_runtime_is_synced(): only then is the port known on whose
+ * network an IPv6 address lies. With `inherit`, the address is only remembered before
+ * sy_runtime_claim(). sy_address_release() undoes it.
  */
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
-/* Takes what a server sends from one port, or hosts of a network from any, whoever it is for, this
- * host excepted; and lets go of it. Likewise remembered with `inherit`. */
+/* Takes packets that a server sends from one port, or that a network's hosts send from any port,
+ * for every destination except this host; release undoes it. With `inherit`, also only remembered.
+ */
 int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err);
 void sy_source_release(struct sy_runtime *rt, const struct sy_source *source);
-/* What an address is to this host that it should not be if it is a VIP or a server. */
+/* A use of an address by this host or network that conflicts with its use as VIP or server. */
 enum sy_address_use {
 	SY_ADDRESS_FREE,
 	SY_ADDRESS_HOST,      /* an interface has it */
@@ -428,49 +426,45 @@ enum sy_address_use {
 	SY_ADDRESS_NEIGHBOUR, /* another host on a port's network answers for it */
 };
 
-/* The first of these that it is; mac: the neighbour's. Control thread. */
+/* The first of these uses that applies; mac: the neighbour's. Control thread. */
 enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *addr,
                                    uint8_t mac[static 6]);
 
-/* All addresses and sources that shall be taken have been: what an earlier process left is removed.
- */
+/* All addresses and sources have been taken: removes what an earlier process left. */
 void sy_address_settle(struct sy_runtime *rt);
 
-/* ---- health checks on the VIP (check.c) --------------------------------------------------------
- */
+/* ---- health checks on the VIP (check.c) ---- */
 
 /*
- * Leads this host's packets with a mark to a server, see sy_kernel.h; the interface is found here,
- * and followed as routes change. The first one puts the programs in place (with `inherit`:
- * sy_runtime_claim() does). What fails is logged, and told by sy_check_refusal(). Control
+ * Leads this host's packets with a mark to a server, see sy_kernel.h. This module finds the
+ * interface and follows it as routes change. The first call attaches the programs (with `inherit`,
+ * sy_runtime_claim() does). Failures are logged, and sy_check_refusal() reports them. Control
  * thread.
  *
- * A mark may move from one server to another within a transaction, whose number is `transaction`:
- * sy_check_clear() leaves alone what the same one has set.
+ * A mark may move from one server to another within a transaction, which has the number
+ * `transaction`: sy_check_clear() does not touch marks that the same transaction has set.
  */
 void sy_check_set(struct sy_runtime *rt, uint32_t mark, const struct sy_check *check,
                   uint64_t transaction);
 void sy_check_clear(struct sy_runtime *rt, uint32_t mark, uint64_t transaction);
-/* Marks lead to their servers: some were set, and all went well. */
+/* Marks lead to their servers: some were set, and none failed. */
 bool sy_check_works(const struct sy_runtime *rt);
-/* NULL, or why marks lead nowhere. */
+/* NULL, or why marks do not work. */
 const char *sy_check_refusal(const struct sy_runtime *rt);
 
-/* ---- RCU (rcu.c)
- * ----------------------------------------------------------------------------------- */
+/* ---- RCU (rcu.c) ---- */
 
 /* Calls free_fn(ptr) on the control thread once no worker can hold ptr. Control thread. */
 void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr));
 #define SY_RCU_READ(p)       __atomic_load_n(&(p), __ATOMIC_ACQUIRE)
 #define SY_RCU_PUBLISH(p, v) __atomic_store_n(&(p), (v), __ATOMIC_RELEASE)
 
-/* ---- control socket (control.c)
- * ---------------------------------------------------------------------- */
+/* ---- control socket (control.c) ---- */
 
 /*
  * A SOCK_STREAM Unix socket, mode 0600. A frame is a 32-bit big-endian length and that many bytes
- * of one protobuf message; longer than SY_CONTROL_MAX is refused. The handler turns a request into
- * a reply; it may answer later (work in pieces) from another turn of the loop.
+ * of one protobuf message; a length over SY_CONTROL_MAX is refused. The handler turns a request
+ * into a reply, possibly in a later turn of the loop (work in pieces).
  */
 #define SY_CONTROL_MAX (4u << 20)
 
@@ -480,12 +474,13 @@ struct sy_control_peer; /* one connection */
 struct sy_control_handler {
 	void *ctx;
 	/* bytes are valid during the call. Every request gets exactly one sy_control_reply(); the
-	 * next frame of the peer is not handed out before. */
+	 * peer's next frame is delivered only after that. */
 	void (*request)(void *ctx, struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
-	/* A frame was too large or cut off by the peer's end; text for the last reply. May be NULL
-	 * when there is nobody to tell. Encodes an error reply into the peer. */
+	/* A frame was too large, or the peer closed in the middle of one. Encodes an error reply
+	 * into the peer; text: for that last reply. The function may be NULL: no reply is needed.
+	 */
 	void (*broken)(void *ctx, struct sy_control_peer *peer, const char *text);
-	/* The peer has gone; a reply that is still due must not be sent. */
+	/* The peer is gone; do not send a reply that is still due. */
 	void (*gone)(void *ctx, struct sy_control_peer *peer);
 };
 
@@ -493,11 +488,11 @@ int sy_control_open(struct sy_runtime *rt, const char *path,
                     const struct sy_control_handler *handler, struct sy_control **out,
                     struct sy_error *err);
 void sy_control_close(struct sy_control *c);
-/* Stops to listen and removes the path, for a successor; peers that are connected stay. */
+/* Stops listening and removes the path, for a successor. Connected peers stay. */
 void sy_control_leave(struct sy_control *c);
-/* Returns 0; or -EMSGSIZE (over SY_CONTROL_MAX) or -ENOMEM, and a reply is still due. */
+/* Returns 0, or -EMSGSIZE (over SY_CONTROL_MAX) or -ENOMEM; then a reply is still due. */
 int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
-/* Room for the handler's state of this connection, freed by it in gone(). */
+/* Storage for the handler's state of this connection, which gone() frees. */
 void **sy_control_peer_data(struct sy_control_peer *peer);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ways: a path resolved, for the packets of a burst, as most leave by the path of the one before
- * them. Only what needs no wait and no word to anybody is a way; all else is for
- * sy_transmit_stage(), which takes what the way does not.
+ * The tx cache: a resolved path, kept for the packets of a burst, as most packets leave by the same
+ * path as the one before. It covers only packets that can leave at once, without waiting or asking
+ * the control thread. All others are for sy_transmit_stage().
  */
 #ifndef SY_TX_CACHE_H
 #define SY_TX_CACHE_H
@@ -11,10 +11,10 @@
 
 #define SY_TX_CACHE_NONE UINT32_MAX
 
-/* What sy_tx_cache_link() found, for the next packets to the same neighbour by the same way:
- * whoever has many to few keeps one for each, zeroed at first. */
+/* A result of sy_tx_cache_link(), for the next packets to the same neighbour by the same path.
+ * Callers with many packets for few neighbours keep one for each, zeroed at first. */
 struct sy_tx_cache_link {
-	uint64_t epoch;     /* while it is the way's, this holds: */
+	uint64_t epoch;     /* the result is valid while this equals the tx cache's epoch */
 	uint64_t neighbour; /* its MAC in the low 48 bits, the others 0 */
 };
 
@@ -25,28 +25,29 @@ struct sy_gather {
 };
 
 struct sy_tx_cache {
-	uint32_t path;            /* SY_TX_CACHE_NONE: there is none yet */
-	uint32_t len_max;         /* of frames: path and port have room for them */
-	uint16_t port;            /* number */
-	bool on_link;             /* each destination is a neighbour of its own */
-	uint64_t neighbour;       /* its MAC in the low 48 bits, unless on_link */
-	uint64_t head;            /* the port's MAC: its first two bytes, where a frame has them */
-	uint32_t tail;            /* its others */
+	uint32_t path;      /* SY_TX_CACHE_NONE: empty */
+	uint32_t len_max;   /* largest frame that path and port allow */
+	uint16_t port;      /* number */
+	bool on_link;       /* the neighbour is the destination */
+	uint64_t neighbour; /* its MAC in the low 48 bits, unless on_link */
+	uint64_t head;      /* first two bytes of the port's MAC, at their position in a frame */
+	uint32_t tail;      /* its other bytes */
 	struct sy_gather *gather; /* for the port */
-	uint64_t epoch; /* another one for each port and second, and when any link changes */
+	uint64_t epoch; /* differs by port and second, and changes when any link changes */
 };
 
-/* Resolves a path that is not stale, with one hop whose port is up, whose transmit queue is this
- * worker's, and whose neighbour is known. False: it has no way, way->path is SY_TX_CACHE_NONE. */
+/* Resolves a path that is not stale and has one hop, whose port is up, whose transmit queue belongs
+ * to this worker and whose neighbour is known. False: it cannot, and tx->path is SY_TX_CACHE_NONE.
+ */
 bool sy_tx_cache_set(struct sy_worker *w, struct sy_tx_cache *tx, uint16_t path);
-/* Of a way on link: finds the neighbour. False: not known now. */
+/* For a path on link: finds the neighbour. False: it is not known now. */
 bool sy_tx_cache_link(struct sy_worker *w, const struct sy_tx_cache *tx,
                       const struct sy_addr *neighbour, struct sy_tx_cache_link *out);
 
 /*
- * May a frame go this way? to: its neighbour where the path is on link, and what is kept of that;
- * direct: nobody else will do. The neighbour's MAC then is in the low 48 bits of *neighbour. False:
- * it is for sy_transmit_stage().
+ * Can a frame leave by the tx cache? to: its neighbour where the path is on link, with the result
+ * kept for it; direct: the frame must go to that neighbour and no other. If true, *neighbour has
+ * the neighbour's MAC in the low 48 bits. False: the packet is for sy_transmit_stage().
  */
 static inline __attribute__((always_inline)) bool
 sy_tx_cache_find(struct sy_worker *w, struct sy_tx_cache *tx, const struct rte_mbuf *m,
@@ -68,7 +69,7 @@ sy_tx_cache_find(struct sy_worker *w, struct sy_tx_cache *tx, const struct rte_m
 	return true;
 }
 
-/* Makes a buffer's frame that may go this way ready for the wire: MACs and port. */
+/* Makes a frame that sy_tx_cache_find() accepted ready for the wire: MACs and port. */
 static inline void sy_tx_cache_write(const struct sy_tx_cache *tx, struct rte_mbuf *m,
                                      uint8_t *frame, uint64_t neighbour)
 {
@@ -78,7 +79,7 @@ static inline void sy_tx_cache_write(const struct sy_tx_cache *tx, struct rte_mb
 	m->port = tx->port;
 }
 
-/* Both. */
+/* sy_tx_cache_find(), then sy_tx_cache_write(). */
 static inline __attribute__((always_inline)) bool
 sy_tx_cache_take(struct sy_worker *w, struct sy_tx_cache *tx, struct rte_mbuf *m, uint16_t path,
                  const struct sy_addr *to, struct sy_tx_cache_link *kept, bool direct)
@@ -90,8 +91,8 @@ sy_tx_cache_take(struct sy_worker *w, struct sy_tx_cache *tx, struct rte_mbuf *m
 	return true;
 }
 
-/* Sends a frame that was made ready, behind what was sent before. False: nothing was
- * done, it is for sy_transmit_stage(). */
+/* Sends a frame that was made ready, after everything sent before. False: the frame was not sent
+ * and is for sy_transmit_stage(). */
 static inline bool sy_tx_cache_send(const struct sy_tx_cache *tx, struct rte_mbuf *m)
 {
 	struct sy_gather *g = tx->gather;
