@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Neighbours by (port, address): what a next hop's MAC is. Both gateways and, for on-link routes,
- * destinations themselves. The control thread writes, workers look up without a lock: records
- * sit in a fixed array, chained by hash; an unlinked one keeps its link and is reused only after a
+ * Neighbours by (port, address), with the MAC of each: gateways and, for on-link routes, the
+ * destinations themselves. The control thread writes; workers look up without a lock. Records sit
+ * in a fixed array, chained by hash. An unlinked record keeps its link and is reused only after a
  * grace period.
  */
 #ifndef ADJACENCY_H
@@ -15,18 +15,18 @@ struct sy_runtime;
 
 #define ADJACENCY_NONE 0
 #define ADJACENCIES    65536
-/* Idle longer than this, an on-link neighbour is given back to the kernel; seconds. */
+/* An on-link neighbour idle for longer than this is handed back to the kernel; seconds. */
 #define ADJACENCY_IDLE_S 120
 
 enum adjacency_state { ADJACENCY_PENDING, ADJACENCY_VALID, ADJACENCY_FAILED };
 
 struct adjacency {
 	struct sy_addr addr;
-	uint64_t link; /* MAC in the low 48 bits as in memory, state above: changes as one word.
+	uint64_t link; /* MAC in the low 48 bits as in memory, state above: written at once.
 	                  Writer: control thread; readers: workers */
 	uint32_t next; /* index of the next in the hash chain, 0: end. Likewise */
 	uint32_t used; /* second of the last packet. Writers: workers, relaxed */
-	/* Of the control thread alone. */
+	/* Used by the control thread only. */
 	struct adjacencies *owner;
 	uint32_t refs;  /* paths that have it as a hop */
 	uint32_t asked; /* second when the kernel was last asked to manage it */
@@ -43,7 +43,7 @@ struct adjacencies {
 	struct sy_hash_key key;
 	uint32_t *free; /* stack of indices */
 	uint32_t free_count;
-	uint32_t high; /* records from here on were never used */
+	uint32_t high; /* records from this index on were never used */
 	bool full_logged;
 };
 
@@ -69,7 +69,7 @@ static inline uint32_t adjacency_find(const struct adjacencies *a, unsigned port
 	return i;
 }
 
-/* A packet goes to this neighbour now; second as in `used`. Any worker. */
+/* A packet goes to this neighbour now; `second` as in `used`. Any worker. */
 static inline void adjacency_use(struct adjacency *r, uint32_t second)
 {
 	if (__atomic_load_n(&r->used, __ATOMIC_RELAXED) != second)
@@ -78,21 +78,21 @@ static inline void adjacency_use(struct adjacency *r, uint32_t second)
 
 int adjacencies_open(struct adjacencies **out);
 void adjacencies_close(struct adjacencies *a);
-/* A hop of a path: found or made, kept alive until adjacency_drop(). ADJACENCY_NONE: the table is
- * full. */
+/* Finds or makes the record of a path's hop and keeps it until adjacency_drop(). ADJACENCY_NONE:
+ * the table is full. */
 uint32_t adjacency_take(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
 void adjacency_drop(struct sy_runtime *rt, uint32_t index);
 /* A worker has packets for a neighbour that is not in the table. */
 void adjacency_ask(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
-/* What the kernel says of a neighbour on a port. */
+/* Applies the kernel's report about a neighbour on a port. */
 void adjacency_publish(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh,
                        bool gone);
 /* From the static configuration; false: the table is full. */
 bool adjacency_fix(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
                    const uint8_t mac[6]);
-/* The port's interface was deleted, and the kernel's neighbours with it. */
+/* The port's interface was deleted, and the kernel's neighbour entries with it. */
 void adjacencies_lose(struct sy_runtime *rt, unsigned port);
-/* Once a second: asks for what is used, lets go of what is not. */
+/* Once a second: asks the kernel for neighbours in use and releases the others. */
 void adjacencies_tick(struct sy_runtime *rt);
 
 #endif

@@ -10,15 +10,14 @@ struct loop;
 int loop_open(struct loop **out);
 void loop_close(struct loop *l);
 int loop_watch(struct loop *l, int fd, void (*fn)(void *ctx), void *ctx);
-/* Changes what is waited for (EPOLL…), at first EPOLLIN; hang-ups are always told. */
+/* Changes the events to wait for (EPOLL…), initially EPOLLIN; hang-ups are always reported. */
 void loop_want(struct loop *l, int fd, unsigned events);
 void loop_unwatch(struct loop *l, int fd);
 void loop_defer(struct loop *l, void (*fn)(void *ctx), void *ctx);
 int loop_every(struct loop *l, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
-/* One turn: what was deferred, then what is ready; waits at most timeout_ms for it (−1: for ever).
- */
+/* One turn: runs deferred work, then what is ready. Waits at most timeout_ms (−1: no limit). */
 int loop_turn(struct loop *l, int timeout_ms);
-/* Any thread, signal handlers too. */
+/* Any thread, and signal handlers. */
 void loop_stop(struct loop *l);
 bool loop_is_stopped(const struct loop *l);
 /* Any thread: makes the loop take a turn. */

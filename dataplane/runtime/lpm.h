@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Longest prefix match over 4- or 16-byte addresses, 16-8-8-… bits a step. Each entry is a leaf
- * (what the longest prefix around it leads to, and how long that is) or a further node. One writer;
- * readers need no lock, but what they find while a write is under way may be out of date or, if a
- * node was freed by one write and taken by a next one, another address's: whoever reads must see
+ * (the value and the length of the longest prefix around it) or points to a further node. There is
+ * one writer. Readers need no lock, but a result found during a write may be out of date, or belong
+ * to another address if one write freed a node and the next write reused it. The reader must check
  * that no write began meanwhile.
  */
 #ifndef LPM_H
@@ -19,18 +19,18 @@ struct lpm {
 	unsigned bytes;  /* of an address */
 	uint32_t *root;  /* [65536] */
 	uint32_t *nodes; /* [LPM_NODES][256] */
-	uint32_t high;   /* nodes from here on were never used */
-	uint32_t free;   /* first of the free ones, chained by their first entries; 0: none */
+	uint32_t high;   /* nodes from this index on were never used */
+	uint32_t free;   /* first free node, chained by their first entries; 0: none */
 };
 
 /* Returns 0 or -ENOMEM. */
 int lpm_open(struct lpm *l, unsigned bytes);
 void lpm_close(struct lpm *l);
-/* The prefix leads to value (15 bits) now, whether or not it did to another. Returns 0, or -ENOSPC
- * and has changed nothing. */
+/* Sets the prefix to value (15 bits), whether it is new or not. Returns 0, or -ENOSPC with nothing
+ * changed. */
 int lpm_set(struct lpm *l, const uint8_t *prefix, unsigned len, uint16_t value);
-/* The prefix, which was set, is no more; around it lies one of outer_len that leads to outer_value
- * (0 and 0: none). */
+/* Removes a prefix that was set. The next shorter prefix around it has length outer_len and leads
+ * to outer_value (0 and 0: there is none). */
 void lpm_unset(struct lpm *l, const uint8_t *prefix, unsigned len, unsigned outer_len,
                uint16_t outer_value);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An AF_XDP port, as the files that make it share it. */
+/* An AF_XDP port, shared by the files that implement it. */
 #ifndef PORT_XSK_H
 #define PORT_XSK_H
 
@@ -19,8 +19,8 @@ struct xsk_queue {
 	int fd; /* of UMEM and socket */
 	bool closing;
 	pthread_t closer;
-	unsigned fill_missing; /* buffers that the pool could not give when they were due */
-	unsigned tx_flying;    /* given to the kernel, not completed */
+	unsigned fill_missing; /* buffers due that the pool did not have */
+	unsigned tx_flying;    /* given to the kernel, not completed yet */
 };
 
 struct xsk_port {
@@ -29,7 +29,7 @@ struct xsk_port {
 	struct rte_mempool *pool;
 	struct sy_director *director;
 	uint16_t mark; /* m->port of buffers that the kernel has to receive into */
-	bool vlans;    /* other interfaces lie on this one for its VLANs */
+	bool vlans;    /* VLAN interfaces lie on this one */
 	struct xsk_queue queue[SY_MAX_QUEUES];
 };
 
@@ -43,7 +43,7 @@ int xsk_interface_read(struct port *p, struct sy_error *err);
 
 /* ---- port_xsk_again.c ---- */
 
-/* What the flow director must know of the port. */
+/* Gives the flow director what it must know about the port. */
 int xsk_director_set(struct port *p, struct sy_error *err);
 void xsk_lose(struct port *p);
 int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,

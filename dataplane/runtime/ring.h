@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets from one worker to another: one puts, one takes. Each keeps what it last saw of the
- * other's index beside its own, and looks again only when that says full or empty: what changes
- * hands is the line that says how many there are, once a batch, and those that hold them.
+ * Packets from one worker to another, with one producer and one consumer. Each side keeps a copy of
+ * the other side's index beside its own and refreshes it only when the copy says full or empty. So
+ * only two kinds of cache lines move between the cores: the index line, once a batch, and the lines
+ * with the packets' pointers.
  */
 #ifndef RING_H
 #define RING_H
@@ -11,24 +12,24 @@
 
 #include <sy_base.h>
 
-/* Two lines, as processors fetch a line's neighbour with it. */
+/* Two lines, as processors prefetch the adjacent line. */
 #define RING_APART __attribute__((aligned(2 * SY_CACHE_LINE)))
 
 struct ring {
 	uint32_t mask; /* places - 1, a power of 2 */
-	/* The producer's. */
+	/* Of the producer. */
 	RING_APART uint32_t head; /* put so far. Reader: consumer, acquire */
 	uint32_t tail_seen;
-	/* The consumer's. */
+	/* Of the consumer. */
 	RING_APART uint32_t tail; /* taken so far. Reader: producer, acquire */
-	uint32_t left;            /* taken, and forwarded. Reader: producer, acquire */
+	uint32_t left;            /* taken and forwarded. Reader: producer, acquire */
 	uint32_t head_seen;
 	RING_APART struct rte_mbuf *place[];
 };
 
-/* From EAL's memory; places is a power of 2. NULL: there is none. */
+/* From EAL's memory; places is a power of 2. NULL: out of memory. */
 struct ring *ring_open(unsigned places);
-/* Frees what is left in it. */
+/* Frees the packets left in it. */
 void ring_close(struct ring *r);
 
 /* Any thread. */
@@ -38,7 +39,7 @@ static inline unsigned ring_count(const struct ring *r)
 	       __atomic_load_n(&r->tail, __ATOMIC_RELAXED);
 }
 
-/* Returns how many there was room for. */
+/* Returns how many packets fitted. */
 static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsigned n)
 {
 	uint32_t head = r->head, capacity = r->mask + 1 - (head - r->tail_seen);
@@ -53,7 +54,7 @@ static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsig
 	return n;
 }
 
-/* Takes n at the most; returns how many. */
+/* Takes at most n packets; returns how many. */
 static inline unsigned ring_take(struct ring *r, struct rte_mbuf **m, unsigned n)
 {
 	uint32_t tail = r->tail;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the files of this module share. The control thread owns everything here unless a field
- * says otherwise.
+ * Shared by the files of this module. The control thread owns everything here unless a field says
+ * otherwise.
  */
 #ifndef RUNTIME_H
 #define RUNTIME_H
@@ -24,7 +24,7 @@ struct rcu;
 
 struct sy_runtime {
 	struct sy_runtime_options options;
-	struct rte_mempool *pool; /* the one packet pool, at the same time every socket's UMEM */
+	struct rte_mempool *pool; /* the only packet pool; also every socket's UMEM */
 	struct port *port[SY_MAX_PORTS];
 	unsigned ports;
 	struct sy_worker *worker; /* [workers] */
@@ -34,52 +34,54 @@ struct sy_runtime {
 	struct rcu *rcu;
 	struct routes *routes;
 	struct adjacencies *adjacencies;
-	uint32_t links_changed; /* writer: control thread, after each; readers: workers, acquire */
+	uint32_t links_changed; /* writer: control thread, after each change; readers: workers,
+	                           acquire */
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
-	struct marks *marks;                 /* check.c's; NULL: none was set yet */
-	struct announcements *announcements; /* announce.c's; NULL: there was none yet */
-	bool remembering;        /* inherit: addresses are taken by sy_runtime_claim() only */
-	bool settling;           /* and sy_address_settle() was asked for */
-	struct sy_source *taken; /* remembered; protocol and bits 0: an address */
+	struct marks *marks;                 /* check.c's; NULL: no mark was set yet */
+	struct announcements *announcements; /* announce.c's; NULL: none yet */
+	bool remembering;                    /* inherit: sy_runtime_claim() takes the addresses */
+	bool settling;                       /* and sy_address_settle() was called */
+	struct sy_source *taken;             /* remembered; protocol and bits 0: a plain address */
 	unsigned taken_count, taken_capacity;
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
-	struct vlan_link *vlan; /* interfaces for VLANs that lie on others, as mirrored */
+	struct vlan_link *vlan; /* VLAN interfaces on other interfaces, as mirrored */
 	unsigned vlans;
-	/* Those of them that are the host's own, for address_use.c; made again when used. */
+	/* The addresses of `connected` that are the host's own, for address_use.c; rebuilt on use.
+	 */
 	struct sy_addr *own;
 	unsigned own_count;
 	bool own_stale;
 	bool synced;
 	bool quiesced;
-	char refusal[300]; /* empty: routing as it should be */
+	char refusal[300]; /* empty: routing works */
 };
 
 /* eal.c */
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err);
-/* How many huge pages the host must have in all, of which it has `pages` now, so that wanted_mb can
- * be had. */
+/* The total number of huge pages that the host must have so that wanted_mb is available; it has
+ * `pages` now. */
 unsigned long huge_pages_needed(unsigned long pages, unsigned long page_kb, unsigned long wanted_mb,
                                 unsigned long free_mb);
-/* CPUs of a list such as "0,2-3", "" for all that the process may use. Returns how many, at most
- * cap. */
+/* Parses a CPU list such as "0,2-3"; "" means all CPUs that the process may use. Returns how many,
+ * at most cap. */
 int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err);
-/* Refuses a list with CPUs that are not there or that the process may not use. */
+/* Refuses a list with CPUs that do not exist or that the process may not use. */
 int cores_check(const char *list, struct sy_error *err);
 /* node.c: bit per NUMA node that these CPUs belong to; cpus: the kernel's folder of them. */
 uint64_t nodes_of(const char *cpus, const unsigned *core, unsigned cores);
-/* pool.c: one pool in one stretch of virtual memory, as a UMEM needs. */
+/* pool.c: one pool in one range of virtual memory, as a UMEM needs. */
 struct rte_mempool *pool_open(unsigned count, unsigned capacity, unsigned workers, bool huge,
                               struct sy_error *err);
 void pool_close(struct rte_mempool *pool);
-/* The stretch that holds all data rooms of the pool, whole pages. */
+/* The range that holds all data rooms of the pool, in whole pages. */
 void pool_area(const struct rte_mempool *pool, void **start, size_t *len);
 
 /* rcu.c */
 int rcu_open(unsigned workers, struct rcu **out);
 struct rte_rcu_qsbr *rcu_qsbr(struct rcu *r);
-/* Frees what may be freed; returns whether something still waits. */
+/* Frees objects whose grace period is over; returns whether any still wait. */
 bool rcu_poll(struct rcu *r);
 /* Frees everything; no worker runs any more. */
 void rcu_close(struct rcu *r);
@@ -87,28 +89,28 @@ void rcu_close(struct rcu *r);
 /* route.c */
 int routes_open(struct sy_runtime *rt, struct sy_error *err);
 void routes_close(struct sy_runtime *rt);
-/* A route came, changed or went; seen by lookups at once, by holders of paths after
+/* A route was added, changed or removed. Lookups see it at once; holders of paths see it after
  * routes_flush(). */
 void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone);
-/* Makes paths stale that changed routes left behind. */
+/* Turns paths stale whose routes have changed. */
 void routes_flush(struct sy_runtime *rt);
-/* Ids of paths abound; else flushing is better left to the next tick, which takes fewer of them. */
+/* Many path ids are free. Otherwise flush at the next tick, which needs fewer ids. */
 bool routes_flush_is_cheap(const struct sy_runtime *rt);
-/* While refused, every lookup ends without a route. */
+/* While routing is refused, every lookup ends without a route. */
 void routes_refuse(struct sy_runtime *rt, bool refused);
 
-/* One usable way out of the machine. */
+/* One usable hop out of this host. */
 struct path_hop {
 	uint32_t adjacency; /* ADJACENCY_NONE: on link, the neighbour is the destination */
 	uint8_t port;
 };
 
 #define PATH_PICKS 64
-/* Immutable once published, except that its hops' adjacencies change underneath. */
+/* Immutable once published, except that its hops' adjacencies may change. */
 struct path {
 	struct sy_runtime *rt;
 	uint8_t pick[PATH_PICKS]; /* hop by mixed flow number, in proportion to the weights */
-	uint8_t hops;             /* 0: no usable way */
+	uint8_t hops;             /* 0: no usable hop */
 	bool blackhole;
 	uint16_t ports; /* bit per port */
 	struct path_hop hop[SY_ROUTE_HOPS];
@@ -116,37 +118,37 @@ struct path {
 /* NULL: none. Any thread, under RCU. */
 const struct path *path_get(const struct sy_runtime *rt, uint16_t id);
 
-/* runtime.c: nothing to do without a kernel interface. */
+/* runtime.c: does nothing without a kernel interface. */
 int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err);
 /* address.c */
 void addresses_forget(struct sy_runtime *rt);
-/* The host has got an address, or lost it. */
+/* The host gained an address, or lost it. */
 void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
 
-/* Neighbours on this port's network may ask for the address, and the kernel answers them. */
+/* Neighbours on this port's network may ask for the address, and the kernel answers. */
 bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *addr, unsigned port);
 
-/* announce.c: an address was claimed, or is not any more; and a port came up, or has another MAC
- * address or a network, so that all those on its networks are to be announced. */
+/* announce.c: an address was claimed or released; or a port came up or has another MAC address or
+ * network, so all addresses on its networks are due for announcement. */
 void announce_address(struct sy_runtime *rt, const struct sy_addr *addr);
 void announce_forget(struct sy_runtime *rt, const struct sy_addr *addr);
 void announce_port(struct sy_runtime *rt, unsigned port);
-/* Every 100 ms: sends what is due. */
+/* Every 100 ms: sends due announcements. */
 void announcements_tick(struct sy_runtime *rt);
 void announcements_close(struct sy_runtime *rt);
 
-/* port_again.c: interfaces that were deleted are taken again when they are back. */
+/* port_again.c: takes deleted interfaces again when they are back. */
 void ports_tick(struct sy_runtime *rt);
 
-/* check.c: the interfaces are others now. */
+/* check.c: the set of interfaces has changed. */
 void marks_attach_again(struct sy_runtime *rt);
-/* check.c: puts the programs in place if any mark was set. */
+/* check.c: attaches the programs if any mark was set. */
 void marks_attach(struct sy_runtime *rt);
-/* Finds the ways to servers again if routes have changed. */
+/* Finds the interfaces to servers again if routes have changed. */
 void marks_follow(struct sy_runtime *rt);
 void marks_close(struct sy_runtime *rt);
 
-/* mirror.c: the kernel's events, or the static configuration in their place */
+/* mirror.c: the kernel's events, or the static configuration instead. */
 int mirror_start(struct sy_runtime *rt, struct sy_error *err);
 void mirror_stop(struct sy_runtime *rt);
 
