@@ -3,7 +3,7 @@
 
 #include "runtime.h"
 
-#define CLAIM_WAIT_MS 2000 /* for a predecessor to let go of its claims */
+#define CLAIM_WAIT_MS 2000 /* for a predecessor to release its claims */
 
 static bool prefix_holds(const struct sy_link_addr *prefix, const struct sy_addr *addr)
 {
@@ -16,8 +16,8 @@ static bool prefix_holds(const struct sy_link_addr *prefix, const struct sy_addr
 	return bits % 8 == 0 || (prefix->addr.b[bytes] ^ addr->b[bytes]) >> (8 - bits % 8) == 0;
 }
 
-/* Where an IPv6 address is answered for: the port on whose network it lies, else the first that has
- * a kernel interface. */
+/* The interface that answers for an IPv6 address: the port on whose network the address lies, else
+ * the first port that has a kernel interface. */
 static int answering_ifindex(const struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	if (sy_addr_is_v4(addr))
@@ -47,7 +47,7 @@ bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *a
 			return true;
 		connected = true;
 	}
-	return ifindex && !connected; /* of no port's network: whoever asks is answered */
+	return ifindex && !connected; /* on no port's network: every request is answered */
 }
 
 static int source_steer(struct sy_runtime *rt, const struct sy_source *source, bool on)
@@ -79,7 +79,7 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
 	}
 }
 
-/* ---- inherit: nothing is touched before the predecessor has let go ---- */
+/* ---- inherit: nothing changes before the predecessor has released it ---- */
 
 static int source_remember(struct sy_runtime *rt, const struct sy_source *source,
                            struct sy_error *err)
@@ -154,7 +154,7 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 	return first;
 }
 
-/* ---- taking and letting go ---- */
+/* ---- taking and releasing ---- */
 
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
 {
@@ -184,7 +184,7 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 		return;
 	}
 	announce_forget(rt, addr);
-	/* The claim first: while it is steered still, the kernel sees none of its packets. */
+	/* Remove the claim first: while the address is still steered, the kernel sees no packet. */
 	int rc = rt->claims ? sy_claims_remove(rt->claims, addr) : 0;
 	if (rc)
 		sy_log(SY_LOG_WARN, "runtime", "address %s cannot be given back to the kernel: %s",

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an address is to this host before the balancer has it. */
+/* How this host or network already uses an address that the balancer is to take. */
 #include <stdlib.h>
 
 #include "route.h"
 #include "runtime.h"
 
-/* Claims of IPv6 addresses are /128 on a port's interface, and are still seen for a moment when
- * they have been released. */
+/* Claims of IPv6 addresses are /128 on a port's interface. The mirror still shows them for a moment
+ * after their release. */
 static bool is_claim(const struct sy_runtime *rt, const struct sy_link_addr *at)
 {
 	return !sy_addr_is_v4(&at->addr) && at->prefix_len == 128 &&
 	       port_by_ifindex(rt, at->ifindex) != SY_PORT_NONE;
 }
 
-/* There may be thousands of claims among the addresses, and thousands of servers to ask for.
- * Without memory none is known. */
+/* Cached, as there may be thousands of claims among the addresses, and thousands of servers to
+ * check. Without memory the list stays empty. */
 static void own_renew(struct sy_runtime *rt)
 {
 	struct sy_addr *own = realloc(rt->own, (rt->connected_count + 1) * sizeof(*own));

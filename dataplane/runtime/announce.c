@@ -2,8 +2,8 @@
 /*
  * Announcements of claimed addresses: gratuitous ARP (RFC 5227, section 3), as request and as
  * reply, and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel answers for
- * these addresses, but announces none of them: arp_notify and ndisc_notify are about addresses of
- * interfaces. Neighbours that knew another node's MAC address learn ours at once.
+ * these addresses but does not announce them: arp_notify and ndisc_notify cover addresses of
+ * interfaces. Neighbours that knew another node's MAC address learn this node's at once.
  */
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
@@ -27,7 +27,7 @@
 struct announcement {
 	struct sy_addr addr;
 	uint64_t due_ns;
-	uint8_t port; /* SY_PORT_NONE: where the address is answered for */
+	uint8_t port; /* SY_PORT_NONE: the port that answers for the address */
 	uint8_t sent;
 };
 
@@ -35,7 +35,7 @@ struct announcements {
 	int fd; /* −1: not opened yet */
 	unsigned count, capacity;
 	struct announcement *list;
-	bool failed; /* said so */
+	bool failed; /* failure was logged */
 };
 
 static struct announcements *announcements_get(struct sy_runtime *rt)
@@ -54,7 +54,7 @@ static void announcement_add(struct sy_runtime *rt, const struct sy_addr *addr, 
 		unsigned capacity = a->capacity ? 2 * a->capacity : 64;
 		struct announcement *more = realloc(a->list, capacity * sizeof(*more));
 		if (!more)
-			return; /* neighbours learn it later, by asking */
+			return; /* neighbours learn the MAC later, by asking */
 		a->list = more;
 		a->capacity = capacity;
 	}
@@ -75,7 +75,7 @@ struct announce_on {
 static void announce_claim(void *ctx, const struct sy_addr *addr)
 {
 	const struct announce_on *on = ctx;
-	/* Whether it is answered for there is seen when it is sent. */
+	/* announcement_send() checks whether this port answers for the address. */
 	announcement_add(on->rt, addr, on->port);
 }
 
@@ -149,10 +149,10 @@ static void advertisement_write(uint8_t frame[FRAME_V6], const struct sy_addr *a
 	memcpy(ip + 8, addr->b, 16);
 	memcpy(ip + 24, all_nodes, 16);
 	icmp[0] = ND_NEIGHBOR_ADVERT;
-	icmp[4] = 0x20; /* override: believe this instead of what you know */
+	icmp[4] = 0x20; /* override: replace the cached MAC */
 	memcpy(icmp + 8, addr->b, 16);
 	icmp[24] = ND_OPT_TARGET_LINKADDR;
-	icmp[25] = 1; /* in 8 bytes */
+	icmp[25] = 1; /* length: 8 bytes */
 	memcpy(icmp + 26, mac, 6);
 	sum = sy_csum_sum(ip + 8, 32) + htons(32) + htons(IPPROTO_ICMPV6) + sy_csum_sum(icmp, 32);
 	uint16_t csum = (uint16_t)~sy_csum_fold(sum);
@@ -206,7 +206,7 @@ void announcements_tick(struct sy_runtime *rt)
 	uint64_t now = sy_clock_ns();
 	unsigned kept = 0, sent = 0;
 	bool ready = rt->ports && !rt->quiesced;
-	for (unsigned i = 0; i < rt->ports; i++) /* who is told to come shall be received */
+	for (unsigned i = 0; i < rt->ports; i++) /* announce only once packets can be received */
 		ready = ready && (rt->port[i]->bound || rt->port[i]->gone);
 	for (unsigned i = 0; a && ready && i < a->count; i++) {
 		struct announcement *one = &a->list[i];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Marks of health checks, and the interfaces that lead to their servers. */
+/* Health-check marks, and the interfaces that lead to their servers. */
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@ struct mark {
 };
 
 struct marks {
-	struct sy_checks *checks; /* NULL: not to be had */
+	struct sy_checks *checks; /* NULL: not available */
 	void *tree;               /* of struct mark */
-	uint32_t generation;      /* of routes that was followed last */
+	uint32_t generation;      /* of the routes that were last followed */
 	bool attached;
 	char refusal[300]; /* empty: none */
 };
@@ -32,7 +32,7 @@ static int mark_compare(const void *a, const void *b)
 	return x->mark < y->mark ? -1 : x->mark > y->mark;
 }
 
-/* The kernel's own interfaces among the ports. */
+/* The kernel interfaces among the ports. */
 static unsigned interfaces_list(const struct sy_runtime *rt, int ifindex[SY_MAX_PORTS])
 {
 	unsigned n = 0;
@@ -42,7 +42,8 @@ static unsigned interfaces_list(const struct sy_runtime *rt, int ifindex[SY_MAX_
 	return n;
 }
 
-/* Which way a client's packet for the server would take; 0: none, or none of the kernel's. */
+/* The interface by which a client's packet for the server would leave; 0: none, or no kernel
+ * interface. */
 static int way_find(const struct sy_runtime *rt, const struct sy_check *c)
 {
 	static const struct sy_addr none;
@@ -85,7 +86,7 @@ void marks_attach_again(struct sy_runtime *rt)
 	marks_attach(rt);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static struct marks *marks_get(struct sy_runtime *rt)
 {
 	struct sy_error err = {0};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A peer is read only while nothing of it is under way: request and reply alternate, so at most one
- * frame and one reply are in memory for each. Bytes that it sends meanwhile wait in the kernel.
+ * A peer is read only while it has no request or reply under way. Request and reply alternate, so
+ * each peer has at most one frame and one reply in memory. Bytes that it sends meanwhile wait in
+ * the kernel.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -24,10 +25,10 @@ struct sy_control_peer {
 	struct sy_control_peer *next;
 	int fd;
 	bool busy;    /* a request awaits its reply */
-	bool ending;  /* nothing more is read; closed once the last reply is out */
-	bool in_turn; /* peer_turn() is on the stack and will see to the rest */
+	bool ending;  /* no more reads; closed after the last reply */
+	bool in_turn; /* peer_turn() is running and will do the rest */
 	struct frame_reader reader;
-	uint8_t *out; /* what is not written yet of replies */
+	uint8_t *out; /* reply, not all of it written yet */
 	size_t out_len, out_done;
 	void *data;
 };
@@ -65,7 +66,7 @@ static void peer_break(struct sy_control_peer *p, const char *text)
 		c->handler.broken(c->handler.ctx, p, text);
 }
 
-/* Writes what the socket takes. A dead peer ends here. */
+/* Writes as much as the socket takes. A failed peer is marked as ending. */
 static void peer_write(struct sy_control_peer *p)
 {
 	while (p->out_done < p->out_len) {
@@ -109,7 +110,8 @@ static void peer_frame(struct sy_control_peer *p, enum frame_state state)
 	}
 }
 
-/* Until something is under way, the socket is empty, or it had its share of this turn. */
+/* Reads until a request is under way, the socket is empty, or the peer had its share of this turn.
+ */
 static void peer_read(struct sy_control_peer *p)
 {
 	for (unsigned i = 0; i < 16 && !p->busy && !p->ending && !p->out_len; i++) {
@@ -139,7 +141,7 @@ static void peer_turn(void *ctx)
 	struct sy_control_peer *p = ctx;
 	struct pollfd now = {.fd = p->fd, .events = POLLIN | POLLOUT};
 	bool hung_up = poll(&now, 1, 0) > 0 && (now.revents & (POLLHUP | POLLERR)) &&
-	               (p->busy || p->out_len); /* else reading finds the end in its place */
+	               (p->busy || p->out_len); /* else a read finds the end */
 	p->in_turn = true;
 	if (!hung_up) {
 		peer_write(p);
@@ -167,7 +169,7 @@ int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t 
 	peer->out_len += sizeof(head) + len;
 	peer->busy = false;
 	if (!peer->in_turn)
-		peer_wait(peer); /* the next turn writes it: the peer must outlive this call */
+		peer_wait(peer); /* the next turn writes: the peer must outlive this call */
 	return 0;
 }
 
@@ -202,8 +204,8 @@ static void control_accept(void *ctx)
 	if (fd >= 0) {
 		peer_add(c, fd);
 	} else if ((errno == EMFILE || errno == ENFILE) && c->spare_fd >= 0) {
-		/* No descriptor left: give one up to turn the caller away, or it would be announced
-		 * for ever. */
+		/* No descriptor is left. Use the spare one to accept and close the connection, or
+		 * epoll would report it for ever. */
 		close(c->spare_fd);
 		fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0)
@@ -214,7 +216,7 @@ static void control_accept(void *ctx)
 	}
 }
 
-/* A file that nobody listens on is left over from a process that was killed. */
+/* Removes a socket file on which no process listens: a killed process left it. */
 static int path_clear(const struct sockaddr_un *sun, struct sy_error *err)
 {
 	struct stat st;
@@ -250,7 +252,7 @@ static int control_listen(struct sy_control *c, struct sy_error *err)
 	int code = errno;
 	umask(before);
 	if (!bound) {
-		c->path[0] = 0; /* not ours to remove */
+		c->path[0] = 0; /* another process's file: do not remove it */
 		return sy_fail(err, code, "control socket %s: %s", sun.sun_path, strerror(code));
 	}
 	if (listen(c->fd, PEERS_MAX))
@@ -304,7 +306,7 @@ void sy_control_leave(struct sy_control *c)
 	if (c->fd < 0)
 		return;
 	unlink(c->path);
-	/* Who has connected by now has been told that we listen. */
+	/* Accept clients whose connect() has already succeeded. */
 	while ((fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
 		peer_add(c, fd);
 	control_deafen(c);

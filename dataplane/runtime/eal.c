@@ -15,7 +15,7 @@
 
 #include "runtime.h"
 
-/* What EAL last complained of, for the error text when it fails to start. */
+/* EAL's last complaint, for the error text when it fails to start. */
 static char last_complaint[160];
 
 static ssize_t log_write(void *cookie, const char *text, size_t len)
@@ -26,7 +26,7 @@ static ssize_t log_write(void *cookie, const char *text, size_t len)
 		shown--;
 	if (error)
 		snprintf(last_complaint, sizeof(last_complaint), "%.*s", shown, text);
-	/* Its warnings are mostly of what this machine lacks and nobody asked for. */
+	/* Its warnings are mostly about missing features that were not requested. */
 	if (shown)
 		sy_log(error ? SY_LOG_WARN : SY_LOG_DEBUG, "eal", "%.*s", shown, text);
 	return (ssize_t)len;
@@ -42,7 +42,7 @@ static int log_redirect(void)
 	return rte_openlog_stream(f);
 }
 
-/* A number that the kernel shows in a file, 0 if there is none. */
+/* A number from one of the kernel's files, 0 if there is none. */
 static unsigned long number_read(const char *path)
 {
 	unsigned long n = 0;
@@ -54,7 +54,7 @@ static unsigned long number_read(const char *path)
 	return n;
 }
 
-/* Free megabytes in huge pages of all sizes; reserved pages are another's already. */
+/* Free megabytes in huge pages of all sizes, without pages reserved by other processes. */
 static unsigned long huge_free_mb(void)
 {
 	const char *root = "/sys/kernel/mm/hugepages";
@@ -75,7 +75,7 @@ static unsigned long huge_free_mb(void)
 	return mb;
 }
 
-/* The size that vm.nr_hugepages counts in. */
+/* The page size that vm.nr_hugepages counts in. */
 static unsigned long huge_page_kb(void)
 {
 	unsigned long kb = 0;
@@ -163,7 +163,7 @@ int cores_check(const char *list, struct sy_error *err)
 	return 0;
 }
 
-/* The control thread keeps the CPUs it has; EAL would pin it to one. */
+/* Keeps the control thread's CPUs; EAL would pin it to one. */
 static void main_lcore(char *out, size_t cap)
 {
 	unsigned core[CPU_SETSIZE];
@@ -174,8 +174,9 @@ static void main_lcore(char *out, size_t cap)
 	snprintf(out + at, cap - at, ")");
 }
 
-/* An upgrade cannot change between huge pages and ordinary memory, so that it is offered no
- * --no-huge. */
+/* An upgrade cannot switch between huge pages and ordinary memory, so the error text does not
+ * suggest
+ * --no-huge to it. */
 static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 {
 	unsigned long mb = huge_free_mb(), page_kb = huge_page_kb();
@@ -196,11 +197,11 @@ static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 }
 
 /*
- * DPDK's drivers are libraries in a folder of their own. EAL opens each that is installed there,
- * some 130, which takes several times as long as all the rest of its start, and nothing tells it
- * not to. AF_XDP needs none of them: when no other port is wanted, EAL, which asks for the folder
- * by stat64(), finds the answer of this function in the C library's place, that there is none. An
- * EAL that asks otherwise loads them all. The packet pool's own driver is linked (meson.build).
+ * DPDK's drivers are libraries in a folder of their own. EAL opens every installed one, some 130.
+ * That takes several times as long as the rest of its start, and no option prevents it. AF_XDP
+ * needs none of them. EAL asks for the folder by stat64(); if no other port is wanted, this
+ * function replaces the C library's and answers that the folder does not exist. An EAL that asks in
+ * another manner loads them all. The packet pool's own driver is linked (meson.build).
  */
 #define DRIVER_FOLDER "/dpdk/pmds-"
 static bool drivers_hidden;
@@ -214,7 +215,7 @@ int stat64(const char *path, struct stat64 *out)
 	return fstatat64(AT_FDCWD, path, out, 0);
 }
 
-/* A runtime without ports is a test's, which brings its own. */
+/* A runtime without ports belongs to a test, which adds its own ports. */
 static bool drivers_wanted(const struct sy_runtime_options *o)
 {
 	bool wanted = o->ports == 0;
@@ -225,7 +226,7 @@ static bool drivers_wanted(const struct sy_runtime_options *o)
 
 int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 {
-	static bool started; /* EAL starts once in a process; a later runtime goes on with it */
+	static bool started; /* EAL starts once per process; later runtimes reuse it */
 	char memory[16], lcores[600], instance[sizeof(o->instance)], *argv[20];
 	int argc = 0, rc = 0;
 	if (started)
@@ -238,7 +239,7 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	if (rc)
 		return rc;
 	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-	setrlimit(RLIMIT_MEMLOCK, &limit); /* for UMEMs; where it may not, binding says so */
+	setrlimit(RLIMIT_MEMLOCK, &limit); /* for UMEMs; if refused, binding reports it */
 	rc = log_redirect();
 	if (rc)
 		return sy_fail(err, -rc, "redirecting EAL's log");
@@ -249,7 +250,7 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	memcpy(instance, o->instance, sizeof(instance));
 	snprintf(memory, sizeof(memory), "%u", o->memory_mb);
 	argv[argc++] = "steelyard";
-	/* No files, so instances never meet. */
+	/* No files, so instances do not interfere. */
 	argv[argc++] = o->huge ? "--in-memory" : "--no-shconf";
 	argv[argc++] = "--no-telemetry";
 	argv[argc++] = "--log-level=warning";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What workers hand each other: packets of another's slots, and packets for a transmit queue that
- * another owns. One ring for each ordered pair and purpose has one producer and one consumer.
+ * Hand-over between workers: packets of another worker's slots, and packets for a transmit queue
+ * that another worker owns. Each ordered pair and purpose has one ring, with one producer and one
+ * consumer.
  */
 #include <stdlib.h>
 
@@ -9,7 +10,7 @@
 
 #include "runtime.h"
 
-/* In memory of our own: W × W named rings would use up EAL's memory zones. */
+/* Not rte_ring: W × W named rings would use up EAL's memory zones. */
 struct ring *ring_open(unsigned places)
 {
 	struct ring *r = rte_zmalloc("sy_ring", sizeof(*r) + places * sizeof(r->place[0]),
@@ -90,7 +91,7 @@ bool handover_is_empty(const struct sy_worker *w)
 	return true;
 }
 
-/* Returns how many fitted; the others were dropped. */
+/* Returns how many fitted; drops the others. */
 static unsigned packets_put(struct sy_worker *w, struct ring *ring, struct rte_mbuf *const *m,
                             unsigned count, enum sy_drop reason)
 {
@@ -100,7 +101,7 @@ static unsigned packets_put(struct sy_worker *w, struct ring *ring, struct rte_m
 	return sent;
 }
 
-/* That leads to the owner of a slot. */
+/* The ring to the owner of a slot. */
 static struct ring *flow_ring(const struct sy_worker *w, unsigned owner)
 {
 	return w->rt->worker[owner].private->flow_in[w->id];
@@ -124,11 +125,12 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 
 /* ---- receiving ---- */
 
-/* A turn takes so many bursts from another worker at the most. What waits here has cost work
- * already: where it comes in faster than it goes, what still waits outside had better be lost. */
+/* The number of bursts that a turn takes from another worker at most. Packets here have already
+ * cost work. If they arrive faster than they leave, it is better to lose packets that still wait in
+ * the device. */
 #define NEIGHBOUR_BURSTS 8
-/* Packets of a late burst that are fetched before the first one is looked at: what a core can have
- * under way. */
+/* Packets of a late burst that are prefetched before the first one is looked at: as many as a core
+ * can have under way. */
 #define FETCH_AHEAD 12
 
 _Static_assert(offsetof(struct next, mbuf) == sizeof(((struct next *)0)->before), "in a row");
@@ -216,7 +218,7 @@ void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
 	b->next[i] = SY_NEXT_GONE;
-	if (owner == w->id) { /* the slot came to us since the caller looked: nobody to send to */
+	if (owner == w->id) { /* this worker took over the slot after the caller looked */
 		sy_packet_drop(w, b->mbuf[i], SY_DROP_HANDOVER_FULL);
 		return;
 	}

@@ -93,7 +93,7 @@ static void wake_consumed(void *ctx)
 	struct loop *l = ctx;
 	uint64_t count;
 	ssize_t got = read(l->wake_fd, &count, sizeof(count));
-	(void)got; /* empty already: nothing to do */
+	(void)got; /* already empty: nothing to do */
 }
 
 int loop_open(struct loop **out)
@@ -138,7 +138,7 @@ void loop_close(struct loop *l)
 void loop_defer(struct loop *l, void (*fn)(void *ctx), void *ctx)
 {
 	struct deferred *d = malloc(sizeof(*d));
-	if (!d) /* a piece of work that never comes back would hang its owner */
+	if (!d) /* lost deferred work would hang its owner */
 		abort();
 	*d = (struct deferred){.fn = fn, .ctx = ctx};
 	*l->last = d;
@@ -160,7 +160,7 @@ int loop_every(struct loop *l, unsigned period_ms, void (*fn)(void *ctx), void *
 	return rc;
 }
 
-/* Only what was deferred before this turn, so that work in pieces lets the rest have its turn. */
+/* Runs only work deferred before this turn, so work in pieces does not starve the rest. */
 static void deferred_run(struct loop *l)
 {
 	struct deferred *d = l->first;
@@ -198,7 +198,7 @@ void loop_wake(struct loop *l)
 {
 	uint64_t one = 1;
 	ssize_t put = write(l->wake_fd, &one, sizeof(one));
-	(void)put; /* full: it is awake anyway */
+	(void)put; /* full: the loop is awake anyway */
 }
 
 void loop_stop(struct loop *l)

@@ -8,7 +8,7 @@
 
 #define ROOT_SIZE  (65536 * sizeof(uint32_t))
 #define NODES_SIZE ((size_t)LPM_NODES * 256 * sizeof(uint32_t))
-#define STEPS_MAX  14 /* nodes on the way to a 16-byte address */
+#define STEPS_MAX  14 /* nodes along the path to a 16-byte address */
 
 static void *reserve(size_t size)
 {
@@ -47,7 +47,7 @@ static void entry_put(uint32_t *at, uint32_t entry)
 	__atomic_store_n(at, entry, __ATOMIC_RELEASE);
 }
 
-/* Puts a node in place of a leaf, with the leaf everywhere in it. */
+/* Replaces a leaf by a node that holds this leaf in all entries. */
 static bool node_grow(struct lpm *l, uint32_t *at)
 {
 	uint32_t id = l->free;
@@ -64,7 +64,7 @@ static bool node_grow(struct lpm *l, uint32_t *at)
 	return true;
 }
 
-/* The reverse, if nothing in the node is longer than the way to it. */
+/* Undoes node_grow() if no prefix in the node is longer than `bits`, the path to the node. */
 static bool node_shrink(struct lpm *l, uint32_t *at, unsigned bits)
 {
 	uint32_t *node = node_at(l, *at), id = *at & ~LPM_CHILD, leaf = node[0];
@@ -79,7 +79,8 @@ static bool node_shrink(struct lpm *l, uint32_t *at, unsigned bits)
 	return true;
 }
 
-/* Writes the leaf over all leaves of prefixes from `shortest` to `longest`, in children too. */
+/* Writes the leaf over all leaves with prefix lengths from `shortest` to `longest`, in children
+ * too. */
 static void entries_fill(struct lpm *l, uint32_t *at, unsigned count, uint32_t leaf,
                          unsigned shortest, unsigned longest)
 {
@@ -92,7 +93,7 @@ static void entries_fill(struct lpm *l, uint32_t *at, unsigned count, uint32_t l
 	}
 }
 
-/* The entries that hold a prefix, and the nodes on the way to them. */
+/* The entries that hold a prefix, and the nodes on the path to them. */
 struct tx {
 	uint32_t *entry[STEPS_MAX]; /* each leads to a node */
 	unsigned steps;
@@ -138,7 +139,7 @@ void lpm_unset(struct lpm *l, const uint8_t *prefix, unsigned len, unsigned oute
 {
 	struct tx w;
 	if (!way_find(l, prefix, len, &w))
-		return; /* never: what was set has its nodes */
+		return; /* cannot happen: a prefix that was set has its nodes */
 	entries_fill(l, w.first, w.count, outer_len << 16 | outer_value, len, len);
 	way_shrink(l, &w);
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the kernel's mirror tells, brought to ports, routes and neighbours; and the static
- * configuration, which tells the same about ports that the kernel does not know. */
+/* Applies the kernel mirror's reports to ports, routes and neighbours. The static configuration
+ * supplies the same for ports unknown to the kernel. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "route.h"
 
-#define BUDGET 256 /* messages a turn, so that the control socket gets its own */
+#define BUDGET 256 /* messages a turn, to leave time for the control socket */
 
 struct vlan_link {
 	int ifindex, lower;
 };
 
-/* Above a port that is part of a bridge or bond there may be VLANs too. */
+/* If a port is part of a bridge or bond, VLAN interfaces may lie on that, too. */
 static void ports_note_vlans(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
@@ -24,7 +24,7 @@ static void ports_note_vlans(struct sy_runtime *rt)
 	}
 }
 
-/* An interface for a VLAN lies on a port, or does not any more. */
+/* A VLAN interface was added to a port or removed from it. */
 static void vlans_note(struct sy_runtime *rt, const struct sy_link *link, bool gone)
 {
 	unsigned i = 0;
@@ -46,7 +46,7 @@ static void vlans_note(struct sy_runtime *rt, const struct sy_link *link, bool g
 	ports_note_vlans(rt);
 }
 
-/* A deleted interface, or one of its name, is there again: routes over it come next. */
+/* A deleted interface, or one of the same name, is back. Routes over it follow. */
 static unsigned port_of_link(struct sy_runtime *rt, const struct sy_link *link)
 {
 	unsigned id = port_by_ifindex(rt, link->ifindex);
@@ -78,7 +78,7 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		paths_measure(rt);
 	memcpy(&mac, link->mac, sizeof(link->mac));
 	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
-	if (p->gone) /* until it is taken again */
+	if (p->gone) /* until the port is taken again */
 		return;
 	if (link->up != p->up)
 		sy_log(SY_LOG_INFO, "runtime", "port %s is %s", p->name, link->up ? "up" : "down");
@@ -92,13 +92,13 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		announce_port(rt, id);
 }
 
-/* Somebody took an interface's address away: a claimed one comes back. That of a port which is down
- * comes back with the port. */
+/* Another program removed an interface's address: a claimed address is added again. If the port is
+ * down, its addresses return when it comes up. */
 static void address_restore(struct sy_runtime *rt, const struct port *p, const struct sy_addr *addr)
 {
 	char text[SY_ADDR_TEXT];
 	int rc = p->up && rt->claims ? sy_claims_restore(rt->claims, addr, p->ifindex) : 0;
-	if (rc && rc != -ENODEV) /* the interface went, and its addresses before it */
+	if (rc && rc != -ENODEV) /* the interface is gone, its addresses went first */
 		sy_log(SY_LOG_ERROR, "runtime", "port %s: %s is not answered for: %s", p->name,
 		       sy_addr_format(addr, text), strerror(-rc));
 }
@@ -137,7 +137,7 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 	rt->connected = more;
 	rt->connected[rt->connected_count++] = *addr;
 	address_host(rt, &addr->addr, true);
-	/* The port has a network now, whose addresses are answered for there. */
+	/* The port now has a network, and it answers for that network's addresses. */
 	if (port != SY_PORT_NONE && rt->port[port]->bound &&
 	    addr->prefix_len < (sy_addr_is_v4(&addr->addr) ? 32 : 128))
 		announce_port(rt, port);

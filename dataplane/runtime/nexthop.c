@@ -80,7 +80,7 @@ static void record_end(struct sy_runtime *rt, uint32_t index)
 		at = &a->record[*at].next;
 	__atomic_store_n(at, r->next, __ATOMIC_RELEASE);
 	r->owner = a;
-	r->port = SY_PORT_NONE; /* found no more by a reader that stands on it, nor by the tick */
+	r->port = SY_PORT_NONE; /* a reader at this record and the tick no longer match it */
 	sy_rcu_retire(rt, r, record_reuse);
 }
 
@@ -96,10 +96,10 @@ static void record_set_link(struct sy_runtime *rt, struct adjacency *r, enum adj
 	__atomic_store_n(&r->link, link, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&rt->links_changed, 1, __ATOMIC_RELEASE);
 	if (adjacency_link_state(before) == ADJACENCY_PENDING)
-		workers_neighbour_changed(rt); /* packets may wait for it */
+		workers_neighbour_changed(rt); /* packets may wait for this neighbour */
 }
 
-/* At most once a second each, so that a kernel that keeps dropping it is not asked in a loop. */
+/* Asks at most once a second each, to avoid a loop with a kernel that keeps dropping the entry. */
 static void record_manage(struct sy_runtime *rt, struct adjacency *r)
 {
 	const struct port *port = rt->port[r->port];
@@ -108,7 +108,7 @@ static void record_manage(struct sy_runtime *rt, struct adjacency *r)
 		return;
 	r->asked = now;
 	if (!rt->mirror || !port->ifindex) {
-		record_set_link(rt, r, ADJACENCY_FAILED, NULL); /* nobody to ask */
+		record_set_link(rt, r, ADJACENCY_FAILED, NULL); /* no kernel to ask */
 		return;
 	}
 	r->managed = !sy_mirror_neigh_manage(rt->mirror, port->ifindex, &r->addr);
@@ -128,7 +128,7 @@ uint32_t adjacency_take(struct sy_runtime *rt, unsigned port, const struct sy_ad
 
 void adjacency_drop(struct sy_runtime *rt, uint32_t index)
 {
-	rt->adjacencies->record[index].refs--; /* the tick lets go of it */
+	rt->adjacencies->record[index].refs--; /* the tick releases it */
 }
 
 void adjacency_ask(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr)
@@ -154,7 +154,7 @@ void adjacency_publish(struct sy_runtime *rt, unsigned port, const struct sy_nei
 		return;
 	r->known = !gone;
 	if (gone) {
-		r->managed = false; /* the entry took its management along */
+		r->managed = false; /* the deleted entry was the managed one */
 		record_set_link(rt, r, ADJACENCY_PENDING, NULL);
 		if (r->refs)
 			record_manage(rt, r);
@@ -200,7 +200,7 @@ void adjacencies_tick(struct sy_runtime *rt)
 		struct adjacency *r = &a->record[i];
 		if (r->port == SY_PORT_NONE || r->fixed)
 			continue;
-		/* Signed: a worker's second may be one ahead. */
+		/* Signed, as a worker's second may be one ahead. */
 		bool wanted = r->refs || (int32_t)(now - SY_READ(r->used)) < ADJACENCY_IDLE_S;
 		bool pending = adjacency_link_state(r->link) == ADJACENCY_PENDING;
 		if (wanted && (!r->managed || (pending && (int32_t)(now - r->asked) > 2))) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * NUMA: tables, buffers and queues lie on the node whose CPUs run the workers. Crossing nodes costs
- * what a cache miss costs again, and most of a packet's time is cache misses.
+ * NUMA: tables, buffers and queues lie on the node whose CPUs run the workers. Crossing nodes
+ * doubles the cost of a cache miss, and cache misses take most of a packet's time.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #define NODES 64
 
-/* The node of a CPU by sysfs, where it is an entry nodeN of the CPU's folder; −1: not told. */
+/* A CPU's node by sysfs, where the CPU's folder has an entry nodeN; −1: unknown. */
 static int cpu_node(const char *cpus, unsigned cpu)
 {
 	char path[256];
@@ -47,7 +47,7 @@ int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err)
 	int n = cores_parse(cores, core, SY_MAX_WORKERS, err);
 	if (n < 0)
 		return n;
-	/* More workers than CPUs: they are not pinned. */
+	/* With more workers than CPUs, workers are not pinned. */
 	uint64_t nodes = nodes_of("/sys/devices/system/cpu", core,
 	                          workers < (unsigned)n ? workers : (unsigned)n);
 	if (__builtin_popcountll(nodes) > 1) {
@@ -57,7 +57,7 @@ int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err)
 		       "one");
 		return 0;
 	}
-	/* Preferred, not bound: memory far away is better than none. */
+	/* Preferred, not bound: remote memory is better than none. */
 	unsigned long mask = (unsigned long)nodes;
 	if (nodes && syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 8 * sizeof(mask)) < 0)
 		sy_log(SY_LOG_WARN, "runtime",

@@ -6,14 +6,14 @@
 void generation_grow(struct routes *r)
 {
 	__atomic_store_n(&r->generation, r->generation + 1, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* before what it announces */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* before the write that it announces */
 }
 
 void paths_init(struct routes *r, unsigned half)
 {
 	for (unsigned i = GROUPS - 1; i; i--)
 		r->group_free[r->group_free_count++] = (uint16_t)i;
-	/* 0 is none, so the lower half has one less. */
+	/* Id 0 means none, so the lower half has one id less. */
 	for (unsigned i = half ? PATH_HALF : 1; i < (half + 1) * PATH_HALF; i++)
 		r->path_free[r->path_free_count++] = (uint16_t)i;
 }
@@ -31,7 +31,7 @@ static void path_end(void *ptr)
 
 static unsigned hop_port(const struct sy_runtime *rt, const struct sy_route_hop *hop)
 {
-	/* Static routes name ports without an interface by negative numbers. */
+	/* Static routes identify ports without an interface by negative numbers. */
 	return hop->ifindex < 0 ? (unsigned)-hop->ifindex - 1 : port_by_ifindex(rt, hop->ifindex);
 }
 
@@ -69,7 +69,7 @@ static struct path *path_make(struct sy_runtime *rt, const struct group *g)
 	return p;
 }
 
-/* What fits through all its hops; 65535 if none leaves by a port. */
+/* The largest IP packet that fits through all its hops; 65535 if no hop leaves by a port. */
 static uint16_t path_mtu(const struct sy_runtime *rt, const struct path *p)
 {
 	unsigned capacity = UINT16_MAX;
@@ -165,7 +165,7 @@ static void path_id_free(struct routes *r, uint16_t id)
 	r->paths_logged = false;
 }
 
-/* A new path for the group under a new id; false: no id or no memory. */
+/* Makes a new path for the group under a new id; false: no id or no memory. */
 static bool group_publish(struct sy_runtime *rt, uint16_t group)
 {
 	struct routes *r = rt->routes;
@@ -200,7 +200,7 @@ uint16_t group_make(struct sy_runtime *rt, const struct sy_route *route)
 	r->group[id] = g;
 	group_link(r, id);
 	if (!group_publish(rt, id))
-		group_dirty(r, id); /* without a path until there is an id */
+		group_dirty(r, id); /* no path until an id is free */
 	return id;
 }
 
@@ -219,7 +219,7 @@ void group_change(struct sy_runtime *rt, uint16_t group, const struct sy_route *
 		return;
 	}
 	uint16_t id = r->current[group], capacity = path_mtu(rt, p);
-	if (r->capacity[id] > capacity) /* what is let through fits the one as well as the other */
+	if (r->capacity[id] > capacity) /* meanwhile, only packets that fit both paths pass */
 		SY_RCU_PUBLISH(r->capacity[id], capacity);
 	SY_RCU_PUBLISH(r->path[id], p);
 	if (r->capacity[id])

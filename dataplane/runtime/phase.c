@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a start consists of: for each phase how long it took, how much of that the process computed,
- * and how long its control thread waited for a CPU. What is left, it waited for the kernel or
+ * The phases of a start. For each: how long it took, how much CPU time the process used, and how
+ * long the control thread waited for a CPU. The rest of the time, it waited for the kernel or
  * another process. Control thread only; a process starts once.
  */
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "sy_runtime.h"
 
 #define NS      UINT64_C(1000000000)
-#define SHOW_NS UINT64_C(100000) /* phases below are left out of the log's line */
+#define SHOW_NS UINT64_C(100000) /* the log's line omits shorter phases */
 
 static const char *const phase_names[] = {
 #define X(id, name, help) name,
@@ -39,7 +39,7 @@ static uint64_t clock_of(clockid_t id)
 	return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
 }
 
-/* Nanoseconds that this thread was ready to run and did not; 0 where the kernel does not count. */
+/* Nanoseconds in which this thread was runnable and did not run; 0 if the kernel does not count. */
 static uint64_t queued_ns(void)
 {
 	char text[96];
@@ -64,7 +64,7 @@ static struct sy_phase_cost cost_now(void)
 	};
 }
 
-/* When the process was made, sy_clock_ns(); the kernel tells it to a hundredth of a second. */
+/* When the process was created (sy_clock_ns()); the kernel reports it in hundredths of a second. */
 static uint64_t process_began_ns(void)
 {
 	char text[1024];
@@ -74,7 +74,7 @@ static uint64_t process_began_ns(void)
 	if (f)
 		fclose(f);
 	text[n] = '\0';
-	char *at = strrchr(text, ')'); /* the second field may hold anything */
+	char *at = strrchr(text, ')'); /* the second field may hold any text */
 	for (unsigned field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
 	if (!at || (ticks = strtoull(at + 1, NULL, 10)) == 0)

@@ -8,7 +8,7 @@
 
 #include "runtime.h"
 
-/* The MTU of a kernel interface that may be a port, or a negative errno. */
+/* The MTU of a kernel interface that can be a port, or a negative errno. */
 static int interface_mtu(const char *name, struct sy_error *err)
 {
 	struct ifreq request = {0};
@@ -45,11 +45,11 @@ int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buff
 	if (mtu < 0)
 		return mtu;
 	*capacity = port_xsk_frame_max((unsigned)mtu);
-	if (!*capacity) /* larger frames are dropped by name, and port_set_mtu() says so */
+	if (!*capacity) /* larger frames are dropped with a reason; port_set_mtu() reports it */
 		*capacity = port_xsk_frame_max(PORT_XSK_MTU_MAX);
 	char path[128];
 	unsigned queues = 0;
-	do /* sysfs lists the receive queues before the flow director is there to be asked */
+	do /* the flow director is not open yet, so count in sysfs */
 		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", o->name, queues);
 	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
 	*buffers = 2 * PORT_XSK_RING * (queues ? queues : workers);
@@ -99,7 +99,7 @@ void port_close(struct sy_runtime *rt, unsigned id)
 	rt->port[id] = NULL;
 }
 
-/* Why an interface's MTU is more than what is used, and what helps. */
+/* Why the port uses less than the interface's MTU, and the remedy. */
 static void mtu_problem(const struct port *p, char *out, size_t cap)
 {
 	snprintf(
@@ -116,7 +116,7 @@ bool port_set_mtu(struct port *p, unsigned mtu)
 	unsigned used = p->mtu_max && mtu > p->mtu_max ? p->mtu_max : mtu;
 	bool changed = p->mtu != used, first = mtu != p->mtu_link;
 	p->mtu_link = (uint16_t)mtu;
-	if (used < mtu && first) { /* once, not at each of the interface's changes */
+	if (used < mtu && first) { /* once, not at each change of the interface */
 		char text[256];
 		mtu_problem(p, text, sizeof(text));
 		sy_log(SY_LOG_WARN, "runtime", "port %s: %s", p->name, text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Interfaces that are deleted and made again under a running forwarder. The port is down meanwhile,
- * and says why; sessions stay. Workers never stop: each is asked, between two bursts, to forget the
+ * Interfaces that are deleted and made again under a running forwarder. Meanwhile the port is down
+ * and says why; sessions stay. Workers never stop: between two bursts, each is asked to forget the
  * port's queues, and later to poll the new ones.
  *
  *   bound ── deleted ──► gone, held ── workers let go ──► gone ── interface is back ──► bound
@@ -85,7 +85,7 @@ void port_lose(struct sy_runtime *rt, struct port *p)
 	            "there");
 }
 
-/* The port is polled again. Its sessions never ended. */
+/* The port is polled again. Its sessions still exist. */
 static void port_taken(struct sy_runtime *rt, struct port *p)
 {
 	int rc;
@@ -114,7 +114,7 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 	struct sy_error err = {0};
 	struct joining joining = {.port = p};
 	if (p->held && workers_call(rt, worker_leave, p))
-		return; /* one of them is busy: at the next tick */
+		return; /* a worker is busy: retry at the next tick */
 	if (p->held)
 		p->ops->lose(p);
 	p->held = false;

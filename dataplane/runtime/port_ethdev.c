@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Any DPDK device: memif, pcap, null, TAP, and PCI drivers. */
+/* Any DPDK device: memif, pcap, null, TAP and PCI drivers. */
 #include <dirent.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -14,13 +14,14 @@
 
 struct ethdev_port {
 	uint16_t dev; /* DPDK's number */
-	bool created; /* by us: removed at the end */
+	bool created; /* by this process: removed at the end */
 	bool started;
-	uint64_t too_long; /* frames over one buffer. Writers: workers; an approximate count */
+	uint64_t too_long; /* frames longer than one buffer. Writers: workers; an approximate count
+	                    */
 };
 
-/* Of 16-bit period, so that both directions of a connection hash alike. It spreads packets over
- * queues, no more: their slots are another hash (docs/design/0019-slots.md). */
+/* With a 16-bit period, so both directions of a connection hash alike. This only spreads packets
+ * over queues; slots use another hash (docs/design/0019-slots.md). */
 static uint8_t rss_key[40] = {0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
                               0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
                               0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
@@ -32,7 +33,7 @@ static unsigned ethdev_rx(struct port *p, unsigned queue, struct rte_mbuf **m, u
 	unsigned kept = 0;
 	n = rte_eth_rx_burst(e->dev, (uint16_t)queue, m, (uint16_t)n);
 	for (unsigned i = 0; i < n; i++) {
-		/* The stages read contiguous frames only. */
+		/* The stages read only contiguous frames. */
 		if (SY_UNLIKELY(m[i]->nb_segs > 1) && rte_pktmbuf_linearize(m[i])) {
 			SY_COUNT(e->too_long, 1);
 			rte_pktmbuf_free(m[i]);
@@ -138,7 +139,7 @@ static void device_address(struct port *p, const struct sy_port_options *o)
 		memcpy(&p->mac, mac.addr_bytes, 6);
 	if (!memcmp(o->mac, none, sizeof(none)))
 		return;
-	/* Devices without a filter take any; we send with it whatever they say. */
+	/* Devices without a filter accept any address; this port sends with it in any case. */
 	memcpy(mac.addr_bytes, o->mac, sizeof(o->mac));
 	rte_eth_dev_default_mac_addr_set(e->dev, &mac);
 	memcpy(&p->mac, o->mac, 6);
@@ -160,14 +161,14 @@ static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 		return rc;
 	device_address(p, o);
 	rc = rte_eth_dev_set_mtu(e->dev, p->mtu);
-	if (rc && rc != -ENOTSUP) /* a device without the notion carries what it is given */
+	if (rc && rc != -ENOTSUP) /* devices without an MTU send any size */
 		return sy_fail(err, -rc, "an MTU of %u is refused: %s", p->mtu, strerror(-rc));
 	rc = rte_eth_dev_start(e->dev);
 	if (rc)
 		return sy_fail(err, -rc, "the device does not start: %s", strerror(-rc));
 	e->started = true;
 	ethdev_refresh(p);
-	/* A TAP's kernel interface is the other end of the wire, not ours. */
+	/* A TAP's kernel interface is the other end of the wire, not this port. */
 	p->ifindex = strcmp(info.driver_name, "net_tap") ? (int)info.if_index : 0;
 	snprintf(p->backend, sizeof(p->backend), "ethdev %s", info.driver_name);
 	return 0;
@@ -188,7 +189,7 @@ static int interface_of_pci(const char *address)
 }
 
 /* The kernel interface of a device that is not open, for the mirror: of a PCI device whose kernel
- * driver stays (mlx5), or what a packet socket is told. 0: none. */
+ * driver stays (mlx5), or a packet socket's iface option. 0: none. */
 static int interface_guess(const char *devargs)
 {
 	unsigned domain = 0, bus, device, function;
@@ -204,8 +205,8 @@ static int interface_guess(const char *devargs)
 	return interface_of_pci(address);
 }
 
-/* A device can be had by one process only. Without a predecessor it is opened before the kernel is
- * mirrored, which must know it where it has an interface, too. */
+/* Only one process can have a device. Without a predecessor, the device is opened before the kernel
+ * is mirrored, because the mirror must know the device's interface, if any. */
 static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
                        struct sy_error *err)
 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * AF_XDP on a kernel interface. Every queue has a socket with a UMEM of its own, all over the same
- * memory, the packet pool; so a packet received on one port leaves on another without a copy of
- * ours.
+ * AF_XDP on a kernel interface. Every queue has a socket with its own UMEM; all UMEMs cover the
+ * same memory, the packet pool. So a packet received on one port leaves by another without a copy
+ * in this process.
  *
  *   mempool object:  | header | struct rte_mbuf | data room …                     |
  *   UMEM chunk:                                 | 256 (XDP_PACKET_HEADROOM) frame |
  *                                               ↑ chunk address = buf_addr − start of the pool
  *
- * Chunks are unaligned ones: the kernel takes any address, returns it with the frame's offset in
- * the upper 16 bits, and never touches the struct in front of the data room.
+ * Chunks are unaligned: the kernel takes any address, returns it with the frame's offset in the
+ * upper 16 bits, and never touches the struct before the data room.
  */
 #include "port_xsk.h"
 #include <fcntl.h>
@@ -27,8 +27,8 @@
 
 #define RING        PORT_XSK_RING
 #define RETRY_US    1000
-#define FLUSH_NS    UINT64_C(2000000) /* for what waits to be sent when the port is released */
-#define KICKS       4 /* system calls for one burst at most: a call of copy mode sends 32 frames */
+#define FLUSH_NS    UINT64_C(2000000) /* for unsent packets when the port is released */
+#define KICKS       4 /* at most, for one burst: in copy mode, one system call sends 32 frames */
 #define SMALL_CHUNK 2048
 #define LARGE_CHUNK 4096
 _Static_assert(PORT_XSK_MTU_MAX + PORT_XSK_LINK_ROOM + XDP_PACKET_HEADROOM <= LARGE_CHUNK,
@@ -65,7 +65,7 @@ struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address)
 
 /* ---- receive ---- */
 
-/* Returns whether the kernel got any. */
+/* Returns whether the kernel got any buffers. */
 static bool fill_more(struct xsk_port *x, struct xsk_queue *q)
 {
 	struct rte_mbuf *m[SY_BURST];
@@ -74,7 +74,7 @@ static bool fill_more(struct xsk_port *x, struct xsk_queue *q)
 	while (q->fill_missing) {
 		unsigned n = q->fill_missing < SY_BURST ? q->fill_missing : SY_BURST;
 		if (rte_pktmbuf_alloc_bulk(x->pool, m, n))
-			break; /* again at the next turn */
+			break; /* retry at the next turn */
 		if (xsk_ring_prod__reserve(&q->fill, n, &at) != n) {
 			rte_pktmbuf_free_bulk(m, n);
 			break;
@@ -90,7 +90,7 @@ static bool fill_more(struct xsk_port *x, struct xsk_queue *q)
 	return some;
 }
 
-/* A driver that found the ring empty has stopped, and looks again only when told. */
+/* A driver that found the ring empty has stopped, and looks again only on a system call. */
 static void fill_kick(struct xsk_queue *q)
 {
 	if (xsk_ring_prod__needs_wakeup(&q->fill))
@@ -118,7 +118,7 @@ static bool tx_has_unsent(const struct xsk_queue *q)
 	return __atomic_load_n(q->tx.consumer, __ATOMIC_RELAXED) != q->tx.cached_prod;
 }
 
-/* Lets the kernel send; what it is too busy for stays in the ring for the next rx(). */
+/* Lets the kernel send; packets it is too busy for stay in the ring until the next rx(). */
 static void tx_kick(struct xsk_port *x, struct xsk_queue *q)
 {
 	for (unsigned i = 0; i < KICKS && xsk_ring_prod__needs_wakeup(&q->tx); i++) {
@@ -171,7 +171,7 @@ static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 	if (SY_UNLIKELY(!q->socket)) /* the interface is gone */
 		return 0;
 	xsk_completions_reap(x, q);
-	/* The completion ring must have room for all that is on its way. */
+	/* The completion ring must have space for all packets under way. */
 	unsigned capacity = RING - q->tx_flying;
 	unsigned free = xsk_prod_nb_free(&q->tx, n);
 	if (n > capacity)
@@ -242,7 +242,7 @@ static int queue_fail(unsigned queue, int code, struct sy_error *err)
 	return sy_fail(err, code, "queue %u: AF_XDP socket: %s", queue, strerror(code));
 }
 
-/* A UMEM, known to the kernel and with its fill ring full. Its descriptor becomes the socket's. */
+/* Opens a UMEM with its fill ring full. Its descriptor becomes the socket's. */
 int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 {
 	struct xsk_queue *q = &x->queue[queue];
@@ -259,7 +259,7 @@ int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 		return queue_fail(queue, -rc, err);
 	}
 	q->fd = xsk_umem__fd(q->umem);
-	/* A child process that has it would keep the queue bound after we have let go. */
+	/* A child process that inherits it would keep the queue bound after this process. */
 	if (fcntl(q->fd, F_SETFD, FD_CLOEXEC))
 		return queue_fail(queue, errno, err);
 	q->fill_missing = RING;
@@ -270,7 +270,7 @@ int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 	return 0;
 }
 
-/* Of CPU that this thread has used. */
+/* CPU time that this thread has used. */
 static uint64_t thread_ns(void)
 {
 	struct timespec t;
@@ -297,8 +297,8 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 			break;
 		/* The socket of a predecessor, or of a killed process, keeps the queue for a
 		 * moment. An attempt makes the kernel allocate a table over all packet buffers,
-		 * under the lock that it needs to free the queue: half of the time is left to it.
-		 * Time that was waited, for the lock or a CPU, is not counted. */
+		 * under the lock that it needs to free the queue. So wait at least as long as the
+		 * attempt ran. Time spent waiting for the lock or a CPU does not count. */
 		uint64_t spent_us = (thread_ns() - begun) / 1000;
 		usleep((useconds_t)(spent_us > RETRY_US ? spent_us : RETRY_US));
 	}
@@ -309,7 +309,7 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 	return 0;
 }
 
-/* What the kernel says of the interface now; the mirror tells of changes. */
+/* Reads the interface's present state from the kernel; the mirror reports changes. */
 int xsk_interface_read(struct port *p, struct sy_error *err)
 {
 	struct ifreq request = {0};
@@ -386,9 +386,9 @@ static int xsk_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_
 	return 0;
 }
 
-/* ---- letting go ---- */
+/* ---- releasing ---- */
 
-/* Its packets are dropped from here on, and not left in a ring that nobody reads. */
+/* From here on, its packets are dropped and do not wait in a ring that no process reads. */
 static void xsk_shut(struct port *p)
 {
 	struct xsk_port *x = p->impl;
@@ -418,13 +418,13 @@ static void *queue_close(void *arg)
 	return NULL;
 }
 
-/* The kernel takes some 10 ms to close a socket, as it waits for all CPUs to have forgotten it: the
- * sockets do that side by side, and nobody else waits for them. */
+/* The kernel takes some 10 ms to close a socket, as it waits for an RCU grace period. The sockets
+ * close in parallel, and no other work waits for them. */
 void xsk_queue_close_begin(struct xsk_queue *q)
 {
 	pthread_attr_t attr;
 	sigset_t all;
-	sigfillset(&all); /* signals are the control thread's */
+	sigfillset(&all); /* signals are for the control thread */
 	pthread_attr_init(&attr);
 	pthread_attr_setsigmask_np(&attr, &all);
 	q->closing = !pthread_create(&q->closer, &attr, queue_close, q);
@@ -440,7 +440,7 @@ static void xsk_release(struct port *p)
 	for (unsigned i = 0; i < p->queues; i++)
 		if (x->queue[i].socket)
 			queue_flush(x, &x->queue[i], deadline);
-	sy_director_close(x->director); /* the successor may go on, and waits for each queue */
+	sy_director_close(x->director); /* the successor may continue; it waits for each queue */
 	x->director = NULL;
 	for (unsigned i = 0; i < p->queues; i++)
 		xsk_queue_close_begin(&x->queue[i]);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An AF_XDP port whose interface was deleted and made again: the kernel unbinds a socket for good
- * then, so all sockets are new; their buffers come back to the pool. */
+/* An AF_XDP port whose interface was deleted and made again. The kernel unbinds a socket for good
+ * then, so all sockets are new; the old sockets' buffers return to the pool. */
 #include <unistd.h>
 
 #include "port_xsk.h"
 
-#define REAP_NS UINT64_C(20000000) /* for packets that were under way in the kernel */
+#define REAP_NS UINT64_C(20000000) /* for packets under way in the kernel */
 #define BIND_NS UINT64_C(100000000)
 
 int xsk_director_set(struct port *p, struct sy_error *err)
@@ -24,7 +24,7 @@ void port_set_vlans(struct port *p, bool vlans)
 	xsk_director_set(p, NULL);
 }
 
-/* What was not sent comes back at once, what the kernel still has as it frees it. */
+/* Unsent packets come back at once; those in the kernel come back as it frees them. */
 static void queue_tx_reclaim(struct xsk_port *x, struct xsk_queue *q)
 {
 	uint32_t sent = __atomic_load_n(q->tx.consumer, __ATOMIC_ACQUIRE);
@@ -56,8 +56,8 @@ static void buffer_reclaim(struct rte_mempool *pool, void *ctx, void *object, un
 	r->count++;
 }
 
-/* Side by side, as each takes the kernel a while; then nothing is written to the buffers any more,
- * and those that were to be received into are known by their mark. */
+/* Closes the queues in parallel, as each takes the kernel a while. After that nothing writes to the
+ * buffers, and their mark identifies those meant for reception. */
 static void queues_close(struct xsk_port *x)
 {
 	struct reclaim reclaim = {.mark = x->mark};

@@ -6,7 +6,7 @@
 
 #include "route.h"
 
-/* Nodes of the trees of prefixes take 128 bytes of EAL memory, at most two for a route. */
+/* Nodes of the prefix trees take 128 bytes of EAL memory, at most two nodes for a route. */
 static int nodes_for(unsigned memory_mb, unsigned share)
 {
 	unsigned n = 2 * memory_mb * share;
@@ -56,7 +56,7 @@ static uint32_t host_v4(const struct sy_addr *a)
 	return rte_be_to_cpu_32(a->w[3]);
 }
 
-/* A prefix in its tree: its group, and the next shorter one around it; groups 0: none. */
+/* A prefix in its tree: its group, and the next shorter prefix around it; groups 0: none. */
 struct prefix {
 	uint16_t group, outer;
 	uint8_t outer_len;
@@ -98,7 +98,7 @@ static void prefix_remove(struct routes *r, const struct sy_route *route)
 		rte_rib6_remove(r->rib6, route->prefix.b, route->prefix_len);
 }
 
-/* Enters a new prefix, or finds it, and notes its group. */
+/* Adds a prefix or finds it, and stores its group. */
 static bool prefix_put(struct routes *r, const struct sy_route *route, uint16_t group)
 {
 	const struct sy_addr *a = &route->prefix;
@@ -157,7 +157,7 @@ static void route_gone(struct sy_runtime *rt, const struct sy_route *route)
 {
 	struct prefix found = prefix_find(rt->routes, route);
 	if (!found.group)
-		return; /* it never found room */
+		return; /* there was no space for it */
 	prefix_unset(rt->routes, route, &found);
 	group_leave(rt->routes, found.group);
 }
@@ -190,14 +190,14 @@ void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone
 	if (!group)
 		group = group_make(rt, route);
 	if (!group) {
-		route_gone(rt, route); /* better no route than a wrong one */
+		route_gone(rt, route); /* no route is better than a wrong one */
 		return;
 	}
 	int rc = prefix_set(r, route, group);
 	if (rc) {
 		route_full(r, rc);
 		if (!r->group[group]->refs)
-			group_dirty(r, group); /* the flush takes it away again */
+			group_dirty(r, group); /* the flush removes it */
 		return;
 	}
 	r->group[group]->refs++;
@@ -206,7 +206,7 @@ void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone
 		return;
 	}
 	uint16_t outer = prefix_find(r, route).outer;
-	if (outer != group) /* its holders may mean what is more specific now */
+	if (outer != group) /* its holders may now match the new, longer prefix */
 		group_dirty(r, outer);
 }
 
@@ -224,8 +224,8 @@ void routes_refuse(struct sy_runtime *rt, bool refused)
 /* ---- look-up ---- */
 
 /*
- * The generation before and after: if it grew, what was read may be of two topologies (a group
- * number from before a write, its path from after; or a node that was freed and used again).
+ * Compares the generation before and after. If it grew, the reads may mix two states: a group
+ * number from before a write and its path from after, or a node that was freed and used again.
  */
 uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst)
 {

@@ -4,10 +4,10 @@
 
 #include "route.h"
 
-#define BIND_WAIT_NS UINT64_C(2000000000) /* for queues that a killed process holds, in all */
+#define BIND_WAIT_NS UINT64_C(2000000000) /* in total, for queues that a killed process holds */
 #define TICK_MS      100
 #define WAITING_MAX  16384 /* buffers set aside for the rings between workers */
-#define RCU_WAIT_MS  2     /* until retired objects are looked at again */
+#define RCU_WAIT_MS  2     /* between checks of retired objects */
 
 static int options_check(const struct sy_runtime_options *o, struct sy_error *err)
 {
@@ -31,7 +31,7 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
-	/* What is on its way through a worker and in its cache, besides what ports hold. */
+	/* Buffers under way in a worker and in its cache, besides those that ports hold. */
 	unsigned total = o->workers * 1536, capacity = 0;
 	for (unsigned i = 0; i < o->ports; i++) {
 		unsigned buffers, needed;
@@ -41,7 +41,7 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 		total += buffers;
 		capacity = needed > capacity ? needed : capacity;
 	}
-	/* Packets wait in the rings between workers, though hardly ever in all of them. */
+	/* Packets wait in the rings between workers, but hardly ever in all rings at once. */
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
 	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
 	capacity = capacity > 2048 ? capacity : 2048;
@@ -82,7 +82,7 @@ static void tick(void *ctx)
 static void slow_tick(void *ctx)
 {
 	struct sy_runtime *rt = ctx;
-	if (!rt->quiesced) /* else neighbours are the successor's to keep */
+	if (!rt->quiesced) /* else the successor maintains the neighbours */
 		adjacencies_tick(rt);
 }
 
@@ -161,8 +161,8 @@ int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err)
 	return rc;
 }
 
-/* From the first shut port to its successor's first packet, packets are lost: what can wait until
- * the locks are free does. */
+/* Packets are lost from the first shut port to the successor's first packet. So work that can wait
+ * is done after the locks are released. */
 void sy_runtime_quiesce(struct sy_runtime *rt)
 {
 	rt->quiesced = true;

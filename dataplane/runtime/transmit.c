@@ -21,7 +21,7 @@ static void gather_flush(struct sy_worker *w, unsigned id)
 	if (!g->count)
 		return;
 	for (unsigned i = 0; i < g->count; i++)
-		total += g->mbuf[i]->pkt_len; /* the port owns what it has taken */
+		total += g->mbuf[i]->pkt_len; /* the port owns the packets it has taken */
 	unsigned sent = port->ops->tx(port, w->id, g->mbuf, g->count);
 	for (unsigned i = sent; i < g->count; i++) {
 		total -= g->mbuf[i]->pkt_len;
@@ -43,7 +43,7 @@ void transmit_flush(struct sy_worker *w)
 		gather_flush(w, (unsigned)__builtin_ctz(p->transmit_ports));
 }
 
-/* For a queue of this worker's own. */
+/* For a queue that this worker owns. */
 static inline void gather_add(struct sy_worker *w, struct rte_mbuf *m)
 {
 	struct sy_worker_private *p = w->private;
@@ -54,7 +54,7 @@ static inline void gather_add(struct sy_worker *w, struct rte_mbuf *m)
 	p->transmit_ports |= 1u << m->port;
 }
 
-/* A worker sends on the queue of its own number; the other queues that it polls stay unused. */
+/* A worker sends on the queue of its own number; other queues that it polls do not send. */
 void transmit_gather(struct sy_worker *w, struct rte_mbuf *m)
 {
 	unsigned queues = w->rt->port[m->port]->queues;
@@ -71,7 +71,7 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
 		return;
 	}
-	/* The frame answered may have been sent to a group, or to somebody else. */
+	/* The original frame may have been sent to a group or to another host. */
 	uint64_t mac = SY_READ(w->rt->port[port]->mac);
 	memcpy(((struct sy_eth *)sy_frame(m))->src, &mac, 6);
 	m->port = port;
@@ -80,7 +80,7 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 
 #define MAC_MASK UINT64_C(0xffffffffffff)
 
-/* Both MAC addresses of a frame: the neighbour's is a link's low 48 bits. */
+/* Writes both MAC addresses of a frame; the neighbour's is in a link's low 48 bits. */
 static void macs_write(uint8_t *frame, uint64_t link, uint64_t mac)
 {
 	memcpy(frame, &link, 6);
@@ -178,7 +178,7 @@ static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
 	return true;
 }
 
-/* via: the neighbour, if not the frame's destination. */
+/* via: the neighbour, if it is not the frame's destination. */
 static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
                             const struct sy_addr *via, uint32_t flow)
 {
@@ -190,7 +190,7 @@ static void packet_transmit(struct sy_worker *w, struct rte_mbuf *m, uint16_t id
 		               path && path->blackhole ? SY_DROP_BLACKHOLE : SY_DROP_NO_ROUTE);
 		return;
 	}
-	/* Flows may be numbered in a row: spread them by their upper bits once multiplied. */
+	/* Flow numbers may be consecutive: spread them by the upper bits of a product. */
 	const struct path_hop *hop = &path->hop[path->pick[(flow * 0x9e3779b1u) >> 26]];
 	const struct port *port = rt->port[hop->port];
 	if (!SY_READ(port->up)) {
@@ -291,7 +291,7 @@ bool sy_tx_cache_link(struct sy_worker *w, const struct sy_tx_cache *tx,
 	return true;
 }
 
-/* By the way of the one before it, or in general. */
+/* By the tx cache if possible, else in general. */
 static void packet_send(struct sy_worker *w, struct sy_tx_cache *tx, struct sy_burst *b, unsigned i)
 {
 	struct rte_mbuf *m = b->mbuf[i];

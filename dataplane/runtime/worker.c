@@ -10,11 +10,12 @@
 
 #include "route.h"
 
-/* Naps when some source can only be polled: the first one is short, as where packets come now and
- * then each waits for its end, and each is twice as long as the one before it. Microseconds. */
+/* Back-off when some source can only be polled, in microseconds. The first sleep is short, for
+ * traffic where a packet comes now and then and each waits for the sleep to end. Each further sleep
+ * is twice as long. */
 #define BACKOFF_FIRST_US 50
 #define BACKOFF_LAST_US  1000
-/* The most that the clock goes on between two rounds. */
+/* The most that the clock advances between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
 /* ---- time: TSC, disciplined against CLOCK_MONOTONIC each round ---- */
@@ -31,12 +32,13 @@ void worker_clock_read(struct sy_worker *w)
 {
 	const struct worker_clock *c = &w->private->clock;
 	w->tsc = rte_rdtsc();
-	/* Where the machine was moved, or the worker to another socket, the TSC may have stepped:
-	 * back counts as no time, forward as CLOCK_STEP_NS; the next round puts it right. */
+	/* The TSC may step if the machine was migrated or the worker moved to another socket. A
+	 * step back counts as no time, a step forward as CLOCK_STEP_NS; the next round corrects it.
+	 */
 	int64_t cycles = (int64_t)(w->tsc - c->tsc);
 	__uint128_t passed = cycles > 0 ? (__uint128_t)cycles * c->rate >> 32 : 0;
 	uint64_t ns = c->ns + (passed < CLOCK_STEP_NS ? (uint64_t)passed : CLOCK_STEP_NS);
-	if (ns > w->now_ns) /* a correction never turns it back */
+	if (ns > w->now_ns) /* never set it back */
 		w->now_ns = ns;
 }
 
@@ -117,7 +119,7 @@ static bool source_poll(struct sy_worker *w, const struct worker_source *s)
 	return true;
 }
 
-/* What others cannot send themselves. */
+/* Sends packets of workers that do not own the transmit queue. */
 static bool neighbour_poll(struct sy_worker *w, unsigned from)
 {
 	struct rte_mbuf *m[SY_BURST];
@@ -125,7 +127,7 @@ static bool neighbour_poll(struct sy_worker *w, unsigned from)
 	for (unsigned i = 0; i < n; i++) {
 		if (SY_READ(w->rt->port[m[i]->port]->up))
 			transmit_gather(w, m[i]);
-		else /* went down on the way; its interface may be gone */
+		else /* the port went down meanwhile; its interface may be gone */
 			sy_packet_drop(w, m[i], SY_DROP_PORT_DOWN);
 	}
 	if (n)
@@ -142,7 +144,7 @@ bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
 	return true;
 }
 
-/* Behind the bursts that held them back, and behind what those handed over. */
+/* After the bursts that held the packets back, and after the packets those bursts handed over. */
 static void again_run(struct sy_worker *w)
 {
 	struct sy_gather *g = &w->private->again;
@@ -155,7 +157,7 @@ static void again_run(struct sy_worker *w)
 static void call_answer(struct sy_worker *w)
 {
 	struct worker_call *call = __atomic_exchange_n(&w->private->call, NULL, __ATOMIC_ACQ_REL);
-	if (!call) /* taken back */
+	if (!call) /* the caller withdrew it */
 		return;
 	call->fn(w, call->ctx);
 	__atomic_store_n(&call->done, true, __ATOMIC_RELEASE);
@@ -209,16 +211,16 @@ bool worker_turn(struct sy_worker *w)
 	p->neighbours_seen = changed;
 	if (w->tsc - p->round_tsc >= p->round_cycles)
 		round_run(w);
-	transmit_flush(w); /* what calls, rounds and waiting packets left */
+	transmit_flush(w); /* packets from calls, rounds and waiting */
 	handover_flush(w);
 	return work;
 }
 
 /*
- * Nobody's wake-up is lost: the sleeper sets `asleep`, then looks for work; a producer puts work in
- * place, then looks at `asleep`. Both have a full fence between, so at least one sees the other.
- * The first producer to take the flag back writes the eventfd, edge-triggered in epoll: it need not
- * be read, and a write that comes late costs one turn more. AF_XDP sockets are level-triggered.
+ * No wake-up is lost: the sleeper sets `asleep`, then looks for work; a producer adds work, then
+ * looks at `asleep`. Each has a full fence between, so at least one sees the other. The first
+ * producer to clear the flag writes the eventfd. It is edge-triggered in epoll, so the worker need
+ * not read it, and a late write costs one more turn. AF_XDP sockets are level-triggered.
  */
 static void worker_sleep(struct sy_worker *w)
 {
@@ -253,7 +255,7 @@ static void worker_sleep(struct sy_worker *w)
 	__atomic_store_n(&p->asleep, 0, __ATOMIC_RELAXED);
 }
 
-/* Behind the fence. */
+/* Call after the fence. */
 static void sleeper_wake(struct sy_worker *w)
 {
 	if (!SY_READ(w->private->asleep) ||
@@ -261,7 +263,7 @@ static void sleeper_wake(struct sy_worker *w)
 		return;
 	uint64_t one = 1;
 	ssize_t put = write(w->private->wake_fd, &one, sizeof(one));
-	(void)put; /* full: never read, and 2^64 is far */
+	(void)put; /* cannot overflow: 2^64 is far */
 }
 
 void worker_wake(struct sy_worker *w)
@@ -300,7 +302,7 @@ void *worker_main(void *arg)
 	struct rte_rcu_qsbr *qsbr = rcu_qsbr(w->rt->rcu);
 	worker_pin(w);
 	p->backoff_us = BACKOFF_FIRST_US;
-	if (rte_thread_register()) /* still correct, only without its own cache of the pool */
+	if (rte_thread_register()) /* correct, but without its own pool cache */
 		sy_log(SY_LOG_WARN, "runtime", "worker %u is unknown to EAL: %s", w->id,
 		       rte_strerror(rte_errno));
 	rte_rcu_qsbr_thread_register(qsbr, w->id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* All workers, as the control thread sees them: opened, bound, started, asked, drained. */
+/* All workers, from the control thread's side: opening, binding, starting, calls, draining. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 
 #include "route.h"
 
-/* Without work for this long, a worker goes to sleep; microseconds. Long enough to bridge the gaps
- * of busy traffic, short enough to leave a shared core to others. */
+/* A worker without work for this long goes to sleep; microseconds. Long enough to bridge the gaps
+ * of busy traffic, short enough to leave time on a shared core to others. */
 #define SPIN_US 30
-/* Enough for all that a receive ring and the rings between workers hold; a device that goes on
- * receiving is not listened to for longer. */
+/* Enough turns for all packets that a receive ring and the rings between workers hold. A device
+ * that continues receiving is not read for longer. */
 #define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
 
 /* ---- from opening to closing ---- */
@@ -77,7 +77,7 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 		rt->worker[i].app = rt->options.app;
 		rt->worker[i].slot_worker = rt->slot_worker;
 		rt->worker[i].path_mtu = rt->routes->capacity;
-		/* More workers than CPUs, as in tests: the scheduler places them. */
+		/* With more workers than CPUs, as in tests, the scheduler places them. */
 		bool pinned = rt->workers <= (unsigned)cores;
 		int rc = worker_prepare(rt, &rt->worker[i], pinned ? (int)core[i] : -1);
 		if (rc)
@@ -115,7 +115,7 @@ int workers_start(struct sy_runtime *rt, struct sy_error *err)
 {
 	sigset_t all, before;
 	int code = 0;
-	sigfillset(&all); /* signals are the control thread's */
+	sigfillset(&all); /* signals are for the control thread */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (unsigned i = 0; i < rt->workers && !code; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
@@ -155,7 +155,7 @@ void workers_drain(struct sy_runtime *rt)
 			work |= worker_turn(&rt->worker[i]);
 	}
 	for (unsigned i = 0; i < rt->workers; i++)
-		rt->worker[i].private->sources = 0; /* the devices go next */
+		rt->worker[i].private->sources = 0; /* the devices are released next */
 	while (work) {
 		work = false;
 		for (unsigned i = 0; i < rt->workers; i++)
@@ -184,7 +184,7 @@ void workers_close(struct sy_runtime *rt)
 	free(rt->worker);
 }
 
-/* ---- what the control thread asks of them ---- */
+/* ---- calls from the control thread ---- */
 
 unsigned sy_worker_count(const struct sy_runtime *rt)
 {
@@ -218,7 +218,8 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 			continue;
 		}
 		sched_yield();
-		/* Taken back, it can no longer run; not taken back, it is running now. */
+		/* A withdrawn call can no longer run. If it cannot be withdrawn, it is running now.
+		 */
 		if (expected && sy_clock_ns() > deadline) {
 			if (__atomic_compare_exchange_n(&p->call, &expected, NULL, false,
 			                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
