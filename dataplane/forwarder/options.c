@@ -55,8 +55,7 @@ void options_help(void)
 	       "Another build takes over with `steelyard upgrade`, see steelyard(1).\n");
 }
 
-/* ---- values
- * ------------------------------------------------------------------------------------------ */
+/* ---- values ---- */
 
 static int read_number(const char *option, const char *text, uint64_t min, uint64_t max,
                        uint64_t *out, struct sy_error *err)
@@ -113,12 +112,11 @@ static int read_address(const char *text, struct sy_addr *out, struct sy_error *
 	return 0;
 }
 
-/* ---- NAME,KEY=VALUE,…
- * ----------------------------------------------------------------------------------- */
+/* ---- NAME,KEY=VALUE,… ---- */
 
 typedef int (*key_reader)(void *out, const char *key, const char *value, struct sy_error *err);
 
-/* Cuts `text` in place; the part before the first comma is *first. */
+/* Cuts `text` in place; *first is the part before the first comma. */
 static int read_keys(const char *option, char *text, char **first, key_reader read, void *out,
                      struct sy_error *err)
 {
@@ -245,8 +243,7 @@ static int read_neighbour(struct options *o, char *text, struct sy_error *err)
 	return rc < 0 ? rc : read_address(addr, &n->addr, err);
 }
 
-/* For readers that cut their text: the words of the command line are needed whole for an upgrade.
- */
+/* For readers that cut their text: an upgrade needs the command line unchanged. */
 static int read_copy(int (*read)(struct options *o, char *text, struct sy_error *err),
                      struct options *o, const char *text, struct sy_error *err)
 {
@@ -267,7 +264,7 @@ static int read_log(struct options *o, const char *text, struct sy_error *err)
 	return sy_fail(err, EINVAL, "--log %s: error, warn, info or debug", text);
 }
 
-/* A descriptor that a running forwarder hands to its successor. */
+/* A descriptor that a running forwarder passes to its successor. */
 static int read_inherit(struct options *o, const char *text, struct sy_error *err)
 {
 	int domain = 0;
@@ -286,8 +283,7 @@ static int read_inherit(struct options *o, const char *text, struct sy_error *er
 	return 0;
 }
 
-/* ---- the whole line
- * ------------------------------------------------------------------------------------------ */
+/* ---- the whole command line ---- */
 
 enum option_id {
 	OPT_PORT = 256,
@@ -401,7 +397,7 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 	}
 }
 
-/* Where the session tables go, to be found again: a mounted hugetlbfs, else shared memory. */
+/* Where the session tables are kept across restarts: a mounted hugetlbfs, else shared memory. */
 static void find_store_directory(struct options *o)
 {
 	FILE *mounts = o->runtime.huge ? setmntent("/proc/self/mounts", "r") : NULL;
@@ -457,9 +453,9 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	if (o->balance.sessions_limit && o->balance.sessions_limit < o->balance.sessions)
 		return sy_fail(err, EINVAL, "--max-sessions: less than --sessions");
 	o->balance.state_directory = o->state;
-	/* DPDK's, and a successor's during an upgrade. */
+	/* DPDK's memory, and a successor's during an upgrade. */
 	o->balance.memory_reserved = UINT64_C(2) * o->runtime.memory_mb << 20;
-	/* One name for EAL's files and the session tables, apart from other programs'. */
+	/* EAL's files and the session tables share a name, distinct from other programs'. */
 	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->instance);
 	memcpy(o->runtime.instance, o->store_name, sizeof(o->runtime.instance));
 	o->balance.store_name = o->store_name;
@@ -468,7 +464,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	return 0;
 }
 
-/* The directory is cut so that all fits into a message. */
+/* The directory is truncated to make the text fit into a message. */
 void options_identity(const struct options *o, char *out, size_t cap)
 {
 	snprintf(out, cap, "--instance %s\n--state %s\n--socket %s\nsession tables in %.48s",
@@ -479,7 +475,7 @@ int options_check_identity(const struct options *o, const char *identity, struct
 {
 	char own[512];
 	options_identity(o, own, sizeof(own));
-	/* What a predecessor of an older build does not name is not compared. */
+	/* A predecessor of an older build may omit lines; those are not compared. */
 	for (const char *a = own, *b = identity; *b;) {
 		size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
 		if (la != lb || memcmp(a, b, la) != 0)

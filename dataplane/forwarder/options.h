@@ -8,7 +8,7 @@
 struct options {
 	struct sy_runtime_options runtime;
 	struct sy_balance_options balance;
-	struct sy_slot_key slot_key; /* of --slot-key */
+	struct sy_slot_key slot_key; /* from --slot-key */
 	char socket[108];
 	char state[256];
 	char store_directory[256];
@@ -21,9 +21,9 @@ struct options {
 
 /* Reads the command line. Errors name the option and the remedy. */
 int options_read(int argc, char **argv, struct options *out, struct sy_error *err);
-/* What a successor must have in common with its predecessor, as text of a line each. */
+/* The settings that a successor must share with its predecessor, as text, one per line. */
 void options_identity(const struct options *o, char *out, size_t cap);
-/* Returns 0, or -EINVAL and err with the first that differs. */
+/* Returns 0, or -EINVAL with the first difference in err. */
 int options_check_identity(const struct options *o, const char *identity, struct sy_error *err);
 void options_free(struct options *o);
 void options_help(void);

@@ -4,7 +4,7 @@
 
 #include <sy_runtime.h>
 
-/* The stages of a worker in their order; ends with a NULL name. */
+/* The stages of a worker in order; the last entry has a NULL name. */
 extern const struct sy_stage pipeline[];
 
 #endif

@@ -21,11 +21,11 @@ struct process {
 	struct options *options;
 	struct sy_balance *balance;
 	struct sy_runtime *rt;
-	struct upgrade upgrade;        /* to a successor of ours */
-	int note;                      /* −1: not ours */
-	bool bound;                    /* the ports have been taken: to be let go of in order */
-	struct upgrade_message sealed; /* of our predecessor */
-	int rc;                        /* of taking over within the loop */
+	struct upgrade upgrade;        /* to this process's successor */
+	int note;                      /* −1: this process does not have it */
+	bool bound;                    /* the ports were taken and must be released in order */
+	struct upgrade_message sealed; /* the predecessor's message */
+	int rc;                        /* result of taking over within the loop */
 	struct sy_error *err;
 };
 
@@ -68,7 +68,7 @@ static int make_directories(const char *path, bool is_file, struct sy_error *err
 	return 0;
 }
 
-/* Workers do not run yet, so that adoption may have the CPUs. */
+/* Workers do not run yet, so adoption may use all CPUs. */
 static unsigned adopt_threads(const struct options *o)
 {
 	cpu_set_t set;
@@ -78,8 +78,7 @@ static unsigned adopt_threads(const struct options *o)
 	return o->runtime.workers > wanted ? o->runtime.workers : wanted;
 }
 
-/* ---- beginning
- * ------------------------------------------------------------------------------------- */
+/* ---- starting ---- */
 
 static int adopt_and_start(struct process *l)
 {
@@ -125,7 +124,7 @@ static int take_over(struct process *l)
 	ready.gap_ns = sy_clock_ns() - l->sealed.last_ns;
 	sy_balance_get_totals(l->balance, &totals);
 	ready.sessions = totals.live;
-	sy_runtime_claim(l->rt, l->err); /* what fails is logged: the rest shall go on */
+	sy_runtime_claim(l->rt, l->err); /* failures are logged; the rest continues */
 	sy_phase_end(SY_PHASE_CLAIM);
 	rc = serve(l);
 	if (rc < 0)
@@ -182,8 +181,7 @@ static int begin(struct process *l)
 	return rc < 0 ? predecessor_fail(l, -rc) : 0;
 }
 
-/* ---- from memory to the end
- * ------------------------------------------------------------------------ */
+/* ---- running and stopping ---- */
 
 static int run(struct process *l)
 {
@@ -199,12 +197,12 @@ static int run(struct process *l)
 	upgrade_stop(&l->upgrade);
 	if (l->bound && l->upgrade.phase == UPGRADE_NONE) {
 		sd_notify(0, "STOPPING=1");
-		sy_balance_save(l->balance); /* the disk may be slow: while packets flow */
+		sy_balance_save(l->balance); /* the disk may be slow: save while packets flow */
 		sy_runtime_quiesce(l->rt);
 		sy_balance_seal(l->balance, 0);
 	}
 	sy_balance_detach(l->balance);
-	return rc == -ECANCELED ? 0 : rc; /* stopped before it was ready */
+	return rc == -ECANCELED ? 0 : rc; /* stopped before the start was complete */
 }
 
 static int open_and_run(struct process *l)
@@ -237,7 +235,7 @@ static int open_and_run(struct process *l)
 	return rc;
 }
 
-/* Are we the successor that our predecessor wants? */
+/* Checks that this process is the successor that the predecessor wants. */
 static int hello_check(const struct options *o, struct sy_error *err)
 {
 	struct upgrade_message hello;

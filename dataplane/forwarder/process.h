@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The life of a forwarder's process, from its options to its end.
+ * The lifecycle of a forwarder's process, from its options to its end.
  *
  *     ordinary   note, open, mirror, configuration                    ─► adopt, bind, start, serve
  *     successor  open, mirror, configuration ─► PREPARED … SEALED ─► note, take ─► the same, READY
- *     the end    quiesce, seal, close: by a signal; or handed over to a successor, or begun again
+ *     the end    quiesce, seal, close: by a signal; or hands over to a successor, or executes
+ * itself
  */
 #ifndef PROCESS_H
 #define PROCESS_H
 
 #include "options.h"
 
-/* Runs until it is stopped or replaced. argv: the whole command line, to be begun again by. Returns
- * 0 or a negative errno. */
+/* Runs until it is stopped or replaced. argv: the whole command line, for executing the binary
+ * again. Returns 0 or a negative errno. */
 int process_run(struct options *o, char *const *argv, struct sy_error *err);
 
 #endif

@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #define NOTES     "/run/steelyard"
-#define FILES_MAX 16 /* of one note */
+#define FILES_MAX 16 /* in one note */
 
 enum { FILE_SOCKET, FILE_EAL, FILE_SESSIONS, FILE_REFUSED, FILE_NEXT, FILES_OWN };
 
-/* NOTES/files-<netns inode>-; a note's name goes on with the instance. */
+/* NOTES/files-<netns inode>-; the instance completes a note's name. */
 static int note_prefix(char *out, size_t cap)
 {
 	struct stat st;
@@ -28,7 +28,7 @@ static int note_prefix(char *out, size_t cap)
 	return 0;
 }
 
-/* Opens and locks a note. It may be removed by who had the lock before: then there is another. */
+/* Opens and locks a note. The lock's previous holder may have removed it; then opens a new one. */
 static int note_open(const char *path, struct sy_error *err)
 {
 	for (;;) {
@@ -49,7 +49,7 @@ static int note_open(const char *path, struct sy_error *err)
 	}
 }
 
-/* Names the files that this forwarder may leave. */
+/* Lists the files that this forwarder may leave. */
 static void files_name(const struct options *o, char (*file)[PATH_MAX])
 {
 	const char *dir = o->balance.store_directory;
@@ -60,8 +60,8 @@ static void files_name(const struct options *o, char (*file)[PATH_MAX])
 	snprintf(file[FILE_NEXT], PATH_MAX, "%s/%s.next", dir, o->store_name);
 }
 
-/* What the note named before and still exists stays in it: with other options, files went
- * elsewhere. */
+/* Files that the note already named stay in it if they still exist: with other options, an earlier
+ * forwarder used other paths. */
 static int note_write(int fd, const struct options *o)
 {
 	char file[FILES_MAX][PATH_MAX], line[PATH_MAX];
@@ -107,7 +107,7 @@ int stale_state_note(const struct options *o, struct sy_error *err)
 	return fd;
 }
 
-/* Somebody listens there: another forwarder that was given the same --socket. */
+/* A process listens there: another forwarder with the same --socket. */
 static bool socket_is_live(const char *path)
 {
 	struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -122,7 +122,7 @@ static bool socket_is_live(const char *path)
 	return live;
 }
 
-/* A file, a socket, or a directory with nothing but files in it. */
+/* Removes a file, a socket, or a directory that contains only files. */
 static bool stale_state_remove(const char *path)
 {
 	char inner[PATH_MAX + NAME_MAX + 2];

@@ -23,10 +23,10 @@
 #define CHILD_FD     3
 #define PREPARE_S    60 /* for EAL, memory, mirror, configuration */
 #define TAKE_OVER_S  15
-#define SETTLE_S     30      /* for sweeps: beyond it, each session is looked at during the gap */
-#define SETTLE_MS    10      /* until that is looked at again */
-#define ENDING_MS    1000    /* for a process to give its memory back */
-#define BARRIER_US   1000000 /* for the supervisor to read that its main process is another */
+#define SETTLE_S     30      /* for sweeps: after it, each session is checked during the gap */
+#define SETTLE_MS    10      /* between checks of that */
+#define ENDING_MS    1000    /* for a process to free its memory */
+#define BARRIER_US   1000000 /* for the supervisor to learn of its new main process */
 #define SELF         "/proc/self/exe"
 #define SELF_DELETED " (deleted)"
 
@@ -45,8 +45,7 @@ void upgrade_init(struct upgrade *u, const struct options *o, char *const *argv)
 		u->binary[n - cut] = '\0';
 }
 
-/* ---- starting it
- * ----------------------------------------------------------------------------------- */
+/* ---- starting the child ---- */
 
 static int binary_check(const char *path, struct sy_error *err)
 {
@@ -62,9 +61,9 @@ static int binary_check(const char *path, struct sy_error *err)
 	return 0;
 }
 
-/* The command line of a forwarder called `name`: the words wanted, or ours but for --inherit and
- * its value; and
- * --inherit with a descriptor, if that is given. Freed by one free(). */
+/* The command line of a forwarder called `name`: the wanted arguments, or this process's own
+ * without
+ * --inherit and its value; plus --inherit with a descriptor, if given. Freed by one free(). */
 static char **argv_make(const struct upgrade *u, const char *name,
                         const struct sy_balance_upgrade *wanted, const char *inherit)
 {
@@ -76,7 +75,7 @@ static char **argv_make(const struct upgrade *u, const char *name,
 	if (!argv)
 		return NULL;
 	argv[n++] = (char *)(uintptr_t)name;
-	if (inherit) { /* first, so that a mistake behind it can be told */
+	if (inherit) { /* first, so errors after it can be reported */
 		argv[n++] = "--inherit";
 		argv[n++] = (char *)(uintptr_t)inherit;
 	}
@@ -93,9 +92,9 @@ static char **argv_make(const struct upgrade *u, const char *name,
 	return argv;
 }
 
-/* No fork(): page tables would be copied, and pinned pages with copy-on-write do not go together.
- * Nothing but its end of the socket and the standard descriptors goes to the child: a packet socket
- * in its hands would keep the queue. */
+/* Does not use fork(): it would copy page tables, and pinned pages do not work with copy-on-write.
+ * The child gets only its end of the socket and the standard descriptors: a packet socket in the
+ * child would keep the queue. */
 static int child_spawn(struct upgrade *u, const char *path, char **argv, int end)
 {
 	posix_spawn_file_actions_t actions;
@@ -173,7 +172,7 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 	snprintf(inherit, sizeof(inherit), "%d", CHILD_FD);
 	char **argv = argv_make(u, path, wanted, inherit);
 	rc = argv ? attempt_open(u, &end) : -ENOMEM;
-	/* Before it can read: a journal that is cut later does not fit an older snapshot. */
+	/* Before the child can read: a journal truncated later does not match an older snapshot. */
 	if (rc == 0)
 		sy_balance_hold_snapshots(u->balance, true);
 	if (rc == 0)
@@ -192,11 +191,9 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 	return 0;
 }
 
-/* ---- its end
- * --------------------------------------------------------------------------------------- */
+/* ---- the child's end ---- */
 
-/* It has let go of its socket, so that it is ending most likely: by itself, and that shall be told.
- */
+/* The child has closed its socket, so it is most likely ending by itself: waits for its status. */
 static void child_await(const struct upgrade *u)
 {
 	struct pollfd end = {.fd = pidfd_open(u->child, 0), .events = POLLIN};
@@ -206,7 +203,7 @@ static void child_await(const struct upgrade *u)
 	close(end.fd);
 }
 
-/* Kills the child if it still lives, and fills `how` with what became of it before. */
+/* Kills the child if it is still running, and writes to `how` how it ended. */
 static void child_end(struct upgrade *u, char *how, size_t cap)
 {
 	int status = 0;
@@ -256,7 +253,7 @@ static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 		sy_balance_hold_snapshots(u->balance, false);
 	u->phase = sealed ? UPGRADE_AGAIN : UPGRADE_NONE;
 	sy_balance_upgrade_answer(u->balance, NULL, &told);
-	if (sealed) /* after the turn that sends the answer */
+	if (sealed) /* after the loop's turn that sends the answer */
 		sy_runtime_defer(u->rt, loop_end, u);
 }
 
@@ -277,14 +274,13 @@ static void on_timer(void *ctx)
 	upgrade_fail(u, &err);
 }
 
-/* ---- the hand-over
- * --------------------------------------------------------------------------------- */
+/* ---- the hand-over ---- */
 
 static void hand_over(struct upgrade *u)
 {
 	struct upgrade_message b = {0};
 	struct sy_error err;
-	while (b.ticket == 0) /* 0 is a clean stop's */
+	while (b.ticket == 0) /* 0 stands for a clean stop */
 		if (getrandom(&b.ticket, sizeof(b.ticket), 0) < 0)
 			b.ticket = sy_clock_ns();
 	u->phase = UPGRADE_SEALED;
@@ -302,9 +298,10 @@ static void hand_over(struct upgrade *u)
 	}
 }
 
-/* The successor has all it needs but our sessions. Soon after an upgrade of our own, records may
- * still name our predecessor's next hops: until sweeps have renewed those, the successor would have
- * to look at each record while no packet is taken. Forwarding goes on meanwhile. */
+/* The successor has everything except the sessions. Soon after an upgrade of this process, records
+ * may still name its predecessor's next hops. Until sweeps have renewed them, the successor would
+ * have to check each record while no packet is taken. So this process waits and continues
+ * forwarding. */
 static void hand_over_once_settled(struct upgrade *u)
 {
 	uint64_t waited_ns = sy_clock_ns() - u->prepared_ns;
@@ -327,7 +324,7 @@ static void succeed(struct upgrade *u, const struct upgrade_message *b)
 	       "process %d (%s) has taken over %lu sessions; no packet was taken for %.1f ms",
 	       done.pid, done.build, (unsigned long)done.sessions, (double)done.gap_ns / 1e6);
 	sd_notifyf(0, "MAINPID=%d\nSTATUS=Upgraded to %s.", done.pid, done.build);
-	sd_notify_barrier(0, BARRIER_US); /* while we are still known as its main process */
+	sd_notify_barrier(0, BARRIER_US); /* while this process is still the main process */
 	sy_balance_upgrade_answer(u->balance, &done, NULL);
 	sy_runtime_defer(u->rt, loop_end, u);
 }
@@ -365,7 +362,7 @@ void upgrade_stop(struct upgrade *u)
 	attempt_close(u);
 	child_end(u, how, sizeof(how));
 	sy_log(SY_LOG_WARN, "upgrade", "stopped during an upgrade: the new forwarder: %s", how);
-	if (u->phase == UPGRADE_PREPARING) /* what was accepted meanwhile is saved at the end */
+	if (u->phase == UPGRADE_PREPARING) /* changes accepted meanwhile are saved at the end */
 		sy_balance_hold_snapshots(u->balance, false);
 	u->phase = u->phase == UPGRADE_SEALED ? UPGRADE_DONE : UPGRADE_NONE;
 }
@@ -376,7 +373,7 @@ int upgrade_execute(const struct upgrade *u, struct sy_error *err)
 	if (!argv)
 		return sy_fail(err, ENOMEM, "no memory to begin anew");
 	close_range(CHILD_FD, ~0u, CLOSE_RANGE_CLOEXEC);
-	execv(SELF, argv); /* works although the file may be gone */
+	execv(SELF, argv); /* works even if the file is gone */
 	int rc = sy_fail(err, errno, "beginning anew from %s: %s", u->binary, strerror(errno));
 	free(argv);
 	return rc;

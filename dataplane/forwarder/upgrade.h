@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The old side of an upgrade: starts the successor as a child, gives everything up once it is
- * prepared, and ends when it forwards. The messages are upgrade_message.h's; the new side is in
- * life.c.
+ * The old side of an upgrade: starts the successor as a child, releases everything once the child
+ * is prepared, and ends when the child forwards. upgrade_message.h defines the messages; the new
+ * side is in process.c.
  *
- * Until PREPARED a failure ends the successor only. After SEALED nothing is left to go on with:
- * this process then begins again from its own binary, an ordinary restart that finds its sessions.
+ * Until PREPARED, a failure ends only the successor. After SEALED, this process has nothing left to
+ * continue with: it executes its own binary again, an ordinary restart that finds its sessions.
  */
 #ifndef UPGRADE_H
 #define UPGRADE_H
@@ -19,31 +19,31 @@
 
 enum upgrade_phase {
 	UPGRADE_NONE,
-	UPGRADE_PREPARING, /* the child prepares, we forward */
-	UPGRADE_SEALED,    /* the child has our sessions */
-	UPGRADE_DONE,      /* nothing is ours any more: to end */
-	UPGRADE_AGAIN,     /* it failed: to execute our own binary again */
+	UPGRADE_PREPARING, /* the child prepares, this process forwards */
+	UPGRADE_SEALED,    /* the child has the sessions */
+	UPGRADE_DONE,      /* the child has everything: this process ends */
+	UPGRADE_AGAIN,     /* the child failed: execute the own binary again */
 };
 
 struct upgrade {
 	const struct options *options;
 	struct sy_runtime *rt;
 	struct sy_balance *balance;
-	int *note;             /* the lock of stale state.h, closed and −1 once let go of */
-	char *const *argv;     /* ours */
-	char binary[PATH_MAX]; /* where we were started from */
+	int *note;             /* the lock of stale_state.h; closed and −1 once released */
+	char *const *argv;     /* this process's own */
+	char binary[PATH_MAX]; /* the path of this process's binary */
 
 	enum upgrade_phase phase;
 	pid_t child;
-	int fd, timer;        /* to the child; when patience ends */
-	uint64_t prepared_ns; /* when the child was; 0: not yet */
+	int fd, timer;        /* to the child; for the present time limit */
+	uint64_t prepared_ns; /* when the child was prepared; 0: not yet */
 };
 
-/* Notes how this process was started; argv must live on. */
+/* Notes how this process was started; keeps argv. */
 void upgrade_init(struct upgrade *u, const struct options *o, char *const *argv);
-/* Begins one: for sy_balance_options.upgrade with u as its ctx. */
+/* Begins an upgrade: for sy_balance_options.upgrade with u as its ctx. */
 int upgrade_begin(void *u, const struct sy_balance_upgrade *wanted, struct sy_error *err);
-/* At the end of the loop: a successor that has not taken over is killed. */
+/* At the end of the loop: kills a successor that has not taken over. */
 void upgrade_stop(struct upgrade *u);
 /* Executes this process's own binary again; returns only if that fails. */
 int upgrade_execute(const struct upgrade *u, struct sy_error *err);

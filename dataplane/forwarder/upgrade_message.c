@@ -24,7 +24,7 @@ int upgrade_message_receive(int fd, struct upgrade_message *out, struct sy_error
 {
 	memset(out, 0, sizeof(*out));
 	ssize_t n;
-	do { /* told once, if it closed without reading all of ours; its last words come after */
+	do { /* ECONNRESET comes once if the peer left messages unread; its last ones follow */
 		n = recv(fd, out, sizeof(*out), MSG_DONTWAIT);
 	} while (n < 0 && (errno == ECONNRESET || errno == EINTR));
 	if (n < 0 && errno == EAGAIN)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a forwarder and its successor say to each other during an upgrade, over a SOCK_SEQPACKET
- * socket pair:
+ * Messages between a forwarder and its successor during an upgrade, over a SOCK_SEQPACKET socket
+ * pair:
  *
  *     old                        new
- *     HELLO text      ────────►            it is there before the new one starts
+ *     HELLO text      ────────►            sent before the new one starts
  *                     ◄────────  PREPARED
  *     SEALED          ────────►
  *                     ◄────────  READY text
  *                     ◄────────  FAILED text, at any time
  *
- * The two are of different builds: magic, version, kind and text are where they are in every
+ * The two may be of different builds: magic, version, kind and text have the same position in every
  * version.
  */
 #ifndef UPGRADE_MESSAGE_H
@@ -22,7 +22,7 @@
 
 enum upgrade_message_kind {
 	UPGRADE_MESSAGE_HELLO =
-	        1, /* text: what must be equal, a line each; see options_identity() */
+	        1, /* text: settings that must match, one per line; see options_identity() */
 	UPGRADE_MESSAGE_PREPARED,
 	UPGRADE_MESSAGE_SEALED, /* ticket, last_ns */
 	UPGRADE_MESSAGE_READY,  /* gap_ns, sessions; text: build */
@@ -35,18 +35,18 @@ struct upgrade_message {
 	uint16_t kind;
 	char text[512]; /* ends with a zero */
 	uint64_t ticket;
-	uint64_t last_ns; /* CLOCK_MONOTONIC: from then on no packet was taken */
+	uint64_t last_ns; /* CLOCK_MONOTONIC: no packet was taken from then on */
 	uint64_t gap_ns;
 	uint64_t sessions;
 };
 _Static_assert(sizeof(struct upgrade_message) == 8 + 512 + 32, "a format between builds");
 
-/* text may be NULL; the numbers are taken from *b, which may be NULL too. Returns 0 or a negative
- * errno, -EPIPE if the other side has gone. */
+/* text may be NULL. The numbers come from *b, which may be NULL, too. Returns 0 or a negative
+ * errno, -EPIPE if the other side is gone. */
 int upgrade_message_send(int fd, enum upgrade_message_kind kind, const char *text,
                          const struct upgrade_message *b);
-/* Receives what is there. Returns 1; 0 if nothing is; -ENOTCONN when the other side has gone;
- * -EPROTO if it speaks another version, or something else, with err. */
+/* Receives a message if there is one. Returns 1; 0 if there is none; -ENOTCONN if the other side is
+ * gone; -EPROTO with err if it speaks another version, or for anything else. */
 int upgrade_message_receive(int fd, struct upgrade_message *out, struct sy_error *err);
 
 #endif

@@ -16,9 +16,7 @@
 
 #include "runtime.h"
 
-#define TIMES                                                                                      \
-	4 /* after 0, 1, 3 and 7 s: the first may meet a neighbour that heeds none so soon         \
-	   */
+#define TIMES    4  /* sent after 0, 1, 3 and 7 s: a neighbour may ignore an early one */
 #define RATE     64 /* addresses a tick: 640 a second */
 #define TICK_NS  UINT64_C(100000000)
 #define FRAME_V4 (SY_ETH_LEN + 28)

@@ -174,9 +174,8 @@ static void main_lcore(char *out, size_t cap)
 	snprintf(out + at, cap - at, ")");
 }
 
-/* An upgrade cannot switch between huge pages and ordinary memory, so the error text does not
- * suggest
- * --no-huge to it. */
+/* An upgrade cannot switch between huge pages and ordinary memory, so its error text omits the
+ * option. */
 static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 {
 	unsigned long mb = huge_free_mb(), page_kb = huge_page_kb();

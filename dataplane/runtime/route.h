@@ -43,7 +43,7 @@ struct routes {
 	uint16_t chain[GROUP_CHAINS];
 	uint16_t group_free[GROUPS]; /* stack */
 	unsigned group_free_count;
-	uint16_t path_free[PATH_HALF]; /* ring, so that an id rests as long as possible */
+	uint16_t path_free[PATH_HALF]; /* ring: an id stays unused as long as possible */
 	unsigned path_free_first, path_free_count;
 	uint16_t dirty[GROUPS];
 	unsigned dirty_count;
