@@ -4,8 +4,7 @@
  *
  *     ordinary   note, open, mirror, configuration                    ─► adopt, bind, start, serve
  *     successor  open, mirror, configuration ─► PREPARED … SEALED ─► note, take ─► the same, READY
- *     the end    quiesce, seal, close: by a signal; or hands over to a successor, or executes
- * itself
+ *     the end    quiesce, seal, close: by a signal; or hand over to a successor, or execute again
  */
 #ifndef PROCESS_H
 #define PROCESS_H

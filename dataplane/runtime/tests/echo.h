@@ -12,9 +12,9 @@ extern const struct sy_stage echo_pipeline[];
 /* Packets that were handed over to a worker which does not own their slot. */
 extern uint32_t echo_wrong_worker;
 
-/* For child processes: those below end the process when they fail. */
+/* For child processes: these functions end the process if they fail. */
 void shell(const char *command);
-/* A veth peer leaves checksums to hardware that is not there. */
+/* Computes checksums in software: a veth peer leaves them to hardware that does not exist. */
 void checksums_on(const char *ifname);
 
 #endif

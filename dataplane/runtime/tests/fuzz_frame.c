@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The control socket's framing: the input is a byte stream, its first byte says in which pieces it
- * arrives. */
+/* The control socket's framing. The input is a byte stream; its first byte selects the pieces in
+ * which it arrives. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,14 +19,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size_t want = frame_want(&r, &where), n = size - at < piece ? size - at : piece;
 		n = n < want ? n : want;
 		if (!n)
-			abort(); /* it would wait for ever */
+			abort(); /* the reader would wait for ever */
 		memcpy(where, data + at, n);
 		at += n;
 		enum frame_state s = frame_add(&r, n, MAX);
 		if (s == FRAME_WHOLE) {
 			if (r.have != r.len || r.len > MAX)
 				abort();
-			/* Its bytes have just come, one after the other. */
+			/* The frame's bytes are the latest ones, in order. */
 			if (r.len && memcmp(r.body, data + at - r.len, r.len))
 				abort();
 			frame_next(&r);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A runtime for tests: no huge pages, no kernel, ports that are rings which the test fills and
- * empties. The test's own thread is the control thread. */
+/* A runtime for tests: no huge pages, no kernel; the test fills and empties rings that serve as
+ * ports. The test's own thread is the control thread. */
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
@@ -13,18 +13,18 @@
 
 #include "../runtime.h"
 
-#define WAIT_NS UINT64_C(30000000000) /* for what must happen: a limit, not a measure */
+#define WAIT_NS UINT64_C(30000000000) /* time limit for events that must happen */
 
 struct ring_port {
-	struct rte_ring *rx, *tx; /* as the runtime sees it */
+	struct rte_ring *rx, *tx; /* as seen from the runtime */
 };
 
-/* Fills in what all tests share. */
+/* Fills in the options that all tests share. */
 void options_init(struct sy_runtime_options *o, unsigned workers);
-/* Adds an ethdev port of one queue over two new rings. */
+/* Adds an ethdev port with one queue over two new rings. */
 struct ring_port ring_port_add(struct sy_runtime_options *o, const char *name);
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o);
-/* Lets the control thread work for a moment; fails the test when the deadline has passed. */
+/* Runs the control thread's loop for a moment; fails the test after the deadline. */
 void runtime_turn(struct sy_runtime *rt, uint64_t deadline);
 struct sy_addr addr(const char *text);
 uint64_t drops(const struct sy_runtime *rt, enum sy_drop reason);

@@ -20,7 +20,7 @@ static struct sy_control *control;
 /* ---- a handler that returns the request, at once or later ---- */
 
 struct pending {
-	struct sy_control_peer *peer; /* NULL: it has gone */
+	struct sy_control_peer *peer; /* NULL: the peer is gone */
 	uint8_t *bytes;
 	size_t len;
 };
@@ -43,7 +43,7 @@ static void pending_answer(void *ctx)
 
 static void on_request(void *ctx, struct sy_control_peer *peer, const uint8_t *bytes, size_t len)
 {
-	assert_null(*sy_control_peer_data(peer)); /* never a second before the reply */
+	assert_null(*sy_control_peer_data(peer)); /* never a second request before the reply */
 	if (mute)
 		return;
 	if (++requests % 2) {
@@ -75,7 +75,7 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 
 static const struct sy_control_handler handler = {NULL, on_request, on_broken, on_gone};
 
-/* ---- the peers' side; nonblocking, the runtime turns in between ---- */
+/* ---- the peers' side; nonblocking, and the runtime takes turns in between ---- */
 
 static int peer_open(void)
 {
@@ -96,7 +96,7 @@ static uint32_t draw(uint32_t below)
 
 struct stream {
 	int fd;
-	uint8_t *bytes; /* all frames that this peer sends, and expects back */
+	uint8_t *bytes; /* all frames that this peer sends and expects back */
 	size_t len, sent, back;
 };
 
@@ -128,7 +128,7 @@ static void stream_turn(struct stream *s)
 	s->back += (size_t)got;
 }
 
-/* Random pieces, many peers at once: everybody gets back what he sent, in order. */
+/* Random pieces from many peers at once: each peer gets back what it sent, in order. */
 static void test_many(void **state)
 {
 	struct stream s[PEERS];
@@ -160,7 +160,7 @@ static void await_gone(unsigned count)
 		runtime_turn(rt, deadline);
 }
 
-/* What the peer hears until the forwarder hangs up. */
+/* Reads what the peer receives until the forwarder hangs up. */
 static size_t peer_hear(int fd, uint8_t *out, size_t cap)
 {
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
@@ -198,7 +198,7 @@ static void test_broken(void **state)
 	assert_int_equal(broken, 2);
 }
 
-/* Peers leave at every point: idle, in a frame, with a reply due, with a reply unread. */
+/* Peers disconnect at every point: idle, in a frame, with a reply due, with a reply unread. */
 static void test_vanish(void **state)
 {
 	static const char *const said[] = {"", "\0\0", "\0\0\0\5ab", "\0\0\0\2ab"};
@@ -217,7 +217,7 @@ static void test_vanish(void **state)
 	await_gone(before + 200);
 }
 
-/* A request is never answered, and the peer leaves. */
+/* A request is never answered, and the peer disconnects. */
 static void test_vanish_unanswered(void **state)
 {
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
@@ -233,7 +233,8 @@ static void test_vanish_unanswered(void **state)
 	mute = false;
 }
 
-/* A peer that asks and never reads holds up nobody, and is not read from either. */
+/* A peer that sends requests and never reads holds up no other peer, and is not read from, either.
+ */
 static void test_slow(void **state)
 {
 	struct stream s;
@@ -243,7 +244,7 @@ static void test_slow(void **state)
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	size_t taken = 0;
 	memcpy(big, &head, 4);
-	for (unsigned quiet = 0; quiet < 50;) { /* until it takes no more */
+	for (unsigned quiet = 0; quiet < 50;) { /* until the socket takes no more */
 		ssize_t n = send(slow, big + taken % (4 + size), 4 + size - taken % (4 + size),
 		                 MSG_NOSIGNAL);
 		taken += n > 0 ? (size_t)n : 0;
@@ -275,7 +276,7 @@ static void test_path(void **state)
 	assert_int_equal(sy_control_open(rt, path, &handler, &other, &err), -EADDRINUSE);
 	assert_non_null(strstr(err.text, path));
 	assert_int_equal(sy_control_open(rt, "/dev/null", &handler, &other, &err), -EEXIST);
-	assert_int_equal(stat(path, &st), 0); /* the live one is still there */
+	assert_int_equal(stat(path, &st), 0); /* the live socket still exists */
 
 	char stale[110];
 	struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -283,7 +284,7 @@ static void test_path(void **state)
 	memcpy(sun.sun_path, stale, sizeof(sun.sun_path));
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&sun, sizeof(sun)), 0);
-	close(fd); /* the file stays: nobody listens */
+	close(fd); /* the file stays, but no process listens */
 	assert_int_equal(sy_control_open(rt, stale, &handler, &other, &err), 0);
 	sy_control_close(other);
 	assert_int_not_equal(stat(stale, &st), 0);
@@ -301,8 +302,8 @@ static void ask_and_be_answered(int fd)
 	free(s.bytes);
 }
 
-/* Who is connected, or has connected and was not accepted yet, is answered; nobody else comes, and
- * the path belongs to the next. */
+/* Clients that are connected, or that wait to be accepted, get answers. No further client can
+ * connect, and the path is free for the successor. */
 static void test_leave(void **state)
 {
 	struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -320,7 +321,7 @@ static void test_leave(void **state)
 	close(none);
 
 	assert_int_equal(sy_control_open(rt, path, &handler, &next, &err), 0);
-	sy_control_leave(control); /* a second time: nothing */
+	sy_control_leave(control); /* a second call does nothing */
 	assert_int_equal(stat(path, &st), 0);
 	ask_and_be_answered(early);
 	ask_and_be_answered(unseen);
@@ -329,7 +330,7 @@ static void test_leave(void **state)
 	close(unseen);
 	await_gone(before + 2);
 	sy_control_close(control);
-	assert_int_equal(stat(path, &st), 0); /* not its own any more */
+	assert_int_equal(stat(path, &st), 0); /* the file belongs to the successor */
 	control = next;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When the kernel is told of new receive buffers: an AF_XDP queue over rings in this test's memory,
- * with the flag that only zero-copy drivers raise. */
+/* When the kernel is woken for new receive buffers: an AF_XDP queue over rings in this test's
+ * memory, with the flag that only zero-copy drivers raise. */
 #include "../port_xsk.c"
 
 #include "support.h"
@@ -48,10 +48,10 @@ static void test_refill_is_told(void **state)
 		held++;
 	xsk.queue[0].fill_missing = 8;
 	assert_int_equal(receive(), 0);
-	assert_int_equal(kicks_take(), 0); /* nothing new: it would look in vain */
+	assert_int_equal(kicks_take(), 0); /* nothing new: a kick would be useless */
 	assert_true(port_xsk_ops.is_pending(&port, 0));
 	rte_pktmbuf_free_bulk(all, held);
-	assert_int_equal(receive(), 0); /* no packet, but buffers again */
+	assert_int_equal(receive(), 0); /* no packet, but buffers are available again */
 	assert_int_equal(fill_producer, 8);
 	assert_int_equal(kicks_take(), 1);
 	assert_int_equal(receive(), 0);

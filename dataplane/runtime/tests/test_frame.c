@@ -67,11 +67,11 @@ static void test_too_large(void **state)
 	assert_int_equal(frame_want(&r, &where), 4);
 	memcpy(where, head, 4);
 	assert_int_equal(frame_add(&r, 4, MAX), FRAME_TOO_LARGE);
-	assert_null(r.body); /* nothing was set aside for it */
+	assert_null(r.body); /* no memory was allocated for it */
 	frame_free(&r);
 }
 
-/* A promise alone takes no memory. */
+/* An announced length alone takes no memory. */
 static void test_promise(void **state)
 {
 	struct frame_reader r = {0};

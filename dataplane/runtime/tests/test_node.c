@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which NUMA nodes CPUs are on, and where memory comes from then. */
+/* Which NUMA nodes CPUs belong to, and where memory then comes from. */
 #include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "../runtime.h"
 #include "support.h"
 
-/* As sysfs has them: two CPUs on node 0, one on node 1, one whose node is not told. */
+/* As in sysfs: two CPUs on node 0, one on node 1, one without a known node. */
 static void test_nodes(void **state)
 {
 	static const char *const folders[] = {"cpu0",       "cpu0/node0", "cpu1", "cpu1/cache",

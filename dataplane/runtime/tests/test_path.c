@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Routes and the life of paths, against a plain list of routes. */
+/* Routes and the lifecycle of paths, compared with a plain list of routes. */
 #include <stdlib.h>
 
 #include "../route.h"
@@ -39,7 +39,7 @@ static void addr_mask(struct sy_addr *a, unsigned bits)
 			a->b[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
 }
 
-/* Few bits vary, so that prefixes nest and addresses hit them. */
+/* Only a few bits vary, so prefixes nest and addresses match them. */
 static struct sy_addr draw_addr(bool v4)
 {
 	struct sy_addr a = addr(v4 ? "10.0.0.0" : "2001:db8::");
@@ -106,7 +106,7 @@ static void path_check(const struct sy_runtime *rt, uint16_t id, const struct sy
 	}
 }
 
-/* What sessions hold is right or stale; stale ones look up again. */
+/* Path ids that sessions hold are right or stale; holders of stale ones look up again. */
 static void sessions_visit(struct sy_runtime *rt, struct model *m)
 {
 	for (unsigned i = 0; i < SESSIONS; i++) {
@@ -191,7 +191,7 @@ static void test_random(void **state)
 	free(m);
 }
 
-/* Id 0 is none. */
+/* Id 0 means none. */
 static unsigned ids_in_all(const struct sy_runtime *rt)
 {
 	return rt->options.path_half ? PATH_HALF : PATH_HALF - 1;
@@ -222,7 +222,7 @@ static void test_protocol(void **state)
 	assert_false(sy_path_is_stale(rt, first));
 	assert_int_equal(sy_path_mtu(rt, first), sy_port_mtu(rt, 0));
 
-	wide = route_via("10.0.0.0", 8, "192.0.2.3"); /* another gateway: the id stays */
+	wide = route_via("10.0.0.0", 8, "192.0.2.3"); /* another gateway: the id does not change */
 	uint32_t generation = sy_path_generation(rt);
 	apply(rt, &wide, false);
 	assert_false(sy_path_is_stale(rt, first));
@@ -243,7 +243,7 @@ static void test_protocol(void **state)
 	routes_refuse(rt, false);
 	second = sy_path_lookup(rt, &dst);
 
-	apply(rt, &narrow, true); /* gone */
+	apply(rt, &narrow, true); /* remove the route */
 	assert_true(sy_path_is_stale(rt, second));
 	path_check(rt, sy_path_lookup(rt, &dst), &wide);
 	apply(rt, &wide, true);
@@ -253,7 +253,7 @@ static void test_protocol(void **state)
 	assert_int_equal(rt->routes->path_free_count, ids_in_all(rt));
 }
 
-/* When changes outrun the sweep, ids run out: nothing breaks, and the sweep mends it. */
+/* Changes outrun the sweep and ids run out: nothing breaks, and the next sweep repairs it. */
 static void test_exhaustion(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -278,12 +278,12 @@ static void test_exhaustion(void **state)
 	assert_int_equal(rt->routes->path_free_count, ids_in_all(rt));
 }
 
-/* ---- look-ups while routes change ---- */
+/* ---- lookups while routes change ---- */
 
 #define FLAPS 5000
 
 static bool flapping;
-static unsigned strangers; /* answers that belong to another destination */
+static unsigned strangers; /* results that belong to another destination */
 
 /* Destinations 10.1.1.1 and 10.2.2.2 belong to gateways 1x and 2x. */
 static void *reader_main(void *ctx)
@@ -299,7 +299,7 @@ static void *reader_main(void *ctx)
 	return NULL;
 }
 
-/* The long prefixes take turns, so that each gets the node that the other has left. */
+/* The long prefixes alternate, so each reuses the node that the other has freed. */
 static void test_readers(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -345,8 +345,7 @@ static void test_weights(void **state)
 	apply(rt, &r, true);
 }
 
-/* Every id comes from the process's own half; those of the other one are stale, whatever happens
- * here. */
+/* Every id comes from the process's own half. Ids of the other half are always stale. */
 static void test_halves(void **state)
 {
 	struct sy_runtime *rt = *state;

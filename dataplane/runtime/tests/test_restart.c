@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening without taking, and letting go without losing, over ring ports. */
+/* Opening without taking, and releasing without losing packets, over ring ports. */
 #include <stdio.h>
 
 #include <rte_byteorder.h>
@@ -12,7 +12,7 @@
 static struct ring_port port;
 static struct sy_runtime *rt;
 
-/* slot = number of the packet; its owner sends it on. */
+/* slot = the packet's number; the slot's owner sends the packet on. */
 static void stage_route(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++) {
@@ -87,7 +87,7 @@ static void calls_run_here(void)
 	assert_int_equal(called, rt->workers);
 }
 
-/* Until it is bound, the device is nobody's, and everything else is there already. */
+/* Until it is bound, the device is free, and everything else exists already. */
 static void test_open_takes_nothing(void **state)
 {
 	struct sy_runtime_options o;
@@ -134,7 +134,7 @@ static void test_open_takes_nothing(void **state)
 	assert_int_equal(info.queues, 1);
 }
 
-/* One that is opened and given up. */
+/* A runtime that is opened and closed without binding. */
 static void test_open_and_close(void **state)
 {
 	struct sy_runtime_options o;
@@ -163,7 +163,7 @@ static void tick_count(void *ctx)
 	*(unsigned *)ctx += 1;
 }
 
-/* What had been received, or was on its way between workers, still leaves. */
+/* Packets that were received, or under way between workers, still leave. */
 static void quiesce(const char *name, unsigned workers)
 {
 	struct sy_port_stats stats;
@@ -186,7 +186,7 @@ static void quiesce(const char *name, unsigned workers)
 	unsigned ticks = 0;
 	assert_int_equal(sy_runtime_every(rt, 100, tick_count, &ticks), 0);
 	while (ticks < 3)
-		runtime_turn(rt, deadline); /* the runtime's own have nothing to stumble over */
+		runtime_turn(rt, deadline); /* the runtime's own ticks still work */
 	inject(0, 1);
 	runtime_turn(rt, deadline);
 	assert_int_equal(collect(), 0);

@@ -4,11 +4,11 @@
  *
  *   namespace A                                                       namespace B
  *   predecessor: echoes UDP to 10.77.0.100 ──┐                        client: numbered datagrams,
- *   successor:   and 2001:db8:77::100      ──┴── syto0 ═══ syto1 ──   and SYNs that nobody answers
+ *   successor:   and 2001:db8:77::100      ──┴── syto0 ═══ syto1 ──   and SYNs without answer
  *                                                10.77.0.1            10.77.0.2, 2001:db8:77::2
  *
- * All three are children of this process, which only says when; they share a page of memory. Needs
- * root.
+ * All three are children of this process, which only coordinates them; they share a page of memory.
+ * Needs root.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -27,19 +27,19 @@
 #define SOCKETS   16 /* per family: slots of all workers */
 #define PROBES    64 /* TCP connections under way */
 #define PACE_US   100
-#define SOME      500           /* datagrams: a while */
-#define ABANDONED "10.77.0.101" /* only the predecessor takes it */
+#define SOME      500           /* datagrams, for a while of traffic */
+#define ABANDONED "10.77.0.101" /* only the predecessor takes this address */
 
-/* What each has reached, in this order. */
+/* The stages that each process reaches, in this order. */
 enum stage { STARTING, READY, PREPARED, FORWARDING, QUIESCED, CLAIMED, ENDED };
 
 /* Each field has one writer. */
 static struct shared {
-	enum stage wanted; /* by the test */
+	enum stage wanted; /* set by the test */
 	enum stage client, predecessor, successor;
 	unsigned sent, received, refused;
-	uint64_t gap_ns; /* longest without an answer */
-	uint64_t quiesce_ns, quiesced_ns, bind_ns, bound_ns, started_ns; /* moments */
+	uint64_t gap_ns; /* longest time without an answer */
+	uint64_t quiesce_ns, quiesced_ns, bind_ns, bound_ns, started_ns; /* points in time */
 } * shared;
 
 static enum stage stage_read(const enum stage *s)
@@ -52,7 +52,7 @@ static void stage_reach(enum stage *s, enum stage reached)
 	__atomic_store_n(s, reached, __ATOMIC_RELEASE);
 }
 
-/* In a child, which ends with it. */
+/* For a child process: ends it if the condition is false. */
 static void must(bool condition, const char *what)
 {
 	if (condition)
@@ -78,7 +78,7 @@ static int socket_to(int type, bool v6, uint16_t port)
 	return fd;
 }
 
-/* An ICMP error or a reset of the kernel ends here. */
+/* Counts a connection that ended with an ICMP error or a kernel's reset. */
 static void refusals_count(int fd)
 {
 	int code = 0;
@@ -114,7 +114,7 @@ static void answers_take(const int fd[2 * SOCKETS], uint64_t *last)
 	}
 }
 
-/* Neighbours must know each other before a loss means anything. */
+/* Neighbours must know each other before losses are counted. */
 static void answer_await(int fd)
 {
 	char back[64];
@@ -154,7 +154,7 @@ static void client_main(void)
 		usleep(PACE_US);
 		answers_take(fd, &last);
 	}
-	/* What is still on its way. */
+	/* Answers still under way. */
 	end = sy_clock_ns() + WAIT_NS / 100;
 	while (shared->received < shared->sent && sy_clock_ns() < end) {
 		usleep(1000);
@@ -201,7 +201,7 @@ static void call_count(struct sy_worker *w, void *ctx)
 	*(unsigned *)ctx += 1;
 }
 
-/* Whoever asks a quiesced forwarder is answered. */
+/* A quiesced forwarder still answers calls. */
 static void quiesced_check(struct sy_runtime *rt, unsigned workers, uint64_t rx_before)
 {
 	struct sy_port_stats stats;
@@ -252,7 +252,7 @@ static void successor_main(unsigned workers)
 	struct sy_runtime *rt = forwarder_open(workers, true);
 	struct sy_error err = {0};
 	sy_address_settle(rt);
-	/* Nothing is the successor's yet. */
+	/* The successor owns nothing yet. */
 	must(system("ip route show table local | grep -q " ABANDONED) == 0, "settled too early");
 	stage_reach(&shared->successor, PREPARED);
 	while (stage_read(&shared->predecessor) < QUIESCED) {
@@ -331,8 +331,8 @@ static void await_answers(unsigned more)
 	}
 }
 
-/* UDP datagrams that this namespace's kernel had nobody for, and TCP segments: what was shown to
- * it, even if the guard would keep its answer back. */
+/* UDP datagrams without a receiver in this namespace's kernel, and TCP segments: packets that
+ * reached the kernel, even if the guard would drop its answers. */
 static unsigned long kernel_saw(void)
 {
 	unsigned long v4 = 0, v6 = 0, tcp = 0;

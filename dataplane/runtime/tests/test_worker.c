@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Workers over ring ports: hand-over, a transmit queue that another owns, neighbours, calls, RCU.
+/* Workers over ring ports: hand-over, a transmit queue of another worker, neighbours, calls, RCU.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 #define FLOWS   64
 #define PACKETS 20000
 
-/* An Ethernet frame with what the pipeline below reads: flow and number behind the IPv4 header. */
+/* An Ethernet frame with the fields that the pipeline below reads: flow and number after the IPv4
+ * header. */
 struct frame {
 	struct sy_eth eth;
 	struct sy_ipv4 ip;
@@ -24,7 +25,7 @@ struct frame {
 static struct ring_port port;
 static uint32_t rounds[2], wrong_worker;
 
-/* slot = flow; its owner sends the packet on by route. */
+/* slot = flow; the slot's owner sends the packet on by route. */
 static void stage_route(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++) {
@@ -88,14 +89,14 @@ static void await_drop(struct sy_runtime *rt, enum sy_drop reason, uint64_t coun
 	assert_int_equal(drops(rt, reason), count);
 }
 
-/* Every packet comes out once, in its flow's order, whichever worker received and sends it. */
+/* Every packet leaves once, in its flow's order, whichever workers received and sent it. */
 static void test_hand_over(void **state)
 {
 	struct sy_runtime *rt = *state;
 	uint32_t next_in[FLOWS] = {0}, next_out[FLOWS] = {0}, in = 0, out = 0;
 	uint64_t deadline = sy_clock_ns() + 4 * WAIT_NS;
 	while (out < PACKETS) {
-		/* Fewer under way than any ring holds: nothing may be dropped. */
+		/* Fewer packets under way than any ring holds: none may be dropped. */
 		while (in < PACKETS && in - out < 512) {
 			uint32_t flow = in++ % FLOWS;
 			struct rte_mbuf *m = frame_make(rt, "10.0.0.9", flow, next_in[flow]++, 64);
@@ -133,9 +134,9 @@ static void test_drops(void **state)
 	await_drop(rt, SY_DROP_TOO_BIG, 1);
 	inject(rt, "172.16.0.1", 64);
 	await_drop(rt, SY_DROP_NO_ROUTE, 1);
-	inject(rt, "10.0.0.77", 64); /* on link, but nobody knows it and there is nobody to ask */
+	inject(rt, "10.0.0.77", 64); /* on link, but unknown, and there is no kernel to ask */
 	await_drop(rt, SY_DROP_NO_NEIGHBOUR, 1);
-	inject(rt, "10.0.0.77", 64); /* known to be dead by now */
+	inject(rt, "10.0.0.77", 64); /* now known to be unreachable */
 	await_drop(rt, SY_DROP_NO_NEIGHBOUR, 2);
 	struct sy_route hole = {
 	        .prefix = addr("198.51.100.0"), .prefix_len = 24, .blackhole = true};
@@ -144,7 +145,7 @@ static void test_drops(void **state)
 	await_drop(rt, SY_DROP_BLACKHOLE, 1);
 }
 
-/* Packets wait while the neighbour is being asked for, and no more than so many. */
+/* Packets wait while the neighbour is being resolved, up to a limit. */
 static void test_waiting(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -165,7 +166,7 @@ static void test_waiting(void **state)
 		rte_pktmbuf_free(m);
 	}
 	adjacency_publish(rt, 0, &unsure,
-	                  false); /* lost again, and never back: a second, then gone */
+	                  false); /* lost for good: packets wait a second, then drop */
 	uint64_t before = drops(rt, SY_DROP_NO_NEIGHBOUR);
 	inject(rt, "10.0.0.50", 64);
 	await_drop(rt, SY_DROP_NO_NEIGHBOUR, before + 1);
@@ -195,7 +196,7 @@ static void note_freed(void *ptr)
 	free(ptr);
 }
 
-static uint32_t held; /* 1: a worker is in its read section; 2: it may leave */
+static uint32_t held; /* 1: a worker is in its read section; 2: the worker may leave */
 
 static void *retire_late(void *ctx)
 {
@@ -204,7 +205,7 @@ static void *retire_late(void *ctx)
 	struct sy_runtime *rt = ctx;
 	sy_rcu_retire(rt, malloc(1), note_freed);
 	rcu_poll(rt->rcu);
-	freed_early = freed; /* while the worker is still in the middle of something */
+	freed_early = freed; /* while the worker is still in its read section */
 	__atomic_store_n(&held, 2, __ATOMIC_RELEASE);
 	return NULL;
 }
@@ -216,8 +217,8 @@ static void call_hold(struct sy_worker *w, void *ctx)
 		sched_yield();
 }
 
-/* What is retired while a worker is busy stays until it has gone on. The control thread waits
- * in the call meanwhile, so another thread stands in for it. */
+/* An object retired while a worker is busy is kept until the worker continues. The control thread
+ * waits in the call meanwhile, so another thread takes its part. */
 static void test_rcu(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -233,7 +234,7 @@ static void test_rcu(void **state)
 		runtime_turn(rt, deadline);
 }
 
-/* Rounds come on a sleeping worker too. */
+/* Rounds also run on a sleeping worker. */
 static void test_rounds(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -247,7 +248,7 @@ static void test_rounds(void **state)
 	}
 }
 
-/* To be stopped while waiting is no success. */
+/* Being stopped while waiting is not success. */
 static void test_stopped(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -260,7 +261,7 @@ static void test_stopped(void **state)
 	rt->synced = true;
 }
 
-/* A TSC that steps, as when a machine is moved. */
+/* The TSC steps, as when a machine is migrated. */
 static void test_clock_steps(void **state)
 {
 	static struct sy_worker_private p;
@@ -306,14 +307,14 @@ static void test_refusals(void **state)
 	one = before;
 	CPU_CLR(0, &one);
 	if (!CPU_COUNT(&one))
-		return; /* no other to stay on */
+		return; /* there is no other CPU */
 	snprintf(o.cores, sizeof(o.cores), "0");
 	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
 	refused(&o, "this process may not run on CPU 0");
 	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
-/* What is in use already stays in use: only what is missing comes on top. */
+/* Pages in use stay in use: only the missing pages are added. */
 static void test_huge_pages(void **state)
 {
 	assert_int_equal(huge_pages_needed(0, 2048, 1024, 0), 512);
@@ -355,7 +356,7 @@ static int setup_two(void **state)
 	return setup(state, 2);
 }
 
-/* No buffer is lost, whatever happened. */
+/* After every test: no buffer is lost. */
 static int teardown(void **state)
 {
 	struct sy_runtime *rt = *state;

@@ -42,7 +42,7 @@ static int client_socket(int family)
 	return fd;
 }
 
-/* Sends until answered: the first one may come before the address is there. */
+/* Sends until answered: the first datagram may arrive before the address is taken. */
 static bool client_ask(int fd, uint32_t number)
 {
 	char text[1000] = {0}, back[1000];
@@ -86,10 +86,10 @@ static void client_main(int ready, int go)
 	client_family(AF_INET6);
 	if (write(ready, &byte, 1) != 1)
 		exit(7);
-	exit(read(go, &byte, 1) == 0 ? 0 : 7); /* stays until the other end is closed */
+	exit(read(go, &byte, 1) == 0 ? 0 : 7); /* waits until the other end is closed */
 }
 
-/* ---- the two together ---- */
+/* ---- client and forwarder together ---- */
 
 struct lab {
 	pid_t client; /* 0: none */
@@ -121,7 +121,7 @@ static void lab_open(unsigned queues)
 	lab.go = go[1];
 	lab.client = fork();
 	if (!lab.client) {
-		close(go[1]); /* or it would never see the end */
+		close(go[1]); /* or the client would never see the close */
 		client_main(ready[1], go[0]);
 	}
 	assert_true(lab.client > 0);
@@ -138,7 +138,7 @@ static void lab_open(unsigned queues)
 	lab_await();
 }
 
-/* After every test, however it went. */
+/* After every test, passed or failed. */
 static int lab_close(void **state)
 {
 	int status = 0;
@@ -168,7 +168,7 @@ static void second_over(void *ctx)
 	sy_runtime_stop(ctx);
 }
 
-/* For people to read: machines differ too much to assert it. */
+/* For human readers: machines differ too much to assert this. */
 static void idle_print(struct sy_runtime *rt)
 {
 	uint64_t cpu = cpu_us(), wall = sy_clock_ns();
@@ -178,7 +178,7 @@ static void idle_print(struct sy_runtime *rt)
 	              (double)(cpu_us() - cpu) * 1e5 / (double)(sy_clock_ns() - wall));
 }
 
-/* A forwarder that took the interface and was killed a moment ago. */
+/* A forwarder takes the interface and is then killed. */
 static void predecessor_kill(const struct sy_runtime_options *o)
 {
 	int ready[2], status;
@@ -207,7 +207,7 @@ static bool vip6_there(void)
 	return !system("ip -6 addr show dev syrt0 | grep -q ' " SERVER_V6 "/128 '");
 }
 
-/* A claimed address that is taken off the interface comes back; one that is given back does not. */
+/* A claimed address that is removed from the interface is added again; a released one is not. */
 static void vip6_flushed(struct sy_runtime *rt, uint64_t deadline)
 {
 	struct sy_addr other = addr("2001:db8:77::101");
@@ -216,7 +216,7 @@ static void vip6_flushed(struct sy_runtime *rt, uint64_t deadline)
 		runtime_turn(rt, deadline);
 	assert_int_equal(sy_address_take(rt, &other, NULL), 0);
 	sy_address_release(rt, &other);
-	/* The mirror tells in order: once this one has come and gone, so has the other. */
+	/* The mirror reports in order: once this address has come and gone, so has the other. */
 	unsigned before = rt->connected_count;
 	assert_int_equal(system("ip addr add 2001:db8:77::102/128 dev syrt0 nodad"), 0);
 	while (rt->connected_count == before)
@@ -224,7 +224,7 @@ static void vip6_flushed(struct sy_runtime *rt, uint64_t deadline)
 	assert_true(system("ip -6 addr show dev syrt0 | grep -q ' 2001:db8:77::101/'"));
 }
 
-/* More than the packet buffers hold is not believed; less is. */
+/* An MTU beyond the packet buffers is limited; a smaller one is used. */
 static void mtu_raised(struct sy_runtime *rt, uint64_t deadline)
 {
 	unsigned max = port_xsk_mtu_max(rte_pktmbuf_data_room_size(rt->pool));
@@ -273,7 +273,7 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 	assert_int_equal(echo_wrong_worker, 0);
 
 	struct sy_port_stats stats;
-	do { /* the last burst is counted after it has left */
+	do { /* the last burst is counted only after it has left */
 		runtime_turn(rt, deadline);
 		sy_port_get_stats(rt, 0, &stats);
 	} while (stats.rx_packets < 2 * DATAGRAMS || stats.tx_packets < 2 * DATAGRAMS);
@@ -289,7 +289,7 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 	vip6_flushed(rt, deadline);
 	mtu_raised(rt, deadline);
 	idle_print(rt);
-	workers_stop(rt); /* only what waits to be received into is out of the pool */
+	workers_stop(rt); /* only buffers for reception are out of the pool */
 	assert_int_equal(rte_mempool_in_use_count(rt->pool), queues * PORT_XSK_RING);
 	sy_address_release(rt, &v4);
 	sy_address_release(rt, &v6);
@@ -315,14 +315,13 @@ static void test_two_workers_two_queues(void **state)
 	echo(2, 2, false);
 }
 
-/* First: the one that is killed must start its own EAL. */
+/* Runs first: the process to be killed must start its own EAL. */
 static void test_after_kill(void **state)
 {
 	echo(2, 2, true);
 }
 
-/* A device that cannot be had yet is known to the mirror all the same, if the kernel has an
- * interface for it. */
+/* The mirror knows a device that is not available yet, if the kernel has an interface for it. */
 static void test_inherited_device(void **state)
 {
 	struct sy_runtime_options o;
@@ -345,7 +344,7 @@ static void test_inherited_device(void **state)
 	if (sy_runtime_bind(lab.rt, &err) || sy_runtime_start(lab.rt, &err))
 		fail_msg("%s", err.text);
 	assert_string_equal(lab.rt->port[0]->backend, "ethdev net_af_packet");
-	kill(lab.client, SIGKILL); /* it would wait for echoes */
+	kill(lab.client, SIGKILL); /* the client would wait for echoes */
 	waitpid(lab.client, NULL, 0);
 	lab.client = 0;
 	close(lab.go);
@@ -370,7 +369,7 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        /* First: EAL starts once in a process, and only this one wants its drivers. */
+	        /* First: EAL starts once per process, and only this test needs its drivers. */
 	        cmocka_unit_test_teardown(test_inherited_device, lab_close),
 	        cmocka_unit_test_teardown(test_after_kill, lab_close),
 	        cmocka_unit_test_teardown(test_one_worker, lab_close),
