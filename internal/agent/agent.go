@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent puts the agent together: file → store → reconciler → forwarder, with health checks
-// beside it, and the API and metrics on top.
+// Package agent connects the agent's parts: file → store → reconciler → forwarder, with health checks
+// beside them, and the API and metrics on top.
 package agent
 
 import (
@@ -30,14 +30,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Where things are unless told otherwise.
+// Default paths.
 const (
 	DefaultSocket = "/run/steelyard/agent.sock"
 	DefaultConfig = "/etc/steelyard/steelyard.yaml"
 	DefaultState  = "/var/lib/steelyard"
 )
 
-// maxChecks bounds the health checks under way at once, and thereby sockets.
+// maxChecks bounds the number of simultaneous health checks, and so the number of sockets.
 const maxChecks = 2048
 
 // Options of an agent.
@@ -48,7 +48,7 @@ type Options struct {
 	State     string // directory
 	Log       *slog.Logger
 	Probe     health.Dial     // how health checks connect
-	Reload    <-chan struct{} // a value asks for reading the file again
+	Reload    <-chan struct{} // a value requests a reload of the file
 }
 
 // Agent is a running agent.
@@ -64,7 +64,7 @@ type Agent struct {
 	metrics    *metricsServer
 }
 
-// Run works until ctx ends; an error means that it could not begin. The forwarder keeps what it has.
+// Run works until ctx ends; an error means that it could not start. The forwarder keeps its configuration.
 func Run(ctx context.Context, options Options) error {
 	a := &Agent{options: options}
 	a.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -109,11 +109,11 @@ func Run(ctx context.Context, options Options) error {
 	return nil
 }
 
-// serve runs the parts until ctx ends, and then waits for them.
+// serve runs the parts until ctx ends, then waits for them.
 func (a *Agent) serve(ctx context.Context, listener net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	_, _ = a.file.Load() // a bad file is logged, and awaits a better one
+	_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
 	if err := a.file.Watch(ctx); err != nil {
 		a.options.Log.Warn("changes of the file are not noticed by themselves: use `steelyard apply`", "error", err)
 	}
@@ -127,7 +127,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) {
 	}))
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
-		// Waiting calls end with the agent.
+		// Calls that wait end when the agent does.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	running.Go(func() {
@@ -156,7 +156,7 @@ func (a *Agent) dial(ctx context.Context) (*dpclient.Client, error) {
 	return dpclient.Dial(ctx, a.options.Forwarder)
 }
 
-// detail is what the running configuration says of metrics.
+// detail returns what the running configuration says about metrics.
 func (a *Agent) detail() model.Detail {
 	if running := a.store.Config(); running != nil {
 		return running.Metrics.Detail
@@ -164,14 +164,14 @@ func (a *Agent) detail() model.Detail {
 	return model.DetailServers
 }
 
-// use makes a configuration that the file holds the running one.
+// use makes a configuration from the file the running one.
 func (a *Agent) use(config *model.Config) uint64 {
 	generation := a.store.SetConfig(config)
 	a.metrics.listen(config.Metrics.Listen)
 	return generation
 }
 
-// probe has servers with a mark checked on the VIP once the forwarder leads there, and on their own
+// probe checks servers with a mark on the VIP once the forwarder leads marks to them, and on their own
 // address if it cannot.
 func (a *Agent) probe(probe health.Probe) health.Probe {
 	return func(ctx context.Context, policy model.Health, server health.Server) error {
@@ -190,7 +190,7 @@ func (a *Agent) probe(probe health.Probe) health.Probe {
 
 func (a *Agent) reportHealth(ref model.ServerRef, epoch uint64, state health.State) {
 	if !a.store.SetUp(ref, epoch, state.Up) {
-		return // the server has left meanwhile
+		return // the server was removed meanwhile
 	}
 	service := a.store.ServiceName(ref.Service)
 	if state.Up {
@@ -213,7 +213,7 @@ func (a *Agent) observeCheck(check health.Observation) {
 	}
 }
 
-// listen takes over a socket that a dead agent left, but never one that is answered.
+// listen replaces a socket that a dead agent left, but never one on which a process answers.
 func listen(socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, fmt.Errorf("the agent's socket: %w", err)
@@ -230,7 +230,7 @@ func listen(socket string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the agent's socket: %w", err)
 	}
-	// Whoever may write to it steers the forwarder: root, and the group that it is given to.
+	// Write access to the socket allows control of the forwarder: root, and the socket's group.
 	if err := os.Chmod(socket, 0o660); err != nil {
 		listener.Close()
 		return nil, fmt.Errorf("the agent's socket: %w", err)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// metricsServer serves /metrics where the configuration says.
+// metricsServer serves /metrics at the configured address.
 type metricsServer struct {
 	handler http.Handler
 	log     *slog.Logger
@@ -19,7 +19,7 @@ type metricsServer struct {
 	mu      sync.Mutex
 	address string
 	server  *http.Server // nil: none
-	err     error        // why there is none though there should
+	err     error        // why the wanted server does not run
 }
 
 func newMetricsServer(handler http.Handler, log *slog.Logger) *metricsServer {
@@ -28,7 +28,7 @@ func newMetricsServer(handler http.Handler, log *slog.Logger) *metricsServer {
 	return &metricsServer{handler: mux, log: log}
 }
 
-// listen serves at address from now on; "" ends it.
+// listen serves at address from now on; "" stops serving.
 func (m *metricsServer) listen(address string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *metricsServer) listen(address string) {
 	m.log.Info("metrics are served", "address", listener.Addr())
 	server := &http.Server{Handler: m.handler, ReadHeaderTimeout: 10 * time.Second}
 	m.server = server
-	go func() { _ = server.Serve(listener) }() // ends by Close
+	go func() { _ = server.Serve(listener) }() // Close ends it
 }
 
 func (m *metricsServer) warnings() []string {

@@ -16,7 +16,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// ListServices implements the service: what the agent wants, with the forwarder's counters.
+// ListServices implements the service: the agent's desired services, with the forwarder's counters.
 func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.ListServicesRequest]) (
 	*connect.Response[pb.ListServicesResponse], error) {
 	snapshot := s.Store.Snapshot()
@@ -119,7 +119,7 @@ func (s *Server) describe(service model.Service, snapshot store.Snapshot) *pb.Se
 	return info
 }
 
-// checkTarget is what a server's checks connect to, and why it is not the VIP where that was wanted.
+// checkTarget returns what a server's checks connect to and, if the VIP was wanted, why it is not used.
 func checkTarget(service model.Service, server model.Server, refused string) (target, fallback string) {
 	address := server.Address
 	if service.Health.Port != 0 {

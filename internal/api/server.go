@@ -34,11 +34,11 @@ type Server struct {
 	Dial       func(ctx context.Context) (*dpclient.Client, error)
 	Socket     string // of the forwarder
 	Started    time.Time
-	// Warnings tells what else does not work.
+	// Warnings returns texts about other faults.
 	Warnings func() []string
 	Log      *slog.Logger
 
-	applying sync.Mutex // one ApplyConfig at a time, so that the right file is put back
+	applying sync.Mutex // one ApplyConfig at a time, to restore the right file
 }
 
 var _ agentpbconnect.AgentServiceHandler = (*Server)(nil)
@@ -51,7 +51,7 @@ func invalid(err error) error {
 	return connect.NewError(connect.CodeInvalidArgument, err)
 }
 
-// withForwarder runs f on a connection of its own, so that a long answer holds up nobody else.
+// withForwarder runs f on its own connection, so a long answer does not delay other requests.
 func (s *Server) withForwarder(ctx context.Context, f func(*dpclient.Client) error) error {
 	client, err := s.Dial(ctx)
 	if err != nil {
@@ -123,16 +123,16 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 	return connect.NewResponse(status), nil
 }
 
-// lateChecks says that this host does not keep up with the checks that it should make.
+// lateChecks warns if this host cannot keep up with its health checks.
 func lateChecks(l health.Lateness) []string {
-	if l.Late*100 <= l.Checks { // one in a hundred is the machine's, not the checks'
+	if l.Late*100 <= l.Checks { // up to 1 % late checks is normal for a busy machine
 		return nil
 	}
 	return []string{fmt.Sprintf("%d of the last %d health checks began late, by up to %s: servers that fail are found so much "+
 		"later: give the checks a longer `interval`, or this host more processors", l.Late, l.Checks, l.Worst.Round(10*time.Millisecond))}
 }
 
-// checkedServices are those whose servers have health checks.
+// checkedServices returns the services whose servers have health checks.
 func checkedServices(running *model.Config) map[model.ServiceKey]bool {
 	checked := map[model.ServiceKey]bool{}
 	if running != nil {
@@ -213,7 +213,7 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 	}), nil
 }
 
-// giveUp goes back to the file before, if one was installed, and says why.
+// giveUp restores the previous file if a new one was installed, and returns the reason.
 func (s *Server) giveUp(generation uint64, installed bool, name string, refusal *dpclient.Error) error {
 	if !installed {
 		return fmt.Errorf("the forwarder refuses %s: %s; it keeps what it has, and tries the file again now and then",
@@ -226,7 +226,7 @@ func (s *Server) giveUp(generation uint64, installed bool, name string, refusal 
 	return fmt.Errorf("the forwarder refuses %s: %s; nothing was changed", name, refusal.Text)
 }
 
-// beforeDeadline leaves a client's deadline room for the answer that says why it was reached.
+// beforeDeadline shortens a client's deadline to leave time for the answer that explains it.
 func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithTimeout(ctx, time.Until(deadline)*9/10)
@@ -234,7 +234,7 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
 
-// readDrain is what a request wants servers to be; nil: as if nothing had been said.
+// readDrain returns the drain state that a request wants; nil: no command.
 func readDrain(request *pb.SetDrainRequest) (*store.Drain, error) {
 	deadline := request.GetDeadlineMs()
 	switch {
@@ -247,13 +247,13 @@ func readDrain(request *pb.SetDrainRequest) (*store.Drain, error) {
 	case !request.GetDrain():
 		return nil, nil
 	case deadline != 0:
-		// The clock on the wall alone: it is kept over restarts.
+		// Wall clock only: the time is kept over restarts.
 		return &store.Drain{Until: time.Now().Round(0).Add(time.Duration(deadline) * time.Millisecond)}, nil
 	}
 	return &store.Drain{Kill: request.GetKill()}, nil
 }
 
-// isSame says that a request changes nothing: a deadline begins again each time.
+// isSame reports that a request changes nothing. A deadline starts again each time.
 func isSame(has store.Drain, ordered bool, wanted *store.Drain) bool {
 	if wanted == nil || !ordered {
 		return wanted == nil && !ordered
@@ -312,12 +312,12 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 	return connect.NewResponse(response), nil
 }
 
-// notSaved says what it means that drains are not on disk.
+// notSaved explains that drains are not on disk.
 func notSaved(err error) string {
 	return "drains hold, but are not saved, and would be forgotten if the agent ended now: " + err.Error()
 }
 
-// findServers finds the servers meant by "address" or "address:port". When a drain is to end, those
+// findServers finds the servers meant by "address" or "address:port". If a drain is to end, servers
 // that the file drains are an error.
 func (s *Server) findServers(text, service string, undo bool) ([]model.ServerRef, []string, error) {
 	var match func(netip.AddrPort) bool
@@ -374,7 +374,7 @@ func unixMillis(t time.Time) uint64 {
 	return uint64(t.UnixMilli())
 }
 
-// errorText is an error for people, without the name of a code.
+// errorText returns an error for human readers, without the name of a code.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -386,7 +386,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// reason is why the forwarder refused something, or any other error.
+// reason returns why the forwarder refused something, or the text of any other error.
 func reason(err error) string {
 	var refusal *dpclient.Error
 	if errors.As(err, &refusal) {

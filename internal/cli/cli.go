@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line: an ordinary client of the agent, but for `agent`, `check`,
-// `upgrade`, `release`, `cleanup` and `version`, which need none.
+// Package cli is the command line: a client of the agent, except `agent`, `check`, `upgrade`,
+// `release`, `cleanup` and `version`, which need no agent.
 package cli
 
 import (
@@ -35,7 +35,7 @@ const (
 // errDifferent ends diff without a message.
 var errDifferent = errors.New("there are differences")
 
-// app is what all commands share.
+// app holds what all commands share.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
@@ -105,7 +105,7 @@ func call[Q, R any](ctx context.Context, a *app, f func(context.Context, *connec
 	return response.Msg, nil
 }
 
-// explain puts an error into words that say what to do.
+// explain turns an error into a text that says what to do.
 func (a *app) explain(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOENT) && isDial(err), errors.Is(err, syscall.ECONNREFUSED):
@@ -139,7 +139,7 @@ func args(low, high int) cobra.PositionalArgs {
 	}
 }
 
-// group is a command that only holds others.
+// group returns a command that only contains other commands.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short, Args: unknown,
@@ -147,7 +147,7 @@ func group(name, short string) *cobra.Command {
 	}
 }
 
-// unknown names an argument that is no command of a group, those that it may have been meant for, and all.
+// unknown reports an argument that is no command of a group, with similar commands and the whole list.
 func unknown(c *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return nil
@@ -168,7 +168,7 @@ func unknown(c *cobra.Command, given []string) error {
 	return fmt.Errorf("%q is nothing to %s%s (there are: %s)", given[0], c.Name(), meant, strings.Join(names, ", "))
 }
 
-// outputFlag adds -o to a command that reads.
+// outputFlag adds -o to a command that prints data.
 func (a *app) outputFlag(command *cobra.Command) {
 	command.Flags().VarP((*outputValue)(&a.output), "output", "o", "`format`: table or json")
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"},

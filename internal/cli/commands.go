@@ -80,7 +80,7 @@ func (a *app) readFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// fileName is what messages call a file named on the command line.
+// fileName returns the name used in messages for a file from the command line.
 func fileName(name string) string {
 	if name == "-" {
 		return "standard input"
@@ -88,7 +88,7 @@ func fileName(name string) string {
 	return name
 }
 
-// parse shows all that is wrong with a file.
+// parse prints all errors of a file.
 func (a *app) parse(name string, data []byte) (*model.Config, error) {
 	parsed, err := config.Parse(fileName(name), data)
 	var mistakes config.Errors
@@ -132,8 +132,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// readChecked reads the FILE that a command may be given, and refuses one with errors. Without a
-// FILE it returns nothing: the agent's own is meant.
+// readChecked reads the command's FILE argument and refuses a file with errors. Without a FILE it
+// returns nothing, which means the agent's own file.
 func (a *app) readChecked(args []string) (data []byte, name string, err error) {
 	if len(args) == 0 {
 		return nil, "", nil
@@ -217,12 +217,12 @@ func (a *app) applyCommand() *cobra.Command {
 				request.File = fileName(args[0])
 			}
 			if len(args) > 0 && len(request.Yaml) == 0 {
-				_, err = a.parse(args[0], nil) // to the agent it would mean its own file
+				_, err = a.parse(args[0], nil) // without content, the agent would use its own file
 				return err
 			}
 			response, err := call(c.Context(), a, a.client().ApplyConfig, request)
 			if connect.CodeOf(err) == connect.CodeInvalidArgument && len(args) > 0 {
-				// The agent checks the file, and need not be waited for twice; its errors are shown from here.
+				// The agent checks the file, so it is parsed here only after a refusal, to print the errors.
 				if _, mistakes := a.parse(args[0], request.Yaml); mistakes != nil {
 					return mistakes
 				}
@@ -254,7 +254,7 @@ func (a *app) cleanupCommand() *cobra.Command {
 			"no longer runs, removes them, and says so. Sessions that wait for the next start end with that.")
 }
 
-// forwarderCommand is one that the forwarder's binary executes by an option of the same name.
+// forwarderCommand returns a command that the forwarder's binary executes by an option of the same name.
 func (a *app) forwarderCommand(name, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short, Args: args(0, 0), Long: long,
@@ -273,7 +273,7 @@ func (a *app) forwarderCommand(name, short, long string) *cobra.Command {
 	}
 }
 
-// findForwarder looks beside this binary first, so that one build stays together.
+// findForwarder looks in this binary's directory first, to keep one build's programs together.
 func findForwarder() (string, error) {
 	const name = "steelyard-forwarder"
 	if self, err := os.Executable(); err == nil {

@@ -37,7 +37,7 @@ func (a *app) getStatus(ctx context.Context) error {
 	})
 }
 
-// pair prints a name and what it stands for; without a name, more of what the one before stands for.
+// pair prints a name and its value; without a name, it continues the value of the previous name.
 func (a *app) pair(name, text string) {
 	if name != "" {
 		name += ":"
@@ -131,7 +131,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 	})
 }
 
-// text has only the timeouts that sessions of the protocol know.
+// text returns only the timeouts that apply to sessions of the protocol.
 func (t timeoutsView) text(protocol string) string {
 	if protocol == "udp" {
 		return fmt.Sprintf("udp_one_way %ds, udp %ds", t.UDPOneWay, t.UDP)

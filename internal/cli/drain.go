@@ -69,7 +69,7 @@ func (a *app) killCommand() *cobra.Command {
 	return command
 }
 
-// setDrain asks for it, and tells what has become of each server.
+// setDrain sends the request and prints the outcome for each server.
 func (a *app) setDrain(ctx context.Context, argument string, request *pb.SetDrainRequest, verb, already string, wait bool) error {
 	request.Server, request.Service, _ = strings.Cut(argument, "@")
 	response, err := call(ctx, a, a.client().SetDrain, request)
@@ -90,7 +90,7 @@ func (a *app) setDrain(ctx context.Context, argument string, request *pb.SetDrai
 	return nil
 }
 
-// brief writes a duration for people: 90s as 1m30s, 10m0s as 10m.
+// brief writes a duration for human readers: 90s as 1m30s, 10m0s as 10m.
 func brief(d time.Duration) string {
 	text := d.Round(time.Second).String()
 	if text, ok := strings.CutSuffix(text, "m0s"); ok {
@@ -103,12 +103,12 @@ func brief(d time.Duration) string {
 	return text
 }
 
-// isDrained says so of one that is down besides, too.
+// isDrained reports whether a server is drained, even if it is also down.
 func (s serverView) isDrained() bool {
 	return s.State == "drain" || s.State == "down" && (s.DrainedByFile || s.DrainedByCommand)
 }
 
-// stateText is a server's state, and how long its drain goes on.
+// stateText returns a server's state, and how long its drain continues.
 func (s serverView) stateText() cell {
 	c := paintState(s.State)
 	if s.State == "down" && s.isDrained() {
@@ -120,7 +120,7 @@ func (s serverView) stateText() cell {
 	return c
 }
 
-// awaitDrained looks twice a second whether the servers still have sessions.
+// awaitDrained checks twice a second whether the servers still have sessions.
 func (a *app) awaitDrained(ctx context.Context, service string, names []string) error {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()

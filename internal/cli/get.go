@@ -46,7 +46,7 @@ func (a *app) getCommand() *cobra.Command {
 	return get
 }
 
-// listServices asks for services; their counters may be missing, which is then said.
+// listServices requests services. If their counters are missing, it says so.
 func (a *app) listServices(ctx context.Context, name string) ([]serviceView, *pb.ListServicesResponse, error) {
 	response, err := call(ctx, a, a.client().ListServices, &pb.ListServicesRequest{Name: name})
 	if err != nil {
@@ -96,7 +96,7 @@ func upOfAll(s serviceView) cell {
 	return c
 }
 
-// count is a counter as text, "-" where the forwarder has none.
+// count returns a counter as text, "-" if the forwarder does not have it.
 func count(t *trafficView, pick func(*trafficView) uint64) string {
 	if t == nil {
 		return "-"
@@ -104,7 +104,7 @@ func count(t *trafficView, pick func(*trafficView) uint64) string {
 	return fmt.Sprint(pick(t))
 }
 
-// sessions are those there are now, and how many there may be.
+// sessions returns the number of sessions now, and the limit.
 func sessions(t *trafficView, limit uint32) string {
 	text := count(t, func(t *trafficView) uint64 { return t.SessionsActive })
 	if limit != 0 {

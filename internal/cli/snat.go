@@ -10,12 +10,12 @@ import (
 	pb "steelyard/internal/gen/agentpb"
 )
 
-// snatView is a rule of SNAT as `-o json` prints it.
+// snatView is an SNAT rule as `-o json` prints it.
 type snatView struct {
 	Name    string       `json:"name"`
 	Inside  []string     `json:"inside"`
 	Pool    []string     `json:"pool"`
-	Traffic *trafficView `json:"traffic"` // in: from the hosts inside
+	Traffic *trafficView `json:"traffic"` // in: from the inside hosts
 }
 
 func (a *app) getSNAT(ctx context.Context) error {

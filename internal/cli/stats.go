@@ -39,7 +39,7 @@ func (a *app) statsCommand() *cobra.Command {
 	return command
 }
 
-// intervalValue is a duration whose errors say how to write one.
+// intervalValue is a duration whose errors show the correct format.
 type intervalValue time.Duration
 
 func (v *intervalValue) String() string { return time.Duration(*v).String() }
@@ -90,7 +90,7 @@ func (a *app) sample(ctx context.Context) ([]serviceView, uint64, error) {
 	return views, response.GetSampledNs(), nil
 }
 
-// rates compares two samples; a counter that fell was reset by a restart, and counts from zero.
+// rates compares two samples. A counter that fell was reset by a restart and counts from zero.
 func rates(before, after []serviceView, seconds float64) []rateView {
 	old := map[string]*trafficView{}
 	for _, s := range before {
@@ -101,7 +101,7 @@ func rates(before, after []serviceView, seconds float64) []rateView {
 	for _, s := range after {
 		from, to := old[s.Name], s.Traffic
 		if from == nil || to == nil {
-			continue // new in this interval
+			continue // the service is new in this interval
 		}
 		perSecond := func(from, to uint64) float64 {
 			if to < from {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// column is one of a table; numbers stand at its right end.
+// column is a column of a table; numbers are right-aligned.
 type column struct {
 	title string
 	right bool
@@ -18,7 +18,7 @@ type column struct {
 func left(title string) column  { return column{title, false} }
 func right(title string) column { return column{title, true} }
 
-// table is aligned text; cells may be painted.
+// table is aligned text; cells may have colours.
 type table struct {
 	columns []column
 	rows    [][]cell
@@ -51,7 +51,7 @@ func (t *table) add(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// print writes the table with two spaces between columns and none at the end of a line.
+// print writes the table with two spaces between columns and no trailing spaces.
 func (a *app) print(t *table) {
 	widths := make([]int, len(t.columns))
 	head := make([]cell, len(t.columns))

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// upgradeTimeout is more than a forwarder gives its successor.
+// upgradeTimeout is longer than a forwarder waits for its successor.
 const upgradeTimeout = 90 * time.Second
 
 func (a *app) upgradeCommand() *cobra.Command {
@@ -104,7 +104,7 @@ func (a *app) upgrade(ctx context.Context, socket string, wanted dpclient.Upgrad
 	})
 }
 
-// printAdoption tells what the forwarder found of its predecessor.
+// printAdoption prints what the forwarder found of its predecessor.
 func (a *app) printAdoption(v *adoptionView) {
 	if v == nil || (v.Source == "new" && v.Refused == "") {
 		return
@@ -117,7 +117,7 @@ func (a *app) printAdoption(v *adoptionView) {
 		"crashed": "a forwarder that was killed", "stopped": "a forwarder that was stopped", "handed-over": "an upgrade",
 	}[v.Source]
 	text := fmt.Sprintf("%s of %s", plural(int(v.Results["kept"]), "session"), from)
-	if v.AwayNs > 0 && v.Source != "handed-over" { // a killed one was seen alive up to a second before its end
+	if v.AwayNs > 0 && v.Source != "handed-over" { // a killed one was last seen alive up to a second before its end
 		text += fmt.Sprintf(", last seen alive %.1f s before", float64(v.AwayNs)/1e9)
 	}
 	if took := float64(v.DurationNs) / 1e6; took < 0.1 {
@@ -137,7 +137,7 @@ func (a *app) printAdoption(v *adoptionView) {
 	a.pair("Adopted", text)
 }
 
-// printPhases tells what the forwarder's start consisted of, phases from a millisecond on.
+// printPhases prints the phases of the forwarder's start that took at least a millisecond.
 func (a *app) printPhases(phases []phaseView) {
 	if len(phases) == 0 {
 		return
@@ -145,7 +145,7 @@ func (a *app) printPhases(phases []phaseView) {
 	var wall, cpu, queued, waited uint64
 	var parts []string
 	for _, p := range phases {
-		if p.Name == "wait" { // while another forwarder did the work
+		if p.Name == "wait" { // another forwarder did the work meanwhile
 			waited = p.WallNs
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// Views are what `-o json` prints. Their fields are stable: they are only ever added.
+// Views are what `-o json` prints. Their fields are stable: fields are only ever added.
 
 type trafficView struct {
 	PacketsIn       uint64 `json:"packets_in"`
@@ -43,7 +43,7 @@ type serviceView struct {
 	Resets      *resetsView      `json:"resets"` // null: not TCP
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
-	Traffic     *trafficView     `json:"traffic"` // null: the forwarder does not have it
+	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
 	Servers     []serverView     `json:"servers"`
 
 	policy model.Policy
@@ -98,9 +98,9 @@ type serverView struct {
 	DrainedByFile    bool             `json:"drained_by_file"`
 	DrainedByCommand bool             `json:"drained_by_command"`
 	KilledByCommand  bool             `json:"killed_by_command"`
-	KilledMs         uint64           `json:"killed_unix_ms"` // by a drain's deadline, past or to come; 0: never
+	KilledMs         uint64           `json:"killed_unix_ms"` // by a drain's deadline, past or future; 0: never
 	Health           *healthStateView `json:"health"`         // null: not checked
-	Traffic          *trafficView     `json:"traffic"`        // null: the forwarder does not have it
+	Traffic          *trafficView     `json:"traffic"`        // null: not known to the forwarder
 }
 
 type healthStateView struct {
@@ -113,7 +113,7 @@ type healthStateView struct {
 	LastDurationUs uint64 `json:"last_duration_us"`
 	ChangedMs      uint64 `json:"changed_unix_ms"`
 	Target         string `json:"target"`
-	Fallback       string `json:"fallback"` // not empty: why it is not the VIP
+	Fallback       string `json:"fallback"` // not empty: why the target is not the VIP
 }
 
 type sessionsView struct {
@@ -127,7 +127,7 @@ type sessionView struct {
 	ClientPort uint32 `json:"client_port"`
 	VIP        string `json:"vip"`
 	VIPPort    uint32 `json:"vip_port"`
-	Local      string `json:"local"` // empty: the server sees the client itself
+	Local      string `json:"local"` // empty: the server sees the client's address
 	LocalPort  uint32 `json:"local_port"`
 	Server     string `json:"server"`
 	ServerPort uint32 `json:"server_port"`
@@ -136,7 +136,7 @@ type sessionView struct {
 	AgeS       uint32 `json:"age_s"`
 	ExpiresS   uint32 `json:"expires_s"`
 	Slot       uint32 `json:"slot"`
-	SNAT       string `json:"snat,omitempty"` // the rule: VIP and server are the remote host
+	SNAT       string `json:"snat,omitempty"` // the rule; VIP and server are then the remote host
 }
 
 type dropView struct {
@@ -236,7 +236,7 @@ type phaseView struct {
 	Help     string `json:"help"`
 	WallNs   uint64 `json:"wall_ns"`
 	CPUNs    uint64 `json:"cpu_ns"`
-	QueuedNs uint64 `json:"queued_ns"` // ready to run, without a CPU
+	QueuedNs uint64 `json:"queued_ns"` // runnable, without a CPU
 	Faults   uint64 `json:"faults"`
 }
 
@@ -245,8 +245,8 @@ type adoptionView struct {
 	Refused    string            `json:"refused"`
 	AwayNs     uint64            `json:"away_ns"`
 	DurationNs uint64            `json:"duration_ns"`
-	Results    map[string]uint64 `json:"results"` // sessions, by what became of them
-	Trusted    bool              `json:"trusted"` // after an upgrade: taken as they stood, none was looked at
+	Results    map[string]uint64 `json:"results"` // sessions, by result of the adoption
+	Trusted    bool              `json:"trusted"` // after an upgrade: adopted without checking each session
 }
 
 func addressText(bytes []byte) string {
@@ -263,7 +263,7 @@ func endpoint(address string, port uint32) string {
 	return net.JoinHostPort(address, strconv.Itoa(int(port)))
 }
 
-// endpoint is "10.0.0.80:80", "10.0.0.80:8000-8099" or, of all ports, "10.0.0.80:*".
+// endpoint returns "10.0.0.80:80", "10.0.0.80:8000-8099" or, for all ports, "10.0.0.80:*".
 func (s serviceView) endpoint() string {
 	if s.LastPort == 0 {
 		return endpoint(s.VIP, s.Port)
@@ -271,7 +271,7 @@ func (s serviceView) endpoint() string {
 	return net.JoinHostPort(s.VIP, fmt.Sprintf("%d-%d", s.Port, s.LastPort))
 }
 
-// localEndpoint is "-" where the server sees the client itself.
+// localEndpoint returns "-" if the server sees the client's address.
 func localEndpoint(s sessionView) string {
 	if s.Local == "" {
 		return "-"
@@ -279,7 +279,7 @@ func localEndpoint(s sessionView) string {
 	return endpoint(s.Local, s.LocalPort)
 }
 
-// word makes "up" of "SERVER_STATE_UP".
+// word turns "SERVER_STATE_UP" into "up".
 func word[E fmt.Stringer](value E, words map[int32]string, number int32) string {
 	if text, ok := words[number]; ok {
 		return text
@@ -430,7 +430,7 @@ func viewPhases(phases []*dpclient.Phase) []phaseView {
 	return view
 }
 
-// since tells how long ago a Unix time in seconds was.
+// since returns how long ago a Unix time in seconds was.
 func since(unixS uint64) string {
 	if unixS == 0 {
 		return "never"

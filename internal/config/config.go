@@ -14,7 +14,7 @@ func Parse(file string, data []byte) (*model.Config, error) {
 	return config, err
 }
 
-// parse is Parse that tells how many values the file has, too.
+// parse is Parse that also returns how many values the file has.
 func parse(file string, data []byte) (*model.Config, int, error) {
 	d := &decoder{file: file}
 	root := d.parse(data)
@@ -24,7 +24,7 @@ func parse(file string, data []byte) (*model.Config, int, error) {
 	var raw rawFile
 	readObject(d, root, "", fileFields, &raw)
 	if d.full() {
-		d.errs = d.errs[:1] // what followed is about copies of the same
+		d.errs = d.errs[:1] // later errors are about copies of the same value
 		return nil, 0, d.result()
 	}
 	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
@@ -37,7 +37,7 @@ func parse(file string, data []byte) (*model.Config, int, error) {
 	return config, d.values, nil
 }
 
-// builder turns what a file says into a configuration, and finds what contradicts itself.
+// builder turns the file's values into a configuration and finds contradictions.
 type builder struct {
 	*decoder
 	raw *rawFile
@@ -47,7 +47,7 @@ type builder struct {
 	ranges  map[netip.Addr][]rangeAt // by VIP
 	locals  map[netip.Addr]position
 	servers map[netip.Addr]position
-	// The defaults were told to be wrong: once, not for each service.
+	// The defaults' error was reported: once, not for each service.
 	defaultsTold bool
 
 	has4 bool // local addresses by family
@@ -57,7 +57,7 @@ type builder struct {
 func (b *builder) build() *model.Config {
 	config := &model.Config{Metrics: model.Metrics{Listen: b.raw.metrics.listen.v, Detail: b.raw.metrics.detail.v}}
 	for i, local := range b.raw.locals {
-		if !local.set { // told already; its family is not known to be missing
+		if !local.set { // already reported; do not also report its family as missing
 			b.has4, b.has6 = true, true
 			continue
 		}
@@ -216,8 +216,8 @@ func (b *builder) health(raw *rawService, protocol model.Protocol) model.Health 
 	return health
 }
 
-// timeoutTooLong tells that a check may last longer than there is until the next one, where the service
-// or, if it says nothing, the defaults say so.
+// timeoutTooLong reports that a check may last longer than the interval to the next one, if the service
+// or, in its place, the defaults set it so.
 func (b *builder) timeoutTooLong(raw *rawService, health model.Health) {
 	at, path := raw.health.timeout.at, raw.health.timeout.path
 	if !raw.health.timeout.set {
@@ -234,7 +234,7 @@ func (b *builder) timeoutTooLong(raw *rawService, health model.Health) {
 		"than that; shorten the one, or lengthen the other", health.Timeout, health.Interval)
 }
 
-// checkRoles makes sure that no address is two of VIP, server and local address.
+// checkRoles ensures that an address has only one role: VIP, server or local address.
 func (b *builder) checkRoles() {
 	told := map[netip.Addr]bool{}
 	for i := range b.raw.services {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package config reads the agent's YAML file. The schema (schema.go) is declared once; it drives both
-// the decoding and the reference in docs/configuration.md. Every error of a file is found in one pass
-// and names its line and column; a file with one error is refused whole.
+// the decoding and the reference in docs/configuration.md. One pass finds every error of a file and
+// gives its line and column. A file with any error is refused as a whole.
 package config
 
 import (
@@ -16,12 +16,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// What a file may cost: 20 000 services of ten servers need 16 MB and 1 000 000 values, and aliases
-// must not multiply without end.
+// Limits of a file: 20 000 services of ten servers need 16 MB and 1 000 000 values, and aliases must not
+// multiply values without limit.
 const (
 	maxFileBytes = 64 << 20
 	maxValues    = 2 << 20
-	maxErrors    = 10000 // nobody reads more
+	maxErrors    = 10000 // more are of no use
 )
 
 // Error is one mistake in a file.
@@ -40,7 +40,7 @@ func (e Error) Error() string {
 	return place + e.Text
 }
 
-// Errors are all mistakes of a file, in its order.
+// Errors are all mistakes of a file, in the file's order.
 type Errors []Error
 
 func (e Errors) Error() string {
@@ -57,7 +57,7 @@ func positionOf(n *yaml.Node) position {
 	return position{n.Line, n.Column}
 }
 
-// value is something the file may say, with where it says it.
+// value is something the file may contain, with its position.
 type value[V any] struct {
 	v    V
 	at   position
@@ -65,7 +65,7 @@ type value[V any] struct {
 	set  bool
 }
 
-// or returns the value, or what def has when the file says nothing.
+// or returns the value, or def's value if the file does not set it.
 func (v value[V]) or(def V) V {
 	if v.set {
 		return v.v
@@ -73,7 +73,7 @@ func (v value[V]) or(def V) V {
 	return def
 }
 
-// over returns v, or the fallback when the file says nothing here.
+// over returns v, or the fallback if the file does not set v.
 func (v value[V]) over(fallback value[V]) value[V] {
 	if v.set {
 		return v
@@ -106,7 +106,7 @@ func (d *decoder) result() error {
 	return d.errs
 }
 
-// fieldDoc is what the reference says of a field.
+// fieldDoc is the reference's description of a field.
 type fieldDoc struct {
 	name     string
 	kind     string // "address", "duration", …
@@ -116,14 +116,14 @@ type fieldDoc struct {
 	object   *objectDoc // the fields below, for mappings and lists of mappings
 }
 
-// objectDoc is what the reference says of a mapping.
+// objectDoc is the reference's description of a mapping.
 type objectDoc struct {
 	title  string
 	doc    string
 	fields []fieldDoc
 }
 
-// field is a field of the mapping that T holds.
+// field is a field of the mapping that is decoded into a T.
 type field[T any] struct {
 	fieldDoc
 	read func(d *decoder, n *yaml.Node, path string, into *T)
@@ -137,7 +137,7 @@ func docsOf[T any](title, doc string, fields []field[T]) *objectDoc {
 	return object
 }
 
-// parse reads the file's one document.
+// parse reads the file's only document.
 func (d *decoder) parse(data []byte) *yaml.Node {
 	if len(data) > maxFileBytes {
 		d.fail(position{1, 1}, "", "the file has %d bytes, at most %d are read: split the services "+
@@ -175,7 +175,7 @@ func (d *decoder) failSyntax(err error) {
 	d.fail(at, "", "not YAML: %s: check the indentation and quoting here and in the line before", text)
 }
 
-// enter follows an alias, and counts what is decoded.
+// enter follows an alias, and counts the decoded values.
 func (d *decoder) enter(n *yaml.Node) *yaml.Node {
 	d.values++
 	if d.values == maxValues+1 {
@@ -244,7 +244,7 @@ func readList(d *decoder, n *yaml.Node, path string, read func(n *yaml.Node, pat
 	}
 }
 
-// readScalar reads one value by its parser, whose error says what is wrong and the remedy.
+// readScalar reads one value with its parser. The parser's error names the fault and the remedy.
 func readScalar[V any](d *decoder, n *yaml.Node, path string, parse func(string) (V, error)) value[V] {
 	at := positionOf(n)
 	n = d.enter(n)
@@ -300,7 +300,7 @@ func describeNode(n *yaml.Node) string {
 	return "something else"
 }
 
-// suggest names the key that was probably meant, or all that are possible.
+// suggest returns the key that was probably meant, or all possible keys.
 func suggest[T any](key string, fields []field[T]) string {
 	names := make([]string, len(fields))
 	best, bestDistance := "", 3
@@ -316,7 +316,7 @@ func suggest[T any](key string, fields []field[T]) string {
 	return ": possible here are " + strings.Join(names, ", ")
 }
 
-// editDistance counts the insertions, deletions and replacements from a to b; long words count as far.
+// editDistance counts the insertions, deletions and replacements from a to b; long words get a large value.
 func editDistance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)

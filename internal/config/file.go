@@ -20,15 +20,15 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Status is how the last attempts to load a file ended.
+// Status is the outcome of the last attempts to load a file.
 type Status struct {
 	Generation uint64    // of the running configuration; 0: none yet
-	Loaded     time.Time // when that was loaded
+	Loaded     time.Time // when that one was loaded
 	Attempted  time.Time
 	Err        error // of the last attempt
 }
 
-// File is the agent's configuration file. A good one is handed to Use; a bad one changes nothing.
+// File is the agent's configuration file. A good file goes to Use; a bad one changes nothing.
 type File struct {
 	Path string
 	Use  func(*model.Config) (generation uint64)
@@ -49,7 +49,7 @@ type undo struct {
 	existed    bool
 }
 
-// Status returns how the last attempts ended.
+// Status returns the outcome of the last attempts.
 func (f *File) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,20 +65,20 @@ func (f *File) Read() (*model.Config, error) {
 	return f.Parse(f.Path, data)
 }
 
-// Parse reads a file's content as the package's Parse does; of what was read before, only what has
-// changed.
+// Parse reads a file's content as the package's Parse does, but decodes only what has changed since the
+// last time.
 func (f *File) Parse(name string, data []byte) (*model.Config, error) {
 	return f.parser.Parse(name, data)
 }
 
-// Load reads the file and uses it; returns its generation.
+// Load reads the file and uses it; it returns the configuration's generation.
 func (f *File) Load() (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.load(false)
 }
 
-// Install makes data, which `name` names in errors, the file's content, and uses it.
+// Install writes data to the file and uses it; `name` names data in errors.
 func (f *File) Install(name string, data []byte) (uint64, error) {
 	if _, err := f.Parse(name, data); err != nil {
 		return 0, err
@@ -98,8 +98,8 @@ func (f *File) Install(name string, data []byte) (uint64, error) {
 	return generation, err
 }
 
-// Restore puts back what Install replaced, and uses that, if the file is still the one installed with
-// this generation.
+// Restore puts back what Install replaced and uses it, if the file still is the one installed with this
+// generation.
 func (f *File) Restore(generation uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +124,7 @@ func (f *File) write(data []byte) error {
 	mode := fs.FileMode(0o644)
 	path := f.Path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // a link stays a link
+		path = target // write to the target: a link stays a link
 	}
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
@@ -140,7 +140,7 @@ func (f *File) read() ([]byte, error) {
 	return data, err
 }
 
-// load is Load under the lock; onlyNew: content that was tried already is left alone.
+// load is Load under the lock; onlyNew: skip content that was already tried.
 func (f *File) load(onlyNew bool) (uint64, error) {
 	data, err := f.read()
 	if onlyNew && bytes.Equal(data, f.seen) {
@@ -162,7 +162,7 @@ func (f *File) load(onlyNew bool) (uint64, error) {
 	return generation, nil
 }
 
-// tell logs why the file is not used, one line for each error.
+// tell logs why the file is not used, one line per error.
 func (f *File) tell(err error) {
 	text := "configuration refused; the running one stays"
 	if f.status.Generation == 0 {
@@ -179,11 +179,11 @@ func (f *File) tell(err error) {
 	}
 }
 
-// settleTime lets an editor finish before the file is read.
+// settleTime lets an editor finish before the agent reads the file.
 const settleTime = 50 * time.Millisecond
 
-// Watch loads the file whenever its content changes, until ctx ends. It watches the directory, as
-// editors and configuration systems replace files rather than write them.
+// Watch loads the file whenever its content changes, until ctx ends. It watches the directory, because
+// editors and configuration systems replace files instead of writing to them.
 func (f *File) Watch(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -199,7 +199,7 @@ func (f *File) Watch(ctx context.Context) error {
 
 func (f *File) follow(ctx context.Context, watcher *fsnotify.Watcher) {
 	defer watcher.Close()
-	settled := time.NewTimer(settleTime) // what changed before the watch began
+	settled := time.NewTimer(settleTime) // for changes before the watch began
 	defer settled.Stop()
 	for {
 		select {

@@ -11,21 +11,21 @@ import (
 	"steelyard/internal/model"
 )
 
-// Parser is Parse with a memory: of a file that it has read before it decodes only the services whose
-// text has changed. What it returns shares those that have not. Safe for use by several goroutines.
-// The zero value is ready.
+// Parser is Parse with a memory: of a file that it has read before, it decodes only the services whose
+// text has changed. Its result shares the unchanged services. Safe for use by several goroutines. The
+// zero value is ready.
 type Parser struct {
 	mu   sync.Mutex
 	last knownFile
 }
 
-// knownFile is a good file that was read, as the services in it can be told apart by their text.
+// knownFile is a good file that was read and whose services can be separated by their text.
 type knownFile struct {
 	split  splitFile
 	text   string
 	config *model.Config
 	byText map[string]*model.Service
-	values int // that it has at most
+	values int // upper limit of its number of values
 }
 
 // Parse does what Parse does.
@@ -50,8 +50,8 @@ func (p *Parser) Parse(file string, data []byte) (*model.Config, error) {
 	return config, err
 }
 
-// remember returns what a next file may be compared with; nothing, if its services cannot be told
-// apart.
+// remember returns what the next file is compared with, or an empty value if the file's services cannot
+// be separated.
 func remember(text string, split splitFile, config *model.Config, values int) knownFile {
 	if len(split.services) != len(config.Services) {
 		return knownFile{}
@@ -63,8 +63,8 @@ func remember(text string, split splitFile, config *model.Config, values int) kn
 	return knownFile{split, text, config, byText, values}
 }
 
-// change reads a file that differs from r in services alone. It says false when that cannot be done,
-// or the file has an error: then the whole of it is to be read.
+// change reads a file that differs from r only in services. It returns false if that is impossible or
+// the file has an error; then the caller must read the whole file.
 func (r *knownFile) change(file, text string, split splitFile) (knownFile, bool) {
 	var fresh strings.Builder
 	var at []int
@@ -96,19 +96,19 @@ func (r *knownFile) change(file, text string, split splitFile) (knownFile, bool)
 	return remember(text, split, &config, values), true
 }
 
-// splitFile is a file cut at the items of its services, so that each service is a text of its own.
+// splitFile is a file split at the items of its services, so each service is a separate text.
 type splitFile struct {
-	before   string // up to and with the line `services:`
+	before   string // up to and including the line `services:`
 	services []string
 	after    string
 }
 
 const servicesLine = "services:\n"
 
-// splitServices cuts a file whose services are a list in block style, as nearly all are. It says false
-// where the text of a service may mean something else beside other ones: anchors, and tabs, which
-// count as no indentation. A line that only looks like an item, inside a quoted text say, makes more
-// texts than there are services; remember finds that.
+// splitServices splits a file whose services are a list in block style, the usual case. It returns false
+// if the text of a service may depend on other services: anchors, and tabs, which do not count as
+// indentation. A line that only looks like an item, for example inside quoted text, yields more texts
+// than there are services; remember detects that.
 func splitServices(text string) (splitFile, bool) {
 	start := strings.Index(text, "\n"+servicesLine)
 	if start < 0 || strings.ContainsAny(text, "&\t\r") {
@@ -120,7 +120,7 @@ func splitServices(text string) (splitFile, bool) {
 	for at < len(text) {
 		end := at + strings.IndexByte(text[at:], '\n') + 1
 		if end == at {
-			return splitFile{}, false // the last line has no end
+			return splitFile{}, false // the last line is not terminated
 		}
 		line := text[at : end-1]
 		depth := len(line) - len(strings.TrimLeft(line, " "))
@@ -148,14 +148,14 @@ func (s splitFile) end(text string, item, at int) (splitFile, bool) {
 	return s, true
 }
 
-// contradicts says whether services of a configuration, each of which is good, contradict each other
-// or what else it says.
+// contradicts reports whether services of a configuration, each valid by itself, contradict each other
+// or the rest of the configuration.
 func contradicts(config *model.Config) bool {
 	names := make(map[string]struct{}, len(config.Services))
 	keys := make(map[model.ServiceKey]struct{}, len(config.Services))
 	vips := make(map[netip.Addr]struct{}, len(config.Services))
 	ranges := map[netip.Addr][]model.ServiceKey{}
-	others := map[netip.Addr]struct{}{} // that only the forwarder may have
+	others := map[netip.Addr]struct{}{} // addresses that only the forwarder may have
 	for _, local := range config.LocalAddresses {
 		others[local] = struct{}{}
 	}

@@ -48,7 +48,7 @@ func parseAddress(text string) (netip.Addr, error) {
 	return address, nil
 }
 
-// isReserved: an IPv4 address that no host has (RFC 6890).
+// isReserved reports whether no host can have an IPv4 address (RFC 6890).
 func isReserved(address netip.Addr) bool {
 	if !address.Is4() {
 		return false
@@ -79,7 +79,7 @@ func parsePort(text string) (uint16, error) {
 	return uint16(port), err
 }
 
-// portRange is what of a model.ServiceKey one value says.
+// portRange is the port part of a model.ServiceKey.
 type portRange struct{ first, last uint16 }
 
 func parsePorts(text string) (portRange, error) {
@@ -144,7 +144,7 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// maxTimeout keeps idle times within half the range of the forwarder's 16-bit clock of seconds.
+// maxTimeout keeps idle times below half the range of the forwarder's 16-bit clock of seconds.
 const maxTimeout = 9 * time.Hour
 
 func parseTimeout(text string) (uint32, error) {
@@ -184,7 +184,7 @@ func parseName(text string) (string, error) {
 	return text, nil
 }
 
-// parseWord accepts the words of a set.
+// parseWord accepts one of the given words.
 func parseWord[V fmt.Stringer](words ...V) func(string) (V, error) {
 	return func(text string) (V, error) {
 		names := make([]string, len(words))

@@ -9,7 +9,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// How new sessions are spread.
+// How new sessions are distributed.
 
 type rawPersistence struct {
 	at      position
@@ -18,7 +18,7 @@ type rawPersistence struct {
 	prefix6 value[int]
 }
 
-// What persistence has unless a file says otherwise.
+// Defaults of persistence.
 const (
 	defaultPrefix4 = 32
 	defaultPrefix6 = 128
@@ -107,7 +107,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	return policy
 }
 
-// sloppyTCP refuses what would let two forwarders choose different servers for one connection.
+// sloppyTCP refuses settings that would let two forwarders choose different servers for one connection.
 func (b *builder) sloppyTCP(raw *rawService, protocol model.Protocol, policy model.Policy) {
 	fail := func(format string, args ...any) { b.fail(raw.sloppyTCP.at, raw.sloppyTCP.path, format, args...) }
 	mode := raw.mode.or(model.FNAT)

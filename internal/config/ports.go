@@ -8,13 +8,13 @@ import (
 
 // Services with many ports.
 
-// rangeAt is such a service, and where the file has it.
+// rangeAt is a service with many ports, and its position in the file.
 type rangeAt struct {
 	key model.ServiceKey
 	at  position
 }
 
-// checkRange makes sure that of two services that have a port in common one is the narrower.
+// checkRange ensures that of two services with a common port, one is narrower.
 func (b *builder) checkRange(raw *rawService, key model.ServiceKey) {
 	if !key.Many() {
 		return
@@ -34,7 +34,7 @@ func (b *builder) checkRange(raw *rawService, key model.ServiceKey) {
 	b.ranges[key.VIP] = append(b.ranges[key.VIP], rangeAt{key, raw.port.at})
 }
 
-// serverPort is where a server listens; 0: on the port that the client asked for.
+// serverPort returns the port on which a server listens; 0: the port that the client asked for.
 func (b *builder) serverPort(raw *rawService, s rawServer) uint16 {
 	key := model.ServiceKey{Port: raw.port.v.first, LastPort: raw.port.v.last}
 	own := key.Port
@@ -55,7 +55,7 @@ func (b *builder) serverPort(raw *rawService, s rawServer) uint16 {
 	return port
 }
 
-// checkPorts makes sure that there is a port to check.
+// checkPorts ensures that there is a port to check.
 func (b *builder) checkPorts(raw *rawService, service *model.Service) {
 	if !raw.port.set || !service.Key.Many() || service.Health.Type == model.HealthNone || service.Health.Port != 0 {
 		return

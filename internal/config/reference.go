@@ -9,7 +9,7 @@ import (
 	"steelyard/deploy"
 )
 
-// exampleBody is the example without its first comments.
+// exampleBody returns the example without its first comments.
 func exampleBody() string {
 	return deploy.Example[strings.Index(deploy.Example, "version:"):]
 }
@@ -49,7 +49,7 @@ func Reference() string {
 	return b.String()
 }
 
-// objects lists every mapping once, each before those it contains.
+// objects returns every mapping once, each before the mappings that it contains.
 func objects() []*objectDoc {
 	list := []*objectDoc{fileObject}
 	seen := map[*objectDoc]bool{fileObject: true}
@@ -90,7 +90,7 @@ func Manual() string {
 	return b.String()
 }
 
-// Roff escapes text for a manual page; what stands between backquotes becomes bold.
+// Roff escapes text for a manual page; text between backquotes becomes bold.
 func Roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	var b strings.Builder

@@ -4,7 +4,7 @@ package config
 
 import "steelyard/internal/model"
 
-// When TCP peers are told by a reset that their session is over.
+// When a reset tells TCP peers that their session is over.
 
 type rawResets struct {
 	at      position

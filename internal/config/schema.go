@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// What a file says, before defaults and cross-checks.
+// The file's content, before defaults and cross-checks.
 
 type rawFile struct {
 	version  value[int]
@@ -83,7 +83,7 @@ type rawServer struct {
 	maxSessions value[uint32]
 }
 
-// LongestDeadline bounds that of a drain.
+// LongestDeadline is the upper limit for a drain's deadline.
 const LongestDeadline = 7 * 24 * time.Hour
 
 // The defaults that the schema names.

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Rules of SNAT.
+// SNAT rules.
 
 type rawSNAT struct {
 	at       position
@@ -72,7 +72,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// snat turns the rules into a configuration's; what contradicts itself is told.
+// snat turns the file's rules into the configuration's, and reports contradictions.
 func (b *builder) snat() []model.SNAT {
 	var rules []model.SNAT
 	names, insides, pools := map[string]position{}, map[netip.Prefix]position{}, map[netip.Addr]position{}
@@ -111,7 +111,7 @@ func (b *builder) snat() []model.SNAT {
 	return rules
 }
 
-// checkPoolRole makes sure that an address is nothing else; count: pool addresses so far.
+// checkPoolRole ensures that an address has no other role; count: pool addresses so far.
 func (b *builder) checkPoolRole(pool value[netip.Addr], count int) {
 	const remedy = "a pool address belongs to the forwarder alone, use another"
 	if at, ok := b.locals[pool.v]; ok {
@@ -134,7 +134,7 @@ func (b *builder) checkPoolRole(pool value[netip.Addr], count int) {
 func (b *builder) checkPoolFamilies(raw *rawSNAT) {
 	has := func(v4 bool) bool {
 		for _, pool := range raw.pool {
-			if !pool.set || pool.v.Is4() == v4 { // told already; its family is not known to be missing
+			if !pool.set || pool.v.Is4() == v4 { // already reported; do not also report its family as missing
 				return true
 			}
 		}
