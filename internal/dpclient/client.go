@@ -21,14 +21,14 @@ import (
 // DefaultSocket is where a forwarder listens.
 const DefaultSocket = "/run/steelyard/forwarder.sock"
 
-// A request stays below these, far from the forwarder's limit of MaxFrame.
+// Upper limits for a request, far below the forwarder's limit of MaxFrame.
 const (
 	maxBatchChanges = 1000
 	maxBatchBytes   = 1 << 20
 )
 
-// Client is one connection to a forwarder; its methods may be called from several goroutines, and are
-// answered one after the other.
+// Client is one connection to a forwarder. Several goroutines may call its methods; calls are answered
+// one after the other.
 type Client struct {
 	conn net.Conn
 	done chan struct{} // closed when the connection has ended
@@ -36,7 +36,7 @@ type Client struct {
 	mu      sync.Mutex // one request at a time
 	nextID  uint64
 	replies chan *pb.Response
-	err     error // why it ended; read after done
+	err     error // why the connection ended; read after done
 }
 
 // Dial connects to the forwarder's socket.
@@ -62,7 +62,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Done is closed when the connection has ended, by whichever side.
+// Done is closed when either side has ended the connection.
 func (c *Client) Done() <-chan struct{} {
 	return c.done
 }
@@ -93,15 +93,15 @@ func (c *Client) read() {
 type Error struct {
 	Code   pb.Code
 	Text   string
-	Change uint32 // of Apply: the change refused
+	Change uint32 // for Apply: the refused change
 }
 
 func (e *Error) Error() string {
 	return "the forwarder refused: " + e.Text
 }
 
-// Refused says whether the forwarder understood and will refuse the same again, until something else
-// has changed; the connection goes on.
+// Refused reports whether the forwarder understood the request and will refuse it again until something
+// else has changed; the connection continues.
 func (e *Error) Refused() bool {
 	return e.Code == pb.Code_CODE_INVALID || e.Code == pb.Code_CODE_EXHAUSTED || e.Code == pb.Code_CODE_UNSUPPORTED
 }
@@ -112,7 +112,7 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 	return status.GetRevision(), err
 }
 
-// call sends one request and awaits its answer. A context that ends ends the connection too, because
+// call sends one request and waits for its answer. If the context ends, the connection ends too, because
 // the answer would otherwise be taken for that of a later request.
 func (c *Client) call(ctx context.Context, request *pb.Request) (*pb.Response, error) {
 	c.mu.Lock()
@@ -135,7 +135,7 @@ func (c *Client) call(ctx context.Context, request *pb.Request) (*pb.Response, e
 		return c.checked(request, response)
 	case <-c.done:
 	}
-	select { // an answer that came just before the end is an answer
+	select { // an answer that came just before the end counts
 	case response := <-c.replies:
 		return c.checked(request, response)
 	default:
@@ -163,33 +163,33 @@ func (c *Client) ended(ctx context.Context) error {
 	return c.err
 }
 
-// Marks says whether marked health checks reach their servers.
+// Marks reports whether marked health checks reach their servers.
 func (c *Client) Marks(ctx context.Context) (model.Marks, error) {
 	status, err := c.Status(ctx)
 	return model.Marks{Lead: status.GetMarksLead(), Refused: status.GetMarksRefused()}, err
 }
 
-// Status asks how the forwarder is.
+// Status requests the forwarder's status.
 func (c *Client) Status(ctx context.Context) (*pb.Status, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Status{Status: &pb.StatusRequest{}}})
 	return response.GetStatus(), err
 }
 
-// Upgrade is what shall replace the running forwarder.
+// Upgrade describes what replaces the running forwarder.
 type Upgrade struct {
-	Binary  string   // empty: the one that it was started from, or what has taken its place
+	Binary  string   // empty: the path that the forwarder was started from
 	Options []string // nil: the same as now
 }
 
-// Upgrade has the forwarder replaced by another process, which takes over its sessions; answered when
-// that one forwards. An error means that the forwarder goes on, or has begun again with its sessions.
+// Upgrade replaces the forwarder by another process, which takes over its sessions. It returns when that
+// process forwards. After an error, the old forwarder continues, or has restarted with its sessions.
 func (c *Client) Upgrade(ctx context.Context, upgrade Upgrade) (*pb.UpgradeResult, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_Upgrade{Upgrade: &pb.UpgradeRequest{
 		Binary: upgrade.Binary, Args: upgrade.Options, SetArgs: upgrade.Options != nil}}})
 	return response.GetUpgrade(), err
 }
 
-// ErrMoved says that the configuration changed again and again while it was read.
+// ErrMoved says that the configuration changed repeatedly while it was read.
 var ErrMoved = errors.New("the forwarder's configuration keeps changing: is another agent running?")
 
 // ReadTable reads the whole configuration and its revision.
@@ -290,7 +290,7 @@ func (c *Client) EachService(ctx context.Context, only *model.ServiceKey, f func
 	}
 }
 
-// Sessions returns at most limit sessions, and whether there are more.
+// Sessions returns at most limit sessions, and whether there are more of them.
 func (c *Client) Sessions(ctx context.Context, filter SessionFilter, limit int) ([]*pb.Session, bool, error) {
 	request := &pb.ListSessionsRequest{}
 	if filter.Client.IsValid() {

@@ -10,7 +10,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// SessionFilter chooses sessions; what is not set matches all.
+// SessionFilter selects sessions; fields that are not set match all.
 type SessionFilter struct {
 	Client  netip.Addr
 	Service *model.ServiceKey
@@ -111,7 +111,7 @@ func resetsToWire(r model.Resets) *pb.Resets {
 	return &pb.Resets{Expired: r.Expired, Down: r.Down, Unknown: r.Unknown}
 }
 
-// PolicyFromWire reads how a service spreads its sessions, and whom their end is told.
+// PolicyFromWire reads a service's policy for sessions and resets.
 func PolicyFromWire(s *pb.Service) model.Policy {
 	p, r := s.GetPersistence(), s.GetResets()
 	return model.Policy{

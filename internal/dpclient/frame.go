@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dpclient speaks with a forwarder. It alone knows the wire format: a Unix stream socket whose
-// frames are a 32-bit big-endian length and one protobuf message.
+// Package dpclient talks to a forwarder. Only this package knows the wire format: a Unix stream socket
+// whose frames are a 32-bit big-endian length and one protobuf message.
 package dpclient
 
 import (
@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// MaxFrame is the most bytes that a message may have.
+// MaxFrame is the largest message in bytes.
 const MaxFrame = 4 << 20
 
 // ErrTooLarge says that a frame's length is above MaxFrame.
@@ -33,8 +33,8 @@ func WriteFrame(w io.Writer, m proto.Message) error {
 	return err
 }
 
-// ReadFrame reads one message into m. It returns io.EOF only between two frames. No more memory is
-// taken than has arrived, whatever the length says.
+// ReadFrame reads one message into m. It returns io.EOF only between two frames. Memory grows with the
+// bytes received, not with the announced length.
 func ReadFrame(r io.Reader, m proto.Message) error {
 	var header [4]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {

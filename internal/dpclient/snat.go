@@ -11,7 +11,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// SNATToWire writes a rule of SNAT.
+// SNATToWire writes an SNAT rule.
 func SNATToWire(rule model.SNAT) *pb.Snat {
 	wire := &pb.Snat{Name: rule.Name, Timeouts: timeoutsToWire(rule.Timeouts)}
 	for _, prefix := range rule.Inside {
@@ -23,7 +23,7 @@ func SNATToWire(rule model.SNAT) *pb.Snat {
 	return wire
 }
 
-// SNATFromWire reads a rule of SNAT.
+// SNATFromWire reads an SNAT rule.
 func SNATFromWire(wire *pb.Snat) (model.SNAT, error) {
 	rule := model.SNAT{Name: wire.GetName(), Timeouts: timeoutsFromWire(wire.GetTimeouts())}
 	for _, inside := range wire.GetInside() {

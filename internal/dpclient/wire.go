@@ -4,8 +4,8 @@ package dpclient
 
 import pb "steelyard/internal/gen/forwarderpb"
 
-// The forwarder's answers, which the agent's API hands on as they are. Here are their names, so that
-// nobody else depends on the wire format: TestOnlyThisPackageKnowsTheWireFormat sees to it.
+// The forwarder's answers, which the agent's API passes on unchanged. Their names are declared here to
+// keep the wire format out of other packages: TestOnlyThisPackageKnowsTheWireFormat ensures that.
 type (
 	Status       = pb.Status
 	Adoption     = pb.Adoption

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health checks servers: one timer per server, a goroutine only while a check is under way,
-// and no more of these at once than a limit.
+// Package health checks servers. Each server has a timer, and a goroutine only while its check runs; a
+// limit bounds the simultaneous checks.
 package health
 
 import (
@@ -15,42 +15,42 @@ import (
 	"steelyard/internal/store"
 )
 
-// Server is what a probe must know of a server.
+// Server is a probe's information about a server.
 type Server struct {
 	Ref    model.ServerRef
-	Mark   uint32 // of checks on the VIP; 0: on the server's own address
+	Mark   uint32 // for checks on the VIP; 0: checks use the server's own address
 	Marked uint64 // version of the store since which it has that mark
 }
 
 // Probe checks a server once; nil means that it passed.
 type Probe func(ctx context.Context, policy model.Health, server Server) error
 
-// ErrNotYet says that a server cannot be checked yet, which tells nothing about it.
+// ErrNotYet says that a server cannot be checked yet, which says nothing about its state.
 var ErrNotYet = errors.New("not yet")
 
-// notYetPause is the time until a server is looked at again that could not be checked yet.
+// notYetPause is the delay before the next attempt for a server that could not be checked yet.
 const notYetPause = 100 * time.Millisecond
 
 // Options of a Checker.
 type Options struct {
 	Probe Probe
-	// Report is told of a server that went up or down, with the epoch of its store.Target.
+	// Report is called for a server that went up or down, with the epoch of its store.Target.
 	Report func(ref model.ServerRef, epoch uint64, state State)
-	Limit  int // checks at once
-	// Observe is told of every check that has ended.
+	Limit  int // simultaneous checks
+	// Observe is called for every finished check.
 	Observe func(Observation)
 }
 
-// Observation is what there is to tell of one check.
+// Observation describes one check.
 type Observation struct {
 	Duration time.Duration
 	Passed   bool
-	Behind   time.Duration // that it began later than it should have
-	Late     bool          // by more than is tolerated
+	Behind   time.Duration // how much later than due it began
+	Late     bool          // by more than the tolerance
 }
 
-// startSpread is how far apart the first checks of new servers are on average, so that 20 000 of them
-// begin over two seconds.
+// startSpread is the average delay between the first checks of new servers: 20 000 of them start over two
+// seconds.
 const startSpread = 100 * time.Microsecond
 
 // Checker is safe for use by several goroutines.
@@ -66,7 +66,7 @@ type Checker struct {
 	targets map[model.ServerRef]*target
 }
 
-// target is a server that is checked. Its fields are guarded by the checker's mutex.
+// target is a server that is checked. The checker's mutex guards its fields.
 type target struct {
 	ref     model.ServerRef
 	epoch   uint64
@@ -78,13 +78,13 @@ type target struct {
 	gone    bool
 }
 
-// wait lets the target's next check begin after a delay.
+// wait starts the target's next check after a delay.
 func (t *target) wait(delay time.Duration) {
 	t.due = time.Now().Add(delay)
 	t.timer.Reset(delay)
 }
 
-// New returns a checker that watches nothing yet; Close ends it.
+// New returns a checker that has no targets yet; Close ends it.
 func New(options Options) *Checker {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Checker{
@@ -93,7 +93,7 @@ func New(options Options) *Checker {
 	}
 }
 
-// Watch replaces the servers to be checked. Those that stay keep their state and their rhythm.
+// Watch replaces the servers to be checked. Those that remain keep their state and schedule.
 func (c *Checker) Watch(targets []store.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +129,7 @@ func (c *Checker) Watch(targets []store.Target) {
 	}
 }
 
-// Close stops all checks and waits for those under way.
+// Close stops all checks and waits for the running ones.
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.cancel()
@@ -141,7 +141,7 @@ func (c *Checker) Close() {
 	c.running.Wait()
 }
 
-// State returns what is known of a server; false if it is not checked.
+// State returns the state of a server; false if it is not checked.
 func (c *Checker) State(ref model.ServerRef) (State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,9 +202,9 @@ func (c *Checker) finish(t *target, err error, start time.Time, duration time.Du
 	state := t.machine.State
 	c.mu.Unlock()
 
-	// Reported without the lock, as the store calls Watch under its own; in order all the same, as the
-	// next check of this target begins only below. If the target has left meanwhile, and the server has
-	// come back as another target, the epoch tells the store so.
+	// Report without the lock, as the store calls Watch under its own lock. The order is still right, as
+	// the next check of this target starts only below. If the target was removed meanwhile and the server
+	// came back as another target, the epoch tells the store.
 	if flipped {
 		c.options.Report(t.ref, t.epoch, state)
 	}
@@ -217,7 +217,7 @@ func (c *Checker) finish(t *target, err error, start time.Time, duration time.Du
 	}
 }
 
-// Lateness says how far checks kept to their times in the last minute or less.
+// Lateness returns how punctual checks were in the last minute or less.
 func (c *Checker) Lateness() Lateness {
 	return c.late.read(time.Now())
 }
@@ -229,7 +229,7 @@ func spread(d time.Duration) time.Duration {
 	return rand.N(d)
 }
 
-// jitter returns the interval, longer or shorter by up to the policy's percentage.
+// jitter returns the interval, changed at random by up to the policy's percentage.
 func jitter(policy model.Health) time.Duration {
 	width := policy.Interval * time.Duration(policy.Jitter) / 100
 	return policy.Interval - width + spread(2*width)

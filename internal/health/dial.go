@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// Endpoint is where a check connects to.
+// Endpoint is the destination of a check.
 type Endpoint struct {
 	Address netip.AddrPort
-	// Mark, if not 0, leads to the server, whatever the address: the VIP.
+	// Mark, if not 0, leads to the server, whatever the address is: the VIP.
 	Mark   uint32
 	Server netip.Addr
 }
@@ -26,7 +26,7 @@ type Dial func(ctx context.Context, to Endpoint) (net.Conn, error)
 func Connect(ctx context.Context, to Endpoint) (net.Conn, error) {
 	var dialer net.Dialer
 	if to.Mark != 0 {
-		// The kernel would take the VIP itself, which it believes to have.
+		// The kernel would choose the VIP as source, as the VIP seems to be its own.
 		source, err := sourceTo(to.Server, to.Address.Addr().Is4())
 		if err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func setMark(conn syscall.RawConn, mark uint32) error {
 	return err
 }
 
-// sourceTo is the address of this host, of a family, that a server sees in a check.
+// sourceTo returns this host's address, of a family, that a server sees in a check.
 func sourceTo(server netip.Addr, want4 bool) (netip.Addr, error) {
 	conn, err := net.Dial("udp", netip.AddrPortFrom(server, 9).String()) // sends nothing
 	if err != nil {
@@ -62,8 +62,8 @@ func sourceTo(server netip.Addr, want4 bool) (netip.Addr, error) {
 	return neighbourOf(own.WithZone(""), want4)
 }
 
-// neighbourOf is an address of the other family on the interface that has `own`, or else on any. Those
-// that are deprecated are VIPs and local addresses, which the forwarder has claimed.
+// neighbourOf returns an address of the other family on the interface that has `own`, or else on any.
+// Deprecated addresses are skipped: they are VIPs and local addresses, which the forwarder has claimed.
 func neighbourOf(own netip.Addr, want4 bool) (netip.Addr, error) {
 	addresses, err := hostAddresses()
 	if err != nil {
@@ -99,7 +99,7 @@ type hostAddress struct {
 	deprecated     bool
 }
 
-// hostAddresses asks the kernel, as package net does not tell which addresses are deprecated.
+// hostAddresses asks the kernel, as package net does not report which addresses are deprecated.
 func hostAddresses() ([]hostAddress, error) {
 	table, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
 	if err != nil {

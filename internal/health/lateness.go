@@ -9,23 +9,23 @@ import (
 	"steelyard/internal/model"
 )
 
-// Lateness is how far checks kept to their times of late.
+// Lateness says how punctual recent checks were.
 type Lateness struct {
-	Checks uint64 // that began
-	Late   uint64 // of those, the ones that began later than they should by more than is tolerated
+	Checks uint64 // checks that began
+	Late   uint64 // of those, checks that began later than the tolerance allows
 	Worst  time.Duration
 }
 
-// latenessWindow is what Lateness looks back on: one to two of these.
+// latenessWindow is one window of Lateness, which covers one to two of them.
 const latenessWindow = 30 * time.Second
 
-// tolerance is how much later than it should a check may begin: a tenth of its interval, as much as the
-// jitter that it has unless told otherwise, and what a busy machine takes to start anything.
+// tolerance is the accepted delay of a check: a tenth of its interval, which equals the default jitter and
+// covers the time that a busy machine takes to start anything.
 func tolerance(policy model.Health) time.Duration {
 	return max(policy.Interval/10, 100*time.Millisecond)
 }
 
-// lateness counts in two windows: the one that is filled, and the one before.
+// lateness counts in two windows: the present one and the previous one.
 type lateness struct {
 	mu          sync.Mutex
 	since       time.Time

@@ -4,10 +4,10 @@ package health
 
 import "time"
 
-// State is what is known of one server.
+// State is the known state of one server.
 type State struct {
 	Up           bool
-	Streak       int // checks in a row that ended as the last one
+	Streak       int // successive checks with the same result as the last one
 	LastPassed   bool
 	LastError    string // of the last check that failed
 	LastCheck    time.Time
@@ -15,14 +15,14 @@ type State struct {
 	Changed      time.Time // when it last went up or down
 }
 
-// machine decides from the results of checks whether a server is up.
+// machine decides from check results whether a server is up.
 type machine struct {
 	State
-	proven     bool // false: the next check decides alone
+	proven     bool // false: the next check alone decides
 	rise, fall int
 }
 
-// note takes the result of a check, nil if it passed, and says whether the server went up or down.
+// note takes the result of a check, nil if it passed, and reports whether the server went up or down.
 func (m *machine) note(err error, at time.Time, duration time.Duration) (flipped bool) {
 	passed := err == nil
 	if passed != m.LastPassed || m.LastCheck.IsZero() {

@@ -19,7 +19,7 @@ import (
 // NewProbe returns the probe for TCP and HTTP checks.
 func NewProbe(dial Dial) Probe {
 	transport := &http.Transport{
-		// Which server is meant is not in an address when several have the same one.
+		// An address does not identify the server when several servers share it.
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := dial(ctx, ctx.Value(endpointKey{}).(Endpoint))
 			if err != nil {
@@ -63,7 +63,7 @@ func probeTCP(ctx context.Context, dial Dial, to Endpoint) error {
 		return err
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0) // a reset leaves no TIME_WAIT, here or there
+		tcp.SetLinger(0) // a reset leaves no TIME_WAIT on either side
 	}
 	return conn.Close()
 }
@@ -79,7 +79,7 @@ func probeHTTP(ctx context.Context, transport http.RoundTripper, policy model.He
 	if unescaped, err := url.PathUnescape(path); err == nil {
 		request.URL.Path = unescaped
 	}
-	// The transport follows no redirect: that is a client's business.
+	// The transport follows no redirect: a redirect is for clients.
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return err

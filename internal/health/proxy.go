@@ -9,7 +9,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// Headers of the PROXY protocol for a connection of the balancer's own (proxy-protocol.txt 2.1, 2.2).
+// PROXY protocol headers for a connection of the balancer's own (proxy-protocol.txt 2.1, 2.2).
 var proxyHeaders = map[model.ClientAddress]string{
 	model.ProxyV1: "PROXY UNKNOWN\r\n",
 	model.ProxyV2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00",
@@ -17,8 +17,8 @@ var proxyHeaders = map[model.ClientAddress]string{
 
 type headerKey struct{}
 
-// withHeader has connections of this check begin with the header, if it is to have one. Another port than
-// the server's own is not the one that clients use.
+// withHeader makes connections of this check begin with the header, if one is configured. A check of
+// another port than the server's own sends none, as clients do not use that port.
 func withHeader(ctx context.Context, policy model.Health, ref model.ServerRef) context.Context {
 	if policy.Port != 0 && policy.Port != ref.Address.Port() {
 		return ctx
@@ -26,13 +26,13 @@ func withHeader(ctx context.Context, policy model.Health, ref model.ServerRef) c
 	return context.WithValue(ctx, headerKey{}, proxyHeaders[policy.Proxy])
 }
 
-// introduce sends the header of the check that conn is for.
+// introduce sends the header of the check for which conn was opened.
 func introduce(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	header, _ := ctx.Value(headerKey{}).(string)
 	if header == "" {
 		return conn, nil
 	}
-	// A few bytes into an empty buffer: this waits for nobody.
+	// A few bytes into an empty buffer: this does not block.
 	if _, err := conn.Write([]byte(header)); err != nil {
 		conn.Close()
 		return nil, err

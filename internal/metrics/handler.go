@@ -24,32 +24,32 @@ import (
 const (
 	// longestScrape is below Prometheus' own default of ten seconds.
 	longestScrape = 8 * time.Second
-	// maxScrapes are served at once; each holds the counters of all that is wanted.
+	// maxScrapes limits simultaneous scrapes; each holds the counters of all wanted objects.
 	maxScrapes = 4
 )
 
 // Handler answers scrapes, in Prometheus' text format:
 //
-//	/metrics?service=NAME   of services and servers only those of the services named; may be repeated
+//	/metrics?service=NAME   only the named services and their servers; may be repeated
 //	/metrics?detail=LEVEL   servers: everything; services: no servers; none: neither
 //
-// A scrape ends in time: after longestScrape, or when four fifths of what Prometheus says that it waits
-// (X-Prometheus-Scrape-Timeout-Seconds) are over. What is missing then, or cannot be read from the
-// forwarder, steelyard_scrape_complete names.
+// A scrape has a time limit: longestScrape, or four fifths of the time that Prometheus waits
+// (X-Prometheus-Scrape-Timeout-Seconds). steelyard_scrape_complete names the parts that are missing then
+// or cannot be read from the forwarder.
 type Handler struct {
 	sources Sources
-	shared  *prometheus.Registry // of the agent's own
+	shared  *prometheus.Registry // the agent's own metrics
 	detail  func() model.Detail
 	slots   chan struct{}
 }
 
-// NewHandler returns a handler that shows what is in shared, too. Requests that do not say so get the
-// series that detail says.
+// NewHandler returns a handler that also shows the metrics in shared. For requests without a detail,
+// detail returns the level.
 func NewHandler(sources Sources, shared *prometheus.Registry, detail func() model.Detail) *Handler {
 	return &Handler{sources, shared, detail, make(chan struct{}, maxScrapes)}
 }
 
-// query is what a request wants of services and servers.
+// query says which services and servers a request wants.
 type query struct {
 	names  map[string]bool // empty: all
 	detail model.Detail
@@ -64,7 +64,7 @@ func (h *Handler) query(r *http.Request) (query, error) {
 	q := query{names: map[string]bool{}, detail: h.detail()}
 	for _, name := range words["service"] {
 		q.names[name] = true
-		q.detail = model.DetailServers // who names a service wants all of it
+		q.detail = model.DetailServers // a request that names a service wants all of it
 	}
 	if text := words.Get("detail"); text != "" {
 		at := slices.IndexFunc(model.Details, func(d model.Detail) bool { return d.String() == text })
@@ -76,7 +76,7 @@ func (h *Handler) query(r *http.Request) (query, error) {
 	return q, nil
 }
 
-// limit is how long a scrape may take.
+// limit returns the longest time that a scrape may take.
 func limit(r *http.Request) time.Duration {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || seconds <= 0 || seconds > longestScrape.Seconds() {
@@ -125,7 +125,7 @@ func (h *Handler) write(ctx context.Context, out *bufio.Writer, q query) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c)
-	families, _ := prometheus.Gatherers{h.shared, registry}.Gather() // much is better than nothing
+	families, _ := prometheus.Gatherers{h.shared, registry}.Gather() // a partial result is better than none
 	for _, family := range families {
 		_, _ = expfmt.MetricFamilyToText(out, family)
 	}

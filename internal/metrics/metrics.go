@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics shows the agent and its forwarder to Prometheus. Counters are read from the
-// forwarder when they are asked for. What there is one of, or a few, goes by way of the client library
-// (this file); services and servers, of which there may be 20 000 and more, are written directly
-// (services.go).
+// Package metrics shows the agent and its forwarder to Prometheus. It reads the forwarder's counters on
+// each scrape. Objects of which there are few go through the client library (this file); services and
+// servers, of which there may be 20 000 and more, are written directly (services.go).
 package metrics
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Sources are where a Handler finds what it shows.
+// Sources are where a Handler reads its data.
 type Sources struct {
 	Dial      func(ctx context.Context) (*dpclient.Client, error)
 	Store     *store.Store
@@ -28,12 +27,12 @@ type Sources struct {
 	File      func() config.Status
 }
 
-// collector implements prometheus.Collector for one scrape: all but services and servers.
+// collector implements prometheus.Collector for one scrape: everything except services and servers.
 type collector struct {
 	sources  Sources
 	ctx      context.Context
-	client   *dpclient.Client // nil: the forwarder cannot be reached
-	complete map[string]bool  // the parts of the forwarder that were asked for: was all of it read?
+	client   *dpclient.Client // nil: the forwarder is not reachable
+	complete map[string]bool  // requested parts of the forwarder: true if read completely
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -63,7 +62,7 @@ var (
 	configAttempted  = desc("config_last_reload_timestamp_seconds", "When the file was last tried, Unix time.")
 	configLoaded     = desc("config_last_reload_success_timestamp_seconds", "When a good file was last loaded, Unix time.")
 
-	snat = trafficDescs("snat", []string{"rule"}) // its clients are the hosts inside
+	snat = trafficDescs("snat", []string{"rule"}) // its clients are the inside hosts
 
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
@@ -99,7 +98,7 @@ func trafficDescs(of string, labels []string) [len(trafficMetrics)]*prometheus.D
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	// What depends on the forwarder comes and goes with it, so only this is promised.
+	// Metrics that depend on the forwarder come and go with it, so only this one is certain.
 	ch <- forwarderUp
 }
 
@@ -136,7 +135,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.client == nil {
 		return
 	}
-	// What cannot be read is left out, and scrape_complete says so.
+	// Parts that cannot be read are left out, and scrape_complete reports it.
 	for part, collect := range map[string]func(context.Context, scrape, *dpclient.Client) error{
 		"status": collectStatus, "snat": collectSNAT, "drops": collectDrops, "ports": collectPorts, "workers": collectWorkers,
 	} {

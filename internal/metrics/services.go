@@ -14,7 +14,7 @@ import (
 	"steelyard/internal/store"
 )
 
-// trafficMetrics are what services, servers and rules of SNAT count, in the order of trafficValues.
+// trafficMetrics are the counters of services, servers and SNAT rules, in the order of trafficValues.
 var trafficMetrics = [...]struct{ name, kind, help string }{
 	{"_receive_packets_total", "counter", "Packets from clients."},
 	{"_receive_bytes_total", "counter", "Bytes of IP packets from clients."},
@@ -29,7 +29,7 @@ func trafficValues(t *dpclient.Traffic) [len(trafficMetrics)]uint64 {
 		t.GetSessionsActive()}
 }
 
-// stateMetrics are what the agent says of servers, in the order of stateValues.
+// stateMetrics are the agent's states of servers, in the order of stateValues.
 var stateMetrics = [...]struct{ name, kind, help string }{
 	{"server_up", "gauge", "1 unless health checks found the server down."},
 	{"server_drained", "gauge", "1 while the server is drained."},
@@ -62,7 +62,7 @@ type serviceSeries struct {
 	states            []series[[len(stateMetrics)]uint64]
 }
 
-// readStates takes what the agent knows of the servers of the services that are wanted.
+// readStates reads the agent's state for the servers of the wanted services.
 func (a *serviceSeries) readStates(s *store.Store, q query) {
 	if !q.servers() {
 		return
@@ -84,8 +84,8 @@ func (a *serviceSeries) readStates(s *store.Store, q query) {
 	}
 }
 
-// readTraffic asks the forwarder for the counters of the services that are wanted: of each by its key
-// if they are named, else of all.
+// readTraffic requests the counters of the wanted services from the forwarder: by key for each named
+// service, else of all services.
 func (a *serviceSeries) readTraffic(ctx context.Context, client *dpclient.Client, s *store.Store, q query) error {
 	if !q.services() {
 		return nil
@@ -139,8 +139,8 @@ func escape(label string) string {
 	return escaper.Replace(label)
 }
 
-// write writes all series in the text format, metric by metric, until ctx ends. It says whether all
-// were written.
+// write writes all series in the text format, metric by metric, until ctx ends. It reports whether it
+// wrote all of them.
 func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 	complete := true
 	for i, m := range trafficMetrics {
@@ -158,7 +158,7 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 func trafficValue(values *[len(trafficMetrics)]uint64, i int) uint64 { return values[i] }
 func stateValue(values *[len(stateMetrics)]uint64, i int) uint64     { return values[i] }
 
-// piece is how many series are written between two looks at the time.
+// piece is the number of series written between two checks of the time.
 const piece = 4096
 
 func writeMetric[V any](ctx context.Context, w *bufio.Writer, name, kind, help string, all []series[V], i int,

@@ -4,7 +4,7 @@ package model
 
 import "slices"
 
-// equal compares two services; those of two configurations often share their servers.
+// equal compares two services; services of two configurations often share their servers.
 func (s *Service) equal(other *Service) bool {
 	if s.Name != other.Name || s.Key != other.Key || s.Mode != other.Mode || s.Policy != other.Policy ||
 		s.Timeouts != other.Timeouts || s.Health != other.Health || len(s.Servers) != len(other.Servers) {
@@ -13,8 +13,8 @@ func (s *Service) equal(other *Service) bool {
 	return len(s.Servers) == 0 || &s.Servers[0] == &other.Servers[0] || slices.Equal(s.Servers, other.Servers)
 }
 
-// ChangedServices returns the keys of the services that one of two configurations lacks, or has
-// otherwise. It says false if they differ in more than services.
+// ChangedServices returns the keys of services that differ between two configurations or exist in only
+// one. It returns false if the configurations differ in more than services.
 func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
 	if !slices.Equal(before.LocalAddresses, after.LocalAddresses) || !slices.EqualFunc(before.SNAT, after.SNAT, SNAT.equal) {
 		return nil, false
@@ -37,7 +37,7 @@ func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
 	return changed, true
 }
 
-// Part returns the table with no other services than these. What it holds is the table's own.
+// Part returns the table with these services only. It shares its contents with t.
 func (t *Table) Part(services map[ServiceKey]struct{}) *Table {
 	part := &Table{LocalAddresses: t.LocalAddresses, Services: map[ServiceKey]*TableService{}, SNAT: t.SNAT}
 	for key := range services {

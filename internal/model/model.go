@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model holds what the user wants (Config) and what a forwarder holds (Table), free of files,
-// wire formats and time. Everything else in the control plane speaks in these types.
+// Package model holds the user's configuration (Config) and a forwarder's contents (Table), independent of
+// files, wire formats and time. The rest of the control plane uses its types.
 package model
 
 import (
@@ -29,12 +29,12 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol-%d", uint8(p))
 }
 
-// Mode is the way packets reach the servers.
+// Mode is how packets reach the servers.
 type Mode uint8
 
-// The modes: FNAT translates both addresses, so that servers answer to a local address of the
-// forwarder; DR (direct routing) hands packets on as they are, and servers answer clients themselves;
-// NAT translates the destination, and servers answer clients by way of the forwarder; IPIP is DR in a tunnel.
+// The modes. FNAT translates both addresses; servers answer to a local address of the forwarder. DR
+// (direct routing) passes packets on unchanged; servers answer clients directly. NAT translates the
+// destination; servers answer clients through the forwarder. IPIP is DR in a tunnel.
 const (
 	FNAT Mode = 1
 	DR   Mode = 2
@@ -56,32 +56,32 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode-%d", uint8(m))
 }
 
-// OwnsVIP says that servers take packets for the VIP itself.
+// OwnsVIP reports whether servers accept packets for the VIP itself.
 func (m Mode) OwnsVIP() bool {
 	return m == DR || m == IPIP
 }
 
-// Marks says how the forwarder stands to marked health checks.
+// Marks says whether the forwarder supports marked health checks.
 type Marks struct {
-	Lead    bool   // they reach their servers
-	Refused string // why they do not; empty: they do, or none was asked for
+	Lead    bool   // marked checks reach their servers
+	Refused string // why they do not; empty: they do, or no mark was requested
 }
 
-// Marks that health checks may have: SO_MARK of the agent's sockets.
+// Marks of health checks: SO_MARK of the agent's sockets.
 const (
 	FirstMark = 0x53000001
 	LastMark  = 0x53ffffff
 )
 
-// State tells whether a server takes new sessions.
+// State says whether a server takes new sessions.
 type State uint8
 
 // The states of a server in the forwarder.
 const (
 	Up    State = 1
-	Drain State = 2 // no new sessions, by the user's wish
+	Drain State = 2 // no new sessions, requested by the user
 	Down  State = 3 // no new sessions, as its health checks fail
-	Kill  State = 4 // no new sessions, and those it has are reset
+	Kill  State = 4 // no new sessions, and existing ones are reset
 )
 
 func (s State) String() string {
@@ -109,10 +109,10 @@ type ServiceKey struct {
 // ServerRef identifies a server: the same backend in two services is two servers.
 type ServerRef struct {
 	Service ServiceKey
-	Address netip.AddrPort // port 0: the one that the client asked for
+	Address netip.AddrPort // port 0: the port that the client asked for
 }
 
-// Timeout names the state whose sessions a timeout ends.
+// Timeout names the session state to which a timeout applies.
 type Timeout int
 
 // The states of a session that have a timeout.
@@ -135,16 +135,16 @@ func (t Timeout) String() string {
 		"time_wait", "reset", "udp_one_way", "udp", "echo"}[t]
 }
 
-// Timeouts end idle sessions: whole seconds by Timeout; 0 stands for the default.
+// Timeouts end idle sessions: in whole seconds, indexed by Timeout; 0 stands for the default.
 type Timeouts [timeouts]uint32
 
-// DefaultTimeouts are those of the forwarder.
+// DefaultTimeouts are the forwarder's defaults.
 var DefaultTimeouts = Timeouts{
 	SynSent: 10, SynReceived: 10, Established: 900, FinWait: 60, Closing: 30, TimeWait: 15, Reset: 5,
 	UDPOneWay: 30, UDPTwoWay: 300, Echo: 30,
 }
 
-// Or returns t with every zero replaced by what def has.
+// Or returns t with every zero replaced by def's value.
 func (t Timeouts) Or(def Timeouts) Timeouts {
 	for i := range t {
 		if t[i] == 0 {
@@ -185,24 +185,24 @@ type Health struct {
 	Timeout  time.Duration
 	Rise     int
 	Fall     int
-	Jitter   int // percent of the interval, either way
-	// The header that a check of the server's own port begins with, as clients' connections do.
+	Jitter   int // percent of the interval, longer or shorter
+	// The header with which a check of the server's own port begins, like clients' connections.
 	Proxy ClientAddress
 }
 
-// Server is a backend as the user wants it.
+// Server is a backend in the user's configuration.
 type Server struct {
 	Address netip.AddrPort // as in ServerRef
 	Weight  uint16
 	Drain   bool
-	// DrainDeadline ends the sessions of a drained server so long after the drain began; 0: never.
+	// DrainDeadline ends the sessions of a drained server this long after the drain began; 0: never.
 	DrainDeadline time.Duration
 
-	Backup      bool   // only when no other takes the session
+	Backup      bool   // used only when no other server takes the session
 	MaxSessions uint32 // 0: no limit
 }
 
-// Service is a service as the user wants it.
+// Service is a service in the user's configuration.
 type Service struct {
 	Name     string
 	Key      ServiceKey
@@ -213,23 +213,23 @@ type Service struct {
 	Servers  []Server
 }
 
-// Metrics says where Prometheus may read, and what.
+// Metrics says where Prometheus can read metrics, and which.
 type Metrics struct {
 	Listen string // "address:port"; empty: nowhere
 	Detail Detail
 }
 
-// Detail says of what there are metrics.
+// Detail says which objects have metrics.
 type Detail uint8
 
-// The details: of every service and every server; of services only; of neither.
+// The details: every service and every server; services only; neither.
 const (
 	DetailServers Detail = iota
 	DetailServices
 	DetailNone
 )
 
-// Details are all of them.
+// Details lists all details.
 var Details = []Detail{DetailServers, DetailServices, DetailNone}
 
 func (d Detail) String() string {

@@ -23,7 +23,7 @@ const (
 	ConHash Scheduler = 8 // … none but the server's own
 )
 
-// Schedulers are all there are.
+// Schedulers lists all schedulers.
 var Schedulers = []Scheduler{RR, WRR, LC, WLC, SED, SH, Maglev, ConHash}
 
 func (s Scheduler) String() string {
@@ -34,15 +34,15 @@ func (s Scheduler) String() string {
 	return words[s]
 }
 
-// Hashes tells whether the client decides by its hash.
+// Hashes reports whether a hash of the client selects the server.
 func (s Scheduler) Hashes() bool {
 	return s == SH || s == Maglev || s == ConHash
 }
 
-// HashOn is what of a client is hashed.
+// HashOn says which part of the client is hashed.
 type HashOn uint8
 
-// What can be hashed. 0 for schedulers that do not hash.
+// The hash inputs. 0 for schedulers that do not hash.
 const (
 	HashSource HashOn = 1 // the client's address
 	HashTuple  HashOn = 2 // its address and port
@@ -63,14 +63,14 @@ func (h HashOn) String() string {
 // ClientAddress says how servers learn their clients' addresses.
 type ClientAddress uint8
 
-// The ways to tell them. 0: they are not told.
+// The methods to report client addresses. 0: none.
 const (
 	TOA     ClientAddress = 1 // by a TCP option
 	ProxyV1 ClientAddress = 2 // by the PROXY protocol, as text
 	ProxyV2 ClientAddress = 3 // … in binary
 )
 
-// ClientAddresses are all there are.
+// ClientAddresses lists all methods.
 var ClientAddresses = []ClientAddress{0, TOA, ProxyV1, ProxyV2}
 
 func (c ClientAddress) String() string {
@@ -83,7 +83,7 @@ func (c ClientAddress) String() string {
 
 // Persistence sends the sessions of one client prefix to one server.
 type Persistence struct {
-	Timeout uint32 // seconds after the last session that began; 0: no persistence
+	Timeout uint32 // seconds after the last session creation; 0: no persistence
 	Prefix4 uint8
 	Prefix6 uint8
 }
@@ -95,7 +95,7 @@ func (p Persistence) String() string {
 	return fmt.Sprintf("%s for /%d and /%d", seconds(p.Timeout), p.Prefix4, p.Prefix6)
 }
 
-// Policy says how the new sessions of a service are spread and introduced, and whom their end is told;
+// Policy says how a service distributes new sessions, reports client addresses and sends resets;
 // comparable.
 type Policy struct {
 	Scheduler   Scheduler
@@ -103,14 +103,14 @@ type Policy struct {
 	Persistence Persistence
 	SlowStart   uint32 // seconds; 0: none
 	OnePacket   bool
-	SloppyTCP   bool   // packets of no session begin one
+	SloppyTCP   bool   // packets without a session create one
 	MaxSessions uint32 // 0: no limit
 
 	ClientAddress ClientAddress
 	Resets        Resets
 }
 
-// String says how sessions are spread.
+// String describes how sessions are distributed.
 func (p Policy) String() string {
 	parts := []string{p.Scheduler.String()}
 	if p.HashOn != 0 {

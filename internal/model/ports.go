@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// anyPort stands for the port that is not one: all of a service, or a server's that is the client's.
+// anyPort stands for all ports of a service, or for a server's port that equals the client's.
 const anyPort = "*"
 
-// Many tells whether the service has more than one port.
+// Many reports whether the service has more than one port.
 func (k ServiceKey) Many() bool {
 	return k.Port == 0 || k.LastPort != 0
 }
 
-// Ports is "80", "8000-8099" or "*".
+// Ports returns "80", "8000-8099" or "*".
 func (k ServiceKey) Ports() string {
 	switch {
 	case k.Port == 0:
@@ -43,7 +43,7 @@ func (k ServiceKey) bounds() (first, last uint16) {
 	return k.Port, k.Port
 }
 
-// Crosses tells whether both have ports in common and each has some that the other has not: then
+// Crosses reports whether both have common ports and each also has ports that the other lacks: then
 // neither is the narrower one.
 func (k ServiceKey) Crosses(other ServiceKey) bool {
 	if k.VIP != other.VIP || k.Protocol != other.Protocol {
@@ -56,15 +56,15 @@ func (k ServiceKey) Crosses(other ServiceKey) bool {
 	return !apart && !within
 }
 
-// SamePorts tells whether both have the very same ports, though they may be written in two ways: none
-// would be the narrower one.
+// SamePorts reports whether both have exactly the same ports, possibly written in two forms: then neither
+// is the narrower one.
 func (k ServiceKey) SamePorts(other ServiceKey) bool {
 	first, last := k.bounds()
 	otherFirst, otherLast := other.bounds()
 	return k.VIP == other.VIP && k.Protocol == other.Protocol && first == otherFirst && last == otherLast
 }
 
-// ServerText is "10.1.0.21:80", or "10.1.0.21:*" for a server that gets the client's port.
+// ServerText returns "10.1.0.21:80", or "10.1.0.21:*" for a server that gets the client's port.
 func ServerText(server netip.AddrPort) string {
 	if server.Port() != 0 {
 		return server.String()
@@ -72,7 +72,7 @@ func ServerText(server netip.AddrPort) string {
 	return net.JoinHostPort(server.Addr().String(), anyPort)
 }
 
-// ParseServer reads what ServerText writes.
+// ParseServer reads a text in ServerText's format.
 func ParseServer(text string) (netip.AddrPort, error) {
 	if host, ok := strings.CutSuffix(text, ":"+anyPort); ok {
 		return netip.ParseAddrPort(host + ":0")

@@ -4,14 +4,14 @@ package model
 
 import "strings"
 
-// Resets says when TCP peers are told by a reset that their session is over; comparable.
+// Resets says when a reset tells TCP peers that their session is over; comparable.
 type Resets struct {
-	Expired bool // both ends, when it was idle for too long
-	Down    bool // clients of a server whose health checks fail; their sessions end
-	Unknown bool // who sends a packet of no session
+	Expired bool // both peers, when the session was idle for too long
+	Down    bool // clients of a server whose health checks fail; the sessions end
+	Unknown bool // the sender of a packet without a session
 }
 
-// DefaultResets are those of a TCP service that says nothing: only ends of its own sessions are told.
+// DefaultResets apply to a TCP service without its own setting: a reset only for expired sessions.
 var DefaultResets = Resets{Expired: true}
 
 func (r Resets) String() string {

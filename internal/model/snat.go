@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// SNAT is a rule: what hosts inside send to others leaves from an address of the pool.
+// SNAT is a rule: packets from inside hosts to other hosts leave with an address of the pool.
 type SNAT struct {
 	Name     string
 	Inside   []netip.Prefix
@@ -18,7 +18,7 @@ type SNAT struct {
 	Timeouts Timeouts
 }
 
-// equal says whether two rules are the same, in whatever order they name things.
+// equal reports whether two rules are the same; the order of entries does not matter.
 func (r SNAT) equal(other SNAT) bool {
 	sorted := func(r SNAT) ([]netip.Prefix, []netip.Addr) {
 		return slices.SortedFunc(slices.Values(r.Inside), netip.Prefix.Compare),
@@ -29,7 +29,7 @@ func (r SNAT) equal(other SNAT) bool {
 	return r.Timeouts == other.Timeouts && slices.Equal(inside, otherInside) && slices.Equal(pool, otherPool)
 }
 
-// diffSNAT returns what must go first, and what comes. A rule whose address takes up another role begins again.
+// diffSNAT returns what to delete first, and what to put. A rule whose address changes its role is recreated.
 func diffSNAT(from, to *Table, roles map[netip.Addr]role) (gone, puts []Change) {
 	for _, name := range slices.Sorted(maps.Keys(from.SNAT)) {
 		_, stays := to.SNAT[name]
@@ -79,7 +79,7 @@ func join[T fmt.Stringer](list []T) string {
 	return strings.Join(parts, " ")
 }
 
-// describeSet tells what a list loses and gains.
+// describeSet describes what a list loses and gains.
 func describeSet[T interface {
 	comparable
 	fmt.Stringer

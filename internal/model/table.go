@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Table is what a forwarder holds, or should hold.
+// Table is the present or desired contents of a forwarder.
 type Table struct {
 	LocalAddresses map[netip.Addr]struct{}
 	Services       map[ServiceKey]*TableService
@@ -24,7 +24,7 @@ type TableService struct {
 	Servers map[netip.AddrPort]ServerSpec
 }
 
-// ServiceSpec is all of a service but its key and servers; comparable.
+// ServiceSpec is a service without its key and servers; comparable.
 type ServiceSpec struct {
 	Name     string
 	Mode     Mode
@@ -32,13 +32,13 @@ type ServiceSpec struct {
 	Timeouts Timeouts
 }
 
-// ServerSpec is all of a server but its address; comparable.
+// ServerSpec is a server without its address; comparable.
 type ServerSpec struct {
 	Weight      uint16
 	State       State
 	Backup      bool
 	MaxSessions uint32
-	CheckMark   uint32 // of its health checks on the VIP; 0: none
+	CheckMark   uint32 // for its health checks on the VIP; 0: none
 }
 
 // NewTable returns an empty table.
@@ -47,7 +47,7 @@ func NewTable() *Table {
 		SNAT: map[string]SNAT{}}
 }
 
-// Server returns what the table says of one server.
+// Server returns the table's entry for one server.
 func (t *Table) Server(ref ServerRef) (ServerSpec, bool) {
 	service, ok := t.Services[ref.Service]
 	if !ok {
@@ -57,7 +57,7 @@ func (t *Table) Server(ref ServerRef) (ServerSpec, bool) {
 	return spec, ok
 }
 
-// ChangeKind says what a Change does.
+// ChangeKind is the kind of a Change.
 type ChangeKind uint8
 
 // The kinds of changes.
@@ -72,18 +72,18 @@ const (
 	DeleteSNAT
 )
 
-// Change is one step from a table to another. Only the fields that its kind needs are set.
+// Change is one step from one table to another. Only the fields that its kind needs are set.
 type Change struct {
 	Kind    ChangeKind
-	Service ServiceKey     // of a service or a server
+	Service ServiceKey     // for a service or a server
 	Spec    ServiceSpec    // PutService
-	Address netip.AddrPort // of a server
+	Address netip.AddrPort // for a server
 	Server  ServerSpec     // PutServer
-	Local   netip.Addr     // of a local address
+	Local   netip.Addr     // for a local address
 	SNAT    SNAT           // DeleteSNAT: its name
 }
 
-// Do makes the change in t.
+// Do applies the change to t.
 func (t *Table) Do(c Change) error {
 	service := t.Services[c.Service]
 	switch c.Kind {
@@ -117,10 +117,10 @@ func (t *Table) Do(c Change) error {
 	return nil
 }
 
-// Diff returns the fewest changes that make `from` into `to`, in an order that harms no traffic while
-// they take effect one after the other: what vanishes makes room first, then local addresses come
-// before the services that need them, new servers before old ones leave, and local addresses leave
-// last. An address that takes up another role leaves its old one before that.
+// Diff returns the fewest changes that turn `from` into `to`, in an order that harms no traffic while they
+// take effect one after the other. Deletions that free resources come first. Local addresses come before
+// the services that need them, new servers come before old ones leave, and local addresses leave last. An
+// address that changes its role first leaves the old one.
 func Diff(from, to *Table) []Change {
 	var gone, locals, services, servers, goneServers, goneLocals []Change
 	roles := rolesOf(to)
@@ -138,7 +138,7 @@ func Diff(from, to *Table) []Change {
 	for _, key := range sortedKeys(to.Services) {
 		want, have := to.Services[key], from.Services[key]
 		if have != nil && have.Spec.Mode != want.Spec.Mode {
-			// A server's sessions are of one mode: the service begins again.
+			// A server's sessions have one mode: recreate the service.
 			gone = append(gone, Change{Kind: DeleteService, Service: key})
 			have = nil
 		}
@@ -210,7 +210,7 @@ func rolesOf(t *Table) map[netip.Addr]role {
 	return roles
 }
 
-// Compare orders keys for people: by address, port, protocol.
+// Compare orders keys for human readers: by address, port, protocol.
 func (k ServiceKey) Compare(other ServiceKey) int {
 	return cmp.Or(k.VIP.Compare(other.VIP), cmp.Compare(k.Port, other.Port),
 		cmp.Compare(k.LastPort, other.LastPort), cmp.Compare(k.Protocol, other.Protocol))
@@ -224,14 +224,14 @@ func sortedServers(servers map[netip.AddrPort]ServerSpec) []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(servers), netip.AddrPort.Compare)
 }
 
-// Description is a change in words.
+// Description is a text that describes a change.
 type Description struct {
 	Action string // "add", "change" or "remove"
 	Object string
 	Detail string
 }
 
-// Describe puts a change of `from` into words; `names` gives a service's name where the change has none.
+// Describe describes a change of `from`; `names` returns a service's name where the change has none.
 func Describe(c Change, from *Table, names func(ServiceKey) string) Description {
 	service := func() string { return fmt.Sprintf("service %s (%s)", names(c.Service), c.Service) }
 	server := func() string { return fmt.Sprintf("server %s of %s", ServerText(c.Address), names(c.Service)) }

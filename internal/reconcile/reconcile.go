@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reconcile brings a forwarder to what the store wants, and keeps it there: it reads what the
-// forwarder holds, sends the fewest changes as one transaction, and begins again whenever the
-// connection ends, for as long as it takes.
+// Package reconcile makes a forwarder match the store and keeps it so: it reads the forwarder's contents,
+// sends the fewest changes as one transaction, and starts again whenever the connection ends, without a
+// limit on attempts.
 package reconcile
 
 import (
@@ -22,7 +22,7 @@ import (
 // Forwarder is a connection to a forwarder.
 type Forwarder interface {
 	ReadTable(ctx context.Context) (*model.Table, uint64, error)
-	// Apply makes all changes or none; after an error that is not Refused the connection is of no use
+	// Apply makes all changes or none; after an error that is not Refused the connection cannot be used
 	// any more.
 	Apply(ctx context.Context, changes []model.Change) (revision uint64, err error)
 	Revision(ctx context.Context) (uint64, error)
@@ -35,33 +35,33 @@ type Forwarder interface {
 type Options struct {
 	Dial func(ctx context.Context) (Forwarder, error)
 	Log  *slog.Logger
-	// Between attempts to connect: First, then twice as long each time, up to Longest.
+	// Delay between attempts to connect: First, then twice as long each time, up to Longest.
 	First, Longest time.Duration
-	// How often to look whether someone else has changed the forwarder.
+	// How often to check whether another client has changed the forwarder.
 	Poll time.Duration
-	// How often to try again what the forwarder refused, as the cause may have gone.
+	// How often to retry a refused configuration, as the cause may be gone.
 	Retry time.Duration
-	// A forwarder that takes longer for one answer is given up.
+	// If the forwarder takes longer for one answer, the connection is closed.
 	AnswerTimeout time.Duration
 }
 
-// Status is how the forwarder stands to what is wanted.
+// Status is the forwarder's state compared with the desired one.
 type Status struct {
 	Connected  bool
-	Revision   uint64 // of the forwarder
-	Generation uint64 // of the configuration that it has; 0: none from this agent
-	Changes    int    // sent when it got that
-	Version    uint64 // of the store that it has
+	Revision   uint64 // the forwarder's
+	Generation uint64 // of the forwarder's configuration; 0: none from this agent
+	Changes    int    // number of changes sent for that configuration
+	Version    uint64 // of the store that the forwarder has
 	Marks      model.Marks
-	Refused    uint64 // generation of the configuration that it refused; 0: none
-	Err        error  // why it is not connected, or refused; nil: all is well
+	Refused    uint64 // generation of the refused configuration; 0: none
+	Err        error  // why it is not connected, or the refusal; nil: no fault
 }
 
-// Reconciler keeps one forwarder as its store wants it.
+// Reconciler makes one forwarder match its store.
 type Reconciler struct {
 	store   *store.Store
 	options Options
-	told    string // the last complaint about the connection; Run's alone
+	told    string // the last logged connection error; used only by Run
 
 	mu      sync.Mutex
 	status  Status
@@ -76,7 +76,7 @@ func New(s *store.Store, options Options) *Reconciler {
 	}
 }
 
-// Status returns how things stand, and a channel that is closed when they change.
+// Status returns the status, and a channel that is closed when it changes.
 func (r *Reconciler) Status() (Status, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +148,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// session is the life of one connection. It says whether the forwarder was in step at least once.
+// session runs one connection. It reports whether the forwarder was in step at least once.
 func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
 	conn, err := r.dial(ctx)
 	if err != nil {
@@ -192,17 +192,17 @@ func (r *Reconciler) dial(ctx context.Context) (Forwarder, error) {
 	return r.options.Dial(ctx)
 }
 
-// link is a connection with what the forwarder is known to hold.
+// link is a connection with the known contents of the forwarder.
 type link struct {
 	*Reconciler
 	conn     Forwarder
 	actual   *model.Table
 	revision uint64
-	synced   *model.Config // actual is all that was desired under it; nil: that is not known
-	refused  uint64        // generation that was refused with nothing to go back to: only states are sent
+	synced   *model.Config // actual holds all that it desires; nil: unknown
+	refused  uint64        // generation refused without an earlier one to go back to: only states are sent
 }
 
-// begin reads what the forwarder holds and sets it right.
+// begin reads the forwarder's contents and corrects them.
 func (l *link) begin(ctx context.Context) error {
 	if err := l.read(ctx); err != nil {
 		return err
@@ -227,8 +227,8 @@ func (l *link) read(ctx context.Context) error {
 	return l.noteMarks(ctx)
 }
 
-// noteMarks asks what has become of marked health checks, before anybody is told that their servers
-// are there.
+// noteMarks reads the state of marked health checks before clients of the status learn that the servers
+// are configured.
 func (l *link) noteMarks(ctx context.Context) error {
 	marks, err := l.conn.Marks(ctx)
 	if err != nil {
@@ -242,7 +242,7 @@ func (l *link) noteMarks(ctx context.Context) error {
 	return nil
 }
 
-// check reads again when someone else has changed the forwarder.
+// check reads the forwarder again if another client has changed it.
 func (l *link) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout)
 	defer cancel()
@@ -270,7 +270,7 @@ func (l *link) sync(ctx context.Context) error {
 	return nil
 }
 
-// changed returns the changes that give servers these specs. A server that the forwarder lacks comes
+// changed returns the changes that give servers these specs. A server that the forwarder lacks is added
 // with its service.
 func (l *link) changed(servers map[model.ServerRef]model.ServerSpec) []model.Change {
 	var changes []model.Change
@@ -293,7 +293,7 @@ func (l *link) diff(desired store.Desired) []model.Change {
 
 func (l *link) syncAll(ctx context.Context) error {
 	before := l.synced
-	l.synced = nil // until all of it is reached again
+	l.synced = nil // until the forwarder has all of it again
 	if l.refused != 0 {
 		before = nil
 	}
@@ -309,7 +309,7 @@ func (l *link) syncAll(ctx context.Context) error {
 	if isRefused(err) {
 		l.noteRefusal(desired.Generation, err)
 		if l.store.Refuse(desired.Generation) {
-			return nil // the store wakes this link for the configuration before
+			return nil // the store wakes this link for the previous configuration
 		}
 		l.refused = desired.Generation
 		return l.syncStates(ctx, l.store.Desired())
@@ -329,8 +329,8 @@ func (l *link) syncAll(ctx context.Context) error {
 	return nil
 }
 
-// syncStates sends what health checks and drains say of the servers that the forwarder has, while it
-// refuses the configuration.
+// syncStates sends the server states from health checks and drains, for servers that the forwarder has,
+// while the forwarder refuses the configuration.
 func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
 	kept := model.NewTable()
 	kept.LocalAddresses = l.actual.LocalAddresses
@@ -352,7 +352,7 @@ func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
 	return nil
 }
 
-// retry tries again what the forwarder refused, if that is still wanted.
+// retry retries what the forwarder refused, if that is still wanted.
 func (l *link) retry(ctx context.Context) error {
 	if l.refused != 0 {
 		l.refused = 0
@@ -363,7 +363,7 @@ func (l *link) retry(ctx context.Context) error {
 		return nil
 	}
 	changes := model.Diff(l.actual, l.store.Preview(config))
-	l.synced = nil // what was found of new servers is not in it
+	l.synced = nil // check results of new servers are not in it
 	err := l.send(ctx, changes)
 	if isRefused(err) {
 		l.noteRefusal(generation, err)
@@ -373,12 +373,12 @@ func (l *link) retry(ctx context.Context) error {
 		return err
 	}
 	l.accept(config, generation, len(changes))
-	return nil // the store wakes this link for what else the configuration changes
+	return nil // the store wakes this link for the remaining changes
 }
 
 func (l *link) accept(config *model.Config, generation uint64, changes int) {
 	l.refused = 0
-	if err := l.store.Accept(config, generation); err != nil { // only old drains could not be forgotten
+	if err := l.store.Accept(config, generation); err != nil { // only the removal of old drains failed
 		l.options.Log.Warn("state file", "error", err)
 	}
 	l.update(func(s *Status) {
@@ -409,7 +409,7 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	// A large transaction is many messages; each may take its time.
+	// A large transaction has many messages; each may take some time.
 	limit := l.options.AnswerTimeout * time.Duration(1+len(changes)/1000)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -429,10 +429,10 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	return l.noteMarks(ctx)
 }
 
-// maxTold bounds the changes of one transaction that are logged one by one.
+// maxTold limits the changes of one transaction that are logged one by one.
 const maxTold = 20
 
-// tell logs what changes, before it is done to l.actual.
+// tell logs the changes, before they are applied to l.actual.
 func (l *link) tell(changes []model.Change) {
 	if len(changes) > maxTold {
 		return

@@ -9,25 +9,25 @@ import (
 	"steelyard/internal/model"
 )
 
-// Desired is what a forwarder should hold.
+// Desired is the desired contents of a forwarder.
 type Desired struct {
-	Table      *model.Table // nil while there is no configuration or the forwarder was never read
+	Table      *model.Table // nil while there is no configuration or before the forwarder was first read
 	Config     *model.Config
 	Generation uint64 // of the configuration
 	Version    uint64 // of the store
-	// Of DesiredSince: Table has these services alone, and of the others these servers have changed.
-	// nil: it has all.
+	// For DesiredSince: Table has only these services, and Servers has the changed servers of others.
+	// nil: Table has everything.
 	Services map[model.ServiceKey]struct{}
 	Servers  map[model.ServerRef]model.ServerSpec
 }
 
-// Desired returns the whole table to be reached, and forgets what has changed.
+// Desired returns the whole desired table and clears the list of changes.
 func (s *Store) Desired() Desired {
 	return s.DesiredSince(nil)
 }
 
-// DesiredSince is Desired for who has reached everything that was desired under the configuration
-// `before`: what has not changed since is left out, where that can be told. With nil nothing is.
+// DesiredSince is Desired for a caller that has reached everything desired under the configuration
+// `before`: it omits what has not changed since, where that is known. With nil it omits nothing.
 func (s *Store) DesiredSince(before *model.Config) Desired {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Store) DesiredSince(before *model.Config) Desired {
 	return desired
 }
 
-// takeDirty returns the servers that have changed, but those of some services, and forgets them.
+// takeDirty returns the changed servers, except those of some services, and clears the list.
 func (s *Store) takeDirty(but map[model.ServiceKey]struct{}) map[model.ServerRef]model.ServerSpec {
 	servers := make(map[model.ServerRef]model.ServerSpec, len(s.dirty))
 	for ref := range s.dirty {
@@ -62,14 +62,14 @@ func (s *Store) takeDirty(but map[model.ServiceKey]struct{}) map[model.ServerRef
 	return servers
 }
 
-// Changes are the servers that have changed, or All: only Desired can tell.
+// Changes are the servers that have changed, or All: then only Desired has the changes.
 type Changes struct {
 	Servers map[model.ServerRef]model.ServerSpec
 	Version uint64
 	All     bool
 }
 
-// TakeChanges returns what has changed since the last call or Desired, and forgets it unless All.
+// TakeChanges returns the changes since the last call or Desired, and clears them unless All is set.
 func (s *Store) TakeChanges() Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,14 +79,14 @@ func (s *Store) TakeChanges() Changes {
 	return Changes{Servers: s.takeDirty(nil), Version: s.version}
 }
 
-// Preview returns the table that config would lead to.
+// Preview returns the table that config leads to.
 func (s *Store) Preview(config *model.Config) *model.Table {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.table(config, nil)
 }
 
-// table is what config leads to; only: no other services than these, nil: all.
+// table returns the table for config; only: restricts it to these services, nil: all.
 func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) *model.Table {
 	table := model.NewTable()
 	for _, local := range config.LocalAddresses {
@@ -120,7 +120,7 @@ func (s *Store) spec(ref model.ServerRef, server model.Server, marked bool) mode
 	drained := server.Drain || ordered
 	state := model.Up
 	switch {
-	case known && !v.up && (v.proven || !drained): // what a drained one still has is lost, too
+	case known && !v.up && (v.proven || !drained): // a failing server is down even if it is drained
 		state = model.Down
 	case drained:
 		state = model.Drain

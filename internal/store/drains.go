@@ -17,29 +17,29 @@ import (
 	"steelyard/internal/model"
 )
 
-// StateFile is the name of the agent's file in its state directory.
+// StateFile is the name of the agent's state file in its state directory.
 const StateFile = "agent.json"
 
-// Drain is what a command has told a server.
+// Drain is a drain command for a server.
 type Drain struct {
 	Kill  bool
-	Until time.Time // when its sessions are ended; zero: never
+	Until time.Time // when its sessions are reset; zero: never
 }
 
-// drainFile holds what must survive the agent, in memory and on disk.
+// drainFile holds the state that must outlive the agent, in memory and on disk.
 type drainFile struct {
 	path   string
 	orders map[model.ServerRef]Drain     // by command
-	began  map[model.ServerRef]time.Time // by the file, with a deadline: since when
-	// Something has changed since the file was written, or it could not be.
+	began  map[model.ServerRef]time.Time // by the file, with a deadline: start time
+	// Changes are not on disk: the file was not written yet, or writing failed.
 	unsaved bool
 }
 
-// What the file says.
+// savedState is the file's content.
 type savedState struct {
 	Version int          `json:"version"`
 	Drained []savedDrain `json:"drained"`
-	// Drained by the configuration, with a deadline.
+	// Servers drained by the configuration, with a deadline.
 	Began []savedDrain `json:"began,omitempty"`
 }
 
@@ -103,7 +103,7 @@ func openDrains(directory string) (*drainFile, error) {
 	return d, nil
 }
 
-// set notes a command, or with nil that it is void.
+// set stores a command, or removes it if drain is nil.
 func (d *drainFile) set(refs []model.ServerRef, drain *Drain) error {
 	next := maps.Clone(d.orders)
 	for _, ref := range refs {
@@ -116,18 +116,18 @@ func (d *drainFile) set(refs []model.ServerRef, drain *Drain) error {
 	return d.replace(next, d.began)
 }
 
-// begin notes since when the file drains a server, unless it is known. It is on disk with the next
-// keep.
+// begin stores the time since which the file drains a server, unless it is known. The next keep writes it
+// to disk.
 func (d *drainFile) begin(ref model.ServerRef) {
 	if _, ok := d.began[ref]; !ok {
 		d.began = maps.Clone(d.began)
-		d.began[ref] = time.Now().Round(0) // the clock on the wall alone
+		d.began[ref] = time.Now().Round(0) // wall clock only
 		d.unsaved = true
 	}
 }
 
-// keep forgets the commands that keep does not want, and the drains by the file that keepBegan does
-// not.
+// keep removes the commands for which keep returns false, and the drains by the file for which keepBegan
+// does.
 func (d *drainFile) keep(keep, keepBegan func(model.ServerRef) bool) error {
 	orders, began := maps.Clone(d.orders), maps.Clone(d.began)
 	maps.DeleteFunc(orders, func(ref model.ServerRef, _ Drain) bool { return !keep(ref) })
@@ -148,7 +148,7 @@ func (d *drainFile) replace(orders map[model.ServerRef]Drain, began map[model.Se
 	if maps.Equal(orders, d.orders) && maps.Equal(began, d.began) && !d.unsaved {
 		return nil
 	}
-	// They hold whether they can be written or not: a full disk must not keep a server in service.
+	// They apply even if they cannot be written: a full disk must not keep a server in service.
 	d.orders, d.began, d.unsaved = orders, began, true
 	return d.save()
 }
@@ -182,13 +182,13 @@ func (d *drainFile) save() error {
 	return nil
 }
 
-// WriteFile replaces a file so that a reader, or a crash, sees the old content or the new, whole.
+// WriteFile replaces a file atomically: after a crash, and for readers, it has the old or the new content.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // fails after the rename, as it should
+	defer os.Remove(file.Name()) // after the rename this fails, as intended
 	_, err = file.Write(data)
 	err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close())
 	if err != nil {

@@ -4,8 +4,8 @@ package store
 
 import "steelyard/internal/model"
 
-// marks gives each server that is checked on the VIP a number of its own. It keeps it for as long as it
-// is there, over restarts of the agent too, as the forwarder knows it.
+// marks gives each server that is checked on the VIP its own number. The server keeps it as long as it
+// exists, also over restarts of the agent, as the forwarder stores it.
 type marks struct {
 	of   map[model.ServerRef]marked
 	used map[uint32]struct{}
@@ -21,7 +21,7 @@ func newMarks() marks {
 	return marks{of: map[model.ServerRef]marked{}, used: map[uint32]struct{}{}, last: model.FirstMark - 1}
 }
 
-// adopt notes a mark that the forwarder has.
+// adopt stores a mark that the forwarder has.
 func (m *marks) adopt(ref model.ServerRef, mark uint32) {
 	if _, taken := m.used[mark]; mark < model.FirstMark || mark > model.LastMark || taken {
 		return
@@ -30,13 +30,13 @@ func (m *marks) adopt(ref model.ServerRef, mark uint32) {
 	m.used[mark] = struct{}{}
 }
 
-// give returns the server's mark, a new one if it has none; 0 if all are taken.
+// give returns the server's mark, a new one if it has none; 0 if all are in use.
 func (m *marks) give(ref model.ServerRef, version uint64) marked {
 	if has, ok := m.of[ref]; ok {
 		return has
 	}
 	for range model.LastMark - model.FirstMark + 1 {
-		// The next one rather than the smallest: a mark that has just been given up may still be in use.
+		// Take the next one and not the smallest: a recently freed mark may still be in use.
 		if m.last++; m.last > model.LastMark {
 			m.last = model.FirstMark
 		}
@@ -49,7 +49,7 @@ func (m *marks) give(ref model.ServerRef, version uint64) marked {
 	return marked{}
 }
 
-// keep forgets the marks of servers that keep does not want.
+// keep removes the marks of servers for which keep returns false.
 func (m *marks) keep(keep func(model.ServerRef) bool) {
 	for ref, has := range m.of {
 		if !keep(ref) {

@@ -9,16 +9,16 @@ import (
 	"steelyard/internal/model"
 )
 
-// Snapshot is what the store held at one moment.
+// Snapshot is the store's contents at one moment.
 type Snapshot struct {
-	Config     *model.Config // nil: none yet; never changed once given out
+	Config     *model.Config // nil: none yet; immutable
 	Generation uint64
 	States     map[model.ServerRef]model.ServerSpec
 	Drained    map[model.ServerRef]Drain     // by command
-	KilledAt   map[model.ServerRef]time.Time // of drains with a deadline, by command or file
+	KilledAt   map[model.ServerRef]time.Time // for drains with a deadline, by command or file
 }
 
-// IsDrained says whether a server is drained, by the file or a command, be it that it is down besides.
+// IsDrained reports whether the file or a command drains a server, even if it is also down.
 func (s Snapshot) IsDrained(ref model.ServerRef, server model.Server) bool {
 	_, ordered := s.Drained[ref]
 	return server.Drain || ordered
@@ -31,7 +31,7 @@ func (s *Store) Drained() map[model.ServerRef]Drain {
 	return maps.Clone(s.drains.orders)
 }
 
-// Snapshot returns what the store holds.
+// Snapshot returns the store's present contents.
 func (s *Store) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store holds what the agent wants its forwarder to be: the configuration, what health checks
-// found, and which servers are drained by command. It tells a reconciler what has changed.
+// Package store holds the desired state of the agent's forwarder: the configuration, the health checks'
+// results, and the servers drained by command. It tells a reconciler what has changed.
 package store
 
 import (
@@ -16,21 +16,21 @@ import (
 // Target is a server to be checked.
 type Target struct {
 	Ref    model.ServerRef
-	Epoch  uint64 // another one when the server was away meanwhile: what was found before is void
+	Epoch  uint64 // changes if the server was removed and added again: earlier results are void
 	Policy model.Health
-	Mark   uint32 // of checks on the VIP; 0: on its own address
+	Mark   uint32 // for checks on the VIP; 0: checks use its own address
 	Marked uint64 // version of the store since which it has that mark
-	Up     bool   // what it is taken for until checks say otherwise
-	Proven bool   // false: the first check decides, whatever rise and fall say
+	Up     bool   // assumed state until checks decide
+	Proven bool   // false: the first check decides, regardless of rise and fall
 }
 
-// Checks runs health checks; Store.SetUp is told of every server that goes up or down.
+// Checks runs health checks; it calls Store.SetUp for every server that goes up or down.
 type Checks interface {
-	// Watch replaces the servers to be checked. Those that stay keep their state.
+	// Watch replaces the servers to be checked. Those that remain keep their state.
 	Watch(targets []Target)
 }
 
-// verdict is what is known of a server's health.
+// verdict is the known health of a server.
 type verdict struct {
 	up     bool
 	proven bool
@@ -43,21 +43,21 @@ type Store struct {
 	wake   chan struct{}
 
 	mu         sync.Mutex
-	running    numbered // what is desired
+	running    numbered // the desired configuration
 	accepted   numbered // the last one that the forwarder took
-	held       numbered // given up for accepted because the forwarder refused it; config nil: none
-	generation uint64   // the last number given
-	version    uint64   // grows with every change of what is desired
+	held       numbered // replaced by accepted as the forwarder refused it; config nil: none
+	generation uint64   // the last number assigned
+	version    uint64   // grows with every change of the desired state
 	verdicts   map[model.ServerRef]verdict
-	epochs     map[model.ServerRef]uint64 // of the servers that are checked
-	epoch      uint64                     // the last one given
+	epochs     map[model.ServerRef]uint64 // of checked servers
+	epoch      uint64                     // the last one assigned
 	marks      marks
 	adopted    bool
 	all        bool // everything may have changed
 	dirty      map[model.ServerRef]struct{}
 	deadline   *time.Timer // of the next drain; nil: none
-	unsaved    error       // why drains are not on disk
-	again      *time.Timer // to save them; nil: never needed
+	unsaved    error       // why drains could not be saved
+	again      *time.Timer // to retry saving; nil: never needed
 }
 
 // numbered is a configuration with its generation and its servers.
@@ -95,7 +95,7 @@ func number(config *model.Config, generation uint64) numbered {
 	return n
 }
 
-// Open reads the drains that an earlier agent left in directory.
+// Open reads the drains that an earlier agent saved in directory.
 func Open(directory string, checks Checks) (*Store, error) {
 	drains, err := openDrains(directory)
 	if err != nil {
@@ -107,9 +107,9 @@ func Open(directory string, checks Checks) (*Store, error) {
 	}, nil
 }
 
-// Adopt takes over what the forwarder held when it was first read: servers that were down stay down
-// until checks pass, those up stay up until checks fail. Later calls do nothing: from then on the
-// agent knows better. Nothing is checked before, as only the forwarder knows what was down.
+// Adopt takes over the forwarder's state when it was first read: servers that were down stay down until
+// checks pass, those up stay up until checks fail. Later calls do nothing, as the agent's own state is
+// newer. No server is checked before, as only the forwarder knows which ones were down.
 func (s *Store) Adopt(table *model.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Store) Adopt(table *model.Table) {
 			ref := model.ServerRef{Service: key, Address: address}
 			s.verdicts[ref] = verdict{
 				up: server.State != model.Down,
-				// Killing hides what checks had found, draining that there were none yet.
+				// State kill hides the checks' result; state drain may hide that there was none yet.
 				proven: server.State != model.Drain && server.State != model.Kill,
 			}
 			s.marks.adopt(ref, server.CheckMark)
@@ -133,8 +133,8 @@ func (s *Store) Adopt(table *model.Table) {
 	}
 }
 
-// SetConfig makes config the desired one and returns its generation. Until the forwarder has accepted
-// it, what is known of the servers before is kept, for Refuse.
+// SetConfig makes config the desired one and returns its generation. Until the forwarder has accepted it,
+// the states of the previous servers are kept, for Refuse.
 func (s *Store) SetConfig(config *model.Config) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +152,8 @@ func (s *Store) refresh() {
 	}
 }
 
-// Accept notes that the forwarder has a configuration, now the one to go back to. Drains of servers
-// that it lacks are forgotten.
+// Accept notes that the forwarder has a configuration, now the one to go back to. Drains of servers that
+// it lacks are removed.
 func (s *Store) Accept(config *model.Config, generation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,28 +172,28 @@ func (s *Store) Accept(config *model.Config, generation uint64) error {
 	return s.saved(s.drains.keep(s.has, s.isFileDrained))
 }
 
-// has says whether a server is in the running configuration or the one to go back to.
+// has reports whether a server is in the running configuration or the one to go back to.
 func (s *Store) has(ref model.ServerRef) bool {
 	return s.running.has(ref) || s.accepted.has(ref)
 }
 
-// wantsMark says whether one of them has the server checked on the VIP.
+// wantsMark reports whether one of them has the server checked on the VIP.
 func (s *Store) wantsMark(ref model.ServerRef) bool {
 	return s.running.marked[ref.Service] && s.running.has(ref) || s.accepted.marked[ref.Service] && s.accepted.has(ref)
 }
 
-// isFileDrained says whether one of them drains the server with a deadline.
+// isFileDrained reports whether one of them drains the server with a deadline.
 func (s *Store) isFileDrained(ref model.ServerRef) bool {
 	return s.running.servers[ref].DrainDeadline != 0 || s.accepted.servers[ref].DrainDeadline != 0
 }
 
-// Refuse goes back from a configuration that the forwarder refused to the last one that it accepted,
-// and keeps the refused one for Held. It says whether there was one to go back to.
+// Refuse goes back from a configuration that the forwarder refused to the last accepted one, and keeps the
+// refused one for Held. It reports whether there was one to go back to.
 func (s *Store) Refuse(generation uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running.generation != generation {
-		return true // it has been replaced meanwhile
+		return true // the refused one has been replaced meanwhile
 	}
 	if s.accepted.config == nil || s.accepted.generation == generation {
 		return false
@@ -203,14 +203,14 @@ func (s *Store) Refuse(generation uint64) bool {
 	return true
 }
 
-// Held returns the configuration that Refuse put aside, nil if there is none.
+// Held returns the configuration that Refuse set aside, nil if there is none.
 func (s *Store) Held() (*model.Config, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held.config, s.held.generation
 }
 
-// Abandon forgets a refused configuration for good.
+// Abandon removes a refused configuration for good.
 func (s *Store) Abandon(generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *Store) Abandon(generation uint64) {
 	}
 }
 
-// settle gives every server of the configuration a verdict and has the right ones checked.
+// settle gives every server of the configuration a health state and updates the checks.
 func (s *Store) settle() {
 	verdicts := make(map[model.ServerRef]verdict, len(s.running.servers))
 	epochs := make(map[model.ServerRef]uint64, len(s.epochs))
@@ -241,7 +241,7 @@ func (s *Store) settle() {
 		isKeptUp := func(server model.Server) bool {
 			return s.verdicts[model.ServerRef{Service: service.Key, Address: server.Address}].up
 		}
-		// A newcomer must prove itself only where others can serve meanwhile.
+		// A new server must pass a check first only if other servers can serve meanwhile.
 		newcomer := verdict{up: !slices.ContainsFunc(service.Servers, isKeptUp)}
 		for _, server := range service.Servers {
 			ref := model.ServerRef{Service: service.Key, Address: server.Address}
@@ -270,7 +270,7 @@ func (s *Store) settle() {
 		}
 	}
 	for ref, v := range s.verdicts {
-		if !s.running.has(ref) && s.accepted.has(ref) { // to be known if Refuse goes back to it
+		if !s.running.has(ref) && s.accepted.has(ref) { // needed if Refuse goes back to it
 			verdicts[ref] = v
 		}
 	}
@@ -281,7 +281,7 @@ func (s *Store) settle() {
 	s.awaitDeadline()
 }
 
-// ServiceName returns a service's name, or its key in words if no configuration here has it.
+// ServiceName returns a service's name, or its key as text if no configuration here has it.
 func (s *Store) ServiceName(key model.ServiceKey) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,16 +313,16 @@ func (s *Store) KeysOf(names map[string]bool) []model.ServiceKey {
 	return keys
 }
 
-// Version grows with every change; a Reconciler says which one the forwarder has.
+// Version grows with every change; a Reconciler reports which one the forwarder has.
 func (s *Store) Version() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// SetUp notes that checks found a server up or down. The epoch is that of their Target: what they
-// found of a server that has been removed since says nothing about its successor. It returns whether
-// it was noted.
+// SetUp records that checks found a server up or down. The epoch is that of their Target: results for a
+// server that has been removed since say nothing about its successor. It returns whether the result was
+// recorded.
 func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -337,8 +337,8 @@ func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	return true
 }
 
-// SetDrain drains or kills servers, or ends that with nil; it survives the agent, unless an error says
-// that it could not be saved: it holds all the same.
+// SetDrain drains or kills servers, or ends that with nil. The command outlives the agent, unless an error
+// says that it could not be saved; it applies even then.
 func (s *Store) SetDrain(refs []model.ServerRef, drain *Drain) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,10 +350,10 @@ func (s *Store) SetDrain(refs []model.ServerRef, drain *Drain) error {
 	return err
 }
 
-// saveRetry is the time after which what could not be saved is tried again.
+// saveRetry is the delay before another attempt to save the state.
 const saveRetry = 5 * time.Second
 
-// saved notes how writing the state ended, and sees to it that it is tried again.
+// saved records the result of writing the state, and schedules another attempt after a failure.
 func (s *Store) saved(err error) error {
 	if s.unsaved == nil && err != nil {
 		s.again = time.AfterFunc(saveRetry, s.save)
@@ -373,17 +373,17 @@ func (s *Store) save() {
 	}
 }
 
-// Unsaved returns why drains that hold are not on disk; nil: they are.
+// Unsaved returns why active drains are not on disk; nil: they are.
 func (s *Store) Unsaved() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unsaved
 }
 
-// longestWait bounds the wait for a deadline, as the clock on the wall may be set meanwhile.
+// longestWait limits the wait for a deadline, as the wall clock may be set meanwhile.
 const longestWait = time.Minute
 
-// awaitDeadline sees to it that servers whose drain has a deadline are killed then.
+// awaitDeadline kills drained servers when their deadline is reached.
 func (s *Store) awaitDeadline() {
 	if s.deadline != nil {
 		s.deadline.Stop()
@@ -414,7 +414,7 @@ func (s *Store) awaitDeadline() {
 	})
 }
 
-// killedAt is when the server's sessions are ended, or were: zero for never.
+// killedAt returns when the server's sessions are or were ended; zero: never.
 func (s *Store) killedAt(ref model.ServerRef, server model.Server) time.Time {
 	var at time.Time
 	if order, ok := s.drains.orders[ref]; ok {
@@ -437,11 +437,11 @@ func (s *Store) signal() {
 	s.version++
 	select {
 	case s.wake <- struct{}{}:
-	default: // a wake-up is pending and will see this change too
+	default: // the pending wake-up covers this change, too
 	}
 }
 
-// Wake receives after changes; several may share one.
+// Wake receives after changes; several changes may share one wake-up.
 func (s *Store) Wake() <-chan struct{} {
 	return s.wake
 }

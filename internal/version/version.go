@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version holds what the build says about itself.
+// Package version holds the build's version.
 package version
 
 // Build names this build; the forwarder says the same, from meson.build.

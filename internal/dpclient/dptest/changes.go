@@ -17,7 +17,7 @@ func keyOf(key *pb.ServiceKey) string {
 	return fmt.Sprintf("%x %05d-%05d %d", key.GetVip(), key.GetPort(), key.GetLastPort(), key.GetProtocol())
 }
 
-// do makes one change, or says why it cannot be.
+// do makes one change, or returns why it is not possible.
 func (c *config) do(change *pb.Change) error {
 	switch kind := change.GetKind().(type) {
 	case *pb.Change_PutService:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dptest is a forwarder for tests: the contract of forwarder.proto without packets. It checks
-// changes one by one in their order, which is stricter than the contract asks for.
+// changes one by one in their order, which is stricter than the contract requires.
 package dptest
 
 import (
@@ -23,10 +23,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Forwarder is a fake forwarder that listens on a socket. What its fields say may be set before use.
+// Forwarder is a fake forwarder that listens on a socket. Set its exported fields before use.
 type Forwarder struct {
 	Socket string
-	Page   int // entries in an answer, whatever was asked for; 0: as asked
+	Page   int // entries in an answer, whatever the request says; 0: as requested
 
 	Status   *pb.Status
 	Sessions []*pb.Session
@@ -34,9 +34,9 @@ type Forwarder struct {
 	Ports    []*pb.Port
 	Workers  []*pb.Worker
 	Slots    []*pb.Slot
-	// Answers an upgrade by a result or a refusal, or neither: the connection ends. nil: refuses all.
+	// Answers an upgrade by a result or a refusal; if by neither, the connection ends. nil: refuses all.
 	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
-	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: of the service
+	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: the service's
 
 	tb       testing.TB
 	mu       sync.Mutex
@@ -48,19 +48,19 @@ type Forwarder struct {
 	revision uint64
 	commits  [][]*pb.Change
 	dials    int // connections so far
-	applies  int // ApplyRequests seen
-	largest  int // changes in one of them
+	applies  int // ApplyRequests received
+	largest  int // most changes in one of them
 	refusal  *pb.Error
-	refused  []netip.Addr // VIPs whose services are refused; none: everything is
+	refused  []netip.Addr // VIPs whose services are refused; none: all are refused
 	serving  sync.WaitGroup
 }
 
-// config is what the forwarder holds, by the keys' wire bytes.
+// config is the forwarder's configuration, by the keys' wire bytes.
 type config struct {
 	locals   map[string]bool
 	services map[string]*pb.Config_Entry
-	vips     map[string]int // how many services have the address
-	servers  map[string]int // how many servers have it
+	vips     map[string]int // number of services with the address
+	servers  map[string]int // number of servers with the address
 	snat     map[string]*pb.Snat
 }
 
@@ -81,7 +81,7 @@ func (c *config) clone() *config {
 // New starts a forwarder that ends with the test.
 func New(tb testing.TB) *Forwarder {
 	tb.Helper()
-	directory, err := os.MkdirTemp("", "sy") // t.TempDir is too long for a socket's name
+	directory, err := os.MkdirTemp("", "sy") // t.TempDir is too long for a socket's path
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func New(tb testing.TB) *Forwarder {
 	return f
 }
 
-// Start listens, after New or Stop, with the configuration that it had.
+// Start listens, after New or Stop, with the present configuration.
 func (f *Forwarder) Start() {
 	f.tb.Helper()
 	listener, err := net.Listen("unix", f.Socket)
@@ -122,7 +122,7 @@ func (f *Forwarder) Start() {
 	})
 }
 
-// keep notes a connection for Stop; one that was accepted during Stop is closed instead.
+// keep remembers a connection for Stop; one that was accepted during Stop is closed instead.
 func (f *Forwarder) keep(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +135,7 @@ func (f *Forwarder) keep(conn net.Conn) bool {
 	return true
 }
 
-// Stop ends all connections, as a dying forwarder would.
+// Stop ends all connections, as when a forwarder dies.
 func (f *Forwarder) Stop() {
 	f.mu.Lock()
 	f.stopped = true
@@ -154,8 +154,8 @@ func (f *Forwarder) Forget() {
 	f.config, f.revision = newConfig(), 0
 }
 
-// Refuse answers the coming transactions with an error, until nil is given: those that put a service
-// at one of the VIPs, or all if none is named.
+// Refuse answers further transactions with an error, until called with nil: those that put a service at
+// one of the VIPs, or all if no VIP is given.
 func (f *Forwarder) Refuse(refusal *pb.Error, vips ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,7 +175,7 @@ func (f *Forwarder) refuses(changes []*pb.Change) bool {
 	})
 }
 
-// Commits returns the changes of every transaction accepted so far.
+// Commits returns the changes of every accepted transaction so far.
 func (f *Forwarder) Commits() [][]*pb.Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,14 +189,14 @@ func (f *Forwarder) Dials() int {
 	return f.dials
 }
 
-// Applies returns how many apply requests came, and the most changes in one of them.
+// Applies returns the number of apply requests, and the largest number of changes in one of them.
 func (f *Forwarder) Applies() (requests, largest int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.applies, f.largest
 }
 
-// Server returns what the forwarder holds of a server of the VIP; nil if it has none.
+// Server returns the forwarder's entry for a server of the VIP; nil if there is none.
 func (f *Forwarder) Server(vip, server string) *pb.Server {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,7 +219,7 @@ func (f *Forwarder) server(vip, server string) *pb.Server {
 	return nil
 }
 
-// AwaitState waits until the forwarder holds a server of the VIP in a state.
+// AwaitState waits until a server of the VIP has a state in the forwarder.
 func (f *Forwarder) AwaitState(vip, server string, state pb.ServerState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,7 +231,7 @@ func (f *Forwarder) AwaitState(vip, server string, state pb.ServerState) {
 	}
 }
 
-// AwaitCommits waits until so many transactions were accepted.
+// AwaitCommits waits until n transactions were accepted.
 func (f *Forwarder) AwaitCommits(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -273,7 +273,7 @@ func (f *Forwarder) serve(conn net.Conn) {
 	}
 }
 
-// session is one connection and what it has staged.
+// session is one connection with its staged changes.
 type session struct {
 	*Forwarder
 	staged []*pb.Change
@@ -358,7 +358,7 @@ func (s *session) apply(request *pb.ApplyRequest) *pb.Response {
 	return &pb.Response{Body: &pb.Response_Apply{Apply: &pb.ApplyResult{Revision: s.revision}}}
 }
 
-// page cuts a list: from the cursor, at most limit, and the cursor of the next page or 0.
+// page returns at most limit entries of a list from the cursor, and the next page's cursor or 0.
 func page[T any](f *Forwarder, list []T, cursor, limit int) ([]T, int) {
 	if limit == 0 {
 		limit = 1000
