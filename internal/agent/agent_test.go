@@ -46,7 +46,7 @@ func (l *eventLog) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// await waits until a text was logged so many times.
+// await waits until a text was logged a number of times.
 func (l *eventLog) await(text string, times int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ type lab struct {
 	starts    int
 
 	mu      sync.Mutex
-	servers map[string]string // "10.1.0.21:8080" → where it really is
+	servers map[string]string // "10.1.0.21:8080" → its real address
 }
 
 func newLab(t *testing.T, config string) *lab {
@@ -88,7 +88,7 @@ func newLab(t *testing.T, config string) *lab {
 	return l
 }
 
-// dial leads health checks to where the servers really are.
+// dial connects health checks to the servers' real addresses.
 func (l *lab) dial(ctx context.Context, to health.Endpoint) (net.Conn, error) {
 	address := to.Address.String()
 	if to.Mark != 0 {
@@ -109,7 +109,7 @@ func (l *lab) place(address, real string) {
 	l.servers[address] = real
 }
 
-// write replaces the file as an editor would.
+// write replaces the file as an editor does.
 func (l *lab) write(config string) {
 	l.Helper()
 	temporary := l.options.Config + "~"
@@ -199,7 +199,7 @@ func TestHealthFollowsTheServers(t *testing.T) {
 	l.place(one, web.Listener.Addr().String())
 	l.start()
 	l.forwarder.AwaitState(vip, one, up)
-	l.forwarder.AwaitState(vip, two, down) // nobody is there
+	l.forwarder.AwaitState(vip, two, down) // no server listens
 	ill.Store(true)
 	l.forwarder.AwaitState(vip, one, down)
 	ill.Store(false)
@@ -260,7 +260,7 @@ func TestReloads(t *testing.T) {
 	l.start()
 	l.forwarder.AwaitCommits(1)
 
-	l.write(strings.Replace(unchecked, "weight: 10", "weight: 7", 1)) // noticed by itself
+	l.write(strings.Replace(unchecked, "weight: 10", "weight: 7", 1)) // the agent notices the change by itself
 	l.forwarder.AwaitCommits(2)
 	if weight := l.forwarder.Server(vip, one).GetWeight(); weight != 7 {
 		t.Errorf("weight %d", weight)
@@ -276,7 +276,7 @@ func TestReloads(t *testing.T) {
 	if weight := l.forwarder.Server(vip, one).GetWeight(); weight != 7 {
 		t.Errorf("a bad file changed the weight to %d", weight)
 	}
-	l.reload <- struct{}{} // as SIGHUP does: told again
+	l.reload <- struct{}{} // as SIGHUP does: logged again
 	l.log.await("configuration refused", 2)
 
 	revision := status.GetForwarder().GetRevision()

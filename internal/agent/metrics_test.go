@@ -21,7 +21,7 @@ services:
   - { name: api, vip: 10.0.0.80, port: 81, servers: [{ address: 10.1.0.22, port: 8080 }] }
 `
 
-// metricsLab has two services, and says where their metrics are.
+// metricsLab has two services; it also returns the address of their metrics.
 func metricsLab(t *testing.T, detail string) (*lab, string) {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,7 +77,7 @@ func TestAScrapeHasWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// What a forwarder does not answer in the time that there is, is named.
+// A scrape names the parts that a forwarder does not answer in time.
 func TestAScrapeThatIsNotCompleteSaysSo(t *testing.T) {
 	l, address := metricsLab(t, "servers")
 	answer := make(chan struct{})
@@ -116,7 +116,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%v", warnings)
 	}
 	port.Close()
-	if _, err := l.apply(""); err != nil { // tries again
+	if _, err := l.apply(""); err != nil { // retries
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -22,7 +22,7 @@ func direct(text string) string {
 	return strings.ReplaceAll(text, "port: 8080", "port: 80")
 }
 
-// A server of a DR service is asked on the VIP; that its own address answers is not enough.
+// A server of a DR service is checked on the VIP; an answer on its own address is not enough.
 func TestDirectServersAreCheckedOnTheVIP(t *testing.T) {
 	l := newLab(t, direct(twoServers))
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -52,7 +52,7 @@ func TestDirectServersAreCheckedOnTheVIP(t *testing.T) {
 	}
 }
 
-// Where marks lead nowhere, servers' own addresses are asked, and that is told.
+// If marks do not work, checks use the servers' own addresses, and the status says so.
 func TestAHostThatCannotLeadMarks(t *testing.T) {
 	l := newLab(t, direct(twoServers))
 	l.forwarder.Status.MarksLead, l.forwarder.Status.MarksRefused = false, "no clsact here"

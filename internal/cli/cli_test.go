@@ -140,7 +140,7 @@ func fill(f *dptest.Forwarder) {
 	f.Slots = []*fpb.Slot{{Slot: 0, Worker: 0, Sessions: 4, Capacity: 4096, Packets: 99}, {Slot: 1, Worker: 1, Capacity: 4096}}
 }
 
-// run executes a command line; what differs from run to run is replaced.
+// run executes a command line and replaces output that differs between runs.
 func (l *lab) run(args ...string) (code int, out, errOut string) {
 	l.Helper()
 	var outBuffer, errBuffer bytes.Buffer
@@ -153,7 +153,7 @@ func (l *lab) run(args ...string) (code int, out, errOut string) {
 	return code, clean(outBuffer.String()), clean(errBuffer.String())
 }
 
-// Every reading command's output, as a table and as JSON, is in testdata.
+// The output of every reading command, as a table and as JSON, is in testdata.
 func TestReads(t *testing.T) {
 	l := newLab(t)
 	for _, command := range []string{
@@ -196,7 +196,7 @@ func expectGolden(t *testing.T, name, got string) {
 	}
 }
 
-// One after the other, as each changes what the next one finds.
+// The commands run in sequence, as each depends on the changes before it.
 func TestChanges(t *testing.T) {
 	l := newLab(t)
 	next := filepath.Join(l.directory, "next.yaml")
@@ -287,7 +287,7 @@ func TestNobodyThere(t *testing.T) {
 	l := newLab(t)
 	l.forwarder.Stop()
 	for {
-		// The agent learns of it by itself.
+		// The agent notices it by itself.
 		if _, out, _ := l.run("get", "status"); strings.Contains(out, "not connected") {
 			break
 		}
@@ -312,7 +312,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// runBare lets a command name its own socket.
+// runBare runs a command that names its own socket.
 func (l *lab) runBare(args []string) (int, string, string) {
 	for i, arg := range args {
 		if arg == "--socket" {

@@ -13,7 +13,7 @@ import (
 	fpb "steelyard/internal/gen/forwarderpb"
 )
 
-// An upgrade speaks to the forwarder itself: no agent is there.
+// An upgrade talks to the forwarder directly, without an agent.
 func TestUpgrade(t *testing.T) {
 	f := dptest.New(t)
 	f.Status = &fpb.Status{Build: "1.0", Pid: 7}
@@ -40,7 +40,7 @@ func TestUpgrade(t *testing.T) {
 		code   int
 		out    string
 		errOut string
-		wanted *fpb.UpgradeRequest // nil: nothing is asked
+		wanted *fpb.UpgradeRequest // nil: no request
 	}{
 		{"", 0, text, "", &fpb.UpgradeRequest{}},
 		{"-o json", 0, values, "", &fpb.UpgradeRequest{}},
@@ -72,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A forwarder that dies over it leaves the outcome open, and that is said.
+// A forwarder that dies during the upgrade leaves the outcome open, and the command says so.
 func TestUpgradeWithoutAnAnswer(t *testing.T) {
 	f := dptest.New(t)
 	f.Upgrade = func(*fpb.UpgradeRequest) (*fpb.UpgradeResult, *fpb.Error) { return nil, nil }
@@ -104,7 +104,7 @@ func TestStatusTellsWhatWasAdopted(t *testing.T) {
 	}
 }
 
-// Whoever interrupts the command is told that the forwarder goes on with it.
+// If the user interrupts the command, it says that the forwarder continues the upgrade.
 func TestUpgradeInterrupted(t *testing.T) {
 	f := dptest.New(t)
 	f.Status = &fpb.Status{Build: "1.0", Pid: 7}

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// Every file in testdata is bad; its golden file has all that must be said about it.
+// Every file in testdata has errors; its golden file lists all of them.
 func TestBadFilesAreToldWhole(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -54,7 +54,7 @@ func TestBadFilesAreToldWhole(t *testing.T) {
 	}
 }
 
-// Each value that can be wrong is put into the same place of a good file.
+// Each invalid value is put into the same place of a good file.
 func TestBadValues(t *testing.T) {
 	const frame = "version: 1\nlocal_addresses: [10.1.0.10, fd00:1::10]\nservices:\n  - name: web\n    vip: 10.0.0.80\n" +
 		"    port: 80\n    %s\n    servers:\n      - { address: 10.1.0.21, %s }\n"
@@ -276,7 +276,7 @@ func TestAliasesAreFollowedButNotMultiplied(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the file, there is an answer; and what is accepted keeps its promises.
+// FuzzParse: every file gets an answer, and accepted files keep their promises.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.yaml")
 	for _, file := range files {
@@ -321,7 +321,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Every whole file that the documentation shows is a good one.
+// Every complete file in the documentation is a good one.
 func TestExamplesInDocsAreGood(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// largeFile has so many checked services of three servers each, a VIP for every ten.
+// largeFile has the given number of checked services with three servers each, and a VIP for every ten.
 func largeFile(services int) []byte {
 	var text strings.Builder
 	text.WriteString("version: 1\nlocal_addresses: [10.1.0.200, 10.1.0.201]\nservices:\n")
@@ -37,7 +37,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// One server's weight changes each time.
+// One server's weight changes in each iteration.
 func BenchmarkParseChange(b *testing.B) {
 	texts := [2][]byte{largeFile(20000)}
 	texts[1] = []byte(strings.Replace(string(texts[0]), "weight: 2 }", "weight: 9 }", 1))
@@ -47,7 +47,7 @@ func BenchmarkParseChange(b *testing.B) {
 			b.Fatal(err)
 		}
 		if n++; n == 1 {
-			b.ResetTimer() // the whole of it, once
+			b.ResetTimer() // the whole file was parsed once
 		}
 	}
 }

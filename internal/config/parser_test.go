@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// fresh says how many services were decoded to read a file after another.
+// fresh returns how many services were decoded to read one file after another.
 func fresh(t *testing.T, p *Parser, text string) int {
 	t.Helper()
 	before := p.last.byText
@@ -43,7 +43,7 @@ func TestOnlyServicesThatHaveChangedAreDecoded(t *testing.T) {
 	if &first.Services[1].Servers[0] != &p.last.config.Services[1].Servers[0] {
 		t.Error("what has not changed was decoded again")
 	}
-	// What services have in common concerns all of them.
+	// Settings that services have in common affect all of them.
 	common := strings.Replace(changed, "services:", "defaults: { scheduler: rr }\nservices:", 1)
 	if _, err := p.Parse("f.yaml", []byte(common)); err != nil {
 		t.Fatal(err)
@@ -53,11 +53,11 @@ func TestOnlyServicesThatHaveChangedAreDecoded(t *testing.T) {
 	}
 }
 
-// Whatever is done to a file, a Parser finds in it what Parse does, and the same mistakes.
+// After any change of a file, a Parser returns the same result and errors as Parse.
 func TestParserAgreesWithParse(t *testing.T) {
 	bases := []string{
 		string(largeFile(12)),
-		strings.ReplaceAll(string(largeFile(12)), "\n  ", "\n"), // items where the key is
+		strings.ReplaceAll(string(largeFile(12)), "\n  ", "\n"), // items at the key's indentation
 		string(largeFile(12)) + "snat:\n  - { name: out, inside: [10.7.0.0/16], pool: [10.7.9.9] }\nmetrics:\n  listen: 127.0.0.1:9\n",
 	}
 	pieces := []string{"  - name: service-3", "# note", "", "---", "    vip: 10.64.0.1", "    port: 8000-8010", "    port: all",
@@ -113,14 +113,14 @@ func TestATimeoutIsNotLongerThanTheInterval(t *testing.T) {
 	for _, c := range []struct {
 		defaults, own string
 		errors        int
-		timeout       string // of the first service
+		timeout       string // the first service's
 	}{
 		{"rise: 2", "rise: 2", 0, "1s"},
-		{"rise: 2", "interval: 200ms", 0, "200ms"}, // the default is no longer than that
+		{"rise: 2", "interval: 200ms", 0, "200ms"}, // the default is not longer than that
 		{"rise: 2", "interval: 1s, timeout: 1s", 0, "1s"},
 		{"rise: 2", "interval: 1s, timeout: 1001ms", 1, ""},
 		{"timeout: 2s", "interval: 1s", 1, ""},
-		{"interval: 1s, timeout: 2s", "rise: 3", 1, ""}, // once, though of both services
+		{"interval: 1s, timeout: 2s", "rise: 3", 1, ""}, // once, for both services
 		{"interval: 1s, timeout: 2s", "timeout: 1s", 1, ""},
 	} {
 		config, err := Parse("f.yaml", fmt.Appendf(nil, frame, c.defaults, c.own))

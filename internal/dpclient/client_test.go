@@ -132,7 +132,7 @@ func TestRefusalChangesNothing(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Code != pb.Code_CODE_INVALID || int(refusal.Change) != len(changes) {
 		t.Fatalf("%v", err)
 	}
-	got, revision, err := client.ReadTable(t.Context()) // the connection goes on
+	got, revision, err := client.ReadTable(t.Context()) // the connection continues
 	if err != nil || revision != 0 || len(got.Services) != 0 {
 		t.Errorf("revision %d, %v, %v", revision, got, err)
 	}
@@ -227,7 +227,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// FuzzReadFrame: whatever arrives, there is an answer; and what is understood can be sent again.
+// FuzzReadFrame: all input gets an answer, and understood messages can be sent again.
 func FuzzReadFrame(f *testing.F) {
 	var buffer bytes.Buffer
 	for _, response := range []*pb.Response{

@@ -13,7 +13,7 @@ import (
 	"go/token"
 )
 
-// Tests may play the forwarder; what is built may not know how it speaks.
+// Tests may act as the forwarder; other packages of the product must not know the wire format.
 func TestOnlyThisPackageKnowsTheWireFormat(t *testing.T) {
 	const generated = `"steelyard/internal/gen/forwarderpb"`
 	allowed := []string{"internal/dpclient", "internal/dpclient/dptest", "internal/gen/agentpb"}

@@ -16,7 +16,7 @@ import (
 	"steelyard/internal/store"
 )
 
-// The tests run in synctest's bubbles, where time passes only while everybody waits.
+// The tests run in synctest's bubbles, where time passes only while all goroutines wait.
 
 func targets(n int, policy model.Health, up, proven bool) []store.Target {
 	list := make([]store.Target, n)
@@ -27,7 +27,7 @@ func targets(n int, policy model.Health, up, proven bool) []store.Target {
 	return list
 }
 
-// recorder is a world of servers that are all well or all ill.
+// recorder simulates servers that are all healthy or all faulty.
 type recorder struct {
 	mu       sync.Mutex
 	ill      bool
@@ -253,7 +253,7 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	}
 }
 
-// A server that cannot be checked yet is neither up nor down for it, and is looked at again soon.
+// A server that cannot be checked yet does not change its state, and is checked again soon.
 func TestNotYetSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ready atomic.Bool

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lateAfter checks so many servers for a minute, each check of the only slots taking so long.
+// lateAfter checks a number of servers for a minute with limited slots; each check takes the given time.
 func lateAfter(t *testing.T, servers, slots int, takes time.Duration) Lateness {
 	t.Helper()
 	r := &recorder{takes: takes}
@@ -30,7 +30,7 @@ func TestChecksInTimeAreNotLate(t *testing.T) {
 
 func TestMoreChecksThanCanBeMadeAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Each takes an eighth of the interval: of one slot eight servers can be checked in time.
+		// Each takes an eighth of the interval: one slot can check eight servers in time.
 		l := lateAfter(t, 32, 1, policy.Interval/8)
 		if l.Late*2 < l.Checks || l.Worst < policy.Interval {
 			t.Errorf("%+v", l)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A string of results, "+" passed and "-" failed, and the state after each: "U" up, "d" down.
+// Strings of results, "+" passed and "-" failed, with the state after each: "U" up, "d" down.
 func TestMachine(t *testing.T) {
 	for _, test := range []struct {
 		name          string

@@ -29,7 +29,7 @@ func listen(t *testing.T) (net.Listener, netip.AddrPort) {
 	return listener, netip.MustParseAddrPort(listener.Addr().String())
 }
 
-// A server that wants the PROXY protocol's header answers a check only if it begins with it.
+// A server that expects the PROXY protocol's header answers only checks that begin with the header.
 func TestProbesIntroduceThemselves(t *testing.T) {
 	listener, address := listen(t)
 	seen := make(chan string, 1)
@@ -42,7 +42,7 @@ func TestProbesIntroduceThemselves(t *testing.T) {
 		for _, port := range []uint16{0, address.Port(), address.Port() - 1} {
 			policy.Proxy, policy.Port = how, port
 			server := address
-			if port == address.Port()-1 { // another port is checked than the server's
+			if port == address.Port()-1 { // the check uses another port than the server's
 				policy.Port, server = address.Port(), netip.AddrPortFrom(address.Addr(), port)
 				header = ""
 			}
@@ -56,7 +56,7 @@ func TestProbesIntroduceThemselves(t *testing.T) {
 	}
 }
 
-// introducedListener takes what comes before a request's first line off each connection.
+// introducedListener reads the bytes before a request's first line from each connection.
 type introducedListener struct {
 	net.Listener
 	seen chan<- string
@@ -98,7 +98,7 @@ func TestProbes(t *testing.T) {
 	}))
 	defer server.Close()
 	web := netip.MustParseAddrPort(server.Listener.Addr().String())
-	_, silent := listen(t) // accepts in the kernel, never answers
+	_, silent := listen(t) // the kernel accepts, but no answer comes
 	closedListener, closed := listen(t)
 	closedListener.Close()
 
@@ -118,7 +118,7 @@ func TestProbes(t *testing.T) {
 		name   string
 		policy model.Health
 		server netip.AddrPort
-		want   string // in the error; "": passes
+		want   string // text in the error; "": the check passes
 	}{
 		{"tcp", tcp, silent, ""},
 		{"tcp refused", tcp, closed, "connection refused"},
@@ -141,7 +141,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// A server with a mark is asked on the VIP; by which name HTTP asks it does not change.
+// A server with a mark is checked on the VIP; this does not change the HTTP host name.
 func TestMarkedChecksGoToTheVIP(t *testing.T) {
 	var host string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { host = r.Host }))

@@ -44,7 +44,7 @@ func TestChangedServices(t *testing.T) {
 	}
 }
 
-// Whatever a service has, a change of it is one: fields that are added to it later, too.
+// Every field of a service counts as a change, also fields that are added later.
 func TestEachFieldOfAServiceCounts(t *testing.T) {
 	kind := reflect.TypeFor[Service]()
 	for i := range kind.NumField() {
@@ -57,7 +57,7 @@ func TestEachFieldOfAServiceCounts(t *testing.T) {
 	}
 }
 
-// alter gives a value, or the first of its parts that it can, another one.
+// alter changes a value, or the first of its parts that it can change.
 func alter(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {

@@ -39,7 +39,7 @@ func TestServicesOfManyPortsInWords(t *testing.T) {
 	}
 }
 
-// Two ranges cross when of all ports one holds some for itself, the other does, and both hold some.
+// Two ranges cross if each has ports that the other lacks, and both have common ports.
 func TestCrossing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	key := func() ServiceKey {
@@ -79,7 +79,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// Another range is another service.
+// A changed range is another service.
 func TestARangeThatChanges(t *testing.T) {
 	from, to := NewTable(), NewTable()
 	server := netip.MustParseAddrPort("10.1.0.21:0")

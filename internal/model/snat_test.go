@@ -41,7 +41,7 @@ func TestSNATChanges(t *testing.T) {
 		{"remove", tableOf(one), tableOf(), []string{"remove snat one: its sessions end"}},
 		{"change", tableOf(one), tableOf(more),
 			[]string{"change snat one: pool -10.0.0.2, pool +10.0.0.3, timeout echo 30 -> 5"}},
-		// an address that takes up another role leaves its old one first, whichever way
+		// an address that changes its role first leaves the old one, in both directions
 		{"pool to local", tableOf(one), local, []string{"remove snat one: its sessions end",
 			"add local address 10.0.0.1: ", "add snat one: 10.1.0.0/24 from 10.0.0.2"}},
 		{"local to pool", local, tableOf(one), []string{"remove local address 10.0.0.1: ",

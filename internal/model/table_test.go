@@ -13,8 +13,8 @@ func key(vip string, port uint16) ServiceKey {
 	return ServiceKey{Protocol: TCP, VIP: netip.MustParseAddr(vip), Port: port}
 }
 
-// build makes a table of lines "local ADDR", "service VIP PORT NAME", and "server ADDR:PORT WEIGHT STATE"
-// of the service before.
+// build makes a table from lines "local ADDR", "service VIP PORT NAME", and "server ADDR:PORT WEIGHT STATE",
+// which belongs to the service before it.
 func build(t *testing.T, text string) *Table {
 	t.Helper()
 	table := NewTable()

@@ -22,7 +22,7 @@ import (
 	"steelyard/internal/store"
 )
 
-// noChecks lets tests say what checks would find.
+// noChecks lets tests set the results of checks.
 type noChecks struct {
 	mu     sync.Mutex
 	epochs map[model.ServerRef]uint64
@@ -46,7 +46,7 @@ type bench struct {
 	log        lines
 }
 
-// lines is a log that is read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -72,7 +72,7 @@ func newBench(t *testing.T, poll time.Duration) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{T: t, forwarder: dptest.New(t), store: s, checks: checks}
-	b.forwarder.Page = 3 // so that tables come in pieces
+	b.forwarder.Page = 3 // so tables arrive in pieces
 	b.reconciler = reconcile.New(s, reconcile.Options{
 		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return dpclient.Dial(ctx, b.forwarder.Socket) },
 		Log:  slog.New(slog.NewTextHandler(&b.log, nil)), First: time.Millisecond, Longest: 10 * time.Millisecond,
@@ -92,7 +92,7 @@ func (b *bench) use(config *model.Config) (generation uint64) {
 	return b.store.SetConfig(config)
 }
 
-// find is what checks would say of a server that they watch.
+// find sets the check result of a server that the checks watch.
 func (b *bench) find(ref model.ServerRef, up bool) {
 	b.Helper()
 	b.checks.mu.Lock()
@@ -103,7 +103,7 @@ func (b *bench) find(ref model.ServerRef, up bool) {
 	}
 }
 
-// settle waits until the forwarder has all that the store wants.
+// settle waits until the forwarder has everything that the store wants.
 func (b *bench) settle() reconcile.Status {
 	b.Helper()
 	status, err := b.reconciler.Wait(b.Context(), b.store.Version())
@@ -127,7 +127,7 @@ func (b *bench) read() *model.Table {
 	return table
 }
 
-// randomConfig draws addresses from a small pool, so that they change their roles now and then.
+// randomConfig draws addresses from a small pool, so their roles change now and then.
 func randomConfig(r *rand.Rand) *model.Config {
 	roles := map[netip.Addr]int{} // 1 VIP, 2 server, 3 local
 	draw := func(six bool, role int) netip.Addr {
@@ -195,8 +195,8 @@ func randomPolicy(r *rand.Rand) model.Policy {
 	return policy
 }
 
-// From any configuration to any other, the forwarder ends with just what is wanted, in one
-// transaction each of whose steps it accepts; and the same again sends nothing.
+// From any configuration to any other, the forwarder ends with exactly the desired contents, in one
+// transaction whose every step it accepts. The same configuration again sends nothing.
 func TestAnyConfigurationIsReached(t *testing.T) {
 	b := newBench(t, time.Hour)
 	for seed := range uint64(300) {
@@ -262,11 +262,11 @@ func TestARestartedForwarderIsSetRight(t *testing.T) {
 		if forget {
 			b.forwarder.Forget()
 		}
-		b.find(firstServer(config), forget) // something to say meanwhile
+		b.find(firstServer(config), forget) // a change meanwhile
 		b.forwarder.Start()
 		b.forwarder.AwaitCommits(before + 1)
 		b.settle()
-		for b.log.count("in step again") != i+1 { // told after the status
+		for b.log.count("in step again") != i+1 { // logged after the status changes
 			time.Sleep(time.Millisecond)
 		}
 		if got, want := b.read(), b.store.Preview(config); !reflect.DeepEqual(got, want) {
@@ -289,13 +289,13 @@ func TestARefusalIsToldAndMended(t *testing.T) {
 
 const refusedVIP = "10.0.0.99"
 
-// refusable is oneService with a second server for it, and a service that the forwarder refuses.
+// refusable is oneService with a second server, and a service that the forwarder refuses.
 func refusable() *model.Config {
 	config := oneService()
 	other := config.Services[0]
 	other.Name, other.Key.VIP = "other", netip.MustParseAddr(refusedVIP)
 	config.Services = append(config.Services, other)
-	config.Services[0].Servers = config.Services[0].Servers[1:] // what checks know of the first must not be lost
+	config.Services[0].Servers = config.Services[0].Servers[1:] // the check state of the first must not be lost
 	return config
 }
 
@@ -330,9 +330,9 @@ func TestFlipsGoThroughWhileAConfigurationIsRefused(t *testing.T) {
 	if !status.Connected || status.Refused != generation || status.Err == nil || b.forwarder.Dials() != dials {
 		t.Errorf("%+v after %d connections", status, b.forwarder.Dials()-dials)
 	}
-	b.forwarder.Refuse(nil) // the cause goes away
+	b.forwarder.Refuse(nil) // remove the cause
 	if _, err := b.reconciler.WaitConfig(t.Context(), generation); err != nil {
-		for err != nil { // refused until tried again
+		for err != nil { // refused until the next retry
 			_, changed := b.reconciler.Status()
 			<-changed
 			_, err = b.reconciler.WaitConfig(t.Context(), generation)
@@ -344,9 +344,9 @@ func TestFlipsGoThroughWhileAConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-// An agent that starts with a refused file keeps the states of the servers that the forwarder has.
+// An agent that starts with a refused file maintains the states of the servers that the forwarder has.
 func TestFlipsGoThroughThoughTheFirstConfigurationIsRefused(t *testing.T) {
-	b := newBench(t, time.Millisecond) // it may have read the forwarder before it is filled below
+	b := newBench(t, time.Millisecond) // it may read the forwarder before it is filled below
 	client, err := dpclient.Dial(t.Context(), b.forwarder.Socket)
 	if err != nil {
 		t.Fatal(err)

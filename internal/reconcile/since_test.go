@@ -12,15 +12,15 @@ import (
 	"steelyard/internal/model"
 )
 
-// servicesOf puts the services of a random configuration into one whose local addresses stay.
+// servicesOf puts the services of a random configuration into one whose local addresses do not change.
 func servicesOf(r *rand.Rand) *model.Config {
 	config := randomConfig(r)
 	config.LocalAddresses = []netip.Addr{netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("fd09::9")}
 	return config
 }
 
-// From one configuration to the next only services differ, some of them not at all, while servers go
-// up and down.
+// Successive configurations differ only in services, and share some of them, while servers go up and
+// down.
 func TestChangesOfServicesAreReached(t *testing.T) {
 	b := newBench(t, time.Hour)
 	before := servicesOf(rand.New(rand.NewPCG(0, 2)))
@@ -29,7 +29,7 @@ func TestChangesOfServicesAreReached(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		next := *servicesOf(r)
-		if r.IntN(3) > 0 && len(before.Services) > 0 { // or all of it is another
+		if r.IntN(3) > 0 && len(before.Services) > 0 { // else the whole configuration is another one
 			next.Services = append([]model.Service(nil), before.Services...)
 			at := r.IntN(len(next.Services))
 			switch servers := next.Services[at].Servers; {

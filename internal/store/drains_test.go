@@ -56,7 +56,7 @@ func TestADeadlineEndsADrain(t *testing.T) {
 				if changes := s.TakeChanges(); changes.All || len(changes.Servers) != 0 {
 					t.Errorf("%+v before the deadline", changes)
 				}
-				// A new agent knows since when.
+				// A new agent knows the start time.
 				config, _ := s.running.config, s.running.generation
 				s.deadline.Stop()
 				s = started(t, directory, config)
@@ -89,7 +89,7 @@ func TestADrainByTheFileBeginsAnew(t *testing.T) {
 		use(t, s, drainedConfig(time.Hour))
 		time.Sleep(50 * time.Minute)
 		s.expectState(t, "10.1.0.1:80", model.Drain)
-		use(t, s, drainedConfig(30*time.Minute)) // shorter: it is over already
+		use(t, s, drainedConfig(30*time.Minute)) // shorter: it has already passed
 		s.expectState(t, "10.1.0.1:80", model.Kill)
 		use(t, s, drainedConfig(2*time.Hour))
 		s.expectState(t, "10.1.0.1:80", model.Drain)
@@ -173,7 +173,7 @@ func TestMarksAreUniqueAndStay(t *testing.T) {
 	}
 }
 
-// TestAFailingServerIsDownThoughDrained: its clients may be told then, and it is drained again when it is back.
+// TestAFailingServerIsDownThoughDrained: its clients may get resets then; after recovery it is drained again.
 func TestAFailingServerIsDownThoughDrained(t *testing.T) {
 	for name, byFile := range map[string]bool{"by the file": true, "by command": false} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestAFailingServerIsDownThoughDrained(t *testing.T) {
 			if !snapshot.IsDrained(one, config.Services[0].Servers[0]) {
 				t.Error("it is not drained any more")
 			}
-			// The next agent takes it for down until it passes, and for drained then.
+			// The next agent treats it as down until a check passes, then as drained.
 			next, checks := open(t, directory)
 			next.Adopt(tableOf(map[string]model.State{"10.1.0.1:80": model.Down, "10.1.0.2:80": model.Up}))
 			use(t, next, config)
@@ -213,7 +213,7 @@ func TestAFailingServerIsDownThoughDrained(t *testing.T) {
 	}
 }
 
-// TestADrainedNewcomerWaitsForNoCheck: it has no sessions that could be lost.
+// TestADrainedNewcomerWaitsForNoCheck: a new drained server has no sessions that could be lost.
 func TestADrainedNewcomerWaitsForNoCheck(t *testing.T) {
 	s, checks := open(t, t.TempDir())
 	s.Adopt(tableOf(map[string]model.State{"10.1.0.2:80": model.Up}))

@@ -13,7 +13,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// lastChecks keeps what was to be checked last.
+// lastChecks keeps the latest targets.
 type lastChecks struct{ targets []Target }
 
 func (c *lastChecks) Watch(targets []Target) { c.targets = targets }
@@ -59,7 +59,7 @@ func use(t *testing.T, s *Store, config *model.Config) {
 	}
 }
 
-// epoch is that of a server's target, 0 if it is not checked.
+// epoch returns the epoch of a server's target, 0 if the server is not checked.
 func (c *lastChecks) epoch(ref model.ServerRef) uint64 {
 	for _, target := range c.targets {
 		if target.Ref == ref {
@@ -123,7 +123,7 @@ func TestNewcomersProveThemselvesWhereOthersServe(t *testing.T) {
 	checks.expect(t, "10.1.0.1:80 up unproven", "10.1.0.3:80 down unproven")
 	s.SetUp(ref("10.1.0.1:80"), checks.epoch(ref("10.1.0.1:80")), false)
 	use(t, s, configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.4:80"))
-	checks.expect(t, "10.1.0.1:80 down proven", "10.1.0.4:80 up unproven") // nobody else serves
+	checks.expect(t, "10.1.0.1:80 down proven", "10.1.0.4:80 up unproven") // no other server is up
 	use(t, s, configOf(model.HealthNone, "10.1.0.1:80", "10.1.0.4:80"))
 	checks.expect(t)
 	if state := s.Snapshot().States[ref("10.1.0.1:80")].State; state != model.Up {
@@ -156,7 +156,7 @@ func TestChangesAreTakenOnce(t *testing.T) {
 	}
 }
 
-// What checks found of a server that has left says nothing about one that has come at its place.
+// Check results of a removed server say nothing about a new one at its address.
 func TestALateReportDoesNotHitASuccessor(t *testing.T) {
 	s, checks := open(t, t.TempDir())
 	s.Adopt(model.NewTable())

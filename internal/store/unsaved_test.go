@@ -10,7 +10,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// A full disk is what a drain must not depend on. A directory that is none is as good as one.
+// A drain must not depend on free disk space. A path that is no directory has the same effect.
 func TestADrainHoldsThoughItCannotBeSaved(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "state")
 	s, _ := open(t, directory)
