@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* steelyard-forwarder: handles packets only. All its input comes by netlink and the control socket.
- */
+/* steelyard-forwarder handles only packets. Its input comes by netlink and the control socket. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -110,8 +110,7 @@ static void peer_frame(struct sy_control_peer *p, enum frame_state state)
 	}
 }
 
-/* Reads until a request is under way, the socket is empty, or the peer had its share of this turn.
- */
+/* Reads until a request is under way, the socket is empty, or the peer has had its share. */
 static void peer_read(struct sy_control_peer *p)
 {
 	for (unsigned i = 0; i < 16 && !p->busy && !p->ending && !p->out_len; i++) {

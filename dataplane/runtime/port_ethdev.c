@@ -16,8 +16,7 @@ struct ethdev_port {
 	uint16_t dev; /* DPDK's number */
 	bool created; /* by this process: removed at the end */
 	bool started;
-	uint64_t too_long; /* frames longer than one buffer. Writers: workers; an approximate count
-	                    */
+	uint64_t too_long; /* frames longer than one buffer. Writers: workers; approximate */
 };
 
 /* With a 16-bit period, so both directions of a connection hash alike. This only spreads packets

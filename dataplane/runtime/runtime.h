@@ -48,8 +48,7 @@ struct sy_runtime {
 	unsigned connected_count;
 	struct vlan_link *vlan; /* VLAN interfaces on other interfaces, as mirrored */
 	unsigned vlans;
-	/* The addresses of `connected` that are the host's own, for address_use.c; rebuilt on use.
-	 */
+	/* The addresses of `connected` that are the host's own, for address_use.c; cached. */
 	struct sy_addr *own;
 	unsigned own_count;
 	bool own_stale;

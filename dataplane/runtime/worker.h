@@ -11,9 +11,8 @@
 #include "ring.h"
 #include "sy_tx_cache.h"
 
-#define WORKER_FLOW_RING 2048 /* packets from one worker to another that owns the packets' slots   \
-	                       */
-#define WORKER_TRANSMIT_RING 1024 /* the same to one that owns the transmit queue */
+#define WORKER_FLOW_RING     2048 /* packets from one worker to the slots' owner */
+#define WORKER_TRANSMIT_RING 1024 /* packets to the owner of a transmit queue */
 #define WORKER_WAITING       64   /* next hops a worker keeps packets for */
 #define WORKER_WAITING_MAX   16   /* packets for each */
 #define WORKER_ASKS          256  /* pending requests to the control thread */
@@ -155,8 +154,7 @@ void handover_close(struct sy_runtime *rt);
 bool handover_is_empty(const struct sy_worker *w);
 /* The turn's bursts are over: tells the other workers that their handed-over packets have left. */
 void handover_notify(struct sy_worker *w);
-/* Gathers a packet, with m->port set to the egress port, for the owner of one of the port's queues.
- */
+/* Gathers a packet, whose m->port is the egress port, for the owner of a queue of that port. */
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
 /* A turn begins: looks for packets that other workers have handed over. */
 void handover_begin(struct sy_worker *w);

@@ -218,8 +218,7 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 			continue;
 		}
 		sched_yield();
-		/* A withdrawn call can no longer run. If it cannot be withdrawn, it is running now.
-		 */
+		/* A withdrawn call can no longer run. Any other is running now. */
 		if (expected && sy_clock_ns() > deadline) {
 			if (__atomic_compare_exchange_n(&p->call, &expected, NULL, false,
 			                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))

@@ -82,8 +82,7 @@ enum sy_port_backend { SY_PORT_XSK, SY_PORT_ETHDEV };
 struct sy_port_options {
 	enum sy_port_backend backend;
 	char name[32];     /* xsk: the kernel interface; ethdev: the device ("net_memif0") */
-	char devargs[256]; /* ethdev: a vdev to create ("net_memif0,role=server,…") or a PCI address
-	                    */
+	char devargs[256]; /* ethdev: a vdev ("net_memif0,role=server,…") or a PCI address */
 	enum sy_director_mode mode; /* xsk */
 	uint8_t mac[6];  /* ethdev without a kernel interface; all zero: the device's own */
 	uint16_t mtu;    /* ethdev; 0: 1500 */
@@ -109,10 +108,9 @@ struct sy_stage {
 };
 
 struct sy_runtime_options {
-	unsigned workers; /* 1–SY_MAX_WORKERS */
-	char cores[128];  /* CPU list for the workers, "" : the first CPUs of the process's affinity
-	                   */
-	bool huge;        /* false: --no-huge, with a warning */
+	unsigned workers;   /* 1–SY_MAX_WORKERS */
+	char cores[128];    /* CPU list for the workers, "" : the first of the process's affinity */
+	bool huge;          /* false: --no-huge, with a warning */
 	unsigned memory_mb; /* EAL memory */
 	unsigned mbufs;     /* packet buffers in total; 0: derived from ports and queues */
 	char instance[64];  /* EAL file prefix */

@@ -233,8 +233,7 @@ static void test_vanish_unanswered(void **state)
 	mute = false;
 }
 
-/* A peer that sends requests and never reads holds up no other peer, and is not read from, either.
- */
+/* A peer that sends requests and never reads delays no other peer, and is not read from, either. */
 static void test_slow(void **state)
 {
 	struct stream s;

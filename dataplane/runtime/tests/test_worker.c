@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Workers over ring ports: hand-over, a transmit queue of another worker, neighbours, calls, RCU.
- */
+/* Workers over ring ports: hand-over, another worker's transmit queue, neighbours, calls, RCU. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
