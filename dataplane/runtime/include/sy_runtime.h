@@ -125,8 +125,8 @@ struct sy_runtime_options {
 	/* Called by each worker at least every SY_ROUND_MS ms, busy or idle (expiry sweeps). */
 	void (*round)(struct sy_worker *w);
 	void *app; /* → sy_worker.app of every worker */
-	/* A running forwarder still has the interfaces: until sy_runtime_bind(), their locks, the
-	 * flow director and the claims are neither taken nor changed. */
+	/* A running forwarder still has the interfaces. Until sy_runtime_bind(), this process
+	 * neither locks nor changes the interfaces, the flow director or the claims. */
 	bool inherit;
 	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
 };
@@ -326,7 +326,7 @@ void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i);
 uint32_t sy_handover_place(const struct sy_worker *w, unsigned owner);
 uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner);
 
-/* Returns a packet that the pipeline held back to it after this burst, in a burst that is marked as
+/* Gives a held-back packet to the pipeline again after this burst, in a burst that is marked as
  * handed over. False: SY_BURST packets are already held back. */
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
 
