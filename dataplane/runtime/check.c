@@ -44,7 +44,7 @@ static unsigned interfaces_list(const struct sy_runtime *rt, int ifindex[SY_MAX_
 
 /* The interface by which a client's packet for the server would leave; 0: none, or no kernel
  * interface. */
-static int way_find(const struct sy_runtime *rt, const struct sy_check *c)
+static int interface_find(const struct sy_runtime *rt, const struct sy_check *c)
 {
 	static const struct sy_addr none;
 	struct sy_route route;
@@ -113,7 +113,7 @@ void sy_check_set(struct sy_runtime *rt, uint32_t mark, const struct sy_check *c
 	if (!one)
 		return;
 	*one = (struct mark){.mark = mark, .check = *check, .transaction = transaction};
-	one->check.ifindex = way_find(rt, check);
+	one->check.ifindex = interface_find(rt, check);
 	place = tsearch(one, &m->tree, mark_compare);
 	if (!place) {
 		free(one);
@@ -149,7 +149,7 @@ static void mark_follow(const void *node, VISIT visit, void *ctx)
 	struct mark *one = *(struct mark *const *)node;
 	if (visit != postorder && visit != leaf)
 		return;
-	int ifindex = way_find(rt, &one->check);
+	int ifindex = interface_find(rt, &one->check);
 	if (ifindex == one->check.ifindex)
 		return;
 	one->check.ifindex = ifindex;

@@ -94,14 +94,14 @@ static void entries_fill(struct lpm *l, uint32_t *at, unsigned count, uint32_t l
 }
 
 /* The entries that hold a prefix, and the nodes on the path to them. */
-struct tx {
+struct descent {
 	uint32_t *entry[STEPS_MAX]; /* each leads to a node */
 	unsigned steps;
 	uint32_t *first;
 	unsigned count;
 };
 
-static bool way_find(struct lpm *l, const uint8_t *prefix, unsigned len, struct tx *w)
+static bool descent_find(struct lpm *l, const uint8_t *prefix, unsigned len, struct descent *w)
 {
 	unsigned bits = 16, at = (unsigned)prefix[0] << 8 | prefix[1];
 	w->steps = 0;
@@ -117,7 +117,7 @@ static bool way_find(struct lpm *l, const uint8_t *prefix, unsigned len, struct 
 	return true;
 }
 
-static void way_shrink(struct lpm *l, const struct tx *w)
+static void descent_shrink(struct lpm *l, const struct descent *w)
 {
 	for (unsigned i = w->steps; i && node_shrink(l, w->entry[i - 1], 16 + 8 * (i - 1)); i--)
 		;
@@ -125,9 +125,9 @@ static void way_shrink(struct lpm *l, const struct tx *w)
 
 int lpm_set(struct lpm *l, const uint8_t *prefix, unsigned len, uint16_t value)
 {
-	struct tx w;
-	if (!way_find(l, prefix, len, &w)) {
-		way_shrink(l, &w);
+	struct descent w;
+	if (!descent_find(l, prefix, len, &w)) {
+		descent_shrink(l, &w);
 		return -ENOSPC;
 	}
 	entries_fill(l, w.first, w.count, len << 16 | value, 0, len);
@@ -137,9 +137,9 @@ int lpm_set(struct lpm *l, const uint8_t *prefix, unsigned len, uint16_t value)
 void lpm_unset(struct lpm *l, const uint8_t *prefix, unsigned len, unsigned outer_len,
                uint16_t outer_value)
 {
-	struct tx w;
-	if (!way_find(l, prefix, len, &w))
+	struct descent w;
+	if (!descent_find(l, prefix, len, &w))
 		return; /* cannot happen: a prefix that was set has its nodes */
 	entries_fill(l, w.first, w.count, outer_len << 16 | outer_value, len, len);
-	way_shrink(l, &w);
+	descent_shrink(l, &w);
 }

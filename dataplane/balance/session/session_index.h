@@ -207,7 +207,7 @@ session_find(const struct session_table *t, uint64_t hash, session_match match, 
 	uint16_t tag = session_tag(hash);
 	uint32_t bucket = session_bucket_of(t, hash);
 
-	for (unsigned tx = 0; tx < 2; tx++) {
+	for (unsigned choice = 0; choice < 2; choice++) {
 		const struct session_bucket *b = &t->buckets[bucket];
 		uint32_t mask = session_bucket_match(b, tag);
 		for (; mask != 0; mask &= mask - 1) {
@@ -218,7 +218,7 @@ session_find(const struct session_table *t, uint64_t hash, session_match match, 
 				return entry >> 1;
 			}
 		}
-		if (tx == 0 && !b->absent)
+		if (choice == 0 && !b->absent)
 			break;
 		bucket = session_bucket_other(t, bucket, tag);
 	}

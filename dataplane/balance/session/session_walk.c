@@ -154,7 +154,7 @@ void session_walk_remove(struct session_table *t, uint64_t hash, uint32_t entry)
 	uint16_t tag = session_tag(hash);
 	uint32_t bucket = session_bucket_of(t, hash);
 
-	for (unsigned tx = 0; tx < 2; tx++) {
+	for (unsigned choice = 0; choice < 2; choice++) {
 		const struct session_bucket *b = &t->buckets[bucket];
 		uint32_t mask = session_bucket_match(b, tag);
 		for (; mask != 0; mask &= mask - 1) {
