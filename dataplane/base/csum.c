@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sy_base.h>
 
-/* Ones' complement sums do not care for the width of their words (RFC 1071, 2.C): 64 bits, the
- * carry coming round. */
+/* Ones' complement sums do not depend on the width of the words (RFC 1071, 2.C). This uses 64 bits
+ * with an end-around carry. */
 static inline uint64_t sum_add(uint64_t sum, uint64_t word)
 {
 	sum += word;
@@ -16,7 +16,7 @@ static inline uint64_t load64(const uint8_t *p)
 	return w;
 }
 
-/* What is left of it has room for other sums on top. */
+/* Folds to 33 bits, so that callers can add further sums without an overflow. */
 static inline uint64_t sum_narrow(uint64_t sum)
 {
 	return (sum & UINT32_MAX) + (sum >> 32);
@@ -25,7 +25,7 @@ static inline uint64_t sum_narrow(uint64_t sum)
 uint64_t sy_csum_sum(const void *data, size_t len)
 {
 	const uint8_t *p = data;
-	uint64_t even = 0, odd = 0; /* two chains of carries side by side */
+	uint64_t even = 0, odd = 0; /* two independent carry chains */
 
 	for (; len >= 32; p += 32, len -= 32) {
 		even = sum_add(sum_add(even, load64(p)), load64(p + 16));

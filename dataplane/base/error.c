@@ -30,6 +30,6 @@ int sy_fail_in(struct sy_error *err, const char *fmt, ...)
 	inner = *err;
 	if (snprintf(err->text, sizeof(err->text), "%s: %s", context, inner.text) >=
 	    (int)sizeof(err->text))
-		memcpy(err->text + sizeof(err->text) - 4, "...", 4); /* visibly cut */
+		memcpy(err->text + sizeof(err->text) - 4, "...", 4); /* marks the text as cut */
 	return -err->code;
 }

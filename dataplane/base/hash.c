@@ -5,7 +5,7 @@
 
 int sy_hash_key_random(struct sy_hash_key *key)
 {
-	/* Up to 256 bytes come whole or not at all (getrandom(2)). */
+	/* getrandom(2) returns requests of up to 256 bytes completely or fails. */
 	while (getrandom(key, sizeof(*key), 0) < 0) {
 		if (errno != EINTR)
 			return -errno;

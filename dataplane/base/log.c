@@ -12,7 +12,7 @@ void sy_log_set_level(enum sy_log_level max)
 	atomic_store_explicit(&level_max, (int)max, memory_order_relaxed);
 }
 
-/* Text may quote names and messages from outside; they must not be able to forge a line. */
+/* Text may quote names and messages from outside; these must not forge a log line. */
 static void text_flatten(char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -31,7 +31,7 @@ void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...)
 
 	if ((int)level > atomic_load_explicit(&level_max, memory_order_relaxed))
 		return;
-	/* The last byte is kept for the newline; a longer text is cut. */
+	/* The last byte is reserved for the newline; a longer text is cut. */
 	n = snprintf(line, sizeof(line) - 1, "%s %s: ", names[level], area);
 	len = n < 0 ? 0 : (size_t)n < sizeof(line) - 2 ? (size_t)n : sizeof(line) - 2;
 	va_start(args, fmt);
@@ -41,8 +41,8 @@ void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...)
 		len += (size_t)n < sizeof(line) - 2 - len ? (size_t)n : sizeof(line) - 2 - len;
 	text_flatten(line, len);
 	line[len++] = '\n';
-	/* One write a line, so that lines of several threads do not mix. Nobody is left to be told
-	 * when it fails. */
+	/* One write per line keeps the lines of several threads apart. A failed write cannot be
+	 * reported anywhere. */
 	if (write(STDERR_FILENO, line, len) < 0)
 		return;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The steering hash: what follows from its key. */
+/* The steering hash: tables derived from its key. */
 #include <sy_base.h>
 
 #include <ctype.h>
@@ -13,7 +13,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 struct sy_slot_map sy_slot_map;
 const struct sy_slot_key sy_slot_key_fixed = {{0x243f6a8885a308d3, 0x13198a2e03707344}};
 
-/* A row of numbers that nobody can tell without the key. */
+/* A pseudo-random sequence that cannot be predicted without the key. */
 struct row {
 	uint64_t key[2], n;
 };
@@ -24,7 +24,7 @@ static uint64_t row_next(struct row *r)
 	return sy_hash_mix(h ^ r->key[1], r->key[0] ^ 0x94d049bb133111eb);
 }
 
-/* Fisher and Yates. */
+/* Fisher-Yates shuffle. */
 static void row_permute(struct row *r, uint8_t out[256])
 {
 	for (unsigned i = 0; i < 256; i++) {
@@ -55,7 +55,7 @@ void sy_slot_init(void)
 
 int sy_slot_key_random(struct sy_slot_key *key)
 {
-	while (getrandom(key, sizeof(*key), 0) < 0) { /* whole, or not at all */
+	while (getrandom(key, sizeof(*key), 0) < 0) { /* completely, or it fails */
 		if (errno != EINTR)
 			return -errno;
 	}

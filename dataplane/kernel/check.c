@@ -153,8 +153,7 @@ static bool filter_remove(int ifindex)
 	return true;
 }
 
-/* ---- answers from the VIP, an address of this host as it seems --------------------------------
- */
+/* ---- answers from the VIP, an address of this host as it seems ------------------------------- */
 
 /* Tells cleanup that the sysctl was 0 before. */
 static void accept_local_note(char out[static HOST_PATH])

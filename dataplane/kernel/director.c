@@ -72,8 +72,7 @@ static int link_attach(struct sy_director *d, struct sy_error *err)
 	return 0;
 }
 
-/* ---- opening: prepare, then take --------------------------------------------------------------
- */
+/* ---- opening: prepare, then take ------------------------------------------------------------- */
 
 static int director_new(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                         struct sy_error *err)

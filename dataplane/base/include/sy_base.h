@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * base: what every other module stands on. No DPDK, no system state.
+ * base: helpers that every other module uses. No DPDK, no system state.
  *
- * Addresses are 16 bytes for both families (IPv4 as ::ffff:a.b.c.d), so that one code path serves
- * both. Ports, addresses and checksums stay in network order everywhere; a variable in host order
- * says so in its name or its comment.
+ * Addresses are 16 bytes for both families (IPv4 as ::ffff:a.b.c.d), so one code path serves both.
+ * Ports, addresses and checksums are in network order everywhere. If a variable is in host order,
+ * its name or its comment says so.
  */
 #ifndef SY_BASE_H
 #define SY_BASE_H
@@ -23,24 +23,24 @@
 
 /* ---- errors (error.c) ---------------------------------------------------------------------- */
 
-/* The place and the remedy of a failure, for a person to read. */
+/* Where something failed and how to fix it, as text for the operator. */
 struct sy_error {
 	int code; /* positive errno, 0: none */
 	char text[300];
 };
 
-/* Fills *err (may be NULL) and returns -code, so that callers write `return sy_fail(...)`. */
+/* Fills *err (may be NULL) and returns -code; callers write `return sy_fail(...)`. */
 int sy_fail(struct sy_error *err, int code, const char *fmt, ...) SY_PRINTF(3, 4);
 
-/* Puts "context: " in front of err's text and returns err's negative code (-EIO if err is NULL). */
+/* Prepends "context: " to err's text and returns err's negative code (-EIO if err is NULL). */
 int sy_fail_in(struct sy_error *err, const char *fmt, ...) SY_PRINTF(2, 3);
 
-/* ---- log (log.c): to standard error, a line each; never on the packet path ------------------ */
+/* ---- log (log.c): one line per message to standard error; never on the packet path ---------- */
 
 enum sy_log_level { SY_LOG_ERROR, SY_LOG_WARN, SY_LOG_INFO, SY_LOG_DEBUG };
 
 void sy_log_set_level(enum sy_log_level max);
-/* area: the module that speaks ("kernel", "control", …). */
+/* area: the module that logs ("kernel", "control", …). */
 void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...) SY_PRINTF(3, 4);
 
 /* ---- addresses (addr.c) -------------------------------------------------------------------- */
@@ -73,17 +73,17 @@ static inline bool sy_addr_equal(const struct sy_addr *a, const struct sy_addr *
 	return ((a->d[0] ^ b->d[0]) | (a->d[1] ^ b->d[1])) == 0;
 }
 
-/* Accepts dotted IPv4 and any RFC 4291 text; returns 0 or -EINVAL. */
+/* Accepts dotted IPv4 and any RFC 4291 text. Returns 0 or -EINVAL. */
 int sy_addr_parse(const char *text, struct sy_addr *out);
-/* Writes at most SY_ADDR_TEXT bytes, IPv4 dotted, IPv6 as RFC 5952; returns out. */
+/* Writes at most SY_ADDR_TEXT bytes: IPv4 dotted, IPv6 as in RFC 5952. Returns out. */
 char *sy_addr_format(const struct sy_addr *a, char out[static SY_ADDR_TEXT]);
-/* From raw bytes: len 4 or 16; returns 0 or -EINVAL. */
+/* Converts raw bytes to an address; len is 4 or 16. Returns 0 or -EINVAL. */
 int sy_addr_from_bytes(const uint8_t *bytes, size_t len, struct sy_addr *out);
-/* Raw bytes out of a: returns 4 or 16. */
+/* Converts an address to raw bytes. Returns their number, 4 or 16. */
 size_t sy_addr_to_bytes(const struct sy_addr *a, uint8_t out[static 16]);
 
-/* Of "this network", loopback, multicast, reserved or broadcast (RFC 6890): never a peer's source
- * address. Network order. */
+/* True for "this network", loopback, multicast, reserved and broadcast addresses (RFC 6890). A
+ * peer never sends from them. Network order. */
 static inline bool sy_ipv4_is_bogus_source(uint32_t address)
 {
 	uint8_t first;
@@ -91,17 +91,17 @@ static inline bool sy_ipv4_is_bogus_source(uint32_t address)
 	return first == 0 || first == 127 || first >= 224;
 }
 
-/* The same of both families. */
+/* The same for both families. */
 static inline bool sy_addr_is_bogus_source(const struct sy_addr *a)
 {
 	if (sy_addr_is_v4(a))
 		return sy_ipv4_is_bogus_source(a->w[3]);
-	/* group, ::, ::1 */
+	/* multicast, ::, ::1 */
 	return a->b[0] == 0xff ||
 	       (a->d[0] == 0 && a->w[2] == 0 && a->h[6] == 0 && a->b[14] == 0 && a->b[15] <= 1);
 }
 
-/* An address of one link alone (RFC 4291 2.5.6, RFC 3927): no router forwards its packets. */
+/* Link-local address (RFC 4291 2.5.6, RFC 3927): routers do not forward its packets. */
 static inline bool sy_addr_is_link_local(const struct sy_addr *a)
 {
 	return sy_addr_is_v4(a) ? a->b[12] == 169 && a->b[13] == 254
@@ -110,7 +110,7 @@ static inline bool sy_addr_is_link_local(const struct sy_addr *a)
 
 /* ---- checksum arithmetic (RFC 1071, RFC 1624) ------------------------------------------------ */
 
-/* Ones' complement sums are kept unfolded in 32 or 64 bits of network-order 16-bit words. */
+/* Ones' complement sums of network-order 16-bit words are kept unfolded in 32 or 64 bits. */
 static inline uint16_t sy_csum_fold(uint64_t sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -119,10 +119,10 @@ static inline uint16_t sy_csum_fold(uint64_t sum)
 	return (uint16_t)((sum & 0xffff) + (sum >> 16));
 }
 
-/* Sum of len bytes as network-order words, an odd last byte padded with zero; not inverted. */
+/* Sum of len bytes as network-order words; a last single byte is padded with zero. Not inverted. */
 uint64_t sy_csum_sum(const void *data, size_t len);
 
-/* Sum of an address as it stands in a header: 2 words for IPv4, 8 for IPv6. */
+/* Sum of an address as it appears in a header: 2 words for IPv4, 8 for IPv6. */
 static inline uint32_t sy_csum_addr(const struct sy_addr *a)
 {
 	uint32_t low = (uint32_t)a->h[6] + a->h[7];
@@ -131,7 +131,7 @@ static inline uint32_t sy_csum_addr(const struct sy_addr *a)
 	return low + a->h[0] + a->h[1] + a->h[2] + a->h[3] + a->h[4] + a->h[5];
 }
 
-/* delta such that sy_csum_apply(csum, delta) replaces words summing to `old` by ones summing to
+/* Delta for sy_csum_apply(csum, delta), which replaces words that sum to `old` by words that sum to
  * `new` (RFC 1624, eqn. 3: HC' = ~(~HC + ~m + m')). */
 static inline uint16_t sy_csum_delta(uint64_t old, uint64_t new)
 {
@@ -143,7 +143,7 @@ static inline uint16_t sy_csum_apply(uint16_t csum, uint16_t delta)
 	return (uint16_t)~sy_csum_fold((uint64_t)(uint16_t)~csum + delta);
 }
 
-/* The delta of the way back. */
+/* The delta of the reverse direction. */
 static inline uint16_t sy_csum_inverse(uint16_t delta)
 {
 	return (uint16_t)~delta;
@@ -151,7 +151,7 @@ static inline uint16_t sy_csum_inverse(uint16_t delta)
 
 /* ---- hashes (hash.c) ------------------------------------------------------------------------- */
 
-/* The five-tuple as it stands in a packet. 40 bytes, no padding: hashed as five 64-bit words. */
+/* The five-tuple as it appears in a packet. 40 bytes, no padding: hashed as five 64-bit words. */
 struct sy_tuple {
 	struct sy_addr src, dst;
 	uint16_t sport, dport;
@@ -159,7 +159,7 @@ struct sy_tuple {
 };
 _Static_assert(sizeof(struct sy_tuple) == 40, "hashed as five words");
 
-/* A secret of this instance; whoever does not know it cannot craft collisions. */
+/* A secret of this instance; without it an attacker cannot craft collisions. */
 struct sy_hash_key {
 	uint64_t k[8];
 };
@@ -171,11 +171,12 @@ static inline uint64_t sy_hash_mix(uint64_t a, uint64_t b)
 }
 
 /*
- * 64 well-mixed bits: 64×64→128 products of keyed words, folded. Inline because it runs for every
- * packet. The last product is for consecutive ports of one client: without it they are multiples of
- * one factor, which under some keys crowd into few buckets. A zero factor makes a product forget
- * the other; under a secret key it can only be hit by chance, 2^-64 a try. Both addresses of IPv4
- * are one word, the source's low: two products fewer. last: ports and protocol, as in a tuple.
+ * 64 well-mixed bits: folded 64×64→128 products of keyed words. Inline because it runs for every
+ * packet. The last product spreads consecutive ports of one client. Without it their hashes are
+ * multiples of one factor, and some keys map those to few buckets. A zero factor makes a product
+ * lose the other factor; as the key is secret, that happens only by chance (2^-64 per try). Both
+ * IPv4 addresses are one word, the source in the low half, which saves two products. last: ports
+ * and protocol, as in a tuple.
  */
 static inline uint64_t sy_hash_v4(const struct sy_hash_key *key, uint64_t ends, uint64_t last)
 {
@@ -183,7 +184,7 @@ static inline uint64_t sy_hash_v4(const struct sy_hash_key *key, uint64_t ends, 
 	return sy_hash_mix(h ^ key->k[6], key->k[7]);
 }
 
-/* src, dst: 16 bytes each, anywhere. */
+/* src, dst: 16 bytes each, of any alignment. */
 static inline uint64_t sy_hash_v6(const struct sy_hash_key *key, const uint8_t *src,
                                   const uint8_t *dst, uint64_t last)
 {
@@ -205,47 +206,47 @@ static inline uint64_t sy_hash_tuple(const struct sy_hash_key *key, const struct
 	return sy_hash_v6(key, t->src.b, t->dst.b, last);
 }
 
-/* Fills the key from the kernel's random source; returns 0 or a negative errno. */
+/* Fills the key from the kernel's random source. Returns 0 or a negative errno. */
 int sy_hash_key_random(struct sy_hash_key *key);
 
 /* ---- slots (slot.c): the unit of ownership --------------------------------------------------- */
 
 /*
- * slot = H(address) ^ T[port] of the client's side, both keyed by a secret of the installation
+ * slot = H(address) ^ T[port] of the client's side. Both are keyed by a secret of the installation
  * (docs/design/0019-slots.md). H is a byte of the product of the address's words. T is the XOR of
- * two secret permutations of the port's bytes, so that each address has the same number of ports in
- * each slot, and they can be enumerated.
+ * two secret permutations of the port's bytes. Each address therefore has the same number of ports
+ * in each slot, and code can enumerate them.
  */
 #define SY_SLOTS      256
-#define SY_SLOT_PORTS 256 /* ports of one address that fall into one slot, of all 65536 */
+#define SY_SLOT_PORTS 256 /* of the 65536 ports of one address, those in one slot */
 
-/* Equal in all forwarders that share sessions. */
+/* All forwarders that share sessions have the same key. */
 struct sy_slot_key {
 	uint64_t k[2];
 };
 
-/* What follows from the key. Written before any other thread runs, read by all. */
+/* Tables derived from the key. Written before any other thread runs, read by all threads. */
 struct sy_slot_map {
-	uint64_t address[2], address_v4; /* the latter with what all IPv4 addresses have there */
-	uint8_t first[256], second[256]; /* of a port's bytes, as they lie in memory */
+	uint64_t address[2], address_v4; /* address_v4: address[1] ^ second word of ::ffff:0:0 */
+	uint8_t first[256], second[256]; /* permutations of a port's bytes, in memory order */
 	uint8_t second_of[256];          /* the inverse of second[] */
 } __attribute__((aligned(SY_CACHE_LINE)));
 extern struct sy_slot_map sy_slot_map;
 
-/* From now on slots are those of this key. Call before any other thread runs. */
+/* Derives sy_slot_map from this key. Call it before any other thread runs. */
 void sy_slot_set_key(const struct sy_slot_key *key);
-/* The same with this key, for tests and benchmarks. */
+/* A fixed key for tests and benchmarks; sy_slot_init() sets it. */
 extern const struct sy_slot_key sy_slot_key_fixed;
 void sy_slot_init(void);
-/* Fills the key from the kernel's random source; returns 0 or a negative errno. */
+/* Fills the key from the kernel's random source. Returns 0 or a negative errno. */
 int sy_slot_key_random(struct sy_slot_key *key);
-/* Reads 32 hexadecimal digits, and white space behind them. Returns 0 or -EINVAL. */
+/* Reads 32 hexadecimal digits; white space may follow. Returns 0 or -EINVAL. */
 int sy_slot_key_parse(const char *text, struct sy_slot_key *key);
 
-/* The same of a file's text. Returns 0 or a negative errno, with err. */
+/* Reads the same from a file. Returns 0, or a negative errno and fills err. */
 int sy_slot_key_read(const char *path, struct sy_slot_key *key, struct sy_error *err);
 
-/* A port's share of its slot (network order). */
+/* The port's contribution to the slot: T[port]. Port in network order. */
 static inline uint8_t sy_slot_of_port(uint16_t port)
 {
 	return sy_slot_map.first[port & 0xff] ^ sy_slot_map.second[port >> 8];
@@ -264,7 +265,7 @@ static inline uint8_t sy_slot_of(const struct sy_addr *a, uint16_t port)
 	return sy_slot_of_addr(a) ^ sy_slot_of_port(port);
 }
 
-/* The same of an IPv4 address in network order. */
+/* The same for an IPv4 address in network order. */
 static inline uint8_t sy_slot_of_v4(uint32_t addr, uint16_t port)
 {
 	__uint128_t p = (__uint128_t)sy_slot_map.address[0] *
@@ -272,8 +273,8 @@ static inline uint8_t sy_slot_of_v4(uint32_t addr, uint16_t port)
 	return (uint8_t)(p >> 64) ^ sy_slot_of_port(port);
 }
 
-/* The port, network order, whose first byte in memory is n (0 ≤ n < SY_SLOT_PORTS) and that puts
- * address a into this slot: of each first byte there is one. */
+/* The port (network order) that puts address a into this slot and whose first byte in memory is n
+ * (0 ≤ n < SY_SLOT_PORTS). There is exactly one for each n. */
 static inline uint16_t sy_slot_port(uint8_t slot, const struct sy_addr *a, unsigned n)
 {
 	uint8_t second = slot ^ sy_slot_of_addr(a) ^ sy_slot_map.first[n];
@@ -284,16 +285,14 @@ static inline uint16_t sy_slot_port(uint8_t slot, const struct sy_addr *a, unsig
 
 uint64_t sy_clock_ns(void); /* CLOCK_MONOTONIC, nanoseconds */
 
-/* ---- sequence numbers (RFC 9293, 3.4) and 16-bit ticks ----------------------------------------
- */
+/* ---- sequence numbers (RFC 9293, 3.4) and 16-bit ticks --------------------------------------- */
 
 static inline bool sy_seq_before(uint32_t a, uint32_t b)
 {
 	return (int32_t)(a - b) < 0;
 }
 
-/* ---- drops: every reason, its name and what an operator can do (drop.c) -----------------------
- */
+/* ---- drops: every reason, its name and what an operator can do (drop.c) ---------------------- */
 
 #define SY_DROPS(X)                                                                                \
 	X(NONE, "none", "not dropped")                                                             \

@@ -10,8 +10,7 @@
 
 #include <sy_base.h>
 
-/* ---- mirror (mirror.c, mirror_store.c, mirror_parse.c)
- * ------------------------------------------- */
+/* ---- mirror (mirror.c, mirror_store.c, mirror_parse.c) --------------------------------------- */
 
 struct sy_link {
 	int ifindex;
@@ -101,8 +100,7 @@ bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct s
 /* Shrinks the receive buffer, for the overrun test. */
 int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
 
-/* ---- flow director (director.c, director.bpf.c) ------------------------------------------------
- */
+/* ---- flow director (director.c, director.bpf.c) ---------------------------------------------- */
 
 /*
  * An XDP program on a link that is pinned under /sys/fs/bpf/steelyard/<netns inode>-<ifindex>, so
@@ -184,8 +182,7 @@ int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats
  * dies with this mount namespace. False where that cannot be seen. */
 bool sy_pins_are_private(void);
 
-/* ---- claims (claim.c): VIPs and local addresses towards the kernel ------------------------------
- */
+/* ---- claims (claim.c): VIPs and local addresses towards the kernel --------------------------- */
 
 /*
  * A claimed address is answered for by the kernel's ARP or ND, but never used as a source and never
@@ -224,8 +221,7 @@ int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
 /* Removes found claims that nobody has added again. */
 int sy_claims_settle(struct sy_claims *c);
 
-/* ---- health checks on the VIP (check.c, check.bpf.c) -------------------------------------------
- */
+/* ---- health checks on the VIP (check.c, check.bpf.c) ----------------------------------------- */
 
 /*
  * What this host sends to a VIP with a mark (SO_MARK) of the range below goes to one server as a
@@ -257,8 +253,7 @@ int sy_checks_attach(struct sy_checks *c, const int *ifindex, unsigned count, st
 int sy_checks_set(struct sy_checks *c, uint32_t mark, const struct sy_check *check);
 void sy_checks_close(struct sy_checks *c);
 
-/* ---- cleanup (cleanup.c): everything that a forwarder may have left in this namespace
- * ------------ */
+/* ---- cleanup (cleanup.c): everything that a forwarder may have left in this namespace -------- */
 
 /* Detaches pinned links and removes claims and the nftables table; calls told(text) for each thing
  * removed. A live forwarder's things are refused with -EBUSY. */

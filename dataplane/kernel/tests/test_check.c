@@ -149,8 +149,7 @@ static int check_end(int fd)
 	return result;
 }
 
-/* ---- direct routing ---------------------------------------------------------------------------
- */
+/* ---- direct routing -------------------------------------------------------------------------- */
 
 /* The server answers while it has the VIP; when it has not, its own address makes no difference. */
 static void test_a_server_is_asked_on_the_vip(void **state)
@@ -215,8 +214,7 @@ static void test_a_mark_without_meaning_goes_nowhere(void **state)
 	sy_checks_close(c);
 }
 
-/* ---- tunnels ----------------------------------------------------------------------------------
- */
+/* ---- tunnels --------------------------------------------------------------------------------- */
 
 /* The next packet of a tunnel, from its inner header on. */
 static void tunnelled_expect(int raw, bool outer4, bool inner4)
@@ -279,8 +277,7 @@ static void test_tunnels(void **state)
 	sy_checks_close(c);
 }
 
-/* ---- what outlives a process ------------------------------------------------------------------
- */
+/* ---- what outlives a process ----------------------------------------------------------------- */
 
 static void filters_expect(const char *interface, const char *direction, unsigned count)
 {

@@ -74,8 +74,7 @@ struct sy_icmp {
 	uint32_t rest; /* echo: id, sequence; too big: MTU */
 } __attribute__((packed, may_alias));
 
-/* ---- parsing (parse.c, check.c, fragment.c)
- * -------------------------------------------------------------- */
+/* ---- parsing (parse.c, check.c, fragment.c) -------------------------------------------------- */
 
 /* What a packet is of its datagram. FIRST has the transport header, LATER and LAST have not. */
 enum sy_fragment { SY_FRAGMENT_NONE, SY_FRAGMENT_FIRST, SY_FRAGMENT_LATER, SY_FRAGMENT_LAST };
@@ -311,8 +310,7 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
                                  const struct sy_view *v, const struct sy_quote *q,
                                  const struct sy_tuple *quoted, const struct sy_addr *src);
 
-/* ---- packets that grow or shrink in front (tunnel.c, translate.c, option.c, payload.c)
- * --------------------
+/* ---- packets that grow or shrink in front (tunnel.c, translate.c, option.c, payload.c) -------
  *
  * The payload stays where it is, headers move: the caller owns SY_PACKET_ROOM writable bytes in
  * front of the frame. Each returns the frame's new first byte; NULL, and nothing changed, if it
@@ -396,8 +394,7 @@ uint8_t *sy_tcp_prepend(uint8_t *frame, struct sy_view *v, const void *data, uin
  * Nothing happens to what is not TCP, or a fragment. */
 void sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
 
-/* ---- TCP (sequence.c, reset.c, proxy.c) -------------------------------------------------------
- */
+/* ---- TCP (sequence.c, reset.c, proxy.c) ------------------------------------------------------ */
 
 /* Adds to a segment's sequence number; checksum updated. */
 void sy_tcp_shift_seq(uint8_t *frame, const struct sy_view *v, uint32_t by);

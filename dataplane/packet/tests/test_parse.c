@@ -237,8 +237,7 @@ static void test_giant(void **state)
 	free(giant);
 }
 
-/* ---- options, extension headers, tags ---------------------------------------------------------
- */
+/* ---- options, extension headers, tags -------------------------------------------------------- */
 
 /* Puts `more` bytes between IP header and transport; IPv6: the first of them names next. */
 static void headers_insert(struct frame *f, bool v4, const uint8_t *more, unsigned len,
