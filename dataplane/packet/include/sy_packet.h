@@ -2,7 +2,7 @@
 /*
  * packet: header layouts, parsing, rewriting. Pure functions over bytes; no DPDK, no state.
  *
- * A frame is one contiguous Ethernet frame. Nothing here reads or writes outside the length given.
+ * A frame is one contiguous Ethernet frame. No function reads or writes beyond the given length.
  */
 #ifndef SY_PACKET_H
 #define SY_PACKET_H
@@ -32,10 +32,10 @@ enum {
 	SY_TCP_PSH = 8,
 	SY_TCP_ACK = 16,
 	SY_TCP_URG = 32,
-	SY_TCP_CONTROL = 63, /* all of them, without ECN's */
+	SY_TCP_CONTROL = 63, /* all flags but those of ECN */
 };
 
-/* Headers lie anywhere in a buffer of bytes, hence packed and may_alias. */
+/* Headers lie at any offset in a byte buffer, hence packed and may_alias. */
 
 struct sy_eth {
 	uint8_t dst[6], src[6];
@@ -76,30 +76,32 @@ struct sy_icmp {
 
 /* ---- parsing (parse.c, check.c, fragment.c) -------------------------------------------------- */
 
-/* What a packet is of its datagram. FIRST has the transport header, LATER and LAST have not. */
+/* Which part of its datagram a packet is. Only NONE and FIRST have the transport header. */
 enum sy_fragment { SY_FRAGMENT_NONE, SY_FRAGMENT_FIRST, SY_FRAGMENT_LATER, SY_FRAGMENT_LAST };
 
-/* What the stages know of a packet: 64 bytes, one cache line, filled by sy_packet_parse(). */
+/* A parsed packet, for all stages: 64 bytes, one cache line, filled by sy_packet_parse(). */
 struct sy_view {
-	struct sy_tuple tuple; /* as on the wire; ICMP, LATER, LAST: ports 0. proto: as below */
+	struct sy_tuple tuple; /* as on the wire; ports are 0 for ICMP, LATER and LAST. proto: as
+	                          below */
 	uint16_t frame_len;    /* Ethernet + IP, trailing padding excluded; host order */
-	uint16_t l3, l4;       /* offsets of the IP header, and of what follows its options or
+	uint16_t l3, l4;       /* offsets of the IP header and of the bytes after its options or
 	                          extension headers: the transport header; LATER, LAST: data */
-	uint16_t l4_len;       /* bytes from l4 to the end of the IP packet. A UDP datagram may end
-	                          earlier by its own length; a FIRST one may claim more */
-	uint8_t proto;         /* SY_PROTO_*; of LATER and LAST of IPv6 what the fragment header
-	                          names, which may be destination options (60) */
+	uint16_t l4_len;       /* bytes from l4 to the end of the IP packet. A UDP datagram's own
+	                          length may be less, that of a FIRST fragment more */
+	uint8_t proto;         /* SY_PROTO_*; for IPv6 LATER and LAST the fragment header's next
+	                          header, which may be destination options (60) */
 	uint8_t tcp_flags;
 	uint8_t icmp_type, icmp_code;
 	uint8_t v4;       /* 1: IPv4, 0: IPv6 */
-	uint8_t vlans;    /* 802.1Q and 802.1ad tags in front of IP: 0 to 2 */
+	uint8_t vlans;    /* 802.1Q and 802.1ad tags before IP: 0 to 2 */
 	uint8_t fragment; /* enum sy_fragment; an IPv6 packet of one fragment is NONE (RFC 6946) */
-	uint8_t completes : 1;    /* parsing leaves it 0; the fragment table sets it where no other
-	                             fragment of the datagram is left to come */
-	uint8_t echo : 1;         /* likewise: an echo that has a session, and its id for a port */
+	uint8_t completes : 1;    /* parsing leaves it 0; the fragment table sets it on the last
+	                             missing fragment of a datagram */
+	uint8_t echo : 1;         /* parsing leaves it 0; set for an echo that has a session, with
+	                             its id in the place of a port */
 	uint16_t fragment_offset; /* bytes, host order */
-	uint16_t icmp_id;         /* of echo and its reply, else 0; network order */
-	uint32_t fragment_id;     /* host order; of a fragment, else 0. See sy_packet_rewrite() */
+	uint16_t icmp_id;         /* of an echo request or reply, else 0; network order */
+	uint32_t fragment_id;     /* host order; 0 if not a fragment. See sy_packet_rewrite() */
 };
 _Static_assert(sizeof(struct sy_view) == 64, "one cache line");
 
@@ -107,17 +109,16 @@ _Static_assert(sizeof(struct sy_view) == 64, "one cache line");
  * Parses an Ethernet frame of len contiguous bytes into *v. Returns SY_DROP_NONE, or the reason why
  * the frame must be dropped; *v is then valid only as far as parsing went. Checks: lengths, IP
  * version, IPv4 header checksum, options and extension headers (well formed, no source routing, at
- * most 8), sources that cannot be (IPv4-mapped ones on the wire too), land (equal addresses,
- * whatever the ports), fragments that cannot be or hide their transport header, TCP offset and
- * impossible flag sets (SYN+FIN, SYN+RST, none at all), UDP length. Up to two VLAN tags are
- * stepped over. TTL is NOT checked (the forwarding path does), nor is the transport checksum.
- * Bytes beyond 65535 are taken as not there.
+ * most 8), impossible sources (also IPv4-mapped ones on the wire), land (equal addresses, any
+ * ports), fragments that are impossible or hide their transport header, TCP offset and impossible
+ * flag sets (SYN+FIN, SYN+RST, none at all), UDP length. Skips up to two VLAN tags. Does NOT check
+ * the TTL (the forwarding path does) or the transport checksum. Ignores bytes beyond 65535.
  */
 enum sy_drop sy_packet_parse(const uint8_t *frame, uint32_t len, struct sy_view *v);
 
 /*
- * Takes the tags off a frame that belongs to no VLAN (VID 0: they tell its priority), and moves the
- * view along. Returns where the frame begins now; NULL, and nothing changed, if one names a VLAN.
+ * Removes the tags of a frame that belongs to no VLAN (VID 0: priority tags) and updates *v.
+ * Returns the new start of the frame, or NULL with nothing changed if a tag names a VLAN.
  */
 uint8_t *sy_packet_untag(uint8_t *frame, struct sy_view *v);
 
@@ -127,36 +128,36 @@ static inline bool sy_view_has_l4(const struct sy_view *v)
 	return v->fragment < SY_FRAGMENT_LATER;
 }
 
-/* Bytes of its datagram that a fragment carries: what fragment_offset counts, the extension headers
- * of an IPv6 datagram's fragmentable part included. */
+/* Bytes of its datagram that a fragment carries, in the units of fragment_offset: extension headers
+ * in the fragmentable part of an IPv6 datagram count. */
 uint16_t sy_packet_fragment_len(const uint8_t *frame, const struct sy_view *v);
 
 /*
- * Fragments an IP packet as a router does (RFC 791 3.2), or as the one who made an IPv6 packet
- * (RFC 8200 4.5): builds in out (capacity cap, not overlapping frame) the fragment which begins
- * *at bytes into what is divided, of at most mtu bytes, and moves *at behind it. The first one has
- * *at 0, the last one leaves 0 to the call after it. `frame` is one without tags that parses; MACs
- * are its own, and what lies behind its IP packet is left out. Of IPv4 the first fragment has all
- * options, the others those to be copied. The packet may be a fragment, whose id, place and "more"
- * stay; others take id (host order). Whether it may be fragmented is the caller's matter: fragments
- * say that they may. Returns the frame's length; 0: there is no more, or it cannot be done: an IPv6
- * packet has hop-by-hop options or a routing header, mtu leaves no 8 bytes behind the headers, or
- * cap is too small.
+ * Fragments an IP packet as a router does (RFC 791 3.2), or as an IPv6 source does (RFC 8200 4.5).
+ * Builds in out (capacity cap, not overlapping frame) the fragment that begins *at bytes into the
+ * fragmentable part, of at most mtu bytes, and advances *at to its end. Start with *at 0 and call
+ * until the result is 0. `frame` has no tags and has been parsed without a drop; the fragments have
+ * its MACs, and bytes after its IP packet are left out. In IPv4 the first fragment has all options,
+ * the others only those to be copied. The packet may itself be a fragment: its id, offset and
+ * "more" stay. Other packets get `id` (host order). The caller decides whether the packet may be
+ * fragmented; the fragments themselves have no "don't fragment". Returns the frame's length. 0: no
+ * fragment is left, an IPv6 packet has hop-by-hop options or a routing header, mtu leaves less than
+ * 8 bytes after the headers, or cap is too small.
  */
 uint32_t sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
                             uint32_t id, uint16_t *at);
 
-/* State of the transport checksum. OK also for a zero IPv4 UDP checksum; a zero one in IPv6 is BAD
- * (RFC 8200 8.1). UNFINISHED: it equals the pseudo-header sum, and full verification fails.
- * UNKNOWN: a fragment, of a datagram whose other bytes are not here. */
+/* State of the transport checksum. A zero UDP checksum is OK in IPv4 and BAD in IPv6 (RFC 8200
+ * 8.1). UNFINISHED: it equals the pseudo-header sum, and full verification fails. UNKNOWN: the
+ * packet is a fragment, so other bytes of the datagram are missing. */
 enum sy_csum_state { SY_CSUM_OK, SY_CSUM_UNFINISHED, SY_CSUM_BAD, SY_CSUM_UNKNOWN };
 enum sy_csum_state sy_packet_check_l4(const uint8_t *frame, const struct sy_view *v);
-/* Is that UNFINISHED? Cheaper than telling what it is. */
+/* Is the state UNFINISHED? Cheaper than sy_packet_check_l4(). */
 bool sy_packet_is_unfinished(const uint8_t *frame, const struct sy_view *v);
 
 /* ---- rewriting (rewrite.c, mss.c) ------------------------------------------------------------ */
 
-/* The endpoints a packet leaves with, and what they cost its checksums. */
+/* The endpoints a packet leaves with, and the resulting checksum deltas. */
 struct sy_rewrite {
 	struct sy_addr src, dst;
 	uint16_t sport, dport;
@@ -164,28 +165,29 @@ struct sy_rewrite {
 	uint16_t l3_delta; /* IPv4 addresses only; 0 for IPv6 */
 };
 
-/* Both deltas of turning `from` into `to` (both of one family). */
+/* Fills *out with the endpoints of `to` and both deltas of a rewrite of `from` to `to`. The two are
+ * of one family. */
 void sy_rewrite_prepare(const struct sy_tuple *from, const struct sy_tuple *to,
                         struct sy_rewrite *out);
 
 /*
  * Applies a rewrite of the packet's own family to a TCP or UDP packet in place: addresses, ports,
- * TTL/hop limit − 1, IPv4 header and transport checksums incrementally (RFC 1624), so that a wrong
- * checksum stays wrong. A zero UDP checksum stays zero; one that becomes zero is sent as 0xffff
- * (RFC 768). Of later fragments, and of other protocols, only the IP header changes. The caller
- * has checked that the TTL is above 1. A fragment whose source changes leaves under the id
- * v->fragment_id, which the caller may have replaced: ids are unique by source and destination, and
- * the new source may be that of many (RFC 6864 4.1, RFC 8200 4.5).
+ * TTL/hop limit − 1, IPv4 header and transport checksums. Checksums change incrementally
+ * (RFC 1624): a wrong one stays wrong. A zero UDP checksum stays zero; one that becomes zero is
+ * sent as 0xffff (RFC 768). In later fragments and other protocols only the IP header changes. The
+ * caller has checked that the TTL is above 1. A fragment whose source changes gets the id
+ * v->fragment_id, which the caller may have replaced: ids are unique per source and destination,
+ * and many senders may share the new source (RFC 6864 4.1, RFC 8200 4.5).
  */
 void sy_packet_rewrite(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r);
 
 /*
- * The same for an echo request or reply: addresses, TTL, and the id becomes r->sport. Deltas are
- * worked out here; r's are not read.
+ * The same for an echo request or reply: changes addresses and TTL, and sets the id to r->sport.
+ * Computes the deltas itself and does not read those of r.
  */
 void sy_packet_rewrite_echo(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r);
 
-/* TTL or hop limit − 1, and no more: what is left to do for a packet forwarded as it is. */
+/* Only decrements the TTL or hop limit, for a packet that is forwarded without a rewrite. */
 void sy_packet_hop(uint8_t *frame, const struct sy_view *v);
 
 /* TTL or hop limit of the packet. */
@@ -200,14 +202,14 @@ static inline const struct sy_tcp *sy_packet_tcp(const uint8_t *frame, const str
 	return (const struct sy_tcp *)(frame + v->l4);
 }
 
-/* Lowers the MSS option of a SYN to at most mss (host order), checksum updated (RFC 1624, at odd
- * offsets too). Returns true if it changed the packet. Options are read up to a malformed one. */
+/* Lowers the MSS option of a SYN to at most mss (host order) and updates the checksum (RFC 1624,
+ * also at odd offsets). Returns true if it changed the packet. Stops at a malformed option. */
 bool sy_packet_clamp_mss(uint8_t *frame, const struct sy_view *v, uint16_t mss);
 
-/* ---- ICMP of our own (icmp.c) ---------------------------------------------------------------- */
+/* ---- ICMP messages that we send (icmp.c) ----------------------------------------------------- */
 
-/* Turns an echo request in place into its reply: addresses and MACs swapped, type, checksums,
- * TTL 64; options and extension headers stay. The caller has checked type (8 or 128), code 0. */
+/* Turns an echo request into its reply in place: swaps addresses and MACs, sets type, checksums and
+ * TTL 64. Options and extension headers stay. The caller has checked type (8 or 128) and code 0. */
 void sy_packet_echo_reply(uint8_t *frame, const struct sy_view *v);
 
 enum sy_icmp_error {
@@ -215,17 +217,17 @@ enum sy_icmp_error {
 	SY_ICMP_TTL_EXPIRED,
 	SY_ICMP_PORT_UNREACHABLE,
 	SY_ICMP_HOST_UNREACHABLE,
-	SY_ICMP_PROHIBITED, /* by the administrator */
+	SY_ICMP_PROHIBITED, /* administratively */
 };
 
 /*
  * Builds in out (capacity cap, not overlapping frame) the ICMP or ICMPv6 error (RFC 1812 4.3,
- * RFC 1191, RFC 4443) about frame, as it was received: from `source` to the frame's sender, MACs
- * swapped, quoting as much as fits 576 bytes of IPv4 packet or 1280 bytes of IPv6 packet. mtu in
- * host order, for SY_ICMP_TOO_BIG (the IP packet's limit). Returns the length of the new frame, 0
- * if an error must not be sent about this packet (it is itself an ICMP error or redirect, a later
- * fragment, its IP or Ethernet destination is a group) or cannot be (source of the other family,
- * cap too small).
+ * RFC 1191, RFC 4443) about frame as it was received. The error goes from `source` to the frame's
+ * sender, with MACs swapped, and quotes as much as fits an IPv4 packet of 576 bytes or an IPv6
+ * packet of 1280 bytes. mtu: for SY_ICMP_TOO_BIG, the IP packet's limit in host order. Returns the
+ * length of the new frame. 0: an error about this packet is forbidden (it is itself an ICMP error
+ * or redirect, a later fragment, or its IP or Ethernet destination is multicast or broadcast), or
+ * source is of the other family, or cap is too small.
  */
 uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                               const struct sy_view *v, enum sy_icmp_error kind,
@@ -235,13 +237,13 @@ uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
  *
  *   IP │ ICMP │ quoted IP │ first bytes of the quoted transport
  *
- * A router or host complains about a packet that we forwarded, and sends the complaint to the
- * address we gave that packet. Its original sender must hear it, about the packet it sent:
+ * A router or host reports an error about a packet that we forwarded, to the source address that we
+ * gave the packet. The original sender must get the error, about the packet as it sent it:
  *
- *   sy_packet_parse_quote()      what was complained about, as a tuple to look up a session by
- *   sy_packet_parse_tunnelled()  the packet in our tunnel, if the one above was a tunnel's
- *   sy_packet_translate_error()  in place, when both are of one family and no tunnel was used
- *   sy_packet_rebuild_error()    again, always
+ *   sy_packet_parse_quote()      reads the quoted packet's tuple, to look up a session
+ *   sy_packet_parse_tunnelled()  reads the packet inside, if the quoted packet is of our tunnel
+ *   sy_packet_translate_error()  rewrites the error in place: same family and no tunnel
+ *   sy_packet_rebuild_error()    builds a new error: works in all cases
  *
  * Callers check the ICMP checksum first (sy_packet_check_l4()).
  */
@@ -254,46 +256,47 @@ enum sy_quote_kind {
 };
 
 struct sy_quote {
-	struct sy_tuple tuple; /* of the quoted packet as it was on the wire; later fragments and
-	                          tunnels: ports 0; echo: sport its id */
-	uint16_t l3, l4;       /* offsets in the frame, as a view's */
-	uint16_t l4_len;       /* transport bytes that are quoted; 8 at least */
-	uint16_t ip_len;       /* IP length that the quoted packet says it had, host order */
+	struct sy_tuple tuple; /* of the quoted packet as it was on the wire; ports are 0 for later
+	                          fragments and tunnels; sport is the id of an echo */
+	uint16_t l3, l4;       /* offsets in the frame, as in struct sy_view */
+	uint16_t l4_len;       /* quoted transport bytes; at least 8 */
+	uint16_t ip_len;       /* total length in the quoted IP header, host order */
 	uint16_t mtu;          /* TOO_BIG: for packets like the quoted one, host order */
 	uint8_t kind;          /* enum sy_quote_kind */
-	uint8_t proto;         /* also SY_PROTO_IPV4, SY_PROTO_IPV6: a tunnel's packet */
+	uint8_t proto;         /* SY_PROTO_IPV4 or SY_PROTO_IPV6 for a tunnel packet */
 	uint8_t v4;            /* family of the quoted packet */
-	uint8_t fragment;      /* enum sy_fragment, LAST never: it is LATER here */
-	uint8_t tunnelled;     /* the quoted packet was found in a tunnel's */
+	uint8_t fragment;      /* enum sy_fragment; LATER also stands for LAST */
+	uint8_t tunnelled;     /* the quoted packet was inside a tunnel packet */
 };
 
 /*
- * Reads what the ICMP or ICMPv6 error in a parsed packet quotes. Accepted are unreachable, too big,
- * time exceeded and parameter problem of any code; others are ICMP_UNHANDLED. Else it returns NONE,
- * TRUNCATED (less than the quoted header and 8 bytes), BAD_IP_HEADER or UNKNOWN_PROTOCOL. The
- * quoted header's checksum is not looked at. A router that tells no MTU (RFC 1191 3) is taken to
- * mean the next smaller one of RFC 1191's table. RFC 4884 extensions are no part of the quote.
+ * Reads the packet that an ICMP or ICMPv6 error quotes. Accepts unreachable, too big, time exceeded
+ * and parameter problem with any code; other types are ICMP_UNHANDLED. Otherwise returns NONE,
+ * TRUNCATED (less than the quoted header and 8 bytes), BAD_IP_HEADER or UNKNOWN_PROTOCOL. Does not
+ * check the quoted header's checksum. If a router reports no MTU (RFC 1191 3), the next smaller one
+ * of RFC 1191's table is taken. RFC 4884 extensions are not part of the quote.
  */
 enum sy_drop sy_packet_parse_quote(const uint8_t *frame, const struct sy_view *v,
                                    struct sy_quote *q);
 
-/* The packet inside a quoted tunnel packet, into *inner; MTU smaller by the tunnel's header.
- * Routers that quote 8 bytes only leave too little: TRUNCATED. */
+/* Reads the packet inside a quoted tunnel packet into *inner; its MTU is smaller by the tunnel's
+ * header. TRUNCATED if the router quoted too little, for example only 8 bytes. */
 enum sy_drop sy_packet_parse_tunnelled(const uint8_t *frame, const struct sy_quote *q,
                                        struct sy_quote *inner);
 
 /*
- * Turns an error in place into one from src to quoted->src: quoted is for the quoted packet, made
- * by sy_rewrite_prepare(&q->tuple, the packet as its sender knows it). Changed are the outer
- * addresses and TTL − 1, the quoted addresses and ports (or echo id), the quoted IPv4 header's and,
- * as far as it is quoted, the transport checksum, and the ICMP checksum; all incrementally. The
- * quoted TTL stays, as does a zero UDP checksum. All addresses are of the packet's family.
+ * Turns an error in place into one from src to quoted->src. quoted applies to the quoted packet:
+ * the caller made it with sy_rewrite_prepare(&q->tuple, the packet as its sender knows it). Changes
+ * the outer addresses and TTL − 1, the quoted addresses and ports (or echo id), and incrementally
+ * the checksums: that of the quoted IPv4 header, the quoted transport checksum if it is there, and
+ * ICMP's. The quoted TTL stays, as does a zero UDP checksum. All addresses are of the packet's
+ * family.
  */
 void sy_packet_translate_error(uint8_t *frame, const struct sy_view *v, const struct sy_quote *q,
                                const struct sy_rewrite *quoted, const struct sy_addr *src);
 
-/* Adds to the sequence number of a TCP segment that is quoted, before it is translated; the quoted
- * checksum, if it is there, and ICMP's are updated. */
+/* Adds to the sequence number of a quoted TCP segment; call it before the translation. Updates the
+ * ICMP checksum, and the quoted one if it is there. */
 void sy_packet_shift_quote(uint8_t *frame, const struct sy_view *v, const struct sy_quote *q,
                            uint32_t by);
 
@@ -301,57 +304,56 @@ void sy_packet_shift_quote(uint8_t *frame, const struct sy_view *v, const struct
  * Builds in out (capacity cap, not overlapping frame) an error from src to quoted->src about the
  * packet of *q, which its sender knows as *quoted. The families of *quoted and of the quote may
  * differ: then the quoted header is translated, types and codes are mapped (RFC 7915 4.2, 5.2) and
- * the MTU grows or shrinks by 20, and shrinks by 28 for an IPv6 fragment; other fragments are told
- * of within a family only. About a tunnel's packet the sender hears "too big" or "host unreachable"
- * (RFC 2003 4, RFC 2473 8). Returns the frame's length; 0 if there is nothing to tell, the families
+ * the MTU grows (4 to 6) or shrinks (6 to 4) by 20 bytes, by 28 for an IPv6 first fragment. Errors
+ * about other fragments stay in one family. About a tunnel: "too big" or "host unreachable"
+ * (RFC 2003 4, RFC 2473 8). Returns the frame's length. 0: there is nothing to report, the families
  * of src and quoted differ, or cap is too small. MACs are those of frame.
  */
 uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                                  const struct sy_view *v, const struct sy_quote *q,
                                  const struct sy_tuple *quoted, const struct sy_addr *src);
 
-/* ---- packets that grow or shrink in front (tunnel.c, translate.c, option.c, payload.c) -------
+/* ---- headers that grow or shrink (tunnel.c, translate.c, option.c, payload.c) ----------------
  *
- * The payload stays where it is, headers move: the caller owns SY_PACKET_ROOM writable bytes in
- * front of the frame. Each returns the frame's new first byte; NULL, and nothing changed, if it
- * cannot be done. VLAN tags are left out of the new frame. None looks at the egress MTU; TTL and
+ * The payload stays in place and the headers move: the caller owns SY_PACKET_ROOM writable bytes
+ * before the frame. Each function returns the frame's new first byte, or NULL with nothing changed
+ * if it failed. VLAN tags are left out of the new frame. No function checks the egress MTU. TTL and
  * hop limit are above 1.
  */
 
 #define SY_PACKET_ROOM 40
 
-/* Bytes a tunnel to this address costs. */
+/* Overhead in bytes of a tunnel to this address. */
 static inline uint16_t sy_tunnel_overhead(const struct sy_addr *dst)
 {
 	return sy_addr_is_v4(dst) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
 }
 
 /*
- * Puts the packet into an IPv4 or IPv6 tunnel packet from src to dst (one family, any): RFC 2003,
- * RFC 2473, RFC 4213. The inner TTL falls by one; traffic class and ECN are copied (RFC 6040,
- * normal mode); "don't fragment" is the inner packet's, and of IPv6 set above 1280 bytes, below
- * which nobody may ask for less. id (host order): the outer IPv4 header's, of use when it may be
- * fragmented. flow: any hash of the flow, for the outer flow label (RFC 6438). NULL: too long.
- * *v keeps describing the inner packet as it was.
+ * Puts the packet into an IPv4 or IPv6 tunnel packet from src to dst, which are of one family
+ * (RFC 2003, RFC 2473, RFC 4213). The inner TTL falls by one. Traffic class and ECN are copied
+ * (RFC 6040, normal mode). "Don't fragment" is copied from an inner IPv4 packet; for inner IPv6 it
+ * is set above 1280 bytes, the least IPv6 MTU. id (host order): the outer IPv4 header's, needed if
+ * that packet may be fragmented. flow: any hash of the flow, for the outer flow label (RFC 6438).
+ * NULL: too long. *v still describes the inner packet as it was.
  */
 uint8_t *sy_packet_encapsulate(uint8_t *frame, const struct sy_view *v, const struct sy_addr *src,
                                const struct sy_addr *dst, uint16_t id, uint32_t flow);
 
 /*
- * Rewrites a TCP or UDP packet to endpoints of the other family (RFC 7915), and brings *v up to
- * date: addresses and ports of r, TTL − 1, traffic class, the fragment's place and id kept; IPv4
- * options, IPv6 extension headers and the flow label are left out. The transport checksum changes
- * by r->l4_delta; a missing one of IPv4 UDP is made. An IPv4 packet below 1260 bytes may be
- * fragmented on its way and carries id (host order), unless it is a fragment; above that "don't
- * fragment". NULL: another protocol; a first fragment whose checksum would have to be made, or
- * that has headers in front of its transport; IPv6 UDP without checksum; too long.
+ * Rewrites a TCP or UDP packet to endpoints of the other family (RFC 7915) and updates *v. The new
+ * packet has the addresses and ports of r, TTL − 1, and the old traffic class, fragment offset and
+ * id. IPv4 options, IPv6 extension headers and the flow label are left out. The transport checksum
+ * changes by r->l4_delta; a missing IPv4 UDP checksum is computed. A new IPv4 packet made without a
+ * fragment header has `id` (host order); up to 1260 bytes routers may fragment it, above that it
+ * has "don't fragment". NULL: another protocol; a first fragment without a UDP checksum; a fragment
+ * with further headers before its transport; IPv6 UDP without checksum; too long.
  */
 uint8_t *sy_packet_translate(uint8_t *frame, struct sy_view *v, const struct sy_rewrite *r,
                              uint16_t id);
 
-/* Largest TCP payload, without options, of packets that fit mtu behind `overhead` further bytes:
- * what to clamp the MSS to. With translation or a tunnel each side has its own; the lesser counts.
- */
+/* Largest TCP payload, without options, of packets that fit mtu with `overhead` further bytes: the
+ * value to clamp the MSS to. With translation or a tunnel the two sides differ; use the lesser. */
 static inline uint16_t sy_tcp_mss(bool v4, uint16_t mtu, uint16_t overhead)
 {
 	uint16_t headers = (uint16_t)(overhead + sizeof(struct sy_tcp) +
@@ -359,71 +361,73 @@ static inline uint16_t sy_tcp_mss(bool v4, uint16_t mtu, uint16_t overhead)
 	return mtu > headers ? mtu - headers : 1;
 }
 
-/* Option kinds that carry a client's address to a server, and what reads them. */
+/* Option kinds that carry a client's address to a server, and the software that reads them. */
 enum {
 	SY_TOA = 254,      /* LVS and DPVS; IPv6 addresses: DPVS only */
 	SY_TOA_IPV6 = 253, /* IPv6 addresses: LVS */
 };
 
 /*
- * Inserts the option in front of a segment's others, and brings *v up to date:
+ * Inserts the option before a segment's other options and updates *v:
  *
  *   IPv4:  kind │ 8  │ port (2) │ address (4)
  *   IPv6:  kind │ 20 │ port (2) │ address (16)
  *
- * port in network order. NULL: not TCP, a fragment, no room in a header of 60 bytes, too long.
+ * port in network order. NULL: not TCP, a fragment, no space in a header of 60 bytes, too long.
  */
 uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
                            const struct sy_addr *addr, uint16_t port);
-/* Makes padding of a segment's options of this kind: the sender's, which the receiver would trust.
- */
+/* Overwrites a segment's options of this kind with padding: the sender made them, and the receiver
+ * would trust them. */
 void sy_tcp_blank_option(uint8_t *frame, const struct sy_view *v, uint8_t kind);
 
-/* What it takes for this address, in bytes. */
+/* Length of the option for this address, in bytes. */
 static inline uint16_t sy_toa_len(const struct sy_addr *addr)
 {
 	return sy_addr_is_v4(addr) ? 8 : 20;
 }
 
 /*
- * Puts bytes in front of a segment's payload, and brings *v up to date; it is a push from then on.
- * The room in front of the frame is the caller's: len bytes. NULL: not TCP, a fragment, too long.
+ * Prepends bytes to a segment's payload, sets PSH and updates *v. The caller owns len writable
+ * bytes before the frame. NULL: not TCP, a fragment, too long.
  */
 uint8_t *sy_tcp_prepend(uint8_t *frame, struct sy_view *v, const void *data, uint16_t len);
-/* Takes a segment's payload away, and the flags that are not in `keep`; brings *v up to date.
- * Nothing happens to what is not TCP, or a fragment. */
+/* Removes a segment's payload and the flags that are not in `keep`, and updates *v. Leaves other
+ * protocols and fragments alone. */
 void sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
 
 /* ---- TCP (sequence.c, reset.c, proxy.c) ------------------------------------------------------ */
 
-/* Adds to a segment's sequence number; checksum updated. */
+/* Adds to a segment's sequence number and updates the checksum. */
 void sy_tcp_shift_seq(uint8_t *frame, const struct sy_view *v, uint32_t by);
-/* Subtracts from its acknowledgement, if it has one, and from every edge of its SACK blocks, those
- * of duplicates (RFC 2883) too; checksum updated, wherever they lie. */
+/* Subtracts from a segment's acknowledgement, if it has one, and from every edge of its SACK
+ * blocks, including those of duplicates (RFC 2883). Updates the checksum, also for odd offsets. */
 void sy_tcp_shift_ack(uint8_t *frame, const struct sy_view *v, uint32_t by);
-/* Adds to its acknowledgement alone, if it has one; checksum updated. */
+/* Adds only to a segment's acknowledgement, if it has one, and updates the checksum. */
 void sy_tcp_add_ack(uint8_t *frame, const struct sy_view *v, uint32_t by);
 
 /*
- * Builds in out the reset that answers a segment nobody expects (RFC 9293 3.10.7.1), MACs and
- * addresses swapped. Returns the frame's length; 0: it is a reset itself, not TCP, a fragment, or
- * cap is too small.
+ * Builds in out the reset that answers an unexpected segment (RFC 9293 3.10.7.1), MACs and
+ * addresses swapped. Returns the frame's length. 0: the segment is itself a reset, not TCP or a
+ * fragment, or cap is too small.
  */
 uint32_t sy_tcp_reset_answer(uint8_t *out, uint32_t cap, const uint8_t *frame,
                              const struct sy_view *v);
 
-/* Builds in out a reset from t->src to t->dst with these numbers (host order), as an end of the
- * connection would send it: RST, and ACK if with_ack. MACs are zero. Returns its length, 0: cap. */
+/* Builds in out a reset from t->src to t->dst with these numbers (host order), as an endpoint of
+ * the connection would send it: RST, and ACK if with_ack. MACs are zero. Returns its length; 0: cap
+ * is too small. */
 uint32_t sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
                            uint32_t ack, bool with_ack);
 
-/* Builds in out an empty ACK from t->src to t->dst with these numbers (host order). Outside its
- * window it makes a living t->dst say what it expects (RFC 9293 3.10.7.4), and a dead one send a
- * reset with `ack` as its sequence number. MACs are zero. Returns its length, 0: cap. */
+/* Builds in out an empty ACK from t->src to t->dst with these numbers (host order). If t->dst still
+ * has the connection, an ACK outside its window makes it answer with the numbers it expects
+ * (RFC 9293 3.10.7.4). Otherwise t->dst sends a reset with `ack` as its sequence number. MACs are
+ * zero. Returns its length; 0: cap is too small. */
 uint32_t sy_tcp_probe_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
                            uint32_t ack);
 
-/* What a receiver does to a reset (RFC 5961 3.2): only the very next number is proof. */
+/* How a receiver treats a reset (RFC 5961 3.2): it accepts only the next expected number. */
 enum sy_tcp_reset { SY_TCP_RESET_VALID, SY_TCP_RESET_CHALLENGE, SY_TCP_RESET_IGNORE };
 
 static inline bool sy_tcp_in_window(uint32_t seq, uint32_t next, uint32_t window)
@@ -438,8 +442,8 @@ static inline enum sy_tcp_reset sy_tcp_check_reset(uint32_t seq, uint32_t next, 
 	return sy_tcp_in_window(seq, next, window) ? SY_TCP_RESET_CHALLENGE : SY_TCP_RESET_IGNORE;
 }
 
-/* May a receiver believe an acknowledgement (RFC 5961 5.2)? unacked, next: SND.UNA and SND.NXT;
- * window: the largest it was ever offered. */
+/* Is an acknowledgement acceptable (RFC 5961 5.2)? unacked, next: SND.UNA and SND.NXT; window: the
+ * largest that the receiver was ever offered. */
 static inline bool sy_tcp_check_ack(uint32_t ack, uint32_t unacked, uint32_t next, uint32_t window)
 {
 	return ack - (unacked - window) <= next - (unacked - window);
@@ -448,9 +452,9 @@ static inline bool sy_tcp_check_ack(uint32_t ack, uint32_t unacked, uint32_t nex
 #define SY_PROXY_V1_MAX 107 /* bytes, without a terminating zero */
 #define SY_PROXY_V2_MAX 52
 
-/* Write the PROXY protocol's header for a connection of tuple *t as its client sees it; v2 as
- * STREAM or DGRAM by t->proto. NULL: a connection of our own, UNKNOWN in v1 and LOCAL in v2. Both
- * return the length, v1's text is not terminated. */
+/* Write the PROXY protocol's header for a connection of tuple *t as its client sees it; v2 uses
+ * STREAM or DGRAM by t->proto. t NULL: a connection that we opened, UNKNOWN in v1 and LOCAL in v2.
+ * Both return the length; v1's text is not terminated. */
 uint32_t sy_proxy_v1(uint8_t out[static SY_PROXY_V1_MAX], const struct sy_tuple *t);
 uint32_t sy_proxy_v2(uint8_t out[static SY_PROXY_V2_MAX], const struct sy_tuple *t);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plain packets: TCP or UDP, whole, without VLAN tag, IPv4 options or IPv6 extension headers, with
- * a TTL that suffices, and nothing wrong with them. Nearly all are, and of an established session
- * all that happens to them is here, inline: their fields are read where they stand, without a view.
- * What is not plain is for sy_packet_parse() and sy_packet_rewrite(), which do the same for plain
- * packets.
+ * Plain packets: valid TCP or UDP packets that are no fragments, have no VLAN tag, IPv4 options or
+ * IPv6 extension headers, and have a TTL above 1. Nearly all packets are plain. For established
+ * sessions these inline functions do all the work and read the fields in place, without a view.
+ * Other packets go through sy_packet_parse() and sy_packet_rewrite(), which give the same result
+ * for plain ones.
  */
 #ifndef SY_PLAIN_H
 #define SY_PLAIN_H
@@ -16,12 +16,11 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of several fields are composed");
 
-/* What sy_plain_look() tells, beside the protocol's number; the headers tell the rest. 0: it is not
- * plain. */
+/* Bits of sy_plain_look()'s result, besides the protocol's number. 0: the packet is not plain. */
 enum {
-	SY_PLAIN_PROTO = 31, /* of these bits */
+	SY_PLAIN_PROTO = 31, /* mask of the protocol */
 	SY_PLAIN_V4 = 32,
-	SY_PLAIN_TURN = 64, /* with SYN, FIN or RST: its connection may change its state */
+	SY_PLAIN_TURN = 64, /* has SYN, FIN or RST: the connection's state may change */
 };
 _Static_assert(((int)SY_PROTO_TCP | (int)SY_PROTO_UDP) <= (int)SY_PLAIN_PROTO, "their bits");
 
@@ -45,7 +44,7 @@ static inline unsigned sy_plain_proto(unsigned plain)
 	return plain & SY_PLAIN_PROTO;
 }
 
-/* Both addresses of IPv4, the source's low. */
+/* Both IPv4 addresses, the source in the low half. */
 static inline uint64_t sy_plain_ends_v4(const uint8_t *frame)
 {
 	uint64_t ends;
@@ -53,7 +52,7 @@ static inline uint64_t sy_plain_ends_v4(const uint8_t *frame)
 	return ends;
 }
 
-/* Both ports, the source's low. */
+/* Both ports, the source in the low half. */
 static inline uint32_t sy_plain_ports(const uint8_t *frame, bool v4)
 {
 	uint32_t ports;
@@ -61,7 +60,7 @@ static inline uint32_t sy_plain_ports(const uint8_t *frame, bool v4)
 	return ports;
 }
 
-/* sy_hash_tuple() of its tuple. */
+/* sy_hash_tuple() of the packet's tuple. */
 static inline __attribute__((always_inline)) uint64_t
 sy_plain_hash(const struct sy_hash_key *key, const uint8_t *frame, unsigned plain, bool v4)
 {
@@ -71,7 +70,7 @@ sy_plain_hash(const struct sy_hash_key *key, const uint8_t *frame, unsigned plai
 	          : sy_hash_v6(key, ip6->src, ip6->dst, last);
 }
 
-/* Ones' complement sums, folded with the carry that comes round. */
+/* Fold ones' complement sums with an end-around carry. */
 static inline uint16_t sy_plain_fold64(uint64_t sum)
 {
 	sum += sum >> 32 | sum << 32;
@@ -86,23 +85,24 @@ static inline uint16_t sy_plain_fold32(uint32_t sum)
 	return (uint16_t)(sum >> 16);
 }
 
-/* Plain packets come from 1.0.0.0 to 223.255.255.255, but for loopback. */
+/* Plain packets have a source from 1.0.0.0 to 223.255.255.255, except loopback. */
 static inline bool sy_plain_source4(uint32_t address)
 {
 	uint8_t first = (uint8_t)address;
 	return (uint8_t)(first - 1) < 223 && first != 127;
 }
 
-/* Is the ones' complement sum of a header, with its checksum, nothing? sum, which is not 0, has
- * taken carries in, and so is the same number modulo 2^16 - 1, by which it must divide: its product
- * with that one's inverse modulo 2^64 is then the quotient, which is small. */
+/* Is the ones' complement sum of a header and its checksum zero? sum is not 0 and was added with
+ * end-around carries, so it is congruent to the 16-bit sum modulo 2^16 - 1, and must be divisible
+ * by it. The product of a multiple of 2^16 - 1 with its inverse modulo 2^64 is the quotient, which
+ * is small. */
 static inline bool sy_plain_sums_up(uint64_t sum)
 {
 	const uint64_t quotients = UINT64_MAX / 0xffff; /* also the negative of the inverse */
 	return sum * -quotients <= quotients;
 }
 
-/* What it is, by its transport header of l4_len bytes; family: SY_PLAIN_V4 or 0. */
+/* sy_plain_look() of the transport header, of l4_len bytes; family: SY_PLAIN_V4 or 0. */
 static inline __attribute__((always_inline)) unsigned
 sy_plain_look_l4(const uint8_t *l4, unsigned l4_len, unsigned proto, unsigned family)
 {
@@ -159,8 +159,8 @@ static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv6(const u
 		return 0;
 	memcpy(src, ip->src, sizeof(src));
 	memcpy(dst, ip->dst, sizeof(dst));
-	/* Addresses that begin with eight zero bytes, among them all that are no peer's and IPv4's,
-	 * are not plain. */
+	/* Addresses that begin with eight zero bytes are not plain. They include ::, ::1 and the
+	 * IPv4-mapped ones. */
 	if (SY_UNLIKELY((frame[SY_ETH_LEN] >> 4) != 6 || ip->hop_limit <= 1 ||
 	                payload > len - SY_ETH_LEN - sizeof(*ip) ||
 	                payload < sizeof(struct sy_udp) || src[0] == 0 || dst[0] == 0 ||
@@ -169,18 +169,18 @@ static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv6(const u
 	return sy_plain_look_l4(frame + sy_plain_l4(false), payload, ip->next_header, 0);
 }
 
-/* May it be plain, by its length? */
+/* Does the frame's length allow a plain packet? */
 static inline bool sy_plain_fits(uint32_t len)
 {
 	const unsigned least = SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp);
 	return len - least <= UINT16_MAX - least;
 }
 
-/* Is it IPv4 without options? Only of one that has room. */
+/* Is it IPv4 without options? Requires sy_plain_fits(). */
 static inline bool sy_plain_is_v4(const uint8_t *frame)
 {
 	const uint8_t type[4] = {SY_ETH_IPV4 >> 8, SY_ETH_IPV4 & 0xff, 0x45, 0};
-	const uint8_t known[4] = {0xff, 0xff, 0xff, 0}; /* then comes the TOS */
+	const uint8_t known[4] = {0xff, 0xff, 0xff, 0}; /* ignores the TOS */
 	uint32_t word, wanted, mask;
 	memcpy(&word, frame + SY_ETH_LEN - 2, sizeof(word));
 	memcpy(&wanted, type, sizeof(wanted));
@@ -193,7 +193,8 @@ static inline bool sy_plain_is_v6(const uint8_t *frame)
 	return ((const struct sy_eth *)frame)->type == htons(SY_ETH_IPV6);
 }
 
-/* Of a frame of len contiguous bytes: its protocol and what else is known; 0: it is not plain. */
+/* Checks a frame of len contiguous bytes. Returns its protocol and SY_PLAIN_* bits; 0: it is not
+ * plain. */
 static inline __attribute__((always_inline)) unsigned sy_plain_look(const uint8_t *frame,
                                                                     uint32_t len)
 {
@@ -204,7 +205,7 @@ static inline __attribute__((always_inline)) unsigned sy_plain_look(const uint8_
 	return sy_plain_is_v6(frame) ? sy_plain_look_ipv6(frame, len) : 0;
 }
 
-/* What the view says behind its tuple, a word at a time. */
+/* Fills the view after its tuple, a 64-bit word at a time. */
 static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len, uint64_t proto,
                                  uint64_t tcp_flags, uint64_t v4)
 {
@@ -224,8 +225,8 @@ static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len
 	memcpy(to + 16, &none, sizeof(none));
 }
 
-/* Fills *v as sy_packet_parse() would, which then returns SY_DROP_NONE; plain: what
- * sy_plain_look() told of it. */
+/* Fills *v as sy_packet_parse() does when it returns SY_DROP_NONE; plain: sy_plain_look()'s
+ * result. */
 static inline void sy_plain_view(const uint8_t *frame, unsigned plain, struct sy_view *v)
 {
 	const bool v4 = plain & SY_PLAIN_V4;
@@ -236,7 +237,7 @@ static inline void sy_plain_view(const uint8_t *frame, unsigned plain, struct sy
 
 	if (SY_LIKELY(v4)) {
 		uint64_t ends = sy_plain_ends_v4(frame);
-		/* IPv4-mapped, as words. */
+		/* IPv4-mapped addresses, as words. */
 		v->tuple.src.d[0] = v->tuple.dst.d[0] = 0;
 		v->tuple.src.d[1] = 0xffff0000u | ends << 32;
 		v->tuple.dst.d[1] = 0xffff0000u | (ends >> 32 << 32);
@@ -249,8 +250,8 @@ static inline void sy_plain_view(const uint8_t *frame, unsigned plain, struct sy
 }
 
 /*
- * sy_packet_rewrite() for a plain packet: to these addresses, and the ports of a word as they stand
- * in a header; l4_delta as in struct sy_rewrite.
+ * sy_packet_rewrite() for a plain packet: sets these addresses and ports. ports: both as one word,
+ * in header order; l4_delta: as in struct sy_rewrite.
  */
 static inline __attribute__((always_inline)) void
 sy_plain_rewrite(uint8_t *frame, unsigned plain, const struct sy_addr *src,
@@ -261,7 +262,7 @@ sy_plain_rewrite(uint8_t *frame, unsigned plain, const struct sy_addr *src,
 
 	if (SY_LIKELY(v4)) {
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
-		/* Old words' complements and new words; the TTL's word loses 0x0100. */
+		/* Complements of the old words plus the new words; the TTL's word loses 0x0100. */
 		uint64_t change = (uint64_t)(uint32_t)~ip->src + (uint32_t)~ip->dst + src->w[3] +
 		                  dst->w[3] + (uint16_t)~htons(0x0100);
 		ip->src = src->w[3];
@@ -287,7 +288,7 @@ sy_plain_rewrite(uint8_t *frame, unsigned plain, const struct sy_addr *src,
 	}
 }
 
-/* The same where only the TTL changes. */
+/* sy_packet_hop() for a plain packet: changes only the TTL. */
 static inline void sy_plain_age(uint8_t *frame, bool v4)
 {
 	if (SY_LIKELY(v4)) {
