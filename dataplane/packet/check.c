@@ -21,7 +21,7 @@ enum sy_csum_state sy_packet_check_l4(const uint8_t *frame, const struct sy_view
 	} else if (v->proto == SY_PROTO_UDP) {
 		const struct sy_udp *udp = (const struct sy_udp *)l4;
 		checksum = udp->checksum;
-		if (checksum == 0) /* none; IPv6 demands one (RFC 8200 8.1) */
+		if (checksum == 0) /* no checksum; IPv6 requires one (RFC 8200 8.1) */
 			return v->v4 ? SY_CSUM_OK : SY_CSUM_BAD;
 		len = ntohs(udp->length);
 	} else {
@@ -37,7 +37,7 @@ bool sy_packet_is_unfinished(const uint8_t *frame, const struct sy_view *v)
 {
 	const struct sy_tcp *tcp = (const struct sy_tcp *)(frame + v->l4);
 
-	/* One in 65536 of those that are whole looks like it, too. */
+	/* One in 65536 finished checksums has the same value, hence the full check. */
 	if (v->proto == SY_PROTO_TCP && v->fragment == SY_FRAGMENT_NONE &&
 	    SY_LIKELY(tcp->checksum !=
 	              sy_csum_fold(pseudo_sum(&v->tuple.src, &v->tuple.dst, v->proto, v->l4_len))))

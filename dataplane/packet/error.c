@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP errors built again: out of a tunnel, or in the other family. */
+/* Builds ICMP errors again: for packets of a tunnel, or in the other family. */
 #include "icmp.h"
 #include "quote.h"
 
-#define HEADERS_DIFFER 20 /* bytes by which IPv6's header is the longer one */
+#define HEADERS_DIFFER 20 /* bytes by which the IPv6 header is longer */
 #define IPV4_MORE      0x2000
 #define IPV6_MTU_MIN   1280
 #define POINTER_NONE   0xff
@@ -11,7 +11,7 @@
 struct message {
 	uint8_t type, code;
 	uint32_t rest; /* host order */
-	bool silent;   /* nobody needs to be told */
+	bool silent;   /* send no error */
 };
 
 static const struct message silence = {.silent = true};
@@ -23,8 +23,8 @@ static struct message too_big(bool v4, uint32_t mtu)
 	                        .rest = mtu};
 }
 
-/* About a tunnel the sender knows nothing: its packet was too big, or did not arrive. Parameter
- * problems are ours. */
+/* The sender does not know the tunnel: report only that its packet was too big or did not arrive.
+ * Parameter problems concern the tunnel header, which we made. */
 static struct message message_tunnel(const struct sy_quote *q, bool v4)
 {
 	switch (q->kind) {
@@ -80,7 +80,7 @@ static struct message unreachable_4to6(uint8_t code)
 	static const struct message prohibited = {ICMPV6_UNREACHABLE, ICMPV6_CODE_PROHIBITED, 0,
 	                                          false};
 	switch (code) {
-	case ICMP_CODE_PROTOCOL: /* "unrecognized next header", which stands in the seventh byte */
+	case ICMP_CODE_PROTOCOL: /* "unrecognized next header", in the seventh byte */
 		return (struct message){ICMPV6_PARAMETER_PROBLEM, 1, 6, false};
 	case ICMP_CODE_PORT:
 		return (struct message){ICMPV6_UNREACHABLE, ICMPV6_CODE_PORT, 0, false};
@@ -125,7 +125,7 @@ static struct message message_4to6(const struct sy_icmp *icmp, const struct sy_q
 
 static struct message message_6to4(const struct sy_icmp *icmp, const struct sy_quote *q)
 {
-	/* In IPv6 a fragment has a header more, of 8 bytes. */
+	/* An IPv6 fragment has an additional header of 8 bytes. */
 	uint16_t longer = HEADERS_DIFFER + (q->fragment != SY_FRAGMENT_NONE ? 8 : 0);
 	static const uint8_t unreachable[] = {ICMP_CODE_HOST, 10, ICMP_CODE_HOST, ICMP_CODE_HOST,
 	                                      ICMP_CODE_PORT};
@@ -162,7 +162,7 @@ static struct message message_find(const uint8_t *frame, const struct sy_view *v
 	if (q->kind == SY_QUOTE_TOO_BIG)
 		return too_big(v4, q->mtu);
 	struct message same = {.type = icmp->type, .code = icmp->code};
-	/* Else it is nothing, or RFC 4884's length of what stays behind. */
+	/* For other kinds `rest` is unused, or is RFC 4884's length of data that is left out. */
 	if (q->kind == SY_QUOTE_PARAMETER_PROBLEM)
 		same.rest = ntohl(icmp->rest) & (v4 ? 0xff000000 : UINT32_MAX);
 	return same;
@@ -209,8 +209,9 @@ static uint16_t quoted_head(uint8_t *out, const uint8_t *quoted, const struct sy
 	return sizeof(*ip);
 }
 
-/* Of a datagram's first fragment IPv4's sender must hear: what it was in IPv6 no router cut again.
- * Others tell no ports; and IPv4's routers do not find fragments too big. */
+/* Errors that are not translated. An IPv4 sender must get those about a first fragment, because no
+ * IPv6 router fragments it further. Later fragments have no ports, and IPv4 routers do not report
+ * fragments as too big. */
 static bool fragment_is_lost(const struct sy_quote *q, bool v4)
 {
 	return q->fragment != SY_FRAGMENT_NONE && (!v4 || q->fragment != SY_FRAGMENT_FIRST);
@@ -224,7 +225,7 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
 	uint32_t ip_len = v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
 	uint32_t max = v4 ? IPV4_ERROR_MAX : IPV6_ERROR_MAX, head, l4_len, frame_len;
 	struct message m = message_find(frame, v, q, v4);
-	struct sy_quote cut = *q; /* shorter perhaps */
+	struct sy_quote cut = *q; /* with the quoted length that fits */
 	struct sy_icmp *icmp;
 	struct sy_rewrite r;
 	uint8_t *at;
@@ -235,7 +236,7 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
 	     (fragment_is_lost(q, v4) || (q->proto != SY_PROTO_TCP && q->proto != SY_PROTO_UDP))))
 		return 0;
 	head = other ? ip_len : (uint32_t)(q->l4 - q->l3);
-	/* Longer than anything that we translate. */
+	/* sy_packet_translate() never makes such a long packet. */
 	if (other && q->ip_len - (uint32_t)(q->l4 - q->l3) + head > UINT16_MAX)
 		return 0;
 	if (ip_len + sizeof(*icmp) + head + QUOTE_MIN > max)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* IPv6 extension headers, stepped over where nothing needs to be checked. */
+/* Skips IPv6 extension headers where nothing needs to be checked. */
 #ifndef EXTENSION_H
 #define EXTENSION_H
 
@@ -18,8 +18,8 @@ enum {
 	EXT_SHIM6 = 140,
 };
 
-#define EXT_UNIT 8 /* bytes that their lengths count in */
-#define EXT_MAX  8 /* headers of one packet; RFC 8200 4.1 has a place for six */
+#define EXT_UNIT 8 /* unit of their lengths, in bytes */
+#define EXT_MAX  8 /* headers in one packet; RFC 8200 4.1 recommends an order of six */
 
 struct ipv6_fragment {
 	uint8_t next, reserved;
@@ -28,14 +28,14 @@ struct ipv6_fragment {
 } __attribute__((packed, may_alias));
 
 struct extensions {
-	uint16_t len; /* of all headers stepped over */
-	uint16_t
-	        fragment; /* where the fragment header begins among them; without one, UINT16_MAX */
-	uint8_t next;     /* what follows them */
+	uint16_t len;      /* of all skipped headers */
+	uint16_t fragment; /* offset of the fragment header in them; UINT16_MAX: none */
+	uint8_t next;      /* protocol of the header after them */
 };
 
-/* Steps over the headers at p, of which len bytes are there; first: what the first one is. Ends in
- * front of what is no such header, lies behind a later fragment's header, or is not there. */
+/* Skips the extension headers at p, of which len bytes are present; first: type of the first one.
+ * Stops before another header, a header that is not all present, and after the fragment header of a
+ * later fragment. */
 static inline struct extensions extensions_skip(const uint8_t *p, uint32_t len, uint8_t first)
 {
 	struct extensions e = {.fragment = UINT16_MAX, .next = first};
@@ -45,7 +45,8 @@ static inline struct extensions extensions_skip(const uint8_t *p, uint32_t len, 
 		uint32_t size = EXT_UNIT;
 		if (e.next == EXT_FRAGMENT) {
 			e.fragment = e.len;
-			n = (ext[2] | (ext[3] & 0xf8)) ? EXT_MAX : n; /* the rest is elsewhere */
+			n = (ext[2] | (ext[3] & 0xf8)) ? EXT_MAX
+			                               : n; /* a later fragment has no more */
 		} else if (e.next == EXT_HOP_BY_HOP || e.next == EXT_ROUTING ||
 		           e.next == EXT_DESTINATION) {
 			size = (ext[1] + 1u) * EXT_UNIT;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is particular to fragments, and the making of them. */
+/* Handling of fragments, and fragmentation. */
 #include "fragment.h"
 
 #include "extension.h"
@@ -8,7 +8,7 @@
 #define IPV4_MORE     0x2000 /* of the fragment field, host order */
 #define IPV4_OFFSET   0x1fff
 #define IPV6_MORE     1    /* of the fragment header's place */
-#define UNIT          8    /* bytes that offsets count in (RFC 791 3.1, RFC 8200 4.5) */
+#define UNIT          8    /* unit of offsets, in bytes (RFC 791 3.1, RFC 8200 4.5) */
 #define OPTION_COPIED 0x80 /* of an IPv4 option's kind (RFC 791 3.1) */
 #define OPTION_NOP    1
 
@@ -44,18 +44,16 @@ void fragment_renumber(uint8_t *frame, const struct sy_view *v)
 
 /* ---- fragmenting ----------------------------------------------------------------------------- */
 
-/* What an IP packet consists of, as far as fragmenting it goes. */
+/* The parts of an IP packet that fragmentation needs. */
 struct whole {
 	const uint8_t *l3;
-	uint16_t head,
-	        len;     /* bytes that each fragment begins with; that are divided, behind them */
-	uint16_t offset; /* of the first of those in the datagram */
-	bool more;       /* the packet is a fragment, and not the last one */
+	uint16_t head, len; /* bytes that start each fragment (headers); bytes to be divided */
+	uint16_t offset;    /* of the first byte to be divided, in the datagram */
+	bool more;          /* the packet is a fragment, and not the last one */
 	uint32_t id;
 };
 
-/* Copies those of a header's options that every fragment carries (RFC 791 3.1). Returns the new
- * header's length. */
+/* Copies the options that every fragment carries (RFC 791 3.1). Returns the new header's length. */
 static uint16_t options_copy(uint8_t *out, const uint8_t *header, unsigned header_len)
 {
 	unsigned to = sizeof(struct sy_ipv4), len;
@@ -74,7 +72,7 @@ static uint16_t options_copy(uint8_t *out, const uint8_t *header, unsigned heade
 	return (uint16_t)to;
 }
 
-/* How much of what is left goes behind a header of this length; 0: the MTU is too small. */
+/* Bytes of the rest that fit after a header of this length; 0: the MTU is too small. */
 static uint16_t piece_len(const struct whole *p, uint16_t at, uint16_t head, uint16_t mtu)
 {
 	uint16_t left = p->len - at;
@@ -108,7 +106,7 @@ static uint32_t ipv4_fragment(uint8_t *out, uint32_t cap, const struct whole *p,
 	return (uint32_t)head + *len;
 }
 
-/* p->head: with a fragment header, if it has one. */
+/* p->head includes the fragment header if the packet has one. */
 static uint32_t ipv6_fragment(uint8_t *out, uint32_t cap, const struct whole *p, uint16_t at,
                               uint16_t mtu, uint16_t *len)
 {
@@ -143,7 +141,7 @@ static void ipv4_read(const struct sy_ipv4 *ip, uint32_t id, struct whole *p)
 	p->id = place & (IPV4_MORE | IPV4_OFFSET) ? ntohs(ip->id) : id;
 }
 
-/* False: it cannot be divided here. */
+/* False: this module cannot fragment the packet. */
 static bool ipv6_read(const struct sy_ipv6 *ip, uint32_t id, struct whole *p)
 {
 	const struct ipv6_fragment *f = (const struct ipv6_fragment *)(ip + 1);
@@ -158,7 +156,7 @@ static bool ipv6_read(const struct sy_ipv6 *ip, uint32_t id, struct whole *p)
 		p->more = place & IPV6_MORE;
 		p->id = ntohl(f->id);
 	}
-	/* Headers that every fragment would have to carry (RFC 8200 4.5). */
+	/* Every fragment would have to repeat these headers (RFC 8200 4.5). */
 	return ip->next_header != EXT_HOP_BY_HOP && ip->next_header != EXT_ROUTING;
 }
 

@@ -4,7 +4,7 @@
 
 #include <sy_packet.h>
 
-/* Gives a fragment the id v->fragment_id; IPv4 header checksum updated. */
+/* Gives a fragment the id v->fragment_id and updates the IPv4 header checksum. */
 void fragment_renumber(uint8_t *frame, const struct sy_view *v);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "icmp.h"
 
-#define TOS_CONTROL 0xc0 /* "internetwork control", asked of errors by RFC 1812 4.3.2.5 */
+#define TOS_CONTROL 0xc0 /* "internetwork control", which RFC 1812 4.3.2.5 requires for errors */
 
 static void eth_swap(struct sy_eth *eth)
 {
@@ -35,14 +35,14 @@ void sy_packet_echo_reply(uint8_t *frame, const struct sy_view *v)
 	}
 	memcpy(&new, icmp, sizeof(new));
 	icmp->checksum = sy_csum_apply(icmp->checksum, sy_csum_delta(old, new));
-	/* A reply of nothing but zeros sums to +0, for which eqn. 3 gives the checksum of -0;
-	 * 0xffff verifies in both cases. */
+	/* A reply of zeros only sums to +0, for which eqn. 3 gives the checksum of -0. 0xffff is
+	 * valid in both cases. */
 	if (icmp->checksum == 0)
 		icmp->checksum = 0xffff;
 }
 
-/* RFC 1812 4.3.2.7, RFC 4443 2.4(e). What else these forbid, sources that name no single host, does
- * not get past the parser. */
+/* RFC 1812 4.3.2.7, RFC 4443 2.4(e). They also forbid errors to sources that are not a single host;
+ * the parser drops such packets. */
 static bool error_allowed(const struct sy_eth *eth, const struct sy_view *v)
 {
 	const struct sy_addr *dst = &v->tuple.dst;
@@ -81,7 +81,7 @@ uint8_t *icmp_head_fill(uint8_t *frame, const struct sy_addr *src, const struct 
 	if (sy_addr_is_v4(dst)) {
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(eth + 1);
 		eth->type = htons(SY_ETH_IPV4);
-		/* An atomic datagram (RFC 6864): its id may be anything. */
+		/* An atomic datagram (RFC 6864) may have any id. */
 		*ip = (struct sy_ipv4){
 		        .version_ihl = 0x45,
 		        .tos = TOS_CONTROL,
@@ -117,7 +117,7 @@ void icmp_finish(struct sy_icmp *icmp, const struct sy_addr *src, const struct s
 	icmp->checksum = (uint16_t)~sy_csum_fold(sum + sy_csum_sum(icmp, len));
 }
 
-/* By kind: IPv4's type and code, IPv6's. */
+/* By kind: ICMP type and code, ICMPv6 type and code. */
 static const uint8_t error_numbers[][4] = {
         [SY_ICMP_TOO_BIG] = {ICMP_UNREACHABLE, ICMP_CODE_FRAGMENTATION_NEEDED, ICMPV6_TOO_BIG, 0},
         [SY_ICMP_TTL_EXPIRED] = {ICMP_TIME_EXCEEDED, 0, ICMPV6_TIME_EXCEEDED, 0},

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP's numbers, and what its builders share. */
+/* ICMP numbers, and helpers for the files that build ICMP messages. */
 #ifndef ICMP_H
 #define ICMP_H
 
 #include "pseudo.h"
 
-#define ICMP_TTL       64 /* of what we send ourselves: RFC 1700's default */
+#define ICMP_TTL       64 /* of packets that we make: RFC 1700's default */
 #define IPV4_DF        0x4000
 #define IPV4_ERROR_MAX 576  /* RFC 1812 4.3.2.3: bytes of IP packet */
 #define IPV6_ERROR_MAX 1280 /* RFC 4443 2.4(c) */
@@ -49,18 +49,18 @@ enum {
 	ICMPV6_CODE_PORT = 4,
 };
 
-/* Options included. */
+/* The checksum covers options too. */
 static inline void ipv4_checksum_set(struct sy_ipv4 *ip)
 {
 	ip->checksum = 0;
 	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, (ip->version_ihl & 0xfu) << 2));
 }
 
-/* The Ethernet type and IP header of an error; len: ICMP header and quotation. Returns where the
- * ICMP header goes. */
+/* Writes the Ethernet type and IP header of an error; len: ICMP header and quotation. Returns the
+ * place of the ICMP header. */
 uint8_t *icmp_head_fill(uint8_t *frame, const struct sy_addr *src, const struct sy_addr *dst,
                         uint16_t len);
-/* Fills in the ICMP checksum, when all else is there. */
+/* Computes the ICMP checksum; call it last. */
 void icmp_finish(struct sy_icmp *icmp, const struct sy_addr *src, const struct sy_addr *dst,
                  uint16_t len);
 

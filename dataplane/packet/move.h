@@ -5,8 +5,8 @@
 #include <arpa/inet.h>
 #include <sy_packet.h>
 
-/* Puts the frame's Ethernet header, without tags, in front of a new IP header at l3. Returns where
- * the frame now begins. */
+/* Moves the frame's Ethernet header, without tags, before a new IP header at l3. Returns the new
+ * start of the frame. */
 static inline uint8_t *frame_head_move(const uint8_t *frame, uint8_t *l3, bool v4)
 {
 	struct sy_eth *eth = (struct sy_eth *)(l3 - SY_ETH_LEN);
@@ -16,7 +16,7 @@ static inline uint8_t *frame_head_move(const uint8_t *frame, uint8_t *l3, bool v
 	return (uint8_t *)eth;
 }
 
-/* *v after the headers in front of l4 have become an IP header of len bytes. */
+/* Updates *v after an IP header of len bytes has replaced the headers before l4. */
 static inline void view_head_set(struct sy_view *v, uint16_t len)
 {
 	v->vlans = 0;
@@ -25,7 +25,7 @@ static inline void view_head_set(struct sy_view *v, uint16_t len)
 	v->frame_len = v->l4 + v->l4_len;
 }
 
-/* The IP header says `more` bytes more. */
+/* Adds `more` to the length in the IP header. */
 static inline void ip_length_add(uint8_t *l3, bool v4, uint16_t more)
 {
 	if (v4) {

@@ -15,7 +15,7 @@ static bool value_lower(struct sy_tcp *tcp, uint8_t *value, unsigned offset, uin
 	if (ntohs(old) <= mss)
 		return false;
 	memcpy(value, &new, sizeof(new));
-	/* At an odd offset the bytes lie in two words, each in the place of the other. */
+	/* At an odd offset the value spans two words, with its bytes swapped. */
 	if (offset & 1) {
 		old = __builtin_bswap16(old);
 		new = __builtin_bswap16(new);
@@ -36,8 +36,8 @@ static inline uint32_t word_at(const uint8_t *header, unsigned at)
 	return word;
 }
 
-/* Is the MSS the first option, and are the others, a word at a time, those that nearly all senders
- * put behind it? Then there is no other MSS. False: who knows. */
+/* Is the MSS the first option, and are the others those that nearly all senders put after it?
+ * Compares a word at a time. True: there is no other MSS option. False: not known. */
 static inline bool options_are_usual(const uint8_t *header, unsigned end)
 {
 	unsigned at = sizeof(struct sy_tcp);
@@ -52,7 +52,7 @@ static inline bool options_are_usual(const uint8_t *header, unsigned end)
 		if (word != WORD(OPTION_SACK_PERMITTED, 2, OPTION_TIMESTAMPS, 10) &&
 		    word != WORD(OPTION_NOP, OPTION_NOP, OPTION_TIMESTAMPS, 10))
 			return false;
-		at += 2 * sizeof(uint32_t); /* the times */
+		at += 2 * sizeof(uint32_t); /* the timestamps */
 	}
 	return true;
 }
@@ -67,7 +67,7 @@ bool sy_packet_clamp_mss(uint8_t *frame, const struct sy_view *v, uint16_t mss)
 		return false;
 	if (SY_LIKELY(options_are_usual(header, tcp->offset >> 4 << 2)))
 		return value_lower(tcp, header + FIRST_VALUE, FIRST_VALUE, mss);
-	/* To the end even after a hit: of several, receivers take the last one. */
+	/* Continues after a hit: of several options, receivers use the last one. */
 	for (unsigned at = sizeof(*tcp), len = 0; option_next(tcp, &at, &len);)
 		if (header[at] == OPTION_MSS && len == MSS_LEN)
 			changed |= value_lower(tcp, header + at + 2, at + 2, mss);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The client's address as a TCP option. */
+/* Inserts and removes the client's address as a TCP option. */
 #include "option.h"
 #include "move.h"
 
-#define HEADER_MAX 60 /* bytes that the data offset can tell */
+#define HEADER_MAX 60 /* longest header that the data offset can express */
 
 struct toa {
 	uint8_t kind, len;
@@ -34,7 +34,7 @@ uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
 	memcpy(&old, &tcp->offset, sizeof(old));
 	tcp->offset = (uint8_t)(tcp->offset + (len / 4 << 4));
 	memcpy(&new, &tcp->offset, sizeof(new));
-	/* The option, data offset, and the length in the pseudo header. */
+	/* Changed: the option, the data offset, and the length in the pseudo header. */
 	sum = sy_csum_sum(&toa, len) + new + htons(v->l4_len + len);
 	tcp->checksum = sy_csum_apply(
 	        tcp->checksum, sy_csum_delta((uint32_t)old + htons(v->l4_len), sy_csum_fold(sum)));

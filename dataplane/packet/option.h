@@ -15,8 +15,9 @@ enum {
 	OPTION_TIMESTAMPS = 8,
 };
 
-/* Moves *at, an offset into the TCP header, by *len to its next option with a length; false: there
- * is none, or it is malformed. Begin with *at behind the fixed header and *len 0. */
+/* Advances *at, an offset into the TCP header, by *len and then to the next option with a length,
+ * which it writes to *len. False: there is none, or it is malformed. Start with *at at the end of
+ * the fixed header and *len 0. */
 static inline bool option_next(const struct sy_tcp *tcp, unsigned *at, unsigned *len)
 {
 	const uint8_t *header = (const uint8_t *)tcp;

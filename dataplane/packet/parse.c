@@ -3,10 +3,10 @@
 
 #include "extension.h"
 
-/* Options of IPv4 (RFC 791 3.1). */
+/* IPv4 options (RFC 791 3.1). */
 enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_LSRR = 131, OPTION_SSRR = 137 };
 
-/* Plain packets go through one function, unusual ones leave it. */
+/* The path of plain packets is inlined into one function; unusual packets leave it by calls. */
 #define HOT  inline __attribute__((always_inline))
 #define COLD __attribute__((noinline, cold))
 
@@ -14,7 +14,7 @@ enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_LSRR = 131, OPTION_SSRR = 137 };
 #define IPV4_OFFSET    0x1fff
 #define VLANS_MAX      2
 #define DATAGRAM_MAX   65535
-#define TCP_FLAGS_UNIT 8 /* the offset at which a fragment would begin inside a TCP header */
+#define TCP_FLAGS_UNIT 8 /* the fragment offset that lies inside a TCP header */
 
 static enum sy_drop parse_tcp(const uint8_t *l4, struct sy_view *v)
 {
@@ -41,7 +41,7 @@ static enum sy_drop parse_udp(const uint8_t *l4, struct sy_view *v)
 
 	if (SY_UNLIKELY(v->l4_len < sizeof(*udp) || ntohs(udp->length) < sizeof(*udp)))
 		return SY_DROP_BAD_L4_HEADER;
-	/* A first fragment holds but the beginning. */
+	/* A first fragment has only the start of the datagram. */
 	if (SY_UNLIKELY(ntohs(udp->length) > v->l4_len && v->fragment == SY_FRAGMENT_NONE))
 		return SY_DROP_BAD_L4_HEADER;
 	v->tuple.sport = udp->sport;
@@ -67,7 +67,7 @@ static enum sy_drop parse_icmp(const uint8_t *l4, struct sy_view *v)
 	return SY_DROP_NONE;
 }
 
-/* The rest, once the IP header has been read. icmp: this family's ICMP number. */
+/* Parses the transport header after the IP header was read. icmp: this family's ICMP number. */
 static HOT enum sy_drop parse_l4(const uint8_t *frame, struct sy_view *v, uint8_t proto,
                                  uint8_t icmp)
 {
@@ -84,7 +84,7 @@ static HOT enum sy_drop parse_l4(const uint8_t *frame, struct sy_view *v, uint8_
 
 /* ---- fragments ------------------------------------------------------------------------------- */
 
-/* offset in bytes. v->l4 and l4_len are the fragment's own part of the datagram. */
+/* offset in bytes. v->l4 and l4_len describe the fragment's part of the datagram. */
 static COLD enum sy_drop fragment_note(struct sy_view *v, uint32_t id, unsigned offset, bool more)
 {
 	unsigned header_len = v->v4 ? v->l4 - v->l3 : 0;
@@ -101,8 +101,8 @@ static COLD enum sy_drop fragment_note(struct sy_view *v, uint32_t id, unsigned 
 	return SY_DROP_NONE;
 }
 
-/* Is the whole transport header in the first fragment? RFC 1858 asks it of filters, RFC 7112 of
- * IPv6 senders. */
+/* Does the first fragment lack a part of the transport header? RFC 1858 asks filters to drop such
+ * fragments, RFC 7112 forbids IPv6 senders to make them. */
 static bool fragment_is_tiny(const uint8_t *l4, const struct sy_view *v, uint8_t proto)
 {
 	if (proto != SY_PROTO_TCP)
@@ -119,7 +119,7 @@ static COLD enum sy_drop parse_fragment(const uint8_t *frame, struct sy_view *v,
 		                                                 : parse_l4(frame, v, proto, icmp);
 	v->proto = proto;
 	v->tuple.proto = proto;
-	/* Its bytes would replace the flags that the first one has shown (RFC 3128). */
+	/* Its bytes would replace the flags of the first fragment (RFC 3128). */
 	if (proto == SY_PROTO_TCP && v->fragment_offset <= TCP_FLAGS_UNIT)
 		return SY_DROP_TINY_FRAGMENT;
 	if (proto != SY_PROTO_TCP && proto != SY_PROTO_UDP && proto != icmp &&
@@ -138,7 +138,7 @@ static uint16_t ipv4_header_sum(const struct sy_ipv4 *ip)
 	return sy_csum_fold((uint64_t)w[0] + w[1] + w[2] + w[3] + w[4]);
 }
 
-/* What follows when length and checksum are right. */
+/* Continues after length and checksum were found right. */
 static HOT enum sy_drop ipv4_read(const uint8_t *frame, struct sy_view *v, unsigned header_len,
                                   unsigned total_len)
 {
@@ -152,7 +152,7 @@ static HOT enum sy_drop ipv4_read(const uint8_t *frame, struct sy_view *v, unsig
 	v->l4_len = (uint16_t)(total_len - header_len);
 	v->tuple.src = sy_addr_v4(ip->src);
 	v->tuple.dst = sy_addr_v4(ip->dst);
-	/* From the header: the view's copy is still on its way to memory. */
+	/* Reads the header, because the store to the view's copy may not have completed. */
 	if (SY_UNLIKELY(sy_ipv4_is_bogus_source(ip->src)))
 		return SY_DROP_BAD_SOURCE;
 	if (SY_UNLIKELY(ip->src == ip->dst))
@@ -187,7 +187,7 @@ static COLD enum sy_drop parse_options(const uint8_t *frame, struct sy_view *v, 
 	return ipv4_read(frame, v, header_len, total_len);
 }
 
-/* len: from the IP header on, which begins at l3, also in *v. */
+/* l3: offset of the IP header, as in v->l3; len: bytes from there on. */
 static HOT enum sy_drop parse_ipv4(const uint8_t *frame, uint32_t l3, uint32_t len,
                                    struct sy_view *v)
 {
@@ -212,7 +212,7 @@ static HOT enum sy_drop parse_ipv4(const uint8_t *frame, uint32_t l3, uint32_t l
 
 /* ---- IPv6 ------------------------------------------------------------------------------------ */
 
-/* From v->l4 on; `next` is what begins there. */
+/* Parses from v->l4 on; next: type of the header there. */
 static COLD enum sy_drop parse_extensions(const uint8_t *frame, struct sy_view *v, uint8_t next)
 {
 	bool fragmented = false;
@@ -224,7 +224,7 @@ static COLD enum sy_drop parse_extensions(const uint8_t *frame, struct sy_view *
 
 		switch (next) {
 		case EXT_HOP_BY_HOP:
-			if (n != 0) /* RFC 8200 4.1: in front of all others */
+			if (n != 0) /* RFC 8200 4.1: before all others */
 				return SY_DROP_EXTENSION_HEADER;
 			break;
 		case EXT_DESTINATION:
@@ -251,7 +251,7 @@ static COLD enum sy_drop parse_extensions(const uint8_t *frame, struct sy_view *
 		if (len > v->l4_len)
 			return v->fragment == SY_FRAGMENT_FIRST ? SY_DROP_TINY_FRAGMENT
 			                                        : SY_DROP_EXTENSION_HEADER;
-		/* With hops to visit, the pseudo header holds another destination. */
+		/* With segments left, the pseudo header has another destination. */
 		if (next == EXT_ROUTING && (ext[2] == 0 || ext[3] != 0))
 			return SY_DROP_ROUTING_HEADER;
 		v->l4 = (uint16_t)(v->l4 + len);
@@ -261,7 +261,7 @@ static COLD enum sy_drop parse_extensions(const uint8_t *frame, struct sy_view *
 			fragmented = true;
 			field = (unsigned)ext[2] << 8 | ext[3];
 			memcpy(&id, ext + 4, sizeof(id));
-			/* Offset 0 and nothing to come: whole, whatever its header (RFC 6946). */
+			/* Offset 0 and no "more": not a fragment despite the header (RFC 6946). */
 			if (field & (0xfff8 | 1)) {
 				drop = fragment_note(v, ntohl(id), field & 0xfff8, field & 1);
 				if (drop != SY_DROP_NONE)
@@ -312,7 +312,7 @@ static HOT enum sy_drop parse_ipv6(const uint8_t *frame, uint32_t l3, uint32_t l
 	v->l4_len = (uint16_t)payload_len;
 	memcpy(v->tuple.src.b, ip->src, sizeof(ip->src));
 	memcpy(v->tuple.dst.b, ip->dst, sizeof(ip->dst));
-	/* On the wire a mapped address is forged, and would pass for IPv4 from here on. */
+	/* A mapped address on the wire is forged, and later code would take it for IPv4. */
 	if (SY_UNLIKELY(sy_addr_is_v4(&v->tuple.src) || sy_addr_is_bogus_source(&v->tuple.src)))
 		return SY_DROP_BAD_SOURCE;
 	if (SY_UNLIKELY(sy_addr_is_v4(&v->tuple.dst)))
@@ -361,7 +361,7 @@ enum sy_drop sy_packet_parse(const uint8_t *frame, uint32_t len, struct sy_view 
 	memset(v, 0, sizeof(*v));
 	if (SY_UNLIKELY(len < SY_ETH_LEN))
 		return SY_DROP_TRUNCATED;
-	/* The view's lengths are 16 bits wide; what claims to be longer is cut, so truncated. */
+	/* The view's lengths have 16 bits: the rest of a longer frame is ignored. */
 	if (SY_UNLIKELY(len > UINT16_MAX))
 		len = UINT16_MAX;
 	v->l3 = SY_ETH_LEN;

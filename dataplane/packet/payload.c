@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A segment's payload given more in front, or taken away. */
+/* Prepends bytes to a segment's payload, or removes the payload. */
 #include "move.h"
 
-/* The 16-bit words that change with the payload, as they count in the checksum. */
+/* Checksum sum of the 16-bit header words that change with the payload. */
 static uint64_t words_sum(const struct sy_tcp *tcp, uint16_t l4_len)
 {
 	uint16_t offset_flags;
@@ -35,7 +35,7 @@ uint8_t *sy_tcp_prepend(uint8_t *frame, struct sy_view *v, const void *data, uin
 	v->tcp_flags = tcp->flags;
 	v->l4_len += len;
 	v->frame_len += len;
-	/* Behind an odd number of bytes each byte of a word counts in the other's place. */
+	/* After an odd number of bytes the bytes of each word are swapped in the sum. */
 	new = words_sum(tcp, v->l4_len) + sy_csum_sum(data, len) +
 	      (len & 1 ? __builtin_bswap16(payload) : payload);
 	tcp->checksum =

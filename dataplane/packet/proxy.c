@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The PROXY protocol's headers (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2). */
+/* Headers of the PROXY protocol (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2). */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <sy_packet.h>

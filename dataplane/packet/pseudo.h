@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 #include <sy_packet.h>
 
-/* Sum of an address as it stands in a header, not folded: of IPv4 a word. */
+/* Sum of an address as it appears in a header, not folded; one 32-bit word for IPv4. */
 static inline uint64_t pseudo_addr(const struct sy_addr *a)
 {
 	if (sy_addr_is_v4(a))

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an ICMP error quotes, and its translation in place. */
+/* Reads the packet that an ICMP error quotes, and translates errors in place. */
 #include "quote.h"
 #include "extension.h"
 #include "icmp.h"
 
 #define TCP_CSUM_END 18 /* bytes of TCP header up to its checksum */
-#define L4_CHANGED   18 /* no byte behind these of a quoted transport header changes */
+#define L4_CHANGED   18 /* bytes of a quoted transport header that may change; later ones stay */
 #define IPV4_MORE    0x2000
 #define IPV4_OFFSET  0x1fff
 
-/* RFC 1191 7.1: what routers that tell no MTU may have meant. */
+/* RFC 1191 7.1: the likely MTU if a router reports none. */
 static uint16_t mtu_guess(uint16_t ip_len)
 {
 	static const uint16_t plateaus[] = {32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296};
@@ -26,7 +26,7 @@ static bool is_echo(const struct sy_quote *q, const uint8_t *l4)
 	             : l4[0] == ICMPV6_ECHO || l4[0] == ICMPV6_ECHO_REPLY;
 }
 
-/* Transport of the packet quoted, up to `end`; family, protocol and place are in *q. */
+/* Reads the quoted transport header, up to `end`; family, protocol and offset are in *q. */
 static enum sy_drop quoted_l4(const uint8_t *frame, uint32_t end, struct sy_quote *q)
 {
 	uint8_t icmp = q->v4 ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
@@ -80,7 +80,7 @@ static enum sy_drop quoted_ipv4(const uint8_t *frame, uint32_t end, struct sy_qu
 	q->proto = ip->proto;
 	q->tuple.src = sy_addr_v4(ip->src);
 	q->tuple.dst = sy_addr_v4(ip->dst);
-	/* Some quote with padding (RFC 4884 5.1). */
+	/* Some quotes are padded (RFC 4884 5.1). */
 	return quoted_l4(frame, end < q->l3 + (uint32_t)q->ip_len ? end : q->l3 + q->ip_len, q);
 }
 
@@ -116,7 +116,7 @@ static enum sy_drop quoted_ip(const uint8_t *frame, uint32_t end, struct sy_quot
 	return q->v4 ? quoted_ipv4(frame, end, q) : quoted_ipv6(frame, end, q);
 }
 
-/* False: no error, or one that nobody should be told. */
+/* False: not an error, or one that is not forwarded. */
 static bool kind_find(const struct sy_icmp *icmp, bool v4, uint8_t *kind)
 {
 	if (v4) {
@@ -153,8 +153,8 @@ static bool kind_find(const struct sy_icmp *icmp, bool v4, uint8_t *kind)
 	}
 }
 
-/* Where the quote ends. RFC 4884: in front of extensions, if a length is told; then in words of
- * 4 bytes in ICMP's sixth byte, of 8 in ICMPv6's fifth. */
+/* End of the quote. RFC 4884: if a length is given, the quote ends before the extensions. The
+ * length is in ICMP's sixth byte in units of 4 bytes, in ICMPv6's fifth in units of 8. */
 static uint32_t quote_end(const uint8_t *icmp, const struct sy_view *v, const struct sy_quote *q)
 {
 	uint32_t len = 0, begin = v->l4 + (uint32_t)sizeof(struct sy_icmp);
@@ -285,7 +285,7 @@ void sy_packet_translate_error(uint8_t *frame, const struct sy_view *v, const st
 	quote_rewrite_l3(l3, q, quoted);
 	quote_rewrite_l4(frame + q->l4, q, quoted);
 	new = sy_csum_fold(sy_csum_sum(l3, changing));
-	if (!v->v4) { /* its pseudo header */
+	if (!v->v4) { /* ICMPv6's pseudo header */
 		old += sy_csum_addr(&v->tuple.src) + sy_csum_addr(&v->tuple.dst);
 		new += sy_csum_addr(&to.src) + sy_csum_addr(&to.dst);
 	}

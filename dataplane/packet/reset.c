@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "icmp.h"
 
-/* A segment without data, of an end that offers no window. */
+/* Builds a segment without data, with window 0. */
 static uint32_t control_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
                              uint32_t ack, uint8_t flags)
 {
@@ -79,7 +79,7 @@ uint32_t sy_tcp_reset_answer(uint8_t *out, uint32_t cap, const uint8_t *frame,
 		return 0;
 	if (v->tcp_flags & SY_TCP_ACK) {
 		seq = ntohl(tcp->ack);
-	} else { /* what the segment occupies, SYN and FIN included */
+	} else { /* the sequence numbers of the segment, SYN and FIN included */
 		ack = ntohl(tcp->seq) + v->l4_len - (tcp->offset >> 4) * 4u +
 		      !!(v->tcp_flags & SY_TCP_SYN) + !!(v->tcp_flags & SY_TCP_FIN);
 	}

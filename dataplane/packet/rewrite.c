@@ -23,7 +23,7 @@ void sy_rewrite_prepare(const struct sy_tuple *from, const struct sy_tuple *to,
 
 static void rewrite_ipv4(struct sy_ipv4 *ip, const struct sy_rewrite *r)
 {
-	/* TTL − 1 takes 0x0100 from its word; in ones' complement, adds the complement. */
+	/* TTL − 1 subtracts 0x0100 from its word: in ones' complement, add the complement. */
 	uint16_t ttl_delta = (uint16_t)~htons(0x0100);
 
 	ip->src = r->src.w[3];
@@ -87,10 +87,10 @@ void sy_packet_rewrite_echo(uint8_t *frame, const struct sy_view *v, const struc
 	if (!sy_view_has_l4(v))
 		return;
 	memcpy(&icmp->rest, &r->sport, sizeof(r->sport));
-	/* ICMP has no pseudo header, ICMPv6 has one. */
+	/* Only ICMPv6 has a pseudo header. */
 	icmp->checksum = sy_csum_apply(icmp->checksum,
 	                               v->v4 ? sy_csum_delta(from.sport, to.sport) : all.l4_delta);
-	if (icmp->checksum == 0) /* of nothing but zeros; see sy_packet_echo_reply() */
+	if (icmp->checksum == 0) /* a message of zeros only; see sy_packet_echo_reply() */
 		icmp->checksum = 0xffff;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sequence numbers moved, where a stream has been given more bytes than its sender knows. */
+/* Shifts sequence numbers of streams into which the forwarder has inserted bytes. */
 #include <arpa/inet.h>
 
 #include "option.h"
@@ -17,7 +17,7 @@ static void number_add(struct sy_tcp *tcp, unsigned offset, uint32_t by)
 	new = htonl(ntohl(old) + by);
 	memcpy(at, &new, sizeof(new));
 	delta = sy_csum_delta((old & UINT16_MAX) + (old >> 16), (new &UINT16_MAX) + (new >> 16));
-	/* At an odd offset each byte counts in the other's place. */
+	/* At an odd offset the bytes of each word are swapped in the sum. */
 	tcp->checksum = sy_csum_apply(tcp->checksum, offset & 1 ? __builtin_bswap16(delta) : delta);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Headers of one family into those of the other (RFC 7915). */
+/* Translates headers of one family to the other (RFC 7915). */
 #include "extension.h"
 #include "icmp.h"
 #include "move.h"
 
 #define IPV4_MORE  0x2000
-#define FRAGMENTED 1260 /* IPv4 bytes that IPv6's least MTU becomes (RFC 7915 5.1) */
+#define FRAGMENTED 1260 /* IPv4 length of a packet of IPv6's least MTU (RFC 7915 5.1) */
 
 static bool l4_translate(uint8_t *frame, const struct sy_view *v, const struct sy_rewrite *r)
 {
@@ -92,7 +92,7 @@ static uint8_t *translate_6to4(uint8_t *frame, struct sy_view *v, const struct s
 	if (e.fragment != UINT16_MAX) {
 		struct ipv6_fragment f;
 		memcpy(&f, frame + behind + e.fragment, sizeof(f));
-		/* Offsets would count the headers that stay behind. */
+		/* The offsets include headers that the new packet would not have. */
 		if (v->fragment != SY_FRAGMENT_NONE && e.fragment + sizeof(f) != e.len)
 			return NULL;
 		id = (uint16_t)(v->fragment != SY_FRAGMENT_NONE ? v->fragment_id : ntohl(f.id));

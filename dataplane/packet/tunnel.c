@@ -5,8 +5,8 @@
 #define FLOW_LABEL_MASK 0xfffff
 #define IPV6_MTU_MIN    1280
 
-/* May routers fragment the outer packet? RFC 2003 3.1 for IPv4 in it; RFC 4213 3.2.2 for IPv6,
- * whose own routers never may. */
+/* Must routers not fragment the outer packet? RFC 2003 3.1 for inner IPv4, RFC 4213 3.2.2 for inner
+ * IPv6. */
 static bool outer_df(const uint8_t *l3, const struct sy_view *v)
 {
 	if (v->v4)

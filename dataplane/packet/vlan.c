@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tags that name no VLAN: switches send them to tell a frame's priority (802.1Q 9.6: VID 0). */
+/* Tags that name no VLAN: switches send them to give a frame's priority (802.1Q 9.6: VID 0). */
 #include <arpa/inet.h>
 #include <sy_packet.h>
 
