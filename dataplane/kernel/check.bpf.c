@@ -21,7 +21,7 @@ struct {
 	__type(value, struct check_target);
 } check_targets SEC(".maps");
 
-/* VIPs that checks have been sent to, and the last mark that did. */
+/* VIPs that were checked, and the mark of each one's last check. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, CHECK_VIPS);
@@ -53,7 +53,7 @@ static __always_inline __u16 header_sum(const struct iphdr *ip)
 	return (__u16) ~(sum + (sum >> 16));
 }
 
-/* The packet's own protocol number as a tunnel names it, and its length. */
+/* Reads the tunnel protocol number for the packet, its TOS and its length. */
 static __always_inline int inner_read(struct __sk_buff *skb, __u8 *proto, __u8 *tos, __u16 *len)
 {
 	*len = (__u16)(skb->len - ETH_HLEN);
@@ -114,7 +114,7 @@ static __always_inline int send_direct(const struct check_target *t)
 	return bpf_redirect_neigh(t->ifindex, &next, sizeof(next), 0);
 }
 
-/* On the way out of lo, where the claim on the VIP has led the packet. */
+/* Egress of lo, to which the claim on the VIP routes the packet. */
 SEC("tc")
 int check_out(struct __sk_buff *skb)
 {
@@ -135,7 +135,7 @@ int check_out(struct __sk_buff *skb)
 	return rc ? TC_ACT_SHOT : bpf_redirect_neigh(t->ifindex, NULL, 0, 0);
 }
 
-/* Whether a connection of this host has the packet's addresses and ports. */
+/* Does a connection of this host have the packet's addresses and ports? */
 static __always_inline int is_awaited(struct __sk_buff *skb, struct bpf_sock_tuple *tuple,
                                       __u32 len)
 {
@@ -193,7 +193,8 @@ static __always_inline int answer6(struct __sk_buff *skb)
 	return is_awaited(skb, &tuple, sizeof(tuple.ipv6));
 }
 
-/* On the way in by a port. The VIP is an address of this host: a packet from it belongs on lo. */
+/* Ingress of a port. The VIP is an address of this host: the kernel accepts it as a source on lo.
+ */
 SEC("tc")
 int check_in(struct __sk_buff *skb)
 {
@@ -211,5 +212,5 @@ int check_in(struct __sk_buff *skb)
 	return bpf_redirect(CHECK_LO, BPF_F_INGRESS);
 }
 
-/* No helper used here asks for more. */
+/* No helper used here requires the GPL. */
 char program_license[] SEC("license") = "Apache-2.0";

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* By these the filters of an earlier process are found, and replaced in one step. */
+/* They identify the filters of an earlier process, which are replaced in one step. */
 #define CHECK_HANDLE   1
 #define CHECK_PRIORITY HOST_PROTOCOL
 #define ACCEPT_LOCAL   "/proc/sys/net/ipv4/conf/lo/accept_local"
@@ -50,7 +50,7 @@ static struct bpf_tc_opts filter_named(void)
 	};
 }
 
-/* libbpf writes to stderr what the kernel says, also where that is no failure. */
+/* libbpf prints the kernel's messages to stderr even if the call has not failed. */
 static int filter_call(int (*call)(const struct bpf_tc_hook *, struct bpf_tc_opts *),
                        const struct bpf_tc_hook *hook, struct bpf_tc_opts *opts)
 {
@@ -118,7 +118,7 @@ static int filter_count(const struct nlmsghdr *nlh, void *count)
 	return MNL_CB_OK;
 }
 
-/* Nobody else has put anything into the interface's clsact. */
+/* True if the interface's clsact has no filters, of other users either. */
 static bool clsact_is_empty(int ifindex)
 {
 	static const uint32_t parent[] = {TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),
@@ -155,7 +155,7 @@ static bool filter_remove(int ifindex)
 
 /* ---- answers from the VIP, an address of this host as it seems ------------------------------- */
 
-/* Tells cleanup that the sysctl was 0 before. */
+/* Path of the file that records for cleanup that the sysctl was 0 before. */
 static void accept_local_note(char out[static HOST_PATH])
 {
 	snprintf(out, HOST_PATH, HOST_RUN_DIR "/accept-local-%" PRIu64, host_netns());
@@ -229,7 +229,7 @@ int sy_checks_attach(struct sy_checks *c, const int *ifindex, unsigned count, st
 {
 	int rc = accept_local_begin(err);
 
-	/* The way back before the way out. */
+	/* First the ingress programs, for the answers; then the egress program. */
 	for (unsigned i = 0; !rc && i < count; i++)
 		rc = filter_attach(ifindex[i], bpf_program__fd(c->bpf->progs.check_in), err);
 	return rc ? rc : filter_attach(CHECK_LO, bpf_program__fd(c->bpf->progs.check_out), err);

@@ -4,8 +4,8 @@
 
 #include <sy_kernel.h>
 
-/* Takes the programs of this namespace off all interfaces, and the sysctl back. No forwarder runs.
- */
+/* Removes the programs from all interfaces of this namespace and restores the sysctl. The caller
+ * has made sure that no forwarder runs. */
 void checks_remove(void (*told)(void *ctx, const char *text), void *ctx);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Claims. What is claimed can be read off the host itself: routes and addresses carry our protocol
- * number. Kernels before 5.18 do not keep it for addresses, so IPv6 claims are also noted in a
- * journal, "+address" and "-address" a line, which is written again when claims are settled.
+ * Claims. The host itself shows what is claimed: the routes and addresses have our protocol number.
+ * Kernels before 5.18 do not store it for addresses, so IPv6 claims are also written to a journal,
+ * one "+address" or "-address" per line. The journal is rewritten when claims are settled.
  */
 #include "claim.h"
 #include "guard.h"
@@ -23,7 +23,7 @@
 struct claim {
 	struct table_node node;
 	struct sy_addr addr;
-	int ifindex; /* IPv6: where the address lies */
+	int ifindex; /* IPv6: interface that has the address */
 	bool found;  /* left by an earlier process, not added again */
 };
 
@@ -37,7 +37,7 @@ struct sy_claims {
 
 static uint32_t claim_hash(const struct sy_addr *addr)
 {
-	/* Addresses come from our own configuration: any constants do. */
+	/* Addresses come from our own configuration, so the key need not be secret. */
 	return (uint32_t)sy_hash_mix(addr->d[0] ^ 0x9e3779b97f4a7c15, addr->d[1] ^ ~0ull << 7);
 }
 
@@ -82,7 +82,7 @@ static int claim_withdraw(struct sy_claims *c, const struct claim *claim)
 		rc = route4_request(c->nl, RTM_DELROUTE, 0, &claim->addr);
 	else
 		rc = addr6_request(c->nl, RTM_DELADDR, 0, &claim->addr, claim->ifindex);
-	/* Gone with its device, or by another hand. */
+	/* Already removed, with its device or by someone else. */
 	return rc == -ESRCH || rc == -EADDRNOTAVAIL || rc == -ENODEV ? 0 : rc;
 }
 
@@ -129,7 +129,7 @@ static int host_discover(struct sy_claims *c, bool v4)
 	return rc == 0 && d.out_of_memory ? -ENOMEM : rc;
 }
 
-/* The journal's addresses count only if the host still has them the way we put them. */
+/* An address in the journal counts only if the host still has it in the form that we add. */
 static int journal_read(struct sy_claims *c)
 {
 	char line[SY_ADDR_TEXT + 8];
@@ -271,7 +271,7 @@ void sy_claims_close(struct sy_claims *c)
 
 /* ---- adding and removing --------------------------------------------------------------------- */
 
-/* Puts the address onto the host; the guard stands already. */
+/* Adds the address to the host; the guard already has it. */
 static int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
                      struct sy_error *err)
 {
@@ -314,7 +314,7 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 		return sy_fail(err, EINVAL,
 		               "%s: an IPv6 address needs the interface that answers for it", text);
 	if (v4)
-		ifindex = 0; /* a route on lo is answered for everywhere */
+		ifindex = 0; /* the host answers for a route on lo on all interfaces */
 	owner = owner_find(c->nl, addr);
 	if (owner.there && !owner.ours && !(claim && owner.could_be_ours))
 		return sy_fail(err, EADDRINUSE,
@@ -390,7 +390,7 @@ static int claim_remove(struct sy_claims *c, struct claim *claim)
 
 	if (rc)
 		return rc;
-	/* Cleanup may meet a host whose guard was flushed by hand: not a failure. */
+	/* Not a failure if the element is missing: someone may have flushed the guard. */
 	guard_remove(c->nft, &claim->addr);
 	rc = journal_add(c, '-', &claim->addr);
 	claim_forget(c, claim);

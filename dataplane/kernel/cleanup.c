@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Locks of interfaces; more ports than these no forwarder has in one namespace. */
+/* Locks of interfaces; a forwarder has fewer ports in one namespace. */
 #define CLEANUP_LOCKS 256
 
 struct cleanup {
@@ -44,7 +44,7 @@ static bool name_split(const char *name, const char *prefix, uint64_t *netns, in
 	return sscanf(name, "%" SCNu64 "-%d%n", netns, ifindex, &end) == 2 && !name[end];
 }
 
-/* Holding every lock of this namespace, we know that no forwarder lives in it. */
+/* With every lock of this namespace held, no forwarder runs in it. */
 static int locks_take(struct cleanup *c, struct sy_error *err)
 {
 	DIR *dir = opendir(HOST_RUN_DIR);
@@ -85,7 +85,7 @@ static void locks_release(struct cleanup *c, bool remove)
 	}
 }
 
-/* Detaches a pinned link of this namespace, or one whose device is gone, wherever it was. */
+/* Detaches a pinned link of this namespace, or of any namespace if its device is gone. */
 static void pin_remove(struct cleanup *c, const char *name)
 {
 	struct bpf_link_info info = {0};
@@ -102,7 +102,7 @@ static void pin_remove(struct cleanup *c, const char *name)
 		return;
 	if (bpf_obj_get_info_by_fd(fd, &info, &len) == 0 &&
 	    (netns == c->netns || (info.type == BPF_LINK_TYPE_XDP && info.xdp.ifindex == 0))) {
-		bpf_link_detach(fd); /* fails on one whose device is gone, to no harm */
+		bpf_link_detach(fd); /* fails harmlessly if the device is gone */
 		if (unlink(path) == 0 && info.xdp.ifindex &&
 		    if_indextoname(info.xdp.ifindex, ifname)) {
 			cleanup_report(c, "flow director on", ifname);
@@ -124,7 +124,7 @@ static void pins_remove(struct cleanup *c)
 	while ((entry = readdir(dir)))
 		pin_remove(c, entry->d_name);
 	closedir(dir);
-	rmdir(HOST_BPF_DIR); /* stays while other namespaces use it */
+	rmdir(HOST_BPF_DIR); /* fails while other namespaces use it */
 }
 
 static int claims_clean(struct cleanup *c, struct sy_claims *claims, struct sy_error *err)
@@ -162,7 +162,7 @@ int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, stru
 	}
 	locks_release(c, rc == 0);
 	if (rc == 0) {
-		/* Our own lock, made by looking: not worth a word. */
+		/* claims_load() has created this lock: not reported. */
 		host_lock_path(path, c->netns, "claims");
 		unlink(path);
 	}

@@ -64,7 +64,7 @@ static int link_attach(struct sy_director *d, struct sy_error *err)
 	if (code)
 		return attach_refused(d, code, err);
 	director_pin_path(d, pin);
-	/* Another namespace's cleanup may just have taken the empty folder away. */
+	/* Another namespace's cleanup may have removed the empty folder meanwhile. */
 	if (bpf_obj_pin(d->link, pin) < 0 &&
 	    (errno != ENOENT || host_bpffs(err) < 0 || bpf_obj_pin(d->link, pin) < 0))
 		return sy_fail(err, errno, "%s: cannot pin the flow director at %s: %s", d->ifname,
@@ -104,20 +104,21 @@ static int director_lock(struct sy_director *d, unsigned wait_ms, struct sy_erro
 	return d->lock < 0 ? d->lock : 0;
 }
 
-/* A program for this device alone is for native mode: that of the link, or the one to try first. */
+/* May the program be bound to this device? Only in native mode: that of the link, or to try first.
+ */
 static bool may_bind(const struct sy_director *d)
 {
 	return d->link >= 0 ? d->native : d->mode != SY_DIRECTOR_GENERIC;
 }
 
-/* What the predecessor's sockets have left: they are gone, as the lock proves. */
+/* Removes the entries of the predecessor's sockets. We hold the lock, so the sockets are closed. */
 static void sockets_forget(struct sy_director *d)
 {
 	for (uint32_t queue = 0; queue < DIRECTOR_QUEUES; queue++)
 		bpf_map_delete_elem(d->xsks, &queue);
 }
 
-/* With the lock held: nobody else changes the link from here on. */
+/* The caller holds the lock: no other process changes the link. */
 static int director_attach(struct sy_director *d, struct sy_error *err)
 {
 	struct bpf_link_info info;
@@ -157,7 +158,7 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
 
 	if (rc)
 		return rc;
-	/* The lock first: whoever is refused it shall not have loaded anything. */
+	/* Takes the lock first: a process that is refused must not have loaded anything. */
 	rc = sy_director_take(*out, 0, err);
 	if (rc == 0)
 		rc = sy_director_update(*out, err);
@@ -199,7 +200,7 @@ int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *e
 	return rc;
 }
 
-/* The maps hold what was steered, and belong to no device. */
+/* The maps have all steered entries and do not depend on the device. */
 int sy_director_move(struct sy_director *d, struct sy_error *err)
 {
 	char pin[HOST_PATH], lock_path[HOST_PATH], what[16];
@@ -237,7 +238,7 @@ int sy_director_move(struct sy_director *d, struct sy_error *err)
 		return rc;
 	sockets_forget(d);
 	d->link = director_link_recover(d, &(struct bpf_link_info){0});
-	if (d->link >= 0) { /* of this device still, attached by an attempt before */
+	if (d->link >= 0) { /* attached to this device by an earlier attempt */
 		d->outdated = true;
 		rc = sy_director_update(d, err);
 	} else {
@@ -273,7 +274,7 @@ int sy_director_queues(const struct sy_director *d)
 	if (fd < 0)
 		return 1;
 	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", d->ifname);
-	/* A driver counts a queue either as combined or as rx. */
+	/* A driver reports each queue either as combined or as rx. */
 	if (ioctl(fd, SIOCETHTOOL, &ifr) == 0)
 		queues = channels.combined_count + channels.rx_count;
 	close(fd);
@@ -307,7 +308,7 @@ int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd)
 	return 0;
 }
 
-/* Writes an entry, or takes it out (value NULL), in the map that it is for. */
+/* Writes an entry to its map, or removes it (value NULL). */
 static int key_write(struct sy_director *d, const void *key, const uint8_t *value)
 {
 	const struct director_key *k = key;
@@ -322,7 +323,7 @@ static int key_write(struct sy_director *d, const void *key, const uint8_t *valu
 	return bpf_map_delete_elem(map, key) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* Notes of an entry that was found whether this process has it too. */
+/* Records for an entry of an earlier process whether this process has it too. */
 static int found_mark(struct sy_director *d, const struct sy_source *key, bool again)
 {
 	struct found *before = NULL;
@@ -360,7 +361,7 @@ int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on)
 	uint8_t host = DIRECTOR_HOST, now = 0;
 	int rc;
 
-	/* The kernel has claimed addresses too, and they are steered. */
+	/* Claimed addresses are addresses of this host too, and stay steered. */
 	if (bpf_map_lookup_elem(map, &key, &now) == 0 && now == DIRECTOR_STEER)
 		return 0;
 	rc = found_mark(d, &key, on);

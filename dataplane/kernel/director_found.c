@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an earlier process left of its flow director: the link, its maps, and what they say. */
+/* The flow director that an earlier process left: its link, its maps and their entries. */
 #include "director_state.h"
 
 #include <bpf/bpf.h>
@@ -17,7 +17,7 @@ static bool map_info(int fd, struct bpf_map_info *out)
 	return bpf_obj_get_info_by_fd(fd, out, &len) == 0;
 }
 
-/* A map of the predecessor goes on if the new program would make the same one. */
+/* Reuses a map of the predecessor if the new program would create an equal one. */
 static bool map_adopt(struct bpf_object *object, int fd)
 {
 	struct bpf_map_info info;
@@ -26,7 +26,7 @@ static bool map_adopt(struct bpf_object *object, int fd)
 	if (!map_info(fd, &info))
 		return false;
 	map = bpf_object__find_map_by_name(object, info.name);
-	/* it makes its own descriptor */
+	/* bpf_map__reuse_fd() duplicates the descriptor */
 	return map && bpf_map__type(map) == info.type && bpf_map__key_size(map) == info.key_size &&
 	       bpf_map__value_size(map) == info.value_size &&
 	       bpf_map__max_entries(map) == info.max_entries &&
@@ -78,8 +78,8 @@ void director_pin_path(const struct sy_director *d, char out[static HOST_PATH])
 	host_pin_path(out, host_netns(), d->ifindex);
 }
 
-/* The link that a predecessor pinned, or −1. Its device may be gone, or it may be attached in
- * another mode than asked for: then it is not fit to be taken over. */
+/* The link that a predecessor pinned, or −1. fit: it can be taken over. It cannot if its device is
+ * gone or its mode is not the requested one. */
 static int link_find(struct sy_director *d, struct bpf_link_info *info, bool *fit)
 {
 	char pin[HOST_PATH];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The flow director's program, brought into the kernel. */
+/* Loads the flow director's program. */
 #include "director_state.h"
 
 #include <bpf/bpf.h>
@@ -9,10 +9,10 @@
 #include "director_bound.skel.h"
 #include "director_frags.skel.h"
 
-/* linux/bpf.h of older kernels does not have it. */
+/* linux/bpf.h of older kernels does not define it. */
 #define DEVICE_BOUND_ONLY (1u << 6)
 
-/* As director.bpf.c numbers them. */
+/* DIRECTOR_LEVEL in director.bpf.c. */
 enum { LEVEL_ANY, LEVEL_FRAGS, LEVEL_BOUND };
 
 static struct bpf_object *object_open(int level)
@@ -79,7 +79,7 @@ int director_load(struct sy_director *d, uint32_t predecessor, bool may_bind, st
 	int level = may_bind ? LEVEL_BOUND : LEVEL_FRAGS, rc;
 	libbpf_print_fn_t before = libbpf_set_print(quiet);
 
-	/* What a kernel refuses of the higher levels is no news. */
+	/* Does not print why the kernel refuses the higher levels: that is expected. */
 	while ((rc = level_load(d, level, predecessor)) != 0 && level > LEVEL_ANY)
 		if (--level == LEVEL_ANY)
 			libbpf_set_print(before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A flow director, as the files that make it share it. */
+/* A flow director's state, shared by the files that implement it. */
 #ifndef KERNEL_DIRECTOR_STATE_H
 #define KERNEL_DIRECTOR_STATE_H
 
@@ -10,17 +10,17 @@
 #include "director_map.h"
 #include "host.h"
 
-/* An address that an earlier process steered. It stays until sy_director_settle(), lest the kernel
- * sees its packets meanwhile. */
+/* An entry that an earlier process steered. It stays until sy_director_settle(); otherwise the
+ * kernel would get its packets meanwhile. */
 struct found {
 	struct director_key key;
 	bool again; /* steered by this process too */
 };
 
 struct sy_director {
-	struct bpf_object *bpf; /* with the descriptors of what it holds: */
+	struct bpf_object *bpf; /* the descriptors below belong to it */
 	int prog, steered, inside, xsks, counters, settings;
-	bool bound;           /* the program is for this device alone, in native mode */
+	bool bound;           /* the program is bound to this device, in native mode */
 	uint32_t predecessor; /* id of the program whose maps were adopted, 0: none */
 	enum sy_director_mode mode;
 	char ifname[IF_NAMESIZE];
@@ -28,8 +28,8 @@ struct sy_director {
 	int lock;
 	int link;
 	bool native;
-	bool same_maps; /* all of them are the predecessor's */
-	bool outdated;  /* its program is still on the link */
+	bool same_maps; /* all maps are the predecessor's */
+	bool outdated;  /* the predecessor's program is still on the link */
 	bool found_known;
 	struct found *found; /* sorted by key */
 	size_t found_count;
@@ -37,30 +37,30 @@ struct sy_director {
 
 /* ---- director_load.c ---- */
 
-/* Loads the program of the highest level that the kernel takes, over the maps of another program if
- * they fit (id, 0: none). may_bind: it may be one for native mode only. */
+/* Loads the program of the highest level that the kernel accepts. predecessor: id of a program
+ * whose maps are used if they fit; 0: none. may_bind: it may be a program for native mode only. */
 int director_load(struct sy_director *d, uint32_t predecessor, bool may_bind, struct sy_error *err);
 
 /* ---- director_tag.c ---- */
 
-/* Sees to it that VLAN tags can be seen: what hardware takes off frames beforehand, it is told to
- * leave. What cannot be helped is logged with its remedy. */
+/* Makes VLAN tags visible to the program: switches off rx-vlan-offload, by which the hardware
+ * removes them. Logs a remedy if that fails. */
 void director_tags_keep(const struct sy_director *d);
 
 /* ---- director_found.c ---- */
 
 void director_pin_path(const struct sy_director *d, char out[static HOST_PATH]);
-/* The link to take over, or −1; one that is not fit is removed. */
+/* The link to take over, or −1. Removes a link that cannot be taken over. */
 int director_link_recover(struct sy_director *d, struct bpf_link_info *info);
-/* The program of a link that could be taken over as it is now; 0: there is none. may_bind: as
- * director_load() wants it for that. */
+/* Id of the program of a link that could be taken over now; 0: none. Sets *may_bind for
+ * director_load(). */
 uint32_t director_predecessor(struct sy_director *d, bool *may_bind);
-/* Gives the object, which is not loaded, the maps of this program; false: not all of them fit. */
+/* Makes the object, not loaded yet, use the maps of this program; false: not all of them fit. */
 bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id);
 /* The key comes first in struct found, so this compares two of them, or a key with one. */
 int director_key_compare(const void *a, const void *b);
-/* Notes what the maps steer. Not before the first address is steered or settled: while nobody
- * receives, each moment counts. */
+/* Reads the entries of the maps. Runs only when the first address is steered or settled: during a
+ * take-over, while no socket receives, it would lengthen the outage. */
 int director_found_read(struct sy_director *d);
 
 #endif

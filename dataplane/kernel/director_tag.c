@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* VLAN tags that a device takes off frames before XDP sees them (rx-vlan-offload). */
+/* VLAN tags that a device removes from frames before XDP sees them (rx-vlan-offload). */
 #include "director_state.h"
 
 #include <linux/ethtool.h>
@@ -25,7 +25,7 @@ static bool tags_are_taken_off(int fd, const char *ifname)
 	return ethtool_ask(fd, ifname, &flags) == 0 && flags.data & ETH_FLAG_RXVLAN;
 }
 
-/* Of a veth the setting means nothing: tags lie beside the frames if the sender left them there. */
+/* On a veth the setting has no effect: tags are beside the frame if the sender left them there. */
 static bool device_is_veth(int fd, const char *ifname)
 {
 	struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};

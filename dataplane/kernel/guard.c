@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Hook priority raw: before connection tracking spends anything on what is dropped. */
+/* Hook priority raw: drops packets before connection tracking handles them. */
 static const char guard_rules[] = "table inet steelyard {\n"
                                   "  set claimed4 { type ipv4_addr; }\n"
                                   "  set claimed6 { type ipv6_addr; }\n"
@@ -57,7 +57,7 @@ int guard_reset(struct nft_ctx *nft, const struct sy_addr *addrs, size_t count,
 
 	if (!out)
 		return sy_fail(err, ENOMEM, "no memory for nftables commands");
-	/* Deleting needs a table, so it is made first if there was none. */
+	/* "delete" fails without a table, hence the "add" before it. */
 	fprintf(out, "add table inet steelyard\ndelete table inet steelyard\n%s", guard_rules);
 	for (size_t i = 0; i < count; i++)
 		element_write(out, "add", &addrs[i]);

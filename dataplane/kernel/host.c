@@ -21,7 +21,7 @@ uint64_t host_netns(void)
 {
 	struct stat st;
 
-	/* The thread's own: a process may have threads in several. */
+	/* Of the thread: the threads of a process may be in different namespaces. */
 	return stat("/proc/thread-self/ns/net", &st) == 0 ? st.st_ino : 0;
 }
 
@@ -38,8 +38,7 @@ uint64_t sy_netns_cookie(void)
 	return cookie;
 }
 
-/* Whoever mounted it: each mount of a bpffs that is not a copy of another has a device of its own.
- */
+/* Each mount of a bpffs has its own device number, unless it is a copy of another mount. */
 bool sy_pins_are_private(void)
 {
 	struct stat ours, init;
@@ -72,7 +71,7 @@ void host_lock_path(char out[static HOST_PATH], uint64_t netns, const char *what
 	snprintf(out, HOST_PATH, HOST_RUN_DIR "/lock-%" PRIu64 "-%s", netns, what);
 }
 
-/* The file at path may have been removed (cleanup) between our opening and locking it. */
+/* Cleanup may have removed the file at path after we opened it and before we locked it. */
 static bool lock_is_current(int fd, const char *path)
 {
 	struct stat held, there;
@@ -94,7 +93,7 @@ static int lock_refuse(int fd, const char *held, const char *also, struct sy_err
 	               pid[0] ? pid : "unknown", also);
 }
 
-/* flock() itself cannot be told how long to wait. */
+/* flock() has no timeout, hence the loop. */
 static bool lock_wait(int fd, uint64_t deadline)
 {
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -119,7 +118,7 @@ int host_lock(const char *what, const char *held, const char *also, unsigned wai
 			               strerror(errno));
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 		if (fd < 0 && errno == ENOENT)
-			continue; /* another namespace's cleanup took the folder away */
+			continue; /* another namespace's cleanup removed the folder */
 		if (fd < 0)
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
 		if (!lock_wait(fd, deadline))

@@ -54,7 +54,8 @@ int route4_read(const struct nlmsghdr *nlh, void *data)
 	                                               mnl_attr_get_payload_len(attr) == 4)
 	        sy_addr_from_bytes(mnl_attr_get_payload(attr), 4, &owner->addr);
 	owner->there = rtm->rtm_type == RTN_LOCAL && rtm->rtm_dst_len == 32;
-	/* Asked for one address, the kernel names table main for a route of table local. */
+	/* Does not check the table: for a single address the kernel reports a route of table local
+	 * as one of table main. */
 	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;
 	return MNL_CB_OK;
 }
@@ -98,7 +99,7 @@ struct owner owner_find(struct mnl_socket *nl, const struct sy_addr *addr)
 
 		rtm->rtm_family = AF_INET;
 		rtm->rtm_dst_len = 32;
-		rtm->rtm_flags = RTM_F_FIB_MATCH; /* the route in its table, not its use */
+		rtm->rtm_flags = RTM_F_FIB_MATCH; /* the matching route of the table itself */
 		request_put_addr(&r, RTA_DST, addr);
 		if (request_send(nl, &r, route4_read, &owner) < 0)
 			owner.there = false;

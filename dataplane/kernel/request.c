@@ -13,7 +13,7 @@ struct mnl_socket *request_open(void)
 
 	if (!nl)
 		return NULL;
-	/* Strict: dumps are filtered by the kernel, and do not walk a million routes. */
+	/* Strict: the kernel filters dumps; otherwise they would return up to a million routes. */
 	if (mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) < 0 ||
 	    setsockopt(mnl_socket_get_fd(nl), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &one,
 	               sizeof(one)) < 0) {

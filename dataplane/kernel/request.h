@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One netlink request and its answer, waited for: for set-up, not for the mirror. */
+/* Sends one netlink request and waits for the answer: for set-up, not for the mirror. */
 #ifndef KERNEL_REQUEST_H
 #define KERNEL_REQUEST_H
 
@@ -11,12 +11,13 @@ struct request {
 	struct nlmsghdr *nlh;
 };
 
-/* A socket in the calling thread's namespace, NULL with errno set if there is none. */
+/* Opens a socket in the calling thread's namespace; NULL with errno set on failure. */
 struct mnl_socket *request_open(void);
-/* Begins a message; returns its zeroed header of `size` bytes behind the netlink header. */
+/* Begins a message. Returns its zeroed header of `size` bytes, which follows the netlink header. */
 void *request_begin(struct request *r, uint16_t type, uint16_t flags, size_t size);
 void request_put_addr(struct request *r, uint16_t attr, const struct sy_addr *addr);
-/* Sends it and gives every answer to cb (may be NULL); returns 0 or the kernel's negative errno. */
+/* Sends the request and passes every answer to cb (may be NULL). Returns 0 or the kernel's negative
+ * errno. */
 int request_send(struct mnl_socket *nl, struct request *r, mnl_cb_t cb, void *data);
 
 #endif
