@@ -193,8 +193,7 @@ static __always_inline int answer6(struct __sk_buff *skb)
 	return is_awaited(skb, &tuple, sizeof(tuple.ipv6));
 }
 
-/* Ingress of a port. The VIP is an address of this host: the kernel accepts it as a source on lo.
- */
+/* Ingress of a port. The VIP is an address of this host: the kernel accepts such a source on lo. */
 SEC("tc")
 int check_in(struct __sk_buff *skb)
 {

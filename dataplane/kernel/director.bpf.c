@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
  * The flow director's program: see sy_kernel.h and docs/design/0003-flow-director.md. It is built
- * once for each level of what kernels offer, DIRECTOR_LEVEL:
+ * once for each DIRECTOR_LEVEL, which stands for kernel features:
  *   0  any kernel
  *   1  Linux 5.18: frames in several buffers
- *   2  Linux 6.8: also VLAN tags that lie beside the frame; bound to its device, native mode only
+ *   2  Linux 6.8: also VLAN tags beside the frame; bound to its device, native mode only
  */
 #include "director_map.h"
 
@@ -17,7 +17,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* Without preallocation the size costs 8 bytes an entry that is not there. */
+/* Without preallocation an unused entry costs 8 bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -26,7 +26,7 @@ struct {
 	__type(value, __u8);
 } steered SEC(".maps");
 
-/* Those that are over give way to new ones. */
+/* New datagrams replace finished ones (LRU). */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, DIRECTOR_DATAGRAMS);
@@ -34,7 +34,7 @@ struct {
 	__type(value, __u8);
 } datagrams SEC(".maps");
 
-/* Networks whose hosts' own traffic is steered: who sends from one to somebody outside. */
+/* Networks of inside hosts: what they send to a destination outside is steered. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -76,14 +76,14 @@ struct frag_hdr {
 	__u32 id;
 };
 
-/* ICMP's errors (RFC 792), ICMPv6's (RFC 4443). Both have a header of 8 bytes. */
+/* Errors of ICMP (RFC 792) and ICMPv6 (RFC 4443). Both have a header of 8 bytes. */
 #define ICMP_UNREACHABLE   3
 #define ICMP_TIME_EXCEEDED 11
 #define ICMP_PROBLEM       12
 #define ICMPV6_FIRST       1
 #define ICMPV6_LAST        4
 #define ICMP_LEN           8
-/* Extension headers that are stepped over in what an ICMPv6 error quotes. */
+/* Number of extension headers to skip in the packet that an ICMPv6 error quotes. */
 #define EXTENSIONS 4
 
 static __always_inline int count(__u32 which, int verdict)
@@ -95,7 +95,7 @@ static __always_inline int count(__u32 which, int verdict)
 	return verdict;
 }
 
-/* The ports come first in TCP and UDP; a later fragment has none. */
+/* TCP and UDP headers begin with the ports; a later fragment has none. */
 static __always_inline void port_read(void *port, void *end, __u8 proto,
                                       struct director_key *server)
 {
@@ -105,7 +105,7 @@ static __always_inline void port_read(void *port, void *end, __u8 proto,
 	}
 }
 
-/* The server of an ICMP error is the receiver of what it quotes. */
+/* The server that an ICMP error is about is the destination of the quoted packet. */
 static __always_inline void quote_read4(void *icmp, void *end, struct director_key *server)
 {
 	struct iphdr *ip = icmp + ICMP_LEN;
@@ -145,8 +145,8 @@ static __always_inline void quote_read6(void *icmp, void *end, struct director_k
 	port_read(at + sizeof(__u16), end, next, server);
 }
 
-/* Fills the keys, which are zero: the packet's destination, and the server that it is from, or
- * about; false: nothing to steer. */
+/* Fills the keys, which the caller has zeroed: the packet's destination, and the server that sent
+ * it or that it is about (ICMP errors). False: nothing to steer. */
 static __always_inline int packet_read(void *at, void *end, struct director_key *key,
                                        struct director_key *server)
 {
@@ -190,8 +190,8 @@ static __always_inline int packet_read(void *at, void *end, struct director_key 
 	return 0;
 }
 
-/* What a packet is of its datagram: 0 neither, 1 the first fragment, 2 a later one. Fills the
- * datagram, which is zero. Of the first, IPv6 ports are read here. */
+/* Returns 0 if the packet is not a fragment, 1 for a first fragment, 2 for a later one. Fills the
+ * datagram, which the caller has zeroed. Reads the ports of an IPv6 first fragment. */
 static __always_inline int fragment_read(void *at, void *end, struct director_key *from,
                                          struct director_datagram *datagram)
 {
@@ -226,12 +226,12 @@ static __always_inline int is_source(struct director_key *server)
 {
 	if (bpf_map_lookup_elem(&steered, server))
 		return 1;
-	server->port = 0; /* whatever its port */
+	server->port = 0; /* any port */
 	return bpf_map_lookup_elem(&steered, server) != 0;
 }
 
-/* From a server of ours, or about one? Later fragments go where their first one went; those that
- * come before it are not known. */
+/* Is the packet from or about one of our servers? Later fragments are treated like their first one;
+ * those that arrive before it are not steered. */
 static __always_inline int is_source_steered(void *at, void *end, struct director_key *server)
 {
 	struct director_datagram datagram = {};
@@ -244,7 +244,7 @@ static __always_inline int is_source_steered(void *at, void *end, struct directo
 	steer = server->proto && is_source(server);
 	if (fragment && steer)
 		bpf_map_update_elem(&datagrams, &datagram, &steered_too, BPF_ANY);
-	else if (fragment) /* the id had another meaning before */
+	else if (fragment) /* an earlier datagram had the same id */
 		bpf_map_delete_elem(&datagrams, &datagram);
 	return steer;
 }
@@ -257,7 +257,7 @@ static __always_inline int is_inside(const struct director_key *who)
 	return bpf_map_lookup_elem(&inside, &host) != NULL;
 }
 
-/* Groups, and what no router may pass on: of this network, therefore nobody's outside. */
+/* Multicast and link-local addresses: they belong to this network, so they are not outside. */
 static __always_inline int is_of_link(const struct director_key *who)
 {
 	const __u8 *b = (const __u8 *)who->w;
@@ -267,9 +267,9 @@ static __always_inline int is_of_link(const struct director_key *who)
 	return b[0] == 0xff || (b[0] == 0xfe && (b[1] & 0xc0) == 0x80);
 }
 
-/* To an address of ours; or from a server of ours, or about a packet to it, to anybody but this
- * host. What inside hosts send to the network that they are on, or to each other, is the kernel's.
- */
+/* Steered are packets to our addresses, packets from or about our servers that are not for this
+ * host, and packets of inside hosts to the outside. The kernel gets what inside hosts send within
+ * their network or to each other. */
 static __always_inline int is_steered(void *at, void *end, struct director_key *to,
                                       struct director_key *server)
 {
@@ -282,13 +282,13 @@ static __always_inline int is_steered(void *at, void *end, struct director_key *
 	return is_inside(server) && !is_of_link(to) && !is_inside(to);
 }
 
-/* More VLAN tags than these no frame has that anybody wants. */
+/* VLAN tags that are read; frames with more are dropped. */
 #define TAGS 4
 
 struct tags {
 	__u32 count;
 	int outer_vlan; /* the outermost one names a VLAN, and not only a priority (VID 0) */
-	int vlan;       /* any does */
+	int vlan;       /* any tag names a VLAN */
 };
 
 static __always_inline int is_tag(__u16 ethertype)
@@ -305,8 +305,7 @@ static __always_inline void tag_note(struct tags *t, __u16 tci)
 	t->vlan |= vlan;
 }
 
-/* Where the frame would begin without its tags: of an Ethernet header nothing but the type is read.
- */
+/* Skips the tags. Returns an Ethernet header of which only the type is valid. */
 static __always_inline void *tags_skip(void *at, void *end, struct tags *t)
 {
 #pragma unroll
@@ -323,7 +322,7 @@ static __always_inline void *tags_skip(void *at, void *end, struct tags *t)
 }
 
 #if DIRECTOR_LEVEL >= 2
-/* Reads the tag that the device took off the frame (VLAN offload). Negative: there is none. */
+/* Reads the tag that the device removed from the frame (VLAN offload). Negative: there is none. */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto, __u16 *tci) __ksym;
 
 static __always_inline void offloaded_tag_note(const struct xdp_md *ctx, struct tags *t)
@@ -349,7 +348,7 @@ static __always_inline __u64 frame_len(struct xdp_md *ctx)
 #endif
 }
 
-/* Ends before its IP header does: nobody can tell whom it is for. */
+/* The frame ends inside its IP header, so its destination is unknown. */
 static __always_inline int is_cut_short(void *at, void *end)
 {
 	struct ethhdr *eth = at;
@@ -369,9 +368,9 @@ static __always_inline int has_more_tags(void *at, void *end)
 	return (void *)(eth + 1) <= end && is_tag(eth->h_proto);
 }
 
-/* A frame of a VLAN belongs to an interface of its own, which the kernel finds. Without one, what
- * is for a steered address goes nowhere, as its kernel would take it for untagged when the outer
- * tags only tell a priority. */
+/* The kernel passes a frame of a VLAN to that VLAN's interface. If this interface has none, a frame
+ * for a steered address is dropped: the kernel would treat it as untagged if the outer tags give
+ * only a priority. */
 static __always_inline int direct_tagged(const struct tags *tags, const struct director_key *to,
                                          const struct director_settings *s)
 {
@@ -412,11 +411,11 @@ int direct(struct xdp_md *ctx)
 	if (!bpf_map_lookup_elem(&xsks, &queue))
 		return count(DIRECTOR_NO_SOCKET, XDP_DROP);
 	count(DIRECTOR_STEERED, 0);
-	/* The socket may leave between the two look-ups: then the flags are the verdict. */
+	/* If the socket is removed between the two look-ups, the flags are the result. */
 	return bpf_redirect_map(&xsks, queue, XDP_DROP);
 }
 
-/* kfuncs are for programs under the GPL only; no helper used here asks for more. */
+/* Only programs under the GPL may call kfuncs; no helper used here requires the GPL. */
 #if DIRECTOR_LEVEL >= 2
 char program_license[] SEC("license") = "Dual BSD/GPL";
 #else

@@ -104,8 +104,7 @@ static int director_lock(struct sy_director *d, unsigned wait_ms, struct sy_erro
 	return d->lock < 0 ? d->lock : 0;
 }
 
-/* May the program be bound to this device? Only in native mode: that of the link, or to try first.
- */
+/* May the program be bound to the device? Only in native mode: the link's, or the first to try. */
 static bool may_bind(const struct sy_director *d)
 {
 	return d->link >= 0 ? d->native : d->mode != SY_DIRECTOR_GENERIC;

@@ -2,13 +2,13 @@
 /*
  * The mirror's socket and its dumps.
  *
- * Events and dumps share one socket, so that they are read in the order in which the kernel wrote
- * them. The kernel fills a piece of a dump without holding the lock under which routes change: an
- * event just before a piece may contradict it. Such a piece (same object within) spoils the dump,
- * which is then repeated.
+ * Events and dumps share one socket and are therefore read in the order in which the kernel wrote
+ * them. The kernel fills a part of a dump without the lock under which routes change, so an event
+ * just before a part may contradict it. If both are about the same object, the dump is spoilt and
+ * is repeated.
  *
- * Links are dumped before anything else: that request takes the lock under which the kernel takes
- * down a link and silently drops its IPv4 routes, so the route dump behind it sees the result.
+ * Links are dumped first. That request takes the lock under which the kernel sets a link down and
+ * silently drops its IPv4 routes, so the route dump after it sees the result.
  */
 #include "mirror.h"
 
@@ -51,8 +51,8 @@ static int socket_open(struct sy_mirror *m, struct sy_error *err)
 			               "cannot subscribe to netlink group %d: %s; Linux 5.9 or "
 			               "newer is needed",
 			               groups[i], strerror(errno));
-	/* Without CAP_NET_ADMIN the limit of sysctl net.core.rmem_max holds; overruns are
-	 * survived. */
+	/* Without CAP_NET_ADMIN sysctl net.core.rmem_max limits the size; an overrun only causes
+	 * another dump. */
 	if (setsockopt(m->nl, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
 		setsockopt(m->nl, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	/* Keeps cached IPv6 routes out of dumps. */
@@ -72,7 +72,7 @@ static int epoll_open(struct sy_mirror *m, struct sy_error *err)
 	return 0;
 }
 
-/* What the kernel dropped on our full buffer is unknown, so everything is. */
+/* It is unknown which messages the kernel dropped because our buffer was full: dump everything. */
 static void mirror_overrun(struct sy_mirror *m)
 {
 	m->wanted = MIRROR_EVERYTHING;
@@ -80,7 +80,7 @@ static void mirror_overrun(struct sy_mirror *m)
 	m->announce = true;
 }
 
-/* A socket again: everything is dumped again. */
+/* Opens a new socket and dumps everything again. */
 static int socket_renew(struct sy_mirror *m)
 {
 	struct epoll_event in = {.events = EPOLLIN};
@@ -249,7 +249,7 @@ static int dump_start(struct sy_mirror *m)
 	nlh->nlmsg_type = request[m->kind].type;
 	nlh->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
 	nlh->nlmsg_seq = m->dump_seq;
-	/* The family is the first byte of every one of these headers. */
+	/* The family is the first byte of each of these headers. */
 	*(uint8_t *)mnl_nlmsg_put_extra_header(nlh, request[m->kind].header) =
 	        request[m->kind].family;
 	rc = mirror_send(m, nlh, nlh->nlmsg_len);
@@ -264,7 +264,7 @@ static int dump_start(struct sy_mirror *m)
 	return 0;
 }
 
-/* Nothing runs any more: the next dump, or the word that all is in step. */
+/* No dump runs any more. If no other one is wanted, reports that the mirror is synchronised. */
 static void dump_finish(struct sy_mirror *m)
 {
 	m->sweeping = false;
@@ -298,7 +298,7 @@ void mirror_dump_failed(struct sy_mirror *m, int error)
 		m->wanted |= MIRROR_BIT(m->kind);
 		return;
 	}
-	/* A family that this kernel was built without has nothing to dump. */
+	/* The kernel may be built without this family: then there is nothing to dump. */
 	sy_log(SY_LOG_WARN, "kernel", "netlink dump %d failed: %s", m->kind, strerror(-error));
 	dump_finish(m);
 }
@@ -315,7 +315,7 @@ static void sweep_step(struct sy_mirror *m)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* 1: something was received (an overrun counts), 0: nothing there, or a negative errno. */
+/* Returns 1 after a message or an overrun, 0 if nothing is there, or a negative errno. */
 static int mirror_receive(struct sy_mirror *m)
 {
 	struct sockaddr_nl from = {0};
@@ -334,7 +334,7 @@ static int mirror_receive(struct sy_mirror *m)
 		return -errno;
 	if (n < 0 || (msg.msg_flags & MSG_TRUNC))
 		mirror_overrun(m);
-	else if (from.nl_pid == 0) /* other processes may write here; only the kernel counts */
+	else if (from.nl_pid == 0) /* ignores other processes, which may write here too */
 		m->have = (size_t)n;
 	m->have_dump = false;
 	return 1;
@@ -356,11 +356,12 @@ static void mirror_next_message(struct sy_mirror *m)
 		m->recent_count = 0;
 }
 
-/* 1: one unit of the budget was used, 0: nothing to do, or a negative errno.
+/* Returns 1 if one unit of the budget was used, 0 if there is nothing to do, or a negative errno.
  *
- * A dump is asked for on an empty socket only, as the kernel may drop even the word that it failed
- * on a full one. Its first piece is there when the request returns, and each reading makes the next
- * piece; so if the socket is empty while a dump runs, that word was dropped. */
+ * A dump is requested only on an empty socket, because on a full one the kernel may drop even the
+ * message that the dump failed. The first part is there when the request returns, and each read
+ * makes the kernel write the next one. An empty socket during a dump therefore means that this
+ * message was dropped. */
 static int mirror_step(struct sy_mirror *m)
 {
 	int rc;

@@ -4,9 +4,9 @@
 
 #include "mirror_store.h"
 
-/* Larger than any message of the kernel (32 KiB for dumps). */
+/* Larger than any kernel message (32 KiB for dumps). */
 #define MIRROR_BUFFER 65536
-/* Changes remembered between two pieces of a dump; more than these count as "everything". */
+/* Changes remembered between two parts of a dump; more spoil the dump. */
 #define MIRROR_RECENT 64
 
 /* Bits of sy_mirror.wanted. */
@@ -17,16 +17,16 @@ struct sy_mirror {
 	struct store store;
 	int nl;      /* netlink: dumps, requests and events, in the order in which they happened */
 	int wake;    /* eventfd: work is left although the socket is empty */
-	int epoll;   /* over both */
+	int epoll;   /* watches both */
 	uint32_t id; /* the socket's port id */
 	int buffer_bytes;
 	uint32_t seq;
 
-	/* the dump that runs */
+	/* the running dump */
 	unsigned wanted; /* bits of enum store_kind: still to be dumped */
 	bool dumping, sweeping;
-	bool spoilt;   /* the running dump cannot be trusted: no sweep, once more */
-	bool announce; /* tell `synced` when nothing is wanted any more */
+	bool spoilt;   /* the running dump may be wrong: do not sweep, repeat it */
+	bool announce; /* call `synced` when nothing is wanted any more */
 	enum store_kind kind;
 	uint32_t dump_seq;
 	uint32_t sweep_bucket;
@@ -36,13 +36,13 @@ struct sy_mirror {
 	/* refusals */
 	char rule_text[2][200]; /* [v6]: empty if only the default rules are there */
 	char rule_found[200];   /* by the running dump of rules */
-	char refused[200];      /* what the handler was told last */
+	char refused[200];      /* the last text passed to the handler */
 
-	struct table managed; /* neighbours that the kernel shall keep alive */
+	struct table managed; /* neighbours that the kernel is asked to keep alive */
 
-	/* what was received and not yet handled */
+	/* received and not yet handled */
 	size_t have, at;
-	bool have_dump; /* the message at hand contains a piece of the dump */
+	bool have_dump; /* the received data contain a part of the dump */
 	_Alignas(8) char buf[MIRROR_BUFFER];
 };
 
@@ -56,9 +56,9 @@ void mirror_on_message(struct sy_mirror *m, const struct nlmsghdr *nlh);
 
 /* mirror.c */
 
-/* 0 or a negative errno; never blocks. */
+/* Returns 0 or a negative errno; never blocks. */
 int mirror_send(struct sy_mirror *m, const void *msg, size_t len);
-/* The running dump has come to its end, or ended with an error (of NLMSG_ERROR or NLMSG_DONE). */
+/* The running dump is complete, or has failed with an error (of NLMSG_ERROR or NLMSG_DONE). */
 void mirror_dump_done(struct sy_mirror *m);
 void mirror_dump_failed(struct sy_mirror *m, int error);
 

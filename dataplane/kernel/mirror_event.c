@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What each message means, dumped or sent by itself, and which silent changes it hints at. */
+/* Handles messages of dumps and events, and infers changes that the kernel does not report. */
 #include "mirror.h"
 
 #include <libmnl/libmnl.h>
@@ -8,7 +8,7 @@
 #define ROUTES (MIRROR_BIT(KIND_LINK) | MIRROR_BIT(KIND_ROUTE4) | MIRROR_BIT(KIND_ROUTE6))
 #define RULES  (MIRROR_BIT(KIND_RULE4) | MIRROR_BIT(KIND_RULE6))
 
-/* Events are noted until the next piece of a dump, and looked up while that is read. */
+/* Records events until the next part of a dump, and looks them up while that part is read. */
 static void recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
                          uint32_t extra)
 {
@@ -40,7 +40,7 @@ static void on_link(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 	recent_check(m, dumped, &(struct sy_addr){0}, (uint32_t)link.ifindex);
 	if (!store_link(&m->store, &link, gone))
 		return;
-	/* Going down, coming up: the kernel drops IPv4 routes and marks hops without a word. */
+	/* When a link goes down or up, the kernel drops IPv4 routes and marks hops silently. */
 	if (!dumped)
 		m->wanted |= ROUTES | (gone ? MIRROR_BIT(KIND_ADDR) | MIRROR_BIT(KIND_NEIGH) : 0);
 	if (!gone && link.up)
@@ -56,7 +56,7 @@ static void on_addr(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 		return;
 	recent_check(m, dumped, &addr.addr, (uint32_t)addr.ifindex);
 	store_addr(&m->store, &addr, gone);
-	/* Routes that prefer this source go silently. */
+	/* The kernel silently removes routes that prefer this source. */
 	if (gone)
 		m->wanted |= ROUTES;
 }
@@ -102,7 +102,7 @@ static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumpe
 static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped)
 {
 	if (!dumped)
-		m->wanted |= RULES; /* rare, and few: count them again */
+		m->wanted |= RULES; /* rules are few and rarely change: dump them again */
 	else if (!m->rule_found[0])
 		rule_parse(nlh, m->rule_found, sizeof(m->rule_found));
 }
@@ -111,12 +111,12 @@ static void on_nexthop(struct sy_mirror *m, const struct nlmsghdr *nlh)
 {
 	bool changes = nlh->nlmsg_type == RTM_DELNEXTHOP || (nlh->nlmsg_flags & NLM_F_REPLACE);
 
-	/* Routes lose hops of a nexthop object, or vanish with it, without a word. */
+	/* Routes silently lose hops of a nexthop object, or are removed with it. */
 	if (changes && m->store.object_routes)
 		m->wanted |= ROUTES;
 }
 
-/* Both messages begin with the error. */
+/* NLMSG_ERROR and NLMSG_DONE both begin with the error. */
 static int error_read(const struct nlmsghdr *nlh)
 {
 	int error = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Neighbours that the kernel keeps alive for us. It forgets them when their link goes down, and a
- * kernel older than 5.16 never keeps any: then each one that fades is poked again.
+ * Neighbours that the kernel keeps alive for us. It forgets them when their link goes down. Kernels
+ * before 5.16 do not keep neighbours alive: then each stale or failed one is requested again.
  */
 #include "mirror.h"
 
@@ -41,7 +41,7 @@ static int neigh_request(struct sy_mirror *m, int ifindex, const struct sy_addr 
 	size_t len = sy_addr_to_bytes(addr, raw);
 
 	nlh->nlmsg_type = RTM_NEWNEIGH;
-	/* Ending the management of a neighbour that is gone must not bring it back. */
+	/* Ending the management must not create the neighbour again if it was removed. */
 	nlh->nlmsg_flags = NLM_F_REQUEST | NLM_F_REPLACE | (manage ? NLM_F_CREATE : 0);
 	nlh->nlmsg_seq = ++m->seq;
 	ndm->ndm_family = len == 4 ? AF_INET : AF_INET6;

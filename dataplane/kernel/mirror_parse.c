@@ -12,12 +12,12 @@
 #include <sys/socket.h>
 
 #ifndef IFF_LOWER_UP
-#define IFF_LOWER_UP 0x10000 /* linux/if.h, which cannot be included beside net/if.h */
+#define IFF_LOWER_UP 0x10000 /* from linux/if.h, which conflicts with net/if.h */
 #endif
 
 #define PARSE_MAX_ATTR 64
 
-/* Attributes by type; those beyond the table are not ours to read. */
+/* Attributes by type; types beyond the table are ignored. */
 struct attrs {
 	const struct nlattr *at[PARSE_MAX_ATTR];
 };
@@ -96,7 +96,7 @@ bool link_parse(const struct nlmsghdr *nlh, struct sy_link *out)
 	memset(out, 0, sizeof(*out));
 	if (!attrs_collect(&a, nlh, sizeof(*ifi)))
 		return false;
-	/* Bridge ports and wireless events come as RTM_NEWLINK as well, without the link's own
+	/* Bridge port and wireless events are RTM_NEWLINK messages too, but lack the link's own
 	 * attributes. */
 	if (ifi->ifi_family != AF_UNSPEC || ifi->ifi_index <= 0 || !a.at[IFLA_MTU] ||
 	    !a.at[IFLA_IFNAME])
@@ -133,7 +133,7 @@ bool addr_parse(const struct nlmsghdr *nlh, struct sy_link_addr *out)
 		return false;
 	out->ifindex = (int)ifa->ifa_index;
 	out->prefix_len = ifa->ifa_prefixlen;
-	/* With a peer, IFA_ADDRESS is the other end. */
+	/* With a peer, IFA_ADDRESS is the peer's address. */
 	return attr_addr(&a, IFA_LOCAL, ifa->ifa_family == AF_INET6, &out->addr) ||
 	       attr_addr(&a, IFA_ADDRESS, ifa->ifa_family == AF_INET6, &out->addr);
 }
@@ -250,7 +250,7 @@ bool route_parse(const struct nlmsghdr *nlh, struct route_msg *out)
 	case RTN_BLACKHOLE:
 	case RTN_UNREACHABLE:
 	case RTN_PROHIBIT:
-	case RTN_THROW: /* nothing but the last table stands behind these two */
+	case RTN_THROW: /* after main comes only default, and after that no table */
 		out->blackhole = true;
 		break;
 	default:
@@ -263,7 +263,7 @@ bool route_parse(const struct nlmsghdr *nlh, struct route_msg *out)
 	if (out->prefix_len && !attr_addr(&a, RTA_DST, out->v6, &out->prefix))
 		return false;
 	if (out->v6 && sy_addr_is_v4(&out->prefix))
-		return false; /* ::ffff:0:0/96 never stands in a packet, and means IPv4 here */
+		return false; /* ::ffff:0:0/96 is never in a packet, and means IPv4 here */
 	out->metric = attr_u32(&a, RTA_PRIORITY, 0);
 	out->by_object = a.at[RTA_NH_ID] != NULL;
 	if (!out->blackhole && a.at[RTA_MULTIPATH])
@@ -323,7 +323,7 @@ bool rule_parse(const struct nlmsghdr *nlh, char *text, size_t len)
 	{
 		uint16_t type = mnl_attr_get_type(attr);
 
-		/* Anything else selects or changes something. */
+		/* Any other attribute selects or changes something. */
 		plain &= type == FRA_TABLE || type == FRA_PRIORITY || type == FRA_PROTOCOL ||
 		         (type == FRA_SUPPRESS_PREFIXLEN &&
 		          attr_u32(&a, FRA_SUPPRESS_PREFIXLEN, 0) == UINT32_MAX);

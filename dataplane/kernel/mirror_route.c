@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routes: a node for each prefix, and under it the alternates in the order in which the kernel
- * would choose: main table first, then the lowest metric, then as they were put in. The handler is
- * told of the best one only; a change is found by comparing the best before and after.
+ * Routes: one node per prefix, with its alternates in the order in which the kernel chooses: main
+ * table first, then the lowest metric, then the order of insertion. The handler gets only the best
+ * one. Comparing the best before and after finds a change.
  */
 #include "mirror_store.h"
 
@@ -60,8 +60,8 @@ static bool hop_equal(const struct route_hop *a, const struct route_hop *b)
 	return a->ifindex == b->ifindex && sy_addr_equal(&a->via, &b->via);
 }
 
-/* IPv6 has no two routes that share a hop under one key, and tells of single hops that leave an
- * ECMP route; an IPv4 route is one with all its hops. */
+/* Does the message mean this alternate? IPv6 has no two routes with a common hop under one key, and
+ * reports single hops that are removed from an ECMP route. An IPv4 route includes all its hops. */
 static bool alt_is(const struct route_alt *alt, const struct route_msg *msg)
 {
 	if (alt->blackhole != msg->blackhole)
@@ -130,7 +130,7 @@ static unsigned alt_live_hops(const struct route_alt *alt)
 	return live;
 }
 
-/* The first alternate that leads anywhere; if none does, the first one, without hops. */
+/* The first alternate with a live hop or a blackhole; if there is none, the first, without hops. */
 static bool node_best(const struct route_node *node, struct sy_route *out)
 {
 	const struct route_alt *best = NULL;
@@ -173,7 +173,7 @@ static bool route_equal(const struct sy_route *a, const struct sy_route *b)
 	return true;
 }
 
-/* Ends a change of a node: forgets it if it is empty, and tells what differs from `before`. */
+/* Ends a change of a node: removes it if it is empty, and reports a difference from `before`. */
 static void node_settle(struct store *s, struct route_node *node, bool v6, bool had,
                         const struct sy_route *before)
 {
@@ -195,7 +195,7 @@ static void node_settle(struct store *s, struct route_node *node, bool v6, bool 
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* First alternate of the message's key, or the place where it belongs. */
+/* First alternate of the message's key, or the place for it. */
 static struct route_alt **run_begin(struct route_node *node, const struct route_msg *msg)
 {
 	struct route_alt **link = &node->first;
@@ -214,7 +214,7 @@ static unsigned run_length(struct route_alt *const *link, const struct route_msg
 	return n;
 }
 
-/* Takes the message's alternates out; returns where the first one stood, NULL if there was none. */
+/* Removes the message's alternates. Returns the place of the first one; NULL: there was none. */
 static struct route_alt **run_take_out(struct store *s, struct route_node *node,
                                        const struct route_msg *msg)
 {
@@ -232,8 +232,8 @@ static struct route_alt **run_take_out(struct store *s, struct route_node *node,
 }
 
 /*
- * Where the message's alternate goes. A dump confirms alternates in the kernel's order, so each one
- * goes behind those already confirmed; what the dump leaves out stays behind, to be swept.
+ * Place for the message's alternate. A dump confirms alternates in the kernel's order: each one
+ * goes after those already confirmed, and those that the dump leaves out remain for the sweep.
  */
 static struct route_alt **run_place(struct route_node *node, const struct route_msg *msg,
                                     enum route_change how, uint8_t gen)
@@ -248,7 +248,7 @@ static struct route_alt **run_place(struct route_node *node, const struct route_
 	return place;
 }
 
-/* A set of hops leaves (IPv6), or a whole route; true if nothing is left of it. */
+/* Removes the message's hops (IPv6) or the whole route. True if nothing is left of it. */
 static bool alt_subtract(struct store *s, struct route_alt **link, const struct route_msg *msg)
 {
 	struct route_alt *alt = *link;
@@ -268,7 +268,7 @@ static bool alt_subtract(struct store *s, struct route_alt **link, const struct 
 	return !kept;
 }
 
-/* True if the key is known, but not this alternate. */
+/* Removes the message's alternate. True if the key is known, but not this alternate. */
 static bool run_delete(struct store *s, struct route_node *node, const struct route_msg *msg)
 {
 	struct route_alt **link = run_begin(node, msg);
@@ -302,7 +302,7 @@ static struct route_node *node_new(struct store *s, const struct route_msg *msg,
 	return node;
 }
 
-/* Puts the alternate in its place, instead of its former self. */
+/* Puts the alternate in its place and removes its old version. True: see store_route(). */
 static bool node_put(struct store *s, struct route_node *node, const struct route_msg *msg,
                      enum route_change how)
 {

@@ -58,7 +58,7 @@ void store_fini(struct store *s)
 	table_free_all(&s->neighs);
 }
 
-/* A zeroed object that begins with its table_node, in the table. */
+/* Allocates a zeroed object that begins with its table_node, and inserts it in the table. */
 static void *entry_new(struct store *s, struct table *t, size_t size, uint32_t hash)
 {
 	struct table_node *node = calloc(1, size);
@@ -256,7 +256,7 @@ static struct table *sweep_table(struct store *s, enum store_kind kind)
 	case KIND_NEIGH:
 		return &s->neighs;
 	default:
-		return NULL; /* rules are counted, not kept */
+		return NULL; /* rules are not stored */
 	}
 }
 
