@@ -47,7 +47,7 @@ static void test_fail_long(void **state)
 	assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
 }
 
-/* Runs sy_log() with standard error in a pipe; returns what came out. */
+/* Runs sy_log() with standard error in a pipe; returns the output. */
 static size_t log_capture(char *out, size_t cap, enum sy_log_level level, const char *text)
 {
 	int fds[2], saved = dup(STDERR_FILENO);

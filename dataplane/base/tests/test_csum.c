@@ -9,7 +9,7 @@
 
 #include "test_random.h"
 
-/* RFC 1071 word by word, in host order. */
+/* The sum of RFC 1071, word by word, in host order. */
 static uint16_t sum_slow(const uint8_t *p, size_t len)
 {
 	uint32_t sum = 0;
@@ -72,7 +72,7 @@ static void test_sum(void **state)
 	free(buffer);
 }
 
-/* The heap's ends are guarded under ASan: not a byte beyond len is read. */
+/* The data end at the end of a heap block: ASan detects a read beyond len. */
 static void test_sum_bounds(void **state)
 {
 	for (size_t len = 1; len < 80; len++) {
@@ -92,7 +92,7 @@ static void test_sum_rfc1071(void **state)
 	assert_int_equal(sy_csum_fold(sy_csum_sum(example, sizeof(example))), htons(0xddf2));
 }
 
-/* A header of four words, two of them replaced. */
+/* Replaces two words of a four-word header. */
 static void delta_check(uint16_t words[4], uint16_t new0, uint16_t new1)
 {
 	uint16_t before = (uint16_t)~sy_csum_fold(sy_csum_sum(words, 8)), after, delta;
@@ -112,7 +112,7 @@ static void test_delta(void **state)
 	                                   0xfffe, 0xfeff, 0xffff, 0x5555, 0x3285};
 	const size_t n = SY_ARRAY_LEN(special);
 
-	/* The other two words are not zero together: no real header is all zeros. */
+	/* The last word is 1, so the header is never all zeros: no real one is. */
 	for (size_t i = 0; i < n * n * n * n * n; i++) {
 		uint16_t words[4] = {special[i % n], special[i / n % n], special[i / n / n % n], 1};
 		delta_check(words, special[i / n / n / n % n], special[i / n / n / n / n % n]);

@@ -12,7 +12,7 @@
 #define TUPLES  65536u
 #define KEYS    40
 
-/* The orders in which clients come: by port, by address, both, and over IPv6. */
+/* Sequences of clients: by port, by address, both, and over IPv6. */
 static struct sy_tuple tuple_nth(unsigned pattern, uint32_t n)
 {
 	struct sy_tuple t = {
@@ -42,8 +42,8 @@ static struct sy_tuple tuple_nth(unsigned pattern, uint32_t n)
 	return t;
 }
 
-/* 16 tuples a bucket on average; a random function puts more than 64 into one of the 2.6 million
- * looked at here with a probability below 1e-11. */
+/* A bucket has 16 tuples on average. With a random function, one of the 2.6 million buckets checked
+ * here gets more than 64 with a probability below 1e-11. */
 static void test_dispersion(void **state)
 {
 	for (unsigned k = 0; k < KEYS; k++) {
@@ -63,7 +63,7 @@ static void test_dispersion(void **state)
 	}
 }
 
-/* Every input bit flips every output bit about every other time. */
+/* Every input bit flips every output bit in about half of the cases. */
 static void test_avalanche(void **state)
 {
 	enum { ROUNDS = 4000, IN = 8 * sizeof(struct sy_tuple) };

@@ -18,7 +18,7 @@ static struct sy_slot_key random_key(void)
 	return key;
 }
 
-/* Every address has the same ports in number in every slot, one of each first byte. */
+/* Every address has the same number of ports in every slot, one for each first byte. */
 static void test_ports(void **state)
 {
 	for (unsigned i = 0; i < 500; i++) {
@@ -43,7 +43,7 @@ static void test_ports(void **state)
 	}
 }
 
-/* The packet path's short way. */
+/* The short version for the packet path. */
 static void test_v4(void **state)
 {
 	for (unsigned i = 0; i < 1000; i++) {
@@ -53,7 +53,7 @@ static void test_v4(void **state)
 	}
 }
 
-/* How addresses and ports may be counted up. */
+/* Steps by which addresses and ports are incremented. */
 static const struct walk {
 	uint32_t addr_step, addr_modulus, port_step;
 	bool v6;
@@ -65,7 +65,7 @@ static const struct walk {
 
 #define WALK_TUPLES 60000
 
-/* The tuples of the fullest slot, in percent of the average. */
+/* Number of tuples in the fullest slot, in percent of the average. */
 static unsigned walk_fullest(const struct walk *w)
 {
 	unsigned count[SY_SLOTS] = {0}, most = 0;
@@ -82,7 +82,7 @@ static unsigned walk_fullest(const struct walk *w)
 	return most * SY_SLOTS * 100 / WALK_TUPLES;
 }
 
-/* Under the XOR of words, addresses and ports counted up together were of one slot, or of few. */
+/* A plain XOR of words would map addresses and ports that are incremented together to few slots. */
 static void test_counted_up(void **state)
 {
 	for (unsigned i = 0; i < SY_ARRAY_LEN(walks); i++) {
@@ -98,7 +98,7 @@ static void test_counted_up(void **state)
 	}
 }
 
-/* Who knows the slots of one key knows nothing of another's. */
+/* The slots of one key reveal nothing about those of another key. */
 static void test_keyed(void **state)
 {
 	struct sy_addr a[1000];

@@ -181,7 +181,7 @@ void receiver_open(struct receiver *r, unsigned queue)
 	assert_ptr_not_equal(r->frames, MAP_FAILED);
 	assert_int_equal(
 	        xsk_umem__create(&r->umem, r->frames, 64 * FRAMES, &r->fill, &r->done, NULL), 0);
-	/* A socket that was closed just now keeps its queue for a moment. */
+	/* A socket holds its queue for a short time after it was closed. */
 	while ((rc = xsk_socket__create(&r->xsk, "near0", queue, r->umem, &r->rx, NULL, &config)) ==
 	               -EBUSY &&
 	       sy_clock_ns() < end)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A flow director on one end of a veth, packets from the other, and sockets that get them. */
+/* Fixture: a flow director on one end of a veth, packets from the other, and receiving sockets. */
 #ifndef KERNEL_TESTS_DIRECT_H
 #define KERNEL_TESTS_DIRECT_H
 
@@ -20,23 +20,23 @@ void director_start(enum sy_director_mode mode);
 void director_stop(void);
 struct sy_director_stats stats(void);
 void steer(const char *text, bool on);
-/* Id of the link that is pinned for near0, 0: none. */
+/* Id of the link that is pinned for near0; 0: none. */
 uint32_t pinned_link_id(void);
 /* Id of its program. */
 uint32_t pinned_program_id(void);
 
-/* A datagram from the far side. The veth hands it over within the call or soon after it. */
+/* Sends a datagram from the far side. The veth delivers it during the call or soon after. */
 void far_send(const char *dst);
-/* The same from a port (host order; 0: any). */
+/* The same from a source port (host order; 0: any). */
 void far_send_from(const char *dst, uint16_t port);
-/* The same with so many bytes: in fragments, if they are more than 1472. */
+/* The same with this many bytes; in fragments if there are more than 1472. */
 void far_send_bytes(const char *dst, uint16_t port, size_t bytes);
-/* An ICMP message of this type (ICMPv6 if dst is IPv6) from the far side, which quotes a datagram
- * of dst's to a port (host order) of `quoted`; `extra` bytes of options or extension headers are
- * between its headers. */
+/* Sends an ICMP message of this type (ICMPv6 if dst is IPv6) from the far side. It quotes a
+ * datagram from dst to a port (host order) of `quoted`, with `extra` bytes of options or extension
+ * headers between its headers. */
 void far_send_error(const char *dst, uint8_t type, const char *quoted, uint16_t port,
                     unsigned extra);
-/* Waits until a counter, given by its offset, has grown beyond `from`. */
+/* Waits until the counter at this offset is above `from`. */
 void await_counter(size_t offset, uint64_t from);
 #define await_more(field, before)                                                                  \
 	await_counter(offsetof(struct sy_director_stats, field), (before).field)
@@ -51,7 +51,7 @@ struct receiver {
 
 void receiver_open(struct receiver *r, unsigned queue);
 void receiver_close(struct receiver *r);
-/* Waits for a frame on any of two receivers; its EtherType must be the one given. */
+/* Waits for a frame on either of two receivers; it must have this EtherType. */
 void receivers_expect(struct receiver r[2], uint16_t ethertype);
 
 #endif

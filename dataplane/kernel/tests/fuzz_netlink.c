@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Netlink messages out of arbitrary bytes, through the parsers into the store. Whatever came, the
- * store must be empty, and its counts zero, when nothing confirms its objects any more.
+ * Feeds netlink messages of arbitrary bytes through the parsers into the store. At the end, after a
+ * sweep that confirms no object, the store must be empty and its counts zero.
  *
- * Input: messages, each a byte that picks the type, a byte that says what happened to the object, a
- * byte of length in units of four, as libmnl needs it, and the payload.
+ * Input: messages. Each has a byte for the type, a byte for the change of the object, a length byte
+ * in units of four, as libmnl needs it, and the payload.
  */
 #include "../mirror_store.h"
 
@@ -21,7 +21,7 @@ static void on_route(void *ctx, const struct sy_route *route, bool gone)
 {
 	struct sy_route best;
 
-	/* What is told is what a look-up finds, unless an odd route hides it. */
+	/* A look-up for the prefix of a reported route finds a route. */
 	if (!gone && !route->blackhole)
 		require(store_lookup(ctx, &route->prefix, &best));
 	require(route->hop_count <= SY_ROUTE_HOPS);

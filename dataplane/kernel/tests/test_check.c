@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Health checks on the VIP: what leaves with a mark, by real connections, and what is left behind.
- */
+/* Health checks on the VIP: real connections with a mark, and what remains after a process ends. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -45,7 +44,7 @@ static int setup(void **state)
 	there = netns_new();
 	here = netns_new();
 	veth_new("p0", "eth0", there);
-	/* Strict, as distributions set it. */
+	/* Strict, as some distributions set it. */
 	sh("sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.p0.rp_filter=1");
 	sh("ip address add 192.0.2.1/24 dev p0 && ip address add 2001:db8::1/64 dev p0 nodad");
 	netns_enter(there);
@@ -123,7 +122,7 @@ static int socket_bound(const char *text, uint16_t port, int type)
 	return fd;
 }
 
-/* Begins a check; it is under way when this returns. */
+/* Starts a check without waiting for its result. */
 static int check_start(const char *of_vip, const char *source, uint32_t mark)
 {
 	struct sockaddr_storage addr;
@@ -151,7 +150,7 @@ static int check_end(int fd)
 
 /* ---- direct routing -------------------------------------------------------------------------- */
 
-/* The server answers while it has the VIP; when it has not, its own address makes no difference. */
+/* The server answers only while it has the VIP; its own address does not matter. */
 static void test_a_server_is_asked_on_the_vip(void **state)
 {
 	(void)state;
@@ -176,7 +175,8 @@ static void test_a_server_is_asked_on_the_vip(void **state)
 		netns_enter(there);
 		sh("ip address del %s/%s dev lo", vip[v4], bits);
 		netns_enter(here);
-		/* Nobody answers: seen in what the server's kernel was given, and did not take. */
+		/* No answer comes. The server's kernel received the packet but did not accept it.
+		 */
 		int fd = check_start(vip[v4], own[v4], MARK);
 		struct pollfd wait = {.fd = fd, .events = POLLOUT};
 
@@ -203,7 +203,7 @@ static void test_a_mark_without_meaning_goes_nowhere(void **state)
 	wait.fd = check_start(vip[1], own[1], MARK);
 	assert_int_equal(poll(&wait, 1, 100), 0);
 	close(wait.fd);
-	check.ifindex = 0; /* no way to the server */
+	check.ifindex = 0; /* no interface to the server */
 	assert_int_equal(sy_checks_set(c, MARK, &check), 0);
 	wait.fd = check_start(vip[1], own[1], MARK);
 	assert_int_equal(poll(&wait, 1, 100), 0);
@@ -298,7 +298,7 @@ static void test_successors_replace_and_cleanup_removes(void **state)
 		filters_expect("lo", "egress", 1);
 	}
 	sh("test $(cat /proc/sys/net/ipv4/conf/lo/accept_local) = 1");
-	/* Somebody else's filter keeps the hook. */
+	/* The hook stays if it has a filter of someone else. */
 	sh("tc filter add dev p0 egress bpf da bytecode '1,6 0 0 0,'");
 	sy_claims_close(*state);
 	assert_int_equal(sy_kernel_cleanup(NULL, NULL, &err), 0);
@@ -310,7 +310,7 @@ static void test_successors_replace_and_cleanup_removes(void **state)
 	vips_claim((struct sy_claims **)state);
 }
 
-/* What an administrator has set stays. */
+/* A sysctl that an administrator has set stays. */
 static void test_cleanup_leaves_a_sysctl_that_was_set(void **state)
 {
 	struct sy_error err = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Claimed addresses: answered for by ARP and ND, but never a source and never reset. */
+/* Claimed addresses: the kernel answers ARP and ND for them, but sends no packets or resets. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -109,15 +109,15 @@ static void test_arp_and_nd_are_answered(void **state)
 	claims_start();
 	claim(VIP4);
 	claim(VIP6);
-	/* Whatever is sent resolves the neighbour first; no answer comes back to ping. */
+	/* The ping is not answered, but it makes the kernel resolve the neighbour. */
 	far_await("ping -c 1 -W 1 -q " VIP4 " >/dev/null 2>&1; "
 	          "ip neigh show " VIP4 " | grep -q 'lladdr.*REACHABLE\\|lladdr.*STALE'");
 	far_await("ping -c 1 -W 1 -q " VIP6 " >/dev/null 2>&1; "
 	          "ip neigh show " VIP6 " | grep -q 'lladdr.*REACHABLE\\|lladdr.*STALE'");
 }
 
-/* Begins a TCP connection to a closed port at the address, then pings the host: everything that
- * the connection provoked has crossed the veth when the ping is answered. True if a reset came. */
+/* Starts a TCP connection to a closed port at the address, then pings the host. When the ping is
+ * answered, all answers to the connection have crossed the veth. True if a reset arrived. */
 static bool far_sees_reset(const char *text, const char *mac)
 {
 	struct sy_addr addr = addr_of(text);
@@ -130,7 +130,7 @@ static bool far_sees_reset(const char *text, const char *mac)
 
 	memcpy(&to4.sin_addr, addr.b + 12, 4);
 	memcpy(&to6.sin6_addr, addr.b, 16);
-	/* resolve first, so that the SYN leaves at once */
+	/* sets the neighbour first: the SYN then leaves at once */
 	netns_enter(far_ns);
 	sh("ip neigh replace %s dev far0 lladdr %s nud permanent", text, mac);
 	fd = socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -156,7 +156,7 @@ static void test_no_reset_leaves(void **state)
 	claim(VIP6);
 	assert_false(far_sees_reset(VIP4, mac));
 	assert_false(far_sees_reset(VIP6, mac));
-	/* without the guard the kernel would */
+	/* without the guard the kernel sends a reset */
 	sh("nft flush chain inet steelyard output");
 	assert_true(far_sees_reset(VIP4, mac));
 	assert_true(far_sees_reset(VIP6, mac));
@@ -175,7 +175,7 @@ static void test_claims_are_no_source(void **state)
 	assert_false(sh_ok("ip -6 route get 2001:db8::2 | grep -q 'src " VIP6 "'"));
 	assert_true(sh_ok("ip -6 route get 2001:db8::2 | grep -q 'src 2001:db8::1'"));
 
-	/* Even a process that insists on it gets nothing out. */
+	/* A process that binds to the address cannot send from it. */
 	assert_int_equal(inet_pton(AF_INET, VIP4, &from.sin_addr), 1);
 	assert_int_equal(inet_pton(AF_INET, "192.0.2.2", &to.sin_addr), 1);
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -185,7 +185,7 @@ static void test_claims_are_no_source(void **state)
 	close(fd);
 }
 
-/* ---- keeping books --------------------------------------------------------------------------- */
+/* ---- accounting ------------------------------------------------------------------------------ */
 
 static void test_add_and_remove(void **state)
 {
@@ -215,7 +215,8 @@ static void test_host_addresses_are_refused(void **state)
 	assert_int_equal(claim_try("2001:db8::1", "near0", &err), -EADDRINUSE);
 	/* on another interface too */
 	assert_int_equal(claim_try("2001:db8::1", "near1", &err), -EADDRINUSE);
-	assert_int_equal(claim_try("2001:db8::99", "lo9", &err), -EINVAL); /* IPv6 needs one */
+	assert_int_equal(claim_try("2001:db8::99", "lo9", &err),
+	                 -EINVAL); /* IPv6 needs an interface */
 	assert_false(guarded("192.0.2.1") || guarded("2001:db8::1"));
 	assert_true(sh_ok("ip addr show near0 | grep -q 'inet 192.0.2.1/24'"));
 	assert_true(sh_ok("ip addr show near0 | grep -q 'inet6 2001:db8::1/64'"));
@@ -237,7 +238,7 @@ static void test_a_claim_returns_with_its_device(void **state)
 {
 	claims_start();
 	claim(VIP6);
-	sh("ip link set near0 down"); /* the kernel forgets IPv6 addresses */
+	sh("ip link set near0 down"); /* the kernel removes IPv6 addresses */
 	assert_false(addr6_there(VIP6, "near0"));
 	sh("ip link set near0 up");
 	claim(VIP6);
@@ -268,7 +269,8 @@ static void test_claims_are_restored(void **state)
 	claim(VIP4);
 	sh("ip -6 addr del " VIP6 "/128 dev near0");
 	assert_int_equal(sy_claims_restore(claims, &other, near0), 0);
-	assert_int_equal(sy_claims_restore(claims, &vip, near1), 0); /* it lies elsewhere */
+	assert_int_equal(sy_claims_restore(claims, &vip, near1),
+	                 0); /* it is on another interface */
 	assert_false(addr6_there(VIP6, "near0") || addr6_there(VIP6, "near1"));
 	assert_int_equal(sy_claims_restore(claims, &vip, near0), 0);
 	assert_true(addr6_there(VIP6, "near0"));
@@ -300,7 +302,7 @@ static void test_claims_survive_until_settled(void **state)
 	assert_false(guarded("192.0.2.51") || guarded("2001:db8::51"));
 }
 
-/* A kernel that keeps no protocol number for addresses: iproute2's own way to add them. */
+/* Simulates a kernel that stores no protocol number for addresses: iproute2 adds them without. */
 static void test_unmarked_addresses_are_known_from_the_journal(void **state)
 {
 	claims_start();
@@ -312,7 +314,7 @@ static void test_unmarked_addresses_are_known_from_the_journal(void **state)
 	claims_start();
 	assert_int_equal(sy_claims_settle(claims), 0);
 	assert_false(addr6_there(VIP6, "near0"));
-	assert_true(addr6_there("2001:db8::77", "near0")); /* somebody else's */
+	assert_true(addr6_there("2001:db8::77", "near0")); /* not ours */
 }
 
 static void holder_body(void *arg)
@@ -370,7 +372,7 @@ static void test_cleanup_removes_everything(void **state)
 	claim(VIP4);
 	claim(VIP6);
 	assert_int_equal(sy_director_open("near0", SY_DIRECTOR_AUTO, &director, &err), 0);
-	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), -EBUSY); /* we are alive */
+	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), -EBUSY); /* this process still runs */
 	assert_string_equal(reported_text, "");
 	claims_stop();
 	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), -EBUSY);
@@ -391,7 +393,7 @@ static void test_cleanup_removes_everything(void **state)
 	                   (unsigned long)st.st_ino, (unsigned long)st.st_ino));
 
 	reported_text[0] = 0;
-	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), 0); /* nothing left to tell */
+	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), 0); /* nothing left to report */
 	assert_string_equal(reported_text, "");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The flow director on a veth: who gets a packet, and what outlives a process. */
+/* The flow director on a veth: where packets go, and what outlives a process. */
 #include "direct.h"
 
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@ static void director_directs(enum sy_director_mode mode, bool native)
 	assert_int_equal(sy_director_queues(director), 2);
 
 	before = stats();
-	far_send(VIP4); /* not steered yet: the kernel's */
+	far_send(VIP4); /* not steered yet: passes to the kernel */
 	far_send("2001:db8::1");
 	await_more(passed, before);
 	assert_int_equal(stats().dropped_no_socket, 0);
@@ -66,7 +66,7 @@ static void director_directs(enum sy_director_mode mode, bool native)
 	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket);
 }
 
-/* What a server sends from one port is steered, but not what it sends to this host. */
+/* Packets that a server sends from one port are steered, except those to this host. */
 static void sources_are_steered(const char *far, const char *near, const char *beyond)
 {
 	struct sy_source source = {.addr = addr_of(far), .port = htons(5353), .proto = 17};
@@ -77,7 +77,7 @@ static void sources_are_steered(const char *far, const char *near, const char *b
 	far_send_from(beyond, 5353);
 	await_more(dropped_no_socket, before);
 	before = stats();
-	far_send_from(near, 5353); /* nobody has said that it is the host's */
+	far_send_from(near, 5353); /* not yet known as the host's address */
 	await_more(dropped_no_socket, before);
 	before = stats();
 	far_send_from(beyond, 5354);
@@ -87,7 +87,7 @@ static void sources_are_steered(const char *far, const char *near, const char *b
 	await_counter(offsetof(struct sy_director_stats, passed), before.passed + 1);
 	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket);
 
-	/* the host has a claimed address too: it stays steered */
+	/* a claimed address is one of the host too: it stays steered */
 	steer(beyond, true);
 	host = addr_of(beyond);
 	for (unsigned on = 2; on-- > 0;) {
@@ -121,7 +121,7 @@ static void test_sources(void **state)
 	sources_are_steered("2001:db8::2", "2001:db8::1", VIP6);
 }
 
-/* Fragments go where their first one does, which has the port. */
+/* Later fragments are steered like the first one, which has the port. */
 static void fragments_are_steered(const char *far, const char *beyond)
 {
 	struct sy_source source = {.addr = addr_of(far), .port = htons(5353), .proto = 17};
@@ -134,7 +134,7 @@ static void fragments_are_steered(const char *far, const char *beyond)
 	far_send_bytes(beyond, 5354, 4000);
 	await_counter(offsetof(struct sy_director_stats, passed), before.passed + 2);
 	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket + 3);
-	/* whatever is steered by its destination needs no first one */
+	/* steering by destination does not need the first fragment */
 	steer(beyond, true);
 	before = stats();
 	far_send_bytes(beyond, 5354, 4000);
@@ -150,8 +150,7 @@ static void test_fragments(void **state)
 	fragments_are_steered("2001:db8::2", VIP6);
 }
 
-/* So are ICMP errors about what a client sends there, whoever complains; and nothing else of ICMP.
- */
+/* ICMP errors about packets to a server are steered, whatever their sender; other ICMP is not. */
 static void errors_are_steered(const char *server, const char *near, const char *client,
                                const uint8_t errors[4], const uint8_t others[4])
 {
@@ -168,7 +167,7 @@ static void errors_are_steered(const char *server, const char *near, const char 
 			far_send_error(client, errors[i], server, 5353, extra);
 			if (steered)
 				await_more(dropped_no_socket, before);
-			else /* nobody has so many extension headers */
+			else /* more extension headers than the program skips */
 				await_more(passed, before);
 		}
 		before = stats();
@@ -178,7 +177,7 @@ static void errors_are_steered(const char *server, const char *near, const char 
 		far_send_error(client, errors[i], client, 5353, 0);
 		await_more(passed, before);
 		before = stats();
-		far_send_error(near, errors[i], server, 5353, 0); /* of the host's own packets */
+		far_send_error(near, errors[i], server, 5353, 0); /* about the host's own packets */
 		await_more(passed, before);
 		before = stats();
 		far_send_error(client, others[i], server, 5353, 0);
@@ -200,7 +199,7 @@ static void test_errors(void **state)
 	                   (const uint8_t[]){0, 128, 129, 200});
 }
 
-/* They outlive their process too, and end when its successor has settled. */
+/* Sources stay steered after their process ends, until its successor has settled. */
 static void test_sources_settle(void **state)
 {
 	struct sy_source source = {.addr = addr_of("192.0.2.2"), .port = htons(5353), .proto = 17};
@@ -223,12 +222,12 @@ static void test_sources_settle(void **state)
 	before = stats();
 	far_send_from(VIP4, 5353);
 	await_more(passed, before);
-	far_send_from("192.0.2.1", 5354); /* known no more */
+	far_send_from("192.0.2.1", 5354); /* no longer known as the host's */
 	await_more(dropped_no_socket, before);
 }
 
-/* What hosts of a network send to others, from any port; not what they send to each other, to
- * their network's groups, or to this host. */
+/* Packets that hosts of a network send from any port are steered, except those to each other, to
+ * multicast or link-local addresses, or to this host. */
 static void network_is_steered(const char *first, uint32_t bits, const char *near,
                                const char *group, const char *beyond)
 {
@@ -248,14 +247,14 @@ static void network_is_steered(const char *first, uint32_t bits, const char *nea
 		far_send(group);
 		await_more(passed, before);
 	}
-	network.addr = addr_of(beyond); /* whom it is sent to is inside too */
+	network.addr = addr_of(beyond); /* the destination is inside too */
 	network.bits = 128;
 	assert_int_equal(sy_director_steer_source(director, &network, true), 0);
 	before = stats();
 	far_send(beyond);
 	await_more(passed, before);
 	assert_int_equal(sy_director_steer_source(director, &network, false), 0);
-	steer(beyond, true); /* an address of ours all the same */
+	steer(beyond, true); /* steered, because it is our address */
 	before = stats();
 	far_send(beyond);
 	await_more(dropped_no_socket, before);
@@ -278,7 +277,7 @@ static void test_networks(void **state)
 	network_is_steered("2001:db8::", 64, "2001:db8::1", NULL, VIP6);
 }
 
-/* Their source port does not matter, and they outlive a process as all others do. */
+/* Source ports do not matter, and networks outlive a process like all other entries. */
 static void test_networks_settle(void **state)
 {
 	struct sy_source network = {.addr = addr_of("192.0.2.0"), .bits = 96 + 24};
@@ -330,7 +329,7 @@ static void test_neighbour_discovery_passes(void **state)
 	steer("2001:db8::50", true);
 	far_send("2001:db8::50");
 	netns_enter(far_ns);
-	/* Solicitations for it, unicast ones too, are the kernel's to answer. */
+	/* The kernel answers solicitations for it, also unicast ones. */
 	while (!sh_ok("ip -6 neigh show 2001:db8::50 | grep -q REACHABLE")) {
 		assert_true(sy_clock_ns() < end);
 		poll(NULL, 0, 20);
@@ -339,7 +338,7 @@ static void test_neighbour_discovery_passes(void **state)
 	assert_int_equal(stats().steered, 0);
 }
 
-/* Steers both VIPs, says so, and waits for its end. */
+/* Steers both VIPs, reports that, and waits until it is killed. */
 static void forwarder_body(void *arg)
 {
 	int ready = *(int *)arg;
@@ -378,7 +377,7 @@ static void test_program_outlives_its_process(void **state)
 	assert_int_equal(pinned_link_id(), id); /* the link was kept, the program exchanged */
 	await_more(dropped_no_socket, (struct sy_director_stats){0});
 
-	/* What is steered stays so until the successor has said all it wants. */
+	/* Entries stay steered until the successor has settled. */
 	before = stats();
 	far_send(VIP6);
 	await_more(dropped_no_socket, before);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The flow director and frames that are no plain ones: of VLANs, cut short, too long; and an
- * interface that comes back. */
+/* The flow director and unusual frames (in VLANs, truncated, too long), and an interface that is
+ * created again. */
 #include "direct.h"
 
 #include <arpa/inet.h>
@@ -47,7 +47,7 @@ static void raw_tag(struct raw *f, uint16_t type, uint16_t vid)
 	raw_u16(f, vid);
 }
 
-/* A datagram to a VIP, of so many bytes behind the Ethernet header. */
+/* A datagram to a VIP, with this many bytes after the Ethernet header. */
 static void raw_ip(struct raw *f, const char *dst, unsigned len)
 {
 	struct sy_addr addr = addr_of(dst), src = addr_of("192.0.2.2");
@@ -94,9 +94,9 @@ static struct raw tagged(const char *dst, unsigned tags, const uint16_t vid[])
 	return f;
 }
 
-/* ---- a sender that leaves its tag to offload ------------------------------------------------- */
+/* ---- a sender that uses VLAN offload --------------------------------------------------------- */
 
-/* Everything that leaves far0 is of this VLAN, by a tag that lies beside the frame. */
+/* Puts all packets that leave far0 in this VLAN, by a tag beside the frame. */
 static void far_offload_tag(uint16_t vid)
 {
 	const struct bpf_insn push[] = {
@@ -127,7 +127,7 @@ static void vlans_are_dropped(const char *vip, const char *near)
 	struct raw f;
 
 	before = stats();
-	f = tagged(vip, 1, (uint16_t[]){0}); /* a priority only */
+	f = tagged(vip, 1, (uint16_t[]){0}); /* only a priority */
 	raw_send(&f);
 	await_more(dropped_no_socket, before);
 	for (unsigned tags = 1; tags <= 6; tags++) {
@@ -141,7 +141,7 @@ static void vlans_are_dropped(const char *vip, const char *near)
 	before = stats();
 	f = tagged(near, 1, (uint16_t[]){5});
 	raw_send(&f);
-	await_more(passed, before); /* not steered: the kernel knows what to do */
+	await_more(passed, before); /* not steered: passes to the kernel */
 	assert_int_equal(stats().steered, 0);
 }
 
@@ -154,7 +154,7 @@ static void test_vlans(void **state)
 	vlans_are_dropped(VIP6, "2001:db8::1");
 }
 
-/* Where an interface lies on this one for its VLANs, tagged frames are that one's. */
+/* If this interface has VLAN interfaces, tagged frames pass to the kernel. */
 static void test_vlans_of_other_interfaces_pass(void **state)
 {
 	struct sy_director_stats before;
@@ -166,7 +166,7 @@ static void test_vlans_of_other_interfaces_pass(void **state)
 	before = stats();
 	raw_send(&f);
 	await_more(passed, before);
-	f = tagged(VIP4, 2, (uint16_t[]){0, 5}); /* the kernel would look behind a priority */
+	f = tagged(VIP4, 2, (uint16_t[]){0, 5}); /* the kernel skips a priority tag */
 	before = stats();
 	raw_send(&f);
 	await_more(dropped_vlan, before);
@@ -215,7 +215,7 @@ static void test_headers_cut_short(void **state)
 	}
 }
 
-/* What no socket takes goes nowhere, and by its name. */
+/* Frames too long for the sockets are dropped and counted as such. */
 static void frames_are_limited(enum sy_director_mode mode)
 {
 	struct sy_director_stats before;
@@ -239,7 +239,7 @@ static void frames_are_limited(enum sy_director_mode mode)
 			await_more(dropped_no_socket, before);
 	}
 	before = stats();
-	far_send_bytes("192.0.2.1", 0, 8000); /* not ours: nobody's business */
+	far_send_bytes("192.0.2.1", 0, 8000); /* not steered: not limited */
 	await_more(passed, before);
 	director_stop();
 }
@@ -250,7 +250,7 @@ static void test_frames_too_long(void **state)
 	frames_are_limited(SY_DIRECTOR_GENERIC);
 }
 
-/* Under the same name, with another index: what was steered is steered there. */
+/* With the same name and another index: steered addresses stay steered on the new interface. */
 static void interface_comes_back(enum sy_director_mode mode)
 {
 	uint32_t id;

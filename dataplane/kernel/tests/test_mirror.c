@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The mirror against a live kernel: what iproute2 changes must come out as differences. */
+/* The mirror with a live kernel: it must report the changes that iproute2 makes. */
 #include "topology.h"
 
 static void test_links_and_addresses(void **state)
@@ -12,7 +12,7 @@ static void test_links_and_addresses(void **state)
 	assert_true(link->up);
 	assert_string_equal(link->kind, "veth");
 	assert_int_equal(link->mtu, 1500);
-	assert_true(link->mac[0] & 2); /* locally administered, as veth draws them */
+	assert_true(link->mac[0] & 2); /* locally administered, as veth makes them */
 	assert_true(addr_is(&(struct expected_addr){"192.0.2.1", true}));
 	assert_true(addr_is(&(struct expected_addr){"2001:db8::1", true}));
 
@@ -26,7 +26,7 @@ static void test_links_and_addresses(void **state)
 	sh("ip link set near0 up");
 	expect_link("near0", true, true);
 	netns_enter(far_ns);
-	sh("ip link set far0 down"); /* takes our carrier */
+	sh("ip link set far0 down"); /* removes the carrier of near0 */
 	netns_enter(near_ns);
 	expect_link("near0", true, false);
 
@@ -34,7 +34,7 @@ static void test_links_and_addresses(void **state)
 	expect_link("br0", true, false);
 	sh("ip link set near0 nomaster; ip link del br0");
 	expect_link("br0", false, false);
-	assert_non_null(link_named("near0")); /* leaving a bridge is no farewell */
+	assert_non_null(link_named("near0")); /* leaving a bridge does not remove the link */
 	sh("ip link del near0");
 	expect_link("near0", false, false);
 	pump_until(addr_is, (&(struct expected_addr){"198.51.100.7", false}));
@@ -50,7 +50,7 @@ static void test_routes_of_both_families(void **state)
 	expect_route("203.0.113.0", 24, "via 192.0.2.2 dev near0 weight 1");
 	expect_route("192.0.2.0", 24, "via link dev near0 weight 1");
 	expect_route("2001:db8::", 64, "via link dev near0 weight 1");
-	/* table local stays with the kernel */
+	/* routes of table local are not reported */
 	expect_route("192.0.2.1", 32, "none");
 
 	sh("ip -6 route add default via 2001:db8::2");
@@ -171,7 +171,7 @@ static void test_link_down_takes_routes(void **state)
 	expect_route("203.0.113.0", 24,
 	             "via 192.0.2.2 dev near0 weight 1, via 198.51.100.2 dev near1 weight 1");
 	expect_route("203.0.112.0", 24, "via 192.0.2.2 dev near0 weight 1");
-	/* carrier: the kernel only marks the hops */
+	/* carrier lost: the kernel only marks the hops */
 	netns_enter(far_ns);
 	sh("ip link set far0 down");
 	netns_enter(near_ns);
@@ -183,7 +183,7 @@ static void test_link_down_takes_routes(void **state)
 	netns_enter(near_ns);
 	expect_route("203.0.112.0", 24, "via 192.0.2.2 dev near0 weight 1");
 	expect_route("192.0.2.0", 24, "via link dev near0 weight 1");
-	/* the switch: the kernel forgets the routes without a word */
+	/* link set down: the kernel removes the routes silently */
 	sh("ip link set near0 down");
 	expect_route("203.0.113.0", 24, "via 198.51.100.2 dev near1 weight 1");
 	expect_route("203.0.112.0", 24, "via 198.51.100.2 dev near1 weight 1");
@@ -192,7 +192,7 @@ static void test_link_down_takes_routes(void **state)
 	sh("ip link set near0 up");
 	expect_route("203.0.113.0", 24,
 	             "via 192.0.2.2 dev near0 weight 1, via 198.51.100.2 dev near1 weight 1");
-	/* the device: the kernel drops multipath routes whole */
+	/* device deleted: the kernel removes whole multipath routes */
 	sh("ip link del near1");
 	expect_route("203.0.113.0", 24, "none");
 	expect_route("203.0.112.0", 24, "none");

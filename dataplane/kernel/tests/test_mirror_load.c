@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The mirror under load, overruns among it, and the neighbours it has the kernel manage. */
+/* The mirror under load, with overruns, and the neighbours that the kernel manages for it. */
 #include "topology.h"
 
 #include <net/if.h>
@@ -36,7 +36,7 @@ static void test_overrun_tells_only_differences(void **state)
 	assert_int_equal(topology->bulk_reported, 4000);
 	assert_int_equal(sy_mirror_set_buffer(topology->mirror, 4096), 0);
 
-	/* Nobody reads meanwhile: nearly all of these events are lost. */
+	/* The mirror does not read meanwhile: nearly all of these events are lost. */
 	bulk_change("del", 0, 1000);
 	bulk_change("add", 4000, 7000);
 	sh("ip addr add 198.51.100.7/25 dev near0; ip rule add to 192.0.2.9 table 77 pref 100");
@@ -115,7 +115,7 @@ static bool neigh_is(const void *arg)
 
 static bool neigh_is_managed(const char *text)
 {
-	/* iproute2 writes the extended flag since 5.16. */
+	/* iproute2 prints the extended flag since 5.16. */
 	return sh_ok("ip -d neigh show %s dev near0 | grep -q managed", text);
 }
 
@@ -138,7 +138,7 @@ static void test_neighbours_are_managed(void **state)
 	assert_true(neigh_is_managed("192.0.2.2"));
 	assert_true(neigh_is_managed("2001:db8::2"));
 
-	/* Flushed by hand or by the link's fall, it comes back by itself. */
+	/* The neighbour returns by itself after a flush by hand or by a link that went down. */
 	sh("ip neigh flush dev near0; ip neigh del 192.0.2.2 dev near0 2>/dev/null || true");
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
 	sh("ip link set near0 down");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A flow director that is prepared beside its predecessor and then takes its place. */
+/* A flow director that is prepared while its predecessor runs and then replaces it. */
 #include "direct.h"
 
 #include <arpa/inet.h>
@@ -40,7 +40,7 @@ static void successor_prepare(enum sy_director_mode mode)
 	assert_int_equal(sy_director_queues(successor), 2);
 }
 
-/* The successor becomes the one that the other functions know. */
+/* Makes the successor the director that the other functions use. */
 static void successor_take(void)
 {
 	struct sy_error err = {0};
@@ -58,7 +58,7 @@ static int teardown(void **state)
 	return direct_teardown(state);
 }
 
-/* IPv4 packets that this namespace's kernel was shown. */
+/* Number of IPv4 packets that this namespace's kernel has received. */
 static unsigned long kernel_saw(void)
 {
 	FILE *in = fopen("/proc/thread-self/net/snmp", "r");
@@ -131,7 +131,7 @@ static void test_prepare_changes_nothing(void **state)
 	assert_non_null(strstr(err.text, name));
 	sy_director_close(successor);
 
-	/* Nor does one that will have to attach again. */
+	/* A successor that must attach again changes nothing either. */
 	successor_prepare(SY_DIRECTOR_GENERIC);
 	far_send(VIP4);
 	receivers_expect(receiver, 0x0800);
@@ -158,7 +158,7 @@ static void test_take_hides_every_packet(void **state)
 	receivers_start();
 	id = pinned_link_id();
 	program = pinned_program_id();
-	far_send(VIP4); /* neighbours know each other from here on */
+	far_send(VIP4); /* resolves the neighbours */
 	receivers_expect(receiver, 0x0800);
 	seen = kernel_saw();
 	assert_int_equal(pthread_create(&thread, NULL, soak_main, &soak), 0);
@@ -173,7 +173,8 @@ static void test_take_hides_every_packet(void **state)
 	receivers_start();
 	before = stats();
 	await_more(steered, before);
-	assert_int_equal(pinned_program_id(), program); /* with the same maps, it does as well */
+	assert_int_equal(pinned_program_id(),
+	                 program); /* still the predecessor's: it has the same maps */
 	assert_int_equal(sy_director_update(director, &err), 0);
 	assert_int_not_equal(pinned_program_id(), program);
 	before = stats();
@@ -184,7 +185,7 @@ static void test_take_hides_every_packet(void **state)
 	assert_int_equal(kernel_saw(), seen);
 	assert_int_equal(pinned_link_id(), id);
 
-	/* What the predecessor steered can still be settled. */
+	/* Entries of the predecessor can still be settled. */
 	steer(VIP4, true);
 	assert_int_equal(sy_director_settle(director), 0);
 	before = stats();
@@ -219,7 +220,7 @@ static void test_maps_changed_since_prepare(void **state)
 	successor_prepare(SY_DIRECTOR_AUTO);
 	director_stop();
 	assert_int_equal(sy_kernel_cleanup(NULL, NULL, &err), 0);
-	director_start(SY_DIRECTOR_AUTO); /* with maps of its own */
+	director_start(SY_DIRECTOR_AUTO); /* with its own maps */
 	steer(VIP4, true);
 	director_stop();
 	successor_take();

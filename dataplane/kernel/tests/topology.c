@@ -114,8 +114,8 @@ bool topology_synced(const void *arg)
 	return topology->synced >= *(const unsigned *)arg;
 }
 
-/* A route's first words, as `ip route` would write them: "via A dev B weight N, …", "blackhole",
- * "dead" (no hop lives) or "none". */
+/* Writes a route like `ip route`: "via A dev B weight N, …", "blackhole", "dead" (no live hop) or
+ * "none". */
 static void route_write(const char *prefix, unsigned len, char *out, size_t size)
 {
 	struct sy_addr addr = addr_of(prefix);

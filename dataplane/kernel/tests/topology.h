@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mirror under test, what its handler was told, and the waiting for it to be told. */
+/* Fixture: a mirror under test, the objects it has reported, and functions that wait for reports.
+ */
 #ifndef KERNEL_TESTS_WORLD_H
 #define KERNEL_TESTS_WORLD_H
 
@@ -8,7 +9,7 @@
 #define WORLD_ITEMS 512
 #define WORLD_BULK  65536 /* 10.x.y.0/24 by x·256 + y */
 
-/* What the handler has been told, as its user would keep it. */
+/* The objects that the mirror has reported, stored as a user of the mirror would. */
 struct topology {
 	struct sy_mirror *mirror;
 	unsigned budget;
@@ -39,7 +40,7 @@ void pump_until_at(condition holds, const void *arg, int line);
 #define pump_until(holds, arg) pump_until_at(holds, arg, __LINE__)
 
 /* Conditions. */
-bool topology_synced(const void *times); /* unsigned: at least so often */
+bool topology_synced(const void *times); /* unsigned: at least this often */
 bool refusal_has(const void *word);      /* NULL: nothing is refused */
 
 struct expected_route {

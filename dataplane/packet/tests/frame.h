@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Frames for tests, built and verified by slow code that shares nothing with the module. */
+/* Frames for tests, built and verified by slow code that is independent of the module. */
 #ifndef FRAME_H
 #define FRAME_H
 
@@ -36,7 +36,7 @@ static inline unsigned get16(const uint8_t *at)
 	return (unsigned)at[0] << 8 | at[1];
 }
 
-/* RFC 1071 on top of sum, in host order. */
+/* The sum of RFC 1071, added to sum, in host order. */
 static inline uint32_t sum_slow(uint32_t sum, const uint8_t *p, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -63,7 +63,7 @@ static inline uint32_t frame_pseudo_sum(const uint8_t *frame, bool v4)
 	uint8_t tail[4] = {0, v4 ? ip[9] : ip[6]};
 	uint32_t sum;
 
-	if (tail[1] == 1) /* ICMP has none */
+	if (tail[1] == 1) /* ICMP has no pseudo header */
 		return 0;
 	put16(tail + 2, frame_l4_len(frame, v4));
 	sum = sum_slow(0, tail, sizeof(tail));
@@ -115,8 +115,8 @@ static inline void frame_l4_finish(struct frame *f, bool v4)
 	put16(at, sum == 0 && f->bytes[14 + (v4 ? 9 : 6)] == 17 ? 0xffff : sum);
 }
 
-/* A valid frame with l4_len random transport bytes whose header is made good: TCP with ACK only and
- * no options, a whole UDP datagram, an echo request. */
+/* A valid frame with l4_len random transport bytes and a valid header: TCP with only ACK and no
+ * options, a whole UDP datagram, or an echo request. */
 static inline struct frame frame_make(bool v4, unsigned proto, unsigned l4_len)
 {
 	struct frame f = {.len = 14 + frame_ip_len(v4) + l4_len};
@@ -156,7 +156,7 @@ static inline struct frame frame_make(bool v4, unsigned proto, unsigned l4_len)
 	return f;
 }
 
-/* Parses from an exact heap copy, so that ASan sees a byte read beyond the end. */
+/* Parses an exact heap copy: ASan detects a read beyond its end. */
 static inline enum sy_drop frame_parse(const struct frame *f, struct sy_view *v)
 {
 	uint8_t *exact = malloc(f->len + !f->len);
@@ -167,7 +167,7 @@ static inline enum sy_drop frame_parse(const struct frame *f, struct sy_view *v)
 	assert_non_null(exact);
 	memcpy(exact, f->bytes, f->len);
 	drop = sy_packet_parse(exact, f->len, v);
-	/* What is plain is right, and means the same. */
+	/* A plain packet is valid, and its view is the same. */
 	plain = sy_plain_look(exact, f->len);
 	if (plain) {
 		sy_plain_view(exact, plain, &view);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a fragment carries, the id it leaves under, and how packets become fragments. */
+/* The length and id of fragments, and the fragmentation of packets. */
 #include "frame.h"
 
 #define ID 0x11223344
 
-/* Headers of an IPv6 fragment as they stand between IP and transport; where its own header is. */
+/* Headers of an IPv6 fragment between IP and transport, and the offset of its fragment header. */
 static const struct chain {
 	uint8_t bytes[24];
 	uint8_t len, at;
 } chains[] = {
         {{17, 0, 0, 1, 0x11, 0x22, 0x33, 0x44}, 8, 0},
-        /* hop-by-hop in front of it, destination options behind it */
+        /* hop-by-hop options before it, destination options after it */
         {{44, 0, 1, 4, 0, 0, 0, 0, 60, 0, 0, 1, 0x11, 0x22, 0x33, 0x44, 17, 0, 1, 4}, 24, 8},
 };
 
@@ -52,7 +52,7 @@ static void test_length(void **state)
 	}
 }
 
-/* The id changes with the source, and only then. */
+/* The id changes if the source changes, and only then. */
 static void renumber_check(const struct frame *in)
 {
 	struct frame same = *in, other = *in;
@@ -68,7 +68,7 @@ static void renumber_check(const struct frame *in)
 	to.src.b[15] ^= 1;
 	sy_rewrite_prepare(&v.tuple, &to, &r);
 	sy_packet_rewrite(other.bytes, &v, &r);
-	after = frame_view(&other); /* its checksum is right, else it cannot be parsed */
+	after = frame_view(&other); /* parsing succeeds only with a right checksum */
 	assert_int_equal(after.fragment_id, v.v4 ? 0x7788 : 0x55667788);
 	assert_int_equal(after.fragment_offset, v.fragment_offset);
 	assert_true(sy_addr_equal(&after.tuple.src, &to.src));
@@ -93,8 +93,8 @@ static void test_renumber(void **state)
 
 /* ---- fragmenting ---- */
 
-/* A stream option, which every fragment carries, between a record of the route and one of time,
- * which the first alone has (RFC 791 3.1). */
+/* A stream option, which every fragment carries, between record route and timestamp options, which
+ * only the first fragment has (RFC 791 3.1). */
 static const uint8_t options[20] = {7, 7, 4, 0, 0, 0, 0, 0x88, 4, 0x12, 0x34, 1, 68, 8, 5, 0};
 
 static struct frame with_options(const struct frame *plain)
@@ -117,7 +117,7 @@ static void may_fragment(struct frame *f)
 	frame_ip_finish(f);
 }
 
-/* Where what a fragment carries begins, and its place in the datagram. */
+/* Start of a fragment's data in the frame, and the data's offset in the datagram. */
 struct part {
 	unsigned from, offset, id;
 	bool more;
@@ -147,8 +147,8 @@ static void check_options(const struct frame *piece, bool first)
 		assert_memory_equal(piece->bytes + 34, later, sizeof(later));
 }
 
-/* Divides a frame; into[] gets what its bytes were, by their place in the datagram, from `base` on.
- * Returns how many there are. */
+/* Fragments a frame. into[] gets the fragments' bytes, by their offset in the datagram, from `base`
+ * on. Returns the number of fragments. */
 static unsigned divide(const struct frame *in, bool v4, unsigned mtu, unsigned id, unsigned base,
                        bool more, uint8_t *into)
 {
@@ -204,7 +204,7 @@ static void test_divide(void **state)
 	}
 }
 
-/* Of a fragment: its id, place and end stay. */
+/* Fragmenting a fragment keeps its id, offset and end. */
 static void test_divide_a_fragment(void **state)
 {
 	static uint8_t into[FRAME_MAX];

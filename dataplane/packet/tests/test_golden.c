@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Frames built by scapy go in, and exactly those that it built must come out. */
+/* Input frames and expected output frames are built by scapy; the output must be equal. */
 #include <stdio.h>
 
 #include "frame.h"
 
 #define LINE_MAX 16384
 
-/* Makes of in, which is parsed, what goes to out; returns its length. */
+/* Builds the output frame in out from the parsed frame in. Returns its length. */
 typedef uint32_t (*operation)(struct frame *in, struct sy_view *v, uint8_t *out);
 
 static struct sy_addr addr(const char *v4, const char *v6, bool is_v4)
@@ -39,7 +39,7 @@ static struct sy_tuple server_side(bool v4, uint32_t proto)
 	                         .proto = proto};
 }
 
-/* Room in front that ASan watches, and a frame behind it. */
+/* A frame after the space for new headers, in one heap block that ASan watches. */
 struct padded {
 	uint8_t *block, *frame;
 };

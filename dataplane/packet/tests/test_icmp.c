@@ -36,7 +36,7 @@ static void test_echo(void **state)
 	}
 }
 
-/* All zeros but the checksum: +0 and -0 must not be mixed up. */
+/* All bytes but the checksum are zero: +0 and -0 must not be confused. */
 static void test_echo_zeros(void **state)
 {
 	for (unsigned len = 8; len < 64; len++) {
@@ -59,7 +59,7 @@ static struct sy_addr source_of(bool v4)
 	return a;
 }
 
-/* The error about f, from a heap block of exactly its size: ASan sees a byte too many. */
+/* The error about f, built in a heap block of exactly its size: ASan detects a write beyond it. */
 static uint32_t error_make(struct frame *out, const struct frame *f, enum sy_icmp_error kind,
                            uint16_t mtu)
 {
@@ -125,7 +125,7 @@ static void test_errors(void **state)
 	}
 }
 
-/* Every ICMP type: errors answer none of the errors and redirects. */
+/* For every ICMP type: errors and redirects cause no error. */
 static void test_error_about_icmp(void **state)
 {
 	for (unsigned type = 0; type < 256; type++) {

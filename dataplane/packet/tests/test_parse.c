@@ -3,7 +3,7 @@
 
 #define MAX_EDITS 5
 
-/* A valid frame of this kind, edited, must be dropped for this reason. */
+/* A valid frame of this kind must be dropped for this reason after the edit. */
 struct parse_case {
 	const char *what;
 	bool v4;
@@ -99,7 +99,7 @@ static void test_cases(void **state)
 	}
 }
 
-/* Nearly all packets are: whoever makes the plain parser refuse them makes them slow. */
+/* Nearly all packets are plain; they become slow if the plain parser refuses them. */
 static void test_plain(void **state)
 {
 	for (unsigned v6 = 0; v6 < 2; v6++) {
@@ -111,7 +111,7 @@ static void test_plain(void **state)
 	}
 }
 
-/* Addresses that need all of their bytes set. */
+/* Addresses for which all bytes matter. */
 static void test_addresses(void **state)
 {
 	static const struct {
@@ -239,7 +239,8 @@ static void test_giant(void **state)
 
 /* ---- options, extension headers, tags -------------------------------------------------------- */
 
-/* Puts `more` bytes between IP header and transport; IPv6: the first of them names next. */
+/* Inserts `more` bytes between IP header and transport; IPv6: next is the type of the first header.
+ */
 static void headers_insert(struct frame *f, bool v4, const uint8_t *more, unsigned len,
                            uint8_t next)
 {

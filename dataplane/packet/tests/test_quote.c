@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is read out of ICMP errors; what becomes of them is in test_golden.c. */
+/* Parsing of ICMP errors; their translation is in test_golden.c. */
 #include "frame.h"
 
-/* An error of this type about a frame, `size` bytes of which are quoted. */
+/* An error of this type about a frame, which quotes `size` bytes of it. */
 static struct frame error_make(bool v4, uint8_t type, uint8_t code, uint32_t rest,
                                const struct frame *about, unsigned size)
 {
@@ -99,7 +99,7 @@ static void test_quoted_headers(void **state)
 	uint8_t *ip = about.bytes + 14;
 	struct sy_quote q;
 
-	/* options: the first eight bytes of what was TCP */
+	/* options, in the place of the first eight bytes of TCP */
 	ip[0] = 0x47;
 	f = error_make(true, 3, 1, 0, &about, 36);
 	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
@@ -126,7 +126,7 @@ static void test_quoted_headers(void **state)
 	f = error_make(true, 3, 1, 0, &about, 36);
 	assert_int_equal(quote_parse(&f, &q), SY_DROP_UNKNOWN_PROTOCOL);
 
-	/* destination options in front of UDP */
+	/* destination options before UDP */
 	about = frame_make(false, 60, 60);
 	memcpy(frame_l4(&about, false), (const uint8_t[]){17, 1}, 2);
 	f = error_make(false, 1, 0, 0, &about, 64);
@@ -138,7 +138,7 @@ static void test_quoted_headers(void **state)
 	assert_int_equal(quote_parse(&f, &q), SY_DROP_TRUNCATED);
 }
 
-/* Behind the quote, padding and extensions of RFC 4884. */
+/* Padding and RFC 4884 extensions after the quote. */
 static void test_extensions_are_no_quote(void **state)
 {
 	struct frame about = frame_make(true, 17, 30), f;
@@ -147,7 +147,7 @@ static void test_extensions_are_no_quote(void **state)
 	memset(about.bytes + about.len, 0, 128);
 	f = error_make(true, 11, 0, 32 << 16, &about, 140);
 	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
-	assert_int_equal(q.l4_len, 30); /* as long as it says it is */
+	assert_int_equal(q.l4_len, 30); /* its own length field */
 	about = frame_make(true, 17, 400);
 	f = error_make(true, 11, 0, 32 << 16, &about, 140);
 	assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
@@ -165,11 +165,11 @@ static void test_tunnel_of_eight_bytes(void **state)
 	assert_int_equal(sy_packet_parse_tunnelled(f.bytes, &q, &inner), SY_DROP_TRUNCATED);
 }
 
-/* An error about a tunnel tells a client no more than it can understand. */
+/* A client gets errors about a tunnel only as types that it can understand. */
 static void test_tunnel_kinds(void **state)
 {
 	static const struct {
-		uint8_t type, code, want_type, want_code; /* type 0: nothing */
+		uint8_t type, code, want_type, want_code; /* want_type 0: no error */
 	} cases[] = {{3, 0, 3, 1}, {3, 3, 3, 1}, {3, 4, 3, 4}, {11, 0, 3, 1}, {12, 0, 0, 0}};
 	struct frame inside = frame_make(true, 6, 40);
 	struct frame about = frame_make(true, 4, inside.len - 14);

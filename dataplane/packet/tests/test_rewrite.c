@@ -27,7 +27,7 @@ static bool tuple_equal(const struct sy_tuple *a, const struct sy_tuple *b)
 	return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* Rewrites f; the parser must then see `to`, nothing beyond the headers may have changed. */
+/* Rewrites f. The parser must then return `to`, and bytes after the headers must not change. */
 static void rewrite_check(struct frame *f, const struct sy_tuple *to)
 {
 	struct sy_view v = frame_view(f), after;
@@ -64,7 +64,7 @@ static void test_random(void **state)
 	}
 }
 
-/* To where it goes already: only its TTL is another one. */
+/* A rewrite to the packet's own addresses: only the TTL changes. */
 static void test_age(void **state)
 {
 	for (unsigned i = 0; i < 60000; i++) {
@@ -79,7 +79,7 @@ static void test_age(void **state)
 	}
 }
 
-/* The way back by inverted deltas is the way back. */
+/* A rewrite with inverted deltas restores the packet. */
 static void test_inverse(void **state)
 {
 	for (unsigned i = 0; i < 20000; i++) {
@@ -121,7 +121,7 @@ static void test_udp_zero(void **state)
 	assert_int_equal(get16(frame_l4_csum(&f, true)), 0);
 }
 
-/* Ports chosen such that the checksum would come out as zero. */
+/* Ports for which the checksum would become zero. */
 static void test_udp_becomes_zero(void **state)
 {
 	for (unsigned i = 0; i < 2000; i++) {
@@ -138,7 +138,7 @@ static void test_udp_becomes_zero(void **state)
 }
 
 /* 10.0.0.1:1000 → 192.0.2.1:80, TCP SYN, to 10.1.0.1:2000 → 10.2.0.1:8080;
- * checksums computed elsewhere. */
+ * checksums from an independent computation. */
 static void test_golden(void **state)
 {
 	static const uint8_t before[] = {
@@ -185,12 +185,12 @@ static void test_check_l4(void **state)
 		bool unfinished;
 		assert_int_equal(check_l4(&f, &v), SY_CSUM_OK);
 		frame_l4(&f, v4)[random_next() % 2 ? 0 : l4_len - 1] ^= 0x10;
-		/* by chance, once in 65536, the old checksum is what an unfinished one would be */
+		/* once in 65536 the old checksum equals the unfinished one by chance */
 		unfinished = proto != 1 && get16(csum) == frame_pseudo_sum(f.bytes, v4);
 		assert_int_equal(check_l4(&f, &v), unfinished ? SY_CSUM_UNFINISHED : SY_CSUM_BAD);
 		if (proto == 1)
 			continue;
-		/* what a sender leaves to its hardware: the pseudo header's sum */
+		/* a checksum left to the sender's hardware: the pseudo header's sum */
 		put16(csum, frame_pseudo_sum(f.bytes, v4));
 		assert_int_equal(check_l4(&f, &v), SY_CSUM_UNFINISHED);
 	}
@@ -207,7 +207,7 @@ static void test_check_udp_zero(void **state)
 	assert_int_equal(check_l4(&f6, &v6), SY_CSUM_BAD);
 }
 
-/* A datagram that ends before its IP packet does. */
+/* A UDP datagram that is shorter than its IP packet. */
 static void test_check_udp_short(void **state)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -315,7 +315,7 @@ static void mss_lower_slowly(uint8_t *options, unsigned len, unsigned mss)
 	}
 }
 
-/* Words that senders put together, whole options or not. */
+/* Words of which senders make their options; not all are whole options. */
 static void test_mss_layouts(void **state)
 {
 	static const uint8_t words[][4] = {
@@ -334,7 +334,7 @@ static void test_mss_layouts(void **state)
 			else
 				random_fill(options + at, 4);
 		}
-		if (len && n % 4) /* as most do */
+		if (len && n % 4) /* padding, as most senders do */
 			memcpy(options, words[0], 4);
 		struct frame f = syn_make(n & 1, options, len), before = f;
 		struct sy_view v = frame_view(&f);

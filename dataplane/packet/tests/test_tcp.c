@@ -3,7 +3,7 @@
 
 static const uint8_t no_options[1];
 
-/* A segment with these options, and a right checksum. */
+/* A segment with these options and a valid checksum. */
 static struct frame segment_make(bool v4, uint8_t flags, const uint8_t *options, unsigned len)
 {
 	struct frame f = frame_make(v4, 6, 20 + len + 30);
@@ -45,7 +45,7 @@ static void test_toa_room(void **state)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* SACK blocks at every alignment, among other options; the checksum proves the parity. */
+/* SACK blocks at every alignment, among other options; a wrong parity makes the checksum wrong. */
 static void test_sack_anywhere(void **state)
 {
 	for (unsigned pad = 0; pad < 4; pad++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Between the families and into tunnels: what cannot be done changes nothing, and what is done at
- * random lengths keeps its checksums. Exact bytes are in test_golden.c. */
+/* Translation between families and encapsulation: a refused packet stays unchanged, and packets of
+ * random lengths keep valid checksums. test_golden.c checks exact bytes. */
 #include "frame.h"
 
 static struct sy_tuple to_make(bool v4, uint32_t proto)
@@ -46,12 +46,13 @@ static void test_refused(void **state)
 	f = frame_make(false, 17, 24); /* IPv6 without a UDP checksum */
 	put16(frame_l4_csum(&f, false), 0);
 	refused_check(&f);
-	f = frame_make(true, 17, 24); /* a missing checksum, of bytes that are elsewhere */
+	f = frame_make(true, 17,
+	               24); /* first fragment without a checksum, which needs the other bytes */
 	put16(frame_l4_csum(&f, true), 0);
 	put16(f.bytes + 20, 0x2000);
 	frame_ip_finish(&f);
 	refused_check(&f);
-	/* a first fragment with options in front of its transport */
+	/* a first fragment with options before its transport */
 	f = frame_make(false, 44, 48);
 	memcpy(frame_l4(&f, false),
 	       (const uint8_t[]){60, 0, 0, 1, 1, 2, 3, 4, 17, 0, 1, 4, 0, 0, 0, 0}, 16);
@@ -77,7 +78,7 @@ static void test_random_lengths(void **state)
 	}
 }
 
-/* As long as a frame's offsets can count, and one byte more. */
+/* The greatest length that a frame's offsets can express, and one byte more. */
 static void test_longest(void **state)
 {
 	uint8_t *block = calloc(1, SY_PACKET_ROOM + UINT16_MAX), *frame = block + SY_PACKET_ROOM;
