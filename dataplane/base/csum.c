@@ -16,7 +16,7 @@ static inline uint64_t load64(const uint8_t *p)
 	return w;
 }
 
-/* Folds to 33 bits, so that callers can add further sums without an overflow. */
+/* Folds to 33 bits: further sums can be added without an overflow. */
 static inline uint64_t sum_narrow(uint64_t sum)
 {
 	return (sum & UINT32_MAX) + (sum >> 32);

@@ -33,7 +33,7 @@ static void cleanup_report(const struct cleanup *c, const char *what, const char
 		c->told(c->ctx, text);
 }
 
-/* "<prefix><netns>-<ifindex>": true if it is one of ours. */
+/* "<prefix><netns>-<ifindex>": true if the name has this form. */
 static bool name_split(const char *name, const char *prefix, uint64_t *netns, int *ifindex)
 {
 	int end = 0;

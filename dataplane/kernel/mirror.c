@@ -23,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SWEEP_BUCKETS 64        /* count as one message of the budget */
+#define SWEEP_BUCKETS 64        /* swept for one message of the budget */
 #define RECEIVE_BYTES (8 << 20) /* a burst of some 10 000 route changes */
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static int socket_renew(struct sy_mirror *m)
 	struct sy_error err;
 	int rc;
 
-	close(m->nl); /* epoll forgets it by itself */
+	close(m->nl); /* this also removes it from epoll */
 	rc = socket_open(m, &err);
 	if (rc == 0 && epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->nl, &in) < 0)
 		rc = -errno;

@@ -14,7 +14,7 @@ enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_LSRR = 131, OPTION_SSRR = 137 };
 #define IPV4_OFFSET    0x1fff
 #define VLANS_MAX      2
 #define DATAGRAM_MAX   65535
-#define TCP_FLAGS_UNIT 8 /* the fragment offset that lies inside a TCP header */
+#define TCP_FLAGS_UNIT 8 /* the fragment offset that is inside a TCP header */
 
 static enum sy_drop parse_tcp(const uint8_t *l4, struct sy_view *v)
 {

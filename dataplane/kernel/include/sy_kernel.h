@@ -68,8 +68,8 @@ struct sy_mirror_handler {
 	void (*neigh)(void *ctx, const struct sy_neigh *neigh, bool gone);
 	/* The first complete dump, or a resynchronisation after an overrun, has been delivered. */
 	void (*synced)(void *ctx);
-	/* Policy routing appeared (text says what) or was removed (text is NULL). The forwarder
-	 * refuses to route by rules that it does not support. */
+	/* The reason to refuse routing changed: text names the policy routing that is not
+	 * supported; NULL: there is none any more. */
 	void (*refused)(void *ctx, const char *text);
 };
 
@@ -109,9 +109,9 @@ int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
  * packet is redirected to the AF_XDP socket of its queue, or dropped if there is none. All other
  * packets pass to the kernel, as do ARP and ND (ICMPv6 133–137, also when sent to a VIP).
  */
-/* bits 0: a server whose packets are steered, whatever their destination. Else a network: packets
- * from its hosts are steered, unless they are for a host of this or another such network, or for a
- * multicast or link-local address. Hashed and compared as bytes. */
+/* bits 0: a server; its packets are steered to any destination but this host. Else a network:
+ * packets from its hosts are steered too, unless they are for a host of this or another such
+ * network, or for a multicast or link-local address. Hashed and compared as bytes. */
 struct sy_source {
 	struct sy_addr addr; /* of a network: its first address */
 	uint16_t port;       /* network order; 0: any; of a network 0 */
@@ -135,8 +135,8 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
  * sy_director_queues() may be called. */
 int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                         struct sy_error *err);
-/* The second step: takes the lock (waiting up to wait_ms for it) and the link. If the predecessor
- * has changed its maps since, loads the program again. While all maps are the predecessor's, its
+/* The second step: takes the lock (waiting up to wait_ms for it) and the link. Loads the program
+ * again if the predecessor's maps are no longer the same. While all maps are the predecessor's, its
  * program continues to direct packets, to the sockets that are set from now on, until
  * sy_director_update(). */
 int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *err);

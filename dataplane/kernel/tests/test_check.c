@@ -175,8 +175,7 @@ static void test_a_server_is_asked_on_the_vip(void **state)
 		netns_enter(there);
 		sh("ip address del %s/%s dev lo", vip[v4], bits);
 		netns_enter(here);
-		/* No answer comes. The server's kernel received the packet but did not accept it.
-		 */
+		/* No answer comes: the server's kernel received the packet but did not accept it */
 		int fd = check_start(vip[v4], own[v4], MARK);
 		struct pollfd wait = {.fd = fd, .events = POLLOUT};
 

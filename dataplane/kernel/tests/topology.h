@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fixture: a mirror under test, the objects it has reported, and functions that wait for reports.
- */
+/* Fixture: a mirror under test, the objects that it reported, and functions to wait for reports. */
 #ifndef KERNEL_TESTS_WORLD_H
 #define KERNEL_TESTS_WORLD_H
 

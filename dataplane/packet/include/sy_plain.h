@@ -93,9 +93,9 @@ static inline bool sy_plain_source4(uint32_t address)
 }
 
 /* Is the ones' complement sum of a header and its checksum zero? sum is not 0 and was added with
- * end-around carries, so it is congruent to the 16-bit sum modulo 2^16 - 1, and must be divisible
- * by it. The product of a multiple of 2^16 - 1 with its inverse modulo 2^64 is the quotient, which
- * is small. */
+ * end-around carries, so it is congruent to the 16-bit sum modulo m = 2^16 - 1: the question is
+ * whether m divides sum. If so, sum times the inverse of m modulo 2^64 is the quotient, which is
+ * small. */
 static inline bool sy_plain_sums_up(uint64_t sum)
 {
 	const uint64_t quotients = UINT64_MAX / 0xffff; /* also the negative of the inverse */

@@ -239,8 +239,7 @@ static void test_giant(void **state)
 
 /* ---- options, extension headers, tags -------------------------------------------------------- */
 
-/* Inserts `more` bytes between IP header and transport; IPv6: next is the type of the first header.
- */
+/* Inserts `more` bytes between IP header and transport; next: type of the first one in IPv6. */
 static void headers_insert(struct frame *f, bool v4, const uint8_t *more, unsigned len,
                            uint8_t next)
 {
