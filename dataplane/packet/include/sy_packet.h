@@ -128,8 +128,8 @@ static inline bool sy_view_has_l4(const struct sy_view *v)
 	return v->fragment < SY_FRAGMENT_LATER;
 }
 
-/* Bytes of its datagram that a fragment carries, in the units of fragment_offset: extension headers
- * in the fragmentable part of an IPv6 datagram count. */
+/* Bytes of its datagram that a fragment carries, counted like fragment_offset: extension headers in
+ * the fragmentable part of an IPv6 datagram are included. */
 uint16_t sy_packet_fragment_len(const uint8_t *frame, const struct sy_view *v);
 
 /*
