@@ -118,9 +118,12 @@ static int grow_slot(struct sy_balance *b, uint8_t slot)
 	return m.moved ? 0 : -ENOSPC;
 }
 
+/* Sessions of SNAT take two records each and count once, so a slot may be full before the count of
+ * sessions says so: then an insertion has found no record. */
 static bool slot_is_nearly_full(const struct session_table *t)
 {
-	return (uint64_t)session_count(t) * 8 >= (uint64_t)session_capacity(t) * GROW_AT_EIGHTHS;
+	return __atomic_load_n(&t->refused, __ATOMIC_RELAXED) != 0 ||
+	       (uint64_t)session_count(t) * 8 >= (uint64_t)session_capacity(t) * GROW_AT_EIGHTHS;
 }
 
 void grow_tick(void *balance)

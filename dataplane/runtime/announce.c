@@ -198,27 +198,39 @@ static void announcement_send(struct sy_runtime *rt, const struct announcement *
 	}
 }
 
+/* Sends what is due, at most RATE of a tick, of which `sent` are gone: first times, or repetitions.
+ * Returns how many are gone then. */
+static unsigned announcements_send(struct sy_runtime *rt, uint64_t now, bool first, unsigned sent)
+{
+	struct announcements *a = rt->announcements;
+	for (unsigned i = 0; i < a->count && sent < RATE; i++) {
+		struct announcement *one = &a->list[i];
+		if ((one->sent == 0) != first || one->due_ns > now)
+			continue;
+		announcement_send(rt, one);
+		one->due_ns = now + (UINT64_C(1000000000) << one->sent) - TICK_NS / 2;
+		one->sent++;
+		sent++;
+	}
+	return sent;
+}
+
 void announcements_tick(struct sy_runtime *rt)
 {
 	struct announcements *a = rt->announcements;
 	uint64_t now = sy_clock_ns();
-	unsigned kept = 0, sent = 0;
+	unsigned kept = 0;
 	bool ready = rt->ports && !rt->quiesced;
 	for (unsigned i = 0; i < rt->ports; i++) /* announce only once packets can be received */
 		ready = ready && (rt->port[i]->bound || rt->port[i]->gone);
-	for (unsigned i = 0; a && ready && i < a->count; i++) {
-		struct announcement *one = &a->list[i];
-		if (sent < RATE && one->due_ns <= now) {
-			announcement_send(rt, one);
-			one->due_ns = now + (UINT64_C(1000000000) << one->sent) - TICK_NS / 2;
-			one->sent++;
-			sent++;
-		}
-		if (one->sent < TIMES)
-			a->list[kept++] = *one;
-	}
-	if (a && ready)
-		a->count = kept;
+	if (!a || !ready)
+		return;
+	/* Neighbours that have heard nothing yet come before those that hear it again. */
+	announcements_send(rt, now, false, announcements_send(rt, now, true, 0));
+	for (unsigned i = 0; i < a->count; i++)
+		if (a->list[i].sent < TIMES)
+			a->list[kept++] = a->list[i];
+	a->count = kept;
 }
 
 void announcements_close(struct sy_runtime *rt)

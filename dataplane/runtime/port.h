@@ -64,6 +64,8 @@ struct port {
 	bool bound;        /* this process has the device */
 	bool gone;         /* the interface was deleted; ifindex: of the new one, 0: none */
 	bool held;         /* gone, and workers may still call the port */
+	uint64_t again_ns; /* gone: the next attempt to take it, not before */
+	unsigned attempts; /* that failed in a row */
 	int claimed;       /* the former ifindex, on which IPv6 addresses were claimed */
 	char problem[256]; /* of taking the port again; empty: none */
 	uint16_t mtu_link; /* the interface's MTU, mtu may be smaller */

@@ -60,6 +60,11 @@ static int workers_call(struct sy_runtime *rt, void (*fn)(struct sy_worker *w, v
 
 /* ---- ports ---- */
 
+/* An attempt takes buffers and the control thread's time, so failed ones are repeated after 0.1 s
+ * and then ever more seldom, at last every 13 s. */
+#define AGAIN_NS    UINT64_C(100000000)
+#define AGAIN_STEPS 7
+
 static void port_say(struct port *p, const char *text)
 {
 	if (strcmp(p->problem, text))
@@ -91,6 +96,8 @@ static void port_taken(struct sy_runtime *rt, struct port *p)
 	int rc;
 	p->bound = true;
 	p->gone = false;
+	p->attempts = 0;
+	p->again_ns = 0;
 	p->problem[0] = '\0';
 	workers_note_queues(rt);
 	paths_measure(rt);
@@ -133,13 +140,16 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 	}
 	p->up = false;
 	p->held = true;
+	p->again_ns = sy_clock_ns() +
+	              (AGAIN_NS << (p->attempts < AGAIN_STEPS ? p->attempts++ : AGAIN_STEPS));
 	sy_fail_in(&err, "the interface is back, and cannot be taken");
 	port_say(p, err.text);
 }
 
 void ports_tick(struct sy_runtime *rt)
 {
+	uint64_t now = sy_clock_ns();
 	for (unsigned i = 0; i < rt->ports; i++)
-		if (rt->port[i]->gone && !rt->quiesced)
+		if (rt->port[i]->gone && !rt->quiesced && rt->port[i]->again_ns <= now)
 			port_again(rt, rt->port[i]);
 }

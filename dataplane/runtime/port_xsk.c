@@ -326,6 +326,8 @@ int xsk_interface_read(struct port *p, struct sy_error *err)
 	if (fd >= 0)
 		close(fd);
 	p->ifindex = (int)if_nametoindex(p->name);
+	if (!rc && !p->ifindex) /* deleted meanwhile */
+		rc = -ENODEV;
 	return rc ? sy_fail(err, -rc, "reading the interface: %s", strerror(-rc)) : 0;
 }
 

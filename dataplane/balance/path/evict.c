@@ -107,8 +107,16 @@ static void record_evict(struct sy_worker *w, struct session_table *t, uint32_t 
 	SY_COUNT(w->counters.drop[SY_DROP_SESSION_EVICTED], 1);
 }
 
+/* Nothing of `count` records from this one on can end. */
+static bool is_free(const struct session_table *t, uint32_t record, uint32_t count)
+{
+	return session_at(t, record)->state == SESSION_FREE &&
+	       session_at(t, record + count - 1)->state == SESSION_FREE;
+}
+
 bool evict_session(struct sy_worker *w, struct session_table *t, bool pair)
 {
+	__atomic_store_n(&t->refused, t->refused + 1, __ATOMIC_RELAXED);
 	const struct sy_balance *b = w->app;
 	uint16_t now = (uint16_t)balance_seconds(w);
 	uint32_t best = SESSION_NONE, lowest = COST_NEVER, step = 1 + pair;
@@ -119,7 +127,7 @@ bool evict_session(struct sy_worker *w, struct session_table *t, bool pair)
 		t->evict_at = record + step;
 		uint32_t cost =
 		        pair ? pair_cost(b, t, record, now) : record_cost(b, t, record, now);
-		if (cost < lowest && (pair || session_at(t, record)->state != SESSION_FREE)) {
+		if (cost < lowest && !is_free(t, record, step)) {
 			lowest = cost;
 			best = record;
 		}

@@ -44,6 +44,7 @@ struct session_table {
 	uint32_t free_head; /* free records below top; SESSION_NONE: none */
 	uint32_t sweep_at;  /* the next record to visit */
 	uint32_t evict_at;  /* the next record to consider for eviction: evict.c */
+	uint32_t refused;   /* insertions that found no record. Reader: control thread, relaxed */
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 

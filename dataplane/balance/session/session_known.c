@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The wanted size of a store, and getters for its properties. */
+#include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "session_file.h"
 #include "session_size.h"
 
-/* Sets the wanted size and the growth limit. */
+/* Bytes of the file that an earlier process left; 0: there is none. */
+static uint64_t found_bytes(const struct session_store_options *o)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (o->directory == NULL)
+		return 0;
+	snprintf(path, sizeof(path), "%s/%s", o->directory, o->name);
+	return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+/* Sets the wanted size and the growth limit. The memory of a found file counts as free memory does,
+ * so that the limit is the same at every start, and never less than what the file holds. */
 void session_store_size(struct session_store *s, const struct session_store_options *o)
 {
 	struct session_size size = {o->sessions, o->limit};
@@ -13,8 +28,11 @@ void session_store_size(struct session_store *s, const struct session_store_opti
 	if (o->directory != NULL)
 		snprintf(s->directory, sizeof(s->directory), "%s", o->directory);
 	if (o->sessions == 0 || o->limit == 0) {
+		uint64_t found = found_bytes(o);
 		uint64_t left = session_memory_left("", o->directory);
-		session_size_choose(left > o->reserved ? left - o->reserved : 0, &size);
+		session_size_choose(found + (left > o->reserved ? left - o->reserved : 0), &size);
+		if (size.limit < found / SESSION_BYTES)
+			size.limit = found / SESSION_BYTES;
 	}
 	s->any_size = o->sessions == 0;
 	session_geometry_choose(&s->wanted, o->sessions ? o->sessions : size.begin);

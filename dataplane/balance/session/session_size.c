@@ -9,11 +9,10 @@
 
 #include "session_size.h"
 
-#define SESSION_BYTES 64 /* bytes per session: 0002-session-table.md */
-#define BEGIN_SHARE   8  /* divisor: part of the free memory for the initial tables */
-#define LIMIT_SHARE   2  /* divisor: part that they may grow to */
-#define BEGIN_MIN     (UINT64_C(1) << 16)
-#define BEGIN_MAX     (UINT64_C(1) << 24)
+#define BEGIN_SHARE 8 /* divisor: part of the free memory for the initial tables */
+#define LIMIT_SHARE 2 /* divisor: part that they may grow to */
+#define BEGIN_MIN   (UINT64_C(1) << 16)
+#define BEGIN_MAX   (UINT64_C(1) << 24)
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {

@@ -5,6 +5,8 @@
 
 #include <sy_base.h>
 
+#define SESSION_BYTES 64 /* bytes per session: 0002-session-table.md */
+
 /* Bytes that files in a directory may still take. On hugetlbfs: the free huge pages. Elsewhere:
  * what the kernel calls available, at most the file system's free space (directory NULL: memory
  * without a file). A control group's remaining limit caps the result. root: prefix of /proc and

@@ -366,16 +366,21 @@ static int teardown(void **state)
 	return sy_kernel_cleanup(told, NULL, &err);
 }
 
-int main(void)
+/* EAL starts once in a process, and loads DPDK's drivers only if a port of that start wants one:
+ * the test of a DPDK device has a process of its own, `test_xsk device`. */
+int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-	        /* First: EAL starts once per process, and only this test needs its drivers. */
+	const struct CMUnitTest device[] = {
 	        cmocka_unit_test_teardown(test_inherited_device, lab_close),
+	};
+	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_teardown(test_after_kill, lab_close),
 	        cmocka_unit_test_teardown(test_one_worker, lab_close),
 	        cmocka_unit_test_teardown(test_one_worker_two_queues, lab_close),
 	        cmocka_unit_test_teardown(test_two_workers_one_queue, lab_close),
 	        cmocka_unit_test_teardown(test_two_workers_two_queues, lab_close),
 	};
+	if (argc > 1 && strcmp(argv[1], "device") == 0)
+		return cmocka_run_group_tests(device, setup, teardown);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
