@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Small files as bytes, for tests that damage them. Included behind cmocka.h. */
+/* Small files as bytes, for tests that damage them. Include after cmocka.h. */
 #ifndef FILE_H
 #define FILE_H
 
@@ -8,7 +8,7 @@
 
 #define FILE_MOST (1u << 20) /* bytes */
 
-/* The whole file, freed by the caller. */
+/* Reads the whole file; the caller frees it. */
 static inline uint8_t *file_read(const char *path, size_t *len)
 {
 	FILE *in = fopen(path, "rb");

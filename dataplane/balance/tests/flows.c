@@ -14,7 +14,7 @@
 
 uint64_t __wrap_sy_clock_ns(void);
 
-/* Never set back: another test's files may be younger otherwise. */
+/* Never set back: files from another test could otherwise be newer. */
 static uint64_t clock_ns = UINT64_C(100000000000000);
 
 uint64_t __wrap_sy_clock_ns(void)
@@ -22,7 +22,7 @@ uint64_t __wrap_sy_clock_ns(void)
 	return clock_ns;
 }
 
-/* ---- life ---- */
+/* ---- lifecycle ---- */
 
 static const char *const vip_text[2] = {"192.0.2.10", "2001:db8:a::10"};
 static const char *const server_text[2] = {"10.0.0.0", "2001:db8:b::"};
@@ -83,7 +83,7 @@ int flows_setup(void **state)
 		const struct sy_static_route *r = &routes[i < 4 ? i : 4 + i % 2];
 		neigh[i].addr = i < 4 ? r->via : r->prefix;
 		if (i >= 4)
-			neigh[i].addr.b[15] = (uint8_t)(i / 2 - 1); /* hosts 1 and 2 there */
+			neigh[i].addr.b[15] = (uint8_t)(i / 2 - 1); /* hosts 1 and 2 on link */
 		memcpy(neigh[i].port, r->port, sizeof(neigh[i].port));
 		memcpy(neigh[i].mac, (uint8_t[6]){2, 0, 0, 0, 1, (uint8_t)i}, 6);
 	}
@@ -119,7 +119,7 @@ int flows_teardown(void **state)
 	remove_in(f->state, "journal");
 	remove_in(f->state, "journal.damaged");
 	remove_in(f->store, "rig");
-	/* nothing temporary stays */
+	/* fails if a temporary file is left */
 	assert_int_equal(rmdir(f->state), 0);
 	assert_int_equal(rmdir(f->store), 0);
 	free(f);
@@ -196,8 +196,7 @@ void flows_pass(struct flows *f, unsigned seconds)
 
 /* ---- packets ---- */
 
-/* The TCP header of a reset or a question of our own: those have no window. NULL: it is another
- * frame. */
+/* The TCP header of the balancer's own reset or probe, which have window 0. NULL: another frame. */
 static const struct sy_tcp *own_segment(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -221,7 +220,7 @@ bool flows_own_segment(struct flows *f, unsigned port, struct sy_tcp *out)
 	return word != NULL;
 }
 
-/* The next frame that leaves a port and is none. */
+/* The next frame that leaves a port, except the balancer's own. */
 static struct rte_mbuf *flows_collect(struct flows *f, unsigned port)
 {
 	struct rte_mbuf *m;
@@ -341,7 +340,7 @@ struct session *flow_session(struct flows *f, const struct flow *flow)
 	return flows_find(f, &flow->client);
 }
 
-/* ---- what is told ---- */
+/* ---- counters ---- */
 
 uint64_t flows_result(const struct flows *f, enum session_result v)
 {

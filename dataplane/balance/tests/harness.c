@@ -28,7 +28,7 @@ static void must(bool condition, const char *what)
 	abort();
 }
 
-/* The devices outlive a harness, as a name can be used only once. */
+/* The devices outlive a harness, because EAL accepts a name only once. */
 static void port_make(unsigned i, struct rte_ring *rx[HARNESS_QUEUES],
                       struct rte_ring *tx[HARNESS_QUEUES])
 {
@@ -69,7 +69,7 @@ static void clock_set(struct harness *r)
 	for (unsigned i = 0; i < r->rt->workers; i++) {
 		struct sy_worker *w = &r->rt->worker[i];
 		w->private->clock = (struct worker_clock){.ns = r->now_ns};
-		w->private->round_cycles = UINT64_MAX; /* rounds come from harness_advance() */
+		w->private->round_cycles = UINT64_MAX; /* harness_advance() starts the rounds */
 		w->private->now_s = (uint32_t)(r->now_ns / SECOND_NS);
 		w->now_ns = r->now_ns;
 	}
@@ -158,7 +158,7 @@ void harness_discard(struct harness *r)
 
 void harness_crash(struct harness *r)
 {
-	inspect_hold(r->b, true); /* what a close would still write */
+	inspect_hold(r->b, true); /* a kill writes no last snapshot */
 	harness_close(r);
 }
 
@@ -230,7 +230,7 @@ void harness_advance(struct harness *r, uint64_t ns)
 		clock_set(r);
 		for (unsigned i = 0; i < r->rt->workers; i++) {
 			transmit_waiting(&r->rt->worker[i], false);
-			/* as many rounds as one sweep takes: a second holds a hundred */
+			/* the rounds that one sweep takes: there are a hundred per second */
 			uint64_t passes = inspect_worker(r->b, i)->passes;
 			while (inspect_worker(r->b, i)->passes == passes)
 				sy_balance_round(&r->rt->worker[i]);
@@ -462,7 +462,7 @@ pb_response *harness_request(struct harness *r, pb_request *q)
 	return response;
 }
 
-/* Some changes of the list; commit: the last ones. */
+/* Sends part of the list of changes; commit: the last part. */
 static bool send_changes(struct harness *r, pb_change **change, size_t count, bool commit)
 {
 	Steelyard__Forwarder__V1__ApplyRequest apply =

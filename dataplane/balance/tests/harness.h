@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * A balancer for tests: the real pipeline over ports that are rings, driven by one thread that is
- * worker and control thread in turn, with a clock that stands still until it is told. So a run
- * depends on its input alone.
+/* A balancer for tests: the real pipeline on ports that are rings. One thread drives it and is
+ * worker and control thread in turn. The clock moves only when a test advances it, so a run depends
+ * only on its input.
  *
- *     clients ── "wan" (port 0) ── balancer ── "lan" (port 1) ── servers
- */
+ *     clients ── "wan" (port 0) ── balancer ── "lan" (port 1) ── servers */
 #ifndef HARNESS_H
 #define HARNESS_H
 
@@ -20,14 +18,14 @@
 #define HARNESS_PORTS 2
 #define HARNESS_WAN   0
 #define HARNESS_LAN   1
-/* Seconds after which the id of what was removed is free. */
+/* Seconds until the id of a removed object is free again. */
 #define HARNESS_RETIRED (RESET_BOTH_SECONDS + 9)
 #define HARNESS_WAN_MTU 1500
 #define HARNESS_LAN_MTU 1400
 #define HARNESS_QUEUES  3
 #define HARNESS_RING    4096 /* packets between a port and the test */
-/* Few: to make its packet buffers takes most of the time in which a balancer opens, and tests that
- * damage a file byte by byte open hundreds. */
+/* Few: creating the packet buffers takes most of the time that a balancer needs to open, and tests
+ * that damage a file byte by byte open hundreds of balancers. */
 #define HARNESS_MBUFS 2047
 
 typedef Steelyard__Forwarder__V1__Change pb_change;
@@ -38,21 +36,22 @@ typedef Steelyard__Forwarder__V1__Service pb_service;
 typedef Steelyard__Forwarder__V1__Timeouts pb_timeouts;
 
 struct harness_options {
-	unsigned workers; /* 0: 1 */
-	unsigned queues; /* of each port, up to HARNESS_QUEUES; 0: 1. Packets arrive at the first */
-	uint64_t sessions;                  /* 0: 64 a slot */
-	uint64_t sessions_limit;            /* 0: they do not grow */
+	unsigned workers;  /* 0: 1 */
+	unsigned queues;   /* per port, up to HARNESS_QUEUES; 0: 1. Packets arrive at the first */
+	uint64_t sessions; /* 0: 64 per slot */
+	uint64_t sessions_limit;            /* 0: the tables do not grow */
 	unsigned mbufs;                     /* 0: HARNESS_MBUFS */
-	unsigned memory_mb;                 /* sizes the tables of routes too; 0: 512 */
+	unsigned memory_mb;                 /* also sizes the route tables; 0: 512 */
 	bool huge;                          /* all memory on huge pages */
 	uint32_t max_services, max_servers; /* 0: 1024, 4096 */
 	const char *state_directory;
 	const char *store_directory; /* for the session file; NULL: sessions end with the harness */
-	uint64_t ticket; /* not 0: inherits it from a harness that was sealed with this */
-	void (*meanwhile)(void *ctx); /* with a ticket: prepared, and nothing taken yet */
+	uint64_t ticket;             /* not 0: takes over from a harness sealed with this ticket */
+	void (*meanwhile)(
+	        void *ctx); /* with a ticket: called when prepared, before anything is taken over */
 	void *meanwhile_ctx;
 	unsigned adopters;               /* threads; 0: 1 */
-	uint64_t start_ns;               /* on its clock; 0: as ever */
+	uint64_t start_ns;               /* initial clock value; 0: the default */
 	const struct sy_stage *pipeline; /* NULL: the forwarder's */
 	struct sy_static_neigh *neigh;
 	unsigned neighs;
@@ -63,10 +62,10 @@ struct harness_options {
 struct harness {
 	struct sy_runtime *rt;
 	struct sy_balance *b;
-	/* As the balancer sees them; what all queues of a port send comes in one row. */
+	/* As the balancer sees them. All queues of a port send to one ring. */
 	struct rte_ring *rx[HARNESS_PORTS], *tx[HARNESS_PORTS];
 	uint64_t now_ns;
-	/* Of the last change that was refused. */
+	/* Error of the last refused change. */
 	char error[512];
 	uint32_t change_index;
 	Steelyard__Forwarder__V1__Code code;
@@ -75,29 +74,28 @@ struct harness {
 extern const uint8_t harness_mac[HARNESS_PORTS][6];
 
 int harness_open(struct harness *r, const struct harness_options *o, struct sy_error *err);
-/* Leaves EAL and the rings for the next one. */
+/* Leaves EAL and the rings for the next harness. */
 void harness_close(struct harness *r);
-/* The same, and its session file goes. */
+/* Like harness_close(), and deletes the session file. */
 void harness_discard(struct harness *r);
-/* The same as if it had been killed: nothing is saved or sealed. */
+/* Like harness_close() after a SIGKILL: nothing is saved or sealed. */
 void harness_crash(struct harness *r);
-/* The same after its tables were sealed; ticket 0: a clean stop. */
+/* Like harness_close() after sealing the tables; ticket 0: a clean stop. */
 void harness_stop(struct harness *r, uint64_t ticket);
 
-/* A frame meant for the first port's MAC is meant for us: for the MAC of the port it comes in by.
- */
+/* Readdresses a frame sent to the first port's MAC: sets the MAC of the port it arrives at. */
 void harness_address(struct rte_mbuf *m, unsigned port);
-/* Puts a frame into a port's receive queue; false: no buffer or no room. */
+/* Puts a frame into a port's receive queue; false: no buffer, or the queue is full. */
 bool harness_inject(struct harness *r, unsigned port, const void *frame, uint32_t len);
-/* What a port has sent, oldest first; NULL: nothing. The caller frees it. */
+/* The oldest packet that a port has sent; NULL: none. The caller frees it. */
 struct rte_mbuf *harness_collect(struct harness *r, unsigned port);
-/* One turn of worker w: everything that waits in its queues, a burst each. */
+/* One turn of worker w: one burst from each of its queues. */
 bool harness_turn_worker(struct harness *r, unsigned w);
-/* Turns of all workers until nothing moves. */
+/* Turns of all workers until no packet moves. */
 void harness_turn(struct harness *r);
-/* What the control thread does now and then: retired ids, RCU, neighbours, routes. */
+/* The control thread's periodic work: retired ids, RCU, neighbours, routes. */
 void harness_attend(struct harness *r);
-/* Lets time pass, in steps of a second at most, each with a round of every worker. */
+/* Advances the clock in steps of at most a second, each with a round of every worker. */
 void harness_advance(struct harness *r, uint64_t ns);
 uint64_t harness_drops(const struct harness *r, enum sy_drop reason);
 
@@ -114,23 +112,23 @@ struct changes {
 struct service_key harness_key(const char *vip, uint16_t port, uint8_t proto);
 struct sy_addr harness_addr(const char *text);
 
-/* What more there is to say can be set in the result, until the commit. */
+/* The caller can set further fields in the result until the commit. */
 pb_service *put_service(struct changes *c, const struct service_key *key, const char *name,
                         int scheduler, const pb_timeouts *timeouts);
 void set_persistence(struct changes *c, pb_service *s, uint32_t timeout_s, uint32_t prefix4,
                      uint32_t prefix6);
 void set_resets(struct changes *c, pb_service *s, bool expired, bool down, bool unknown);
-/* Of the service that was put last; it is FNAT otherwise. */
+/* Sets the mode of the service that was put last; the default is FNAT. */
 void set_mode(struct changes *c, enum mode mode);
 void delete_service(struct changes *c, const struct service_key *key);
-/* state: UP, DRAIN or DOWN of the API. */
+/* state: the API's UP, DRAIN or DOWN. */
 pb_server *put_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
                       uint16_t port, uint32_t weight, int state);
 void delete_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
                    uint16_t port);
 void put_local(struct changes *c, const struct sy_addr *addr);
 void delete_local(struct changes *c, const struct sy_addr *addr);
-/* A rule of SNAT with one network inside. */
+/* An SNAT rule with one inside network. */
 Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, const char *prefix,
                                          uint32_t length, const char *const *pool, unsigned pools);
 void delete_snat(struct changes *c, const char *name);
@@ -139,8 +137,8 @@ void changes_free(struct changes *c);
 /* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().
  * Fills version and id. */
 pb_response *harness_request(struct harness *r, pb_request *q);
-/* Commits the changes and forgets them. Returns true, or false with r->error, code, change_index.
- */
+/* Commits the changes and clears the list. Returns true, or false with r->error, code,
+ * change_index. */
 bool harness_commit(struct harness *r, struct changes *c);
 /* The whole configuration, serialized without its revision; freed by the caller. */
 uint8_t *harness_config(struct harness *r, size_t *len);

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * The one place where tests, the soak and benchmarks look inside a balancer. It belongs to the
- * thread that calls, which is worker and control thread in turn (harness.h); ids are those that
- * sessions keep.
- */
+/* The only place where tests, the soak test and benchmarks look inside a balancer. The calling
+ * thread is worker and control thread in turn (harness.h). Ids are those that sessions store. */
 #ifndef INSPECT_H
 #define INSPECT_H
 
@@ -24,13 +21,13 @@ static inline struct control *inspect_control(const struct sy_balance *b)
 	return b->ctl->control;
 }
 
-/* NULL: no id of what was removed waits until no session can name it. */
+/* NULL: no id of a removed object is waiting until no session can use it. */
 static inline const struct retired *inspect_retired(const struct sy_balance *b)
 {
 	return b->ctl->retired;
 }
 
-/* Whether the last snapshot lacks what was accepted since. */
+/* Whether the last snapshot lacks an accepted change. */
 static inline bool inspect_is_unsaved(const struct sy_balance *b)
 {
 	return b->ctl->unsaved;
@@ -46,7 +43,7 @@ static inline bool inspect_save_failed(const struct sy_balance *b)
 	return b->ctl->save_failed;
 }
 
-/* While held, no snapshot of the configuration is written: everything stays in the journal. */
+/* While held, no configuration snapshot is written: every change stays in the journal. */
 static inline void inspect_hold(struct sy_balance *b, bool hold)
 {
 	b->ctl->hold = hold;
@@ -63,7 +60,7 @@ static inline void inspect_set_served(struct sy_balance *b, bool served)
 	b->ctl->served = served;
 }
 
-/* What answers upgrade requests. */
+/* Sets the handler of upgrade requests. */
 static inline void inspect_set_upgrade(struct sy_balance *b,
                                        int (*upgrade)(void *ctx,
                                                       const struct sy_balance_upgrade *wanted,
@@ -91,13 +88,13 @@ static inline const struct sy_addr *inspect_local(const struct sy_balance *b, ui
 	return &b->local[local];
 }
 
-/* Those of a family that sessions may get: IPv6, or IPv4. */
+/* The local addresses of a family that new sessions may get: IPv6, or IPv4. */
 static inline const struct local_set *inspect_locals(const struct sy_balance *b, bool v4)
 {
 	return b->locals[v4];
 }
 
-/* 1: the address is removed, and its sessions end. */
+/* 1: the address is removed, and its sessions are ending. */
 static inline uint8_t *inspect_local_removed(struct sy_balance *b, uint8_t local)
 {
 	return &b->local_removed[local];
@@ -108,25 +105,25 @@ static inline const struct address_set *inspect_ours(const struct sy_balance *b)
 	return b->address_set;
 }
 
-/* By service_key; gives ids. */
+/* Maps service_key to ids. */
 static inline const struct rte_hash *inspect_directory(const struct sy_balance *b)
 {
 	return b->directory;
 }
 
-/* As published; NULL: none. */
+/* The published service; NULL: none. */
 static inline const struct service *inspect_service(const struct sy_balance *b, uint32_t service)
 {
 	return b->service[service];
 }
 
-/* NULL: there are no rules. */
+/* NULL: there are no SNAT rules. */
 static inline const struct snat *inspect_snat(const struct sy_balance *b)
 {
 	return b->snat;
 }
 
-/* Live sessions of a server, of a service. */
+/* Live sessions of a service's server. */
 static inline uint32_t inspect_server_active(const struct sy_balance *b, uint32_t server)
 {
 	return b->server_active[server];
@@ -144,7 +141,7 @@ static inline struct session_store *inspect_store(const struct sy_balance *b)
 	return b->ctl->store;
 }
 
-/* The balancer has none any more: who took it closes it. */
+/* Detaches the store from the balancer; the caller that took it closes it. */
 static inline void inspect_forget_store(struct sy_balance *b)
 {
 	b->ctl->store = NULL;
@@ -155,13 +152,13 @@ static inline struct session_table *inspect_table(const struct sy_balance *b, ui
 	return b->table[slot];
 }
 
-/* Of the session index. */
+/* The session index's hash key. */
 static inline const struct sy_hash_key *inspect_key(const struct sy_balance *b)
 {
 	return &b->key;
 }
 
-/* What was found of a predecessor's sessions, and how many of them met a verdict. */
+/* What was found of a predecessor's sessions, and how many got a result. */
 static inline const struct session_found *inspect_found(const struct sy_balance *b)
 {
 	return &b->ctl->adoption.found;

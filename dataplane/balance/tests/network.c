@@ -205,7 +205,8 @@ void network_remove(const struct network *n, struct session_table *t, uint32_t r
 	session_remove(t, record, sy_hash_tuple(&n->key, &client), sy_hash_tuple(&n->key, &server));
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- validation -------------------------------------------------------------------------------
+ */
 
 static enum session_result validator(void *ctx, uint8_t slot, struct session *hot,
                                      const struct session_cold *cold, uint32_t idle_s,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A harness whose clients (198.18.0.0/15, 2001:db8:c::/48) and servers (10.0.0.0/16, fd00::/64) are
- * each behind a router. Include after cmocka.h. */
+/* A harness with the clients (198.18.0.0/15, 2001:db8:c::/48) behind one router and the servers
+ * (10.0.0.0/16, fd00::/64) behind another. Include after cmocka.h. */
 #ifndef ROUTED_H
 #define ROUTED_H
 
 #include "harness.h"
 
-/* o: what else there is to say. */
+/* o: the other options. */
 static inline void routed_open(struct harness *r, struct harness_options o)
 {
 	struct sy_static_route route[] = {
@@ -34,7 +34,7 @@ static inline void routed_commit(struct harness *r, struct changes *c)
 		fail_msg("%s", r->error);
 }
 
-/* cmocka's teardown of a fixture that begins with its harness, and is on the heap. */
+/* cmocka's teardown of a fixture on the heap whose first member is its harness. */
 static inline int routed_teardown(void **state)
 {
 	harness_close(*state);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A service of some servers over two workers, and clients of it. */
+/* A service with some servers on two workers, and its clients. */
 #ifndef SCHEDULE_FIXTURE_H
 #define SCHEDULE_FIXTURE_H
 
@@ -93,7 +93,7 @@ static inline unsigned collect(struct fixture *f)
 	return n;
 }
 
-/* Client 198.18.a.b from a port; true: it was sent on. */
+/* Client 198.18.a.b sends a packet from a port; true: it was forwarded. */
 static inline bool client_sends(struct fixture *f, const struct service_key *key, unsigned client,
                                 uint16_t port, uint8_t flags)
 {
@@ -139,7 +139,7 @@ static inline uint64_t created(struct fixture *f, unsigned i)
 	return traffic_sum(f->harness.b, server_id(f, i)).created;
 }
 
-/* The server that a new session of this client gets: the one whose count has grown. */
+/* The server that a new session of this client gets: the one whose count grew. */
 static inline unsigned server_of(struct fixture *f, unsigned servers, unsigned client,
                                  uint16_t port)
 {

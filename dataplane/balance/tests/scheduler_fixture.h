@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A pool of servers named by their place, and one worker that picks from it. */
+/* A pool of servers identified by their position, and one worker that picks from it. */
 #ifndef SCHEDULER_FIXTURE_H
 #define SCHEDULER_FIXTURE_H
 
@@ -25,12 +25,12 @@ struct fixture {
 	uint32_t picks[SERVERS];
 };
 
-/* What is said of a server; all 0: weight 1, up, no limit. */
+/* A server's settings; all 0: weight 1, up, no limit. */
 struct member {
 	uint16_t weight;
 	bool absent; /* not configured */
 	bool down;
-	uint16_t share; /* 0: whole */
+	uint16_t share; /* 0: SHARES, the full share */
 	uint32_t limit; /* 0: none */
 };
 
@@ -86,7 +86,7 @@ static inline struct pool *pool_make(struct fixture *f, const struct scheduler_o
 	return p;
 }
 
-/* The pool that is picked from from now on. */
+/* Sets the pool for the following picks. */
 static inline void pool_set(struct fixture *f, const struct scheduler_ops *ops, unsigned count,
                             const struct member *m)
 {
@@ -104,7 +104,7 @@ static inline void pool_set_weights(struct fixture *f, const struct scheduler_op
 	pool_set(f, ops, count, m);
 }
 
-/* The server of a client of this hash, PICK_NONE: none. */
+/* The server that a client with this hash gets; PICK_NONE: none. */
 static inline uint32_t pick_from(struct fixture *f, const struct pool *pool, uint64_t hash)
 {
 	const struct pick p = {pool, &f->state, f->active, 3, hash};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A network's names in the dictionary, and whether they are there. */
+/* Sets a network's names in the id dictionary, and checks that they are there. */
 #ifndef SESSION_DICTIONARY_CHECK_H
 #define SESSION_DICTIONARY_CHECK_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the session tests share: a table of any geometry, random numbers, sessions with a name. */
+/* Shared by the session tests: a table of any geometry, random numbers, sessions with a name. */
 #ifndef SESSION_FIXTURE_H
 #define SESSION_FIXTURE_H
 
@@ -40,7 +40,7 @@ static inline uint64_t random_next(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-/* A session known by a number, which its client address carries. */
+/* A session identified by a number, which its client address contains. */
 static inline struct session session_named(uint64_t name)
 {
 	return (struct session){
@@ -85,7 +85,7 @@ static inline uint32_t insert_named(struct session_table *t, uint64_t name, uint
 	                      server_hash);
 }
 
-/* Places of the index in use. Buckets know how many of their entries lie elsewhere. */
+/* Index entries in use. Buckets count how many of their entries lie in other buckets. */
 static inline uint32_t index_used(const struct session_table *t)
 {
 	uint32_t used = 0, *absent = calloc(t->bucket_count, sizeof(*absent));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A directory of its own for session files, and the file in it, opened, copied and damaged. */
+/* A private directory for session files, and the file in it: opened, copied and damaged. */
 #ifndef SESSION_PLACE_H
 #define SESSION_PLACE_H
 
@@ -38,7 +38,7 @@ static inline void place_remove(const char *suffix)
 static inline int place_make(void **state)
 {
 	sy_slot_init();
-	sy_log_set_level(SY_LOG_ERROR); /* refusals are the point */
+	sy_log_set_level(SY_LOG_ERROR); /* the tests provoke refusals */
 	return !folder_make(place, "/tmp");
 }
 
@@ -135,8 +135,8 @@ static inline uint64_t place_live(struct session_store *s)
 	return live;
 }
 
-/* Live sessions are found from both sides, nothing else is in the index, and free records are on
- * the list, each once. Returns how many live. */
+/* Checks that live sessions are found from both sides, that the index has no other entries, and
+ * that each free record is on the list once. Returns the number of live sessions. */
 static inline uint64_t place_check(const struct network *n)
 {
 	uint64_t live = 0;
@@ -154,7 +154,7 @@ static inline uint64_t place_check(const struct network *n)
 		for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next) {
 			assert_true(r < t->top && free < t->top);
 			assert_int_equal(t->hot[r].state, SESSION_FREE);
-			if (last != SESSION_NONE) /* the first one's says nothing */
+			if (last != SESSION_NONE) /* no meaning in the first record */
 				assert_int_equal(t->cold[r].free_prev, last);
 			assert_int_equal(t->cold[r].commit, 0);
 			last = r;
@@ -166,7 +166,7 @@ static inline uint64_t place_check(const struct network *n)
 	return live;
 }
 
-/* `sessions` random ones more. */
+/* Adds `sessions` random sessions. */
 static inline void place_fill(struct network *n, uint64_t sessions)
 {
 	struct session_table *t;
