@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The set of our addresses: found, not found, and without crowding. */
+/* The local address set: addresses that are in it, addresses that are not, and clustering. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void test_finds(void **state)
 	}
 }
 
-/* Neighbouring addresses must not queue up behind one place: every packet asks here. */
+/* Consecutive addresses must not cluster at one entry: every packet makes a lookup here. */
 static void test_does_not_crowd(void **state)
 {
 	for (int v4 = 0; v4 < 2; v4++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets with more in front of their transport than an IP header, on their way through. */
+/* Packets with more headers before their transport than Ethernet and IP, forwarded through the
+ * balancer. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +42,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* A SYN with an MSS of 1460, and these bytes behind its IP header. */
+/* A SYN with an MSS of 1460, and these bytes after its IP header. */
 static struct frame hello(struct fixture *f, bool v4, const uint8_t *more, unsigned len,
                           uint8_t next)
 {
@@ -77,7 +78,7 @@ static void send_in(struct fixture *f, const struct frame *frame)
 	harness_attend(&f->harness);
 }
 
-/* Rewritten, clamped (the lan's MTU is 1400), its checksums right, and the rest as it was. */
+/* Rewritten and clamped (the lan's MTU is 1400), with right checksums and otherwise unchanged. */
 static void test_forwarded(void **state)
 {
 	static const uint8_t options[8] = {7, 7, 4, 0, 0, 0, 0, 0};
@@ -105,7 +106,7 @@ static void test_forwarded(void **state)
 	}
 }
 
-/* With no hop left the sender hears of it, and the error quotes the options. */
+/* If the TTL runs out, the sender gets an ICMP error that quotes the options. */
 static void test_expired(void **state)
 {
 	static const uint8_t options[4] = {1, 1, 1, 0};
@@ -140,7 +141,7 @@ static void tag_put(struct frame *frame, uint8_t type0, uint8_t type1, uint16_t 
 	frame->len += 4;
 }
 
-/* A tag for priority alone is taken off, be there one or two. */
+/* Priority tags are removed, whether there is one or two. */
 static void test_priority(void **state)
 {
 	struct fixture *f = *state;
@@ -166,7 +167,7 @@ static void test_priority(void **state)
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_VLAN), 0);
 }
 
-/* What the balancer cannot do yet it drops by name. */
+/* Packets that the balancer cannot handle yet are dropped with a specific reason. */
 static void test_dropped(void **state)
 {
 	static const uint8_t atomic[8] = {6, 0, 0, 0, 1, 2, 3, 4};
@@ -177,11 +178,11 @@ static void test_dropped(void **state)
 	send_in(f, &frame);
 	assert_null(harness_collect(&f->harness, HARNESS_LAN));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_VLAN), 1);
-	tag_put(&frame, 0x81, 0, 0xe000); /* outside of it, one for priority */
+	tag_put(&frame, 0x81, 0, 0xe000); /* a priority tag outside of it */
 	send_in(f, &frame);
 	assert_null(harness_collect(&f->harness, HARNESS_LAN));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_VLAN), 2);
-	/* a fragment header alone makes no fragment */
+	/* a fragment header alone does not make a fragment */
 	frame = hello(f, false, atomic, sizeof(atomic), 44);
 	send_in(f, &frame);
 	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);

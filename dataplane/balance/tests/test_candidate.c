@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What look up proposes is not always the packet's session: strangers with another's tag. */
+/* The candidate from the lookup is not always the packet's session: clients whose packets have the
+ * tag of another session's entry. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +11,7 @@
 
 #include "flows.h"
 
-/* A client whose packet finds, in the bucket that it looks at first, this entry by its tag. */
+/* A client whose packet matches this entry's tag in the bucket that it looks at first. */
 static struct sy_tuple stranger_of(const struct flows *f, const struct flow *flow, uint64_t hash)
 {
 	const struct sy_balance *b = f->harness.b;
@@ -29,8 +30,8 @@ static struct sy_tuple stranger_of(const struct flows *f, const struct flow *flo
 	}
 }
 
-/* It gets a session of its own, whichever side of the other one it was taken for, and the other
- * one's packets stay right. */
+/* The client gets a session of its own, whichever direction of the other session the tag matched,
+ * and the other session's packets are still right. */
 static void check_stranger(struct flows *f, unsigned service, enum session_direction side)
 {
 	struct flow flow;

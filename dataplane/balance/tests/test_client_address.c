@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Clients' addresses, told to servers: TCP option and PROXY protocol, packet by packet. */
+/* Client addresses reported to servers by TCP option and by PROXY protocol, packet by packet. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,14 +14,14 @@
 #define TOA      STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA
 #define PROXY_V1 STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V1
 #define PROXY_V2 STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2
-#define ISN      0xfffffff0u /* the client's: numbers wrap inside the header */
+#define ISN      0xfffffff0u /* the client's: its numbers wrap inside the header */
 #define FIRST    (ISN + 1)
 #define SERVER   900u /* its ISN */
 #define ACK      SY_TCP_ACK
 #define CLIENT   SESSION_CLIENT
 #define BACK     SESSION_SERVER
 
-/* What goes in front of the client's data, or among the options. */
+/* The header before the client's data, or the option. */
 static const char v1_4[] = "PROXY TCP4 198.18.0.1 192.0.2.10 1025 80\r\n";
 static const char v1_6[] = "PROXY TCP6 2001:db8:c::1 2001:db8:a::10 1025 80\r\n";
 #define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
@@ -44,13 +44,13 @@ static const struct way {
         WAY(PROXY_V1, 0, v1_4), WAY(PROXY_V1, 1, v1_6), WAY(PROXY_V2, 0, v2_4),
         WAY(PROXY_V2, 1, v2_6), WAY(TOA, 0, toa_4),     WAY(TOA, 1, toa_6),
 };
-#define PROXIES 4 /* of them */
+#define PROXIES 4 /* number of PROXY headers */
 
-/* A connection, and what its last packet became. */
+/* A connection, and what its last packet became on the other side. */
 struct talk {
 	struct flows *f;
 	unsigned way;
-	struct sy_tuple tuple[2]; /* as packets come in, by enum session_direction */
+	struct sy_tuple tuple[2]; /* tuples of arriving packets, by enum session_direction */
 	unsigned count;           /* packets that left */
 	struct part {
 		uint8_t flags;
@@ -84,7 +84,7 @@ static void collect(struct talk *k, unsigned port)
 		p->flags = tcp->flags;
 		p->seq = ntohl(tcp->seq);
 		p->ack = ntohl(tcp->ack);
-		k->count += tcp->window != 0; /* else a question of our own */
+		k->count += tcp->window != 0; /* otherwise a probe of the balancer's own */
 	}
 }
 
@@ -106,7 +106,7 @@ static void send_segment(struct talk *k, enum session_direction from, uint8_t fl
 	send_frame(k, from, &in);
 }
 
-/* The same with a SACK block. */
+/* Like send_segment(), with a SACK block. */
 static void send_sack(struct talk *k, enum session_direction from, uint32_t seq, uint32_t ack,
                       uint32_t left, uint32_t right)
 {
@@ -151,7 +151,7 @@ static unsigned inserted(const struct talk *k)
 	return ways[k->way].how == TOA ? 0 : ways[k->way].len;
 }
 
-/* Packet n carries what tells the client's address, and then so many bytes of data. */
+/* Packet n carries the client's address, and then this many bytes of data. */
 static void check_told(const struct talk *k, unsigned n, unsigned data)
 {
 	const struct part *p = &k->out[n];
@@ -201,7 +201,7 @@ static void talk_begin(struct flows *f, struct talk *k, unsigned way)
 	                            s);
 	k->tuple[BACK] = session_server_tuple(f->harness.b, s, cold,
 	                                      inspect_endpoint(f->harness.b, s->server));
-	set_how(f, 0); /* concerns others */
+	set_how(f, 0); /* affects only later connections */
 	send_segment(k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 	check_left(k, 0, SERVER, FIRST, 0);
 	check_state(k, SESSION_SYN_RECEIVED, told(k) | SESSION_ADDRESS_PENDING);
@@ -221,7 +221,7 @@ static void talk_end(struct talk *k)
 	collect(k, HARNESS_LAN);
 }
 
-/* The whole of a connection without losses. */
+/* A whole connection without losses. */
 static void test_a_connection(void **state)
 {
 	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
@@ -235,7 +235,7 @@ static void test_a_connection(void **state)
 		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST, SERVER + 1, 100);
 		check_told(&k, 0, 100);
-		/* It has all of it, and speaks. */
+		/* The server has all of it and sends data. */
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift, 50);
 		check_left(&k, 0, SERVER + 1, FIRST, 50);
 		check_state(&k, SESSION_ESTABLISHED, told(&k));
@@ -244,7 +244,7 @@ static void test_a_connection(void **state)
 		send_segment(&k, CLIENT, ACK, FIRST + 100, SERVER + 51, 1300);
 		check_left(&k, 0, FIRST + shift + 100, SERVER + 51, 1300);
 		assert_int_equal(header_of(&k.out[0]), 20);
-		/* FINs are acknowledged as each counts. */
+		/* Each side acknowledges the FIN in its own numbers. */
 		send_segment(&k, CLIENT, ACK | SY_TCP_FIN, FIRST + 1400, SERVER + 51, 0);
 		check_left(&k, 0, FIRST + shift + 1400, SERVER + 51, 0);
 		send_segment(&k, BACK, ACK, SERVER + 51, FIRST + shift + 1400, 0);
@@ -259,7 +259,7 @@ static void test_a_connection(void **state)
 	}
 }
 
-/* Each packet of the handshake is lost once; and the first data. */
+/* Each packet of the handshake is lost once, and so is the first data. */
 static void test_losses(void **state)
 {
 	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
@@ -270,16 +270,17 @@ static void test_losses(void **state)
 		check_left(&k, 0, ISN, 0, 0);
 		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 		check_left(&k, 0, SERVER, FIRST, 0);
-		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0); /* lost behind us */
+		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0); /* lost after the balancer */
 		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 		check_left(&k, 0, SERVER, FIRST, 0);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0); /* lost again */
 		check_told(&k, 0, 0);
-		send_segment(&k, CLIENT, ACK, FIRST + 500, SERVER + 1, 500); /* overtakes */
+		send_segment(&k, CLIENT, ACK, FIRST + 500, SERVER + 1,
+		             500); /* arrives before the first */
 		check_left(&k, 0, FIRST + shift + 500, SERVER + 1, 500);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 500); /* lost */
 		check_told(&k, 0, 500);
-		/* It has the second only. */
+		/* The server has only the second. */
 		send_sack(&k, BACK, SERVER + 1, FIRST, FIRST + shift + 500, FIRST + shift + 1000);
 		check_left(&k, 0, SERVER + 1, FIRST, 0);
 		const uint8_t *edges = k.out[0].frame.bytes + k.out[0].v.l4 + 24;
@@ -290,7 +291,7 @@ static void test_losses(void **state)
 		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 500);
 		check_told(&k, 0, 500);
-		/* Now it has all. */
+		/* Now the server has all of it. */
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 1000, 0);
 		check_left(&k, 0, SERVER + 1, FIRST + 1000, 0);
 		check_state(&k, SESSION_ESTABLISHED, told(&k));
@@ -298,7 +299,8 @@ static void test_losses(void **state)
 	}
 }
 
-/* Some of the header is acknowledged: the client never hears of less than its first byte. */
+/* The server acknowledges part of the header: the client gets no acknowledgement below its first
+ * byte. */
 static void test_partial_acknowledgements(void **state)
 {
 	for (unsigned way = 0; way < PROXIES; way++) {
@@ -312,10 +314,10 @@ static void test_partial_acknowledgements(void **state)
 			check_state(&k, SESSION_ESTABLISHED,
 			            SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		}
-		send_segment(&k, BACK, ACK, SERVER + 1, FIRST - 1, 0); /* a probe of old */
+		send_segment(&k, BACK, ACK, SERVER + 1, FIRST - 1, 0); /* an old keep-alive probe */
 		check_left(&k, 0, SERVER + 1, FIRST - 1 - shift, 0);
 		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
-		/* Whether the server lives, asked with no byte of the client's outstanding. */
+		/* A keep-alive probe, sent while no byte of the client's is outstanding. */
 		send_segment(&k, CLIENT, ACK, FIRST - 1, SERVER + 1, 1);
 		assert_int_equal(k.count, 2);
 		check_told(&k, 0, 0);
@@ -327,7 +329,7 @@ static void test_partial_acknowledgements(void **state)
 	}
 }
 
-/* The first data fills the MTU: what tells goes ahead of it. */
+/* The first data fills the MTU: the header goes in a packet of its own before it. */
 static void test_full_segments(void **state)
 {
 	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
@@ -351,8 +353,8 @@ static void test_full_segments(void **state)
 	}
 }
 
-/* The first segment that the server gets behind its SYN-ACK is a full one, beyond the first byte:
- * those before it were lost. */
+/* The first segment that the server gets after its SYN-ACK is a full one, and not the first data:
+ * the segments before it were lost. */
 static void test_full_segments_first(void **state)
 {
 	for (unsigned way = PROXIES; way < SY_ARRAY_LEN(ways); way++) {
@@ -369,7 +371,7 @@ static void test_full_segments_first(void **state)
 			assert_int_equal(k.out[0].flags, ACK);
 			check_left(&k, 1, FIRST + n * full, SERVER + 1, full);
 		}
-		/* It has some of it: full segments go as they are. */
+		/* The server has part of it: full segments pass unchanged. */
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + full, 0);
 		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST + 4 * full, SERVER + 1, full);
 		assert_int_equal(k.count, 1);
@@ -378,23 +380,25 @@ static void test_full_segments_first(void **state)
 	}
 }
 
-/* Resets say what their receiver expects. */
+/* Resets carry the sequence number that their receiver expects. */
 static void test_resets(void **state)
 {
 	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
 		struct talk k;
-		/* Refused. */
+		/* The server refuses the connection. */
 		talk_begin(*state, &k, way);
 		const uint32_t shift = inserted(&k);
 		send_segment(&k, BACK, SY_TCP_RST | ACK, 0, FIRST, 0);
 		check_left(&k, 0, 0, FIRST, 0);
 		talk_end(&k);
-		/* The client does not know of it: the answer to the SYN-ACK. */
+		/* The client does not know the connection and resets it in answer to the SYN-ACK.
+		 */
 		talk_begin(*state, &k, way);
 		send_segment(&k, CLIENT, SY_TCP_RST, FIRST, 0, 0);
 		check_left(&k, 0, FIRST, 0, 0);
 		talk_end(&k);
-		/* The client aborts: the header goes ahead, for the number to be right. */
+		/* The client aborts: the header is sent before the reset, so the reset's number is
+		 * right. */
 		talk_begin(*state, &k, way);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
 		send_segment(&k, CLIENT, SY_TCP_RST | ACK, FIRST, SERVER + 1, 0);
@@ -403,7 +407,7 @@ static void test_resets(void **state)
 			check_told(&k, 0, 0);
 		check_left(&k, k.count - 1, FIRST + shift, SERVER + 1, 0);
 		talk_end(&k);
-		/* Later, from either side. */
+		/* A later reset, from either side. */
 		talk_begin(*state, &k, way);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 10, 0);
@@ -415,7 +419,7 @@ static void test_resets(void **state)
 	}
 }
 
-/* The client resets, and begins again under the same tuple before anybody knows whether it did. */
+/* The client resets and connects again with the same tuple before its reset has been validated. */
 static void test_again_after_a_reset(void **state)
 {
 	for (unsigned way = 0; way < PROXIES; way++) {
@@ -427,7 +431,7 @@ static void test_again_after_a_reset(void **state)
 		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED);
 		send_segment(&k, CLIENT, SY_TCP_RST, FIRST + 10, 0, 0);
 		check_state(&k, SESSION_RESET_BY_CLIENT, SESSION_SHIFTED);
-		/* Its data would come before the header. */
+		/* Its data would arrive before the header. */
 		send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 99);
 		check_left(&k, 0, ISN, 0, 0);
 		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
@@ -454,7 +458,7 @@ static void test_early_ends(void **state)
 		check_told(&k, 0, 7);
 		assert_true(k.out[0].flags & SY_TCP_FIN);
 		check_state(&k, SESSION_FIN_WAIT, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
-		/* Again, with all that the client has sent. */
+		/* The FIN again, acknowledging all that the client has sent. */
 		send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 1, FIRST + shift + 8, 0);
 		check_left(&k, 0, SERVER + 1, FIRST + 8, 0);
 		check_state(&k, SESSION_CLOSING, SESSION_SHIFTED);
@@ -464,7 +468,7 @@ static void test_early_ends(void **state)
 	}
 }
 
-/* Data in the SYN waits for the header. */
+/* Data in the SYN has to wait for the header. */
 static void test_data_in_the_syn(void **state)
 {
 	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
@@ -475,7 +479,7 @@ static void test_data_in_the_syn(void **state)
 		send_segment(&k, CLIENT, SY_TCP_SYN, ISN, 0, 99);
 		check_left(&k, 0, ISN, 0, inserted(&k) ? 0 : 99);
 		assert_int_equal(k.out[0].frame.len, k.out[0].v.frame_len);
-		/* Another connection under the tuple, as nobody answered. */
+		/* Another connection with the same tuple, because the server did not answer. */
 		send_segment(&k, CLIENT, SY_TCP_SYN, 5000, 0, 0);
 		struct session *s = find(&k);
 		const struct session_table *t = inspect_table(
@@ -487,7 +491,7 @@ static void test_data_in_the_syn(void **state)
 	}
 }
 
-/* A forwarder ends and another goes on, wherever the connection stands. */
+/* A forwarder is replaced, in every phase of the connection. */
 static void test_restart(void **state)
 {
 	for (unsigned life = 0; life < 3; life++)
@@ -512,7 +516,7 @@ static void test_restart(void **state)
 		}
 }
 
-/* A TCP header full of options has no room for another. */
+/* A TCP header full of options has no space for another one. */
 static void test_full_headers(void **state)
 {
 	struct talk k;
@@ -533,7 +537,7 @@ static void test_full_headers(void **state)
 	talk_end(&k);
 }
 
-/* Sends a client's segment of its own making: its payload, its options (a multiple of 4). */
+/* Sends a hand-made client segment: its payload and its options (a multiple of 4). */
 static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *payload,
                       unsigned len, const char *options, unsigned options_len)
 {
@@ -549,7 +553,7 @@ static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *p
 	send_frame(k, CLIENT, &in);
 }
 
-/* A client that puts a header of its own where the server expects ours. */
+/* A client that sends a header of its own where the server expects the balancer's. */
 static void test_forged_headers(void **state)
 {
 	for (unsigned way = 0; way < PROXIES; way++) {
@@ -572,7 +576,7 @@ static void test_forged_headers(void **state)
 	}
 }
 
-/* A client's own option, wherever it stands: padding to the server. */
+/* A client's own address option, anywhere in the header: the server sees padding. */
 static void test_forged_options(void **state)
 {
 	static const char own[] = "\x01\x01\xfe\x08\x04\x01\x0a\0\0\x01\x01\x01"
@@ -597,7 +601,7 @@ static void test_forged_options(void **state)
 	}
 }
 
-/* From IPv6 to IPv4, in the longest text that there is. */
+/* From IPv6 to IPv4, with the longest text form. */
 static void test_other_family(void **state)
 {
 	struct flows *f = *state;

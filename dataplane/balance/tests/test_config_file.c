@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The saved configuration: what a start finds in it, and what it does with a damaged one. */
+/* The saved configuration: what a start reads from it, and how a start handles a damaged file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,12 +53,12 @@ static int teardown(void **state)
 	unlink(f->path);
 	unlink(f->aside);
 	assert_int_equal(unlink(f->journal), 0);
-	assert_int_equal(rmdir(f->directory), 0); /* nothing temporary stays */
+	assert_int_equal(rmdir(f->directory), 0); /* fails if a temporary file is left */
 	free(f);
 	return 0;
 }
 
-/* Of everything that is saved, something. */
+/* At least one of each kind of object that is saved. */
 static void fill(struct fixture *f, unsigned servers)
 {
 	struct changes c = {0};
@@ -111,7 +111,7 @@ static void test_restart(void **state)
 	check_restart(*state, 50);
 }
 
-/* More than one answer to a client holds. */
+/* More than one control response can hold. */
 static void test_restart_large(void **state)
 {
 	struct fixture *f = *state;
@@ -126,7 +126,7 @@ static void test_restart_large(void **state)
 	assert_int_equal(inspect_model(f->harness.b)->servers, 20100);
 }
 
-/* A refused change saves nothing; without a file it starts empty. */
+/* A refused change saves nothing; without a file the forwarder starts empty. */
 static void test_nothing_saved(void **state)
 {
 	struct fixture *f = *state;
@@ -140,7 +140,7 @@ static void test_nothing_saved(void **state)
 	assert_int_equal(inspect_model(f->harness.b)->revision, 0);
 }
 
-/* What could not be saved is tried again, without another change. */
+/* A failed save is retried without another change. */
 static void test_save_again(void **state)
 {
 	struct fixture *f = *state;
@@ -158,7 +158,7 @@ static void test_save_again(void **state)
 	assert_false(inspect_is_unsaved(b) || inspect_save_failed(b));
 }
 
-/* In the middle of a transaction the model is nothing that anybody accepted. */
+/* In the middle of a transaction the model contains changes that are not accepted yet. */
 static void test_not_halfway(void **state)
 {
 	struct fixture *f = *state;
@@ -174,7 +174,7 @@ static void test_not_halfway(void **state)
 
 /* ---- damage ---- */
 
-/* The file is kept aside as it is, and the forwarder starts empty and works. */
+/* The file is kept aside unchanged, and the forwarder starts empty and works. */
 static void check_refused(struct fixture *f, const uint8_t *bytes, size_t len)
 {
 	size_t kept_len;
@@ -212,14 +212,15 @@ static void test_damaged(void **state)
 	free(whole);
 }
 
-/* Right as a file, and refused for what it says: kept aside too, nothing of it is in force. */
+/* A well-formed file whose contents are refused: it is also kept aside, and none of it takes
+ * effect. */
 static void test_contradictory(void **state)
 {
 	struct fixture *f = *state;
 	size_t len;
 	fill(f, 3);
 	struct model_service *s = inspect_model(f->harness.b)->service[0];
-	s->server[2].addr = s->key.vip; /* no transaction would allow it */
+	s->server[2].addr = s->key.vip; /* no transaction would accept it */
 	struct changes c = {0};
 	struct service_key key = harness_key("2001:db8:1::1", 53, SY_PROTO_UDP);
 	put_service(&c, &key, "second", WRR, NULL);

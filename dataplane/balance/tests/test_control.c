@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Transactions through the control interface: accepted or refused whole, whatever is in them. */
+/* Transactions through the control interface: accepted or refused as a whole, whatever they
+ * contain. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +75,7 @@ static void commit(struct harness *r, struct changes *c)
 		fail_msg("change %u refused: %s", r->change_index, r->error);
 }
 
-/* Refused at the change of this number, with nothing changed. */
+/* Refused at the change with this index, with nothing changed. */
 static void refuse(struct harness *r, struct changes *c, unsigned index, int code)
 {
 	size_t len_before, len_after;
@@ -125,7 +126,7 @@ static void test_accept(void **state)
 	assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_NONE);
 }
 
-/* Staged changes are nothing until they are committed; what is refused takes its stage along. */
+/* Staged changes have no effect until they are committed; a refusal discards the staged changes. */
 static void test_refuse_index(void **state)
 {
 	struct harness *r = *state;
@@ -135,7 +136,7 @@ static void test_refuse_index(void **state)
 	for (unsigned i = 0; i < 2500; i++)
 		add_service(&c, 1 + i, 0);
 	delete_service(&c, &missing);
-	/* Key 99 is among those put, so this one must be deleted twice to be missing. */
+	/* Key 99 is among those put, so it must be deleted twice before it is missing. */
 	delete_service(&c, &missing);
 	add_service(&c, 9000, 0);
 	refuse(r, &c, 2501, INVALID);
@@ -185,7 +186,7 @@ static void test_refuse_fields(void **state)
 	put_service(&c, &key, "slow", RR, &slow);
 	refuse_one(r, &c);
 
-	put_server(&c, &key, &server, 80, 1, UP); /* of no service */
+	put_server(&c, &key, &server, 80, 1, UP); /* its service does not exist */
 	refuse_one(r, &c);
 	key = key_at(0);
 	put_server(&c, &key, &server, 0, 1, UP);
@@ -228,7 +229,7 @@ static void test_addresses(void **state)
 	refuse(r, &c, 1, INVALID);
 	put_server(&c, &key, &local, 80, 1, UP);
 	refuse(r, &c, 1, INVALID);
-	put_local(&c, &second); /* a server's address, by a later transaction */
+	put_local(&c, &second); /* a server's address, in a later transaction */
 	put_server(&c, &key, &second, 80, 1, UP);
 	refuse(r, &c, 2, INVALID);
 	put_server(&c, &key, &second, 80, 1, UP);
@@ -240,7 +241,7 @@ static void test_addresses(void **state)
 	put_service(&c, &other, "server", RR, NULL);
 	refuse(r, &c, 1, INVALID);
 
-	/* The other address of the family may go, and its place be taken by a service. */
+	/* The family's other address can be deleted, and a service can take it. */
 	delete_server(&c, &key, &second, 80);
 	put_local(&c, &second);
 	delete_local(&c, &local);
@@ -251,7 +252,7 @@ static void test_addresses(void **state)
 	assert_int_equal(address_set_find(inspect_ours(r->b), &second), ADDRESS_SET_LOCAL);
 }
 
-/* An address that changes its kind within a refused transaction is what it was. */
+/* An address that changes its kind within a refused transaction keeps its old kind. */
 static void test_rollback_kinds(void **state)
 {
 	struct harness *r = *state;
@@ -283,7 +284,7 @@ static uint32_t service_id(struct harness *r, const struct service_key *key)
 	return (uint32_t)(uintptr_t)id;
 }
 
-/* Away and back in one transaction: another id, whose servers are others too. */
+/* Deleted and put again in one transaction: another id, and other servers too. */
 static void test_delete_and_put(void **state)
 {
 	struct harness *r = *state;
@@ -306,7 +307,7 @@ static void test_delete_and_put(void **state)
 	add_service(&c, 4, 2);
 	commit(r, &c);
 	assert_int_equal(inspect_service(r->b, service_id(r, &fourth))->pool->eligible, 2);
-	/* The same once more, never to be seen. */
+	/* The same again, but the service is gone at the end. */
 	add_service(&c, 6, 1);
 	fourth = key_at(6);
 	delete_service(&c, &fourth);
@@ -316,7 +317,7 @@ static void test_delete_and_put(void **state)
 	assert_int_equal(inspect_model(r->b)->servers, 4);
 }
 
-/* Ids come back when sweeps have had time to tell sessions' ends, and not before. */
+/* Ids are free again once sweeps had time to reset both ends of their sessions, and not before. */
 static void test_ids(void **state)
 {
 	struct harness *r = *state;
@@ -400,7 +401,7 @@ static void test_many_locals(void **state)
 	refuse(r, &c, MAX_LOCALS, EXHAUSTED);
 }
 
-/* ---- messages that are none ---- */
+/* ---- malformed messages ---- */
 
 struct answer {
 	unsigned count;

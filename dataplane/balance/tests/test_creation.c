@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many sessions that begin in one burst, whose servers are chosen before any of them does. */
+/* Many sessions created in one burst, with all servers chosen before the first session is created.
+ */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +99,7 @@ static unsigned turn(struct fixture *f, unsigned port)
 	return sent;
 }
 
-/* A SYN that comes twice takes one place. */
+/* A duplicate SYN takes only one place under the connection limit. */
 static void duplicates_take_one_place(void **state)
 {
 	struct fixture *f = *state;
@@ -115,7 +116,8 @@ static void duplicates_take_one_place(void **state)
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT), 1);
 }
 
-/* What begins no session takes no place, in the same burst neither: a traceroute. */
+/* Packets that create no session take no place under the limit, even in the same burst: a
+ * traceroute. */
 static void traceroutes_take_no_place(void **state)
 {
 	struct fixture *f = *state;
@@ -132,7 +134,7 @@ static void traceroutes_take_no_place(void **state)
 	assert_int_equal(turn(f, HARNESS_LAN), LIMIT);
 }
 
-/* In one burst, first packets for one VIP and port by both protocols: each begins a session of its
+/* First packets of both protocols to one VIP and port in one burst: each creates a session with its
  * own service's server, or none if there is no such service. */
 static void protocols_are_told_apart(void **state)
 {
@@ -160,7 +162,7 @@ static void protocols_are_told_apart(void **state)
 	assert_int_equal(inspect_server_active(f->harness.b, 1), LIMIT);
 }
 
-/* Births lead the sweep on: with no round at all, sessions that are over go. */
+/* Session creations advance the sweep: expired sessions are removed without any round. */
 static void creations_sweep(void **state)
 {
 	struct fixture *f = *state;
@@ -178,7 +180,7 @@ static void creations_sweep(void **state)
 		w->now_ns += SECOND_NS / 100;
 		w->private->clock = (struct worker_clock){.ns = w->now_ns};
 	}
-	/* 400 rounds are 4 seconds; each ended within 2 and a pass. */
+	/* 400 rounds are 4 seconds; each session ended within 2 seconds and a sweep. */
 	struct sy_balance_totals t = harness_totals(&f->harness);
 	assert_int_equal(t.created, 400 * SY_BURST);
 	assert_in_range(t.live, 100 * SY_BURST, 350 * SY_BURST);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Direct routing: packets leave as they came but for MACs and TTL, and nothing comes back. */
+/* Direct routing: packets keep everything but MACs and TTL, and no answers pass the balancer. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "end.h"
 #include "flows.h"
 
-#define SERVICES 4 /* as in flows.h: TCP, UDP over IPv4, over IPv6 */
+#define SERVICES 4 /* as in flows.h: TCP and UDP over IPv4, then over IPv6 */
 #define TICKET   0x1234
 
 static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
@@ -51,7 +51,8 @@ static struct sy_tuple client_of(unsigned service, uint16_t port)
 	                         key.vport, key.proto};
 }
 
-/* Sends a frame and checks the one that leaves, byte by byte; returns which server it is for. */
+/* Sends a frame and checks the frame that leaves, byte by byte; returns the server that it goes to.
+ */
 static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload,
                         uint32_t seq)
 {
@@ -62,7 +63,7 @@ static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags
 	want = in;
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 	frame_set_ttl(&want, (uint8_t)(sy_packet_ttl(in.bytes, &v) - 1));
-	/* neighbours 4 to 7 of the fixture: host 1 of each family, host 2 of each */
+	/* the fixture's neighbours 4 to 7: host 1 of each family, then host 2 of each */
 	memcpy(want.bytes, (uint8_t[6]){2, 0, 0, 0, 1, out.bytes[5]}, 6);
 	memcpy(want.bytes + 6, harness_mac[HARNESS_LAN], 6);
 	assert_int_equal(out.len, want.len);
@@ -80,14 +81,14 @@ static unsigned pass(struct flows *f, const struct sy_tuple *t, uint8_t flags, u
 	return pass_at(f, t, flags, payload, 1);
 }
 
-#define CONNECTIONS_EACH 8 /* of a service; all but the first with two workers */
+#define CONNECTIONS_EACH 8 /* per service; all but the first with two workers */
 
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
 	for (unsigned life = 0; life < CONNECTIONS_EACH * SERVICES; life++) {
 		struct sy_tuple t = client_of(life % SERVICES, (uint16_t)(1000 + life));
-		if (life == SERVICES) { /* each with queues of its own: see remote.c */
+		if (life == SERVICES) { /* each worker with its own queues: see remote.c */
 			f->options.queues = 2;
 			flows_reopen(f, 2, 0, true);
 		}
@@ -117,12 +118,13 @@ static void test_a_connection(void **state)
 		assert_int_equal(pass(f, &t, SY_TCP_ACK | SY_TCP_FIN, 0), server);
 		assert_int_equal(pass_at(f, &t, SY_TCP_ACK, 0, 2), server);
 		assert_int_equal(s->state, SESSION_FIN_WAIT);
-		/* a new connection under the old tuple, or none: the server knows */
+		/* a new connection with the old tuple, or none: only the server knows */
 		assert_int_equal(pass(f, &t, SY_TCP_SYN, 0), server);
 		assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 	}
 	assert_int_equal(harness_totals(&f->harness).live, CONNECTIONS_EACH * SERVICES);
-	/* Some of so many begin at the worker whose slot they are not of. */
+	/* With this many connections, some are created at the worker that does not own their slot.
+	 */
 	assert_int_not_equal(f->harness.rt->worker[0].counters.remote +
 	                             f->harness.rt->worker[1].counters.remote,
 	                     0);
@@ -147,8 +149,8 @@ static void test_timeouts(void **state)
 	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
-/* Whatever somebody else sends in an idle client's name with numbers that are not its own: the
- * connection lives as long as it would have. */
+/* An attacker sends segments with wrong numbers in an idle client's name: the connection keeps its
+ * timeout. */
 static void test_forged_ends(void **state)
 {
 	static const struct {
@@ -185,7 +187,7 @@ static void test_forged_ends(void **state)
 	}
 }
 
-/* A client that has sent so much that its FIN's number tells nothing is taken for an idle one. */
+/* A client that has sent so much that its FIN's number says nothing is treated as idle. */
 static void test_far_ends(void **state)
 {
 	struct flows *f = *state;
@@ -201,7 +203,7 @@ static void test_far_ends(void **state)
 	assert_null(flows_find(f, &far));
 }
 
-/* A crash, a stop, a hand-over, with one worker and two: beside FNAT's sessions. */
+/* A crash, a stop and a hand-over, with one worker and two, beside FNAT sessions. */
 static void test_restart(void **state)
 {
 	enum { CONNECTIONS = 40 };
@@ -230,7 +232,7 @@ static void test_restart(void **state)
 	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
-/* A service of another mode since: what its sessions mean is gone, whatever their ids say. */
+/* The service's mode changed in the meantime: its old sessions are gone, whatever their ids say. */
 static void test_mode_changed_while_away(void **state)
 {
 	struct flows *f = *state;
@@ -271,16 +273,17 @@ static void test_refusals(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		key = key_of(2 * v6);
 		server = harness_addr(routed_text[v6]);
-		inspect_set_served(f->harness.b,
-		                   true); /* somebody asks for it now: it is not read again */
+		inspect_set_served(
+		        f->harness.b,
+		        true); /* now it comes as a request, not from the saved configuration */
 		put_server(&c, &key, &server, 80, 1, FLOW_UP);
 		flows_check_refused(f, &c, "on no network that this host is connected to");
 		inspect_set_served(f->harness.b, false);
 	}
 }
 
-/* Marks are part of the configuration. Here no port is the kernel's, so they lead nowhere, and that
- * is told. */
+/* Marks are part of the configuration. No port here belongs to the kernel, so marks have no path,
+ * and the report says so. */
 static void test_check_marks(void **state)
 {
 	struct flows *f = *state;
@@ -308,7 +311,7 @@ static void test_check_marks(void **state)
 	assert_int_equal(after, before);
 }
 
-/* FNAT needs local addresses, DR none. */
+/* FNAT needs local addresses, DR does not. */
 static void test_without_local_addresses(void **state)
 {
 	struct flows *f = *state;
@@ -329,7 +332,7 @@ static void test_without_local_addresses(void **state)
 	assert_int_equal(pass(f, &t, SY_TCP_ACK, 0), chosen);
 }
 
-/* The same server behind a router: it would send the VIP's packets back. */
+/* The same server behind a router: the router would send the VIP's packets back. */
 static void test_off_link(void **state)
 {
 	struct flows *f = *state;
@@ -368,7 +371,7 @@ static void test_too_big(void **state)
 	}
 }
 
-/* A SYN after a FIN goes elsewhere if its server takes no new sessions. */
+/* A SYN after a FIN goes to another server if its own takes no new sessions. */
 static void test_syn_after_fin(void **state)
 {
 	struct flows *f = *state;
@@ -398,7 +401,7 @@ static void put_sloppy(struct flows *f, unsigned service, bool sloppy)
 	flows_commit(f, &c);
 }
 
-/* As of a forwarder that a router has just moved all connections to. */
+/* The state of a forwarder to which a router has just moved all connections. */
 static void forget_sessions(struct flows *f)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -418,7 +421,7 @@ static bool passes(struct flows *f, const struct sy_tuple *t, uint8_t flags)
 	return flows_through(f, HARNESS_WAN, &in, &out);
 }
 
-/* Connections go on at the server that they had, by their hash alone. */
+/* Connections stay with their server, by their hash alone. */
 static void test_sloppy_tcp(void **state)
 {
 	static const uint8_t refused[] = {SY_TCP_RST, SY_TCP_RST | SY_TCP_ACK,
@@ -441,12 +444,12 @@ static void test_sloppy_tcp(void **state)
 			assert_null(flows_find(f, &t));
 			uint8_t flags = SY_TCP_ACK | (i % 2 ? SY_TCP_PSH : 0);
 			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
-			/* Somebody who sends one packet only holds no record for long. */
+			/* A client that sends only one packet does not hold a record for long. */
 			assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
 			assert_int_equal(flows_find(f, &t)->state, SESSION_ESTABLISHED);
 		}
-		/* A wrong checksum begins nothing. */
+		/* A packet with a wrong checksum creates no session. */
 		struct frame in, out;
 		const struct sy_tuple t = client_of(service, 999);
 		flows_frame(f, &in, &t, SY_TCP_ACK, 1, 50);
@@ -454,7 +457,7 @@ static void test_sloppy_tcp(void **state)
 		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM),
 		                 service / 2 + 1);
-		/* Without the option. */
+		/* Without the sloppy option. */
 		put_sloppy(f, service, false);
 		forget_sessions(f);
 		uint64_t before = harness_drops(&f->harness, SY_DROP_NO_SESSION);
@@ -495,7 +498,7 @@ static void test_sloppy_refusals(void **state)
 	}
 }
 
-/* A server that is removed takes its sessions along; one that is down loses those that can go. */
+/* Removing a server ends its sessions; a server that is down loses the sessions that can move. */
 static void test_servers_that_go(void **state)
 {
 	struct flows *f = *state;

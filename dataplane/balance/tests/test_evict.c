@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A slot whose table is full: who gives way to whom. */
+/* A slot whose table is full: which sessions are evicted for which. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,17 +11,17 @@
 
 #include "flows.h"
 
-#define RECORDS 64 /* of a slot, as the harness has them */
+#define RECORDS 64 /* per slot, as in the harness */
 #define SLOT    77
 #define TCP     0
 #define UDP     1
 
 static struct sy_addr stranger(unsigned n)
 {
-	return sy_addr_v4(htonl(0xc6120100 + n)); /* 198.18.1.0 and on */
+	return sy_addr_v4(htonl(0xc6120100 + n)); /* from 198.18.1.0 up */
 }
 
-/* The nth port, host order and 1024 or above, that puts an address into the slot. */
+/* The nth port, host order and at least 1024, that maps an address to the slot. */
 static uint16_t port_of(const struct sy_addr *a, unsigned n)
 {
 	return ntohs(sy_slot_port(SLOT, a, 4 + n));
@@ -34,7 +34,7 @@ static struct sy_tuple tuple_to(const struct flows *f, unsigned service,
 	return (struct sy_tuple){*client, key->vip, htons(port), key->vport, key->proto};
 }
 
-/* Its first packet; false: it was dropped. */
+/* A client's first packet; false: it was dropped. */
 static bool stranger_asks(struct flows *f, unsigned service, const struct sy_tuple *t)
 {
 	struct frame in, out;
@@ -42,7 +42,7 @@ static bool stranger_asks(struct flows *f, unsigned service, const struct sy_tup
 	return flows_through(f, HARNESS_WAN, &in, &out);
 }
 
-/* Somebody who knows the key sends spoofed first packets that all fall into the slot. */
+/* An attacker that knows the key sends spoofed first packets that all fall into the slot. */
 static void spoof(struct flows *f, unsigned service, unsigned count)
 {
 	for (unsigned n = 0; n < count; n++) {
@@ -57,7 +57,7 @@ static const struct session_table *table(const struct flows *f)
 	return inspect_table(f->harness.b, SLOT);
 }
 
-/* Spoofed packets fill a client's slot, as often as they like: it is not locked out. */
+/* Spoofed packets fill a client's slot as often as they like: the client is not locked out. */
 static void spoofed_packets_lock_nobody_out(void **state)
 {
 	struct flows *f = *state;
@@ -74,7 +74,7 @@ static void spoofed_packets_lock_nobody_out(void **state)
 	assert_true(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED) > 4 * RECORDS);
 }
 
-/* Established connections never give way, and then it is said why. */
+/* Established connections are never evicted, and the drop reason says why. */
 static void established_ones_stay(void **state)
 {
 	struct flows *f = *state;
@@ -91,8 +91,8 @@ static void established_ones_stay(void **state)
 	flows_check_active(f, RECORDS);
 }
 
-/* Of a slot's sessions, those that have had no answer go first, the longest silent before others;
- * UDP that was answered goes when it is silent, and there are none of them. */
+/* In a full slot, unanswered sessions are evicted first, the longest silent before others. Answered
+ * UDP sessions are evicted when they are silent and no unanswered ones are left. */
 static void the_least_valuable_goes_first(void **state)
 {
 	struct flows *f = *state;
@@ -107,7 +107,7 @@ static void the_least_valuable_goes_first(void **state)
 	flows_advance(f, 1);
 	for (unsigned n = 0; n < 3; n++) {
 		const struct sy_tuple t = tuple_to(f, UDP, &other, port_of(&other, n));
-		/* the third finds its predecessors, which go before any that was answered */
+		/* the third evicts an earlier stranger's session, which was not answered */
 		assert_true(stranger_asks(f, UDP, &t));
 		assert_null(flow_session(f, &begun[0]));
 		assert_true((flow_session(f, &begun[1]) == NULL) == (n > 0));
@@ -120,8 +120,8 @@ static void the_least_valuable_goes_first(void **state)
 	flows_check_active(f, RECORDS);
 }
 
-/* Addresses and ports counted up together, as scanners and load generators do, use all slots: a
- * third of the table takes them without a word. */
+/* Addresses and ports that count up together, as from scanners and load generators, use all slots:
+ * a third of the table fits without any drop. */
 static void counted_up_clients_fill_evenly(void **state)
 {
 	struct flows *f = *state;

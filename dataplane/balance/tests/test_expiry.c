@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How sessions end: by their state's timeout, with their server, with their local address. */
+/* How sessions end: by their state's timeout, when their server goes, when their local address
+ * goes. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +74,7 @@ static void client_sends(struct fixture *f, const struct service_key *key, uint1
 	collect(f, sent);
 }
 
-/* The only session there is. */
+/* The only session. */
 static struct session *only(struct fixture *f)
 {
 	struct session *found = NULL;
@@ -96,7 +97,7 @@ static void check_live(struct fixture *f, uint64_t live)
 	assert_int_equal(t.created - t.ended, live);
 }
 
-/* Lives as long as it says, and a sweep longer at the most. */
+/* The session lives as long as its timeout, and at most one sweep longer. */
 static void check_timeout(struct fixture *f, enum session_state state, unsigned seconds)
 {
 	bool tcp = state < SESSION_UDP_ONE_WAY;
@@ -134,7 +135,7 @@ static void test_own_timeouts(void **state)
 	check_timeout(f, SESSION_ESTABLISHED, 32767);
 }
 
-/* A packet begins the time again; a shorter timeout takes hold of sessions that are there. */
+/* A packet restarts the timeout; a shorter timeout also applies to existing sessions. */
 static void test_refresh(void **state)
 {
 	struct fixture *f = *state;
@@ -153,7 +154,7 @@ static void test_refresh(void **state)
 	check_live(f, 0);
 }
 
-/* At its next packet, by name; then by the sweep. */
+/* At its next packet, with a drop reason; then by the sweep. */
 static void test_server_removed(void **state)
 {
 	struct fixture *f = *state;
@@ -166,13 +167,14 @@ static void test_server_removed(void **state)
 	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SERVER_REMOVED), 1);
 	check_live(f, 9);
-	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* now it is like any other */
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* now treated like any unknown packet */
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), 1);
-	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0); /* a new beginning, but nobody is there */
+	client_sends(f, &f->tcp, 1001, SY_TCP_SYN,
+	             0); /* a new connection, but there is no server */
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVER), 1);
 	put_server(&c, &f->tcp, &f->server[1], 8080, 1, UP);
 	routed_commit(&f->harness, &c);
-	client_sends(f, &f->tcp, 1002, SY_TCP_SYN, 1); /* now somebody is */
+	client_sends(f, &f->tcp, 1002, SY_TCP_SYN, 1); /* now there is a server */
 	check_live(f, 8);
 	harness_advance(&f->harness, 3 * SECOND_NS);
 	check_live(f, 1);
@@ -186,7 +188,8 @@ static void test_service_removed(void **state)
 	client_sends(f, &f->udp, 1000, 0, 1);
 	delete_service(&c, &f->tcp);
 	routed_commit(&f->harness, &c);
-	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 0); /* the VIP is still the other service's */
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK,
+	             0); /* the VIP still belongs to the other service */
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SERVER_REMOVED), 1);
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 0);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVICE), 1);
@@ -206,7 +209,7 @@ static void test_drain(void **state)
 	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1);
 	put_server(&c, &f->tcp, &f->server[0], 8080, 1, DRAIN);
 	routed_commit(&f->harness, &c);
-	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 1); /* goes on */
+	client_sends(f, &f->tcp, 1000, SY_TCP_ACK, 1); /* continues */
 	client_sends(f, &f->tcp, 1001, SY_TCP_SYN, 0);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SERVER), 1);
 	check_live(f, 1);
@@ -220,13 +223,14 @@ static void test_local_removed(void **state)
 	put_local(&c, &f->local[1]);
 	delete_local(&c, &f->local[0]);
 	routed_commit(&f->harness, &c);
-	client_sends(f, &f->tcp, 1000, SY_TCP_SYN, 1); /* ends the old one and begins another */
+	client_sends(f, &f->tcp, 1000, SY_TCP_SYN,
+	             1); /* ends the old session and creates another */
 	assert_true(sy_addr_equal(inspect_local(f->harness.b, only(f)->local), &f->local[1]));
 	check_live(f, 1);
 	assert_int_equal(harness_totals(&f->harness).created, 2);
 }
 
-/* Protocol, port and address all tell services apart. */
+/* Protocol, port and address each distinguish services. */
 static void test_directory(void **state)
 {
 	struct fixture *f = *state;
@@ -244,8 +248,7 @@ static void test_directory(void **state)
 	check_live(f, 0);
 }
 
-/* What a removed server has carried stays in its service's sums, before and after its id is free.
- */
+/* A removed server's traffic stays in its service's totals, before and after its id is free. */
 static void test_sums(void **state)
 {
 	struct fixture *f = *state;

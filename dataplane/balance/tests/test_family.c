@@ -10,9 +10,9 @@
 
 #include "flows.h"
 
-#define SERVICES  4 /* TCP, UDP for clients of IPv6, of IPv4 */
+#define SERVICES  4 /* TCP and UDP for IPv6 clients, then for IPv4 clients */
 #define TICKET    0x1234
-#define DIFFERENT 20 /* bytes by which IPv6's header is the longer one */
+#define DIFFERENT 20 /* bytes by which the IPv6 header is longer */
 
 static const char *const client_text[2] = {"2001:db8:c::1", "198.18.0.1"};
 static const char *const vip_text[2] = {"2001:db8:a::60", "192.0.2.60"};
@@ -46,13 +46,13 @@ static int setup(void **state)
 	return rc;
 }
 
-/* A client's connection, or its datagrams, as both sides see it. */
+/* A client's connection or datagrams, as both sides see them. */
 struct talk {
 	unsigned service;
-	struct sy_tuple client, back; /* as they come in: client → VIP, server → local */
+	struct sy_tuple client, back; /* tuples of arriving packets: client → VIP, server → local */
 };
 
-/* The other family, and all else as it was. */
+/* Checks that the packet has the other family and is otherwise unchanged. */
 static void check_turned(const struct frame *in, const struct frame *out, struct sy_view *after)
 {
 	struct sy_view before;
@@ -63,7 +63,7 @@ static void check_turned(const struct frame *in, const struct frame *out, struct
 	assert_int_equal(out->len, after->frame_len);
 	assert_int_equal(sy_packet_check_l4(out->bytes, after), SY_CSUM_OK);
 	assert_int_equal(sy_packet_ttl(out->bytes, after), sy_packet_ttl(in->bytes, &before) - 1);
-	/* behind checksums, and the options of a SYN */
+	/* after the checksums, and after a SYN's options */
 	unsigned same = before.l4_len - (before.proto == SY_PROTO_TCP ? 24u : 8u);
 	if (before.l4_len > 24)
 		assert_memory_equal(out->bytes + out->len - same, in->bytes + in->len - same, same);
@@ -122,7 +122,7 @@ static void test_a_connection(void **state)
 	struct flows *f = *state;
 	for (unsigned life = 0; life < 2 * SERVICES; life++) {
 		if (life == SERVICES)
-			flows_reopen(f, 2, 0, true); /* and packets change workers */
+			flows_reopen(f, 2, 0, true); /* and packets go to other workers */
 		struct talk k = talk_open(f, life % SERVICES, (uint16_t)(1000 + life));
 		for (unsigned n = 1; n < 20; n++) {
 			to_server(f, &k, SY_TCP_ACK, 65 * n);
@@ -139,7 +139,7 @@ static void test_a_connection(void **state)
 	}
 }
 
-/* Sessions go on as they were, whatever ended the process. */
+/* Sessions continue unchanged, however the process ended. */
 static void test_restart(void **state)
 {
 	enum { CONNECTIONS = 40 };
@@ -176,7 +176,8 @@ static void check_told(struct flows *f, unsigned port, const struct frame *in, u
 	rte_pktmbuf_free(m);
 }
 
-/* What fits after it was turned passes, and a byte more is told in its sender's own terms. */
+/* A packet that fits after the translation passes. One byte more is reported in the sender's own
+ * family. */
 static void test_mtu(void **state)
 {
 	struct flows *f = *state;
@@ -185,8 +186,8 @@ static void test_mtu(void **state)
 		unsigned transport = s % 2 ? 8 : 20;
 		for (unsigned way = 0; way < 2; way++) {
 			unsigned port = way ? HARNESS_LAN : HARNESS_WAN;
-			unsigned mtu = way ? HARNESS_WAN_MTU : HARNESS_LAN_MTU; /* beyond */
-			bool v4_beyond = client_is_v4(s) == way;                /* as there */
+			unsigned mtu = way ? HARNESS_WAN_MTU : HARNESS_LAN_MTU; /* the far side's */
+			bool v4_beyond = client_is_v4(s) == way; /* the far side's family */
 			unsigned fits = mtu - (v4_beyond ? 20 : 40) - transport;
 			struct frame in;
 			if (way)
@@ -208,7 +209,7 @@ static uint16_t mss_of(const struct frame *f)
 	return ntohs(mss);
 }
 
-/* Each side's network with its own family's headers; here the servers' is the narrower. */
+/* Each side's MTU with that side's headers; here the servers' MTU is smaller. */
 static void test_mss(void **state)
 {
 	struct flows *f = *state;
@@ -226,7 +227,7 @@ static void test_mss(void **state)
 	}
 }
 
-/* IPv4 leaves UDP's checksum out if it likes, IPv6 may not. */
+/* UDP over IPv4 may omit the checksum, over IPv6 it may not. */
 static void test_udp_without_checksum(void **state)
 {
 	struct flows *f = *state;
@@ -250,7 +251,7 @@ static void test_udp_without_checksum(void **state)
 	}
 }
 
-/* Short frames are padded on Ethernet; the padding is no part of a packet. */
+/* Ethernet pads short frames; the padding is not part of the packet. */
 static void test_padding(void **state)
 {
 	struct flows *f = *state;
@@ -266,7 +267,7 @@ static void test_padding(void **state)
 	assert_int_equal(sy_packet_check_l4(out.bytes, &v), SY_CSUM_OK);
 }
 
-/* Each IPv4 packet that may be fragmented has another id; larger ones say "don't fragment". */
+/* Each IPv4 packet that may be fragmented has another id; larger ones have DF set. */
 static void test_ids(void **state)
 {
 	struct flows *f = *state;
@@ -283,7 +284,8 @@ static void test_ids(void **state)
 	}
 }
 
-/* Servers of both families in one service, each with its share and with local addresses. */
+/* Servers of both families in one service, each with its share of clients and a local address of
+ * its family. */
 static void test_mixed(void **state)
 {
 	struct flows *f = *state;
@@ -308,7 +310,7 @@ static void test_mixed(void **state)
 	}
 }
 
-/* A datagram a session, and every answer back. */
+/* One datagram per session; every answer reaches its client. */
 static void test_one_packet(void **state)
 {
 	struct flows *f = *state;
@@ -330,7 +332,8 @@ static void test_one_packet(void **state)
 	}
 }
 
-/* The last local address of the servers' family is needed, and without a client's it works. */
+/* The last local address of the servers' family cannot be removed; the clients' family needs none.
+ */
 static void test_local_addresses(void **state)
 {
 	struct flows *f = *state;
