@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fragments follow their first one, in every mode and order; what is wrong with them has a name. */
+/* Fragments follow their first fragment, in every mode and order; wrong ones are dropped with a
+ * specific reason. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,8 +14,8 @@
 #include "flows.h"
 #include "fragment.h"
 
-#define PIECE  256 /* bytes of a fragment */
-#define PIECES 4   /* of a datagram */
+#define PIECE  256 /* bytes per fragment */
+#define PIECES 4   /* per datagram */
 #define MANY   64
 
 static const enum mode modes[] = {MODE_FNAT, MODE_NAT, MODE_DR, MODE_IPIP};
@@ -59,7 +60,7 @@ static struct sy_tuple client_of(const char *vip, unsigned v6, uint16_t port)
 	                         htons(53), SY_PROTO_UDP};
 }
 
-/* A datagram of PIECES fragments. */
+/* Makes a datagram of PIECES fragments. */
 static void cut(struct flows *f, const struct sy_tuple *t, uint32_t id,
                 struct frame piece[static PIECES])
 {
@@ -73,7 +74,7 @@ static void inject(struct flows *f, unsigned port, const struct frame *in)
 	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
 }
 
-/* What leaves by a port, in its order. */
+/* The frames that leave a port, in order. */
 static unsigned collect(struct flows *f, unsigned port, struct frame *out, unsigned capacity)
 {
 	struct rte_mbuf *m;
@@ -103,7 +104,7 @@ static void nothing_is_held(struct flows *f)
 	assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), 0);
 }
 
-/* Takes the tunnel's header off. */
+/* Removes the tunnel header. */
 static void decapsulate(struct frame *f, bool v6)
 {
 	unsigned outer = v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4);
@@ -111,8 +112,9 @@ static void decapsulate(struct frame *f, bool v6)
 	f->len = (uint16_t)(f->len - outer);
 }
 
-/* What a receiver makes of all PIECES fragments: the first comes first, all have one id and fit
- * together, and the datagram's checksum is right. Returns its view; fragment_id is that of all. */
+/* What a receiver reassembles from all PIECES fragments: the first one comes first, all have one id
+ * and fit together, and the datagram's checksum is right. Returns its view; fragment_id is the
+ * common id. */
 static struct sy_view join(struct frame *out, unsigned count)
 {
 	static uint8_t whole[4096];
@@ -151,7 +153,7 @@ static struct sy_view join(struct frame *out, unsigned count)
 	return all;
 }
 
-/* The n-th order of PIECES things. */
+/* The n-th permutation of PIECES numbers. */
 static void permute(unsigned n, unsigned order[static PIECES])
 {
 	unsigned left[PIECES] = {0, 1, 2, 3};
@@ -163,7 +165,7 @@ static void permute(unsigned n, unsigned order[static PIECES])
 	}
 }
 
-/* A datagram in some order; together in a burst, or each in one of its own. */
+/* Sends a datagram in some order, in one burst or one burst per fragment. */
 static struct sy_view pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint32_t id,
                            unsigned order, bool together, enum mode mode)
 {
@@ -193,7 +195,7 @@ static struct session *find(struct flows *f, const struct sy_tuple *t)
 	return flow_session(f, &flow);
 }
 
-/* ---- the right ones ---- */
+/* ---- valid fragments ---- */
 
 static void check_mode(struct flows *f, enum mode mode, unsigned v6, uint16_t port)
 {
@@ -235,7 +237,7 @@ static void test_every_mode_and_order(void **state)
 	}
 }
 
-/* Clients that chose the same id must not meet at the server. */
+/* Clients that chose the same fragment id must not collide at the server. */
 static void test_ids_differ(void **state)
 {
 	static uint8_t used[65536];
@@ -255,7 +257,7 @@ static void test_ids_differ(void **state)
 	}
 }
 
-/* Data of a connection, and a SYN that brings some along. */
+/* Data of a connection, and a SYN with data. */
 static void test_tcp(void **state)
 {
 	struct flows *f = *state;
@@ -280,7 +282,7 @@ static void test_tcp(void **state)
 		frame_cut(&whole, 10, PIECE, piece, PIECES);
 		assert_int_equal(send_all(f, HARNESS_WAN, piece, PIECES, out), PIECES);
 		assert_int_equal(find(f, &fresh)->state, SESSION_SYN_SENT);
-		/* a middle without its beginning creates none */
+		/* a middle fragment without the first one creates no session */
 		fresh.sport = htons(1002);
 		frame_tcp(&whole, &f->rng, &fresh, &data, PIECE * PIECES - 20);
 		frame_cut(&whole, 11, PIECE, piece, PIECES);
@@ -292,7 +294,7 @@ static void test_tcp(void **state)
 	nothing_is_held(f);
 }
 
-/* A one-packet session ends with the last fragment of its answer, whichever that is. */
+/* A one-packet session ends with the last arriving fragment of its answer. */
 static void test_one_packet(void **state)
 {
 	struct flows *f = *state;
@@ -312,7 +314,7 @@ static void test_one_packet(void **state)
 	}
 }
 
-/* ---- the wrong ones ---- */
+/* ---- wrong fragments ---- */
 
 static void check_dropped(struct flows *f, const struct frame *in, enum sy_drop reason)
 {
@@ -322,7 +324,7 @@ static void check_dropped(struct flows *f, const struct frame *in, enum sy_drop 
 	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 }
 
-/* In front of its first and behind it; afterwards the datagram is whole all the same. */
+/* Duplicates before and after the first fragment; the datagram is still complete afterwards. */
 static void test_duplicates(void **state)
 {
 	struct flows *f = *state;
@@ -342,8 +344,8 @@ static void test_duplicates(void **state)
 	nothing_is_held(f);
 }
 
-/* Ones that overlap in part, that lead beyond the end, and a second end. From there on all of the
- * datagram is dropped, what waits included. */
+/* Fragments that overlap in part, that extend beyond the end, and a second last fragment. From then
+ * on the whole datagram is dropped, including its waiting fragments. */
 static void test_overlaps(void **state)
 {
 	struct flows *f = *state;
@@ -360,7 +362,7 @@ static void test_overlaps(void **state)
 		inject(f, HARNESS_WAN, &piece[PIECES - 1]);
 		assert_int_equal(collect(f, HARNESS_LAN, out, MANY), waits ? 0 : 2);
 		switch (kind % 3) {
-		case 0: /* 192 to 384, over the end of the first or the beginning of the second */
+		case 0: /* 192 to 384, across the end of the first or the start of the second */
 			frame_cut(&whole, n, 192, bad, PIECES * 4);
 			inject(f, HARNESS_WAN, &bad[1]);
 			break;
@@ -386,7 +388,7 @@ static void test_overlaps(void **state)
 	}
 }
 
-/* What waits is dropped when its time is up, and only then. */
+/* Waiting fragments are dropped when their time is up, and not earlier. */
 static void test_waiting_ends(void **state)
 {
 	struct flows *f = *state;
@@ -406,7 +408,7 @@ static void test_waiting_ends(void **state)
 			assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TIMEOUT),
 			                 before + PIECES - 1);
 			nothing_is_held(f);
-			/* too late for them, but it goes its way */
+			/* too late for the dropped ones, but it is forwarded */
 			assert_int_equal(send_all(f, HARNESS_WAN, &piece[0], 1, out), 1);
 			flows_advance(f, 2);
 		}
@@ -425,7 +427,7 @@ static void test_waiting_is_bounded(void **state)
 	uint64_t full = count - 1 - FRAGMENT_WAITING_MAX;
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL), full);
 	assert_int_equal(send_all(f, HARNESS_WAN, piece, 1, out), 1 + FRAGMENT_WAITING_MAX);
-	/* of a worker, where the oldest give way */
+	/* per worker, where the oldest are dropped first */
 	for (unsigned id = 97; id < 100 + FRAGMENT_WAITING; id++) {
 		cut(f, &t, id, piece);
 		send_all(f, HARNESS_WAN, &piece[1], 1, out);
@@ -433,7 +435,7 @@ static void test_waiting_is_bounded(void **state)
 	full += 3;
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL), full);
 	assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), FRAGMENT_WAITING);
-	/* and their first ones let them all go */
+	/* and their first fragments release them all */
 	for (unsigned id = 100; id < 100 + FRAGMENT_WAITING; id++) {
 		cut(f, &t, id, piece);
 		assert_int_equal(send_all(f, HARNESS_WAN, piece, 1, out), 2);
@@ -441,8 +443,8 @@ static void test_waiting_is_bounded(void **state)
 	nothing_is_held(f);
 }
 
-/* Datagrams whose fragments come in any order pass while ones whose first never comes fill the
- * places of those that wait, by one fragment each or by many. */
+/* Datagrams with fragments in any order pass, while datagrams whose first fragment never comes fill
+ * the waiting table, with one fragment each or with many. */
 static void test_strays(void **state)
 {
 	struct flows *f = *state;
@@ -456,7 +458,7 @@ static void test_strays(void **state)
 		for (unsigned n = 1; n <= 1 + id % FRAGMENT_WAITING_MAX; n++, sent++)
 			inject(f, HARNESS_WAN, &stray[n]);
 		pass(f, HARNESS_WAN, &honest, 5000 + id, id % 24, id % 2, MODE_FNAT);
-		if (id % 7 == 0) /* its first may come all the same, once */
+		if (id % 7 == 0) /* the first fragment still comes, once */
 			send_all(f, HARNESS_WAN, stray, 1, stray + 1);
 	}
 	assert_true(harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL) > sent / 2);
@@ -464,7 +466,7 @@ static void test_strays(void **state)
 	nothing_is_held(f);
 }
 
-/* The oldest give way, and take with them what waits. */
+/* The oldest datagrams are dropped with their waiting fragments. */
 static void test_table_is_bounded(void **state)
 {
 	struct flows *f = *state;
@@ -481,7 +483,7 @@ static void test_table_is_bounded(void **state)
 	}
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TABLE_FULL), FRAGMENT_WAITING);
 	nothing_is_held(f);
-	/* a newcomer is not in its own way */
+	/* a new datagram does not evict itself */
 	pass(f, HARNESS_WAN, &t, 99999, 23, false, MODE_FNAT);
 }
 
@@ -498,7 +500,7 @@ static void test_icmp(void **state)
 	}
 }
 
-/* What waits when the process ends. */
+/* Fragments that are waiting when the process ends. */
 static void test_end(void **state)
 {
 	struct flows *f = *state;

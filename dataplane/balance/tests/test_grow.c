@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tables that grow while sessions go on, and what a crash leaves of one that was growing. */
+/* Tables that grow while sessions continue, and what a crash leaves of a table that was growing. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "flows.h"
 #include "session_file.h"
 
-#define RECORDS 64 /* of a slot, to begin with */
+#define RECORDS 64 /* per slot, initially */
 #define FLOWS   200
 #define SLOT    77
 
@@ -40,8 +40,8 @@ static void flows_go_on(struct flows *f, const struct flow *flow, unsigned count
 	flows_check_active(f, count);
 }
 
-/* Established connections to the multiple of what a slot held go into it, and stay what they are,
- * through a crash, a hand-over and a clean stop. */
+/* Far more established connections than a slot held go into it. They stay unchanged through a
+ * crash, a hand-over and a clean stop. */
 static void a_slot_grows(void **state)
 {
 	struct flows *f = *state;
@@ -58,17 +58,17 @@ static void a_slot_grows(void **state)
 		assert_true(capacity(f) >= FLOWS);
 		flows_go_on(f, flow, FLOWS);
 	}
-	f->options.sessions =
-	        UINT64_C(2) * RECORDS * SY_SLOTS; /* other tables, and the slot as it is */
+	f->options.sessions = UINT64_C(2) * RECORDS *
+	                      SY_SLOTS; /* tables of another size, and the slot as it is */
 	flows_reopen(f, 1, 0, false);
 	assert_int_equal(session_capacity(inspect_table(f->harness.b, SLOT + 1)), 2 * RECORDS);
 	assert_true(capacity(f) >= FLOWS);
 	flows_go_on(f, flow, FLOWS);
-	flows_advance(f, 2); /* what was left behind is free */
+	flows_advance(f, 2); /* the old tables' space is free */
 	assert_int_equal(inspect_store(f->harness.b)->left_count, 0);
 }
 
-/* One that is killed while a table grows leaves the table as it was. */
+/* A forwarder killed while a table grows leaves the table as it was. */
 static void a_crash_in_growth_loses_nothing(void **state)
 {
 	struct flows *f = *state;
@@ -90,7 +90,8 @@ static void a_crash_in_growth_loses_nothing(void **state)
 	}
 }
 
-/* All tables grow, and into what others left behind: the file stays within thrice its content. */
+/* All tables grow and use space that others released: the file stays within three times its
+ * content. */
 static void all_slots_grow(void **state)
 {
 	struct flows *f = *state;
@@ -120,7 +121,7 @@ static void all_slots_grow(void **state)
 	flows_go_on(f, &flow, 1);
 }
 
-/* Growth ends at its limit. */
+/* Tables stop growing at their limit. */
 static void the_limit_holds(void **state)
 {
 	struct flows *f = *state;
@@ -134,7 +135,7 @@ static void the_limit_holds(void **state)
 	flows_go_on(f, flow, 2 * RECORDS);
 }
 
-/* A successor has mapped the file, and relies on where tables lie. */
+/* A successor has mapped the file and relies on where tables are. */
 static void nothing_grows_during_an_upgrade(void **state)
 {
 	struct flows *f = *state;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP errors about packets of sessions: each reaches who sent the packet, about what they sent. */
+/* ICMP errors about packets of sessions: each reaches the sender of the packet and quotes the
+ * packet as it was sent. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +11,7 @@
 
 #include "flows.h"
 
-#define PAYLOAD 600 /* more than an error of our own quotes of IPv4 */
+#define PAYLOAD 600 /* more than an IPv4 error from the balancer quotes */
 
 static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
 static const char *const router_text[2] = {"203.0.113.9", "2001:db8:99::9"};
@@ -66,11 +67,11 @@ static bool one_way(const struct way *way)
 	return way->mode == MODE_DR || way->mode == MODE_IPIP;
 }
 
-/* A session of which a packet went each way: as its sender sent it, but for the TTL, which fell by
- * one, and as it was sent on. */
+/* A session with a packet in each direction: as its sender sent it (TTL decremented by one), and as
+ * it was forwarded. */
 struct talk {
 	const struct way *way;
-	struct sy_tuple client;         /* as it comes in */
+	struct sy_tuple client;         /* tuple of the client's packets as they arrive */
 	struct frame known[2], sent[2]; /* by enum session_direction */
 };
 
@@ -113,7 +114,7 @@ static void talk_open(struct flows *f, struct talk *k, const struct way *way, ui
 	                              key.vport, proto};
 	struct sy_tuple back = reversed(&k->client);
 	pass(f, k, SESSION_CLIENT, &k->client, SY_TCP_SYN);
-	if (one_way(way)) { /* what the server answers goes past us */
+	if (one_way(way)) { /* the server's answers do not pass the balancer */
 		make(f, &k->known[SESSION_SERVER], &back, SY_TCP_ACK);
 		k->sent[SESSION_SERVER] = k->known[SESSION_SERVER];
 	} else {
@@ -137,7 +138,7 @@ static struct session *find(struct flows *f, const struct talk *k)
 enum { UNREACHABLE, PORT, TOO_BIG, EXPIRED, PROBLEM, KINDS };
 #define MTU 1300
 
-/* By family: type, code. */
+/* By family: type and code. */
 static const uint8_t kinds[KINDS][2][2] = {[UNREACHABLE] = {{3, 1}, {1, 3}},
                                            [PORT] = {{3, 3}, {1, 4}},
                                            [TOO_BIG] = {{3, 4}, {2, 0}},
@@ -149,7 +150,7 @@ static unsigned ip_len(bool v6)
 	return v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4);
 }
 
-/* From src to the sender of this packet of which so many bytes of IP are quoted. */
+/* An error from src to this packet's sender, quoting this many bytes of IP. */
 static void error_make(struct flows *f, struct frame *out, const struct sy_addr *src,
                        const struct frame *about, unsigned quoted, unsigned kind, unsigned mtu)
 {
@@ -164,8 +165,8 @@ static void check_same(const struct frame *out, const struct frame *want)
 	assert_memory_equal(out->bytes + 12, want->bytes + 12, want->len - 12);
 }
 
-/* How many bytes of IP a router quotes of a packet, at the most: of its headers and 8 bytes more,
- * up to the TCP checksum, all that IPv4's errors hold. */
+/* The most bytes of IP that a router quotes of a packet: its headers and 8 more, up to the TCP
+ * checksum, or all that an IPv4 error holds. */
 static unsigned quote_of(const struct frame *f, unsigned n, unsigned headers)
 {
 	const unsigned l4[] = {8, 18, 500 - headers, 1200};
@@ -174,7 +175,7 @@ static unsigned quote_of(const struct frame *f, unsigned n, unsigned headers)
 }
 #define QUOTES 4
 
-/* About a packet of the client, on its way to the server: the client hears it from the VIP. */
+/* About a packet from the client on its path to the server: the client gets it from the VIP. */
 static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsigned n)
 {
 	const struct frame *sent = &k->sent[SESSION_CLIENT], *known = &k->known[SESSION_CLIENT];
@@ -184,7 +185,8 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 	struct frame in, out, want;
 	error_make(f, &in, &router, sent, outer + quoted, kind, MTU);
 	if (k->way->mode == MODE_DR || (outer && kind == PROBLEM)) {
-		/* the router tells the client itself; tunnels are no matter of the client's */
+		/* the router reports it to the client directly; tunnels do not concern the client
+		 */
 		enum sy_drop reason = outer ? SY_DROP_ICMP_UNHANDLED : SY_DROP_UNKNOWN_DESTINATION;
 		uint64_t before = harness_drops(&f->harness, reason);
 		assert_false(flows_through(f, HARNESS_LAN, &in, &out));
@@ -208,7 +210,7 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 	check_same(&out, &want);
 }
 
-/* About a packet of the server, on its way to the client. */
+/* About a packet from the server on its path to the client. */
 static void check_to_server(struct flows *f, struct talk *k, unsigned kind, unsigned n)
 {
 	const struct frame *sent = &k->sent[SESSION_SERVER], *known = &k->known[SESSION_SERVER];
@@ -225,7 +227,7 @@ static void check_to_server(struct flows *f, struct talk *k, unsigned kind, unsi
 		           kind, MTU);
 	}
 	frame_set_ttl(&want, 63);
-	if (k->way->mode == MODE_IPIP) { /* as the client's packets go there */
+	if (k->way->mode == MODE_IPIP) { /* in the tunnel, like the client's packets */
 		unsigned outer = ip_len(k->way->server6);
 		assert_memory_equal(out.bytes + SY_ETH_LEN + outer, want.bytes + SY_ETH_LEN,
 		                    want.len - SY_ETH_LEN);
@@ -262,7 +264,7 @@ static void test_every_way(void **state)
 				check_to_client(f, &k, kind, (n + kind) % QUOTES);
 				check_to_server(f, &k, kind, (n + kind + 1) % QUOTES);
 			}
-			/* nobody has seen it but its ends */
+			/* the error changes neither the session nor its counters */
 			const struct traffic after = traffic_sum(f->harness.b, before.server);
 			const struct session *s = find(f, &k);
 			assert_int_equal(s->seen, before.seen);
@@ -274,7 +276,7 @@ static void test_every_way(void **state)
 	}
 }
 
-/* ---- what goes nowhere ---- */
+/* ---- dropped errors ---- */
 
 static void check_dropped(struct flows *f, unsigned port, const struct frame *in,
                           enum sy_drop reason)
@@ -285,7 +287,7 @@ static void check_dropped(struct flows *f, unsigned port, const struct frame *in
 	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 }
 
-/* One bit anywhere in ICMP, or a little less of it. */
+/* One bit flipped anywhere in the ICMP message, or a slightly truncated one. */
 static void check_spoilt(struct flows *f, unsigned port, const struct frame *in, unsigned l4)
 {
 	struct frame bad = *in;
@@ -294,7 +296,7 @@ static void check_spoilt(struct flows *f, unsigned port, const struct frame *in,
 		bad.bytes[at] ^= 4;
 		uint64_t before = harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM);
 		assert_false(flows_through(f, port, &bad, &out));
-		if (at > l4 + 8 + 60) /* behind whatever leads to a session */
+		if (at > l4 + 8 + 60) /* after all fields that lead to a session */
 			assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM),
 			                 before + 1);
 		bad.bytes[at] ^= 4;
@@ -328,12 +330,12 @@ static void test_dropped(void **state)
 		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_ICMP_UNHANDLED);
-		/* a port of nobody's */
+		/* a port of no session */
 		bad = in;
 		bad.bytes[l4 + 8 + headers + (way->mode == MODE_FNAT)] ^= 0x40;
 		frame_mend_l4(&bad);
 		check_dropped(f, HARNESS_LAN, &bad, SY_DROP_ICMP_NO_SESSION);
-		/* an address that the error was not sent to */
+		/* an address other than the error's destination */
 		bad = in;
 		bad.bytes[l4 + 8 + (way->server6 ? 23 : 15)] ^= 1;
 		frame_mend_l4(&bad);
@@ -345,13 +347,14 @@ static void test_dropped(void **state)
 		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_ICMP_NO_SESSION);
-		/* too little of it */
+		/* too short a quote */
 		error_make(f, &bad, &router, &k.sent[SESSION_CLIENT], headers + 7, UNREACHABLE, 0);
 		check_dropped(f, HARNESS_LAN, &bad,
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_TRUNCATED);
 
-		/* its server goes, and the session with it; NAT's serves both protocols */
+		/* its server is removed, and so is the session; NAT's server serves both protocols
+		 */
 		struct changes c = {0};
 		struct service_key key = key_of(way, proto);
 		put_service(&c, &key, "icmp", FLOW_RR, NULL);
@@ -366,7 +369,7 @@ static void test_dropped(void **state)
 	}
 }
 
-/* A client whose data was put behind bytes of ours hears of the number that it used. */
+/* A client whose data was shifted by inserted bytes gets the sequence number that it used. */
 static void test_shifted(void **state)
 {
 	struct flows *f = *state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ids keep their meaning from process to process, and no session ever meets a stranger under its
- * server's or local address's id. */
+/* Ids keep their meaning from process to process. A session never gets another server or local
+ * address under its id. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static void open_each(struct flows *f, struct flow flow[FLOW_SERVICES])
 		flow_open(f, &flow[s], s, (uint16_t)(1000 + s));
 }
 
-/* Which of its service's servers a flow went to. */
+/* Which of its service's servers a flow uses. */
 static unsigned server_of(const struct flows *f, const struct flow *flow)
 {
 	return !sy_addr_equal(&flow->server.src, &f->server[flow->service][0]);
@@ -54,7 +54,7 @@ static uint32_t id_of(const struct flows *f, unsigned service, const struct sy_a
 	return UINT32_MAX;
 }
 
-/* The saved configuration says all the same in another order. */
+/* The saved configuration has the same content in another order. */
 static void test_order(void **state)
 {
 	static const unsigned order[FLOW_SERVICES] = {3, 1, 2, 0};
@@ -79,7 +79,7 @@ static void test_order(void **state)
 	flows_check_active(f, FLOW_SERVICES);
 }
 
-/* A server went and another came while nobody was there. */
+/* A server was removed and another added while no forwarder ran. */
 static void test_server_gone(void **state)
 {
 	struct flows *f = *state;
@@ -100,7 +100,7 @@ static void test_server_gone(void **state)
 	flow_check(f, &flow[2]);
 	assert_int_not_equal(id_of(f, 0, &stranger), flow[0].server_id);
 	flows_check_active(f, 2);
-	/* its id is free after some sweeps, and then it means nothing any more */
+	/* its id is free after some sweeps and then has no name */
 	struct session_server_name name;
 	const struct id_pool *ids = &inspect_model(f->harness.b)->server_ids;
 	uint32_t before = ids->count;
@@ -139,7 +139,7 @@ static void test_local_gone(void **state)
 	flow_check(f, &flow[0]);
 }
 
-/* A hand-over trusts: the sessions are there, and end as any do whose server was removed. */
+/* A hand-over trusts the file: the sessions are there, and end like those of any removed server. */
 static void test_handed_over(void **state)
 {
 	struct flows *f = *state;
@@ -165,7 +165,7 @@ static void test_handed_over(void **state)
 	flows_check_active(f, FLOW_SERVICES);
 }
 
-/* The session file's bytes. */
+/* A copy of the session file's bytes. */
 struct image {
 	char path[96];
 	uint8_t *bytes;
@@ -202,8 +202,8 @@ static void image_write(void *image)
 	free(i->bytes);
 }
 
-/* The successor reads the dictionary when servers of the snapshot have been removed already, and
- * others come after that: no id means one server to it and another to its predecessor. */
+/* The successor reads the dictionary after servers of the snapshot were removed and before others
+ * are added: no id means different servers to it and to its predecessor. */
 static void test_handed_over_late(void **state)
 {
 	struct flows *f = *state;
@@ -244,7 +244,7 @@ static void test_handed_over_late(void **state)
 		flow_check(f, &fresh[i]);
 }
 
-/* Removed and back within a second: sessions from before end, those since then live on. */
+/* Removed and added again within a second: old sessions end, newer ones continue. */
 static void test_removed_and_back(void **state)
 {
 	struct flows *f = *state;
@@ -268,7 +268,8 @@ static void test_removed_and_back(void **state)
 	flows_check_active(f, 1);
 }
 
-/* A local address that is back before its id is free goes on as if it had never left. */
+/* A local address that is added again before its id is free continues as if it had never been
+ * removed. */
 static void test_local_back(void **state)
 {
 	struct flows *f = *state;
@@ -296,7 +297,8 @@ static void test_local_back(void **state)
 	flow_check(f, &flow);
 }
 
-/* A refused transaction gives ids that it took back, also those of sessions found. */
+/* A refused transaction returns the ids that it took, including those of sessions that were found.
+ */
 static void test_rolled_back(void **state)
 {
 	struct flows *f = *state;
@@ -319,7 +321,7 @@ static void test_rolled_back(void **state)
 	                 FLOW_SERVICES * FLOW_SERVERS);
 }
 
-/* As many servers as there may be, and in the last second others than before. */
+/* The maximum number of servers, with other servers than before in the last second. */
 static void test_no_id_left(void **state)
 {
 	struct flows *f = *state;
@@ -345,7 +347,7 @@ static void test_no_id_left(void **state)
 		flow_check(f, &flow[s]);
 }
 
-/* Transactions that took servers away and put them back, read from the journal. */
+/* Transactions that removed servers and added them again, read from the journal. */
 static void test_exchanged(void **state)
 {
 	struct flows *f = *state;
@@ -370,8 +372,8 @@ static void test_exchanged(void **state)
 	flows_check_active(f, FLOW_SERVICES);
 }
 
-/* Tables that could not grow name no more servers than before: there are no more, as sessions of a
- * server without a name would not be found again. */
+/* Tables that could not grow have no names for more servers than before. More servers are refused,
+ * because the sessions of a server without a name would not be found again. */
 static void test_no_name_left(void **state)
 {
 	struct flows *f = *state;
@@ -401,7 +403,7 @@ static void test_no_name_left(void **state)
 	}
 }
 
-/* A name that is damaged is none, and its sessions are nobody's. */
+/* A damaged name is invalid, and its sessions have no server. */
 static void test_name_lost(void **state)
 {
 	struct flows *f = *state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The journal: what a killed forwarder had accepted is in force at the next start. */
+/* The journal: what a killed forwarder had accepted is in force after the next start. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@
 
 #define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define RR     STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
-#define HEADER 16 /* bytes of the journal's */
+#define HEADER 16 /* bytes of the journal's header */
 
 struct fixture {
 	struct harness harness;
@@ -46,7 +46,7 @@ static void commit(struct fixture *f, struct changes *c)
 		fail_msg("%s", f->harness.error);
 }
 
-/* A transaction of its own for each server. */
+/* One transaction per server. */
 static void put_servers(struct fixture *f, unsigned first, unsigned count)
 {
 	for (unsigned i = first; i < first + count; i++) {
@@ -84,7 +84,7 @@ static int teardown(void **state)
 	unlink(f->config);
 	unlink(f->journal);
 	unlink(f->aside);
-	assert_int_equal(rmdir(f->directory), 0); /* nothing temporary stays */
+	assert_int_equal(rmdir(f->directory), 0); /* fails if a temporary file is left */
 	free(f);
 	return 0;
 }
@@ -101,7 +101,7 @@ static void check(struct fixture *f, uint64_t revision, unsigned servers)
 	assert_int_equal(inspect_model(f->harness.b)->servers, servers);
 }
 
-/* Without a snapshot, with one, and over several lives. */
+/* Without a snapshot, with one, and across several processes. */
 static void test_crash(void **state)
 {
 	struct fixture *f = *state;
@@ -122,13 +122,14 @@ static void test_crash(void **state)
 	harness_start(f);
 	check(f, 11, 10);
 	put_servers(f, 11, 5);
-	harness_close(&f->harness); /* a clean stop saves all of it */
+	harness_close(&f->harness); /* a clean stop saves everything */
 	assert_int_equal(size_of(f->journal), HEADER);
 	harness_start(f);
 	check(f, 16, 15);
 }
 
-/* Killed between the snapshot's rename and the journal's emptying: nothing is applied twice. */
+/* Killed after the snapshot's rename and before the journal was emptied: no entry is applied twice.
+ */
 static void test_not_emptied(void **state)
 {
 	struct fixture *f = *state;
@@ -146,7 +147,7 @@ static void test_not_emptied(void **state)
 	assert_int_equal(size_of(f->aside), -1);
 }
 
-/* A refused transaction leaves nothing in it. */
+/* A refused transaction leaves no entry. */
 static void test_refused_change(void **state)
 {
 	struct fixture *f = *state;
@@ -157,7 +158,7 @@ static void test_refused_change(void **state)
 	assert_int_equal(size_of(f->journal), before);
 }
 
-/* More than one request holds. */
+/* More changes than one request holds. */
 static void test_large(void **state)
 {
 	struct fixture *f = *state;
@@ -176,7 +177,7 @@ static void test_large(void **state)
 
 /* ---- damage ---- */
 
-/* Starts from this journal alone, then from what that start left, and takes a change. */
+/* Starts from this journal alone, then from the files that this start left, and makes a change. */
 static uint64_t start_from(struct fixture *f, const uint8_t *bytes, size_t len)
 {
 	file_write(f->journal, bytes, len);
@@ -197,7 +198,7 @@ static uint64_t start_from(struct fixture *f, const uint8_t *bytes, size_t len)
 	return revision;
 }
 
-/* Cut anywhere, the whole entries count, and nothing is put aside. */
+/* Cut at any byte, the complete entries count, and no file is kept aside. */
 static void test_torn(void **state)
 {
 	struct fixture *f = *state;
@@ -220,7 +221,8 @@ static void test_torn(void **state)
 	harness_start(f);
 }
 
-/* A bit that fell over ends it there: kept aside as it was, and what came before stays. */
+/* A flipped bit ends the journal there: it is kept aside unchanged, and the entries before it
+ * count. */
 static void test_damaged(void **state)
 {
 	struct fixture *f = *state;
@@ -234,7 +236,7 @@ static void test_damaged(void **state)
 		uint64_t revision = start_from(f, bytes, len);
 		assert_true(at >= 12 || revision == 0);
 		assert_true((off_t)at < second || revision >= 1);
-		assert_true(revision < 4 || (at >= 12 && at < 16)); /* bytes without a meaning */
+		assert_true(revision < 4 || (at >= 12 && at < 16)); /* unused bytes */
 		if (size_of(f->aside) >= 0) {
 			uint8_t *aside = file_read(f->aside, &kept);
 			assert_int_equal(kept, len);
@@ -247,7 +249,7 @@ static void test_damaged(void **state)
 	harness_start(f);
 }
 
-/* What a loss of power may leave: zeros. And an entry that is missing: all behind it is refused. */
+/* What a power failure may leave: zeros. A missing entry: all entries after it are refused. */
 static void test_gap(void **state)
 {
 	struct fixture *f = *state;
@@ -268,9 +270,9 @@ static void test_gap(void **state)
 	harness_start(f);
 }
 
-/* ---- no room ---- */
+/* ---- disk full ---- */
 
-/* The change is in force all the same, and the next snapshot brings the journal back. */
+/* The change is in force nevertheless, and the next snapshot makes the journal usable again. */
 static void test_disk_full(void **state)
 {
 	struct fixture *f = *state;
@@ -285,7 +287,7 @@ static void test_disk_full(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	check(f, 3, 2);
 	assert_int_equal(size_of(f->journal), before);
-	put_servers(f, 3, 1); /* alone it would be wrong */
+	put_servers(f, 3, 1); /* without the entry before it, this one would be wrong */
 	assert_int_equal(size_of(f->journal), before);
 	inspect_hold(f->harness.b, false);
 	config_file_flush(f->harness.b, true);
@@ -297,7 +299,7 @@ static void test_disk_full(void **state)
 	check(f, 5, 4);
 }
 
-/* It does not grow for ever, even within the second that lies between two snapshots. */
+/* The journal's size is bounded, even within the second between two snapshots. */
 static void test_long(void **state)
 {
 	struct fixture *f = *state;
@@ -315,7 +317,7 @@ static void test_long(void **state)
 	assert_in_range(emptied, 1, 2);
 }
 
-/* Another forwarder has the state directory: neither reads nor writes what is there. */
+/* Another forwarder holds the state directory: this one neither reads nor writes there. */
 static void test_shared(void **state)
 {
 	struct fixture *f = *state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a TCP session's end takes: questions to both sides, and their answers. */
+/* How a TCP session ends: probes to both sides, and their answers. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +12,11 @@
 #include "reset.h"
 
 #define DOWN       STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
-#define RESET_TIME 5 /* seconds that silence may last after a reset, by default */
+#define RESET_TIME 5 /* default seconds of silence allowed after a reset */
 
 static const unsigned port_of[2] = {[SESSION_CLIENT] = HARNESS_WAN, [SESSION_SERVER] = HARNESS_LAN};
 
-/* What the balancer has said itself to this side: how many questions and resets. */
+/* The segments that the balancer itself sent to this side: number of probes and resets. */
 struct words {
 	unsigned questions, resets;
 };
@@ -33,7 +33,7 @@ static struct words hear(struct flows *f, enum session_direction side)
 	return heard;
 }
 
-/* This side sends a segment, which goes through or not. */
+/* This side sends a segment; returns whether it was forwarded. */
 static bool say(struct flows *f, const struct flow *flow, enum session_direction from,
                 uint8_t flags, uint32_t seq)
 {
@@ -56,8 +56,8 @@ static void check_state(struct flows *f, const struct flow *flow, enum session_s
 		fail_msg("%s, not %s", session_state_name(state), session_state_name(want));
 }
 
-/* A client whose firewall lets no question pass, and a reset in its name: its server is asked
- * before its time is up. */
+/* A client whose firewall drops probes, and a reset in its name: the server is probed before the
+ * timeout. */
 static void challenge(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
 {
 	flow_open(f, flow, service, port);
@@ -112,8 +112,8 @@ static void put(struct flows *f, const struct flow *flow, int state)
 	flows_commit(f, &c);
 }
 
-/* A SYN under the tuple of a session that was reset: its server knows whether the connection is
- * over, unless it is gone itself. */
+/* A SYN with the tuple of a session that was reset: the server knows whether the connection is
+ * over, unless the server itself is gone. */
 static void test_syn_while_challenged(void **state)
 {
 	struct flows *f = *state;
@@ -139,8 +139,8 @@ static void remove_server(struct flows *f, const struct flow *flow)
 	flows_commit(f, &c);
 }
 
-/* Its ends are asked until they speak, and answered for some seconds, though nobody is left whose
- * session it is. */
+/* Both ends are probed until they answer, and their answers are accepted for some seconds, although
+ * the session no longer has a server. */
 static void test_dying(void **state)
 {
 	struct flows *f = *state;
@@ -161,7 +161,8 @@ static void test_dying(void **state)
 	check_state(f, &flow, SESSION_FREE);
 }
 
-/* Of a million that end at once not all can be asked at once: they are later. */
+/* Of a million sessions that end at once, not all can be probed at once: the rest are probed later.
+ */
 static void test_dying_rate(void **state)
 {
 	struct flows *f = *state;
@@ -182,7 +183,7 @@ static void test_dying_rate(void **state)
 	assert_true(hear(f, SESSION_SERVER).questions > 0);
 }
 
-/* Who is told that a session was idle for too long, and who is not asked. */
+/* Which ends are told that a session was idle for too long, and which ends are not probed. */
 static void test_expiry_is_told(void **state)
 {
 	struct flows *f = *state;
@@ -191,7 +192,7 @@ static void test_expiry_is_told(void **state)
 	struct frame in, out;
 	set_resets(&c, put_service(&c, &f->service[0], "told", FLOW_RR, NULL), true, false, false);
 	flows_commit(f, &c);
-	flow_begin(f, &half, 0, 1000); /* the handshake of a client that may be another one */
+	flow_begin(f, &half, 0, 1000); /* a handshake that another client may have spoofed */
 	const struct session *s = flow_session(f, &half);
 	const struct sy_tuple back = {inspect_endpoint(f->harness.b, s->server)->addr,
 	                              *inspect_local(f->harness.b, s->local),
@@ -220,7 +221,7 @@ static void test_expiry_is_told(void **state)
 	check_state(f, &whole, SESSION_FREE);
 }
 
-/* An id is nobody else's while its sessions' ends are being told. */
+/* An id is not reused while the ends of its sessions are being reset. */
 static void test_id_outlives_sessions(void **state)
 {
 	struct flows *f = *state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists of sessions: page by page each of them once, whatever is asked for. */
+/* Session lists: across all pages each session appears once, with every filter. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include "flows.h"
 
-/* More than a request looks at, and in a slot than a worker copies at a time. */
+/* More than one request scans, and more in a slot than a worker copies at a time. */
 #define MANY 40000
 #define FEW  300 /* of another family */
 #define UDP4 1   /* services of flows.h */
@@ -29,7 +29,7 @@ static void sessions_make(struct flows *f)
 		flow_begin(f, &flow, UDP6, (uint16_t)(n + 1));
 }
 
-/* What came: clients' ports by family, and in how many answers. */
+/* The result: clients' ports by family, and the number of pages. */
 struct found {
 	bool port[2][MANY + 1]; /* [1]: IPv6 */
 	unsigned count[2], pages;
@@ -45,7 +45,7 @@ static void session_note(struct found *found, const Steelyard__Forwarder__V1__Se
 	found->count[v6]++;
 }
 
-/* All pages of a list. */
+/* Fetches all pages of a list. */
 static struct found *list(struct flows *f, pb_list *ask)
 {
 	static struct found found;
@@ -92,7 +92,7 @@ static void test_pages(void **state)
 	found = list(f, &ask);
 	assert_int_equal(found->count[0], 0);
 	assert_int_equal(found->count[1], FEW);
-	/* one that is not there: an answer is not waited for until all were looked at */
+	/* a client with no session: one page does not wait until all records were scanned */
 	client_set(&ask, bytes, "198.18.0.2");
 	found = list(f, &ask);
 	assert_int_equal(found->count[0] + found->count[1], 0);

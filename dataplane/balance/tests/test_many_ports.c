@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Services with a range of ports, or all: in every mode, both families, TCP and UDP. */
+/* Services with a range of ports or all ports: in every mode, both families, TCP and UDP. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,16 +10,16 @@
 
 #include "flows.h"
 
-#define SERVICES  4 /* as in flows.h: TCP, UDP over IPv4, over IPv6 */
+#define SERVICES  4 /* as in flows.h: TCP and UDP over IPv4, then over IPv6 */
 #define TICKET    0x1234
-#define ONE_PORT  7000 /* of the server that takes a range there */
+#define ONE_PORT  7000 /* the port of the server where the service takes a range */
 #define LATE_PORT 9000 /* from here on */
 
 static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
 static const char *const vip_text[2] = {"192.0.2.40", "2001:db8:a::40"};
 static const char *const server_text[2][2] = {{"10.3.0.1", "10.3.0.2"},
                                               {"2001:db8:d::1", "2001:db8:d::2"}};
-/* first and last; the narrowest that holds a port has it */
+/* first and last; a port belongs to the narrowest range that contains it */
 static const uint16_t ranges[][2] = {{0, 0}, {8000, 8099}, {8010, 8019}, {8015, 0}, {9000, 9099}};
 static const uint16_t ports[] = {1,    7999, 8000, 8009, 8010, 8014, 8015, 8016,
                                  8019, 8020, 8099, 8100, 9000, 9050, 9099, 65535};
@@ -66,13 +66,14 @@ static void put_ranges(struct flows *f, enum mode mode)
 	flows_commit(f, &c);
 }
 
-/* A client's connection, or its datagrams, as both sides see it. */
+/* A client's connection or datagrams, as both sides see them. */
 struct talk {
 	enum mode mode;
-	struct sy_tuple client, back; /* as they come in */
+	struct sy_tuple client, back; /* tuples of arriving packets */
 };
 
-/* One port of the client serves for all; but under NAT a server has one session of it a port. */
+/* One client port is enough, except under NAT, where a server allows one session per client port.
+ */
 static struct talk talk_of(enum mode mode, unsigned service, unsigned port)
 {
 	static const uint16_t any[2] = {1, 0};
@@ -158,7 +159,7 @@ static void open_all(struct flows *f, enum mode mode, struct talk talk[TALKS])
 	}
 }
 
-/* Every port has its own session, through crash, stop and hand-over. */
+/* Every port has its own session, through a crash, a stop and a hand-over. */
 static void live_on(struct flows *f, enum mode mode)
 {
 	struct talk talk[TALKS];
@@ -196,7 +197,7 @@ static void test_ipip(void **state)
 	live_on(*state, MODE_IPIP);
 }
 
-/* Ports of no service; port 0 is nobody's, even of all. */
+/* Ports of no service; port 0 belongs to no service, not even to one with all ports. */
 static void test_unserved(void **state)
 {
 	struct flows *f = *state;
@@ -221,7 +222,7 @@ static void test_unserved(void **state)
 	}
 }
 
-/* A narrower service comes and goes: its ports' sessions stay where they are. */
+/* A narrower service is added and removed: existing sessions on its ports stay where they are. */
 static void test_narrower(void **state)
 {
 	static const uint16_t narrow[2] = {8095, 8099};
@@ -249,7 +250,7 @@ static void test_narrower(void **state)
 	assert_int_equal(ntohs(endpoint_of(f, &after)->first_port), 8000);
 }
 
-/* Another range is another service: nobody's sessions become its own. */
+/* A service with another range is another service: it does not inherit sessions. */
 static void test_changed_while_away(void **state)
 {
 	static const uint16_t wider[2] = {8000, 8199};
@@ -296,7 +297,7 @@ static void test_refused(void **state)
 	refuse(f, &c, "must be the service's, 0 for any of many");
 	put_server(&c, &one, &server, 0, 1, FLOW_UP);
 	refuse(f, &c, "port 0 is not within");
-	/* in whatever order: what counts is the end */
+	/* in any order: only the state at the end counts */
 	put_service(&c, &key, "across", FLOW_RR, NULL);
 	delete_service(&c, &old);
 	flows_commit(f, &c);
@@ -308,7 +309,7 @@ static void test_refused(void **state)
 	flows_commit(f, &c);
 }
 
-/* What the list of sessions says of one service alone. */
+/* The session list filtered by service. */
 static void test_listing(void **state)
 {
 	struct flows *f = *state;
@@ -341,7 +342,7 @@ static void test_listing(void **state)
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 }
 
-/* A client keeps to its server on all ports of a service. */
+/* A client stays with its server on all ports of a service. */
 static void test_persistence(void **state)
 {
 	static const uint16_t range[2] = {20000, 20999};
@@ -356,7 +357,7 @@ static void test_persistence(void **state)
 		}
 	}
 	flows_commit(f, &c);
-	flows_advance(f, 1); /* the workers have told the time */
+	flows_advance(f, 1); /* the workers have published the time */
 	for (unsigned s = 0; s < SERVICES; s++) {
 		unsigned seen[2] = {0, 0};
 		for (unsigned client = 0; client < 4; client++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* NAT: the destination is translated, and answers to clients are known by their source. */
+/* NAT: the destination is translated, and answers to clients are matched by their source. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include "flows.h"
 
-#define SERVICES 4 /* as in flows.h: TCP, UDP over IPv4, over IPv6 */
+#define SERVICES 4 /* as in flows.h: TCP and UDP over IPv4, then over IPv6 */
 #define TICKET   0x1234
 
 static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
@@ -44,10 +44,11 @@ static int setup(void **state)
 	return rc;
 }
 
-/* A client's connection, or its datagrams, as both sides see it. */
+/* A client's connection or datagrams, as both sides see them. */
 struct talk {
 	unsigned service;
-	struct sy_tuple client, back; /* as they come in: client → VIP, server → client */
+	struct sy_tuple client,
+	        back; /* tuples of arriving packets: client → VIP, server → client */
 };
 
 static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
@@ -127,7 +128,7 @@ static void test_a_connection(void **state)
 	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
-/* A crash, a stop, a hand-over, with one worker and two: beside FNAT's sessions. */
+/* A crash, a stop and a hand-over, with one worker and two, beside FNAT sessions. */
 static void test_restart(void **state)
 {
 	enum { TALKS = 40 };
@@ -162,7 +163,7 @@ static void check_dropped(struct flows *f, unsigned port, const struct frame *in
 	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 }
 
-/* What servers send that belongs to no session; and when they are servers no more. */
+/* Packets from servers that belong to no session; then the same after the servers were removed. */
 static void test_strays(void **state)
 {
 	struct flows *f = *state;
@@ -191,7 +192,7 @@ static void test_strays(void **state)
 	assert_int_equal(rte_hash_count(inspect_model(f->harness.b)->source), 0);
 }
 
-/* Two services on one server: from the same port a client can use one of them. */
+/* Two services on one server: from one port a client can use only one of them. */
 static void test_clash(void **state)
 {
 	struct flows *f = *state;
@@ -217,14 +218,14 @@ static void test_clash(void **state)
 		to_server(f, &other, SY_TCP_SYN);
 		to_client(f, &other, SY_TCP_SYN | SY_TCP_ACK);
 
-		/* one service leaves, the other keeps the server */
+		/* one service is deleted, the other keeps the server */
 		delete_service(&c, &one);
 		flows_commit(f, &c);
 		to_client(f, &other, SY_TCP_ACK);
 	}
 }
 
-/* What is refused leaves nothing behind. */
+/* A refused transaction leaves no trace. */
 static void test_rollback(void **state)
 {
 	struct flows *f = *state;

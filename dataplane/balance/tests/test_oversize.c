@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets that do not fit: divided where that is allowed, in every mode; and clients whose path is
- * narrow, which their server is not told. */
+/* Packets that exceed the MTU: fragmented where allowed, in every mode. Also clients with a narrow
+ * path, which their server does not hear of. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #define IPV6_MIN 1280
 #define NARROW   800
 
-/* A kind of session; its server is on link, or behind a router of a tunnel. */
+/* A kind of session; its server is on link, or behind a router or in a tunnel. */
 struct way {
 	enum mode mode;
 	bool client6, server6;
@@ -109,13 +109,13 @@ static void decapsulate(struct frame *f, bool v6)
 	unsigned outer = v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4);
 	memmove(f->bytes + SY_ETH_LEN, f->bytes + SY_ETH_LEN + outer, f->len - SY_ETH_LEN - outer);
 	f->len = (uint16_t)(f->len - outer);
-	bool v4 = f->bytes[SY_ETH_LEN] >> 4 == 4; /* what was inside */
+	bool v4 = f->bytes[SY_ETH_LEN] >> 4 == 4; /* the inner packet */
 	f->bytes[12] = v4 ? 0x08 : 0x86;
 	f->bytes[13] = v4 ? 0x00 : 0xdd;
 }
 
-/* What a receiver makes of the fragments, which are in order: one packet, whose checksum is right.
- * Each is of at most `mtu` bytes. */
+/* What a receiver reassembles from the fragments, which are in order: one packet with a right
+ * checksum. Each fragment has at most `mtu` bytes. */
 static void join(const struct frame *piece, unsigned count, unsigned mtu, struct frame *whole)
 {
 	unsigned bytes = 0, headers = 0;
@@ -153,7 +153,7 @@ static void join(const struct frame *piece, unsigned count, unsigned mtu, struct
 	assert_int_equal(sy_packet_check_l4(whole->bytes, &v), SY_CSUM_OK);
 }
 
-/* A session; *back: the tuple of its server's packets, where they pass here. */
+/* Creates a session; *back: the tuple of its server's packets, if they pass the balancer. */
 static void begin(struct flows *f, const struct way *way, const struct sy_tuple *t,
                   struct sy_tuple *back)
 {
@@ -171,7 +171,7 @@ static void begin(struct flows *f, const struct way *way, const struct sy_tuple 
 	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 }
 
-/* Sends one into a port that is too large for what lies behind the other; it arrives whole. */
+/* Sends a packet into a port that exceeds the other port's MTU; it arrives complete. */
 static void divide(struct flows *f, unsigned port, const struct way *way, const struct frame *in,
                    unsigned mtu)
 {
@@ -190,7 +190,7 @@ static void divide(struct flows *f, unsigned port, const struct way *way, const 
 	assert_memory_equal(whole.bytes + after.l4 + headers, in->bytes + before.l4 + headers,
 	                    before.l4_len - headers);
 	assert_int_equal(sy_packet_ttl(whole.bytes, &after), sy_packet_ttl(in->bytes, &before) - 1);
-	assert_null(harness_collect(&f->harness, port)); /* nobody is told anything */
+	assert_null(harness_collect(&f->harness, port)); /* no ICMP error is sent */
 	assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), 0);
 }
 
@@ -221,8 +221,8 @@ static void test_every_mode(void **state)
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_TOO_BIG), 0);
 }
 
-/* Towards IPv6 what its sender lets routers fragment is of 1280 bytes at most, which fit everywhere
- * (RFC 7915 4); the rest as it is. */
+/* Towards IPv6, packets whose sender allows routers to fragment become fragments of at most 1280
+ * bytes, which fit everywhere (RFC 7915 4); other packets do not change. */
 static void test_least_mtu(void **state)
 {
 	struct flows *f = *state;
@@ -240,7 +240,7 @@ static void test_least_mtu(void **state)
 	}
 }
 
-/* Fragments are divided once more. */
+/* Fragments are fragmented again. */
 static void test_fragments(void **state)
 {
 	struct flows *f = *state;
@@ -260,13 +260,13 @@ static void test_fragments(void **state)
 		for (unsigned i = 0; i < out && way->mode == MODE_IPIP; i++)
 			decapsulate(&piece[i], way->server6);
 		join(piece, out, HARNESS_LAN_MTU, &joined);
-		bool same = way->mode != MODE_FNAT; /* the source, hence the id */
+		bool same = way->mode != MODE_FNAT; /* same source, hence the same id */
 		if (same)
 			assert_int_equal(view_of(&piece[0]).fragment_id, 77);
 	}
 }
 
-/* What came before leaves before, what came behind behind. */
+/* Packets leave in the order of arrival, before and after the fragments. */
 static void test_order(void **state)
 {
 	struct flows *f = *state;
@@ -290,7 +290,7 @@ static void test_order(void **state)
 
 /* ---- narrow paths to clients ---- */
 
-/* A router complains that it cannot pass this on. */
+/* A router reports that it cannot forward this packet. */
 static void complain(struct flows *f, const struct frame *about, unsigned mtu, struct frame *out)
 {
 	bool v6 = about->bytes[SY_ETH_LEN] >> 4 == 6;
@@ -322,13 +322,13 @@ static uint16_t mss_of(const struct frame *f)
 	return (uint16_t)(option[2] << 8 | option[3]);
 }
 
-/* Its packets are divided, and its new connections use smaller segments; nobody else's, and not
- * for ever. */
+/* Packets to the client are fragmented, and its new connections use smaller segments. Other clients
+ * are unaffected, and the effect expires. */
 static void test_narrow_client(void **state)
 {
 	struct flows *f = *state;
 	for (unsigned n = 0; n < 8; n++) {
-		const struct way *way = &ways[n % 2 ? 5 : 0]; /* servers of IPv4, of IPv6 */
+		const struct way *way = &ways[n % 2 ? 5 : 0]; /* IPv4 servers, IPv6 servers */
 		uint8_t proto = n / 2 % 2 ? SY_PROTO_UDP : SY_PROTO_TCP;
 		struct sy_tuple back, back_of_other, again;
 		struct frame in, out, error;
@@ -363,7 +363,7 @@ static void test_narrow_client(void **state)
 	}
 }
 
-/* What costs others little the server is told; what cannot be true, nobody. */
+/* Small reductions are reported to the server; an impossible report is ignored. */
 static void test_floor(void **state)
 {
 	struct flows *f = *state;
@@ -374,11 +374,11 @@ static void test_floor(void **state)
 		begin(f, way, &t, &back);
 		flows_frame(f, &small, &back, 0, 0, 500);
 		assert_true(flows_through(f, HARNESS_LAN, &small, &out));
-		complain(f, &out, NARROW, &error); /* that fits */
+		complain(f, &out, NARROW, &error); /* the packet fits this size */
 		check_kept(f, &error);
 		check_whole(f, &back, &out);
 		complain(f, &out, 1279, &error);
-		if (v6) /* IPv6 has no such paths */
+		if (v6) /* IPv6 has no paths this narrow */
 			check_kept(f, &error);
 		check_whole(f, &back, &out);
 		complain(f, &out, 1280, &error);
@@ -386,7 +386,7 @@ static void test_floor(void **state)
 	}
 }
 
-/* The least is bounded, as anybody can complain. */
+/* The fragment size has a minimum, because anyone can send a report. */
 static void test_least_piece(void **state)
 {
 	struct flows *f = *state;
