@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Client prefixes keep to their servers, over two workers. */
+/* Client prefixes stay with their servers, on two workers. */
 #include <pthread.h>
 
 #include "schedule_fixture.h"
@@ -15,7 +15,8 @@ static void put_persistent(struct fixture *f, int scheduler)
 	commit(f);
 }
 
-/* All of 198.18.n.0/24 go to one server, whatever worker they come to, and prefixes spread. */
+/* All clients of 198.18.n.0/24 go to one server, whichever worker they reach, and prefixes spread
+ * over the servers. */
 static void test_prefix(void **state)
 {
 	struct fixture *f = *state;
@@ -29,18 +30,20 @@ static void test_prefix(void **state)
 	}
 	for (unsigned i = 0; i < 4; i++) {
 		got[i] = created(f, i);
-		/* Each of the two workers takes turns by itself: a prefix of 20 more or less. */
+		/* Each of the two workers takes turns by itself: at most 20 prefixes more or less.
+		 */
 		assert_in_range(got[i], 200 - 20, 200 + 20);
 	}
 }
 
-/* While sessions begin it lives; then it ends. Changes of scheduler and weights leave it. */
+/* The binding lives while sessions are created, then it expires. Changes of scheduler and weights
+ * keep it. */
 static void test_prefix_timeout(void **state)
 {
 	struct fixture *f = *state;
 	put_persistent(f, S(RR));
 	unsigned first = server_of(f, 4, 1, 1000);
-	server_of(f, 4, 256, 1000); /* another prefix: the turn moves on */
+	server_of(f, 4, 256, 1000); /* another prefix: moves the turn to the next server */
 	for (uint16_t n = 1; n < 5; n++) {
 		harness_advance(&f->harness, 25 * SECOND_NS);
 		assert_int_equal(server_of(f, 4, n, (uint16_t)(1000 + n)), first);
@@ -52,7 +55,7 @@ static void test_prefix_timeout(void **state)
 	assert_int_not_equal(server_of(f, 4, 9, 2000), first);
 }
 
-/* Its server drains, fails or goes: elsewhere, and there it stays. */
+/* Its server drains, fails or is removed: the prefix moves to another server and stays there. */
 static void test_prefix_server_lost(void **state)
 {
 	struct fixture *f = *state;
@@ -66,7 +69,7 @@ static void test_prefix_server_lost(void **state)
 			put_state(f, lost, 1, n % 3 ? DRAIN : DOWN);
 		commit(f);
 		if (n % 3 == 2) {
-			put_up(f, lost, 1); /* a successor under another id */
+			put_up(f, lost, 1); /* added again, under a new id */
 			put_state(f, lost, 1, DOWN);
 			commit(f);
 		}
@@ -80,7 +83,7 @@ static void test_prefix_server_lost(void **state)
 	}
 }
 
-/* A full server is passed over; one of another service is not taken for it. */
+/* A full server is skipped; a server of another service is not mistaken for it. */
 static void test_prefix_full(void **state)
 {
 	struct fixture *f = *state;
@@ -94,7 +97,7 @@ static void test_prefix_full(void **state)
 		assert_int_equal(server_of(f, 4, n, (uint16_t)(1100 + n)), second);
 }
 
-/* A backup holds its prefixes only as long as it is needed. */
+/* A backup keeps its prefixes only while it is needed. */
 static void test_prefix_backup(void **state)
 {
 	struct fixture *f = *state;
@@ -109,7 +112,7 @@ static void test_prefix_backup(void **state)
 	assert_int_equal(server_of(f, 4, 2, 1000), 1);
 }
 
-/* More prefixes than a bucket has places: the newest are remembered. */
+/* More prefixes than a bucket has entries: the newest are remembered. */
 static void test_prefix_many(void **state)
 {
 	struct fixture *f = *state;
@@ -130,9 +133,9 @@ static void test_prefix_many(void **state)
 		bound += server != SERVER_NONE && server != server_id(f, n % 4);
 		found += server != SERVER_NONE;
 	}
-	/* Eight tags of 24 bits are looked at each time: one in two million is a stranger's. */
+	/* Each lookup compares eight 24-bit tags: one in two million matches another prefix. */
 	assert_in_range(bound, 0, 30);
-	/* 1 M words; nearly all are used. */
+	/* 1 M entries; nearly all are used. */
 	assert_in_range(found, 900000, 1048576);
 }
 
@@ -143,7 +146,7 @@ static void test_prefix_many(void **state)
 
 struct racer {
 	struct fixture *f;
-	uint32_t server; /* that it would choose */
+	uint32_t server; /* the server that it would choose */
 	uint32_t *got;
 	uint32_t places;
 	uint32_t *taken;
@@ -169,8 +172,8 @@ static void *race(void *arg)
 	return NULL;
 }
 
-/* Two threads bring the same prefixes at the same time and never disagree; together they take as
- * many places as there are. */
+/* Two threads create the same prefixes at the same time and always agree; together they use as many
+ * entries as there are. */
 static void test_race(void **state)
 {
 	struct fixture *f = *state;

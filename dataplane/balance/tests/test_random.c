@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random transactions against a plain array: what is accepted, and what is in force afterwards. */
+/* Random transactions against a plain array: which are accepted, and what is in force afterwards.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,8 @@ struct plain {
 	bool local[LOCALS];
 };
 
-/* All IPv4 and IPv6 in turn. Address pool: VIPs, locals and servers may collide on purpose. */
+/* Address n of a family. VIPs, local addresses and servers share one pool and can collide on
+ * purpose. */
 static struct sy_addr address_at(bool v4, unsigned n)
 {
 	struct sy_addr a = harness_addr(v4 ? "10.0.0.0" : "2001:db8::");
@@ -52,12 +54,12 @@ static struct service_key key_at(unsigned i)
 
 static struct sy_addr server_at(unsigned i, unsigned n)
 {
-	return address_at(i % 2, 2 + n); /* the first one is a VIP of others */
+	return address_at(i % 2, 2 + n); /* the first one is also a VIP */
 }
 
 static struct sy_addr local_at(unsigned i)
 {
-	return address_at(i % 2, 6 + i / 2 + (i == 3)); /* one of them is a server as well */
+	return address_at(i % 2, 6 + i / 2 + (i == 3)); /* one of them is also a server */
 }
 
 static bool is_vip(const struct plain *p, const struct sy_addr *a)
@@ -80,7 +82,7 @@ static bool is_local(const struct plain *p, const struct sy_addr *a)
 	return false;
 }
 
-/* What only shows at the end of a transaction. */
+/* The rules that are checked only at the end of a transaction. */
 static bool plain_is_sound(const struct plain *p)
 {
 	bool needed[2] = {false, false}, have[2] = {false, false};
@@ -99,7 +101,7 @@ static bool plain_is_sound(const struct plain *p)
 	return have[0] >= needed[0] && have[1] >= needed[1];
 }
 
-/* One random change, done to the plain model and added to the list; false: it must be refused. */
+/* Makes one random change in the plain model and adds it to the list; false: it must be refused. */
 static bool change(struct plain *p, struct changes *c)
 {
 	unsigned i = (unsigned)rand() % SERVICES, n = (unsigned)rand() % SERVERS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The list of a VIP's ranges, held against one that looks at every range. */
+/* The list of a VIP's port ranges, compared with a search through every range. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static uint32_t plain_find(const struct plain *m, uint16_t port)
 	return best ? best->id : RANGE_NONE;
 }
 
-/* Apart from this range, around it, or within it: and not the same. */
+/* Whether this range is disjoint from every other, or one contains the other and they differ. */
 static bool plain_admits(const struct plain *m, uint16_t first, uint16_t last)
 {
 	for (unsigned i = 0; i < m->count; i++) {
@@ -63,7 +63,9 @@ static void test_like_plain(void **state)
 	for (unsigned round = 0; round < 200; round++) {
 		struct plain m = {0};
 		struct ranges *r = ranges_without(NULL, 0, 0, 0);
-		uint16_t mask = (uint16_t)(UINT16_MAX >> random_next() % 11); /* crowded or not */
+		uint16_t mask =
+		        (uint16_t)(UINT16_MAX >>
+		                   random_next() % 11); /* ports close together or spread out */
 		for (unsigned step = 0; step < 100; step++) {
 			struct ranges *next = NULL;
 			uint16_t first = (uint16_t)random_next() & mask,
@@ -89,7 +91,7 @@ static void test_like_plain(void **state)
 	}
 }
 
-/* Between two steps of a transaction they may overlap: whoever holds a port is found. */
+/* Between two steps of a transaction ranges may overlap: one that contains the port is found. */
 static void test_overlap(void **state)
 {
 	struct ranges *r = ranges_without(NULL, 0, 0, 0);
@@ -109,7 +111,7 @@ static void test_overlap(void **state)
 	free(r);
 }
 
-/* The same ports under another id; and the old id's end comes late. */
+/* The same ports under another id; the old id is removed later. */
 static void test_taken_over(void **state)
 {
 	struct ranges *one = ranges_with(NULL, 0, UINT16_MAX, 7);

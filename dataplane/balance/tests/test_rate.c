@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Twenty thousand connections a second to one server over one local address, from clients that know
- * nothing of each other. The server closes first and remembers each tuple for a minute: a SYN whose
- * number is not above what it remembers is refused, as by the kernel's TCP (RFC 9293 3.6.1). None
- * may be, though every port comes round within four seconds.
- */
+/* Twenty thousand connections a second to one server over one local address, from independent
+ * clients. The server closes first and remembers each tuple for a minute. Like the kernel's TCP
+ * (RFC 9293 3.6.1), it refuses a SYN whose number is not above the one that it remembers. No SYN
+ * may be refused, although every port is reused within four seconds. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,15 +16,15 @@
 #include "routed.h"
 
 #define MS_NS       UINT64_C(1000000)
-#define RATE        20 /* connections a millisecond */
+#define RATE        20 /* connections per millisecond */
 #define TIME_WAIT   (60000 * MS_NS)
 #define REQUEST     10 /* bytes */
 #define CONNECTIONS 160000u
 
-/* What the server remembers of a peer's port. */
+/* What the server remembers about a peer's port. */
 struct memory {
-	uint64_t until; /* 0: nothing */
-	uint32_t next;  /* the number that it expects */
+	uint64_t until; /* 0: no connection */
+	uint32_t next;  /* the sequence number that it expects */
 	bool used;
 };
 
@@ -64,7 +62,7 @@ static void segment_send(struct fixture *f, unsigned port, const struct sy_tuple
 	assert_true(harness_inject(&f->harness, port, frame.bytes, frame.len));
 }
 
-/* Both ends follow from what they hear alone. */
+/* Both ends act only on the segments that they receive. */
 static void server_hears(struct fixture *f, const struct sy_tuple *back, uint8_t flags,
                          uint32_t seq, uint32_t ack, unsigned payload)
 {
@@ -118,7 +116,7 @@ static void hear(struct fixture *f, unsigned port, const struct rte_mbuf *m)
 		client_hears(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack));
 }
 
-/* Until nobody has anything to say. */
+/* Runs until no side has anything to send. */
 static void converse(struct fixture *f)
 {
 	bool said = true;

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * A client connects again from the port that it just had: a model check. For every state that a
- * session can be in, whatever the server still remembers, and whatever else is under way, a SYN
- * arrives, and then all segments of client, server and balancer, in every order up to DEPTH. From
- * each point that is reached the connection must come to its end when nothing is lost any more: its
- * server has the client's address, once and in front of the data, and has answered; or the client
- * was refused. It never hangs.
+/* A model check: a client connects again from the port that it just used. For every session state,
+ * for everything that the server may still remember, and with any other segment in flight, a SYN
+ * arrives. Then all segments of client, server and balancer arrive in every order up to DEPTH. From
+ * each point reached, the connection must finish once no more segments are lost. Either its server
+ * has the client's address, once and before the data, and has answered, or the client was refused.
+ * It never hangs.
  *
- * The balancer is the real one; both ends are models of RFC 9293's.
- */
+ * The balancer is the real one; both ends are models of RFC 9293. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +20,7 @@
 
 #define DEPTH     6
 #define IN_FLIGHT 8
-#define ROUNDS    14 /* seconds in which a connection must come to its end */
+#define ROUNDS    14 /* seconds in which a connection must finish */
 #define WINDOW    65535u
 
 #define SYN SY_TCP_SYN
@@ -30,7 +28,8 @@
 #define RST SY_TCP_RST
 #define FIN SY_TCP_FIN
 
-/* Next numbers of the old connection, as its ends count; first ones of the new connection. */
+/* The old connection's next numbers as its two ends count them; the new connection's first numbers.
+ */
 #define OLD_CLIENT 1000u
 #define OLD_SERVER 5000u
 #define CLIENT_ISN 0x100000u
@@ -50,7 +49,7 @@ struct message {
 	bool toa, probe;
 	uint16_t len;
 	uint32_t seq, ack;
-	struct sy_tuple tuple; /* on the server's side: as the server sends */
+	struct sy_tuple tuple; /* as the server sends it */
 	uint8_t data[HEADER_LEN + DATA_LEN];
 };
 
@@ -72,14 +71,14 @@ struct record {
 
 struct topology {
 	struct end client, server;
-	struct sy_tuple tuple; /* of the server's connection, as it sends */
-	bool told;             /* by the segment that completed the handshake */
-	uint8_t syns, probes;  /* that may still be sent again */
+	struct sy_tuple tuple; /* of the server's connection, as the server sends it */
+	bool told;             /* true: by the segment that completed the handshake */
+	uint8_t syns, probes;  /* remaining retransmissions */
 	struct record record;
 	struct message flying[IN_FLIGHT];
 };
 
-/* A state of the session, and what its flags say of FINs. */
+/* A session state, and its FIN flags. */
 static const struct start {
 	enum session_state state;
 	uint8_t flags;
@@ -103,7 +102,7 @@ static const struct start {
         {SESSION_DYING, 0},
 };
 
-/* What of the old connection is still under way from the client. */
+/* Segments of the old connection that are still in flight from the client. */
 static const struct {
 	const char *name;
 	uint8_t flags;
@@ -111,12 +110,12 @@ static const struct {
 
 struct check {
 	struct flows *f;
-	int how; /* client_address of the service */
+	int how; /* the service's client_address setting */
 	struct sy_tuple client;
 	struct session_table *t;
-	struct topology path[DEPTH + 1]; /* how the present one was reached */
+	struct topology path[DEPTH + 1]; /* how the present state was reached */
 	unsigned depth;
-	uint64_t *seen; /* hashes of topologies, with the depth that was left */
+	uint64_t *seen; /* hashes of topologies, with the remaining depth */
 	uint64_t topologies;
 	char scenario[160];
 };
@@ -132,9 +131,8 @@ static uint32_t shift_of(const struct check *k)
 	return is_proxy(k) ? HEADER_LEN : 0;
 }
 
-/* ---- the record, which topologies take in turn
- * ----------------------------------------------------
- */
+/* ---- the record, which topologies share in turn
+ * ---------------------------------------------------- */
 
 static struct session *session_now(const struct check *k, uint32_t *record)
 {
@@ -190,7 +188,7 @@ static void record_set(struct check *k, const struct record *r)
 	        SESSION_NONE);
 }
 
-/* ---- what is under way ------------------------------------------------------------------------
+/* ---- segments in flight -----------------------------------------------------------------------
  */
 
 static void show_message(const struct message *m)
@@ -226,7 +224,7 @@ static void complain(const struct check *k, const struct topology *x, const char
 	fail_msg("%s: %s", k->scenario, what);
 }
 
-/* What flies twice flies once; what finds no room is lost. */
+/* Puts a segment in flight. Duplicates count once; a segment that finds the list full is lost. */
 static void fly(struct topology *x, const struct message *m)
 {
 	unsigned capacity = IN_FLIGHT;
@@ -240,7 +238,7 @@ static void fly(struct topology *x, const struct message *m)
 		x->flying[capacity] = *m;
 }
 
-/* Oldest first. */
+/* Takes the segment at this position; the rest keep their order. */
 static struct message land(struct topology *x, unsigned i)
 {
 	const struct message m = x->flying[i];
@@ -266,7 +264,7 @@ static void say(struct topology *x, enum place place, uint8_t flags, uint32_t se
 	fly(x, &m);
 }
 
-/* ---- the ends ---------------------------------------------------------------------------------
+/* ---- the two ends -----------------------------------------------------------------------------
  */
 
 static void client_acks(struct topology *x)
@@ -329,7 +327,7 @@ static void server_begins(struct topology *x, const struct message *m)
 	say(x, FROM_SERVER, SYN | ACK, SERVER_ISN, m->seq + 1, 0);
 }
 
-/* Of an unknown connection. */
+/* Answers a segment of an unknown connection with a reset. */
 static void server_refuses(struct topology *x, const struct message *m)
 {
 	if (m->flags & RST || !(m->flags & ACK))
@@ -427,7 +425,7 @@ static void server_hears(struct check *k, struct topology *x, const struct messa
 	}
 }
 
-/* ---- the balancer between them ----------------------------------------------------------------
+/* ---- the balancer between the two ends ---------------------------------------------------------
  */
 
 static void balancer_said(struct check *k, struct topology *x, unsigned port, const uint8_t *bytes,
@@ -500,10 +498,10 @@ static void deliver(struct check *k, struct topology *x, unsigned i)
 	}
 }
 
-/* ---- how it ends ------------------------------------------------------------------------------
+/* ---- end of a connection ----------------------------------------------------------------------
  */
 
-/* Has the connection come to an end that both sides see? */
+/* Whether the connection reached an end that both sides see. */
 static bool is_over(struct check *k, const struct topology *x)
 {
 	if (x->client.state == REFUSED)
@@ -528,7 +526,7 @@ static void retransmit(struct topology *x)
 		say(x, FROM_SERVER, ACK, SERVER_ISN + 1, s->expected, REPLY_LEN);
 }
 
-/* From here on nothing is lost, and all arrives in order. */
+/* From here on no segment is lost, and all arrive in order. */
 static void check_ends(struct check *k, const struct topology *from)
 {
 	struct topology x = *from;
@@ -549,7 +547,7 @@ static void check_ends(struct check *k, const struct topology *from)
 /* ---- all orders -------------------------------------------------------------------------------
  */
 
-/* Was this topology met with as many steps left? */
+/* Whether this topology was reached before with as many steps left. */
 static bool was_met(struct check *k, const struct topology *x, unsigned left)
 {
 	struct topology y = *x;
@@ -606,10 +604,10 @@ static void explore(struct check *k, const struct topology *x, unsigned left)
 	k->depth--;
 }
 
-/* ---- where it begins --------------------------------------------------------------------------
+/* ---- start states -----------------------------------------------------------------------------
  */
 
-/* The record of a connection of long ago. */
+/* The record of an old connection. */
 static struct record old_record(struct check *k)
 {
 	struct topology x;
@@ -635,7 +633,7 @@ static void check_start(struct check *k, const struct start *start, enum end_sta
 	x.record = old_record(k);
 	x.record.hot.state = (uint8_t)start->state;
 	if (start->state != SESSION_SYN_SENT && start->state != SESSION_SYN_RECEIVED) {
-		/* It was told, unless the start says otherwise. */
+		/* The address was delivered, unless the start state says otherwise. */
 		uint8_t flags = start->flags;
 		flags &= k->how ? 0xff : (uint8_t)~SESSION_ADDRESS_PENDING;
 		x.record.hot.flags = (uint8_t)(flags | (is_proxy(k) ? SESSION_SHIFTED : 0));

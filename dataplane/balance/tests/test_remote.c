@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets of another worker's sessions: forwarded where they arrive, or handed over, and in order.
- * All arrive at worker 0; the sessions are worker 1's. */
+/* Packets of another worker's sessions: forwarded by the worker that receives them, or handed over,
+ * and kept in order. All packets arrive at worker 0; worker 1 owns the sessions. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static struct sy_worker *worker(struct flows *f, unsigned id)
 	return &f->harness.rt->worker[id];
 }
 
-/* A client's port from `from` on whose session is the owner's. */
+/* The first client port not below `from` whose session belongs to the owner. */
 static uint16_t port_from(unsigned service, uint16_t from)
 {
 	const struct sy_addr client = harness_addr(service / 2 ? "2001:db8:c::1" : "198.18.0.1");
@@ -43,7 +43,7 @@ static void open_foreign(struct flows *f, struct flow *flow, unsigned service, u
 	*port = (uint16_t)(flow->port + 1);
 }
 
-/* How worker 0 has dealt with others' packets so far. */
+/* How many remote-owned packets worker 0 has forwarded and handed over so far. */
 struct deals {
 	uint64_t here, over;
 };
@@ -85,7 +85,8 @@ static void test_forwarded_where_it_arrives(void **state)
 	}
 }
 
-/* With fewer queues than workers somebody else sends what the owner forwards: it all goes there. */
+/* With fewer queues than workers, another worker would send what the owner forwards: all packets
+ * are handed over. */
 static void test_without_queues(void **state)
 {
 	struct flows *f = *state;
@@ -99,7 +100,7 @@ static void test_without_queues(void **state)
 	dealt(f, &deals, 0, 2);
 }
 
-/* A packet from this side is handed over, whatever its owner makes of it. */
+/* A packet from this side is handed over, and the owner decides what becomes of it. */
 static void check_over(struct flows *f, const struct frame *in, enum session_direction from)
 {
 	struct deals deals = deals_now(f);
@@ -131,12 +132,13 @@ static void test_other_packets(void **state)
 		in = flow.in[SESSION_CLIENT];
 		frame_set_ttl(&in, 1);
 		check_over(f, &in, SESSION_CLIENT);
-		/* nobody's */
+		/* no session */
 		flow.client.sport = htons(port_from(service, port++));
 		flows_frame(f, &in, &flow.client, SY_TCP_ACK, 1, 0);
 		check_over(f, &in, SESSION_CLIENT);
 	}
-	/* Its two halves go to who looks after their datagram, and then to who has its session. */
+	/* Its two fragments go to the worker that reassembles their datagram, and then to the
+	 * session's owner. */
 	struct flow flow;
 	open_foreign(f, &flow, 1, &port);
 	flows_frame(f, &in, &flow.client, 0, 1, 400);
@@ -197,7 +199,7 @@ static void test_other_endpoints(void **state)
 		check_over(f, &flow.in[SESSION_SERVER], SESSION_SERVER);
 		*why[n] = 0;
 	}
-	/* What does not fit its way is answered by the owner. */
+	/* The owner answers packets that exceed the MTU. */
 	open_foreign(f, &flow, 0, &port);
 	struct deals deals = deals_now(f);
 	struct frame in;
@@ -217,7 +219,7 @@ static void arrive(struct flows *f, const struct flow *flow, uint8_t flags, uint
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 }
 
-/* The next packets to leave for the server. */
+/* Checks the numbers of the next packets to the server. */
 static void left_in_order(struct flows *f, uint32_t first, uint32_t last)
 {
 	for (; first <= last; first++) {
@@ -232,7 +234,7 @@ static void left_in_order(struct flows *f, uint32_t first, uint32_t last)
 	assert_null(harness_collect(&f->harness, HARNESS_LAN));
 }
 
-/* One is handed over, for once. */
+/* One packet that is handed over. */
 static void arrive_over(struct flows *f, const struct flow *flow, uint32_t seq)
 {
 	struct endpoint *e = inspect_endpoint(f->harness.b, flow->server_id);
@@ -254,13 +256,13 @@ static void test_order(void **state)
 	for (unsigned round = 0; round < 3; round++) {
 		arrive_over(f, &flow, 1);
 		struct deals deals = deals_now(f);
-		/* While it is under way, those behind it follow it. */
+		/* While it is in flight, the packets after it follow it. */
 		for (uint32_t n = 2; n < 5; n++) {
 			arrive(f, &flow, SY_TCP_ACK, n);
 			harness_turn_worker(&f->harness, 0);
 			dealt(f, &deals, 0, 1);
 		}
-		/* Another flow's do not. */
+		/* Packets of another flow do not. */
 		arrive(f, &other, SY_TCP_ACK, 0);
 		harness_turn_worker(&f->harness, 0);
 		dealt(f, &deals, 1, 0);
@@ -274,8 +276,8 @@ static void test_order(void **state)
 	}
 }
 
-/* In one burst: what is forwarded leaves before the FIN that is handed over behind it, and nothing
- * passes that. */
+/* In one burst: forwarded packets leave before the FIN that is handed over after them, and no
+ * packet passes the FIN. */
 static void test_order_of_a_burst(void **state)
 {
 	struct flows *f = *state;

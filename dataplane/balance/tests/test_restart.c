@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sessions go on over a crash, a stop and a hand-over; what cannot go on ends by its name. */
+/* Sessions continue across a crash, a stop and a hand-over. Those that cannot continue end with a
+ * specific result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 enum end { CRASH, STOP, HAND_OVER };
 
-/* One life ends and the next begins. */
+/* Ends one forwarder and starts the next. */
 static void restart(struct flows *f, enum end end, unsigned workers)
 {
 	f->options.workers = workers;
@@ -44,7 +45,7 @@ static void check_all(struct flows *f, const struct flow flow[FLOWS])
 			                 FLOWS / FLOW_SERVICES / FLOW_SERVERS);
 }
 
-/* Every way to go, with one worker and two, one thread to adopt and two. */
+/* Every way of ending, with one worker and two, and with one adopting thread and two. */
 static void test_goes_on(void **state)
 {
 	static const enum session_source source[] = {
@@ -66,7 +67,7 @@ static void test_goes_on(void **state)
 		check_all(f, flow);
 		flow_open(f, &more, life % FLOW_SERVICES, (uint16_t)(2000 + life));
 		flow_check(f, &more);
-		struct session *s = flow_session(f, &more); /* so that it soon ends */
+		struct session *s = flow_session(f, &more); /* expires soon */
 		s->state = more.client.proto == SY_PROTO_TCP ? SESSION_RESET : SESSION_UDP_ONE_WAY;
 		flows_advance(f, 33);
 		check_all(f, flow);
@@ -75,7 +76,7 @@ static void test_goes_on(void **state)
 	flows_check_active(f, 0);
 }
 
-/* Killed while it adopts, or before: the next one finds what this one did. */
+/* Killed while it adopts or earlier: the next forwarder finds the same sessions. */
 static void test_failed_start(void **state)
 {
 	struct flows *f = *state;
@@ -101,7 +102,7 @@ static void test_failed_start(void **state)
 	check_all(f, flow);
 }
 
-/* A first start that fails leaves no memory behind; nor does one that had nothing to do. */
+/* A first start that fails leaves no memory allocated; nor does one that had nothing to adopt. */
 static void test_failed_first_start(void **state)
 {
 	struct flows *f = *state;
@@ -114,7 +115,7 @@ static void test_failed_first_start(void **state)
 	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_NEW);
 }
 
-/* Time counts while nobody is there, for each state its own. */
+/* Time counts while no forwarder runs, with each state's own timeout. */
 static void test_expired(void **state)
 {
 	struct flows *f = *state;
@@ -141,21 +142,21 @@ static void test_expired(void **state)
 	flow_check(f, &kept[1]);
 	flows_check_active(f, 2);
 	harness_crash(&f->harness);
-	flows_pass(f, 100000); /* more than ticks can tell */
+	flows_pass(f, 100000); /* more than ticks can represent */
 	flows_open(f);
 	assert_int_equal(flows_result(f, SESSION_EXPIRED), 2);
 	flows_check_active(f, 0);
 }
 
-/* Records that no forwarder wrote. */
+/* Records that no forwarder has written. */
 static void test_damaged(void **state)
 {
 	struct flows *f = *state;
 	struct flow flow[6];
 	for (unsigned i = 0; i < 6; i++)
 		flow_open(f, &flow[i], i % FLOW_SERVICES, (uint16_t)(1000 + i));
-	flow_session(f, &flow[0])->state = SESSION_UDP_ONE_WAY; /* of TCP */
-	flow_session(f, &flow[1])->client_port ^= 1;            /* against its commit word */
+	flow_session(f, &flow[0])->state = SESSION_UDP_ONE_WAY; /* a TCP session */
+	flow_session(f, &flow[1])->client_port ^= 1;            /* contradicts its commit word */
 	flow_session(f, &flow[2])->state = SESSION_STATES;
 	harness_crash(&f->harness);
 	flows_open(f);
@@ -166,7 +167,7 @@ static void test_damaged(void **state)
 	flows_check_active(f, 3);
 }
 
-/* With more room, and with fewer servers. */
+/* With larger tables, and with fewer servers. */
 static void test_resized(void **state)
 {
 	struct flows *f = *state;
@@ -181,14 +182,15 @@ static void test_resized(void **state)
 	assert_true(inspect_found(f->harness.b)->resized);
 	check_all(f, flow);
 	f->options.sessions = 64 * SY_SLOTS;
-	restart(f, HAND_OVER, 1); /* validated after all */
+	restart(f, HAND_OVER, 1); /* validated despite the hand-over */
 	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
 }
 
 /* ---- hand-over ---- */
 
-/* Sessions name next hops of two processes ago: the file is validated instead of trusted. */
+/* Sessions refer to the next hops of two processes ago: the file is validated instead of trusted.
+ */
 static void test_hand_over_at_once(void **state)
 {
 	struct flows *f = *state;
@@ -199,7 +201,7 @@ static void test_hand_over_at_once(void **state)
 	restart(f, HAND_OVER, 2);
 	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_STOPPED);
 	check_all(f, flow);
-	restart(f, HAND_OVER, 2); /* what was validated names nobody's */
+	restart(f, HAND_OVER, 2); /* validated sessions refer to no predecessor's next hop */
 	assert_int_equal(inspect_found(f->harness.b)->source, SESSION_SOURCE_HANDED_OVER);
 	for (unsigned i = 0; i < FLOWS; i++)
 		assert_true(sy_path_is_stale(f->harness.rt, flow_session(f, &flow[i])->path));
@@ -208,7 +210,7 @@ static void test_hand_over_at_once(void **state)
 		assert_false(sy_path_is_stale(f->harness.rt, flow_session(f, &flow[i])->path));
 }
 
-/* What is accepted while snapshots are held reaches the successor by the journal. */
+/* Changes accepted while snapshots are held reach the successor through the journal. */
 static void test_hand_over_changes(void **state)
 {
 	struct flows *f = *state;
@@ -223,7 +225,7 @@ static void test_hand_over_changes(void **state)
 	flows_commit(f, &c);
 	uint32_t freed = inspect_model(f->harness.b)->server_ids.count;
 	flows_advance(f, 5);
-	/* nothing is freed meanwhile: the successor may have read its name */
+	/* no id is freed meanwhile: the successor may have read its name */
 	assert_int_equal(inspect_model(f->harness.b)->server_ids.count, freed);
 	uint16_t port = 2000;
 	do {
@@ -238,7 +240,7 @@ static void test_hand_over_changes(void **state)
 	assert_int_not_equal(more[1].server_id, flow[1].server_id);
 }
 
-/* A sealed balancer has nothing left to tell, and says so. */
+/* A sealed balancer refuses requests and commits with a reason. */
 static void test_sealed(void **state)
 {
 	struct flows *f = *state;

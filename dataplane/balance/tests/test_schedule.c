@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who gets a new session, over two workers: load, limits, backups, slow start, single packets. */
+/* Which server gets a new session, on two workers: load, limits, backups, slow start, one-packet
+ * sessions. */
 #include "schedule_fixture.h"
 
 /* ---- load
  * --------------------------------------------------------------------------------------- */
 
-/* Bursts whose packets fall to both workers spread by the sessions there are. */
+/* Bursts spread over both workers are scheduled by the existing sessions. */
 static void check_load(struct fixture *f, int scheduler)
 {
 	put(f, scheduler);
@@ -35,7 +36,7 @@ static void test_sed(void **state)
 	check_load(*state, S(SED));
 }
 
-/* Another scheduler, new weights: who is connected stays where he is. */
+/* Another scheduler, or new weights: existing clients stay with their server. */
 static void test_change_of_scheduler(void **state)
 {
 	struct fixture *f = *state;
@@ -83,7 +84,7 @@ static void test_server_limit(void **state)
 			assert_int_equal(active(f, i), 10 + i);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT),
 		                 14 * scheduler);
-		/* Who is connected goes on; who has ended makes room. */
+		/* Existing clients continue; a session that ended makes a place free. */
 		assert_true(client_sends(f, &f->key, 0, 1000, SY_TCP_ACK));
 		harness_advance(&f->harness, 13 * SECOND_NS);
 		assert_int_equal(harness_totals(&f->harness).live, 0);
@@ -104,7 +105,7 @@ static void test_service_limit(void **state)
 		done += connects(f, n, 1000);
 	assert_int_equal(done, 25);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT), 15);
-	/* Lowered below what is there: nobody is sent away, nobody is let in. */
+	/* Lowered below the current count: existing sessions stay, no new ones are admitted. */
 	put(f, S(WRR))->max_sessions = 5;
 	commit(f);
 	assert_int_equal(harness_totals(&f->harness).live, 25);
@@ -115,7 +116,7 @@ static void test_service_limit(void **state)
 	assert_true(connects(f, 77, 1000));
 }
 
-/* What takes a place and does not become a session gives it back. */
+/* A packet that takes a place and creates no session returns the place. */
 static void test_place_given_back(void **state)
 {
 	struct fixture *f = *state;
@@ -179,7 +180,8 @@ static void test_slow_start(void **state)
 	put_up(f, 0, 3);
 	put_up(f, 1, 3);
 	commit(f);
-	assert_in_range(share_of(f, 1, &client), 150, 160); /* nobody was there before */
+	assert_in_range(share_of(f, 1, &client), 150,
+	                160); /* the service had no servers before: no ramp */
 	put_state(f, 1, 3, DOWN);
 	commit(f);
 	harness_advance(&f->harness, 5 * SECOND_NS);
@@ -194,7 +196,7 @@ static void test_slow_start(void **state)
 	}
 	assert_in_range(share_of(f, 1, &client), 150, 160);
 	assert_int_equal(inspect_model(f->harness.b)->ramps, 0);
-	/* A change on the way does not begin it again, nor does a transaction that is refused. */
+	/* A change during the ramp does not restart it; nor does a refused transaction. */
 	put_state(f, 1, 3, DRAIN);
 	commit(f);
 	put_up(f, 1, 3);
@@ -207,7 +209,7 @@ static void test_slow_start(void **state)
 	assert_false(harness_commit(&f->harness, &f->c));
 	unsigned want = 310 * 11 / 27;
 	assert_in_range(share_of(f, 1, &client), want - 5, want + 5);
-	/* A newcomer beside others starts slowly too; a service that goes takes its ramp along. */
+	/* A server added beside others also starts slowly; a deleted service loses its ramp. */
 	put_up(f, 2, 4);
 	commit(f);
 	assert_in_range(share_of(f, 2, &client), 5, 20);
@@ -217,10 +219,10 @@ static void test_slow_start(void **state)
 	assert_int_equal(inspect_model(f->harness.b)->ramps, 0);
 }
 
-/* ---- one packet
- * ---------------------------------------------------------------------------------- */
+/* ---- one-packet sessions
+ * ---------------------------------------------------------------------------- */
 
-/* What reaches a server is answered from there; false: nothing came. */
+/* The server answers the packet that reached it; false: none came. */
 static bool answer(struct fixture *f, struct sy_tuple *seen)
 {
 	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);
@@ -252,7 +254,8 @@ static void test_one_packet(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		put_server(&f->c, &f->udp, &f->server[i], 53, 1, UP);
 	commit(f);
-	/* One client, one port: its datagrams go round, each from a port of its own. */
+	/* One client, one port: its datagrams go round the servers, each from a local port of its
+	 * own. */
 	for (unsigned n = 0; n < 12; n++) {
 		send_datagram(f, HARNESS_WAN, &query);
 		assert_true(answer(f, &at[n]));
@@ -264,7 +267,7 @@ static void test_one_packet(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(got[i], 3);
 	assert_int_equal(harness_totals(&f->harness).live, 12);
-	/* Answers come back to the client, and each ends its session. */
+	/* Answers reach the client, and each one ends its session. */
 	for (unsigned n = 0; n < 12; n += 2) {
 		const struct sy_tuple back = {at[n].dst, at[n].src, at[n].dport, at[n].sport,
 		                              SY_PROTO_UDP};
@@ -291,8 +294,8 @@ static void test_one_packet(void **state)
 /* ---- publishing
  * ------------------------------------------------------------------------------------ */
 
-/* A large table is made in turns of the loop, between which the old one serves and netlink is
- * heard; then the service changes at once. */
+/* A large table is built over many turns of the control loop. Between turns the old table is in use
+ * and netlink is served; then the service switches at once. */
 static void test_publish_in_pieces(void **state)
 {
 	struct fixture *f = *state;
@@ -317,7 +320,7 @@ static void test_publish_in_pieces(void **state)
 		assert_ptr_equal(inspect_service(b, 0), before);
 		assert_int_equal(server_of(f, 1, turns, 1000), 0);
 	}
-	/* 262 139 places, several steps for each. */
+	/* 262 139 entries, several steps for each. */
 	assert_in_range(turns, 5, 100);
 	assert_int_equal(inspect_service(b, 0)->pool->eligible, 121);
 	model_finish(b);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Distribution and order of what rr, wrr, lc, wlc and sed pick. */
+/* Distribution and order of the picks of rr, wrr, lc, wlc and sed. */
 #include "scheduler_fixture.h"
 
 static const struct scheduler_ops *const turns[] = {&scheduler_rr, &scheduler_wrr};
 static const struct scheduler_ops *const least[] = {&scheduler_lc, &scheduler_wlc, &scheduler_sed};
 
-/* ---- any
- * ------------------------------------------------------------------------------------------ */
+/* ---- all schedulers
+ * --------------------------------------------------------------------------------- */
 
-/* Nobody there, nobody up, nobody with a weight, nobody with room. */
+/* No server, no server up, none with a weight, none below its limit. */
 static void test_none(void **state)
 {
 	struct fixture *f = *state;
@@ -33,7 +33,7 @@ static void test_none(void **state)
 	assert_null(scheduler_find(SCHEDULERS + 1));
 }
 
-/* Full servers get nothing, and the others share what would have been theirs by weight. */
+/* Full servers get no sessions, and the others share them by weight. */
 static void test_full(void **state)
 {
 	struct fixture *f = *state;
@@ -45,7 +45,7 @@ static void test_full(void **state)
 		for (unsigned i = 0; i < 10; i++)
 			f->active[i] = 1;
 		for (unsigned i = 10; i < 20; i++)
-			f->active[i] = m[i].weight; /* for those that go by load */
+			f->active[i] = m[i].weight; /* for the schedulers that go by load */
 		pool_set(f, scheduler_find(n), 20, m);
 		pick_many(f, 30000);
 		for (unsigned i = 0; i < 20; i++) {
@@ -53,7 +53,7 @@ static void test_full(void **state)
 			unsigned want = 30000 * weight / (f->pool->ops->by_weight ? 15 : 10);
 			if (i < 10)
 				assert_int_equal(f->picks[i], 0);
-			else if (n != 3 && n != 4 && n != 5) /* loads that never change */
+			else if (n != 3 && n != 4 && n != 5) /* the loads never change */
 				assert_in_range(f->picks[i], want * 3 / 4, want * 5 / 4);
 		}
 	}
@@ -71,7 +71,7 @@ static void test_rr(void **state)
 		assert_int_equal(pick_one(f), i % 4);
 }
 
-/* Whoever comes or goes, nobody is left out for longer than a round. */
+/* Whatever servers come or go, no server waits longer than one round. */
 static void test_rr_changes(void **state)
 {
 	struct fixture *f = *state;
@@ -90,7 +90,7 @@ static void test_rr_changes(void **state)
 	}
 }
 
-/* Over as many picks as the weights sum to, each server gets exactly its weight. */
+/* Over as many picks as the sum of the weights, each server gets exactly its weight. */
 static void test_wrr_exact(void **state)
 {
 	struct fixture *f = *state;
@@ -119,7 +119,7 @@ static void test_wrr_order(void **state)
 		assert_int_equal(pick_one(f), want[i % SY_ARRAY_LEN(want)]);
 }
 
-/* At no moment is a server further from its share than two sessions. */
+/* At every pick each server is at most two sessions away from its share. */
 static void check_smooth(struct fixture *f, unsigned count, const uint16_t *weight)
 {
 	uint32_t seen[256] = {0};
@@ -150,8 +150,8 @@ static void test_wrr_smooth(void **state)
 	check_smooth(f, 60, many);
 }
 
-/* A service's shares follow its weights within about a round, whatever they were before: a server
- * neither starves nor floods for what it got under its old weight. */
+/* A service's shares follow its weights within about one round, whatever the old weights were: a
+ * server is neither starved nor flooded because of its old weight. */
 static void test_wrr_changes(void **state)
 {
 	struct fixture *f = *state;
@@ -183,7 +183,7 @@ static void test_wrr_come_and_go(void **state)
 			continue;
 		pick_many(f, 5 * (unsigned)f->pool->weight);
 		for (unsigned i = 0; i < 8; i++) {
-			/* What is left over from before is at most a share of one round. */
+			/* The old weights leave at most one round's share. */
 			uint32_t slack = weight[i] ? 2 + weight[i] : 0, want = 5 * weight[i];
 			assert_in_range(f->picks[i], want > slack ? want - slack : 0, want + slack);
 		}
@@ -191,7 +191,7 @@ static void test_wrr_come_and_go(void **state)
 	}
 }
 
-/* A server that starts slowly has so many sixteenths of what the others have, under rr too. */
+/* A server in slow start gets this many sixteenths of the others' rate, under rr too. */
 static void test_turn_share(void **state)
 {
 	struct fixture *f = *state;
@@ -214,7 +214,7 @@ static uint16_t weight_of(const struct fixture *f, const struct member *m)
 	return f->pool->ops->by_weight ? m->weight : 1;
 }
 
-/* Whom is picked has the least load of all, at every pick, while sessions end at random. */
+/* The picked server has the least load of all, at every pick, while sessions end at random. */
 static void test_least_is_least(void **state)
 {
 	struct fixture *f = *state;
@@ -244,7 +244,8 @@ static void test_least_is_least(void **state)
 	}
 }
 
-/* Sessions that last: every server has its share of them; sed is ahead of it on the heavy ones. */
+/* With sessions that last, every server has its share of them; sed favours the heavy servers first.
+ */
 static void test_least_share(void **state)
 {
 	struct fixture *f = *state;
@@ -268,7 +269,7 @@ static void test_least_share(void **state)
 	}
 }
 
-/* Equals take turns, also when no session lasts until the next begins. */
+/* Equal servers take turns, even if each session ends before the next is created. */
 static void test_least_ties(void **state)
 {
 	struct fixture *f = *state;
@@ -288,7 +289,7 @@ static void test_least_ties(void **state)
 	}
 }
 
-/* Two workers share the counters and nothing else: a burst on both spreads as on one. */
+/* Two workers share only the counters: a burst on both spreads like a burst on one. */
 static void test_least_two_workers(void **state)
 {
 	struct fixture *f = *state;
@@ -310,7 +311,7 @@ static void test_least_two_workers(void **state)
 	}
 }
 
-/* A newcomer catches up; slow start holds it back to its share of the others' load. */
+/* A new server catches up; slow start limits it to its share of the others' load. */
 static void test_least_newcomer(void **state)
 {
 	struct fixture *f = *state;

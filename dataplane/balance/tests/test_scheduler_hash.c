@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Distribution of what sh, maglev and conhash pick, and which clients move when servers come and
- * go. */
+/* Distribution of the picks of sh, maglev and conhash, and which clients move when servers are
+ * added or removed. */
 #include "scheduler_fixture.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static struct member *members(unsigned count, uint16_t weight)
 /* ---- distribution
  * ------------------------------------------------------------------------------------- */
 
-/* Against the shares by weight: chi-square over its degrees of freedom, and the worst share. */
+/* Compares with the shares by weight: chi-square per degree of freedom, and the worst share. */
 static void measure(struct fixture *f, unsigned count, const struct member *m, double *chi,
                     double *worst)
 {
@@ -39,8 +39,8 @@ static void measure(struct fixture *f, unsigned count, const struct member *m, d
 	}
 }
 
-/* sh and maglev are as even as chance (chi-square within five standard deviations of its mean);
- * a ring of 512 points a server has shares of its own, about 1/√512 off. */
+/* sh and maglev are as even as random picks (chi-square within five standard deviations of its
+ * mean). A ring with 512 points per server has shares of its own, about 1/√512 off. */
 static void check_distribution(struct fixture *f, unsigned count, const struct member *m,
                                double ring_worst)
 {
@@ -73,7 +73,7 @@ static void test_weights(void **state)
 	free(m);
 }
 
-/* Down servers' shares go to the others by weight. */
+/* Shares of servers that are down go to the others by weight. */
 static void test_spread_of_the_lost(void **state)
 {
 	struct fixture *f = *state;
@@ -89,7 +89,7 @@ static void test_spread_of_the_lost(void **state)
 	free(m);
 }
 
-/* 1 of 500: hashing again and again may miss it; somebody is found nevertheless. */
+/* 1 of 500 is up: repeated hashing may miss it, but a server is still found. */
 static void test_the_last_one(void **state)
 {
 	struct fixture *f = *state;
@@ -107,7 +107,8 @@ static void test_the_last_one(void **state)
 /* ---- disruption
  * --------------------------------------------------------------------------------------- */
 
-/* Of clients whose server before is not `own`, how many have another one after (and not `own`). */
+/* Of the clients whose server before is not `own`, how many have another one after (and not `own`).
+ */
 static double moved(struct fixture *f, struct pool *before, struct pool *after, uint32_t own)
 {
 	unsigned others = 0, changed = 0;
@@ -127,7 +128,7 @@ static struct pool *pool_of(struct fixture *f, const struct scheduler_ops *ops, 
 	return pool_make(f, ops, 100, m, INT64_MAX);
 }
 
-/* Fails and comes back: with maglev and conhash no client of another server moves. */
+/* One server fails and returns: with maglev and conhash no client of another server moves. */
 static void test_one_of_100_fails(void **state)
 {
 	struct fixture *f = *state;
@@ -153,7 +154,8 @@ static void test_one_of_100_fails(void **state)
 	free(m);
 }
 
-/* Removed from the configuration, or added to it: at most 0.3 % of the others' clients move. */
+/* A server removed from or added to the configuration: at most 0.3 % of the others' clients move.
+ */
 static void test_one_of_100_leaves(void **state)
 {
 	struct fixture *f = *state;
@@ -180,7 +182,7 @@ static void test_one_of_100_leaves(void **state)
 	free(m);
 }
 
-/* A second failure moves only whom it concerns, and slow start brings its clients back one by one.
+/* A second failure moves only that server's clients, and slow start returns its clients gradually.
  */
 static void test_slow_return(void **state)
 {
@@ -213,10 +215,10 @@ static void test_slow_return(void **state)
 	free(m);
 }
 
-/* ---- making
- * ------------------------------------------------------------------------------------------- */
+/* ---- construction
+ * ------------------------------------------------------------------------------------- */
 
-/* Order of configuration and ids do not matter: two forwarders agree. */
+/* The order of the configuration and the ids do not matter: two forwarders agree. */
 static void test_agreement(void **state)
 {
 	struct fixture *f = *state;
@@ -242,7 +244,8 @@ static void test_agreement(void **state)
 	}
 }
 
-/* One table for all services with the same servers, up or down; another when a weight differs. */
+/* All services with the same servers share one table, up or down; a different weight makes another
+ * table. */
 static void test_sharing(void **state)
 {
 	struct fixture *f = *state;
@@ -270,7 +273,7 @@ static void test_sharing(void **state)
 	free(m);
 }
 
-/* In pieces of any size the same table is made, each within its budget. */
+/* The same table is built in steps of any size, each within its budget. */
 static void test_pieces(void **state)
 {
 	struct fixture *f = *state;
@@ -294,7 +297,7 @@ static void test_pieces(void **state)
 	free(m);
 }
 
-/* A pool that is given up before it is built leaves nothing. */
+/* A pool discarded before it is built leaves no memory. */
 static void test_given_up(void **state)
 {
 	struct fixture *f = *state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Short ways against the long one: the same packet, plain and under a priority tag, of the same
- * session. A tag is taken off, and nothing else of what becomes of the two may differ: not the
- * frame, not the session, not its place among its flow's. */
+/* Fast paths against the slow path: the same packet of the same session, plain and with a priority
+ * tag. The tag is removed, and otherwise the two results must be equal: the frame, the session, and
+ * the packet's position in its flow. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,13 +21,13 @@ static const uint8_t segment_flags[] = {
         SY_TCP_ACK, SY_TCP_ACK | SY_TCP_FIN, SY_TCP_ACK | SY_TCP_SYN, SY_TCP_FIN, SY_TCP_SYN,
 };
 
-/* A record, to be put back. */
+/* A record to be restored. */
 struct kept {
 	struct session hot;
 	struct session_cold cold;
 };
 
-/* What became of a packet. */
+/* The result of a packet. */
 struct outcome {
 	bool through;
 	struct frame out;
@@ -72,7 +72,7 @@ static struct outcome outcome_of(struct flows *f, struct flow *flow, unsigned po
 	return o;
 }
 
-/* Any moment of a connection. */
+/* Sets a random state of a connection. */
 static void session_throw(struct flows *f, struct session *s, struct session_cold *cold, bool tcp)
 {
 	s->flags = 0;
@@ -146,7 +146,7 @@ static void test_short_way_is_the_long_one(void **state)
 	}
 }
 
-/* A path that goes stale while a burst is under way has no room that an MSS could follow. */
+/* A path that becomes stale during a burst has no MTU to clamp an MSS to. */
 static void test_answer_by_a_stale_path(void **state)
 {
 	static const uint16_t capacity[][2] = {{0, 1500}, {1500, 0}, {0, 0}, {1500, 1500}};
@@ -170,7 +170,7 @@ static void test_answer_by_a_stale_path(void **state)
 
 #define BURST_FRAMES 5
 
-/* What becomes of frames that come at once. */
+/* The result of frames that arrive at once. */
 struct burst_outcome {
 	unsigned count;
 	struct frame out[BURST_FRAMES];
@@ -197,8 +197,8 @@ static void burst_through(struct flows *f, struct flow *flow, unsigned port,
 	o->after = kept_of(f, s, sy_slot_of(&flow->client.src, flow->client.sport));
 }
 
-/* Packets of one session that come in one burst move its state in their order, whichever of them
- * goes which way: some tagged against all. */
+/* Packets of one session in one burst change its state in their order, whichever path each takes:
+ * some tagged, compared with all tagged. */
 static void check_burst(struct flows *f, struct flow *flow)
 {
 	static struct burst_outcome mixed, tagged;
@@ -249,7 +249,7 @@ static void test_bursts_keep_their_order(void **state)
 
 static struct service_key begin_key[BEGIN_SERVICES];
 
-/* Services with one server each: the same for the next session as for the one before. */
+/* Services with one server each, so that every session gets the same one. */
 static void begin_configure(struct flows *f)
 {
 	static const struct {
@@ -278,7 +278,7 @@ static void begin_configure(struct flows *f)
 	flows_commit(f, &c);
 }
 
-/* What becomes of a flow's first packet; then it is as if it had never come. */
+/* The result of a flow's first packet; afterwards the session is removed again. */
 static struct outcome outcome_of_first(struct flows *f, const struct sy_tuple *t,
                                        const struct frame *in)
 {
@@ -289,7 +289,7 @@ static struct outcome outcome_of_first(struct flows *f, const struct sy_tuple *t
 	memset(&o, 0, sizeof(o));
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in->bytes, in->len));
 	harness_turn(&f->harness);
-	while ((m = harness_collect(&f->harness, HARNESS_WAN))) /* it was too big */
+	while ((m = harness_collect(&f->harness, HARNESS_WAN))) /* an error: it exceeded the MTU */
 		rte_pktmbuf_free(m);
 	while ((m = harness_collect(&f->harness, HARNESS_LAN))) {
 		o.through = true;
@@ -348,7 +348,7 @@ static void test_first_short_way_is_the_long_one(void **state)
 #define ORDER_FLOWS  6
 #define ORDER_FRAMES 300
 
-/* Their packets come out in the order in which they came in, whichever way each of them took. */
+/* Packets leave in the order in which they arrived, whichever path each took. */
 static void check_order(struct flows *f, const struct flow *flow)
 {
 	uint32_t sent[ORDER_FLOWS] = {0}, seen[ORDER_FLOWS] = {0};
@@ -381,7 +381,7 @@ static void check_order(struct flows *f, const struct flow *flow)
 static void test_flows_keep_their_order(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned n = 0; n < 5; n++) { /* with queues for all: other workers' sessions, too */
+	for (unsigned n = 0; n < 5; n++) { /* with queues for all: remote-owned sessions too */
 		static const unsigned workers[] = {1, 2, 3, 2, 3}, queues[] = {1, 1, 1, 2, 3};
 		struct flow flow[ORDER_FLOWS];
 		f->options.queues = queues[n];
@@ -393,7 +393,7 @@ static void test_flows_keep_their_order(void **state)
 	}
 }
 
-/* A server on link that changes its MAC address: the very next packet goes to the new one. */
+/* A server on link changes its MAC address: the very next packet uses the new one. */
 static void test_neighbour_changes(void **state)
 {
 	struct flows *f = *state;
