@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Adoption against a plain model: what must become of each record is told from the file's bytes,
- * record by record, with nothing but loops.
- */
+/* Adoption against a plain model: the expected result of each record is computed from the file's
+ * bytes, record by record, with plain loops. */
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -10,7 +8,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-/* Time that tests set; 0: the clock's own. */
+/* The time that tests set; 0: the real clock. */
 static uint64_t clock_ns;
 
 uint64_t __real_sy_clock_ns(void);
@@ -51,7 +49,7 @@ static struct session_cold *file_cold(const struct file *f, unsigned slot, uint3
 	return (struct session_cold *)(region + f->header->slot.cold_at) + record;
 }
 
-/* SESSION_RESULT_COUNT: there is no record. */
+/* SESSION_RESULT_COUNT: no record. */
 static unsigned result_of(const struct file *f, const struct network *n, unsigned slot,
                           uint32_t record, const uint8_t *results, uint32_t away_s)
 {
@@ -60,10 +58,10 @@ static unsigned result_of(const struct file *f, const struct network *n, unsigne
 	uint16_t commit = file_cold(f, slot, record)->commit;
 
 	struct session rest = *hot;
-	rest.seen = 0; /* another worker may have met it as it ended */
+	rest.seen = 0; /* another worker may have updated it as the session ended */
 	if (commit == 0 && memcmp(&rest, &nothing, sizeof(nothing)) == 0)
 		return SESSION_RESULT_COUNT;
-	if (hot->state == SESSION_PAIR_RECORD) /* of nobody: here are no pairs */
+	if (hot->state == SESSION_PAIR_RECORD) /* no session: there are no pairs here */
 		return SESSION_RESULT_COUNT;
 	if (commit != session_check(hot) || hot->state == 0 || hot->state >= SESSION_STATES)
 		return SESSION_TORN;
@@ -93,7 +91,7 @@ static unsigned result_of(const struct file *f, const struct network *n, unsigne
 	return SESSION_KEPT;
 }
 
-/* What must become of each record, slot by slot; free() it. */
+/* The expected result of each record, slot by slot; free() it. */
 static uint8_t *model_validate(const struct file *f, const struct network *n, uint32_t away_s,
                                uint64_t count[SESSION_RESULT_COUNT + 1])
 {
@@ -117,7 +115,7 @@ static void counts_are(const uint64_t *count, const uint64_t *expected)
 			         expected[v]);
 }
 
-/* The tables in place hold what the model keeps, and nothing else. */
+/* The adopted tables hold what the model keeps, and nothing else. */
 static void tables_are(const struct network *n, const struct file *f, const uint8_t *results)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -143,7 +141,7 @@ static void tables_are(const struct network *n, const struct file *f, const uint
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
-/* Another record's halves, with a client of this slot or as they are. */
+/* Copies another record's halves, with a client of this slot or unchanged. */
 static void damage_copy(struct network *n, struct file *f, unsigned from_slot, uint32_t from,
                         unsigned slot, uint32_t record, bool other_client)
 {
@@ -170,7 +168,7 @@ static void damage_one(struct network *n, struct file *f)
 	uint8_t *region = session_slot_region(f->header, (uint8_t)slot);
 
 	switch (network_random(n) % 12) {
-	case 0: /* an insertion or a removal under way */
+	case 0: /* an insertion or a removal in progress */
 		cold->commit = 0;
 		break;
 	case 1:
@@ -195,26 +193,26 @@ static void damage_one(struct network *n, struct file *f)
 	case 7:
 		damage_copy(n, f, (slot + 1) % SY_SLOTS, other, slot, record, false);
 		break;
-	case 8: /* whole, of an id that may mean nothing */
+	case 8: /* a whole record, with an id that may have no name */
 		hot->server = network_random(n) % (2 * PLACE_SERVERS);
 		cold->commit = session_check(hot);
 		break;
-	case 9: /* whole, with a port that does not belong here */
+	case 9: /* a whole record, with a port of another slot */
 		hot->local_port ^= (uint16_t)network_random(n);
 		cold->commit = session_check(hot);
 		break;
-	case 10: /* the index counts for nothing */
+	case 10: /* adoption ignores the index */
 		for (size_t at = f->header->slot.buckets_at; at < f->header->slot.hot_at; at++)
 			region[at] = (uint8_t)network_random(n);
 		break;
-	case 11: /* nor do links */
+	case 11: /* adoption ignores links */
 		if (cold->commit == 0)
 			cold->free_next = cold->free_prev = (uint32_t)network_random(n);
 		break;
 	}
 }
 
-/* A quarter of the tables, so that nothing but damage keeps a session out. */
+/* Fills a quarter of the tables, so that only damage keeps a session out. */
 static void crashed_file_make(struct network *n, unsigned family, uint64_t seed)
 {
 	network_init(n, family, PLACE_SESSIONS, seed);
@@ -251,7 +249,7 @@ static void random_damage_ends_what_it_hits(void **state)
 		assert_int_equal(place_check(&n), expected[SESSION_KEPT]);
 		free(f.bytes);
 
-		/* once more: nothing is left to end, and nothing else lives */
+		/* again: no session is left to end, and only the kept ones live */
 		session_store_close(n.store);
 		f = file_load();
 		network_use(&n, place_open());
@@ -259,7 +257,7 @@ static void random_damage_ends_what_it_hits(void **state)
 		for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 			assert_int_equal(count[v], v == SESSION_KEPT ? expected[v] : 0);
 		tables_are(&n, &f, results);
-		/* ports of sessions are held: new ones get others */
+		/* adopted sessions keep their ports: new ones get others */
 		n.servers_gone = n.locals_gone = 0;
 		place_fill(&n, 300);
 		assert_int_equal(place_check(&n), expected[SESSION_KEPT] + 300);
@@ -268,7 +266,7 @@ static void random_damage_ends_what_it_hits(void **state)
 		free(results);
 		network_free(&n);
 	}
-	/* of everything that damage can do, enough was there */
+	/* each result of damage occurred often enough */
 	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
 		assert_true(total[v] > 100 || v == SESSION_EXPIRED || v == SESSION_NO_ROOM);
 }
@@ -287,7 +285,7 @@ static enum session_result killer_validate(void *ctx, uint8_t slot, struct sessi
 	return killer_inner.validator(ctx, slot, hot, cold, idle_s, client, server);
 }
 
-/* In a child: opens and adopts until `records` are validated. */
+/* In a child process: opens and adopts until `records` are validated. */
 static void adopt_killed(const struct session_store_options *o, const struct network *n,
                          uint64_t records)
 {
@@ -309,8 +307,8 @@ static void adopt_killed(const struct session_store_options *o, const struct net
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* Whole damage first, then kills of adoptions at ever later records, into the same or other
- * tables; then one that goes through. */
+/* All damage first, then adoptions killed at ever later records, into tables of the same or another
+ * size; then one that finishes. */
 static void a_crash_while_adopting_costs_nothing(void **state)
 {
 	for (unsigned round = 0; round < 8; round++) {
@@ -363,7 +361,7 @@ static uint64_t kept_after(uint16_t idle, uint64_t away_s, uint32_t timeout_s)
 	session_store_close(n.store);
 	clock_ns += away_s * SECOND;
 	network_use(&n, place_open());
-	/* a process that is killed before it adopts does not shorten the time away */
+	/* a process killed before it adopts does not shorten the time away */
 	session_store_alive(n.store);
 	session_store_close(n.store);
 	network_use(&n, place_open());
@@ -388,7 +386,7 @@ static void the_time_away_counts(void **state)
 	assert_int_equal(kept_after(11, 0, 10), 0);
 	assert_int_equal(kept_after(4, 6, 10), 50);
 	assert_int_equal(kept_after(4, 7, 10), 0);
-	/* beyond what a tick can tell */
+	/* beyond what a tick can represent */
 	assert_int_equal(kept_after(4, 65536, 10), 0);
 	assert_int_equal(kept_after(0, 65535, 30000), 0);
 	assert_int_equal(kept_after(0, 3 * 65536 + 5, 30000), 0);
@@ -400,7 +398,7 @@ static void the_time_away_counts(void **state)
 	assert_int_equal(kept_after((uint16_t)-50, 11, 10), 0);
 }
 
-/* ---- what people read -------------------------------------------------------------------------
+/* ---- names of results -------------------------------------------------------------------------
  */
 
 static void results_have_names(void **state)

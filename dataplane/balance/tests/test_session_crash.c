@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * A process that makes and ends sessions as fast as it can is killed at any instruction; what is
- * adopted afterwards is compared with a log that it kept in memory it shares with this one.
- */
+/* A process that creates and ends sessions as fast as it can is killed at a random instruction. The
+ * adopted sessions are compared with a log that it kept in memory shared with the parent. */
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,11 +13,11 @@
 
 enum operation { NONE, INSERTING, REMOVING };
 
-/* Writer: the child, and between children the parent. */
+/* Written by the child, and between children by the parent. */
 struct log {
-	uint64_t operations; /* done, by all children */
-	uint64_t random;     /* state, so that children go on where others ended */
-	uint32_t operation;  /* under way */
+	uint64_t operations; /* finished, by all children */
+	uint64_t random;     /* state, so that each child continues where the previous one ended */
+	uint32_t operation;  /* in progress */
 	uint32_t slot, record;
 	bool live[SY_SLOTS][RECORDS];
 	struct session hot[SY_SLOTS][RECORDS];
@@ -65,7 +63,7 @@ static void nothing_visited(void *ctx, struct session_table *t, uint32_t record)
 {
 }
 
-/* Until it is killed: tables between empty and too full, with sweeps that trim them. */
+/* Runs until killed: tables from empty to overfull, with sweeps that trim them. */
 static void workload(struct network *n, struct log *log)
 {
 	for (;;) {
@@ -115,7 +113,7 @@ static void child_kill(struct network *n, struct log *log, uint64_t after)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* One record may have been under way; all others are as the log says. The log follows. */
+/* One record may have been in progress; all others must be as the log says. Updates the log. */
 static unsigned log_compare(struct network *n, struct log *log)
 {
 	unsigned surprises = 0;
@@ -160,7 +158,7 @@ static void a_kill_ends_at_most_what_was_under_way(void **state)
 		child_kill(&n, log, random_next(&seed) % 4000);
 		network_use(&n, place_open());
 		if (session_store_found(n.store)->source == SESSION_SOURCE_NEW) {
-			session_store_close(n.store); /* killed before there was a file */
+			session_store_close(n.store); /* killed before the file existed */
 			continue;
 		}
 		place_adopt(n.store, &n, 1, count);

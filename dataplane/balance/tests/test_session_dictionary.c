@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The dictionary: names that outlive their process, whole or not at all. */
+/* The id dictionary: names that outlive their process, whole or not at all. */
 #include "session_dictionary_check.h"
 
 static void names_outlive_their_process(void **state)
@@ -18,7 +18,7 @@ static void names_outlive_their_process(void **state)
 	session_store_close(s);
 	s = place_open();
 	id_dictionary_are(s, &n);
-	/* what changes while a name stays */
+	/* a field that changes while the name stays */
 	session_server_set_active(s, 3, 99);
 	assert_true(session_server_named(s, 3, &name));
 	assert_int_equal(name.active, 99);
@@ -39,7 +39,7 @@ static void names_outlive_their_process(void **state)
 	network_free(&n);
 }
 
-/* Every byte of a name counts, except for those that may change alone. */
+/* Every byte of a name counts, except for the bytes that may change alone. */
 static void torn_names_mean_nothing(void **state)
 {
 	struct session_server_name name;
@@ -76,7 +76,7 @@ static void torn_names_mean_nothing(void **state)
 		session_store_close(s);
 	}
 	assert_int_equal(named, sizeof(locals->reserved));
-	/* another's name */
+	/* another server's name */
 	servers[1] = servers[2];
 	locals[1] = locals[2];
 	place_write("", bytes, size);

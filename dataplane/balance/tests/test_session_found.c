@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a file was left: crash, stop, hand-over; the time away, the halves, what is trusted. */
+/* How a file was left: crash, stop, hand-over; the time away, the records' halves, what is trusted.
+ */
 #include "session_place.h"
 
 #define SECOND UINT64_C(1000000000)
 
-/* Time that tests set; 0: the clock's own. */
+/* The time that tests set; 0: the real clock. */
 static uint64_t clock_ns;
 
 uint64_t __real_sy_clock_ns(void);
@@ -49,7 +50,7 @@ static void a_clean_stop_is_found_once(void **state)
 	struct session_store *s = place_open();
 	assert_int_equal(session_store_found(s)->source, SESSION_SOURCE_STOPPED);
 	session_store_close(s);
-	/* the seal is broken, and what was never adopted is not sealed */
+	/* the seal is broken, and a file that was never adopted is not sealed */
 	s = place_open();
 	assert_int_equal(session_store_found(s)->source, SESSION_SOURCE_CRASHED);
 	session_store_seal(s, 0, true);
@@ -57,7 +58,7 @@ static void a_clean_stop_is_found_once(void **state)
 	assert_int_equal(session_store_found(s)->source, SESSION_SOURCE_CRASHED);
 	adopt_none(s);
 	session_store_seal(s, 5, true);
-	/* a hand-over that nobody took */
+	/* a hand-over that no successor took */
 	s = place_open();
 	assert_int_equal(session_store_found(s)->source, SESSION_SOURCE_STOPPED);
 	session_store_close(s);
@@ -91,7 +92,7 @@ static void time_away_counts(void **state)
 	clock_ns += 70000 * SECOND;
 	s = place_open();
 	assert_true(session_store_found(s)->away_ns == 70000 * SECOND);
-	/* not alive before it is adopted: the time away would be lost with another crash */
+	/* not alive before it is adopted: another crash would lose the time away */
 	session_store_alive(s);
 	session_store_close(s);
 	clock_ns += SECOND;
@@ -104,12 +105,12 @@ static void time_away_counts(void **state)
 	s = place_open();
 	assert_true(session_store_found(s)->away_ns == 3 * SECOND);
 	session_store_close(s);
-	/* after the seal is broken too */
+	/* also after the seal is broken */
 	clock_ns += SECOND;
 	s = place_open();
 	assert_true(session_store_found(s)->away_ns == 4 * SECOND);
 	session_store_close(s);
-	/* what the seal says has a check, and counts */
+	/* the seal's contents have a checksum, and count */
 	s = place_open();
 	adopt_none(s);
 	session_store_seal(s, 0, true);
@@ -122,7 +123,7 @@ static void time_away_counts(void **state)
 	s = place_open();
 	assert_true(session_store_found(s)->away_ns == 7 * SECOND);
 	session_store_close(s);
-	/* a clock that went back, which it does not */
+	/* a clock that went back, which the real one does not */
 	clock_ns -= 100 * SECOND;
 	s = place_open();
 	assert_true(session_store_found(s)->away_ns == 0);
@@ -132,7 +133,8 @@ static void time_away_counts(void **state)
 
 /* ---- from process to process ----------------------------------------------------------------- */
 
-/* Two stores of one file in this process are as those of two: locks belong to descriptors. */
+/* Two stores of one file in this process act like those of two processes: locks belong to
+ * descriptors. */
 static struct session_store *successor(void)
 {
 	return place_open_as(inherit_options());
@@ -176,7 +178,7 @@ static void tables_are_handed_over(void **state)
 	struct session_table *before = malloc(SY_SLOTS * sizeof(*before));
 	memcpy(before, session_store_table(old, 0), SY_SLOTS * sizeof(*before));
 	assert_int_equal(session_store_path_half(new), 1);
-	/* nothing is written yet: the old one goes on and its successor may give up */
+	/* nothing is written yet: the old forwarder continues, and its successor may give up */
 	session_store_seal(old, 42, true);
 	take(new, 42, SESSION_SOURCE_HANDED_OVER);
 	network_use(&n, new);
@@ -192,7 +194,7 @@ static void tables_are_handed_over(void **state)
 	validator = network_validator(&n);
 	assert_int_equal(session_store_adopt(new, &validator, 1, count, NULL), -EINVAL);
 	session_store_close(new);
-	/* its seal is broken: what this one leaves is a crash */
+	/* its seal is broken: this store leaves a crash */
 	network_use(&n, place_open());
 	assert_int_equal(session_store_found(n.store)->source, SESSION_SOURCE_CRASHED);
 	assert_int_equal(session_store_path_half(n.store), 0);
@@ -213,7 +215,7 @@ static void what_is_not_for_us_is_not_taken(void **state)
 	take(new, 42, SESSION_SOURCE_HANDED_OVER);
 	session_store_seal(new, 0, true);
 	new = successor();
-	take_fails(new, 0, -EINVAL); /* a clean stop is for nobody */
+	take_fails(new, 0, -EINVAL); /* a clean stop has no successor */
 	session_store_close(new);
 	old = place_open();
 	adopt_none(old);
@@ -228,7 +230,7 @@ static void what_is_not_for_us_is_not_taken(void **state)
 	assert_int_equal(err.code, ENOENT);
 }
 
-/* One that starts in between, with a new file, is not its predecessor. */
+/* A forwarder that starts in between, with a new file, is not the predecessor. */
 static void another_file_is_not_taken(void **state)
 {
 	struct session_store *old = place_open(), *new = successor();
@@ -250,7 +252,7 @@ static void what_is_not_settled_is_validated(void **state)
 	session_store_close(new);
 }
 
-/* Tables' states that are damaged, or impossible although their check is right. */
+/* Table states that are damaged, or impossible although their checksum is right. */
 static void states_are_not_trusted_blindly(void **state)
 {
 	static const struct session_slot_state bad[] = {

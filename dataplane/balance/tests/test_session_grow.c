@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tables of a network's sessions that grow: each session is found as before, and the next ones find
- * room. Prints what the copying of one slot takes. */
+/* Tables of a network's sessions that grow: each session is found as before, and new ones fit.
+ * Prints the time that copying one slot takes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "network.h"
 #include "session_file.h"
 
-/* Of this thread: other programs may have the CPU in between. */
+/* CPU time of this thread: other programs may use the CPU in between. */
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -77,7 +77,7 @@ static void verify(const struct network *n, uint64_t sessions)
 
 static void sessions_are_found_after_growth(void **state)
 {
-	const char *much = getenv("SY_GROW_SESSIONS"); /* to measure larger ones */
+	const char *much = getenv("SY_GROW_SESSIONS"); /* to measure larger tables */
 	const uint64_t sessions = much ? strtoull(much, NULL, 10) : 100000;
 	const struct session_store_options o = {
 	        .sessions = sessions, .limit = 8 * sessions, .servers = 4096};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Records read by one thread while another has sessions begin and end in them. */
+/* One thread reads records while another creates and ends sessions in them. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ struct place {
 	uint64_t creations;
 };
 
-/* All of it follows from n. */
+/* All fields follow from n. */
 static struct session session_of(uint32_t n)
 {
 	return (struct session){.client = {.w = {n, ~n, n * 3, n * 5}},
@@ -40,7 +40,7 @@ static struct session session_of(uint32_t n)
 static bool is_whole(const struct session *s)
 {
 	struct session want = session_of(s->client.w[0]);
-	want.seen = s->seen; /* which anyone may change */
+	want.seen = s->seen; /* which any worker may change */
 	return memcmp(&want, s, sizeof(want)) == 0;
 }
 
@@ -89,7 +89,7 @@ static void test_records_are_whole(void **state)
 	assert_int_equal(torn, 0);
 }
 
-/* A free record says nothing, though its time was noted as it ended. */
+/* A free record contains no session, although its time was written as it ended. */
 static void test_free_records(void **state)
 {
 	struct session at __attribute__((aligned(32))) = session_of(7), s;

@@ -11,7 +11,7 @@ static void match_agrees_with_portable(void **state)
 		uint16_t tag = (uint16_t)(random_next(&seed) % 5);
 		for (unsigned i = 0; i < SESSION_BUCKET_PLACES; i++)
 			b.tags[i] = (uint16_t)(random_next(&seed) % 5);
-		b.absent = b.guests = tag; /* must never count as a place */
+		b.absent = b.guests = tag; /* must never count as an entry */
 		for (unsigned i = 0; i < SESSION_BUCKET_PLACES; i++)
 			b.entries[i] = (uint32_t)tag << 16 | tag;
 		assert_int_equal(session_bucket_match(&b, tag),
@@ -48,7 +48,7 @@ static void tag_is_never_empty(void **state)
 	assert_int_equal(session_tag(0x10002), 2);
 }
 
-/* A hash of which 16 bits tell the tag and 32 the bucket: equal ones collide in both. */
+/* The hash gives a 16-bit tag and a 32-bit bucket; equal hashes collide in both. */
 static void equal_hashes_fail_cleanly(void **state)
 {
 	const uint64_t hash = 0x123456780000beef;
@@ -63,7 +63,7 @@ static void equal_hashes_fail_cleanly(void **state)
 		assert_int_equal(insert_named(&f.table, name, other[name][0], other[name][1]),
 		                 name);
 	}
-	/* two buckets hold twenty entries of one tag, ten sessions if both directions have it */
+	/* two buckets hold twenty entries of one tag: ten sessions if both directions have it */
 	uint64_t crowd = 0;
 	while (insert_named(&f.table, 1000 + crowd, hash, hash) != SESSION_NONE)
 		crowd++;
@@ -91,7 +91,7 @@ static void equal_hashes_fail_cleanly(void **state)
 		assert_int_not_equal(find_named(&f.table, hash, 1000 + i, SESSION_SERVER),
 		                     SESSION_NONE);
 	}
-	/* and each of the crowd leaves without taking another's entry along */
+	/* and each colliding session is removed without another one's entry */
 	for (uint64_t i = 0; i < crowd; i++) {
 		uint32_t record = find_named(&f.table, hash, 1000 + i, SESSION_CLIENT);
 		session_remove(&f.table, record, hash, hash);
@@ -104,7 +104,7 @@ static void equal_hashes_fail_cleanly(void **state)
 	fixture_close(&f);
 }
 
-/* Tags equal, buckets not; and buckets equal, tags not: others make room. */
+/* Equal tags in different buckets, and different tags in equal buckets: other entries move. */
 static void half_collisions_find_a_place(void **state)
 {
 	struct fixture f;
@@ -121,8 +121,8 @@ static void half_collisions_find_a_place(void **state)
 	fixture_close(&f);
 }
 
-/* Fills small tables to the brim again and again: whatever path an insertion tried before it
- * failed, nothing is left of it. */
+/* Fills small tables completely, again and again: an insertion that fails leaves no change,
+ * whatever path it tried. */
 static void failure_changes_nothing(void **state)
 {
 	unsigned second_failed = 0;
@@ -130,7 +130,7 @@ static void failure_changes_nothing(void **state)
 	for (uint64_t seed = 1; seed <= 60; seed++) {
 		struct fixture f;
 		uint64_t random = seed;
-		/* records to spare, so that the index is what fails */
+		/* spare records, so that the index is what fails */
 		fixture_open(&f, 4 * (uint32_t)(4 + seed), 1 + (uint32_t)seed / 4);
 		uint8_t *before = malloc(f.geometry.size);
 		for (unsigned i = 0; i < 600; i++) {
@@ -141,7 +141,7 @@ static void failure_changes_nothing(void **state)
 				continue;
 			assert_memory_equal(before, f.region, f.geometry.size);
 			assert_memory_equal(&table, &f.table, sizeof(table));
-			/* one place left means that the second of the two entries failed */
+			/* a free entry left means that the second of the two insertions failed */
 			second_failed +=
 			        table.live < table.capacity &&
 			        index_used(&f.table) < SESSION_BUCKET_PLACES * table.bucket_count;
@@ -177,8 +177,8 @@ static void fills_to_the_promised_load(void **state)
 	}
 }
 
-/* Under the key that an attacker had to guess, all tuples share tag and buckets; under another they
- * spread. */
+/* Under the key that an attacker had to guess, all tuples share tag and buckets; under another key
+ * they spread. */
 static void crafted_collisions_need_the_key(void **state)
 {
 	struct sy_hash_key known = {{1, 2, 3, 4, 5, 6, 7, 8}};
@@ -194,7 +194,7 @@ static void crafted_collisions_need_the_key(void **state)
 		t.src = sy_addr_v4(i);
 		t.sport = (uint16_t)(i * 7);
 		uint64_t hash = sy_hash_tuple(&known, &t);
-		/* the same bucket and one of 2^8 tags: as tight as brute force gets here quickly */
+		/* the same bucket and one of 2^8 tags: as close as brute force gets here quickly */
 		if (session_bucket_of(&f.table, hash) == 3 && (hash & 0xff) == 0x42)
 			crafted[count++] = t;
 	}
@@ -203,7 +203,7 @@ static void crafted_collisions_need_the_key(void **state)
 		uint64_t hash = sy_hash_tuple(&secret, &crafted[i]);
 		same += session_bucket_of(&f.table, hash) == 3 && (hash & 0xff) == 0x42;
 	}
-	/* one in 2048 would by chance; four of forty do so once in 10^8 runs */
+	/* one in 2048 would match by chance; four of forty match once in 10^8 runs */
 	assert_true(same < 4);
 	fixture_close(&f);
 }

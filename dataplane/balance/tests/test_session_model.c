@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random operations on a table and on a plain list of what must be in it, compared all the way. */
+/* Random operations on a table and on a plain list of its expected contents, compared after each
+ * step. */
 #include <stdio.h>
 
 #include "session_fixture.h"
@@ -7,21 +8,21 @@
 struct member {
 	uint64_t name, hash[2];
 	uint32_t visits; /* by this round of the sweep */
-	bool elder;      /* alive since the round began */
+	bool elder;      /* live since the round began */
 };
 
-/* The plain map: which session a record holds, if any, and the live ones in a row. */
+/* The plain model: the session of each record, if any, and an array of the live ones. */
 struct model {
 	struct fixture f;
 	uint64_t random;
-	uint64_t hash_mask; /* of all hashes: few bits make collisions the rule */
+	uint64_t hash_mask; /* of all hashes: with few bits, collisions are frequent */
 	uint64_t names;
 	struct member *members; /* by record */
 	uint32_t *live;         /* records */
-	uint32_t *position;     /* in live[], by record; SESSION_NONE: not there */
+	uint32_t *position;     /* in live[], by record; SESSION_NONE: not live */
 	uint32_t count;
-	uint32_t entries;       /* of the index */
-	uint32_t sweep_removes; /* one visited in so many is removed; 0: none */
+	uint32_t entries;       /* in the index */
+	uint32_t sweep_removes; /* one of this many visited sessions is removed; 0: none */
 };
 
 static uint64_t model_hash(struct model *m)
@@ -49,7 +50,7 @@ static void model_insert(struct model *m, uint8_t *snapshot)
 		if (snapshot != NULL)
 			assert_memory_equal(snapshot, m->f.region, m->f.geometry.size);
 		assert_memory_equal(&before, &m->f.table, sizeof(before));
-		/* evenly spread, nothing but a full table refuses */
+		/* hashes spread evenly: only a full table refuses */
 		if (m->hash_mask == UINT64_MAX && m->f.geometry.buckets >= 64)
 			assert_true(m->count == m->f.geometry.records ||
 			            index_used(&m->f.table) >=
@@ -123,7 +124,7 @@ static void model_sweep(struct model *m)
 	}
 }
 
-/* Everything there is, once, and nothing else. */
+/* Each expected session exists once, and no other. */
 static void model_compare(struct model *m)
 {
 	uint32_t cursor = 0, listed = 0;
@@ -141,7 +142,7 @@ static void model_compare(struct model *m)
 	assert_int_equal(index_used(&m->f.table), m->entries);
 }
 
-/* Phases of growth and shrinkage, each with its own mixture. */
+/* Phases of growth and shrinkage, each with its own mix of operations. */
 static void model_run(uint32_t records, uint32_t buckets, uint64_t hash_mask, unsigned operations)
 {
 	struct model m = {.random = records * 31 + buckets, .hash_mask = hash_mask};
@@ -197,7 +198,7 @@ static void middling_tables(void **state)
 	model_run(16384, 3379, UINT64_MAX, 1500000);
 }
 
-/* Eight tags, and hashes that reach few buckets: collisions are the rule, and the index fails long
+/* Eight tags, and hashes that reach few buckets: collisions are frequent, and the index fails long
  * before the records run out. */
 static void crowded_tables(void **state)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Local ports: each in its slot, none twice to one endpoint, reused as late as possible. */
+/* Local ports: each in its slot, none used twice towards one endpoint, reused as late as possible.
+ */
 #include <arpa/inet.h>
 
 #include "session_fixture.h"
@@ -20,7 +21,7 @@ static struct sy_addr locals[8];
 static uint16_t now;
 static const uint8_t local_ids[8] = {10, 11, 12, 13, 14, 15, 16, 17};
 
-/* Another server that shares the cursor of this one. */
+/* Another server with the same cursor as this one. */
 static uint32_t shares_cursor(uint32_t server)
 {
 	const struct endpoint *e = &endpoints[server];
@@ -73,13 +74,13 @@ static struct session_port_search search_for(uint32_t server, unsigned local_cou
 
 static uint64_t names;
 
-/* The client's side does not matter here; its hash is whatever the name gives. */
+/* The client's side does not matter here; its hash follows from the name. */
 static uint64_t client_hash(uint64_t name)
 {
 	return sy_hash_mix(name ^ 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9);
 }
 
-/* Finds a port and takes it; returns the record, or SESSION_NONE when there is none. */
+/* Finds a port and takes it; returns the record, or SESSION_NONE if no port is free. */
 static uint32_t port_take(struct session_table *t, uint32_t server, unsigned local_count,
                           struct session_port_search *found)
 {
@@ -109,7 +110,7 @@ static void port_give_back(struct session_table *t, uint32_t record,
 	               found->server_hash);
 }
 
-/* Ports of the slot that may be used, over the first so many addresses. */
+/* Usable ports of the slot, over this many addresses. */
 static unsigned ports_usable(unsigned local_count)
 {
 	unsigned usable = 0;
@@ -137,7 +138,7 @@ static void exhausts_every_port_once(void **state)
 		}
 		assert_int_equal(got, usable);
 		assert_true(usable > 240 * count);
-		/* another server, even one that shares the cursor, has all of them again */
+		/* all of them are free towards another server, even one with the same cursor */
 		uint32_t other = shares_cursor(1);
 		for (got = 0; port_take(&f.table, other, count, &found) != SESSION_NONE; got++)
 			continue;
@@ -147,7 +148,7 @@ static void exhausts_every_port_once(void **state)
 	}
 }
 
-/* With all others held, the one that is free is found wherever the cursor stands. */
+/* With all other ports held, the free one is found wherever the cursor is. */
 static void finds_the_last_free_port(void **state)
 {
 	struct fixture f;
@@ -173,7 +174,7 @@ static void finds_the_last_free_port(void **state)
 	fixture_close(&f);
 }
 
-/* More addresses than one search covers: the next search goes on where the last gave up. */
+/* More addresses than one search covers: the next search continues where the last one stopped. */
 static void search_is_bounded_and_goes_on(void **state)
 {
 	struct fixture f;
@@ -241,7 +242,7 @@ static void one_endpoint_in_two_services_is_one(void **state)
 	fixture_close(&f);
 }
 
-/* The second service goes on where the first was, whatever its servers' ids. */
+/* The second service continues where the first one was, whatever its servers' ids are. */
 static void one_endpoint_has_one_cursor(void **state)
 {
 	struct fixture f;
@@ -256,7 +257,7 @@ static void one_endpoint_has_one_cursor(void **state)
 	fixture_close(&f);
 }
 
-/* When ports run out, a session in TIME_WAIT for a second gives its own: the oldest first. */
+/* When ports run out, a session in TIME_WAIT for a second releases its port: the oldest first. */
 static void ports_of_time_wait_come_back_early(void **state)
 {
 	struct fixture f;
@@ -280,9 +281,9 @@ static void ports_of_time_wait_come_back_early(void **state)
 	for (uint32_t i = 0; i < held; i++)
 		session_at(&f.table, record[i])->seen = 1000;
 	one = search_for(1, 2);
-	assert_false(session_find_port(&f.table, &key, &one, taken)); /* not a second yet */
+	assert_false(session_find_port(&f.table, &key, &one, taken)); /* less than a second yet */
 	now = 1001;
-	/* All of them come back, each once, but the one that lives. */
+	/* All of them become free, each once, except the live one's. */
 	for (uint32_t n = 0; n < held - 1; n++) {
 		uint32_t i = 0;
 		one = search_for(1, 2);
@@ -311,7 +312,7 @@ static void no_address_no_port(void **state)
 	fixture_close(&f);
 }
 
-/* The most addresses there can be: the cursor reaches the last candidate. */
+/* The maximum number of addresses: the cursor reaches the last candidate. */
 static void cursor_spans_all_addresses(void **state)
 {
 	struct fixture f;

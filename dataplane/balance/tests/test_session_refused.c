@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which files are not adopted, by what name, and where they are kept. */
+/* Which files are not adopted, with which error, and where they are kept. */
 #include "session_place.h"
 
-/* Files that may still be made before memory runs out; a file put aside that is given up makes room
+/* Files that can still be created before memory runs out; deleting a file kept aside makes space
  * for one. */
 static unsigned capacity = UINT_MAX;
 
@@ -12,7 +12,7 @@ int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size);
 int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size)
 {
 	if (capacity == 0) {
-		capacity = place_has(".refused"); /* for whoever gives it up */
+		capacity = place_has(".refused"); /* the space that its deletion frees */
 		errno = ENOSPC;
 		return -1;
 	}
@@ -20,7 +20,7 @@ int __wrap_fallocate64(int fd, int mode, off_t offset, off_t size)
 	return __real_fallocate64(fd, mode, offset, size);
 }
 
-/* Puts another file in the place of the one that was opened, before it is locked. */
+/* Replaces the opened file with another one before it is locked. */
 static bool exchange;
 
 int __real_flock(int fd, int operation);
@@ -34,7 +34,7 @@ int __wrap_flock(int fd, int operation)
 	return __real_flock(fd, operation);
 }
 
-/* A good file with a session in it, as a killed process leaves it, in memory. */
+/* A valid file with a session in it, as a killed process leaves it, in memory. */
 static uint8_t *file_good(size_t *size)
 {
 	struct session_store *s = place_open();
@@ -45,8 +45,8 @@ static uint8_t *file_good(size_t *size)
 	return bytes;
 }
 
-/* The file is refused with this word, kept aside as it was, and an empty one is used; nor can it be
- * taken over. */
+/* The file is refused with this text, kept aside unchanged, and an empty one is used; it cannot be
+ * taken over either. */
 static void refused(const uint8_t *bytes, size_t size, const char *word)
 {
 	struct session_store_options inherit = inherit_options();
@@ -195,7 +195,7 @@ static void change_check(struct session_file *f)
 	f->check ^= UINT64_C(1) << 63;
 }
 
-/* Damaged: the check word denies it. Whole but other: told by name. */
+/* Damaged: the checksum does not match. Valid but different: refused with the specific reason. */
 static void headers_are_refused_by_name(void **state)
 {
 	static const struct {
@@ -253,7 +253,7 @@ static void truncated_files_are_refused(void **state)
 	refused(bytes, sizeof(struct session_file), "truncated");
 	bytes = realloc(bytes, size + 4096);
 	memset(bytes + size, 0, 4096);
-	/* what a process leaves that was killed as its tables began to grow */
+	/* left by a process killed as its tables began to grow */
 	place_write("", bytes, size + 4096);
 	struct session_store *s = place_open();
 	assert_string_equal(session_store_found(s)->refused, "");
@@ -261,7 +261,7 @@ static void truncated_files_are_refused(void **state)
 	free(bytes);
 }
 
-/* Whoever else can write the file may do so at any time. */
+/* Another user that can write the file could do so at any time. */
 static void files_open_to_others_are_refused(void **state)
 {
 	char path[PATH_MAX], other[PATH_MAX];
@@ -294,7 +294,7 @@ static void refused_files_replace_older_ones(void **state)
 	uint8_t *aside = place_read(".refused", &size);
 	assert_int_equal(size, 7);
 	free(aside);
-	/* a file that was finished and is fine is none of that */
+	/* a finished, valid file gives none of these errors */
 	session_store_close(place_open());
 	session_store_discard(place_open());
 	aside = place_read(".refused", &size);
@@ -308,7 +308,7 @@ static void refused_files_make_room(void **state)
 	struct session_store *s;
 	struct sy_error err = {0};
 
-	/* the one that was put aside just now */
+	/* the file that was kept aside just now */
 	place_write("", "rubbish", 7);
 	capacity = 0;
 	s = place_open();
@@ -316,7 +316,7 @@ static void refused_files_make_room(void **state)
 	assert_non_null(strstr(session_store_found(s)->refused, "it is no session file"));
 	assert_non_null(strstr(session_store_found(s)->refused, "removed"));
 	session_store_close(s);
-	/* an older one, for another size; the old file takes its room first */
+	/* an older one, for another size; the old file is deleted first for its space */
 	place_write(".refused", "old", 3);
 	o.sessions *= 2;
 	capacity = 1;
@@ -325,7 +325,7 @@ static void refused_files_make_room(void **state)
 	assert_string_equal(session_store_found(s)->refused, "");
 	assert_false(place_has(".refused"));
 	session_store_discard(s);
-	/* nothing is left to give up */
+	/* no file is left to delete */
 	capacity = 0;
 	assert_int_equal(session_store_open(&o, &s, &err), -ENOSPC);
 	assert_non_null(strstr(err.text, "free some space or lower --sessions"));
@@ -333,7 +333,8 @@ static void refused_files_make_room(void **state)
 	capacity = UINT_MAX;
 }
 
-/* Two that start at once: a lock on a file that has lost its name keeps nobody away. */
+/* Two forwarders that start at once: a lock on a file that has lost its name excludes no process.
+ */
 static void a_file_that_lost_its_name_is_not_used(void **state)
 {
 	struct session_store_options o = place_options();
@@ -349,7 +350,7 @@ static void a_file_that_lost_its_name_is_not_used(void **state)
 	free(bytes);
 }
 
-/* The key that slots follow from is random, and stays; a file of another one is refused. */
+/* The key that maps sessions to slots is random and stays; a file with another key is refused. */
 static void slots_keep_their_key(void **state)
 {
 	struct session_store_options o = place_options();
@@ -376,7 +377,7 @@ static void slots_keep_their_key(void **state)
 	session_store_discard(s);
 }
 
-/* Tables that overlap, lie in what is not theirs or behind the end. */
+/* Tables that overlap, or are outside their region or beyond the end. */
 static void places_are_looked_at(void **state)
 {
 	for (unsigned n = 0; n < 5; n++) {
@@ -388,7 +389,7 @@ static void places_are_looked_at(void **state)
 		        records | 1,                                  /* the header */
 		        records | SESSION_FILE_FIRST / SY_CACHE_LINE, /* the first slot */
 		        records | f->servers_at / SY_CACHE_LINE,      /* names */
-		        records | (size / SY_CACHE_LINE - 4),         /* behind the end */
+		        records | (size / SY_CACHE_LINE - 4),         /* beyond the end */
 		        1 << 20,                                      /* of nothing */
 		};
 		session_file_places(f)[9] = wrong[n];

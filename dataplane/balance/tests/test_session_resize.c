@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Adoption into tables and a dictionary of another size. */
+/* Adoption into tables and an id dictionary of another size. */
 #include <signal.h>
 #include <sys/resource.h>
 
 #include "session_dictionary_check.h"
 
-/* Fills, crashes, adopts under other options. */
+/* Fills, crashes, and adopts with other options. */
 static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint64_t filled,
                    uint64_t count[SESSION_RESULT_COUNT])
 {
@@ -20,7 +20,7 @@ static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint6
 	session_store_close(n->store);
 	o.sessions = sessions;
 	o.servers = servers;
-	/* closed before anything is adopted: nothing has happened */
+	/* closed before any adoption: the file is unchanged */
 	session_store_close(place_open_as(o));
 	assert_false(place_has(".next"));
 	network_use(n, place_open_as(o));
@@ -34,7 +34,7 @@ static void resize(struct network *n, uint64_t sessions, uint32_t servers, uint6
 	assert_int_equal(*session_port_cursor(session_store_table(n->store, 7), 9), 123);
 	assert_int_equal(session_cold_at(session_store_table(n->store, 0), 0)->fin_seq[1], 4711);
 	assert_true(session_capacity(session_store_table(n->store, 0)) * SY_SLOTS >= sessions);
-	/* it goes on under its name */
+	/* the new file has the old name */
 	session_store_close(n->store);
 	network_use(n, place_open_as(o));
 	assert_int_equal(session_store_found(n->store)->source, SESSION_SOURCE_CRASHED);
@@ -90,7 +90,7 @@ static void fewer_names_end_the_sessions_of_others(void **state)
 	network_free(&n);
 }
 
-/* A hand-over into another size is validated, after the old process let go. */
+/* A hand-over into another size is validated, after the old process released the file. */
 static void a_hand_over_may_change_the_size(void **state)
 {
 	uint64_t count[SESSION_RESULT_COUNT];
@@ -114,7 +114,7 @@ static void a_hand_over_may_change_the_size(void **state)
 	place_adopt(new, &n, 1, count);
 	assert_int_equal(count[SESSION_KEPT], 1500);
 	assert_int_equal(place_check(&n), 1500);
-	/* the lock went along */
+	/* the new file is locked too */
 	struct session_store *second;
 	o.inherit = false;
 	assert_int_equal(session_store_open(&o, &second, NULL), -EBUSY);

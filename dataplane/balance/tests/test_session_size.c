@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tables sized by memory: what is left of it, under control groups of both versions. */
+/* Tables sized by available memory, under control groups of both versions. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "session_size.h"
 
 static char root[FOLDER_NAME];
-static char made[32][PATH_MAX]; /* files and folders, in the order of their making */
+static char made[32][PATH_MAX]; /* files and folders, in order of creation */
 static unsigned count;
 
 static void path_note(const char *path)
@@ -24,7 +24,7 @@ static void path_note(const char *path)
 	snprintf(made[count++], sizeof(made[0]), "%s", path);
 }
 
-/* Below root, with the folders on the way. */
+/* Below root, with any missing folders. */
 static void file_write(const char *path, const char *text)
 {
 	char name[PATH_MAX];
@@ -64,7 +64,7 @@ static int teardown(void **state)
 static void what_is_available_is_left(void **state)
 {
 	assert_int_equal(session_memory_left(root, NULL), UINT64_C(2000000) * 1024);
-	/* a file system has its own room */
+	/* a file system's own limit applies */
 	assert_true(session_memory_left(root, "/tmp") <= UINT64_C(2000000) * 1024);
 }
 
@@ -73,7 +73,7 @@ static void groups_of_version_2_limit(void **state)
 	file_write("/proc/self/cgroup", "0::/system.slice/steelyard.service\n");
 	file_write("/sys/fs/cgroup/system.slice/steelyard.service/memory.max", "max\n");
 	assert_int_equal(session_memory_left(root, NULL), UINT64_C(2000000) * 1024);
-	/* one above counts */
+	/* a parent group's limit counts */
 	file_write("/sys/fs/cgroup/system.slice/memory.max", "500000000\n");
 	file_write("/sys/fs/cgroup/system.slice/memory.current", "100000000\n");
 	assert_int_equal(session_memory_left(root, NULL), 400000000);
@@ -89,7 +89,7 @@ static void groups_of_version_1_limit(void **state)
 	assert_int_equal(session_memory_left(root, NULL), 300000000 - 1000);
 }
 
-/* A container that does not see its group's name sees the group as the mount. */
+/* A container that cannot see its group's name sees the group as the mount. */
 static void containers_are_limited(void **state)
 {
 	file_write("/proc/self/cgroup", "0::/\n");

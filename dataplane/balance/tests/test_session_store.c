@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file: its size, its header, who may use it, what is said when it cannot be had. */
+/* The file: its size, its header, which users may open it, and the error when it cannot be used. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,7 +23,7 @@ static int directory_make(void **state)
 
 static int directory_remove(void **state)
 {
-	return rmdir(directory); /* fails if a test left its file behind */
+	return rmdir(directory); /* fails if a test left its file */
 }
 
 static struct session_store *store_open(uint64_t sessions, const char *where)
@@ -74,7 +74,7 @@ static void capacity_is_at_least_what_was_asked(void **state)
 	}
 }
 
-/* Every slot at once, so that overlapping regions would show. */
+/* Fills every slot at once: overlapping regions would show. */
 static void slots_do_not_overlap(void **state)
 {
 	struct session_store *s = store_open(20000, NULL);
@@ -171,7 +171,7 @@ static void file_in_use_is_refused_and_kept(void **state)
 	session_store_discard(s);
 }
 
-/* A start that was interrupted left nothing, or zeros, or a header without its check. */
+/* An interrupted start left nothing, or zeros, or a header without its checksum. */
 static void unfinished_file_is_finished(void **state)
 {
 	const struct session_file begun = {
@@ -214,7 +214,7 @@ static void failures_say_what_to_do(void **state)
 	assert_int_equal(store_refused(UINT64_MAX, NULL, "--sessions"), -EINVAL);
 	assert_int_equal(store_refused(1, "/nonexistent/place", "/nonexistent/place/table"),
 	                 -ENOENT);
-	/* a file system that has no room, in effect */
+	/* in effect a full file system */
 	struct rlimit unlimited, little = {.rlim_cur = 1 << 20};
 	getrlimit(RLIMIT_FSIZE, &unlimited);
 	little.rlim_max = unlimited.rlim_max;
@@ -225,7 +225,7 @@ static void failures_say_what_to_do(void **state)
 	path_of(path);
 	assert_int_equal(access(path, F_OK), -1);
 
-	/* never through a link: what it points to is not ours to empty */
+	/* never through a link: the balancer must not empty the link's target */
 	assert_int_equal(symlink("/dev/null", path), 0);
 	assert_int_equal(store_refused(1, directory, path), -ELOOP);
 	assert_int_equal(unlink(path), 0);
@@ -252,7 +252,7 @@ static void missing_huge_pages_are_told(void **state)
 	store_refused(UINT64_C(1) << 31, HUGE, "nr_hugepages=");
 }
 
-/* One page is enough; where another program has all of them there is nothing to test. */
+/* One page is enough; if another program holds all of them, there is nothing to test. */
 static void huge_pages_outlive_their_process(void **state)
 {
 	char name[64];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One table: creation, death, commit byte, sweeping, listing. */
+/* One table: creation, removal, commit byte, sweep, listing. */
 #include "session_fixture.h"
 
 #define RECORDS 20000
@@ -122,7 +122,7 @@ static void commit_byte_covers_identity_only(void **state)
 	assert_int_equal(session_cold_at(&f.table, record)->commit, 0);
 	assert_int_equal(session_at(&f.table, record)->state, SESSION_FREE);
 
-	/* one bit of the identity anywhere, and nearly always the byte differs */
+	/* one bit of the identity anywhere, and the byte nearly always differs */
 	unsigned missed = 0, flips = 0;
 	for (uint64_t name = 0; name < 200; name++) {
 		struct session whole = session_named(name), torn;
@@ -178,7 +178,8 @@ static void sweep_skips_space_above(void **state)
 	struct visits v = {0};
 
 	fixture_open(&f, 1000, 240);
-	assert_true(session_sweep(&f.table, 1, visit_count, &v)); /* empty: round at once */
+	assert_true(
+	        session_sweep(&f.table, 1, visit_count, &v)); /* empty: the round ends at once */
 	for (uint64_t n = 0; n < 1000; n++)
 		assert_int_equal(insert_named(&f.table, n, hash_of(2 * n + 1), hash_of(2 * n + 2)),
 		                 n);
@@ -188,7 +189,8 @@ static void sweep_skips_space_above(void **state)
 	assert_true(session_sweep(&f.table, 1, visit_count, &v));
 	assert_int_equal(v.count, 1000);
 
-	/* all but session 3 leave; the round ends with trimming, in slices as small as asked for */
+	/* all sessions but 3 are removed; the round ends with trimming, in steps as small as asked
+	 * for */
 	v = (struct visits){.remove = true, .keep = 3};
 	assert_false(session_sweep(&f.table, 1000, visit_count, &v));
 	assert_int_equal(session_count(&f.table), 1);
@@ -199,11 +201,12 @@ static void sweep_skips_space_above(void **state)
 	assert_int_equal(v.count, 1000);
 
 	v = (struct visits){0};
-	assert_true(session_sweep(&f.table, 5, visit_count, &v)); /* records 0 to 3, and the turn */
+	assert_true(session_sweep(&f.table, 5, visit_count,
+	                          &v)); /* records 0 to 3, and the end of the round */
 	assert_int_equal(v.count, 1);
 	assert_int_equal(v.last, 3);
 
-	/* trimmed room is used again, lowest first */
+	/* trimmed records are used again, lowest first */
 	session_remove(&f.table, 3, hash_of(7), hash_of(8));
 	while (!session_sweep(&f.table, 10, visit_count, &v))
 		continue;
@@ -267,7 +270,7 @@ static void test_pairs_fill_the_table(void **state)
 		}
 		assert_int_equal(insert_pair(&f.table, 99999), SESSION_NONE);
 		assert_int_equal(session_count(&f.table), 32);
-		/* pair records are visited by nobody */
+		/* the sweep visits no pair records */
 		uint32_t cursor = 0, seen = 0, record;
 		while ((record = session_next(&f.table, &cursor)) != SESSION_NONE) {
 			assert_int_equal(record % 2, 0);
@@ -282,7 +285,7 @@ static void test_pairs_fill_the_table(void **state)
 	fixture_close(&f);
 }
 
-/* Single sessions in between: pairs are found where two neighbours are free, and nowhere else. */
+/* Single sessions in between: a pair needs two free neighbouring records. */
 static void test_pairs_among_singles(void **state)
 {
 	enum { SMALL = 256 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SNAT: hosts inside talk to others from a pool; TCP, UDP and echo, both families. */
+/* SNAT: inside hosts reach remote hosts through a pool; TCP, UDP and echo, both families. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "flows.h"
 #include "snat.h"
 
-#define KINDS  6 /* TCP, UDP, echo over IPv4, over IPv6 */
+#define KINDS  6 /* TCP, UDP and echo over IPv4, then over IPv6 */
 #define TICKET 0x1234
 
 static const char *const network_text[2] = {"10.3.0.0", "2001:db8:d::"};
@@ -39,10 +39,10 @@ static int setup(void **state)
 	return rc;
 }
 
-/* A conversation as both sides see it; of an echo, ids are the ports in question. */
+/* A flow as both sides see it; an echo's id is in the port fields. */
 struct talk {
 	unsigned kind;
-	struct sy_tuple out, back; /* as they come in: inside → remote, remote → pool */
+	struct sy_tuple out, back; /* tuples of arriving packets: inside → remote, remote → pool */
 };
 
 static bool is_echo(const struct sy_tuple *t)
@@ -65,7 +65,7 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 	frame_mend_l4(out);
 }
 
-/* Sends a frame and checks what leaves. */
+/* Sends a frame and checks the frame that leaves. */
 static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
                  struct sy_tuple *left)
 {
@@ -152,7 +152,7 @@ static void check_dropped(struct flows *f, unsigned port, const struct sy_tuple 
 		fail_msg("not dropped as %s", sy_drop_name(reason));
 }
 
-/* One pool address, and a table that is not what runs out. */
+/* One pool address, and a table larger than the supply of ports. */
 static void padded(struct flows *f)
 {
 	struct changes c = {0};
@@ -185,11 +185,12 @@ static void test_a_conversation(void **state)
 	flows_advance(f, 1000);
 	assert_int_equal(live(f), 0);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		assert_int_equal(inspect_table(f->harness.b, slot)->top, 0); /* pair records too */
+		assert_int_equal(inspect_table(f->harness.b, slot)->top,
+		                 0); /* including pair records */
 }
 
-/* One socket that talks with more remotes than its slot has ports of the pool: the same address and
- * port towards many at once. UDP and echo keep theirs towards all. */
+/* One socket that talks with more remotes than its slot has pool ports: the same address and port
+ * is used towards many at once. UDP and echo keep theirs towards all remotes. */
 static void test_ports_are_reused(void **state)
 {
 	enum { REMOTES = 600 };
@@ -206,7 +207,7 @@ static void test_ports_are_reused(void **state)
 			same += k[i].back.dport == k[0].back.dport;
 		}
 		if (k[0].out.proto == SY_PROTO_TCP)
-			assert_in_range(same, 1, 20); /* each remote has a cursor of its own */
+			assert_in_range(same, 1, 20); /* each remote has its own cursor */
 		else
 			assert_int_equal(same, REMOTES);
 		for (unsigned i = 0; i < REMOTES; i++)
@@ -216,14 +217,15 @@ static void test_ports_are_reused(void **state)
 	}
 }
 
-/* All ports of a slot towards one remote: a drop with a name, and one that ends makes room. */
+/* All ports of a slot are used towards one remote: the packet is dropped with a specific reason,
+ * and a session that ends frees its port. */
 static void test_exhaustion(void **state)
 {
 	struct flows *f = *state;
 	unsigned opened = 0;
 	struct talk k = talk_of(1, 0, 53);
 	padded(f);
-	/* so many inside hosts and ports of one slot */
+	/* inside hosts and ports of one slot */
 	uint8_t slot = sy_slot_of(&k.out.src, htons(4000));
 	for (unsigned host = 1; host < 255; host++)
 		for (unsigned n = 0; n < SY_SLOT_PORTS; n += 16) {
@@ -233,10 +235,10 @@ static void test_exhaustion(void **state)
 			make(f, &in, &k.out, 0, false);
 			opened += flows_through(f, HARNESS_LAN, &in, &out);
 		}
-	/* the pool has 252 to 256 of them that are not the system's */
+	/* the pool has 252 to 256 of them that the system does not use */
 	assert_in_range(opened, 252, 256);
 	assert_true(harness_drops(&f->harness, SY_DROP_NO_POOL_PORT) > 0);
-	k.out.dport = htons(54); /* towards another, all are free */
+	k.out.dport = htons(54); /* towards another remote, all are free */
 	to_remote(f, &k, 0);
 	flows_advance(f, 1000);
 	k.out.src.b[15] = 2;
@@ -245,7 +247,7 @@ static void test_exhaustion(void **state)
 	to_inside(f, &k, 0);
 }
 
-/* A host is seen under one address as long as that has ports; others under others. */
+/* A host keeps one pool address while that has free ports; other hosts get other addresses. */
 static void test_pairing(void **state)
 {
 	struct flows *f = *state;
@@ -265,7 +267,8 @@ static void test_pairing(void **state)
 	assert_true(seen[0] > 10 && seen[1] > 10);
 }
 
-/* A crash, a stop, a hand-over, with one worker and two, beside FNAT's sessions; another size. */
+/* A crash, a stop and a hand-over, with one worker and two, beside FNAT sessions; another table
+ * size. */
 static void test_restart(void **state)
 {
 	enum { TALKS = 60 };
@@ -293,7 +296,7 @@ static void test_restart(void **state)
 		for (unsigned i = 0; i < FLOW_SERVICES; i++)
 			flow_check(f, &fnat[i]);
 	}
-	/* a rule that is gone ends its sessions, and a pool address too */
+	/* deleting a rule or a pool address ends its sessions */
 	struct changes c = {0};
 	harness_crash(&f->harness);
 	delete_snat(&c, rule_name[0]);
@@ -308,7 +311,8 @@ static void test_restart(void **state)
 	assert_int_equal(live(f), FLOW_SERVICES);
 }
 
-/* What is not SNAT's: strangers to the pool, between hosts inside, to groups. */
+/* Packets that SNAT does not translate: unsolicited ones to the pool, traffic between inside hosts,
+ * to multicast groups. */
 static void test_strays(void **state)
 {
 	struct flows *f = *state;
@@ -334,11 +338,11 @@ static void test_strays(void **state)
 	}
 	struct talk k = talk_of(0, 1001, 80);
 	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_ACK, SY_DROP_NO_SESSION);
-	k.out.src = harness_addr("10.4.0.1"); /* of no rule */
+	k.out.src = harness_addr("10.4.0.1"); /* no rule matches */
 	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 }
 
-/* A NAT service's server answers clients as before; its own traffic is SNAT's. */
+/* A NAT service's server answers clients as before; SNAT translates its own traffic. */
 static void test_beside_nat(void **state)
 {
 	struct flows *f = *state;
@@ -363,13 +367,13 @@ static void test_beside_nat(void **state)
 	assert_true(sy_addr_equal(&view.tuple.src, &key.vip));
 	struct talk k = talk_of(0, 8081, 80);
 	talk_open(f, &k);
-	/* an inside host is a client like others to a VIP that is not there */
+	/* an inside host is an ordinary client of a VIP, which is unreachable here */
 	k.out.dst = key.vip;
 	k.out.dport = htons(81);
 	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_SYN, SY_DROP_NO_SERVICE);
 }
 
-/* The same of one with all ports: none is left for the server's own traffic. */
+/* The same with a service on all ports: no port is left for the server's own traffic. */
 static void test_beside_nat_of_all_ports(void **state)
 {
 	struct flows *f = *state;
@@ -389,7 +393,7 @@ static void test_beside_nat_of_all_ports(void **state)
 	pass(f, HARNESS_LAN, &answer, 0, &left);
 	assert_true(sy_addr_equal(&left.src, &key.vip));
 	assert_int_equal(left.sport, client.dport);
-	/* UDP of another host is SNAT's still, and so is this one's TCP */
+	/* SNAT still translates another host's UDP, and this host's TCP */
 	struct talk k = talk_of(1, 8080, 80);
 	k.out.src.b[15]++;
 	talk_open(f, &k);
@@ -397,8 +401,8 @@ static void test_beside_nat_of_all_ports(void **state)
 	talk_open(f, &k);
 }
 
-/* Errors about both sides' packets, from a router on the way: whoever sent the packet hears of it
- * as they know it, with one worker and with two. */
+/* Errors about both sides' packets, from a router on the path: each sender gets the packet quoted
+ * as it sent it, with one worker and with two. */
 static void test_errors(void **state)
 {
 	enum { QUOTED = 48 };
@@ -415,7 +419,7 @@ static void test_errors(void **state)
 		struct sy_view view;
 		struct sy_quote q;
 		talk_open(f, &k);
-		/* towards the remote, whom a host inside did not hear */
+		/* an error to the remote host, from a router on the inside */
 		struct sy_addr router = k.out.src;
 		router.b[15] = 99;
 		struct sy_tuple told = {k.out.dst, k.out.src, k.out.dport, k.out.sport,
@@ -429,7 +433,7 @@ static void test_errors(void **state)
 		assert_memory_equal(&q.tuple, &k.back, sizeof(k.back));
 		assert_true(sy_addr_equal(&view.tuple.src, &k.back.dst));
 		assert_true(sy_addr_equal(&view.tuple.dst, &k.back.src));
-		/* towards the host inside, whom the remote did not hear */
+		/* an error to the inside host, from a router on the remote side */
 		router = k.back.src;
 		router.b[15] = 99;
 		told = (struct sy_tuple){k.back.dst, k.back.src, k.back.dport, k.back.sport,
@@ -453,7 +457,7 @@ static bool refused(struct flows *f, struct changes *c, const char *why)
 	return !accepted;
 }
 
-/* What is refused has a reason, and leaves nothing behind. */
+/* A refused transaction gives a reason and changes nothing. */
 static void test_refusals(void **state)
 {
 	struct flows *f = *state;
@@ -484,7 +488,7 @@ static void test_refusals(void **state)
 	struct service_key key = f->service[0];
 	put_server(&c, &key, &addr, 80, 1, FLOW_UP);
 	assert_true(refused(f, &c, "pool address itself"));
-	/* a change of everything, refused at its end */
+	/* changes of every kind, refused at the end */
 	delete_snat(&c, rule_name[0]);
 	put_local(&c, &addr);
 	put_snat(&c, rule_name[1], "2001:db8:d::", 65, two + 1, 1);
@@ -500,7 +504,7 @@ static void test_refusals(void **state)
 		struct talk k = talk_of(kind, 4000, 80);
 		talk_open(f, &k);
 	}
-	/* the same change, all right */
+	/* the same transaction, valid */
 	delete_snat(&c, rule_name[0]);
 	delete_snat(&c, rule_name[1]);
 	put_local(&c, &addr);

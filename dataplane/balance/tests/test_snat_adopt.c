@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a crash may leave of SNAT's pairs of records: torn, orphaned, beside what is not theirs. */
+/* What a crash may leave of SNAT's pairs of records: torn, orphaned, beside records of other kinds.
+ */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,7 @@ static int setup(void **state)
 	return rc;
 }
 
-/* A datagram from an inside host, and the answer: in, and as they came out. */
+/* A datagram from an inside host, and the answer: as they arrive, and as they leave. */
 struct talk {
 	struct flow flow;
 	struct frame in[2], out[2];
@@ -46,7 +47,7 @@ static void talk_open(struct flows *f, struct talk *k, unsigned v6, uint16_t por
 	assert_true(flows_through(f, HARNESS_WAN, &k->in[1], &k->out[1]));
 }
 
-/* Both go on as they did. */
+/* Checks that both packets are translated as before. */
 static void talk_check(struct flows *f, const struct talk *k)
 {
 	for (unsigned side = 0; side < 2; side++) {
@@ -57,7 +58,7 @@ static void talk_check(struct flows *f, const struct talk *k)
 	}
 }
 
-/* The answer finds nothing. */
+/* Checks that the answer finds no session. */
 static void talk_check_ended(struct flows *f, const struct talk *k)
 {
 	struct frame out;
@@ -77,17 +78,17 @@ static uint32_t record_of(struct flows *f, const struct flow *flow)
 
 enum damage {
 	NONE,
-	COMPANION_CHANGED,     /* not what its commit word says */
-	COMPANION_UNCOMMITTED, /* an insertion that had come so far */
+	COMPANION_CHANGED,     /* contradicts its commit word */
+	COMPANION_UNCOMMITTED, /* an insertion interrupted here */
 	COMPANION_GONE,
 	COMPANION_OF_ANOTHER, /* whole, but of another session */
 	SESSION_UNCOMMITTED,
-	SESSION_GONE,  /* a removal that had come so far */
-	SESSION_MOVED, /* a whole one in the pair record's place */
+	SESSION_GONE,  /* a removal interrupted here */
+	SESSION_MOVED, /* a whole session in the pair record's place */
 	DAMAGES
 };
 
-/* How many records of it count as torn. */
+/* How many of the pair's records count as torn. */
 static const unsigned torn[DAMAGES] = {
         [COMPANION_CHANGED] = 1,    [COMPANION_UNCOMMITTED] = 1, [COMPANION_GONE] = 1,
         [COMPANION_OF_ANOTHER] = 1, [SESSION_UNCOMMITTED] = 1,   [SESSION_MOVED] = 2};
@@ -120,7 +121,7 @@ static void damage(struct flows *f, const struct talk *k, const struct talk *oth
 		t->cold[r].commit = 0;
 		t->hot[r] = nothing;
 		break;
-	case SESSION_MOVED: /* nobody's pair record is behind it */
+	case SESSION_MOVED: /* it has no pair record after it */
 		t->hot[r + 1] = t->hot[r];
 		t->cold[r + 1] = t->cold[r];
 		break;
@@ -129,7 +130,7 @@ static void damage(struct flows *f, const struct talk *k, const struct talk *oth
 	}
 }
 
-/* Nothing is left of pairs but whole ones. */
+/* Only whole pairs are left. */
 static void check_tables(struct flows *f, uint64_t live)
 {
 	uint64_t sessions = 0;
@@ -153,7 +154,7 @@ static void check_tables(struct flows *f, uint64_t live)
 	assert_int_equal(harness_totals(&f->harness).live, live);
 }
 
-/* In place and into larger tables, by one worker and by two. */
+/* In place and into larger tables, with one worker and with two. */
 static void test_damaged_pairs(void **state)
 {
 	struct flows *f = *state;
@@ -184,8 +185,8 @@ static void test_damaged_pairs(void **state)
 	}
 }
 
-/* An FNAT session in a pair's first record, the pair record left behind it: that was another one's.
- */
+/* An FNAT session in the first record of a former pair, followed by the pair record: that one
+ * belonged to another session. */
 static void test_a_session_before_an_orphan(void **state)
 {
 	struct flows *f = *state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* TCP as seen from the middle: every state × flags × direction, then whole lives. */
+/* The TCP state machine: every state × flags × direction, then whole connections. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "tcp_state.h"
 
-#define SECRET 4711 /* that probes acknowledge */
+#define SECRET 4711 /* acknowledged by probes */
 
 #define C SESSION_CLIENT
 #define S SESSION_SERVER
@@ -28,7 +28,7 @@ enum {
 	PSH_ALONE = SY_TCP_PSH,
 };
 
-/* FINs that were seen, and acknowledged, as each state implies. */
+/* The FINs seen and acknowledged that each state implies. */
 static const uint8_t flags_of[SESSION_STATES] = {
         [SESSION_FIN_WAIT] = SESSION_CLIENT_FIN,
         [SESSION_CLOSING] = SESSION_CLIENT_FIN | SESSION_SERVER_FIN,
@@ -44,7 +44,7 @@ static const enum session_state tcp_states[] = {
 
 #define STATES SY_ARRAY_LEN(tcp_states)
 
-/* What becomes of each of tcp_states, by one letter: the new state; or what is done instead. */
+/* The result for each of tcp_states, as one letter: the new state, or the action instead. */
 struct rule {
 	enum session_direction from;
 	uint8_t flags;
@@ -52,10 +52,10 @@ struct rule {
 };
 
 static const struct rule rules[] = {
-        /*              sSe fctr CV: SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, CLOSING,
-         *              TIME_WAIT, RESET, RESET_BY_CLIENT, RESET_BY_SERVER. x: dropped, n: a new
-         *              connection, a: the same again, q: the server is asked, d: forwarded in
-         *              doubt. ACKs here acknowledge no FIN. */
+        /* sSe fctr CV: SYN_SENT, SYN_RECEIVED, ESTABLISHED, FIN_WAIT, CLOSING, TIME_WAIT, RESET,
+         * RESET_BY_CLIENT, RESET_BY_SERVER. x: dropped, n: a new connection, a: the same session
+         * again, q: the server is probed, d: forwarded with a challenge. ACKs here acknowledge no
+         * FIN. */
         {C, SYN, "sSefcnaqq"},       {S, SYN, "xxxxxxxxx"},       {C, SYN_ACK, "xxxxxxxxx"},
         {S, SYN_ACK, "SSefStSSS"},   {C, ACK, "seefctreV"},       {S, ACK, "sSefcteCe"},
         {C, DATA, "seefctreV"},      {S, DATA, "sSefcteCe"},      {C, FIN, "sfffctrfV"},
@@ -102,7 +102,7 @@ static void test_rules(void **state)
 	}
 }
 
-/* ---- lives ---- */
+/* ---- connections ---- */
 
 struct step {
 	enum session_direction from;
@@ -118,7 +118,8 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 		const struct step *p = &step[i];
 		enum tcp_result v = tcp_state_advance(s, &cold, p->from, p->flags, p->seq, p->ack,
 		                                      p->len, SECRET);
-		if (v == TCP_CHALLENGE) { /* as challenge_send() does, unless it may not ask */
+		if (v ==
+		    TCP_CHALLENGE) { /* like challenge_send(), unless it may not send a probe */
 			s->state = p->from == C ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
 			v = TCP_FORWARD;
 		}
@@ -128,7 +129,7 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 	}
 }
 
-/* Whose TIME_WAIT it is at the end. */
+/* server_first: whether the server is in TIME_WAIT at the end. */
 #define LIVE_FIRST(server_first, ...)                                                              \
 	do {                                                                                       \
 		static const struct step steps[] = {__VA_ARGS__};                                  \
@@ -138,7 +139,7 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 	} while (0)
 #define LIVE(...) LIVE_FIRST(false, __VA_ARGS__)
 
-/* Client's numbers begin with 100, server's with 900. */
+/* Client numbers start at 100, server numbers at 900. */
 #define HANDSHAKE                                                                                  \
 	{C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},    \
 	{                                                                                          \
@@ -160,10 +161,10 @@ static void test_server_closes_first(void **state)
 	           {C, ACK, 101, 922, 0, SESSION_FIN_WAIT},
 	           {C, DATA, 101, 922, 5, SESSION_FIN_WAIT}, {C, FIN, 106, 922, 0, SESSION_CLOSING},
 	           {S, ACK, 922, 107, 0, SESSION_TIME_WAIT});
-	assert_int_equal(cold.fin_seq[C], 107); /* what the server expects next */
+	assert_int_equal(cold.fin_seq[C], 107); /* the next number that the server expects */
 }
 
-/* Neither FIN acknowledges the other: both ends keep TIME_WAIT. */
+/* Neither FIN acknowledges the other: both ends hold TIME_WAIT. */
 static void test_simultaneous_close(void **state)
 {
 	LIVE_FIRST(true, HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
@@ -171,7 +172,7 @@ static void test_simultaneous_close(void **state)
 	           {S, ACK, 902, 102, 0, SESSION_TIME_WAIT});
 }
 
-/* An acknowledgement of anything but the FIN does not close, be it above. */
+/* Acknowledging any number but the FIN's does not close, not even a higher one. */
 static void test_forged_fin(void **state)
 {
 	LIVE_FIRST(true, HANDSHAKE, {C, FIN, 5000, 901, 0, SESSION_FIN_WAIT},
@@ -180,7 +181,7 @@ static void test_forged_fin(void **state)
 	           {S, DATA, 910, 110, 9, SESSION_CLOSING});
 }
 
-/* As new, its server the same. */
+/* The session is as new, with the same server. */
 static void test_again(void **state)
 {
 	struct session s = {.state = SESSION_RESET,
@@ -194,7 +195,7 @@ static void test_again(void **state)
 	assert_int_equal(s.server, 77);
 }
 
-/* FIN and its acknowledgement in one segment each way: three segments close. */
+/* FIN and its acknowledgement in one segment in each direction: three segments close. */
 static void test_short_close(void **state)
 {
 	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
@@ -212,24 +213,25 @@ static void test_retransmissions(void **state)
 	        {C, ACK, 101, 901, 0, SESSION_ESTABLISHED},
 	        {S, SYN_ACK, 900, 101, 0, SESSION_ESTABLISHED},
 	        {C, FIN, 101, 901, 30, SESSION_FIN_WAIT}, {C, FIN, 101, 901, 30, SESSION_FIN_WAIT},
-	        {S, ACK, 901, 101, 0, SESSION_FIN_WAIT}, /* acknowledges nothing of it */
-	        {S, FIN, 901, 131, 0, SESSION_CLOSING},  /* all but the FIN itself */
+	        {S, ACK, 901, 101, 0, SESSION_FIN_WAIT}, /* does not acknowledge the FIN */
+	        {S, FIN, 901, 131, 0, SESSION_CLOSING},  /* acknowledges all but the FIN itself */
 	        {C, ACK, 132, 902, 0, SESSION_CLOSING}, {S, FIN, 901, 132, 0, SESSION_TIME_WAIT},
 	        {C, ACK, 132, 902, 0, SESSION_TIME_WAIT});
 }
 
-/* Sequence numbers pass 2^32 between FIN and acknowledgement. */
+/* Sequence numbers wrap at 2^32 between FIN and acknowledgement. */
 static void test_wrap(void **state)
 {
 	LIVE({C, SYN, UINT32_MAX - 10, 0, 0, SESSION_SYN_SENT},
 	     {S, SYN_ACK, UINT32_MAX, UINT32_MAX - 9, 0, SESSION_SYN_RECEIVED},
 	     {C, ACK, UINT32_MAX - 9, 0, 0, SESSION_ESTABLISHED},
-	     {C, FIN, UINT32_MAX - 9, 0, 9, SESSION_FIN_WAIT}, /* its end: 2^32, which is 0 + 0 */
+	     {C, FIN, UINT32_MAX - 9, 0, 9, SESSION_FIN_WAIT}, /* its end: 2^32, which wraps to 0 */
 	     {S, ACK, 0, UINT32_MAX, 0, SESSION_FIN_WAIT}, {S, FIN, 0, 0, 0, SESSION_CLOSING},
 	     {C, ACK, 0, 0, 0, SESSION_CLOSING}, {C, ACK, 0, 1, 0, SESSION_TIME_WAIT});
 }
 
-/* Of a connection that lived, who is said to have reset it undoes it, and then all is as it was. */
+/* On an established connection, the end that is said to have reset it cancels the reset by
+ * answering, and the session is as before. */
 static void test_reset(void **state)
 {
 	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
@@ -240,24 +242,25 @@ static void test_reset(void **state)
 	     {S, ACK, 906, 102, 0, SESSION_FIN_WAIT}, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
 	     {S, FIN, 906, 102, 0, SESSION_CLOSING}, {C, ACK, 102, 907, 0, SESSION_TIME_WAIT},
 	     {S, RST, 1, 0, 0, SESSION_RESET});
-	/* Forged on both sides: each is asked. */
+	/* Forged for both sides: each side is probed. */
 	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
 	     {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
 	     {C, ACK, 101, 901, 0, SESSION_RESET_BY_SERVER},
 	     {S, ACK, 901, 101, 0, SESSION_ESTABLISHED});
-	/* Both are dead, and their answers cross. */
+	/* Both ends are gone, and their answers cross. */
 	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
 	     {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER}, {C, RST, SECRET, 0, 0, SESSION_RESET},
 	     {S, RST, SECRET, 0, 0, SESSION_RESET});
-	/* The answer to a probe of who is dead. */
+	/* The answer to a probe, from an end that is gone. */
 	LIVE(HANDSHAKE, {C, RST, 101, 0, 0, SESSION_RESET_BY_CLIENT},
 	     {C, RST, SECRET, 0, 0, SESSION_RESET});
-	/* Three packets of a client alone give it no long-lived session. */
+	/* Three packets from a client alone do not create a long-lived session. */
 	LIVE({C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {C, RST, 101, 0, 0, SESSION_RESET},
 	     {C, ACK, 101, 1, 0, SESSION_RESET}, {C, DATA, 101, 1, 9, SESSION_RESET});
 }
 
-/* A SYN that came meanwhile: a challenge goes on as before, and a SYN-ACK begins again. */
+/* A SYN arrived meanwhile: a challenge ACK continues as before, and a SYN-ACK begins a new
+ * connection. */
 static void test_syn_after_reset(void **state)
 {
 	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
@@ -268,29 +271,29 @@ static void test_syn_after_reset(void **state)
 	     {C, ACK, 10, 7001, 0, SESSION_ESTABLISHED});
 }
 
-/* The answer to a probe of the connection before comes late: the new one goes on. */
+/* The answer to a probe of the previous connection comes late: the new connection continues. */
 static void test_late_answer(void **state)
 {
 	LIVE({C, SYN, 500, 0, 0, SESSION_SYN_SENT}, {C, RST, SECRET, 0, 0, SESSION_SYN_SENT},
 	     {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
 	     {C, RST, SECRET, 0, 0, SESSION_SYN_RECEIVED},
 	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
-	/* It comes before the server's answer to the SYN. */
+	/* It arrives before the server's answer to the SYN. */
 	LIVE(HANDSHAKE, {C, RST, 101, 0, 0, SESSION_RESET_BY_CLIENT},
 	     {C, RST, SECRET, 0, 0, SESSION_RESET},
 	     {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
 	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
 }
 
-/* The server is back from a reboot, and knows nothing: its reset goes through. */
+/* The server has rebooted and does not know the connection: its reset is accepted. */
 static void test_half_open(void **state)
 {
 	LIVE(HANDSHAKE, {C, DATA, 101, 901, 5, SESSION_ESTABLISHED},
 	     {S, RST, 901, 0, 0, SESSION_RESET_BY_SERVER}, {S, RST, SECRET, 0, 0, SESSION_RESET});
 }
 
-/* A server that is back from a reboot when only one side had closed: its SYN-ACK begins again once
- * a FIN was acknowledged; before that it may be one of old. */
+/* The server has rebooted when only one side had closed: its SYN-ACK begins a new connection once a
+ * FIN was acknowledged. Before that, the SYN-ACK may be an old one. */
 static void test_begins_again(void **state)
 {
 	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
@@ -304,10 +307,10 @@ static void test_begins_again(void **state)
 	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED});
 }
 
-/* Whoever is told the client's address is told it of the new connection, too. */
+/* A server that gets the client's address also gets it for the new connection. */
 static void test_begins_again_and_tells(void **state)
 {
-	for (unsigned how = 0; how < 3; how++) { /* not, by TOA, by a header */
+	for (unsigned how = 0; how < 3; how++) { /* not at all, by TOA, by a header */
 		struct session s = {.state = SESSION_CLOSING};
 		cold = (struct session_cold){.text = how == 1, .inserted = how == 2 ? 28 : 0};
 		s.flags = how == 2 ? SESSION_SHIFTED : 0;
@@ -320,8 +323,8 @@ static void test_begins_again_and_tells(void **state)
 	}
 }
 
-/* A session that lives gets a SYN-ACK: a repetition of its own, or of another connection, which its
- * number tells where the server is told the client's address. */
+/* A SYN-ACK for a live session is either a duplicate or belongs to another connection. If the
+ * server gets the client's address, its number tells the two apart. */
 static void test_begins_again_by_number(void **state)
 {
 	for (unsigned how = 0; how < 3; how++) {
@@ -343,7 +346,7 @@ static void test_begins_again_by_number(void **state)
 	}
 }
 
-/* A FIN that a reset hides is not forgotten. */
+/* A FIN that arrives during a reset challenge is still recorded. */
 static void test_fin_during_reset(void **state)
 {
 	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
@@ -360,7 +363,7 @@ static void test_names(void **state)
 	assert_string_equal(session_state_name(SESSION_STATES), "?");
 }
 
-/* Of the client's packets alone: s SYN_SENT, e ESTABLISHED, f FIN_WAIT, r RESET. */
+/* With the client's packets alone: s SYN_SENT, e ESTABLISHED, f FIN_WAIT, r RESET. */
 static void test_one_way(void **state)
 {
 	static const enum session_state states[] = {SESSION_SYN_SENT, SESSION_ESTABLISHED,
@@ -395,14 +398,14 @@ static void test_one_way(void **state)
 			}
 		}
 	}
-	/* a reset that was forged does not hide the client's FIN */
+	/* a forged reset does not hide the client's FIN */
 	struct session s = {.state = SESSION_RESET_BY_CLIENT, .flags = SESSION_CLIENT_FIN};
 	cold = (struct session_cold){.fin_seq = {700}};
 	tcp_state_one_way(&s, &cold, ACK, 700, 0, SECRET);
 	assert_int_equal(s.state, SESSION_FIN_WAIT);
 }
 
-/* What comes from elsewhere than behind a FIN shows that it was none of the client's. */
+/* Data with numbers far from the FIN's shows that the FIN was not the client's. */
 static void test_one_way_forged_fin(void **state)
 {
 	for (unsigned at = 0; at < 2; at++) {
@@ -414,7 +417,7 @@ static void test_one_way_forged_fin(void **state)
 		assert_int_equal(tcp_state_one_way(&s, &cold, SYN, 7, 0, SECRET), TCP_AGAIN);
 		tcp_state_one_way(&s, &cold, ACK, at ? 3 : 9004, 0, SECRET);
 		assert_int_equal(s.state, SESSION_FIN_WAIT);
-		/* what was lost before it comes again */
+		/* earlier data that was lost is sent again */
 		tcp_state_one_way(&s, &cold, DATA, cold.fin_seq[C] - 60000, 5, SECRET);
 		assert_int_equal(s.state, SESSION_FIN_WAIT);
 		tcp_state_one_way(&s, &cold, DATA, cold.fin_seq[C] - 70000, 5, SECRET);
@@ -423,7 +426,7 @@ static void test_one_way_forged_fin(void **state)
 	}
 }
 
-/* An end of the client's stream counts by how far it is from its beginning. */
+/* The client's FIN or reset counts by the distance of its number from the stream's start. */
 static void test_one_way_ends_by_number(void **state)
 {
 	static const struct {

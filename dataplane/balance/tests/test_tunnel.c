@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* IPIP: packets reach servers of either family in a tunnel, and nothing comes back. */
+/* IPIP: packets reach servers of either family through a tunnel, and no answers pass the balancer.
+ */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +12,7 @@
 #include "flows.h"
 
 #define SERVICES                                                                                   \
-	8 /* TCP, UDP over IPv4, over IPv6; the second half to servers of the other family */
+	8 /* TCP and UDP over IPv4, then IPv6; the second half has servers of the other family */
 #define TICKET 0x1234
 
 static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
@@ -57,7 +58,7 @@ static struct sy_tuple client_of(unsigned service, uint16_t port)
 	                         htons(port), key.vport, key.proto};
 }
 
-/* Sends a frame; in its tunnel all of it is as it was but the TTL. Returns the server. */
+/* Sends a frame; inside the tunnel it is unchanged except for the TTL. Returns the server. */
 static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t, uint8_t flags,
                      unsigned payload)
 {
@@ -136,7 +137,7 @@ static void test_restart(void **state)
 	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
-/* The tunnel's header counts: the largest packet that fits, and one byte more. */
+/* The tunnel header counts: the largest packet that fits, and one byte more. */
 static void test_mtu(void **state)
 {
 	struct flows *f = *state;
@@ -165,7 +166,7 @@ static void test_mtu(void **state)
 	}
 }
 
-/* Local addresses are needed; the sessions of one that leaves begin again from another. */
+/* Tunnels need local addresses; when one is removed, its sessions begin again from another. */
 static void test_local_addresses(void **state)
 {
 	struct flows *f = *state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The control interface's side of upgrades and restarts: who asks, what is answered, and when. */
+/* Upgrades and restarts at the control interface: requests, their answers, and when they come. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #define INVALID     STEELYARD__FORWARDER__V1__CODE__CODE_INVALID
 #define INTERNAL    STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL
 
-/* What the hook was asked, and what it does. */
+/* What the hook was called with, and what it does. */
 struct hook {
 	unsigned calls;
 	char binary[32], args[64];
@@ -45,7 +45,7 @@ static int on_upgrade(void *ctx, const struct sy_balance_upgrade *wanted, struct
 	return 0;
 }
 
-/* The last reply, and how many came. */
+/* The last reply, and the number of replies. */
 struct reply {
 	unsigned count;
 	pb_response *response;
@@ -164,7 +164,7 @@ static void test_wishes(void **state)
 	reply_free(&r);
 }
 
-/* Answered long after it was asked; another one has to wait. */
+/* Answered long after the request; another request has to wait. */
 static void test_later(void **state)
 {
 	struct flows *f = *state;
@@ -191,7 +191,7 @@ static void test_later(void **state)
 	reply_free(&other);
 }
 
-/* ---- what status says of the start ---- */
+/* ---- what status reports about the start ---- */
 
 static uint64_t told(const Steelyard__Forwarder__V1__Adoption *a, const char *result)
 {
@@ -231,7 +231,7 @@ static void test_status(void **state)
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 }
 
-/* A file that is none is kept aside, with a reason that status tells. */
+/* A file that is not a session file is kept aside, with a reason that status reports. */
 static void test_status_refused(void **state)
 {
 	struct flows *f = *state;
@@ -252,7 +252,7 @@ static void test_status_refused(void **state)
 	flow_check_dropped(f, &flow, SY_DROP_NO_SESSION);
 }
 
-/* Without its configuration no session can go on; the forwarder does. */
+/* Without its configuration no session can continue, but the forwarder can. */
 static void test_config_refused(void **state)
 {
 	struct flows *f = *state;
@@ -273,7 +273,7 @@ static void test_config_refused(void **state)
 	flow_check(f, &flow[0]);
 }
 
-/* A successor leaves what is its predecessor's alone, and says what it cannot read. */
+/* A successor leaves its predecessor's file alone, and reports what it cannot read. */
 static void test_config_inherited(void **state)
 {
 	struct flows *f = *state;
@@ -294,7 +294,7 @@ static void test_config_inherited(void **state)
 	assert_true(harness_open(&f->harness, &o, &err) < 0);
 	assert_int_equal(access(path, F_OK), 0);
 	assert_int_equal(rename(kept, path), 0);
-	flows_open(f); /* as its predecessor would, when it starts again */
+	flows_open(f); /* as the predecessor would, after a restart */
 	flow_check(f, &flow);
 }
 
