@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The adopted tables as bytes: every record is either live and indexed twice, or free and listed.
- */
+/* The adopted tables as bytes: every record is either live and in the index twice, or free and on
+ * the list. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -47,7 +47,7 @@ uint64_t anatomy_count(const char *path)
 	const struct session_file *f =
 	        st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
 	MUST(f != MAP_FAILED, "%s cannot be mapped", path);
-	/* Killed while it was made, a file has no check yet, and nothing in it. */
+	/* A file killed during its creation has no checksum yet and no contents. */
 	for (unsigned slot = 0; f && f->check && slot < SY_SLOTS; slot++)
 		n += slot_records(f, slot);
 	if (f)
@@ -56,9 +56,9 @@ uint64_t anatomy_count(const char *path)
 	return n;
 }
 
-/* ---- adopted ---- */
+/* ---- after adoption ---- */
 
-/* The two tuples by which a session's packets come in. */
+/* The two tuples of a session's arriving packets. */
 static struct sy_tuple tuple_of(const struct run *l, const struct session *s, unsigned side)
 {
 	const struct endpoint *e = inspect_endpoint(l->harness.b, s->server);
@@ -80,8 +80,8 @@ static bool match_tuple(const void *ctx, const struct session *s, enum session_d
 	return memcmp(&t, &w->tuple, sizeof(t)) == 0;
 }
 
-/* Both ways a session is looked up by; were there another one with its tuple, one of the two would
- * be found in the other's place. */
+/* Looks the session up by both tuples. If another session had one of its tuples, the lookup would
+ * find that one instead. */
 static void record_must_be_found(const struct run *l, const struct session_table *t,
                                  uint32_t record)
 {
@@ -100,7 +100,7 @@ static void record_must_be_found(const struct run *l, const struct session_table
 	     "slot %u: record %u belongs elsewhere", t->slot, record);
 }
 
-/* Each bucket counts its entries that are guests of their other one. */
+/* Each bucket counts its entries that are in their alternative bucket. */
 static void guests_check(const struct session_table *t)
 {
 	uint16_t *absent = calloc(t->bucket_count, sizeof(*absent));
@@ -122,7 +122,8 @@ static void guests_check(const struct session_table *t)
 	free(absent);
 }
 
-/* Every place of the index leads to a live record, and no two to the same side of one. */
+/* Every entry of the index leads to a live record, and no two entries lead to the same side of one
+ * record. */
 static void index_check(const struct session_table *t, uint8_t *sides)
 {
 	uint32_t entries = 0;
@@ -149,7 +150,7 @@ static uint32_t free_check(const struct session_table *t, uint8_t *listed)
 	for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next) {
 		MUST(r < t->top && !listed[r] && t->hot[r].state == SESSION_FREE,
 		     "slot %u: the free list leads to record %u, which is not free", t->slot, r);
-		/* what the first one says of one before it is nothing */
+		/* the first one's free_prev has no meaning */
 		MUST((before == SESSION_NONE || t->cold[r].free_prev == before) &&
 		             t->cold[r].commit == 0,
 		     "slot %u: the free list is torn at record %u", t->slot, r);
@@ -200,7 +201,7 @@ void anatomy_chill(const struct run *l)
 	madvise(m->file, m->length, MADV_DONTNEED);
 }
 
-/* ---- doing harm ---- */
+/* ---- damaging ---- */
 
 struct victim {
 	struct session_table *t;
@@ -209,7 +210,7 @@ struct victim {
 	uint64_t client_hash, server_hash;
 };
 
-/* It must be there, and will be asked. */
+/* It must be there, and will be probed. */
 static bool is_expected(const struct run *l, const struct session *s)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
@@ -304,7 +305,7 @@ bool anatomy_spoil(struct run *l)
 	case SPOIL_DUPLICATE:
 		return session_insert(v.t, v.s, session_cold_at(v.t, v.record), v.client_hash,
 		                      v.server_hash) != SESSION_NONE;
-	case SPOIL_PORT: /* whole in itself: removed, and entered again with another port */
+	case SPOIL_PORT: /* whole in itself: removed, and inserted again with another port */
 		return spoil_port(l, &v);
 	case SPOIL_INDEX:
 		return spoil_index(&v);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-crash: a balancer is killed at random moments, again and again, and each successor's
- * adopted sessions are held against a plain model of what went in and came out.
+/* steelyard-crash: kills a balancer at random moments, again and again. The sessions that each
+ * successor adopts are compared with a plain model of the packets that went in and came out.
  *
- * Every life is a process of its own over the same files; this one only forks, waits and kills.
- */
+ * Every run is a process of its own on the same files; this process only forks, waits and kills. */
 #include <errno.h>
 #include <getopt.h>
 #include <sched.h>
@@ -25,18 +23,18 @@
 #include "run.h"
 
 #define SECOND_NS   UINT64_C(1000000000)
-#define FIRST_NS    (100000 * SECOND_NS) /* where the chronicle's clock begins */
-#define MEMORY_MB   512                  /* of addresses; what is not touched costs nothing */
-#define SPAN_STARTS 3                    /* how long a connection may be: as that many starts */
-#define MOMENT_NS   60000                /* that a burst takes, or a sweep */
-#define PATIENCE_S  60                   /* for a connection that ends by itself */
+#define FIRST_NS    (100000 * SECOND_NS) /* initial value of the chronicle's clock */
+#define MEMORY_MB   512                  /* of address space; untouched memory costs nothing */
+#define SPAN_STARTS 3                    /* longest time to a kill, in start times */
+#define MOMENT_NS   60000                /* duration of a burst or a sweep */
+#define PATIENCE_S  60                   /* for a run that ends by itself */
 
 static const struct scenario scenarios[] = {
         {.name = "padded",
          .sessions = 32 * SY_SLOTS,
          .sessions_other = 48 * SY_SLOTS,
          .flows = 1500},
-        /* slots that are full, and an index so full that entries have to move */
+        /* full slots, and an index so full that entries have to move */
         {.name = "tight", .sessions = 64 * SY_SLOTS, .slots = 3, .flows = 260},
         /* tables that grow as they fill */
         {.name = "growing",
@@ -45,7 +43,7 @@ static const struct scenario scenarios[] = {
          .sessions_limit = 64 * SY_SLOTS,
          .slots = 6,
          .flows = 260},
-        /* all local ports of a slot in use, towards one server by TCP and by UDP */
+        /* all local ports of a slot in use towards one server, by TCP and by UDP */
         {.name = "ports",
          .sessions = 800 * SY_SLOTS,
          .slots = 1,
@@ -66,13 +64,13 @@ struct options {
 	bool prove;
 };
 
-/* All lives of one scenario. */
+/* All runs of one scenario. */
 struct play {
 	const struct scenario *scenario;
 	struct chronicle *h;
 	struct rng rng;
 	uint64_t seed;
-	uint64_t span_ns; /* that a connection lasts at the most */
+	uint64_t span_ns; /* longest time until a kill */
 	unsigned lives;
 	unsigned killed[PHASE_COUNT];
 	char directory[FOLDER_NAME];
@@ -94,7 +92,8 @@ static uint64_t real_ns(void)
 
 /* ---- one run ---- */
 
-/* DPDK's memory is a file, which children would share: this one sees its own copy from here on. */
+/* DPDK's memory is a file, which children would share: from here on this process has its own copy.
+ */
 static int memory_own(const struct rte_memseg_list *list, const struct rte_memseg *segment,
                       size_t len, void *ctx)
 {
@@ -106,7 +105,7 @@ static int memory_own(const struct rte_memseg_list *list, const struct rte_memse
 	               : 0;
 }
 
-/* Whoever is forked ends with its parent, however that ends. */
+/* Forks a child that ends with its parent, however the parent ends. */
 static pid_t fork_bound(int cpu)
 {
 	pid_t pid = fork();
@@ -144,7 +143,7 @@ static pid_t run_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 	return pid;
 }
 
-/* Somebody who takes the CPU away in the middle of whatever the other does. */
+/* A process that takes the CPU away at any moment of the other one's work. */
 static pid_t rival_fork(int cpu)
 {
 	pid_t pid = fork_bound(cpu);
@@ -160,7 +159,7 @@ static void wait_ns(uint64_t ns)
 	nanosleep(&t, NULL);
 }
 
-/* Until some burst is in the balancer's hands, or a sweep, and a moment longer. */
+/* Waits until the balancer is processing a burst or a sweep, and a moment longer. */
 static void wait_for_burst(struct play *p)
 {
 	uint64_t deadline = real_ns() + p->span_ns;
@@ -191,7 +190,7 @@ static bool run_killed(struct play *p, pid_t pid)
 	kill(pid, SIGKILL);
 	if (waitpid(pid, &status, 0) != pid)
 		return false;
-	/* it may have been about to say what is wrong */
+	/* the child may have been about to report an error */
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !p->h->failed) {
 		p->killed[p->h->phase]++;
 		return true;
@@ -201,7 +200,7 @@ static bool run_killed(struct play *p, pid_t pid)
 	return false;
 }
 
-/* A connection that is killed at some moment; false: it found something wrong before. */
+/* A run that is killed at a random moment; false: it reported an error before. */
 static bool run_and_death(struct play *p)
 {
 	bool contended = rng_percent(&p->rng, 25);
@@ -211,7 +210,7 @@ static bool run_and_death(struct play *p)
 	p->h->ready_ns = 0;
 	p->h->phase = PHASE_START;
 	pid_t pid = run_fork(p, cpu, SPOIL_NOTHING, false);
-	if (p->lives == 1) /* how long does it take to come to life? */
+	if (p->lives == 1) /* how long does a start take? */
 		wait_for_workload(p, pid);
 	if (rng_percent(&p->rng, 60))
 		wait_for_burst(p);
@@ -222,7 +221,7 @@ static bool run_and_death(struct play *p)
 		kill(rival, SIGKILL);
 		waitpid(rival, NULL, 0);
 	}
-	/* A start takes as long as this machine, this build and this many sessions make it take. */
+	/* A start's duration depends on the machine, the build and the number of sessions. */
 	if (p->h->ready_ns)
 		p->span_ns = SPAN_STARTS * p->h->ready_ns;
 	else
@@ -234,7 +233,7 @@ static bool run_and_death(struct play *p)
 	return ok;
 }
 
-/* A connection that ends by itself; returns its exit status. */
+/* A run that ends by itself; returns its exit status. */
 static int run_whole(struct play *p, enum spoil spoil)
 {
 	int status;
@@ -248,7 +247,7 @@ static int run_whole(struct play *p, enum spoil spoil)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* ---- scenes ---- */
+/* ---- scenarios ---- */
 
 static void directory_empty(const char *directory)
 {
@@ -327,7 +326,7 @@ static bool play(const struct scenario *scenario, uint64_t seed, unsigned kills)
 	return ok;
 }
 
-/* What one run left is well, says the next; then harm is done to it, and the third must say so. */
+/* Two runs must find the tables sound; a third run damages them and must report it. */
 static bool prove(enum spoil spoil, uint64_t seed)
 {
 	struct play p;
@@ -345,8 +344,8 @@ static bool prove(enum spoil spoil, uint64_t seed)
 
 /* ---- main ---- */
 
-/* It takes longer than all the rest of a start, and has nothing to do with what survives: children
- * inherit it. */
+/* This takes longer than the rest of a start and does not affect what survives: children inherit
+ * it. */
 static void dpdk_start(void)
 {
 	const struct sy_runtime_options o = {.memory_mb = MEMORY_MB};

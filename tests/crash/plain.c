@@ -6,12 +6,12 @@
 
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
-/* Seconds by which two countings of idle seconds may differ, and by which a sweep may be late. */
+/* Seconds by which two idle times may differ, and by which a sweep may be late. */
 #define ROUNDING 2
 #define LATE     3
-#define LONGEST  120 /* seconds that any session may be silent */
+#define LONGEST  120 /* longest silence of any session, in seconds */
 
-/* ---- names of things ---- */
+/* ---- names ---- */
 
 bool plain_is_v4(unsigned service)
 {
@@ -33,11 +33,11 @@ static struct sy_addr addr_v6(uint16_t net, unsigned host)
 
 struct sy_addr plain_vip(unsigned service)
 {
-	unsigned n = 100 + service / 4; /* a VIP has a TCP and a UDP service */
+	unsigned n = 100 + service / 4; /* each VIP has a TCP and a UDP service */
 	return plain_is_v4(service) ? sy_addr_v4(htonl(0xc0000200 + n)) : addr_v6(1, n);
 }
 
-/* Services share servers, so that one local port of one server has several that want it. */
+/* Services share servers: several services want the same local port towards one server. */
 struct sy_addr plain_server(unsigned service, unsigned n)
 {
 	unsigned host = 1 + (n + 2 * (service / 4)) % 8;
@@ -131,7 +131,7 @@ void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
 			*fins |= (uint8_t)(4 << other);
 		if (f->flags & SY_TCP_FIN)
 			*fins |= (uint8_t)(1 << side);
-		/* A reset is undone by who is said to have sent it. */
+		/* A reset is cancelled by the end that is said to have sent it. */
 		if (f->state !=
 		    (side == PLAIN_CLIENT ? PLAIN_RESET_BY_SERVER : PLAIN_RESET_BY_CLIENT))
 			*state = state_of_fins(*fins);
@@ -170,14 +170,14 @@ static bool plan_tcp(struct flow *f, struct rng *d)
 	case PLAIN_RESET_BY_CLIENT:
 	case PLAIN_RESET_BY_SERVER:
 		return plan(f, side, side == PLAIN_CLIENT && choice < 30 ? SY_TCP_SYN : SY_TCP_ACK);
-	default: /* the client takes its port for another connection */
+	default: /* the client reuses its port for another connection */
 		f->anew = true;
 		return choice < 30 && plan(f, PLAIN_CLIENT, SY_TCP_SYN);
 	}
 }
 
-/* Without its server's answer a client begins elsewhere, also after a reset, and so does every UDP
- * client. */
+/* Without an answer from its server a client moves to another server, also after a reset. So does
+ * every UDP client. */
 static bool flow_leaves(const struct flow *f, const struct plain_config *c)
 {
 	bool begins = f->flags & SY_TCP_SYN &&
@@ -211,14 +211,14 @@ bool flow_plan(struct flow *f, const struct plain_config *c, struct rng *d)
 	return talks;
 }
 
-/* A FIN that nobody acknowledged shortens nothing. */
+/* A FIN without an acknowledgement shortens no timeout. */
 static uint32_t state_timeout(const struct flow *f, uint8_t state, uint8_t fins)
 {
 	bool closing = state == PLAIN_FIN_WAIT || state == PLAIN_CLOSING;
 	return plain_timeout(f->service, closing && !(fins & 12) ? PLAIN_ESTABLISHED : state);
 }
 
-/* Its port may be given to another: it is not to be counted on. */
+/* Its port may be reassigned: no test may rely on it. */
 static bool flow_lingers(const struct flow *f, uint32_t now)
 {
 	return f->state == PLAIN_TIME_WAIT && now != f->seen_first;
@@ -230,7 +230,8 @@ bool flow_is_fresh(const struct flow *f, uint32_t now)
 	       now - f->seen_first + ROUNDING < state_timeout(f, f->state, f->fins);
 }
 
-/* When a client is silent that is said to have sent a reset, its server is asked, for as long. */
+/* If the client that is said to have sent a reset is silent, its server is probed, for the same
+ * time. */
 static uint32_t state_longest(const struct flow *f, uint8_t state, uint8_t fins)
 {
 	uint32_t own = state_timeout(f, state, fins);
@@ -239,7 +240,7 @@ static uint32_t state_longest(const struct flow *f, uint8_t state, uint8_t fins)
 	               : own;
 }
 
-/* Of the states that it may be in, the shortest timeout, and the longest that it may last. */
+/* The shortest and the longest timeout of the states that the flow may be in. */
 static void flow_timeouts(const struct flow *f, uint32_t *least, uint32_t *most)
 {
 	uint8_t state, fins;
@@ -305,7 +306,7 @@ void flows_doom(struct chronicle *h, const struct plain_config *c)
 	}
 }
 
-/* An established TCP session is never evicted, nor one of which no FIN is acknowledged. */
+/* An established TCP session is never evicted, nor one whose FINs are all unacknowledged. */
 static bool flow_may_be_evicted(const struct flow *f)
 {
 	switch (f->state) {

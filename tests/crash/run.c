@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #define MBUFS        2047
-#define MEMORY_MB    8 /* for routes: few, so that a start is short */
+#define MEMORY_MB    8 /* for routes: small, to keep a start short */
 #define MAX_SERVICES 64
 #define MAX_SERVERS  512
-#define LAST_STEPS   50 /* of a connection that nobody ends */
+#define LAST_STEPS   50 /* of a run that is not killed */
 
-/* Exit status, told from that of a connection that found something wrong. */
+/* Exit status, different from that of a run that found an error. */
 #define NOTHING_THERE 3
 
 static struct run life;
@@ -30,7 +30,7 @@ _Noreturn void run_fail(const char *fmt, ...)
 	_exit(EXIT_FAILURE);
 }
 
-/* The linker leads all calls here: time goes on only when the chronicle says so, across lives. */
+/* The linker sends all calls here: the clock moves only as the chronicle says, across runs. */
 uint64_t __wrap_sy_clock_ns(void);
 uint64_t __wrap_sy_clock_ns(void)
 {
@@ -44,7 +44,7 @@ static uint64_t real_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* ---- the net around ---- */
+/* ---- the network ---- */
 
 static struct sy_static_route route_make(unsigned port, const char *prefix, uint8_t len,
                                          const char *via)
@@ -100,7 +100,7 @@ static void run_open(struct run *l, uint64_t sessions)
 	MUST(harness_open(&l->harness, &o, &err) == 0, "it does not start: %s", err.text);
 }
 
-/* ---- a connection ---- */
+/* ---- a run ---- */
 
 static void configuration_lose(const struct run *l)
 {

@@ -6,18 +6,18 @@
 #include "../../dataplane/balance/tests/harness.h"
 #include "plain.h"
 
-/* What all runs of one file have in common. */
+/* Common to all runs of one file. */
 struct scenario {
 	const char *name;
 	uint64_t sessions, sessions_other; /* capacity; other: in some runs, 0: never */
-	uint64_t sessions_limit;           /* that tables grow to; 0: they do not */
-	unsigned slots;                    /* that clients fall into; 0: all */
-	unsigned services;                 /* that they want, the first ones; 0: all */
-	unsigned flows;                    /* that the clients keep up */
+	uint64_t sessions_limit;           /* to which tables grow; 0: they do not grow */
+	unsigned slots;                    /* into which clients fall; 0: all */
+	unsigned services;                 /* that clients use, the first ones; 0: all */
+	unsigned flows;                    /* that clients keep open */
 	bool still;                        /* one server, one local address, no changes */
 };
 
-/* How a table is spoilt to prove that it is noticed: name, what is done to it. */
+/* Ways to damage a table, which the checks must notice: name, what is changed. */
 #define SPOILS(X)                                                                                  \
 	X(SESSION, "session", "a session is removed")                                              \
 	X(PORT, "port", "a session's local port changes")                                          \
@@ -45,19 +45,19 @@ struct run {
 	const struct scenario *scenario;
 	const char *directory;
 	struct rng rng;
-	bool last;      /* it ends by itself */
-	bool slow;      /* tables are chilled again and again */
+	bool last;      /* ends by itself */
+	bool slow;      /* the tables' pages are dropped again and again */
 	uint64_t found; /* records in the file before it was opened */
 	enum spoil spoil;
 	char label[80]; /* seed, scenario and run, for messages */
 };
 
-/* Lives until killed; `last`: only until everything was checked, and a little longer. */
+/* Runs until killed; `last`: only until all checks are done, and a little longer. */
 _Noreturn void run_start(struct chronicle *h, const struct scenario *scenario,
                          const char *directory, const char *label, uint64_t seed, enum spoil spoil,
                          bool last);
 
-/* Says what is wrong and ends the process. */
+/* Reports the error and ends the process. */
 _Noreturn void run_fail(const char *fmt, ...) SY_PRINTF(1, 2);
 #define MUST(condition, ...)                                                                       \
 	do {                                                                                       \
@@ -70,32 +70,32 @@ const char *flow_text(const struct flow *f);
 
 /* ---- workload.c: packets, time ---- */
 
-/* What was under way when the predecessor was killed is sent once more; then adopted sessions are
- * asked from both sides. */
+/* Sends the packets that were in flight when the predecessor was killed again, then probes adopted
+ * sessions from both sides. */
 void workload_resume(struct run *l);
-/* One burst of packets, or time that passes. */
+/* One burst of packets, or an advance of time. */
 void workload_step(struct run *l);
 
 /* ---- settings.c: configuration ---- */
 
-/* Which configuration is in force after a kill, and that it is one that was accepted. */
+/* Finds the configuration in force after a kill, and checks that it was accepted. */
 void settings_validate(struct run *l);
-/* The first one of all. */
+/* Applies the very first configuration. */
 void settings_begin(struct run *l);
 void settings_change(struct run *l);
 
 /* ---- validate.c, anatomy.c ---- */
 
-/* Compares what was adopted with the plain model, as the control requests tell it. */
+/* Compares the adopted sessions, as control requests report them, with the plain model. */
 void validate(struct run *l);
-/* The tables themselves: records, free lists, index. Returns how many sessions live. */
+/* Checks the tables themselves: records, free lists, index. Returns the number of live sessions. */
 uint64_t anatomy_check(struct run *l);
-/* Records in the file that hold anything, before it is opened. */
+/* The number of used records in the file before it is opened. */
 uint64_t anatomy_count(const char *path);
-/* Takes the tables' pages away, not what is in them: every first touch is a fault then, so that
- * more kills hit between two writes that belong together. */
+/* Drops the tables' pages but not their contents: every first access then faults, and more kills
+ * hit between two writes that belong together. */
 void anatomy_chill(const struct run *l);
-/* Does harm to the adopted tables; false: there is nothing that it could be done to. */
+/* Damages the adopted tables; false: there is no record to damage. */
 bool anatomy_spoil(struct run *l);
 
 #endif

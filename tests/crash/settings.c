@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Configuration: transactions that are accepted whole or not at all, also when killed meanwhile. */
+/* Configuration: transactions that are accepted as a whole or not at all, even when killed during
+ * the commit. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #define DRAIN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
 #define DOWN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
-/* A transaction under construction: for the balancer, and what the model will be. */
+/* A transaction under construction: for the balancer, and the model's next state. */
 struct draft {
 	struct run *life;
 	struct plain_config *config;
@@ -106,7 +107,7 @@ static struct draft draft_begin(struct run *l)
 	return (struct draft){.life = l, .config = next};
 }
 
-/* In force from now on: sessions of what went away are in doubt no longer. */
+/* In force from now on: sessions of removed objects are no longer uncertain. */
 static void settings_accept(struct chronicle *h, uint32_t which)
 {
 	flows_doom(h, &h->config[which]);

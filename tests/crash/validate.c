@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was adopted, as control requests tell it, against the plain model. */
+/* Compares the adopted sessions, as control requests report them, with the plain model. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ static bool addr_is(const ProtobufCBinaryData *pb, const struct sy_addr *addr)
 
 /* ---- one session ---- */
 
-/* The flow of a session's client; PLAIN_FLOWS: nobody's. */
+/* The flow of a session's client; PLAIN_FLOWS: no flow. */
 static unsigned flow_of(const struct chronicle *h, const pb_session *s)
 {
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
@@ -54,7 +54,7 @@ static unsigned flow_of(const struct chronicle *h, const pb_session *s)
 	return PLAIN_FLOWS;
 }
 
-/* Server and local address of a session, as the model numbers them. */
+/* A session's server and local address, by the model's numbers. */
 static void session_place(const struct run *l, const pb_session *s, struct flow *f)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
@@ -91,7 +91,7 @@ static bool state_is(const pb_session *s, unsigned state)
 	return !strcmp(s->state, plain_state_name(state));
 }
 
-/* A session where the killed process had been about to make one, and may have. */
+/* A session that the killed process was about to create, and may have created. */
 static void validate_begun(struct flow *f, const struct flow *found, const pb_session *s)
 {
 	uint8_t state, fins;
@@ -104,7 +104,7 @@ static void validate_begun(struct flow *f, const struct flow *found, const pb_se
 	f->state = state;
 	f->fins = fins;
 	f->anew = false;
-	f->certainty = FLOW_CERTAIN; /* its packet is sent once more nevertheless */
+	f->certainty = FLOW_CERTAIN; /* its packet is sent again anyway */
 }
 
 static void validate_session(struct run *l, const pb_session *s, struct tally *t)
@@ -159,7 +159,7 @@ static const char *results_text(const struct run *l)
 	return text;
 }
 
-/* What is not listed is not there. */
+/* A session that is not listed does not exist. */
 static void validate_absent(struct run *l, const struct tally *t)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
@@ -177,7 +177,7 @@ static void validate_absent(struct run *l, const struct tally *t)
 	}
 }
 
-/* No two sessions hold one local address and port towards one server. */
+/* No two sessions hold the same local address and port towards one server. */
 static void validate_ports(const struct run *l, const struct tally *t)
 {
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
@@ -198,7 +198,7 @@ static void validate_ports(const struct run *l, const struct tally *t)
 	}
 }
 
-/* ---- sums ---- */
+/* ---- totals ---- */
 
 static void validate_servers(struct run *l, const struct tally *t)
 {

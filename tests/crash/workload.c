@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Clients and servers: their packets go in, and what comes out is held against the plain model. */
+/* Clients and servers: sends their packets, and compares what comes out with the plain model. */
 #include <arpa/inet.h>
 
 #include "control_plane.h"
 #include "run.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-#define ASKED     128 /* adopted sessions from each side; the last run asks all */
+#define ASKED     128 /* adopted sessions probed from each side; the last run probes all */
 
-/* The payload, which tells whose packet it is. */
+/* The payload, which identifies the flow. */
 struct mark {
 	uint32_t flow, serial, zero[2];
 };
@@ -16,16 +16,16 @@ struct mark {
 struct burst {
 	unsigned count;
 	uint16_t flow[SY_BURST];
-	bool again;          /* once more, of a predecessor */
-	uint64_t refused[2]; /* drops that a new session may meet, before and after */
+	bool again;          /* sent again, after a predecessor */
+	uint64_t refused[2]; /* drops that a new session can meet, before and after */
 };
 
-/* What a packet looks like from outside. */
+/* A packet as seen from outside. */
 struct sight {
 	struct sy_tuple tuple;
 	struct mark mark;
 	unsigned port;
-	/* of TCP */
+	/* TCP flags */
 	uint8_t flags;
 	uint32_t seq, ack;
 	unsigned payload; /* bytes */
@@ -49,7 +49,7 @@ static void flow_send(struct run *l, unsigned i)
 	const struct mark mark = {.flow = i, .serial = l->h->serial};
 	const struct sy_tuple t = flow_tuple(f);
 	bool begins = f->flags & SY_TCP_SYN;
-	/* A server counts what was put in front of the client's data. */
+	/* A server's numbers include the bytes inserted before the client's data. */
 	uint32_t more = f->side == PLAIN_SERVER && !begins ? plain_inserted(f->service) : 0;
 	const struct segment s = {f->flags, f->seq[f->side], f->seq[!f->side] + more,
 	                          begins ? 1300 : 0};
@@ -65,7 +65,7 @@ static void flow_send(struct run *l, unsigned i)
 	     "no buffer for a packet");
 }
 
-/* ---- packets out: read by this file's own rules ---- */
+/* ---- packets out: parsed by this file's own code ---- */
 
 static uint16_t ones_sum(const uint8_t *p, unsigned len, uint32_t sum)
 {
@@ -115,7 +115,7 @@ static const char *sight_read(const struct rte_mbuf *m, struct sight *s)
 	return mac_is_right(frame, s->port, &s->tuple.dst) ? NULL : "goes to the wrong neighbour";
 }
 
-/* The balancer's own words, probes and resets, have no data, and nobody's mark. */
+/* The balancer's own segments, probes and resets, have no data and no mark. */
 static bool is_own_segment(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -124,7 +124,7 @@ static bool is_own_segment(const struct rte_mbuf *m)
 	       frame[14 + (header == 20 ? 9 : 6)] == SY_PROTO_TCP;
 }
 
-/* ---- what became of a packet ---- */
+/* ---- results of a packet ---- */
 
 static bool part_is_open(const struct plain_part *p, bool again)
 {
@@ -132,7 +132,7 @@ static bool part_is_open(const struct plain_part *p, bool again)
 	             : p->state == STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP;
 }
 
-/* Nobody else may have this local address and port towards this server. */
+/* No other flow may have this local address and port towards this server. */
 static void must_be_alone(struct run *l, const struct flow *f)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
@@ -149,7 +149,7 @@ static void must_be_alone(struct run *l, const struct flow *f)
 	}
 }
 
-/* Learns from a client's first packet where it went. */
+/* Learns from a client's first packet which server it went to. */
 static void flow_learn(struct run *l, struct flow *f, const struct sight *s, bool again)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
@@ -179,12 +179,12 @@ static void flow_learn(struct run *l, struct flow *f, const struct sight *s, boo
 	must_be_alone(l, f);
 }
 
-/* What must come out for the pending packet of a flow whose session is known. */
+/* The expected tuple of the pending packet, for a flow whose session is known. */
 static struct sy_tuple flow_rewritten(const struct flow *f)
 {
 	struct flow other = *f;
 	other.side = !f->side;
-	const struct sy_tuple t = flow_tuple(&other); /* the other way, turned round */
+	const struct sy_tuple t = flow_tuple(&other); /* the reverse direction */
 	return (struct sy_tuple){t.dst, t.src, t.dport, t.sport, t.proto};
 }
 
@@ -194,7 +194,7 @@ static bool tuple_equal(const struct sy_tuple *a, const struct sy_tuple *b)
 	       a->sport == b->sport && a->dport == b->dport && a->proto == b->proto;
 }
 
-/* Sequence numbers are as whoever hears of them counts, across any number of lives. */
+/* Sequence numbers must be the receiver's own, across any number of runs. */
 static void must_be_counted(struct run *l, struct flow *f, const struct sight *s)
 {
 	uint32_t inserted = plain_inserted(f->service), client = f->seq[PLAIN_CLIENT];
@@ -210,7 +210,7 @@ static void must_be_counted(struct run *l, struct flow *f, const struct sight *s
 	MUST(header || !inserted || f->told || begins || f->side == PLAIN_SERVER ||
 	             client != f->first,
 	     "the header is missing: %s", flow_text(f));
-	/* Whether a connection that was reset begins again by its SYN is the balancer's to say. */
+	/* The balancer decides whether a SYN restarts a connection that was reset. */
 	if (begins && f->side == PLAIN_CLIENT) {
 		f->first = client + 1;
 		f->told = f->state == PLAIN_RESET_BY_CLIENT || f->state == PLAIN_RESET_BY_SERVER;
@@ -219,7 +219,7 @@ static void must_be_counted(struct run *l, struct flow *f, const struct sight *s
 	}
 }
 
-/* Bytes that the packet took of its sender's numbers. Data in a SYN is taken off where a header
+/* Bytes of the packet that count in its sender's numbers. Data in a SYN is removed where a header
  * must come first, and its sender repeats it. */
 static uint32_t flow_taken(const struct flow *f, const struct sight *s)
 {
@@ -227,7 +227,7 @@ static uint32_t flow_taken(const struct flow *f, const struct sight *s)
 	return (cut ? 0 : (uint32_t)sizeof(struct mark)) + !!(f->flags & (SY_TCP_SYN | SY_TCP_FIN));
 }
 
-/* The flow's packet is through: what was in doubt is certain now. `pending` is cleared last. */
+/* The flow's packet has passed: the uncertain state is now certain. `pending` is cleared last. */
 static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bool again)
 {
 	const struct sy_tuple known = flow_rewritten(f);
@@ -239,7 +239,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	if (s->tuple.proto == SY_PROTO_TCP)
 		must_be_counted(l, f, s);
 	if (f->certainty == FLOW_UNCERTAIN || f->anew) {
-		/* A server that was down when the client began elsewhere may be up again. */
+		/* A server that was down when the client moved may be up again. */
 		if (again && same &&
 		    (f->state == PLAIN_SYN_SENT || f->state == PLAIN_RESET_BY_CLIENT ||
 		     f->state == PLAIN_RESET_BY_SERVER || state == PLAIN_UDP_ONE_WAY)) {
@@ -252,7 +252,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	} else {
 		MUST(same, "a packet came out otherwise than before: %s", flow_text(f));
 	}
-	/* What comes after a FIN says it once more. */
+	/* Packets after a FIN repeat it. */
 	if (f->flags & SY_TCP_SYN || !(f->fins & 1 << f->side))
 		f->seq[f->side] += flow_taken(f, s);
 	f->state = state;
@@ -266,7 +266,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 
 /* ---- a burst ---- */
 
-/* What follows is the balancer's own doing. */
+/* From here the balancer acts. */
 static void turn_begins(struct run *l)
 {
 	if (l->slow)
@@ -274,14 +274,14 @@ static void turn_begins(struct run *l)
 	l->h->turns++;
 }
 
-/* Drops that a client's first packet may meet, and any of a session that was evicted. */
+/* Drops that a client's first packet can meet, and those of an evicted session's packets. */
 static uint64_t refusals(const struct harness *r)
 {
 	return harness_drops(r, SY_DROP_NO_SERVER) + harness_drops(r, SY_DROP_TABLE_FULL) +
 	       harness_drops(r, SY_DROP_NO_LOCAL_PORT) + harness_drops(r, SY_DROP_NO_SESSION);
 }
 
-/* Notes that flow i sends what is planned. */
+/* Records that flow i sends its planned packet. */
 static void burst_add(struct run *l, struct burst *b, unsigned i)
 {
 	struct flow *f = &l->h->flow[i];
@@ -290,7 +290,7 @@ static void burst_add(struct run *l, struct burst *b, unsigned i)
 	b->flow[b->count++] = (uint16_t)i;
 }
 
-/* A SYN whose data was taken off is known by its number. */
+/* A SYN without its data is identified by its number. */
 static void mark_find(const struct run *l, const struct burst *b, struct sight *s)
 {
 	if (s->tuple.proto != SY_PROTO_TCP || !(s->flags & SY_TCP_SYN) || s->payload > 0)
@@ -355,7 +355,7 @@ static void burst_run(struct run *l, struct burst *b)
 		flows_loosen(l->h);
 	for (unsigned port = 0; port < HARNESS_PORTS; port++)
 		burst_collect(l, b, port);
-	if (evicted) /* what has just begun may be among them */
+	if (evicted) /* a newly created session may be among them */
 		flows_loosen(l->h);
 	__atomic_store_n(&l->h->evicting, false, __ATOMIC_RELEASE);
 	uint64_t grown = l->harness.b->ctl->growth.grown;
@@ -376,7 +376,7 @@ static void burst_run(struct run *l, struct burst *b)
 	     "%lu first packets did not come out; drops:%s", missing, drops_text(&l->harness));
 }
 
-/* ---- clients come and go ---- */
+/* ---- new and old clients ---- */
 
 static bool tuple_is_used(const struct chronicle *h, const struct flow *new)
 {
@@ -410,7 +410,7 @@ static bool flow_begin(struct run *l, unsigned i)
 	f.seen_first = f.seen_last = plain_seconds(l->h);
 	if (f.client_port == 0 || tuple_is_used(l->h, &f))
 		return false;
-	/* Written down in this order: half of it is nothing yet. */
+	/* Written in this order: an incomplete entry has no effect. */
 	f.certainty = FLOW_NONE;
 	l->h->flow[i] = f;
 	l->h->flow[i].pending = true;
@@ -426,7 +426,7 @@ static unsigned flows_count(const struct chronicle *h)
 	return n;
 }
 
-/* Some flows say something, some begin. */
+/* Some flows send a packet, new ones begin. */
 static void workload_packets(struct run *l)
 {
 	struct chronicle *h = l->h;
@@ -451,7 +451,7 @@ static void workload_packets(struct run *l)
 
 static void workload_time(struct run *l)
 {
-	/* Now and then so much that a sweep ends many sessions at once. */
+	/* Now and then enough time for a sweep to end many sessions at once. */
 	uint32_t most = rng_percent(&l->rng, 10) ? 12000 : 2000;
 	uint64_t ns = rng_below(&l->rng, most) * (SECOND_NS / 1000);
 	l->h->now_ns = l->harness.now_ns + ns;
@@ -469,8 +469,8 @@ void workload_step(struct run *l)
 
 /* ---- after a kill ---- */
 
-/* Asks up to so many sessions from one side, whatever their state; none begins again, as what there
- * is has to go on first. */
+/* Probes up to this many sessions from one side, in any state. No session begins again, because the
+ * existing ones must continue first. */
 static void workload_ask(struct run *l, enum plain_side side, unsigned most)
 {
 	struct chronicle *h = l->h;
