@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets become fragments of which they can be made again. */
+/* Checks that packets become fragments from which the packets can be reassembled. */
 #ifndef DIVIDE_H
 #define DIVIDE_H
 
@@ -8,7 +8,7 @@
 #include <arpa/inet.h>
 #include <sy_packet.h>
 
-/* Of the frame's IP packet: what its fragments divide, and where that begins. */
+/* The part of the frame's IP packet that its fragments divide, and its start. */
 static inline uint32_t divided_part(const uint8_t *frame, const struct sy_view *v, uint32_t *from)
 {
 	const uint8_t *l3 = frame + v->l3;
@@ -16,8 +16,8 @@ static inline uint32_t divided_part(const uint8_t *frame, const struct sy_view *
 	return v->frame_len - *from;
 }
 
-/* Each fits the MTU, which leaves room for all headers; together they hold each byte once, at its
- * place. */
+/* Each fragment fits the MTU, which leaves space for all headers; together they hold each byte
+ * once, at its offset. */
 static inline void divide_check(const uint8_t *frame, const struct sy_view *v, uint16_t mtu)
 {
 	uint32_t from, all = divided_part(frame, v, &from), len;
@@ -37,7 +37,7 @@ static inline void divide_check(const uint8_t *frame, const struct sy_view *v, u
 		place = v->v4 ? ((l3[6] & 0x1fu) << 8 | l3[7]) * 8
 		              : (l3[42] << 8 | l3[43]) & 0xfff8u;
 		CHECK(v->fragment_offset || place == before);
-		/* Small ones may be what no parser takes. */
+		/* A small one may be a packet that the parser refuses. */
 		if (sy_packet_parse(out, len, &piece) == SY_DROP_NONE)
 			CHECK(piece.frame_len == len &&
 			      sy_addr_equal(&piece.tuple.dst, &v->tuple.dst));

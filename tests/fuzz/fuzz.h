@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What all fuzz targets share. */
+/* Shared by all fuzz targets. */
 #ifndef FUZZ_H
 #define FUZZ_H
 

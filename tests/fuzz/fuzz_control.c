@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Control requests: the input is one of them, or, if its first byte is even, a list of them, each
- * behind a length of two bytes. Whatever they are, each gets one reply, and the configuration stays
- * one that agrees with itself.
- */
+/* Control requests: the input is one request, or, if its first byte is even, a list of requests,
+ * each after a length of two bytes. Whatever they contain, each gets one reply, and the
+ * configuration stays consistent. */
 #include <stdlib.h>
 
 #include "sound.h"
@@ -25,7 +23,7 @@ static void on_reply(void *ctx, const uint8_t *bytes, size_t len)
 static void request(const uint8_t *bytes, size_t len)
 {
 	unsigned replies = 0;
-	/* On the heap and exact, so that sanitizers see what goes beyond it. */
+	/* On the heap with its exact size, so sanitizers detect any access beyond it. */
 	uint8_t *copy = malloc(len ? len : 1);
 	CHECK(copy);
 	if (len > 0)
@@ -50,8 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else if (size > 0) {
 		request(data + 1, size - 1);
 	}
-	/* As at the beginning, so that an input does the same each time: a commit without changes
-	 * takes what was staged along. */
+	/* Resets the state, so that an input has the same effect each time: a commit without
+	 * changes removes the staged ones. */
 	struct changes none = {0};
 	harness_commit(&topology.harness, &none);
 	topology_clear(&topology);

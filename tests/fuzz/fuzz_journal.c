@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * The journal: the input is one, behind a byte; or, if that byte is even, a list of messages, each
- * behind a length of two bytes, that are entered in their order with right checksums, so that their
- * changes are reached. Whatever it is, its replay ends for a reason that is told, and the
- * configuration stays one that agrees with itself.
- */
+/* The journal: the input is a journal after its first byte. If that byte is even, the rest is a
+ * list of messages, each after a length of two bytes; they are entered in order with right
+ * checksums, so that their changes are reached. Whatever the input is, the replay ends with a
+ * reported reason, and the configuration stays consistent. */
 #include <stdlib.h>
 
 #include "saved.h"
@@ -20,7 +18,7 @@ static uint8_t *put(uint8_t *at, const void *bytes, size_t len)
 	return at + len;
 }
 
-/* A right journal of the input's messages; its length. */
+/* Makes a valid journal from the input's messages; returns its length. */
 static size_t journal_make(uint8_t *out, const uint8_t *data, size_t size)
 {
 	const uint32_t version[2] = {1, 0};
@@ -43,7 +41,7 @@ static void replay(const uint8_t *bytes, size_t len)
 {
 	struct sy_error err = {0};
 	size_t at = 0;
-	/* On the heap and exact, so that sanitizers see what goes beyond it. */
+	/* On the heap with its exact size, so sanitizers detect any access beyond it. */
 	uint8_t *copy = malloc(len ? len : 1);
 	CHECK(copy);
 	if (len > 0)
@@ -62,14 +60,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	topology_open_once(&topology);
 	if (size > 0 && data[0] % 2 == 0) {
-		uint8_t *made = malloc(16 + size * 16); /* two bytes of input make an empty entry */
+		uint8_t *made = malloc(16 + size * 16); /* two input bytes make an empty entry */
 		CHECK(made);
 		replay(made, journal_make(made, data + 1, size - 1));
 		free(made);
 	} else if (size > 0) {
 		replay(data + 1, size - 1);
 	}
-	/* As at the beginning, so that an input does the same each time. */
+	/* Resets the state, so that an input has the same effect each time. */
 	topology_clear(&topology);
 	do
 		harness_advance(&topology.harness, SECOND_NS);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Everything that acts on a frame from the wire. Built for libFuzzer, so that sanitizers see what
- * goes beyond the frame; what may not happen inside it is checked here.
- */
+/* All code that handles a frame from the wire. Built for libFuzzer, so sanitizers detect accesses
+ * beyond the frame; errors inside the frame are checked here. */
 #include <arpa/inet.h>
 #include <sy_plain.h>
 
@@ -24,7 +22,8 @@ static struct sy_addr addr_of(const char *text)
 	return a;
 }
 
-/* Random input seldom carries a right header checksum; the rest would hardly be reached. */
+/* Random input seldom has a right header checksum; without this the rest would hardly be reached.
+ */
 static void ipv4_mend(uint8_t *frame, size_t size)
 {
 	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
@@ -75,7 +74,7 @@ static void untag_check(const uint8_t *data, size_t size, const struct sy_view *
 	free(frame);
 }
 
-/* What is plain is right, and means the same. */
+/* A packet that the plain parser accepts is valid, and the full parser sees the same. */
 static void plain_check(const uint8_t *frame, size_t size, enum sy_drop drop,
                         const struct sy_view *v)
 {
@@ -87,7 +86,7 @@ static void plain_check(const uint8_t *frame, size_t size, enum sy_drop drop,
 	CHECK(drop == SY_DROP_NONE && memcmp(&view, v, sizeof(view)) == 0);
 }
 
-/* A right checksum stays right, a wrong one wrong; the header stays one that parses. */
+/* A right checksum stays right, a wrong one wrong; the header can still be parsed. */
 static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view *v)
 {
 	uint8_t *frame = frame_copy(data, size);
@@ -126,7 +125,7 @@ static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view
 		sy_packet_rewrite(frame, &after, &r);
 		CHECK(sy_packet_parse(frame, (uint32_t)size, &after) == SY_DROP_NONE);
 		CHECK(memcmp(&after, v, sizeof(after)) == 0);
-		/* all but the checksum, which has two zeros */
+		/* all but the checksum, which has two forms of zero */
 		CHECK(memcmp(frame + v->l4, data + v->l4, hole) == 0);
 		if (v->l4_len > hole + 2)
 			CHECK(memcmp(frame + v->l4 + hole + 2, data + v->l4 + hole + 2,
@@ -175,7 +174,7 @@ static void echo_check(const uint8_t *data, size_t size, const struct sy_view *v
 
 	sy_packet_echo_reply(frame, v);
 	drop = sy_packet_parse(frame, (uint32_t)size, &after);
-	/* the address asked may have been a group or loopback */
+	/* the echo request's destination may have been a multicast or loopback address */
 	CHECK(drop == SY_DROP_NONE || drop == SY_DROP_BAD_SOURCE);
 	if (drop == SY_DROP_NONE) {
 		CHECK(after.icmp_type == (v->v4 ? 0 : 129));
@@ -188,7 +187,7 @@ static void echo_check(const uint8_t *data, size_t size, const struct sy_view *v
 
 static void error_check(const uint8_t *data, const struct sy_view *v, enum sy_icmp_error kind)
 {
-	/* not a size that always fits: the capacity is tested as well */
+	/* not a size that always fits: the capacity check is tested as well */
 	uint32_t cap = SY_ETH_LEN + 1000, len;
 	uint8_t *out = malloc(cap);
 	struct sy_addr source = addr_of(v->v4 ? "198.51.100.1" : "2001:db8:ffff::1");
@@ -197,13 +196,13 @@ static void error_check(const uint8_t *data, const struct sy_view *v, enum sy_ic
 	CHECK(out);
 	len = sy_packet_icmp_error(out, cap, data, v, kind, &source, 1400);
 	CHECK(len <= cap);
-	/* a sender that claims our address would make it a land attack */
+	/* if the sender claimed the balancer's address, this would be a land attack */
 	if (len > 0 && !sy_addr_equal(&source, &v->tuple.src)) {
 		CHECK(sy_packet_parse(out, len, &error) == SY_DROP_NONE);
 		CHECK(error.frame_len == len);
 		CHECK(sy_packet_check_l4(out, &error) == SY_CSUM_OK);
 		CHECK(sy_addr_equal(&error.tuple.dst, &v->tuple.src));
-		/* errors are not answered by errors */
+		/* an error never answers an error */
 		memset(&again, 0, sizeof(again));
 		CHECK(sy_packet_icmp_error((uint8_t *)&again, sizeof(again), out, &error, kind,
 		                           &source, 1400) == 0);
@@ -211,7 +210,7 @@ static void error_check(const uint8_t *data, const struct sy_view *v, enum sy_ic
 	free(out);
 }
 
-/* ---- ICMP errors of others ---- */
+/* ---- ICMP errors from others ---- */
 
 static void error_is_sound(const uint8_t *frame, uint32_t len, const struct sy_addr *src,
                            const struct sy_addr *dst, struct sy_quote *q)
@@ -219,7 +218,7 @@ static void error_is_sound(const uint8_t *frame, uint32_t len, const struct sy_a
 	struct sy_view v;
 
 	if (sy_packet_parse(frame, len, &v) != SY_DROP_NONE)
-		return; /* to or from itself, or a group */
+		return; /* to or from itself, or multicast */
 	CHECK(v.frame_len == len || v.vlans);
 	CHECK(sy_addr_equal(&v.tuple.src, src) && sy_addr_equal(&v.tuple.dst, dst));
 	CHECK(sy_packet_parse_quote(frame, &v, q) == SY_DROP_NONE);
@@ -237,7 +236,7 @@ static struct sy_tuple tuple_for(const struct sy_quote *q, bool v4)
 	};
 }
 
-/* A number moved there and back is the same again, and the checksum says what it said. */
+/* A number shifted and shifted back is the same again, and the checksum is as valid as before. */
 static void shift_quote_check(const uint8_t *data, size_t size, const struct sy_view *v,
                               const struct sy_quote *q)
 {
@@ -254,7 +253,8 @@ static void shift_quote_check(const uint8_t *data, size_t size, const struct sy_
 	free(frame);
 }
 
-/* In place there and back gives the frame again, but for TTLs and the two zeros of checksums. */
+/* Translating in place and back restores the frame, except for TTLs and a checksum's two forms of
+ * zero. */
 static void translate_error_check(const uint8_t *data, size_t size, const struct sy_view *v,
                                   const struct sy_quote *q)
 {
@@ -330,7 +330,7 @@ static void quote_check(const uint8_t *data, size_t size, const struct sy_view *
 
 /* ---- packets that change their length ---- */
 
-/* A copy with exactly the room there must be in front; *block is to be freed. */
+/* A copy with exactly the required space before it; *block is to be freed. */
 static uint8_t *frame_copy_padded(const uint8_t *data, size_t size, uint8_t **block)
 {
 	*block = malloc(size + SY_PACKET_ROOM);
@@ -339,7 +339,7 @@ static uint8_t *frame_copy_padded(const uint8_t *data, size_t size, uint8_t **bl
 	return *block + SY_PACKET_ROOM;
 }
 
-/* The view given back is what parsing the new frame says. */
+/* The returned view is what parsing the new frame gives. */
 static void view_is_true(const uint8_t *frame, const struct sy_view *v)
 {
 	struct sy_view parsed;
@@ -361,7 +361,7 @@ static void encapsulate_check(const uint8_t *data, size_t size, const struct sy_
 		        (uint32_t)(v->frame_len - v->l3 + SY_ETH_LEN) + sy_tunnel_overhead(&dst);
 		CHECK(sy_packet_parse(at, len, &outer) == SY_DROP_UNKNOWN_PROTOCOL);
 		CHECK(outer.frame_len == len && outer.proto == (v->v4 ? 4 : 41));
-		/* what is inside, behind an Ethernet header */
+		/* the inner packet, after an Ethernet header */
 		memcpy(at + outer.l4 - 2, data + v->l3 - 2, 2);
 		CHECK(sy_packet_parse(at + outer.l4 - SY_ETH_LEN, outer.l4_len + SY_ETH_LEN,
 		                      &inner) == SY_DROP_NONE);
@@ -399,7 +399,7 @@ static void translate_check(const uint8_t *data, size_t size, const struct sy_vi
 	CHECK(memcmp(&there.tuple, &to, sizeof(to)) == 0);
 	CHECK(there.l4_len == v->l4_len && there.fragment == v->fragment);
 	CHECK((sy_packet_check_l4(at, &there) == SY_CSUM_OK) == ok);
-	/* and back, by the way it came: the transport is what it was */
+	/* and back: the transport is unchanged */
 	if (sy_packet_ttl(at, &there) > 1) {
 		uint16_t udp_length = v->proto == SY_PROTO_UDP && l4 ? 6 : 0;
 		uint8_t *block2, *again = frame_copy_padded(at, there.frame_len, &block2);
@@ -408,7 +408,7 @@ static void translate_check(const uint8_t *data, size_t size, const struct sy_vi
 		CHECK(again);
 		view_is_true(again, &there);
 		CHECK(memcmp(&there.tuple, &v->tuple, sizeof(to)) == 0);
-		if (udp_length == 0) /* UDP's zeros come out otherwise */
+		if (udp_length == 0) /* a UDP checksum of zero may take its other form */
 			CHECK(sy_csum_fold(sy_csum_sum(again + there.l4, there.l4_len)) ==
 			      sy_csum_fold(sy_csum_sum(data + v->l4, v->l4_len)));
 		free(block2);
@@ -438,7 +438,7 @@ static void toa_check(const uint8_t *data, size_t size, const struct sy_view *v,
 
 /* ---- TCP ---- */
 
-/* Bytes put in front of the payload; all of it taken away again, flags too. */
+/* Inserts bytes before the payload; removes the whole payload, flags included. */
 static void payload_check(const uint8_t *data, size_t size, const struct sy_view *v, uint16_t len)
 {
 	static const uint8_t line[SY_PACKET_ROOM] = "PROXY UNKNOWN is what it says here\r\n";

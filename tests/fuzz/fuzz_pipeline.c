@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * All stages under frames that the input tells. It is a list of commands, each a byte and what that
- * command takes:
+/* All stages, with frames that the input describes. The input is a list of commands, each a byte
+ * followed by its arguments:
  *
  *     raw:    port, length (2), the frame
  *     client: service, flags, variation, the bytes to lay over the frame: count, (offset, value)…
- *     answer: flags, variation, the same again: to what was sent last
+ *     answer: flags, variation, overlay bytes as above: an answer to the last frame sent
  *     time:   seconds
- *     error:  type, code, its fourth word in 8 bits, bytes quoted, variation, the same again: an
- *             ICMP error about what was sent last
- */
+ *     error:  type, code, its fourth header word in 8 bits, bytes quoted, variation, overlay bytes:
+ *             an ICMP error about the last frame sent */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -21,7 +19,7 @@
 #include "model.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-#define COMMANDS  64 /* an input's, at most: none of it fills a queue */
+#define COMMANDS  64 /* per input, at most: no queue gets full */
 
 struct input {
 	const uint8_t *at, *end;
@@ -34,10 +32,10 @@ static uint8_t take(struct input *in)
 
 static struct topology topology;
 static struct rng rng;
-static struct sy_tuple last; /* of what was sent last, turned round */
+static struct sy_tuple last; /* of the last frame sent, reversed */
 static uint8_t last_port;
 static uint32_t last_seq, last_ack;
-static struct frame last_frame; /* the same as it was sent */
+static struct frame last_frame; /* the last frame as it was sent */
 
 static void collect(void)
 {
@@ -104,7 +102,7 @@ static void frame_vary(struct input *in, struct frame *f, uint8_t variation)
 		f->len = (uint16_t)(f->len - take(in) % f->len);
 }
 
-/* A right frame, with bytes of the input laid over it. */
+/* Sends a valid frame, with bytes of the input laid over it. */
 static void send_made(struct input *in, const struct sy_tuple *t, uint8_t port, uint32_t seq,
                       uint32_t ack)
 {
@@ -161,7 +159,7 @@ static void open_once(void)
 	if (opened)
 		return;
 	rng.state = 1;
-	/* Stays for good, in memory that the search for leaks cannot see into. */
+	/* Never freed, and in memory that the leak detector cannot inspect. */
 	__lsan_disable();
 	CHECK(topology_open(&topology, &rng, 1, NULL));
 	__lsan_enable();
@@ -197,7 +195,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			send_error(&in);
 		}
 	}
-	/* Everything is over: nothing is kept, nobody lives. */
+	/* All sessions have expired: no object is kept and no session is live. */
 	topology.harness.now_ns += 100 * SECOND_NS;
 	harness_advance(&topology.harness, 2 * SECOND_NS);
 	collect();

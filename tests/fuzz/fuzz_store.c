@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * A session file that somebody else has written: the input says how a good one is changed, or is
- * the file. It is opened, adopted and used; what then lives must be as if it had been made here.
+/* A session file from an unknown writer: the input is a list of edits of a valid file, or the file
+ * itself. It is opened, adopted and used; the adopted sessions must behave like sessions created
+ * here.
  *
- *   mode │ edits: offset (3 bytes, modulo the file's size), length (1), bytes │ …
- */
+ *     mode │ edits: offset (3 bytes, modulo the file's size), length (1), bytes │ … */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +20,10 @@
 #define TICKET   42
 
 enum mode {
-	MEND_CHECKS = 1, /* check words are right whatever the edits were */
+	MEND_CHECKS = 1, /* correct the checksums after the edits */
 	REPLACE = 2,     /* the rest of the input is the file */
-	SEALED = 4,      /* for us: it is taken over */
-	RESIZE = 8,      /* into other tables */
+	SEALED = 4,      /* for this process: it is taken over */
+	RESIZE = 8,      /* into tables of another size */
 	MEND_COMMITS = 16,
 };
 
@@ -158,7 +157,8 @@ static void file_make(const uint8_t *data, size_t size, unsigned mode)
 	free(i.bytes);
 }
 
-/* ---- what must hold -------------------------------------------------------------------------- */
+/* ---- invariants -------------------------------------------------------------------------------
+ */
 
 static uint64_t table_check(const struct session_table *t)
 {
@@ -237,7 +237,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		CHECK(session_store_adopt(s, &judge, 1, count, NULL) == 0);
 		CHECK(store_check() == count[SESSION_KEPT]);
 	}
-	/* What was handed over is trusted, except for what is not an index into anything else. */
+	/* A handed-over file is trusted: its indices are not checked, so an edited one cannot be
+	 * used. */
 	if (source != SESSION_SOURCE_HANDED_OVER)
 		store_use();
 	session_store_discard(s);

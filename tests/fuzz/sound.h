@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A configuration agrees with itself and with what the workers see. */
+/* Checks that a configuration is consistent, and consistent with what the workers see. */
 #ifndef SOUND_H
 #define SOUND_H
 
@@ -42,14 +42,14 @@ static inline void model_is_sound(const struct sy_balance *b)
 	CHECK((uint32_t)rte_hash_count(m->by_key) == services);
 }
 
-/* An empty topology, once a process. */
+/* An empty topology, opened once per process. */
 static inline void topology_open_once(struct topology *topology)
 {
 	static struct rng rng = {1};
 	static bool opened;
 	if (opened)
 		return;
-	/* Stays for good, in memory that the search for leaks cannot see into. */
+	/* Never freed, and in memory that the leak detector cannot inspect. */
 	__lsan_disable();
 	CHECK(topology_open(topology, &rng, 1, NULL));
 	__lsan_enable();

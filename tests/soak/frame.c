@@ -32,7 +32,7 @@ static unsigned ip_len(bool v4)
 	return v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
 }
 
-/* Where the transport header should be; NULL: not that long. */
+/* Where the transport header should start; NULL: the frame is too short. */
 static uint8_t *l4_of(struct frame *f, unsigned need)
 {
 	unsigned at = SY_ETH_LEN + ip_len(is_v4(f));
@@ -53,7 +53,7 @@ void frame_mend_ip(struct frame *f)
 	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip)));
 }
 
-/* Sum of the pseudo header over all that is there. */
+/* Sum of the pseudo header over all bytes present. */
 static uint64_t pseudo_sum(const struct frame *f)
 {
 	bool v4 = is_v4(f);
@@ -253,7 +253,7 @@ void frame_error(struct frame *f, struct rng *d, const struct sy_addr *src, cons
 	frame_mend_l4(f);
 }
 
-/* ---- spoiling ---- */
+/* ---- damaging ---- */
 
 static void mutate_bits(struct frame *f, struct rng *d)
 {
@@ -285,7 +285,7 @@ static void mutate_length(struct frame *f, struct rng *d)
 	frame_mend_ip(f);
 }
 
-/* Room for more bytes behind the IP header, its lengths set; NULL: no place. */
+/* Space for more bytes after the IP header, with its lengths set; NULL: there is no space. */
 static uint8_t *headers_insert(struct frame *f, unsigned more)
 {
 	unsigned at = SY_ETH_LEN + ip_len(is_v4(f));
@@ -322,7 +322,7 @@ static void mutate_options(struct frame *f, struct rng *d)
 	ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, 20 + more));
 }
 
-/* One to nine extension headers, mostly right ones. */
+/* One to nine extension headers, mostly valid ones. */
 static void mutate_extensions(struct frame *f, struct rng *d)
 {
 	static const uint8_t extension[] = {0, 60, 60, 60, 43, 44, 50, 51, 135, 139, 140, 59};
@@ -427,7 +427,7 @@ static void mutate_transport(struct frame *f, struct rng *d)
 	case 4: /* numbers */
 		rng_fill(d, l4 + 4 + 4 * rng_below(d, 2), 4);
 		break;
-	default: /* options, perhaps half of one */
+	default: /* options, possibly cut off */
 		l4[12] = (uint8_t)((5 + rng_below(d, 11)) << 4);
 		rng_fill(d, l4 + 20, (size_t)(f->bytes + f->len - l4 - 20));
 	}

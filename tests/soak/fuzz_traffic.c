@@ -18,7 +18,7 @@
 
 /* ---- looking into the pipeline ---- */
 
-static uint64_t reached, fast; /* of the soak that blows; one thread runs all workers */
+static uint64_t reached, fast; /* of the current soak test; one thread runs all workers */
 
 static void probe_classified(struct sy_worker *w, struct sy_burst *b)
 {
@@ -26,7 +26,7 @@ static void probe_classified(struct sy_worker *w, struct sy_burst *b)
 		reached += b->next[i] != SY_NEXT_GONE;
 }
 
-/* What is to be looked up takes the fast path, unless it is for the slow path then. */
+/* A packet to be looked up takes the fast path, unless look up sends it to the slow path. */
 static void probe_looked_up(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++)
@@ -39,7 +39,7 @@ static void probe_passed(struct sy_worker *w, struct sy_burst *b)
 		fast -= b->next[i] == SY_NEXT_SLOW;
 }
 
-/* The forwarder's pipeline with probes behind classify, look up and the fast path. */
+/* The forwarder's pipeline with probes after classify, look up and the fast path. */
 static const struct sy_stage *pipeline_probed(void)
 {
 	static struct sy_stage probed[STAGES_MAX];
@@ -57,7 +57,7 @@ static const struct sy_stage *pipeline_probed(void)
 	return probed;
 }
 
-/* Frames that the balancer makes itself come from nowhere else: the linker leads its calls here. */
+/* The linker redirects these calls here: the balancer makes frames of its own only through them. */
 static uint64_t answered;
 uint32_t __real_sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                                      const struct sy_view *v, enum sy_icmp_error kind,
@@ -94,7 +94,7 @@ COUNT_FRAMES(sy_tcp_reset_answer,
              (uint8_t * out, uint32_t cap, const uint8_t *frame, const struct sy_view *v),
              (out, cap, frame, v))
 
-/* The first takes the place of the packet that is divided. */
+/* The first fragment replaces the packet that is fragmented. */
 uint32_t __real_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
                                    uint32_t id, uint16_t *at);
 uint32_t __wrap_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *frame, uint16_t mtu,
@@ -108,7 +108,7 @@ uint32_t __wrap_sy_packet_fragment(uint8_t *out, uint32_t cap, const uint8_t *fr
 	return len;
 }
 
-/* A copy that becomes a segment of the balancer's own, as right as the client's. */
+/* A copy that becomes a segment of the balancer's own, valid if the client's was. */
 void __real_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
 void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
 void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep)
@@ -138,7 +138,8 @@ void fuzz_traffic_send(struct fuzz_traffic *w, const struct frame *f)
 		return;
 	memcpy(rte_pktmbuf_append(m, f->len), f->bytes, f->len);
 	harness_address(m, f->port);
-	m->hash.usr = frame_is_right(f); /* stays with the buffer on its way through */
+	m->hash.usr =
+	        frame_is_right(f); /* stays with the buffer on its path through the pipeline */
 	if (rte_ring_enqueue(r->rx[f->port], m) < 0)
 		rte_pktmbuf_free(m);
 	else
@@ -152,7 +153,7 @@ static void remember(struct fuzz_traffic *w, const struct frame *f)
 	w->history_count += w->history_count < HISTORY;
 }
 
-/* A place for a valid frame that waits; when there is none, some other gives way. */
+/* A place for a valid pending frame; if all are used, another one is dropped. */
 static struct frame *pending_add(struct fuzz_traffic *w)
 {
 	if (w->pending_count < PENDING)
@@ -172,7 +173,7 @@ struct sy_tuple fuzz_traffic_client(struct fuzz_traffic *w, const struct service
 	return t;
 }
 
-/* Now and then more than the network behind takes. */
+/* Sometimes more than the next network's MTU. */
 static uint32_t payload_roll(struct rng *d, uint32_t below)
 {
 	return rng_percent(d, 5) ? 1250 + rng_below(d, 300) : rng_below(d, below);
@@ -192,7 +193,7 @@ void fuzz_traffic_greet(struct fuzz_traffic *w, struct frame *f, const struct sy
 
 /* ---- frames out ---- */
 
-/* What a client or a server would answer to a segment; false: nothing. */
+/* The segment with which a client or server would answer; false: none. */
 static bool tcp_answer(struct fuzz_traffic *w, const struct sy_view *v, const struct sy_tcp *in,
                        struct segment *out, unsigned *payload)
 {
@@ -221,7 +222,7 @@ static bool tcp_answer(struct fuzz_traffic *w, const struct sy_view *v, const st
 	return true;
 }
 
-/* A DR server answers past us; what the client sends next is all there is to see. */
+/* A DR server's answer does not pass the balancer; only the client's next packet is seen. */
 static void react_past_us(struct fuzz_traffic *w, const struct sy_view *v)
 {
 	static const uint8_t flags[] = {SY_TCP_ACK, SY_TCP_ACK | SY_TCP_PSH,
@@ -239,7 +240,7 @@ static void react_past_us(struct fuzz_traffic *w, const struct sy_view *v)
 	remember(w, &next);
 }
 
-/* A router does not like it. */
+/* A router reports an error about the packet. */
 static void react_complaining(struct fuzz_traffic *w, unsigned port, const uint8_t *frame,
                               const struct sy_view *v)
 {
@@ -259,7 +260,7 @@ static void react_complaining(struct fuzz_traffic *w, unsigned port, const uint8
 	remember(w, &error);
 }
 
-/* Some of its payload becomes options, as many as there can be. */
+/* Turns part of the payload into as many options as fit. */
 static void fill_header(struct frame *f, unsigned l4)
 {
 	f->bytes[l4 + 12] = 15 << 4;
@@ -281,7 +282,7 @@ static void react_to(struct fuzz_traffic *w, unsigned port, const uint8_t *frame
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!rng_percent(&w->rng, 20))
 			react_past_us(w, v);
-		return; /* it is not for us to see what the server answers */
+		return; /* the server's answer does not pass the balancer */
 	}
 	if (v->proto == SY_PROTO_TCP) {
 		struct segment s;
@@ -329,7 +330,7 @@ void fuzz_traffic_turn(struct fuzz_traffic *w)
 
 /* ---- bursts ---- */
 
-/* One of those seen lately; port as it was. */
+/* Sends a recent frame again, on its old port. */
 static bool send_again(struct fuzz_traffic *w, bool spoil)
 {
 	if (w->history_count == 0)
@@ -351,7 +352,7 @@ static void send_client(struct fuzz_traffic *w)
 	fuzz_traffic_send(w, &f);
 }
 
-/* Nothing is wrong with these frames but where they go, where they come from, or when. */
+/* Valid frames with a wrong destination, source or time. */
 static void send_stray(struct fuzz_traffic *w)
 {
 	struct frame f;
@@ -368,15 +369,15 @@ static void send_stray(struct fuzz_traffic *w)
 		break;
 	case 1:
 		if (sy_addr_is_v4(&t.src))
-			t.src.b[13] = 19; /* behind a blackhole */
+			t.src.b[13] = 19; /* a blackhole route */
 		break;
 	case 2:
-		t.src.b[sy_addr_is_v4(&t.src) ? 12 : 5] = 0x77; /* behind no route */
+		t.src.b[sy_addr_is_v4(&t.src) ? 12 : 5] = 0x77; /* no route */
 		break;
 	case 3:
 		t.dst.b[15] ^= 0x80;
 		break;
-	case 4: /* of a link */
+	case 4: /* link-local */
 		memcpy(t.src.b + (sy_addr_is_v4(&t.src) ? 12 : 0),
 		       sy_addr_is_v4(&t.src) ? "\xa9\xfe" : "\xfe\x80", 2);
 		break;
@@ -416,8 +417,8 @@ static void send_noise(struct fuzz_traffic *w)
 	fuzz_traffic_send(w, &f);
 }
 
-/* A datagram of a client's or of a server's in fragments: in any order, with some lost, come twice,
- * or cut otherwise so that they overlap. */
+/* A datagram from a client or a server in fragments: in any order, with some lost, duplicated, or
+ * cut to overlap. */
 static void send_fragments(struct fuzz_traffic *w)
 {
 	struct rng *d = &w->rng;
@@ -442,7 +443,7 @@ static void send_fragments(struct fuzz_traffic *w)
 			unsigned pick = rng_percent(d, 50) ? rng_below(d, n) : 0;
 			if (rng_percent(d, 95))
 				fuzz_traffic_send(w, &piece[pick]);
-			if (!rng_percent(d, 5)) /* else once more, perhaps */
+			if (!rng_percent(d, 5)) /* sometimes sent again */
 				memmove(piece + pick, piece + pick + 1,
 				        (count - pick - 1) * sizeof(piece[0]));
 		}
@@ -478,7 +479,7 @@ static void fuzz_burst(struct fuzz_traffic *w)
 	struct rng *d = &w->rng;
 	for (unsigned n = 1 + rng_below(d, 2 * SY_BURST); n; n--)
 		fuzz_frame(w);
-	/* Now and then workers run unevenly, and nobody looks at what they ask. */
+	/* Sometimes a single worker runs, and the control thread does not serve its requests. */
 	if (rng_percent(d, 10))
 		harness_turn_worker(&w->topology.harness,
 		                    rng_below(d, w->topology.harness.rt->workers));
@@ -507,7 +508,7 @@ void fuzz_traffic_close(struct fuzz_traffic *w)
 
 void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
 {
-	uint64_t scenario = 0; /* when the next one comes */
+	uint64_t scenario = 0; /* when the next scenario comes */
 	while (w->tally.in < frames) {
 		if (w->tally.in >= scenario) {
 			scenario_all(w);
@@ -517,7 +518,7 @@ void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
 	}
 }
 
-/* ---- the reckoning ---- */
+/* ---- accounting ---- */
 
 void fuzz_traffic_settle(struct fuzz_traffic *w)
 {
@@ -554,7 +555,7 @@ void fuzz_traffic_settle(struct fuzz_traffic *w)
 		t->drop[reason] = harness_drops(r, reason);
 		t->dropped += t->drop[reason];
 	}
-	/* Answers that were not made are counted, and sessions that gave way, but no packet went
+	/* Suppressed answers and evicted sessions are counted as drops, but no packet was dropped
 	 * with them. */
 	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_RESET_RATE] +
 	                t->drop[SY_DROP_NO_BUFFER] + t->drop[SY_DROP_SESSION_EVICTED];

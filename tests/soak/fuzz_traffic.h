@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the soak is made of: bursts of frames, scenarios that aim at one weakness, and the calm
- * after, when everything is counted. */
+/* The soak test's traffic: bursts of frames, scenarios that each aim at one weakness, and a quiet
+ * time at the end in which everything is counted. */
 #ifndef FUZZ_TRAFFIC_H
 #define FUZZ_TRAFFIC_H
 
 #include "topology.h"
 
-#define PENDING 1024 /* valid frames that wait for their turn */
-#define HISTORY 512  /* frames to repeat and to spoil */
+#define PENDING 1024 /* valid frames that wait to be sent */
+#define HISTORY 512  /* frames to repeat and to damage */
 
 struct fuzz_tally {
 	uint64_t in, out, answered, suppressed, dropped, handed;
-	uint64_t reached, fast;        /* frames that got past classify; the fast path's */
+	uint64_t reached, fast; /* frames that got past classify; those that took the fast path */
 	uint64_t created, ended, live; /* sessions */
 	uint64_t ids, buffers;         /* still in use at the end */
 	uint64_t active;               /* sessions that servers and services still count */
-	uint64_t ugly;                 /* sent frames that must not be sent */
+	uint64_t ugly;                 /* frames sent that must not be sent */
 	uint64_t commits, refusals;
 	uint64_t drop[SY_DROP_COUNT];
 };
@@ -30,9 +30,9 @@ struct fuzz_traffic {
 
 bool fuzz_traffic_open(struct fuzz_traffic *w, uint64_t seed, unsigned workers);
 void fuzz_traffic_close(struct fuzz_traffic *w);
-/* Lets so many frames come in. */
+/* Runs until this many frames have arrived. */
 void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames);
-/* Lets everything expire, and fills in the tally. */
+/* Lets every session expire, and fills in the tally. */
 void fuzz_traffic_settle(struct fuzz_traffic *w);
 void fuzz_traffic_add(struct fuzz_tally *sum, const struct fuzz_tally *t);
 void fuzz_traffic_print(const struct fuzz_tally *t);
@@ -42,11 +42,11 @@ void scenario_all(struct fuzz_traffic *w);
 
 /* ---- for scenarios ---- */
 
-/* Counts it and sends it in; lost when the port's ring is full. */
+/* Counts the frame and puts it into its port; it is lost if the port's ring is full. */
 void fuzz_traffic_send(struct fuzz_traffic *w, const struct frame *f);
-/* Workers and control thread have their turn; what comes out is looked at and answered. */
+/* One turn of the workers and the control thread; what they send is checked and answered. */
 void fuzz_traffic_turn(struct fuzz_traffic *w);
-/* Takes what was sent. react: valid answers to it become pending. */
+/* Takes the frames that were sent. react: valid answers to them become pending. */
 void fuzz_traffic_collect(struct fuzz_traffic *w, bool react);
 /* A client's tuple towards a service, and its first frame. */
 struct sy_tuple fuzz_traffic_client(struct fuzz_traffic *w, const struct service_key *key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Squalls: each drives the balancer into one shortage, and out of it again. */
+/* Scenarios: each drives the balancer into one shortage and out of it again. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -10,9 +10,9 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* New clients of one slot, so many that the slot's table or ports run out. go_on: each sends an ACK
- * behind its SYN, and nothing else happens to their sessions, so that under DR they are established
- * and none may give way. */
+/* New clients of one slot, enough to exhaust the slot's table or ports. go_on: each sends an ACK
+ * after its SYN, and no other packet of theirs is sent, so under DR the sessions are established
+ * and cannot be evicted. */
 static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bool go_on)
 {
 	const struct segment ack = {SY_TCP_ACK, 1, 1, 0};
@@ -51,7 +51,7 @@ static void scenario_floods(struct fuzz_traffic *w)
 	flood_slot(w, &ports, false);
 }
 
-/* New sessions of a service one after the other, without the control thread between. */
+/* Creates a service's sessions one after the other, with no control thread turn between them. */
 static void scenario_special(struct fuzz_traffic *w, enum topology_special odd)
 {
 	struct service_key key = topology_special_service(odd);
@@ -64,7 +64,8 @@ static void scenario_special(struct fuzz_traffic *w, enum topology_special odd)
 	fuzz_traffic_turn(w);
 }
 
-/* A client that uses one port for two services of one NAT server; then strays of that server. */
+/* A client uses one port for two services of one NAT server; then the server sends packets of no
+ * session. */
 static void scenario_nat(struct fuzz_traffic *w)
 {
 	struct service_key key = topology_special_service(SPECIAL_NAT),
@@ -88,7 +89,7 @@ static void scenario_nat(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* More fragments than may wait for their first; then more datagrams than the table holds. */
+/* More fragments than may wait for their first one; then more datagrams than the table holds. */
 static void scenario_fragments(struct fuzz_traffic *w)
 {
 	struct service_key key = topology_service(1);
@@ -116,7 +117,7 @@ static void scenario_fragments(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* Datagrams without a checksum over IPv6, some of them in sessions with servers of IPv4. */
+/* Datagrams without a checksum over IPv6, some of them in sessions with IPv4 servers. */
 static void scenario_untranslatable(struct fuzz_traffic *w)
 {
 	struct service_key key = topology_service(WORLD_TURNED);
@@ -134,8 +135,8 @@ static void scenario_untranslatable(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* Hosts inside that want more ports towards one remote than the pool has, then more records than
- * there are; and strangers. */
+/* Inside hosts that need more ports towards one remote than the pool has, then more records than
+ * there are; and packets of no session. */
 static void scenario_snat(struct fuzz_traffic *w)
 {
 	static const char *const pool[] = {"192.0.2.90", "192.0.2.91", "192.0.2.92"};
@@ -144,7 +145,7 @@ static void scenario_snat(struct fuzz_traffic *w)
 	struct sy_tuple client = fuzz_traffic_client(w, &key), t = client;
 	uint8_t slot = sy_slot_of(&client.src, client.sport);
 	struct frame f;
-	t.dst = client.src; /* somebody that there is a route to */
+	t.dst = client.src; /* an address that has a route */
 	for (unsigned pools = 1; pools <= 3; pools += 2) {
 		put_snat(&c, "scenario", "10.0.77.0", 24, pool, pools);
 		harness_commit(&w->topology.harness, &c);
@@ -185,7 +186,7 @@ static void scenario_unknown(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* A connected client goes on after its server was removed. */
+/* A connected client continues after its server was removed. */
 static void scenario_removed(struct fuzz_traffic *w)
 {
 	struct changes c = {0};
@@ -205,7 +206,7 @@ static void scenario_removed(struct fuzz_traffic *w)
 	topology_restore(&w->topology);
 }
 
-/* Valid echo requests, for which the balancer's answer is all there is to send. */
+/* Valid echo requests, to which only the balancer's answer is sent. */
 static void send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns)
 {
 	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
@@ -242,7 +243,8 @@ static void scenario_down(struct fuzz_traffic *w)
 	port->ops->refresh(port);
 }
 
-/* Answers to packets whose time is up: at first no buffer, then more than the rate allows. */
+/* Packets whose TTL runs out: first there is no buffer for the answers, then they exceed the rate.
+ */
 static void scenario_expired(struct fuzz_traffic *w)
 {
 	static struct rte_mbuf *held[32768];
@@ -268,7 +270,7 @@ static void scenario_expired(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
-/* Worker 1 stands still while worker 0 hands over to it. */
+/* Worker 1 is stopped while worker 0 hands packets over to it. */
 static void scenario_hand_over(struct fuzz_traffic *w)
 {
 	struct harness *r = &w->topology.harness;

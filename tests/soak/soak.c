@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-soak: the forwarder's own pipeline under random and mutated frames, while its
- * configuration changes and time jumps. It ends with what must hold after any weather: no buffer
- * and no session leaked, every packet accounted for, every drop reason seen.
- */
+/* steelyard-soak: the forwarder's own pipeline under random and mutated frames, while its
+ * configuration changes and time jumps. At the end it checks that no buffer and no session leaked,
+ * every packet is accounted for, and every drop reason occurred. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +39,7 @@ static bool check(bool holds, const char *what)
 	return holds;
 }
 
-/* One soak from an empty runtime to an empty runtime. */
+/* One soak test from an empty runtime to an empty runtime. */
 static bool soak_run(struct fuzz_tally *sum, uint64_t frames, uint64_t seed, unsigned workers)
 {
 	static struct fuzz_traffic w; /* megabytes */

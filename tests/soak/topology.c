@@ -16,7 +16,8 @@
 #define TUPLE STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
 
 #define SESSIONS                                                                                   \
-	(640 * SY_SLOTS) /* more than an address has ports in a slot, two records a session */
+	(640 * SY_SLOTS) /* more than an address has ports in a slot, at two records per session   \
+	                  */
 #define MBUFS 12287      /* more than a transmit queue holds */
 
 static bool service_is_v6(unsigned i)
@@ -38,7 +39,7 @@ struct service_key topology_service(unsigned i)
 {
 	struct service_key key = harness_key(service_is_v6(i) ? "2001:db8:1::" : "192.0.2.0",
 	                                     WORLD_PORT, i % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
-	key.vip.b[15] = (uint8_t)(100 + i / 2); /* a VIP has a TCP and a UDP service */
+	key.vip.b[15] = (uint8_t)(100 + i / 2); /* each VIP has a TCP and a UDP service */
 	return key;
 }
 
@@ -61,7 +62,7 @@ static bool server_is_v6(unsigned service, unsigned i)
 struct sy_addr topology_server(unsigned service, unsigned i)
 {
 	struct sy_addr a = harness_addr(server_is_v6(service, i) ? "2001:db8:2::" : "10.0.0.0");
-	a.b[15] = (uint8_t)(1 + (service + i) % 16); /* servers of several services */
+	a.b[15] = (uint8_t)(1 + (service + i) % 16); /* servers that several services share */
 	return a;
 }
 
@@ -88,7 +89,7 @@ struct sy_addr topology_local(unsigned i)
 	return a;
 }
 
-/* ---- the net around ---- */
+/* ---- the network ---- */
 
 static struct sy_static_route route_make(unsigned port, const char *prefix, uint8_t len,
                                          const char *via)
@@ -171,7 +172,7 @@ void topology_close(struct topology *w)
 
 /* ---- changes ---- */
 
-/* Short, so that sessions expire often; one unlike the others in each service. */
+/* Short, so that sessions expire often; in each service one timeout differs from the others. */
 static pb_timeouts timeouts_make(unsigned service)
 {
 	pb_timeouts t = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
@@ -193,7 +194,7 @@ static void put_topology_service(struct changes *c, unsigned i)
 	struct service_key key = topology_service(i);
 	pb_timeouts t = timeouts_make(i);
 	snprintf(name, sizeof(name), "service-%u", i);
-	/* Each scheduler serves TCP and UDP, and each way of spreading some services. */
+	/* Each scheduler serves TCP and UDP, and each distribution method has some services. */
 	unsigned scheduler = 1 + (i / 2) % SCHEDULERS;
 	pb_service *s = put_service(c, &key, name, (int)scheduler, &t);
 	if (scheduler_find(scheduler)->by_hash && i % 5 < 2)
@@ -211,7 +212,7 @@ static void put_topology_service(struct changes *c, unsigned i)
 		set_resets(c, s, i % 3 != 1, i % 3 != 2, true);
 }
 
-/* New ones are put again now and then with another scheduler. */
+/* Puts a service, half the time with another scheduler and other limits. */
 static void change_service(struct topology *w, struct changes *c, unsigned i)
 {
 	put_topology_service(c, i);
@@ -292,7 +293,7 @@ static void change_local(struct topology *w, struct changes *c)
 		put_local(c, &local);
 }
 
-/* What no forwarder accepts, whatever the configuration is. */
+/* A change that no forwarder accepts, whatever its configuration is. */
 static void change_wrong(struct topology *w, struct changes *c)
 {
 	struct service_key key = topology_service(rng_below(w->rng, WORLD_SERVICES));
@@ -343,7 +344,7 @@ void topology_change(struct topology *w)
 	bool wrong = rng_percent(w->rng, 10);
 	if (wrong)
 		change_wrong(w, &c);
-	/* Right ones are refused too: what is to be deleted may not be there. */
+	/* Valid ones are refused too: an object to be deleted may not exist. */
 	bool accepted = harness_commit(&w->harness, &c);
 	must(!(wrong && accepted), "a wrong change was accepted");
 	w->commits += accepted;
@@ -374,7 +375,7 @@ void topology_commit_halfway(struct topology *w, void (*between)(void *ctx), voi
 	put_local(&c, &local);
 	put_special_service(&c, SPECIAL_UNIFORM);
 	must(harness_commit(&w->harness, &c), w->harness.error);
-	/* Local addresses leave before the service that needs them. */
+	/* Local addresses are deleted before the service that needs them. */
 	delete_service(&c, &key);
 	delete_local(&c, &local);
 	model_begin(b);
@@ -398,7 +399,7 @@ bool topology_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_ri
 	    sy_packet_parse(frame, m->data_len, v) != SY_DROP_NONE ||
 	    memcmp(((const struct sy_eth *)frame)->src, harness_mac[port], 6) != 0)
 		return false;
-	if (v->fragment != SY_FRAGMENT_NONE) /* of whose datagram the rest is not here */
+	if (v->fragment != SY_FRAGMENT_NONE) /* the datagram's other fragments are not here */
 		return true;
 	bool own = v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP;
 	return (!was_right && !own) || sy_packet_check_l4(frame, v) == SY_CSUM_OK;

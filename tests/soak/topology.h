@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the soak rages over: services, servers, routes, neighbours, and their changes. */
+/* The soak test's topology: services, servers, routes, neighbours, and their changes. */
 #ifndef TOPOLOGY_H
 #define TOPOLOGY_H
 
 #include "../../dataplane/balance/tests/harness.h"
 #include "frame.h"
 
-#define WORLD_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; each third is IPv6 */
-#define WORLD_SERVERS  8  /* of each, at the most */
+#define WORLD_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; every third one is IPv6 */
+#define WORLD_SERVERS  8  /* at most, per service */
 #define WORLD_TURNED   11 /* UDP over IPv6, with servers of both families */
 #define WORLD_DIRECT   6  /* TCP over IPv4, by DR */
 #define WORLD_LOCALS   4  /* IPv4; IPv6 has one */
 #define WORLD_PORT     80
 
-/* Services that go wrong in one way each. All TCP over IPv4. */
+/* Services that each fail in one way. All TCP over IPv4. */
 enum topology_special {
 	SPECIAL_EMPTY,         /* no server */
 	SPECIAL_SILENT,        /* its server's neighbour does not answer */
-	SPECIAL_HOLE,          /* its server lies behind a blackhole route */
-	SPECIAL_UNROUTED,      /* … behind no route */
-	SPECIAL_OFF_LINK,      /* … behind a router, which DR cannot use */
+	SPECIAL_HOLE,          /* its server's route is a blackhole */
+	SPECIAL_UNROUTED,      /* … has no route */
+	SPECIAL_OFF_LINK,      /* … is behind a router, which DR cannot use */
 	SPECIAL_NAT,           /* NAT to one server, which never changes */
-	SPECIAL_NAT_DUPLICATE, /* another service of it */
+	SPECIAL_NAT_DUPLICATE, /* another service of that server */
 	SPECIAL_UNIFORM,       /* one server, which never changes: IPv4 */
 	SPECIAL_LIMITED,       /* one server that takes three sessions */
-	SPECIAL_UNIFORM_6,     /* as SPECIAL_UNIFORM, IPv6 */
+	SPECIAL_UNIFORM_6,     /* like SPECIAL_UNIFORM, IPv6 */
 	SPECIAL_SERVICES
 };
 
@@ -34,7 +34,7 @@ struct topology {
 	uint64_t commits, refusals;
 };
 
-/* Session tables and pool are small, so that the soak fills them. */
+/* Session tables and pool are small, for the soak test to fill them. */
 bool topology_open(struct topology *w, struct rng *d, unsigned workers,
                    const struct sy_stage *pipeline);
 void topology_close(struct topology *w);
@@ -45,18 +45,18 @@ struct sy_addr topology_server(unsigned service, unsigned i);
 struct sy_addr topology_special_server(enum topology_special odd);
 struct sy_addr topology_local(unsigned i);
 
-/* Puts everything back as it was at the start. */
+/* Restores the configuration of the start. */
 void topology_restore(struct topology *w);
-/* A random transaction, sometimes one that must be refused. */
+/* Makes a random transaction, sometimes one that must be refused. */
 void topology_change(struct topology *w);
 /* Deletes all services and local addresses. */
 void topology_clear(struct topology *w);
-/* Whether what a port has sent is fit to be sent: one buffer, the port's MAC, a frame that can be
- * parsed; if it `was_right` when it came in, or is the balancer's own, checksums are right too. */
+/* Whether a frame that a port sent is valid: one buffer, the port's MAC, a frame that can be
+ * parsed. If it `was_right` when it came in, or is the balancer's own, checksums are right too. */
 bool topology_sent_is_right(const struct rte_mbuf *m, unsigned port, bool was_right,
                             struct sy_view *v);
-/* Everything a commit does between publishing services and publishing local addresses: a server of
- * a family without local addresses is visible while `between` runs. */
+/* Makes the steps of a commit between publishing services and publishing local addresses: a server
+ * of a family without local addresses is visible while `between` runs. */
 void topology_commit_halfway(struct topology *w, void (*between)(void *ctx), void *ctx);
 
 #endif
