@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-adopt: how long a restarted forwarder takes to have its sessions again. Random FNAT
+/* steelyard-adopt: the time that a restarted forwarder needs to adopt its sessions. Random FNAT
  * sessions fill a session file, which is left as by a crash, opened again and adopted. Beside each
- * adoption the same threads read the file's bytes once, as a measure of the machine.
- */
+ * adoption the same threads read the file's bytes once, as a baseline for the machine. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -26,7 +24,7 @@ struct arguments {
 	bool json;
 };
 
-/* Times in seconds, of each run. */
+/* Times in seconds, per run. */
 struct result {
 	uint64_t found, kept, bytes;
 	double open[RUNS], adopt[RUNS], read[RUNS];
@@ -107,7 +105,7 @@ static int sessions_fill(struct network *n, uint64_t sessions)
 			break;
 		case NETWORK_NO_PORT:
 			return fail("no local port is left");
-		case NETWORK_FULL: /* this slot is; others are not */
+		case NETWORK_FULL: /* this slot is full; others are not */
 			if (++refused > sessions)
 				return fail("the tables are full");
 			break;

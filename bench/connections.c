@@ -13,7 +13,7 @@
 /* MSS 1460, SACK permitted, window scale 7. */
 static const uint8_t syn_options[] = {2, 4, 0x05, 0xb4, 1, 1, 4, 2, 1, 3, 3, 7};
 
-/* ---- saying ---------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void template_l3(struct connection_template *t, bool v4, uint32_t l4_len)
 {
@@ -22,7 +22,7 @@ static void template_l3(struct connection_template *t, bool v4, uint32_t l4_len)
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
 		*ip = (struct sy_ipv4){.version_ihl = 0x45,
 		                       .total_length = htons((uint16_t)(sizeof(*ip) + l4_len)),
-		                       .fragment = htons(0x4000), /* don't */
+		                       .fragment = htons(0x4000), /* don't fragment */
 		                       .ttl = 64,
 		                       .proto = SY_PROTO_TCP};
 		t->l3_sum = sy_csum_sum(ip, sizeof(*ip));
@@ -113,9 +113,9 @@ uint32_t connections_answer(const struct connections *l, const struct connection
 	return t->len;
 }
 
-/* ---- beginning ------------------------------------------------------------------------------- */
+/* ---- first sequence numbers ------------------------------------------------------------------ */
 
-/* An end's first sequence number, host order; both ends of a tuple have their own. */
+/* An end's first sequence number, host order. The two ends of a tuple have different ones. */
 static inline uint32_t isn_of(const struct sy_addr *own, uint16_t own_port,
                               const struct sy_addr *peer, uint16_t peer_port)
 {
@@ -127,7 +127,7 @@ static inline uint32_t isn_of(const struct sy_addr *own, uint16_t own_port,
 
 void connections_begin(struct connections *l, uint64_t n, struct connection_step *w)
 {
-	/* Two rounds of what can be undone: no two n are mapped to one. */
+	/* Two invertible rounds: no two n give the same value. */
 	uint32_t x = (uint32_t)n * 0x9e3779b1u;
 	x ^= x >> 15;
 	x *= 0x85ebca77u;
@@ -143,12 +143,13 @@ void connections_begin(struct connections *l, uint64_t n, struct connection_step
 	l->begun++;
 }
 
-/* ---- hearing --------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
-/* What a frame says, turned round: src is who heard it. Numbers in host order. */
+/* A frame's contents, reversed: src is the receiver. Numbers in host order. */
 struct heard {
 	struct connection_step back;
-	uint32_t next, said; /* what acknowledges it; bytes of ours that it acknowledges */
+	uint32_t next, said; /* the number that acknowledges it; bytes of the receiver's that it
+	                        acknowledges */
 	uint32_t payload;
 	uint8_t flags;
 };

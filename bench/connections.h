@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Complete TCP connections, both ends, as pure logic over frames: no sockets, no stack, no DPDK.
- * What one end says next follows from what it hears alone, so millions of connections cost no
- * memory but that of the words that are under way. A connection is ten packets:
+/* Both ends of complete TCP connections, as pure logic on frames: no sockets, no stack, no DPDK.
+ * What an end sends next follows only from the frame that it received, so millions of connections
+ * need no memory except for the steps in flight. A connection is ten packets:
  *
  *      1  client  SYN                      with MSS, SACK permitted, window scale
  *      2  server  SYN-ACK                  likewise
@@ -15,14 +14,13 @@
  *      9  server  FIN
  *     10  client  ACK
  *
- *     connections_begin() ─▶ word ─▶ connections_answer() ─▶ frame ─▶ (balancer) ─▶
- * connections_receive() ─▶ 0–2 words …
+ *     connections_begin() ─▶ step ─▶ connections_answer() ─▶ frame ─▶ (balancer) ─▶
+ *     connections_receive() ─▶ 0–2 steps …
  *
- * A word is a packet that is still to be said, in 48 bytes. Sequence numbers begin at a number that
- * follows from the tuple, by which each end knows at what point a connection is; whatever fits
- * nowhere (a packet twice, a reset, a wrong number) is counted and answered by nothing. A lost
- * packet ends its connection: nothing is sent again.
- */
+ * A step is a packet still to be sent, in 48 bytes. The first sequence numbers follow from the
+ * tuple, so each end knows how far a connection is. A packet that does not fit (a duplicate, a
+ * reset, a wrong number) is counted and not answered. A lost packet ends its connection: there are
+ * no retransmissions. */
 #ifndef BENCH_LIVES_H
 #define BENCH_LIVES_H
 
@@ -30,10 +28,10 @@
 
 #define LIFE_PACKETS   10
 #define LIFE_FRAME_MAX 128 /* bytes that connections_answer() may write */
-#define LIFE_CLIENTS   17  /* bits: addresses of clients, from the first on */
-#define LIFE_PORTS     15  /* bits: ports of each, 32768 to 65535 */
+#define LIFE_CLIENTS   17  /* bits: number of client addresses, from the first one up */
+#define LIFE_PORTS     15  /* bits: ports per client, 32768 to 65535 */
 
-/* The packets of a connection, in their order. */
+/* The packets of a connection, in order. */
 enum connection_packet {
 	LIFE_SYN,
 	LIFE_SYN_ACK,
@@ -56,7 +54,7 @@ static inline enum connection_side connection_side_of(enum connection_packet p)
 	               : LIFE_CLIENT;
 }
 
-/* All but `packet` in network order. */
+/* Network order, except for `packet`. */
 struct connection_step {
 	struct sy_addr src, dst;
 	uint16_t sport, dport;
@@ -66,44 +64,45 @@ struct connection_step {
 _Static_assert(sizeof(struct connection_step) == 48, "what a connection under way costs");
 
 struct connections_options {
-	struct sy_addr client; /* the first; its last LIFE_CLIENTS bits are 0. Says the family */
+	struct sy_addr
+	        client; /* the first client; its last LIFE_CLIENTS bits are 0. Gives the family */
 	struct sy_addr vip;
-	uint16_t port; /* of the VIP, host order */
-	/* By enum connection_side: the end's own MAC address, and the one that it sends to. */
+	uint16_t port; /* the VIP's port, host order */
+	/* By enum connection_side: the end's own MAC address, and its destination MAC address. */
 	uint8_t own_mac[2][6], gate_mac[2][6];
 };
 
-/* A packet's bytes, all but what its word says. */
+/* A packet's bytes, except for the fields that a step gives. */
 struct connection_template {
 	uint8_t bytes[LIFE_FRAME_MAX];
 	uint32_t len, payload;
-	uint64_t l3_sum, l4_sum; /* of what checksums cover of it */
+	uint64_t l3_sum, l4_sum; /* checksum of its constant part */
 };
 
 struct connections {
 	struct connections_options options;
 	bool v4;
 	struct connection_template template[LIFE_PACKETS];
-	uint64_t begun, completed; /* LIFE_SYN made; LIFE_LAST_ACK heard */
-	uint64_t strange, resets;  /* heard and out of place; of these, resets */
+	uint64_t begun, completed; /* LIFE_SYN sent; LIFE_LAST_ACK received */
+	uint64_t strange, resets;  /* received out of place; resets among these */
 };
 
 void connections_init(struct connections *l, const struct connections_options *o);
 
-/* The first word of connection n. Lives have other tuples for 2^(LIFE_CLIENTS + LIFE_PORTS) of
- * them, and neighbours are far from each other. */
+/* The first step of connection n. Tuples repeat after 2^(LIFE_CLIENTS + LIFE_PORTS) connections,
+ * and consecutive ones are far apart. */
 void connections_begin(struct connections *l, uint64_t n, struct connection_step *w);
 
-/* Writes the word's frame; returns its length. The checksums are right. */
+/* Writes the step's frame with right checksums; returns its length. */
 uint32_t connections_answer(const struct connections *l, const struct connection_step *w,
                             uint8_t frame[static LIFE_FRAME_MAX]);
 
-/* What an end has to say to a frame of len bytes it got: returns how many words. The frame may be
- * written over afterwards. */
+/* An end's answer to a received frame of len bytes: returns the number of steps. The caller may
+ * overwrite the frame afterwards. */
 unsigned connections_receive(struct connections *l, enum connection_side side, const uint8_t *frame,
                              uint32_t len, struct connection_step out[static 2]);
 
-/* Is the frame well formed, are its checksums right? For warming up; slow. */
+/* Whether the frame is well formed and its checksums are right. Slow: for warming up. */
 bool connections_check(const uint8_t *frame, uint32_t len);
 
 #endif

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-cps: what a complete TCP connection costs a worker, on one core and without a device:
- * its handshake, request, answer and four-way close (ten packets, connections.h), the creation of
- * its session, and the session's deletion. The forwarder's own loop, stages and sweeps run, by the
- * real clock; so after some seconds as many sessions end as begin, and only then it is measured.
- * What the ends of the connections take is read beside, by the TSC around all of their code, and
- * taken off.
- */
+/* steelyard-cps: the worker time of a complete TCP connection, on one core and without a device:
+ * handshake, request, answer and four-way close (ten packets, connections.h), session creation and
+ * session deletion. The forwarder's own loop, stages and sweeps run on the real clock. After some
+ * seconds as many sessions end as are created, and only then the measurement starts. The time of
+ * the connections' ends is measured by the TSC around all of their code, and subtracted. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +21,7 @@
 #define MEMORY_MB 256
 #define SERVERS   16
 #define LOCALS    16
-#define CHECKED   20000 /* connections whose every frame is looked at */
+#define CHECKED   20000 /* connections whose frames are all checked */
 #define STICK     20000 /* bursts of the baseline */
 
 struct arguments {
@@ -39,10 +36,10 @@ struct cell {
 	struct arguments options;
 	struct harness harness;
 	struct endpoints endpoints;
-	uint64_t worked_ns; /* of the forwarder and the ends: what its clock shows */
+	uint64_t worked_ns; /* time of the forwarder and the ends: what its clock shows */
 };
 
-/* ---- the clock: it stands still while the forwarder does ------------------------------------- */
+/* ---- the clock: stopped while the forwarder is paused ---------------------------------------- */
 
 static uint64_t paused_ns;
 uint64_t __real_sy_clock_ns(void);
@@ -150,7 +147,7 @@ static uint64_t drops(const struct cell *c)
 	return n;
 }
 
-/* Until so many connections are complete, or the time is over. */
+/* Until this many connections are complete, or the time is up. */
 static void run_until(struct cell *c, uint64_t completed, uint64_t ms)
 {
 	clock_go(c);
@@ -160,7 +157,7 @@ static void run_until(struct cell *c, uint64_t completed, uint64_t ms)
 	clock_stop(c);
 }
 
-/* Of this thread: what others do with its core meanwhile is not counted. */
+/* Of this thread: time of other programs on its core is not counted. */
 static double cpu_ns(void)
 {
 	struct timespec t;
@@ -168,7 +165,7 @@ static double cpu_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Nanoseconds a connection, the ends' own taken off; *ends: those. */
+/* Nanoseconds per connection, without the ends' own time; *endpoints: that time. */
 static double run_ns(struct cell *c, double *endpoints)
 {
 	uint64_t connections = c->endpoints.connections.completed, own = c->endpoints.cycles;
@@ -201,7 +198,7 @@ static void tell(const struct cell *c, double connection, double endpoints, doub
 	        connection, endpoints, harness_totals(&c->harness).live);
 }
 
-/* The connections under way come to their ends, and all their sessions are deleted. */
+/* Completes the connections in progress and waits until all their sessions are deleted. */
 static bool finish(struct cell *c)
 {
 	struct endpoints *e = &c->endpoints;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-density: how many bytes a session costs, and what it takes to find one. FNAT sessions
- * of random clients fill the table until the first insertion fails; then every one is looked up in
- * both directions. What is told as bytes per session is all that was mapped over the sessions live
- * at that moment, beside what a session's own fields take. On the way there, at 50 % and 90 %, the
- * cost of look-ups is measured (lookup.h).
- */
+/* steelyard-density: the bytes that a session costs, and the time to find one. FNAT sessions of
+ * random clients fill the table until the first insertion fails; then each one is looked up in both
+ * directions. Reported as bytes per session: all mapped memory divided by the live sessions at that
+ * moment, beside the size of a session's own fields. The cost of look-ups is measured at 50 % and
+ * 90 % (lookup.h). */
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -17,12 +15,13 @@
 #include "network.h"
 #include "options.h"
 
-/* A record's halves, and a tag and an entry in the index for each direction: no table of this kind
- * can do with less. */
+/* A record's halves, and a tag and an entry in the index per direction: the minimum for any table
+ * of this kind. */
 #define FIELDS                                                                                     \
 	(sizeof(struct session) + sizeof(struct session_cold) +                                    \
 	 2 * (sizeof(uint16_t) + sizeof(uint32_t)))
-/* Of a session in tables of any size, roughly: the baseline's memory, where it comes first. */
+/* Approximate bytes per session in tables of any size: sizes the baseline's memory when the
+ * baseline runs first. */
 #define BYTES 62
 
 static const unsigned fills[] = {50, 90}; /* percent of the capacity */
@@ -31,10 +30,10 @@ struct arguments {
 	struct session_store_options store;
 	unsigned family;
 	uint64_t seed;
-	double limit;     /* bytes a session; 0: none */
+	double limit;     /* bytes per session; 0: none */
 	unsigned lookups; /* runs of look-ups at each fill; 0: none */
-	uint64_t packets; /* of such a run */
-	bool before;      /* its baseline's runs come before the table */
+	uint64_t packets; /* per run */
+	bool before;      /* run the baseline before the table exists */
 };
 
 static int fail(const char *why)
@@ -43,9 +42,9 @@ static int fail(const char *why)
 	return 1;
 }
 
-/* ---- what is measured ------------------------------------------------------------------------ */
+/* ---- measurements ---------------------------------------------------------------------------- */
 
-/* Until so many sessions live; or, with UINT64_MAX, until the first insertion fails. */
+/* Until this many sessions live, or, with UINT64_MAX, until the first insertion fails. */
 static enum network_outcome sessions_create(struct network *n, uint64_t until, uint64_t *live)
 {
 	enum network_outcome outcome = NETWORK_INSERTED;
@@ -61,7 +60,7 @@ static enum network_outcome sessions_create(struct network *n, uint64_t until, u
 	return outcome;
 }
 
-/* The sessions of all slots that cannot be found as they should. */
+/* Sessions of all slots that a look-up does not find or finds wrong. */
 static uint64_t sessions_lost(const struct network *n, uint64_t *seen)
 {
 	uint64_t lost = 0;
@@ -76,7 +75,8 @@ static uint64_t sessions_lost(const struct network *n, uint64_t *seen)
 	return lost;
 }
 
-/* Fills the table, verifies it and tells what a session costs. l NULL: no look-ups are measured. */
+/* Fills the table, verifies it and reports the bytes per session. l NULL: no look-ups are measured.
+ */
 static int measure(const struct arguments *a, struct network *n, struct lookup *l)
 {
 	const double mapped = (double)session_store_mapped(n->store);
@@ -143,7 +143,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	return a;
 }
 
-/* Of the pages that the table's file lies on; 0: ordinary ones. */
+/* Size of the pages that hold the table's file; 0: ordinary ones. */
 static uint64_t page_size(const char *directory)
 {
 	struct statfs fs;

@@ -5,11 +5,10 @@
 
 #include <rte_cycles.h>
 
-/* Lives that begin with a burst while there are fewer than there shall be: few, so that they spread
- * over all their stages. */
+/* Connections that a burst starts while the target number is not reached: few, so that they spread
+ * over all stages. */
 #define RAMP 8
-/* A call that took longer was interrupted, and is not counted; microseconds. A burst takes three.
- */
+/* Microseconds. A longer call was interrupted and is not counted; a burst takes three. */
 #define CALL_US 30
 
 const uint8_t endpoints_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 1, 2}};
@@ -17,10 +16,10 @@ const uint8_t endpoints_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0
 _Static_assert((int)HARNESS_WAN == (int)LIFE_CLIENT && (int)HARNESS_LAN == (int)LIFE_SERVER,
                "a port's number is its end's");
 
-/* A port's operations get nothing of ours; there is one harness in a process. */
+/* A port's operations take no context argument; a process has one harness. */
 static struct endpoints *endpoints;
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static bool words_open(struct words *w, uint64_t capacity)
 {
@@ -30,7 +29,7 @@ static bool words_open(struct words *w, uint64_t capacity)
 	*w = (struct words){malloc(size * sizeof(struct connection_step)), size - 1, 0, 0};
 	if (!w->word)
 		return false;
-	memset(w->word, 0, size * sizeof(struct connection_step)); /* present */
+	memset(w->word, 0, size * sizeof(struct connection_step)); /* touches the memory */
 	return true;
 }
 
@@ -127,8 +126,8 @@ static bool endpoints_is_pending(struct port *p, unsigned queue)
 	return endpoints->words[p->id].read != endpoints->words[p->id].write;
 }
 
-/* ---- in place of the harness's
- * ------------------------------------------------------------------- */
+/* ---- replacing the harness's ports
+ * --------------------------------------------------------------- */
 
 bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_options connections,
                     uint64_t concurrent)
@@ -141,7 +140,7 @@ bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_o
 		memcpy(connections.gate_mac[i], harness_mac[i], 6);
 	}
 	connections_init(&e->connections, &connections);
-	/* Each connection has two words under way at most. */
+	/* Each connection has at most two steps in flight. */
 	if (!words_open(&e->words[0], 2 * concurrent) || !words_open(&e->words[1], 2 * concurrent))
 		return false;
 	endpoints = e;

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * The two ends of connections, as the ports of a balancer that runs in one process: what rx() gives
- * is what an end says next, and tx() lets the other end hear what the balancer made of it. There is
- * no driver, no ring and no second core; what the ends take themselves is known (`cycles`), and can
- * be taken off.
+/* The two ends of connections, as the ports of a balancer that runs in one process: rx() returns
+ * what an end sends next, and tx() gives the balancer's output to the other end. There is no
+ * driver, no ring and no second core. The ends' own time is measured (`cycles`) and can be
+ * subtracted.
  *
- *     client ── port HARNESS_WAN ── balancer ── port HARNESS_LAN ── server
- */
+ *     client ── port HARNESS_WAN ── balancer ── port HARNESS_LAN ── server */
 #ifndef BENCH_ENDS_H
 #define BENCH_ENDS_H
 
 #include "../dataplane/balance/tests/harness.h"
 #include "connections.h"
 
-/* Words in the order in which they were thought of. */
+/* Steps in the order in which they were made. */
 struct words {
 	struct connection_step *word;
 	uint64_t mask, read, write;
@@ -22,24 +20,24 @@ struct words {
 struct endpoints {
 	struct harness *harness;
 	struct connections connections;
-	struct words words[2]; /* by enum connection_side: who says them */
-	uint64_t concurrent;   /* connections under way at a time; 0: none begins any more */
+	struct words words[2]; /* by enum connection_side: the sender */
+	uint64_t concurrent;   /* connections at a time; 0: no new ones start */
 	uint64_t cycles;       /* of rx() and tx() */
-	uint64_t call_cycles;  /* longer calls are not counted: they were interrupted */
-	uint64_t packets;      /* given by rx() */
-	bool check;            /* look at each frame's checksums: slow */
-	uint64_t wrong;        /* frames of which they were wrong */
+	uint64_t call_cycles;  /* longer calls were interrupted and are not counted */
+	uint64_t packets;      /* returned by rx() */
+	bool check;            /* check each frame's checksums: slow */
+	uint64_t wrong;        /* frames with wrong checksums */
 	unsigned spares;
 	struct rte_mbuf *spare[4 * SY_BURST];
-	const struct port_ops *device[HARNESS_PORTS]; /* in whose place we are */
+	const struct port_ops *device[HARNESS_PORTS]; /* the devices that were replaced */
 	struct port_ops ops[HARNESS_PORTS];
 };
 
-/* MAC addresses of the routers behind which clients and servers are, by port. */
+/* By port: MAC addresses of the routers in front of the clients and the servers. */
 extern const uint8_t endpoints_mac[HARNESS_PORTS][6];
 
-/* Takes the place of an open harness's devices; one at a time in a process. The connections' MAC
- * addresses are filled in. False: no memory for so many connections at a time. */
+/* Replaces an open harness's devices; one at a time per process. Fills in the connections' MAC
+ * addresses. False: no memory for this many connections. */
 bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_options connections,
                     uint64_t concurrent);
 void endpoints_close(struct endpoints *e);

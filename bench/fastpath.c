@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-fastpath: what a packet of an established session costs a worker, on one core and
- * without a device. The forwarder's own loop and stages run; packets are fed as injector.h says,
- * and what feeding costs alone is measured in between and taken off.
- */
+/* steelyard-fastpath: the worker time of a packet of an established session, on one core and
+ * without a device. The forwarder's own loop and stages run; injector.h supplies the packets. The
+ * injector's own time is measured between runs and subtracted. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 #define MAX_RUNS  1000
-#define DRAWN     (1u << 22) /* packets at most, by popularity: more than all runs take */
+#define DRAWN     (1u << 22) /* most packets drawn by popularity: more than all runs take */
 
 enum direction { BOTH, FROM_CLIENT, FROM_SERVER, ALL };
 
@@ -26,14 +24,14 @@ struct arguments {
 	enum direction direction;
 	bool zipf;
 	unsigned runs;
-	uint64_t packets; /* of a run */
+	uint64_t packets; /* per run */
 };
 
-/* By their numbers. */
+/* By enum value. */
 static const char *const direction_name[] = {"both", "client", "server", "all"};
 static const char *const mode_name[] = {"", "fnat", "dr", "nat", "ipip", "snat"};
 
-/* Which one it is; it is one of them. */
+/* The index of a name that is in the list. */
 static unsigned name_index(const char *const *names, const char *name)
 {
 	unsigned n = 0;
@@ -82,7 +80,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What is measured with one fixture. */
+/* The measurements with one fixture. */
 struct cell {
 	struct fixture *fixture;
 	enum direction direction;
@@ -90,7 +88,7 @@ struct cell {
 	uint64_t packets;
 };
 
-/* Gives a run's packets to the ports; returns how many. */
+/* Gives a run's packets to the ports; returns their number. */
 static uint64_t packets_give(const struct cell *c)
 {
 	struct fixture *s = c->fixture;
@@ -122,7 +120,7 @@ struct result {
 	double all, feeding, stick;
 };
 
-/* The usual cost of feeding, lest a run gains by what disturbed the one before it. */
+/* The median injector time: a disturbed one would make the next run look faster. */
 static double usual_feeding(const struct result *result, unsigned runs)
 {
 	double feeding[MAX_RUNS];
@@ -144,7 +142,7 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 	        c->zipf ? "zipf" : "uniform", direction_name[c->direction]);
 	const struct measure m = {"fastpath", params, "cost", "ns/packet", NULL};
 
-	run_ns(c, false); /* caches and page tables know it now */
+	run_ns(c, false); /* warms up caches and page tables */
 	for (unsigned i = 0; i < a->runs; i++) {
 		result[i].feeding = run_ns(c, true);
 		result[i].all = run_ns(c, false);
@@ -159,7 +157,7 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 	return false;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all directions -------------------------------------------------------------------------- */
 
 static bool directions_measure(struct fixture *s, const struct arguments *a, struct baseline *y,
                                bool zipf)

@@ -10,7 +10,7 @@
 
 #define BRIEF_PORT 53
 #define MEMORY_MB  256
-#define SLOT_LEAST 64 /* sessions of a slot's table */
+#define SLOT_LEAST 64 /* least number of sessions in a slot's table */
 
 struct fixture_options fixture_defaults(uint64_t sessions)
 {
@@ -45,7 +45,7 @@ static struct sy_addr local_address(const struct fixture *s, unsigned n)
 	return address(s->options.server_v6, 0x0a010001, "fd00:0:0:1::", n + 1);
 }
 
-/* Each session has a client of its own, from 2^29 of them. */
+/* Each session has a client of its own, out of 2^29. */
 static struct sy_tuple client_tuple(struct fixture *s)
 {
 	const struct fixture_options *o = &s->options;
@@ -83,8 +83,8 @@ static void route_set(struct sy_static_route *r, unsigned port, struct sy_addr p
 	strcpy(r->port, port_name[port]);
 }
 
-/* Clients, and remote hosts of SNAT, behind a router; servers on the network; what is inside of
- * SNAT behind another router. */
+/* Clients and SNAT's remote hosts are behind one router, servers on link, and SNAT's inside hosts
+ * behind another router. */
 static bool harness_make(struct fixture *s)
 {
 	static struct sy_static_neigh neigh[SCENE_SERVERS + 5];
@@ -116,7 +116,7 @@ static bool harness_make(struct fixture *s)
 	        .memory_mb = MEMORY_MB,
 	        .huge = o->store != NULL,
 	        .store_directory = o->store,
-	        .start_ns = sy_clock_ns(), /* workers go on from it */
+	        .start_ns = sy_clock_ns(), /* workers continue from this time */
 	        .neigh = neigh,
 	        .neighs = neighs,
 	        .route = route,
@@ -194,7 +194,7 @@ static void frame_make(uint8_t *to, uint32_t len, const struct sy_tuple *t, unsi
 	memcpy(to, f.bytes, len);
 }
 
-/* What a round of first packets came out as. */
+/* The result of one round of first packets. */
 struct outcome {
 	unsigned count;
 	struct sy_tuple tuple[SY_BURST];
@@ -206,12 +206,12 @@ static void outcome_note(void *ctx, const uint8_t *frame, unsigned len)
 	struct sy_view v;
 	if (o->count == SY_BURST)
 		return;
-	if (sy_packet_parse(frame, len, &v) == SY_DROP_NONE) /* else a tunnel's */
+	if (sy_packet_parse(frame, len, &v) == SY_DROP_NONE) /* otherwise a tunnel's */
 		o->tuple[o->count] = v.tuple;
 	o->count++;
 }
 
-/* Lets n frames of these tuples in, and takes what comes out. */
+/* Sends in n frames of these tuples, and collects what comes out. */
 static bool round_pass(struct fixture *s, struct injector_stream *few, const struct sy_tuple *tuple,
                        unsigned n, enum session_direction from, uint8_t flags, struct outcome *out)
 {
@@ -220,7 +220,7 @@ static bool round_pass(struct fixture *s, struct injector_stream *few, const str
 	for (unsigned i = 0; i < n; i++)
 		frame_make(injector_frame(few, i), few->len, &tuple[i], s->port[from], flags);
 	few->count = n;
-	s->injector.queue[s->port[from]][0].stream = NULL; /* from its first frame */
+	s->injector.queue[s->port[from]][0].stream = NULL; /* restart at its first frame */
 	injector_give(&s->injector, s->port[from], 0, few, n);
 	harness_turn(&s->harness);
 	injector_listen(&s->injector, NULL, NULL);
@@ -232,7 +232,7 @@ static struct sy_tuple tuple_reverse(const struct sy_tuple *t)
 	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
 }
 
-/* The packets of session n that are kept: of one session in `every`. */
+/* The packets of session n, if it is one of those kept: one session in `every`. */
 static void frames_keep(struct fixture *s, uint64_t n, const struct sy_tuple *client,
                         const struct sy_tuple *server)
 {
@@ -271,7 +271,7 @@ static bool sessions_begin(struct fixture *s, struct injector_stream few[2], uin
 	return true;
 }
 
-/* With 20 bytes of transport at least: tests/soak/frame.h makes no checksum for less. */
+/* At least 20 bytes of transport: tests/soak/frame.h makes no checksum for less. */
 static uint32_t frame_len(const struct fixture *s, bool v6)
 {
 	unsigned least = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +
@@ -355,7 +355,7 @@ void fixture_close(struct fixture *s)
 	harness_discard(&s->harness);
 }
 
-/* ---- orders ---------------------------------------------------------------------------------- */
+/* ---- packet order ---------------------------------------------------------------------------- */
 
 void fixture_shuffle(struct fixture *s, enum session_direction from)
 {
@@ -377,7 +377,7 @@ bool fixture_draw_zipf(struct fixture *s, enum session_direction from, uint64_t 
 	if (!injector_stream_open(&drawn, count, all->len))
 		return false;
 	for (uint64_t n = 0; n < count; n++) {
-		/* Of rank r: log((r + 1) / r), near to 1/r, out of log(sessions + 1). */
+		/* Rank r: log((r + 1) / r), close to 1/r, out of log(sessions + 1). */
 		double u = (double)(measure_random(&s->random) >> 11) * 0x1p-53;
 		uint64_t rank = (uint64_t)pow(sessions + 1, u) - 1;
 		memcpy(injector_frame(&drawn, n), injector_frame(all, rank % all->count),
@@ -398,7 +398,7 @@ uint64_t fixture_drops(const struct fixture *s)
 	return all;
 }
 
-/* Between fast and slow path, in a pipeline of our own. */
+/* Between fast and slow path, in this file's own pipeline. */
 static uint64_t slow_packets;
 
 static void slow_count(struct sy_worker *w, struct sy_burst *burst)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * What the packet path is measured with: a forwarder between two fed ports, a service, and
- * sessions that were made the way they always are, by the first packets of their clients.
- */
+/* What benchmarks measure the packet path with: a forwarder between two injected ports, a service,
+ * and sessions created in the ordinary way, by their clients' first packets. */
 #ifndef BENCH_SCENE_H
 #define BENCH_SCENE_H
 
@@ -14,20 +12,21 @@ struct fixture_options {
 	bool client_v6, server_v6;
 	bool tcp; /* else UDP */
 	uint64_t sessions;
-	double fill;              /* of the session table */
+	double fill;              /* share of the session table */
 	unsigned servers, locals; /* at most SCENE_SERVERS, SCENE_LOCALS */
 	unsigned workers;         /* 0: 1 */
-	uint32_t frame_len;       /* without FCS; less than the headers: those */
-	const char *store;        /* directory on hugetlbfs, and all is huge; NULL: nothing is */
-	bool brief; /* there is a service, too, whose sessions are over after a second of silence */
+	uint32_t frame_len;       /* without FCS; if less than the headers, their length */
+	const char *store; /* directory on hugetlbfs for the table, with all memory on huge pages;
+	                      NULL: no huge pages */
+	bool brief;        /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
 };
 #define SCENE_SERVERS  256
 #define SCENE_LOCALS   64
-#define SCENE_SESSIONS (1u << 29) /* clients there are */
-#define SCENE_FRAMES   (1u << 24) /* of a direction: a few GB */
+#define SCENE_SESSIONS (1u << 29) /* number of clients */
+#define SCENE_FRAMES   (1u << 24) /* per direction: a few GB */
 
-/* An entry of options.h: where the fixture's session table lies. */
+/* An entry of options.h: the directory of the fixture's session table. */
 #define SCENE_DIRECTORY(options)                                                                   \
 	{                                                                                          \
 		"directory", "DIR", OPTION_WORD, &(options).store, 0, 0, OPTIONS_DIRECTORY         \
@@ -40,38 +39,39 @@ struct fixture {
 	struct fixture_options options;
 	struct harness harness;
 	struct injector injector;
-	/* Packets of the sessions by enum session_direction, in the order they were made; those of
-	 * a one-way mode's servers are none. Of more than SCENE_FRAMES sessions, one in `every` has
-	 * one. */
+	/* The sessions' packets by enum session_direction, in the order of creation; empty for the
+	 * servers of a one-way mode. With more than SCENE_FRAMES sessions, one in `every` has a
+	 * packet. */
 	struct injector_stream stream[2];
 	uint64_t every;
-	unsigned port[2];           /* by which they come in */
-	struct service_key service; /* theirs; of SNAT none */
-	uint64_t clients;           /* that there have been so far */
+	unsigned port[2];           /* arrival ports */
+	struct service_key service; /* the sessions' service; not used for SNAT */
+	uint64_t clients;           /* used so far */
 	uint64_t random;
 };
 
-/* Makes all that; a process has one fixture. What fails is told on stderr. */
+/* Creates the fixture; a process has one. Reports errors on stderr. */
 bool fixture_open(struct fixture *s, const struct fixture_options *o);
 void fixture_close(struct fixture *s);
 static inline bool fixture_is_one_way(const struct fixture *s)
 {
 	return s->options.mode == MODE_DR || s->options.mode == MODE_IPIP;
 }
-/* Server n; after the last one, one that is there and not yet configured. Port SCENE_PORT. */
+/* Server n; n after the last one gives a reachable server that is not configured. Port SCENE_PORT.
+ */
 struct sy_addr fixture_server(const struct fixture *s, unsigned n);
 #define SCENE_PORT 80
-/* Packets of so many new clients to the brief service; false: no memory. */
+/* Packets of this many new clients to the brief service; false: no memory. */
 bool fixture_brief(struct fixture *s, struct injector_stream *to, uint64_t count);
-/* Puts a direction's packets into random order. */
+/* Shuffles a direction's packets. */
 void fixture_shuffle(struct fixture *s, enum session_direction from);
-/* Replaces them by so many of sessions of which the n-th most popular has a share of 1/n (Zipf's
- * law); false: no memory. */
+/* Replaces them by this many packets of sessions whose n-th most popular one has a share of 1/n
+ * (Zipf's law); false: no memory. */
 bool fixture_draw_zipf(struct fixture *s, enum session_direction from, uint64_t count);
-/* Lets n packets of each of these directions through; false, and said on stderr: not all of them
- * came out, or by a way that is not the fast path. */
+/* Sends n packets of each of these directions through. False, with a report on stderr: not all came
+ * out, or not all by the fast path. */
 bool fixture_check(struct fixture *s, uint64_t n);
-/* Packets dropped so far, for whatever reason. */
+/* Packets dropped so far, for any reason. */
 uint64_t fixture_drops(const struct fixture *s);
 
 #endif

@@ -31,7 +31,7 @@ void injector_stream_close(struct injector_stream *s)
 
 /* ---- the ports ------------------------------------------------------------------------------- */
 
-/* A port's operations get nothing of ours; there is one harness in a process. */
+/* A port's operations take no context argument; a process has one harness. */
 static struct injector *feeding;
 
 static inline struct injector_queue *queue_of(const struct port *p, unsigned queue)
@@ -67,7 +67,7 @@ static unsigned injector_rx(struct port *p, unsigned queue, struct rte_mbuf **m,
 	return n;
 }
 
-/* The buffers come back with the next frames. */
+/* The buffers are reused for the next frames. */
 static unsigned injector_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
 	struct injector_queue *q = queue_of(p, queue);
@@ -88,8 +88,8 @@ static int injector_descriptor(struct port *p, unsigned queue)
 	return -1;
 }
 
-/* ---- in place of the harness's
- * ------------------------------------------------------------------- */
+/* ---- replacing the harness's ports
+ * --------------------------------------------------------------- */
 
 static bool queue_open(struct injector_queue *q, struct harness *r)
 {
@@ -101,7 +101,7 @@ static bool queue_open(struct injector_queue *q, struct harness *r)
 	return true;
 }
 
-/* The harness's devices have one queue; here each worker has one of its own. */
+/* The harness's devices have one queue; here each worker has its own. */
 static void port_widen(struct port *p, struct harness *r)
 {
 	for (unsigned q = p->queues; q < r->rt->workers; q++) {

@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Ports without a wire: frames made beforehand come in by them in bursts, as fast as a worker takes
- * them, and what it sends is counted and forgotten. Behind the ports of a test harness stands the
- * forwarder as it is.
+/* Ports without a wire: prepared frames arrive in bursts, as fast as a worker takes them, and the
+ * worker's output is counted and discarded. The forwarder behind the ports is a test harness.
  *
- * The cost of feeding is that of copying a frame's first bytes into one of some buffers that take
- * turns, like those of a device's ring; injector_run_empty() spends the same without a forwarder.
- */
+ * Injecting costs a copy of a frame's first bytes into one of several buffers, used in turn like
+ * those of a device's ring. injector_run_empty() spends the same time without a forwarder. */
 #ifndef BENCH_FEED_H
 #define BENCH_FEED_H
 
 #include "../dataplane/balance/tests/harness.h"
 #include "../tests/soak/frame.h"
 
-#define FEED_BUFFERS 256 /* of a queue */
+#define FEED_BUFFERS 256 /* per queue */
 
-/* Frames of one length, in the order of their arrival, again and again. */
+/* Frames of one length, in order of arrival, repeated. */
 struct injector_stream {
 	uint8_t *frames;
 	uint64_t count;
-	uint32_t len;    /* of each */
-	uint32_t stride; /* from one to the next: len or more, a multiple of 64 */
+	uint32_t len;    /* of each frame */
+	uint32_t stride; /* distance between frames: at least len, a multiple of 64 */
 	uint64_t bytes;  /* mapped */
 };
 
-/* Memory for so many frames, on huge pages if there are any; false: there is none. */
+/* Allocates this many frames, on huge pages if there are any; false: no memory. */
 bool injector_stream_open(struct injector_stream *s, uint64_t count, uint32_t len);
 void injector_stream_close(struct injector_stream *s);
 static inline uint8_t *injector_frame(const struct injector_stream *s, uint64_t n)
@@ -32,37 +29,37 @@ static inline uint8_t *injector_frame(const struct injector_stream *s, uint64_t 
 	return s->frames + n * s->stride;
 }
 
-/* One receive queue and the transmit queue of the same number. One worker's own. */
+/* One receive queue and the transmit queue of the same number. Used by one worker. */
 struct injector_queue {
 	struct rte_mbuf *buffer[FEED_BUFFERS];
 	unsigned buffer_at;
-	const struct injector_stream *stream; /* NULL: nothing comes in */
+	const struct injector_stream *stream; /* NULL: no frames arrive */
 	uint64_t at;                          /* the next frame */
-	uint64_t left;                        /* so many are still to come */
+	uint64_t left;                        /* frames still to come */
 	uint64_t received, sent;
-	/* What to do with frames that the forwarder sends; NULL: nothing. */
+	/* Called for each frame that the forwarder sends; NULL: none. */
 	void (*sent_to)(void *ctx, const uint8_t *frame, unsigned len);
 	void *ctx;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct injector {
 	struct harness *harness;
-	const struct port_ops *device[HARNESS_PORTS]; /* in whose place we are */
+	const struct port_ops *device[HARNESS_PORTS]; /* the devices that were replaced */
 	struct port_ops ops[HARNESS_PORTS];
 	struct injector_queue queue[HARNESS_PORTS][SY_MAX_WORKERS];
 	unsigned queues;
 };
 
-/* Takes the place of the harness's devices; one at a time in a process. False: no buffers. */
+/* Replaces the harness's devices; one at a time per process. False: no buffers. */
 bool injector_open(struct injector *f, struct harness *r);
 void injector_close(struct injector *f);
-/* Lets n frames of a stream come in by a port's queue, from where it stands. */
+/* Lets the stream's next n frames arrive at a port's queue. */
 void injector_give(struct injector *f, unsigned port, unsigned queue,
                    const struct injector_stream *s, uint64_t n);
-/* Lets all queues tell of each frame that the forwarder sends; NULL: no longer. */
+/* Calls this for each frame that the forwarder sends, on all queues; NULL: stops. */
 void injector_listen(struct injector *f,
                      void (*sent_to)(void *ctx, const uint8_t *frame, unsigned len), void *ctx);
-/* Receives and forgets all that was given to queue 0 of the ports, without a forwarder. */
+/* Receives and discards all frames given to queue 0 of the ports, without a forwarder. */
 void injector_run_empty(struct injector *f);
 
 #endif

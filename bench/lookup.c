@@ -12,19 +12,19 @@
 
 struct packet {
 	struct sy_tuple tuple;
-	uint32_t record; /* that it belongs to */
+	uint32_t record; /* of the packet's session */
 	uint8_t slot, from;
 };
 
 struct lookup {
 	const struct network *network;
-	uint64_t random, count; /* packets of a run */
+	uint64_t random, count; /* packets per run */
 	struct packet *packets; /* of all runs */
 	unsigned runs;
-	struct baseline *baseline; /* NULL: it was run before */
-	double *beside;            /* what it took, by run */
-	double *first;             /* look-ups over it, at the first fill that was measured */
-	unsigned first_fill;       /* 0: none was */
+	struct baseline *baseline; /* NULL: the baseline was run before */
+	double *beside;            /* the baseline's results, by run */
+	double *first;             /* relative look-up times at the first fill measured */
+	unsigned first_fill;       /* 0: none yet */
 };
 
 struct lookup *lookup_open(const struct network *n, uint64_t packets, unsigned runs, uint64_t seed)
@@ -78,7 +78,7 @@ bool lookup_baseline(struct lookup *l, uint64_t bytes, uint64_t huge, bool befor
 	return true;
 }
 
-/* Nothing was ever removed, so the live records of a slot are its first ones. */
+/* No session was ever removed, so a slot's live records are its first ones. */
 static void packets_choose(struct lookup *l)
 {
 	for (uint64_t i = 0; i < l->count * l->runs; i++) {
@@ -94,8 +94,8 @@ static void packets_choose(struct lookup *l)
 	}
 }
 
-/* Looks a burst up as the look-up stage does, in three loops. Returns how many were not found as
- * they should have been. */
+/* Looks a burst up in three loops, like the look-up stage. Returns how many sessions were not found
+ * or found wrong. */
 static unsigned burst_find(const struct network *n, const struct packet *packet)
 {
 	const struct session_table *table[BURST];
@@ -104,7 +104,7 @@ static unsigned burst_find(const struct network *n, const struct packet *packet)
 	unsigned lost = 0;
 
 	for (unsigned i = 0; i < BURST; i++) {
-		__builtin_prefetch(&packet[i + BURST]); /* as those of headers are, on receiving */
+		__builtin_prefetch(&packet[i + BURST]); /* as headers are prefetched on receive */
 		table[i] = session_store_table(n->store, packet[i].slot);
 		hash[i] = sy_hash_tuple(&n->key, &packet[i].tuple);
 		session_prefetch_bucket(table[i], hash[i]);
@@ -123,7 +123,7 @@ static unsigned burst_find(const struct network *n, const struct packet *packet)
 	return lost;
 }
 
-/* Nanoseconds a packet; *lost counts those whose session was not found. */
+/* Nanoseconds per packet; *lost counts packets whose session was not found. */
 static double run_lookups(const struct lookup *l, unsigned run, uint64_t *lost)
 {
 	const struct packet *packets = l->packets + run * l->count;
@@ -134,8 +134,8 @@ static double run_lookups(const struct lookup *l, unsigned run, uint64_t *lost)
 	return measure_ns(rte_rdtsc() - start) / (double)l->count;
 }
 
-/* Against the baseline, and against the same look-ups in a table that was emptier: both by what
- * the baseline took beside them, as they lie far apart in time. */
+/* Compared with the baseline, and with the same look-ups in an emptier table. Both use the
+ * baseline's results beside them, because the two measurements are far apart in time. */
 static void run_report(const struct lookup *l, const char *params, unsigned fill, unsigned run,
                        double ns)
 {

@@ -27,7 +27,7 @@ void measure_report(const struct measure *m, double value, const char *baseline,
 	fflush(stdout);
 }
 
-/* rte_get_tsc_hz() is rounded; measured once against the clock. */
+/* rte_get_tsc_hz() is rounded; this measures the rate once against the clock. */
 static double tsc_rate(void)
 {
 	static double rate;
@@ -79,7 +79,7 @@ struct baseline *baseline_open(uint64_t bytes, uint64_t huge)
 		free(y);
 		return NULL;
 	}
-	/* ordinary pages as a session table has them, which asks for larger ones */
+	/* ordinary pages with the advice that session tables use, which asks for larger ones */
 	if (!huge)
 		(void)madvise(memory, bytes, MADV_HUGEPAGE);
 	(void)madvise(memory, bytes, MADV_POPULATE_WRITE);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * What benchmarks have in common: how a measured value is told, and against what. A benchmark
- * prints a line of JSON a run; `python -m bench` gathers them, takes medians, draws.
+/* Shared by benchmarks: how a measured value is reported, and against which baseline. A benchmark
+ * prints one line of JSON per run; `python -m bench` collects the lines, takes medians and draws
+ * pictures.
  *
- * A cell is what is measured under one set of parameters. Its runs and those of its baseline
- * alternate, so that what the machine does meanwhile happens to both.
- */
+ * A cell is the measurement with one set of parameters. Its runs alternate with those of its
+ * baseline, so that disturbances of the machine affect both. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
@@ -18,31 +17,29 @@ struct measure {
 	const char *params; /* members of a JSON object: "\"mode\": \"fnat\", \"sessions\": 1000" */
 	const char *metric; /* "cost" */
 	const char *unit;   /* "ns/packet" */
-	/* What was seen beside, "\"busy\": 0.99"; NULL: nothing. */
+	/* Further observations, "\"busy\": 0.99"; NULL: none. */
 	const char *evidence;
 };
 
-/* A run's value, and what the baseline took beside it; baseline NULL: there is none. */
+/* Reports a run's value with its baseline's value; baseline NULL: there is none. */
 void measure_report(const struct measure *m, double value, const char *baseline,
                     double baseline_value);
 
-/* Nanoseconds of CPU work, by the TSC: cheap enough to be read around a burst. */
+/* Nanoseconds for TSC cycles; reading the TSC is cheap enough to do around each burst. */
 double measure_ns(uint64_t cycles);
 
-/*
- * The baseline of look-ups: what the machine takes to update random cache lines, in bursts. For
- * each packet of a burst two lines of the memory are fetched (prefetched for the whole burst first)
- * and then written: what a forwarder that did nothing but find its session would have to do.
- */
+/* The look-up baseline: the time that the machine needs to update random cache lines in bursts. For
+ * each packet of a burst two lines are fetched (prefetched for the whole burst first) and then
+ * written: the minimum for a forwarder that only finds its sessions. */
 struct baseline;
-/* Memory of so many bytes on pages of `huge` bytes (0: as the kernel gives them to session tables);
- * NULL: there is none. */
+/* Memory of this many bytes on pages of `huge` bytes (0: the kernel's choice, as for session
+ * tables); NULL: no memory. */
 struct baseline *baseline_open(uint64_t bytes, uint64_t huge);
-/* Nanoseconds a packet, over so many bursts of `burst` packets. */
+/* Nanoseconds per packet, over this many bursts of `burst` packets. */
 double baseline_run(struct baseline *y, unsigned bursts, unsigned burst);
 void baseline_close(struct baseline *y);
 
-/* The middle one; sorts them. */
+/* The median; sorts the values. */
 double measure_median(double *value, size_t count);
 
 /* splitmix64: the next number of a state. */

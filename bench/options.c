@@ -11,11 +11,11 @@
 #define WIDTH       79
 #define OPTIONS_MAX 32
 #define TEXT        64
-#define HELP        (OPTIONS_MAX + 1) /* what getopt_long() returns: an entry's number plus one */
+#define HELP        (OPTIONS_MAX + 1) /* value that getopt_long() returns: an entry's number plus one */
 
 /* ---- --help ---------------------------------------------------------------------------------- */
 
-/* Words of a text, from column `at` on, wrapped with so much in front of each line. */
+/* Prints a text from column `at` on, wrapped, with this indent before each line. */
 static void words_print(const char *text, size_t at, size_t indent)
 {
 	while (*text) {
@@ -74,7 +74,7 @@ static void usage_print(const char *purpose, const struct option_entry *entry, s
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Is it one of "tcp|udp"? */
+/* Whether the word is one of "tcp|udp". */
 static bool word_is_in(const char *word, const char *list)
 {
 	size_t length = strlen(word);
@@ -88,7 +88,7 @@ static bool word_is_in(const char *word, const char *list)
 	}
 }
 
-/* As a number: digits first, so that neither -1 nor nan passes. */
+/* Reads a number; it must start with a digit, so neither -1 nor nan is accepted. */
 static bool number_read(const struct option_entry *e, const char *value)
 {
 	char *end = NULL;
@@ -143,7 +143,7 @@ static void value_complain(const struct option_entry *e, const char *value)
 	        want);
 }
 
-/* ---- the line -------------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 int options_read(int argc, char **argv, const char *purpose, const struct option_entry *entry,
                  size_t count)
@@ -157,13 +157,13 @@ int options_read(int argc, char **argv, const char *purpose, const struct option
 		                                                        : required_argument,
 		                           NULL, (int)i + 1};
 	known[count] = (struct option){"help", no_argument, NULL, HELP};
-	optind = 0; /* GNU: from the beginning */
+	optind = 0; /* GNU: restarts the scan */
 	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
 		if (c == HELP) {
 			usage_print(purpose, entry, count);
 			return 0;
 		}
-		if (c == '?') /* which getopt_long() has complained about */
+		if (c == '?') /* getopt_long() has already reported it */
 			return 2;
 		if (!value_take(&entry[c - 1], optarg)) {
 			value_complain(&entry[c - 1], optarg);

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-overhead: what else a forwarder does costs the packet path how much? A worker forwards
- * packets of established sessions, as a thread on a core of its own, in short slots with each of
- * these and without it:
+/* steelyard-overhead: how much the forwarder's other tasks cost the packet path. A worker, as a
+ * thread on its own core, forwards packets of established sessions, in short slots with each of
+ * these tasks and without it:
  *
- *     sweep          the worker's walk past all sessions, none of which is over
+ *     sweep          the worker's walk over all sessions, none of which has expired
  *     transaction    a server is added, and removed
  *     health         a server fails, and comes back
- *     statistics     all that a scrape of the metrics asks for
+ *     statistics     all requests of a metrics scrape
  *     list           a thousand sessions are listed
- *     search         as many as a request may are looked at for a client that has none
- *     expiry         as sweep where many are over, and end; they began outside of the slots
+ *     search         the most sessions that a request may scan, for a client that has none
+ *     expiry         like sweep, but many sessions expire; they began outside of the slots
  *
- * What counts is the CPU time of the worker's thread a packet: what the control thread does on
- * its own core counts by what it takes from the worker, lines of memory and calls to be answered.
- * Two slots with and two without, in such an order that what drifts does so in both, are a pair; a
- * line is told for each.
- */
+ * The result is the worker thread's CPU time per packet. The control thread's work on its own core
+ * counts only by what it costs the worker: cache lines and calls to answer. A pair is two slots
+ * with the task and two without, ordered so that drift affects both equally; each pair prints one
+ * line. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +26,11 @@
 #define UP   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
 #define DOWN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
 
-/* The control thread attends to its own so often in a slot, with a task or without. */
+/* Times per slot that the control thread does its own work, with a task or without. */
 #define TICKS 2
-/* A session of the expiry task is over after this time. */
+/* Timeout of the expiry task's sessions. */
 #define BRIEF_MS 2000
-/* So many pairs have such sessions of other clients. */
+/* This many pairs have such sessions, each from other clients. */
 #define GENERATIONS 256
 
 struct arguments {
@@ -46,16 +44,16 @@ struct bench {
 	struct arguments options;
 	struct fixture fixture;
 	struct thread_pool pool;
-	struct injector_stream brief; /* its clients' packets */
+	struct injector_stream brief; /* packets of its clients */
 	unsigned generation;
-	const struct task *doing; /* NULL: nothing else */
-	unsigned tick;            /* of this slot */
+	const struct task *doing; /* NULL: no task */
+	unsigned tick;            /* within the slot */
 	unsigned turn;            /* of the task: there and back */
 	uint64_t random;
 	bool failed;
 };
 
-/* ---- what else is done ----------------------------------------------------------------------- */
+/* ---- the tasks ------------------------------------------------------------------------------- */
 
 static void commit(struct bench *b, struct changes *c)
 {
@@ -138,12 +136,12 @@ static void search(void *ctx)
 	sessions_ask(b, &b->fixture.service.vip);
 }
 
-/* The last one leaves sessions that are over. */
+/* The last one leaves expired sessions. */
 static const struct task {
 	const char *name;
-	bool sweeps, expires; /* sessions are born meanwhile that it is to end */
+	bool sweeps, expires; /* sessions are created meanwhile for it to end */
 	void (*run)(void *ctx);
-	unsigned times; /* that it is run in a slot */
+	unsigned times; /* runs per slot */
 } tasks[] = {
         {"sweep", true, false, NULL, 0},     {"transaction", false, false, transaction, 2},
         {"health", false, false, health, 2}, {"statistics", false, false, statistics, 1},
@@ -153,18 +151,18 @@ static const struct task {
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-/* Do workers sweep? Writer: the control thread. */
+/* Whether workers sweep. Writer: the control thread. */
 static bool sweeping = true;
 
 static void round_run(struct sy_worker *w)
 {
 	if (SY_READ(sweeping))
 		sy_balance_round(w);
-	else /* nothing to make up for afterwards */
+	else /* no missed sweeps to catch up afterwards */
 		balance_worker_of(w)->swept_ns = w->now_ns;
 }
 
-/* What the control thread does at its time; ctx is the bench. */
+/* The control thread's work at its time; ctx is the bench. */
 static void tick(void *ctx)
 {
 	struct bench *b = ctx;
@@ -173,7 +171,7 @@ static void tick(void *ctx)
 	harness_attend(&b->fixture.harness);
 }
 
-/* A slot with the task or without. */
+/* A slot with the task or without it. */
 static struct pool_work slot_run(struct bench *b, const struct task *task, bool with)
 {
 	b->doing = with ? task : NULL;
@@ -189,7 +187,7 @@ static uint64_t ended(const struct bench *b)
 	return harness_totals(&b->fixture.harness).ended;
 }
 
-/* As many sessions begin as two slots end; after some seconds clients come again. */
+/* Creates as many sessions as two slots end; after some seconds clients repeat. */
 static void brief_begin(struct bench *b)
 {
 	struct injector_stream some = b->brief;
@@ -203,8 +201,8 @@ static uint64_t passes(const struct bench *b)
 	return __atomic_load_n(&inspect_worker(b->fixture.harness.b, 0)->passes, __ATOMIC_ACQUIRE);
 }
 
-/* Caches and page tables know the task now; and as many sessions end as begin: the sweep has come
- * by everywhere since the first ones were over. */
+/* Warms caches and page tables for the task, until as many sessions end as are created: by then the
+ * sweep has passed every slot since the first ones expired. */
 static void warm_up(struct bench *b, const struct task *task)
 {
 	uint64_t until = sy_clock_ns() + BRIEF_MS * UINT64_C(1000000), passed = UINT64_MAX;
@@ -218,7 +216,7 @@ static void warm_up(struct bench *b, const struct task *task)
 	} while (task->expires && (passed == UINT64_MAX || passes(b) < passed + 2));
 }
 
-/* Slots of one kind, of a pair. */
+/* A pair's slots of one kind. */
 struct half {
 	double seconds, cpu_ns, sent;
 	uint64_t ended;
@@ -300,7 +298,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	OPTIONS_TAKE(argc, argv,
 	             "What expiry, changes of configuration and statistics cost the packet path.",
 	             options);
-	a.fixture.tcp = true; /* connections on when its server fails */
+	a.fixture.tcp = true; /* connections continue when its server fails */
 	a.fixture.brief = true;
 	return a;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-packet-cost: nanoseconds to parse and rewrite a plain packet, by family and protocol.
- * The frames lie in the cache, so that the code is measured and not memory.
- */
+/* steelyard-packet-cost: nanoseconds to parse and rewrite a plain packet, by family and protocol.
+ * The frames are in the cache, so that the code is measured and not memory. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +47,7 @@ static void frame_fill(uint8_t *frame, bool v4, uint8_t proto, unsigned n)
 		*(struct sy_udp *)l4 = (struct sy_udp){htons(40000), htons(53), htons(8), 1};
 }
 
-/* Median over the runs, of a packet that goes there and back, so that it never wears out. */
+/* Median over the runs, for a packet that is rewritten back and forth and therefore stays valid. */
 static double cost_measure(bool v4, uint8_t proto)
 {
 	static uint8_t frame[FRAMES][STRIDE];

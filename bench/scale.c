@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-scale: what several workers forward together, as threads on cores of their own, when
- * packets arrive at the worker that owns their session (as a device's own hashing can have it), at
- * a random one (which forwards those of established sessions by the owner's record), or all at one.
- * Beside each run one worker alone forwards what is its own; so many times its rate would be
- * linear. The cost of feeding, a copy and a buffer from the pool and back, is in all of them.
- */
+/* steelyard-scale: the total rate of several workers, as threads on their own cores, when packets
+ * arrive at the worker that owns their session (as a device's hashing can arrange), at a random
+ * worker (which forwards established sessions through the owner's record), or all at one worker.
+ * Beside each run, one worker alone forwards its own packets; linear scaling is that rate times the
+ * number of workers. All runs include the cost of injecting: a copy, and a buffer from the pool and
+ * back. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +27,11 @@ struct bench {
 	struct arguments options;
 	struct fixture fixture;
 	struct thread_pool pool;
-	/* By worker and enum session_direction; of OWNER and RANDOM. */
+	/* By worker and enum session_direction, for OWNER and RANDOM. */
 	struct injector_stream stream[ONE][SY_MAX_WORKERS][2];
 };
 
-/* ---- who gets which packet ------------------------------------------------------------------- */
+/* ---- distribution of packets ----------------------------------------------------------------- */
 
 static unsigned owner_of(const struct bench *b, const uint8_t *frame, uint32_t len,
                          enum session_direction from)
@@ -54,7 +53,7 @@ static unsigned receiver_of(const struct bench *b, enum arrival arrival, uint64_
 	                        : (unsigned)(n % b->options.fixture.workers);
 }
 
-/* A direction's packets, which are in random order, spread over the workers. */
+/* Spreads a direction's packets, which are in random order, over the workers. */
 static bool spread(struct bench *b, enum arrival arrival, enum session_direction from)
 {
 	const struct injector_stream *all = &b->fixture.stream[from];
@@ -97,7 +96,7 @@ static void injector(struct bench *b, unsigned w, const struct injector_stream s
 	thread_pool_inject(&b->pool, w, stream ? both : nothing);
 }
 
-/* Millions of packets a second that all workers forward; arrival ARRIVALS: one worker alone. */
+/* Millions of packets per second that all workers forward; arrival ARRIVALS: one worker alone. */
 static double rate(struct bench *b, enum arrival arrival, struct pool_work *work)
 {
 	for (unsigned w = 0; w < b->options.fixture.workers; w++) {
@@ -109,7 +108,7 @@ static double rate(struct bench *b, enum arrival arrival, struct pool_work *work
 		injector(b, w, what);
 	}
 	thread_pool_watch(&b->pool, b->options.run_ms / 10, NULL, NULL,
-	                  0); /* until all are at it */
+	                  0); /* until all workers are running */
 	*work = thread_pool_watch(&b->pool, b->options.run_ms, NULL, NULL, 0);
 	for (unsigned w = 0; w < b->options.fixture.workers; w++)
 		injector(b, w, NULL);

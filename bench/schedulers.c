@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-schedulers: how evenly each scheduler spreads sessions, how many move when one of the
- * servers leaves, joins or returns, and what making and picking cost.
+/* steelyard-schedulers: how evenly each scheduler spreads sessions, how many sessions move when a
+ * server leaves, joins or returns, and the cost of building and picking.
  *
- * Picks are compared with a baseline of this machine, the look-up of a random place in a table of
- * 1 MB. Seeds are fixed; only times differ between runs.
- */
+ * Picks are compared with a baseline on this machine, the look-up of a random entry in a table of 1
+ * MB. Seeds are fixed; only times differ between runs. */
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -50,7 +48,7 @@ static uint16_t weight_of(unsigned i, bool skewed)
 
 enum { NOBODY = UINT32_MAX };
 
-/* All servers but `absent`; `down` does not take sessions. */
+/* All servers but `absent`; `down` takes no sessions. */
 static struct pool *pool_make(struct bench *b, const struct scheduler_ops *ops, bool skewed,
                               uint32_t absent, uint32_t down)
 {
@@ -77,9 +75,9 @@ static uint32_t pick(struct bench *b, const struct pool *pool, uint64_t hash)
 	return i == PICK_NONE ? NOBODY : pool->candidate[i].server;
 }
 
-/* ---- what is measured ---- */
+/* ---- measurements ---- */
 
-/* Sessions that last: relative error of the servers' shares, mean and worst. */
+/* For sessions that last: relative error of the servers' shares, mean and worst. */
 static void measure_shares(struct bench *b, const struct pool *pool, bool skewed, double *mean,
                            double *worst)
 {
@@ -98,7 +96,8 @@ static void measure_shares(struct bench *b, const struct pool *pool, bool skewed
 	}
 }
 
-/* Of clients that are not `own`'s, the part whose next session goes elsewhere than their last. */
+/* Of the clients of other servers than `own`, the share whose next session goes to another server
+ * than their last. */
 static double measure_moved(struct bench *b, const struct pool *from, const struct pool *to,
                             uint32_t own)
 {

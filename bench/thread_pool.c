@@ -7,12 +7,13 @@
 
 #include <rte_cycles.h>
 
-/* A port's operations get nothing of ours; there is one harness in a process. */
+/* A port's operations take no context argument; a process has one harness. */
 static struct thread_pool *pool;
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* So much waits for another worker that more might be lost: a rate without loss is looked for. */
+/* Whether so much waits for another worker that packets could be lost: the pool measures a rate
+ * without loss. */
 static bool worker_is_ahead(const struct sy_runtime *rt, unsigned id)
 {
 	for (unsigned w = 0; w < rt->workers; w++)
@@ -22,7 +23,7 @@ static bool worker_is_ahead(const struct sy_runtime *rt, unsigned id)
 	return false;
 }
 
-/* The frame that comes in next. */
+/* The next frame to arrive. */
 static inline const uint8_t *lane_frame(struct lane *lane, const struct injector_stream *s,
                                         const struct injector_stream *first)
 {
@@ -34,7 +35,8 @@ static inline const uint8_t *lane_frame(struct lane *lane, const struct injector
 
 static unsigned thread_pool_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	/* From buffer to data; like a vector driver, which initializes no more than it must. */
+	/* Distance from buffer to data. Like a vector driver, this initializes only what it must.
+	 */
 	const size_t data = sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM;
 	struct lane *lane = &pool->lane[p->id][queue];
 	const struct injector_stream *first = __atomic_load_n(&lane->first, __ATOMIC_ACQUIRE);
@@ -47,7 +49,7 @@ static unsigned thread_pool_rx(struct port *p, unsigned queue, struct rte_mbuf *
 	if (!s || worker_is_ahead(pool->fixture->harness.rt, queue) ||
 	    rte_mempool_get_bulk(pool->fixture->harness.rt->pool, (void **)m, n) < 0)
 		return 0;
-	for (unsigned i = 0; i < n; i++) { /* another worker may have had it last */
+	for (unsigned i = 0; i < n; i++) { /* another worker may have used it last */
 		__builtin_prefetch(m[i], 1);
 		__builtin_prefetch((uint8_t *)m[i] + data, 1);
 	}
@@ -79,7 +81,7 @@ static bool thread_pool_is_pending(struct port *p, unsigned queue)
 	return SY_READ(pool->lane[p->id][queue].stream) != NULL;
 }
 
-/* The nth core that we may use, from the last one on; −1: there are not so many. */
+/* The nth core that this process may use, counted from the last one; −1: there are fewer. */
 static int core_from_last(unsigned n)
 {
 	cpu_set_t address_set;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lives played against themselves, without a balancer between their ends. */
+/* Connections whose ends exchange frames directly, without a balancer. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static void connections_make(struct connections *l, bool v4)
 	connections_init(l, &o);
 }
 
-/* Says a word, looks at its frame, lets the other end hear it. */
+/* Sends a step, checks its frame, gives it to the other end. */
 static unsigned pass(struct connections *l, const struct connection_step *w,
                      struct connection_step out[2])
 {
@@ -42,7 +42,7 @@ static unsigned pass(struct connections *l, const struct connection_step *w,
 	                           out);
 }
 
-/* All words of connection n, in the order in which they are said. */
+/* All steps of connection n, in the order of sending. */
 static unsigned play(struct connections *l, uint64_t n,
                      struct connection_step said[LIFE_PACKETS + 2])
 {
@@ -72,7 +72,7 @@ static void test_life(void **state)
 	}
 }
 
-/* A packet twice, a reset, another protocol, a frame cut short: heard by nobody. */
+/* A duplicate, a reset, another protocol, a truncated frame: none gets an answer. */
 static void test_strange(void **state)
 {
 	for (unsigned v4 = 0; v4 < 2; v4++) {
@@ -108,7 +108,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* No two connections have one tuple, and slots get about as many. */
+/* No two connections have the same tuple, and slots get about equal numbers. */
 static void test_tuples(void **state)
 {
 	enum { N = 200000 };

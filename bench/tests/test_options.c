@@ -19,7 +19,7 @@ static struct {
 
 static char said[4096];
 
-/* What standard output and error say goes into said. */
+/* Captures standard output and standard error in `said`. */
 static int read_line(int argc, char **argv)
 {
 	const struct option_entry options[] = {
