@@ -212,7 +212,7 @@ struct searching {
 	int rc;
 };
 
-/* A core was away: what is lost then, nobody could have kept. */
+/* The core was interrupted: packets lost then are not the forwarder's loss. */
 static bool trial_is_void(const struct searching *s, const struct trial_result *r)
 {
 	double patience_ns = s->generator->patience * 1e3;
@@ -281,7 +281,7 @@ static int run_line(struct generator *g, FILE *out, struct sy_error *err)
 static const struct {
 	const char *verb;
 	int (*run)(struct generator *g, FILE *out, struct sy_error *err);
-	bool links; /* it uses a link */
+	bool links; /* the command uses a link */
 } verbs[] = {
         {"up", run_up, true},          {"learn", run_learn, true},
         {"invent", run_invent, false}, {"trial", run_trial, true},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The generator's commands: a line in, a line of JSON out. */
+/* The generator's commands: one line in, one line of JSON out. */
 #ifndef GENERATOR_COMMAND_H
 #define GENERATOR_COMMAND_H
 
@@ -13,8 +13,8 @@
 struct generator {
 	struct link link[LINKS_MAX];
 	unsigned links;
-	struct flows flows[2]; /* of IPv4 and IPv6 */
-	/* Values that commands have set, and that stay. */
+	struct flows flows[2]; /* for IPv4 and IPv6 */
+	/* Values that commands set and that persist. */
 	struct traffic traffic;
 	struct link *chosen;
 	double loss, ceiling, resolution, timeout, patience;
@@ -23,7 +23,7 @@ struct generator {
 };
 
 void generator_init(struct generator *g);
-/* Carries out one command; the text is cut up. False: it was `quit`. */
+/* Runs one command and modifies its text. False: it was `quit`. */
 bool command_run(struct generator *g, char *line, FILE *out);
 void command_help(FILE *out);
 

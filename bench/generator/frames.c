@@ -27,13 +27,13 @@ static uint32_t address_put(uint8_t *at, bool six, const char *text)
 	size_t length = sy_addr_to_bytes(&a, bytes);
 	memcpy(at, bytes, length);
 	memcpy(&low, at + length - 4, sizeof(low));
-	memset(at + length - 4, 0, sizeof(low)); /* a field, not of the template's sums */
+	memset(at + length - 4, 0, sizeof(low)); /* a field, not part of the template's sums */
 	return __builtin_bswap32(low);
 }
 
 static uint32_t sum_of(const uint8_t *bytes, size_t length)
 {
-	/* sy_csum_sum() adds words as they stand in memory, frame_write() their values. */
+	/* sy_csum_sum() adds words as they are in memory, frame_write() adds their values. */
 	return __builtin_bswap16(sy_csum_fold(sy_csum_sum(bytes, length)));
 }
 

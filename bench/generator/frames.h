@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * The generator's frames, as pure functions: UDP of both families, from clients to the VIP and from
+/* The generator's frames, as pure functions: UDP of both families, from clients to the VIP and from
  * servers back to the local addresses.
  *
- *   | Ethernet | IPv4 or IPv6 | UDP | flow (4) | stamp (8) | mark (2) | zeros … |
+ *     | Ethernet | IPv4 or IPv6 | UDP | flow (4) | stamp (8) | mark (2) | zeros … |
  *
- * All that a way's frames have in common is written into their buffers once, by a template; what
- * differs from flow to flow is written before each sending, the checksums with it.
+ * A template writes the common part of a direction's frames into their buffers once. The fields
+ * that differ between flows, and the checksums, are written before each sending.
  *
- * Sizes are those on a wire, with the four bytes of a checksum that memif does not carry.
- */
+ * Sizes are those on a wire, including the four bytes of a checksum that memif does not carry. */
 #ifndef GENERATOR_FRAMES_H
 #define GENERATOR_FRAMES_H
 
@@ -25,11 +23,11 @@
 #define FRAME_MARK      0x5359
 #define FRAME_LOCALS    16
 #define FRAME_SERVERS   64
-#define PORT_KNOWN      5001 /* the service whose flows last */
-#define PORT_FRESH      5002 /* the one whose flows are forgotten soon */
-#define PORT_LIVES      5003 /* by TCP */
+#define PORT_KNOWN      5001 /* the service with long-lasting flows */
+#define PORT_FRESH      5002 /* the service whose flows expire soon */
+#define PORT_LIVES      5003 /* the TCP service */
 #define PORT_SERVER     9000
-#define CLIENT_PORTS    (1u << 14) /* of each client address */
+#define CLIENT_PORTS    (1u << 14) /* per client address */
 #define CLIENT_PORT_MIN 1024
 
 enum frame_way {
@@ -38,30 +36,30 @@ enum frame_way {
 	FRAME_WAYS,
 };
 
-/* What frames of a way have in common. */
+/* The common part of a direction's frames. */
 struct frame_template {
 	uint8_t bytes[FRAME_MAX];
-	unsigned length; /* without the checksum at the end */
+	unsigned length; /* without the final checksum */
 	unsigned src, dst, udp;
 	bool six;
-	uint16_t port;               /* the service's or the server's */
-	uint32_t base_src, base_dst; /* low words of the first addresses, host order */
-	uint32_t ip_sum, udp_sum;    /* with zeros where fields go */
+	uint16_t port;               /* the service's or the server's port */
+	uint32_t base_src, base_dst; /* low 32 bits of the first addresses, host order */
+	uint32_t ip_sum, udp_sum;    /* with the fields zero */
 };
 
-/* What tells flows apart. Host order. */
+/* The fields that differ between flows. Host order. */
 struct frame_fields {
-	uint32_t src, dst; /* low words of the addresses */
+	uint32_t src, dst; /* low 32 bits of the addresses */
 	uint16_t sport, dport;
 	uint32_t flow;
 	uint64_t stamp;
 };
 
-/* The first address of each kind, as text; the others follow it. */
+/* The first address of each kind, as text; the others follow it in order. */
 extern const char *const frame_clients[2], *const frame_vip[2], *const frame_locals[2],
                                                                         *const frame_servers[2];
-extern const uint8_t frame_mac[6]; /* the generator's, of what comes from clients and servers */
-extern const uint8_t frame_server_mac[6]; /* its other one, for what is sent to servers */
+extern const uint8_t frame_mac[6];        /* the generator's, for frames from clients and servers */
+extern const uint8_t frame_server_mac[6]; /* its other one, for frames to servers */
 extern const uint8_t frame_forwarder_mac[6];
 
 /* family: 4 or 6; size as on a wire. Returns 0, or -EINVAL if it does not fit. */
@@ -78,16 +76,16 @@ static inline struct frame_fields frame_of_client(const struct frame_template *t
 	                             .flow = flow};
 }
 
-/* What a server knows of a flow: itself, and the local address and port that it answers to. Small,
- * as it lies in the caches beside what is measured. */
+/* What a server knows about a flow: itself, and the local address and port to which it answers.
+ * Small, because it shares the caches with the program being measured. */
 struct frame_reply {
 	uint8_t server;
 	uint8_t local : 7;
-	uint8_t heard : 1; /* its client had an answer */
-	uint16_t port;     /* 0: nothing is known yet */
+	uint8_t heard : 1; /* its client has received an answer */
+	uint16_t port;     /* 0: nothing known yet */
 };
 
-/* Its answer; t: FRAME_OUT. */
+/* The server's answer; t: FRAME_OUT. */
 static inline struct frame_fields frame_of_server(const struct frame_template *t, uint32_t flow,
                                                   struct frame_reply r)
 {
@@ -116,7 +114,7 @@ static inline void frame_put16(uint8_t *at, uint16_t value)
 	memcpy(at, &value, sizeof(value));
 }
 
-/* Writes the fields over a frame that was made from the template. */
+/* Writes the fields into a frame made from the template. */
 static inline void frame_write(const struct frame_template *t, uint8_t *frame,
                                const struct frame_fields *f)
 {
@@ -130,7 +128,7 @@ static inline void frame_write(const struct frame_template *t, uint8_t *frame,
 	frame_put32(frame + t->dst, f->dst);
 	frame_put16(udp, f->sport);
 	frame_put16(udp + 2, f->dport);
-	frame_put16(udp + 6, csum ? csum : 0xffff); /* RFC 768: zero would mean none */
+	frame_put16(udp + 6, csum ? csum : 0xffff); /* RFC 768: zero would mean no checksum */
 	frame_put32(udp + 8, f->flow);
 	frame_put32(udp + 12, (uint32_t)(f->stamp >> 32));
 	frame_put32(udp + 16, (uint32_t)f->stamp);
@@ -139,7 +137,7 @@ static inline void frame_write(const struct frame_template *t, uint8_t *frame,
 		            (uint16_t)~sy_csum_fold((uint64_t)t->ip_sum + addresses));
 }
 
-/* Reads the fields of a frame that came back; false: it is not one of ours. */
+/* Reads the fields of a frame that came back; false: another program's frame. */
 bool frame_read(const uint8_t *frame, unsigned length, struct frame_fields *f);
 
 #endif

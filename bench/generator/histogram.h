@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Counts of values, for percentiles: each power of two is cut into 128 equal parts, so that a value
- * is known to better than 0.8 %, small ones exactly. Pure.
- */
+/* Counts of values, for percentiles: each power of two is divided into 128 equal parts, so that a
+ * value is known to better than 0.8 %, and small ones exactly. Pure functions. */
 #ifndef GENERATOR_HISTOGRAM_H
 #define GENERATOR_HISTOGRAM_H
 
@@ -16,9 +14,9 @@ struct histogram {
 	uint64_t bucket[HISTOGRAM_PARTS * HISTOGRAM_POWERS];
 };
 
-/* Values from 2^40 on count as the largest bucket's. */
+/* Values from 2^40 up count in the largest bucket. */
 void histogram_add(struct histogram *h, uint64_t value);
-/* The value that `share` (0 to 1) of all are not above, as its bucket's upper end; 0 if there is
+/* The upper bound of the bucket below which `share` (0 to 1) of all values lie; 0 if there are
  * none. */
 uint64_t histogram_at(const struct histogram *h, double share);
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Makes each frame that it is run on one of a flow's: the kernel's test run gives the same buffers
- * again, with what forwarding has made of them. */
+/* Turns each frame into one of a flow's: the kernel's test run passes the same buffers again, as
+ * the last forwarding left them. */
 #include <linux/bpf.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define WORDS 15 /* of a frame of 60 bytes */
-#define SRC   26 /* where fields are */
+#define WORDS 15 /* in a frame of 60 bytes */
+#define SRC   26 /* offsets of the fields */
 #define SUM   24
 #define SPORT 34
 
 /* Set before the program is loaded. */
-const volatile __u32 frame[WORDS]; /* with zeros where fields go */
+const volatile __u32 frame[WORDS]; /* with the fields zero */
 const volatile __u32 base_src, ip_sum, flows, port_bits, port_min;
 const volatile _Bool in_turn; /* each flow once, instead of at random */
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-inject: the generator's frames into this kernel, as if an interface had received them,
- * by the live frames of BPF_PROG_TEST_RUN (Linux 5.18). A packet costs the core that it runs on
- * some ten nanoseconds before the stack has it, so that what is measured is the stack: a packet
- * socket takes longer to send a packet than the kernel to forward it.
- */
+/* steelyard-inject: puts the generator's frames into this kernel as if an interface had received
+ * them, by the live frames of BPF_PROG_TEST_RUN (Linux 5.18). A packet costs its core some ten
+ * nanoseconds before it reaches the stack, so the result is the cost of the stack. A packet socket
+ * takes longer to send a packet than the kernel takes to forward it. */
 #include <getopt.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -46,7 +44,7 @@ static void usage(FILE *out)
 	        "  --in-turn         each flow after the other instead\n");
 }
 
-/* A UDP checksum of zero, which nobody has to verify. */
+/* A UDP checksum of zero, which no receiver verifies. */
 static void program_fill(struct inject_bpf *s, const struct arguments *a,
                          const struct frame_template *t)
 {
@@ -83,7 +81,7 @@ static int frames_run(int program, unsigned ifindex, const struct arguments *a,
 	return 0;
 }
 
-/* Where an XDP program is, receive queues are as the test run wants them. */
+/* With an XDP program, the interface's receive queues are as the test run needs them. */
 static int inject(const struct arguments *a)
 {
 	struct frame_template t;

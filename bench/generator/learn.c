@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each known flow sends until it came out at a server, which then knows where to answer to, and
- * answers until that came out at its client: then its session is established. */
+/* Each known flow sends until its packet comes out at a server, which then knows the address for
+ * its answer. The server answers until the answer comes out at the client: then the session is
+ * established. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -10,12 +11,12 @@
 #include "measure.h"
 #include "trial.h"
 
-#define WINDOW  512 /* flows under way at once: fewer than a ring holds */
-#define LOST_MS 20  /* nothing came for so long: what is still open is sent again */
+#define WINDOW  512 /* flows in progress at once: fewer than a ring holds */
+#define LOST_MS 20  /* after this long without a packet, the open flows are sent again */
 #define ROUNDS  50
 
-/* Numbers from `first` on, each once, in steps of some 0.6 of all: flows that follow one another
- * are made at different times, and lie far apart. */
+/* All numbers from `first` up, each once, in steps of about 0.6 of the total: flows with
+ * consecutive numbers are created at different times and are far apart in memory. */
 struct order {
 	uint32_t first, count, step;
 };
@@ -56,13 +57,13 @@ static int flows_grow(struct flows *f, uint32_t flows, struct sy_error *err)
 	return 0;
 }
 
-/* Is this flow still to be sent that way? */
+/* Whether this flow is still to be sent in that direction. */
 static bool flow_is_open(const struct frame_reply *r, enum frame_way way)
 {
 	return way == FRAME_IN ? r->port == 0 : r->port != 0 && !r->heard;
 }
 
-/* What came out; true: for the first time. */
+/* Records a frame that came out; true: for the first time. */
 static bool frame_note(const struct link *l, struct flows *f, const struct rte_mbuf *m)
 {
 	const struct frame_template *in = &l->template[FRAME_IN], *out = &l->template[FRAME_OUT];
@@ -126,7 +127,7 @@ static unsigned frames_send(struct link *l, const struct flows *f, enum frame_wa
 	return sent;
 }
 
-/* One round over all flows; returns how many of them came out. */
+/* One round over all flows; returns how many came out. */
 static uint32_t round_run(struct link *l, struct flows *f, enum frame_way way,
                           const struct order *o)
 {
@@ -142,7 +143,7 @@ static uint32_t round_run(struct link *l, struct flows *f, enum frame_way way,
 		if (sent || noted)
 			last = rte_rdtsc();
 		else if (measure_ns(rte_rdtsc() - last) > LOST_MS * 1e6) {
-			if (open == 0) /* the link takes nothing */
+			if (open == 0) /* the link accepts no frames */
 				break;
 			open = 0;
 			last = rte_rdtsc();
@@ -151,7 +152,7 @@ static uint32_t round_run(struct link *l, struct flows *f, enum frame_way way,
 	return came;
 }
 
-/* Until all that are not learned yet came out; returns how many did not. */
+/* Repeats until all open flows came out; returns how many did not. */
 static uint32_t way_learn(struct link *l, struct flows *f, enum frame_way way, uint32_t end)
 {
 	const struct order o = order_make(f->learned, end);

@@ -12,10 +12,11 @@
 
 #include "measure.h"
 
-#define GROUP  32 /* round trips that are timed at once: the clock's own cost spreads */
+#define GROUP  32 /* round trips timed together, to spread the clock's own cost */
 #define GROUPS 128
 
-/* Both sides wait for the other's number and write the next one: odd ones are the far side's. */
+/* Each side waits for the other's number and writes the next one: the far side writes odd numbers.
+ */
 struct line {
 	uint64_t value __attribute__((aligned(128)));
 	bool stop __attribute__((aligned(128)));

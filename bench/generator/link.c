@@ -6,7 +6,7 @@
 #include <rte_dev.h>
 #include <rte_mbuf.h>
 
-#define BUFFERS 8191 /* of a pool: more than a ring of 4096 and the caches hold */
+#define BUFFERS 8191 /* per pool: more than a ring of 4096 and the caches hold */
 #define CACHE   256
 
 int link_pools_open(struct link *l, const char *name, struct sy_error *err)

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * steelyard-generator: traffic for what forwards, and the measuring of what comes back. One core,
- * which it polls with. Told what to do by lines on standard input, so that links stay, and what is
- * known of flows; while nobody asks for anything it sleeps, so that several may share the core.
- */
+/* steelyard-generator: generates traffic for a forwarder and measures what comes back. It polls
+ * with one core. It reads commands as lines from standard input, so links and learned flows stay
+ * open between commands. Between commands it sleeps, so several generators may share the core. */
 #include <getopt.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,7 +45,7 @@ static int fail(const char *text)
 	return 1;
 }
 
-/* Memory that zero-copy memif can share: few files, and none with a name. */
+/* Memory that zero-copy memif can share: few files, all unnamed. */
 static int eal_start(const struct arguments *a)
 {
 	char core[16], memory[16], prefix[32];
@@ -70,7 +68,8 @@ static int eal_start(const struct arguments *a)
 	                NULL};
 	if (rte_eal_init(SY_ARRAY_LEN(argv) - 1, argv) < 0)
 		return fail(rte_strerror(rte_errno));
-	rmdir(rte_eal_get_runtime_dir()); /* empty, as all is in memory; EAL would leave it */
+	rmdir(rte_eal_get_runtime_dir()); /* empty, because all memory is anonymous; EAL would leave
+	                                     the folder */
 	return 0;
 }
 

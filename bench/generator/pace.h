@@ -9,9 +9,9 @@
 struct pace {
 	uint64_t start; /* in the caller's ticks */
 	double per_tick;
-	uint64_t done;     /* due so far and taken */
-	uint64_t forgiven; /* of these, given up: the generator itself was held up */
-	uint32_t arrears;  /* more than so many at once are not made good */
+	uint64_t done;     /* due so far, and taken */
+	uint64_t forgiven; /* of these, skipped: the generator itself was interrupted */
+	uint32_t arrears;  /* a larger backlog is skipped */
 };
 
 static inline struct pace pace_begin(uint64_t now, double per_tick, uint32_t arrears)
@@ -19,11 +19,9 @@ static inline struct pace pace_begin(uint64_t now, double per_tick, uint32_t arr
 	return (struct pace){.start = now, .per_tick = per_tick, .arrears = arrears};
 }
 
-/*
- * Packets due at `now` that were not taken yet, at most `most`, which count as taken. Where the
- * machine held the generator up for longer than `arrears` packets take, the rest is forgiven: sent
- * all at once it would be a burst that nobody asked for.
- */
+/* Packets due at `now` and not taken yet, at most `most`; they count as taken. If the machine
+ * interrupted the generator for longer than `arrears` packets take, the rest is skipped: sending it
+ * at once would be an unwanted burst. */
 static inline uint32_t pace_take(struct pace *p, uint64_t now, uint32_t most)
 {
 	uint64_t due = (uint64_t)((double)(now - p->start) * p->per_tick);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search.h"
 
-/* 1: it passes, 0: it does not, -1: given up. */
+/* 1: the rate passes, 0: it does not, -1: the search is given up. */
 static int rate_passes(const struct search *s, double rate, search_trial trial, void *ctx)
 {
 	for (unsigned i = 0; i < s->tries; i++) {

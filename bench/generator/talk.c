@@ -8,20 +8,20 @@
 #include "measure.h"
 
 #define BURST    32
-#define WORDS    (2 * TALK_WINDOW_MAX) /* that may wait to be said: two of each connection */
-#define SILENT_S 0.02                  /* nothing came for so long: what is under way is lost */
-#define BACK_OFF 16                    /* pauses before a full link is tried again */
+#define WORDS    (2 * TALK_WINDOW_MAX) /* segments that may wait to be sent: two per connection */
+#define SILENT_S 0.02 /* after this long without a packet, packets in flight count as lost */
+#define BACK_OFF 16   /* pauses before a full link is tried again */
 
 struct talk {
 	struct link *link;
 	struct connections connections;
 	const struct talk_options *options;
-	uint64_t *next; /* connection */
+	uint64_t *next; /* next connection */
 	struct connection_step word[WORDS];
-	uint32_t first, last; /* of the words, modulo WORDS */
-	uint64_t open, heard; /* connections under way; when anything came last, in ticks */
+	uint32_t first, last; /* of the steps, modulo WORDS */
+	uint64_t open, heard; /* connections in progress; when the last packet came, in ticks */
 	struct rte_mbuf *frame[BURST];
-	unsigned frames; /* written, and refused by a full link */
+	unsigned frames; /* written, but refused by a full link */
 	uint64_t sendings, fulls, lost;
 };
 
@@ -30,9 +30,9 @@ static double seconds_since(uint64_t ticks)
 	return measure_ns(rte_rdtsc() - ticks) / 1e9;
 }
 
-/* ---- hearing --------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Both ends are behind one link: the MAC address says who is meant. */
+/* Both ends are on one link: the MAC address tells which end a frame is for. */
 static enum connection_side side_of(const uint8_t *frame)
 {
 	return memcmp(frame, frame_server_mac, 6) == 0 ? LIFE_SERVER : LIFE_CLIENT;
@@ -62,7 +62,7 @@ static void hear(struct talk *t)
 	t->heard = rte_rdtsc();
 }
 
-/* ---- saying ---------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void frames_write(struct talk *t, bool begin)
 {
@@ -107,7 +107,7 @@ static void say(struct talk *t, bool begin)
 		rte_pause();
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static void silence_check(struct talk *t)
 {
@@ -155,7 +155,7 @@ int talk_run(struct link *l, uint64_t *first, const struct talk_options *o, stru
 	int rc = connections_open(&t, err);
 	if (rc != 0)
 		return rc;
-	l->template[FRAME_IN].length = 0; /* its buffers are filled again for who comes next */
+	l->template[FRAME_IN].length = 0; /* the next user of the buffers fills them again */
 	run_for(&t, o->warm);
 	uint64_t completed = t.connections.completed, counted = rte_rdtsc();
 	run_for(&t, o->seconds);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Complete TCP connections (bench/connections.h) over a link, as many as what is at its other end
- * takes. */
+/* Complete TCP connections (bench/connections.h) over a link, as many as the far end handles. */
 #ifndef GENERATOR_TALK_H
 #define GENERATOR_TALK_H
 
@@ -11,19 +10,19 @@
 #define TALK_WINDOW_MAX 2048
 
 struct talk_options {
-	unsigned family, window; /* connections at once */
+	unsigned family, window; /* window: connections at once */
 	double warm, seconds;
 };
 
 struct talk_result {
 	uint64_t begun, completed;
-	uint64_t lost; /* begun and never completed: a packet of theirs did not come */
+	uint64_t lost; /* begun and never completed: one of their packets was lost */
 	uint64_t strange, resets;
-	double rate; /* completed a second, while it was counted */
-	double full; /* share of sendings that found the link full */
+	double rate; /* completed per second, during the measurement */
+	double full; /* share of send calls that found the link full */
 };
 
-/* first: the number of the first connection, and then of the next one: none is lived twice. */
+/* first: the number of the first connection; set to that of the next one, so none is repeated. */
 int talk_run(struct link *l, uint64_t *first, const struct talk_options *o, struct talk_result *r,
              struct sy_error *err);
 

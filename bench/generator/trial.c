@@ -9,10 +9,12 @@
 #include "pace.h"
 #include "watch.h"
 
-#define ARREARS  512 /* packets that may be due at once */
-#define QUIET_MS 5   /* nothing came for so long: nothing will. Idle forwarders back off for 1 ms */
-#define DRAIN_MS 100 /* no longer than this */
-#define BACK_OFF 16  /* pauses before a full link is tried again: looking costs the other side */
+#define ARREARS 512 /* packets that may be due at once */
+#define QUIET_MS                                                                                   \
+	5 /* after this long without a packet the trial is over. Idle forwarders back off for 1 ms \
+	   */
+#define DRAIN_MS 100 /* longest wait for that */
+#define BACK_OFF 16  /* pauses before a full link is tried again: polling costs the other side */
 
 struct trial {
 	struct link *link;
@@ -21,10 +23,10 @@ struct trial {
 	struct trial_result *result;
 	struct pace *pace;
 	enum frame_way way;
-	struct rte_mbuf *waiting[LINK_BURST]; /* made, and refused by a full link */
+	struct rte_mbuf *waiting[LINK_BURST]; /* made, but refused by a full link */
 	unsigned waits;
 	uint64_t sendings, fulls, receivings;
-	uint64_t tsc_ns_32; /* nanoseconds a tick, times 2^32 */
+	uint64_t tsc_ns_32; /* nanoseconds per tick, times 2^32 */
 };
 
 static uint64_t ticks(double seconds)
@@ -37,9 +39,9 @@ static uint64_t ticks(double seconds)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* One after the other, so that the generator reads no memory at random, which would cost more than
- * what it measures. To the other side it is an order as good as any: that of learning is another,
- * and tables are hashed. */
+/* In sequence, so that the generator does not read memory at random, which would cost more than
+ * what it measures. For the other side this order is as good as any: flows were learned in another
+ * order, and tables are hashed. */
 static uint32_t flow_next(struct trial *t)
 {
 	struct flows *f = t->flows;
@@ -65,7 +67,7 @@ static void frames_write(struct trial *t, struct rte_mbuf **m, unsigned n)
 	}
 }
 
-/* As many as may be, of frames that a full link refused before. */
+/* Sends as many as possible, first the frames that a full link refused. */
 static void send_most(struct trial *t)
 {
 	unsigned burst = t->traffic->burst;
@@ -89,7 +91,7 @@ static void send_most(struct trial *t)
 		t->way = !t->way;
 }
 
-/* What is due; what the link refuses is lost, as it would be on a wire. */
+/* Sends the packets that are due; packets that the link refuses are lost, as on a wire. */
 static void send_due(struct trial *t, uint64_t now)
 {
 	struct rte_mbuf *m[LINK_BURST];
@@ -199,7 +201,8 @@ int trial_run(struct link *l, struct flows *f, const struct traffic *traffic,
 	if (rc != 0)
 		return rc;
 	memset(r, 0, sizeof(*r));
-	/* Clients are half of all flows ahead of servers: who comes by has long been forgotten. */
+	/* Clients are ahead of servers by half of all flows: each flow has left the caches when it
+	 * returns. */
 	f->next[FRAME_OUT] %= traffic->flows;
 	f->next[FRAME_IN] =
 	        (uint32_t)((f->next[FRAME_OUT] + (uint64_t)traffic->flows / 2) % traffic->flows);

@@ -8,7 +8,7 @@ uint64_t watch_waited(unsigned thread)
 	unsigned long long ran, waited = 0;
 	char path[64];
 
-	/* Any thread's folder can be opened by its number, though /proc lists processes only. */
+	/* Any thread's folder can be opened by its number, although /proc lists only processes. */
 	snprintf(path, sizeof(path), "/proc/%u/schedstat", thread);
 	FILE *f = thread ? fopen(path, "r") : NULL;
 	if (f == NULL)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What needs no packets: frames, rates, the search, percentiles. */
+/* The parts that need no packets: frames, rates, the search, percentiles. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 static const unsigned sizes[] = {64, 80, 128, 999, 1518};
 
-/* The checksum over what a receiver sums, 0xffff if all is well. */
+/* The checksum over what a receiver sums; 0xffff if it is right. */
 static uint16_t udp_sum(const struct frame_template *t, const uint8_t *frame)
 {
 	unsigned width = t->six ? 16 : 4, length = t->length - t->udp;
@@ -59,7 +59,7 @@ static void check_sums_and_fields(const struct frame_template *t, enum frame_way
 {
 	uint8_t frame[FRAME_MAX];
 	memcpy(frame, t->bytes, t->length);
-	/* One buffer for all: nothing of an earlier flow may be left. */
+	/* One buffer for all flows: no field of an earlier flow may be left. */
 	for (uint32_t flow = 0; flow < 3000; flow += 7) {
 		struct frame_fields f = fields_of(t, way, flow * 12345), back;
 		frame_write(t, frame, &f);
@@ -131,11 +131,11 @@ static void pace_forgives_what_it_missed(void **state)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-/* A device that loses nothing up to a rate, and all that is beyond. */
+/* A device that loses no packet up to a rate, and all beyond it. */
 struct device {
 	double holds;
-	unsigned trials, hiccup; /* the trial that fails for nothing; 0: none */
-	unsigned give_up;        /* likewise, that ends the search */
+	unsigned trials, hiccup; /* hiccup: the trial that fails without a reason; 0: none */
+	unsigned give_up;        /* the trial that ends the search; 0: none */
 };
 
 static double device_try(void *ctx, double rate)
