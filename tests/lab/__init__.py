@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small network on one machine: namespaces, veth pairs, bridges, and real programs in them.
 
-docs/testing.md draws it and says how to use it.
+docs/testing.md has a drawing of it and explains how to use it.
 """
 
 from tests.lab.capture import Capture

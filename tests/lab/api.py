@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contracts of api/, as `make build` generates them for Python: `forwarder` and `agent`."""
+"""The contracts of api/ as Python modules that `make build` generates: `forwarder` and `agent`."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ DEADLINE_S = 60
 
 
 class CallFailed(CommandFailed):
-    """The agent refused a call, or could not do it; the text is what it said."""
+    """The agent refused a call, or could not do it; the text is its message."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -37,7 +37,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Agent:
-    """Calls of the agent's API over its socket, without the command line between: a call takes a
+    """Calls of the agent's API over its socket, without the command line: a call takes a
     millisecond or two, a command as long as a program takes to start."""
 
     def __init__(self, path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as an interface sees them, in both directions, and frames put onto it."""
+"""Captures an interface's frames in both directions, and sends frames on it."""
 
 import contextlib
 import select
@@ -17,7 +17,7 @@ PACKET_OUTGOING = 4
 
 
 class Capture:
-    """Collects from the moment it is made. `frames` are (outgoing, bytes), oldest first."""
+    """Collects frames from its creation on. `frames` are (outgoing, bytes), oldest first."""
 
     def __init__(self, ns, interface):
         with ns.entered():
@@ -40,7 +40,8 @@ class Capture:
                 self.frames.append((address[2] == PACKET_OUTGOING, data))
 
     def packets(self, match=lambda packet: True, outgoing=None):
-        """Dissected frames that match; outgoing=True only those this host sent, False the rest."""
+        """Dissected frames that match. outgoing=True: only frames that this host sent; False:
+        the others."""
         found = []
         for sent, data in list(self.frames):
             if outgoing is None or sent == outgoing:
@@ -54,7 +55,7 @@ class Capture:
         return wait_until(lambda: self.packets(match, outgoing), what, deadline_s)[0]
 
     def send(self, packet):
-        """Puts a frame onto the wire as this host."""
+        """Sends a frame on the wire as this host."""
         self.socket.send(bytes(packet))
 
     def close(self):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tests.lab.process import CommandFailed
 
-# wrk ends when its time is up or by SIGINT; this script sends it that after so many answers, and
-# prints what it saw as one line of JSON.
+# wrk ends when its time is up or on SIGINT; this script sends it SIGINT after a number of answers,
+# and prints the results as one line of JSON.
 WRK_SCRIPT = """\
 local ffi = require("ffi")
 ffi.cdef("int getpid(void); int kill(int, int);")
@@ -44,9 +44,9 @@ end
 
 @dataclass
 class Load:
-    """What a load generator saw."""
+    """The results of a load generator."""
 
-    served: Counter  # answers by the server's name; "status N" for others than 200
+    served: Counter  # answers by the server's name; "status N" if not 200
     errors: dict  # by kind
     seconds: float
 
@@ -100,7 +100,7 @@ def connect(host, address, port, timeout_s=10, source_port=0):
 
 
 def abort(one):
-    """Ends a connection by one reset: no retransmission disturbs what comes after."""
+    """Ends a connection by one reset, so that no retransmission disturbs later tests."""
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
 
@@ -116,7 +116,7 @@ def receive_exactly(one, size):
 
 
 def http_get(host, address, port, path="/", **options):
-    """The body of one answer over a connection of its own."""
+    """The body of one answer over a new connection."""
     with connect(host, address, port, **options) as one:
         name = f"[{address}]" if ":" in address else address
         one.sendall(f"GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
@@ -130,7 +130,8 @@ def http_get(host, address, port, path="/", **options):
 
 
 class HttpConnection:
-    """A keep-alive connection; get() is one request on it and tells which server answered."""
+    """A keep-alive connection; get() sends one request on it and returns the server that
+    answered."""
 
     def __init__(self, host, address, port, **options):
         self.socket = connect(host, address, port, **options)
@@ -167,10 +168,10 @@ class HttpConnection:
 
 
 def dns_txt(host, address, port, name="who.lab", timeout_s=10, one=None):
-    """The first string of a TXT record, asked over UDP, on socket `one` if given."""
+    """The first string of a TXT record, requested over UDP, on socket `one` if given."""
     query_id = random.getrandbits(16)
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
-    # The root name, type OPT, answers of up to 4096 bytes, no flags.
+    # The root name, type OPT, answers up to 4096 bytes, no flags.
     edns = struct.pack("!BHHIH", 0, 41, 4096, 0, 0)
     query = struct.pack("!6H", query_id, 0x0100, 1, 0, 0, 1) + labels + b"\0\0\x10\0\x01" + edns
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -179,7 +180,7 @@ def dns_txt(host, address, port, name="who.lab", timeout_s=10, one=None):
         own.settimeout(timeout_s)
         own.sendto(query, (address, port))
         answer, peer = own.recvfrom(65535)
-        while one and peer[0] == address and answer[:2] != query[:2]:  # late, to an earlier one
+        while one and peer[0] == address and answer[:2] != query[:2]:  # answers an earlier query
             answer, peer = own.recvfrom(65535)
     finally:
         if not one:

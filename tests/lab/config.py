@@ -29,7 +29,7 @@ class Service:
     protocol: str = "tcp"
     scheduler: str = "rr"
     mode: str = "fnat"
-    # As the file has them: hash_on, persistence, slow_start, one_packet, sloppy_tcp, resets, …
+    # In the file's form: hash_on, persistence, slow_start, one_packet, sloppy_tcp, resets, …
     spread: dict = field(default_factory=dict)
     timeouts: dict = field(default_factory=dict)
     health: dict = field(default_factory=lambda: {"type": "none"})
@@ -58,7 +58,7 @@ class Config:
     local_addresses: list
     services: list = field(default_factory=list)
     metrics: str = ""
-    snat: list = field(default_factory=list)  # rules, as the file has them
+    snat: list = field(default_factory=list)  # rules, in the file's form
 
     def __getitem__(self, name):
         return next(service for service in self.services if service.name == name)

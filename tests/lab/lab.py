@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One lab: a network, the programs in it, and a folder of its own; all of it gone at the end."""
+"""One lab: a network, the programs in it, and a folder of its own; all are removed at the end."""
 
 import atexit
 import contextlib
@@ -18,7 +18,8 @@ from tests.lab.process import CommandFailed, Process, adopt_orphans
 from tests.lab.topology import Network
 
 ROOT = Path(__file__).resolve().parents[2]
-# A sanitizer's report; and how a program of ours may end: well, or by a signal that a test sent.
+# A sanitizer's report; and the exit statuses that Steelyard's programs may have: success, or a
+# signal that a test sent.
 SANITIZER_REPORT = re.compile(r"^.*(?:ERROR: \w+Sanitizer|runtime error:).*$", re.M)
 ENDINGS = (None, 0, -signal.SIGTERM, -signal.SIGKILL)
 _count = itertools.count()
@@ -31,18 +32,19 @@ def _close_all():
 
 
 def _on_signal(number, _frame):
-    # As the default would have ended us, but with the finally blocks and atexit run.
+    # Ends this process as the default action would, but runs finally blocks and atexit.
     sys.exit(128 + number)
 
 
 def catch_signals():
-    """Turns the signals that end a run into an orderly exit. SIGINT is one already."""
+    """Turns the signals that end a run into an orderly exit. SIGINT already does that."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
 
 
 def allow_many_files(wanted=16384):
-    """Servers and clients hold thousands of connections, more than what some shells allow."""
+    """Raises the file limit: servers and clients hold thousands of connections, more than some
+    shells allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
@@ -51,7 +53,7 @@ def allow_many_files(wanted=16384):
 class Lab:
     """Use it as a context manager. Options are those of topology.Network.
 
-    outlive: leave everything up at the end; `make demo-clean` removes it.
+    outlive: leaves everything running at the end; `make demo-clean` removes it.
     """
 
     def __init__(self, outlive=False, **network):
@@ -84,7 +86,7 @@ class Lab:
             self.outlive = False
         try:
             if not kind and not self.outlive:
-                # Leaks are found by a clean end alone.
+                # Leaks are reported only at a clean exit.
                 for process in reversed(self.processes):
                     if process.name.startswith("steelyard"):
                         process.stop()
@@ -96,7 +98,7 @@ class Lab:
         return self.network[name]
 
     def close(self):
-        """Stops every program and removes network and folder. Does nothing a second time."""
+        """Stops every program and removes network and folder. A second call does nothing."""
         if self not in _open:
             return
         _open.discard(self)
@@ -119,13 +121,14 @@ class Lab:
         return process
 
     def succeed(self, process, pid):
-        """Process `pid`, started by one of ours, has taken its place."""
+        """Process `pid`, started by one of the lab's processes, has replaced that process."""
         heir = process.successor(pid)
         self.processes.append(heir)
         return heir
 
     def check_programs(self):
-        """Fails if Steelyard's forwarder or agent crashed, or a sanitizer complained of it."""
+        """Fails if Steelyard's forwarder or agent crashed, or a sanitizer reported an error in
+        them."""
         for process in self.processes:
             if not process.name.startswith("steelyard"):
                 continue
@@ -133,13 +136,13 @@ class Lab:
                 raise CommandFailed(process.describe())
 
     def capture(self, host, interface="eth0"):
-        """Records the frames that a host's interface sees from now on."""
+        """Records the frames of a host's interface from now on."""
         capture = Capture(self[host].ns, interface)
         self.captures.append(capture)
         return capture
 
     def close_captures(self):
-        """Ends all recording: a capture that nobody reads costs memory and time."""
+        """Ends all recording: an unread capture costs memory and time."""
         while self.captures:
             self.captures.pop().close()
 

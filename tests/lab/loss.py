@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link that loses TCP segments, by a BPF classifier: netem is no part of every kernel."""
+"""A link that loses TCP segments, by a BPF classifier: not every kernel has netem."""
 
 import contextlib
 import sysconfig
@@ -12,7 +12,7 @@ SOURCE = Path(__file__).with_name("loss.bpf.c")
 
 @contextlib.contextmanager
 def losing(lab, hosts, permille, interface="eth0"):
-    """Of what these hosts receive. (What they send is no place for it: their TCP would notice.)"""
+    """Drops segments that these hosts receive. (Drops on sending would be visible to their TCP.)"""
     program = lab.dir / f"loss-{permille}.o"
     if not program.exists():
         headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"

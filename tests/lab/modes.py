@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every mode at once, on the same servers: what to set up, and what one cell of the table is.
+"""Every mode at once, on the same servers: the setup, and the test of each cell of the table.
 
-One-armed. The client is `far`, behind the router, as NAT needs clients that servers reach by way of
-the forwarder alone. Servers route by source: what they answer as a VIP goes to the router, the
-rest to the forwarder.
+One-armed. The client is `far`, behind the router, because NAT needs clients that servers reach only
+through the forwarder. Servers route by source: answers from a VIP go to the router, other packets
+to the forwarder.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ BIG = 1_000_000
 
 @dataclass(frozen=True)
 class Row:
-    """A mode, the family of its clients, and that of what servers are sent."""
+    """A mode, its clients' address family, and the family in which servers get the packets."""
 
     mode: str
     client: int
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def ports(self):
-        """Of the service: for the web, for DNS."""
+        """The service's ports for the web and for DNS."""
         return (SERVER_WEB, SERVER_DNS) if self.mode in OWN_VIP else (WEB, DNS)
 
     @property
@@ -69,14 +69,14 @@ ROWS = (
     Row("ipip", 4, 6),
     Row("ipip", 6, 4),
 )
-# What servers send themselves: they are the clients, and `far` is the server.
+# Connections that servers open: they are the clients, and `far` is the server.
 OUTWARD = (Row("snat", 4, 4), Row("snat", 6, 6))
 TABLE = ROWS + OUTWARD
 POOL = [family(FRONT, n) for family in (v4, v6) for n in (230, 231)]
 
 
 def config(network):
-    """A configuration with the services web-ROW and dns-ROW of every row, and a rule for SNAT."""
+    """A configuration with the services web-ROW and dns-ROW of every row, and an SNAT rule."""
     made = Config(local_addresses(FRONT))
     inside = [f"{h.v4}/32" for h in network.server_hosts()]
     inside += [f"{h.v6}/128" for h in network.server_hosts()]
@@ -93,7 +93,7 @@ def config(network):
 
 
 class ModeHosts:
-    """Brings up servers and routes for every mode. close() when done."""
+    """Sets up servers and routes for every mode. Call close() when done."""
 
     def __init__(self, lab):
         self.lab, self.ends, self.processes = lab, [], {}
@@ -143,11 +143,12 @@ class ModeHosts:
         return file.read_bytes()
 
     def check(self, row, protocol):
-        """Ends well if the cell works; returns what it saw, in a few words."""
+        """Passes if the cell works; returns a short description of what it saw."""
         return getattr(self, f"_{'snat_' if row in OUTWARD else ''}{protocol}")(row)
 
     def _tcp(self, row):
-        """curl, a large file by its hash, short connections by wrk, and who the servers saw."""
+        """curl, a large file checked by its hash, short connections by wrk, and the client
+        address that the servers saw."""
         path = f"/{os.urandom(8).hex()}"
         assert self.curl(row.url + path).decode().strip() in self.names()
         body = self.curl(row.url + "/files/big")
@@ -163,7 +164,7 @@ class ModeHosts:
         return f"{load.requests} requests, servers see {seen}"
 
     def _seen(self, path):
-        """As whom a server saw the client that asked for this path."""
+        """The client address that a server saw for this path's request."""
 
         def peers():
             return [
@@ -177,7 +178,7 @@ class ModeHosts:
         return peer
 
     def _udp(self, row):
-        """Questions to the name servers, with short answers and with one of 600 bytes."""
+        """Queries to the name servers, with short answers and with one of 600 bytes."""
         client, port = self.lab["far"], row.ports[1]
         served = [dns_txt(client, row.vip, port) for _ in range(30)]
         assert set(served) == self.names(), served
@@ -185,13 +186,14 @@ class ModeHosts:
         return f"{len(served)} answers"
 
     def _icmp(self, row):
-        """The VIP itself answers."""
+        """The VIP itself answers pings."""
         told = self.lab["far"].ns.run(["ping", "-n", "-c3", "-i0.2", "-W5", row.vip])
         assert re.search(r"\b3 received", told), told
         return "3 echoes"
 
     def _snat_tcp(self, row):
-        """Each server asks the far one, and takes a large file from it; whom that sees."""
+        """Each server sends requests to `far` and downloads a large file from it; checks the
+        client addresses that `far` sees."""
         far = self.lab["far"].address(row.client)
         url = f"http://{f'[{far}]' if row.client == 6 else far}:{SERVER_WEB}"
         for name in self.names():

@@ -2,7 +2,7 @@
 """One network namespace.
 
 Commands enter it by nsenter --net, never by `ip netns exec`: that mounts a fresh /sys, which hides
-the BPF file system, so that a link pinned there would die with its process.
+the BPF file system, so a link pinned there would end with its process.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def link_address(interface):
 
 
 class Namespace:
-    """A namespace known to `ip netns` by `name`; created by create(), gone after delete()."""
+    """A namespace known to `ip netns` by `name`; created by create(), removed by delete()."""
 
     def __init__(self, name):
         self.name = name
@@ -45,9 +45,10 @@ class Namespace:
 
     def create(self):
         run(["ip", "netns", "add", self.name])
-        # The kernel uses inode numbers again: what is there belonged to a namespace now dead.
+        # The kernel reuses inode numbers: existing files belong to a namespace that no longer
+        # exists.
         self.remove_files()
-        # Addresses are usable at once, and nothing is sent that nobody asked for.
+        # Makes addresses usable at once, and suppresses unsolicited packets.
         for scope in ("all", "default"):
             self.sysctl(f"ipv6.conf.{scope}.accept_dad", 0)
             self.sysctl(f"ipv6.conf.{scope}.router_solicitations", 0)
@@ -63,7 +64,7 @@ class Namespace:
         wait_until(lambda: not self.pids(), f"the processes of {self.name} are gone")
 
     def remove_files(self):
-        """Pins and files of Steelyard that are named after this namespace."""
+        """Steelyard's pins and files that are named after this namespace."""
         inode = self.inode()
         for pattern in (f"sys/fs/bpf/*/{inode}-*", f"run/steelyard/*-{inode}-*"):
             for path in Path("/").glob(pattern):
@@ -79,12 +80,12 @@ class Namespace:
         return self.path.stat().st_ino
 
     def pids(self):
-        """Processes that live in this namespace, ourselves excepted."""
+        """Processes in this namespace, except this one."""
         inode, found = self.inode(), []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
-            # A zombie has no namespace any more.
+            # A zombie no longer has a namespace.
             with contextlib.suppress(OSError):
                 if (entry / "ns/net").stat().st_ino == inode:
                     found.append(int(entry.name))
@@ -92,11 +93,11 @@ class Namespace:
 
     @property
     def enter(self):
-        """What a person types before a command."""
+        """The prefix that a person types to run a command inside."""
         return f"nsenter --net={self.path}"
 
     def command(self, argv):
-        """argv as it runs inside."""
+        """The argv to run inside."""
         return [*self.enter.split(), "--", *map(str, argv)]
 
     def run(self, argv, **options):
@@ -104,12 +105,13 @@ class Namespace:
         return run(self.command(argv), **options)
 
     def ip(self, text, **options):
-        """One `ip` command, written as on the command line."""
+        """Runs one `ip` command, written as on the command line."""
         return run(["ip", "-n", self.name, *text.split()], **options)
 
     @contextlib.contextmanager
     def entered(self):
-        """Moves this thread inside; files under /proc/sys/net and new sockets belong to it."""
+        """Moves this thread inside; files under /proc/sys/net and new sockets belong to the
+        namespace."""
         with open("/proc/thread-self/ns/net") as home, open(self.path) as inside:
             _setns(inside.fileno())
             try:
@@ -133,7 +135,8 @@ class Namespace:
             return link_address(interface)
 
     def count_resets(self, sources=()):
-        """Counts TCP resets that come in from now on, of these sources or any; see resets()."""
+        """Counts TCP resets that arrive from now on, from these sources or from any; see
+        resets()."""
         rule = "tcp flags & rst == rst counter name resets"
         rules = [f"{'ip6' if ':' in one else 'ip'} saddr {one} {rule}" for one in sources] or [rule]
         chain = "\n".join(["type filter hook input priority 0", *rules])

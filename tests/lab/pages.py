@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's huge pages: more of them for a while, as a note says that outlives who asked."""
+"""Adds huge pages to the kernel's pool for some time; a note records them and outlives the
+process."""
 
 import json
 from pathlib import Path
@@ -27,15 +28,16 @@ class Pool:
         return self.read("nr_hugepages")
 
     def resize(self, number):
-        """Asks for so many in all; fewer may come."""
+        """Requests this total; the kernel may allocate fewer."""
         (self.folder / "nr_hugepages").write_text(str(max(0, number)))
 
 
 def raise_by(folder, size, count):
-    """Asks for so many more; says how many came. put_back() of the same folder takes them away."""
+    """Requests this many more; returns how many came. put_back() on the same folder removes
+    them."""
     pool = Pool(size)
     before = pool.number()
-    # Whoever is killed while they are made has some of them.
+    # A process killed during the allocation has some of them already.
     note(folder, size=size, count=count, before=before)
     pool.resize(before + count)
     came = pool.number() - before
@@ -50,7 +52,7 @@ def note(folder, **words):
 
 
 def put_back(folder):
-    """Takes away what a note in this folder says, once, whoever calls."""
+    """Removes the pages that a note in this folder records, once, whichever process calls."""
     try:
         words = json.loads((folder / NOTE).read_text())
         (folder / NOTE).unlink()
@@ -64,7 +66,7 @@ def put_back(folder):
 
 
 def mounts():
-    """Of hugetlbfs: where, and the size of their pages in bytes."""
+    """Mount points of hugetlbfs, with their page sizes in bytes."""
     units = {"k": 10, "M": 20, "G": 30}
     found = []
     for line in Path("/proc/mounts").read_text().splitlines():

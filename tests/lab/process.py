@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running programs: short ones to their end, long ones with a log that can be waited for."""
+"""Runs programs: short ones until they end, long ones with a log that tests can wait for."""
 
 import copy
 import ctypes
@@ -16,11 +16,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class CommandFailed(AssertionError):
-    """A program did not end as expected; the text shows what it said."""
+    """A program did not end as expected; the text contains its output."""
 
 
 def run(argv, check=True, deadline_s=120, stdin=None, env=None):
-    """Runs argv to its end. Returns standard output, or with check=False the CompletedProcess."""
+    """Runs argv until it ends. Returns standard output, or with check=False the
+    CompletedProcess."""
     argv = [str(word) for word in argv]
     done = subprocess.run(
         argv,
@@ -44,9 +45,9 @@ def run(argv, check=True, deadline_s=120, stdin=None, env=None):
 class Process:
     """A program that runs until stopped. Its output goes to `log`.
 
-    It is killed with us unless outlive is set (a lab left up on purpose). Start it from the main
-    thread: the kernel ties its life to the thread that started it. With commanded, tell() writes
-    lines to its standard input.
+    It is killed with this process unless outlive is set (a lab left running on purpose). Start it
+    from the main thread: the kernel kills it when the thread that started it ends. With commanded,
+    tell() writes lines to its standard input.
     """
 
     def __init__(self, name, argv, log, env=None, outlive=False, commanded=False):
@@ -74,13 +75,13 @@ class Process:
         return self.child.poll() is None
 
     def output(self):
-        """What it has written since it started."""
+        """Its output since the start."""
         with open(self.log, errors="replace") as text:
             text.seek(self.mark)
             return text.read()
 
     def wait_for(self, pattern, deadline_s=30):
-        """Waits for a line that matches; fails at once if the program ends without."""
+        """Waits for a line that matches; fails at once if the program ends first."""
 
         def seen():
             ended = not self.alive()
@@ -92,7 +93,7 @@ class Process:
         return wait_until(seen, f"{self.name} says /{pattern}/ ({self.log})", deadline_s)
 
     def wait(self, deadline_s=30):
-        """Waits for its end and returns the exit status, negative for a signal."""
+        """Waits until it ends and returns the exit status, negative for a signal."""
         try:
             return self.child.wait(deadline_s)
         except subprocess.TimeoutExpired as error:
@@ -107,7 +108,7 @@ class Process:
             self.child.send_signal(number)
 
     def stop(self, number=signal.SIGTERM, deadline_s=30):
-        """Asks it to end and returns its exit status."""
+        """Asks the program to end and returns its exit status."""
         self.send(number)
         return self.wait(deadline_s)
 
@@ -115,19 +116,19 @@ class Process:
         return self.stop(signal.SIGKILL)
 
     def cpu_seconds(self):
-        """Processor time it has used so far."""
+        """Processor time used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def idle_cost(self, jiffies=300):
-        """Percent of a core it uses while `jiffies` ticks of the system clock go by."""
+        """Percent of a core that it uses during `jiffies` ticks of the system clock."""
         start, used = time.monotonic(), self.cpu_seconds()
         end = start + jiffies / os.sysconf("SC_CLK_TCK")
         wait_until(lambda: time.monotonic() >= end, "the measurement is over")
         return 100 * (self.cpu_seconds() - used) / (time.monotonic() - start)
 
     def successor(self, pid):
-        """The process that this one started in its place, once this one has ended."""
+        """The process that this one started as its replacement, once this one has ended."""
         self.wait()
         heir = copy.copy(self)
         heir.child = Orphan(pid)
@@ -140,12 +141,12 @@ class Process:
 
 
 def adopt_orphans():
-    """Processes whose parent ends become ours, so that their end can be waited for."""
+    """Makes orphaned processes children of this one, so that it can wait for them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Orphan:
-    """As subprocess.Popen: a process that came to us by adopt_orphans()."""
+    """Like subprocess.Popen: a process adopted through adopt_orphans()."""
 
     def __init__(self, pid):
         self.pid, self.status = pid, None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes what labs, benchmarks and tests left behind whose owner died without cleaning up.
+"""Removes what labs, benchmarks and tests left when their process died without cleaning up.
 
-`make demo-clean` calls main(), which also removes labs left up on purpose; `make test`
-begins with those whose owners are dead, and with what tests left.
+`make demo-clean` calls main(), which also removes labs left running on purpose; `make test` starts
+by removing labs whose process is dead, and the leftovers of tests.
 """
 
 import json
@@ -19,7 +19,8 @@ NETNS = Path("/run/netns")
 
 
 def _started(pid):
-    """Start time of a process in ticks, which tells it from a later one of the same number."""
+    """Start time of a process in ticks, which distinguishes it from a later one with the same
+    number."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -39,7 +40,7 @@ def _owner(folder):
 
 
 def remove_shared_files(lab_id):
-    """What is kept by the forwarder's instance name outside the lab's folder."""
+    """Files outside the lab's folder that are named after the forwarder's instance."""
     huge = [where for where, _ in pages.mounts()]
     for folder in (Path("/run/dpdk"), Path("/dev/shm"), *huge):
         for path in folder.glob(f"*{lab_id}*"):
@@ -50,22 +51,22 @@ def remove_shared_files(lab_id):
 
 
 def cleanup(ns, argv):
-    """Has the forwarder itself remove what it left in its namespace, by `argv` (--cleanup)."""
+    """Makes the forwarder itself remove its state in the namespace, by `argv` (--cleanup)."""
     ns.kill_all()
     ns.run(argv, check=False)
 
 
 def note_cleanup(folder, host, argv):
-    """Writes down the command for cleanup(), for when the lab's owner is dead."""
+    """Writes down the command for cleanup(), for use when the lab's process is dead."""
     (folder / f"cleanup-{host}.json").write_text(json.dumps([str(word) for word in argv]))
 
 
 def clean_hosts(lab_id):
-    """Runs the clean-up commands of a lab in those of its namespaces that are still there."""
+    """Runs a lab's cleanup commands in those of its namespaces that still exist."""
     for file in (LABS / lab_id).glob("cleanup-*.json"):
         ns = Namespace(f"{lab_id}-{file.stem.removeprefix('cleanup-')}")
         argv = json.loads(file.read_text())
-        # The forwarder may have been built again elsewhere since.
+        # The forwarder may have been built elsewhere in the meantime.
         if ns.path.exists() and Path(argv[0]).exists():
             cleanup(ns, argv)
 
@@ -83,7 +84,7 @@ def remove(lab_id):
 
 
 def reap_tests():
-    """Removes folders of C tests that are gone (tests/folder.h)."""
+    """Removes the folders of C tests that have ended (tests/folder.h)."""
     for where in ("/tmp", "/dev/shm"):
         for folder in Path(where).glob("steelyard-test-*-*"):
             if not Path("/proc", folder.name.split("-")[2]).exists():
@@ -91,7 +92,7 @@ def reap_tests():
 
 
 def reap_dead(kept_too=False):
-    """Removes labs whose owner is gone; those left up on purpose only with kept_too."""
+    """Removes labs whose process is dead; labs left running on purpose only with kept_too."""
     removed = []
     for folder in sorted(LABS.glob("sy-*")) if LABS.is_dir() else ():
         owner = _owner(folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real servers for the hosts of a lab. Each answers with the name of its host."""
+"""Real servers for the hosts of a lab. Each answers with its host's name."""
 
 import contextlib
 import select
@@ -43,7 +43,7 @@ http {{
 
 
 def listening(ns, port, protocol="tcp"):
-    """Whether some socket of the namespace takes connections or datagrams on a port."""
+    """Whether a socket in the namespace accepts connections or datagrams on a port."""
     wanted = f"{port:04X}"
     for file in (protocol, protocol + "6"):
         with ns.entered():
@@ -70,13 +70,13 @@ def start_nginx(lab, host, port=8080):
 
 
 def nginx_log(lab, host):
-    """Requests a web server has answered: [(peer address, peer port, own address, path)]."""
+    """Requests that a web server has answered: [(peer address, peer port, own address, path)]."""
     lines = (lab.dir / f"nginx-{host}" / "access.log").read_text().splitlines()
     return [tuple(line.split()) for line in lines]
 
 
 def start_dns(lab, host, port=5353):
-    """A name server; the TXT record of who.lab names its host."""
+    """A name server; the TXT record of who.lab contains its host's name."""
     process = lab.start(
         host,
         f"dns-{host}",
@@ -100,7 +100,7 @@ def start_dns(lab, host, port=5353):
 
 
 class EchoServer:
-    """A TCP server in this process that tells who connects, and echoes.
+    """A TCP server in this process that records its peers, and echoes.
 
     `peers` are the remote ends of its connections, oldest first.
     """
@@ -135,10 +135,10 @@ class EchoServer:
                 pass
 
     def abort_last(self):
-        """Ends the newest connection, so that nothing is sent again."""
+        """Resets the newest connection, so nothing is retransmitted."""
         connection = self.connections[-1]
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        # Wakes the thread that echoes; its close() then drops what is still unsent.
+        # Wakes the echo thread; its close() then discards unsent data.
         connection.shutdown(socket.SHUT_RDWR)
 
     def close(self):
@@ -155,7 +155,7 @@ class EchoServer:
 
 
 class DatagramEcho:
-    """A UDP server in this process: sends each datagram back, or what answer() makes of it."""
+    """A UDP server in this process: sends each datagram back, or the result of answer()."""
 
     def __init__(self, host, port, family=4, address=None):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
@@ -171,7 +171,7 @@ class DatagramEcho:
             ready, _, _ = select.select([self.socket, self._stopped], [], [])
             if self._stopped in ready:
                 return
-            with contextlib.suppress(OSError):  # a client that is gone, a path's MTU
+            with contextlib.suppress(OSError):  # the client is gone, or the path's MTU is smaller
                 data, peer = self.socket.recvfrom(65535)
                 self.socket.sendto(self.answer(data), peer)
 

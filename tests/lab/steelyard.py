@@ -17,13 +17,13 @@ from tests.lab.process import CommandFailed, run
 from tests.lab.topology import v4, v6
 from tests.lab.wait import wait_until
 
-# SY_BUILD chooses another build of the forwarder, build/asan say.
+# SY_BUILD selects another build of the forwarder, for example build/asan.
 BUILD = ROOT / os.environ.get("SY_BUILD", "build/dev")
 FORWARDER = BUILD / "dataplane/forwarder/steelyard-forwarder"
 STEELYARD = ROOT / "build/bin/steelyard"
 
 MEMORY_MB = 128  # of huge pages
-SMALL_PAGES_MB = 256  # without them, as DPDK then divides its memory less well
+SMALL_PAGES_MB = 256  # without them: DPDK then divides its memory less well
 SANITIZED = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:detect_stack_use_after_return=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -39,7 +39,7 @@ def local_addresses(net, count=2):
 
 
 def web_and_dns(network, checked=True, scheduler="wrr"):
-    """What most tests use: web4 and web6 by TCP, dns4 and dns6 by UDP, on all servers."""
+    """The services of most tests: web4 and web6 by TCP, dns4 and dns6 by UDP, on all servers."""
     health = {
         "tcp": {"type": "http", "path": "/healthz"} | FAST_CHECKS if checked else {"type": "none"},
         "udp": {"type": "tcp", "port": SERVER_DNS} | FAST_CHECKS if checked else {"type": "none"},
@@ -66,7 +66,7 @@ def web_and_dns(network, checked=True, scheduler="wrr"):
 
 
 def memory_options(huge=True):
-    """Huge pages if enough are free, for a second forwarder too: an upgrade needs both."""
+    """Huge pages if enough are free for two forwarders: an upgrade runs both."""
     free = re.search(r"HugePages_Free: *(\d+)", Path("/proc/meminfo").read_text())
     if huge and free and int(free[1]) * 2 >= 2 * MEMORY_MB + 64:
         return ["--memory", MEMORY_MB]
@@ -74,7 +74,7 @@ def memory_options(huge=True):
 
 
 def is_in_sync(status):
-    """Whether the forwarder has what the agent has, by a GetStatusResponse."""
+    """Whether the forwarder has the agent's configuration, from a GetStatusResponse."""
     generation, forwarder = status.config.generation, status.forwarder
     return forwarder.connected and 0 < generation == forwarder.applied_generation
 
@@ -85,7 +85,7 @@ def state_word(server):
 
 @dataclass
 class Options:
-    """How the forwarder is started."""
+    """Options of the forwarder's start."""
 
     workers: int = 1
     mode: str = "auto"
@@ -107,7 +107,7 @@ class Steelyard:
         self.forwarder = None
         self.agent = None
         self.api = api.Agent(self.agent_socket)
-        self.applied = None  # text of the configuration that the agent has; None: unknown
+        self.applied = None  # text of the agent's configuration; None: unknown
         self.memory = None
         self.env = dict(SANITIZED)
 
@@ -124,11 +124,11 @@ class Steelyard:
         return [FORWARDER, "--instance", self.lab.id, *place, *words]
 
     def forwarder_options(self):
-        """All but what makes it this forwarder and no other."""
+        """All options except those that identify this forwarder."""
         ports = self.lab.network.ports
         argv = [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
         argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
-        # Once chosen it stays: sessions are found again in the same memory only.
+        # The choice stays: a later start finds the sessions only in the same memory.
         self.memory = self.memory or memory_options(self.options.huge)
         return [*argv, "--log", "info", *self.memory]
 
@@ -144,13 +144,13 @@ class Steelyard:
         self.forwarder.kill()
 
     def restart_forwarder(self, number=signal.SIGTERM, **changes):
-        """Ends the forwarder by a signal and starts it again, perhaps with other options."""
+        """Ends the forwarder by a signal and starts it again, optionally with other options."""
         self.forwarder.stop(number)
         self.options = replace(self.options, **changes)
         return self.start_forwarder()
 
     def upgrade(self, binary=None, options=(), **changes):
-        """`steelyard upgrade`, perhaps with other options; returns what it printed."""
+        """Runs `steelyard upgrade`, optionally with other options; returns its output."""
         done = self.try_upgrade(binary, options, **changes)
         if done.returncode:
             raise CommandFailed(done.stdout + done.stderr)
@@ -160,7 +160,7 @@ class Steelyard:
         return told
 
     def try_upgrade(self, binary=None, options=(), **changes):
-        """The same when it may fail; returns the CompletedProcess."""
+        """Like upgrade(), but it may fail; returns the CompletedProcess."""
         argv = [STEELYARD, "upgrade", "--forwarder", self.forwarder_socket, "-o", "json"]
         argv += ["--binary", binary] if binary else []
         if changes or options:
@@ -170,12 +170,12 @@ class Steelyard:
         return run(argv, check=False)
 
     def wait_ready(self):
-        """The forwarder has begun again, in the same process."""
+        """Waits until the forwarder has started again in the same process."""
         self.forwarder = copy.copy(self.forwarder)
         self.lab.processes.append(self.forwarder)
 
     def wait_reconnected(self):
-        """Until the agent speaks to the forwarder that runs now, and has nothing to change."""
+        """Waits until the agent is connected to the present forwarder and has nothing to change."""
 
         def reconnected():
             status = self.api.call("GetStatus")
@@ -194,11 +194,12 @@ class Steelyard:
         return self.agent
 
     def cleanup(self):
-        """Removes what a stopped forwarder leaves; returns what the command said."""
+        """Removes what a stopped forwarder leaves; returns the command's output."""
         return self.lab[self.host].ns.run(self.forwarder_argv("--cleanup"))
 
     def release(self):
-        """Lets go of what a stopped forwarder kept, but for sessions; returns what was said."""
+        """Releases what a stopped forwarder kept, except for sessions; returns the command's
+        output."""
         return self.lab[self.host].ns.run(self.forwarder_argv("--release"))
 
     # ---- configuration --------------------------------------------------------------------
@@ -212,7 +213,7 @@ class Steelyard:
         self.file.write_text(self.config.text())
 
     def apply(self):
-        """Hands the configuration as it stands to the agent; back when the forwarder has it."""
+        """Gives the current configuration to the agent; returns when the forwarder has it."""
         text = self.config.text()
         self.applied = None
         answer = self.api.call("ApplyConfig", yaml=text.encode(), file="-")
@@ -264,7 +265,7 @@ class Steelyard:
         )
 
     def drops(self):
-        """{"no-service": 3, …}, reasons that occurred."""
+        """{"no-service": 3, …}, with the reasons that occurred."""
         return {
             drop.name: drop.packets for drop in self.api.call("ListDrops").drops if drop.packets
         }

@@ -29,7 +29,7 @@ def v6(net, host):
 
 @dataclass
 class Host:
-    """A namespace with one interface, eth0, or for router and forwarder more."""
+    """A namespace with one interface, eth0; router and forwarder have more."""
 
     name: str
     ns: Namespace
@@ -50,7 +50,7 @@ class Network:
     prefix: str
     arms: int = 2
     servers: int = 3
-    queues: int = 1  # of the forwarder's interfaces, receive and transmit
+    queues: int = 1  # of the forwarder's interfaces: receive and transmit
     server_mtu: int = 1500  # of the back network
     stacked: str = ""  # macvlans as ports: "two" on both interfaces, or both on the "one"
     offload: tuple = ()  # hosts whose transmit checksum offload stays on
@@ -58,7 +58,7 @@ class Network:
 
     @property
     def ports(self):
-        """Interfaces of the forwarder, towards clients first."""
+        """The forwarder's interfaces, the client side first."""
         if self.stacked:
             return ("front.10", "back.20")
         return ("front", "back")[: self.arms]
@@ -69,7 +69,8 @@ class Network:
 
     def build(self):
         switch = self._namespace("switch")
-        # A switch looks at no IP header; the kernel's bridges would, and drop what is wrong there.
+        # A switch does not inspect IP headers; the kernel's bridges would, and would drop invalid
+        # packets.
         switch.sysctl("bridge.bridge-nf-call-iptables", 0, missing_ok=True)
         switch.sysctl("bridge.bridge-nf-call-ip6tables", 0, missing_ok=True)
         for bridge in ("front", "back", "far") if self.arms == 2 else ("front", "far"):
@@ -121,7 +122,7 @@ class Network:
 
     def _namespace(self, name):
         ns = Namespace(f"{self.prefix}-{name}")
-        # Recorded before it exists, so that a failure half-way is cleaned up too.
+        # Recorded before it exists, so that a failure during creation is cleaned up too.
         self.hosts[name] = Host(name, ns)
         return ns.create()
 
@@ -134,8 +135,8 @@ class Network:
         switch.ip(f"link set br-{name} up")
 
     def _stack(self, host):
-        """Moves the forwarder's addresses to interfaces on top of its own. Without a VLAN between
-        them, two on one see each other's broadcasts, and must not answer them."""
+        """Moves the forwarder's addresses to interfaces stacked on its own. Without VLANs, two
+        of them on one interface see each other's broadcasts, and must not answer them."""
         if self.stacked == "one":
             switch = self["switch"].ns
             switch.ip("link add joint type veth peer name tnioj")
@@ -160,7 +161,7 @@ class Network:
         switch.ip(f"link set {cable} master br-{bridge} up")
         self._address(host, interface, net, number)
         if host.name not in self.offload:
-            # Without hardware behind it, offload leaves checksums unfinished on the wire.
+            # Without hardware, offload leaves checksums incomplete on the wire.
             host.ns.run(["ethtool", "-K", interface, "tx", "off"])
 
     def _address(self, host, interface, net, number):

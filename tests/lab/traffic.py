@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of conversations at once, held by tests/traffic; each must survive what a test does."""
+"""Thousands of conversations at once, run by tests/traffic; each must survive the test."""
 
 import json
 import shutil
@@ -19,8 +19,8 @@ class Traffic:
     """HTTP connections, downloads and UDP flows of the client, half of each over IPv6; or those of
     another host, to targets "ADDRESS:PORT" which they take in turn.
 
-    start() and step() return what happened since the last of them, once every flow has had an
-    answer to something it asked after the call. finish() also runs the downloads to their ends.
+    start() and step() return what happened since the previous call, once every flow has had an
+    answer to a request sent after the call. finish() also completes the downloads.
     """
 
     def __init__(self, lab, http, downloads, udp, size_mb=3, host="client", web=(), dns=()):
@@ -32,7 +32,7 @@ class Traffic:
         self.reports = 0
 
     def provide(self):
-        """Gives the web servers the content; they must have been started."""
+        """Gives the web servers the content; they must be running."""
         first, *others = (
             self.lab.dir / f"nginx-{host}/files/content" for host in self.lab.servers()
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The far end of tunnels, for servers whose kernel has no module for it.
 
-Raw sockets take tunnel packets in, a TUN interface gives what is in them to the server's kernel.
+Raw sockets receive tunnel packets, a TUN interface gives their contents to the server's kernel.
 """
 
 import fcntl
@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 
-IPV4, IPV6 = 4, 41  # what a tunnel packet carries, as a protocol number
+IPV4, IPV6 = 4, 41  # the inner protocol number
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
 
@@ -42,7 +42,7 @@ class TunnelEnd:
                 return
             for end in ready:
                 packet = end.recv(65536)
-                # Of IPv4 a raw socket is given the header too.
+                # An IPv4 raw socket also receives the header.
                 start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
                 os.write(self.tun, packet[start:])
                 self.carried[self.ends[end]] += 1

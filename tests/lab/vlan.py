@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts whose packets are of a VLAN, by a BPF classifier: not every kernel has VLAN interfaces."""
+"""Hosts that tag their packets with a VLAN, by a BPF classifier: not every kernel has VLAN
+interfaces."""
 
 import contextlib
 import sysconfig
@@ -12,7 +13,8 @@ SOURCE = Path(__file__).with_name("vlan.bpf.c")
 
 @contextlib.contextmanager
 def tagging(lab, host, vlan, interface="eth0"):
-    """All IP packets that the host sends. The tags are left to offload, as VLAN interfaces do."""
+    """Tags all IP packets that the host sends. The tags are left to offload, as VLAN interfaces
+    do."""
     program = lab.dir / f"vlan-{vlan}.o"
     if not program.exists():
         headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for something to become true, never for time to pass."""
+"""Waits for a condition to become true, never for a fixed time."""
 
 import time
 
@@ -7,13 +7,13 @@ POLL_S = 0.02
 
 
 class Expired(AssertionError):
-    """The condition did not come true before its deadline."""
+    """The condition did not become true before its deadline."""
 
 
 def wait_until(condition, what, deadline_s=20.0):
     """Returns condition()'s first true value; raises Expired, naming `what`, after deadline_s.
 
-    `what` may be a function that tells it when it is too late.
+    `what` may be a function that returns the name at the deadline.
     """
     end = time.monotonic() + deadline_s
     while True:
