@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmarks, all of them or those that are named.
+"""Runs the benchmarks, all of them or only the named ones.
 
 Each is a module bench/run_NAME.py:
 
     TITLE                 what it measures, in one line
-    MINUTES               that all cells take, on two cores of 3 GHz and 24 GB
+    MINUTES               duration of all cells, on two cores of 3 GHz and 24 GB
     rows(quick)           yields runs (bench/report.py): all cells; quick: the headline ones
-    smoke()               yields runs of the smallest cell there is, within some 2 s
-    plot(rows, path)      if there: draws the rows by bench/picture.py, as NAME.svg, which is path,
+    smoke()               yields runs of the smallest possible cell, within some 2 s
+    plot(rows, path)      optional: draws the rows by bench/picture.py, as NAME.svg, which is path,
                           and as NAME-*.svg if there is more to draw
 
-What they yield is gathered into build/bench/NAME.json, and after a full run all of it is copied to
-build/bench/full/, where `make bench-docs` finds it; NAME.commit there says what was measured, so
-that `--resume` can leave it out.
+The runs are collected into build/bench/NAME.json. After a full run, all results are copied to
+build/bench/full/, where `make bench-docs` finds them. NAME.commit there names the commit that was
+measured, so that `--resume` can skip it.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from tests.lab import reap
 
 RESULTS = machine.ROOT / "build/bench"
 FULL = RESULTS / "full"
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # everything that was set up is put back
-# Those that are not named here come behind, by the alphabet.
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the setup is undone in every case
+# The others follow in alphabetical order.
 ORDER = ("fastpath", "wire", "cps", "density", "latency", "scale", "overhead", "config")
 
 
@@ -43,7 +43,7 @@ def names():
 
 
 def collect(runs):
-    """All runs that come, and the exception that ended them early, if one did."""
+    """All runs that come, and the exception that ended them early, if any."""
     got = []
     watched = sys.stderr.isatty()
     try:
@@ -67,13 +67,13 @@ def complain(name, problem):
 
 
 def results(folder, name):
-    """What a benchmark has left in a folder."""
+    """The results of a benchmark in a folder."""
     pictures = [*folder.glob(f"{name}.svg"), *folder.glob(f"{name}-*.svg")]
     return [*folder.glob(f"{name}.json"), *pictures]
 
 
 def commit():
-    """What is measured; nothing if it is not just a commit."""
+    """The commit being measured; empty if the tree differs from a commit."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     git = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
     said = git.stdout.strip()
@@ -81,13 +81,13 @@ def commit():
 
 
 def is_measured(name):
-    """Is there a full run of this commit's?"""
+    """Whether there is a full run of this commit."""
     file = FULL / f"{name}.commit"
     return file.exists() and file.read_text().strip() == (commit() or None)
 
 
 def keep(name, module, made, full):
-    """Writes what was measured, as data and as a picture."""
+    """Writes the results as data and as a picture."""
     report.write(RESULTS / f"{name}.json", made)
     if hasattr(module, "plot"):
         module.plot(made, RESULTS / f"{name}.svg")
@@ -104,7 +104,7 @@ def keep(name, module, made, full):
 
 
 def perform(name, quick, smoke):
-    """Runs one benchmark; True if it went well."""
+    """Runs one benchmark; True if it succeeded."""
     start = time.monotonic()
     try:
         module = importlib.import_module(f"bench.run_{name}")
@@ -113,7 +113,7 @@ def perform(name, quick, smoke):
         return False
     print(f"── {name}: {module.TITLE}", flush=True)
     for file in () if smoke else results(RESULTS, name):
-        # No figures of an earlier run may pass for those of one that failed.
+        # Removes an earlier run's figures: they must not pass for those of a failed run.
         file.unlink()
     runs, problem = collect(module.smoke() if smoke else module.rows(quick))
     made = report.rows(runs)
@@ -134,7 +134,7 @@ def perform(name, quick, smoke):
 
 
 def interrupt(*_):
-    """Ends all of it, once: what puts things back is not to be interrupted itself."""
+    """Ends the run, once: the cleanup itself must not be interrupted."""
     for number in ENDS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -148,7 +148,7 @@ those pairs. docs/benchmarks.md tells what each benchmark measures, and how.
 
 
 def announce(chosen):
-    """How long a full run takes."""
+    """Prints how long a full run takes."""
     minutes = {n: importlib.import_module(f"bench.run_{n}").MINUTES for n in chosen}
     each = ", ".join(f"{name} {number}" for name, number in minutes.items())
     print(f"Some {sum(minutes.values())} minutes: {each}.")

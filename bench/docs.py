@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings what full runs measured into the documentation: `make bench-docs`. With QUICK=1, what the
-last quick ones did.
+"""Writes the results of full runs into the documentation: `make bench-docs`. With QUICK=1, the
+results of the last quick runs.
 
-The headline table goes into README.md, between its markers; all rows into
-docs/benchmarks/README.md, with the pictures beside it. Benchmarks of which there is no full run are
-left out.
+The headline table goes into README.md, between its markers; all rows go into
+docs/benchmarks/README.md, with the pictures beside it. Benchmarks without a full run are omitted.
 """
 
 import json
@@ -17,7 +16,7 @@ from bench import headline, machine, report
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 README = machine.ROOT / "README.md"
 FIGURES = machine.ROOT / "docs/benchmarks"
-SHOWN = ("fastpath",)  # pictures that README itself shows
+SHOWN = ("fastpath",)  # pictures in the README itself
 READING = """\
 Values
 are medians of runs, where nothing else is said. After each run its baseline ran: the ratio is the
@@ -25,7 +24,7 @@ median of those pairs, not that of the columns. `not shown`: runs scatter too mu
 
 
 def replace(text, inner):
-    """The text with something else between the markers."""
+    """The text with the part between the markers replaced."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -51,7 +50,7 @@ def readme(made, described, pictures, how):
 
 
 def figures(results, described, pictures, how):
-    """docs/benchmarks/README.md: everything that was measured."""
+    """docs/benchmarks/README.md: all results."""
     lines = [
         "# What the benchmarks measured",
         "",

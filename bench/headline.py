@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures that stand for all others, with what they should reach, as README shows them."""
+"""The most important figures and their goals, as shown in README."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from bench import report
 
 @dataclass
 class Headline:
-    """The first row of a benchmark's that has this metric, unit and baseline (if they are given)
-    and these parameters."""
+    """The first row of a benchmark that has this metric, unit and baseline (if given) and these
+    parameters."""
 
     what: str  # {name}: the row's parameter
     bench: str
     metric: str
     params: dict = field(default_factory=dict)
     baseline: str = ""
-    largest: str = ""  # of several such rows, that with the most of this parameter
+    largest: str = ""  # of several such rows, the one with the largest value of this
     goal: str = ""
-    met: Callable[[dict], bool | None] | None = None  # that returns None: not shown either way
-    fastest: bool = False  # the best run counts, and the median is told beside it
+    met: Callable[[dict], bool | None] | None = None  # returns None: not shown as met or missed
+    fastest: bool = False  # the best run counts, and the median is reported too
 
 
 FNAT = {"mode": "fnat", "family": "4", "flows": "uniform", "direction": "both"}
@@ -50,7 +50,7 @@ def workers(arrival, where, goal):
 
 
 def surely_below(row, most):
-    """Is the ratio at most so much? None: its interval says neither."""
+    """Whether the ratio is at most this; None: its interval allows both."""
     evidence = row.get("evidence", {})
     low, high = evidence.get("low", row["ratio"]), evidence.get("high", row["ratio"])
     return True if high <= most else False if low > most else None
@@ -183,7 +183,7 @@ def find(headline, made):
 
 
 def measured(headline, row):
-    """The value that counts, with its unit; which one that is, unless it is the median."""
+    """The value that counts, with its unit and, unless it is the median, which value it is."""
     if headline.fastest:
         unit = row["unit"].partition("/")[0]
         fastest, median = report.number(row["min"]), report.number(row["median"])
@@ -192,7 +192,7 @@ def measured(headline, row):
 
 
 def reached(headline, row):
-    """What is to be held against the goal: a value, or its ratio to the baseline's."""
+    """The number that is compared with the goal: a value, or its ratio to the baseline's."""
     if "×" not in headline.goal:
         return measured(headline, row)
     between = f" ({report.between(row)})" if report.between(row) else ""
@@ -204,7 +204,7 @@ def line(headline, row):
     value = measured(headline, row)
     stick = row["baseline"]
     beside = f"{report.number(stick['median'])} {row['unit']}: {stick['name']}" if stick else ""
-    # With a digit more than values: 1.897 is below a goal of 1.9, and 1.90 would not look so.
+    # One digit more than values: 1.897 is below a goal of 1.9, and 1.90 would hide that.
     ratio = f"{row['ratio']:.4g} ×" if stick else ""
     verdicts = {True: "yes", False: "**no**", None: "not shown"}
     met = verdicts[headline.met(row)] if headline.met else ""
@@ -214,7 +214,7 @@ def line(headline, row):
 
 
 def verdicts(name, made):
-    """The goals of a benchmark, a line each: does what was measured meet them?"""
+    """The goals of a benchmark, one line each, and whether the results meet them."""
     lines = []
     for headline in HEADLINES:
         row = find(headline, made) if headline.bench == name and headline.met else None
@@ -230,7 +230,7 @@ HEAD = "| what | measured | baseline beside it | ratio | goal | met |\n|---|---|
 
 
 def table(made):
-    """All headlines that were measured; empty if none was."""
+    """All headlines that were measured; empty if there are none."""
     found = [(headline, find(headline, made)) for headline in HEADLINES]
     lines = [line(headline, row) for headline, row in found if row]
     if not lines:

@@ -3,11 +3,11 @@
 
     source   a0 ── a1 [router: nft dnat] b0 ── b1   sink
 
-Frames of the generator enter the router as if a1 had received them, by steelyard-inject: on the
-router's own core and at some ten nanoseconds each, so that nothing but the stack is measured (a
-packet socket at a0 takes longer to send a packet than the kernel to forward it). Their UDP
-checksums are zero, so that connection tracking has none to verify. The sink's MAC is not the one
-they are sent to: all that happens there is that they are counted, and each must be.
+Frames of the generator enter the router as if a1 had received them, through steelyard-inject. This
+takes the router's own core some ten nanoseconds each, so the result is the cost of the stack (a
+packet socket at a0 takes longer to send a packet than the kernel takes to forward it). Their UDP
+checksums are zero, so connection tracking has none to verify. The sink's MAC is not their
+destination: the sink only counts them, and each must arrive.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ from bench import machine, testbed
 from tests.lab.wait import wait_until
 
 INJECT = machine.PROGRAMS / "generator/steelyard-inject"
-PACKETS = 200_000  # of a run
+PACKETS = 200_000  # per run
 BUCKETS = Path("/sys/module/nf_conntrack/parameters/hashsize")
 MOST = Path("/proc/sys/net/netfilter/nf_conntrack_max")
-CONNTRACK_BYTES = 400  # of an entry, its bucket included
-FLOW_S = 300  # that an idle flow is kept: known ones must outlast the runs
+CONNTRACK_BYTES = 400  # per entry, including its bucket
+FLOW_S = 300  # that an idle flow stays: longer than the runs
 
 
 @contextlib.contextmanager
 def conntrack(flows):
-    """Room for so many flows in the kernel's tables, as it was afterwards."""
+    """Sizes the kernel's tables for this many flows, and restores them afterwards."""
     before = {file: file.read_text() for file in (BUCKETS, MOST) if file.exists()}
     try:
         for file, value in before.items():
@@ -52,7 +52,7 @@ def ruleset(plan):
 
 
 def build(place, plan):
-    """The three namespaces, joined; returns router and sink."""
+    """Creates the three connected namespaces; returns router and sink."""
     source, router, sink = (place.namespace(name) for name in ("source", "router", "sink"))
     source.ip(f"link add a0 type veth peer name a1 netns {router.name}")
     sink.ip(f"link add b1 type veth peer name b0 netns {router.name}")
@@ -74,7 +74,7 @@ def arrived(sink):
 
 
 def inject(place, router, sink, packets, *options):
-    """Has the router forward so many packets; returns how many seconds it took."""
+    """Makes the router forward this many packets; returns the seconds that it took."""
     before = arrived(sink)
     command = [INJECT, "--interface", "a1", "--packets", packets, *options]
     command = ["taskset", "-c", place.far, *router.command(command)]
@@ -89,7 +89,7 @@ def inject(place, router, sink, packets, *options):
             machine.prefer(child.pid)
             told, said = child.communicate(timeout=testbed.ANSWER_S)
         except BaseException:
-            child.kill()  # what it runs in is about to be removed
+            child.kill()  # its namespace is about to be removed
             raise
     if child.returncode:
         raise machine.Failed(said)
@@ -98,7 +98,7 @@ def inject(place, router, sink, packets, *options):
 
 
 def rates(flows, runs):
-    """Mpps with so many flows, which the kernel knows already; a value a run."""
+    """Mpps with this many flows, which the kernel knows already; one value per run."""
     if not machine.memory_suffices(flows * CONNTRACK_BYTES):
         print(f"   nftables with {flows:,} flows is left out: its memory is not free")
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine that is measured: its cores, its huge pages, and programs that run on it."""
+"""The machine under test: its cores, its huge pages, and the programs that run on it."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ MB, GB = 1 << 20, 1 << 30
 
 
 def cpus():
-    """The cores that we may use, in order."""
+    """The cores that this process may use, in order."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -32,7 +32,7 @@ def meminfo(name):
 
 
 def describe():
-    """What a reader of figures wants to know of the machine."""
+    """A description of the machine for readers of the figures."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -51,13 +51,13 @@ def describe():
 
 @dataclass
 class Pages:
-    """Huge pages for a benchmark. Size 0: there are none, and ordinary memory must do."""
+    """Huge pages for a benchmark. Size 0: none, only ordinary memory."""
 
     size: int
-    directory: str | None  # of our own, on a hugetlbfs of such pages
+    directory: str | None  # a private one on a hugetlbfs of such pages
 
     def options(self):
-        """As the programs take them."""
+        """In the form of the programs' options."""
         return ["--directory", self.directory] if self.directory else []
 
 
@@ -66,8 +66,8 @@ _count = itertools.count()
 
 @contextlib.contextmanager
 def folder(name):
-    """A lab's folder, and its name, in which things are noted that are to be put back: now, or by
-    the next lab or benchmark if we are killed."""
+    """A lab's folder and its name. Notes in it say what must be undone: at the end, or by the
+    next lab or benchmark if this process is killed."""
     lab = f"sy-{os.getpid()}-{name}{next(_count)}"
     place = reap.LABS / lab
     place.mkdir(parents=True, mode=0o755)
@@ -79,7 +79,7 @@ def folder(name):
 
 
 def mounted(place, size):
-    """Where a hugetlbfs of such pages is: one is mounted in this place if there is none."""
+    """The mount point of a hugetlbfs with such pages; mounts one here if there is none."""
     for where, pagesize in pages.mounts():
         if pagesize == size:
             return where
@@ -99,8 +99,9 @@ def taken(place, size):
 
 @contextlib.contextmanager
 def huge_pages(wanted, largest=GB):
-    """So many bytes of free huge pages, of 1 GB where the machine has them (and `largest` allows),
-    else of 2 MB, whose number is raised and put back. Without enough memory: Pages(0, None)."""
+    """This many bytes of free huge pages, of 1 GB where the machine has them (and `largest`
+    allows), else of 2 MB, whose number is raised and later restored. Without enough memory:
+    Pages(0, None)."""
     reap.reap_dead()
     with folder("pages") as place:
         if largest >= GB and pages.Pool(GB).free() * GB >= wanted:
@@ -109,12 +110,11 @@ def huge_pages(wanted, largest=GB):
         size = 2 * MB
         missing = max(0, -(-wanted // size) - pages.Pool(size).free())
         got = 0
-        # A page that is not there is looked for by moving others; what is used up by files that
-        # could be read again may not be in the way.
+        # The kernel makes huge pages by moving other pages; the page cache must not be in the way.
         if missing and meminfo("MemAvailable") > missing * size + 256 * MB:
             got = pages.raise_by(place, size, missing)
         if got < missing:
-            pages.put_back(place)  # those that came: ordinary memory is taken in their place
+            pages.put_back(place)  # the few that came: ordinary memory is used instead
             print(f"   on ordinary pages, as {wanted >> 20:,} MB of huge ones are not to be had")
             yield Pages(0, None)
             return
@@ -122,45 +122,46 @@ def huge_pages(wanted, largest=GB):
 
 
 def with_margin(wanted):
-    """Bytes that are to be free, lest everybody else lacks what we take."""
+    """Bytes that must be free, with a margin for all other programs."""
     return wanted + wanted // 16 + GB
 
 
 def memory_suffices(wanted):
-    """May so many bytes be taken, in huge pages or not?"""
+    """Whether this many bytes can be taken, in huge pages or not."""
     free = meminfo("MemAvailable") + pages.Pool(2 * MB).free() * 2 * MB
     return free > with_margin(wanted)
 
 
 def lacking(wanted):
-    """Why there is no measuring: memory_suffices() said no."""
+    """The reason for not measuring: memory_suffices() returned false."""
     return f"{with_margin(wanted) >> 20:,} MB of memory are not free"
 
 
 # ---- programs -------------------------------------------------------------------------------
 
 
-FIRST = ["nice", "-n", "-20"] if os.geteuid() == 0 else []  # before who else wants the cores
+FIRST = ["nice", "-n", "-20"] if os.geteuid() == 0 else []  # ahead of other programs on these cores
 
 
 def first(command):
-    """The command, before others and no longer than we live; for a session of its own."""
+    """The command, with priority and killed with this process; for a session of its own."""
     return ["setpriv", "--pdeathsig", "KILL", "--", *FIRST, *map(str, command)]
 
 
 def prefer(pid):
-    """Where sessions share the cores as groups, a group's own niceness counts."""
+    """Where the scheduler groups sessions, the group's own niceness counts."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text("-20")
 
 
 class Failed(Exception):
-    """A benchmark's program failed; what it said is the message."""
+    """A benchmark's program failed; the message is its output."""
 
 
 def run_program(name, *options, cpus=None):
-    """Runs a program of build/dev/bench, on these cores; yields its lines of JSON as they come.
-    It is killed when the caller is, or wants no more. Raises Failed with its standard error."""
+    """Runs a program of build/dev/bench on these cores; yields its lines of JSON as they come.
+    It is killed with the caller, or when the caller stops reading. Raises Failed with its
+    standard error."""
     command = [PROGRAMS / name, *options]
     if cpus is not None:
         command = ["taskset", "-c", ",".join(map(str, cpus)), *command]

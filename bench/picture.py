@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows as pictures: medians with their extremes, the baseline beside them, goals as marks.
 
-The same rows make the same SVG, byte for byte, so that a committed picture changes when a figure
-does. Lines are for a parameter with an order, bars for one without.
+The same rows give the same SVG, byte for byte, so a committed picture changes only with a figure.
+Lines are for an ordered parameter, bars for an unordered one.
 """
 
 from statistics import median
@@ -14,12 +14,12 @@ from matplotlib.ticker import FuncFormatter
 
 from bench import report
 
-# Told apart by all eyes, and in print (Okabe and Ito).
+# Distinguishable for colour-blind readers and in print (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKS = "os^Dv<>"
 DASHES = ("--", ":", "-.")
 GREY, RED = "#444444", "#c00000"
-# Parameters whose names do not tell what an axis shows.
+# Parameters whose names are not good enough for an axis.
 AXES = {
     "load": "load, % of the forwarder's PDR",
     "concurrent": "connections under way at a time",
@@ -41,8 +41,9 @@ STYLE = {
 
 
 def lines(path, title, made, x, series=(), panels=(), goals=None):
-    """One line for each value of the parameters `series`, one diagram for each of `panels`; values
-    of x side by side, whatever lies between them. goals: where on x, and what is to be reached."""
+    """One line for each value of the parameters `series`, one diagram for each of `panels`;
+    values of x at equal distances, whatever lies between them. goals: position on x, and the
+    goal."""
 
     dashes = dashed(made)
 
@@ -72,7 +73,7 @@ def lines(path, title, made, x, series=(), panels=(), goals=None):
 
 
 def bars(path, title, made, x, series=(), panels=(), goals=None):
-    """As lines(), for values of x without an order."""
+    """Like lines(), for unordered values of x."""
 
     dashes = dashed(made)
 
@@ -109,23 +110,23 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
     diagram(path, title, made, panels, goals, draw)
 
 
-# ---- what both are made of ------------------------------------------------------------------
+# ---- shared parts ---------------------------------------------------------------------------
 
 
 def named(name, value):
-    """A value as a label; one like "4" says nothing by itself."""
+    """A value as a label; one like "4" gets its parameter's name."""
     bare = isinstance(value, str) and value.isdigit()
     return f"{name} {value}" if bare else report.amount(value)
 
 
 def dashed(made):
-    """Each baseline's line, the same in all diagrams of a picture."""
+    """Draws each baseline's line, the same in all diagrams of a picture."""
     names = dict.fromkeys(row["baseline"]["name"] for row in made if row["baseline"])
     return {name: DASHES[i % len(DASHES)] for i, name in enumerate(names)}
 
 
 def split(made, names):
-    """Rows by the values of these parameters, in the order in which they come, with a label."""
+    """Rows grouped by the values of these parameters, in order of appearance, with a label."""
     groups = {}
     for row in made:
         values = [named(name, row["params"][name]) for name in names if name in row["params"]]
@@ -152,7 +153,7 @@ def extremes(rows):
 
 
 def baselines(made, x):
-    """Each baseline's points: the median of what it took beside all rows at a place."""
+    """Each baseline's points: the median of its values beside all rows at a place."""
     found = {}
     for row in made:
         if row["baseline"]:
@@ -165,7 +166,8 @@ def baselines(made, x):
 
 
 def heights(made, goals):
-    """What must be seen whole. An extreme may not be: of many runs, one was always disturbed."""
+    """Values that must be fully visible. Extremes need not be: of many runs, one was always
+    disturbed."""
     yield from (row["median"] for row in made)
     yield from (row["baseline"]["median"] for row in made if row["baseline"])
     yield from (goals or {}).values()
@@ -195,7 +197,7 @@ def diagram(path, title, made, panels, goals, draw):
 
 
 def save(figure, path):
-    """As an SVG without a date; lines end where they end."""
+    """Saves an SVG without a date and without trailing spaces."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})

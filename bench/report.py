@@ -24,11 +24,12 @@ from statistics import median
 
 
 class Malformed(Exception):
-    """A run that is not as it should be."""
+    """A run that has the wrong form."""
 
 
 def check(run):
-    """Raises Malformed unless this is a whole run, with positive values where they are compared."""
+    """Raises Malformed unless this is a complete run, with positive values where they are
+    compared."""
     for field, kind in (("bench", str), ("params", dict), ("metric", str), ("unit", str)):
         if not isinstance(run.get(field), kind):
             raise Malformed(f"no `{field}` in {run}")
@@ -52,7 +53,7 @@ def is_number(value):
 
 
 def rows(runs):
-    """Gathers runs into rows, in the order in which their first runs came."""
+    """Collects runs into rows, in the order of their first runs."""
     cells = {}
     for run in runs:
         check(run)
@@ -97,8 +98,8 @@ def row_of(runs):
 
 
 def interval(values):
-    """Between which of these the median of all there could be lies, in 95 % of all cases; None:
-    there are too few. Whatever they are spread like: each is above it or below with even odds."""
+    """The interval in which the median of all possible values lies, in 95 % of all cases; None:
+    too few values. It holds for any distribution: each value is above or below with even odds."""
     values = sorted(values)
     count, below, tail = len(values), 0, 1  # tail: of 2^count cases, those with `below` or fewer
     while tail / 2**count <= 0.025:
@@ -108,7 +109,7 @@ def interval(values):
 
 
 def write(path, made):
-    """One row a line: easy to read, to grep, to compare."""
+    """One row per line: easy to read, to grep, to compare."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join("  " + json.dumps(row) for row in made)
     path.write_text(f"[\n{lines}\n]\n")
@@ -131,7 +132,7 @@ def select(made, metric=None, **params):
 
 
 def number(value):
-    """A measured value: at least three digits that count."""
+    """A measured value, with at least three significant digits."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
@@ -150,7 +151,7 @@ HEAD = ("", "median", "min", "max", "runs", "baseline", "", "ratio", "95 %")
 
 
 def between(row):
-    """An interval, with four digits that count."""
+    """An interval, with four significant digits."""
     evidence = row.get("evidence", {})
     return f"{evidence['low']:.4g}–{evidence['high']:.4g}" if "low" in evidence else ""
 
@@ -172,7 +173,7 @@ def cells(row, columns):
 
 
 def table(made):
-    """Rows as aligned text; parameters that are the same in all of them are told above it."""
+    """Rows as aligned text; parameters that are the same in all rows are printed above it."""
     if not made:
         return "nothing was measured\n"
     names = list(dict.fromkeys(name for row in made for name in row["params"]))

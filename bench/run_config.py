@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a large configuration costs the control plane: applying all of it, changing one server of
-it, and a scrape of its counters, in a lab of its own with one worker and no traffic.
+it, and a scrape of its counters, in a private lab with one worker and no traffic.
 
 `apply` is `steelyard apply FILE` by an agent whose forwarder has no service. `drain` is `steelyard
 drain` of one server, until the forwarder has it. `edit` is `steelyard apply FILE` again, with
@@ -19,10 +19,10 @@ from tests.lab.steelyard import Steelyard, local_addresses
 
 TITLE = "a large configuration: applying it, changing one server of it, scraping it"
 MINUTES = 3
-SERVERS = 3  # of each service
-PORTS = 10  # services of a VIP
+SERVERS = 3  # per service
+PORTS = 10  # services per VIP
 METRICS_PORT = 9109
-MEMORY = 1 << 30  # of the agent, mostly, and the forwarder
+MEMORY = 1 << 30  # mostly of the agent, and the forwarder
 
 
 def rows(quick):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complete TCP connections: what one costs, and how many there are a second and core."""
+"""Complete TCP connections: the cost of one, and the number per second and core."""
 
 from bench import cps_memif, machine, picture, report
 
@@ -7,8 +7,8 @@ TITLE = (
     "TCP connections from SYN to the deleted session, one core: without a device, and over memif"
 )
 MINUTES = 6
-SESSIONS = 8 << 20  # that the table holds: those of some seconds
-BYTES = 64  # that each takes at most
+SESSIONS = 8 << 20  # capacity of the table: some seconds' sessions
+BYTES = 64  # per session, at most
 OTHERS = 320 << 20  # packet buffers, routes
 
 

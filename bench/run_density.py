@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes a session costs, and what finding one costs in a table that is nearly full."""
+"""The bytes that a session costs, and the cost of finding one in a table that is nearly full."""
 
 from bench import machine, picture, report
 
 TITLE = "sessions until the table is full, every one verified: bytes a session, cost of look-ups"
 MINUTES = 12
-BYTES = 64  # that a session takes at most
+BYTES = 64  # per session, at most
 
 
 def rows(quick):

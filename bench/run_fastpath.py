@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a packet of an established session costs a worker, on one core and without a device."""
+"""The worker time of a packet of an established session, on one core and without a device."""
 
 from bench import machine, picture, report
 
 TITLE = "one core without a device: a packet of an established session, by mode and sessions"
 MINUTES = 20
-FRAME = {"4": 64, "6": 128, "64": 128}  # bytes fed for one packet
+FRAME = {"4": 64, "6": 128, "64": 128}  # bytes injected per packet
 FRAMES, DRAWN = 1 << 24, 1 << 22  # at most: bench/fixture.h, bench/fastpath.c
 MODES = [
     *(("fnat", family) for family in ("4", "6", "64")),
@@ -31,11 +31,11 @@ def smoke():
 
 
 def cell(mode, family, sessions, *options, runs):
-    """One forwarder with its sessions. A run is short, so that the fastest is one that nothing
-    disturbed, and long enough to meet other sessions each time."""
+    """One forwarder with its sessions. A run is short, so that the fastest run is undisturbed,
+    and long enough to use other sessions each time."""
     records = sessions * (2 if mode == "snat" else 1)
     table = int(records / 0.85 + (1 << 15)) * 64
-    # Both directions', and one that is being drawn.
+    # Both directions' frames, and one direction that is being drawn.
     streams = (2 * min(sessions, FRAMES) + DRAWN) * FRAME[family]
     wanted = 2 * table + streams + (300 << 20)
     if not machine.memory_suffices(wanted):

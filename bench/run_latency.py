@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long packets take through the forwarder at 10, 50 and 90 % of its PDR, from the generator and
+"""The delay of packets through the forwarder at 10, 50 and 90 % of its PDR, from the generator and
 back to it, beside testpmd's macswap at the same rates.
 
-Each frame bears the time stamp counter at its making; delays are known to 0.8 %. Both ways over
-memif are in them: `added` is what is beyond macswap's. A trial is repeated while the machine takes
-a core away from it. In the evidence, `mpps` is the rate, `lost` the share that did not come back,
-and `away_us` how long a core was away all the same.
+Each frame contains the time stamp counter at its creation; delays are known to 0.8 %. They include
+both directions over memif: `added` is the difference to macswap's. A trial is repeated while the
+machine takes a core away from it. In the evidence, `mpps` is the rate, `lost` the share that did
+not come back, and `away_us` how long a core was away nevertheless.
 """
 
 from statistics import median
@@ -78,7 +78,8 @@ def at_rate(pair, cell, params, mpps, pairs):
 
 
 def calm(ask, cell, keys):
-    """The first trial in which no core was away for long, else the one of many where least."""
+    """The first trial in which no core was away for long, otherwise the one in which a core was
+    away least."""
     least = None
     for _ in range(TRIES):
         got = ask("trial", **cell.keys(), **keys)

@@ -5,9 +5,9 @@ from bench import machine, picture, report
 
 TITLE = "what expiry, changes of configuration and statistics cost a packet, against none of them"
 MINUTES = 6
-BYTES = 256  # of a session: its records, its packets in both directions, with a margin
-OTHERS = 384 << 20  # packet buffers, routes, packets of sessions that begin
-# Live sessions, and those of them that end a second.
+BYTES = 256  # per session: records and packets of both directions, with a margin
+OTHERS = 384 << 20  # packet buffers, routes, packets of new sessions
+# Live sessions, and how many of them end per second.
 SIZES = ((1_000_000, 20_000), (10_000_000, 50_000))
 
 

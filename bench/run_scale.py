@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several workers forward together, by where packets arrive."""
+"""The total rate of several workers, by where packets arrive."""
 
 from bench import machine, picture, report
 
 TITLE = "workers together: packets a second, as a multiple of one worker's"
 MINUTES = 2
 SESSIONS = 100_000
-BYTES = 512  # of a session: its records, its packets in every order
-RUN_MS = 50  # shorter than what the distance of two virtual cores keeps still
+BYTES = 512  # per session: its records, its packets in every order
+RUN_MS = 50  # shorter than the time for which two virtual cores keep their distance
 OTHERS = 320 << 20  # packet buffers, routes
 
 

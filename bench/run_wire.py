@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets through the forwarder from another process, by RFC 2544, beside testpmd on the same link.
 
-`max` is what comes back when as much is offered as the link takes; `pdr` and `ndr` are the
-highest rates that lose no more than 0.001 % and nothing. A frame's size is that on a wire. Sessions
-are made beforehand and take turns in another order, with packets from clients and from servers
-burst by burst; `fresh`: each packet is a client's first. All are FNAT.
+`max` is the rate that comes back when the link is always full; `pdr` and `ndr` are the highest
+rates that lose at most 0.001 % and nothing. A frame's size is that on a wire. Sessions are created
+beforehand and take turns in another order, with packets from clients and from servers burst by
+burst; `fresh`: each packet is a client's first. All are FNAT.
 
-Each run tells as its evidence what bounds it: `busy` is the share of its time in which the worker
-had packets, `full` that of the generator's sendings which found the link full, `alone` the
-generator's own rate in Mpps on a link to nobody, `line_ns` what a cache line took from core to
-core, `macswap_full` what `full` is where macswap stands in the forwarder's place: near 0, and the
-generator bounds it.
+The evidence of each run shows its limit: `busy` is the share of time in which the worker had
+packets, `full` the share of the generator's send calls that found the link full, `alone` the
+generator's own rate in Mpps on a link without a peer, `line_ns` the time of a cache line from core
+to core, `macswap_full` the value of `full` with macswap in the forwarder's place: near 0, the
+generator is the limit.
 """
 
 from dataclasses import dataclass, field
@@ -22,16 +22,16 @@ TITLE = "generator and forwarder in two processes over memif, beside testpmd and
 MINUTES = 7
 MACSWAP, NFTABLES = "testpmd macswap", "nftables DNAT"
 MAX_S, SEARCH_S, WARM_S = 0.2, 0.05, 0.02
-VOIDS = 60  # trials of a search that do not count, at most
+VOIDS = 60  # most trials of a search that do not count
 PDR, NDR = 0.00001, 0
-# Sessions of ours, flows of the kernel's: as many of each, and the one that suits it best.
+# Sessions of the forwarder, flows of the kernel: equal numbers, and the kernel's best case.
 BESIDE = ((1000, 1000), (1000, 1), (1_000_000, 1_000_000))
 GOALS = {1000: 35, 10_000_000: 60}  # ns beyond macswap
 
 
 @dataclass
 class Cell:
-    """What is sent, and how often it is measured."""
+    """The traffic, and how often it is measured."""
 
     family: int = 4
     frame: int = 64
@@ -77,8 +77,8 @@ def quick_cells():
 
 
 def capacity(cells):
-    """Of the forwarder's tables: all known sessions of both families, and some seconds of those
-    that come once and stay for one."""
+    """Of the forwarder's tables: all known sessions of both families, and some seconds of the
+    short-lived ones, which stay for one second."""
     known = {c.family: 0 for c in cells}
     for cell in cells:
         known[cell.family] = max(known[cell.family], cell.sessions)
@@ -86,7 +86,7 @@ def capacity(cells):
 
 
 def affordable(cells):
-    """The cells whose sessions this machine has memory for."""
+    """The cells whose sessions fit this machine's memory."""
     while not machine.memory_suffices(testbed.needs(capacity(cells))):
         most = max(cell.sessions for cell in cells)
         print(f"   {most:,} sessions are left out: their memory is not free")
@@ -120,7 +120,7 @@ def told(params, metric, unit, value, baseline=None, evidence=None):
 
 
 def difference(run):
-    """What the forwarder takes beyond macswap, as a run; where macswap took longer, only words."""
+    """The forwarder's time beyond macswap, as a run; if macswap took longer, only a message."""
     if run["value"] > 0:
         yield run
         return
@@ -130,7 +130,7 @@ def difference(run):
 
 
 class Pair:
-    """The forwarder and testpmd on one core by turns, each with a generator. A context manager."""
+    """The forwarder and testpmd on one core in turn, each with a generator. A context manager."""
 
     def __init__(self, sessions):
         self.sessions = sessions
@@ -168,7 +168,7 @@ class Pair:
         return self.ours.ask(*words, **keys)
 
     def of_testpmd(self, *words, **keys):
-        """With the forwarder stopped, so that it takes nothing of the core."""
+        """With the forwarder stopped, so that it takes no time of the core."""
         self.forwarder.pause()
         self.testpmd.resume()
         try:
@@ -183,7 +183,7 @@ class Pair:
         self.theirs.ask("invent", **cell.keys())
 
     def trial(self, cell, **keys):
-        """One of the forwarder: what it came to, and the evidence."""
+        """One trial of the forwarder: result and evidence."""
         line = self.ours.ask("line", core=self.testbed.far)["line_ns"]
         keys = {"rate": "max", "seconds": MAX_S, "warm": WARM_S, **cell.keys(), **keys}
         got, busy = testbed.busy_share(
@@ -242,7 +242,7 @@ class Pair:
                 search(ask, cell, ceiling, loss)
                 for ask, ceiling in zip((self.of_forwarder, self.of_testpmd), ceilings, strict=True)
             ]
-            # Nothing passed: the machine took a core away in every trial.
+            # No trial passed: the machine took a core away in every trial.
             if all(found):
                 ours, theirs = found
                 yield told(cell.params(), metric, "Mpps", ours, (MACSWAP, theirs))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand for benchmarks of two processes: the generator on one core, and on the other what it
-measures, a forwarder or testpmd, each behind a memif link of its own.
+"""A testbed for benchmarks with two processes: the generator on one core, and on the other the
+program being measured, a forwarder or testpmd, each behind a memif link of its own.
 
 One arm: packets enter and leave by the same link. A forwarder then polls one queue, as macswap
 does, its bursts are as long as traffic makes them, and both directions of a session are compared
@@ -9,7 +9,7 @@ with the baseline over rings of the same kind. A second arm would add the cost o
 The generator is the memif client, without copies; both servers copy in and out. DPDK 22.11's server
 may crash when its client leaves under traffic, so servers are stopped first.
 
-Who is not being measured is stopped by SIGSTOP, so that it takes nothing of the core.
+A program that is not being measured is stopped by SIGSTOP, so it takes no time of the core.
 """
 
 import contextlib
@@ -37,21 +37,21 @@ TESTPMD = "dpdk-testpmd"
 
 GENERATOR_MB, TESTPMD_MB, FORWARDER_MB = 128, 96, 128  # of each
 NULL_FRAME = 60  # bytes
-SESSION_BYTES = 70  # of the tables, with some to spare
-OTHERS = 16 << 20  # what any table takes, and parts of pages
-ANSWER_S = 120  # of the generator: to make the most sessions takes it a fraction of that
-KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of those that come once
-TIME_WAIT_S = 1  # then a TCP session is deleted
+SESSION_BYTES = 70  # in the tables, with a margin
+OTHERS = 16 << 20  # needed by any table, and parts of pages
+ANSWER_S = 120  # of the generator: several times what it needs for the most sessions
+KEPT_S, FORGOTTEN_S = 3600, 1  # idle sessions: of known flows, of short-lived ones
+TIME_WAIT_S = 1  # until a TCP session is deleted
 
 
 def needs(sessions):
-    """Bytes of huge pages that a stand takes."""
+    """Bytes of huge pages that a testbed takes."""
     programs = (2 * GENERATOR_MB + TESTPMD_MB + FORWARDER_MB) << 20
     return programs + OTHERS + sessions * SESSION_BYTES
 
 
 class Generator:
-    """steelyard-generator, told by lines."""
+    """steelyard-generator, controlled by lines."""
 
     def __init__(self, core, links, log):
         command = [GENERATOR, "--core", core, "--memory", GENERATOR_MB]
@@ -74,7 +74,7 @@ class Generator:
         return self.log.read_text(errors="replace")[-2000:]
 
     def line(self, asked, deadline_s):
-        """The next line that it says, without its end."""
+        """The next line of its output, without the newline."""
         got, end = b"", time.monotonic() + deadline_s
         while not got.endswith(b"\n"):
             left = max(0, end - time.monotonic())
@@ -89,7 +89,7 @@ class Generator:
         return got[:-1]
 
     def ask(self, verb, deadline_s=ANSWER_S, **keys):
-        """One command; returns what it answers. Keys stay set."""
+        """Sends one command; returns the answer. Keys stay set."""
         asked = " ".join([verb, *(f"{key}={value}" for key, value in keys.items())])
         with contextlib.suppress(BrokenPipeError):
             self.child.stdin.write(f"{asked}\n".encode())
@@ -100,7 +100,7 @@ class Generator:
 
     def close(self):
         with contextlib.suppress(OSError):
-            self.child.stdin.close()  # it ends at the end of its input
+            self.child.stdin.close()  # it exits at the end of its input
         try:
             self.child.wait(5)
         except subprocess.TimeoutExpired:
@@ -109,14 +109,14 @@ class Generator:
 
 
 class Peer:
-    """A process that is measured, while it is not paused."""
+    """The process being measured; it can be paused."""
 
     def __init__(self, process):
         self.process = process
         machine.prefer(process.pid)
 
     def worker(self):
-        """The thread that polls."""
+        """The polling thread."""
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             if "worker" in (task / "comm").read_text():
                 return task.name
@@ -146,7 +146,7 @@ class Testpmd(Peer):
 
 
 class Forwarder(Peer):
-    """steelyard-forwarder with one worker and FNAT services for what the generator sends."""
+    """steelyard-forwarder with one worker and FNAT services for the generator's traffic."""
 
     def __init__(self, process, socket):
         super().__init__(process)
@@ -188,7 +188,7 @@ class Forwarder(Peer):
             return control.ask(**body)
 
     def cycles(self):
-        """Busy and idle ones of its worker."""
+        """Busy and idle cycles of its worker."""
         worker = self.ask(list_workers=pb.ListWorkersRequest()).list_workers.workers[0]
         return worker.busy_cycles, worker.idle_cycles
 
@@ -196,23 +196,23 @@ class Forwarder(Peer):
         return self.ask(list_ports=pb.ListPortsRequest()).list_ports.ports[0].up
 
     def wait_up(self):
-        """It looks at its link now and then, and drops what is for one that is down."""
+        """It checks its link periodically, and drops packets for a link that is down."""
         wait_until(self.link_is_up, "the forwarder's link is up")
 
     def drops(self):
-        """{"tx-full": 3, …}, reasons that occurred."""
+        """{"tx-full": 3, …}, with the reasons that occurred."""
         drops = self.ask(list_drops=pb.ListDropsRequest()).list_drops.drops
         return {drop.name: drop.packets for drop in drops if drop.packets}
 
 
 def row(first, count):
-    """So many addresses from the first one on, packed."""
+    """This many addresses from the first one up, packed."""
     start = ipaddress.ip_address(first)
     return [(start + i).packed for i in range(count)]
 
 
 class Testbed:
-    """Everything that runs; a context manager that leaves nothing behind."""
+    """All processes; a context manager that cleans up completely."""
 
     def __init__(self):
         if os.geteuid():
@@ -233,7 +233,7 @@ class Testbed:
         return self
 
     def __exit__(self, *_):
-        # Whoever waits for its end must not be interrupted halfway.
+        # The caller that waits for its end must not be interrupted halfway.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.peers.close()
@@ -257,8 +257,8 @@ class Testbed:
         return json.loads(subprocess.check_output([GENERATOR, "--plan"]))
 
     def generator(self, name, peer):
-        """One with a link to a peer, which is there already, and one to nobody, who takes and gives
-        everything. It sleeps while another one of them is asked."""
+        """A generator with a link to an existing peer, and one to no peer, which takes
+        and gives any frame. It sleeps while another generator is used."""
         links = {
             name: self.memif(name, "client", ",zero-copy=yes"),
             "null": f"net_null0,size={NULL_FRAME}",
@@ -311,7 +311,7 @@ class Testbed:
 
 
 def busy_share(forwarder, work, seconds):
-    """What work() returns, and the share of `seconds` that the worker was busy meanwhile."""
+    """The result of work(), and the share of `seconds` in which the worker was busy."""
     busy, idle = forwarder.cycles()
     start = time.monotonic()
     result = work()
