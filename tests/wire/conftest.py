@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages that tests share, and the accounting that are closed after each.
+"""Stages that tests share, and the accounting that is checked after each test.
 
 A test that causes drops names them: @pytest.mark.drops("nat-stray"). Any other reason fails it.
 """
@@ -17,7 +17,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session", params=(1, 2), ids=("1-worker", "2-workers"))
 def shared_stage(request):
-    """Two-armed, on interfaces of one queue. Tests leave it as they found it."""
+    """Two-armed, on interfaces with one queue. Each test restores its changes."""
     with Stage(workers=request.param) as stage:
         yield stage
 
@@ -28,7 +28,7 @@ def stage(shared_stage, request):
 
 
 def check_accounting(stage, request):
-    """Yields the stage with `accounting` open over it; closes them and brings the stage back."""
+    """Yields the stage with `accounting` started; checks it afterwards and restores the stage."""
     stage.accounting = Accounting(stage)
     try:
         yield stage

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speaks to the forwarder's control socket without its agent: frames of a length and a message.
+"""Talks to the forwarder's control socket without its agent: frames of a length and a message.
 
 api/steelyard/forwarder/v1/forwarder.proto is the contract; tests.lab.api has its messages.
 """
@@ -12,7 +12,7 @@ from tests.lab.clients import receive_exactly
 
 
 def request(request_id=7, version=pb.VERSION_CURRENT, **body):
-    """A Request's bytes; its body is one field of it, `status=pb.StatusRequest()` by default."""
+    """A Request's bytes; its body is one field, `status=pb.StatusRequest()` by default."""
     body = body or {"status": pb.StatusRequest()}
     return pb.Request(version=version, id=request_id, **body).SerializeToString()
 
@@ -26,7 +26,7 @@ class Control:
 
     def __init__(self, path, timeout_s=10):
         self.socket = socket.socket(socket.AF_UNIX)
-        # Blocking: a full backlog is waited for.
+        # Blocking: waits if the backlog is full.
         self.socket.connect(str(path))
         self.socket.settimeout(timeout_s)
 
@@ -39,7 +39,7 @@ class Control:
         return pb.Response.FromString(receive_exactly(self.socket, size))
 
     def error_code(self):
-        """Code of the next answer's error, 0 if there is none."""
+        """The error code of the next response, 0 if there is none."""
         return self.receive().error.code
 
     def ask(self, **body):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients have going on while a forwarder comes and goes."""
+"""Client traffic while a forwarder is stopped and started."""
 
 import socket
 
 from tests.lab.clients import HttpConnection, abort, dns_txt
 from tests.lab.steelyard import DNS, VIP, WEB
 
-CONNECTIONS, FLOWS = 8, 8  # of each family
+CONNECTIONS, FLOWS = 8, 8  # per family
 
 
 class Conversations:
@@ -28,7 +28,7 @@ class Conversations:
         return len(self.web) + len(self.dns)
 
     def ask(self):
-        """Who answers each of them."""
+        """The server that answers each of them."""
         servers = [one.get() for one in self.web]
         return servers + [dns_txt(None, vip, DNS, one=one) for vip, one in self.dns]
 
@@ -36,7 +36,7 @@ class Conversations:
         assert self.ask() == self.servers
 
     def abort(self):
-        """Ends the connections without a word that would be sent again and again."""
+        """Resets the connections, so that no segment is retransmitted."""
         for one in self.web:
             abort(one.socket)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab with everything running, and the accounting that are kept over it."""
+"""A lab with all programs running, and the accounting of a test."""
 
 import copy
 import re
@@ -9,7 +9,7 @@ from tests.lab.servers import EchoServer, nginx_log, start_dns, start_nginx
 from tests.lab.steelyard import VIP, Steelyard, web_and_dns
 
 ECHO, SERVER_ECHO = 7, 9007
-# What the kernels must never count: checksums that did not verify.
+# Counters that the kernels must not increase: checksums that did not verify.
 CHECKSUM_ERROR = re.compile(r"Csum.*Err|.*CsumErrors$")
 
 
@@ -36,7 +36,8 @@ class Stage:
         return self
 
     def watch_logs(self):
-        """A function that returns what web servers have logged since now, as nginx_log() does."""
+        """Returns a function that returns what web servers have logged since now, as
+        nginx_log() does."""
         before = {name: len(nginx_log(self.lab, name)) for name in self.nginx}
         return lambda: [
             line for name, count in before.items() for line in nginx_log(self.lab, name)[count:]
@@ -83,7 +84,7 @@ class Stage:
         return self.steelyard.apply()
 
     def revive(self):
-        """Starts again what a test has stopped."""
+        """Restarts the programs that a test has stopped."""
         for name, process in self.nginx.items():
             if not process.alive():
                 self.nginx[name] = start_nginx(self.lab, name)
@@ -94,7 +95,7 @@ class Stage:
         self.steelyard.wait_in_sync()
 
     def restore(self):
-        """Brings back what a test has changed: the configuration, and what was stopped."""
+        """Undoes a test's changes: restores the configuration, restarts stopped programs."""
         self.revive()
         self.steelyard.config = copy.deepcopy(self.default)
         if not self.steelyard.has(self.default):
@@ -112,7 +113,7 @@ class Stage:
 
 
 class Accounting:
-    """Keeps account over one test: what was dropped, and what the kernels complained of."""
+    """Records the drops during one test, and the errors that the kernels counted."""
 
     def __init__(self, stage):
         self.stage = stage

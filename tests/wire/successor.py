@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwarders to be upgraded to that fail at a stage of one's choice.
+"""Successors for upgrades that fail at a chosen stage.
 
 They are programs of a few lines that speak the hand-over of dataplane/forwarder/upgrade_message.h.
 """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Awkward packets in every mode: each reaches a server whole, or is dropped under its own name."""
+"""Awkward packets in every mode: each reaches a server intact, or is dropped with its own
+reason."""
 
 import os
 from collections import Counter
@@ -24,7 +25,7 @@ from tests.wire.modes import ModeStage
 
 rows = pytest.mark.parametrize("row", ROWS, ids=str)
 
-# What a packet may have in front of its transport, as bytes.
+# Bytes that a packet may have before its transport header.
 OPTIONS = {
     "record-route": b"\x07\x07\x04" + bytes(4) + b"\0",
     "timestamp": b"\x44\x0c\x05\x00" + bytes(8),
@@ -51,7 +52,7 @@ def modes(mode_stage, request):
 
 
 class Sender:
-    """Puts packets of `far` onto the wire where its router does."""
+    """Sends packets of `far` on the wire where its router would."""
 
     def __init__(self, modes, row):
         self.lab, self.row = modes.lab, row
@@ -82,7 +83,7 @@ class Sender:
 
 
 def frame_with(captures, marker):
-    """The frame by which the marker reached a server."""
+    """The frame that carried the marker to a server."""
 
     def arrived():
         return [
@@ -97,7 +98,7 @@ def frame_with(captures, marker):
 
 @rows
 def test_what_is_in_front_of_the_transport_arrives(modes, row):
-    """Options and extension headers too, but where one family becomes the other."""
+    """Options and extension headers too, except where the family changes."""
     sender = Sender(modes, row)
     captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
     for name, extra in (OPTIONS if row.client == 4 else EXTENSIONS).items():
@@ -106,7 +107,7 @@ def test_what_is_in_front_of_the_transport_arrives(modes, row):
         if row.client == 4:
             packet, kept = sender.ip(options=extra) / syn, extra
         else:
-            # As scapy builds it: the numbers of what follows filled in.
+            # As scapy builds it, with the next-header numbers filled in.
             packet = sender.ip() / extra / syn
             kept = bytes(packet)[40 : -len(bytes(syn))]
         sender.send(packet)
@@ -130,10 +131,10 @@ def question_without_checksum(sender, name):
     return sender.ip() / UDP(sport=5555, dport=sender.row.ports[1], chksum=0) / question
 
 
-@pytest.mark.drops("icmp-unhandled")  # the client's kernel knows of no such question
+@pytest.mark.drops("icmp-unhandled")  # the client's kernel sent no such request
 @pytest.mark.parametrize("row", [row for row in ROWS if row.client == 4], ids=str)
 def test_udp_of_ipv4_needs_no_checksum(modes, row):
-    """It stays so, or is made where the server is of IPv6."""
+    """The checksum stays absent, or is computed if the server uses IPv6."""
     sender, name = Sender(modes, row), os.urandom(8).hex()
     captures = [modes.lab.capture(host.name) for host in modes.lab.servers()]
     sender.send(question_without_checksum(sender, name))

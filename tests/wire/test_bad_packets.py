@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that no honest stack sends: each is dropped under its own name, and harms nobody."""
+"""Frames that no correct stack sends: each is dropped with its own reason and has no other
+effect."""
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_LSRR, IPOption_SSRR
@@ -37,7 +38,7 @@ def cut(packet, size):
     return Raw(bytes(packet)[:size])
 
 
-# Reason, and the IP packets that earn it.
+# Reason, and the IP packets that cause it.
 BAD = {
     "truncated": [cut(v4() / syn(), 30), cut(v6() / syn(), 50)],
     "bad-ip-header": [v4(ihl=4) / syn(), v4(len=10) / syn()],
@@ -112,7 +113,7 @@ def test_bad_packets_are_dropped_by_name(stage, request, reason):
 @pytest.mark.drops("other-host")
 @pytest.mark.parametrize("mac", ("02:00:00:00:be:ef", "ff:ff:ff:ff:ff:ff"), ids=("other", "all"))
 def test_frames_for_others_are_dropped(stage, mac):
-    """A switch floods them here; who owns the address, or nobody, answers."""
+    """A switch floods them here; only the address's owner, if any, answers."""
     wire = stage.lab.capture("client")
     for packet in (v4() / syn(sport=4446), v6() / syn(sport=4446)):
         wire.send(Ether(src=stage.client.ns.mac("eth0"), dst=mac) / packet)

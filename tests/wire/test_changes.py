@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thousand random changes of the configuration, under load in every mode.
 
-Services that carry load change in every way that policy says costs no request; beside them services
-come, go and change in every way there is.
+Services under load change in every way that by policy costs no request; beside them other services
+are added, deleted and changed in every possible way.
 """
 
 import random
@@ -23,11 +23,11 @@ CHANGES = 1000
 AT_ONCE = 12  # at most, in one transaction
 ENDLESS = 10**9  # requests
 SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sed", "sh", "maglev", "conhash")
-SPARE = 20000  # where ports begin that nobody listens on
+SPARE = 20000  # first of the ports without a listener
 
 
 class UdpLoad:
-    """Asks the name servers of a row, over and over, until stopped."""
+    """Queries a row's name servers repeatedly until stopped."""
 
     def __init__(self, stage, row):
         self.asked, self.failures = 0, []
@@ -50,7 +50,7 @@ class UdpLoad:
 
 
 class Changes:
-    """Changes a stage's configuration at random; each method below is one way."""
+    """Changes a stage's configuration at random; each method below is one kind of change."""
 
     def __init__(self, stage, dice):
         self.stage, self.dice = stage, dice
@@ -66,14 +66,14 @@ class Changes:
         kind()
         self.kinds[kind.__name__] = self.kinds.get(kind.__name__, 0) + 1
 
-    # ---- what ends no session of a service under load
+    # ---- changes that end no session of a service under load
 
     def any_loaded(self):
         return self.dice.choice(self.loaded)
 
     @staticmethod
     def real(service):
-        """Its servers but for those where nobody listens."""
+        """Its servers, except those on ports without a listener."""
         return [server for server in service.servers if server.port < SPARE]
 
     def weight(self):
@@ -113,14 +113,14 @@ class Changes:
         self.any_loaded().timeouts = {"established": f"{self.dice.randint(60, 900)}s"}
 
     def spare_server(self):
-        """One of weight 0, where nobody listens, comes or goes."""
+        """Adds or removes a server of weight 0 on a port without a listener."""
         service = self.any_loaded()
         real = self.real(service)
         if len(real) == len(service.servers) and service.mode not in OWN_VIP:
             real.append(Server(real[0].address, self.dice.randint(SPARE, 60000), 0))
         service.servers = real
 
-    # ---- anything, where there is no load
+    # ---- any change, without load
 
     def idle(self):
         return [service for service in self.stage.config.services if service not in self.loaded]
@@ -162,7 +162,7 @@ class Changes:
             del service.servers[self.dice.randint(0, 3) :]
 
     def local_address(self):
-        """One more: those there are hold sessions."""
+        """Adds one: the existing ones are used by sessions."""
         family, n = self.dice.choice((v4, v6)), self.dice.randint(210, 219)
         addresses = self.stage.config.local_addresses
         if family(FRONT, n) not in addresses:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers behind FNAT learn who their client is: PROXY protocol, read by nginx, and TCP option."""
+"""Servers behind FNAT get their client's address: PROXY protocol, read by nginx, and TCP option."""
 
 import copy
 import hashlib
@@ -20,10 +20,10 @@ from tests.wire.conftest import check_accounting
 from tests.wire.stage import SERVER_ECHO, Stage
 
 PROXIED, PORTS = 8090, {"proxy_v1": 8101, "proxy_v2": 8102}
-ACROSS = {"proxy_v1": 8105, "proxy_v2": 8106}  # clients of IPv6, a server of IPv4
+ACROSS = {"proxy_v1": 8105, "proxy_v2": 8106}  # IPv6 clients, an IPv4 server
 TOA, TOA_ECHO, TOA_KIND = 8103, 8104, 254
 HEADER_MAX = 107  # bytes of the PROXY protocol
-# Answers with what the header said; keeps what is put, and gives it out again.
+# Answers with the header's contents; stores uploads and returns them.
 LOCATIONS = """\
     server {{
         listen 0.0.0.0:{proxied} proxy_protocol backlog=8192;
@@ -41,7 +41,7 @@ LOCATIONS = """\
 
 versions = pytest.mark.parametrize("version", PORTS)
 families = pytest.mark.parametrize("family", (4, 6))
-# Where one of each says enough.
+# Where one of each is enough.
 pairs = pytest.mark.parametrize("version,family", (("proxy_v1", 4), ("proxy_v2", 6)))
 
 
@@ -61,7 +61,7 @@ class AddressStage(Stage):
         wait_listening(host.ns, PROXIED)
         for family in (4, 6):
             address = host.address(family)
-            # Of busy cores, under load: nobody here waits for a server to be down.
+            # For busy cores under load: no test here waits for a server to be down.
             patient = {"interval": "5s", "timeout": "5s"}
             health = {"type": "http", "path": "/"} | FAST_CHECKS | patient
             for version, port in PORTS.items():
@@ -96,7 +96,7 @@ def told(address_stage, request):
 
 
 def ask_who(one, expected):
-    """What the server has been told on this connection, answered for a request on it."""
+    """What the server got about this connection, in its answer to a request on it."""
     assert one.get("/who") == expected
 
 
@@ -106,7 +106,7 @@ def identity(one, family):
 
 
 def exchange(host, family, port, path, method="GET", body=b""):
-    """One request on a connection of its own; the answer's body."""
+    """One request on a new connection; the answer's body."""
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
     with connect(host, VIP[family], port, timeout_s=60) as one:
         one.sendall(
@@ -139,7 +139,7 @@ def test_nginx_is_told_the_client(told, version, family, client):
 
 @versions
 def test_the_header_crosses_families(told, version):
-    """The server's connection is of IPv4; what it is told is of IPv6, client and VIP."""
+    """The server's connection is IPv4; the header's client and VIP are IPv6."""
     port, content = ACROSS[version], os.urandom(300_000)
     for _ in range(2):
         with HttpConnection(told.client, VIP[6], port) as one:
@@ -169,7 +169,7 @@ def test_numbers_are_right_for_a_connections_life(told, version, family):
                 there_and_back()
         else:
             there_and_back()
-    # Losses were mended by selective acknowledgements.
+    # Losses were repaired by selective acknowledgements.
     after = told.lab.counters()
     for host in ("client", "s1"):
         recovered = [counters[host].get("TcpExtTCPSackRecovery", 0) for counters in (before, after)]
@@ -182,7 +182,7 @@ def edges_of(packet):
 
 @pairs
 def test_selective_acknowledgements_name_what_was_sent(told, version, family):
-    """Each edge of each block that the client hears of is one of its own segments'."""
+    """Each edge of each SACK block that the client receives is one of its own segments'."""
     port, wire = PORTS[version], told.lab.capture("client")
     with losing(told.lab, ("client", "s1"), 20):
         exchange(told.client, family, port, "/put/edges", "PUT", os.urandom(1_000_000))
@@ -195,7 +195,7 @@ def test_selective_acknowledgements_name_what_was_sent(told, version, family):
         sent |= {segment.seq, (segment.seq + len(segment.payload)) % 2**32}
         if segment.flags == "S":
             first = segment.seq + 1
-    # The header itself may come twice and be reported so (RFC 2883), before all that was sent.
+    # The header itself may arrive twice and be reported so (RFC 2883), before all client data.
     unknown = {edge for edge in heard - sent if (first - edge) % 2**32 > HEADER_MAX}
     assert heard
     assert not unknown
@@ -203,7 +203,7 @@ def test_selective_acknowledgements_name_what_was_sent(told, version, family):
 
 @pairs
 def test_lost_handshakes(told, version, family):
-    """Whatever of a connection's first packets is lost, its first bytes are the header."""
+    """Whichever of a connection's first packets is lost, its first bytes are the header."""
 
     def one_client(_):
         with HttpConnection(told.client, VIP[family], PORTS[version], timeout_s=60) as one:
@@ -251,7 +251,7 @@ def test_a_change_concerns_new_connections(told):
 
 @pytest.mark.drops("no-server")
 def test_checks_begin_with_the_header(told):
-    """nginx refuses them without."""
+    """nginx refuses them without it."""
     service = told.config["proxy_v1-4"]
     address = service.servers[0].address
     service.spread["client_address"] = "none"
@@ -263,7 +263,7 @@ def test_checks_begin_with_the_header(told):
 
 
 def option_of(packet):
-    """(address, port) in a packet's option; None: it has none."""
+    """(address, port) in a packet's option; None: no option."""
     for kind, value in packet[TCP].options:
         if kind == TOA_KIND:
             return str(ipaddress.ip_address(value[2:])), struct.unpack("!H", value[:2])[0]
@@ -272,7 +272,7 @@ def option_of(packet):
 
 @families
 def test_toa_reaches_the_server(told, family):
-    """From the handshake's third segment on, until the server has shown that it took part."""
+    """From the handshake's third segment on, until the server has completed the handshake."""
     wire = told.lab.capture("s1")
     with connect(told.client, VIP[family], TOA_ECHO) as one:
         expected = (told.client.address(family), one.getsockname()[1])
@@ -302,7 +302,7 @@ def test_toa_reaches_the_server(told, family):
 
 @families
 def test_toa_disturbs_nobody(told, family):
-    """A kernel that does not know the option; a first segment that has no room for it."""
+    """A kernel that does not know the option; a first segment without space for it."""
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
     load = wrk(told.lab, f"http://{name}:{TOA}/", 1000, keep_alive=False)
     assert not load.failed, load
@@ -317,7 +317,7 @@ def test_toa_disturbs_nobody(told, family):
     assert {option_of(packet) for packet in told_by} == {expected}
 
 
-AGAIN = 60  # connections, each after a reset and from the port of the one before
+AGAIN = 60  # connections, each after a reset and from the previous one's port
 
 
 def take_turns(again, ports):
@@ -327,7 +327,7 @@ def take_turns(again, ports):
 
 @versions
 def test_a_client_resets_and_comes_again(told, version):
-    """At once and from the same port, while it is still asked whether it was itself that reset."""
+    """At once and from the same port, while the reset is still being validated."""
 
     def again(source_port):
         for _ in range(AGAIN):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control socket: nothing that a client may send harms the forwarder or its traffic."""
+"""The control socket: no client can harm the forwarder or its traffic."""
 
 import contextlib
 import random
@@ -13,10 +13,10 @@ from tests.lab.clients import HttpConnection
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.control import Control, frame, request
 
-LIMIT = 4 << 20  # bytes a frame may have
+LIMIT = 4 << 20  # bytes that a frame may have
 CLIENTS = 64
 WEB4 = pb.ServiceKey(protocol=pb.PROTOCOL_TCP, vip=bytes([10, 0, 0, 80]), port=WEB)
-VERSION_1 = b"\x08\x01"  # of a Request
+VERSION_1 = b"\x08\x01"  # version field of a Request
 UNKNOWN_BODY = b"\xba\x3e\x00"  # field 999, an empty message
 
 
@@ -103,7 +103,7 @@ def test_half_a_frame_then_the_end(control):
 
 
 def test_a_client_that_never_reads(control):
-    """Answers pile up at a client that does not read them; others are served all the same."""
+    """Answers queue up for a client that does not read them; other clients are still served."""
     with control() as one:
         one.socket.setblocking(False)
         try:
@@ -117,7 +117,7 @@ def test_a_client_that_never_reads(control):
 
 
 def test_many_connections_at_once(control):
-    """Some are turned away, the rest are served, and the agent is not cut off."""
+    """Some are refused, the rest are served, and the agent stays connected."""
     clients, served = [], 0
     try:
         for _ in range(CLIENTS):
@@ -155,7 +155,7 @@ def test_mutated_requests(control):
 
 
 def test_staged_changes_end_with_their_connection(stage, control):
-    """A delete without a commit, and the connection goes: the service is still there."""
+    """A delete without a commit, then the connection closes: the service is still there."""
     with control() as one:
         delete = pb.ApplyRequest(changes=[pb.Change(delete_service=WEB4)])
         assert not one.ask(apply=delete).HasField("error")

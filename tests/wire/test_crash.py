@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarder is killed at random moments under load, also while it starts."""
+"""The forwarder is killed at random moments under load, also during its start."""
 
 import dataclasses
 import random
@@ -19,7 +19,7 @@ from tests.wire.stage import Stage
 pytestmark = pytest.mark.both_builds
 KILLS = 20
 FLOWS = 6  # of each kind and family
-ENDLESS = 10**9  # requests: until told to stop
+ENDLESS = 10**9  # requests: until stopped
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def stage(crash_stage, request):
 
 
 class Talker(threading.Thread):
-    """Asks over and over until told to stop; counts answers, and remembers the first failure."""
+    """Sends requests until stopped; counts answers, and remembers the first failure."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -50,7 +50,7 @@ class Talker(threading.Thread):
 
 
 class KeepAlive(Talker):
-    """One HTTP connection, which must never fail nor change its server."""
+    """One HTTP connection, which must never fail or change its server."""
 
     def __init__(self, stage, family):
         super().__init__()
@@ -66,7 +66,7 @@ class KeepAlive(Talker):
 
 
 class Flow(Talker):
-    """UDP from one socket; what is lost is asked again, and always the same server answers."""
+    """UDP from one socket; a lost request is repeated, and always the same server answers."""
 
     def __init__(self, stage, family):
         super().__init__()
@@ -78,7 +78,7 @@ class Flow(Talker):
         while not self.stopping:
             try:
                 server = dns_txt(None, self.vip, DNS, timeout_s=0.2, one=self.socket)
-            except (TimeoutError, ConnectionError):  # lost, or an answer to an earlier question
+            except (TimeoutError, ConnectionError):  # lost, or an answer to an earlier request
                 continue
             assert self.server in (None, server), f"answered by {server}, not {self.server}"
             self.server = server
@@ -89,7 +89,7 @@ class Flow(Talker):
 
 
 class NewConnections(Talker):
-    """A connection for each request: some are just being made or ended when the kill comes."""
+    """A connection per request: some are just opening or closing at the kill."""
 
     def __init__(self, stage, family):
         super().__init__()
@@ -112,7 +112,7 @@ class Crowd:
         ]
 
     def goes_on(self):
-        """Waits until each was answered since."""
+        """Waits until each has had another answer."""
         before = [one.answers for one in self.talkers]
         wait_until(
             lambda: self.failures()
@@ -139,7 +139,7 @@ class Crowd:
 
 
 def adoption_is_right(steelyard):
-    """Nothing was refused; what did not go on had been ending or beginning just then."""
+    """No record was refused; sessions that did not continue were just beginning or ending."""
     found = steelyard.get("status")["forwarder"]["adoption"]
     assert found["source"] == "crashed"
     assert found["refused"] == ""
@@ -150,7 +150,7 @@ def adoption_is_right(steelyard):
 
 @pytest.mark.drops("no-session")
 def test_killed_at_any_moment(stage):
-    """Twenty times; zero connections fail, and every flow stays with its server."""
+    """Twenty times; no connection fails, and every flow stays with its server."""
     steelyard = stage.steelyard
     seed = random.randrange(1 << 32)
     dice = random.Random(seed)
@@ -163,7 +163,7 @@ def test_killed_at_any_moment(stage):
             time.sleep(dice.uniform(0, 0.2))
             steelyard.kill_forwarder()
             steelyard.options = dataclasses.replace(steelyard.options, workers=1 + n % 2)
-            if n % 3 == 2:  # once more, before it is ready
+            if n % 3 == 2:  # again, before it is ready
                 steelyard.start_forwarder(wait=False)
                 time.sleep(dice.uniform(0, starting_s))
                 steelyard.kill_forwarder()

@@ -29,7 +29,7 @@ ECHO = 9107
 
 
 def own_silently(host):
-    """What a DR server needs: the VIP, of which it says nothing on the network."""
+    """A DR server's setup: it has the VIP and does not announce it on the network."""
     host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
     host.ns.sysctl("ipv4.conf.all.arp_announce", 2)
     host.ns.ip(f"address add {DIRECT[4]}/32 dev lo")
@@ -54,7 +54,8 @@ def direct_services(network):
 
 
 def session_of(direct, service, one):
-    """The session of a connection; earlier ones stay for a while, as nobody sees servers close."""
+    """The session of a connection; earlier ones stay for some time, as servers' FINs are not
+    seen."""
     sessions = direct.steelyard.sessions("--service", service)
     own = one.getsockname()[:2]
     return next(s for s in sessions if (s["client"], s["client_port"]) == own)
@@ -101,7 +102,7 @@ def test_every_server_answers_in_turn(direct, family, client):
 @pytest.mark.drops("no-session")
 @families
 def test_connections_go_on_without_their_sessions(direct, family):
-    """As behind a router that moves them to a forwarder which does not know them."""
+    """As when a router moves them to a forwarder that does not know them."""
     service = direct.config[f"direct-web{family}"]
     service.scheduler = "maglev"
     service.spread = {"hash_on": "tuple", "sloppy_tcp": True}
@@ -236,7 +237,7 @@ def test_what_cannot_be_is_refused(direct, family):
     assert direct.steelyard.in_sync()
 
 
-# Clients of the service that went answer questions about their connections.
+# Clients of the deleted service answer probes of their connections.
 @pytest.mark.drops("server-removed", "session-killed", "no-session")
 @families
 def test_mode_changes_begin_a_service_again(direct, family):
@@ -244,7 +245,7 @@ def test_mode_changes_begin_a_service_again(direct, family):
     service.mode = "fnat"
     direct.apply()
     direct.steelyard.wait_in_sync()
-    # Under FNAT a server need not have the VIP: it answers to the forwarder.
+    # Under FNAT a server does not need the VIP: it answers the forwarder.
     assert http_get(direct.client, DIRECT[family], SERVER_WEB).decode().strip() in direct.nginx
     assert direct.steelyard.service(service.name)["traffic"]["packets_out"] > 0
     service.mode = "dr"

@@ -17,9 +17,9 @@ from tests.wire.conftest import check_accounting
 from tests.wire.stage import Stage
 
 ECHO, LARGE = 9400, 9401
-DIFFERENT = 20  # bytes by which IPv6's header is the longer one
+DIFFERENT = 20  # bytes by which the IPv6 header is longer
 VIPS = {6: v6(FRONT, 85), 4: v4(FRONT, 85)}  # servers of the other family
-MIXED = {6: v6(FRONT, 86), 4: v4(FRONT, 86)}  # of both
+MIXED = {6: v6(FRONT, 86), 4: v4(FRONT, 86)}  # servers of both
 clients = pytest.mark.parametrize("family", (6, 4), ids=("6to4", "4to6"))
 
 
@@ -135,7 +135,7 @@ def test_servers_of_both_families_take_turns(families, family):
 @pytest.mark.drops("too-big")
 @pytest.mark.parametrize("family,sender", ((4, "client"), (6, "server")), ids=("4to6", "6to4"))
 def test_too_large_a_datagram_is_told_in_its_own_terms(families, family, sender):
-    """What IPv4 sends fills its own network, and is 20 bytes too much for the other one."""
+    """The largest IPv4 datagram is 20 bytes too large for the IPv6 side."""
     server_family = 10 - family
     server, client = families.lab["s1"], families.client
     kind = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -163,7 +163,7 @@ def test_too_large_a_datagram_is_told_in_its_own_terms(families, family, sender)
 
 @clients
 def test_udp_without_a_checksum(families, family):
-    """IPv4 may leave it out, IPv6 may not: the forwarder makes one, which the kernel verifies."""
+    """IPv4 may omit it, IPv6 may not: the forwarder computes one, which the kernel verifies."""
     server_family = 10 - family
     server, client = families.lab["s1"], families.client
     kind = {4: socket.AF_INET, 6: socket.AF_INET6}

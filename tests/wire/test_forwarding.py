@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a packet on its way, by family, protocol and number of workers."""
+"""What happens to a packet in the forwarder, by family, protocol and number of workers."""
 
 import hashlib
 import os
@@ -161,7 +161,7 @@ def test_port_without_service_is_dropped_by_name(stage, family):
     assert stage.accounting.dropped()["no-service"] >= 2
 
 
-# Sockets put these into every packet; numbers from linux/in.h and linux/in6.h.
+# Sockets add these to every packet; numbers from linux/in.h and linux/in6.h.
 RECORD_ROUTE = (socket.IPPROTO_IP, 4, bytes([7, 7, 4, 0, 0, 0, 0, 0]))
 HOP_BY_HOP = (socket.IPPROTO_IPV6, 54, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
 DESTINATION = (socket.IPPROTO_IPV6, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
@@ -173,7 +173,7 @@ DESTINATION = (socket.IPPROTO_IPV6, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))
     ids=("record-route", "hop-by-hop", "destination"),
 )
 def test_tcp_with_options_of_ip(stage, family, option):
-    """They stay in the packets, and the connection works."""
+    """The options stay in the packets, and the connection works."""
     capture = stage.lab.capture("s1")
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     data = os.urandom(20000)
@@ -188,7 +188,7 @@ def test_tcp_with_options_of_ip(stage, family, option):
 
 
 def test_workers_share_the_sessions(stage):
-    """Each of two workers owns half the slots, though all packets come in by one queue."""
+    """Each of two workers owns half the slots, although all packets arrive at one queue."""
     before = {worker["id"]: worker for worker in stage.steelyard.get("workers")}
     load = wrk(stage.lab, f"http://{VIP[4]}/", 300, keep_alive=False)
     assert not load.failed

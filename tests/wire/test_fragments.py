@@ -100,7 +100,8 @@ def client_socket(host, family, port=0):
 
 
 def ask(one, peer, data, tries=10):
-    """The echo of a datagram. Asked again: kernels learn a path's MTU by losing the first one."""
+    """The echo of a datagram. Repeats the request: kernels learn a path's MTU by losing the
+    first one."""
     one.settimeout(1)
     for _ in range(tries):
         one.sendto(data, peer)
@@ -111,7 +112,7 @@ def ask(one, peer, data, tries=10):
     raise TimeoutError(f"{peer} does not echo {len(data)} bytes")
 
 
-@pytest.mark.drops("too-big")  # of the tunnel's first one, which teaches the client its MTU
+@pytest.mark.drops("too-big")  # of the tunnel's first packet, which teaches the client its MTU
 @families
 def test_large_datagrams_and_answers(cut, family):
     for mode in cut.modes:
@@ -134,7 +135,7 @@ def wait_dropped(cut, reason, count):
 
 
 def by_hand(cut, mode, family, port, data, number, source=None):
-    """The frames of one datagram of the client's, small enough for a tunnel."""
+    """The frames of one client datagram, small enough for a tunnel."""
     own, vip = source or cut.client.address(family), VIPS[mode][family]
     datagram = UDP(sport=port, dport=PORT[mode]) / Raw(data)
     if family == 4:
@@ -148,7 +149,7 @@ def by_hand(cut, mode, family, port, data, number, source=None):
 
 @families
 def test_any_order(cut, family):
-    """Two datagrams at a time, shuffled into each other."""
+    """Two datagrams at a time, interleaved."""
     wire, dice = cut.lab.capture("client"), random.Random(1)
     for mode in cut.modes:
         peer = (VIPS[mode][family], PORT[mode])
@@ -175,8 +176,8 @@ def test_one_id_of_many_clients(cut):
         with client_socket(cut.client, family) as one:
             one.settimeout(10)
             port = one.getsockname()[1]
-            # Its neighbours' lack their ends for as long as this one is under way. They are more
-            # than there are local addresses.
+            # While this datagram is in flight, other clients' datagrams are incomplete. They
+            # outnumber the local addresses.
             for n in range(70, 78):
                 source = v4(FRONT, n) if family == 4 else v6(FRONT, n)
                 for frame in by_hand(cut, mode, family, 5001, b"n" * 4000, 77, source)[:-1]:
@@ -188,7 +189,7 @@ def test_one_id_of_many_clients(cut):
 
 @pytest.mark.drops("fragment-timeout")
 def test_a_lost_first_fragment(cut):
-    """What waits for it is dropped when its time is up, and the next datagram passes."""
+    """Fragments waiting for it are dropped when their time is up, and the next datagram passes."""
     wire, waiting = cut.lab.capture("client"), 0
     for mode, family in itertools.product(cut.modes, (4, 6)):
         frames = by_hand(cut, mode, family, 5002, b"x" * 4000, 7)[1:]
@@ -213,7 +214,7 @@ def test_overlaps_and_duplicates(cut, family):
         one.settimeout(10)
         assert one.recv(65535) == b"a" * 4000
         assert cut.accounting.dropped() == {"fragment-duplicate": 1}
-        # A shorter datagram's end comes between: nothing after it passes.
+        # A shorter datagram's last fragment comes in between: no later fragment passes.
         frames = by_hand(cut, mode, family, port, b"b" * 4000, 9)
         shorter = by_hand(cut, mode, family, port, b"c" * 2000, 9)
         for frame in (frames[0], frames[2], shorter[-1], frames[1], frames[3]):
@@ -224,7 +225,7 @@ def test_overlaps_and_duplicates(cut, family):
 
 @pytest.mark.drops("fragment-timeout", "fragment-overlap", "fragment-duplicate", "too-big")
 def test_tcp_through_a_narrow_way(cut):
-    """A router cuts segments of a client that lets it (DF is off)."""
+    """A router fragments the segments of a client that permits it (DF is off)."""
     far, router = cut.lab["far"], cut.lab["router"]
     vips = (VIP[4], NAT[4]) if "nat" in cut.modes else (VIP[4],)
     far.ns.sysctl("ipv4.ip_no_pmtu_disc", 1)

@@ -63,7 +63,7 @@ def cut(cut_stage, request):
 
 
 def frames_of(host, gateway, source, target, data, number, piece=1208):
-    """The frames of one datagram between (address, port) pairs, by way of a MAC address."""
+    """The frames of one datagram between (address, port) pairs, through a MAC address."""
     (src, sport), (dst, dport) = source, target
     datagram = UDP(sport=sport, dport=dport) / Raw(data)
     if ":" in src:
@@ -76,7 +76,7 @@ def frames_of(host, gateway, source, target, data, number, piece=1208):
 
 
 def gateway_of(cut, host):
-    """The MAC address that a host sends to when it sends to others."""
+    """The MAC address of a host's gateway."""
     if host.name == "far":
         return cut.lab["router"].ns.mac("far0")
     ports = cut.lab.network.ports
@@ -84,7 +84,7 @@ def gateway_of(cut, host):
 
 
 def send_shuffled(cut, host, dice, datagrams):
-    """Their fragments in any order, shuffled into each other."""
+    """Sends their fragments in any order, interleaved."""
     wire, frames = cut.lab.capture(host.name), []
     for number, (source, target, data) in enumerate(datagrams):
         frames += frames_of(host, gateway_of(cut, host), source, target, data, number)
@@ -95,7 +95,7 @@ def send_shuffled(cut, host, dice, datagrams):
 
 @families
 def test_large_datagrams_through_snat(cut, family):
-    """To a remote and back, by kernels."""
+    """To a remote and back, fragmented by kernels."""
     before = cut.rule()["traffic"]
     with client_socket(cut.lab["s1"], family) as one:
         for size in SIZES:
@@ -109,7 +109,7 @@ def test_large_datagrams_through_snat(cut, family):
 
 @families
 def test_any_order_through_snat(cut, family):
-    """Questions and answers, with the same ids from two hosts inside."""
+    """Requests and answers, with the same ids from two inside hosts."""
     dice, outside = random.Random(1), cut.outside
     hosts = (cut.lab["s1"], cut.lab["s2"])
     own = [client_socket(host, family) for host in hosts]
@@ -133,7 +133,7 @@ def test_any_order_through_snat(cut, family):
                 assert one.recvfrom(65535)[0] == data
 
 
-@pytest.mark.drops("too-big")  # IPv4's fragments fill its MTU, which IPv6's headers do not fit in
+@pytest.mark.drops("too-big")  # IPv4's fragments fill its MTU, and do not fit with IPv6 headers
 @crossing
 def test_large_datagrams_between_the_families(cut, family):
     with client_socket(cut.client, family) as one:
@@ -148,7 +148,7 @@ def test_large_datagrams_between_the_families(cut, family):
 @pytest.mark.drops("too-big")  # as above
 @crossing
 def test_any_order_between_the_families(cut, family):
-    """Two clients' datagrams at a time, with ids that differ."""
+    """Two clients' datagrams at a time, with different ids."""
     dice, target = random.Random(2), (CROSSED[family], PORT)
     with client_socket(cut.client, family) as one, client_socket(cut.client, family) as two:
         for each in (one, two):
@@ -170,7 +170,7 @@ def test_any_order_between_the_families(cut, family):
 @pytest.mark.drops("fragment-timeout")
 @families
 def test_without_the_first_one_nothing_passes(cut, family):
-    """Later fragments of an inside host wait for it, and are never routed by the kernel."""
+    """Later fragments of an inside host wait for it, and the kernel never routes them."""
     source, target = (cut.lab["s1"].address(family), 5010), (cut.outside.address(family), REMOTE)
     heard, wire = cut.lab.capture(cut.outside.name), cut.lab.capture("s1")
     gateway = gateway_of(cut, cut.lab["s1"])

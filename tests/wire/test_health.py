@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health checks follow the mode: servers of DR and IPIP are asked on the VIP, as clients ask them.
+"""Health checks follow the mode: DR and IPIP servers are checked on the VIP, as clients use them.
 
-One that has lost the VIP, or the end of its tunnel, is down although its own address answers.
+A server that has lost the VIP, or the end of its tunnel, is down although its own address answers.
 """
 
 import signal
@@ -43,10 +43,10 @@ class HealthStage(Stage):
             if self.lab.network.arms == 1:
                 self.lab.network.default_route(host.name, v4(FRONT, 2), v6(FRONT, 2))
             else:
-                # Clients are none here; checks come from the forwarder's address beside them.
+                # There are no clients here; checks come from the forwarder's address beside them.
                 self.lab.network.default_route(host.name, v4(1, 1), v6(1, 1))
             self.ends[host.name] = TunnelEnd(host)
-        # As distributions set it: answers come from where no packet for the VIP would be sent.
+        # As distributions set it: answers arrive where no packet for the VIP would be sent.
         self.lab["forwarder"].ns.sysctl("ipv4.conf.all.rp_filter", 1)
         super().start()
         for cell, (mode, _, family) in CELLS.items():
@@ -112,13 +112,13 @@ def test_a_server_without_the_vip_is_down(health):
         health.steelyard.wait_server(cell, health.address(cell), "up")
 
 
-@pytest.mark.drops("icmp-no-session", "icmp-unhandled")  # the server's kernel knows no tunnel then
+@pytest.mark.drops("icmp-no-session", "icmp-unhandled")  # the server's kernel has no tunnel then
 def test_a_server_without_a_tunnel_is_down(health):
     health.ends["s1"].close()
     for cell in TUNNELS:
         health.steelyard.wait_server(cell, health.address(cell), "down")
         assert health.answering(cell) == {"s2", "s3"}
-    for cell in set(CELLS) - set(TUNNELS):  # there it has the VIP, and that is all it takes
+    for cell in set(CELLS) - set(TUNNELS):  # there it only needs the VIP
         assert health.steelyard.server(cell, health.address(cell))["state"] == "up"
     health.ends["s1"] = TunnelEnd(health.lab["s1"])
     for cell in TUNNELS:
@@ -138,7 +138,7 @@ def family_host(server):
 
 @pytest.mark.drops("no-session")
 def test_restarts_change_no_state(health):
-    """Neither the agent's nor the forwarder's end, nor an upgrade, takes a server down or up."""
+    """Neither stopping the agent or the forwarder, nor an upgrade, changes a server's state."""
     for cell in CELLS:
         if cell.startswith("dr"):
             health.own(health.lab["s1"], cell, "del")
@@ -196,7 +196,7 @@ def filters(health, interface, direction):
 
 
 def test_two_arms():
-    """Servers behind the second interface are found there; and nothing is left behind."""
+    """Servers behind the second interface are reached there; the forwarder leaves no trace."""
     with HealthStage(arms=2) as stage:
         address = stage.address("dr-v4")
         for cell in CELLS:
