@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarder and the kernel it lives on: changes followed live, and nothing left behind."""
+"""The forwarder and its host's kernel: changes are followed live, and no trace is left."""
 
 import re
 from pathlib import Path
@@ -42,7 +42,7 @@ def wait_works(stage, family, what):
 @pytest.mark.drops("no-route", "no-session")
 @pytest.mark.parametrize("word", ("rule", "vrf"))
 def test_policy_routing_is_refused(host, word):
-    """By a word that says so, not by packets that go astray; and it passes with its cause."""
+    """By an error message, not by packets that go astray; accepted once the cause is gone."""
     ns = host.lab["forwarder"].ns
 
     def refusal():
@@ -72,7 +72,7 @@ def test_policy_routing_is_refused(host, word):
 @pytest.mark.drops("no-route", "no-neighbour", "neighbour-queue", "blackhole", "no-session")
 @families
 def test_route_changes_are_followed(host, family):
-    """The way to the far client: a black hole, no route at all, and back."""
+    """The route to the far client: a blackhole, no route at all, and restored."""
     ns, flag = host.lab["forwarder"].ns, IP[family]
     far = host.lab["far"].address(family)
     router = {4: "10.0.0.2", 6: "fd00::2"}[family]
@@ -91,7 +91,7 @@ def test_route_changes_are_followed(host, family):
 @pytest.mark.drops("no-neighbour", "neighbour-queue", "no-session")
 @families
 def test_new_mac_of_a_server_is_followed(host, family):
-    """While a connection lives."""
+    """While a connection is open."""
     server = host.lab["s1"].ns
     with connect(host.client, VIP[family], ECHO, timeout_s=20) as one:
         one.sendall(b"a")
@@ -131,14 +131,15 @@ def test_link_that_goes_and_comes_is_followed(host, family):
 
 @pytest.mark.drops("port-down", "no-route", "no-neighbour", "neighbour-queue", "no-session")
 def test_own_link_flap_is_survived(host):
-    """The host takes its own link down: the kernel forgets IPv6 addresses and all routes of it."""
+    """The host takes its own link down: the kernel deletes the link's IPv6 addresses and all
+    its routes."""
     ns = host.lab["forwarder"].ns
     ns.ip("link set front down")
     ns.ip("link set front up")
     ns.ip("address replace fd00::1/64 dev front nodad")
     ns.ip("route replace 10.9.0.0/24 via 10.0.0.2")
     ns.ip("route replace fd00:9::/64 via fd00::2")
-    # Nothing that the client remembers helps: the VIPs must be announced or answered for again.
+    # The client forgets its neighbours: the VIPs must be announced or answered for again.
     host.client.ns.ip("neigh flush all")
     for family in (4, 6):
         wait_works(host, family, f"IPv{family} works after the link came back")
@@ -165,7 +166,7 @@ def test_second_forwarder_is_refused(host):
 
 
 def test_second_forwarder_of_an_instance_is_refused(host):
-    """Whatever its ports: sessions and configuration are one forwarder's."""
+    """Whatever its ports: sessions and configuration belong to one forwarder."""
     argv = host.steelyard.forwarder_argv("--no-huge", "--port", "front")
     done = host.lab["forwarder"].ns.run(argv, check=False)
     assert done.returncode > 0
@@ -174,7 +175,7 @@ def test_second_forwarder_of_an_instance_is_refused(host):
 
 
 def test_missing_huge_pages_are_told(host):
-    """What is missing, and how to get it; nothing is left of the attempt."""
+    """The error says what is missing and how to get it; the attempt leaves no trace."""
     ns, name = host.lab["forwarder"].ns, f"{host.lab.id}b"
     argv = [FORWARDER, "--instance", name, "--port", "front", "--memory", 1000000]
     argv += ["--state", host.lab.dir / "second", "--socket", host.lab.dir / "second.sock"]
@@ -192,9 +193,9 @@ def test_cleanup_refuses_a_live_forwarder(host):
         assert one.get()
 
 
-# ---- nothing is left ----------------------------------------------------------------------
+# ---- no trace is left ---------------------------------------------------------------------
 
-# Numbers that a kernel counts up by itself are no traces.
+# Numbers that a kernel changes by itself do not count.
 VOLATILE = re.compile(r"expires \d+sec|valid_lft \d+sec|preferred_lft \d+sec|# handle \d+")
 
 
@@ -207,7 +208,7 @@ def session_file(lab):
 
 
 def host_state(lab):
-    """Everything on the host that a forwarder might have changed, as text."""
+    """All host state that a forwarder might have changed, as text."""
     ns = lab["forwarder"].ns
     state = {}
     for words in ("link", "address", "-4 route show table all", "-6 route show table all"):
@@ -228,7 +229,7 @@ def host_state(lab):
 
 @pytest.mark.parametrize("number", (15, 9), ids=("stopped", "killed"))
 def test_cleanup_leaves_nothing(number):
-    """Host before and after: a clean stop, or a kill, then `steelyard cleanup`."""
+    """The host before and after: a clean stop or a kill, then `steelyard cleanup`."""
     with Stage(checked=False, running=False) as stage:
         before = host_state(stage.lab)
         stage.start()
@@ -246,18 +247,18 @@ def test_cleanup_leaves_nothing(number):
         after = host_state(stage.lab)
         differences = {name: (before[name], after[name]) for name in before}
         assert {n: d for n, d in differences.items() if d[0] != d[1]} == {}
-        # And once more: there is nothing to do, and that is no error.
+        # A second run has nothing to do and succeeds.
         stage.steelyard.cleanup()
 
 
 def files_of(inode, instance=""):
-    """What forwarders of a namespace have noted and locked, or one of them."""
+    """Notes and locks of all forwarders of a namespace, or of one of them."""
     return [str(path) for path in Path("/run/steelyard").glob(f"*-{inode}*{instance}")]
 
 
 @pytest.mark.parametrize("end", ("close", "reap"))
 def test_lab_leaves_no_files(end):
-    """When it ends, and when its owner died and another one clears up."""
+    """When it ends, and when its process died and another one cleans up."""
     with Stage(checked=False) as stage:
         inode = stage.lab["forwarder"].ns.inode()
         assert files_of(inode)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors end to end: path-MTU discovery both ways, refused ports, traceroute.
+"""ICMP errors end to end: path-MTU discovery in both directions, refused ports, traceroute.
 
-As for all modes (tests.lab.modes), with two narrow hops whose MTU no interface here has, so that no
-MSS is clamped to it: the router on its way to `far`, and s2 on its way to a second address of s1.
+Set up as for all modes (tests.lab.modes), with two narrow hops whose MTU no interface here has, so
+that no MSS is clamped to it: the router on its path to `far`, and s2 on its path to a second
+address of s1.
 
     far ── router ── front [forwarder] ── s2 ── s1 10.2.0.13
 """
@@ -98,7 +99,7 @@ def path_mtu(one):
 
 
 def expected_mtus(row):
-    """What the client and the server learn: in their own headers' terms."""
+    """The MTUs that the client and the server learn, each with its own headers."""
     header = {4: 20, 6: 40}
     if row.mode == "dr":
         return 1500, NARROW
@@ -108,10 +109,10 @@ def expected_mtus(row):
     return NARROW + longer, NARROW - longer
 
 
-@pytest.mark.drops("too-big")  # the tunnel's header; the client is told
+@pytest.mark.drops("too-big")  # the tunnel's header; the client gets an error
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_large_transfers_find_the_path_mtu(icmp, row):
-    """Both ways: what the client sends is too big for s2, what the server sends for the router."""
+    """Both directions: the client's packets are too big for s2, the server's for the router."""
     content = os.urandom(200_000)
     server = icmp.lab["s1"].ns
     server.ip("route flush cache")
@@ -133,11 +134,12 @@ def test_large_transfers_find_the_path_mtu(icmp, row):
     assert hashlib.sha256(back).digest() == hashlib.sha256(content).digest()
 
 
-# IPv4's fragments of 1500 bytes, which are longer in IPv6; errors about later ones, without ports
+# IPv4's fragments of 1500 bytes, which are longer in IPv6; errors about later fragments, without
+# ports
 @pytest.mark.drops("too-big", "icmp-no-session")
 @pytest.mark.parametrize("row", translated, ids=str)
 def test_large_datagrams_find_the_path_mtu(icmp, row):
-    """Both ways, in fragments, which IPv6's routers do not cut again."""
+    """Both directions, in fragments, which IPv6 routers do not fragment again."""
     for host in ("s1", "far"):
         icmp.lab[host].ns.ip("route flush cache")
         icmp.lab[host].ns.ip("-6 route flush cache")
@@ -160,7 +162,7 @@ def test_a_refused_port_is_told(icmp, row):
 
 @pytest.mark.parametrize("row", translated, ids=str)
 def test_the_path_ends_at_the_vip(icmp, row):
-    """A packet whose time is up at s2, behind router and forwarder."""
+    """A packet whose TTL runs out at s2, behind router and forwarder."""
     heard = icmp.lab.capture("far")
     family = socket.AF_INET if row.client == 4 else socket.AF_INET6
     with icmp.lab["far"].ns.socket(family, socket.SOCK_DGRAM) as one:

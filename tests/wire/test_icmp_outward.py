@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors about what inside hosts send through SNAT, and about what comes back to them.
+"""ICMP errors about packets of inside hosts through SNAT, and about the answers to them.
 
 On the hosts and narrow hops of test_icmp.py. s1 sends from its own address, or from the one that is
-reached by way of s2 alone.
+reached only through s2.
 
     far ── router ── front [forwarder] ── s2 ── s1 10.2.0.13
 """
@@ -30,8 +30,8 @@ families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 
 
 class OutwardStage(IcmpStage):
-    """Inside are the address of services' servers, s1, and s2 or not: then the errors of s2 come
-    from a router of no rule."""
+    """Inside are the servers' service address, s1, and optionally s2: without it, the errors of
+    s2 come from a router of no rule."""
 
     def __init__(self, routers_inside, **options):
         super().__init__(**options)
@@ -75,7 +75,7 @@ def set_hops(one, family, hops):
 
 
 def wait_expired(heard, family):
-    """The error that arrives, and the packet it quotes."""
+    """The error that arrives, and the packet that it quotes."""
 
     def is_error(packet):
         if family == 4:
@@ -90,7 +90,7 @@ def wait_expired(heard, family):
 
 @families
 def test_large_transfers_find_the_path_mtu(outward, family):
-    """Both ways: what s1 sends is too big for the router, what it is sent for s2."""
+    """Both directions: packets from s1 are too big for the router, packets to s1 for s2."""
     content, far = os.urandom(200_000), outward.lab["far"]
     for host in (far, outward.lab["s1"]):
         host.ns.ip("route flush cache")
@@ -109,7 +109,7 @@ def test_large_transfers_find_the_path_mtu(outward, family):
 
 @families
 def test_a_refused_port_is_told(outward, family):
-    """To the inside socket, and to the one outside when the inside one has gone."""
+    """To the inside socket, and to the outside socket after the inside one has closed."""
     far = outward.lab["far"]
     with inside_socket(outward, family) as one:
         one.connect((far.address(family), REFUSED))
@@ -132,14 +132,14 @@ def test_a_refused_port_is_told(outward, family):
 
 @pytest.mark.parametrize("row", translated, ids=str)
 def test_services_of_servers_inside(outward, row):
-    """What a server refuses is told to the service's client, as if it were not inside."""
+    """A server's refusal reaches the service's client, as if the server were not inside."""
     check_refused(outward, row)
 
 
 @pytest.mark.drops("ttl-expired")
 @families
 def test_a_traceroute(outward, family):
-    """The forwarder speaks for itself by an address of the pool, the router by its own."""
+    """The forwarder answers from an address of the pool, the router from its own."""
     far = outward.lab["far"].address(family)
     for hops in (1, 2):
         heard = outward.lab.capture("s1")
@@ -156,7 +156,7 @@ def test_a_traceroute(outward, family):
 
 @families
 def test_a_path_to_the_inside_ends_at_the_pool(outward, family):
-    """An answer whose time is up at s2."""
+    """An answer whose TTL runs out at s2."""
     far, heard = outward.lab["far"], outward.lab.capture("far")
     with (
         far.ns.socket(
@@ -179,7 +179,7 @@ def test_a_path_to_the_inside_ends_at_the_pool(outward, family):
 
 @families
 def test_an_echo_is_told(outward, family):
-    """A ping whose time is up at the router: its id is the inside host's again."""
+    """A ping whose TTL runs out at the router: the error has the inside host's id again."""
     far = outward.lab["far"].address(family)
     ping = ["ping", "-n", "-c1", "-W5", "-t2", far]
     told = outward.lab["s1"].ns.run(ping, check=False).stdout

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told that a session is over: by the user's word, a server's failure, time, or loss."""
+"""Which ends hear that a session is over: after a user's command, a server's failure, a
+timeout, or lost sessions."""
 
 import contextlib
 import errno
@@ -19,14 +20,14 @@ from tests.wire.modes import ModeStage
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-# What still comes on a session that ends, and what comes after it.
+# Packets that still arrive on a session that ends, and after it.
 ended = pytest.mark.drops("session-killed", "server-removed", "no-session")
 
-WITNESS = 9307  # port of servers that tell how their connections ended
+WITNESS = 9307  # port of servers that record how their connections ended
 
 
 class Witness(EchoServer):
-    """Echoes, and notes how each connection ended: {peer: errno, 0 if it was closed}."""
+    """Echoes, and records how each connection ended: {peer: errno, 0 if it was closed}."""
 
     def __init__(self, host, family):
         self.ends = {}
@@ -42,7 +43,7 @@ class Witness(EchoServer):
             self.ends[peer] = error.errno
 
     def close(self):
-        """By resets: nothing is sent again that would disturb another test."""
+        """By resets: no retransmission disturbs another test."""
         for connection in self.connections:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with contextlib.suppress(OSError):
@@ -87,7 +88,8 @@ class Scene:
         return next(session for session in found if session["client_port"] == port)
 
     def open(self):
-        """A connection that has echoed once: its socket, its server, its peer as that sees it."""
+        """A connection that has echoed once: its socket, its server, its peer as the server
+        sees it."""
         client = connect(self.stage.client, VIP[self.family], ECHO)
         self.clients.append(client)
         echo(client)
@@ -103,7 +105,7 @@ class Scene:
         raise AssertionError(f"no session comes to {wanted}")
 
     def check_told(self, client, server, peer):
-        """Both ends hear of it, though neither says a word of its own."""
+        """Both ends hear of it, although neither sends anything itself."""
         with pytest.raises(ConnectionResetError):
             client.recv(1)
         ends = self.witnesses[server].ends
@@ -111,7 +113,7 @@ class Scene:
         assert ends[peer] == errno.ECONNRESET
 
     def check_avoids(self, server):
-        """Other sessions go on, and new ones keep away."""
+        """Other sessions continue, and new ones use other servers."""
         assert {self.open()[1] for _ in range(6)} == set(self.witnesses) - {server}
 
 
@@ -153,7 +155,7 @@ def test_deadline_of_a_drain_tells_both_ends(stage, family):
 @ended
 @families
 def test_expiry_tells_both_ends(stage, family):
-    """By default."""
+    """The default setting."""
     with Scene(stage, family, {"established": "1s"}) as scene:
         client, server, peer = scene.open()
         scene.check_told(client, server, peer)
@@ -164,7 +166,8 @@ def test_expiry_tells_both_ends(stage, family):
     ("family", "drained"), ((4, False), (6, False), (4, True)), ids=("v4", "v6", "drained")
 )
 def test_failure_of_a_server_tells_its_clients(stage, family, drained):
-    """A server that hangs, drained or not. Of two services on it one wants its clients told."""
+    """A server that hangs, drained or not. One of its two services has resets for clients
+    enabled."""
     web, quiet = stage.config[f"web{family}"], stage.config[f"echo{family}"]
     web.spread = {"resets": {"down": True}}
     address = stage.lab["s3"].address(family)
@@ -205,7 +208,7 @@ def keep_alive(stage, family, server):
 @pytest.mark.drops("no-session")
 @families
 def test_packet_of_no_session_is_answered(stage, family):
-    """After the sessions were lost; a service that does not ask for it stays silent."""
+    """After the sessions were lost; a service without this setting stays silent."""
     steelyard = stage.steelyard
     with Scene(stage, family, resets={"unknown": True}) as scene:
         client, _, _ = scene.open()
@@ -240,7 +243,7 @@ def modes(mode_stage, request):
 
 @ended
 def test_kill_in_every_mode(modes):
-    """The client hears of it in all, and so does the server."""
+    """The client is reset in all modes, and so is the server."""
     s1, far, steelyard = modes.lab["s1"], modes.lab["far"], modes.steelyard
     with contextlib.ExitStack() as stack:
         clients = {}
@@ -273,6 +276,6 @@ def is_reset(one):
 
 
 def connections(host):
-    """Of its web server."""
+    """Connections of its web server."""
     argv = ["ss", "-Htan", "state", "established", f"sport = :{SERVER_WEB}"]
     return host.ns.run(argv).splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start, stop and sudden death of agent and forwarder while clients go on."""
+"""Start, stop and sudden death of agent and forwarder while client traffic continues."""
 
 import signal
 import threading
@@ -25,7 +25,7 @@ URL = f"http://{VIP[4]}/"
 
 
 class Traffic:
-    """A thread that asks, over a new connection each, until told to stop."""
+    """A thread that sends requests, each over a new connection, until stopped."""
 
     def __init__(self, stage, family=4):
         self.stage, self.family = stage, family
@@ -42,7 +42,7 @@ class Traffic:
                 self.failures.append(error)
 
     def more(self, count=50):
-        """Waits until so many further requests were answered."""
+        """Waits until this many further requests were answered."""
         goal = self.answered + count
         wait_until(lambda: self.answered >= goal or self.failures, f"{count} more answers")
 
@@ -69,7 +69,7 @@ def test_agent_dies_and_returns_without_a_failure(stage):
         traffic.more()
         assert old.get() == server
         assert not traffic.failures
-    # The health checks of the new agent end where those of the old one stood: nothing to change.
+    # The new agent's health checks continue from the old one's states: there is nothing to change.
     assert steelyard.get("status")["forwarder"]["revision"] == revision
 
 
@@ -100,7 +100,7 @@ def test_edited_file_is_taken_up(stage):
 
 @pytest.mark.drops("no-session")
 def test_forwarder_starts_without_an_agent(stage):
-    """From the configuration it accepted last."""
+    """With the last configuration that it accepted."""
     steelyard = stage.steelyard
     steelyard.agent.stop()
     assert steelyard.forwarder.stop() == 0
@@ -124,7 +124,7 @@ def test_killed_forwarder_is_adopted(stage):
 @pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 @pytest.mark.drops("no-session")
 def test_kernel_never_answers_for_a_vip(stage, number, family):
-    """While no forwarder is there: no reset, no unreachable, yet ARP and ND are answered."""
+    """While no forwarder runs: no reset, no unreachable, but ARP and ND are answered."""
     stage.client.ns.run(["ip", "neighbour", "flush", "dev", "eth0"])
     capture = stage.lab.capture("client")
     stage.steelyard.forwarder.stop(number)
@@ -140,7 +140,7 @@ def test_kernel_never_answers_for_a_vip(stage, number, family):
 
 @pytest.mark.drops("no-session")
 def test_kernel_never_resets_servers(stage):
-    """What servers still send to a local address is not answered by the kernel either."""
+    """Nor does the kernel answer what servers still send to a local address."""
     capture = stage.lab.capture("s1")
     with connect(stage.client, VIP[4], ECHO, timeout_s=1) as one:
         one.sendall(b"x")
@@ -161,7 +161,7 @@ def test_kernel_never_resets_servers(stage):
 
 
 def test_host_itself_stays_reachable(stage):
-    """The forwarder's own addresses answer as before, by the kernel."""
+    """The kernel answers for the forwarder's own addresses as before."""
     for address in ("10.0.0.1", "fd00::1"):
         assert " 0% packet loss" in stage.client.ns.run(["ping", "-c2", "-i0.2", address])
     with pytest.raises(ConnectionRefusedError):
@@ -183,7 +183,7 @@ def test_reload_under_load_loses_no_request(stage):
 
 
 def test_idle_forwarder_rests(stage, record_property):
-    """Prints what an idle forwarder costs; that its workers sleep is asserted, no duration."""
+    """Prints the CPU use of an idle forwarder; asserts that its workers sleep, but no duration."""
     before = {w["id"]: w["sleeps"] for w in stage.steelyard.get("workers")}
     wait_until(
         lambda: all(w["sleeps"] > before[w["id"]] for w in stage.steelyard.get("workers")),

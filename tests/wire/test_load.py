@@ -22,7 +22,7 @@ def url(family):
 @kinds
 @families
 def test_no_request_fails_during_changes(stage, family, keep_alive):
-    """Weights, drains and restarts of drained servers, over and over until wrk is through."""
+    """Weights, drains and restarts of drained servers, repeated until wrk is done."""
     steelyard, name = stage.steelyard, f"web{family}"
     s1, s2 = stage.lab["s1"], stage.lab["s2"]
     process = start_wrk(stage.lab, url(family), REQUESTS, CONNECTIONS, keep_alive)
@@ -45,7 +45,7 @@ def test_no_request_fails_during_changes(stage, family, keep_alive):
 
 
 def restart_when_drained(stage, service, host, family):
-    """Stops and starts a server that has no open connection left."""
+    """Stops and starts a server once it has no open connection."""
     wait_until(
         lambda: not live_sessions(stage, service, host.address(family)),
         f"the sessions of {host} are over",
@@ -66,7 +66,8 @@ def live_sessions(stage, service, address):
 @pytest.mark.drops("no-session")
 @kinds
 def test_only_the_killed_servers_connections_fail(stage, keep_alive):
-    """nginx on s3 is killed under load: what it had open fails, nothing that goes to the others."""
+    """nginx on s3 is killed under load: its open connections fail, those to other servers do
+    not."""
     process = start_wrk(stage.lab, url(4), REQUESTS, CONNECTIONS, keep_alive)
     created = stage.steelyard.service("web4")["traffic"]["packets_in"]
     wait_until(
@@ -83,12 +84,12 @@ def test_only_the_killed_servers_connections_fail(stage, keep_alive):
     assert load.failed <= possible, load
     assert load.errors["timeout"] == 0
     assert load.requests >= REQUESTS
-    # Once it is known to be down, nothing fails.
+    # Once it is known to be down, no request fails.
     after = wrk(stage.lab, url(4), 2000, connections=CONNECTIONS, keep_alive=keep_alive)
     assert not after.failed, after
     assert set(after.served) == {"s1", "s2"}
 
 
 def refused(stage):
-    """Resets that the kernel of s3 has sent."""
+    """Resets sent by the kernel of s3."""
     return stage.lab["s3"].ns.counters()["TcpOutRsts"]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NAT: servers see clients' own addresses, and answer by way of the forwarder, their gateway.
+"""NAT: servers see clients' own addresses, and answer through the forwarder, their gateway.
 
-Its kernel routes what else the servers send. FNAT services run beside, on the same servers.
+The forwarder's kernel routes the servers' other packets. FNAT services run beside, on the same
+servers.
 """
 
 import copy
@@ -54,7 +55,7 @@ def nat_services(network):
 
 
 class NatStage(Stage):
-    """Its client is the one from which servers are reached by way of the forwarder alone."""
+    """Its client is the one that servers reach only through the forwarder."""
 
     @property
     def outside(self):
@@ -171,22 +172,22 @@ def test_a_connection_outlives_the_forwarder(nat, family):
     nat.steelyard.wait_reconnected()
 
 
-@pytest.mark.drops("nat-stray")  # the last words of connections whose service went
+@pytest.mark.drops("nat-stray")  # the last packets of connections of the deleted service
 @families
 def test_what_else_servers_send_is_the_kernels(nat, family):
-    """To the forwarder's host from the very ports of services, to others from any other port."""
+    """To the forwarder's host from the services' own ports, to other hosts from any other port."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     server, gateway = nat.lab["s1"], BACK if nat.lab.network.arms == 2 else FRONT
     output = server.ns.run(["ping", "-c2", "-i0.2", "-W5", nat.lab["far"].address(family)])
     assert " 0% packet loss" in output
-    # the forwarder's host asks a server by its own address, as health checks do
+    # the forwarder's host sends a request to a server's own address, as health checks do
     assert http_get(nat.lab["forwarder"], server.address(family), SERVER_WEB).strip() == b"s1"
     with EchoServer(nat.outside, 9300, family), server.ns.socket(kind) as one:
         one.settimeout(10)
         one.connect((nat.outside.address(family), 9300))
         one.sendall(b"outbound")
         assert receive_exactly(one, 8) == b"outbound"
-    # a new address of the host is known at once
+    # a new address of the host takes effect at once
     new = v4(gateway, 99) if family == 4 else v6(gateway, 99)
     interface = "back" if nat.lab.network.arms == 2 else "front"
     length = "32" if family == 4 else "128 nodad"
@@ -205,7 +206,7 @@ def test_what_else_servers_send_is_the_kernels(nat, family):
 @pytest.mark.drops("nat-stray")
 @families
 def test_strays_are_dropped_by_name(nat, family):
-    """From a service's port to somebody without a session: nobody translates it."""
+    """From a service's port to a host without a session: such packets are not translated."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     with nat.lab["s1"].ns.socket(kind, socket.SOCK_DGRAM) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -217,13 +218,13 @@ def test_strays_are_dropped_by_name(nat, family):
     nat.dns["s1"] = start_dns(nat.lab, "s1")
 
 
-@pytest.mark.drops("nat-stray")  # the last words of connections whose service went
+@pytest.mark.drops("nat-stray")  # the last packets of connections of the deleted service
 @families
 def test_without_the_service_its_port_is_free(nat, family):
     name = f"nat-echo{family}"
     nat.config.services = [service for service in nat.config.services if service.name != name]
     nat.apply()
-    # the kernel routes it now, both ways
+    # the kernel routes it now, in both directions
     with connect(nat.outside, nat.lab["s1"].address(family), SERVER_ECHO) as one:
         one.sendall(b"routed")
         assert receive_exactly(one, 6) == b"routed"

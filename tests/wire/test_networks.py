@@ -54,14 +54,14 @@ def test_traffic_on_other_networks(other, family):
 
 @families
 def test_workers_forward_each_others_sessions(other, family):
-    """Where each has a queue at each port; else the owner is asked."""
+    """If each worker has a queue at each port; otherwise the owner forwards."""
 
     def foreign():
         return sum(worker["remote"] for worker in other.steelyard.get("workers"))
 
     queues = {port["name"]: port["queues"] for port in other.steelyard.get("ports")}
     before = foreign()
-    for _ in range(12):  # each way of each connection arrives by one queue of two
+    for _ in range(12):  # each direction of each connection arrives by one queue of two
         with connect(other.client, VIP[family], ECHO) as one:
             for n in range(5):
                 one.sendall(b"hello %d" % n)
@@ -101,7 +101,7 @@ def test_mss_is_clamped_to_the_servers_mtu(small, family):
 
 @families
 def test_mss_of_a_server_with_a_larger_mtu_is_clamped(small, family):
-    """The client must not send more than the back port takes, whatever the server would."""
+    """The client must not send more than the back port takes, whatever MSS the server offers."""
     server = small.lab["s1"].ns
     server.ip("link set eth0 mtu 1500")
     try:
@@ -126,10 +126,10 @@ def is_too_big(packet):
 @pytest.mark.drops("too-big")
 @families
 def test_too_large_a_datagram_is_told_to_its_sender(small, family):
-    """The sender learns the MTU, and the kernel believes it."""
+    """The sender learns the MTU, and its kernel accepts it."""
     capture = small.lab.capture("client")
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
-    # The socket stays open: a kernel heeds such an error only for a socket that it has.
+    # The socket stays open: a kernel accepts such an error only for a socket that exists.
     with small.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
         one.sendto(bytes(SMALL_MTU), (VIP[family], DNS))
         told = capture.wait_for(is_too_big, "the ICMP error", outgoing=False)
@@ -143,7 +143,7 @@ def test_too_large_a_datagram_is_told_to_its_sender(small, family):
 
 
 def test_unfinished_checksums_are_recognised():
-    """A peer whose checksum offload stays on although nobody finishes the work."""
+    """A peer whose checksum offload stays on although no hardware completes the checksums."""
     with Stage(offload=("client",), checked=False) as stage:
         with pytest.raises(TimeoutError):
             connect(stage.client, VIP[4], WEB, timeout_s=0.5)

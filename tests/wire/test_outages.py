@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What took a balancer out of service: neighbours that were not told, an interface that was made
-again, a larger MTU, a stopped forwarder that is still asked for."""
+"""Causes of past outages: neighbours without an announcement, an interface that was created
+again, a larger MTU, a stopped forwarder that still owned addresses."""
 
 import os
 import signal
@@ -46,12 +46,12 @@ def echo(one, text):
 
 
 def remember(host, address, mac=STRANGER):
-    """A neighbour that is believed in, as after another balancer had the address."""
+    """Gives the host a neighbour entry, as if another balancer had the address."""
     host.ns.ip(f"neigh replace {address} lladdr {mac} dev eth0 nud reachable")
 
 
 def wait_learned(host, address, mac):
-    """Without a packet of its own."""
+    """Without sending a packet itself."""
     wait_until(
         lambda: mac in host.ns.ip(f"neigh show {address} dev eth0"),
         f"{host} knows that {address} has moved",
@@ -99,7 +99,7 @@ def test_port_that_comes_up_announces_its_addresses(outage, family):
 @pytest.mark.drops("no-session", "no-neighbour", "neighbour-queue")
 @families
 def test_released_addresses_are_another_nodes(outage, family):
-    """A stopped forwarder keeps what is its own; a released one does not, but for its sessions."""
+    """A stopped forwarder keeps its state; a released one keeps only its sessions."""
     ns = outage.lab["forwarder"].ns
     with connect(outage.client, VIP[family], ECHO, timeout_s=20) as one:
         echo(one, b"before")
@@ -112,7 +112,7 @@ def test_released_addresses_are_another_nodes(outage, family):
         with pytest.raises(OSError):
             connect(outage.client, VIP[family], WEB, timeout_s=2)
         assert "lladdr" not in outage.client.ns.ip(f"neigh show {VIP[family]}")
-        outage.steelyard.release()  # there is nothing left to do, and that is no error
+        outage.steelyard.release()  # a second release has nothing to do and succeeds
         outage.steelyard.start_forwarder()
         echo(one, b"after")
     outage.steelyard.wait_reconnected()
@@ -125,7 +125,7 @@ def test_release_refuses_a_live_forwarder(outage):
     assert works(outage, 4)
 
 
-# ---- an interface that is made again -------------------------------------------------------
+# ---- an interface that is created again ----------------------------------------------------
 
 
 def port(stage, name):
@@ -158,7 +158,7 @@ GONE = (
 @pytest.mark.drops(*GONE)
 @pytest.mark.parametrize("name", ("front", "back"))
 def test_interface_that_is_made_again_is_taken_again(outage, name):
-    """With the sessions that were there."""
+    """With the existing sessions."""
     kept = {f: connect(outage.client, VIP[f], ECHO, timeout_s=30) for f in (4, 6)}
     for times in range(3):
         for one in kept.values():
@@ -211,7 +211,7 @@ def set_mtu(stage, mtu):
 
 @pytest.mark.drops("too-big", "no-session")
 def test_jumbo_frames_go_on_at_what_fits(outage):
-    """Raised under a running forwarder, and met by one that starts."""
+    """The MTU is raised under a running forwarder, and is there at the start of another."""
     try:
         set_mtu(outage, 9000)
         for restarted in (False, True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datagrams that do not fit their path, and whose senders let routers fragment them."""
+"""Datagrams that exceed their path's MTU, and whose senders let routers fragment them."""
 
 import copy
 import os
@@ -17,7 +17,7 @@ from tests.wire.test_fragments import PORT, VIPS, PastStage, ThroughStage, clien
 NARROW = 1400
 # socket has names for none of these.
 MTU_DISCOVER = {4: (socket.IPPROTO_IP, 10), 6: (socket.IPPROTO_IPV6, 23)}
-PMTUDISC_OMIT = 5  # DF is off, and what ICMP says is nobody's matter (ip(7))
+PMTUDISC_OMIT = 5  # DF is off, and ICMP errors are ignored (ip(7))
 CROSSED = {4: v4(FRONT, 88), 6: v6(FRONT, 88)}  # servers of the other family
 ASKED, STREAM = 9431, 9432
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
@@ -28,7 +28,7 @@ def omit_discovery(one, family):
 
 
 class AnswerServer(DatagramEcho):
-    """A UDP server that answers with as many bytes as it is asked for, as name servers do."""
+    """A UDP server that answers with as many bytes as requested, as name servers do."""
 
     def __init__(self, host, port, family):
         super().__init__(host, port, family)
@@ -39,7 +39,7 @@ class AnswerServer(DatagramEcho):
 
 
 class OversizeStage(ThroughStage):
-    """A network of clients that is narrower than that of servers; answers of any size."""
+    """The clients' network has a smaller MTU than the servers' network; answers of any size."""
 
     def start(self):
         for host, interface in (("forwarder", "front"), ("client", "eth0")):
@@ -77,7 +77,7 @@ def oversize(oversize_stage, request):
 
 
 def check_answers(one, peer, sizes):
-    """Each comes at once: what is lost is not asked for again."""
+    """Each answer comes at once: lost ones are not requested again."""
     one.settimeout(10)
     for size in sizes:
         question = b"%d" % size
@@ -91,7 +91,7 @@ SIZES = (1200, 1372, 1373, 1440, 1460, 1472, 1473, 2000, 4000, 20_000)
 
 
 def test_answers_over_a_narrower_network(oversize):
-    """IPv4: of an IPv6 one no router may divide."""
+    """IPv4: a router must not fragment an IPv6 answer."""
     for mode in oversize.modes:
         with client_socket(oversize.client, 4) as one:
             check_answers(one, (VIPS[mode][4], ASKED), SIZES)
@@ -99,7 +99,8 @@ def test_answers_over_a_narrower_network(oversize):
 
 @families
 def test_answers_of_the_other_family(oversize, family):
-    """IPv4 servers' answers to IPv6 clients; of IPv6 servers those that they divide themselves."""
+    """IPv4 servers' answers to IPv6 clients; IPv6 servers' answers that they fragment
+    themselves."""
     sizes = SIZES if family == 6 else (1000, 20_000)
     with client_socket(oversize.client, family) as one:
         check_answers(one, (CROSSED[family], ASKED), sizes)
@@ -155,5 +156,5 @@ def test_questions_to_narrower_servers(upward):
 
 
 def test_questions_into_a_tunnel(past):
-    """Its header leaves less than the network takes."""
+    """The tunnel header leaves less than the network's MTU."""
     check_questions(past, SIZES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/packages is all that a machine needs which runs the programs and builds nothing."""
+"""deploy/packages lists all that a machine needs to run the programs without building them."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def listed():
 
 
 def owner(path):
-    """The package of a file, which may be known by its name before /usr was merged."""
+    """The package of a file, which may be registered by its name before the /usr merge."""
     real = str(Path(path).resolve())
     for name in (real, real.removeprefix("/usr")):
         done = run(["dpkg", "-S", name], check=False)
@@ -57,8 +57,8 @@ def test_what_the_programs_name_is_listed():
 
 
 def test_nothing_else_is_needed(tmp_path):
-    """A forwarder that runs on the kernel's interfaces has loaded nothing that is not listed, or
-    depended on: none of the drivers of DPDK that this machine has."""
+    """A forwarder on the kernel's interfaces has loaded only listed packages and their
+    dependencies: none of the DPDK drivers on this machine."""
     with Lab() as lab:
         place = ["--state", tmp_path / "state", "--socket", tmp_path / "forwarder.sock"]
         ports = [word for port in lab.network.ports for word in ("--port", port)]

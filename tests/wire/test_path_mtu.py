@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One FNAT client behind a narrow path: it is served, and others keep their segments' size."""
+"""One FNAT client behind a narrow path: it is served, and other clients keep their segment size."""
 
 import copy
 import os
@@ -20,7 +20,7 @@ DATAGRAMS = 9441
 
 
 class NarrowStage(Stage):
-    """`far` is behind a router whose way there takes 800 bytes; so is nobody else."""
+    """`far` is behind a router whose path to it has an MTU of 800 bytes; no other host is."""
 
     def start(self):
         far = self.lab["far"].address(4)
@@ -47,7 +47,7 @@ def narrow(narrow_stage, request):
 
 
 def check_server_knows_nothing(stage):
-    """What the server's kernel keeps of paths to local addresses."""
+    """The path MTUs to local addresses that the server's kernel has stored."""
     server = stage.lab["s1"].ns
     for local in local_addresses(stage.lab.network.back_net):
         if ":" not in local:
@@ -64,7 +64,7 @@ def transfer(host, size=200_000):
 
 @pytest.mark.drops("path-mtu-kept")
 def test_a_narrow_client_is_its_own_matter(narrow):
-    """A connection that began before the path was known, and one behind it."""
+    """A connection from before the path MTU was known, and one from after."""
     transfer(narrow.lab["far"])
     assert narrow.accounting.dropped().get("path-mtu-kept", 0) > 0
     check_server_knows_nothing(narrow)
@@ -88,7 +88,7 @@ def test_a_narrow_client_is_its_own_matter(narrow):
 
 @pytest.mark.drops("path-mtu-kept")
 def test_datagrams_to_a_narrow_client(narrow):
-    """A lost one is asked for again; from then on they arrive."""
+    """A lost one is requested again; from then on they arrive."""
     with client_socket(narrow.lab["far"], 4) as one:
         for size in (700, 1400, 1472):
             data = os.urandom(size)

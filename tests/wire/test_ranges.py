@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services with a range of ports, or all, by real listeners; the narrowest has the port."""
+"""Services with a range of ports, or all ports, with real listeners; the narrowest service has
+the port."""
 
 import copy
 import signal
@@ -83,7 +84,7 @@ class RangeStage(Stage):
 
 
 class RangeServer(Server):
-    """It gets the port that the client asked for."""
+    """The server gets the port that the client used."""
 
     def value(self):
         value = super().value()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resets: forged ones end nothing, true ones do; ends of removed servers' sessions are told."""
+"""Resets: forged ones end no session, real ones do; ends of removed servers' sessions are reset."""
 
 import pytest
 from scapy.layers.inet import IP, TCP
@@ -31,7 +31,7 @@ def echo(one):
 
 
 def forge(stage, host, port, source, target, flags, count=1):
-    """Sends TCP segments with numbers that an attacker guesses, from any address."""
+    """Sends TCP segments with numbers guessed by an attacker, from any address."""
     ns = stage.lab[host].ns
     layer = IPv6 if ":" in source[0] else IP
     wire = stage.lab.capture(host)
@@ -65,7 +65,7 @@ def lives(stage, family, port):
 @families
 @pytest.mark.parametrize("count", (1, 30), ids=("one", "burst"))
 def test_forged_resets_end_nothing(stage, family, count):
-    """Nobody says a word afterwards but who is asked, and the session has its old timeout."""
+    """Afterwards only the probed ends send, and the session has its old timeout."""
     stage.config[f"echo{family}"].timeouts = {"reset": "2s"}
     stage.apply()
     one, port = open_echo(stage, family)
@@ -120,7 +120,7 @@ def test_true_resets_end_a_session(stage, family):
 @pytest.mark.drops("server-removed", "no-session")
 @families
 def test_client_of_a_removed_server_is_told_at_once(stage, family):
-    """It waits for data and says nothing itself: it is asked."""
+    """The client waits for data and sends nothing itself: it is probed."""
     service = stage.config[f"echo{family}"]
     one, _ = open_echo(stage, family)
     with one:

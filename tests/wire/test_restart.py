@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarder is killed, stopped, upgraded, and fails to be; its sessions go on."""
+"""The forwarder is killed, stopped, upgraded, and fails to be upgraded; its sessions continue."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.wire.stage import Stage
 from tests.wire.successor import script, successor
 
 pytestmark = pytest.mark.both_builds
-JOURNAL_EMPTY = 16  # bytes: its header
+JOURNAL_EMPTY = 16  # bytes of its header
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def replace_forwarder(steelyard, way, **changes):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_sessions_go_on(stage, way):
-    """Through a kill, a stop and an upgrade, twice each; the agent finds nothing to set right."""
+    """Through a kill, a stop and an upgrade, twice each; the agent has nothing to correct."""
     revision = stage.steelyard.get("status")["forwarder"]["revision"]
     with Conversations(stage) as talk:
         for _ in range(2):
@@ -96,8 +96,8 @@ def test_one_way_after_the_other(stage):
 
 
 def test_upgrade_after_an_upgrade_trusts_the_tables(stage):
-    """The next one waits, forwarding, until no session names a next hop of an earlier process: else
-    its successor would look at each session while no packet is taken."""
+    """The next one waits, still forwarding, until no session refers to a next hop of an earlier
+    process. Otherwise its successor would validate each session while no packet is taken."""
     with Conversations(stage) as talk:
         for _ in range(3):
             stage.steelyard.upgrade()
@@ -122,7 +122,7 @@ def test_phases_of_a_start_are_told(stage):
         phases = {one["name"]: one for one in steelyard.get("status")["forwarder"]["phases"]}
         assert wanted | {"load", "mirror", "config", "start", "serve"} <= phases.keys()
         assert all(one["help"] for one in phases.values())
-        assert sum(one["wall_ns"] for one in phases.values()) <= took + 10_000_000  # its beginning
+        assert sum(one["wall_ns"] for one in phases.values()) <= took + 10_000_000  # its start
         assert phases["eal"]["cpu_ns"] > 0
         assert "Start: " in steelyard.cli("get", "status")
 
@@ -138,7 +138,8 @@ def test_more_room(stage):
 
 
 def test_what_is_sent_meanwhile_arrives(stage):
-    """A request that nobody forwards is sent again by the client's kernel, and answered."""
+    """A request that no forwarder forwards is retransmitted by the client's kernel, and
+    answered."""
     with Conversations(stage) as talk:
         stage.steelyard.kill_forwarder()
         for one in talk.web:
@@ -153,7 +154,7 @@ def test_what_is_sent_meanwhile_arrives(stage):
 
 
 def test_configuration_is_complete_without_the_agent(stage):
-    """What was accepted just before a kill is there: it is in the journal, if not in a snapshot."""
+    """Changes accepted just before a kill are there: in the journal if not in a snapshot."""
     server = stage.config["web4"].server(stage.lab["s1"].v4)
     with Conversations(stage) as talk:
         for weight in (5, 6, 7):
@@ -171,7 +172,8 @@ def test_configuration_is_complete_without_the_agent(stage):
 
 
 def test_options_go_on_as_they_are(stage):
-    """Without others, a successor gets those of the running forwarder, and so does one more."""
+    """Without new options, a successor gets those of the running forwarder, and so does the
+    next."""
 
     def ports():
         return [(port["name"], port["backend"]) for port in stage.steelyard.get("ports")]
@@ -190,13 +192,13 @@ def test_options_go_on_as_they_are(stage):
 
 
 def test_changes_during_upgrades(stage):
-    """What is accepted while a successor prepares is not lost: the agent need not send it again."""
+    """Changes accepted while a successor prepares are not lost: the agent need not repeat them."""
     steelyard = stage.steelyard
     server = stage.config["web4"].server(stage.lab["s1"].v4)
     done = threading.Event()
 
     def changes():
-        """How often the agent has changed the forwarder, and how often that was changed."""
+        """The number of the agent's changes, and of the forwarder's revisions."""
         steelyard.wait_in_sync()
         revision = steelyard.get("status")["forwarder"]["revision"]
         return steelyard.agent.output().count('msg="forwarder changed"'), revision
@@ -219,14 +221,14 @@ def test_changes_during_upgrades(stage):
         changing.join()
     told_then, revision_then = changes()
     assert revision_then > revision
-    # A change whose answer was lost with the connection is one that the agent does not count.
+    # The agent does not count a change whose answer was lost with the connection.
     assert told_then - told <= revision_then - revision
     assert steelyard.server("web4", stage.lab["s1"].v4)["weight"] == server.weight
 
 
 @pytest.mark.drops("no-session")
 def test_sessions_without_a_server_end(stage):
-    """By a reason with a name, when the configuration is lost."""
+    """With a specific reason, when the configuration is lost."""
     steelyard = stage.steelyard
     with Conversations(stage) as talk:
         steelyard.agent.stop()
@@ -279,7 +281,7 @@ def test_failure_while_it_prepares_changes_nothing(stage, stage_of_failure, text
         refused(stage, text, binary=successor(stage.steelyard.dir, stage_of_failure))
         talk.go_on()
         stage.apply()
-    # Nothing is in the way of the next one.
+    # The next upgrade succeeds.
     stage.steelyard.upgrade()
 
 
@@ -308,7 +310,7 @@ def test_bad_binary(stage):
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
 def test_options_that_do_not_fit(stage, options, text):
-    """They are refused by the new forwarder in its own words."""
+    """The new forwarder refuses them with its own message."""
     if "--memory" in options and "--no-huge" in stage.steelyard.forwarder_options():
         pytest.skip("too few huge pages for this test")
     with Conversations(stage) as talk:
@@ -317,7 +319,7 @@ def test_options_that_do_not_fit(stage, options, text):
 
 
 def test_sessions_cannot_change_their_memory(stage):
-    """Not even if a session file of an earlier forwarder lies there."""
+    """Not even if an earlier forwarder left a session file there."""
     if "--no-huge" in stage.steelyard.forwarder_options():
         pytest.skip("too few huge pages for this test")
     name = f"steelyard-{stage.lab.id}"
@@ -363,7 +365,7 @@ def refused_sealed(stage, text, **upgrade):
 
 
 def test_port_that_cannot_be_bound(stage):
-    """Somebody else's XDP program is on it: found out after the seal only, when it is taken."""
+    """Another XDP program is attached: found only after the seal, when the port is taken."""
     ns = stage.lab["forwarder"].ns
     pin = f"/sys/fs/bpf/{stage.lab.id}-foreign"
     ns.ip("link add extra type veth peer name extra-peer")
@@ -379,7 +381,7 @@ def test_port_that_cannot_be_bound(stage):
 
 
 def test_stop_while_a_successor_prepares(stage):
-    """Neither stays."""
+    """Both exit."""
     steelyard = stage.steelyard
     asked = threading.Thread(
         target=steelyard.try_upgrade, args=(successor(steelyard.dir, "hangs"),), daemon=True
@@ -406,7 +408,7 @@ def test_stop_while_a_successor_prepares(stage):
 
 
 def test_death_while_a_successor_prepares(stage):
-    """The successor ends by itself, and leaves everything to the next start."""
+    """The successor exits by itself, and leaves the state to the next start."""
     steelyard = stage.steelyard
     sleepy = script(steelyard.dir / "sleepy", f'#!/bin/sh\nkill -STOP $$\nexec {FORWARDER} "$@"\n')
     asked = threading.Thread(target=steelyard.try_upgrade, args=(sleepy,), daemon=True)
@@ -436,7 +438,7 @@ def is_stopped(pid):
 
 
 class Supervisor:
-    """Receives what a service tells systemd, see sd_notify(3)."""
+    """Receives a service's messages to systemd, see sd_notify(3)."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -480,12 +482,12 @@ def test_supervisor_is_told(restart_stage):
         stage.revive()
 
 
-# ---- while nobody is there -----------------------------------------------------------------
+# ---- while no forwarder runs ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 def test_kernel_is_silent_where_there_is_no_program(stage, family):
-    """A VIP is reached by an interface that is no port: the guard keeps the kernel from a reset."""
+    """A VIP is reached by an interface that is no port: the guard prevents the kernel's reset."""
     ns, far = stage.lab["forwarder"].ns, stage.lab["far"]
     ns.ip(f"link add side type veth peer name side0 netns {far.ns.name}")
     try:

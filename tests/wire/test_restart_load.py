@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hundred and ten conversations through everything that can happen to a forwarder, under load.
+"""A hundred and ten conversations, under load, through every kind of restart of a forwarder.
 
 The small version of `make demo DEMO=restart`.
 """
@@ -28,7 +28,7 @@ def lab():
 
 @pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 def test_resets_are_counted(lab, family):
-    """So that a count of none means something."""
+    """Shows that a count of zero is meaningful."""
     source = lab["forwarder"].address(family)
     for name, target, counted in (("client", "forwarder", 1), ("far", "router", 0)):
         host = lab[name]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restarts and upgrades with sessions of every mode, family and client-address option at once.
 
-One stage has all of it, so that each replacement of the forwarder tries every cell of the table.
+One stage has all of them: each replacement of the forwarder tests every cell of the table.
 """
 
 import copy
@@ -25,7 +25,7 @@ from tests.wire.modes import ModeStage
 
 # Client-address options, and the port of their services on each VIP of FNAT.
 OPTIONS = {"toa": 8103, "proxy_v1": 8101, "proxy_v2": 8102}
-PROXIED = 8090  # where servers want the PROXY protocol
+PROXIED = 8090  # where servers expect the PROXY protocol
 TOLD = [(row, option) for row in ROWS if row.mode == "fnat" for option in OPTIONS]
 SERVERS = ("s1", "s2")  # of those services
 LOCATIONS = """\
@@ -41,13 +41,13 @@ LOCATIONS = """\
     }}
 }}
 """
-# How the forwarder is replaced, and how many workers the next one has.
+# How the forwarder is replaced, and the next one's number of workers.
 REPLACEMENTS = (("killed", 2), ("stopped", 1), ("upgraded", 2), ("killed", 1), ("upgraded", 1))
 SOURCES = {"killed": "crashed", "stopped": "stopped", "upgraded": "handed-over"}
 
 
 class RestartStage(ModeStage):
-    """Every mode, and FNAT with every option besides."""
+    """Every mode, and FNAT also with every option."""
 
     def start(self):
         super().start()
@@ -96,14 +96,14 @@ def replace_forwarder(steelyard, way, workers):
 
 
 class Told:
-    """A connection to a service that tells its servers the client's address."""
+    """A connection to a service that reports the client's address to its servers."""
 
     def __init__(self, stage, row, option):
         self.row, self.option = row, option
         self.one = HttpConnection(stage.lab["far"], row.vip, OPTIONS[option], timeout_s=60)
 
     def check(self):
-        """What the server was told, if it can say so, is right."""
+        """Checks the address that the server got, if the server can return it."""
         if self.option == "toa":
             assert self.one.get() in SERVERS
             return
@@ -115,7 +115,7 @@ class Told:
 
 
 class NewConnections(threading.Thread):
-    """Begins one connection after another: some are between SYN and header when the kill comes."""
+    """Opens one connection after another: some are between SYN and header at the kill."""
 
     def __init__(self, stage, row, option):
         super().__init__(daemon=True)
@@ -137,7 +137,8 @@ class NewConnections(threading.Thread):
 
 
 class Crowd:
-    """Held connections and flows of all cells, load on them, and new connections all the time."""
+    """Long-lived connections and flows of all cells, load on them, and new connections all the
+    time."""
 
     def __init__(self, stage):
         self.stage = stage
@@ -179,7 +180,7 @@ class Crowd:
         return Traffic(self.stage.lab, 4, 2, 4, host="s3", web=web, dns=dns)
 
     def ask(self):
-        """Who answers each; a datagram that is lost is asked again."""
+        """The server that answers each; a lost datagram is sent again."""
         return [one.get() for one in self.web] + [self.ask_udp(*one) for one in self.dns]
 
     @staticmethod
@@ -192,7 +193,7 @@ class Crowd:
         raise AssertionError(f"nobody answers at {address} port {port}")
 
     def provide(self):
-        """The web servers, and `far` for those who go outwards, get what is downloaded."""
+        """Gives the web servers, and `far` for outward downloads, the content."""
         self.traffic[0].provide()
         lab = self.stage.lab
         shutil.copy(lab.dir / "nginx-s1/files/content", lab.dir / "nginx-far/files/content")
@@ -205,7 +206,7 @@ class Crowd:
             one.start()
 
     def go_on(self):
-        """All as before, everybody answered, and each cell has begun a connection since."""
+        """All continue, each was answered, and each cell has opened a new connection since."""
         before = [one.count for one in self.new]
         for one in self.traffic:
             report = one.step()
@@ -246,7 +247,7 @@ class Crowd:
             one.close()
 
 
-# What a connection's last segments meet when it is over: a session that is gone.
+# The last segments of a closed connection find no session.
 @pytest.mark.drops("no-session")
 def test_every_mode_and_option_goes_on(stage):
     steelyard = stage.steelyard
@@ -261,7 +262,7 @@ def test_every_mode_and_option_goes_on(stage):
             assert status["workers"] == workers
             assert found["source"] == SOURCES[way]
             assert found["refused"] == ""
-            # Of connections that were just beginning or ending.
+            # Of connections that were just opening or closing.
             ended = {name for name, n in found["results"].items() if n}
             assert ended <= {"kept", "torn", "expired"}, found
             assert found["results"]["kept"] >= len(crowd.told) + len(crowd.servers)
@@ -279,8 +280,8 @@ def sessions_of(stage):
 
 
 def test_killed_before_and_behind_the_header(stage):
-    """Between a connection's SYN and the header or option, and before anybody has acknowledged it:
-    each time the forwarder is killed, and the next has another number of workers."""
+    """The forwarder is killed between a connection's SYN and the header or option, and again
+    before the header is acknowledged; the next one has another number of workers each time."""
     steelyard, opened = stage.steelyard, {}
 
     def open_one(row, option):
@@ -297,7 +298,7 @@ def test_killed_before_and_behind_the_header(stage):
         steelyard.start_forwarder()
         steelyard.wait_in_sync()
 
-    earlier = sessions_of(stage)  # which end
+    earlier = sessions_of(stage)  # which are ending
     threads = [threading.Thread(target=open_one, args=cell, daemon=True) for cell in TOLD]
     with ExitStack() as client_hears_nothing, ExitStack() as servers_hear_nothing:
         client_hears_nothing.enter_context(losing(stage.lab, ("far",), 1000))

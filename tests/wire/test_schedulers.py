@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets a new session: schedulers, limits, persistence, backups, single datagrams."""
+"""Which server gets a new session: schedulers, limits, persistence, backups, one-packet
+sessions."""
 
 import socket
 from collections import Counter
@@ -27,7 +28,7 @@ def begin_again(stage, service):
 
 
 def ask(stage, count, family=4, host="client"):
-    """Which servers answer so many connections."""
+    """The servers that answer this many connections."""
     bodies = (http_get(stage.lab[host], VIP[family], WEB) for _ in range(count))
     return Counter(body.decode().strip() for body in bodies)
 
@@ -88,7 +89,7 @@ def test_changing_the_scheduler_under_load_fails_nothing(stage):
 
 
 def without_sessions(stage):
-    """The service with none; those of earlier tests end soon."""
+    """The service without sessions; those of earlier tests expire soon."""
     service = web(stage)
     service.timeouts = {"time_wait": "1s", "closing": "1s", "reset": "1s"}
     stage.apply()
@@ -136,7 +137,7 @@ def test_persistence_keeps_a_prefix_together(stage, family):
     first, far = ask(stage, 20, family), ask(stage, 20, family, "far")
     assert len(first) == len(far) == 1
     (server,) = first
-    # A drained server is left, and the next one is kept to.
+    # Clients leave a drained server, and stay with the next one.
     service = web(stage, family)
     service.server(stage.lab[server].address(family)).drain = True
     stage.apply()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: how they end, and what happens to them when servers come, go and change weight."""
+"""Sessions: how they end, and what happens to them when servers are added, removed or
+reweighted."""
 
 import select
 import socket
@@ -94,7 +95,7 @@ def test_reset_ends_a_session_soon(stage, family):
 
 
 def open_on(stage, family, server):
-    """A keep-alive connection that one server answers."""
+    """A keep-alive connection that a given server answers."""
     for _ in range(20):
         connection = HttpConnection(stage.client, VIP[family], WEB, timeout_s=2)
         if connection.get() == server:
@@ -237,7 +238,7 @@ def test_repeated_syn_leaves_a_server_that_is_down(stage, family):
     for name in ("s1", "s2"):
         service.server(stage.lab[name].address(family)).weight = 0
     stage.apply()
-    # s3 hears its health checks, but no client.
+    # s3 receives its health checks, but no client packets.
     s3.ns.run(["nft", "-f", "-"], stdin=WALL)
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     try:

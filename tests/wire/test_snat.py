@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SNAT: what servers send themselves leaves from a pool; others see nothing else of them.
+"""SNAT: the servers' own connections leave from a pool; remotes see only the pool.
 
 The forwarder is their gateway. NAT and FNAT services of the same servers run beside.
 """
@@ -25,7 +25,7 @@ OUT_ECHO, OUT_WEB = 9400, 9480
 
 
 class SnatStage(NatStage):
-    """The kernel routes nothing that SNAT takes: it would be seen by its address."""
+    """The kernel routes no packet that SNAT translates: the source address would show it."""
 
     def start(self):
         super().start()
@@ -158,7 +158,7 @@ def test_strangers_are_dropped_by_name(snat, family):
         for address in POOL[family]:
             one.sendto(b"who is there?", (address, 5000))
     wait_until(lambda: snat.accounting.dropped().get("snat-stray", 0) >= 2, "both are dropped")
-    # the pool's addresses answer a ping, as all that are ours do
+    # the pool's addresses answer pings, like all of the forwarder's addresses
     output = snat.outside.ns.run(["ping", "-c1", "-W5", POOL[family][0]])
     assert " 0% packet loss" in output
 
@@ -197,7 +197,7 @@ def test_services_of_the_same_servers_go_on(snat, family):
     with connect(snat.outside, NAT[family], NAT_ECHO) as one:
         one.sendall(b"inbound")
         assert receive_exactly(one, 7) == b"inbound"
-    # a server is a client like others to a VIP
+    # a server is an ordinary client of a VIP
     assert http_get(snat.lab["s1"], VIP[family], WEB).decode().strip() in served
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports that are stacked on others, as a VLAN's interface is.
 
-Not every kernel that tests run on has VLANs. Macvlans stand for them: what a forwarder meets is the
-same, an interface without queues or XDP of its own, whose packets the kernel hands up from another.
+Not every kernel that runs the tests has VLANs. Macvlans take their place: for a forwarder they are
+the same, an interface without queues or XDP of its own, whose packets the kernel passes up from
+another.
 """
 
 import hashlib
@@ -48,7 +49,7 @@ def test_traffic(stacked, family):
 
 @families
 def test_full_frames(stacked, family):
-    """A tag is no part of the MTU."""
+    """A tag does not count in the MTU."""
     content = os.urandom(500_000)
     with connect(stacked.client, VIP[family], ECHO) as one:
         for at in range(0, len(content), 20_000):

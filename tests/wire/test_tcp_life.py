@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What servers remember of connections that are over, and what comes of it for new ones."""
+"""What servers remember of closed connections, and how that affects new ones."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 CLOSER = 9011  # port of a server that closes first
-PORTS = 252  # of a slot and local address that are not the system's
+PORTS = 252  # of a slot and local address that the system does not use
 
 DEAF = """\
 table inet deaf {
@@ -29,7 +29,7 @@ table inet deaf {
 
 
 class ClosingServer:
-    """Accepts, says one byte and closes: TIME_WAIT is the server's. A context manager."""
+    """Accepts, sends one byte and closes: the server holds TIME_WAIT. A context manager."""
 
     def __init__(self, host, family):
         kind = socket.AF_INET if family == 4 else socket.AF_INET6
@@ -67,7 +67,7 @@ def visit(host, family, port):
             try:
                 one.connect((VIP[family], ECHO))
             except OSError as error:
-                # The last acknowledgement of the one before is still on its way.
+                # The previous connection's last acknowledgement is still in flight.
                 if error.errno == errno.EADDRNOTAVAIL:
                     continue
                 raise
@@ -90,7 +90,7 @@ def slot_of(stage, service, host, family, port):
 
 
 def one_slot(stage, service, family):
-    """A port of each client, and both in one slot: they share the local ports."""
+    """A port of each client, both in one slot: they share the local ports."""
     hosts = {name: stage.lab[name] for name in ("client", "far")}
     visit(hosts["client"], family, 20000)
     slot = slot_of(stage, service, hosts["client"], family, 20000)
@@ -119,8 +119,8 @@ def closing_service(stage, family, host="s1"):
 
 @families
 def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
-    """Two clients, whose timestamps lie far apart, share 252 ports towards one server, which closes
-    first: each tuple comes back within a second, and every first SYN succeeds."""
+    """Two clients, whose timestamps are far apart, share 252 ports towards one server, which
+    closes first: each tuple is reused within a second, and every first SYN succeeds."""
     with closing_service(stage, family) as (service, s1):
         service.timeouts = {"time_wait": "1s"}
         stage.apply()
@@ -133,15 +133,15 @@ def test_time_wait_of_a_server_costs_no_client_a_retransmission(stage, family):
         after = [host.ns.counters() for host in hosts]
         for name in ("TcpExtTCPSynRetrans", "TcpExtPAWSTimewait"):
             assert [a[name] - b[name] for a, b in zip(after, before, strict=True)] == [0, 0, 0]
-        # A minute's memory is gone with the sessions.
+        # The server's TIME_WAIT of a minute ends with the sessions.
         wait_until(lambda: not time_waits(s1), "the server has forgotten them")
 
 
 @families
 @pytest.mark.drops("server-removed")  # a last segment may come after its server was removed
 def test_what_meets_a_time_wait_succeeds_by_its_second_syn(stage, family):
-    """The server hears no reset and remembers every port there is: of two clients the one whose
-    timestamps are older is refused once, and comes through from the same port then."""
+    """The server receives no reset and remembers every port: of two clients, the one with older
+    timestamps is refused once, and then succeeds from the same port."""
     grown = Counter()
     for server, first in (("s1", 0), ("s2", 1)):
         with closing_service(stage, family, server) as (service, host):

@@ -102,7 +102,7 @@ def test_every_server_answers_in_turn(tunnel, inner, outer, client):
 @pytest.mark.drops("no-service")
 @pairs
 def test_a_range_of_ports(tunnel, inner, outer):
-    """Each reaches the server as the client asked for it; what lies outside is nobody's."""
+    """Each port reaches the server unchanged; ports outside of the range belong to no service."""
     for port in IN_RANGE:
         with connect(tunnel.client, VIPS[inner, outer], port) as one:
             one.sendall(b"which?")
@@ -127,7 +127,8 @@ def test_the_server_sees_the_client(tunnel, inner, outer):
 @pytest.mark.drops("too-big")
 @pairs
 def test_uploads_learn_the_tunnels_mtu(tunnel, inner, outer):
-    """Full-sized segments do not fit: the client is told, and its kernel sends smaller ones."""
+    """Full-sized segments do not fit: the client gets an error, and its kernel sends smaller
+    ones."""
     content = os.urandom(200_000)
     with connect(tunnel.client, VIPS[inner, outer], ECHO) as one:
         back = b""

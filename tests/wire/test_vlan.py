@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of VLANs on a port that is of none, tagged in the frame or beside it; frames cut short."""
+"""VLAN frames on a port without a VLAN, tagged in the frame or beside it; truncated frames."""
 
 import pytest
 from scapy.layers.inet import IP, TCP
@@ -32,7 +32,7 @@ def wait_dropped(stage, reason, count):
 @pytest.mark.drops("vlan")
 @families
 def test_tags_in_the_frame(stage, family):
-    """Also those behind tags for priority alone, which a kernel would step over."""
+    """Also tags after priority tags, which a kernel would skip."""
     wire = stage.lab.capture("client")
     mac = stage.lab["forwarder"].ns.mac("front")
     stacks = ([5], [0, 5], [5, 0], [0, 0], [5, 6], [0, 0, 0, 0, 0, 0])
@@ -48,7 +48,7 @@ def test_tags_in_the_frame(stage, family):
 @pytest.mark.drops("vlan")
 @families
 def test_tag_left_to_offload(stage, family):
-    """A veth's sender leaves it beside the frame, as hardware does that takes it off."""
+    """A veth's sender leaves it beside the frame, like hardware that removes it."""
     with tagging(stage.lab, "client", 5):
         with pytest.raises(TimeoutError):
             connect(stage.client, VIP[family], WEB, timeout_s=0.5)
@@ -58,7 +58,7 @@ def test_tag_left_to_offload(stage, family):
 
 @families
 def test_priority_left_to_offload(stage, family):
-    """It is no VLAN's."""
+    """A priority tag is not a VLAN."""
     with tagging(stage.lab, "client", 0):
         assert http_get(stage.client, VIP[family], WEB)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot work is refused by name, and what works less well than it should is in the status."""
+"""Settings that cannot work are refused with a reason; suboptimal ones show in the status."""
 
 import pytest
 
@@ -10,12 +10,12 @@ from tests.lab.steelyard import FORWARDER, WEB, Steelyard, local_addresses, memo
 from tests.lab.topology import v4, v6
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-ROUTER = {4: "10.0.0.2", 6: "fd00::2"}  # of the lab: the way to `far`
+ROUTER = {4: "10.0.0.2", 6: "fd00::2"}  # of the lab: the gateway to `far`
 
 
 @pytest.fixture(scope="module")
 def small():
-    """Two workers on ports of one queue, and no service yet."""
+    """Two workers on ports with one queue, and no service yet."""
     with Lab() as lab:
         config = Config(local_addresses(lab.network.back_net))
         steelyard = Steelyard(lab, config, workers=2)
@@ -28,7 +28,7 @@ def service(steelyard, vip, server):
 
 
 def refused(steelyard, one):
-    """What `apply` says of a configuration with this service, which must change nothing."""
+    """The message of `apply` for a configuration with this service, which must change nothing."""
     before = steelyard.config.services
     steelyard.config.services = [one]
     try:
@@ -60,7 +60,7 @@ def test_this_host_is_no_server(small, family):
 
 @families
 def test_a_neighbours_address_as_vip_is_told(small, family):
-    """It may be one that another balancer is about to let go of, so it is taken all the same."""
+    """Another balancer may be about to release it, so it is accepted nevertheless."""
     client = small.lab["client"].address(family)
     ns = small.lab["forwarder"].ns
     ns.run(["ping", "-c1", client])
@@ -83,7 +83,7 @@ def test_workers_without_queues_are_told(small):
 
 
 def test_what_is_not_saved_is_told(small):
-    """The state directory vanishes, as on a disk that fails; and comes back."""
+    """The state directory vanishes, as on a failing disk, and comes back."""
     state = small.dir / "state"
     away = state.with_name("away")
 
@@ -103,8 +103,8 @@ def test_what_is_not_saved_is_told(small):
 
 
 def test_a_private_mount_namespace_is_told(tmp_path):
-    """A bpffs of a mount namespace ends with it, and the flow director's pinned link with that. The
-    host's first process is one of our own here, as containers do not show theirs."""
+    """A bpffs ends with its mount namespace, and so does the flow director's pinned link. The
+    host's first process is a private one here, because containers do not show theirs."""
     with Lab() as lab:
         place = ["--state", tmp_path, "--socket", tmp_path / "forwarder.sock"]
         ports = [word for port in lab.network.ports for word in ("--port", port)]
@@ -122,7 +122,7 @@ def test_a_private_mount_namespace_is_told(tmp_path):
 
 
 def test_packets_that_begin_no_session_are_counted_by_service(small):
-    """No server of the service is up: what comes for it is refused, and it is known by which."""
+    """No server of the service is up: its packets are refused, and counted by service."""
     before, metrics = small.config.services, small.config.metrics
     nobody = service(small, "10.0.0.80", small.lab["s1"].v4)
     nobody.servers = []
