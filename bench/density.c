@@ -75,8 +75,8 @@ static uint64_t sessions_lost(const struct network *n, uint64_t *seen)
 	return lost;
 }
 
-/* Fills the table, verifies it and reports the bytes per session. l NULL: no look-ups are measured.
- */
+/* Fills the table, verifies it and reports the bytes per session. l NULL: no look-ups are
+ * measured. */
 static int measure(const struct arguments *a, struct network *n, struct lookup *l)
 {
 	const double mapped = (double)session_store_mapped(n->store);

@@ -57,8 +57,8 @@ static inline bool fixture_is_one_way(const struct fixture *s)
 {
 	return s->options.mode == MODE_DR || s->options.mode == MODE_IPIP;
 }
-/* Server n; n after the last one gives a reachable server that is not configured. Port SCENE_PORT.
- */
+/* Server n; n after the last one gives a reachable server that is not configured. Port
+ * SCENE_PORT. */
 struct sy_addr fixture_server(const struct fixture *s, unsigned n);
 #define SCENE_PORT 80
 /* Packets of this many new clients to the brief service; false: no memory. */

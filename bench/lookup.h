@@ -8,9 +8,9 @@
 #include "network.h"
 
 struct lookup;
-/* This many runs of this many packets. A run is short, so most runs are undisturbed. Each has its
- * own packets; together they should touch more cache lines than the caches hold. NULL: no memory.
- */
+/* This many runs of this many packets. A run is short, so most runs are undisturbed. Each has
+ * its own packets; together they should touch more cache lines than the caches hold. NULL: no
+ * memory. */
 struct lookup *lookup_open(const struct network *n, uint64_t packets, unsigned runs, uint64_t seed);
 void lookup_close(struct lookup *l);
 

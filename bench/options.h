@@ -9,9 +9,8 @@
 #include <stdint.h>
 
 enum option_kind {
-	OPTION_FLAG, /* bool: takes no value */
-	OPTION_WORD, /* const char *: one of `value` if that is a list like "tcp|udp", otherwise any
-	              */
+	OPTION_FLAG,     /* bool: takes no value */
+	OPTION_WORD,     /* const char *: one of `value` if that is a list "tcp|udp", else any */
 	OPTION_UNSIGNED, /* unsigned */
 	OPTION_COUNT,    /* uint64_t */
 	OPTION_REAL,     /* double */

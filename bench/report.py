@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From runs to rows: what the benchmarks' lines of JSON come to, as a file and as a table.
+"""From runs to rows: turns the benchmarks' lines of JSON into a file and a table.
 
-A run is one measured value with what its baseline took beside it:
+A run is one measured value with its baseline's value:
 
     {"bench", "params": {…}, "metric", "unit", "value", "baseline": {"name", "value"},
      "evidence": {name: number}}
 
-The baseline may be missing, and so may the evidence: what was seen beside the value that says
-whether it is what it claims to be, in the file only. A row is all runs of one cell, metric and
-baseline:
+The baseline is optional. So is the evidence: further observations, in the file only, that show
+whether the value is valid. A row is all runs of one cell, metric and baseline:
 
     {"bench", "params": {…}, "metric", "unit", "median", "min", "max", "runs",
      "baseline": {"name", "median"} or null, "ratio": number or null,
      "evidence": medians, where runs had any}
 
-The ratio is the median over the pairs, so that what disturbed both halves of one cancels out. Of
-six pairs on, evidence tells between which values it lies in 95 % of all cases, `low` and `high`.
+The ratio is the median over the pairs, so disturbances that affect both halves of a pair cancel
+out. With six pairs or more, `low` and `high` in the evidence are the limits of its 95 % confidence
+interval.
 """
 
 import json

@@ -35,8 +35,8 @@ static inline const uint8_t *lane_frame(struct lane *lane, const struct injector
 
 static unsigned thread_pool_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
-	/* Distance from buffer to data. Like a vector driver, this initializes only what it must.
-	 */
+	/* Distance from buffer to data. Like a vector driver, this initializes only what it
+	 * must. */
 	const size_t data = sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM;
 	struct lane *lane = &pool->lane[p->id][queue];
 	const struct injector_stream *first = __atomic_load_n(&lane->first, __ATOMIC_ACQUIRE);

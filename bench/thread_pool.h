@@ -33,8 +33,8 @@ struct pool_work {
 	uint64_t sent, dropped, handed_over;
 };
 
-/* Starts the fixture's workers; its sessions exist already. False, with a report on stderr: failed.
- */
+/* Starts the fixture's workers; its sessions exist already. False, with a report on stderr:
+ * failed. */
 bool thread_pool_open(struct thread_pool *c, struct fixture *s);
 /* Stops them. */
 void thread_pool_close(struct thread_pool *c);

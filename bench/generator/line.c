@@ -15,8 +15,8 @@
 #define GROUP  32 /* round trips timed together, to spread the clock's own cost */
 #define GROUPS 128
 
-/* Each side waits for the other's number and writes the next one: the far side writes odd numbers.
- */
+/* Each side waits for the other's number and writes the next one: the far side writes odd
+ * numbers. */
 struct line {
 	uint64_t value __attribute__((aligned(128)));
 	bool stop __attribute__((aligned(128)));

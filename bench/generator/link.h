@@ -21,10 +21,10 @@ struct link {
 	struct frame_template template[FRAME_WAYS]; /* length 0: none yet */
 };
 
-/* Names the link and allocates its buffers; call it for all links before opening any. DPDK 22.11's
- * memif connects in a thread of its own, which walks the memory and then allocates. A thread that
- * makes the heap grow meanwhile takes these locks in the opposite order, and both threads deadlock.
- */
+/* Names the link and allocates its buffers; call it for all links before opening any. DPDK
+ * 22.11's memif connects in a thread of its own, which walks the memory and then allocates. A
+ * thread that makes the heap grow meanwhile takes these locks in the opposite order, and both
+ * threads deadlock. */
 int link_pools_open(struct link *l, const char *name, struct sy_error *err);
 /* Creates the device: DPDK's devargs, such as "net_memif0,role=client,zero-copy=yes,…". */
 int link_open(struct link *l, const char *devargs, struct sy_error *err);
@@ -34,8 +34,8 @@ bool link_is_up(const struct link *l);
 /* Fills the buffers of both directions; none may be in flight. */
 int link_prepare(struct link *l, unsigned family, unsigned size, bool fresh, struct sy_error *err);
 
-/* Takes buffers that hold the direction's template, at most LINK_BURST; false: all are in flight.
- */
+/* Takes buffers that hold the direction's template, at most LINK_BURST; false: all are in
+ * flight. */
 static inline bool link_take(struct link *l, enum frame_way way, struct rte_mbuf **m, unsigned n)
 {
 	/* Raw: a buffer comes back with the lengths that it was sent with. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rate control: how many packets are due by now. Pure arithmetic on a clock that the caller reads.
- */
+/* Rate control: how many packets are due by now. Pure arithmetic on a clock that the caller
+ * reads. */
 #ifndef GENERATOR_PACE_H
 #define GENERATOR_PACE_H
 

@@ -9,10 +9,8 @@
 #include "pace.h"
 #include "watch.h"
 
-#define ARREARS 512 /* packets that may be due at once */
-#define QUIET_MS                                                                                   \
-	5 /* after this long without a packet the trial is over. Idle forwarders back off for 1 ms \
-	   */
+#define ARREARS  512 /* packets that may be due at once */
+#define QUIET_MS 5   /* silence that ends a trial: idle forwarders back off for 1 ms */
 #define DRAIN_MS 100 /* longest wait for that */
 #define BACK_OFF 16  /* pauses before a full link is tried again: polling costs the other side */
 

@@ -92,8 +92,8 @@ static uint64_t real_ns(void)
 
 /* ---- one run ---- */
 
-/* DPDK's memory is a file, which children would share: from here on this process has its own copy.
- */
+/* DPDK's memory is a file, which children would share: from here on this process has its own
+ * copy. */
 static int memory_own(const struct rte_memseg_list *list, const struct rte_memseg *segment,
                       size_t len, void *ctx)
 {

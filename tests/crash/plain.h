@@ -18,8 +18,8 @@
 #define PLAIN_LOCALS_4 3 /* the first of the local addresses, which are IPv4 */
 #define PLAIN_FLOWS    2000
 
-/* Service, server or local address; since: counts the objects that had this name one after another.
- */
+/* Service, server or local address; since: counts the objects that had this name one after
+ * another. */
 struct plain_part {
 	uint8_t state; /* 0: not configured; server: the API's state; else 1 */
 	uint8_t weight;

@@ -22,8 +22,8 @@ static struct sy_addr addr_of(const char *text)
 	return a;
 }
 
-/* Random input seldom has a right header checksum; without this the rest would hardly be reached.
- */
+/* Random input seldom has a right header checksum; without this the rest would hardly be
+ * reached. */
 static void ipv4_mend(uint8_t *frame, size_t size)
 {
 	struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);

@@ -157,8 +157,8 @@ static void file_make(const uint8_t *data, size_t size, unsigned mode)
 	free(i.bytes);
 }
 
-/* ---- invariants -------------------------------------------------------------------------------
- */
+/* ---- invariants
+ * ------------------------------------------------------------------------------- */
 
 static uint64_t table_check(const struct session_table *t)
 {

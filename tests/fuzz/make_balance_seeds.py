@@ -128,7 +128,7 @@ def pipeline():
         "v6": (2, ((1, 3), (2, 0), (3, 0), (4, 0))),
     }.items():
         begin = client(service, SYN) + answer(SYN | ACK) + answer(ACK, PAYLOAD)
-        # after each error the next one is about that
+        # after each error the next one quotes it
         yield f"error-{family}", b"".join(begin + error(*kind) for kind in kinds)
         yield f"error-back-{family}", begin + answer(ACK, PAYLOAD) + error(*kinds[1])
         yield (

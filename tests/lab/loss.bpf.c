@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A classifier that loses LOSS of a thousand TCP segments, at random. */
+/* A classifier that drops LOSS of a thousand TCP segments, at random. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -8,7 +8,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define IPV4_PROTOCOL 9 /* offsets in their headers */
+#define IPV4_PROTOCOL 9 /* offsets in the headers */
 #define IPV6_NEXT     6
 
 SEC("tc")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Puts what a host sends into a VLAN, by a tag that is left to offload: it lies beside the frame.
+/* Tags a host's outgoing packets with a VLAN. The tag is left to offload: it is beside the frame.
  * For tests/lab/vlan.py. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

@@ -243,8 +243,8 @@ static void scenario_down(struct fuzz_traffic *w)
 	port->ops->refresh(port);
 }
 
-/* Packets whose TTL runs out: first there is no buffer for the answers, then they exceed the rate.
- */
+/* Packets whose TTL runs out: first there is no buffer for the answers, then they exceed the
+ * rate. */
 static void scenario_expired(struct fuzz_traffic *w)
 {
 	static struct rte_mbuf *held[32768];

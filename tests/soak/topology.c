@@ -15,10 +15,8 @@
 #define WRR   STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
 #define TUPLE STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
 
-#define SESSIONS                                                                                   \
-	(640 * SY_SLOTS) /* more than an address has ports in a slot, at two records per session   \
-	                  */
-#define MBUFS 12287      /* more than a transmit queue holds */
+#define SESSIONS (640 * SY_SLOTS) /* more than an address has ports in a slot, two records each */
+#define MBUFS    12287            /* more than a transmit queue holds */
 
 static bool service_is_v6(unsigned i)
 {

@@ -157,8 +157,8 @@ bool network_verify(const struct network *n, const struct session_table *t, uint
 	       from_server == SESSION_SERVER;
 }
 
-/* ---- creation and end -------------------------------------------------------------------------
- */
+/* ---- creation and end
+ * ------------------------------------------------------------------------- */
 
 enum network_outcome network_create(struct network *n, struct session_table **table,
                                     uint32_t *record)
@@ -205,8 +205,8 @@ void network_remove(const struct network *n, struct session_table *t, uint32_t r
 	session_remove(t, record, sy_hash_tuple(&n->key, &client), sy_hash_tuple(&n->key, &server));
 }
 
-/* ---- validation -------------------------------------------------------------------------------
- */
+/* ---- validation
+ * ------------------------------------------------------------------------------- */
 
 static enum session_result validator(void *ctx, uint8_t slot, struct session *hot,
                                      const struct session_cold *cold, uint32_t idle_s,

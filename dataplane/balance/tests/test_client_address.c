@@ -391,8 +391,8 @@ static void test_resets(void **state)
 		send_segment(&k, BACK, SY_TCP_RST | ACK, 0, FIRST, 0);
 		check_left(&k, 0, 0, FIRST, 0);
 		talk_end(&k);
-		/* The client does not know the connection and resets it in answer to the SYN-ACK.
-		 */
+		/* The client does not know the connection and resets it in answer to the
+		 * SYN-ACK. */
 		talk_begin(*state, &k, way);
 		send_segment(&k, CLIENT, SY_TCP_RST, FIRST, 0, 0);
 		check_left(&k, 0, FIRST, 0, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many sessions created in one burst, with all servers chosen before the first session is created.
- */
+/* Many sessions created in one burst, with all servers chosen before the first session is
+ * created. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

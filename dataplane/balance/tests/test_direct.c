@@ -51,8 +51,8 @@ static struct sy_tuple client_of(unsigned service, uint16_t port)
 	                         key.vport, key.proto};
 }
 
-/* Sends a frame and checks the frame that leaves, byte by byte; returns the server that it goes to.
- */
+/* Sends a frame and checks the frame that leaves, byte by byte; returns the server that it goes
+ * to. */
 static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload,
                         uint32_t seq)
 {
@@ -123,8 +123,8 @@ static void test_a_connection(void **state)
 		assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 	}
 	assert_int_equal(harness_totals(&f->harness).live, CONNECTIONS_EACH * SERVICES);
-	/* With this many connections, some are created at the worker that does not own their slot.
-	 */
+	/* With this many connections, some are created at the worker that does not own their
+	 * slot. */
 	assert_int_not_equal(f->harness.rt->worker[0].counters.remote +
 	                             f->harness.rt->worker[1].counters.remote,
 	                     0);

@@ -107,7 +107,8 @@ static void the_least_valuable_goes_first(void **state)
 	flows_advance(f, 1);
 	for (unsigned n = 0; n < 3; n++) {
 		const struct sy_tuple t = tuple_to(f, UDP, &other, port_of(&other, n));
-		/* the third evicts an earlier stranger's session, which was not answered */
+		/* the third evicts an earlier one of these three sessions, which was not
+		 * answered */
 		assert_true(stranger_asks(f, UDP, &t));
 		assert_null(flow_session(f, &begun[0]));
 		assert_true((flow_session(f, &begun[1]) == NULL) == (n > 0));

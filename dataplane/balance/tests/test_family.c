@@ -332,8 +332,8 @@ static void test_one_packet(void **state)
 	}
 }
 
-/* The last local address of the servers' family cannot be removed; the clients' family needs none.
- */
+/* The last local address of the servers' family cannot be removed; the clients' family needs
+ * none. */
 static void test_local_addresses(void **state)
 {
 	struct flows *f = *state;

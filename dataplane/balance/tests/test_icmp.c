@@ -185,8 +185,8 @@ static void check_to_client(struct flows *f, struct talk *k, unsigned kind, unsi
 	struct frame in, out, want;
 	error_make(f, &in, &router, sent, outer + quoted, kind, MTU);
 	if (k->way->mode == MODE_DR || (outer && kind == PROBLEM)) {
-		/* the router reports it to the client directly; tunnels do not concern the client
-		 */
+		/* the router reports it to the client directly; tunnels do not concern the
+		 * client */
 		enum sy_drop reason = outer ? SY_DROP_ICMP_UNHANDLED : SY_DROP_UNKNOWN_DESTINATION;
 		uint64_t before = harness_drops(&f->harness, reason);
 		assert_false(flows_through(f, HARNESS_LAN, &in, &out));
@@ -353,8 +353,8 @@ static void test_dropped(void **state)
 		              way->mode == MODE_NAT ? SY_DROP_UNKNOWN_DESTINATION
 		                                    : SY_DROP_TRUNCATED);
 
-		/* its server is removed, and so is the session; NAT's server serves both protocols
-		 */
+		/* its server is removed, and so is the session; NAT's server serves both
+		 * protocols */
 		struct changes c = {0};
 		struct service_key key = key_of(way, proto);
 		put_service(&c, &key, "icmp", FLOW_RR, NULL);

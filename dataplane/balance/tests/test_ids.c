@@ -297,8 +297,8 @@ static void test_local_back(void **state)
 	flow_check(f, &flow);
 }
 
-/* A refused transaction returns the ids that it took, including those of sessions that were found.
- */
+/* A refused transaction returns the ids that it took, including those of sessions that were
+ * found. */
 static void test_rolled_back(void **state)
 {
 	struct flows *f = *state;

@@ -128,8 +128,8 @@ static void test_crash(void **state)
 	check(f, 16, 15);
 }
 
-/* Killed after the snapshot's rename and before the journal was emptied: no entry is applied twice.
- */
+/* Killed after the snapshot's rename and before the journal was emptied: no entry is applied
+ * twice. */
 static void test_not_emptied(void **state)
 {
 	struct fixture *f = *state;

@@ -161,8 +161,8 @@ static void test_dying(void **state)
 	check_state(f, &flow, SESSION_FREE);
 }
 
-/* Of a million sessions that end at once, not all can be probed at once: the rest are probed later.
- */
+/* Of a million sessions that end at once, not all can be probed at once: the rest are probed
+ * later. */
 static void test_dying_rate(void **state)
 {
 	struct flows *f = *state;
@@ -183,7 +183,7 @@ static void test_dying_rate(void **state)
 	assert_true(hear(f, SESSION_SERVER).questions > 0);
 }
 
-/* Which ends are told that a session was idle for too long, and which ends are not probed. */
+/* Which ends are reset after an idle timeout, and which ends are not probed. */
 static void test_expiry_is_told(void **state)
 {
 	struct flows *f = *state;

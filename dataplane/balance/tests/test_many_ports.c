@@ -72,8 +72,8 @@ struct talk {
 	struct sy_tuple client, back; /* tuples of arriving packets */
 };
 
-/* One client port is enough, except under NAT, where a server allows one session per client port.
- */
+/* One client port is enough, except under NAT, where a server allows one session per client
+ * port. */
 static struct talk talk_of(enum mode mode, unsigned service, unsigned port)
 {
 	static const uint16_t any[2] = {1, 0};

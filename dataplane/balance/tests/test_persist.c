@@ -30,8 +30,8 @@ static void test_prefix(void **state)
 	}
 	for (unsigned i = 0; i < 4; i++) {
 		got[i] = created(f, i);
-		/* Each of the two workers takes turns by itself: at most 20 prefixes more or less.
-		 */
+		/* Each of the two workers takes turns by itself: at most 20 prefixes more or
+		 * less. */
 		assert_in_range(got[i], 200 - 20, 200 + 20);
 	}
 }

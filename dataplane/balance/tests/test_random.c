@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random transactions against a plain array: which are accepted, and what is in force afterwards.
- */
+/* Random transactions against a plain array: which are accepted, and what is in force
+ * afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -28,8 +28,8 @@
 #define RST SY_TCP_RST
 #define FIN SY_TCP_FIN
 
-/* The old connection's next numbers as its two ends count them; the new connection's first numbers.
- */
+/* The old connection's next numbers as its two ends count them; the new connection's first
+ * numbers. */
 #define OLD_CLIENT 1000u
 #define OLD_SERVER 5000u
 #define CLIENT_ISN 0x100000u
@@ -188,8 +188,8 @@ static void record_set(struct check *k, const struct record *r)
 	        SESSION_NONE);
 }
 
-/* ---- segments in flight -----------------------------------------------------------------------
- */
+/* ---- segments in flight
+ * ----------------------------------------------------------------------- */
 
 static void show_message(const struct message *m)
 {
@@ -264,8 +264,8 @@ static void say(struct topology *x, enum place place, uint8_t flags, uint32_t se
 	fly(x, &m);
 }
 
-/* ---- the two ends -----------------------------------------------------------------------------
- */
+/* ---- the two ends
+ * ----------------------------------------------------------------------------- */
 
 static void client_acks(struct topology *x)
 {
@@ -425,8 +425,8 @@ static void server_hears(struct check *k, struct topology *x, const struct messa
 	}
 }
 
-/* ---- the balancer between the two ends ---------------------------------------------------------
- */
+/* ---- the balancer between the two ends
+ * --------------------------------------------------------- */
 
 static void balancer_said(struct check *k, struct topology *x, unsigned port, const uint8_t *bytes,
                           uint32_t len)
@@ -498,8 +498,8 @@ static void deliver(struct check *k, struct topology *x, unsigned i)
 	}
 }
 
-/* ---- end of a connection ----------------------------------------------------------------------
- */
+/* ---- end of a connection
+ * ---------------------------------------------------------------------- */
 
 /* Whether the connection reached an end that both sides see. */
 static bool is_over(struct check *k, const struct topology *x)
@@ -544,8 +544,8 @@ static void check_ends(struct check *k, const struct topology *from)
 	complain(k, &x, "the connection hangs");
 }
 
-/* ---- all orders -------------------------------------------------------------------------------
- */
+/* ---- all orders
+ * ------------------------------------------------------------------------------- */
 
 /* Whether this topology was reached before with as many steps left. */
 static bool was_met(struct check *k, const struct topology *x, unsigned left)
@@ -604,8 +604,8 @@ static void explore(struct check *k, const struct topology *x, unsigned left)
 	k->depth--;
 }
 
-/* ---- start states -----------------------------------------------------------------------------
- */
+/* ---- start states
+ * ----------------------------------------------------------------------------- */
 
 /* The record of an old connection. */
 static struct record old_record(struct check *k)

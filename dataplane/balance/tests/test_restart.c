@@ -189,8 +189,8 @@ static void test_resized(void **state)
 
 /* ---- hand-over ---- */
 
-/* Sessions refer to the next hops of two processes ago: the file is validated instead of trusted.
- */
+/* Sessions refer to the next hops of two processes ago: the file is validated instead of
+ * trusted. */
 static void test_hand_over_at_once(void **state)
 {
 	struct flows *f = *state;

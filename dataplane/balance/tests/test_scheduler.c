@@ -244,8 +244,8 @@ static void test_least_is_least(void **state)
 	}
 }
 
-/* With sessions that last, every server has its share of them; sed favours the heavy servers first.
- */
+/* With sessions that last, every server has its share of them; sed favours the heavy servers
+ * first. */
 static void test_least_share(void **state)
 {
 	struct fixture *f = *state;

@@ -107,8 +107,8 @@ static void test_the_last_one(void **state)
 /* ---- disruption
  * --------------------------------------------------------------------------------------- */
 
-/* Of the clients whose server before is not `own`, how many have another one after (and not `own`).
- */
+/* Of the clients whose server before is not `own`, how many have another one after (and not
+ * `own`). */
 static double moved(struct fixture *f, struct pool *before, struct pool *after, uint32_t own)
 {
 	unsigned others = 0, changed = 0;
@@ -154,8 +154,8 @@ static void test_one_of_100_fails(void **state)
 	free(m);
 }
 
-/* A server removed from or added to the configuration: at most 0.3 % of the others' clients move.
- */
+/* A server removed from or added to the configuration: at most 0.3 % of the others' clients
+ * move. */
 static void test_one_of_100_leaves(void **state)
 {
 	struct fixture *f = *state;
@@ -182,8 +182,8 @@ static void test_one_of_100_leaves(void **state)
 	free(m);
 }
 
-/* A second failure moves only that server's clients, and slow start returns its clients gradually.
- */
+/* A second failure moves only that server's clients, and slow start returns its clients
+ * gradually. */
 static void test_slow_return(void **state)
 {
 	struct fixture *f = *state;

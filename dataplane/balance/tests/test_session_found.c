@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a file was left: crash, stop, hand-over; the time away, the records' halves, what is trusted.
- */
+/* How a file was left: crash, stop, hand-over; the time away, the records' halves, what is
+ * trusted. */
 #include "session_place.h"
 
 #define SECOND UINT64_C(1000000000)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Local ports: each in its slot, none used twice towards one endpoint, reused as late as possible.
- */
+/* Local ports: each in its slot, none used twice towards one endpoint, reused as late as
+ * possible. */
 #include <arpa/inet.h>
 
 #include "session_fixture.h"

@@ -333,8 +333,8 @@ static void refused_files_make_room(void **state)
 	capacity = UINT_MAX;
 }
 
-/* Two forwarders that start at once: a lock on a file that has lost its name excludes no process.
- */
+/* Two forwarders that start at once: a lock on a file that has lost its name excludes no
+ * process. */
 static void a_file_that_lost_its_name_is_not_used(void **state)
 {
 	struct session_store_options o = place_options();

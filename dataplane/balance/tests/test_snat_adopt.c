@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a crash may leave of SNAT's pairs of records: torn, orphaned, beside records of other kinds.
- */
+/* What a crash may leave of SNAT's pairs of records: torn, orphaned, beside records of other
+ * kinds. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* IPIP: packets reach servers of either family through a tunnel, and no answers pass the balancer.
- */
+/* IPIP: packets reach servers of either family through a tunnel, and no answers pass the
+ * balancer. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
