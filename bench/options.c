@@ -11,7 +11,7 @@
 #define WIDTH       79
 #define OPTIONS_MAX 32
 #define TEXT        64
-#define HELP        (OPTIONS_MAX + 1) /* value that getopt_long() returns: an entry's number plus one */
+#define HELP        (OPTIONS_MAX + 1) /* getopt_long() returns an entry's number plus one */
 
 /* ---- --help ---------------------------------------------------------------------------------- */
 

@@ -273,9 +273,8 @@ static void test_refusals(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		key = key_of(2 * v6);
 		server = harness_addr(routed_text[v6]);
-		inspect_set_served(
-		        f->harness.b,
-		        true); /* now it comes as a request, not from the saved configuration */
+		/* from here on it comes as a request, not from the saved configuration */
+		inspect_set_served(f->harness.b, true);
 		put_server(&c, &key, &server, 80, 1, FLOW_UP);
 		flows_check_refused(f, &c, "on no network that this host is connected to");
 		inspect_set_served(f->harness.b, false);

@@ -178,8 +178,7 @@ static void sweep_skips_space_above(void **state)
 	struct visits v = {0};
 
 	fixture_open(&f, 1000, 240);
-	assert_true(
-	        session_sweep(&f.table, 1, visit_count, &v)); /* empty: the round ends at once */
+	assert_true(session_sweep(&f.table, 1, visit_count, &v)); /* empty: ends at once */
 	for (uint64_t n = 0; n < 1000; n++)
 		assert_int_equal(insert_named(&f.table, n, hash_of(2 * n + 1), hash_of(2 * n + 2)),
 		                 n);
