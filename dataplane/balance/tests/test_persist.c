@@ -172,8 +172,8 @@ static void *race(void *arg)
 	return NULL;
 }
 
-/* Two threads create the same prefixes at the same time and always agree; together they use as many
- * entries as there are. */
+/* Two threads create the same prefixes at the same time and always agree; together they take one
+ * place per prefix. */
 static void test_race(void **state)
 {
 	struct fixture *f = *state;
