@@ -139,9 +139,10 @@ static int take_over(struct process *l)
 static int predecessor_fail(struct process *l, int code)
 {
 	if (code == ENOTCONN || code == EPIPE)
-		return sy_fail(l->err, code,
-		               "the forwarder to be replaced is gone; start this one anew, without "
-		               "--inherit");
+		return sy_fail(
+		        l->err, code,
+		        "the forwarder to be replaced is gone; start this one again, without "
+		        "--inherit");
 	return sy_fail(l->err, code, "the forwarder to be replaced: %s", strerror(code));
 }
 

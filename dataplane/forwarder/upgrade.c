@@ -244,11 +244,11 @@ static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 	else
 		sy_fail(&told, why->code, "the new forwarder: %s", why->text);
 	sy_log(SY_LOG_ERROR, "upgrade", "%s; %s", told.text,
-	       sealed ? "beginning anew with the sessions as they are" : "going on as before");
+	       sealed ? "beginning again with the sessions as they are" : "going on as before");
 	what = told;
 	if (sealed)
-		sy_fail(&told, what.code, "%.230s; the old forwarder begins anew with its sessions",
-		        what.text);
+		sy_fail(&told, what.code,
+		        "%.230s; the old forwarder begins again with its sessions", what.text);
 	else
 		sy_balance_hold_snapshots(u->balance, false);
 	u->phase = sealed ? UPGRADE_AGAIN : UPGRADE_NONE;
@@ -371,10 +371,10 @@ int upgrade_execute(const struct upgrade *u, struct sy_error *err)
 {
 	char **argv = argv_make(u, u->argv[0], NULL, NULL);
 	if (!argv)
-		return sy_fail(err, ENOMEM, "no memory to begin anew");
+		return sy_fail(err, ENOMEM, "no memory to begin again");
 	close_range(CHILD_FD, ~0u, CLOSE_RANGE_CLOEXEC);
 	execv(SELF, argv); /* works even if the file is gone */
-	int rc = sy_fail(err, errno, "beginning anew from %s: %s", u->binary, strerror(errno));
+	int rc = sy_fail(err, errno, "beginning again from %s: %s", u->binary, strerror(errno));
 	free(argv);
 	return rc;
 }

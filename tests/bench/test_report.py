@@ -109,7 +109,7 @@ def test_a_table_is_aligned_and_tells_what_is_shared_once():
     assert report.table(made).splitlines() == [
         "mode nat",
         "   n            median    min    max  runs  baseline         ratio  95 %",
-        "   1  cost, ns   1,234  1,234  1,234     1        617  lines   2.00",
+        "   1  cost, ns   1,234  1,234  1,234     1       617  lines   2.00",
         "10 M  cost, ns    5.00   5.00   5.00     1",
     ]
 

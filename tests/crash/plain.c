@@ -114,7 +114,7 @@ void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins)
 	unsigned side = f->side, other = !side;
 	*state = f->state;
 	*fins = f->fins;
-	if (f->anew || f->certainty == FLOW_UNCERTAIN) {
+	if (f->reopens || f->certainty == FLOW_UNCERTAIN) {
 		*state = flow_is_udp(f) ? PLAIN_UDP_ONE_WAY : PLAIN_SYN_SENT;
 		*fins = 0;
 	} else if (flow_is_udp(f)) {
@@ -171,7 +171,7 @@ static bool plan_tcp(struct flow *f, struct rng *d)
 	case PLAIN_RESET_BY_SERVER:
 		return plan(f, side, side == PLAIN_CLIENT && choice < 30 ? SY_TCP_SYN : SY_TCP_ACK);
 	default: /* the client reuses its port for another connection */
-		f->anew = true;
+		f->reopens = true;
 		return choice < 30 && plan(f, PLAIN_CLIENT, SY_TCP_SYN);
 	}
 }
@@ -196,17 +196,17 @@ bool flow_ask(struct flow *f, const struct plain_config *c, enum plain_side side
 		flags = 0;
 	else if (opening)
 		flags = side == PLAIN_CLIENT ? SY_TCP_SYN : SY_TCP_SYN | SY_TCP_ACK;
-	f->anew = false;
+	f->reopens = false;
 	return plan(f, side, flags) && !flow_leaves(f, c);
 }
 
 bool flow_plan(struct flow *f, const struct plain_config *c, struct rng *d)
 {
-	f->anew = false;
+	f->reopens = false;
 	bool talks = flow_is_udp(f) ? plan(f, rng_percent(d, 50) ? PLAIN_CLIENT : PLAIN_SERVER, 0)
 	                            : plan_tcp(f, d);
-	f->anew |= flow_leaves(f, c);
-	if (talks && f->anew)
+	f->reopens |= flow_leaves(f, c);
+	if (talks && f->reopens)
 		f->seq[PLAIN_CLIENT] = rng_below(d, UINT32_MAX);
 	return talks;
 }
@@ -276,7 +276,7 @@ static bool flow_is_served(const struct flow *f, const struct plain_config *c)
 bool flow_must_live(const struct flow *f, const struct plain_config *c, uint32_t now)
 {
 	uint32_t least, most;
-	if (f->certainty != FLOW_CERTAIN || (f->pending && f->anew) || flow_lingers(f, now))
+	if (f->certainty != FLOW_CERTAIN || (f->pending && f->reopens) || flow_lingers(f, now))
 		return false;
 	flow_timeouts(f, &least, &most);
 	return now - f->seen_first + ROUNDING <= least && flow_is_served(f, c);
@@ -292,7 +292,7 @@ bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t 
 	flow_timeouts(f, &least, &most);
 	if (now - f->seen_last > most + LATE)
 		return false;
-	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->anew))
+	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->reopens))
 		return c->service[f->service].state;
 	return c->server[f->service][f->server].state && c->local[f->local].state;
 }
@@ -326,7 +326,7 @@ void flows_loosen(struct chronicle *h)
 {
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		struct flow *f = &h->flow[i];
-		if (f->certainty == FLOW_CERTAIN && !(f->pending && f->anew) &&
+		if (f->certainty == FLOW_CERTAIN && !(f->pending && f->reopens) &&
 		    flow_may_be_evicted(f))
 			f->certainty = FLOW_LOOSE;
 	}

@@ -75,7 +75,7 @@ struct flow {
 	        seen_last; /* earliest and latest second at which its last packet was seen */
 	/* the packet in flight; uncertain until `pending` is cleared, which is done last */
 	bool pending;
-	bool anew; /* ends the existing session and creates another */
+	bool reopens; /* ends the existing session and creates another */
 	uint8_t side, flags;
 };
 

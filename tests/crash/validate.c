@@ -26,8 +26,9 @@ const char *flow_text(const struct flow *f)
 	         sy_addr_format(&f->client, client), ntohs(f->client_port), sy_addr_format(&v, vip),
 	         sy_addr_format(&a, local), ntohs(f->local_port), sy_addr_format(&s, server),
 	         plain_state_name(f->state), f->fins, f->seen_first, f->seen_last,
-	         f->pending ? ", a packet under way" : "", f->pending && f->anew ? ", anew" : "",
-	         f->flags, f->side, f->seq[PLAIN_CLIENT], f->seq[PLAIN_SERVER], f->first);
+	         f->pending ? ", a packet under way" : "",
+	         f->pending && f->reopens ? ", reopens" : "", f->flags, f->side,
+	         f->seq[PLAIN_CLIENT], f->seq[PLAIN_SERVER], f->first);
 	return text;
 }
 
@@ -103,7 +104,7 @@ static void validate_begun(struct flow *f, const struct flow *found, const pb_se
 	*f = *found;
 	f->state = state;
 	f->fins = fins;
-	f->anew = false;
+	f->reopens = false;
 	f->certainty = FLOW_CERTAIN; /* its packet is sent again anyway */
 }
 
@@ -122,7 +123,7 @@ static void validate_session(struct run *l, const pb_session *s, struct tally *t
 	t->server[f->service][found.server]++;
 	if (f->certainty == FLOW_DOOMED || f->certainty == FLOW_LOOSE)
 		return;
-	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->anew)) {
+	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->reopens)) {
 		validate_begun(f, &found, s);
 		return;
 	}
@@ -182,12 +183,12 @@ static void validate_ports(const struct run *l, const struct tally *t)
 {
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		const struct flow *a = &l->h->flow[i];
-		if (!t->seen[i] || a->certainty != FLOW_CERTAIN || (a->pending && a->anew))
+		if (!t->seen[i] || a->certainty != FLOW_CERTAIN || (a->pending && a->reopens))
 			continue;
 		for (unsigned k = 0; k < i; k++) {
 			const struct flow *b = &l->h->flow[k];
 			if (b->local_port != a->local_port || b->local != a->local || !t->seen[k] ||
-			    b->certainty != FLOW_CERTAIN || (b->pending && b->anew) ||
+			    b->certainty != FLOW_CERTAIN || (b->pending && b->reopens) ||
 			    plain_proto(a->service) != plain_proto(b->service))
 				continue;
 			const struct sy_addr one = plain_server(a->service, a->server),

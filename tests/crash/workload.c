@@ -238,7 +238,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	flow_after(f, &state, &fins);
 	if (s->tuple.proto == SY_PROTO_TCP)
 		must_be_counted(l, f, s);
-	if (f->certainty == FLOW_UNCERTAIN || f->anew) {
+	if (f->certainty == FLOW_UNCERTAIN || f->reopens) {
 		/* A server that was down when the client moved may be up again. */
 		if (again && same &&
 		    (f->state == PLAIN_SYN_SENT || f->state == PLAIN_RESET_BY_CLIENT ||
@@ -258,7 +258,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	f->state = state;
 	f->fins = fins;
 	f->seen_first = f->seen_last = plain_seconds(l->h);
-	f->anew = false;
+	f->reopens = false;
 	f->certainty = FLOW_CERTAIN;
 	__atomic_store_n(&f->pending, false, __ATOMIC_RELEASE);
 	l->h->forwarded++;
@@ -365,7 +365,7 @@ static void burst_run(struct run *l, struct burst *b)
 		struct flow *f = &l->h->flow[b->flow[i]];
 		if (!f->pending)
 			continue;
-		MUST(f->certainty == FLOW_UNCERTAIN || f->certainty == FLOW_LOOSE || f->anew,
+		MUST(f->certainty == FLOW_UNCERTAIN || f->certainty == FLOW_LOOSE || f->reopens,
 		     "a packet was lost: %s; drops:%s", flow_text(f), drops_text(&l->harness));
 		missing++;
 		if (f->certainty != FLOW_LOOSE)
