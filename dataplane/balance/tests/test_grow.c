@@ -135,6 +135,28 @@ static void the_limit_holds(void **state)
 	flows_go_on(f, flow, 2 * RECORDS);
 }
 
+/* A SNAT session takes two records and counts once. The slot grows when an insertion has found no
+ * record, though the count is below the share that makes a slot nearly full. */
+static void a_slot_of_pairs_grows(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	const char *pool = "192.0.2.50";
+	const struct sy_addr inside = harness_addr("10.3.0.1");
+	put_snat(&c, "out", "10.3.0.0", 24, &pool, 1);
+	flows_commit(f, &c);
+	for (unsigned n = 0; n < RECORDS / 2 + 1; n++) {
+		struct sy_tuple t = {inside, harness_addr("198.18.0.9"),
+		                     sy_slot_port(SLOT, &inside, 8 + n), htons(53), SY_PROTO_UDP};
+		struct frame in, out;
+		flows_frame(f, &in, &t, 0, 1, 10);
+		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
+	}
+	flows_advance(f, 1);
+	assert_true(session_count(inspect_table(f->harness.b, SLOT)) <= RECORDS / 2);
+	assert_int_equal(capacity(f), 2 * RECORDS);
+}
+
 /* A successor has mapped the file and relies on where tables are. */
 static void nothing_grows_during_an_upgrade(void **state)
 {
@@ -166,6 +188,7 @@ int main(void)
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(all_slots_grow, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(the_limit_holds, setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(a_slot_of_pairs_grows, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(nothing_grows_during_an_upgrade, setup,
 	                                        flows_teardown),
 	};
