@@ -164,10 +164,10 @@ static void test_not_halfway(void **state)
 	struct fixture *f = *state;
 	struct sy_balance *b = f->harness.b;
 	inspect_set_unsaved(b);
-	inspect_control(b)->commit.phase = COMMIT_APPLY;
+	inspect_model(b)->open = true;
 	config_file_flush(b, true);
 	assert_int_not_equal(access(f->path, F_OK), 0);
-	inspect_control(b)->commit.phase = COMMIT_IDLE;
+	inspect_model(b)->open = false;
 	config_file_flush(b, true);
 	assert_int_equal(access(f->path, F_OK), 0);
 }
