@@ -176,6 +176,7 @@ def main():
     chosen = arguments.names or names()
     if arguments.resume:
         chosen = [name for name in chosen if not is_measured(name)]
+    machine.preferring = not arguments.smoke
     if not arguments.smoke:
         print(LEGEND)
     if not arguments.smoke and not arguments.quick:
