@@ -46,38 +46,22 @@ static uint64_t real_ns(void)
 
 /* ---- the network ---- */
 
-static struct sy_static_route route_make(unsigned port, const char *prefix, uint8_t len,
-                                         const char *via)
-{
-	struct sy_static_route r = {.prefix = harness_addr(prefix), .prefix_len = len};
-	snprintf(r.port, sizeof(r.port), "%s",
-	         port == HARNESS_WAN ? "net_ring_wan" : "net_ring_lan");
-	if (via)
-		r.via = harness_addr(via);
-	return r;
-}
-
-static struct sy_static_neigh neigh_make(unsigned port, struct sy_addr addr, uint8_t last)
-{
-	struct sy_static_neigh n = {.addr = addr, .mac = {2, 0, 0, 1, (uint8_t)port, last}};
-	snprintf(n.port, sizeof(n.port), "%s",
-	         port == HARNESS_WAN ? "net_ring_wan" : "net_ring_lan");
-	return n;
-}
-
 static void run_open(struct run *l, uint64_t sessions)
 {
 	struct sy_static_route route[] = {
-	        route_make(HARNESS_WAN, "198.18.0.0", 16, "192.0.2.1"),
-	        route_make(HARNESS_WAN, "2001:db8:c::", 48, "fe80::1"),
-	        route_make(HARNESS_LAN, "10.0.0.0", 16, NULL),
-	        route_make(HARNESS_LAN, "2001:db8:2::", 64, NULL),
+	        harness_route(HARNESS_WAN, "198.18.0.0", 16, "192.0.2.1"),
+	        harness_route(HARNESS_WAN, "2001:db8:c::", 48, "fe80::1"),
+	        harness_route(HARNESS_LAN, "10.0.0.0", 16, NULL),
+	        harness_route(HARNESS_LAN, "2001:db8:2::", 64, NULL),
 	};
-	struct sy_static_neigh neigh[18] = {neigh_make(HARNESS_WAN, harness_addr("192.0.2.1"), 1),
-	                                    neigh_make(HARNESS_WAN, harness_addr("fe80::1"), 1)};
+	struct sy_static_neigh neigh[18] = {
+	        harness_neighbour(HARNESS_WAN, harness_addr("192.0.2.1"), 1),
+	        harness_neighbour(HARNESS_WAN, harness_addr("fe80::1"), 1)};
 	for (unsigned n = 0; n < 8; n++) {
-		neigh[2 + 2 * n] = neigh_make(HARNESS_LAN, plain_server(0, n), (uint8_t)(1 + n));
-		neigh[3 + 2 * n] = neigh_make(HARNESS_LAN, plain_server(2, n), (uint8_t)(1 + n));
+		neigh[2 + 2 * n] =
+		        harness_neighbour(HARNESS_LAN, plain_server(0, n), (uint8_t)(1 + n));
+		neigh[3 + 2 * n] =
+		        harness_neighbour(HARNESS_LAN, plain_server(2, n), (uint8_t)(1 + n));
 	}
 	const struct harness_options o = {
 	        .workers = 1 + rng_below(&l->rng, 2),

@@ -89,23 +89,10 @@ struct sy_addr topology_local(unsigned i)
 
 /* ---- the network ---- */
 
-static struct sy_static_route route_make(unsigned port, const char *prefix, uint8_t len,
-                                         const char *via)
-{
-	struct sy_static_route r = {.prefix = harness_addr(prefix), .prefix_len = len};
-	snprintf(r.port, sizeof(r.port), "%s",
-	         port == HARNESS_WAN ? "net_ring_wan" : "net_ring_lan");
-	if (via)
-		r.via = harness_addr(via);
-	return r;
-}
-
+/* The neighbour `last` addresses further on. */
 static struct sy_static_neigh neigh_make(unsigned port, const char *addr, uint8_t last)
 {
-	struct sy_static_neigh n = {.addr = harness_addr(addr),
-	                            .mac = {2, 0, 0, 1, (uint8_t)port, last}};
-	snprintf(n.port, sizeof(n.port), "%s",
-	         port == HARNESS_WAN ? "net_ring_wan" : "net_ring_lan");
+	struct sy_static_neigh n = harness_neighbour(port, harness_addr(addr), last);
 	n.addr.b[15] = (uint8_t)(n.addr.b[15] + last);
 	return n;
 }
@@ -122,11 +109,11 @@ bool topology_open(struct topology *w, struct rng *d, unsigned workers,
                    const struct sy_stage *pipeline)
 {
 	struct sy_static_route route[] = {
-	        route_make(HARNESS_WAN, "198.18.0.0", 16, "192.0.2.1"),
-	        route_make(HARNESS_WAN, "2001:db8:c::", 48, "fe80::1"),
-	        route_make(HARNESS_LAN, "10.0.0.0", 16, NULL),
-	        route_make(HARNESS_LAN, "10.88.0.0", 16, "10.0.0.1"),
-	        route_make(HARNESS_LAN, "2001:db8:2::", 64, NULL),
+	        harness_route(HARNESS_WAN, "198.18.0.0", 16, "192.0.2.1"),
+	        harness_route(HARNESS_WAN, "2001:db8:c::", 48, "fe80::1"),
+	        harness_route(HARNESS_LAN, "10.0.0.0", 16, NULL),
+	        harness_route(HARNESS_LAN, "10.88.0.0", 16, "10.0.0.1"),
+	        harness_route(HARNESS_LAN, "2001:db8:2::", 64, NULL),
 	};
 	struct sy_static_neigh neigh[34] = {neigh_make(HARNESS_WAN, "192.0.2.0", 1),
 	                                    neigh_make(HARNESS_WAN, "fe80::", 1)};

@@ -257,6 +257,23 @@ struct sy_addr harness_addr(const char *text)
 	return a;
 }
 
+struct sy_static_route harness_route(unsigned port, const char *prefix, uint8_t len,
+                                     const char *via)
+{
+	struct sy_static_route r = {.prefix = harness_addr(prefix), .prefix_len = len};
+	snprintf(r.port, sizeof(r.port), "%s", port_name[port]);
+	if (via)
+		r.via = harness_addr(via);
+	return r;
+}
+
+struct sy_static_neigh harness_neighbour(unsigned port, struct sy_addr addr, uint8_t last)
+{
+	struct sy_static_neigh n = {.addr = addr, .mac = {2, 0, 0, 1, (uint8_t)port, last}};
+	snprintf(n.port, sizeof(n.port), "%s", port_name[port]);
+	return n;
+}
+
 struct service_key harness_key(const char *vip, uint16_t port, uint8_t proto)
 {
 	return (struct service_key){harness_addr(vip), htons(port), proto, 0, 0};

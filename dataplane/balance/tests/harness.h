@@ -72,6 +72,11 @@ struct harness {
 };
 
 extern const uint8_t harness_mac[HARNESS_PORTS][6];
+/* A route out of a port; via: the router's address, NULL: the destinations are on link. */
+struct sy_static_route harness_route(unsigned port, const char *prefix, uint8_t len,
+                                     const char *via);
+/* A neighbour at a port; last: the last byte of its MAC. */
+struct sy_static_neigh harness_neighbour(unsigned port, struct sy_addr addr, uint8_t last);
 
 int harness_open(struct harness *r, const struct harness_options *o, struct sy_error *err);
 /* Leaves EAL and the rings for the next harness. */
