@@ -72,20 +72,20 @@ static struct path *path_make(struct sy_runtime *rt, const struct group *g)
 /* The largest IP packet that fits through all its hops; 65535 if no hop leaves by a port. */
 static uint16_t path_mtu(const struct sy_runtime *rt, const struct path *p)
 {
-	unsigned capacity = UINT16_MAX;
+	unsigned smallest = UINT16_MAX;
 	for (unsigned ports = p->ports; ports; ports &= ports - 1) {
 		unsigned mtu = SY_READ(rt->port[__builtin_ctz(ports)]->mtu);
-		capacity = mtu < capacity ? mtu : capacity;
+		smallest = mtu < smallest ? mtu : smallest;
 	}
-	return (uint16_t)(capacity ? capacity : 1);
+	return (uint16_t)(smallest ? smallest : 1); /* 0: stale */
 }
 
 void paths_measure(struct sy_runtime *rt)
 {
 	struct routes *r = rt->routes;
 	for (unsigned id = 1; r && id < PATHS; id++)
-		if (r->capacity[id])
-			SY_RCU_PUBLISH(r->capacity[id], path_mtu(rt, r->path[id]));
+		if (r->mtu[id])
+			SY_RCU_PUBLISH(r->mtu[id], path_mtu(rt, r->path[id]));
 }
 
 /* ---- groups ---- */
@@ -177,7 +177,7 @@ static bool group_publish(struct sy_runtime *rt, uint16_t group)
 		return false;
 	}
 	SY_RCU_PUBLISH(r->path[id], p);
-	SY_RCU_PUBLISH(r->capacity[id], path_mtu(rt, p));
+	SY_RCU_PUBLISH(r->mtu[id], path_mtu(rt, p));
 	SY_RCU_PUBLISH(r->current[group], id);
 	return true;
 }
@@ -218,12 +218,12 @@ void group_change(struct sy_runtime *rt, uint16_t group, const struct sy_route *
 		group_dirty(r, group);
 		return;
 	}
-	uint16_t id = r->current[group], capacity = path_mtu(rt, p);
-	if (r->capacity[id] > capacity) /* meanwhile, only packets that fit both paths pass */
-		SY_RCU_PUBLISH(r->capacity[id], capacity);
+	uint16_t id = r->current[group], mtu = path_mtu(rt, p);
+	if (r->mtu[id] > mtu) /* meanwhile, only packets that fit both paths pass */
+		SY_RCU_PUBLISH(r->mtu[id], mtu);
 	SY_RCU_PUBLISH(r->path[id], p);
-	if (r->capacity[id])
-		SY_RCU_PUBLISH(r->capacity[id], capacity);
+	if (r->mtu[id])
+		SY_RCU_PUBLISH(r->mtu[id], mtu);
 	sy_rcu_retire(rt, old, path_end);
 }
 
@@ -242,7 +242,7 @@ static void path_stale(struct routes *r, uint16_t id)
 	if (!id)
 		return;
 	r->stale_at[id] = r->generation;
-	SY_RCU_PUBLISH(r->capacity[id], 0);
+	SY_RCU_PUBLISH(r->mtu[id], 0);
 }
 
 static void group_end(struct routes *r, uint16_t id)
@@ -288,7 +288,7 @@ void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation)
 	struct routes *r = rt->routes;
 	for (unsigned id = 1; id < PATHS; id++) {
 		struct path *p = r->path[id];
-		if (!p || r->capacity[id] || (int32_t)(r->stale_at[id] - generation) >= 0)
+		if (!p || r->mtu[id] || (int32_t)(r->stale_at[id] - generation) >= 0)
 			continue;
 		SY_RCU_PUBLISH(r->path[id], NULL);
 		sy_rcu_retire(rt, p, path_end);
@@ -315,7 +315,7 @@ const struct path *path_get(const struct sy_runtime *rt, uint16_t id)
 
 bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path)
 {
-	return SY_RCU_READ(rt->routes->capacity[path]) == 0;
+	return SY_RCU_READ(rt->routes->mtu[path]) == 0;
 }
 
 uint16_t sy_path_mtu(const struct sy_runtime *rt, uint16_t path)

@@ -35,7 +35,7 @@ struct routes {
 	/* Likewise; acquire and release. */
 	uint16_t current[GROUPS]; /* group → path */
 	struct path *path[PATHS];
-	uint16_t capacity[PATHS]; /* largest IP packet in bytes that fits through; 0: stale. Unused
+	uint16_t mtu[PATHS]; /* largest IP packet in bytes that fits through; 0: stale. Unused
 	                         ids are stale, and so are the ids of the other half */
 	/* Used by the control thread only. */
 	uint32_t stale_at[PATHS]; /* the generation when it was replaced */

@@ -246,9 +246,9 @@ bool sy_tx_cache_set(struct sy_worker *w, struct sy_tx_cache *tx, uint16_t id)
 {
 	const struct sy_runtime *rt = w->rt;
 	const struct path *path = path_get(rt, id);
-	uint32_t capacity = SY_RCU_READ(w->path_mtu[id]);
+	uint32_t path_mtu = SY_RCU_READ(w->path_mtu[id]);
 	*tx = (struct sy_tx_cache){.path = SY_TX_CACHE_NONE};
-	if (!capacity || !path || path->hops != 1)
+	if (!path_mtu || !path || path->hops != 1)
 		return false;
 	const struct path_hop *hop = &path->hop[0];
 	const struct port *port = rt->port[hop->port];
@@ -266,7 +266,7 @@ bool sy_tx_cache_set(struct sy_worker *w, struct sy_tx_cache *tx, uint16_t id)
 	tx->path = id;
 	tx->port = hop->port;
 	uint32_t mtu = SY_READ(port->mtu);
-	tx->len_max = SY_ETH_LEN + (capacity < mtu ? capacity : mtu);
+	tx->len_max = SY_ETH_LEN + (path_mtu < mtu ? path_mtu : mtu);
 	uint64_t mac = SY_READ(port->mac);
 	tx->head = mac << 48;
 	tx->tail = (uint32_t)(mac >> 16);

@@ -76,7 +76,7 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 		rt->worker[i].rt = rt;
 		rt->worker[i].app = rt->options.app;
 		rt->worker[i].slot_worker = rt->slot_worker;
-		rt->worker[i].path_mtu = rt->routes->capacity;
+		rt->worker[i].path_mtu = rt->routes->mtu;
 		/* With more workers than CPUs, as in tests, the scheduler places them. */
 		bool pinned = rt->workers <= (unsigned)cores;
 		int rc = worker_prepare(rt, &rt->worker[i], pinned ? (int)core[i] : -1);

@@ -149,9 +149,9 @@ static void test_short_way_is_the_long_one(void **state)
 /* A path that becomes stale during a burst has no MTU to clamp an MSS to. */
 static void test_answer_by_a_stale_path(void **state)
 {
-	static const uint16_t capacity[][2] = {{0, 1500}, {1500, 0}, {0, 0}, {1500, 1500}};
+	static const uint16_t mtus[][2] = {{0, 1500}, {1500, 0}, {0, 0}, {1500, 1500}};
 	struct flows *f = *state;
-	for (unsigned n = 0; n < SY_ARRAY_LEN(capacity); n++) {
+	for (unsigned n = 0; n < SY_ARRAY_LEN(mtus); n++) {
 		struct flow flow;
 		struct frame in;
 		struct sy_view v;
@@ -161,8 +161,8 @@ static void test_answer_by_a_stale_path(void **state)
 		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
 		struct session *s = flow_session(f, &flow);
 		bool answered = segment_answer(s, inspect_endpoint(f->harness.b, s->server),
-		                               in.bytes, &v, capacity[n][0], capacity[n][1]);
-		assert_int_equal(answered, capacity[n][0] && capacity[n][1]);
+		                               in.bytes, &v, mtus[n][0], mtus[n][1]);
+		assert_int_equal(answered, mtus[n][0] && mtus[n][1]);
 		assert_int_equal(s->state, answered ? SESSION_SYN_RECEIVED : SESSION_SYN_SENT);
 		assert_memory_equal(before.bytes, in.bytes, in.len);
 	}
