@@ -38,13 +38,13 @@ static int pool_populate(struct rte_mempool *pool, bool huge, size_t *length)
 	return rc < 0 ? rc : -ENOMEM;
 }
 
-struct rte_mempool *pool_open(unsigned count, unsigned capacity, unsigned workers, bool huge,
+struct rte_mempool *pool_open(unsigned count, unsigned data_room, unsigned workers, bool huge,
                               struct sy_error *err)
 {
 	/* All caches together keep less than half of the buffers. */
 	unsigned cache = count / (4 * workers) < CACHE_MAX ? count / (4 * workers) : CACHE_MAX;
-	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)capacity};
-	unsigned size = (unsigned)sizeof(struct rte_mbuf) + capacity;
+	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)data_room};
+	unsigned size = (unsigned)sizeof(struct rte_mbuf) + data_room;
 	size_t length = 0;
 	/* Without huge pages no device does DMA, and a buffer may lie across small pages. */
 	struct rte_mempool *pool =

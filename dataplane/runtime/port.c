@@ -33,20 +33,20 @@ static int interface_mtu(const char *name, struct sy_error *err)
 }
 
 int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers,
-               unsigned *capacity, struct sy_error *err)
+               unsigned *data_room, struct sy_error *err)
 {
 	if (o->backend == SY_PORT_ETHDEV) {
 		unsigned mtu = o->mtu ? o->mtu : 1500;
 		*buffers = 2 * 1024 * (o->queues ? o->queues : workers);
-		*capacity = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
+		*data_room = RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(mtu + 64, 64);
 		return 0;
 	}
 	int mtu = interface_mtu(o->name, err);
 	if (mtu < 0)
 		return mtu;
-	*capacity = port_xsk_frame_max((unsigned)mtu);
-	if (!*capacity) /* larger frames are dropped with a reason; port_set_mtu() reports it */
-		*capacity = port_xsk_frame_max(PORT_XSK_MTU_MAX);
+	*data_room = port_xsk_frame_max((unsigned)mtu);
+	if (!*data_room) /* larger frames are dropped with a reason; port_set_mtu() reports it */
+		*data_room = port_xsk_frame_max(PORT_XSK_MTU_MAX);
 	char path[128];
 	unsigned queues = 0;
 	do /* the flow director is not open yet, so count in sysfs */

@@ -85,7 +85,7 @@ struct port {
 /* The number of buffers that the port's queues hold at most, and the smallest data room they need.
  * Before EAL. */
 int port_needs(const struct sy_port_options *o, unsigned workers, unsigned *buffers,
-               unsigned *capacity, struct sy_error *err);
+               unsigned *data_room, struct sy_error *err);
 int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_error *err);
 int port_bind(struct sy_runtime *rt, unsigned id, uint64_t deadline, struct sy_error *err);
 /* Counters and everything else can still be read. */
@@ -110,7 +110,7 @@ struct sy_director *port_xsk_director(const struct port *p);
 /* Data room of a socket's frames for this MTU; 0: the MTU is too large for AF_XDP. */
 unsigned port_xsk_frame_max(unsigned mtu);
 /* The largest MTU whose frames fit this data room. */
-unsigned port_xsk_mtu_max(unsigned capacity);
+unsigned port_xsk_mtu_max(unsigned data_room);
 #define PORT_XSK_RING    2048 /* descriptors in each ring of a queue */
 #define PORT_XSK_MTU_MAX 3400
 

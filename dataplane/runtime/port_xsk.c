@@ -41,10 +41,10 @@ unsigned port_xsk_frame_max(unsigned mtu)
 	return mtu <= PORT_XSK_MTU_MAX ? LARGE_CHUNK : 0;
 }
 
-unsigned port_xsk_mtu_max(unsigned capacity)
+unsigned port_xsk_mtu_max(unsigned data_room)
 {
-	return capacity < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
-	                              : PORT_XSK_MTU_MAX;
+	return data_room < LARGE_CHUNK ? SMALL_CHUNK - PORT_XSK_LINK_ROOM - XDP_PACKET_HEADROOM
+	                               : PORT_XSK_MTU_MAX;
 }
 
 struct sy_director *port_xsk_director(const struct port *p)
@@ -59,8 +59,8 @@ static uint64_t chunk_of(const struct xsk_port *x, const struct rte_mbuf *m)
 
 struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address)
 {
-	char *capacity = x->base + xsk_umem__extract_addr(address);
-	return (struct rte_mbuf *)(capacity - sizeof(struct rte_mbuf));
+	char *data_room = x->base + xsk_umem__extract_addr(address);
+	return (struct rte_mbuf *)(data_room - sizeof(struct rte_mbuf));
 }
 
 /* ---- receive ---- */
@@ -172,10 +172,10 @@ static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsi
 		return 0;
 	xsk_completions_reap(x, q);
 	/* The completion ring must have space for all packets under way. */
-	unsigned capacity = RING - q->tx_flying;
+	unsigned completions = RING - q->tx_flying;
 	unsigned free = xsk_prod_nb_free(&q->tx, n);
-	if (n > capacity)
-		n = capacity;
+	if (n > completions)
+		n = completions;
 	if (n > free)
 		n = free;
 	if (!n || xsk_ring_prod__reserve(&q->tx, n, &at) != n) {

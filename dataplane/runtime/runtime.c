@@ -32,20 +32,20 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
 	/* Buffers under way in a worker and in its cache, besides those that ports hold. */
-	unsigned total = o->workers * 1536, capacity = 0;
+	unsigned total = o->workers * 1536, data_room = 0;
 	for (unsigned i = 0; i < o->ports; i++) {
 		unsigned buffers, needed;
 		int rc = port_needs(&o->port[i], o->workers, &buffers, &needed, err);
 		if (rc)
 			return rc;
 		total += buffers;
-		capacity = needed > capacity ? needed : capacity;
+		data_room = needed > data_room ? needed : data_room;
 	}
 	/* Packets wait in the rings between workers, but hardly ever in all rings at once. */
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
 	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
-	capacity = capacity > 2048 ? capacity : 2048;
-	rt->pool = pool_open(o->mbufs ? o->mbufs : total, capacity, o->workers, o->huge, err);
+	data_room = data_room > 2048 ? data_room : 2048;
+	rt->pool = pool_open(o->mbufs ? o->mbufs : total, data_room, o->workers, o->huge, err);
 	return rt->pool ? 0 : -err->code;
 }
 

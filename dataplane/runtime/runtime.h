@@ -71,7 +71,7 @@ int cores_check(const char *list, struct sy_error *err);
 /* node.c: bit per NUMA node that these CPUs belong to; cpus: the kernel's folder of them. */
 uint64_t nodes_of(const char *cpus, const unsigned *core, unsigned cores);
 /* pool.c: one pool in one range of virtual memory, as a UMEM needs. */
-struct rte_mempool *pool_open(unsigned count, unsigned capacity, unsigned workers, bool huge,
+struct rte_mempool *pool_open(unsigned count, unsigned data_room, unsigned workers, bool huge,
                               struct sy_error *err);
 void pool_close(struct rte_mempool *pool);
 /* The range that holds all data rooms of the pool, in whole pages. */
