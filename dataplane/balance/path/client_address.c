@@ -116,14 +116,14 @@ static bool client_address_send_ahead(struct sy_worker *w, const struct address_
 	unsigned i = t->i;
 	struct rte_mbuf *m = burst->mbuf[i], *own = sy_packet_alloc(w);
 	const struct sy_view v = burst->view[i];
-	char *mtu = own ? rte_pktmbuf_append(own, v.frame_len) : NULL;
+	char *copy = own ? rte_pktmbuf_append(own, v.frame_len) : NULL;
 
-	if (!mtu) {
+	if (!copy) {
 		rte_pktmbuf_free(own);
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return false;
 	}
-	memcpy(mtu, sy_frame(m), v.frame_len);
+	memcpy(copy, sy_frame(m), v.frame_len);
 	burst->mbuf[i] = own;
 	sy_tcp_strip(sy_frame(own), &burst->view[i], SY_TCP_ACK);
 	rte_pktmbuf_trim(own, v.frame_len - burst->view[i].frame_len);
