@@ -204,7 +204,7 @@ void handover_notify(struct sy_worker *w)
 
 /* ---- sending ---- */
 
-uint32_t sy_handover_place(const struct sy_worker *w, unsigned owner)
+uint32_t sy_handover_position(const struct sy_worker *w, unsigned owner)
 {
 	return flow_ring(w, owner)->head + w->private->hand_over[owner].count;
 }

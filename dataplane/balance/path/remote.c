@@ -12,8 +12,7 @@
 #define FLOW_BITS 4
 
 struct remote {
-	/* By slot and flow: the queue position after the last packet that was handed over
-	 * (sy_runtime.h). */
+	/* By slot and flow: sy_handover_position() after its last packet that was handed over. */
 	uint32_t handed[SY_SLOTS << FLOW_BITS];
 	uint32_t left[SY_MAX_WORKERS]; /* by owner, when last read */
 };
@@ -33,7 +32,7 @@ void remote_destroy(struct remote *f)
 
 /* ---- order: a flow's packets leave as they came */
 
-static inline uint32_t *remote_place(struct remote *f, const struct sy_burst *b, unsigned i)
+static inline uint32_t *remote_position(struct remote *f, const struct sy_burst *b, unsigned i)
 {
 	/* hash bits that the index does not use */
 	unsigned flow = (unsigned)(b->hash[i] >> 16) & ((1u << FLOW_BITS) - 1);
@@ -41,15 +40,15 @@ static inline uint32_t *remote_place(struct remote *f, const struct sy_burst *b,
 }
 
 /* Positions are modulo 2^32. Those not checked for long must not seem to be ahead. */
-#define PLACES_APART (UINT32_C(1) << 30)
+#define POSITIONS_APART (UINT32_C(1) << 30)
 
 static void remote_hand_over(struct sy_worker *w, struct remote *f, struct sy_burst *b, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
 	sy_burst_hand_over(w, b, i);
-	uint32_t place = sy_handover_place(w, owner);
-	*remote_place(f, b, i) = place;
-	if (SY_UNLIKELY(place - f->left[owner] > PLACES_APART))
+	uint32_t position = sy_handover_position(w, owner);
+	*remote_position(f, b, i) = position;
+	if (SY_UNLIKELY(position - f->left[owner] > POSITIONS_APART))
 		f->left[owner] = sy_handover_left(w, owner);
 }
 
@@ -58,12 +57,12 @@ static void remote_hand_over(struct sy_worker *w, struct remote *f, struct sy_bu
 static inline bool remote_is_next(const struct sy_worker *w, struct remote *f,
                                   const struct sy_burst *b, unsigned i)
 {
-	uint32_t place = *remote_place(f, b, i);
+	uint32_t position = *remote_position(f, b, i);
 	unsigned owner = SY_READ(w->slot_worker[b->slot[i]]);
-	if (SY_LIKELY((int32_t)(place - f->left[owner]) <= 0))
+	if (SY_LIKELY((int32_t)(position - f->left[owner]) <= 0))
 		return true;
 	f->left[owner] = sy_handover_left(w, owner);
-	return (int32_t)(place - f->left[owner]) <= 0;
+	return (int32_t)(position - f->left[owner]) <= 0;
 }
 
 /* ---- by the owner's record ------------------------------------------------------------------- */

@@ -317,13 +317,13 @@ void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i);
 
 /*
  * Order, for pipelines that forward packets of other workers' slots themselves. Packets that a
- * worker hands over to one owner have consecutive places, modulo 2^32. place() is one past the last
- * packet handed over so far, this burst included. left() is one past the last packet that has gone
- * to its port or was dropped; it is valid if each worker sends by itself (queues_suffice), and
- * reads another core's cache line. The owner sees the packets that a burst hands over only after
- * the packets that the burst sends have gone to their ports.
+ * worker hands over to one owner have consecutive positions, modulo 2^32. sy_handover_position() is
+ * one past the last packet handed over so far, this burst included. sy_handover_left() is one past
+ * the last packet that has gone to its port or was dropped; it is valid if each worker sends by
+ * itself (queues_suffice), and reads another core's cache line. The owner sees the packets that a
+ * burst hands over only after the packets that the burst sends have gone to their ports.
  */
-uint32_t sy_handover_place(const struct sy_worker *w, unsigned owner);
+uint32_t sy_handover_position(const struct sy_worker *w, unsigned owner);
 uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner);
 
 /* Gives a held-back packet to the pipeline again after this burst, in a burst that is marked as
