@@ -262,11 +262,12 @@ struct sy_burst {
 	struct sy_view view[SY_BURST];
 	uint8_t plain[SY_BURST]; /* sy_plain_look(). If not 0, the view is filled in only where a
 	                            stage will read it */
-	/* For the stages of the pipeline; the runtime does not touch them. */
-	uint8_t slot[SY_BURST];
-	uint8_t direction[SY_BURST];
-	uint64_t hash[SY_BURST];
-	uint32_t session[SY_BURST];
+	/* Of balance's stages; the runtime only reads the slot, to hand over. */
+	uint8_t slot[SY_BURST];      /* by the client's address and port */
+	uint8_t direction[SY_BURST]; /* enum session_direction: who sent it */
+	uint64_t hash[SY_BURST];     /* of its tuple, as in the session index */
+	uint32_t session[SY_BURST];  /* after look up: an index entry, which fast and remote verify;
+	                                for the slow path: a record's number; or SESSION_NONE */
 	/* For transmit. */
 	uint16_t path[SY_BURST];             /* next-hop group, sy_path_* */
 	const struct sy_addr *via[SY_BURST]; /* the neighbour; the path must be on link. NULL, as
