@@ -125,10 +125,10 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 
 /* ---- receiving ---- */
 
-/* The number of bursts that a turn takes from another worker at most. Packets here have already
- * cost work. If they arrive faster than they leave, it is better to lose packets that still wait in
- * the device. */
-#define NEIGHBOUR_BURSTS 8
+/* The number of bursts that a turn takes from one worker's ring at most. Packets there have
+ * already cost work. If they arrive faster than they leave, it is better to lose packets that still
+ * wait in the device. */
+#define RING_BURSTS 8
 /* Packets of a late burst that are prefetched before the first one is looked at: as many as a core
  * can have under way. */
 #define FETCH_AHEAD 12
@@ -143,7 +143,7 @@ static void next_find(struct sy_worker *w)
 	while (!n && next->from < w->rt->workers) {
 		if (next->from != w->id)
 			n = ring_take(p->flow_in[next->from], next->mbuf, SY_BURST);
-		if (n < SY_BURST || ++next->bursts == NEIGHBOUR_BURSTS) {
+		if (n < SY_BURST || ++next->bursts == RING_BURSTS) {
 			next->from++;
 			next->bursts = 0;
 		}

@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * One worker: its loop, its clock and its sleep. Its thread runs worker_main() (workers.c starts
+ * it), which calls worker_turn() again and again:
+ *
+ *   source_poll()       a burst from each queue         ─┐
+ *   handover_receive()  bursts from other workers       ─┼─► burst_run(): the pipeline's stages
+ *   again_run()         packets that a burst held back  ─┘
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -99,6 +107,7 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	SY_COUNT(w->counters.bursts, 1);
 }
 
+/* Receives a burst from one queue of one port and runs it through the pipeline. */
 static bool source_poll(struct sy_worker *w, const struct worker_source *s)
 {
 	struct rte_mbuf **m = w->private->burst.mbuf;
@@ -120,7 +129,7 @@ static bool source_poll(struct sy_worker *w, const struct worker_source *s)
 }
 
 /* Sends packets of workers that do not own the transmit queue. */
-static bool neighbour_poll(struct sy_worker *w, unsigned from)
+static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 {
 	struct rte_mbuf *m[SY_BURST];
 	unsigned n = ring_take(w->private->transmit_in[from], m, SY_BURST);
@@ -144,7 +153,8 @@ bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
 	return true;
 }
 
-/* After the bursts that held the packets back, and after the packets those bursts handed over. */
+/* Runs the packets of sy_packet_again(), after the bursts that held them back. What it hands over
+ * follows what those bursts handed over. */
 static void again_run(struct sy_worker *w)
 {
 	struct sy_gather *g = &w->private->again;
@@ -194,7 +204,7 @@ bool worker_turn(struct sy_worker *w)
 		work |= source_poll(w, &p->source[i]);
 	for (unsigned from = 0; from < w->rt->workers; from++)
 		if (from != w->id)
-			work |= neighbour_poll(w, from);
+			work |= transmit_ring_poll(w, from);
 	for (unsigned n; (n = handover_receive(w, &p->burst)) > 0; work = true)
 		burst_run(w, n, true);
 	if (p->again.count)
