@@ -333,10 +333,10 @@ static void quote_check(const uint8_t *data, size_t size, const struct sy_view *
 /* A copy with exactly the required space before it; *block is to be freed. */
 static uint8_t *frame_copy_padded(const uint8_t *data, size_t size, uint8_t **block)
 {
-	*block = malloc(size + SY_PACKET_ROOM);
+	*block = malloc(size + SY_PACKET_HEADROOM);
 	CHECK(*block);
-	memcpy(*block + SY_PACKET_ROOM, data, size);
-	return *block + SY_PACKET_ROOM;
+	memcpy(*block + SY_PACKET_HEADROOM, data, size);
+	return *block + SY_PACKET_HEADROOM;
 }
 
 /* The returned view is what parsing the new frame gives. */
@@ -441,7 +441,7 @@ static void toa_check(const uint8_t *data, size_t size, const struct sy_view *v,
 /* Inserts bytes before the payload; removes the whole payload, flags included. */
 static void payload_check(const uint8_t *data, size_t size, const struct sy_view *v, uint16_t len)
 {
-	static const uint8_t line[SY_PACKET_ROOM] = "PROXY UNKNOWN is what it says here\r\n";
+	static const uint8_t line[SY_PACKET_HEADROOM] = "PROXY UNKNOWN is what it says here\r\n";
 	bool ok = sy_packet_check_l4(data, v) == SY_CSUM_OK;
 	uint8_t *block, *frame = frame_copy_padded(data, size, &block), *at;
 	struct sy_view after = *v;

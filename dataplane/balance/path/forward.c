@@ -38,7 +38,7 @@ bool forward_tunnel(struct sy_worker *w, struct rte_mbuf *m, const struct sy_vie
 {
 	struct sy_balance *b = w->app;
 	uint8_t *frame = sy_frame(m), *at = NULL;
-	if (rte_pktmbuf_headroom(m) >= SY_PACKET_ROOM)
+	if (rte_pktmbuf_headroom(m) >= SY_PACKET_HEADROOM)
 		at = sy_packet_encapsulate(frame, v, &b->local[s->local], &e->addr,
 		                           ++balance_worker_of(w)->ipv4_id, flow);
 	if (SY_UNLIKELY(!at))

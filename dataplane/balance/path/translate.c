@@ -14,7 +14,7 @@ enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsi
 	uint8_t *frame = sy_frame(m), *at;
 
 	/* An IPv4 header is shorter, so the frame grows. */
-	if (SY_UNLIKELY(v->v4 && rte_pktmbuf_headroom(m) < SY_PACKET_ROOM))
+	if (SY_UNLIKELY(v->v4 && rte_pktmbuf_headroom(m) < SY_PACKET_HEADROOM))
 		return SY_DROP_NO_BUFFER;
 	at = sy_packet_translate(frame, &burst->view[i], &r, ++balance_worker_of(w)->ipv4_id);
 	if (SY_UNLIKELY(!at))

@@ -315,13 +315,13 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
 
 /* ---- headers that grow or shrink (tunnel.c, translate.c, option.c, payload.c) ----------------
  *
- * The payload stays in place and the headers move: the caller owns SY_PACKET_ROOM writable bytes
- * before the frame. Each function returns the frame's new first byte, or NULL with nothing changed
- * if it failed. VLAN tags are left out of the new frame. No function checks the egress MTU. TTL and
- * hop limit are above 1.
+ * The payload stays in place and the headers move: the caller owns SY_PACKET_HEADROOM writable
+ * bytes before the frame. Each function returns the frame's new first byte, or NULL with nothing
+ * changed if it failed. VLAN tags are left out of the new frame. No function checks the egress MTU.
+ * TTL and hop limit are above 1.
  */
 
-#define SY_PACKET_ROOM 40
+#define SY_PACKET_HEADROOM 40 /* bytes */
 
 /* Overhead in bytes of a tunnel to this address. */
 static inline uint16_t sy_tunnel_overhead(const struct sy_addr *dst)

@@ -46,9 +46,9 @@ struct padded {
 
 static struct padded padded_copy(const struct frame *f)
 {
-	struct padded r = {.block = malloc(SY_PACKET_ROOM + f->len)};
+	struct padded r = {.block = malloc(SY_PACKET_HEADROOM + f->len)};
 	assert_non_null(r.block);
-	r.frame = memcpy(r.block + SY_PACKET_ROOM, f->bytes, f->len);
+	r.frame = memcpy(r.block + SY_PACKET_HEADROOM, f->bytes, f->len);
 	return r;
 }
 

@@ -28,7 +28,7 @@ static void test_toa_room(void **state)
 		for (unsigned six = 0; six < 2; six++) {
 			struct frame f = segment_make(true, SY_TCP_ACK, none, len), capacity = {0};
 			struct sy_view v = frame_view(&f), before = v;
-			uint8_t *frame = capacity.bytes + SY_PACKET_ROOM, *at;
+			uint8_t *frame = capacity.bytes + SY_PACKET_HEADROOM, *at;
 			memcpy(frame, f.bytes, f.len);
 			at = sy_tcp_insert_toa(frame, &v, SY_TOA, six ? &v6 : &v4, 1);
 			assert_int_equal(at != NULL, len + (six ? 20 : 8) <= 40);

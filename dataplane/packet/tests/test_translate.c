@@ -13,7 +13,7 @@ static struct sy_tuple to_make(bool v4, uint32_t proto)
 }
 
 struct padded {
-	uint8_t bytes[SY_PACKET_ROOM + FRAME_MAX];
+	uint8_t bytes[SY_PACKET_HEADROOM + FRAME_MAX];
 };
 
 static uint8_t *translate(struct padded *capacity, const struct frame *f, struct sy_view *v)
@@ -22,8 +22,8 @@ static uint8_t *translate(struct padded *capacity, const struct frame *f, struct
 	struct sy_rewrite r;
 
 	sy_rewrite_prepare(&v->tuple, &to, &r);
-	memcpy(capacity->bytes + SY_PACKET_ROOM, f->bytes, f->len);
-	return sy_packet_translate(capacity->bytes + SY_PACKET_ROOM, v, &r, 7);
+	memcpy(capacity->bytes + SY_PACKET_HEADROOM, f->bytes, f->len);
+	return sy_packet_translate(capacity->bytes + SY_PACKET_HEADROOM, v, &r, 7);
 }
 
 static void refused_check(const struct frame *f)
@@ -32,7 +32,7 @@ static void refused_check(const struct frame *f)
 	struct padded capacity;
 
 	assert_null(translate(&capacity, f, &v));
-	assert_memory_equal(capacity.bytes + SY_PACKET_ROOM, f->bytes, f->len);
+	assert_memory_equal(capacity.bytes + SY_PACKET_HEADROOM, f->bytes, f->len);
 	assert_memory_equal(&v, &before, sizeof(v));
 }
 
@@ -69,7 +69,7 @@ static void test_random_lengths(void **state)
 		struct sy_view v = frame_view(&f), parsed;
 		struct padded capacity;
 		const uint8_t *at = translate(&capacity, &f, &v);
-		assert_ptr_equal(at, capacity.bytes + SY_PACKET_ROOM + (v4 ? -20 : 20));
+		assert_ptr_equal(at, capacity.bytes + SY_PACKET_HEADROOM + (v4 ? -20 : 20));
 		assert_int_equal(sy_packet_parse(at, v.frame_len, &parsed), SY_DROP_NONE);
 		assert_memory_equal(&parsed, &v, sizeof(v));
 		assert_int_equal(sy_packet_ttl(at, &v), 63);
@@ -81,7 +81,8 @@ static void test_random_lengths(void **state)
 /* The greatest length that a frame's offsets can express, and one byte more. */
 static void test_longest(void **state)
 {
-	uint8_t *block = calloc(1, SY_PACKET_ROOM + UINT16_MAX), *frame = block + SY_PACKET_ROOM;
+	uint8_t *block = calloc(1, SY_PACKET_HEADROOM + UINT16_MAX),
+	        *frame = block + SY_PACKET_HEADROOM;
 	struct frame head = frame_make(true, 17, 8);
 	struct sy_tuple to = to_make(false, 17);
 
