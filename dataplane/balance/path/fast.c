@@ -19,7 +19,7 @@ static inline uint16_t fast_path_of(const struct session *s, const struct endpoi
 /* Only packets that change no state may take the fast path. */
 static inline bool fast_may(unsigned plain, const struct session *s, enum session_direction from)
 {
-	return session_is_fast(s, from) && !(plain & SY_PLAIN_TURN);
+	return session_is_fast(s, from) && !(plain & SY_PLAIN_SYN_FIN_RST);
 }
 
 /* A candidate: the record that look up proposes, and the side that it says sent the packet. */

@@ -158,7 +158,8 @@ static inline struct session *remote_record(const struct sy_balance *b,
 {
 	const struct session_table t = session_table_of_any(&b->space, burst->slot[i]);
 	unsigned plain = burst->plain[i];
-	if (SY_UNLIKELY(burst->session[i] == SESSION_NONE || !plain || plain & SY_PLAIN_TURN))
+	if (SY_UNLIKELY(burst->session[i] == SESSION_NONE || !plain ||
+	                plain & SY_PLAIN_SYN_FIN_RST))
 		return NULL;
 	return session_at(&t, burst->session[i] >> 1);
 }

@@ -20,7 +20,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of several fiel
 enum {
 	SY_PLAIN_PROTO = 31, /* mask of the protocol */
 	SY_PLAIN_V4 = 32,
-	SY_PLAIN_TURN = 64, /* has SYN, FIN or RST: the connection's state may change */
+	SY_PLAIN_SYN_FIN_RST = 64, /* has SYN, FIN or RST: the connection's state may change */
 };
 _Static_assert(((int)SY_PROTO_TCP | (int)SY_PROTO_UDP) <= (int)SY_PLAIN_PROTO, "their bits");
 
@@ -116,7 +116,7 @@ sy_plain_look_l4(const uint8_t *l4, unsigned l4_len, unsigned proto, unsigned fa
 		if (flags & (SY_TCP_SYN | SY_TCP_FIN | SY_TCP_RST))
 			return flags & SY_TCP_SYN && flags & (SY_TCP_FIN | SY_TCP_RST)
 			               ? 0
-			               : SY_PROTO_TCP | family | SY_PLAIN_TURN;
+			               : SY_PROTO_TCP | family | SY_PLAIN_SYN_FIN_RST;
 		return SY_LIKELY(flags & SY_TCP_CONTROL) ? SY_PROTO_TCP | family : 0;
 	}
 	const struct sy_udp *udp = (const struct sy_udp *)l4;
