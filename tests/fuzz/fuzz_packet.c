@@ -79,7 +79,7 @@ static void plain_check(const uint8_t *frame, size_t size, enum sy_drop drop,
                         const struct sy_view *v)
 {
 	struct sy_view view;
-	unsigned plain = sy_plain_look(frame, (uint32_t)size);
+	unsigned plain = sy_plain_parse(frame, (uint32_t)size);
 	if (!plain)
 		return;
 	sy_plain_view(frame, plain, &view);
@@ -104,7 +104,7 @@ static void rewrite_check(const uint8_t *data, size_t size, const struct sy_view
 	renumbered.fragment_id ^= v->fragment != SY_FRAGMENT_NONE ? 0x5a5a : 0;
 	sy_rewrite_prepare(&v->tuple, &to, &r);
 	sy_packet_rewrite(frame, &renumbered, &r);
-	unsigned kind = sy_plain_look(data, (uint32_t)size);
+	unsigned kind = sy_plain_parse(data, (uint32_t)size);
 	if (kind) {
 		uint8_t *plain = frame_copy(data, size);
 		sy_plain_rewrite(plain, kind, &to.src, &to.dst, to.sport | (uint32_t)to.dport << 16,

@@ -159,7 +159,7 @@ classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 	struct rte_mbuf *m = burst->mbuf[i];
 	const uint8_t *frame = sy_frame(m);
 	uint32_t len = rte_pktmbuf_data_len(m);
-	unsigned plain = sy_plain_look(frame, len);
+	unsigned plain = sy_plain_parse(frame, len);
 	burst->plain[i] = (uint8_t)plain;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
 		return classify_known(b, burst, i, frame, address_set, plain, true);

@@ -16,7 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of several fields are composed");
 
-/* Bits of sy_plain_look()'s result, besides the protocol's number. 0: the packet is not plain. */
+/* Bits of sy_plain_parse()'s result, besides the protocol's number. 0: the packet is not plain. */
 enum {
 	SY_PLAIN_PROTO = 31, /* mask of the protocol */
 	SY_PLAIN_V4 = 32,
@@ -102,9 +102,9 @@ static inline bool sy_plain_sums_up(uint64_t sum)
 	return sum * -quotients <= quotients;
 }
 
-/* sy_plain_look() of the transport header, of l4_len bytes; family: SY_PLAIN_V4 or 0. */
+/* sy_plain_parse() of the transport header, of l4_len bytes; family: SY_PLAIN_V4 or 0. */
 static inline __attribute__((always_inline)) unsigned
-sy_plain_look_l4(const uint8_t *l4, unsigned l4_len, unsigned proto, unsigned family)
+sy_plain_parse_l4(const uint8_t *l4, unsigned l4_len, unsigned proto, unsigned family)
 {
 	if (proto == SY_PROTO_TCP) {
 		const struct sy_tcp *tcp = (const struct sy_tcp *)l4;
@@ -126,8 +126,8 @@ sy_plain_look_l4(const uint8_t *l4, unsigned l4_len, unsigned proto, unsigned fa
 	return SY_PROTO_UDP | family;
 }
 
-static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv4(const uint8_t *frame,
-                                                                         uint32_t len)
+static inline __attribute__((always_inline)) unsigned sy_plain_parse_ipv4(const uint8_t *frame,
+                                                                          uint32_t len)
 {
 	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
 	const unsigned least = sizeof(*ip) + sizeof(struct sy_udp);
@@ -144,12 +144,12 @@ static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv4(const u
 	                (ip->fragment & 0xff3f) != 0 || ip->ttl <= 1 || !sy_plain_source4(src) ||
 	                src == dst))
 		return 0;
-	return sy_plain_look_l4(frame + sy_plain_l4(true), total - (unsigned)sizeof(*ip), ip->proto,
-	                        SY_PLAIN_V4);
+	return sy_plain_parse_l4(frame + sy_plain_l4(true), total - (unsigned)sizeof(*ip),
+	                         ip->proto, SY_PLAIN_V4);
 }
 
-static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv6(const uint8_t *frame,
-                                                                         uint32_t len)
+static inline __attribute__((always_inline)) unsigned sy_plain_parse_ipv6(const uint8_t *frame,
+                                                                          uint32_t len)
 {
 	const struct sy_ipv6 *ip = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
 	unsigned payload = ntohs(ip->payload_length);
@@ -166,7 +166,7 @@ static inline __attribute__((always_inline)) unsigned sy_plain_look_ipv6(const u
 	                payload < sizeof(struct sy_udp) || src[0] == 0 || dst[0] == 0 ||
 	                ip->src[0] == 0xff || ((src[0] ^ dst[0]) | (src[1] ^ dst[1])) == 0))
 		return 0;
-	return sy_plain_look_l4(frame + sy_plain_l4(false), payload, ip->next_header, 0);
+	return sy_plain_parse_l4(frame + sy_plain_l4(false), payload, ip->next_header, 0);
 }
 
 /* Does the frame's length allow a plain packet? */
@@ -195,14 +195,14 @@ static inline bool sy_plain_is_v6(const uint8_t *frame)
 
 /* Checks a frame of len contiguous bytes. Returns its protocol and SY_PLAIN_* bits; 0: it is not
  * plain. */
-static inline __attribute__((always_inline)) unsigned sy_plain_look(const uint8_t *frame,
-                                                                    uint32_t len)
+static inline __attribute__((always_inline)) unsigned sy_plain_parse(const uint8_t *frame,
+                                                                     uint32_t len)
 {
 	if (!sy_plain_fits(len))
 		return 0;
 	if (SY_LIKELY(sy_plain_is_v4(frame)))
-		return sy_plain_look_ipv4(frame, len);
-	return sy_plain_is_v6(frame) ? sy_plain_look_ipv6(frame, len) : 0;
+		return sy_plain_parse_ipv4(frame, len);
+	return sy_plain_is_v6(frame) ? sy_plain_parse_ipv6(frame, len) : 0;
 }
 
 /* Fills the view after its tuple, a 64-bit word at a time. */
@@ -225,7 +225,7 @@ static inline void sy_plain_fill(struct sy_view *v, uint64_t l4, uint64_t l4_len
 	memcpy(to + 16, &none, sizeof(none));
 }
 
-/* Fills *v as sy_packet_parse() does when it returns SY_DROP_NONE; plain: sy_plain_look()'s
+/* Fills *v as sy_packet_parse() does when it returns SY_DROP_NONE; plain: sy_plain_parse()'s
  * result. */
 static inline void sy_plain_view(const uint8_t *frame, unsigned plain, struct sy_view *v)
 {

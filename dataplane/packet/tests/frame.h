@@ -168,7 +168,7 @@ static inline enum sy_drop frame_parse(const struct frame *f, struct sy_view *v)
 	memcpy(exact, f->bytes, f->len);
 	drop = sy_packet_parse(exact, f->len, v);
 	/* A plain packet is valid, and its view is the same. */
-	plain = sy_plain_look(exact, f->len);
+	plain = sy_plain_parse(exact, f->len);
 	if (plain) {
 		sy_plain_view(exact, plain, &view);
 		assert_int_equal(drop, SY_DROP_NONE);

@@ -105,8 +105,8 @@ static void test_plain(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		for (unsigned proto = SY_PROTO_TCP; proto <= SY_PROTO_UDP; proto += 11) {
 			struct frame f = frame_make(!v6, proto, 20);
-			assert_true(sy_plain_look(f.bytes, f.len));
-			assert_false(sy_plain_look(f.bytes, f.len - 1));
+			assert_true(sy_plain_parse(f.bytes, f.len));
+			assert_false(sy_plain_parse(f.bytes, f.len - 1));
 		}
 	}
 }

@@ -38,7 +38,7 @@ static void rewrite_check(struct frame *f, const struct sy_tuple *to)
 
 	sy_rewrite_prepare(&v.tuple, to, &r);
 	sy_packet_rewrite(f->bytes, &v, &r);
-	sy_plain_rewrite(plain.bytes, sy_plain_look(before.bytes, before.len), &to->src, &to->dst,
+	sy_plain_rewrite(plain.bytes, sy_plain_parse(before.bytes, before.len), &to->src, &to->dst,
 	                 to->sport | (uint32_t)to->dport << 16, r.l4_delta);
 	assert_memory_equal(plain.bytes, f->bytes, f->len);
 	after = frame_view(f);

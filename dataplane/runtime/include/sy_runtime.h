@@ -260,7 +260,7 @@ struct sy_burst {
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
 	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
 	struct sy_view view[SY_BURST];
-	uint8_t plain[SY_BURST]; /* sy_plain_look(). If not 0, the view is filled in only where a
+	uint8_t plain[SY_BURST]; /* sy_plain_parse(). If not 0, the view is filled in only where a
 	                            stage will read it */
 	/* Of balance's stages; the runtime only reads the slot, to hand over. */
 	uint8_t slot[SY_BURST];      /* by the client's address and port */
