@@ -128,7 +128,7 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 		return forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
 		                      (uint32_t)(burst->hash[i] >> 32));
 	}
-	sy_plain_age(frame, v4);
+	sy_plain_hop(frame, v4);
 	return true;
 }
 

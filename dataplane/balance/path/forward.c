@@ -72,7 +72,7 @@ static void forward_direct(struct sy_burst *burst, unsigned i, const struct endp
 
 	burst->via[i] = &e->addr;
 	if (burst->plain[i])
-		sy_plain_age(sy_frame(burst->mbuf[i]), burst->plain[i] & SY_PLAIN_V4);
+		sy_plain_hop(sy_frame(burst->mbuf[i]), burst->plain[i] & SY_PLAIN_V4);
 	else
 		sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &same);
 }

@@ -103,7 +103,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 		return false;
 	uint16_t len = sy_plain_len(frame, v4);
 	if (SY_UNLIKELY(direct))
-		sy_plain_age(frame, v4);
+		sy_plain_hop(frame, v4);
 	else
 		forward_plain(b, frame, plain, burst->slot[at->i], &s, e, from);
 	/* If the record has become another session's, that one has just begun: its tick is the

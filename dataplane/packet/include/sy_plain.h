@@ -289,7 +289,7 @@ sy_plain_rewrite(uint8_t *frame, unsigned plain, const struct sy_addr *src,
 }
 
 /* sy_packet_hop() for a plain packet: changes only the TTL. */
-static inline void sy_plain_age(uint8_t *frame, bool v4)
+static inline void sy_plain_hop(uint8_t *frame, bool v4)
 {
 	if (SY_LIKELY(v4)) {
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);

@@ -74,7 +74,7 @@ static void test_age(void **state)
 		struct sy_rewrite same;
 		sy_rewrite_prepare(&v.tuple, &v.tuple, &same);
 		sy_packet_rewrite(f.bytes, &v, &same);
-		sy_plain_age(aged.bytes, v4);
+		sy_plain_hop(aged.bytes, v4);
 		assert_memory_equal(aged.bytes, f.bytes, f.len);
 	}
 }
