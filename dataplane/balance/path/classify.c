@@ -124,14 +124,14 @@ classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, c
                const struct address_set *address_set, unsigned plain, bool v4)
 {
 	const struct sy_ipv6 *ip6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
-	uint64_t ends = sy_plain_ends_v4(frame); /* of IPv4 */
-	struct sy_addr end;                      /* of IPv6 */
+	uint64_t addrs = sy_plain_addrs_v4(frame); /* of IPv4 */
+	struct sy_addr addr;                       /* of IPv6 */
 	enum address_set_kind kind;
 	if (v4) {
-		kind = address_set_find_v4(address_set, (uint32_t)(ends >> 32));
+		kind = address_set_find_v4(address_set, (uint32_t)(addrs >> 32));
 	} else {
-		memcpy(&end, ip6->dst, sizeof(end));
-		kind = address_set_find(address_set, &end);
+		memcpy(&addr, ip6->dst, sizeof(addr));
+		kind = address_set_find(address_set, &addr);
 	}
 	if (SY_UNLIKELY((kind != ADDRESS_SET_VIP && kind != ADDRESS_SET_LOCAL) ||
 	                !is_for_us(burst, frame)))
@@ -140,12 +140,12 @@ classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, c
 	bool from_client = kind == ADDRESS_SET_VIP;
 	uint16_t port = (uint16_t)(sy_plain_ports(frame, v4) >> (from_client ? 0 : 16));
 	if (v4) {
-		uint32_t client = (uint32_t)(ends >> (from_client ? 0 : 32));
+		uint32_t client = (uint32_t)(addrs >> (from_client ? 0 : 32));
 		burst->slot[i] = sy_slot_of_v4(client, port);
 	} else {
 		if (from_client)
-			memcpy(&end, ip6->src, sizeof(end));
-		burst->slot[i] = sy_slot_of(&end, port);
+			memcpy(&addr, ip6->src, sizeof(addr));
+		burst->slot[i] = sy_slot_of(&addr, port);
 	}
 	burst->direction[i] = from_client ? SESSION_CLIENT : SESSION_SERVER;
 	burst->hash[i] = sy_plain_hash(&b->key, frame, plain, v4);

@@ -175,7 +175,7 @@ session_is_of_plain(const struct sy_balance *b, const struct session *s, const s
 	if (sy_plain_ports(frame, v4) != ports || sy_plain_proto(plain) != e->proto)
 		return false;
 	if (v4)
-		return sy_plain_ends_v4(frame) == (src->w[3] | (uint64_t)dst->w[3] << 32);
+		return sy_plain_addrs_v4(frame) == (src->w[3] | (uint64_t)dst->w[3] << 32);
 	return memcmp(ip6->src, src, sizeof(*src)) == 0 && memcmp(ip6->dst, dst, sizeof(*dst)) == 0;
 }
 

@@ -178,9 +178,9 @@ static inline uint64_t sy_hash_mix(uint64_t a, uint64_t b)
  * IPv4 addresses are one word, the source in the low half, which saves two products. last: ports
  * and protocol, as in a tuple.
  */
-static inline uint64_t sy_hash_v4(const struct sy_hash_key *key, uint64_t ends, uint64_t last)
+static inline uint64_t sy_hash_v4(const struct sy_hash_key *key, uint64_t addrs, uint64_t last)
 {
-	uint64_t h = sy_hash_mix(ends ^ key->k[0], last ^ key->k[1]);
+	uint64_t h = sy_hash_mix(addrs ^ key->k[0], last ^ key->k[1]);
 	return sy_hash_mix(h ^ key->k[6], key->k[7]);
 }
 

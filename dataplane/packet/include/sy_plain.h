@@ -45,11 +45,11 @@ static inline unsigned sy_plain_proto(unsigned plain)
 }
 
 /* Both IPv4 addresses, the source in the low half. */
-static inline uint64_t sy_plain_ends_v4(const uint8_t *frame)
+static inline uint64_t sy_plain_addrs_v4(const uint8_t *frame)
 {
-	uint64_t ends;
-	memcpy(&ends, frame + SY_ETH_LEN + offsetof(struct sy_ipv4, src), sizeof(ends));
-	return ends;
+	uint64_t addrs;
+	memcpy(&addrs, frame + SY_ETH_LEN + offsetof(struct sy_ipv4, src), sizeof(addrs));
+	return addrs;
 }
 
 /* Both ports, the source in the low half. */
@@ -66,7 +66,7 @@ sy_plain_hash(const struct sy_hash_key *key, const uint8_t *frame, unsigned plai
 {
 	uint64_t last = sy_plain_ports(frame, v4) | (uint64_t)sy_plain_proto(plain) << 32;
 	const struct sy_ipv6 *ip6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
-	return v4 ? sy_hash_v4(key, sy_plain_ends_v4(frame), last)
+	return v4 ? sy_hash_v4(key, sy_plain_addrs_v4(frame), last)
 	          : sy_hash_v6(key, ip6->src, ip6->dst, last);
 }
 
@@ -132,8 +132,8 @@ static inline __attribute__((always_inline)) unsigned sy_plain_parse_ipv4(const 
 	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
 	const unsigned least = sizeof(*ip) + sizeof(struct sy_udp);
 	unsigned total = ntohs(ip->total_length);
-	uint64_t w[2], sum, ends = sy_plain_ends_v4(frame);
-	uint32_t src = (uint32_t)ends, dst = (uint32_t)(ends >> 32);
+	uint64_t w[2], sum, addrs = sy_plain_addrs_v4(frame);
+	uint32_t src = (uint32_t)addrs, dst = (uint32_t)(addrs >> 32);
 
 	memcpy(w, ip, sizeof(w));
 	sum = w[0] + w[1];
@@ -236,11 +236,11 @@ static inline void sy_plain_view(const uint8_t *frame, unsigned plain, struct sy
 	const uint64_t last = sy_plain_ports(frame, v4) | (uint64_t)proto << 32;
 
 	if (SY_LIKELY(v4)) {
-		uint64_t ends = sy_plain_ends_v4(frame);
+		uint64_t addrs = sy_plain_addrs_v4(frame);
 		/* IPv4-mapped addresses, as words. */
 		v->tuple.src.d[0] = v->tuple.dst.d[0] = 0;
-		v->tuple.src.d[1] = 0xffff0000u | ends << 32;
-		v->tuple.dst.d[1] = 0xffff0000u | (ends >> 32 << 32);
+		v->tuple.src.d[1] = 0xffff0000u | addrs << 32;
+		v->tuple.dst.d[1] = 0xffff0000u | (addrs >> 32 << 32);
 	} else {
 		const struct sy_ipv6 *ip = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
 		memcpy(&v->tuple.src, ip->src, 2 * sizeof(v->tuple.src));
