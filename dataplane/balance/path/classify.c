@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* classify: parses packets, checks whether their addresses are ours and finds their slots. Packets
- * of other workers' slots leave here (remote.c). */
+/*
+ * The first stage, sy_classify_stage(): parses each packet, checks its destination and finds its
+ * slot. Packets of other workers' slots leave here (remote.c).
+ *
+ *   plain, to a VIP or a local address ──► classify_plain()
+ *   all others                         ──► classify_general()
+ */
 #include <sy_plain.h>
 
 #include "address_set.h"
@@ -12,17 +17,17 @@
 
 #define PREFETCH_AHEAD 4
 
-/* A NAT server's packet to a client finds its slot like a packet to a local address. */
 static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
 {
 	return (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) &&
 	       address_set_find(SY_RCU_READ(b->address_set), &v->tuple.src) == ADDRESS_SET_SERVER;
 }
 
-/* For a packet to neither a VIP nor a local address: VIP if the session's client sent it, LOCAL if
- * the other side did, NONE if it is not for us. */
-static enum address_set_kind classify_stranger(struct sy_balance *b, const uint8_t *frame,
-                                               const struct sy_view *v, enum address_set_kind kind)
+/* A packet to neither a VIP nor a local address may be NAT's or SNAT's, or an ICMP error about one
+ * of theirs. Returns VIP if the session's client sent it, LOCAL if the other side did, else NONE.
+ */
+static enum address_set_kind classify_nat(struct sy_balance *b, const uint8_t *frame,
+                                          const struct sy_view *v, enum address_set_kind kind)
 {
 	const struct snat *snat = SY_RCU_READ(b->snat);
 	if (kind == ADDRESS_SET_POOL)
@@ -43,18 +48,18 @@ static bool classify_untag(struct rte_mbuf *m, struct sy_view *v)
 	return frame;
 }
 
-/* Is the frame addressed to the port that received it? Of a frame that was handed over, the other
- * worker has checked this. */
-static inline bool is_for_us(const struct sy_burst *burst, const uint8_t *frame)
+/* Is the frame's destination the MAC address of the port that received it? Of a frame that was
+ * handed over, the other worker has checked this. */
+static inline bool is_to_port_mac(const struct sy_burst *burst, const uint8_t *frame)
 {
 	uint64_t head;
 	memcpy(&head, frame, sizeof(head)); /* the destination, and two bytes of the source */
 	return (head ^ burst->mac) << 16 == 0 || burst->handed_over;
 }
 
-/* For a packet whose view is filled in. */
-static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
-                          bool from_client)
+/* Sets a packet's direction, slot and hash, by its view. */
+static void classify_by_view(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+                             bool from_client)
 {
 	const struct sy_tuple *t = &burst->view[i].tuple;
 	burst->direction[i] = from_client ? SESSION_CLIENT : SESSION_SERVER;
@@ -63,7 +68,8 @@ static void classify_slot(const struct sy_balance *b, struct sy_burst *burst, un
 	burst->hash[i] = sy_hash_tuple(&b->key, t);
 }
 
-/* Packets that are not plain, not to a VIP or local address, or for another host. */
+/* A packet that classify_plain() did not take. Returns why it is dropped, or NONE: it is for look
+ * up, for the slow path (ICMP), or gone (a fragment). */
 static __attribute__((noinline)) enum sy_drop
 classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                  const struct address_set *address_set)
@@ -71,8 +77,8 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct sy_balance *b = w->app;
 	struct rte_mbuf *m = burst->mbuf[i];
 	struct sy_view *v = &burst->view[i];
-	bool plain = burst->plain[i];
-	if (plain) {
+	bool is_plain = burst->plain[i];
+	if (is_plain) {
 		sy_plain_view(sy_frame(m), burst->plain[i], v);
 	} else {
 		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
@@ -87,15 +93,15 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	enum address_set_kind to = address_set_find(address_set, &v->tuple.dst), kind = to;
 	if (to != ADDRESS_SET_VIP && to != ADDRESS_SET_LOCAL) {
 		v->echo = snat_is_echo(v, to == ADDRESS_SET_POOL);
-		kind = classify_stranger(b, sy_frame(m), v, to);
+		kind = classify_nat(b, sy_frame(m), v, to);
 		if (kind == ADDRESS_SET_NONE)
 			return SY_DROP_UNKNOWN_DESTINATION;
 	}
 	/* A switch that floods, or a promiscuous port, delivers frames that another host
 	 * handles. */
-	if (!is_for_us(burst, sy_frame(m)))
+	if (!is_to_port_mac(burst, sy_frame(m)))
 		return SY_DROP_OTHER_HOST;
-	if (!plain) {
+	if (!is_plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
 			/* Earlier packets go first: this one may be handed over at once. */
 			remote_take(w, burst, i);
@@ -104,7 +110,7 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 				return reason;
 			if (to != ADDRESS_SET_VIP &&
 			    to != ADDRESS_SET_LOCAL) /* its ports are known now */
-				kind = classify_stranger(b, sy_frame(m), v, to);
+				kind = classify_nat(b, sy_frame(m), v, to);
 		}
 		if (v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP) {
 			if (!v->echo) {
@@ -114,14 +120,16 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			snat_echo_ports(v, kind == ADDRESS_SET_LOCAL);
 		}
 	}
-	classify_slot(b, burst, i, kind == ADDRESS_SET_VIP);
+	classify_by_view(b, burst, i, kind == ADDRESS_SET_VIP);
 	return SY_DROP_NONE;
 }
 
-/* A plain packet to a VIP or a local address. False: classify_general() must look at it. */
+/* A plain packet of this family. False: its destination is no VIP or local address, or another
+ * host's MAC address. */
 static inline __attribute__((always_inline)) bool
-classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, const uint8_t *frame,
-               const struct address_set *address_set, unsigned plain, bool v4)
+classify_family(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+                const uint8_t *frame, const struct address_set *address_set, unsigned plain,
+                bool v4)
 {
 	const struct sy_ipv6 *ip6 = (const struct sy_ipv6 *)(frame + SY_ETH_LEN);
 	uint64_t addrs = sy_plain_addrs_v4(frame); /* of IPv4 */
@@ -134,7 +142,7 @@ classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, c
 		kind = address_set_find(address_set, &addr);
 	}
 	if (SY_UNLIKELY((kind != ADDRESS_SET_VIP && kind != ADDRESS_SET_LOCAL) ||
-	                !is_for_us(burst, frame)))
+	                !is_to_port_mac(burst, frame)))
 		return false;
 
 	bool from_client = kind == ADDRESS_SET_VIP;
@@ -152,6 +160,8 @@ classify_known(const struct sy_balance *b, struct sy_burst *burst, unsigned i, c
 	return true;
 }
 
+/* A plain packet to a VIP or a local address: sets direction, slot and hash without a view. False:
+ * the packet is for classify_general(). */
 static inline __attribute__((always_inline)) bool
 classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                const struct address_set *address_set)
@@ -162,13 +172,13 @@ classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 	unsigned plain = sy_plain_parse(frame, len);
 	burst->plain[i] = (uint8_t)plain;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
-		return classify_known(b, burst, i, frame, address_set, plain, true);
-	return plain && classify_known(b, burst, i, frame, address_set, plain, false);
+		return classify_family(b, burst, i, frame, address_set, plain, true);
+	return plain && classify_family(b, burst, i, frame, address_set, plain, false);
 }
 
-/* False: the packet does not go to look up. */
-static bool classify_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                               const struct address_set *address_set)
+/* Runs classify_general(). False: the packet does not go to look up. */
+static bool classify_unusual(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                             const struct address_set *address_set)
 {
 	enum sy_drop reason = classify_general(w, burst, i, address_set);
 	if (reason != SY_DROP_NONE) {
@@ -183,9 +193,9 @@ static bool classify_otherwise(struct sy_worker *w, struct sy_burst *burst, unsi
 	return false;
 }
 
-/* Removes the packets that are GONE. If half of a burst leaves at random, checking each packet in
- * every stage would mispredict half the time. */
-static void burst_close_up(struct sy_burst *b)
+/* Removes the packets that are GONE from the burst. If half of a burst leaves at random, checking
+ * each packet in every stage would mispredict half the time. */
+static void burst_compact(struct sy_burst *b)
 {
 	uint8_t stays[SY_BURST];
 	unsigned count = 0;
@@ -221,12 +231,12 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
 		sy_burst_fetch_late(burst, i);
 		if (SY_UNLIKELY(!classify_plain(b, burst, i, address_set)) &&
-		    !classify_otherwise(w, burst, i, address_set))
+		    !classify_unusual(w, burst, i, address_set))
 			continue;
 		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;
 	}
 	if (elsewhere) {
 		remote_take(w, burst, burst->count);
-		burst_close_up(burst);
+		burst_compact(burst);
 	}
 }
