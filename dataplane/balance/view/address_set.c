@@ -3,15 +3,16 @@
 
 #include <stdlib.h>
 
-static void build_v4(struct address_set *o, const struct address_set_entry *entries, unsigned count)
+static void build_v4(struct address_set *set, const struct address_set_entry *entries,
+                     unsigned count)
 {
 	for (unsigned n = 0; n < count; n++) {
 		if (!sy_addr_is_v4(&entries[n].addr))
 			continue;
 		uint32_t address = entries[n].addr.w[3], i = address_set_hash_v4(address);
-		while (o->v4[i & o->mask] != 0)
+		while (set->v4[i & set->mask] != 0)
 			i++;
-		o->v4[i & o->mask] = address | (uint64_t)entries[n].kind << 32;
+		set->v4[i & set->mask] = address | (uint64_t)entries[n].kind << 32;
 	}
 }
 
@@ -20,18 +21,18 @@ struct address_set *address_set_build(const struct address_set_entry *entries, u
 	uint32_t places = 16;
 	while (places < 2 * (uint64_t)count)
 		places *= 2;
-	struct address_set *o =
-	        calloc(1, sizeof(*o) + places * (sizeof(o->entry[0]) + sizeof(o->v4[0])));
-	if (!o)
+	struct address_set *set =
+	        calloc(1, sizeof(*set) + places * (sizeof(set->entry[0]) + sizeof(set->v4[0])));
+	if (!set)
 		return NULL;
-	o->mask = places - 1;
-	o->v4 = (uint64_t *)&o->entry[places];
+	set->mask = places - 1;
+	set->v4 = (uint64_t *)&set->entry[places];
 	for (unsigned n = 0; n < count; n++) {
 		uint32_t i = address_set_hash(&entries[n].addr);
-		while (o->entry[i & o->mask].kind != ADDRESS_SET_NONE)
+		while (set->entry[i & set->mask].kind != ADDRESS_SET_NONE)
 			i++;
-		o->entry[i & o->mask] = entries[n];
+		set->entry[i & set->mask] = entries[n];
 	}
-	build_v4(o, entries, count);
-	return o;
+	build_v4(set, entries, count);
+	return set;
 }

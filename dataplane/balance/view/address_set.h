@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which addresses are ours, and of what kind: an immutable open-addressing table. */
+/* The addresses whose packets the forwarder takes, and the kind of each: an immutable
+ * open-addressing table, which config/address.c builds and classify reads. */
 #ifndef ADDRESS_SET_H
 #define ADDRESS_SET_H
 
@@ -32,11 +33,11 @@ static inline uint32_t address_set_hash(const struct sy_addr *a)
 	return (uint32_t)sy_hash_mix(a->d[0] ^ 0x9e3779b97f4a7c15u, a->d[1] ^ 0xd6e8feb86659fd93u);
 }
 
-static inline enum address_set_kind address_set_find(const struct address_set *o,
+static inline enum address_set_kind address_set_find(const struct address_set *set,
                                                      const struct sy_addr *a)
 {
 	for (uint32_t i = address_set_hash(a);; i++) {
-		const struct address_set_entry *e = &o->entry[i & o->mask];
+		const struct address_set_entry *e = &set->entry[i & set->mask];
 		if (e->kind == ADDRESS_SET_NONE || sy_addr_equal(&e->addr, a))
 			return e->kind;
 	}
@@ -49,11 +50,11 @@ static inline uint32_t address_set_hash_v4(uint32_t address)
 }
 
 /* The same for an IPv4 address in network order. */
-static inline enum address_set_kind address_set_find_v4(const struct address_set *o,
+static inline enum address_set_kind address_set_find_v4(const struct address_set *set,
                                                         uint32_t address)
 {
 	for (uint32_t i = address_set_hash_v4(address);; i++) {
-		uint64_t entry = o->v4[i & o->mask];
+		uint64_t entry = set->v4[i & set->mask];
 		if ((uint32_t)entry == address || entry == 0)
 			return (enum address_set_kind)(entry >> 32);
 	}
