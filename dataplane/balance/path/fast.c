@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fast path: plain packets of established sessions, and segments that only advance a session's
- * state. It finds the session, rewrites the packet, notes the time and counts; nothing else. */
+/*
+ * The third stage, sy_fast_stage(): verifies the candidate that look up proposes for each packet,
+ * and forwards plain packets of established sessions and segments that only advance a session's
+ * state. All others get their session's record, or SESSION_NONE, and are left to slow.c.
+ *
+ *   the common way    fast_candidate() → fast_packet() → forward_emit(): sent
+ *   the general way   fast_general() → forward_packet(): to transmit, or to the slow path
+ */
 #include "segment.h"
 
 #define FAST_GROUP 16
@@ -16,10 +22,11 @@ static inline uint16_t fast_path_of(const struct session *s, const struct endpoi
 	return SY_READ(e->path);
 }
 
-/* Only packets that change no state may take the fast path. */
-static inline bool fast_may(unsigned plain, const struct session *s, enum session_direction from)
+/* Does the packet leave the session's state as it is? */
+static inline bool fast_keeps_state(unsigned plain, const struct session *s,
+                                    enum session_direction from)
 {
-	return session_is_fast(s, from) && !(plain & SY_PLAIN_SYN_FIN_RST);
+	return session_is_steady(s, from) && !(plain & SY_PLAIN_SYN_FIN_RST);
 }
 
 /* A candidate: the record that look up proposes, and the side that it says sent the packet. */
@@ -27,15 +34,14 @@ struct fast_candidate {
 	struct session *session;
 	const struct endpoint *endpoint;
 	struct server_share *share;
-	uint32_t guess;
-	uint32_t i; /* of the packet */
+	uint32_t entry; /* of the index: the record's number and the side, see session_index.h */
+	uint32_t i;     /* of the packet */
 };
 
-/* State of one pass over a burst: the tx cache of the previous packet, and the sessions with
- * packets that wait for the slow path, one bit by the low bits of the record number. */
-struct fast_turn {
+/* The stage's pass over a burst. */
+struct fast_pass {
 	struct sy_tx_cache tx;
-	uint64_t waiting;
+	uint64_t waiting; /* sessions with packets for the slow path: fast_bit() of their records */
 };
 
 static inline uint64_t fast_bit(uint32_t record)
@@ -43,7 +49,7 @@ static inline uint64_t fast_bit(uint32_t record)
 	return UINT64_C(1) << (record % 64);
 }
 
-/* A server's first answer to a SYN. */
+/* Advances the session's state by a server's first answer to a SYN; false: it is none. */
 static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy_burst *burst,
                                                   unsigned i, struct session *s,
                                                   const struct endpoint *e)
@@ -54,30 +60,30 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 	                      SY_RCU_READ(w->path_mtu[SY_READ(e->path)]));
 }
 
-/* Advances the session's state by a plain segment. False: the slow path must handle it, or another
- * packet of the session waits for the slow path and must advance the state first. */
+/* Advances the session's state by a plain segment. False: the slow path must do it, or must first
+ * advance the state by another packet of the session. */
 static inline __attribute__((always_inline)) bool
-fast_steps(struct sy_worker *w, struct sy_burst *burst, const struct fast_turn *turn,
-           const struct fast_candidate *at, const uint8_t *frame, enum session_direction from,
-           bool v4)
+fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass *pass,
+             const struct fast_candidate *at, const uint8_t *frame, enum session_direction from,
+             bool v4)
 {
 	const struct sy_balance *b = w->app;
 	const struct sy_tcp *tcp = (const struct sy_tcp *)(frame + sy_plain_l4(v4));
 	struct session *s = at->session;
-	uint32_t record = at->guess >> 1;
+	uint32_t record = at->entry >> 1;
 
-	if (turn->waiting & fast_bit(record))
+	if (pass->waiting & fast_bit(record))
 		return false;
 	return segment_step(s, session_cold_at(b->table[burst->slot[at->i]], record), from, tcp,
 	                    SY_ETH_LEN + sy_plain_len(frame, v4) - sy_plain_l4(v4)) ||
 	       (from == SESSION_SERVER && fast_answer(w, burst, at->i, s, at->endpoint));
 }
 
-/* A plain packet that is not the candidate's, or is unusual for its session: other forms, or ports
- * that no endpoint names. Packets that need a path lookup or an ICMP answer, or that have no
- * route, go to the slow path. */
+/* A packet that the common way does not take: not plain, not the candidate's, of another form, or
+ * of ports that no endpoint names. Finds its session. Forwards the packet, or leaves it to the slow
+ * path if it has no session, changes the state, has no route or does not fit its path. */
 static __attribute__((noinline)) enum sy_next
-fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fast_turn *turn)
+fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fast_pass *pass)
 {
 	const struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
@@ -94,11 +100,11 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t path = fast_path_of(s, e, from), len = burst->view[i].frame_len - SY_ETH_LEN;
-	if (!burst->plain[i] || !fast_may(burst->plain[i], s, from) ||
+	if (!burst->plain[i] || !fast_keeps_state(burst->plain[i], s, from) ||
 	    !forward_may(b, s, e, from, SESSION_ADDRESS_PENDING) ||
 	    len + e->overhead[from] > forward_mtu(e, sy_frame(burst->mbuf[i]), &burst->view[i],
 	                                          SY_RCU_READ(w->path_mtu[path]))) {
-		turn->waiting |= fast_bit(record);
+		pass->waiting |= fast_bit(record);
 		return SY_NEXT_SLOW;
 	}
 	burst->path[i] = path;
@@ -106,8 +112,9 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 	return (enum sy_next)burst->next[i];
 }
 
+/* A client's packet to a DR or IPIP server, which gets it unchanged or in a tunnel. */
 static enum sy_next fast_inwards(struct sy_worker *w, struct sy_burst *burst,
-                                 struct fast_turn *turn, const struct segment_common *c,
+                                 struct fast_pass *pass, const struct segment_common *c,
                                  const struct fast_candidate *at, bool behind);
 
 /* Changes a packet as its endpoint's form requires; false: no headroom for a tunnel header. */
@@ -132,9 +139,10 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 	return true;
 }
 
-/* A plain packet of the form's family, if its endpoint has this form. */
+/* Forwards a plain packet of the form's family, if the candidate is its session and its endpoint
+ * has this form; otherwise passes it on to fast_inwards() or fast_general(). */
 static inline __attribute__((always_inline)) enum sy_next
-fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
+fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
             const struct segment_common c, const struct fast_candidate *at,
             enum session_direction from, enum form form, bool behind)
 {
@@ -149,67 +157,66 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
 
 	if (SY_UNLIKELY(e->form != form || !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
 	                !forward_may(b, s, e, from, SESSION_SLOW_ONLY) ||
-	                !forward_find(w, &turn->tx, m, s, e, from, at->share, form_is_direct(form),
+	                !forward_find(w, &pass->tx, m, s, e, from, at->share, form_is_direct(form),
 	                              &neighbour)))
 		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
-		               ? fast_inwards(w, burst, turn, &c, at, behind)
-		               : fast_general(w, burst, i, turn);
-	if (!fast_may(plain, s, from) &&
-	    (!form_is_in_place(form) || !fast_steps(w, burst, turn, at, frame, from, v4)))
-		return fast_general(w, burst, i, turn);
+		               ? fast_inwards(w, burst, pass, &c, at, behind)
+		               : fast_general(w, burst, i, pass);
+	if (!fast_keeps_state(plain, s, from) &&
+	    (!form_is_in_place(form) || !fast_advance(w, burst, pass, at, frame, from, v4)))
+		return fast_general(w, burst, i, pass);
 	if (form_is_tunnel(form) &&
-	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > turn->tx.len_max)
-		return fast_general(w, burst, i, turn);
+	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > pass->tx.len_max)
+		return fast_general(w, burst, i, pass);
 	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return SY_NEXT_GONE;
 	}
-	return forward_emit(&turn->tx, neighbour, m, form_is_tunnel(form) ? sy_frame(m) : frame, s,
+	return forward_emit(&pass->tx, neighbour, m, form_is_tunnel(form) ? sy_frame(m) : frame, s,
 	                    s->seen, c.now, from, at->share, sy_plain_len(frame, v4), behind);
 }
 
-/* From a client to a DR or IPIP server, which gets the client's packet unchanged or in a tunnel. */
 static __attribute__((noinline)) enum sy_next
-fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
+fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
              const struct segment_common *c, const struct fast_candidate *at, bool behind)
 {
 	const enum session_direction from = SESSION_CLIENT;
 	const enum form form = at->endpoint->form;
 	if (form_is_v4(form) != !!(burst->plain[at->i] & SY_PLAIN_V4))
-		return fast_general(w, burst, at->i, turn);
+		return fast_general(w, burst, at->i, pass);
 	switch (form) {
 	case FORM_DIRECT_V4:
-		return fast_packet(w, burst, turn, *c, at, from, FORM_DIRECT_V4, behind);
+		return fast_packet(w, burst, pass, *c, at, from, FORM_DIRECT_V4, behind);
 	case FORM_DIRECT_V6:
-		return fast_packet(w, burst, turn, *c, at, from, FORM_DIRECT_V6, behind);
+		return fast_packet(w, burst, pass, *c, at, from, FORM_DIRECT_V6, behind);
 	case FORM_TUNNEL_V4:
-		return fast_packet(w, burst, turn, *c, at, from, FORM_TUNNEL_V4, behind);
+		return fast_packet(w, burst, pass, *c, at, from, FORM_TUNNEL_V4, behind);
 	case FORM_TUNNEL_V6:
-		return fast_packet(w, burst, turn, *c, at, from, FORM_TUNNEL_V6, behind);
+		return fast_packet(w, burst, pass, *c, at, from, FORM_TUNNEL_V6, behind);
 	default:
-		return fast_general(w, burst, at->i, turn);
+		return fast_general(w, burst, at->i, pass);
 	}
 }
 
-/* The compiler makes separate code for each combination. */
+/* Calls fast_packet() with constants: the compiler makes separate code for each combination. */
 static inline __attribute__((always_inline)) enum sy_next
-fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_turn *turn,
+fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
                const struct segment_common c, const struct fast_candidate *at, bool behind)
 {
 	const enum session_direction client = SESSION_CLIENT, server = SESSION_SERVER;
-	unsigned plain = burst->plain[at->i], from = at->guess & 1;
+	unsigned plain = burst->plain[at->i], from = at->entry & 1;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
-		return from == server ? fast_packet(w, burst, turn, c, at, server, FORM_V4, behind)
-		                      : fast_packet(w, burst, turn, c, at, client, FORM_V4, behind);
+		return from == server ? fast_packet(w, burst, pass, c, at, server, FORM_V4, behind)
+		                      : fast_packet(w, burst, pass, c, at, client, FORM_V4, behind);
 	if (SY_UNLIKELY(!plain))
-		return fast_general(w, burst, at->i, turn);
-	return from == server ? fast_packet(w, burst, turn, c, at, server, FORM_V6, behind)
-	                      : fast_packet(w, burst, turn, c, at, client, FORM_V6, behind);
+		return fast_general(w, burst, at->i, pass);
+	return from == server ? fast_packet(w, burst, pass, c, at, server, FORM_V6, behind)
+	                      : fast_packet(w, burst, pass, c, at, client, FORM_V6, behind);
 }
 
-/* Fetches records from the second-level cache for a group, then prefetches what they name. One
- * packet alone would wait for both, and block the next ones. Returns how many packets have
- * candidates. */
+/* Fills at[] with the candidates of a group of packets and prefetches their endpoints; returns how
+ * many. Packets without one are for the slow path. One packet alone would wait for its record, then
+ * for its endpoint, and block the next ones. */
 static inline unsigned fast_fetch(const struct segment_common c, struct sy_burst *burst,
                                   unsigned first, unsigned end, struct fast_candidate *at,
                                   bool *behind)
@@ -222,17 +229,17 @@ static inline unsigned fast_fetch(const struct segment_common c, struct sy_burst
 			continue;
 		}
 		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
-		uint32_t guess = burst->session[i];
-		if (SY_UNLIKELY(guess == SESSION_NONE)) {
+		uint32_t entry = burst->session[i];
+		if (SY_UNLIKELY(entry == SESSION_NONE)) {
 			forward_view(burst, i);
 			burst->next[i] = SY_NEXT_SLOW;
 			*behind = true;
 			continue;
 		}
-		struct session *s = session_at(&t, guess >> 1);
+		struct session *s = session_at(&t, entry >> 1);
 		const struct endpoint *e = &b->endpoint[s->server];
 		struct server_share *share = &c.share[s->server];
-		at[n++] = (struct fast_candidate){s, e, share, guess, i};
+		at[n++] = (struct fast_candidate){s, e, share, entry, i};
 		__builtin_prefetch(e);
 		__builtin_prefetch(share, 1);
 	}
@@ -242,7 +249,7 @@ static inline unsigned fast_fetch(const struct segment_common c, struct sy_burst
 void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct fast_candidate at[FAST_GROUP];
-	struct fast_turn turn = {.tx = {.path = SY_TX_CACHE_NONE}};
+	struct fast_pass pass = {.tx = {.path = SY_TX_CACHE_NONE}};
 	bool behind = false; /* a packet, maybe of the same flow, did not leave here */
 	const struct segment_common c = segment_common_of(w);
 
@@ -252,7 +259,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 		unsigned n = fast_fetch(c, burst, first, end, at, &behind);
 		sy_burst_fetch_next(burst, first, end);
 		for (unsigned k = 0; k < n; k++) {
-			enum sy_next next = fast_candidate(w, burst, &turn, c, &at[k], behind);
+			enum sy_next next = fast_candidate(w, burst, &pass, c, &at[k], behind);
 			burst->next[at[k].i] = (uint8_t)next;
 			behind |= next != SY_NEXT_GONE;
 		}

@@ -69,8 +69,8 @@ static inline bool remote_is_next(const struct sy_worker *w, struct remote *f,
 
 struct remote_candidate {
 	struct session *session;
-	uint32_t guess; /* the entry from session_guess() */
-	uint32_t i;     /* index of the packet */
+	uint32_t entry; /* of the index, from session_guess() */
+	uint32_t i;     /* of the packet */
 };
 
 /* Forwards a plain packet if the record is its session, needs no special handling, and its path and
@@ -95,7 +95,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 
 	/* Only the owner may use the cold half of a record, which has the ports that an endpoint
 	 * does not name. Only the owner decides whether a session is lost with its server. */
-	if (SY_UNLIKELY(!session_is_fast(&s, from) ||
+	if (SY_UNLIKELY(!session_is_steady(&s, from) ||
 	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
 	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
 	                !forward_may(b, &s, e, from, SESSION_SLOW_ONLY) || SY_READ(e->down) ||
@@ -183,7 +183,7 @@ static bool remote_packet(struct sy_worker *w, struct sy_burst *burst, struct sy
 {
 	if (SY_UNLIKELY(!at->session || !remote_is_next(w, f, burst, at->i)))
 		return false;
-	return at->guess & 1 ? remote_forward(w, burst, tx, at, SESSION_SERVER, now)
+	return at->entry & 1 ? remote_forward(w, burst, tx, at, SESSION_SERVER, now)
 	                     : remote_forward(w, burst, tx, at, SESSION_CLIENT, now);
 }
 

@@ -79,8 +79,8 @@ static inline bool session_is_challenged(const struct session *s)
 	return s->state == SESSION_RESET_BY_CLIENT || s->state == SESSION_RESET_BY_SERVER;
 }
 
-/* Plain packets from this side do not change its state, so they may take the fast path. */
-static inline bool session_is_fast(const struct session *s, enum session_direction from)
+/* Do plain packets from this side without SYN, FIN or RST leave the session's state as it is? */
+static inline bool session_is_steady(const struct session *s, enum session_direction from)
 {
 	const uint32_t both = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS;
 	const uint32_t states = from == SESSION_CLIENT ? both | 1u << SESSION_UDP_ONE_WAY : both;
