@@ -113,7 +113,7 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 }
 
 /* A client's packet to a DR or IPIP server, which gets it unchanged or in a tunnel. */
-static enum sy_next fast_inwards(struct sy_worker *w, struct sy_burst *burst,
+static enum sy_next fast_one_way(struct sy_worker *w, struct sy_burst *burst,
                                  struct fast_pass *pass, const struct segment_common *c,
                                  const struct fast_candidate *at, bool behind);
 
@@ -140,7 +140,7 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 }
 
 /* Forwards a plain packet of the form's family, if the candidate is its session and its endpoint
- * has this form; otherwise passes it on to fast_inwards() or fast_general(). */
+ * has this form; otherwise passes it on to fast_one_way() or fast_general(). */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
             const struct segment_common c, const struct fast_candidate *at,
@@ -160,7 +160,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	                !forward_find(w, &pass->tx, m, s, e, from, at->share, form_is_direct(form),
 	                              &neighbour)))
 		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
-		               ? fast_inwards(w, burst, pass, &c, at, behind)
+		               ? fast_one_way(w, burst, pass, &c, at, behind)
 		               : fast_general(w, burst, i, pass);
 	if (!fast_keeps_state(plain, s, from) &&
 	    (!form_is_in_place(form) || !fast_advance(w, burst, pass, at, frame, from, v4)))
@@ -177,7 +177,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 }
 
 static __attribute__((noinline)) enum sy_next
-fast_inwards(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
+fast_one_way(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
              const struct segment_common *c, const struct fast_candidate *at, bool behind)
 {
 	const enum session_direction from = SESSION_CLIENT;
