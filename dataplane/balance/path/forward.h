@@ -138,7 +138,8 @@ enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsi
 /* ---- oversize.c: packets that do not fit their path (docs/design/0012-fragments.md) --------- */
 
 /* Bytes by which forwarding enlarges a packet *v from this side. */
-int oversize_growth(const struct endpoint *e, const struct sy_view *v, enum session_direction from);
+int oversize_overhead(const struct endpoint *e, const struct sy_view *v,
+                      enum session_direction from);
 /* May a packet from this side that does not fit be fragmented? If not, its sender gets an ICMP
  * error. */
 bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const struct sy_view *v,

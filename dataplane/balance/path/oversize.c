@@ -23,7 +23,8 @@ static bool is_divided_first(const struct endpoint *e, const struct sy_view *v,
 	return v->v4 && from == SESSION_CLIENT && form_is_tunnel(e->form);
 }
 
-int oversize_growth(const struct endpoint *e, const struct sy_view *v, enum session_direction from)
+int oversize_overhead(const struct endpoint *e, const struct sy_view *v,
+                      enum session_direction from)
 {
 	/* A fragment in IPv6 has an extra header. */
 	bool header = e->form == FORM_TRANSLATE && v->v4 && v->fragment != SY_FRAGMENT_NONE;

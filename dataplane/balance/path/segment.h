@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Short paths, inline. Plain TCP segments that only advance a session's state are forwarded by the
- * fast path like those of an established session. The packet that has just created a session is
- * forwarded by its record. Unusual packets are left to slow.c.
+ * Two short cuts past the slow path, inline. fast.c calls segment_step() and segment_answer() for
+ * plain TCP segments that only advance a session's state. slow.c calls segment_forward_first() for
+ * the packet that has just created its session.
  */
 #ifndef SEGMENT_H
 #define SEGMENT_H
@@ -17,9 +17,9 @@
 /* What the packets of a burst have in common. */
 struct segment_common {
 	struct sy_balance *b;
-	struct server_share *share;
-	const uint16_t *mtu;
-	uint16_t now;
+	struct server_share *share; /* by server id: this worker's */
+	const uint16_t *mtu;        /* sy_worker.path_mtu */
+	uint16_t now;               /* tick */
 };
 
 static inline struct segment_common segment_common_of(struct sy_worker *w)
@@ -39,7 +39,8 @@ static const uint32_t segment_states[] = {
                            1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
 };
 
-/* The largest TCP segment that fits both directions, without options. */
+/* The largest TCP segment that fits both directions, without options, in bytes. mtu, other: of the
+ * paths there and back. */
 static inline uint16_t segment_mss(const struct endpoint *e, uint16_t mtu, uint16_t other)
 {
 	return sy_tcp_mss(sy_addr_is_v4(&e->vip), mtu < other ? mtu : other, 0);
@@ -77,8 +78,8 @@ static inline bool segment_answer(struct session *s, const struct endpoint *e, u
 /* Forwards the packet that has just created session s by its record alone; its server gets no
  * client address. False: the slow path must do it, and nothing was done. */
 static inline __attribute__((always_inline)) bool
-segment_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
-              struct sy_tx_cache *tx, const struct segment_common *c)
+segment_forward_first(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
+                      struct sy_tx_cache *tx, const struct segment_common *c)
 {
 	const struct endpoint *e = &c->b->endpoint[s->server];
 	const struct sy_view *v = &burst->view[i];

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* slow path: all packets that are not plain packets of established sessions. */
+/*
+ * The fourth stage, sy_slow_stage(): all packets that the fast path left.
+ *
+ *   begins a session       slow_create()   create, forward
+ *   other TCP, UDP, echo   slow_packet()   look up again, advance the state, create, forward
+ *   other ICMP             icmp_packet()   (icmp.c)
+ *
+ * The first two end in slow_forward(), which leaves the packet to transmit; segment.h has a short
+ * cut for the first.
+ */
 #include <arpa/inet.h>
 
 #include "address_set.h"
@@ -14,10 +23,10 @@
 #include "sweep.h"
 #include "tcp_state.h"
 
-/* The path MTU that routers reported for packets from this side, once the egress path is known; 0:
- * none reported. */
-static uint16_t slow_narrow(struct sy_worker *w, const struct session *s,
-                            enum session_direction from)
+/* For packets from the server: the path MTU that routers reported for the client, bytes; 0: none.
+ * Only sessions without a path can have one: see forward_path(), which comes first. */
+static uint16_t slow_client_mtu(struct sy_worker *w, const struct session *s,
+                                enum session_direction from)
 {
 	return SY_UNLIKELY(from == SESSION_SERVER && s->path == SY_PATH_NONE)
 	               ? client_mtu_find(w, &s->client)
@@ -34,17 +43,18 @@ static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_di
 	const struct sy_addr *server =
 	        SY_LIKELY(e->mode != MODE_SNAT) ? &e->addr : &session_pair_record(s)->client;
 	uint16_t other = forward_path_mtu(w, forward_path(w, s, !from));
-	uint16_t narrow = from == SESSION_CLIENT ? slow_narrow(w, s, SESSION_SERVER) : 0;
+	uint16_t narrow = from == SESSION_CLIENT ? slow_client_mtu(w, s, SESSION_SERVER) : 0;
 	if (SY_UNLIKELY(narrow && narrow < other))
 		other = narrow;
-	uint16_t there = sy_tcp_mss(sy_addr_is_v4(server), from == SESSION_CLIENT ? mtu : other, 0);
-	uint16_t back =
+	uint16_t to_server =
+	        sy_tcp_mss(sy_addr_is_v4(server), from == SESSION_CLIENT ? mtu : other, 0);
+	uint16_t to_client =
 	        sy_tcp_mss(sy_addr_is_v4(&s->client), from == SESSION_CLIENT ? other : mtu, 0);
-	return there < back ? there : back;
+	return to_server < to_client ? to_server : to_client;
 }
 
 /* The MTU to report to a packet's sender. An IPv6 host may always send 1280 bytes (RFC 8200 5). */
-static uint16_t slow_mtu(const struct sy_view *v, int mtu)
+static uint16_t slow_mtu_to_report(const struct sy_view *v, int mtu)
 {
 	return (uint16_t)(!v->v4 && mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu);
 }
@@ -59,7 +69,8 @@ static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsig
 	return false;
 }
 
-/* Finds the path, checks what a router checks, rewrites. */
+/* Forwards packet i of session s: finds its path, checks TTL and MTU, clamps the MSS of a SYN,
+ * inserts the client's address, rewrites. Otherwise drops it and notifies its sender. */
 static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	struct sy_balance *b = w->app;
@@ -75,13 +86,14 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		return;
 	const struct endpoint *e = &b->endpoint[s->server];
 	uint16_t path_mtu = forward_path_mtu(w, path), mtu = forward_mtu(e, frame, v, path_mtu);
-	uint16_t narrow = slow_narrow(w, s, burst->direction[i]);
+	uint16_t narrow = slow_client_mtu(w, s, burst->direction[i]);
 	if (SY_UNLIKELY(narrow && narrow < mtu))
 		mtu = narrow;
-	int overhead = oversize_growth(e, v, burst->direction[i]);
+	int overhead = oversize_overhead(e, v, burst->direction[i]);
 	bool fits = v->frame_len - v->l3 + overhead <= mtu;
 	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
-		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG, slow_mtu(v, mtu - overhead));
+		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG,
+		                slow_mtu_to_report(v, mtu - overhead));
 		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
 		return;
 	}
@@ -122,10 +134,11 @@ static enum tcp_result slow_advance_tcp(struct sy_balance *b, struct session_tab
 	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload, secret);
 }
 
-/* Does a SYN go to the session's server, which may still know its tuple? False: that is
- * pointless. */
-static bool slow_stays(struct sy_worker *w, struct session_table *t, uint32_t record,
-                       enum tcp_result result)
+/* After a SYN with the result TCP_ASK or TCP_AGAIN: keeps the session, so that its server, which
+ * may still know the tuple, gets the SYN. False: the server is down, or takes no new connections.
+ */
+static bool slow_keep(struct sy_worker *w, struct session_table *t, uint32_t record,
+                      enum tcp_result result)
 {
 	const struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
@@ -139,7 +152,8 @@ static bool slow_stays(struct sy_worker *w, struct session_table *t, uint32_t re
 	return true;
 }
 
-/* Advances a session's state by packet i; false: dropped. May end the session (record NONE). */
+/* Advances a session's state by packet i. False: the packet was dropped. Ends the session if
+ * the packet may create another one: burst->session[i] is then SESSION_NONE. */
 static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
@@ -171,7 +185,7 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		return false;
 	case TCP_ASK:
 	case TCP_AGAIN:
-		if (slow_stays(w, t, record, result))
+		if (slow_keep(w, t, record, result))
 			return true;
 		/* fall through */
 	case TCP_REOPEN:
@@ -187,25 +201,26 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	return true;
 }
 
-/* No other fragment of its datagram is still to come. */
+/* Is no other fragment of its datagram still to come? */
 static bool packet_is_whole(const struct sy_view *v)
 {
 	return v->fragment == SY_FRAGMENT_NONE || v->completes;
 }
 
-/* The counts of sessions created and ended when the burst was looked up. */
+/* The worker's counts of sessions created and ended, when the burst was looked up. */
 struct looked_up {
 	uint32_t created, ended;
 };
 
-/* An earlier packet of this burst may have created or ended the session since look up. */
+/* Looks packet i up again if an earlier packet of this burst may have created or ended its session.
+ * Sets burst->session[i]; returns who sent the packet. */
 static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                           const struct looked_up *then)
+                                           const struct looked_up *counts)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	enum session_direction from = burst->direction[i];
-	if (burst->session[i] != SESSION_NONE ? bw->ended == then->ended
-	                                      : bw->created == then->created)
+	if (burst->session[i] != SESSION_NONE ? bw->ended == counts->ended
+	                                      : bw->created == counts->created)
 		return from;
 	struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
@@ -214,12 +229,13 @@ static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst 
 	return from;
 }
 
+/* TCP, UDP and echo packets, other than those of slow_create(). */
 static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct looked_up *then)
+                        const struct looked_up *counts)
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
-	enum session_direction from = slow_look_up(w, burst, i, then);
+	enum session_direction from = slow_look_up(w, burst, i, counts);
 	bool had_session = burst->session[i] != SESSION_NONE;
 
 	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))
@@ -263,9 +279,9 @@ static inline void slow_prefetch(const struct session_table *t, uint32_t record,
 		__builtin_prefetch(session_cold_at(t, record), 1);
 }
 
-/* A packet for which create_prepare() has prepared a session. */
-static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                       struct sy_tx_cache *tx, const struct segment_common *c)
+/* Creates the session that create_prepare() has prepared for packet i, and forwards the packet. */
+static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        struct sy_tx_cache *tx, const struct segment_common *c)
 {
 	const struct service *service = balance_worker_of(w)->creation[i].service;
 	enum sy_drop reason;
@@ -277,7 +293,7 @@ static void slow_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	}
 	burst->session[i] = record;
 	struct session *s = session_at(c->b->table[burst->slot[i]], record);
-	if (service->policy.client_address || !segment_begin(w, burst, i, s, tx, c))
+	if (service->policy.client_address || !segment_forward_first(w, burst, i, s, tx, c))
 		slow_forward(w, burst, i, s);
 }
 
@@ -305,7 +321,7 @@ static inline void slow_gather(const struct sy_balance *b, const struct sy_burst
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
-	const struct looked_up then = {bw->created, bw->ended};
+	const struct looked_up counts = {bw->created, bw->ended};
 	const struct segment_common common = segment_common_of(w);
 	struct sy_tx_cache tx = {.path = SY_TX_CACHE_NONE};
 	struct slow_packets slow;
@@ -318,11 +334,11 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		unsigned i = slow.at[k];
 		const struct sy_view *v = &burst->view[i];
 		if (burst->session[i] == SESSION_NONE && bw->creations_pending >> i & 1) {
-			slow_begin(w, burst, i, &tx, &common);
+			slow_create(w, burst, i, &tx, &common);
 			continue;
 		}
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
-			slow_packet(w, burst, i, &then);
+			slow_packet(w, burst, i, &counts);
 		else
 			icmp_packet(w, burst, i);
 	}
