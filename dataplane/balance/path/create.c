@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Session creation. */
+/*
+ * Session creation, for slow.c: service (directory.c), server (schedule.c), local port
+ * (session_port.c), record (session_table.c). create_prepare() does the first two for all packets
+ * of a burst that begin sessions, and prefetches for the others; session_create() does the rest, or
+ * all of it for a packet that was not prepared.
+ */
 #include "create.h"
 #include "client_mtu.h"
 
@@ -10,8 +15,8 @@
 #include "reset.h"
 #include "snat.h"
 
-/* Does this session have the tuple that the search proposes? Two server ids may name one
- * endpoint. */
+/* Does this session have the tuple that the search proposes? Compares tuples, as two server ids may
+ * name one endpoint. */
 static bool port_is_taken(const void *ctx, const struct session *s,
                           enum session_direction direction)
 {
@@ -121,9 +126,9 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	return SY_DROP_NONE;
 }
 
-/* Creates the session of packet i with this server, on which it has a place. */
-static uint32_t create_at(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                          struct creation *creation, enum sy_drop *reason)
+/* Creates packet i's session with the server on which it has a place. */
+static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                   struct creation *creation, enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
 	const struct service *service = creation->service;
@@ -179,27 +184,27 @@ static bool is_midstream(const struct sy_view *v)
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
-/* May a packet like this create a session of a service? */
-static inline bool creation_is_requested(const struct sy_view *v)
+/* May a packet of this kind create a session? Others may by sloppy_tcp: creation_find_server(). */
+static inline bool packet_may_create(const struct sy_view *v)
 {
 	if (SY_LIKELY(v->proto == SY_PROTO_TCP))
 		return (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN;
 	return v->proto == SY_PROTO_UDP;
 }
 
-/* Is this packet a later one of its flow in the burst? Then the first one creates the session.
- * *some: a bitmap of the hashes of the pending ones. */
-static inline bool creation_is_duplicate(const struct sy_burst *burst, unsigned i, uint64_t due,
-                                         uint64_t *some)
+/* Does an earlier packet of the burst already create this flow's session? pending: those packets, a
+ * bit each; *hashes: a bitmap of their hashes' upper six bits, to which it adds this packet's. */
+static inline bool creation_is_duplicate(const struct sy_burst *burst, unsigned i, uint64_t pending,
+                                         uint64_t *hashes)
 {
 	const uint64_t bit = UINT64_C(1) << (burst->hash[i] >> 58);
 
-	if (SY_LIKELY(!(*some & bit))) {
-		*some |= bit;
+	if (SY_LIKELY(!(*hashes & bit))) {
+		*hashes |= bit;
 		return false;
 	}
-	for (; due; due &= due - 1)
-		if (burst->hash[__builtin_ctzll(due)] == burst->hash[i])
+	for (; pending; pending &= pending - 1)
+		if (burst->hash[__builtin_ctzll(pending)] == burst->hash[i])
 			return true;
 	return false;
 }
@@ -235,13 +240,13 @@ static void creation_prefetch_table(const struct sy_balance *b, const struct sy_
  * address translation; only other prefetches overlap with it. So all addresses are computed first,
  * then all are prefetched. */
 static void creations_prefetch(const struct sy_balance *b, const struct sy_burst *burst,
-                               struct creation *creation, uint64_t due)
+                               struct creation *creation, uint64_t with_server)
 {
 	uint64_t searches = 0;
-	for (uint64_t left = due; left; left &= left - 1)
+	for (uint64_t left = with_server; left; left &= left - 1)
 		session_prefetch_free(b->table[burst->slot[__builtin_ctzll(left)]]);
-	for (; due; due &= due - 1) {
-		unsigned i = (unsigned)__builtin_ctzll(due);
+	for (; with_server; with_server &= with_server - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(with_server);
 		if (!creation_needs_port(&b->endpoint[creation[i].server]) ||
 		    creation[i].port.search.local_count == 0)
 			continue;
@@ -260,24 +265,25 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	const struct service *service = NULL; /* of the previous creation */
-	const struct sy_tuple *asked = NULL;
-	uint64_t some = 0, begin = 0; /* begin: those that have a server */
+	const struct service *service = NULL;   /* of the previous creation */
+	const struct sy_tuple *previous = NULL; /* of the previous creation */
+	uint64_t hashes = 0, with_server = 0;   /* with_server: a bit per packet */
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
 		struct creation *creation = &bw->creation[i];
-		if (!creation_is_requested(v) || burst->direction[i] != SESSION_CLIENT)
+		if (!packet_may_create(v) || burst->direction[i] != SESSION_CLIENT)
 			continue;
 		/* A traceroute packet creates no session, and must not take another one's place
 		 * meanwhile. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
-		if (!asked || asked->dport != v->tuple.dport || asked->proto != v->tuple.proto ||
-		    !sy_addr_equal(&asked->dst, &v->tuple.dst))
+		if (!previous || previous->dport != v->tuple.dport ||
+		    previous->proto != v->tuple.proto ||
+		    !sy_addr_equal(&previous->dst, &v->tuple.dst))
 			service = directory_find(b, &v->tuple);
-		asked = &v->tuple;
-		if (!service || creation_is_duplicate(burst, i, bw->creations_pending, &some) ||
+		previous = &v->tuple;
+		if (!service || creation_is_duplicate(burst, i, bw->creations_pending, &hashes) ||
 		    create_check(burst, i) != SY_DROP_NONE)
 			continue;
 		creation->service = service;
@@ -285,12 +291,12 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		bw->creations_pending |= UINT64_C(1) << i;
 		if (creation->reason != SY_DROP_NONE)
 			continue;
-		begin |= UINT64_C(1) << i;
+		with_server |= UINT64_C(1) << i;
 		creation_search_port(w, burst, i, creation);
 		creation_prefetch_table(b, burst, i, creation);
 	}
-	if (begin)
-		creations_prefetch(b, burst, bw->creation, begin);
+	if (with_server)
+		creations_prefetch(b, burst, bw->creation, with_server);
 }
 
 /* Finds a server for packet i and takes a place on it. */
@@ -334,7 +340,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		SY_COUNT(bw->refused[creation->service->id], 1);
 		return SESSION_NONE;
 	}
-	uint32_t record = create_at(w, burst, i, creation, reason);
+	uint32_t record = create_with_server(w, burst, i, creation, reason);
 	if (record == SESSION_NONE) {
 		SY_COUNT(bw->refused[creation->service->id], 1);
 		load_give(b, creation->server);

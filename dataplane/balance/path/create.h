@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Session creation. */
+/* Session creation: create.c, create_check.c, snat_create.c, schedule.c. */
 #ifndef CREATE_H
 #define CREATE_H
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Which packets may create a session, for create.c and snat_create.c. */
 #include "create.h"
 
 enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ending a session. */
+/* Ending a session: at a packet (slow.c), by expiry (sweep.c), to free its record or its local port
+ * for another one (evict.c, create.c). */
 #include "end.h"
 
 #include "reset.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ending a session. */
+/* Ending a session, and the hashes under which the index has it. */
 #ifndef END_H
 #define END_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chooses a new session's server: the one its prefix is bound to, else the scheduler's choice, else
- * a backup. */
+/* Chooses a new session's server, for create.c: the one that the client's prefix is bound to
+ * (persistence), else the scheduler's choice among the servers, then among the backups. */
 #include <forwarder.pb-c.h>
 
 #include "create.h"
@@ -28,6 +28,7 @@ static uint32_t pool_take(struct sy_balance *b, struct pick *p, const struct poo
 	return SERVER_NONE;
 }
 
+/* Picks a server, or a backup if no server has a place, and takes a place on it. */
 static uint32_t server_pick(struct sy_worker *w, const struct service *s,
                             const struct sy_tuple *client, bool *full)
 {
@@ -50,7 +51,7 @@ static bool bound_take(struct sy_balance *b, uint32_t server)
 	return load_take(&b->server_active[server], SY_READ(b->endpoint[server].limit));
 }
 
-/* The same with persistence. */
+/* server_pick() for a service with persistence. */
 static uint32_t server_persist(struct sy_worker *w, const struct service *s,
                                const struct sy_tuple *client, bool *full)
 {
