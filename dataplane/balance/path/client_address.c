@@ -3,11 +3,11 @@
  * Passes clients' addresses to their servers, in a TCP option or in a header before the client's
  * data (docs/design/0014-client-address.md).
  *
- *     client counts        ISN │ data …            a session's `first` is the number after ISN,
+ *     client counts        ISN │ data …            client_first is the number after ISN,
  *     server counts        ISN │ header │ data …   `inserted` the header's length
  *
- * While a session is ADDRESS_PENDING, its packets come here; afterwards only their numbers are
- * converted.
+ * The slow path calls this file for the packets of sessions that are ADDRESS_PENDING. Afterwards
+ * only sequence numbers are converted, by forward_shift().
  */
 #include <arpa/inet.h>
 
@@ -30,12 +30,6 @@ static struct address_packet address_packet_of(struct sy_worker *w, struct sy_bu
 	const struct sy_balance *b = w->app;
 	return (struct address_packet){
 	        burst, i, s, session_cold_at(b->table[burst->slot[i]], burst->session[i])};
-}
-
-/* The sequence number of the client's first byte, kept until its server has the address. */
-static uint32_t cold_first(const struct session_cold *cold)
-{
-	return cold->fin_seq[SESSION_SERVER];
 }
 
 static uint32_t header_make(uint8_t out[static SY_PROXY_V1_MAX], const struct sy_tuple *t,
@@ -73,9 +67,9 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	t.cold->inserted = t.cold->text = 0;
 	if (SY_LIKELY(how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_UNSPECIFIED))
 		return;
-	t.cold->fin_seq[SESSION_SERVER] = ntohl(sy_packet_tcp(frame, v)->seq) + 1;
+	t.cold->client_first = ntohl(sy_packet_tcp(frame, v)->seq) + 1;
 	if (how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA) {
-		t.cold->text = 1;
+		t.cold->text = 1; /* session_is_by_toa() */
 		s->flags |= SESSION_ADDRESS_PENDING;
 		return;
 	}
@@ -104,7 +98,7 @@ static bool client_address_put(const struct address_packet *t, uint32_t mtu)
 		return false;
 	rte_pktmbuf_prepend(m, (uint16_t)len);
 	if (proxy) /* the header is the first byte, once forward_shift() has been here */
-		sy_tcp_shift_seq(at, v, cold_first(t->cold) - seq - t->cold->inserted);
+		sy_tcp_shift_seq(at, v, t->cold->client_first - seq - t->cold->inserted);
 	return true;
 }
 
@@ -165,7 +159,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 		return true;
 	/* Offset from the first byte: 0 if the client has had no acknowledgement, −1 for a
 	 * keep-alive (RFC 9293 3.8.4). */
-	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - cold_first(t.cold);
+	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - t.cold->client_first;
 	if (!(s->flags & SESSION_SHIFTED)) {
 		sy_tcp_blank_option(frame, v, SY_TOA);
 		sy_tcp_blank_option(frame, v, SY_TOA_IPV6);
@@ -197,7 +191,7 @@ uint8_t client_address_acknowledged(struct session *s, const struct session_cold
 {
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	/* Offset of what the server acknowledges from the first byte, as the server counts. */
-	uint32_t heard = ntohl(tcp->ack) - cold_first(cold), inserted = session_shift(s, cold);
+	uint32_t heard = ntohl(tcp->ack) - cold->client_first, inserted = session_shift(s, cold);
 	bool begun = s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED;
 
 	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_ACK)

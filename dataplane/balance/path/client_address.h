@@ -6,17 +6,17 @@
 #include "balance.h"
 
 /* For a client's SYN, packet i. If it begins the connection, first or again, this notes what to
- * send the server and from which number on. If the server decides that, data before a header is
- * taken off the SYN. */
+ * send the server, and the number of the client's first byte. If the SYN may be a repetition, the
+ * server's answer decides. Removes data from a SYN where a PROXY header must come before it. */
 void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           struct session *s);
 /* For a client's packet whose server may not have the address yet: inserts it, in at most `mtu`
  * bytes of IP packet. False: the packet was dropped. */
 bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                            struct session *s, uint32_t mtu);
-/* For a server's packet meanwhile: does the server have the address now? Conceals from the client
- * that less than the header may have been acknowledged. Returns the flags that may change the
- * session's state. */
+/* For a server's packet while SESSION_ADDRESS_PENDING, which this clears once the server has the
+ * address. If the server acknowledged only a part of the header, conceals that from the client.
+ * Returns the TCP flags that may change the session's state. */
 uint8_t client_address_acknowledged(struct session *s, const struct session_cold *cold,
                                     uint8_t *frame, const struct sy_view *v);
 

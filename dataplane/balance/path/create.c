@@ -154,8 +154,7 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 	};
 	uint64_t server_hash = SESSION_ONE_WAY;
 	if (endpoint_is_one_way(e) && v->proto == SY_PROTO_TCP)
-		cold.fin_seq[SESSION_SERVER] =
-		        ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
+		cold.client_first = ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
 	*reason = SY_READ(e->path) == SY_PATH_NONE ? SY_DROP_NO_ROUTE : SY_DROP_NONE;
 	if (*reason == SY_DROP_NONE && e->mode == MODE_IPIP)
 		*reason = create_tunnel(b, &s, burst->hash[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* TCP's states as seen from between the two ends (RFC 9293 3.3.2). */
+/* TCP's states as seen from between the two ends (RFC 9293 3.3.2), for the packets of the slow
+ * path. tcp_step.h has what the fast path needs too. */
 #include "tcp_step.h"
 
 /* A SYN without ACK from the client. */
@@ -72,8 +73,8 @@ static bool state_is_proven_by(const struct session *s, enum session_direction f
 	}
 }
 
-/* Does its server get the client's address, by either method? */
-static bool state_is_told(const struct session *s, const struct session_cold *cold)
+/* Does its server get the client's address, by TOA or PROXY? */
+static bool session_has_client_address(const struct session *s, const struct session_cold *cold)
 {
 	return s->flags & SESSION_SHIFTED || session_is_by_toa(cold);
 }
@@ -99,9 +100,9 @@ static bool state_begins_again(const struct session *s, const struct session_col
 		/* fall through */
 	case SESSION_ESTABLISHED:
 		/* The number of the server's FIN has replaced that of the first byte. */
-		return state_is_told(s, cold) &&
+		return session_has_client_address(s, cold) &&
 		       (s->flags & SESSION_SERVER_FIN ||
-		        ack + cold->inserted != cold->fin_seq[SESSION_SERVER]);
+		        ack + cold->inserted != cold->client_first);
 	default:
 		return false;
 	}
@@ -120,9 +121,10 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
 		return TCP_FORWARD;
 	s->state = SESSION_SYN_RECEIVED;
-	if (state_is_told(s, cold)) { /* of this connection, whatever earlier SYNs said */
+	if (session_has_client_address(s, cold)) {
+		/* The first byte of this connection, whatever earlier SYNs said. */
 		s->flags |= SESSION_ADDRESS_PENDING;
-		cold->fin_seq[SESSION_SERVER] = ack + cold->inserted;
+		cold->client_first = ack + cold->inserted;
 	}
 	return TCP_FORWARD;
 }
@@ -159,16 +161,10 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
  * guess it takes as many packets as there are ranges of this size. */
 #define END_NEAR 65536u
 
-/* For a one-way session, whose server's numbers we do not see: where the client's numbers begin. */
-static uint32_t *cold_begin(struct session_cold *cold)
-{
-	return &cold->fin_seq[SESSION_SERVER];
-}
-
 /* Notes whether the client's FIN or reset may be genuine, by its number. */
 static void one_way_note_end(struct session *s, struct session_cold *cold, uint32_t seq)
 {
-	if (seq - *cold_begin(cold) <= END_NEAR)
+	if (seq - cold->client_first <= END_NEAR)
 		s->flags |= SESSION_CLIENT_FIN_ACKED;
 }
 
@@ -178,7 +174,7 @@ static enum tcp_result one_way_syn(struct session *s, struct session_cold *cold,
 	if (s->state == SESSION_FIN_WAIT)
 		result = s->flags & SESSION_CLIENT_FIN_ACKED ? TCP_AGAIN : TCP_ASK;
 	if (result == TCP_AGAIN || s->state == SESSION_SYN_SENT)
-		*cold_begin(cold) = seq;
+		cold->client_first = seq;
 	return result;
 }
 

@@ -82,11 +82,17 @@ struct session_cold {
 			uint32_t inserted : 7; /* bytes inserted before the client's data */
 			uint32_t text : 1; /* they are a PROXY protocol v1 header; with inserted 0:
 			                      TOA carries the client address */
-			uint32_t fin_seq[2]; /* by enum session_direction: sequence number after
-			                        that side's FIN, in that side's numbering. While
-			                        SESSION_ADDRESS_PENDING, the server's entry is the
-			                        number of the client's first byte; in a one-way
-			                        session it is the number of the client's SYN */
+			union {
+				uint32_t fin_seq[2]; /* by enum session_direction: sequence number
+				                        after that side's FIN, in its numbering */
+				struct {
+					uint32_t client_fin;
+					/* Instead of the server's: while SESSION_ADDRESS_PENDING
+					 * the number of the client's first byte; in a one-way
+					 * session that of its SYN. */
+					uint32_t client_first;
+				};
+			};
 		};
 		struct {
 			uint32_t free_next, free_prev; /* list links while the record is free */
