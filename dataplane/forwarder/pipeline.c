@@ -1,32 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order of the packet stages. */
+/* The order of the packet stages. Each worker runs them over every burst: burst_run() in
+ * runtime/worker.c. */
 #include "pipeline.h"
 
 #include <sy_balance.h>
 
 /*
- * A packet may leave in any stage. A stage marks a packet GONE when it sent, dropped or handed it
- * over, or keeps it waiting. READY: rewritten, waits for transmit. SLOW: for the slow path. LOOKUP:
- * for the two stages after classify.
+ * A packet may leave in any stage. Its mark, sy_burst.next, says what comes next:
+ *
+ *   LOOKUP     look up and fast path
+ *   SLOW       slow path
+ *   TRANSMIT   transmit: rewritten; has a path, needs a next hop
+ *   READY      transmit: complete, its port known
+ *   GONE       none: sent, dropped, handed over, or kept waiting
  */
 const struct sy_stage pipeline[] = {
-        /* receive: the worker's loop */
+        /* runtime/worker.c: source_poll() and handover_receive() receive a burst. */
 
-        /* Parses the packet. Is its address ours, and which worker owns its slot? Drops packets for
-         * other hosts and keeps fragments that wait for their first fragment. Hands over a packet
-         * of another worker's slot, or forwards it by that worker's session record. */
+        /* balance/path/classify.c: parses each packet, checks its destination, finds its slot.
+         * Drops packets for other hosts and keeps fragments that wait for their first one. Packets
+         * of another worker's slot are forwarded by that worker's session record or handed over
+         * (remote.c). */
         {"classify", sy_classify_stage},
-        /* Finds a candidate session for each packet. No packet leaves here. */
+        /* lookup.c: finds a candidate session for each packet. No packet leaves here. */
         {"look up", sy_lookup_stage},
-        /* Plain packets of existing sessions: advances the session's state, rewrites, sends. A
-         * packet after one for the slow path is marked READY, to keep the order of its flow. If all
-         * packets have left, the burst ends here: the next two stages find it empty. */
+        /* fast.c: plain packets of existing sessions. Advances the session's state, rewrites,
+         * sends. A packet behind one that has not left becomes READY, to keep the order of its
+         * flow. If all packets have left, the next two stages find the burst empty. */
         {"fast path", sy_fast_stage},
-        /* All other packets: creates sessions, changes states, answers, refuses. Packets that it
-         * forwards are READY or TRANSMIT. Packets that we generate (resets, probes, ICMP) leave at
-         * once. */
+        /* slow.c: all other packets. Creates sessions, changes states, answers, refuses. Packets
+         * that it forwards become READY or TRANSMIT. Packets that we generate (resets, probes,
+         * ICMP, fragments) leave at once. */
         {"slow path", sy_slow_stage},
-        /* The remaining packets: next hop, MAC addresses, port. */
+        /* runtime/transmit.c: next hop, MAC addresses, port. Packets of an unknown neighbour wait.
+         * The ports send when the burst ends. */
         {"transmit", sy_transmit_stage},
         {NULL, NULL},
 };
