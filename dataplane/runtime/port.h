@@ -69,12 +69,14 @@ struct port {
 	int claimed;       /* the former ifindex, on which IPv6 addresses were claimed */
 	char problem[256]; /* of taking the port again; empty: none */
 	uint16_t mtu_link; /* the interface's MTU, mtu may be smaller */
-	uint16_t mtu;      /* writer: control thread; readers: workers, relaxed */
 	uint16_t mtu_max;  /* what the packet buffers hold; 0: no limit */
-	bool up;           /* likewise */
-	uint64_t mac;      /* as in memory, in the first 6 bytes. Likewise */
-	int ifindex;       /* 0: no kernel interface */
-	int master;        /* ifindex of its bridge, bond or the like; 0: none */
+	/* Writer: control thread; readers: workers, relaxed. */
+	uint16_t mtu;
+	bool up;
+	uint64_t mac; /* as in memory, in the first 6 bytes */
+
+	int ifindex; /* 0: no kernel interface */
+	int master;  /* ifindex of its bridge, bond or the like; 0: none */
 	char name[32];
 	char backend[48];
 	struct sy_director_stats found; /* the flow director's earlier counts */

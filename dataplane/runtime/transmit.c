@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The last stage: path → hop → neighbour → Ethernet header → port.
+ * The last stage, sy_transmit_stage(): path → hop → neighbour → Ethernet header → port. Packets are
+ * gathered for each port; transmit_flush() gives them to it when the worker's burst ends.
  *
  *   ready ──────────────► gathered for the port, or for the worker that owns its queue
  *   neighbour unknown ──► waits here, the control thread is asked ──► ready, or no-neighbour
