@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Packets of other workers' slots, for classify: remote_take() looks them up in the owner's table
+ * and forwards them by its record, or hands them over. */
 #include "remote.h"
 
 #include <stdlib.h>
@@ -93,8 +95,9 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	        from == SESSION_CLIENT && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6);
 	uint64_t neighbour;
 
-	/* Only the owner may use the cold half of a record, which has the ports that an endpoint
-	 * does not name. Only the owner decides whether a session is lost with its server. */
+	/* Only the owner may read the cold half of a record, which has the ports that an endpoint
+	 * does not name. forward_may() lets most sessions of a server that is down continue; here
+	 * the owner gets all of them, as it decides which ones are lost. */
 	if (SY_UNLIKELY(!session_is_steady(&s, from) ||
 	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
 	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
@@ -129,7 +132,7 @@ static unsigned remote_find(const struct sy_worker *w, const struct sy_burst *b,
 	return count;
 }
 
-/* The same as look up. */
+/* sy_lookup_stage() for these packets. */
 static void remote_look_up(const struct sy_balance *b, struct sy_burst *burst, const uint8_t *at,
                            unsigned count)
 {
