@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Eviction of sessions from a full slot, for create.c and snat_create.c. */
 #ifndef EVICT_H
 #define EVICT_H
 

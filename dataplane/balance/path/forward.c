@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Finds the path of a session's packet and rewrites the packet in the form of its endpoint, for
+ * slow.c and fast_general(). Transmit sends it. */
 #include "forward.h"
 #include "client_mtu.h"
 #include "snat.h"
@@ -106,9 +108,9 @@ static void forward_snat(const struct sy_balance *b, struct sy_burst *burst, uns
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
-/* The same for all other forms. NONE, or why the packet is dropped. */
-static enum sy_drop forward_otherwise(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                      const struct session *s, const struct endpoint *e)
+/* Rewrites a packet of a form that is not in place. NONE, or why the packet is dropped. */
+static enum sy_drop forward_not_in_place(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                         const struct session *s, const struct endpoint *e)
 {
 	const struct sy_balance *b = w->app;
 	if (form_is_direct(e->form)) {
@@ -159,7 +161,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	else if (form_is_in_place(e->form))
 		forward_rewrite(b, burst, i, s, e);
 	else
-		reason = forward_otherwise(w, burst, i, s, e);
+		reason = forward_not_in_place(w, burst, i, s, e);
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 		sy_burst_drop(w, burst, i, reason);
 		return;

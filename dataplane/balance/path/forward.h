@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Forwarding the packets of sessions; plain packets are rewritten in place, inline. */
+/*
+ * Forwarding the packets of sessions.
+ *
+ *   at once, plain packets   forward_may(), forward_find(), forward_plain(), forward_emit(),
+ * inline: fast.c, remote.c, segment.h to transmit, any packet  forward_path(), forward_packet()
+ * (forward.c): slow.c, fast_general()
+ */
 #ifndef FORWARD_H
 #define FORWARD_H
 
@@ -54,7 +60,7 @@ forward_cold_port(const struct sy_balance *b, uint8_t slot, const struct session
 /* The flags of slow-only sessions: the slow path must look at each of their packets. */
 #define SESSION_SLOW_ONLY (SESSION_ADDRESS_PENDING | SESSION_SHIFTED | SESSION_ONE_PACKET)
 
-/* Its endpoint and local address are usable: neither dead, down nor removed. */
+/* Its endpoint is neither dead nor down, and its local address not removed. */
 static inline bool session_is_well(const struct sy_balance *b, const struct session *s,
                                    const struct endpoint *e)
 {
@@ -78,9 +84,9 @@ forward_plain(const struct sy_balance *b, uint8_t *frame, unsigned plain, uint8_
 		                 port | (uint32_t)s->client_port << 16, sy_csum_inverse(s->delta));
 }
 
-/* May a packet be forwarded by its session's record alone? Yes if the session has none of the flags
- * in `slow_flags` and is not dead, and not lost with its server. Whether the packet changes the
- * session's state is checked elsewhere. */
+/* May a packet be forwarded by its session's record alone? Not if the session has any of
+ * slow_flags, is dead, or is lost with its server. Callers check whether the packet changes the
+ * state. */
 static inline bool forward_may(const struct sy_balance *b, const struct session *s,
                                const struct endpoint *e, enum session_direction from,
                                uint8_t slow_flags)
@@ -119,7 +125,7 @@ forward_emit(const struct sy_tx_cache *tx, uint64_t neighbour, struct rte_mbuf *
 	return SY_LIKELY(!behind) && sy_tx_cache_send(tx, m) ? SY_NEXT_GONE : SY_NEXT_READY;
 }
 
-/* ---- forward.c, translate.c: packets that are not plain or not rewritten in place --------- */
+/* ---- forward.c, translate.c ------------------------------------------------------------------ */
 
 /* Rewrites packet i for its session, counts it and marks it for transmit. The caller has checked
  * TTL and MTU. */

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The fragment table. classify asks it for the ports of each fragment; it keeps later fragments
+ * until the first one has come. */
 #include "fragment.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* look up: compares tags in the index and prefetches the session records for the next stage. */
+/* The second stage, sy_lookup_stage(): finds an index entry with each packet's tag, and prefetches
+ * the session record that fast.c will verify. */
 #include "balance.h"
 
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
@@ -32,7 +33,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (SY_UNLIKELY(entry == SESSION_NONE))
 			missed[misses++] = (uint8_t)i;
 	}
-	/* One session in six is in its other bucket. */
+	/* In a full table one session in six is in its other bucket. */
 	for (unsigned k = 0; k < misses; k++) {
 		unsigned i = missed[k];
 		const struct session_table t = session_table_of(&b->space, burst->slot[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Local ports. There is no bitmap: the reverse index itself shows which ports are held. */
+/* Finds a free local port for a new session, for create.c and snat_create.c. There is no bitmap:
+ * the index shows which ports are held, by the tuple of the server's answers. */
 #include "session_walk.h"
 
 #include <arpa/inet.h>

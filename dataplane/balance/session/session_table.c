@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One slot's table: records, their free list, creation, removal, sweeping. */
+/* One slot's table: records, their free list, insertion, removal, sweeping. Called by
+ * path/create.c, end.c and sweep.c, on the slot's worker. */
 #include "session_file.h"
 
 #include "session_hot.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Changes to the index, for session_table.c: see session_index.h for the buckets. */
 #include "session_walk.h"
 
 /* A bucket that the search has reached, through the entry at `index` of its parent's bucket. */
