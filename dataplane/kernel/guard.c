@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The nftables table that keeps this host from sending from claimed addresses, for claim.c. */
 #include "guard.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Hook priority raw: drops packets before connection tracking handles them. */
+/* Priority -300 is raw: drops packets before connection tracking handles them. */
 static const char guard_rules[] = "table inet steelyard {\n"
                                   "  set claimed4 { type ipv4_addr; }\n"
                                   "  set claimed6 { type ipv6_addr; }\n"

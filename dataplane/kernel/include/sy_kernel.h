@@ -190,8 +190,8 @@ bool sy_pins_are_private(void);
  * For a claimed address the kernel answers ARP or ND, but never uses it as a source or sends resets
  * from it. IPv4: a `local` route on lo, table local, protocol 201 (steelyard's). IPv6: a /128 with
  * preferred lifetime 0, nodad, on the given port's interface. For both, an nftables table
- * `inet steelyard` stops resets and ICMP errors from claimed addresses on interfaces without the
- * program, and drops packets that local processes send from them.
+ * `inet steelyard` drops every packet that this host sends from a claimed address, such as resets
+ * and ICMP errors, except neighbour advertisements. Forwarded packets and ARP do not meet it.
  */
 struct sy_claims;
 
