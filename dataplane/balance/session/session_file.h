@@ -190,7 +190,8 @@ static inline void *session_slot_region(const struct session_file *f, uint8_t sl
 {
 	return (uint8_t *)(uintptr_t)f + session_slot_place(f, slot).line * SY_CACHE_LINE;
 }
-/* Sets the wanted size and the growth limit (session_known.c). */
+/* Sets the wanted size and the growth limit, by the options and the file at s->path
+ * (session_known.c). */
 void session_store_size(struct session_store *s, const struct session_store_options *o);
 /* Points s->tables into s->now, all empty. */
 void session_store_tables(struct session_store *s);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The wanted size of a store, and getters for its properties. */
-#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -8,15 +7,11 @@
 #include "session_size.h"
 
 /* Bytes of the file that an earlier process left; 0: there is none. */
-static uint64_t found_bytes(const struct session_store_options *o)
+static uint64_t found_bytes(const struct session_store *s)
 {
-	char path[PATH_MAX];
 	struct stat st;
 
-	if (o->directory == NULL)
-		return 0;
-	snprintf(path, sizeof(path), "%s/%s", o->directory, o->name);
-	return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+	return s->path[0] != '\0' && stat(s->path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
 /* Sets the wanted size and the growth limit. The memory of a found file counts as free memory does,
@@ -28,7 +23,7 @@ void session_store_size(struct session_store *s, const struct session_store_opti
 	if (o->directory != NULL)
 		snprintf(s->directory, sizeof(s->directory), "%s", o->directory);
 	if (o->sessions == 0 || o->limit == 0) {
-		uint64_t found = found_bytes(o);
+		uint64_t found = found_bytes(s);
 		uint64_t left = session_memory_left("", o->directory);
 		session_size_choose(found + (left > o->reserved ? left - o->reserved : 0), &size);
 		if (size.limit < found / SESSION_BYTES)

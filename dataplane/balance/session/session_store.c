@@ -348,13 +348,14 @@ static int options_check(const struct session_store_options *o, struct sy_error 
 static int store_open(struct session_store *s, const struct session_store_options *o,
                       struct sy_error *err)
 {
+	if (o->directory != NULL)
+		snprintf(s->path, sizeof(s->path), "%s/%s", o->directory, o->name);
 	session_store_size(s, o);
 	s->servers_wanted = o->servers;
 	s->owner = o->owner;
 	s->slot_key_wanted = o->slot_key;
 	if (o->directory == NULL)
 		return store_new(s, err);
-	snprintf(s->path, sizeof(s->path), "%s/%s", o->directory, o->name);
 	int rc = session_boot_id(s->boot, err);
 	if (rc != 0)
 		return rc;
