@@ -15,7 +15,7 @@
  *   GONE       none: sent, dropped, handed over, or kept waiting
  */
 const struct sy_stage pipeline[] = {
-        /* runtime/worker.c: source_poll() and handover_receive() receive a burst. */
+        /* runtime/worker.c, worker_turn(): receives a burst from a queue or another worker. */
 
         /* balance/path/classify.c: parses each packet, checks its destination, finds its slot.
          * Drops packets for other hosts and keeps fragments that wait for their first one. Packets
