@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The transport checksum: verified before a packet creates a session, on a server's first answer,
+ * and before the forwarder answers. */
 #include "pseudo.h"
 
 static enum sy_csum_state sum_state(uint64_t sum)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Lowers the MSS option of SYNs, for slow.c and segment.h of balance. */
 #include <arpa/inet.h>
 
 #include "option.h"

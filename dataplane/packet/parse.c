@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* sy_packet_parse(): checks a frame that is not plain (sy_plain.h) and fills its view, for
+ * classify. */
 #include <arpa/inet.h>
 
 #include "extension.h"

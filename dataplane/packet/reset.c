@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Builds TCP resets and probes, for reset.c of balance. */
 #include "icmp.h"
 
 /* Builds a segment without data, with window 0. */

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Rewrites packets in place that are not plain; sy_plain.h does it for plain ones. */
 #include <arpa/inet.h>
 
 #include "fragment.h"

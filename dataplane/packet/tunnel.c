@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Puts packets into IPIP tunnels. */
 #include "icmp.h"
 #include "move.h"
 

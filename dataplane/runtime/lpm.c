@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Longest prefix match from an address to a group, without a lock for readers: see lpm.h. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>

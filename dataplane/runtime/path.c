@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Paths: their ids, objects and MTUs, and the groups of routes with equal hops (route.h). route.c
+ * calls it when routes change; workers read paths under RCU. */
 #include <stdlib.h>
 
 #include "route.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Opens, binds and closes ports for runtime.c, and finds them by name or interface. The backends
+ * are port_xsk.c and port_ethdev.c. */
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Applies the mirror's routes to the prefix trees, and looks paths up: sy_path_lookup(). */
 #include <stdlib.h>
 
 #include <rte_byteorder.h>
