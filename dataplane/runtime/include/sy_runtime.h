@@ -352,7 +352,7 @@ void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
 /* Sends one packet of this host out of a port, to the MAC already in place, from the port's MAC. */
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 
-/* ---- routes (route.c, nexthop.c) ---- */
+/* ---- routes (route.c, path.c) ---- */
 
 /*
  * A path is a group of next hops, named by a 16-bit id that a session may keep. A path turns stale

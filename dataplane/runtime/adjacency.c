@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Next hops and on-link neighbours with their MACs (adjacency.h): path.c takes them for its hops,
+ * the mirror publishes their MACs, transmit.c reads them. */
 #include <stdlib.h>
 
 #include "runtime.h"
