@@ -229,6 +229,23 @@ static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst 
 	return from;
 }
 
+/* A server's packet that never had a session: resets its sender, if configured. Returns why it is
+ * dropped. */
+static enum sy_drop slow_refuse_server(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	const struct sy_balance *b = w->app;
+	switch (address_set_find(SY_RCU_READ(b->address_set), &burst->view[i].tuple.dst)) {
+	case ADDRESS_SET_LOCAL:
+		if (SY_READ(b->reset_unknown_services))
+			reset_unknown(w, burst, i);
+		return SY_DROP_NO_SESSION;
+	case ADDRESS_SET_POOL:
+		return SY_DROP_SNAT_STRAY;
+	default:
+		return SY_DROP_NAT_STRAY;
+	}
+}
+
 /* TCP, UDP and echo packets, other than those of slow_create(). */
 static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct looked_up *counts)
@@ -241,16 +258,11 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))
 		return;
 	if (burst->session[i] == SESSION_NONE) {
-		enum sy_drop reason = had_session ? SY_DROP_SERVER_REMOVED : SY_DROP_NO_SESSION;
+		enum sy_drop reason = SY_DROP_NO_SESSION;
 		if (from == SESSION_SERVER) {
-			enum address_set_kind kind = address_set_find(SY_RCU_READ(b->address_set),
-			                                              &burst->view[i].tuple.dst);
-			if (!had_session && kind != ADDRESS_SET_LOCAL)
-				reason = kind == ADDRESS_SET_POOL ? SY_DROP_SNAT_STRAY
-				                                  : SY_DROP_NAT_STRAY;
-			else if (!had_session && SY_READ(b->reset_unknown_services))
-				reset_unknown(w, burst, i);
-			sy_burst_drop(w, burst, i, reason);
+			sy_burst_drop(w, burst, i,
+			              had_session ? SY_DROP_SERVER_REMOVED
+			                          : slow_refuse_server(w, burst, i));
 			return;
 		}
 		if (!slow_ttl_suffices(w, burst, i)) /* a traceroute gets no session */
