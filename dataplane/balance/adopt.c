@@ -80,7 +80,7 @@ static bool adopt_same(void *ctx, const struct session *one, const struct sessio
 	const struct sy_tuple t = side == SESSION_CLIENT
 	                                  ? session_client_tuple(one, one_cold, e)
 	                                  : session_server_tuple(b, one, one_cold, e);
-	return session_holds(b, two, two_cold, &t, side);
+	return session_has_tuple(b, two, two_cold, &t, side);
 }
 
 /* ---- counters: adopted sessions count as created, since their ends will be counted ---------- */

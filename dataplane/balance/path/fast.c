@@ -155,7 +155,8 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	const bool v4 = form_is_v4(form), inwards = from == SESSION_CLIENT;
 	uint64_t neighbour;
 
-	if (SY_UNLIKELY(e->form != form || !session_is_of_plain(b, s, e, frame, plain, v4, from) ||
+	if (SY_UNLIKELY(e->form != form ||
+	                !session_has_plain_tuple(b, s, e, frame, plain, v4, from) ||
 	                !forward_may(b, s, e, from, SESSION_SLOW_ONLY) ||
 	                !forward_find(w, &pass->tx, m, s, e, from, at->share, form_is_direct(form),
 	                              &neighbour)))

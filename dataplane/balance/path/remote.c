@@ -100,7 +100,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	 * the owner gets all of them, as it decides which ones are lost. */
 	if (SY_UNLIKELY(!session_is_steady(&s, from) ||
 	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
-	                !session_is_of_plain(b, &s, e, frame, plain, v4, from) ||
+	                !session_has_plain_tuple(b, &s, e, frame, plain, v4, from) ||
 	                !forward_may(b, &s, e, from, SESSION_SLOW_ONLY) || SY_READ(e->down) ||
 	                !forward_find(w, tx, m, &s, e, from, share, direct, &neighbour)))
 		return false;

@@ -81,8 +81,8 @@ struct persist;     /* which server a client prefix is bound to: persist.c */
 struct sy_balance {
 	struct sy_balance_options options;
 	struct sy_runtime *rt;
-	struct session_table *table[SY_SLOTS]; /* once adopted */
-	struct session_space space;            /* likewise */
+	struct session_table *table[SY_SLOTS]; /* by slot; valid once adopted */
+	struct session_space space;            /* of each table what look-ups read */
 	struct sy_hash_key key;                /* of the session index */
 
 	struct endpoint *endpoint; /* [max_servers] */

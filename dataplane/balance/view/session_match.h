@@ -125,7 +125,14 @@ static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, cons
 	                           .l4_delta = sy_csum_inverse(s->delta)};
 }
 
-/* ---- checking a candidate of the index against a packet's tuple */
+/*
+ * ---- checking a candidate of the index against a packet's tuple
+ *
+ *   match_session()              for session_find(): any session
+ *     session_has_tuple_with()     with ports that are known
+ *     session_has_tuple()        any session; reads the cold half if it must
+ *   session_has_plain_tuple()    fast: a plain packet, ports that the endpoint names
+ */
 
 struct match_context {
 	const struct sy_balance *balance;
@@ -133,10 +140,11 @@ struct match_context {
 	const struct sy_tuple *tuple;
 };
 
-/* Under SNAT an endpoint names no server: its addresses match no packet. */
-static inline bool snat_holds(const struct sy_balance *b, const struct session *s,
-                              const struct session_cold *cold, const struct sy_tuple *tuple,
-                              enum session_direction side)
+/* Has a SNAT session this tuple? Its endpoint names no server: the pair record has the other end.
+ */
+static inline bool session_has_snat_tuple(const struct sy_balance *b, const struct session *s,
+                                          const struct session_cold *cold,
+                                          const struct sy_tuple *tuple, enum session_direction side)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	if (SY_LIKELY(e->mode != MODE_SNAT))
@@ -149,8 +157,9 @@ static inline bool snat_holds(const struct sy_balance *b, const struct session *
 /* Does the session have this tuple on this side? vport, port: its service's and server's, network
  * order. */
 static inline __attribute__((always_inline)) bool
-session_is_of(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
-              uint16_t vport, uint16_t port, const struct sy_tuple *t, enum session_direction side)
+session_has_tuple_with(const struct sy_balance *b, const struct session *s,
+                       const struct endpoint *e, uint16_t vport, uint16_t port,
+                       const struct sy_tuple *t, enum session_direction side)
 {
 	if (side == SESSION_CLIENT)
 		return t->sport == s->client_port && t->dport == vport && t->proto == e->proto &&
@@ -162,8 +171,9 @@ session_is_of(const struct sy_balance *b, const struct session *s, const struct 
 
 /* The same for a plain packet of this family, whose endpoint's form is of that family too. */
 static inline __attribute__((always_inline)) bool
-session_is_of_plain(const struct sy_balance *b, const struct session *s, const struct endpoint *e,
-                    const uint8_t *frame, unsigned plain, bool v4, enum session_direction side)
+session_has_plain_tuple(const struct sy_balance *b, const struct session *s,
+                        const struct endpoint *e, const uint8_t *frame, unsigned plain, bool v4,
+                        enum session_direction side)
 {
 	const bool client = side == SESSION_CLIENT;
 	const struct sy_addr *src = client ? &s->client : &e->addr;
@@ -179,13 +189,15 @@ session_is_of_plain(const struct sy_balance *b, const struct session *s, const s
 	return memcmp(ip6->src, src, sizeof(*src)) == 0 && memcmp(ip6->dst, dst, sizeof(*dst)) == 0;
 }
 
-static inline bool session_holds(const struct sy_balance *b, const struct session *s,
-                                 const struct session_cold *cold, const struct sy_tuple *t,
-                                 enum session_direction side)
+/* Does the session, of any mode, have this tuple on this side? */
+static inline bool session_has_tuple(const struct sy_balance *b, const struct session *s,
+                                     const struct session_cold *cold, const struct sy_tuple *t,
+                                     enum session_direction side)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
-	return session_is_of(b, s, e, session_vport(e, cold), session_port(e, cold), t, side) ||
-	       snat_holds(b, s, cold, t, side);
+	return session_has_tuple_with(b, s, e, session_vport(e, cold), session_port(e, cold), t,
+	                              side) ||
+	       session_has_snat_tuple(b, s, cold, t, side);
 }
 
 static inline __attribute__((always_inline)) bool
@@ -193,9 +205,11 @@ match_session(const void *ctx, const struct session *s, enum session_direction d
 {
 	const struct match_context *m = ctx;
 	const struct endpoint *e = &m->balance->endpoint[s->server];
-	if (SY_LIKELY(session_is_of(m->balance, s, e, e->vport, e->port, m->tuple, direction)))
+	if (SY_LIKELY(session_has_tuple_with(m->balance, s, e, e->vport, e->port, m->tuple,
+	                                     direction)))
 		return true;
-	return session_holds(m->balance, s, session_cold_beside(m->table, s), m->tuple, direction);
+	return session_has_tuple(m->balance, s, session_cold_beside(m->table, s), m->tuple,
+	                         direction);
 }
 
 #endif
