@@ -7,10 +7,12 @@
 
 enum tcp_result {
 	TCP_FORWARD,
-	TCP_REOPEN, /* a new connection under an old tuple: end the session, create another */
-	TCP_AGAIN,  /* likewise, but the server may still have the old one: tcp_state_again() if it
-	               takes new connections, so that it sees the tuple it knows; else as REOPEN */
-	TCP_ASK,    /* forward: the server, unless it is down, decides; else as REOPEN */
+	TCP_REOPEN, /* a SYN under an old tuple: end the session, create another */
+	TCP_AGAIN,  /* likewise, but the server may still have the old connection. If it takes new
+	               ones, keep the session, so that it sees the tuple it knows:
+	               tcp_state_again(). If not, as REOPEN */
+	TCP_ASK,    /* a SYN of a session that may be over: forward it, as the server knows. If it
+	               is down, as REOPEN */
 	TCP_CHALLENGE, /* forward a reset that may be forged: challenge_send() */
 	TCP_DROP,      /* BAD_TCP_STATE */
 };
