@@ -135,9 +135,9 @@ static bool client_address_send_ahead(struct sy_worker *w, const struct address_
 	return true;
 }
 
-/* Would the client's bytes lie where the server expects the header? The one legitimate byte before
- * the client's first is that of a keep-alive. */
-static bool is_forged(const struct sy_view *v, const struct sy_tcp *tcp, uint32_t at)
+/* Would the client's bytes lie where the server expects the header? Then they are forged. The one
+ * legitimate byte before the client's first is that of a keep-alive. */
+static bool is_inside_header(const struct sy_view *v, const struct sy_tcp *tcp, uint32_t at)
 {
 	bool whole = v->fragment == SY_FRAGMENT_NONE;
 	if (v->tcp_flags & SY_TCP_SYN) /* syn_strip() takes no data off a fragment */
@@ -163,7 +163,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 	if (!(s->flags & SESSION_SHIFTED)) {
 		sy_tcp_blank_option(frame, v, SY_TOA);
 		sy_tcp_blank_option(frame, v, SY_TOA_IPV6);
-	} else if (is_forged(v, sy_packet_tcp(frame, v), at)) {
+	} else if (is_inside_header(v, sy_packet_tcp(frame, v), at)) {
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return false;
 	}
