@@ -131,7 +131,7 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 #define RING_BURSTS 8
 /* Packets of a late burst that are prefetched before the first one is looked at: as many as a core
  * can have under way. */
-#define FETCH_AHEAD 12
+#define PREFETCH_FIRST 12
 
 _Static_assert(offsetof(struct next, mbuf) == sizeof(((struct next *)0)->before), "in a row");
 
@@ -155,23 +155,23 @@ void handover_begin(struct sy_worker *w)
 {
 	struct next *next = &w->private->next;
 	next->from = next->bursts = 0;
-	next->fetched = SY_BURST;
+	next->prefetched = SY_BURST;
 	next_find(w);
 }
 
 void handover_ahead(struct sy_worker *w, struct sy_burst *b)
 {
 	const struct next *next = &w->private->next;
-	b->ahead = next->before + next->fetched;
-	b->aheads = SY_BURST + next->count - next->fetched;
-	b->late = next->fetched < SY_BURST ? SY_BURST - next->fetched : 0;
-	b->fetched = b->late;
+	b->ahead = next->before + next->prefetched;
+	b->aheads = SY_BURST + next->count - next->prefetched;
+	b->late = next->prefetched < SY_BURST ? SY_BURST - next->prefetched : 0;
+	b->prefetched = b->late;
 	b->ahead_frame = next->frame;
 }
 
 void handover_passed(struct sy_worker *w, const struct sy_burst *b)
 {
-	w->private->next.fetched += b->fetched < b->aheads ? b->fetched : b->aheads;
+	w->private->next.prefetched += b->prefetched < b->aheads ? b->prefetched : b->aheads;
 }
 
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
@@ -182,11 +182,11 @@ unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
 		return 0;
 	memcpy(b->mbuf, next->mbuf, n * sizeof(b->mbuf[0]));
 	memcpy(next->before + SY_BURST - n, next->mbuf, n * sizeof(b->mbuf[0]));
-	next->fetched -= n;
+	next->prefetched -= n;
 	next_find(w);
 	handover_ahead(w, b);
-	for (unsigned i = 0; i < b->late && i < FETCH_AHEAD; i++, next->fetched++)
-		sy_burst_fetch(b, i);
+	for (unsigned i = 0; i < b->late && i < PREFETCH_FIRST; i++, next->prefetched++)
+		sy_burst_prefetch(b, i);
 	next->frame = (size_t)(sy_frame(b->mbuf[0]) - (uint8_t *)b->mbuf[0]);
 	SY_COUNT(w->counters.handed_in, n);
 	return n;

@@ -23,11 +23,11 @@ struct next {
 	struct rte_mbuf *before[SY_BURST]; /* the previous burst, if handed over, right-aligned */
 	struct rte_mbuf *mbuf[SY_BURST];
 	unsigned count;
-	unsigned fetched; /* of before[] and mbuf[] together */
-	unsigned from;    /* the worker to take from next; the number of workers: none */
-	unsigned bursts;  /* taken from that worker in this turn */
-	size_t frame;     /* offset from buffer to frame in the latest burst; differs by kind of
-	                     port */
+	unsigned prefetched; /* of before[] and mbuf[] together */
+	unsigned from;       /* the worker to take from next; the number of workers: none */
+	unsigned bursts;     /* taken from that worker in this turn */
+	size_t frame;        /* offset from buffer to frame in the latest burst; differs by kind of
+	                        port */
 };
 
 /* From this many packets on, the worker looks at the other's ring before the turn is over. */

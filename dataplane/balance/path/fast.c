@@ -218,9 +218,9 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pa
 /* Fills at[] with the candidates of a group of packets and prefetches their endpoints; returns how
  * many. Packets without one are for the slow path. One packet alone would wait for its record, then
  * for its endpoint, and block the next ones. */
-static inline unsigned fast_fetch(const struct segment_common c, struct sy_burst *burst,
-                                  unsigned first, unsigned end, struct fast_candidate *at,
-                                  bool *behind)
+static inline unsigned fast_gather(const struct segment_common c, struct sy_burst *burst,
+                                   unsigned first, unsigned end, struct fast_candidate *at,
+                                   bool *behind)
 {
 	const struct sy_balance *b = c.b;
 	unsigned n = 0;
@@ -257,8 +257,8 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;
-		unsigned n = fast_fetch(c, burst, first, end, at, &behind);
-		sy_burst_fetch_next(burst, first, end);
+		unsigned n = fast_gather(c, burst, first, end, at, &behind);
+		sy_burst_prefetch_next(burst, first, end);
 		for (unsigned k = 0; k < n; k++) {
 			enum sy_next next = fast_candidate(w, burst, &pass, c, &at[k], behind);
 			burst->next[at[k].i] = (uint8_t)next;

@@ -167,9 +167,9 @@ static inline struct session *remote_record(const struct sy_balance *b,
 	return session_at(&t, burst->session[i] >> 1);
 }
 
-static void remote_fetch(const struct sy_balance *b, const struct sy_burst *burst,
-                         const struct server_share *share, const uint8_t *at, unsigned count,
-                         struct remote_candidate *out)
+static void remote_gather(const struct sy_balance *b, const struct sy_burst *burst,
+                          const struct server_share *share, const uint8_t *at, unsigned count,
+                          struct remote_candidate *out)
 {
 	for (unsigned k = 0; k < count; k++) {
 		struct session *s = remote_record(b, burst, at[k]);
@@ -203,7 +203,7 @@ static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *b
 	remote_look_up(b, burst, at, count);
 	for (unsigned first = 0; first < count; first += GROUP) {
 		unsigned n = count - first < GROUP ? count - first : GROUP;
-		remote_fetch(b, burst, bw->share, at + first, n, group);
+		remote_gather(b, burst, bw->share, at + first, n, group);
 		for (unsigned k = 0; k < n; k++) {
 			if (!remote_packet(w, burst, &tx, f, &group[k], now)) {
 				remote_hand_over(w, f, burst, group[k].i);

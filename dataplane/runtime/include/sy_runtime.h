@@ -252,8 +252,8 @@ struct sy_burst {
 	unsigned count;        /* a stage may remove packets that are gone */
 	bool handed_over;      /* received from another worker: this worker owns the slots */
 	unsigned late, aheads; /* entries of `ahead`: for this burst, and in total */
-	unsigned fetched;      /* entries fetched, or more, once all stages have run */
-	struct rte_mbuf *const *ahead;   /* packets from other workers: sy_burst_fetch() */
+	unsigned prefetched;   /* entries prefetched, or more, once all stages have run */
+	struct rte_mbuf *const *ahead;   /* packets from other workers: sy_burst_prefetch() */
 	size_t ahead_frame;              /* their likely offset from buffer to frame */
 	uint64_t mac;                    /* of the ingress port, if not handed over: as in memory,
 	                                    in the first 6 bytes */
@@ -284,28 +284,28 @@ static inline uint8_t *sy_frame(struct rte_mbuf *m)
 /*
  * Prefetch of handed-over packets: they start to move from the other core's cache while this core
  * works on something else. A core can have about two dozen cache lines under way and drops requests
- * beyond that. So the slowest stage fetches the next packets, as many at a time as it looks at. The
- * first stage fetches only those of its own burst that could not be fetched earlier.
+ * beyond that. So the slowest stage prefetches the next packets, as many at a time as it looks at.
+ * The first stage prefetches only those of its own burst that could not be prefetched earlier.
  */
-static inline void sy_burst_fetch(const struct sy_burst *b, unsigned n)
+static inline void sy_burst_prefetch(const struct sy_burst *b, unsigned n)
 {
 	const uint8_t *m = (const uint8_t *)b->ahead[n];
 	__builtin_prefetch(m, 1);
 	__builtin_prefetch(m + b->ahead_frame, 1);
 }
 
-static inline void sy_burst_fetch_late(const struct sy_burst *b, unsigned n)
+static inline void sy_burst_prefetch_late(const struct sy_burst *b, unsigned n)
 {
 	if (SY_UNLIKELY(n < b->late))
-		sy_burst_fetch(b, n);
+		sy_burst_prefetch(b, n);
 }
 
-/* Fetches n to `end`, counted in packets of this burst. */
-static inline void sy_burst_fetch_next(struct sy_burst *b, unsigned n, unsigned end)
+/* Prefetches n to `end`, counted in packets of this burst. */
+static inline void sy_burst_prefetch_next(struct sy_burst *b, unsigned n, unsigned end)
 {
 	for (n += b->late, end += b->late; n < end && n < b->aheads; n++)
-		sy_burst_fetch(b, n);
-	b->fetched = n;
+		sy_burst_prefetch(b, n);
+	b->prefetched = n;
 }
 
 /* Frees the packet, counts the reason, marks it gone. */
