@@ -133,12 +133,13 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
  * can have under way. */
 #define PREFETCH_FIRST 12
 
-_Static_assert(offsetof(struct next, mbuf) == sizeof(((struct next *)0)->before), "in a row");
+_Static_assert(offsetof(struct next_burst, mbuf) == sizeof(((struct next_burst *)0)->before),
+               "in a row");
 
 static void next_find(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
-	struct next *next = &p->next;
+	struct next_burst *next = &p->next;
 	unsigned n = 0;
 	while (!n && next->from < w->rt->workers) {
 		if (next->from != w->id)
@@ -153,7 +154,7 @@ static void next_find(struct sy_worker *w)
 
 void handover_begin(struct sy_worker *w)
 {
-	struct next *next = &w->private->next;
+	struct next_burst *next = &w->private->next;
 	next->from = next->bursts = 0;
 	next->prefetched = SY_BURST;
 	next_find(w);
@@ -161,7 +162,7 @@ void handover_begin(struct sy_worker *w)
 
 void handover_ahead(struct sy_worker *w, struct sy_burst *b)
 {
-	const struct next *next = &w->private->next;
+	const struct next_burst *next = &w->private->next;
 	b->ahead = next->before + next->prefetched;
 	b->aheads = SY_BURST + next->count - next->prefetched;
 	b->late = next->prefetched < SY_BURST ? SY_BURST - next->prefetched : 0;
@@ -176,7 +177,7 @@ void handover_passed(struct sy_worker *w, const struct sy_burst *b)
 
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
 {
-	struct next *next = &w->private->next;
+	struct next_burst *next = &w->private->next;
 	unsigned n = next->count;
 	if (!n)
 		return 0;

@@ -19,7 +19,7 @@
 
 /* The next burst of packets that other workers handed over. It is known before its turn, so its
  * packets are prefetched while the worker works on others. Between turns it is empty. */
-struct next {
+struct next_burst {
 	struct rte_mbuf *before[SY_BURST]; /* the previous burst, if handed over, right-aligned */
 	struct rte_mbuf *mbuf[SY_BURST];
 	unsigned count;
@@ -95,7 +95,7 @@ struct sy_worker_private {
 	struct sy_gather *transmit_by;      /* [workers]: for the owner of the queue */
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
 	struct sy_gather again;             /* sy_packet_again() */
-	struct next next;
+	struct next_burst next;
 	struct sy_burst burst;
 
 	struct waiting waiting[WORKER_WAITING];

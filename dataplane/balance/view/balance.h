@@ -55,8 +55,8 @@ struct balance_worker {
 	struct scheduler_state scheduler;
 	uint64_t *refused; /* by service id: packets that could create no session */
 	uint64_t slot_packets[SY_SLOTS];
-	struct rate_limit icmp, resets, challenges,
-	        reset_both_rate;            /* rate limits of our own packets */
+	/* Rate limits of our own packets. */
+	struct rate_limit icmp, resets, challenges, reset_both_rate;
 	uint64_t swept_ns;                  /* when the last sweep slice ended */
 	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */
 	uint64_t pass_ns;                   /* when the current pass began */

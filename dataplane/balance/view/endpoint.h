@@ -127,7 +127,8 @@ struct local_set {
 	uint8_t id[MAX_LOCALS];
 };
 
-/* Per server and worker. */
+/* Packets, bytes and sessions of one server, counted by one worker. bytes: of IP packets as they
+ * came. */
 struct traffic {
 	uint64_t packets_in, bytes_in, packets_out, bytes_out;
 	uint64_t created, ended;
@@ -144,7 +145,8 @@ static inline void traffic_count(struct traffic *t, enum session_direction from,
 	}
 }
 
-/* Per server and worker; written by the worker. Readers of traffic: control thread, relaxed. */
+/* A worker's share of a server's state. Writer: that worker. Readers of traffic: control thread,
+ * relaxed. */
 struct server_share {
 	struct traffic traffic;
 	struct sy_tx_cache_link link; /* of its neighbour, if the server is on link */
