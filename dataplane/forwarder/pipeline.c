@@ -20,17 +20,17 @@ const struct sy_stage pipeline[] = {
         /* balance/path/classify.c: parses each packet, checks its destination, finds its slot.
          * Drops packets for other hosts and keeps fragments that wait for their first one. Packets
          * of another worker's slot are forwarded by that worker's session record or handed over
-         * (remote.c). */
+         * (balance/path/remote.c). */
         {"classify", sy_classify_stage},
-        /* lookup.c: finds a candidate session for each packet. No packet leaves here. */
+        /* balance/path/lookup.c: finds a candidate session for each packet. None leaves here. */
         {"look up", sy_lookup_stage},
-        /* fast.c: plain packets of existing sessions. Advances the session's state, rewrites,
-         * sends. A packet behind one that has not left becomes READY, to keep the order of its
-         * flow. If all packets have left, the next two stages find the burst empty. */
+        /* balance/path/fast.c: plain packets of existing sessions. Advances the session's state,
+         * rewrites, sends. A packet behind one that has not left becomes READY, to keep the order
+         * of its flow. If all packets have left, the next two stages find the burst empty. */
         {"fast path", sy_fast_stage},
-        /* slow.c: all other packets. Creates sessions, changes states, answers, refuses. Packets
-         * that it forwards become READY or TRANSMIT. Packets that we generate (resets, probes,
-         * ICMP, fragments) leave at once. */
+        /* balance/path/slow.c: all other packets. Creates sessions, changes states, answers,
+         * refuses. Packets that it forwards become READY or TRANSMIT. Packets that we generate
+         * (resets, probes, ICMP, fragments) leave at once. */
         {"slow path", sy_slow_stage},
         /* runtime/transmit.c: next hop, MAC addresses, port. Packets of an unknown neighbour wait.
          * The ports send when the burst ends. */

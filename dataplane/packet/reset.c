@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builds TCP resets and probes, for reset.c of balance. */
+/* Builds TCP resets and probes, which balance sends. */
 #include "icmp.h"
 
 /* Builds a segment without data, with window 0. */
