@@ -27,44 +27,45 @@ int remote_create(struct remote **out, unsigned workers)
 	return *out ? 0 : -ENOMEM;
 }
 
-void remote_destroy(struct remote *f)
+void remote_destroy(struct remote *r)
 {
-	free(f);
+	free(r);
 }
 
 /* ---- order: a flow's packets leave as they came */
 
-static inline uint32_t *remote_position(struct remote *f, const struct sy_burst *b, unsigned i)
+static inline uint32_t *remote_position(struct remote *r, const struct sy_burst *burst, unsigned i)
 {
 	/* hash bits that the index does not use */
-	unsigned flow = (unsigned)(b->hash[i] >> 16) & ((1u << FLOW_BITS) - 1);
-	return &f->handed[(unsigned)b->slot[i] << FLOW_BITS | flow];
+	unsigned flow = (unsigned)(burst->hash[i] >> 16) & ((1u << FLOW_BITS) - 1);
+	return &r->handed[(unsigned)burst->slot[i] << FLOW_BITS | flow];
 }
 
 /* Positions are modulo 2^32. Those not checked for long must not seem to be ahead. */
 #define POSITIONS_APART (UINT32_C(1) << 30)
 
-static void remote_hand_over(struct sy_worker *w, struct remote *f, struct sy_burst *b, unsigned i)
+static void remote_hand_over(struct sy_worker *w, struct remote *r, struct sy_burst *burst,
+                             unsigned i)
 {
-	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
-	sy_burst_hand_over(w, b, i);
+	unsigned owner = sy_slot_worker(w->rt, burst->slot[i]);
+	sy_burst_hand_over(w, burst, i);
 	uint32_t position = sy_handover_position(w, owner);
-	*remote_position(f, b, i) = position;
-	if (SY_UNLIKELY(position - f->left[owner] > POSITIONS_APART))
-		f->left[owner] = sy_handover_left(w, owner);
+	*remote_position(r, burst, i) = position;
+	if (SY_UNLIKELY(position - r->left[owner] > POSITIONS_APART))
+		r->left[owner] = sy_handover_left(w, owner);
 }
 
 /* Have all packets of this flow that were handed over left? The owner's cache line is read only if
  * some had not left when it was last read. */
-static inline bool remote_is_next(const struct sy_worker *w, struct remote *f,
-                                  const struct sy_burst *b, unsigned i)
+static inline bool remote_is_next(const struct sy_worker *w, struct remote *r,
+                                  const struct sy_burst *burst, unsigned i)
 {
-	uint32_t position = *remote_position(f, b, i);
-	unsigned owner = SY_READ(w->slot_worker[b->slot[i]]);
-	if (SY_LIKELY((int32_t)(position - f->left[owner]) <= 0))
+	uint32_t position = *remote_position(r, burst, i);
+	unsigned owner = SY_READ(w->slot_worker[burst->slot[i]]);
+	if (SY_LIKELY((int32_t)(position - r->left[owner]) <= 0))
 		return true;
-	f->left[owner] = sy_handover_left(w, owner);
-	return (int32_t)(position - f->left[owner]) <= 0;
+	r->left[owner] = sy_handover_left(w, owner);
+	return (int32_t)(position - r->left[owner]) <= 0;
 }
 
 /* ---- by the owner's record ------------------------------------------------------------------- */
@@ -120,14 +121,14 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 
 /* Collects packets without a branch for each: the branch would be mispredicted for half of the
  * packets that arrive at random. */
-static unsigned remote_find(const struct sy_worker *w, const struct sy_burst *b, unsigned n,
+static unsigned remote_find(const struct sy_worker *w, const struct sy_burst *burst, unsigned n,
                             uint8_t at[SY_BURST])
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < n; i++) {
 		at[count] = (uint8_t)i;
-		count += (b->next[i] == SY_NEXT_LOOKUP) &
-		         (SY_READ(w->slot_worker[b->slot[i]]) != w->id);
+		count += (burst->next[i] == SY_NEXT_LOOKUP) &
+		         (SY_READ(w->slot_worker[burst->slot[i]]) != w->id);
 	}
 	return count;
 }
@@ -182,15 +183,15 @@ static void remote_gather(const struct sy_balance *b, const struct sy_burst *bur
 }
 
 static bool remote_packet(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *tx,
-                          struct remote *f, const struct remote_candidate *at, uint16_t now)
+                          struct remote *r, const struct remote_candidate *at, uint16_t now)
 {
-	if (SY_UNLIKELY(!at->session || !remote_is_next(w, f, burst, at->i)))
+	if (SY_UNLIKELY(!at->session || !remote_is_next(w, r, burst, at->i)))
 		return false;
 	return at->entry & 1 ? remote_forward(w, burst, tx, at, SESSION_SERVER, now)
 	                     : remote_forward(w, burst, tx, at, SESSION_CLIENT, now);
 }
 
-static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *burst,
+static void remote_run(struct sy_worker *w, struct remote *r, struct sy_burst *burst,
                        const uint8_t *at, unsigned count)
 {
 	const struct sy_balance *b = w->app;
@@ -205,8 +206,8 @@ static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *b
 		unsigned n = count - first < GROUP ? count - first : GROUP;
 		remote_gather(b, burst, bw->share, at + first, n, group);
 		for (unsigned k = 0; k < n; k++) {
-			if (!remote_packet(w, burst, &tx, f, &group[k], now)) {
-				remote_hand_over(w, f, burst, group[k].i);
+			if (!remote_packet(w, burst, &tx, r, &group[k], now)) {
+				remote_hand_over(w, r, burst, group[k].i);
 				continue;
 			}
 			forwarded++;
@@ -218,12 +219,12 @@ static void remote_run(struct sy_worker *w, struct remote *f, struct sy_burst *b
 
 void remote_take(struct sy_worker *w, struct sy_burst *burst, unsigned n)
 {
-	struct remote *f = balance_worker_of(w)->remote;
+	struct remote *r = balance_worker_of(w)->remote;
 	uint8_t at[SY_BURST];
 	unsigned count = remote_find(w, burst, n, at);
 
-	if (f && w->queues_suffice) {
-		remote_run(w, f, burst, at, count);
+	if (r && w->queues_suffice) {
+		remote_run(w, r, burst, at, count);
 		return;
 	}
 	for (unsigned k = 0; k < count; k++)

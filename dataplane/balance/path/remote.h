@@ -14,8 +14,8 @@ struct remote;
 /* Creates a worker's state. *out stays NULL if all packets are handed over: there is only one
  * worker, or records cannot be read safely. Returns 0 or -ENOMEM. */
 int remote_create(struct remote **out, unsigned workers);
-/* f may be NULL. */
-void remote_destroy(struct remote *f);
+/* r may be NULL. */
+void remote_destroy(struct remote *r);
 
 /* Takes those of a burst's first n packets that are for look up and belong to other workers' slots.
  * They become SY_NEXT_GONE or SY_NEXT_READY. */

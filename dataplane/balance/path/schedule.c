@@ -5,9 +5,9 @@
 
 #include "create.h"
 
-static uint32_t limit_of(const struct service *s)
+static uint32_t limit_of(const struct service *service)
 {
-	return s->policy.max_sessions ? s->policy.max_sessions : UINT32_MAX;
+	return service->policy.max_sessions ? service->policy.max_sessions : UINT32_MAX;
 }
 
 /* Picks a server from one pool and takes a place on it; *full: there are servers, but none has a
@@ -29,20 +29,20 @@ static uint32_t pool_take(struct sy_balance *b, struct pick *p, const struct poo
 }
 
 /* Picks a server, or a backup if no server has a place, and takes a place on it. */
-static uint32_t server_pick(struct sy_worker *w, const struct service *s,
+static uint32_t server_pick(struct sy_worker *w, const struct service *service,
                             const struct sy_tuple *client, bool *full)
 {
 	struct sy_balance *b = w->app;
-	bool by_tuple = s->policy.hash_on == STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE;
+	bool by_tuple = service->policy.hash_on == STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE;
 	struct pick p = {
 	        .state = &balance_worker_of(w)->scheduler,
 	        .active = b->server_active,
-	        .service = s->id,
+	        .service = service->id,
 	};
-	if (s->pool->ops->by_hash)
+	if (service->pool->ops->by_hash)
 		p.hash = scheduler_hash(&client->src, client->sport, by_tuple);
-	uint32_t server = pool_take(b, &p, s->pool, full);
-	return server != SERVER_NONE ? server : pool_take(b, &p, s->backups, full);
+	uint32_t server = pool_take(b, &p, service->pool, full);
+	return server != SERVER_NONE ? server : pool_take(b, &p, service->backups, full);
 }
 
 /* Takes a place on the server that the prefix is bound to. */
@@ -52,34 +52,34 @@ static bool bound_take(struct sy_balance *b, uint32_t server)
 }
 
 /* server_pick() for a service with persistence. */
-static uint32_t server_persist(struct sy_worker *w, const struct service *s,
+static uint32_t server_persist(struct sy_worker *w, const struct service *service,
                                const struct sy_tuple *client, bool *full)
 {
 	struct sy_balance *b = w->app;
 	uint32_t now = balance_seconds(w);
-	uint32_t bound = persist_find(b, s, &client->src, now);
+	uint32_t bound = persist_find(b, service, &client->src, now);
 	if (bound != SERVER_NONE && bound_take(b, bound))
 		return bound;
-	uint32_t server = server_pick(w, s, client, full);
+	uint32_t server = server_pick(w, service, client, full);
 	if (server == SERVER_NONE)
 		return SERVER_NONE;
-	uint32_t first = persist_bind(b, s, &client->src, server, bound, now);
+	uint32_t first = persist_bind(b, service, &client->src, server, bound, now);
 	if (first == server || !bound_take(b, first))
 		return server;
 	__atomic_fetch_sub(&b->server_active[server], 1, __ATOMIC_RELAXED);
 	return first;
 }
 
-enum sy_drop schedule(struct sy_worker *w, const struct service *s, const struct sy_tuple *client,
-                      uint32_t *server)
+enum sy_drop schedule(struct sy_worker *w, const struct service *service,
+                      const struct sy_tuple *client, uint32_t *server)
 {
 	struct sy_balance *b = w->app;
-	uint32_t *active = &b->service_active[s->id];
+	uint32_t *active = &b->service_active[service->id];
 	bool full = false;
-	if (!load_take(active, limit_of(s)))
+	if (!load_take(active, limit_of(service)))
 		return SY_DROP_CONNECTION_LIMIT;
-	*server = s->policy.persistence.timeout ? server_persist(w, s, client, &full)
-	                                        : server_pick(w, s, client, &full);
+	*server = service->policy.persistence.timeout ? server_persist(w, service, client, &full)
+	                                              : server_pick(w, service, client, &full);
 	if (*server != SERVER_NONE)
 		return SY_DROP_NONE;
 	__atomic_fetch_sub(active, 1, __ATOMIC_RELAXED);
