@@ -15,16 +15,6 @@
 #include "reset.h"
 #include "snat.h"
 
-/* Does this session have the tuple that the search proposes? Compares tuples, as two server ids may
- * name one endpoint. */
-static bool port_is_taken(const void *ctx, const struct session *s,
-                          enum session_direction direction)
-{
-	const struct port_search *p = SY_CONTAINER_OF(ctx, struct port_search, search);
-	const struct match_context match = {p->balance, p->table, &p->search.reply};
-	return direction == SESSION_SERVER && match_session(&match, s, direction);
-}
-
 /* Begins the search for a local port towards this server and its port. */
 static void search_begin(struct sy_worker *w, struct session_table *t, const struct endpoint *e,
                          uint16_t port, struct port_search *p)

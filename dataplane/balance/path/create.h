@@ -15,6 +15,16 @@ enum sy_drop create_check(struct sy_burst *burst, unsigned i);
 /* NONE if its source may be routed, and its checksum is right or unknown. */
 enum sy_drop create_check_origin(struct sy_burst *burst, unsigned i);
 
+/* For session_find_port(): does this session have the tuple that the search in a struct port_search
+ * proposes? Compares tuples, as two server ids may name one endpoint. */
+static inline bool port_is_taken(const void *ctx, const struct session *s,
+                                 enum session_direction direction)
+{
+	const struct port_search *p = SY_CONTAINER_OF(ctx, struct port_search, search);
+	const struct match_context match = {p->balance, p->table, &p->search.reply};
+	return direction == SESSION_SERVER && match_session(&match, s, direction);
+}
+
 /* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
  * and sets the reason. */
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,

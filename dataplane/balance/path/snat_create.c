@@ -12,22 +12,7 @@
 #include "evict.h"
 #include "snat.h"
 
-#define FIRST_PORT     1024 /* host order; as in session_port.c */
-#define POOL_ADDRESSES 4    /* tried by one search: SESSION_PORT_PROBES in all */
-
-struct pool_search {
-	struct session_port_search search;
-	const struct sy_balance *balance;
-	const struct session_table *table;
-};
-
-static bool port_is_taken(const void *ctx, const struct session *s,
-                          enum session_direction direction)
-{
-	const struct pool_search *p = SY_CONTAINER_OF(ctx, struct pool_search, search);
-	const struct match_context match = {p->balance, p->table, &p->search.reply};
-	return direction == SESSION_SERVER && match_session(&match, s, direction);
-}
+#define POOL_ADDRESSES 4 /* tried by one search: SESSION_PORT_PROBES in all */
 
 /*
  * Each inside host has its own order of the pool's addresses (rendezvous hashing). So others see it
@@ -57,7 +42,7 @@ static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *in
  * slot by construction, and no other port of that host maps to it. Its first byte is the inside
  * port's, XORed with the last bytes of both addresses: neighbours in one /24 never want the same
  * port. */
-static bool own_port(const struct sy_balance *b, struct session_table *t, struct pool_search *p,
+static bool own_port(const struct sy_balance *b, struct session_table *t, struct port_search *p,
                      const struct session *s)
 {
 	enum session_direction side;
@@ -67,7 +52,7 @@ static bool own_port(const struct sy_balance *b, struct session_table *t, struct
 	                            (s->client_port & 0xff) ^ s->client.b[15] ^ reply->dst.b[15]);
 	p->search.local = p->search.local_ids[0];
 	p->search.server_hash = sy_hash_tuple(&b->key, reply);
-	return ntohs(reply->dport) >= FIRST_PORT &&
+	return ntohs(reply->dport) >= SESSION_PORT_FIRST &&
 	       session_find(t, p->search.server_hash, port_is_taken, &p->search, &side) ==
 	               SESSION_NONE;
 }
@@ -83,7 +68,7 @@ static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
 	uint64_t weight = UINT64_MAX;
 	for (unsigned n = 0; n < pool->count && n < POOL_ADDRESSES; n++) {
 		unsigned i = pool_next(pool, &s->client, &weight);
-		struct pool_search p = {
+		struct port_search p = {
 		        .search = {.held = SESSION_NONE,
 		                   .locals = &pool->addr[i],
 		                   .local_ids = &pool->id[i],

@@ -423,13 +423,16 @@ struct session_port_search {
  * least a second: the longest of those it has met. */
 #define SESSION_PORT_PATIENCE 64
 
+/* The least local port, host order; lower ones are system ports (RFC 6335, section 6). */
+#define SESSION_PORT_FIRST 1024
+
 /*
- * Finds a local address and port (1024 or above) in the table's slot that no session of the same
- * server endpoint and protocol holds. Starts after the one found last. taken() returns whether a
- * candidate of direction SESSION_SERVER holds search->reply; it compares endpoints, as two ids may
- * name one. Tries at most SESSION_PORT_PROBES tuples: with more than four local addresses a search
- * may fail near exhaustion although a port is free, and the next search continues after it. Returns
- * false when it found none (no-local-port).
+ * Finds a local address and port (SESSION_PORT_FIRST or above) in the table's slot that no session
+ * of the same server endpoint and protocol holds. Starts after the one found last. taken() returns
+ * whether a candidate of direction SESSION_SERVER holds search->reply; it compares endpoints, as
+ * two ids may name one. Tries at most SESSION_PORT_PROBES tuples: with more than four local
+ * addresses a search may fail near exhaustion although a port is free, and the next search
+ * continues after it. Returns false when it found none (no-local-port).
  */
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken);

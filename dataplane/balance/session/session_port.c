@@ -5,8 +5,7 @@
 
 #include <arpa/inet.h>
 
-#define FIRST_PORT 1024 /* host order; lower ports are system ports (RFC 6335, section 6) */
-#define BATCH      16
+#define BATCH 16
 
 uint16_t *session_port_cursor(struct session_table *t, uint32_t n)
 {
@@ -72,7 +71,7 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 		if (count > 1)
 			search_set(search, t->slot, (first + i) % candidates);
 		search->server_hash = hash[i];
-		if (ntohs(search->reply.dport) < FIRST_PORT)
+		if (ntohs(search->reply.dport) < SESSION_PORT_FIRST)
 			continue;
 		uint32_t record = session_find(t, hash[i], taken, search, &direction);
 		if (record == SESSION_NONE)
@@ -121,7 +120,7 @@ static bool search_first(struct session_table *t, struct session_port_search *se
 {
 	enum session_direction direction;
 
-	return ntohs(search->reply.dport) >= FIRST_PORT &&
+	return ntohs(search->reply.dport) >= SESSION_PORT_FIRST &&
 	       session_find(t, search->server_hash, taken, search, &direction) == SESSION_NONE;
 }
 
