@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Session creation, for slow.c: service (directory.c), server (schedule.c), local port
- * (session_port.c), record (session_table.c). create_prepare() does the first two for all packets
- * of a burst that begin sessions, and prefetches for the others; session_create() does the rest, or
- * all of it for a packet that was not prepared.
+ * (session_port.c), record (session_table.c). create_prepare() finds service and server for all
+ * packets of a burst that begin sessions, and prefetches what port and record need.
+ * session_create() does the rest, or all of it for a packet that was not prepared.
  */
 #include "create.h"
 #include "client_mtu.h"
