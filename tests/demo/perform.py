@@ -14,7 +14,8 @@ def perform(demo_class, title, about):
     """Returns the exit status: 0 if everything that the demo claims held.
 
     demo_class(lab) has run(), stop(), look_around() for lines of its own, and steelyard; NETWORK,
-    if it has that, are the options of its lab.
+    if it has that, are the options of its lab. A demo that measures lists goals that were not met
+    in `missed`.
     """
     options = argparse.ArgumentParser(prog="make demo", description=about)
     options.add_argument("--keep", action="store_true", help="leave the lab up")
@@ -43,6 +44,11 @@ def perform(demo_class, title, about):
         say(f"\n{paint('Interrupted; nothing left behind.', 'red')}")
         return 130
     took = time.monotonic() - began
+    if missed := getattr(demo, "missed", ()):
+        say(f"\n{paint('Goals that were not met:', 'red')} ({took:.0f} s)")
+        for text in missed:
+            say(f"   {text}")
+        return 1
     if not keep:
         say(f"\n{paint('All of it verified, and nothing left behind.', 'green')} ({took:.0f} s)")
     return 0

@@ -60,12 +60,16 @@ class Load:
         return bad + sum(self.errors.values())
 
 
-def start_wrk(lab, url, requests, connections=16, keep_alive=True, host="client"):
-    """Starts wrk with one thread; finish_wrk() waits for its result."""
+def start_wrk(
+    lab, url, requests, connections=16, keep_alive=True, host="client", seconds=300, timeout_s=20
+):
+    """Starts wrk with one thread, for so many requests (0: any number) or seconds. An answer that
+    takes longer than the timeout is an error. finish_wrk() waits for its result."""
     script = lab.dir / f"wrk-{len(lab.processes)}.lua"
     headers = "" if keep_alive else '["Connection"] = "close"'
     script.write_text(WRK_SCRIPT.format(path="/", headers=headers, requests=requests))
-    argv = ["wrk", "-t1", f"-c{connections}", "-d300s", "--timeout", "20s", "-s", script, url]
+    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", f"{timeout_s}s"]
+    argv += ["-s", script, url]
     return lab.start(host, script.stem, argv)
 
 

@@ -89,7 +89,7 @@ class Options:
 
     workers: int = 1
     mode: str = "auto"
-    sessions: int = 65536
+    sessions: int = 65536  # 0: the forwarder's own choice
     huge: bool = True
 
 
@@ -127,7 +127,8 @@ class Steelyard:
         """All options except those that identify this forwarder."""
         ports = self.lab.network.ports
         argv = [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
-        argv += ["--workers", self.options.workers, "--sessions", self.options.sessions]
+        argv += ["--workers", self.options.workers]
+        argv += ["--sessions", self.options.sessions] if self.options.sessions else []
         # The choice stays: a later start finds the sessions only in the same memory.
         self.memory = self.memory or memory_options(self.options.huge)
         return [*argv, "--log", "info", *self.memory]

@@ -63,3 +63,48 @@ class Traffic:
         self.reports += 1
         pattern = rf'^{{"event":"{event}","number":{self.reports},.*}}$'
         return json.loads(self.process.wait_for(pattern, deadline_s)[0])
+
+
+def start_paced(lab, rate, seconds, targets=(), host="client", patience="3s"):
+    """Requests at a fixed rate, a connection each; finish_paced() waits for the result."""
+    argv = [TRAFFIC, "-paced", rate, "-for", f"{seconds}s", "-patience", patience]
+    argv += ["-web", ",".join(targets or _on_vips(WEB))]
+    return lab.start(host, f"paced-{len(lab.processes)}", argv)
+
+
+def finish_paced(process, deadline_s=120):
+    """{"planned": …, "answered": …, "failures": {nature: …}, "p99_ms": …}"""
+    process.wait(deadline_s)
+    return json.loads(process.output().splitlines()[-1])
+
+
+def paced(lab, rate, seconds, **options):
+    return finish_paced(start_paced(lab, rate, seconds, **options))
+
+
+class SlowClients:
+    """Connections that never finish their request; a context manager."""
+
+    def __init__(self, lab, count, sources=(), targets=(), period="10s"):
+        self.lab, self.count = lab, count
+        self.argv = [TRAFFIC, "-slow", count, "-period", period, "-patience", "10s"]
+        self.argv += ["-web", ",".join(targets or _on_vips(WEB)[:1])]
+        self.argv += ["-from", ",".join(sources)] if sources else []
+        self.lines = 0
+
+    def __enter__(self):
+        name = f"slow-{len(self.lab.processes)}"
+        self.process = self.lab.start("client", name, self.argv, commanded=True)
+        self.held()
+        return self
+
+    def held(self):
+        """How many are open: at first, once all were tried."""
+        if self.lines:
+            self.process.tell("held")
+        self.lines += 1
+        self.process.wait_for(rf"(?s)\A(?:[^\n]*\n){{{self.lines}}}", 300)
+        return json.loads(self.process.output().splitlines()[self.lines - 1])["held"]
+
+    def __exit__(self, *_):
+        self.process.kill()

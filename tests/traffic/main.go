@@ -9,6 +9,9 @@
 //	(start)  {"event":"ready",…}   every flow has had an answer
 //	step     {"event":"step",…}    every flow has had an answer to something asked since; what happened in the meantime
 //	finish   {"event":"finish",…}  the downloads have run to their ends; the exit status is 0 if nothing has failed
+//
+// With -paced it sends requests at a fixed rate instead, and with -slow it holds connections that never finish their
+// request.
 package main
 
 import (
@@ -49,6 +52,9 @@ func (t targets) of(flow int) string { return t[flow%len(t)] }
 func main() {
 	var o options
 	var write string
+	var rate, slow int
+	var length time.Duration
+	var sources targets
 	flag.IntVar(&o.web, "http", 0, "number of keep-alive HTTP connections")
 	flag.IntVar(&o.downloads, "downloads", 0, "number of downloads")
 	flag.IntVar(&o.udp, "udp", 0, "number of UDP flows")
@@ -61,6 +67,10 @@ func main() {
 	flag.DurationVar(&o.patience, "patience", 30*time.Second, "time without an answer after which a flow has failed")
 	flag.IntVar(&o.rate, "rate", 16<<10, "pace of a download in bytes per second, until the finish")
 	flag.StringVar(&write, "write-content", "", "only write the content into this `file`, for the web servers")
+	flag.IntVar(&rate, "paced", 0, "requests a `second`, a connection each, instead of all that")
+	flag.DurationVar(&length, "for", 10*time.Second, "how long paced requests are sent")
+	flag.IntVar(&slow, "slow", 0, "number of connections that send a byte each period, instead of all that")
+	flag.Var(&sources, "from", "local `addresses` of slow connections, which take them in turn")
 	flag.Parse()
 
 	if write != "" {
@@ -70,12 +80,18 @@ func main() {
 		}
 		return
 	}
-	if flag.NArg() > 0 || (o.web+o.downloads > 0 && o.webTargets == nil) || (o.udp > 0 && o.udpTargets == nil) {
+	if flag.NArg() > 0 || (o.web+o.downloads+rate+slow > 0 && o.webTargets == nil) || (o.udp > 0 && o.udpTargets == nil) {
 		flag.Usage()
 		os.Exit(2)
 	}
 	// One core is plenty, and the balancer under test wants the other.
 	runtime.GOMAXPROCS(1)
+	if rate > 0 {
+		os.Exit(o.paced(rate, length, os.Stdout))
+	}
+	if slow > 0 {
+		os.Exit(o.slow(slow, sources, os.Stdin, os.Stdout))
+	}
 	os.Exit(o.run(os.Stdin, os.Stdout))
 }
 

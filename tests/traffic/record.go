@@ -193,6 +193,9 @@ func nature(err error) string {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
 		return "silent"
 	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return "silent" // a dial's
+	}
 	return "other"
 }
 

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floods: packets of steelyard-attack that arrive at the forwarder beside those of clients."""
+
+import contextlib
+import json
+import re
+
+from tests.lab.process import CommandFailed
+from tests.lab.steelyard import BUILD
+from tests.lab.topology import FRONT, v4, v6
+
+ATTACK = BUILD / "bench/generator/steelyard-attack"
+# Where forged packets seem to come from, and where answers to them go.
+ANYBODY = {4: "64.0.0.0/3", 6: "2400::/8"}
+
+
+def provide_internet(lab):
+    """Routes the answers to forged sources out of the front, where they end."""
+    forwarder, switch = lab["forwarder"], lab["switch"]
+    front = lab.network.ports[0]
+    for family, via in ((4, v4(FRONT, 2)), (6, v6(FRONT, 2))):  # the router's
+        forwarder.ns.ip(f"-{family} route replace {ANYBODY[family]} via {via} dev {front}")
+    rules = [
+        f"{'ip6' if family == 6 else 'ip'} daddr {prefix} counter name answers drop"
+        for family, prefix in ANYBODY.items()
+    ]
+    hook = 'type filter hook ingress device "forwarder-front" priority 0'
+    chain = "\n".join([hook, *rules])
+    text = f"table netdev internet {{\ncounter answers {{ }}\nchain in {{\n{chain}\n}}\n}}\n"
+    switch.ns.run(["nft", "-f", "-"], stdin=text)
+
+
+def answers_to_forged(lab):
+    """Packets that left for forged sources."""
+    text = lab["switch"].ns.run(["nft", "-j", "list", "counter", "netdev", "internet", "answers"])
+    return next(
+        one["counter"]["packets"] for one in json.loads(text)["nftables"] if "counter" in one
+    )
+
+
+def received(lab):
+    """(packets that the forwarder's first interface gave to its worker, those lost as the worker's
+    queue was full); of everybody's."""
+    front = lab.network.ports[0]
+    text = lab["forwarder"].ns.run(["ethtool", "-S", front])
+    counts = [(name, int(n)) for name, n in re.findall(r"rx_queue_\d+_(\S+): (\d+)", text)]
+    return tuple(
+        sum(n for name, n in counts if name == wanted) for wanted in ("xdp_redirect", "drops")
+    )
+
+
+def start_flood(lab, kind, to, port="80", rate=0, seconds=0, prefix="", options=()):
+    """Begins a flood; rate 0: as fast as its core can. finish_flood() ends it."""
+    mac = lab["forwarder"].ns.mac(lab.network.ports[0])
+    to = to if isinstance(to, str) else ",".join(to)
+    argv = [ATTACK, "--interface", "forwarder-front", "--mac", mac, "--kind", kind]
+    argv += ["--to", to, "--port", port, "--from", prefix or ANYBODY[6 if ":" in to else 4]]
+    argv += ["--rate", rate] if rate else []
+    argv += ["--seconds", seconds] if seconds else []
+    return lab.start("switch", f"attack-{len(lab.processes)}", [*argv, *options])
+
+
+def finish_flood(process, wait=False):
+    """Ends a flood, or waits for its end; returns {"sent": packets, "seconds": …}."""
+    status = process.wait(120) if wait else process.stop()
+    if status:
+        raise CommandFailed(process.describe())
+    return json.loads(process.output().splitlines()[-1])
+
+
+@contextlib.contextmanager
+def flooding(lab, *words, **options):
+    """A flood while the block runs; yields a dictionary that is filled with its result."""
+    process, result = start_flood(lab, *words, **options), {}
+    try:
+        yield result
+    finally:
+        result |= finish_flood(process) if process.alive() else {}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small floods beside open connections. `make demo DEMO=attack` has the large ones."""
+
+import pytest
+
+from tests.lab import wait_until
+from tests.lab.clients import HttpConnection
+from tests.lab.flood import answers_to_forged, finish_flood, provide_internet, start_flood
+from tests.lab.steelyard import DNS, VIP, WEB
+from tests.lab.traffic import SlowClients, paced
+from tests.wire.conftest import check_accounting
+from tests.wire.stage import Stage
+
+RATE, SECONDS, CONNECTIONS = 4000, 1, 20
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def flood_stage(request):
+    with Stage(workers=request.param, queues=request.param) as stage:
+        provide_internet(stage.lab)
+        yield stage
+
+
+@pytest.fixture
+def stage(flood_stage, request):
+    yield from check_accounting(flood_stage, request)
+
+
+def flood(stage, kind, family, port, **options):
+    """Floods, and returns the packets sent; every open connection must answer meanwhile."""
+    connections = [HttpConnection(stage.client, VIP[family], WEB) for _ in range(CONNECTIONS)]
+    servers = [connection.get() for connection in connections]
+    process = start_flood(stage.lab, kind, VIP[family], port, RATE, SECONDS, **options)
+    while process.alive():
+        assert [connection.get() for connection in connections] == servers
+    sent = finish_flood(process, wait=True)["sent"]
+    assert [connection.get() for connection in connections] == servers
+    for connection in connections:
+        connection.close()
+    assert sent
+    return sent
+
+
+@families
+@pytest.mark.parametrize("kind", ("syn-ack", "ack", "rst", "fin"))
+@pytest.mark.drops("no-session")
+def test_segments_of_no_connection(stage, kind, family):
+    """They are dropped by one name, whole: their checksums are right. Nobody notices."""
+    sent = flood(stage, kind, family, WEB)
+    wait_until(
+        lambda: stage.accounting.dropped().get("no-session", 0) >= sent, "all of them were dropped"
+    )
+    report = paced(stage.lab, 50, 1)
+    assert report["answered"] == report["planned"], report
+
+
+@families
+@pytest.mark.drops("fragment-wait-full", "fragment-timeout", "fragment-table-full", "no-service")
+def test_fragments_without_the_rest(stage, family):
+    sent = flood(stage, "fragment,first-fragment", family, DNS)
+    wait_until(lambda: sum(stage.accounting.dropped().values()) >= sent, "all of them were dropped")
+    report = paced(stage.lab, 50, 1)
+    assert report["answered"] == report["planned"], report
+
+
+@families
+def test_echo_requests(stage, family):
+    flood(stage, "icmp", family, 1)
+    report = paced(stage.lab, 50, 1)
+    assert report["answered"] == report["planned"], report
+
+
+@families
+@pytest.mark.drops("no-service")
+def test_ports_without_a_service(stage, family):
+    """The whole flood is dropped, if only after it was received."""
+    sent = flood(stage, "udp", family, "1024-65535")
+    wait_until(
+        lambda: stage.accounting.dropped().get("no-service", 0) >= sent, "all of them were dropped"
+    )
+
+
+@families
+@pytest.mark.drops("no-session", "no-local-port", "table-full", "session-evicted")
+def test_forged_syns_leave_open_connections_alone(stage, family):
+    before = answers_to_forged(stage.lab)
+    flood(stage, "syn", family, WEB)
+    wait_until(lambda: answers_to_forged(stage.lab) > before, "SYNs are answered")
+
+
+@families
+@pytest.mark.drops("no-local-port", "table-full", "session-evicted")
+def test_datagrams_leave_open_connections_alone(stage, family):
+    flood(stage, "udp", family, DNS)
+
+
+@families
+def test_slow_clients(stage, family):
+    """Connections that do not finish their request take nothing from the others."""
+    targets = (f"{VIP[4]}:{WEB}",) if family == 4 else (f"[{VIP[6]}]:{WEB}",)
+    with SlowClients(stage.lab, 500, targets=targets) as slow:
+        report = paced(stage.lab, 50, 1)
+        assert slow.held() == 500
+    assert report["answered"] == report["planned"], report
