@@ -217,9 +217,19 @@ static void send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns)
 		frame_icmp(&f, &w->rng, &t, 8, 0, 20);
 		fuzz_traffic_send(w, &f);
 		if (n % SY_BURST == 0)
-			for (unsigned i = 0; i < turns; i++)
+			for (unsigned i = 0; i < turns; i++) {
 				harness_turn_worker(r, i);
+				memset(&inspect_worker(r->b, i)->own, 0, sizeof(struct own_rates));
+			}
 	}
+}
+
+/* More echo requests than the rate allows. */
+static void scenario_echo_rate(struct fuzz_traffic *w)
+{
+	static const unsigned many = 8 * SY_BURST;
+	send_echoes(w, many, 0);
+	fuzz_traffic_turn(w);
 }
 
 static void scenario_full_queue(struct fuzz_traffic *w)
@@ -313,6 +323,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_snat(w);
 	scenario_unknown(w);
 	scenario_removed(w);
+	scenario_echo_rate(w);
 	scenario_full_queue(w);
 	scenario_down(w);
 	scenario_expired(w);

@@ -5,16 +5,6 @@
 #include "own_packet.h"
 #include "snat.h"
 
-/* ICMP errors that we send: 1000 per second and worker, in bursts of at most 50 (RFC 4443 2.4
- * f). */
-#define ICMP_COST_NS 1000000u
-#define ICMP_BURST   50u
-
-static bool icmp_is_allowed(struct sy_worker *w)
-{
-	return rate_take(&balance_worker_of(w)->icmp, w->now_ns, ICMP_COST_NS, ICMP_BURST);
-}
-
 /* The source of an error that we send: the address that the packet was sent to. An inside host's
  * packet is for another host, in whose name we must not answer: a traceroute would seem to have
  * arrived. */
@@ -30,7 +20,8 @@ static const struct sy_addr *icmp_source(const struct sy_balance *b, const struc
 void icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      enum sy_icmp_error kind, uint16_t mtu)
 {
-	if (!icmp_is_allowed(w)) {
+	const enum own_class class = kind == SY_ICMP_TOO_BIG ? OWN_TOO_BIG : OWN_ERROR;
+	if (!own_take(w, class, &burst->view[i].tuple.src)) {
 		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);
 		return;
 	}
@@ -65,6 +56,10 @@ void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	}
 	if (sy_packet_check_l4(sy_frame(m), v) != SY_CSUM_OK) {
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_L4_CHECKSUM);
+		return;
+	}
+	if (!own_take(w, OWN_ECHO, &v->tuple.src)) {
+		sy_burst_drop(w, burst, i, SY_DROP_ECHO_RATE);
 		return;
 	}
 	sy_packet_echo_reply(sy_frame(m), v);

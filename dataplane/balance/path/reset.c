@@ -7,36 +7,17 @@
 #include "own_packet.h"
 #include "reset.h"
 
-/* Answers to packets of no session: 10 000 per second and worker. Challenges have a limit of their
- * own, 100 000, since sessions that cannot be challenged stay for long. Probes of sessions that are
- * being reset have another 100 000. */
-#define RESET_COST_NS     100000u
-#define RESET_BURST       500u
-#define CHALLENGE_COST_NS 10000u
-#define CHALLENGE_BURST   5000u
-
-static bool segment_is_allowed(struct sy_worker *w, struct rate_limit *limit, uint64_t cost_ns,
-                               uint64_t burst)
+bool segment_is_allowed(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
 {
-	if (rate_take(limit, w->now_ns, cost_ns, burst))
+	if (own_take(w, class, to))
 		return true;
 	SY_COUNT(w->counters.drop[SY_DROP_RESET_RATE], 1);
 	return false;
 }
 
-static bool reset_is_allowed(struct sy_worker *w)
-{
-	return segment_is_allowed(w, &balance_worker_of(w)->resets, RESET_COST_NS, RESET_BURST);
-}
-
-bool probe_is_allowed(struct sy_worker *w, struct rate_limit *limit)
-{
-	return segment_is_allowed(w, limit, CHALLENGE_COST_NS, CHALLENGE_BURST);
-}
-
 static bool challenge_is_allowed(struct sy_worker *w)
 {
-	return probe_is_allowed(w, &balance_worker_of(w)->challenges);
+	return segment_is_allowed(w, OWN_CHALLENGE, NULL);
 }
 
 static const struct session_cold *session_cold_of(const struct sy_balance *b,
@@ -156,6 +137,7 @@ void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	const struct sy_view *v = &burst->view[i];
 	if (v->proto == SY_PROTO_TCP && !(v->tcp_flags & SY_TCP_RST) &&
-	    sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) == SY_CSUM_OK && reset_is_allowed(w))
+	    sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) == SY_CSUM_OK &&
+	    segment_is_allowed(w, OWN_RESET, &v->tuple.src))
 		reset_answer(w, burst, i);
 }

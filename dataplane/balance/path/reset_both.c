@@ -9,7 +9,7 @@
 
 static bool reset_both_is_allowed(struct sy_worker *w)
 {
-	return probe_is_allowed(w, &balance_worker_of(w)->reset_both_rate);
+	return segment_is_allowed(w, OWN_RESET_BOTH, NULL);
 }
 
 bool reset_both_is_due(const struct endpoint *e, const struct session *s)

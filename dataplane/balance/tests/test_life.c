@@ -166,7 +166,7 @@ static void test_dying(void **state)
 static void test_dying_rate(void **state)
 {
 	struct flows *f = *state;
-	struct rate_limit *kills = &inspect_worker(f->harness.b, 0)->reset_both_rate;
+	struct rate_limit *kills = &inspect_worker(f->harness.b, 0)->own.all[OWN_RESET_BOTH];
 	struct frame in;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);

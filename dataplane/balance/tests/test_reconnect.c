@@ -475,8 +475,7 @@ static void balancer_hears(struct check *k, struct topology *x, const struct mes
 	frame_tcp(&in, &k->f->rng, client ? &k->client : &m->tuple, &s, m->len);
 	memcpy(in.bytes + in.len - m->len, m->data, m->len);
 	frame_mend_l4(&in);
-	bw->challenges.saved_ns = bw->reset_both_rate.saved_ns = bw->resets.saved_ns =
-	        UINT64_C(1000000000);
+	memset(&bw->own, 0, sizeof(bw->own));
 	assert_true(harness_inject(&k->f->harness, client ? HARNESS_WAN : HARNESS_LAN, in.bytes,
 	                           in.len));
 	harness_turn(&k->f->harness);

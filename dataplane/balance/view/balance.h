@@ -11,28 +11,11 @@
 #include <sy_balance.h>
 
 #include "endpoint.h"
+#include "own_rate.h"
 #include "scheduler.h"
 #include "session.h"
 
 struct rte_hash;
-
-/* A rate limit, as an amount of saved time. */
-struct rate_limit {
-	uint64_t saved_ns, last_ns;
-};
-
-/* May one more be sent? Each costs cost_ns, and time for at most `burst` of them is saved. */
-static inline bool rate_take(struct rate_limit *k, uint64_t now_ns, uint64_t cost_ns,
-                             uint64_t burst)
-{
-	uint64_t saved = k->saved_ns + (now_ns - k->last_ns);
-	k->last_ns = now_ns;
-	if (saved > burst * cost_ns)
-		saved = burst * cost_ns;
-	bool allowed = saved >= cost_ns;
-	k->saved_ns = allowed ? saved - cost_ns : saved;
-	return allowed;
-}
 
 /* The search for a new session's local port, with what it needs to check whether a port is
  * taken. */
@@ -55,8 +38,6 @@ struct balance_worker {
 	struct scheduler_state scheduler;
 	uint64_t *refused; /* by service id: packets that could create no session */
 	uint64_t slot_packets[SY_SLOTS];
-	/* Rate limits of our own packets. */
-	struct rate_limit icmp, resets, challenges, reset_both_rate;
 	uint64_t swept_ns;                  /* when the last sweep slice ended */
 	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */
 	uint64_t pass_ns;                   /* when the current pass began */
@@ -68,6 +49,7 @@ struct balance_worker {
 	uint16_t ipv4_id;                   /* of the last IPv4 header that we made */
 	struct fragments *fragments;        /* fragment.h */
 	struct remote *remote;              /* remote.h; NULL: packets are handed over */
+	struct own_rates own;               /* of the packets that we originate */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;

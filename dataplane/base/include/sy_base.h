@@ -390,6 +390,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(PATH_MTU_KEPT, "path-mtu-kept",                                                          \
 	  "an error about one client's path below 1280 bytes, kept from an FNAT server, which "    \
 	  "would hold it against all clients; packets to that client are fragmented here")         \
+	X(ECHO_RATE, "echo-rate",                                                                  \
+	  "an echo request above the rate that is answered, in all or from one network: let "      \
+	  "monitoring ping less often, or look for a flood")                                       \
 	X(ICMP_RATE, "icmp-rate", "an ICMP answer suppressed by its rate limit")                   \
 	X(RESET_RATE, "reset-rate", "a reset or probe of our own suppressed by its rate limit")    \
 	X(TX_FULL, "tx-full", "the port's transmit queue is full")                                 \

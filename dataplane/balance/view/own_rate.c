@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rates of the packets that the forwarder originates: see own_rate.h. */
+#include "balance.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+/* A class saves up tokens for this part of a second, a network a quarter of a class's tokens, but
+ * each at least BURST_MIN, which is more than the tokens that are randomly missing. */
+#define BURST_PART    10
+#define NETWORK_SHARE 4
+#define BURST_MIN     8
+#define MISSING       4  /* a full bucket misses 0 to MISSING - 1 tokens */
+#define NETWORK_RATE  10 /* of a class's rate, a network gets this part */
+#define V4_NETWORK    24 /* bits of a receiver's address that name its network */
+#define V6_NETWORK    48
+
+/* Packets per second of the whole forwarder. */
+static const uint32_t class_rate[OWN_CLASSES] = {
+        [OWN_TOO_BIG] = 10000, [OWN_ERROR] = 1000,       [OWN_ECHO] = 10000,
+        [OWN_RESET] = 10000,   [OWN_CHALLENGE] = 100000, [OWN_RESET_BOTH] = 100000,
+};
+
+uint32_t own_rate(enum own_class class)
+{
+	return class_rate[class];
+}
+
+static uint64_t burst_of(uint64_t tokens)
+{
+	return tokens > BURST_MIN ? tokens : BURST_MIN;
+}
+
+/* Nobody outside can tell which tokens were taken for others (CVE-2020-25705). */
+static uint64_t tokens_missing(const struct sy_balance *b, const struct sy_worker *w)
+{
+	return sy_hash_mix(w->now_ns ^ b->key.k[3], b->key.k[6]) % MISSING;
+}
+
+static struct own_bucket *bucket_of(struct sy_worker *w, enum own_class class,
+                                    const struct sy_addr *to)
+{
+	struct sy_balance *b = w->app;
+	struct sy_tuple network = {.proto = (uint16_t) class};
+	memcpy(network.src.b, to->b, sy_addr_is_v4(to) ? 12 + V4_NETWORK / 8 : V6_NETWORK / 8);
+	return &balance_worker_of(w)
+	                ->own.network[class][sy_hash_tuple(&b->key, &network) % OWN_NETWORKS];
+}
+
+/* Takes one token that costs cost_us of a bucket that holds `burst` of them. */
+static bool bucket_take(struct own_bucket *k, uint32_t now_us, uint32_t cost_us, uint32_t burst)
+{
+	uint32_t passed = now_us - k->last_us;
+	k->last_us = now_us;
+	k->spent_us = k->spent_us > passed ? k->spent_us - passed : 0;
+	if (k->spent_us + cost_us > burst * cost_us)
+		return false;
+	k->spent_us += cost_us;
+	return true;
+}
+
+bool own_take(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
+{
+	struct sy_balance *b = w->app;
+	const uint64_t rate = class_rate[class], cost_ns = SECOND_NS * b->workers / rate;
+	const uint64_t burst = burst_of(rate / b->workers / BURST_PART);
+	if (class < OWN_BY_NETWORK &&
+	    !bucket_take(bucket_of(w, class, to), (uint32_t)(w->now_ns / 1000),
+	                 (uint32_t)(SECOND_NS / 1000 * NETWORK_RATE / rate),
+	                 (uint32_t)burst_of(burst / NETWORK_SHARE)))
+		return false;
+	struct rate_limit *k = &balance_worker_of(w)->own.all[class];
+	bool full = k->saved_ns + (w->now_ns - k->last_ns) >= burst * cost_ns;
+	return rate_take(k, w->now_ns, cost_ns, full ? burst - tokens_missing(b, w) : burst);
+}
