@@ -20,7 +20,6 @@ import (
 	"steelyard/internal/api"
 	"steelyard/internal/config"
 	"steelyard/internal/dpclient"
-	"steelyard/internal/gen/agentpb/agentpbconnect"
 	"steelyard/internal/health"
 	"steelyard/internal/metrics"
 	"steelyard/internal/model"
@@ -120,13 +119,13 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) {
 	running.Go(func() { a.reconciler.Run(ctx) })
 	running.Go(func() { a.followReloads(ctx) })
 
-	mux := http.NewServeMux()
-	mux.Handle(agentpbconnect.NewAgentServiceHandler(&api.Server{
+	handler := api.NewHandler(&api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
 		Socket: a.options.Forwarder, Started: time.Now(), Warnings: a.metrics.warnings, Log: a.options.Log,
-	}))
+	})
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10,
 		// Calls that wait end when the agent does.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}

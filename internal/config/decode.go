@@ -16,12 +16,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Limits of a file: 20 000 services of ten servers need 16 MB and 1 000 000 values, and aliases must not
-// multiply values without limit.
+// MaxFileBytes is the largest file; 20 000 services of ten servers need 16 MB.
+const MaxFileBytes = 64 << 20
+
+// Further limits: those services have 1 000 000 values, and aliases must not multiply values without limit.
 const (
-	maxFileBytes = 64 << 20
-	maxValues    = 2 << 20
-	maxErrors    = 10000 // more are of no use
+	maxValues = 2 << 20
+	maxErrors = 10000 // more are of no use
 )
 
 // Error is one mistake in a file.
@@ -139,14 +140,23 @@ func docsOf[T any](title, doc string, fields []field[T]) *objectDoc {
 
 // parse reads the file's only document.
 func (d *decoder) parse(data []byte) *yaml.Node {
-	if len(data) > maxFileBytes {
+	if len(data) > MaxFileBytes {
 		d.fail(position{1, 1}, "", "the file has %d bytes, at most %d are read: split the services "+
-			"over several forwarders", len(data), maxFileBytes)
+			"over several forwarders", len(data), MaxFileBytes)
 		return nil
 	}
-	loader := yaml.NewDecoder(strings.NewReader(string(data)))
+	if countNodes(data) > maxNodes {
+		d.fail(position{1, 1}, "", "the file may have more than %d values and keys: split the services "+
+			"over several forwarders", maxNodes)
+		return nil
+	}
+	loader, err := newLoader(data)
+	if err != nil {
+		d.failSyntax(err)
+		return nil
+	}
 	var document, second yaml.Node
-	if err := loader.Decode(&document); err != nil {
+	if err := loader.Load(&document); err != nil {
 		if errors.Is(err, io.EOF) {
 			d.fail(position{1, 1}, "", "the file is empty: begin it with `version: 1`")
 		} else {
@@ -154,7 +164,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		}
 		return nil
 	}
-	if err := loader.Decode(&second); err == nil {
+	if err := loader.Load(&second); err == nil {
 		d.fail(positionOf(&second), "", "a second document: put everything into one, without `---` between")
 	} else if !errors.Is(err, io.EOF) {
 		d.failSyntax(err)

@@ -90,7 +90,7 @@ func (r *knownFile) change(file, text string, split splitFile) (knownFile, bool)
 	}
 	config := *r.config
 	config.Services = services
-	if values > maxValues || len(text) > maxFileBytes || contradicts(&config) {
+	if values > maxValues || len(text) > MaxFileBytes || contradicts(&config) {
 		return knownFile{}, false
 	}
 	return remember(text, split, &config, values), true
@@ -104,6 +104,9 @@ type splitFile struct {
 }
 
 const servicesLine = "services:\n"
+
+// maxServices is the largest number of texts that a file is split into; more services than maxNodes allows.
+const maxServices = maxNodes / 8
 
 // splitServices splits a file whose services are a list in block style, the usual case. It returns false
 // if the text of a service may depend on other services: anchors, and tabs, which do not count as
@@ -129,6 +132,9 @@ func splitServices(text string) (splitFile, bool) {
 		case (indent < 0 || depth == indent) && (body == "-" || strings.HasPrefix(body, "- ")):
 			if item >= 0 {
 				split.services = append(split.services, text[item:at])
+			}
+			if len(split.services) == maxServices {
+				return splitFile{}, false
 			}
 			indent, item = depth, at
 		case item < 0 || depth <= indent:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Control requests: the input is one request, or, if its first byte is even, a list of requests,
- * each after a length of two bytes. Whatever they contain, each gets one reply, and the
+ * each after a length of two bytes. The first byte's other bits, if any is set, are the memory that
+ * a request may take, in units of 64 bytes. Whatever they contain, each gets one reply, and the
  * configuration stays consistent. */
 #include <stdlib.h>
 
@@ -37,6 +38,10 @@ static void request(const uint8_t *bytes, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	topology_open_once(&topology);
+	struct budget *budget = &inspect_control(topology.harness.b)->budget;
+	const size_t request_max = budget->request_max, used = budget->used;
+	if (size > 0 && data[0] >> 1)
+		budget->request_max = (size_t)(data[0] >> 1) * 64;
 	if (size > 0 && data[0] % 2 == 0) {
 		for (size_t at = 1; at + 2 <= size;) {
 			size_t len = (size_t)data[at] << 8 | data[at + 1];
@@ -51,7 +56,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* Resets the state, so that an input has the same effect each time: a commit without
 	 * changes removes the staged ones. */
 	struct changes none = {0};
+	budget->request_max = request_max;
 	harness_commit(&topology.harness, &none);
+	CHECK(budget->used == used);
 	topology_clear(&topology);
 	do
 		harness_advance(&topology.harness, SECOND_NS);

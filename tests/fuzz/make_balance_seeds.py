@@ -69,6 +69,15 @@ def encode(text, message="Request"):
     ).stdout
 
 
+# Small on the wire, large in memory: empty changes, and fields that nobody knows.
+BOMBS = {"empty-changes": b"\x0a\x00", "unknown-fields": b"\xf8\x07\x00"}
+
+
+def bomb(unit, times):
+    body = unit * times
+    return b"\x08\x01\x5a" + bytes([len(body) & 0x7F | 0x80, len(body) >> 7]) + body
+
+
 def control():
     for name, text in REQUESTS.items():
         if name not in LISTS["reading"]:
@@ -76,6 +85,9 @@ def control():
     for name, members in LISTS.items():
         bodies = [encode(REQUESTS[member]) for member in members]
         yield name, b"\x00" + b"".join(struct.pack(">H", len(body)) + body for body in bodies)
+    for name, unit in BOMBS.items():
+        yield name, b"\xff" + bomb(unit, 500)
+    yield "starved", b"\x21" + encode(REQUESTS["commit"])
 
 
 def entries(*texts):

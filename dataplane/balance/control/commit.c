@@ -8,22 +8,20 @@
 #include "model.h"
 #include "saved.h"
 
-#define COMMIT_PIECE     256u         /* changes per turn of the loop */
-#define STAGED_BYTES_MAX (256u << 20) /* per client */
+#define COMMIT_PIECE 256u /* changes per turn of the loop */
 
-static void requests_free(pb_request **requests, unsigned count)
+static void requests_free(struct control *k, pb_request **requests, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		steelyard__forwarder__v1__request__free_unpacked(requests[i], NULL);
+		control_free_request(k, requests[i]);
 	free(requests);
 }
 
 void commit_unstage(struct client *c)
 {
-	requests_free(c->staged, c->staged_count);
+	requests_free(c->control, c->staged, c->staged_count);
 	c->staged = NULL;
 	c->staged_count = c->staged_capacity = c->staged_changes = 0;
-	c->staged_bytes = 0;
 }
 
 static bool stage_reserve(struct client *c)
@@ -57,20 +55,19 @@ static void commit_begin(struct client *c, uint64_t request_id)
 		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 }
 
-void commit_stage(struct client *c, pb_request *q, size_t bytes)
+void commit_stage(struct client *c, pb_request *q)
 {
 	uint64_t id = q->id;
 	bool commit = q->apply->commit;
-	if (c->staged_bytes + bytes > STAGED_BYTES_MAX || !stage_reserve(c)) {
-		steelyard__forwarder__v1__request__free_unpacked(q, NULL);
+	if (!stage_reserve(c)) {
+		control_free_request(c->control, q);
 		commit_unstage(c);
-		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,
-		                    "too many changes wait for a commit; all of them are dropped");
+		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
+		                    "no memory for the changes; all that waited are dropped");
 		return;
 	}
 	c->staged[c->staged_count++] = q;
 	c->staged_changes += (uint32_t)q->apply->n_changes;
-	c->staged_bytes += bytes;
 	if (commit) {
 		commit_begin(c, id);
 		return;
@@ -100,7 +97,7 @@ static pb_code code_of(int rc)
 
 static void commit_end(struct control *k)
 {
-	requests_free(k->commit.request, k->commit.requests);
+	requests_free(k, k->commit.request, k->commit.requests);
 	k->commit = (struct commit){0};
 }
 

@@ -139,12 +139,37 @@ void sy_balance_upgrade_answer(struct sy_balance *b, const struct sy_balance_upg
 	control_reply(u.client, u.request_id, &response);
 }
 
-static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
+void control_free_request(struct control *k, pb_request *q)
 {
-	pb_request *q = steelyard__forwarder__v1__request__unpack(NULL, len, bytes);
-	if (!q) {
+	steelyard__forwarder__v1__request__free_unpacked(q, &k->budget.allocator);
+}
+
+/* Replies to bytes that could not be unpacked. */
+static void control_refuse_bytes(struct client *c)
+{
+	const struct budget *b = &c->control->budget;
+	if (!b->refused) {
 		control_reply_error(c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_MALFORMED, 0,
 		                    "not a steelyard.forwarder.v1.Request");
+	} else if (budget_is_request_too_large(b)) {
+		control_reply_error(
+		        c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, 0,
+		        "the request takes too much memory: send its changes in several requests");
+	} else {
+		commit_unstage(c);
+		control_reply_error(
+		        c, 0, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,
+		        "too many changes wait for a commit; this client's are dropped");
+	}
+}
+
+static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
+{
+	struct budget *budget = &c->control->budget;
+	budget_begin(budget);
+	pb_request *q = steelyard__forwarder__v1__request__unpack(&budget->allocator, len, bytes);
+	if (!q) {
+		control_refuse_bytes(c);
 		return;
 	}
 	if (q->version > STEELYARD__FORWARDER__V1__VERSION__VERSION_CURRENT) {
@@ -160,12 +185,12 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_UPGRADE) {
 		control_upgrade(c, q);
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY) {
-		commit_stage(c, q, len);
+		commit_stage(c, q);
 		return;
 	} else {
 		control_list(c, q);
 	}
-	steelyard__forwarder__v1__request__free_unpacked(q, NULL);
+	control_free_request(c->control, q);
 }
 
 static void control_accept(struct client *c, const uint8_t *bytes, size_t len)
@@ -284,6 +309,7 @@ int control_create(struct sy_balance *b, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for the control socket");
 	k->balance = b;
 	k->local.control = k;
+	budget_init(&k->budget, BUDGET_REQUEST_MAX, BUDGET_TOTAL_MAX);
 	b->ctl->control = k;
 	return 0;
 }

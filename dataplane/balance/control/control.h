@@ -10,6 +10,7 @@
 
 #include "arena.h"
 #include "balance.h"
+#include "budget.h"
 #include "saved.h"
 
 typedef Steelyard__Forwarder__V1__Response pb_response;
@@ -25,7 +26,6 @@ struct client {
 	pb_request **staged;
 	unsigned staged_count, staged_capacity;
 	uint32_t staged_changes;
-	size_t staged_bytes;
 };
 
 /* The transaction under way; one at a time. Other requests wait in order. */
@@ -60,10 +60,13 @@ struct control {
 	struct commit commit;
 	struct upgrade upgrade;
 	struct waiting_request *waiting;
+	struct budget budget; /* of unpacked requests */
 };
 
 int control_create(struct sy_balance *b, struct sy_error *err);
 void control_destroy(struct sy_balance *b);
+/* Frees a request that was unpacked from the budget. */
+void control_free_request(struct control *k, pb_request *q);
 
 /* Send a reply with this id. */
 void control_reply(struct client *c, uint64_t id, pb_response *response);
@@ -72,7 +75,7 @@ void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t c
 
 /* Stages an ApplyRequest and takes ownership of `request`; starts the commit if the request asks
  * for one. */
-void commit_stage(struct client *c, pb_request *request, size_t bytes);
+void commit_stage(struct client *c, pb_request *request);
 void commit_unstage(struct client *c);
 /* Runs one piece of the commit; false: no commit is left. */
 bool commit_step(struct control *k);

@@ -437,15 +437,84 @@ static void test_malformed(void **state)
 	assert_int_equal(a.count, 5);
 }
 
+/* ---- messages that grow ---- */
+
+/* A request of a whole frame: `head`, then the field `body` of a request with `unit` again and
+ * again. */
+static Steelyard__Forwarder__V1__Code send_bomb(struct harness *r, uint8_t body, const char *unit,
+                                                size_t unit_len, size_t size)
+{
+	struct answer a = {0};
+	uint8_t *bytes = malloc(size);
+	assert_non_null(bytes);
+	size_t n = (size - 8) / unit_len * unit_len;
+	const uint8_t head[8] = {0x08,
+	                         1, /* version */
+	                         body,
+	                         (uint8_t)(n & 0x7f) | 0x80,
+	                         (uint8_t)(n >> 7 & 0x7f) | 0x80,
+	                         (uint8_t)(n >> 14 & 0x7f) | 0x80,
+	                         (uint8_t)(n >> 21 & 0x7f) | 0x80,
+	                         (uint8_t)(n >> 28)};
+	memcpy(bytes, head, sizeof(head));
+	for (size_t i = 0; i < n; i++)
+		bytes[sizeof(head) + i] = (uint8_t)unit[i % unit_len];
+	sy_balance_request(r->b, bytes, sizeof(head) + n, on_answer, &a);
+	free(bytes);
+	assert_int_equal(a.count, 1);
+	return a.code;
+}
+
+#define APPLY_FIELD    (11u << 3 | 2)
+#define EMPTY_CHANGE   "\x0a\x00" /* ApplyRequest.changes */
+#define UNKNOWN_FIELD  "\xf8\x07\x00"
+#define UNKNOWN_LENGTH 3
+
+/* Small on the wire, large in memory: refused before it is there, and nothing of it stays. */
+static void test_bombs(void **state)
+{
+	struct harness *r = *state;
+	begin(r);
+	size_t before = inspect_control(r->b)->budget.used;
+	assert_int_equal(send_bomb(r, APPLY_FIELD, EMPTY_CHANGE, 2, SY_CONTROL_MAX),
+	                 STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE);
+	assert_int_equal(send_bomb(r, APPLY_FIELD, UNKNOWN_FIELD, UNKNOWN_LENGTH, SY_CONTROL_MAX),
+	                 STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE);
+	assert_int_equal(inspect_control(r->b)->budget.used, before);
+	struct changes c = {0};
+	add_service(&c, 1, 2);
+	commit(r, &c);
+}
+
+/* What waits for a commit counts by the memory that it takes. */
+static void test_staged_bombs(void **state)
+{
+	struct harness *r = *state;
+	unsigned staged = 0;
+	begin(r);
+	size_t before = inspect_control(r->b)->budget.used;
+	Steelyard__Forwarder__V1__Code code;
+	while ((code = send_bomb(r, APPLY_FIELD, EMPTY_CHANGE, 2, SY_CONTROL_MAX / 4)) == 0)
+		assert_true(++staged < 100);
+	assert_int_equal(code, EXHAUSTED);
+	assert_true(staged > 4);
+	assert_int_equal(inspect_control(r->b)->budget.used,
+	                 before); /* those that waited are dropped */
+	struct changes c = {0};
+	add_service(&c, 1, 2);
+	commit(r, &c);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_accept),      TEST(test_refuse_index),   TEST(test_refuse_fields),
-	        TEST(test_addresses),   TEST(test_rollback_kinds), TEST(test_delete_and_put),
-	        TEST(test_ids),         TEST(test_same_twice),     TEST(test_many),
-	        TEST(test_many_locals), TEST(test_malformed),
+	        TEST(test_accept),       TEST(test_refuse_index),   TEST(test_refuse_fields),
+	        TEST(test_addresses),    TEST(test_rollback_kinds), TEST(test_delete_and_put),
+	        TEST(test_ids),          TEST(test_same_twice),     TEST(test_many),
+	        TEST(test_many_locals),  TEST(test_malformed),      TEST(test_bombs),
+	        TEST(test_staged_bombs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

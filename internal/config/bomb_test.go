@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+)
+
+func countBelow(n *yaml.Node) int {
+	count := 1
+	for _, child := range n.Content {
+		count += countBelow(child)
+	}
+	return count
+}
+
+// However a file multiplies nodes, countNodes finds at least half of them.
+var repeated = map[string]string{
+	"list":               "1,",
+	"list of mappings":   "{a: b},",
+	"pairs":              `"a":1,`,
+	"mapping":            "a,",
+	"lines":              "k: v\n",
+	"nested in a line":   "- - - - - - - - - - a\n",
+	"complex keys":       "? a\n",
+	"keys without space": "{\"a\":{\"b\":1}},",
+	"tabs":               "-\ta\n",
+	"carriage returns":   "- a\r",
+	"empty lists":        "[],",
+}
+
+var around = map[string][2]string{
+	"list": {"[", "]"}, "list of mappings": {"[", "]"}, "pairs": {"[", "]"}, "mapping": {"{", "}"},
+	"keys without space": {"[", "]"}, "empty lists": {"[", "]"},
+}
+
+func TestNodesAreCountedWithoutParsing(t *testing.T) {
+	for name, item := range repeated {
+		text := []byte(around[name][0] + strings.Repeat(item, 1000) + around[name][1])
+		loader, err := newLoader(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document yaml.Node
+		if err := loader.Load(&document); err != nil {
+			t.Logf("%s: not YAML: %v", name, err)
+			continue
+		}
+		if counted, built := countNodes(text), countBelow(&document); counted*2 < built {
+			t.Errorf("%s: %d counted, %d built", name, counted, built)
+		}
+	}
+}
+
+// Each is refused before it takes more memory than a large honest file.
+func TestBombsAreRefusedBeforeTheyAreParsed(t *testing.T) {
+	for name, item := range repeated {
+		data := []byte(around[name][0] + strings.Repeat(item, 16<<20/len(item)) + around[name][1])
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		config, err := Parse("bomb", data)
+		runtime.ReadMemStats(&after)
+		if err == nil || config != nil || !strings.Contains(err.Error(), "more than 2621440 values and keys") {
+			t.Errorf("%s: %.200v", name, err)
+		}
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+			t.Errorf("%s: %d bytes were allocated to refuse it", name, grown)
+		}
+	}
+}
+
+func TestDepthIsLimited(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("[", 1000) + strings.Repeat("]", 1000),
+		strings.Repeat("{a: ", 1000) + "1" + strings.Repeat("}", 1000),
+		strings.Repeat("- ", 1000) + "a\n",
+		strings.Repeat("[", 1000),
+	} {
+		_, err := Parse("deep", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), "nested more than 16 deep") {
+			t.Errorf("%.20s: %.200v", text, err)
+		}
+	}
+}
+
+func TestLargestHonestFileFits(t *testing.T) {
+	var text bytes.Buffer
+	text.WriteString("version: 1\nlocal_addresses: [10.1.0.200, \"fd00:1::200\"]\nservices:\n")
+	for range 20000 {
+		text.WriteString("  - name: service-10000\n    vip: 2001:db8::10.1.2.3\n    port: 8000\n    scheduler: wrr\n" +
+			"    health: { type: http, path: /healthz, interval: 10s }\n    servers:\n" +
+			strings.Repeat("      - { address: \"2001:db8:1:2::10:20\", port: 8080, weight: 10 }\n", 10))
+	}
+	if count := countNodes(text.Bytes()); count > maxNodes {
+		t.Errorf("%d nodes are counted, more than %d", count, maxNodes)
+	}
+}
