@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cpu_wait.h"
 #include "sy_runtime.h"
 
 #define NS      UINT64_C(1000000000)
@@ -39,17 +40,13 @@ static uint64_t clock_of(clockid_t id)
 	return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
 }
 
-/* Nanoseconds in which this thread was runnable and did not run; 0 if the kernel does not count. */
 static uint64_t queued_ns(void)
 {
-	char text[96];
-	uint64_t run, queued = 0;
-	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	int fd = cpu_wait_open();
+	uint64_t waited = cpu_wait_ns(fd);
 	if (fd >= 0)
 		close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	return sscanf(text, "%" SCNu64 " %" SCNu64, &run, &queued) == 2 ? queued : 0;
+	return waited;
 }
 
 static struct sy_phase_cost cost_now(void)

@@ -186,6 +186,7 @@ static void round_run(struct sy_worker *w)
 	struct sy_worker_private *p = w->private;
 	clock_discipline(w);
 	p->round_tsc = w->tsc;
+	cpu_wait_note(&p->cpu_wait, cpu_wait_ns(p->cpu_wait.fd), w->now_ns);
 	sources_wake(w);
 	if (p->waiting_count)
 		transmit_waiting(w, false);
@@ -318,6 +319,9 @@ void *worker_main(void *arg)
 	rte_rcu_qsbr_thread_register(qsbr, w->id);
 	rte_rcu_qsbr_thread_online(qsbr, w->id);
 	clock_discipline(w);
+	p->cpu_wait.fd = cpu_wait_open();
+	p->cpu_wait.waited_ns = cpu_wait_ns(p->cpu_wait.fd);
+	p->cpu_wait.at_ns = w->now_ns;
 	uint64_t last_work = w->tsc, before = w->tsc;
 	while (!SY_READ(p->stop)) {
 		bool work = worker_turn(w);
@@ -328,7 +332,7 @@ void *worker_main(void *arg)
 			p->backoff_us = BACKOFF_FIRST_US;
 			SY_COUNT(w->counters.busy_cycles, now - before);
 		} else {
-			if (now - last_work > p->spin_cycles) {
+			if (p->cpu_wait.shared || now - last_work > p->spin_cycles) {
 				worker_sleep(w);
 				now = rte_rdtsc();
 			} else {
@@ -339,6 +343,9 @@ void *worker_main(void *arg)
 		before = now;
 	}
 	transmit_waiting(w, true);
+	if (p->cpu_wait.fd >= 0)
+		close(p->cpu_wait.fd);
+	p->cpu_wait.fd = -1;
 	rte_rcu_qsbr_thread_offline(qsbr, w->id);
 	rte_rcu_qsbr_thread_unregister(qsbr, w->id);
 	rte_thread_unregister();

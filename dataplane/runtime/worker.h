@@ -7,6 +7,7 @@
 
 #include <rte_ring.h>
 
+#include "cpu_wait.h"
 #include "port.h"
 #include "ring.h"
 #include "sy_tx_cache.h"
@@ -86,6 +87,7 @@ struct sy_worker_private {
 	uint32_t now_s;
 	struct worker_clock clock;
 	uint64_t round_tsc, spin_cycles, round_cycles;
+	struct cpu_wait cpu_wait;
 	struct worker_source source[SY_MAX_PORTS * SY_MAX_QUEUES];
 	unsigned sources;
 

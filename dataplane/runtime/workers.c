@@ -12,8 +12,8 @@
 
 #include "route.h"
 
-/* A worker without work for this long goes to sleep; microseconds. Long enough to bridge the gaps
- * of busy traffic, short enough to leave time on a shared core to others. */
+/* A worker without work for this long goes to sleep; microseconds: long enough to bridge the gaps
+ * of busy traffic. On a CPU that others use, it sleeps at once (cpu_wait.h). */
 #define SPIN_US 30
 /* Enough turns for all packets that a receive ring and the rings between workers hold. A device
  * that continues receiving is not read for longer. */
@@ -42,6 +42,7 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 		return -ENOMEM;
 	w->private = p;
 	p->core = core;
+	p->cpu_wait.fd = -1;
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	p->asks = rte_zmalloc("sy_asks", (size_t)asks, SY_CACHE_LINE);
