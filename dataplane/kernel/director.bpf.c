@@ -23,7 +23,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, DIRECTOR_ADDRESSES);
 	__type(key, struct director_key);
-	__type(value, __u8);
+	__type(value, struct director_address);
 } steered SEC(".maps");
 
 /* New datagrams replace finished ones (LRU). */
@@ -59,7 +59,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, DIRECTOR_COUNTERS);
+	__uint(max_entries, DIRECTOR_COUNTER_SLOTS);
 	__type(key, __u32);
 	__type(value, __u64);
 } counters SEC(".maps");
@@ -269,18 +269,19 @@ static __always_inline int is_of_link(const struct director_key *who)
 
 /* Steered are packets to our addresses, packets from or about our servers that are not for this
  * host, and packets of inside hosts to the outside. The kernel gets what inside hosts send within
- * their network or to each other. */
+ * their network or to each other. what: the destination's entry, or NULL. */
 static __always_inline int is_steered(void *at, void *end, struct director_key *to,
-                                      struct director_key *server)
+                                      struct director_key *server,
+                                      const struct director_address *what)
 {
-	__u8 *what = bpf_map_lookup_elem(&steered, to);
-
 	if (what)
-		return *what == DIRECTOR_STEER;
+		return what->kind != DIRECTOR_HOST;
 	if (is_source_steered(at, end, server))
 		return 1;
 	return is_inside(server) && !is_of_link(to) && !is_inside(to);
 }
+
+#include "director_early.bpf.h"
 
 /* VLAN tags that are read; frames with more are dropped. */
 #define TAGS 4
@@ -374,9 +375,9 @@ static __always_inline int has_more_tags(void *at, void *end)
 static __always_inline int direct_tagged(const struct tags *tags, const struct director_key *to,
                                          const struct director_settings *s)
 {
-	__u8 *what = bpf_map_lookup_elem(&steered, to);
+	const struct director_address *what = bpf_map_lookup_elem(&steered, to);
 
-	if (!what || *what != DIRECTOR_STEER || (s && s->vlans && tags->outer_vlan))
+	if (!what || what->kind == DIRECTOR_HOST || (s && s->vlans && tags->outer_vlan))
 		return count(DIRECTOR_PASSED, XDP_PASS);
 	return count(DIRECTOR_VLAN, XDP_DROP);
 }
@@ -392,6 +393,7 @@ int direct(struct xdp_md *ctx)
 	struct director_key to = {}, server = {};
 	__u32 queue = ctx->rx_queue_index, first = 0;
 	struct director_settings *s = bpf_map_lookup_elem(&settings, &first);
+	const struct director_address *what;
 	struct tags tags = {};
 
 	offloaded_tag_note(ctx, &tags);
@@ -404,10 +406,13 @@ int direct(struct xdp_md *ctx)
 		return count(DIRECTOR_PASSED, XDP_PASS);
 	if (tags.vlan || tags.count > 1)
 		return direct_tagged(&tags, &to, s);
-	if (!is_steered(at, end, &to, &server))
+	what = bpf_map_lookup_elem(&steered, &to);
+	if (!is_steered(at, end, &to, &server, what))
 		return count(DIRECTOR_PASSED, XDP_PASS);
 	if (s && s->frame_max && frame_len(ctx) > s->frame_max)
 		return count(DIRECTOR_TOO_BIG, XDP_DROP);
+	if (what && what->kind == DIRECTOR_VIP && !is_served(at, end, what))
+		return count(DIRECTOR_NO_SERVICE, XDP_DROP);
 	if (!bpf_map_lookup_elem(&xsks, &queue))
 		return count(DIRECTOR_NO_SOCKET, XDP_DROP);
 	count(DIRECTOR_STEERED, 0);

@@ -307,9 +307,10 @@ int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd)
 	return 0;
 }
 
-/* Writes an entry to its map, or removes it (value NULL). */
-static int key_write(struct sy_director *d, const void *key, const uint8_t *value)
+/* Writes an entry to its map, or removes it (kind 0). */
+static int key_write(struct sy_director *d, const void *key, uint8_t kind)
 {
+	const struct director_address value = {.kind = kind};
 	const struct director_key *k = key;
 	struct director_prefix prefix = {.bits = k->bits};
 	int map = k->bits ? d->inside : d->steered;
@@ -317,8 +318,8 @@ static int key_write(struct sy_director *d, const void *key, const uint8_t *valu
 	memcpy(prefix.w, k->w, sizeof(prefix.w));
 	if (k->bits)
 		key = &prefix;
-	if (value)
-		return bpf_map_update_elem(map, key, value, BPF_ANY) < 0 ? -errno : 0;
+	if (kind) /* of a network the value is its first byte */
+		return bpf_map_update_elem(map, key, &value, BPF_ANY) < 0 ? -errno : 0;
 	return bpf_map_delete_elem(map, key) < 0 && errno != ENOENT ? -errno : 0;
 }
 
@@ -340,10 +341,9 @@ static int found_mark(struct sy_director *d, const struct sy_source *key, bool a
 
 int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on)
 {
-	uint8_t steer = DIRECTOR_STEER;
 	int rc = found_mark(d, source, on);
 
-	return rc ? rc : key_write(d, source, on ? &steer : NULL);
+	return rc ? rc : key_write(d, source, on ? DIRECTOR_STEER : 0);
 }
 
 int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on)
@@ -357,14 +357,14 @@ int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on)
 {
 	int map = d->steered;
 	const struct sy_source key = {.addr = *addr};
-	uint8_t host = DIRECTOR_HOST, now = 0;
+	struct director_address now = {0};
 	int rc;
 
 	/* Claimed addresses are addresses of this host too, and stay steered. */
-	if (bpf_map_lookup_elem(map, &key, &now) == 0 && now == DIRECTOR_STEER)
+	if (bpf_map_lookup_elem(map, &key, &now) == 0 && now.kind != DIRECTOR_HOST)
 		return 0;
 	rc = found_mark(d, &key, on);
-	return rc ? rc : key_write(d, &key, on ? &host : NULL);
+	return rc ? rc : key_write(d, &key, on ? DIRECTOR_HOST : 0);
 }
 
 int sy_director_settle(struct sy_director *d)
@@ -374,7 +374,7 @@ int sy_director_settle(struct sy_director *d)
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < d->found_count; i++) {
-		int failed = d->found[i].again ? 0 : key_write(d, &d->found[i].key, NULL);
+		int failed = d->found[i].again ? 0 : key_write(d, &d->found[i].key, 0);
 
 		rc = failed ? failed : rc;
 	}
@@ -410,6 +410,7 @@ int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats
 	                                  .dropped_no_socket = total[DIRECTOR_NO_SOCKET],
 	                                  .dropped_vlan = total[DIRECTOR_VLAN],
 	                                  .dropped_truncated = total[DIRECTOR_TRUNCATED],
-	                                  .dropped_too_big = total[DIRECTOR_TOO_BIG]};
+	                                  .dropped_too_big = total[DIRECTOR_TOO_BIG],
+	                                  .dropped_no_service = total[DIRECTOR_NO_SERVICE]};
 	return 0;
 }

@@ -58,6 +58,45 @@ bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id)
 	return missing == 0;
 }
 
+/* The program's map `steered` in its form before VIPs had ports, one byte a value; −1: it has
+ * none. */
+static int map_steered_before(uint32_t prog_id)
+{
+	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
+	struct bpf_prog_info info = {.nr_map_ids = SY_ARRAY_LEN(ids), .map_ids = (uintptr_t)ids};
+	int prog = bpf_prog_get_fd_by_id(prog_id), found = -1;
+
+	if (prog >= 0 && bpf_obj_get_info_by_fd(prog, &info, &len) == 0) {
+		for (uint32_t i = 0; found < 0 && i < info.nr_map_ids && i < 16; i++) {
+			int fd = bpf_map_get_fd_by_id(ids[i]);
+			struct bpf_map_info map;
+
+			if (fd >= 0 && map_info(fd, &map) && !strcmp(map.name, "steered") &&
+			    map.key_size == sizeof(struct director_key) && map.value_size == 1)
+				found = fd;
+			else if (fd >= 0)
+				close(fd);
+		}
+	}
+	if (prog >= 0)
+		close(prog);
+	return found;
+}
+
+void director_steered_copy(const struct sy_director *d, uint32_t prog_id)
+{
+	struct director_address address = {0};
+	int before = map_steered_before(prog_id);
+	struct director_key key;
+
+	for (void *last = NULL; before >= 0 && bpf_map_get_next_key(before, last, &key) == 0;
+	     last = &key)
+		if (bpf_map_lookup_elem(before, &key, &address.kind) == 0)
+			bpf_map_update_elem(d->steered, &key, &address, BPF_NOEXIST);
+	if (before >= 0)
+		close(before);
+}
+
 static bool link_info(int fd, struct bpf_link_info *out)
 {
 	uint32_t len = sizeof(*out);

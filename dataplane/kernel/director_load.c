@@ -66,6 +66,8 @@ static int level_load(struct sy_director *d, int level, uint32_t predecessor)
 	d->xsks = map_fd(object, "xsks");
 	d->counters = map_fd(object, "counters");
 	d->settings = map_fd(object, "settings");
+	if (predecessor && !same_maps)
+		director_steered_copy(d, predecessor);
 	return 0;
 }
 

@@ -29,8 +29,22 @@ struct director_datagram {
 	__u32 id; /* as in the packet */
 };
 
-/* Values of the map `steered`. */
-enum { DIRECTOR_STEER = 1, DIRECTOR_HOST };
+/* Ports first to last, host order, of one protocol. */
+struct director_ports {
+	__u16 first, last, proto;
+};
+
+enum { DIRECTOR_STEER = 1, DIRECTOR_HOST, DIRECTOR_VIP };
+#define DIRECTOR_RANGES 10
+
+/* A value of the map `steered`: what the address is. Of a VIP whole TCP and UDP packets to other
+ * ports than these are dropped: they have no service. */
+struct director_address {
+	__u8 kind, count;
+	__u16 zero;
+	struct director_ports ports[DIRECTOR_RANGES];
+};
+_Static_assert(sizeof(struct director_address) == 64, "one cache line");
 
 enum {
 	DIRECTOR_STEERED,
@@ -39,8 +53,12 @@ enum {
 	DIRECTOR_VLAN,
 	DIRECTOR_TRUNCATED,
 	DIRECTOR_TOO_BIG,
+	DIRECTOR_NO_SERVICE,
 	DIRECTOR_COUNTERS
 };
+/* Size of the map `counters`: new counters keep its form, so that it is adopted. */
+#define DIRECTOR_COUNTER_SLOTS 64
+_Static_assert(DIRECTOR_COUNTERS <= DIRECTOR_COUNTER_SLOTS, "each has a slot");
 
 struct director_settings {
 	__u32 frame_max; /* length of the longest frame that the sockets accept; 0: any */

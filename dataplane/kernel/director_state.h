@@ -57,6 +57,8 @@ int director_link_recover(struct sy_director *d, struct bpf_link_info *info);
 uint32_t director_predecessor(struct sy_director *d, bool *may_bind);
 /* Makes the object, not loaded yet, use the maps of this program; false: not all of them fit. */
 bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id);
+/* Copies what an older version's program steers, whose map has another form. */
+void director_steered_copy(const struct sy_director *d, uint32_t prog_id);
 /* The key comes first in struct found, so this compares two of them, or a key with one. */
 int director_key_compare(const void *a, const void *b);
 /* Reads the entries of the maps. Runs only when the first address is steered or settled: during a

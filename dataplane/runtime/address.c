@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
 #include <stdlib.h>
 
 #include "runtime.h"
@@ -190,6 +191,25 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 		sy_log(SY_LOG_WARN, "runtime", "address %s cannot be given back to the kernel: %s",
 		       sy_addr_format(addr, text), strerror(-rc));
 	address_steer(rt, addr, false);
+}
+
+bool sy_runtime_is_claimed(const struct sy_runtime *rt)
+{
+	return !rt->remembering;
+}
+
+int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
+                     const struct sy_port_range *range, size_t count)
+{
+	int first = 0;
+	if (rt->remembering)
+		return -EBUSY;
+	for (unsigned i = 0; i < rt->ports; i++) {
+		struct sy_director *d = port_xsk_director(rt->port[i]);
+		int rc = d ? sy_director_serve(d, addr, range, count) : 0;
+		first = first ? first : rc;
+	}
+	return first;
 }
 
 int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err)

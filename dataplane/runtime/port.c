@@ -181,21 +181,35 @@ void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_por
 		p->ops->stats(p, out);
 }
 
+/* Where the flow directors count the drops that they share with the workers. */
+static const struct {
+	enum sy_drop reason;
+	size_t counter; /* offset in struct sy_director_stats */
+} director_drops[] = {
+        {SY_DROP_VLAN, offsetof(struct sy_director_stats, dropped_vlan)},
+        {SY_DROP_TRUNCATED, offsetof(struct sy_director_stats, dropped_truncated)},
+        {SY_DROP_TOO_BIG, offsetof(struct sy_director_stats, dropped_too_big)},
+        {SY_DROP_NO_SERVICE, offsetof(struct sy_director_stats, dropped_no_service)},
+};
+
+static uint64_t counter_at(const struct sy_director_stats *stats, size_t counter)
+{
+	return *(const uint64_t *)((const char *)stats + counter);
+}
+
 uint64_t sy_port_drops(const struct sy_runtime *rt, enum sy_drop reason)
 {
 	uint64_t packets = 0;
-	if (reason != SY_DROP_VLAN && reason != SY_DROP_TRUNCATED && reason != SY_DROP_TOO_BIG)
-		return 0;
-	for (unsigned i = 0; i < rt->ports; i++) {
+	unsigned n = 0;
+	while (n < SY_ARRAY_LEN(director_drops) && director_drops[n].reason != reason)
+		n++;
+	for (unsigned i = 0; n < SY_ARRAY_LEN(director_drops) && i < rt->ports; i++) {
 		if (!rt->port[i]->bound && !rt->port[i]->gone)
 			continue;
 		struct sy_port_stats stats;
 		sy_port_get_stats(rt, i, &stats);
-		const struct sy_director_stats *now = &stats.director, *found = &rt->port[i]->found;
-		packets += reason == SY_DROP_VLAN ? now->dropped_vlan - found->dropped_vlan
-		           : reason == SY_DROP_TRUNCATED
-		                   ? now->dropped_truncated - found->dropped_truncated
-		                   : now->dropped_too_big - found->dropped_too_big;
+		packets += counter_at(&stats.director, director_drops[n].counter) -
+		           counter_at(&rt->port[i]->found, director_drops[n].counter);
 	}
 	return packets;
 }

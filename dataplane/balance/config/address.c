@@ -70,6 +70,8 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 		return sy_fail(err, EINVAL, "%s is %s already and cannot be %s too",
 		               sy_addr_format(addr, text), kind_name[ADDRESS_KIND(data)],
 		               kind_name[kind]);
+	} else if (ADDRESS_KIND(data) != kind) {
+		early_address_changed(b, addr);
 	}
 	if (rte_hash_add_key_data(b->ctl->model->address, addr,
 	                          ADDRESS_DATA(kind, ADDRESS_REFS(data) + 1)) < 0)

@@ -6,6 +6,7 @@
 #include "balance.h"
 
 struct model;   /* the accepted configuration: model.h */
+struct early;   /* the ports of VIPs that have a service: early.h */
 struct control; /* the control socket: control.h */
 struct retired; /* retire.c */
 
@@ -50,6 +51,7 @@ struct neighbour_found {
 struct control_plane {
 	struct session_store *store; /* NULL once sealed: it belongs to a successor */
 	struct model *model;
+	struct early *early;
 	struct control *control;
 	struct table_cache *table_cache; /* tables shared by services */
 	struct retired *retired;         /* ids that sessions may still hold, oldest first */

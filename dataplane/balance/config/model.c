@@ -58,7 +58,7 @@ static bool id_pool_create(struct id_pool *p, uint32_t limit)
 
 /* ---- creation and destruction --------------------------------------------------------------- */
 
-static struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len)
+struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len)
 {
 	const struct rte_hash_parameters params = {
 	        .name = name,
@@ -85,8 +85,9 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	                       sizeof(struct sy_source));
 	m->touched = calloc(b->options.max_services, sizeof(bool));
 	m->kept = calloc(b->options.max_servers, sizeof(uint64_t));
+	b->ctl->early = early_create(b);
 	if (!m->service || !m->touched || !m->kept || !m->by_key || !m->address || !m->source ||
-	    !id_pool_create(&m->service_ids, b->options.max_services) ||
+	    !b->ctl->early || !id_pool_create(&m->service_ids, b->options.max_services) ||
 	    !id_pool_create(&m->server_ids, b->options.max_servers))
 		return sy_fail(err, ENOMEM,
 		               "no memory for %u services and %u servers: raise --memory or lower "
@@ -120,6 +121,8 @@ void model_destroy(struct sy_balance *b)
 	struct model *m = b->ctl->model;
 	if (!m)
 		return;
+	early_destroy(b->ctl->early);
+	b->ctl->early = NULL;
 	for (uint32_t id = 0; m->service && id < m->service_ids.fresh; id++)
 		model_service_free(m->service[id]);
 	for (unsigned i = 0; i < m->touches; i++)

@@ -13,6 +13,7 @@
 
 #include "address_set.h"
 #include "balance.h"
+#include "early.h"
 #include "ids.h"
 #include "service.h"
 
@@ -112,6 +113,8 @@ void model_service_free(struct model_service *s);
 void model_count_server(struct model *m, const struct model_service *s,
                         const struct model_server *server, int sign);
 
+/* A hash of fixed-size keys for the control thread; NULL: no memory. */
+struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len);
 int model_create(struct sy_balance *b, struct sy_error *err);
 void model_destroy(struct sy_balance *b);
 

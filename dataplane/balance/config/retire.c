@@ -164,6 +164,7 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 	case RETIRED_SERVICE:
 		for (unsigned w = 0; w < b->workers; w++)
 			b->worker[w].refused[e->id] = 0;
+		early_remove(b, e->id);
 		id_give(&b->ctl->model->service_ids, e->id);
 		break;
 	case RETIRED_LOCAL:
@@ -269,6 +270,7 @@ void retire_tick(struct sy_balance *b)
 	if (!b->ctl->hold) /* a successor relies on the ids' meanings at the time when it read the
 	                      dictionary */
 		retire_batches(b);
+	early_tick(b);
 }
 
 void retire_close(struct sy_balance *b)

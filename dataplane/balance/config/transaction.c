@@ -216,6 +216,8 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		if (!before && !after->snat && directory_add(b, &after->key, id) < 0)
 			sy_log(SY_LOG_ERROR, "balance", "no memory: service %s gets no sessions",
 			       after->name);
+		if (!before && !after->snat)
+			early_add(b, &after->key, id);
 	} else {
 		/* Deleted; or deleted and added again under another id, which takes over the
 		 * key. */
@@ -310,6 +312,7 @@ void model_finish(struct sy_balance *b)
 	if (m->snat_touched || (m->source_touched && b->snat))
 		snat_publish(b);
 	publish_set(b, false);
+	early_flush(b);
 	if (m->local_touched)
 		check_publish_all(b);
 	if (m->address_touched)

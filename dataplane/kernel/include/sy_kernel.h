@@ -161,7 +161,18 @@ bool sy_director_is_native(const struct sy_director *d);
 int sy_director_set_socket(struct sy_director *d, unsigned queue, int xsk_fd);
 /* Steers a destination address (on) or stops steering it. */
 int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on);
-/* The same for packets that a server sends from one port or from any, or that hosts of a network
+/* Ports of one protocol, host order. */
+struct sy_port_range {
+	uint16_t first, last, proto;
+};
+/* The services of a steered VIP: from now on the program drops whole TCP and UDP packets to ports
+ * that are in none of the ranges. Left to the forwarder are fragments, packets with IP options or
+ * extension headers, and those with a TTL of 1. Of more than 10 separate ranges the nearest are
+ * joined. n = 0, and sy_director_steer(): nothing is dropped. Returns 0 or a negative errno;
+ * -ENOENT: the address is not steered. */
+int sy_director_serve(struct sy_director *d, const struct sy_addr *addr,
+                      const struct sy_port_range *range, size_t n);
+/* Steers packets that a server sends from one port or from any, or that hosts of a network
  * send, unless they are for an address of this host. */
 int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on);
 /* Adds (on) or removes an address of this host, on any interface: packets for it are never steered
@@ -177,6 +188,7 @@ struct sy_director_stats {
 	/* For steered addresses: in a VLAN or with more than one tag; longer than the sockets
 	 * accept. For any address: more tags than are read; frame ends inside its IP header. */
 	uint64_t dropped_vlan, dropped_too_big, dropped_truncated;
+	uint64_t dropped_no_service; /* see sy_director_serve() */
 };
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
 

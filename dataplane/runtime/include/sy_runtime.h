@@ -412,6 +412,14 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
  */
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
+/* False: with `inherit`, before sy_runtime_claim(). */
+bool sy_runtime_is_claimed(const struct sy_runtime *rt);
+/* The ports of a taken VIP that have a service: the flow directors drop whole TCP and UDP packets
+ * to others, as sy_director_serve() says; count = 0: none any more. Returns 0 or a negative errno;
+ * some ports may have done it then. -EBUSY: with `inherit`, before sy_runtime_claim(). Control
+ * thread. */
+int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
+                     const struct sy_port_range *range, size_t count);
 /* Takes packets that a server sends from one port, or that a network's hosts send from any port,
  * for every destination except this host; release undoes it. With `inherit`, also only remembered.
  */
