@@ -23,7 +23,7 @@ void options_help(void)
 	       "       dev=DEVARGS           ethdev: device or vdev, commas as semicolons\n"
 	       "       mac=MAC, mtu=N, queues=N   ethdev\n"
 	       "  --workers N                forwarding threads (1)\n"
-	       "  --cores LIST               their cores, such as 0,2-3 (those of the process)\n"
+	       "  --cores LIST               their cores, such as 0,2-3 (the process's last)\n"
 	       "  --route PREFIX,port=NAME[,via=ADDR]      for ports without a kernel interface\n"
 	       "  --neighbour ADDR,port=NAME,mac=MAC       likewise\n"
 	       "\n"

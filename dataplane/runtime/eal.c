@@ -136,6 +136,18 @@ int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error 
 	return (int)n;
 }
 
+int cores_of_workers(const char *list, unsigned workers, unsigned core[static SY_MAX_WORKERS],
+                     struct sy_error *err)
+{
+	unsigned all[CPU_SETSIZE];
+	int n = cores_parse(list, all, CPU_SETSIZE, err);
+	if (n < 0)
+		return n;
+	unsigned taken = (unsigned)n < workers ? (unsigned)n : workers;
+	memcpy(core, *list ? all : all + ((unsigned)n - taken), taken * sizeof(*core));
+	return (int)taken;
+}
+
 int cores_check(const char *list, struct sy_error *err)
 {
 	unsigned core[CPU_SETSIZE];

@@ -44,12 +44,11 @@ uint64_t nodes_of(const char *cpus, const unsigned *core, unsigned cores)
 int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err)
 {
 	unsigned core[SY_MAX_WORKERS];
-	int n = cores_parse(cores, core, SY_MAX_WORKERS, err);
+	int n = cores_of_workers(cores, workers, core, err);
 	if (n < 0)
 		return n;
 	/* With more workers than CPUs, workers are not pinned. */
-	uint64_t nodes = nodes_of("/sys/devices/system/cpu", core,
-	                          workers < (unsigned)n ? workers : (unsigned)n);
+	uint64_t nodes = nodes_of("/sys/devices/system/cpu", core, (unsigned)n);
 	if (__builtin_popcountll(nodes) > 1) {
 		sy_log(SY_LOG_WARN, "runtime",
 		       "the workers' CPUs are on several NUMA nodes: packets, tables and buffers "

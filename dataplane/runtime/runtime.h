@@ -66,6 +66,11 @@ unsigned long huge_pages_needed(unsigned long pages, unsigned long page_kb, unsi
 /* Parses a CPU list such as "0,2-3"; "" means all CPUs that the process may use. Returns how many,
  * at most cap. */
 int cores_parse(const char *list, unsigned *core, unsigned cap, struct sy_error *err);
+/* The CPUs of this many workers, at most SY_MAX_WORKERS: the list's first ones, or without a list
+ * the process's last ones, as the host's interrupts and programs prefer the first. Returns how
+ * many, less than `workers` if there are not enough. */
+int cores_of_workers(const char *list, unsigned workers, unsigned core[static SY_MAX_WORKERS],
+                     struct sy_error *err);
 /* Refuses a list with CPUs that do not exist or that the process may not use. */
 int cores_check(const char *list, struct sy_error *err);
 /* node.c: bit per NUMA node that these CPUs belong to; cpus: the kernel's folder of them. */

@@ -7,9 +7,12 @@
  *   handover_receive()  bursts from other workers       ─┼─► burst_run(): the pipeline's stages
  *   again_run()         packets that a burst held back  ─┘
  */
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
@@ -290,10 +293,25 @@ void workers_wake(struct sy_runtime *rt, uint64_t workers)
 		sleeper_wake(&rt->worker[__builtin_ctzll(workers)]);
 }
 
+/* If the workers take all CPUs that the process may use, the host's programs (ssh, BGP, health
+ * checks) have none of their own. Then no worker is ahead of them, whatever the process's priority
+ * is; the control thread keeps it. */
+static void worker_yield_to_host(const struct sy_worker *w)
+{
+	cpu_set_t all;
+	id_t thread = (id_t)gettid();
+	if (sched_getaffinity(0, sizeof(all), &all) || w->rt->workers < (unsigned)CPU_COUNT(&all))
+		return;
+	if (getpriority(PRIO_PROCESS, thread) < 0 && setpriority(PRIO_PROCESS, thread, 0))
+		sy_log(SY_LOG_WARN, "runtime", "worker %u stays ahead of the host's programs: %s",
+		       w->id, strerror(errno));
+}
+
 static void worker_pin(struct sy_worker *w)
 {
 	cpu_set_t set;
 	char name[16];
+	worker_yield_to_host(w);
 	snprintf(name, sizeof(name), "sy-worker-%u", w->id);
 	pthread_setname_np(pthread_self(), name);
 	if (w->private->core < 0)

@@ -64,7 +64,7 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 int workers_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	unsigned core[SY_MAX_WORKERS];
-	int cores = cores_parse(rt->options.cores, core, SY_MAX_WORKERS, err);
+	int cores = cores_of_workers(rt->options.cores, rt->options.workers, core, err);
 	if (cores < 0)
 		return cores;
 	rt->worker = aligned_alloc(SY_CACHE_LINE, rt->options.workers * sizeof(*rt->worker));

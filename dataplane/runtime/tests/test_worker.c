@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <rte_byteorder.h>
 #include <rte_cycles.h>
@@ -23,6 +25,9 @@ struct frame {
 
 static struct ring_port port;
 static uint32_t rounds[2], wrong_worker;
+
+#define AHEAD (-5)
+static bool ahead; /* the workers' threads began with this nice value */
 
 /* slot = flow; the slot's owner sends the packet on by route. */
 static void stage_route(struct sy_worker *w, struct sy_burst *b)
@@ -313,6 +318,41 @@ static void test_refusals(void **state)
 	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
+struct seat {
+	cpu_set_t cpus;
+	int nice;
+};
+
+static void seat_look(struct sy_worker *w, void *ctx)
+{
+	struct seat *s = ctx;
+	s->nice = getpriority(PRIO_PROCESS, (id_t)gettid());
+	assert_int_equal(sched_getaffinity(0, sizeof(s->cpus), &s->cpus), 0);
+}
+
+/* Workers take the last CPUs. Those that leave none to the host are not ahead of its programs. */
+static void test_room_for_the_host(void **state)
+{
+	struct sy_runtime *rt = *state;
+	const unsigned workers = sy_worker_count(rt);
+	cpu_set_t all;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	unsigned cpu = CPU_SETSIZE;
+	for (unsigned i = workers; i-- > 0;) {
+		struct seat s;
+		assert_int_equal(sy_worker_call(sy_worker_at(rt, i), seat_look, &s), 0);
+		if (ahead)
+			assert_int_equal(s.nice, workers < (unsigned)CPU_COUNT(&all) ? AHEAD : 0);
+		if (workers > (unsigned)CPU_COUNT(&all))
+			continue; /* not pinned */
+		do
+			cpu--;
+		while (!CPU_ISSET(cpu, &all));
+		assert_int_equal(CPU_COUNT(&s.cpus), 1);
+		assert_true(CPU_ISSET(cpu, &s.cpus));
+	}
+}
+
 /* Pages in use stay in use: only the missing pages are added. */
 static void test_huge_pages(void **state)
 {
@@ -342,7 +382,11 @@ static int setup(void **state, unsigned workers)
 	o.round = count_round;
 	struct sy_runtime *rt = runtime_open(&o);
 	*state = rt;
-	return sy_runtime_start(rt, &err);
+	const int before = getpriority(PRIO_PROCESS, 0);
+	ahead = setpriority(PRIO_PROCESS, 0, AHEAD) == 0;
+	int rc = sy_runtime_start(rt, &err);
+	setpriority(PRIO_PROCESS, 0, before);
+	return rc;
 }
 
 static int setup_one(void **state)
@@ -371,7 +415,8 @@ static int teardown(void **state)
 	        cmocka_unit_test(test_waiting), cmocka_unit_test(test_call),                       \
 	        cmocka_unit_test(test_rcu), cmocka_unit_test(test_rounds),                         \
 	        cmocka_unit_test(test_huge_pages), cmocka_unit_test(test_refusals),                \
-	        cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_stopped)
+	        cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_stopped),                \
+	        cmocka_unit_test(test_room_for_the_host)
 
 int main(void)
 {
