@@ -129,12 +129,9 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
  * already cost work. If they arrive faster than they leave, it is better to lose packets that still
  * wait in the device. */
 #define RING_BURSTS 8
-/* Packets of a late burst that are prefetched before the first one is looked at: as many as a core
- * can have under way. */
-#define PREFETCH_FIRST 12
-
-_Static_assert(offsetof(struct next_burst, mbuf) == sizeof(((struct next_burst *)0)->before),
-               "in a row");
+/* Packets that were not prefetched in time, and are before the first one is looked at: as many as a
+ * core can have under way. */
+#define PREFETCH_LATE 12
 
 static void next_find(struct sy_worker *w)
 {
@@ -150,29 +147,24 @@ static void next_find(struct sy_worker *w)
 		}
 	}
 	next->count = n;
+	next->prefetched = 0;
 }
 
 void handover_begin(struct sy_worker *w)
 {
 	struct next_burst *next = &w->private->next;
 	next->from = next->bursts = 0;
-	next->prefetched = SY_BURST;
 	next_find(w);
 }
 
-void handover_ahead(struct sy_worker *w, struct sy_burst *b)
+void sy_handover_prefetch(struct sy_worker *w, unsigned n)
 {
-	const struct next_burst *next = &w->private->next;
-	b->ahead = next->before + next->prefetched;
-	b->aheads = SY_BURST + next->count - next->prefetched;
-	b->late = next->prefetched < SY_BURST ? SY_BURST - next->prefetched : 0;
-	b->prefetched = b->late;
-	b->ahead_frame = next->frame;
-}
-
-void handover_passed(struct sy_worker *w, const struct sy_burst *b)
-{
-	w->private->next.prefetched += b->prefetched < b->aheads ? b->prefetched : b->aheads;
+	struct next_burst *next = &w->private->next;
+	for (; n && next->prefetched < next->count; n--) {
+		const uint8_t *m = (const uint8_t *)next->mbuf[next->prefetched++];
+		__builtin_prefetch(m, 1);
+		__builtin_prefetch(m + next->frame, 1);
+	}
 }
 
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
@@ -181,13 +173,9 @@ unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
 	unsigned n = next->count;
 	if (!n)
 		return 0;
+	sy_handover_prefetch(w, PREFETCH_LATE);
 	memcpy(b->mbuf, next->mbuf, n * sizeof(b->mbuf[0]));
-	memcpy(next->before + SY_BURST - n, next->mbuf, n * sizeof(b->mbuf[0]));
-	next->prefetched -= n;
 	next_find(w);
-	handover_ahead(w, b);
-	for (unsigned i = 0; i < b->late && i < PREFETCH_FIRST; i++, next->prefetched++)
-		sy_burst_prefetch(b, i);
 	next->frame = (size_t)(sy_frame(b->mbuf[0]) - (uint8_t *)b->mbuf[0]);
 	SY_COUNT(w->counters.handed_in, n);
 	return n;

@@ -96,7 +96,6 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	struct sy_burst *b = &w->private->burst;
 	b->count = n;
 	b->handed_over = handed_over;
-	handover_ahead(w, b);
 	memset(b->next, SY_NEXT_LOOKUP, n);
 	memset(b->via, 0, n * sizeof(b->via[0]));
 	for (const struct sy_stage *s = w->rt->options.pipeline; s->name; s++)
@@ -104,7 +103,6 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 	for (unsigned i = 0; i < b->count; i++)
 		if (b->next[i] != SY_NEXT_GONE) /* no stage wanted it */
 			sy_burst_drop(w, b, i, SY_DROP_UNKNOWN_DESTINATION);
-	handover_passed(w, b);
 	transmit_flush(w);
 	handover_push(w);
 	SY_COUNT(w->counters.bursts, 1);

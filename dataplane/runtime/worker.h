@@ -21,10 +21,9 @@
 /* The next burst of packets that other workers handed over. It is known before its turn, so its
  * packets are prefetched while the worker works on others. Between turns it is empty. */
 struct next_burst {
-	struct rte_mbuf *before[SY_BURST]; /* the previous burst, if handed over, right-aligned */
 	struct rte_mbuf *mbuf[SY_BURST];
 	unsigned count;
-	unsigned prefetched; /* of before[] and mbuf[] together */
+	unsigned prefetched; /* of mbuf[] */
 	unsigned from;       /* the worker to take from next; the number of workers: none */
 	unsigned bursts;     /* taken from that worker in this turn */
 	size_t frame;        /* offset from buffer to frame in the latest burst; differs by kind of
@@ -160,10 +159,6 @@ void handover_notify(struct sy_worker *w);
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
 /* A turn begins: looks for packets that other workers have handed over. */
 void handover_begin(struct sy_worker *w);
-/* Tells a burst which handed-over packets to prefetch meanwhile. */
-void handover_ahead(struct sy_worker *w, struct sy_burst *b);
-/* The burst has been through all stages. */
-void handover_passed(struct sy_worker *w, const struct sy_burst *b);
 /* Takes the next handed-over packets, at most SY_BURST, into a burst; returns how many. */
 unsigned handover_receive(struct sy_worker *w, struct sy_burst *b);
 /* Sends the packets gathered for other workers, where there are many. */

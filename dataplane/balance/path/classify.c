@@ -229,7 +229,6 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (i + PREFETCH_AHEAD < burst->count)
 			__builtin_prefetch(sy_frame(burst->mbuf[i + PREFETCH_AHEAD]));
-		sy_burst_prefetch_late(burst, i);
 		if (SY_UNLIKELY(!classify_plain(b, burst, i, address_set)) &&
 		    !classify_unusual(w, burst, i, address_set))
 			continue;

@@ -249,14 +249,10 @@ unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 enum sy_next { SY_NEXT_LOOKUP, SY_NEXT_SLOW, SY_NEXT_TRANSMIT, SY_NEXT_READY, SY_NEXT_GONE };
 
 struct sy_burst {
-	unsigned count;        /* a stage may remove packets that are gone */
-	bool handed_over;      /* received from another worker: this worker owns the slots */
-	unsigned late, aheads; /* entries of `ahead`: for this burst, and in total */
-	unsigned prefetched;   /* entries prefetched, or more, once all stages have run */
-	struct rte_mbuf *const *ahead;   /* packets from other workers: sy_burst_prefetch() */
-	size_t ahead_frame;              /* their likely offset from buffer to frame */
-	uint64_t mac;                    /* of the ingress port, if not handed over: as in memory,
-	                                    in the first 6 bytes */
+	unsigned count;   /* a stage may remove packets that are gone */
+	bool handed_over; /* received from another worker: this worker owns the slots */
+	uint64_t mac;     /* of the ingress port, if not handed over: as in memory,
+	                     in the first 6 bytes */
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
 	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
 	struct sy_view view[SY_BURST];
@@ -282,31 +278,12 @@ static inline uint8_t *sy_frame(struct rte_mbuf *m)
 }
 
 /*
- * Prefetch of handed-over packets: they start to move from the other core's cache while this core
- * works on something else. A core can have about two dozen cache lines under way and drops requests
- * beyond that. So the slowest stage prefetches the next packets, as many at a time as it looks at.
- * The first stage prefetches only those of its own burst that could not be prefetched earlier.
+ * Prefetches n more packets of the next burst that other workers have handed over, or as many as
+ * there are: they start to move from the other core's cache while this core works on something
+ * else. A core can have about two dozen cache lines under way and drops requests beyond that. So
+ * the slowest stage calls this, for as many packets at a time as it looks at.
  */
-static inline void sy_burst_prefetch(const struct sy_burst *b, unsigned n)
-{
-	const uint8_t *m = (const uint8_t *)b->ahead[n];
-	__builtin_prefetch(m, 1);
-	__builtin_prefetch(m + b->ahead_frame, 1);
-}
-
-static inline void sy_burst_prefetch_late(const struct sy_burst *b, unsigned n)
-{
-	if (SY_UNLIKELY(n < b->late))
-		sy_burst_prefetch(b, n);
-}
-
-/* Prefetches n to `end`, counted in packets of this burst. */
-static inline void sy_burst_prefetch_next(struct sy_burst *b, unsigned n, unsigned end)
-{
-	for (n += b->late, end += b->late; n < end && n < b->aheads; n++)
-		sy_burst_prefetch(b, n);
-	b->prefetched = n;
-}
+void sy_handover_prefetch(struct sy_worker *w, unsigned n);
 
 /* Frees the packet, counts the reason, marks it gone. */
 void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_drop reason);
