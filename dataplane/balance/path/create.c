@@ -302,6 +302,14 @@ static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *b
 	                              : reason;
 }
 
+void create_cancel(struct sy_worker *w, unsigned i)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	bw->creations_pending &= ~(UINT64_C(1) << i);
+	if (bw->creation[i].reason == SY_DROP_NONE)
+		load_give(w->app, bw->creation[i].server);
+}
+
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_drop *reason)
 {

@@ -7,8 +7,11 @@
 
 /* Prepares sessions for those of the packets at[0] to at[count − 1], which have none, that will
  * create one: finds the servers and prefetches memory, for all together. It takes a place on each
- * server, so session_create() must follow for each packet in creations_pending. */
+ * server, so session_create() or create_cancel() must follow for each packet in creations_pending.
+ */
 void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *at, unsigned count);
+/* Packet i, which is in creations_pending, creates no session. */
+void create_cancel(struct sy_worker *w, unsigned i);
 
 /* May packet i, which has no session, create one? NONE, or why not. */
 enum sy_drop create_check(struct sy_burst *burst, unsigned i);

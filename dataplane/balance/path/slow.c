@@ -330,6 +330,21 @@ static inline void slow_gather(const struct sy_balance *b, const struct sy_burst
 	}
 }
 
+/* Does packet i, which is in creations_pending, still need a session? A packet before it that was
+ * not prepared may have created it: sloppy_tcp takes an ACK, and the SYN comes late. unprepared: a
+ * bitmap of the upper six bits of such packets' hashes. */
+static inline bool slow_begins_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                       uint64_t unprepared, const struct looked_up *counts)
+{
+	if (SY_LIKELY(!(unprepared >> (burst->hash[i] >> 58) & 1)))
+		return true;
+	slow_look_up(w, burst, i, counts);
+	if (burst->session[i] == SESSION_NONE)
+		return true;
+	create_cancel(w, i);
+	return false;
+}
+
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
@@ -337,6 +352,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	const struct segment_common common = segment_common_of(w);
 	struct sy_tx_cache tx = {.path = SY_TX_CACHE_NONE};
 	struct slow_packets slow;
+	uint64_t unprepared = 0; /* see slow_begins_session() */
 
 	slow_gather(common.b, burst, &slow);
 	if (SY_LIKELY(slow.all == 0))
@@ -345,10 +361,14 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];
 		const struct sy_view *v = &burst->view[i];
-		if (burst->session[i] == SESSION_NONE && bw->creations_pending >> i & 1) {
+		bool without = burst->session[i] == SESSION_NONE;
+		if (without && bw->creations_pending >> i & 1 &&
+		    slow_begins_session(w, burst, i, unprepared, &counts)) {
 			slow_create(w, burst, i, &tx, &common);
 			continue;
 		}
+		if (without)
+			unprepared |= UINT64_C(1) << (burst->hash[i] >> 58);
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
 			slow_packet(w, burst, i, &counts);
 		else

@@ -1,85 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Direct routing: packets keep everything but MACs and TTL, and no answers pass the balancer. */
-#include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
+#include "direct_fixture.h"
 #include "end.h"
-#include "flows.h"
 
-#define SERVICES 4 /* as in flows.h: TCP and UDP over IPv4, then over IPv6 */
-#define TICKET   0x1234
+#define TICKET 0x1234
 
-static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
-static const char *const vip_text[2] = {"192.0.2.20", "2001:db8:a::20"};
-static const char *const server_text[2][2] = {{"10.3.0.1", "10.3.0.2"},
-                                              {"2001:db8:d::1", "2001:db8:d::2"}};
 static const char *const routed_text[2] = {"10.0.0.77", "2001:db8:b::77"};
-
-static struct service_key key_of(unsigned service)
-{
-	const char *vip = vip_text[service / 2];
-	return service % 2 ? harness_key(vip, 53, SY_PROTO_UDP)
-	                   : harness_key(vip, 80, SY_PROTO_TCP);
-}
-
-static void put_direct(struct changes *c, unsigned service, const char *server)
-{
-	struct service_key key = key_of(service);
-	flows_put(c, &key, "direct", MODE_DR, &server, 1, ntohs(key.vport));
-}
-
-static int setup(void **state)
-{
-	struct changes c = {0};
-	int rc = flows_setup(state);
-	for (unsigned s = 0; s < SERVICES; s++)
-		for (unsigned i = 0; i < 2; i++)
-			put_direct(&c, s, server_text[s / 2][i]);
-	flows_commit(*state, &c);
-	return rc;
-}
-
-static struct sy_tuple client_of(unsigned service, uint16_t port)
-{
-	const struct service_key key = key_of(service);
-	return (struct sy_tuple){harness_addr(client_text[service / 2]), key.vip, htons(port),
-	                         key.vport, key.proto};
-}
-
-/* Sends a frame and checks the frame that leaves, byte by byte; returns the server that it goes
- * to. */
-static unsigned pass_at(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload,
-                        uint32_t seq)
-{
-	struct frame in, out, want;
-	struct sy_view v;
-	flows_frame(f, &in, t, flags, seq, payload);
-	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
-	want = in;
-	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
-	frame_set_ttl(&want, (uint8_t)(sy_packet_ttl(in.bytes, &v) - 1));
-	/* the fixture's neighbours 4 to 7: host 1 of each family, then host 2 of each */
-	memcpy(want.bytes, (uint8_t[6]){2, 0, 0, 0, 1, out.bytes[5]}, 6);
-	memcpy(want.bytes + 6, harness_mac[HARNESS_LAN], 6);
-	assert_int_equal(out.len, want.len);
-	assert_memory_equal(out.bytes, want.bytes, want.len);
-	assert_int_equal(out.bytes[5] % 2, !sy_addr_is_v4(&t->src));
-	struct session *s = flows_find(f, t);
-	assert_non_null(s);
-	const struct sy_addr *server = &inspect_endpoint(f->harness.b, s->server)->addr;
-	assert_int_equal(server->b[15], out.bytes[5] / 2 - 1);
-	return server->b[15];
-}
-
-static unsigned pass(struct flows *f, const struct sy_tuple *t, uint8_t flags, unsigned payload)
-{
-	return pass_at(f, t, flags, payload, 1);
-}
 
 #define CONNECTIONS_EACH 8 /* per service; all but the first with two workers */
 
@@ -386,117 +312,6 @@ static void test_syn_after_fin(void **state)
 	assert_int_equal(pass(f, &t, SY_TCP_SYN, 0), 3 - server);
 }
 
-#define MAGLEV STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_MAGLEV
-#define TUPLE  STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
-
-static void put_sloppy(struct flows *f, unsigned service, bool sloppy)
-{
-	struct changes c = {0};
-	struct service_key key = key_of(service);
-	pb_service *s = put_service(&c, &key, "direct", MAGLEV, NULL);
-	s->hash_on = TUPLE;
-	s->sloppy_tcp = sloppy;
-	set_mode(&c, MODE_DR);
-	flows_commit(f, &c);
-}
-
-/* The state of a forwarder to which a router has just moved all connections. */
-static void forget_sessions(struct flows *f)
-{
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		uint32_t cursor = 0, record;
-		while ((record = session_next(inspect_table(f->harness.b, slot), &cursor)) !=
-		       SESSION_NONE)
-			session_end(&f->harness.rt->worker[0], inspect_table(f->harness.b, slot),
-			            record);
-	}
-	assert_int_equal(harness_totals(&f->harness).live, 0);
-}
-
-static bool passes(struct flows *f, const struct sy_tuple *t, uint8_t flags)
-{
-	struct frame in, out;
-	flows_frame(f, &in, t, flags, 1, 0);
-	return flows_through(f, HARNESS_WAN, &in, &out);
-}
-
-/* Connections stay with their server, by their hash alone. */
-static void test_sloppy_tcp(void **state)
-{
-	static const uint8_t refused[] = {SY_TCP_RST, SY_TCP_RST | SY_TCP_ACK,
-	                                  SY_TCP_SYN | SY_TCP_ACK, SY_TCP_FIN, 0};
-	enum { CONNECTIONS = 30 };
-	struct flows *f = *state;
-	for (unsigned service = 0; service < SERVICES; service += 2) {
-		unsigned server[CONNECTIONS], load[3] = {0};
-		put_sloppy(f, service, true);
-		for (unsigned i = 0; i < CONNECTIONS; i++) {
-			const struct sy_tuple t = client_of(service, (uint16_t)(1000 + i));
-			server[i] = pass(f, &t, SY_TCP_SYN, 0);
-			load[server[i]]++;
-		}
-		assert_true(load[1] > 0 && load[2] > 0);
-		forget_sessions(f);
-		for (unsigned i = 0; i < CONNECTIONS; i++) {
-			const struct sy_tuple t = client_of(service, (uint16_t)(1000 + i));
-			assert_false(passes(f, &t, refused[i % SY_ARRAY_LEN(refused)]));
-			assert_null(flows_find(f, &t));
-			uint8_t flags = SY_TCP_ACK | (i % 2 ? SY_TCP_PSH : 0);
-			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
-			/* A client that sends only one packet does not hold a record for long. */
-			assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
-			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
-			assert_int_equal(flows_find(f, &t)->state, SESSION_ESTABLISHED);
-		}
-		/* A packet with a wrong checksum creates no session. */
-		struct frame in, out;
-		const struct sy_tuple t = client_of(service, 999);
-		flows_frame(f, &in, &t, SY_TCP_ACK, 1, 50);
-		in.bytes[in.len - 1] ^= 1;
-		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
-		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM),
-		                 service / 2 + 1);
-		/* Without the sloppy option. */
-		put_sloppy(f, service, false);
-		forget_sessions(f);
-		uint64_t before = harness_drops(&f->harness, SY_DROP_NO_SESSION);
-		assert_false(passes(f, &t, SY_TCP_ACK));
-		assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), before + 1);
-	}
-}
-
-static void test_sloppy_refusals(void **state)
-{
-	static const struct {
-		unsigned service;
-		enum mode mode;
-		int scheduler;
-		bool persistence;
-		uint32_t slow_start;
-		const char *why;
-	} cases[] = {
-	        {1, MODE_DR, MAGLEV, false, 0, "sloppy_tcp is for TCP"},
-	        {0, MODE_FNAT, MAGLEV, false, 0, "sloppy_tcp is for dr and ipip"},
-	        {0, MODE_NAT, MAGLEV, false, 0, "sloppy_tcp is for dr and ipip"},
-	        {0, MODE_DR, FLOW_RR, false, 0, "sloppy_tcp is for maglev and conhash"},
-	        {0, MODE_DR, MAGLEV, true, 0, "by hash alone"},
-	        {0, MODE_DR, MAGLEV, false, 9, "by hash alone"},
-	};
-	struct flows *f = *state;
-	for (unsigned i = 0; i < SY_ARRAY_LEN(cases); i++) {
-		struct changes c = {0};
-		struct service_key key = key_of(cases[i].service);
-		key.vip = harness_addr("192.0.2.99");
-		pb_service *s = put_service(&c, &key, "other", cases[i].scheduler, NULL);
-		s->sloppy_tcp = true;
-		s->slow_start_s = cases[i].slow_start;
-		if (cases[i].persistence)
-			set_persistence(&c, s, 60, 32, 128);
-		set_mode(&c, cases[i].mode);
-		flows_check_refused(f, &c, cases[i].why);
-	}
-}
-
 /* Removing a server ends its sessions; a server that is down loses the sessions that can move. */
 static void test_servers_that_go(void **state)
 {
@@ -527,8 +342,7 @@ int main(void)
 	        TEST(off_link),        TEST(too_big),
 	        TEST(servers_that_go), TEST(check_marks),
 	        TEST(syn_after_fin),   TEST(forged_ends),
-	        TEST(far_ends),        TEST(sloppy_tcp),
-	        TEST(sloppy_refusals),
+	        TEST(far_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
