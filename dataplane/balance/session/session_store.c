@@ -397,13 +397,14 @@ static int lock_wait(struct session_store *s, struct sy_error *err)
 	return 0;
 }
 
-/* Whether a table of this capacity can have this state. */
+/* Whether a table of this capacity can have this state. Of the records below top, each session
+ * takes one, or two if it is a pair; the others are on the free list. */
 static bool state_is_possible(const struct session_slot_state *st, uint32_t capacity)
 {
-	bool gaps = st->live < st->top;
-
-	return st->live <= st->top && st->top <= capacity && st->sweep_at <= capacity &&
-	       (gaps ? st->free_head < st->top : st->free_head == SESSION_NONE);
+	if (st->live > st->top || st->top > capacity || st->sweep_at > capacity)
+		return false;
+	return st->free_head == SESSION_NONE ? st->top - st->live <= st->live
+	                                     : st->free_head < st->top && st->live < st->top;
 }
 
 static bool store_trust(struct session_store *s)

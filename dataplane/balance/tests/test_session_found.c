@@ -204,6 +204,28 @@ static void tables_are_handed_over(void **state)
 	network_free(&n);
 }
 
+/* A pair is one session in two records. A table of pairs may have no free record. */
+static void pairs_are_handed_over(void **state)
+{
+	struct session hot[2] = {{.state = SESSION_SYN_SENT, .client_port = 1}, {.client_port = 2}};
+	const struct session_cold cold = {.created = 1};
+	struct session_store *old = place_open();
+	struct session_table *t = session_store_table(old, 7);
+	assert_int_equal(session_insert_pair(t, hot, &cold, 0x123456789, 0x987654321), 0);
+	assert_int_equal(session_count(t), 1);
+	assert_int_equal(t->top, 2);
+	assert_int_equal(t->free_head, SESSION_NONE);
+	struct session_store *new = successor();
+	session_store_seal(old, 42, true);
+	take(new, 42, SESSION_SOURCE_HANDED_OVER);
+	t = session_store_table(new, 7);
+	assert_int_equal(session_count(t), 1);
+	assert_true(session_is_pair(t, 0));
+	/* its records are not taken for free ones */
+	assert_int_equal(session_insert(t, hot, &cold, 0x1111111111, 0x2222222222), 2);
+	session_store_close(new);
+}
+
 static void what_is_not_for_us_is_not_taken(void **state)
 {
 	struct session_store *old = place_open(), *new = successor();
@@ -260,7 +282,7 @@ static void states_are_not_trusted_blindly(void **state)
 	        {1, UINT32_MAX, SESSION_NONE, 0},
 	        {1, 1, 0, 0},
 	        {1, 2, 2, 0},
-	        {1, 2, SESSION_NONE, 0},
+	        {1, 3, SESSION_NONE, 0},
 	        {0, 0, SESSION_NONE, UINT32_MAX},
 	        {1, 1, SESSION_NONE, 0xffffff00},
 	};
@@ -298,6 +320,7 @@ int main(void)
 	        TEST(a_damaged_seal_is_a_crash),
 	        TEST(time_away_counts),
 	        TEST(tables_are_handed_over),
+	        TEST(pairs_are_handed_over),
 	        TEST(what_is_not_for_us_is_not_taken),
 	        TEST(another_file_is_not_taken),
 	        TEST(what_is_not_settled_is_validated),
