@@ -40,19 +40,41 @@ static uint64_t number_in(const char *root, const char *path, const char *form, 
 	return number;
 }
 
-/* Bytes that a control group and its ancestors leave. limit, used: names of their files. */
-static uint64_t group_left(const char *root, const char *mount, char *group, const char *limit,
-                           const char *used)
+/* What a controller's files are called. */
+struct group_files {
+	char limit[64], used[64];
+	/* The line of memory.stat with the page cache that the kernel reclaims first: it counts as
+	 * used, though every allocation can have it. NULL: there is none. */
+	const char *reclaimable;
+};
+
+/* Bytes in use that the kernel cannot reclaim at once. */
+static uint64_t group_used(const char *root, const char *folder, const struct group_files *files)
+{
+	char path[PATH_MAX];
+	uint64_t used = 0, reclaimable = 0;
+
+	if (snprintf(path, sizeof(path), "%s/%s", folder, files->used) < (int)sizeof(path))
+		used = number_in(root, path, "%llu", 0);
+	if (files->reclaimable != NULL &&
+	    snprintf(path, sizeof(path), "%s/memory.stat", folder) < (int)sizeof(path))
+		reclaimable = number_in(root, path, files->reclaimable, 0);
+	return used > reclaimable ? used - reclaimable : 0;
+}
+
+/* Bytes that a control group and its ancestors leave. */
+static uint64_t group_left(const char *root, const char *mount, char *group,
+                           const struct group_files *files)
 {
 	uint64_t left = UINT64_MAX;
 
 	for (;;) {
-		char path[PATH_MAX], usage[PATH_MAX];
-		int a = snprintf(path, sizeof(path), "%s%s/%s", mount, group, limit);
-		int b = snprintf(usage, sizeof(usage), "%s%s/%s", mount, group, used);
-		if (a < (int)sizeof(path) && b < (int)sizeof(usage)) {
+		char folder[PATH_MAX], path[PATH_MAX];
+		int a = snprintf(folder, sizeof(folder), "%s%s", mount, group);
+		int b = snprintf(path, sizeof(path), "%s%s/%s", mount, group, files->limit);
+		if (a < (int)sizeof(folder) && b < (int)sizeof(path)) {
 			uint64_t most = number_in(root, path, "%llu", UINT64_MAX);
-			uint64_t now = number_in(root, usage, "%llu", 0);
+			uint64_t now = group_used(root, folder, files);
 			left = min_u64(left, most > now ? most - now : 0);
 		}
 		char *slash = strrchr(group, '/');
@@ -66,9 +88,10 @@ static uint64_t group_left(const char *root, const char *mount, char *group, con
  * controller. huge_kb: size of the pages counted; 0: ordinary memory. */
 static uint64_t groups_left(const char *root, uint64_t huge_kb)
 {
-	char path[PATH_MAX], line[PATH_MAX], limit[64] = "memory.max", used[64] = "memory.current",
-	                                     limit1[64] = "memory.limit_in_bytes",
-	                                     used1[64] = "memory.usage_in_bytes";
+	struct group_files files = {"memory.max", "memory.current", "inactive_file %llu"};
+	struct group_files files1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+	                             "total_inactive_file %llu"};
+	char path[PATH_MAX], line[PATH_MAX];
 	const char *controller = huge_kb ? "hugetlb" : "memory";
 	uint64_t left = UINT64_MAX;
 
@@ -77,10 +100,11 @@ static uint64_t groups_left(const char *root, uint64_t huge_kb)
 		uint64_t mb = huge_kb >> 10;
 		snprintf(size, sizeof(size), mb < 1024 ? "%" PRIu64 "MB" : "%" PRIu64 "GB",
 		         mb < 1024 ? mb : mb >> 10);
-		snprintf(limit, sizeof(limit), "hugetlb.%s.max", size);
-		snprintf(used, sizeof(used), "hugetlb.%s.current", size);
-		snprintf(limit1, sizeof(limit1), "hugetlb.%s.limit_in_bytes", size);
-		snprintf(used1, sizeof(used1), "hugetlb.%s.usage_in_bytes", size);
+		snprintf(files.limit, sizeof(files.limit), "hugetlb.%s.max", size);
+		snprintf(files.used, sizeof(files.used), "hugetlb.%s.current", size);
+		snprintf(files1.limit, sizeof(files1.limit), "hugetlb.%s.limit_in_bytes", size);
+		snprintf(files1.used, sizeof(files1.used), "hugetlb.%s.usage_in_bytes", size);
+		files.reclaimable = files1.reclaimable = NULL;
 	}
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
 	FILE *file = fopen(path, "re");
@@ -96,10 +120,9 @@ static uint64_t groups_left(const char *root, uint64_t huge_kb)
 		char mount[64];
 		snprintf(mount, sizeof(mount), "/sys/fs/cgroup/%s", controller);
 		if (*names == '\0')
-			left = min_u64(left,
-			               group_left(root, "/sys/fs/cgroup", group, limit, used));
+			left = min_u64(left, group_left(root, "/sys/fs/cgroup", group, &files));
 		else if (!strcmp(names, controller))
-			left = min_u64(left, group_left(root, mount, group, limit1, used1));
+			left = min_u64(left, group_left(root, mount, group, &files1));
 	}
 	if (file != NULL)
 		fclose(file);

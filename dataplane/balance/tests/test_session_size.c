@@ -89,6 +89,37 @@ static void groups_of_version_1_limit(void **state)
 	assert_int_equal(session_memory_left(root, NULL), 300000000 - 1000);
 }
 
+/* Page cache that the kernel reclaims at once does not count as used. */
+static void page_cache_is_left(void **state)
+{
+	file_write("/proc/self/cgroup", "0::/a/b\n");
+	file_write("/sys/fs/cgroup/a/b/memory.max", "800000000\n");
+	file_write("/sys/fs/cgroup/a/b/memory.current", "700000000\n");
+	file_write("/sys/fs/cgroup/a/b/memory.stat",
+	           "anon 100\nfile 500000000\ninactive_anon 7\ninactive_file 400000000\n"
+	           "workingset_refault_file 9\n");
+	assert_int_equal(session_memory_left(root, NULL), 500000000);
+	/* the parent's file counts the group's page cache too */
+	file_write("/sys/fs/cgroup/a/memory.max", "800000000\n");
+	file_write("/sys/fs/cgroup/a/memory.current", "790000000\n");
+	file_write("/sys/fs/cgroup/a/memory.stat", "inactive_file 400000000\n");
+	assert_int_equal(session_memory_left(root, NULL), 410000000);
+	/* the two files are not of one moment */
+	file_write("/sys/fs/cgroup/a/b/memory.current", "300000000\n");
+	file_write("/sys/fs/cgroup/a/memory.current", "399999999\n");
+	assert_int_equal(session_memory_left(root, NULL), 800000000);
+}
+
+static void page_cache_is_left_in_version_1(void **state)
+{
+	file_write("/proc/self/cgroup", "4:memory:/a\n");
+	file_write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "300000000\n");
+	file_write("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "290000000\n");
+	file_write("/sys/fs/cgroup/memory/a/memory.stat",
+	           "inactive_file 5\ntotal_inactive_anon 6\ntotal_inactive_file 200000000\n");
+	assert_int_equal(session_memory_left(root, NULL), 210000000);
+}
+
 /* A container that cannot see its group's name sees the group as the mount. */
 static void containers_are_limited(void **state)
 {
@@ -116,6 +147,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(what_is_available_is_left, setup, teardown),
 	        cmocka_unit_test_setup_teardown(groups_of_version_2_limit, setup, teardown),
 	        cmocka_unit_test_setup_teardown(groups_of_version_1_limit, setup, teardown),
+	        cmocka_unit_test_setup_teardown(page_cache_is_left, setup, teardown),
+	        cmocka_unit_test_setup_teardown(page_cache_is_left_in_version_1, setup, teardown),
 	        cmocka_unit_test_setup_teardown(containers_are_limited, setup, teardown),
 	        cmocka_unit_test(sizes_have_bounds),
 	};
