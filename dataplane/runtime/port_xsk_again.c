@@ -3,6 +3,8 @@
  * then, so all sockets are new; the old sockets' buffers return to the pool. */
 #include <unistd.h>
 
+#include <rte_lcore.h>
+
 #include "port_xsk.h"
 
 #define REAP_NS UINT64_C(20000000) /* for packets under way in the kernel */
@@ -99,6 +101,31 @@ static int queue_again(struct sy_runtime *rt, struct xsk_port *x, const char *na
 	          : 0;
 }
 
+/* Buffers that this thread can take: not those in other threads' caches. */
+static unsigned buffers_there(const struct rte_mempool *pool)
+{
+	unsigned there = rte_mempool_avail_count(pool), cached = 0;
+	for (unsigned i = 0; i < RTE_MAX_LCORE; i++)
+		if (i != rte_lcore_id())
+			cached += pool->local_cache[i].len;
+	return there > cached ? there - cached : 0;
+}
+
+/* All its buffers at once, and a burst for each worker: other ports take theirs from the same pool,
+ * and an attempt that fails half way would have taken them all for a while. */
+static int buffers_check(const struct sy_runtime *rt, const struct xsk_port *x, unsigned queues,
+                         struct sy_error *err)
+{
+	unsigned there = buffers_there(x->pool);
+	unsigned needed = queues * PORT_XSK_RING + rt->workers * SY_BURST;
+	if (there >= needed)
+		return 0;
+	return sy_fail(err, ENOMEM,
+	               "%u queue%s, which need %u packet buffers; the pool has %u: give the "
+	               "interface fewer queues, or raise --mbufs",
+	               queues, queues == 1 ? "" : "s", needed, there);
+}
+
 int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
               struct sy_error *err)
 {
@@ -107,7 +134,10 @@ int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_option
 	if (queues > SY_MAX_QUEUES)
 		return sy_fail(err, E2BIG, "%u receive queues, at most %d are supported", queues,
 		               SY_MAX_QUEUES);
-	int rc = sy_director_move(x->director, err);
+	int rc = buffers_check(rt, x, queues, err);
+	if (rc)
+		return rc;
+	rc = sy_director_move(x->director, err);
 	if (!rc)
 		rc = xsk_director_set(p, err);
 	for (unsigned i = 0; i < queues && !rc; i++)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* When the kernel is woken for new receive buffers: an AF_XDP queue over rings in this test's
- * memory, with the flag that only zero-copy drivers raise. */
+ * memory, with the flag that only zero-copy drivers raise. And whether buffers suffice for the
+ * queues of an interface that is back. */
 #include "../port_xsk.c"
 
 #include "support.h"
@@ -77,6 +78,51 @@ static void test_packets_tell(void **state)
 	assert_int_equal(kicks_take(), 1);
 }
 
+/* ---- an interface that is back -------------------------------------------------------------- */
+
+static unsigned queues_now, moves;
+int __wrap_sy_director_queues(const struct sy_director *d);
+int __wrap_sy_director_move(struct sy_director *d, struct sy_error *err);
+
+int __wrap_sy_director_queues(const struct sy_director *d)
+{
+	return (int)queues_now;
+}
+
+/* Is only reached when queues are about to be opened, and ends the attempt. */
+int __wrap_sy_director_move(struct sy_director *d, struct sy_error *err)
+{
+	moves++;
+	return sy_fail(err, EIO, "not in this test");
+}
+
+/* More queues than the pool has buffers for take none of them: other ports need some. */
+static void test_more_queues_than_buffers(void **state)
+{
+	struct sy_port_options o = {.name = "fill"};
+	struct sy_error err = {0};
+	unsigned there = rte_mempool_avail_count(rt->pool);
+	xsk.mark = PORT_XSK_MARK;
+	queues_now = there / RING + 1;
+	assert_true(queues_now <= SY_MAX_QUEUES);
+	assert_int_equal(xsk_again(rt, &port, &o, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "--mbufs"));
+	assert_int_equal(moves, 0);
+	/* enough for the queues, but not for the other ports meanwhile */
+	unsigned taken = there % RING;
+	struct rte_mbuf *m[RING];
+	for (unsigned i = 0; i < taken; i++)
+		assert_non_null(m[i] = rte_pktmbuf_alloc(rt->pool));
+	queues_now--;
+	assert_int_equal(xsk_again(rt, &port, &o, &err), -ENOMEM);
+	rte_pktmbuf_free_bulk(m, taken);
+	assert_int_equal(moves, 0);
+	assert_int_equal(rte_mempool_avail_count(rt->pool), there);
+	queues_now = 1;
+	assert_int_equal(xsk_again(rt, &port, &o, &err), -EIO);
+	assert_int_equal(moves, 1);
+}
+
 static int setup(void **state)
 {
 	struct sy_runtime_options o;
@@ -116,6 +162,7 @@ int main(void)
 	        cmocka_unit_test(test_refill_is_told),
 	        cmocka_unit_test(test_late_flag_is_seen),
 	        cmocka_unit_test(test_packets_tell),
+	        cmocka_unit_test(test_more_queues_than_buffers),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
