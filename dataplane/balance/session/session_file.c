@@ -82,34 +82,46 @@ void session_geometry_of(struct session_geometry *g, uint32_t records)
 	session_geometry_init(g, records, (uint32_t)buckets);
 }
 
+/* A slot's layout, by its place. */
+static void place_geometry(const struct session_file *f, uint64_t place, struct session_geometry *g)
+{
+	if (place == 0)
+		*g = f->slot;
+	else
+		session_geometry_of(g, (uint32_t)(place >> 32));
+}
+
 static struct session_region place_unpack(const struct session_file *f, uint8_t slot,
                                           uint64_t place)
 {
 	struct session_geometry g;
 
-	if (place == 0)
-		return (struct session_region){(SESSION_FILE_FIRST + f->slot.size * slot) /
-		                                       SY_CACHE_LINE,
-		                               f->slot.size / SY_CACHE_LINE, f->slot.records};
-	session_geometry_of(&g, (uint32_t)(place >> 32));
-	return (struct session_region){(uint32_t)place, g.size / SY_CACHE_LINE, g.records};
+	place_geometry(f, place, &g);
+	uint64_t line =
+	        place != 0 ? (uint32_t)place : (SESSION_FILE_FIRST + g.size * slot) / SY_CACHE_LINE;
+	return (struct session_region){line, g.size / SY_CACHE_LINE, g.records};
+}
+
+static uint64_t slot_place_read(const struct session_file *f, uint8_t slot)
+{
+	return __atomic_load_n(&session_file_places(f)[slot], __ATOMIC_RELAXED);
 }
 
 struct session_region session_slot_place(const struct session_file *f, uint8_t slot)
 {
-	uint64_t place = __atomic_load_n(&session_file_places(f)[slot], __ATOMIC_RELAXED);
-
-	return place_unpack(f, slot, place);
+	return place_unpack(f, slot, slot_place_read(f, slot));
 }
 
 void session_slot_geometry(const struct session_file *f, uint8_t slot, struct session_geometry *g)
 {
-	uint64_t place = __atomic_load_n(&session_file_places(f)[slot], __ATOMIC_RELAXED);
+	place_geometry(f, slot_place_read(f, slot), g);
+}
 
-	if (place == 0)
-		*g = f->slot;
-	else
-		session_geometry_of(g, (uint32_t)(place >> 32));
+struct session_region session_dictionary_place(const struct session_file *f)
+{
+	const uint64_t line = f->servers_at / SY_CACHE_LINE;
+
+	return (struct session_region){line, f->file_size / SY_CACHE_LINE - line, 0};
 }
 
 static int region_compare(const void *a, const void *b)
@@ -118,12 +130,15 @@ static int region_compare(const void *a, const void *b)
 	return one->line < two->line ? -1 : one->line > two->line;
 }
 
+void session_regions_sort(struct session_region r[], unsigned count)
+{
+	qsort(r, count, sizeof(*r), region_compare);
+}
+
 bool session_places_are_possible(const struct session_file *f, const uint64_t places[SY_SLOTS],
                                  uint64_t size)
 {
 	struct session_region r[SY_SLOTS + 1];
-	/* the dictionary's part, which no region may overlap */
-	const uint64_t names = (SESSION_FILE_FIRST + f->slot.size * SY_SLOTS) / SY_CACHE_LINE;
 
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		uint64_t records = places[slot] >> 32;
@@ -132,8 +147,8 @@ bool session_places_are_possible(const struct session_file *f, const uint64_t pl
 			return false;
 		r[slot] = place_unpack(f, (uint8_t)slot, places[slot]);
 	}
-	r[SY_SLOTS] = (struct session_region){names, f->file_size / SY_CACHE_LINE - names, 0};
-	qsort(r, SY_ARRAY_LEN(r), sizeof(*r), region_compare);
+	r[SY_SLOTS] = session_dictionary_place(f);
+	session_regions_sort(r, SY_ARRAY_LEN(r));
 	uint64_t end = SESSION_FILE_FIRST / SY_CACHE_LINE;
 	for (unsigned i = 0; i < SY_ARRAY_LEN(r); i++) {
 		if (r[i].line < end)

@@ -108,6 +108,10 @@ void session_geometry_of(struct session_geometry *g, uint32_t records);
 /* The place and the layout of a slot's table. */
 struct session_region session_slot_place(const struct session_file *f, uint8_t slot);
 void session_slot_geometry(const struct session_file *f, uint8_t slot, struct session_geometry *g);
+/* Where the id dictionary lies: between the tables of the beginning and those that have grown. */
+struct session_region session_dictionary_place(const struct session_file *f);
+/* By where they begin. */
+void session_regions_sort(struct session_region r[], unsigned count);
 /* Whether all places lie within a file of this size, and overlap neither each other nor anything
  * else. */
 bool session_places_are_possible(const struct session_file *f, const uint64_t places[SY_SLOTS],

@@ -6,7 +6,6 @@
  * old table, unchanged, or the larger one, complete.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "session_file.h"
 #include "session_size.h"
@@ -15,21 +14,13 @@
 /* The file is extended by at least this many bytes, to do so rarely. */
 #define EXTEND_STEP (UINT64_C(4) << 20)
 
-static uint64_t lines_of(const struct session_geometry *g)
-{
-	return g->size / SY_CACHE_LINE;
-}
-
 /* ---- regions in use ------------------------------------------------------------------------- */
 
-static int region_compare(const void *a, const void *b)
-{
-	const struct session_region *one = a, *two = b;
-	return one->line < two->line ? -1 : one->line > two->line;
-}
+/* Slots, regions that slots have left, and the dictionary. */
+#define REGIONS_MAX (2 * SY_SLOTS + 1)
 
 /* All regions that must not be overwritten, sorted. Returns their number. */
-static unsigned regions_used(const struct session_store *s, struct session_region out[2 * SY_SLOTS])
+static unsigned regions_used(const struct session_store *s, struct session_region out[REGIONS_MAX])
 {
 	unsigned n = 0;
 
@@ -37,30 +28,22 @@ static unsigned regions_used(const struct session_store *s, struct session_regio
 		out[n++] = session_slot_place(s->now.file, (uint8_t)slot);
 	for (unsigned i = 0; i < s->left_count; i++)
 		out[n++] = s->left[i];
-	qsort(out, n, sizeof(*out), region_compare);
+	out[n++] = session_dictionary_place(s->now.file);
+	session_regions_sort(out, n);
 	return n;
 }
 
 /* The first free place of this many lines, between the used regions or after them. */
 static uint64_t region_find(const struct session_store *s, uint64_t lines)
 {
-	struct session_region used[2 * SY_SLOTS];
-	const struct session_file *f = s->now.file;
+	struct session_region used[REGIONS_MAX];
 	unsigned n = regions_used(s, used);
-	/* the dictionary lies between the initial tables and the grown ones */
-	const uint64_t names = SESSION_FILE_FIRST + f->slot.size * SY_SLOTS;
-	uint64_t from = SESSION_FILE_FIRST / SY_CACHE_LINE, tail = f->file_size / SY_CACHE_LINE;
+	uint64_t from = SESSION_FILE_FIRST / SY_CACHE_LINE;
 
-	for (unsigned i = 0; i <= n; i++) {
-		uint64_t to = i < n ? used[i].line : UINT64_MAX;
-		if (from <= names / SY_CACHE_LINE && to >= names / SY_CACHE_LINE) {
-			if (names / SY_CACHE_LINE - from >= lines)
-				return from;
-			from = tail;
-		}
-		if (to > from && to - from >= lines)
+	for (unsigned i = 0; i < n; i++) {
+		if (used[i].line >= from + lines)
 			return from;
-		if (i < n && used[i].line + used[i].lines > from)
+		if (used[i].line + used[i].lines > from)
 			from = used[i].line + used[i].lines;
 	}
 	return from;
@@ -110,7 +93,7 @@ int session_grow_prepare(struct session_store *s, uint8_t slot, struct session_g
 	if (!session_grow_is_possible(s, slot))
 		return sy_fail(err, ENOSPC, "session table: the limit of growth is reached");
 	session_geometry_of(&g, 2 * s->tables[slot].capacity);
-	uint64_t lines = lines_of(&g), line = region_find(s, lines);
+	uint64_t lines = g.size / SY_CACHE_LINE, line = region_find(s, lines);
 	uint64_t end = (line + lines) * SY_CACHE_LINE;
 	if (end > s->now.reserved || line + lines > UINT32_MAX)
 		return sy_fail(err, ENOSPC, "session table: no addresses are left to grow into");
