@@ -1,28 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ICMP errors about packets of sessions: each reaches the sender of the packet and quotes the
  * packet as it was sent. */
-#include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include "flows.h"
+#include "ways.h"
 
 #define PAYLOAD 600 /* more than an IPv4 error from the balancer quotes */
-
-static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
-static const char *const router_text[2] = {"203.0.113.9", "2001:db8:99::9"};
-
-/* A kind of session. */
-struct way {
-	enum mode mode;
-	bool client6, server6;
-	uint8_t vip; /* last byte */
-	const char *server;
-};
 
 static const struct way ways[] = {
         {MODE_FNAT, false, false, 60, "10.3.0.1"},
@@ -37,29 +18,9 @@ static const struct way ways[] = {
         {MODE_IPIP, true, false, 64, "10.0.0.91"},
 };
 
-static struct service_key key_of(const struct way *way, uint8_t proto)
-{
-	struct service_key key =
-	        harness_key(way->client6 ? "2001:db8:a::" : "192.0.2.0", 80, proto);
-	key.vip.b[15] = way->vip;
-	return key;
-}
-
 static int setup(void **state)
 {
-	struct changes c = {0};
-	int rc = flows_setup(state);
-	for (unsigned n = 0; n < 2 * SY_ARRAY_LEN(ways); n++) {
-		const struct way *way = &ways[n / 2];
-		struct service_key key = key_of(way, n % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
-		struct sy_addr server = harness_addr(way->server);
-		bool moves = way->mode == MODE_FNAT || way->mode == MODE_NAT;
-		put_service(&c, &key, "icmp", FLOW_RR, NULL);
-		set_mode(&c, way->mode);
-		put_server(&c, &key, &server, moves ? 8080 + way->vip : 80, 1, FLOW_UP);
-	}
-	flows_commit(*state, &c);
-	return rc;
+	return ways_setup(state, ways, SY_ARRAY_LEN(ways));
 }
 
 static bool one_way(const struct way *way)
@@ -91,11 +52,6 @@ static struct sy_tuple tuple_of(const struct frame *f)
 	return v.tuple;
 }
 
-static struct sy_tuple reversed(const struct sy_tuple *t)
-{
-	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
-}
-
 static void pass(struct flows *f, struct talk *k, enum session_direction from,
                  const struct sy_tuple *t, uint8_t flags)
 {
@@ -108,10 +64,8 @@ static void pass(struct flows *f, struct talk *k, enum session_direction from,
 static void talk_open(struct flows *f, struct talk *k, const struct way *way, uint8_t proto,
                       uint16_t port)
 {
-	const struct service_key key = key_of(way, proto);
 	k->way = way;
-	k->client = (struct sy_tuple){harness_addr(client_text[way->client6]), key.vip, htons(port),
-	                              key.vport, proto};
+	k->client = client_of(way, proto, port);
 	struct sy_tuple back = reversed(&k->client);
 	pass(f, k, SESSION_CLIENT, &k->client, SY_TCP_SYN);
 	if (one_way(way)) { /* the server's answers do not pass the balancer */

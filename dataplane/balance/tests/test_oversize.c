@@ -1,30 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets that exceed the MTU: fragmented where allowed, in every mode. Also clients with a narrow
  * path, which their server does not hear of. */
-#include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include <rte_mempool.h>
 
-#include <cmocka.h>
-
 #include "client_mtu.h"
-#include "flows.h"
+#include "ways.h"
 
 #define PIECES   16
 #define IPV6_MIN 1280
 #define NARROW   800
-
-/* A kind of session; its server is on link, or behind a router or in a tunnel. */
-struct way {
-	enum mode mode;
-	bool client6, server6;
-	uint8_t vip; /* last byte */
-	const char *server;
-};
 
 static const struct way ways[] = {
         {MODE_FNAT, false, false, 60, "10.3.0.1"},
@@ -37,44 +21,10 @@ static const struct way ways[] = {
         {MODE_FNAT, true, true, 67, "2001:db8:d::1"},
 };
 #define WAYS SY_ARRAY_LEN(ways)
-static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
-static const char *const router_text[2] = {"203.0.113.9", "2001:db8:99::9"};
-
-static struct service_key key_of(const struct way *way, uint8_t proto)
-{
-	struct service_key key =
-	        harness_key(way->client6 ? "2001:db8:a::" : "192.0.2.0", 80, proto);
-	key.vip.b[15] = way->vip;
-	return key;
-}
 
 static int setup(void **state)
 {
-	struct changes c = {0};
-	int rc = flows_setup(state);
-	for (unsigned n = 0; n < 2 * WAYS; n++) {
-		const struct way *way = &ways[n / 2];
-		struct service_key key = key_of(way, n % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
-		struct sy_addr server = harness_addr(way->server);
-		bool moves = way->mode == MODE_FNAT || way->mode == MODE_NAT;
-		put_service(&c, &key, "oversize", FLOW_RR, NULL);
-		set_mode(&c, way->mode);
-		put_server(&c, &key, &server, moves ? 8080 + way->vip : 80, 1, FLOW_UP);
-	}
-	flows_commit(*state, &c);
-	return rc;
-}
-
-static struct sy_tuple client_of(const struct way *way, uint8_t proto, uint16_t port)
-{
-	const struct service_key key = key_of(way, proto);
-	return (struct sy_tuple){harness_addr(client_text[way->client6]), key.vip, htons(port),
-	                         key.vport, proto};
-}
-
-static struct sy_tuple reversed(const struct sy_tuple *t)
-{
-	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
+	return ways_setup(state, ways, WAYS);
 }
 
 static struct sy_view view_of(const struct frame *f)
