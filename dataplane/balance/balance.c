@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "address_set.h"
+#include "attacks.h"
 #include "control.h"
 #include "fragment.h"
 #include "grow.h"
@@ -97,10 +98,10 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->current = table_map(b->options.max_servers, sizeof(*s->current));
 		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
-		bw->refused = table_map(b->options.max_services, sizeof(*bw->refused));
+		bw->counts = table_map(b->options.max_services, sizeof(*bw->counts));
 		bw->fragments = fragments_create();
 		int rc = remote_create(&bw->remote, b->workers);
-		if (!bw->share || !bw->refused || !s->current || !s->turn || !s->cursor ||
+		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
 		    !bw->fragments || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
@@ -118,6 +119,8 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 		rc = model_create(b, err);
 	if (rc == 0)
 		rc = control_create(b, err);
+	if (rc == 0)
+		rc = attacks_create(b, err);
 	if (rc == 0)
 		rc = id_dictionary_reserve(b, err);
 	if (rc == 0 && b->ctl->owner)
@@ -144,6 +147,7 @@ void balance_tick(void *balance)
 	retire_tick(b);
 	service_tick(b);
 	persist_tick(b);
+	attacks_tick(b);
 	if (b->ctl->control)
 		config_file_flush(b, false);
 	if (now - b->ctl->alive_ns >= ALIVE_PERIOD_NS) {
@@ -155,6 +159,7 @@ void balance_tick(void *balance)
 void sy_balance_detach(struct sy_balance *b)
 {
 	control_destroy(b);
+	attacks_destroy(b);
 	for (unsigned w = 0; w < b->workers; w++) { /* while the packet buffers still exist */
 		fragments_destroy(b->worker[w].fragments);
 		b->worker[w].fragments = NULL;
@@ -180,7 +185,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
-		table_unmap(bw->refused, b->options.max_services, sizeof(*bw->refused));
+		table_unmap(bw->counts, b->options.max_services, sizeof(*bw->counts));
 		remote_destroy(bw->remote);
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));

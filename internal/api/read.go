@@ -230,3 +230,18 @@ func (s *Server) ListSnat(ctx context.Context, _ *connect.Request[pb.ListSnatReq
 	})
 	return connect.NewResponse(response), err
 }
+
+// ListAttacks implements the service.
+func (s *Server) ListAttacks(ctx context.Context, _ *connect.Request[pb.ListAttacksRequest]) (
+	*connect.Response[pb.ListAttacksResponse], error) {
+	response := &pb.ListAttacksResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) error {
+		attacks, leftOut, err := c.Attacks(ctx)
+		response.LeftOut = leftOut
+		for _, attack := range attacks {
+			response.Attacks = append(response.Attacks, &pb.Attack{Attack: attack})
+		}
+		return err
+	})
+	return connect.NewResponse(response), err
+}

@@ -132,6 +132,13 @@ func fill(f *dptest.Forwarder) {
 		{Name: "land", Help: "source and destination are the same"},
 		{Name: "table-full", Help: "raise --sessions", Packets: 1},
 	}
+	began := uint64(time.Now().Add(-time.Hour).UnixMilli())
+	web := &fpb.ServiceKey{Protocol: fpb.Protocol_PROTOCOL_TCP, Vip: []byte{10, 0, 0, 80}, Port: 80}
+	f.Attacks = []*fpb.Attack{
+		{Kind: "syn-flood", Help: "new TCP connections", Service: web, ServiceName: "web", BeganUnixMs: began, Packets: 92_000_000,
+			Rate: 512_345, Peak: 600_000, Usual: 20, Done: []string{"100 got a session, 7 found no place"}},
+		{Kind: "no-service", BeganUnixMs: began, EndedUnixMs: began + 600_000, Packets: 14_000, Rate: 3, Peak: 1_100_000, Done: []string{"dropped"}},
+	}
 	f.Ports = []*fpb.Port{{Name: "eth0", Backend: "xsk", Mac: []byte{2, 0, 0, 0, 0, 1}, Mtu: 1500, Up: true, Queues: 2,
 		RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, RxMissed: 5, TxFailed: 6, DirectorSteered: 7,
 		DirectorPassed: 8, DirectorDropped: 9}, {Name: "eth1", Backend: "ethdev", Problem: "the interface was deleted"}}
@@ -158,7 +165,7 @@ func TestReads(t *testing.T) {
 	l := newLab(t)
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
-		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get ports",
+		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get attacks", "get attacks --past", "get ports",
 		"get workers", "get slots", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
 		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6",
 		"describe server 10.1.0.41:*", "diff",

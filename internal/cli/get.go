@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, rules of SNAT, drops, ports, workers, slots or status")
+	get := group("get", "Show services, servers, sessions, rules of SNAT, drops, attacks, ports, workers, slots or status")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -36,6 +36,13 @@ func (a *app) getCommand() *cobra.Command {
 	drops := add(&cobra.Command{Use: "drops", Short: "Dropped packets by reason, and what can be done"},
 		func(ctx context.Context) error { return a.getDrops(ctx, all) })
 	drops.Flags().BoolVar(&all, "all", false, "also the reasons that never occurred")
+	past := false
+	attacks := add(&cobra.Command{Use: "attacks", Aliases: []string{"attack"}, Short: "Attacks: what, at whom, how much, since when, what is done",
+		Long: "An attack begins when packets of one kind come over 8 times as often as usual, and over 1000 times a second, for two " +
+			"seconds; it ends when they are under half of that for 30 seconds. Usual is the average of five minutes without an " +
+			"attack. This is a report: what the forwarder does against floods does not depend on it."},
+		func(ctx context.Context) error { return a.getAttacks(ctx, past) })
+	attacks.Flags().BoolVar(&past, "past", false, "also those that are over")
 	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Ports, with their counters",
 		Long: "The last three columns count what the flow director in the kernel did with packets that came in: STEERED " +
 			"to a socket of the forwarder; PASSED to the kernel, as they are none of the forwarder's; and dropped for a VIP " +

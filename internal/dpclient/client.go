@@ -342,3 +342,9 @@ func (c *Client) Slots(ctx context.Context) ([]*pb.Slot, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_ListSlots{ListSlots: &pb.ListSlotsRequest{}}})
 	return response.GetListSlots().GetSlots(), err
 }
+
+// Attacks returns the attacks that the forwarder lists, and how many found no place there.
+func (c *Client) Attacks(ctx context.Context) ([]*pb.Attack, uint64, error) {
+	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_ListAttacks{ListAttacks: &pb.ListAttacksRequest{}}})
+	return response.GetListAttacks().GetAttacks(), response.GetListAttacks().GetLeftOut(), err
+}

@@ -19,6 +19,7 @@ type (
 	Worker       = pb.Worker
 	Slot         = pb.Slot
 	SnatStats    = pb.SnatStats
+	Attack       = pb.Attack
 	Protocol     = pb.Protocol
 	ServerState  = pb.ServerState
 	Phase        = pb.Phase

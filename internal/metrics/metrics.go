@@ -64,6 +64,9 @@ var (
 
 	snat = trafficDescs("snat", []string{"rule"}) // its clients are the inside hosts
 
+	attackActive  = desc("attack_active", "1 while an attack of this kind is under way, 0 for a while after it; see `steelyard get attacks`.", "kind", "service")
+	attackPackets = desc("attack_packets_total", "Packets of listed attacks of this kind.", "kind", "service")
+
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
 	portUp       = desc("port_up", "1 while the link is up.", "port")
@@ -137,7 +140,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	// Parts that cannot be read are left out, and scrape_complete reports it.
 	for part, collect := range map[string]func(context.Context, scrape, *dpclient.Client) error{
-		"status": collectStatus, "snat": collectSNAT, "drops": collectDrops, "ports": collectPorts, "workers": collectWorkers,
+		"status": collectStatus, "snat": collectSNAT, "drops": collectDrops, "attacks": collectAttacks, "ports": collectPorts, "workers": collectWorkers,
 	} {
 		c.complete[part] = collect(c.ctx, s, c.client) == nil
 	}
@@ -199,6 +202,26 @@ func collectDrops(ctx context.Context, s scrape, client *dpclient.Client) error 
 	}
 	for _, drop := range list {
 		s.counter(drops, drop.GetPackets(), drop.GetName())
+	}
+	return nil
+}
+
+// collectAttacks has no label that a client chooses.
+func collectAttacks(ctx context.Context, s scrape, client *dpclient.Client) error {
+	list, _, err := client.Attacks(ctx)
+	if err != nil {
+		return err
+	}
+	type place struct{ kind, service string }
+	active, packets := map[place]bool{}, map[place]uint64{}
+	for _, attack := range list {
+		at := place{attack.GetKind(), attack.GetServiceName()}
+		active[at] = active[at] || attack.GetEndedUnixMs() == 0
+		packets[at] += attack.GetPackets()
+	}
+	for at, sum := range packets {
+		s.flag(attackActive, active[at], at.kind, at.service)
+		s.counter(attackPackets, sum, at.kind, at.service)
 	}
 	return nil
 }

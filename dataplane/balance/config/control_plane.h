@@ -9,6 +9,7 @@ struct model;   /* the accepted configuration: model.h */
 struct early;   /* the ports of VIPs that have a service: early.h */
 struct control; /* the control socket: control.h */
 struct retired; /* retire.c */
+struct attacks; /* attacks.h */
 
 /* See journal.c. */
 struct journal {
@@ -55,6 +56,7 @@ struct control_plane {
 	struct control *control;
 	struct table_cache *table_cache; /* tables shared by services */
 	struct retired *retired;         /* ids that sessions may still hold, oldest first */
+	struct attacks *attacks;
 	bool owner;       /* this process, not a predecessor, owns store and state directory */
 	bool served;      /* the control socket has been opened */
 	bool unsaved;     /* the accepted configuration is newer than the last snapshot */

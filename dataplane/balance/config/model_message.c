@@ -16,8 +16,8 @@ int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData 
 	return 0;
 }
 
-static int reply_key(struct arena *a, const struct service_key *key,
-                     Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err)
+int reply_key(struct arena *a, const struct service_key *key,
+              Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__ServiceKey *k;
 	TAKE(a, k, steelyard__forwarder__v1__service_key__init);

@@ -163,7 +163,7 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 		break;
 	case RETIRED_SERVICE:
 		for (unsigned w = 0; w < b->workers; w++)
-			b->worker[w].refused[e->id] = 0;
+			b->worker[w].counts[e->id] = (struct service_counts){0};
 		early_remove(b, e->id);
 		id_give(&b->ctl->model->service_ids, e->id);
 		break;

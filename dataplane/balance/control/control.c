@@ -20,6 +20,7 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_WORKERS] = list_workers,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SLOTS] = list_slots,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SNAT] = list_snat,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_ATTACKS] = list_attacks,
 };
 
 /* ---- replies -------------------------------------------------------------------------------- */

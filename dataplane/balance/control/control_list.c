@@ -186,7 +186,8 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		traffic_add(&total, &t);
 	}
 	for (unsigned w = 0; w < b->workers; w++)
-		st->refused_packets += SY_READ(b->worker[w].refused[s->id]);
+		for (unsigned why = 0; why < REFUSALS; why++)
+			st->refused_packets += SY_READ(b->worker[w].counts[s->id].refused[why]);
 	*out = st;
 	return reply_traffic(a, &total, SY_READ(b->service_active[s->id]), &st->traffic, err);
 }

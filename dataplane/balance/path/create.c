@@ -332,18 +332,20 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		if (creation->reason == SY_DROP_NONE)
 			creation_search_port(w, burst, i, creation);
 	}
+	struct service_counts *counts = &bw->counts[creation->service->id];
 	*reason = (enum sy_drop)creation->reason;
 	if (*reason != SY_DROP_NONE) {
-		SY_COUNT(bw->refused[creation->service->id], 1);
+		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
 		return SESSION_NONE;
 	}
 	uint32_t record = create_with_server(w, burst, i, creation, reason);
 	if (record == SESSION_NONE) {
-		SY_COUNT(bw->refused[creation->service->id], 1);
+		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
 		load_give(b, creation->server);
 		return SESSION_NONE;
 	}
 	bw->created++;
+	SY_COUNT(counts->begun, 1);
 	SY_COUNT(bw->share[creation->server].traffic.created, 1);
 	return record;
 }

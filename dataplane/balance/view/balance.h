@@ -13,6 +13,7 @@
 #include "endpoint.h"
 #include "own_rate.h"
 #include "scheduler.h"
+#include "service_counts.h"
 #include "session.h"
 
 struct rte_hash;
@@ -36,7 +37,7 @@ struct creation {
 struct balance_worker {
 	struct server_share *share; /* by server id */
 	struct scheduler_state scheduler;
-	uint64_t *refused; /* by service id: packets that could create no session */
+	struct service_counts *counts; /* by service id */
 	uint64_t slot_packets[SY_SLOTS];
 	uint64_t swept_ns;                  /* when the last sweep slice ended */
 	uint64_t passes;                    /* whole sweeps over all slots. readers: acquire */

@@ -31,6 +31,7 @@ type Forwarder struct {
 	Status   *pb.Status
 	Sessions []*pb.Session
 	Drops    []*pb.Drop
+	Attacks  []*pb.Attack
 	Ports    []*pb.Port
 	Workers  []*pb.Worker
 	Slots    []*pb.Slot
@@ -304,6 +305,8 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		return s.listSessions(body.ListSessions)
 	case *pb.Request_ListDrops:
 		return &pb.Response{Body: &pb.Response_ListDrops{ListDrops: &pb.DropList{Drops: s.Drops}}}
+	case *pb.Request_ListAttacks:
+		return &pb.Response{Body: &pb.Response_ListAttacks{ListAttacks: &pb.AttackList{Attacks: s.Attacks}}}
 	case *pb.Request_ListPorts:
 		return &pb.Response{Body: &pb.Response_ListPorts{ListPorts: &pb.PortList{Ports: s.Ports}}}
 	case *pb.Request_ListWorkers:

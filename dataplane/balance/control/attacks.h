@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Attacks: far more packets of a kind than usual, by service or, where there is none, of the whole
+ * forwarder. The control thread compares counters once a second. It reports; nothing depends on it.
+ */
+#ifndef ATTACKS_H
+#define ATTACKS_H
+
+#include "balance.h"
+
+#define ATTACKS_KEPT 256u
+
+/* id, name, help, what is done (of a service's kinds: more is told by counters) */
+#define ATTACK_KINDS(X)                                                                            \
+	X(SYN_FLOOD, "syn-flood", "new TCP connections, at many times the usual rate", "")         \
+	X(UDP_FLOOD, "udp-flood", "new UDP sessions, at many times the usual rate", "")            \
+	X(STRAY_TCP, "stray-tcp", "TCP segments of no connection: ACK, RST or FIN floods",         \
+	  "dropped as no-session, without a trace in the table")                                   \
+	X(NO_SERVICE, "no-service", "packets to VIPs, on ports that have no service",              \
+	  "dropped as no-service or unknown-destination")                                          \
+	X(FRAGMENTS, "fragment-flood", "fragments whose other parts do not come",                  \
+	  "dropped; memory and time for fragments are bounded")                                    \
+	X(ICMP, "icmp-flood", "ICMP that belongs to no session, or asks for too much",             \
+	  "dropped; answers of our own are limited")                                               \
+	X(MALFORMED, "malformed", "packets that no honest sender makes", "dropped")                \
+	X(OVERRUN, "overrun", "packets that came faster than workers took them",                   \
+	  "lost at the receive queue, whoever sent them: more workers or queues help")
+
+enum attack_kind {
+#define X(id, name, help, done) ATTACK_##id,
+	ATTACK_KINDS(X)
+#undef X
+	        ATTACK_KIND_COUNT
+};
+#define ATTACK_FIRST_TOTAL ATTACK_NO_SERVICE /* from here on, kinds that have no service */
+
+/* ---- attack_rate.c: the rate of one kind, against its own past */
+
+enum attack_change { ATTACK_NONE, ATTACK_BEGINS, ATTACK_GOES_ON, ATTACK_ENDS };
+
+struct attack_rate {
+	uint64_t last;     /* the counter at the last look */
+	float usual;       /* packets/s; does not move during an attack */
+	uint16_t attack;   /* 1 + its place in struct attacks; 0: none is under way, or kept */
+	uint8_t looks : 7; /* so far, up to the number that a first judgement takes */
+	uint8_t under_way : 1;
+	uint8_t seconds; /* over the threshold before a beginning; below it before an end */
+};
+_Static_assert(sizeof(struct attack_rate) == 16, "four a cache line");
+
+/* Takes the counter `elapsed_ns` after the look before, and gives the rate in between. A counter
+ * that fell begins anew. */
+enum attack_change attack_rate_look(struct attack_rate *r, uint64_t count, uint64_t elapsed_ns,
+                                    uint64_t *rate);
+
+/* ---- attacks.c */
+
+struct attack {
+	enum attack_kind kind;
+	uint32_t service; /* SERVICE_NONE: of none */
+	struct service_key key;
+	char name[64];
+	uint64_t began_ms, ended_ms; /* Unix time; 0: none, goes on */
+	uint64_t packets, rate, peak, usual;
+	struct service_counts before, after; /* of the service, at its beginning and end */
+};
+
+struct attacks {
+	struct attack_rate (*of_service)[ATTACK_FIRST_TOTAL]; /* by service id */
+	struct attack_rate total[ATTACK_KIND_COUNT];
+	struct attack attack[ATTACKS_KEPT]; /* began_ms 0: a free place */
+	uint64_t left_out;                  /* found no place */
+	uint64_t pass_ns, elapsed_ns;       /* when this pass began; since the one before */
+	uint32_t at;                        /* the next service of this pass; 0: wait */
+};
+
+int attacks_create(struct sy_balance *b, struct sy_error *err);
+void attacks_destroy(struct sy_balance *b);
+/* Looks at some services; at each of them once a second. Control thread. */
+void attacks_tick(struct sy_balance *b);
+/* What all workers counted of a service. */
+struct service_counts attacks_counts(const struct sy_balance *b, uint32_t service);
+
+const char *attack_kind_name(enum attack_kind kind);
+const char *attack_kind_help(enum attack_kind kind);
+/* What is done about this kind; empty: what counters tell. */
+const char *attack_kind_done(enum attack_kind kind);
+
+#endif

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Replies to read requests for attacks. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "attacks.h"
+#include "control.h"
+#include "control_plane.h"
+#include "model_message.h"
+
+#define DONE_TEXT 160u
+
+/* What became of the packets to a service, so far. */
+static int reply_done(const struct sy_balance *b, const struct attack *at, struct arena *a,
+                      Steelyard__Forwarder__V1__Attack *pb)
+{
+	const char *fixed = attack_kind_done(at->kind);
+	pb->done = arena_take(a, 2 * sizeof(*pb->done));
+	char *text = arena_take(a, DONE_TEXT);
+	if (!pb->done || !text)
+		return -ENOMEM;
+	if (*fixed) {
+		pb->done[pb->n_done++] = (char *)(uintptr_t)fixed;
+		return 0;
+	}
+	struct service_counts now = at->ended_ms ? at->after : attacks_counts(b, at->service);
+	const uint64_t *before = at->before.refused;
+	snprintf(text, DONE_TEXT,
+	         "%" PRIu64 " got a session, %" PRIu64 " found no place or local port, %" PRIu64
+	         " no server; what was idle longest gives way",
+	         now.begun - at->before.begun, now.refused[REFUSED_FULL] - before[REFUSED_FULL],
+	         now.refused[REFUSED_SERVER] - before[REFUSED_SERVER]);
+	pb->done[pb->n_done++] = text;
+	return 0;
+}
+
+static int reply_attack(const struct sy_balance *b, const struct attack *at, struct arena *a,
+                        Steelyard__Forwarder__V1__Attack **out)
+{
+	Steelyard__Forwarder__V1__Attack *pb = arena_take(a, sizeof(*pb));
+	if (!pb)
+		return -ENOMEM;
+	steelyard__forwarder__v1__attack__init(pb);
+	*out = pb;
+	pb->kind = (char *)(uintptr_t)attack_kind_name(at->kind);
+	pb->help = (char *)(uintptr_t)attack_kind_help(at->kind);
+	pb->began_unix_ms = at->began_ms;
+	pb->ended_unix_ms = at->ended_ms;
+	pb->packets = at->packets;
+	pb->rate = at->rate;
+	pb->peak = at->peak;
+	pb->usual = at->usual;
+	if (at->service != SERVICE_NONE) {
+		pb->service_name = (char *)(uintptr_t)at->name;
+		if (reply_key(a, &at->key, &pb->service, NULL) < 0)
+			return -ENOMEM;
+	}
+	return reply_done(b, at, a, pb);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+	const struct attack *const *x = a, *const *y = b;
+	return ((*x)->began_ms < (*y)->began_ms) - ((*x)->began_ms > (*y)->began_ms);
+}
+
+int list_attacks(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                 struct sy_error *err)
+{
+	const struct attacks *all = b->ctl->attacks;
+	const struct attack *sorted[ATTACKS_KEPT];
+	size_t count = 0;
+	Steelyard__Forwarder__V1__AttackList *l = arena_take(a, sizeof(*l));
+	(void)q;
+	if (!l)
+		return sy_fail(err, ENOMEM, "no memory for the answer");
+	steelyard__forwarder__v1__attack_list__init(l);
+	l->left_out = all->left_out;
+	for (unsigned i = 0; i < ATTACKS_KEPT; i++)
+		if (all->attack[i].began_ms)
+			sorted[count++] = &all->attack[i];
+	qsort(sorted, count, sizeof(*sorted), newest_first);
+	l->attacks = arena_take(a, (count + 1) * sizeof(*l->attacks));
+	if (!l->attacks)
+		return sy_fail(err, ENOMEM, "no memory for the answer");
+	for (size_t i = 0; i < count; i++)
+		if (reply_attack(b, sorted[i], a, &l->attacks[l->n_attacks++]) < 0)
+			return sy_fail(err, ENOMEM, "no memory for the answer");
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_ATTACKS;
+	out->list_attacks = l;
+	return 0;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a worker counts of a service where no session carries a packet yet. Writer: the worker;
+ * readers: relaxed. */
+#ifndef SERVICE_COUNTS_H
+#define SERVICE_COUNTS_H
+
+#include <sy_base.h>
+
+/* Why a packet to a service began no session. */
+enum refusal {
+	REFUSED_NO_SESSION, /* a TCP segment that begins no connection */
+	REFUSED_SERVER,     /* no server takes it */
+	REFUSED_FULL,       /* no place in the table, no local port */
+	REFUSED_OTHER,
+	REFUSALS
+};
+
+struct service_counts {
+	uint64_t begun; /* sessions */
+	uint64_t refused[REFUSALS];
+} __attribute__((aligned(SY_CACHE_LINE)));
+_Static_assert(sizeof(struct service_counts) == SY_CACHE_LINE, "one line a service and worker");
+
+static inline enum refusal refusal_of(enum sy_drop reason)
+{
+	switch (reason) {
+	case SY_DROP_NO_SESSION:
+		return REFUSED_NO_SESSION;
+	case SY_DROP_NO_SERVER:
+	case SY_DROP_CONNECTION_LIMIT:
+		return REFUSED_SERVER;
+	case SY_DROP_NO_LOCAL_ADDRESS:
+	case SY_DROP_NO_LOCAL_PORT:
+	case SY_DROP_TABLE_FULL:
+		return REFUSED_FULL;
+	default:
+		return REFUSED_OTHER;
+	}
+}
+
+#endif
