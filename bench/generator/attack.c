@@ -24,7 +24,8 @@
 #include "attack.skel.h"
 
 #define BATCH     64
-#define AT_ONCE   65536 /* packets of a test run at full speed */
+#define AT_ONCE   65536             /* packets of a test run at full speed */
+#define PAUSE_NS  UINT64_C(1000000) /* between those of a paced flood */
 #define ANYBODY_4 "64.0.0.0/3"
 #define ANYBODY_6 "2400::/8"
 
@@ -183,34 +184,35 @@ static void sleep_until(uint64_t ns)
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
-/* A test run costs some microseconds by itself, so a paced flood sends a millisecond's share at
- * once. What a delay made it miss is not made up for. */
+/* How many packets are due now, and sleeps while it is none. A test run costs some microseconds by
+ * itself, and milliseconds on a busy machine, so a paced flood sends at once what has become due
+ * since the last one; at most a second's share. */
+static unsigned packets_due(const struct arguments *a, uint64_t start, uint64_t sent)
+{
+	if (a->rate == 0)
+		return AT_ONCE;
+	sleep_until(sy_clock_ns() + PAUSE_NS);
+	uint64_t due = (uint64_t)((double)(sy_clock_ns() - start) * a->rate / 1e9) - sent;
+	return due < a->rate ? (unsigned)due : a->rate;
+}
+
 static int flood(int program, const struct arguments *a)
 {
 	static uint8_t frame[4 * ATTACK_WORDS];
 	struct xdp_md context = {.data_end = sizeof(frame)};
 	uint64_t start = sy_clock_ns(), stop = start + a->seconds * UINT64_C(1000000000), sent = 0;
-	uint64_t now = start, due = start, gap = 0;
-	unsigned at_once = AT_ONCE;
 
-	if (a->rate > 0) {
-		at_once = a->rate / 1000 > 0 ? a->rate / 1000 : 1;
-		gap = at_once * UINT64_C(1000000000) / a->rate;
-	}
-	while (!ended && (a->seconds == 0 || now < stop)) {
+	while (!ended && (a->seconds == 0 || sy_clock_ns() < stop)) {
+		unsigned due = packets_due(a, start, sent);
+		if (due == 0)
+			continue;
 		LIBBPF_OPTS(bpf_test_run_opts, run, .data_in = frame, .data_size_in = sizeof(frame),
-		            .ctx_in = &context, .ctx_size_in = sizeof(context),
-		            .repeat = (int)at_once, .flags = BPF_F_TEST_XDP_LIVE_FRAMES,
-		            .batch_size = at_once < BATCH ? at_once : BATCH);
+		            .ctx_in = &context, .ctx_size_in = sizeof(context), .repeat = (int)due,
+		            .flags = BPF_F_TEST_XDP_LIVE_FRAMES,
+		            .batch_size = due < BATCH ? due : BATCH);
 		if (bpf_prog_test_run_opts(program, &run) != 0 && errno != EINTR)
 			return fail("the kernel takes no live frames");
-		sent += at_once;
-		now = sy_clock_ns();
-		due += gap;
-		if (gap > 0 && due > now)
-			sleep_until(due);
-		else
-			due = now;
+		sent += due;
 	}
 	printf("{\"sent\": %lu, \"seconds\": %.3f}\n", (unsigned long)sent,
 	       (double)(sy_clock_ns() - start) / 1e9);
