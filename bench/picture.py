@@ -25,6 +25,7 @@ AXES = {
     "concurrent": "connections under way at a time",
     "sessions": "live sessions",
     "with": "task beside the packets",
+    "flood": "SYNs/s from forged sources",
 }
 STYLE = {
     "svg.hashsalt": "steelyard",

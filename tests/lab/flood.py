@@ -20,19 +20,40 @@ def provide_internet(lab):
     front = lab.network.ports[0]
     for family, via in ((4, v4(FRONT, 2)), (6, v6(FRONT, 2))):  # the router's
         forwarder.ns.ip(f"-{family} route replace {ANYBODY[family]} via {via} dev {front}")
+    _end_of(switch, "forwarder-front")
+
+
+def provide_internet_of(lab, server):
+    """The same for a server that is flooded itself; its kernel then polls its interface."""
+    ns, net = lab[server].ns, lab.network.back_net
+    for family, via in ((4, v4(net, 1)), (6, v6(net, 1))):
+        ns.ip(f"-{family} route replace {ANYBODY[family]} via {via} dev eth0")
+    ns.ip(f"route replace {v4(FRONT, 0)}/24 via {v4(net, 1)} dev eth0")
+    ns.run(["ethtool", "-K", "eth0", "gro", "on"])
+    _end_of(lab["switch"], f"{server}-eth0")
+
+
+def _table(cable):
+    return f"internet_{cable.replace('-', '_')}"
+
+
+def _end_of(switch, cable):
+    """Counts and drops what leaves for forged sources by this cable."""
     rules = [
         f"{'ip6' if family == 6 else 'ip'} daddr {prefix} counter name answers drop"
         for family, prefix in ANYBODY.items()
     ]
-    hook = 'type filter hook ingress device "forwarder-front" priority 0'
+    hook = f'type filter hook ingress device "{cable}" priority 0'
     chain = "\n".join([hook, *rules])
-    text = f"table netdev internet {{\ncounter answers {{ }}\nchain in {{\n{chain}\n}}\n}}\n"
+    table = f"table netdev {_table(cable)}"
+    text = f"{table} {{\ncounter answers {{ }}\nchain in {{\n{chain}\n}}\n}}\n"
     switch.ns.run(["nft", "-f", "-"], stdin=text)
 
 
-def answers_to_forged(lab):
+def answers_to_forged(lab, cable="forwarder-front"):
     """Packets that left for forged sources."""
-    text = lab["switch"].ns.run(["nft", "-j", "list", "counter", "netdev", "internet", "answers"])
+    argv = ["nft", "-j", "list", "counter", "netdev", _table(cable), "answers"]
+    text = lab["switch"].ns.run(argv)
     return next(
         one["counter"]["packets"] for one in json.loads(text)["nftables"] if "counter" in one
     )
@@ -49,11 +70,14 @@ def received(lab):
     )
 
 
-def start_flood(lab, kind, to, port="80", rate=0, seconds=0, prefix="", options=()):
+def start_flood(
+    lab, kind, to, port="80", rate=0, seconds=0, prefix="", options=(), cable="forwarder-front"
+):
     """Begins a flood; rate 0: as fast as its core can. finish_flood() ends it."""
-    mac = lab["forwarder"].ns.mac(lab.network.ports[0])
+    host, interface = cable.split("-")
+    mac = lab[host].ns.mac(interface)
     to = to if isinstance(to, str) else ",".join(to)
-    argv = [ATTACK, "--interface", "forwarder-front", "--mac", mac, "--kind", kind]
+    argv = [ATTACK, "--interface", cable, "--mac", mac, "--kind", kind]
     argv += ["--to", to, "--port", port, "--from", prefix or ANYBODY[6 if ":" in to else 4]]
     argv += ["--rate", rate] if rate else []
     argv += ["--seconds", seconds] if seconds else []
