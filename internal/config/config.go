@@ -48,7 +48,7 @@ type builder struct {
 	locals  map[netip.Addr]position
 	servers map[netip.Addr]position
 	// The defaults' error was reported: once, not for each service.
-	defaultsTold bool
+	defaultsReported bool
 
 	has4 bool // local addresses by family
 	has6 bool
@@ -157,8 +157,8 @@ func (b *builder) checkFamily(raw *rawService, s rawServer) {
 	mode := raw.mode.or(model.FNAT)
 	if mode != model.FNAT && mode != model.IPIP {
 		if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() {
-			b.fail(s.address.at, s.address.path, "%s is of another family than the VIP %s, which mode %s cannot "+
-				"bridge: use fnat or ipip, or a server of the VIP's family", s.address.v, raw.vip.v, mode)
+			b.fail(s.address.at, s.address.path, "%s is of another family than the VIP %s, and mode %s cannot "+
+				"translate: use fnat or ipip, or a server of the VIP's family", s.address.v, raw.vip.v, mode)
 		}
 		return
 	}
@@ -224,22 +224,22 @@ func (b *builder) timeoutTooLong(raw *rawService, health model.Health) {
 		at, path = raw.health.interval.at, raw.health.interval.path
 	}
 	if at == (position{}) {
-		if b.defaultsTold {
+		if b.defaultsReported {
 			return
 		}
-		b.defaultsTold = true
+		b.defaultsReported = true
 		at, path = b.raw.defaults.health.timeout.at, b.raw.defaults.health.timeout.path
 	}
-	b.fail(at, path, "the timeout, %s, is longer than the interval, %s: a server that is silent would be checked less often "+
-		"than that; shorten the one, or lengthen the other", health.Timeout, health.Interval)
+	b.fail(at, path, "the timeout, %s, is longer than the interval, %s: a silent server would be checked less often "+
+		"than the interval says; shorten the timeout, or lengthen the interval", health.Timeout, health.Interval)
 }
 
 // checkRoles ensures that an address has only one role: VIP, server or local address.
 func (b *builder) checkRoles() {
-	told := map[netip.Addr]bool{}
+	reported := map[netip.Addr]bool{}
 	for i := range b.raw.services {
 		vip := b.raw.services[i].vip
-		if !vip.set || told[vip.v] {
+		if !vip.set || reported[vip.v] {
 			continue
 		}
 		for _, other := range []struct {
@@ -247,7 +247,7 @@ func (b *builder) checkRoles() {
 			what string
 		}{{b.locals, "a local address"}, {b.servers, "a server"}} {
 			if at, ok := other.at[vip.v]; ok {
-				told[vip.v] = true
+				reported[vip.v] = true
 				b.fail(vip.at, vip.path, "%s is also %s, in line %d: a VIP belongs to the forwarder alone, "+
 					"use another address for one of them", vip.v, other.what, at.line)
 			}

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files again")
 
 // Every file in testdata has errors; its golden file lists all of them.
-func TestBadFilesAreToldWhole(t *testing.T) {
+func TestBadFilesReportAllErrors(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no test files: %v", err)
@@ -79,20 +79,20 @@ func TestBadValues(t *testing.T) {
 		{"max_sessions: 0", "port: 1", "7:19", "services[0].max_sessions: 0 is out of range: use 1 to 2147483647"},
 		{"resets: { expired: 1 }", "port: 1", "7:24", `services[0].resets.expired: "1" is neither true nor false: write one of them`},
 		{"mode: dr\n    scheduler: maglev\n    sloppy_tcp: true", "max_sessions: 5", "11:45",
-			"services[0].servers[0].max_sessions: sends a full server's sessions elsewhere, where `sloppy_tcp` does not look for them: remove one"},
+			"services[0].servers[0].max_sessions: `max_sessions` sends a full server's sessions to other servers, where `sloppy_tcp` does not find them: remove one"},
 		{"sloppy_tcp: true", "weight: 1", "7:17",
-			"services[0].sloppy_tcp: fnat translates by what only the connection's own session knows: use `mode: dr` or `mode: ipip`, or remove this line"},
+			"services[0].sloppy_tcp: fnat needs the session to translate a connection's packets: use `mode: dr` or `mode: ipip`, or remove this line"},
 		{"mode: ipip\n    sloppy_tcp: true", "weight: 1", "8:17",
-			"services[0].sloppy_tcp: wrr does not choose the same server everywhere: use the scheduler maglev or conhash, or remove this line"},
+			"services[0].sloppy_tcp: wrr does not select the same server on all forwarders: use the scheduler maglev or conhash, or remove this line"},
 		{"mode: dr\n    scheduler: sh\n    sloppy_tcp: true", "weight: 1", "9:17",
-			"services[0].sloppy_tcp: sh does not choose the same server everywhere: use the scheduler maglev or conhash, or remove this line"},
+			"services[0].sloppy_tcp: sh does not select the same server on all forwarders: use the scheduler maglev or conhash, or remove this line"},
 		{"mode: dr\n    protocol: udp\n    sloppy_tcp: true", "weight: 1", "9:17",
-			"services[0].sloppy_tcp: only TCP packets can be without a session: use `protocol: tcp`, or remove this line"},
+			"services[0].sloppy_tcp: only TCP services have this: use `protocol: tcp`, or remove this line"},
 		{"mode: dr\n    scheduler: conhash\n    sloppy_tcp: true\n    slow_start: 3s", "weight: 1", "9:17",
-			"services[0].sloppy_tcp: it finds the server by hash alone, `slow_start` changes the hash by when one forwarder saw a server come up: remove one"},
+			"services[0].sloppy_tcp: `sloppy_tcp` selects the server by hash only, and `slow_start` changes the hash when one forwarder sees a server come up: remove one"},
 		{"mode: dr\n    scheduler: conhash\n    sloppy_tcp: true\n    persistence: { timeout: 3s }", "weight: 1", "9:17",
-			"services[0].sloppy_tcp: it finds the server by hash alone, `persistence` by what one forwarder remembers: remove one"},
-		{"resets: { idle: true }", "port: 1", "7:15", "services[0].resets.idle: unknown key: possible here are expired, down, unknown"},
+			"services[0].sloppy_tcp: `sloppy_tcp` selects the server by hash only, `persistence` by the state of one forwarder: remove one"},
+		{"resets: { idle: true }", "port: 1", "7:15", "services[0].resets.idle: unknown key: valid keys are expired, down, unknown"},
 		{"resets: true", "port: 1", "7:13",
 			"services[0].resets: \"true\" found, a mapping is needed: write `expired: …` and so on below it"},
 		{"protocol: udp\n    resets: { down: true }", "port: 1", "8:13",
@@ -100,15 +100,15 @@ func TestBadValues(t *testing.T) {
 		{"one_packet: true", "port: 1", "7:17",
 			"services[0].one_packet: only datagrams can be scheduled one by one: use `protocol: udp`, or remove this line"},
 		{"protocol: udp\n    mode: dr\n    one_packet: true", "port: 80", "9:17",
-			"services[0].one_packet: only fnat can tell the answers to single datagrams apart: use `mode: fnat`, or remove this line"},
+			"services[0].one_packet: only fnat can match answers to single datagrams: use `mode: fnat`, or remove this line"},
 		{"protocol: udp\n    one_packet: true\n    persistence: { timeout: 1m }", "port: 1", "9:18",
-			"services[0].persistence: it keeps a client's datagrams together, `one_packet` spreads them: remove one"},
+			"services[0].persistence: `persistence` sends all of a client's datagrams to one server, `one_packet` spreads them: remove one"},
 		{"client_address: proxy", "port: 1", "7:21",
 			`services[0].client_address: "proxy" is unknown: use none, toa, proxy_v1 or proxy_v2`},
 		{"protocol: udp\n    client_address: toa", "port: 1", "8:21",
-			"services[0].client_address: it tells TCP servers under fnat who their client is: use `protocol: tcp` and `mode: fnat`, or remove this line"},
+			"services[0].client_address: only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line"},
 		{"mode: nat\n    client_address: proxy_v2", "port: 1", "8:21",
-			"services[0].client_address: it tells TCP servers under fnat who their client is: use `protocol: tcp` and `mode: fnat`, or remove this line"},
+			"services[0].client_address: only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line"},
 		{"mode: fnat", "max_sessions: 0", "9:45", "services[0].servers[0].max_sessions: 0 is out of range: use 1 to 2147483647"},
 		{"mode: fnat", "backup: 1", "9:39", `services[0].servers[0].backup: "1" is neither true nor false: write one of them`},
 		{"protocol: icmp", "port: 1", "7:15", `services[0].protocol: "icmp" is unknown: use tcp or udp`},
@@ -134,7 +134,7 @@ func TestBadValues(t *testing.T) {
 		{"mode: fnat", "drain: true, drain_deadline: 200ms", "9:60",
 			"services[0].servers[0].drain_deadline: 200ms is out of range: use 1s to 168h"},
 		{"mode: fnat", "zzzzz: 1", "9:31",
-			"services[0].servers[0].zzzzz: unknown key: possible here are address, port, weight, drain, drain_deadline, backup, max_sessions"},
+			"services[0].servers[0].zzzzz: unknown key: valid keys are address, port, weight, drain, drain_deadline, backup, max_sessions"},
 	} {
 		_, err := Parse("f", fmt.Appendf(nil, frame, test.service, test.server))
 		want := "f:" + test.line + ": " + test.want

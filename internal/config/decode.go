@@ -165,7 +165,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		return nil
 	}
 	if err := loader.Load(&second); err == nil {
-		d.fail(positionOf(&second), "", "a second document: put everything into one, without `---` between")
+		d.fail(positionOf(&second), "", "the file has a second document: write one document, without `---` in between")
 	} else if !errors.Is(err, io.EOF) {
 		d.failSyntax(err)
 	}
@@ -323,7 +323,7 @@ func suggest[T any](key string, fields []field[T]) string {
 	if best != "" {
 		return fmt.Sprintf(": did you mean `%s`?", best)
 	}
-	return ": possible here are " + strings.Join(names, ", ")
+	return ": valid keys are " + strings.Join(names, ", ")
 }
 
 // editDistance counts the insertions, deletions and replacements from a to b; long words get a large value.

@@ -33,7 +33,7 @@ func parseAddress(text string) (netip.Addr, error) {
 		what string
 	}{
 		{address.Zone() != "", "has a zone: use an address that is not link-local"},
-		{address.Is4In6(), "is an IPv4 address in IPv6 clothes: write " + address.Unmap().String()},
+		{address.Is4In6(), "is an IPv4-mapped IPv6 address: write " + address.Unmap().String()},
 		{address.IsUnspecified(), "is the unspecified address: use one of a host"},
 		{address.IsLoopback(), "is a loopback address, which never leaves a host: use another"},
 		{address.IsMulticast(), "is a multicast address: use one of a single host"},

@@ -26,26 +26,26 @@ const (
 
 var persistenceFields = []field[rawPersistence]{
 	scalar(fieldDoc{name: "timeout", kind: "duration of whole seconds, 1s to 9h", required: true,
-		doc: "A prefix is forgotten so long after the last session that began."},
+		doc: "The forwarder forgets a prefix this long after its last session creation."},
 		func(p *rawPersistence) *value[uint32] { return &p.timeout }, parseTimeout),
 	scalar(fieldDoc{name: "prefix4", kind: "number, 1 to 32", def: fmt.Sprint(defaultPrefix4),
-		doc: "IPv4 clients whose first so many bits are equal go together."},
+		doc: "The prefix length of IPv4 clients: those with the same prefix go to the same server."},
 		func(p *rawPersistence) *value[int] { return &p.prefix4 }, parseNumber(1, 32)),
 	scalar(fieldDoc{name: "prefix6", kind: "number, 1 to 128", def: fmt.Sprint(defaultPrefix6),
-		doc: "The same for IPv6; 64 is what most clients share with their household."},
+		doc: "The prefix length of IPv6 clients; one site usually has a /64."},
 		func(p *rawPersistence) *value[int] { return &p.prefix6 }, parseNumber(1, 128)),
 }
 
-var persistenceObject = docsOf("persistence", "New sessions of one client prefix go to one server, whatever the "+
-	"scheduler, as long as that server takes new sessions: it is up, not drained, of a weight above 0, and not full.",
+var persistenceObject = docsOf("persistence", "All new sessions of one client prefix go to the same server, with every "+
+	"scheduler, while that server is up, is not drained, has a weight above 0 and is not full.",
 	persistenceFields)
 
 var (
 	parseScheduler = parseWord(model.Schedulers...)
 	schedulerKind  = "rr, wrr, lc, wlc, sed, sh, maglev or conhash"
-	schedulerDoc   = "Who gets a new session: `rr` each in turn, `wrr` in turn by weight, smoothly interleaved; `lc` whoever " +
-		"has the fewest sessions, `wlc` by weight, `sed` by weight and with the new one counted; by the client's hash `sh`, " +
-		"`maglev` and `conhash`. docs/schedulers.md says which one when."
+	schedulerDoc   = "How a server is chosen for a new session. `rr`: in turn; `wrr`: in turn by weight, smoothly interleaved; `lc`: the server with the " +
+		"fewest sessions; `wlc`: the fewest sessions by weight; `sed`: as `wlc`, with the new session counted; `sh`, `maglev`, `conhash`: by a " +
+		"hash of the client. docs/schedulers.md compares them."
 )
 
 const (
@@ -87,10 +87,10 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		b.fail(raw.onePacket.at, raw.onePacket.path, "only datagrams can be scheduled one by one: use `protocol: udp`, or remove this line")
 	}
 	if policy.OnePacket && raw.mode.or(model.FNAT) != model.FNAT {
-		b.fail(raw.onePacket.at, raw.onePacket.path, "only fnat can tell the answers to single datagrams apart: use `mode: fnat`, or remove this line")
+		b.fail(raw.onePacket.at, raw.onePacket.path, "only fnat can match answers to single datagrams: use `mode: fnat`, or remove this line")
 	}
 	if policy.ClientAddress != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT) != model.FNAT) {
-		b.fail(raw.client.at, raw.client.path, "it tells TCP servers under fnat who their client is: use `protocol: tcp` and `mode: fnat`, or remove this line")
+		b.fail(raw.client.at, raw.client.path, "only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line")
 	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{
@@ -98,7 +98,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 			Prefix4: uint8(p.prefix4.or(defaultPrefix4)), Prefix6: uint8(p.prefix6.or(defaultPrefix6)),
 		}
 		if policy.OnePacket {
-			b.fail(p.at, raw.path+".persistence", "it keeps a client's datagrams together, `one_packet` spreads them: remove one")
+			b.fail(p.at, raw.path+".persistence", "`persistence` sends all of a client's datagrams to one server, `one_packet` spreads them: remove one")
 		}
 	}
 	if policy.SloppyTCP {
@@ -113,20 +113,20 @@ func (b *builder) sloppyTCP(raw *rawService, protocol model.Protocol, policy mod
 	mode := raw.mode.or(model.FNAT)
 	switch {
 	case protocol != model.TCP:
-		fail("only TCP packets can be without a session: use `protocol: tcp`, or remove this line")
+		fail("only TCP services have this: use `protocol: tcp`, or remove this line")
 	case mode != model.DR && mode != model.IPIP:
-		fail("%s translates by what only the connection's own session knows: use `mode: dr` or `mode: ipip`, or remove this line", mode)
+		fail("%s needs the session to translate a connection's packets: use `mode: dr` or `mode: ipip`, or remove this line", mode)
 	case policy.Scheduler != model.Maglev && policy.Scheduler != model.ConHash:
-		fail("%s does not choose the same server everywhere: use the scheduler maglev or conhash, or remove this line", policy.Scheduler)
+		fail("%s does not select the same server on all forwarders: use the scheduler maglev or conhash, or remove this line", policy.Scheduler)
 	case policy.Persistence.Timeout != 0:
-		fail("it finds the server by hash alone, `persistence` by what one forwarder remembers: remove one")
+		fail("`sloppy_tcp` selects the server by hash only, `persistence` by the state of one forwarder: remove one")
 	case policy.SlowStart != 0:
-		fail("it finds the server by hash alone, `slow_start` changes the hash by when one forwarder saw a server come up: remove one")
+		fail("`sloppy_tcp` selects the server by hash only, and `slow_start` changes the hash when one forwarder sees a server come up: remove one")
 	}
 	for _, server := range raw.servers {
 		if server.maxSessions.v != 0 {
 			b.fail(server.maxSessions.at, server.maxSessions.path,
-				"sends a full server's sessions elsewhere, where `sloppy_tcp` does not look for them: remove one")
+				"`max_sessions` sends a full server's sessions to other servers, where `sloppy_tcp` does not find them: remove one")
 		}
 	}
 }

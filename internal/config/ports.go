@@ -26,8 +26,8 @@ func (b *builder) checkRange(raw *rawService, key model.ServiceKey) {
 			return
 		}
 		if key.Crosses(other.key) {
-			b.fail(raw.port.at, raw.port.path, "%s overlaps with %s, in line %d: let one range lie within the other, "+
-				"or both apart", key, other.key, other.at.line)
+			b.fail(raw.port.at, raw.port.path, "%s overlaps with %s, in line %d: put one range within the other, "+
+				"or separate them", key, other.key, other.at.line)
 			return
 		}
 	}
@@ -62,7 +62,7 @@ func (b *builder) checkPorts(raw *rawService, service *model.Service) {
 	}
 	for _, server := range service.Servers {
 		if server.Address.Port() == 0 {
-			b.fail(raw.port.at, raw.port.path, "which of its ports shall be checked? Name one as `port` in `health`, "+
+			b.fail(raw.port.at, raw.port.path, "checks need one port: name it as `port` in `health`, "+
 				"or use `type: none` there")
 			return
 		}

@@ -14,10 +14,9 @@ func exampleBody() string {
 	return deploy.Example[strings.Index(deploy.Example, "version:"):]
 }
 
-const introduction = "The agent reads one YAML file, /etc/steelyard/steelyard.yaml unless told otherwise. A file with an " +
-	"error is refused whole: the running configuration stays, and every error is shown with its line and column " +
-	"(`steelyard check FILE`, `steelyard get status`). Unknown and repeated keys are errors. Durations have units: " +
-	"`500ms`, `2s`, `15m`."
+const introduction = "The agent reads one YAML file, by default /etc/steelyard/steelyard.yaml. If the file has an error, the agent " +
+	"refuses all of it and keeps the running configuration. `steelyard check FILE` and `steelyard get status` show every error with its " +
+	"line and column. Unknown and repeated keys are errors. Durations have units: `500ms`, `2s`, `15m`."
 
 // Reference returns the configuration's reference in Markdown.
 func Reference() string {

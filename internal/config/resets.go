@@ -4,7 +4,7 @@ package config
 
 import "steelyard/internal/model"
 
-// When a reset tells TCP peers that their session is over.
+// When the forwarder sends resets to the ends of a TCP session that is over.
 
 type rawResets struct {
 	at      position
@@ -15,21 +15,21 @@ type rawResets struct {
 
 var resetsFields = []field[rawResets]{
 	scalar(fieldDoc{name: "expired", kind: "true or false", def: "true",
-		doc: "Both ends of a session that was idle for longer than its timeout. `false` where `sloppy_tcp` lets an idle connection go on later."},
+		doc: "Both ends, when a session ends because it was idle for longer than its timeout. The default is `false` with `sloppy_tcp`, where an idle connection may continue later."},
 		func(r *rawResets) *value[bool] { return &r.expired }, parseBool),
 	scalar(fieldDoc{name: "down", kind: "true or false", def: "false",
-		doc: "The clients of a server whose health checks fail: its sessions end. Without it they go on."},
+		doc: "The clients of a server that goes down by its health checks; its sessions end. With `false` they continue."},
 		func(r *rawResets) *value[bool] { return &r.down }, parseBool),
 	scalar(fieldDoc{name: "unknown", kind: "true or false", def: "false",
-		doc: "Whoever sends a packet of no session, so many a second at most: after a crash that lost the sessions, for instance, clients " +
+		doc: "The sender of a TCP packet without a session, at a limited rate. After a crash that lost the sessions, for example, clients then " +
 			"connect again at once."},
 		func(r *rawResets) *value[bool] { return &r.unknown }, parseBool),
 }
 
-const resetsDoc = "TCP: who is told by a reset that a session is over, instead of hearing nothing."
+const resetsDoc = "TCP: who gets a reset when a session is over."
 
-var resetsObject = docsOf("resets", "Who is told by a reset that a TCP session is over. Both ends of a session always are "+
-	"if the user ended it: its server was removed or killed, or the deadline of its drain has passed.", resetsFields)
+var resetsObject = docsOf("resets", "Who gets a reset when a TCP session is over. Both ends always get one "+
+	"if the operator ended the session: by removing or killing its server, or by the deadline of a drain.", resetsFields)
 
 func (b *builder) resets(raw *rawService, protocol model.Protocol) model.Resets {
 	own, common := &raw.resets, &b.raw.defaults.resets

@@ -98,16 +98,16 @@ var defaultHealth = model.Health{
 }
 
 var timeoutDocs = [len(model.Timeouts{})]string{
-	model.SynSent:     "TCP: the client's SYN was seen, the server has not answered.",
-	model.SynReceived: "TCP: the server has answered, the client has not acknowledged.",
-	model.Established: "TCP: both sides talk.",
-	model.FinWait:     "TCP: one side has closed.",
-	model.Closing:     "TCP: both sides have closed, not all is acknowledged.",
-	model.TimeWait:    "TCP: closed in both directions.",
-	model.Reset:       "TCP: a reset was seen.",
-	model.UDPOneWay:   "UDP: the server has not answered yet.",
+	model.SynSent:     "TCP: the client has sent a SYN; the server has not answered.",
+	model.SynReceived: "TCP: the server has answered; the client has not acknowledged.",
+	model.Established: "TCP: the handshake is complete.",
+	model.FinWait:     "TCP: one side has sent a FIN.",
+	model.Closing:     "TCP: both sides have sent a FIN; not both are acknowledged.",
+	model.TimeWait:    "TCP: both FINs are acknowledged.",
+	model.Reset:       "TCP: one side has sent a reset.",
+	model.UDPOneWay:   "UDP: only the client has sent.",
 	model.UDPTwoWay:   "UDP: both sides have sent.",
-	model.Echo:        "ICMP and ICMPv6 echo, under `snat` alone.",
+	model.Echo:        "ICMP and ICMPv6 echo, with `snat` only.",
 }
 
 func timeoutFields() []field[rawTimeouts] {
@@ -123,133 +123,133 @@ func timeoutFields() []field[rawTimeouts] {
 
 var healthFields = []field[rawHealth]{
 	scalar(fieldDoc{name: "type", kind: "tcp, http or none", def: "tcp; none for UDP services",
-		doc: "`tcp`: a connection is made and closed. `http`: a GET must be answered with an expected status. `none`: servers are always up. Servers of `dr` and `ipip` services are asked on the VIP, others on their own address."},
+		doc: "`tcp`: the check opens and closes a connection. `http`: the server must answer a GET with an expected status. `none`: servers are always up. The checks of `dr` and `ipip` services connect to the VIP, the others to the server's own address."},
 		func(h *rawHealth) *value[model.HealthType] { return &h.kind }, parseHealthType),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the server's port",
-		doc: "The port that is checked, of the address that is asked. UDP services must name one, as only TCP ports can be checked; so must services of many ports, unless each server has a port of its own."},
+		doc: "The TCP port to which checks connect. It is required for UDP services, because only TCP ports can be checked, and for services of many ports unless each server has its own `port`."},
 		func(h *rawHealth) *value[uint16] { return &h.port }, parsePort),
 	scalar(fieldDoc{name: "path", kind: "path", def: defaultHealth.Path,
-		doc: "http: what is asked for, with its query if need be."},
+		doc: "http: the path of the request, with a query if needed."},
 		func(h *rawHealth) *value[string] { return &h.path }, parsePath),
 	scalar(fieldDoc{name: "host", kind: "host name", def: "the server's address and port",
 		doc: "http: the Host header."},
 		func(h *rawHealth) *value[string] { return &h.host }, parseHost),
 	scalar(fieldDoc{name: "expect", kind: "status or range of statuses", def: defaultHealth.Expect.String(),
-		doc: "http: the statuses that pass. Redirects are not followed."},
+		doc: "http: the status codes with which a check passes. Checks do not follow redirects."},
 		func(h *rawHealth) *value[model.StatusRange] { return &h.expect }, parseExpect),
 	scalar(fieldDoc{name: "interval", kind: "duration, 100ms to 1h", def: defaultHealth.Interval.String(),
-		doc: "From the start of one check of a server to the start of the next."},
+		doc: "Time from the start of one check of a server to the start of the next."},
 		func(h *rawHealth) *value[time.Duration] { return &h.interval },
 		parseDuration(100*time.Millisecond, time.Hour)),
 	scalar(fieldDoc{name: "timeout", kind: "duration, 10ms to 1m", def: defaultHealth.Timeout.String(),
-		doc: "A check that takes longer has failed. At most the interval, which it is no longer than unless it is given."},
+		doc: "A check that takes longer fails. At most the interval; the default is lowered to a shorter interval."},
 		func(h *rawHealth) *value[time.Duration] { return &h.timeout },
 		parseDuration(10*time.Millisecond, time.Minute)),
 	scalar(fieldDoc{name: "rise", kind: "number, 1 to 100", def: fmt.Sprint(defaultHealth.Rise),
-		doc: "Checks that must pass in a row to bring a server up."},
+		doc: "A server comes up after this many passed checks in a row."},
 		func(h *rawHealth) *value[int] { return &h.rise }, parseNumber(1, 100)),
 	scalar(fieldDoc{name: "fall", kind: "number, 1 to 100", def: fmt.Sprint(defaultHealth.Fall),
-		doc: "Checks that must fail in a row to take a server down."},
+		doc: "A server goes down after this many failed checks in a row."},
 		func(h *rawHealth) *value[int] { return &h.fall }, parseNumber(1, 100)),
 	scalar(fieldDoc{name: "jitter", kind: "percentage, 0% to 50%", def: fmt.Sprintf("%d%%", defaultHealth.Jitter),
-		doc: "Each interval is longer or shorter by up to this much, at random, so that checks do not march in step."},
+		doc: "Each interval is longer or shorter by a random share of up to this much, so that checks do not all start at the same time."},
 		func(h *rawHealth) *value[int] { return &h.jitter }, parsePercent(50)),
 }
 
 var serverFields = []field[rawServer]{
 	scalar(fieldDoc{name: "address", kind: "address", required: true,
-		doc: "Where the server is. Of either family under `fnat`, which translates between IPv4 and IPv6, and `ipip`; else of the VIP's."},
+		doc: "The server's address. With `fnat` and `ipip` it may be IPv4 or IPv6, whatever the VIP is; otherwise it has the VIP's family."},
 		func(s *rawServer) *value[netip.Addr] { return &s.address }, parseAddress),
 	scalar(fieldDoc{name: "port", kind: "port", def: "the service's port",
-		doc: "Where the server listens. Of a service with many ports it is the one that the client asked for, unless it is given here. Under `dr` and `ipip` it is the service's port."},
+		doc: "The port on which the server listens. If the service has many ports, the default is the port to which the client connected. With `dr` and `ipip` it is always the service's port."},
 		func(s *rawServer) *value[uint16] { return &s.port }, parsePort),
 	scalar(fieldDoc{name: "weight", kind: "number, 0 to 65535", def: fmt.Sprint(defaultWeight),
-		doc: "The share of new sessions under `wrr`, `wlc`, `sed` and those that hash. With 0 the server gets no new ones; those it has go on."},
+		doc: "The server's share of new sessions with `wrr`, `wlc`, `sed`, `sh`, `maglev` and `conhash`. With 0 the server gets no new sessions; existing ones continue."},
 		func(s *rawServer) *value[uint16] { return &s.weight }, parseWeight),
 	scalar(fieldDoc{name: "drain", kind: "true or false", def: "false",
-		doc: "`true`: no new sessions; those it has go on. `steelyard drain` does the same without the file."},
+		doc: "`true`: the server gets no new sessions; existing ones continue. `steelyard drain` does the same without the file."},
 		func(s *rawServer) *value[bool] { return &s.drain }, parseBool),
 	scalar(fieldDoc{name: "drain_deadline", kind: "duration, 1s to 168h", def: "",
-		doc: "With `drain: true`: so long after the drain began, what sessions are left end by resets to both ends. Without: never. The drain begins when the agent first reads it; restarts do not prolong it."},
+		doc: "With `drain: true`: after this time the remaining sessions end with resets to both ends. Without it they are never ended. The time begins when the agent first reads `drain: true`; restarts do not prolong it."},
 		func(s *rawServer) *value[time.Duration] { return &s.deadline }, parseDuration(time.Second, LongestDeadline)),
 	scalar(fieldDoc{name: "backup", kind: "true or false", def: "false",
-		doc: "`true`: new sessions only when no other server of the service takes them, as all are down, drained or full; for instance to say sorry."},
+		doc: "`true`: the server gets new sessions only while all other servers of the service are down, drained or full, for example to serve an error page."},
 		func(s *rawServer) *value[bool] { return &s.backup }, parseBool),
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
-		doc: "So many sessions at most; new ones beyond go to other servers. Exact over all workers. Lowered, it ends none."},
+		doc: "The most sessions the server may have; further ones go to other servers. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawServer) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 }
 
 var (
-	timeoutsObject = docsOf("timeouts", "When idle sessions end, by their state.", timeoutFields())
-	healthObject   = docsOf("health", "How servers are checked. Checks come from this host: by its routes to the "+
-		"server's own address, under `dr` and `ipip` to the VIP as clients' packets go. The servers of a new service begin up, and the first check decides; a "+
-		"server added to a service that has others up begins down, until its first check has passed. After that `rise` and "+
-		"`fall` count.", healthFields)
-	serverObject = docsOf("servers", "The servers of a service; the same address and port may be named once.",
+	timeoutsObject = docsOf("timeouts", "The time after which an idle session ends, by its state.", timeoutFields())
+	healthObject   = docsOf("health", "How the agent checks servers. It checks them from this host: by the host's routes to the server's "+
+		"own address; with `dr` and `ipip` to the VIP, by the way that clients' packets take. The servers of a new service begin up, and the first "+
+		"check decides. A server that is added to a service with other servers up begins down until its first check passes. After the first "+
+		"check, `rise` and `fall` apply.", healthFields)
+	serverObject = docsOf("servers", "The servers of a service. Each address and port may occur once.",
 		serverFields)
 )
 
 var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "name", kind: "name", required: true,
-		doc: "Unique; at most 63 bytes: letters, digits, `.`, `_` and `-`."},
+		doc: "A unique name of at most 63 bytes: letters, digits, `.`, `_` and `-`."},
 		func(s *rawService) *value[string] { return &s.name }, parseName),
 	scalar(fieldDoc{name: "vip", kind: "address", required: true,
-		doc: "The address clients connect to. It belongs to the forwarder alone: neither a server nor a local address may have it."},
+		doc: "The address to which clients connect. Only the forwarder uses it: it must not also be a server's or a local address."},
 		func(s *rawService) *value[netip.Addr] { return &s.vip }, parseAddress),
 	scalar(fieldDoc{name: "port", kind: "port, range of ports, or all", required: true,
-		doc: "What clients connect to: one port, `8000-8099`, or `all`. Ranges of one VIP and protocol may lie within each other, and the narrowest has the port; they may not overlap otherwise."},
+		doc: "The port to which clients connect: one port, a range such as `8000-8099`, or `all`. A range may lie within another one of the same VIP and protocol; the narrowest range that has the port applies. Ranges may not overlap otherwise."},
 		func(s *rawService) *value[portRange] { return &s.port }, parsePorts),
-	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "tcp", doc: "Together with VIP and port it must be unique."},
+	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "tcp", doc: "VIP, port and protocol together must be unique."},
 		func(s *rawService) *value[model.Protocol] { return &s.protocol }, parseWord(model.TCP, model.UDP)),
 	scalar(fieldDoc{name: "mode", kind: "fnat, dr, nat or ipip", def: "fnat",
-		doc: "`fnat`: packets reach the server from a local address, so that its answers come back to the forwarder without any change to its routes. `dr`: packets reach the server as the client sent them, and it answers the client itself; it must have the VIP, silently, on a network of the forwarder's. `nat`: packets reach the server from the client's own address, and the forwarder must be the server's gateway. `ipip`: as `dr`, in a tunnel from a local address, to servers anywhere and of either family (see docs/modes.md)."},
+		doc: "`fnat`: the server sees packets from a local address, so its answers return to the forwarder without a change to its routes. `dr`: the server gets packets as the client sent them and answers the client itself; it must be on a network of the forwarder and have the VIP without answering ARP or neighbour discovery for it. `nat`: the server sees the client's address, and the forwarder must be the server's gateway. `ipip`: as `dr`, but in a tunnel from a local address; servers may be anywhere and of either family. See docs/modes.md."},
 		func(s *rawService) *value[model.Mode] { return &s.mode }, parseWord(model.FNAT, model.DR, model.NAT, model.IPIP)),
 	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(), doc: schedulerDoc},
 		func(s *rawService) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
 	scalar(fieldDoc{name: "hash_on", kind: "source or tuple", def: model.HashSource.String(),
-		doc: "What `sh`, `maglev` and `conhash` hash: the client's address, or its address and port."},
+		doc: "What `sh`, `maglev` and `conhash` hash: the client's address (`source`), or its address and port (`tuple`)."},
 		func(s *rawService) *value[model.HashOn] { return &s.hashOn }, parseWord(model.HashSource, model.HashTuple)),
 	{fieldDoc{name: "persistence", kind: "mapping", object: persistenceObject,
-		doc: "Clients keep to their server for all their sessions."},
+		doc: "All sessions of a client go to the same server."},
 		func(d *decoder, n *yaml.Node, path string, into *rawService) {
 			into.persistence.at = positionOf(n)
 			readObject(d, n, path, persistenceFields, &into.persistence)
 		}},
 	scalar(fieldDoc{name: "slow_start", kind: "duration of whole seconds, 1s to 1h", def: "",
-		doc: "A server that comes up beside others begins with a sixteenth of its weight and has all of it after this time. Without it, at once."},
+		doc: "A server that comes up while others are up begins with a sixteenth of its weight and reaches its full weight after this time. Without it the server has its full weight at once."},
 		func(s *rawService) *value[uint32] { return &s.slowStart }, parseSlowStart),
 	scalar(fieldDoc{name: "one_packet", kind: "true or false", def: "false",
-		doc: "UDP under `fnat`: `true`: each datagram is scheduled again, also those of one client from one port; the server's first answer to it comes back. For DNS and the like."},
+		doc: "UDP with `fnat`: `true`: every datagram is scheduled by itself, also those of one client from one port, and the forwarder returns the server's first answer to it. For DNS and similar protocols."},
 		func(s *rawService) *value[bool] { return &s.onePacket }, parseBool),
 	scalar(fieldDoc{name: "sloppy_tcp", kind: "true or false", def: "false",
-		doc: "TCP under `dr` and `ipip` with `maglev` or `conhash`: `true`: a TCP packet of no session goes to the server that its hash " +
-			"names, and begins a session, as IPVS's setting of this name lets it. For several forwarders behind a router that may move a connection " +
-			"from one to another. All must have the same servers, of the same weights. See docs/modes.md."},
+		doc: "TCP with `dr` and `ipip` and the scheduler `maglev` or `conhash`: `true`: a TCP packet without a session creates one with the server " +
+			"that its hash selects, as the IPVS setting of this name does. For several forwarders behind a router that may move a connection " +
+			"from one to another. All of them must have the same servers with the same weights. See docs/modes.md."},
 		func(s *rawService) *value[bool] { return &s.sloppyTCP }, parseBool),
 	scalar(fieldDoc{name: "max_sessions", kind: "number, 1 to 2147483647", def: "",
-		doc: "So many sessions at most; new ones beyond are dropped as `connection-limit`. Exact over all workers. Lowered, it ends none."},
+		doc: "The most sessions the service may have; packets that would create more are dropped as `connection-limit`. The limit is exact over all workers. Lowering it ends no session."},
 		func(s *rawService) *value[uint32] { return &s.maxSessions }, parseMaxSessions),
 	scalar(fieldDoc{name: "client_address", kind: "none, toa, proxy_v1 or proxy_v2", def: "none",
-		doc: "TCP under `fnat`: how servers learn who the client is. `toa`: by a TCP option, which a module in their kernels reads; " +
-			"`proxy_v1`, `proxy_v2`: by a header of the PROXY protocol, which the server must be told to expect. A change concerns " +
+		doc: "TCP with `fnat`: how servers get the client's address. `toa`: in a TCP option, which a module in the server's kernel reads. " +
+			"`proxy_v1`, `proxy_v2`: in a header of the PROXY protocol, which the server must be configured to expect. A change applies to " +
 			"new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
-	{fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: resetsDoc + " Deviations from `defaults.resets`."},
+	{fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: resetsDoc + " Overrides `defaults.resets`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawService) {
 			into.resets.at = positionOf(n)
 			readObject(d, n, path, resetsFields, &into.resets)
 		}},
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject,
-		doc: "Deviations from `defaults.timeouts`."},
+		doc: "Overrides `defaults.timeouts`."},
 		func(s *rawService) *rawTimeouts { return &s.timeouts }, timeoutFields()),
-	{fieldDoc{name: "health", kind: "mapping", object: healthObject, doc: "Deviations from `defaults.health`."},
+	{fieldDoc{name: "health", kind: "mapping", object: healthObject, doc: "Overrides `defaults.health`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawService) {
 			into.health.at = positionOf(n)
 			readObject(d, n, path, healthFields, &into.health)
 		}},
 	{fieldDoc{name: "servers", kind: "list of mappings", required: true, object: serverObject,
-		doc: "Who serves. May be empty: new sessions are then dropped as `no-server`."},
+		doc: "The real servers. If the list is empty, packets that would create sessions are dropped as `no-server`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawService) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				var server rawServer
@@ -261,52 +261,52 @@ var serviceFields = []field[rawService]{
 
 var defaultsFields = []field[rawDefaults]{
 	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(),
-		doc: "For services that name none."},
+		doc: "The scheduler of services that name none."},
 		func(s *rawDefaults) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
-	nested(fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: "For all TCP services."},
+	nested(fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: "The resets of all TCP services."},
 		func(s *rawDefaults) *rawResets { return &s.resets }, resetsFields),
-	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "For all services."},
+	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "The timeouts of all services and SNAT rules."},
 		func(s *rawDefaults) *rawTimeouts { return &s.timeouts }, timeoutFields()),
 	nested(fieldDoc{name: "health", kind: "mapping", object: healthObject,
-		doc: "For all services; UDP services take part only where they have a `health` of their own."},
+		doc: "The health checks of all services. UDP services are checked only if they have their own `health`."},
 		func(s *rawDefaults) *rawHealth { return &s.health }, healthFields),
 }
 
 var metricsFields = []field[rawMetrics]{
 	scalar(fieldDoc{name: "listen", kind: "address with port", required: true,
-		doc: "Where Prometheus reads `/metrics`, by plain HTTP."},
+		doc: "The address on which the agent serves `/metrics` to Prometheus, by plain HTTP."},
 		func(m *rawMetrics) *value[string] { return &m.listen }, parseListen),
 	scalar(fieldDoc{name: "detail", kind: "servers, services or none", def: model.DetailServers.String(),
-		doc: "Of what there are series: every server and service, ten for each server; services alone; or neither. " +
-			"`/metrics?detail=…` asks for another one, and `/metrics?service=NAME`, as often as wanted, for all of some services. " +
-			"20 000 services of three servers are 60 MB with every server, 10 MB without."},
+		doc: "What has series: services and servers, with ten series for each server; services only; or neither. " +
+			"`/metrics?detail=…` requests another detail, and `/metrics?service=NAME`, repeatable, requests everything about single services. " +
+			"20 000 services of three servers each make 60 MB with `servers` and 10 MB with `services`."},
 		func(m *rawMetrics) *value[model.Detail] { return &m.detail }, parseWord(model.Details...)),
 }
 
 var (
-	serviceObject  = docsOf("services", "What clients may connect to.", serviceFields)
-	defaultsObject = docsOf("defaults", "What services have in common.", defaultsFields)
-	metricsObject  = docsOf("metrics", "Counters for Prometheus.", metricsFields)
+	serviceObject  = docsOf("services", "The services to which clients connect.", serviceFields)
+	defaultsObject = docsOf("defaults", "Values for services that do not have their own.", defaultsFields)
+	metricsObject  = docsOf("metrics", "Metrics for Prometheus.", metricsFields)
 )
 
 // maxLocalAddresses is the forwarder's limit.
 const maxLocalAddresses = 255
 
 var fileFields = []field[rawFile]{
-	scalar(fieldDoc{name: "version", kind: "1", required: true, doc: "Of this file's format."},
+	scalar(fieldDoc{name: "version", kind: "1", required: true, doc: "The version of the file format."},
 		func(f *rawFile) *value[int] { return &f.version }, parseNumber(1, 1)),
 	{fieldDoc{name: "local_addresses", kind: "list of addresses",
-		doc: "The addresses from which servers see sessions under `fnat`, and tunnels of `ipip` begin: at least one of each family that servers of such services have, at " +
-			"most 255. Servers must be able to route back to them, and nothing else may use them."},
+		doc: "The source addresses that `fnat` servers see, and that `ipip` tunnels begin at. At most 255, and at least one of each family that the servers of such services have. " +
+			"Servers must have a route back to them, and nothing else may use them."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.locals = append(into.locals, readScalar(d, n, path, parseAddress))
 			})
 		}},
-	nested(fieldDoc{name: "defaults", kind: "mapping", object: defaultsObject, doc: "What services have in common."},
+	nested(fieldDoc{name: "defaults", kind: "mapping", object: defaultsObject, doc: "Values for services that do not have their own."},
 		func(f *rawFile) *rawDefaults { return &f.defaults }, defaultsFields),
 	{fieldDoc{name: "services", kind: "list of mappings", required: true, object: serviceObject,
-		doc: "What clients may connect to. An empty list removes all services from the forwarder."},
+		doc: "The services to which clients connect. An empty list removes all services from the forwarder."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				service := rawService{at: positionOf(n), path: path}
@@ -315,7 +315,7 @@ var fileFields = []field[rawFile]{
 			})
 		}},
 	{fieldDoc{name: "snat", kind: "list of mappings", object: snatObject,
-		doc: "What servers and other hosts inside may send to others by way of the forwarder, and from which addresses. " + snatDoc},
+		doc: "Which inside hosts reach others through the forwarder, and with which source addresses. " + snatDoc},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				rule := rawSNAT{at: positionOf(n), path: path}
@@ -324,7 +324,7 @@ var fileFields = []field[rawFile]{
 			})
 		}},
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,
-		doc: "Counters for Prometheus; without it there are none."},
+		doc: "Metrics for Prometheus. Without this section the agent serves none."},
 		func(f *rawFile) *rawMetrics { return &f.metrics }, metricsFields),
 }
 

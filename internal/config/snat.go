@@ -22,34 +22,34 @@ type rawSNAT struct {
 	timeouts rawTimeouts
 }
 
-const snatDoc = "TCP, UDP, and ICMP and ICMPv6 echo. The forwarder must be the hosts' gateway. What they send to each other, " +
-	"to this host or to its VIPs is not touched; of several rules that of the longest prefix holds (see docs/modes.md)."
+const snatDoc = "For TCP, UDP, and ICMP and ICMPv6 echo. The forwarder must be the hosts' gateway. Packets between inside hosts, " +
+	"to this host and to its VIPs are not translated. If several rules match, the one with the longest prefix applies. See docs/modes.md."
 
 var snatFields = []field[rawSNAT]{
 	scalar(fieldDoc{name: "name", kind: "name", required: true,
-		doc: "Unique among the rules; at most 63 bytes: letters, digits, `.`, `_` and `-`."},
+		doc: "A name, unique among the rules, of at most 63 bytes: letters, digits, `.`, `_` and `-`."},
 		func(r *rawSNAT) *value[string] { return &r.name }, parseName),
 	{fieldDoc{name: "inside", kind: "list of prefixes", required: true,
-		doc: "Where the hosts are: prefixes, or addresses of single hosts. Each may stand in one rule; 4096 of all rules together."},
+		doc: "The inside hosts: prefixes, or addresses of single hosts. A prefix may occur in one rule only. All rules together may have 4096."},
 		func(d *decoder, n *yaml.Node, path string, into *rawSNAT) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.inside = append(into.inside, readScalar(d, n, path, parsePrefix))
 			})
 		}},
 	{fieldDoc{name: "pool", kind: "list of addresses", required: true,
-		doc: "From which addresses others see them: at least one of each family that is inside. A host keeps to one as long as that has a " +
-			"port towards whom it talks with. Nothing else may use them, but rules may share them; at most 255 together with `local_addresses`."},
+		doc: "The source addresses that others see: at least one of each family in `inside`. A host keeps its pool address while that address has a " +
+			"free port towards the destination. Rules may share addresses; nothing else may use them. At most 255 together with `local_addresses`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawSNAT) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.pool = append(into.pool, readScalar(d, n, path, parseAddress))
 			})
 		}},
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject,
-		doc: "Deviations from `defaults.timeouts`."},
+		doc: "Overrides `defaults.timeouts`."},
 		func(r *rawSNAT) *rawTimeouts { return &r.timeouts }, timeoutFields()),
 }
 
-var snatObject = docsOf("snat", "Hosts inside, and the pool that they talk from.", snatFields)
+var snatObject = docsOf("snat", "Rules for source NAT: inside hosts and their pool addresses.", snatFields)
 
 func parsePrefix(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
@@ -61,10 +61,10 @@ func parsePrefix(text string) (netip.Prefix, error) {
 		prefix = netip.PrefixFrom(address, address.BitLen())
 	}
 	if prefix.Bits() == 0 {
-		return prefix, fmt.Errorf("%s holds everybody, clients too: write the prefixes that are inside", text)
+		return prefix, fmt.Errorf("%s contains every address, also those of clients: name the inside prefixes", text)
 	}
 	if prefix != prefix.Masked() {
-		return prefix, fmt.Errorf("%s has bits behind its length: write %s", text, prefix.Masked())
+		return prefix, fmt.Errorf("%s has bits set beyond its length: write %s", text, prefix.Masked())
 	}
 	if _, err := parseAddress(prefix.Addr().String()); err != nil {
 		return prefix, err
@@ -140,13 +140,13 @@ func (b *builder) checkPoolFamilies(raw *rawSNAT) {
 		}
 		return false
 	}
-	told := map[bool]bool{}
+	reported := map[bool]bool{} // by family
 	for _, inside := range raw.inside {
 		v4 := inside.v.Addr().Is4()
-		if !inside.set || told[v4] || has(v4) {
+		if !inside.set || reported[v4] || has(v4) {
 			continue
 		}
-		told[v4] = true
+		reported[v4] = true
 		family := map[bool]string{true: "IPv4", false: "IPv6"}[v4]
 		b.fail(inside.at, inside.path, "the pool has no address of the family of %s: add an %s address to it", inside.v, family)
 	}
