@@ -72,14 +72,14 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "steelyard",
-		Short: "Steer and watch a Steelyard layer-4 load balancer",
-		Long: "steelyard is the agent that keeps a forwarder at what a file says, and the command line to it.\n\n" +
+		Short: "Control and watch a Steelyard layer-4 load balancer",
+		Long: "`steelyard agent` runs the agent, which configures a forwarder as a file says. The other commands control and show both.\n\n" +
 			"Exit codes: 0 success; 1 `diff` found differences; 2 failure.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.socket, "socket", agent.DefaultSocket, "the agent's `socket`")
-	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
+	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
 	root.AddCommand(a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(),
 		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.versionCommand(),
 		a.docsCommand())
@@ -112,12 +112,12 @@ func (a *app) explain(err error) string {
 		return fmt.Sprintf("no agent listens on %s: start it with `systemctl start steelyard-agent` (or "+
 			"`steelyard agent`), or name its socket with --socket", a.socket)
 	case errors.Is(err, syscall.EACCES) && isDial(err):
-		return fmt.Sprintf("no permission for %s: run this as root, or as a member of the socket's group", a.socket)
+		return fmt.Sprintf("permission denied for %s: run this as root, or as a member of the socket's group", a.socket)
 	}
 	var answer *connect.Error
 	if errors.As(err, &answer) {
 		if answer.Code() == connect.CodeDeadlineExceeded {
-			return fmt.Sprintf("no answer within %s: see `steelyard get status`, or allow more with --timeout", a.timeout)
+			return fmt.Sprintf("no answer within %s: see `steelyard get status`, or give a longer --timeout", a.timeout)
 		}
 		return answer.Message()
 	}
@@ -165,7 +165,7 @@ func unknown(c *cobra.Command, given []string) error {
 	if suggestions := c.SuggestionsFor(given[0]); len(suggestions) > 0 {
 		meant = fmt.Sprintf(": did you mean %s?", strings.Join(suggestions, " or "))
 	}
-	return fmt.Errorf("%q is nothing to %s%s (there are: %s)", given[0], c.Name(), meant, strings.Join(names, ", "))
+	return fmt.Errorf("%q is not a subcommand of %s%s (available: %s)", given[0], c.Name(), meant, strings.Join(names, ", "))
 }
 
 // outputFlag adds -o to a command that prints data.

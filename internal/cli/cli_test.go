@@ -373,7 +373,7 @@ func TestCleanupRunsTheForwarder(t *testing.T) {
 	directory := t.TempDir()
 	t.Setenv("PATH", directory)
 	var out, errOut bytes.Buffer
-	if code := Run([]string{"cleanup"}, nil, &out, &errOut); code != 2 || !strings.Contains(errOut.String(), "neither beside this binary nor in PATH") {
+	if code := Run([]string{"cleanup"}, nil, &out, &errOut); code != 2 || !strings.Contains(errOut.String(), "neither in this binary's directory nor in PATH") {
 		t.Errorf("%d: %s", code, errOut.String())
 	}
 	script := "#!/bin/sh\necho \"removed by $1\"\n"

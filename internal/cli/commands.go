@@ -29,15 +29,16 @@ import (
 func (a *app) agentCommand() *cobra.Command {
 	options := agent.Options{}
 	command := &cobra.Command{
-		Use: "agent", Short: "Keep a forwarder at what a file says", Args: args(0, 0),
-		Long: "Reads the configuration file, checks the health of servers, and keeps the forwarder at both, " +
-			"whatever happens to it. The file is read again when it changes, on SIGHUP and on `steelyard apply`; " +
-			"a bad one, or one that the forwarder refuses, is refused whole and the running configuration stays. When the agent ends, the forwarder goes on with what it has.",
+		Use: "agent", Short: "Configure a forwarder as a file says, and keep it so", Args: args(0, 0),
+		Long: "The agent reads the configuration file, checks the health of servers, and keeps the forwarder's configuration equal to both, " +
+			"also after a restart of either. It reads the file again when it changes, on SIGHUP and on `steelyard apply`. If the file has an " +
+			"error, or the forwarder refuses it, none of it is used and the running configuration stays. When the agent ends, the forwarder " +
+			"continues with its configuration.",
 	}
 	flags := command.Flags()
 	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
 	flags.StringVar(&options.Forwarder, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
-	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for what must survive the agent")
+	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for state that survives a restart of the agent")
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
@@ -101,7 +102,7 @@ func (a *app) parse(name string, data []byte) (*model.Config, error) {
 
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "check FILE", Short: "Say whether a file is good, and all that is wrong with it", Args: args(1, 1),
+		Use: "check FILE", Short: "Check a file and print all its errors", Args: args(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, err := a.readFile(args[0])
 			if err != nil {
@@ -150,7 +151,7 @@ func (a *app) readChecked(args []string) (data []byte, name string, err error) {
 func (a *app) diffCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "diff [FILE]", Short: "Show what apply would change in the forwarder", Args: args(0, 1),
-		Long: "Compares FILE, or the agent's own file, with what the forwarder holds; changes nothing.\n\n" +
+		Long: "Compares FILE, or the agent's own file, with the configuration of the forwarder. Changes nothing.\n\n" +
 			"Exit codes: 0 no differences; 1 differences; 2 failure.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.DiffConfigRequest{}
@@ -203,10 +204,11 @@ func (a *app) showDiff(response *pb.DiffConfigResponse) error {
 
 func (a *app) applyCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "apply [FILE]", Short: "Install FILE as the agent's, or read that again, and wait for the forwarder",
+		Use: "apply [FILE]", Short: "Install FILE as the agent's, or reload it, and wait for the forwarder",
 		Args: args(0, 1),
-		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file by it in one " +
-			"step, and waits until the forwarder has it. Without: has the agent read its file again. A file with an error, or that the forwarder refuses, changes nothing.",
+		Long: "With FILE (- is the standard input): checks it, replaces the agent's configuration file with it in one " +
+			"step, and waits until the forwarder has accepted it. Without FILE: the agent reads its file again. If the file has an error, or " +
+			"the forwarder refuses it, nothing changes.",
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.ApplyConfigRequest{}
 			var err error
@@ -242,16 +244,16 @@ func (a *app) applyCommand() *cobra.Command {
 }
 
 func (a *app) releaseCommand() *cobra.Command {
-	return a.forwarderCommand("release", "Let go of what a stopped forwarder keeps, for another node",
-		"Runs `steelyard-forwarder --release`, which takes away programs, addresses and rules of a forwarder that no "+
-			"longer runs, and says so: the host no longer answers ARP and neighbour discovery for VIPs and local "+
-			"addresses, so that another node can take them. Sessions and configuration stay for the next start.")
+	return a.forwarderCommand("release", "Remove the addresses of a stopped forwarder, for another node",
+		"Runs `steelyard-forwarder --release`, which removes the XDP programs, addresses and rules of a stopped forwarder and "+
+			"prints what it removed. The host then no longer answers ARP and neighbour discovery for VIPs and local "+
+			"addresses, so another node can take them over. Sessions and configuration stay for the next start.")
 }
 
 func (a *app) cleanupCommand() *cobra.Command {
-	return a.forwarderCommand("cleanup", "Remove what a forwarder has left on this host",
-		"Runs `steelyard-forwarder --cleanup`, which finds programs, links, routes and files of a forwarder that "+
-			"no longer runs, removes them, and says so. Sessions that wait for the next start end with that.")
+	return a.forwarderCommand("cleanup", "Remove everything that a stopped forwarder left on this host",
+		"Runs `steelyard-forwarder --cleanup`, which removes the XDP programs, links, routes and files of a stopped forwarder and "+
+			"prints what it removed. Its saved sessions end too.")
 }
 
 // forwarderCommand returns a command that the forwarder's binary executes by an option of the same name.
@@ -284,7 +286,7 @@ func findForwarder() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside this binary nor in PATH: install it, or add its directory to PATH", name)
+		return "", fmt.Errorf("%s is neither in this binary's directory nor in PATH: install it, or add its directory to PATH", name)
 	}
 	return path, nil
 }

@@ -66,7 +66,7 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	case !f.InSync:
 		a.pair("Forwarder", a.paint(cell{"connected", yellow})+", without a configuration from this agent")
 	default:
-		a.pair("Forwarder", a.paint(cell{"in step", green})+fmt.Sprintf(", revision %d", f.Revision))
+		a.pair("Forwarder", a.paint(cell{"in sync", green})+fmt.Sprintf(", revision %d", f.Revision))
 	}
 	a.pair("", fmt.Sprintf("%s, pid %d, started %s, %s", f.Build, f.PID, since(f.StartedS), plural(int(f.Workers), "worker")))
 	if f.Upgrading {
@@ -93,13 +93,13 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 }
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := group("describe", "Show all that is known of a service or a server")
+	describe := group("describe", "Show everything about a service or a server")
 	service := &cobra.Command{
-		Use: "service NAME", Short: "All that is known of a service", Args: args(1, 1),
+		Use: "service NAME", Short: "Show everything about a service", Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.describeService(c.Context(), args[0]) },
 	}
 	server := &cobra.Command{
-		Use: "server SERVER[@SERVICE]", Short: "All that is known of a server", Args: args(1, 1),
+		Use: "server SERVER[@SERVICE]", Short: "Show everything about a server", Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.describeServer(c.Context(), args[0]) },
 	}
 	a.outputFlag(service)

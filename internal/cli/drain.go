@@ -15,22 +15,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const serverArgument = "SERVER is an address, or an address with its port; without @SERVICE it is meant in all services. "
+const serverArgument = "SERVER is an address, or an address with a port. Without @SERVICE the command applies to all services that have the server. "
 
 func (a *app) drainCommand() *cobra.Command {
 	var undo, wait bool
 	var deadline time.Duration
 	command := &cobra.Command{
-		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; those it has go on", Args: args(1, 1),
+		Use: "drain SERVER[@SERVICE]", Short: "Give a server no new sessions; existing ones continue", Args: args(1, 1),
 		Long: serverArgument +
-			"A drain survives the agent and the forwarder, and ends by --undo or when the server leaves the file. " +
-			"With --deadline, what sessions are left then end by resets to both ends, as under `steelyard kill`; given again, the deadline counts again.",
+			"A drain lasts over restarts of the agent and the forwarder, until --undo or until the server is removed from the file. " +
+			"With --deadline, the sessions that remain after it end with resets to both ends, as with `steelyard kill`. Giving --deadline " +
+			"again restarts the time.",
 		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain 10.1.0.21 --deadline 10m\n  steelyard drain [fd00::21]:8080 --undo",
 	}
 	flags := command.Flags()
-	flags.BoolVar(&undo, "undo", false, "end the drain, or the kill")
-	flags.BoolVar(&wait, "wait", false, "return only when the last session is over (however long that takes)")
-	flags.DurationVar(&deadline, "deadline", 0, "end what sessions are left after this `duration`, 10m say, by resets")
+	flags.BoolVar(&undo, "undo", false, "end a drain or a kill")
+	flags.BoolVar(&wait, "wait", false, "wait until the last session is over; --timeout does not apply")
+	flags.DurationVar(&deadline, "deadline", 0, "reset the remaining sessions after this `duration`, such as 10m")
 	command.MarkFlagsMutuallyExclusive("undo", "wait")
 	command.MarkFlagsMutuallyExclusive("undo", "deadline")
 	command.RunE = func(c *cobra.Command, args []string) error {
@@ -53,13 +54,13 @@ func (a *app) drainCommand() *cobra.Command {
 func (a *app) killCommand() *cobra.Command {
 	var undo bool
 	command := &cobra.Command{
-		Use: "kill SERVER[@SERVICE]", Short: "End a server's sessions now, and give it no new ones", Args: args(1, 1),
+		Use: "kill SERVER[@SERVICE]", Short: "End a server's sessions now and give it no new ones", Args: args(1, 1),
 		Long: serverArgument +
-			"Both ends of its TCP sessions get a reset, idle ones too. " +
-			"That survives the agent and the forwarder, and ends by --undo or when the server leaves the file.",
+			"Both ends of its TCP sessions get a reset, also of idle ones. " +
+			"A kill lasts over restarts of the agent and the forwarder, until --undo or until the server is removed from the file.",
 		Example: "  steelyard kill 10.1.0.21@web\n  steelyard kill 10.1.0.21 --undo",
 	}
-	command.Flags().BoolVar(&undo, "undo", false, "give it new sessions again; ends a drain, too")
+	command.Flags().BoolVar(&undo, "undo", false, "give it new sessions again; also ends a drain")
 	command.RunE = func(c *cobra.Command, args []string) error {
 		if undo {
 			return a.setDrain(c.Context(), args[0], &pb.SetDrainRequest{}, "no longer killed", "was not killed", false)
@@ -146,7 +147,7 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 		}
 		for name := range pending {
 			if !known[name] {
-				return fmt.Errorf("%s has left the configuration", name)
+				return fmt.Errorf("%s is no longer in the configuration", name)
 			}
 		}
 		if len(pending) == 0 {

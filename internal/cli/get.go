@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, rules of SNAT, drops, attacks, ports, workers, slots or status")
+	get := group("get", "Show services, servers, sessions, SNAT rules, drops, attacks, ports, workers, slots or status")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -20,36 +20,36 @@ func (a *app) getCommand() *cobra.Command {
 		get.AddCommand(command)
 		return command
 	}
-	add(&cobra.Command{Use: "services", Aliases: []string{"service"}, Short: "Services, with their traffic"}, a.getServices)
+	add(&cobra.Command{Use: "services", Aliases: []string{"service"}, Short: "Show services and their traffic"}, a.getServices)
 	var service string
-	servers := add(&cobra.Command{Use: "servers", Aliases: []string{"server"}, Short: "Servers, with state, weight and traffic"},
+	servers := add(&cobra.Command{Use: "servers", Aliases: []string{"server"}, Short: "Show servers: state, weight and traffic"},
 		func(ctx context.Context) error { return a.getServers(ctx, service) })
-	servers.Flags().StringVar(&service, "service", "", "only the servers of the service with this `name`")
+	servers.Flags().StringVar(&service, "service", "", "only servers of the service with this `name`")
 	filter := &pb.ListSessionsRequest{}
-	sessions := add(&cobra.Command{Use: "sessions", Aliases: []string{"session"}, Short: "Sessions"},
+	sessions := add(&cobra.Command{Use: "sessions", Aliases: []string{"session"}, Short: "Show sessions"},
 		func(ctx context.Context) error { return a.getSessions(ctx, filter) })
-	sessions.Flags().StringVar(&filter.Client, "client", "", "only those of the client with this `address`")
-	sessions.Flags().StringVar(&filter.Service, "service", "", "only those of the service with this `name`")
-	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "at most this many; 0 means 1000 too")
-	add(&cobra.Command{Use: "snat", Short: "Rules of SNAT, with their traffic"}, a.getSNAT)
+	sessions.Flags().StringVar(&filter.Client, "client", "", "only sessions of the client with this `address`")
+	sessions.Flags().StringVar(&filter.Service, "service", "", "only sessions of the service with this `name`")
+	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "maximum number; 0 means 1000")
+	add(&cobra.Command{Use: "snat", Short: "Show SNAT rules and their traffic"}, a.getSNAT)
 	all := false
-	drops := add(&cobra.Command{Use: "drops", Short: "Dropped packets by reason, and what can be done"},
+	drops := add(&cobra.Command{Use: "drops", Short: "Show dropped packets by reason, with remedies"},
 		func(ctx context.Context) error { return a.getDrops(ctx, all) })
-	drops.Flags().BoolVar(&all, "all", false, "also the reasons that never occurred")
+	drops.Flags().BoolVar(&all, "all", false, "also show reasons without packets")
 	past := false
-	attacks := add(&cobra.Command{Use: "attacks", Aliases: []string{"attack"}, Short: "Attacks: what, at whom, how much, since when, what is done",
+	attacks := add(&cobra.Command{Use: "attacks", Aliases: []string{"attack"}, Short: "Show attacks: kind, target, rate, since when, and what is done",
 		Long: "An attack begins when packets of one kind come over 8 times as often as usual, and over 1000 times a second, for two " +
 			"seconds; it ends when they are under half of that for 30 seconds. Usual is the average of five minutes without an " +
 			"attack. This is a report: what the forwarder does against floods does not depend on it."},
 		func(ctx context.Context) error { return a.getAttacks(ctx, past) })
 	attacks.Flags().BoolVar(&past, "past", false, "also those that are over")
-	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Ports, with their counters",
-		Long: "The last three columns count what the flow director in the kernel did with packets that came in: STEERED " +
-			"to a socket of the forwarder; PASSED to the kernel, as they are none of the forwarder's; and dropped for a VIP " +
-			"while no forwarder had a socket there (NO SOCKET). What the forwarder itself drops is in `steelyard get drops`."}, a.getPorts)
-	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Workers, with their counters"}, a.getWorkers)
-	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Slots: who owns them, and their sessions"}, a.getSlots)
-	add(&cobra.Command{Use: "status", Short: "How the agent and its forwarder are"}, a.getStatus)
+	add(&cobra.Command{Use: "ports", Aliases: []string{"port"}, Short: "Show ports and their counters",
+		Long: "The last three columns count what the flow director did with received packets. STEERED: passed to a socket of the " +
+			"forwarder. PASSED: passed to the kernel, because they are not for the forwarder. NO SOCKET: dropped, because they are for a VIP " +
+			"and no forwarder had a socket on the port. `steelyard get drops` shows the packets that the forwarder itself drops."}, a.getPorts)
+	add(&cobra.Command{Use: "workers", Aliases: []string{"worker"}, Short: "Show workers and their counters"}, a.getWorkers)
+	add(&cobra.Command{Use: "slots", Aliases: []string{"slot"}, Short: "Show slots: owner and sessions"}, a.getSlots)
+	add(&cobra.Command{Use: "status", Short: "Show the state of the agent and its forwarder"}, a.getStatus)
 	return get
 }
 
@@ -159,7 +159,7 @@ func healthSummary(s serverView) cell {
 	case h == nil:
 		return cell{"not checked", dim}
 	case !h.Checked:
-		return cell{"first check to come", dim}
+		return cell{"not checked yet", dim}
 	case h.LastPassed && h.Up:
 		return cell{"passing", green}
 	case h.LastPassed:
@@ -190,7 +190,7 @@ func (a *app) getSessions(ctx context.Context, filter *pb.ListSessionsRequest) e
 		}
 		a.print(t)
 		if view.More {
-			fmt.Fprintf(a.err, "steelyard: there are more than %s: narrow them down, or raise --limit\n",
+			fmt.Fprintf(a.err, "steelyard: there are more than %s: use --client or --service, or raise --limit\n",
 				plural(len(view.Sessions), "session"))
 		}
 	})

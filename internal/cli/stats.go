@@ -25,10 +25,10 @@ type rateView struct {
 func (a *app) statsCommand() *cobra.Command {
 	var watch time.Duration
 	command := &cobra.Command{
-		Use: "stats", Short: "Show rates: packets, bits and new sessions a second, by service", Args: args(0, 0),
-		Long: "Measures for one second and prints once; with -w again and again, until interrupted, over the interval given.",
+		Use: "stats", Short: "Show rates by service: packets, bits and new sessions per second", Args: args(0, 0),
+		Long: "Measures for one second and prints the rates once. With -w: measures and prints every interval, until interrupted.",
 	}
-	command.Flags().VarP((*intervalValue)(&watch), "watch", "w", "print every `interval`, such as 2s")
+	command.Flags().VarP((*intervalValue)(&watch), "watch", "w", "print rates every `interval`, such as 2s")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if c.Flags().Changed("watch") && watch < 100*time.Millisecond {

@@ -23,23 +23,23 @@ const upgradeTimeout = 90 * time.Second
 func (a *app) upgradeCommand() *cobra.Command {
 	var socket, binary string
 	command := &cobra.Command{
-		Use: "upgrade [-- OPTION...]", Short: "Replace the running forwarder by another build, keeping its sessions",
-		Long: "The running forwarder starts the new one, which prepares everything beside it and then takes over sessions " +
-			"and ports: no connection ends, and packets wait for some milliseconds. If the new one fails, the old one goes on, " +
-			"or begins again with its sessions, and the reason is told. Needs no agent. An agent finds the new forwarder by itself.\n\n" +
-			"OPTIONs are those of the new forwarder, all of them; without -- it gets those of the old one. --instance, --state, " +
-			"--socket and --no-huge must stay the same. Without --timeout it waits for 90 seconds. Interrupting the command " +
+		Use: "upgrade [-- OPTION...]", Short: "Replace the running forwarder with another build and keep its sessions",
+		Long: "The running forwarder starts the new one, which prepares itself and then takes over sessions and ports. No connection ends, " +
+			"and packets wait for some milliseconds. If the new forwarder fails, the old one continues, or starts again with its sessions, " +
+			"and the command prints the reason. The command needs no agent. A running agent connects to the new forwarder by itself.\n\n" +
+			"OPTIONs are all options of the new forwarder. Without -- it gets the options of the old one. --instance, --state, " +
+			"--socket and --no-huge must stay the same. Without --timeout the command waits for 90 seconds. Interrupting it " +
 			"does not stop the upgrade.",
 		Example: "  steelyard upgrade\n  steelyard upgrade --binary ./steelyard-forwarder -- --port eth0 --workers 4",
 	}
 	command.Args = func(c *cobra.Command, given []string) error {
 		if outside := c.ArgsLenAtDash(); outside > 0 || (outside < 0 && len(given) > 0) {
-			return fmt.Errorf("%q: options of the new forwarder go behind --: usage: %s", given[0], c.UseLine())
+			return fmt.Errorf("%q: write options of the new forwarder after --: usage: %s", given[0], c.UseLine())
 		}
 		return nil
 	}
 	command.Flags().StringVar(&socket, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
-	command.Flags().StringVar(&binary, "binary", "", "`file` of the new forwarder; the path that the running one was started from if not given")
+	command.Flags().StringVar(&binary, "binary", "", "`file` of the new forwarder; default: the path from which the running one was started")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, options []string) error {
 		wanted := dpclient.Upgrade{}
@@ -51,7 +51,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 		}
 		if c.ArgsLenAtDash() == 0 {
 			if len(options) == 0 {
-				return errors.New("no options behind --: name all of the new forwarder's, or leave out -- to keep the old ones")
+				return errors.New("no options after --: write all options of the new forwarder, or leave out -- to keep the old ones")
 			}
 			wanted.Options = options
 		}
@@ -93,9 +93,9 @@ func (a *app) upgrade(ctx context.Context, socket string, wanted dpclient.Upgrad
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer within %s: see `steelyard get status` and `journalctl -u steelyard-forwarder`", timeout)
 	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted; the upgrade goes on in the forwarder: see `steelyard get status`")
+		return errors.New("interrupted; the forwarder continues the upgrade: see `steelyard get status`")
 	case err != nil:
-		return fmt.Errorf("it is not known whether the upgrade came to its end: %w: see `steelyard get status`", err)
+		return fmt.Errorf("it is unknown whether the upgrade succeeded: %w: see `steelyard get status`", err)
 	}
 	view := upgradeView{old.GetBuild(), old.GetPid(), result.GetBuild(), result.GetPid(), result.GetSessions(), result.GetGapNs()}
 	return a.show(view, func() {
@@ -104,7 +104,7 @@ func (a *app) upgrade(ctx context.Context, socket string, wanted dpclient.Upgrad
 	})
 }
 
-// printAdoption prints what the forwarder found of its predecessor.
+// printAdoption prints what the forwarder adopted from the one before it.
 func (a *app) printAdoption(v *adoptionView) {
 	if v == nil || (v.Source == "new" && v.Refused == "") {
 		return
@@ -121,9 +121,9 @@ func (a *app) printAdoption(v *adoptionView) {
 		text += fmt.Sprintf(", last seen alive %.1f s before", float64(v.AwayNs)/1e9)
 	}
 	if took := float64(v.DurationNs) / 1e6; took < 0.1 {
-		text += "; taken over at once"
+		text += "; adopted at once"
 	} else {
-		text += fmt.Sprintf("; taken over in %.1f ms", took)
+		text += fmt.Sprintf("; adopted in %.1f ms", took)
 	}
 	var ended []string
 	for _, name := range slices.Sorted(maps.Keys(v.Results)) {
@@ -156,7 +156,7 @@ func (a *app) printPhases(phases []phaseView) {
 	}
 	text := fmt.Sprintf("%.0f ms: %.0f ms computing, %.0f ms waiting for a CPU", float64(wall)/1e6, float64(cpu)/1e6, float64(queued)/1e6)
 	if waited > 0 {
-		text += fmt.Sprintf("; %.0f ms beside its predecessor", float64(waited)/1e6)
+		text += fmt.Sprintf("; %.0f ms waiting for the other forwarder", float64(waited)/1e6)
 	}
 	a.pair("Start", text+"\n(ms) "+strings.Join(parts, ", "))
 }

@@ -47,10 +47,10 @@ func TestUpgrade(t *testing.T) {
 		{"--binary /new", 0, text, "", &fpb.UpgradeRequest{Binary: "/new"}},
 		{"-- --port eth0 --workers 2", 0, text, "",
 			&fpb.UpgradeRequest{SetArgs: true, Args: []string{"--port", "eth0", "--workers", "2"}}},
-		{"--", 2, "", "steelyard: no options behind --: ", nil},
+		{"--", 2, "", "steelyard: no options after --: ", nil},
 		{"--binary /bad", 2, "", "steelyard: not upgraded: /bad is no program\n", &fpb.UpgradeRequest{Binary: "/bad"}},
-		{"/new", 2, "", "steelyard: \"/new\": options of the new forwarder go behind --: ", nil},
-		{"/new -- --port eth0", 2, "", "steelyard: \"/new\": options of the new forwarder go behind --: ", nil},
+		{"/new", 2, "", "steelyard: \"/new\": write options of the new forwarder after --: ", nil},
+		{"/new -- --port eth0", 2, "", "steelyard: \"/new\": write options of the new forwarder after --: ", nil},
 	} {
 		asked = nil
 		var out, errOut bytes.Buffer
@@ -78,7 +78,7 @@ func TestUpgradeWithoutAnAnswer(t *testing.T) {
 	f.Upgrade = func(*fpb.UpgradeRequest) (*fpb.UpgradeResult, *fpb.Error) { return nil, nil }
 	var out, errOut bytes.Buffer
 	if code := Run([]string{"upgrade", "--forwarder", f.Socket}, nil, &out, &errOut); code != 2 ||
-		!strings.Contains(errOut.String(), "not known whether the upgrade came to its end") {
+		!strings.Contains(errOut.String(), "unknown whether the upgrade succeeded") {
 		t.Errorf("exit code %d: %s%s", code, out.String(), errOut.String())
 	}
 }
@@ -89,10 +89,10 @@ func TestStatusTellsWhatWasAdopted(t *testing.T) {
 		"": {Source: fpb.Adoption_SOURCE_NEW},
 		"Adopted:    nothing: of another boot; kept as /dev/shm/s.refused\n": {
 			Source: fpb.Adoption_SOURCE_NEW, Refused: "of another boot; kept as /dev/shm/s.refused"},
-		"Adopted:    1 session of an upgrade; taken over in 0.2 ms\n": {
+		"Adopted:    1 session of an upgrade; adopted in 0.2 ms\n": {
 			Source: fpb.Adoption_SOURCE_HANDED_OVER, DurationNs: 200_000,
 			Results: []*fpb.Adoption_Result{{Name: "kept", Sessions: 1}}},
-		"Adopted:    0 sessions of a forwarder that was stopped, last seen alive 2.0 s before; taken over at once; ended: 3 expired, 1 torn\n": {
+		"Adopted:    0 sessions of a forwarder that was stopped, last seen alive 2.0 s before; adopted at once; ended: 3 expired, 1 torn\n": {
 			Source: fpb.Adoption_SOURCE_STOPPED, DurationNs: 1e4, AwayNs: 2e9,
 			Results: []*fpb.Adoption_Result{{Name: "kept"}, {Name: "torn", Sessions: 1}, {Name: "expired", Sessions: 3}}},
 	} {
@@ -119,7 +119,7 @@ func TestUpgradeInterrupted(t *testing.T) {
 	var out, errOut bytes.Buffer
 	code := Run([]string{"upgrade", "--forwarder", f.Socket}, nil, &out, &errOut)
 	close(over)
-	const text = "steelyard: interrupted; the upgrade goes on in the forwarder: see `steelyard get status`\n"
+	const text = "steelyard: interrupted; the forwarder continues the upgrade: see `steelyard get status`\n"
 	if code != 2 || out.String() != "" || errOut.String() != text {
 		t.Errorf("exit code %d: %s%s", code, out.String(), errOut.String())
 	}

@@ -136,7 +136,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 		r.update(func(s *Status) { s.Connected, s.Err = false, err })
 		if err.Error() != r.told {
 			r.told = err.Error()
-			r.options.Log.Warn("forwarder is not in step; trying again", "error", err)
+			r.options.Log.Warn("forwarder is not in sync; trying again", "error", err)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -148,7 +148,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// session runs one connection. It reports whether the forwarder was in step at least once.
+// session runs one connection. It reports whether the forwarder was in sync at least once.
 func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
 	conn, err := r.dial(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
 		return false, err
 	}
 	if status, _ := r.Status(); r.told != "" && status.Err == nil {
-		r.options.Log.Info("forwarder is in step again", "revision", status.Revision)
+		r.options.Log.Info("forwarder is in sync again", "revision", status.Revision)
 	}
 	r.told = ""
 	poll := time.NewTicker(r.options.Poll)

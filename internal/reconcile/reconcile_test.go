@@ -266,7 +266,7 @@ func TestARestartedForwarderIsSetRight(t *testing.T) {
 		b.forwarder.Start()
 		b.forwarder.AwaitCommits(before + 1)
 		b.settle()
-		for b.log.count("in step again") != i+1 { // logged after the status changes
+		for b.log.count("in sync again") != i+1 { // logged after the status changes
 			time.Sleep(time.Millisecond)
 		}
 		if got, want := b.read(), b.store.Preview(config); !reflect.DeepEqual(got, want) {
