@@ -179,7 +179,7 @@ func (a *Agent) probe(probe health.Probe) health.Probe {
 			switch {
 			case status.Marks.Refused != "":
 				server.Mark = 0
-			case !status.Marks.Lead || status.Version < server.Marked:
+			case !status.Marks.Active || status.Version < server.Marked:
 				return health.ErrNotYet
 			}
 		}

@@ -55,7 +55,7 @@ func TestDirectServersAreCheckedOnTheVIP(t *testing.T) {
 // If marks do not work, checks use the servers' own addresses, and the status says so.
 func TestAHostThatCannotLeadMarks(t *testing.T) {
 	l := newLab(t, direct(twoServers))
-	l.forwarder.Status.MarksLead, l.forwarder.Status.MarksRefused = false, "no clsact here"
+	l.forwarder.Status.MarksActive, l.forwarder.Status.MarksRefused = false, "no clsact here"
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer web.Close()
 	l.place("10.1.0.21:80", web.Listener.Addr().String())

@@ -166,7 +166,7 @@ func (c *Client) ended(ctx context.Context) error {
 // Marks reports whether marked health checks reach their servers.
 func (c *Client) Marks(ctx context.Context) (model.Marks, error) {
 	status, err := c.Status(ctx)
-	return model.Marks{Lead: status.GetMarksLead(), Refused: status.GetMarksRefused()}, err
+	return model.Marks{Active: status.GetMarksActive(), Refused: status.GetMarksRefused()}, err
 }
 
 // Status requests the forwarder's status.

@@ -63,7 +63,7 @@ func (m Mode) OwnsVIP() bool {
 
 // Marks says whether the forwarder supports marked health checks.
 type Marks struct {
-	Lead    bool   // marked checks reach their servers
+	Active  bool   // marked checks reach their servers
 	Refused string // why they do not; empty: they do, or no mark was requested
 }
 

@@ -117,7 +117,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	s->huge_pages = b->options.store_huge;
 	if (refusal)
 		s->routing_refused = (char *)(uintptr_t)refusal;
-	s->marks_lead = sy_check_works(b->rt);
+	s->marks_active = sy_check_works(b->rt);
 	if (marks)
 		s->marks_refused = (char *)(uintptr_t)marks;
 	if (reply_port_problems(b, a, s, err) < 0)

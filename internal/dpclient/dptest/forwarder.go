@@ -87,7 +87,7 @@ func New(tb testing.TB) *Forwarder {
 		tb.Fatal(err)
 	}
 	f := &Forwarder{
-		Socket: filepath.Join(directory, "forwarder.sock"), Status: &pb.Status{Build: "fake", Workers: 2, MarksLead: true},
+		Socket: filepath.Join(directory, "forwarder.sock"), Status: &pb.Status{Build: "fake", Workers: 2, MarksActive: true},
 		tb: tb, conns: map[net.Conn]struct{}{},
 		config: newConfig(),
 	}
