@@ -115,7 +115,7 @@ func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) 
 }
 
 func (s *Store) spec(ref model.ServerRef, server model.Server, marked bool) model.ServerSpec {
-	v, known := s.verdicts[ref]
+	v, known := s.health[ref]
 	order, ordered := s.drains.orders[ref]
 	drained := server.Drain || ordered
 	state := model.Up

@@ -83,7 +83,7 @@ func openDrains(directory string) (*drainFile, error) {
 	}
 	var saved savedState
 	if err := json.Unmarshal(data, &saved); err != nil {
-		return nil, fmt.Errorf("state: %s: %w: remove the file, and drain again what it named", d.path, err)
+		return nil, fmt.Errorf("state: %s: %w: remove the file, and repeat the drains that it contained", d.path, err)
 	}
 	if saved.Version != 1 {
 		return nil, fmt.Errorf("state: %s: version %d is not known to this build: use a newer one", d.path, saved.Version)

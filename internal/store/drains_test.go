@@ -79,7 +79,7 @@ func TestADeadlineEndsADrain(t *testing.T) {
 	}
 }
 
-func TestADrainByTheFileBeginsAnew(t *testing.T) {
+func TestADrainByTheFileBeginsAgain(t *testing.T) {
 	directory := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := started(t, directory, drainedConfig(time.Hour))
@@ -137,7 +137,7 @@ func TestMarksAreUniqueAndStay(t *testing.T) {
 		for _, target := range checks.targets {
 			spec := s.Snapshot().States[target.Ref]
 			if spec.CheckMark != target.Mark {
-				t.Errorf("%s is checked by %#x, and the forwarder told %#x", target.Ref.Address, target.Mark, spec.CheckMark)
+				t.Errorf("%s is checked with mark %#x, and the forwarder has %#x", target.Ref.Address, target.Mark, spec.CheckMark)
 			}
 			found[target.Ref.Address.String()] = target.Mark
 		}

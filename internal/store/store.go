@@ -30,8 +30,8 @@ type Checks interface {
 	Watch(targets []Target)
 }
 
-// verdict is the known health of a server.
-type verdict struct {
+// serverHealth is the known health of a server.
+type serverHealth struct {
 	up     bool
 	proven bool
 }
@@ -48,7 +48,7 @@ type Store struct {
 	held       numbered // replaced by accepted as the forwarder refused it; config nil: none
 	generation uint64   // the last number assigned
 	version    uint64   // grows with every change of the desired state
-	verdicts   map[model.ServerRef]verdict
+	health     map[model.ServerRef]serverHealth
 	epochs     map[model.ServerRef]uint64 // of checked servers
 	epoch      uint64                     // the last one assigned
 	marks      marks
@@ -103,7 +103,7 @@ func Open(directory string, checks Checks) (*Store, error) {
 	}
 	return &Store{
 		checks: checks, drains: drains, wake: make(chan struct{}, 1),
-		marks: newMarks(), verdicts: map[model.ServerRef]verdict{}, epochs: map[model.ServerRef]uint64{}, dirty: map[model.ServerRef]struct{}{},
+		marks: newMarks(), health: map[model.ServerRef]serverHealth{}, epochs: map[model.ServerRef]uint64{}, dirty: map[model.ServerRef]struct{}{},
 	}, nil
 }
 
@@ -120,7 +120,7 @@ func (s *Store) Adopt(table *model.Table) {
 	for key, service := range table.Services {
 		for address, server := range service.Servers {
 			ref := model.ServerRef{Service: key, Address: address}
-			s.verdicts[ref] = verdict{
+			s.health[ref] = serverHealth{
 				up: server.State != model.Down,
 				// State kill hides the checks' result; state drain may hide that there was none yet.
 				proven: server.State != model.Drain && server.State != model.Kill,
@@ -167,7 +167,7 @@ func (s *Store) Accept(config *model.Config, generation uint64) error {
 	if s.accepted = s.running; s.running.generation != generation {
 		s.accepted = number(config, generation)
 	}
-	maps.DeleteFunc(s.verdicts, func(ref model.ServerRef, _ verdict) bool { return !s.has(ref) })
+	maps.DeleteFunc(s.health, func(ref model.ServerRef, _ serverHealth) bool { return !s.has(ref) })
 	s.marks.keep(s.wantsMark)
 	return s.saved(s.drains.keep(s.has, s.isFileDrained))
 }
@@ -220,7 +220,7 @@ func (s *Store) Abandon(generation uint64) {
 	case s.running.generation:
 		s.running = s.accepted
 		if s.running.config == nil {
-			s.verdicts, s.epochs = map[model.ServerRef]verdict{}, map[model.ServerRef]uint64{}
+			s.health, s.epochs = map[model.ServerRef]serverHealth{}, map[model.ServerRef]uint64{}
 			s.checks.Watch(nil)
 		}
 	default:
@@ -233,24 +233,24 @@ func (s *Store) Abandon(generation uint64) {
 
 // settle gives every server of the configuration a health state and updates the checks.
 func (s *Store) settle() {
-	verdicts := make(map[model.ServerRef]verdict, len(s.running.servers))
+	health := make(map[model.ServerRef]serverHealth, len(s.running.servers))
 	epochs := make(map[model.ServerRef]uint64, len(s.epochs))
 	var targets []Target
 	s.marks.keep(s.wantsMark)
 	for _, service := range s.running.config.Services {
 		isKeptUp := func(server model.Server) bool {
-			return s.verdicts[model.ServerRef{Service: service.Key, Address: server.Address}].up
+			return s.health[model.ServerRef{Service: service.Key, Address: server.Address}].up
 		}
 		// A new server must pass a check first only if other servers can serve meanwhile.
-		newcomer := verdict{up: !slices.ContainsFunc(service.Servers, isKeptUp)}
+		newcomer := serverHealth{up: !slices.ContainsFunc(service.Servers, isKeptUp)}
 		for _, server := range service.Servers {
 			ref := model.ServerRef{Service: service.Key, Address: server.Address}
-			v, known := s.verdicts[ref]
+			v, known := s.health[ref]
 			if !known {
 				v = newcomer
 			}
 			if service.Health.Type == model.HealthNone {
-				v = verdict{up: true, proven: true}
+				v = serverHealth{up: true, proven: true}
 			} else {
 				if epochs[ref] = s.epochs[ref]; epochs[ref] == 0 {
 					s.epoch++
@@ -263,18 +263,18 @@ func (s *Store) settle() {
 				}
 				targets = append(targets, target)
 			}
-			verdicts[ref] = v
+			health[ref] = v
 			if server.DrainDeadline != 0 {
 				s.drains.begin(ref)
 			}
 		}
 	}
-	for ref, v := range s.verdicts {
+	for ref, v := range s.health {
 		if !s.running.has(ref) && s.accepted.has(ref) { // needed if Refuse goes back to it
-			verdicts[ref] = v
+			health[ref] = v
 		}
 	}
-	s.verdicts, s.epochs = verdicts, epochs
+	s.health, s.epochs = health, epochs
 	s.checks.Watch(targets)
 	s.all = true
 	s.signal()
@@ -326,11 +326,11 @@ func (s *Store) Version() uint64 {
 func (s *Store) SetUp(ref model.ServerRef, epoch uint64, up bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, known := s.verdicts[ref]
+	old, known := s.health[ref]
 	if !known || s.epochs[ref] != epoch {
 		return false
 	}
-	s.verdicts[ref] = verdict{up: up, proven: true}
+	s.health[ref] = serverHealth{up: up, proven: true}
 	if old.up != up {
 		s.touch(ref)
 	}

@@ -254,7 +254,7 @@ func TestDrainsOfManyPortsSurvive(t *testing.T) {
 	}
 }
 
-func TestBadStateIsTold(t *testing.T) {
+func TestBadStateIsReported(t *testing.T) {
 	for text, want := range map[string]string{
 		"{":              "remove the file",
 		`{"version": 2}`: "version 2 is not known",
