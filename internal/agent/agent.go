@@ -67,16 +67,16 @@ type Agent struct {
 func Run(ctx context.Context, options Options) error {
 	a := &Agent{options: options}
 	a.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "steelyard_health_check_duration_seconds", Help: "How long health checks took, by result.",
+		Name: "steelyard_health_check_duration_seconds", Help: "Duration of health checks, by result.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"result"})
 	a.behind = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "steelyard_health_check_behind_seconds", Help: "How much later than they should health checks began.",
+		Name: "steelyard_health_check_behind_seconds", Help: "Delay of the start of health checks.",
 		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	})
 	a.late = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "steelyard_health_checks_late_total",
-		Help: "Health checks that began later than they should by more than a tenth of their interval, and 100 ms.",
+		Help: "Health checks that began late by more than a tenth of their interval and by more than 100 ms.",
 	})
 	a.checker = health.New(health.Options{
 		Probe: a.probe(health.NewProbe(options.Probe)), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
@@ -114,7 +114,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) {
 	defer running.Wait()
 	_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
 	if err := a.file.Watch(ctx); err != nil {
-		a.options.Log.Warn("changes of the file are not noticed by themselves: use `steelyard apply`", "error", err)
+		a.options.Log.Warn("the configuration file is not watched: run `steelyard apply` after changing it", "error", err)
 	}
 	running.Go(func() { a.reconciler.Run(ctx) })
 	running.Go(func() { a.followReloads(ctx) })

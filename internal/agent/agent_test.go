@@ -359,9 +359,9 @@ func TestAFileThatTheForwarderRefuses(t *testing.T) {
 	l.start()
 	l.forwarder.AwaitCommits(1)
 	l.write(strings.Replace(unchecked, "10.0.0.80", "10.0.0.81", 1) + "metrics: { listen: \"" + address + "\" }\n")
-	l.log.await("configuration refused by the forwarder", 1)
+	l.log.await("the forwarder refuses the configuration", 1)
 	_, err = l.apply("")
-	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "an address of this host; it keeps what it has") {
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "an address of this host; it keeps its configuration") {
 		t.Errorf("%v", err)
 	}
 	status := l.status()

@@ -91,9 +91,9 @@ func TestDeadlinesAndKills(t *testing.T) {
 	}
 	for want, bad := range map[string]*pb.SetDrainRequest{
 		"use at most 168h":       {Drain: true, DeadlineMs: 8 * 24 * 3600 * 1000},
-		"has no deadline":        {DeadlineMs: 1000},
-		"kills nothing":          {Kill: true},
-		"kill ends sessions now": {Drain: true, Kill: true, DeadlineMs: 1000},
+		"neither deadline":       {DeadlineMs: 1000},
+		"nor kill":               {Kill: true},
+		"a kill has no deadline": {Drain: true, Kill: true, DeadlineMs: 1000},
 	} {
 		if _, err := set(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", bad, err)

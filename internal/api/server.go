@@ -117,7 +117,7 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 			return err
 		})
 		if err != nil {
-			status.Warnings = append(status.Warnings, "the forwarder's own status: "+errorText(err))
+			status.Warnings = append(status.Warnings, "reading the forwarder's status: "+errorText(err))
 		}
 	}
 	return connect.NewResponse(status), nil
@@ -128,8 +128,8 @@ func lateChecks(l health.Lateness) []string {
 	if l.Late*100 <= l.Checks { // up to 1 % late checks is normal for a busy machine
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of the last %d health checks began late, by up to %s: servers that fail are found so much "+
-		"later: give the checks a longer `interval`, or this host more processors", l.Late, l.Checks, l.Worst.Round(10*time.Millisecond))}
+	return []string{fmt.Sprintf("%d of the last %d health checks began late, by up to %s, which delays the detection of failed servers: "+
+		"set a longer `interval` for the checks, or give this host more processors", l.Late, l.Checks, l.Worst.Round(10*time.Millisecond))}
 }
 
 // checkedServices returns the services whose servers have health checks.
@@ -206,7 +206,7 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 		return nil, invalid(s.giveUp(generation, install, request.Msg.GetFile(), refusal))
 	}
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("the configuration is loaded, but the forwarder does not have it: %w", err))
+		return nil, unavailable(fmt.Errorf("the configuration is loaded, but not in the forwarder yet: %w", err))
 	}
 	return connect.NewResponse(&pb.ApplyConfigResponse{
 		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
@@ -216,7 +216,7 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 // giveUp restores the previous file if a new one was installed, and returns the reason.
 func (s *Server) giveUp(generation uint64, installed bool, name string, refusal *dpclient.Error) error {
 	if !installed {
-		return fmt.Errorf("the forwarder refuses %s: %s; it keeps what it has, and tries the file again now and then",
+		return fmt.Errorf("the forwarder refuses %s: %s; it keeps its configuration, and the agent retries periodically",
 			s.File.Path, refusal.Text)
 	}
 	s.Store.Abandon(generation)
@@ -241,9 +241,9 @@ func readDrain(request *pb.SetDrainRequest) (*store.Drain, error) {
 	case deadline > uint64(config.LongestDeadline.Milliseconds()):
 		return nil, fmt.Errorf("the deadline is too far: use at most %.0fh", config.LongestDeadline.Hours())
 	case !request.GetDrain() && (request.GetKill() || deadline != 0):
-		return nil, errors.New("what is undone has no deadline and kills nothing: leave them out")
+		return nil, errors.New("the end of a drain has neither deadline nor kill: leave them out")
 	case request.GetKill() && deadline != 0:
-		return nil, errors.New("kill ends sessions now: drain has a deadline")
+		return nil, errors.New("a kill has no deadline: use a drain with a deadline")
 	case !request.GetDrain():
 		return nil, nil
 	case deadline != 0:
@@ -301,20 +301,20 @@ func (s *Server) SetDrain(ctx context.Context, request *connect.Request[pb.SetDr
 		}
 	}
 	if status, _ := s.Reconciler.Status(); !status.Connected {
-		response.Warnings = append(response.Warnings, "noted, and sent to the forwarder when it is back: "+errorText(status.Err))
+		response.Warnings = append(response.Warnings, "saved; the agent sends it when the forwarder is connected again: "+errorText(status.Err))
 		return connect.NewResponse(response), nil
 	}
 	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
 	if _, err := s.Reconciler.Wait(ctx, s.Store.Version()); err != nil {
-		response.Warnings = append(response.Warnings, "noted, but the forwarder does not have it yet: "+err.Error())
+		response.Warnings = append(response.Warnings, "saved, but not in the forwarder yet: "+err.Error())
 	}
 	return connect.NewResponse(response), nil
 }
 
 // notSaved explains that drains are not on disk.
 func notSaved(err error) string {
-	return "drains hold, but are not saved, and would be forgotten if the agent ended now: " + err.Error()
+	return "drains are in effect but not saved: a restart of the agent would lose them: " + err.Error()
 }
 
 // findServers finds the servers meant by "address" or "address:port". If a drain is to end, servers

@@ -268,7 +268,7 @@ func TestDrainWaitsForTheLastSession(t *testing.T) {
 	}
 }
 
-func TestARefusedFileIsTold(t *testing.T) {
+func TestARefusedFileIsReported(t *testing.T) {
 	l := newLab(t)
 	l.forwarder.Refuse(&fpb.Error{Code: fpb.Code_CODE_INVALID, Text: "an address of this host"}, "10.0.0.81")
 	next := filepath.Join(l.directory, "next.yaml")
@@ -290,7 +290,7 @@ func TestARefusedFileIsTold(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestWithoutAgentOrForwarder(t *testing.T) {
 	l := newLab(t)
 	l.forwarder.Stop()
 	for {
@@ -301,7 +301,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket with --forwarder\n",
-		"apply --timeout 100ms":        "steelyard: the configuration is loaded, but the forwarder does not have it: ",
+		"apply --timeout 100ms":        "steelyard: the configuration is loaded, but not in the forwarder yet: ",
 		"get slots --socket /nowhere/": "steelyard: no agent listens on /nowhere/: start it with `systemctl start steelyard-agent` (or `steelyard agent`), or name its socket with --socket\n",
 	} {
 		code, _, errOut := l.runBare(strings.Fields(command))

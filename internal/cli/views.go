@@ -416,8 +416,8 @@ func viewAdoption(a *dpclient.Adoption) *adoptionView {
 		Refused: a.GetRefused(), AwayNs: a.GetAwayNs(), DurationNs: a.GetDurationNs(), Results: map[string]uint64{},
 		Trusted: a.GetTrusted(),
 	}
-	for _, verdict := range a.GetResults() {
-		view.Results[verdict.GetName()] = verdict.GetSessions()
+	for _, result := range a.GetResults() {
+		view.Results[result.GetName()] = result.GetSessions()
 	}
 	return view
 }

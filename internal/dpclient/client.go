@@ -48,7 +48,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 				"steelyard-forwarder`, or name its socket with --forwarder", socket)
 		}
 		if errors.Is(err, syscall.EACCES) {
-			return nil, fmt.Errorf("no permission for %s: only root may speak to the forwarder", socket)
+			return nil, fmt.Errorf("permission denied for %s: only root may connect to the forwarder", socket)
 		}
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}
@@ -83,7 +83,7 @@ func (c *Client) read() {
 		select {
 		case c.replies <- response:
 		default:
-			c.err = fmt.Errorf("forwarder: an answer (id %d) that nobody asked for", response.GetId())
+			c.err = fmt.Errorf("forwarder: an answer without a request (id %d)", response.GetId())
 			return
 		}
 	}

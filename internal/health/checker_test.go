@@ -220,7 +220,7 @@ func TestCloseEndsChecksUnderWay(t *testing.T) {
 	})
 }
 
-func TestASuccessorStartsAnew(t *testing.T) {
+func TestASuccessorStartsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{ill: true}
 		c := r.checker(10)

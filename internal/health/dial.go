@@ -88,7 +88,7 @@ func neighbourOf(own netip.Addr, want4 bool) (netip.Addr, error) {
 		}
 	}
 	if !other.IsValid() {
-		return other, fmt.Errorf("this host has no IPv%d address to check from: give it one", map[bool]int{true: 4, false: 6}[want4])
+		return other, fmt.Errorf("this host has no IPv%d address for checks: add one", map[bool]int{true: 4, false: 6}[want4])
 	}
 	return other, nil
 }

@@ -44,23 +44,23 @@ var (
 	forwarderBuildInfo = desc("forwarder_build_info", "1, with the version of the forwarder.", "version")
 
 	forwarderUp       = desc("forwarder_up", "1 while the agent is connected to the forwarder.")
-	forwarderStart    = desc("forwarder_start_time_seconds", "When the forwarder was started, Unix time.")
+	forwarderStart    = desc("forwarder_start_time_seconds", "Start time of the forwarder, Unix time.")
 	forwarderRevision = desc("forwarder_config_revision", "Transactions that the forwarder has accepted.")
-	forwarderSessions = desc("forwarder_sessions", "Sessions now.")
-	forwarderCapacity = desc("forwarder_session_capacity", "Sessions that fit.")
+	forwarderSessions = desc("forwarder_sessions", "Number of sessions.")
+	forwarderCapacity = desc("forwarder_session_capacity", "Capacity of the session tables.")
 	forwarderMapped   = desc("forwarder_session_memory_bytes", "Memory mapped for session tables.")
 
-	forwarderWarnings = desc("forwarder_warnings", "What does not work as it should: `steelyard get status` says what, and the remedy.")
+	forwarderWarnings = desc("forwarder_warnings", "Number of warnings; `steelyard get status` shows them with their remedies.")
 
-	adopted      = desc("adopted_sessions", "Sessions that the forwarder found of its predecessor when it started, by what became of them.", "result")
-	adoptionTime = desc("adoption_seconds", "How long it took the forwarder to adopt them.")
-	adoptionAway = desc("adoption_away_seconds", "How long no forwarder ran before it.")
+	adopted      = desc("adopted_sessions", "Sessions of an earlier forwarder found at the start, by the result of their adoption.", "result")
+	adoptionTime = desc("adoption_seconds", "Duration of the adoption.")
+	adoptionAway = desc("adoption_away_seconds", "Time without a forwarder before this one.")
 
 	configGeneration = desc("config_generation", "Configurations that the agent has loaded since its start.")
-	configApplied    = desc("config_applied_generation", "The one that the forwarder has.")
-	configGood       = desc("config_last_reload_successful", "1 if the last attempt to load the file was good, and the forwarder did not refuse it.")
-	configAttempted  = desc("config_last_reload_timestamp_seconds", "When the file was last tried, Unix time.")
-	configLoaded     = desc("config_last_reload_success_timestamp_seconds", "When a good file was last loaded, Unix time.")
+	configApplied    = desc("config_applied_generation", "Generation of the configuration that the forwarder has.")
+	configGood       = desc("config_last_reload_successful", "1 if the last attempt to load the file succeeded and the forwarder did not refuse it.")
+	configAttempted  = desc("config_last_reload_timestamp_seconds", "Time of the last attempt to load the file, Unix time.")
+	configLoaded     = desc("config_last_reload_success_timestamp_seconds", "Time of the last successful load, Unix time.")
 
 	snat = trafficDescs("snat", []string{"rule"}) // its clients are the inside hosts
 
@@ -70,20 +70,20 @@ var (
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
 	portUp       = desc("port_up", "1 while the link is up.", "port")
-	portProblem  = desc("port_problem", "1 while the port does not work as it should, see steelyard get ports.", "port")
+	portProblem  = desc("port_problem", "1 while the port has a problem; `steelyard get ports` shows it.", "port")
 	portRxPacket = desc("port_receive_packets_total", "Packets received.", "port")
 	portRxBytes  = desc("port_receive_bytes_total", "Bytes received.", "port")
 	portTxPacket = desc("port_transmit_packets_total", "Packets sent.", "port")
 	portTxBytes  = desc("port_transmit_bytes_total", "Bytes sent.", "port")
-	portMissed   = desc("port_receive_missed_packets_total", "Packets lost for want of receive buffers.", "port")
+	portMissed   = desc("port_receive_missed_packets_total", "Packets lost because receive buffers were missing.", "port")
 	portFailed   = desc("port_transmit_failed_packets_total", "Packets that could not be sent.", "port")
-	portDirector = desc("port_director_packets_total", "Packets by what the flow director did with them.", "port", "result")
+	portDirector = desc("port_director_packets_total", "Packets by the result of the flow director.", "port", "result")
 
-	workerRx       = desc("worker_receive_packets_total", "Packets that the worker took from ports.", "worker")
-	workerTx       = desc("worker_transmit_packets_total", "Packets that the worker gave to ports.", "worker")
+	workerRx       = desc("worker_receive_packets_total", "Packets that the worker received from ports.", "worker")
+	workerTx       = desc("worker_transmit_packets_total", "Packets that the worker sent to ports.", "worker")
 	workerOut      = desc("worker_handed_out_packets_total", "Packets handed to other workers.", "worker")
-	workerIn       = desc("worker_handed_in_packets_total", "Packets taken from other workers.", "worker")
-	workerForeign  = desc("worker_remote_packets_total", "Packets of other workers' sessions forwarded without handing them over.", "worker")
+	workerIn       = desc("worker_handed_in_packets_total", "Packets received from other workers.", "worker")
+	workerRemote   = desc("worker_remote_packets_total", "Packets of other workers' sessions forwarded without handing them over.", "worker")
 	workerBusy     = desc("worker_busy_cycles_total", "Clock cycles spent on packets.", "worker")
 	workerIdle     = desc("worker_idle_cycles_total", "Clock cycles spent without packets.", "worker")
 	workerSleeps   = desc("worker_sleeps_total", "Times the worker went to sleep.", "worker")
@@ -171,8 +171,8 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	if adoption := status.GetAdoption(); adoption != nil {
 		s.gauge(adoptionTime, float64(adoption.GetDurationNs())/1e9)
 		s.gauge(adoptionAway, float64(adoption.GetAwayNs())/1e9)
-		for _, verdict := range adoption.GetResults() {
-			s.gauge(adopted, float64(verdict.GetSessions()), verdict.GetName())
+		for _, result := range adoption.GetResults() {
+			s.gauge(adopted, float64(result.GetSessions()), result.GetName())
 		}
 	}
 	return nil
@@ -259,7 +259,7 @@ func collectWorkers(ctx context.Context, s scrape, client *dpclient.Client) erro
 		s.counter(workerTx, worker.GetTxPackets(), id)
 		s.counter(workerOut, worker.GetHandedOut(), id)
 		s.counter(workerIn, worker.GetHandedIn(), id)
-		s.counter(workerForeign, worker.GetRemote(), id)
+		s.counter(workerRemote, worker.GetRemote(), id)
 		s.counter(workerBusy, worker.GetBusyCycles(), id)
 		s.counter(workerIdle, worker.GetIdleCycles(), id)
 		s.counter(workerSleeps, worker.GetSleeps(), id)

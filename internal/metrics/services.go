@@ -21,7 +21,7 @@ var trafficMetrics = [...]struct{ name, kind, help string }{
 	{"_transmit_packets_total", "counter", "Packets to clients."},
 	{"_transmit_bytes_total", "counter", "Bytes of IP packets to clients."},
 	{"_sessions_total", "counter", "Sessions created."},
-	{"_sessions", "gauge", "Sessions now."},
+	{"_sessions", "gauge", "Number of sessions."},
 }
 
 func trafficValues(t *dpclient.Traffic) [len(trafficMetrics)]uint64 {
@@ -31,7 +31,7 @@ func trafficValues(t *dpclient.Traffic) [len(trafficMetrics)]uint64 {
 
 // stateMetrics are the agent's states of servers, in the order of stateValues.
 var stateMetrics = [...]struct{ name, kind, help string }{
-	{"server_up", "gauge", "1 unless health checks found the server down."},
+	{"server_up", "gauge", "1 unless the server is down by its health checks."},
 	{"server_drained", "gauge", "1 while the server is drained."},
 	{"server_killed", "gauge", "1 while the server's sessions are ended, by command or a drain's deadline."},
 	{"server_weight", "gauge", "Share of new sessions."},
@@ -151,7 +151,7 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.states, i, stateValue)
 	}
 	return complete && writeMetric(ctx, w, "service_refused_packets_total", "counter",
-		"Packets to the service that could begin no session, and were dropped: part of steelyard_drops_packets_total.",
+		"Packets to the service that could not create a session and were dropped; also counted in steelyard_drops_packets_total.",
 		a.refused, 0, func(value *uint64, _ int) uint64 { return *value })
 }
 

@@ -154,7 +154,7 @@ func TestDiffOfAServerNamesWhatChanges(t *testing.T) {
 	}
 }
 
-func TestAnotherModeBeginsAServiceAnew(t *testing.T) {
+func TestAnotherModeCreatesAServiceAgain(t *testing.T) {
 	from, to := build(t, before), build(t, before)
 	k := key("10.0.0.80", 80)
 	to.Services[k].Spec.Mode = DR

@@ -61,7 +61,7 @@ type Status struct {
 type Reconciler struct {
 	store   *store.Store
 	options Options
-	told    string // the last logged connection error; used only by Run
+	logged  string // the last logged connection error; used only by Run
 
 	mu      sync.Mutex
 	status  Status
@@ -134,8 +134,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 			pause = r.options.First
 		}
 		r.update(func(s *Status) { s.Connected, s.Err = false, err })
-		if err.Error() != r.told {
-			r.told = err.Error()
+		if err.Error() != r.logged {
+			r.logged = err.Error()
 			r.options.Log.Warn("forwarder is not in sync; trying again", "error", err)
 		}
 		timer := time.NewTimer(pause)
@@ -159,10 +159,10 @@ func (r *Reconciler) session(ctx context.Context) (synced bool, err error) {
 	if err := l.begin(ctx); err != nil {
 		return false, err
 	}
-	if status, _ := r.Status(); r.told != "" && status.Err == nil {
+	if status, _ := r.Status(); r.logged != "" && status.Err == nil {
 		r.options.Log.Info("forwarder is in sync again", "revision", status.Revision)
 	}
-	r.told = ""
+	r.logged = ""
 	poll := time.NewTicker(r.options.Poll)
 	defer poll.Stop()
 	retry := time.NewTicker(r.options.Retry)
@@ -253,7 +253,7 @@ func (l *link) check(ctx context.Context) error {
 	if revision == l.revision {
 		return l.noteMarks(ctx)
 	}
-	l.options.Log.Warn("the forwarder was changed by someone else; setting it right",
+	l.options.Log.Warn("another client changed the forwarder; restoring the configuration",
 		"revision", revision, "expected", l.revision)
 	return l.begin(ctx)
 }
@@ -379,7 +379,7 @@ func (l *link) retry(ctx context.Context) error {
 func (l *link) accept(config *model.Config, generation uint64, changes int) {
 	l.refused = 0
 	if err := l.store.Accept(config, generation); err != nil { // only the removal of old drains failed
-		l.options.Log.Warn("state file", "error", err)
+		l.options.Log.Warn("writing the state file", "error", err)
 	}
 	l.update(func(s *Status) {
 		if s.Generation != generation {
@@ -394,7 +394,7 @@ func (l *link) accept(config *model.Config, generation uint64, changes int) {
 func (l *link) noteRefusal(generation uint64, err error) {
 	status, _ := l.Status()
 	if status.Refused != generation || status.Err == nil || status.Err.Error() != err.Error() {
-		l.options.Log.Error("configuration refused by the forwarder, which keeps what it has; trying again now and then",
+		l.options.Log.Error("the forwarder refuses the configuration and keeps its last one; retrying periodically",
 			"generation", generation, "error", err)
 	}
 	l.update(func(s *Status) { s.Refused, s.Err = generation, err })
@@ -417,7 +417,7 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	if err != nil {
 		return err
 	}
-	l.tell(changes)
+	l.logChanges(changes)
 	for _, change := range changes {
 		if err := l.actual.Do(change); err != nil {
 			return err
@@ -429,17 +429,17 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	return l.noteMarks(ctx)
 }
 
-// maxTold limits the changes of one transaction that are logged one by one.
-const maxTold = 20
+// maxLogged limits the changes of one transaction that are logged one by one.
+const maxLogged = 20
 
-// tell logs the changes, before they are applied to l.actual.
-func (l *link) tell(changes []model.Change) {
-	if len(changes) > maxTold {
+// logChanges logs the changes, before they are applied to l.actual.
+func (l *link) logChanges(changes []model.Change) {
+	if len(changes) > maxLogged {
 		return
 	}
 	for _, change := range changes {
 		d := model.Describe(change, l.actual, l.store.ServiceName)
-		l.options.Log.Info("forwarder told to "+d.Action, "object", d.Object, "detail", d.Detail)
+		l.options.Log.Info("forwarder: "+d.Action, "object", d.Object, "detail", d.Detail)
 	}
 }
 

@@ -275,7 +275,7 @@ func TestARestartedForwarderIsSetRight(t *testing.T) {
 	}
 }
 
-func TestARefusalIsToldAndMended(t *testing.T) {
+func TestARefusalIsReportedAndRetried(t *testing.T) {
 	b := newBench(t, time.Hour)
 	b.forwarder.Refuse(&pb.Error{Code: pb.Code_CODE_EXHAUSTED, Text: "the table of services is full"})
 	_, err := b.reconciler.WaitConfig(t.Context(), b.use(oneService()))

@@ -74,7 +74,7 @@ func (c *config) putService(service *pb.Service) error {
 		return errors.New("a service without mode or scheduler")
 	}
 	if service.GetClientAddress() != 0 && (key.GetProtocol() != pb.Protocol_PROTOCOL_TCP || service.GetMode() != pb.Mode_MODE_FNAT) {
-		return errors.New("a client's address where it cannot be told")
+		return errors.New("a client address that the mode cannot pass on")
 	}
 	entry := c.services[keyOf(key)]
 	if entry != nil && len(entry.Servers) > 0 && entry.Service.GetMode() != service.GetMode() {
