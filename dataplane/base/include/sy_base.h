@@ -296,105 +296,106 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 
 #define SY_DROPS(X)                                                                                \
 	X(NONE, "none", "not dropped")                                                             \
-	X(TRUNCATED, "truncated", "shorter than its headers say")                                  \
+	X(TRUNCATED, "truncated", "the packet is shorter than its headers say")                    \
 	X(NOT_IP, "not-ip", "neither IPv4 nor IPv6")                                               \
-	X(VLAN, "vlan", "of a VLAN, by 802.1Q or 802.1ad: use its own interface as port")          \
-	X(BAD_IP_HEADER, "bad-ip-header", "version, header length or total length is wrong")       \
+	X(VLAN, "vlan",                                                                            \
+	  "frame of a VLAN (802.1Q or 802.1ad): use the VLAN's own interface as port")             \
+	X(BAD_IP_HEADER, "bad-ip-header", "IP version, header length or total length is wrong")    \
 	X(BAD_IP_CHECKSUM, "bad-ip-checksum", "IPv4 header checksum is wrong")                     \
 	X(BAD_SOURCE, "bad-source", "loopback, multicast, reserved or unspecified source")         \
 	X(LINK_LOCAL, "link-local",                                                                \
-	  "a link-local source, which must not leave its link (RFC 4291 2.5.6, RFC 3927 2.6.2): "  \
+	  "a link-local source must not leave its link (RFC 4291 2.5.6, RFC 3927 2.6.2): "         \
 	  "give that host an address of wider scope")                                              \
 	X(LAND, "land", "source and destination are the same (land attack)")                       \
 	X(FRAGMENT_TIMEOUT, "fragment-timeout",                                                    \
-	  "its datagram's first fragment did not come within 2 s, or was dropped")                 \
-	X(FRAGMENT_DUPLICATE, "fragment-duplicate", "a fragment that came before")                 \
+	  "the datagram's first fragment did not arrive within 2 s, or was dropped")               \
+	X(FRAGMENT_DUPLICATE, "fragment-duplicate", "the fragment has already arrived")            \
 	X(FRAGMENT_OVERLAP, "fragment-overlap",                                                    \
-	  "a fragment of a datagram whose fragments overlap or disagree on its end (RFC 5722)")    \
+	  "the datagram's fragments overlap or disagree on its length (RFC 5722)")                 \
 	X(FRAGMENT_WAIT_FULL, "fragment-wait-full",                                                \
-	  "too many fragments wait for their datagram's first one; the oldest gave way")           \
+	  "too many fragments waited for their datagram's first one; the oldest was dropped")      \
 	X(FRAGMENT_TABLE_FULL, "fragment-table-full",                                              \
-	  "waited for its datagram's first fragment until newer datagrams took the place")         \
+	  "the fragment waited for its datagram's first one until newer datagrams needed its "     \
+	  "place")                                                                                 \
 	X(ICMP_FRAGMENT, "icmp-fragment", "a fragment of an ICMP message: ping with less data")    \
 	X(TINY_FRAGMENT, "tiny-fragment",                                                          \
-	  "a fragment cut so that filters miss its headers (RFC 1858, RFC 7112)")                  \
+	  "a fragment too short for the headers that filters read (RFC 1858, RFC 7112)")           \
 	X(BAD_FRAGMENT, "bad-fragment",                                                            \
-	  "a fragment of impossible length or place (ping of death)")                              \
-	X(IP_OPTIONS, "ip-options", "IPv4 options that are malformed")                             \
-	X(SOURCE_ROUTE, "source-route", "IPv4 source routing, which nobody honest uses")           \
+	  "a fragment with an impossible length or offset (ping of death)")                        \
+	X(IP_OPTIONS, "ip-options", "malformed IPv4 options")                                      \
+	X(SOURCE_ROUTE, "source-route",                                                            \
+	  "IPv4 source routing, which is only used for attacks today")                             \
 	X(EXTENSION_HEADER, "extension-header",                                                    \
 	  "IPv6 extension headers that are malformed, out of order, too many or for mobility")     \
 	X(ROUTING_HEADER, "routing-header",                                                        \
-	  "IPv6 routing header of type 0 (RFC 5095), or with hops still to visit")                 \
+	  "IPv6 routing header of type 0 (RFC 5095), or with segments left")                       \
 	X(UNKNOWN_PROTOCOL, "unknown-protocol", "neither TCP, UDP nor ICMP")                       \
 	X(BAD_L4_HEADER, "bad-l4-header", "TCP data offset, UDP length or ICMP length is wrong")   \
-	X(BAD_TCP_FLAGS, "bad-tcp-flags", "a combination of TCP flags that no stack sends")        \
+	X(BAD_TCP_FLAGS, "bad-tcp-flags", "a combination of TCP flags that no TCP stack sends")    \
 	X(UNFINISHED_CHECKSUM, "unfinished-checksum",                                              \
-	  "checksum left to hardware that is not there: ethtool -K DEV tx off on the sending "     \
-	  "peer")                                                                                  \
+	  "the sender left the checksum to hardware that does not exist: ethtool -K DEV tx off "   \
+	  "there")                                                                                 \
 	X(BAD_L4_CHECKSUM, "bad-l4-checksum", "TCP, UDP or ICMP checksum is wrong")                \
 	X(OTHER_HOST, "other-host", "sent to another host's MAC address; a switch floods it here") \
 	X(UNKNOWN_DESTINATION, "unknown-destination",                                              \
 	  "destination is neither a VIP nor a local address")                                      \
 	X(NO_SERVICE, "no-service", "the VIP has no service on this protocol and port")            \
 	X(NO_SESSION, "no-session",                                                                \
-	  "no session, and the packet cannot begin one; where routers move flows between "         \
+	  "no session, and the packet cannot create one; if routers move flows between "           \
 	  "forwarders, see sloppy_tcp of the service")                                             \
 	X(NO_SERVER, "no-server", "the service has no server that takes new sessions")             \
 	X(CONNECTION_LIMIT, "connection-limit",                                                    \
-	  "max_sessions of the service, or of all servers that could take it, is reached")         \
+	  "max_sessions of the service, or of all its available servers, is reached")              \
 	X(NO_LOCAL_ADDRESS, "no-local-address", "no local address of the server's family")         \
 	X(NAT_CLASH, "nat-clash",                                                                  \
-	  "the client talks with this NAT server from the same port by another VIP")               \
+	  "the client uses the same port to the same NAT server through another VIP")              \
 	X(NAT_STRAY, "nat-stray",                                                                  \
-	  "a NAT server sent it from its service's port, and it belongs to no session")            \
+	  "a packet from a NAT server and its service's port, without a session")                  \
 	X(SNAT_STRAY, "snat-stray",                                                                \
-	  "sent to a pool address of SNAT, and it belongs to no session of an inside host")        \
+	  "a packet to a pool address of SNAT, without a session of an inside host")               \
 	X(NO_POOL_PORT, "no-pool-port",                                                            \
 	  "all ports of the pool towards that destination are in use: add pool addresses")         \
 	X(NO_LOCAL_PORT, "no-local-port",                                                          \
 	  "all local ports towards the server are in use: add local addresses")                    \
 	X(TABLE_FULL, "table-full",                                                                \
-	  "one slot of the session table is full, and no session of it may be evicted: if the "    \
-	  "tables as a whole are nearly full (status), raise --sessions")                          \
+	  "a slot of the session table is full and has no session to evict: if the whole "         \
+	  "table is nearly full (status), raise --sessions")                                       \
 	X(SESSION_EVICTED, "session-evicted",                                                      \
-	  "no packet: a session half open, without an answer or closing ended early, as its slot " \
-	  "was full and a new one needed its record: raise --sessions, or look for a flood")       \
+	  "not a packet: a half-open, unanswered or closing session ended early, as its slot "     \
+	  "was full: raise --sessions, or look for a flood")                                       \
 	X(SERVER_REMOVED, "server-removed", "the session's server or service was removed")         \
 	X(SESSION_KILLED, "session-killed",                                                        \
-	  "the session's server was killed or failed, or it expired: its ends get resets")         \
+	  "the session expired, or its server was killed or failed: its ends get resets")          \
 	X(BAD_TCP_STATE, "bad-tcp-state", "TCP flags that the session's state does not allow")     \
 	X(NO_ROUTE, "no-route",                                                                    \
-	  "the kernel has no route, or it leaves by an interface that is no port")                 \
-	X(BLACKHOLE, "blackhole", "the kernel's route says blackhole, unreachable or prohibit")    \
+	  "the kernel has no route, or its route leaves by an interface that is not a port")       \
+	X(BLACKHOLE, "blackhole", "the kernel's route is blackhole, unreachable or prohibit")      \
 	X(NOT_ON_LINK, "not-on-link",                                                              \
-	  "a DR server lies behind a router, which would send the VIP's packets back: connect "    \
+	  "a DR server is behind a router, which would send the VIP's packets back: connect "      \
 	  "the forwarder to the server's network, or use FNAT")                                    \
 	X(NO_NEIGHBOUR, "no-neighbour", "the next hop did not answer ARP or ND in time")           \
 	X(NEIGHBOUR_QUEUE, "neighbour-queue", "too many packets already wait for the next hop")    \
-	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit used up on the way through")               \
+	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit has expired")                              \
 	X(TOO_BIG, "too-big",                                                                      \
-	  "larger than the egress MTU, and the sender was told; or than a port's packet buffers: " \
-	  "see "                                                                                   \
-	  "get ports")                                                                             \
+	  "larger than the egress MTU, which the sender was informed of; or larger than a port's " \
+	  "packet buffers: see get ports")                                                         \
 	X(UNTRANSLATABLE, "untranslatable",                                                        \
-	  "cannot become a packet of the server's or client's family: UDP without a checksum "     \
-	  "over IPv6, or in fragments")                                                            \
+	  "UDP without a checksum, over IPv6 or in fragments, cannot be translated to the other "  \
+	  "address family")                                                                        \
 	X(NO_CLIENT_ADDRESS, "no-client-address",                                                  \
-	  "a client's address not told to its server, as the TCP header is full of options; the "  \
-	  "packet went on")                                                                        \
+	  "the TCP header has no space for the client's address; the packet was forwarded "        \
+	  "without it")                                                                            \
 	X(ICMP_UNHANDLED, "icmp-unhandled",                                                        \
-	  "an ICMP message that is neither echo nor an error that anybody needs to hear of")       \
-	X(ICMP_NO_SESSION, "icmp-no-session",                                                      \
-	  "an ICMP error about a packet that belongs to no session")                               \
+	  "an ICMP message that is neither an echo nor an error that an endpoint needs")           \
+	X(ICMP_NO_SESSION, "icmp-no-session", "an ICMP error about a packet without a session")    \
 	X(PATH_MTU_KEPT, "path-mtu-kept",                                                          \
-	  "an error about one client's path below 1280 bytes, kept from an FNAT server, which "    \
-	  "would hold it against all clients; packets to that client are fragmented here")         \
+	  "an error about one client's path MTU below 1280 bytes, not passed to an FNAT server, "  \
+	  "which would apply it to all clients; packets to that client are fragmented here")       \
 	X(ECHO_RATE, "echo-rate",                                                                  \
 	  "an echo request above the rate that is answered, in all or from one network: let "      \
 	  "monitoring ping less often, or look for a flood")                                       \
-	X(ICMP_RATE, "icmp-rate", "an ICMP answer suppressed by its rate limit")                   \
-	X(RESET_RATE, "reset-rate", "a reset or probe of our own suppressed by its rate limit")    \
+	X(ICMP_RATE, "icmp-rate", "the rate limit suppressed an ICMP answer")                      \
+	X(RESET_RATE, "reset-rate", "the rate limit suppressed a reset or probe of the forwarder") \
 	X(TX_FULL, "tx-full", "the port's transmit queue is full")                                 \
 	X(PORT_DOWN, "port-down", "the egress port is down")                                       \
 	X(HANDOVER_FULL, "handover-full", "the ring to the slot's worker is full")                 \
