@@ -23,36 +23,36 @@ void options_help(void)
 	       "       dev=DEVARGS           ethdev: device or vdev, commas as semicolons\n"
 	       "       mac=MAC, mtu=N, queues=N   ethdev\n"
 	       "  --workers N                forwarding threads (1)\n"
-	       "  --cores LIST               their cores, such as 0,2-3 (the process's last)\n"
+	       "  --cores LIST               their cores, such as 0,2-3 (last of the process)\n"
 	       "  --route PREFIX,port=NAME[,via=ADDR]      for ports without a kernel interface\n"
 	       "  --neighbour ADDR,port=NAME,mac=MAC       likewise\n"
 	       "\n"
 	       "Memory\n"
-	       "  --sessions N[k|M]          capacity of the session tables to begin with (by\n"
-	       "                             memory: an eighth of what is free, 65536 to 16M)\n"
-	       "  --max-sessions N[k|M]      that they may grow to (half of what is free)\n"
+	       "  --sessions N[k|M]          initial capacity of the session tables (an eighth of\n"
+	       "                             the free memory, 65536 to 16M)\n"
+	       "  --max-sessions N[k|M]      capacity they may grow to (half of the free memory)\n"
 	       "  --slot-key FILE            32 hexadecimal digits, equal in all forwarders that\n"
 	       "                             share sessions (random at the first start)\n"
-	       "  --max-services N           (32768)\n"
-	       "  --max-servers N            (65536)\n"
+	       "  --max-services N           capacity of the configuration (32768)\n"
+	       "  --max-servers N            likewise (65536)\n"
 	       "  --memory MB                DPDK's memory (256), at least 64\n"
-	       "  --mbufs N                  packet buffers (by ports and workers)\n"
-	       "  --no-huge                  do without huge pages: slower\n"
+	       "  --mbufs N                  packet buffers (depends on ports and workers)\n"
+	       "  --no-huge                  run without huge pages: slower\n"
 	       "\n"
 	       "Control\n"
 	       "  --socket PATH              control socket (/run/steelyard/forwarder.sock)\n"
-	       "  --state DIR                keeps the accepted configuration "
+	       "  --state DIR                directory of the saved configuration "
 	       "(/var/lib/steelyard)\n"
-	       "  --instance NAME            tells forwarders of one machine apart (main)\n"
-	       "  --log error|warn|info|debug   (info)\n"
+	       "  --instance NAME            name of this forwarder on this machine (main)\n"
+	       "  --log error|warn|info|debug   log level (info)\n"
 	       "\n"
-	       "  --release                  let go of what a stopped forwarder keeps: addresses,\n"
-	       "                             programs; sessions stay for its next start; exit\n"
+	       "  --release                  remove the addresses and XDP programs of a stopped\n"
+	       "                             forwarder, keep its sessions, and exit\n"
 	       "  --cleanup                  remove all that forwarders left in this network\n"
-	       "                             namespace, sessions too, and exit\n"
+	       "                             namespace, also sessions, and exit\n"
 	       "  --version, --help\n"
 	       "\n"
-	       "Another build takes over with `steelyard upgrade`, see steelyard(1).\n");
+	       "`steelyard upgrade` replaces a running forwarder, see steelyard(1).\n");
 }
 
 /* ---- values ---- */
@@ -67,8 +67,8 @@ static int read_number(const char *option, const char *text, uint64_t min, uint6
 	else if (end != text && *end == 'M')
 		n *= 1000000, end++;
 	if (end == text || *end || text[0] == '-' || n < min || n > max)
-		return sy_fail(err, EINVAL, "%s %s: a number from %lu to %lu is wanted", option,
-		               text, (unsigned long)min, (unsigned long)max);
+		return sy_fail(err, EINVAL, "%s %s: must be a number from %lu to %lu", option, text,
+		               (unsigned long)min, (unsigned long)max);
 	*out = n;
 	return 0;
 }
@@ -99,7 +99,7 @@ static int read_mac(const char *text, uint8_t mac[6], struct sy_error *err)
 	char rest;
 	if (sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%c", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
 	           &rest) != 6)
-		return sy_fail(err, EINVAL, "mac=%s: such as 02:00:00:00:00:01 is wanted", text);
+		return sy_fail(err, EINVAL, "mac=%s: must be like 02:00:00:00:00:01", text);
 	for (unsigned i = 0; i < 6; i++)
 		mac[i] = (uint8_t)b[i];
 	return 0;
@@ -108,7 +108,7 @@ static int read_mac(const char *text, uint8_t mac[6], struct sy_error *err)
 static int read_address(const char *text, struct sy_addr *out, struct sy_error *err)
 {
 	if (sy_addr_parse(text, out) < 0)
-		return sy_fail(err, EINVAL, "%s is no IPv4 or IPv6 address", text);
+		return sy_fail(err, EINVAL, "%s is not an IPv4 or IPv6 address", text);
 	return 0;
 }
 
@@ -123,11 +123,11 @@ static int read_keys(const char *option, char *text, char **first, key_reader re
 	char *save;
 	*first = strtok_r(text, ",", &save);
 	if (!*first)
-		return sy_fail(err, EINVAL, "%s: a value is missing", option);
+		return sy_fail(err, EINVAL, "%s: the value is missing", option);
 	for (char *key; (key = strtok_r(NULL, ",", &save));) {
 		char *value = strchr(key, '=');
 		if (!value)
-			return sy_fail(err, EINVAL, "%s %s: KEY=VALUE is wanted, not \"%s\"",
+			return sy_fail(err, EINVAL, "%s %s: \"%s\" must have the form KEY=VALUE",
 			               option, *first, key);
 		*value++ = '\0';
 		if (read(out, key, value, err) < 0)
@@ -165,7 +165,7 @@ static int port_key(void *out, const char *key, const char *value, struct sy_err
 	} else if (!strcmp(key, "queues")) {
 		return read_u32("queues", value, 1, SY_MAX_QUEUES, &p->queues, err);
 	} else {
-		return sy_fail(err, EINVAL, "%s=%s is not known; see --help", key, value);
+		return sy_fail(err, EINVAL, "%s=%s is unknown; see --help", key, value);
 	}
 	return 0;
 }
@@ -174,7 +174,7 @@ static int read_port(struct options *o, char *text, struct sy_error *err)
 {
 	char *name;
 	if (o->runtime.ports == SY_MAX_PORTS)
-		return sy_fail(err, EINVAL, "--port: there may be %d ports", SY_MAX_PORTS);
+		return sy_fail(err, EINVAL, "--port: at most %d ports are possible", SY_MAX_PORTS);
 	struct sy_port_options *p = &o->runtime.port[o->runtime.ports++];
 	int rc = read_keys("--port", text, &name, port_key, p, err);
 	return rc < 0 ? rc : read_text("--port", name, p->name, sizeof(p->name), err);
@@ -187,7 +187,7 @@ static int route_key(void *out, const char *key, const char *value, struct sy_er
 		return read_text("port", value, r->port, sizeof(r->port), err);
 	if (!strcmp(key, "via"))
 		return read_address(value, &r->via, err);
-	return sy_fail(err, EINVAL, "%s=%s is not known; port= and via= are", key, value);
+	return sy_fail(err, EINVAL, "%s=%s is unknown; use port= or via=", key, value);
 }
 
 static int read_route(struct options *o, char *text, struct sy_error *err)
@@ -206,8 +206,7 @@ static int read_route(struct options *o, char *text, struct sy_error *err)
 		return rc;
 	char *slash = strchr(prefix, '/');
 	if (!slash || !r->port[0])
-		return sy_fail(err, EINVAL, "--route %s: PREFIX/LENGTH,port=NAME is wanted",
-		               prefix);
+		return sy_fail(err, EINVAL, "--route %s: must be PREFIX/LENGTH,port=NAME", prefix);
 	*slash++ = '\0';
 	rc = read_address(prefix, &r->prefix, err);
 	if (rc == 0)
@@ -224,7 +223,7 @@ static int neigh_key(void *out, const char *key, const char *value, struct sy_er
 		return read_text("port", value, n->port, sizeof(n->port), err);
 	if (!strcmp(key, "mac"))
 		return read_mac(value, n->mac, err);
-	return sy_fail(err, EINVAL, "%s=%s is not known; port= and mac= are", key, value);
+	return sy_fail(err, EINVAL, "%s=%s is unknown; use port= or mac=", key, value);
 }
 
 static int read_neighbour(struct options *o, char *text, struct sy_error *err)
@@ -261,7 +260,7 @@ static int read_log(struct options *o, const char *text, struct sy_error *err)
 			o->log = (enum sy_log_level)i;
 			return 0;
 		}
-	return sy_fail(err, EINVAL, "--log %s: error, warn, info or debug", text);
+	return sy_fail(err, EINVAL, "--log %s: must be error, warn, info or debug", text);
 }
 
 /* A descriptor that a running forwarder passes to its successor. */
@@ -276,10 +275,11 @@ static int read_inherit(struct options *o, const char *text, struct sy_error *er
 	if (getsockopt(o->inherit, SOL_SOCKET, SO_DOMAIN, &domain, &(socklen_t){sizeof(domain)}) <
 	            0 ||
 	    domain != AF_UNIX)
-		return sy_fail(err, EINVAL,
-		               "--inherit %s: only a forwarder that is upgraded may say so; use "
-		               "`steelyard upgrade`",
-		               text);
+		return sy_fail(
+		        err, EINVAL,
+		        "--inherit %s: only a forwarder that is being upgraded may use this; "
+		        "use `steelyard upgrade`",
+		        text);
 	return 0;
 }
 
@@ -375,8 +375,8 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return read_text("--state", text, o->state, sizeof(o->state), err);
 	case OPT_INSTANCE:
 		if (strchr(text, '/') || !*text)
-			return sy_fail(err, EINVAL, "--instance \"%s\": a name without slashes",
-			               text);
+			return sy_fail(err, EINVAL,
+			               "--instance \"%s\": must be a name without slashes", text);
 		return read_text("--instance", text, o->instance, sizeof(o->instance), err);
 	case OPT_LOG:
 		return read_log(o, text, err);
@@ -441,13 +441,13 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 			return rc;
 	}
 	if (optind < argc)
-		return sy_fail(err, EINVAL, "%s: an option is wanted; see --help", argv[optind]);
+		return sy_fail(err, EINVAL, "%s: not an option; see --help", argv[optind]);
 	if (o->action == ACTION_RUN && o->runtime.ports == 0)
-		return sy_fail(err, EINVAL, "--port is missing: which interface shall balance?");
+		return sy_fail(err, EINVAL, "--port is missing: name an interface");
 	if (o->action != ACTION_RUN && o->inherit >= 0)
 		return sy_fail(err, EINVAL,
-		               "a successor is to run: --release, --cleanup, --version and --help "
-		               "do not belong to an upgrade");
+		               "--release, --cleanup, --version and --help cannot be used in an "
+		               "upgrade");
 	for (unsigned i = 0; i < o->runtime.ports; i++)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
 	if (o->balance.sessions_limit && o->balance.sessions_limit < o->balance.sessions)
@@ -481,7 +481,7 @@ int options_check_identity(const struct options *o, const char *identity, struct
 		if (la != lb || memcmp(a, b, la) != 0)
 			return sy_fail(
 			        err, EINVAL,
-			        "%.*s: an upgrade cannot change what was %.*s, as sessions and "
+			        "%.*s: an upgrade cannot change %.*s, because sessions and "
 			        "configuration would not be found; a restart can, and starts "
 			        "without them",
 			        (int)la, a, (int)lb, b);
