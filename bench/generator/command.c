@@ -314,7 +314,7 @@ bool command_run(struct generator *g, char *line, FILE *out)
 	for (char *key; rc == 0 && (key = strtok_r(NULL, " \n", &save)) != NULL;) {
 		char *value = strchr(key, '=');
 		if (value == NULL)
-			rc = sy_fail(&err, EINVAL, "%s: KEY=VALUE is wanted", key);
+			rc = sy_fail(&err, EINVAL, "%s: must have the form KEY=VALUE", key);
 		else if (*value++ = '\0', !key_read(g, key, value))
 			rc = sy_fail(&err, EINVAL, "%s=%s: no such key or value", key, value);
 	}

@@ -93,7 +93,7 @@ int sy_slot_key_read(const char *path, struct sy_slot_key *key, struct sy_error 
 	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
 	fclose(file);
 	if (sy_slot_key_parse(text, key) < 0)
-		return sy_fail(err, EINVAL, "slot key: %.200s: 32 hexadecimal digits are wanted",
+		return sy_fail(err, EINVAL, "slot key: %.200s: must contain 32 hexadecimal digits",
 		               path);
 	return 0;
 }

@@ -156,7 +156,7 @@ static void on_sealed(void *ctx)
 	if (rc == -ENOTCONN)
 		predecessor_fail(l, ENOTCONN);
 	else if (rc > 0 && l->sealed.kind != UPGRADE_MESSAGE_SEALED)
-		rc = sy_fail(l->err, EPROTO, "message %u is not due", l->sealed.kind);
+		rc = sy_fail(l->err, EPROTO, "unexpected message %u", l->sealed.kind);
 	l->rc = rc < 0 ? rc : take_over(l);
 	if (l->rc < 0)
 		sy_runtime_stop(l->rt);
@@ -230,7 +230,7 @@ static int open_and_run(struct process *l)
 		running = NULL;
 		sy_runtime_close(l->rt);
 	} else if (rc == -ENOMEM && o->inherit >= 0) {
-		sy_fail_in(l->err, "during an upgrade two forwarders hold their memory");
+		sy_fail_in(l->err, "during an upgrade two forwarders need their memory");
 	}
 	sy_balance_destroy(l->balance);
 	return rc;
@@ -242,7 +242,8 @@ static int hello_check(const struct options *o, struct sy_error *err)
 	struct upgrade_message hello;
 	int rc = upgrade_message_receive(o->inherit, &hello, err);
 	if (rc == 0 || (rc > 0 && hello.kind != UPGRADE_MESSAGE_HELLO))
-		return sy_fail(err, EPROTO, "--inherit %d: nobody says hello there", o->inherit);
+		return sy_fail(err, EPROTO, "--inherit %d: no message from the running forwarder",
+		               o->inherit);
 	return rc < 0 ? rc : options_check_identity(o, hello.text, err);
 }
 

@@ -57,7 +57,7 @@ static int binary_check(const char *path, struct sy_error *err)
 		return sy_fail(err, errno, "%s: %s; install it, or name another with --binary",
 		               path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || access(path, X_OK) < 0)
-		return sy_fail(err, EACCES, "%s is no program that can be executed", path);
+		return sy_fail(err, EACCES, "%s is not an executable file", path);
 	return 0;
 }
 
@@ -187,7 +187,7 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 	}
 	u->phase = UPGRADE_PREPARING;
 	u->prepared_ns = 0;
-	sy_log(SY_LOG_INFO, "upgrade", "%s prepares as process %d", path, (int)u->child);
+	sy_log(SY_LOG_INFO, "upgrade", "%s is starting as process %d", path, (int)u->child);
 	return 0;
 }
 
@@ -230,7 +230,7 @@ static void loop_end(void *ctx)
 
 static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 {
-	struct sy_error told = {0}, what;
+	struct sy_error failure = {0}, what;
 	char how[96];
 	bool sealed = u->phase == UPGRADE_SEALED;
 	attempt_close(u);
@@ -238,21 +238,20 @@ static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 		child_await(u);
 	child_end(u, how, sizeof(how));
 	if (why->code == ENOTCONN)
-		sy_fail(&told, EIO,
-		        "the new forwarder is gone before it took over: %s; its log may tell more",
-		        how);
+		sy_fail(&failure, EIO,
+		        "the new forwarder ended before it took over: %s; see its log", how);
 	else
-		sy_fail(&told, why->code, "the new forwarder: %s", why->text);
-	sy_log(SY_LOG_ERROR, "upgrade", "%s; %s", told.text,
-	       sealed ? "beginning again with the sessions as they are" : "going on as before");
-	what = told;
+		sy_fail(&failure, why->code, "the new forwarder: %s", why->text);
+	sy_log(SY_LOG_ERROR, "upgrade", "%s; %s", failure.text,
+	       sealed ? "starting again with its sessions" : "continuing as before");
+	what = failure;
 	if (sealed)
-		sy_fail(&told, what.code,
-		        "%.230s; the old forwarder begins again with its sessions", what.text);
+		sy_fail(&failure, what.code,
+		        "%.230s; the old forwarder starts again with its sessions", what.text);
 	else
 		sy_balance_hold_snapshots(u->balance, false);
 	u->phase = sealed ? UPGRADE_AGAIN : UPGRADE_NONE;
-	sy_balance_upgrade_answer(u->balance, NULL, &told);
+	sy_balance_upgrade_answer(u->balance, NULL, &failure);
 	if (sealed) /* after the loop's turn that sends the answer */
 		sy_runtime_defer(u->rt, loop_end, u);
 }
@@ -267,8 +266,7 @@ static void on_timer(void *ctx)
 		hand_over_once_settled(u);
 		return;
 	}
-	sy_fail(&err, ETIMEDOUT,
-	        "%s within %d s: its log, beside this one's, tells how far it came",
+	sy_fail(&err, ETIMEDOUT, "%s within %d s; see its log and this one's",
 	        u->phase == UPGRADE_SEALED ? "it did not take over" : "it was not prepared",
 	        u->phase == UPGRADE_SEALED ? TAKE_OVER_S : PREPARE_S);
 	upgrade_fail(u, &err);
@@ -321,7 +319,7 @@ static void succeed(struct upgrade *u, const struct upgrade_message *b)
 	attempt_close(u);
 	u->phase = UPGRADE_DONE;
 	sy_log(SY_LOG_INFO, "upgrade",
-	       "process %d (%s) has taken over %lu sessions; no packet was taken for %.1f ms",
+	       "process %d (%s) has taken over %lu sessions; no packet was received for %.1f ms",
 	       done.pid, done.build, (unsigned long)done.sessions, (double)done.gap_ns / 1e6);
 	sd_notifyf(0, "MAINPID=%d\nSTATUS=Upgraded to %s.", done.pid, done.build);
 	sd_notify_barrier(0, BARRIER_US); /* while this process is still the main process */
@@ -350,7 +348,7 @@ static void on_message(void *ctx)
 	if (rc > 0 && b.kind == UPGRADE_MESSAGE_FAILED)
 		sy_fail(&err, EIO, "%s", b.text);
 	else if (rc > 0)
-		sy_fail(&err, EPROTO, "message %u is not due", b.kind);
+		sy_fail(&err, EPROTO, "unexpected message %u", b.kind);
 	upgrade_fail(u, &err);
 }
 
@@ -371,10 +369,10 @@ int upgrade_execute(const struct upgrade *u, struct sy_error *err)
 {
 	char **argv = argv_make(u, u->argv[0], NULL, NULL);
 	if (!argv)
-		return sy_fail(err, ENOMEM, "no memory to begin again");
+		return sy_fail(err, ENOMEM, "no memory to start again");
 	close_range(CHILD_FD, ~0u, CLOSE_RANGE_CLOEXEC);
 	execv(SELF, argv); /* works even if the file is gone */
-	int rc = sy_fail(err, errno, "beginning again from %s: %s", u->binary, strerror(errno));
+	int rc = sy_fail(err, errno, "starting again from %s: %s", u->binary, strerror(errno));
 	free(argv);
 	return rc;
 }

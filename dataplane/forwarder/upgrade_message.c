@@ -30,12 +30,12 @@ int upgrade_message_receive(int fd, struct upgrade_message *out, struct sy_error
 	if (n < 0 && errno == EAGAIN)
 		return 0;
 	if (n == 0)
-		return sy_fail(err, ENOTCONN, "the other side has gone");
+		return sy_fail(err, ENOTCONN, "the other forwarder has closed the connection");
 	if (n < 0)
 		return sy_fail(err, EPROTO, "the hand-over socket: %s", strerror(errno));
 	if ((size_t)n < offsetof(struct upgrade_message, text) ||
 	    out->magic != UPGRADE_MESSAGE_MAGIC)
-		return sy_fail(err, EPROTO, "%zd bytes that are no hand-over message", n);
+		return sy_fail(err, EPROTO, "%zd bytes are not a hand-over message", n);
 	if (out->version != UPGRADE_MESSAGE_VERSION)
 		return sy_fail(
 		        err, EPROTO,

@@ -106,10 +106,11 @@ static int filter_attach(int ifindex, int prog, struct sy_error *err)
 	if (!rc)
 		return 0;
 	if_indextoname((unsigned)ifindex, name);
-	return sy_fail(err, -rc,
-	               "servers cannot be checked on the VIP: %s takes no tc program: %s; the "
-	               "kernel needs clsact and cls_bpf",
-	               name, strerror(-rc));
+	return sy_fail(
+	        err, -rc,
+	        "servers cannot be checked on the VIP: %s does not accept a tc program: %s; the "
+	        "kernel needs clsact and cls_bpf",
+	        name, strerror(-rc));
 }
 
 static int filter_count(const struct nlmsghdr *nlh, void *count)

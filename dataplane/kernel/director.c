@@ -29,7 +29,7 @@ static int attach_refused(const struct sy_director *d, int code, struct sy_error
 		        d->ifname, strerror(code));
 	bpf_xdp_query_id(d->ifindex, 0, &id);
 	return sy_fail(err, code,
-	               "%s: a foreign XDP program (id %u) is attached; see it with bpftool net, "
+	               "%s: another XDP program (id %u) is attached; see it with bpftool net, "
 	               "remove it with: ip link set dev %s xdp off (or, if a link holds it: "
 	               "bpftool link detach id LINK)",
 	               d->ifname, id, d->ifname);

@@ -44,15 +44,14 @@ static void tags_leave_on(int fd, const struct sy_director *d)
 	}
 	if (!tags_are_taken_off(fd, d->ifname))
 		sy_log(SY_LOG_INFO, "kernel",
-		       "%s: rx-vlan-offload is off from now on, so that frames of VLANs can be "
-		       "told "
-		       "from untagged ones",
+		       "%s: rx-vlan-offload is now off, so that frames of VLANs differ from "
+		       "untagged ones",
 		       d->ifname);
 	else if (!d->bound)
 		sy_log(SY_LOG_WARN, "kernel",
 		       "%s: its rx-vlan-offload cannot be switched off: frames of VLANs look "
-		       "untagged and are forwarded; keep VLANs away from this link, or use a "
-		       "kernel from 6.8 and a driver that tells XDP of VLAN tags",
+		       "untagged and are forwarded; keep VLANs away from this link, or use "
+		       "Linux 6.8 or newer and a driver that shows VLAN tags to XDP",
 		       d->ifname);
 }
 
@@ -69,8 +68,8 @@ void director_tags_keep(const struct sy_director *d)
 		tags_leave_on(fd, d);
 	else if (!d->bound)
 		sy_log(SY_LOG_WARN, "kernel",
-		       "%s: frames of VLANs look untagged if their sender leaves the tag to "
-		       "offload; remedy: mode native and Linux 6.8, or at the veth's other end: "
+		       "%s: frames of VLANs look untagged if their sender's offload adds "
+		       "the tag; remedy: mode native and Linux 6.8, or at the veth's other end: "
 		       "ethtool -K DEV txvlan off",
 		       d->ifname);
 	close(fd);

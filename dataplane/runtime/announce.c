@@ -171,8 +171,8 @@ static void frame_send(struct announcements *a, const struct port *p, const uint
 		return;
 	if (!a->failed)
 		sy_log(SY_LOG_WARN, "runtime",
-		       "port %s: addresses cannot be announced: %s; neighbours that knew another "
-		       "node's MAC address go on with it until they ask again",
+		       "port %s: addresses cannot be announced: %s; neighbours keep another node's "
+		       "MAC address until they ask again",
 		       p->name, strerror(errno));
 	a->failed = true;
 }

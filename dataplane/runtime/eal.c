@@ -195,11 +195,11 @@ static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 		return 0;
 	if (!page_kb)
 		return sy_fail(err, ENOMEM,
-		               "%u MB of huge pages are wanted and this kernel has none; remedy: "
+		               "%u MB of huge pages are needed and this kernel has none; remedy: "
 		               "--no-huge, which is slower",
 		               o->memory_mb);
 	return sy_fail(err, ENOMEM,
-	               "%u MB of huge pages are wanted and %lu MB are free; remedy: sysctl "
+	               "%u MB of huge pages are needed and %lu MB are free; remedy: sysctl "
 	               "vm.nr_hugepages=%lu%s",
 	               o->memory_mb, mb,
 	               huge_pages_needed(number_read("/proc/sys/vm/nr_hugepages"), page_kb,

@@ -85,8 +85,9 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 	bool came = link->up && !p->up;
 	int rc = came && rt->claims ? sy_claims_renew(rt->claims, link->ifindex) : 0;
 	if (rc)
-		sy_log(SY_LOG_ERROR, "runtime", "port %s: its IPv6 VIPs are not answered for: %s",
-		       p->name, strerror(-rc));
+		sy_log(SY_LOG_ERROR, "runtime",
+		       "port %s: the kernel does not answer for its IPv6 VIPs: %s", p->name,
+		       strerror(-rc));
 	__atomic_store_n(&p->up, link->up, __ATOMIC_RELAXED);
 	if (came || (link->up && mac != before))
 		announce_port(rt, id);
@@ -99,8 +100,8 @@ static void address_restore(struct sy_runtime *rt, const struct port *p, const s
 	char text[SY_ADDR_TEXT];
 	int rc = p->up && rt->claims ? sy_claims_restore(rt->claims, addr, p->ifindex) : 0;
 	if (rc && rc != -ENODEV) /* the interface is gone, its addresses went first */
-		sy_log(SY_LOG_ERROR, "runtime", "port %s: %s is not answered for: %s", p->name,
-		       sy_addr_format(addr, text), strerror(-rc));
+		sy_log(SY_LOG_ERROR, "runtime", "port %s: the kernel does not answer for %s: %s",
+		       p->name, sy_addr_format(addr, text), strerror(-rc));
 }
 
 static bool host_has(const struct sy_runtime *rt, const struct sy_addr *addr)
@@ -169,7 +170,7 @@ static void on_refused(void *ctx, const char *text)
 	bool before = rt->refusal[0], now = text;
 	snprintf(rt->refusal, sizeof(rt->refusal), "%s", now ? text : "");
 	if (now)
-		sy_log(SY_LOG_ERROR, "runtime", "nothing is routed: %s", text);
+		sy_log(SY_LOG_ERROR, "runtime", "no packet is routed: %s", text);
 	else if (before)
 		sy_log(SY_LOG_INFO, "runtime", "routing again");
 	if (now != before)

@@ -52,7 +52,8 @@ int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err)
 	if (__builtin_popcountll(nodes) > 1) {
 		sy_log(SY_LOG_WARN, "runtime",
 		       "the workers' CPUs are on several NUMA nodes: packets, tables and buffers "
-		       "cross between them; better run a forwarder a node, each with --cores of "
+		       "cross between them; better run one forwarder per node, each with --cores "
+		       "of "
 		       "one");
 		return 0;
 	}

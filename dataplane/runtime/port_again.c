@@ -107,10 +107,11 @@ static void port_taken(struct sy_runtime *rt, struct port *p)
 		sy_claims_move(rt->claims, p->claimed, p->ifindex);
 	rc = p->up && rt->claims ? sy_claims_renew(rt->claims, p->ifindex) : 0;
 	if (rc)
-		sy_log(SY_LOG_ERROR, "runtime", "port %s: its IPv6 VIPs are not answered for: %s",
-		       p->name, strerror(-rc));
+		sy_log(SY_LOG_ERROR, "runtime",
+		       "port %s: the kernel does not answer for its IPv6 VIPs: %s", p->name,
+		       strerror(-rc));
 	__atomic_fetch_add(&rt->links_changed, 1, __ATOMIC_RELEASE);
-	sy_log(SY_LOG_INFO, "runtime", "port %s: taken again: %s, %u queue%s, MTU %u", p->name,
+	sy_log(SY_LOG_INFO, "runtime", "port %s: in use again: %s, %u queue%s, MTU %u", p->name,
 	       p->backend, p->queues, p->queues == 1 ? "" : "s", p->mtu);
 	if (p->up)
 		announce_port(rt, p->id);
@@ -142,7 +143,7 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 	p->held = true;
 	p->again_ns = sy_clock_ns() +
 	              (AGAIN_NS << (p->attempts < AGAIN_STEPS ? p->attempts++ : AGAIN_STEPS));
-	sy_fail_in(&err, "the interface is back, and cannot be taken");
+	sy_fail_in(&err, "the interface exists again, but cannot be used");
 	port_say(p, err.text);
 }
 

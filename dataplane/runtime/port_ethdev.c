@@ -88,7 +88,7 @@ static int device_find(struct ethdev_port *e, const struct sy_port_options *o, s
 		               "DPDK cannot create \"%s\"; its log above says why", o->devargs);
 	e->created = true;
 	if (rte_eth_dev_get_port_by_name(o->name, &e->dev))
-		return sy_fail(err, ENODEV, "devargs \"%s\" make a device of another name",
+		return sy_fail(err, ENODEV, "devargs \"%s\" create a device with another name",
 		               o->devargs);
 	return 0;
 }
@@ -154,7 +154,8 @@ static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 		return rc;
 	rc = rte_eth_dev_info_get(e->dev, &info);
 	if (rc)
-		return sy_fail(err, -rc, "the device tells nothing of itself: %s", strerror(-rc));
+		return sy_fail(err, -rc, "the device does not report its properties: %s",
+		               strerror(-rc));
 	rc = device_configure(rt, p, o, &info, err);
 	if (rc)
 		return rc;
@@ -229,8 +230,8 @@ static int ethdev_bind(struct sy_runtime *rt, struct port *p, const struct sy_po
 	if (rc || p->ifindex == guessed)
 		return rc;
 	return sy_fail(err, EOPNOTSUPP,
-	               "it has kernel interface %d, which cannot be told before it is opened, so "
-	               "its routes are not known; restart the forwarder instead of upgrading it",
+	               "it has kernel interface %d, which is unknown before it is opened, so "
+	               "its routes are missing; restart the forwarder instead of upgrading it",
 	               p->ifindex);
 }
 

@@ -18,7 +18,7 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 		return sy_fail(err, EINVAL, "%u ports: 1 to %d are possible", o->ports,
 		               SY_MAX_PORTS);
 	if (o->path_half > 1)
-		return sy_fail(err, EINVAL, "half %u of the path ids: there are 0 and 1",
+		return sy_fail(err, EINVAL, "half %u of the path ids: must be 0 or 1",
 		               o->path_half);
 	for (unsigned i = 0; i < o->ports; i++)
 		for (unsigned k = 0; k < i; k++)

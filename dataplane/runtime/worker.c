@@ -330,7 +330,7 @@ void *worker_main(void *arg)
 	worker_pin(w);
 	p->backoff_us = BACKOFF_FIRST_US;
 	if (rte_thread_register()) /* correct, but without its own pool cache */
-		sy_log(SY_LOG_WARN, "runtime", "worker %u is unknown to EAL: %s", w->id,
+		sy_log(SY_LOG_WARN, "runtime", "EAL does not register worker %u: %s", w->id,
 		       rte_strerror(rte_errno));
 	rte_rcu_qsbr_thread_register(qsbr, w->id);
 	rte_rcu_qsbr_thread_online(qsbr, w->id);

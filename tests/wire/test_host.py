@@ -181,7 +181,7 @@ def test_missing_huge_pages_are_told(host):
     argv += ["--state", host.lab.dir / "second", "--socket", host.lab.dir / "second.sock"]
     done = ns.run(argv, check=False)
     assert done.returncode > 0
-    assert "1000000 MB of huge pages are wanted and " in done.stderr
+    assert "1000000 MB of huge pages are needed and " in done.stderr
     assert "sysctl vm.nr_hugepages=" in done.stderr
     assert not files_of(ns.inode(), name)
 

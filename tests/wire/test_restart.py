@@ -273,7 +273,7 @@ def refused(stage, text, **upgrade):
         ("dies", "signal 9"),
         ("fails", "out of luck"),
         ("speaks-otherwise", "speaks hand-over version 2, this forwarder 1"),
-        ("ready-too-early", "not due"),
+        ("ready-too-early", "unexpected message"),
     ),
 )
 def test_failure_while_it_prepares_changes_nothing(stage, stage_of_failure, text):
@@ -304,7 +304,7 @@ def test_bad_binary(stage):
         (("--frobnicate",), "--frobnicate: unknown option"),
         (("--port", "nowhere"), "nowhere"),
         (("--cleanup",), "successor"),
-        (("--memory", "1000000"), "two forwarders hold their memory"),
+        (("--memory", "1000000"), "two forwarders need their memory"),
         (("--memory", "1000000"), "sysctl vm.nr_hugepages="),
     ),
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -353,7 +353,7 @@ def refused_sealed(stage, text, **upgrade):
     done = steelyard.try_upgrade(**upgrade)
     assert done.returncode, done.stdout
     assert text in done.stderr
-    assert "the old forwarder begins again with its sessions" in done.stderr
+    assert "the old forwarder starts again with its sessions" in done.stderr
     wait_until(
         lambda: steelyard.forwarder.output().count("ready:") > ready, "it forwards once more"
     )
@@ -373,7 +373,7 @@ def test_port_that_cannot_be_bound(stage):
         ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])
         ns.run(["bpftool", "net", "attach", "xdp", "pinned", pin, "dev", "extra"])
         with Conversations(stage) as talk:
-            refused_sealed(stage, "foreign XDP program", options=("--port", "extra"))
+            refused_sealed(stage, "another XDP program", options=("--port", "extra"))
             talk.go_on()
     finally:
         ns.ip("link del extra")

@@ -33,11 +33,10 @@ static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, u
 	uint8_t mac[6];
 	switch (b->ctl->served ? sy_address_use(b->rt, addr, mac) : SY_ADDRESS_FREE) {
 	case SY_ADDRESS_GATEWAY:
-		return sy_fail(
-		        err, EADDRINUSE,
-		        "%s is a gateway of this host's routes: as %s it would lead nowhere; "
-		        "use an address that no host has",
-		        sy_addr_format(addr, text), kind_name[kind]);
+		return sy_fail(err, EADDRINUSE,
+		               "%s is a gateway of this host's routes: it cannot also be %s; "
+		               "use an address that no host has",
+		               sy_addr_format(addr, text), kind_name[kind]);
 	case SY_ADDRESS_NEIGHBOUR:
 		*found = (struct neighbour_found){.addr = *addr, .at_ns = sy_clock_ns()};
 		memcpy(found->mac, mac, sizeof(mac));

@@ -270,7 +270,7 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 	if (s && s->servers > 0 && s->mode != pb->mode)
 		return sy_fail(err, EINVAL,
 		               "service %s: its mode cannot change while it has servers: delete "
-		               "it and put it again",
+		               "and create it again",
 		               pb->name);
 	if (!s)
 		s = service_add(b, &key, err);
@@ -338,10 +338,11 @@ static int read_server(const model_change *c, const Steelyard__Forwarder__V1__Ch
 		               (int)pb->server->state);
 	if (!mode_is_local((*service)->mode) &&
 	    sy_addr_is_v4(&out->addr) != sy_addr_is_v4(&key.vip))
-		return sy_fail(err, EINVAL,
-		               "service %s: server and VIP must be of one address family, but for "
-		               "fnat and ipip",
-		               (*service)->name);
+		return sy_fail(
+		        err, EINVAL,
+		        "service %s: server and VIP must be of the same address family, except "
+		        "with fnat and ipip",
+		        (*service)->name);
 	out->weight = (uint16_t)pb->server->weight;
 	out->state = (uint8_t)pb->server->state;
 	out->backup = pb->server->backup;

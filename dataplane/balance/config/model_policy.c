@@ -22,8 +22,8 @@ static int read_persistence(const Steelyard__Forwarder__V1__Service *pb, struct 
 		               pb->name, p->prefix4, p->prefix6);
 	if (pb->one_packet)
 		return sy_fail(err, EINVAL,
-		               "service %s: persistence keeps a client's datagrams together, "
-		               "one_packet spreads them: choose one",
+		               "service %s: persistence sends all of a client's datagrams to one "
+		               "server, one_packet spreads them: remove one",
 		               pb->name);
 	out->persistence.timeout = (uint16_t)p->timeout_s;
 	out->persistence.prefix4 = (uint8_t)(p->prefix4 ? p->prefix4 : 32);
@@ -49,19 +49,20 @@ static int check_sloppy(const Steelyard__Forwarder__V1__Service *pb, struct sy_e
 		return sy_fail(err, EINVAL, "service %s: sloppy_tcp is for TCP", pb->name);
 	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_DR &&
 	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_IPIP)
-		return sy_fail(err, EINVAL,
-		               "service %s: sloppy_tcp is for dr and ipip: other modes translate "
-		               "by what only the connection's own session knows",
-		               pb->name);
+		return sy_fail(
+		        err, EINVAL,
+		        "service %s: sloppy_tcp is for dr and ipip: other modes need the session "
+		        "to translate a connection's packets",
+		        pb->name);
 	if (pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_MAGLEV &&
 	    pb->scheduler != STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_CONHASH)
 		return sy_fail(err, EINVAL,
-		               "service %s: sloppy_tcp is for maglev and conhash, which choose "
-		               "the same server everywhere",
+		               "service %s: sloppy_tcp is for maglev and conhash, which select "
+		               "the same server on all forwarders",
 		               pb->name);
 	if (pb->persistence || pb->slow_start_s)
 		return sy_fail(err, EINVAL,
-		               "service %s: sloppy_tcp finds the server by hash alone: without "
+		               "service %s: sloppy_tcp selects the server by hash only: remove "
 		               "persistence and slow_start",
 		               pb->name);
 	return 0;
@@ -92,8 +93,8 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 		return sy_fail(err, EINVAL, "service %s: one_packet is for UDP", pb->name);
 	if (pb->one_packet && pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT)
 		return sy_fail(err, EINVAL,
-		               "service %s: one_packet: only fnat can tell the answers to single "
-		               "datagrams apart",
+		               "service %s: one_packet: only fnat can match answers to single "
+		               "datagrams",
 		               pb->name);
 	if ((unsigned)pb->client_address >
 	    STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2)
@@ -107,7 +108,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 		return sy_fail(
 		        err, EINVAL,
 		        "service %s: client_address is for TCP and fnat, whose servers do not see "
-		        "the client",
+		        "the client's address",
 		        pb->name);
 	if (read_resets(pb->resets) &&
 	    pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)

@@ -46,12 +46,12 @@ static int check_sorted(struct model_service *const *s, uint32_t count, struct s
 			break;
 		}
 		if (depth > 0 && last_of(&open[depth - 1]->key) < last_of(key))
-			rc = sy_fail(
-			        err, EINVAL,
-			        "service %s: its %s overlap with the %s of service %s: let one "
-			        "lie within the other, or both apart",
-			        s[i]->name, ports_format(key, ports),
-			        ports_format(&open[depth - 1]->key, others), open[depth - 1]->name);
+			rc = sy_fail(err, EINVAL,
+			             "service %s: its %s overlap with the %s of service %s: put "
+			             "one range within the other, or separate them",
+			             s[i]->name, ports_format(key, ports),
+			             ports_format(&open[depth - 1]->key, others),
+			             open[depth - 1]->name);
 		open[depth++] = s[i];
 	}
 	free(open);

@@ -29,7 +29,7 @@ static int read_ports(const pb_key *pb, struct service_key *key, struct sy_error
 		return sy_fail(err, EINVAL, "service: port %u is not within 1–65535",
 		               pb->port > UINT16_MAX ? pb->port : pb->last_port);
 	if (pb->last_port > 0 && pb->last_port <= pb->port)
-		return sy_fail(err, EINVAL, "service: the range %u–%u ends before it has two ports",
+		return sy_fail(err, EINVAL, "service: the range %u–%u has less than two ports",
 		               pb->port, pb->last_port);
 	if (pb->last_port > 0 && pb->port == 0)
 		return sy_fail(

@@ -57,7 +57,8 @@ static int read_prefix(const char *rule, const pb_prefix *pb, struct sy_source *
 	for (unsigned bit = out->bits; bit < 128; bit++)
 		if (out->addr.b[bit / 8] & 0x80 >> bit % 8)
 			return sy_fail(err, EINVAL,
-			               "snat %s: %s/%u is no prefix: the bits behind it must be 0",
+			               "snat %s: %s/%u is not a prefix: the bits beyond its length "
+			               "must be 0",
 			               rule, sy_addr_format(&out->addr, text), pb->length);
 	return 0;
 }
@@ -249,7 +250,7 @@ int snat_delete(struct sy_balance *b, const char *name, struct sy_error *err)
 	struct model *m = b->ctl->model;
 	struct model_service *s = rule_find(m, name);
 	if (!s)
-		return sy_fail(err, EINVAL, "there is no rule %.63s of snat", name);
+		return sy_fail(err, EINVAL, "there is no SNAT rule %.63s", name);
 	int rc = model_touch(m, s->id, err);
 	if (rc < 0)
 		return rc;
@@ -286,8 +287,8 @@ static int check_rule(const struct sy_balance *b, const struct model_service *s,
 		bool v4 = sy_addr_is_v4(&prefix->addr);
 		inside[v4] = true;
 		if (source_refs(m, prefix) > 1)
-			return sy_fail(err, EINVAL, "snat %s: %s/%u is inside for %s already",
-			               s->name, sy_addr_format(&prefix->addr, text),
+			return sy_fail(err, EINVAL, "snat %s: %s/%u is already in rule %s", s->name,
+			               sy_addr_format(&prefix->addr, text),
 			               prefix->bits - (v4 ? 96 : 0), rule_with(m, prefix, s)->name);
 	}
 	for (unsigned i = 0; i < s->snat->pools; i++)

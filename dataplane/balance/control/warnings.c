@@ -38,7 +38,8 @@ static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct
 	if (p->ifindex && p->queues < b->workers)
 		warn(to,
 		     "port %s has receive queues for %u of %u workers: the others get its packets "
-		     "from those; give it more queues (ethtool -L %s combined %u), or start fewer "
+		     "by hand-over; give it more queues (ethtool -L %s combined %u), or start "
+		     "fewer "
 		     "workers",
 		     p->name, p->queues, b->workers, p->name, b->workers);
 }
@@ -61,16 +62,13 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 	}
 	if (b->ctl->unsaved && b->ctl->save_failed)
 		warn(&to,
-		     "the configuration is in force, but not saved: %s; a forwarder that starts "
-		     "now "
-		     "may begin with an older one",
+		     "the configuration is in effect but not saved: %s; a forwarder that starts "
+		     "now may use an older one",
 		     b->ctl->save_error.text);
 	if (kernel_ports && sy_pins_are_private())
-		warn(&to, "bpffs is mounted in a private mount namespace: the flow director is "
-		          "lost with "
-		          "it; start the forwarder in the host's (nsenter --net instead of ip "
-		          "netns exec, "
-		          "no PrivateMounts)");
+		warn(&to, "bpffs is mounted in a private mount namespace: the flow director "
+		          "ends with it; start the forwarder in the host's (nsenter --net instead "
+		          "of ip netns exec, no PrivateMounts)");
 	if (found->at_ns && sy_clock_ns() - found->at_ns < NEIGHBOUR_TOLD_NS)
 		warn(&to, NEIGHBOUR_FOUND, NEIGHBOUR_FOUND_VALUES(found, text));
 	*out = to.text;

@@ -168,7 +168,7 @@ void config_file_flush(struct sy_balance *b, bool now)
 	}
 	if (!b->ctl->save_failed)
 		sy_log(SY_LOG_WARN, "balance",
-		       "the configuration is in force but not saved: %s; trying again", err->text);
+		       "the configuration is in effect but not saved: %s; retrying", err->text);
 	b->ctl->save_failed = true;
 }
 
@@ -217,7 +217,7 @@ static int config_apply(struct sy_balance *b, const void *message, struct sy_err
 	for (size_t i = 0; rc == 0 && i < config->n_entries; i++) {
 		const Steelyard__Forwarder__V1__Config__Entry *e = config->entries[i];
 		if (!e->service)
-			return sy_fail(err, EINVAL, "an entry without a service");
+			return sy_fail(err, EINVAL, "an entry has no service");
 		change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_SERVICE;
 		change.put_service = e->service;
 		rc = model_change_apply(b, &change, err);

@@ -275,7 +275,7 @@ static void journal_put_aside(struct sy_balance *b, const char *path, const stru
 		sy_log(SY_LOG_WARN, "balance", "%s", err.text);
 	rename(path, aside);
 	sy_log(SY_LOG_WARN, "balance",
-	       "journal %s refused: %s; kept as %s, going on with revision %" PRIu64, path,
+	       "journal %s refused: %s; kept as %s, continuing with revision %" PRIu64, path,
 	       why->text, aside, b->ctl->model->revision);
 }
 
@@ -299,7 +299,8 @@ static int journal_apply(struct sy_balance *b, const char *path, struct sy_error
 		break;
 	case JOURNAL_TORN:
 		sy_log(SY_LOG_INFO, "balance",
-		       "journal: the last change was being written when its forwarder died");
+		       "journal: the last change was incomplete: its forwarder ended while writing "
+		       "it");
 		if (truncate(path, (off_t)at) < 0)
 			return sy_fail(err, errno, "%s: %s", path, strerror(errno));
 		break;

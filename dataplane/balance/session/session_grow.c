@@ -59,10 +59,9 @@ static int memory_extend(struct session_store *s, uint64_t needed, struct sy_err
 		wanted = EXTEND_STEP;
 	const char *directory = s->directory[0] ? s->directory : NULL;
 	if (session_memory_left("", directory) < 2 * wanted)
-		return sy_fail(
-		        err, ENOMEM,
-		        "session table: too little memory is left to grow: free some, or add "
-		        "huge pages");
+		return sy_fail(err, ENOMEM,
+		               "session table: too little free memory to grow: free some, or add "
+		               "huge pages");
 	return session_map_extend(&s->now, s->path, s->now.length + wanted, err);
 }
 
@@ -91,12 +90,12 @@ int session_grow_prepare(struct session_store *s, uint8_t slot, struct session_g
 	struct session_geometry g;
 
 	if (!session_grow_is_possible(s, slot))
-		return sy_fail(err, ENOSPC, "session table: the limit of growth is reached");
+		return sy_fail(err, ENOSPC, "session table: the table has its maximum size");
 	session_geometry_of(&g, 2 * s->tables[slot].capacity);
 	uint64_t lines = g.size / SY_CACHE_LINE, line = region_find(s, lines);
 	uint64_t end = (line + lines) * SY_CACHE_LINE;
 	if (end > s->now.reserved || line + lines > UINT32_MAX)
-		return sy_fail(err, ENOSPC, "session table: no addresses are left to grow into");
+		return sy_fail(err, ENOSPC, "session table: no address space is left to grow into");
 	if (end > s->now.length) {
 		int rc = memory_extend(s, end, err);
 		if (rc != 0)

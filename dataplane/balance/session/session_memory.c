@@ -186,7 +186,7 @@ int session_map_extend(struct session_map *m, const char *path, uint64_t length,
 	uint64_t more = length - m->length;
 	uint8_t *at = (uint8_t *)m->file + m->length;
 	if (length > m->reserved)
-		return sy_fail(err, ENOSPC, "session table: no addresses are left to grow into");
+		return sy_fail(err, ENOSPC, "session table: no address space is left to grow into");
 	if (m->fd >= 0 && !file_extend(m, more, huge))
 		return sy_fail(err, errno, "session table: %.160s cannot grow: %s", path,
 		               strerror(errno));

@@ -75,8 +75,8 @@ void session_resize_begin(struct session_store *s)
 	if (next_make(s, &next, &err) != 0) {
 		session_map_drop(&next);
 		sy_log(SY_LOG_WARN, "sessions",
-		       "the old size of %" PRIu64 " sessions and %" PRIu32
-		       " servers stays until there is memory for old and new tables at once: %s",
+		       "the tables keep their old size of %" PRIu64 " sessions and %" PRIu32
+		       " servers until there is memory for the old and new tables together: %s",
 		       (uint64_t)s->now.file->slot.records * SY_SLOTS, s->now.file->servers,
 		       err.text);
 		return;

@@ -43,8 +43,8 @@ static int file_check_and_lock(int fd, const char *path, struct sy_error *err)
 	struct stat st;
 
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-		return sy_fail(err, EINVAL, "session table: %.200s is no regular file: remove it",
-		               path);
+		return sy_fail(err, EINVAL,
+		               "session table: %.200s is not a regular file: remove it", path);
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !file_has_path(fd, path))
 		return sy_fail(err, EBUSY,
 		               "session table: %.150s belongs to another running forwarder: stop "
@@ -115,7 +115,7 @@ static bool refused_give_up(struct session_store *s)
 	session_store_beside(s, REFUSED_SUFFIX, refused);
 	if (unlink(refused) != 0)
 		return false;
-	sy_log(SY_LOG_WARN, "sessions", "%s is removed: its memory is needed", refused);
+	sy_log(SY_LOG_WARN, "sessions", "%s was removed: its memory was needed", refused);
 	if (s->found.refused[0] != '\0')
 		snprintf(s->found.refused, sizeof(s->found.refused),
 		         "%.70s cannot be adopted: %s: removed, as its memory was needed", s->path,
@@ -341,7 +341,7 @@ static int options_check(const struct session_store_options *o, struct sy_error 
 		return sy_fail(err, ENAMETOOLONG,
 		               "session table: the path below %.60s… is too long", o->directory);
 	if (o->directory == NULL && o->inherit)
-		return sy_fail(err, ENOENT, "session table: there is no file to take over");
+		return sy_fail(err, ENOENT, "session table: there is no session file to take over");
 	return 0;
 }
 
@@ -390,7 +390,7 @@ static int lock_wait(struct session_store *s, struct sy_error *err)
 	for (unsigned i = 0; flock(s->now.fd, LOCK_EX | LOCK_NB) != 0; i++) {
 		if (errno != EWOULDBLOCK || i == TAKE_TRIES)
 			return sy_fail(err, EBUSY,
-			               "session table: the lock of %.150s is not let go: %s",
+			               "session table: the lock of %.150s is not released: %s",
 			               s->path, strerror(errno));
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}

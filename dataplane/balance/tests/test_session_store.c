@@ -230,7 +230,7 @@ static void failures_say_what_to_do(void **state)
 	assert_int_equal(store_refused(1, directory, path), -ELOOP);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_equal(store_refused(1, directory, "no regular file"), -EINVAL);
+	assert_int_equal(store_refused(1, directory, "not a regular file"), -EINVAL);
 	assert_int_equal(unlink(path), 0);
 }
 

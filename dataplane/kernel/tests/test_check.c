@@ -331,7 +331,7 @@ static void test_an_interface_that_is_not_there(void **state)
 	(void)state;
 	assert_int_equal(sy_checks_open(&c, &err), 0);
 	assert_true(sy_checks_attach(c, &ifindex, 1, &err) < 0);
-	assert_non_null(strstr(err.text, "takes no tc program"));
+	assert_non_null(strstr(err.text, "does not accept a tc program"));
 	sy_checks_close(c);
 }
 

@@ -437,7 +437,7 @@ static void test_foreign_program_is_refused(void **state)
 	assert_int_equal(bpf_xdp_attach(ifindex, prog, XDP_FLAGS_DRV_MODE, NULL), 0);
 	close(prog);
 	assert_true(sy_director_open("near0", SY_DIRECTOR_AUTO, &director, &err) < 0);
-	assert_non_null(strstr(err.text, "foreign XDP program"));
+	assert_non_null(strstr(err.text, "another XDP program"));
 	assert_non_null(strstr(err.text, "ip link set dev near0 xdp off"));
 	sh("ip link set dev near0 xdp off");
 	director_start(SY_DIRECTOR_AUTO);
