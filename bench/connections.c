@@ -65,16 +65,16 @@ void connections_init(struct connections *l, const struct connections_options *o
 	*l = (struct connections){.options = *o, .v4 = sy_addr_is_v4(&o->client)};
 	const uint8_t syn = SY_TCP_SYN, ack = SY_TCP_ACK, push = SY_TCP_ACK | SY_TCP_PSH,
 	              fin = SY_TCP_ACK | SY_TCP_FIN;
-	template_make(l, LIFE_SYN, syn, syn_options, sizeof(syn_options), "");
-	template_make(l, LIFE_SYN_ACK, syn | ack, syn_options, sizeof(syn_options), "");
-	template_make(l, LIFE_OPEN_ACK, ack, "", 0, "");
-	template_make(l, LIFE_GET, push, "", 0, GET);
-	template_make(l, LIFE_ANSWER, push, "", 0, ANSWER);
-	template_make(l, LIFE_ANSWER_ACK, ack, "", 0, "");
-	template_make(l, LIFE_CLIENT_FIN, fin, "", 0, "");
-	template_make(l, LIFE_FIN_ACK, ack, "", 0, "");
-	template_make(l, LIFE_SERVER_FIN, fin, "", 0, "");
-	template_make(l, LIFE_LAST_ACK, ack, "", 0, "");
+	template_make(l, CONNECTION_SYN, syn, syn_options, sizeof(syn_options), "");
+	template_make(l, CONNECTION_SYN_ACK, syn | ack, syn_options, sizeof(syn_options), "");
+	template_make(l, CONNECTION_OPEN_ACK, ack, "", 0, "");
+	template_make(l, CONNECTION_GET, push, "", 0, GET);
+	template_make(l, CONNECTION_ANSWER, push, "", 0, ANSWER);
+	template_make(l, CONNECTION_ANSWER_ACK, ack, "", 0, "");
+	template_make(l, CONNECTION_CLIENT_FIN, fin, "", 0, "");
+	template_make(l, CONNECTION_FIN_ACK, ack, "", 0, "");
+	template_make(l, CONNECTION_SERVER_FIN, fin, "", 0, "");
+	template_make(l, CONNECTION_LAST_ACK, ack, "", 0, "");
 }
 
 /* Unfolded. */
@@ -84,12 +84,12 @@ static inline uint64_t addr_sum(const struct sy_addr *a)
 }
 
 uint32_t connections_answer(const struct connections *l, const struct connection_step *w,
-                            uint8_t frame[static LIFE_FRAME_MAX])
+                            uint8_t frame[static CONNECTION_FRAME_MAX])
 {
 	const struct connection_template *t = &l->template[w->packet];
 	struct sy_tcp *tcp;
 	uint64_t sum;
-	memcpy(frame, t->bytes, LIFE_FRAME_MAX);
+	memcpy(frame, t->bytes, CONNECTION_FRAME_MAX);
 	if (l->v4) {
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(frame + SY_ETH_LEN);
 		ip->src = w->src.w[3];
@@ -132,13 +132,13 @@ void connections_begin(struct connections *l, uint64_t n, struct connection_step
 	x ^= x >> 15;
 	x *= 0x85ebca77u;
 	x ^= x >> 13;
-	_Static_assert(LIFE_CLIENTS + LIFE_PORTS == 32, "all of x names a tuple");
+	_Static_assert(CONNECTION_CLIENTS + CONNECTION_PORTS == 32, "all of x names a tuple");
 	*w = (struct connection_step){.src = l->options.client,
 	                              .dst = l->options.vip,
 	                              .sport = htons((uint16_t)(0x8000u | (x & 0x7fffu))),
 	                              .dport = htons(l->options.port),
-	                              .packet = LIFE_SYN};
-	w->src.w[3] |= htonl(x >> LIFE_PORTS);
+	                              .packet = CONNECTION_SYN};
+	w->src.w[3] |= htonl(x >> CONNECTION_PORTS);
 	w->seq = htonl(isn_of(&w->src, w->sport, &w->dst, w->dport));
 	l->begun++;
 }
@@ -218,11 +218,11 @@ static unsigned client_hear(struct connections *l, struct heard *h, struct conne
 {
 	uint8_t ends = h->flags & ENDS;
 	if (h->said == 1 && ends == SY_TCP_SYN)
-		return say_two(h, LIFE_OPEN_ACK, out);
+		return say_two(h, CONNECTION_OPEN_ACK, out);
 	if (h->said == 1 + HEARD && ends == 0 && h->payload == TOLD)
-		return say_two(h, LIFE_ANSWER_ACK, out);
+		return say_two(h, CONNECTION_ANSWER_ACK, out);
 	if (h->said == 2 + HEARD && ends == SY_TCP_FIN)
-		return say_one(h, LIFE_LAST_ACK, out);
+		return say_one(h, CONNECTION_LAST_ACK, out);
 	if (h->said == 2 + HEARD && ends == 0)
 		return 0;
 	return out_of_place(l, h);
@@ -234,12 +234,12 @@ static unsigned server_hear(struct connections *l, struct heard *h, struct conne
 	if (ends == SY_TCP_SYN && !(h->flags & SY_TCP_ACK)) {
 		h->back.seq =
 		        htonl(isn_of(&h->back.src, h->back.sport, &h->back.dst, h->back.dport));
-		return say_one(h, LIFE_SYN_ACK, out);
+		return say_one(h, CONNECTION_SYN_ACK, out);
 	}
 	if (h->said == 1 && ends == 0)
-		return h->payload == HEARD ? say_one(h, LIFE_ANSWER, out) : 0;
+		return h->payload == HEARD ? say_one(h, CONNECTION_ANSWER, out) : 0;
 	if (h->said == 1 + TOLD && ends == SY_TCP_FIN)
-		return say_two(h, LIFE_FIN_ACK, out);
+		return say_two(h, CONNECTION_FIN_ACK, out);
 	if (h->said == 1 + TOLD && ends == 0)
 		return 0;
 	if (h->said == 2 + TOLD && ends == 0) {
@@ -259,7 +259,7 @@ unsigned connections_receive(struct connections *l, enum connection_side side, c
 	}
 	if (h.flags & SY_TCP_RST)
 		return out_of_place(l, &h);
-	return side == LIFE_CLIENT ? client_hear(l, &h, out) : server_hear(l, &h, out);
+	return side == CONNECTION_CLIENT ? client_hear(l, &h, out) : server_hear(l, &h, out);
 }
 
 bool connections_check(const uint8_t *frame, uint32_t len)

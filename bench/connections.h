@@ -21,37 +21,38 @@
  * tuple, so each end knows how far a connection is. A packet that does not fit (a duplicate, a
  * reset, a wrong number) is counted and not answered. A lost packet ends its connection: there are
  * no retransmissions. */
-#ifndef BENCH_LIVES_H
-#define BENCH_LIVES_H
+#ifndef BENCH_CONNECTIONS_H
+#define BENCH_CONNECTIONS_H
 
 #include <sy_base.h>
 
-#define LIFE_PACKETS   10
-#define LIFE_FRAME_MAX 128 /* bytes that connections_answer() may write */
-#define LIFE_CLIENTS   17  /* bits: number of client addresses, from the first one up */
-#define LIFE_PORTS     15  /* bits: ports per client, 32768 to 65535 */
+#define CONNECTION_PACKETS   10
+#define CONNECTION_FRAME_MAX 128 /* bytes that connections_answer() may write */
+#define CONNECTION_CLIENTS   17  /* bits: number of client addresses, from the first one up */
+#define CONNECTION_PORTS     15  /* bits: ports per client, 32768 to 65535 */
 
 /* The packets of a connection, in order. */
 enum connection_packet {
-	LIFE_SYN,
-	LIFE_SYN_ACK,
-	LIFE_OPEN_ACK,
-	LIFE_GET,
-	LIFE_ANSWER,
-	LIFE_ANSWER_ACK,
-	LIFE_CLIENT_FIN,
-	LIFE_FIN_ACK,
-	LIFE_SERVER_FIN,
-	LIFE_LAST_ACK,
+	CONNECTION_SYN,
+	CONNECTION_SYN_ACK,
+	CONNECTION_OPEN_ACK,
+	CONNECTION_GET,
+	CONNECTION_ANSWER,
+	CONNECTION_ANSWER_ACK,
+	CONNECTION_CLIENT_FIN,
+	CONNECTION_FIN_ACK,
+	CONNECTION_SERVER_FIN,
+	CONNECTION_LAST_ACK,
 };
 
-enum connection_side { LIFE_CLIENT, LIFE_SERVER };
+enum connection_side { CONNECTION_CLIENT, CONNECTION_SERVER };
 
 static inline enum connection_side connection_side_of(enum connection_packet p)
 {
-	return p == LIFE_SYN_ACK || p == LIFE_ANSWER || p == LIFE_FIN_ACK || p == LIFE_SERVER_FIN
-	               ? LIFE_SERVER
-	               : LIFE_CLIENT;
+	return p == CONNECTION_SYN_ACK || p == CONNECTION_ANSWER || p == CONNECTION_FIN_ACK ||
+	                       p == CONNECTION_SERVER_FIN
+	               ? CONNECTION_SERVER
+	               : CONNECTION_CLIENT;
 }
 
 /* Network order, except for `packet`. */
@@ -64,8 +65,8 @@ struct connection_step {
 _Static_assert(sizeof(struct connection_step) == 48, "what a connection under way costs");
 
 struct connections_options {
-	struct sy_addr
-	        client; /* the first client; its last LIFE_CLIENTS bits are 0. Gives the family */
+	struct sy_addr client; /* the first client; its last CONNECTION_CLIENTS bits are 0. Gives
+	                          the family */
 	struct sy_addr vip;
 	uint16_t port; /* the VIP's port, host order */
 	/* By enum connection_side: the end's own MAC address, and its destination MAC address. */
@@ -74,7 +75,7 @@ struct connections_options {
 
 /* A packet's bytes, except for the fields that a step gives. */
 struct connection_template {
-	uint8_t bytes[LIFE_FRAME_MAX];
+	uint8_t bytes[CONNECTION_FRAME_MAX];
 	uint32_t len, payload;
 	uint64_t l3_sum, l4_sum; /* checksum of its constant part */
 };
@@ -82,20 +83,20 @@ struct connection_template {
 struct connections {
 	struct connections_options options;
 	bool v4;
-	struct connection_template template[LIFE_PACKETS];
-	uint64_t begun, completed; /* LIFE_SYN sent; LIFE_LAST_ACK received */
+	struct connection_template template[CONNECTION_PACKETS];
+	uint64_t begun, completed; /* CONNECTION_SYN sent; CONNECTION_LAST_ACK received */
 	uint64_t strange, resets;  /* received out of place; resets among these */
 };
 
 void connections_init(struct connections *l, const struct connections_options *o);
 
-/* The first step of connection n. Tuples repeat after 2^(LIFE_CLIENTS + LIFE_PORTS) connections,
- * and consecutive ones are far apart. */
+/* The first step of connection n. Tuples repeat after 2^(CONNECTION_CLIENTS + CONNECTION_PORTS)
+ * connections, and consecutive ones are far apart. */
 void connections_begin(struct connections *l, uint64_t n, struct connection_step *w);
 
 /* Writes the step's frame with right checksums; returns its length. */
 uint32_t connections_answer(const struct connections *l, const struct connection_step *w,
-                            uint8_t frame[static LIFE_FRAME_MAX]);
+                            uint8_t frame[static CONNECTION_FRAME_MAX]);
 
 /* An end's answer to a received frame of len bytes: returns the number of steps. The caller may
  * overwrite the frame afterwards. */

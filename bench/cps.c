@@ -185,7 +185,7 @@ static void tell(const struct cell *c, double connection, double endpoints, doub
 	         "\"link\": \"in-process\", \"mode\": \"fnat\", \"family\": \"%u\", "
 	         "\"concurrent\": %" PRIu64
 	         ", \"packets\": %u, \"time_wait_s\": %u, \"table\": %" PRIu64,
-	         a->family, a->concurrent, LIFE_PACKETS, a->time_wait, a->sessions);
+	         a->family, a->concurrent, CONNECTION_PACKETS, a->time_wait, a->sessions);
 	struct measure m = {"cps", params, "cost", "ns/connection", NULL};
 	measure_report(&m, connection, "two random lines a packet", stick);
 	m.metric = "rate";
@@ -241,7 +241,8 @@ static bool measure(struct cell *c)
 	uint64_t live = 0;
 	for (unsigned run = 0; run < a->runs; run++) {
 		double endpoints, connection = run_ns(c, &endpoints);
-		tell(c, connection, endpoints, LIFE_PACKETS * baseline_run(y, STICK, SY_BURST));
+		tell(c, connection, endpoints,
+		     CONNECTION_PACKETS * baseline_run(y, STICK, SY_BURST));
 		live = harness_totals(&c->harness).live;
 	}
 	baseline_close(y);

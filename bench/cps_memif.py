@@ -10,11 +10,11 @@ Evidence is that of `wire`, and `lost`, the share of connections that a packet w
 from bench import machine, testbed
 from bench.run_wire import Cell, Pair
 
-LIVES = 512  # at once
+CONNECTIONS = 512  # at once
 PACKETS = 10  # of a connection
 SESSIONS = 6_000_000
 WARM_S, SECONDS = 2.5, 0.5
-YARDSTICK = "testpmd macswap, as many packets"
+BASELINE = "testpmd macswap, as many packets"
 
 
 def rows(quick):
@@ -24,7 +24,7 @@ def rows(quick):
         return
     with Pair(SESSIONS) as pair:
         for family in (4,) if quick else (4, 6):
-            pair.ours.ask("connections", family=family, window=LIVES, warm=WARM_S, seconds=0)
+            pair.ours.ask("connections", family=family, window=CONNECTIONS, warm=WARM_S, seconds=0)
             for _ in range(3 if quick else 7):
                 yield from one(pair, family, SECONDS)
 
@@ -42,7 +42,12 @@ def one(pair, family, seconds):
     got, busy = testbed.busy_share(
         pair.forwarder,
         lambda: pair.ours.ask(
-            "connections", link="forwarder", family=family, window=LIVES, seconds=seconds, warm=warm
+            "connections",
+            link="forwarder",
+            family=family,
+            window=CONNECTIONS,
+            seconds=seconds,
+            warm=warm,
         ),
         seconds + warm,
     )
@@ -56,7 +61,7 @@ def one(pair, family, seconds):
             "link": "memif",
             "mode": "fnat",
             "family": str(family),
-            "concurrent": LIVES,
+            "concurrent": CONNECTIONS,
             "packets": PACKETS,
             "time_wait_s": testbed.TIME_WAIT_S,
             "table": pair.sessions,
@@ -73,5 +78,5 @@ def one(pair, family, seconds):
         ("rate", "connections/s", (connections, most)),
         ("cost", "ns/connection", (1e9 / connections, 1e9 / most)),
     ):
-        baseline = {"name": YARDSTICK, "value": values[1]}
+        baseline = {"name": BASELINE, "value": values[1]}
         yield run | {"metric": metric, "unit": unit, "value": values[0], "baseline": baseline}

@@ -13,7 +13,8 @@
 
 const uint8_t endpoints_mac[HARNESS_PORTS][6] = {{2, 0, 0, 0, 1, 1}, {2, 0, 0, 0, 1, 2}};
 
-_Static_assert((int)HARNESS_WAN == (int)LIFE_CLIENT && (int)HARNESS_LAN == (int)LIFE_SERVER,
+_Static_assert((int)HARNESS_WAN == (int)CONNECTION_CLIENT &&
+                       (int)HARNESS_LAN == (int)CONNECTION_SERVER,
                "a port's number is its end's");
 
 /* A port's operations take no context argument; a process has one harness. */
@@ -43,7 +44,7 @@ static void connection_begin(struct endpoints *e)
 {
 	struct connection_step w;
 	connections_begin(&e->connections, e->connections.begun, &w);
-	words_put(&e->words[LIFE_CLIENT], &w, 1);
+	words_put(&e->words[CONNECTION_CLIENT], &w, 1);
 }
 
 /* ---- the ports ------------------------------------------------------------------------------- */
@@ -111,7 +112,8 @@ static unsigned endpoints_tx(struct port *p, unsigned queue, struct rte_mbuf **m
 			e->wrong += !connections_check(frame, m[i]->data_len);
 		words_put(&e->words[p->id], said,
 		          connections_receive(&e->connections,
-		                              p->id == HARNESS_WAN ? LIFE_CLIENT : LIFE_SERVER,
+		                              p->id == HARNESS_WAN ? CONNECTION_CLIENT
+		                                                   : CONNECTION_SERVER,
 		                              frame, m[i]->data_len, said));
 		buffer_give(e, m[i]);
 	}

@@ -5,8 +5,8 @@
  * subtracted.
  *
  *     client ── port HARNESS_WAN ── balancer ── port HARNESS_LAN ── server */
-#ifndef BENCH_ENDS_H
-#define BENCH_ENDS_H
+#ifndef BENCH_ENDPOINTS_H
+#define BENCH_ENDPOINTS_H
 
 #include "../dataplane/balance/tests/harness.h"
 #include "connections.h"

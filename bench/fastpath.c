@@ -53,7 +53,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"family", "4|6|64", OPTION_WORD, &a.family, 0, 0,
 	         "of clients and servers; 64: IPv6 clients of IPv4 servers"},
 	        {"protocol", "udp|tcp", OPTION_WORD, &protocol, 0, 0, NULL},
-	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, SCENE_SESSIONS,
+	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, FIXTURE_SESSIONS,
 	         "live ones, each with a client of its own"},
 	        {"fill", "F", OPTION_REAL, &a.fixture.fill, 0.01, 0.99, "of the session table"},
 	        {"direction", "both|client|server|all", OPTION_WORD, &direction, 0, 0,
@@ -61,12 +61,12 @@ static struct arguments arguments_parse(int argc, char **argv)
 	        {"zipf", NULL, OPTION_FLAG, &a.zipf, 0, 0,
 	         "once more, with 1/n of the packets for the n-th most popular session; before "
 	         "that all get the same"},
-	        {"servers", "N", OPTION_UNSIGNED, &a.fixture.servers, 1, SCENE_SERVERS, NULL},
+	        {"servers", "N", OPTION_UNSIGNED, &a.fixture.servers, 1, FIXTURE_SERVERS, NULL},
 	        {"frame", "N", OPTION_UNSIGNED, &a.fixture.frame_len, 1, 1514,
 	         "bytes of a frame without FCS"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 1, MAX_RUNS, NULL},
 	        {"packets", "N", OPTION_COUNT, &a.packets, SY_BURST, UINT32_MAX, "of a run"},
-	        SCENE_DIRECTORY(a.fixture),
+	        FIXTURE_DIRECTORY(a.fixture),
 	};
 	OPTIONS_TAKE(argc, argv,
 	             "Nanoseconds a packet of an established session costs, on one core.", options);

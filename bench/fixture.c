@@ -52,7 +52,7 @@ static struct sy_tuple client_tuple(struct fixture *s)
 	uint32_t host = (uint32_t)(s->clients++ * 0x9e3779b1u) & 0x1fffffff;
 	uint64_t random = measure_random(&s->random);
 	struct sy_tuple t = {.sport = htons((uint16_t)(1024 + random % 64512)),
-	                     .dport = htons(SCENE_PORT),
+	                     .dport = htons(FIXTURE_PORT),
 	                     .proto = o->tcp ? SY_PROTO_TCP : SY_PROTO_UDP};
 	t.src = address(o->client_v6, 0x20000000, "2001:db8::", host);
 	if (o->mode == MODE_SNAT) {
@@ -87,7 +87,7 @@ static void route_set(struct sy_static_route *r, unsigned port, struct sy_addr p
  * behind another router. */
 static bool harness_make(struct fixture *s)
 {
-	static struct sy_static_neigh neigh[SCENE_SERVERS + 5];
+	static struct sy_static_neigh neigh[FIXTURE_SERVERS + 5];
 	static struct sy_static_route route[8];
 	const struct fixture_options *o = &s->options;
 	unsigned neighs = 0, routes = 0;
@@ -134,7 +134,7 @@ static void service_configure(const struct fixture *s, struct changes *c, const 
 	set_mode(c, s->options.mode);
 	for (unsigned i = 0; i < s->options.servers; i++) {
 		struct sy_addr server = fixture_server(s, i);
-		put_server(c, key, &server, SCENE_PORT, 1,
+		put_server(c, key, &server, FIXTURE_PORT, 1,
 		           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	}
 }
@@ -146,8 +146,8 @@ static bool configure(struct fixture *s)
 	const pb_timeouts long_ones = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	pb_timeouts short_ones = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	if (o->mode == MODE_SNAT) {
-		static char text[SCENE_LOCALS][SY_ADDR_TEXT];
-		const char *pool[SCENE_LOCALS];
+		static char text[FIXTURE_LOCALS][SY_ADDR_TEXT];
+		const char *pool[FIXTURE_LOCALS];
 		for (unsigned i = 0; i < o->locals; i++) {
 			struct sy_addr a = local_address(s, i);
 			sy_addr_format(&a, text[i]);
@@ -297,7 +297,7 @@ static bool sessions_make(struct fixture *s)
 	const uint32_t len[2] = {frame_len(s, o->client_v6), frame_len(s, o->server_v6)};
 	bool ok = true;
 
-	s->every = (o->sessions + SCENE_FRAMES - 1) / SCENE_FRAMES;
+	s->every = (o->sessions + FIXTURE_FRAMES - 1) / FIXTURE_FRAMES;
 	for (unsigned side = 0; side < (fixture_is_one_way(s) ? 1 : 2); side++)
 		ok = ok && injector_stream_open(&few[side], SY_BURST, len[side]) &&
 		     injector_stream_open(&s->stream[side], (o->sessions + s->every - 1) / s->every,

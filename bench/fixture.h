@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What benchmarks measure the packet path with: a forwarder between two injected ports, a service,
  * and sessions created in the ordinary way, by their clients' first packets. */
-#ifndef BENCH_SCENE_H
-#define BENCH_SCENE_H
+#ifndef BENCH_FIXTURE_H
+#define BENCH_FIXTURE_H
 
 #include "injector.h"
 #include "session.h"
@@ -13,7 +13,7 @@ struct fixture_options {
 	bool tcp; /* else UDP */
 	uint64_t sessions;
 	double fill;              /* share of the session table */
-	unsigned servers, locals; /* at most SCENE_SERVERS, SCENE_LOCALS */
+	unsigned servers, locals; /* at most FIXTURE_SERVERS, FIXTURE_LOCALS */
 	unsigned workers;         /* 0: 1 */
 	uint32_t frame_len;       /* without FCS; if less than the headers, their length */
 	const char *store; /* directory on hugetlbfs for the table, with all memory on huge pages;
@@ -21,13 +21,13 @@ struct fixture_options {
 	bool brief;        /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
 };
-#define SCENE_SERVERS  256
-#define SCENE_LOCALS   64
-#define SCENE_SESSIONS (1u << 29) /* number of clients */
-#define SCENE_FRAMES   (1u << 24) /* per direction: a few GB */
+#define FIXTURE_SERVERS  256
+#define FIXTURE_LOCALS   64
+#define FIXTURE_SESSIONS (1u << 29) /* number of clients */
+#define FIXTURE_FRAMES   (1u << 24) /* per direction: a few GB */
 
 /* An entry of options.h: the directory of the fixture's session table. */
-#define SCENE_DIRECTORY(options)                                                                   \
+#define FIXTURE_DIRECTORY(options)                                                                 \
 	{                                                                                          \
 		"directory", "DIR", OPTION_WORD, &(options).store, 0, 0, OPTIONS_DIRECTORY         \
 	}
@@ -40,7 +40,7 @@ struct fixture {
 	struct harness harness;
 	struct injector injector;
 	/* The sessions' packets by enum session_direction, in the order of creation; empty for the
-	 * servers of a one-way mode. With more than SCENE_FRAMES sessions, one in `every` has a
+	 * servers of a one-way mode. With more than FIXTURE_FRAMES sessions, one in `every` has a
 	 * packet. */
 	struct injector_stream stream[2];
 	uint64_t every;
@@ -58,9 +58,9 @@ static inline bool fixture_is_one_way(const struct fixture *s)
 	return s->options.mode == MODE_DR || s->options.mode == MODE_IPIP;
 }
 /* Server n; n after the last one gives a reachable server that is not configured. Port
- * SCENE_PORT. */
+ * FIXTURE_PORT. */
 struct sy_addr fixture_server(const struct fixture *s, unsigned n);
-#define SCENE_PORT 80
+#define FIXTURE_PORT 80
 /* Packets of this many new clients to the brief service; false: no memory. */
 bool fixture_brief(struct fixture *s, struct injector_stream *to, uint64_t count);
 /* Shuffles a direction's packets. */

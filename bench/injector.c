@@ -32,11 +32,11 @@ void injector_stream_close(struct injector_stream *s)
 /* ---- the ports ------------------------------------------------------------------------------- */
 
 /* A port's operations take no context argument; a process has one harness. */
-static struct injector *feeding;
+static struct injector *running;
 
 static inline struct injector_queue *queue_of(const struct port *p, unsigned queue)
 {
-	return &feeding->queue[p->id][queue];
+	return &running->queue[p->id][queue];
 }
 
 static inline __attribute__((always_inline)) void
@@ -57,7 +57,7 @@ static unsigned injector_rx(struct port *p, unsigned queue, struct rte_mbuf **m,
 	if (n > q->left)
 		n = (unsigned)q->left;
 	for (unsigned i = 0; i < n; i++) {
-		m[i] = q->buffer[q->buffer_at++ % FEED_BUFFERS];
+		m[i] = q->buffer[q->buffer_at++ % INJECTOR_BUFFERS];
 		buffer_fill(m[i], injector_frame(s, q->at), s->len, s->stride);
 		if (++q->at == s->count)
 			q->at = 0;
@@ -93,7 +93,7 @@ static int injector_descriptor(struct port *p, unsigned queue)
 
 static bool queue_open(struct injector_queue *q, struct harness *r)
 {
-	for (unsigned i = 0; i < FEED_BUFFERS; i++) {
+	for (unsigned i = 0; i < INJECTOR_BUFFERS; i++) {
 		q->buffer[i] = rte_pktmbuf_alloc(r->rt->pool);
 		if (!q->buffer[i])
 			return false;
@@ -116,7 +116,7 @@ static void port_widen(struct port *p, struct harness *r)
 bool injector_open(struct injector *f, struct harness *r)
 {
 	*f = (struct injector){.harness = r, .queues = r->rt->workers};
-	feeding = f;
+	running = f;
 	for (unsigned p = 0; p < HARNESS_PORTS; p++) {
 		struct port *port = r->rt->port[p];
 		f->device[p] = port->ops;
@@ -139,7 +139,7 @@ void injector_close(struct injector *f)
 	for (unsigned p = 0; f->harness && p < HARNESS_PORTS; p++) {
 		f->harness->rt->port[p]->ops = f->device[p];
 		for (unsigned q = 0; q < f->queues; q++)
-			for (unsigned i = 0; i < FEED_BUFFERS; i++)
+			for (unsigned i = 0; i < INJECTOR_BUFFERS; i++)
 				rte_pktmbuf_free(f->queue[p][q].buffer[i]);
 	}
 	*f = (struct injector){0};

@@ -4,13 +4,13 @@
  *
  * Injecting costs a copy of a frame's first bytes into one of several buffers, used in turn like
  * those of a device's ring. injector_run_empty() spends the same time without a forwarder. */
-#ifndef BENCH_FEED_H
-#define BENCH_FEED_H
+#ifndef BENCH_INJECTOR_H
+#define BENCH_INJECTOR_H
 
 #include "../dataplane/balance/tests/harness.h"
 #include "../tests/soak/frame.h"
 
-#define FEED_BUFFERS 256 /* per queue */
+#define INJECTOR_BUFFERS 256 /* per queue */
 
 /* Frames of one length, in order of arrival, repeated. */
 struct injector_stream {
@@ -31,7 +31,7 @@ static inline uint8_t *injector_frame(const struct injector_stream *s, uint64_t 
 
 /* One receive queue and the transmit queue of the same number. Used by one worker. */
 struct injector_queue {
-	struct rte_mbuf *buffer[FEED_BUFFERS];
+	struct rte_mbuf *buffer[INJECTOR_BUFFERS];
 	unsigned buffer_at;
 	const struct injector_stream *stream; /* NULL: no frames arrive */
 	uint64_t at;                          /* the next frame */

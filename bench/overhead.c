@@ -70,9 +70,9 @@ static void transaction(void *ctx)
 	const struct service_key *service = &b->fixture.service;
 	struct sy_addr server = fixture_server(&b->fixture, b->options.fixture.servers);
 	if (b->turn++ % 2)
-		delete_server(&c, service, &server, SCENE_PORT);
+		delete_server(&c, service, &server, FIXTURE_PORT);
 	else
-		put_server(&c, service, &server, SCENE_PORT, 1, UP);
+		put_server(&c, service, &server, FIXTURE_PORT, 1, UP);
 	commit(b, &c);
 }
 
@@ -81,7 +81,7 @@ static void health(void *ctx)
 	struct bench *b = ctx;
 	struct changes c = {0};
 	struct sy_addr server = fixture_server(&b->fixture, 0);
-	put_server(&c, &b->fixture.service, &server, SCENE_PORT, 1, b->turn++ % 2 ? UP : DOWN);
+	put_server(&c, &b->fixture.service, &server, FIXTURE_PORT, 1, b->turn++ % 2 ? UP : DOWN);
 	commit(b, &c);
 }
 
@@ -287,13 +287,13 @@ static struct arguments arguments_parse(int argc, char **argv)
 	struct arguments a = {
 	        .fixture = fixture_defaults(1000000), .runs = 100, .slot_ms = 20, .due = 20000};
 	const struct option_entry options[] = {
-	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, SCENE_SESSIONS, NULL},
+	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, FIXTURE_SESSIONS, NULL},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0,
 	         "pairs of each task: two slots with it and two without"},
 	        {"slot", "MS", OPTION_UNSIGNED, &a.slot_ms, 1, 1000, "length of a slot"},
 	        {"due", "N", OPTION_UNSIGNED, &a.due, 1, 1000000,
 	         "sessions a second that end in the expiry task"},
-	        SCENE_DIRECTORY(a.fixture),
+	        FIXTURE_DIRECTORY(a.fixture),
 	};
 	OPTIONS_TAKE(argc, argv,
 	             "What expiry, changes of configuration and statistics cost the packet path.",

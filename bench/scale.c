@@ -156,11 +156,11 @@ static struct arguments arguments_parse(int argc, char **argv)
 	const struct option_entry options[] = {
 	        {"workers", "N", OPTION_UNSIGNED, &a.fixture.workers, 1, SY_MAX_WORKERS, NULL},
 	        {"family", "4|6", OPTION_WORD, &family, 0, 0, NULL},
-	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, SCENE_SESSIONS, NULL},
+	        {"sessions", "N", OPTION_COUNT, &a.fixture.sessions, 1, FIXTURE_SESSIONS, NULL},
 	        {"arrival", "owner|random|one", OPTION_WORD, &a.arrival, 0, 0, "all, if not given"},
 	        {"runs", "N", OPTION_UNSIGNED, &a.runs, 0, 0, "of each kind"},
 	        {"run", "MS", OPTION_UNSIGNED, &a.run_ms, 0, 0, "length of a run"},
-	        SCENE_DIRECTORY(a.fixture),
+	        FIXTURE_DIRECTORY(a.fixture),
 	};
 	OPTIONS_TAKE(argc, argv, "What several workers forward together, by where packets arrive.",
 	             options);

@@ -12,8 +12,8 @@
 #include "measure.h"
 #include "scheduler.h"
 
-#define SERVERS_MAX 16384
-#define YARDSTICK   (1u << 18) /* words: 1 MB */
+#define SERVERS_MAX    16384
+#define BASELINE_WORDS (1u << 18) /* words: 1 MB */
 
 struct options {
 	unsigned servers, flows;
@@ -46,7 +46,7 @@ static uint16_t weight_of(unsigned i, bool skewed)
 	return skewed ? (uint16_t)(1 + i % 10) : 1;
 }
 
-enum { NOBODY = UINT32_MAX };
+enum { NO_SERVER = UINT32_MAX };
 
 /* All servers but `absent`; `down` takes no sessions. */
 static struct pool *pool_make(struct bench *b, const struct scheduler_ops *ops, bool skewed,
@@ -72,7 +72,7 @@ static uint32_t pick(struct bench *b, const struct pool *pool, uint64_t hash)
 {
 	const struct pick p = {pool, &b->state, b->active, 0, hash};
 	uint32_t i = pool->ops->pick(&p);
-	return i == PICK_NONE ? NOBODY : pool->candidate[i].server;
+	return i == PICK_NONE ? NO_SERVER : pool->candidate[i].server;
 }
 
 /* ---- measurements ---- */
@@ -118,7 +118,7 @@ static double measure_build_ms(struct bench *b, const struct scheduler_ops *ops,
 	double best = INFINITY;
 	for (unsigned n = 0; n < 5; n++) {
 		uint64_t start = sy_clock_ns();
-		pool_free(pool_make(b, ops, skewed, NOBODY, NOBODY), b->table_cache);
+		pool_free(pool_make(b, ops, skewed, NO_SERVER, NO_SERVER), b->table_cache);
 		best = fmin(best, (double)(sy_clock_ns() - start) / 1e6);
 	}
 	return best;
@@ -141,13 +141,13 @@ static double measure_pick_ns(struct bench *b, const struct pool *pool)
 
 static double baseline_ns(struct bench *b)
 {
-	uint32_t *table = must(calloc(YARDSTICK, sizeof(*table)));
+	uint32_t *table = must(calloc(BASELINE_WORDS, sizeof(*table)));
 	double best = INFINITY;
 	volatile uint32_t sink = 0;
 	for (unsigned n = 0; n < 5; n++) {
 		uint64_t start = sy_clock_ns();
 		for (unsigned i = 0; i < b->o.flows; i++)
-			sink = table[hash_below(next(b), YARDSTICK)];
+			sink = table[hash_below(next(b), BASELINE_WORDS)];
 		best = fmin(best, (double)(sy_clock_ns() - start) / b->o.flows);
 	}
 	(void)sink;
@@ -160,7 +160,7 @@ static double baseline_ns(struct bench *b)
 static void print_row(struct bench *b, const struct scheduler_ops *ops, bool skewed, double yard)
 {
 	uint32_t own = b->o.servers / 3;
-	struct pool *all = pool_make(b, ops, skewed, NOBODY, NOBODY);
+	struct pool *all = pool_make(b, ops, skewed, NO_SERVER, NO_SERVER);
 	double mean, worst, ns;
 	unsigned tables;
 	uint64_t bytes;
@@ -170,8 +170,8 @@ static void print_row(struct bench *b, const struct scheduler_ops *ops, bool ske
 	printf("%-8s %-7s %7.2f %7.2f", ops->name, skewed ? "1 to 10" : "equal", 100 * mean,
 	       100 * worst);
 	if (ops->by_hash) {
-		struct pool *without = pool_make(b, ops, skewed, own, NOBODY);
-		struct pool *down = pool_make(b, ops, skewed, NOBODY, own);
+		struct pool *without = pool_make(b, ops, skewed, own, NO_SERVER);
+		struct pool *down = pool_make(b, ops, skewed, NO_SERVER, own);
 		printf(" %8.3f %8.3f %8.3f %8.3f", measure_moved(b, all, without, own),
 		       measure_moved(b, without, all, own), measure_moved(b, all, down, own),
 		       measure_moved(b, down, all, own));

@@ -4,8 +4,8 @@
  * and return to it, as with a device. A worker gets no more packets while another worker has many
  * to take from it: the result is a rate without loss. Each worker has a core of its own, from the
  * last one down, and the measuring thread has the first, if there are enough cores. */
-#ifndef BENCH_CROWD_H
-#define BENCH_CROWD_H
+#ifndef BENCH_THREAD_POOL_H
+#define BENCH_THREAD_POOL_H
 
 #include "fixture.h"
 

@@ -17,18 +17,18 @@
 
 #include <sy_base.h>
 
-#define FRAME_FCS       4
-#define FRAME_MAX       1518
-#define FRAME_MIN(six)  ((six) ? 80u : 64u)
-#define FRAME_MARK      0x5359
-#define FRAME_LOCALS    16
-#define FRAME_SERVERS   64
-#define PORT_KNOWN      5001 /* the service with long-lasting flows */
-#define PORT_FRESH      5002 /* the service whose flows expire soon */
-#define PORT_LIVES      5003 /* the TCP service */
-#define PORT_SERVER     9000
-#define CLIENT_PORTS    (1u << 14) /* per client address */
-#define CLIENT_PORT_MIN 1024
+#define FRAME_FCS        4
+#define FRAME_MAX        1518
+#define FRAME_MIN(six)   ((six) ? 80u : 64u)
+#define FRAME_MARK       0x5359
+#define FRAME_LOCALS     16
+#define FRAME_SERVERS    64
+#define PORT_KNOWN       5001 /* the service with long-lasting flows */
+#define PORT_FRESH       5002 /* the service whose flows expire soon */
+#define PORT_CONNECTIONS 5003 /* the TCP service */
+#define PORT_SERVER      9000
+#define CLIENT_PORTS     (1u << 14) /* per client address */
+#define CLIENT_PORT_MIN  1024
 
 enum frame_way {
 	FRAME_IN,  /* from a client to the VIP */

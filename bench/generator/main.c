@@ -103,7 +103,7 @@ static void plan_report(void)
 		       frame_servers[six]);
 	printf("\"local_count\": %u, \"server_count\": %u, \"known\": %u, \"fresh\": %u, "
 	       "\"connections\": %u, \"server\": %u",
-	       FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_LIVES, PORT_SERVER);
+	       FRAME_LOCALS, FRAME_SERVERS, PORT_KNOWN, PORT_FRESH, PORT_CONNECTIONS, PORT_SERVER);
 	mac_report("client_mac", frame_mac);
 	mac_report("server_mac", frame_server_mac);
 	mac_report("forwarder_mac", frame_forwarder_mac);

@@ -35,7 +35,7 @@ static double seconds_since(uint64_t ticks)
 /* Both ends are on one link: the MAC address tells which end a frame is for. */
 static enum connection_side side_of(const uint8_t *frame)
 {
-	return memcmp(frame, frame_server_mac, 6) == 0 ? LIFE_SERVER : LIFE_CLIENT;
+	return memcmp(frame, frame_server_mac, 6) == 0 ? CONNECTION_SERVER : CONNECTION_CLIENT;
 }
 
 static void hear(struct talk *t)
@@ -130,7 +130,7 @@ static void run_for(struct talk *t, double seconds)
 static int connections_open(struct talk *t, struct sy_error *err)
 {
 	bool six = t->options->family == 6;
-	struct connections_options o = {.port = PORT_LIVES};
+	struct connections_options o = {.port = PORT_CONNECTIONS};
 
 	if ((t->options->family != 4 && !six) || t->options->window == 0 ||
 	    t->options->window > TALK_WINDOW_MAX)
@@ -138,10 +138,10 @@ static int connections_open(struct talk *t, struct sy_error *err)
 		               TALK_WINDOW_MAX);
 	sy_addr_parse(frame_clients[six], &o.client);
 	sy_addr_parse(frame_vip[six], &o.vip);
-	memcpy(o.own_mac[LIFE_CLIENT], frame_mac, 6);
-	memcpy(o.own_mac[LIFE_SERVER], frame_server_mac, 6);
-	memcpy(o.gate_mac[LIFE_CLIENT], frame_forwarder_mac, 6);
-	memcpy(o.gate_mac[LIFE_SERVER], frame_forwarder_mac, 6);
+	memcpy(o.own_mac[CONNECTION_CLIENT], frame_mac, 6);
+	memcpy(o.own_mac[CONNECTION_SERVER], frame_server_mac, 6);
+	memcpy(o.gate_mac[CONNECTION_CLIENT], frame_forwarder_mac, 6);
+	memcpy(o.gate_mac[CONNECTION_SERVER], frame_forwarder_mac, 6);
 	connections_init(&t->connections, &o);
 	return 0;
 }

@@ -28,42 +28,43 @@ static void connections_make(struct connections *l, bool v4)
 static unsigned pass(struct connections *l, const struct connection_step *w,
                      struct connection_step out[2])
 {
-	uint8_t frame[LIFE_FRAME_MAX];
+	uint8_t frame[CONNECTION_FRAME_MAX];
 	enum connection_side from = connection_side_of(w->packet);
 	uint32_t len = connections_answer(l, w, frame);
-	assert_true(len <= LIFE_FRAME_MAX);
+	assert_true(len <= CONNECTION_FRAME_MAX);
 	assert_true(connections_check(frame, len));
 	assert_memory_equal(frame, l->options.gate_mac[from], 6);
 	assert_memory_equal(frame + 6, l->options.own_mac[from], 6);
 	frame[len - 1] ^= 1;
 	assert_false(connections_check(frame, len));
 	frame[len - 1] ^= 1;
-	return connections_receive(l, from == LIFE_CLIENT ? LIFE_SERVER : LIFE_CLIENT, frame, len,
-	                           out);
+	return connections_receive(
+	        l, from == CONNECTION_CLIENT ? CONNECTION_SERVER : CONNECTION_CLIENT, frame, len,
+	        out);
 }
 
 /* All steps of connection n, in the order of sending. */
 static unsigned play(struct connections *l, uint64_t n,
-                     struct connection_step said[LIFE_PACKETS + 2])
+                     struct connection_step said[CONNECTION_PACKETS + 2])
 {
 	unsigned count = 1;
 	connections_begin(l, n, &said[0]);
 	for (unsigned i = 0; i < count; i++) {
-		assert_true(count <= LIFE_PACKETS);
+		assert_true(count <= CONNECTION_PACKETS);
 		count += pass(l, &said[i], &said[count]);
 	}
 	return count;
 }
 
-static void test_life(void **state)
+static void test_connection(void **state)
 {
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		struct connections l;
 		connections_make(&l, v4);
 		for (unsigned n = 0; n < 1000; n++) {
-			struct connection_step said[LIFE_PACKETS + 2];
-			assert_int_equal(play(&l, n, said), LIFE_PACKETS);
-			for (unsigned i = 0; i < LIFE_PACKETS; i++)
+			struct connection_step said[CONNECTION_PACKETS + 2];
+			assert_int_equal(play(&l, n, said), CONNECTION_PACKETS);
+			for (unsigned i = 0; i < CONNECTION_PACKETS; i++)
 				assert_int_equal(said[i].packet, i);
 		}
 		assert_int_equal(l.begun, 1000);
@@ -77,26 +78,27 @@ static void test_strange(void **state)
 {
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		struct connections l;
-		struct connection_step said[LIFE_PACKETS + 2], out[2];
-		uint8_t frame[LIFE_FRAME_MAX];
+		struct connection_step said[CONNECTION_PACKETS + 2], out[2];
+		uint8_t frame[CONNECTION_FRAME_MAX];
 		connections_make(&l, v4);
 		play(&l, 7, said);
-		struct connection_step w = said[LIFE_GET];
+		struct connection_step w = said[CONNECTION_GET];
 		w.ack = htonl(ntohl(w.ack) + 5);
 		assert_int_equal(pass(&l, &w, out), 0);
 		assert_int_equal(l.strange, 1);
 
 		uint32_t l4 = SY_ETH_LEN + (v4 ? 20 : 40);
-		uint32_t len = connections_answer(&l, &said[LIFE_GET], frame);
+		uint32_t len = connections_answer(&l, &said[CONNECTION_GET], frame);
 		((struct sy_tcp *)(frame + l4))->flags = SY_TCP_RST;
-		assert_int_equal(connections_receive(&l, LIFE_SERVER, frame, len, out), 0);
+		assert_int_equal(connections_receive(&l, CONNECTION_SERVER, frame, len, out), 0);
 		assert_int_equal(l.strange, 2);
 		assert_int_equal(l.resets, 1);
 
-		len = connections_answer(&l, &said[LIFE_GET], frame);
-		assert_int_equal(connections_receive(&l, LIFE_SERVER, frame, l4 + 19, out), 0);
+		len = connections_answer(&l, &said[CONNECTION_GET], frame);
+		assert_int_equal(connections_receive(&l, CONNECTION_SERVER, frame, l4 + 19, out),
+		                 0);
 		frame[SY_ETH_LEN + (v4 ? 9 : 6)] = SY_PROTO_UDP;
-		assert_int_equal(connections_receive(&l, LIFE_SERVER, frame, len, out), 0);
+		assert_int_equal(connections_receive(&l, CONNECTION_SERVER, frame, len, out), 0);
 		assert_int_equal(l.strange, 4);
 		assert_int_equal(l.resets, 1);
 	}
@@ -134,7 +136,7 @@ static void test_tuples(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_life),
+	        cmocka_unit_test(test_connection),
 	        cmocka_unit_test(test_strange),
 	        cmocka_unit_test(test_tuples),
 	};

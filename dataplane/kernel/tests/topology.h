@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Fixture: a mirror under test, the objects that it reported, and functions to wait for reports. */
-#ifndef KERNEL_TESTS_WORLD_H
-#define KERNEL_TESTS_WORLD_H
+#ifndef KERNEL_TESTS_TOPOLOGY_H
+#define KERNEL_TESTS_TOPOLOGY_H
 
 #include "support.h"
 
