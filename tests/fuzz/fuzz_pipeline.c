@@ -141,7 +141,7 @@ static void send_client(struct input *in)
 	uint8_t service = take(in);
 	struct service_key key = service & 64 ? topology_special_service((enum topology_special)(
 	                                                service % SPECIAL_SERVICES))
-	                                      : topology_service(service % WORLD_SERVICES);
+	                                      : topology_service(service % TOPOLOGY_SERVICES);
 	struct sy_tuple t = {
 	        .src = harness_addr(sy_addr_is_v4(&key.vip) ? "198.18.0.1" : "2001:db8:c::1"),
 	        .dst = key.vip,

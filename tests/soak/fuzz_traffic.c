@@ -345,7 +345,7 @@ static bool send_again(struct fuzz_traffic *w, bool spoil)
 static void send_client(struct fuzz_traffic *w)
 {
 	struct frame f;
-	struct service_key key = topology_service(rng_below(&w->rng, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(&w->rng, TOPOLOGY_SERVICES));
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	fuzz_traffic_greet(w, &f, &t);
 	remember(w, &f);
@@ -360,7 +360,7 @@ static void send_stray(struct fuzz_traffic *w)
 	struct service_key key =
 	        rng_percent(d, 50) ? topology_special_service(
 	                                     (enum topology_special)rng_below(d, SPECIAL_SERVICES))
-	                           : topology_service(rng_below(d, WORLD_SERVICES));
+	                           : topology_service(rng_below(d, TOPOLOGY_SERVICES));
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	const struct segment late = {SY_TCP_ACK | SY_TCP_FIN, rng_below(d, UINT32_MAX), 1, 0};
 	switch (rng_below(d, 7)) {
@@ -395,7 +395,7 @@ static void send_stray(struct fuzz_traffic *w)
 static void send_icmp(struct fuzz_traffic *w)
 {
 	struct frame f = {.port = (uint8_t)rng_below(&w->rng, HARNESS_PORTS)};
-	struct service_key key = topology_service(rng_below(&w->rng, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(&w->rng, TOPOLOGY_SERVICES));
 	struct sy_tuple t = fuzz_traffic_client(w, &key);
 	uint8_t echo = sy_addr_is_v4(&t.src) ? 8 : 128;
 	bool other = rng_percent(&w->rng, 60);
@@ -423,7 +423,7 @@ static void send_fragments(struct fuzz_traffic *w)
 {
 	struct rng *d = &w->rng;
 	struct frame f, piece[16];
-	struct service_key key = topology_service(rng_below(d, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(d, TOPOLOGY_SERVICES));
 	const struct sy_tuple t = fuzz_traffic_client(w, &key);
 	const struct segment s = {rng_percent(d, 50) ? SY_TCP_SYN : SY_TCP_ACK, 1, 1, 0};
 	uint32_t id = rng_below(d, rng_percent(d, 50) ? 4 : UINT32_MAX);

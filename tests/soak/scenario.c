@@ -41,7 +41,7 @@ static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bo
 
 static void scenario_floods(struct fuzz_traffic *w)
 {
-	struct service_key direct = topology_service(WORLD_DIRECT);
+	struct service_key direct = topology_service(TOPOLOGY_DIRECT);
 	struct service_key table = topology_special_service(SPECIAL_UNIFORM);
 	struct service_key ports = topology_special_service(SPECIAL_UNIFORM_6);
 	flood_slot(w, &direct, true);
@@ -52,9 +52,9 @@ static void scenario_floods(struct fuzz_traffic *w)
 }
 
 /* Creates a service's sessions one after the other, with no control thread turn between them. */
-static void scenario_special(struct fuzz_traffic *w, enum topology_special odd)
+static void scenario_special(struct fuzz_traffic *w, enum topology_special special)
 {
-	struct service_key key = topology_special_service(odd);
+	struct service_key key = topology_special_service(special);
 	for (unsigned n = 0; n < 2 * WORKER_WAITING_MAX; n++) {
 		struct frame f;
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
@@ -120,8 +120,8 @@ static void scenario_fragments(struct fuzz_traffic *w)
 /* Datagrams without a checksum over IPv6, some of them in sessions with IPv4 servers. */
 static void scenario_untranslatable(struct fuzz_traffic *w)
 {
-	struct service_key key = topology_service(WORLD_TURNED);
-	for (unsigned n = 0; n < 4 * WORLD_SERVERS; n++) {
+	struct service_key key = topology_service(TOPOLOGY_TURNED);
+	for (unsigned n = 0; n < 4 * TOPOLOGY_SERVERS; n++) {
 		struct frame f;
 		struct sy_view v;
 		struct sy_tuple t = fuzz_traffic_client(w, &key);
@@ -315,8 +315,8 @@ void scenario_all(struct fuzz_traffic *w)
 {
 	topology_restore(&w->topology);
 	scenario_floods(w);
-	for (unsigned odd = 0; odd < SPECIAL_SERVICES; odd++)
-		scenario_special(w, odd);
+	for (unsigned special = 0; special < SPECIAL_SERVICES; special++)
+		scenario_special(w, special);
 	scenario_nat(w);
 	scenario_fragments(w);
 	scenario_untranslatable(w);

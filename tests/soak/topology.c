@@ -30,23 +30,23 @@ static enum mode service_mode(unsigned i)
 
 static uint16_t server_port(unsigned i)
 {
-	return service_mode(i) == MODE_DR ? WORLD_PORT : (uint16_t)(8000 + i);
+	return service_mode(i) == MODE_DR ? TOPOLOGY_PORT : (uint16_t)(8000 + i);
 }
 
 struct service_key topology_service(unsigned i)
 {
 	struct service_key key = harness_key(service_is_v6(i) ? "2001:db8:1::" : "192.0.2.0",
-	                                     WORLD_PORT, i % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
+	                                     TOPOLOGY_PORT, i % 2 ? SY_PROTO_UDP : SY_PROTO_TCP);
 	key.vip.b[15] = (uint8_t)(100 + i / 2); /* each VIP has a TCP and a UDP service */
 	return key;
 }
 
-struct service_key topology_special_service(enum topology_special odd)
+struct service_key topology_special_service(enum topology_special special)
 {
-	if (odd == SPECIAL_UNIFORM_6)
-		return harness_key("2001:db8:1::1", WORLD_PORT, SY_PROTO_TCP);
-	struct service_key key = harness_key("192.0.2.200", WORLD_PORT, SY_PROTO_TCP);
-	key.vip.b[15] = (uint8_t)(key.vip.b[15] + odd);
+	if (special == SPECIAL_UNIFORM_6)
+		return harness_key("2001:db8:1::1", TOPOLOGY_PORT, SY_PROTO_TCP);
+	struct service_key key = harness_key("192.0.2.200", TOPOLOGY_PORT, SY_PROTO_TCP);
+	key.vip.b[15] = (uint8_t)(key.vip.b[15] + special);
 	return key;
 }
 
@@ -64,7 +64,7 @@ struct sy_addr topology_server(unsigned service, unsigned i)
 	return a;
 }
 
-struct sy_addr topology_special_server(enum topology_special odd)
+struct sy_addr topology_special_server(enum topology_special special)
 {
 	static const char *const text[SPECIAL_SERVICES] = {
 	        [SPECIAL_SILENT] = "10.0.9.9",
@@ -77,12 +77,12 @@ struct sy_addr topology_special_server(enum topology_special odd)
 	        [SPECIAL_LIMITED] = "10.0.0.2",
 	        [SPECIAL_UNIFORM_6] = "2001:db8:2::1",
 	};
-	return harness_addr(text[odd]);
+	return harness_addr(text[special]);
 }
 
 struct sy_addr topology_local(unsigned i)
 {
-	struct sy_addr a = harness_addr(i < WORLD_LOCALS ? "10.0.255.0" : "2001:db8:2::ff00");
+	struct sy_addr a = harness_addr(i < TOPOLOGY_LOCALS ? "10.0.255.0" : "2001:db8:2::ff00");
 	a.b[15] = (uint8_t)(1 + i);
 	return a;
 }
@@ -210,43 +210,43 @@ static void change_service(struct topology *w, struct changes *c, unsigned i)
 	s->slow_start_s = rng_below(w->rng, 10);
 }
 
-static enum mode special_mode(enum topology_special odd)
+static enum mode special_mode(enum topology_special special)
 {
-	if (odd == SPECIAL_NAT || odd == SPECIAL_NAT_DUPLICATE)
+	if (special == SPECIAL_NAT || special == SPECIAL_NAT_DUPLICATE)
 		return MODE_NAT;
-	return odd == SPECIAL_OFF_LINK ? MODE_DR : MODE_FNAT;
+	return special == SPECIAL_OFF_LINK ? MODE_DR : MODE_FNAT;
 }
 
-static void put_special_service(struct changes *c, enum topology_special odd)
+static void put_special_service(struct changes *c, enum topology_special special)
 {
-	struct service_key key = topology_special_service(odd);
+	struct service_key key = topology_special_service(special);
 	pb_timeouts t = timeouts_make(0);
-	put_service(c, &key, "odd", WRR, &t);
-	set_mode(c, special_mode(odd));
-	if (odd == SPECIAL_EMPTY)
+	put_service(c, &key, "special", WRR, &t);
+	set_mode(c, special_mode(special));
+	if (special == SPECIAL_EMPTY)
 		return;
-	struct sy_addr server = topology_special_server(odd);
-	pb_server *s =
-	        put_server(c, &key, &server, odd == SPECIAL_OFF_LINK ? WORLD_PORT : 8080, 1, UP);
-	s->max_sessions = odd == SPECIAL_LIMITED ? 3 : 0;
+	struct sy_addr server = topology_special_server(special);
+	pb_server *s = put_server(c, &key, &server,
+	                          special == SPECIAL_OFF_LINK ? TOPOLOGY_PORT : 8080, 1, UP);
+	s->max_sessions = special == SPECIAL_LIMITED ? 3 : 0;
 }
 
 void topology_restore(struct topology *w)
 {
 	struct changes c = {0};
-	for (unsigned i = 0; i <= WORLD_LOCALS; i++) {
+	for (unsigned i = 0; i <= TOPOLOGY_LOCALS; i++) {
 		struct sy_addr local = topology_local(i);
 		put_local(&c, &local);
 	}
-	for (unsigned odd = 0; odd < SPECIAL_SERVICES; odd++)
-		put_special_service(&c, odd);
-	for (unsigned i = 0; i < WORLD_SERVICES; i++) {
+	for (unsigned special = 0; special < SPECIAL_SERVICES; special++)
+		put_special_service(&c, special);
+	for (unsigned i = 0; i < TOPOLOGY_SERVICES; i++) {
 		struct service_key key = topology_service(i);
 		put_topology_service(&c, i);
-		for (unsigned n = 0; n < WORLD_SERVERS; n++) {
+		for (unsigned n = 0; n < TOPOLOGY_SERVERS; n++) {
 			struct sy_addr server = topology_server(i, n);
 			pb_server *s = put_server(&c, &key, &server, server_port(i), 1 + n, UP);
-			s->backup = n == WORLD_SERVERS - 1 && i % 2;
+			s->backup = n == TOPOLOGY_SERVERS - 1 && i % 2;
 		}
 	}
 	must(harness_commit(&w->harness, &c), w->harness.error);
@@ -257,7 +257,7 @@ static void change_server(struct topology *w, struct changes *c, unsigned i)
 {
 	static const int state[] = {UP, UP, UP, UP, DRAIN, DOWN, KILL};
 	struct service_key key = topology_service(i);
-	unsigned n = rng_below(w->rng, WORLD_SERVERS);
+	unsigned n = rng_below(w->rng, TOPOLOGY_SERVERS);
 	struct sy_addr server = topology_server(i, n);
 	if (rng_percent(w->rng, 30))
 		delete_server(c, &key, &server, server_port(i));
@@ -271,7 +271,7 @@ static void change_server(struct topology *w, struct changes *c, unsigned i)
 
 static void change_local(struct topology *w, struct changes *c)
 {
-	struct sy_addr local = topology_local(rng_below(w->rng, WORLD_LOCALS + 1));
+	struct sy_addr local = topology_local(rng_below(w->rng, TOPOLOGY_LOCALS + 1));
 	if (rng_percent(w->rng, 30))
 		delete_local(c, &local);
 	else
@@ -281,7 +281,7 @@ static void change_local(struct topology *w, struct changes *c)
 /* A change that no forwarder accepts, whatever its configuration is. */
 static void change_wrong(struct topology *w, struct changes *c)
 {
-	struct service_key key = topology_service(rng_below(w->rng, WORLD_SERVICES));
+	struct service_key key = topology_service(rng_below(w->rng, TOPOLOGY_SERVICES));
 	struct sy_addr nowhere = harness_addr("127.0.0.1"), vip = key.vip;
 	switch (rng_below(w->rng, 6)) {
 	case 0:
@@ -310,7 +310,7 @@ void topology_change(struct topology *w)
 {
 	struct changes c = {0};
 	for (unsigned n = 1 + rng_below(w->rng, 3); n; n--) {
-		unsigned i = rng_below(w->rng, WORLD_SERVICES);
+		unsigned i = rng_below(w->rng, TOPOLOGY_SERVICES);
 		struct service_key key = topology_service(i);
 		switch (rng_below(w->rng, 8)) {
 		case 0:

@@ -6,12 +6,13 @@
 #include "../../dataplane/balance/tests/harness.h"
 #include "frame.h"
 
-#define WORLD_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; every third one is IPv6 */
-#define WORLD_SERVERS  8  /* at most, per service */
-#define WORLD_TURNED   11 /* UDP over IPv6, with servers of both families */
-#define WORLD_DIRECT   6  /* TCP over IPv4, by DR */
-#define WORLD_LOCALS   4  /* IPv4; IPv6 has one */
-#define WORLD_PORT     80
+#define TOPOLOGY_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; every third one is IPv6  \
+	                      */
+#define TOPOLOGY_SERVERS 8   /* at most, per service */
+#define TOPOLOGY_TURNED  11  /* UDP over IPv6, with servers of both families */
+#define TOPOLOGY_DIRECT  6   /* TCP over IPv4, by DR */
+#define TOPOLOGY_LOCALS  4   /* IPv4; IPv6 has one */
+#define TOPOLOGY_PORT    80
 
 /* Services that each fail in one way. All TCP over IPv4. */
 enum topology_special {
@@ -40,9 +41,9 @@ bool topology_open(struct topology *w, struct rng *d, unsigned workers,
 void topology_close(struct topology *w);
 
 struct service_key topology_service(unsigned i);
-struct service_key topology_special_service(enum topology_special odd);
+struct service_key topology_special_service(enum topology_special special);
 struct sy_addr topology_server(unsigned service, unsigned i);
-struct sy_addr topology_special_server(enum topology_special odd);
+struct sy_addr topology_special_server(enum topology_special special);
 struct sy_addr topology_local(unsigned i);
 
 /* Restores the configuration of the start. */

@@ -256,16 +256,16 @@ static void test_vrf_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        WORLD_TEST(test_links_and_addresses),
-	        WORLD_TEST(test_routes_of_both_families),
-	        WORLD_TEST(test_metrics_and_alternates),
-	        WORLD_TEST(test_multipath),
-	        WORLD_TEST(test_nexthop_objects),
-	        WORLD_TEST(test_link_down_takes_routes),
-	        WORLD_TEST(test_source_address_takes_routes),
-	        WORLD_TEST(test_policy_routing_is_refused),
-	        WORLD_TEST(test_policy_routing_from_before),
-	        WORLD_TEST(test_vrf_is_refused),
+	        TOPOLOGY_TEST(test_links_and_addresses),
+	        TOPOLOGY_TEST(test_routes_of_both_families),
+	        TOPOLOGY_TEST(test_metrics_and_alternates),
+	        TOPOLOGY_TEST(test_multipath),
+	        TOPOLOGY_TEST(test_nexthop_objects),
+	        TOPOLOGY_TEST(test_link_down_takes_routes),
+	        TOPOLOGY_TEST(test_source_address_takes_routes),
+	        TOPOLOGY_TEST(test_policy_routing_is_refused),
+	        TOPOLOGY_TEST(test_policy_routing_from_before),
+	        TOPOLOGY_TEST(test_vrf_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("mirror", tests, NULL, NULL);

@@ -24,7 +24,7 @@ static bool bulk_is(const void *arg)
 
 static void assert_bulk(unsigned from, unsigned to)
 {
-	for (unsigned i = 0; i < WORLD_BULK; i++)
+	for (unsigned i = 0; i < TOPOLOGY_BULK; i++)
 		assert_int_equal(topology->bulk[i], i >= from && i < to);
 }
 
@@ -175,11 +175,11 @@ static void test_neighbour_changes_its_mac(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        WORLD_TEST(test_overrun_tells_only_differences),
-	        WORLD_TEST(test_changes_during_dumps),
-	        WORLD_TEST(test_budget_is_kept),
-	        WORLD_TEST(test_neighbours_are_managed),
-	        WORLD_TEST(test_neighbour_changes_its_mac),
+	        TOPOLOGY_TEST(test_overrun_tells_only_differences),
+	        TOPOLOGY_TEST(test_changes_during_dumps),
+	        TOPOLOGY_TEST(test_budget_is_kept),
+	        TOPOLOGY_TEST(test_neighbours_are_managed),
+	        TOPOLOGY_TEST(test_neighbour_changes_its_mac),
 	};
 
 	return cmocka_run_group_tests_name("mirror load", tests, NULL, NULL);

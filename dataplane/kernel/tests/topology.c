@@ -10,13 +10,13 @@
 struct topology *topology;
 
 /* Replaces, adds or removes the object at the index found (or at the end). */
-#define WORLD_PUT(array, count, index, object, gone)                                               \
+#define TOPOLOGY_PUT(array, count, index, object, gone)                                            \
 	do {                                                                                       \
 		if (gone) {                                                                        \
 			assert_true((index) < (count));                                            \
 			(array)[index] = (array)[--(count)];                                       \
 		} else {                                                                           \
-			assert_true((index) < WORLD_ITEMS);                                        \
+			assert_true((index) < TOPOLOGY_ITEMS);                                     \
 			(array)[index] = *(object);                                                \
 			(count) += (index) == (count);                                             \
 		}                                                                                  \
@@ -29,7 +29,7 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 
 	while (i < w->links && w->link[i].ifindex != link->ifindex)
 		i++;
-	WORLD_PUT(w->link, w->links, i, link, gone);
+	TOPOLOGY_PUT(w->link, w->links, i, link, gone);
 }
 
 static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
@@ -41,7 +41,7 @@ static void on_addr(void *ctx, const struct sy_link_addr *addr, bool gone)
 	       !(w->addr[i].ifindex == addr->ifindex && w->addr[i].prefix_len == addr->prefix_len &&
 	         sy_addr_equal(&w->addr[i].addr, &addr->addr)))
 		i++;
-	WORLD_PUT(w->addr, w->addrs, i, addr, gone);
+	TOPOLOGY_PUT(w->addr, w->addrs, i, addr, gone);
 }
 
 static unsigned route_index(const struct topology *w, const struct sy_addr *prefix, unsigned len)
@@ -68,7 +68,7 @@ static void on_route(void *ctx, const struct sy_route *route, bool gone)
 		return;
 	}
 	i = route_index(w, &route->prefix, route->prefix_len);
-	WORLD_PUT(w->route, w->routes, i, route, gone);
+	TOPOLOGY_PUT(w->route, w->routes, i, route, gone);
 }
 
 static void on_neigh(void *ctx, const struct sy_neigh *neigh, bool gone)
@@ -79,7 +79,7 @@ static void on_neigh(void *ctx, const struct sy_neigh *neigh, bool gone)
 	while (i < w->neighs && !(w->neigh[i].ifindex == neigh->ifindex &&
 	                          sy_addr_equal(&w->neigh[i].addr, &neigh->addr)))
 		i++;
-	WORLD_PUT(w->neigh, w->neighs, i, neigh, gone);
+	TOPOLOGY_PUT(w->neigh, w->neighs, i, neigh, gone);
 }
 
 static void on_synced(void *ctx)

@@ -5,21 +5,21 @@
 
 #include "support.h"
 
-#define WORLD_ITEMS 512
-#define WORLD_BULK  65536 /* 10.x.y.0/24 by x·256 + y */
+#define TOPOLOGY_ITEMS 512
+#define TOPOLOGY_BULK  65536 /* 10.x.y.0/24 by x·256 + y */
 
 /* The objects that the mirror has reported, stored as a user of the mirror would. */
 struct topology {
 	struct sy_mirror *mirror;
 	unsigned budget;
-	struct sy_link link[WORLD_ITEMS];
-	struct sy_link_addr addr[WORLD_ITEMS];
-	struct sy_route route[WORLD_ITEMS];
-	struct sy_neigh neigh[WORLD_ITEMS];
+	struct sy_link link[TOPOLOGY_ITEMS];
+	struct sy_link_addr addr[TOPOLOGY_ITEMS];
+	struct sy_route route[TOPOLOGY_ITEMS];
+	struct sy_neigh neigh[TOPOLOGY_ITEMS];
 	unsigned links, addrs, routes, neighs;
 	unsigned synced;
 	char refused[256];
-	bool bulk[WORLD_BULK];
+	bool bulk[TOPOLOGY_BULK];
 	unsigned bulk_count, bulk_reported;
 };
 
@@ -68,6 +68,6 @@ struct expected_addr {
 
 bool addr_is(const void *arg);
 
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, topology_setup, topology_teardown)
+#define TOPOLOGY_TEST(name) cmocka_unit_test_setup_teardown(name, topology_setup, topology_teardown)
 
 #endif
