@@ -56,17 +56,17 @@ def test_traffic_on_other_networks(other, family):
 def test_workers_forward_each_others_sessions(other, family):
     """If each worker has a queue at each port; otherwise the owner forwards."""
 
-    def foreign():
+    def remote():
         return sum(worker["remote"] for worker in other.steelyard.get("workers"))
 
     queues = {port["name"]: port["queues"] for port in other.steelyard.get("ports")}
-    before = foreign()
+    before = remote()
     for _ in range(12):  # each direction of each connection arrives by one queue of two
         with connect(other.client, VIP[family], ECHO) as one:
             for n in range(5):
                 one.sendall(b"hello %d" % n)
                 assert receive_exactly(one, 7) == b"hello %d" % n
-    assert (foreign() > before) == (other.workers == 2 and min(queues.values()) == 2)
+    assert (remote() > before) == (other.workers == 2 and min(queues.values()) == 2)
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))

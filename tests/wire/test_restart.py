@@ -367,7 +367,7 @@ def refused_sealed(stage, text, **upgrade):
 def test_port_that_cannot_be_bound(stage):
     """Another XDP program is attached: found only after the seal, when the port is taken."""
     ns = stage.lab["forwarder"].ns
-    pin = f"/sys/fs/bpf/{stage.lab.id}-foreign"
+    pin = f"/sys/fs/bpf/{stage.lab.id}-other"
     ns.ip("link add extra type veth peer name extra-peer")
     try:
         ns.run(["bpftool", "prog", "load", BUILD / "dataplane/kernel/director.bpf.o", pin])

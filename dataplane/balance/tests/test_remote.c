@@ -37,7 +37,7 @@ static uint16_t port_from(unsigned service, uint16_t from)
 	return from;
 }
 
-static void open_foreign(struct flows *f, struct flow *flow, unsigned service, uint16_t *port)
+static void open_remote(struct flows *f, struct flow *flow, unsigned service, uint16_t *port)
 {
 	flow_open(f, flow, service, port_from(service, *port));
 	*port = (uint16_t)(flow->port + 1);
@@ -68,7 +68,7 @@ static void test_forwarded_where_it_arrives(void **state)
 	uint16_t port = 1000;
 	for (unsigned service = 0; service < FLOW_SERVICES; service++) {
 		struct flow flow;
-		open_foreign(f, &flow, service, &port);
+		open_remote(f, &flow, service, &port);
 		struct traffic before = traffic_sum(f->harness.b, flow.server_id);
 		uint64_t owners = worker(f, OWNER)->counters.tx_packets;
 		uint8_t slot = sy_slot_of(&flow.client.src, flow.client.sport);
@@ -94,7 +94,7 @@ static void test_without_queues(void **state)
 	struct flow flow;
 	f->options.queues = 1;
 	flows_reopen(f, 2, 0, false);
-	open_foreign(f, &flow, 0, &port);
+	open_remote(f, &flow, 0, &port);
 	struct deals deals = deals_now(f);
 	flow_check(f, &flow);
 	dealt(f, &deals, 0, 2);
@@ -123,12 +123,12 @@ static void test_other_packets(void **state)
 		struct flow flow;
 		for (unsigned n = 0; n < 3 && service % 2 == 0; n++)
 			for (unsigned from = 0; from < 2; from++) {
-				open_foreign(f, &flow, service, &port);
+				open_remote(f, &flow, service, &port);
 				flows_frame(f, &in, from ? &flow.server : &flow.client, flags[n], 1,
 				            0);
 				check_over(f, &in, (enum session_direction)from);
 			}
-		open_foreign(f, &flow, service, &port);
+		open_remote(f, &flow, service, &port);
 		in = flow.in[SESSION_CLIENT];
 		frame_set_ttl(&in, 1);
 		check_over(f, &in, SESSION_CLIENT);
@@ -140,7 +140,7 @@ static void test_other_packets(void **state)
 	/* Its two fragments go to the worker that reassembles their datagram, and then to the
 	 * session's owner. */
 	struct flow flow;
-	open_foreign(f, &flow, 1, &port);
+	open_remote(f, &flow, 1, &port);
 	flows_frame(f, &in, &flow.client, 0, 1, 400);
 	assert_int_equal(frame_cut(&in, 7, 256, piece, 2), 2);
 	struct deals deals = deals_now(f);
@@ -163,7 +163,7 @@ static void test_other_states(void **state)
 	for (unsigned n = 0; n < 2 * SESSION_PAIR_RECORD; n++) {
 		enum session_direction from = (enum session_direction)(n % 2);
 		struct flow flow;
-		open_foreign(f, &flow, n / 2 == SESSION_UDP_ONE_WAY, &port);
+		open_remote(f, &flow, n / 2 == SESSION_UDP_ONE_WAY, &port);
 		flow_session(f, &flow)->state = (uint8_t)(n / 2);
 		if (!(fast[from] >> n / 2 & 1))
 			check_over(f, &flow.in[from], from);
@@ -175,7 +175,7 @@ static void test_other_states(void **state)
 	for (unsigned n = 0; n < 6; n++) {
 		enum session_direction from = (enum session_direction)(n % 2);
 		struct flow flow;
-		open_foreign(f, &flow, 0, &port);
+		open_remote(f, &flow, 0, &port);
 		struct session *s = flow_session(f, &flow);
 		s->flags = flags[n / 2];
 		check_over(f, &flow.in[from], from);
@@ -190,7 +190,7 @@ static void test_other_endpoints(void **state)
 	struct flow flow;
 	struct frame out;
 	for (unsigned n = 0; n < 3; n++) {
-		open_foreign(f, &flow, 0, &port);
+		open_remote(f, &flow, 0, &port);
 		struct endpoint *e = inspect_endpoint(f->harness.b, flow.server_id);
 		uint8_t *const why[] = {
 		        &e->down, &e->dead,
@@ -200,7 +200,7 @@ static void test_other_endpoints(void **state)
 		*why[n] = 0;
 	}
 	/* The owner answers packets that exceed the MTU. */
-	open_foreign(f, &flow, 0, &port);
+	open_remote(f, &flow, 0, &port);
 	struct deals deals = deals_now(f);
 	struct frame in;
 	flows_frame(f, &in, &flow.client, SY_TCP_ACK, 1, HARNESS_LAN_MTU - 40);
@@ -251,8 +251,8 @@ static void test_order(void **state)
 	struct flows *f = *state;
 	uint16_t port = 1000;
 	struct flow flow, other;
-	open_foreign(f, &flow, 0, &port);
-	open_foreign(f, &other, 2, &port);
+	open_remote(f, &flow, 0, &port);
+	open_remote(f, &other, 2, &port);
 	for (unsigned round = 0; round < 3; round++) {
 		arrive_over(f, &flow, 1);
 		struct deals deals = deals_now(f);
@@ -283,7 +283,7 @@ static void test_order_of_a_burst(void **state)
 	struct flows *f = *state;
 	uint16_t port = 1000;
 	struct flow flow;
-	open_foreign(f, &flow, 0, &port);
+	open_remote(f, &flow, 0, &port);
 	struct deals deals = deals_now(f);
 	for (uint32_t n = 0; n < SY_BURST; n++)
 		arrive(f, &flow, n == SY_BURST / 2 ? SY_TCP_ACK | SY_TCP_FIN : SY_TCP_ACK, n);
@@ -299,8 +299,8 @@ static void test_seen(void **state)
 	struct flows *f = *state;
 	uint16_t port = 1000;
 	struct flow busy, silent;
-	open_foreign(f, &busy, 1, &port);
-	open_foreign(f, &silent, 1, &port);
+	open_remote(f, &busy, 1, &port);
+	open_remote(f, &silent, 1, &port);
 	struct deals deals = deals_now(f);
 	unsigned seconds = 0;
 	for (; flow_session(f, &silent); seconds += 10) {

@@ -78,10 +78,10 @@ static uint32_t record_of(struct flows *f, const struct flow *flow)
 
 enum damage {
 	NONE,
-	COMPANION_CHANGED,     /* contradicts its commit word */
-	COMPANION_UNCOMMITTED, /* an insertion interrupted here */
-	COMPANION_GONE,
-	COMPANION_OF_ANOTHER, /* whole, but of another session */
+	PAIR_CHANGED,     /* contradicts its commit word */
+	PAIR_UNCOMMITTED, /* an insertion interrupted here */
+	PAIR_GONE,
+	PAIR_OF_ANOTHER, /* whole, but of another session */
 	SESSION_UNCOMMITTED,
 	SESSION_GONE,  /* a removal interrupted here */
 	SESSION_MOVED, /* a whole session in the pair record's place */
@@ -90,8 +90,8 @@ enum damage {
 
 /* How many of the pair's records count as torn. */
 static const unsigned torn[DAMAGES] = {
-        [COMPANION_CHANGED] = 1,    [COMPANION_UNCOMMITTED] = 1, [COMPANION_GONE] = 1,
-        [COMPANION_OF_ANOTHER] = 1, [SESSION_UNCOMMITTED] = 1,   [SESSION_MOVED] = 2};
+        [PAIR_CHANGED] = 1,    [PAIR_UNCOMMITTED] = 1,    [PAIR_GONE] = 1,
+        [PAIR_OF_ANOTHER] = 1, [SESSION_UNCOMMITTED] = 1, [SESSION_MOVED] = 2};
 
 static void damage(struct flows *f, const struct talk *k, const struct talk *other, enum damage how)
 {
@@ -100,17 +100,17 @@ static void damage(struct flows *f, const struct talk *k, const struct talk *oth
 	static const struct session nothing = {.state = SESSION_FREE};
 	assert_true(session_is_pair(t, r) && session_is_pair(u, o));
 	switch (how) {
-	case COMPANION_CHANGED:
+	case PAIR_CHANGED:
 		t->hot[r + 1].client_port ^= 1;
 		break;
-	case COMPANION_UNCOMMITTED:
+	case PAIR_UNCOMMITTED:
 		t->cold[r + 1].commit = 0;
 		break;
-	case COMPANION_GONE:
+	case PAIR_GONE:
 		t->cold[r + 1].commit = 0;
 		t->hot[r + 1] = nothing;
 		break;
-	case COMPANION_OF_ANOTHER:
+	case PAIR_OF_ANOTHER:
 		t->hot[r + 1] = u->hot[o + 1];
 		t->cold[r + 1] = u->cold[o + 1];
 		break;

@@ -423,13 +423,13 @@ static void test_second_forwarder_is_refused(void **state)
 	director_start(SY_DIRECTOR_AUTO);
 }
 
-static void test_foreign_program_is_refused(void **state)
+static void test_other_program_is_refused(void **state)
 {
 	const struct bpf_insn pass[] = {
 	        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = XDP_PASS},
 	        {.code = BPF_JMP | BPF_EXIT},
 	};
-	int prog = bpf_prog_load(BPF_PROG_TYPE_XDP, "foreign", "Apache-2.0", pass, 2, NULL);
+	int prog = bpf_prog_load(BPF_PROG_TYPE_XDP, "other", "Apache-2.0", pass, 2, NULL);
 	int ifindex = (int)if_nametoindex("near0");
 	struct sy_error err;
 
@@ -491,7 +491,7 @@ int main(void)
 	        TEST(test_networks_settle),
 	        TEST(test_another_mode_attaches_again),
 	        TEST(test_second_forwarder_is_refused),
-	        TEST(test_foreign_program_is_refused),
+	        TEST(test_other_program_is_refused),
 	        TEST(test_link_of_a_vanished_device_is_replaced),
 	        TEST(test_no_such_interface),
 	        TEST(test_cookies_tell_namespaces_apart),
