@@ -109,8 +109,8 @@ static void guests_check(const struct session_table *t)
 		const struct session_bucket *b = &t->buckets[bucket];
 		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++) {
 			bool guest = b->guests >> place & 1;
-			MUST(!guest || b->tags[place], "slot %u: nobody is a guest of bucket %u",
-			     t->slot, bucket);
+			MUST(!guest || b->tags[place], "slot %u: no guest in bucket %u", t->slot,
+			     bucket);
 			if (guest)
 				absent[session_bucket_other(t, bucket, b->tags[place])]++;
 		}

@@ -71,7 +71,7 @@ struct play {
 	struct rng rng;
 	uint64_t seed;
 	uint64_t span_ns; /* longest time until a kill */
-	unsigned lives;
+	unsigned runs;
 	unsigned killed[PHASE_COUNT];
 	char directory[FOLDER_NAME];
 };
@@ -130,9 +130,9 @@ static pid_t fork_bound(int cpu)
 static pid_t run_fork(struct play *p, int cpu, enum spoil spoil, bool last)
 {
 	char label[80];
-	uint64_t seed = (uint64_t)rng_below(&p->rng, UINT32_MAX) << 32 | ++p->lives;
-	snprintf(label, sizeof(label), "seed %lu, %s, life %u%s%s", p->seed, p->scenario->name,
-	         p->lives, spoil ? ", spoilt on purpose: " : "", spoil ? spoil_name[spoil] : "");
+	uint64_t seed = (uint64_t)rng_below(&p->rng, UINT32_MAX) << 32 | ++p->runs;
+	snprintf(label, sizeof(label), "seed %lu, %s, run %u%s%s", p->seed, p->scenario->name,
+	         p->runs, spoil ? ", spoilt on purpose: " : "", spoil ? spoil_name[spoil] : "");
 	pid_t pid = fork_bound(cpu);
 	if (pid == 0 && rte_memseg_contig_walk_thread_unsafe(memory_own, NULL) != 0) {
 		perror("crash: memory of its own");
@@ -195,8 +195,8 @@ static bool run_killed(struct play *p, pid_t pid)
 		p->killed[p->h->phase]++;
 		return true;
 	}
-	fprintf(stderr, "crash: FAILED: seed %lu, %s, life %u was not merely killed: status %x\n",
-	        p->seed, p->scenario->name, p->lives, status);
+	fprintf(stderr, "crash: FAILED: seed %lu, %s, run %u was not merely killed: status %x\n",
+	        p->seed, p->scenario->name, p->runs, status);
 	return false;
 }
 
@@ -210,7 +210,7 @@ static bool run_and_death(struct play *p)
 	p->h->ready_ns = 0;
 	p->h->phase = PHASE_START;
 	pid_t pid = run_fork(p, cpu, SPOIL_NOTHING, false);
-	if (p->lives == 1) /* how long does a start take? */
+	if (p->runs == 1) /* how long does a start take? */
 		wait_for_workload(p, pid);
 	if (rng_percent(&p->rng, 60))
 		wait_for_burst(p);
@@ -290,15 +290,15 @@ static bool play_report(const struct play *p)
 	const struct chronicle *h = p->h;
 	if (p->scenario->sessions_limit)
 		printf("%s: %lu tables grew\n", p->scenario->name, h->grown);
-	printf("%s: killed %u times while starting, %u while checking, %u in churn, %u in a "
+	printf("%s: killed %u times while starting, %u while checking, %u in the workload, %u in a "
 	       "commit;\n"
-	       "    %lu sessions adopted (%lu first packets in doubt), %lu of them asked at once; "
-	       "%lu packets, %lu sessions, %lu commits\n    judged:",
+	       "    %lu sessions adopted (%lu first packets uncertain), %lu of them asked at once; "
+	       "%lu packets, %lu sessions, %lu commits\n    results:",
 	       p->scenario->name, p->killed[PHASE_START], p->killed[PHASE_CHECK],
-	       p->killed[PHASE_CHURN], p->killed[PHASE_COMMIT], h->adopted, h->uncertain, h->probed,
-	       h->forwarded, h->created, h->commits);
+	       p->killed[PHASE_WORKLOAD], p->killed[PHASE_COMMIT], h->adopted, h->uncertain,
+	       h->probed, h->forwarded, h->created, h->commits);
 	for (unsigned v = 0; v < SESSION_RESULT_COUNT; v++)
-		printf(" %lu %s%s", h->verdict[v], session_result_name((enum session_result)v),
+		printf(" %lu %s%s", h->result[v], session_result_name((enum session_result)v),
 		       v + 1 < SESSION_RESULT_COUNT ? "," : "\n");
 	if (h->adopted && h->probed)
 		return true;
@@ -337,7 +337,7 @@ static bool prove(enum spoil spoil, uint64_t seed)
 	if (ok)
 		printf("%s: noticed\n", spoil_name[spoil]);
 	else
-		fprintf(stderr, "crash: FAILED: nobody notices it: %s\n", spoil_name[spoil]);
+		fprintf(stderr, "crash: FAILED: the checks miss it: %s\n", spoil_name[spoil]);
 	play_end(&p, true);
 	return ok;
 }

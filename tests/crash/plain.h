@@ -70,7 +70,7 @@ struct flow {
 	uint8_t state, fins; /* fins: bit side: sent; bit 2 + side: acknowledged */
 	uint32_t seq[2];     /* by side: its next sequence number */
 	uint32_t first;      /* the client's first byte, after its SYN */
-	bool told;           /* its server has acknowledged data since that SYN */
+	bool acknowledged;   /* its server has acknowledged data since that SYN */
 	uint32_t seen_first,
 	        seen_last; /* earliest and latest second at which its last packet was seen */
 	/* the packet in flight; uncertain until `pending` is cleared, which is done last */
@@ -81,7 +81,7 @@ struct flow {
 
 /* Shared by parent and children. */
 struct chronicle {
-	uint64_t now_ns;   /* the only clock; it advances while no child lives */
+	uint64_t now_ns;   /* the only clock; it advances while no child runs */
 	uint32_t since;    /* last value given out */
 	uint32_t serial;   /* burst number */
 	uint32_t accepted; /* config in force */
@@ -96,10 +96,10 @@ struct chronicle {
 	/* for the report */
 	uint64_t grown;
 	uint64_t adopted, uncertain, probed, forwarded, created, commits;
-	uint64_t verdict[16];
+	uint64_t result[16];
 };
 
-enum plain_phase { PHASE_START, PHASE_CHECK, PHASE_CHURN, PHASE_COMMIT, PHASE_COUNT };
+enum plain_phase { PHASE_START, PHASE_CHECK, PHASE_WORKLOAD, PHASE_COMMIT, PHASE_COUNT };
 
 /* ---- names ---- */
 

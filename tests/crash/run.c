@@ -15,14 +15,14 @@
 /* Exit status, different from that of a run that found an error. */
 #define NOTHING_THERE 3
 
-static struct run life;
+static struct run run;
 
 _Noreturn void run_fail(const char *fmt, ...)
 {
 	va_list args;
-	life.h->failed = true;
+	run.h->failed = true;
 	va_start(args, fmt);
-	fprintf(stderr, "crash: FAILED: %s: ", life.label);
+	fprintf(stderr, "crash: FAILED: %s: ", run.label);
 	vfprintf(stderr, fmt, args);
 	fputc('\n', stderr);
 	va_end(args);
@@ -34,7 +34,7 @@ _Noreturn void run_fail(const char *fmt, ...)
 uint64_t __wrap_sy_clock_ns(void);
 uint64_t __wrap_sy_clock_ns(void)
 {
-	return life.h ? life.h->now_ns : 1;
+	return run.h ? run.h->now_ns : 1;
 }
 
 static uint64_t real_ns(void)
@@ -122,20 +122,20 @@ _Noreturn void run_start(struct chronicle *h, const struct scenario *scenario,
                          bool last)
 {
 	uint64_t started_ns = real_ns();
-	life = (struct run){.h = h, .scenario = scenario, .directory = directory, .spoil = spoil};
-	snprintf(life.label, sizeof(life.label), "%s", label);
-	life.rng.state = seed;
-	life.last = last;
-	life.slow = rng_percent(&life.rng, 50);
+	run = (struct run){.h = h, .scenario = scenario, .directory = directory, .spoil = spoil};
+	snprintf(run.label, sizeof(run.label), "%s", label);
+	run.rng.state = seed;
+	run.last = last;
+	run.slow = rng_percent(&run.rng, 50);
 	h->phase = PHASE_START;
 	h->turns = 0;
-	run_begin(&life);
+	run_begin(&run);
 	h->ready_ns = real_ns() - started_ns;
-	h->phase = PHASE_CHURN;
+	h->phase = PHASE_WORKLOAD;
 	for (unsigned n = 0; !last || n < LAST_STEPS; n++) {
-		workload_step(&life);
-		if (!scenario->still && rng_percent(&life.rng, 10))
-			settings_change(&life);
+		workload_step(&run);
+		if (!scenario->still && rng_percent(&run.rng, 10))
+			settings_change(&run);
 	}
 	_exit(EXIT_SUCCESS);
 }

@@ -13,7 +13,7 @@
 
 /* A transaction under construction: for the balancer, and the model's next state. */
 struct draft {
-	struct run *life;
+	struct run *run;
 	struct plain_config *config;
 	struct changes changes;
 };
@@ -49,7 +49,7 @@ static void draft_service(struct draft *d, unsigned service)
 	        ->client_address =
 	        (Steelyard__Forwarder__V1__ClientAddress)plain_client_address(service);
 	if (!p->state)
-		*p = (struct plain_part){.state = 1, .since = ++d->life->h->since};
+		*p = (struct plain_part){.state = 1, .since = ++d->run->h->since};
 }
 
 static void draft_delete_service(struct draft *d, unsigned service)
@@ -68,7 +68,7 @@ static void draft_server(struct draft *d, unsigned service, unsigned n, uint8_t 
 	struct plain_part *p = &d->config->server[service][n];
 	put_server(&d->changes, &key, &addr, ntohs(plain_server_port(service)), weight, state);
 	if (!p->state)
-		p->since = ++d->life->h->since;
+		p->since = ++d->run->h->since;
 	p->state = state;
 	p->weight = weight;
 }
@@ -87,7 +87,7 @@ static void draft_local(struct draft *d, unsigned n)
 	struct plain_part *p = &d->config->local[n];
 	put_local(&d->changes, &addr);
 	if (!p->state)
-		*p = (struct plain_part){.state = 1, .since = ++d->life->h->since};
+		*p = (struct plain_part){.state = 1, .since = ++d->run->h->since};
 }
 
 static void draft_delete_local(struct draft *d, unsigned n)
@@ -104,7 +104,7 @@ static struct draft draft_begin(struct run *l)
 	struct chronicle *h = l->h;
 	struct plain_config *next = &h->config[!h->accepted];
 	*next = h->config[h->accepted];
-	return (struct draft){.life = l, .config = next};
+	return (struct draft){.run = l, .config = next};
 }
 
 /* In force from now on: sessions of removed objects are no longer uncertain. */
@@ -117,7 +117,7 @@ static void settings_accept(struct chronicle *h, uint32_t which)
 
 static void draft_commit(struct draft *d)
 {
-	struct run *l = d->life;
+	struct run *l = d->run;
 	struct chronicle *h = l->h;
 	uint32_t phase = h->phase;
 	d->config->revision = h->config[h->accepted].revision + 1;

@@ -111,7 +111,8 @@ static void validate_begun(struct flow *f, const struct flow *found, const pb_se
 static void validate_session(struct run *l, const pb_session *s, struct tally *t)
 {
 	unsigned i = flow_of(l->h, s);
-	MUST(i < PLAIN_FLOWS, "a session that nobody began: port %u, local port %u, %s, idle %u",
+	MUST(i < PLAIN_FLOWS,
+	     "a session that no packet created: port %u, local port %u, %s, idle %u",
 	     s->client_port, s->local_port, s->state, s->idle_s);
 	struct flow *f = &l->h->flow[i], found = *f;
 	MUST(!t->seen[i], "two sessions of one client: %s", flow_text(f));
@@ -168,8 +169,8 @@ static void validate_absent(struct run *l, const struct tally *t)
 		struct flow *f = &l->h->flow[i];
 		if (f->certainty == FLOW_NONE || t->seen[i])
 			continue;
-		MUST(!flow_must_live(f, c, plain_seconds(l->h)), "a session is lost: %s; judged:%s",
-		     flow_text(f), results_text(l));
+		MUST(!flow_must_live(f, c, plain_seconds(l->h)),
+		     "a session is lost: %s; results:%s", flow_text(f), results_text(l));
 		if (f->certainty == FLOW_UNCERTAIN && c->service[f->service].state) {
 			l->h->uncertain++;
 			continue;
@@ -252,8 +253,8 @@ static void validate_status(struct run *l, const struct tally *t)
 		sum += a->results[i]->sessions;
 		if (!strcmp(a->results[i]->name, "kept"))
 			kept = a->results[i]->sessions;
-		if (i < SY_ARRAY_LEN(l->h->verdict))
-			l->h->verdict[i] += a->results[i]->sessions;
+		if (i < SY_ARRAY_LEN(l->h->result))
+			l->h->result[i] += a->results[i]->sessions;
 	}
 	MUST(r->status->sessions == t->listed, "%lu sessions are listed, and %lu counted",
 	     t->listed, r->status->sessions);
@@ -261,7 +262,7 @@ static void validate_status(struct run *l, const struct tally *t)
 	     "%lu sessions are listed, and the totals say %lu", t->listed,
 	     harness_totals(&l->harness).live);
 	MUST(kept == t->listed, "%lu sessions are listed, and %lu were kept", t->listed, kept);
-	MUST(sum == l->found, "%lu records were found, and %lu judged", l->found, sum);
+	MUST(sum == l->found, "%lu records were found, and %lu have a result", l->found, sum);
 	MUST(!*a->refused, "the file was refused: %s", a->refused);
 	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
 }

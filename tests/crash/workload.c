@@ -207,15 +207,16 @@ static void must_be_counted(struct run *l, struct flow *f, const struct sight *s
 	MUST(!header || (inserted && f->side == PLAIN_CLIENT && client == f->first &&
 	                 s->payload == inserted + sizeof(struct mark)),
 	     "there is a header where none may be: %s", flow_text(f));
-	MUST(header || !inserted || f->told || begins || f->side == PLAIN_SERVER ||
+	MUST(header || !inserted || f->acknowledged || begins || f->side == PLAIN_SERVER ||
 	             client != f->first,
 	     "the header is missing: %s", flow_text(f));
 	/* The balancer decides whether a SYN restarts a connection that was reset. */
 	if (begins && f->side == PLAIN_CLIENT) {
 		f->first = client + 1;
-		f->told = f->state == PLAIN_RESET_BY_CLIENT || f->state == PLAIN_RESET_BY_SERVER;
+		f->acknowledged =
+		        f->state == PLAIN_RESET_BY_CLIENT || f->state == PLAIN_RESET_BY_SERVER;
 	} else if (f->side == PLAIN_SERVER && !begins && !(s->flags & SY_TCP_RST)) {
-		f->told = true;
+		f->acknowledged = true;
 	}
 }
 
@@ -317,7 +318,7 @@ static void burst_collect(struct run *l, const struct burst *b, unsigned port)
 		MUST(!wrong, "a packet that was sent %s", wrong);
 		mark_find(l, b, &s);
 		MUST(s.mark.serial == l->h->serial && s.mark.flow < PLAIN_FLOWS,
-		     "a packet that nobody sent");
+		     "a packet that no side sent");
 		struct flow *f = &l->h->flow[s.mark.flow];
 		MUST(f->pending, "a packet came out twice: %s", flow_text(f));
 		if (f->certainty == FLOW_LOOSE)

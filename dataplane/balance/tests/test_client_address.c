@@ -494,21 +494,21 @@ static void test_data_in_the_syn(void **state)
 /* A forwarder is replaced, in every phase of the connection. */
 static void test_restart(void **state)
 {
-	for (unsigned life = 0; life < 3; life++)
+	for (unsigned cycle = 0; cycle < 3; cycle++)
 		for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
 			struct flows *f = *state;
 			struct talk k;
 			talk_begin(f, &k, way);
 			const uint32_t shift = inserted(&k);
-			flows_reopen(f, 1, life == 2 ? 77 : 0, life == 0);
+			flows_reopen(f, 1, cycle == 2 ? 77 : 0, cycle == 0);
 			send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
 			check_told(&k, 0, 0);
-			flows_reopen(f, 1, life == 2 ? 78 : 0, life == 0);
+			flows_reopen(f, 1, cycle == 2 ? 78 : 0, cycle == 0);
 			send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 9);
 			check_told(&k, 0, 9);
 			send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 9, 0);
 			check_left(&k, 0, SERVER + 1, FIRST + 9, 0);
-			flows_reopen(f, 1, life == 2 ? 79 : 0, life == 0);
+			flows_reopen(f, 1, cycle == 2 ? 79 : 0, cycle == 0);
 			send_segment(&k, CLIENT, ACK, FIRST + 9, SERVER + 1, 9);
 			check_left(&k, 0, FIRST + shift + 9, SERVER + 1, 9);
 			check_state(&k, SESSION_ESTABLISHED, told(&k));

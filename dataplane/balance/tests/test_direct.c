@@ -12,9 +12,9 @@ static const char *const routed_text[2] = {"10.0.0.77", "2001:db8:b::77"};
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < CONNECTIONS_EACH * SERVICES; life++) {
-		struct sy_tuple t = client_of(life % SERVICES, (uint16_t)(1000 + life));
-		if (life == SERVICES) { /* each worker with its own queues: see remote.c */
+	for (unsigned cycle = 0; cycle < CONNECTIONS_EACH * SERVICES; cycle++) {
+		struct sy_tuple t = client_of(cycle % SERVICES, (uint16_t)(1000 + cycle));
+		if (cycle == SERVICES) { /* each worker with its own queues: see remote.c */
 			f->options.queues = 2;
 			flows_reopen(f, 2, 0, true);
 		}
@@ -143,9 +143,9 @@ static void test_restart(void **state)
 	}
 	for (unsigned i = 0; i < FLOW_SERVICES; i++)
 		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
-	for (unsigned life = 0; life < 6; life++) {
+	for (unsigned cycle = 0; cycle < 6; cycle++) {
 		flows_advance(f, 2);
-		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + cycle % 2, cycle % 3 == 2 ? TICKET : 0, cycle % 3 == 0);
 		assert_int_equal(flows_result(f, SESSION_KEPT), CONNECTIONS + FLOW_SERVICES);
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			struct sy_tuple t = client_of(i % SERVICES, (uint16_t)(2000 + i));

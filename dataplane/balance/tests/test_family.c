@@ -120,10 +120,10 @@ static struct talk talk_open(struct flows *f, unsigned service, uint16_t port)
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < 2 * SERVICES; life++) {
-		if (life == SERVICES)
+	for (unsigned cycle = 0; cycle < 2 * SERVICES; cycle++) {
+		if (cycle == SERVICES)
 			flows_reopen(f, 2, 0, true); /* and packets go to other workers */
-		struct talk k = talk_open(f, life % SERVICES, (uint16_t)(1000 + life));
+		struct talk k = talk_open(f, cycle % SERVICES, (uint16_t)(1000 + cycle));
 		for (unsigned n = 1; n < 20; n++) {
 			to_server(f, &k, SY_TCP_ACK, 65 * n);
 			to_client(f, &k, SY_TCP_ACK | SY_TCP_PSH, 65 * n);
@@ -147,9 +147,9 @@ static void test_restart(void **state)
 	struct talk k[CONNECTIONS];
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		k[i] = talk_open(f, i % SERVICES, (uint16_t)(2000 + i));
-	for (unsigned life = 0; life < 6; life++) {
+	for (unsigned cycle = 0; cycle < 6; cycle++) {
 		flows_advance(f, 2);
-		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + cycle % 2, cycle % 3 == 2 ? TICKET : 0, cycle % 3 == 0);
 		assert_int_equal(flows_result(f, SESSION_KEPT), CONNECTIONS);
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			struct talk before = k[i];

@@ -203,14 +203,14 @@ static void check_to_server(struct flows *f, struct talk *k, unsigned kind, unsi
 static void test_every_way(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < 2; life++) {
-		if (life)
+	for (unsigned cycle = 0; cycle < 2; cycle++) {
+		if (cycle)
 			flows_reopen(f, 2, 0, true);
 		for (unsigned n = 0; n < 8 * SY_ARRAY_LEN(ways); n++) {
 			const struct way *way = &ways[n % SY_ARRAY_LEN(ways)];
 			uint8_t proto = n / SY_ARRAY_LEN(ways) % 2 ? SY_PROTO_UDP : SY_PROTO_TCP;
 			struct talk k;
-			talk_open(f, &k, way, proto, (uint16_t)(2000 + 100 * life + n));
+			talk_open(f, &k, way, proto, (uint16_t)(2000 + 100 * cycle + n));
 			struct session before = *find(f, &k);
 			struct traffic traffic = traffic_sum(f->harness.b, before.server);
 			flows_advance(f, 1);
@@ -225,7 +225,7 @@ static void test_every_way(void **state)
 			assert_int_equal(s->state, before.state);
 			assert_memory_equal(&after, &traffic, sizeof(after));
 		}
-		if (life)
+		if (cycle)
 			assert_true(f->harness.rt->worker[1].counters.handed_in > 0);
 	}
 }

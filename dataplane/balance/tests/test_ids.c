@@ -259,9 +259,9 @@ static void test_removed_and_back(void **state)
 	flows_commit(f, &c);
 	flow_open(f, &since, 0, 1001);
 	assert_int_not_equal(before.server_id, since.server_id);
-	for (unsigned life = 0; life < 3; life++) {
+	for (unsigned cycle = 0; cycle < 3; cycle++) {
 		restart(f, 0);
-		assert_int_equal(flows_result(f, SESSION_SERVER_GONE), life == 0);
+		assert_int_equal(flows_result(f, SESSION_SERVER_GONE), cycle == 0);
 		flow_check(f, &since);
 		assert_null(flow_session(f, &before));
 	}
@@ -394,8 +394,8 @@ static void test_no_name_left(void **state)
 	assert_false(harness_commit(&f->harness, &c));
 	assert_int_equal(f->harness.code, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED);
 	assert_int_equal(rmdir(next), 0);
-	for (unsigned life = 0; life < 2; life++) {
-		restart(f, life ? TICKET : 0);
+	for (unsigned cycle = 0; cycle < 2; cycle++) {
+		restart(f, cycle ? TICKET : 0);
 		put_server(&c, &f->service[0], &stranger, 8080, 1, FLOW_UP);
 		flows_commit(f, &c);
 		for (unsigned s = 0; s < FLOW_SERVICES; s++)

@@ -165,12 +165,12 @@ static void live_on(struct flows *f, enum mode mode)
 	struct talk talk[TALKS];
 	put_ranges(f, mode);
 	open_all(f, mode, talk);
-	for (unsigned life = 0; life < 4; life++) {
+	for (unsigned cycle = 0; cycle < 4; cycle++) {
 		for (unsigned i = 0; i < TALKS; i++)
 			exchange(f, &talk[i]);
 		assert_int_equal(harness_totals(&f->harness).live, TALKS);
 		flows_advance(f, 2);
-		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + cycle % 2, cycle % 3 == 2 ? TICKET : 0, cycle % 3 == 0);
 		assert_int_equal(flows_result(f, SESSION_KEPT), TALKS);
 	}
 	flows_advance(f, 1000);

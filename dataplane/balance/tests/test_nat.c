@@ -103,10 +103,10 @@ static struct talk talk_open(struct flows *f, unsigned service, uint16_t port)
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < 2 * SERVICES; life++) {
-		if (life == SERVICES)
+	for (unsigned cycle = 0; cycle < 2 * SERVICES; cycle++) {
+		if (cycle == SERVICES)
 			flows_reopen(f, 2, 0, true);
-		struct talk k = talk_open(f, life % SERVICES, (uint16_t)(1000 + life));
+		struct talk k = talk_open(f, cycle % SERVICES, (uint16_t)(1000 + cycle));
 		struct session *s = flows_find(f, &k.client);
 		assert_int_equal(s->local, LOCAL_NONE);
 		for (unsigned n = 0; n < 20; n++) {
@@ -139,9 +139,9 @@ static void test_restart(void **state)
 		k[i] = talk_open(f, i % SERVICES, (uint16_t)(2000 + i));
 	for (unsigned i = 0; i < FLOW_SERVICES; i++)
 		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
-	for (unsigned life = 0; life < 6; life++) {
+	for (unsigned cycle = 0; cycle < 6; cycle++) {
 		flows_advance(f, 2);
-		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + cycle % 2, cycle % 3 == 2 ? TICKET : 0, cycle % 3 == 0);
 		assert_int_equal(flows_result(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
 		for (unsigned i = 0; i < TALKS; i++) {
 			struct talk same = k[i];

@@ -57,15 +57,15 @@ static void test_goes_on(void **state)
 	struct flow flow[FLOWS], more;
 	open_all(f, flow);
 	check_all(f, flow);
-	for (unsigned life = 0; life < 12; life++) {
-		enum end end = life % 3;
+	for (unsigned cycle = 0; cycle < 12; cycle++) {
+		enum end end = cycle % 3;
 		flows_advance(f, 3);
-		f->options.adopters = 1 + life % 2;
-		restart(f, end, 1 + life / 3 % 2);
+		f->options.adopters = 1 + cycle % 2;
+		restart(f, end, 1 + cycle / 3 % 2);
 		assert_int_equal(inspect_found(f->harness.b)->source, source[end]);
 		assert_int_equal(flows_result(f, SESSION_KEPT), FLOWS);
 		check_all(f, flow);
-		flow_open(f, &more, life % FLOW_SERVICES, (uint16_t)(2000 + life));
+		flow_open(f, &more, cycle % FLOW_SERVICES, (uint16_t)(2000 + cycle));
 		flow_check(f, &more);
 		struct session *s = flow_session(f, &more); /* expires soon */
 		s->state = more.client.proto == SY_PROTO_TCP ? SESSION_RESET : SESSION_UDP_ONE_WAY;

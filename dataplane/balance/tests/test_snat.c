@@ -165,10 +165,10 @@ static void padded(struct flows *f)
 static void test_a_conversation(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < 2 * KINDS; life++) {
-		if (life == KINDS)
+	for (unsigned cycle = 0; cycle < 2 * KINDS; cycle++) {
+		if (cycle == KINDS)
 			flows_reopen(f, 2, 0, true);
-		struct talk k = talk_of(life % KINDS, (uint16_t)(3000 + life), 443);
+		struct talk k = talk_of(cycle % KINDS, (uint16_t)(3000 + cycle), 443);
 		talk_open(f, &k);
 		const struct sy_tuple first = k.back;
 		for (unsigned n = 0; n < 10; n++) {
@@ -281,11 +281,11 @@ static void test_restart(void **state)
 	}
 	for (unsigned i = 0; i < FLOW_SERVICES; i++)
 		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
-	for (unsigned life = 0; life < 7; life++) {
+	for (unsigned cycle = 0; cycle < 7; cycle++) {
 		flows_advance(f, 1);
-		if (life == 6)
+		if (cycle == 6)
 			f->options.sessions = 2 * 64 * SY_SLOTS;
-		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + cycle % 2, cycle % 3 == 2 ? TICKET : 0, cycle % 3 == 0);
 		assert_int_equal(flows_result(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
 		for (unsigned i = 0; i < TALKS; i++) {
 			struct talk same = k[i];

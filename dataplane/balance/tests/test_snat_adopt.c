@@ -158,18 +158,18 @@ static void check_tables(struct flows *f, uint64_t live)
 static void test_damaged_pairs(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < 4; life++) {
+	for (unsigned cycle = 0; cycle < 4; cycle++) {
 		struct talk k[2][2 * DAMAGES];
 		uint64_t ends = 0;
 		for (unsigned n = 0; n < 2 * 2 * DAMAGES; n++)
-			talk_open(f, &k[n % 2][n / 2], n % 2, (uint16_t)(3000 + 100 * life + n));
+			talk_open(f, &k[n % 2][n / 2], n % 2, (uint16_t)(3000 + 100 * cycle + n));
 		for (unsigned n = 0; n < DAMAGES; n++)
 			for (unsigned v6 = 0; v6 < 2; v6++) {
 				damage(f, &k[v6][n], &k[v6][DAMAGES + n], (enum damage)n);
 				ends += torn[n];
 			}
-		f->options.sessions *= 1 + life / 2;
-		flows_reopen(f, 1 + life % 2, 0, true);
+		f->options.sessions *= 1 + cycle / 2;
+		flows_reopen(f, 1 + cycle % 2, 0, true);
 		assert_int_equal(flows_result(f, SESSION_TORN), ends);
 		assert_int_equal(flows_result(f, SESSION_KEPT), 2 * (DAMAGES + 1));
 		check_tables(f, 2 * (DAMAGES + 1));
@@ -190,11 +190,11 @@ static void test_damaged_pairs(void **state)
 static void test_a_session_before_an_orphan(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < 2; life++) {
+	for (unsigned cycle = 0; cycle < 2; cycle++) {
 		struct talk k;
 		struct flow flow = {.client = {.src = harness_addr("198.18.0.1")}};
 		uint16_t port = 1000;
-		talk_open(f, &k, 0, (uint16_t)(3000 + life));
+		talk_open(f, &k, 0, (uint16_t)(3000 + cycle));
 		struct session_table *t = table_of(f, &k.flow);
 		do
 			flow.client.sport = htons(++port);
@@ -206,8 +206,8 @@ static void test_a_session_before_an_orphan(void **state)
 		t->cold[r] = t->cold[single];
 		t->cold[single].commit = 0;
 		t->hot[single] = (struct session){.state = SESSION_FREE};
-		f->options.sessions *= 1 + life;
-		flows_reopen(f, 1 + life, 0, true);
+		f->options.sessions *= 1 + cycle;
+		flows_reopen(f, 1 + cycle, 0, true);
 		assert_int_equal(flows_result(f, SESSION_KEPT), 1);
 		assert_int_equal(flows_result(f, SESSION_TORN), 0);
 		check_tables(f, 1);

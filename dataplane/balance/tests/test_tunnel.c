@@ -97,10 +97,10 @@ static unsigned pass(struct flows *f, unsigned service, const struct sy_tuple *t
 static void test_a_connection(void **state)
 {
 	struct flows *f = *state;
-	for (unsigned life = 0; life < 2 * SERVICES; life++) {
-		unsigned service = life % SERVICES;
-		struct sy_tuple t = client_of(service, (uint16_t)(1000 + life));
-		if (life == SERVICES)
+	for (unsigned cycle = 0; cycle < 2 * SERVICES; cycle++) {
+		unsigned service = cycle % SERVICES;
+		struct sy_tuple t = client_of(service, (uint16_t)(1000 + cycle));
+		if (cycle == SERVICES)
 			flows_reopen(f, 2, 0, true);
 		unsigned server = pass(f, service, &t, SY_TCP_SYN, 20);
 		for (unsigned n = 0; n < 20; n++)
@@ -124,9 +124,9 @@ static void test_restart(void **state)
 		pass(f, i % SERVICES, &t, SY_TCP_SYN, 0);
 		server[i] = pass(f, i % SERVICES, &t, SY_TCP_ACK, 10);
 	}
-	for (unsigned life = 0; life < 6; life++) {
+	for (unsigned cycle = 0; cycle < 6; cycle++) {
 		flows_advance(f, 2);
-		flows_reopen(f, 1 + life % 2, life % 3 == 2 ? TICKET : 0, life % 3 == 0);
+		flows_reopen(f, 1 + cycle % 2, cycle % 3 == 2 ? TICKET : 0, cycle % 3 == 0);
 		assert_int_equal(flows_result(f, SESSION_KEPT), CONNECTIONS);
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			struct sy_tuple t = client_of(i % SERVICES, (uint16_t)(2000 + i));
