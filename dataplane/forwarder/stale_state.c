@@ -137,7 +137,7 @@ static bool stale_state_remove(const char *path)
 	return rmdir(path) == 0;
 }
 
-static void note_remove(int fd, const char *note, void (*told)(void *ctx, const char *text),
+static void note_remove(int fd, const char *note, void (*report)(void *ctx, const char *text),
                         void *ctx)
 {
 	char line[PATH_MAX], text[PATH_MAX + 8];
@@ -150,8 +150,8 @@ static void note_remove(int fd, const char *note, void (*told)(void *ctx, const 
 	while (fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = '\0';
 		snprintf(text, sizeof(text), "file %s", line);
-		if (line[0] == '/' && stale_state_remove(line) && told)
-			told(ctx, text);
+		if (line[0] == '/' && stale_state_remove(line) && report)
+			report(ctx, text);
 	}
 	unlink(note);
 	fclose(f);
@@ -182,7 +182,7 @@ void stale_state_keep(int note, const struct options *o)
 	fclose(f);
 }
 
-void stale_state_cleanup(void (*told)(void *ctx, const char *text), void *ctx)
+void stale_state_cleanup(void (*report)(void *ctx, const char *text), void *ctx)
 {
 	char prefix[64], path[sizeof(NOTES) + NAME_MAX + 1];
 	DIR *dir = opendir(NOTES);
@@ -197,7 +197,7 @@ void stale_state_cleanup(void (*told)(void *ctx, const char *text), void *ctx)
 		snprintf(path, sizeof(path), NOTES "/%s", e->d_name);
 		int fd = open(path, O_RDWR | O_CLOEXEC);
 		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-			note_remove(fd, path, told, ctx);
+			note_remove(fd, path, report, ctx);
 		else if (fd >= 0)
 			close(fd);
 	}

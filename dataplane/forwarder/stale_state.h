@@ -16,6 +16,6 @@ int stale_state_note(const struct options *o, struct sy_error *err);
  * the note if nothing that it lists is left. Closes the note. */
 void stale_state_keep(int note, const struct options *o);
 /* Removes the noted files of forwarders of this network namespace that no longer run. */
-void stale_state_cleanup(void (*told)(void *ctx, const char *text), void *ctx);
+void stale_state_cleanup(void (*report)(void *ctx, const char *text), void *ctx);
 
 #endif

@@ -258,16 +258,16 @@ void sy_checks_close(struct sy_checks *c)
 	free(c);
 }
 
-void checks_remove(void (*told)(void *ctx, const char *text), void *ctx)
+void checks_remove(void (*report)(void *ctx, const char *text), void *ctx)
 {
 	struct if_nameindex *all = if_nameindex();
 	char text[64];
 
 	for (const struct if_nameindex *i = all; i && i->if_index; i++) {
-		if (!filter_remove((int)i->if_index) || !told)
+		if (!filter_remove((int)i->if_index) || !report)
 			continue;
 		snprintf(text, sizeof(text), "health checks' program on %s", i->if_name);
-		told(ctx, text);
+		report(ctx, text);
 	}
 	if_freenameindex(all);
 	accept_local_end();

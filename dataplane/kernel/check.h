@@ -6,6 +6,6 @@
 
 /* Removes the programs from all interfaces of this namespace and restores the sysctl. The caller
  * has made sure that no forwarder runs. */
-void checks_remove(void (*told)(void *ctx, const char *text), void *ctx);
+void checks_remove(void (*report)(void *ctx, const char *text), void *ctx);
 
 #endif

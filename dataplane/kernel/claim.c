@@ -404,7 +404,7 @@ int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr)
 	return claim ? claim_remove(c, claim) : 0;
 }
 
-int claims_remove_found(struct sy_claims *c, void (*told)(void *ctx, const char *text), void *ctx)
+int claims_remove_found(struct sy_claims *c, void (*report)(void *ctx, const char *text), void *ctx)
 {
 	int first = 0;
 
@@ -420,8 +420,8 @@ int claims_remove_found(struct sy_claims *c, void (*told)(void *ctx, const char 
 			snprintf(text, sizeof(text), "claim on %s",
 			         sy_addr_format(&claim->addr, addr));
 			rc = claim_remove(c, claim);
-			if (rc == 0 && told)
-				told(ctx, text);
+			if (rc == 0 && report)
+				report(ctx, text);
 			first = first ? first : rc;
 		}
 	}

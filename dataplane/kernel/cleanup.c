@@ -16,7 +16,7 @@
 #define CLEANUP_LOCKS 256
 
 struct cleanup {
-	void (*told)(void *ctx, const char *text);
+	void (*report)(void *ctx, const char *text);
 	void *ctx;
 	uint64_t netns;
 	int lock[CLEANUP_LOCKS];
@@ -29,8 +29,8 @@ static void cleanup_report(const struct cleanup *c, const char *what, const char
 	char text[2 * HOST_PATH];
 
 	snprintf(text, sizeof(text), "%s %s", what, which);
-	if (c->told)
-		c->told(c->ctx, text);
+	if (c->report)
+		c->report(c->ctx, text);
 }
 
 /* "<prefix><netns>-<ifindex>": true if the name has this form. */
@@ -129,7 +129,7 @@ static void pins_remove(struct cleanup *c)
 
 static int claims_clean(struct cleanup *c, struct sy_claims *claims, struct sy_error *err)
 {
-	int rc = claims_remove_found(claims, c->told, c->ctx);
+	int rc = claims_remove_found(claims, c->report, c->ctx);
 
 	if (rc)
 		return sy_fail(err, -rc, "cannot remove a claim: %s", strerror(-rc));
@@ -140,7 +140,7 @@ static int claims_clean(struct cleanup *c, struct sy_claims *claims, struct sy_e
 	return 0;
 }
 
-int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, struct sy_error *err)
+int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, struct sy_error *err)
 {
 	struct cleanup *c = calloc(1, sizeof(*c));
 	struct sy_claims *claims = NULL;
@@ -149,7 +149,7 @@ int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, stru
 
 	if (!c)
 		return sy_fail(err, ENOMEM, "no memory for cleanup");
-	c->told = told;
+	c->report = report;
 	c->ctx = ctx;
 	c->netns = host_netns();
 	rc = claims_load(&claims, 0, err);
@@ -157,7 +157,7 @@ int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, stru
 		rc = locks_take(c, err);
 	if (rc == 0) {
 		pins_remove(c);
-		checks_remove(c->told, c->ctx);
+		checks_remove(c->report, c->ctx);
 		rc = claims_clean(c, claims, err);
 	}
 	locks_release(c, rc == 0);

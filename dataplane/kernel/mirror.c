@@ -211,8 +211,8 @@ static void refusal_update(struct sy_mirror *m)
 	if (strcmp(text, m->refused) == 0)
 		return;
 	memcpy(m->refused, text, sizeof(text));
-	if (m->store.told.refused)
-		m->store.told.refused(m->store.told.ctx, text[0] ? m->refused : NULL);
+	if (m->store.handler.refused)
+		m->store.handler.refused(m->store.handler.ctx, text[0] ? m->refused : NULL);
 }
 
 /* ---- dumps ----------------------------------------------------------------------------------- */
@@ -274,8 +274,8 @@ static void dump_finish(struct sy_mirror *m)
 	if (!m->announce)
 		return;
 	m->announce = false;
-	if (m->store.told.synced)
-		m->store.told.synced(m->store.told.ctx);
+	if (m->store.handler.synced)
+		m->store.handler.synced(m->store.handler.ctx);
 }
 
 void mirror_dump_done(struct sy_mirror *m)

@@ -185,12 +185,12 @@ static void node_settle(struct store *s, struct route_node *node, bool v6, bool 
 		s->prefixes[v6][node->prefix_len]--;
 		free(node);
 	}
-	if (!s->told.route)
+	if (!s->handler.route)
 		return;
 	if (has && !(had && route_equal(before, &after)))
-		s->told.route(s->told.ctx, &after, false);
+		s->handler.route(s->handler.ctx, &after, false);
 	else if (had && !has)
-		s->told.route(s->told.ctx, before, true);
+		s->handler.route(s->handler.ctx, before, true);
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */

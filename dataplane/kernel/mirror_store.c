@@ -27,7 +27,7 @@ int store_init(struct store *s, const struct sy_mirror_handler *handler)
 	int rc;
 
 	memset(s, 0, sizeof(*s));
-	s->told = *handler;
+	s->handler = *handler;
 	rc = sy_hash_key_random(&s->key);
 	if (rc == 0 && (table_init(&s->links) || table_init(&s->addrs) || table_init(&s->routes) ||
 	                table_init(&s->neighs)))
@@ -91,8 +91,8 @@ static void link_drop(struct store *s, struct link_entry *e)
 {
 	table_remove(&s->links, &e->node);
 	s->vrf_members -= e->link.vrf_member;
-	if (s->told.link)
-		s->told.link(s->told.ctx, &e->link, true);
+	if (s->handler.link)
+		s->handler.link(s->handler.ctx, &e->link, true);
 	free(e);
 }
 
@@ -124,8 +124,8 @@ bool store_link(struct store *s, const struct sy_link *link, bool gone)
 		return false;
 	s->vrf_members += (unsigned)link->vrf_member - e->link.vrf_member;
 	e->link = *link;
-	if (s->told.link)
-		s->told.link(s->told.ctx, link, false);
+	if (s->handler.link)
+		s->handler.link(s->handler.ctx, link, false);
 	return flipped;
 }
 
@@ -150,8 +150,8 @@ const struct sy_link *store_find_vrf_member(const struct store *s)
 static void addr_drop(struct store *s, struct addr_entry *e)
 {
 	table_remove(&s->addrs, &e->node);
-	if (s->told.addr)
-		s->told.addr(s->told.ctx, &e->addr, true);
+	if (s->handler.addr)
+		s->handler.addr(s->handler.ctx, &e->addr, true);
 	free(e);
 }
 
@@ -181,8 +181,8 @@ void store_addr(struct store *s, const struct sy_link_addr *addr, bool gone)
 		return;
 	e->gen = s->gen[KIND_ADDR];
 	e->addr = *addr;
-	if (s->told.addr)
-		s->told.addr(s->told.ctx, addr, false);
+	if (s->handler.addr)
+		s->handler.addr(s->handler.ctx, addr, false);
 }
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
@@ -190,8 +190,8 @@ void store_addr(struct store *s, const struct sy_link_addr *addr, bool gone)
 static void neigh_drop(struct store *s, struct neigh_entry *e)
 {
 	table_remove(&s->neighs, &e->node);
-	if (s->told.neigh)
-		s->told.neigh(s->told.ctx, &e->neigh, true);
+	if (s->handler.neigh)
+		s->handler.neigh(s->handler.ctx, &e->neigh, true);
 	free(e);
 }
 
@@ -237,8 +237,8 @@ void store_neigh(struct store *s, const struct sy_neigh *neigh, bool gone)
 	    memcmp(e->neigh.mac, neigh->mac, sizeof(neigh->mac)) == 0)
 		return;
 	e->neigh = *neigh;
-	if (s->told.neigh)
-		s->told.neigh(s->told.ctx, neigh, false);
+	if (s->handler.neigh)
+		s->handler.neigh(s->handler.ctx, neigh, false);
 }
 
 /* ---- sweep ----------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ enum store_kind {
 };
 
 struct store {
-	struct sy_mirror_handler told;
+	struct sy_mirror_handler handler;
 	struct sy_hash_key key; /* secret: routes come from peers, who must not craft collisions */
 	struct table links, addrs, routes, neighs;
 	uint8_t gen[KIND_COUNT];

@@ -7,9 +7,9 @@
 #include "control.h"
 #include "model.h"
 
-#define WARNINGS_FIXED    3u /* warnings that occur at most once each */
-#define WARNING_TEXT      480u
-#define NEIGHBOUR_TOLD_NS (600 * UINT64_C(1000000000))
+#define WARNINGS_FIXED       3u /* warnings that occur at most once each */
+#define WARNING_TEXT         480u
+#define NEIGHBOUR_WARNING_NS (600 * UINT64_C(1000000000))
 
 struct warnings {
 	struct arena *arena;
@@ -69,7 +69,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		warn(&to, "bpffs is mounted in a private mount namespace: the flow director "
 		          "ends with it; start the forwarder in the host's (nsenter --net instead "
 		          "of ip netns exec, no PrivateMounts)");
-	if (found->at_ns && sy_clock_ns() - found->at_ns < NEIGHBOUR_TOLD_NS)
+	if (found->at_ns && sy_clock_ns() - found->at_ns < NEIGHBOUR_WARNING_NS)
 		warn(&to, NEIGHBOUR_FOUND, NEIGHBOUR_FOUND_VALUES(found, text));
 	*out = to.text;
 	*count = to.count;

@@ -265,7 +265,7 @@ void fragments_expire(struct sy_worker *w)
 {
 	struct fragments *f = balance_worker_of(w)->fragments;
 	while (f->oldest != PLACE_NONE &&
-	       w->now_ns - f->datagram[f->oldest].begun_ns >= FRAGMENT_LIFE_NS)
+	       w->now_ns - f->datagram[f->oldest].begun_ns >= FRAGMENT_TIMEOUT_NS)
 		datagram_end(w, f, f->oldest, SY_DROP_FRAGMENT_TIMEOUT);
 }
 

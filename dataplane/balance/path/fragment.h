@@ -10,7 +10,7 @@
 #include "balance.h"
 
 /* The longest time from a datagram's first fragment to arrive until its last. */
-#define FRAGMENT_LIFE_NS     UINT64_C(2000000000)
+#define FRAGMENT_TIMEOUT_NS  UINT64_C(2000000000)
 #define FRAGMENT_WAITING     64   /* fragments of a worker that wait for their first fragment */
 #define FRAGMENT_WAITING_MAX 16   /* of these, of one datagram */
 #define FRAGMENT_DATAGRAMS   1024 /* of a worker, at once */

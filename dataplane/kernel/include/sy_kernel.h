@@ -270,8 +270,8 @@ void sy_checks_close(struct sy_checks *c);
 
 /* ---- cleanup (cleanup.c): everything that a forwarder may have left in this namespace -------- */
 
-/* Detaches pinned links and removes claims and the nftables table. Calls told(text) for each thing
- * removed. Fails with -EBUSY while a forwarder runs. */
-int sy_kernel_cleanup(void (*told)(void *ctx, const char *text), void *ctx, struct sy_error *err);
+/* Detaches pinned links and removes claims and the nftables table. Calls report(text) for each
+ * thing removed. Fails with -EBUSY while a forwarder runs. */
+int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, struct sy_error *err);
 
 #endif

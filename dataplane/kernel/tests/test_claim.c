@@ -355,7 +355,7 @@ static void test_one_holder_at_a_time(void **state)
 
 static char reported_text[2048];
 
-static void told(void *ctx, const char *text)
+static void report(void *ctx, const char *text)
 {
 	size_t at = strlen(reported_text);
 
@@ -372,14 +372,15 @@ static void test_cleanup_removes_everything(void **state)
 	claim(VIP4);
 	claim(VIP6);
 	assert_int_equal(sy_director_open("near0", SY_DIRECTOR_AUTO, &director, &err), 0);
-	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), -EBUSY); /* this process still runs */
+	assert_int_equal(sy_kernel_cleanup(report, NULL, &err),
+	                 -EBUSY); /* this process still runs */
 	assert_string_equal(reported_text, "");
 	claims_stop();
-	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), -EBUSY);
+	assert_int_equal(sy_kernel_cleanup(report, NULL, &err), -EBUSY);
 	assert_true(route4_there(VIP4));
 	sy_director_close(director);
 
-	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), 0);
+	assert_int_equal(sy_kernel_cleanup(report, NULL, &err), 0);
 	assert_non_null(strstr(reported_text, "flow director on near0\n"));
 	assert_non_null(strstr(reported_text, "claim on " VIP4 "\n"));
 	assert_non_null(strstr(reported_text, "claim on " VIP6 "\n"));
@@ -393,7 +394,7 @@ static void test_cleanup_removes_everything(void **state)
 	                   (unsigned long)st.st_ino, (unsigned long)st.st_ino));
 
 	reported_text[0] = 0;
-	assert_int_equal(sy_kernel_cleanup(told, NULL, &err), 0); /* nothing left to report */
+	assert_int_equal(sy_kernel_cleanup(report, NULL, &err), 0); /* nothing left to report */
 	assert_string_equal(reported_text, "");
 }
 

@@ -409,7 +409,7 @@ static void test_fewer_workers(void **state)
 	takeover(2, 1, 2);
 }
 
-static void told(void *ctx, const char *text)
+static void report(void *ctx, const char *text)
 {
 }
 
@@ -427,7 +427,7 @@ static int clean(void **state)
 			rc = -1;
 		child[i] = 0;
 	}
-	if (sy_kernel_cleanup(told, NULL, &err))
+	if (sy_kernel_cleanup(report, NULL, &err))
 		rc = -1;
 	return rc; /* the veth went with the client's namespace */
 }

@@ -351,7 +351,7 @@ static void test_inherited_device(void **state)
 	close(lab.ready);
 }
 
-static void told(void *ctx, const char *text)
+static void report(void *ctx, const char *text)
 {
 }
 
@@ -363,7 +363,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct sy_error err;
-	return sy_kernel_cleanup(told, NULL, &err);
+	return sy_kernel_cleanup(report, NULL, &err);
 }
 
 /* EAL starts once in a process, and loads DPDK's drivers only if a port of that start wants one:
