@@ -198,13 +198,13 @@ SEC("tc")
 int check_in(struct __sk_buff *skb)
 {
 	const __u8 lo_mac[ETH_ALEN] = {0};
-	int ours = 0;
+	int answer = 0;
 
 	if (skb->protocol == bpf_htons(ETH_P_IP))
-		ours = answer4(skb);
+		answer = answer4(skb);
 	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		ours = answer6(skb);
-	if (!ours)
+		answer = answer6(skb);
+	if (!answer)
 		return TC_ACT_UNSPEC;
 	if (bpf_skb_store_bytes(skb, 0, lo_mac, sizeof(lo_mac), 0))
 		return TC_ACT_SHOT;

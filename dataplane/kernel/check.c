@@ -70,26 +70,26 @@ static int hook_create(struct bpf_tc_hook *hook)
 	return rc == -EEXIST ? 0 : rc;
 }
 
-static bool program_is_ours(uint32_t id, const char *name)
+static bool program_is_own(uint32_t id, const char *name)
 {
 	struct bpf_prog_info info = {0};
 	uint32_t len = sizeof(info);
 	int fd = bpf_prog_get_fd_by_id(id);
-	bool ours =
+	bool own =
 	        fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &len) == 0 && !strcmp(info.name, name);
 
 	if (fd >= 0)
 		close(fd);
-	return ours;
+	return own;
 }
 
-static bool filter_is_ours(int ifindex)
+static bool filter_is_own(int ifindex)
 {
 	struct bpf_tc_hook hook = hook_at(ifindex);
 	struct bpf_tc_opts found = filter_named();
 
 	return filter_call(bpf_tc_query, &hook, &found) == 0 &&
-	       program_is_ours(found.prog_id, ifindex == CHECK_LO ? "check_out" : "check_in");
+	       program_is_own(found.prog_id, ifindex == CHECK_LO ? "check_out" : "check_in");
 }
 
 static int filter_attach(int ifindex, int prog, struct sy_error *err)
@@ -145,7 +145,7 @@ static bool filter_remove(int ifindex)
 	struct bpf_tc_hook hook = hook_at(ifindex);
 	struct bpf_tc_opts filter = filter_named();
 
-	if (!filter_is_ours(ifindex) || bpf_tc_detach(&hook, &filter) < 0)
+	if (!filter_is_own(ifindex) || bpf_tc_detach(&hook, &filter) < 0)
 		return false;
 	if (clsact_is_empty(ifindex)) {
 		hook.attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS;

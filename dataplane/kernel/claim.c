@@ -101,7 +101,7 @@ static int discovery_read(const struct nlmsghdr *nlh, void *data)
 
 	if (nlh->nlmsg_type == (d->v4 ? RTM_NEWROUTE : RTM_NEWADDR)) {
 		(d->v4 ? route4_read : addr6_read)(nlh, &owner);
-		if (owner.ours && !claim_note(d->claims, &owner.addr, owner.ifindex, true))
+		if (owner.own && !claim_note(d->claims, &owner.addr, owner.ifindex, true))
 			d->out_of_memory = true;
 	}
 	return MNL_CB_OK;
@@ -148,9 +148,9 @@ static int journal_read(struct sy_claims *c)
 			continue;
 		owner = owner_find(c->nl, &addr);
 		claim = claim_find(c, &addr);
-		if (line[0] == '+' && owner.there && owner.could_be_ours)
+		if (line[0] == '+' && owner.there && owner.may_be_own)
 			rc = claim_note(c, &addr, owner.ifindex, true) ? 0 : -ENOMEM;
-		else if (line[0] == '-' && claim && !owner.ours)
+		else if (line[0] == '-' && claim && !owner.own)
 			claim_forget(c, claim);
 	}
 	fclose(in);
@@ -281,7 +281,7 @@ static int claim_put(struct sy_claims *c, const struct sy_addr *addr, int ifinde
 	sy_addr_format(addr, text);
 	if (sy_addr_is_v4(addr)) {
 		rc = route4_request(c->nl, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, addr);
-		if (rc == -EEXIST && owner_find(c->nl, addr).ours)
+		if (rc == -EEXIST && owner_find(c->nl, addr).own)
 			rc = 0;
 		if (rc == -ENETDOWN)
 			return sy_fail(err, ENETDOWN, "%s: interface lo is down; ip link set lo up",
@@ -316,7 +316,7 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 	if (v4)
 		ifindex = 0; /* the host answers for a route on lo on all interfaces */
 	owner = owner_find(c->nl, addr);
-	if (owner.there && !owner.ours && !(claim && owner.could_be_ours))
+	if (owner.there && !owner.own && !(claim && owner.may_be_own))
 		return sy_fail(err, EADDRINUSE,
 		               "%s is the host's own address; remove it from its interface, or "
 		               "choose another",

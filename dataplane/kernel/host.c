@@ -41,10 +41,10 @@ uint64_t sy_netns_cookie(void)
 /* Each mount of a bpffs has its own device number, unless it is a copy of another mount. */
 bool sy_pins_are_private(void)
 {
-	struct stat ours, init;
+	struct stat own, init;
 
-	return stat(BPFFS, &ours) == 0 && stat("/proc/1/root" BPFFS, &init) == 0 &&
-	       ours.st_dev != init.st_dev;
+	return stat(BPFFS, &own) == 0 && stat("/proc/1/root" BPFFS, &init) == 0 &&
+	       own.st_dev != init.st_dev;
 }
 
 int host_bpffs(struct sy_error *err)

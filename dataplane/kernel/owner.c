@@ -56,7 +56,7 @@ int route4_read(const struct nlmsghdr *nlh, void *data)
 	owner->there = rtm->rtm_type == RTN_LOCAL && rtm->rtm_dst_len == 32;
 	/* Does not check the table: for a single address the kernel reports a route of table local
 	 * as one of table main. */
-	owner->ours = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;
+	owner->own = owner->there && rtm->rtm_protocol == HOST_PROTOCOL;
 	return MNL_CB_OK;
 }
 
@@ -80,11 +80,11 @@ int addr6_read(const struct nlmsghdr *nlh, void *data)
 		else if (type == IFA_CACHEINFO && len >= sizeof(*lifetime))
 			lifetime = mnl_attr_get_payload(attr);
 		else if (type == IFA_PROTO && len >= 1) {
-			owner->ours = mnl_attr_get_u8(attr) == HOST_PROTOCOL;
+			owner->own = mnl_attr_get_u8(attr) == HOST_PROTOCOL;
 			unmarked = false;
 		}
 	}
-	owner->could_be_ours =
+	owner->may_be_own =
 	        unmarked && ifa->ifa_prefixlen == 128 && lifetime && lifetime->ifa_prefered == 0;
 	return MNL_CB_OK;
 }

@@ -9,9 +9,9 @@
 /* What the host has for an address. */
 struct owner {
 	bool there;
-	bool ours; /* has our protocol number */
+	bool own; /* has our protocol number */
 	int ifindex;
-	bool could_be_ours; /* IPv6: /128 with preferred lifetime 0 and no protocol number */
+	bool may_be_own; /* IPv6: /128 with preferred lifetime 0 and no protocol number */
 	struct sy_addr addr;
 };
 

@@ -277,7 +277,7 @@ static void react_to(struct fuzz_traffic *w, unsigned port, const uint8_t *frame
 	if ((v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP) && rng_percent(&w->rng, 4))
 		react_complaining(w, port, frame, v);
 	if (port == HARNESS_LAN &&
-	    address_set_find(inspect_ours(w->topology.harness.b), &v->tuple.dst) ==
+	    address_set_find(inspect_address_set(w->topology.harness.b), &v->tuple.dst) ==
 	            ADDRESS_SET_VIP &&
 	    (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP)) {
 		if (!rng_percent(&w->rng, 20))

@@ -218,7 +218,7 @@ static bool file_is_unfinished(const struct session_file *f)
 
 /* Checks that sizes are within bounds (no sum of them overflows) and that the offsets follow from
  * them. */
-static bool file_layout_is_ours(const struct session_file *f)
+static bool file_layout_is_known(const struct session_file *f)
 {
 	struct session_geometry slot;
 	struct session_file address_set = {0};
@@ -256,7 +256,7 @@ enum session_file_state session_file_examine(const struct session_file *f, uint6
 		snprintf(reason, SESSION_REASON,
 		         "it has %" PRIu32 " slots, while this forwarder has %u", f->slots,
 		         SY_SLOTS);
-	else if (!file_layout_is_ours(f))
+	else if (!file_layout_is_known(f))
 		snprintf(reason, SESSION_REASON, "its layout is another build's");
 	else if (size < f->file_size)
 		snprintf(reason, SESSION_REASON,

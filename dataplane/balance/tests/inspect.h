@@ -100,7 +100,7 @@ static inline uint8_t *inspect_local_removed(struct sy_balance *b, uint8_t local
 	return &b->local_removed[local];
 }
 
-static inline const struct address_set *inspect_ours(const struct sy_balance *b)
+static inline const struct address_set *inspect_address_set(const struct sy_balance *b)
 {
 	return b->address_set;
 }

@@ -52,7 +52,7 @@ static void test_finds(void **state)
 }
 
 /* Consecutive addresses must not cluster at one entry: every packet makes a lookup here. */
-static void test_does_not_crowd(void **state)
+static void test_spreads(void **state)
 {
 	for (int v4 = 0; v4 < 2; v4++) {
 		struct address_set *o = build(v4);
@@ -80,8 +80,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_finds),
-	        cmocka_unit_test(test_does_not_crowd),
+	        cmocka_unit_test(test_spreads),
 	        cmocka_unit_test(test_empty),
 	};
-	return cmocka_run_group_tests_name("ours", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("address_set", tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void refuse(struct harness *r, struct changes *c, unsigned index, int cod
 	size_t len_before, len_after;
 	uint8_t *before = harness_config(r, &len_before);
 	uint64_t revision = inspect_model(r->b)->revision;
-	const struct address_set *address_set = inspect_ours(r->b);
+	const struct address_set *address_set = inspect_address_set(r->b);
 	int addresses = rte_hash_count(inspect_model(r->b)->address);
 	assert_false(harness_commit(r, c));
 	uint8_t *after = harness_config(r, &len_after);
@@ -91,7 +91,7 @@ static void refuse(struct harness *r, struct changes *c, unsigned index, int cod
 	assert_int_equal(len_before, len_after);
 	assert_memory_equal(before, after, len_before);
 	assert_int_equal(inspect_model(r->b)->revision, revision);
-	assert_ptr_equal(inspect_ours(r->b), address_set);
+	assert_ptr_equal(inspect_address_set(r->b), address_set);
 	assert_int_equal(rte_hash_count(inspect_model(r->b)->address), addresses);
 	free(before);
 	free(after);
@@ -116,14 +116,14 @@ static void test_accept(void **state)
 	assert_int_equal(inspect_model(r->b)->revision, 1);
 	assert_true(rte_hash_lookup_data(inspect_directory(r->b), &key, &id) >= 0);
 	assert_int_equal(inspect_service(r->b, (uintptr_t)id)->pool->eligible, 2);
-	assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_VIP);
+	assert_int_equal(address_set_find(inspect_address_set(r->b), &key.vip), ADDRESS_SET_VIP);
 	struct sy_addr local = harness_addr("10.1.0.1");
-	assert_int_equal(address_set_find(inspect_ours(r->b), &local), ADDRESS_SET_LOCAL);
+	assert_int_equal(address_set_find(inspect_address_set(r->b), &local), ADDRESS_SET_LOCAL);
 	struct changes c = {0};
 	delete_service(&c, &key);
 	commit(r, &c);
 	assert_true(rte_hash_lookup(inspect_directory(r->b), &key) < 0);
-	assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_NONE);
+	assert_int_equal(address_set_find(inspect_address_set(r->b), &key.vip), ADDRESS_SET_NONE);
 }
 
 /* Staged changes have no effect until they are committed; a refusal discards the staged changes. */
@@ -248,8 +248,8 @@ static void test_addresses(void **state)
 	other.vip = local;
 	put_service(&c, &other, "was local", RR, NULL);
 	commit(r, &c);
-	assert_int_equal(address_set_find(inspect_ours(r->b), &local), ADDRESS_SET_VIP);
-	assert_int_equal(address_set_find(inspect_ours(r->b), &second), ADDRESS_SET_LOCAL);
+	assert_int_equal(address_set_find(inspect_address_set(r->b), &local), ADDRESS_SET_VIP);
+	assert_int_equal(address_set_find(inspect_address_set(r->b), &second), ADDRESS_SET_LOCAL);
 }
 
 /* An address that changes its kind within a refused transaction keeps its old kind. */
@@ -373,7 +373,8 @@ static void test_many(void **state)
 		struct service_key key = key_at(i);
 		assert_int_equal(inspect_service(r->b, service_id(r, &key))->pool->eligible,
 		                 i ? 3 : 2);
-		assert_int_equal(address_set_find(inspect_ours(r->b), &key.vip), ADDRESS_SET_VIP);
+		assert_int_equal(address_set_find(inspect_address_set(r->b), &key.vip),
+		                 ADDRESS_SET_VIP);
 	}
 	for (unsigned i = services; i <= MAX_SERVICES; i++)
 		add_service(&c, i, 0);

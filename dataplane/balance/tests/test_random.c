@@ -195,7 +195,7 @@ static void compare(const struct harness *r, const struct plain *p)
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		for (unsigned n = 0; n < 12; n++) {
 			struct sy_addr a = address_at(v4, n);
-			assert_int_equal(address_set_find(inspect_ours(r->b), &a),
+			assert_int_equal(address_set_find(inspect_address_set(r->b), &a),
 			                 is_vip(p, &a)     ? ADDRESS_SET_VIP
 			                 : is_local(p, &a) ? ADDRESS_SET_LOCAL
 			                                   : ADDRESS_SET_NONE);

@@ -54,7 +54,7 @@ struct balance_worker {
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;
-struct address_set; /* which addresses are ours: address_set.h */
+struct address_set; /* see address_set.h */
 struct snat;        /* which hosts are inside, and their rules: snat.h */
 struct persist;     /* which server a client prefix is bound to: persist.c */
 
