@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Resets and probes that we send one end in the name of the other
- * (docs/design/0011-tcp-life.md). */
+ * (docs/design/0011-tcp-lifecycle.md). */
 #include <arpa/inet.h>
 
 #include "forward.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resets and probes that we send (docs/design/0011-tcp-life.md). */
+/* Resets and probes that we send (docs/design/0011-tcp-lifecycle.md). */
 #ifndef RESET_H
 #define RESET_H
 

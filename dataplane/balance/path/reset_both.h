@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resets both ends of a session (docs/design/0011-tcp-life.md). */
+/* Resets both ends of a session (docs/design/0011-tcp-lifecycle.md). */
 #ifndef RESET_BOTH_H
 #define RESET_BOTH_H
 

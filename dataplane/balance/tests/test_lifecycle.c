@@ -78,11 +78,11 @@ static void test_silent_client(void **state)
 {
 	struct flows *f = *state;
 	for (unsigned service = 0; service < FLOW_SERVICES; service += 2) {
-		struct flow lives, silent, dead;
-		challenge(f, &lives, service, 1000);
-		assert_true(say(f, &lives, SESSION_SERVER, SY_TCP_ACK, 1));
-		check_state(f, &lives, SESSION_ESTABLISHED);
-		flow_check(f, &lives);
+		struct flow alive, silent, dead;
+		challenge(f, &alive, service, 1000);
+		assert_true(say(f, &alive, SESSION_SERVER, SY_TCP_ACK, 1));
+		check_state(f, &alive, SESSION_ESTABLISHED);
+		flow_check(f, &alive);
 
 		challenge(f, &silent, service, 1001);
 		flows_advance(f, RESET_TIME - 1);
@@ -96,7 +96,7 @@ static void test_silent_client(void **state)
 		check_state(f, &dead, SESSION_RESET);
 		flows_advance(f, RESET_TIME + 2);
 		check_state(f, &dead, SESSION_FREE);
-		check_state(f, &lives, SESSION_ESTABLISHED);
+		check_state(f, &alive, SESSION_ESTABLISHED);
 	}
 }
 
@@ -184,13 +184,14 @@ static void test_dying_rate(void **state)
 }
 
 /* Which ends are reset after an idle timeout, and which ends are not probed. */
-static void test_expiry_is_told(void **state)
+static void test_expiry_sends_resets(void **state)
 {
 	struct flows *f = *state;
 	struct changes c = {0};
 	struct flow half, whole;
 	struct frame in, out;
-	set_resets(&c, put_service(&c, &f->service[0], "told", FLOW_RR, NULL), true, false, false);
+	set_resets(&c, put_service(&c, &f->service[0], "resets", FLOW_RR, NULL), true, false,
+	           false);
 	flows_commit(f, &c);
 	flow_begin(f, &half, 0, 1000); /* a handshake that another client may have spoofed */
 	const struct session *s = flow_session(f, &half);
@@ -242,7 +243,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, flows_setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(silent_client), TEST(syn_while_challenged), TEST(dying),
-	        TEST(dying_rate),    TEST(id_outlives_sessions), TEST(expiry_is_told),
+	        TEST(dying_rate),    TEST(id_outlives_sessions), TEST(expiry_sends_resets),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
