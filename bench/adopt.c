@@ -119,7 +119,7 @@ static int sessions_fill(struct network *n, uint64_t sessions)
 static int run_once(const struct session_store_options *o, struct network *n, unsigned threads,
                     struct result *r, unsigned run)
 {
-	const struct session_validator judge = network_validator(n);
+	const struct session_validator validator = network_validator(n);
 	uint64_t count[SESSION_RESULT_COUNT];
 	struct session_store *store;
 	struct sy_error err;
@@ -131,7 +131,7 @@ static int run_once(const struct session_store_options *o, struct network *n, un
 		return fail(err.text);
 	r->open[run] = seconds_since(start);
 	start = sy_clock_ns();
-	int rc = session_store_adopt(store, &judge, threads, count, &err);
+	int rc = session_store_adopt(store, &validator, threads, count, &err);
 	r->adopt[run] = seconds_since(start);
 	if (rc != 0) {
 		session_store_close(store);

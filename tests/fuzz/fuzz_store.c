@@ -232,9 +232,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	network_use(&network, s);
 	enum session_source source = session_store_found(s)->source;
 	uint64_t count[SESSION_RESULT_COUNT];
-	const struct session_validator judge = network_validator(&network);
+	const struct session_validator validator = network_validator(&network);
 	if (source == SESSION_SOURCE_STOPPED || source == SESSION_SOURCE_CRASHED) {
-		CHECK(session_store_adopt(s, &judge, 1, count, NULL) == 0);
+		CHECK(session_store_adopt(s, &validator, 1, count, NULL) == 0);
 		CHECK(store_check() == count[SESSION_KEPT]);
 	}
 	/* A handed-over file is trusted: its indices are not checked, so an edited one cannot be

@@ -43,7 +43,7 @@ REQUESTS = {
     "deleted": f"apply {{ changes {{ delete_service {KEY} }} commit: true }}",
 }
 LISTS = {
-    "life": ["commit", "list-services", "get-config", "deleted", "status"],
+    "lifecycle": ["commit", "list-services", "get-config", "deleted", "status"],
     "policies": ["commit", "spread", "list-services", "commit", "spread"],
     "staged": ["stage", "stage", "refused", "commit", "refused"],
     "reading": ["get-config", "list-services", "list-sessions"],
@@ -97,7 +97,7 @@ def entries(*texts):
 
 def journal():
     delete = f"changes {{ delete_service {KEY} }}"
-    yield "life", entries(CHANGES, delete, CHANGES)
+    yield "lifecycle", entries(CHANGES, delete, CHANGES)
     yield "refused", entries(CHANGES, f"changes {{ delete_{LOCAL} }}", delete)
     header = b"\x01STLYARDJ" + struct.pack("<II", 1, 0)
     yield "torn", header + struct.pack("<IIQ", 40, 0, 1) + bytes(20)
@@ -156,7 +156,7 @@ def pipeline():
     yield "ttl-v6", client(2, SYN, MEND_IP, [(21, 1)]) + wait(0)
     yield "big-v4", client(0, SYN, PAYLOAD | LARGE) + client(0, SYN, PAYLOAD | LARGE | MEND_L4)
     yield "raw", bytes([0, 0, 0, 60]) + bytes(range(60))
-    yield "odd", b"".join(client(64 + odd, SYN) for odd in range(6))
+    yield "special", b"".join(client(64 + service, SYN) for service in range(6))
     wrong = client(0, SYN, 0, [(50, 1)]) + client(0, SYN, CUT, [(0, 30)])
     yield "wrong", wrong + client(0, SYN, MEND_IP, [(14, 0x46)])
 

@@ -67,7 +67,7 @@ def seeds():
         family = "v4" if v4 else "v6"
         yield f"tcp-ack-{family}", frame(v4, 6, tcp(0x10, payload=b"hello"), 16)
         yield f"tcp-syn-{family}", frame(v4, 6, tcp(2, syn_options), 16)
-        yield f"tcp-syn-odd-{family}", frame(v4, 6, tcp(2, unusual_options), 16)
+        yield f"tcp-syn-options-{family}", frame(v4, 6, tcp(2, unusual_options), 16)
         udp = struct.pack("!HHHH", 5353, 53, 13, 0) + b"query"
         yield f"udp-{family}", frame(v4, 17, udp, 6)
         yield (

@@ -14,7 +14,7 @@
 #define STAGES_MAX 16
 #define SECOND_NS  UINT64_C(1000000000)
 /* Longer than any timeout, and than an id waits for its sessions. */
-#define CALM_S 100
+#define IDLE_S 100
 
 /* ---- looking into the pipeline ---- */
 
@@ -526,7 +526,7 @@ void fuzz_traffic_settle(struct fuzz_traffic *w)
 	struct harness *r = &w->topology.harness;
 	fuzz_traffic_turn(w);
 	fuzz_traffic_collect(w, false);
-	harness_advance(r, CALM_S * SECOND_NS);
+	harness_advance(r, IDLE_S * SECOND_NS);
 	fuzz_traffic_collect(w, false);
 	const struct sy_balance_totals totals = harness_totals(r);
 	t->created = totals.created;
