@@ -251,9 +251,9 @@ static int run_whole(struct play *p, enum spoil spoil)
 
 static void directory_empty(const char *directory)
 {
-	static const char *const names[] = {
-	        "rig",     "rig.refused", "rig.next",       "config",
-	        "journal", "config.new",  "config.damaged", "journal.damaged"};
+	static const char *const names[] = {"harness",        "harness.refused", "harness.next",
+	                                    "config",         "journal",         "config.new",
+	                                    "config.damaged", "journal.damaged"};
 	char path[128];
 	for (size_t i = 0; i < SY_ARRAY_LEN(names); i++) {
 		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);

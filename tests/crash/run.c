@@ -100,7 +100,7 @@ static void run_begin(struct run *l)
 {
 	char path[200];
 	bool other = l->scenario->sessions_other && rng_percent(&l->rng, 30);
-	snprintf(path, sizeof(path), "%s/rig", l->directory);
+	snprintf(path, sizeof(path), "%s/harness", l->directory);
 	l->found = anatomy_count(path);
 	if (l->spoil == SPOIL_CONFIG)
 		configuration_lose(l);

@@ -118,7 +118,7 @@ int flows_teardown(void **state)
 	remove_in(f->state, "config.damaged");
 	remove_in(f->state, "journal");
 	remove_in(f->state, "journal.damaged");
-	remove_in(f->store, "rig");
+	remove_in(f->store, "harness");
 	/* fails if a temporary file is left */
 	assert_int_equal(rmdir(f->state), 0);
 	assert_int_equal(rmdir(f->store), 0);

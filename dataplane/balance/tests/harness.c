@@ -24,7 +24,7 @@ static void must(bool condition, const char *what)
 {
 	if (condition)
 		return;
-	fprintf(stderr, "test rig: %s\n", what);
+	fprintf(stderr, "test harness: %s\n", what);
 	abort();
 }
 
@@ -82,7 +82,7 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	        .sessions = given->sessions ? given->sessions : 64 * SY_SLOTS,
 	        .sessions_limit = given->sessions_limit ? given->sessions_limit : 1,
 	        .store_directory = given->store_directory,
-	        .store_name = "rig",
+	        .store_name = "harness",
 	        .inherit = given->ticket,
 	        .slot_key = &sy_slot_key_fixed,
 	        .state_directory = given->state_directory,

@@ -152,7 +152,7 @@ static unsigned inserted(const struct talk *k)
 }
 
 /* Packet n carries the client's address, and then this many bytes of data. */
-static void check_told(const struct talk *k, unsigned n, unsigned data)
+static void check_address(const struct talk *k, unsigned n, unsigned data)
 {
 	const struct part *p = &k->out[n];
 	const uint8_t *tcp = p->frame.bytes + p->v.l4;
@@ -178,7 +178,7 @@ static void check_state(const struct talk *k, enum session_state state, unsigned
 	assert_int_equal(s->flags & (SESSION_ADDRESS_PENDING | SESSION_SHIFTED), flags);
 }
 
-static unsigned told(const struct talk *k)
+static unsigned shift_flag(const struct talk *k)
 {
 	return ways[k->way].how == TOA ? 0 : SESSION_SHIFTED;
 }
@@ -204,7 +204,7 @@ static void talk_begin(struct flows *f, struct talk *k, unsigned way)
 	set_how(f, 0); /* affects only later connections */
 	send_segment(k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 	check_left(k, 0, SERVER, FIRST, 0);
-	check_state(k, SESSION_SYN_RECEIVED, told(k) | SESSION_ADDRESS_PENDING);
+	check_state(k, SESSION_SYN_RECEIVED, shift_flag(k) | SESSION_ADDRESS_PENDING);
 }
 
 static void talk_end(struct talk *k)
@@ -229,16 +229,16 @@ static void test_a_connection(void **state)
 		talk_begin(*state, &k, way);
 		const uint32_t shift = inserted(&k);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
-		check_told(&k, 0, 0);
+		check_address(&k, 0, 0);
 		assert_int_equal(k.count, 1);
 		assert_int_equal(!!(k.out[0].flags & SY_TCP_PSH), shift > 0);
-		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_ADDRESS_PENDING);
+		check_state(&k, SESSION_ESTABLISHED, shift_flag(&k) | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK | SY_TCP_PSH, FIRST, SERVER + 1, 100);
-		check_told(&k, 0, 100);
+		check_address(&k, 0, 100);
 		/* The server has all of it and sends data. */
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift, 50);
 		check_left(&k, 0, SERVER + 1, FIRST, 50);
-		check_state(&k, SESSION_ESTABLISHED, told(&k));
+		check_state(&k, SESSION_ESTABLISHED, shift_flag(&k));
 		send_segment(&k, BACK, ACK, SERVER + 51, FIRST + shift + 100, 0);
 		check_left(&k, 0, SERVER + 51, FIRST + 100, 0);
 		send_segment(&k, CLIENT, ACK, FIRST + 100, SERVER + 51, 1300);
@@ -248,13 +248,13 @@ static void test_a_connection(void **state)
 		send_segment(&k, CLIENT, ACK | SY_TCP_FIN, FIRST + 1400, SERVER + 51, 0);
 		check_left(&k, 0, FIRST + shift + 1400, SERVER + 51, 0);
 		send_segment(&k, BACK, ACK, SERVER + 51, FIRST + shift + 1400, 0);
-		check_state(&k, SESSION_FIN_WAIT, told(&k));
+		check_state(&k, SESSION_FIN_WAIT, shift_flag(&k));
 		send_segment(&k, BACK, ACK | SY_TCP_FIN, SERVER + 51, FIRST + shift + 1401, 0);
 		check_left(&k, 0, SERVER + 51, FIRST + 1401, 0);
-		check_state(&k, SESSION_CLOSING, told(&k));
+		check_state(&k, SESSION_CLOSING, shift_flag(&k));
 		send_segment(&k, CLIENT, ACK, FIRST + 1401, SERVER + 52, 0);
 		check_left(&k, 0, FIRST + shift + 1401, SERVER + 52, 0);
-		check_state(&k, SESSION_TIME_WAIT, told(&k));
+		check_state(&k, SESSION_TIME_WAIT, shift_flag(&k));
 		talk_end(&k);
 	}
 }
@@ -274,12 +274,12 @@ static void test_losses(void **state)
 		send_segment(&k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
 		check_left(&k, 0, SERVER, FIRST, 0);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0); /* lost again */
-		check_told(&k, 0, 0);
+		check_address(&k, 0, 0);
 		send_segment(&k, CLIENT, ACK, FIRST + 500, SERVER + 1,
 		             500); /* arrives before the first */
 		check_left(&k, 0, FIRST + shift + 500, SERVER + 1, 500);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 500); /* lost */
-		check_told(&k, 0, 500);
+		check_address(&k, 0, 500);
 		/* The server has only the second. */
 		send_sack(&k, BACK, SERVER + 1, FIRST, FIRST + shift + 500, FIRST + shift + 1000);
 		check_left(&k, 0, SERVER + 1, FIRST, 0);
@@ -288,13 +288,13 @@ static void test_losses(void **state)
 		memcpy(edge, edges, sizeof(edge));
 		assert_int_equal(ntohl(edge[0]), FIRST + 500);
 		assert_int_equal(ntohl(edge[1]), FIRST + 1000);
-		check_state(&k, SESSION_ESTABLISHED, told(&k) | SESSION_ADDRESS_PENDING);
+		check_state(&k, SESSION_ESTABLISHED, shift_flag(&k) | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 500);
-		check_told(&k, 0, 500);
+		check_address(&k, 0, 500);
 		/* Now the server has all of it. */
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 1000, 0);
 		check_left(&k, 0, SERVER + 1, FIRST + 1000, 0);
-		check_state(&k, SESSION_ESTABLISHED, told(&k));
+		check_state(&k, SESSION_ESTABLISHED, shift_flag(&k));
 		talk_end(&k);
 	}
 }
@@ -320,7 +320,7 @@ static void test_partial_acknowledgements(void **state)
 		/* A keep-alive probe, sent while no byte of the client's is outstanding. */
 		send_segment(&k, CLIENT, ACK, FIRST - 1, SERVER + 1, 1);
 		assert_int_equal(k.count, 2);
-		check_told(&k, 0, 0);
+		check_address(&k, 0, 0);
 		check_left(&k, 1, FIRST + shift - 1, SERVER + 1, 1);
 		send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift, 0);
 		check_left(&k, 0, SERVER + 1, FIRST, 0);
@@ -340,11 +340,11 @@ static void test_full_segments(void **state)
 			send_segment(&k, CLIENT, ACK | SY_TCP_PSH | SY_TCP_FIN, FIRST, SERVER + 1,
 			             full - capacity);
 			if (capacity > 0) {
-				check_told(&k, 0, full - capacity);
+				check_address(&k, 0, full - capacity);
 				assert_int_equal(k.count, 1);
 				continue;
 			}
-			check_told(&k, 0, 0);
+			check_address(&k, 0, 0);
 			check_left(&k, 1, FIRST + inserted(&k), SERVER + 1, full);
 			assert_int_equal(k.out[0].flags & (SY_TCP_FIN | SY_TCP_ACK), ACK);
 			assert_true(k.out[1].flags & SY_TCP_FIN);
@@ -404,7 +404,7 @@ static void test_resets(void **state)
 		send_segment(&k, CLIENT, SY_TCP_RST | ACK, FIRST, SERVER + 1, 0);
 		assert_int_equal(k.count, shift ? 2 : 1);
 		if (shift)
-			check_told(&k, 0, 0);
+			check_address(&k, 0, 0);
 		check_left(&k, k.count - 1, FIRST + shift, SERVER + 1, 0);
 		talk_end(&k);
 		/* A later reset, from either side. */
@@ -438,7 +438,7 @@ static void test_again_after_a_reset(void **state)
 		check_left(&k, 0, SERVER, FIRST, 0);
 		check_state(&k, SESSION_SYN_RECEIVED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
-		check_told(&k, 0, 10);
+		check_address(&k, 0, 10);
 		talk_end(&k);
 	}
 }
@@ -455,7 +455,7 @@ static void test_early_ends(void **state)
 		check_left(&k, 0, SERVER + 1, FIRST, 0);
 		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK | SY_TCP_FIN, FIRST, SERVER + 2, 7);
-		check_told(&k, 0, 7);
+		check_address(&k, 0, 7);
 		assert_true(k.out[0].flags & SY_TCP_FIN);
 		check_state(&k, SESSION_FIN_WAIT, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		/* The FIN again, acknowledging all that the client has sent. */
@@ -502,16 +502,16 @@ static void test_restart(void **state)
 			const uint32_t shift = inserted(&k);
 			flows_reopen(f, 1, cycle == 2 ? 77 : 0, cycle == 0);
 			send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 0);
-			check_told(&k, 0, 0);
+			check_address(&k, 0, 0);
 			flows_reopen(f, 1, cycle == 2 ? 78 : 0, cycle == 0);
 			send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 9);
-			check_told(&k, 0, 9);
+			check_address(&k, 0, 9);
 			send_segment(&k, BACK, ACK, SERVER + 1, FIRST + shift + 9, 0);
 			check_left(&k, 0, SERVER + 1, FIRST + 9, 0);
 			flows_reopen(f, 1, cycle == 2 ? 79 : 0, cycle == 0);
 			send_segment(&k, CLIENT, ACK, FIRST + 9, SERVER + 1, 9);
 			check_left(&k, 0, FIRST + shift + 9, SERVER + 1, 9);
-			check_state(&k, SESSION_ESTABLISHED, told(&k));
+			check_state(&k, SESSION_ESTABLISHED, shift_flag(&k));
 			talk_end(&k);
 		}
 }
@@ -571,7 +571,7 @@ static void test_forged_headers(void **state)
 		}
 		check_state(&k, SESSION_ESTABLISHED, SESSION_SHIFTED | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 10);
-		check_told(&k, 0, 10);
+		check_address(&k, 0, 10);
 		talk_end(&k);
 	}
 }

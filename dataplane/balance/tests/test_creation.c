@@ -136,7 +136,7 @@ static void traceroutes_take_no_place(void **state)
 
 /* First packets of both protocols to one VIP and port in one burst: each creates a session with its
  * own service's server, or none if there is no such service. */
-static void protocols_are_told_apart(void **state)
+static void protocols_are_separate(void **state)
 {
 	struct fixture *f = *state;
 	const struct sy_addr server = harness_addr("10.0.0.2");
@@ -193,7 +193,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(duplicates_take_one_place, setup, teardown),
 	        cmocka_unit_test_setup_teardown(traceroutes_take_no_place, setup, teardown),
-	        cmocka_unit_test_setup_teardown(protocols_are_told_apart, setup, teardown),
+	        cmocka_unit_test_setup_teardown(protocols_are_separate, setup, teardown),
 	        cmocka_unit_test_setup_teardown(creations_sweep, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

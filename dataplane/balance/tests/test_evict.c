@@ -58,7 +58,7 @@ static const struct session_table *table(const struct flows *f)
 }
 
 /* Spoofed packets fill a client's slot as often as they like: the client is not locked out. */
-static void spoofed_packets_lock_nobody_out(void **state)
+static void spoofed_packets_lock_no_client_out(void **state)
 {
 	struct flows *f = *state;
 	const struct sy_addr client = harness_addr("198.18.0.1");
@@ -144,7 +144,7 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(spoofed_packets_lock_nobody_out, setup,
+	        cmocka_unit_test_setup_teardown(spoofed_packets_lock_no_client_out, setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(established_ones_stay, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(the_least_valuable_goes_first, setup,

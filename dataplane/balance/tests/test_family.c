@@ -160,7 +160,7 @@ static void test_restart(void **state)
 	}
 }
 
-static void check_told(struct flows *f, unsigned port, const struct frame *in, unsigned mtu)
+static void check_too_big(struct flows *f, unsigned port, const struct frame *in, unsigned mtu)
 {
 	struct sy_view v;
 	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
@@ -168,9 +168,9 @@ static void check_told(struct flows *f, unsigned port, const struct frame *in, u
 	assert_null(harness_collect(&f->harness, 1 - port));
 	struct rte_mbuf *m = harness_collect(&f->harness, port);
 	assert_non_null(m);
-	const uint8_t *told = rte_pktmbuf_mtod(m, const uint8_t *);
-	assert_int_equal(sy_packet_parse(told, m->data_len, &v), SY_DROP_NONE);
-	const struct sy_icmp *icmp = (const void *)(told + v.l4);
+	const uint8_t *error = rte_pktmbuf_mtod(m, const uint8_t *);
+	assert_int_equal(sy_packet_parse(error, m->data_len, &v), SY_DROP_NONE);
+	const struct sy_icmp *icmp = (const void *)(error + v.l4);
 	assert_int_equal(icmp->type, v.v4 ? 3 : 2);
 	assert_int_equal(ntohl(icmp->rest) & 0xffff, mtu);
 	rte_pktmbuf_free(m);
@@ -195,7 +195,7 @@ static void test_mtu(void **state)
 			else
 				to_server(f, &k, SY_TCP_ACK, fits);
 			flows_frame(f, &in, way ? &k.back : &k.client, SY_TCP_ACK, 1, fits + 1);
-			check_told(f, port, &in, v4_beyond ? mtu + DIFFERENT : mtu - DIFFERENT);
+			check_too_big(f, port, &in, v4_beyond ? mtu + DIFFERENT : mtu - DIFFERENT);
 		}
 	}
 }

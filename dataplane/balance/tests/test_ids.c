@@ -186,7 +186,7 @@ static uint8_t *image_map(struct image *i)
 
 static void image_read(const struct flows *f, struct image *i)
 {
-	snprintf(i->path, sizeof(i->path), "%s/rig", f->store);
+	snprintf(i->path, sizeof(i->path), "%s/harness", f->store);
 	uint8_t *file = image_map(i);
 	i->bytes = malloc(i->len);
 	memcpy(i->bytes, file, i->len);
@@ -386,7 +386,7 @@ static void test_no_name_left(void **state)
 	flows_open(f);
 	open_each(f, flow);
 	harness_stop(&f->harness, 0);
-	snprintf(next, sizeof(next), "%s/rig.next", f->store);
+	snprintf(next, sizeof(next), "%s/harness.next", f->store);
 	assert_int_equal(mkdir(next, 0700), 0);
 	f->options.max_servers = 0;
 	flows_open(f);

@@ -320,7 +320,7 @@ static void test_floor(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		const struct way *way = &ways[v6 ? 7 : 0];
 		struct sy_tuple t = client_of(way, SY_PROTO_UDP, 1000), back;
-		struct frame small, out, error, told;
+		struct frame small, out, error, passed_on;
 		begin(f, way, &t, &back);
 		flows_frame(f, &small, &back, 0, 0, 500);
 		assert_true(flows_through(f, HARNESS_LAN, &small, &out));
@@ -332,7 +332,7 @@ static void test_floor(void **state)
 			check_kept(f, &error);
 		check_whole(f, &back, &out);
 		complain(f, &out, 1280, &error);
-		assert_true(flows_through(f, HARNESS_WAN, &error, &told));
+		assert_true(flows_through(f, HARNESS_WAN, &error, &passed_on)));
 	}
 }
 

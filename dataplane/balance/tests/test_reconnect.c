@@ -72,7 +72,7 @@ struct record {
 struct topology {
 	struct end client, server;
 	struct sy_tuple tuple; /* of the server's connection, as the server sends it */
-	bool told;             /* true: by the segment that completed the handshake */
+	bool has_address;      /* true: by the segment that completed the handshake */
 	uint8_t syns, probes;  /* remaining retransmissions */
 	struct record record;
 	struct message flying[IN_FLIGHT];
@@ -200,7 +200,7 @@ static void show_message(const struct message *m)
 	       m->ack, m->len);
 }
 
-static void show_world(const struct topology *x)
+static void show_topology(const struct topology *x)
 {
 	printf("  session %s flags %02x first %u; client %s next %u expects %u; server %s next %u "
 	       "expects %u%s\n",
@@ -208,7 +208,7 @@ static void show_world(const struct topology *x)
 	       x->record.hot.flags, x->record.cold.fin_seq[SESSION_SERVER],
 	       end_names[x->client.state], x->client.next, x->client.expected,
 	       end_names[x->server.state], x->server.next, x->server.expected,
-	       x->told ? " told" : "");
+	       x->has_address ? " has the address" : "");
 	for (unsigned i = 0; i < IN_FLIGHT; i++)
 		if (x->flying[i].place != NOWHERE)
 			show_message(&x->flying[i]);
@@ -218,9 +218,9 @@ static void complain(const struct check *k, const struct topology *x, const char
 {
 	printf("%s: %s\n", k->scenario, what);
 	for (unsigned i = 0; i < k->depth; i++)
-		show_world(&k->path[i]);
+		show_topology(&k->path[i]);
 	printf("  at last:\n");
-	show_world(x);
+	show_topology(x);
 	fail_msg("%s: %s", k->scenario, what);
 }
 
@@ -322,7 +322,7 @@ static void server_acks(struct topology *x)
 static void server_begins(struct topology *x, const struct message *m)
 {
 	x->tuple = m->tuple;
-	x->told = false;
+	x->has_address = false;
 	x->server = (struct end){SYN_RECEIVED, SERVER_ISN + 1, m->seq + 1, SERVER_ISN};
 	say(x, FROM_SERVER, SYN | ACK, SERVER_ISN, m->seq + 1, 0);
 }
@@ -350,7 +350,7 @@ static void server_reads(struct check *k, struct topology *x, const struct messa
 			uint32_t at = e->expected++ - CLIENT_ISN - 1;
 			uint8_t want = at < shift_of(k) ? (uint8_t)header[at] : 'D';
 			if (m->data[n] != want || at >= shift_of(k) + DATA_LEN)
-				complain(k, x, "the server reads what nobody has sent");
+				complain(k, x, "the server reads what no client sent");
 		}
 	}
 	if (e->expected == all && e->next == SERVER_ISN + 1) {
@@ -405,7 +405,7 @@ static void server_hears(struct check *k, struct topology *x, const struct messa
 		} else {
 			e->state = ESTABLISHED;
 			e->unacked = m->ack;
-			x->told = m->toa;
+			x->has_address = m->toa;
 			server_reads(k, x, m);
 		}
 		return;
@@ -507,8 +507,9 @@ static bool is_over(struct check *k, const struct topology *x)
 		return true;
 	if (x->client.state != ESTABLISHED || x->client.expected != SERVER_ISN + 1 + REPLY_LEN)
 		return false;
-	if (k->how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA && !x->told)
-		complain(k, x, "connected, and the server was not told the client's address");
+	if (k->how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA &&
+	    !x->has_address)
+		complain(k, x, "connected, and the server did not get the client's address");
 	return true;
 }
 

@@ -85,7 +85,7 @@ static void test_failed_start(void **state)
 	struct sy_error err;
 	const struct sy_balance_options o = {.sessions = 64 * SY_SLOTS,
 	                                     .store_directory = f->store,
-	                                     .store_name = "rig",
+	                                     .store_name = "harness",
 	                                     .max_services = 1024,
 	                                     .max_servers = 4096};
 	open_all(f, flow);
@@ -107,7 +107,7 @@ static void test_failed_first_start(void **state)
 {
 	struct flows *f = *state;
 	char path[96];
-	snprintf(path, sizeof(path), "%s/rig", f->store);
+	snprintf(path, sizeof(path), "%s/harness", f->store);
 	assert_int_equal(access(path, F_OK), 0);
 	harness_crash(&f->harness);
 	assert_int_equal(access(path, F_OK), -1);

@@ -64,10 +64,10 @@ static void equal_hashes_fail_cleanly(void **state)
 		                 name);
 	}
 	/* two buckets hold twenty entries of one tag: ten sessions if both directions have it */
-	uint64_t crowd = 0;
-	while (insert_named(&f.table, 1000 + crowd, hash, hash) != SESSION_NONE)
-		crowd++;
-	assert_int_equal(crowd, 10);
+	uint64_t colliding = 0;
+	while (insert_named(&f.table, 1000 + colliding, hash, hash) != SESSION_NONE)
+		colliding++;
+	assert_int_equal(colliding, 10);
 
 	uint8_t *before = malloc(f.geometry.size);
 	memcpy(before, f.region, f.geometry.size);
@@ -85,17 +85,17 @@ static void equal_hashes_fail_cleanly(void **state)
 	for (uint64_t name = 0; name < 200; name++)
 		for (unsigned side = 0; side < 2; side++)
 			assert_int_equal(find_named(&f.table, other[name][side], name, side), name);
-	for (uint64_t i = 0; i < crowd; i++) {
+	for (uint64_t i = 0; i < colliding; i++) {
 		assert_int_not_equal(find_named(&f.table, hash, 1000 + i, SESSION_CLIENT),
 		                     SESSION_NONE);
 		assert_int_not_equal(find_named(&f.table, hash, 1000 + i, SESSION_SERVER),
 		                     SESSION_NONE);
 	}
 	/* and each colliding session is removed without another one's entry */
-	for (uint64_t i = 0; i < crowd; i++) {
+	for (uint64_t i = 0; i < colliding; i++) {
 		uint32_t record = find_named(&f.table, hash, 1000 + i, SESSION_CLIENT);
 		session_remove(&f.table, record, hash, hash);
-		for (uint64_t j = 0; j < crowd; j++)
+		for (uint64_t j = 0; j < colliding; j++)
 			assert_int_equal(find_named(&f.table, hash, 1000 + j, SESSION_SERVER) ==
 			                         SESSION_NONE,
 			                 j <= i);

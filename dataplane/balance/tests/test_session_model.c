@@ -200,7 +200,7 @@ static void middling_tables(void **state)
 
 /* Eight tags, and hashes that reach few buckets: collisions are frequent, and the index fails long
  * before the records run out. */
-static void crowded_tables(void **state)
+static void full_tables(void **state)
 {
 	model_run(200, 100, 0x7, 200000);
 	model_run(400, 60, 0xe000000000000007, 200000);
@@ -212,7 +212,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(tiny_tables),
 	        cmocka_unit_test(middling_tables),
-	        cmocka_unit_test(crowded_tables),
+	        cmocka_unit_test(full_tables),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

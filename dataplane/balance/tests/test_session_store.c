@@ -242,7 +242,7 @@ static bool huge_pages_are_mounted(void)
 	return statfs(HUGE, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC && access(HUGE, W_OK) == 0;
 }
 
-static void missing_huge_pages_are_told(void **state)
+static void missing_huge_pages_are_reported(void **state)
 {
 	if (!huge_pages_are_mounted())
 		skip();
@@ -283,7 +283,7 @@ int main(void)
 	        cmocka_unit_test(unfinished_file_is_finished),
 	        cmocka_unit_test(searches_begin_anywhere),
 	        cmocka_unit_test(failures_say_what_to_do),
-	        cmocka_unit_test(missing_huge_pages_are_told),
+	        cmocka_unit_test(missing_huge_pages_are_reported),
 	        cmocka_unit_test(huge_pages_outlive_their_process),
 	};
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);

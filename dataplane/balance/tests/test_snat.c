@@ -422,9 +422,9 @@ static void test_errors(void **state)
 		/* an error to the remote host, from a router on the inside */
 		struct sy_addr router = k.out.src;
 		router.b[15] = 99;
-		struct sy_tuple told = {k.out.dst, k.out.src, k.out.dport, k.out.sport,
-		                        k.out.proto};
-		make(f, &sent, &told, SY_TCP_ACK, true);
+		struct sy_tuple about = {k.out.dst, k.out.src, k.out.dport, k.out.sport,
+		                         k.out.proto};
+		make(f, &sent, &about, SY_TCP_ACK, true);
 		frame_error(&in, &f->rng, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
 		assert_true(flows_through(f, HARNESS_LAN, &in, &out));
 		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
@@ -436,9 +436,9 @@ static void test_errors(void **state)
 		/* an error to the inside host, from a router on the remote side */
 		router = k.back.src;
 		router.b[15] = 99;
-		told = (struct sy_tuple){k.back.dst, k.back.src, k.back.dport, k.back.sport,
-		                         k.back.proto};
-		make(f, &sent, &told, SY_TCP_ACK, false);
+		about = (struct sy_tuple){k.back.dst, k.back.src, k.back.dport, k.back.sport,
+		                          k.back.proto};
+		make(f, &sent, &about, SY_TCP_ACK, false);
 		frame_error(&in, &f->rng, &router, unreachable[v4], 0, sent.bytes, ip + QUOTED);
 		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 		assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);

@@ -124,7 +124,7 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 			v = TCP_FORWARD;
 		}
 		if (v != TCP_FORWARD || s->state != p->after)
-			fail_msg("step %u: verdict %d, state %s, not %s", i, (int)v,
+			fail_msg("step %u: result %d, state %s, not %s", i, (int)v,
 			         session_state_name(s->state), session_state_name(p->after));
 	}
 }

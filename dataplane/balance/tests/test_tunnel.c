@@ -157,9 +157,9 @@ static void test_mtu(void **state)
 			assert_null(harness_collect(&f->harness, HARNESS_LAN));
 			struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 			assert_non_null(m);
-			const uint8_t *told = rte_pktmbuf_mtod(m, const uint8_t *);
-			assert_int_equal(sy_packet_parse(told, m->data_len, &v), SY_DROP_NONE);
-			const struct sy_icmp *icmp = (const void *)(told + v.l4);
+			const uint8_t *error = rte_pktmbuf_mtod(m, const uint8_t *);
+			assert_int_equal(sy_packet_parse(error, m->data_len, &v), SY_DROP_NONE);
+			const struct sy_icmp *icmp = (const void *)(error + v.l4);
 			assert_int_equal(ntohl(icmp->rest) & 0xffff, HARNESS_LAN_MTU - overhead);
 			rte_pktmbuf_free(m);
 		}

@@ -193,14 +193,14 @@ static void test_later(void **state)
 
 /* ---- what status reports about the start ---- */
 
-static uint64_t told(const Steelyard__Forwarder__V1__Adoption *a, const char *result)
+static uint64_t sessions_of(const Steelyard__Forwarder__V1__Adoption *a, const char *result)
 {
 	for (size_t i = 0; i < a->n_results; i++) {
 		assert_true(*a->results[i]->help);
 		if (strcmp(a->results[i]->name, result) == 0)
 			return a->results[i]->sessions;
 	}
-	fail_msg("no verdict %s", result);
+	fail_msg("no result %s", result);
 	return 0;
 }
 
@@ -223,9 +223,9 @@ static void test_status(void **state)
 	assert_int_equal(a->source, STEELYARD__FORWARDER__V1__ADOPTION__SOURCE__SOURCE_STOPPED);
 	assert_int_equal(a->away_ns, UINT64_C(20000000000));
 	assert_int_equal(a->n_results, SESSION_RESULT_COUNT);
-	assert_int_equal(told(a, "kept"), 1);
-	assert_int_equal(told(a, "expired"), 1);
-	assert_int_equal(told(a, "torn"), 0);
+	assert_int_equal(sessions_of(a, "kept"), 1);
+	assert_int_equal(sessions_of(a, "expired"), 1);
+	assert_int_equal(sessions_of(a, "torn"), 0);
 	assert_string_equal(a->refused, "");
 	assert_int_equal(response->status->sessions, 1);
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
@@ -239,8 +239,8 @@ static void test_status_refused(void **state)
 	char path[96], aside[96];
 	flow_open(f, &flow, 0, 1000);
 	harness_crash(&f->harness);
-	snprintf(path, sizeof(path), "%s/rig", f->store);
-	snprintf(aside, sizeof(aside), "%s/rig.refused", f->store);
+	snprintf(path, sizeof(path), "%s/harness", f->store);
+	snprintf(aside, sizeof(aside), "%s/harness.refused", f->store);
 	assert_int_equal(truncate(path, 5000), 0);
 	flows_open(f);
 	pb_response *response = status(f);

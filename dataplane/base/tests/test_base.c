@@ -29,8 +29,8 @@ static void test_fail(void **state)
 	assert_string_equal(err.text, "no port 'veth0'");
 	assert_int_equal(sy_fail_in(&err, "service %d", 7), -ENOENT);
 	assert_string_equal(err.text, "service 7: no port 'veth0'");
-	assert_int_equal(sy_fail(NULL, EPERM, "nobody listens"), -EPERM);
-	assert_int_equal(sy_fail_in(NULL, "nobody listens"), -EIO);
+	assert_int_equal(sy_fail(NULL, EPERM, "no listener"), -EPERM);
+	assert_int_equal(sy_fail_in(NULL, "no listener"), -EIO);
 }
 
 static void test_fail_long(void **state)

@@ -123,7 +123,7 @@ static void test_neighbours_are_managed(void **state)
 {
 	int ifindex = (int)if_nametoindex("near0");
 	struct sy_addr v4 = addr_of("192.0.2.2"), v6 = addr_of("2001:db8::2"),
-	               nobody = addr_of("192.0.2.99");
+	               absent = addr_of("192.0.2.99");
 
 	/* The kernel gives up after one probe of 20 ms. */
 	sh("sysctl -qw net.ipv4.neigh.near0.mcast_solicit=1 net.ipv4.neigh.near0.retrans_time_ms="
@@ -131,7 +131,7 @@ static void test_neighbours_are_managed(void **state)
 	mirror_start();
 	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &v4), 0);
 	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &v6), 0);
-	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &nobody), 0);
+	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &absent), 0);
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.2", true, false}));
 	pump_until(neigh_is, (&(struct expected_neigh){"2001:db8::2", true, false}));
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.99", false, true}));

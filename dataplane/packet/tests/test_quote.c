@@ -74,7 +74,7 @@ static void test_types(void **state)
 static void test_mtu(void **state)
 {
 	static const struct {
-		uint32_t told;
+		uint32_t stated;
 		unsigned l4_len, want;
 	} cases[] = {
 	        {1400, 1480, 1400}, {0, 1480, 1492}, {0, 1472, 1006}, {0, 60, 68}, {68, 900, 68}};
@@ -83,7 +83,7 @@ static void test_mtu(void **state)
 
 	for (size_t i = 0; i < SY_ARRAY_LEN(cases); i++) {
 		struct frame about4 = frame_make(true, 6, cases[i].l4_len);
-		f = error_make(true, 3, 4, cases[i].told, &about4, 28);
+		f = error_make(true, 3, 4, cases[i].stated, &about4, 28);
 		assert_int_equal(quote_parse(&f, &q), SY_DROP_NONE);
 		assert_int_equal(q.kind, SY_QUOTE_TOO_BIG);
 		assert_int_equal(q.mtu, cases[i].want);

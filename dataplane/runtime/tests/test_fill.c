@@ -40,7 +40,7 @@ static unsigned kicks_take(void)
 	return n;
 }
 
-static void test_refill_is_told(void **state)
+static void test_refill_is_signalled(void **state)
 {
 	struct rte_mbuf *all[8191];
 	unsigned held = 0;
@@ -159,7 +159,7 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_refill_is_told),
+	        cmocka_unit_test(test_refill_is_signalled),
 	        cmocka_unit_test(test_late_flag_is_seen),
 	        cmocka_unit_test(test_packets_tell),
 	        cmocka_unit_test(test_more_queues_than_buffers),
