@@ -119,7 +119,7 @@ def perform(name, quick, smoke):
     made = report.rows(runs)
     print(report.table(made), end="")
     if not smoke:
-        for line in headline.verdicts(name, made):
+        for line in headline.goals(name, made):
             print(line)
     if problem is None and not made:
         problem = machine.Failed("measured nothing")

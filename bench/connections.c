@@ -5,10 +5,10 @@
 
 #include <sy_packet.h>
 
-#define GET    "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-#define ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
-#define HEARD  (sizeof(GET) - 1)
-#define TOLD   (sizeof(ANSWER) - 1)
+#define GET          "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+#define ANSWER       "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
+#define REQUEST_SIZE (sizeof(GET) - 1)
+#define ANSWER_SIZE  (sizeof(ANSWER) - 1)
 
 /* MSS 1460, SACK permitted, window scale 7. */
 static const uint8_t syn_options[] = {2, 4, 0x05, 0xb4, 1, 1, 4, 2, 1, 3, 3, 7};
@@ -219,11 +219,11 @@ static unsigned client_hear(struct connections *l, struct heard *h, struct conne
 	uint8_t ends = h->flags & ENDS;
 	if (h->said == 1 && ends == SY_TCP_SYN)
 		return say_two(h, CONNECTION_OPEN_ACK, out);
-	if (h->said == 1 + HEARD && ends == 0 && h->payload == TOLD)
+	if (h->said == 1 + REQUEST_SIZE && ends == 0 && h->payload == ANSWER_SIZE)
 		return say_two(h, CONNECTION_ANSWER_ACK, out);
-	if (h->said == 2 + HEARD && ends == SY_TCP_FIN)
+	if (h->said == 2 + REQUEST_SIZE && ends == SY_TCP_FIN)
 		return say_one(h, CONNECTION_LAST_ACK, out);
-	if (h->said == 2 + HEARD && ends == 0)
+	if (h->said == 2 + REQUEST_SIZE && ends == 0)
 		return 0;
 	return out_of_place(l, h);
 }
@@ -237,12 +237,12 @@ static unsigned server_hear(struct connections *l, struct heard *h, struct conne
 		return say_one(h, CONNECTION_SYN_ACK, out);
 	}
 	if (h->said == 1 && ends == 0)
-		return h->payload == HEARD ? say_one(h, CONNECTION_ANSWER, out) : 0;
-	if (h->said == 1 + TOLD && ends == SY_TCP_FIN)
+		return h->payload == REQUEST_SIZE ? say_one(h, CONNECTION_ANSWER, out) : 0;
+	if (h->said == 1 + ANSWER_SIZE && ends == SY_TCP_FIN)
 		return say_two(h, CONNECTION_FIN_ACK, out);
-	if (h->said == 1 + TOLD && ends == 0)
+	if (h->said == 1 + ANSWER_SIZE && ends == 0)
 		return 0;
-	if (h->said == 2 + TOLD && ends == 0) {
+	if (h->said == 2 + ANSWER_SIZE && ends == 0) {
 		l->completed++;
 		return 0;
 	}

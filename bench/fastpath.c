@@ -117,16 +117,16 @@ static double run_ns(const struct cell *c, bool empty)
 }
 
 struct result {
-	double all, feeding, stick;
+	double all, injection, stick;
 };
 
 /* The median injector time: a disturbed one would make the next run look faster. */
-static double usual_feeding(const struct result *result, unsigned runs)
+static double usual_injection(const struct result *result, unsigned runs)
 {
-	double feeding[MAX_RUNS];
+	double injection[MAX_RUNS];
 	for (unsigned i = 0; i < runs; i++)
-		feeding[i] = result[i].feeding;
-	return measure_median(feeding, runs);
+		injection[i] = result[i].injection;
+	return measure_median(injection, runs);
 }
 
 static bool cell_measure(const struct cell *c, const struct arguments *a, struct baseline *y)
@@ -144,13 +144,13 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 
 	run_ns(c, false); /* warms up caches and page tables */
 	for (unsigned i = 0; i < a->runs; i++) {
-		result[i].feeding = run_ns(c, true);
+		result[i].injection = run_ns(c, true);
 		result[i].all = run_ns(c, false);
 		result[i].stick = baseline_run(y, (unsigned)(c->packets / SY_BURST), SY_BURST);
 	}
-	double feeding = usual_feeding(result, a->runs);
+	double injection = usual_injection(result, a->runs);
 	for (unsigned i = 0; i < a->runs; i++)
-		measure_report(&m, result[i].all - feeding, "two random lines", result[i].stick);
+		measure_report(&m, result[i].all - injection, "two random lines", result[i].stick);
 	if (fixture_drops(c->fixture) == drops)
 		return true;
 	fprintf(stderr, "packets were dropped while it was measured\n");

@@ -206,14 +206,14 @@ def line(headline, row):
     beside = f"{report.number(stick['median'])} {row['unit']}: {stick['name']}" if stick else ""
     # One digit more than values: 1.897 is below a goal of 1.9, and 1.90 would hide that.
     ratio = f"{row['ratio']:.4g} ×" if stick else ""
-    verdicts = {True: "yes", False: "**no**", None: "not shown"}
-    met = verdicts[headline.met(row)] if headline.met else ""
+    words = {True: "yes", False: "**no**", None: "not shown"}
+    met = words[headline.met(row)] if headline.met else ""
     parameters = {name: report.amount(value) for name, value in row["params"].items()}
     what = headline.what.format(**parameters)
     return f"| {what} | {value} | {beside} | {ratio} | {headline.goal} | {met} |"
 
 
-def verdicts(name, made):
+def goals(name, made):
     """The goals of a benchmark, one line each, and whether the results meet them."""
     lines = []
     for headline in HEADLINES:
@@ -221,8 +221,8 @@ def verdicts(name, made):
         if row:
             parameters = {key: report.amount(value) for key, value in row["params"].items()}
             what = headline.what.format(**parameters)
-            verdict = {True: "met", False: "NOT MET", None: "not shown"}[headline.met(row)]
-            lines.append(f"   goal {headline.goal}: {reached(headline, row)}: {verdict} — {what}")
+            outcome = {True: "met", False: "NOT MET", None: "not shown"}[headline.met(row)]
+            lines.append(f"   goal {headline.goal}: {reached(headline, row)}: {outcome} — {what}")
     return lines
 
 

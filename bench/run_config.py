@@ -66,16 +66,16 @@ def cell(services, changes):
         steelyard.config = configuration(lab, services)
         file = lab.dir / "large.yaml"
         file.write_text(steelyard.config.text())
-        yield told(services, "apply", timed(apply, steelyard, file))
+        yield record(services, "apply", timed(apply, steelyard, file))
         weights = count(100)
         for at in range(changes):
             name = f"service-{at * services // changes}"
             server = steelyard.config[name].servers[0]
-            yield told(services, "drain", timed(drain, steelyard, name, server))
+            yield record(services, "drain", timed(drain, steelyard, name, server))
             if at < 3:
                 server.weight = next(weights)
                 file.write_text(steelyard.config.text())
-                yield told(services, "edit", timed(apply, steelyard, file))
+                yield record(services, "edit", timed(apply, steelyard, file))
             for metric, words in (("scrape one", f"?service={name}"), ("scrape", "")):
                 if at < 3:
                     yield from scraped(lab, services, metric, words)
@@ -100,9 +100,9 @@ def scraped(lab, services, metric, words):
     start = time.monotonic()
     text = lab["forwarder"].ns.run(["curl", "-sS", "--fail", where])
     took = time.monotonic() - start
-    yield told(services, metric, took, {"bytes": len(text)})
+    yield record(services, metric, took, {"bytes": len(text)})
 
 
-def told(services, metric, value, evidence=None):
+def record(services, metric, value, evidence=None):
     run = {"bench": "config", "params": {"services": services}, "metric": metric, "unit": "s"}
     return run | {"value": value} | ({"evidence": evidence} if evidence else {})

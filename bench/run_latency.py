@@ -63,21 +63,21 @@ def at_rate(pair, cell, params, mpps, pairs):
     keys = {"rate": f"{mpps:.6f}", "stamped": 1, "seconds": SECONDS, "warm": WARM_S}
     added = {metric: [] for metric in PERCENTILES}
     for _ in range(pairs):
-        ours = calm(pair.of_forwarder, cell, keys)
+        ours = undisturbed(pair.of_forwarder, cell, keys)
         pair.check(ours)
-        theirs = calm(pair.of_testpmd, cell, keys)
+        theirs = undisturbed(pair.of_testpmd, cell, keys)
         line = pair.ours.ask("line")["line_ns"]
         evidence = {"mpps": ours["offered_mpps"], "lost": ours["lost"], "line_ns": line}
         evidence["away_us"] = max(away(ours), away(theirs))
         for metric, key in PERCENTILES.items():
             values = ours[key] / 1000, theirs[key] / 1000
             added[metric].append(values[0] - values[1])
-            yield told(params, metric, values[0], (MACSWAP, values[1]), evidence)
+            yield record(params, metric, values[0], (MACSWAP, values[1]), evidence)
     for metric, values in added.items():
-        yield from difference(told(params, f"added {metric}", median(values)))
+        yield from difference(record(params, f"added {metric}", median(values)))
 
 
-def calm(ask, cell, keys):
+def undisturbed(ask, cell, keys):
     """The first trial in which no core was away for long, otherwise the one in which a core was
     away least."""
     least = None
@@ -94,7 +94,7 @@ def away(got):
     return max(got["held_us"], got["waited_us"])
 
 
-def told(params, metric, value, baseline=None, evidence=None):
+def record(params, metric, value, baseline=None, evidence=None):
     run = {"bench": "latency", "params": params, "metric": metric, "unit": "µs", "value": value}
     if baseline:
         run["baseline"] = {"name": baseline[0], "value": baseline[1]}

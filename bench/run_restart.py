@@ -192,7 +192,7 @@ def one(steelyard, probe, load, way):
     said = replace(steelyard, way)
     yield run(way, "silence", probe.end() * 1000)
     if said:
-        yield run(way, "gap, as told", said["gap_ns"] / 1e6)
+        yield run(way, "gap, as reported", said["gap_ns"] / 1e6)
     if load:
         report = load.step()
         assert not report["failures"], report["examples"]

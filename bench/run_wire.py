@@ -110,7 +110,7 @@ def smoke():
         yield from pair.runs(Cell(pairs=1))
 
 
-def told(params, metric, unit, value, baseline=None, evidence=None):
+def record(params, metric, unit, value, baseline=None, evidence=None):
     run = {"bench": "wire", "params": params, "metric": metric, "unit": unit, "value": value}
     if baseline:
         run["baseline"] = {"name": baseline[0], "value": baseline[1]}
@@ -212,11 +212,13 @@ class Pair:
             pair = got["mpps"], beside["mpps"]
             pairs.append(pair)
             evidence["macswap_full"] = beside["full"]
-            yield told(cell.params(), "max", "Mpps", pair[0], (MACSWAP, pair[1]), evidence)
+            yield record(cell.params(), "max", "Mpps", pair[0], (MACSWAP, pair[1]), evidence)
             costs = [1000 / mpps for mpps in pair]
-            yield told(cell.params(), "cost", "ns/packet", costs[0], (MACSWAP, costs[1]), evidence)
+            yield record(
+                cell.params(), "cost", "ns/packet", costs[0], (MACSWAP, costs[1]), evidence
+            )
         beyond = median(1000 / ours - 1000 / theirs for ours, theirs in pairs)
-        yield from difference(told(cell.params(), "beyond macswap", "ns/packet", beyond))
+        yield from difference(record(cell.params(), "beyond macswap", "ns/packet", beyond))
         ceilings = [median(column) for column in zip(*pairs, strict=True)]
         for _ in range(cell.searches):
             yield from self.searches(cell, ceilings)
@@ -233,7 +235,7 @@ class Pair:
             got, evidence = self.trial(cell)
             self.forwarder.pause()
             params = cell.params() | {"nftables_flows": flows}
-            yield told(params, "max", "Mpps", got["mpps"], (NFTABLES, value), evidence)
+            yield record(params, "max", "Mpps", got["mpps"], (NFTABLES, value), evidence)
         self.forwarder.resume()
 
     def searches(self, cell, ceilings):
@@ -245,7 +247,7 @@ class Pair:
             # No trial passed: the machine took a core away in every trial.
             if all(found):
                 ours, theirs = found
-                yield told(cell.params(), metric, "Mpps", ours, (MACSWAP, theirs))
+                yield record(cell.params(), metric, "Mpps", ours, (MACSWAP, theirs))
 
 
 def search(ask, cell, ceiling, loss):

@@ -31,7 +31,7 @@ void command_help(FILE *out)
 	        "  family=4|6          (4)\n"
 	        "  frame=BYTES         on a wire, checksum included (64; IPv6 80)\n"
 	        "  flows=N             in turn, in another order than that of learning (1000)\n"
-	        "  fresh=0|1           1: each packet is of a flow that nobody has seen (0)\n"
+	        "  fresh=0|1           1: each packet is of a new flow (0)\n"
 	        "  ways=in|out|both    from clients, from servers, or burst by burst (in)\n"
 	        "  rate=MPPS|max       packets a second in millions (max: what the link takes)\n"
 	        "  seconds=S, warm=S   what is measured, and what runs before it (0.2, 0.02)\n"
@@ -156,7 +156,7 @@ static int run_up(struct generator *g, FILE *out, struct sy_error *err)
 	const struct timespec pause = {.tv_nsec = 20000000};
 	for (double waited = 0; !link_is_up(g->chosen); waited += 0.02) {
 		if (waited > g->timeout)
-			return sy_fail(err, ETIMEDOUT, "link %s: nobody is at the other end",
+			return sy_fail(err, ETIMEDOUT, "link %s: no process has the other end",
 			               g->chosen->name);
 		nanosleep(&pause, NULL);
 	}

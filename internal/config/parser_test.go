@@ -66,27 +66,27 @@ func TestParserAgreesWithParse(t *testing.T) {
 		"\t- name: tab", "    description: |", "      - { address: 10.99.0.1, port: 1, weight: 3 }", "local_addresses: [10.1.0.7]"}
 	same := 0
 	for seed := range uint64(1500) {
-		dice := rand.New(rand.NewPCG(seed, 0))
-		text := bases[dice.IntN(len(bases))]
+		rng := rand.New(rand.NewPCG(seed, 0))
+		text := bases[rng.IntN(len(bases))]
 		p := &Parser{}
 		if _, err := p.Parse("f.yaml", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
 			lines := strings.Split(text, "\n")
-			for range 1 + dice.IntN(2) {
-				at := dice.IntN(len(lines))
-				switch dice.IntN(5) {
+			for range 1 + rng.IntN(2) {
+				at := rng.IntN(len(lines))
+				switch rng.IntN(5) {
 				case 0:
 					lines = slices.Delete(lines, at, at+1)
 				case 1:
-					lines = slices.Insert(lines, at, pieces[dice.IntN(len(pieces))])
+					lines = slices.Insert(lines, at, pieces[rng.IntN(len(pieces))])
 				case 2:
-					lines[at] = strings.ReplaceAll(lines[at], fmt.Sprint(dice.IntN(10)), fmt.Sprint(dice.IntN(10)))
+					lines[at] = strings.ReplaceAll(lines[at], fmt.Sprint(rng.IntN(10)), fmt.Sprint(rng.IntN(10)))
 				case 3:
-					lines = slices.Insert(lines, at, lines[dice.IntN(len(lines))])
+					lines = slices.Insert(lines, at, lines[rng.IntN(len(lines))])
 				case 4:
-					other := dice.IntN(len(lines))
+					other := rng.IntN(len(lines))
 					lines[at], lines[other] = lines[other], lines[at]
 				}
 			}

@@ -58,7 +58,7 @@ def tracked(*patterns):
     return sorted(f for f in set(out.split("\0")) if f and (ROOT / f).is_file())
 
 
-def verdict(process, what):
+def check_of(process, what):
     """One passed or failed check out of a command's exit status."""
     count = Count(passed=1) if process.returncode == 0 else Count(failed=1)
     if count.failed:

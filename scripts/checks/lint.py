@@ -4,12 +4,12 @@
 import re
 
 from checks import documents
-from checks.base import ROOT, VENV, complaints, run, tracked, verdict
+from checks.base import ROOT, VENV, complaints, run, tracked, check_of
 
 
 def lint_c():
     files = tracked("*.c", "*.h")
-    return verdict(
+    return check_of(
         run("clang-format", "--dry-run", "-Werror", *files), "clang-format (make format)"
     )
 
@@ -18,9 +18,9 @@ def lint_go():
     files = tracked("*.go")
     unformatted = run("gofmt", "-l", *files).stdout.split()
     count = complaints(unformatted, "gofmt (make format)")
-    count += verdict(run("go", "vet", "./..."), "go vet")
-    count += verdict(run("go", "tool", "staticcheck", "./..."), "staticcheck")
-    count += verdict(run("go", "mod", "verify"), "go mod verify")
+    count += check_of(run("go", "vet", "./..."), "go vet")
+    count += check_of(run("go", "tool", "staticcheck", "./..."), "staticcheck")
+    count += check_of(run("go", "mod", "verify"), "go mod verify")
     return count
 
 
@@ -28,14 +28,14 @@ PYTHON = ("bench", "tests", "scripts/check", "scripts/checks")
 
 
 def lint_python():
-    count = verdict(run(VENV / "ruff", "check", *PYTHON), "ruff check")
-    count += verdict(run(VENV / "ruff", "format", "--check", *PYTHON), "ruff format")
+    count = check_of(run(VENV / "ruff", "check", *PYTHON), "ruff check")
+    count += check_of(run(VENV / "ruff", "format", "--check", *PYTHON), "ruff format")
     return count
 
 
 def lint_shell():
     scripts = [f for f in tracked("scripts", ".ci") if first_line(f).endswith("sh")]
-    return verdict(run("shellcheck", *scripts), "shellcheck")
+    return check_of(run("shellcheck", *scripts), "shellcheck")
 
 
 def first_line(file):

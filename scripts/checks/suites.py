@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from checks.base import RESULTS, ROOT, VENV, Count, complaints, run, verdict
+from checks.base import RESULTS, ROOT, VENV, Count, complaints, run, check_of
 
 
 def meson_count(build):
@@ -37,10 +37,10 @@ def meson_suite(build, *options, env=None):
         "meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs", *options, env=env
     )
     if not log.exists():
-        return verdict(process, "meson test") if process.returncode else Count()
+        return check_of(process, "meson test") if process.returncode else Count()
     count = meson_count(build)
     if process.returncode and not count.failed:
-        count += verdict(process, "meson test")
+        count += check_of(process, "meson test")
     return count
 
 
@@ -68,14 +68,14 @@ def fuzz_one(build, target):
     """Builds and runs one target, so that one that does not compile hides no other."""
     process = run("ninja", "-C", build, target)
     if process.returncode:
-        return verdict(process, f"building {target}")
+        return check_of(process, f"building {target}")
     name = Path(target).name
     # libFuzzer writes what it finds into the first folder, and only reads the others.
     found, seeds = build / "found" / name, ROOT / "tests/fuzz/corpus" / name.removeprefix("fuzz_")
     found.mkdir(parents=True, exist_ok=True)
     folders = [found] + ([seeds] if seeds.is_dir() else [])
     limits = [f"-max_total_time={FUZZ_S}", "-max_len=2000", f"-artifact_prefix={found}/"]
-    return verdict(run(build / target, *limits, *folders), target)
+    return check_of(run(build / target, *limits, *folders), target)
 
 
 def test_fuzz():
@@ -84,10 +84,10 @@ def test_fuzz():
     if not (build / "build.ninja").exists():
         process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "clang"})
         if process.returncode:
-            return verdict(process, "meson setup build/fuzz")
+            return check_of(process, "meson setup build/fuzz")
     process = run("ninja", "-C", build, "build.ninja")
     if process.returncode:
-        return verdict(process, "configuring build/fuzz again")
+        return check_of(process, "configuring build/fuzz again")
     listed = run("ninja", "-C", build, "-t", "targets", "all").stdout
     targets = re.findall(r"^(\S*/fuzz_[a-z]+): ", listed, re.M)
     count = Count()
@@ -98,7 +98,7 @@ def test_fuzz():
     for name, package in GO_FUZZ.items():
         command = ["go", "test", "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", f"{FUZZ_S}s"]
         process = run(*command, package)
-        count += verdict(process, f"{package} {name}")
+        count += check_of(process, f"{package} {name}")
         if "no fuzz tests to fuzz" in process.stdout:
             count += Count(failed=1)
     return count
@@ -107,7 +107,7 @@ def test_fuzz():
 def test_soak():
     """Ten million frames of all kinds against a model of what must come of each."""
     process = run("build/dev/tests/soak/steelyard-soak")
-    count = verdict(process, "steelyard-soak")
+    count = check_of(process, "steelyard-soak")
     if not count.failed:
         count.notes.append(process.stdout.rstrip())
     return count
@@ -160,7 +160,7 @@ def pytest_suite(name, *arguments, env=None):
     process = run(*command, env=env)
     log.write_text(process.stdout)
     if not report.exists():
-        return verdict(process, "pytest") if process.returncode else Count(failed=1)
+        return check_of(process, "pytest") if process.returncode else Count(failed=1)
     count = read_junit(report)
     if process.returncode and not count.failed:
         count += Count(failed=1, notes=[f"pytest ended with {process.returncode}: see {log}"])

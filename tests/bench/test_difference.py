@@ -7,13 +7,13 @@ PARAMS = {"family": "IPv4", "sessions": 1000}
 
 
 def test_what_is_beyond_macswap_is_a_run(capsys):
-    run = run_wire.told(PARAMS, "beyond macswap", "ns/packet", 8.5)
+    run = run_wire.record(PARAMS, "beyond macswap", "ns/packet", 8.5)
     assert list(run_wire.difference(run)) == [run]
     assert capsys.readouterr().out == ""
 
 
 def test_what_is_not_beyond_macswap_is_said_to_be_left_out(capsys):
-    run = run_latency.told(PARAMS, "added p50", -0.25)
+    run = run_latency.record(PARAMS, "added p50", -0.25)
     assert list(run_wire.difference(run)) == []
     said = capsys.readouterr().out
     assert "added p50, µs: -0.25: left out, macswap took longer" in said and "sessions 1 k" in said

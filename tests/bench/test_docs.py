@@ -41,28 +41,28 @@ def test_the_fastest_run_is_judged_where_it_counts():
 
 def test_goals_are_judged_on_the_terminal_as_in_the_table():
     made = fastpath(1000, 29, 33, 35) + fastpath(10_000_000, 46, 47, 48)
-    assert headline.verdicts("fastpath", made) == [
+    assert headline.goals("fastpath", made) == [
         "   goal ≤ 30 ns: fastest run 29.0 ns, median 33.0: met — a packet of an established FNAT "
         "session, IPv4, 1 k sessions, one core",
         "   goal ≤ 2.0 × baseline: 2.35 ×: NOT MET — a packet of an established FNAT session, "
         "IPv4, 10 M sessions, one core",
     ]
-    assert headline.verdicts("density", made) == []
+    assert headline.goals("density", made) == []
 
 
 @pytest.mark.parametrize(
-    ("costs", "verdict", "met"),
+    ("costs", "outcome", "met"),
     [
         ([101, 102, 101.5, 102, 101, 102], "1.018 × (1.01–1.02): met", "yes"),
         ([101, 102, 101.5, 102, 101, 104], "1.018 × (1.01–1.04): not shown", "not shown"),
         ([104, 105, 104, 106, 104, 104], "1.04 × (1.04–1.06): NOT MET", "**no**"),
     ],
 )
-def test_what_an_interval_does_not_show_is_neither_met_nor_missed(costs, verdict, met):
+def test_what_an_interval_does_not_show_is_neither_met_nor_missed(costs, outcome, met):
     params = {"with": "expiry", "rate": "9 sessions/s", "sessions": 1000}
     made = report.rows(runs("overhead", "cost", "ns/packet", costs, params, ("without", 100)))
-    (line,) = headline.verdicts("overhead", made)
-    assert verdict in line
+    (line,) = headline.goals("overhead", made)
+    assert outcome in line
     assert headline.table(made).splitlines()[2].endswith(f" ≤ 1.03 × | {met} |")
 
 

@@ -54,7 +54,7 @@ def test_it_is_the_same_each_time(tmp_path, draw, x, series, goals):
     assert all(line == line.rstrip() for line in text.splitlines()) and text.endswith("\n")
 
 
-def test_baselines_of_different_panels_are_told_apart():
+def test_baselines_of_different_panels_differ():
     made = rows()
     for row in made:
         if row["params"]["family"] == "IPv6":

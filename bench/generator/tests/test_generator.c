@@ -204,8 +204,9 @@ static void percentiles_are_near(void **state)
 		histogram_add(h, v);
 	const double shares[] = {0.00005, 0.001, 0.01, 0.5, 0.9, 0.99, 0.999, 1};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(shares); i++) {
-		double exact = ceil(shares[i] * 100000), told = (double)histogram_at(h, shares[i]);
-		assert_true(told >= exact && told <= exact * (1 + 1.0 / HISTOGRAM_PARTS));
+		double exact = ceil(shares[i] * 100000),
+		       reported = (double)histogram_at(h, shares[i]);
+		assert_true(reported >= exact && reported <= exact * (1 + 1.0 / HISTOGRAM_PARTS));
 	}
 	assert_int_equal(h->largest, 100000);
 	free(h);
