@@ -52,14 +52,14 @@ class UdpLoad:
 class Changes:
     """Changes a stage's configuration at random; each method below is one kind of change."""
 
-    def __init__(self, stage, dice):
-        self.stage, self.dice = stage, dice
+    def __init__(self, stage, rng):
+        self.stage, self.rng = stage, rng
         self.loaded = list(stage.config.services)
         self.names = 0
         self.kinds = {}
 
     def change(self):
-        kind = self.dice.choice(
+        kind = self.rng.choice(
             (self.weight, self.drain, self.scheduler, self.spread, self.timeout, self.spare_server)
             + (self.add_service, self.delete_service, self.change_service, self.local_address)
         )
@@ -69,7 +69,7 @@ class Changes:
     # ---- changes that end no session of a service under load
 
     def any_loaded(self):
-        return self.dice.choice(self.loaded)
+        return self.rng.choice(self.loaded)
 
     @staticmethod
     def real(service):
@@ -78,22 +78,22 @@ class Changes:
 
     def weight(self):
         servers = self.real(self.any_loaded())
-        server = self.dice.choice(servers)
+        server = self.rng.choice(servers)
         takes = sum(s.weight > 0 and not s.drain for s in servers)
-        server.weight = self.dice.randint(0 if takes > 1 or server.drain else 1, 20)
+        server.weight = self.rng.randint(0 if takes > 1 or server.drain else 1, 20)
 
     def drain(self):
         servers = self.real(self.any_loaded())
-        server = self.dice.choice(servers)
+        server = self.rng.choice(servers)
         takes = sum(s.weight > 0 and not s.drain for s in servers if s is not server)
         server.drain = not server.drain and takes > 0
 
     def scheduler(self):
         service = self.any_loaded()
-        service.scheduler = self.dice.choice(SCHEDULERS)
+        service.scheduler = self.rng.choice(SCHEDULERS)
         service.spread.pop("hash_on", None)
         if service.scheduler in ("sh", "maglev", "conhash"):
-            service.spread["hash_on"] = self.dice.choice(("source", "tuple"))
+            service.spread["hash_on"] = self.rng.choice(("source", "tuple"))
 
     def spread(self):
         service = self.any_loaded()
@@ -106,18 +106,18 @@ class Changes:
             options["resets"] = {"expired": True, "unknown": True}
         for name, value in options.items():
             service.spread.pop(name, None)
-            if self.dice.random() < 0.3:
+            if self.rng.random() < 0.3:
                 service.spread[name] = value
 
     def timeout(self):
-        self.any_loaded().timeouts = {"established": f"{self.dice.randint(60, 900)}s"}
+        self.any_loaded().timeouts = {"established": f"{self.rng.randint(60, 900)}s"}
 
     def spare_server(self):
         """Adds or removes a server of weight 0 on a port without a listener."""
         service = self.any_loaded()
         real = self.real(service)
         if len(real) == len(service.servers) and service.mode not in OWN_VIP:
-            real.append(Server(real[0].address, self.dice.randint(SPARE, 60000), 0))
+            real.append(Server(real[0].address, self.rng.randint(SPARE, 60000), 0))
         service.servers = real
 
     # ---- any change, without load
@@ -130,19 +130,19 @@ class Changes:
             return self.delete_service()
         self.names += 1
         mode, protocol = (
-            self.dice.choice(("fnat", "nat", "dr", "ipip")),
-            self.dice.choice(("tcp", "udp")),
+            self.rng.choice(("fnat", "nat", "dr", "ipip")),
+            self.rng.choice(("tcp", "udp")),
         )
-        family = self.dice.choice((4, 6))
+        family = self.rng.choice((4, 6))
         port = SERVER_WEB if protocol == "tcp" else SERVER_DNS
-        vip = (v4 if family == 4 else v6)(FRONT, self.dice.randint(90, 99))
+        vip = (v4 if family == 4 else v6)(FRONT, self.rng.randint(90, 99))
         key = (vip, protocol, port)
         if any((s.vip, s.protocol, s.port) == key for s in self.stage.config.services):
             return None
         hosts = self.stage.lab.servers()
         servers = [
-            Server(host.address(family), port, self.dice.randint(0, 5))
-            for host in self.dice.sample(hosts, self.dice.randint(0, len(hosts)))
+            Server(host.address(family), port, self.rng.randint(0, 5))
+            for host in self.rng.sample(hosts, self.rng.randint(0, len(hosts)))
         ]
         self.stage.config.services.append(
             Service(f"extra-{self.names}", vip, port, protocol, mode=mode, servers=servers)
@@ -151,19 +151,19 @@ class Changes:
 
     def delete_service(self):
         if idle := self.idle():
-            self.stage.config.services.remove(self.dice.choice(idle))
+            self.stage.config.services.remove(self.rng.choice(idle))
 
     def change_service(self):
         if idle := self.idle():
-            service = self.dice.choice(idle)
-            service.mode = self.dice.choice(("fnat", "nat", "dr", "ipip"))
-            service.scheduler = self.dice.choice(SCHEDULERS)
-            self.dice.shuffle(service.servers)
-            del service.servers[self.dice.randint(0, 3) :]
+            service = self.rng.choice(idle)
+            service.mode = self.rng.choice(("fnat", "nat", "dr", "ipip"))
+            service.scheduler = self.rng.choice(SCHEDULERS)
+            self.rng.shuffle(service.servers)
+            del service.servers[self.rng.randint(0, 3) :]
 
     def local_address(self):
         """Adds one: the existing ones are used by sessions."""
-        family, n = self.dice.choice((v4, v6)), self.dice.randint(210, 219)
+        family, n = self.rng.choice((v4, v6)), self.rng.randint(210, 219)
         addresses = self.stage.config.local_addresses
         if family(FRONT, n) not in addresses:
             addresses.append(family(FRONT, n))
@@ -179,10 +179,10 @@ def test_a_thousand_changes_fail_no_request(request):
         }
         questions = [UdpLoad(stage, row) for row in ROWS[::3]]
         wait_until(lambda: all(load.asked for load in questions), "UDP load flows")
-        changes, dice = Changes(stage, random.Random(seed)), random.Random(seed + 1)
+        changes, rng = Changes(stage, random.Random(seed)), random.Random(seed + 1)
         made = 0
         while made < CHANGES:
-            count = min(dice.randint(1, AT_ONCE), CHANGES - made)
+            count = min(rng.randint(1, AT_ONCE), CHANGES - made)
             for _ in range(count):
                 changes.change()
             stage.apply()

@@ -91,7 +91,7 @@ def address_stage(request):
 
 
 @pytest.fixture
-def told(address_stage, request):
+def checked_stage(address_stage, request):
     yield from check_accounting(address_stage, request)
 
 
@@ -125,8 +125,8 @@ def exchange(host, family, port, path, method="GET", body=b""):
 @pytest.mark.parametrize("client", ("client", "far"))
 @families
 @versions
-def test_nginx_is_told_the_client(told, version, family, client):
-    host = told.lab[client]
+def test_nginx_gets_the_client(checked_stage, version, family, client):
+    host = checked_stage.lab[client]
     with HttpConnection(host, VIP[family], PORTS[version]) as one:
         expected = identity(one, family)
         assert expected.startswith(host.address(family) + " ")
@@ -138,39 +138,39 @@ def test_nginx_is_told_the_client(told, version, family, client):
 
 
 @versions
-def test_the_header_crosses_families(told, version):
+def test_the_header_crosses_families(checked_stage, version):
     """The server's connection is IPv4; the header's client and VIP are IPv6."""
     port, content = ACROSS[version], os.urandom(300_000)
     for _ in range(2):
-        with HttpConnection(told.client, VIP[6], port) as one:
+        with HttpConnection(checked_stage.client, VIP[6], port) as one:
             ask_who(one, identity(one, 6))
             ask_who(one, identity(one, 6))
-    exchange(told.client, 6, port, f"/put/{version}-6to4", "PUT", content)
-    assert (told.put / f"{version}-6to4").read_bytes() == content
+    exchange(checked_stage.client, 6, port, f"/put/{version}-6to4", "PUT", content)
+    assert (checked_stage.put / f"{version}-6to4").read_bytes() == content
 
 
 @families
 @versions
-def test_numbers_are_right_for_a_connections_life(told, version, family):
+def test_numbers_are_right_during_a_connection(checked_stage, version, family):
     """Large uploads and downloads, without loss and with it in both directions."""
-    before = told.lab.counters()
+    before = checked_stage.lab.counters()
     content = os.urandom(2_000_000)
     for permille in (0, 20):
         path = f"/put/{version}-{family}-{permille}"
 
         def there_and_back(path=path):
-            exchange(told.client, family, PORTS[version], path, "PUT", content)
-            kept = (told.put / path.removeprefix("/put/")).read_bytes()
+            exchange(checked_stage.client, family, PORTS[version], path, "PUT", content)
+            kept = (checked_stage.put / path.removeprefix("/put/")).read_bytes()
             assert hashlib.sha256(kept).digest() == hashlib.sha256(content).digest()
-            assert exchange(told.client, family, PORTS[version], path) == content
+            assert exchange(checked_stage.client, family, PORTS[version], path) == content
 
         if permille:
-            with losing(told.lab, ("client", "s1"), permille):
+            with losing(checked_stage.lab, ("client", "s1"), permille):
                 there_and_back()
         else:
             there_and_back()
     # Losses were repaired by selective acknowledgements.
-    after = told.lab.counters()
+    after = checked_stage.lab.counters()
     for host in ("client", "s1"):
         recovered = [counters[host].get("TcpExtTCPSackRecovery", 0) for counters in (before, after)]
         assert recovered[1] > recovered[0]
@@ -181,11 +181,11 @@ def edges_of(packet):
 
 
 @pairs
-def test_selective_acknowledgements_name_what_was_sent(told, version, family):
+def test_selective_acknowledgements_name_what_was_sent(checked_stage, version, family):
     """Each edge of each SACK block that the client receives is one of its own segments'."""
-    port, wire = PORTS[version], told.lab.capture("client")
-    with losing(told.lab, ("client", "s1"), 20):
-        exchange(told.client, family, port, "/put/edges", "PUT", os.urandom(1_000_000))
+    port, wire = PORTS[version], checked_stage.lab.capture("client")
+    with losing(checked_stage.lab, ("client", "s1"), 20):
+        exchange(checked_stage.client, family, port, "/put/edges", "PUT", os.urandom(1_000_000))
     sent, heard = set(), set()
     for packet in wire.packets(lambda p: TCP in p and port in (p[TCP].sport, p[TCP].dport)):
         segment = packet[TCP]
@@ -202,64 +202,64 @@ def test_selective_acknowledgements_name_what_was_sent(told, version, family):
 
 
 @pairs
-def test_lost_handshakes(told, version, family):
+def test_lost_handshakes(checked_stage, version, family):
     """Whichever of a connection's first packets is lost, its first bytes are the header."""
 
     def one_client(_):
-        with HttpConnection(told.client, VIP[family], PORTS[version], timeout_s=60) as one:
+        with HttpConnection(checked_stage.client, VIP[family], PORTS[version], timeout_s=60) as one:
             ask_who(one, identity(one, family))
 
-    with losing(told.lab, ("client", "s1"), 100), ThreadPoolExecutor(40) as pool:
+    with losing(checked_stage.lab, ("client", "s1"), 100), ThreadPoolExecutor(40) as pool:
         list(pool.map(one_client, range(40)))
 
 
 @families
 @versions
-def test_load(told, version, family):
+def test_load(checked_stage, version, family):
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
     for keep_alive in (False, True):
         url = f"http://{name}:{PORTS[version]}/"
-        load = wrk(told.lab, url, 500, keep_alive=keep_alive)
+        load = wrk(checked_stage.lab, url, 500, keep_alive=keep_alive)
         assert not load.failed, load
 
 
 @pairs
-def test_a_connection_outlives_the_forwarder(told, version, family):
-    with HttpConnection(told.client, VIP[family], PORTS[version]) as one:
+def test_a_connection_outlives_the_forwarder(checked_stage, version, family):
+    with HttpConnection(checked_stage.client, VIP[family], PORTS[version]) as one:
         expected = identity(one, family)
         ask_who(one, expected)
-        told.steelyard.kill_forwarder()
-        told.steelyard.start_forwarder()
+        checked_stage.steelyard.kill_forwarder()
+        checked_stage.steelyard.start_forwarder()
         for _ in range(3):
             ask_who(one, expected)
-    told.steelyard.wait_reconnected()
+    checked_stage.steelyard.wait_reconnected()
 
 
-def test_a_change_concerns_new_connections(told):
-    service = told.config["proxy_v1-4"]
-    with HttpConnection(told.client, VIP[4], PORTS["proxy_v1"]) as one:
+def test_a_change_concerns_new_connections(checked_stage):
+    service = checked_stage.config["proxy_v1-4"]
+    with HttpConnection(checked_stage.client, VIP[4], PORTS["proxy_v1"]) as one:
         expected = identity(one, 4)
         ask_who(one, expected)
         service.spread["client_address"] = "proxy_v2"
-        told.apply()
-        told.steelyard.wait_in_sync()
+        checked_stage.apply()
+        checked_stage.steelyard.wait_in_sync()
         ask_who(one, expected)
-        with HttpConnection(told.client, VIP[4], PORTS["proxy_v1"]) as other:
+        with HttpConnection(checked_stage.client, VIP[4], PORTS["proxy_v1"]) as other:
             ask_who(other, identity(other, 4))
         ask_who(one, expected)
 
 
 @pytest.mark.drops("no-server")
-def test_checks_begin_with_the_header(told):
+def test_checks_begin_with_the_header(checked_stage):
     """nginx refuses them without it."""
-    service = told.config["proxy_v1-4"]
+    service = checked_stage.config["proxy_v1-4"]
     address = service.servers[0].address
     service.spread["client_address"] = "none"
-    told.apply()
-    told.steelyard.wait_server(service.name, address, "down")
+    checked_stage.apply()
+    checked_stage.steelyard.wait_server(service.name, address, "down")
     service.spread["client_address"] = "proxy_v1"
-    told.apply()
-    told.steelyard.wait_server(service.name, address, "up")
+    checked_stage.apply()
+    checked_stage.steelyard.wait_server(service.name, address, "up")
 
 
 def option_of(packet):
@@ -271,11 +271,11 @@ def option_of(packet):
 
 
 @families
-def test_toa_reaches_the_server(told, family):
+def test_toa_reaches_the_server(checked_stage, family):
     """From the handshake's third segment on, until the server has completed the handshake."""
-    wire = told.lab.capture("s1")
-    with connect(told.client, VIP[family], TOA_ECHO) as one:
-        expected = (told.client.address(family), one.getsockname()[1])
+    wire = checked_stage.lab.capture("s1")
+    with connect(checked_stage.client, VIP[family], TOA_ECHO) as one:
+        expected = (checked_stage.client.address(family), one.getsockname()[1])
         one.sendall(b"hello")
         assert receive_exactly(one, 5) == b"hello"
         one.sendall(b"again")
@@ -301,20 +301,20 @@ def test_toa_reaches_the_server(told, family):
 
 
 @families
-def test_toa_disturbs_nobody(told, family):
+def test_toa_disturbs_no_server(checked_stage, family):
     """A kernel that does not know the option; a first segment without space for it."""
     name = f"[{VIP[family]}]" if family == 6 else VIP[family]
-    load = wrk(told.lab, f"http://{name}:{TOA}/", 1000, keep_alive=False)
+    load = wrk(checked_stage.lab, f"http://{name}:{TOA}/", 1000, keep_alive=False)
     assert not load.failed, load
-    wire = told.lab.capture("s1")
+    wire = checked_stage.lab.capture("s1")
     content = os.urandom(300_000)
-    with connect(told.client, VIP[family], TOA_ECHO) as one, ThreadPoolExecutor(1) as pool:
-        expected = (told.client.address(family), one.getsockname()[1])
+    with connect(checked_stage.client, VIP[family], TOA_ECHO) as one, ThreadPoolExecutor(1) as pool:
+        expected = (checked_stage.client.address(family), one.getsockname()[1])
         back = pool.submit(receive_exactly, one, len(content))
         one.sendall(content)
         assert back.result() == content
-    told_by = wire.packets(lambda p: TCP in p and p[TCP].dport == SERVER_ECHO and option_of(p))
-    assert {option_of(packet) for packet in told_by} == {expected}
+    tagged = wire.packets(lambda p: TCP in p and p[TCP].dport == SERVER_ECHO and option_of(p))
+    assert {option_of(packet) for packet in tagged} == {expected}
 
 
 AGAIN = 60  # connections, each after a reset and from the previous one's port
@@ -326,13 +326,13 @@ def take_turns(again, ports):
 
 
 @versions
-def test_a_client_resets_and_comes_again(told, version):
+def test_a_client_resets_and_comes_again(checked_stage, version):
     """At once and from the same port, while the reset is still being validated."""
 
     def again(source_port):
         for _ in range(AGAIN):
             with HttpConnection(
-                told.client, VIP[4], PORTS[version], timeout_s=60, source_port=source_port
+                checked_stage.client, VIP[4], PORTS[version], timeout_s=60, source_port=source_port
             ) as one:
                 ask_who(one, identity(one, 4))
                 abort(one.socket)
@@ -340,13 +340,15 @@ def test_a_client_resets_and_comes_again(told, version):
     take_turns(again, (41001, 41002, 41003))
 
 
-def test_a_client_resets_and_toa_comes_again(told):
+def test_a_client_resets_and_toa_comes_again(checked_stage):
     """The segment that completes each handshake has the option."""
-    ports, wire = (41004, 41005, 41006), told.lab.capture("s1")
+    ports, wire = (41004, 41005, 41006), checked_stage.lab.capture("s1")
 
     def again(source_port):
         for _ in range(AGAIN):
-            one = connect(told.client, VIP[4], TOA_ECHO, timeout_s=60, source_port=source_port)
+            one = connect(
+                checked_stage.client, VIP[4], TOA_ECHO, timeout_s=60, source_port=source_port
+            )
             one.sendall(b"hello")
             assert receive_exactly(one, 5) == b"hello"
             abort(one)
@@ -359,12 +361,16 @@ def test_a_client_resets_and_toa_comes_again(told):
             begun[segment.sport] = segment.seq
         elif "R" not in segment.flags and segment.seq == begun.get(segment.sport, -1) + 1:
             option = option_of(packet)
-            if option is None or option[0] != told.client.address(4) or option[1] not in ports:
+            if (
+                option is None
+                or option[0] != checked_stage.client.address(4)
+                or option[1] not in ports
+            ):
                 bare.append(segment.summary())
             del begun[segment.sport]
     assert not bare
 
 
 @families
-def test_far_clients_by_toa(told, family):
-    assert http_get(told.lab["far"], VIP[family], TOA) == b"s1\n"
+def test_far_clients_by_toa(checked_stage, family):
+    assert http_get(checked_stage.lab["far"], VIP[family], TOA) == b"s1\n"

@@ -102,7 +102,7 @@ class NewConnections(Talker):
         pass
 
 
-class Crowd:
+class Clients:
     """All of them at once."""
 
     def __init__(self, stage):
@@ -117,7 +117,7 @@ class Crowd:
         wait_until(
             lambda: self.failures()
             or all(one.answers > n for one, n in zip(self.talkers, before, strict=True)),
-            "everybody is answered",
+            "every client is answered",
             60,
         )
         assert not self.failures()
@@ -153,24 +153,24 @@ def test_killed_at_any_moment(stage):
     """Twenty times; no connection fails, and every flow stays with its server."""
     steelyard = stage.steelyard
     seed = random.randrange(1 << 32)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     print(f"seed {seed}")
     load = start_wrk(stage.lab, f"http://{VIP[4]}/", ENDLESS)
     starting_s, kept = 0.5, []
-    with Crowd(stage) as crowd:
-        crowd.goes_on()
+    with Clients(stage) as clients:
+        clients.goes_on()
         for n in range(KILLS):
-            time.sleep(dice.uniform(0, 0.2))
+            time.sleep(rng.uniform(0, 0.2))
             steelyard.kill_forwarder()
             steelyard.options = dataclasses.replace(steelyard.options, workers=1 + n % 2)
             if n % 3 == 2:  # again, before it is ready
                 steelyard.start_forwarder(wait=False)
-                time.sleep(dice.uniform(0, starting_s))
+                time.sleep(rng.uniform(0, starting_s))
                 steelyard.kill_forwarder()
             began = time.monotonic()
             steelyard.start_forwarder()
             starting_s = time.monotonic() - began
-            crowd.goes_on()
+            clients.goes_on()
             steelyard.wait_in_sync()
             kept.append(adoption_is_right(steelyard))
     load.send(signal.SIGINT)

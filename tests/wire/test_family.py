@@ -134,7 +134,7 @@ def test_servers_of_both_families_take_turns(families, family):
 
 @pytest.mark.drops("too-big")
 @pytest.mark.parametrize("family,sender", ((4, "client"), (6, "server")), ids=("4to6", "6to4"))
-def test_too_large_a_datagram_is_told_in_its_own_terms(families, family, sender):
+def test_too_large_a_datagram_is_reported_in_its_own_terms(families, family, sender):
     """The largest IPv4 datagram is 20 bytes too large for the IPv6 side."""
     server_family = 10 - family
     server, client = families.lab["s1"], families.client

@@ -150,7 +150,7 @@ def by_hand(cut, mode, family, port, data, number, source=None):
 @families
 def test_any_order(cut, family):
     """Two datagrams at a time, interleaved."""
-    wire, dice = cut.lab.capture("client"), random.Random(1)
+    wire, rng = cut.lab.capture("client"), random.Random(1)
     for mode in cut.modes:
         peer = (VIPS[mode][family], PORT[mode])
         with client_socket(cut.client, family) as one, client_socket(cut.client, family) as two:
@@ -161,7 +161,7 @@ def test_any_order(cut, family):
                     port, data = own.getsockname()[1], os.urandom(4000 + turn)
                     asked[own] = data
                     frames += by_hand(cut, mode, family, port, data, 100 * turn + n)
-                dice.shuffle(frames)
+                rng.shuffle(frames)
                 for frame in frames if turn else reversed(frames):
                     wire.send(frame)
                 for own, data in asked.items():

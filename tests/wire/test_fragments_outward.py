@@ -83,12 +83,12 @@ def gateway_of(cut, host):
     return cut.lab["forwarder"].ns.mac(ports[-1] if host.name.startswith("s") else ports[0])
 
 
-def send_shuffled(cut, host, dice, datagrams):
+def send_shuffled(cut, host, rng, datagrams):
     """Sends their fragments in any order, interleaved."""
     wire, frames = cut.lab.capture(host.name), []
     for number, (source, target, data) in enumerate(datagrams):
         frames += frames_of(host, gateway_of(cut, host), source, target, data, number)
-    dice.shuffle(frames)
+    rng.shuffle(frames)
     for frame in frames:
         wire.send(frame)
 
@@ -110,7 +110,7 @@ def test_large_datagrams_through_snat(cut, family):
 @families
 def test_any_order_through_snat(cut, family):
     """Requests and answers, with the same ids from two inside hosts."""
-    dice, outside = random.Random(1), cut.outside
+    rng, outside = random.Random(1), cut.outside
     hosts = (cut.lab["s1"], cut.lab["s2"])
     own = [client_socket(host, family) for host in hosts]
     with own[0], own[1], client_socket(outside, family) as remote:
@@ -121,14 +121,14 @@ def test_any_order_through_snat(cut, family):
             for host, one in zip(hosts, own, strict=True):
                 one.settimeout(10)
                 data = os.urandom(4000 + turn)
-                send_shuffled(cut, host, dice, [(one.getsockname()[:2], target, data)])
+                send_shuffled(cut, host, rng, [(one.getsockname()[:2], target, data)])
                 got, peer = remote.recvfrom(65535)
                 assert got == data
                 assert peer[0] in POOL[family]
                 peers[one] = peer[:2]
             asked = {one: os.urandom(5000 + turn) for one in own}
             answers = [(target, peers[one], data) for one, data in asked.items()]
-            send_shuffled(cut, outside, dice, answers)
+            send_shuffled(cut, outside, rng, answers)
             for one, data in asked.items():
                 assert one.recvfrom(65535)[0] == data
 
@@ -149,7 +149,7 @@ def test_large_datagrams_between_the_families(cut, family):
 @crossing
 def test_any_order_between_the_families(cut, family):
     """Two clients' datagrams at a time, with different ids."""
-    dice, target = random.Random(2), (CROSSED[family], PORT)
+    rng, target = random.Random(2), (CROSSED[family], PORT)
     with client_socket(cut.client, family) as one, client_socket(cut.client, family) as two:
         for each in (one, two):
             assert ask(each, target, bytes(3000)) == bytes(3000)  # s1 learns the path's MTU
@@ -159,7 +159,7 @@ def test_any_order_between_the_families(cut, family):
             send_shuffled(
                 cut,
                 cut.client,
-                dice,
+                rng,
                 [(each.getsockname()[:2], target, data) for each, data in asked.items()],
             )
             for each, data in asked.items():

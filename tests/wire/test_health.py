@@ -98,9 +98,9 @@ def test_a_server_without_the_vip_is_down(health):
     s1 = health.lab["s1"]
     for cell in CELLS:
         assert health.answering(cell) == {"s1", "s2", "s3"}
-        told = health.steelyard.server(cell, health.address(cell))["health"]
-        assert told["target"] in (f"{VIPS[cell]}:{SERVER_WEB}", f"[{VIPS[cell]}]:{SERVER_WEB}")
-        assert not told["fallback"]
+        check = health.steelyard.server(cell, health.address(cell))["health"]
+        assert check["target"] in (f"{VIPS[cell]}:{SERVER_WEB}", f"[{VIPS[cell]}]:{SERVER_WEB}")
+        assert not check["fallback"]
         health.own(s1, cell, "del")
     for cell in CELLS:
         health.steelyard.wait_server(cell, health.address(cell), "down")

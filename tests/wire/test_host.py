@@ -56,9 +56,9 @@ def test_policy_routing_is_refused(host, word):
         if done.returncode:
             pytest.skip("this kernel has no VRF")
         ns.ip("link set front master red")
-    told = wait_until(refusal, "policy routing is refused")
-    assert word in told.lower()
-    assert told in host.steelyard.cli("get", "status")
+    reason = wait_until(refusal, "policy routing is refused")
+    assert word in reason.lower()
+    assert reason in host.steelyard.cli("get", "status")
     if word == "rule":
         ns.ip("rule del from 10.0.0.99 table 100")
     else:
@@ -174,7 +174,7 @@ def test_second_forwarder_of_an_instance_is_refused(host):
     assert works(host, 4)
 
 
-def test_missing_huge_pages_are_told(host):
+def test_missing_huge_pages_are_reported(host):
     """The error says what is missing and how to get it; the attempt leaves no trace."""
     ns, name = host.lab["forwarder"].ns, f"{host.lab.id}b"
     argv = [FORWARDER, "--instance", name, "--port", "front", "--memory", 1000000]
@@ -274,5 +274,5 @@ def test_stop_is_clean(host):
     assert not host.steelyard.forwarder_socket.exists()
 
 
-def test_version_is_told():
+def test_version_is_printed():
     assert re.search(r"\d+\.\d+\.\d+", run([FORWARDER, "--version"]))

@@ -150,12 +150,12 @@ def test_large_datagrams_find_the_path_mtu(icmp, row):
 
 
 @pytest.mark.parametrize("row", translated, ids=str)
-def test_a_refused_port_is_told(icmp, row):
+def test_a_refused_port_is_reported(icmp, row):
     family = socket.AF_INET if row.client == 4 else socket.AF_INET6
     with icmp.lab["far"].ns.socket(family, socket.SOCK_DGRAM) as one:
         one.settimeout(10)
         one.connect((row.vip, REFUSED))
-        one.send(b"is anybody there?")
+        one.send(b"is the port open?")
         with pytest.raises(ConnectionRefusedError):
             one.recv(100)
 
@@ -173,13 +173,13 @@ def test_the_path_ends_at_the_vip(icmp, row):
         one.sendto(b"how far?", (row.vip, REFUSED))
         port = one.getsockname()[1]
 
-        def is_told(packet):
+        def is_error(packet):
             if row.client == 4:
                 return ICMP in packet and packet[ICMP].type == 11 and packet[IP].src == row.vip
             return ICMPv6TimeExceeded in packet and packet[IPv6].src == row.vip
 
-        told = heard.wait_for(is_told, "the error arrives", outgoing=False)
-    quoted = told["IP in ICMP"] if row.client == 4 else told["IPv6 in ICMPv6"]
+        error = heard.wait_for(is_error, "the error arrives", outgoing=False)
+    quoted = error["IP in ICMP"] if row.client == 4 else error["IPv6 in ICMPv6"]
     ports = quoted["UDP in ICMP"] if row.client == 4 else quoted["UDP in ICMP"]
     assert (quoted.src, ports.sport) == (icmp.lab["far"].address(row.client), port)
     assert (quoted.dst, ports.dport) == (row.vip, REFUSED)

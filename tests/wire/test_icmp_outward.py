@@ -22,7 +22,7 @@ from tests.lab.servers import EchoServer
 from tests.lab.topology import FRONT, v4, v6
 from tests.wire.conftest import check_accounting
 from tests.wire.test_icmp import DEEP, NARROW, IcmpStage, path_mtu, translated
-from tests.wire.test_icmp import test_a_refused_port_is_told as check_refused
+from tests.wire.test_icmp import test_a_refused_port_is_reported as check_refused
 
 ECHO, REFUSED = 9410, 9411
 ROUTER = {4: v4(FRONT, 2), 6: v6(FRONT, 2)}
@@ -82,10 +82,10 @@ def wait_expired(heard, family):
             return ICMP in packet and packet[ICMP].type == 11
         return ICMPv6TimeExceeded in packet
 
-    told = heard.wait_for(is_error, "the error arrives", outgoing=False)
+    error = heard.wait_for(is_error, "the error arrives", outgoing=False)
     if family == 4:
-        return told[IP], told["IP in ICMP"]
-    return told[IPv6], told["IPv6 in ICMPv6"]
+        return error[IP], error["IP in ICMP"]
+    return error[IPv6], error["IPv6 in ICMPv6"]
 
 
 @families
@@ -108,12 +108,12 @@ def test_large_transfers_find_the_path_mtu(outward, family):
 
 
 @families
-def test_a_refused_port_is_told(outward, family):
+def test_a_refused_port_is_reported(outward, family):
     """To the inside socket, and to the outside socket after the inside one has closed."""
     far = outward.lab["far"]
     with inside_socket(outward, family) as one:
         one.connect((far.address(family), REFUSED))
-        one.send(b"is anybody there?")
+        one.send(b"is the port open?")
         with pytest.raises(ConnectionRefusedError):
             one.recv(100)
     for source in (None, DEEP[family]):
@@ -178,9 +178,9 @@ def test_a_path_to_the_inside_ends_at_the_pool(outward, family):
 
 
 @families
-def test_an_echo_is_told(outward, family):
+def test_an_echo_gets_an_error(outward, family):
     """A ping whose TTL runs out at the router: the error has the inside host's id again."""
     far = outward.lab["far"].address(family)
     ping = ["ping", "-n", "-c1", "-W5", "-t2", far]
-    told = outward.lab["s1"].ns.run(ping, check=False).stdout
-    assert f"From {ROUTER[family]} " in told and "exceeded" in told, told
+    output = outward.lab["s1"].ns.run(ping, check=False).stdout
+    assert f"From {ROUTER[family]} " in output and "exceeded" in output, output

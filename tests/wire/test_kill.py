@@ -51,7 +51,7 @@ class Witness(EchoServer):
         super().close()
 
 
-class Scene:
+class EchoService:
     """The echo service of a family, with witnesses on s1 and s2. A context manager."""
 
     def __init__(self, stage, family, timeouts=None, resets=None):
@@ -104,7 +104,7 @@ class Scene:
                 return client, peer
         raise AssertionError(f"no session comes to {wanted}")
 
-    def check_told(self, client, server, peer):
+    def check_reset(self, client, server, peer):
         """Both ends hear of it, although neither sends anything itself."""
         with pytest.raises(ConnectionResetError):
             client.recv(1)
@@ -125,16 +125,16 @@ def echo(client):
 @ended
 @families
 def test_kill_tells_both_ends(stage, family):
-    with Scene(stage, family) as scene:
-        doomed, peer = scene.open_on("s1")
-        other, _ = scene.open_on("s2")
-        stage.steelyard.cli("kill", scene.target("s1"))
-        scene.check_told(doomed, "s1", peer)
-        scene.check_avoids("s1")
+    with EchoService(stage, family) as echoes:
+        doomed, peer = echoes.open_on("s1")
+        other, _ = echoes.open_on("s2")
+        stage.steelyard.cli("kill", echoes.target("s1"))
+        echoes.check_reset(doomed, "s1", peer)
+        echoes.check_avoids("s1")
         echo(other)
-        stage.steelyard.cli("kill", scene.target("s1"), "--undo")
-        stage.steelyard.wait_server(scene.service.name, scene.address("s1"), "up")
-        again, _ = scene.open_on("s1")
+        stage.steelyard.cli("kill", echoes.target("s1"), "--undo")
+        stage.steelyard.wait_server(echoes.service.name, echoes.address("s1"), "up")
+        again, _ = echoes.open_on("s1")
         echo(again)
         echo(other)
 
@@ -142,13 +142,13 @@ def test_kill_tells_both_ends(stage, family):
 @ended
 @families
 def test_deadline_of_a_drain_tells_both_ends(stage, family):
-    with Scene(stage, family) as scene:
-        doomed, peer = scene.open_on("s1")
-        other, _ = scene.open_on("s2")
-        stage.steelyard.cli("drain", scene.target("s1"), "--deadline", "1s")
-        scene.check_told(doomed, "s1", peer)
-        stage.steelyard.wait_server(scene.service.name, scene.address("s1"), "kill")
-        scene.check_avoids("s1")
+    with EchoService(stage, family) as echoes:
+        doomed, peer = echoes.open_on("s1")
+        other, _ = echoes.open_on("s2")
+        stage.steelyard.cli("drain", echoes.target("s1"), "--deadline", "1s")
+        echoes.check_reset(doomed, "s1", peer)
+        stage.steelyard.wait_server(echoes.service.name, echoes.address("s1"), "kill")
+        echoes.check_avoids("s1")
         echo(other)
 
 
@@ -156,9 +156,9 @@ def test_deadline_of_a_drain_tells_both_ends(stage, family):
 @families
 def test_expiry_tells_both_ends(stage, family):
     """The default setting."""
-    with Scene(stage, family, {"established": "1s"}) as scene:
-        client, server, peer = scene.open()
-        scene.check_told(client, server, peer)
+    with EchoService(stage, family, {"established": "1s"}) as echoes:
+        client, server, peer = echoes.open()
+        echoes.check_reset(client, server, peer)
 
 
 @ended
@@ -174,7 +174,7 @@ def test_failure_of_a_server_tells_its_clients(stage, family, drained):
     quiet.servers, quiet.health = [Server(address, SERVER_WEB)], web.health
     stage.apply()
     with contextlib.ExitStack() as stack:
-        told = stack.enter_context(keep_alive(stage, family, "s3"))
+        reset = stack.enter_context(keep_alive(stage, family, "s3"))
         other = stack.enter_context(keep_alive(stage, family, "s1"))
         patient = stack.enter_context(HttpConnection(stage.client, VIP[family], ECHO))
         assert patient.get() == "s3"
@@ -186,7 +186,7 @@ def test_failure_of_a_server_tells_its_clients(stage, family, drained):
         stage.nginx["s3"].send(signal.SIGSTOP)
         try:
             with pytest.raises(ConnectionResetError):
-                told.socket.recv(1)
+                reset.socket.recv(1)
             for service in (web, quiet):
                 stage.steelyard.wait_server(service.name, address, "down")
             assert other.get() == "s1"
@@ -210,10 +210,10 @@ def keep_alive(stage, family, server):
 def test_packet_of_no_session_is_answered(stage, family):
     """After the sessions were lost; a service without this setting stays silent."""
     steelyard = stage.steelyard
-    with Scene(stage, family, resets={"unknown": True}) as scene:
-        client, _, _ = scene.open()
+    with EchoService(stage, family, resets={"unknown": True}) as echoes:
+        client, _, _ = echoes.open()
         silent = keep_alive(stage, family, "s1").socket
-        scene.clients.append(silent)
+        echoes.clients.append(silent)
         steelyard.forwarder.stop()
         steelyard.cleanup()
         steelyard.start_forwarder()
@@ -224,7 +224,7 @@ def test_packet_of_no_session_is_answered(stage, family):
         with pytest.raises(ConnectionResetError):
             client.recv(1)
         assert silent.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
-        echo(scene.open()[0])
+        echo(echoes.open()[0])
 
 
 # ---- every mode --------------------------------------------------------------------------------

@@ -125,19 +125,19 @@ def is_too_big(packet):
 
 @pytest.mark.drops("too-big")
 @families
-def test_too_large_a_datagram_is_told_to_its_sender(small, family):
+def test_too_large_a_datagram_is_reported_to_its_sender(small, family):
     """The sender learns the MTU, and its kernel accepts it."""
     capture = small.lab.capture("client")
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     # The socket stays open: a kernel accepts such an error only for a socket that exists.
     with small.client.ns.socket(kind, socket.SOCK_DGRAM) as one:
         one.sendto(bytes(SMALL_MTU), (VIP[family], DNS))
-        told = capture.wait_for(is_too_big, "the ICMP error", outgoing=False)
+        error = capture.wait_for(is_too_big, "the ICMP error", outgoing=False)
         wait_until(
             lambda: f"mtu {SMALL_MTU}" in small.client.ns.ip(f"route get {VIP[family]}"),
             "the client's kernel has learned the MTU",
         )
-    mtu = told[ICMP].nexthopmtu if ICMP in told else told[ICMPv6PacketTooBig].mtu
+    mtu = error[ICMP].nexthopmtu if ICMP in error else error[ICMPv6PacketTooBig].mtu
     assert mtu == SMALL_MTU
     assert small.accounting.dropped()["too-big"] >= 1
 

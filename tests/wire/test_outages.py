@@ -105,8 +105,8 @@ def test_released_addresses_are_another_nodes(outage, family):
         echo(one, b"before")
         outage.steelyard.forwarder.stop()
         assert ns.run(["bpftool", "net", "show"]).count("front")
-        told = outage.steelyard.release()
-        assert VIP[family] in told
+        released = outage.steelyard.release()
+        assert VIP[family] in released
         assert not ns.run(["bpftool", "net", "show"]).count("front")
         outage.client.ns.ip(f"neigh flush to {VIP[family]} dev eth0")
         with pytest.raises(OSError):
@@ -218,9 +218,9 @@ def test_jumbo_frames_go_on_at_what_fits(outage):
             if restarted:
                 outage.steelyard.restart_forwarder(signal.SIGTERM)
             wait_until(lambda: port(outage, "front")["problem"], "the MTU's limit is shown")
-            told = port(outage, "front")
-            assert "9000" in told["problem"]
-            assert 1500 <= told["mtu"] < 9000
+            front = port(outage, "front")
+            assert "9000" in front["problem"]
+            assert 1500 <= front["mtu"] < 9000
             content = os.urandom(200_000)
             for family in (4, 6):
                 with connect(outage.client, VIP[family], ECHO, timeout_s=20) as one:

@@ -138,7 +138,7 @@ def test_a_range_to_one_port(ranges, family):
 
 
 @families
-def test_nobody_listens(ranges, family):
+def test_a_port_without_listener(ranges, family):
     with pytest.raises(ConnectionRefusedError):
         connect(ranges.client, ranges.vip(family), 9311)
 

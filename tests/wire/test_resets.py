@@ -54,7 +54,7 @@ def forge_server(stage, session, flags, count=1):
     forge(stage, "s2", "back", source, target, flags, count)
 
 
-def lives(stage, family, port):
+def check_session(stage, family, port):
     def established():
         session = session_of(stage, family, port)
         return session and session["state"] == "established"
@@ -71,9 +71,9 @@ def test_forged_resets_end_nothing(stage, family, count):
     one, port = open_echo(stage, family)
     with one:
         forge_client(stage, family, port, "R", count)
-        lives(stage, family, port)
+        check_session(stage, family, port)
         forge_server(stage, session_of(stage, family, port), "RA", count)
-        lives(stage, family, port)
+        check_session(stage, family, port)
         assert session_of(stage, family, port)["expires_s"] > 60
         echo(one)
 
@@ -85,7 +85,7 @@ def test_forged_syn_after_forged_reset_moves_nothing(stage, family):
         before = session_of(stage, family, port)
         forge_client(stage, family, port, "R")
         forge_client(stage, family, port, "S", 3)
-        lives(stage, family, port)
+        check_session(stage, family, port)
         now = session_of(stage, family, port)
         assert [now[key] for key in ("server", "local_port")] == [
             before[key] for key in ("server", "local_port")
@@ -119,7 +119,7 @@ def test_true_resets_end_a_session(stage, family):
 
 @pytest.mark.drops("server-removed", "no-session")
 @families
-def test_client_of_a_removed_server_is_told_at_once(stage, family):
+def test_client_of_a_removed_server_gets_a_reset_at_once(stage, family):
     """The client waits for data and sends nothing itself: it is probed."""
     service = stage.config[f"echo{family}"]
     one, _ = open_echo(stage, family)
@@ -132,7 +132,7 @@ def test_client_of_a_removed_server_is_told_at_once(stage, family):
 
 @pytest.mark.drops("server-removed", "no-session")
 @families
-def test_client_of_a_removed_service_is_told(stage, family):
+def test_client_of_a_removed_service_gets_a_reset(stage, family):
     one, _ = open_echo(stage, family)
     with one:
         stage.config.services.remove(stage.config[f"echo{family}"])

@@ -48,8 +48,8 @@ SOURCES = {"killed": "crashed", "stopped": "stopped", "upgraded": "handed-over"}
 
 def replace_forwarder(steelyard, way, **changes):
     if way == "upgraded":
-        told = steelyard.upgrade(**changes)
-        print(f"gap: {told['gap_ns'] / 1e6:.1f} ms")
+        upgraded = steelyard.upgrade(**changes)
+        print(f"gap: {upgraded['gap_ns'] / 1e6:.1f} ms")
         return
     number = signal.SIGKILL if way == "killed" else signal.SIGTERM
     steelyard.restart_forwarder(number, **changes)
@@ -111,7 +111,7 @@ def test_upgrade_after_an_upgrade_trusts_the_tables(stage):
         talk.go_on()
 
 
-def test_phases_of_a_start_are_told(stage):
+def test_phases_of_a_start_are_reported(stage):
     """Each took no longer than the command that waited for all of them."""
     steelyard = stage.steelyard
     for way, wanted in (("stopped", {"eal", "tables", "bind"}), ("upgraded", {"release", "take"})):
@@ -208,7 +208,7 @@ def test_changes_during_upgrades(stage):
             server.weight = server.weight % 9 + 1
             steelyard.apply()
 
-    told, revision = changes()
+    count, revision = changes()
     changing = threading.Thread(target=change)
     with Conversations(stage) as talk:
         changing.start()
@@ -219,10 +219,10 @@ def test_changes_during_upgrades(stage):
             talk.go_on()
         done.set()
         changing.join()
-    told_then, revision_then = changes()
+    count_then, revision_then = changes()
     assert revision_then > revision
     # The agent does not count a change whose answer was lost with the connection.
-    assert told_then - told <= revision_then - revision
+    assert count_then - count <= revision_then - revision
     assert steelyard.server("web4", stage.lab["s1"].v4)["weight"] == server.weight
 
 
@@ -444,7 +444,7 @@ class Supervisor:
         self.path = str(path)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(self.path)
-        self.told = []
+        self.messages = []
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self):
@@ -454,27 +454,29 @@ class Supervisor:
                 os.close(fd)
             if not text:
                 return
-            self.told += text.decode().split("\n")
+            self.messages += text.decode().split("\n")
 
     def wait_for(self, line):
-        wait_until(lambda: line in self.told, lambda: f"{line} is told; {self.told} was")
+        wait_until(
+            lambda: line in self.messages, lambda: f"{line} is missing; {self.messages} arrived"
+        )
 
 
-def test_supervisor_is_told(restart_stage):
+def test_supervisor_is_notified(restart_stage):
     stage, steelyard = restart_stage, restart_stage.steelyard
     supervisor = Supervisor(steelyard.dir / "notify.sock")
     steelyard.env["NOTIFY_SOCKET"] = supervisor.path
     try:
         steelyard.restart_forwarder()
         supervisor.wait_for("READY=1")
-        assert not any(line.startswith("MAINPID") for line in supervisor.told)
-        told = steelyard.upgrade()
-        supervisor.wait_for(f"MAINPID={told['pid']}")
-        assert supervisor.told.count("READY=1") == 1
+        assert not any(line.startswith("MAINPID") for line in supervisor.messages)
+        upgraded = steelyard.upgrade()
+        supervisor.wait_for(f"MAINPID={upgraded['pid']}")
+        assert supervisor.messages.count("READY=1") == 1
         refused_sealed(stage, "signal 9", binary=successor(steelyard.dir, "dies-sealed"))
-        supervisor.wait_for(f"MAINPID={told['pid']}")
-        assert supervisor.told.count("READY=1") == 2
-        assert "STOPPING=1" not in supervisor.told
+        supervisor.wait_for(f"MAINPID={upgraded['pid']}")
+        assert supervisor.messages.count("READY=1") == 2
+        assert "STOPPING=1" not in supervisor.messages
         steelyard.forwarder.stop()
         supervisor.wait_for("STOPPING=1")
     finally:

@@ -26,7 +26,7 @@ from tests.wire.modes import ModeStage
 # Client-address options, and the port of their services on each VIP of FNAT.
 OPTIONS = {"toa": 8103, "proxy_v1": 8101, "proxy_v2": 8102}
 PROXIED = 8090  # where servers expect the PROXY protocol
-TOLD = [(row, option) for row in ROWS if row.mode == "fnat" for option in OPTIONS]
+REPORTED = [(row, option) for row in ROWS if row.mode == "fnat" for option in OPTIONS]
 SERVERS = ("s1", "s2")  # of those services
 LOCATIONS = """\
     server {{
@@ -53,7 +53,7 @@ class RestartStage(ModeStage):
         super().start()
         for name in SERVERS:
             self.start_proxied(name)
-        for row, option in TOLD:
+        for row, option in REPORTED:
             port = SERVER_WEB if option == "toa" else PROXIED
             servers = [Server(self.lab[name].address(row.server), port) for name in SERVERS]
             spread = {"client_address": option}
@@ -95,7 +95,7 @@ def replace_forwarder(steelyard, way, workers):
         steelyard.restart_forwarder(number, workers=workers)
 
 
-class Told:
+class ReportedConnection:
     """A connection to a service that reports the client's address to its servers."""
 
     def __init__(self, stage, row, option):
@@ -125,7 +125,7 @@ class NewConnections(threading.Thread):
     def run(self):
         try:
             while not self.stopping:
-                one = Told(*self.parts)
+                one = ReportedConnection(*self.parts)
                 one.check()
                 one.close()
                 self.count += 1
@@ -136,14 +136,14 @@ class NewConnections(threading.Thread):
         return f"{self.parts[2]}-{self.parts[1]}: {self.failure!r}" if self.failure else None
 
 
-class Crowd:
+class Connections:
     """Long-lived connections and flows of all cells, load on them, and new connections all the
     time."""
 
     def __init__(self, stage):
         self.stage = stage
         far, outward = stage.lab["far"], stage.lab["s3"]
-        self.told = [Told(stage, row, option) for row, option in TOLD]
+        self.reported = [ReportedConnection(stage, row, option) for row, option in REPORTED]
         self.web = [HttpConnection(far, row.vip, row.ports[0], timeout_s=60) for row in ROWS]
         self.web += [
             HttpConnection(outward, far.address(row.client), SERVER_WEB, timeout_s=60)
@@ -153,7 +153,7 @@ class Crowd:
         self.dns += [(outward, far.address(row.client), SERVER_DNS) for row in OUTWARD]
         self.dns = [(self.udp_socket(host, vip), vip, port) for host, vip, port in self.dns]
         self.servers = self.ask()
-        self.new = [NewConnections(stage, row, option) for row, option in TOLD]
+        self.new = [NewConnections(stage, row, option) for row, option in REPORTED]
         self.traffic = [self.inward(), self.outward()]
 
     @staticmethod
@@ -167,7 +167,7 @@ class Crowd:
             return f"[{row.vip}]:{port}" if row.client == 6 else f"{row.vip}:{port}"
 
         web = [target(row, row.ports[0]) for row in ROWS]
-        web += [target(row, OPTIONS[option]) for row, option in TOLD]
+        web += [target(row, OPTIONS[option]) for row, option in REPORTED]
         dns = [target(row, row.ports[1]) for row in ROWS]
         return Traffic(
             self.stage.lab, 2 * len(web), len(web), 2 * len(dns), host="far", web=web, dns=dns
@@ -190,7 +190,7 @@ class Crowd:
                 return dns_txt(None, address, port, timeout_s=0.3, one=one)
             except (TimeoutError, ConnectionError):
                 continue
-        raise AssertionError(f"nobody answers at {address} port {port}")
+        raise AssertionError(f"no answer at {address} port {port}")
 
     def provide(self):
         """Gives the web servers, and `far` for outward downloads, the content."""
@@ -211,7 +211,7 @@ class Crowd:
         for one in self.traffic:
             report = one.step()
             assert not report["failures"], report["examples"]
-        for one in self.told:
+        for one in self.reported:
             one.check()
         assert self.ask() == self.servers
         wait_until(
@@ -241,7 +241,7 @@ class Crowd:
     def __exit__(self, *_):
         for one in self.new:
             one.stopping = True
-        for one in (*self.told, *self.web):
+        for one in (*self.reported, *self.web):
             one.close()
         for one, _, _ in self.dns:
             one.close()
@@ -251,11 +251,11 @@ class Crowd:
 @pytest.mark.drops("no-session")
 def test_every_mode_and_option_goes_on(stage):
     steelyard = stage.steelyard
-    with Crowd(stage) as crowd:
-        crowd.start()
+    with Connections(stage) as connections:
+        connections.start()
         for way, workers in REPLACEMENTS:
             replace_forwarder(steelyard, way, workers)
-            crowd.go_on()
+            connections.go_on()
             steelyard.wait_reconnected()
             status = steelyard.get("status")["forwarder"]
             found = status["adoption"]
@@ -265,8 +265,8 @@ def test_every_mode_and_option_goes_on(stage):
             # Of connections that were just opening or closing.
             ended = {name for name, n in found["results"].items() if n}
             assert ended <= {"kept", "torn", "expired"}, found
-            assert found["results"]["kept"] >= len(crowd.told) + len(crowd.servers)
-        crowd.finish()
+            assert found["results"]["kept"] >= len(connections.reported) + len(connections.servers)
+        connections.finish()
 
 
 def sessions_of(stage):
@@ -285,12 +285,12 @@ def test_killed_before_and_behind_the_header(stage):
     steelyard, opened = stage.steelyard, {}
 
     def open_one(row, option):
-        one = opened[row, option] = Told(stage, row, option)
+        one = opened[row, option] = ReportedConnection(stage, row, option)
         one.check()
 
     def all_are(state):
         seen = {key: now for key, now in sessions_of(stage).items() if key not in earlier}
-        return len(seen) == len(TOLD) and set(seen.values()) == {state}
+        return len(seen) == len(REPORTED) and set(seen.values()) == {state}
 
     def die_and_begin(workers):
         steelyard.kill_forwarder()
@@ -299,7 +299,7 @@ def test_killed_before_and_behind_the_header(stage):
         steelyard.wait_in_sync()
 
     earlier = sessions_of(stage)  # which are ending
-    threads = [threading.Thread(target=open_one, args=cell, daemon=True) for cell in TOLD]
+    threads = [threading.Thread(target=open_one, args=cell, daemon=True) for cell in REPORTED]
     with ExitStack() as client_hears_nothing, ExitStack() as servers_hear_nothing:
         client_hears_nothing.enter_context(losing(stage.lab, ("far",), 1000))
         for one in threads:
@@ -315,7 +315,7 @@ def test_killed_before_and_behind_the_header(stage):
         servers_hear_nothing.close()
         for one in threads:
             one.join(60)
-    assert set(opened) == set(TOLD)
+    assert set(opened) == set(REPORTED)
     for one in opened.values():
         one.check()
         one.close()

@@ -158,7 +158,7 @@ def test_persistence_holds_under_load_on_all_workers(stage):
     assert len(load.served) == 1
 
 
-def test_backup_serves_when_nobody_else_does(stage):
+def test_backup_serves_when_no_other_server_does(stage):
     service = web(stage)
     service.servers[2].backup = True
     stage.apply()

@@ -59,7 +59,7 @@ def test_this_host_is_no_server(small, family):
 
 
 @families
-def test_a_neighbours_address_as_vip_is_told(small, family):
+def test_a_neighbours_address_as_vip_is_reported(small, family):
     """Another balancer may be about to release it, so it is accepted nevertheless."""
     client = small.lab["client"].address(family)
     ns = small.lab["forwarder"].ns
@@ -76,33 +76,33 @@ def test_a_neighbours_address_as_vip_is_told(small, family):
         small.apply()
 
 
-def test_workers_without_queues_are_told(small):
+def test_workers_without_queues_are_reported(small):
     said = [text for text in warnings(small) if "has receive queues for 1 of 2 workers" in text]
     assert sorted(text.split()[1] for text in said) == sorted(small.lab.network.ports)
     assert "has receive queues for 1 of 2 workers" in small.forwarder.output()
 
 
-def test_what_is_not_saved_is_told(small):
+def test_what_is_not_saved_is_reported(small):
     """The state directory vanishes, as on a failing disk, and comes back."""
     state = small.dir / "state"
     away = state.with_name("away")
 
-    def told():
+    def is_unsaved():
         return any("but not saved" in text for text in warnings(small))
 
-    assert not told()
+    assert not is_unsaved()
     state.rename(away)
     before = small.config.services
     small.config.services = [service(small, "10.0.0.80", small.lab["s1"].v4)]
     small.apply()
-    wait_until(told, "the status says that the configuration is not saved")
+    wait_until(is_unsaved, "the status says that the configuration is not saved")
     away.rename(state)
-    wait_until(lambda: not told(), "it is saved")
+    wait_until(lambda: not is_unsaved(), "it is saved")
     small.config.services = before
     small.apply()
 
 
-def test_a_private_mount_namespace_is_told(tmp_path):
+def test_a_private_mount_namespace_is_reported(tmp_path):
     """A bpffs ends with its mount namespace, and so does the flow director's pinned link. The
     host's first process is a private one here, because containers do not show theirs."""
     with Lab() as lab:
@@ -124,9 +124,9 @@ def test_a_private_mount_namespace_is_told(tmp_path):
 def test_packets_that_begin_no_session_are_counted_by_service(small):
     """No server of the service is up: its packets are refused, and counted by service."""
     before, metrics = small.config.services, small.config.metrics
-    nobody = service(small, "10.0.0.80", small.lab["s1"].v4)
-    nobody.servers = []
-    small.config.services = [nobody]
+    empty = service(small, "10.0.0.80", small.lab["s1"].v4)
+    empty.servers = []
+    small.config.services = [empty]
     small.config.metrics = f"{small.lab['forwarder'].v4}:9109"
     small.apply()
     try:

@@ -135,7 +135,7 @@ def test_kernel_never_answers_for_a_vip(stage, number, family):
     answers = capture.packets(lambda p: TCP in p or ICMP in p, outgoing=False)
     assert not answers, f"the kernel answered: {answers[0].summary()}"
     neighbours = stage.client.ns.ip(f"neighbour show {VIP[family]}")
-    assert "lladdr" in neighbours, "the VIP's MAC address was not told"
+    assert "lladdr" in neighbours, "the VIP's MAC address is not known"
 
 
 @pytest.mark.drops("no-session")
@@ -146,9 +146,9 @@ def test_kernel_never_resets_servers(stage):
         one.sendall(b"x")
         receive_exactly(one, 1)
         stage.steelyard.forwarder.stop()
-        stage.echo[4].connections[-1].sendall(b"anybody there?")
+        stage.echo[4].connections[-1].sendall(b"are you there?")
         wait_until(
-            lambda: len(capture.packets(lambda p: b"anybody" in bytes(p), outgoing=True)) > 1,
+            lambda: len(capture.packets(lambda p: b"are you" in bytes(p), outgoing=True)) > 1,
             "the server sends again",
         )
         stage.echo[4].abort_last()
