@@ -87,14 +87,14 @@ def inject(place, router, sink, packets, *options):
     ) as child:
         try:
             machine.prefer(child.pid)
-            told, said = child.communicate(timeout=testbed.ANSWER_S)
+            output, errors = child.communicate(timeout=testbed.ANSWER_S)
         except BaseException:
             child.kill()  # its namespace is about to be removed
             raise
     if child.returncode:
-        raise machine.Failed(said)
+        raise machine.Failed(errors)
     wait_until(lambda: arrived(sink) >= before + packets, "all packets are forwarded")
-    return json.loads(told)["seconds"]
+    return json.loads(output)["seconds"]
 
 
 def rates(flows, runs):

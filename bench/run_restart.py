@@ -7,7 +7,7 @@ milliseconds, and beside them the conversations of tests/traffic. `silence` is t
 between two answers of any of the flows; the phases are those that `steelyard get status` shows,
 wall time. In the evidence: `cpu_ms` of it that the process computed, `queued_ms` that its
 control thread waited for a CPU; the rest it waited for the kernel. So what a busy machine adds
-can be told from what the forwarder takes.
+can be distinguished from what the forwarder takes.
 """
 
 import selectors

@@ -4,7 +4,7 @@
 import re
 
 from checks import documents
-from checks.base import ROOT, VENV, complaints, run, tracked, check_of
+from checks.base import ROOT, VENV, check_of, complaints, run, tracked
 
 
 def lint_c():

@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from checks.base import RESULTS, ROOT, VENV, Count, complaints, run, check_of
+from checks.base import RESULTS, ROOT, VENV, Count, check_of, complaints, run
 
 
 def meson_count(build):

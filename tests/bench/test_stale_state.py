@@ -98,7 +98,7 @@ with machine.huge_pages(7 * (2 << 20)) as taken:
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """The numbers of a kernel that others do not change meanwhile, and labs that nobody else puts
+    """The numbers of a kernel that others do not change meanwhile, and labs that no other test puts
     back; near the root, as a socket's path is to be short."""
     with tempfile.TemporaryDirectory(prefix="sy-test-", dir="/run") as place:
         monkeypatch.setattr(pages, "POOLS", Path(place))

@@ -165,7 +165,7 @@ class FirstLight:
         return self.steelyard.service("web4")["traffic"]["sessions_created"]
 
     def account(self):
-        self.show.step("The books")
+        self.show.step("The accounting")
         self.show.command("steelyard get drops", self.steelyard.cli("get", "drops"))
         self.show.claim(not self.steelyard.drops(), "the forwarder dropped no packet")
         wrong = {

@@ -62,12 +62,12 @@ class Modes:
     def cell(self, row, protocol, workers):
         """Tries one cell, whatever became of others; tells what it saw."""
         try:
-            told = self.hosts.check(row, protocol)
+            seen = self.hosts.check(row, protocol)
         except (AssertionError, OSError, Expired) as error:
             self.cells[row, workers, protocol] = BAD
             return f"{BAD} {protocol}: {error}"
         self.cells[row, workers, protocol] = GOOD
-        return told
+        return seen
 
     def stop(self):
         self.show.step("All of it stops")

@@ -25,7 +25,7 @@ PICTURE = """
 """
 HTTP, DOWNLOADS, UDP = 2000, 200, 1000
 # Drops that a machine with too little time to spare may cause; TCP is made for them.
-CROWDED = {"tx-full", "handover-full"}
+EXPECTED_DROPS = {"tx-full", "handover-full"}
 SOURCES = {"crashed": "was killed", "stopped": "was stopped", "handed-over": "handed over"}
 KINDS = {"http": "HTTP", "download": "download", "udp": "UDP"}
 
@@ -85,8 +85,10 @@ class Restart:
         waits = [ms(flows[kind]["stall_ms"]) for kind in KINDS]
         resent = str(flows["udp"]["resent"])
         self.rows.append([name, kept, gap, *waits, resent])
-        told = ", ".join(f"{name} {wait}" for name, wait in zip(KINDS.values(), waits, strict=True))
-        say(f"     longest wait: {told}; {resent} UDP queries sent again")
+        longest = ", ".join(
+            f"{name} {wait}" for name, wait in zip(KINDS.values(), waits, strict=True)
+        )
+        say(f"     longest wait: {longest}; {resent} UDP queries sent again")
 
     def quiet(self):
         """What waits are without any disturbance."""
@@ -109,7 +111,7 @@ class Restart:
         self.show.claim(
             adoption["source"] == source and kept >= self.flows,
             f"sessions of a forwarder that {SOURCES[source]}: {kept} kept, {ended} ended, "
-            f"judged in {adoption['duration_ns'] / 1e6:.1f} ms",
+            f"adopted in {adoption['duration_ns'] / 1e6:.1f} ms",
         )
         self.show.claim(
             status["workers"] == self.steelyard.options.workers, f"workers: {status['workers']}"
@@ -128,11 +130,11 @@ class Restart:
         return gap
 
     def upgraded(self, **changes):
-        told = self.steelyard.upgrade(**changes)
-        gap = told["gap_ns"] / 1e6
+        upgraded = self.steelyard.upgrade(**changes)
+        gap = upgraded["gap_ns"] / 1e6
         self.show.claim(
-            told["pid"] != told["old_pid"],
-            f"steelyard upgrade: from pid {told['old_pid']} to {told['pid']}, "
+            upgraded["pid"] != upgraded["old_pid"],
+            f"steelyard upgrade: from pid {upgraded['old_pid']} to {upgraded['pid']}, "
             f"{gap:.1f} ms without packets",
         )
         return gap
@@ -140,9 +142,9 @@ class Restart:
     def claim_no_drops(self):
         """Of the forwarder that runs: each counts its own."""
         drops = self.steelyard.drops()
-        told = ", ".join(f"{count} packets as {name}" for name, count in drops.items())
+        dropped = ", ".join(f"{count} packets as {name}" for name, count in drops.items())
         self.show.claim(
-            drops.keys() <= CROWDED, f"so far the forwarder dropped {told or 'no packet'}"
+            drops.keys() <= EXPECTED_DROPS, f"so far the forwarder dropped {dropped or 'no packet'}"
         )
 
     def finish(self):
@@ -154,7 +156,7 @@ class Restart:
         )
 
     def account(self):
-        self.show.step("The books")
+        self.show.step("The accounting")
         self.claim_no_drops()
         for host in (self.lab["client"], *self.lab.servers()):
             resets = host.ns.resets()

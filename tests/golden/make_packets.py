@@ -54,7 +54,7 @@ def quoted(packet, size=None):
     return Raw(bytes(packet)[:size])
 
 
-def ours(family, payload):
+def from_vip(family, payload):
     """An ICMP packet that the forwarder makes itself."""
     if family == 4:
         return ip(4, VIP, CLIENT, tos=0xC0) / payload
@@ -212,7 +212,7 @@ def own_errors():
             yield (
                 f"unreachable-{name}",
                 Ether(**MACS) / packet,
-                Ether(**SWAPPED) / ours(family, error / quoted(packet)),
+                Ether(**SWAPPED) / from_vip(family, error / quoted(packet)),
             )
 
 
@@ -254,12 +254,12 @@ def errors():
                 / ip(outer, ROUTER, LOCAL)
                 / too_big(outer, 1500)
                 / quoted(head / inner),
-                Ether(**MACS) / ours(family, too_big(family, mtu) / quoted(inner)),
+                Ether(**MACS) / from_vip(family, too_big(family, mtu) / quoted(inner)),
             )
     # Our clients' packets went to the other family.
     four = ip(4, LOCAL, SERVER, hops=60) / server_tcp() / DATA
     six = ip(6, LOCAL, SERVER, hops=60) / server_tcp() / DATA
-    told = {
+    about = {
         4: ip(4, CLIENT, VIP, hops=60) / client_tcp() / DATA,
         6: ip(6, CLIENT, VIP, hops=60) / client_tcp() / DATA,
     }
@@ -274,7 +274,7 @@ def errors():
         yield (
             "error-6",
             Ether(**MACS) / ip(4, ROUTER, LOCAL) / error / quoted(four),
-            Ether(**MACS) / ours(6, other / quoted(told[6])),
+            Ether(**MACS) / from_vip(6, other / quoted(about[6])),
         )
     pairs = [
         (ICMPv6PacketTooBig(mtu=1400), ICMP(type=3, code=4, nexthopmtu=1380)),
@@ -287,7 +287,7 @@ def errors():
         yield (
             "error-4",
             Ether(**MACS) / ip(6, ROUTER, LOCAL) / error / quoted(six),
-            Ether(**MACS) / ours(4, other / quoted(told[4])),
+            Ether(**MACS) / from_vip(4, other / quoted(about[4])),
         )
 
 

@@ -220,8 +220,8 @@ def test_golden(bench, path):
         data = with_written_tunnel(data)
         if "6to4" in path.stem and port == "back":
             data = with_written_id(data)
-        told = f"{label}:\n{Ether(data)!r}\ninstead of\n{Ether(golden)!r}"
-        assert data.hex() == golden.hex(), told
+        difference = f"{label}:\n{Ether(data)!r}\ninstead of\n{Ether(golden)!r}"
+        assert data.hex() == golden.hex(), difference
 
 
 def test_golden_files_are_sound():

@@ -187,8 +187,8 @@ class ModeHosts:
 
     def _icmp(self, row):
         """The VIP itself answers pings."""
-        told = self.lab["far"].ns.run(["ping", "-n", "-c3", "-i0.2", "-W5", row.vip])
-        assert re.search(r"\b3 received", told), told
+        output = self.lab["far"].ns.run(["ping", "-n", "-c3", "-i0.2", "-W5", row.vip])
+        assert re.search(r"\b3 received", output), output
         return "3 echoes"
 
     def _snat_tcp(self, row):
@@ -217,8 +217,8 @@ class ModeHosts:
 
     def _snat_icmp(self, row):
         for name in self.names():
-            told = self.lab[name].ns.run(
+            output = self.lab[name].ns.run(
                 ["ping", "-n", "-c3", "-i0.2", "-W5", self.lab["far"].address(row.client)]
             )
-            assert re.search(r"\b3 received", told), told
+            assert re.search(r"\b3 received", output), output
         return "3 echoes from each server"

@@ -2,7 +2,7 @@
 """Removes what labs, benchmarks and tests left when their process died without cleaning up.
 
 `make demo-clean` calls main(), which also removes labs left running on purpose; `make test` starts
-by removing labs whose process is dead, and the leftovers of tests.
+by removing labs whose process is dead, and what tests left behind.
 """
 
 import json

@@ -155,10 +155,10 @@ class Steelyard:
         done = self.try_upgrade(binary, options, **changes)
         if done.returncode:
             raise CommandFailed(done.stdout + done.stderr)
-        told = json.loads(done.stdout)
-        self.forwarder = self.lab.succeed(self.forwarder, told["pid"])
+        upgraded = json.loads(done.stdout)
+        self.forwarder = self.lab.succeed(self.forwarder, upgraded["pid"])
         self.options = replace(self.options, **changes)
-        return told
+        return upgraded
 
     def try_upgrade(self, binary=None, options=(), **changes):
         """Like upgrade(), but it may fail; returns the CompletedProcess."""

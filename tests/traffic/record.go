@@ -199,7 +199,7 @@ func nature(err error) string {
 	return "other"
 }
 
-// report is what is told of one step.
+// report is what is reported of one step.
 type report struct {
 	Event    string          `json:"event"`
 	Number   int             `json:"number"` // 1 for the first

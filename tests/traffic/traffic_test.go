@@ -27,7 +27,7 @@ type lab struct {
 	once     sync.Once
 }
 
-// misbehave runs once in the life of the lab, by whoever comes first when it is time.
+// misbehave runs once in a run of the lab, by the first request when it is time.
 func (l *lab) misbehave(how func()) bool {
 	did := false
 	if l.bad.Load() {
@@ -177,7 +177,7 @@ func TestAllWell(t *testing.T) {
 	}
 }
 
-// One flow suffers once; each such thing must be told, by its name, and end with a status that is not 0.
+// One flow suffers once; each such thing must be reported by its name, and end with a status that is not 0.
 func TestFailuresAreSeen(t *testing.T) {
 	bad := slices.Clone(content(size))
 	bad[7*block+1] ^= 1
@@ -284,7 +284,7 @@ func TestFailuresAreSeen(t *testing.T) {
 				t.Errorf("%d flows of kind %s failed, of %v", last.Flows[test.kind].Failed, test.kind, last.Failures)
 			}
 			if len(last.Examples) == 0 || !strings.HasPrefix(last.Examples[0], test.kind+" 127.0.0.1:") {
-				t.Errorf("told as %q", last.Examples)
+				t.Errorf("reported as %q", last.Examples)
 			}
 		})
 	}

@@ -89,7 +89,7 @@ func readName(answers *bufio.Reader) (string, error) {
 	return strings.TrimSpace(string(body)), nil
 }
 
-// content is what the web servers have for downloading: the same bytes whoever asks.
+// content is what the web servers have for downloading: the same bytes for every client.
 func content(size int) []byte {
 	all := make([]byte, size)
 	rand.NewChaCha8([32]byte([]byte("what is weighed and not wanting."))).Read(all)

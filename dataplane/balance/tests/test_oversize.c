@@ -332,7 +332,7 @@ static void test_floor(void **state)
 			check_kept(f, &error);
 		check_whole(f, &back, &out);
 		complain(f, &out, 1280, &error);
-		assert_true(flows_through(f, HARNESS_WAN, &error, &passed_on)));
+		assert_true(flows_through(f, HARNESS_WAN, &error, &passed_on));
 	}
 }
 
