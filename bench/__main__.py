@@ -143,7 +143,7 @@ def interrupt(*_):
 LEGEND = """\
 Each value is the median of its runs; their extremes are beside it. A baseline, what the machine or
 another program takes for the same or for less, is run in turn with it: `ratio` is the median of
-those pairs. docs/benchmarks.md tells what each benchmark measures, and how.
+those pairs. docs/benchmarks.md says what each benchmark measures, and how.
 """
 
 

@@ -177,7 +177,7 @@ static double run_ns(struct cell *c, double *endpoints)
 	return all / (double)connections - *endpoints;
 }
 
-static void tell(const struct cell *c, double connection, double endpoints, double stick)
+static void report(const struct cell *c, double connection, double endpoints, double stick)
 {
 	const struct arguments *a = &c->options;
 	char params[256];
@@ -241,8 +241,8 @@ static bool measure(struct cell *c)
 	uint64_t live = 0;
 	for (unsigned run = 0; run < a->runs; run++) {
 		double endpoints, connection = run_ns(c, &endpoints);
-		tell(c, connection, endpoints,
-		     CONNECTION_PACKETS * baseline_run(y, STICK, SY_BURST));
+		report(c, connection, endpoints,
+		       CONNECTION_PACKETS * baseline_run(y, STICK, SY_BURST));
 		live = harness_totals(&c->harness).live;
 	}
 	baseline_close(y);

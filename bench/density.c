@@ -137,7 +137,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	OPTIONS_TAKE(
 	        argc, argv,
 	        "Fills a session table with random FNAT sessions until the first insertion fails, "
-	        "looks all of them up in both directions, tells what one costs.",
+	        "looks all of them up in both directions, and prints the cost of one.",
 	        options);
 	a.family = *family == '6' ? 6 : 4;
 	return a;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A test's own folder, whose name tells whose it is: what tests leave that are killed, or that fail
+/* A test's own folder, whose name says whose it is: what tests leave that are killed, or that fail
  * in the middle, `make test` removes the next time (tests/lab/reap.py). */
 #ifndef TESTS_FOLDER_H
 #define TESTS_FOLDER_H

@@ -298,7 +298,7 @@ static int verb_run(struct generator *g, const char *verb, FILE *out, struct sy_
 			return sy_fail(err, EINVAL, "%s: there is no link; give --link", verb);
 		return verbs[i].run(g, out, err);
 	}
-	return sy_fail(err, EINVAL, "%s is no command; --help tells them", verb);
+	return sy_fail(err, EINVAL, "%s is no command; see --help", verb);
 }
 
 bool command_run(struct generator *g, char *line, FILE *out)

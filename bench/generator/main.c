@@ -25,7 +25,7 @@ static void usage(FILE *out)
 	        "       steelyard-generator --plan\n"
 	        "\n"
 	        "Sends UDP of known or ever new flows from one core over DPDK devices, receives\n"
-	        "what comes back, and tells rates, losses and delays.\n"
+	        "what comes back, and prints rates, losses and delays.\n"
 	        "\n"
 	        "  --core N             the core that it polls with (0)\n"
 	        "  --memory MB          of huge pages (128); each link takes 60\n"

@@ -32,7 +32,7 @@ static double seconds_since(uint64_t ticks)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Both ends are on one link: the MAC address tells which end a frame is for. */
+/* Both ends are on one link: the MAC address shows which end a frame is for. */
 static enum connection_side side_of(const uint8_t *frame)
 {
 	return memcmp(frame, frame_server_mac, 6) == 0 ? CONNECTION_SERVER : CONNECTION_CLIENT;

@@ -86,13 +86,13 @@ struct frag_hdr {
 /* Number of extension headers to skip in the packet that an ICMPv6 error quotes. */
 #define EXTENSIONS 4
 
-static __always_inline int count(__u32 which, int verdict)
+static __always_inline int count(__u32 which, int action)
 {
 	__u64 *n = bpf_map_lookup_elem(&counters, &which);
 
 	if (n)
 		++*n;
-	return verdict;
+	return action;
 }
 
 /* TCP and UDP headers begin with the ports; a later fragment has none. */

@@ -153,7 +153,8 @@ void workers_wake(struct sy_runtime *rt, uint64_t workers);
 int handover_open(struct sy_runtime *rt, struct sy_error *err);
 void handover_close(struct sy_runtime *rt);
 bool handover_is_empty(const struct sy_worker *w);
-/* The turn's bursts are over: tells the other workers that their handed-over packets have left. */
+/* The turn's bursts are over: informs the other workers that their handed-over packets have left.
+ */
 void handover_notify(struct sy_worker *w);
 /* Gathers a packet, whose m->port is the egress port, for the owner of a queue of that port. */
 void handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);

@@ -153,7 +153,7 @@ func (f *File) load(onlyNew bool) (uint64, error) {
 	}
 	f.status.Attempted, f.status.Err = time.Now(), err
 	if err != nil {
-		f.tell(err)
+		f.logErrors(err)
 		return 0, err
 	}
 	generation := f.Use(config)
@@ -162,8 +162,8 @@ func (f *File) load(onlyNew bool) (uint64, error) {
 	return generation, nil
 }
 
-// tell logs why the file is not used, one line per error.
-func (f *File) tell(err error) {
+// logErrors logs why the file is not used, one line per error.
+func (f *File) logErrors(err error) {
 	text := "configuration refused; the running one stays"
 	if f.status.Generation == 0 {
 		text = "no configuration from this file; the forwarder keeps what it has"

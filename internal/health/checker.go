@@ -204,7 +204,7 @@ func (c *Checker) finish(t *target, err error, start time.Time, duration time.Du
 
 	// Report without the lock, as the store calls Watch under its own lock. The order is still right, as
 	// the next check of this target starts only below. If the target was removed meanwhile and the server
-	// came back as another target, the epoch tells the store.
+	// came back as another target, the store sees it by the epoch.
 	if flipped {
 		c.options.Report(t.ref, t.epoch, state)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package store holds the desired state of the agent's forwarder: the configuration, the health checks'
-// results, and the servers drained by command. It tells a reconciler what has changed.
+// results, and the servers drained by command. It informs a reconciler of changes.
 package store
 
 import (

@@ -247,7 +247,7 @@ static void validate_status(struct run *l, const struct tally *t)
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_STATUS;
 	q.status = &ask;
 	pb_response *r = harness_request(&l->harness, &q);
-	MUST(!r->error && r->status->adoption, "the status does not tell of the adoption");
+	MUST(!r->error && r->status->adoption, "the status does not show the adoption");
 	const Steelyard__Forwarder__V1__Adoption *a = r->status->adoption;
 	for (size_t i = 0; i < a->n_results; i++) {
 		sum += a->results[i]->sessions;

@@ -60,7 +60,7 @@ class Modes:
         self.show.claim(not drops, f"dropped: {drops or 'no packet'}")
 
     def cell(self, row, protocol, workers):
-        """Tries one cell, whatever became of others; tells what it saw."""
+        """Tries one cell, whatever the result of others; returns what it saw."""
         try:
             seen = self.hosts.check(row, protocol)
         except (AssertionError, OSError, Expired) as error:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Traffic holds many conversations through a balancer at once, and tells how they fared: keep-alive HTTP connections,
+// Traffic holds many conversations through a balancer at once, and reports their results: keep-alive HTTP connections,
 // long downloads, UDP flows. Each shall last from the beginning to the end and stay at its server; what does not is a
 // failure, and is never mended by connecting again.
 //
@@ -98,7 +98,7 @@ func main() {
 // run starts all flows, obeys the commands, and returns the exit status.
 func (o options) run(commands io.Reader, answers io.Writer) int {
 	record := newBook()
-	tell := json.NewEncoder(answers)
+	output := json.NewEncoder(answers)
 	hurry, end := make(chan struct{}), make(chan struct{})
 	var asking, loading sync.WaitGroup
 
@@ -119,13 +119,13 @@ func (o options) run(commands io.Reader, answers io.Writer) int {
 		})
 	}
 	record.settle()
-	tell.Encode(record.report("ready"))
+	output.Encode(record.report("ready"))
 
 	for lines := bufio.NewScanner(commands); lines.Scan(); {
 		switch lines.Text() {
 		case "step":
 			record.settle()
-			tell.Encode(record.report("step"))
+			output.Encode(record.report("step"))
 		case "finish":
 			close(hurry)
 			loading.Wait()
@@ -133,7 +133,7 @@ func (o options) run(commands io.Reader, answers io.Writer) int {
 			close(end)
 			asking.Wait()
 			last := record.report("finish")
-			tell.Encode(last)
+			output.Encode(last)
 			if last.failed() {
 				return 1
 			}

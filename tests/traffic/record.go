@@ -215,7 +215,7 @@ type part struct {
 	Servers map[string]int `json:"servers"` // living flows, by the server that answers them
 }
 
-// report tells what happened since the last one.
+// report says what happened since the last one.
 func (b *record) report(event string) report {
 	b.mu.Lock()
 	defer b.mu.Unlock()

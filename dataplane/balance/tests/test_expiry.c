@@ -97,7 +97,7 @@ static void check_live(struct fixture *f, uint64_t live)
 	assert_int_equal(t.created - t.ended, live);
 }
 
-/* The session lives as long as its timeout, and at most one sweep longer. */
+/* The session lasts as long as its timeout, and at most one sweep longer. */
 static void check_timeout(struct fixture *f, enum session_state state, unsigned seconds)
 {
 	bool tcp = state < SESSION_UDP_ONE_WAY;

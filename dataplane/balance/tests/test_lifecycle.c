@@ -17,25 +17,25 @@
 static const unsigned port_of[2] = {[SESSION_CLIENT] = HARNESS_WAN, [SESSION_SERVER] = HARNESS_LAN};
 
 /* The segments that the balancer itself sent to this side: number of probes and resets. */
-struct words {
-	unsigned questions, resets;
+struct own_segments {
+	unsigned probes, resets;
 };
 
-static struct words hear(struct flows *f, enum session_direction side)
+static struct own_segments own_segments_of(struct flows *f, enum session_direction side)
 {
-	struct words heard = {0};
+	struct own_segments sent = {0};
 	struct sy_tcp tcp;
 	while (flows_own_segment(f, port_of[side], &tcp))
 		if (tcp.flags & SY_TCP_RST)
-			heard.resets++;
+			sent.resets++;
 		else
-			heard.questions++;
-	return heard;
+			sent.probes++;
+	return sent;
 }
 
 /* This side sends a segment; returns whether it was forwarded. */
-static bool say(struct flows *f, const struct flow *flow, enum session_direction from,
-                uint8_t flags, uint32_t seq)
+static bool send_segment(struct flows *f, const struct flow *flow, enum session_direction from,
+                         uint8_t flags, uint32_t seq)
 {
 	const struct segment s = {flags, seq, 1, 0};
 	struct frame in, out;
@@ -61,17 +61,17 @@ static void check_state(struct flows *f, const struct flow *flow, enum session_s
 static void challenge(struct flows *f, struct flow *flow, unsigned service, uint16_t port)
 {
 	flow_open(f, flow, service, port);
-	assert_true(say(f, flow, SESSION_CLIENT, SY_TCP_RST, 1));
+	assert_true(send_segment(f, flow, SESSION_CLIENT, SY_TCP_RST, 1));
 	check_state(f, flow, SESSION_RESET_BY_CLIENT);
 	for (unsigned second = 0; second < RESET_TIME; second++) {
 		flows_advance(f, 1);
-		assert_true(hear(f, SESSION_CLIENT).questions > 0);
-		assert_int_equal(hear(f, SESSION_SERVER).questions, 0);
+		assert_true(own_segments_of(f, SESSION_CLIENT).probes > 0);
+		assert_int_equal(own_segments_of(f, SESSION_SERVER).probes, 0);
 	}
 	flows_advance(f, 1);
 	check_state(f, flow, SESSION_RESET_BY_SERVER);
-	assert_int_equal(hear(f, SESSION_CLIENT).questions, 0);
-	assert_true(hear(f, SESSION_SERVER).questions > 0);
+	assert_int_equal(own_segments_of(f, SESSION_CLIENT).probes, 0);
+	assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
 }
 
 static void test_silent_client(void **state)
@@ -80,7 +80,7 @@ static void test_silent_client(void **state)
 	for (unsigned service = 0; service < FLOW_SERVICES; service += 2) {
 		struct flow alive, silent, dead;
 		challenge(f, &alive, service, 1000);
-		assert_true(say(f, &alive, SESSION_SERVER, SY_TCP_ACK, 1));
+		assert_true(send_segment(f, &alive, SESSION_SERVER, SY_TCP_ACK, 1));
 		check_state(f, &alive, SESSION_ESTABLISHED);
 		flow_check(f, &alive);
 
@@ -91,8 +91,8 @@ static void test_silent_client(void **state)
 		check_state(f, &silent, SESSION_FREE);
 
 		challenge(f, &dead, service, 1002);
-		say(f, &dead, SESSION_SERVER, SY_TCP_RST,
-		    reset_secret(f->harness.b, flow_session(f, &dead)));
+		send_segment(f, &dead, SESSION_SERVER, SY_TCP_RST,
+		             reset_secret(f->harness.b, flow_session(f, &dead)));
 		check_state(f, &dead, SESSION_RESET);
 		flows_advance(f, RESET_TIME + 2);
 		check_state(f, &dead, SESSION_FREE);
@@ -119,15 +119,15 @@ static void test_syn_while_challenged(void **state)
 	struct flows *f = *state;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);
-	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_RST, 1));
-	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	assert_true(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_RST, 1));
+	assert_true(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
 	check_state(f, &flow, SESSION_RESET_BY_CLIENT);
 	put(f, &flow, STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN);
-	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	assert_true(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
 	assert_int_equal(flow_session(f, &flow)->server, flow.server_id);
 	check_state(f, &flow, SESSION_RESET_BY_CLIENT);
 	put(f, &flow, DOWN);
-	assert_true(say(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
+	assert_true(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_SYN, 9));
 	assert_int_not_equal(flow_session(f, &flow)->server, flow.server_id);
 	check_state(f, &flow, SESSION_SYN_SENT);
 }
@@ -150,10 +150,10 @@ static void test_dying(void **state)
 	flows_advance(f, 1);
 	check_state(f, &flow, SESSION_DYING);
 	for (unsigned second = 0; second < RESET_BOTH_SECONDS; second++) {
-		assert_int_equal(hear(f, SESSION_CLIENT).questions > 0, second < 2);
-		assert_true(hear(f, SESSION_SERVER).questions > 0);
+		assert_int_equal(own_segments_of(f, SESSION_CLIENT).probes > 0, second < 2);
+		assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
 		if (second > 0)
-			assert_false(say(f, &flow, SESSION_CLIENT, SY_TCP_ACK, 1));
+			assert_false(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_ACK, 1));
 		check_state(f, &flow, SESSION_DYING);
 		flows_advance(f, 1);
 	}
@@ -176,11 +176,11 @@ static void test_dying_rate(void **state)
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 	harness_turn(&f->harness);
 	check_state(f, &flow, SESSION_DYING);
-	assert_int_equal(hear(f, SESSION_CLIENT).resets, 1);
-	assert_int_equal(hear(f, SESSION_SERVER).questions, 0);
+	assert_int_equal(own_segments_of(f, SESSION_CLIENT).resets, 1);
+	assert_int_equal(own_segments_of(f, SESSION_SERVER).probes, 0);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_RESET_RATE), 1);
 	flows_advance(f, 1);
-	assert_true(hear(f, SESSION_SERVER).questions > 0);
+	assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
 }
 
 /* Which ends are reset after an idle timeout, and which ends are not probed. */
@@ -204,19 +204,19 @@ static void test_expiry_sends_resets(void **state)
 	check_state(f, &half, SESSION_SYN_RECEIVED);
 	flows_advance(f, 12);
 	check_state(f, &half, SESSION_FREE);
-	assert_int_equal(hear(f, SESSION_CLIENT).questions, 0);
-	assert_int_equal(hear(f, SESSION_SERVER).questions, 0);
+	assert_int_equal(own_segments_of(f, SESSION_CLIENT).probes, 0);
+	assert_int_equal(own_segments_of(f, SESSION_SERVER).probes, 0);
 
 	flow_open(f, &whole, 0, 1001);
 	flows_advance(f, 902);
 	check_state(f, &whole, SESSION_DYING);
-	assert_true(hear(f, SESSION_CLIENT).questions > 0);
-	assert_true(hear(f, SESSION_SERVER).questions > 0);
+	assert_true(own_segments_of(f, SESSION_CLIENT).probes > 0);
+	assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
 	for (unsigned side = SESSION_CLIENT; side <= SESSION_SERVER; side++) {
 		assert_true(harness_inject(&f->harness, port_of[side], whole.in[side].bytes,
 		                           whole.in[side].len));
 		harness_turn(&f->harness);
-		assert_int_equal(hear(f, side).resets, 1);
+		assert_int_equal(own_segments_of(f, side).resets, 1);
 	}
 	flows_advance(f, RESET_BOTH_SECONDS + 2);
 	check_state(f, &whole, SESSION_FREE);

@@ -36,7 +36,7 @@ static void test_prefix(void **state)
 	}
 }
 
-/* The binding lives while sessions are created, then it expires. Changes of scheduler and weights
+/* The binding lasts while sessions are created, then it expires. Changes of scheduler and weights
  * keep it. */
 static void test_prefix_timeout(void **state)
 {

@@ -100,7 +100,7 @@ static void client_hears(struct fixture *f, const struct sy_tuple *back, uint8_t
 		f->done++;
 }
 
-static void hear(struct fixture *f, unsigned port, const struct rte_mbuf *m)
+static void answer(struct fixture *f, unsigned port, const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 	struct sy_view v;
@@ -126,7 +126,7 @@ static void converse(struct fixture *f)
 		for (unsigned port = 0; port < HARNESS_PORTS; port++)
 			for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port));
 			     said = true) {
-				hear(f, port, m);
+				answer(f, port, m);
 				rte_pktmbuf_free(m);
 			}
 	}

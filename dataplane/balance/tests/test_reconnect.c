@@ -248,8 +248,8 @@ static struct message land(struct topology *x, unsigned i)
 	return m;
 }
 
-static void say(struct topology *x, enum place place, uint8_t flags, uint32_t seq, uint32_t ack,
-                uint16_t len)
+static void send_segment(struct topology *x, enum place place, uint8_t flags, uint32_t seq,
+                         uint32_t ack, uint16_t len)
 {
 	struct message m;
 	memset(&m, 0, sizeof(m));
@@ -269,7 +269,7 @@ static void say(struct topology *x, enum place place, uint8_t flags, uint32_t se
 
 static void client_acks(struct topology *x)
 {
-	say(x, FROM_CLIENT, ACK, x->client.next, x->client.expected, 0);
+	send_segment(x, FROM_CLIENT, ACK, x->client.next, x->client.expected, 0);
 }
 
 static void client_hears(struct topology *x, const struct message *m)
@@ -279,7 +279,7 @@ static void client_hears(struct topology *x, const struct message *m)
 		bool address_set = m->flags & ACK && m->ack == e->next;
 		if (m->flags & ACK && !address_set) { /* RFC 9293 3.10.7.3 */
 			if (!(m->flags & RST))
-				say(x, FROM_CLIENT, RST, m->ack, 0, 0);
+				send_segment(x, FROM_CLIENT, RST, m->ack, 0, 0);
 		} else if (m->flags & RST) {
 			e->state = address_set ? REFUSED : SYN_SENT;
 		} else if (m->flags & SYN && address_set) {
@@ -287,7 +287,7 @@ static void client_hears(struct topology *x, const struct message *m)
 			e->expected = m->seq + 1;
 			e->unacked = e->next;
 			client_acks(x);
-			say(x, FROM_CLIENT, ACK, e->next, e->expected, DATA_LEN);
+			send_segment(x, FROM_CLIENT, ACK, e->next, e->expected, DATA_LEN);
 			e->next += DATA_LEN;
 		}
 		return;
@@ -316,7 +316,7 @@ static void client_hears(struct topology *x, const struct message *m)
 
 static void server_acks(struct topology *x)
 {
-	say(x, FROM_SERVER, ACK, x->server.next, x->server.expected, 0);
+	send_segment(x, FROM_SERVER, ACK, x->server.next, x->server.expected, 0);
 }
 
 static void server_begins(struct topology *x, const struct message *m)
@@ -324,7 +324,7 @@ static void server_begins(struct topology *x, const struct message *m)
 	x->tuple = m->tuple;
 	x->has_address = false;
 	x->server = (struct end){SYN_RECEIVED, SERVER_ISN + 1, m->seq + 1, SERVER_ISN};
-	say(x, FROM_SERVER, SYN | ACK, SERVER_ISN, m->seq + 1, 0);
+	send_segment(x, FROM_SERVER, SYN | ACK, SERVER_ISN, m->seq + 1, 0);
 }
 
 /* Answers a segment of an unknown connection with a reset. */
@@ -354,7 +354,7 @@ static void server_reads(struct check *k, struct topology *x, const struct messa
 		}
 	}
 	if (e->expected == all && e->next == SERVER_ISN + 1) {
-		say(x, FROM_SERVER, ACK, e->next, e->expected, REPLY_LEN);
+		send_segment(x, FROM_SERVER, ACK, e->next, e->expected, REPLY_LEN);
 		e->next += REPLY_LEN;
 	} else if (m->len) {
 		server_acks(x);
@@ -394,7 +394,7 @@ static void server_hears(struct check *k, struct topology *x, const struct messa
 		return;
 	case SYN_RECEIVED:
 		if (m->flags & SYN && m->seq + 1 == e->expected) {
-			say(x, FROM_SERVER, SYN | ACK, e->unacked, e->expected, 0);
+			send_segment(x, FROM_SERVER, SYN | ACK, e->unacked, e->expected, 0);
 		} else if (m->flags & RST) {
 			if (m->seq == e->expected)
 				e->state = LISTENING;
@@ -446,7 +446,7 @@ static void balancer_said(struct check *k, struct topology *x, unsigned port, co
 	m.len = (uint16_t)(v.l4_len - head);
 	m.toa = head > 20 && memcmp(bytes + v.l4 + 20, toa, sizeof(toa) - 1) == 0;
 	if (m.len > sizeof(m.data))
-		complain(k, x, "more data than anybody sends");
+		complain(k, x, "more data than either side sends");
 	memcpy(m.data, bytes + v.l4 + head, m.len);
 	if (m.place == TO_SERVER)
 		m.tuple = (struct sy_tuple){v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
@@ -517,13 +517,13 @@ static void retransmit(struct topology *x)
 {
 	struct end *c = &x->client, *s = &x->server;
 	if (c->state == SYN_SENT)
-		say(x, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
+		send_segment(x, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
 	if (c->state == ESTABLISHED && c->unacked != c->next)
-		say(x, FROM_CLIENT, ACK, CLIENT_ISN + 1, c->expected, DATA_LEN);
+		send_segment(x, FROM_CLIENT, ACK, CLIENT_ISN + 1, c->expected, DATA_LEN);
 	if (s->state == SYN_RECEIVED)
-		say(x, FROM_SERVER, SYN | ACK, s->unacked, s->expected, 0);
+		send_segment(x, FROM_SERVER, SYN | ACK, s->unacked, s->expected, 0);
 	if (s->state == ESTABLISHED && s->unacked != s->next)
-		say(x, FROM_SERVER, ACK, SERVER_ISN + 1, s->expected, REPLY_LEN);
+		send_segment(x, FROM_SERVER, ACK, SERVER_ISN + 1, s->expected, REPLY_LEN);
 }
 
 /* From here on no segment is lost, and all arrive in order. */
@@ -588,7 +588,7 @@ static void explore(struct check *k, const struct topology *x, unsigned left)
 	if (x->syns && x->client.state == SYN_SENT) {
 		struct topology y = *x;
 		y.syns--;
-		say(&y, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
+		send_segment(&y, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
 		explore(k, &y, left - 1);
 	}
 	if (x->probes && x->record.is_there && session_is_challenged(&x->record.hot)) {
@@ -616,7 +616,7 @@ static struct record old_record(struct check *k)
 		x.flying[i].place = NOWHERE;
 	const struct record none = {.is_there = false};
 	record_set(k, &none);
-	say(&x, FROM_CLIENT, SYN, OLD_CLIENT - 100, 0, 0);
+	send_segment(&x, FROM_CLIENT, SYN, OLD_CLIENT - 100, 0, 0);
 	deliver(k, &x, 0);
 	assert_int_equal(x.flying[0].place, TO_SERVER);
 	assert_true(x.record.is_there);
@@ -649,9 +649,9 @@ static void check_start(struct check *k, const struct start *start, enum end_sta
 	x.server = (struct end){server, OLD_SERVER, OLD_CLIENT + shift_of(k), OLD_SERVER};
 	x.syns = x.probes = 1;
 	if (stales[stale].flags)
-		say(&x, FROM_CLIENT, stales[stale].flags, OLD_CLIENT,
-		    stales[stale].flags & ACK ? OLD_SERVER : 0, 0);
-	say(&x, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
+		send_segment(&x, FROM_CLIENT, stales[stale].flags, OLD_CLIENT,
+		             stales[stale].flags & ACK ? OLD_SERVER : 0, 0);
+	send_segment(&x, FROM_CLIENT, SYN, CLIENT_ISN, 0, 0);
 	snprintf(k->scenario, sizeof(k->scenario),
 	         "session %s flags %02x, client_address %d, server %s, %s under way",
 	         session_state_name(start->state), x.record.hot.flags, k->how, end_names[server],

@@ -324,7 +324,7 @@ static void test_begins_again_and_tells(void **state)
 }
 
 /* A SYN-ACK for a live session is either a duplicate or belongs to another connection. If the
- * server gets the client's address, its number tells the two apart. */
+ * server gets the client's address, its number distinguishes the two. */
 static void test_begins_again_by_number(void **state)
 {
 	for (unsigned how = 0; how < 3; how++) {
