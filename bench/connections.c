@@ -146,16 +146,16 @@ void connections_begin(struct connections *l, uint64_t n, struct connection_step
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 /* A frame's contents, reversed: src is the receiver. Numbers in host order. */
-struct heard {
+struct received {
 	struct connection_step back;
-	uint32_t next, said; /* the number that acknowledges it; bytes of the receiver's that it
+	uint32_t next, acked; /* the number that acknowledges it; bytes of the receiver's that it
 	                        acknowledges */
 	uint32_t payload;
 	uint8_t flags;
 };
 
 static bool frame_read(const struct connections *l, const uint8_t *frame, uint32_t len,
-                       struct heard *h)
+                       struct received *h)
 {
 	const struct sy_eth *eth = (const struct sy_eth *)frame;
 	const struct sy_tcp *tcp;
@@ -185,64 +185,67 @@ static bool frame_read(const struct connections *l, const uint8_t *frame, uint32
 	h->flags = tcp->flags;
 	h->payload = l4_len - (tcp->offset >> 4) * 4u;
 	h->next = ntohl(tcp->seq) + h->payload + !!(h->flags & (SY_TCP_SYN | SY_TCP_FIN));
-	h->said =
+	h->acked =
 	        ntohl(tcp->ack) - isn_of(&h->back.src, h->back.sport, &h->back.dst, h->back.dport);
 	h->back.seq = tcp->ack;
 	h->back.ack = htonl(h->next);
 	return h->payload <= len;
 }
 
-static unsigned say_one(struct heard *h, enum connection_packet p, struct connection_step *out)
+static unsigned step_one(struct received *h, enum connection_packet p, struct connection_step *out)
 {
 	*out = h->back;
 	out->packet = p;
 	return 1;
 }
 
-static unsigned say_two(struct heard *h, enum connection_packet first, struct connection_step *out)
+static unsigned step_two(struct received *h, enum connection_packet first,
+                         struct connection_step *out)
 {
-	say_one(h, first, out);
-	return 1 + say_one(h, first + 1, out + 1);
+	step_one(h, first, out);
+	return 1 + step_one(h, first + 1, out + 1);
 }
 
 #define ENDS (SY_TCP_SYN | SY_TCP_FIN)
 
-static unsigned out_of_place(struct connections *l, const struct heard *h)
+static unsigned out_of_place(struct connections *l, const struct received *h)
 {
 	l->strange++;
 	l->resets += !!(h->flags & SY_TCP_RST);
 	return 0;
 }
 
-static unsigned client_hear(struct connections *l, struct heard *h, struct connection_step *out)
+static unsigned client_receive(struct connections *l, struct received *h,
+                               struct connection_step *out)
 {
 	uint8_t ends = h->flags & ENDS;
-	if (h->said == 1 && ends == SY_TCP_SYN)
-		return say_two(h, CONNECTION_OPEN_ACK, out);
-	if (h->said == 1 + REQUEST_SIZE && ends == 0 && h->payload == ANSWER_SIZE)
-		return say_two(h, CONNECTION_ANSWER_ACK, out);
-	if (h->said == 2 + REQUEST_SIZE && ends == SY_TCP_FIN)
-		return say_one(h, CONNECTION_LAST_ACK, out);
-	if (h->said == 2 + REQUEST_SIZE && ends == 0)
+	if (h->acked == 1 && ends == SY_TCP_SYN)
+		return step_two(h, CONNECTION_OPEN_ACK, out);
+	if (h->acked == 1 + REQUEST_SIZE && ends == 0 && h->payload == ANSWER_SIZE)
+		return step_two(h, CONNECTION_ANSWER_ACK, out);
+	if (h->acked == 2 + REQUEST_SIZE && ends == SY_TCP_FIN)
+		return step_one(h, CONNECTION_LAST_ACK, out);
+	if (h->acked == 2 + REQUEST_SIZE && ends == 0)
 		return 0;
 	return out_of_place(l, h);
 }
 
-static unsigned server_hear(struct connections *l, struct heard *h, struct connection_step *out)
+static unsigned server_receive(struct connections *l, struct received *h,
+                               struct connection_step *out)
 {
 	uint8_t ends = h->flags & ENDS;
 	if (ends == SY_TCP_SYN && !(h->flags & SY_TCP_ACK)) {
 		h->back.seq =
 		        htonl(isn_of(&h->back.src, h->back.sport, &h->back.dst, h->back.dport));
-		return say_one(h, CONNECTION_SYN_ACK, out);
+		return step_one(h, CONNECTION_SYN_ACK, out);
 	}
-	if (h->said == 1 && ends == 0)
-		return h->payload == REQUEST_SIZE ? say_one(h, CONNECTION_ANSWER, out) : 0;
-	if (h->said == 1 + ANSWER_SIZE && ends == SY_TCP_FIN)
-		return say_two(h, CONNECTION_FIN_ACK, out);
-	if (h->said == 1 + ANSWER_SIZE && ends == 0)
+	if (h->acked == 1 && ends == 0)
+		return h->payload == REQUEST_SIZE ? step_one(h, CONNECTION_ANSWER, out) : 0;
+	if (h->acked == 1 + ANSWER_SIZE && ends == SY_TCP_FIN)
+		return step_two(h, CONNECTION_FIN_ACK, out);
+	if (h->acked == 1 + ANSWER_SIZE && ends == 0)
 		return 0;
-	if (h->said == 2 + ANSWER_SIZE && ends == 0) {
+	if (h->acked == 2 + ANSWER_SIZE && ends == 0) {
 		l->completed++;
 		return 0;
 	}
@@ -252,14 +255,14 @@ static unsigned server_hear(struct connections *l, struct heard *h, struct conne
 unsigned connections_receive(struct connections *l, enum connection_side side, const uint8_t *frame,
                              uint32_t len, struct connection_step out[static 2])
 {
-	struct heard h;
+	struct received h;
 	if (!frame_read(l, frame, len, &h)) {
 		l->strange++;
 		return 0;
 	}
 	if (h.flags & SY_TCP_RST)
 		return out_of_place(l, &h);
-	return side == CONNECTION_CLIENT ? client_hear(l, &h, out) : server_hear(l, &h, out);
+	return side == CONNECTION_CLIENT ? client_receive(l, &h, out) : server_receive(l, &h, out);
 }
 
 bool connections_check(const uint8_t *frame, uint32_t len)

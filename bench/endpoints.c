@@ -22,29 +22,30 @@ static struct endpoints *endpoints;
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static bool words_open(struct words *w, uint64_t capacity)
+static bool step_ring_open(struct step_ring *w, uint64_t capacity)
 {
 	uint64_t size = 1;
 	while (size < capacity)
 		size *= 2;
-	*w = (struct words){malloc(size * sizeof(struct connection_step)), size - 1, 0, 0};
-	if (!w->word)
+	*w = (struct step_ring){malloc(size * sizeof(struct connection_step)), size - 1, 0, 0};
+	if (!w->step)
 		return false;
-	memset(w->word, 0, size * sizeof(struct connection_step)); /* touches the memory */
+	memset(w->step, 0, size * sizeof(struct connection_step)); /* touches the memory */
 	return true;
 }
 
-static inline void words_put(struct words *w, const struct connection_step *word, unsigned count)
+static inline void step_ring_put(struct step_ring *w, const struct connection_step *step,
+                                 unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		w->word[w->write++ & w->mask] = word[i];
+		w->step[w->write++ & w->mask] = step[i];
 }
 
 static void connection_begin(struct endpoints *e)
 {
 	struct connection_step w;
 	connections_begin(&e->connections, e->connections.begun, &w);
-	words_put(&e->words[CONNECTION_CLIENT], &w, 1);
+	step_ring_put(&e->steps[CONNECTION_CLIENT], &w, 1);
 }
 
 /* ---- the ports ------------------------------------------------------------------------------- */
@@ -76,7 +77,7 @@ static inline void endpoints_count(struct endpoints *e, uint64_t start)
 static unsigned endpoints_rx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
 	struct endpoints *e = endpoints;
-	struct words *w = &e->words[p->id];
+	struct step_ring *w = &e->steps[p->id];
 	uint64_t start = rte_rdtsc();
 	if (p->id == HARNESS_WAN)
 		for (unsigned i = 0;
@@ -93,7 +94,7 @@ static unsigned endpoints_rx(struct port *p, unsigned queue, struct rte_mbuf **m
 		}
 		uint8_t *frame = rte_pktmbuf_mtod(m[i], uint8_t *);
 		m[i]->data_len = (uint16_t)connections_answer(&e->connections,
-		                                              &w->word[w->read++ & w->mask], frame);
+		                                              &w->step[w->read++ & w->mask], frame);
 		m[i]->pkt_len = m[i]->data_len;
 	}
 	e->packets += n;
@@ -106,15 +107,15 @@ static unsigned endpoints_tx(struct port *p, unsigned queue, struct rte_mbuf **m
 	struct endpoints *e = endpoints;
 	uint64_t start = rte_rdtsc(), completed = e->connections.completed;
 	for (unsigned i = 0; i < n; i++) {
-		struct connection_step said[2];
+		struct connection_step next[2];
 		const uint8_t *frame = rte_pktmbuf_mtod(m[i], const uint8_t *);
 		if (e->check)
 			e->wrong += !connections_check(frame, m[i]->data_len);
-		words_put(&e->words[p->id], said,
-		          connections_receive(&e->connections,
-		                              p->id == HARNESS_WAN ? CONNECTION_CLIENT
-		                                                   : CONNECTION_SERVER,
-		                              frame, m[i]->data_len, said));
+		step_ring_put(&e->steps[p->id], next,
+		              connections_receive(&e->connections,
+		                                  p->id == HARNESS_WAN ? CONNECTION_CLIENT
+		                                                       : CONNECTION_SERVER,
+		                                  frame, m[i]->data_len, next));
 		buffer_give(e, m[i]);
 	}
 	for (; e->concurrent && completed < e->connections.completed; completed++)
@@ -125,7 +126,7 @@ static unsigned endpoints_tx(struct port *p, unsigned queue, struct rte_mbuf **m
 
 static bool endpoints_is_pending(struct port *p, unsigned queue)
 {
-	return endpoints->words[p->id].read != endpoints->words[p->id].write;
+	return endpoints->steps[p->id].read != endpoints->steps[p->id].write;
 }
 
 /* ---- replacing the harness's ports
@@ -143,7 +144,8 @@ bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_o
 	}
 	connections_init(&e->connections, &connections);
 	/* Each connection has at most two steps in flight. */
-	if (!words_open(&e->words[0], 2 * concurrent) || !words_open(&e->words[1], 2 * concurrent))
+	if (!step_ring_open(&e->steps[0], 2 * concurrent) ||
+	    !step_ring_open(&e->steps[1], 2 * concurrent))
 		return false;
 	endpoints = e;
 	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
@@ -164,7 +166,7 @@ void endpoints_close(struct endpoints *e)
 		e->harness->rt->port[i]->ops = e->device[i];
 	while (e->spares)
 		rte_pktmbuf_free(e->spare[--e->spares]);
-	free(e->words[0].word);
-	free(e->words[1].word);
+	free(e->steps[0].step);
+	free(e->steps[1].step);
 	*e = (struct endpoints){0};
 }

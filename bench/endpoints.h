@@ -12,21 +12,21 @@
 #include "connections.h"
 
 /* Steps in the order in which they were made. */
-struct words {
-	struct connection_step *word;
+struct step_ring {
+	struct connection_step *step;
 	uint64_t mask, read, write;
 };
 
 struct endpoints {
 	struct harness *harness;
 	struct connections connections;
-	struct words words[2]; /* by enum connection_side: the sender */
-	uint64_t concurrent;   /* connections at a time; 0: no new ones start */
-	uint64_t cycles;       /* of rx() and tx() */
-	uint64_t call_cycles;  /* longer calls were interrupted and are not counted */
-	uint64_t packets;      /* returned by rx() */
-	bool check;            /* check each frame's checksums: slow */
-	uint64_t wrong;        /* frames with wrong checksums */
+	struct step_ring steps[2]; /* by enum connection_side: the sender */
+	uint64_t concurrent;       /* connections at a time; 0: no new ones start */
+	uint64_t cycles;           /* of rx() and tx() */
+	uint64_t call_cycles;      /* longer calls were interrupted and are not counted */
+	uint64_t packets;          /* returned by rx() */
+	bool check;                /* check each frame's checksums: slow */
+	uint64_t wrong;            /* frames with wrong checksums */
 	unsigned spares;
 	struct rte_mbuf *spare[4 * SY_BURST];
 	const struct port_ops *device[HARNESS_PORTS]; /* the devices that were replaced */
