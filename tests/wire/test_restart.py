@@ -288,9 +288,9 @@ def test_failure_while_it_prepares_changes_nothing(stage, stage_of_failure, text
 def test_bad_binary(stage):
     folder = stage.steelyard.dir
     refused(stage, "No such file", binary=folder / "nowhere")
-    refused(stage, "no program", binary=folder)
+    refused(stage, "not an executable file", binary=folder)
     (folder / "text").write_text("no program")
-    refused(stage, "no program", binary=folder / "text")
+    refused(stage, "not an executable file", binary=folder / "text")
     refused(stage, "Exec format error", binary=script(folder / "strange", "no program"))
 
 

@@ -643,7 +643,7 @@ static void test_refusals(void **state)
 {
 	static const char text[] =
 	        "service x: client_address is for TCP and fnat, whose servers do "
-	        "not see the client";
+	        "not see the client's address";
 	for (int how = TOA; how <= PROXY_V2; how++) {
 		check_refused(*state, 1, MODE_FNAT, how, text);
 		check_refused(*state, 0, MODE_NAT, how, text);

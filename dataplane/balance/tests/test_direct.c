@@ -195,7 +195,7 @@ static void test_refusals(void **state)
 	flows_check_refused(f, &c, "unknown mode 77");
 	server = harness_addr("2001:db8:d::3");
 	put_server(&c, &key, &server, 80, 1, FLOW_UP);
-	flows_check_refused(f, &c, "one address family");
+	flows_check_refused(f, &c, "same address family");
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		key = key_of(2 * v6);
 		server = harness_addr(routed_text[v6]);

@@ -362,7 +362,7 @@ static void test_refused(void **state)
 	s = put_service(&f->c, &f->udp, "dns", S(RR), NULL);
 	s->one_packet = true;
 	set_persistence(&f->c, s, 60, 0, 0);
-	refuse(f, "choose one");
+	refuse(f, "remove one");
 }
 
 int main(void)
