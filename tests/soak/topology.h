@@ -6,12 +6,13 @@
 #include "../../dataplane/balance/tests/harness.h"
 #include "frame.h"
 
-#define TOPOLOGY_SERVICES 24 /* balanced ones: even numbers TCP, odd UDP; every third one is IPv6  \
-	                      */
-#define TOPOLOGY_SERVERS 8   /* at most, per service */
-#define TOPOLOGY_TURNED  11  /* UDP over IPv6, with servers of both families */
-#define TOPOLOGY_DIRECT  6   /* TCP over IPv4, by DR */
-#define TOPOLOGY_LOCALS  4   /* IPv4; IPv6 has one */
+#define TOPOLOGY_SERVICES                                                                          \
+	24                  /* balanced ones: even numbers TCP, odd UDP; every third one is IPv6   \
+	                     */
+#define TOPOLOGY_SERVERS 8  /* at most, per service */
+#define TOPOLOGY_TURNED  11 /* UDP over IPv6, with servers of both families */
+#define TOPOLOGY_DIRECT  6  /* TCP over IPv4, by DR */
+#define TOPOLOGY_LOCALS  4  /* IPv4; IPv6 has one */
 #define TOPOLOGY_PORT    80
 
 /* Services that each fail in one way. All TCP over IPv4. */
