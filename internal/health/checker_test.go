@@ -94,7 +94,7 @@ func (r *recorder) setIll(ill bool) {
 
 var policy = model.Health{Type: model.HealthTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
 
-func TestTwentyThousandServersWithoutAStorm(t *testing.T) {
+func TestTwentyThousandServersWithoutABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const servers, limit = 20000, 100
 		r := &recorder{takes: time.Millisecond}
