@@ -11,7 +11,7 @@ enum address_set_kind {
 	ADDRESS_SET_VIP,
 	ADDRESS_SET_LOCAL,
 	ADDRESS_SET_POOL,   /* of SNAT: the address that remote hosts answer to */
-	ADDRESS_SET_SERVER, /* of a NAT service: not ours, but we may translate its packets */
+	ADDRESS_SET_SERVER, /* of a NAT service: its packets may need translation */
 };
 
 struct address_set_entry {
