@@ -147,8 +147,8 @@ static void test_sloppy_refusals(void **state)
 	        {0, MODE_FNAT, MAGLEV, false, 0, "sloppy_tcp is for dr and ipip"},
 	        {0, MODE_NAT, MAGLEV, false, 0, "sloppy_tcp is for dr and ipip"},
 	        {0, MODE_DR, FLOW_RR, false, 0, "sloppy_tcp is for maglev and conhash"},
-	        {0, MODE_DR, MAGLEV, true, 0, "by hash alone"},
-	        {0, MODE_DR, MAGLEV, false, 9, "by hash alone"},
+	        {0, MODE_DR, MAGLEV, true, 0, "by hash only"},
+	        {0, MODE_DR, MAGLEV, false, 9, "by hash only"},
 	};
 	struct flows *f = *state;
 	for (unsigned i = 0; i < SY_ARRAY_LEN(cases); i++) {
