@@ -56,18 +56,19 @@ class Flood:
     kind: str
     to: str
     port: str
+    named: str  # in `get attacks`
 
 
 FLOODS = (
-    Flood("SYN", "syn", VIP[4], str(WEB)),
-    Flood("SYN, IPv6", "syn", VIP[6], str(WEB)),
-    Flood("UDP", "udp", VIP[4], str(DNS)),
-    Flood("UDP, no service", "udp", VIP[4], "1024-65535"),
-    Flood("ACK", "ack", VIP[4], str(WEB)),
-    Flood("RST", "rst", VIP[4], str(WEB)),
-    Flood("FIN", "fin", VIP[4], str(WEB)),
-    Flood("fragments", "fragment,first-fragment", VIP[4], str(DNS)),
-    Flood("ICMP", "icmp", VIP[4], "1"),
+    Flood("SYN", "syn", VIP[4], str(WEB), "syn-flood"),
+    Flood("SYN, IPv6", "syn", VIP[6], str(WEB), "syn-flood"),
+    Flood("UDP", "udp", VIP[4], str(DNS), "udp-flood"),
+    Flood("UDP, no service", "udp", VIP[4], "1024-65535", "no-service"),
+    Flood("ACK", "ack", VIP[4], str(WEB), "stray-tcp"),
+    Flood("RST", "rst", VIP[4], str(WEB), "stray-tcp"),
+    Flood("FIN", "fin", VIP[4], str(WEB), "stray-tcp"),
+    Flood("fragments", "fragment,first-fragment", VIP[4], str(DNS), "fragment-flood"),
+    Flood("ICMP", "icmp", VIP[4], "1", "icmp-flood"),
 )
 
 
@@ -197,6 +198,8 @@ class Attack:
         process = start_flood(self.lab, flood.kind, flood.to, flood.port)
         time.sleep(SETTLE_S)
         during = self.load()
+        listed = {attack["kind"] for attack in self.steelyard.get("attacks")}
+        self.show.command("steelyard get attacks", self.steelyard.cli("get", "attacks"))
         sent = finish_flood(process)
         taken = [now - then for now, then in zip(received(self.lab), taken, strict=True)]
         rate = sent["sent"] / sent["seconds"]
@@ -204,6 +207,7 @@ class Attack:
         self.tell_drops(drops)
         lost = taken[1] / max(1, sum(taken))
         self.judge(f"{flood.name}, {label}", before, during, short(rate) + "/s", percent(lost))
+        self.meet(flood.named in listed, f"{flood.name}, {label}: reported as {flood.named}")
         self.meet(rate >= GOAL_RATE, f"{flood.name}, {label}: flood of {short(rate)}/s")
 
     def under_slow_clients(self, label, before):
