@@ -44,6 +44,38 @@ struct {
 } inside SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, DIRECTOR_BLOCK_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} blocked4 SEC(".maps"), blocked6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, DIRECTOR_BLOCK_HOSTS);
+	__type(key, __u32); /* host order */
+	__type(value, __u8);
+} blocked4_hosts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, DIRECTOR_BLOCK_LONG);
+	__type(key, struct director_prefix);
+	__type(value, __u8);
+} blocked6_long SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, DIRECTOR_BLOCK_SHORT);
+	__type(key, struct director_prefix);
+	__type(value, __u8);
+} blocked6_short SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, DIRECTOR_QUEUES);
 	__type(key, __u32);
@@ -411,8 +443,12 @@ int direct(struct xdp_md *ctx)
 		return count(DIRECTOR_PASSED, XDP_PASS);
 	if (s && s->frame_max && frame_len(ctx) > s->frame_max)
 		return count(DIRECTOR_TOO_BIG, XDP_DROP);
-	if (what && what->kind == DIRECTOR_VIP && !is_served(at, end, what))
-		return count(DIRECTOR_NO_SERVICE, XDP_DROP);
+	if (what && what->kind == DIRECTOR_VIP) {
+		if (!is_served(at, end, what))
+			return count(DIRECTOR_NO_SERVICE, XDP_DROP);
+		if (s && s->block && is_blocked(at, end, s))
+			return count(DIRECTOR_BLOCKED, XDP_DROP);
+	}
 	if (!bpf_map_lookup_elem(&xsks, &queue))
 		return count(DIRECTOR_NO_SOCKET, XDP_DROP);
 	count(DIRECTOR_STEERED, 0);

@@ -254,6 +254,7 @@ void sy_director_close(struct sy_director *d)
 		return;
 	if (d->link >= 0)
 		close(d->link);
+	director_blocks_free(d);
 	bpf_object__close(d->bpf);
 	if (d->lock >= 0)
 		close(d->lock);
@@ -284,10 +285,9 @@ int sy_director_queues(const struct sy_director *d)
 
 int sy_director_set(struct sy_director *d, uint32_t frame_max, bool vlans)
 {
-	const struct director_settings settings = {.frame_max = frame_max, .vlans = vlans};
-	uint32_t first = 0;
-
-	return bpf_map_update_elem(d->settings, &first, &settings, BPF_ANY) < 0 ? -errno : 0;
+	d->now.frame_max = frame_max;
+	d->now.vlans = vlans;
+	return director_settings_write(d);
 }
 
 bool sy_director_is_native(const struct sy_director *d)
@@ -381,6 +381,11 @@ int sy_director_settle(struct sy_director *d)
 	free(d->found);
 	d->found = NULL;
 	d->found_count = 0;
+	if (!d->blocks) {
+		int failed = director_blocks_settle(d);
+
+		rc = failed ? failed : rc;
+	}
 	return rc;
 }
 
@@ -411,6 +416,7 @@ int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats
 	                                  .dropped_vlan = total[DIRECTOR_VLAN],
 	                                  .dropped_truncated = total[DIRECTOR_TRUNCATED],
 	                                  .dropped_too_big = total[DIRECTOR_TOO_BIG],
-	                                  .dropped_no_service = total[DIRECTOR_NO_SERVICE]};
+	                                  .dropped_no_service = total[DIRECTOR_NO_SERVICE],
+	                                  .dropped_blocked = total[DIRECTOR_BLOCKED]};
 	return 0;
 }

@@ -66,6 +66,12 @@ static int level_load(struct sy_director *d, int level, uint32_t predecessor)
 	d->xsks = map_fd(object, "xsks");
 	d->counters = map_fd(object, "counters");
 	d->settings = map_fd(object, "settings");
+	director_blocks_reload(d);
+	if (predecessor) { /* until this process says otherwise */
+		uint32_t first = 0;
+
+		bpf_map_lookup_elem(d->settings, &first, &d->now);
+	}
 	if (predecessor && !same_maps)
 		director_steered_copy(d, predecessor);
 	return 0;

@@ -34,6 +34,27 @@ struct director_ports {
 	__u16 first, last, proto;
 };
 
+/* Blocked sources. IPv4: two bits for each /24, and behind "some" its addresses. IPv6: a bit for
+ * the hash of 48 bits, and behind it a trie that decides; shorter prefixes are in a trie of their
+ * own. */
+#define DIRECTOR_BLOCK_WORDS 524288  /* of 64 bits in each of the two bitmaps */
+#define DIRECTOR_BLOCK_HOSTS 1048576 /* IPv4 addresses */
+#define DIRECTOR_BLOCK_LONG  262144  /* IPv6 prefixes of at least 48 bits */
+#define DIRECTOR_BLOCK_SHORT 4096
+enum { DIRECTOR_BLOCK_NONE, DIRECTOR_BLOCK_ALL, DIRECTOR_BLOCK_SOME };
+/* Values of director_settings.block; 0: nothing. */
+enum { DIRECTOR_BLOCK_SYNS = 1, DIRECTOR_BLOCK_PACKETS };
+
+/* The bit of 48 bits of an IPv6 address. */
+static inline __u32 director_block_bit(const __u8 *address)
+{
+	__u64 bits = 0;
+
+	for (int i = 0; i < 6; i++)
+		bits = bits << 8 | address[i];
+	return (__u32)(bits * 0x9e3779b97f4a7c15ull >> 39);
+}
+
 enum { DIRECTOR_STEER = 1, DIRECTOR_HOST, DIRECTOR_VIP };
 #define DIRECTOR_RANGES 10
 
@@ -54,6 +75,7 @@ enum {
 	DIRECTOR_TRUNCATED,
 	DIRECTOR_TOO_BIG,
 	DIRECTOR_NO_SERVICE,
+	DIRECTOR_BLOCKED,
 	DIRECTOR_COUNTERS
 };
 /* Size of the map `counters`: new counters keep its form, so that it is adopted. */
@@ -63,6 +85,8 @@ _Static_assert(DIRECTOR_COUNTERS <= DIRECTOR_COUNTER_SLOTS, "each has a slot");
 struct director_settings {
 	__u32 frame_max; /* length of the longest frame that the sockets accept; 0: any */
 	__u32 vlans;     /* not 0: this interface has VLAN interfaces */
+	__u32 block;     /* what is dropped of blocked sources' packets: below */
+	__u32 short6;    /* not 0: there are blocked IPv6 prefixes shorter than /48 */
 };
 
 #endif

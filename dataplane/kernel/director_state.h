@@ -20,8 +20,10 @@ struct found {
 struct sy_director {
 	struct bpf_object *bpf; /* the descriptors below belong to it */
 	int prog, steered, inside, xsks, counters, settings;
-	bool bound;           /* the program is bound to this device, in native mode */
-	uint32_t predecessor; /* id of the program whose maps were adopted, 0: none */
+	struct director_settings now; /* as they are in the map */
+	struct blocks *blocks;        /* director_block.c; NULL: nothing was blocked here */
+	bool bound;                   /* the program is bound to this device, in native mode */
+	uint32_t predecessor;         /* id of the program whose maps were adopted, 0: none */
 	enum sy_director_mode mode;
 	char ifname[IF_NAMESIZE];
 	int ifindex;
@@ -40,6 +42,16 @@ struct sy_director {
 /* Loads the program of the highest level that the kernel accepts. predecessor: id of a program
  * whose maps are used if they fit; 0: none. may_bind: it may be a program for native mode only. */
 int director_load(struct sy_director *d, uint32_t predecessor, bool may_bind, struct sy_error *err);
+
+/* ---- director_block.c ---- */
+
+/* Removes what an earlier process blocked and this one has not said. */
+int director_blocks_settle(struct sy_director *d);
+void director_blocks_free(struct sy_director *d);
+/* The program was loaded again, with the same maps. */
+void director_blocks_reload(struct sy_director *d);
+/* Writes d->now. Returns 0 or a negative errno. */
+int director_settings_write(struct sy_director *d);
 
 /* ---- director_tag.c ---- */
 

@@ -150,6 +150,7 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 	addresses_forget(rt);
 	for (unsigned i = 0; i < rt->connected_count; i++)
 		address_host(rt, &rt->connected[i].addr, true);
+	block_claim(rt);
 	if (rt->settling)
 		sy_address_settle(rt);
 	return first;

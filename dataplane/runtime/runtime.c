@@ -217,6 +217,7 @@ void sy_runtime_close(struct sy_runtime *rt)
 	announcements_close(rt);
 	sy_claims_close(rt->claims);
 	addresses_forget(rt);
+	block_forget(rt);
 	rcu_close(rt->rcu);
 	rt->rcu = NULL;
 	routes_close(rt);

@@ -44,6 +44,10 @@ struct sy_runtime {
 	bool settling;                       /* and sy_address_settle() was called */
 	struct sy_source *taken;             /* remembered; protocol and bits 0: a plain address */
 	unsigned taken_count, taken_capacity;
+	struct sy_blocked *blocked; /* remembered: of sy_sources_block(); NULL: not called */
+	size_t blocked_count;
+	bool blocked_all;
+	bool blocking;                  /* block_continue() is deferred */
 	struct sy_link_addr *connected; /* addresses of all interfaces, as mirrored */
 	unsigned connected_count;
 	struct vlan_link *vlan; /* VLAN interfaces on other interfaces, as mirrored */
@@ -128,6 +132,12 @@ int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err);
 void addresses_forget(struct sy_runtime *rt);
 /* The host gained an address, or lost it. */
 void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
+
+/* block.c: continues with what sy_director_block() has begun, from the loop's next turn on. */
+void block_begin(struct sy_runtime *rt);
+/* Blocks what was remembered. */
+void block_claim(struct sy_runtime *rt);
+void block_forget(struct sy_runtime *rt);
 
 /* Neighbours on this port's network may ask for the address, and the kernel answers. */
 bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *addr, unsigned port);

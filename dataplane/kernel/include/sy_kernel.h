@@ -172,6 +172,22 @@ struct sy_port_range {
  * -ENOENT: the address is not steered. */
 int sy_director_serve(struct sy_director *d, const struct sy_addr *addr,
                       const struct sy_port_range *range, size_t n);
+/* A network whose packets are blocked. */
+struct sy_blocked {
+	struct sy_addr addr; /* its first address */
+	uint8_t bits;        /* of the family: at most 32 or 128 */
+};
+/* Blocks what these networks send to VIPs whose services sy_director_serve() has told, instead of
+ * all that was blocked before: TCP segments that begin a connection (SYN without ACK), or with
+ * `all` any packet. The list is copied; it is in ascending order of addresses, and no network lies
+ * within another. sy_director_block_step() does the work in pieces; until it says so, some networks
+ * may still be as before. Returns 0, or a negative errno: -E2BIG if the list has more than 1 048
+ * 576 IPv4 addresses in networks smaller than /24, 262 144 IPv6 networks of at least 48 bits or
+ * 4096 of less; nothing has changed then. */
+int sy_director_block(struct sy_director *d, const struct sy_blocked *list, size_t count, bool all);
+/* The next piece, some milliseconds. Returns 1 if more is left, 0 if all is done, or a negative
+ * errno: what could not be written is not blocked. */
+int sy_director_block_step(struct sy_director *d);
 /* Steers packets that a server sends from one port or from any, or that hosts of a network
  * send, unless they are for an address of this host. */
 int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on);
@@ -189,6 +205,7 @@ struct sy_director_stats {
 	 * accept. For any address: more tags than are read; frame ends inside its IP header. */
 	uint64_t dropped_vlan, dropped_too_big, dropped_truncated;
 	uint64_t dropped_no_service; /* see sy_director_serve() */
+	uint64_t dropped_blocked;    /* see sy_director_block() */
 };
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
 

@@ -240,6 +240,26 @@ static void mtu_raised(struct sy_runtime *rt, uint64_t deadline)
 	assert_int_equal(sy_port_mtu(rt, 0), 1400);
 }
 
+/* What the client sends is dropped by the flow director until it is no longer blocked. */
+static void client_block(struct sy_runtime *rt)
+{
+	const struct sy_port_range port = {7, 7, SY_PROTO_UDP};
+	const struct sy_blocked client[] = {{addr("10.77.0.2"), 32}, {addr("2001:db8:77::2"), 128}};
+	const struct sy_addr v4 = addr(SERVER_V4);
+	assert_int_equal(sy_address_serve(rt, &v4, &port, 1), 0);
+	assert_int_equal(sy_sources_block(rt, client, 2, true), 0);
+}
+
+static void client_unblock(struct sy_runtime *rt, uint64_t deadline)
+{
+	struct sy_port_stats stats;
+	do {
+		runtime_turn(rt, deadline);
+		sy_port_get_stats(rt, 0, &stats);
+	} while (!stats.director.dropped_blocked);
+	assert_int_equal(sy_sources_block(rt, NULL, 0, false), 0);
+}
+
 static void echo(unsigned workers, unsigned queues, bool after_kill)
 {
 	struct sy_runtime_options o;
@@ -263,9 +283,13 @@ static void echo(unsigned workers, unsigned queues, bool after_kill)
 	struct sy_addr v4 = addr(SERVER_V4), v6 = addr(SERVER_V6);
 	if (sy_address_take(rt, &v4, &err) || sy_address_take(rt, &v6, &err))
 		fail_msg("%s", err.text);
+	client_block(rt);
+	while (rt->blocking)
+		runtime_turn(rt, deadline);
 	sy_address_settle(rt);
 	assert_int_equal(sy_runtime_start(rt, &err), 0);
 	lab_go();
+	client_unblock(rt, deadline);
 	struct pollfd done = {.fd = lab.ready, .events = POLLIN};
 	while (!poll(&done, 1, 0))
 		runtime_turn(rt, deadline);

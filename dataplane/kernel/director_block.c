@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Blocked sources, as the flow director's program looks them up
+ * (docs/design/0028-host-protection.md). A list replaces another in pieces: two cursors run over
+ * both in the order of addresses, and what is in one of them alone is removed or added. A network
+ * is added behind its bit before the bit is set, and loses its bit first. The state of a /24 is
+ * always computed from the new list. Bits of IPv6 are never cleared, except with everything: they
+ * decide nothing.
+ */
+#include "director_state.h"
+
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define PIECE      1024 /* changes of one step */
+#define BITMAP_LEN ((size_t)DIRECTOR_BLOCK_WORDS * sizeof(uint64_t))
+#define SHORT6     48
+
+struct list {
+	struct sy_blocked *at;
+	size_t count;
+};
+
+struct blocks {
+	int hosts4, long6, short6; /* maps */
+	uint64_t *bits4, *bits6;   /* mapped */
+	struct list now, next;     /* what is in the maps up to the cursors, and is to be */
+	size_t now_at, next_at;    /* cursors; both at the ends: done */
+	unsigned clearing;         /* maps to empty first: 3, 2, 1 */
+	bool batch_begun;          /* and where the next piece of the hash begins */
+	uint32_t batch;
+	uint32_t mode;   /* of `next` */
+	uint32_t shorts; /* IPv6 prefixes shorter than 48 bits in the map */
+	bool begun;      /* a list has been given */
+};
+
+static int map_of(const struct sy_director *d, const char *name)
+{
+	return bpf_map__fd(bpf_object__find_map_by_name(d->bpf, name));
+}
+
+static uint64_t *bitmap_map(int fd)
+{
+	void *at = mmap(NULL, BITMAP_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void blocks_free(struct blocks *b)
+{
+	if (b->bits4)
+		munmap(b->bits4, BITMAP_LEN);
+	if (b->bits6)
+		munmap(b->bits6, BITMAP_LEN);
+	free(b->now.at);
+	free(b->next.at);
+	free(b);
+}
+
+void director_blocks_free(struct sy_director *d)
+{
+	if (d->blocks)
+		blocks_free(d->blocks);
+	d->blocks = NULL;
+}
+
+int director_settings_write(struct sy_director *d)
+{
+	uint32_t first = 0;
+
+	return bpf_map_update_elem(d->settings, &first, &d->now, BPF_ANY) < 0 ? -errno : 0;
+}
+
+void director_blocks_reload(struct sy_director *d)
+{
+	struct blocks *b = d->blocks;
+
+	if (!b)
+		return;
+	b->hosts4 = map_of(d, "blocked4_hosts");
+	b->long6 = map_of(d, "blocked6_long");
+	b->short6 = map_of(d, "blocked6_short");
+}
+
+/* Nothing is known of what an earlier process blocked: it is removed first. */
+static int blocks_open(struct sy_director *d)
+{
+	struct blocks *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return -ENOMEM;
+	d->blocks = b;
+	director_blocks_reload(d);
+	b->bits4 = bitmap_map(map_of(d, "blocked4"));
+	b->bits6 = bitmap_map(map_of(d, "blocked6"));
+	b->clearing = 3;
+	if (!b->bits4 || !b->bits6) {
+		int rc = -errno;
+
+		director_blocks_free(d);
+		return rc;
+	}
+	return 0;
+}
+
+/* Each removes up to PIECE entries and returns whether the map is empty then. */
+static bool trie_clear(int map)
+{
+	struct director_prefix key;
+
+	for (unsigned n = 0; n < PIECE; n++)
+		if (bpf_map_get_next_key(map, NULL, &key) < 0 || bpf_map_delete_elem(map, &key) < 0)
+			return true;
+	return false;
+}
+
+static bool hosts4_clear(struct blocks *b)
+{
+	static uint32_t key[PIECE];
+	static uint8_t value[PIECE];
+	uint32_t count = PIECE;
+	int rc = bpf_map_lookup_and_delete_batch(b->hosts4, b->batch_begun ? &b->batch : NULL,
+	                                         &b->batch, key, value, &count, NULL);
+
+	b->batch_begun = true;
+	return rc < 0; /* ENOENT: that was the last piece */
+}
+
+static void blocks_clear_step(struct blocks *b)
+{
+	bool empty = b->clearing == 3   ? hosts4_clear(b)
+	             : b->clearing == 2 ? trie_clear(b->long6)
+	                                : trie_clear(b->short6);
+
+	if (empty)
+		b->clearing--;
+}
+
+/* ---- IPv4 */
+
+static uint32_t host_of(const struct sy_blocked *p)
+{
+	return ntohl(p->addr.w[3]);
+}
+
+/* The first entry of a sorted list that is not before this IPv4 host. */
+static size_t list_find4(const struct list *l, uint32_t host)
+{
+	const struct sy_addr key = {.w = {0, 0, htonl(0xffff), htonl(host)}};
+	size_t low = 0, high = l->count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (memcmp(&l->at[middle].addr, &key, sizeof(key)) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* What the new list says of a /24. */
+static uint64_t net4_state(const struct list *l, uint32_t net)
+{
+	size_t at = list_find4(l, net << 8);
+	const struct sy_blocked *p = at < l->count ? &l->at[at] : NULL;
+
+	if (p && sy_addr_is_v4(&p->addr) && host_of(p) >> 8 == net)
+		return p->bits <= 24 ? DIRECTOR_BLOCK_ALL : DIRECTOR_BLOCK_SOME;
+	p = at > 0 ? &l->at[at - 1] : NULL; /* a larger network that began before? */
+	if (p && sy_addr_is_v4(&p->addr) && p->bits <= 24 &&
+	    (p->bits == 0 || (host_of(p) ^ net << 8) >> (32 - p->bits) == 0))
+		return DIRECTOR_BLOCK_ALL;
+	return DIRECTOR_BLOCK_NONE;
+}
+
+static void net4_set(struct blocks *b, uint32_t net, uint64_t state)
+{
+	uint64_t *word = &b->bits4[net / 32], shift = net % 32 * 2;
+
+	__atomic_store_n(word, (*word & ~(UINT64_C(3) << shift)) | state << shift,
+	                 __ATOMIC_RELAXED);
+}
+
+static int hosts4_write(const struct blocks *b, const struct sy_blocked *p, bool on)
+{
+	const uint8_t one = 1;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < 1u << (32 - p->bits); i++) {
+		uint32_t host = host_of(p) + i;
+
+		if (on && bpf_map_update_elem(b->hosts4, &host, &one, BPF_ANY) < 0)
+			rc = -errno;
+		else if (!on)
+			bpf_map_delete_elem(b->hosts4, &host);
+	}
+	return rc;
+}
+
+static int change4(struct blocks *b, const struct sy_blocked *p, bool on)
+{
+	uint32_t first = host_of(p) >> 8, nets = p->bits < 24 ? 1u << (24 - p->bits) : 1;
+	int rc = p->bits > 24 && on ? hosts4_write(b, p, true) : 0;
+
+	for (uint32_t net = first; net < first + nets; net++)
+		net4_set(b, net, net4_state(&b->next, net));
+	if (p->bits > 24 && !on)
+		hosts4_write(b, p, false);
+	return rc;
+}
+
+/* ---- IPv6 */
+
+static int change6(struct sy_director *d, const struct sy_blocked *p, bool on)
+{
+	struct blocks *b = d->blocks;
+	struct director_prefix key = {.bits = p->bits};
+	const bool is_short = p->bits < SHORT6;
+	const int map = is_short ? b->short6 : b->long6;
+	const uint32_t bit = director_block_bit(p->addr.b);
+	const uint8_t one = 1;
+
+	memcpy(key.w, p->addr.b, sizeof(key.w));
+	if (on && bpf_map_update_elem(map, &key, &one, BPF_ANY) < 0)
+		return -errno;
+	if (!on)
+		bpf_map_delete_elem(map, &key);
+	if (is_short) {
+		b->shorts += on ? 1 : UINT32_MAX;
+		d->now.short6 = b->shorts > 0;
+		return director_settings_write(d);
+	}
+	if (on)
+		__atomic_fetch_or(&b->bits6[bit / 64], UINT64_C(1) << bit % 64, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* ---- lists */
+
+static int entry_compare(const struct sy_blocked *x, const struct sy_blocked *y)
+{
+	int order = memcmp(&x->addr, &y->addr, sizeof(x->addr));
+
+	return order ? order : (int)x->bits - y->bits;
+}
+
+static bool list_fits(const struct sy_blocked *at, size_t count)
+{
+	size_t hosts4 = 0, long6 = 0, short6 = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (sy_addr_is_v4(&at[i].addr))
+			hosts4 += at[i].bits > 24 ? 1u << (32 - at[i].bits) : 0;
+		else if (at[i].bits < SHORT6)
+			short6++;
+		else
+			long6++;
+	}
+	return hosts4 <= DIRECTOR_BLOCK_HOSTS && long6 <= DIRECTOR_BLOCK_LONG &&
+	       short6 <= DIRECTOR_BLOCK_SHORT;
+}
+
+/* Ends an exchange that is under way: what is in the maps is the new list before its cursor, and
+ * the old one from its cursor on. */
+static int lists_join(struct blocks *b)
+{
+	size_t kept = b->now.count - b->now_at, count = b->next_at + kept;
+	struct sy_blocked *joined = malloc((count + 1) * sizeof(*joined));
+
+	if (!joined)
+		return -ENOMEM;
+	if (b->next_at)
+		memcpy(joined, b->next.at, b->next_at * sizeof(*joined));
+	if (kept)
+		memcpy(joined + b->next_at, b->now.at + b->now_at, kept * sizeof(*joined));
+	free(b->now.at);
+	free(b->next.at);
+	b->now = (struct list){joined, count};
+	b->next = (struct list){0};
+	b->now_at = b->next_at = 0;
+	return 0;
+}
+
+int sy_director_block(struct sy_director *d, const struct sy_blocked *list, size_t count, bool all)
+{
+	struct sy_blocked *copy;
+	int rc = list_fits(list, count) ? 0 : -E2BIG;
+
+	if (!rc && !d->blocks)
+		rc = blocks_open(d);
+	if (rc)
+		return rc;
+	copy = malloc((count + 1) * sizeof(*copy));
+	rc = copy ? lists_join(d->blocks) : -ENOMEM;
+	if (rc) {
+		free(copy);
+		return rc;
+	}
+	if (count)
+		memcpy(copy, list, count * sizeof(*copy));
+	d->blocks->next = (struct list){copy, count};
+	d->blocks->mode = all ? DIRECTOR_BLOCK_PACKETS : DIRECTOR_BLOCK_SYNS;
+	if (d->blocks->clearing == 3 && !d->blocks->begun) {
+		d->now.block = d->now.short6 = 0;
+		rc = director_settings_write(d);
+		memset(d->blocks->bits4, 0, BITMAP_LEN);
+		memset(d->blocks->bits6, 0, BITMAP_LEN);
+	}
+	d->blocks->begun = true;
+	return rc;
+}
+
+static int change(struct sy_director *d, const struct sy_blocked *p, bool on)
+{
+	return sy_addr_is_v4(&p->addr) ? change4(d->blocks, p, on) : change6(d, p, on);
+}
+
+/* Advances the cursors by one difference, or over what both lists have. Sets *changed. */
+static int lists_advance(struct sy_director *d, bool *changed)
+{
+	struct blocks *b = d->blocks;
+	const struct sy_blocked *x = b->now_at < b->now.count ? &b->now.at[b->now_at] : NULL;
+	const struct sy_blocked *y = b->next_at < b->next.count ? &b->next.at[b->next_at] : NULL;
+	int order = x && y ? entry_compare(x, y) : x ? -1 : 1;
+
+	*changed = order != 0;
+	if (order <= 0)
+		b->now_at++;
+	if (order >= 0)
+		b->next_at++;
+	if (order == 0)
+		return 0;
+	return order < 0 ? change(d, x, false) : change(d, y, true);
+}
+
+int sy_director_block_step(struct sy_director *d)
+{
+	struct blocks *b = d->blocks;
+	int first = 0;
+
+	if (!b)
+		return 0;
+	if (b->clearing) {
+		blocks_clear_step(b);
+		return 1;
+	}
+	if (d->now.block != b->mode) {
+		d->now.block = b->mode;
+		first = director_settings_write(d);
+	}
+	for (unsigned n = 0; n < PIECE; n++) {
+		bool changed;
+		int rc;
+
+		if (b->now_at == b->now.count && b->next_at == b->next.count)
+			return first;
+		rc = lists_advance(d, &changed);
+		first = first ? first : rc;
+	}
+	return first < 0 ? first : 1;
+}
+
+int director_blocks_settle(struct sy_director *d)
+{
+	int rc = d->now.block ? sy_director_block(d, NULL, 0, false) : 0;
+
+	while (rc == 0 && d->blocks && (rc = sy_director_block_step(d)) > 0)
+		rc = 0;
+	return rc;
+}
