@@ -6,50 +6,11 @@
 static uint32_t control_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,
                              uint32_t ack, uint8_t flags)
 {
-	bool v4 = sy_addr_is_v4(&t->dst);
-	uint32_t ip_len = v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6);
-	uint32_t len = SY_ETH_LEN + ip_len + (uint32_t)sizeof(struct sy_tcp);
-	uint8_t *l3 = out + SY_ETH_LEN;
-	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + ip_len);
+	const struct sy_tcp_segment s = {.seq = seq, .ack = ack, .flags = flags};
 
-	if (cap < len)
-		return 0;
-	*(struct sy_eth *)out = (struct sy_eth){.type = htons(v4 ? SY_ETH_IPV4 : SY_ETH_IPV6)};
-	if (v4) {
-		struct sy_ipv4 *ip = (struct sy_ipv4 *)l3;
-		*ip = (struct sy_ipv4){
-		        .version_ihl = 0x45,
-		        .total_length = htons(sizeof(*ip) + sizeof(*tcp)),
-		        .fragment = htons(IPV4_DF),
-		        .ttl = ICMP_TTL,
-		        .proto = SY_PROTO_TCP,
-		        .src = t->src.w[3],
-		        .dst = t->dst.w[3],
-		};
-		ipv4_checksum_set(ip);
-	} else {
-		struct sy_ipv6 *ip = (struct sy_ipv6 *)l3;
-		*ip = (struct sy_ipv6){
-		        .version_class_flow = htonl(IPV6_VERSION),
-		        .payload_length = htons(sizeof(*tcp)),
-		        .next_header = SY_PROTO_TCP,
-		        .hop_limit = ICMP_TTL,
-		};
-		memcpy(ip->src, t->src.b, sizeof(ip->src));
-		memcpy(ip->dst, t->dst.b, sizeof(ip->dst));
-	}
-	*tcp = (struct sy_tcp){
-	        .sport = t->sport,
-	        .dport = t->dport,
-	        .seq = htonl(seq),
-	        .ack = htonl(flags & SY_TCP_ACK ? ack : 0),
-	        .offset = sizeof(*tcp) / 4 << 4,
-	        .flags = flags,
-	};
-	tcp->checksum =
-	        (uint16_t)~sy_csum_fold(pseudo_sum(&t->src, &t->dst, SY_PROTO_TCP, sizeof(*tcp)) +
-	                                sy_csum_sum(tcp, sizeof(*tcp)));
-	return len;
+	if (cap >= SY_ETH_LEN)
+		*(struct sy_eth *)out = (struct sy_eth){.type = 0};
+	return sy_tcp_segment_make(out, cap, t, &s);
 }
 
 uint32_t sy_tcp_reset_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t, uint32_t seq,

@@ -8,6 +8,7 @@
 #define SY_PACKET_H
 
 #include <sy_base.h>
+#include <sy_siphash.h>
 
 #define SY_ETH_LEN  14
 #define SY_ETH_IPV4 0x0800 /* host order */
@@ -405,6 +406,66 @@ void sy_tcp_shift_seq(uint8_t *frame, const struct sy_view *v, uint32_t by);
 void sy_tcp_shift_ack(uint8_t *frame, const struct sy_view *v, uint32_t by);
 /* Adds only to a segment's acknowledgement, if it has one, and updates the checksum. */
 void sy_tcp_add_ack(uint8_t *frame, const struct sy_view *v, uint32_t by);
+/* Adds to a segment's timestamps (RFC 7323 3.2), if it has them: to its own and, if it has an
+ * acknowledgement, to the one that it echoes. Updates the checksum. */
+void sy_tcp_shift_time(uint8_t *frame, const struct sy_view *v, uint32_t own, uint32_t echo);
+/* Shifts a segment's window to the left by `by` bits, to the right if by is negative, up to
+ * 65535. Updates the checksum. */
+void sy_tcp_scale_window(uint8_t *frame, const struct sy_view *v, int by);
+
+/* ---- TCP segments of our own (segment.c) ----------------------------------------------------- */
+
+#define SY_TCP_SCALE_MAX   14 /* RFC 7323 2.3 */
+#define SY_TCP_NO_SCALE    15
+#define SY_TCP_OPTIONS_MAX 20 /* bytes that sy_tcp_segment_make() writes at most */
+
+struct sy_tcp_options {
+	uint16_t mss;          /* 0: none */
+	uint8_t scale;         /* of windows, in bits; SY_TCP_NO_SCALE: none */
+	bool sack, timestamps; /* SACK permitted; has timestamps */
+	uint32_t time, echo;   /* the timestamps */
+};
+
+struct sy_tcp_segment {
+	uint32_t seq, ack; /* host order; ack only with SY_TCP_ACK */
+	uint16_t window;   /* as in the header; host order */
+	uint8_t flags;
+	struct sy_tcp_options options; /* without SY_TCP_SYN only the timestamps */
+};
+
+/* Reads a segment's options, up to the first malformed one. Of several alike the last one counts;
+ * a larger scale counts as the largest (RFC 7323 2.3). */
+void sy_tcp_options_read(const uint8_t *frame, const struct sy_view *v, struct sy_tcp_options *out);
+
+/* Builds in out a segment without data from t->src to t->dst, with TTL 64 and without IP options.
+ * Leaves the MAC addresses as they are. Returns the frame's length; 0: cap is too small for the
+ * longest of such segments. */
+uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
+                             const struct sy_tcp_segment *s);
+/* The same in place of the segment that *v describes, as an answer to it: with addresses, ports and
+ * MACs swapped. The frame has no VLAN tags. */
+uint32_t sy_tcp_segment_turn(uint8_t *frame, uint32_t cap, const struct sy_view *v,
+                             const struct sy_tcp_segment *s);
+
+/* ---- SYN cookies (cookie.c; docs/design/0025-syn-defence.md) --------------------------------- */
+
+/* The hash behind the cookie for a client's SYN with this tuple and sequence number. */
+uint64_t sy_cookie_hash(const struct sy_siphash_key *key, const struct sy_tuple *t,
+                        uint32_t number);
+/* The cookie with the epoch's lowest bit and these options: MSS and scale rounded down to values
+ * that it can carry, SACK. v4: the family of the addresses. */
+uint32_t sy_cookie_make(uint64_t hash, unsigned epoch, bool v4, const struct sy_tcp_options *o);
+/* The lowest bit of the epoch that a cookie names. */
+static inline unsigned sy_cookie_epoch(uint32_t cookie)
+{
+	return cookie >> 31;
+}
+/* Is it a cookie of this hash? Then writes mss, sack and scale. */
+bool sy_cookie_check(uint64_t hash, uint32_t cookie, bool v4, struct sy_tcp_options *o);
+/* The timestamp of a cookie's segment: milliseconds with a secret offset, and the exact scale. */
+uint32_t sy_cookie_time(uint64_t hash, uint64_t now_ns, const struct sy_tcp_options *o);
+/* Reads the scale from such a timestamp, which the client has echoed. */
+void sy_cookie_time_options(uint32_t time, struct sy_tcp_options *o);
 
 /*
  * Builds in out the reset that answers an unexpected segment (RFC 9293 3.10.7.1), MACs and
