@@ -59,7 +59,7 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	const struct address_packet t = address_packet_of(w, burst, i, s);
 
 	if (s->state != SESSION_SYN_SENT) { /* the server's answer shows whether it begins one */
-		if (s->flags & SESSION_SHIFTED)
+		if (session_is_by_proxy(t.cold))
 			syn_strip(burst, i);
 		return;
 	}
@@ -85,7 +85,7 @@ static bool client_address_put(const struct address_packet *t, uint32_t mtu)
 	struct rte_mbuf *m = t->burst->mbuf[t->i];
 	struct sy_view *v = &t->burst->view[t->i];
 	uint8_t *frame = sy_frame(m), *at, header[SY_PROXY_V1_MAX];
-	bool proxy = t->s->flags & SESSION_SHIFTED;
+	bool proxy = session_is_by_proxy(t->cold);
 	uint32_t seq = ntohl(sy_packet_tcp(frame, v)->seq);
 	uint32_t len =
 	        proxy ? header_make(header, &v->tuple, t->cold->text) : sy_toa_len(&t->s->client);
@@ -160,7 +160,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 	/* Offset from the first byte: 0 if the client has had no acknowledgement, −1 for a
 	 * keep-alive (RFC 9293 3.8.4). */
 	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - t.cold->client_first;
-	if (!(s->flags & SESSION_SHIFTED)) {
+	if (!session_is_by_proxy(t.cold)) {
 		sy_tcp_blank_option(frame, v, SY_TOA);
 		sy_tcp_blank_option(frame, v, SY_TOA_IPV6);
 	} else if (is_inside_header(v, sy_packet_tcp(frame, v), at)) {
@@ -172,7 +172,7 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 		return true;
 	/* The segment ahead has the packet's own numbers, so any packet may complete the
 	 * handshake. */
-	if (!(s->flags & SESSION_SHIFTED))
+	if (!session_is_by_proxy(t.cold))
 		return reset || client_address_put(&t, mtu) || client_address_send_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)
 		return true;

@@ -132,7 +132,8 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	         .client_port = from->dport,
 	         .path = sy_path_lookup(b->rt, &from->dst)},
 	};
-	const struct session_cold cold = {.created = balance_seconds(w) & SESSION_CREATED_MASK};
+	const struct session_cold cold[2] = {
+	        {.created = balance_seconds(w) & SESSION_CREATED_MASK}};
 	uint64_t server_hash;
 	struct sy_rewrite r;
 
@@ -146,9 +147,9 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	                            from->proto};
 	sy_rewrite_prepare(from, &to, &r);
 	s[0].delta = r.l4_delta;
-	uint32_t record = session_insert_pair(t, s, &cold, burst->hash[i], server_hash);
+	uint32_t record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);
 	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, true))
-		record = session_insert_pair(t, s, &cold, burst->hash[i], server_hash);
+		record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
 	return record;

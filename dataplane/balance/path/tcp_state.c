@@ -74,9 +74,9 @@ static bool state_is_proven_by(const struct session *s, enum session_direction f
 }
 
 /* Does its server get the client's address, by TOA or PROXY? */
-static bool session_has_client_address(const struct session *s, const struct session_cold *cold)
+static bool session_has_client_address(const struct session_cold *cold)
 {
-	return s->flags & SESSION_SHIFTED || session_is_by_toa(cold);
+	return session_is_by_proxy(cold) || session_is_by_toa(cold);
 }
 
 /*
@@ -100,7 +100,7 @@ static bool state_begins_again(const struct session *s, const struct session_col
 		/* fall through */
 	case SESSION_ESTABLISHED:
 		/* The number of the server's FIN has replaced that of the first byte. */
-		return session_has_client_address(s, cold) &&
+		return session_has_client_address(cold) &&
 		       (s->flags & SESSION_SERVER_FIN ||
 		        ack + cold->inserted != cold->client_first);
 	default:
@@ -121,7 +121,7 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
 		return TCP_FORWARD;
 	s->state = SESSION_SYN_RECEIVED;
-	if (session_has_client_address(s, cold)) {
+	if (session_has_client_address(cold)) {
 		/* The first byte of this connection, whatever earlier SYNs said. */
 		s->flags |= SESSION_ADDRESS_PENDING;
 		cold->client_first = ack + cold->inserted;

@@ -12,6 +12,7 @@
 #define SY_SESSION_H
 
 #include <sy_base.h>
+#include <sy_siphash.h>
 
 enum session_state {
 	SESSION_FREE, /* 0: the record is unused */
@@ -46,7 +47,7 @@ enum session_flags {
 	SESSION_ONE_PACKET = 16,      /* no further packet of the client belongs to it */
 	SESSION_SERVER_FIRST = 32,    /* the server sent the first FIN: it keeps TIME_WAIT */
 	SESSION_ADDRESS_PENDING = 64, /* the server may not know the client's address yet */
-	SESSION_SHIFTED = 128, /* cold `inserted` is added to the client's sequence numbers */
+	SESSION_SHIFTED = 128, /* its two ends count differently: forward_shift() converts */
 };
 
 /* Hot half: what the fast path reads and writes. Half a cache line. */
@@ -103,6 +104,12 @@ struct session_cold {
 };
 _Static_assert(sizeof(struct session_cold) == 16, "four a cache line");
 #define SESSION_CREATED_MASK 0xffffffu
+
+/* Does its server get the client's address by a PROXY header, or by TOA? */
+static inline bool session_is_by_proxy(const struct session_cold *cold)
+{
+	return cold->inserted != 0;
+}
 
 static inline bool session_is_by_toa(const struct session_cold *cold)
 {
@@ -195,6 +202,8 @@ uint64_t session_store_limit(const struct session_store *s);
 uint64_t session_store_mapped(const struct session_store *s);
 /* The key for this store's session hashes, by sy_hash_tuple(). */
 const struct sy_hash_key *session_store_key(const struct session_store *s);
+/* The secret behind cookies, once this process owns the file. No log and no answer shows it. */
+struct sy_siphash_key session_store_secret(const struct session_store *s);
 /* The key that determines slots and local ports, for sy_slot_set_key(). */
 const struct sy_slot_key *session_store_slot_key(const struct session_store *s);
 
@@ -357,9 +366,9 @@ uint32_t session_insert(struct session_table *t, const struct session *hot,
                         const struct session_cold *cold, uint64_t client_hash,
                         uint64_t server_hash);
 /* The same for a pair: inserts both records, or none. Turns hot[1] into the pair record of hot[0];
- * the caller has set only its client, client port and path. */
+ * the caller has set only its client, client port and path. Each record gets its own cold half. */
 uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
-                             const struct session_cold *cold, uint64_t client_hash,
+                             const struct session_cold cold[2], uint64_t client_hash,
                              uint64_t server_hash);
 /* Whether this record is the first of a pair. */
 bool session_is_pair(const struct session_table *t, uint32_t record);

@@ -149,7 +149,7 @@ uint32_t session_insert(struct session_table *t, const struct session *hot,
 }
 
 uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
-                             const struct session_cold *cold, uint64_t client_hash,
+                             const struct session_cold cold[2], uint64_t client_hash,
                              uint64_t server_hash)
 {
 	uint32_t record = pair_first(t);
@@ -166,8 +166,8 @@ uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
 		free_push(t, t->top++);
 	}
 	/* after a crash in between, adoption finds a pair record without a session */
-	record_write(t, record + 1, &hot[1], cold);
-	record_write(t, record, &hot[0], cold);
+	record_write(t, record + 1, &hot[1], &cold[1]);
+	record_write(t, record, &hot[0], &cold[0]);
 	return record;
 }
 

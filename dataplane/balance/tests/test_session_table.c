@@ -242,8 +242,9 @@ static void visit_none(void *ctx, struct session_table *t, uint32_t record)
 static uint32_t insert_pair(struct session_table *t, uint64_t name)
 {
 	struct session hot[2] = {session_named(name), session_named(name + 1000000)};
-	return session_insert_pair(t, hot, &(struct session_cold){.created = 1},
-	                           name * 0x9e3779b97f4a7c15u, ~name * 0x9e3779b97f4a7c15u);
+	const struct session_cold cold[2] = {{.created = 1}, {.client_fin = (uint32_t)name}};
+	return session_insert_pair(t, hot, cold, name * 0x9e3779b97f4a7c15u,
+	                           ~name * 0x9e3779b97f4a7c15u);
 }
 
 static void remove_pair(struct session_table *t, uint32_t record, uint64_t name)
@@ -264,6 +265,10 @@ static void test_pairs_fill_the_table(void **state)
 			assert_true(session_is_pair(&f.table, record));
 			assert_int_equal(session_at(&f.table, record)[1].client.d[1],
 			                 name + i + 1000000);
+			assert_int_equal(session_cold_at(&f.table, record)->created, 1);
+			assert_int_equal(session_cold_at(&f.table, record)->client_fin, 0);
+			assert_int_equal(session_cold_at(&f.table, record + 1)->client_fin,
+			                 (uint32_t)(name + i));
 			assert_int_equal(session_cold_at(&f.table, record + 1)->commit,
 			                 session_check(session_at(&f.table, record) + 1));
 		}
