@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 /* Index load, in percent, when all records are in use: 0002-session-table.md has the arithmetic. */
 #define INDEX_LOAD_PERCENT 97
@@ -34,7 +35,30 @@ static uint64_t words_check(const void *from, size_t size)
 uint64_t session_file_check(const struct session_file *f)
 {
 	_Static_assert(offsetof(struct session_file, check) % sizeof(uint64_t) == 0, "whole words");
-	return words_check(f, offsetof(struct session_file, check));
+	struct session_file as_read = *f;
+	as_read.version = SESSION_FILE_READS;
+	return words_check(&as_read, offsetof(struct session_file, check));
+}
+
+uint64_t session_secret_check(const struct session_secret *secret)
+{
+	return words_check(secret, offsetof(struct session_secret, check));
+}
+
+int session_file_renew(struct session_file *f)
+{
+	struct session_secret *secret = session_file_secret(f), fresh;
+
+	if (__atomic_load_n(&secret->check, __ATOMIC_ACQUIRE) != session_secret_check(secret)) {
+		while (getrandom(&fresh.key, sizeof(fresh.key), 0) < 0) /* completely, or it fails */
+			if (errno != EINTR)
+				return -errno;
+		secret->check = 0;
+		secret->key = fresh.key;
+		__atomic_store_n(&secret->check, session_secret_check(secret), __ATOMIC_RELEASE);
+	}
+	__atomic_store_n(&f->version, SESSION_FILE_VERSION, __ATOMIC_RELEASE);
+	return 0;
 }
 
 uint64_t session_seal_check(const struct session_seal *seal)
@@ -244,7 +268,7 @@ enum session_file_state session_file_examine(const struct session_file *f, uint6
 		return SESSION_FILE_UNFINISHED;
 	if (memcmp(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic)) != 0)
 		snprintf(reason, SESSION_REASON, "it is no session file");
-	else if (f->version != SESSION_FILE_VERSION)
+	else if (f->version != SESSION_FILE_VERSION && f->version != SESSION_FILE_READS)
 		snprintf(reason, SESSION_REASON,
 		         "it has version %" PRIu32 ", while this forwarder writes %u", f->version,
 		         SESSION_FILE_VERSION);

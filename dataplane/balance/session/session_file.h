@@ -17,7 +17,12 @@
 #include "session.h"
 
 #define SESSION_FILE_MAGIC   "SYSLOTS" /* 8 bytes with the terminating 0 */
-#define SESSION_FILE_VERSION 7 /* of all layouts together: header, halves, buckets, hash, names */
+#define SESSION_FILE_VERSION 8 /* of all layouts together: header, halves, buckets, hash, names */
+/* An older version that is read as well: a file of version 8 without a secret and without joined
+ * sessions. Its header's check covers this number, in files of either version, so that one store
+ * turns one into the other. */
+#define SESSION_FILE_READS   7
+#define SESSION_FILE_SECRET  1024 /* where the secret is */
 #define SESSION_FILE_PLACES  2048 /* where the slots' places begin */
 #define SESSION_FILE_STATES  4096 /* where the slot states begin */
 #define SESSION_FILE_FIRST   8192 /* where slot 0 begins */
@@ -67,6 +72,20 @@ struct session_file {
 };
 _Static_assert(sizeof(struct session_file) == 272, "no holes that a check would miss");
 
+/* What cookies are made from (docs/design/0025-syn-defence.md), beside the header. */
+struct session_secret {
+	struct sy_siphash_key key;
+	uint64_t check; /* stored last; wrong: there is no secret */
+};
+_Static_assert(sizeof(struct session_file) <= SESSION_FILE_SECRET &&
+                       SESSION_FILE_SECRET + sizeof(struct session_secret) <= SESSION_FILE_PLACES,
+               "the secret fits between header and places");
+
+static inline struct session_secret *session_file_secret(const struct session_file *f)
+{
+	return (struct session_secret *)((uintptr_t)f + SESSION_FILE_SECRET);
+}
+
 /* The place of a grown slot's table: its first cache line in the lower 32 bits, the number of its
  * records in the upper. 0: the place from the header. Stored in one write, after the region's
  * content. */
@@ -95,6 +114,7 @@ _Static_assert(SESSION_FILE_STATES + SY_SLOTS * sizeof(struct session_slot_state
 
 uint64_t session_file_check(const struct session_file *f);
 uint64_t session_seal_check(const struct session_seal *seal);
+uint64_t session_secret_check(const struct session_secret *secret);
 uint64_t session_states_check(const struct session_slot_state states[SY_SLOTS]);
 
 /* Computes the layout of a slot of this many records (a multiple of SESSION_RECORDS_STEP) and
@@ -211,6 +231,8 @@ int session_file_open(const char *path, int flags, struct sy_error *err);
 int session_store_make(struct session_store *s, struct session_map *m, const char *path,
                        const struct sy_hash_key *key, const struct sy_slot_key *slot_key,
                        struct sy_error *err);
+/* Gives a file that has no secret a new one, and the current version. 0 or a negative errno. */
+int session_file_renew(struct session_file *f);
 /* Completes the header: stores its check. */
 void session_file_finish(struct session_file *f);
 

@@ -73,6 +73,11 @@ const struct sy_hash_key *session_store_key(const struct session_store *s)
 	return &s->now.file->key;
 }
 
+struct sy_siphash_key session_store_secret(const struct session_store *s)
+{
+	return session_file_secret(s->now.file)->key;
+}
+
 const struct sy_slot_key *session_store_slot_key(const struct session_store *s)
 {
 	return &s->now.file->slot_key;

@@ -155,7 +155,12 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 	header.alive_ns = sy_clock_ns();
 	header.path_half = s->path_half;
 	*m->file = header;
-	return 0;
+	if (s->now.file != m->file) /* of another size: the cookies under way stay valid */
+		*session_file_secret(m->file) = *session_file_secret(s->now.file);
+	rc = session_file_renew(m->file);
+	return rc == 0 ? 0
+	               : sy_fail(err, -rc, "session table: the kernel gives no random key: %s",
+	                         strerror(-rc));
 }
 
 void session_store_tables(struct session_store *s)
@@ -243,6 +248,8 @@ static void store_own(struct session_store *s)
 	s->found.away_ns = now > s->left_ns ? now - s->left_ns : 0;
 	__atomic_store_n(&f->seal.check, 0, __ATOMIC_RELEASE);
 	f->path_half = s->path_half;
+	if (session_file_renew(f) != 0)
+		sy_log(SY_LOG_WARN, "sessions", "the kernel gives no random key for cookies");
 	s->mine = true;
 }
 
