@@ -225,7 +225,7 @@ bool worker_turn(struct sy_worker *w)
 		round_run(w);
 	transmit_flush(w); /* packets from calls, rounds and waiting */
 	handover_flush(w);
-	return work;
+	return work || p->again.count; /* rounds give packets too */
 }
 
 /*
