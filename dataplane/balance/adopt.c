@@ -22,6 +22,12 @@ static bool state_fits(uint8_t state, uint8_t proto)
 	       (state == SESSION_ECHO) == (proto != SY_PROTO_UDP && proto != SY_PROTO_TCP);
 }
 
+/* Sessions that begin under the SYN defence are pairs. */
+static bool may_be_joined(const struct endpoint *e)
+{
+	return e->proto == SY_PROTO_TCP && (e->mode == MODE_FNAT || e->mode == MODE_NAT);
+}
+
 /* A session of a service with many ports has one of them in vport; all others have 0. */
 static bool vport_fits(const struct session_cold *cold, const struct endpoint *e)
 {
@@ -49,7 +55,10 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	/* A SNAT session has its VIP side in its pair record; other modes have it in the
 	 * endpoint. */
 	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
-	if ((s[1].state == SESSION_PAIR_RECORD) != snat ||
+	bool pair = s[1].state == SESSION_PAIR_RECORD;
+	if (pair != snat && !(pair && may_be_joined(e)))
+		return SESSION_TORN;
+	if ((s->state == SESSION_OPENING && !pair) ||
 	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
 	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto) ||
 	    !vport_fits(cold, e))
@@ -155,6 +164,7 @@ static void adopt_report(const struct sy_balance *b)
 static void adopt_tables(struct sy_balance *b)
 {
 	b->key = *session_store_key(b->ctl->store);
+	b->secret = session_store_secret(b->ctl->store);
 	session_store_space(b->ctl->store, &b->space);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		b->table[slot] = session_store_table(b->ctl->store, (uint8_t)slot);

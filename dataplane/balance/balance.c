@@ -10,6 +10,7 @@
 #include "control.h"
 #include "fragment.h"
 #include "grow.h"
+#include "held.h"
 #include "model.h"
 #include "remote.h"
 #include "saved.h"
@@ -99,10 +100,12 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
 		bw->counts = table_map(b->options.max_services, sizeof(*bw->counts));
+		bw->load = table_map(b->options.max_services, sizeof(*bw->load));
 		bw->fragments = fragments_create();
+		bw->held = held_create();
 		int rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
-		    !bw->fragments || rc)
+		    !bw->load || !bw->fragments || !bw->held || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -163,6 +166,8 @@ void sy_balance_detach(struct sy_balance *b)
 	for (unsigned w = 0; w < b->workers; w++) { /* while the packet buffers still exist */
 		fragments_destroy(b->worker[w].fragments);
 		b->worker[w].fragments = NULL;
+		held_destroy(b->worker[w].held);
+		b->worker[w].held = NULL;
 	}
 }
 
@@ -186,6 +191,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
 		table_unmap(bw->counts, b->options.max_services, sizeof(*bw->counts));
+		table_unmap(bw->load, b->options.max_services, sizeof(*bw->load));
 		remote_destroy(bw->remote);
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));

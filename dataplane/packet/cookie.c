@@ -30,9 +30,14 @@ uint64_t sy_cookie_hash(const struct sy_siphash_key *key, const struct sy_tuple 
 	return sy_siphash(key, words, sizeof(words));
 }
 
-static uint32_t mss_code(bool v4, uint16_t mss)
+uint16_t sy_cookie_mss(bool v4, unsigned code)
 {
-	uint32_t code = 3;
+	return mss_of[v4][code & 3];
+}
+
+unsigned sy_cookie_mss_code(bool v4, uint16_t mss)
+{
+	unsigned code = 3;
 	while (code > 0 && mss_of[v4][code] > mss)
 		code--;
 	return code;
@@ -50,7 +55,8 @@ static uint32_t scale_code(uint8_t scale)
 
 uint32_t sy_cookie_make(uint64_t hash, unsigned epoch, bool v4, const struct sy_tcp_options *o)
 {
-	uint32_t options = mss_code(v4, o->mss) | (o->sack ? 4u : 0) | scale_code(o->scale) << 3;
+	uint32_t options =
+	        sy_cookie_mss_code(v4, o->mss) | (o->sack ? 4u : 0) | scale_code(o->scale) << 3;
 	uint32_t hidden = (uint32_t)(hash >> CHECK_BITS) & OPTION_MASK;
 	return (uint32_t)(epoch & 1) << EPOCH_SHIFT | (options ^ hidden) << CHECK_BITS |
 	       ((uint32_t)hash & CHECK_MASK);
@@ -61,7 +67,7 @@ bool sy_cookie_check(uint64_t hash, uint32_t cookie, bool v4, struct sy_tcp_opti
 	if (((cookie ^ (uint32_t)hash) & CHECK_MASK) != 0)
 		return false;
 	uint32_t options = (cookie >> CHECK_BITS ^ (uint32_t)(hash >> CHECK_BITS)) & OPTION_MASK;
-	o->mss = mss_of[v4][options & 3];
+	o->mss = sy_cookie_mss(v4, options & 3);
 	o->sack = options & 4;
 	o->scale = scale_of[options >> 3];
 	return true;

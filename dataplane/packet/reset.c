@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builds TCP resets and probes, which balance sends. */
+/* Builds TCP resets, probes and SYNs, which balance sends. */
 #include "icmp.h"
 
 /* Builds a segment without data, with window 0. */
@@ -23,6 +23,14 @@ uint32_t sy_tcp_probe_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
                            uint32_t ack)
 {
 	return control_make(out, cap, t, seq, ack, SY_TCP_ACK);
+}
+
+uint32_t sy_tcp_syn_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
+                         const struct sy_tcp_segment *s)
+{
+	if (cap >= SY_ETH_LEN)
+		*(struct sy_eth *)out = (struct sy_eth){.type = 0};
+	return sy_tcp_segment_make(out, cap, t, s);
 }
 
 uint32_t sy_tcp_reset_answer(uint8_t *out, uint32_t cap, const uint8_t *frame,

@@ -111,8 +111,7 @@ uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *
 
 	if (cap < l4 + sizeof(*tcp) + SY_TCP_OPTIONS_MAX)
 		return 0;
-	unsigned options =
-	        options_put((uint8_t *)(tcp + 1), &s->options, s->flags & SY_TCP_SYN);
+	unsigned options = options_put((uint8_t *)(tcp + 1), &s->options, s->flags & SY_TCP_SYN);
 	uint16_t len = (uint16_t)(sizeof(*tcp) + options);
 	((struct sy_eth *)out)->type = htons(v4 ? SY_ETH_IPV4 : SY_ETH_IPV6);
 	ip_put(out + SY_ETH_LEN, t, len);
@@ -125,8 +124,8 @@ uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *
 	        .flags = s->flags,
 	        .window = htons(s->window),
 	};
-	tcp->checksum = (uint16_t)~sy_csum_fold(
-	        pseudo_sum(&t->src, &t->dst, SY_PROTO_TCP, len) + sy_csum_sum(tcp, len));
+	tcp->checksum = (uint16_t)~sy_csum_fold(pseudo_sum(&t->src, &t->dst, SY_PROTO_TCP, len) +
+	                                        sy_csum_sum(tcp, len));
 	return l4 + len;
 }
 

@@ -41,6 +41,7 @@ type serviceView struct {
 	MaxSessions uint32           `json:"max_sessions"` // 0: no limit
 	Client      string           `json:"client_address"`
 	Resets      *resetsView      `json:"resets"` // null: not TCP
+	SynDefence  string           `json:"syn_defence"`
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
 	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
@@ -311,7 +312,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		VIP: addressText(service.GetKey().GetVip()), Port: service.GetKey().GetPort(), LastPort: service.GetKey().GetLastPort(),
 		Mode:      word(service.GetMode(), map[int32]string{1: "fnat", 2: "dr", 3: "nat", 4: "ipip"}, int32(service.GetMode())),
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket, SloppyTCP: policy.SloppyTCP,
-		MaxSessions: policy.MaxSessions, Client: policy.ClientAddress.String(), policy: policy,
+		MaxSessions: policy.MaxSessions, Client: policy.ClientAddress.String(), SynDefence: policy.SynDefence.String(), policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),

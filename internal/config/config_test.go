@@ -105,6 +105,12 @@ func TestBadValues(t *testing.T) {
 			"services[0].persistence: `persistence` sends all of a client's datagrams to one server, `one_packet` spreads them: remove one"},
 		{"client_address: proxy", "port: 1", "7:21",
 			`services[0].client_address: "proxy" is unknown: use none, toa, proxy_v1 or proxy_v2`},
+		{"protocol: udp\n    syn_defence: always", "port: 1", "8:18",
+			"services[0].syn_defence: it opens the connections of TCP servers whose answers come by the forwarder: use `protocol: tcp` and `mode: fnat` or `mode: nat`, or remove this line"},
+		{"mode: dr\n    syn_defence: always", "weight: 1", "8:18",
+			"services[0].syn_defence: it opens the connections of TCP servers whose answers come by the forwarder: use `protocol: tcp` and `mode: fnat` or `mode: nat`, or remove this line"},
+		{"syn_defence: on", "port: 1", "7:18",
+			`services[0].syn_defence: "on" is unknown: use off or always`},
 		{"protocol: udp\n    client_address: toa", "port: 1", "8:21",
 			"services[0].client_address: only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line"},
 		{"mode: nat\n    client_address: proxy_v2", "port: 1", "8:21",
@@ -154,7 +160,7 @@ func TestPolicy(t *testing.T) {
 		"      resets: { expired: true, down: false, unknown: true }, servers: [] }\n" +
 		"  - { name: e, vip: 10.0.0.80, port: 83, client_address: proxy_v2, health: { type: http }, servers: [] }\n" +
 		"  - { name: f, vip: 10.0.0.80, port: 84, client_address: toa, health: { type: http }, servers: [] }\n" +
-		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, servers: [] }\n" +
+		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, syn_defence: always, servers: [] }\n" +
 		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, servers: [] }\n" +
 		"  - { name: i, vip: 10.0.0.80, port: 87, resets: { expired: false, down: false }, servers: [] }\n"
 	config, err := Parse("f", []byte(text))
@@ -170,7 +176,7 @@ func TestPolicy(t *testing.T) {
 			Resets: model.Resets{Expired: true, Unknown: true}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Expired: true, Down: true}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Expired: true, Down: true}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAlways},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource},
 	} {

@@ -76,6 +76,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 
 		ClientAddress: raw.client.v,
 		Resets:        b.resets(raw, protocol),
+		SynDefence:    raw.synDefence.v,
 	}
 	if policy.Scheduler.Hashes() {
 		policy.HashOn = raw.hashOn.or(model.HashSource)
@@ -91,6 +92,9 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	}
 	if policy.ClientAddress != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT) != model.FNAT) {
 		b.fail(raw.client.at, raw.client.path, "only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line")
+	}
+	if policy.SynDefence != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT).OwnsVIP()) {
+		b.fail(raw.synDefence.at, raw.synDefence.path, "it opens the connections of TCP servers whose answers come by the forwarder: use `protocol: tcp` and `mode: fnat` or `mode: nat`, or remove this line")
 	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{

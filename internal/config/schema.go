@@ -53,6 +53,7 @@ type rawService struct {
 	sloppyTCP   value[bool]
 	maxSessions value[uint32]
 	client      value[model.ClientAddress]
+	synDefence  value[model.SynDefence]
 	resets      rawResets
 	timeouts    rawTimeouts
 	health      rawHealth
@@ -235,6 +236,11 @@ var serviceFields = []field[rawService]{
 			"`proxy_v1`, `proxy_v2`: in a header of the PROXY protocol, which the server must be configured to expect. A change applies to " +
 			"new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
+	scalar(fieldDoc{name: "syn_defence", kind: "always or off", def: "off",
+		doc: "TCP under `fnat` and `nat`: `always`: the forwarder answers each SYN itself, by a cookie, and opens the server's connection " +
+			"once the client has returned it, so that SYNs of forged sources take neither sessions nor ports. Such a session takes two " +
+			"records, and the slow path. A change concerns new sessions only."},
+		func(s *rawService) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
 	{fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: resetsDoc + " Overrides `defaults.resets`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawService) {
 			into.resets.at = positionOf(n)

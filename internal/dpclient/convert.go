@@ -92,7 +92,7 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		HashOn: pb.HashOn(spec.Policy.HashOn), Persistence: persistenceToWire(spec.Policy.Persistence),
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
 		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress), SloppyTcp: spec.Policy.SloppyTCP,
-		Resets:   resetsToWire(spec.Policy.Resets),
+		Resets: resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
 		Timeouts: timeoutsToWire(spec.Timeouts),
 	}
 }
@@ -102,6 +102,23 @@ func persistenceToWire(p model.Persistence) *pb.Persistence {
 		return nil
 	}
 	return &pb.Persistence{TimeoutS: p.Timeout, Prefix4: uint32(p.Prefix4), Prefix6: uint32(p.Prefix6)}
+}
+
+var defencesOnWire = map[model.SynDefence]pb.SynDefence{
+	model.DefenceOff: pb.SynDefence_SYN_DEFENCE_OFF, model.DefenceAlways: pb.SynDefence_SYN_DEFENCE_ALWAYS,
+}
+
+func defenceToWire(d model.SynDefence) pb.SynDefence {
+	return defencesOnWire[d]
+}
+
+func defenceFromWire(d pb.SynDefence) model.SynDefence {
+	for own, wire := range defencesOnWire {
+		if wire == d {
+			return own
+		}
+	}
+	return model.DefenceOff
 }
 
 func resetsToWire(r model.Resets) *pb.Resets {
@@ -119,7 +136,8 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		Persistence: model.Persistence{Timeout: p.GetTimeoutS(), Prefix4: uint8(p.GetPrefix4()), Prefix6: uint8(p.GetPrefix6())},
 		SlowStart:   s.GetSlowStartS(), OnePacket: s.GetOnePacket(), MaxSessions: s.GetMaxSessions(),
 		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(),
-		Resets: model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
+		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
+		SynDefence: defenceFromWire(s.GetSynDefence()),
 	}
 }
 

@@ -81,6 +81,26 @@ func (c ClientAddress) String() string {
 	return words[c]
 }
 
+// SynDefence says when SYNs are answered by cookies.
+type SynDefence uint8
+
+// When SYNs are answered by cookies.
+const (
+	DefenceOff    SynDefence = 0
+	DefenceAlways SynDefence = 1
+)
+
+// SynDefences lists all settings.
+var SynDefences = []SynDefence{DefenceOff, DefenceAlways}
+
+func (d SynDefence) String() string {
+	words := [...]string{"off", "always"}
+	if int(d) >= len(words) {
+		return fmt.Sprintf("syn-defence-%d", uint8(d))
+	}
+	return words[d]
+}
+
 // Persistence sends the sessions of one client prefix to one server.
 type Persistence struct {
 	Timeout uint32 // seconds after the last session creation; 0: no persistence
@@ -108,6 +128,7 @@ type Policy struct {
 
 	ClientAddress ClientAddress
 	Resets        Resets
+	SynDefence    SynDefence
 }
 
 // String describes how sessions are distributed.
@@ -134,6 +155,9 @@ func (p Policy) String() string {
 	if p.ClientAddress != 0 {
 		parts = append(parts, "client address by "+p.ClientAddress.String())
 	}
+	if p.SynDefence != 0 {
+		parts = append(parts, "SYN defence "+p.SynDefence.String())
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -151,4 +175,5 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("max_sessions", old.MaxSessions, policy.MaxSessions)
 	note("client_address", old.ClientAddress, policy.ClientAddress)
 	note("resets", old.Resets, policy.Resets)
+	note("syn_defence", old.SynDefence, policy.SynDefence)
 }

@@ -160,6 +160,7 @@ func randomConfig(r *rand.Rand) *model.Config {
 		}
 		if service.Key.Protocol == model.TCP && service.Mode == model.FNAT {
 			service.Policy.ClientAddress = model.ClientAddress(r.IntN(4))
+			service.Policy.SynDefence = model.SynDefence(r.IntN(2))
 		}
 		if keys[service.Key] {
 			continue

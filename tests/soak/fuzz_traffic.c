@@ -90,6 +90,10 @@ COUNT_FRAMES(sy_tcp_reset_make,
 COUNT_FRAMES(sy_tcp_probe_make,
              (uint8_t * out, uint32_t cap, const struct sy_tuple *t, uint32_t seq, uint32_t ack),
              (out, cap, t, seq, ack))
+COUNT_FRAMES(sy_tcp_syn_make,
+             (uint8_t * out, uint32_t cap, const struct sy_tuple *t,
+              const struct sy_tcp_segment *s),
+             (out, cap, t, s))
 COUNT_FRAMES(sy_tcp_reset_answer,
              (uint8_t * out, uint32_t cap, const uint8_t *frame, const struct sy_view *v),
              (out, cap, frame, v))

@@ -206,6 +206,55 @@ static void scenario_removed(struct fuzz_traffic *w)
 	topology_restore(&w->topology);
 }
 
+/* The cookie that answers this SYN; 0: its worker has not sent any yet. */
+static uint32_t cookie_of(struct fuzz_traffic *w, const struct sy_tuple *t, uint32_t number)
+{
+	const struct sy_tcp_options options = {.mss = 1460, .scale = SY_TCP_NO_SCALE};
+	struct harness *r = &w->topology.harness;
+	unsigned owner = sy_slot_worker(r->rt, sy_slot_of(&t->src, t->sport));
+	const struct cookie_keys *keys = &inspect_worker(r->b, owner)->cookies;
+	uint64_t hash = sy_cookie_hash(&keys->key[keys->epoch & 1], t, number);
+	return keys->epoch ? sy_cookie_make(hash, keys->epoch & 1, sy_addr_is_v4(&t->src), &options)
+	                   : 0;
+}
+
+/* Clients of a service that answers by cookies: right ones with and without data, wrong ones. Many
+ * servers' answers are lost. */
+static void scenario_defence(struct fuzz_traffic *w)
+{
+	struct changes c = {0};
+	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+	struct sy_addr server = topology_special_server(SPECIAL_UNIFORM);
+	pb_service *s = put_service(&c, &key, "defended",
+	                            STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
+	s->syn_defence = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS;
+	put_server(&c, &key, &server, 8080, 1,
+	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
+	if (!harness_commit(&w->topology.harness, &c))
+		abort();
+	for (unsigned n = 0; n < 1000; n++) {
+		struct frame f = {.port = HARNESS_WAN};
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		uint32_t number = rng_below(&w->rng, UINT32_MAX);
+		const struct segment syn = {SY_TCP_SYN, number, 0, 1460};
+		frame_tcp(&f, &w->rng, &t, &syn, 0);
+		fuzz_traffic_send(w, &f);
+		fuzz_traffic_turn(w);
+		uint32_t cookie = cookie_of(w, &t, number) + rng_percent(&w->rng, 20);
+		for (unsigned i = 0; i < 1 + rng_below(&w->rng, 7); i++) {
+			const struct segment ack = {SY_TCP_ACK, number + 1, cookie + 1, 0};
+			f.port = HARNESS_WAN;
+			frame_tcp(&f, &w->rng, &t, &ack, rng_percent(&w->rng, 50) ? 100 : 0);
+			fuzz_traffic_send(w, &f);
+		}
+		if (n % 8 == 0)
+			fuzz_traffic_turn(w);
+	}
+	fuzz_traffic_turn(w);
+	harness_advance(&w->topology.harness, 3 * SECOND_NS);
+	topology_restore(&w->topology);
+}
+
 /* Valid echo requests, to which only the balancer's answer is sent. */
 static void send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns)
 {
@@ -323,6 +372,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_snat(w);
 	scenario_unknown(w);
 	scenario_removed(w);
+	scenario_defence(w);
 	scenario_echo_rate(w);
 	scenario_full_queue(w);
 	scenario_down(w);

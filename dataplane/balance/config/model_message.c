@@ -63,6 +63,9 @@ int reply_service(struct arena *a, const struct model_service *s,
 	pb->sloppy_tcp = s->policy.sloppy_tcp;
 	pb->max_sessions = s->policy.max_sessions;
 	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
+	pb->syn_defence = s->policy.syn_defence == DEFENCE_ALWAYS
+	                          ? STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS
+	                          : STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF;
 	if (s->policy.persistence.timeout) {
 		TAKE(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
 		pb->persistence->timeout_s = s->policy.persistence.timeout;

@@ -68,6 +68,33 @@ static int check_sloppy(const Steelyard__Forwarder__V1__Service *pb, struct sy_e
 	return 0;
 }
 
+static int read_defence(const Steelyard__Forwarder__V1__Service *pb, uint8_t *out,
+                        struct sy_error *err)
+{
+	*out = DEFENCE_OFF;
+	switch (pb->syn_defence) {
+	case STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_UNSPECIFIED:
+	case STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF:
+		return 0;
+	case STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS:
+		*out = DEFENCE_ALWAYS;
+		break;
+	default:
+		return sy_fail(err, EINVAL,
+		               "service %s: unknown syn_defence %d; known: always, off", pb->name,
+		               (int)pb->syn_defence);
+	}
+	if (pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
+		return sy_fail(err, EINVAL, "service %s: syn_defence is for TCP", pb->name);
+	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
+	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_NAT)
+		return sy_fail(err, EINVAL,
+		               "service %s: syn_defence is for fnat and nat, whose servers' "
+		               "answers come by the forwarder",
+		               pb->name);
+	return 0;
+}
+
 int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                 struct sy_error *err)
 {
@@ -113,7 +140,8 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	if (read_resets(pb->resets) &&
 	    pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
 		return sy_fail(err, EINVAL, "service %s: resets are for TCP", pb->name);
-	if (check_sloppy(pb, err) < 0)
+	uint8_t defence;
+	if (check_sloppy(pb, err) < 0 || read_defence(pb, &defence, err) < 0)
 		return -EINVAL;
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
@@ -124,6 +152,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .max_sessions = pb->max_sessions,
 	        .client_address = (uint8_t)pb->client_address,
 	        .resets = read_resets(pb->resets),
+	        .syn_defence = defence,
 	};
 	return read_persistence(pb, out, err);
 }

@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 
+#include "defence.h"
 #include "end.h"
 #include "evict.h"
 #include "reset.h"
@@ -116,9 +117,31 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	return SY_DROP_NONE;
 }
 
+/* Inserts a session that will be joined, with its pair record. */
+static uint32_t insert_joined(struct session_table *t, const struct session *s,
+                              const struct session_cold *cold, const struct join_opening *opening,
+                              uint64_t hash, uint64_t server_hash)
+{
+	struct session pair[2] = {*s};
+	struct session_cold both[2] = {*cold};
+	const struct session_join join = {.created = cold->created, .time = opening->echo};
+	memcpy(&pair[1].client, &opening->begin, sizeof(opening->begin));
+	memcpy(&both[1], &join, sizeof(join));
+	return session_insert_pair(t, pair, both, hash, server_hash);
+}
+
+static uint32_t create_insert(struct session_table *t, const struct session *s,
+                              const struct session_cold *cold, const struct join_opening *opening,
+                              uint64_t hash, uint64_t server_hash)
+{
+	return SY_LIKELY(!opening) ? session_insert(t, s, cold, hash, server_hash)
+	                           : insert_joined(t, s, cold, opening, hash, server_hash);
+}
+
 /* Creates packet i's session with the server on which it has a place. */
 static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                   struct creation *creation, enum sy_drop *reason)
+                                   struct creation *creation, const struct join_opening *opening,
+                                   enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
 	const struct service *service = creation->service;
@@ -154,9 +177,9 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint64_t hash = session_client_hash(&s, burst->hash[i], server_hash);
-	uint32_t record = session_insert(t, &s, &cold, hash, server_hash);
-	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, false))
-		record = session_insert(t, &s, &cold, hash, server_hash);
+	uint32_t record = create_insert(t, &s, &cold, opening, hash, server_hash);
+	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, opening != NULL))
+		record = create_insert(t, &s, &cold, opening, hash, server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
 	return record;
@@ -272,7 +295,15 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		    !sy_addr_equal(&previous->dst, &v->tuple.dst))
 			service = directory_find(b, &v->tuple);
 		previous = &v->tuple;
-		if (!service || creation_is_duplicate(burst, i, bw->creations_pending, &hashes) ||
+		if (!service)
+			continue;
+		if (SY_UNLIKELY(defence_is_on(service))) {
+			if (v->proto == SY_PROTO_TCP && v->fragment == SY_FRAGMENT_NONE &&
+			    create_check(burst, i) == SY_DROP_NONE)
+				defence_answer(w, burst, i, service);
+			continue;
+		}
+		if (creation_is_duplicate(burst, i, bw->creations_pending, &hashes) ||
 		    create_check(burst, i) != SY_DROP_NONE)
 			continue;
 		creation->service = service;
@@ -311,7 +342,7 @@ void create_cancel(struct sy_worker *w, unsigned i)
 }
 
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        enum sy_drop *reason)
+                        const struct join_opening *opening, enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
@@ -338,7 +369,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
 		return SESSION_NONE;
 	}
-	uint32_t record = create_with_server(w, burst, i, creation, reason);
+	uint32_t record = create_with_server(w, burst, i, creation, opening, reason);
 	if (record == SESSION_NONE) {
 		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
 		load_give(b, creation->server);

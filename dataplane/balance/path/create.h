@@ -28,10 +28,12 @@ static inline bool port_is_taken(const void *ctx, const struct session *s,
 	return direction == SESSION_SERVER && match_session(&match, s, direction);
 }
 
+struct join_opening;
+
 /* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
- * and sets the reason. */
+ * and sets the reason. opening: of a client that has returned a cookie; NULL: of any other. */
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        enum sy_drop *reason);
+                        const struct join_opening *opening, enum sy_drop *reason);
 
 /* ---- snat_create.c --------------------------------------------------------------------------- */
 

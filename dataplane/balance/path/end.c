@@ -3,6 +3,7 @@
  * for another one (evict.c, create.c). */
 #include "end.h"
 
+#include "held.h"
 #include "reset.h"
 
 uint64_t session_client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
@@ -30,6 +31,8 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	struct session *s = session_at(t, record);
 	struct balance_worker *bw = balance_worker_of(w);
 	reset_time_wait(w, s, session_cold_at(t, record));
+	if (SY_UNLIKELY(s->state == SESSION_OPENING))
+		held_drop(w, t->slot, record);
 	SY_COUNT(bw->share[s->server].traffic.ended, 1);
 	bw->ended++;
 	load_give(w->app, s->server);

@@ -41,6 +41,8 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 	case SESSION_SYN_RECEIVED:
 	case SESSION_ECHO:
 		return EVICT_UNANSWERED;
+	case SESSION_OPENING: /* its client is real */
+		return silent ? EVICT_UNANSWERED : EVICT_NEVER;
 	case SESSION_UDP_ONE_WAY:
 		if (!endpoint_is_one_way(e))
 			return EVICT_UNANSWERED;

@@ -3,6 +3,7 @@
  * slow.c and fast_general(). Transmit sends it. */
 #include "forward.h"
 #include "client_mtu.h"
+#include "join_path.h"
 #include "snat.h"
 
 /* The path to a server if its endpoint's path is unknown or stale, or under SNAT, where no server
@@ -129,19 +130,27 @@ static enum sy_drop forward_not_in_place(struct sy_worker *w, struct sy_burst *b
 	               : SY_DROP_NO_BUFFER;
 }
 
-/* Converts the sequence or acknowledgement number of a SESSION_SHIFTED session's packet to the
- * receiver's count. */
-static void forward_shift(struct sy_burst *burst, unsigned i, const struct session_cold *cold)
+/* Converts the numbers of a SESSION_SHIFTED session's packet to the receiver's count. */
+static void forward_shift(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
+                          const struct session *s)
 {
+	const struct session_table *t = b->table[burst->slot[i]];
+	const struct session_cold *cold = session_cold_at(t, burst->session[i]);
+	const struct session_join *join =
+	        session_join_of(t, burst->session[i], &b->endpoint[s->server]);
 	const struct sy_view *v = &burst->view[i];
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
 
 	if (v->tcp_flags & SY_TCP_SYN)
 		return;
-	if (burst->direction[i] == SESSION_CLIENT)
+	if (cold->inserted == 0)
+		;
+	else if (burst->direction[i] == SESSION_CLIENT)
 		sy_tcp_shift_seq(frame, v, cold->inserted);
 	else
 		sy_tcp_shift_ack(frame, v, cold->inserted);
+	if (join && join->joined)
+		join_convert(burst, i, s, join);
 }
 
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
@@ -153,8 +162,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 	enum sy_drop reason = SY_DROP_NONE;
 
 	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))
-		forward_shift(burst, i,
-		              session_cold_at(b->table[burst->slot[i]], burst->session[i]));
+		forward_shift(b, burst, i, s);
 	if (SY_LIKELY(form_is_in_place(e->form) && burst->plain[i]))
 		forward_plain(b, sy_frame(burst->mbuf[i]), burst->plain[i], burst->slot[i], s, e,
 		              burst->direction[i]);

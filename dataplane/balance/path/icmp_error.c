@@ -24,6 +24,7 @@
 #include "client_mtu.h"
 #include "forward.h"
 #include "icmp.h"
+#include "join.h"
 #include "snat.h"
 
 struct complaint {
@@ -186,6 +187,9 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 
 	if (to_client && s->flags & SESSION_SHIFTED)
 		sy_packet_shift_quote(frame, v, &c->quote, -cold->inserted);
+	else if (s->flags & SESSION_SHIFTED)
+		sy_packet_shift_quote(frame, v, &c->quote,
+		                      session_number(b->table[c->slot], c->record, e));
 	if (c->tunnel.proto != 0 || sy_addr_is_v4(&known.src) != (c->quote.v4 != 0))
 		return complaint_rebuild(w, burst, i, c, &known, &src);
 	sy_rewrite_prepare(&c->quote.tuple, &known, &r);

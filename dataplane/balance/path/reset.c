@@ -93,6 +93,23 @@ void reset_server(struct sy_worker *w, struct session *s, uint32_t seq)
 	segment_send(w, s, SESSION_SERVER, true, seq, 0);
 }
 
+void reset_client(struct sy_worker *w, struct session *s, uint32_t seq)
+{
+	segment_send(w, s, SESSION_CLIENT, true, seq, 0);
+}
+
+void reset_refused(struct sy_worker *w, const struct rte_mbuf *in, const struct sy_tuple *t,
+                   uint32_t seq)
+{
+	struct rte_mbuf *out = segment_is_allowed(w, OWN_RESET, &t->dst) ? own_packet(w) : NULL;
+	if (!out)
+		return;
+	uint8_t *frame = sy_frame(out);
+	uint32_t len = sy_tcp_reset_make(frame, rte_pktmbuf_tailroom(out), t, seq, 0, false);
+	memcpy(frame, rte_pktmbuf_mtod(in, const uint8_t *) + 6, 6);
+	own_packet_answer(w, out, len, in->port);
+}
+
 uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
 {
 	return (uint32_t)(probe_secret(b, s) >> 32);

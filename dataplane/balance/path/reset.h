@@ -29,6 +29,11 @@ bool segment_is_allowed(struct sy_worker *w, enum own_class class, const struct 
 void probe_send(struct sy_worker *w, struct session *s, enum session_direction to);
 /* Resets the server in the name of the client. seq: host order. */
 void reset_server(struct sy_worker *w, struct session *s, uint32_t seq);
+/* Resets the client in the name of the VIP. */
+void reset_client(struct sy_worker *w, struct session *s, uint32_t seq);
+/* Sends a reset of this tuple back to the sender of a packet, within the limit of resets. */
+void reset_refused(struct sy_worker *w, const struct rte_mbuf *in, const struct sy_tuple *t,
+                   uint32_t seq);
 /* Answers packet i with a reset. */
 void reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i);
 

@@ -17,6 +17,7 @@
 #include "create.h"
 #include "end.h"
 #include "icmp.h"
+#include "join_path.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "segment.h"
@@ -131,6 +132,8 @@ static enum tcp_result slow_advance_tcp(struct sy_balance *b, struct session_tab
 	uint32_t ack = ntohl(tcp->ack);
 	if (from == SESSION_SERVER) /* as the client counts its own bytes */
 		ack -= session_shift(s, cold);
+	else /* as the server counts its own */
+		ack += session_number(t, record, &b->endpoint[s->server]);
 	return tcp_state_advance(s, cold, from, flags, ntohl(tcp->seq), ack, payload, secret);
 }
 
@@ -148,8 +151,19 @@ static bool slow_keep(struct sy_worker *w, struct session_table *t, uint32_t rec
 	if (!SY_READ(e->eligible))
 		return false;
 	tcp_state_again(s);
+	join_end(t, record, e);
 	session_cold_at(t, record)->created = balance_seconds(w) & SESSION_CREATED_MASK;
 	return true;
+}
+
+/* A server's SYN-ACK for a session that was joined. False: it was a repetition, and was
+ * answered. */
+static bool slow_syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                         struct session_table *t, const struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	struct session_join *join = session_join_of(t, burst->session[i], &b->endpoint[s->server]);
+	return !join || !join->joined || join_syn_ack(w, burst, i, join);
 }
 
 /* Advances a session's state by packet i. False: the packet was dropped. Ends the session if
@@ -165,6 +179,8 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 
 	if (s->state == SESSION_DYING || session_is_dead(b, s) || session_is_lost(b, s, from))
 		return reset_both_packet(w, burst, i);
+	if (s->state == SESSION_OPENING)
+		return join_packet(w, burst, i);
 	if (!sy_view_has_l4(v)) /* the first fragment has advanced the state */
 		return true;
 	/* The checksums of a server are checked once, on its first answer. */
@@ -178,6 +194,10 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		s->state = SESSION_UDP_BOTH_WAYS;
 	if (v->proto != SY_PROTO_TCP)
 		return true;
+	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED) && from == SESSION_SERVER &&
+	    v->tcp_flags & SY_TCP_SYN && v->tcp_flags & SY_TCP_ACK &&
+	    !slow_syn_ack(w, burst, i, t, s))
+		return false;
 	enum tcp_result result = slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v);
 	switch (result) {
 	case TCP_DROP:
@@ -254,6 +274,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct session_table *t = b->table[burst->slot[i]];
 	enum session_direction from = slow_look_up(w, burst, i, counts);
 	bool had_session = burst->session[i] != SESSION_NONE;
+	enum defence_result how = DEFENCE_PASSES;
+	struct join_opening opening;
 
 	if (burst->session[i] != SESSION_NONE && !slow_advance(w, burst, i))
 		return;
@@ -267,10 +289,18 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		}
 		if (!slow_ttl_suffices(w, burst, i)) /* a traceroute gets no session */
 			return;
-		burst->session[i] = session_create(w, burst, i, &reason);
+		how = defence_meet(w, burst, i, &opening);
+		if (how == DEFENCE_GONE)
+			return;
+		burst->session[i] = session_create(w, burst, i,
+		                                   how == DEFENCE_OPENS ? &opening : NULL, &reason);
 		if (burst->session[i] == SESSION_NONE) {
-			if (had_session &&
-			    (reason == SY_DROP_NO_SESSION || reason == SY_DROP_NO_SERVICE))
+			if (how == DEFENCE_OPENS)
+				defence_refuse(w, burst, i, &opening);
+			if (how == DEFENCE_WRONG && reason == SY_DROP_NO_SESSION)
+				reason = SY_DROP_BAD_COOKIE;
+			else if (had_session &&
+			         (reason == SY_DROP_NO_SESSION || reason == SY_DROP_NO_SERVICE))
 				reason = SY_DROP_SERVER_REMOVED;
 			sy_burst_drop(w, burst, i, reason);
 			return;
@@ -278,6 +308,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	}
 	struct session *s = session_at(t, burst->session[i]);
 	slow_forward(w, burst, i, s);
+	if (SY_UNLIKELY(how == DEFENCE_OPENS))
+		join_open(w, burst, i, burst->session[i], &opening);
 	if (from == SESSION_SERVER && s->flags & SESSION_ONE_PACKET &&
 	    packet_is_whole(&burst->view[i]))
 		session_end(w, t, burst->session[i]);
@@ -297,7 +329,7 @@ static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	const struct service *service = balance_worker_of(w)->creation[i].service;
 	enum sy_drop reason;
-	uint32_t record = session_create(w, burst, i, &reason);
+	uint32_t record = session_create(w, burst, i, NULL, &reason);
 
 	if (record == SESSION_NONE) {
 		sy_burst_drop(w, burst, i, reason);
@@ -361,6 +393,8 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];
 		const struct sy_view *v = &burst->view[i];
+		if (SY_UNLIKELY(burst->next[i] == SY_NEXT_GONE)) /* answered by a cookie */
+			continue;
 		bool without = burst->session[i] == SESSION_NONE;
 		if (without && bw->creations_pending >> i & 1 &&
 		    slow_begins_session(w, burst, i, unprepared, &counts)) {

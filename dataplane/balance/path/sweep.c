@@ -10,6 +10,8 @@
 #include "end.h"
 #include "forward.h"
 #include "fragment.h"
+#include "held.h"
+#include "join_path.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "sweep.h"
@@ -79,6 +81,28 @@ static void slice_add(struct slice *slice, struct session_table *t, uint32_t rec
 		slice_flush(slice, t);
 }
 
+/* A session whose server has not answered yet. Our own SYNs renew its tick, so its age counts. */
+static bool sweep_opening(struct slice *slice, struct session_table *t, uint32_t record)
+{
+	struct sy_worker *w = slice->w;
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(t, record);
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
+	uint32_t age =
+	        (balance_seconds(w) - session_cold_at(t, record)->created) & SESSION_CREATED_MASK;
+	if (!service || session_is_dead(b, s) || SY_READ(e->down) ||
+	    (age > session_timeout(service, s) && age <= SESSION_CREATED_MASK / 2)) {
+		join_give_up(w, t, record);
+		slice_add(slice, t, record);
+		return true;
+	}
+	uint16_t idle = session_idle(s, slice->now);
+	if (idle > 0 && idle <= IDLE_MAX)
+		join_repeat_syn(w, t, record);
+	return false;
+}
+
 /* Ends a session that has timed out or whose server is gone; false: it continues. */
 static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t record)
 {
@@ -88,6 +112,8 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
 	uint16_t idle = session_idle(s, slice->now);
+	if (s->state == SESSION_OPENING)
+		return sweep_opening(slice, t, record);
 	if (s->state == SESSION_DYING) {
 		if (idle > RESET_BOTH_SECONDS && idle <= IDLE_MAX) {
 			slice_add(slice, t, record);
@@ -113,8 +139,8 @@ static inline bool sweep_passes(const struct sy_worker *w, const struct session 
                                 const struct endpoint *e, uint16_t now)
 {
 	const struct sy_balance *b = w->app;
-	const uint32_t special =
-	        1u << SESSION_DYING | 1u << SESSION_RESET_BY_CLIENT | 1u << SESSION_RESET_BY_SERVER;
+	const uint32_t special = 1u << SESSION_DYING | 1u << SESSION_RESET_BY_CLIENT |
+	                         1u << SESSION_RESET_BY_SERVER | 1u << SESSION_OPENING;
 	const struct service *service = endpoint_service(b, e);
 	return service && !(special >> s->state & 1) && e->mode != MODE_SNAT &&
 	       session_idle(s, now) <= session_timeout(service, s) && !session_is_dead(b, s) &&
@@ -174,6 +200,7 @@ void sy_balance_round(struct sy_worker *w)
 	struct balance_worker *bw = balance_worker_of(w);
 	uint64_t elapsed = w->now_ns - bw->swept_ns;
 	fragments_expire(w);
+	held_round(w);
 	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000000 * SWEEP_ROUND_US;
 	if (elapsed > SWEEP_ELAPSED_NS)
 		elapsed = SWEEP_ELAPSED_NS;

@@ -31,6 +31,7 @@ enum session_state {
 	SESSION_RESET_BY_SERVER, /* the same, from the server */
 	SESSION_DYING,           /* every packet of either end is answered by a reset */
 	SESSION_PAIR_RECORD,     /* not a session: the second record of a pair */
+	SESSION_OPENING,         /* the client returned a cookie; the server has not answered */
 	SESSION_STATES
 };
 
@@ -47,7 +48,7 @@ enum session_flags {
 	SESSION_ONE_PACKET = 16,      /* no further packet of the client belongs to it */
 	SESSION_SERVER_FIRST = 32,    /* the server sent the first FIN: it keeps TIME_WAIT */
 	SESSION_ADDRESS_PENDING = 64, /* the server may not know the client's address yet */
-	SESSION_SHIFTED = 128, /* its two ends count differently: forward_shift() converts */
+	SESSION_SHIFTED = 128,        /* its two ends count differently: forward_shift() converts */
 };
 
 /* Hot half: what the fast path reads and writes. Half a cache line. */

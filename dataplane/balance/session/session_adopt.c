@@ -93,7 +93,7 @@ static enum session_result record_validate(const struct adopter *w, struct candi
 	struct sy_tuple client, server;
 
 	if (cold->commit != session_check(c->hot) || c->hot->state == SESSION_FREE ||
-	    c->hot->state >= SESSION_PAIR_RECORD)
+	    c->hot->state == SESSION_PAIR_RECORD || c->hot->state >= SESSION_STATES)
 		return SESSION_TORN;
 	if (sy_slot_of(&c->hot->client, c->hot->client_port) != slot)
 		return SESSION_MISPLACED;

@@ -50,7 +50,8 @@ int session_file_renew(struct session_file *f)
 	struct session_secret *secret = session_file_secret(f), fresh;
 
 	if (__atomic_load_n(&secret->check, __ATOMIC_ACQUIRE) != session_secret_check(secret)) {
-		while (getrandom(&fresh.key, sizeof(fresh.key), 0) < 0) /* completely, or it fails */
+		while (getrandom(&fresh.key, sizeof(fresh.key), 0) <
+		       0) /* completely, or it fails */
 			if (errno != EINTR)
 				return -errno;
 		secret->check = 0;

@@ -21,11 +21,11 @@
 /* An older version that is read as well: a file of version 8 without a secret and without joined
  * sessions. Its header's check covers this number, in files of either version, so that one store
  * turns one into the other. */
-#define SESSION_FILE_READS   7
-#define SESSION_FILE_SECRET  1024 /* where the secret is */
-#define SESSION_FILE_PLACES  2048 /* where the slots' places begin */
-#define SESSION_FILE_STATES  4096 /* where the slot states begin */
-#define SESSION_FILE_FIRST   8192 /* where slot 0 begins */
+#define SESSION_FILE_READS  7
+#define SESSION_FILE_SECRET 1024 /* where the secret is */
+#define SESSION_FILE_PLACES 2048 /* where the slots' places begin */
+#define SESSION_FILE_STATES 4096 /* where the slot states begin */
+#define SESSION_FILE_FIRST  8192 /* where slot 0 begins */
 
 #define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
 

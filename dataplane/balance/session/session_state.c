@@ -19,6 +19,7 @@ const char *session_state_name(enum session_state state)
 	        [SESSION_RESET_BY_CLIENT] = "reset-by-client",
 	        [SESSION_RESET_BY_SERVER] = "reset-by-server",
 	        [SESSION_DYING] = "dying",
+	        [SESSION_OPENING] = "opening",
 	};
 	return state < SESSION_STATES ? names[state] : "?";
 }

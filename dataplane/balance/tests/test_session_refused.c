@@ -203,8 +203,8 @@ static void headers_are_refused_by_name(void **state)
 		const char *word, *damaged;
 	} field[] = {
 	        {change_magic, "it is no session file", "it is no session file"},
-	        {change_version, "version 1, while this forwarder writes 7",
-	         "version 1, while this forwarder writes 7"},
+	        {change_version, "version 1, while this forwarder writes 8",
+	         "version 1, while this forwarder writes 8"},
 	        {change_bucket, "layout", NULL},
 	        {change_hot, "layout", NULL},
 	        {change_cold, "layout", NULL},

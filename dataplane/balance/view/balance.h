@@ -34,6 +34,35 @@ struct creation {
 	struct port_search port; /* for FNAT: the search so far */
 };
 
+/* A worker's keys for cookies, by the lowest bit of their epoch. */
+struct cookie_keys {
+	uint64_t epoch; /* the current one */
+	struct sy_siphash_key key[2];
+};
+
+enum { REFUSED_SACK = 1, REFUSED_TIMESTAMPS = 2 };
+#define REFUSED_SECONDS 600
+
+/* What one worker has seen of a service's handshakes. Writer: that worker; readers: relaxed. */
+struct service_load {
+	uint64_t answered, right, wrong; /* SYNs by cookies; ACKs that returned one, or none */
+	/* Options that its servers refused within REFUSED_SECONDS, and are not offered. The tick is
+	 * the last refusal's. */
+	uint16_t refused_at;
+	uint8_t refused; /* REFUSED_* */
+} __attribute__((aligned(SY_CACHE_LINE)));
+
+static inline uint8_t load_refuses(const struct service_load *load, uint16_t now)
+{
+	return (uint16_t)(now - load->refused_at) < REFUSED_SECONDS ? load->refused : 0;
+}
+
+static inline void load_refuse(struct service_load *load, uint8_t options, uint16_t now)
+{
+	load->refused = load_refuses(load, now) | options;
+	load->refused_at = now;
+}
+
 struct balance_worker {
 	struct server_share *share; /* by server id */
 	struct scheduler_state scheduler;
@@ -51,6 +80,9 @@ struct balance_worker {
 	struct fragments *fragments;        /* fragment.h */
 	struct remote *remote;              /* remote.h; NULL: packets are handed over */
 	struct own_rates own;               /* of the packets that we originate */
+	struct held *held;                  /* held.h */
+	struct cookie_keys cookies;
+	struct service_load *load; /* by service id */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;
@@ -67,6 +99,7 @@ struct sy_balance {
 	struct session_table *table[SY_SLOTS]; /* by slot; valid once adopted */
 	struct session_space space;            /* of each table what look-ups read */
 	struct sy_hash_key key;                /* of the session index */
+	struct sy_siphash_key secret;          /* of cookies; valid once adopted */
 
 	struct endpoint *endpoint; /* [max_servers] */
 	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_*() */

@@ -106,7 +106,11 @@ struct policy {
 	uint32_t max_sessions;  /* 0: no limit */
 	uint8_t client_address; /* Steelyard__Forwarder__V1__ClientAddress */
 	uint8_t resets;         /* enum policy_resets */
+	uint8_t syn_defence;    /* enum policy_defence */
 };
+
+/* When SYNs are answered by cookies (docs/design/0025-syn-defence.md). */
+enum policy_defence { DEFENCE_OFF, DEFENCE_ALWAYS };
 
 /* When both ends of TCP sessions are reset. */
 enum policy_resets { RESETS_EXPIRED = 1, RESETS_DOWN = 2, RESETS_UNKNOWN = 4 };

@@ -366,6 +366,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(SERVER_REMOVED, "server-removed", "the session's server or service was removed")         \
 	X(SESSION_KILLED, "session-killed",                                                        \
 	  "the session expired, or its server was killed or failed: its ends get resets")          \
+	X(BAD_COOKIE, "bad-cookie",                                                                \
+	  "an ACK of no session whose number is no SYN cookie: forged, or too old")                \
+	X(OPENING, "opening",                                                                      \
+	  "the server has not accepted the connection yet; the sender repeats what it needs")      \
 	X(BAD_TCP_STATE, "bad-tcp-state", "TCP flags that the session's state does not allow")     \
 	X(NO_ROUTE, "no-route",                                                                    \
 	  "the kernel has no route, or its route leaves by an interface that is not a port")       \

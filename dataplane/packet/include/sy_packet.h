@@ -442,6 +442,9 @@ void sy_tcp_options_read(const uint8_t *frame, const struct sy_view *v, struct s
  * longest of such segments. */
 uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
                              const struct sy_tcp_segment *s);
+/* The same for a SYN in a buffer of its own. MACs are zero. */
+uint32_t sy_tcp_syn_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
+                         const struct sy_tcp_segment *s);
 /* The same in place of the segment that *v describes, as an answer to it: with addresses, ports and
  * MACs swapped. The frame has no VLAN tags. */
 uint32_t sy_tcp_segment_turn(uint8_t *frame, uint32_t cap, const struct sy_view *v,
@@ -455,6 +458,10 @@ uint64_t sy_cookie_hash(const struct sy_siphash_key *key, const struct sy_tuple 
 /* The cookie with the epoch's lowest bit and these options: MSS and scale rounded down to values
  * that it can carry, SACK. v4: the family of the addresses. */
 uint32_t sy_cookie_make(uint64_t hash, unsigned epoch, bool v4, const struct sy_tcp_options *o);
+/* The MSS that a cookie carries by 2 bits, and the bits for the largest that is not above this one.
+ */
+uint16_t sy_cookie_mss(bool v4, unsigned code);
+unsigned sy_cookie_mss_code(bool v4, uint16_t mss);
 /* The lowest bit of the epoch that a cookie names. */
 static inline unsigned sy_cookie_epoch(uint32_t cookie)
 {

@@ -211,8 +211,8 @@ static void test_times_anywhere(void **state)
 			struct frame f = frame_make(v4, 6, 20 + sizeof(options));
 			uint8_t *l4 = frame_l4(&f, v4);
 			memset(options, 1, sizeof(options));
-			memcpy(options + pad, (const uint8_t[]){8, 10, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 1},
-			       10);
+			memcpy(options + pad,
+			       (const uint8_t[]){8, 10, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 1}, 10);
 			memcpy(l4 + 20, options, sizeof(options));
 			l4[12] = (20 + sizeof(options)) << 2;
 			l4[13] = SY_TCP_ACK;
@@ -236,7 +236,8 @@ static void test_windows(void **state)
 			put16(frame_l4(&f, true) + 14, windows[i]);
 			frame_l4_finish(&f, true);
 			const struct sy_view v = frame_view(&f);
-			uint32_t want = by > 0 ? (uint32_t)windows[i] << by : (uint32_t)windows[i] >> -by;
+			uint32_t want =
+			        by > 0 ? (uint32_t)windows[i] << by : (uint32_t)windows[i] >> -by;
 			sy_tcp_scale_window(f.bytes, &v, by);
 			assert_true(frame_l4_ok(f.bytes, true));
 			assert_int_equal(get16(frame_l4(&f, true) + 14),
@@ -247,10 +248,10 @@ static void test_windows(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_options_come_back), cmocka_unit_test(test_each_bit),
+	        cmocka_unit_test(test_options_come_back),   cmocka_unit_test(test_each_bit),
 	        cmocka_unit_test(test_everything_is_bound), cmocka_unit_test(test_forging),
-	        cmocka_unit_test(test_random_options), cmocka_unit_test(test_segments),
-	        cmocka_unit_test(test_times_anywhere), cmocka_unit_test(test_windows),
+	        cmocka_unit_test(test_random_options),      cmocka_unit_test(test_segments),
+	        cmocka_unit_test(test_times_anywhere),      cmocka_unit_test(test_windows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The SYN defence of FNAT and NAT (docs/design/0025-syn-defence.md).
+ *
+ *     SYN                 defence_answer()   a cookie, nothing is stored
+ *     ACK with a cookie   defence_meet()     becomes the client's SYN, which creates a session
+ *     what follows        join.c
+ */
+#include "defence.h"
+
+#include <arpa/inet.h>
+
+#include "create.h"
+#include "own_packet.h"
+#include "reset.h"
+
+#define EPOCH_NS UINT64_C(64000000000)
+/* Segments of the largest size that a client may send before the server's answer. */
+#define WINDOW_SEGMENTS 4
+/* The scale that clients are told: the server's is not known yet, and windows are converted. */
+#define SCALE_ANNOUNCED 7
+/* If the client names none (RFC 9293 3.7.1, RFC 8200 5). */
+#define MSS_LEAST_V4 536
+#define MSS_LEAST_V6 1220
+
+bool defence_is_on(const struct service *service)
+{
+	return service->policy.syn_defence == DEFENCE_ALWAYS;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* An epoch's key, from the secret. */
+static struct sy_siphash_key epoch_key(const struct sy_siphash_key *secret, uint64_t epoch)
+{
+	const uint64_t even = 2 * epoch, odd = even + 1;
+	return (struct sy_siphash_key){
+	        {sy_siphash(secret, &even, sizeof(even)), sy_siphash(secret, &odd, sizeof(odd))}};
+}
+
+/* This worker's keys: of the current epoch and of the one before, by their lowest bits. */
+static struct cookie_keys *keys_of(struct sy_worker *w)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	struct cookie_keys *keys = &bw->cookies;
+	const struct sy_balance *b = w->app;
+	uint64_t epoch = w->now_ns / EPOCH_NS + 1; /* 0: none yet */
+
+	if (SY_UNLIKELY(keys->epoch != epoch)) {
+		keys->epoch = epoch;
+		keys->key[epoch & 1] = epoch_key(&b->secret, epoch);
+		keys->key[(epoch & 1) ^ 1] = epoch_key(&b->secret, epoch - 1);
+	}
+	return keys;
+}
+
+/* ---- SYNs ------------------------------------------------------------------------------------ */
+
+/* The largest segment that fits the path to the service's first server. */
+static uint16_t service_mss(const struct sy_worker *w, const struct service *service, bool v4)
+{
+	const struct sy_balance *b = w->app;
+	const struct pool *pool = service->pool->members ? service->pool : service->backups;
+	uint16_t mtu = 0;
+
+	if (pool && pool->members) {
+		const struct endpoint *e = &b->endpoint[pool->candidate[0].server];
+		mtu = SY_RCU_READ(w->path_mtu[SY_READ(e->path)]);
+		v4 = sy_addr_is_v4(&e->addr) && v4;
+	}
+	return sy_tcp_mss(v4, mtu ? mtu : 1500, 0);
+}
+
+/* The answer takes the packet's place in its buffer. */
+static void answer_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                        const struct sy_tcp_segment *s)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	uint32_t cap = rte_pktmbuf_data_len(m) + rte_pktmbuf_tailroom(m);
+	uint32_t len = sy_tcp_segment_turn(sy_frame(m), cap, &burst->view[i], s);
+
+	if (len == 0) {
+		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+		return;
+	}
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+	burst->next[i] = SY_NEXT_GONE;
+	sy_transmit_back(w, m, m->port);
+}
+
+void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                    const struct service *service)
+{
+	const struct cookie_keys *keys = keys_of(w);
+	const struct service_load *load = &balance_worker_of(w)->load[service->id];
+	const struct sy_view *v = &burst->view[i];
+	uint32_t number = ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
+	unsigned epoch = keys->epoch & 1;
+	struct sy_tcp_options o;
+
+	sy_tcp_options_read(sy_frame(burst->mbuf[i]), v, &o);
+	uint8_t refused = load_refuses(load, (uint16_t)balance_seconds(w));
+	o.sack &= !(refused & REFUSED_SACK);
+	o.timestamps &= !(refused & REFUSED_TIMESTAMPS);
+	uint64_t hash = sy_cookie_hash(&keys->key[epoch], &v->tuple, number);
+	uint16_t ours = service_mss(w, service, v->v4);
+	uint16_t least = v->v4 ? MSS_LEAST_V4 : MSS_LEAST_V6;
+	uint32_t window = WINDOW_SEGMENTS * (o.mss ? ours : least);
+	const struct sy_tcp_segment answer = {
+	        .seq = sy_cookie_make(hash, epoch, v->v4, &o),
+	        .ack = number + 1,
+	        .flags = SY_TCP_SYN | SY_TCP_ACK,
+	        .window = window < UINT16_MAX ? (uint16_t)window : UINT16_MAX,
+	        .options = {.mss = o.mss ? ours : 0,
+	                    .scale = o.scale == SY_TCP_NO_SCALE ? SY_TCP_NO_SCALE : SCALE_ANNOUNCED,
+	                    .sack = o.sack,
+	                    .timestamps = o.timestamps,
+	                    .time = sy_cookie_time(hash, w->now_ns, &o),
+	                    .echo = o.time},
+	};
+	SY_COUNT(balance_worker_of(w)->load[service->id].answered, 1);
+	answer_send(w, burst, i, &answer);
+}
+
+/* ---- ACKs ------------------------------------------------------------------------------------ */
+
+/* Does the packet return a cookie? */
+static bool cookie_is_right(struct sy_worker *w, const struct sy_view *v, const struct sy_tcp *tcp,
+                            struct sy_tcp_options *o)
+{
+	const struct cookie_keys *keys = keys_of(w);
+	uint32_t cookie = ntohl(tcp->ack) - 1;
+	const struct sy_siphash_key *key = &keys->key[sy_cookie_epoch(cookie)];
+	uint64_t hash = sy_cookie_hash(key, &v->tuple, ntohl(tcp->seq) - 1);
+	return sy_cookie_check(hash, cookie, v->v4, o);
+}
+
+static void opening_fill(struct join_opening *opening, const struct sy_view *v,
+                         const struct sy_tcp *tcp, const struct sy_tcp_options *o)
+{
+	uint8_t announced = o->scale == SY_TCP_NO_SCALE ? SY_TCP_NO_SCALE : SCALE_ANNOUNCED;
+	*opening = (struct join_opening){
+	        .begin = {.cookie = ntohl(tcp->ack) - 1,
+	                  .number = ntohl(tcp->seq) - 1,
+	                  .time = o->time,
+	                  .window = ntohs(tcp->window),
+	                  .options = (uint8_t)(sy_cookie_mss_code(v->v4, o->mss) |
+	                                       (o->sack ? JOIN_SACK : 0) |
+	                                       (o->timestamps ? JOIN_TIMESTAMPS : 0)),
+	                  .scales = (uint8_t)(o->scale | announced << 4)},
+	        .echo = o->echo,
+	};
+}
+
+struct sy_tcp_segment join_syn(const struct join_begin *begin, bool v4)
+{
+	uint8_t scale = begin->scales & 15;
+	uint32_t window = (uint32_t)begin->window << (scale == SY_TCP_NO_SCALE ? 0 : scale);
+	return (struct sy_tcp_segment){
+	        .seq = begin->number,
+	        .flags = SY_TCP_SYN,
+	        .window = window < UINT16_MAX ? (uint16_t)window : UINT16_MAX,
+	        .options = {.mss = sy_cookie_mss(v4, begin->options & JOIN_MSS),
+	                    .scale = scale,
+	                    .sack = begin->options & JOIN_SACK,
+	                    .timestamps = begin->options & JOIN_TIMESTAMPS,
+	                    .time = begin->time},
+	};
+}
+
+struct rte_mbuf *join_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
+                                 const struct join_begin *begin)
+{
+	const struct sy_tcp_segment s = join_syn(begin, sy_addr_is_v4(&t->src));
+	struct rte_mbuf *m = own_packet(w);
+	if (!m)
+		return NULL;
+	uint32_t len = sy_tcp_syn_make(sy_frame(m), rte_pktmbuf_tailroom(m), t, &s);
+	rte_pktmbuf_append(m, (uint16_t)len);
+	m->port = 0;
+	return m;
+}
+
+/* Makes packet i the client's SYN; a packet with data is kept in *opening, and another takes its
+ * place. False: there is no buffer. */
+static bool opening_turn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                         struct join_opening *opening)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	struct sy_view *v = &burst->view[i];
+	const struct sy_tuple tuple = v->tuple;
+	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(m), v);
+
+	if (v->l4_len > (tcp->offset >> 4) * 4u || v->tcp_flags & SY_TCP_FIN) {
+		struct rte_mbuf *syn = join_syn_packet(w, &tuple, &opening->begin);
+		if (!syn)
+			return false;
+		memcpy(sy_frame(syn), sy_frame(m), 2 * sizeof(((struct sy_eth *)0)->src));
+		syn->port = m->port;
+		opening->data = m;
+		burst->mbuf[i] = syn;
+	} else {
+		const struct sy_tcp_segment s = join_syn(&opening->begin, v->v4);
+		if (!join_write(m, &tuple, &s))
+			return false;
+	}
+	burst->plain[i] = 0;
+	m = burst->mbuf[i];
+	return sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v) == SY_DROP_NONE;
+}
+
+bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s)
+{
+	uint32_t cap = rte_pktmbuf_data_len(m) + rte_pktmbuf_tailroom(m);
+	uint32_t len = sy_tcp_segment_make(sy_frame(m), cap, t, s);
+	if (len == 0)
+		return false;
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+	return true;
+}
+
+enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                 struct join_opening *opening)
+{
+	const struct sy_balance *b = w->app;
+	struct sy_view *v = &burst->view[i];
+	const uint8_t kinds = SY_TCP_SYN | SY_TCP_ACK | SY_TCP_RST;
+
+	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
+	    v->tcp_flags & SY_TCP_RST)
+		return DEFENCE_PASSES;
+	const struct service *service = directory_find(b, &v->tuple);
+	if (!service || !defence_is_on(service) || create_check_origin(burst, i) != SY_DROP_NONE)
+		return DEFENCE_PASSES;
+	if ((v->tcp_flags & kinds) == SY_TCP_SYN) {
+		defence_answer(w, burst, i, service);
+		return DEFENCE_GONE;
+	}
+	if ((v->tcp_flags & kinds) != SY_TCP_ACK)
+		return DEFENCE_PASSES;
+	struct service_load *load = &balance_worker_of(w)->load[service->id];
+	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
+	struct sy_tcp_options o;
+	sy_tcp_options_read(sy_frame(burst->mbuf[i]), v, &o);
+	if (!cookie_is_right(w, v, tcp, &o)) {
+		SY_COUNT(load->wrong, 1);
+		return DEFENCE_WRONG;
+	}
+	SY_COUNT(load->right, 1);
+	if (o.timestamps)
+		sy_cookie_time_options(o.echo, &o);
+	opening_fill(opening, v, tcp, &o);
+	if (opening_turn(w, burst, i, opening))
+		return DEFENCE_OPENS;
+	sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
+	if (opening->data)
+		sy_packet_drop(w, opening->data, SY_DROP_OPENING);
+	return DEFENCE_GONE;
+}
+
+void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                    struct join_opening *opening)
+{
+	const struct sy_tuple *t = &burst->view[i].tuple;
+	const struct sy_tuple back = {t->dst, t->src, t->dport, t->sport, t->proto};
+	reset_refused(w, burst->mbuf[i], &back, opening->begin.cookie + 1);
+	if (opening->data)
+		sy_packet_drop(w, opening->data, SY_DROP_OPENING);
+}

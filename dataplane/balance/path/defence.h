@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The SYN defence: SYNs answered by cookies, and the ACKs that return them
+ * (docs/design/0025-syn-defence.md). */
+#ifndef DEFENCE_H
+#define DEFENCE_H
+
+#include "balance.h"
+#include "session_join.h"
+
+/* A client that has returned a cookie. */
+struct join_opening {
+	struct join_begin begin;
+	uint32_t echo;         /* the timestamp that it echoed */
+	struct rte_mbuf *data; /* its ACK, if it has data or a FIN; NULL */
+};
+
+/* Does the service answer SYNs by cookies? */
+bool defence_is_on(const struct service *service);
+/* Answers a client's SYN, packet i, in its place; create_check() has passed it. */
+void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                    const struct service *service);
+
+enum defence_result {
+	DEFENCE_PASSES, /* the defence has no part in the packet */
+	DEFENCE_GONE,   /* it was a SYN, which was answered, or was dropped */
+	DEFENCE_OPENS,  /* it returned a cookie: it is the client's SYN now, and *opening is set */
+	DEFENCE_WRONG,  /* its number is no cookie */
+};
+/* The client's SYN towards the server; v4: the client's family. */
+struct sy_tcp_segment join_syn(const struct join_begin *begin, bool v4);
+/* The same SYN in a buffer of its own, NULL: there is none. */
+struct rte_mbuf *join_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
+                                 const struct join_begin *begin);
+/* Writes a segment of this tuple over the packet in a buffer, which keeps its MACs. False: no
+ * space. */
+bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s);
+
+/* A client's packet i without a session. */
+enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                 struct join_opening *opening);
+/* No session could be created for a client that has returned a cookie: resets it, within the limit
+ * of resets, and frees its data. */
+void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                    struct join_opening *opening);
+
+#endif

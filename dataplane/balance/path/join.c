@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Two connections joined (docs/design/0025-syn-defence.md).
+ *
+ *     client counts          k │ …      k: our cookie, s: the number of the server's SYN
+ *     server counts          s │ …      the client's own bytes have the same numbers for both
+ *
+ * In SESSION_OPENING the server has the client's SYN. Its SYN-ACK is turned into the client's ACK
+ * in place, which goes through the pipeline like any packet of the client; then comes the data that
+ * was held. Afterwards packets are only converted: join_convert().
+ */
+#include "join_path.h"
+
+#include <arpa/inet.h>
+
+#include "forward.h"
+#include "held.h"
+#include "own_packet.h"
+#include "reset.h"
+#include "tcp_state.h"
+
+void join_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t record,
+               struct join_opening *opening)
+{
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(b->table[burst->slot[i]], record);
+	s->state = SESSION_OPENING;
+	s->flags |= SESSION_SHIFTED;
+	if (opening->data)
+		held_keep(w, burst->slot[i], record, opening->data);
+}
+
+void join_end(struct session_table *t, uint32_t record, const struct endpoint *e)
+{
+	struct session *s = session_at(t, record);
+	struct session_join *join = session_join_of(t, record, e);
+	if (!join)
+		return;
+	join->joined = 0;
+	if (!session_is_by_proxy(session_cold_at(t, record)))
+		s->flags &= (uint8_t)~SESSION_SHIFTED;
+}
+
+void join_convert(struct sy_burst *burst, unsigned i, const struct session *s,
+                  const struct session_join *join)
+{
+	const struct sy_view *v = &burst->view[i];
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	uint32_t number = join_number(s, join);
+	bool times = join_begin_of(s)->options & JOIN_TIMESTAMPS;
+
+	if (burst->direction[i] == SESSION_CLIENT) {
+		sy_tcp_shift_ack(frame, v, -number);
+		sy_tcp_scale_window(frame, v, join->to_server);
+		if (times)
+			sy_tcp_shift_time(frame, v, 0, -join->time);
+	} else {
+		sy_tcp_shift_seq(frame, v, -number);
+		sy_tcp_scale_window(frame, v, join->to_client);
+		if (times)
+			sy_tcp_shift_time(frame, v, join->time, 0);
+	}
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool drop(struct sy_worker *w, struct sy_burst *burst, unsigned i, enum sy_drop reason)
+{
+	sy_burst_drop(w, burst, i, reason);
+	return false;
+}
+
+static bool end_by_reset(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                         struct session *s)
+{
+	s->state = SESSION_RESET;
+	held_drop(w, burst->slot[i], burst->session[i]);
+	return true;
+}
+
+static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          struct session *s)
+{
+	const struct join_begin *begin = join_begin_of(s);
+	const struct sy_view *v = &burst->view[i];
+	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
+	uint32_t seq = ntohl(tcp->seq);
+	uint8_t flags = v->tcp_flags;
+
+	if (flags & SY_TCP_SYN) /* a repetition of ours */
+		return (!(flags & SY_TCP_ACK) && seq == begin->number) ||
+		       drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+	if (flags & SY_TCP_RST)
+		return seq == begin->number + 1 ? end_by_reset(w, burst, i, s)
+		                                : drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+	/* The server has sent nothing yet, so there is one right acknowledgement. */
+	if (!(flags & SY_TCP_ACK) || ntohl(tcp->ack) != begin->cookie + 1)
+		return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+	if (v->l4_len == (tcp->offset >> 4) * 4u && !(flags & SY_TCP_FIN))
+		return drop(w, burst, i, SY_DROP_OPENING);
+	burst->next[i] = SY_NEXT_GONE;
+	held_keep(w, burst->slot[i], burst->session[i], burst->mbuf[i]);
+	return false;
+}
+
+/* What shifts windows of this scale to windows of that one. */
+static int8_t scale_shift(uint8_t from, uint8_t to)
+{
+	return (int8_t)((from == SY_TCP_NO_SCALE ? 0 : from) - (to == SY_TCP_NO_SCALE ? 0 : to));
+}
+
+/* Turns the server's SYN-ACK, packet i, into the client's ACK, and gives that to the pipeline. */
+static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                     const struct session *s, const struct session_join *join,
+                     const struct sy_tcp_options *server)
+{
+	const struct sy_balance *b = w->app;
+	const struct join_begin *begin = join_begin_of(s);
+	const struct session_cold *cold =
+	        session_cold_at(b->table[burst->slot[i]], burst->session[i]);
+	const struct sy_tuple t = session_client_tuple(s, cold, &b->endpoint[s->server]);
+	const struct sy_tcp_segment ack = {
+	        .seq = begin->number + 1,
+	        .ack = begin->cookie + 1,
+	        .flags = SY_TCP_ACK,
+	        .window = begin->window,
+	        .options = {.timestamps = begin->options & JOIN_TIMESTAMPS,
+	                    .time = begin->time,
+	                    .echo = server->time + join->time},
+	};
+	struct rte_mbuf *m = burst->mbuf[i];
+	if (!join_write(m, &t, &ack) || !sy_packet_again(w, m)) {
+		sy_burst_drop(w, burst, i, SY_DROP_OPENING);
+		return;
+	}
+	burst->next[i] = SY_NEXT_GONE;
+}
+
+/* The server has refused timestamps, which the client was promised: its packets would confuse the
+ * client (RFC 7323 3.2). The next connections are right. */
+static bool refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
+{
+	const struct join_begin *begin = join_begin_of(s);
+	reset_client(w, s, begin->cookie + 1);
+	reset_server(w, s, begin->number + 1);
+	end_by_reset(w, burst, i, s);
+	return drop(w, burst, i, SY_DROP_OPENING);
+}
+
+static void learn(struct sy_worker *w, const struct session *s, uint8_t asked, uint8_t got)
+{
+	const struct sy_balance *b = w->app;
+	uint32_t service = b->endpoint[s->server].service;
+	if (service != SERVICE_NONE && asked & ~got)
+		load_refuse(&balance_worker_of(w)->load[service], asked & (uint8_t)~got,
+		            (uint16_t)balance_seconds(w));
+}
+
+/* The server's SYN-ACK, packet i. */
+static bool server_answers(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                           struct session *s, struct session_join *join)
+{
+	const struct join_begin *begin = join_begin_of(s);
+	const uint8_t *frame = sy_frame(burst->mbuf[i]);
+	const struct sy_view *v = &burst->view[i];
+	uint8_t client = begin->scales & 15, announced = begin->scales >> 4;
+	struct sy_tcp_options o;
+
+	sy_tcp_options_read(frame, v, &o);
+	learn(w, s,
+	      (uint8_t)((begin->options & JOIN_SACK ? REFUSED_SACK : 0) |
+	                (begin->options & JOIN_TIMESTAMPS ? REFUSED_TIMESTAMPS : 0)),
+	      (uint8_t)((o.sack ? REFUSED_SACK : 0) | (o.timestamps ? REFUSED_TIMESTAMPS : 0)));
+	if (begin->options & JOIN_TIMESTAMPS && !o.timestamps)
+		return refuse(w, burst, i, s);
+	join->server_number = ntohl(sy_packet_tcp(frame, v)->seq);
+	join->time -= o.time;
+	join->to_client = scale_shift(o.scale, announced);
+	join->to_server = o.scale == SY_TCP_NO_SCALE ? scale_shift(client, SY_TCP_NO_SCALE) : 0;
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	join->joined = 1;
+	s->state = SESSION_ESTABLISHED;
+	ack_send(w, burst, i, s, join, &o);
+	held_release(w, burst->slot[i], burst->session[i]);
+	return false;
+}
+
+static bool server_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          struct session *s, struct session_join *join)
+{
+	const struct join_begin *begin = join_begin_of(s);
+	struct sy_balance *b = w->app;
+	uint8_t *frame = sy_frame(burst->mbuf[i]);
+	const struct sy_view *v = &burst->view[i];
+	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
+	bool ours = v->tcp_flags & SY_TCP_ACK && ntohl(tcp->ack) == begin->number + 1;
+
+	if (sy_packet_is_unfinished(frame, v))
+		return drop(w, burst, i, SY_DROP_UNFINISHED_CHECKSUM);
+	switch (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) {
+	case SY_TCP_SYN | SY_TCP_ACK:
+		if (ours)
+			return server_answers(w, burst, i, s, join);
+		break;
+	case SY_TCP_RST | SY_TCP_ACK:
+		if (!ours)
+			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		sy_tcp_shift_seq(frame, v, begin->cookie + 1 - ntohl(tcp->seq));
+		return end_by_reset(w, burst, i, s);
+	case SY_TCP_ACK:
+		break;
+	default:
+		return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+	}
+	/* The server remembers an earlier connection of this tuple. It gets what a client would
+	 * answer; then the SYN succeeds (RFC 9293 3.10.7.3). */
+	reset_answer(w, burst, i);
+	join_repeat_syn(w, b->table[burst->slot[i]], burst->session[i]);
+	return drop(w, burst, i, SY_DROP_OPENING);
+}
+
+bool join_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	uint32_t record = burst->session[i];
+	struct session *s = session_at(t, record);
+	struct session_join *join = session_join_of(t, record, &b->endpoint[s->server]);
+
+	if (burst->view[i].fragment != SY_FRAGMENT_NONE || !join)
+		return drop(w, burst, i, SY_DROP_OPENING);
+	return burst->direction[i] == SESSION_CLIENT ? client_packet(w, burst, i, s)
+	                                             : server_packet(w, burst, i, s, join);
+}
+
+/* ---- afterwards ------------------------------------------------------------------------------ */
+
+bool join_syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                  struct session_join *join)
+{
+	const struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	struct session *s = session_at(t, burst->session[i]);
+	const uint8_t *frame = sy_frame(burst->mbuf[i]);
+	struct sy_tcp_options o;
+
+	if (ntohl(sy_packet_tcp(frame, &burst->view[i])->ack) != join_begin_of(s)->number + 1) {
+		join_end(t, burst->session[i], &b->endpoint[s->server]);
+		tcp_state_again(s);
+		return true;
+	}
+	sy_tcp_options_read(frame, &burst->view[i], &o);
+	ack_send(w, burst, i, s, join, &o);
+	return false;
+}
+
+void join_repeat_syn(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	const struct sy_balance *b = w->app;
+	const struct session *s = session_at(t, record);
+	const struct session_cold *cold = session_cold_at(t, record);
+	const struct sy_tuple tuple = session_client_tuple(s, cold, &b->endpoint[s->server]);
+	struct rte_mbuf *m = join_syn_packet(w, &tuple, join_begin_of(s));
+	if (m && !sy_packet_again(w, m))
+		sy_packet_drop(w, m, SY_DROP_OPENING);
+}
+
+void join_give_up(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	struct session *s = session_at(t, record);
+	const struct join_begin *begin = join_begin_of(s);
+	if (!segment_is_allowed(w, OWN_RESET_BOTH, NULL))
+		return;
+	reset_client(w, s, begin->cookie + 1);
+	reset_server(w, s, begin->number + 1);
+}

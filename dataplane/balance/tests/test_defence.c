@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The SYN defence: a client and a server on both sides of the balancer, segment by segment. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "flows.h"
+#include "session_join.h"
+
+#define SYN      SY_TCP_SYN
+#define ACK      SY_TCP_ACK
+#define RST      SY_TCP_RST
+#define FIN      SY_TCP_FIN
+#define C_NUMBER 0xfffffff5u
+#define S_NUMBER 0xfffffffau
+#define C_TIME   1000u
+#define S_TIME   0x80000000u
+
+/* A segment that left the balancer. */
+struct got {
+	struct frame frame;
+	struct sy_view v;
+	struct sy_tcp tcp;
+	struct sy_tcp_options o;
+	unsigned payload;
+};
+
+/* One connection. */
+struct talk {
+	struct flows *f;
+	struct sy_tuple client, server; /* of packets as they arrive */
+	uint32_t cookie, echo;          /* number and time of the balancer's SYN-ACK */
+	bool times;
+};
+
+struct kind {
+	const char *name, *vip, *server;
+	enum mode mode;
+	int how; /* client address */
+	bool times;
+};
+
+#define TOLD_TOA STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA
+#define TOLD_V2  STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2
+
+static const struct kind kinds[] = {
+        {"v4", "192.0.2.20", "10.0.0.21", MODE_FNAT, 0, true},
+        {"v6", "2001:db8:a::20", "2001:db8:b::21", MODE_FNAT, 0, true},
+        {"v6 to v4", "2001:db8:a::21", "10.0.0.22", MODE_FNAT, 0, true},
+        {"v4 to v6", "192.0.2.21", "2001:db8:b::22", MODE_FNAT, 0, false},
+        {"nat", "192.0.2.22", "10.0.0.23", MODE_NAT, 0, true},
+        {"plain options", "192.0.2.23", "10.0.0.24", MODE_FNAT, 0, false},
+        {"toa", "192.0.2.24", "10.0.0.25", MODE_FNAT, TOLD_TOA, true},
+        {"proxy", "2001:db8:a::24", "2001:db8:b::25", MODE_FNAT, TOLD_V2, true},
+};
+
+static struct service_key key_of(const struct kind *k)
+{
+	return harness_key(k->vip, 80, SY_PROTO_TCP);
+}
+
+static int setup(void **state)
+{
+	struct changes c = {0};
+	int rc = flows_setup(state);
+	struct flows *f = *state;
+	for (unsigned i = 0; rc == 0 && i < SY_ARRAY_LEN(kinds); i++) {
+		const struct service_key key = key_of(&kinds[i]);
+		const struct sy_addr server = harness_addr(kinds[i].server);
+		pb_service *s = put_service(&c, &key, kinds[i].name, FLOW_RR, NULL);
+		s->syn_defence = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS;
+		s->client_address = (Steelyard__Forwarder__V1__ClientAddress)kinds[i].how;
+		set_mode(&c, kinds[i].mode);
+		put_server(&c, &key, &server, 8080, 1, FLOW_UP);
+	}
+	flows_commit(f, &c);
+	return rc;
+}
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static const uint8_t peer_mac[6] = {2, 0, 0, 0, 9, 9};
+
+static void put_segment(struct talk *k, unsigned port, const struct sy_tuple *t,
+                        const struct sy_tcp_segment *s, unsigned payload)
+{
+	struct frame in = {.len = 0};
+	struct sy_view v;
+	memcpy(in.bytes, harness_mac[HARNESS_WAN], 6);
+	memcpy(in.bytes + 6, peer_mac, 6);
+	in.len = (uint16_t)sy_tcp_segment_make(in.bytes, sizeof(in.bytes), t, s);
+	if (payload) {
+		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), SY_DROP_NONE);
+		if (v.v4)
+			((struct sy_ipv4 *)(in.bytes + v.l3))->total_length =
+			        htons((uint16_t)(in.len - SY_ETH_LEN + payload));
+		else
+			((struct sy_ipv6 *)(in.bytes + v.l3))->payload_length =
+			        htons((uint16_t)(v.l4_len + payload));
+		for (unsigned n = 0; n < payload; n++)
+			in.bytes[in.len + n] = (uint8_t)(s->seq + n);
+		in.len = (uint16_t)(in.len + payload);
+	}
+	frame_mend_ip(&in);
+	frame_mend_l4(&in);
+	assert_true(harness_inject(&k->f->harness, port, in.bytes, in.len));
+	harness_turn(&k->f->harness);
+}
+
+static void from_client(struct talk *k, uint8_t flags, uint32_t seq, uint32_t ack, unsigned payload)
+{
+	const struct sy_tcp_segment s = {.seq = seq,
+	                                 .ack = ack,
+	                                 .flags = flags,
+	                                 .window = 1000,
+	                                 .options = {.mss = 1460,
+	                                             .scale = 9,
+	                                             .sack = true,
+	                                             .timestamps = k->times,
+	                                             .time = C_TIME,
+	                                             .echo = k->echo}};
+	put_segment(k, HARNESS_WAN, &k->client, &s, payload);
+}
+
+static void from_server(struct talk *k, uint8_t flags, uint32_t seq, uint32_t ack, uint8_t scale,
+                        unsigned payload)
+{
+	const struct sy_tcp_segment s = {.seq = seq,
+	                                 .ack = ack,
+	                                 .flags = flags,
+	                                 .window = 500,
+	                                 .options = {.mss = 1460,
+	                                             .scale = scale,
+	                                             .sack = true,
+	                                             .timestamps = k->times,
+	                                             .time = S_TIME,
+	                                             .echo = C_TIME}};
+	put_segment(k, HARNESS_LAN, &k->server, &s, payload);
+}
+
+static bool collect(struct talk *k, unsigned port, struct got *g)
+{
+	struct rte_mbuf *m = harness_collect(&k->f->harness, port);
+	if (!m)
+		return false;
+	memset(g, 0, sizeof(*g));
+	g->frame.len = rte_pktmbuf_data_len(m);
+	memcpy(g->frame.bytes, rte_pktmbuf_mtod(m, void *), g->frame.len);
+	rte_pktmbuf_free(m);
+	assert_int_equal(sy_packet_parse(g->frame.bytes, g->frame.len, &g->v), SY_DROP_NONE);
+	assert_int_equal(sy_packet_check_l4(g->frame.bytes, &g->v), SY_CSUM_OK);
+	g->tcp = *sy_packet_tcp(g->frame.bytes, &g->v);
+	g->payload = g->v.l4_len - (g->tcp.offset >> 4) * 4u;
+	sy_tcp_options_read(g->frame.bytes, &g->v, &g->o);
+	return true;
+}
+
+static void check_got(struct talk *k, unsigned port, struct got *g, uint8_t flags, uint32_t seq,
+                      uint32_t ack, unsigned payload)
+{
+	assert_true(collect(k, port, g));
+	assert_int_equal(g->tcp.flags & ~SY_TCP_PSH, flags);
+	assert_int_equal(ntohl(g->tcp.seq), seq);
+	if (flags & ACK)
+		assert_int_equal(ntohl(g->tcp.ack), ack);
+	assert_int_equal(g->payload, payload);
+}
+
+static void check_silent(struct talk *k)
+{
+	struct got g;
+	assert_false(collect(k, HARNESS_WAN, &g));
+	assert_false(collect(k, HARNESS_LAN, &g));
+}
+
+static uint64_t live(struct talk *k)
+{
+	return harness_totals(&k->f->harness).live;
+}
+
+static enum session_state state_of(struct talk *k)
+{
+	const struct session *s = flows_find(k->f, &k->client);
+	return s ? (enum session_state)s->state : SESSION_FREE;
+}
+
+/* ---- handshakes ------------------------------------------------------------------------------ */
+
+static void talk_syn(struct flows *f, struct talk *k, const struct kind *kind, uint16_t port)
+{
+	const struct service_key key = key_of(kind);
+	bool v4 = sy_addr_is_v4(&key.vip);
+	uint64_t before;
+	struct got g;
+	*k = (struct talk){.f = f,
+	                   .client = {harness_addr(v4 ? "198.18.0.1" : "2001:db8:c::1"), key.vip,
+	                              htons(port), htons(80), SY_PROTO_TCP},
+	                   .times = kind->times};
+	before = live(k);
+	from_client(k, SYN, C_NUMBER, 0, 0);
+	assert_true(live(k) <= before); /* less: it ends a session in TIME_WAIT */
+	assert_true(collect(k, HARNESS_WAN, &g));
+	assert_int_equal(g.tcp.flags, SYN | ACK);
+	assert_int_equal(ntohl(g.tcp.ack), C_NUMBER + 1);
+	assert_memory_equal(g.frame.bytes, peer_mac, 6);
+	assert_true(sy_addr_equal(&g.v.tuple.dst, &k->client.src));
+	assert_int_equal(g.v.tuple.dport, k->client.sport);
+	assert_true(g.o.mss >= 1220 && g.o.mss <= 1460);
+	assert_int_equal(g.o.scale, 7);
+	assert_true(g.o.sack);
+	assert_int_equal(g.o.timestamps, k->times);
+	if (k->times)
+		assert_int_equal(g.o.echo, C_TIME);
+	k->cookie = ntohl(g.tcp.seq);
+	k->echo = g.o.time;
+	check_silent(k);
+}
+
+/* The client's ACK, with this much data, opens the server's connection. */
+static void talk_ack(struct talk *k, unsigned payload)
+{
+	struct got g;
+	from_client(k, ACK, C_NUMBER + 1, k->cookie + 1, payload);
+	assert_int_equal(state_of(k), SESSION_OPENING);
+	check_got(k, HARNESS_LAN, &g, SYN, C_NUMBER, 0, 0);
+	assert_int_equal(g.o.scale, k->times ? 9 : 8);
+	assert_true(g.o.sack && g.o.mss >= 1220);
+	assert_int_equal(g.o.timestamps, k->times);
+	if (k->times)
+		assert_int_equal(g.o.time, C_TIME);
+	assert_int_equal(ntohs(g.tcp.window), 65535);
+	k->server = (struct sy_tuple){g.v.tuple.dst, g.v.tuple.src, g.v.tuple.dport,
+	                              g.v.tuple.sport, SY_PROTO_TCP};
+	check_silent(k);
+}
+
+/* The server's answer: the client's ACK reaches it, and then what was held. inserted: bytes of a
+ * PROXY header. */
+static void talk_join(struct talk *k, uint8_t scale)
+{
+	struct got g;
+	from_server(k, SYN | ACK, S_NUMBER, C_NUMBER + 1, scale, 0);
+	assert_true(collect(k, HARNESS_LAN, &g));
+	assert_int_equal(g.tcp.flags & ~SY_TCP_PSH, ACK);
+	assert_int_equal(ntohl(g.tcp.seq), C_NUMBER + 1);
+	assert_int_equal(ntohl(g.tcp.ack), S_NUMBER + 1);
+	if (k->times) {
+		assert_int_equal(g.o.echo, S_TIME);
+		assert_int_equal(g.o.time, C_TIME);
+	}
+	assert_int_not_equal(state_of(k), SESSION_OPENING);
+}
+
+static void talk_open(struct flows *f, struct talk *k, const struct kind *kind, uint16_t port)
+{
+	talk_syn(f, k, kind, port);
+	talk_ack(k, 0);
+	talk_join(k, 7);
+	check_silent(k);
+}
+
+/* Data both ways, numbers and timestamps converted. shift: bytes inserted. */
+static void check_data(struct talk *k, uint32_t shift)
+{
+	struct got g;
+	from_client(k, ACK, C_NUMBER + 1, k->cookie + 1, 100);
+	check_got(k, HARNESS_LAN, &g, ACK, C_NUMBER + 1 + shift, S_NUMBER + 1, 100);
+	if (k->times)
+		assert_int_equal(g.o.echo, S_TIME);
+	assert_int_equal(ntohs(g.tcp.window), 1000);
+	from_server(k, ACK, S_NUMBER + 1, C_NUMBER + 101 + shift, 0, 200);
+	check_got(k, HARNESS_WAN, &g, ACK, k->cookie + 1, C_NUMBER + 101, 200);
+	if (k->times)
+		assert_int_equal(g.o.time, k->echo);
+	check_silent(k);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_whole_lives(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		struct got g;
+		talk_open(f, &k, &kinds[i], (uint16_t)(1000 + i));
+		check_data(&k, 0);
+		from_client(&k, ACK | FIN, C_NUMBER + 101, k.cookie + 201, 0);
+		check_got(&k, HARNESS_LAN, &g, ACK | FIN, C_NUMBER + 101, S_NUMBER + 201, 0);
+		from_server(&k, ACK | FIN, S_NUMBER + 201, C_NUMBER + 102, 0, 0);
+		check_got(&k, HARNESS_WAN, &g, ACK | FIN, k.cookie + 201, C_NUMBER + 102, 0);
+		from_client(&k, ACK, C_NUMBER + 102, k.cookie + 202, 0);
+		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 102, S_NUMBER + 202, 0);
+		assert_int_equal(state_of(&k), SESSION_TIME_WAIT);
+		/* the tuple again */
+		talk_open(f, &k, &kinds[i], (uint16_t)(1000 + i));
+		check_data(&k, 0);
+	}
+	flows_advance(f, 2000);
+	assert_int_equal(harness_totals(&f->harness).live, 0);
+}
+
+/* The client's data that came with its ACK, and before the server's answer, reaches the server. */
+static void test_held(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		struct got g;
+		uint64_t dropped;
+		talk_syn(f, &k, &kinds[i], (uint16_t)(1100 + i));
+		talk_ack(&k, 300);
+		from_client(&k, ACK, C_NUMBER + 301, k.cookie + 1, 100);
+		dropped = harness_drops(&f->harness, SY_DROP_OPENING);
+		from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 0);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_OPENING), dropped + 1);
+		from_client(&k, ACK | FIN, C_NUMBER + 401, k.cookie + 1, 0);
+		from_client(&k, ACK, C_NUMBER + 1, k.cookie, 100); /* not of this connection */
+		from_client(&k, SYN, C_NUMBER + 7, 0, 0);
+		check_silent(&k);
+		talk_join(&k, 7);
+		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, 300);
+		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 301, S_NUMBER + 1, 100);
+		check_got(&k, HARNESS_LAN, &g, ACK | FIN, C_NUMBER + 401, S_NUMBER + 1, 0);
+		check_silent(&k);
+		assert_int_equal(state_of(&k), SESSION_FIN_WAIT);
+	}
+}
+
+/* The oldest of five is dropped. */
+static void test_held_has_a_limit(void **state)
+{
+	struct flows *f = *state;
+	struct talk k;
+	struct got g;
+	talk_syn(f, &k, &kinds[0], 1200);
+	talk_ack(&k, 10);
+	for (unsigned n = 1; n < 5; n++)
+		from_client(&k, ACK, C_NUMBER + 1 + 10 * n, k.cookie + 1, 10);
+	talk_join(&k, 7);
+	for (unsigned n = 1; n < 5; n++)
+		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1 + 10 * n, S_NUMBER + 1, 10);
+	check_silent(&k);
+}
+
+static void test_wrong_cookies(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct talk k;
+		uint64_t wrong = harness_drops(&f->harness, SY_DROP_BAD_COOKIE);
+		talk_syn(f, &k, &kinds[i], (uint16_t)(1300 + i));
+		for (unsigned bit = 0; bit < 25; bit++)
+			from_client(&k, ACK, C_NUMBER + 1, (k.cookie ^ 1u << bit) + 1, 100);
+		from_client(&k, ACK, C_NUMBER, k.cookie + 1, 0);
+		from_client(&k, ACK, C_NUMBER + 2, k.cookie + 1, 0);
+		from_client(&k, ACK, C_NUMBER + 1, k.cookie, 0);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_COOKIE) - wrong, 28);
+		assert_int_equal(live(&k), 0);
+		check_silent(&k);
+		flows_advance(f, 64); /* the next epoch */
+		talk_ack(&k, 0);
+		talk_syn(f, &k, &kinds[i], (uint16_t)(1310 + i));
+		flows_advance(f, 129);
+		wrong = harness_drops(&f->harness, SY_DROP_BAD_COOKIE);
+		from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 0);
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_COOKIE), wrong + 1);
+		struct got g;
+		while (collect(&k, HARNESS_WAN, &g) || collect(&k, HARNESS_LAN, &g))
+			;
+	}
+}
+
+/* A lost ACK is repeated when the server repeats its SYN-ACK; the client sees neither. */
+static void test_repetitions(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		talk_open(f, &k, &kinds[i], (uint16_t)(1400 + i));
+		talk_join(&k, 7);
+		check_silent(&k);
+		check_data(&k, 0);
+	}
+}
+
+/* The server does not answer: its SYN is repeated, and in the end both get resets. */
+static void test_silent_server(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		struct got g;
+		unsigned syns = 0, resets[2] = {0};
+		talk_syn(f, &k, &kinds[i], (uint16_t)(1500 + i));
+		talk_ack(&k, 100);
+		flows_advance(f, 15);
+		while (collect(&k, HARNESS_LAN, &g)) {
+			syns += g.tcp.flags == SYN && ntohl(g.tcp.seq) == C_NUMBER;
+			resets[0] += g.tcp.flags == RST && ntohl(g.tcp.seq) == C_NUMBER + 1;
+		}
+		while (collect(&k, HARNESS_WAN, &g))
+			resets[1] += g.tcp.flags == RST && ntohl(g.tcp.seq) == k.cookie + 1;
+		assert_in_range(syns, 5, 15);
+		assert_int_equal(resets[0], 1);
+		assert_int_equal(resets[1], 1);
+		assert_int_equal(live(&k), 0);
+	}
+}
+
+static void test_server_resets(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned i = 0; i < 6; i++) {
+		struct talk k;
+		struct got g;
+		talk_syn(f, &k, &kinds[i], (uint16_t)(1600 + i));
+		talk_ack(&k, 100);
+		from_server(&k, RST | ACK, 0, C_NUMBER + 2, 0, 0); /* not for this SYN */
+		check_silent(&k);
+		from_server(&k, RST | ACK, 0, C_NUMBER + 1, 0, 0);
+		check_got(&k, HARNESS_WAN, &g, RST | ACK, k.cookie + 1, C_NUMBER + 1, 0);
+		assert_int_equal(state_of(&k), SESSION_RESET);
+	}
+}
+
+/* A server that remembers the tuple answers by an ACK: it gets a reset, and the SYN again. */
+static void test_server_remembers(void **state)
+{
+	struct flows *f = *state;
+	struct talk k;
+	struct got g;
+	talk_syn(f, &k, &kinds[0], 1700);
+	talk_ack(&k, 0);
+	from_server(&k, ACK, 5000, 6000, 0, 0);
+	check_got(&k, HARNESS_LAN, &g, RST, 6000, 0, 0);
+	check_got(&k, HARNESS_LAN, &g, SYN, C_NUMBER, 0, 0);
+	check_silent(&k);
+	talk_join(&k, 7);
+}
+
+/* Windows reach the other end in its own scale. */
+static void test_scales(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned scale = 0; scale <= SY_TCP_NO_SCALE; scale++) {
+		struct talk k;
+		struct got g;
+		unsigned bits = scale == SY_TCP_NO_SCALE ? 0 : scale;
+		talk_syn(f, &k, &kinds[0], (uint16_t)(1800 + scale));
+		talk_ack(&k, 0);
+		from_server(&k, SYN | ACK, S_NUMBER, C_NUMBER + 1, (uint8_t)scale, 0);
+		assert_true(collect(&k, HARNESS_LAN, &g));
+		uint32_t want = scale == SY_TCP_NO_SCALE ? 65535 : 1000;
+		assert_int_equal(ntohs(g.tcp.window), want);
+		from_server(&k, ACK, S_NUMBER + 1, C_NUMBER + 1, 0, 0);
+		assert_true(collect(&k, HARNESS_WAN, &g));
+		want = (500u << bits) >> 7;
+		assert_int_equal(ntohs(g.tcp.window), want < 65535 ? want : 65535);
+	}
+}
+
+/* Servers that do not take options: the first connection with a promised timestamp is reset, the
+ * next ones do not promise it. */
+static void test_refused_options(void **state)
+{
+	struct flows *f = *state;
+	struct talk k;
+	struct got g;
+	talk_syn(f, &k, &kinds[0], 1900);
+	talk_ack(&k, 0);
+	k.times = false;
+	from_server(&k, SYN | ACK, S_NUMBER, C_NUMBER + 1, 7, 0);
+	check_got(&k, HARNESS_LAN, &g, RST, C_NUMBER + 1, 0, 0);
+	check_got(&k, HARNESS_WAN, &g, RST, k.cookie + 1, 0, 0);
+	k.times = true;
+	k.client.sport = htons(1901);
+	from_client(&k, SYN, C_NUMBER, 0, 0);
+	assert_true(collect(&k, HARNESS_WAN, &g));
+	assert_false(g.o.timestamps);
+	assert_true(g.o.sack);
+	flows_advance(f, 600);
+	while (collect(&k, HARNESS_WAN, &g) || collect(&k, HARNESS_LAN, &g))
+		;
+	talk_open(f, &k, &kinds[0], 1902);
+}
+
+static void test_client_resets(void **state)
+{
+	struct flows *f = *state;
+	struct talk k;
+	struct got g;
+	talk_syn(f, &k, &kinds[0], 2000);
+	talk_ack(&k, 100);
+	from_client(&k, RST, C_NUMBER + 2, 0, 0);
+	check_silent(&k);
+	assert_int_equal(state_of(&k), SESSION_OPENING);
+	from_client(&k, RST, C_NUMBER + 1, 0, 0);
+	check_got(&k, HARNESS_LAN, &g, RST, C_NUMBER + 1, 0, 0);
+	assert_int_equal(state_of(&k), SESSION_RESET);
+}
+
+/* The server gets the client's address with the ACK of ours, and all later numbers fit. */
+static void test_client_address(void **state)
+{
+	struct flows *f = *state;
+	struct talk k;
+	struct got g;
+	const unsigned header = 52;
+	talk_syn(f, &k, &kinds[6], 2100);
+	talk_ack(&k, 0);
+	talk_join(&k, 7);
+	check_silent(&k);
+	from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 100);
+	check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, 100);
+	assert_int_equal(g.frame.bytes[g.v.l4 + 20], SY_TOA);
+
+	talk_syn(f, &k, &kinds[7], 2101);
+	talk_ack(&k, 0);
+	from_server(&k, SYN | ACK, S_NUMBER, C_NUMBER + 1, 7, 0);
+	check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, header);
+	from_server(&k, ACK, S_NUMBER + 1, C_NUMBER + 1 + header, 0, 0);
+	check_got(&k, HARNESS_WAN, &g, ACK, k.cookie + 1, C_NUMBER + 1, 0);
+	check_data(&k, header);
+
+	talk_syn(f, &k, &kinds[7], 2102); /* with data in the ACK */
+	talk_ack(&k, 300);
+	from_server(&k, SYN | ACK, S_NUMBER, C_NUMBER + 1, 7, 0);
+	check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, header);
+	check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, header + 300);
+}
+
+/* Without a server the client is reset by its exact number. */
+static void test_no_server(void **state)
+{
+	struct flows *f = *state;
+	struct talk k;
+	struct got g;
+	struct changes c = {0};
+	const struct service_key key = key_of(&kinds[0]);
+	const struct sy_addr server = harness_addr(kinds[0].server);
+	talk_syn(f, &k, &kinds[0], 2200);
+	put_server(&c, &key, &server, 8080, 1,
+	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN);
+	flows_commit(f, &c);
+	from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 100);
+	check_got(&k, HARNESS_WAN, &g, RST, k.cookie + 1, 0, 0);
+	assert_int_equal(live(&k), 0);
+	check_silent(&k);
+}
+
+/* After a crash, cookies hold, sessions open, and joined ones stay joined. */
+static void test_restart(void **state)
+{
+	struct flows *f = *state;
+	for (unsigned life = 0; life < 4; life++) {
+		struct talk asked[2], opening[2], joined[2];
+		for (unsigned i = 0; i < 2; i++) {
+			uint16_t port = (uint16_t)(2300 + 10 * life + i);
+			talk_open(f, &joined[i], &kinds[i], port);
+			talk_syn(f, &opening[i], &kinds[i], (uint16_t)(port + 2));
+			talk_ack(&opening[i], 100);
+			talk_syn(f, &asked[i], &kinds[i], (uint16_t)(port + 4));
+		}
+		f->options.sessions *= 1 + life % 2;
+		flows_reopen(f, 1 + life / 2, life & 1 ? 77 : 0, !(life & 1));
+		for (unsigned i = 0; i < 2; i++) {
+			check_data(&joined[i], 0);
+			talk_ack(&asked[i], 0);
+			talk_join(&asked[i], 7);
+			check_data(&asked[i], 0);
+			talk_join(&opening[i], 7);
+			check_data(&opening[i], 0);
+		}
+		flows_advance(f, 2000);
+		assert_int_equal(harness_totals(&f->harness).live, 0);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
+	const struct CMUnitTest tests[] = {TEST(whole_lives),      TEST(held),
+	                                   TEST(held_has_a_limit), TEST(wrong_cookies),
+	                                   TEST(repetitions),      TEST(silent_server),
+	                                   TEST(server_resets),    TEST(server_remembers),
+	                                   TEST(scales),           TEST(refused_options),
+	                                   TEST(client_resets),    TEST(client_address),
+	                                   TEST(no_server),        TEST(restart)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
