@@ -208,10 +208,10 @@ static void tables_are_handed_over(void **state)
 static void pairs_are_handed_over(void **state)
 {
 	struct session hot[2] = {{.state = SESSION_SYN_SENT, .client_port = 1}, {.client_port = 2}};
-	const struct session_cold cold = {.created = 1};
+	const struct session_cold cold[2] = {{.created = 1}, {.created = 1}};
 	struct session_store *old = place_open();
 	struct session_table *t = session_store_table(old, 7);
-	assert_int_equal(session_insert_pair(t, hot, &cold, 0x123456789, 0x987654321), 0);
+	assert_int_equal(session_insert_pair(t, hot, cold, 0x123456789, 0x987654321), 0);
 	assert_int_equal(session_count(t), 1);
 	assert_int_equal(t->top, 2);
 	assert_int_equal(t->free_head, SESSION_NONE);
@@ -222,7 +222,7 @@ static void pairs_are_handed_over(void **state)
 	assert_int_equal(session_count(t), 1);
 	assert_true(session_is_pair(t, 0));
 	/* its records are not taken for free ones */
-	assert_int_equal(session_insert(t, hot, &cold, 0x1111111111, 0x2222222222), 2);
+	assert_int_equal(session_insert(t, hot, cold, 0x1111111111, 0x2222222222), 2);
 	session_store_close(new);
 }
 
