@@ -18,6 +18,7 @@ from pathlib import Path
 ROOMS = [
     ("session", "session.h", "balance.h"),
     ("scheduler", "scheduler.h", "session.h"),
+    ("access", "address_ranges.h", "session.h"),
     ("view", "balance.h", "forward.h"),
     ("path", "balance.h", "model.h"),
     ("config", "snat.h", "create.h"),

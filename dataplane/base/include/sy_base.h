@@ -54,6 +54,12 @@ struct sy_addr {
 	};
 };
 
+/* A network. */
+struct sy_prefix {
+	struct sy_addr addr; /* its first address */
+	uint8_t bits;        /* of the family: at most 32 or 128 */
+};
+
 #define SY_ADDR_TEXT 46 /* INET6_ADDRSTRLEN */
 
 static inline struct sy_addr sy_addr_v4(uint32_t net_order)

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which named sets an address is in. All sets together cut the addresses into ranges of equal
+ * membership. The table is immutable: a new version replaces it whole. Depends on base alone.
+ *
+ * Each family's table has levels of 32 bits, IPv4 one, IPv6 up to four. A level consists of blocks:
+ *
+ *     block   | start, value | start, value | …   4 bytes each, sorted. The range of an address's
+ *                                                 32 bits is the last whose start is not above them
+ *     value   class (0: in no set); or bit 31, and the next level's block
+ *     root    positions in the first block, by the upper 16 to 20 bits: about two ranges are left
+ *     filter  of large tables: a bit for each /24 or /48 that has an address in a set; most clients
+ *             are decided by it
+ *     class   a mask, one bit per set
+ */
+#ifndef ADDRESS_RANGES_H
+#define ADDRESS_RANGES_H
+
+#include <sy_base.h>
+
+#define ADDRESS_SETS 32 /* at most, in one table */
+
+struct address_ranges;
+
+/* The prefixes of a set: sorted by address, disjoint, without bits behind their length. */
+struct prefix_list {
+	const struct sy_prefix *at;
+	uint32_t count;
+};
+
+/* Is the list as struct prefix_list says? If not, *bad is the first wrong prefix's index. */
+bool prefix_list_is_sorted(const struct prefix_list *list, uint32_t *bad);
+
+/* Builds the table of these sets; set i has bit i. 0; -ENOMEM; -E2BIG: the sets overlap in more
+ * than 65 535 ways. Free with address_ranges_free(). */
+int address_ranges_build(const struct prefix_list *sets, unsigned count,
+                         struct address_ranges **out);
+void address_ranges_free(struct address_ranges *r);
+
+/* The classes of n addresses (at most SY_BURST). Look-ups of one call overlap their cache misses.
+ */
+void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
+                         uint16_t *class, unsigned n);
+/* The sets of a class, a bit each. */
+uint32_t address_ranges_sets(const struct address_ranges *r, uint16_t class);
+/* The number of classes; all are below. */
+unsigned address_ranges_classes(const struct address_ranges *r);
+/* Memory that the table takes. */
+size_t address_ranges_bytes(const struct address_ranges *r);
+
+#endif
