@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "access_model.h"
 #include "address_set.h"
 #include "attacks.h"
 #include "control.h"
@@ -101,11 +102,12 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
 		bw->counts = table_map(b->options.max_services, sizeof(*bw->counts));
 		bw->load = table_map(b->options.max_services, sizeof(*bw->load));
+		bw->access = table_map(1, sizeof(*bw->access));
 		bw->fragments = fragments_create();
 		bw->held = held_create();
 		int rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
-		    !bw->load || !bw->fragments || !bw->held || rc)
+		    !bw->load || !bw->access || !bw->fragments || !bw->held || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -151,6 +153,7 @@ void balance_tick(void *balance)
 	service_tick(b);
 	persist_tick(b);
 	attacks_tick(b);
+	access_tick(b);
 	if (b->ctl->control)
 		config_file_flush(b, false);
 	if (now - b->ctl->alive_ns >= ALIVE_PERIOD_NS) {
@@ -192,6 +195,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
 		table_unmap(bw->counts, b->options.max_services, sizeof(*bw->counts));
 		table_unmap(bw->load, b->options.max_services, sizeof(*bw->load));
+		table_unmap(bw->access, 1, sizeof(*bw->access));
 		remote_destroy(bw->remote);
 	}
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));

@@ -5,11 +5,12 @@
 
 #include "balance.h"
 
-struct model;   /* the accepted configuration: model.h */
-struct early;   /* the ports of VIPs that have a service: early.h */
-struct control; /* the control socket: control.h */
-struct retired; /* retire.c */
-struct attacks; /* attacks.h */
+struct model;        /* the accepted configuration: model.h */
+struct early;        /* the ports of VIPs that have a service: early.h */
+struct control;      /* the control socket: control.h */
+struct retired;      /* retire.c */
+struct attacks;      /* attacks.h */
+struct access_model; /* access_model.h */
 
 /* See journal.c. */
 struct journal {
@@ -53,6 +54,7 @@ struct control_plane {
 	struct session_store *store; /* NULL once sealed: it belongs to a successor */
 	struct model *model;
 	struct early *early;
+	struct access_model *access;
 	struct control *control;
 	struct table_cache *table_cache; /* tables shared by services */
 	struct retired *retired;         /* ids that sessions may still hold, oldest first */

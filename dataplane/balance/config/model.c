@@ -8,6 +8,7 @@
 #include <rte_hash.h>
 #include <rte_hash_crc.h>
 
+#include "access_model.h"
 #include "address_set.h"
 #include "snat_model.h"
 
@@ -74,7 +75,10 @@ struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len
 int model_create(struct sy_balance *b, struct sy_error *err)
 {
 	struct model *m = calloc(1, sizeof(*m));
+	int rc = access_model_create(b, err);
 	b->ctl->model = m;
+	if (rc < 0)
+		return rc;
 	if (!m)
 		return sy_fail(err, ENOMEM, "no memory for the configuration");
 	m->service = calloc(b->options.max_services, sizeof(struct model_service *));
@@ -119,6 +123,7 @@ void model_count_server(struct model *m, const struct model_service *s,
 void model_destroy(struct sy_balance *b)
 {
 	struct model *m = b->ctl->model;
+	access_model_destroy(b);
 	if (!m)
 		return;
 	early_destroy(b->ctl->early);
@@ -251,7 +256,8 @@ static int put_service(struct sy_balance *b, const pb_service *pb, struct sy_err
 	uint16_t timeout[SESSION_STATES];
 	int rc = read_key(pb->key, &key, err);
 	if (rc < 0 || (rc = read_timeouts(pb->timeouts, timeout, err)) < 0 ||
-	    (rc = read_policy(pb, &policy, err)) < 0)
+	    (rc = read_policy(pb, &policy, err)) < 0 ||
+	    (rc = access_name_read(b, pb->name, pb->access_list, &policy.access, err)) < 0)
 		return rc;
 	for (const char *c = pb->name; *c; c++)
 		if (*c < ' ' || *c > '~')
@@ -499,6 +505,12 @@ int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_er
 		return snat_put(b, c->put_snat, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_SNAT:
 		return snat_delete(b, c->delete_snat, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_LIST:
+		return access_list_put(b, c->put_access_list, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_ACCESS_LIST:
+		return access_list_delete(b, c->delete_access_list, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_GLOBAL_ACCESS:
+		return access_global_put(b, c->put_global_access, err);
 	default:
 		return sy_fail(err, ENOTSUP,
 		               "a change of a kind that this forwarder does not know: upgrade it");

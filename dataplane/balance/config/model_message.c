@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 
+#include "access_model.h"
 #include "snat_model.h"
 
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out)
@@ -49,7 +50,7 @@ static int reply_timeouts(struct arena *a, const struct model_service *s,
 	return 0;
 }
 
-int reply_service(struct arena *a, const struct model_service *s,
+int reply_service(const struct sy_balance *b, struct arena *a, const struct model_service *s,
                   Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Service *pb;
@@ -62,6 +63,8 @@ int reply_service(struct arena *a, const struct model_service *s,
 	pb->one_packet = s->policy.one_packet;
 	pb->sloppy_tcp = s->policy.sloppy_tcp;
 	pb->max_sessions = s->policy.max_sessions;
+	if (s->policy.access)
+		pb->access_list = b->ctl->access->now.list[s->policy.access - 1]->name;
 	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
 	pb->syn_defence = s->policy.syn_defence == DEFENCE_ALWAYS
 	                          ? STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS
@@ -178,7 +181,7 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 		c->local_addresses[c->n_local_addresses++] = l;
 	}
-	if (cursor == 0 && reply_rules(b, a, c) < 0)
+	if (cursor == 0 && (reply_rules(b, a, c) < 0 || reply_access(b, a, c) < 0))
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	TAKE_LIST(a, c->entries, left < limit ? left : limit);
 	uint32_t id = cursor;
@@ -190,7 +193,7 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 		if (c->n_entries == limit || (limit != REPLY_ALL && servers > LIST_SERVERS))
 			break;
 		TAKE(a, e, steelyard__forwarder__v1__config__entry__init);
-		if (reply_service(a, s, &e->service, err) < 0)
+		if (reply_service(b, a, s, &e->service, err) < 0)
 			return -ENOMEM;
 		TAKE_LIST(a, e->servers, s->servers);
 		for (unsigned i = 0; i < s->servers; i++)

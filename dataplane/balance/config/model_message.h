@@ -29,7 +29,7 @@
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out);
 int reply_key(struct arena *a, const struct service_key *key,
               Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err);
-int reply_service(struct arena *a, const struct model_service *s,
+int reply_service(const struct sy_balance *b, struct arena *a, const struct model_service *s,
                   Steelyard__Forwarder__V1__Service **out, struct sy_error *err);
 int reply_server(struct arena *a, const struct model_server *s,
                  Steelyard__Forwarder__V1__Server **out, struct sy_error *err);

@@ -5,6 +5,7 @@
 
 #include <rte_hash.h>
 
+#include "access_model.h"
 #include "address_set.h"
 #include "model.h"
 #include "snat_model.h"
@@ -20,6 +21,7 @@ void model_begin(struct sy_balance *b)
 	m->local_touched = m->address_touched = m->source_touched = m->snat_touched = false;
 	m->ranges_touched = false;
 	memcpy(m->local_before, m->local, sizeof(m->local));
+	access_begin(b);
 }
 
 static int check_servers(struct sy_balance *b, const struct model_service *s, struct sy_error *err)
@@ -56,6 +58,8 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 			rc = check_servers(b, m->service[m->touch[i].id], err);
 	if (rc == 0 && m->snat_touched)
 		rc = snat_check(b, err);
+	if (rc == 0)
+		rc = access_check(b, err);
 	return rc;
 }
 
@@ -139,6 +143,7 @@ void model_rollback(struct sy_balance *b)
 		rollback_service(b, t->id, t->before);
 	}
 	rollback_old_locals(b);
+	access_rollback(b);
 	while (m->freshes > 0)
 		server_id_return(b, m->fresh[--m->freshes]);
 	address_collect(b);
@@ -288,6 +293,7 @@ void model_publish_addresses(struct sy_balance *b)
 	if (m->source_touched)
 		source_take(b);
 	publish_set(b, true);
+	access_publish(b);
 }
 
 static void publish_removed_locals(struct sy_balance *b)
@@ -309,6 +315,7 @@ void model_finish(struct sy_balance *b)
 			server_id_return(b, id);
 	}
 	publish_removed_locals(b);
+	access_finish(b);
 	if (m->snat_touched || (m->source_touched && b->snat))
 		snat_publish(b);
 	publish_set(b, false);

@@ -21,6 +21,7 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SLOTS] = list_slots,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SNAT] = list_snat,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_ATTACKS] = list_attacks,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_ACCESS] = list_access,
 };
 
 /* ---- replies -------------------------------------------------------------------------------- */

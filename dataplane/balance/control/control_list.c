@@ -171,7 +171,7 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 	Steelyard__Forwarder__V1__ServiceStats *st;
 	struct traffic total = s->gone;
 	TAKE(a, st, steelyard__forwarder__v1__service_stats__init);
-	if (reply_service(a, s, &st->service, err) < 0)
+	if (reply_service(b, a, s, &st->service, err) < 0)
 		return -ENOMEM;
 	TAKE_LIST(a, st->servers, s->servers);
 	for (unsigned i = 0; i < s->servers; i++) {

@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 
+#include "admit.h"
 #include "defence.h"
 #include "end.h"
 #include "evict.h"
@@ -196,14 +197,6 @@ static bool is_midstream(const struct sy_view *v)
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
-/* May a packet of this kind create a session? Others may by sloppy_tcp: creation_find_server(). */
-static inline bool packet_may_create(const struct sy_view *v)
-{
-	if (SY_LIKELY(v->proto == SY_PROTO_TCP))
-		return (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN;
-	return v->proto == SY_PROTO_UDP;
-}
-
 /* Does an earlier packet of the burst already create this flow's session? pending: those packets, a
  * bit each; *hashes: a bitmap of their hashes' upper six bits, to which it adds this packet's. */
 static inline bool creation_is_duplicate(const struct sy_burst *burst, unsigned i, uint64_t pending,
@@ -290,9 +283,11 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		 * meanwhile. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
-		if (!previous || previous->dport != v->tuple.dport ||
-		    previous->proto != v->tuple.proto ||
-		    !sy_addr_equal(&previous->dst, &v->tuple.dst))
+		if (bw->admitted >> i & 1)
+			service = creation->service;
+		else if (!previous || previous->dport != v->tuple.dport ||
+		         previous->proto != v->tuple.proto ||
+		         !sy_addr_equal(&previous->dst, &v->tuple.dst))
 			service = directory_find(b, &v->tuple);
 		previous = &v->tuple;
 		if (!service)
@@ -329,6 +324,8 @@ static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *b
 		reason = create_check_origin(burst, i);
 	if (reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
 		reset_unknown(w, burst, i);
+	if (reason == SY_DROP_NONE)
+		reason = admit_packet(w, burst, i, service);
 	return reason == SY_DROP_NONE ? schedule(w, service, &burst->view[i].tuple, server)
 	                              : reason;
 }

@@ -13,6 +13,14 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 /* Packet i, which is in creations_pending, creates no session. */
 void create_cancel(struct sy_worker *w, unsigned i);
 
+/* May a packet of this kind create a session? Others may by sloppy_tcp: creation_find_server(). */
+static inline bool packet_may_create(const struct sy_view *v)
+{
+	if (SY_LIKELY(v->proto == SY_PROTO_TCP))
+		return (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN;
+	return v->proto == SY_PROTO_UDP;
+}
+
 /* May packet i, which has no session, create one? NONE, or why not. */
 enum sy_drop create_check(struct sy_burst *burst, unsigned i);
 /* NONE if its source may be routed, and its checksum is right or unknown. */

@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 
 #include "address_set.h"
+#include "admit.h"
 #include "client_address.h"
 #include "client_mtu.h"
 #include "create.h"
@@ -379,7 +380,7 @@ static inline bool slow_begins_session(struct sy_worker *w, struct sy_burst *bur
 
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
-	const struct balance_worker *bw = balance_worker_of(w);
+	struct balance_worker *bw = balance_worker_of(w);
 	const struct looked_up counts = {bw->created, bw->ended};
 	const struct segment_common common = segment_common_of(w);
 	struct sy_tx_cache tx = {.path = SY_TX_CACHE_NONE};
@@ -389,9 +390,14 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	slow_gather(common.b, burst, &slow);
 	if (SY_LIKELY(slow.all == 0))
 		return;
+	bw->admitted = 0;
+	if (SY_UNLIKELY(SY_RCU_READ(common.b->access)))
+		slow.without = admit_burst(w, burst, slow.at_without, slow.without);
 	create_prepare(w, burst, slow.at_without, slow.without);
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];
+		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_SLOW)) /* refused */
+			continue;
 		const struct sy_view *v = &burst->view[i];
 		if (SY_UNLIKELY(burst->next[i] == SY_NEXT_GONE)) /* answered by a cookie */
 			continue;

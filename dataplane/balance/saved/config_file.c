@@ -214,6 +214,15 @@ static int config_apply(struct sy_balance *b, const void *message, struct sy_err
 		change.put_local_address = config->local_addresses[i];
 		rc = model_change_apply(b, &change, err);
 	}
+	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_LIST;
+	for (size_t i = 0; rc == 0 && i < config->n_access_lists; i++) {
+		change.put_access_list = config->access_lists[i];
+		rc = model_change_apply(b, &change, err);
+	}
+	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_GLOBAL_ACCESS;
+	change.put_global_access = config->global_access;
+	if (rc == 0 && *config->global_access)
+		rc = model_change_apply(b, &change, err);
 	for (size_t i = 0; rc == 0 && i < config->n_entries; i++) {
 		const Steelyard__Forwarder__V1__Config__Entry *e = config->entries[i];
 		if (!e->service)

@@ -448,6 +448,61 @@ void delete_snat(struct changes *c, const char *name)
 	        (char *)(uintptr_t)name;
 }
 
+typedef Steelyard__Forwarder__V1__AccessList pb_list;
+typedef Steelyard__Forwarder__V1__AccessRule pb_rule;
+
+pb_list *put_access_list(struct changes *c, const char *name, int otherwise)
+{
+	pb_list *l = take(c, sizeof(*l));
+	steelyard__forwarder__v1__access_list__init(l);
+	l->name = (char *)(uintptr_t)name;
+	l->otherwise = otherwise;
+	l->rules = take(c, 64 * sizeof(*l->rules));
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_LIST)->put_access_list = l;
+	return l;
+}
+
+pb_rule *add_access_rule(struct changes *c, pb_list *l, int action, const char *from,
+                         uint32_t length)
+{
+	pb_rule *r = take(c, sizeof(*r));
+	steelyard__forwarder__v1__access_rule__init(r);
+	r->action = action;
+	l->rules[l->n_rules++] = r;
+	if (!from)
+		return r;
+	const struct sy_addr addr = harness_addr(from);
+	r->from = take(c, sizeof(*r->from));
+	r->from[0] = take(c, sizeof(*r->from[0]));
+	r->n_from = 1;
+	steelyard__forwarder__v1__prefix__init(r->from[0]);
+	r->from[0]->address = pb_addr(c, &addr);
+	r->from[0]->length = length;
+	return r;
+}
+
+void set_access_ports(struct changes *c, pb_rule *r, uint32_t first, uint32_t last)
+{
+	r->ports = take(c, sizeof(*r->ports));
+	r->ports[0] = take(c, sizeof(*r->ports[0]));
+	r->n_ports = 1;
+	steelyard__forwarder__v1__port_range__init(r->ports[0]);
+	r->ports[0]->first = first;
+	r->ports[0]->last = last;
+}
+
+void put_global_access(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_GLOBAL_ACCESS)->put_global_access =
+	        (char *)(uintptr_t)name;
+}
+
+void delete_access_list(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_ACCESS_LIST)
+	        ->delete_access_list = (char *)(uintptr_t)name;
+}
+
 void changes_free(struct changes *c)
 {
 	arena_free(&c->arena);

@@ -137,6 +137,18 @@ void delete_local(struct changes *c, const struct sy_addr *addr);
 Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, const char *prefix,
                                          uint32_t length, const char *const *pool, unsigned pools);
 void delete_snat(struct changes *c, const char *name);
+/* An access list without rules; up to 64 can be added. */
+Steelyard__Forwarder__V1__AccessList *put_access_list(struct changes *c, const char *name,
+                                                      int otherwise);
+/* from NULL: all clients. */
+Steelyard__Forwarder__V1__AccessRule *add_access_rule(struct changes *c,
+                                                      Steelyard__Forwarder__V1__AccessList *l,
+                                                      int action, const char *from,
+                                                      uint32_t length);
+void set_access_ports(struct changes *c, Steelyard__Forwarder__V1__AccessRule *r, uint32_t first,
+                      uint32_t last);
+void put_global_access(struct changes *c, const char *name);
+void delete_access_list(struct changes *c, const char *name);
 void changes_free(struct changes *c);
 
 /* Sends a request; the response is freed with steelyard__forwarder__v1__response__free_unpacked().

@@ -75,6 +75,7 @@ struct balance_worker {
 	uint32_t swept_created;             /* `created` when the sweep last ran for creations */
 	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
 	uint64_t creations_pending;         /* one bit per packet of the current burst */
+	uint64_t admitted;                  /* likewise: admit_burst() has found and asked */
 	struct creation creation[SY_BURST]; /* of those */
 	uint16_t ipv4_id;                   /* of the last IPv4 header that we made */
 	struct fragments *fragments;        /* fragment.h */
@@ -83,12 +84,15 @@ struct balance_worker {
 	struct held *held;                  /* held.h */
 	struct cookie_keys cookies;
 	struct service_load *load; /* by service id */
+	struct access_worker *access;       /* access.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;
 struct address_set; /* see address_set.h */
 struct snat;        /* which hosts are inside, and their rules: snat.h */
-struct persist;     /* which server a client prefix is bound to: persist.c */
+struct access;      /* who may begin a session: access.h */
+struct access_worker;
+struct persist; /* which server a client prefix is bound to: persist.c */
 
 #define CLIENT_MTUS 4096 /* clients whose path MTU is remembered, at most */
 
@@ -109,6 +113,7 @@ struct sy_balance {
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
 	const struct address_set *address_set; /* RCU */
 	const struct snat *snat;               /* RCU; NULL: there are no rules */
+	const struct access *access;           /* RCU; NULL: there are no access lists */
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. Readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */

@@ -107,6 +107,7 @@ struct policy {
 	uint8_t client_address; /* Steelyard__Forwarder__V1__ClientAddress */
 	uint8_t resets;         /* enum policy_resets */
 	uint8_t syn_defence;    /* enum policy_defence */
+	uint16_t access;        /* id of its access list + 1; 0: none */
 };
 
 /* When SYNs are answered by cookies (docs/design/0025-syn-defence.md). */

@@ -349,6 +349,10 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(NO_SESSION, "no-session",                                                                \
 	  "no session, and the packet cannot create one; if routers move flows between "           \
 	  "forwarders, see sloppy_tcp of the service")                                             \
+	X(ACL_DROP, "acl-drop",                                                                    \
+	  "an access list drops its source, protocol or port: `steelyard get access` shows which " \
+	  "rule")                                                                                  \
+	X(ACL_RESET, "acl-reset", "an access list refuses it, and its sender was told")            \
 	X(NO_SERVER, "no-server", "the service has no server that takes new sessions")             \
 	X(CONNECTION_LIMIT, "connection-limit",                                                    \
 	  "max_sessions of the service, or of all its available servers, is reached")              \

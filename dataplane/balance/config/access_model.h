@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Access lists as configured, and their publishing. Control thread only. */
+#ifndef ACCESS_MODEL_H
+#define ACCESS_MODEL_H
+
+#include <forwarder.pb-c.h>
+
+#include "access.h"
+#include "arena.h"
+#include "model.h"
+
+/* A list as configured: immutable, shared by the versions of the configuration that have it. */
+struct model_list {
+	unsigned holders;
+	char name[MODEL_NAME];
+	uint8_t *packed; /* the message as it was put */
+	size_t packed_len;
+	uint64_t *rule_hash; /* by rule: a rule that is put again keeps its count */
+	uint64_t *base;      /* by rule, then otherwise: its counter's sum when it was taken */
+	struct access_list *built;
+};
+
+/* One version of the configuration. */
+struct access_version {
+	struct model_list *list[ACCESS_LISTS]; /* by id */
+	uint16_t global;                       /* id + 1; 0: none */
+};
+
+struct access_model {
+	struct access_version now, before; /* before: during a transaction */
+	bool touched, lists_deleted;
+
+	struct access *next; /* checked, to be published */
+	uint16_t counter_holders[ACCESS_COUNTERS];
+	uint32_t counter_at; /* where the search for a free one begins */
+	uint64_t contexts;   /* of rte_acl, so far: they need names */
+};
+
+int access_model_create(struct sy_balance *b, struct sy_error *err);
+void access_model_destroy(struct sy_balance *b);
+
+/* A transaction's changes. */
+int access_list_put(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessList *pb,
+                    struct sy_error *err);
+int access_list_delete(struct sy_balance *b, const char *name, struct sy_error *err);
+int access_global_put(struct sy_balance *b, const char *name, struct sy_error *err);
+/* Finds the list that a service names. */
+int access_name_read(struct sy_balance *b, const char *service, const char *name, uint16_t *access,
+                     struct sy_error *err);
+
+/* A transaction's course: begins; is checked, with everything built that can fail; is published
+ * before services that name new lists; and ends after those that named old ones are gone. */
+void access_begin(struct sy_balance *b);
+int access_check(struct sy_balance *b, struct sy_error *err);
+void access_rollback(struct sy_balance *b);
+void access_publish(struct sy_balance *b);
+void access_finish(struct sy_balance *b);
+
+/* Adds the lists to a configuration. 0 or -ENOMEM. */
+int reply_access(const struct sy_balance *b, struct arena *a,
+                 Steelyard__Forwarder__V1__Config *config);
+/* One list as a message on the arena; NULL: no memory. */
+Steelyard__Forwarder__V1__AccessList *reply_access_list(const struct model_list *l,
+                                                        struct arena *a);
+/* The matches of a list's rule; rule list->rules: of none. */
+uint64_t access_matches(const struct sy_balance *b, const struct model_list *l, unsigned rule);
+/* Logs what workers report. */
+void access_tick(struct sy_balance *b);
+
+/* ---- access_build.c -------------------------------------------------------------------------- */
+
+/* Reads and checks a list; 0, or a negative errno with err. The counters are the caller's. */
+int access_list_build(const Steelyard__Forwarder__V1__AccessList *pb, uint64_t *contexts,
+                      struct access_list **out, struct sy_error *err);
+void access_list_free(void *list);
+
+#endif

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Access lists: which new sessions they admit, what the refused ones are told, and what outlives
+ * the process of it. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../base/tests/test_random.h"
+#include "access_model.h"
+#include "flows.h"
+
+#define ALLOW  STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW
+#define DROP   STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP
+#define RESET  STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET
+#define COUNT  STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_COUNT
+#define TICKET 0x1234
+
+typedef Steelyard__Forwarder__V1__AccessList pb_list;
+typedef Steelyard__Forwarder__V1__AccessRule pb_rule;
+
+static const char *const client_net[2] = {"198.18.0.0", "2001:db8:c::"};
+
+/* The first packet of a client; service as in struct flows, host: of the client's network. */
+static void first_packet(struct flows *f, struct frame *out, unsigned service, uint16_t port,
+                         uint16_t host)
+{
+	struct sy_tuple t = {harness_addr(client_net[service / 2]), f->service[service].vip,
+	                     htons(port), f->service[service].vport,
+	                     (uint16_t)f->service[service].proto};
+	t.src.h[7] = htons(host);
+	flows_frame(f, out, &t, SY_TCP_SYN, 1, 0);
+}
+
+/* What the forwarder sends the client of itself stays for told(). */
+static bool is_admitted(struct flows *f, unsigned service, uint16_t port, uint16_t host)
+{
+	struct frame in;
+	struct rte_mbuf *m;
+	unsigned sent = 0;
+	first_packet(f, &in, service, port, host);
+	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+	harness_turn(&f->harness);
+	harness_attend(&f->harness);
+	for (; (m = harness_collect(&f->harness, HARNESS_LAN)); sent++)
+		rte_pktmbuf_free(m);
+	return sent > 0;
+}
+
+static void check_dropped(struct flows *f, unsigned service, uint16_t port, uint16_t host,
+                          enum sy_drop reason)
+{
+	uint64_t before = harness_drops(&f->harness, reason);
+	uint64_t live = harness_totals(&f->harness).live;
+	assert_false(is_admitted(f, service, port, host));
+	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
+	assert_int_equal(harness_totals(&f->harness).live, live);
+}
+
+/* What the forwarder sent the clients of itself: frames, and the last one's protocol. */
+static unsigned told(struct flows *f, uint8_t *proto)
+{
+	unsigned count = 0;
+	for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_WAN)); count++) {
+		struct sy_view v;
+		assert_int_equal(sy_packet_parse(rte_pktmbuf_mtod(m, uint8_t *), m->pkt_len, &v),
+		                 SY_DROP_NONE);
+		*proto = v.proto;
+		rte_pktmbuf_free(m);
+	}
+	return count;
+}
+
+static void name_list(struct flows *f, unsigned service, char *name)
+{
+	struct changes c = {0};
+	put_service(&c, &f->service[service], "service", FLOW_RR, NULL)->access_list = name;
+	flows_commit(f, &c);
+}
+
+static uint64_t matches(struct flows *f, const char *name, unsigned rule)
+{
+	const struct access_version *v = &f->harness.b->ctl->access->now;
+	for (unsigned id = 0; id < ACCESS_LISTS; id++)
+		if (v->list[id] && strcmp(v->list[id]->name, name) == 0)
+			return access_matches(f->harness.b, v->list[id], rule);
+	fail_msg("no list %s", name);
+	return 0;
+}
+
+/* Hosts 256 to 511 are dropped by their prefix, port 53's by protocol; others are admitted. */
+static void edge_put(struct changes *c, int action)
+{
+	pb_list *l = put_access_list(c, "edge", ALLOW);
+	add_access_rule(c, l, action, "198.18.1.0", 24);
+	add_access_rule(c, l, action, "2001:db8:c::100", 120);
+	put_global_access(c, "edge");
+}
+
+static void test_actions(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	uint8_t proto = 0;
+	edge_put(&c, DROP);
+	flows_commit(f, &c);
+	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
+		check_dropped(f, s, 4000, 0x101, SY_DROP_ACL_DROP);
+		assert_int_equal(told(f, &proto), 0);
+		assert_true(is_admitted(f, s, 4000, 1));
+	}
+	assert_int_equal(matches(f, "edge", 0), 2);
+	assert_int_equal(matches(f, "edge", 1), 2);
+	assert_int_equal(matches(f, "edge", 2), 4);
+	edge_put(&c, RESET);
+	flows_commit(f, &c);
+	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
+		check_dropped(f, s, 4001, 0x101, SY_DROP_ACL_RESET);
+		assert_int_equal(told(f, &proto), 1);
+		assert_int_equal(proto, s % 2 == 0   ? SY_PROTO_TCP
+		                        : s / 2 == 0 ? SY_PROTO_ICMP
+		                                     : SY_PROTO_ICMPV6);
+	}
+	edge_put(&c, COUNT);
+	flows_commit(f, &c);
+	assert_true(is_admitted(f, 0, 4002, 0x101));
+	assert_int_equal(matches(f, "edge", 0), 1);
+	put_global_access(&c, "");
+	delete_access_list(&c, "edge");
+	flows_commit(f, &c);
+	assert_true(is_admitted(f, 0, 4003, 0x101));
+	assert_null(f->harness.b->access);
+}
+
+/* Both lists must admit a session; the service's is its own. */
+static void test_service_list(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	add_access_rule(&c, put_access_list(&c, "few", DROP), ALLOW, "198.18.1.0", 24);
+	edge_put(&c, ALLOW);
+	flows_commit(f, &c);
+	name_list(f, 0, "few");
+	assert_true(is_admitted(f, 0, 5000, 0x101));
+	check_dropped(f, 0, 5000, 1, SY_DROP_ACL_DROP);
+	assert_true(is_admitted(f, 1, 5000, 1)); /* another service */
+	edge_put(&c, DROP);
+	flows_commit(f, &c);
+	check_dropped(f, 0, 5001, 0x101, SY_DROP_ACL_DROP);
+	delete_access_list(&c, "few");
+	flows_check_refused(f, &c, "names a deleted access list");
+	delete_access_list(&c, "edge");
+	flows_check_refused(f, &c, "is asked for all services");
+	check_dropped(f, 0, 5002, 1, SY_DROP_ACL_DROP); /* as before the refused changes */
+	name_list(f, 0, "");
+	assert_true(is_admitted(f, 0, 5003, 1));
+	delete_access_list(&c, "few");
+	flows_commit(f, &c);
+}
+
+static void test_refused_changes(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	put_service(&c, &f->service[0], "service", FLOW_RR, NULL)->access_list = "none";
+	flows_check_refused(f, &c, "no access list none");
+	put_global_access(&c, "none");
+	flows_check_refused(f, &c, "no access list none");
+	delete_access_list(&c, "none");
+	flows_check_refused(f, &c, "no access list none");
+	put_access_list(&c, "", ALLOW);
+	flows_check_refused(f, &c, "1 to 63 bytes");
+	put_access_list(&c, "x", COUNT);
+	flows_check_refused(f, &c, "otherwise");
+	add_access_rule(&c, put_access_list(&c, "x", ALLOW), 9, NULL, 0);
+	flows_check_refused(f, &c, "unknown action");
+	add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, "198.18.1.1", 24);
+	flows_check_refused(f, &c, "bits behind");
+	add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, "198.18.1.1", 33);
+	flows_check_refused(f, &c, "prefix is wrong");
+	set_access_ports(&c, add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, NULL, 0), 9,
+	                 8);
+	flows_check_refused(f, &c, "ports are not within");
+	pb_list *l = put_access_list(&c, "x", ALLOW);
+	for (unsigned i = 0; i < 16; i++)
+		add_access_rule(&c, l, COUNT, NULL, 0);
+	flows_check_refused(f, &c, "more than 15");
+	assert_null(f->harness.b->access);
+	for (uint32_t i = 0; i < ACCESS_COUNTERS; i++)
+		assert_int_equal(f->harness.b->ctl->access->counter_holders[i], 0);
+}
+
+/* A rule that stays keeps its count, wherever it stands. */
+static void test_counts_stay(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	edge_put(&c, DROP);
+	flows_commit(f, &c);
+	check_dropped(f, 0, 6000, 0x101, SY_DROP_ACL_DROP);
+	pb_list *l = put_access_list(&c, "edge", ALLOW);
+	add_access_rule(&c, l, ALLOW, "198.18.1.9", 32);
+	add_access_rule(&c, l, DROP, "198.18.1.0", 24);
+	flows_commit(f, &c);
+	assert_int_equal(matches(f, "edge", 0), 0);
+	assert_int_equal(matches(f, "edge", 1), 1);
+	assert_true(is_admitted(f, 0, 6001, 0x109));
+	assert_int_equal(matches(f, "edge", 0), 1);
+}
+
+/* The next process has the lists, after a crash, a stop and a take-over. */
+static void test_restarts(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	edge_put(&c, DROP);
+	add_access_rule(&c, put_access_list(&c, "few", DROP), ALLOW, "198.18.2.0", 24);
+	put_service(&c, &f->service[0], "service", FLOW_RR, NULL)->access_list = "few";
+	flows_commit(f, &c);
+	for (unsigned life = 0; life < 4; life++) {
+		check_dropped(f, 1, (uint16_t)(7000 + life), 0x101, SY_DROP_ACL_DROP);
+		check_dropped(f, 0, (uint16_t)(7000 + life), 1, SY_DROP_ACL_DROP);
+		assert_true(is_admitted(f, 0, (uint16_t)(7000 + life), 0x201));
+		flows_reopen(f, 1 + life % 2, life == 2 ? TICKET : 0, life == 0);
+	}
+}
+
+/* Established sessions are not asked; a burst's packets of refused clients harm no others. */
+static void test_established(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	struct flow flow;
+	flow_open(f, &flow, 0, 8000);
+	put_access_list(&c, "nobody", DROP);
+	put_global_access(&c, "nobody");
+	flows_commit(f, &c);
+	flow_check(f, &flow);
+	check_dropped(f, 0, 8001, 0x101, SY_DROP_ACL_DROP);
+	flow_check(f, &flow);
+}
+
+static void test_bursts(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	edge_put(&c, DROP);
+	flows_commit(f, &c);
+	unsigned sent = 0, good = 0;
+	for (unsigned i = 0; i < SY_BURST; i++) {
+		struct frame in;
+		bool bad = i % 3 == 0;
+		first_packet(f, &in, i % FLOW_SERVICES, (uint16_t)(9000 + i / 2),
+		             (uint16_t)(bad ? 0x100 + i : 1 + i));
+		good += !bad;
+		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
+	}
+	harness_turn(&f->harness);
+	for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_LAN)); sent++)
+		rte_pktmbuf_free(m);
+	assert_int_equal(sent, good);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_ACL_DROP), SY_BURST - good);
+}
+
+/* ---- random lists against a search through every rule ---------------------------------------- */
+
+static unsigned random_below(unsigned n)
+{
+	return (unsigned)(random_next() % n);
+}
+
+static bool rule_matches(const pb_rule *r, const struct sy_tuple *t)
+{
+	bool from = r->n_from == 0, port = r->n_ports == 0;
+	for (size_t i = 0; i < r->n_from; i++) {
+		struct sy_addr a;
+		sy_addr_from_bytes(r->from[i]->address.data, r->from[i]->address.len, &a);
+		const unsigned first = sy_addr_is_v4(&a) ? 96 : 0;
+		bool in = sy_addr_is_v4(&a) == sy_addr_is_v4(&t->src);
+		for (unsigned bit = first; bit < first + r->from[i]->length; bit++)
+			in &= !((a.b[bit / 8] ^ t->src.b[bit / 8]) & 0x80 >> bit % 8);
+		from |= in;
+	}
+	for (size_t i = 0; i < r->n_ports; i++)
+		port |= r->ports[i]->first <= ntohs(t->dport) &&
+		        ntohs(t->dport) <= r->ports[i]->last;
+	return from && port && (!r->protocol || r->protocol == (unsigned)t->proto);
+}
+
+static void random_rule(struct changes *c, pb_list *l)
+{
+	static const char *const from[] = {"198.18.0.0",   "198.18.1.0",      "198.18.1.128",
+	                                   "2001:db8:c::", "2001:db8:c::100", NULL};
+	static const uint8_t length[] = {16, 24, 25, 48, 120, 0};
+	unsigned n = random_below(6);
+	pb_rule *r = add_access_rule(c, l, 1 + (int)random_below(4), from[n], length[n]);
+	r->protocol = (int[]){0, SY_PROTO_TCP, SY_PROTO_UDP}[random_below(3)];
+	if (random_below(3) == 0)
+		set_access_ports(c, r, 1 + random_below(100), 100 + random_below(60000));
+}
+
+static void check_list(const pb_list *pb, const struct access_list *l)
+{
+	static uint64_t hits[ACCESS_COUNTERS];
+	uint64_t expect[64] = {0};
+	struct access_key key[SY_BURST];
+	bool v4[SY_BURST];
+	uint16_t rule[SY_BURST], right[SY_BURST];
+	memset(hits, 0, sizeof(hits));
+	for (unsigned i = 0; i < SY_BURST; i++) {
+		const unsigned family = random_below(2);
+		struct sy_tuple t = {.src = harness_addr(client_net[family]),
+		                     .sport = htons(1000),
+		                     .dport = htons((uint16_t)random_below(200)),
+		                     .proto = random_below(2) ? SY_PROTO_TCP : SY_PROTO_UDP};
+		t.src.h[7] = htons((uint16_t)random_below(1024));
+		if (random_below(4) == 0)
+			t.src.b[4 + 8 * !family] ^= 1; /* none of the networks */
+		v4[i] = family == 0;
+		key[i] = access_key_of(&t, 0);
+		right[i] = (uint16_t)pb->n_rules;
+		for (unsigned r = 0; r < pb->n_rules && right[i] == pb->n_rules; r++) {
+			if (!rule_matches(pb->rules[r], &t))
+				continue;
+			if (pb->rules[r]->action != COUNT)
+				right[i] = (uint16_t)r;
+			expect[r]++;
+		}
+	}
+	access_list_ask(l, key, v4, SY_BURST, hits, rule);
+	for (unsigned i = 0; i < SY_BURST; i++)
+		assert_int_equal(rule[i], right[i]);
+	for (unsigned r = 0; r < pb->n_rules; r++)
+		assert_int_equal(hits[l->rule[r].counter], expect[r]);
+}
+
+static void test_model(void **state)
+{
+	(void)state;
+	uint64_t contexts = 1u << 20;
+	for (unsigned round = 0; round < 150; round++) {
+		struct changes c = {0};
+		struct access_list *l = NULL;
+		struct sy_error err;
+		pb_list *pb = put_access_list(&c, "model", 1 + (int)random_below(3));
+		for (unsigned n = random_below(14); n > 0; n--)
+			random_rule(&c, pb);
+		assert_int_equal(access_list_build(pb, &contexts, &l, &err), 0);
+		for (unsigned r = 0; r < l->rules; r++)
+			l->rule[r].counter = r;
+		l->counter = l->rules;
+		check_list(pb, l);
+		access_list_free(l);
+		changes_free(&c);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_actions, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_service_list, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_refused_changes, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_counts_stay, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_restarts, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_established, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_bursts, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_model, flows_setup, flows_teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

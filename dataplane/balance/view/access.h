@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Access lists: who may begin a session (docs/design/0027-access-lists.md). The control thread
+ * builds and publishes them; workers ask them once for each new session.
+ */
+#ifndef ACCESS_H
+#define ACCESS_H
+
+#include "balance.h"
+
+struct rte_acl_ctx;
+struct address_ranges;
+
+#define ACCESS_LISTS    256u   /* at most */
+#define ACCESS_RULES    1024u  /* of a list, at most */
+#define ACCESS_COUNTERS 16384u /* of the rules of all lists, and one more per list */
+#define ACCESS_TESTS    8u     /* a list of so few conditions needs no rte_acl */
+/* Rules of a list with the action count: each is a category of rte_acl. */
+#define ACCESS_COUNTING 15u
+
+enum access_action { ACCESS_ALLOW, ACCESS_DROP, ACCESS_RESET, ACCESS_COUNT };
+
+/* A new session as rte_acl's rules see it, one form for both families. Network order. */
+struct access_key {
+	uint8_t proto;
+	uint8_t zero[3];
+	uint32_t sets; /* of which the client is a member: one bit each */
+	uint16_t sport, dport;
+	uint32_t client[4]; /* IPv4: the first alone */
+};
+_Static_assert(sizeof(struct access_key) == 28, "groups of four bytes, as rte_acl needs them");
+
+struct access_rule {
+	uint32_t counter;   /* index of its count of matches */
+	uint32_t log_every; /* one of so many matches is logged; 0: none */
+	uint8_t action;     /* enum access_action */
+};
+
+/* A condition of a list without rte_acl. */
+struct access_test {
+	uint32_t sets; /* network order; 0: any */
+	uint16_t rule;
+	uint8_t proto; /* 0: any */
+};
+
+/* Immutable; replaced under RCU. */
+struct access_list {
+	uint16_t id;
+	uint8_t otherwise;  /* enum access_action: when no rule decides */
+	uint8_t categories; /* of rte_acl: 1, or the next multiple of 4 */
+	bool linear;        /* asked by test[] */
+	uint16_t rules, tests;
+	uint32_t counter;                       /* of sessions that no rule decides */
+	uint16_t counting[ACCESS_COUNTING + 1]; /* by category: the rule */
+	struct access_test test[ACCESS_TESTS];
+	struct rte_acl_ctx *acl[2]; /* [0]: IPv6, [1]: IPv4; NULL: no rule of the family */
+	struct access_rule rule[];
+};
+
+/* All lists: immutable, swapped as a whole under RCU. */
+struct access {
+	const struct address_ranges *ranges;          /* NULL: no sets */
+	const struct access_list *global;             /* for all services; NULL: none */
+	const struct access_list *list[ACCESS_LISTS]; /* by id */
+};
+
+/* A match to be logged. Writer: worker; reader: control thread. */
+struct access_record {
+	struct sy_tuple client;
+	uint16_t list, rule;
+	uint8_t action;
+};
+
+#define ACCESS_RECORDS 256u /* a power of two */
+
+/* A worker's part: counts, and a ring of matches to be logged. */
+struct access_worker {
+	uint64_t hits[ACCESS_COUNTERS]; /* by counter. Readers: relaxed */
+	struct rate_limit log_rate;
+	uint32_t written, read; /* modulo 2^32. Writers: worker, control thread */
+	struct access_record record[ACCESS_RECORDS];
+};
+
+/* The key of a client's first packet. sets: a bit each, host order. */
+struct access_key access_key_of(const struct sy_tuple *client, uint32_t sets);
+
+/* What a list says to n (at most SY_BURST) new sessions, over IPv4 where v4[i]: rule[i] is the
+ * index of the rule that decides, list->rules if none does. hits: counts matches, by counter; NULL:
+ * not counted. */
+void access_list_ask(const struct access_list *list, const struct access_key *key, const bool *v4,
+                     unsigned n, uint64_t *hits, uint16_t *rule);
+
+/* The action of a rule that access_list_ask() named. */
+static inline enum access_action access_list_action(const struct access_list *l, uint16_t rule)
+{
+	return (enum access_action)(rule < l->rules ? l->rule[rule].action : l->otherwise);
+}
+
+#endif
