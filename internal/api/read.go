@@ -220,6 +220,17 @@ func (s *Server) ListSlots(ctx context.Context, _ *connect.Request[pb.ListSlotsR
 	return connect.NewResponse(response), err
 }
 
+// ListAccess implements the service.
+func (s *Server) ListAccess(ctx context.Context, _ *connect.Request[pb.ListAccessRequest]) (
+	*connect.Response[pb.ListAccessResponse], error) {
+	response := &pb.ListAccessResponse{}
+	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
+		response.Lists, err = c.Access(ctx)
+		return err
+	})
+	return connect.NewResponse(response), err
+}
+
 // ListSnat implements the service.
 func (s *Server) ListSnat(ctx context.Context, _ *connect.Request[pb.ListSnatRequest]) (
 	*connect.Response[pb.ListSnatResponse], error) {

@@ -26,12 +26,24 @@ var update = flag.Bool("update", false, "write the golden files again")
 
 const configText = `version: 1
 local_addresses: [10.1.0.10, fd00:1::10]
+access_lists:
+  - name: edge
+    rules:
+      - { action: allow, from: [10.0.0.0/8, "fd00::/8"] }
+      - { action: drop, from: [192.0.2.0/24, 198.51.100.7, 203.0.113.0/24, "2001:db8::/32"], log: 1000 }
+      - { action: reset, protocol: tcp, ports: [23, 6000-6063] }
+  - name: inside
+    otherwise: drop
+    rules:
+      - { action: allow, from: [10.0.0.0/8] }
+access: edge
 services:
   - name: web
     vip: 10.0.0.80
     port: 80
     health: { type: none }
     max_sessions: 1000
+    access: inside
     persistence: { timeout: 5m, prefix4: 24 }
     slow_start: 30s
     resets: { expired: true, unknown: true }
@@ -166,7 +178,7 @@ func TestReads(t *testing.T) {
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
 		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get attacks", "get attacks --past", "get ports",
-		"get workers", "get slots", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
+		"get workers", "get slots", "get access", "get access inside", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
 		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6",
 		"describe server 10.1.0.41:*", "diff",
 	} {

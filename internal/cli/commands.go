@@ -120,6 +120,9 @@ func (a *app) checkCommand() *cobra.Command {
 			if rules := len(parsed.SNAT); rules > 0 {
 				what += ", " + plural(rules, "rule") + " of SNAT"
 			}
+			if lists := len(parsed.AccessLists); lists > 0 {
+				what += ", " + plural(lists, "access list")
+			}
 			fmt.Fprintf(a.out, "%s is good: %s.\n", fileName(args[0]), what)
 			return nil
 		},

@@ -29,6 +29,7 @@ func parse(file string, data []byte) (*model.Config, int, error) {
 	}
 	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
 		ranges: map[netip.Addr][]rangeAt{},
+		access: map[string]position{},
 		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{}}
 	config := b.build()
 	if err := d.result(); err != nil {
@@ -45,6 +46,7 @@ type builder struct {
 	names   map[string]position
 	keys    map[model.ServiceKey]position
 	ranges  map[netip.Addr][]rangeAt // by VIP
+	access  map[string]position      // lists by name
 	locals  map[netip.Addr]position
 	servers map[netip.Addr]position
 	// The defaults' error was reported: once, not for each service.
@@ -77,6 +79,7 @@ func (b *builder) build() *model.Config {
 		}
 		config.LocalAddresses = append(config.LocalAddresses, local.v)
 	}
+	config.AccessLists, config.GlobalAccess = b.accessLists(), b.raw.globalAccess.v
 	for i := range b.raw.services {
 		config.Services = append(config.Services, b.service(&b.raw.services[i]))
 	}

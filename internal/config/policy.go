@@ -77,7 +77,9 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		ClientAddress: raw.client.v,
 		Resets:        b.resets(raw, protocol),
 		SynDefence:    raw.synDefence.v,
+		Access:        raw.access.v,
 	}
+	b.checkAccess(raw.access)
 	if policy.Scheduler.Hashes() {
 		policy.HashOn = raw.hashOn.or(model.HashSource)
 	} else if raw.hashOn.set {

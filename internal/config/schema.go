@@ -20,7 +20,10 @@ type rawFile struct {
 	defaults rawDefaults
 	services []rawService
 	snat     []rawSNAT
-	metrics  rawMetrics
+	access   []rawAccessList
+	// The list for all services.
+	globalAccess value[string]
+	metrics      rawMetrics
 }
 
 type rawDefaults struct {
@@ -54,6 +57,7 @@ type rawService struct {
 	maxSessions value[uint32]
 	client      value[model.ClientAddress]
 	synDefence  value[model.SynDefence]
+	access      value[string]
 	resets      rawResets
 	timeouts    rawTimeouts
 	health      rawHealth
@@ -241,6 +245,9 @@ var serviceFields = []field[rawService]{
 			"once the client has returned it, so that SYNs of forged sources take neither sessions nor ports. Such a session takes two " +
 			"records, and the slow path. A change concerns new sessions only."},
 		func(s *rawService) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
+	scalar(fieldDoc{name: "access", kind: "name of an access list", def: "",
+		doc: "The access list for the service's new sessions, in addition to the one for all services. Both must allow a session."},
+		func(s *rawService) *value[string] { return &s.access }, parseName),
 	{fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: resetsDoc + " Overrides `defaults.resets`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawService) {
 			into.resets.at = positionOf(n)
@@ -320,6 +327,18 @@ var fileFields = []field[rawFile]{
 				into.services = append(into.services, service)
 			})
 		}},
+	{fieldDoc{name: "access_lists", kind: "list of mappings", object: accessListObject,
+		doc: "Rules that decide which new sessions begin. `access`, here or in services, names the list that applies."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				var list rawAccessList
+				readObject(d, n, path, accessListFields, &list)
+				into.access = append(into.access, list)
+			})
+		}},
+	scalar(fieldDoc{name: "access", kind: "name of an access list", def: "",
+		doc: "The access list for the new sessions of all services. It does not apply to SNAT."},
+		func(f *rawFile) *value[string] { return &f.globalAccess }, parseName),
 	{fieldDoc{name: "snat", kind: "list of mappings", object: snatObject,
 		doc: "Which inside hosts reach others through the forwarder, and with which source addresses. " + snatDoc},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {

@@ -93,7 +93,8 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		SlowStartS: spec.Policy.SlowStart, OnePacket: spec.Policy.OnePacket, MaxSessions: spec.Policy.MaxSessions,
 		ClientAddress: pb.ClientAddress(spec.Policy.ClientAddress), SloppyTcp: spec.Policy.SloppyTCP,
 		Resets: resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
-		Timeouts: timeoutsToWire(spec.Timeouts),
+		AccessList: spec.Policy.Access,
+		Timeouts:   timeoutsToWire(spec.Timeouts),
 	}
 }
 
@@ -138,6 +139,7 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(),
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 		SynDefence: defenceFromWire(s.GetSynDefence()),
+		Access:     s.GetAccessList(),
 	}
 }
 
@@ -192,6 +194,16 @@ func addPage(table *model.Table, page *pb.Config) error {
 		}
 		table.SNAT[snat.Name] = snat
 	}
+	for _, wire := range page.GetAccessLists() {
+		list, err := AccessListFromWire(wire)
+		if err != nil {
+			return err
+		}
+		table.AccessLists[list.Name] = list
+	}
+	if name := page.GetGlobalAccess(); name != "" {
+		table.GlobalAccess = name
+	}
 	return nil
 }
 
@@ -215,6 +227,12 @@ func changeToWire(c model.Change) *pb.Change {
 		return &pb.Change{Kind: &pb.Change_PutSnat{PutSnat: SNATToWire(c.SNAT)}}
 	case model.DeleteSNAT:
 		return &pb.Change{Kind: &pb.Change_DeleteSnat{DeleteSnat: c.SNAT.Name}}
+	case model.PutAccessList:
+		return &pb.Change{Kind: &pb.Change_PutAccessList{PutAccessList: AccessListToWire(c.AccessList)}}
+	case model.DeleteAccessList:
+		return &pb.Change{Kind: &pb.Change_DeleteAccessList{DeleteAccessList: c.AccessList.Name}}
+	case model.PutGlobalAccess:
+		return &pb.Change{Kind: &pb.Change_PutGlobalAccess{PutGlobalAccess: c.AccessList.Name}}
 	default:
 		return &pb.Change{Kind: &pb.Change_DeleteLocalAddress{
 			DeleteLocalAddress: &pb.LocalAddress{Address: c.Local.AsSlice()}}}

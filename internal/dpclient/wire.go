@@ -20,6 +20,7 @@ type (
 	Slot         = pb.Slot
 	SnatStats    = pb.SnatStats
 	Attack       = pb.Attack
+	AccessStats  = pb.AccessStats
 	Protocol     = pb.Protocol
 	ServerState  = pb.ServerState
 	Phase        = pb.Phase

@@ -66,6 +66,7 @@ var (
 
 	attackActive  = desc("attack_active", "1 while an attack of this kind is under way, 0 for a while after it; see `steelyard get attacks`.", "kind", "service")
 	attackPackets = desc("attack_packets_total", "Packets of listed attacks of this kind.", "kind", "service")
+	accessMatches = desc("access_rule_matches_total", "Packets of new sessions that matched this rule of an access list.", "list", "rule")
 
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
@@ -140,7 +141,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	// Parts that cannot be read are left out, and scrape_complete reports it.
 	for part, collect := range map[string]func(context.Context, scrape, *dpclient.Client) error{
-		"status": collectStatus, "snat": collectSNAT, "drops": collectDrops, "attacks": collectAttacks, "ports": collectPorts, "workers": collectWorkers,
+		"status": collectStatus, "snat": collectSNAT, "access": collectAccess,
+		"drops": collectDrops, "attacks": collectAttacks, "ports": collectPorts, "workers": collectWorkers,
 	} {
 		c.complete[part] = collect(c.ctx, s, c.client) == nil
 	}
@@ -191,6 +193,20 @@ func collectSNAT(ctx context.Context, s scrape, client *dpclient.Client) error {
 				s.gauge(snat[i], float64(value), rule.GetRule().GetName())
 			}
 		}
+	}
+	return nil
+}
+
+func collectAccess(ctx context.Context, s scrape, client *dpclient.Client) error {
+	lists, err := client.Access(ctx)
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		for i, matches := range list.GetMatches() {
+			s.counter(accessMatches, matches, list.GetList().GetName(), strconv.Itoa(i+1))
+		}
+		s.counter(accessMatches, list.GetOtherwise(), list.GetList().GetName(), "otherwise")
 	}
 	return nil
 }

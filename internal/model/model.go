@@ -241,5 +241,7 @@ type Config struct {
 	LocalAddresses []netip.Addr
 	Services       []Service
 	SNAT           []SNAT
+	AccessLists    []AccessList
+	GlobalAccess   string // name of the list for all services; empty: none
 	Metrics        Metrics
 }

@@ -129,6 +129,7 @@ type Policy struct {
 	ClientAddress ClientAddress
 	Resets        Resets
 	SynDefence    SynDefence
+	Access        string // name of its access list; empty: none
 }
 
 // String describes how sessions are distributed.
@@ -158,6 +159,9 @@ func (p Policy) String() string {
 	if p.SynDefence != 0 {
 		parts = append(parts, "SYN defence "+p.SynDefence.String())
 	}
+	if p.Access != "" {
+		parts = append(parts, "access list "+p.Access)
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -174,6 +178,7 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("sloppy_tcp", old.SloppyTCP, policy.SloppyTCP)
 	note("max_sessions", old.MaxSessions, policy.MaxSessions)
 	note("client_address", old.ClientAddress, policy.ClientAddress)
+	note("access", old.Access, policy.Access)
 	note("resets", old.Resets, policy.Resets)
 	note("syn_defence", old.SynDefence, policy.SynDefence)
 }

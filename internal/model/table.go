@@ -15,7 +15,9 @@ import (
 type Table struct {
 	LocalAddresses map[netip.Addr]struct{}
 	Services       map[ServiceKey]*TableService
-	SNAT           map[string]SNAT // by name
+	SNAT           map[string]SNAT       // by name
+	AccessLists    map[string]AccessList // by name
+	GlobalAccess   string                // name of the list for all services; empty: none
 }
 
 // TableService is a service in a Table.
@@ -44,7 +46,7 @@ type ServerSpec struct {
 // NewTable returns an empty table.
 func NewTable() *Table {
 	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{},
-		SNAT: map[string]SNAT{}}
+		SNAT: map[string]SNAT{}, AccessLists: map[string]AccessList{}}
 }
 
 // Server returns the table's entry for one server.
@@ -70,6 +72,9 @@ const (
 	DeleteLocalAddress
 	PutSNAT
 	DeleteSNAT
+	PutAccessList
+	DeleteAccessList
+	PutGlobalAccess
 )
 
 // Change is one step from one table to another. Only the fields that its kind needs are set.
@@ -81,6 +86,8 @@ type Change struct {
 	Server  ServerSpec     // PutServer
 	Local   netip.Addr     // for a local address
 	SNAT    SNAT           // DeleteSNAT: its name
+	// DeleteAccessList, PutGlobalAccess: its name
+	AccessList AccessList
 }
 
 // Do applies the change to t.
@@ -113,12 +120,18 @@ func (t *Table) Do(c Change) error {
 		t.SNAT[c.SNAT.Name] = c.SNAT
 	case DeleteSNAT:
 		delete(t.SNAT, c.SNAT.Name)
+	case PutAccessList:
+		t.AccessLists[c.AccessList.Name] = c.AccessList
+	case DeleteAccessList:
+		delete(t.AccessLists, c.AccessList.Name)
+	case PutGlobalAccess:
+		t.GlobalAccess = c.AccessList.Name
 	}
 	return nil
 }
 
 // Diff returns the fewest changes that turn `from` into `to`, in an order that harms no traffic while they
-// take effect one after the other. Deletions that free resources come first. Local addresses come before
+// take effect one after the other. Access lists come first, and leave last. Deletions that free resources come first. Local addresses come before
 // the services that need them, new servers come before old ones leave, and local addresses leave last. An
 // address that changes its role first leaves the old one.
 func Diff(from, to *Table) []Change {
@@ -178,7 +191,8 @@ func Diff(from, to *Table) []Change {
 		}
 	}
 	goneSNAT, snat := diffSNAT(from, to, roles)
-	return slices.Concat(goneSNAT, gone, locals, snat, services, servers, goneServers, goneLocals)
+	access, goneAccess := diffAccess(from, to)
+	return slices.Concat(access, goneSNAT, gone, locals, snat, services, servers, goneServers, goneLocals, goneAccess)
 }
 
 type role uint8
@@ -254,6 +268,8 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 		return Description{"add", "local address " + c.Local.String(), ""}
 	case PutSNAT, DeleteSNAT:
 		return describeSNAT(c, from)
+	case PutAccessList, DeleteAccessList, PutGlobalAccess:
+		return describeAccess(c, from)
 	default:
 		return Description{"remove", "local address " + c.Local.String(), ""}
 	}
@@ -316,5 +332,6 @@ func describeServer(old, spec ServerSpec) string {
 
 func (k ChangeKind) String() string {
 	return [...]string{"put service", "delete service", "put server", "delete server",
-		"put local address", "delete local address", "put snat", "delete snat"}[k]
+		"put local address", "delete local address", "put snat", "delete snat", "put access list",
+		"delete access list", "put global access list"}[k]
 }

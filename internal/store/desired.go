@@ -111,6 +111,10 @@ func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) 
 	for _, rule := range config.SNAT {
 		table.SNAT[rule.Name] = rule
 	}
+	for _, list := range config.AccessLists {
+		table.AccessLists[list.Name] = list
+	}
+	table.GlobalAccess = config.GlobalAccess
 	return table
 }
 

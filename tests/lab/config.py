@@ -59,6 +59,8 @@ class Config:
     services: list = field(default_factory=list)
     metrics: str = ""
     snat: list = field(default_factory=list)  # rules, in the file's form
+    access_lists: list = field(default_factory=list)  # likewise
+    access: str = ""
 
     def __getitem__(self, name):
         return next(service for service in self.services if service.name == name)
@@ -69,6 +71,9 @@ class Config:
             "local_addresses": self.local_addresses,
             "services": [service.value() for service in self.services],
         }
+        for key in ("access_lists", "access"):
+            if getattr(self, key):
+                value[key] = getattr(self, key)
         if self.snat:
             value["snat"] = self.snat
         if self.metrics:

@@ -45,6 +45,24 @@ func (c *config) do(change *pb.Change) error {
 		}
 		delete(c.snat, kind.DeleteSnat)
 		return nil
+	case *pb.Change_PutAccessList:
+		if kind.PutAccessList.GetName() == "" || kind.PutAccessList.GetOtherwise() == pb.AccessAction_ACCESS_ACTION_UNSPECIFIED {
+			return errors.New("an access list without a name, or without otherwise")
+		}
+		c.access[kind.PutAccessList.GetName()] = proto.CloneOf(kind.PutAccessList)
+		return nil
+	case *pb.Change_DeleteAccessList:
+		if c.access[kind.DeleteAccessList] == nil || c.global == kind.DeleteAccessList {
+			return errors.New("no such access list to delete, or it is in use")
+		}
+		delete(c.access, kind.DeleteAccessList)
+		return nil
+	case *pb.Change_PutGlobalAccess:
+		if kind.PutGlobalAccess != "" && c.access[kind.PutGlobalAccess] == nil {
+			return errors.New("no such access list")
+		}
+		c.global = kind.PutGlobalAccess
+		return nil
 	}
 	return errors.New("unknown change")
 }
@@ -69,6 +87,9 @@ func (c *config) putService(service *pb.Service) error {
 	}
 	if key.GetPort() > 65535 || key.GetLastPort() > 65535 || len(service.GetName()) > 63 {
 		return errors.New("a service's field is out of range")
+	}
+	if list := service.GetAccessList(); list != "" && c.access[list] == nil {
+		return errors.New("a service names an access list that does not exist")
 	}
 	if service.GetMode() == pb.Mode_MODE_UNSPECIFIED || service.GetScheduler() == pb.Scheduler_SCHEDULER_UNSPECIFIED {
 		return errors.New("a service without mode or scheduler")

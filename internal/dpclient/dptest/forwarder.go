@@ -63,16 +63,18 @@ type config struct {
 	vips     map[string]int // number of services with the address
 	servers  map[string]int // number of servers with the address
 	snat     map[string]*pb.Snat
+	access   map[string]*pb.AccessList
+	global   string
 }
 
 func newConfig() *config {
 	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{},
-		map[string]*pb.Snat{}}
+		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, ""}
 }
 
 func (c *config) clone() *config {
 	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}, maps.Clone(c.vips), maps.Clone(c.servers),
-		maps.Clone(c.snat)}
+		maps.Clone(c.snat), maps.Clone(c.access), c.global}
 	for key, entry := range c.services {
 		copied.services[key] = proto.CloneOf(entry)
 	}
@@ -327,6 +329,21 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 				SessionsCreated: 5, PacketsIn: 70, BytesIn: 7000, PacketsOut: 60, BytesOut: 90000}})
 		}
 		return &pb.Response{Body: &pb.Response_ListSnat{ListSnat: list}}
+	case *pb.Request_ListAccess:
+		list := &pb.AccessLists{}
+		for _, name := range slices.Sorted(maps.Keys(s.config.access)) {
+			stats := &pb.AccessStats{List: s.config.access[name], Otherwise: 1000, Global: name == s.config.global}
+			for i := range stats.List.GetRules() {
+				stats.Matches = append(stats.Matches, uint64(7*(i+1)))
+			}
+			for _, entry := range s.entries() {
+				if entry.GetService().GetAccessList() == name {
+					stats.Services = append(stats.Services, entry.GetService().GetName())
+				}
+			}
+			list.Lists = append(list.Lists, stats)
+		}
+		return &pb.Response{Body: &pb.Response_ListAccess{ListAccess: list}}
 	case *pb.Request_ListSlots:
 		return &pb.Response{Body: &pb.Response_ListSlots{ListSlots: &pb.SlotList{Slots: s.Slots}}}
 	}
@@ -394,6 +411,10 @@ func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
 		for _, name := range slices.Sorted(maps.Keys(s.config.snat)) {
 			config.Snat = append(config.Snat, s.config.snat[name])
 		}
+		for _, name := range slices.Sorted(maps.Keys(s.config.access)) {
+			config.AccessLists = append(config.AccessLists, s.config.access[name])
+		}
+		config.GlobalAccess = s.config.global
 	}
 	entries, next := page(s.Forwarder, s.entries(), int(request.GetCursor()), int(request.GetLimit()))
 	config.Entries, config.NextCursor = entries, uint32(next)

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"steelyard/internal/dpclient"
+	pb "steelyard/internal/gen/agentpb"
+)
+
+// accessView is an access list as `-o json` prints it.
+type accessView struct {
+	Name      string           `json:"name"`
+	Global    bool             `json:"global"`
+	Services  []string         `json:"services"` // that name it
+	Rules     []accessRuleView `json:"rules"`
+	Otherwise string           `json:"otherwise"`
+	Undecided uint64           `json:"undecided"` // that no rule decided
+}
+
+type accessRuleView struct {
+	Action   string   `json:"action"`
+	From     []string `json:"from,omitempty"`
+	Protocol string   `json:"protocol,omitempty"`
+	Ports    []string `json:"ports,omitempty"`
+	Log      uint32   `json:"log,omitempty"`
+	Matches  uint64   `json:"matches"`
+}
+
+func texts[T fmt.Stringer](list []T) []string {
+	var out []string
+	for _, one := range list {
+		out = append(out, one.String())
+	}
+	return out
+}
+
+func viewAccess(stats *dpclient.AccessStats) (accessView, error) {
+	list, err := dpclient.AccessListFromWire(stats.GetList())
+	if err != nil {
+		return accessView{}, err
+	}
+	view := accessView{Name: list.Name, Global: stats.GetGlobal(), Services: append([]string{}, stats.GetServices()...),
+		Rules: []accessRuleView{}, Otherwise: list.Otherwise.String(), Undecided: stats.GetOtherwise()}
+	for i, rule := range list.Rules {
+		one := accessRuleView{Action: rule.Action.String(), From: texts(rule.From), Ports: texts(rule.Ports), Log: rule.LogEvery}
+		if rule.Protocol != 0 {
+			one.Protocol = rule.Protocol.String()
+		}
+		if i < len(stats.GetMatches()) {
+			one.Matches = stats.GetMatches()[i]
+		}
+		view.Rules = append(view.Rules, one)
+	}
+	return view, nil
+}
+
+// shortList writes the first few items of a list.
+func shortList(items []string) string {
+	const shown = 3
+	if len(items) > shown {
+		return strings.Join(items[:shown], " ") + fmt.Sprintf(" and %d more", len(items)-shown)
+	}
+	return strings.Join(items, " ")
+}
+
+func (a *app) getAccess(ctx context.Context, name string) error {
+	response, err := call(ctx, a, a.client().ListAccess, &pb.ListAccessRequest{})
+	if err != nil {
+		return err
+	}
+	views := []accessView{}
+	for _, stats := range response.GetLists() {
+		view, err := viewAccess(stats)
+		if err != nil {
+			return err
+		}
+		if name == "" || view.Name == name {
+			views = append(views, view)
+		}
+	}
+	if name != "" && len(views) == 0 {
+		return fmt.Errorf("there is no access list %q: `steelyard get access` shows all", name)
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{left("LIST"), left("FOR"), right("RULE"), left("ACTION"), left("FROM"), left("PROTOCOL"),
+			left("PORTS"), right("MATCHES")}}
+		for _, view := range views {
+			uses := view.Services
+			if view.Global {
+				uses = []string{"(all services)"}
+			}
+			for i, rule := range view.Rules {
+				t.add(view.Name, shortList(uses), strconv.Itoa(i+1), rule.Action, shortList(rule.From), rule.Protocol,
+					shortList(rule.Ports), strconv.FormatUint(rule.Matches, 10))
+			}
+			t.add(view.Name, shortList(uses), "", view.Otherwise, "", "", "", strconv.FormatUint(view.Undecided, 10))
+		}
+		a.print(t)
+	})
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"steelyard/internal/model"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Access lists.
+
+const (
+	maxAccessLists    = 256
+	maxAccessRules    = 1024
+	maxCountingRules  = 15
+	maxAccessPrefixes = 4096 // of a list
+)
+
+type rawAccessList struct {
+	name      value[string]
+	otherwise value[model.AccessAction]
+	rules     []rawAccessRule
+}
+
+type rawAccessRule struct {
+	at       position
+	path     string
+	action   value[model.AccessAction]
+	from     []value[netip.Prefix]
+	protocol value[model.Protocol]
+	ports    []value[portRange]
+	log      value[int]
+}
+
+var accessRuleFields = []field[rawAccessRule]{
+	scalar(fieldDoc{name: "action", kind: "allow, drop, reset or count", required: true,
+		doc: "`allow`: the session begins. `drop`: the packet is dropped. `reset`: the packet is dropped, and TCP clients get a reset, UDP clients " +
+			"an ICMP error, within a rate limit. `count`: the match is counted, and the next rules decide; at most 15 rules of a list."},
+		func(r *rawAccessRule) *value[model.AccessAction] { return &r.action }, parseWord(model.AccessActions...)),
+	{fieldDoc{name: "from", kind: "list of prefixes", def: "",
+		doc: "Prefixes or addresses of clients, of both families. Without it the rule matches all clients."},
+		func(d *decoder, n *yaml.Node, path string, into *rawAccessRule) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.from = append(into.from, readScalar(d, n, path, parseAccessPrefix))
+			})
+		}},
+	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "", doc: "The protocol of the session. Without it the rule matches both."},
+		func(r *rawAccessRule) *value[model.Protocol] { return &r.protocol }, parseWord(model.TCP, model.UDP)),
+	{fieldDoc{name: "ports", kind: "list of ports and ranges", def: "",
+		doc: "Ports to which the client connects, such as `[80, 8000-8099]`. Without it the rule matches all ports."},
+		func(d *decoder, n *yaml.Node, path string, into *rawAccessRule) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.ports = append(into.ports, readScalar(d, n, path, parseAccessPorts))
+			})
+		}},
+	scalar(fieldDoc{name: "log", kind: "number, 1 to 1000000000", def: "",
+		doc: "The forwarder logs one of this many matches, at most 100 per second and worker. Without it matches are not logged."},
+		func(r *rawAccessRule) *value[int] { return &r.log }, parseNumber(1, 1000000000)),
+}
+
+var accessListFields = []field[rawAccessList]{
+	scalar(fieldDoc{name: "name", kind: "name", required: true,
+		doc: "A unique name of at most 63 bytes: letters, digits, `.`, `_` and `-`."},
+		func(l *rawAccessList) *value[string] { return &l.name }, parseName),
+	scalar(fieldDoc{name: "otherwise", kind: "allow, drop or reset", def: "allow",
+		doc: "The action for new sessions that no rule decides."},
+		func(l *rawAccessList) *value[model.AccessAction] { return &l.otherwise },
+		parseWord(model.AccessAllow, model.AccessDrop, model.AccessReset)),
+	{fieldDoc{name: "rules", kind: "list of mappings", required: true, object: accessRuleObject,
+		doc: "The rules in order; the first one that matches decides. At most 1024."},
+		func(d *decoder, n *yaml.Node, path string, into *rawAccessList) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				rule := rawAccessRule{at: positionOf(n), path: path}
+				readObject(d, n, path, accessRuleFields, &rule)
+				into.rules = append(into.rules, rule)
+			})
+		}},
+}
+
+var (
+	accessRuleObject = docsOf("rules", "A rule of an access list. It matches a new session if everything that it gives matches.", accessRuleFields)
+	accessListObject = docsOf("access_lists", "Lists of rules that decide which new sessions begin. The forwarder checks a list once for each new session, "+
+		"before it creates the session. Established sessions are not checked and continue when a list changes. See docs/access.md.", accessListFields)
+)
+
+// parseAccessPrefix accepts any prefix, the whole of a family too.
+func parseAccessPrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		address, err := netip.ParseAddr(text)
+		if err != nil || address.Zone() != "" {
+			return prefix, fmt.Errorf("%q is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64", text)
+		}
+		prefix = netip.PrefixFrom(address, address.BitLen())
+	}
+	if prefix.Addr().Is4In6() {
+		return prefix, fmt.Errorf("%s is an IPv4-mapped IPv6 prefix: write it as IPv4", text)
+	}
+	if prefix != prefix.Masked() {
+		return prefix, fmt.Errorf("%s has bits behind its length: write %s", text, prefix.Masked())
+	}
+	return prefix, nil
+}
+
+func parseAccessPorts(text string) (portRange, error) {
+	if text == "all" {
+		return portRange{}, fmt.Errorf("for all ports leave `ports` out")
+	}
+	ports, err := parsePorts(text)
+	if err == nil && ports.last == 0 {
+		ports.last = ports.first
+	}
+	return ports, err
+}
+
+// accessLists turns the file's lists into the configuration's, and reports contradictions.
+func (b *builder) accessLists() []model.AccessList {
+	var lists []model.AccessList
+	for i := range b.raw.access {
+		raw := &b.raw.access[i]
+		if first, ok := b.access[raw.name.v]; ok && raw.name.set {
+			b.fail(raw.name.at, raw.name.path, "a list in line %d is named %q too: names must be unique", first.line, raw.name.v)
+		}
+		if i == maxAccessLists {
+			b.fail(raw.name.at, raw.name.path, "%d access lists, at most %d are possible: let services share some",
+				len(b.raw.access), maxAccessLists)
+		}
+		b.access[raw.name.v] = raw.name.at
+		lists = append(lists, b.accessList(raw))
+	}
+	if b.raw.globalAccess.set {
+		b.checkAccess(b.raw.globalAccess)
+	}
+	return lists
+}
+
+func (b *builder) accessList(raw *rawAccessList) model.AccessList {
+	list := model.AccessList{Name: raw.name.v, Otherwise: raw.otherwise.or(model.AccessAllow)}
+	counting, prefixes := 0, 0
+	for i, one := range raw.rules {
+		rule := model.AccessRule{Action: one.action.v, Protocol: one.protocol.v, LogEvery: uint32(one.log.v)}
+		if i == maxAccessRules {
+			b.fail(one.at, one.path, "%d rules, at most %d are possible: put prefixes of one action into one rule",
+				len(raw.rules), maxAccessRules)
+		}
+		if rule.Action == model.AccessCount {
+			if counting++; counting == maxCountingRules+1 {
+				b.fail(one.action.at, one.action.path, "more than %d rules of a list count: remove some", maxCountingRules)
+			}
+		}
+		for _, from := range one.from {
+			rule.From = append(rule.From, from.v)
+		}
+		for _, ports := range one.ports {
+			rule.Ports = append(rule.Ports, model.PortRange{First: ports.v.first, Last: ports.v.last})
+		}
+		before := prefixes
+		prefixes += max(len(rule.From), 1) * max(len(rule.Ports), 1)
+		if before <= maxAccessPrefixes && prefixes > maxAccessPrefixes {
+			b.fail(one.at, one.path, "the list has more than %d combinations of prefixes and ports: use fewer", maxAccessPrefixes)
+		}
+		list.Rules = append(list.Rules, rule)
+	}
+	return list
+}
+
+// checkAccess ensures that a named list exists.
+func (b *builder) checkAccess(name value[string]) {
+	if _, ok := b.access[name.v]; name.set && !ok {
+		b.fail(name.at, name.path, "there is no access list %s: add one to `access_lists`", strconv.Quote(name.v))
+	}
+}

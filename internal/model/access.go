@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// AccessAction is what a rule of an access list does with a new session.
+type AccessAction uint8
+
+// The actions; the numbers are the forwarder's.
+const (
+	AccessAllow AccessAction = 1
+	AccessDrop  AccessAction = 2
+	AccessReset AccessAction = 3 // and the client is told
+	AccessCount AccessAction = 4 // the next rules decide
+)
+
+// AccessActions lists all actions.
+var AccessActions = []AccessAction{AccessAllow, AccessDrop, AccessReset, AccessCount}
+
+func (a AccessAction) String() string {
+	words := [...]string{"", "allow", "drop", "reset", "count"}
+	if a == 0 || int(a) >= len(words) {
+		return fmt.Sprintf("action-%d", uint8(a))
+	}
+	return words[a]
+}
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct{ First, Last uint16 }
+
+func (r PortRange) String() string {
+	if r.First == r.Last {
+		return fmt.Sprint(r.First)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// AccessRule is a rule of an access list. It holds for a new session if all that is given matches.
+type AccessRule struct {
+	Action   AccessAction
+	From     []netip.Prefix // the client is in one of them; none: any client
+	Protocol Protocol       // 0: any
+	Ports    []PortRange    // of the service; none: any
+	LogEvery uint32         // one of so many matches is logged; 0: none
+}
+
+func (r AccessRule) equal(other AccessRule) bool {
+	return r.Action == other.Action && r.Protocol == other.Protocol && r.LogEvery == other.LogEvery &&
+		slices.Equal(r.From, other.From) && slices.Equal(r.Ports, other.Ports)
+}
+
+func (r AccessRule) String() string {
+	text := r.Action.String()
+	if len(r.From) > 0 {
+		text += " from " + join(r.From)
+	}
+	if r.Protocol != 0 {
+		text += " " + r.Protocol.String()
+	}
+	if len(r.Ports) > 0 {
+		text += " port " + join(r.Ports)
+	}
+	return text
+}
+
+// AccessList says who may begin a session: the first rule that matches decides.
+type AccessList struct {
+	Name      string
+	Rules     []AccessRule
+	Otherwise AccessAction
+}
+
+func (l AccessList) equal(other AccessList) bool {
+	return l.Name == other.Name && l.Otherwise == other.Otherwise && slices.EqualFunc(l.Rules, other.Rules, AccessRule.equal)
+}
+
+// diffAccess returns what to put before services need it, and what to delete after they no longer do.
+func diffAccess(from, to *Table) (puts, gone []Change) {
+	for _, name := range slices.Sorted(maps.Keys(to.AccessLists)) {
+		if old, ok := from.AccessLists[name]; !ok || !old.equal(to.AccessLists[name]) {
+			puts = append(puts, Change{Kind: PutAccessList, AccessList: to.AccessLists[name]})
+		}
+	}
+	if from.GlobalAccess != to.GlobalAccess {
+		puts = append(puts, Change{Kind: PutGlobalAccess, AccessList: AccessList{Name: to.GlobalAccess}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(from.AccessLists)) {
+		if _, ok := to.AccessLists[name]; !ok {
+			gone = append(gone, Change{Kind: DeleteAccessList, AccessList: AccessList{Name: name}})
+		}
+	}
+	return puts, gone
+}
+
+func describeAccess(c Change, from *Table) Description {
+	object := "access list " + c.AccessList.Name
+	switch c.Kind {
+	case DeleteAccessList:
+		return Description{"remove", object, ""}
+	case PutGlobalAccess:
+		none := func(name string) string {
+			if name == "" {
+				return "none"
+			}
+			return name
+		}
+		return Description{"change", "access list of all services",
+			none(from.GlobalAccess) + " -> " + none(c.AccessList.Name)}
+	}
+	old, ok := from.AccessLists[c.AccessList.Name]
+	if !ok {
+		return Description{"add", object, fmt.Sprintf("%s, otherwise %s", plural(len(c.AccessList.Rules), "rule"),
+			c.AccessList.Otherwise)}
+	}
+	var parts []string
+	if old.Otherwise != c.AccessList.Otherwise {
+		parts = append(parts, fmt.Sprintf("otherwise %s -> %s", old.Otherwise, c.AccessList.Otherwise))
+	}
+	if !slices.EqualFunc(old.Rules, c.AccessList.Rules, AccessRule.equal) {
+		parts = append(parts, fmt.Sprintf("%s -> %s", plural(len(old.Rules), "rule"), plural(len(c.AccessList.Rules), "rule")))
+	}
+	return Description{"change", object, strings.Join(parts, ", ") + "; sessions that began before go on"}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access lists: who may begin a session, what the others are told, and that established sessions
+go on."""
+
+import contextlib
+import re
+import signal
+import socket
+
+import pytest
+
+from tests.lab.clients import connect, dns_txt, http_get, receive_exactly
+from tests.lab.steelyard import DNS, VIP, WEB
+from tests.wire.stage import ECHO
+
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+
+
+def set_edge(stage, *rules, otherwise="allow"):
+    stage.config.access_lists = [{"name": "edge", "otherwise": otherwise, "rules": list(rules)}]
+    stage.config.access = "edge"
+    stage.apply()
+
+
+def matches(stage, rule, name="edge"):
+    (access,) = stage.steelyard.get("access", name)
+    return access["rules"][rule]["matches"]
+
+
+def echoes(one):
+    one.sendall(b"x")
+    return receive_exactly(one, 1) == b"x"
+
+
+def is_silent(stage, family, port):
+    """No answer to a connection attempt within a second."""
+    with pytest.raises(TimeoutError):
+        connect(stage.client, VIP[family], port, timeout_s=1)
+    return True
+
+
+@pytest.mark.drops("acl-drop")
+@families
+def test_a_dropped_client_hears_nothing(stage, family):
+    client = stage.client.address(family)
+    with connect(stage.client, VIP[family], ECHO) as before:
+        assert echoes(before)
+        set_edge(stage, {"action": "drop", "from": [client], "log": 1})
+        assert echoes(before), "an established session is not asked"
+        assert is_silent(stage, family, WEB)
+        assert matches(stage, 0) >= 1
+        stage.steelyard.forwarder.wait_for(
+            f"list edge, rule 1 drops tcp {re.escape(client)} port [0-9]+ to .* port {WEB}"
+        )
+        set_edge(stage, {"action": "drop", "from": ["203.0.113.0/24", "2001:db8::/32"]})
+        assert http_get(stage.client, VIP[family], WEB)
+        assert echoes(before)
+
+
+@pytest.mark.drops("acl-reset")
+@families
+def test_a_reset_client_is_told(stage, family):
+    set_edge(stage, {"action": "reset", "from": ["0.0.0.0/0", "::/0"]})
+    with pytest.raises(ConnectionRefusedError):
+        connect(stage.client, VIP[family], WEB)
+    with contextlib.closing(
+        stage.client.ns.socket(
+            socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM
+        )
+    ) as one:
+        one.settimeout(10)
+        one.connect((VIP[family], DNS))
+        one.send(b"anything")
+        with pytest.raises(OSError, match="(?i)refused|prohibited|unreachable|denied|no route"):
+            one.recv(100)
+
+
+@pytest.mark.drops("acl-drop")
+@families
+def test_protocols_ports_and_a_service_of_its_own(stage, family):
+    set_edge(stage, {"action": "drop", "protocol": "tcp", "ports": [f"{WEB}-{WEB + 9}"]})
+    assert is_silent(stage, family, WEB)
+    with connect(stage.client, VIP[family], ECHO) as one:
+        assert echoes(one)
+    assert dns_txt(stage.client, VIP[family], DNS)
+    set_edge(stage, {"action": "count", "protocol": "tcp"})
+    stage.config.access = ""
+    stage.config.access_lists.append({"name": "nobody", "otherwise": "drop", "rules": []})
+    stage.config[f"web{family}"].spread = {"access": "nobody"}
+    stage.apply()
+    assert is_silent(stage, family, WEB)
+    with connect(stage.client, VIP[family], ECHO) as one:
+        assert echoes(one)
+    stage.config[f"web{family}"].spread = {"access": "edge"}
+    stage.config.access_lists.pop()
+    stage.apply()
+    assert http_get(stage.client, VIP[family], WEB)
+    assert matches(stage, 0) == 1
+
+
+@pytest.mark.drops("acl-drop")
+def test_lists_outlive_the_process(stage):
+    """A forwarder without its agent starts with the lists."""
+    set_edge(stage, {"action": "drop", "protocol": "tcp", "ports": [WEB]})
+    stage.steelyard.agent.kill()
+    stage.steelyard.restart_forwarder(signal.SIGKILL)
+    assert is_silent(stage, 4, WEB)
+    with connect(stage.client, VIP[4], ECHO) as one:
+        assert echoes(one)
