@@ -186,6 +186,33 @@ static void scenario_unknown(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 }
 
+/* An access list drops new UDP sessions, and refuses new TCP ones, for a while. */
+static void scenario_access(struct fuzz_traffic *w)
+{
+	struct changes c = {0};
+	Steelyard__Forwarder__V1__AccessList *l = put_access_list(
+	        &c, "soak", STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET);
+	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP, NULL, 0)
+	        ->protocol = STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP;
+	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_COUNT,
+	                "198.18.0.0", 16);
+	put_global_access(&c, "soak");
+	harness_commit(&w->topology.harness, &c);
+	for (unsigned n = 0; n < 4 * SY_BURST; n++) {
+		struct frame f;
+		struct service_key key = topology_service(n % TOPOLOGY_SERVICES);
+		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		fuzz_traffic_greet(w, &f, &t);
+		fuzz_traffic_send(w, &f);
+		if (n % SY_BURST == 0)
+			fuzz_traffic_turn(w);
+	}
+	fuzz_traffic_turn(w);
+	put_global_access(&c, "");
+	delete_access_list(&c, "soak");
+	harness_commit(&w->topology.harness, &c);
+}
+
 /* A connected client continues after its server was removed. */
 static void scenario_removed(struct fuzz_traffic *w)
 {
@@ -371,6 +398,7 @@ void scenario_all(struct fuzz_traffic *w)
 	scenario_untranslatable(w);
 	scenario_snat(w);
 	scenario_unknown(w);
+	scenario_access(w);
 	scenario_removed(w);
 	scenario_defence(w);
 	scenario_echo_rate(w);
