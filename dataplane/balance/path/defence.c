@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 
+#include "admit.h"
 #include "create.h"
 #include "own_packet.h"
 #include "reset.h"
@@ -221,6 +222,22 @@ bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tc
 	return true;
 }
 
+/* Checks the access lists for packet i, before anything is spent on its session. False: they
+ * refused it, and it was dropped. */
+static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                           const struct service *service)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	enum sy_drop reason = admit_packet(w, burst, i, service);
+	if (SY_LIKELY(reason == SY_DROP_NONE)) {
+		bw->admitted |= UINT64_C(1) << i;
+		return true;
+	}
+	SY_COUNT(bw->counts[service->id].refused[refusal_of(reason)], 1);
+	sy_burst_drop(w, burst, i, reason);
+	return false;
+}
+
 enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                  struct join_opening *opening)
 {
@@ -235,7 +252,8 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	if (!service || !defence_is_on(service) || create_check_origin(burst, i) != SY_DROP_NONE)
 		return DEFENCE_PASSES;
 	if ((v->tcp_flags & kinds) == SY_TCP_SYN) {
-		defence_answer(w, burst, i, service);
+		if (defence_admits(w, burst, i, service))
+			defence_answer(w, burst, i, service);
 		return DEFENCE_GONE;
 	}
 	if ((v->tcp_flags & kinds) != SY_TCP_ACK)
@@ -249,6 +267,8 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 		return DEFENCE_WRONG;
 	}
 	SY_COUNT(load->right, 1);
+	if (!defence_admits(w, burst, i, service))
+		return DEFENCE_GONE;
 	if (o.timestamps)
 		sy_cookie_time_options(o.echo, &o);
 	opening_fill(opening, v, tcp, &o);

@@ -396,10 +396,9 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	create_prepare(w, burst, slow.at_without, slow.without);
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];
-		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_SLOW)) /* refused */
-			continue;
 		const struct sy_view *v = &burst->view[i];
-		if (SY_UNLIKELY(burst->next[i] == SY_NEXT_GONE)) /* answered by a cookie */
+		if (SY_UNLIKELY(burst->next[i] !=
+		                SY_NEXT_SLOW)) /* refused, or answered by a cookie */
 			continue;
 		bool without = burst->session[i] == SESSION_NONE;
 		if (without && bw->creations_pending >> i & 1 &&

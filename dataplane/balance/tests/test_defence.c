@@ -552,6 +552,41 @@ static void test_no_server(void **state)
 	check_silent(&k);
 }
 
+static void put_list(struct flows *f, int otherwise)
+{
+	struct changes c = {0};
+	put_access_list(&c, "edge", otherwise);
+	put_global_access(&c, "edge");
+	flows_commit(f, &c);
+}
+
+/* Access lists are checked before a SYN is answered, and again when its cookie returns. */
+static void test_access_lists(void **state)
+{
+	struct flows *f = *state;
+	struct talk k[3];
+	struct got g;
+	for (unsigned i = 0; i < 3; i++)
+		talk_syn(f, &k[i], &kinds[0], (uint16_t)(2250 + i));
+	put_list(f, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP);
+	from_client(&k[0], ACK, C_NUMBER + 1, k[0].cookie + 1, 100);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_ACL_DROP), 1);
+	from_client(&k[0], SYN, C_NUMBER, 0, 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_ACL_DROP), 2);
+	check_silent(&k[0]);
+	put_list(f, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET);
+	from_client(&k[1], ACK, C_NUMBER + 1, k[1].cookie + 1, 100);
+	check_got(&k[1], HARNESS_WAN, &g, RST, k[1].cookie + 1, 0, 0);
+	from_client(&k[1], SYN, C_NUMBER, 0, 0);
+	check_got(&k[1], HARNESS_WAN, &g, RST | ACK, 0, C_NUMBER + 1, 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_ACL_RESET), 2);
+	check_silent(&k[1]);
+	assert_int_equal(live(&k[1]), 0);
+	put_list(f, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW);
+	talk_ack(&k[2], 0);
+	talk_join(&k[2], 7);
+}
+
 /* After a crash, cookies hold, sessions open, and joined ones stay joined. */
 static void test_restart(void **state)
 {
@@ -589,6 +624,7 @@ int main(void)
 	                                   TEST(server_resets),    TEST(server_remembers),
 	                                   TEST(scales),           TEST(refused_options),
 	                                   TEST(client_resets),    TEST(client_address),
-	                                   TEST(no_server),        TEST(restart)};
+	                                   TEST(no_server),        TEST(access_lists),
+	                                   TEST(restart)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ struct balance_worker {
 	uint32_t swept_created;             /* `created` when the sweep last ran for creations */
 	uint32_t created, ended;            /* sessions so far, modulo 2^32 */
 	uint64_t creations_pending;         /* one bit per packet of the current burst */
-	uint64_t admitted;                  /* likewise: admit_burst() has found and asked */
+	uint64_t admitted;                  /* likewise: access lists have admitted them */
 	struct creation creation[SY_BURST]; /* of those */
 	uint16_t ipv4_id;                   /* of the last IPv4 header that we made */
 	struct fragments *fragments;        /* fragment.h */
@@ -83,8 +83,8 @@ struct balance_worker {
 	struct own_rates own;               /* of the packets that we originate */
 	struct held *held;                  /* held.h */
 	struct cookie_keys cookies;
-	struct service_load *load; /* by service id */
-	struct access_worker *access;       /* access.h */
+	struct service_load *load;    /* by service id */
+	struct access_worker *access; /* access.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;
