@@ -116,7 +116,8 @@ static void batch_ask_services(struct sy_worker *w, struct sy_burst *burst, cons
 	const struct balance_worker *bw = balance_worker_of(w);
 	enum access_action action[SY_BURST];
 	uint64_t waiting = 0; /* those whose service has a list */
-	for (unsigned k = 0; k < batch->count; k++)
+	/* GCC with sanitizers does not see that a batch is a burst at most. */
+	for (unsigned k = 0; k < batch->count && k < SY_BURST; k++)
 		waiting |= (uint64_t)(bw->creation[batch->at[k]].service->policy.access != 0) << k;
 	while (waiting) {
 		const unsigned first = (unsigned)__builtin_ctzll(waiting);
