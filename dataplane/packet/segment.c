@@ -109,7 +109,8 @@ uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *
 	unsigned l4 = SY_ETH_LEN + (unsigned)(v4 ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6));
 	struct sy_tcp *tcp = (struct sy_tcp *)(out + l4);
 
-	if (cap < l4 + sizeof(*tcp) + SY_TCP_OPTIONS_MAX)
+	bool optional = s->flags & SY_TCP_SYN || s->options.timestamps;
+	if (cap < l4 + sizeof(*tcp) + (optional ? SY_TCP_OPTIONS_MAX : 0))
 		return 0;
 	unsigned options = options_put((uint8_t *)(tcp + 1), &s->options, s->flags & SY_TCP_SYN);
 	uint16_t len = (uint16_t)(sizeof(*tcp) + options);

@@ -438,8 +438,8 @@ struct sy_tcp_segment {
 void sy_tcp_options_read(const uint8_t *frame, const struct sy_view *v, struct sy_tcp_options *out);
 
 /* Builds in out a segment without data from t->src to t->dst, with TTL 64 and without IP options.
- * Leaves the MAC addresses as they are. Returns the frame's length; 0: cap is too small for the
- * longest of such segments. */
+ * Leaves the MAC addresses as they are. Returns the frame's length; 0: cap is too small, where
+ * a segment with options counts as the longest of them. */
 uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
                              const struct sy_tcp_segment *s);
 /* The same for a SYN in a buffer of its own. MACs are zero. */
