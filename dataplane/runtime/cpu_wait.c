@@ -25,8 +25,10 @@ uint64_t cpu_wait_ns(int fd)
 
 void cpu_wait_note(struct cpu_wait *c, uint64_t waited_ns, uint64_t now_ns)
 {
-	uint64_t waited = waited_ns - c->waited_ns, total = now_ns - c->at_ns;
-	c->waited_ns = waited_ns;
+	/* A counter that could not be read is 0. */
+	uint64_t waited = waited_ns > c->waited_ns ? waited_ns - c->waited_ns : 0;
+	uint64_t total = now_ns - c->at_ns;
+	c->waited_ns += waited;
 	c->at_ns = now_ns;
 	c->recent_wait += waited - c->recent_wait / 8;
 	c->recent_total += total - c->recent_total / 8;

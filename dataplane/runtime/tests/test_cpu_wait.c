@@ -41,6 +41,15 @@ static void test_shared_and_alone_again(void **state)
 	assert_false(c.shared);
 }
 
+static void test_unreadable(void **state)
+{
+	(void)state;
+	struct cpu_wait c = {.fd = -1, .at_ns = 1, .waited_ns = 7};
+	cpu_wait_note(&c, 0, c.at_ns + PERIOD_NS);
+	assert_false(c.shared);
+	assert_int_equal(c.waited_ns, 7);
+}
+
 /* Two processes on one CPU: the counter of each advances. */
 static void test_counter(void **state)
 {
@@ -75,6 +84,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_alone),
 	        cmocka_unit_test(test_shared_and_alone_again),
+	        cmocka_unit_test(test_unreadable),
 	        cmocka_unit_test(test_counter),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
