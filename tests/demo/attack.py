@@ -270,9 +270,7 @@ class Attack:
         self.show.table(HEAD, self.rows)
 
     def stop(self):
-        self.show.step("All of it stops")
-        self.show.claim(self.steelyard.agent.stop() == 0, "the agent ended cleanly")
-        self.show.claim(self.steelyard.forwarder.stop() == 0, "the forwarder ended cleanly")
+        self.show.stop(self.steelyard)
         self.show.command("steelyard cleanup", self.steelyard.cleanup())
 
     def look_around(self):

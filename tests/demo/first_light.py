@@ -177,9 +177,7 @@ class FirstLight:
         self.show.claim(not wrong, "no kernel saw a wrong checksum")
 
     def stop(self):
-        self.show.step("All of it stops")
-        self.show.claim(self.steelyard.agent.stop() == 0, "the agent ended cleanly")
-        self.show.claim(self.steelyard.forwarder.stop() == 0, "the forwarder ended cleanly")
+        self.show.stop(self.steelyard)
         output = self.steelyard.cleanup()
         self.show.command("steelyard cleanup", output)
 

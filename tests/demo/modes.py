@@ -70,9 +70,7 @@ class Modes:
         return seen
 
     def stop(self):
-        self.show.step("All of it stops")
-        self.show.claim(self.steelyard.agent.stop() == 0, "the agent ended cleanly")
-        self.show.claim(self.steelyard.forwarder.stop() == 0, "the forwarder ended cleanly")
+        self.show.stop(self.steelyard)
         self.hosts.close()
 
     def look_around(self):

@@ -172,9 +172,7 @@ class Restart:
         say("     TCP and UDP clients send again what was lost after 200 ms at the earliest.")
 
     def stop(self):
-        self.show.step("All of it stops")
-        self.show.claim(self.steelyard.agent.stop() == 0, "the agent ended cleanly")
-        self.show.claim(self.steelyard.forwarder.stop() == 0, "the forwarder ended cleanly")
+        self.show.stop(self.steelyard)
         self.show.command("steelyard cleanup", self.steelyard.cleanup())
 
     def look_around(self):

@@ -59,3 +59,9 @@ class Show:
             share = count / total
             bar = paint("█" * round(share * BAR), "cyan")
             say(f"     {name:<8} {count:>9} {share:>6.0%}   {bar}")
+
+    def stop(self, steelyard):
+        """The last step of each demo: agent and forwarder end."""
+        self.step("All of it stops")
+        self.claim(steelyard.agent.stop() == 0, "the agent ended cleanly")
+        self.claim(steelyard.forwarder.stop() == 0, "the forwarder ended cleanly")

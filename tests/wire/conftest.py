@@ -6,6 +6,7 @@ A test that causes drops names them: @pytest.mark.drops("nat-stray"). Any other 
 
 import pytest
 
+from tests.lab.flood import provide_internet
 from tests.lab.lab import catch_signals
 from tests.wire.stage import Accounting, Stage
 
@@ -25,6 +26,14 @@ def shared_stage(request):
 @pytest.fixture
 def stage(shared_stage, request):
     yield from check_accounting(shared_stage, request)
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def flood_stage(request):
+    """For floods: a queue a worker, and routes to the forged sources. Each file has its own."""
+    with Stage(workers=request.param, queues=request.param) as stage:
+        provide_internet(stage.lab)
+        yield stage
 
 
 def check_accounting(stage, request):

@@ -7,11 +7,10 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection
-from tests.lab.flood import answers_to_forged, finish_flood, provide_internet, start_flood
+from tests.lab.flood import answers_to_forged, finish_flood, start_flood
 from tests.lab.steelyard import DNS, VIP, WEB
 from tests.lab.traffic import SlowClients, paced
 from tests.wire.conftest import check_accounting
-from tests.wire.stage import Stage
 
 RATE, SECONDS, CONNECTIONS = 4000, 1, 20
 # A flood must send in a second what is due in it: a sanitized forwarder leaves no time for that.
@@ -20,13 +19,6 @@ pytestmark = [
     pytest.mark.skipif("SY_BUILD" in os.environ, reason="floods keep time in the plain build only"),
 ]
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-
-
-@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
-def flood_stage(request):
-    with Stage(workers=request.param, queues=request.param) as stage:
-        provide_internet(stage.lab)
-        yield stage
 
 
 @pytest.fixture

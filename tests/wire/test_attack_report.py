@@ -8,10 +8,9 @@ import time
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.flood import finish_flood, provide_internet, start_flood
+from tests.lab.flood import finish_flood, start_flood
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.conftest import check_accounting
-from tests.wire.stage import Stage
 
 RATE = 4000
 METRICS = "127.0.0.1:9271"
@@ -21,13 +20,6 @@ pytestmark = [
     pytest.mark.both_builds,
     pytest.mark.skipif("SY_BUILD" in os.environ, reason="floods keep time in the plain build only"),
 ]
-
-
-@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
-def flood_stage(request):
-    with Stage(workers=request.param, queues=request.param) as stage:
-        provide_internet(stage.lab)
-        yield stage
 
 
 @pytest.fixture
