@@ -150,7 +150,8 @@ class FirstLight:
         process = start_wrk(self.lab, WEB[4], requests, keep_alive=False)
         wait_until(lambda: self.created() > start + REQUESTS / 3, "wrk's traffic flows")
         self.steelyard.config["web4"].server(self.lab["s1"].v4).weight = 4
-        output = self.steelyard.apply()
+        self.steelyard.write_config()
+        output = self.steelyard.cli("apply", self.steelyard.file)
         self.show.claim(process.alive(), "the change came while requests were under way")
         self.show.command("steelyard apply steelyard.yaml", output)
         self.claim_perfect(finish_wrk(process), requests)
