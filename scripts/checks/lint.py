@@ -3,7 +3,7 @@
 
 import re
 
-from checks import documents
+from checks import documents, rulers
 from checks.base import ROOT, VENV, check_of, complaints, run, tracked
 
 
@@ -69,6 +69,7 @@ def lint_files():
                 untidy.append(f"{file}:{number}: a conflict marker")
     count = complaints(missing, "no SPDX line")
     count += complaints(untidy, "untidy files")
+    count += complaints([file for file, _ in rulers.broken()], "rulers of sections (make format)")
     return count
 
 

@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from checks.base import RESULTS, ROOT, VENV, Count, check_of, complaints, run
+from checks.base import RESULTS, ROOT, VENV, Count, beside, check_of, complaints, run
 
 
 def meson_count(build):
@@ -65,10 +65,7 @@ GO_FUZZ = {"FuzzParse": "./internal/config", "FuzzReadFrame": "./internal/dpclie
 
 
 def fuzz_one(build, target):
-    """Builds and runs one target, so that one that does not compile hides no other."""
-    process = run("ninja", "-C", build, target)
-    if process.returncode:
-        return check_of(process, f"building {target}")
+    """Runs one target for a while."""
     name = Path(target).name
     # libFuzzer writes what it finds into the first folder, and only reads the others.
     found, seeds = build / "found" / name, ROOT / "tests/fuzz/corpus" / name.removeprefix("fuzz_")
@@ -78,8 +75,31 @@ def fuzz_one(build, target):
     return check_of(run(build / target, *limits, *folders), target)
 
 
+def go_fuzz(name, package):
+    command = ["go", "test", "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", f"{FUZZ_S}s"]
+    process = run(*command, "-parallel", "1", package)
+    count = check_of(process, f"{package} {name}")
+    if "no fuzz tests to fuzz" in process.stdout:
+        count += Count(failed=1)
+    return count
+
+
+def build_fuzz(build, targets):
+    """Returns the targets that could be built, and a count of the others."""
+    run("ninja", "-C", build, "-k", "0", *targets)
+    built, count = [], Count()
+    for target in targets:
+        # It is there already, or this says why not: one that does not compile hides no other.
+        process = run("ninja", "-C", build, target)
+        if process.returncode:
+            count += check_of(process, f"building {target}")
+        else:
+            built.append(target)
+    return built, count
+
+
 def test_fuzz():
-    """Each fuzz target for a short while."""
+    """Each fuzz target for a short while, as many at a time as there are cores."""
     build = ROOT / "build/fuzz"
     if not (build / "build.ninja").exists():
         process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "clang"})
@@ -89,18 +109,14 @@ def test_fuzz():
     if process.returncode:
         return check_of(process, "configuring build/fuzz again")
     listed = run("ninja", "-C", build, "-t", "targets", "all").stdout
-    targets = re.findall(r"^(\S*/fuzz_[a-z]+): ", listed, re.M)
-    count = Count()
+    targets = sorted(re.findall(r"^(\S*/fuzz_[a-z]+): ", listed, re.M))
     if not targets:
-        count += complaints([listed[-2000:]], "no fuzz targets in build/fuzz")
-    for target in sorted(targets):
-        count += fuzz_one(build, target)
-    for name, package in GO_FUZZ.items():
-        command = ["go", "test", "-run", "^$", "-fuzz", f"^{name}$", "-fuzztime", f"{FUZZ_S}s"]
-        process = run(*command, package)
-        count += check_of(process, f"{package} {name}")
-        if "no fuzz tests to fuzz" in process.stdout:
-            count += Count(failed=1)
+        return complaints([listed[-2000:]], "no fuzz targets in build/fuzz")
+    built, count = build_fuzz(build, targets)
+    calls = [functools.partial(fuzz_one, build, target) for target in built]
+    calls += [functools.partial(go_fuzz, *target) for target in GO_FUZZ.items()]
+    for result in beside(calls):
+        count += result
     return count
 
 
@@ -191,7 +207,7 @@ def test_wire_asan(part):
 
 
 # Parts of one suite may run at the same time.
-PARTS = 2
+PARTS = 3
 TESTS = {
     "c": ("C unit and kernel tests", [test_c]),
     "asan": ("the same under AddressSanitizer and UBSan", [test_asan]),
@@ -209,20 +225,23 @@ TESTS = {
     ),
 }
 
-# Which part begins next when a lane is free. The longest suite begins at once, in one lane, as it
-# waits half of its time; suites that compute go beside it in the other, and then both finish it.
+# Which part begins next when a lane is free. The longest suite begins at once, in two lanes, as it
+# waits more than half of its time; suites that compute go beside it in the third, and then all
+# lanes share what is left.
 SCHEDULE = (
     ("wire-asan", 0),
+    ("wire-asan", 1),
     ("asan", 0),
     ("fuzz", 0),
     ("c", 0),
     ("soak", 0),
     ("go", 0),
     ("bench", 0),
-    ("wire-asan", 1),
+    ("wire-asan", 2),
     ("wire", 0),
     ("wire", 1),
+    ("wire", 2),
 )
-LANES = 2
+LANES = 3
 # Suites that must not run beside each other: their tests of the kernel pin the same objects.
 APART = ({"c", "asan"},)

@@ -8,7 +8,8 @@ import threading
 from pathlib import Path
 
 from checks import schedule
-from checks.base import Count
+from checks.base import Count, beside, run, used
+from checks.suites import LANES, PARTS, SCHEDULE, TESTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = """
@@ -48,6 +49,20 @@ def test_a_part_that_breaks_is_a_failure(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(schedule, "RESULTS", tmp_path)
     schedule.Schedule({"c": ("c", [lambda: 1 / 0])}, [("c", 0)]).run(lanes=1)
     assert "0 passed, 1 failed" in capsys.readouterr().out
+
+
+def test_every_part_of_every_suite_is_scheduled():
+    parts = [(name, n) for name, (_, calls) in TESTS.items() for n in range(len(calls))]
+    assert sorted(SCHEDULE) == sorted(parts)
+    assert PARTS == LANES  # otherwise a lane could stay without work
+
+
+def test_calls_beside_each_other():
+    used.processor_s = 0
+    busy = "import time; e = time.process_time() + 0.05\nwhile time.process_time() < e: pass"
+    calls = [lambda n=n: (run(sys.executable, "-c", busy), n)[1] for n in range(4)]
+    assert beside(calls) == [0, 1, 2, 3]
+    assert used.processor_s >= 4 * 0.05
 
 
 def test_processes_share_the_files(tmp_path):

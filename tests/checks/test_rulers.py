@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rulers of sections fill their lines."""
+
+import pytest
+from checks.rulers import COLUMN, mended_text
+
+TITLE = "/* ---- what was found "
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "/* ---- what was found ---- */",
+        "/* ---- what was found */",
+        "/* ---- what was found ------------------------------------------------------- */",
+        "/* ---- what was found\n * ------------------------------------------------ */",
+    ],
+)
+def test_ruler_fills_its_line(broken):
+    ruler = mended_text(broken)
+    assert ruler == TITLE + "-" * (COLUMN - len(TITLE) - 3) + " */"
+    assert mended_text(ruler) == ruler
+
+
+def test_indented_ruler_ends_where_others_do():
+    assert mended_text("    # ---- values ----") == "    # ---- values ".ljust(COLUMN, "-")
+
+
+def test_other_lines_stay():
+    text = "x = 1 # -- no ruler\n/* a comment --------- */\n# a list:\n# -- first\n"
+    assert mended_text(text) == text
