@@ -41,7 +41,7 @@ static int fail(const char *what)
 	return 1;
 }
 
-/* ---- the baseline: all bytes, once ---------------------------------------------------------- */
+/* ---- the baseline: all bytes, once ----------------------------------------------------------- */
 
 struct reader {
 	pthread_t thread;

@@ -129,8 +129,7 @@ static bool endpoints_is_pending(struct port *p, unsigned queue)
 	return endpoints->steps[p->id].read != endpoints->steps[p->id].write;
 }
 
-/* ---- replacing the harness's ports
- * --------------------------------------------------------------- */
+/* ---- replacing the harness's ports ----------------------------------------------------------- */
 
 bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_options connections,
                     uint64_t concurrent)

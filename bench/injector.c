@@ -88,8 +88,7 @@ static int injector_descriptor(struct port *p, unsigned queue)
 	return -1;
 }
 
-/* ---- replacing the harness's ports
- * --------------------------------------------------------------- */
+/* ---- replacing the harness's ports ----------------------------------------------------------- */
 
 static bool queue_open(struct injector_queue *q, struct harness *r)
 {

@@ -107,13 +107,13 @@ static unsigned burst_find(const struct network *n, const struct packet *packet)
 		__builtin_prefetch(&packet[i + BURST]); /* as headers are prefetched on receive */
 		table[i] = session_store_table(n->store, packet[i].slot);
 		hash[i] = sy_hash_tuple(&n->key, &packet[i].tuple);
-		session_prefetch_bucket(table[i], hash[i]);
+		session_prefetch_bucket(table[i]->index, hash[i]);
 	}
 	for (unsigned i = 0; i < BURST; i++)
-		guess[i] = session_guess(table[i], hash[i]);
+		guess[i] = session_guess(table[i]->index, hash[i]);
 	for (unsigned i = 0; i < BURST; i++)
 		if (guess[i] == SESSION_NONE)
-			guess[i] = session_guess_other(table[i], hash[i]);
+			guess[i] = session_guess_other(table[i]->index, hash[i]);
 	for (unsigned i = 0; i < BURST; i++) {
 		enum session_direction from = SESSION_CLIENT;
 		uint32_t record =

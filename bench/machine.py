@@ -46,7 +46,7 @@ def describe():
     }
 
 
-# ---- huge pages -----------------------------------------------------------------------------
+# ---- huge pages ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -137,18 +137,21 @@ def lacking(wanted):
     return f"{with_margin(wanted) >> 20:,} MB of memory are not free"
 
 
-# ---- programs -------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 
-FIRST = ["nice", "-n", "-20"] if os.geteuid() == 0 else []  # ahead of other programs on these cores
+preferring = True  # a smoke run shares the machine with tests, and must not starve them
+
+
+def ahead(command):
+    """The command, ahead of other programs on its cores."""
+    first = ["nice", "-n", "-20"] if preferring and os.geteuid() == 0 else []
+    return [*first, *map(str, command)]
 
 
 def first(command):
     """The command, with priority and killed with this process; for a session of its own."""
-    return ["setpriv", "--pdeathsig", "KILL", "--", *FIRST, *map(str, command)]
-
-
-preferring = True  # a smoke run shares the machine with tests, and must not starve them
+    return ["setpriv", "--pdeathsig", "KILL", "--", *ahead(command)]
 
 
 def prefer(pid):

@@ -57,7 +57,7 @@ double measure_median(double *value, size_t count)
 	return value[count / 2];
 }
 
-/* ---- the baseline --------------------------------------------------------------------------- */
+/* ---- the baseline ---------------------------------------------------------------------------- */
 
 struct baseline {
 	uint64_t *memory;

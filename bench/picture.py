@@ -111,7 +111,7 @@ def bars(path, title, made, x, series=(), panels=(), goals=None):
     diagram(path, title, made, panels, goals, draw)
 
 
-# ---- shared parts ---------------------------------------------------------------------------
+# ---- shared parts --------------------------------------------------------------------------------
 
 
 def named(name, value):

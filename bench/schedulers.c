@@ -75,7 +75,7 @@ static uint32_t pick(struct bench *b, const struct pool *pool, uint64_t hash)
 	return i == PICK_NONE ? NO_SERVER : pool->candidate[i].server;
 }
 
-/* ---- measurements ---- */
+/* ---- measurements ---------------------------------------------------------------------------- */
 
 /* For sessions that last: relative error of the servers' shares, mean and worst. */
 static void measure_shares(struct bench *b, const struct pool *pool, bool skewed, double *mean,
@@ -155,7 +155,7 @@ static double baseline_ns(struct bench *b)
 	return best;
 }
 
-/* ---- the table ---- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void print_row(struct bench *b, const struct scheduler_ops *ops, bool skewed, double yard)
 {

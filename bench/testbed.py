@@ -286,7 +286,7 @@ class Testbed:
             argv += ["--neighbour", f"{gate},port={port},mac={plan[f'{side}_mac']}"]
         reap.note_cleanup(self.dir, "forwarder", [FORWARDER, *place, "--cleanup"])
         log = self.dir / "forwarder.log"
-        process = Process("steelyard-forwarder", [*machine.FIRST, *ns.command(argv)], log)
+        process = Process("steelyard-forwarder", machine.ahead(ns.command(argv)), log)
         peer = self.keep(Forwarder(process, socket))
         wait_until(lambda: socket.exists() or not process.alive(), "the forwarder's socket", 60)
         if not process.alive():
@@ -302,9 +302,7 @@ class Testbed:
         argv += ["--file-prefix", f"{self.id}-testpmd", "--vdev", device, "--"]
         argv += ["--forward-mode=macswap", "--burst=64", "--no-lsc-interrupt"]
         argv += ["--disable-link-check", "--total-num-mbufs=16384", "--no-mlockall"]
-        process = Process(
-            "testpmd", [*machine.FIRST, *argv], self.dir / "testpmd.log", commanded=True
-        )
+        process = Process("testpmd", machine.ahead(argv), self.dir / "testpmd.log", commanded=True)
         peer = self.keep(Testpmd(process))
         process.wait_for("Press enter to exit")
         return peer
