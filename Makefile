@@ -7,6 +7,7 @@ SHELL := /bin/bash
 
 PREFIX     ?= /usr/local
 CONFDIR    ?= /etc/steelyard
+OPTIONS    ?= /etc/default/steelyard-forwarder
 UNITDIR    ?= /usr/lib/systemd/system
 DESTDIR    ?=
 DEMO       ?= first_light
@@ -73,6 +74,7 @@ lint: setup ## check format and style of everything
 format: ## format all sources in place
 	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
 	@gofmt -w $$(git ls-files '*.go')
+	@PYTHONPATH=scripts python3 -m checks.rulers
 	@.venv/bin/ruff format --quiet bench tests scripts/check scripts/checks
 	@.venv/bin/ruff check --quiet --fix bench tests scripts/check scripts/checks
 
@@ -98,10 +100,16 @@ install: ## install what `make build` built: programs, man pages, units, configu
 	@install -D -v -m 644 deploy/packages $(DESTDIR)$(PREFIX)/share/doc/steelyard/packages
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
+	@for file in agent-marks.conf steelyard-setup; do \
+		install -D -v -m $$(test -x deploy/$$file && echo 755 || echo 644) deploy/$$file \
+			$(DESTDIR)$(PREFIX)/share/steelyard/$$file; \
+	done
+	@# A package does this where it is unpacked.
+	@test -n "$(DESTDIR)" || CONFDIR=$(CONFDIR) $(PREFIX)/share/steelyard/steelyard-setup
 	@# What the administrator has changed stays as it is. The example is not installed as the
 	@# live configuration: it would claim the addresses of the example.
-	@test -e $(DESTDIR)$(CONFDIR)/forwarder.env || \
-		install -D -v -m 644 deploy/forwarder.env $(DESTDIR)$(CONFDIR)/forwarder.env
+	@test -e $(DESTDIR)$(OPTIONS) || \
+		install -D -v -m 644 deploy/steelyard-forwarder.default $(DESTDIR)$(OPTIONS)
 
 uninstall: ## remove what install put there; the configuration stays
 	rm -f $(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder $(DESTDIR)$(PREFIX)/bin/steelyard
@@ -109,7 +117,7 @@ uninstall: ## remove what install put there; the configuration stays
 		rm -fv $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$$page; \
 	done
 	@for unit in $(UNITS); do rm -fv $(DESTDIR)$(UNITDIR)/$$unit; done
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/steelyard $(DESTDIR)$(PREFIX)/share/steelyard
 	@# Directories that are empty now; with DESTDIR also those above them.
 	@for dir in $(PREFIX)/sbin $(PREFIX)/bin $(PREFIX)/share/doc $(UNITDIR) \
 		$(foreach n,1 5 8,$(PREFIX)/share/man/man$n); do \
@@ -117,7 +125,9 @@ uninstall: ## remove what install put there; the configuration stays
 			(cd "$(DESTDIR)" && rmdir -p --ignore-fail-on-non-empty "$${dir#/}"); \
 	done
 	@test ! -d $(DESTDIR)$(CONFDIR) || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(CONFDIR)
-	@test ! -d $(DESTDIR)$(CONFDIR) || echo "left in place: $(DESTDIR)$(CONFDIR)"
+	@for kept in $(CONFDIR) $(OPTIONS); do \
+		test ! -e $(DESTDIR)$$kept || echo "left in place: $(DESTDIR)$$kept"; \
+	done
 
 clean: ## remove everything that was built, but the toolchain
 	rm -rf build/dev build/asan build/fuzz build/bin build/results build/bench

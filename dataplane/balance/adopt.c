@@ -8,12 +8,13 @@
 #include <stdio.h>
 
 #include "control.h"
+#include "join.h"
 #include "model.h"
 #include "saved.h"
 #include "snat.h"
 #include "whole.h"
 
-/* ---- validation ----------------------------------------------------------------------------- */
+/* ---- validation ------------------------------------------------------------------------------ */
 
 static bool state_fits(uint8_t state, uint8_t proto)
 {
@@ -38,6 +39,18 @@ static bool vport_fits(const struct session_cold *cold, const struct endpoint *e
 	return port > 0 && (first == 0 || (port >= first && port <= last));
 }
 
+/* A crash may have come between the stores of server_answers(): the state follows the join. Without
+ * a PROXY header only joined sessions are SHIFTED. */
+static void adopt_join(struct session *s, const struct session_cold *cold)
+{
+	const struct session_join *join = (const struct session_join *)(cold + 1);
+	if (join->joined && s->state == SESSION_OPENING)
+		s->state = SESSION_ESTABLISHED;
+	else if (!join->joined && s->state == SESSION_ESTABLISHED && s->flags & SESSION_SHIFTED &&
+	         !session_is_by_proxy(cold))
+		s->state = SESSION_OPENING;
+}
+
 /* Several threads call this at once; it changes nothing but the record. */
 static enum session_result adopt_validate(void *ctx, uint8_t slot, struct session *s,
                                           const struct session_cold *cold, uint32_t idle_s,
@@ -58,6 +71,8 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	bool pair = s[1].state == SESSION_PAIR_RECORD;
 	if (pair != snat && !(pair && may_be_joined(e)))
 		return SESSION_TORN;
+	if (pair && !snat)
+		adopt_join(s, cold);
 	if ((s->state == SESSION_OPENING && !pair) ||
 	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
 	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto) ||
@@ -92,7 +107,7 @@ static bool adopt_same(void *ctx, const struct session *one, const struct sessio
 	return session_has_tuple(b, two, two_cold, &t, side);
 }
 
-/* ---- counters: adopted sessions count as created, since their ends will be counted ---------- */
+/* ---- counters: adopted sessions count as created, since their ends will be counted ----------- */
 
 static uint64_t tables_live(const struct sy_balance *b)
 {
@@ -129,7 +144,7 @@ static void count_trusted(struct sy_balance *b)
 			count_add(b, id, name.active);
 }
 
-/* ---- start ---------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static const char *const source_text[] = {
         [SESSION_SOURCE_NEW] = "new",
@@ -165,7 +180,7 @@ static void adopt_tables(struct sy_balance *b)
 {
 	b->key = *session_store_key(b->ctl->store);
 	b->secret = session_store_secret(b->ctl->store);
-	session_store_space(b->ctl->store, &b->space);
+	b->index = session_store_indexes(b->ctl->store);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		b->table[slot] = session_store_table(b->ctl->store, (uint8_t)slot);
 }
@@ -218,7 +233,7 @@ unsigned sy_balance_path_half(const struct sy_balance *b)
 	return session_store_path_half(b->ctl->store);
 }
 
-/* ---- stop ----------------------------------------------------------------------------------- */
+/* ---- stop ------------------------------------------------------------------------------------ */
 
 void sy_balance_hold_snapshots(struct sy_balance *b, bool hold)
 {

@@ -5,6 +5,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include <rte_errno.h>
+#include <rte_mbuf_dyn.h>
+
 #include "access_model.h"
 #include "address_set.h"
 #include "attacks.h"
@@ -13,12 +16,15 @@
 #include "grow.h"
 #include "held.h"
 #include "model.h"
+#include "proven.h"
 #include "remote.h"
+#include "samples.h"
 #include "saved.h"
 #include "snat.h"
 #include "whole.h"
 
-#define ALIVE_PERIOD_NS UINT64_C(1000000000)
+#define SECOND_NS       UINT64_C(1000000000)
+#define ALIVE_PERIOD_NS SECOND_NS
 
 struct whole {
 	struct sy_balance balance;
@@ -74,14 +80,16 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->service = table_map(options->max_services, sizeof(*b->service));
 	b->server_active = table_map(options->max_servers, sizeof(*b->server_active));
 	b->service_active = table_map(options->max_services, sizeof(*b->service_active));
+	b->cookies_at = table_map(options->max_services, sizeof(*b->cookies_at));
 	b->ctl->table_cache = table_cache_create();
 	b->persist = persist_create();
+	b->proven = proven_create();
 	b->address_set = address_set_build(NULL, 0);
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
-	    !b->ctl->table_cache || !b->persist || !b->address_set || !b->locals[0] ||
-	    !b->locals[1]) {
+	    !b->cookies_at || !b->ctl->table_cache || !b->persist || !b->proven ||
+	    !b->address_set || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
 		               options->max_services, options->max_servers);
@@ -90,8 +98,22 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	return 0;
 }
 
+/* Registers the mark of own packets. */
+static int own_mark_register(struct sy_balance *b, struct sy_error *err)
+{
+	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_own"};
+	int bit = rte_mbuf_dynflag_register(&flag);
+	if (bit < 0)
+		return sy_fail(err, rte_errno, "no bit is left in packet buffers");
+	b->own_mark = UINT64_C(1) << bit;
+	return 0;
+}
+
 static int workers_attach(struct sy_balance *b, struct sy_error *err)
 {
+	int rc = own_mark_register(b, err);
+	if (rc < 0)
+		return rc;
 	b->workers = sy_worker_count(b->rt);
 	for (unsigned w = 0; w < b->workers; w++) {
 		struct balance_worker *bw = &b->worker[w];
@@ -105,7 +127,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->access = table_map(1, sizeof(*bw->access));
 		bw->fragments = fragments_create();
 		bw->held = held_create();
-		int rc = remote_create(&bw->remote, b->workers);
+		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !s->current || !s->turn || !s->cursor ||
 		    !bw->load || !bw->access || !bw->fragments || !bw->held || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
@@ -152,6 +174,7 @@ void balance_tick(void *balance)
 	retire_tick(b);
 	service_tick(b);
 	persist_tick(b);
+	proven_tick(b->proven, (uint32_t)(balance_now(b) / SECOND_NS));
 	attacks_tick(b);
 	access_tick(b);
 	if (b->ctl->control)
@@ -166,6 +189,7 @@ void sy_balance_detach(struct sy_balance *b)
 {
 	control_destroy(b);
 	attacks_destroy(b);
+	samples_destroy(b);
 	for (unsigned w = 0; w < b->workers; w++) { /* while the packet buffers still exist */
 		fragments_destroy(b->worker[w].fragments);
 		b->worker[w].fragments = NULL;
@@ -201,8 +225,10 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->endpoint, b->options.max_servers, sizeof(*b->endpoint));
 	table_unmap(b->service, b->options.max_services, sizeof(*b->service));
 	table_unmap(b->server_active, b->options.max_servers, sizeof(*b->server_active));
+	table_unmap(b->cookies_at, b->options.max_services, sizeof(*b->cookies_at));
 	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));
 	persist_destroy(b->persist);
+	proven_destroy(b->proven);
 	table_cache_destroy(b->ctl->table_cache);
 	free((void *)(uintptr_t)b->address_set);
 	snat_free((void *)(uintptr_t)b->snat);

@@ -31,8 +31,8 @@ static bool move_batch(struct move *m, const struct session_table *t, const uint
 	for (unsigned i = 0; i < count; i++) {
 		h[i] = session_get_hashes(m->b, session_at(t, record[i]),
 		                          session_cold_at(t, record[i]));
-		session_prefetch_bucket(&m->growth.table, h[i].client);
-		session_prefetch_bucket(&m->growth.table, h[i].server);
+		session_prefetch_bucket(&m->growth.index, h[i].client);
+		session_prefetch_bucket(&m->growth.index, h[i].server);
 	}
 	for (unsigned i = 0; i < count; i++)
 		if (!session_grow_enter(&m->growth, record[i], h[i].client, h[i].server))
@@ -67,7 +67,6 @@ static void move_run(struct sy_worker *w, void *ctx)
 	if (!m->moved)
 		return;
 	session_grow_finish(b->ctl->store, &m->growth);
-	session_space_set(&b->space, t);
 }
 
 static void passes_note(struct sy_balance *b)

@@ -2,10 +2,11 @@
 #include "options.h"
 
 #include <getopt.h>
-#include <mntent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+
+#include "options_host.h"
 
 #define SESSIONS_MAX (UINT64_C(1) << 31)
 #define IDS_MAX      (1u << 24)
@@ -41,9 +42,13 @@ void options_help(void)
 	       "\n"
 	       "Control\n"
 	       "  --socket PATH              control socket (/run/steelyard/forwarder.sock)\n"
+	       "  --socket-group NAME        besides root, its members may connect to the socket\n"
+	       "                             (steelyard, if this host has such a group)\n"
 	       "  --state DIR                directory of the saved configuration "
 	       "(/var/lib/steelyard)\n"
 	       "  --instance NAME            name of this forwarder on this machine (main)\n"
+	       "  --seccomp on|trap|off      system call filters; trap ends the process by a call\n"
+	       "                             that is not allowed: for tests (on)\n"
 	       "  --log error|warn|info|debug   log level (info)\n"
 	       "\n"
 	       "  --release                  remove the addresses and XDP programs of a stopped\n"
@@ -55,7 +60,7 @@ void options_help(void)
 	       "`steelyard upgrade` replaces a running forwarder, see steelyard(1).\n");
 }
 
-/* ---- values ---- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static int read_number(const char *option, const char *text, uint64_t min, uint64_t max,
                        uint64_t *out, struct sy_error *err)
@@ -112,7 +117,7 @@ static int read_address(const char *text, struct sy_addr *out, struct sy_error *
 	return 0;
 }
 
-/* ---- NAME,KEY=VALUE,… ---- */
+/* ---- NAME,KEY=VALUE,… ------------------------------------------------------------------------ */
 
 typedef int (*key_reader)(void *out, const char *key, const char *value, struct sy_error *err);
 
@@ -283,7 +288,7 @@ static int read_inherit(struct options *o, const char *text, struct sy_error *er
 	return 0;
 }
 
-/* ---- the whole command line ---- */
+/* ---- the whole command line ------------------------------------------------------------------ */
 
 enum option_id {
 	OPT_PORT = 256,
@@ -300,9 +305,11 @@ enum option_id {
 	OPT_MBUFS,
 	OPT_NO_HUGE,
 	OPT_SOCKET,
+	OPT_SOCKET_GROUP,
 	OPT_STATE,
 	OPT_INSTANCE,
 	OPT_LOG,
+	OPT_SECCOMP,
 	OPT_RELEASE,
 	OPT_CLEANUP,
 	OPT_INHERIT,
@@ -325,9 +332,11 @@ static const struct option long_options[] = {
         {"mbufs", required_argument, NULL, OPT_MBUFS},
         {"no-huge", no_argument, NULL, OPT_NO_HUGE},
         {"socket", required_argument, NULL, OPT_SOCKET},
+        {"socket-group", required_argument, NULL, OPT_SOCKET_GROUP},
         {"state", required_argument, NULL, OPT_STATE},
         {"instance", required_argument, NULL, OPT_INSTANCE},
         {"log", required_argument, NULL, OPT_LOG},
+        {"seccomp", required_argument, NULL, OPT_SECCOMP},
         {"release", no_argument, NULL, OPT_RELEASE},
         {"cleanup", no_argument, NULL, OPT_CLEANUP},
         {"inherit", required_argument, NULL, OPT_INHERIT},
@@ -371,6 +380,8 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return 0;
 	case OPT_SOCKET:
 		return read_text("--socket", text, o->socket, sizeof(o->socket), err);
+	case OPT_SOCKET_GROUP:
+		return options_read_group(text, &o->balance.access, err);
 	case OPT_STATE:
 		return read_text("--state", text, o->state, sizeof(o->state), err);
 	case OPT_INSTANCE:
@@ -380,6 +391,8 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return read_text("--instance", text, o->instance, sizeof(o->instance), err);
 	case OPT_LOG:
 		return read_log(o, text, err);
+	case OPT_SECCOMP:
+		return options_read_confine(text, &o->confine, err);
 	case OPT_RELEASE:
 		o->action = ACTION_RELEASE;
 		return 0;
@@ -397,28 +410,13 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 	}
 }
 
-/* Where the session tables are kept across restarts: a mounted hugetlbfs, else shared memory. */
-static void find_store_directory(struct options *o)
-{
-	FILE *mounts = o->runtime.huge ? setmntent("/proc/self/mounts", "r") : NULL;
-	struct mntent *m;
-	strcpy(o->store_directory, "/dev/shm");
-	while (mounts && !o->balance.store_huge && (m = getmntent(mounts)))
-		if (!strcmp(m->mnt_type, "hugetlbfs") &&
-		    strlen(m->mnt_dir) < sizeof(o->store_directory)) {
-			strcpy(o->store_directory, m->mnt_dir);
-			o->balance.store_huge = true;
-		}
-	if (mounts)
-		endmntent(mounts);
-	o->balance.store_directory = o->store_directory;
-}
-
 static void options_default(struct options *o)
 {
 	*o = (struct options){
 	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256},
-	        .balance = {.max_services = 1u << 15, .max_servers = 1u << 16},
+	        .balance = {.max_services = 1u << 15,
+	                    .max_servers = 1u << 16,
+	                    .access = {SY_NOBODY, SY_NOBODY}},
 	        .inherit = -1,
 	        .instance = "main",
 	        .socket = "/run/steelyard/forwarder.sock",
@@ -430,6 +428,7 @@ static void options_default(struct options *o)
 int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 {
 	options_default(o);
+	options_default_group(&o->balance.access);
 	opterr = 0;
 	for (int id; (id = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
 		if (id == '?')
@@ -460,7 +459,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	memcpy(o->runtime.instance, o->store_name, sizeof(o->runtime.instance));
 	o->balance.store_name = o->store_name;
 	o->balance.inherit = o->runtime.inherit = o->inherit >= 0;
-	find_store_directory(o);
+	options_find_store(o);
 	return 0;
 }
 

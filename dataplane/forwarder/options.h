@@ -3,6 +3,7 @@
 #define OPTIONS_H
 
 #include <sy_balance.h>
+#include <sy_confine.h>
 #include <sy_runtime.h>
 
 struct options {
@@ -16,6 +17,7 @@ struct options {
 	int inherit;         /* a successor's end of the hand-over socket, −1: ordinary start */
 	char store_name[64]; /* steelyard-<instance> */
 	enum sy_log_level log;
+	enum sy_confine confine;
 	enum { ACTION_RUN, ACTION_RELEASE, ACTION_CLEANUP, ACTION_VERSION, ACTION_HELP } action;
 };
 

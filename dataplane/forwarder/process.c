@@ -78,7 +78,7 @@ static unsigned adopt_threads(const struct options *o)
 	return o->runtime.workers > wanted ? o->runtime.workers : wanted;
 }
 
-/* ---- starting ---- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 static int adopt_and_start(struct process *l)
 {
@@ -182,7 +182,7 @@ static int begin(struct process *l)
 	return rc < 0 ? predecessor_fail(l, -rc) : 0;
 }
 
-/* ---- running and stopping ---- */
+/* ---- running and stopping -------------------------------------------------------------------- */
 
 static int run(struct process *l)
 {
@@ -252,7 +252,12 @@ int process_run(struct options *o, char *const *argv, struct sy_error *err)
 	struct process l = {.options = o, .note = -1, .err = err};
 	upgrade_init(&l.upgrade, o, argv);
 	l.upgrade.note = &l.note;
-	int rc = o->inherit < 0 ? 0 : hello_check(o, err);
+	bool all_xsk = true; /* other drivers' calls are theirs */
+	for (unsigned i = 0; i < o->runtime.ports; i++)
+		all_xsk &= o->runtime.port[i].backend == SY_PORT_XSK;
+	int rc = sy_confine_process(o->confine, all_xsk, err);
+	if (rc == 0 && o->inherit >= 0)
+		rc = hello_check(o, err);
 	if (rc == 0)
 		rc = make_directories(o->socket, true, err);
 	if (rc == 0)

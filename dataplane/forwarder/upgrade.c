@@ -27,6 +27,7 @@
 #define SETTLE_MS    10      /* between checks of that */
 #define ENDING_MS    1000    /* for a process to free its memory */
 #define BARRIER_US   1000000 /* for the supervisor to learn of its new main process */
+#define SOCKET_GROUP "--socket-group"
 #define SELF         "/proc/self/exe"
 #define SELF_DELETED " (deleted)"
 
@@ -45,7 +46,7 @@ void upgrade_init(struct upgrade *u, const struct options *o, char *const *argv)
 		u->binary[n - cut] = '\0';
 }
 
-/* ---- starting the child ---- */
+/* ---- starting the child ---------------------------------------------------------------------- */
 
 static int binary_check(const char *path, struct sy_error *err)
 {
@@ -61,9 +62,30 @@ static int binary_check(const char *path, struct sy_error *err)
 	return 0;
 }
 
+/* The value of an option in this process's command line, or NULL. */
+static const char *own_value(const struct upgrade *u, const char *option)
+{
+	const char *value = NULL;
+	for (unsigned i = 1; u->argv[i]; i++)
+		if (!strcmp(u->argv[i], option) && u->argv[i + 1])
+			value = u->argv[++i];
+	return value;
+}
+
+static bool is_wanted(const struct sy_balance_upgrade *wanted, const char *option)
+{
+	size_t len = strlen(option);
+	for (unsigned i = 0; i < wanted->argc; i++)
+		if (!strncmp(wanted->argv[i], option, len) &&
+		    (!wanted->argv[i][len] || wanted->argv[i][len] == '='))
+			return true;
+	return false;
+}
+
 /* The command line of a forwarder called `name`: the wanted arguments, or this process's own
- * without
- * --inherit and its value; plus --inherit with a descriptor, if given. Freed by one free(). */
+ * without --inherit and its value; plus --inherit with a descriptor, if given. The socket's group
+ * stays unless another one is wanted: an agent that runs now must be able to connect again. Freed
+ * by one free(). */
 static char **argv_make(const struct upgrade *u, const char *name,
                         const struct sy_balance_upgrade *wanted, const char *inherit)
 {
@@ -71,7 +93,7 @@ static char **argv_make(const struct upgrade *u, const char *name,
 	while (u->argv[own])
 		own++;
 	unsigned given = wanted && wanted->argv ? wanted->argc : own;
-	char **argv = calloc(given + 4, sizeof(*argv));
+	char **argv = calloc(given + 6, sizeof(*argv));
 	if (!argv)
 		return NULL;
 	argv[n++] = (char *)(uintptr_t)name;
@@ -82,6 +104,11 @@ static char **argv_make(const struct upgrade *u, const char *name,
 	if (wanted && wanted->argv) {
 		for (unsigned i = 0; i < wanted->argc; i++)
 			argv[n++] = (char *)(uintptr_t)wanted->argv[i];
+		const char *group = own_value(u, SOCKET_GROUP);
+		if (group && !is_wanted(wanted, SOCKET_GROUP)) {
+			argv[n++] = SOCKET_GROUP;
+			argv[n++] = (char *)(uintptr_t)group;
+		}
 	} else {
 		for (unsigned i = 1; i < own; i++)
 			if (is_inherit(u->argv[i]) && u->argv[i + 1])
@@ -191,7 +218,7 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 	return 0;
 }
 
-/* ---- the child's end ---- */
+/* ---- the child's end ------------------------------------------------------------------------- */
 
 /* The child has closed its socket, so it is most likely ending by itself: waits for its status. */
 static void child_await(const struct upgrade *u)
@@ -272,7 +299,7 @@ static void on_timer(void *ctx)
 	upgrade_fail(u, &err);
 }
 
-/* ---- the hand-over ---- */
+/* ---- the hand-over --------------------------------------------------------------------------- */
 
 static void hand_over(struct upgrade *u)
 {

@@ -139,7 +139,7 @@ static void blocks_clear_step(struct blocks *b)
 		b->clearing--;
 }
 
-/* ---- IPv4 */
+/* ---- IPv4 ------------------------------------------------------------------------------------ */
 
 static uint32_t host_of(const struct sy_blocked *p)
 {
@@ -214,7 +214,7 @@ static int change4(struct blocks *b, const struct sy_blocked *p, bool on)
 	return rc;
 }
 
-/* ---- IPv6 */
+/* ---- IPv6 ------------------------------------------------------------------------------------ */
 
 static int change6(struct sy_director *d, const struct sy_blocked *p, bool on)
 {
@@ -240,7 +240,7 @@ static int change6(struct sy_director *d, const struct sy_blocked *p, bool on)
 	return 0;
 }
 
-/* ---- lists */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static int entry_compare(const struct sy_blocked *x, const struct sy_blocked *y)
 {

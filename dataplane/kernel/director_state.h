@@ -37,13 +37,13 @@ struct sy_director {
 	size_t found_count;
 };
 
-/* ---- director_load.c ---- */
+/* ---- director_load.c ------------------------------------------------------------------------- */
 
 /* Loads the program of the highest level that the kernel accepts. predecessor: id of a program
  * whose maps are used if they fit; 0: none. may_bind: it may be a program for native mode only. */
 int director_load(struct sy_director *d, uint32_t predecessor, bool may_bind, struct sy_error *err);
 
-/* ---- director_block.c ---- */
+/* ---- director_block.c ------------------------------------------------------------------------ */
 
 /* Removes what an earlier process blocked and this one has not said. */
 int director_blocks_settle(struct sy_director *d);
@@ -53,13 +53,13 @@ void director_blocks_reload(struct sy_director *d);
 /* Writes d->now. Returns 0 or a negative errno. */
 int director_settings_write(struct sy_director *d);
 
-/* ---- director_tag.c ---- */
+/* ---- director_tag.c -------------------------------------------------------------------------- */
 
 /* Makes VLAN tags visible to the program: switches off rx-vlan-offload, by which the hardware
  * removes them. Logs a remedy if that fails. */
 void director_tags_keep(const struct sy_director *d);
 
-/* ---- director_found.c ---- */
+/* ---- director_found.c ------------------------------------------------------------------------ */
 
 void director_pin_path(const struct sy_director *d, char out[static HOST_PATH]);
 /* The link to take over, or −1. Removes a link that cannot be taken over. */

@@ -116,11 +116,13 @@ int host_lock(const char *what, const char *held, const char *also, unsigned wai
 		if (mkdir(HOST_RUN_DIR, 0755) < 0 && errno != EEXIST)
 			return sy_fail(err, errno, "cannot create " HOST_RUN_DIR ": %s",
 			               strerror(errno));
-		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0 && errno == ENOENT)
 			continue; /* another namespace's cleanup removed the folder */
 		if (fd < 0)
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
+		/* An earlier build made it readable: then anyone could hold the lock. */
+		(void)fchmod(fd, 0600);
 		if (!lock_wait(fd, deadline))
 			return lock_refuse(fd, held, also, err);
 		if (lock_is_current(fd, path))

@@ -95,6 +95,9 @@ static uint8_t *translate_6to4(uint8_t *frame, struct sy_view *v, const struct s
 		/* The offsets include headers that the new packet would not have. */
 		if (v->fragment != SY_FRAGMENT_NONE && e.fragment + sizeof(f) != e.len)
 			return NULL;
+		/* IPv4's largest datagram is shorter, as its length includes the header. */
+		if (v->fragment_offset + (uint32_t)total > UINT16_MAX)
+			return NULL;
 		id = (uint16_t)(v->fragment != SY_FRAGMENT_NONE ? v->fragment_id : ntohl(f.id));
 		fragment = htons(v->fragment_offset / 8 | (f.place & htons(1) ? IPV4_MORE : 0));
 	} else if (total <= FRAGMENTED) {

@@ -80,7 +80,7 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
 	}
 }
 
-/* ---- inherit: nothing changes before the predecessor has released it ---- */
+/* ---- inherit: nothing changes before the predecessor has released it ------------------------- */
 
 static int source_remember(struct sy_runtime *rt, const struct sy_source *source,
                            struct sy_error *err)
@@ -156,7 +156,7 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 	return first;
 }
 
-/* ---- taking and releasing ---- */
+/* ---- taking and releasing -------------------------------------------------------------------- */
 
 int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
 {

@@ -101,7 +101,7 @@ void announce_forget(struct sy_runtime *rt, const struct sy_addr *addr)
 		a->count = kept;
 }
 
-/* ---- frames ---- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static void put_u16(uint8_t *at, uint16_t value)
 {
@@ -157,7 +157,7 @@ static void advertisement_write(uint8_t frame[FRAME_V6], const struct sy_addr *a
 	memcpy(icmp + 2, &csum, sizeof(csum));
 }
 
-/* ---- sending ---- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void frame_send(struct announcements *a, const struct port *p, const uint8_t *frame,
                        size_t len)

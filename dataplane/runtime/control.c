@@ -12,21 +12,30 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "frame.h"
 #include "runtime.h"
 
-#define PEERS_MAX 32
+#define PEERS_MAX      32
+#define PEERS_RESERVED 8 /* for root, this process's user and the agent's */
+#define PEERS_OF_USER  8 /* of each other user */
+#define CHECK_S        1 /* between checks of frames that have stopped */
+#define SILENT_NS      (10 * UINT64_C(1000000000)) /* in the middle of a frame */
+#define FRAME_NS       (60 * UINT64_C(1000000000)) /* for a whole frame */
 
 struct sy_control_peer {
 	struct sy_control *control;
 	struct sy_control_peer *next;
 	int fd;
-	bool busy;    /* a request awaits its reply */
-	bool ending;  /* no more reads; closed after the last reply */
-	bool in_turn; /* peer_turn() is running and will do the rest */
+	uint32_t user;              /* that connected */
+	bool reserved;              /* may use the reserved connections */
+	uint64_t first_ns, last_ns; /* when the frame's first and latest bytes came */
+	bool busy;                  /* a request awaits its reply */
+	bool ending;                /* no more reads; closed after the last reply */
+	bool in_turn;               /* peer_turn() is running and will do the rest */
 	struct frame_reader reader;
 	uint8_t *out; /* reply, not all of it written yet */
 	size_t out_len, out_done;
@@ -36,9 +45,10 @@ struct sy_control_peer {
 struct sy_control {
 	struct sy_runtime *rt;
 	struct sy_control_handler handler;
+	struct sy_control_access access;
 	struct sy_control_peer *peers;
-	unsigned peer_count;
-	int fd, spare_fd;
+	unsigned peer_count, refused; /* refused since the last check */
+	int fd, spare_fd, timer_fd;
 	char path[108];
 };
 
@@ -120,6 +130,9 @@ static void peer_read(struct sy_control_peer *p)
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n > 0) {
+			p->last_ns = sy_clock_ns();
+			if (!frame_is_cut(&p->reader))
+				p->first_ns = p->last_ns;
 			peer_frame(p, frame_add(&p->reader, (size_t)n, SY_CONTROL_MAX));
 		} else if (n == 0 && frame_is_cut(&p->reader)) {
 			peer_break(p, "the connection ended in the middle of a frame");
@@ -177,14 +190,75 @@ void **sy_control_peer_data(struct sy_control_peer *peer)
 	return &peer->data;
 }
 
-/* ---- listening ---- */
+bool sy_control_peer_is_owner(const struct sy_control_peer *peer)
+{
+	return peer->user == 0 || peer->user == geteuid();
+}
+
+/* ---- frames that stop ------------------------------------------------------------------------ */
+
+static void control_check(void *ctx)
+{
+	struct sy_control *c = ctx;
+	uint64_t now, times;
+	if (read(c->timer_fd, &times, sizeof(times)) < 0)
+		return;
+	if (c->refused)
+		sy_log(SY_LOG_WARN, "control", "connections refused: %u, for %u are open",
+		       c->refused, c->peer_count);
+	c->refused = 0;
+	for (struct sy_control_peer *p = c->peers, *next; p; p = next) {
+		next = p->next;
+		if (p->busy || p->ending || p->out_len || !frame_is_cut(&p->reader))
+			continue;
+		/* This thread may have been busy: what has come meanwhile counts. */
+		p->in_turn = true;
+		peer_read(p);
+		now = sy_clock_ns();
+		if (!p->busy && !p->ending && frame_is_cut(&p->reader) &&
+		    (now - p->last_ns > SILENT_NS || now - p->first_ns > FRAME_NS))
+			peer_break(p, "the frame has stopped in the middle");
+		peer_turn(p);
+	}
+}
+
+static int control_check_begin(struct sy_control *c)
+{
+	struct itimerspec every = {{.tv_sec = CHECK_S}, {.tv_sec = CHECK_S}};
+	c->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (c->timer_fd < 0 || timerfd_settime(c->timer_fd, 0, &every, NULL) < 0)
+		return -errno;
+	return loop_watch(c->rt->loop, c->timer_fd, control_check, c);
+}
+
+/* ---- listening ------------------------------------------------------------------------------- */
+
+/* Whether this user may have one more connection. */
+static bool peer_is_welcome(const struct sy_control *c, const struct sy_control_peer *one)
+{
+	unsigned same = 0, others = 0;
+	if (one->reserved)
+		return c->peer_count < PEERS_MAX;
+	for (const struct sy_control_peer *p = c->peers; p; p = p->next) {
+		same += p->user == one->user;
+		others += !p->reserved;
+	}
+	return c->peer_count < PEERS_MAX && others < PEERS_MAX - PEERS_RESERVED &&
+	       same < PEERS_OF_USER;
+}
 
 static void peer_add(struct sy_control *c, int fd)
 {
+	struct ucred who = {.uid = SY_NOBODY};
 	struct sy_control_peer *p = calloc(1, sizeof(*p));
-	if (!p || c->peer_count == PEERS_MAX || loop_watch(c->rt->loop, fd, peer_turn, p)) {
-		sy_log(SY_LOG_WARN, "control", "a connection is refused: %u are open",
-		       c->peer_count);
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &(socklen_t){sizeof(who)});
+	if (p) {
+		p->user = who.uid;
+		p->reserved = sy_control_peer_is_owner(p) ||
+		              (who.uid == c->access.agent && who.uid != SY_NOBODY);
+	}
+	if (!p || !peer_is_welcome(c, p) || loop_watch(c->rt->loop, fd, peer_turn, p)) {
+		c->refused++; /* control_check() logs it */
 		free(p);
 		close(fd);
 		return;
@@ -238,6 +312,18 @@ static int path_clear(const struct sockaddr_un *sun, struct sy_error *err)
 	               sun->sun_path);
 }
 
+/* In a container, the group may have no number to give: then the socket is this user's alone. */
+static void path_share(const char *path, uint32_t group)
+{
+	if (group == SY_NOBODY)
+		return;
+	if (lchown(path, (uid_t)-1, group) < 0 || chmod(path, 0660) < 0)
+		sy_log(SY_LOG_WARN, "control",
+		       "%s is not given to group %u: %s; only user %u and root can connect, an "
+		       "agent of another user cannot",
+		       path, group, strerror(errno), geteuid());
+}
+
 static int control_listen(struct sy_control *c, struct sy_error *err)
 {
 	struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -256,12 +342,15 @@ static int control_listen(struct sy_control *c, struct sy_error *err)
 	}
 	if (listen(c->fd, PEERS_MAX))
 		return sy_fail(err, errno, "control socket %s: %s", sun.sun_path, strerror(errno));
+	path_share(c->path, c->access.group);
 	c->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	rc = loop_watch(c->rt->loop, c->fd, control_accept, c);
+	rc = control_check_begin(c);
+	if (rc == 0)
+		rc = loop_watch(c->rt->loop, c->fd, control_accept, c);
 	return rc ? sy_fail(err, -rc, "watching the control socket: %s", strerror(-rc)) : 0;
 }
 
-int sy_control_open(struct sy_runtime *rt, const char *path,
+int sy_control_open(struct sy_runtime *rt, const char *path, const struct sy_control_access *access,
                     const struct sy_control_handler *handler, struct sy_control **out,
                     struct sy_error *err)
 {
@@ -270,7 +359,8 @@ int sy_control_open(struct sy_runtime *rt, const char *path,
 		return sy_fail(err, ENOMEM, "no memory for the control socket");
 	c->rt = rt;
 	c->handler = *handler;
-	c->fd = c->spare_fd = -1;
+	c->access = *access;
+	c->fd = c->spare_fd = c->timer_fd = -1;
 	size_t len = strlen(path);
 	int rc = len < sizeof(c->path)
 	                 ? 0
@@ -320,5 +410,8 @@ void sy_control_close(struct sy_control *c)
 	if (c->fd >= 0 && c->path[0])
 		unlink(c->path);
 	control_deafen(c);
+	loop_unwatch(c->rt->loop, c->timer_fd);
+	if (c->timer_fd >= 0)
+		close(c->timer_fd);
 	free(c);
 }

@@ -123,7 +123,7 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 	g->count = 0;
 }
 
-/* ---- receiving ---- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* The number of bursts that a turn takes from one worker's ring at most. Packets there have
  * already cost work. If they arrive faster than they leave, it is better to lose packets that still
@@ -191,7 +191,7 @@ void handover_notify(struct sy_worker *w)
 	}
 }
 
-/* ---- sending ---- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 uint32_t sy_handover_position(const struct sy_worker *w, unsigned owner)
 {

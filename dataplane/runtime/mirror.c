@@ -187,7 +187,7 @@ static void mirror_readable(void *ctx)
 		routes_flush(rt);
 }
 
-/* ---- static configuration ---- */
+/* ---- static configuration -------------------------------------------------------------------- */
 
 static int static_route(struct sy_runtime *rt, const struct sy_static_route *s,
                         struct sy_error *err)

@@ -20,7 +20,7 @@ void paths_init(struct routes *r, unsigned half)
 		r->path_free[r->path_free_count++] = (uint16_t)i;
 }
 
-/* ---- path objects ---- */
+/* ---- path objects ---------------------------------------------------------------------------- */
 
 static void path_end(void *ptr)
 {
@@ -90,7 +90,7 @@ void paths_measure(struct sy_runtime *rt)
 			SY_RCU_PUBLISH(r->mtu[id], path_mtu(rt, r->path[id]));
 }
 
-/* ---- groups ---- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static bool group_says(const struct group *g, const struct sy_route *route)
 {
@@ -237,7 +237,7 @@ void group_dirty(struct routes *r, uint16_t group)
 	r->dirty[r->dirty_count++] = group;
 }
 
-/* ---- ageing ---- */
+/* ---- ageing ---------------------------------------------------------------------------------- */
 
 static void path_stale(struct routes *r, uint16_t id)
 {
@@ -308,7 +308,7 @@ void paths_close(struct routes *r)
 			path_end(r->path[i]);
 }
 
-/* ---- readers ---- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 const struct path *path_get(const struct sy_runtime *rt, uint16_t id)
 {

@@ -190,6 +190,7 @@ static const struct {
         {SY_DROP_TRUNCATED, offsetof(struct sy_director_stats, dropped_truncated)},
         {SY_DROP_TOO_BIG, offsetof(struct sy_director_stats, dropped_too_big)},
         {SY_DROP_NO_SERVICE, offsetof(struct sy_director_stats, dropped_no_service)},
+        {SY_DROP_ACL_DROP, offsetof(struct sy_director_stats, dropped_blocked)},
 };
 
 static uint64_t counter_at(const struct sy_director_stats *stats, size_t counter)

@@ -12,7 +12,7 @@
 
 #include "route.h"
 
-/* ---- workers ---- */
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static void worker_leave(struct sy_worker *w, void *ctx)
 {
@@ -58,7 +58,7 @@ static int workers_call(struct sy_runtime *rt, void (*fn)(struct sy_worker *w, v
 	return 0;
 }
 
-/* ---- ports ---- */
+/* ---- ports ----------------------------------------------------------------------------------- */
 
 /* An attempt takes buffers and the control thread's time, so failed ones are repeated after 0.1 s
  * and then ever more seldom, at last every 13 s. */

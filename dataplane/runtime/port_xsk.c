@@ -63,7 +63,7 @@ struct rte_mbuf *xsk_mbuf_of(const struct xsk_port *x, uint64_t address)
 	return (struct rte_mbuf *)(data_room - sizeof(struct rte_mbuf));
 }
 
-/* ---- receive ---- */
+/* ---- receive --------------------------------------------------------------------------------- */
 
 /* Returns whether the kernel got any buffers. */
 static bool fill_more(struct xsk_port *x, struct xsk_queue *q)
@@ -161,7 +161,7 @@ static void xsk_wake(struct port *p, unsigned queue)
 	fill_kick(&((struct xsk_port *)p->impl)->queue[queue]);
 }
 
-/* ---- transmit ---- */
+/* ---- transmit -------------------------------------------------------------------------------- */
 
 static unsigned xsk_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
@@ -218,7 +218,7 @@ static void xsk_stats(struct port *p, struct sy_port_stats *out)
 	sy_director_read_stats(x->director, &out->director);
 }
 
-/* ---- opening ---- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int queue_fail(unsigned queue, int code, struct sy_error *err)
 {
@@ -388,7 +388,7 @@ static int xsk_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_
 	return 0;
 }
 
-/* ---- releasing ---- */
+/* ---- releasing ------------------------------------------------------------------------------- */
 
 /* From here on, its packets are dropped and do not wait in a ring that no process reads. */
 static void xsk_shut(struct port *p)

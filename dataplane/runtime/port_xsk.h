@@ -41,7 +41,7 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 void xsk_queue_close_begin(struct xsk_queue *q);
 int xsk_interface_read(struct port *p, struct sy_error *err);
 
-/* ---- port_xsk_again.c ---- */
+/* ---- port_xsk_again.c ------------------------------------------------------------------------ */
 
 /* Gives the flow director what it must know about the port. */
 int xsk_director_set(struct port *p, struct sy_error *err);

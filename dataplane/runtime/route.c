@@ -50,7 +50,7 @@ void routes_close(struct sy_runtime *rt)
 	rt->routes = NULL;
 }
 
-/* ---- the two families ---- */
+/* ---- the two families ------------------------------------------------------------------------ */
 
 static uint32_t host_v4(const struct sy_addr *a)
 {
@@ -146,7 +146,7 @@ static void prefix_unset(struct routes *r, const struct sy_route *route, const s
 	prefix_remove(r, route);
 }
 
-/* ---- changes ---- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 static void group_leave(struct routes *r, uint16_t group)
 {
@@ -222,7 +222,7 @@ void routes_refuse(struct sy_runtime *rt, bool refused)
 	routes_flush(rt);
 }
 
-/* ---- look-up ---- */
+/* ---- look-up --------------------------------------------------------------------------------- */
 
 /*
  * Compares the generation before and after. If it grew, the reads may mix two states: a group

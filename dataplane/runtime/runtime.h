@@ -36,6 +36,7 @@ struct sy_runtime {
 	struct adjacencies *adjacencies;
 	uint32_t links_changed; /* writer: control thread, after each change; readers: workers,
 	                           acquire */
+	struct sampling sampling;
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
 	struct marks *marks;                 /* check.c's; NULL: no mark was set yet */

@@ -19,6 +19,8 @@
 #include <rte_errno.h>
 #include <rte_lcore.h>
 
+#include <sy_confine.h>
+
 #include "route.h"
 
 /* Back-off when some source can only be polled, in microseconds. The first sleep is short, for
@@ -29,7 +31,7 @@
 /* The most that the clock advances between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
-/* ---- time: TSC, disciplined against CLOCK_MONOTONIC each round ---- */
+/* ---- time: TSC, disciplined against CLOCK_MONOTONIC each round ------------------------------- */
 
 void worker_clock_start(struct sy_worker_private *p)
 {
@@ -70,11 +72,13 @@ static void clock_discipline(struct sy_worker *w)
 	w->private->now_s = (uint32_t)(w->now_ns / 1000000000u);
 }
 
-/* ---- drops and packets ---- */
+/* ---- drops and packets ----------------------------------------------------------------------- */
 
 void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason)
 {
 	SY_COUNT(w->counters.drop[reason], 1);
+	if (SY_UNLIKELY(--w->private->sample_left[SY_SAMPLE_DROPPED] < 0))
+		sample_drop(w, m, reason);
 	rte_pktmbuf_free(m);
 }
 
@@ -89,7 +93,7 @@ struct rte_mbuf *sy_packet_alloc(struct sy_worker *w)
 	return rte_pktmbuf_alloc(w->rt->pool);
 }
 
-/* ---- the loop ---- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 {
@@ -125,6 +129,8 @@ static bool source_poll(struct sy_worker *w, const struct worker_source *s)
 	SY_COUNT(c->rx_bytes, bytes);
 	SY_COUNT(w->counters.rx_packets, n);
 	SY_COUNT(w->counters.rx_bytes, bytes);
+	if (SY_UNLIKELY((w->private->sample_left[SY_SAMPLE_RECEIVED] -= n) < 0))
+		sample_burst(w, m, n);
 	burst_run(w, n, false);
 	return true;
 }
@@ -147,22 +153,28 @@ static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
 {
-	struct sy_gather *g = &w->private->again;
-	if (g->count == SY_BURST)
+	struct again *a = &w->private->again;
+	if (a->count == WORKER_AGAIN)
 		return false;
-	g->mbuf[g->count++] = m;
+	a->mbuf[(a->first + a->count++) % WORKER_AGAIN] = m;
 	return true;
 }
 
 /* Runs the packets of sy_packet_again(), after the bursts that held them back. What it hands over
- * follows what those bursts handed over. */
+ * follows what those bursts handed over. Packets that it gives again itself wait for the next
+ * turn. */
 static void again_run(struct sy_worker *w)
 {
-	struct sy_gather *g = &w->private->again;
-	unsigned n = g->count;
-	memcpy(w->private->burst.mbuf, g->mbuf, n * sizeof(g->mbuf[0]));
-	g->count = 0;
-	burst_run(w, n, true);
+	struct again *a = &w->private->again;
+	for (unsigned left = a->count; left > 0;) {
+		unsigned n = left < SY_BURST ? left : SY_BURST;
+		for (unsigned i = 0; i < n; i++)
+			w->private->burst.mbuf[i] = a->mbuf[(a->first + i) % WORKER_AGAIN];
+		a->first = (a->first + n) % WORKER_AGAIN;
+		a->count -= n;
+		left -= n;
+		burst_run(w, n, true);
+	}
 }
 
 static void call_answer(struct sy_worker *w)
@@ -189,6 +201,7 @@ static void round_run(struct sy_worker *w)
 	p->round_tsc = w->tsc;
 	cpu_wait_note(&p->cpu_wait, cpu_wait_ns(p->cpu_wait.fd), w->now_ns);
 	sources_wake(w);
+	sample_round(w);
 	if (p->waiting_count)
 		transmit_waiting(w, false);
 	if (w->rt->options.round)
@@ -338,6 +351,7 @@ void *worker_main(void *arg)
 	p->cpu_wait.fd = cpu_wait_open();
 	p->cpu_wait.waited_ns = cpu_wait_ns(p->cpu_wait.fd);
 	p->cpu_wait.at_ns = w->now_ns;
+	sy_confine_worker(); /* from here on, strangers' bytes */
 	uint64_t last_work = w->tsc, before = w->tsc;
 	while (!SY_READ(p->stop)) {
 		bool work = worker_turn(w);

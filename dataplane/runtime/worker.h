@@ -10,6 +10,7 @@
 #include "cpu_wait.h"
 #include "port.h"
 #include "ring.h"
+#include "sample.h"
 #include "sy_tx_cache.h"
 
 #define WORKER_FLOW_RING     2048 /* packets from one worker to the slots' owner */
@@ -75,6 +76,14 @@ struct worker_clock {
 	uint64_t rate;   /* nanoseconds per cycle, 32 fractional bits */
 };
 
+#define WORKER_AGAIN (8 * SY_BURST)
+
+/* The packets of sy_packet_again(), in their order. */
+struct again {
+	unsigned first, count;
+	struct rte_mbuf *mbuf[WORKER_AGAIN];
+};
+
 struct sy_worker_private {
 	pthread_t thread;
 	bool running;        /* the thread exists; used by the control thread */
@@ -86,6 +95,8 @@ struct sy_worker_private {
 	uint32_t now_s;
 	struct worker_clock clock;
 	uint64_t round_tsc, spin_cycles, round_cycles;
+	int64_t sample_left[SY_SAMPLE_KINDS]; /* packets that still pass before a sample; negative:
+	                                         one is due. See sample.h */
 	struct cpu_wait cpu_wait;
 	struct worker_source source[SY_MAX_PORTS * SY_MAX_QUEUES];
 	unsigned sources;
@@ -95,10 +106,11 @@ struct sy_worker_private {
 	struct outbound *hand_over;         /* [workers] */
 	struct sy_gather *transmit_by;      /* [workers]: for the owner of the queue */
 	uint64_t hand_over_to, transmit_to; /* bit per worker */
-	struct sy_gather again;             /* sy_packet_again() */
+	struct again again;
 	struct next_burst next;
 	struct sy_burst burst;
 
+	struct sampler sampler;
 	struct waiting waiting[WORKER_WAITING];
 	unsigned waiting_count;
 	uint32_t neighbours_seen; /* neighbours_changed when last looked */
@@ -112,7 +124,7 @@ struct sy_worker_private {
 	struct rte_ring *asks;       /* to the control thread */
 };
 
-/* ---- workers.c: all workers ---- */
+/* ---- workers.c: all workers ------------------------------------------------------------------ */
 
 int workers_open(struct sy_runtime *rt, struct sy_error *err);
 /* Assigns the ports' queues to workers. */
@@ -132,7 +144,7 @@ void workers_neighbour_changed(struct sy_runtime *rt);
 /* Control thread: answers the workers' requests. */
 void workers_answer(struct sy_runtime *rt);
 
-/* ---- worker.c: one worker ---- */
+/* ---- worker.c: one worker -------------------------------------------------------------------- */
 
 /* The worker's thread. */
 void *worker_main(void *worker);
@@ -148,7 +160,7 @@ void worker_wake(struct sy_worker *w);
 /* The same for several, a bit each. */
 void workers_wake(struct sy_runtime *rt, uint64_t workers);
 
-/* ---- handover.c ---- */
+/* ---- handover.c ------------------------------------------------------------------------------ */
 
 int handover_open(struct sy_runtime *rt, struct sy_error *err);
 void handover_close(struct sy_runtime *rt);
@@ -167,7 +179,7 @@ void handover_push(struct sy_worker *w);
 /* Sends all of them, and wakes sleeping workers. */
 void handover_flush(struct sy_worker *w);
 
-/* ---- transmit.c ---- */
+/* ---- transmit.c ------------------------------------------------------------------------------ */
 
 /* Sends the packets that the burst gathered for ports. */
 void transmit_flush(struct sy_worker *w);

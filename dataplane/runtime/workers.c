@@ -19,7 +19,7 @@
  * that continues receiving is not read for longer. */
 #define DRAIN_TURNS (4 * PORT_XSK_RING / SY_BURST)
 
-/* ---- from opening to closing ---- */
+/* ---- from opening to closing ----------------------------------------------------------------- */
 
 int worker_source_add(struct sy_worker *w, struct port *port, unsigned queue)
 {
@@ -48,6 +48,8 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 	p->asks = rte_zmalloc("sy_asks", (size_t)asks, SY_CACHE_LINE);
 	if (p->wake_fd < 0 || p->epoll_fd < 0)
 		return -errno;
+	if (sampler_open(w))
+		return -ENOMEM;
 	if (!p->asks ||
 	    rte_ring_init(p->asks, "sy_asks", WORKER_ASKS, RING_F_SP_ENQ | RING_F_SC_DEQ))
 		return -ENOMEM;
@@ -179,13 +181,14 @@ void workers_close(struct sy_runtime *rt)
 			close(p->wake_fd);
 		if (p->epoll_fd >= 0)
 			close(p->epoll_fd);
+		sampler_close(&rt->worker[i]);
 		rte_free(p->asks);
 		rte_free(p);
 	}
 	free(rt->worker);
 }
 
-/* ---- calls from the control thread ---- */
+/* ---- calls from the control thread ----------------------------------------------------------- */
 
 unsigned sy_worker_count(const struct sy_runtime *rt)
 {

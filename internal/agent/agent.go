@@ -8,13 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"steelyard/internal/api"
@@ -24,29 +24,43 @@ import (
 	"steelyard/internal/metrics"
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
+	"steelyard/internal/sampling"
 	"steelyard/internal/store"
+	"steelyard/internal/unixsock"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Default paths.
 const (
-	DefaultSocket = "/run/steelyard/agent.sock"
+	DefaultSocket = "/run/steelyard/agent/agent.sock"
 	DefaultConfig = "/etc/steelyard/steelyard.yaml"
-	DefaultState  = "/var/lib/steelyard"
+	DefaultState  = "/var/lib/steelyard/agent"
+	// Groups of the two sockets.
+	DefaultGroup     = "steelyard"
+	DefaultReadGroup = "steelyard-read"
 )
 
 // maxChecks bounds the number of simultaneous health checks, and so the number of sockets.
 const maxChecks = 2048
 
+// Connections to one socket of the agent: of all users but root and its own, and of each of those.
+const (
+	maxConnections       = 128
+	maxConnectionsOfUser = 32
+)
+
 // Options of an agent.
 type Options struct {
 	Config    string // file
 	Forwarder string // its socket
-	Socket    string // the agent's own
+	Socket    string // the agent's own; the reading socket is beside it
+	Group     string // its members may change what the agent does; "": nobody but this user and root
+	ReadGroup string // its members may read; "": likewise
 	State     string // directory
 	Log       *slog.Logger
 	Probe     health.Dial     // how health checks connect
+	MayMark   func() error    // why they cannot be marked; nil: they can
 	Reload    <-chan struct{} // a value requests a reload of the file
 }
 
@@ -60,6 +74,7 @@ type Agent struct {
 	durations  *prometheus.HistogramVec
 	behind     prometheus.Histogram
 	late       prometheus.Counter
+	sampler    *sampling.Sampler
 	metrics    *metricsServer
 }
 
@@ -82,34 +97,45 @@ func Run(ctx context.Context, options Options) error {
 		Probe: a.probe(health.NewProbe(options.Probe)), Report: a.reportHealth, Limit: maxChecks, Observe: a.observeCheck,
 	})
 	defer a.checker.Close()
+	if err := inheritState(options.State); err != nil {
+		return err
+	}
 	var err error
 	if a.store, err = store.Open(options.State, a.checker); err != nil {
 		return err
 	}
 	a.file = &config.File{Path: options.Config, Use: a.use, Log: options.Log}
 	a.reconciler = reconcile.New(a.store, reconcile.Options{
-		Dial: func(ctx context.Context) (reconcile.Forwarder, error) { return a.dial(ctx) },
+		Dial: a.dialMarking,
 		Log:  options.Log, First: 50 * time.Millisecond, Longest: 500 * time.Millisecond, Poll: 2 * time.Second,
 		Retry: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 	})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(a.durations, a.behind, a.late)
+	a.sampler = sampling.New(sampling.Options{
+		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log,
+	})
+	registry.MustRegister(a.durations, a.behind, a.late, a.sampler)
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
 	}, registry, a.detail), options.Log)
 	defer a.metrics.listen("")
 
-	listener, err := listen(options.Socket)
+	changing, err := unixsock.Listen(options.Socket, options.Group, "the agent's socket", options.Log)
 	if err != nil {
 		return err
 	}
-	a.serve(ctx, listener)
+	reading, err := unixsock.Listen(unixsock.Reading(options.Socket), options.ReadGroup, "the agent's reading socket", options.Log)
+	if err != nil {
+		changing.Close()
+		return err
+	}
+	a.serve(ctx, changing, reading)
 	return nil
 }
 
 // serve runs the parts until ctx ends, then waits for them.
-func (a *Agent) serve(ctx context.Context, listener net.Listener) {
+func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	_, _ = a.file.Load() // a bad file is logged; a corrected one is loaded later
@@ -118,26 +144,38 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) {
 	}
 	running.Go(func() { a.reconciler.Run(ctx) })
 	running.Go(func() { a.followReloads(ctx) })
+	running.Go(func() { a.sampler.Run(ctx) })
 
-	handler := api.NewHandler(&api.Server{
+	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
-		Socket: a.options.Forwarder, Started: time.Now(), Warnings: a.metrics.warnings, Log: a.options.Log,
+		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, Warnings: a.warnings, Log: a.options.Log,
+	}
+	readers := api.NewReadingHandler(service, func() string {
+		return "this is allowed to root" + unixsock.Members(a.options.Socket, " and members of the group ") + " only: you may read, not change"
 	})
+	running.Go(func() { a.answer(ctx, reading, readers) })
+	a.options.Log.Info("agent is ready", "socket", a.options.Socket, "forwarder", a.options.Forwarder)
+	a.answer(ctx, changing, api.NewHandler(service))
+}
+
+// answer serves one socket until ctx ends. Each user has a share of its connections.
+func (a *Agent) answer(ctx context.Context, listener net.Listener, handler http.Handler) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
 		// Calls that wait end when the agent does.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	running.Go(func() {
-		<-ctx.Done()
+	closed := make(chan struct{})
+	context.AfterFunc(ctx, func() {
 		server.Close()
+		close(closed)
 	})
-	a.options.Log.Info("agent is ready", "socket", a.options.Socket, "forwarder", a.options.Forwarder)
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		a.options.Log.Error("the agent's socket failed; the command line cannot reach it", "error", err)
-		<-ctx.Done()
+	err := server.Serve(unixsock.Shared(listener, maxConnections, maxConnectionsOfUser))
+	if !errors.Is(err, http.ErrServerClosed) {
+		a.options.Log.Error("the agent's socket failed; the command line cannot reach it", "socket", listener.Addr(), "error", err)
 	}
+	<-closed // also the connections: a client would otherwise use them for the next agent
 }
 
 func (a *Agent) followReloads(ctx context.Context) {
@@ -155,6 +193,55 @@ func (a *Agent) dial(ctx context.Context) (*dpclient.Client, error) {
 	return dpclient.Dial(ctx, a.options.Forwarder)
 }
 
+// dialMarking connects for the reconciler.
+func (a *Agent) dialMarking(ctx context.Context) (reconcile.Forwarder, error) {
+	client, err := a.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return markingClient{client, a.options.MayMark}, nil
+}
+
+// markingClient is a connection whose marks need the forwarder's support and this process's right to mark.
+// Without the right, servers are checked on their own addresses: they are not down.
+type markingClient struct {
+	*dpclient.Client
+	mayMark func() error
+}
+
+func (c markingClient) Marks(ctx context.Context) (model.Marks, error) {
+	marks, err := c.Client.Marks(ctx)
+	if err == nil && marks.Active && c.mayMark != nil {
+		if missing := c.mayMark(); missing != nil {
+			marks = model.Marks{Refused: missing.Error()}
+		}
+	}
+	return marks, err
+}
+
+// inheritState takes over what an agent of an earlier version left one directory above, where it ran as
+// root. Its file stays.
+func inheritState(directory string) error {
+	if filepath.Base(directory) != filepath.Base(DefaultState) {
+		return nil
+	}
+	path := filepath.Join(directory, store.StateFile)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // opening it reports errors
+	}
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(directory), store.StateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil { // without it, drained servers would get sessions again
+		return fmt.Errorf("the state of an earlier agent: %w: copy it to %s, or remove it", err, path)
+	}
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return store.WriteFile(path, data, 0o600)
+}
+
 // detail returns what the running configuration says about metrics.
 func (a *Agent) detail() model.Detail {
 	if running := a.store.Config(); running != nil {
@@ -167,7 +254,13 @@ func (a *Agent) detail() model.Detail {
 func (a *Agent) use(config *model.Config) uint64 {
 	generation := a.store.SetConfig(config)
 	a.metrics.listen(config.Metrics.Listen)
+	a.sampler.Configure(config.SFlow)
 	return generation
+}
+
+// warnings say what of the agent's own does not work.
+func (a *Agent) warnings() []string {
+	return append(a.metrics.warnings(), a.sampler.Warnings()...)
 }
 
 // probe checks servers with a mark on the VIP once the forwarder leads marks to them, and on their own
@@ -210,29 +303,4 @@ func (a *Agent) observeCheck(check health.Observation) {
 	if check.Late {
 		a.late.Inc()
 	}
-}
-
-// listen replaces a socket that a dead agent left, but never one on which a process answers.
-func listen(socket string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-		return nil, fmt.Errorf("the agent's socket: %w", err)
-	}
-	if conn, err := net.Dial("unix", socket); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("an agent is running already, on %s: stop it, or use another --socket", socket)
-	} else if errors.Is(err, syscall.ECONNREFUSED) {
-		if err := os.Remove(socket); err != nil {
-			return nil, fmt.Errorf("the agent's socket: %w", err)
-		}
-	}
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("the agent's socket: %w", err)
-	}
-	// Write access to the socket allows control of the forwarder: root, and the socket's group.
-	if err := os.Chmod(socket, 0o660); err != nil {
-		listener.Close()
-		return nil, fmt.Errorf("the agent's socket: %w", err)
-	}
-	return listener, nil
 }

@@ -101,7 +101,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := port.Addr().String()
-	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\n")
+	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\naccess: edge\naccess_lists:\n  - name: edge\n    rules:\n"+
+		"      - { action: drop, ports: [23] }\n      - { name: scanners, action: drop, from: [192.0.2.0/24] }\n")
 	l.forwarder.Drops = []*forwarderpb.Drop{{Name: "no-route", Packets: 3}}
 	l.forwarder.Traffic = func(*forwarderpb.ServiceKey, *forwarderpb.Server) *forwarderpb.Traffic {
 		return &forwarderpb.Traffic{PacketsIn: 11, BytesOut: 1 << 40}
@@ -126,6 +127,9 @@ func TestMetrics(t *testing.T) {
 		`steelyard_service_receive_packets_total{port="80",protocol="tcp",service="web",vip="10.0.0.80"} 11` + "\n",
 		`steelyard_server_transmit_bytes_total{server="10.1.0.21:8080",service="web"} 1099511627776` + "\n",
 		`steelyard_drops_packets_total{reason="no-route"} 3` + "\n",
+		`steelyard_access_rule_matches_total{list="edge",rule="1"} `,
+		`steelyard_access_rule_matches_total{list="edge",rule="scanners"} `,
+		`steelyard_access_rule_matches_total{list="edge",rule="otherwise"} `,
 		`steelyard_adopted_sessions{result="kept"} 5` + "\n", `steelyard_adopted_sessions{result="torn"} 0` + "\n",
 		"steelyard_adoption_seconds 0.25\n", "steelyard_adoption_away_seconds 2\n",
 		`steelyard_build_info{version="` + version.Build + `"} 1` + "\n", `steelyard_forwarder_build_info{version="`,

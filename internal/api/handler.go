@@ -4,6 +4,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,32 +31,85 @@ var carriesFile = map[string]bool{
 	agentpbconnect.AgentServiceDiffConfigProcedure:  true,
 }
 
+// Limits of the reading socket: its clients share the forwarder's connections with the agent.
+const (
+	maxReaders    = 4                // requests at a time
+	answerTimeout = 40 * time.Second // to make the answer, and for the client to take it
+)
+
 // NewHandler returns the handler of the agent's socket. It reads a request as a whole before anything
 // looks at it, and only up to the method's limit. There is no compression, which a socket of this host
 // does not need: a request has as many bytes in memory as were sent.
 func NewHandler(server *Server) http.Handler {
-	_, handler := agentpbconnect.NewAgentServiceHandler(server,
-		connect.WithReadMaxBytes(maxFileRequest), connect.WithCompression("gzip", nil, nil))
+	handler := newService(server)
 	files := make(chan struct{}, maxFileRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limit := int64(maxRequestBytes)
 		if carriesFile[r.URL.Path] {
 			limit = maxFileRequest
-			select {
-			case files <- struct{}{}:
-				defer func() { <-files }()
-			case <-r.Context().Done():
+			if !enter(r, files) {
 				return
 			}
+			defer func() { <-files }()
 		}
-		body, err := readBody(w, r, limit)
-		if err != nil {
-			writeError(w, r, err)
+		serveWhole(w, r, limit, handler)
+	})
+}
+
+// NewReadingHandler returns the handler of the reading socket: only methods that the contract marks
+// NO_SIDE_EFFECTS, and few of them at a time. missing says which right other methods need.
+func NewReadingHandler(server *Server, missing func() string) http.Handler {
+	onlyReading := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+			if request.Spec().IdempotencyLevel != connect.IdempotencyNoSideEffects {
+				return nil, connect.NewError(connect.CodePermissionDenied, errors.New(missing()))
+			}
+			return next(ctx, request)
+		}
+	})
+	service := newService(server, connect.WithInterceptors(onlyReading))
+	readers := make(chan struct{}, maxReaders)
+	// Waits only once the request is here: who sends slowly delays nobody.
+	inTurn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !enter(r, readers) {
 			return
 		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		handler.ServeHTTP(w, r)
+		defer func() { <-readers }()
+		controller := http.NewResponseController(w)
+		_ = controller.SetWriteDeadline(time.Now().Add(answerTimeout)) // not supported by recorders in tests
+		service.ServeHTTP(w, r)
+		_ = controller.SetWriteDeadline(time.Time{})
 	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serveWhole(w, r, maxRequestBytes, inTurn)
+	})
+}
+
+func newService(server *Server, more ...connect.HandlerOption) http.Handler {
+	more = append(more, connect.WithReadMaxBytes(maxFileRequest), connect.WithCompression("gzip", nil, nil))
+	_, handler := agentpbconnect.NewAgentServiceHandler(server, more...)
+	return handler
+}
+
+// enter waits for a place; false: the client has gone.
+func enter(r *http.Request, places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+// serveWhole reads the request and then calls handler.
+func serveWhole(w http.ResponseWriter, r *http.Request, limit int64, handler http.Handler) {
+	body, err := readBody(w, r, limit)
+	if err != nil {
+		writeError(w, r, err)
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	handler.ServeHTTP(w, r)
 }
 
 // readBody reads a whole request; its deadline holds for nothing after it.

@@ -11,6 +11,7 @@ import (
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/model"
+	"steelyard/internal/sampling"
 	"steelyard/internal/store"
 
 	"connectrpc.com/connect"
@@ -30,7 +31,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 	if name != "" {
 		only = &services[0].Key
 	}
-	totals := map[model.ServiceKey]*dpclient.Traffic{}
+	totals := map[model.ServiceKey]*dpclient.ServiceStats{}
 	counters := map[model.ServerRef]*dpclient.Traffic{}
 	err = s.withForwarder(ctx, func(c *dpclient.Client) error {
 		return c.EachService(ctx, only, func(stats *dpclient.ServiceStats) error {
@@ -43,7 +44,7 @@ func (s *Server) ListServices(ctx context.Context, request *connect.Request[pb.L
 	response.SampledNs = uint64(time.Since(s.Started))
 	for _, service := range services {
 		info := s.describe(service, snapshot)
-		info.Traffic = totals[service.Key]
+		info.Traffic, info.SynDefence = totals[service.Key].GetTraffic(), totals[service.Key].GetSynDefence()
 		for i, server := range service.Servers {
 			info.Servers[i].Traffic = counters[model.ServerRef{Service: service.Key, Address: server.Address}]
 		}
@@ -70,13 +71,13 @@ func chooseServices(snapshot store.Snapshot, name string) ([]model.Service, erro
 	return nil, fmt.Errorf("no service is named %q: see `steelyard get services`", name)
 }
 
-func noteTraffic(stats *dpclient.ServiceStats, totals map[model.ServiceKey]*dpclient.Traffic,
+func noteTraffic(stats *dpclient.ServiceStats, totals map[model.ServiceKey]*dpclient.ServiceStats,
 	counters map[model.ServerRef]*dpclient.Traffic) error {
 	key, err := dpclient.KeyFromWire(stats.GetService().GetKey())
 	if err != nil {
 		return err
 	}
-	totals[key] = stats.GetTraffic()
+	totals[key] = stats
 	for _, server := range stats.GetServers() {
 		address, err := dpclient.ServerAddressFromWire(server.GetServer())
 		if err != nil {
@@ -146,6 +147,9 @@ func describePolicy(h model.Health) *pb.HealthPolicy {
 	return policy
 }
 
+// maxSessions bounds a listing, and so the memory and the forwarder's time that it takes.
+const maxSessions = 100_000
+
 // ListSessions implements the service.
 func (s *Server) ListSessions(ctx context.Context, request *connect.Request[pb.ListSessionsRequest]) (
 	*connect.Response[pb.ListSessionsResponse], error) {
@@ -164,7 +168,7 @@ func (s *Server) ListSessions(ctx context.Context, request *connect.Request[pb.L
 		}
 		filter.Service = &services[0].Key
 	}
-	limit := int(request.Msg.GetLimit())
+	limit := int(min(request.Msg.GetLimit(), maxSessions))
 	if limit == 0 {
 		limit = 1000
 	}
@@ -224,8 +228,9 @@ func (s *Server) ListSlots(ctx context.Context, _ *connect.Request[pb.ListSlotsR
 func (s *Server) ListAccess(ctx context.Context, _ *connect.Request[pb.ListAccessRequest]) (
 	*connect.Response[pb.ListAccessResponse], error) {
 	response := &pb.ListAccessResponse{}
-	err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
-		response.Lists, err = c.Access(ctx)
+	err := s.withForwarder(ctx, func(c *dpclient.Client) error {
+		access, err := c.Access(ctx)
+		response.Lists, response.Sets, response.SetsBytes = access.GetLists(), access.GetSets(), access.GetSetsBytes()
 		return err
 	})
 	return connect.NewResponse(response), err
@@ -250,9 +255,24 @@ func (s *Server) ListAttacks(ctx context.Context, _ *connect.Request[pb.ListAtta
 		attacks, leftOut, err := c.Attacks(ctx)
 		response.LeftOut = leftOut
 		for _, attack := range attacks {
-			response.Attacks = append(response.Attacks, &pb.Attack{Attack: attack})
+			response.Attacks = append(response.Attacks, attackInfo(attack, s.Sources(attack)))
 		}
 		return err
 	})
 	return connect.NewResponse(response), err
+}
+
+func attackInfo(attack *dpclient.Attack, sources sampling.Sources) *pb.Attack {
+	info := &pb.Attack{Attack: attack, Samples: sources.Samples}
+	for _, source := range sources.Networks {
+		info.From = append(info.From, &pb.Attack_Source{
+			Address: source.Network.Addr().AsSlice(), Length: uint32(source.Network.Bits()), Percent: source.Percent})
+	}
+	switch {
+	case sources.Spoofed:
+		info.Spread = pb.Attack_SPREAD_SPOOFED
+	case sources.Many:
+		info.Spread = pb.Attack_SPREAD_MANY
+	}
+	return info
 }

@@ -19,6 +19,7 @@ import (
 	"steelyard/internal/health"
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
+	"steelyard/internal/sampling"
 	"steelyard/internal/store"
 	"steelyard/internal/version"
 
@@ -34,6 +35,8 @@ type Server struct {
 	Dial       func(ctx context.Context) (*dpclient.Client, error)
 	Socket     string // of the forwarder
 	Started    time.Time
+	// Sources returns where an attack comes from.
+	Sources func(*dpclient.Attack) sampling.Sources
 	// Warnings returns texts about other faults.
 	Warnings func() []string
 	Log      *slog.Logger
@@ -173,7 +176,7 @@ func (s *Server) DiffConfig(ctx context.Context, request *connect.Request[pb.Dif
 		}
 		return key.String()
 	}
-	response := &pb.DiffConfigResponse{}
+	response := &pb.DiffConfigResponse{Warnings: wanted.Warnings()}
 	for _, change := range model.Diff(actual, desired) {
 		d := model.Describe(change, actual, names)
 		response.Changes = append(response.Changes,
@@ -209,7 +212,7 @@ func (s *Server) ApplyConfig(ctx context.Context, request *connect.Request[pb.Ap
 		return nil, unavailable(fmt.Errorf("the configuration is loaded, but not in the forwarder yet: %w", err))
 	}
 	return connect.NewResponse(&pb.ApplyConfigResponse{
-		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes),
+		Generation: generation, Revision: status.Revision, Changes: uint32(status.Changes), Warnings: s.Store.Config().Warnings(),
 	}), nil
 }
 

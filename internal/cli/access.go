@@ -23,6 +23,7 @@ type accessView struct {
 }
 
 type accessRuleView struct {
+	Name     string   `json:"name,omitempty"`
 	Action   string   `json:"action"`
 	From     []string `json:"from,omitempty"`
 	Protocol string   `json:"protocol,omitempty"`
@@ -47,7 +48,7 @@ func viewAccess(stats *dpclient.AccessStats) (accessView, error) {
 	view := accessView{Name: list.Name, Global: stats.GetGlobal(), Services: append([]string{}, stats.GetServices()...),
 		Rules: []accessRuleView{}, Otherwise: list.Otherwise.String(), Undecided: stats.GetOtherwise()}
 	for i, rule := range list.Rules {
-		one := accessRuleView{Action: rule.Action.String(), From: texts(rule.From), Ports: texts(rule.Ports), Log: rule.LogEvery}
+		one := accessRuleView{Name: rule.Name, Action: rule.Action.String(), From: rule.Clients(), Ports: texts(rule.Ports), Log: rule.LogEvery}
 		if rule.Protocol != 0 {
 			one.Protocol = rule.Protocol.String()
 		}
@@ -87,7 +88,7 @@ func (a *app) getAccess(ctx context.Context, name string) error {
 		return fmt.Errorf("there is no access list %q: `steelyard get access` shows all", name)
 	}
 	return a.show(views, func() {
-		t := &table{columns: []column{left("LIST"), left("FOR"), right("RULE"), left("ACTION"), left("FROM"), left("PROTOCOL"),
+		t := &table{columns: []column{left("LIST"), left("FOR"), left("RULE"), left("ACTION"), left("FROM"), left("PROTOCOL"),
 			left("PORTS"), right("MATCHES")}}
 		for _, view := range views {
 			uses := view.Services
@@ -95,10 +96,43 @@ func (a *app) getAccess(ctx context.Context, name string) error {
 				uses = []string{"(all services)"}
 			}
 			for i, rule := range view.Rules {
-				t.add(view.Name, shortList(uses), strconv.Itoa(i+1), rule.Action, shortList(rule.From), rule.Protocol,
+				position := strconv.Itoa(i + 1)
+				if rule.Name != "" {
+					position += " " + rule.Name
+				}
+				t.add(view.Name, shortList(uses), position, rule.Action, shortList(rule.From), rule.Protocol,
 					shortList(rule.Ports), strconv.FormatUint(rule.Matches, 10))
 			}
 			t.add(view.Name, shortList(uses), "", view.Otherwise, "", "", "", strconv.FormatUint(view.Undecided, 10))
+		}
+		a.print(t)
+	})
+}
+
+// setView is an access set as `-o json` prints it.
+type setView struct {
+	Name      string   `json:"name"`
+	Prefixes  uint64   `json:"prefixes"`
+	Prefixes4 uint64   `json:"prefixes4"`
+	Prefixes6 uint64   `json:"prefixes6"`
+	Lists     []string `json:"lists"` // that name it
+}
+
+func (a *app) getSets(ctx context.Context) error {
+	response, err := call(ctx, a, a.client().ListAccess, &pb.ListAccessRequest{})
+	if err != nil {
+		return err
+	}
+	views := []setView{}
+	for _, set := range response.GetSets() {
+		views = append(views, setView{Name: set.GetName(), Prefixes: set.GetPrefixes4() + set.GetPrefixes6(),
+			Prefixes4: set.GetPrefixes4(), Prefixes6: set.GetPrefixes6(), Lists: append([]string{}, set.GetLists()...)})
+	}
+	return a.show(views, func() {
+		t := &table{columns: []column{left("SET"), right("PREFIXES"), right("IPV4"), right("IPV6"), left("LISTS")}}
+		for _, view := range views {
+			t.add(view.Name, strconv.FormatUint(view.Prefixes, 10), strconv.FormatUint(view.Prefixes4, 10),
+				strconv.FormatUint(view.Prefixes6, 10), shortList(view.Lists))
 		}
 		a.print(t)
 	})

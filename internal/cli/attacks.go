@@ -5,6 +5,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -26,6 +28,55 @@ type attackView struct {
 	Peak    uint64   `json:"peak"`
 	Usual   uint64   `json:"usual"`
 	Done    []string `json:"done"`
+	// Networks with 1 % or more of the sampled packets; many of none are "spoofed or very many", or "many".
+	From    []sourceView `json:"from"`
+	Spread  string       `json:"spread,omitempty"`
+	Samples uint64       `json:"samples"`
+}
+
+type sourceView struct {
+	Network string  `json:"network"`
+	Percent float64 `json:"percent"`
+}
+
+// shownNetworks is how many source networks a line of the table has.
+const shownNetworks = 2
+
+func viewSources(info *pb.Attack) []sourceView {
+	views := []sourceView{}
+	for _, source := range info.GetFrom() {
+		if address, ok := netip.AddrFromSlice(source.GetAddress()); ok {
+			network := netip.PrefixFrom(address, int(source.GetLength()))
+			views = append(views, sourceView{network.String(), math.Round(10*source.GetPercent()) / 10})
+		}
+	}
+	return views
+}
+
+func spreadText(spread pb.Attack_Spread) string {
+	switch spread {
+	case pb.Attack_SPREAD_SPOOFED:
+		return "spoofed or very many"
+	case pb.Attack_SPREAD_MANY:
+		return "many networks"
+	}
+	return ""
+}
+
+// fromText tells where an attack comes from.
+func (v attackView) fromText() string {
+	var parts []string
+	for i, source := range v.From {
+		if i == shownNetworks {
+			parts = append(parts, "…")
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%s %.0f %%", source.Network, source.Percent))
+	}
+	if len(parts) == 0 {
+		return v.Spread
+	}
+	return strings.Join(parts, ", ")
 }
 
 func viewAttack(info *pb.Attack) (attackView, error) {
@@ -34,6 +85,7 @@ func viewAttack(info *pb.Attack) (attackView, error) {
 		Kind: attack.GetKind(), Help: attack.GetHelp(), Service: attack.GetServiceName(), Began: attack.GetBeganUnixMs(),
 		Ended: attack.GetEndedUnixMs(), Packets: attack.GetPackets(), Rate: attack.GetRate(), Peak: attack.GetPeak(),
 		Usual: attack.GetUsual(), Done: append([]string{}, attack.GetDone()...),
+		From: viewSources(info), Spread: spreadText(info.GetSpread()), Samples: info.GetSamples(),
 	}
 	if attack.GetService() == nil {
 		return view, nil
@@ -97,13 +149,13 @@ func (a *app) getAttacks(ctx context.Context, past bool) error {
 			return
 		}
 		t := &table{columns: []column{left("SINCE"), left("KIND"), left("TARGET"), right("RATE"), right("PACKETS"),
-			left("WHAT IS DONE")}}
+			left("FROM"), left("WHAT IS DONE")}}
 		for _, v := range views {
 			rate := amount(v.Rate) + "/s"
 			if v.Ended > 0 {
 				rate = amount(v.Peak) + "/s"
 			}
-			t.add(v.sinceText(), v.Kind, strings.TrimSpace(v.Service+" "+v.Target), rate, amount(v.Packets), strings.Join(v.Done, "; "))
+			t.add(v.sinceText(), v.Kind, strings.TrimSpace(v.Service+" "+v.Target), rate, amount(v.Packets), v.fromText(), strings.Join(v.Done, "; "))
 		}
 		a.print(t)
 	})

@@ -19,6 +19,7 @@ import (
 
 	"steelyard/internal/agent"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
+	"steelyard/internal/unixsock"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -88,9 +89,28 @@ func (a *app) root() *cobra.Command {
 
 func (a *app) client() agentpbconnect.AgentServiceClient {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", a.socket)
+		return dialFirst(ctx, a.socket, unixsock.Reading(a.socket))
 	}}
 	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://agent")
+}
+
+// dialFirst connects to the first of these sockets that the user may open; if there is none, the error
+// is that of the first one.
+func dialFirst(ctx context.Context, sockets ...string) (net.Conn, error) {
+	var first error
+	for _, socket := range sockets {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !errors.Is(err, syscall.EACCES) {
+			break
+		}
+	}
+	return nil, first
 }
 
 // call sends one request to the agent.
@@ -112,7 +132,9 @@ func (a *app) explain(err error) string {
 		return fmt.Sprintf("no agent listens on %s: start it with `systemctl start steelyard-agent` (or "+
 			"`steelyard agent`), or name its socket with --socket", a.socket)
 	case errors.Is(err, syscall.EACCES) && isDial(err):
-		return fmt.Sprintf("permission denied for %s: run this as root, or as a member of the socket's group", a.socket)
+		return fmt.Sprintf("permission denied for %s: run this as root%s%s", a.socket,
+			unixsock.Members(unixsock.Reading(a.socket), ", or, to read, as a member of the group "),
+			unixsock.Members(a.socket, ", or, to change, of the group "))
 	}
 	var answer *connect.Error
 	if errors.As(err, &answer) {

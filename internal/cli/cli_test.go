@@ -26,12 +26,15 @@ var update = flag.Bool("update", false, "write the golden files again")
 
 const configText = `version: 1
 local_addresses: [10.1.0.10, fd00:1::10]
+access_sets:
+  - { name: office, prefixes: ["2001:db8:1::/48", 192.0.2.0/24, 192.0.2.7] }
 access_lists:
   - name: edge
     rules:
+      - { action: allow, from: [office, 198.18.0.0/15] }
       - { action: allow, from: [10.0.0.0/8, "fd00::/8"] }
       - { action: drop, from: [192.0.2.0/24, 198.51.100.7, 203.0.113.0/24, "2001:db8::/32"], log: 1000 }
-      - { action: reset, protocol: tcp, ports: [23, 6000-6063] }
+      - { name: old-ports, action: reset, protocol: tcp, ports: [23, 6000-6063] }
   - name: inside
     otherwise: drop
     rules:
@@ -47,6 +50,7 @@ services:
     persistence: { timeout: 5m, prefix4: 24 }
     slow_start: 30s
     resets: { expired: true, unknown: true }
+    syn_defence: always
     servers:
       - { address: 10.1.0.21, port: 8080, weight: 10, max_sessions: 600 }
       - { address: 10.1.0.22, port: 8080, weight: 5, drain: true, backup: true }
@@ -178,7 +182,7 @@ func TestReads(t *testing.T) {
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",
 		"get sessions --client 192.0.2.7", "get sessions --service dns6", "get drops", "get drops --all", "get attacks", "get attacks --past", "get ports",
-		"get workers", "get slots", "get access", "get access inside", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
+		"get workers", "get slots", "get access", "get access inside", "get sets", "get status", "describe service web", "describe service dns6", "describe service media", "describe service rest",
 		"describe server 10.1.0.22", "describe server [fd00:1::31]:53@dns6",
 		"describe server 10.1.0.41:*", "diff",
 	} {
@@ -277,6 +281,51 @@ func TestDrainWaitsForTheLastSession(t *testing.T) {
 	want := "10.1.0.21:8080@web: draining\n10.1.0.21:8080@web: drained\n"
 	if code != 0 || out != want || asked < 10 {
 		t.Errorf("%d after %d answers: %s%s", code, asked, out, errOut)
+	}
+}
+
+func TestAWaitEndsWithItsDrain(t *testing.T) {
+	l := newLab(t)
+	asked := 0
+	l.forwarder.Traffic = func(*fpb.ServiceKey, *fpb.Server) *fpb.Traffic {
+		if asked++; asked == 5 {
+			go l.run("drain", "10.1.0.21", "--undo")
+		}
+		return &fpb.Traffic{SessionsActive: 1}
+	}
+	code, _, errOut := l.run("drain", "10.1.0.21", "--wait")
+	if code != 2 || !strings.Contains(errOut, "10.1.0.21:8080@web is no longer drained") {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
+
+func TestAWaitSaysWhatItWaitsFor(t *testing.T) {
+	var errOut strings.Builder
+	a := &app{err: &errOut}
+	views := []serviceView{{Servers: []serverView{
+		{Address: "10.1.0.21", Port: 80, Service: "web", Traffic: &trafficView{SessionsActive: 1}},
+		{Address: "10.1.0.22", Port: 80, Service: "web", Traffic: &trafficView{SessionsActive: 9}},
+		{Address: "fd00::21", Port: 80, Service: "web"},
+	}}}
+	a.reportPending(views, map[string]bool{"10.1.0.21:80@web": true, "[fd00::21]:80@web": true})
+	want := "steelyard: waiting for 10.1.0.21:80@web: 1 session left\n" +
+		"steelyard: waiting for [fd00::21]:80@web: the forwarder does not tell its sessions\n"
+	if errOut.String() != want {
+		t.Error(errOut.String())
+	}
+}
+
+func TestAnUnusedAccessListIsReported(t *testing.T) {
+	l := newLab(t)
+	text := strings.Replace(configText, "access_lists:\n", "access_lists:\n  - { name: office, otherwise: drop, rules: [] }\n", 1)
+	if err := os.WriteFile(l.config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check", l.config}, {"diff", l.config}, {"diff"}, {"apply", l.config}, {"apply"}} {
+		_, out, errOut := l.run(args...)
+		if !strings.HasPrefix(errOut, "steelyard: warning: access list office decides nothing: ") {
+			t.Errorf("%v: %s%s", args, out, errOut)
+		}
 	}
 }
 

@@ -38,11 +38,13 @@ func (a *app) agentCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&options.Config, "config", agent.DefaultConfig, "configuration `file`")
 	flags.StringVar(&options.Forwarder, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
+	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members may change what the agent does")
+	flags.StringVar(&options.ReadGroup, "read-group", agent.DefaultReadGroup, "`group` whose members may read")
 	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for state that survives a restart of the agent")
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
-		options.Probe = health.Connect
+		options.Probe, options.MayMark = health.Connect, health.MayMark
 		reload := make(chan struct{})
 		options.Reload = reload
 		defer forwardHangups(c.Context(), reload)()
@@ -123,6 +125,10 @@ func (a *app) checkCommand() *cobra.Command {
 			if lists := len(parsed.AccessLists); lists > 0 {
 				what += ", " + plural(lists, "access list")
 			}
+			if sets := len(parsed.AccessSets); sets > 0 {
+				what += ", " + plural(sets, "access set")
+			}
+			a.warn(parsed.Warnings())
 			fmt.Fprintf(a.out, "%s is good: %s.\n", fileName(args[0]), what)
 			return nil
 		},
@@ -166,6 +172,7 @@ func (a *app) diffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.warn(response.GetWarnings())
 			if err := a.showDiff(response); err != nil {
 				return err
 			}
@@ -235,6 +242,7 @@ func (a *app) applyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.warn(response.GetWarnings())
 			if response.GetChanges() == 0 {
 				fmt.Fprintf(a.out, "Nothing to change; the forwarder is at revision %d.\n", response.GetRevision())
 				return nil

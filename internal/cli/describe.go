@@ -126,6 +126,9 @@ func (a *app) describeService(ctx context.Context, name string) error {
 			a.pair("Resets", s.policy.Resets.String())
 		}
 		a.pair("Traffic", s.Traffic.text())
+		if d := s.Defence; d != nil {
+			a.pair("Defence", fmt.Sprintf("%d SYNs answered; %d clients returned the answer, %d a wrong one", d.Answered, d.Returned, d.Wrong))
+		}
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))
 	})

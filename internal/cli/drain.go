@@ -30,7 +30,7 @@ func (a *app) drainCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.BoolVar(&undo, "undo", false, "end a drain or a kill")
-	flags.BoolVar(&wait, "wait", false, "wait until the last session is over; --timeout does not apply")
+	flags.BoolVar(&wait, "wait", false, "wait until the last session is over, and say every 10s how many are left; --timeout does not apply")
 	flags.DurationVar(&deadline, "deadline", 0, "reset the remaining sessions after this `duration`, such as 10m")
 	command.MarkFlagsMutuallyExclusive("undo", "wait")
 	command.MarkFlagsMutuallyExclusive("undo", "deadline")
@@ -121,11 +121,18 @@ func (s serverView) stateText() cell {
 	return c
 }
 
-// awaitDrained checks twice a second whether the servers still have sessions.
+// How often a wait looks at the servers, and how often it says what it waits for.
+const (
+	drainPoll   = 500 * time.Millisecond
+	drainReport = 10 * time.Second
+)
+
+// awaitDrained waits until the servers have no sessions. It fails if a server disappears, or gets new sessions again.
 func (a *app) awaitDrained(ctx context.Context, service string, names []string) error {
-	ticker := time.NewTicker(500 * time.Millisecond)
+	ticker := time.NewTicker(drainPoll)
 	defer ticker.Stop()
 	pending := map[string]bool{}
+	told := time.Now()
 	for _, name := range names {
 		pending[name] = true
 	}
@@ -139,6 +146,9 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 			for _, server := range view.Servers {
 				name := endpoint(server.Address, server.Port) + "@" + server.Service
 				known[name] = true
+				if pending[name] && !server.DrainedByFile && !server.DrainedByCommand && !server.KilledByCommand {
+					return fmt.Errorf("%s is no longer drained: another command or the file ended its drain", name)
+				}
 				if pending[name] && (server.isDrained() || server.State == "kill") && server.Traffic != nil && server.Traffic.SessionsActive == 0 {
 					delete(pending, name)
 					fmt.Fprintf(a.out, "%s: drained\n", name)
@@ -153,10 +163,30 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 		if len(pending) == 0 {
 			return nil
 		}
+		if time.Since(told) >= drainReport {
+			told = time.Now()
+			a.reportPending(views, pending)
+		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// reportPending says on stderr what a wait still waits for.
+func (a *app) reportPending(views []serviceView, pending map[string]bool) {
+	for _, view := range views {
+		for _, server := range view.Servers {
+			name := endpoint(server.Address, server.Port) + "@" + server.Service
+			switch {
+			case !pending[name]:
+			case server.Traffic == nil:
+				fmt.Fprintf(a.err, "steelyard: waiting for %s: the forwarder does not tell its sessions\n", name)
+			default:
+				fmt.Fprintf(a.err, "steelyard: waiting for %s: %s left\n", name, plural(int(server.Traffic.SessionsActive), "session"))
+			}
 		}
 	}
 }

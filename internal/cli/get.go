@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, access lists, SNAT rules, drops, attacks, ports, workers, slots or status")
+	get := group("get", "Show services, servers, sessions, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots or status")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -31,12 +31,13 @@ func (a *app) getCommand() *cobra.Command {
 		func(ctx context.Context) error { return a.getSessions(ctx, filter) })
 	sessions.Flags().StringVar(&filter.Client, "client", "", "only sessions of the client with this `address`")
 	sessions.Flags().StringVar(&filter.Service, "service", "", "only sessions of the service with this `name`")
-	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "maximum number; 0 means 1000")
+	sessions.Flags().Uint32Var(&filter.Limit, "limit", 1000, "maximum number, up to 100000; 0 means 1000")
 	access := add(&cobra.Command{Use: "access [LIST]", Short: "Show access lists: rules and how often each matched"}, nil)
 	access.Args = args(0, 1)
 	access.RunE = func(c *cobra.Command, names []string) error {
 		return a.getAccess(c.Context(), strings.Join(names, ""))
 	}
+	add(&cobra.Command{Use: "sets", Short: "Show access sets: how many prefixes they have, and the lists that name them"}, a.getSets)
 	add(&cobra.Command{Use: "snat", Short: "Show SNAT rules and their traffic"}, a.getSNAT)
 	all := false
 	drops := add(&cobra.Command{Use: "drops", Short: "Show dropped packets by reason, with remedies"},

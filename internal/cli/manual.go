@@ -29,11 +29,15 @@ func commandManual() string {
 The configuration, see
 .BR steelyard.yaml (5).
 .TP
-.I /var/lib/steelyard/agent.json
+.I /var/lib/steelyard/agent/agent.json
 The servers that commands drained or killed, and since when the file drains servers.
 .TP
-.I /run/steelyard/agent.sock
-The agent's socket. Every user who can write to it controls the forwarder.
+.I /run/steelyard/agent/agent.sock
+The agent's socket, of the group steelyard. Every user who can write to it controls the forwarder.
+.TP
+.I /run/steelyard/agent/agent\-read.sock
+The agent's socket for users who may only read, of the group steelyard\-read. The commands use it if the other one is
+closed to them.
 .TP
 .I /run/steelyard/forwarder.sock
 The forwarder's socket.

@@ -45,9 +45,17 @@ type serviceView struct {
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
 	Traffic     *trafficView     `json:"traffic"` // null: not known to the forwarder
+	Defence     *defenceView     `json:"syn_defence_counts,omitempty"`
 	Servers     []serverView     `json:"servers"`
 
 	policy model.Policy
+}
+
+// defenceView says what the SYN defence did since the forwarder's start.
+type defenceView struct {
+	Answered uint64 `json:"answered"` // SYNs
+	Returned uint64 `json:"returned"` // by clients that can be reached
+	Wrong    uint64 `json:"wrong"`
 }
 
 type persistenceView struct {
@@ -329,6 +337,9 @@ func viewService(info *pb.ServiceInfo) serviceView {
 	if service.GetKey().GetProtocol() == dpclient.TCP {
 		r := resetsView(policy.Resets)
 		view.Resets = &r
+	}
+	if d := info.GetSynDefence(); d != nil {
+		view.Defence = &defenceView{d.GetAnswered(), d.GetReturned(), d.GetWrong()}
 	}
 	for _, server := range info.GetServers() {
 		view.Servers = append(view.Servers, viewServer(view.Name, server))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"steelyard/internal/model"
 
@@ -19,6 +20,8 @@ const (
 	maxAccessRules    = 1024
 	maxCountingRules  = 15
 	maxAccessPrefixes = 4096 // of a list
+	maxAccessSets     = 32
+	maxSetPrefixes    = 4096 // of a set in the file
 )
 
 type rawAccessList struct {
@@ -30,23 +33,39 @@ type rawAccessList struct {
 type rawAccessRule struct {
 	at       position
 	path     string
+	name     value[string]
 	action   value[model.AccessAction]
-	from     []value[netip.Prefix]
+	from     []value[accessFrom]
 	protocol value[model.Protocol]
 	ports    []value[portRange]
 	log      value[int]
 }
 
+// accessFrom is a prefix, or the name of a set.
+type accessFrom struct {
+	prefix netip.Prefix
+	set    string
+}
+
+type rawAccessSet struct {
+	name     value[string]
+	prefixes []value[netip.Prefix]
+}
+
 var accessRuleFields = []field[rawAccessRule]{
+	scalar(fieldDoc{name: "name", kind: "name", def: "",
+		doc: "A name of the rule, unique in its list, which metrics and `steelyard get access` show. Metrics know a rule without a name by its " +
+			"position, which changes when a rule is added before it. At most 63 bytes; neither a number nor `otherwise`."},
+		func(r *rawAccessRule) *value[string] { return &r.name }, parseRuleName),
 	scalar(fieldDoc{name: "action", kind: "allow, drop, reset or count", required: true,
 		doc: "`allow`: the session begins. `drop`: the packet is dropped. `reset`: the packet is dropped, and TCP clients get a reset, UDP clients " +
 			"an ICMP error, within a rate limit. `count`: the match is counted, and the next rules decide; at most 15 rules of a list."},
 		func(r *rawAccessRule) *value[model.AccessAction] { return &r.action }, parseWord(model.AccessActions...)),
-	{fieldDoc{name: "from", kind: "list of prefixes", def: "",
-		doc: "Prefixes or addresses of clients, of both families. Without it the rule matches all clients."},
+	{fieldDoc{name: "from", kind: "list of prefixes and sets", def: "",
+		doc: "Prefixes or addresses of clients, of both families, and names of `access_sets`. Without it the rule matches all clients."},
 		func(d *decoder, n *yaml.Node, path string, into *rawAccessRule) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
-				into.from = append(into.from, readScalar(d, n, path, parseAccessPrefix))
+				into.from = append(into.from, readScalar(d, n, path, parseAccessFrom))
 			})
 		}},
 	scalar(fieldDoc{name: "protocol", kind: "tcp or udp", def: "", doc: "The protocol of the session. Without it the rule matches both."},
@@ -82,11 +101,46 @@ var accessListFields = []field[rawAccessList]{
 		}},
 }
 
+var accessSetFields = []field[rawAccessSet]{
+	scalar(fieldDoc{name: "name", kind: "name", required: true,
+		doc: "A unique name of at most 63 bytes: letters, digits, `.`, `_` and `-`. It may not look like an address."},
+		func(s *rawAccessSet) *value[string] { return &s.name }, parseSetName),
+	{fieldDoc{name: "prefixes", kind: "list of prefixes", required: true,
+		doc: "Prefixes or addresses of clients, of both families, in any order. At most 4096."},
+		func(d *decoder, n *yaml.Node, path string, into *rawAccessSet) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.prefixes = append(into.prefixes, readScalar(d, n, path, parseAccessPrefix))
+			})
+		}},
+}
+
 var (
+	accessSetObject = docsOf("access_sets", "Named sets of clients, for the rules of access lists. A client is in a set if one of the set's "+
+		"prefixes has its address. A set can change without the lists that name it; established sessions continue. See docs/access.md.", accessSetFields)
 	accessRuleObject = docsOf("rules", "A rule of an access list. It matches a new session if everything that it gives matches.", accessRuleFields)
 	accessListObject = docsOf("access_lists", "Lists of rules that decide which new sessions begin. The forwarder checks a list once for each new session, "+
 		"before it creates the session. Established sessions are not checked and continue when a list changes. See docs/access.md.", accessListFields)
 )
+
+func parseSetName(text string) (string, error) {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return "", fmt.Errorf("%s is an address: give the set a name that does not look like one", text)
+	}
+	return parseName(text)
+}
+
+// parseAccessFrom accepts a prefix or a set's name; whether there is such a set is found out later.
+func parseAccessFrom(text string) (accessFrom, error) {
+	prefix, err := parseAccessPrefix(text)
+	if err == nil || strings.ContainsAny(text, "/:") {
+		return accessFrom{prefix: prefix}, err
+	}
+	name, err := parseName(text)
+	if err != nil {
+		return accessFrom{}, fmt.Errorf("%q is neither a prefix such as 10.1.0.0/24 nor the name of a set", text)
+	}
+	return accessFrom{set: name}, nil
+}
 
 // parseAccessPrefix accepts any prefix, the whole of a family too.
 func parseAccessPrefix(text string) (netip.Prefix, error) {
@@ -107,6 +161,14 @@ func parseAccessPrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
+// parseRuleName refuses what metrics call rules without a name, and sessions that no rule decides.
+func parseRuleName(text string) (string, error) {
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil || text == "otherwise" {
+		return "", fmt.Errorf("%q cannot be a rule's name: use another word, such as \"scanners\"", text)
+	}
+	return parseName(text)
+}
+
 func parseAccessPorts(text string) (portRange, error) {
 	if text == "all" {
 		return portRange{}, fmt.Errorf("for all ports leave `ports` out")
@@ -116,6 +178,35 @@ func parseAccessPorts(text string) (portRange, error) {
 		ports.last = ports.first
 	}
 	return ports, err
+}
+
+// accessSets turns the file's sets into the configuration's, and reports contradictions.
+func (b *builder) accessSets() []model.AccessSet {
+	var sets []model.AccessSet
+	for i := range b.raw.sets {
+		raw := &b.raw.sets[i]
+		if first, ok := b.sets[raw.name.v]; ok && raw.name.set {
+			b.fail(raw.name.at, raw.name.path, "a set in line %d is named %q too: names must be unique", first.line, raw.name.v)
+		}
+		if i == maxAccessSets {
+			b.fail(raw.name.at, raw.name.path, "%d access sets, at most %d are possible: put prefixes of one purpose into one set",
+				len(b.raw.sets), maxAccessSets)
+		}
+		if len(raw.prefixes) > maxSetPrefixes {
+			at := raw.prefixes[maxSetPrefixes]
+			b.fail(at.at, at.path, "%d prefixes, at most %d are possible", len(raw.prefixes), maxSetPrefixes)
+		}
+		b.sets[raw.name.v] = raw.name.at
+		set := model.AccessSet{Name: raw.name.v}
+		for _, prefix := range raw.prefixes {
+			if prefix.set {
+				set.Prefixes = append(set.Prefixes, prefix.v)
+			}
+		}
+		set.Prefixes = model.MergePrefixes(set.Prefixes)
+		sets = append(sets, set)
+	}
+	return sets
 }
 
 // accessLists turns the file's lists into the configuration's, and reports contradictions.
@@ -142,8 +233,13 @@ func (b *builder) accessLists() []model.AccessList {
 func (b *builder) accessList(raw *rawAccessList) model.AccessList {
 	list := model.AccessList{Name: raw.name.v, Otherwise: raw.otherwise.or(model.AccessAllow)}
 	counting, prefixes := 0, 0
+	named := map[string]position{}
 	for i, one := range raw.rules {
-		rule := model.AccessRule{Action: one.action.v, Protocol: one.protocol.v, LogEvery: uint32(one.log.v)}
+		rule := model.AccessRule{Name: one.name.v, Action: one.action.v, Protocol: one.protocol.v, LogEvery: uint32(one.log.v)}
+		if first, ok := named[one.name.v]; ok && one.name.set {
+			b.fail(one.name.at, one.name.path, "a rule in line %d is named %q too: names must be unique in a list", first.line, one.name.v)
+		}
+		named[one.name.v] = one.name.at
 		if i == maxAccessRules {
 			b.fail(one.at, one.path, "%d rules, at most %d are possible: put prefixes of one action into one rule",
 				len(raw.rules), maxAccessRules)
@@ -154,13 +250,23 @@ func (b *builder) accessList(raw *rawAccessList) model.AccessList {
 			}
 		}
 		for _, from := range one.from {
-			rule.From = append(rule.From, from.v)
+			switch {
+			case !from.set: // already reported
+			case from.v.set == "":
+				rule.From = append(rule.From, from.v.prefix)
+			default:
+				rule.Sets = append(rule.Sets, from.v.set)
+				if _, ok := b.sets[from.v.set]; !ok {
+					b.fail(from.at, from.path, "%s is no prefix, and there is no access set of this name: add one to `access_sets`",
+						strconv.Quote(from.v.set))
+				}
+			}
 		}
 		for _, ports := range one.ports {
 			rule.Ports = append(rule.Ports, model.PortRange{First: ports.v.first, Last: ports.v.last})
 		}
 		before := prefixes
-		prefixes += max(len(rule.From), 1) * max(len(rule.Ports), 1)
+		prefixes += max(len(rule.From)+len(rule.Sets), 1) * max(len(rule.Ports), 1)
 		if before <= maxAccessPrefixes && prefixes > maxAccessPrefixes {
 			b.fail(one.at, one.path, "the list has more than %d combinations of prefixes and ports: use fewer", maxAccessPrefixes)
 		}

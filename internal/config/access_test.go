@@ -12,11 +12,13 @@ import (
 )
 
 const accessText = `version: 1
+access_sets:
+  - { name: office, prefixes: ["2001:db8::/32", 192.0.2.7, 192.0.2.0/24, 192.0.2.0/25] }
 access_lists:
   - name: edge
     rules:
-      - { action: allow, from: [10.0.0.0/8, "fd00::1"] }
-      - { action: count, protocol: udp }
+      - { action: allow, from: [10.0.0.0/8, office, "fd00::1"] }
+      - { name: datagrams, action: count, protocol: udp }
       - { action: reset, protocol: tcp, ports: [23, 6000-6063], log: 1000 }
   - { name: none, otherwise: drop, rules: [] }
 access: edge
@@ -31,12 +33,18 @@ func TestAccessLists(t *testing.T) {
 	}
 	want := []model.AccessList{
 		{Name: "edge", Otherwise: model.AccessAllow, Rules: []model.AccessRule{
-			{Action: model.AccessAllow, From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")}},
-			{Action: model.AccessCount, Protocol: model.UDP},
+			{Action: model.AccessAllow, From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
+				Sets: []string{"office"}},
+			{Name: "datagrams", Action: model.AccessCount, Protocol: model.UDP},
 			{Action: model.AccessReset, Protocol: model.TCP, LogEvery: 1000,
 				Ports: []model.PortRange{{First: 23, Last: 23}, {First: 6000, Last: 6063}}},
 		}},
 		{Name: "none", Otherwise: model.AccessDrop},
+	}
+	sets := []model.AccessSet{{Name: "office", Prefixes: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}}}
+	if !reflect.DeepEqual(config.AccessSets, sets) {
+		t.Errorf("got %+v", config.AccessSets)
 	}
 	if !reflect.DeepEqual(config.AccessLists, want) || config.GlobalAccess != "edge" || config.Services[0].Policy.Access != "none" {
 		t.Errorf("got %+v, %q, %q", config.AccessLists, config.GlobalAccess, config.Services[0].Policy.Access)
@@ -49,7 +57,12 @@ func TestBadAccessLists(t *testing.T) {
 		{"access: none", "access: nobody", `no access list "nobody"`},
 		{"name: none", "name: edge", "names must be unique"},
 		{"10.0.0.0/8", "10.0.0.1/8", "write 10.0.0.0/8"},
-		{"10.0.0.0/8", "everybody", "is not a prefix"},
+		{"10.0.0.0/8", "everybody", "there is no access set of this name"},
+		{"10.0.0.0/8", "every.body/", "is not a prefix"},
+		{"10.0.0.0/8", "every*", "neither a prefix"},
+		{"name: office", "name: 10.0.0.1", "is an address"},
+		{"name: office", "name: office, prefixes: []}\n  - { name: office", "names must be unique"},
+		{"192.0.2.7", "192.0.2.7/24", "write 192.0.2.0/24"},
 		{"10.0.0.0/8", `"::ffff:10.0.0.0/104"`, "IPv4-mapped IPv6 prefix"},
 		{"action: allow, ", "", "`action` is missing"},
 		{"action: count", "action: log", "use allow, drop, reset or count"},
@@ -57,6 +70,9 @@ func TestBadAccessLists(t *testing.T) {
 		{"ports: [23, ", "ports: [all, ", "leave `ports` out"},
 		{"6000-6063", "6063-6000", "lower port first"},
 		{"log: 1000", "log: 0", "out of range"},
+		{"name: datagrams", "name: 2", `"2" cannot be a rule's name`},
+		{"name: datagrams", "name: otherwise", "cannot be a rule's name"},
+		{"{ action: allow", "{ name: datagrams, action: allow", "a rule in line 7 is named \"datagrams\" too"},
 	} {
 		text := strings.Replace(accessText, test.old, test.now, 1)
 		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {

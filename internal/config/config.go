@@ -29,7 +29,7 @@ func parse(file string, data []byte) (*model.Config, int, error) {
 	}
 	b := &builder{decoder: d, raw: &raw, names: map[string]position{}, keys: map[model.ServiceKey]position{},
 		ranges: map[netip.Addr][]rangeAt{},
-		access: map[string]position{},
+		access: map[string]position{}, sets: map[string]position{},
 		locals: map[netip.Addr]position{}, servers: map[netip.Addr]position{}}
 	config := b.build()
 	if err := d.result(); err != nil {
@@ -47,6 +47,7 @@ type builder struct {
 	keys    map[model.ServiceKey]position
 	ranges  map[netip.Addr][]rangeAt // by VIP
 	access  map[string]position      // lists by name
+	sets    map[string]position      // likewise
 	locals  map[netip.Addr]position
 	servers map[netip.Addr]position
 	// The defaults' error was reported: once, not for each service.
@@ -79,11 +80,13 @@ func (b *builder) build() *model.Config {
 		}
 		config.LocalAddresses = append(config.LocalAddresses, local.v)
 	}
+	config.AccessSets = b.accessSets()
 	config.AccessLists, config.GlobalAccess = b.accessLists(), b.raw.globalAccess.v
 	for i := range b.raw.services {
 		config.Services = append(config.Services, b.service(&b.raw.services[i]))
 	}
 	config.SNAT = b.snat()
+	config.SFlow = b.sflow()
 	b.checkRoles()
 	return config
 }
@@ -129,12 +132,13 @@ func (b *builder) service(raw *rawService) model.Service {
 
 func (b *builder) serversOf(raw *rawService) []model.Server {
 	seen := map[netip.AddrPort]position{}
+	missing := map[bool]bool{} // families without a local address, IPv4: true
 	servers := make([]model.Server, 0, len(raw.servers))
 	for _, s := range raw.servers {
 		if !s.address.set {
 			continue
 		}
-		b.checkFamily(raw, s)
+		b.checkFamily(raw, s, missing)
 		port := b.serverPort(raw, s)
 		address := netip.AddrPortFrom(s.address.v, port)
 		if first, ok := seen[address]; ok && (s.port.set || raw.port.set) {
@@ -156,7 +160,8 @@ func (b *builder) serversOf(raw *rawService) []model.Server {
 	return servers
 }
 
-func (b *builder) checkFamily(raw *rawService, s rawServer) {
+// checkFamily reports a family without a local address at the service's first server of that family.
+func (b *builder) checkFamily(raw *rawService, s rawServer, missing map[bool]bool) {
 	mode := raw.mode.or(model.FNAT)
 	if mode != model.FNAT && mode != model.IPIP {
 		if raw.vip.set && raw.vip.v.Is4() != s.address.v.Is4() {
@@ -165,7 +170,8 @@ func (b *builder) checkFamily(raw *rawService, s rawServer) {
 		}
 		return
 	}
-	if family := "IPv4"; s.address.v.Is4() && !b.has4 || s.address.v.Is6() && !b.has6 {
+	if family := "IPv4"; !missing[s.address.v.Is4()] && (s.address.v.Is4() && !b.has4 || s.address.v.Is6() && !b.has6) {
+		missing[s.address.v.Is4()] = true
 		if s.address.v.Is6() {
 			family = "IPv6"
 		}

@@ -106,9 +106,7 @@ func TestBadValues(t *testing.T) {
 		{"client_address: proxy", "port: 1", "7:21",
 			`services[0].client_address: "proxy" is unknown: use none, toa, proxy_v1 or proxy_v2`},
 		{"protocol: udp\n    syn_defence: always", "port: 1", "8:18",
-			"services[0].syn_defence: it opens the connections of TCP servers whose answers come by the forwarder: use `protocol: tcp` and `mode: fnat` or `mode: nat`, or remove this line"},
-		{"mode: dr\n    syn_defence: always", "weight: 1", "8:18",
-			"services[0].syn_defence: it opens the connections of TCP servers whose answers come by the forwarder: use `protocol: tcp` and `mode: fnat` or `mode: nat`, or remove this line"},
+			"services[0].syn_defence: only TCP connections begin with a SYN: use `protocol: tcp`, or remove this line"},
 		{"syn_defence: on", "port: 1", "7:18",
 			`services[0].syn_defence: "on" is unknown: use off or always`},
 		{"protocol: udp\n    client_address: toa", "port: 1", "8:21",
@@ -161,7 +159,7 @@ func TestPolicy(t *testing.T) {
 		"  - { name: e, vip: 10.0.0.80, port: 83, client_address: proxy_v2, health: { type: http }, servers: [] }\n" +
 		"  - { name: f, vip: 10.0.0.80, port: 84, client_address: toa, health: { type: http }, servers: [] }\n" +
 		"  - { name: g, vip: 10.0.0.80, port: 85, client_address: none, syn_defence: always, servers: [] }\n" +
-		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, servers: [] }\n" +
+		"  - { name: h, vip: 10.0.0.80, port: 86, mode: dr, sloppy_tcp: true, syn_defence: always, servers: [] }\n" +
 		"  - { name: i, vip: 10.0.0.80, port: 87, resets: { expired: false, down: false }, servers: [] }\n"
 	config, err := Parse("f", []byte(text))
 	if err != nil {
@@ -177,7 +175,7 @@ func TestPolicy(t *testing.T) {
 		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Expired: true, Down: true}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Expired: true, Down: true}},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAlways},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}, SynDefence: model.DefenceAlways},
 		{Scheduler: model.ConHash, HashOn: model.HashSource},
 	} {
 		if got := config.Services[i].Policy; got != want {
@@ -261,6 +259,16 @@ func TestUDPIsNotCheckedUnlessAsked(t *testing.T) {
 	}
 	if got := config.Services[1].Health.Type; got != model.HealthHTTP {
 		t.Errorf("TCP: %v", got)
+	}
+}
+
+func TestAMissingLocalAddressIsOneErrorAService(t *testing.T) {
+	_, err := Parse("f", []byte("version: 1\nservices:\n"+
+		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [{address: 10.1.0.21}, {address: 10.1.0.22}, {address: \"fd00::21\"}] }\n"+
+		"  - { name: b, vip: 10.0.0.81, port: 80, servers: [{address: 10.1.0.21}, {address: 10.1.0.22}] }\n"))
+	var mistakes Errors
+	if !errors.As(err, &mistakes) || len(mistakes) != 3 || strings.Contains(err.Error(), "10.1.0.22") {
+		t.Errorf("%d errors: %s", len(mistakes), err)
 	}
 }
 

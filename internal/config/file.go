@@ -129,7 +129,11 @@ func (f *File) write(data []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	return store.WriteFile(path, data, mode)
+	err := store.WriteFile(path, data, mode)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: this agent may replace only its own file: `chown steelyard %s`", err, path)
+	}
+	return err
 }
 
 func (f *File) read() ([]byte, error) {

@@ -95,8 +95,8 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	if policy.ClientAddress != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT) != model.FNAT) {
 		b.fail(raw.client.at, raw.client.path, "only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line")
 	}
-	if policy.SynDefence != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT).OwnsVIP()) {
-		b.fail(raw.synDefence.at, raw.synDefence.path, "it opens the connections of TCP servers whose answers come by the forwarder: use `protocol: tcp` and `mode: fnat` or `mode: nat`, or remove this line")
+	if policy.SynDefence != 0 && protocol != model.TCP {
+		b.fail(raw.synDefence.at, raw.synDefence.path, "only TCP connections begin with a SYN: use `protocol: tcp`, or remove this line")
 	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{

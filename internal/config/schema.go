@@ -21,9 +21,11 @@ type rawFile struct {
 	services []rawService
 	snat     []rawSNAT
 	access   []rawAccessList
+	sets     []rawAccessSet
 	// The list for all services.
 	globalAccess value[string]
 	metrics      rawMetrics
+	export       rawExport
 }
 
 type rawDefaults struct {
@@ -241,9 +243,10 @@ var serviceFields = []field[rawService]{
 			"new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
 	scalar(fieldDoc{name: "syn_defence", kind: "always or off", def: "off",
-		doc: "TCP under `fnat` and `nat`: `always`: the forwarder answers each SYN itself, by a cookie, and opens the server's connection " +
-			"once the client has returned it, so that SYNs of forged sources take neither sessions nor ports. Such a session takes two " +
-			"records, and the slow path. A change concerns new sessions only."},
+		doc: "TCP: `always`: SYNs of forged sources take neither sessions nor ports. Under `fnat` and `nat` the forwarder answers each SYN " +
+			"itself, by a cookie, and opens the server's connection once the client has returned it. Such a session takes two records, and " +
+			"the slow path. Under `dr` and `ipip` a client that is not known gets an ACK to which its kernel answers by a reset and one " +
+			"more SYN; then it is known for 10 minutes since its last connection. A change concerns new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
 	scalar(fieldDoc{name: "access", kind: "name of an access list", def: "",
 		doc: "The access list for the service's new sessions, in addition to the one for all services. Both must allow a session."},
@@ -327,6 +330,15 @@ var fileFields = []field[rawFile]{
 				into.services = append(into.services, service)
 			})
 		}},
+	{fieldDoc{name: "access_sets", kind: "list of mappings", object: accessSetObject,
+		doc: "Named sets of clients, for the rules of `access_lists`. At most 32."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				var set rawAccessSet
+				readObject(d, n, path, accessSetFields, &set)
+				into.sets = append(into.sets, set)
+			})
+		}},
 	{fieldDoc{name: "access_lists", kind: "list of mappings", object: accessListObject,
 		doc: "Rules that decide which new sessions begin. `access`, here or in services, names the list that applies."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
@@ -351,6 +363,9 @@ var fileFields = []field[rawFile]{
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,
 		doc: "Metrics for Prometheus. Without this section the agent serves none."},
 		func(f *rawFile) *rawMetrics { return &f.metrics }, metricsFields),
+	nested(fieldDoc{name: "export", kind: "mapping", object: exportObject,
+		doc: "What the agent sends to other programs. Without this section it sends nothing."},
+		func(f *rawFile) *rawExport { return &f.export }, exportFields),
 }
 
 var fileObject = docsOf("The file", "", fileFields)

@@ -11,14 +11,48 @@ import (
 	"steelyard/internal/model"
 )
 
+func prefixesToWire(prefixes []netip.Prefix) []*pb.Prefix {
+	var wire []*pb.Prefix
+	for _, prefix := range prefixes {
+		wire = append(wire, &pb.Prefix{Address: prefix.Addr().AsSlice(), Length: uint32(prefix.Bits())})
+	}
+	return wire
+}
+
+func prefixesFromWire(wire []*pb.Prefix) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, one := range wire {
+		address, err := addressFromWire(one.GetAddress())
+		if err != nil {
+			return nil, err
+		}
+		prefix := netip.PrefixFrom(address, int(one.GetLength()))
+		if !prefix.IsValid() {
+			return nil, fmt.Errorf("prefix length %d from the forwarder", one.GetLength())
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
+}
+
+func accessSetToWire(set model.AccessSet) *pb.AccessSet {
+	return &pb.AccessSet{Name: set.Name, Prefixes: prefixesToWire(set.Prefixes)}
+}
+
+func accessSetFromWire(wire *pb.AccessSet) (model.AccessSet, error) {
+	prefixes, err := prefixesFromWire(wire.GetPrefixes())
+	if err != nil {
+		return model.AccessSet{}, fmt.Errorf("access set %s: %w", wire.GetName(), err)
+	}
+	return model.AccessSet{Name: wire.GetName(), Prefixes: prefixes}, nil
+}
+
 // AccessListToWire writes an access list.
 func AccessListToWire(list model.AccessList) *pb.AccessList {
 	wire := &pb.AccessList{Name: list.Name, Otherwise: pb.AccessAction(list.Otherwise)}
 	for _, rule := range list.Rules {
-		one := &pb.AccessRule{Action: pb.AccessAction(rule.Action), Protocol: pb.Protocol(rule.Protocol), LogEvery: rule.LogEvery}
-		for _, prefix := range rule.From {
-			one.From = append(one.From, &pb.Prefix{Address: prefix.Addr().AsSlice(), Length: uint32(prefix.Bits())})
-		}
+		one := &pb.AccessRule{Name: rule.Name, Action: pb.AccessAction(rule.Action), Protocol: pb.Protocol(rule.Protocol), LogEvery: rule.LogEvery,
+			From: prefixesToWire(rule.From), FromSets: rule.Sets}
 		for _, ports := range rule.Ports {
 			one.Ports = append(one.Ports, &pb.PortRange{First: uint32(ports.First), Last: uint32(ports.Last)})
 		}
@@ -31,18 +65,11 @@ func AccessListToWire(list model.AccessList) *pb.AccessList {
 func AccessListFromWire(wire *pb.AccessList) (model.AccessList, error) {
 	list := model.AccessList{Name: wire.GetName(), Otherwise: model.AccessAction(wire.GetOtherwise())}
 	for _, one := range wire.GetRules() {
-		rule := model.AccessRule{Action: model.AccessAction(one.GetAction()), Protocol: model.Protocol(one.GetProtocol()),
-			LogEvery: one.GetLogEvery()}
-		for _, from := range one.GetFrom() {
-			address, err := addressFromWire(from.GetAddress())
-			if err != nil {
-				return list, fmt.Errorf("access list %s: %w", list.Name, err)
-			}
-			prefix := netip.PrefixFrom(address, int(from.GetLength()))
-			if !prefix.IsValid() {
-				return list, fmt.Errorf("access list %s: prefix length %d from the forwarder", list.Name, from.GetLength())
-			}
-			rule.From = append(rule.From, prefix)
+		rule := model.AccessRule{Name: one.GetName(), Action: model.AccessAction(one.GetAction()), Protocol: model.Protocol(one.GetProtocol()),
+			LogEvery: one.GetLogEvery(), Sets: one.GetFromSets()}
+		var err error
+		if rule.From, err = prefixesFromWire(one.GetFrom()); err != nil {
+			return list, fmt.Errorf("access list %s: %w", list.Name, err)
 		}
 		for _, ports := range one.GetPorts() {
 			first, err := portFromWire(ports.GetFirst())
@@ -60,8 +87,8 @@ func AccessListFromWire(wire *pb.AccessList) (model.AccessList, error) {
 	return list, nil
 }
 
-// Access returns all access lists with their counts of matches.
-func (c *Client) Access(ctx context.Context) ([]*pb.AccessStats, error) {
+// Access returns all access lists with their counts of matches, and all sets.
+func (c *Client) Access(ctx context.Context) (*pb.AccessLists, error) {
 	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_ListAccess{ListAccess: &pb.ListAccessRequest{}}})
-	return response.GetListAccess().GetLists(), err
+	return response.GetListAccess(), err
 }

@@ -14,6 +14,7 @@ import (
 
 	pb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/model"
+	"steelyard/internal/unixsock"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -48,7 +49,8 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 				"steelyard-forwarder`, or name its socket with --forwarder", socket)
 		}
 		if errors.Is(err, syscall.EACCES) {
-			return nil, fmt.Errorf("permission denied for %s: only root may connect to the forwarder", socket)
+			return nil, fmt.Errorf("permission denied for %s: only root%s may connect to the forwarder",
+				socket, unixsock.Members(socket, " and members of the group "))
 		}
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}

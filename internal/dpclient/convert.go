@@ -194,6 +194,13 @@ func addPage(table *model.Table, page *pb.Config) error {
 		}
 		table.SNAT[snat.Name] = snat
 	}
+	for _, wire := range page.GetAccessSets() {
+		set, err := accessSetFromWire(wire)
+		if err != nil {
+			return err
+		}
+		table.AccessSets[set.Name] = set
+	}
 	for _, wire := range page.GetAccessLists() {
 		list, err := AccessListFromWire(wire)
 		if err != nil {
@@ -231,6 +238,10 @@ func changeToWire(c model.Change) *pb.Change {
 		return &pb.Change{Kind: &pb.Change_PutAccessList{PutAccessList: AccessListToWire(c.AccessList)}}
 	case model.DeleteAccessList:
 		return &pb.Change{Kind: &pb.Change_DeleteAccessList{DeleteAccessList: c.AccessList.Name}}
+	case model.PutAccessSet:
+		return &pb.Change{Kind: &pb.Change_PutAccessSet{PutAccessSet: accessSetToWire(c.AccessSet)}}
+	case model.DeleteAccessSet:
+		return &pb.Change{Kind: &pb.Change_DeleteAccessSet{DeleteAccessSet: c.AccessSet.Name}}
 	case model.PutGlobalAccess:
 		return &pb.Change{Kind: &pb.Change_PutGlobalAccess{PutGlobalAccess: c.AccessList.Name}}
 	default:

@@ -7,23 +7,27 @@ import pb "steelyard/internal/gen/forwarderpb"
 // The forwarder's answers, which the agent's API passes on unchanged. Their names are declared here to
 // keep the wire format out of other packages: TestOnlyThisPackageKnowsTheWireFormat ensures that.
 type (
-	Status       = pb.Status
-	Adoption     = pb.Adoption
-	Service      = pb.Service
-	ServiceStats = pb.ServiceStats
-	Server       = pb.Server
-	Traffic      = pb.Traffic
-	Session      = pb.Session
-	Drop         = pb.Drop
-	Port         = pb.Port
-	Worker       = pb.Worker
-	Slot         = pb.Slot
-	SnatStats    = pb.SnatStats
-	Attack       = pb.Attack
-	AccessStats  = pb.AccessStats
-	Protocol     = pb.Protocol
-	ServerState  = pb.ServerState
-	Phase        = pb.Phase
+	Status         = pb.Status
+	Adoption       = pb.Adoption
+	Service        = pb.Service
+	ServiceStats   = pb.ServiceStats
+	DefenceStats   = pb.DefenceStats
+	Server         = pb.Server
+	Traffic        = pb.Traffic
+	Session        = pb.Session
+	Drop           = pb.Drop
+	Port           = pb.Port
+	Worker         = pb.Worker
+	Slot           = pb.Slot
+	SnatStats      = pb.SnatStats
+	Attack         = pb.Attack
+	Sample         = pb.Sample
+	Samples        = pb.Samples
+	AccessStats    = pb.AccessStats
+	AccessSetStats = pb.AccessSetStats
+	Protocol       = pb.Protocol
+	ServerState    = pb.ServerState
+	Phase          = pb.Phase
 )
 
 // TCP is the protocol in those answers.

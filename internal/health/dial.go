@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+
+	"steelyard/internal/model"
 )
 
 // Endpoint is the destination of a check.
@@ -43,9 +45,26 @@ func setMark(conn syscall.RawConn, mark uint32) error {
 		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, int(mark))
 	})
 	if err == nil && failed != nil {
-		err = fmt.Errorf("the check cannot be marked (SO_MARK): %w: the agent needs CAP_NET_ADMIN", failed)
+		err = fmt.Errorf("the check cannot be marked (SO_MARK): %w: the agent needs CAP_NET_RAW, before Linux 5.17 CAP_NET_ADMIN", failed)
 	}
 	return err
+}
+
+// MayMark returns nil if this process may mark checks, else why not and what it needs.
+func MayMark() error {
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv6loopback})
+	if err != nil {
+		conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return setMark(raw, model.FirstMark)
 }
 
 // sourceTo returns this host's address, of a family, that a server sees in a check.

@@ -64,9 +64,10 @@ var (
 
 	snat = trafficDescs("snat", []string{"rule"}) // its clients are the inside hosts
 
-	attackActive  = desc("attack_active", "1 while an attack of this kind is under way, 0 for a while after it; see `steelyard get attacks`.", "kind", "service")
-	attackPackets = desc("attack_packets_total", "Packets of listed attacks of this kind.", "kind", "service")
-	accessMatches = desc("access_rule_matches_total", "Packets of new sessions that matched this rule of an access list.", "list", "rule")
+	attackActive      = desc("attack_active", "1 while an attack of this kind is under way, 0 for a while after it; see `steelyard get attacks`.", "kind", "service")
+	attackPackets     = desc("attack_packets_total", "Packets of listed attacks of this kind.", "kind", "service")
+	accessSetPrefixes = desc("access_set_prefixes", "Prefixes of this access set in the forwarder.", "set", "family")
+	accessMatches     = desc("access_rule_matches_total", "Packets of new sessions that matched this rule of an access list: by its name, or its position if it has none.", "list", "rule")
 
 	drops = desc("drops_packets_total", "Packets dropped, by reason.", "reason")
 
@@ -198,13 +199,23 @@ func collectSNAT(ctx context.Context, s scrape, client *dpclient.Client) error {
 }
 
 func collectAccess(ctx context.Context, s scrape, client *dpclient.Client) error {
-	lists, err := client.Access(ctx)
+	access, err := client.Access(ctx)
 	if err != nil {
 		return err
 	}
-	for _, list := range lists {
+	for _, set := range access.GetSets() {
+		s.gauge(accessSetPrefixes, float64(set.GetPrefixes4()), set.GetName(), "4")
+		s.gauge(accessSetPrefixes, float64(set.GetPrefixes6()), set.GetName(), "6")
+	}
+	for _, list := range access.GetLists() {
+		used := map[string]bool{} // not by the agent's configuration, but the forwarder does not refuse it
 		for i, matches := range list.GetMatches() {
-			s.counter(accessMatches, matches, list.GetList().GetName(), strconv.Itoa(i+1))
+			label := strconv.Itoa(i + 1)
+			if rules := list.GetList().GetRules(); i < len(rules) && rules[i].GetName() != "" && !used[rules[i].GetName()] {
+				label = rules[i].GetName()
+				used[label] = true
+			}
+			s.counter(accessMatches, matches, list.GetList().GetName(), label)
 		}
 		s.counter(accessMatches, list.GetOtherwise(), list.GetList().GetName(), "otherwise")
 	}

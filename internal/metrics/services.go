@@ -29,6 +29,17 @@ func trafficValues(t *dpclient.Traffic) [len(trafficMetrics)]uint64 {
 		t.GetSessionsActive()}
 }
 
+// defenceMetrics are the counters of services with a SYN defence, in the order of defenceValues.
+var defenceMetrics = [...]struct{ name, help string }{
+	{"service_syn_defence_answered_total", "SYNs that the SYN defence answered by a cookie or a challenge."},
+	{"service_syn_defence_returned_total", "Packets of clients that returned the SYN defence's answer."},
+	{"service_syn_defence_wrong_total", "ACKs and resets of no session that did not return an answer of the SYN defence."},
+}
+
+func defenceValues(d *dpclient.DefenceStats) [len(defenceMetrics)]uint64 {
+	return [...]uint64{d.GetAnswered(), d.GetReturned(), d.GetWrong()}
+}
+
 // stateMetrics are the agent's states of servers, in the order of stateValues.
 var stateMetrics = [...]struct{ name, kind, help string }{
 	{"server_up", "gauge", "1 unless the server is down by its health checks."},
@@ -59,6 +70,7 @@ type series[V any] struct {
 type serviceSeries struct {
 	services, servers []series[[len(trafficMetrics)]uint64]
 	refused           []series[uint64]
+	defence           []series[[len(defenceMetrics)]uint64]
 	states            []series[[len(stateMetrics)]uint64]
 }
 
@@ -112,6 +124,9 @@ func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
 		`",vip="` + key.VIP.String() + `"`
 	a.services = append(a.services, series[[len(trafficMetrics)]uint64]{labels, trafficValues(stats.GetTraffic())})
 	a.refused = append(a.refused, series[uint64]{labels, stats.GetRefusedPackets()})
+	if defence := stats.GetSynDefence(); defence != nil {
+		a.defence = append(a.defence, series[[len(defenceMetrics)]uint64]{labels, defenceValues(defence)})
+	}
 	if !q.servers() {
 		return nil
 	}
@@ -150,12 +165,16 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 	for i, m := range stateMetrics {
 		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.states, i, stateValue)
 	}
+	for i, m := range defenceMetrics {
+		complete = complete && writeMetric(ctx, w, m.name, "counter", m.help, a.defence, i, defenceValue)
+	}
 	return complete && writeMetric(ctx, w, "service_refused_packets_total", "counter",
 		"Packets to the service that could not create a session and were dropped; also counted in steelyard_drops_packets_total.",
 		a.refused, 0, func(value *uint64, _ int) uint64 { return *value })
 }
 
 func trafficValue(values *[len(trafficMetrics)]uint64, i int) uint64 { return values[i] }
+func defenceValue(values *[len(defenceMetrics)]uint64, i int) uint64 { return values[i] }
 func stateValue(values *[len(stateMetrics)]uint64, i int) uint64     { return values[i] }
 
 // piece is the number of series written between two checks of the time.

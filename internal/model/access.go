@@ -3,6 +3,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -44,22 +45,33 @@ func (r PortRange) String() string {
 
 // AccessRule is a rule of an access list. It holds for a new session if all that is given matches.
 type AccessRule struct {
+	Name     string // to show; may be empty
 	Action   AccessAction
-	From     []netip.Prefix // the client is in one of them; none: any client
+	From     []netip.Prefix // the client is in one of them
+	Sets     []string       // or in one of these sets; neither: any client
 	Protocol Protocol       // 0: any
 	Ports    []PortRange    // of the service; none: any
 	LogEvery uint32         // one of so many matches is logged; 0: none
 }
 
 func (r AccessRule) equal(other AccessRule) bool {
-	return r.Action == other.Action && r.Protocol == other.Protocol && r.LogEvery == other.LogEvery &&
-		slices.Equal(r.From, other.From) && slices.Equal(r.Ports, other.Ports)
+	return r.Name == other.Name && r.Action == other.Action && r.Protocol == other.Protocol && r.LogEvery == other.LogEvery &&
+		slices.Equal(r.From, other.From) && slices.Equal(r.Sets, other.Sets) && slices.Equal(r.Ports, other.Ports)
+}
+
+// Clients returns the names of sets, and prefixes.
+func (r AccessRule) Clients() []string {
+	clients := slices.Clone(r.Sets)
+	for _, prefix := range r.From {
+		clients = append(clients, prefix.String())
+	}
+	return clients
 }
 
 func (r AccessRule) String() string {
 	text := r.Action.String()
-	if len(r.From) > 0 {
-		text += " from " + join(r.From)
+	if from := r.Clients(); len(from) > 0 {
+		text += " from " + strings.Join(from, " ")
 	}
 	if r.Protocol != 0 {
 		text += " " + r.Protocol.String()
@@ -81,8 +93,62 @@ func (l AccessList) equal(other AccessList) bool {
 	return l.Name == other.Name && l.Otherwise == other.Otherwise && slices.EqualFunc(l.Rules, other.Rules, AccessRule.equal)
 }
 
+// AccessSet is a named set of clients.
+type AccessSet struct {
+	Name     string
+	Prefixes []netip.Prefix // as MergePrefixes returns them
+}
+
+func (s AccessSet) equal(other AccessSet) bool {
+	return s.Name == other.Name && slices.Equal(s.Prefixes, other.Prefixes)
+}
+
+// MergePrefixes sorts prefixes by address, IPv4 first, and leaves out those that lie within another one.
+// It changes the slice.
+func MergePrefixes(prefixes []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	merged := prefixes[:0]
+	for _, prefix := range prefixes {
+		if len(merged) == 0 || !merged[len(merged)-1].Contains(prefix.Addr()) {
+			merged = append(merged, prefix)
+		}
+	}
+	return merged
+}
+
+// UnusedAccessLists returns the lists that decide nothing, since neither a service nor `access` names them.
+func (c *Config) UnusedAccessLists() []string {
+	used := map[string]bool{c.GlobalAccess: true}
+	for i := range c.Services {
+		used[c.Services[i].Policy.Access] = true
+	}
+	var unused []string
+	for i := range c.AccessLists {
+		if !used[c.AccessLists[i].Name] {
+			unused = append(unused, c.AccessLists[i].Name)
+		}
+	}
+	return unused
+}
+
+// Warnings returns what is valid in a configuration but probably not meant.
+func (c *Config) Warnings() []string {
+	var warnings []string
+	for _, name := range c.UnusedAccessLists() {
+		warnings = append(warnings, fmt.Sprintf("access list %s decides nothing: name it in a service's `access`, or in `access` for all services", name))
+	}
+	return warnings
+}
+
 // diffAccess returns what to put before services need it, and what to delete after they no longer do.
 func diffAccess(from, to *Table) (puts, gone []Change) {
+	for _, name := range slices.Sorted(maps.Keys(to.AccessSets)) {
+		if old, ok := from.AccessSets[name]; !ok || !old.equal(to.AccessSets[name]) {
+			puts = append(puts, Change{Kind: PutAccessSet, AccessSet: to.AccessSets[name]})
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(to.AccessLists)) {
 		if old, ok := from.AccessLists[name]; !ok || !old.equal(to.AccessLists[name]) {
 			puts = append(puts, Change{Kind: PutAccessList, AccessList: to.AccessLists[name]})
@@ -96,7 +162,25 @@ func diffAccess(from, to *Table) (puts, gone []Change) {
 			gone = append(gone, Change{Kind: DeleteAccessList, AccessList: AccessList{Name: name}})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(from.AccessSets)) {
+		if _, ok := to.AccessSets[name]; !ok {
+			gone = append(gone, Change{Kind: DeleteAccessSet, AccessSet: AccessSet{Name: name}})
+		}
+	}
 	return puts, gone
+}
+
+func describeAccessSet(c Change, from *Table) Description {
+	object := "access set " + c.AccessSet.Name
+	if c.Kind == DeleteAccessSet {
+		return Description{"remove", object, ""}
+	}
+	size := func(s AccessSet) string { return plural(len(s.Prefixes), "prefix") }
+	old, ok := from.AccessSets[c.AccessSet.Name]
+	if !ok {
+		return Description{"add", object, size(c.AccessSet)}
+	}
+	return Description{"change", object, size(old) + " -> " + size(c.AccessSet) + "; sessions that began before go on"}
 }
 
 func describeAccess(c Change, from *Table) Description {
@@ -132,6 +216,9 @@ func describeAccess(c Change, from *Table) Description {
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if noun == "prefix" {
+		return fmt.Sprintf("%d prefixes", n)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

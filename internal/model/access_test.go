@@ -12,15 +12,17 @@ func TestAccessChangesAreOrdered(t *testing.T) {
 	from, to := NewTable(), NewTable()
 	from.AccessLists["old"] = AccessList{Name: "old", Otherwise: AccessDrop}
 	from.AccessLists["same"] = AccessList{Name: "same", Otherwise: AccessAllow, Rules: []AccessRule{{Action: AccessDrop}}}
+	from.AccessSets["gone"] = AccessSet{Name: "gone"}
 	from.GlobalAccess = "old"
 	from.Services[key] = &TableService{Spec: ServiceSpec{Name: "a", Mode: FNAT, Policy: Policy{Access: "old"}}}
 	to.AccessLists["same"] = AccessList{Name: "same", Otherwise: AccessAllow, Rules: []AccessRule{{Action: AccessDrop}}}
 	to.AccessLists["new"] = AccessList{Name: "new", Otherwise: AccessAllow}
+	to.AccessSets["named"] = AccessSet{Name: "named"}
 	to.GlobalAccess = "new"
 	to.Services[key] = &TableService{Spec: ServiceSpec{Name: "a", Mode: FNAT, Policy: Policy{Access: "new"}}}
 
 	changes := Diff(from, to)
-	want := []ChangeKind{PutAccessList, PutGlobalAccess, PutService, DeleteAccessList}
+	want := []ChangeKind{PutAccessSet, PutAccessList, PutGlobalAccess, PutService, DeleteAccessList, DeleteAccessSet}
 	for i, change := range changes {
 		if i >= len(want) || change.Kind != want[i] {
 			t.Fatalf("change %d of %d is %s", i+1, len(changes), change.Kind)

@@ -17,6 +17,7 @@ func (s *Service) equal(other *Service) bool {
 // one. It returns false if the configurations differ in more than services.
 func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
 	if !slices.Equal(before.LocalAddresses, after.LocalAddresses) || !slices.EqualFunc(before.SNAT, after.SNAT, SNAT.equal) ||
+		!slices.EqualFunc(before.AccessSets, after.AccessSets, AccessSet.equal) ||
 		!slices.EqualFunc(before.AccessLists, after.AccessLists, AccessList.equal) || before.GlobalAccess != after.GlobalAccess {
 		return nil, false
 	}
@@ -41,7 +42,7 @@ func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
 // Part returns the table with these services only. It shares its contents with t.
 func (t *Table) Part(services map[ServiceKey]struct{}) *Table {
 	part := &Table{LocalAddresses: t.LocalAddresses, Services: map[ServiceKey]*TableService{}, SNAT: t.SNAT,
-		AccessLists: t.AccessLists, GlobalAccess: t.GlobalAccess}
+		AccessSets: t.AccessSets, AccessLists: t.AccessLists, GlobalAccess: t.GlobalAccess}
 	for key := range services {
 		if service := t.Services[key]; service != nil {
 			part.Services[key] = service

@@ -236,12 +236,22 @@ func (d Detail) String() string {
 	return [...]string{"servers", "services", "none"}[d]
 }
 
+// SFlow says where samples of packets go, and which.
+type SFlow struct {
+	Collector    netip.AddrPort // invalid: nowhere
+	AgentAddress netip.Addr     // invalid: the address that datagrams to the collector come from
+	Sampling     uint32         // one of so many received packets; 0: none
+	Drops        uint32         // one of so many dropped packets; 0: none
+}
+
 // Config is one valid configuration.
 type Config struct {
 	LocalAddresses []netip.Addr
 	Services       []Service
 	SNAT           []SNAT
+	AccessSets     []AccessSet
 	AccessLists    []AccessList
 	GlobalAccess   string // name of the list for all services; empty: none
 	Metrics        Metrics
+	SFlow          SFlow
 }

@@ -16,6 +16,7 @@ type Table struct {
 	LocalAddresses map[netip.Addr]struct{}
 	Services       map[ServiceKey]*TableService
 	SNAT           map[string]SNAT       // by name
+	AccessSets     map[string]AccessSet  // by name
 	AccessLists    map[string]AccessList // by name
 	GlobalAccess   string                // name of the list for all services; empty: none
 }
@@ -46,7 +47,7 @@ type ServerSpec struct {
 // NewTable returns an empty table.
 func NewTable() *Table {
 	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{},
-		SNAT: map[string]SNAT{}, AccessLists: map[string]AccessList{}}
+		SNAT: map[string]SNAT{}, AccessSets: map[string]AccessSet{}, AccessLists: map[string]AccessList{}}
 }
 
 // Server returns the table's entry for one server.
@@ -75,6 +76,8 @@ const (
 	PutAccessList
 	DeleteAccessList
 	PutGlobalAccess
+	PutAccessSet
+	DeleteAccessSet
 )
 
 // Change is one step from one table to another. Only the fields that its kind needs are set.
@@ -88,6 +91,7 @@ type Change struct {
 	SNAT    SNAT           // DeleteSNAT: its name
 	// DeleteAccessList, PutGlobalAccess: its name
 	AccessList AccessList
+	AccessSet  AccessSet // DeleteAccessSet: its name
 }
 
 // Do applies the change to t.
@@ -126,12 +130,16 @@ func (t *Table) Do(c Change) error {
 		delete(t.AccessLists, c.AccessList.Name)
 	case PutGlobalAccess:
 		t.GlobalAccess = c.AccessList.Name
+	case PutAccessSet:
+		t.AccessSets[c.AccessSet.Name] = c.AccessSet
+	case DeleteAccessSet:
+		delete(t.AccessSets, c.AccessSet.Name)
 	}
 	return nil
 }
 
 // Diff returns the fewest changes that turn `from` into `to`, in an order that harms no traffic while they
-// take effect one after the other. Access lists come first, and leave last. Deletions that free resources come first. Local addresses come before
+// take effect one after the other. Access sets and lists come first, and leave last. Deletions that free resources come first. Local addresses come before
 // the services that need them, new servers come before old ones leave, and local addresses leave last. An
 // address that changes its role first leaves the old one.
 func Diff(from, to *Table) []Change {
@@ -270,6 +278,8 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 		return describeSNAT(c, from)
 	case PutAccessList, DeleteAccessList, PutGlobalAccess:
 		return describeAccess(c, from)
+	case PutAccessSet, DeleteAccessSet:
+		return describeAccessSet(c, from)
 	default:
 		return Description{"remove", "local address " + c.Local.String(), ""}
 	}
@@ -333,5 +343,5 @@ func describeServer(old, spec ServerSpec) string {
 func (k ChangeKind) String() string {
 	return [...]string{"put service", "delete service", "put server", "delete server",
 		"put local address", "delete local address", "put snat", "delete snat", "put access list",
-		"delete access list", "put global access list"}[k]
+		"delete access list", "put global access list", "put access set", "delete access set"}[k]
 }

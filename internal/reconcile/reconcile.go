@@ -335,6 +335,7 @@ func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
 	kept := model.NewTable()
 	kept.LocalAddresses = l.actual.LocalAddresses
 	kept.SNAT = l.actual.SNAT
+	kept.AccessSets = l.actual.AccessSets
 	kept.AccessLists, kept.GlobalAccess = l.actual.AccessLists, l.actual.GlobalAccess
 	for key, service := range l.actual.Services {
 		servers := maps.Clone(service.Servers)

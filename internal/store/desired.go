@@ -111,6 +111,9 @@ func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) 
 	for _, rule := range config.SNAT {
 		table.SNAT[rule.Name] = rule
 	}
+	for _, set := range config.AccessSets {
+		table.AccessSets[set.Name] = set
+	}
 	for _, list := range config.AccessLists {
 		table.AccessLists[list.Name] = list
 	}

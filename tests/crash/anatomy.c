@@ -19,7 +19,7 @@ static bool is_blank(const void *bytes, size_t len)
 	return true;
 }
 
-/* ---- before it is opened ---- */
+/* ---- before it is opened --------------------------------------------------------------------- */
 
 static uint64_t slot_records(const struct session_file *f, unsigned slot)
 {
@@ -56,7 +56,7 @@ uint64_t anatomy_count(const char *path)
 	return n;
 }
 
-/* ---- after adoption ---- */
+/* ---- after adoption -------------------------------------------------------------------------- */
 
 /* The two tuples of a session's arriving packets. */
 static struct sy_tuple tuple_of(const struct run *l, const struct session *s, unsigned side)
@@ -90,7 +90,7 @@ static void record_must_be_found(const struct run *l, const struct session_table
 		const struct wanted w = {l, tuple_of(l, s, side)};
 		enum session_direction direction = SESSION_CLIENT;
 		uint64_t hash = sy_hash_tuple(inspect_key(l->harness.b), &w.tuple);
-		uint32_t found = session_find(t, hash, match_tuple, &w, &direction);
+		uint32_t found = session_find(t->index, hash, match_tuple, &w, &direction);
 		MUST(found == record && (unsigned)direction == side,
 		     "slot %u: record %u is not what is found by its %s's tuple", t->slot, record,
 		     side ? "server" : "client");
@@ -103,22 +103,22 @@ static void record_must_be_found(const struct run *l, const struct session_table
 /* Each bucket counts its entries that are in their alternative bucket. */
 static void guests_check(const struct session_table *t)
 {
-	uint16_t *absent = calloc(t->bucket_count, sizeof(*absent));
+	uint16_t *absent = calloc(session_bucket_count(t->index), sizeof(*absent));
 	MUST(absent, "no memory");
-	for (uint32_t bucket = 0; bucket < t->bucket_count; bucket++) {
-		const struct session_bucket *b = &t->buckets[bucket];
+	for (uint32_t bucket = 0; bucket < session_bucket_count(t->index); bucket++) {
+		const struct session_bucket *b = &session_buckets(t->index)[bucket];
 		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++) {
 			bool guest = b->guests >> place & 1;
 			MUST(!guest || b->tags[place], "slot %u: no guest in bucket %u", t->slot,
 			     bucket);
 			if (guest)
-				absent[session_bucket_other(t, bucket, b->tags[place])]++;
+				absent[session_bucket_other(t->index, bucket, b->tags[place])]++;
 		}
 	}
-	for (uint32_t bucket = 0; bucket < t->bucket_count; bucket++)
-		MUST(absent[bucket] == t->buckets[bucket].absent,
+	for (uint32_t bucket = 0; bucket < session_bucket_count(t->index); bucket++)
+		MUST(absent[bucket] == session_buckets(t->index)[bucket].absent,
 		     "slot %u: bucket %u counts %u entries elsewhere, not %u", t->slot, bucket,
-		     t->buckets[bucket].absent, absent[bucket]);
+		     session_buckets(t->index)[bucket].absent, absent[bucket]);
 	free(absent);
 }
 
@@ -127,12 +127,13 @@ static void guests_check(const struct session_table *t)
 static void index_check(const struct session_table *t, uint8_t *sides)
 {
 	uint32_t entries = 0;
-	for (uint32_t bucket = 0; bucket < t->bucket_count; bucket++)
+	for (uint32_t bucket = 0; bucket < session_bucket_count(t->index); bucket++)
 		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++) {
-			if (!t->buckets[bucket].tags[place])
+			if (!session_buckets(t->index)[bucket].tags[place])
 				continue;
-			uint32_t entry = t->buckets[bucket].entries[place], record = entry >> 1;
-			MUST(record < t->top && t->hot[record].state != SESSION_FREE,
+			uint32_t entry = session_buckets(t->index)[bucket].entries[place],
+			         record = entry >> 1;
+			MUST(record < t->top && t->index->hot[record].state != SESSION_FREE,
 			     "slot %u: the index leads to record %u, which does not live", t->slot,
 			     record);
 			MUST(!(sides[record] & 1u << (entry & 1)),
@@ -148,7 +149,7 @@ static uint32_t free_check(const struct session_table *t, uint8_t *listed)
 {
 	uint32_t n = 0, before = SESSION_NONE;
 	for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next) {
-		MUST(r < t->top && !listed[r] && t->hot[r].state == SESSION_FREE,
+		MUST(r < t->top && !listed[r] && t->index->hot[r].state == SESSION_FREE,
 		     "slot %u: the free list leads to record %u, which is not free", t->slot, r);
 		/* the first one's free_prev has no meaning */
 		MUST((before == SESSION_NONE || t->cold[r].free_prev == before) &&
@@ -169,13 +170,14 @@ static void table_check(const struct run *l, const struct session_table *t)
 	index_check(t, sides);
 	guests_check(t);
 	for (uint32_t r = 0; r < t->capacity; r++) {
-		if (t->hot[r].state == SESSION_FREE) {
+		if (t->index->hot[r].state == SESSION_FREE) {
 			MUST(t->cold[r].commit == 0 && (r >= t->top || listed[r]),
 			     "slot %u: the free record %u is on no list", t->slot, r);
 			continue;
 		}
 		live++;
-		MUST(r < t->top && sides[r] == 3 && t->cold[r].commit == session_check(&t->hot[r]),
+		MUST(r < t->top && sides[r] == 3 &&
+		             t->cold[r].commit == session_check(&t->index->hot[r]),
 		     "slot %u: record %u is not whole", t->slot, r);
 		record_must_be_found(l, t, r);
 	}
@@ -201,7 +203,7 @@ void anatomy_chill(const struct run *l)
 	madvise(m->file, m->length, MADV_DONTNEED);
 }
 
-/* ---- damaging ---- */
+/* ---- damaging -------------------------------------------------------------------------------- */
 
 struct victim {
 	struct session_table *t;
@@ -266,11 +268,11 @@ static bool spoil_free(struct run *l)
 
 static bool spoil_index(const struct victim *v)
 {
-	for (uint32_t bucket = 0; bucket < v->t->bucket_count; bucket++)
+	for (uint32_t bucket = 0; bucket < session_bucket_count(v->t->index); bucket++)
 		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++)
-			if (v->t->buckets[bucket].tags[place] &&
-			    v->t->buckets[bucket].entries[place] == v->record << 1) {
-				v->t->buckets[bucket].tags[place] = 0;
+			if (session_buckets(v->t->index)[bucket].tags[place] &&
+			    session_buckets(v->t->index)[bucket].entries[place] == v->record << 1) {
+				session_buckets(v->t->index)[bucket].tags[place] = 0;
 				return true;
 			}
 	return false;
@@ -310,7 +312,7 @@ bool anatomy_spoil(struct run *l)
 	case SPOIL_INDEX:
 		return spoil_index(&v);
 	case SPOIL_GUESTS:
-		v.t->buckets[session_bucket_of(v.t, v.client_hash)].absent++;
+		session_buckets(v.t->index)[session_bucket_of(v.t->index, v.client_hash)].absent++;
 		return true;
 	case SPOIL_LIVE:
 		v.t->live++;

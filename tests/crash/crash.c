@@ -90,7 +90,7 @@ static uint64_t real_ns(void)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
-/* ---- one run ---- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 /* DPDK's memory is a file, which children would share: from here on this process has its own
  * copy. */
@@ -247,7 +247,7 @@ static int run_whole(struct play *p, enum spoil spoil)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* ---- scenarios ---- */
+/* ---- scenarios ------------------------------------------------------------------------------- */
 
 static void directory_empty(const char *directory)
 {
@@ -342,7 +342,7 @@ static bool prove(enum spoil spoil, uint64_t seed)
 	return ok;
 }
 
-/* ---- main ---- */
+/* ---- main ------------------------------------------------------------------------------------ */
 
 /* This takes longer than the rest of a start and does not affect what survives: children inherit
  * it. */

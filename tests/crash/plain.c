@@ -9,9 +9,10 @@
 /* Seconds by which two idle times may differ, and by which a sweep may be late. */
 #define ROUNDING 2
 #define LATE     3
+#define PRESSED  3   /* shortest timeout of an unproven session under pressure */
 #define LONGEST  120 /* longest silence of any session, in seconds */
 
-/* ---- names ---- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 bool plain_is_v4(unsigned service)
 {
@@ -93,7 +94,7 @@ uint32_t plain_timeout(unsigned service, unsigned state)
 	return seconds[state] + service % 3;
 }
 
-/* ---- rules ---- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static bool flow_is_udp(const struct flow *f)
 {
@@ -224,10 +225,19 @@ static bool flow_lingers(const struct flow *f, uint32_t now)
 	return f->state == PLAIN_TIME_WAIT && now != f->seen_first;
 }
 
+/* The timeout that the session has at least: that of an unproven one falls under pressure. */
+static uint32_t state_least(const struct flow *f, uint8_t state, uint8_t fins)
+{
+	uint32_t whole = state_timeout(f, state, fins);
+	bool unproven = state == PLAIN_SYN_SENT || state == PLAIN_SYN_RECEIVED ||
+	                state == PLAIN_UDP_ONE_WAY;
+	return f->pressed && unproven && whole > PRESSED ? PRESSED : whole;
+}
+
 bool flow_is_fresh(const struct flow *f, uint32_t now)
 {
 	return f->certainty == FLOW_CERTAIN && !f->pending && !flow_lingers(f, now) &&
-	       now - f->seen_first + ROUNDING < state_timeout(f, f->state, f->fins);
+	       now - f->seen_first + ROUNDING < state_least(f, f->state, f->fins);
 }
 
 /* If the client that is said to have sent a reset is silent, its server is probed, for the same
@@ -244,12 +254,12 @@ static uint32_t state_longest(const struct flow *f, uint8_t state, uint8_t fins)
 static void flow_timeouts(const struct flow *f, uint32_t *least, uint32_t *most)
 {
 	uint8_t state, fins;
-	*least = state_timeout(f, f->state, f->fins);
+	*least = state_least(f, f->state, f->fins);
 	*most = state_longest(f, f->state, f->fins);
 	if (!f->pending)
 		return;
 	flow_after(f, &state, &fins);
-	uint32_t soon = state_timeout(f, state, fins), late = state_longest(f, state, fins);
+	uint32_t soon = state_least(f, state, fins), late = state_longest(f, state, fins);
 	*least = soon < *least ? soon : *least;
 	*most = late > *most ? late : *most;
 }
@@ -306,8 +316,7 @@ void flows_doom(struct chronicle *h, const struct plain_config *c)
 	}
 }
 
-/* An established TCP session is never evicted, nor one whose FINs are all unacknowledged. */
-static bool flow_may_be_evicted(const struct flow *f)
+bool flow_may_be_evicted(const struct flow *f)
 {
 	switch (f->state) {
 	case PLAIN_ESTABLISHED:

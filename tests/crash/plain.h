@@ -76,6 +76,7 @@ struct flow {
 	/* the packet in flight; uncertain until `pending` is cleared, which is done last */
 	bool pending;
 	bool reopens; /* ends the existing session and creates another */
+	bool pressed; /* its slot may hold so many unproven sessions that they end early */
 	uint8_t side, flags;
 };
 
@@ -101,7 +102,7 @@ struct chronicle {
 
 enum plain_phase { PHASE_START, PHASE_CHECK, PHASE_WORKLOAD, PHASE_COMMIT, PHASE_COUNT };
 
-/* ---- names ---- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 bool plain_is_v4(unsigned service);
 uint8_t plain_proto(unsigned service);
@@ -119,7 +120,7 @@ const char *plain_state_name(unsigned state);
 /* Seconds of silence after which a state expires. */
 uint32_t plain_timeout(unsigned service, unsigned state);
 
-/* ---- rules ---- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 /* State and FINs after the pending packet has passed. */
 void flow_after(const struct flow *f, uint8_t *state, uint8_t *fins);
@@ -136,6 +137,8 @@ bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t 
 bool flow_may_be(const struct flow *f, const char *state_name);
 /* Marks flows whose server or local address has changed. */
 void flows_doom(struct chronicle *h, const struct plain_config *c);
+/* An established TCP session is never evicted, nor one whose FINs are all unacknowledged. */
+bool flow_may_be_evicted(const struct flow *f);
 /* Sessions were or may have been evicted: marks every flow that eviction may hit as uncertain. */
 void flows_loosen(struct chronicle *h);
 /* Forgets expired flows. */

@@ -44,7 +44,7 @@ static uint64_t real_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* ---- the network ---- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 static void run_open(struct run *l, uint64_t sessions)
 {
@@ -84,7 +84,7 @@ static void run_open(struct run *l, uint64_t sessions)
 	MUST(harness_open(&l->harness, &o, &err) == 0, "it does not start: %s", err.text);
 }
 
-/* ---- a run ---- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static void configuration_lose(const struct run *l)
 {

@@ -46,6 +46,7 @@ struct run {
 	const char *directory;
 	struct rng rng;
 	bool last;      /* ends by itself */
+	bool evicted;   /* some sessions were evicted in the current burst */
 	bool slow;      /* the tables' pages are dropped again and again */
 	uint64_t found; /* records in the file before it was opened */
 	enum spoil spoil;
@@ -68,7 +69,7 @@ _Noreturn void run_fail(const char *fmt, ...) SY_PRINTF(1, 2);
 /* "tcp 198.18.0.3:4711 → 192.0.2.100:80 by …", in a buffer that the next call uses again. */
 const char *flow_text(const struct flow *f);
 
-/* ---- workload.c: packets, time ---- */
+/* ---- workload.c: packets, time --------------------------------------------------------------- */
 
 /* Sends the packets that were in flight when the predecessor was killed again, then probes adopted
  * sessions from both sides. */
@@ -76,7 +77,7 @@ void workload_resume(struct run *l);
 /* One burst of packets, or an advance of time. */
 void workload_step(struct run *l);
 
-/* ---- settings.c: configuration ---- */
+/* ---- settings.c: configuration --------------------------------------------------------------- */
 
 /* Finds the configuration in force after a kill, and checks that it was accepted. */
 void settings_validate(struct run *l);
@@ -84,7 +85,7 @@ void settings_validate(struct run *l);
 void settings_begin(struct run *l);
 void settings_change(struct run *l);
 
-/* ---- validate.c, anatomy.c ---- */
+/* ---- validate.c, anatomy.c ------------------------------------------------------------------- */
 
 /* Compares the adopted sessions, as control requests report them, with the plain model. */
 void validate(struct run *l);

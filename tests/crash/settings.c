@@ -24,7 +24,7 @@ static struct service_key key_of(unsigned service)
 	                            0};
 }
 
-/* ---- single changes ---- */
+/* ---- single changes -------------------------------------------------------------------------- */
 
 static void draft_service(struct draft *d, unsigned service)
 {
@@ -97,7 +97,7 @@ static void draft_delete_local(struct draft *d, unsigned n)
 	d->config->local[n] = (struct plain_part){0};
 }
 
-/* ---- transactions ---- */
+/* ---- transactions ---------------------------------------------------------------------------- */
 
 static struct draft draft_begin(struct run *l)
 {
@@ -200,7 +200,7 @@ void settings_change(struct run *l)
 	draft_commit(&d);
 }
 
-/* ---- after a kill ---- */
+/* ---- after a kill ---------------------------------------------------------------------------- */
 
 static bool addr_is(const ProtobufCBinaryData *pb, const struct sy_addr *addr)
 {

@@ -38,7 +38,7 @@ static bool addr_is(const ProtobufCBinaryData *pb, const struct sy_addr *addr)
 	return sy_addr_from_bytes(pb->data, pb->len, &a) == 0 && sy_addr_equal(&a, addr);
 }
 
-/* ---- one session ---- */
+/* ---- one session ----------------------------------------------------------------------------- */
 
 /* The flow of a session's client; PLAIN_FLOWS: no flow. */
 static unsigned flow_of(const struct chronicle *h, const pb_session *s)
@@ -200,7 +200,7 @@ static void validate_ports(const struct run *l, const struct tally *t)
 	}
 }
 
-/* ---- totals ---- */
+/* ---- totals ---------------------------------------------------------------------------------- */
 
 static void validate_servers(struct run *l, const struct tally *t)
 {

@@ -31,7 +31,7 @@ struct sight {
 	unsigned payload; /* bytes */
 };
 
-/* ---- packets in ---- */
+/* ---- packets in ------------------------------------------------------------------------------ */
 
 static struct sy_tuple flow_tuple(const struct flow *f)
 {
@@ -65,7 +65,7 @@ static void flow_send(struct run *l, unsigned i)
 	     "no buffer for a packet");
 }
 
-/* ---- packets out: parsed by this file's own code ---- */
+/* ---- packets out: parsed by this file's own code --------------------------------------------- */
 
 static uint16_t ones_sum(const uint8_t *p, unsigned len, uint32_t sum)
 {
@@ -124,7 +124,7 @@ static bool is_own_segment(const struct rte_mbuf *m)
 	       frame[14 + (header == 20 ? 9 : 6)] == SY_PROTO_TCP;
 }
 
-/* ---- results of a packet ---- */
+/* ---- results of a packet --------------------------------------------------------------------- */
 
 static bool part_is_open(const struct plain_part *p, bool again)
 {
@@ -139,7 +139,8 @@ static void must_be_alone(struct run *l, const struct flow *f)
 	const struct sy_addr server = plain_server(f->service, f->server);
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		const struct flow *other = &l->h->flow[i];
-		if (other == f || !flow_must_live(other, c, plain_seconds(l->h)) ||
+		if (other == f || (l->evicted && flow_may_be_evicted(other)) ||
+		    !flow_must_live(other, c, plain_seconds(l->h)) ||
 		    other->local_port != f->local_port || other->local != f->local ||
 		    plain_proto(other->service) != plain_proto(f->service))
 			continue;
@@ -265,7 +266,7 @@ static void flow_settle(struct run *l, struct flow *f, const struct sight *s, bo
 	l->h->forwarded++;
 }
 
-/* ---- a burst ---- */
+/* ---- a burst --------------------------------------------------------------------------------- */
 
 /* From here the balancer acts. */
 static void turn_begins(struct run *l)
@@ -341,17 +342,24 @@ static const char *drops_text(const struct harness *r)
 	return text;
 }
 
+static uint64_t evictions(const struct harness *h)
+{
+	return harness_drops(h, SY_DROP_SESSION_EVICTED) +
+	       harness_drops(h, SY_DROP_UNPROVEN_EVICTED);
+}
+
 static void burst_run(struct run *l, struct burst *b)
 {
 	uint64_t refused = refusals(&l->harness), missing = 0;
 	l->h->serial++;
 	for (unsigned i = 0; i < b->count; i++)
 		flow_send(l, b->flow[i]);
-	uint64_t evicted = harness_drops(&l->harness, SY_DROP_SESSION_EVICTED);
+	uint64_t evicted = evictions(&l->harness);
 	l->h->evicting = l->scenario->slots;
 	turn_begins(l);
 	harness_turn(&l->harness);
-	evicted = harness_drops(&l->harness, SY_DROP_SESSION_EVICTED) - evicted;
+	evicted = evictions(&l->harness) - evicted;
+	l->evicted = evicted;
 	if (evicted)
 		flows_loosen(l->h);
 	for (unsigned port = 0; port < HARNESS_PORTS; port++)
@@ -377,7 +385,7 @@ static void burst_run(struct run *l, struct burst *b)
 	     "%lu first packets did not come out; drops:%s", missing, drops_text(&l->harness));
 }
 
-/* ---- new and old clients ---- */
+/* ---- new and old clients --------------------------------------------------------------------- */
 
 static bool tuple_is_used(const struct chronicle *h, const struct flow *new)
 {
@@ -398,7 +406,8 @@ static bool flow_begin(struct run *l, unsigned i)
 	                 .service = (uint8_t)rng_below(
 	                         d, l->scenario->services ? l->scenario->services : PLAIN_SERVICES),
 	                 .side = PLAIN_CLIENT,
-	                 .flags = SY_TCP_SYN};
+	                 .flags = SY_TCP_SYN,
+	                 .pressed = l->scenario->slots || l->scenario->sessions < 64 * SY_SLOTS};
 	if (!c->service[f.service].state)
 		return false;
 	f.client = plain_client(f.service, rng_below(d, 60));
@@ -468,7 +477,7 @@ void workload_step(struct run *l)
 		workload_time(l);
 }
 
-/* ---- after a kill ---- */
+/* ---- after a kill ---------------------------------------------------------------------------- */
 
 /* Probes up to this many sessions from one side, in any state. No session begins again, because the
  * existing ones must continue first. */

@@ -158,7 +158,7 @@ class Attack:
             f"{HTTP} HTTP connections, {DOWNLOADS} downloads and {UDP} UDP flows are open",
         )
 
-    # ---- loads ------------------------------------------------------------------------------
+    # ---- loads -----------------------------------------------------------------------------------
 
     def load(self):
         """All loads at once, for LENGTH_S."""
@@ -225,7 +225,7 @@ class Attack:
         most = sorted(((n, name) for name, n in new.items() if n > 0), reverse=True)[:4]
         say("     dropped: " + (", ".join(f"{n} {name}" for n, name in most) or "nothing"))
 
-    # ---- verdicts ---------------------------------------------------------------------------
+    # ---- verdicts --------------------------------------------------------------------------------
 
     def meet(self, met, text):
         """Notes a goal that was not met; the demo goes on."""

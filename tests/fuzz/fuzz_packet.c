@@ -210,7 +210,7 @@ static void error_check(const uint8_t *data, const struct sy_view *v, enum sy_ic
 	free(out);
 }
 
-/* ---- ICMP errors from others ---- */
+/* ---- ICMP errors from others ----------------------------------------------------------------- */
 
 static void error_is_sound(const uint8_t *frame, uint32_t len, const struct sy_addr *src,
                            const struct sy_addr *dst, struct sy_quote *q)
@@ -328,7 +328,7 @@ static void quote_check(const uint8_t *data, size_t size, const struct sy_view *
 		rebuild_check(data, v, &inner, n & 1, n & 2 ? 1500 : 150);
 }
 
-/* ---- packets that change their length ---- */
+/* ---- packets that change their length -------------------------------------------------------- */
 
 /* A copy with exactly the required space before it; *block is to be freed. */
 static uint8_t *frame_copy_padded(const uint8_t *data, size_t size, uint8_t **block)
@@ -436,7 +436,7 @@ static void toa_check(const uint8_t *data, size_t size, const struct sy_view *v,
 	free(block);
 }
 
-/* ---- TCP ---- */
+/* ---- TCP ------------------------------------------------------------------------------------- */
 
 /* Inserts bytes before the payload; removes the whole payload, flags included. */
 static void payload_check(const uint8_t *data, size_t size, const struct sy_view *v, uint16_t len)

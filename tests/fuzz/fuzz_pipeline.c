@@ -195,8 +195,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			send_error(&in);
 		}
 	}
-	/* All sessions have expired: no object is kept and no session is live. */
-	topology.harness.now_ns += 100 * SECOND_NS;
+	/* All sessions have expired, and no client is known: no object is kept and no session is
+	 * live. */
+	topology.harness.now_ns += 700 * SECOND_NS;
 	harness_advance(&topology.harness, 2 * SECOND_NS);
 	collect();
 	const struct sy_balance_totals totals = harness_totals(&topology.harness);

@@ -157,20 +157,20 @@ static void file_make(const uint8_t *data, size_t size, unsigned mode)
 	free(i.bytes);
 }
 
-/* ---- invariants
- * ------------------------------------------------------------------------------- */
+/* ---- invariants ------------------------------------------------------------------------------ */
 
 static uint64_t table_check(const struct session_table *t)
 {
 	uint32_t cursor = 0, live = 0, entries = 0, free = 0;
 	for (uint32_t r; (r = session_next(t, &cursor)) != SESSION_NONE; live++)
 		CHECK(network_verify(&network, t, r));
-	for (uint32_t b = 0; b < t->bucket_count; b++)
+	for (uint32_t b = 0; b < session_bucket_count(t->index); b++)
 		entries += SESSION_BUCKET_PLACES -
-		           (uint32_t)__builtin_popcount(session_bucket_match(&t->buckets[b], 0));
+		           (uint32_t)__builtin_popcount(
+		                   session_bucket_match(&session_buckets(t->index)[b], 0));
 	CHECK(live == session_count(t) && entries == 2 * live && t->top <= t->capacity);
 	for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next)
-		CHECK(r < t->top && t->hot[r].state == SESSION_FREE && free++ < t->top);
+		CHECK(r < t->top && t->index->hot[r].state == SESSION_FREE && free++ < t->top);
 	CHECK(free + live == t->top);
 	return live;
 }

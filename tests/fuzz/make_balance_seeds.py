@@ -35,6 +35,7 @@ REQUESTS = {
     "list-ports": "list_ports {}",
     "list-workers": "list_workers {}",
     "list-slots": "list_slots {}",
+    "fetch-samples": "fetch_samples { after: 1 received: 7 dropped: 3 limit: 9 }",
     "stage": f"apply {{ {CHANGES} }}",
     "commit": f"apply {{ {CHANGES} commit: true }}",
     "spread": f"apply {{ changes {{ put_service {{ {HASHED} }} }} "
@@ -46,7 +47,7 @@ LISTS = {
     "lifecycle": ["commit", "list-services", "get-config", "deleted", "status"],
     "policies": ["commit", "spread", "list-services", "commit", "spread"],
     "staged": ["stage", "stage", "refused", "commit", "refused"],
-    "reading": ["get-config", "list-services", "list-sessions"],
+    "reading": ["get-config", "list-services", "list-sessions", "fetch-samples"],
 }
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16

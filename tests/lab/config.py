@@ -58,8 +58,10 @@ class Config:
     local_addresses: list
     services: list = field(default_factory=list)
     metrics: str = ""
+    export: dict = field(default_factory=dict)  # in the file's form
     snat: list = field(default_factory=list)  # rules, in the file's form
     access_lists: list = field(default_factory=list)  # likewise
+    access_sets: list = field(default_factory=list)
     access: str = ""
 
     def __getitem__(self, name):
@@ -71,13 +73,15 @@ class Config:
             "local_addresses": self.local_addresses,
             "services": [service.value() for service in self.services],
         }
-        for key in ("access_lists", "access"):
+        for key in ("access_sets", "access_lists", "access"):
             if getattr(self, key):
                 value[key] = getattr(self, key)
         if self.snat:
             value["snat"] = self.snat
         if self.metrics:
             value["metrics"] = {"listen": self.metrics}
+        if self.export:
+            value["export"] = self.export
         return "\n".join(yaml_lines(value)) + "\n"
 
 

@@ -4,14 +4,23 @@
 import contextlib
 import json
 import re
+import time
 
 from tests.lab.process import CommandFailed
 from tests.lab.steelyard import BUILD
 from tests.lab.topology import FRONT, v4, v6
+from tests.lab.wait import wait_until
 
 ATTACK = BUILD / "bench/generator/steelyard-attack"
+LEARNED_S = 13  # from a forwarder's start until it knows what is usual
 # Where forged packets seem to come from, and where answers to them go.
 ANYBODY = {4: "64.0.0.0/3", 6: "2400::/8"}
+
+
+def wait_for_usual(steelyard):
+    """A forwarder reports attacks once it knows what is usual."""
+    started = steelyard.api.call("GetStatus").forwarder.status.started_unix_s
+    wait_until(lambda: time.time() > started + LEARNED_S, "the forwarder knows what is usual")
 
 
 def provide_internet(lab):

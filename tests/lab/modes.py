@@ -131,7 +131,7 @@ class ModeHosts:
         for end in self.ends:
             end.close()
 
-    # ---- the cells ----
+    # ---- the cells -------------------------------------------------------------------------------
 
     def names(self):
         return {host.name for host in self.lab.servers()}

@@ -91,6 +91,7 @@ class Options:
     mode: str = "auto"
     sessions: int = 65536  # 0: the forwarder's own choice
     huge: bool = True
+    group: str = ""  # of its socket; "": the default
 
 
 class Steelyard:
@@ -110,8 +111,9 @@ class Steelyard:
         self.applied = None  # text of the agent's configuration; None: unknown
         self.memory = None
         self.env = dict(SANITIZED)
+        self.agent_options, self.agent_user = [], []
 
-    # ---- programs -------------------------------------------------------------------------
+    # ---- programs --------------------------------------------------------------------------------
 
     def start(self):
         self.start_forwarder()
@@ -129,9 +131,11 @@ class Steelyard:
         argv = [word for port in ports for word in ("--port", f"{port},mode={self.options.mode}")]
         argv += ["--workers", self.options.workers]
         argv += ["--sessions", self.options.sessions] if self.options.sessions else []
+        argv += ["--socket-group", self.options.group] if self.options.group else []
         # The choice stays: a later start finds the sessions only in the same memory.
         self.memory = self.memory or memory_options(self.options.huge)
-        return [*argv, "--log", "info", *self.memory]
+        # A system call that the filters should allow ends the process, and so the test.
+        return [*argv, "--seccomp", "trap", "--log", "info", *self.memory]
 
     def start_forwarder(self, wait=True):
         argv = self.forwarder_argv(*self.forwarder_options())
@@ -187,12 +191,45 @@ class Steelyard:
     def start_agent(self):
         if not self.file.exists():
             self.write_config()
-        argv = [STEELYARD, "agent", "--config", self.file, "--forwarder", self.forwarder_socket]
+        argv = [
+            *self.agent_user,
+            STEELYARD,
+            "agent",
+            "--config",
+            self.file,
+            "--forwarder",
+            self.forwarder_socket,
+        ]
         argv += ["--socket", self.agent_socket, "--state", self.dir / "agent-state"]
+        argv += self.agent_options
         self.agent = self.lab.start(self.host, "steelyard-agent", argv)
         self.agent.wait_for("agent is ready")
         self.applied = None
         return self.agent
+
+    def confine_agent(self, user, group, *, read_group, capabilities=()):
+        """Has the agent run as a user, with directories as the units and steelyard-setup give
+        it. Before its first start."""
+        place, state = self.dir / "agent", self.dir / "agent-state"
+        files = self.dir / "etc"
+        for directory, mode, owner in ((place, 0o755, user), (state, 0o700, user)):
+            directory.mkdir(mode=mode)
+            os.chown(directory, owner, group)
+        files.mkdir()
+        os.chown(files, 0, group)
+        files.chmod(0o1770)
+        self.file, self.agent_socket = files / "steelyard.yaml", place / "agent.sock"
+        self.write_config()
+        os.chown(self.file, user, group)
+        self.api = api.Agent(self.agent_socket)
+        self.agent_user = self.user_words(user, group, read_group, capabilities)
+
+    @staticmethod
+    def user_words(user, group, read_group, capabilities=()):
+        caps = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+        words = ["setpriv", "--reuid", user, "--regid", group, "--groups", read_group]
+        words += ["--bounding-set", caps, "--inh-caps", caps, "--ambient-caps", caps]
+        return [*words, "--no-new-privs", "--"]
 
     def cleanup(self):
         """Removes what a stopped forwarder leaves; returns the command's output."""
@@ -203,7 +240,7 @@ class Steelyard:
         output."""
         return self.lab[self.host].ns.run(self.forwarder_argv("--release"))
 
-    # ---- configuration --------------------------------------------------------------------
+    # ---- configuration ---------------------------------------------------------------------------
 
     def has(self, config):
         """Whether agent and file are known to have this configuration."""
@@ -227,7 +264,7 @@ class Steelyard:
     def wait_in_sync(self):
         wait_until(self.in_sync, "the forwarder has the agent's configuration")
 
-    # ---- reading --------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
 
     def cli(self, *words, **options):
         if words[0] == "apply":

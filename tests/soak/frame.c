@@ -116,7 +116,7 @@ void frame_set_ttl(struct frame *f, uint8_t ttl)
 	frame_mend_ip(f);
 }
 
-/* ---- building ---- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static uint8_t *frame_begin(struct frame *f, const struct sy_tuple *t, uint8_t proto, unsigned l4)
 {
@@ -253,7 +253,7 @@ void frame_error(struct frame *f, struct rng *d, const struct sy_addr *src, cons
 	frame_mend_l4(f);
 }
 
-/* ---- damaging ---- */
+/* ---- damaging -------------------------------------------------------------------------------- */
 
 static void mutate_bits(struct frame *f, struct rng *d)
 {

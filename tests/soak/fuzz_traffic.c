@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <rte_hexdump.h>
 #include <rte_mempool.h>
 
 #include "../../dataplane/forwarder/pipeline.h"
@@ -16,7 +17,7 @@
 /* Longer than any timeout, and than an id waits for its sessions. */
 #define IDLE_S 100
 
-/* ---- looking into the pipeline ---- */
+/* ---- looking into the pipeline --------------------------------------------------------------- */
 
 static uint64_t reached, fast; /* of the current soak test; one thread runs all workers */
 
@@ -125,7 +126,7 @@ void __wrap_sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep)
 	__real_sy_tcp_strip(frame, v, keep);
 }
 
-/* ---- frames in ---- */
+/* ---- frames in ------------------------------------------------------------------------------- */
 
 static bool frame_is_right(const struct frame *f)
 {
@@ -195,7 +196,7 @@ void fuzz_traffic_greet(struct fuzz_traffic *w, struct frame *f, const struct sy
 		frame_let_fragment(f);
 }
 
-/* ---- frames out ---- */
+/* ---- frames out ------------------------------------------------------------------------------ */
 
 /* The segment with which a client or server would answer; false: none. */
 static bool tcp_answer(struct fuzz_traffic *w, const struct sy_view *v, const struct sy_tcp *in,
@@ -224,6 +225,27 @@ static bool tcp_answer(struct fuzz_traffic *w, const struct sy_view *v, const st
 		out->flags = SY_TCP_RST;
 	}
 	return true;
+}
+
+/* Is it the balancer's own ACK to a client that it does not know? */
+static bool is_challenge(const struct sy_view *v, const struct sy_tcp *in, unsigned port)
+{
+	return port == HARNESS_WAN && in->flags == SY_TCP_ACK && in->window == UINT16_MAX &&
+	       v->l4_len == sizeof(*in);
+}
+
+/* A client whose SYN was challenged sends a reset, mostly the right one, and its SYN again. */
+static void react_proving(struct fuzz_traffic *w, const struct sy_tuple *t, uint32_t number)
+{
+	struct rng *d = &w->rng;
+	struct frame next = {.port = HARNESS_WAN};
+	const struct segment proof = {SY_TCP_RST, number ^ rng_percent(d, 10), 0, 0};
+	const struct segment syn = {SY_TCP_SYN, rng_below(d, UINT32_MAX), 0, 1460};
+	frame_tcp(&next, d, t, &proof, 0);
+	fuzz_traffic_send(w, &next);
+	remember(w, &next);
+	frame_tcp(&next, d, t, &syn, 0);
+	*pending_add(w) = next;
 }
 
 /* A DR server's answer does not pass the balancer; only the client's next packet is seen. */
@@ -291,7 +313,12 @@ static void react_to(struct fuzz_traffic *w, unsigned port, const uint8_t *frame
 	if (v->proto == SY_PROTO_TCP) {
 		struct segment s;
 		unsigned payload;
-		if (!tcp_answer(w, v, sy_packet_tcp(frame, v), &s, &payload))
+		const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
+		if (is_challenge(v, tcp, port)) {
+			react_proving(w, &back, ntohl(tcp->ack));
+			return;
+		}
+		if (!tcp_answer(w, v, tcp, &s, &payload))
 			return;
 		frame_tcp(&answer, &w->rng, &back, &s, payload);
 		if (!s.mss && payload >= 40 && rng_percent(&w->rng, 10))
@@ -309,6 +336,16 @@ static void react_to(struct fuzz_traffic *w, unsigned port, const uint8_t *frame
 	remember(w, &answer);
 }
 
+/* Shows the first of the frames that must not be sent. */
+static void ugly_show(const struct fuzz_traffic *w, const struct rte_mbuf *m, unsigned port)
+{
+	char title[64];
+	if (w->tally.ugly > 0)
+		return;
+	snprintf(title, sizeof(title), "soak: sent by port %u, right before %u", port, m->hash.usr);
+	rte_hexdump(stderr, title, rte_pktmbuf_mtod(m, const void *), m->data_len);
+}
+
 void fuzz_traffic_collect(struct fuzz_traffic *w, bool react)
 {
 	for (unsigned port = 0; port < HARNESS_PORTS; port++) {
@@ -317,6 +354,8 @@ void fuzz_traffic_collect(struct fuzz_traffic *w, bool react)
 			struct sy_view v;
 			bool ugly = !topology_sent_is_right(m, port, m->hash.usr, &v);
 			w->tally.out++;
+			if (ugly)
+				ugly_show(w, m, port);
 			w->tally.ugly += ugly;
 			if (react && !ugly && v.fragment == SY_FRAGMENT_NONE)
 				react_to(w, port, rte_pktmbuf_mtod(m, const uint8_t *), &v);
@@ -332,7 +371,7 @@ void fuzz_traffic_turn(struct fuzz_traffic *w)
 	fuzz_traffic_collect(w, true);
 }
 
-/* ---- bursts ---- */
+/* ---- bursts ---------------------------------------------------------------------------------- */
 
 /* Sends a recent frame again, on its old port. */
 static bool send_again(struct fuzz_traffic *w, bool spoil)
@@ -522,7 +561,7 @@ void fuzz_traffic_run(struct fuzz_traffic *w, uint64_t frames)
 	}
 }
 
-/* ---- accounting ---- */
+/* ---- accounting ------------------------------------------------------------------------------ */
 
 void fuzz_traffic_settle(struct fuzz_traffic *w)
 {
@@ -562,7 +601,8 @@ void fuzz_traffic_settle(struct fuzz_traffic *w)
 	/* Suppressed answers and evicted sessions are counted as drops, but no packet was dropped
 	 * with them. */
 	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_RESET_RATE] +
-	                t->drop[SY_DROP_NO_BUFFER] + t->drop[SY_DROP_SESSION_EVICTED];
+	                t->drop[SY_DROP_NO_BUFFER] + t->drop[SY_DROP_SESSION_EVICTED] +
+	                t->drop[SY_DROP_UNPROVEN_EVICTED];
 	t->dropped -= t->suppressed;
 }
 

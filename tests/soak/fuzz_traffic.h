@@ -37,10 +37,10 @@ void fuzz_traffic_settle(struct fuzz_traffic *w);
 void fuzz_traffic_add(struct fuzz_tally *sum, const struct fuzz_tally *t);
 void fuzz_traffic_print(const struct fuzz_tally *t);
 
-/* ---- scenario.c ---- */
+/* ---- scenario.c ------------------------------------------------------------------------------ */
 void scenario_all(struct fuzz_traffic *w);
 
-/* ---- for scenarios ---- */
+/* ---- for scenarios --------------------------------------------------------------------------- */
 
 /* Counts the frame and puts it into its port; it is lost if the port's ring is full. */
 void fuzz_traffic_send(struct fuzz_traffic *w, const struct frame *f);

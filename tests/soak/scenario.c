@@ -10,12 +10,62 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
+/* The server answers this client, so its session keeps its port; over TCP the client confirms. */
+static void flood_answer(struct fuzz_traffic *w, const struct sy_tuple *t)
+{
+	const struct sy_balance *b = w->topology.harness.b;
+	const struct session_table *table = inspect_table(b, sy_slot_of(&t->src, t->sport));
+	const struct match_context ctx = {b, table, t};
+	const struct segment syn_ack = {SY_TCP_SYN | SY_TCP_ACK, 1, 2, 1460},
+	                     ack = {SY_TCP_ACK, 2, 2, 0};
+	enum session_direction from;
+	struct frame f;
+	uint32_t record = session_find(table->index, sy_hash_tuple(inspect_key(b), t),
+	                               match_session, &ctx, &from);
+	if (record == SESSION_NONE)
+		return;
+	const struct session *s = session_at(table, record);
+	const struct sy_tuple server = session_server_tuple(b, s, session_cold_at(table, record),
+	                                                    inspect_endpoint(b, s->server));
+	if (t->proto == SY_PROTO_UDP)
+		frame_udp(&f, &w->rng, &server, 20);
+	else
+		frame_tcp(&f, &w->rng, &server, &syn_ack, 0);
+	f.port = HARNESS_LAN;
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
+	if (t->proto == SY_PROTO_UDP)
+		return;
+	frame_tcp(&f, &w->rng, t, &ack, 0);
+	f.port = HARNESS_WAN;
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
+}
+
+/* Clients of one slot whose sessions their servers answer, more than there are ports. */
+static void flood_ports(struct fuzz_traffic *w, const struct service_key *key)
+{
+	struct sy_tuple t = fuzz_traffic_client(w, key);
+	uint8_t slot = sy_slot_of(&t.src, t.sport);
+	for (unsigned address = 1; address <= 3; address++) {
+		t.src.b[15] = (uint8_t)(100 + address);
+		for (unsigned n = 0; n < SY_SLOT_PORTS; n++) {
+			struct frame f;
+			t.sport = sy_slot_port(slot, &t.src, n);
+			fuzz_traffic_greet(w, &f, &t);
+			fuzz_traffic_send(w, &f);
+			fuzz_traffic_turn(w);
+			flood_answer(w, &t);
+		}
+	}
+}
+
 /* New clients of one slot, enough to exhaust the slot's table or ports. go_on: each sends an ACK
  * after its SYN, and no other packet of theirs is sent, so under DR the sessions are established
- * and cannot be evicted. */
+ * and cannot be evicted; but every eighth sends a reset, and its session gives way. */
 static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bool go_on)
 {
-	const struct segment ack = {SY_TCP_ACK, 1, 1, 0};
+	const struct segment ack = {SY_TCP_ACK, 1, 1, 0}, reset = {SY_TCP_RST, 1, 0, 0};
 	struct sy_tuple t = fuzz_traffic_client(w, key);
 	uint8_t slot = sy_slot_of(&t.src, t.sport);
 	for (unsigned address = 1; address <= 3; address++) {
@@ -26,7 +76,7 @@ static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bo
 			fuzz_traffic_greet(w, &f, &t);
 			fuzz_traffic_send(w, &f);
 			if (go_on) {
-				frame_tcp(&f, &w->rng, &t, &ack, 0);
+				frame_tcp(&f, &w->rng, &t, n % 8 ? &ack : &reset, 0);
 				fuzz_traffic_send(w, &f);
 			}
 			if (n % (SY_BURST / 2) == 0) {
@@ -48,7 +98,7 @@ static void scenario_floods(struct fuzz_traffic *w)
 	harness_advance(&w->topology.harness, 20 * SECOND_NS);
 	flood_slot(w, &table, false);
 	harness_advance(&w->topology.harness, 20 * SECOND_NS);
-	flood_slot(w, &ports, false);
+	flood_ports(w, &ports);
 }
 
 /* Creates a service's sessions one after the other, with no control thread turn between them. */
@@ -190,12 +240,19 @@ static void scenario_unknown(struct fuzz_traffic *w)
 static void scenario_access(struct fuzz_traffic *w)
 {
 	struct changes c = {0};
+	Steelyard__Forwarder__V1__AccessSet *set = put_access_set(&c, "soak");
+	add_access_prefix(&c, set, "198.18.0.0", 17);
 	Steelyard__Forwarder__V1__AccessList *l = put_access_list(
 	        &c, "soak", STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET);
 	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP, NULL, 0)
 	        ->protocol = STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP;
 	add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_COUNT,
 	                "198.18.0.0", 16);
+	add_access_from_set(
+	        &c,
+	        add_access_rule(&c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW,
+	                        NULL, 0),
+	        "soak");
 	put_global_access(&c, "soak");
 	harness_commit(&w->topology.harness, &c);
 	for (unsigned n = 0; n < 4 * SY_BURST; n++) {
@@ -210,6 +267,7 @@ static void scenario_access(struct fuzz_traffic *w)
 	fuzz_traffic_turn(w);
 	put_global_access(&c, "");
 	delete_access_list(&c, "soak");
+	delete_access_set(&c, "soak");
 	harness_commit(&w->topology.harness, &c);
 }
 

@@ -7,13 +7,15 @@
 
 #include "model.h"
 
-#define UP    STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
-#define DRAIN STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
-#define DOWN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
-#define KILL  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_KILL
-#define RR    STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
-#define WRR   STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
-#define TUPLE STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
+#define UP     STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP
+#define DRAIN  STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DRAIN
+#define DOWN   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_DOWN
+#define KILL   STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_KILL
+#define RR     STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
+#define WRR    STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
+#define ALWAYS STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS
+#define OFF    STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF
+#define TUPLE  STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
 
 #define SESSIONS (640 * SY_SLOTS) /* more than an address has ports in a slot, two records each */
 #define MBUFS    12287            /* more than a transmit queue holds */
@@ -26,6 +28,12 @@ static bool service_is_v6(unsigned i)
 static enum mode service_mode(unsigned i)
 {
 	return i % 8 < 4 ? MODE_FNAT : i % 8 < 6 ? MODE_NAT : MODE_DR;
+}
+
+/* Does the service ask its clients to prove their address? One DR service of each family does. */
+static bool challenges(unsigned i)
+{
+	return service_mode(i) == MODE_DR && i % 2 == 0 && i != TOPOLOGY_DIRECT;
 }
 
 static uint16_t server_port(unsigned i)
@@ -87,7 +95,7 @@ struct sy_addr topology_local(unsigned i)
 	return a;
 }
 
-/* ---- the network ---- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 /* The neighbour `last` addresses further on. */
 static struct sy_static_neigh neigh_make(unsigned port, const char *addr, uint8_t last)
@@ -155,7 +163,7 @@ void topology_close(struct topology *w)
 	harness_close(&w->harness);
 }
 
-/* ---- changes ---- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 /* Short, so that sessions expire often; in each service one timeout differs from the others. */
 static pb_timeouts timeouts_make(unsigned service)
@@ -191,6 +199,8 @@ static void put_topology_service(struct changes *c, unsigned i)
 		set_persistence(c, s, 10, 24 + i % 9, 120);
 	if (key.proto == SY_PROTO_TCP && service_mode(i) == MODE_FNAT)
 		s->client_address = (Steelyard__Forwarder__V1__ClientAddress)(i / 2 % 4);
+	if (challenges(i))
+		s->syn_defence = ALWAYS;
 	s->slow_start_s = i % 3 ? 0 : 8;
 	s->max_sessions = i % 7 ? 0 : 500;
 	if (i % 4 == 2)
@@ -208,6 +218,8 @@ static void change_service(struct topology *w, struct changes *c, unsigned i)
 	s->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED;
 	s->max_sessions = rng_percent(w->rng, 20) ? 1 + rng_below(w->rng, 20) : 0;
 	s->slow_start_s = rng_below(w->rng, 10);
+	if (challenges(i))
+		s->syn_defence = rng_percent(w->rng, 50) ? ALWAYS : OFF;
 }
 
 static enum mode special_mode(enum topology_special special)

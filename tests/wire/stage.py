@@ -43,7 +43,8 @@ class Stage:
             line for name, count in before.items() for line in nginx_log(self.lab, name)[count:]
         ]
 
-    def start(self):
+    def start(self, agent_options=(), **options):
+        """options: more of lab.steelyard.Options."""
         lab = self.lab
         for host in lab.servers():
             self.nginx[host.name] = start_nginx(lab, host.name)
@@ -61,9 +62,13 @@ class Stage:
                 )
             )
         self.steelyard = Steelyard(
-            lab, config, workers=self.workers, mode=self.mode, huge=self.huge
+            lab, config, workers=self.workers, mode=self.mode, huge=self.huge, **options
         )
+        self.steelyard.agent_options = list(agent_options)
         self.default = copy.deepcopy(config)
+        self.begin()
+
+    def begin(self):
         self.steelyard.start()
         self.steelyard.wait_all_up()
 

@@ -99,6 +99,50 @@ def test_protocols_ports_and_a_service_of_its_own(stage, family):
 
 
 @pytest.mark.drops("acl-drop")
+@families
+def test_sets_change_without_their_lists(stage, family):
+    """A set is refreshed while sessions go on, and outlives the process."""
+    client = stage.client.address(family)
+    stage.config.access_sets = [{"name": "bad", "prefixes": ["203.0.113.0/24", "2001:db8:9::/48"]}]
+    set_edge(stage, {"action": "drop", "from": ["bad"]})
+    with connect(stage.client, VIP[family], ECHO) as before:
+        assert echoes(before)
+        stage.config.access_sets[0]["prefixes"].append(client)
+        stage.apply()
+        assert is_silent(stage, family, WEB)
+        assert echoes(before), "an established session is not asked"
+        assert [one["prefixes"] for one in stage.steelyard.get("sets")] == [3]
+        stage.steelyard.agent.kill()
+        stage.steelyard.restart_forwarder(signal.SIGKILL)
+        assert is_silent(stage, family, WEB)
+        assert echoes(before)
+
+
+@pytest.mark.drops("acl-drop")
+def test_a_named_rule_is_found_again(stage):
+    """Metrics know a rule by its name, wherever it stands; its count goes on."""
+    before, address = stage.config.metrics, f"{stage.lab['forwarder'].v4}:9109"
+    refused = {"name": "no-web", "action": "drop", "protocol": "tcp", "ports": [WEB]}
+    other = {"action": "drop", "from": ["203.0.113.0/24"]}
+
+    def count(rule):
+        text = stage.lab["forwarder"].ns.run(["curl", "-sS", f"http://{address}/metrics"])
+        name = f'steelyard_access_rule_matches_total{{list="edge",rule="{rule}"}} '
+        return next(float(line[len(name) :]) for line in text.splitlines() if line.startswith(name))
+
+    try:
+        stage.config.metrics = address
+        set_edge(stage, refused)
+        assert is_silent(stage, 4, WEB)
+        counted = count("no-web")
+        assert counted >= 1
+        set_edge(stage, other, refused)
+        assert (count("no-web"), count(1)) == (counted, 0)
+    finally:
+        stage.config.metrics = before
+
+
+@pytest.mark.drops("acl-drop")
 def test_lists_outlive_the_process(stage):
     """A forwarder without its agent starts with the lists."""
     set_edge(stage, {"action": "drop", "protocol": "tcp", "ports": [WEB]})

@@ -81,7 +81,9 @@ def test_ports_without_a_service(stage, family):
 
 
 @families
-@pytest.mark.drops("no-session", "no-local-port", "table-full", "session-evicted")
+@pytest.mark.drops(
+    "no-session", "no-local-port", "table-full", "session-evicted", "unproven-evicted"
+)
 def test_forged_syns_leave_open_connections_alone(stage, family):
     before = answers_to_forged(stage.lab)
     flood(stage, "syn", family, WEB)
@@ -89,7 +91,7 @@ def test_forged_syns_leave_open_connections_alone(stage, family):
 
 
 @families
-@pytest.mark.drops("no-local-port", "table-full", "session-evicted")
+@pytest.mark.drops("no-local-port", "table-full", "session-evicted", "unproven-evicted")
 def test_datagrams_leave_open_connections_alone(stage, family):
     flood(stage, "udp", family, DNS)
 

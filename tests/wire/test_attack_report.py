@@ -3,18 +3,16 @@
 become what is usual."""
 
 import os
-import time
 
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.flood import finish_flood, start_flood
+from tests.lab.flood import finish_flood, start_flood, wait_for_usual
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.conftest import check_accounting
 
 RATE = 4000
 METRICS = "127.0.0.1:9271"
-LEARNED_S = 13  # after its start a forwarder knows what is usual
 # A flood must send in a second what is due in it: a sanitized forwarder leaves no time for that.
 pytestmark = [
     pytest.mark.both_builds,
@@ -27,20 +25,27 @@ def stage(flood_stage, request):
     yield from check_accounting(flood_stage, request)
 
 
+def begin_flood(stage, kind, attack, parts=1):
+    """A flood at web4, and what is reported of it once that many things were done about it."""
+
+    def reported():
+        attacks = [one.attack for one in stage.steelyard.api.call("ListAttacks").attacks]
+        current = [one for one in attacks if one.kind == attack and not one.ended_unix_ms]
+        return [one for one in current if len(one.done) >= parts]
+
+    wait_for_usual(stage.steelyard)
+    process = start_flood(stage.lab, kind, VIP[4], WEB, RATE)
+    wait_until(reported, "the flood is listed", 60)
+    return process, reported()[0]
+
+
 @pytest.mark.drops("no-session")
 def test_a_flood_is_reported(stage):
     """What, at whom, how much, since when, what is done; and in the metrics."""
 
-    def report():
-        return [one.attack for one in stage.steelyard.api.call("ListAttacks").attacks]
-
     stage.config.metrics = METRICS
     stage.apply()
-    started = stage.steelyard.api.call("GetStatus").forwarder.status.started_unix_s
-    wait_until(lambda: time.time() > started + LEARNED_S, "the forwarder knows what is usual")
-    process = start_flood(stage.lab, "ack", VIP[4], WEB, RATE)
-    wait_until(lambda: any(a.kind == "stray-tcp" for a in report()), "the flood is listed", 60)
-    attack = next(a for a in report() if a.kind == "stray-tcp")
+    process, attack = begin_flood(stage, "ack", "stray-tcp")
     assert (attack.service_name, attack.ended_unix_ms) == ("web4", 0)
     assert attack.packets > 0
     assert attack.usual < attack.rate
@@ -54,3 +59,25 @@ def test_a_flood_is_reported(stage):
     wait_until(
         lambda: stage.accounting.dropped().get("no-session", 0) >= sent, "all of them were dropped"
     )
+
+
+def test_a_flood_that_the_syn_defence_answers_is_reported(stage):
+    """Forged SYNs make no session under the defence; the report counts them all the same."""
+    stage.config.metrics = METRICS
+    for service in stage.config.services:
+        if service.name == "web4":
+            service.spread["syn_defence"] = "always"
+    stage.apply()
+    process, attack = begin_flood(stage, "syn", "syn-flood", parts=2)
+    assert attack.service_name == "web4"
+    assert "0 got a session" in attack.done[0]
+    assert "the SYN defence answered" in attack.done[1]
+    sent = finish_flood(process)["sent"]
+
+    def answered():
+        (web,) = stage.steelyard.api.call("ListServices", name="web4").services
+        return web.syn_defence.answered
+
+    wait_until(lambda: answered() >= sent, "all of them were answered")
+    text = stage.lab["forwarder"].ns.run(["curl", "-sS", f"http://{METRICS}/metrics"])
+    assert "steelyard_service_syn_defence_answered_total{" in text

@@ -66,7 +66,7 @@ class Changes:
         kind()
         self.kinds[kind.__name__] = self.kinds.get(kind.__name__, 0) + 1
 
-    # ---- changes that end no session of a service under load
+    # ---- changes that end no session of a service under load -------------------------------------
 
     def any_loaded(self):
         return self.rng.choice(self.loaded)
@@ -120,7 +120,7 @@ class Changes:
             real.append(Server(real[0].address, self.rng.randint(SPARE, 60000), 0))
         service.servers = real
 
-    # ---- any change, without load
+    # ---- any change, without load ----------------------------------------------------------------
 
     def idle(self):
         return [service for service in self.stage.config.services if service not in self.loaded]

@@ -21,6 +21,7 @@ from tests.wire.test_client_address import (
     TOA,
     AddressStage,
     ask_who,
+    check_outlives_the_forwarder,
     exchange,
     families,
     identity,
@@ -148,14 +149,7 @@ def test_ends_without_an_option(told, host, option):
 @DROPS
 @pairs
 def test_a_connection_outlives_the_forwarder(told, version, family):
-    with HttpConnection(told.client, VIP[family], PORTS[version]) as one:
-        expected = identity(one, family)
-        ask_who(one, expected)
-        told.steelyard.kill_forwarder()
-        told.steelyard.start_forwarder()
-        for _ in range(3):
-            ask_who(one, expected)
-    told.steelyard.wait_reconnected()
+    check_outlives_the_forwarder(told, version, family)
 
 
 @DROPS

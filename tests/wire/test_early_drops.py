@@ -2,17 +2,18 @@
 """Packets that the flow director drops before a worker sees them, counted under the names of the
 workers' drops; in native and in generic mode."""
 
+import contextlib
 import ipaddress
 import socket
 
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.clients import connect, http_get
+from tests.lab.clients import connect, http_get, receive_exactly
 from tests.lab.config import Service
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.conftest import check_accounting
-from tests.wire.stage import Stage
+from tests.wire.stage import ECHO, Stage
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 MANY = 200
@@ -28,6 +29,11 @@ def early_stage(request):
 @pytest.fixture
 def early(early_stage, request):
     yield from check_accounting(early_stage, request)
+
+
+def echoes(one):
+    one.sendall(b"x")
+    return receive_exactly(one, 1) == b"x"
 
 
 def received(stage):
@@ -97,6 +103,84 @@ def test_after_a_restart_and_an_upgrade(early, family):
     early.steelyard.wait_reconnected()
     wait_dropped_early(early, family)
     assert http_get(early.client, VIP[family], WEB)
+
+
+def send_syns(stage, family, count=MANY):
+    """One SYN of each of so many sockets: no answer is waited for."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            one = stack.enter_context(stage.client.ns.socket(kind, socket.SOCK_STREAM))
+            one.setblocking(False)
+            one.connect_ex((VIP[family], WEB))
+
+
+def is_blocked_early(stage, family):
+    """Sends SYNs; true if all were dropped, and fewer came to workers than were sent."""
+    before, reached = dropped(stage, "acl-drop"), received(stage)
+    send_syns(stage, family)
+    wait_until(lambda: dropped(stage, "acl-drop") >= before + MANY, f"{MANY} more acl-drop")
+    return received(stage) - reached < MANY
+
+
+def wait_blocked_early(stage, family):
+    wait_until(lambda: is_blocked_early(stage, family), "the flow director drops the SYNs")
+
+
+def wait_syns_reach_workers(stage, family):
+    reached = received(stage)
+    send_syns(stage, family)
+    wait_until(lambda: received(stage) >= reached + MANY, "the SYNs come to workers")
+
+
+def set_edge(stage, *rules):
+    stage.config.access_lists = [{"name": "edge", "rules": list(rules)}]
+    stage.config.access = "edge"
+    stage.apply()
+
+
+@pytest.mark.drops("acl-drop", "no-service")
+@families
+def test_blocked_sources(early, family):
+    """SYNs of sources that the first rules drop do not reach workers; a session that exists goes
+    on, also over restarts; and who is unblocked connects."""
+    wait_dropped_early(early, family)  # the flow director knows the services
+    client = early.client.address(family)
+    with connect(early.client, VIP[family], ECHO) as before:
+        early.config.access_sets = [{"name": "bad", "prefixes": [client, "203.0.113.0/24"]}]
+        set_edge(
+            early,
+            {"action": "drop", "from": ["2001:db8:9::/48", "198.51.100.0/24"]},
+            {"action": "drop", "from": ["bad"]},
+        )
+        wait_blocked_early(early, family)
+        assert echoes(before)
+        early.steelyard.restart_forwarder()
+        early.steelyard.wait_reconnected()
+        wait_blocked_early(early, family)
+        assert echoes(before)
+        early.steelyard.upgrade()
+        early.steelyard.wait_reconnected()
+        wait_blocked_early(early, family)
+        assert echoes(before)
+    early.config.access_sets[0]["prefixes"].remove(client)
+    early.apply()
+    assert http_get(early.client, VIP[family], WEB)
+
+
+@pytest.mark.drops("acl-drop", "no-service")
+def test_rules_that_the_flow_director_cannot_decide(early):
+    """A rule of another kind may admit, count or log what a later one drops: workers decide."""
+    wait_dropped_early(early, 4)
+    drop = {"action": "drop", "from": [early.client.address(4)]}
+    for first in (
+        {"action": "allow", "from": ["203.0.113.0/24"]},
+        {"action": "count", "protocol": "tcp"},
+        drop | {"log": 1000},
+        drop | {"ports": [WEB]},
+    ):
+        set_edge(early, first, drop)
+        wait_syns_reach_workers(early, 4)
 
 
 @pytest.mark.drops("ttl-expired")

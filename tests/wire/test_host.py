@@ -193,7 +193,7 @@ def test_cleanup_refuses_a_live_forwarder(host):
         assert one.get()
 
 
-# ---- no trace is left ---------------------------------------------------------------------
+# ---- no trace is left ----------------------------------------------------------------------------
 
 # Numbers that a kernel changes by itself do not count.
 VOLATILE = re.compile(r"expires \d+sec|valid_lft \d+sec|preferred_lft \d+sec|# handle \d+")

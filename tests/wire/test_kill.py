@@ -227,7 +227,7 @@ def test_packet_of_no_session_is_answered(stage, family):
         echo(echoes.open()[0])
 
 
-# ---- every mode --------------------------------------------------------------------------------
+# ---- every mode ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))

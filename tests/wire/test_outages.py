@@ -42,7 +42,7 @@ def echo(one, text):
     assert receive_exactly(one, len(text)) == text
 
 
-# ---- announcements ------------------------------------------------------------------------
+# ---- announcements -------------------------------------------------------------------------------
 
 
 def remember(host, address, mac=STRANGER):
@@ -93,7 +93,7 @@ def test_port_that_comes_up_announces_its_addresses(outage, family):
     wait_learned(outage.client, VIP[family], outage.lab["forwarder"].ns.mac("front"))
 
 
-# ---- release ------------------------------------------------------------------------------
+# ---- release -------------------------------------------------------------------------------------
 
 
 @pytest.mark.drops("no-session", "no-neighbour", "neighbour-queue")
@@ -125,7 +125,7 @@ def test_release_refuses_a_live_forwarder(outage):
     assert works(outage, 4)
 
 
-# ---- an interface that is created again ----------------------------------------------------
+# ---- an interface that is created again ----------------------------------------------------------
 
 
 def port(stage, name):
@@ -194,7 +194,7 @@ def pins(ns):
     ]
 
 
-# ---- jumbo frames -------------------------------------------------------------------------
+# ---- jumbo frames --------------------------------------------------------------------------------
 
 
 def set_mtu(stage, mtu):

@@ -39,7 +39,7 @@ def adoption(stage):
     return stage.steelyard.get("status")["forwarder"]["adoption"]
 
 
-# ---- restart ------------------------------------------------------------------------------
+# ---- restart -------------------------------------------------------------------------------------
 
 
 WAYS = ("killed", "stopped", "upgraded")
@@ -246,7 +246,7 @@ def test_sessions_without_a_server_end(stage):
         assert http_get(stage.client, VIP[4], WEB)
 
 
-# ---- upgrades that fail --------------------------------------------------------------------
+# ---- upgrades that fail --------------------------------------------------------------------------
 
 
 def forwarders(stage):
@@ -434,7 +434,7 @@ def is_stopped(pid):
         return file.read().rpartition(")")[2].split()[0] == "T"
 
 
-# ---- the supervisor ------------------------------------------------------------------------
+# ---- the supervisor ------------------------------------------------------------------------------
 
 
 class Supervisor:
@@ -484,7 +484,7 @@ def test_supervisor_is_notified(restart_stage):
         stage.revive()
 
 
-# ---- while no forwarder runs ---------------------------------------------------------------
+# ---- while no forwarder runs ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))

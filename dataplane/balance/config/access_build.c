@@ -37,6 +37,7 @@ static const struct rte_acl_field_def fields[FIELDS6] = {
 /* A list under construction. */
 struct build {
 	const pb_list *pb;
+	const struct access_version *sets;
 	struct access_list *list;
 	struct acl_rule *rule[2]; /* conditions; [0]: IPv6, [1]: IPv4 */
 	unsigned count[2];
@@ -85,20 +86,51 @@ static int condition_from(struct build *b, unsigned rule, const Steelyard__Forwa
 	return condition_add(b, v4, condition, err);
 }
 
-/* The combinations of one range of ports with the rule's clients. */
-static int rule_add_clients(struct build *b, unsigned rule, struct acl_rule *condition,
-                            struct sy_error *err)
+/* Any client that is in the set of this mask; 0: any at all. */
+static int condition_set(struct build *b, uint32_t set, struct acl_rule *condition,
+                         struct sy_error *err)
 {
-	const pb_rule *pb = b->pb->rules[rule];
+	int rc = 0;
 	for (unsigned i = 0; i < 4; i++)
 		condition->field[FIELD_CLIENT + i] = (struct rte_acl_field){0};
+	condition->field[FIELD_SETS] =
+	        (struct rte_acl_field){.value.u32 = set, .mask_range.u32 = set};
+	for (unsigned v4 = 0; rc == 0 && v4 < 2; v4++)
+		rc = condition_add(b, v4, condition, err);
+	condition->field[FIELD_SETS] = (struct rte_acl_field){0};
+	return rc;
+}
+
+/* The combinations of one range of ports with the rule's clients. */
+static int rule_add_clients(struct build *b, unsigned rule, uint32_t sets,
+                            struct acl_rule *condition, struct sy_error *err)
+{
+	const pb_rule *pb = b->pb->rules[rule];
 	int rc = 0;
-	if (pb->n_from == 0)
-		for (unsigned v4 = 0; rc == 0 && v4 < 2; v4++)
-			rc = condition_add(b, v4, condition, err);
+	if (pb->n_from == 0 && !sets)
+		rc = condition_set(b, 0, condition, err);
+	for (; rc == 0 && sets; sets &= sets - 1)
+		rc = condition_set(b, sets & -sets, condition, err);
 	for (size_t i = 0; rc == 0 && i < pb->n_from; i++)
 		rc = condition_from(b, rule, pb->from[i], condition, err);
 	return rc;
+}
+
+/* The sets that a rule names, a bit each. */
+static int rule_sets(const struct build *b, unsigned rule, uint32_t *sets, struct sy_error *err)
+{
+	const pb_rule *pb = b->pb->rules[rule];
+	*sets = 0;
+	for (size_t i = 0; i < pb->n_from_sets; i++) {
+		unsigned bit = access_set_find(b->sets, pb->from_sets[i]);
+		if (bit == ADDRESS_SETS)
+			return sy_fail(err, EINVAL,
+			               "access list %s, rule %u: there is no access set %.63s",
+			               b->pb->name, rule + 1, pb->from_sets[i]);
+		*sets |= UINT32_C(1) << bit;
+	}
+	b->list->sets |= *sets;
+	return 0;
 }
 
 static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
@@ -130,11 +162,16 @@ static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
 	if (pb->protocol)
 		condition.field[FIELD_PROTO] = (struct rte_acl_field){
 		        .value.u8 = (uint8_t)pb->protocol, .mask_range.u8 = UINT8_MAX};
+	uint32_t sets;
+	int rc = rule_sets(b, rule, &sets, err);
 	b->linear &= pb->n_from == 0 && pb->n_ports == 0 && b->list->tests < ACCESS_TESTS;
 	if (b->linear)
-		b->list->test[b->list->tests++] = (struct access_test){
-		        .rule = (uint16_t)rule, .proto = (uint8_t)pb->protocol};
-	int rc = pb->n_ports == 0 ? rule_add_clients(b, rule, &condition, err) : 0;
+		b->list->test[b->list->tests++] =
+		        (struct access_test){.rule = (uint16_t)rule,
+		                             .proto = (uint8_t)pb->protocol,
+		                             .sets = htonl(sets)};
+	if (rc == 0 && pb->n_ports == 0)
+		rc = rule_add_clients(b, rule, sets, &condition, err);
 	for (size_t i = 0; rc == 0 && i < pb->n_ports; i++) {
 		const Steelyard__Forwarder__V1__PortRange *ports = pb->ports[i];
 		if (ports->first == 0 || ports->last > UINT16_MAX || ports->last < ports->first)
@@ -142,7 +179,7 @@ static int rule_add(struct build *b, unsigned rule, struct sy_error *err)
 		condition.field[FIELD_DPORT] =
 		        (struct rte_acl_field){.value.u16 = (uint16_t)ports->first,
 		                               .mask_range.u16 = (uint16_t)ports->last};
-		rc = rule_add_clients(b, rule, &condition, err);
+		rc = rule_add_clients(b, rule, sets, &condition, err);
 	}
 	return rc;
 }
@@ -197,13 +234,13 @@ static int list_build(struct build *b, uint64_t *contexts, struct sy_error *err)
 	return rc;
 }
 
-int access_list_build(const pb_list *pb, uint64_t *contexts, struct access_list **out,
-                      struct sy_error *err)
+int access_list_build(const pb_list *pb, const struct access_version *sets, uint64_t *contexts,
+                      struct access_list **out, struct sy_error *err)
 {
 	if (pb->n_rules > ACCESS_RULES)
 		return sy_fail(err, EINVAL, "access list %s has %zu rules, at most %u are possible",
 		               pb->name, pb->n_rules, ACCESS_RULES);
-	struct build b = {.pb = pb};
+	struct build b = {.pb = pb, .sets = sets};
 	b.list = calloc(1, sizeof(*b.list) + pb->n_rules * sizeof(b.list->rule[0]));
 	int rc = b.list ? list_build(&b, contexts, err)
 	                : sy_fail(err, ENOMEM, "access list %s: no memory", pb->name);

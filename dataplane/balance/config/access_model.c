@@ -120,7 +120,9 @@ static int list_pack(struct model_list *l, const pb_list *pb)
 	if (!l->packed || !l->rule_hash || !l->base)
 		return -ENOMEM;
 	for (size_t i = 0; i < pb->n_rules; i++) { /* packed[] has room for each rule alone */
-		size_t len = steelyard__forwarder__v1__access_rule__pack(pb->rules[i], l->packed);
+		Steelyard__Forwarder__V1__AccessRule rule = *pb->rules[i];
+		rule.name = (char *)protobuf_c_empty_string; /* renamed, it keeps its count */
+		size_t len = steelyard__forwarder__v1__access_rule__pack(&rule, l->packed);
 		l->rule_hash[i] = (uint64_t)rte_hash_crc(l->packed, (uint32_t)len, 1) << 32 |
 		                  rte_hash_crc(l->packed, (uint32_t)len, UINT32_MAX);
 	}
@@ -128,15 +130,13 @@ static int list_pack(struct model_list *l, const pb_list *pb)
 	return 0;
 }
 
-static int name_check(const char *name, struct sy_error *err)
+static int names_check(const pb_list *pb, struct sy_error *err)
 {
-	for (const char *c = name; *c; c++)
-		if (*c < ' ' || *c > '~')
-			return sy_fail(err, EINVAL, "an access list's name is printable ASCII");
-	if (*name == 0 || strlen(name) >= MODEL_NAME)
-		return sy_fail(err, EINVAL, "an access list's name has 1 to %d bytes",
-		               MODEL_NAME - 1);
-	return 0;
+	int rc = access_name_check("an access list", pb->name, err);
+	for (size_t i = 0; i < pb->n_rules && rc == 0; i++)
+		if (*pb->rules[i]->name)
+			rc = access_name_check("an access list's rule", pb->rules[i]->name, err);
+	return rc;
 }
 
 /* ACCESS_LISTS: there is none. */
@@ -148,21 +148,21 @@ static unsigned list_find(const struct access_version *v, const char *name)
 	return ACCESS_LISTS;
 }
 
-/* Keeps the version before the transaction. */
-static void access_touch(struct access_model *m)
+void access_touch(struct access_model *m)
 {
 	if (m->touched)
 		return;
 	m->before = m->now;
 	for (unsigned id = 0; id < ACCESS_LISTS; id++)
 		list_hold(m->before.list[id]);
+	access_sets_hold(&m->before);
 	m->touched = true;
 }
 
 int access_list_put(struct sy_balance *b, const pb_list *pb, struct sy_error *err)
 {
 	struct access_model *m = b->ctl->access;
-	int rc = name_check(pb->name, err);
+	int rc = names_check(pb, err);
 	if (rc < 0)
 		return rc;
 	access_touch(m);
@@ -178,7 +178,7 @@ int access_list_put(struct sy_balance *b, const pb_list *pb, struct sy_error *er
 		list_free_shell(l);
 		return sy_fail(err, ENOMEM, "access list %s: no memory", pb->name);
 	}
-	rc = access_list_build(pb, &m->contexts, &l->built, err);
+	rc = access_list_build(pb, &m->now, &m->contexts, &l->built, err);
 	if (rc == 0 && (rc = counters_take(b, l, m->now.list[id])) < 0) {
 		access_list_free(l->built);
 		sy_fail(err, ENOSPC,
@@ -242,13 +242,20 @@ int access_name_read(struct sy_balance *b, const char *service, const char *name
 void access_begin(struct sy_balance *b)
 {
 	struct access_model *m = b->ctl->access;
-	m->touched = m->lists_deleted = false;
+	m->touched = m->lists_deleted = m->sets_touched = m->sets_deleted = false;
 }
 
 static int deletions_check(struct sy_balance *b, struct sy_error *err)
 {
 	const struct access_model *m = b->ctl->access;
 	const struct model *services = b->ctl->model;
+	uint32_t sets = 0;
+	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++)
+		sets |= (uint32_t)(m->now.set[bit] != NULL) << bit;
+	for (unsigned id = 0; id < ACCESS_LISTS; id++)
+		if (m->now.list[id] && m->now.list[id]->built->sets & ~sets)
+			return sy_fail(err, EINVAL, "access list %s names a deleted access set",
+			               m->now.list[id]->name);
 	if (m->now.global && !m->now.list[m->now.global - 1])
 		return sy_fail(err, EINVAL, "a deleted access list is asked for all services");
 	for (uint32_t id = 0; id < services->service_ids.fresh; id++) {
@@ -265,6 +272,7 @@ static int access_make(const struct access_version *v, const struct access_versi
                        struct access **out)
 {
 	bool any = false;
+	uint32_t sets = 0;
 	*out = calloc(1, sizeof(**out));
 	if (!*out)
 		return -ENOMEM;
@@ -272,7 +280,10 @@ static int access_make(const struct access_version *v, const struct access_versi
 		const struct model_list *l = v->list[id] ? v->list[id] : also->list[id];
 		(*out)->list[id] = l ? l->built : NULL;
 		any |= l != NULL;
+		sets |= l ? l->built->sets : 0;
 	}
+	if (sets && v->ranges)
+		(*out)->ranges = v->ranges->built;
 	if (v->global)
 		(*out)->global = v->list[v->global - 1]->built;
 	if (!any) {
@@ -287,7 +298,9 @@ int access_check(struct sy_balance *b, struct sy_error *err)
 	struct access_model *m = b->ctl->access;
 	if (!m->touched)
 		return 0;
-	int rc = m->lists_deleted ? deletions_check(b, err) : 0;
+	int rc = m->lists_deleted || m->sets_deleted ? deletions_check(b, err) : 0;
+	if (rc == 0 && m->sets_touched)
+		rc = access_sets_check(m, err);
 	if (rc == 0 && access_make(&m->now, &m->before, &m->next) < 0)
 		rc = sy_fail(err, ENOMEM, "no memory for the access lists");
 	return rc;
@@ -297,6 +310,7 @@ static void version_drop(struct sy_balance *b, struct access_version *v)
 {
 	for (unsigned id = 0; id < ACCESS_LISTS; id++)
 		list_drop(b, v->list[id]);
+	access_sets_drop(b, v);
 	memset(v, 0, sizeof(*v));
 }
 
@@ -338,7 +352,8 @@ void access_finish(struct sy_balance *b)
 	struct access *now;
 	if (!m->touched)
 		return;
-	if (m->lists_deleted) {
+	access_block(b);
+	if (m->lists_deleted || m->sets_deleted) {
 		if (access_make(&m->now, &none, &now) < 0) {
 			sy_log(SY_LOG_ERROR, "balance",
 			       "no memory: deleted access lists stay in memory until the next "
@@ -348,6 +363,8 @@ void access_finish(struct sy_balance *b)
 		}
 		access_swap(b, now);
 	}
+	if (m->sets_deleted)
+		access_sets_finish(b, m);
 	version_drop(b, &m->before);
 	m->touched = false;
 }
@@ -364,7 +381,7 @@ void access_model_destroy(struct sy_balance *b)
 	if (!m)
 		return;
 	struct access_version *versions[2] = {&m->now, &m->before};
-	for (unsigned v = 0; v < 2; v++)
+	for (unsigned v = 0; v < 2; v++) {
 		for (unsigned id = 0; id < ACCESS_LISTS; id++) {
 			struct model_list *l = versions[v]->list[id];
 			if (!l || --l->holders > 0)
@@ -372,6 +389,8 @@ void access_model_destroy(struct sy_balance *b)
 			access_list_free(l->built);
 			list_free_shell(l);
 		}
+		access_sets_destroy(versions[v]);
+	}
 	free(m->next);
 	free((void *)(uintptr_t)b->access);
 	free(m);
@@ -402,9 +421,17 @@ int reply_access(const struct sy_balance *b, struct arena *a,
                  Steelyard__Forwarder__V1__Config *config)
 {
 	const struct access_version *v = &b->ctl->access->now;
+	config->access_sets = arena_take(a, ADDRESS_SETS * sizeof(*config->access_sets));
 	config->access_lists = arena_take(a, ACCESS_LISTS * sizeof(*config->access_lists));
-	if (!config->access_lists)
+	if (!config->access_lists || !config->access_sets)
 		return -ENOMEM;
+	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++) {
+		if (!v->set[bit])
+			continue;
+		config->access_sets[config->n_access_sets] = reply_access_set(v->set[bit], a);
+		if (!config->access_sets[config->n_access_sets++])
+			return -ENOMEM;
+	}
 	for (unsigned id = 0; id < ACCESS_LISTS; id++) {
 		if (!v->list[id])
 			continue;
@@ -415,6 +442,13 @@ int reply_access(const struct sy_balance *b, struct arena *a,
 	if (v->global)
 		config->global_access = v->list[v->global - 1]->name;
 	return 0;
+}
+
+Steelyard__Forwarder__V1__AccessSet *reply_access_set(const struct model_set *s, struct arena *a)
+{
+	ProtobufCAllocator allocator = {
+	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
+	return steelyard__forwarder__v1__access_set__unpack(&allocator, s->packed_len, s->packed);
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include <forwarder.pb-c.h>
 
 #include "access.h"
+#include "address_ranges.h"
 #include "arena.h"
 #include "model.h"
 
@@ -20,20 +21,40 @@ struct model_list {
 	struct access_list *built;
 };
 
+/* A set as configured: immutable, shared likewise. */
+struct model_set {
+	unsigned holders;
+	char name[MODEL_NAME];
+	uint8_t *packed; /* the message as it was put */
+	size_t packed_len;
+	struct sy_prefix *prefix;
+	uint32_t prefixes, prefixes4; /* all; those of IPv4, which come first */
+};
+
+/* The table in which all sets of a version are looked up; shared by versions of the same sets. */
+struct model_ranges {
+	unsigned holders;
+	struct address_ranges *built;
+};
+
 /* One version of the configuration. */
 struct access_version {
 	struct model_list *list[ACCESS_LISTS]; /* by id */
+	struct model_set *set[ADDRESS_SETS];   /* by its bit in masks */
+	struct model_ranges *ranges;           /* NULL: no sets */
 	uint16_t global;                       /* id + 1; 0: none */
 };
 
 struct access_model {
 	struct access_version now, before; /* before: during a transaction */
-	bool touched, lists_deleted;
+	bool touched, lists_deleted, sets_touched, sets_deleted;
 
 	struct access *next; /* checked, to be published */
 	uint16_t counter_holders[ACCESS_COUNTERS];
 	uint32_t counter_at; /* where the search for a free one begins */
 	uint64_t contexts;   /* of rte_acl, so far: they need names */
+	size_t blocked;      /* networks that the flow directors drop */
+	int block_failed;    /* negative errno: they drop none; 0: no fault */
 };
 
 int access_model_create(struct sy_balance *b, struct sy_error *err);
@@ -48,6 +69,10 @@ int access_global_put(struct sy_balance *b, const char *name, struct sy_error *e
 int access_name_read(struct sy_balance *b, const char *service, const char *name, uint16_t *access,
                      struct sy_error *err);
 
+int access_set_put(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessSet *pb,
+                   struct sy_error *err);
+int access_set_delete(struct sy_balance *b, const char *name, struct sy_error *err);
+
 /* A transaction's course: begins; is checked, with everything built that can fail; is published
  * before services that name new lists; and ends after those that named old ones are gone. */
 void access_begin(struct sy_balance *b);
@@ -56,12 +81,13 @@ void access_rollback(struct sy_balance *b);
 void access_publish(struct sy_balance *b);
 void access_finish(struct sy_balance *b);
 
-/* Adds the lists to a configuration. 0 or -ENOMEM. */
+/* Adds the sets and lists to a configuration. 0 or -ENOMEM. */
 int reply_access(const struct sy_balance *b, struct arena *a,
                  Steelyard__Forwarder__V1__Config *config);
-/* One list as a message on the arena; NULL: no memory. */
+/* One list or set as a message on the arena; NULL: no memory. */
 Steelyard__Forwarder__V1__AccessList *reply_access_list(const struct model_list *l,
                                                         struct arena *a);
+Steelyard__Forwarder__V1__AccessSet *reply_access_set(const struct model_set *s, struct arena *a);
 /* The matches of a list's rule; rule list->rules: of none. */
 uint64_t access_matches(const struct sy_balance *b, const struct model_list *l, unsigned rule);
 /* Logs what workers report. */
@@ -69,9 +95,36 @@ void access_tick(struct sy_balance *b);
 
 /* ---- access_build.c -------------------------------------------------------------------------- */
 
-/* Reads and checks a list; 0, or a negative errno with err. The counters are the caller's. */
-int access_list_build(const Steelyard__Forwarder__V1__AccessList *pb, uint64_t *contexts,
+/* Reads and checks a list whose rules may name the sets of a version; 0, or a negative errno with
+ * err. The counters are the caller's. */
+int access_list_build(const Steelyard__Forwarder__V1__AccessList *pb,
+                      const struct access_version *sets, uint64_t *contexts,
                       struct access_list **out, struct sy_error *err);
 void access_list_free(void *list);
+
+/* ---- access_early.c -------------------------------------------------------------------------- */
+
+/* Tells the flow directors what they may drop (docs/design/0028-host-protection.md), after a
+ * transaction that changed lists or sets. */
+void access_block(struct sy_balance *b);
+
+/* ---- access_set.c: for access_model.c and access_build.c ----------------------------------------
+ */
+
+/* Keeps the version before the transaction, before its first change. */
+void access_touch(struct access_model *m);
+/* A name of a list or a set: 0, or -EINVAL with err. */
+int access_name_check(const char *what, const char *name, struct sy_error *err);
+/* The bit of a set; ADDRESS_SETS: there is none of this name. */
+unsigned access_set_find(const struct access_version *v, const char *name);
+/* Holds a version's sets once more, or drops them. */
+void access_sets_hold(struct access_version *v);
+void access_sets_drop(struct sy_balance *b, struct access_version *v);
+/* Builds the table of the sets that this transaction leaves or deletes: lists that it replaces may
+ * name them until it has ended. 0, or a negative errno with err. */
+int access_sets_check(struct access_model *m, struct sy_error *err);
+/* Drops the table once there is no set, and so no list that workers see uses it. */
+void access_sets_finish(struct sy_balance *b, struct access_model *m);
+void access_sets_destroy(struct access_version *v);
 
 #endif

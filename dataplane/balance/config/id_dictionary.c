@@ -15,7 +15,7 @@
 #include "model.h"
 #include "snat_model.h"
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Does not rewrite a correct name: it would be torn for a moment, and sessions may rely on it. */
 void id_dictionary_put_server(struct sy_balance *b, uint32_t id)
@@ -46,7 +46,7 @@ void id_dictionary_put_local(struct sy_balance *b, uint8_t id)
 		session_name_local(b->ctl->store, id, &b->local[id]);
 }
 
-/* ---- reserving the ids of an earlier process ------------------------------------------------ */
+/* ---- reserving the ids of an earlier process ------------------------------------------------- */
 
 static bool is_reserved(const struct endpoint *e)
 {
@@ -175,7 +175,7 @@ int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
-/* ---- ids of servers ------------------------------------------------------------------------- */
+/* ---- ids of servers -------------------------------------------------------------------------- */
 
 static uint32_t id_claim(const struct sy_balance *b, const struct endpoint *like)
 {
@@ -269,7 +269,7 @@ void server_id_free(struct sy_balance *b, uint32_t id)
 	id_give(&b->ctl->model->server_ids, id);
 }
 
-/* ---- ids of local addresses ----------------------------------------------------------------- */
+/* ---- ids of local addresses ------------------------------------------------------------------ */
 
 unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr)
 {
@@ -314,7 +314,7 @@ void local_id_free(struct sy_balance *b, uint8_t id)
 	b->ctl->dictionary.local_found[id] = false;
 }
 
-/* ---- end of the start ----------------------------------------------------------------------- */
+/* ---- end of the start ------------------------------------------------------------------------ */
 
 static bool service_claim(struct sy_balance *b, struct model_service *s)
 {

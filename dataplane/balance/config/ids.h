@@ -6,7 +6,7 @@
 
 #include "control_plane.h"
 
-/* ---- retire.c: an id is free only when no session can hold it any more ---------------------- */
+/* ---- retire.c: an id is free only when no session can hold it any more ----------------------- */
 
 enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
 
@@ -30,7 +30,7 @@ void traffic_add(struct traffic *sum, const struct traffic *t);
 /* Sum over all workers. */
 struct traffic traffic_sum(const struct sy_balance *b, uint32_t server);
 
-/* ---- id_dictionary.c: ids keep their meaning across processes ------------------------------- */
+/* ---- id_dictionary.c: ids keep their meaning across processes -------------------------------- */
 
 /* Reserves the ids that the store's dictionary names. */
 int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err);

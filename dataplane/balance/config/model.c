@@ -37,7 +37,7 @@ const uint16_t session_timeout_default[SESSION_STATES] = {
         [SESSION_DYING] = RESET_BOTH_SECONDS,
 };
 
-/* ---- ids ------------------------------------------------------------------------------------ */
+/* ---- ids ------------------------------------------------------------------------------------- */
 
 uint32_t id_take(struct id_pool *p)
 {
@@ -57,7 +57,7 @@ static bool id_pool_create(struct id_pool *p, uint32_t limit)
 	return p->free;
 }
 
-/* ---- creation and destruction --------------------------------------------------------------- */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
 struct rte_hash *model_hash(const char *name, uint32_t entries, uint32_t key_len)
 {
@@ -148,7 +148,7 @@ void model_destroy(struct sy_balance *b)
 	b->ctl->model = NULL;
 }
 
-/* ---- copies of touched services ------------------------------------------------------------- */
+/* ---- copies of touched services -------------------------------------------------------------- */
 
 static struct model_service *service_copy(const struct model_service *s)
 {
@@ -211,7 +211,7 @@ static struct model_service *model_find_named(struct model *m, const struct serv
 	return s;
 }
 
-/* ---- changes -------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 static struct model_service *service_add(struct sy_balance *b, const struct service_key *key,
                                          struct sy_error *err)
@@ -511,6 +511,10 @@ int model_change_apply(struct sy_balance *b, const model_change *c, struct sy_er
 		return access_list_delete(b, c->delete_access_list, err);
 	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_GLOBAL_ACCESS:
 		return access_global_put(b, c->put_global_access, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_SET:
+		return access_set_put(b, c->put_access_set, err);
+	case STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_ACCESS_SET:
+		return access_set_delete(b, c->delete_access_set, err);
 	default:
 		return sy_fail(err, ENOTSUP,
 		               "a change of a kind that this forwarder does not know: upgrade it");

@@ -102,7 +102,7 @@ int reply_server(struct arena *a, const struct model_server *s,
 	return reply_addr(a, &s->addr, &pb->address);
 }
 
-/* ---- SNAT ----------------------------------------------------------------------------------- */
+/* ---- SNAT ------------------------------------------------------------------------------------ */
 
 int reply_rule(const struct sy_balance *b, const struct model_service *s, struct arena *a,
                Steelyard__Forwarder__V1__Snat **out)
@@ -159,7 +159,7 @@ static int reply_rules(const struct sy_balance *b, struct arena *a,
 	return 0;
 }
 
-/* ---- the whole configuration ---------------------------------------------------------------- */
+/* ---- the whole configuration ----------------------------------------------------------------- */
 
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,
                  Steelyard__Forwarder__V1__Config **out, struct sy_error *err)

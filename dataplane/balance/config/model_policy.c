@@ -86,12 +86,6 @@ static int read_defence(const Steelyard__Forwarder__V1__Service *pb, uint8_t *ou
 	}
 	if (pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
 		return sy_fail(err, EINVAL, "service %s: syn_defence is for TCP", pb->name);
-	if (pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
-	    pb->mode != STEELYARD__FORWARDER__V1__MODE__MODE_NAT)
-		return sy_fail(err, EINVAL,
-		               "service %s: syn_defence is for fnat and nat, whose servers' "
-		               "answers come by the forwarder",
-		               pb->name);
 	return 0;
 }
 

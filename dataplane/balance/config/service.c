@@ -52,6 +52,11 @@ struct service *service_create(struct sy_balance *b, const struct model_service 
 	out->id = s->id;
 	out->policy = s->policy;
 	out->table_cache = b->ctl->table_cache;
+	out->one_way = s->mode == MODE_DR || s->mode == MODE_IPIP;
+	out->anyone = (struct sy_tuple){.dst = s->key.vip,
+	                                .sport = s->key.last_port,
+	                                .dport = s->key.vport,
+	                                .proto = s->key.proto};
 	for (unsigned state = 0; state < SESSION_STATES; state++)
 		out->timeout[state] =
 		        s->timeout[state] ? s->timeout[state] : session_timeout_default[state];
@@ -106,7 +111,7 @@ void service_swap(struct sy_balance *b, uint32_t id, struct service *now)
 		sy_rcu_retire(b->rt, (void *)(uintptr_t)old, service_free);
 }
 
-/* ---- slow start ----------------------------------------------------------------------------- */
+/* ---- slow start ------------------------------------------------------------------------------ */
 
 static void ramp_add(struct model *m, struct model_service *s)
 {

@@ -39,7 +39,7 @@ static struct model_service *rule_find(const struct model *m, const char *name)
 	return rte_hash_lookup_data(m->by_key, &key, &id) < 0 ? NULL : m->service[(uintptr_t)id];
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int read_prefix(const char *rule, const pb_prefix *pb, struct sy_source *out,
                        struct sy_error *err)
@@ -63,7 +63,7 @@ static int read_prefix(const char *rule, const pb_prefix *pb, struct sy_source *
 	return 0;
 }
 
-/* ---- pool addresses ------------------------------------------------------------------------- */
+/* ---- pool addresses -------------------------------------------------------------------------- */
 
 static int pool_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t *out,
                      struct sy_error *err)
@@ -102,7 +102,7 @@ static void pools_drop(struct sy_balance *b, struct model_snat *s)
 	}
 }
 
-/* ---- changes -------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 void snat_count(struct model *m, const struct model_snat *s, int sign)
 {
@@ -317,7 +317,7 @@ int snat_check(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
-/* ---- publishing ----------------------------------------------------------------------------- */
+/* ---- publishing ------------------------------------------------------------------------------ */
 
 void snat_free(void *snat)
 {

@@ -152,7 +152,7 @@ void model_rollback(struct sy_balance *b)
 	m->open = false;
 }
 
-/* ---- publishing ----------------------------------------------------------------------------- */
+/* ---- publishing ------------------------------------------------------------------------------ */
 
 /* Notes the servers that a service has from now on, under the number of this publishing. This
  * avoids a search: a service may be large. */

@@ -55,7 +55,7 @@ void attacks_destroy(struct sy_balance *b)
 	b->ctl->attacks = NULL;
 }
 
-/* ---- counters ------------------------------------------------------------------------------- */
+/* ---- counters -------------------------------------------------------------------------------- */
 
 struct service_counts attacks_counts(const struct sy_balance *b, uint32_t service)
 {
@@ -65,6 +65,9 @@ struct service_counts attacks_counts(const struct sy_balance *b, uint32_t servic
 		sum.begun += SY_READ(c->begun);
 		for (unsigned why = 0; why < REFUSALS; why++)
 			sum.refused[why] += SY_READ(c->refused[why]);
+		sum.answered += SY_READ(c->answered);
+		sum.right += SY_READ(c->right);
+		sum.wrong += SY_READ(c->wrong);
 	}
 	return sum;
 }
@@ -125,14 +128,16 @@ static uint64_t count_of_service(const struct service_counts *c, uint16_t proto,
                                  enum attack_kind kind)
 {
 	bool tcp = proto == SY_PROTO_TCP;
+	/* A client that the SYN defence answered has its session, or is counted here. */
+	uint64_t unreturned = c->answered > c->right ? c->answered - c->right : 0;
 	if (kind == ATTACK_STRAY_TCP)
 		return tcp ? c->refused[REFUSED_NO_SESSION] : 0;
-	return tcp == (kind == ATTACK_SYN_FLOOD)
-	               ? c->begun + c->refused[REFUSED_FULL] + c->refused[REFUSED_SERVER]
-	               : 0;
+	return tcp == (kind == ATTACK_SYN_FLOOD) ? c->begun + c->refused[REFUSED_FULL] +
+	                                                   c->refused[REFUSED_SERVER] + unreturned
+	                                         : 0;
 }
 
-/* ---- attacks -------------------------------------------------------------------------------- */
+/* ---- attacks --------------------------------------------------------------------------------- */
 
 static uint64_t unix_ms(void)
 {

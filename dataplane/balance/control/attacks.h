@@ -34,7 +34,7 @@ enum attack_kind {
 };
 #define ATTACK_FIRST_TOTAL ATTACK_NO_SERVICE /* from here on, kinds that have no service */
 
-/* ---- attack_rate.c: the rate of one kind, against its own past */
+/* ---- attack_rate.c: the rate of one kind, against its own past ------------------------------- */
 
 enum attack_change { ATTACK_NONE, ATTACK_BEGINS, ATTACK_GOES_ON, ATTACK_ENDS };
 
@@ -53,7 +53,7 @@ _Static_assert(sizeof(struct attack_rate) == 16, "four a cache line");
 enum attack_change attack_rate_look(struct attack_rate *r, uint64_t count, uint64_t elapsed_ns,
                                     uint64_t *rate);
 
-/* ---- attacks.c */
+/* ---- attacks.c ------------------------------------------------------------------------------- */
 
 struct attack {
 	enum attack_kind kind;

@@ -22,9 +22,10 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SNAT] = list_snat,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_ATTACKS] = list_attacks,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_ACCESS] = list_access,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_FETCH_SAMPLES] = list_samples,
 };
 
-/* ---- replies -------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static void client_send(struct client *c, const uint8_t *bytes, size_t len)
 {
@@ -63,7 +64,7 @@ void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t c
 	control_reply(c, id, &response);
 }
 
-/* ---- requests ------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void control_list(struct client *c, const pb_request *q)
 {
@@ -94,6 +95,12 @@ static void control_upgrade(struct client *c, const pb_request *q)
 	const struct sy_balance_options *o = &c->control->balance->options;
 	struct upgrade *u = &c->control->upgrade;
 	struct sy_error err = {0};
+	if (c->peer && !sy_control_peer_is_owner(c->peer)) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_DENIED, 0,
+		                    "only root, or the forwarder's own user, may upgrade it: an "
+		                    "upgrade executes a program");
+		return;
+	}
 	if (!o->upgrade) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
 		                    "this forwarder cannot be upgraded while it runs: restart it");
@@ -240,7 +247,7 @@ void control_resume(struct control *k)
 	}
 }
 
-/* ---- connections ---------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 /* The client of a connection, created at its first request. */
 static struct client *client_of(struct control *k, struct sy_control_peer *peer)
@@ -322,7 +329,11 @@ int sy_balance_serve(struct sy_balance *b, const char *socket_path, struct sy_er
 	b->ctl->served = true;
 	model_settle(b);
 	warnings_log(b);
-	return sy_control_open(b->rt, socket_path, &handler, &b->ctl->control->socket, err);
+	int rc = sy_control_open(b->rt, socket_path, &b->options.access, &handler,
+	                         &b->ctl->control->socket, err);
+	if (rc == 0)
+		session_store_started(b->ctl->store);
+	return rc;
 }
 
 void sy_balance_leave_socket(struct sy_balance *b)

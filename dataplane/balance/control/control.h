@@ -115,6 +115,9 @@ int list_snat(struct sy_balance *b, const pb_request *q, struct arena *a, pb_res
               struct sy_error *err);
 int list_attacks(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                  struct sy_error *err);
+/* Samples of packets (control_samples.c). */
+int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                 struct sy_error *err);
 int list_access(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
 

@@ -44,6 +44,28 @@ static int reply_stats(const struct sy_balance *b, unsigned id, struct arena *a,
 	return reply_services(b, id, a, pb);
 }
 
+static int reply_set(const struct access_version *v, unsigned bit, struct arena *a,
+                     Steelyard__Forwarder__V1__AccessSetStats **out)
+{
+	const struct model_set *s = v->set[bit];
+	Steelyard__Forwarder__V1__AccessSetStats *pb = arena_take(a, sizeof(*pb));
+	if (!pb)
+		return -ENOMEM;
+	steelyard__forwarder__v1__access_set_stats__init(pb);
+	pb->name = arena_take(a, MODEL_NAME);
+	pb->lists = arena_take(a, ACCESS_LISTS * sizeof(*pb->lists));
+	if (!pb->name || !pb->lists)
+		return -ENOMEM;
+	memcpy(pb->name, s->name, MODEL_NAME);
+	pb->prefixes4 = s->prefixes4;
+	pb->prefixes6 = s->prefixes - s->prefixes4;
+	for (unsigned id = 0; id < ACCESS_LISTS; id++)
+		if (v->list[id] && v->list[id]->built->sets >> bit & 1)
+			pb->lists[pb->n_lists++] = v->list[id]->name;
+	*out = pb;
+	return 0;
+}
+
 int list_access(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err)
 {
@@ -55,6 +77,12 @@ int list_access(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	for (unsigned id = 0; id < ACCESS_LISTS; id++)
 		if (v->list[id] && reply_stats(b, id, a, &l->lists[l->n_lists++]) < 0)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
+	TAKE_LIST(a, l->sets, ADDRESS_SETS);
+	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++)
+		if (v->set[bit] && reply_set(v, bit, a, &l->sets[l->n_sets++]) < 0)
+			return sy_fail(err, ENOMEM, "no memory for the answer");
+	if (v->ranges)
+		l->sets_bytes = address_ranges_bytes(v->ranges->built);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_ACCESS;
 	out->list_access = l;
 	return 0;

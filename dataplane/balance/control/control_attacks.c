@@ -33,6 +33,17 @@ static int reply_done(const struct sy_balance *b, const struct attack *at, struc
 	         now.begun - at->before.begun, now.refused[REFUSED_FULL] - before[REFUSED_FULL],
 	         now.refused[REFUSED_SERVER] - before[REFUSED_SERVER]);
 	pb->done[pb->n_done++] = text;
+	uint64_t answered = now.answered - at->before.answered;
+	if (answered == 0)
+		return 0;
+	char *defence = arena_take(a, DONE_TEXT);
+	if (!defence)
+		return -ENOMEM;
+	snprintf(defence, DONE_TEXT,
+	         "the SYN defence answered %" PRIu64 " SYNs; %" PRIu64
+	         " clients returned its answer",
+	         answered, now.right - at->before.right);
+	pb->done[pb->n_done++] = defence;
 	return 0;
 }
 

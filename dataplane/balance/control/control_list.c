@@ -4,12 +4,13 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "attacks.h"
 #include "control.h"
 #include "model_message.h"
 
 #define LIST_SERVICES 1000u /* per reply, unless the request asks for fewer */
 
-/* ---- status --------------------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 void sy_balance_get_totals(const struct sy_balance *b, struct sy_balance_totals *out)
 {
@@ -135,7 +136,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	return 0;
 }
 
-/* ---- services ------------------------------------------------------------------------------- */
+/* ---- services -------------------------------------------------------------------------------- */
 
 int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
@@ -185,9 +186,17 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 		st->servers[st->n_servers++] = one;
 		traffic_add(&total, &t);
 	}
-	for (unsigned w = 0; w < b->workers; w++)
-		for (unsigned why = 0; why < REFUSALS; why++)
-			st->refused_packets += SY_READ(b->worker[w].counts[s->id].refused[why]);
+	struct service_counts counts = attacks_counts(b, s->id);
+	for (unsigned why = 0; why < REFUSALS; why++)
+		st->refused_packets += counts.refused[why];
+	if (s->policy.syn_defence != DEFENCE_OFF || counts.answered > 0) {
+		Steelyard__Forwarder__V1__DefenceStats *defence;
+		TAKE(a, defence, steelyard__forwarder__v1__defence_stats__init);
+		defence->answered = counts.answered;
+		defence->returned = counts.right;
+		defence->wrong = counts.wrong;
+		st->syn_defence = defence;
+	}
 	*out = st;
 	return reply_traffic(a, &total, SY_READ(b->service_active[s->id]), &st->traffic, err);
 }
@@ -222,7 +231,7 @@ int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 	return 0;
 }
 
-/* ---- drops, ports, workers, slots ----------------------------------------------------------- */
+/* ---- drops, ports, workers, slots ------------------------------------------------------------ */
 
 int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                struct sy_error *err)
@@ -277,6 +286,7 @@ int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 		p->director_passed = stats.director.passed;
 		p->director_dropped = stats.director.dropped_no_socket;
 		p->problem = info->problem;
+		p->if_index = (uint32_t)info->ifindex;
 		l->ports[l->n_ports++] = p;
 	}
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_PORTS;

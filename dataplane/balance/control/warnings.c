@@ -4,10 +4,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "access_model.h"
 #include "control.h"
 #include "model.h"
 
-#define WARNINGS_FIXED       3u /* warnings that occur at most once each */
+#define WARNINGS_FIXED       4u /* warnings that occur at most once each */
 #define WARNING_TEXT         480u
 #define NEIGHBOUR_WARNING_NS (600 * UINT64_C(1000000000))
 
@@ -69,6 +70,14 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		warn(&to, "bpffs is mounted in a private mount namespace: the flow director "
 		          "ends with it; start the forwarder in the host's (nsenter --net instead "
 		          "of ip netns exec, no PrivateMounts)");
+	if (b->ctl->access->block_failed)
+		warn(&to,
+		     "the flow director drops none of the access list's sources: %s; the workers "
+		     "drop them all, at a higher cost",
+		     b->ctl->access->block_failed == -E2BIG
+		             ? "they are more than 1 048 576 IPv4 addresses in prefixes longer "
+		               "than /24, or 262 144 IPv6 prefixes"
+		             : strerror(-b->ctl->access->block_failed));
 	if (found->at_ns && sy_clock_ns() - found->at_ns < NEIGHBOUR_WARNING_NS)
 		warn(&to, NEIGHBOUR_FOUND, NEIGHBOUR_FOUND_VALUES(found, text));
 	*out = to.text;

@@ -34,10 +34,11 @@ struct sy_balance_options {
 	bool inherit;                /* a running forwarder still has the file */
 	const struct sy_slot_key *slot_key; /* key that a cluster shares; NULL: the key in the
 	                                       tables, or a random one for new tables */
-	const char *state_directory; /* for the accepted configuration; NULL: it is not saved */
-	const char *build;           /* version shown by status */
-	uint32_t max_services;       /* ≤ 2^24 */
-	uint32_t max_servers;        /* ≤ 2^24 */
+	const char *state_directory;     /* for the accepted configuration; NULL: it is not saved */
+	const char *build;               /* version shown by status */
+	uint32_t max_services;           /* ≤ 2^24 */
+	uint32_t max_servers;            /* ≤ 2^24 */
+	struct sy_control_access access; /* who may connect to the control socket */
 	/* Begins an upgrade, which sy_balance_upgrade_answer() answers later, or returns a negative
 	 * errno with err. NULL: upgrades are refused. */
 	int (*upgrade)(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_error *err);

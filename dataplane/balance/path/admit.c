@@ -67,16 +67,17 @@ static enum sy_drop admit_refuse(struct sy_worker *w, struct sy_burst *burst, un
 	return SY_DROP_ACL_RESET;
 }
 
-/* Asks one list; returns the refused sessions, a bit each by their place in the batch. */
+/* Asks one list; returns the refused sessions, a bit each by their place in the batch. count:
+ * counts and reports what matched. */
 static uint64_t batch_ask(struct sy_worker *w, struct sy_burst *burst, const struct access_list *l,
-                          const struct batch *batch, enum access_action *action)
+                          const struct batch *batch, enum access_action *action, bool count)
 {
 	struct access_worker *aw = balance_worker_of(w)->access;
 	uint16_t rule[SY_BURST];
 	uint64_t refused = 0;
-	access_list_ask(l, batch->key, batch->v4, batch->count, aw->hits, rule);
+	access_list_ask(l, batch->key, batch->v4, batch->count, count ? aw->hits : NULL, rule);
 	for (unsigned i = 0; i < batch->count; i++) {
-		if (rule[i] < l->rules && SY_UNLIKELY(l->rule[rule[i]].log_every))
+		if (count && rule[i] < l->rules && SY_UNLIKELY(l->rule[rule[i]].log_every))
 			admit_report(w, aw, l, rule[i], &burst->view[batch->at[i]].tuple);
 		action[i] = access_list_action(l, rule[i]);
 		refused |= (uint64_t)(action[i] != ACCESS_ALLOW) << i;
@@ -135,7 +136,7 @@ static void batch_ask_services(struct sy_worker *w, struct sy_burst *burst, cons
 		}
 		const struct access_list *l = a->list[id - 1];
 		if (l)
-			batch_refuse(w, burst, &part, batch_ask(w, burst, l, &part, action),
+			batch_refuse(w, burst, &part, batch_ask(w, burst, l, &part, action, true),
 			             action);
 	}
 }
@@ -171,13 +172,33 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 	for (unsigned k = 0; k < batch.count; k++)
 		bw->admitted |= UINT64_C(1) << batch.at[k];
 	if (a->global)
-		batch_refuse(w, burst, &batch, batch_ask(w, burst, a->global, &batch, action),
+		batch_refuse(w, burst, &batch, batch_ask(w, burst, a->global, &batch, action, true),
 		             action);
 	batch_ask_services(w, burst, a, &batch);
 	for (unsigned k = 0; k < count; k++)
 		if (burst->next[at[k]] == SY_NEXT_SLOW)
 			at[left++] = at[k];
 	return left;
+}
+
+/* again: its SYN was counted, and only a refusal counts now. */
+static enum sy_drop admit_one(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                              const struct access *a, const struct service *service, bool again)
+{
+	const struct access_list *list[2] = {
+	        a->global, service->policy.access ? a->list[service->policy.access - 1] : NULL};
+	enum access_action action[1];
+	struct batch batch;
+	batch.count = 0;
+	batch_add(&batch, burst, i);
+	batch_find_sets(a, &batch);
+	for (unsigned k = 0; k < 2; k++)
+		if (list[k] && batch_ask(w, burst, list[k], &batch, action, !again)) {
+			if (again)
+				batch_ask(w, burst, list[k], &batch, action, true);
+			return admit_refuse(w, burst, i, action[0]);
+		}
+	return SY_DROP_NONE;
 }
 
 enum sy_drop admit_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
@@ -187,15 +208,13 @@ enum sy_drop admit_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	const struct access *a = SY_RCU_READ(b->access);
 	if (SY_LIKELY(!a) || balance_worker_of(w)->admitted >> i & 1)
 		return SY_DROP_NONE;
-	const struct access_list *list[2] = {
-	        a->global, service->policy.access ? a->list[service->policy.access - 1] : NULL};
-	enum access_action action[1];
-	struct batch batch;
-	batch.count = 0;
-	batch_add(&batch, burst, i);
-	batch_find_sets(a, &batch);
-	for (unsigned k = 0; k < 2; k++)
-		if (list[k] && batch_ask(w, burst, list[k], &batch, action))
-			return admit_refuse(w, burst, i, action[0]);
-	return SY_DROP_NONE;
+	return admit_one(w, burst, i, a, service, false);
+}
+
+enum sy_drop admit_again(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                         const struct service *service)
+{
+	const struct sy_balance *b = w->app;
+	const struct access *a = SY_RCU_READ(b->access);
+	return SY_LIKELY(!a) ? SY_DROP_NONE : admit_one(w, burst, i, a, service, true);
 }

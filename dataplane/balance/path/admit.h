@@ -14,5 +14,9 @@ unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
  * sender has then been told, if the list says so. */
 enum sy_drop admit_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           const struct service *service);
+/* The same for a client whose SYN was asked about before and that has shown its address: counted
+ * only if it is refused now. */
+enum sy_drop admit_again(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                         const struct service *service);
 
 #endif

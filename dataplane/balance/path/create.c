@@ -11,9 +11,12 @@
 #include <arpa/inet.h>
 
 #include "admit.h"
-#include "defence.h"
+#include "challenge.h"
 #include "end.h"
 #include "evict.h"
+#include "own_packet.h"
+#include "pressure.h"
+#include "proven.h"
 #include "reset.h"
 #include "snat.h"
 
@@ -35,6 +38,9 @@ static void search_begin(struct sy_worker *w, struct session_table *t, const str
 	search->reply.sport = port;
 	search->reply.proto = e->proto;
 	search->cursor = NULL;
+	search->cost = evict_port_cost;
+	p->service = e->service;
+	p->load = balance_worker_of(w)->load;
 }
 
 /* Chooses the local address and port of s towards its server. */
@@ -46,8 +52,8 @@ static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, s
 		return SY_DROP_NO_LOCAL_ADDRESS;
 	if (!session_find_port(t, &b->key, &p->search, port_is_taken))
 		return SY_DROP_NO_LOCAL_PORT;
-	if (p->search.held != SESSION_NONE)
-		session_end(w, t, p->search.held);
+	if (SY_UNLIKELY(p->search.held != SESSION_NONE))
+		evict_for_port(w, t, p->search.held);
 	s->local = p->search.local;
 	s->local_port = p->search.reply.dport;
 	*server_hash = p->search.server_hash;
@@ -67,7 +73,7 @@ static enum sy_drop create_nat(struct sy_balance *b, const struct session_table 
 	const struct match_context ctx = {b, t, &reply};
 	enum session_direction side;
 	*server_hash = sy_hash_tuple(&b->key, &reply);
-	return session_find(t, *server_hash, match_session, &ctx, &side) == SESSION_NONE
+	return session_find(t->index, *server_hash, match_session, &ctx, &side) == SESSION_NONE
 	               ? SY_DROP_NONE
 	               : SY_DROP_NAT_CLASH;
 }
@@ -125,7 +131,7 @@ static uint32_t insert_joined(struct session_table *t, const struct session *s,
 {
 	struct session pair[2] = {*s};
 	struct session_cold both[2] = {*cold};
-	const struct session_join join = {.created = cold->created, .time = opening->echo};
+	const struct session_join join = {.echo = opening->echo};
 	memcpy(&pair[1].client, &opening->begin, sizeof(opening->begin));
 	memcpy(&both[1], &join, sizeof(join));
 	return session_insert_pair(t, pair, both, hash, server_hash);
@@ -178,11 +184,15 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint64_t hash = session_client_hash(&s, burst->hash[i], server_hash);
+	if (SY_UNLIKELY(pressure_is_full(t)) && !opening)
+		evict_unproven(w, t, e->service);
 	uint32_t record = create_insert(t, &s, &cold, opening, hash, server_hash);
-	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, opening != NULL))
+	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, e->service, opening != NULL))
 		record = create_insert(t, &s, &cold, opening, hash, server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
+	else
+		pressure_begin(w, t, record);
 	return record;
 }
 
@@ -193,7 +203,7 @@ static bool is_midstream(const struct sy_view *v)
 	       (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) == SY_TCP_ACK;
 }
 
-/* ---- creations of a burst: their memory is prefetched for all of them together */
+/* ---- creations of a burst: their memory is prefetched for all of them together --------------- */
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
@@ -261,8 +271,73 @@ static void creations_prefetch(const struct sy_balance *b, const struct sy_burst
 	}
 	for (; searches; searches &= searches - 1) {
 		unsigned i = (unsigned)__builtin_ctzll(searches);
-		session_prefetch_bucket(b->table[burst->slot[i]],
+		session_prefetch_bucket(&b->index[burst->slot[i]],
 		                        creation[i].port.search.server_hash);
+	}
+}
+
+/* What create_prepare() has found so far. */
+struct preparation {
+	uint64_t hashes;      /* see creation_is_duplicate() */
+	uint64_t with_server; /* a bit per packet */
+	/* SYNs whose clients must be known, and the clients. */
+	unsigned asked;
+	uint8_t at[SY_BURST];
+	uint64_t client[SY_BURST];
+};
+
+/* Prepares the session of packet i, a client's first one. */
+static inline void create_prepare_one(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                      const struct service *service, struct preparation *p)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	struct creation *creation = &bw->creation[i];
+	if (creation_is_duplicate(burst, i, bw->creations_pending, &p->hashes) ||
+	    create_check(burst, i) != SY_DROP_NONE)
+		return;
+	creation->service = service;
+	creation->reason = schedule(w, service, &burst->view[i].tuple, &creation->server);
+	bw->creations_pending |= UINT64_C(1) << i;
+	if (creation->reason != SY_DROP_NONE)
+		return;
+	p->with_server |= UINT64_C(1) << i;
+	creation_search_port(w, burst, i, creation);
+	creation_prefetch_table(w->app, burst, i, creation);
+}
+
+/* Packet i, to a service under SYN defence: answers it if it is a SYN, or leaves it to
+ * create_prepare_known(). */
+static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *w,
+                                                              struct sy_burst *burst, unsigned i,
+                                                              const struct service *service,
+                                                              struct preparation *p)
+{
+	const struct sy_balance *b = w->app;
+	const struct sy_view *v = &burst->view[i];
+	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
+	    create_check(burst, i) != SY_DROP_NONE)
+		return;
+	if (!service->one_way) {
+		defence_answer(w, burst, i, service);
+		return;
+	}
+	balance_worker_of(w)->creation[i].service = service;
+	p->at[p->asked] = (uint8_t)i;
+	p->client[p->asked] = challenge_client(b, service, &v->tuple.src);
+	proven_prefetch(b->proven, p->client[p->asked++]);
+}
+
+/* Prepares the sessions of known clients; the other ones' SYNs are answered. */
+static __attribute__((noinline)) void
+create_prepare_known(struct sy_worker *w, struct sy_burst *burst, struct preparation *p)
+{
+	for (unsigned k = 0; k < p->asked && k < SY_BURST; k++) {
+		const unsigned i = p->at[k];
+		const struct service *service = balance_worker_of(w)->creation[i].service;
+		if (!creation_is_duplicate(burst, i, balance_worker_of(w)->creations_pending,
+		                           &p->hashes) &&
+		    challenge_passes(w, burst, i, service, p->client[k]))
+			create_prepare_one(w, burst, i, service, p);
 	}
 }
 
@@ -272,19 +347,20 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct service *service = NULL;   /* of the previous creation */
 	const struct sy_tuple *previous = NULL; /* of the previous creation */
-	uint64_t hashes = 0, with_server = 0;   /* with_server: a bit per packet */
+	struct preparation p;
+	p.hashes = p.with_server = p.asked = 0;
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
-		struct creation *creation = &bw->creation[i];
-		if (!packet_may_create(v) || burst->direction[i] != SESSION_CLIENT)
+		if (!packet_may_create(v) || burst->direction[i] != SESSION_CLIENT ||
+		    own_packet_is_marked(b, burst->mbuf[i]))
 			continue;
 		/* A traceroute packet creates no session, and must not take another one's place
 		 * meanwhile. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
 		if (bw->admitted >> i & 1)
-			service = creation->service;
+			service = bw->creation[i].service;
 		else if (!previous || previous->dport != v->tuple.dport ||
 		         previous->proto != v->tuple.proto ||
 		         !sy_addr_equal(&previous->dst, &v->tuple.dst))
@@ -292,26 +368,15 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		previous = &v->tuple;
 		if (!service)
 			continue;
-		if (SY_UNLIKELY(defence_is_on(service))) {
-			if (v->proto == SY_PROTO_TCP && v->fragment == SY_FRAGMENT_NONE &&
-			    create_check(burst, i) == SY_DROP_NONE)
-				defence_answer(w, burst, i, service);
-			continue;
-		}
-		if (creation_is_duplicate(burst, i, bw->creations_pending, &hashes) ||
-		    create_check(burst, i) != SY_DROP_NONE)
-			continue;
-		creation->service = service;
-		creation->reason = schedule(w, service, &v->tuple, &creation->server);
-		bw->creations_pending |= UINT64_C(1) << i;
-		if (creation->reason != SY_DROP_NONE)
-			continue;
-		with_server |= UINT64_C(1) << i;
-		creation_search_port(w, burst, i, creation);
-		creation_prefetch_table(b, burst, i, creation);
+		if (SY_UNLIKELY(defence_is_on(service)))
+			create_prepare_defended(w, burst, i, service, &p);
+		else
+			create_prepare_one(w, burst, i, service, &p);
 	}
-	if (with_server)
-		creations_prefetch(b, burst, bw->creation, with_server);
+	if (SY_UNLIKELY(p.asked))
+		create_prepare_known(w, burst, &p);
+	if (p.with_server)
+		creations_prefetch(b, burst, bw->creation, p.with_server);
 }
 
 /* Finds a server for packet i and takes a place on it. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The SYN defence of FNAT and NAT (docs/design/0025-syn-defence.md).
+ * The SYN defence of FNAT and NAT (docs/design/0025-syn-defence.md); challenge.c has that of DR and
+ * IPIP.
  *
  *     SYN                 defence_answer()   a cookie, nothing is stored
  *     ACK with a cookie   defence_meet()     becomes the client's SYN, which creates a session
@@ -11,11 +12,14 @@
 #include <arpa/inet.h>
 
 #include "admit.h"
+#include "challenge.h"
 #include "create.h"
 #include "own_packet.h"
 #include "reset.h"
 
 #define EPOCH_NS UINT64_C(64000000000)
+/* Seconds after the last answer in which cookies are recognised. */
+#define COOKIE_LIFE 128
 /* Segments of the largest size that a client may send before the server's answer. */
 #define WINDOW_SEGMENTS 4
 /* The scale that clients are told: the server's is not known yet, and windows are converted. */
@@ -29,6 +33,25 @@ bool defence_is_on(const struct service *service)
 	return service->policy.syn_defence == DEFENCE_ALWAYS;
 }
 
+/* Might a client of this service, which is not defended, still return a cookie? */
+static bool cookies_are_under_way(const struct sy_worker *w, const struct service *service)
+{
+	const struct sy_balance *b = w->app;
+	uint32_t at = SY_READ(b->cookies_at[service->id]);
+	const struct pool *pool = service->pool;
+	return at != 0 && balance_seconds(w) - at <= COOKIE_LIFE && pool->members &&
+	       !endpoint_is_one_way(&b->endpoint[pool->candidate[0].server]);
+}
+
+/* Notes that the service has answered by a cookie. */
+static void cookie_note(const struct sy_worker *w, const struct service *service)
+{
+	const struct sy_balance *b = w->app;
+	uint32_t now = balance_seconds(w);
+	if (SY_UNLIKELY(SY_READ(b->cookies_at[service->id]) != now))
+		__atomic_store_n(&b->cookies_at[service->id], now, __ATOMIC_RELAXED);
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /* An epoch's key, from the secret. */
@@ -39,8 +62,7 @@ static struct sy_siphash_key epoch_key(const struct sy_siphash_key *secret, uint
 	        {sy_siphash(secret, &even, sizeof(even)), sy_siphash(secret, &odd, sizeof(odd))}};
 }
 
-/* This worker's keys: of the current epoch and of the one before, by their lowest bits. */
-static struct cookie_keys *keys_of(struct sy_worker *w)
+const struct cookie_keys *defence_keys(struct sy_worker *w)
 {
 	struct balance_worker *bw = balance_worker_of(w);
 	struct cookie_keys *keys = &bw->cookies;
@@ -72,9 +94,8 @@ static uint16_t service_mss(const struct sy_worker *w, const struct service *ser
 	return sy_tcp_mss(v4, mtu ? mtu : 1500, 0);
 }
 
-/* The answer takes the packet's place in its buffer. */
-static void answer_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct sy_tcp_segment *s)
+void defence_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                  const struct sy_tcp_segment *s)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	uint32_t cap = rte_pktmbuf_data_len(m) + rte_pktmbuf_tailroom(m);
@@ -93,17 +114,20 @@ static void answer_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct service *service)
 {
-	const struct cookie_keys *keys = keys_of(w);
-	const struct service_load *load = &balance_worker_of(w)->load[service->id];
+	const struct cookie_keys *keys = defence_keys(w);
+	struct service_load *load = &balance_worker_of(w)->load[service->id];
 	const struct sy_view *v = &burst->view[i];
 	uint32_t number = ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
 	unsigned epoch = keys->epoch & 1;
 	struct sy_tcp_options o;
 
 	sy_tcp_options_read(sy_frame(burst->mbuf[i]), v, &o);
-	uint8_t refused = load_refuses(load, (uint16_t)balance_seconds(w));
-	o.sack &= !(refused & REFUSED_SACK);
-	o.timestamps &= !(refused & REFUSED_TIMESTAMPS);
+	uint8_t withheld = load_withholds(
+	        load,
+	        (uint8_t)((o.sack ? REFUSED_SACK : 0) | (o.timestamps ? REFUSED_TIMESTAMPS : 0)),
+	        balance_seconds(w));
+	o.sack &= !(withheld & REFUSED_SACK);
+	o.timestamps &= !(withheld & REFUSED_TIMESTAMPS);
 	uint64_t hash = sy_cookie_hash(&keys->key[epoch], &v->tuple, number);
 	uint16_t ours = service_mss(w, service, v->v4);
 	uint16_t least = v->v4 ? MSS_LEAST_V4 : MSS_LEAST_V6;
@@ -120,8 +144,9 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	                    .time = sy_cookie_time(hash, w->now_ns, &o),
 	                    .echo = o.time},
 	};
-	SY_COUNT(balance_worker_of(w)->load[service->id].answered, 1);
-	answer_send(w, burst, i, &answer);
+	SY_COUNT(balance_worker_of(w)->counts[service->id].answered, 1);
+	cookie_note(w, service);
+	defence_send(w, burst, i, &answer);
 }
 
 /* ---- ACKs ------------------------------------------------------------------------------------ */
@@ -130,7 +155,7 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 static bool cookie_is_right(struct sy_worker *w, const struct sy_view *v, const struct sy_tcp *tcp,
                             struct sy_tcp_options *o)
 {
-	const struct cookie_keys *keys = keys_of(w);
+	const struct cookie_keys *keys = defence_keys(w);
 	uint32_t cookie = ntohl(tcp->ack) - 1;
 	const struct sy_siphash_key *key = &keys->key[sy_cookie_epoch(cookie)];
 	uint64_t hash = sy_cookie_hash(key, &v->tuple, ntohl(tcp->seq) - 1);
@@ -183,32 +208,40 @@ struct rte_mbuf *join_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
 	return m;
 }
 
+static bool view_renew(struct sy_burst *burst, unsigned i)
+{
+	struct rte_mbuf *m = burst->mbuf[i];
+	burst->plain[i] = 0;
+	return sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), &burst->view[i]) ==
+	       SY_DROP_NONE;
+}
+
+bool join_syn_turn(struct sy_burst *burst, unsigned i, const struct join_begin *begin)
+{
+	const struct sy_tuple tuple = burst->view[i].tuple;
+	const struct sy_tcp_segment s = join_syn(begin, burst->view[i].v4);
+	return join_write(burst->mbuf[i], &tuple, &s) && view_renew(burst, i);
+}
+
 /* Makes packet i the client's SYN; a packet with data is kept in *opening, and another takes its
  * place. False: there is no buffer. */
 static bool opening_turn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                          struct join_opening *opening)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
-	struct sy_view *v = &burst->view[i];
-	const struct sy_tuple tuple = v->tuple;
+	const struct sy_view *v = &burst->view[i];
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(m), v);
 
-	if (v->l4_len > (tcp->offset >> 4) * 4u || v->tcp_flags & SY_TCP_FIN) {
-		struct rte_mbuf *syn = join_syn_packet(w, &tuple, &opening->begin);
-		if (!syn)
-			return false;
-		memcpy(sy_frame(syn), sy_frame(m), 2 * sizeof(((struct sy_eth *)0)->src));
-		syn->port = m->port;
-		opening->data = m;
-		burst->mbuf[i] = syn;
-	} else {
-		const struct sy_tcp_segment s = join_syn(&opening->begin, v->v4);
-		if (!join_write(m, &tuple, &s))
-			return false;
-	}
-	burst->plain[i] = 0;
-	m = burst->mbuf[i];
-	return sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v) == SY_DROP_NONE;
+	if (v->l4_len <= (tcp->offset >> 4) * 4u && !(v->tcp_flags & SY_TCP_FIN))
+		return join_syn_turn(burst, i, &opening->begin);
+	struct rte_mbuf *syn = join_syn_packet(w, &v->tuple, &opening->begin);
+	if (!syn)
+		return false;
+	memcpy(sy_frame(syn), sy_frame(m), 2 * sizeof(((struct sy_eth *)0)->src));
+	syn->port = m->port;
+	opening->data = m;
+	burst->mbuf[i] = syn;
+	return view_renew(burst, i);
 }
 
 bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s)
@@ -222,13 +255,14 @@ bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tc
 	return true;
 }
 
-/* Checks the access lists for packet i, before anything is spent on its session. False: they
- * refused it, and it was dropped. */
+/* Checks the access lists for packet i (again: its SYN passed them), before anything is spent on
+ * its session. False: they refused it, and it was dropped. */
 static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                           const struct service *service)
+                           const struct service *service, bool again)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	enum sy_drop reason = admit_packet(w, burst, i, service);
+	enum sy_drop reason =
+	        again ? admit_again(w, burst, i, service) : admit_packet(w, burst, i, service);
 	if (SY_LIKELY(reason == SY_DROP_NONE)) {
 		bw->admitted |= UINT64_C(1) << i;
 		return true;
@@ -238,6 +272,35 @@ static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned
 	return false;
 }
 
+/* A client's packet of DR or IPIP. */
+static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_burst *burst,
+                                                unsigned i, const struct service *service)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (v->tcp_flags & SY_TCP_RST)
+		return challenge_reset(w, burst, i, service);
+	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)
+		return DEFENCE_PASSES;
+	return defence_admits(w, burst, i, service, false) &&
+	                       challenge_passes(w, burst, i, service,
+	                                        challenge_client(w->app, service, &v->tuple.src))
+	               ? DEFENCE_PASSES
+	               : DEFENCE_GONE;
+}
+
+/* A SYN in fragments begins no session: no client sends one, and one that is not answered here
+ * would take a session for a forged source. */
+static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_burst *burst,
+                                                 unsigned i, const struct service *service)
+{
+	const struct sy_view *v = &burst->view[i];
+	if (!sy_view_has_l4(v) || !packet_may_create(v))
+		return DEFENCE_PASSES;
+	SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_NO_SESSION], 1);
+	sy_burst_drop(w, burst, i, SY_DROP_NO_SESSION);
+	return DEFENCE_GONE;
+}
+
 enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                  struct join_opening *opening)
 {
@@ -245,29 +308,38 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	struct sy_view *v = &burst->view[i];
 	const uint8_t kinds = SY_TCP_SYN | SY_TCP_ACK | SY_TCP_RST;
 
-	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
-	    v->tcp_flags & SY_TCP_RST)
+	if (v->proto != SY_PROTO_TCP)
 		return DEFENCE_PASSES;
 	const struct service *service = directory_find(b, &v->tuple);
-	if (!service || !defence_is_on(service) || create_check_origin(burst, i) != SY_DROP_NONE)
+	bool on = service && defence_is_on(service);
+	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
+		return on ? defence_meet_fragment(w, burst, i, service) : DEFENCE_PASSES;
+	if (!service || !(on || cookies_are_under_way(w, service)) ||
+	    create_check_origin(burst, i) != SY_DROP_NONE)
 		return DEFENCE_PASSES;
-	if ((v->tcp_flags & kinds) == SY_TCP_SYN) {
-		if (defence_admits(w, burst, i, service))
+	if (service->one_way)
+		return on ? defence_meet_one_way(w, burst, i, service) : DEFENCE_PASSES;
+	if (v->tcp_flags & SY_TCP_RST)
+		return DEFENCE_PASSES;
+	if (on && (v->tcp_flags & kinds) == SY_TCP_SYN) {
+		if (defence_admits(w, burst, i, service, false))
 			defence_answer(w, burst, i, service);
 		return DEFENCE_GONE;
 	}
 	if ((v->tcp_flags & kinds) != SY_TCP_ACK)
 		return DEFENCE_PASSES;
-	struct service_load *load = &balance_worker_of(w)->load[service->id];
+	struct service_counts *counts = &balance_worker_of(w)->counts[service->id];
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
 	struct sy_tcp_options o;
 	sy_tcp_options_read(sy_frame(burst->mbuf[i]), v, &o);
 	if (!cookie_is_right(w, v, tcp, &o)) {
-		SY_COUNT(load->wrong, 1);
+		if (!on)
+			return DEFENCE_PASSES;
+		SY_COUNT(counts->wrong, 1);
 		return DEFENCE_WRONG;
 	}
-	SY_COUNT(load->right, 1);
-	if (!defence_admits(w, burst, i, service))
+	SY_COUNT(counts->right, 1);
+	if (!defence_admits(w, burst, i, service, true))
 		return DEFENCE_GONE;
 	if (o.timestamps)
 		sy_cookie_time_options(o.echo, &o);

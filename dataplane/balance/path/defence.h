@@ -20,14 +20,22 @@ bool defence_is_on(const struct service *service);
 void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct service *service);
 
+/* The answer takes packet i's place in its buffer, and is sent back. */
+void defence_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                  const struct sy_tcp_segment *s);
+/* This worker's keys: of the current epoch and of the one before, by their lowest bits. */
+const struct cookie_keys *defence_keys(struct sy_worker *w);
+
 enum defence_result {
 	DEFENCE_PASSES, /* the defence has no part in the packet */
-	DEFENCE_GONE,   /* it was a SYN, which was answered, or was dropped */
+	DEFENCE_GONE,   /* it was answered, or was dropped */
 	DEFENCE_OPENS,  /* it returned a cookie: it is the client's SYN now, and *opening is set */
 	DEFENCE_WRONG,  /* its number is no cookie */
 };
 /* The client's SYN towards the server; v4: the client's family. */
 struct sy_tcp_segment join_syn(const struct join_begin *begin, bool v4);
+/* Turns packet i, of that client, into that SYN. False: it does not fit its buffer. */
+bool join_syn_turn(struct sy_burst *burst, unsigned i, const struct join_begin *begin);
 /* The same SYN in a buffer of its own, NULL: there is none. */
 struct rte_mbuf *join_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
                                  const struct join_begin *begin);

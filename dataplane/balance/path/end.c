@@ -4,6 +4,7 @@
 #include "end.h"
 
 #include "held.h"
+#include "pressure.h"
 #include "reset.h"
 
 uint64_t session_client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
@@ -33,6 +34,7 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	reset_time_wait(w, s, session_cold_at(t, record));
 	if (SY_UNLIKELY(s->state == SESSION_OPENING))
 		held_drop(w, t->slot, record);
+	pressure_end(w, t, record);
 	SY_COUNT(bw->share[s->server].traffic.ended, 1);
 	bw->ended++;
 	load_give(w->app, s->server);
@@ -56,8 +58,8 @@ void sessions_end(struct sy_worker *w, struct session_table *t, const uint32_t *
 		h[i] = session_get_hashes(w->app, session_at(t, record[i]),
 		                          session_cold_at(t, record[i]));
 	for (unsigned i = 0; i < count; i++) {
-		session_prefetch_bucket(t, h[i].client);
-		session_prefetch_bucket(t, h[i].server);
+		session_prefetch_bucket(t->index, h[i].client);
+		session_prefetch_bucket(t->index, h[i].server);
 	}
 	for (unsigned i = 0; i < count; i++)
 		end_hashed(w, t, record[i], &h[i]);

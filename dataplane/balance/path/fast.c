@@ -7,6 +7,7 @@
  *   the common way    fast_candidate() → fast_packet() → forward_emit(): sent
  *   the general way   fast_general() → forward_packet(): to transmit, or to the slow path
  */
+#include "pressure.h"
 #include "segment.h"
 
 #define FAST_GROUP 16
@@ -60,6 +61,14 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 	                      SY_RCU_READ(w->path_mtu[SY_READ(e->path)]));
 }
 
+/* A handshake has been completed. */
+static __attribute__((noinline)) void fast_proven(struct sy_worker *w, uint8_t slot,
+                                                  uint32_t record)
+{
+	struct sy_balance *b = w->app;
+	pressure_add(w, b->table[slot], record, -1);
+}
+
 /* Advances the session's state by a plain segment. False: the slow path must do it, or must first
  * advance the state by another packet of the session. */
 static inline __attribute__((always_inline)) bool
@@ -74,9 +83,13 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 
 	if (pass->waiting & fast_bit(record))
 		return false;
-	return segment_step(s, session_cold_at(b->table[burst->slot[at->i]], record), from, tcp,
-	                    SY_ETH_LEN + sy_plain_len(frame, v4) - sy_plain_l4(v4)) ||
-	       (from == SESSION_SERVER && fast_answer(w, burst, at->i, s, at->endpoint));
+	bool opens = from == SESSION_CLIENT && s->state == SESSION_SYN_RECEIVED;
+	if (!segment_step(s, session_cold_at(b->table[burst->slot[at->i]], record), from, tcp,
+	                  SY_ETH_LEN + sy_plain_len(frame, v4) - sy_plain_l4(v4)))
+		return from == SESSION_SERVER && fast_answer(w, burst, at->i, s, at->endpoint);
+	if (opens)
+		fast_proven(w, burst->slot[at->i], record);
+	return true;
 }
 
 /* A packet that the common way does not take: not plain, not the candidate's, of another form, or
@@ -90,8 +103,8 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 	const struct match_context ctx = {b, t, &burst->view[i].tuple};
 	enum session_direction from = burst->direction[i];
 	forward_view(burst, i);
-	uint32_t record = session_find_guessed(t, burst->session[i], burst->hash[i], match_session,
-	                                       &ctx, &from);
+	uint32_t record = session_find_guessed(t->index, burst->session[i], burst->hash[i],
+	                                       match_session, &ctx, &from);
 	burst->session[i] = record;
 	burst->direction[i] = from;
 	if (record == SESSION_NONE)
@@ -229,7 +242,7 @@ static inline unsigned fast_gather(const struct segment_common c, struct sy_burs
 			*behind |= burst->next[i] != SY_NEXT_GONE;
 			continue;
 		}
-		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
+		const struct session_index *x = &b->index[burst->slot[i]];
 		uint32_t entry = burst->session[i];
 		if (SY_UNLIKELY(entry == SESSION_NONE)) {
 			forward_view(burst, i);
@@ -237,7 +250,7 @@ static inline unsigned fast_gather(const struct segment_common c, struct sy_burs
 			*behind = true;
 			continue;
 		}
-		struct session *s = session_at(&t, entry >> 1);
+		struct session *s = &x->hot[entry >> 1];
 		const struct endpoint *e = &b->endpoint[s->server];
 		struct server_share *share = &c.share[s->server];
 		at[n++] = (struct fast_candidate){s, e, share, entry, i};

@@ -141,7 +141,7 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                const struct session *s, const struct endpoint *e);
 
-/* ---- oversize.c: packets that do not fit their path (docs/design/0012-fragments.md) --------- */
+/* ---- oversize.c: packets that do not fit their path (docs/design/0012-fragments.md) ---------- */
 
 /* Bytes by which forwarding enlarges a packet *v from this side. */
 int oversize_overhead(const struct endpoint *e, const struct sy_view *v,

@@ -1,30 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A packet that waits is in two lists: its session's (a bucket of a small hash table; one bucket
+ * may have several sessions), and that of all that wait, in which the oldest is found. A packet
+ * that is due has left both, and is in the order in which it goes to the pipeline.
+ *
+ *     held_keep() ──▶ waits ── held_release() ──▶ pipeline, if it has room, else due ──▶ pipeline
+ *     held_again() ─────────────────────────────▶    (held_round() tries again)
+ */
 #include "held.h"
 
 #include <stdlib.h>
 
 #define HELD_MAX     512
 #define HELD_SESSION 4
+#define HELD_BUCKETS 512
+#define NONE         UINT16_MAX
 
-/* In the order in which they came. */
+struct entry {
+	struct rte_mbuf *m;
+	uint32_t record;
+	uint8_t slot;
+	uint16_t next;         /* of its bucket, of what is due, or of the free entries */
+	uint16_t older, newer; /* of all that wait */
+};
+
 struct held {
-	unsigned count, due; /* due: entries that were released */
-	struct {
-		struct rte_mbuf *m;
-		uint32_t record;
-		uint8_t slot;
-		bool due;
-	} at[HELD_MAX];
+	uint16_t oldest, newest; /* that wait */
+	uint16_t due, due_last;
+	uint16_t free;
+	uint16_t bucket[HELD_BUCKETS];
+	struct entry at[HELD_MAX];
 };
 
 struct held *held_create(void)
 {
-	return calloc(1, sizeof(struct held));
+	struct held *h = malloc(sizeof(*h));
+	if (!h)
+		return NULL;
+	h->oldest = h->newest = h->due = h->due_last = NONE;
+	memset(h->bucket, 0xff, sizeof(h->bucket)); /* NONE */
+	for (uint16_t n = 0; n < HELD_MAX; n++)
+		h->at[n].next = n + 1 < HELD_MAX ? n + 1 : NONE;
+	h->free = 0;
+	return h;
 }
 
 void held_destroy(struct held *h)
 {
-	for (unsigned n = 0; h && n < h->count; n++)
+	for (uint16_t n = h ? h->oldest : NONE; n != NONE; n = h->at[n].newer)
+		rte_pktmbuf_free(h->at[n].m);
+	for (uint16_t n = h ? h->due : NONE; n != NONE; n = h->at[n].next)
 		rte_pktmbuf_free(h->at[n].m);
 	free(h);
 }
@@ -34,69 +59,132 @@ static struct held *held_of(struct sy_worker *w)
 	return balance_worker_of(w)->held;
 }
 
-static void entry_remove(struct held *h, unsigned n)
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static uint16_t *bucket_of(struct held *h, uint8_t slot, uint32_t record)
 {
-	h->due -= h->at[n].due;
-	h->count--;
-	memmove(&h->at[n], &h->at[n + 1], (h->count - n) * sizeof(h->at[0]));
+	return &h->bucket[(record * 2654435761u ^ slot * 97u) % HELD_BUCKETS];
 }
 
-static void entry_drop(struct sy_worker *w, struct held *h, unsigned n)
+static bool entry_is_of(const struct entry *e, uint8_t slot, uint32_t record)
 {
+	return e->record == record && e->slot == slot;
+}
+
+static void entry_free(struct held *h, uint16_t n)
+{
+	h->at[n].next = h->free;
+	h->free = n;
+}
+
+/* Takes the entry at *from in its bucket's list out of both lists; the packet stays. */
+static uint16_t entry_take(struct held *h, uint16_t *from)
+{
+	uint16_t n = *from;
+	struct entry *e = &h->at[n];
+	*from = e->next;
+	*(e->older == NONE ? &h->oldest : &h->at[e->older].newer) = e->newer;
+	*(e->newer == NONE ? &h->newest : &h->at[e->newer].older) = e->older;
+	return n;
+}
+
+static void entry_drop(struct sy_worker *w, struct held *h, uint16_t *from)
+{
+	uint16_t n = entry_take(h, from);
 	sy_packet_drop(w, h->at[n].m, SY_DROP_OPENING);
-	entry_remove(h, n);
+	entry_free(h, n);
 }
 
-static bool entry_is_of(const struct held *h, unsigned n, uint8_t slot, uint32_t record)
+static void oldest_drop(struct sy_worker *w, struct held *h)
 {
-	return h->at[n].record == record && h->at[n].slot == slot;
+	const struct entry *e = &h->at[h->oldest];
+	uint16_t *from = bucket_of(h, e->slot, e->record);
+	while (*from != h->oldest)
+		from = &h->at[*from].next;
+	entry_drop(w, h, from);
 }
+
+/* A free entry; the oldest packet that waits makes room. NONE: all are due. */
+static uint16_t entry_new(struct sy_worker *w, struct held *h)
+{
+	if (h->free == NONE && h->oldest != NONE)
+		oldest_drop(w, h);
+	uint16_t n = h->free;
+	if (n != NONE)
+		h->free = h->at[n].next;
+	return n;
+}
+
+static void due_add(struct held *h, uint16_t n)
+{
+	h->at[n].next = NONE;
+	*(h->due == NONE ? &h->due : &h->at[h->due_last].next) = n;
+	h->due_last = n;
+}
+
+/* ---- packets --------------------------------------------------------------------------------- */
 
 void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, struct rte_mbuf *m)
 {
 	struct held *h = held_of(w);
-	unsigned count = 0, oldest = 0;
+	unsigned count = 0;
+	uint16_t *first = NULL;
 
-	for (unsigned n = h->count; n-- > 0;)
-		if (entry_is_of(h, n, slot, record)) {
-			count++;
-			oldest = n;
-		}
+	for (uint16_t *at = bucket_of(h, slot, record); *at != NONE; at = &h->at[*at].next)
+		if (entry_is_of(&h->at[*at], slot, record) && count++ == 0)
+			first = at;
 	if (count >= HELD_SESSION)
-		entry_drop(w, h, oldest);
-	else if (h->count == HELD_MAX)
-		entry_drop(w, h, 0);
-	h->at[h->count].m = m;
-	h->at[h->count].record = record;
-	h->at[h->count].slot = slot;
-	h->at[h->count].due = false;
-	h->count++;
+		entry_drop(w, h, first);
+	uint16_t n = entry_new(w, h);
+	if (n == NONE) {
+		sy_packet_drop(w, m, SY_DROP_OPENING);
+		return;
+	}
+	uint16_t *last = bucket_of(h, slot, record);
+	while (*last != NONE)
+		last = &h->at[*last].next;
+	h->at[n] = (struct entry){m, record, slot, NONE, h->newest, NONE};
+	*(h->newest == NONE ? &h->oldest : &h->at[h->newest].newer) = n;
+	h->newest = *last = n;
 }
 
 void held_round(struct sy_worker *w)
 {
 	struct held *h = held_of(w);
 
-	for (unsigned n = 0; h->due > 0 && n < h->count;) {
-		if (!h->at[n].due) {
-			n++;
-			continue;
-		}
+	while (h->due != NONE) {
+		uint16_t n = h->due;
 		if (!sy_packet_again(w, h->at[n].m))
 			return;
-		entry_remove(h, n);
+		h->due = h->at[n].next;
+		entry_free(h, n);
 	}
+}
+
+void held_again(struct sy_worker *w, struct rte_mbuf *m)
+{
+	struct held *h = held_of(w);
+
+	if (h->due == NONE && sy_packet_again(w, m))
+		return;
+	uint16_t n = entry_new(w, h);
+	if (n == NONE) {
+		sy_packet_drop(w, m, SY_DROP_OPENING);
+		return;
+	}
+	h->at[n].m = m;
+	due_add(h, n);
 }
 
 void held_release(struct sy_worker *w, uint8_t slot, uint32_t record)
 {
 	struct held *h = held_of(w);
 
-	for (unsigned n = 0; n < h->count; n++)
-		if (entry_is_of(h, n, slot, record) && !h->at[n].due) {
-			h->at[n].due = true;
-			h->due++;
-		}
+	for (uint16_t *at = bucket_of(h, slot, record); *at != NONE;)
+		if (entry_is_of(&h->at[*at], slot, record))
+			due_add(h, entry_take(h, at));
+		else
+			at = &h->at[*at].next;
 	held_round(w);
 }
 
@@ -104,10 +192,9 @@ void held_drop(struct sy_worker *w, uint8_t slot, uint32_t record)
 {
 	struct held *h = held_of(w);
 
-	for (unsigned n = 0; n < h->count;) {
-		if (entry_is_of(h, n, slot, record))
-			entry_drop(w, h, n);
+	for (uint16_t *at = bucket_of(h, slot, record); *at != NONE;)
+		if (entry_is_of(&h->at[*at], slot, record))
+			entry_drop(w, h, at);
 		else
-			n++;
-	}
+			at = &h->at[*at].next;
 }

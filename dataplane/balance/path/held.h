@@ -13,9 +13,11 @@ struct held *held_create(void);
 void held_destroy(struct held *h);
 /* Keeps a packet of this session. */
 void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, struct rte_mbuf *m);
+/* Gives a packet to the pipeline, after those that were released. */
+void held_again(struct sy_worker *w, struct rte_mbuf *m);
 /* The session is open: its packets go to the pipeline, in their order. */
 void held_release(struct sy_worker *w, uint8_t slot, uint32_t record);
-/* The session ends: drops its packets. */
+/* The session will not open: drops its packets. */
 void held_drop(struct sy_worker *w, uint8_t slot, uint32_t record);
 /* Each round: gives what was released and did not fit to the pipeline. */
 void held_round(struct sy_worker *w);

@@ -112,7 +112,7 @@ static struct session *complaint_session(struct sy_balance *b, struct complaint 
 {
 	struct session_table *t = b->table[c->slot];
 	const struct match_context ctx = {b, t, &c->incoming};
-	c->record = session_find(t, hash, match_session, &ctx, &c->from);
+	c->record = session_find(t->index, hash, match_session, &ctx, &c->from);
 	if (c->record == SESSION_NONE)
 		return NULL;
 	struct session *s = session_at(t, c->record);

@@ -36,9 +36,11 @@ void join_end(struct session_table *t, uint32_t record, const struct endpoint *e
 	struct session_join *join = session_join_of(t, record, e);
 	if (!join)
 		return;
-	join->joined = 0;
+	/* in this order: see adopt.c */
 	if (!session_is_by_proxy(session_cold_at(t, record)))
 		s->flags &= (uint8_t)~SESSION_SHIFTED;
+	__atomic_signal_fence(__ATOMIC_RELEASE);
+	join->joined = NOT_JOINED;
 }
 
 void join_convert(struct sy_burst *burst, unsigned i, const struct session *s,
@@ -87,9 +89,12 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	uint32_t seq = ntohl(tcp->seq);
 	uint8_t flags = v->tcp_flags;
 
-	if (flags & SY_TCP_SYN) /* a repetition of ours */
-		return (!(flags & SY_TCP_ACK) && seq == begin->number) ||
-		       drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+	if (flags & SY_TCP_SYN) {
+		if (flags & SY_TCP_ACK || seq != begin->number)
+			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+		/* Ours, or the client's: that has options which the cookie did not grant. */
+		return join_syn_turn(burst, i, begin) || drop(w, burst, i, SY_DROP_OPENING);
+	}
 	if (flags & SY_TCP_RST)
 		return seq == begin->number + 1 ? end_by_reset(w, burst, i, s)
 		                                : drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
@@ -129,11 +134,13 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	                    .echo = server->time + join->time},
 	};
 	struct rte_mbuf *m = burst->mbuf[i];
-	if (!join_write(m, &t, &ack) || !sy_packet_again(w, m)) {
+	if (!join_write(m, &t, &ack)) {
 		sy_burst_drop(w, burst, i, SY_DROP_OPENING);
 		return;
 	}
 	burst->next[i] = SY_NEXT_GONE;
+	own_packet_mark(b, m);
+	held_again(w, m);
 }
 
 /* The server has refused timestamps, which the client was promised: its packets would confuse the
@@ -151,9 +158,8 @@ static void learn(struct sy_worker *w, const struct session *s, uint8_t asked, u
 {
 	const struct sy_balance *b = w->app;
 	uint32_t service = b->endpoint[s->server].service;
-	if (service != SERVICE_NONE && asked & ~got)
-		load_refuse(&balance_worker_of(w)->load[service], asked & (uint8_t)~got,
-		            (uint16_t)balance_seconds(w));
+	if (service != SERVICE_NONE)
+		load_learn(&balance_worker_of(w)->load[service], asked, got, balance_seconds(w));
 }
 
 /* The server's SYN-ACK, packet i. */
@@ -173,12 +179,11 @@ static bool server_answers(struct sy_worker *w, struct sy_burst *burst, unsigned
 	      (uint8_t)((o.sack ? REFUSED_SACK : 0) | (o.timestamps ? REFUSED_TIMESTAMPS : 0)));
 	if (begin->options & JOIN_TIMESTAMPS && !o.timestamps)
 		return refuse(w, burst, i, s);
-	join->server_number = ntohl(sy_packet_tcp(frame, v)->seq);
-	join->time -= o.time;
+	join->time = join->echo - o.time;
 	join->to_client = scale_shift(o.scale, announced);
 	join->to_server = o.scale == SY_TCP_NO_SCALE ? scale_shift(client, SY_TCP_NO_SCALE) : 0;
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	join->joined = 1;
+	join_set_joined(join, ntohl(sy_packet_tcp(frame, v)->seq));
+	__atomic_signal_fence(__ATOMIC_RELEASE);
 	s->state = SESSION_ESTABLISHED;
 	ack_send(w, burst, i, s, join, &o);
 	held_release(w, burst->slot[i], burst->session[i]);
@@ -235,8 +240,9 @@ bool join_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-bool join_syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                  struct session_join *join)
+/* A server's SYN-ACK, packet i. */
+static bool syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                    struct session_join *join)
 {
 	const struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
@@ -244,7 +250,10 @@ bool join_syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const uint8_t *frame = sy_frame(burst->mbuf[i]);
 	struct sy_tcp_options o;
 
-	if (ntohl(sy_packet_tcp(frame, &burst->view[i])->ack) != join_begin_of(s)->number + 1) {
+	uint32_t ack = ntohl(sy_packet_tcp(frame, &burst->view[i])->ack);
+	if (ack != join_begin_of(s)->number + 1) {
+		if (join->joined != JOINED_ASKED || (ack & JOIN_ASKED) != join->asked)
+			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		join_end(t, burst->session[i], &b->endpoint[s->server]);
 		tcp_state_again(s);
 		return true;
@@ -254,6 +263,21 @@ bool join_syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return false;
 }
 
+bool join_syn_seen(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                   struct session_join *join)
+{
+	const struct sy_view *v = &burst->view[i];
+	bool answer = v->tcp_flags & SY_TCP_ACK;
+	if (burst->direction[i] == SESSION_SERVER)
+		return !answer || syn_ack(w, burst, i, join);
+	if (!answer) {
+		uint32_t seq = ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
+		join->asked = (seq + 1) & JOIN_ASKED;
+		join->joined = JOINED_ASKED;
+	}
+	return true;
+}
+
 void join_repeat_syn(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	const struct sy_balance *b = w->app;
@@ -261,7 +285,10 @@ void join_repeat_syn(struct sy_worker *w, struct session_table *t, uint32_t reco
 	const struct session_cold *cold = session_cold_at(t, record);
 	const struct sy_tuple tuple = session_client_tuple(s, cold, &b->endpoint[s->server]);
 	struct rte_mbuf *m = join_syn_packet(w, &tuple, join_begin_of(s));
-	if (m && !sy_packet_again(w, m))
+	if (!m)
+		return;
+	own_packet_mark(b, m);
+	if (!sy_packet_again(w, m))
 		sy_packet_drop(w, m, SY_DROP_OPENING);
 }
 

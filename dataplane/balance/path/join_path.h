@@ -12,10 +12,11 @@ void join_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t
                struct join_opening *opening);
 /* Packet i of a session in state SESSION_OPENING. False: it was answered, held or dropped. */
 bool join_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i);
-/* A server's SYN-ACK, packet i, for a session that was joined. False: it was a repetition, and was
- * answered. If it begins a new connection, the session is joined no longer. */
-bool join_syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                  struct session_join *join);
+/* Packet i, a SYN or SYN-ACK of a session that was joined. False: it was the server's repetition,
+ * and was answered, or was dropped. If it is the server's answer to a later SYN of the client, the
+ * session is joined no longer. */
+bool join_syn_seen(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                   struct session_join *join);
 /* The tuple begins again: client and server see each other's numbers from now on. */
 void join_end(struct session_table *t, uint32_t record, const struct endpoint *e);
 /* Converts packet i of a joined session to the receiver's count. */

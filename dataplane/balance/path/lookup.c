@@ -5,7 +5,7 @@
 
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 {
-	const struct sy_balance *b = w->app;
+	const struct session_index *index = ((const struct sy_balance *)w->app)->index;
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct session_bucket *bucket[SY_BURST];
 	uint8_t missed[SY_BURST];
@@ -17,7 +17,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
-		bucket[i] = session_space_bucket(&b->space, burst->slot[i], burst->hash[i]);
+		bucket[i] = session_bucket_first(&index[burst->slot[i]], burst->hash[i]);
 		SESSION_PREFETCH(bucket[i]);
 	}
 
@@ -26,8 +26,8 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
 		uint8_t slot = burst->slot[i];
-		const struct session_table t = session_table_of(&b->space, slot);
-		uint32_t entry = session_guess_in(&t, bucket[i], burst->hash[i]);
+		const struct session_index *x = &index[slot];
+		uint32_t entry = session_guess_in(x, bucket[i], burst->hash[i]);
 		SY_COUNT(bw->slot_packets[slot], 1);
 		burst->session[i] = entry;
 		if (SY_UNLIKELY(entry == SESSION_NONE))
@@ -36,7 +36,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	/* In a full table one session in six is in its other bucket. */
 	for (unsigned k = 0; k < misses; k++) {
 		unsigned i = missed[k];
-		const struct session_table t = session_table_of(&b->space, burst->slot[i]);
-		burst->session[i] = session_guess_other(&t, burst->hash[i]);
+		const struct session_index *x = &index[burst->slot[i]];
+		burst->session[i] = session_guess_other(x, burst->hash[i]);
 	}
 }

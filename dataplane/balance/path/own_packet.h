@@ -11,4 +11,16 @@ struct rte_mbuf *own_packet(struct sy_worker *w);
  * to send, and the buffer is freed. */
 void own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port);
 
+/* Marks a packet in a client's name that goes into our own pipeline: it must not begin a session,
+ * nor be answered, if its own has ended meanwhile. */
+static inline void own_packet_mark(const struct sy_balance *b, struct rte_mbuf *m)
+{
+	m->ol_flags |= b->own_mark;
+}
+
+static inline bool own_packet_is_marked(const struct sy_balance *b, const struct rte_mbuf *m)
+{
+	return m->ol_flags & b->own_mark;
+}
+
 #endif

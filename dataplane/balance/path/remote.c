@@ -32,7 +32,7 @@ void remote_destroy(struct remote *r)
 	free(r);
 }
 
-/* ---- order: a flow's packets leave as they came */
+/* ---- order: a flow's packets leave as they came ---------------------------------------------- */
 
 static inline uint32_t *remote_position(struct remote *r, const struct sy_burst *burst, unsigned i)
 {
@@ -117,7 +117,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	return true;
 }
 
-/* ---- packets of a burst */
+/* ---- packets of a burst ---------------------------------------------------------------------- */
 
 /* Collects packets without a branch for each: the branch would be mispredicted for half of the
  * packets that arrive at random. */
@@ -140,19 +140,19 @@ static void remote_look_up(const struct sy_balance *b, struct sy_burst *burst, c
 	uint8_t missed[SY_BURST];
 	unsigned misses = 0;
 	for (unsigned k = 0; k < count; k++) {
-		const struct session_table t = session_table_of_any(&b->space, burst->slot[at[k]]);
-		session_prefetch_bucket(&t, burst->hash[at[k]]);
+		const struct session_index x = session_index_of_any(&b->index[burst->slot[at[k]]]);
+		session_prefetch_bucket(&x, burst->hash[at[k]]);
 	}
 	for (unsigned k = 0; k < count; k++) {
-		const struct session_table t = session_table_of_any(&b->space, burst->slot[at[k]]);
-		burst->session[at[k]] = session_guess(&t, burst->hash[at[k]]);
+		const struct session_index x = session_index_of_any(&b->index[burst->slot[at[k]]]);
+		burst->session[at[k]] = session_guess(&x, burst->hash[at[k]]);
 		if (SY_UNLIKELY(burst->session[at[k]] == SESSION_NONE))
 			missed[misses++] = at[k];
 	}
 	for (unsigned k = 0; k < misses; k++) {
-		const struct session_table t =
-		        session_table_of_any(&b->space, burst->slot[missed[k]]);
-		burst->session[missed[k]] = session_guess_other(&t, burst->hash[missed[k]]);
+		const struct session_index x =
+		        session_index_of_any(&b->index[burst->slot[missed[k]]]);
+		burst->session[missed[k]] = session_guess_other(&x, burst->hash[missed[k]]);
 	}
 }
 
@@ -160,12 +160,12 @@ static void remote_look_up(const struct sy_balance *b, struct sy_burst *burst, c
 static inline struct session *remote_record(const struct sy_balance *b,
                                             const struct sy_burst *burst, unsigned i)
 {
-	const struct session_table t = session_table_of_any(&b->space, burst->slot[i]);
+	const struct session_index x = session_index_of_any(&b->index[burst->slot[i]]);
 	unsigned plain = burst->plain[i];
 	if (SY_UNLIKELY(burst->session[i] == SESSION_NONE || !plain ||
 	                plain & SY_PLAIN_SYN_FIN_RST))
 		return NULL;
-	return session_at(&t, burst->session[i] >> 1);
+	return &x.hot[burst->session[i] >> 1];
 }
 
 static void remote_gather(const struct sy_balance *b, const struct sy_burst *burst,

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 
 #include "end.h"
+#include "held.h"
 #include "reset.h"
 
 static bool reset_both_is_allowed(struct sy_worker *w)
@@ -38,8 +39,18 @@ void reset_both_probe(struct sy_worker *w, struct session *s)
 		probe_send(w, s, SESSION_SERVER);
 }
 
+/* What its client has sent meanwhile must not reach the next session with this record. */
+static void opening_forget(struct sy_worker *w, const struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	const struct session_table *t = b->table[sy_slot_of(&s->client, s->client_port)];
+	held_drop(w, t->slot, (uint32_t)(s - session_at(t, 0)));
+}
+
 void reset_both_begin(struct sy_worker *w, struct session *s, unsigned heard)
 {
+	if (s->state == SESSION_OPENING)
+		opening_forget(w, s);
 	s->state = SESSION_DYING;
 	s->seen = (uint16_t)balance_seconds(w);
 	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN);

@@ -13,12 +13,15 @@
 
 #include "address_set.h"
 #include "admit.h"
+#include "challenge.h"
 #include "client_address.h"
 #include "client_mtu.h"
 #include "create.h"
 #include "end.h"
 #include "icmp.h"
 #include "join_path.h"
+#include "own_packet.h"
+#include "pressure.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "segment.h"
@@ -116,18 +119,25 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		oversize_forward(w, burst, i, s, mtu);
 }
 
-static enum tcp_result slow_advance_tcp(struct sy_balance *b, struct session_table *t,
+static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct session_table *t,
                                         uint32_t record, enum session_direction from,
                                         uint8_t *frame, const struct sy_view *v)
 {
+	const struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	struct session_cold *cold = session_cold_at(t, record);
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	uint32_t payload = v->l4_len - (tcp->offset >> 4) * 4u;
 	uint8_t flags = v->tcp_flags;
 	uint32_t secret = SY_UNLIKELY(flags & SY_TCP_RST) ? reset_secret(b, s) : 0;
-	if (endpoint_is_one_way(&b->endpoint[s->server]))
-		return tcp_state_one_way(s, cold, flags, ntohl(tcp->seq), payload, secret);
+	if (endpoint_is_one_way(&b->endpoint[s->server])) {
+		bool begins = s->state == SESSION_SYN_SENT;
+		enum tcp_result result =
+		        tcp_state_one_way(s, cold, flags, ntohl(tcp->seq), payload, secret);
+		if (begins && s->state == SESSION_ESTABLISHED)
+			challenge_see(w, s);
+		return result;
+	}
 	if (from == SESSION_SERVER && s->flags & SESSION_ADDRESS_PENDING)
 		flags = client_address_acknowledged(s, cold, frame, v);
 	uint32_t ack = ntohl(tcp->ack);
@@ -157,19 +167,16 @@ static bool slow_keep(struct sy_worker *w, struct session_table *t, uint32_t rec
 	return true;
 }
 
-/* A server's SYN-ACK for a session that was joined. False: it was a repetition, and was
- * answered. */
-static bool slow_syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                         struct session_table *t, const struct session *s)
+/* A SYN or SYN-ACK of a session that may be joined. False: it was answered or dropped. */
+static bool slow_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                     struct session_table *t, const struct session *s)
 {
 	const struct sy_balance *b = w->app;
 	struct session_join *join = session_join_of(t, burst->session[i], &b->endpoint[s->server]);
-	return !join || !join->joined || join_syn_ack(w, burst, i, join);
+	return !join || !join->joined || join_syn_seen(w, burst, i, join);
 }
 
-/* Advances a session's state by packet i. False: the packet was dropped. Ends the session if
- * the packet may create another one: burst->session[i] is then SESSION_NONE. */
-static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
@@ -195,11 +202,13 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		s->state = SESSION_UDP_BOTH_WAYS;
 	if (v->proto != SY_PROTO_TCP)
 		return true;
-	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED) && from == SESSION_SERVER &&
-	    v->tcp_flags & SY_TCP_SYN && v->tcp_flags & SY_TCP_ACK &&
-	    !slow_syn_ack(w, burst, i, t, s))
+	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED) && v->tcp_flags & SY_TCP_SYN &&
+	    !slow_syn(w, burst, i, t, s))
 		return false;
-	enum tcp_result result = slow_advance_tcp(b, t, record, from, sy_frame(burst->mbuf[i]), v);
+	if (SY_UNLIKELY(v->tcp_flags & SY_TCP_RST) && from == SESSION_CLIENT &&
+	    challenge_is_late_proof(w, burst, i, s))
+		return false;
+	enum tcp_result result = slow_advance_tcp(w, t, record, from, sy_frame(burst->mbuf[i]), v);
 	switch (result) {
 	case TCP_DROP:
 		sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
@@ -220,6 +229,20 @@ static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		break;
 	}
 	return true;
+}
+
+/* Advances a session's state by packet i. False: the packet was dropped. Ends the session if
+ * the packet may create another one: burst->session[i] is then SESSION_NONE. */
+static bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	const struct sy_balance *b = w->app;
+	struct session_table *t = b->table[burst->slot[i]];
+	uint32_t record = burst->session[i];
+	bool unproven = session_state_is_unproven(session_at(t, record)->state);
+	bool goes_on = slow_advance_state(w, burst, i);
+	if (burst->session[i] != SESSION_NONE)
+		pressure_change(w, t, record, unproven);
+	return goes_on;
 }
 
 /* Is no other fragment of its datagram still to come? */
@@ -246,7 +269,7 @@ static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst 
 	struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
 	const struct match_context ctx = {b, t, &burst->view[i].tuple};
-	burst->session[i] = session_find(t, burst->hash[i], match_session, &ctx, &from);
+	burst->session[i] = session_find(t->index, burst->hash[i], match_session, &ctx, &from);
 	return from;
 }
 
@@ -282,6 +305,10 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return;
 	if (burst->session[i] == SESSION_NONE) {
 		enum sy_drop reason = SY_DROP_NO_SESSION;
+		if (SY_UNLIKELY(own_packet_is_marked(b, burst->mbuf[i]))) {
+			sy_burst_drop(w, burst, i, SY_DROP_OPENING);
+			return;
+		}
 		if (from == SESSION_SERVER) {
 			sy_burst_drop(w, burst, i,
 			              had_session ? SY_DROP_SERVER_REMOVED

@@ -10,6 +10,7 @@
 #include "create.h"
 #include "end.h"
 #include "evict.h"
+#include "pressure.h"
 #include "snat.h"
 
 #define POOL_ADDRESSES 4 /* tried by one search: SESSION_PORT_PROBES in all */
@@ -38,10 +39,26 @@ static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *in
 	return found;
 }
 
+/*
+ * First byte of the pool port that corresponds to an inside port (network order): the inside
+ * port's, XORed with the last bytes of both addresses, so neighbours in one /24 want different
+ * ports. Ports below SESSION_PORT_FIRST are not used: then it is the inside port's own byte, which
+ * no other inside port from 1024 up is given. For an inside port below that too, as it may be of
+ * an echo, the byte's highest bit is set.
+ */
+static unsigned own_first_byte(uint16_t port, const struct sy_addr *inside,
+                               const struct sy_addr *pool)
+{
+	const unsigned low = SESSION_PORT_FIRST >> 8;
+	unsigned n = (port & 0xff) ^ inside->b[15] ^ pool->b[15];
+
+	if (n < low)
+		n = port & 0xff;
+	return n < low ? n | 0x80 : n;
+}
+
 /* The pool port that corresponds to an inside port, if it is free. It lies in the inside tuple's
- * slot by construction, and no other port of that host maps to it. Its first byte is the inside
- * port's, XORed with the last bytes of both addresses: neighbours in one /24 never want the same
- * port. */
+ * slot by construction, and is the same towards all remotes. */
 static bool own_port(const struct sy_balance *b, struct session_table *t, struct port_search *p,
                      const struct session *s)
 {
@@ -49,12 +66,11 @@ static bool own_port(const struct sy_balance *b, struct session_table *t, struct
 	struct sy_tuple *reply = &p->search.reply;
 	reply->dst = p->search.locals[0];
 	reply->dport = sy_slot_port(t->slot, &reply->dst,
-	                            (s->client_port & 0xff) ^ s->client.b[15] ^ reply->dst.b[15]);
+	                            own_first_byte(s->client_port, &s->client, &reply->dst));
 	p->search.local = p->search.local_ids[0];
 	p->search.server_hash = sy_hash_tuple(&b->key, reply);
-	return ntohs(reply->dport) >= SESSION_PORT_FIRST &&
-	       session_find(t, p->search.server_hash, port_is_taken, &p->search, &side) ==
-	               SESSION_NONE;
+	return session_find(t->index, p->search.server_hash, port_is_taken, &p->search, &side) ==
+	       SESSION_NONE;
 }
 
 /* Chooses a pool address and port for s. Without connections (UDP, echo) an inside socket keeps its
@@ -147,11 +163,16 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	                            from->proto};
 	sy_rewrite_prepare(from, &to, &r);
 	s[0].delta = r.l4_delta;
+	uint32_t service = b->endpoint[server].service;
+	if (SY_UNLIKELY(pressure_is_full(t)))
+		evict_unproven(w, t, service);
 	uint32_t record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);
-	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, true))
+	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, service, true))
 		record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);
 	if (record == SESSION_NONE)
 		*reason = SY_DROP_TABLE_FULL;
+	else
+		pressure_begin(w, t, record);
 	return record;
 }
 

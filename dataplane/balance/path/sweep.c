@@ -12,6 +12,7 @@
 #include "fragment.h"
 #include "held.h"
 #include "join_path.h"
+#include "pressure.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "sweep.h"
@@ -63,7 +64,8 @@ static bool sweep_goes_on(struct sy_worker *w, const struct endpoint *e, struct 
 /* A slice of one table, and those of its sessions that end. */
 struct slice {
 	struct sy_worker *w;
-	uint16_t now; /* tick */
+	uint16_t now;           /* tick */
+	uint32_t unproven_left; /* of the timeouts of unproven sessions, in 256ths */
 	unsigned count;
 	uint32_t record[SESSIONS_END];
 };
@@ -79,6 +81,19 @@ static void slice_add(struct slice *slice, struct session_table *t, uint32_t rec
 	slice->record[slice->count++] = record;
 	if (slice->count == SESSIONS_END)
 		slice_flush(slice, t);
+}
+
+/* Seconds that the session may be idle; unproven ones less under pressure. */
+static inline uint16_t slice_timeout(const struct slice *slice, const struct service *service,
+                                     const struct endpoint *e, const struct session *s,
+                                     const struct session_cold *cold)
+{
+	uint16_t whole = session_timeout(service, s);
+	if (SY_LIKELY(slice->unproven_left == 256) || !session_state_is_unproven(s->state) ||
+	    whole <= PRESSURE_SECONDS || (endpoint_is_one_way(e) && pressure_talks(s, cold)))
+		return whole;
+	uint16_t left = (uint16_t)(whole * slice->unproven_left / 256);
+	return left > PRESSURE_SECONDS ? left : PRESSURE_SECONDS;
 }
 
 /* A session whose server has not answered yet. Our own SYNs renew its tick, so its age counts. */
@@ -123,11 +138,13 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 		return false;
 	}
 	bool dead = session_is_dead(b, s) || !service;
-	if (!dead &&
-	    (idle <= session_timeout(service, s) || idle > IDLE_MAX || sweep_goes_on(w, e, s)))
+	if (!dead && (idle <= slice_timeout(slice, service, e, s, session_cold_at(t, record)) ||
+	              idle > IDLE_MAX || sweep_goes_on(w, e, s)))
 		return false;
 	if (reset_both_is_due(e, s) && (dead || sweep_sends_resets(service, e, s))) {
+		bool unproven = session_state_is_unproven(s->state);
 		reset_both_begin(w, s, SESSION_NEITHER);
+		pressure_change(w, t, record, unproven);
 		return false;
 	}
 	slice_add(slice, t, record);
@@ -135,15 +152,17 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 }
 
 /* True for most sessions: nothing is to be done. */
-static inline bool sweep_passes(const struct sy_worker *w, const struct session *s,
-                                const struct endpoint *e, uint16_t now)
+static inline bool sweep_passes(const struct slice *slice, const struct session *s,
+                                const struct session_cold *cold, const struct endpoint *e)
 {
+	const struct sy_worker *w = slice->w;
 	const struct sy_balance *b = w->app;
 	const uint32_t special = 1u << SESSION_DYING | 1u << SESSION_RESET_BY_CLIENT |
 	                         1u << SESSION_RESET_BY_SERVER | 1u << SESSION_OPENING;
 	const struct service *service = endpoint_service(b, e);
 	return service && !(special >> s->state & 1) && e->mode != MODE_SNAT &&
-	       session_idle(s, now) <= session_timeout(service, s) && !session_is_dead(b, s) &&
+	       session_idle(s, slice->now) <= slice_timeout(slice, service, e, s, cold) &&
+	       !session_is_dead(b, s) &&
 	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_mtu[s->path]));
 }
 
@@ -155,7 +174,10 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 
-	if (SY_LIKELY(sweep_passes(w, s, e, slice->now)) || sweep_ends(slice, t, record))
+	if (SY_UNLIKELY(!t->counted) && session_state_is_unproven(s->state))
+		pressure_begin(w, t, record);
+	if (SY_LIKELY(sweep_passes(slice, s, session_cold_at(t, record), e)) ||
+	    sweep_ends(slice, t, record))
 		return;
 	if (SY_UNLIKELY(session_is_challenged(s)))
 		challenge_repeat(w, s);
@@ -172,8 +194,12 @@ static void sweep_slice(struct sy_worker *w)
 	struct balance_worker *bw = balance_worker_of(w);
 	if (sy_slot_worker(b->rt, (uint8_t)bw->sweep_slot) == w->id) {
 		struct session_table *t = b->table[bw->sweep_slot];
-		struct slice slice = {.w = w, .now = (uint16_t)balance_seconds(w)};
+		struct slice slice = {.w = w,
+		                      .now = (uint16_t)balance_seconds(w),
+		                      .unproven_left = pressure_timeout_left(t)};
 		bool whole = session_sweep(t, SWEEP_CHUNK, sweep_visit, &slice);
+		if (whole)
+			t->counted = true;
 		slice_flush(&slice, t);
 		if (!whole)
 			return;

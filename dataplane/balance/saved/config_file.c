@@ -46,6 +46,10 @@ int saved_lock(struct sy_balance *b, struct sy_error *err)
 	b->ctl->state_lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (b->ctl->state_lock < 0)
 		return sy_fail(err, errno, "%s: %s", path, strerror(errno));
+	struct stat st;
+	/* Whoever can read the directory could hold its lock. Its users need not list it. */
+	if (fstat(b->ctl->state_lock, &st) == 0 && st.st_mode & 0066)
+		(void)fchmod(b->ctl->state_lock, st.st_mode & 07711);
 	if (flock(b->ctl->state_lock, LOCK_EX | LOCK_NB) == 0)
 		return 0;
 	saved_unlock(b);
@@ -172,7 +176,7 @@ void config_file_flush(struct sy_balance *b, bool now)
 	b->ctl->save_failed = true;
 }
 
-/* ---- loading -------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Reads the whole message; NULL with err. */
 static Steelyard__Forwarder__V1__Config *config_read(int fd, struct sy_error *err)
@@ -212,6 +216,11 @@ static int config_apply(struct sy_balance *b, const void *message, struct sy_err
 	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS;
 	for (size_t i = 0; rc == 0 && i < config->n_local_addresses; i++) {
 		change.put_local_address = config->local_addresses[i];
+		rc = model_change_apply(b, &change, err);
+	}
+	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_SET;
+	for (size_t i = 0; rc == 0 && i < config->n_access_sets; i++) {
+		change.put_access_set = config->access_sets[i];
 		rc = model_change_apply(b, &change, err);
 	}
 	change.kind_case = STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_LIST;

@@ -59,7 +59,7 @@ uint32_t journal_crc(uint64_t revision, const uint8_t *bytes, uint32_t len)
 	return crc;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Serializes one transaction as an entry; NULL: no memory. */
 static uint8_t *entry_pack(uint64_t revision, pb_request *const *requests, unsigned count,
@@ -152,7 +152,7 @@ void journal_close(struct sy_balance *b)
 	b->ctl->journal.fd = -1;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int apply_changes(struct sy_balance *b, const void *request, struct sy_error *err)
 {

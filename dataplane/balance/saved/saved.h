@@ -14,7 +14,7 @@
 
 typedef Steelyard__Forwarder__V1__Request pb_request;
 
-/* ---- config_file.c: the snapshot ------------------------------------------------------------ */
+/* ---- config_file.c: the snapshot ------------------------------------------------------------- */
 
 int config_file_save(struct sy_balance *b, struct sy_error *err);
 /* Saves unsaved configuration. Unless `now`, at most once a second, as every health flip is a
@@ -38,7 +38,7 @@ int saved_write(int fd, const void *bytes, size_t len);
  * errors (memory, lo, nftables) may not recur. */
 bool saved_is_refused(int rc);
 
-/* ---- journal.c: transactions since the snapshot --------------------------------------------- */
+/* ---- journal.c: transactions since the snapshot ---------------------------------------------- */
 
 /* Applies the entries that the snapshot does not contain, and opens the journal for appending. A
  * truncated entry ends the replay; a damaged or refused entry moves the whole file to

@@ -12,7 +12,7 @@ const struct scheduler_ops *scheduler_find(uint32_t number)
 	return number <= SCHEDULERS ? by_number[number] : NULL;
 }
 
-/* ---- hashes: unkeyed, as two forwarders must agree ------------------------------------------ */
+/* ---- hashes: unkeyed, as two forwarders must agree ------------------------------------------- */
 
 static uint64_t hash_addr(const struct sy_addr *a, uint16_t port)
 {
@@ -31,7 +31,7 @@ uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_p
 	return hash_again(hash_addr(client, with_port ? port : 0));
 }
 
-/* ---- pools ---------------------------------------------------------------------------------- */
+/* ---- pools ----------------------------------------------------------------------------------- */
 
 struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity)
 {
@@ -107,7 +107,7 @@ void pool_sort_by_name(struct pool *p)
 	qsort(p->candidate, p->members, sizeof(p->candidate[0]), compare_names);
 }
 
-/* ---- shared tables -------------------------------------------------------------------------- */
+/* ---- shared tables --------------------------------------------------------------------------- */
 
 #define TABLE_CACHE_CHAINS 4096
 

@@ -98,7 +98,7 @@ uint64_t scheduler_name(const struct sy_addr *addr, uint16_t port);
 /* The key of hashing schedulers: the client's address and, if with_port, its port. */
 uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_port);
 
-/* ---- for schedulers ------------------------------------------------------------------------- */
+/* ---- for schedulers -------------------------------------------------------------------------- */
 
 static inline bool pick_is_below_limit(const struct pick *p, const struct candidate *c)
 {

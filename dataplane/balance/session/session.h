@@ -35,6 +35,15 @@ enum session_state {
 	SESSION_STATES
 };
 
+/* Nobody has shown yet that a session in this state is real: half open, or without an answer. */
+static inline bool session_state_is_unproven(uint8_t state)
+{
+	const uint32_t unproven = 1u << SESSION_SYN_SENT | 1u << SESSION_SYN_RECEIVED |
+	                          1u << SESSION_UDP_ONE_WAY | 1u << SESSION_ECHO |
+	                          1u << SESSION_OPENING;
+	return unproven >> state & 1;
+}
+
 /* The name that operators see; "?" for an unknown state. */
 const char *session_state_name(enum session_state state);
 
@@ -119,7 +128,7 @@ static inline bool session_is_by_toa(const struct session_cold *cold)
 
 /* One slot's table. The struct is in process memory, its arrays are in the mapped file. */
 struct session_table;
-struct session_space;
+struct session_index;
 
 struct session_store_options {
 	/* Capacity of all tables together, rounded up to 4 per slot. 0: the capacity of the file
@@ -188,6 +197,9 @@ void session_store_seal(struct session_store *s, uint64_t ticket, bool settled);
 void session_store_close(struct session_store *s);
 /* Closes and removes the file. s may be NULL. */
 void session_store_discard(struct session_store *s);
+/* The start has succeeded, so nobody goes back to an older build that would not understand the
+ * sessions to come: gives a file of an older version the current one. */
+void session_store_started(struct session_store *s);
 /* Notes that the process is alive; called every second. */
 void session_store_alive(struct session_store *s);
 /* Half of the path ids that this process uses (0 or 1): the one that its predecessor does not
@@ -195,8 +207,8 @@ void session_store_alive(struct session_store *s);
 unsigned session_store_path_half(const struct session_store *s);
 /* The table of a slot. The struct is valid as long as the store; its records move when it grows. */
 struct session_table *session_store_table(struct session_store *s, uint8_t slot);
-/* Where all tables are now. */
-void session_store_space(const struct session_store *s, struct session_space *out);
+/* The index of every slot, SY_SLOTS of them: always where its table is now. */
+const struct session_index *session_store_indexes(const struct session_store *s);
 /* Number of sessions that the tables may grow to hold. */
 uint64_t session_store_limit(const struct session_store *s);
 /* Bytes mapped for tables, index, ports, header and names: the whole cost of sessions. */
@@ -208,7 +220,7 @@ struct sy_siphash_key session_store_secret(const struct session_store *s);
 /* The key that determines slots and local ports, for sy_slot_set_key(). */
 const struct sy_slot_key *session_store_slot_key(const struct session_store *s);
 
-/* ---- the id dictionary: the meaning of ids, for a later process (session_dictionary.c) ------ */
+/* ---- the id dictionary: the meaning of ids, for a later process (session_dictionary.c) ------- */
 
 /* A server, by id. Sessions of a server may exist only while its name is complete. */
 struct session_server_name {
@@ -248,7 +260,7 @@ void session_server_set_active(struct session_store *s, uint32_t id, uint32_t ac
 /* Ids below this one may have names. */
 uint32_t session_servers(const struct session_store *s);
 
-/* ---- adoption (session_adopt.c) ------------------------------------------------------------- */
+/* ---- adoption (session_adopt.c) -------------------------------------------------------------- */
 
 /* Results of adoption, per record: name in status and metrics, meaning. */
 #define SESSION_RESULTS(X)                                                                         \
@@ -302,15 +314,15 @@ int session_store_adopt(struct session_store *s, const struct session_validator 
 #define SESSION_NONE UINT32_MAX
 
 /* Prefetches the bucket of a hash. */
-static inline void session_prefetch_bucket(const struct session_table *t, uint64_t hash);
+static inline void session_prefetch_bucket(const struct session_index *x, uint64_t hash);
 /* Prefetches the hot half that a matching tag in the bucket points to. Returns the entry for
  * session_find_guessed(); the table must not change in between. */
-static inline uint32_t session_guess(const struct session_table *t, uint64_t hash);
+static inline uint32_t session_guess(const struct session_index *x, uint64_t hash);
 /* The same for the other bucket, when session_guess() found nothing. */
-static inline uint32_t session_guess_other(const struct session_table *t, uint64_t hash);
-static inline void session_prefetch_record(const struct session_table *t, uint64_t hash)
+static inline uint32_t session_guess_other(const struct session_index *x, uint64_t hash);
+static inline void session_prefetch_record(const struct session_index *x, uint64_t hash)
 {
-	session_guess(t, hash);
+	session_guess(x, hash);
 }
 
 /*
@@ -319,12 +331,12 @@ static inline void session_prefetch_record(const struct session_table *t, uint64
  */
 typedef bool (*session_match)(const void *ctx, const struct session *candidate,
                               enum session_direction direction);
-static inline uint32_t session_find(const struct session_table *t, uint64_t hash,
+static inline uint32_t session_find(const struct session_index *x, uint64_t hash,
                                     session_match match, const void *ctx,
                                     enum session_direction *direction);
 
 /* The same, but tries the entry of session_guess() first. */
-static inline uint32_t session_find_guessed(const struct session_table *t, uint32_t guess,
+static inline uint32_t session_find_guessed(const struct session_index *x, uint32_t guess,
                                             uint64_t hash, session_match match, const void *ctx,
                                             enum session_direction *direction);
 
@@ -414,6 +426,9 @@ struct session_port_search {
 	const uint8_t *local_ids;     /* parallel to locals, as in struct session */
 	unsigned local_count;         /* at most 256 */
 	uint16_t now;                 /* the current tick */
+	/* What it costs to end a session for its port; the least is chosen. SESSION_NONE: it may
+	 * not end. NULL: session_port_cost(). */
+	uint32_t (*cost)(const struct session_port_search *search, const struct session *s);
 	/* the replies' tuple: src, sport and proto are input, dst and dport output */
 	struct sy_tuple reply;
 	/* output */
@@ -429,8 +444,8 @@ struct session_port_search {
 
 /* Tuples that one search tries at most: all of them with up to four local addresses. */
 #define SESSION_PORT_PROBES 1024
-/* After this many tries the search accepts the port of a session that has been in TIME_WAIT for at
- * least a second: the longest of those it has met. */
+/* After this many tries the search accepts the port of a session that may end: of the one that
+ * costs least among those it has met. */
 #define SESSION_PORT_PATIENCE 64
 
 /* The least local port, host order; lower ones are system ports (RFC 6335, section 6). */
@@ -446,6 +461,9 @@ struct session_port_search {
  */
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken);
+/* Only a session that has been in TIME_WAIT for at least a second may end, the longest first. At
+ * most UINT16_MAX, or SESSION_NONE. */
+uint32_t session_port_cost(const struct session_port_search *search, const struct session *s);
 /* Prefetches what such a search reads first; sets the server's cursor. */
 void session_port_prefetch_cursor(struct session_table *t, struct session_port_search *search);
 /* After that: stores the first candidate of the search and its hash, so the search does not compute
@@ -455,7 +473,7 @@ void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *
 
 #include "session_index.h" /* the inline functions and the table's struct */
 
-/* ---- growth (session_grow.c) ---------------------------------------------------------------- */
+/* ---- growth (session_grow.c) ----------------------------------------------------------------- */
 
 /* The place of a slot's table in the file. */
 struct session_region {
@@ -465,6 +483,7 @@ struct session_region {
 
 /* A larger table in preparation; once it is finished, `region` is that of the smaller one. */
 struct session_growth {
+	struct session_index index;
 	struct session_table table;
 	struct session_region region;
 };

@@ -56,6 +56,7 @@ struct adopter {
 	pthread_t thread;
 	struct session_table *to, *from; /* equal if adopted in place */
 	struct session_table old;
+	struct session_index old_index;
 	uint64_t count[SESSION_RESULT_COUNT];
 };
 
@@ -66,7 +67,7 @@ struct candidate {
 	uint64_t client_hash, server_hash;
 };
 
-/* ---- one record ----------------------------------------------------------------------------- */
+/* ---- one record ------------------------------------------------------------------------------ */
 
 /* Ignores `seen`: a worker may have written it just as the session ended. */
 static bool hot_is_empty(const struct session *hot)
@@ -104,7 +105,7 @@ static enum session_result record_validate(const struct adopter *w, struct candi
 	if (v != SESSION_KEPT)
 		return v;
 	c->client_hash = sy_hash_tuple(&a->key, &client);
-	session_prefetch_bucket(w->to, c->client_hash);
+	session_prefetch_bucket(w->to->index, c->client_hash);
 	if (server.proto == 0) {
 		c->server_hash = SESSION_ONE_WAY;
 		return SESSION_KEPT;
@@ -112,7 +113,7 @@ static enum session_result record_validate(const struct adopter *w, struct candi
 	if (sy_slot_of(&server.dst, server.dport) != slot)
 		return SESSION_MISPLACED;
 	c->server_hash = sy_hash_tuple(&a->key, &server);
-	session_prefetch_bucket(w->to, c->server_hash);
+	session_prefetch_bucket(w->to->index, c->server_hash);
 	return SESSION_KEPT;
 }
 
@@ -123,13 +124,13 @@ static void record_free(struct adopter *w, uint32_t record)
 		return;
 	__atomic_store_n(&w->to->cold[record].commit, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	w->to->hot[record] = (struct session){.state = SESSION_FREE};
+	w->to->index->hot[record] = (struct session){.state = SESSION_FREE};
 }
 
 /* Whether a record is followed by a complete pair record that belongs to it. */
 static bool record_has_pair(const struct session_table *t, uint32_t record)
 {
-	const struct session *hot = &t->hot[record];
+	const struct session *hot = &t->index->hot[record];
 
 	return session_is_pair(t, record) && hot[0].state != SESSION_FREE &&
 	       t->cold[record + 1].commit == session_check(&hot[1]) &&
@@ -167,12 +168,14 @@ static bool has_duplicate(const struct adopter *w, const struct candidate *c)
 	                      SESSION_CLIENT};
 	enum session_direction direction;
 
-	if (session_find(w->to, c->client_hash, duplicate_match, &t, &direction) != SESSION_NONE)
+	if (session_find(w->to->index, c->client_hash, duplicate_match, &t, &direction) !=
+	    SESSION_NONE)
 		return true;
 	if (c->server_hash == SESSION_ONE_WAY)
 		return false;
 	t.side = SESSION_SERVER;
-	return session_find(w->to, c->server_hash, duplicate_match, &t, &direction) != SESSION_NONE;
+	return session_find(w->to->index, c->server_hash, duplicate_match, &t, &direction) !=
+	       SESSION_NONE;
 }
 
 static bool record_enter(struct adopter *w, struct candidate *c)
@@ -181,9 +184,9 @@ static bool record_enter(struct adopter *w, struct candidate *c)
 	bool pair = c->hot[1].state == SESSION_PAIR_RECORD;
 
 	if (w->from == to) {
-		if (!session_walk_enter(to, c->record, c->client_hash, c->server_hash))
+		if (!session_walk_enter(to->index, c->record, c->client_hash, c->server_hash))
 			return false;
-		struct session *hot = &to->hot[c->record];
+		struct session *hot = &to->index->hot[c->record];
 		hot->seen = c->hot->seen; /* fields that the validator may have changed */
 		hot->path = c->hot->path;
 		hot->state = c->hot->state;
@@ -200,7 +203,7 @@ static bool record_enter(struct adopter *w, struct candidate *c)
 	       SESSION_NONE;
 }
 
-/* ---- one slot ------------------------------------------------------------------------------- */
+/* ---- one slot -------------------------------------------------------------------------------- */
 
 /* Validates `count` records from `first` on. Puts those to keep into batch[] and returns their
  * number. */
@@ -212,17 +215,17 @@ static unsigned batch_validate(struct adopter *w, uint32_t first, uint32_t count
 
 	for (uint32_t record = first; record < first + count; record++) {
 		struct candidate *c = &batch[kept];
-		if (from->cold[record].commit == 0 && hot_is_empty(&from->hot[record]))
+		if (from->cold[record].commit == 0 && hot_is_empty(&from->index->hot[record]))
 			continue;
-		if (from->hot[record].state == SESSION_PAIR_RECORD) {
+		if (from->index->hot[record].state == SESSION_PAIR_RECORD) {
 			/* validated with its session, unless that was never complete */
 			if (record % 2 == 0 || !record_has_pair(from, record - 1))
 				record_free(w, record);
 			continue;
 		}
 		c->record = record;
-		c->hot[0] = from->hot[record];
-		c->hot[1] = record_has_pair(from, record) ? from->hot[record + 1]
+		c->hot[0] = from->index->hot[record];
+		c->hot[1] = record_has_pair(from, record) ? from->index->hot[record + 1]
 		                                          : (struct session){.state = SESSION_FREE};
 		enum session_result v = record_validate(w, c);
 		if (v == SESSION_KEPT)
@@ -255,12 +258,14 @@ static void slot_begin(struct adopter *w, uint8_t slot)
 	if (old != NULL) {
 		struct session_geometry g;
 		session_slot_geometry(old, slot, &g);
-		session_table_init(&w->old, slot, session_slot_region(old, slot), &g);
+		session_table_init(&w->old, &w->old_index, slot, session_slot_region(old, slot),
+		                   &g);
 		w->from = &w->old;
 		memcpy(w->to->cursors, w->old.cursors, SESSION_PORT_CURSORS * sizeof(uint16_t));
 		return;
 	}
-	memset(w->to->buckets, 0, w->to->bucket_count * sizeof(*w->to->buckets));
+	const struct session_index *x = w->to->index;
+	memset(session_buckets(x), 0, session_bucket_count(x) * sizeof(struct session_bucket));
 }
 
 static void slot_adopt(struct adopter *w, uint8_t slot)
@@ -274,9 +279,10 @@ static void slot_adopt(struct adopter *w, uint8_t slot)
 	}
 	if (w->from == w->to)
 		session_table_list_free(w->to);
+	session_table_count_again(w->to);
 }
 
-/* ---- all slots ------------------------------------------------------------------------------ */
+/* ---- all slots ------------------------------------------------------------------------------- */
 
 static void *adopter_run(void *adopter)
 {

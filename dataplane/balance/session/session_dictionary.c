@@ -85,7 +85,7 @@ static bool local_read(const struct session_file *f, uint32_t id, struct sy_addr
 	return at->check != 0 && at->check == local_check(id, out);
 }
 
-/* ---- interface of the store ----------------------------------------------------------------- */
+/* ---- interface of the store ------------------------------------------------------------------ */
 
 void session_name_server(struct session_store *s, uint32_t id,
                          const struct session_server_name *name)

@@ -16,7 +16,7 @@ static uint64_t round_up(uint64_t value, uint64_t step)
 	return (value + step - 1) / step * step;
 }
 
-/* ---- checks --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Never 0: a check of 0 has not been written yet. */
 static uint64_t words_check(const void *from, size_t size)
@@ -58,7 +58,6 @@ int session_file_renew(struct session_file *f)
 		secret->key = fresh.key;
 		__atomic_store_n(&secret->check, session_secret_check(secret), __ATOMIC_RELEASE);
 	}
-	__atomic_store_n(&f->version, SESSION_FILE_VERSION, __ATOMIC_RELEASE);
 	return 0;
 }
 
@@ -78,7 +77,7 @@ void session_file_finish(struct session_file *f)
 	__atomic_store_n(&f->check, session_file_check(f), __ATOMIC_RELEASE);
 }
 
-/* ---- layout --------------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_t buckets)
 {
@@ -104,6 +103,11 @@ void session_geometry_of(struct session_geometry *g, uint32_t records)
 	        (UINT64_C(2) * records * 100 + INDEX_LOAD_PERCENT - 1) / INDEX_LOAD_PERCENT;
 	uint64_t buckets = (places + SESSION_BUCKET_PLACES - 1) / SESSION_BUCKET_PLACES;
 
+	_Static_assert(UINT64_C(2) * SESSION_RECORDS_MAX * 100 / INDEX_LOAD_PERCENT /
+	                                       SESSION_BUCKET_PLACES +
+	                               2 <
+	                       SESSION_INDEX_BUCKETS,
+	               "struct session_index counts the buckets of the largest table");
 	session_geometry_init(g, records, (uint32_t)buckets);
 }
 
@@ -203,7 +207,7 @@ void session_file_layout(struct session_file *f, const struct session_geometry *
 	f->file_size = f->locals_at + SESSION_LOCALS * sizeof(struct session_local_name);
 }
 
-/* ---- which files can be adopted ------------------------------------------------------------- */
+/* ---- which files can be adopted -------------------------------------------------------------- */
 
 int session_boot_id(uint8_t out[static 16], struct sy_error *err)
 {
@@ -236,7 +240,9 @@ static bool file_is_unfinished(const struct session_file *f)
 {
 	static const char zeros[sizeof(f->magic)];
 
-	return f->check == 0 && (f->version == 0 || f->version == SESSION_FILE_VERSION) &&
+	return f->check == 0 &&
+	       (f->version == 0 || f->version == SESSION_FILE_VERSION ||
+	        f->version == SESSION_FILE_READS) &&
 	       (memcmp(f->magic, zeros, sizeof(zeros)) == 0 ||
 	        memcmp(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic)) == 0);
 }
@@ -261,6 +267,12 @@ static bool file_layout_is_known(const struct session_file *f)
 	       f->locals_at == address_set.locals_at && f->file_size >= address_set.file_size;
 }
 
+/* All hashes by such a key are 0, which is SESSION_ONE_WAY. */
+static bool key_is_void(const struct sy_hash_key *key)
+{
+	return key->k[7] == 0;
+}
+
 enum session_file_state session_file_examine(const struct session_file *f, uint64_t size,
                                              const uint8_t boot[static 16], uint64_t owner,
                                              char reason[static SESSION_REASON])
@@ -275,7 +287,7 @@ enum session_file_state session_file_examine(const struct session_file *f, uint6
 		         SESSION_FILE_VERSION);
 	else if (size < SESSION_FILE_FIRST)
 		snprintf(reason, SESSION_REASON, "it is truncated: %" PRIu64 " bytes", size);
-	else if (f->check != session_file_check(f))
+	else if (f->check != session_file_check(f) || key_is_void(&f->key))
 		snprintf(reason, SESSION_REASON, "its header is damaged");
 	else if (f->slots != SY_SLOTS)
 		snprintf(reason, SESSION_REASON,

@@ -29,8 +29,9 @@
 
 #define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
 
-/* Index entries have 31 bits for a record number within a slot; server ids have 24 bits. */
-#define SESSION_RECORDS_MAX (UINT32_C(1) << 30)
+/* Of a slot: its buckets must be fewer than SESSION_INDEX_BUCKETS, and a record number must fit the
+ * 31 bits that an index entry has. Server ids have 24 bits. */
+#define SESSION_RECORDS_MAX (UINT32_C(1) << 24)
 #define SESSIONS_MAX        (UINT64_C(1) << 31) /* 32 bits must count a file's cache lines */
 #define SESSION_SERVERS_MAX (UINT32_C(1) << 24)
 
@@ -110,7 +111,7 @@ _Static_assert(SESSION_FILE_STATES + SY_SLOTS * sizeof(struct session_slot_state
                        SESSION_FILE_FIRST,
                "slot states fit their page");
 
-/* ---- bytes (session_file.c) ----------------------------------------------------------------- */
+/* ---- bytes (session_file.c) ------------------------------------------------------------------ */
 
 uint64_t session_file_check(const struct session_file *f);
 uint64_t session_seal_check(const struct session_seal *seal);
@@ -157,7 +158,7 @@ static inline struct session_slot_state *session_file_states(struct session_file
 	return (struct session_slot_state *)((uint8_t *)f + SESSION_FILE_STATES);
 }
 
-/* ---- memory (session_memory.c) -------------------------------------------------------------- */
+/* ---- memory (session_memory.c) --------------------------------------------------------------- */
 
 struct session_map {
 	struct session_file *file; /* NULL: not mapped */
@@ -179,7 +180,7 @@ int session_map_extend(struct session_map *m, const char *path, uint64_t length,
 /* Unmaps, closes, unlocks. */
 void session_map_drop(struct session_map *m);
 
-/* ---- the store (session_store.c) ------------------------------------------------------------ */
+/* ---- the store (session_store.c) ------------------------------------------------------------- */
 
 struct session_store {
 	struct session_map now; /* the tables and the id dictionary in use */
@@ -202,12 +203,13 @@ struct session_store {
 	bool due;         /* adoption must come before the tables are used */
 	uint64_t left_ns; /* when its last process was last seen alive */
 	struct session_found found;
+	struct session_index index[SY_SLOTS] __attribute__((aligned(SY_CACHE_LINE)));
 	struct session_table tables[SY_SLOTS];
 };
 
-/* An empty table over a region of zeros, aligned to a cache line. */
-void session_table_init(struct session_table *t, uint8_t slot, void *region,
-                        const struct session_geometry *g);
+/* An empty table over a region of zeros, aligned to a cache line. index: set, and the table's. */
+void session_table_init(struct session_table *t, struct session_index *index, uint8_t slot,
+                        void *region, const struct session_geometry *g);
 /* Builds the free list from all free records below top, low numbers first. */
 void session_table_list_free(struct session_table *t);
 static inline void *session_slot_region(const struct session_file *f, uint8_t slot)
@@ -231,12 +233,12 @@ int session_file_open(const char *path, int flags, struct sy_error *err);
 int session_store_make(struct session_store *s, struct session_map *m, const char *path,
                        const struct sy_hash_key *key, const struct sy_slot_key *slot_key,
                        struct sy_error *err);
-/* Gives a file that has no secret a new one, and the current version. 0 or a negative errno. */
+/* Gives a file that has no secret a new one, which older builds ignore. 0 or a negative errno. */
 int session_file_renew(struct session_file *f);
 /* Completes the header: stores its check. */
 void session_file_finish(struct session_file *f);
 
-/* ---- another size (session_resize.c) -------------------------------------------------------- */
+/* ---- another size (session_resize.c) --------------------------------------------------------- */
 
 /* Whether the file found has the wanted size, its dictionary included. */
 bool session_store_has_size(const struct session_store *s);
@@ -250,7 +252,7 @@ int session_resize_finish(struct session_store *s, struct sy_error *err);
 /* Discards the new file. */
 void session_resize_cancel(struct session_store *s);
 
-/* ---- the id dictionary (session_dictionary.c) ----------------------------------------------- */
+/* ---- the id dictionary (session_dictionary.c) ------------------------------------------------ */
 
 /* Copies all complete names whose ids fit there. */
 void session_dictionary_copy(struct session_file *to, const struct session_file *from);

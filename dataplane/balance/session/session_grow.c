@@ -14,7 +14,7 @@
 /* The file is extended by at least this many bytes, to do so rarely. */
 #define EXTEND_STEP (UINT64_C(4) << 20)
 
-/* ---- regions in use ------------------------------------------------------------------------- */
+/* ---- regions in use -------------------------------------------------------------------------- */
 
 /* Slots, regions that slots have left, and the dictionary. */
 #define REGIONS_MAX (2 * SY_SLOTS + 1)
@@ -49,7 +49,7 @@ static uint64_t region_find(const struct session_store *s, uint64_t lines)
 	return from;
 }
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static int memory_extend(struct session_store *s, uint64_t needed, struct sy_error *err)
 {
@@ -65,7 +65,7 @@ static int memory_extend(struct session_store *s, uint64_t needed, struct sy_err
 	return session_map_extend(&s->now, s->path, s->now.length + wanted, err);
 }
 
-/* ---- growth --------------------------------------------------------------------------------- */
+/* ---- growth ---------------------------------------------------------------------------------- */
 
 static uint64_t store_capacity(const struct session_store *s)
 {
@@ -103,7 +103,7 @@ int session_grow_prepare(struct session_store *s, uint8_t slot, struct session_g
 	}
 	void *region = (uint8_t *)s->now.file + line * SY_CACHE_LINE;
 	memset(region, 0, g.size);
-	session_table_init(&out->table, slot, region, &g);
+	session_table_init(&out->table, &out->index, slot, region, &g);
 	out->region = (struct session_region){line, lines, g.records};
 	return 0;
 }
@@ -113,19 +113,21 @@ void session_grow_copy(const struct session_table *from, struct session_growth *
 	struct session_table *to = &g->table;
 
 	memcpy(to->cursors, from->cursors, SESSION_PORT_CURSORS * sizeof(uint16_t));
-	memcpy(to->hot, from->hot, from->top * sizeof(*to->hot));
+	memcpy(to->index->hot, from->index->hot, from->top * sizeof(*to->index->hot));
 	memcpy(to->cold, from->cold, from->top * sizeof(*to->cold));
 	to->top = from->top;
 	to->live = from->live;
 	to->free_head = from->free_head;
 	to->sweep_at = from->sweep_at;
 	to->evict_at = from->evict_at;
+	to->unproven = from->unproven;
+	to->counted = from->counted;
 }
 
 bool session_grow_enter(struct session_growth *g, uint32_t record, uint64_t client_hash,
                         uint64_t server_hash)
 {
-	return session_walk_enter(&g->table, record, client_hash, server_hash);
+	return session_walk_enter(&g->index, record, client_hash, server_hash);
 }
 
 void session_grow_finish(struct session_store *s, struct session_growth *g)
@@ -137,6 +139,9 @@ void session_grow_finish(struct session_store *s, struct session_growth *g)
 	__atomic_store_n(&session_file_places(s->now.file)[t->slot], session_place_pack(&g->region),
 	                 __ATOMIC_RELEASE);
 	*t = g->table;
+	t->index = &s->index[t->slot];
+	session_index_set(t->index, session_buckets(&g->index), session_bucket_count(&g->index),
+	                  g->index.hot);
 	g->region = before;
 }
 

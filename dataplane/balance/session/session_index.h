@@ -28,14 +28,29 @@ struct session_bucket {
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs one line");
 
-/* Every worker's look-ups read the first line. The second is written when a session is created or
+/*
+ * Where a slot's buckets and hot halves lie: all that look-ups read of its table. The indexes of
+ * all slots are one array of 4 KB, apart from the tables' other fields, so that it stays in the L1
+ * cache. Addresses have 48 bits: the kernel gives higher ones only to processes that ask for them.
+ *
+ *   place   │ cache line of the first bucket (42 bits: its address / 64) │ buckets (22 bits) │
+ *
+ * Writer: the slot's worker when its table grows, `hot` first. Readers: any worker, `place` first:
+ * an entry of the smaller table is valid in the larger one too.
+ */
+struct session_index {
+	uint64_t place;
+	struct session *hot;
+};
+#define SESSION_INDEX_LINE_BITS 42
+#define SESSION_INDEX_BUCKETS   (UINT32_C(1) << (64 - SESSION_INDEX_LINE_BITS))
+
+/* Look-ups read no field of it but `index`. The second line is written when a session is created or
  * ends; other threads read only its `live` (relaxed). */
 struct session_table {
-	struct session_bucket *buckets;
-	struct session *hot;
+	struct session_index *index; /* the slot's, or that of a larger table in preparation */
 	struct session_cold *cold;
 	uint16_t *cursors; /* SESSION_PORT_CURSORS */
-	uint32_t bucket_count;
 	uint32_t capacity; /* records */
 	uint8_t slot;
 
@@ -45,61 +60,41 @@ struct session_table {
 	uint32_t sweep_at;  /* the next record to visit */
 	uint32_t evict_at;  /* the next record to consider for eviction: evict.c */
 	uint32_t refused;   /* insertions that found no record. Reader: control thread, relaxed */
+	uint32_t unproven;  /* sessions that are unproven, of those that are counted */
+	bool counted;       /* a pass of the sweep has counted all sessions */
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
 
-/* Where the slots' tables lie. place: the lower 32 bits hold the cache line of the first bucket,
- * counted from `base`; the upper 32 bits hold the number of buckets. Writer: the slot's worker when
- * its table grows, `hot` first. Readers: any worker, `place` first: an entry of the smaller table
- * is valid in the larger one too. */
-struct session_space {
-	uint8_t *base;
-	uint64_t place[SY_SLOTS];
-	struct session *hot[SY_SLOTS];
-};
-
-/* The part of a slot's table that a look-up needs; no other field is set. Reading struct
- * session_table would cost one more cache line per packet, and 16 KB of L1 for all slots instead of
- * 4 KB. place: as read. */
-static inline __attribute__((always_inline)) struct session_table
-session_table_at(const struct session_space *space, uint8_t slot, uint64_t place)
+/* The first bucket. */
+static inline __attribute__((always_inline)) struct session_bucket *
+session_buckets(const struct session_index *x)
 {
-	return (struct session_table){.buckets = (struct session_bucket *)space->base +
-	                                         (uint32_t)place,
-	                              .hot = space->hot[slot],
-	                              .bucket_count = (uint32_t)(place >> 32)};
+	uint64_t line = x->place << (64 - SESSION_INDEX_LINE_BITS); /* bits of the count drop out */
+	return (struct session_bucket *)(line >> (64 - SESSION_INDEX_LINE_BITS - 6));
 }
 
-/* Of a slot that the calling worker owns: no other thread moves its table. */
-static inline __attribute__((always_inline)) struct session_table
-session_table_of(const struct session_space *space, uint8_t slot)
+static inline __attribute__((always_inline)) uint32_t
+session_bucket_count(const struct session_index *x)
 {
-	return session_table_at(space, slot, space->place[slot]);
+	return (uint32_t)(x->place >> SESSION_INDEX_LINE_BITS);
 }
 
-/* Of any slot: reads the place once, before the hot halves. */
-static inline __attribute__((always_inline)) struct session_table
-session_table_of_any(const struct session_space *space, uint8_t slot)
+/* The index of a slot of any worker. A worker reads those of its own slots directly: no other
+ * thread moves them. */
+static inline __attribute__((always_inline)) struct session_index
+session_index_of_any(const struct session_index *x)
 {
-	return session_table_at(space, slot,
-	                        __atomic_load_n(&space->place[slot], __ATOMIC_ACQUIRE));
+	uint64_t place = __atomic_load_n(&x->place, __ATOMIC_ACQUIRE);
+	return (struct session_index){place, x->hot};
 }
 
-/* The first bucket of a hash, in a slot that the calling worker owns. */
-static inline __attribute__((always_inline)) const struct session_bucket *
-session_space_bucket(const struct session_space *space, uint8_t slot, uint64_t hash)
+/* Publishes where a slot's table lies now. count is below SESSION_INDEX_BUCKETS. */
+static inline void session_index_set(struct session_index *x, const struct session_bucket *buckets,
+                                     uint32_t count, struct session *hot)
 {
-	uint64_t place = space->place[slot];
-	return (const struct session_bucket *)space->base +
-	       ((uint32_t)place + ((hash >> 32) * (place >> 32) >> 32));
-}
-
-/* Publishes a new place of a slot's table. */
-static inline void session_space_set(struct session_space *space, const struct session_table *t)
-{
-	uint64_t line = (uint64_t)(t->buckets - (struct session_bucket *)space->base);
-	__atomic_store_n(&space->hot[t->slot], t->hot, __ATOMIC_RELEASE);
-	__atomic_store_n(&space->place[t->slot], line | (uint64_t)t->bucket_count << 32,
+	uint64_t line = (uintptr_t)buckets / SY_CACHE_LINE;
+	__atomic_store_n(&x->hot, hot, __ATOMIC_RELEASE);
+	__atomic_store_n(&x->place, line | (uint64_t)count << SESSION_INDEX_LINE_BITS,
 	                 __ATOMIC_RELEASE);
 }
 
@@ -111,19 +106,25 @@ static inline uint16_t session_tag(uint64_t hash)
 }
 
 /* Multiply-shift: any number of buckets, no division. */
-static inline uint32_t session_bucket_of(const struct session_table *t, uint64_t hash)
+static inline uint32_t session_bucket_of(const struct session_index *x, uint64_t hash)
 {
-	return (uint32_t)((hash >> 32) * t->bucket_count >> 32);
+	return (uint32_t)((hash >> 32) * session_bucket_count(x) >> 32);
+}
+
+static inline __attribute__((always_inline)) struct session_bucket *
+session_bucket_first(const struct session_index *x, uint64_t hash)
+{
+	return &session_buckets(x)[session_bucket_of(x, hash)];
 }
 
 /* The other bucket of an entry: f(tag) − bucket, modulo the number of buckets. It is its own
  * inverse. */
-static inline uint32_t session_bucket_other(const struct session_table *t, uint32_t bucket,
+static inline uint32_t session_bucket_other(const struct session_index *x, uint32_t bucket,
                                             uint16_t tag)
 {
 	uint32_t spread = tag * 0x9e3779b1u; /* 2^32 over the golden ratio: spreads tags */
-	uint32_t sum = (uint32_t)((uint64_t)spread * t->bucket_count >> 32);
-	return sum >= bucket ? sum - bucket : sum + t->bucket_count - bucket;
+	uint32_t sum = (uint32_t)((uint64_t)spread * session_bucket_count(x) >> 32);
+	return sum >= bucket ? sum - bucket : sum + session_bucket_count(x) - bucket;
 }
 
 /* Bit i of the result: place i has this tag. */
@@ -154,89 +155,111 @@ static inline uint32_t session_bucket_match(const struct session_bucket *b, uint
  * hides. */
 #define SESSION_PREFETCH(at) __builtin_prefetch((at), 0, 2)
 
-static inline void session_prefetch_bucket(const struct session_table *t, uint64_t hash)
+static inline void session_prefetch_bucket(const struct session_index *x, uint64_t hash)
 {
-	SESSION_PREFETCH(&t->buckets[session_bucket_of(t, hash)]);
+	SESSION_PREFETCH(session_bucket_first(x, hash));
 }
 
 /* Returns the first entry in a bucket with this tag, and prefetches its record; or SESSION_NONE. */
 static inline __attribute__((always_inline)) uint32_t
-session_bucket_guess(const struct session_table *t, const struct session_bucket *b, uint16_t tag)
+session_bucket_guess(const struct session_index *x, const struct session_bucket *b, uint16_t tag)
 {
 	uint32_t mask = session_bucket_match(b, tag);
 	if (SY_UNLIKELY(mask == 0))
 		return SESSION_NONE;
 	uint32_t entry = b->entries[__builtin_ctz(mask)];
-	SESSION_PREFETCH(&t->hot[entry >> 1]);
+	SESSION_PREFETCH(&x->hot[entry >> 1]);
 	return entry;
 }
 
 /* Of the first bucket of a hash. Five of six entries lie there even in a full table (insertion
  * prefers it), so the other bucket is prefetched only if the first has no such tag. */
 static inline __attribute__((always_inline)) uint32_t
-session_guess_in(const struct session_table *t, const struct session_bucket *b, uint64_t hash)
+session_guess_in(const struct session_index *x, const struct session_bucket *b, uint64_t hash)
 {
 	uint16_t tag = session_tag(hash);
-	uint32_t entry = session_bucket_guess(t, b, tag);
+	uint32_t entry = session_bucket_guess(x, b, tag);
 	if (SY_UNLIKELY(entry == SESSION_NONE && b->absent)) {
-		uint32_t bucket = (uint32_t)(b - t->buckets);
-		SESSION_PREFETCH(&t->buckets[session_bucket_other(t, bucket, tag)]);
+		uint32_t bucket = (uint32_t)(b - session_buckets(x));
+		SESSION_PREFETCH(&session_buckets(x)[session_bucket_other(x, bucket, tag)]);
 	}
 	return entry;
 }
 
-static inline __attribute__((always_inline)) uint32_t session_guess(const struct session_table *t,
+static inline __attribute__((always_inline)) uint32_t session_guess(const struct session_index *x,
                                                                     uint64_t hash)
 {
-	return session_guess_in(t, &t->buckets[session_bucket_of(t, hash)], hash);
+	return session_guess_in(x, session_bucket_first(x, hash), hash);
 }
 
 static inline __attribute__((always_inline)) uint32_t
-session_guess_other(const struct session_table *t, uint64_t hash)
+session_guess_other(const struct session_index *x, uint64_t hash)
 {
 	uint16_t tag = session_tag(hash);
-	uint32_t bucket = session_bucket_of(t, hash);
-	if (!t->buckets[bucket].absent)
+	uint32_t bucket = session_bucket_of(x, hash);
+	if (!session_buckets(x)[bucket].absent)
 		return SESSION_NONE;
-	return session_bucket_guess(t, &t->buckets[session_bucket_other(t, bucket, tag)], tag);
+	return session_bucket_guess(x, &session_buckets(x)[session_bucket_other(x, bucket, tag)],
+	                            tag);
 }
 
 static inline __attribute__((always_inline)) uint32_t
-session_find(const struct session_table *t, uint64_t hash, session_match match, const void *ctx,
+session_find(const struct session_index *x, uint64_t hash, session_match match, const void *ctx,
              enum session_direction *direction)
 {
 	uint16_t tag = session_tag(hash);
-	uint32_t bucket = session_bucket_of(t, hash);
+	uint32_t bucket = session_bucket_of(x, hash);
 
 	for (unsigned choice = 0; choice < 2; choice++) {
-		const struct session_bucket *b = &t->buckets[bucket];
+		const struct session_bucket *b = &session_buckets(x)[bucket];
 		uint32_t mask = session_bucket_match(b, tag);
 		for (; mask != 0; mask &= mask - 1) {
 			uint32_t entry = b->entries[__builtin_ctz(mask)];
 			enum session_direction side = (enum session_direction)(entry & 1);
-			if (SY_LIKELY(match(ctx, &t->hot[entry >> 1], side))) {
+			if (SY_LIKELY(match(ctx, &x->hot[entry >> 1], side))) {
 				*direction = side;
 				return entry >> 1;
 			}
 		}
 		if (choice == 0 && !b->absent)
 			break;
-		bucket = session_bucket_other(t, bucket, tag);
+		bucket = session_bucket_other(x, bucket, tag);
 	}
 	return SESSION_NONE;
 }
 
 static inline __attribute__((always_inline)) uint32_t
-session_find_guessed(const struct session_table *t, uint32_t guess, uint64_t hash,
+session_find_guessed(const struct session_index *x, uint32_t guess, uint64_t hash,
                      session_match match, const void *ctx, enum session_direction *direction)
 {
 	enum session_direction side = (enum session_direction)(guess & 1);
 
-	if (SY_LIKELY(guess != SESSION_NONE && match(ctx, &t->hot[guess >> 1], side))) {
+	if (SY_LIKELY(guess != SESSION_NONE && match(ctx, &x->hot[guess >> 1], side))) {
 		*direction = side;
 		return guess >> 1;
 	}
-	return session_find(t, hash, match, ctx, direction);
+	return session_find(x, hash, match, ctx, direction);
+}
+
+/* Is the session in this record part of `unproven`? A process that finds sessions counts them in
+ * the sweep's first pass. */
+static inline bool session_is_counted(const struct session_table *t, uint32_t record)
+{
+	return t->counted || record < t->sweep_at;
+}
+
+/* Sessions were found: the sweep's next pass begins with the first record and counts them. */
+static inline void session_table_count_again(struct session_table *t)
+{
+	t->sweep_at = 0;
+	t->unproven = 0;
+	t->counted = false;
+}
+
+/* Unproven sessions that the table holds at most, while others exist that may end for them. */
+static inline uint32_t session_unproven_most(const struct session_table *t)
+{
+	return t->capacity / 2;
 }
 
 /* The record that the next session gets. The free list (records below top) is used first: it keeps
@@ -254,13 +277,13 @@ static inline void session_prefetch_free(const struct session_table *t)
 
 	if (record == SESSION_NONE)
 		return;
-	__builtin_prefetch(&t->hot[record], 1);
+	__builtin_prefetch(&t->index->hot[record], 1);
 	__builtin_prefetch(&t->cold[record], 1);
 }
 
 static inline struct session *session_at(const struct session_table *t, uint32_t record)
 {
-	return &t->hot[record];
+	return &t->index->hot[record];
 }
 
 static inline struct session_cold *session_cold_at(const struct session_table *t, uint32_t record)
@@ -271,7 +294,7 @@ static inline struct session_cold *session_cold_at(const struct session_table *t
 static inline const struct session_cold *session_cold_beside(const struct session_table *t,
                                                              const struct session *hot)
 {
-	return &t->cold[hot - t->hot];
+	return &t->cold[hot - t->index->hot];
 }
 
 #endif

@@ -25,13 +25,17 @@ _Static_assert(sizeof(struct join_begin) == sizeof(struct sy_addr), "in place of
 
 enum { JOIN_MSS = 3 /* sy_cookie_mss() */, JOIN_SACK = 4, JOIN_TIMESTAMPS = 8 };
 
-/* The pair record's cold half. Fields change one store at a time, `joined` last. */
+/* The pair record's cold half. The first 8 bytes change in one store, when the server answers,
+ * after the fields behind them and before the session's state. */
 struct session_join {
-	uint32_t created : 24, joined : 8; /* joined: the server has answered */
-	uint32_t server_number;            /* of the server's SYN */
-	/* What is added to the server's timestamps; while SESSION_OPENING the timestamp of our
-	 * SYN-ACK that the client has echoed. */
-	uint32_t time;
+	/* joined: enum; asked: if JOINED_ASKED, the low bits of the number that a SYN-ACK
+	 * acknowledges. */
+	uint32_t asked : 24, joined : 8;
+	union {
+		uint32_t echo;          /* until then: our timestamp, which the client has echoed */
+		uint32_t server_number; /* of the server's SYN */
+	};
+	uint32_t time;               /* what is added to the server's timestamps */
 	uint16_t commit;             /* as in struct session_cold */
 	int8_t to_client, to_server; /* bits by which windows are shifted */
 } __attribute__((may_alias));
@@ -39,6 +43,24 @@ _Static_assert(sizeof(struct session_join) == sizeof(struct session_cold) &&
                        offsetof(struct session_join, commit) ==
                                offsetof(struct session_cold, commit),
                "a cold half");
+#define JOIN_ASKED 0xffffffu
+
+enum {
+	NOT_JOINED,   /* the server has not answered, or client and server know each other's numbers
+	               */
+	JOINED,       /* it has */
+	JOINED_ASKED, /* and the client has asked for a new connection since */
+};
+
+/* Notes the server's number, and that its session is joined. */
+static inline void join_set_joined(struct session_join *join, uint32_t server_number)
+{
+	typedef uint64_t __attribute__((may_alias)) word;
+	const struct session_join to = {.joined = JOINED, .server_number = server_number};
+	word bytes;
+	memcpy(&bytes, &to, sizeof(bytes));
+	__atomic_store_n((word *)(void *)join, bytes, __ATOMIC_RELEASE);
+}
 
 static inline const struct join_begin *join_begin_of(const struct session *s)
 {

@@ -51,11 +51,9 @@ struct session_table *session_store_table(struct session_store *s, uint8_t slot)
 	return &s->tables[slot];
 }
 
-void session_store_space(const struct session_store *s, struct session_space *out)
+const struct session_index *session_store_indexes(const struct session_store *s)
 {
-	out->base = (uint8_t *)s->now.file;
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		session_space_set(out, &s->tables[slot]);
+	return s->index;
 }
 
 uint64_t session_store_limit(const struct session_store *s)

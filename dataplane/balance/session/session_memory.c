@@ -70,7 +70,7 @@ static int map_anonymous(struct session_map *m, struct sy_error *err)
 	return 0;
 }
 
-/* ---- what is missing ------------------------------------------------------------------------ */
+/* ---- what is missing ------------------------------------------------------------------------- */
 
 static uint64_t number_read(const char *path, const char *format)
 {
@@ -118,7 +118,7 @@ static int fail_huge(const char *path, uint64_t length, uint64_t page, int code,
 	               path, wanted, kb, left, remedy);
 }
 
-/* ---- files ---------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 int session_map_memory(struct session_map *m, const char *path, uint64_t length,
                        struct sy_error *err)

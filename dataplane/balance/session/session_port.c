@@ -30,31 +30,39 @@ static void search_set(struct session_port_search *search, uint8_t slot, unsigne
 	search->reply.dport = sy_slot_port(slot, &search->locals[i], n / search->local_count);
 }
 
-/* Of the sessions that hold a port, the one longest in TIME_WAIT. */
-struct oldest {
-	uint32_t record; /* SESSION_NONE: none may be ended */
-	uint16_t idle;
-	unsigned n;
-	uint64_t hash;
-};
-
-static void oldest_note(const struct session_table *t, const struct session_port_search *search,
-                        struct oldest *o, uint32_t record, unsigned n)
+uint32_t session_port_cost(const struct session_port_search *search, const struct session *s)
 {
-	const struct session *s = session_at(t, record);
 	uint16_t idle = session_idle(s, search->now);
 
 	/* If the clock is earlier than the session's last packet, the session looks old; 2^15 s
 	 * exceed any timeout. */
-	if (s->state == SESSION_TIME_WAIT && idle > o->idle && idle <= INT16_MAX)
-		*o = (struct oldest){record, idle, n, search->server_hash};
+	return s->state == SESSION_TIME_WAIT && idle > 0 && idle <= INT16_MAX ? (uint16_t)~idle
+	                                                                      : SESSION_NONE;
+}
+
+/* Of the sessions that hold a port, the one that costs least. */
+struct cheapest {
+	uint32_t record; /* SESSION_NONE: none may be ended */
+	uint32_t cost;
+	unsigned n;
+	uint64_t hash;
+};
+
+static void cheapest_note(const struct session_table *t, const struct session_port_search *search,
+                          struct cheapest *o, uint32_t record, unsigned n)
+{
+	const struct session *s = session_at(t, record);
+	uint32_t cost = search->cost ? search->cost(search, s) : session_port_cost(search, s);
+
+	if (cost < o->cost)
+		*o = (struct cheapest){record, cost, n, search->server_hash};
 }
 
 /* Tries `count` candidates from `first` on; their cache misses overlap. Returns how many were held
  * before the first free one, which *search then holds; `count` if none is free. */
 static unsigned search_batch(struct session_table *t, const struct sy_hash_key *key,
                              struct session_port_search *search, unsigned first, unsigned count,
-                             session_match taken, struct oldest *o)
+                             session_match taken, struct cheapest *o)
 {
 	unsigned candidates = search->local_count * SY_SLOT_PORTS;
 	uint64_t hash[BATCH];
@@ -63,20 +71,20 @@ static unsigned search_batch(struct session_table *t, const struct sy_hash_key *
 	for (unsigned i = 0; i < count; i++) {
 		search_set(search, t->slot, (first + i) % candidates);
 		hash[i] = sy_hash_tuple(key, &search->reply);
-		session_prefetch_bucket(t, hash[i]);
+		session_prefetch_bucket(t->index, hash[i]);
 	}
 	for (unsigned i = 0; i < count; i++)
-		session_prefetch_record(t, hash[i]);
+		session_prefetch_record(t->index, hash[i]);
 	for (unsigned i = 0; i < count; i++) {
 		if (count > 1)
 			search_set(search, t->slot, (first + i) % candidates);
 		search->server_hash = hash[i];
 		if (ntohs(search->reply.dport) < SESSION_PORT_FIRST)
 			continue;
-		uint32_t record = session_find(t, hash[i], taken, search, &direction);
+		uint32_t record = session_find(t->index, hash[i], taken, search, &direction);
 		if (record == SESSION_NONE)
 			return i;
-		oldest_note(t, search, o, record, (first + i) % candidates);
+		cheapest_note(t, search, o, record, (first + i) % candidates);
 	}
 	return count;
 }
@@ -121,7 +129,8 @@ static bool search_first(struct session_table *t, struct session_port_search *se
 	enum session_direction direction;
 
 	return ntohs(search->reply.dport) >= SESSION_PORT_FIRST &&
-	       session_find(t, search->server_hash, taken, search, &direction) == SESSION_NONE;
+	       session_find(t->index, search->server_hash, taken, search, &direction) ==
+	               SESSION_NONE;
 }
 
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
@@ -131,7 +140,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 	unsigned candidates = search->local_count * SY_SLOT_PORTS;
 	unsigned left = candidates < SESSION_PORT_PROBES ? candidates : SESSION_PORT_PROBES;
 	unsigned at = search_start(cursor, candidates), tried = 0;
-	struct oldest o = {.record = SESSION_NONE};
+	struct cheapest o = {.record = SESSION_NONE, .cost = SESSION_NONE};
 
 	if (candidates == 0)
 		return false;

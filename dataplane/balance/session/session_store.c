@@ -19,7 +19,7 @@
 #define REFUSED_SUFFIX ".refused"
 #define TAKE_TRIES     1000 /* of 1 ms each: for the lock of a process that is stopping */
 
-/* ---- files ---------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 void session_store_beside(const struct session_store *s, const char *suffix,
                           char out[static PATH_MAX])
@@ -103,7 +103,7 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 	return state;
 }
 
-/* ---- a new file ----------------------------------------------------------------------------- */
+/* ---- a new file ------------------------------------------------------------------------------ */
 
 /* Removes the file that was put aside: it may hold the memory that is missing. */
 static bool refused_give_up(struct session_store *s)
@@ -154,8 +154,10 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 	header.owner = s->owner;
 	header.alive_ns = sy_clock_ns();
 	header.path_half = s->path_half;
+	if (m != &s->now) /* of another size: see session_store_started() */
+		header.version = s->now.file->version;
 	*m->file = header;
-	if (s->now.file != m->file) /* of another size: the cookies under way stay valid */
+	if (m != &s->now) /* the cookies under way stay valid */
 		*session_file_secret(m->file) = *session_file_secret(s->now.file);
 	rc = session_file_renew(m->file);
 	return rc == 0 ? 0
@@ -169,7 +171,7 @@ void session_store_tables(struct session_store *s)
 
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		session_slot_geometry(s->now.file, (uint8_t)slot, &g);
-		session_table_init(&s->tables[slot], (uint8_t)slot,
+		session_table_init(&s->tables[slot], &s->index[slot], (uint8_t)slot,
 		                   session_slot_region(s->now.file, (uint8_t)slot), &g);
 	}
 }
@@ -209,7 +211,7 @@ static int store_new(struct session_store *s, struct sy_error *err)
 	return 0;
 }
 
-/* ---- a file that was found ------------------------------------------------------------------ */
+/* ---- a file that was found ------------------------------------------------------------------- */
 
 static int store_map_found(struct session_store *s, uint64_t size, struct sy_error *err)
 {
@@ -332,7 +334,7 @@ static int store_inherit(struct session_store *s, struct sy_error *err)
 	return rc;
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int options_check(const struct session_store_options *o, struct sy_error *err)
 {
@@ -390,7 +392,7 @@ int session_store_open(const struct session_store_options *options, struct sessi
 	return 0;
 }
 
-/* ---- hand-over between processes ------------------------------------------------------------ */
+/* ---- hand-over between processes ------------------------------------------------------------- */
 
 static int lock_wait(struct session_store *s, struct sy_error *err)
 {
@@ -427,7 +429,7 @@ static bool store_trust(struct session_store *s)
 		s->tables[slot].live = st[slot].live;
 		s->tables[slot].top = st[slot].top;
 		s->tables[slot].free_head = st[slot].free_head;
-		s->tables[slot].sweep_at = st[slot].sweep_at;
+		session_table_count_again(&s->tables[slot]);
 	}
 	return true;
 }
@@ -485,6 +487,11 @@ void session_store_alive(struct session_store *s)
 	/* before adoption the time away still counts, also after another crash */
 	if (s->mine && !s->due)
 		__atomic_store_n(&s->now.file->alive_ns, sy_clock_ns(), __ATOMIC_RELAXED);
+}
+
+void session_store_started(struct session_store *s)
+{
+	__atomic_store_n(&s->now.file->version, SESSION_FILE_VERSION, __ATOMIC_RELEASE);
 }
 
 void session_store_close(struct session_store *s)

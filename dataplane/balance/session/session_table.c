@@ -6,21 +6,22 @@
 #include "session_hot.h"
 #include "session_walk.h"
 
-void session_table_init(struct session_table *t, uint8_t slot, void *region,
-                        const struct session_geometry *g)
+void session_table_init(struct session_table *t, struct session_index *index, uint8_t slot,
+                        void *region, const struct session_geometry *g)
 {
 	uint8_t *base = region;
 
 	*t = (struct session_table){
-	        .buckets = (struct session_bucket *)(base + g->buckets_at),
-	        .hot = (struct session *)(base + g->hot_at),
+	        .index = index,
 	        .cold = (struct session_cold *)(base + g->cold_at),
 	        .cursors = (uint16_t *)(base + g->cursors_at),
-	        .bucket_count = g->buckets,
 	        .capacity = g->records,
 	        .slot = slot,
 	        .free_head = SESSION_NONE,
+	        .counted = true,
 	};
+	session_index_set(index, (struct session_bucket *)(base + g->buckets_at), g->buckets,
+	                  (struct session *)(base + g->hot_at));
 }
 
 uint16_t session_check(const struct session *hot)
@@ -34,7 +35,7 @@ uint16_t session_check(const struct session *hot)
 	return (uint16_t)(1 + h % UINT16_MAX);
 }
 
-/* ---- free records: a doubly linked list through the cold halves ----------------------------- */
+/* ---- free records: a doubly linked list through the cold halves ------------------------------ */
 
 /* The head's free_prev is undefined: taking the head touches no other record, which saves a cache
  * miss per creation. */
@@ -74,18 +75,19 @@ void session_table_list_free(struct session_table *t)
 {
 	t->free_head = SESSION_NONE;
 	for (uint32_t record = t->top; record-- > 0;)
-		if (t->hot[record].state == SESSION_FREE)
+		if (t->index->hot[record].state == SESSION_FREE)
 			free_push(t, record);
 }
 
-/* ---- pairs: an even record and the next one ------------------------------------------------- */
+/* ---- pairs: an even record and the next one -------------------------------------------------- */
 
 /* Free records that a search for a pair visits; single sessions are created and end among them. */
 #define PAIR_PROBES 32
 
 static bool pair_is_free(const struct session_table *t, uint32_t first)
 {
-	return t->hot[first].state == SESSION_FREE && t->hot[first + 1].state == SESSION_FREE;
+	return t->index->hot[first].state == SESSION_FREE &&
+	       t->index->hot[first + 1].state == SESSION_FREE;
 }
 
 /* The first of two free records, both below top or starting at top. */
@@ -109,10 +111,10 @@ static uint32_t pair_first(struct session_table *t)
 
 bool session_is_pair(const struct session_table *t, uint32_t record)
 {
-	return record % 2 == 0 && t->hot[record + 1].state == SESSION_PAIR_RECORD;
+	return record % 2 == 0 && t->index->hot[record + 1].state == SESSION_PAIR_RECORD;
 }
 
-/* ---- creation and end ----------------------------------------------------------------------- */
+/* ---- creation and end ------------------------------------------------------------------------ */
 
 static void record_write(struct session_table *t, uint32_t record, const struct session *hot,
                          const struct session_cold *cold)
@@ -120,7 +122,7 @@ static void record_write(struct session_table *t, uint32_t record, const struct 
 	struct session_cold *at = &t->cold[record], whole = *cold;
 
 	free_take(t, record);
-	hot_write(&t->hot[record], hot);
+	hot_write(&t->index->hot[record], hot);
 	whole.commit = 0;
 	*at = whole;
 	__atomic_store_n(&at->commit, session_check(hot), __ATOMIC_RELEASE);
@@ -131,7 +133,7 @@ static bool record_enter(struct session_table *t, uint32_t record, uint64_t clie
 {
 	if (record == SESSION_NONE)
 		return false;
-	if (!session_walk_enter(t, record, client_hash, server_hash))
+	if (!session_walk_enter(t->index, record, client_hash, server_hash))
 		return false;
 	__atomic_store_n(&t->live, t->live + 1, __ATOMIC_RELAXED);
 	return true;
@@ -176,7 +178,7 @@ static void record_clear(struct session_table *t, uint32_t record)
 	__atomic_store_n(&t->cold[record].commit, 0, __ATOMIC_RELAXED);
 	/* after a crash, adoption must not find a commit word that does not match the record */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
-	hot_clear(&t->hot[record]);
+	hot_clear(&t->index->hot[record]);
 	free_push(t, record);
 }
 
@@ -185,9 +187,9 @@ void session_remove(struct session_table *t, uint32_t record, uint64_t client_ha
 {
 	bool pair = session_is_pair(t, record);
 
-	session_walk_remove(t, client_hash, record << 1 | SESSION_CLIENT);
+	session_walk_remove(t->index, client_hash, record << 1 | SESSION_CLIENT);
 	if (server_hash != SESSION_ONE_WAY)
-		session_walk_remove(t, server_hash, record << 1 | SESSION_SERVER);
+		session_walk_remove(t->index, server_hash, record << 1 | SESSION_SERVER);
 	record_clear(t, record);
 	if (pair)
 		record_clear(t, record + 1);
@@ -204,11 +206,11 @@ uint32_t session_capacity(const struct session_table *t)
 	return __atomic_load_n(&t->capacity, __ATOMIC_RELAXED);
 }
 
-/* ---- visits --------------------------------------------------------------------------------- */
+/* ---- visits ---------------------------------------------------------------------------------- */
 
 static bool record_is_session(const struct session_table *t, uint32_t record)
 {
-	uint8_t state = t->hot[record].state;
+	uint8_t state = t->index->hot[record].state;
 
 	return state != SESSION_FREE && state != SESSION_PAIR_RECORD;
 }
@@ -218,7 +220,8 @@ static uint32_t table_trim(struct session_table *t, uint32_t budget)
 {
 	uint32_t done = 0;
 
-	for (; done < budget && t->top > 0 && t->hot[t->top - 1].state == SESSION_FREE; done++)
+	for (; done < budget && t->top > 0 && t->index->hot[t->top - 1].state == SESSION_FREE;
+	     done++)
 		free_unlink(t, --t->top);
 	return done;
 }
@@ -241,7 +244,7 @@ bool session_sweep(struct session_table *t, uint32_t records,
 		}
 		uint32_t record = t->sweep_at++;
 		records--;
-		__builtin_prefetch(&t->hot[record + SWEEP_AHEAD]);
+		__builtin_prefetch(&t->index->hot[record + SWEEP_AHEAD]);
 		if (record_is_session(t, record))
 			visit(ctx, t, record);
 	}

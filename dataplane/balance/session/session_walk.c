@@ -11,55 +11,56 @@ struct node {
 };
 
 /* home: the first bucket of the entry. */
-static void place_set(struct session_table *t, struct session_place p, uint16_t tag, uint32_t entry,
-                      uint32_t home)
+static void place_set(const struct session_index *x, struct session_place p, uint16_t tag,
+                      uint32_t entry, uint32_t home)
 {
-	struct session_bucket *b = &t->buckets[p.bucket];
+	struct session_bucket *b = &session_buckets(x)[p.bucket];
 
 	b->tags[p.index] = tag;
 	b->entries[p.index] = entry;
 	if (SY_UNLIKELY(p.bucket != home)) {
 		b->guests |= (uint16_t)(1u << p.index);
-		t->buckets[home].absent++;
+		session_buckets(x)[home].absent++;
 	}
 }
 
 /* The first bucket of its entry. */
-static uint32_t place_home(const struct session_table *t, struct session_place p)
+static uint32_t place_home(const struct session_index *x, struct session_place p)
 {
-	const struct session_bucket *b = &t->buckets[p.bucket];
+	const struct session_bucket *b = &session_buckets(x)[p.bucket];
 
 	return SY_UNLIKELY(b->guests >> p.index & 1)
-	               ? session_bucket_other(t, p.bucket, b->tags[p.index])
+	               ? session_bucket_other(x, p.bucket, b->tags[p.index])
 	               : p.bucket;
 }
 
-static void place_clear(struct session_table *t, struct session_place p)
+static void place_clear(const struct session_index *x, struct session_place p)
 {
-	struct session_bucket *b = &t->buckets[p.bucket];
-	uint32_t home = place_home(t, p);
+	struct session_bucket *b = &session_buckets(x)[p.bucket];
+	uint32_t home = place_home(x, p);
 
 	if (SY_UNLIKELY(p.bucket != home)) {
 		b->guests &= (uint16_t) ~(1u << p.index);
-		t->buckets[home].absent--;
+		session_buckets(x)[home].absent--;
 	}
 	b->tags[p.index] = 0;
 	b->entries[p.index] = 0;
 }
 
-static void place_move(struct session_table *t, struct session_place from, struct session_place to)
+static void place_move(const struct session_index *x, struct session_place from,
+                       struct session_place to)
 {
-	const struct session_bucket *b = &t->buckets[from.bucket];
+	const struct session_bucket *b = &session_buckets(x)[from.bucket];
 	uint16_t tag = b->tags[from.index];
-	uint32_t entry = b->entries[from.index], home = place_home(t, from);
+	uint32_t entry = b->entries[from.index], home = place_home(x, from);
 
-	place_clear(t, from);
-	place_set(t, to, tag, entry, home);
+	place_clear(x, from);
+	place_set(x, to, tag, entry, home);
 }
 
-static uint32_t bucket_empty(const struct session_table *t, uint32_t bucket)
+static uint32_t bucket_empty(const struct session_index *x, uint32_t bucket)
 {
-	return session_bucket_match(&t->buckets[bucket], 0);
+	return session_bucket_match(&session_buckets(x)[bucket], 0);
 }
 
 static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
@@ -79,7 +80,7 @@ static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
  * bucket twice, which would move an entry that has already left. Buckets are prefetched when queued
  * and examined later.
  */
-static bool walk_search(const struct session_table *t, uint32_t first, uint32_t second,
+static bool walk_search(const struct session_index *x, uint32_t first, uint32_t second,
                         struct session_walk *walk)
 {
 	struct node queue[SESSION_WALK_BUCKETS];
@@ -89,16 +90,16 @@ static bool walk_search(const struct session_table *t, uint32_t first, uint32_t 
 	queue[queued++] = (struct node){.bucket = second};
 	for (uint32_t at = 0; at < queued; at++) {
 		const struct node *n = &queue[at];
-		uint32_t empty = bucket_empty(t, n->bucket);
+		uint32_t empty = bucket_empty(x, n->bucket);
 		if (empty != 0) {
 			walk_trace(queue, at, empty, walk);
 			return true;
 		}
 		for (uint8_t i = 0; i < SESSION_BUCKET_PLACES && queued < SESSION_WALK_BUCKETS;
 		     i++) {
-			uint32_t next =
-			        session_bucket_other(t, n->bucket, t->buckets[n->bucket].tags[i]);
-			__builtin_prefetch(&t->buckets[next]);
+			uint32_t next = session_bucket_other(x, n->bucket,
+			                                     session_buckets(x)[n->bucket].tags[i]);
+			__builtin_prefetch(&session_buckets(x)[next]);
 			queue[queued++] = (struct node){.bucket = next,
 			                                .parent = (uint16_t)at,
 			                                .index = i,
@@ -108,65 +109,65 @@ static bool walk_search(const struct session_table *t, uint32_t first, uint32_t 
 	return false;
 }
 
-bool session_walk_insert(struct session_table *t, uint64_t hash, uint32_t entry,
+bool session_walk_insert(const struct session_index *x, uint64_t hash, uint32_t entry,
                          struct session_walk *walk)
 {
 	uint16_t tag = session_tag(hash);
-	uint32_t first = session_bucket_of(t, hash);
+	uint32_t first = session_bucket_of(x, hash);
 
-	uint32_t empty = bucket_empty(t, first);
+	uint32_t empty = bucket_empty(x, first);
 	if (empty != 0) {
 		walk->length = 1;
 		walk->place[0] = (struct session_place){first, (uint32_t)__builtin_ctz(empty)};
-		place_set(t, walk->place[0], tag, entry, first);
+		place_set(x, walk->place[0], tag, entry, first);
 		return true;
 	}
-	if (!walk_search(t, first, session_bucket_other(t, first, tag), walk))
+	if (!walk_search(x, first, session_bucket_other(x, first, tag), walk))
 		return false;
 	for (uint32_t i = walk->length - 1; i > 0; i--)
-		place_move(t, walk->place[i - 1], walk->place[i]);
-	place_set(t, walk->place[0], tag, entry, first);
+		place_move(x, walk->place[i - 1], walk->place[i]);
+	place_set(x, walk->place[0], tag, entry, first);
 	return true;
 }
 
-void session_walk_undo(struct session_table *t, const struct session_walk *walk)
+void session_walk_undo(const struct session_index *x, const struct session_walk *walk)
 {
-	place_clear(t, walk->place[0]);
+	place_clear(x, walk->place[0]);
 	for (uint32_t i = 1; i < walk->length; i++)
-		place_move(t, walk->place[i], walk->place[i - 1]);
+		place_move(x, walk->place[i], walk->place[i - 1]);
 }
 
-bool session_walk_enter(struct session_table *t, uint32_t record, uint64_t client_hash,
+bool session_walk_enter(const struct session_index *x, uint32_t record, uint64_t client_hash,
                         uint64_t server_hash)
 {
 	struct session_walk client, server;
 
-	if (!session_walk_insert(t, client_hash, record << 1 | SESSION_CLIENT, &client))
+	if (!session_walk_insert(x, client_hash, record << 1 | SESSION_CLIENT, &client))
 		return false;
 	if (server_hash == SESSION_ONE_WAY ||
-	    session_walk_insert(t, server_hash, record << 1 | SESSION_SERVER, &server))
+	    session_walk_insert(x, server_hash, record << 1 | SESSION_SERVER, &server))
 		return true;
-	session_walk_undo(t, &client);
+	session_walk_undo(x, &client);
 	return false;
 }
 
-void session_walk_remove(struct session_table *t, uint64_t hash, uint32_t entry)
+void session_walk_remove(const struct session_index *x, uint64_t hash, uint32_t entry)
 {
 	uint16_t tag = session_tag(hash);
-	uint32_t bucket = session_bucket_of(t, hash);
+	uint32_t bucket = session_bucket_of(x, hash);
 
 	for (unsigned choice = 0; choice < 2; choice++) {
-		const struct session_bucket *b = &t->buckets[bucket];
+		const struct session_bucket *b = &session_buckets(x)[bucket];
 		uint32_t mask = session_bucket_match(b, tag);
 		for (; mask != 0; mask &= mask - 1) {
 			uint32_t index = (uint32_t)__builtin_ctz(mask);
 			if (b->entries[index] == entry) {
-				place_clear(t, (struct session_place){bucket, index});
+				place_clear(x, (struct session_place){bucket, index});
 				return;
 			}
 		}
 		if (!b->absent)
 			return;
-		bucket = session_bucket_other(t, bucket, tag);
+		bucket = session_bucket_other(x, bucket, tag);
 	}
 }

@@ -21,18 +21,18 @@ struct session_walk {
 
 /* Inserts `entry` under a hash, moving others to their other buckets if needed. Returns false, with
  * nothing changed, if it finds no path to an empty place. */
-bool session_walk_insert(struct session_table *t, uint64_t hash, uint32_t entry,
+bool session_walk_insert(const struct session_index *x, uint64_t hash, uint32_t entry,
                          struct session_walk *walk);
 
 /* Reverts the insertion exactly; nothing else may have changed the index since. */
-void session_walk_undo(struct session_table *t, const struct session_walk *walk);
+void session_walk_undo(const struct session_index *x, const struct session_walk *walk);
 
 /* Inserts both entries of a record (only the client's if server_hash is SESSION_ONE_WAY), or
  * none. */
-bool session_walk_enter(struct session_table *t, uint32_t record, uint64_t client_hash,
+bool session_walk_enter(const struct session_index *x, uint32_t record, uint64_t client_hash,
                         uint64_t server_hash);
 
 /* Removes the entry of a hash; does nothing if it is not there. */
-void session_walk_remove(struct session_table *t, uint64_t hash, uint32_t entry);
+void session_walk_remove(const struct session_index *x, uint64_t hash, uint32_t entry);
 
 #endif

@@ -22,7 +22,7 @@ uint64_t __wrap_sy_clock_ns(void)
 	return clock_ns;
 }
 
-/* ---- lifecycle ---- */
+/* ---- lifecycle ------------------------------------------------------------------------------- */
 
 static const char *const vip_text[2] = {"192.0.2.10", "2001:db8:a::10"};
 static const char *const server_text[2] = {"10.0.0.0", "2001:db8:b::"};
@@ -194,7 +194,7 @@ void flows_pass(struct flows *f, unsigned seconds)
 	clock_ns += seconds * SECOND_NS;
 }
 
-/* ---- packets ---- */
+/* ---- packets --------------------------------------------------------------------------------- */
 
 /* The TCP header of the balancer's own reset or probe, which have window 0. NULL: another frame. */
 static const struct sy_tcp *own_segment(const struct rte_mbuf *m)
@@ -330,8 +330,8 @@ struct session *flows_find(struct flows *f, const struct sy_tuple *client)
 	const struct session_table *t = inspect_table(b, sy_slot_of(&client->src, client->sport));
 	const struct match_context ctx = {b, t, client};
 	enum session_direction from;
-	uint32_t record =
-	        session_find(t, sy_hash_tuple(inspect_key(b), client), match_session, &ctx, &from);
+	uint32_t record = session_find(t->index, sy_hash_tuple(inspect_key(b), client),
+	                               match_session, &ctx, &from);
 	return record == SESSION_NONE ? NULL : session_at(t, record);
 }
 
@@ -340,7 +340,7 @@ struct session *flow_session(struct flows *f, const struct flow *flow)
 	return flows_find(f, &flow->client);
 }
 
-/* ---- counters ---- */
+/* ---- counters -------------------------------------------------------------------------------- */
 
 uint64_t flows_result(const struct flows *f, enum session_result v)
 {

@@ -168,7 +168,7 @@ void harness_stop(struct harness *r, uint64_t ticket)
 	harness_close(r);
 }
 
-/* ---- packets and time ---- */
+/* ---- packets and time ------------------------------------------------------------------------ */
 
 void harness_address(struct rte_mbuf *m, unsigned port)
 {
@@ -248,7 +248,7 @@ uint64_t harness_drops(const struct harness *r, enum sy_drop reason)
 	return n;
 }
 
-/* ---- control ---- */
+/* ---- control --------------------------------------------------------------------------------- */
 
 struct sy_addr harness_addr(const char *text)
 {
@@ -451,6 +451,17 @@ void delete_snat(struct changes *c, const char *name)
 typedef Steelyard__Forwarder__V1__AccessList pb_list;
 typedef Steelyard__Forwarder__V1__AccessRule pb_rule;
 
+static Steelyard__Forwarder__V1__Prefix *pb_prefix(struct changes *c, const char *from,
+                                                   uint32_t length)
+{
+	const struct sy_addr addr = harness_addr(from);
+	Steelyard__Forwarder__V1__Prefix *p = take(c, sizeof(*p));
+	steelyard__forwarder__v1__prefix__init(p);
+	p->address = pb_addr(c, &addr);
+	p->length = length;
+	return p;
+}
+
 pb_list *put_access_list(struct changes *c, const char *name, int otherwise)
 {
 	pb_list *l = take(c, sizeof(*l));
@@ -471,14 +482,39 @@ pb_rule *add_access_rule(struct changes *c, pb_list *l, int action, const char *
 	l->rules[l->n_rules++] = r;
 	if (!from)
 		return r;
-	const struct sy_addr addr = harness_addr(from);
 	r->from = take(c, sizeof(*r->from));
-	r->from[0] = take(c, sizeof(*r->from[0]));
+	r->from[0] = pb_prefix(c, from, length);
 	r->n_from = 1;
-	steelyard__forwarder__v1__prefix__init(r->from[0]);
-	r->from[0]->address = pb_addr(c, &addr);
-	r->from[0]->length = length;
 	return r;
+}
+
+void add_access_from_set(struct changes *c, pb_rule *r, const char *set)
+{
+	if (!r->from_sets)
+		r->from_sets = take(c, 8 * sizeof(*r->from_sets));
+	r->from_sets[r->n_from_sets++] = (char *)(uintptr_t)set;
+}
+
+Steelyard__Forwarder__V1__AccessSet *put_access_set(struct changes *c, const char *name)
+{
+	Steelyard__Forwarder__V1__AccessSet *s = take(c, sizeof(*s));
+	steelyard__forwarder__v1__access_set__init(s);
+	s->name = (char *)(uintptr_t)name;
+	s->prefixes = take(c, 16 * sizeof(*s->prefixes));
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_SET)->put_access_set = s;
+	return s;
+}
+
+void add_access_prefix(struct changes *c, Steelyard__Forwarder__V1__AccessSet *s, const char *from,
+                       uint32_t length)
+{
+	s->prefixes[s->n_prefixes++] = pb_prefix(c, from, length);
+}
+
+void delete_access_set(struct changes *c, const char *name)
+{
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_ACCESS_SET)->delete_access_set =
+	        (char *)(uintptr_t)name;
 }
 
 void set_access_ports(struct changes *c, pb_rule *r, uint32_t first, uint32_t last)

@@ -104,7 +104,7 @@ void harness_attend(struct harness *r);
 void harness_advance(struct harness *r, uint64_t ns);
 uint64_t harness_drops(const struct harness *r, enum sy_drop reason);
 
-/* ---- control ---- */
+/* ---- control --------------------------------------------------------------------------------- */
 
 /* Changes under construction, all on one arena. */
 struct changes {
@@ -147,6 +147,14 @@ Steelyard__Forwarder__V1__AccessRule *add_access_rule(struct changes *c,
                                                       uint32_t length);
 void set_access_ports(struct changes *c, Steelyard__Forwarder__V1__AccessRule *r, uint32_t first,
                       uint32_t last);
+/* Lets a rule match the clients of a set too; up to 8 can be added. */
+void add_access_from_set(struct changes *c, Steelyard__Forwarder__V1__AccessRule *r,
+                         const char *set);
+/* A set without prefixes; up to 16 can be added. */
+Steelyard__Forwarder__V1__AccessSet *put_access_set(struct changes *c, const char *name);
+void add_access_prefix(struct changes *c, Steelyard__Forwarder__V1__AccessSet *s, const char *from,
+                       uint32_t length);
+void delete_access_set(struct changes *c, const char *name);
 void put_global_access(struct changes *c, const char *name);
 void delete_access_list(struct changes *c, const char *name);
 void changes_free(struct changes *c);

@@ -9,7 +9,7 @@
 #include "control_plane.h"
 #include "model.h"
 
-/* ---- configuration -------------------------------------------------------------------------- */
+/* ---- configuration --------------------------------------------------------------------------- */
 
 static inline struct model *inspect_model(const struct sy_balance *b)
 {
@@ -71,7 +71,7 @@ static inline void inspect_set_upgrade(struct sy_balance *b,
 	b->options.upgrade_ctx = ctx;
 }
 
-/* ---- what workers read ---------------------------------------------------------------------- */
+/* ---- what workers read ----------------------------------------------------------------------- */
 
 static inline struct balance_worker *inspect_worker(struct sy_balance *b, unsigned worker)
 {
@@ -134,7 +134,7 @@ static inline uint32_t inspect_service_active(const struct sy_balance *b, uint32
 	return b->service_active[service];
 }
 
-/* ---- sessions ------------------------------------------------------------------------------- */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 static inline struct session_store *inspect_store(const struct sy_balance *b)
 {

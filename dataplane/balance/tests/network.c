@@ -138,7 +138,7 @@ uint32_t network_find(const struct network *n, const struct session_table *t, ui
 {
 	const struct packet_match m = {n, tuple};
 
-	return session_find_guessed(t, guess, hash, packet_match, &m, from);
+	return session_find_guessed(t->index, guess, hash, packet_match, &m, from);
 }
 
 bool network_verify(const struct network *n, const struct session_table *t, uint32_t record)
@@ -151,14 +151,14 @@ bool network_verify(const struct network *n, const struct session_table *t, uint
 	uint64_t server_hash = sy_hash_tuple(&n->key, &server.search.reply);
 	enum session_direction from_client = SESSION_SERVER, from_server = SESSION_CLIENT;
 
-	return session_find(t, client_hash, client_match, &client, &from_client) == record &&
+	return session_find(t->index, client_hash, client_match, &client, &from_client) == record &&
 	       from_client == SESSION_CLIENT &&
-	       session_find(t, server_hash, server_match, &server.search, &from_server) == record &&
+	       session_find(t->index, server_hash, server_match, &server.search, &from_server) ==
+	               record &&
 	       from_server == SESSION_SERVER;
 }
 
-/* ---- creation and end
- * ------------------------------------------------------------------------- */
+/* ---- creation and end ------------------------------------------------------------------------ */
 
 enum network_outcome network_create(struct network *n, struct session_table **table,
                                     uint32_t *record)
@@ -169,7 +169,7 @@ enum network_outcome network_create(struct network *n, struct session_table **ta
 	uint64_t client_hash = sy_hash_tuple(&n->key, &tuple);
 	enum session_direction direction;
 
-	if (session_find(t, client_hash, client_match, &tuple, &direction) != SESSION_NONE)
+	if (session_find(t->index, client_hash, client_match, &tuple, &direction) != SESSION_NONE)
 		return NETWORK_KNOWN;
 	uint32_t server = (uint32_t)(network_random(n) % n->server_count);
 	struct port_search port = {.search = {.locals = n->locals,
@@ -205,8 +205,7 @@ void network_remove(const struct network *n, struct session_table *t, uint32_t r
 	session_remove(t, record, sy_hash_tuple(&n->key, &client), sy_hash_tuple(&n->key, &server));
 }
 
-/* ---- validation
- * ------------------------------------------------------------------------------- */
+/* ---- validation ------------------------------------------------------------------------------ */
 
 static enum session_result validator(void *ctx, uint8_t slot, struct session *hot,
                                      const struct session_cold *cold, uint32_t idle_s,

@@ -13,6 +13,7 @@
 
 struct fixture {
 	struct session_table table;
+	struct session_index index;
 	struct session_geometry geometry;
 	uint8_t *region;
 };
@@ -23,7 +24,7 @@ static inline void fixture_open(struct fixture *f, uint32_t records, uint32_t bu
 	f->region = aligned_alloc(SY_CACHE_LINE, f->geometry.size);
 	assert_non_null(f->region);
 	memset(f->region, 0, f->geometry.size);
-	session_table_init(&f->table, 7, f->region, &f->geometry);
+	session_table_init(&f->table, &f->index, 7, f->region, &f->geometry);
 }
 
 static inline void fixture_close(struct fixture *f)
@@ -70,7 +71,7 @@ static inline uint32_t find_named(const struct session_table *t, uint64_t hash, 
 	struct wanted w = {name, direction};
 	enum session_direction found =
 	        direction == SESSION_CLIENT ? SESSION_SERVER : SESSION_CLIENT;
-	uint32_t record = session_find(t, hash, wanted_match, &w, &found);
+	uint32_t record = session_find(t->index, hash, wanted_match, &w, &found);
 
 	if (record != SESSION_NONE)
 		assert_int_equal(found, direction);
@@ -88,19 +89,19 @@ static inline uint32_t insert_named(struct session_table *t, uint64_t name, uint
 /* Index entries in use. Buckets count how many of their entries lie in other buckets. */
 static inline uint32_t index_used(const struct session_table *t)
 {
-	uint32_t used = 0, *absent = calloc(t->bucket_count, sizeof(*absent));
+	uint32_t used = 0, *absent = calloc(session_bucket_count(t->index), sizeof(*absent));
 
 	assert_non_null(absent);
-	for (uint32_t i = 0; i < t->bucket_count; i++) {
-		const struct session_bucket *b = &t->buckets[i];
+	for (uint32_t i = 0; i < session_bucket_count(t->index); i++) {
+		const struct session_bucket *b = &session_buckets(t->index)[i];
 		uint32_t empty = session_bucket_match(b, 0);
 		assert_int_equal(b->guests & (empty | ~0u << SESSION_BUCKET_PLACES), 0);
 		for (uint32_t guests = b->guests; guests != 0; guests &= guests - 1)
-			absent[session_bucket_other(t, i, b->tags[__builtin_ctz(guests)])]++;
+			absent[session_bucket_other(t->index, i, b->tags[__builtin_ctz(guests)])]++;
 		used += SESSION_BUCKET_PLACES - (uint32_t)__builtin_popcount(empty);
 	}
-	for (uint32_t i = 0; i < t->bucket_count; i++)
-		assert_int_equal(t->buckets[i].absent, absent[i]);
+	for (uint32_t i = 0; i < session_bucket_count(t->index); i++)
+		assert_int_equal(session_buckets(t->index)[i].absent, absent[i]);
 	free(absent);
 	return used;
 }

@@ -146,14 +146,14 @@ static inline uint64_t place_check(const struct network *n)
 		uint32_t cursor = 0, listed = 0, free = 0, last = SESSION_NONE;
 		for (uint32_t r; (r = session_next(t, &cursor)) != SESSION_NONE; listed++) {
 			assert_true(network_verify(n, t, r));
-			assert_int_equal(t->cold[r].commit, session_check(&t->hot[r]));
+			assert_int_equal(t->cold[r].commit, session_check(&t->index->hot[r]));
 		}
 		assert_int_equal(listed, session_count(t));
 		assert_int_equal(index_used(t), 2 * listed);
 		assert_true(t->top <= t->capacity);
 		for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next) {
 			assert_true(r < t->top && free < t->top);
-			assert_int_equal(t->hot[r].state, SESSION_FREE);
+			assert_int_equal(t->index->hot[r].state, SESSION_FREE);
 			if (last != SESSION_NONE) /* no meaning in the first record */
 				assert_int_equal(t->cold[r].free_prev, last);
 			assert_int_equal(t->cold[r].commit, 0);

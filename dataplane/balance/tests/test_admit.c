@@ -161,6 +161,79 @@ static void test_service_list(void **state)
 	flows_commit(f, &c);
 }
 
+/* A set's members, and a list that names it. */
+static void members_put(struct changes *c, const char *v4, const char *v6)
+{
+	typedef Steelyard__Forwarder__V1__AccessSet pb_set;
+	pb_set *set = put_access_set(c, "members");
+	add_access_prefix(c, set, v4, 24);
+	add_access_prefix(c, set, v6, 120);
+}
+
+/* A rule may name sets; they change without their lists, and for all workers at once. */
+static void test_sets(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	for (unsigned many = 0; many < 2; many++) { /* asked rule by rule, or by rte_acl */
+		members_put(&c, "198.18.1.0", "2001:db8:c::100");
+		pb_list *l = put_access_list(&c, "edge", ALLOW);
+		pb_rule *r = add_access_rule(&c, l, DROP, many ? "198.18.3.0" : NULL, 24);
+		add_access_from_set(&c, r, "members");
+		put_global_access(&c, "edge");
+		flows_commit(f, &c);
+		for (unsigned s = 0; s < FLOW_SERVICES; s++) {
+			check_dropped(f, s, (uint16_t)(3000 + many), 0x101, SY_DROP_ACL_DROP);
+			assert_true(is_admitted(f, s, (uint16_t)(3000 + many), 0x201));
+		}
+		members_put(&c, "198.18.2.0", "2001:db8:c::200");
+		flows_commit(f, &c);
+		for (unsigned s = 0; s < FLOW_SERVICES; s++) {
+			check_dropped(f, s, (uint16_t)(3002 + many), 0x201, SY_DROP_ACL_DROP);
+			assert_true(is_admitted(f, s, (uint16_t)(3002 + many), 0x101));
+		}
+		if (many)
+			check_dropped(f, 0, 3004, 0x301, SY_DROP_ACL_DROP);
+		delete_access_set(&c, "members");
+		flows_check_refused(f, &c, "names a deleted access set");
+		check_dropped(f, 0, (uint16_t)(3005 + many), 0x201, SY_DROP_ACL_DROP);
+		put_global_access(&c, "");
+		delete_access_list(&c, "edge");
+		delete_access_set(&c, "members");
+		flows_commit(f, &c);
+		assert_true(is_admitted(f, 0, (uint16_t)(3007 + many), 0x201));
+		assert_null(f->harness.b->ctl->access->now.ranges);
+	}
+}
+
+static void test_refused_sets(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	add_access_from_set(&c, add_access_rule(&c, put_access_list(&c, "x", ALLOW), DROP, NULL, 0),
+	                    "none");
+	flows_check_refused(f, &c, "no access set none");
+	delete_access_set(&c, "none");
+	flows_check_refused(f, &c, "no access set none");
+	put_access_set(&c, "");
+	flows_check_refused(f, &c, "1 to 63 bytes");
+	add_access_prefix(&c, put_access_set(&c, "x"), "198.18.1.1", 24);
+	flows_check_refused(f, &c, "prefix 1 has bits behind");
+	add_access_prefix(&c, put_access_set(&c, "x"), "198.18.1.0", 33);
+	flows_check_refused(f, &c, "prefix 1 is wrong");
+	members_put(&c, "198.18.1.0", "2001:db8:c::100");
+	add_access_prefix(&c, c.change[0]->put_access_set, "198.18.2.0", 24);
+	flows_check_refused(f, &c, "prefix 3 has bits behind its length, or is not behind");
+	char name[ADDRESS_SETS + 1][8];
+	for (unsigned i = 0; i <= ADDRESS_SETS; i++) {
+		snprintf(name[i], sizeof(name[i]), "set-%u", i);
+		put_access_set(&c, name[i]);
+	}
+	flows_check_refused(f, &c, "no room for another access set");
+	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++)
+		assert_null(f->harness.b->ctl->access->now.set[bit]);
+}
+
 static void test_refused_changes(void **state)
 {
 	struct flows *f = *state;
@@ -209,6 +282,10 @@ static void test_counts_stay(void **state)
 	assert_int_equal(matches(f, "edge", 1), 1);
 	assert_true(is_admitted(f, 0, 6001, 0x109));
 	assert_int_equal(matches(f, "edge", 0), 1);
+	l = put_access_list(&c, "edge", ALLOW);
+	add_access_rule(&c, l, DROP, "198.18.1.0", 24)->name = "scanners";
+	flows_commit(f, &c);
+	assert_int_equal(matches(f, "edge", 0), 1);
 }
 
 /* The next process has the lists, after a crash, a stop and a take-over. */
@@ -217,7 +294,10 @@ static void test_restarts(void **state)
 	struct flows *f = *state;
 	struct changes c = {0};
 	edge_put(&c, DROP);
-	add_access_rule(&c, put_access_list(&c, "few", DROP), ALLOW, "198.18.2.0", 24);
+	members_put(&c, "198.18.2.0", "2001:db8:c::200");
+	add_access_from_set(&c,
+	                    add_access_rule(&c, put_access_list(&c, "few", DROP), ALLOW, NULL, 0),
+	                    "members");
 	put_service(&c, &f->service[0], "service", FLOW_RR, NULL)->access_list = "few";
 	flows_commit(f, &c);
 	for (unsigned life = 0; life < 4; life++) {
@@ -272,9 +352,12 @@ static unsigned random_below(unsigned n)
 	return (unsigned)(random_next() % n);
 }
 
-static bool rule_matches(const pb_rule *r, const struct sy_tuple *t)
+/* Sets of one letter; 'a' has bit 0. */
+static bool rule_matches(const pb_rule *r, const struct sy_tuple *t, uint32_t sets)
 {
-	bool from = r->n_from == 0, port = r->n_ports == 0;
+	bool from = r->n_from == 0 && r->n_from_sets == 0, port = r->n_ports == 0;
+	for (size_t i = 0; i < r->n_from_sets; i++)
+		from |= sets >> (*r->from_sets[i] - 'a') & 1;
 	for (size_t i = 0; i < r->n_from; i++) {
 		struct sy_addr a;
 		sy_addr_from_bytes(r->from[i]->address.data, r->from[i]->address.len, &a);
@@ -298,6 +381,9 @@ static void random_rule(struct changes *c, pb_list *l)
 	unsigned n = random_below(6);
 	pb_rule *r = add_access_rule(c, l, 1 + (int)random_below(4), from[n], length[n]);
 	r->protocol = (int[]){0, SY_PROTO_TCP, SY_PROTO_UDP}[random_below(3)];
+	static const char *const set[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+	for (unsigned k = random_below(2) ? random_below(4) : 0; k > 0; k--)
+		add_access_from_set(c, r, set[random_below(8)]);
 	if (random_below(3) == 0)
 		set_access_ports(c, r, 1 + random_below(100), 100 + random_below(60000));
 }
@@ -320,10 +406,11 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 		if (random_below(4) == 0)
 			t.src.b[4 + 8 * !family] ^= 1; /* none of the networks */
 		v4[i] = family == 0;
-		key[i] = access_key_of(&t, 0);
+		const uint32_t sets = random_below(2) ? random_below(256) : 0;
+		key[i] = access_key_of(&t, sets);
 		right[i] = (uint16_t)pb->n_rules;
 		for (unsigned r = 0; r < pb->n_rules && right[i] == pb->n_rules; r++) {
-			if (!rule_matches(pb->rules[r], &t))
+			if (!rule_matches(pb->rules[r], &t, sets))
 				continue;
 			if (pb->rules[r]->action != COUNT)
 				right[i] = (uint16_t)r;
@@ -341,6 +428,12 @@ static void test_model(void **state)
 {
 	(void)state;
 	uint64_t contexts = 1u << 20;
+	struct model_set set[8] = {0};
+	struct access_version sets = {0};
+	for (unsigned i = 0; i < 8; i++) {
+		set[i].name[0] = (char)('a' + i);
+		sets.set[i] = &set[i];
+	}
 	for (unsigned round = 0; round < 150; round++) {
 		struct changes c = {0};
 		struct access_list *l = NULL;
@@ -348,7 +441,7 @@ static void test_model(void **state)
 		pb_list *pb = put_access_list(&c, "model", 1 + (int)random_below(3));
 		for (unsigned n = random_below(14); n > 0; n--)
 			random_rule(&c, pb);
-		assert_int_equal(access_list_build(pb, &contexts, &l, &err), 0);
+		assert_int_equal(access_list_build(pb, &sets, &contexts, &l, &err), 0);
 		for (unsigned r = 0; r < l->rules; r++)
 			l->rule[r].counter = r;
 		l->counter = l->rules;
@@ -358,16 +451,46 @@ static void test_model(void **state)
 	}
 }
 
+/* Every set in a rule of its own, before rules of prefixes and ports. */
+static void test_many_sets(void **state)
+{
+	(void)state;
+	struct model_set set[ADDRESS_SETS] = {0};
+	struct access_version sets = {0};
+	struct changes c = {0};
+	struct access_list *l = NULL;
+	struct sy_error err;
+	uint64_t contexts = 1u << 21;
+	pb_list *pb = put_access_list(&c, "many", ALLOW);
+	char from[16];
+	for (unsigned i = 0; i < ADDRESS_SETS; i++) {
+		snprintf(set[i].name, sizeof(set[i].name), "set-%u", i);
+		sets.set[i] = &set[i];
+		pb_rule *r = add_access_rule(&c, pb, i % 2 ? DROP : ALLOW, NULL, 0);
+		add_access_from_set(&c, r, set[i].name);
+		snprintf(from, sizeof(from), "198.18.%u.0", i);
+		if (i < 31)
+			add_access_rule(&c, pb, i % 2 ? ALLOW : DROP, from, 24);
+	}
+	set_access_ports(&c, add_access_rule(&c, pb, DROP, NULL, 0), 100, 200);
+	assert_int_equal(access_list_build(pb, &sets, &contexts, &l, &err), 0);
+	access_list_free(l);
+	changes_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_actions, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_service_list, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_sets, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_refused_sets, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_refused_changes, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_counts_stay, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_restarts, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_established, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_bursts, flows_setup, flows_teardown),
+	        cmocka_unit_test(test_many_sets),
 	        cmocka_unit_test_setup_teardown(test_model, flows_setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static struct sy_tuple stranger_of(const struct flows *f, const struct flow *flo
 			s.sport = sy_slot_port(slot, &s.src, k);
 			uint64_t own = sy_hash_tuple(inspect_key(b), &s);
 			if (session_tag(own) == session_tag(hash) &&
-			    session_bucket_of(t, own) == session_bucket_of(t, hash))
+			    session_bucket_of(t->index, own) == session_bucket_of(t->index, hash))
 				return s;
 		}
 	}

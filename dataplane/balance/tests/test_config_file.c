@@ -172,7 +172,7 @@ static void test_not_halfway(void **state)
 	assert_int_equal(access(f->path, F_OK), 0);
 }
 
-/* ---- damage ---- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 /* The file is kept aside unchanged, and the forwarder starts empty and works. */
 static void check_refused(struct fixture *f, const uint8_t *bytes, size_t len)

@@ -402,7 +402,7 @@ static void test_many_locals(void **state)
 	refuse(r, &c, MAX_LOCALS, EXHAUSTED);
 }
 
-/* ---- malformed messages ---- */
+/* ---- malformed messages ---------------------------------------------------------------------- */
 
 struct answer {
 	unsigned count;
@@ -438,7 +438,7 @@ static void test_malformed(void **state)
 	assert_int_equal(a.count, 5);
 }
 
-/* ---- messages that grow ---- */
+/* ---- messages that grow ---------------------------------------------------------------------- */
 
 /* A request of a whole frame: `head`, then the field `body` of a request with `unit` again and
  * again. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the flow directors are told of the ports of VIPs, and when. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,6 +42,29 @@ int __wrap_sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
 	for (size_t i = 0; i < count; i++)
 		at += (size_t)snprintf(told + at, sizeof(told) - at, "%u:%u-%u ", sorted[i].proto,
 		                       sorted[i].first, sorted[i].last);
+	return 0;
+}
+
+int __wrap_sy_sources_block(struct sy_runtime *rt, const struct sy_blocked *list, size_t count,
+                            bool all);
+
+/* What is blocked, in the order in which it was told. */
+static char blocked[200];
+static int block_fails; /* with this, unless the list is empty */
+
+int __wrap_sy_sources_block(struct sy_runtime *rt, const struct sy_blocked *list, size_t count,
+                            bool all)
+{
+	char text[SY_ADDR_TEXT];
+	size_t at = 0;
+	(void)rt;
+	assert_false(all); /* rules do not end sessions */
+	if (block_fails && count)
+		return block_fails;
+	blocked[0] = 0;
+	for (size_t i = 0; i < count; i++)
+		at += (size_t)snprintf(blocked + at, sizeof(blocked) - at, "%s/%u ",
+		                       sy_addr_format(&list[i].addr, text), list[i].bits);
 	return 0;
 }
 
@@ -156,6 +180,83 @@ static void test_a_refused_change_tells_nothing_false(void **state)
 	assert_string_equal(told, "6:80-80 17:53-53 ");
 }
 
+typedef Steelyard__Forwarder__V1__AccessRule pb_rule;
+#define ALLOW STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW
+#define DROP  STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP
+
+/* Two rules that drop, the first one with a set, and what another rule before them does to that. */
+static void edge_put(struct changes *c, Steelyard__Forwarder__V1__AccessList **list)
+{
+	Steelyard__Forwarder__V1__AccessSet *set = put_access_set(c, "bad");
+	add_access_prefix(c, set, "192.0.2.0", 25);
+	add_access_prefix(c, set, "2001:db8::", 32);
+	*list = put_access_list(c, "edge", ALLOW);
+}
+
+static void edge_commit(struct flows *f, struct changes *c, Steelyard__Forwarder__V1__AccessList *l)
+{
+	add_access_from_set(c, add_access_rule(c, l, DROP, "10.0.0.0", 8), "bad");
+	add_access_rule(c, l, DROP, "192.0.2.7", 32);
+	add_access_rule(c, l, DROP, "198.18.0.0", 15);
+	add_access_rule(c, l, DROP, "64.0.0.0", 2); /* too short for the director */
+	put_global_access(c, "edge");
+	flows_commit(f, c);
+}
+
+static void test_blocked_sources(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	Steelyard__Forwarder__V1__AccessList *l;
+	pb_rule *r;
+	for (unsigned other = 0; other < 6; other++) {
+		edge_put(&c, &l);
+		edge_commit(f, &c, l);
+		assert_string_equal(blocked,
+		                    "10.0.0.0/8 192.0.2.0/25 198.18.0.0/15 2001:db8::/32 ");
+		edge_put(&c, &l);
+		r = add_access_rule(&c, l, DROP, "203.0.113.0", 24);
+		if (other == 0)
+			r->action = ALLOW;
+		else if (other == 1)
+			r->protocol = STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP;
+		else if (other == 2)
+			r->log_every = 1;
+		else if (other == 3)
+			set_access_ports(&c, r, 1, 2);
+		else if (other == 4)
+			r->n_from = 0;
+		else
+			r->action = STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_RESET;
+		edge_commit(f, &c, l);
+		assert_string_equal(blocked, "");
+	}
+}
+
+/* The set changes alone; the list is no longer the one for all services; the director refuses. */
+static void test_blocked_changes(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	Steelyard__Forwarder__V1__AccessList *l;
+	edge_put(&c, &l);
+	edge_commit(f, &c, l);
+	put_access_set(&c, "bad");
+	flows_commit(f, &c);
+	assert_string_equal(blocked, "10.0.0.0/8 192.0.2.7/32 198.18.0.0/15 ");
+	block_fails = -E2BIG;
+	put_access_set(&c, "bad");
+	flows_commit(f, &c);
+	assert_string_equal(blocked, "");
+	block_fails = 0;
+	put_access_set(&c, "bad");
+	flows_commit(f, &c);
+	assert_string_not_equal(blocked, "");
+	put_global_access(&c, "");
+	flows_commit(f, &c);
+	assert_string_equal(blocked, "");
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
@@ -166,6 +267,8 @@ int main(void)
 	        TEST(ranges),
 	        TEST(an_address_that_changes_its_use),
 	        TEST(a_refused_change_tells_nothing_false),
+	        cmocka_unit_test_setup_teardown(test_blocked_sources, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_blocked_changes, flows_setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static int setup(void **state)
 	return rc;
 }
 
-/* ---- sending and receiving ---- */
+/* ---- sending and receiving ------------------------------------------------------------------- */
 
 static struct sy_tuple client_of(const char *vip, unsigned v6, uint16_t port)
 {
@@ -195,7 +195,7 @@ static struct session *find(struct flows *f, const struct sy_tuple *t)
 	return flow_session(f, &flow);
 }
 
-/* ---- valid fragments ---- */
+/* ---- valid fragments ------------------------------------------------------------------------- */
 
 static void check_mode(struct flows *f, enum mode mode, unsigned v6, uint16_t port)
 {
@@ -314,7 +314,7 @@ static void test_one_packet(void **state)
 	}
 }
 
-/* ---- wrong fragments ---- */
+/* ---- wrong fragments ------------------------------------------------------------------------- */
 
 static void check_dropped(struct flows *f, const struct frame *in, enum sy_drop reason)
 {

@@ -104,7 +104,6 @@ static void all_slots_grow(void **state)
 				fail_msg("%s", err.text);
 			session_grow_copy(inspect_table(f->harness.b, slot), &g);
 			session_grow_finish(inspect_store(f->harness.b), &g);
-			session_space_set(&f->harness.b->space, inspect_table(f->harness.b, slot));
 			session_grow_leave(inspect_store(f->harness.b), &g);
 			session_grow_release(inspect_store(f->harness.b), 1);
 		}

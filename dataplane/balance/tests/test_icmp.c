@@ -87,7 +87,7 @@ static struct session *find(struct flows *f, const struct talk *k)
 	return flow_session(f, &flow);
 }
 
-/* ---- errors ---- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 enum { UNREACHABLE, PORT, TOO_BIG, EXPIRED, PROBLEM, KINDS };
 #define MTU 1300
@@ -230,7 +230,7 @@ static void test_every_way(void **state)
 	}
 }
 
-/* ---- dropped errors ---- */
+/* ---- dropped errors -------------------------------------------------------------------------- */
 
 static void check_dropped(struct flows *f, unsigned port, const struct frame *in,
                           enum sy_drop reason)

@@ -175,7 +175,7 @@ static void test_large(void **state)
 	check(f, 2, 3000);
 }
 
-/* ---- damage ---- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 /* Starts from this journal alone, then from the files that this start left, and makes a change. */
 static uint64_t start_from(struct fixture *f, const uint8_t *bytes, size_t len)
@@ -270,7 +270,7 @@ static void test_gap(void **state)
 	harness_start(f);
 }
 
-/* ---- disk full ---- */
+/* ---- disk full ------------------------------------------------------------------------------- */
 
 /* The change is in force nevertheless, and the next snapshot makes the journal usable again. */
 static void test_disk_full(void **state)

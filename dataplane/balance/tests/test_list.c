@@ -21,7 +21,7 @@ typedef Steelyard__Forwarder__V1__ListSessionsRequest pb_list;
 static void sessions_make(struct flows *f)
 {
 	struct flow flow;
-	f->options.sessions = 2 * MANY;
+	f->options.sessions = 4 * MANY; /* half of it for unanswered ones */
 	flows_reopen(f, 1, 0, false);
 	for (unsigned n = 0; n < MANY; n++)
 		flow_begin(f, &flow, UDP4, (uint16_t)(n + 1));

@@ -238,7 +238,7 @@ static void test_order(void **state)
 	}
 }
 
-/* ---- narrow paths to clients ---- */
+/* ---- narrow paths to clients ----------------------------------------------------------------- */
 
 /* A router reports that it cannot forward this packet. */
 static void complain(struct flows *f, const struct frame *about, unsigned mtu, struct frame *out)
@@ -352,7 +352,7 @@ static void test_least_piece(void **state)
 	assert_int_equal(piece[0].len, SY_ETH_LEN + 20 + (CLIENT_MTU_LEAST - 20) / 8 * 8);
 }
 
-/* ---- link-local sources ---- */
+/* ---- link-local sources ---------------------------------------------------------------------- */
 
 static void test_link_local(void **state)
 {

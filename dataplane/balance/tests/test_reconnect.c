@@ -131,8 +131,7 @@ static uint32_t shift_of(const struct check *k)
 	return is_proxy(k) ? HEADER_LEN : 0;
 }
 
-/* ---- the record, which topologies share in turn
- * ---------------------------------------------------- */
+/* ---- the record, which topologies share in turn ---------------------------------------------- */
 
 static struct session *session_now(const struct check *k, uint32_t *record)
 {
@@ -188,8 +187,7 @@ static void record_set(struct check *k, const struct record *r)
 	        SESSION_NONE);
 }
 
-/* ---- segments in flight
- * ----------------------------------------------------------------------- */
+/* ---- segments in flight ---------------------------------------------------------------------- */
 
 static void show_message(const struct message *m)
 {
@@ -264,8 +262,7 @@ static void send_segment(struct topology *x, enum place place, uint8_t flags, ui
 	fly(x, &m);
 }
 
-/* ---- the two ends
- * ----------------------------------------------------------------------------- */
+/* ---- the two ends ---------------------------------------------------------------------------- */
 
 static void client_acks(struct topology *x)
 {
@@ -425,8 +422,7 @@ static void server_hears(struct check *k, struct topology *x, const struct messa
 	}
 }
 
-/* ---- the balancer between the two ends
- * --------------------------------------------------------- */
+/* ---- the balancer between the two ends ------------------------------------------------------- */
 
 static void balancer_said(struct check *k, struct topology *x, unsigned port, const uint8_t *bytes,
                           uint32_t len)
@@ -497,8 +493,7 @@ static void deliver(struct check *k, struct topology *x, unsigned i)
 	}
 }
 
-/* ---- end of a connection
- * ---------------------------------------------------------------------- */
+/* ---- end of a connection --------------------------------------------------------------------- */
 
 /* Whether the connection reached an end that both sides see. */
 static bool is_over(struct check *k, const struct topology *x)
@@ -544,8 +539,7 @@ static void check_ends(struct check *k, const struct topology *from)
 	complain(k, &x, "the connection hangs");
 }
 
-/* ---- all orders
- * ------------------------------------------------------------------------------- */
+/* ---- all orders ------------------------------------------------------------------------------ */
 
 /* Whether this topology was reached before with as many steps left. */
 static bool was_met(struct check *k, const struct topology *x, unsigned left)
@@ -604,8 +598,7 @@ static void explore(struct check *k, const struct topology *x, unsigned left)
 	k->depth--;
 }
 
-/* ---- start states
- * ----------------------------------------------------------------------------- */
+/* ---- start states ---------------------------------------------------------------------------- */
 
 /* The record of an old connection. */
 static struct record old_record(struct check *k)

@@ -187,7 +187,7 @@ static void test_resized(void **state)
 	check_all(f, flow);
 }
 
-/* ---- hand-over ---- */
+/* ---- hand-over ------------------------------------------------------------------------------- */
 
 /* Sessions refer to the next hops of two processes ago: the file is validated instead of
  * trusted. */

@@ -3,8 +3,7 @@
  * sessions. */
 #include "schedule_fixture.h"
 
-/* ---- load
- * --------------------------------------------------------------------------------------- */
+/* ---- load ------------------------------------------------------------------------------------ */
 
 /* Bursts spread over both workers are scheduled by the existing sessions. */
 static void check_load(struct fixture *f, int scheduler)
@@ -65,8 +64,7 @@ static void test_change_of_scheduler(void **state)
 	assert_int_equal(harness_totals(&f->harness).created, 80);
 }
 
-/* ---- limits
- * ------------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 static void test_server_limit(void **state)
 {
@@ -131,8 +129,7 @@ static void test_place_given_back(void **state)
 	assert_int_equal(inspect_service_active(f->harness.b, 0), 0);
 }
 
-/* ---- backups
- * ------------------------------------------------------------------------------------ */
+/* ---- backups --------------------------------------------------------------------------------- */
 
 static void test_backup(void **state)
 {
@@ -160,8 +157,7 @@ static void test_backup(void **state)
 	assert_int_equal(server_of(f, 2, 50, 1000), 1);
 }
 
-/* ---- slow start
- * ---------------------------------------------------------------------------------- */
+/* ---- slow start ------------------------------------------------------------------------------ */
 
 /* Of 310 new clients, how many got server i. */
 static unsigned share_of(struct fixture *f, unsigned i, unsigned *client)
@@ -219,8 +215,7 @@ static void test_slow_start(void **state)
 	assert_int_equal(inspect_model(f->harness.b)->ramps, 0);
 }
 
-/* ---- one-packet sessions
- * ---------------------------------------------------------------------------- */
+/* ---- one-packet sessions --------------------------------------------------------------------- */
 
 /* The server answers the packet that reached it; false: none came. */
 static bool answer(struct fixture *f, struct sy_tuple *seen)
@@ -291,8 +286,7 @@ static void test_one_packet(void **state)
 	assert_int_equal(harness_totals(&f->harness).live, 0);
 }
 
-/* ---- publishing
- * ------------------------------------------------------------------------------------ */
+/* ---- publishing ------------------------------------------------------------------------------ */
 
 /* A large table is built over many turns of the control loop. Between turns the old table is in use
  * and netlink is served; then the service switches at once. */
@@ -331,8 +325,7 @@ static void test_publish_in_pieces(void **state)
 	assert_in_range(created(f, 0) - first, 0, 20);
 }
 
-/* ---- refusals
- * ------------------------------------------------------------------------------------ */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refuse(struct fixture *f, const char *because)
 {

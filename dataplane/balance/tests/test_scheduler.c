@@ -5,8 +5,7 @@
 static const struct scheduler_ops *const turns[] = {&scheduler_rr, &scheduler_wrr};
 static const struct scheduler_ops *const least[] = {&scheduler_lc, &scheduler_wlc, &scheduler_sed};
 
-/* ---- all schedulers
- * --------------------------------------------------------------------------------- */
+/* ---- all schedulers -------------------------------------------------------------------------- */
 
 /* No server, no server up, none with a weight, none below its limit. */
 static void test_none(void **state)
@@ -59,8 +58,7 @@ static void test_full(void **state)
 	}
 }
 
-/* ---- by turn
- * ------------------------------------------------------------------------------------------ */
+/* ---- by turn --------------------------------------------------------------------------------- */
 
 static void test_rr(void **state)
 {
@@ -206,8 +204,7 @@ static void test_turn_share(void **state)
 		}
 }
 
-/* ---- by load
- * ------------------------------------------------------------------------------------------ */
+/* ---- by load --------------------------------------------------------------------------------- */
 
 static uint16_t weight_of(const struct fixture *f, const struct member *m)
 {

@@ -20,8 +20,7 @@ static struct member *members(unsigned count, uint16_t weight)
 	return m;
 }
 
-/* ---- distribution
- * ------------------------------------------------------------------------------------- */
+/* ---- distribution ---------------------------------------------------------------------------- */
 
 /* Compares with the shares by weight: chi-square per degree of freedom, and the worst share. */
 static void measure(struct fixture *f, unsigned count, const struct member *m, double *chi,
@@ -104,8 +103,7 @@ static void test_the_last_one(void **state)
 	free(m);
 }
 
-/* ---- disruption
- * --------------------------------------------------------------------------------------- */
+/* ---- disruption ------------------------------------------------------------------------------ */
 
 /* Of the clients whose server before is not `own`, how many have another one after (and not
  * `own`). */
@@ -215,8 +213,7 @@ static void test_slow_return(void **state)
 	free(m);
 }
 
-/* ---- construction
- * ------------------------------------------------------------------------------------- */
+/* ---- construction ---------------------------------------------------------------------------- */
 
 /* The order of the configuration and the ids do not matter: two forwarders agree. */
 static void test_agreement(void **state)

@@ -398,8 +398,7 @@ static void the_time_away_counts(void **state)
 	assert_int_equal(kept_after((uint16_t)-50, 11, 10), 0);
 }
 
-/* ---- names of results
- * ------------------------------------------------------------------------- */
+/* ---- names of results ------------------------------------------------------------------------ */
 
 static void results_have_names(void **state)
 {

@@ -27,16 +27,17 @@ static void other_bucket_is_its_own_inverse(void **state)
 	const uint32_t counts[] = {1, 2, 3, 7, 10, 64, 1000, 3223, 65536, 161173};
 
 	for (unsigned c = 0; c < SY_ARRAY_LEN(counts); c++) {
-		struct session_table t = {.bucket_count = counts[c]};
+		struct session_index x;
+		session_index_set(&x, NULL, counts[c], NULL);
 		uint64_t seed = c;
 		for (unsigned i = 0; i < 10000; i++) {
 			uint64_t hash = random_next(&seed);
 			uint16_t tag = session_tag(hash);
-			uint32_t first = session_bucket_of(&t, hash);
-			uint32_t other = session_bucket_other(&t, first, tag);
+			uint32_t first = session_bucket_of(&x, hash);
+			uint32_t other = session_bucket_other(&x, first, tag);
 			assert_true(first < counts[c]);
 			assert_true(other < counts[c]);
-			assert_int_equal(session_bucket_other(&t, other, tag), first);
+			assert_int_equal(session_bucket_other(&x, other, tag), first);
 		}
 	}
 }
@@ -144,7 +145,8 @@ static void failure_changes_nothing(void **state)
 			/* a free entry left means that the second of the two insertions failed */
 			second_failed +=
 			        table.live < table.capacity &&
-			        index_used(&f.table) < SESSION_BUCKET_PLACES * table.bucket_count;
+			        index_used(&f.table) <
+			                SESSION_BUCKET_PLACES * session_bucket_count(table.index);
 		}
 		free(before);
 		fixture_close(&f);
@@ -195,13 +197,13 @@ static void crafted_collisions_need_the_key(void **state)
 		t.sport = (uint16_t)(i * 7);
 		uint64_t hash = sy_hash_tuple(&known, &t);
 		/* the same bucket and one of 2^8 tags: as close as brute force gets here quickly */
-		if (session_bucket_of(&f.table, hash) == 3 && (hash & 0xff) == 0x42)
+		if (session_bucket_of(&f.index, hash) == 3 && (hash & 0xff) == 0x42)
 			crafted[count++] = t;
 	}
 	unsigned same = 0;
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t hash = sy_hash_tuple(&secret, &crafted[i]);
-		same += session_bucket_of(&f.table, hash) == 3 && (hash & 0xff) == 0x42;
+		same += session_bucket_of(&f.index, hash) == 3 && (hash & 0xff) == 0x42;
 	}
 	/* one in 2048 would match by chance; four of forty match once in 10^8 runs */
 	assert_true(same < 4);

@@ -91,8 +91,8 @@ static void model_find(struct model *m, uint32_t record)
 	const struct member *there = &m->members[record];
 
 	for (unsigned side = 0; side < 2; side++) {
-		session_prefetch_bucket(&m->f.table, there->hash[side]);
-		session_prefetch_record(&m->f.table, there->hash[side]);
+		session_prefetch_bucket(&m->f.index, there->hash[side]);
+		session_prefetch_record(&m->f.index, there->hash[side]);
 		assert_int_equal(find_named(&m->f.table, there->hash[side], there->name, side),
 		                 side < entries_of(there) ? record : SESSION_NONE);
 	}

@@ -278,7 +278,7 @@ static void test_pairs_fill_the_table(void **state)
 		uint32_t cursor = 0, seen = 0, record;
 		while ((record = session_next(&f.table, &cursor)) != SESSION_NONE) {
 			assert_int_equal(record % 2, 0);
-			remove_pair(&f.table, record, f.table.hot[record].client.d[1]);
+			remove_pair(&f.table, record, f.table.index->hot[record].client.d[1]);
 			seen++;
 		}
 		assert_int_equal(seen, 32);

@@ -217,6 +217,28 @@ static void test_ports_are_reused(void **state)
 	}
 }
 
+/* Also where the inside port would correspond to one that the system uses: an inside port of each
+ * first byte. */
+static void test_every_port_is_the_same_towards_all(void **state)
+{
+	struct flows *f = *state;
+	padded(f);
+	for (unsigned kind = 0; kind < KINDS; kind++) {
+		if (kind % 3 == 0)
+			continue; /* TCP */
+		for (unsigned port = 7; port <= UINT16_MAX; port += 256) {
+			struct talk first = talk_of(kind, (uint16_t)port, 53), second = first;
+			second.out.dst.b[15]++;
+			to_remote(f, &first, 0);
+			to_remote(f, &second, 0);
+			assert_int_equal(second.back.dport, first.back.dport);
+			assert_true(sy_addr_equal(&second.back.dst, &first.back.dst));
+			to_inside(f, &first, 0);
+		}
+		flows_advance(f, 1000);
+	}
+}
+
 /* All ports of a slot are used towards one remote: the packet is dropped with a specific reason,
  * and a session that ends frees its port. */
 static void test_exhaustion(void **state)
@@ -519,10 +541,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(a_conversation), TEST(ports_are_reused), TEST(exhaustion),
-	        TEST(pairing),        TEST(restart),          TEST(strays),
-	        TEST(beside_nat),     TEST(refusals),         TEST(beside_nat_of_all_ports),
+	        TEST(a_conversation),
+	        TEST(ports_are_reused),
+	        TEST(exhaustion),
+	        TEST(pairing),
+	        TEST(restart),
+	        TEST(strays),
+	        TEST(beside_nat),
+	        TEST(refusals),
+	        TEST(beside_nat_of_all_ports),
 	        TEST(errors),
+	        TEST(every_port_is_the_same_towards_all),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,17 +101,17 @@ static void damage(struct flows *f, const struct talk *k, const struct talk *oth
 	assert_true(session_is_pair(t, r) && session_is_pair(u, o));
 	switch (how) {
 	case PAIR_CHANGED:
-		t->hot[r + 1].client_port ^= 1;
+		t->index->hot[r + 1].client_port ^= 1;
 		break;
 	case PAIR_UNCOMMITTED:
 		t->cold[r + 1].commit = 0;
 		break;
 	case PAIR_GONE:
 		t->cold[r + 1].commit = 0;
-		t->hot[r + 1] = nothing;
+		t->index->hot[r + 1] = nothing;
 		break;
 	case PAIR_OF_ANOTHER:
-		t->hot[r + 1] = u->hot[o + 1];
+		t->index->hot[r + 1] = u->index->hot[o + 1];
 		t->cold[r + 1] = u->cold[o + 1];
 		break;
 	case SESSION_UNCOMMITTED:
@@ -119,10 +119,10 @@ static void damage(struct flows *f, const struct talk *k, const struct talk *oth
 		break;
 	case SESSION_GONE:
 		t->cold[r].commit = 0;
-		t->hot[r] = nothing;
+		t->index->hot[r] = nothing;
 		break;
 	case SESSION_MOVED: /* it has no pair record after it */
-		t->hot[r + 1] = t->hot[r];
+		t->index->hot[r + 1] = t->index->hot[r];
 		t->cold[r + 1] = t->cold[r];
 		break;
 	default:
@@ -138,13 +138,14 @@ static void check_tables(struct flows *f, uint64_t live)
 		const struct session_table *t = inspect_table(f->harness.b, slot);
 		uint32_t used = 0, free = 0;
 		for (uint32_t r = 0; r < t->top; r++) {
-			bool pair_record = t->hot[r].state == SESSION_PAIR_RECORD;
+			bool pair_record = t->index->hot[r].state == SESSION_PAIR_RECORD;
 			if (pair_record)
 				assert_true(r % 2 == 1 && session_is_pair(t, r - 1) &&
-				            t->hot[r - 1].state != SESSION_FREE &&
-				            t->hot[r].delta == session_check(&t->hot[r - 1]));
-			used += t->hot[r].state != SESSION_FREE;
-			sessions += t->hot[r].state != SESSION_FREE && !pair_record;
+				            t->index->hot[r - 1].state != SESSION_FREE &&
+				            t->index->hot[r].delta ==
+				                    session_check(&t->index->hot[r - 1]));
+			used += t->index->hot[r].state != SESSION_FREE;
+			sessions += t->index->hot[r].state != SESSION_FREE && !pair_record;
 		}
 		for (uint32_t r = t->free_head; r != SESSION_NONE; r = t->cold[r].free_next)
 			free++;
@@ -202,10 +203,10 @@ static void test_a_session_before_an_orphan(void **state)
 		flow_open(f, &flow, 0, port);
 		assert_ptr_equal(table_of(f, &flow), t);
 		uint32_t r = record_of(f, &k.flow), single = record_of(f, &flow);
-		t->hot[r] = t->hot[single];
+		t->index->hot[r] = t->index->hot[single];
 		t->cold[r] = t->cold[single];
 		t->cold[single].commit = 0;
-		t->hot[single] = (struct session){.state = SESSION_FREE};
+		t->index->hot[single] = (struct session){.state = SESSION_FREE};
 		f->options.sessions *= 1 + cycle;
 		flows_reopen(f, 1 + cycle, 0, true);
 		assert_int_equal(flows_result(f, SESSION_KEPT), 1);

@@ -102,7 +102,7 @@ static void test_rules(void **state)
 	}
 }
 
-/* ---- connections ---- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 struct step {
 	enum session_direction from;

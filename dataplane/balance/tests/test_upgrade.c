@@ -191,7 +191,7 @@ static void test_later(void **state)
 	reply_free(&other);
 }
 
-/* ---- what status reports about the start ---- */
+/* ---- what status reports about the start ----------------------------------------------------- */
 
 static uint64_t sessions_of(const Steelyard__Forwarder__V1__Adoption *a, const char *result)
 {

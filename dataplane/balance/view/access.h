@@ -50,6 +50,7 @@ struct access_list {
 	uint8_t categories; /* of rte_acl: 1, or the next multiple of 4 */
 	bool linear;        /* asked by test[] */
 	uint16_t rules, tests;
+	uint32_t sets;                          /* that its rules name, a bit each; host order */
 	uint32_t counter;                       /* of sessions that no rule decides */
 	uint16_t counting[ACCESS_COUNTING + 1]; /* by category: the rule */
 	struct access_test test[ACCESS_TESTS];

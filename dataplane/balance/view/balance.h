@@ -24,6 +24,8 @@ struct port_search {
 	struct session_port_search search;
 	const struct sy_balance *balance;
 	const struct session_table *table;
+	const struct service_load *load; /* the worker's, by service id */
+	uint32_t service;                /* of the new session */
 };
 
 /* A session that a packet will create, as prepared by create_prepare(). */
@@ -42,25 +44,41 @@ struct cookie_keys {
 
 enum { REFUSED_SACK = 1, REFUSED_TIMESTAMPS = 2 };
 #define REFUSED_SECONDS 600
+#define REFUSED_TRIALS  64
 
 /* What one worker has seen of a service's handshakes. Writer: that worker; readers: relaxed. */
 struct service_load {
-	uint64_t answered, right, wrong; /* SYNs by cookies; ACKs that returned one, or none */
-	/* Options that its servers refused within REFUSED_SECONDS, and are not offered. The tick is
-	 * the last refusal's. */
-	uint16_t refused_at;
-	uint8_t refused; /* REFUSED_* */
+	uint32_t unproven; /* live sessions that are half open, or without answer */
+	/* Options that its servers have refused, and that are not offered. A connection to which
+	 * they are offered again may have to be reset, so REFUSED_SECONDS later one SYN a second
+	 * is; after REFUSED_TRIALS such connections without a refusal all are. */
+	uint32_t trial_at; /* the second from which a SYN may be the next one */
+	uint8_t refused;   /* REFUSED_* */
+	uint8_t trials;    /* since the last refusal */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-static inline uint8_t load_refuses(const struct service_load *load, uint16_t now)
+/* Which of the options that a SYN has are withheld from it; now: seconds. */
+static inline uint8_t load_withholds(struct service_load *load, uint8_t options, uint32_t now)
 {
-	return (uint16_t)(now - load->refused_at) < REFUSED_SECONDS ? load->refused : 0;
+	uint8_t withheld = load->refused & options;
+	if (SY_LIKELY(!withheld) || (int32_t)(now - load->trial_at) < 0)
+		return withheld;
+	load->trial_at = now + 1;
+	return 0;
 }
 
-static inline void load_refuse(struct service_load *load, uint8_t options, uint16_t now)
+/* A server has answered a SYN with the options `asked` by a SYN-ACK with the options `got`. */
+static inline void load_learn(struct service_load *load, uint8_t asked, uint8_t got, uint32_t now)
 {
-	load->refused = load_refuses(load, now) | options;
-	load->refused_at = now;
+	uint8_t refused = asked & (uint8_t)~got;
+	if (SY_UNLIKELY(refused)) {
+		load->refused |= refused;
+		load->trials = 0;
+		load->trial_at = now + REFUSED_SECONDS;
+	} else if (SY_UNLIKELY(asked & load->refused) && ++load->trials >= REFUSED_TRIALS) {
+		load->refused = 0;
+		load->trials = 0;
+	}
 }
 
 struct balance_worker {
@@ -92,6 +110,7 @@ struct address_set; /* see address_set.h */
 struct snat;        /* which hosts are inside, and their rules: snat.h */
 struct access;      /* who may begin a session: access.h */
 struct access_worker;
+struct proven;  /* clients of DR and IPIP that are known: proven.h */
 struct persist; /* which server a client prefix is bound to: persist.c */
 
 #define CLIENT_MTUS 4096 /* clients whose path MTU is remembered, at most */
@@ -101,14 +120,16 @@ struct sy_balance {
 	struct sy_balance_options options;
 	struct sy_runtime *rt;
 	struct session_table *table[SY_SLOTS]; /* by slot; valid once adopted */
-	struct session_space space;            /* of each table what look-ups read */
+	const struct session_index *index;     /* by slot: all that look-ups read */
 	struct sy_hash_key key;                /* of the session index */
 	struct sy_siphash_key secret;          /* of cookies; valid once adopted */
+	uint64_t own_mark;                     /* path/own_packet.h */
 
 	struct endpoint *endpoint; /* [max_servers] */
 	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_*() */
 	uint32_t *service_active;  /* [max_services]: likewise */
 	struct persist *persist;   /* shared by all workers */
+	struct proven *proven;     /* shared by all workers */
 	const struct service **service;        /* [max_services], RCU; NULL: none */
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
 	const struct address_set *address_set; /* RCU */
@@ -117,6 +138,9 @@ struct sy_balance {
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. Readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
+	/* [max_services]: balance_seconds() of the last answer by a cookie. Writers and readers:
+	 * workers, relaxed */
+	uint32_t *cookies_at;
 	uint32_t reset_unknown_services; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
 
 	/* Writers and readers: workers, relaxed. See client_mtu.c */
@@ -180,7 +204,7 @@ static inline uint64_t balance_now(const struct sy_balance *b)
 /* Fills in form and overhead from the other fields. */
 void endpoint_form(struct endpoint *e);
 
-/* ---- directory.c: which service a tuple belongs to */
+/* ---- directory.c: which service a tuple belongs to ------------------------------------------- */
 
 int directory_create(struct sy_balance *b, struct sy_error *err);
 void directory_destroy(struct sy_balance *b);
@@ -191,7 +215,7 @@ int directory_add(struct sy_balance *b, const struct service_key *key, uint32_t 
 /* Removes the key, unless it maps to another service now. */
 void directory_remove(struct sy_balance *b, const struct service_key *key, uint32_t id);
 
-/* ---- places on servers */
+/* ---- places on servers ----------------------------------------------------------------------- */
 
 #define SERVER_NONE UINT32_MAX
 
@@ -221,7 +245,7 @@ static inline void load_give(struct sy_balance *b, uint32_t server)
 		__atomic_fetch_sub(&b->service_active[service], 1, __ATOMIC_RELAXED);
 }
 
-/* ---- persist.c: client prefixes and their servers */
+/* ---- persist.c: client prefixes and their servers -------------------------------------------- */
 
 struct persist *persist_create(void);
 void persist_destroy(struct persist *p);

@@ -47,7 +47,7 @@ void directory_destroy(struct sy_balance *b)
 	rte_hash_free(b->directory);
 }
 
-/* ---- lookup */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 static uint32_t find_range(const struct sy_balance *b, const struct sy_tuple *t)
 {

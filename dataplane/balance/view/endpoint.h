@@ -123,6 +123,9 @@ struct service {
 	struct policy policy;
 	struct pool *pool, *backups;     /* backups may be NULL */
 	struct table_cache *table_cache; /* of the pools' tables */
+	/* Its key as a client's tuple: dport is its vport, sport its last_port, src is empty. */
+	struct sy_tuple anyone;
+	bool one_way; /* its servers answer past the forwarder */
 };
 
 /* Local addresses of one family, for choosing a port: immutable, swapped under RCU. */

@@ -57,7 +57,7 @@ void persist_destroy(struct persist *p)
 	free(p);
 }
 
-/* ---- entries */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static uint64_t entry_make(uint32_t tag, uint32_t server, uint32_t now)
 {
@@ -111,7 +111,7 @@ static bool entry_is_over(const struct sy_balance *b, uint64_t word, uint32_t no
 	return !s || SY_READ(e->removed) || !entry_is_live(b, word, s, now);
 }
 
-/* ---- finding and binding */
+/* ---- finding and binding --------------------------------------------------------------------- */
 
 struct key {
 	struct bucket *bucket;

@@ -18,6 +18,9 @@ enum refusal {
 struct service_counts {
 	uint64_t begun; /* sessions */
 	uint64_t refused[REFUSALS];
+	/* The SYN defence: SYNs answered by a cookie or challenge; what returned one; what did not.
+	 */
+	uint64_t answered, right, wrong;
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct service_counts) == SY_CACHE_LINE, "one line a service and worker");
 

@@ -43,7 +43,7 @@ struct snat {
 	struct sy_source *source; /* sorted as bytes */
 };
 
-/* ---- snat.c: which hosts are inside */
+/* ---- snat.c: which hosts are inside ---------------------------------------------------------- */
 
 /* The rule of an inside host; NULL: not inside. */
 const struct snat_rule *snat_find(const struct snat *snat, const struct sy_addr *addr);

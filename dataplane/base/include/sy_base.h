@@ -21,7 +21,7 @@
 #define SY_PRINTF(fmt, args)               __attribute__((format(printf, fmt, args)))
 #define SY_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-/* ---- errors (error.c) ---------------------------------------------------------------------- */
+/* ---- errors (error.c) ------------------------------------------------------------------------ */
 
 /* Where something failed and how to fix it, as text for the operator. */
 struct sy_error {
@@ -35,7 +35,7 @@ int sy_fail(struct sy_error *err, int code, const char *fmt, ...) SY_PRINTF(3, 4
 /* Prepends "context: " to err's text and returns err's negative code (-EIO if err is NULL). */
 int sy_fail_in(struct sy_error *err, const char *fmt, ...) SY_PRINTF(2, 3);
 
-/* ---- log (log.c): one line per message to standard error; never on the packet path ---------- */
+/* ---- log (log.c): one line per message to standard error; never on the packet path ----------- */
 
 enum sy_log_level { SY_LOG_ERROR, SY_LOG_WARN, SY_LOG_INFO, SY_LOG_DEBUG };
 
@@ -43,7 +43,7 @@ void sy_log_set_level(enum sy_log_level max);
 /* area: the module that logs ("kernel", "control", …). */
 void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...) SY_PRINTF(3, 4);
 
-/* ---- addresses (addr.c) -------------------------------------------------------------------- */
+/* ---- addresses (addr.c) ---------------------------------------------------------------------- */
 
 struct sy_addr {
 	union {
@@ -314,7 +314,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "give that host an address of wider scope")                                              \
 	X(LAND, "land", "source and destination are the same (land attack)")                       \
 	X(FRAGMENT_TIMEOUT, "fragment-timeout",                                                    \
-	  "the datagram's first fragment did not arrive within 2 s, or was dropped")               \
+	  "the datagram's first fragment did not arrive within 2 s, or was dropped: look for "     \
+	  "loss, or for the "                                                                      \
+	  "reason that the first one was dropped for")                                             \
 	X(FRAGMENT_DUPLICATE, "fragment-duplicate", "the fragment has already arrived")            \
 	X(FRAGMENT_OVERLAP, "fragment-overlap",                                                    \
 	  "the datagram's fragments overlap or disagree on its length (RFC 5722)")                 \
@@ -344,8 +346,13 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(BAD_L4_CHECKSUM, "bad-l4-checksum", "TCP, UDP or ICMP checksum is wrong")                \
 	X(OTHER_HOST, "other-host", "sent to another host's MAC address; a switch floods it here") \
 	X(UNKNOWN_DESTINATION, "unknown-destination",                                              \
-	  "destination is neither a VIP nor a local address")                                      \
-	X(NO_SERVICE, "no-service", "the VIP has no service on this protocol and port")            \
+	  "the destination is neither a VIP nor a local address: if it should be one, see "        \
+	  "`steelyard get "                                                                        \
+	  "services` and local_addresses in the file")                                             \
+	X(NO_SERVICE, "no-service",                                                                \
+	  "the VIP has no service on this protocol and port: a scan, or a service that the file "  \
+	  "lacks "                                                                                 \
+	  "(`steelyard get services`)")                                                            \
 	X(NO_SESSION, "no-session",                                                                \
 	  "no session, and the packet cannot create one; if routers move flows between "           \
 	  "forwarders, see sloppy_tcp of the service")                                             \
@@ -353,12 +360,19 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "an access list drops its source, protocol or port: `steelyard get access` shows which " \
 	  "rule")                                                                                  \
 	X(ACL_RESET, "acl-reset", "an access list refuses it, and its sender was told")            \
-	X(NO_SERVER, "no-server", "the service has no server that takes new sessions")             \
+	X(NO_SERVER, "no-server",                                                                  \
+	  "the service has no server that takes new sessions: none is configured, or each is "     \
+	  "down, drained, "                                                                        \
+	  "killed or has weight 0 (`steelyard get servers`)")                                      \
 	X(CONNECTION_LIMIT, "connection-limit",                                                    \
-	  "max_sessions of the service, or of all its available servers, is reached")              \
-	X(NO_LOCAL_ADDRESS, "no-local-address", "no local address of the server's family")         \
+	  "max_sessions of the service, or of all its available servers, is reached: raise it, "   \
+	  "or add servers")                                                                        \
+	X(NO_LOCAL_ADDRESS, "no-local-address",                                                    \
+	  "no local address of the server's family: add one to local_addresses")                   \
 	X(NAT_CLASH, "nat-clash",                                                                  \
-	  "the client uses the same port to the same NAT server through another VIP")              \
+	  "the client uses the same port to the same NAT server through another VIP: give each "   \
+	  "VIP servers or "                                                                        \
+	  "server ports of its own, or use FNAT")                                                  \
 	X(NAT_STRAY, "nat-stray",                                                                  \
 	  "a packet from a NAT server and its service's port, without a session")                  \
 	X(SNAT_STRAY, "snat-stray",                                                                \
@@ -371,25 +385,43 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "a slot of the session table is full and has no session to evict: if the whole "         \
 	  "table is nearly full (status), raise --sessions")                                       \
 	X(SESSION_EVICTED, "session-evicted",                                                      \
-	  "not a packet: a half-open, unanswered or closing session ended early, as its slot "     \
-	  "was full: raise --sessions, or look for a flood")                                       \
-	X(SERVER_REMOVED, "server-removed", "the session's server or service was removed")         \
+	  "not a packet: a closing or idle UDP session ended early, as its slot was full: raise "  \
+	  "--sessions or --max-sessions, or look for a flood")                                     \
+	X(UNPROVEN_EVICTED, "unproven-evicted",                                                    \
+	  "not a packet: a half-open or unanswered session ended early, as such sessions had "     \
+	  "their share of the table or of local ports: look for a flood (syn_defence), or add "    \
+	  "local addresses")                                                                       \
+	X(SERVER_REMOVED, "server-removed",                                                        \
+	  "the session's server or service was removed: drain a server before (`steelyard drain "  \
+	  "--wait`)")                                                                              \
 	X(SESSION_KILLED, "session-killed",                                                        \
 	  "the session expired, or its server was killed or failed: its ends get resets")          \
 	X(BAD_COOKIE, "bad-cookie",                                                                \
 	  "an ACK of no session whose number is no SYN cookie: forged, or too old")                \
+	X(SYN_PROOF, "syn-proof",                                                                  \
+	  "a client's answer to a challenge of syn_defence; nothing is lost")                      \
 	X(OPENING, "opening",                                                                      \
 	  "the server has not accepted the connection yet; the sender repeats what it needs")      \
 	X(BAD_TCP_STATE, "bad-tcp-state", "TCP flags that the session's state does not allow")     \
 	X(NO_ROUTE, "no-route",                                                                    \
-	  "the kernel has no route, or its route leaves by an interface that is not a port")       \
-	X(BLACKHOLE, "blackhole", "the kernel's route is blackhole, unreachable or prohibit")      \
+	  "the kernel has no route, or its route leaves by an interface that is not a port: ask "  \
+	  "`ip route get "                                                                         \
+	  "ADDRESS`, then add a route, or start the forwarder with that interface as --port")      \
+	X(BLACKHOLE, "blackhole",                                                                  \
+	  "the kernel's route is blackhole, unreachable or prohibit: see `ip route get ADDRESS`")  \
 	X(NOT_ON_LINK, "not-on-link",                                                              \
 	  "a DR server is behind a router, which would send the VIP's packets back: connect "      \
 	  "the forwarder to the server's network, or use FNAT")                                    \
-	X(NO_NEIGHBOUR, "no-neighbour", "the next hop did not answer ARP or ND in time")           \
-	X(NEIGHBOUR_QUEUE, "neighbour-queue", "too many packets already wait for the next hop")    \
-	X(TTL_EXPIRED, "ttl-expired", "TTL or hop limit has expired")                              \
+	X(NO_NEIGHBOUR, "no-neighbour",                                                            \
+	  "the next hop did not answer ARP or ND in time: is it up, on this link and in this "     \
+	  "VLAN? `ip neigh` "                                                                      \
+	  "lists the FAILED ones")                                                                 \
+	X(NEIGHBOUR_QUEUE, "neighbour-queue",                                                      \
+	  "too many packets already wait for the next hop's answer to ARP or ND: see "             \
+	  "no-neighbour")                                                                          \
+	X(TTL_EXPIRED, "ttl-expired",                                                              \
+	  "TTL or hop limit has expired: a traceroute, or routers that send packets round in "     \
+	  "circles")                                                                               \
 	X(TOO_BIG, "too-big",                                                                      \
 	  "larger than the egress MTU, which the sender was informed of; or larger than a port's " \
 	  "packet buffers: see get ports")                                                         \
@@ -410,9 +442,16 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "monitoring ping less often, or look for a flood")                                       \
 	X(ICMP_RATE, "icmp-rate", "the rate limit suppressed an ICMP answer")                      \
 	X(RESET_RATE, "reset-rate", "the rate limit suppressed a reset or probe of the forwarder") \
-	X(TX_FULL, "tx-full", "the port's transmit queue is full")                                 \
-	X(PORT_DOWN, "port-down", "the egress port is down")                                       \
-	X(HANDOVER_FULL, "handover-full", "the ring to the slot's worker is full")                 \
+	X(TX_FULL, "tx-full",                                                                      \
+	  "the port's transmit queue is full: the link is slower than what is to be sent, or its " \
+	  "driver is; "                                                                            \
+	  "see `steelyard get ports`")                                                             \
+	X(PORT_DOWN, "port-down",                                                                  \
+	  "the egress port is down: see `ip link` and `steelyard get ports`")                      \
+	X(HANDOVER_FULL, "handover-full",                                                          \
+	  "the ring to the slot's worker is full: that worker is overloaded (`steelyard get "      \
+	  "workers`); give "                                                                       \
+	  "the forwarder more --workers")                                                          \
 	X(NO_BUFFER, "no-buffer", "the packet pool is empty: raise --mbufs")
 
 enum sy_drop {

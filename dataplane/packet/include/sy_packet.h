@@ -234,7 +234,7 @@ uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                               const struct sy_view *v, enum sy_icmp_error kind,
                               const struct sy_addr *source, uint16_t mtu);
 
-/* ---- ICMP errors of others (quote.c, error.c) -------------------------------------------------
+/* ---- ICMP errors of others (quote.c, error.c) ---------------------------------------------------
  *
  *   IP │ ICMP │ quoted IP │ first bytes of the quoted transport
  *
@@ -314,7 +314,7 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
                                  const struct sy_view *v, const struct sy_quote *q,
                                  const struct sy_tuple *quoted, const struct sy_addr *src);
 
-/* ---- headers that grow or shrink (tunnel.c, translate.c, option.c, payload.c) ----------------
+/* ---- headers that grow or shrink (tunnel.c, translate.c, option.c, payload.c) -------------------
  *
  * The payload stays in place and the headers move: the caller owns SY_PACKET_HEADROOM writable
  * bytes before the frame. Each function returns the frame's new first byte, or NULL with nothing

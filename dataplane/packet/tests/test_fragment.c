@@ -91,7 +91,7 @@ static void test_renumber(void **state)
 	}
 }
 
-/* ---- fragmenting ---- */
+/* ---- fragmenting ----------------------------------------------------------------------------- */
 
 /* A stream option, which every fragment carries, between record route and timestamp options, which
  * only the first fragment has (RFC 791 3.1). */

@@ -58,6 +58,14 @@ static void test_refused(void **state)
 	       (const uint8_t[]){60, 0, 0, 1, 1, 2, 3, 4, 17, 0, 1, 4, 0, 0, 0, 0}, 16);
 	put16(frame_l4(&f, false) + 16 + 4, 500);
 	refused_check(&f);
+	/* a last fragment that ends where IPv6 allows it, and beyond IPv4's largest datagram */
+	f = frame_make(false, 44, 8 + 132);
+	memcpy(frame_l4(&f, false), (const uint8_t[]){17, 0, 0xff, 0x70, 0, 0, 0, 1}, 8);
+	refused_check(&f);
+	struct padded capacity;
+	frame_l4(&f, false)[3] = 0x58; /* 24 bytes earlier, it ends at 65 520 with the header */
+	struct sy_view v = frame_view(&f);
+	assert_non_null(translate(&capacity, &f, &v));
 }
 
 static void test_random_lengths(void **state)

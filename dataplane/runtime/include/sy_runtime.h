@@ -27,7 +27,7 @@ struct sy_runtime;
 struct sy_worker;
 struct sy_burst;
 
-/* ---- phases of a start (phase.c) ---- */
+/* ---- phases of a start (phase.c) ------------------------------------------------------------- */
 
 /* In the order in which they happen. A phase that is not needed takes no time. */
 #define SY_PHASES(X)                                                                               \
@@ -75,7 +75,7 @@ struct sy_phase_cost sy_phase_get(enum sy_phase phase);
 const char *sy_phase_name(enum sy_phase phase);
 const char *sy_phase_help(enum sy_phase phase);
 
-/* ---- start (runtime.c, eal.c) ---- */
+/* ---- start (runtime.c, eal.c) ---------------------------------------------------------------- */
 
 enum sy_port_backend { SY_PORT_XSK, SY_PORT_ETHDEV };
 
@@ -195,7 +195,7 @@ bool sy_runtime_is_synced(const struct sy_runtime *rt);
 /* NULL, or why routing is refused (policy routing, VRF). */
 const char *sy_runtime_refusal(const struct sy_runtime *rt);
 
-/* ---- workers (worker*.c) ---- */
+/* ---- workers (worker*.c) --------------------------------------------------------------------- */
 
 /* The pipeline's counters, per worker. The control thread reads them with relaxed atomics. */
 struct sy_worker_counters {
@@ -242,7 +242,7 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 /* Slot → worker. Writer: control thread; readers: workers, relaxed. Initially slot mod W. */
 unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 
-/* ---- bursts ---- */
+/* ---- bursts ---------------------------------------------------------------------------------- */
 
 /* A packet's next stage; each stage takes the packets marked for it. READY: send it to mbuf->port
  * unchanged. */
@@ -305,7 +305,7 @@ uint32_t sy_handover_position(const struct sy_worker *w, unsigned owner);
 uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner);
 
 /* Gives a held-back packet to the pipeline again after this burst, in a burst that is marked as
- * handed over. False: SY_BURST packets are already held back. */
+ * handed over. False: eight bursts of packets are already held back. */
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
 
 /* A buffer for a packet that this host makes. NULL: the pool is empty. */
@@ -329,7 +329,7 @@ void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
 /* Sends one packet of this host out of a port, to the MAC already in place, from the port's MAC. */
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 
-/* ---- routes (route.c, path.c) ---- */
+/* ---- routes (route.c, path.c) ---------------------------------------------------------------- */
 
 /*
  * A path is a group of next hops, named by a 16-bit id that a session may keep. A path turns stale
@@ -354,7 +354,7 @@ uint32_t sy_path_generation(const struct sy_runtime *rt);
  * the burst it was in then. Stale ids older than g become free. */
 void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation);
 
-/* ---- ports (port.c, port_xsk.c, port_ethdev.c) ---- */
+/* ---- ports (port.c, port_xsk.c, port_ethdev.c) ----------------------------------------------- */
 
 struct sy_port_stats {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
@@ -424,7 +424,7 @@ enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *
 /* All addresses and sources have been taken: removes what an earlier process left. */
 void sy_address_settle(struct sy_runtime *rt);
 
-/* ---- health checks on the VIP (check.c) ---- */
+/* ---- health checks on the VIP (check.c) ------------------------------------------------------ */
 
 /*
  * Leads this host's packets with a mark to a server, see sy_kernel.h. This module finds the
@@ -443,19 +443,19 @@ bool sy_check_works(const struct sy_runtime *rt);
 /* NULL, or why marks do not work. */
 const char *sy_check_refusal(const struct sy_runtime *rt);
 
-/* ---- RCU (rcu.c) ---- */
+/* ---- RCU (rcu.c) ----------------------------------------------------------------------------- */
 
 /* Calls free_fn(ptr) on the control thread once no worker can hold ptr. Control thread. */
 void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr));
 #define SY_RCU_READ(p)       __atomic_load_n(&(p), __ATOMIC_ACQUIRE)
 #define SY_RCU_PUBLISH(p, v) __atomic_store_n(&(p), (v), __ATOMIC_RELEASE)
 
-/* ---- control socket (control.c) ---- */
+/* ---- control socket (control.c) -------------------------------------------------------------- */
 
 /*
- * A SOCK_STREAM Unix socket, mode 0600. A frame is a 32-bit big-endian length and that many bytes
- * of one protobuf message; a length over SY_CONTROL_MAX is refused. The handler turns a request
- * into a reply, possibly in a later turn of the loop (work in pieces).
+ * A SOCK_STREAM Unix socket: mode 0600, or 0660 with a group. A frame is a 32-bit big-endian length
+ * and that many bytes of one protobuf message; a length over SY_CONTROL_MAX is refused. The handler
+ * turns a request into a reply, possibly in a later turn of the loop (work in pieces).
  */
 #define SY_CONTROL_MAX (4u << 20)
 
@@ -475,9 +475,23 @@ struct sy_control_handler {
 	void (*gone)(void *ctx, struct sy_control_peer *peer);
 };
 
-int sy_control_open(struct sy_runtime *rt, const char *path,
+#define SY_NOBODY UINT32_MAX /* no user, or no group */
+
+/* Who may connect. 8 of the 32 connections are kept for root, this process's user and the agent's;
+ * every other user has 8 at most. */
+struct sy_control_access {
+	uint32_t
+	        group; /* besides this process's user, its members may connect; SY_NOBODY: nobody */
+	uint32_t agent; /* the agent's user; SY_NOBODY: none but root and this process's own */
+};
+
+/* A peer whose frame stops for 10 s, or takes longer than 60 s, is refused by broken() and closed.
+ * If the socket's group cannot be set, this is logged, and the mode is 0600. */
+int sy_control_open(struct sy_runtime *rt, const char *path, const struct sy_control_access *access,
                     const struct sy_control_handler *handler, struct sy_control **out,
                     struct sy_error *err);
+/* Whether the peer connected as root or as this process's own user (SO_PEERCRED). */
+bool sy_control_peer_is_owner(const struct sy_control_peer *peer);
 void sy_control_close(struct sy_control *c);
 /* Stops listening and removes the path, for a successor. Connected peers stay. */
 void sy_control_leave(struct sy_control *c);

@@ -17,7 +17,7 @@ static char path[100];
 static struct sy_runtime *rt;
 static struct sy_control *control;
 
-/* ---- a handler that returns the request, at once or later ---- */
+/* ---- a handler that returns the request, at once or later ------------------------------------ */
 
 struct pending {
 	struct sy_control_peer *peer; /* NULL: the peer is gone */
@@ -73,9 +73,10 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 	gone++;
 }
 
+static const struct sy_control_access access_own = {SY_NOBODY, SY_NOBODY};
 static const struct sy_control_handler handler = {NULL, on_request, on_broken, on_gone};
 
-/* ---- the peers' side; nonblocking, and the runtime takes turns in between ---- */
+/* ---- the peers' side; nonblocking, and the runtime takes turns in between -------------------- */
 
 static int peer_open(void)
 {
@@ -272,9 +273,11 @@ static void test_path(void **state)
 	struct stat st;
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
-	assert_int_equal(sy_control_open(rt, path, &handler, &other, &err), -EADDRINUSE);
+	assert_int_equal(sy_control_open(rt, path, &access_own, &handler, &other, &err),
+	                 -EADDRINUSE);
 	assert_non_null(strstr(err.text, path));
-	assert_int_equal(sy_control_open(rt, "/dev/null", &handler, &other, &err), -EEXIST);
+	assert_int_equal(sy_control_open(rt, "/dev/null", &access_own, &handler, &other, &err),
+	                 -EEXIST);
 	assert_int_equal(stat(path, &st), 0); /* the live socket still exists */
 
 	char stale[110];
@@ -284,7 +287,7 @@ static void test_path(void **state)
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&sun, sizeof(sun)), 0);
 	close(fd); /* the file stays, but no process listens */
-	assert_int_equal(sy_control_open(rt, stale, &handler, &other, &err), 0);
+	assert_int_equal(sy_control_open(rt, stale, &access_own, &handler, &other, &err), 0);
 	sy_control_close(other);
 	assert_int_not_equal(stat(stale, &st), 0);
 }
@@ -319,7 +322,7 @@ static void test_leave(void **state)
 	assert_int_not_equal(connect(none, (struct sockaddr *)&sun, sizeof(sun)), 0);
 	close(none);
 
-	assert_int_equal(sy_control_open(rt, path, &handler, &next, &err), 0);
+	assert_int_equal(sy_control_open(rt, path, &access_own, &handler, &next, &err), 0);
 	sy_control_leave(control); /* a second call does nothing */
 	assert_int_equal(stat(path, &st), 0);
 	ask_and_be_answered(early);
@@ -341,7 +344,7 @@ static int setup(void **state)
 	ring_port_add(&o, "control");
 	rt = runtime_open(&o);
 	snprintf(path, sizeof(path), "/tmp/sy-control-test-%d", (int)getpid());
-	if (sy_control_open(rt, path, &handler, &control, &err))
+	if (sy_control_open(rt, path, &access_own, &handler, &control, &err))
 		fail_msg("%s", err.text);
 	return 0;
 }

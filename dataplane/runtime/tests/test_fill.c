@@ -78,7 +78,7 @@ static void test_packets_tell(void **state)
 	assert_int_equal(kicks_take(), 1);
 }
 
-/* ---- an interface that is back -------------------------------------------------------------- */
+/* ---- an interface that is back --------------------------------------------------------------- */
 
 static unsigned queues_now, moves;
 int __wrap_sy_director_queues(const struct sy_director *d);

@@ -278,7 +278,7 @@ static void test_exhaustion(void **state)
 	assert_int_equal(rt->routes->path_free_count, ids_in_all(rt));
 }
 
-/* ---- lookups while routes change ---- */
+/* ---- lookups while routes change ------------------------------------------------------------- */
 
 #define FLAPS 5000
 

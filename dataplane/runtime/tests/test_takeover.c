@@ -61,7 +61,7 @@ static void must(bool condition, const char *what)
 	exit(1);
 }
 
-/* ---- the client ---- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
 static int socket_to(int type, bool v6, uint16_t port)
 {
@@ -165,7 +165,7 @@ static void client_main(void)
 	stage_reach(&shared->client, ENDED);
 }
 
-/* ---- the forwarders ---- */
+/* ---- the forwarders -------------------------------------------------------------------------- */
 
 static void turn(struct sy_runtime *rt, int timeout_ms)
 {
@@ -276,7 +276,7 @@ static void successor_main(unsigned workers)
 	stage_reach(&shared->successor, ENDED);
 }
 
-/* ---- the test ---- */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 static pid_t child[3];
 

@@ -26,7 +26,7 @@
 #define DATAGRAMS 2000 /* per family */
 #define SOCKETS   16   /* source ports: slots of both workers */
 
-/* ---- the client ---- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
 static int client_socket(int family)
 {
@@ -89,7 +89,7 @@ static void client_main(int ready, int go)
 	exit(read(go, &byte, 1) == 0 ? 0 : 7); /* waits until the other end is closed */
 }
 
-/* ---- client and forwarder together ---- */
+/* ---- client and forwarder together ----------------------------------------------------------- */
 
 struct lab {
 	pid_t client; /* 0: none */

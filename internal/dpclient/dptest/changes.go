@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	pb "steelyard/internal/gen/forwarderpb"
@@ -49,6 +50,13 @@ func (c *config) do(change *pb.Change) error {
 		if kind.PutAccessList.GetName() == "" || kind.PutAccessList.GetOtherwise() == pb.AccessAction_ACCESS_ACTION_UNSPECIFIED {
 			return errors.New("an access list without a name, or without otherwise")
 		}
+		for _, rule := range kind.PutAccessList.GetRules() {
+			for _, set := range rule.GetFromSets() {
+				if c.sets[set] == nil {
+					return errors.New("a rule names an access set that does not exist")
+				}
+			}
+		}
 		c.access[kind.PutAccessList.GetName()] = proto.CloneOf(kind.PutAccessList)
 		return nil
 	case *pb.Change_DeleteAccessList:
@@ -56,6 +64,18 @@ func (c *config) do(change *pb.Change) error {
 			return errors.New("no such access list to delete, or it is in use")
 		}
 		delete(c.access, kind.DeleteAccessList)
+		return nil
+	case *pb.Change_PutAccessSet:
+		if kind.PutAccessSet.GetName() == "" {
+			return errors.New("an access set without a name")
+		}
+		c.sets[kind.PutAccessSet.GetName()] = proto.CloneOf(kind.PutAccessSet)
+		return nil
+	case *pb.Change_DeleteAccessSet:
+		if c.sets[kind.DeleteAccessSet] == nil {
+			return errors.New("no such access set to delete")
+		}
+		delete(c.sets, kind.DeleteAccessSet)
 		return nil
 	case *pb.Change_PutGlobalAccess:
 		if kind.PutGlobalAccess != "" && c.access[kind.PutGlobalAccess] == nil {
@@ -65,6 +85,24 @@ func (c *config) do(change *pb.Change) error {
 		return nil
 	}
 	return errors.New("unknown change")
+}
+
+// setStats returns what the forwarder says about a set.
+func (c *config) setStats(name string) *pb.AccessSetStats {
+	stats := &pb.AccessSetStats{Name: name}
+	for _, prefix := range c.sets[name].GetPrefixes() {
+		if len(prefix.GetAddress()) == 4 {
+			stats.Prefixes4++
+		} else {
+			stats.Prefixes6++
+		}
+	}
+	for _, list := range slices.Sorted(maps.Keys(c.access)) {
+		if slices.ContainsFunc(c.access[list].GetRules(), func(r *pb.AccessRule) bool { return slices.Contains(r.GetFromSets(), name) }) {
+			stats.Lists = append(stats.Lists, list)
+		}
+	}
+	return stats
 }
 
 func (c *config) putSNAT(rule *pb.Snat) error {

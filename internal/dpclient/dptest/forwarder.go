@@ -32,6 +32,7 @@ type Forwarder struct {
 	Sessions []*pb.Session
 	Drops    []*pb.Drop
 	Attacks  []*pb.Attack
+	Samples  []*pb.Sample // numbered from 2; each client gets each of the kinds that it asks for
 	Ports    []*pb.Port
 	Workers  []*pb.Worker
 	Slots    []*pb.Slot
@@ -51,6 +52,7 @@ type Forwarder struct {
 	dials    int // connections so far
 	applies  int // ApplyRequests received
 	largest  int // most changes in one of them
+	fetches  []*pb.FetchSamplesRequest
 	refusal  *pb.Error
 	refused  []netip.Addr // VIPs whose services are refused; none: all are refused
 	serving  sync.WaitGroup
@@ -64,17 +66,18 @@ type config struct {
 	servers  map[string]int // number of servers with the address
 	snat     map[string]*pb.Snat
 	access   map[string]*pb.AccessList
+	sets     map[string]*pb.AccessSet
 	global   string
 }
 
 func newConfig() *config {
 	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{},
-		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, ""}
+		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, map[string]*pb.AccessSet{}, ""}
 }
 
 func (c *config) clone() *config {
 	copied := &config{maps.Clone(c.locals), map[string]*pb.Config_Entry{}, maps.Clone(c.vips), maps.Clone(c.servers),
-		maps.Clone(c.snat), maps.Clone(c.access), c.global}
+		maps.Clone(c.snat), maps.Clone(c.access), maps.Clone(c.sets), c.global}
 	for key, entry := range c.services {
 		copied.services[key] = proto.CloneOf(entry)
 	}
@@ -309,6 +312,8 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		return &pb.Response{Body: &pb.Response_ListDrops{ListDrops: &pb.DropList{Drops: s.Drops}}}
 	case *pb.Request_ListAttacks:
 		return &pb.Response{Body: &pb.Response_ListAttacks{ListAttacks: &pb.AttackList{Attacks: s.Attacks}}}
+	case *pb.Request_FetchSamples:
+		return s.fetchSamples(body.FetchSamples)
 	case *pb.Request_ListPorts:
 		return &pb.Response{Body: &pb.Response_ListPorts{ListPorts: &pb.PortList{Ports: s.Ports}}}
 	case *pb.Request_ListWorkers:
@@ -330,7 +335,10 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		}
 		return &pb.Response{Body: &pb.Response_ListSnat{ListSnat: list}}
 	case *pb.Request_ListAccess:
-		list := &pb.AccessLists{}
+		list := &pb.AccessLists{SetsBytes: 524448}
+		for _, name := range slices.Sorted(maps.Keys(s.config.sets)) {
+			list.Sets = append(list.Sets, s.config.setStats(name))
+		}
 		for _, name := range slices.Sorted(maps.Keys(s.config.access)) {
 			stats := &pb.AccessStats{List: s.config.access[name], Otherwise: 1000, Global: name == s.config.global}
 			for i := range stats.List.GetRules() {
@@ -411,6 +419,9 @@ func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
 		for _, name := range slices.Sorted(maps.Keys(s.config.snat)) {
 			config.Snat = append(config.Snat, s.config.snat[name])
 		}
+		for _, name := range slices.Sorted(maps.Keys(s.config.sets)) {
+			config.AccessSets = append(config.AccessSets, s.config.sets[name])
+		}
 		for _, name := range slices.Sorted(maps.Keys(s.config.access)) {
 			config.AccessLists = append(config.AccessLists, s.config.access[name])
 		}
@@ -438,6 +449,9 @@ func (s *session) listServices(request *pb.ListServicesRequest) *pb.Response {
 		stats := &pb.ServiceStats{Service: entry.Service, Traffic: traffic(entry.Service.Key, nil)}
 		for _, server := range entry.Servers {
 			stats.Servers = append(stats.Servers, &pb.ServerStats{Server: server, Traffic: traffic(entry.Service.Key, server)})
+		}
+		if entry.Service.SynDefence == pb.SynDefence_SYN_DEFENCE_ALWAYS {
+			stats.SynDefence = &pb.DefenceStats{Answered: 1000, Returned: 900, Wrong: 7}
 		}
 		list.Services = append(list.Services, stats)
 	}

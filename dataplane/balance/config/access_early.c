@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which sources the flow directors drop before a worker sees their packets: those that the leading
+ * rules of the list for all services drop by their source alone. The first rule of another kind
+ * ends what is told: it might admit, count or log a packet of a later rule's sources.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "access_model.h"
+#include "sy_runtime.h"
+
+/* A shorter IPv4 prefix would take the director long; workers drop its packets. */
+#define SHORTEST4 8u
+
+struct sources {
+	struct sy_blocked *at;
+	size_t count;
+};
+
+static void source_add(struct sources *to, const struct sy_addr *addr, uint8_t bits)
+{
+	if (!sy_addr_is_v4(addr) || bits >= SHORTEST4)
+		to->at[to->count++] = (struct sy_blocked){*addr, bits};
+}
+
+static bool rule_is_plain(const Steelyard__Forwarder__V1__AccessRule *r)
+{
+	return r->action == STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP &&
+	       !r->protocol && r->n_ports == 0 && !r->log_every && r->n_from + r->n_from_sets > 0;
+}
+
+/* How many prefixes the rule drops, if it drops by source alone; they are added unless `to` is
+ * NULL. */
+static size_t rule_sources(const struct access_version *v,
+                           const Steelyard__Forwarder__V1__AccessRule *r, struct sources *to)
+{
+	size_t count = r->n_from;
+	for (size_t i = 0; to && i < r->n_from; i++) {
+		struct sy_addr addr;
+		if (sy_addr_from_bytes(r->from[i]->address.data, r->from[i]->address.len, &addr) ==
+		    0)
+			source_add(to, &addr, (uint8_t)r->from[i]->length);
+	}
+	for (size_t i = 0; i < r->n_from_sets; i++) {
+		unsigned bit = access_set_find(v, r->from_sets[i]);
+		if (bit == ADDRESS_SETS)
+			continue;
+		const struct model_set *s = v->set[bit];
+		for (uint32_t k = 0; to && k < s->prefixes; k++)
+			source_add(to, &s->prefix[k].addr, s->prefix[k].bits);
+		count += s->prefixes;
+	}
+	return count;
+}
+
+static int source_compare(const void *a, const void *b)
+{
+	const struct sy_blocked *x = a, *y = b;
+	int order = memcmp(&x->addr, &y->addr, sizeof(x->addr));
+	return order ? order : (int)x->bits - y->bits;
+}
+
+static bool source_covers(const struct sy_blocked *net, const struct sy_addr *addr)
+{
+	const unsigned bits = net->bits + (sy_addr_is_v4(&net->addr) ? 96u : 0u);
+	if (sy_addr_is_v4(&net->addr) != sy_addr_is_v4(addr))
+		return false;
+	const unsigned whole = bits / 8, rest = bits % 8;
+	return memcmp(net->addr.b, addr->b, whole) == 0 &&
+	       (rest == 0 || (net->addr.b[whole] ^ addr->b[whole]) >> (8 - rest) == 0);
+}
+
+/* Sorts, and removes what lies within another one. A network that covers others comes before them,
+ * but for IPv4 ones between: they are of another family than an IPv6 network around them. */
+static void sources_merge(struct sources *s)
+{
+	size_t kept = 0, covering[2] = {SIZE_MAX, SIZE_MAX}; /* by family: the last kept */
+	if (s->count)
+		qsort(s->at, s->count, sizeof(*s->at), source_compare);
+	for (size_t i = 0; i < s->count; i++) {
+		const bool v4 = sy_addr_is_v4(&s->at[i].addr);
+		if (covering[v4] != SIZE_MAX && source_covers(&s->at[covering[v4]], &s->at[i].addr))
+			continue;
+		covering[v4] = kept;
+		s->at[kept++] = s->at[i];
+	}
+	s->count = kept;
+}
+
+/* The sources to be dropped early. 0 or -ENOMEM. */
+static int sources_find(const struct access_version *v, struct sources *out)
+{
+	*out = (struct sources){0};
+	if (!v->global)
+		return 0;
+	const struct model_list *l = v->list[v->global - 1];
+	Steelyard__Forwarder__V1__AccessList *pb =
+	        steelyard__forwarder__v1__access_list__unpack(NULL, l->packed_len, l->packed);
+	if (!pb)
+		return -ENOMEM;
+	size_t count = 0;
+	for (size_t i = 0; i < pb->n_rules && rule_is_plain(pb->rules[i]); i++)
+		count += rule_sources(v, pb->rules[i], NULL);
+	out->at = malloc((count + 1) * sizeof(*out->at));
+	for (size_t i = 0; out->at && i < pb->n_rules && rule_is_plain(pb->rules[i]); i++)
+		rule_sources(v, pb->rules[i], out);
+	steelyard__forwarder__v1__access_list__free_unpacked(pb, NULL);
+	if (!out->at)
+		return -ENOMEM;
+	sources_merge(out);
+	return 0;
+}
+
+void access_block(struct sy_balance *b)
+{
+	struct access_model *m = b->ctl->access;
+	struct sources s;
+	int rc = sources_find(&m->now, &s);
+	if (rc == 0 && (s.count || m->blocked))
+		rc = sy_sources_block(b->rt, s.at, s.count, false);
+	m->blocked = rc == 0 ? s.count : 0;
+	m->block_failed = rc;
+	if (rc < 0) /* none, instead of some that are no longer in the list */
+		sy_sources_block(b->rt, NULL, 0, false);
+	free(s.at);
+}

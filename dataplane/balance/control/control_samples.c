@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Replies to requests for samples. A request tells workers to sample for two more seconds, and
+ * takes what they have: into one place, from where each client gets what it has not seen. Several
+ * clients do not take samples from each other, and one that stops asking leaves nothing behind.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "control.h"
+#include "control_plane.h"
+#include "model_message.h"
+#include "samples.h"
+
+#define LIMIT_USUAL 1000u
+#define LIMIT_MOST  4096u
+
+void samples_destroy(struct sy_balance *b)
+{
+	free(b->ctl->samples);
+	b->ctl->samples = NULL;
+}
+
+/* What workers have kept since somebody last asked is of another time. */
+static void samples_forget(struct sy_balance *b, struct samples *s)
+{
+	struct sy_sample scratch[32];
+	for (unsigned w = 0; w < b->workers; w++)
+		while (sy_samples_take(b->rt, w, scratch, SY_ARRAY_LEN(scratch)))
+			;
+	s->before = s->last;
+}
+
+/* The smallest rate that somebody asked for holds until nobody has asked for it any more. */
+static void samples_want(struct sy_balance *b, struct samples *s, enum sy_sample_kind kind,
+                         uint32_t one_in, uint64_t now_ns)
+{
+	if (!one_in || (one_in > s->one_in[kind] && now_ns < s->until_ns[kind]))
+		return;
+	s->one_in[kind] = one_in < SY_SAMPLE_MOST_GAP ? one_in : SY_SAMPLE_MOST_GAP;
+	s->until_ns[kind] = now_ns + SAMPLES_WANT_NS;
+	sy_samples_want(b->rt, kind, s->one_in[kind], s->until_ns[kind]);
+}
+
+static void samples_take(struct sy_balance *b, struct samples *s)
+{
+	/* No more than are kept, and of every worker. */
+	unsigned share = SAMPLES_KEPT / b->workers;
+	for (unsigned w = 0; w < b->workers; w++) {
+		for (unsigned left = share; left > 0;) {
+			unsigned at = (s->last + 1) % SAMPLES_KEPT, most = SAMPLES_KEPT - at;
+			unsigned n =
+			        sy_samples_take(b->rt, w, &s->kept[at], left < most ? left : most);
+			if (!n)
+				break;
+			left -= n;
+			s->last += n;
+		}
+	}
+	if (s->last - s->before > SAMPLES_KEPT)
+		s->before = s->last - SAMPLES_KEPT;
+}
+
+/* The packet was dropped on its way out: its port is where it was to leave. */
+static bool is_outward(enum sy_drop reason)
+{
+	return reason == SY_DROP_TX_FULL || reason == SY_DROP_PORT_DOWN ||
+	       reason == SY_DROP_NO_NEIGHBOUR || reason == SY_DROP_NEIGHBOUR_QUEUE;
+}
+
+static int reply_sample(struct arena *a, const struct sy_sample *s, const uint32_t *if_index,
+                        Steelyard__Forwarder__V1__Sample **out)
+{
+	Steelyard__Forwarder__V1__Sample *pb = arena_take(a, sizeof(*pb));
+	if (!pb)
+		return -ENOMEM;
+	steelyard__forwarder__v1__sample__init(pb);
+	pb->header.data = (uint8_t *)(uintptr_t)s->header;
+	pb->header.len = s->header_length;
+	pb->length = s->length;
+	pb->one_in = s->one_in;
+	if (s->drop != SY_DROP_NONE)
+		pb->drop = (char *)(uintptr_t)sy_drop_name(s->drop);
+	if (s->port != SY_PORT_NONE)
+		*(is_outward(s->drop) ? &pb->out_if_index : &pb->if_index) = if_index[s->port];
+	*out = pb;
+	return 0;
+}
+
+static int reply_samples(struct sy_balance *b, const struct samples *s,
+                         const Steelyard__Forwarder__V1__FetchSamplesRequest *ask, struct arena *a,
+                         Steelyard__Forwarder__V1__Samples *l)
+{
+	uint32_t if_index[SY_MAX_PORTS] = {0};
+	size_t limit = ask->limit ? ask->limit : LIMIT_USUAL;
+	limit = limit < LIMIT_MOST ? limit : LIMIT_MOST;
+	for (unsigned i = 0; i < sy_port_count(b->rt); i++) {
+		struct sy_port_info info;
+		sy_port_get_info(b->rt, i, &info);
+		if_index[i] = (uint32_t)info.ifindex;
+	}
+	l->samples = arena_take(a, limit * sizeof(*l->samples));
+	if (!l->samples)
+		return -ENOMEM;
+	while (l->last < s->last && l->n_samples < limit) {
+		const struct sy_sample *one = &s->kept[++l->last % SAMPLES_KEPT];
+		if (one->drop == SY_DROP_NONE ? !ask->received : !ask->dropped)
+			continue;
+		if (reply_sample(a, one, if_index, &l->samples[l->n_samples]) < 0)
+			return -ENOMEM;
+		l->n_samples++;
+	}
+	l->more = l->last < s->last;
+	return 0;
+}
+
+int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                 struct sy_error *err)
+{
+	const Steelyard__Forwarder__V1__FetchSamplesRequest *ask = q->fetch_samples;
+	struct samples *s = b->ctl->samples;
+	uint64_t now_ns = sy_clock_ns();
+	Steelyard__Forwarder__V1__Samples *l;
+	TAKE(a, l, steelyard__forwarder__v1__samples__init);
+	if (!s) {
+		s = b->ctl->samples = calloc(1, sizeof(*s));
+		if (!s)
+			return sy_fail(err, ENOMEM, "no memory for samples");
+		s->before = s->last = 1; /* 0 in a request says that it is a client's first */
+	}
+	if (now_ns >= s->until_ns[SY_SAMPLE_RECEIVED] && now_ns >= s->until_ns[SY_SAMPLE_DROPPED])
+		samples_forget(b, s);
+	samples_want(b, s, SY_SAMPLE_RECEIVED, ask->received, now_ns);
+	samples_want(b, s, SY_SAMPLE_DROPPED, ask->dropped, now_ns);
+	samples_take(b, s);
+	l->last = ask->after;
+	if (ask->after == 0 || ask->after > s->last) { /* new, or of an earlier forwarder */
+		l->last = s->last;
+	} else if (ask->after < s->before) {
+		l->missed = s->before - ask->after;
+		l->last = s->before;
+	}
+	struct sy_sample_counts counts = sy_samples_count(b->rt);
+	l->taken = counts.taken;
+	l->lost = counts.lost;
+	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_FETCH_SAMPLES;
+	out->fetch_samples = l;
+	return reply_samples(b, s, ask, a, l) < 0 ? sy_fail(err, ENOMEM, "no memory for the answer")
+	                                          : 0;
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The SYN defence of DR and IPIP (docs/design/0025-syn-defence.md).
+ *
+ *     SYN of an unknown client    challenge_passes()   a bare ACK of a cookie; nothing is stored
+ *     reset with that number      challenge_reset()    the client is known from now on
+ *     SYN of a known client       challenge_passes()   takes a credit, and begins a session
+ *
+ * The cookie: │ epoch 1 │ check 31 │. A client in SYN-SENT answers an ACK that it cannot accept by
+ * a reset with the ACK's number, and stays in SYN-SENT (RFC 9293 3.10.7.3).
+ */
+#include "challenge.h"
+
+#include <arpa/inet.h>
+
+#include "proven.h"
+
+#define EPOCH_SHIFT 31
+#define CHECK_MASK  ((UINT32_C(1) << EPOCH_SHIFT) - 1)
+/* What a server with an old connection might announce. */
+#define WINDOW 65535
+
+uint64_t challenge_client(const struct sy_balance *b, const struct service *service,
+                          const struct sy_addr *client)
+{
+	struct sy_tuple t = service->anyone;
+	t.src = *client;
+	if (!sy_addr_is_v4(client))
+		t.src.d[1] = 0; /* a /64 */
+	return sy_hash_tuple(&b->key, &t);
+}
+
+/* ---- cookies --------------------------------------------------------------------------------- */
+
+/* The 31 bits for this tuple, and a client with so many proofs. */
+static uint32_t check_of(const struct cookie_keys *keys, unsigned epoch, const struct sy_tuple *t,
+                         unsigned proofs)
+{
+	return (uint32_t)sy_cookie_hash(&keys->key[epoch], t, proofs) & CHECK_MASK;
+}
+
+static bool number_is_cookie(struct sy_worker *w, const struct sy_tuple *t, uint32_t number,
+                             unsigned proofs)
+{
+	return (number & CHECK_MASK) ==
+	       check_of(defence_keys(w), number >> EPOCH_SHIFT, t, proofs & PROVEN_PROOFS);
+}
+
+/* ---- SYNs ------------------------------------------------------------------------------------ */
+
+static void challenge_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                             const struct service *service, uint64_t client)
+{
+	const struct sy_balance *b = w->app;
+	const struct cookie_keys *keys = defence_keys(w);
+	const struct sy_view *v = &burst->view[i];
+	unsigned epoch = keys->epoch & 1;
+	unsigned proofs = proven_proofs(b->proven, client, balance_seconds(w));
+	const struct sy_tcp_segment answer = {
+	        .seq = (uint32_t)(client >> 16) ^ (uint32_t)w->tsc, /* any is right */
+	        .ack = (uint32_t)epoch << EPOCH_SHIFT | check_of(keys, epoch, &v->tuple, proofs),
+	        .flags = SY_TCP_ACK,
+	        .window = WINDOW,
+	        .options = {.scale = SY_TCP_NO_SCALE},
+	};
+	SY_COUNT(balance_worker_of(w)->counts[service->id].answered, 1);
+	defence_send(w, burst, i, &answer);
+}
+
+bool challenge_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                      const struct service *service, uint64_t client)
+{
+	const struct sy_balance *b = w->app;
+	if (proven_take(b->proven, client, balance_seconds(w)))
+		return true;
+	challenge_answer(w, burst, i, service, client);
+	return false;
+}
+
+/* ---- resets ---------------------------------------------------------------------------------- */
+
+static uint32_t reset_number(const struct sy_burst *burst, unsigned i)
+{
+	return ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), &burst->view[i])->seq);
+}
+
+enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                    const struct service *service)
+{
+	const struct sy_balance *b = w->app;
+	const struct sy_tuple *t = &burst->view[i].tuple;
+	struct service_counts *counts = &balance_worker_of(w)->counts[service->id];
+	uint64_t client = challenge_client(b, service, &t->src);
+	uint32_t now = balance_seconds(w), number = reset_number(burst, i);
+	unsigned proofs = proven_proofs(b->proven, client, now);
+
+	if (number_is_cookie(w, t, number, proofs)) {
+		proven_add(b->proven, client, now);
+	} else if (!number_is_cookie(w, t, number, proofs - 1)) {
+		SY_COUNT(counts->wrong, 1);
+		return DEFENCE_PASSES;
+	} /* else the client has proven itself meanwhile, by this reset or another one */
+	SY_COUNT(counts->right, 1);
+	sy_burst_drop(w, burst, i, SY_DROP_SYN_PROOF);
+	return DEFENCE_GONE;
+}
+
+bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                             const struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
+	const struct sy_tuple *t = &burst->view[i].tuple;
+	if (!service || !service->one_way || !defence_is_on(service))
+		return false;
+	uint64_t client = challenge_client(b, service, &t->src);
+	uint32_t number = reset_number(burst, i);
+	unsigned proofs = proven_proofs(b->proven, client, balance_seconds(w));
+	if (!number_is_cookie(w, t, number, proofs) && !number_is_cookie(w, t, number, proofs - 1))
+		return false;
+	SY_COUNT(balance_worker_of(w)->counts[service->id].right, 1);
+	sy_burst_drop(w, burst, i, SY_DROP_SYN_PROOF);
+	return true;
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+void challenge_see(struct sy_worker *w, const struct session *s)
+{
+	const struct sy_balance *b = w->app;
+	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
+	if (service && !defence_is_on(service))
+		proven_see(b->proven, challenge_client(b, service, &s->client), balance_seconds(w));
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Unproven sessions are counted, by slot and by service, so that they cannot crowd out others
+ * (docs/design/0026-pressure.md). Called by the worker that owns the slot, with every change of
+ * session_state_is_unproven(); packets of established sessions change nothing.
+ */
+#ifndef PRESSURE_H
+#define PRESSURE_H
+
+#include "balance.h"
+
+/* The slot of `t` gets one unproven session more, or one less. */
+static inline void pressure_add(struct sy_worker *w, struct session_table *t, uint32_t record,
+                                int32_t more)
+{
+	const struct sy_balance *b = w->app;
+	uint32_t service = b->endpoint[session_at(t, record)->server].service;
+	if (SY_UNLIKELY(!session_is_counted(t, record)))
+		return;
+	__atomic_store_n(&t->unproven, t->unproven + (uint32_t)more, __ATOMIC_RELAXED);
+	if (SY_LIKELY(service != SERVICE_NONE)) {
+		uint32_t *count = &balance_worker_of(w)->load[service].unproven;
+		__atomic_store_n(count, *count + (uint32_t)more, __ATOMIC_RELAXED);
+	}
+}
+
+/* A session has begun. */
+static inline void pressure_begin(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	pressure_add(w, t, record, 1);
+}
+
+/* After a change of the session's state; before: whether it was unproven. */
+static inline void pressure_change(struct sy_worker *w, struct session_table *t, uint32_t record,
+                                   bool before)
+{
+	bool after = session_state_is_unproven(session_at(t, record)->state);
+	if (before != after)
+		pressure_add(w, t, record, after - before);
+}
+
+/* Before the session ends. */
+static inline void pressure_end(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	if (session_state_is_unproven(session_at(t, record)->state))
+		pressure_add(w, t, record, -1);
+}
+
+/* Must an unproven session of the slot end before another one begins? */
+static inline bool pressure_is_full(const struct session_table *t)
+{
+	return t->unproven >= session_unproven_most(t);
+}
+
+/* Seconds below which pressure shortens no timeout: a handshake over a long way, and a SYN that is
+ * repeated. */
+#define PRESSURE_SECONDS 3
+
+/* What is left of the timeouts of unproven sessions, in 256ths: all of it while they take less than
+ * half of their share, then less and less. */
+static inline uint32_t pressure_timeout_left(const struct session_table *t)
+{
+	uint32_t most = session_unproven_most(t), half = most / 2;
+	if (SY_LIKELY(t->unproven <= half))
+		return 256;
+	return t->unproven >= most
+	               ? 0
+	               : (uint32_t)((uint64_t)(most - t->unproven) * 256 / (most - half));
+}
+
+/* Does the client of a one-way session go on talking? Its server's answers cannot be seen. The
+ * first second does not count: a flood may send twice. */
+static inline bool pressure_talks(const struct session *s, const struct session_cold *cold)
+{
+	return (uint16_t)(s->seen - (uint16_t)cold->created) > 1;
+}
+
+#endif

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Packets held for sessions that open, against a list of them. */
+#include "held.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <rte_cycles.h>
+
+#include "flows.h"
+
+#define HELD_MAX     512 /* as in held.c */
+#define HELD_SESSION 4
+#define SLOT         3
+
+static struct sy_worker *worker_of(struct flows *f)
+{
+	return &f->harness.rt->worker[0];
+}
+
+static struct rte_mbuf *packet(struct flows *f)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(f->harness.rt->pool);
+	assert_non_null(m);
+	return m;
+}
+
+/* Takes what was given to the pipeline. */
+static unsigned taken(struct flows *f, struct rte_mbuf **m)
+{
+	struct again *a = &worker_of(f)->private->again;
+	unsigned n = a->count;
+	for (unsigned i = 0; i < n; i++)
+		m[i] = a->mbuf[(a->first + i) % WORKER_AGAIN];
+	a->first = a->count = 0;
+	return n;
+}
+
+struct item {
+	uint32_t record;
+	struct rte_mbuf *m;
+};
+
+/* Of all that are held, in their order. */
+struct queue {
+	unsigned count;
+	struct item item[HELD_MAX + 1];
+};
+
+static unsigned queue_drop(struct queue *queue, unsigned at)
+{
+	queue->count--;
+	memmove(&queue->item[at], &queue->item[at + 1],
+	        (queue->count - at) * sizeof(queue->item[0]));
+	return 1;
+}
+
+/* Returns how many packets that drops. */
+static unsigned queue_keep(struct queue *queue, uint32_t record, struct rte_mbuf *m)
+{
+	unsigned dropped = 0, of_session = 0, first = 0;
+	for (unsigned n = queue->count; n-- > 0;)
+		if (queue->item[n].record == record) {
+			of_session++;
+			first = n;
+		}
+	if (of_session >= HELD_SESSION)
+		dropped = queue_drop(queue, first);
+	else if (queue->count == HELD_MAX)
+		dropped = queue_drop(queue, 0);
+	queue->item[queue->count++] = (struct item){record, m};
+	return dropped;
+}
+
+/* Takes a session's packets out, into m[]. */
+static unsigned queue_take(struct queue *queue, uint32_t record, struct rte_mbuf **m)
+{
+	unsigned count = 0;
+	for (unsigned n = 0; n < queue->count;) {
+		if (queue->item[n].record != record) {
+			n++;
+			continue;
+		}
+		m[count++] = queue->item[n].m;
+		queue_drop(queue, n);
+	}
+	return count;
+}
+
+static void test_against_a_list(void **state)
+{
+	struct flows *f = *state;
+	struct sy_worker *w = worker_of(f);
+	static struct queue queue;
+	memset(&queue, 0, sizeof(queue));
+	for (unsigned n = 0; n < 200000; n++) {
+		uint32_t record = (uint32_t)rng_below(&f->rng, n < 100000 ? 300 : 5000);
+		unsigned how = (unsigned)rng_below(&f->rng, 20);
+		uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
+		struct rte_mbuf *expect[HELD_SESSION], *got[WORKER_AGAIN];
+		unsigned count;
+		if (how > 1) {
+			struct rte_mbuf *m = packet(f);
+			held_keep(w, SLOT, record, m);
+			count = queue_keep(&queue, record, m);
+		} else {
+			count = queue_take(&queue, record, expect);
+			if (how == 0) {
+				held_drop(w, SLOT, record);
+			} else {
+				held_release(w, SLOT, record);
+				assert_int_equal(taken(f, got), count);
+				assert_memory_equal(got, expect, count * sizeof(got[0]));
+				rte_pktmbuf_free_bulk(got, count);
+				count = 0;
+			}
+		}
+		assert_int_equal(harness_drops(&f->harness, SY_DROP_OPENING), dropped + count);
+	}
+}
+
+/* If the pipeline has no room, ACKs and data wait in their order, and nothing makes them give way.
+ */
+static void test_no_room(void **state)
+{
+	struct flows *f = *state;
+	struct sy_worker *w = worker_of(f);
+	struct rte_mbuf *m[WORKER_AGAIN], *got[WORKER_AGAIN];
+	uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
+	for (unsigned n = 0; n < WORKER_AGAIN; n++)
+		assert_true(sy_packet_again(w, packet(f)));
+	for (unsigned n = 0; n < HELD_MAX; n += 2) {
+		m[n] = packet(f);
+		m[n + 1] = packet(f);
+		held_keep(w, SLOT, n, m[n + 1]);
+		held_again(w, m[n]);
+		held_release(w, SLOT, n);
+	}
+	held_keep(w, SLOT, 1, packet(f));
+	held_again(w, packet(f));
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_OPENING), dropped + 2);
+	rte_pktmbuf_free_bulk(got, taken(f, got));
+	held_round(w);
+	assert_int_equal(taken(f, got), HELD_MAX);
+	assert_memory_equal(got, m, sizeof(got));
+	rte_pktmbuf_free_bulk(got, HELD_MAX);
+}
+
+/* The least cycles of holding a packet and dropping it. */
+static uint64_t cost(struct flows *f, uint32_t record)
+{
+	struct sy_worker *w = worker_of(f);
+	uint64_t least = UINT64_MAX;
+	for (unsigned n = 0; n < 2000; n++) {
+		struct rte_mbuf *m = packet(f);
+		uint64_t began = rte_rdtsc();
+		held_keep(w, SLOT, record, m);
+		held_drop(w, SLOT, record);
+		uint64_t took = rte_rdtsc() - began;
+		least = took < least ? took : least;
+	}
+	return least;
+}
+
+/* Others' packets do not cost a session. */
+static void test_cost(void **state)
+{
+	struct flows *f = *state;
+	uint64_t alone = cost(f, 1000000);
+	for (unsigned n = 0; n < HELD_MAX - 1; n++)
+		held_keep(worker_of(f), SLOT, n, packet(f));
+	assert_in_range(cost(f, 1000000), 0, 4 * alone);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, flows_setup, flows_teardown)
+	const struct CMUnitTest tests[] = {TEST(against_a_list), TEST(no_room), TEST(cost)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

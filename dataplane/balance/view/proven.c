@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proven.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define BUCKETS (1u << 16)
+#define WORDS   8
+/* The places of a bucket that clients without a proof may take. */
+#define SEEN_WORDS 4
+/* Buckets per tick: the whole table takes 21 s, far less than the 18 hours that 16 bits of seconds
+ * express. */
+#define TICK_BUCKETS 64
+/* A session of a client without a proof renews its word if it is older than this. */
+#define SEEN_RENEWED 60
+
+struct bucket {
+	uint64_t word[WORDS];
+};
+_Static_assert(sizeof(struct bucket) == SY_CACHE_LINE, "one line");
+
+struct proven {
+	struct bucket *bucket; /* writers: workers, and the control thread by compare-and-swap */
+	uint32_t tick_at;      /* control thread */
+};
+
+struct proven *proven_create(void)
+{
+	struct proven *p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	/* Takes no memory until it is touched. */
+	void *buckets = mmap(NULL, BUCKETS * sizeof(struct bucket), PROT_READ | PROT_WRITE,
+	                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (buckets == MAP_FAILED) {
+		free(p);
+		return NULL;
+	}
+	p->bucket = buckets;
+	return p;
+}
+
+void proven_destroy(struct proven *p)
+{
+	if (p)
+		munmap(p->bucket, BUCKETS * sizeof(struct bucket));
+	free(p);
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* A client as a word says. */
+struct client {
+	uint32_t tag;
+	uint16_t second;
+	uint8_t credit;
+	bool proven;
+	uint8_t proofs;
+};
+
+static uint64_t word_make(const struct client *c)
+{
+	return (uint64_t)c->tag << 32 | (uint64_t)c->second << 16 | (uint64_t)c->credit << 8 |
+	       (uint64_t)c->proven << 7 | (c->proofs & PROVEN_PROOFS);
+}
+
+static struct client word_read(const uint64_t *at)
+{
+	uint64_t word = __atomic_load_n(at, __ATOMIC_RELAXED);
+	return (struct client){.tag = (uint32_t)(word >> 32),
+	                       .second = (uint16_t)(word >> 16),
+	                       .credit = (uint8_t)(word >> 8),
+	                       .proven = word >> 7 & 1,
+	                       .proofs = word & PROVEN_PROOFS};
+}
+
+static void word_write(uint64_t *at, const struct client *c)
+{
+	__atomic_store_n(at, word_make(c), __ATOMIC_RELAXED);
+}
+
+/* Seconds since its last use; another worker's clock may be slightly ahead. */
+static uint16_t client_age(const struct client *c, uint32_t now)
+{
+	uint16_t age = (uint16_t)(now - c->second);
+	return age > UINT16_MAX - SEEN_RENEWED ? 0 : age;
+}
+
+/* Is it known no longer, or the word empty? */
+static bool client_is_over(const struct client *c, uint32_t now)
+{
+	return (!c->proven && c->credit == 0 && c->proofs == 0) ||
+	       client_age(c, now) > PROVEN_SECONDS;
+}
+
+static struct bucket *bucket_of(const struct proven *p, uint64_t client)
+{
+	return &p->bucket[client % BUCKETS];
+}
+
+static uint32_t tag_of(uint64_t client)
+{
+	return (uint32_t)(client >> 32);
+}
+
+/* The client's word; NULL: it is not known. */
+static uint64_t *word_find(const struct proven *p, uint64_t client, uint32_t now, struct client *c)
+{
+	struct bucket *bucket = bucket_of(p, client);
+	for (unsigned i = 0; i < WORDS; i++) {
+		*c = word_read(&bucket->word[i]);
+		if (c->tag == tag_of(client) && !client_is_over(c, now))
+			return &bucket->word[i];
+	}
+	*c = (struct client){.tag = tag_of(client)};
+	return NULL;
+}
+
+/* A place for a client that is not known; NULL: there is none. Clients without a proof only take
+ * the places of their like, of which the one that was used least lately gives way. Others take
+ * those too, before that of any proven one. */
+static uint64_t *word_place(const struct proven *p, uint64_t client, uint32_t now, bool proven)
+{
+	struct bucket *bucket = bucket_of(p, client);
+	uint64_t *place = NULL;
+	uint32_t worth = UINT32_MAX;
+	for (unsigned i = proven ? WORDS : SEEN_WORDS; i-- > 0;) {
+		const struct client c = word_read(&bucket->word[i]);
+		if (client_is_over(&c, now))
+			return &bucket->word[i];
+		if (c.proven && !proven)
+			continue;
+		uint32_t this = (uint32_t)c.proven << 16 | (uint16_t)~client_age(&c, now);
+		if (this < worth) {
+			worth = this;
+			place = &bucket->word[i];
+		}
+	}
+	return place;
+}
+
+/* ---- clients --------------------------------------------------------------------------------- */
+
+void proven_prefetch(const struct proven *p, uint64_t client)
+{
+	__builtin_prefetch(bucket_of(p, client));
+}
+
+bool proven_has_credit(const struct proven *p, uint64_t client, uint32_t now)
+{
+	struct client c;
+	return word_find(p, client, now, &c) && c.credit > 0;
+}
+
+bool proven_take(struct proven *p, uint64_t client, uint32_t now)
+{
+	struct client c;
+	uint64_t *word = word_find(p, client, now, &c);
+	if (!word || c.credit == 0)
+		return false;
+	c.credit--;
+	c.second = (uint16_t)now;
+	word_write(word, &c);
+	return true;
+}
+
+unsigned proven_proofs(const struct proven *p, uint64_t client, uint32_t now)
+{
+	struct client c;
+	return word_find(p, client, now, &c) ? c.proofs : 0;
+}
+
+void proven_add(struct proven *p, uint64_t client, uint32_t now)
+{
+	struct client c;
+	uint64_t *word = word_find(p, client, now, &c);
+	if (!word)
+		word = word_place(p, client, now, true);
+	c.second = (uint16_t)now;
+	c.credit = PROVEN_CREDITS;
+	c.proven = true;
+	c.proofs = (c.proofs + 1) & PROVEN_PROOFS;
+	word_write(word, &c);
+}
+
+void proven_see(struct proven *p, uint64_t client, uint32_t now)
+{
+	struct client c;
+	uint64_t *word = word_find(p, client, now, &c);
+	if (word && c.credit >= SEEN_CREDITS && client_age(&c, now) < SEEN_RENEWED)
+		return; /* most: other workers need not get the line again */
+	if (!word)
+		word = word_place(p, client, now, false);
+	if (!word)
+		return;
+	c.second = (uint16_t)now;
+	if (c.credit < SEEN_CREDITS)
+		c.credit = SEEN_CREDITS;
+	word_write(word, &c);
+}
+
+void proven_tick(struct proven *p, uint32_t now)
+{
+	for (unsigned n = 0; n < TICK_BUCKETS; n++) {
+		struct bucket *bucket = &p->bucket[p->tick_at];
+		p->tick_at = (p->tick_at + 1) % BUCKETS;
+		for (unsigned i = 0; i < WORDS; i++) {
+			const struct client c = word_read(&bucket->word[i]);
+			uint64_t word = word_make(&c);
+			if (word != 0 && client_is_over(&c, now))
+				__atomic_compare_exchange_n(&bucket->word[i], &word, 0, false,
+				                            __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+		}
+	}
+}

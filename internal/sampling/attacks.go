@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sampling
+
+import (
+	"strings"
+
+	"steelyard/internal/dpclient"
+	"steelyard/internal/model"
+)
+
+// mostAttacks are watched at a time: the newest.
+const mostAttacks = 64
+
+// samplesPerSecond of packets are enough to tell where an attack comes from.
+const samplesPerSecond = 500
+
+// attackID tells attacks apart.
+type attackID struct {
+	kind  string
+	key   model.ServiceKey // zero: of no service
+	began uint64
+}
+
+func idOf(attack *dpclient.Attack) (attackID, bool) {
+	id := attackID{kind: attack.GetKind(), began: attack.GetBeganUnixMs()}
+	if attack.GetService() == nil {
+		return id, true
+	}
+	key, err := dpclient.KeyFromWire(attack.GetService())
+	id.key = key
+	return id, err == nil
+}
+
+// attacks is where the packets of listed attacks come from.
+type attacks struct {
+	of       map[attackID]*networks // listed
+	underWay map[attackID]*networks
+	rate     uint64 // packets/s of those under way
+}
+
+// follow keeps what belongs to the attacks in the list, newest first, and begins with new ones.
+func (a *attacks) follow(list []*dpclient.Attack) {
+	listed := map[attackID]*networks{}
+	a.underWay, a.rate = map[attackID]*networks{}, 0
+	for _, attack := range list {
+		id, ok := idOf(attack)
+		if !ok {
+			continue
+		}
+		counts := a.of[id]
+		if attack.GetEndedUnixMs() == 0 && len(a.underWay) < mostAttacks {
+			if counts == nil {
+				counts = newNetworks()
+			}
+			a.underWay[id] = counts
+			a.rate += attack.GetRate()
+		}
+		if counts != nil {
+			listed[id] = counts
+		}
+	}
+	a.of = listed
+}
+
+// rates are those that attacks under way need; none: zero.
+func (a *attacks) rates() dpclient.SampleRates {
+	if len(a.underWay) == 0 {
+		return dpclient.SampleRates{}
+	}
+	oneIn := uint32(min(max(a.rate/samplesPerSecond, 1), 10000))
+	return dpclient.SampleRates{Received: oneIn, Dropped: oneIn}
+}
+
+func (a *attacks) add(sample *dpclient.Sample) {
+	if len(a.underWay) == 0 {
+		return
+	}
+	p, ok := parsePacket(sample.GetHeader())
+	if !ok {
+		return
+	}
+	for id, counts := range a.underWay {
+		if id.has(p, sample.GetDrop()) {
+			counts.add(p.source)
+		}
+	}
+}
+
+// has reports whether a sample belongs to the attack; drop is empty for a received packet. A dropped packet was
+// received too and may be sampled as both, so each kind counts one of the two.
+func (id attackID) has(p packet, drop string) bool {
+	switch id.kind {
+	case "syn-flood":
+		return drop == "" && p.isTo(id.key) && p.flags&(flagSYN|flagACK) == flagSYN
+	case "udp-flood":
+		return drop == "" && p.isTo(id.key)
+	case "stray-tcp":
+		return (drop == "no-session" || drop == "bad-cookie") && p.isTo(id.key)
+	case "no-service":
+		return drop == "no-service" || drop == "unknown-destination"
+	case "fragment-flood":
+		return strings.HasPrefix(drop, "fragment-") || drop == "tiny-fragment" || drop == "bad-fragment"
+	case "icmp-flood":
+		return strings.HasPrefix(drop, "icmp-") || drop == "echo-rate"
+	case "malformed":
+		return malformed[drop]
+	case "overrun":
+		return drop == ""
+	}
+	return false // a kind of a newer forwarder
+}
+
+var malformed = map[string]bool{"truncated": true, "bad-ip-header": true, "bad-ip-checksum": true, "bad-source": true, "land": true,
+	"ip-options": true, "source-route": true, "routing-header": true, "bad-l4-header": true, "bad-tcp-flags": true,
+	"bad-l4-checksum": true}

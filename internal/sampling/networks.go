@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sampling
+
+import (
+	"cmp"
+	"container/heap"
+	"net/netip"
+	"slices"
+)
+
+const (
+	mostNetworks = 1024
+	shownSources = 10
+	leastSamples = 20 // before anything is said
+	leastSeen    = 3  // by a network that is named
+)
+
+// Source is a network that an attack's packets come from.
+type Source struct {
+	Network netip.Prefix
+	Percent float64 // of the attack's samples, at least
+}
+
+// Sources say where an attack comes from.
+type Sources struct {
+	Networks []Source // the most frequent ones, each with 1 % or more
+	Spoofed  bool     // none has, and most samples are of networks not seen before: forged addresses, or very many
+	Many     bool     // none has, although networks come again
+	Samples  uint64
+}
+
+// counter is how often a network was seen: at most count, and at least count - excess times.
+type counter struct {
+	network       netip.Prefix
+	count, excess uint64
+	at            int // in the heap
+}
+
+// networks counts how often networks are seen, in bounded memory, by the space-saving algorithm (Metwally,
+// Agrawal, El Abbadi 2005): one that has no counter takes over the smallest, whose count becomes its error.
+type networks struct {
+	total, fresh uint64 // samples; those whose network had no counter
+	of           map[netip.Prefix]*counter
+	least        []*counter // a heap, the smallest first
+}
+
+func newNetworks() *networks {
+	return &networks{of: map[netip.Prefix]*counter{}}
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (n *networks) Len() int           { return len(n.least) }
+func (n *networks) Less(i, j int) bool { return n.least[i].count < n.least[j].count }
+func (n *networks) Swap(i, j int) {
+	n.least[i], n.least[j] = n.least[j], n.least[i]
+	n.least[i].at, n.least[j].at = i, j
+}
+func (n *networks) Push(x any) {
+	c := x.(*counter)
+	c.at = len(n.least)
+	n.least = append(n.least, c)
+}
+func (n *networks) Pop() any {
+	last := n.least[len(n.least)-1]
+	n.least = n.least[:len(n.least)-1]
+	return last
+}
+
+// networkOf is the network that an address is counted under: /24, and /48 of IPv6.
+func networkOf(address netip.Addr) netip.Prefix {
+	bits := 24
+	if address.Is6() {
+		bits = 48
+	}
+	network, _ := address.Prefix(bits)
+	return network
+}
+
+func (n *networks) add(address netip.Addr) {
+	network := networkOf(address)
+	n.total++
+	if c := n.of[network]; c != nil {
+		c.count++
+		heap.Fix(n, c.at)
+		return
+	}
+	n.fresh++
+	if len(n.least) < mostNetworks {
+		c := &counter{network: network, count: 1}
+		n.of[network] = c
+		heap.Push(n, c)
+		return
+	}
+	c := n.least[0]
+	delete(n.of, c.network)
+	c.network, c.excess = network, c.count
+	c.count++
+	n.of[network] = c
+	heap.Fix(n, 0)
+}
+
+// sources tells what the samples say.
+func (n *networks) sources() Sources {
+	s := Sources{Samples: n.total}
+	if n.total < leastSamples {
+		return s
+	}
+	for _, c := range n.least {
+		if seen := c.count - c.excess; seen >= leastSeen && 100*seen >= n.total {
+			s.Networks = append(s.Networks, Source{c.network, 100 * float64(seen) / float64(n.total)})
+		}
+	}
+	slices.SortFunc(s.Networks, func(a, b Source) int {
+		return cmp.Or(cmp.Compare(b.Percent, a.Percent), a.Network.Addr().Compare(b.Network.Addr()))
+	})
+	s.Networks = s.Networks[:min(len(s.Networks), shownSources)]
+	if len(s.Networks) == 0 {
+		s.Spoofed = 2*n.fresh > n.total
+		s.Many = !s.Spoofed
+	}
+	return s
+}

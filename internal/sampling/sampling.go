@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sampling fetches the forwarder's samples of packets for as long as somebody wants them: a collector, to
+// which it exports them by sFlow, or an attack, whose source networks it counts.
+package sampling
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"steelyard/internal/dpclient"
+	"steelyard/internal/model"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	fetchPeriod   = 200 * time.Millisecond
+	listPeriod    = time.Second // of attacks
+	counterPeriod = 20 * time.Second
+	callTimeout   = 5 * time.Second
+	retryPeriod   = time.Second
+	mostPages     = 8 // answers that one turn fetches
+)
+
+// Forwarder is what a Sampler asks a forwarder for.
+type Forwarder interface {
+	Samples(ctx context.Context, after uint64, rates dpclient.SampleRates) (*dpclient.Samples, error)
+	Attacks(ctx context.Context) ([]*dpclient.Attack, uint64, error)
+	Ports(ctx context.Context) ([]*dpclient.Port, error)
+	Close() error
+}
+
+// Options of a Sampler.
+type Options struct {
+	Dial func(ctx context.Context) (Forwarder, error)
+	Log  *slog.Logger
+}
+
+// Sampler fetches samples, exports them, and counts where attacks come from.
+type Sampler struct {
+	options Options
+	started time.Time
+	missed  prometheus.Counter
+	metrics exportMetrics
+
+	// Of Run.
+	forwarder Forwarder
+	retry     time.Time // no connection before
+	after     uint64
+	export    *export // nil: none
+	listed    time.Time
+	counted   time.Time
+
+	mu          sync.Mutex
+	wanted      model.SFlow
+	err         error // why nothing is exported
+	taken, lost uint64
+	attacks     attacks
+}
+
+// Sources returns where an attack that the forwarder lists comes from, as far as it is known.
+func (s *Sampler) Sources(attack *dpclient.Attack) Sources {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id, ok := idOf(attack); ok {
+		if counts := s.attacks.of[id]; counts != nil {
+			return counts.sources()
+		}
+	}
+	return Sources{}
+}
+
+// New returns a Sampler, which does nothing until Run.
+func New(options Options) *Sampler {
+	s := &Sampler{options: options, started: time.Now()}
+	s.missed = prometheus.NewCounter(prometheus.CounterOpts{Name: "steelyard_samples_missed_total",
+		Help: "Samples that the agent fetched too late."})
+	s.metrics = newExportMetrics()
+	return s
+}
+
+// Configure sets where samples go from now on.
+func (s *Sampler) Configure(wanted model.SFlow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted = wanted
+}
+
+// Warnings say why nothing is exported.
+func (s *Sampler) Warnings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		return nil
+	}
+	return []string{s.err.Error()}
+}
+
+// Describe implements prometheus.Collector.
+func (s *Sampler) Describe(ch chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(s, ch)
+}
+
+var (
+	takenDesc = prometheus.NewDesc("steelyard_samples_taken_total", "Packets that workers have sampled.", nil, nil)
+	lostDesc  = prometheus.NewDesc("steelyard_samples_lost_total", "Samples that found no place in a worker, or were too many.", nil, nil)
+)
+
+// Collect implements prometheus.Collector.
+func (s *Sampler) Collect(ch chan<- prometheus.Metric) {
+	s.mu.Lock()
+	taken, lost := s.taken, s.lost
+	s.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(takenDesc, prometheus.CounterValue, float64(taken))
+	ch <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, float64(lost))
+	s.missed.Collect(ch)
+	s.metrics.collect(ch)
+}
+
+// Run works until ctx ends.
+func (s *Sampler) Run(ctx context.Context) {
+	ticker := time.NewTicker(fetchPeriod)
+	defer ticker.Stop()
+	defer s.disconnect()
+	defer func() { s.export.close() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.turn(ctx)
+		}
+	}
+}
+
+func (s *Sampler) disconnect() {
+	if s.forwarder != nil {
+		s.forwarder.Close()
+		s.forwarder, s.after = nil, 0
+	}
+}
+
+// turn does what is due five times a second.
+func (s *Sampler) turn(ctx context.Context) {
+	s.mu.Lock()
+	wanted := s.wanted
+	s.mu.Unlock()
+	if s.export == nil || s.export.config != wanted {
+		s.export.close()
+		s.export = newExport(wanted, s.started, &s.metrics)
+	}
+	defer func() { s.note(s.export.problem()) }()
+	s.export.open()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.ask(ctx, wanted); err != nil {
+		s.disconnect() // the agent's status tells why
+		s.retry = time.Now().Add(retryPeriod)
+	}
+	s.export.send()
+}
+
+// finest returns the smaller rates; 0 is none.
+func finest(a, b uint32) uint32 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// ask asks the forwarder for what is due.
+func (s *Sampler) ask(ctx context.Context, wanted model.SFlow) error {
+	if s.forwarder == nil {
+		if time.Now().Before(s.retry) {
+			return nil
+		}
+		forwarder, err := s.options.Dial(ctx)
+		if err != nil {
+			return err
+		}
+		s.forwarder = forwarder
+	}
+	if time.Since(s.listed) >= listPeriod {
+		s.listed = time.Now()
+		list, _, err := s.forwarder.Attacks(ctx)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.attacks.follow(list)
+		s.mu.Unlock()
+	}
+	rates := s.attacks.rates()
+	if s.export != nil {
+		rates.Received, rates.Dropped = finest(rates.Received, wanted.Sampling), finest(rates.Dropped, wanted.Drops)
+	}
+	if rates == (dpclient.SampleRates{}) {
+		s.after = 0 // what is sampled until somebody wants samples again is not for us
+		return nil
+	}
+	return s.fetch(ctx, rates)
+}
+
+// note remembers why samples cannot be sent, and logs a change.
+func (s *Sampler) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil && s.err == nil:
+		s.options.Log.Warn("sFlow", "error", err)
+	case err == nil && s.err != nil:
+		s.options.Log.Info("sFlow works again")
+	}
+	s.err = err
+}
+
+func (s *Sampler) fetch(ctx context.Context, rates dpclient.SampleRates) error {
+	for range mostPages {
+		samples, err := s.forwarder.Samples(ctx, s.after, rates)
+		if err != nil {
+			return err
+		}
+		s.after = samples.GetLast()
+		s.count(samples)
+		for _, sample := range samples.GetSamples() {
+			s.export.add(sample, samples.GetLost())
+		}
+		s.mu.Lock()
+		for _, sample := range samples.GetSamples() {
+			s.attacks.add(sample)
+		}
+		s.mu.Unlock()
+		if !samples.GetMore() {
+			break
+		}
+	}
+	if s.export == nil || time.Since(s.counted) < counterPeriod {
+		return nil
+	}
+	s.counted = time.Now()
+	ports, err := s.forwarder.Ports(ctx)
+	for _, port := range ports {
+		s.export.addCounters(port)
+	}
+	return err
+}
+
+func (s *Sampler) count(samples *dpclient.Samples) {
+	s.missed.Add(float64(samples.GetMissed()))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken, s.lost = samples.GetTaken(), samples.GetLost()
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unixsock
+
+import (
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Shared returns a listener that closes at once what is over a user's share: perUser connections, and
+// total for all users together. Root and this process's user have no limit.
+func Shared(listener net.Listener, total, perUser int) net.Listener {
+	return &shared{Listener: listener, total: total, perUser: perUser, open: map[uint32]int{}}
+}
+
+type shared struct {
+	net.Listener
+	total, perUser int
+
+	mu   sync.Mutex
+	all  int
+	open map[uint32]int // by user
+}
+
+func (s *shared) Accept() (net.Conn, error) {
+	for {
+		conn, err := s.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		user, err := peer(conn)
+		switch {
+		case err != nil:
+			conn.Close()
+		case user == 0 || int(user) == os.Geteuid():
+			return conn, nil
+		case s.take(user):
+			return &counted{Conn: conn, done: sync.OnceFunc(func() { s.release(user) })}, nil
+		default:
+			conn.Close()
+		}
+	}
+}
+
+func (s *shared) take(user uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == s.total || s.open[user] == s.perUser {
+		return false
+	}
+	s.all++
+	s.open[user]++
+	return true
+}
+
+func (s *shared) release(user uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.open[user]--; s.open[user] == 0 {
+		delete(s.open, user)
+	}
+}
+
+type counted struct {
+	net.Conn
+	done func()
+}
+
+func (c *counted) Close() error {
+	defer c.done()
+	return c.Conn.Close()
+}
+
+// peer returns the user who connected.
+func peer(conn net.Conn) (uint32, error) {
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var found *syscall.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		found, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return 0, err
+	}
+	return found.Uid, nil
+}

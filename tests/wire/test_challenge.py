@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SYN defence under DR and IPIP, always on: kernels' TCP, and forged SYNs beside it."""
+
+import contextlib
+import socket
+
+import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+
+from tests.lab import wait_until
+from tests.lab.clients import HttpConnection, http_get, wrk
+from tests.lab.flood import answers_to_forged, flooding, provide_internet
+from tests.lab.modes import OWN_VIP, ROWS
+from tests.lab.topology import FRONT, v4, v6
+from tests.wire.conftest import check_accounting
+from tests.wire.modes import ModeStage
+
+# Proofs are dropped as they have done their work; no-session: see each test.
+DROPS = pytest.mark.drops("syn-proof")
+rows = pytest.mark.parametrize("row", [row for row in ROWS if row.mode in OWN_VIP], ids=str)
+CREDITS = 255
+NO_SERVICE = 4444
+
+
+class ChallengeStage(ModeStage):
+    def start(self):
+        super().start()
+        provide_internet(self.lab)
+        for service in self.default.services:
+            if service.protocol == "tcp" and service.mode in OWN_VIP:
+                service.spread["syn_defence"] = "always"
+        self.restore()
+        self.steelyard.wait_in_sync()
+        self.steelyard.wait_all_up()
+
+    @property
+    def far(self):
+        return self.lab["far"]
+
+    def forget_clients(self):
+        """A process that ends knows its clients no longer."""
+        self.steelyard.kill_forwarder()
+        self.steelyard.start_forwarder()
+        self.steelyard.wait_reconnected()
+
+    def proofs(self):
+        return self.accounting.dropped().get("syn-proof", 0)
+
+    def get(self, row):
+        return http_get(self.far, row.vip, row.ports[0]).decode().strip()
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def challenge_stage(request):
+    with ChallengeStage(arms=1, workers=request.param, queues=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def asked(challenge_stage, request):
+    yield from check_accounting(challenge_stage, request)
+
+
+@contextlib.contextmanager
+def waiting(host, row):
+    """A connection that nobody answers: its second SYN shows when a second has passed."""
+    family = socket.AF_INET6 if row.client == 6 else socket.AF_INET
+    with host.ns.entered():
+        one = socket.socket(family, socket.SOCK_STREAM)
+    with one:
+        one.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            one.connect((row.vip, NO_SERVICE))
+        yield
+
+
+def is_syn(packet, port):
+    return TCP in packet and packet[TCP].dport == port and packet[TCP].flags == "S"
+
+
+@pytest.mark.drops("syn-proof", "no-service")
+@rows
+def test_a_client_waits_for_one_exchange(asked, row):
+    """SYN, ACK, reset, the SYN again: before another connection's timer has run out once."""
+    asked.forget_clients()
+    wire, port = asked.lab.capture("far"), row.ports[0]
+    with waiting(asked.far, row):
+        assert asked.get(row) in asked.hosts.names()
+        wait_until(
+            lambda: len(wire.packets(lambda p: is_syn(p, NO_SERVICE))) > 1, "the timer runs out"
+        )
+    packets = wire.packets(lambda p: TCP in p and {p[TCP].sport, p[TCP].dport} & {port, NO_SERVICE})
+    late = [n for n, p in enumerate(packets) if is_syn(p, NO_SERVICE)][1]
+    segments = [p[TCP] for p in packets[:late] if NO_SERVICE not in (p[TCP].sport, p[TCP].dport)]
+    first, ask, proof, again, answer = segments[:5]
+    assert [str(s.flags) for s in segments[:5]] == ["S", "A", "R", "S", "SA"]
+    assert proof.seq == ask.ack and (again.seq, again.sport) == (first.seq, first.sport)
+    assert answer.ack == first.seq + 1
+    assert asked.proofs() == 1
+    asked.get(row)  # known now: asked no more
+    assert asked.proofs() == 1
+
+
+@DROPS
+@rows
+def test_every_server_answers(asked, row):
+    assert {asked.get(row) for _ in range(30)} == asked.hosts.names()
+
+
+@DROPS
+@rows
+def test_a_large_nat(asked, row):
+    """More connections of one address than a proof allows: asked again, and none fails."""
+    asked.forget_clients()
+    load = wrk(asked.lab, row.url + "/", 3 * CREDITS, keep_alive=False, host="far")
+    assert not load.failed, load
+    # Connections that begin while nobody is known yet are each asked.
+    assert 3 <= asked.proofs() <= 4 * 16
+
+
+@DROPS
+@rows
+def test_forged_syns_take_no_session(asked, row):
+    """They are answered, nothing is kept for them, and clients are served meanwhile."""
+    asked.forget_clients()
+    before, steelyard = answers_to_forged(asked.lab), asked.steelyard
+    wait_until(lambda: not steelyard.sessions("--service", f"web-{row}"), "no session", 120)
+    with flooding(asked.lab, "syn", row.vip, str(row.ports[0]), rate=2000) as flood:
+        wait_until(lambda: answers_to_forged(asked.lab) > before, "SYNs are answered")
+        with HttpConnection(asked.far, row.vip, row.ports[0]) as one:
+            for _ in range(20):
+                assert asked.get(row) in asked.hosts.names()
+                assert one.get() in asked.hosts.names()
+        own = asked.far.address(row.client)
+        sessions = steelyard.sessions("--service", f"web-{row}")
+        assert {session["client"] for session in sessions} == {own}
+        assert len(sessions) == 21
+    assert flood["sent"]
+
+
+@DROPS
+@rows
+def test_connections_outlive_the_forwarder(asked, row):
+    """Killed and upgraded: connections go on, and new ones are asked again."""
+    with HttpConnection(asked.far, row.vip, row.ports[0]) as one:
+        server = one.get()
+        asked.forget_clients()
+        assert one.get() == server
+        assert asked.proofs() == 0
+        assert asked.get(row) in asked.hosts.names()
+        assert asked.proofs() >= 1  # more if the client repeats its SYN before the answer
+        asked.steelyard.upgrade()
+        assert one.get() == server
+        assert asked.get(row) in asked.hosts.names()
+    asked.steelyard.wait_reconnected()
+
+
+@DROPS
+@rows
+def test_switching_it_on(asked, row):
+    """Clients that connected before are not asked."""
+    asked.forget_clients()
+    service = asked.config[f"web-{row}"]
+    service.spread["syn_defence"] = "off"
+    asked.apply()
+    asked.steelyard.wait_in_sync()
+    asked.get(row)
+    service.spread["syn_defence"] = "always"
+    asked.apply()
+    asked.steelyard.wait_in_sync()
+    for _ in range(10):
+        asked.get(row)
+    assert asked.proofs() == 0
+
+
+@pytest.mark.drops("no-session")
+@rows
+def test_a_reset_that_is_no_proof(asked, row):
+    """It is dropped as any packet without a session, and makes nobody known."""
+    wire = asked.lab.capture("client")
+    mac, own = asked.lab["forwarder"].ns.mac("front"), asked.client.ns.mac("eth0")
+    client = (v4 if row.client == 4 else v6)(FRONT, 99)
+    ip = (IP if row.client == 4 else IPv6)(src=client, dst=row.vip)
+    port = row.ports[0]
+    for n in range(10):
+        reset = TCP(sport=5000, dport=port, flags="R", seq=n * 0x19999999)
+        wire.send(Ether(src=own, dst=mac) / ip / reset)
+    wait_until(lambda: asked.accounting.dropped().get("no-session") == 10, "all were dropped")
+    wire.send(Ether(src=own, dst=mac) / ip / TCP(sport=5000, dport=port, flags="S", seq=7))
+    ask = wire.wait_for(
+        lambda p: TCP in p and p[TCP].sport == port and p[TCP].dport == 5000, "it is asked"
+    )
+    assert ask[TCP].flags == "A"
+    sessions = asked.steelyard.sessions("--service", f"web-{row}")
+    assert client not in {session["client"] for session in sessions}
