@@ -362,7 +362,7 @@ func TestWithoutAgentOrForwarder(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket with --forwarder\n",
-		"apply --timeout 100ms":        "steelyard: the configuration is loaded, but not in the forwarder yet: ",
+		"apply --timeout 1s":           "steelyard: the configuration is loaded, but not in the forwarder yet: ",
 		"get slots --socket /nowhere/": "steelyard: no agent listens on /nowhere/: start it with `systemctl start steelyard-agent` (or `steelyard agent`), or name its socket with --socket\n",
 	} {
 		code, _, errOut := l.runBare(strings.Fields(command))

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all checks stand on: running commands, and counting what passed."""
 
+import dataclasses
 import os
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,12 +15,22 @@ RESULTS = ROOT / "build/results"
 VENV = ROOT / ".venv/bin"
 
 
-class Count:
-    """What a suite did; `notes` go below its headline, `cases` are (seconds, name) of tests."""
+@dataclasses.dataclass
+class Failure:
+    """A failed test that can run again: its name, what was said of it, and how."""
 
-    def __init__(self, passed=0, failed=0, skipped=0, notes=(), cases=()):
+    test: str
+    notes: list
+    again: Callable
+
+
+class Count:
+    """What a suite did; `notes` go below its headline, `cases` are (seconds, name) of tests,
+    `failures` what may run again (alone.py)."""
+
+    def __init__(self, passed=0, failed=0, skipped=0, notes=(), cases=(), failures=()):
         self.passed, self.failed, self.skipped = passed, failed, skipped
-        self.notes, self.cases = list(notes), list(cases)
+        self.notes, self.cases, self.failures = list(notes), list(cases), list(failures)
 
     def __iadd__(self, other):
         self.passed += other.passed
@@ -26,7 +38,16 @@ class Count:
         self.skipped += other.skipped
         self.notes += other.notes
         self.cases += other.cases
+        self.failures += other.failures
         return self
+
+    def take_back(self, failure):
+        """Counts a failed test as passed."""
+        self.failures.remove(failure)
+        for note in failure.notes:
+            self.notes.remove(note)
+            self.failed -= 1
+            self.passed += 1
 
 
 used = threading.local()  # .processor_s: what commands of this thread took of the processors

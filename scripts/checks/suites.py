@@ -7,7 +7,8 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from checks.base import RESULTS, ROOT, VENV, Count, beside, check_of, complaints, run
+from checks.alone import broken_tests
+from checks.base import RESULTS, ROOT, VENV, Count, Failure, beside, check_of, complaints, run
 
 
 def meson_count(build):
@@ -164,8 +165,8 @@ def read_junit(report):
     for case in root.iter("testcase"):
         where = f"{case.get('classname')}::{case.get('name')}"
         count.cases.append((float(case.get("time")), where))
-        for problem in [*case.iter("failure"), *case.iter("error")]:
-            count.notes.append(f"{where} ({problem.tag})\n{problem.get('message')}")
+    for notes in broken_tests(report).values():
+        count.notes += notes
     return count
 
 
@@ -185,8 +186,13 @@ def pytest_suite(name, *arguments, env=None):
 
 def shared_suite(name, part, *arguments, env=None):
     """One of several processes that share the files of a suite; see tests/conftest.py."""
-    share = f"--share={RESULTS / name}.share"
-    return pytest_suite(f"{name}-{part}", share, *arguments, env=env)
+    share, own = f"--share={RESULTS / name}.share", f"{name}-{part}"
+    count = pytest_suite(own, share, *arguments, env=env)
+    if (RESULTS / f"{own}.xml").exists():
+        for test, notes in broken_tests(RESULTS / f"{own}.xml").items():
+            again = functools.partial(pytest_suite, f"{name}-alone", test, env=env)
+            count.failures.append(Failure(test, notes, again))
+    return count
 
 
 def test_bench():
