@@ -6,12 +6,24 @@ import re
 from checks import documents, rulers
 from checks.base import ROOT, VENV, check_of, complaints, run, tracked
 
+# The compiler may remove calls of functions that only prefetch: sy_base.h.
+LOST_PREFETCH = re.compile(r"^static (?!SY_PREFETCH_INLINE)[^;{(]*\bvoid \w*prefetch\w*\(")
+
+
+def lost_prefetches(text):
+    """The numbers of the lines that declare such a function as any other one."""
+    lines = enumerate(text.split("\n"), 1)
+    return [number for number, line in lines if LOST_PREFETCH.match(line)]
+
 
 def lint_c():
     files = tracked("*.c", "*.h")
-    return check_of(
+    count = check_of(
         run("clang-format", "--dry-run", "-Werror", *files), "clang-format (make format)"
     )
+    lost = [f"{f}:{n}" for f in files for n in lost_prefetches((ROOT / f).read_text())]
+    count += complaints(lost, "not SY_PREFETCH_INLINE")
+    return count
 
 
 def lint_go():

@@ -72,7 +72,7 @@ static inline uint32_t search_value(const struct search *s)
 #define LINE_ENTRIES (SY_CACHE_LINE / sizeof(struct entry))
 
 /* The lines of a short search; the middle of a long one. */
-static inline void search_prefetch(const struct search *s)
+static SY_PREFETCH_INLINE void search_prefetch(const struct search *s)
 {
 	const struct entry *entry = s->f->entry + s->at;
 	__builtin_prefetch(entry);

@@ -53,7 +53,7 @@ static bool filter_admits(const struct filter *f, const struct session *s, const
 
 /* Prefetches what the next copies need: the records, and the copy buffer, whose lines the control
  * thread's core read last. */
-static void copy_prefetch(const struct copy *c, uint32_t record)
+static SY_PREFETCH_INLINE void copy_prefetch(const struct copy *c, uint32_t record)
 {
 	__builtin_prefetch(session_at(c->table, record + AHEAD));
 	__builtin_prefetch(session_cold_at(c->table, record + AHEAD));

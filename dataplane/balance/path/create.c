@@ -242,8 +242,9 @@ static inline void creation_search_port(struct sy_worker *w, const struct sy_bur
 }
 
 /* Prefetches the table's free records and its next port towards the server. */
-static void creation_prefetch_table(const struct sy_balance *b, const struct sy_burst *burst,
-                                    unsigned i, struct creation *creation)
+static SY_PREFETCH_INLINE void creation_prefetch_table(const struct sy_balance *b,
+                                                       const struct sy_burst *burst, unsigned i,
+                                                       struct creation *creation)
 {
 	struct session_table *t = b->table[burst->slot[i]];
 	__builtin_prefetch(&t->live, 1);
@@ -254,8 +255,9 @@ static void creation_prefetch_table(const struct sy_balance *b, const struct sy_
 /* Prefetches the records, and the index buckets of the first ports to try. A prefetch waits for its
  * address translation; only other prefetches overlap with it. So all addresses are computed first,
  * then all are prefetched. */
-static void creations_prefetch(const struct sy_balance *b, const struct sy_burst *burst,
-                               struct creation *creation, uint64_t with_server)
+static SY_PREFETCH_INLINE void creations_prefetch(const struct sy_balance *b,
+                                                  const struct sy_burst *burst,
+                                                  struct creation *creation, uint64_t with_server)
 {
 	uint64_t searches = 0;
 	for (uint64_t left = with_server; left; left &= left - 1)

@@ -344,8 +344,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 }
 
 /* Prefetches the cold half, which has the sequence numbers of FINs. */
-static inline void slow_prefetch(const struct session_table *t, uint32_t record,
-                                 const struct sy_view *v)
+static SY_PREFETCH_INLINE void slow_prefetch(const struct session_table *t, uint32_t record,
+                                             const struct sy_view *v)
 {
 	if (session_at(t, record)->flags || v->tcp_flags & SY_TCP_FIN)
 		__builtin_prefetch(session_cold_at(t, record), 1);

@@ -314,13 +314,14 @@ int session_store_adopt(struct session_store *s, const struct session_validator 
 #define SESSION_NONE UINT32_MAX
 
 /* Prefetches the bucket of a hash. */
-static inline void session_prefetch_bucket(const struct session_index *x, uint64_t hash);
+static SY_PREFETCH_INLINE void session_prefetch_bucket(const struct session_index *x,
+                                                       uint64_t hash);
 /* Prefetches the hot half that a matching tag in the bucket points to. Returns the entry for
  * session_find_guessed(); the table must not change in between. */
 static inline uint32_t session_guess(const struct session_index *x, uint64_t hash);
 /* The same for the other bucket, when session_guess() found nothing. */
 static inline uint32_t session_guess_other(const struct session_index *x, uint64_t hash);
-static inline void session_prefetch_record(const struct session_index *x, uint64_t hash)
+static SY_PREFETCH_INLINE void session_prefetch_record(const struct session_index *x, uint64_t hash)
 {
 	session_guess(x, hash);
 }
@@ -391,7 +392,7 @@ void session_remove(struct session_table *t, uint32_t record, uint64_t client_ha
                     uint64_t server_hash);
 
 /* Prefetches the record that the next insertion will take. */
-static inline void session_prefetch_free(const struct session_table *t);
+static SY_PREFETCH_INLINE void session_prefetch_free(const struct session_table *t);
 
 uint32_t session_count(const struct session_table *t);    /* live; any thread may call it */
 uint32_t session_capacity(const struct session_table *t); /* records */

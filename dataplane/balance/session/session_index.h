@@ -155,7 +155,7 @@ static inline uint32_t session_bucket_match(const struct session_bucket *b, uint
  * hides. */
 #define SESSION_PREFETCH(at) __builtin_prefetch((at), 0, 2)
 
-static inline void session_prefetch_bucket(const struct session_index *x, uint64_t hash)
+static SY_PREFETCH_INLINE void session_prefetch_bucket(const struct session_index *x, uint64_t hash)
 {
 	SESSION_PREFETCH(session_bucket_first(x, hash));
 }
@@ -271,7 +271,7 @@ static inline uint32_t session_free_first(const struct session_table *t)
 	return t->top < t->capacity ? t->top : SESSION_NONE;
 }
 
-static inline void session_prefetch_free(const struct session_table *t)
+static SY_PREFETCH_INLINE void session_prefetch_free(const struct session_table *t)
 {
 	uint32_t record = session_free_first(t);
 

@@ -21,6 +21,10 @@
 #define SY_PRINTF(fmt, args)               __attribute__((format(printf, fmt, args)))
 #define SY_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
+/* Of a function that only prefetches. GCC takes such a function for one without effects, and
+ * removes calls of it, unless they are inlined before it looks. */
+#define SY_PREFETCH_INLINE inline __attribute__((always_inline))
+
 /* ---- errors (error.c) ------------------------------------------------------------------------ */
 
 /* Where something failed and how to fix it, as text for the operator. */

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that only prefetch are declared so that the compiler keeps their calls."""
+
+import pytest
+from checks.lint import lost_prefetches
+
+
+@pytest.mark.parametrize(
+    "line, lost",
+    [
+        ("static inline void table_prefetch(const struct table *t)", True),
+        ("static void prefetch_next(void);", True),
+        ("static SY_PREFETCH_INLINE void table_prefetch(const struct table *t)", False),
+        ("void sy_handover_prefetch(struct sy_worker *w, unsigned n);", False),
+        ("static unsigned prefetched(void)", False),
+    ],
+)
+def test_calls_are_kept(line, lost):
+    assert lost_prefetches(f"/* x */\n{line}\n") == ([2] if lost else [])
