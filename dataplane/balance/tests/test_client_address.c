@@ -8,223 +8,28 @@
 
 #include <cmocka.h>
 
-#include "end.h"
-#include "flows.h"
+#include "talk.h"
 
-#define TOA      STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA
-#define PROXY_V1 STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V1
-#define PROXY_V2 STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2
-#define ISN      0xfffffff0u /* the client's: its numbers wrap inside the header */
-#define FIRST    (ISN + 1)
-#define SERVER   900u /* its ISN */
-#define ACK      SY_TCP_ACK
-#define CLIENT   SESSION_CLIENT
-#define BACK     SESSION_SERVER
-
-/* The header before the client's data, or the option. */
-static const char v1_4[] = "PROXY TCP4 198.18.0.1 192.0.2.10 1025 80\r\n";
-static const char v1_6[] = "PROXY TCP6 2001:db8:c::1 2001:db8:a::10 1025 80\r\n";
-#define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
-static const char v2_4[] = SIGNATURE "\x21\x11\0\x0c\xc6\x12\0\x01\xc0\0\x02\x0a\x04\x01\0\x50";
-static const char v2_6[] = SIGNATURE "\x21\x21\0\x24\x20\x01\x0d\xb8\0\x0c\0\0\0\0\0\0\0\0\0\x01"
-                                     "\x20\x01\x0d\xb8\0\x0a\0\0\0\0\0\0\0\0\0\x10\x04\x01\0\x50";
-static const char toa_4[] = "\xfe\x08\x04\x01\xc6\x12\0\x01";
-static const char toa_6[] = "\xfe\x14\x04\x01\x20\x01\x0d\xb8\0\x0c\0\0\0\0\0\0\0\0\0\x01";
-
-#define WAY(way, v6, text)                                                                         \
-	{                                                                                          \
-		way, v6, text, sizeof(text) - 1                                                    \
-	}
-static const struct way {
-	int how;
-	unsigned v6;
-	const char *header;
-	unsigned len;
-} ways[] = {
-        WAY(PROXY_V1, 0, v1_4), WAY(PROXY_V1, 1, v1_6), WAY(PROXY_V2, 0, v2_4),
-        WAY(PROXY_V2, 1, v2_6), WAY(TOA, 0, toa_4),     WAY(TOA, 1, toa_6),
-};
-#define PROXIES 4 /* number of PROXY headers */
-
-/* A connection, and what its last packet became on the other side. */
-struct talk {
-	struct flows *f;
-	unsigned way;
-	struct sy_tuple tuple[2]; /* tuples of arriving packets, by enum session_direction */
-	unsigned count;           /* packets that left */
-	struct part {
-		uint8_t flags;
-		uint32_t seq, ack;
-		struct sy_view v;
-		struct frame frame;
-	} out[2];
-};
-
-static void set_how(struct flows *f, int how)
+/* Sends a hand-made client segment: its payload and its options (a multiple of 4). */
+static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *payload,
+                      unsigned len, const char *options, unsigned options_len)
 {
-	struct changes c = {0};
-	for (unsigned v6 = 0; v6 < 2; v6++)
-		put_service(&c, &f->service[2 * v6], "service", FLOW_RR, NULL)->client_address =
-		        (Steelyard__Forwarder__V1__ClientAddress)how;
-	flows_commit(f, &c);
-}
-
-static void collect(struct talk *k, unsigned port)
-{
-	struct rte_mbuf *m;
-	for (k->count = 0; (m = harness_collect(&k->f->harness, port));) {
-		struct part *p = &k->out[k->count];
-		assert_true(k->count < SY_ARRAY_LEN(k->out));
-		p->frame.len = rte_pktmbuf_data_len(m);
-		memcpy(p->frame.bytes, rte_pktmbuf_mtod(m, void *), p->frame.len);
-		rte_pktmbuf_free(m);
-		assert_int_equal(sy_packet_parse(p->frame.bytes, p->frame.len, &p->v), 0);
-		assert_int_equal(sy_packet_check_l4(p->frame.bytes, &p->v), SY_CSUM_OK);
-		const struct sy_tcp *tcp = sy_packet_tcp(p->frame.bytes, &p->v);
-		p->flags = tcp->flags;
-		p->seq = ntohl(tcp->seq);
-		p->ack = ntohl(tcp->ack);
-		k->count += tcp->window != 0; /* otherwise a probe of the balancer's own */
-	}
-}
-
-static void send_frame(struct talk *k, enum session_direction from, const struct frame *in)
-{
-	unsigned port = from == CLIENT ? HARNESS_WAN : HARNESS_LAN;
-	assert_true(harness_inject(&k->f->harness, port, in->bytes, in->len));
-	harness_turn(&k->f->harness);
-	harness_attend(&k->f->harness);
-	collect(k, 1 - port);
-}
-
-static void send_segment(struct talk *k, enum session_direction from, uint8_t flags, uint32_t seq,
-                         uint32_t ack, unsigned payload)
-{
-	const struct segment s = {flags, seq, ack, 0};
+	const struct segment s = {flags, seq, flags & ACK ? SERVER + 1 : 0, 0};
 	struct frame in;
-	frame_tcp(&in, &k->f->rng, &k->tuple[from], &s, payload);
-	send_frame(k, from, &in);
-}
-
-/* Like send_segment(), with a SACK block. */
-static void send_sack(struct talk *k, enum session_direction from, uint32_t seq, uint32_t ack,
-                      uint32_t left, uint32_t right)
-{
-	const struct segment s = {ACK, seq, ack, 0};
-	uint8_t option[12] = {1, 1, 5, 10};
 	struct sy_view v;
-	struct frame in;
-	left = htonl(left);
-	right = htonl(right);
-	memcpy(option + 4, &left, 4);
-	memcpy(option + 8, &right, 4);
-	frame_tcp(&in, &k->f->rng, &k->tuple[from], &s, sizeof(option));
+	frame_tcp(&in, &k->f->rng, &k->tuple[CLIENT], &s, options_len + len);
 	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
-	struct sy_tcp *tcp = (struct sy_tcp *)(in.bytes + v.l4);
-	tcp->offset = (uint8_t)(tcp->offset + (sizeof(option) / 4 << 4));
-	memcpy((uint8_t *)tcp + sizeof(*tcp), option, sizeof(option));
+	in.bytes[v.l4 + 12] = (uint8_t)((5 + options_len / 4) << 4);
+	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp), options, options_len);
+	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp) + options_len, payload, len);
 	frame_mend_l4(&in);
-	send_frame(k, from, &in);
-}
-
-static unsigned header_of(const struct part *p)
-{
-	return sy_packet_tcp(p->frame.bytes, &p->v)->offset / 16 * 4u;
-}
-
-static unsigned payload_of(const struct part *p)
-{
-	return p->v.l4_len - header_of(p);
-}
-
-static void check_left(const struct talk *k, unsigned n, uint32_t seq, uint32_t ack,
-                       unsigned payload)
-{
-	assert_true(n < k->count);
-	assert_int_equal(k->out[n].seq, seq);
-	assert_int_equal(k->out[n].ack, ack);
-	assert_int_equal(payload_of(&k->out[n]), payload);
-}
-
-static unsigned inserted(const struct talk *k)
-{
-	return ways[k->way].how == TOA ? 0 : ways[k->way].len;
-}
-
-/* Packet n carries the client's address, and then this many bytes of data. */
-static void check_address(const struct talk *k, unsigned n, unsigned data)
-{
-	const struct part *p = &k->out[n];
-	const uint8_t *tcp = p->frame.bytes + p->v.l4;
-	bool toa = ways[k->way].how == TOA;
-	assert_true(n < k->count);
-	assert_int_equal(p->seq, FIRST);
-	assert_int_equal(payload_of(p), inserted(k) + data);
-	assert_memory_equal(tcp + (toa ? sizeof(struct sy_tcp) : header_of(p)), ways[k->way].header,
-	                    ways[k->way].len);
-}
-
-static struct session *find(const struct talk *k)
-{
-	const struct flow flow = {.client = k->tuple[CLIENT]};
-	return flow_session(k->f, &flow);
-}
-
-static void check_state(const struct talk *k, enum session_state state, unsigned flags)
-{
-	const struct session *s = find(k);
-	assert_non_null(s);
-	assert_int_equal(s->state, state);
-	assert_int_equal(s->flags & (SESSION_ADDRESS_PENDING | SESSION_SHIFTED), flags);
-}
-
-static unsigned shift_flag(const struct talk *k)
-{
-	return ways[k->way].how == TOA ? 0 : SESSION_SHIFTED;
-}
-
-/* SYN and SYN-ACK. */
-static void talk_begin(struct flows *f, struct talk *k, unsigned way)
-{
-	const struct service_key *key = &f->service[2 * ways[way].v6];
-	*k = (struct talk){.f = f, .way = way};
-	k->tuple[CLIENT] =
-	        (struct sy_tuple){harness_addr(ways[way].v6 ? "2001:db8:c::1" : "198.18.0.1"),
-	                          key->vip, htons(1025), key->vport, SY_PROTO_TCP};
-	set_how(f, ways[way].how);
-	send_segment(k, CLIENT, SY_TCP_SYN, ISN, 0, 0);
-	check_left(k, 0, ISN, 0, 0);
-	const struct session *s = find(k);
-	const struct session_cold *cold =
-	        session_cold_beside(inspect_table(f->harness.b, sy_slot_of(&k->tuple[CLIENT].src,
-	                                                                   k->tuple[CLIENT].sport)),
-	                            s);
-	k->tuple[BACK] = session_server_tuple(f->harness.b, s, cold,
-	                                      inspect_endpoint(f->harness.b, s->server));
-	set_how(f, 0); /* affects only later connections */
-	send_segment(k, BACK, SY_TCP_SYN | ACK, SERVER, FIRST, 0);
-	check_left(k, 0, SERVER, FIRST, 0);
-	check_state(k, SESSION_SYN_RECEIVED, shift_flag(k) | SESSION_ADDRESS_PENDING);
-}
-
-static void talk_end(struct talk *k)
-{
-	struct sy_balance *b = k->f->harness.b;
-	struct session *s = find(k);
-	struct session_table *t =
-	        inspect_table(b, sy_slot_of(&k->tuple[CLIENT].src, k->tuple[CLIENT].sport));
-	uint32_t cursor = 0;
-	assert_non_null(s);
-	session_end(&k->f->harness.rt->worker[0], t, session_next(t, &cursor));
-	assert_null(find(k));
-	harness_turn(&k->f->harness);
-	collect(k, HARNESS_LAN);
+	send_frame(k, CLIENT, &in);
 }
 
 /* A whole connection without losses. */
 static void test_a_connection(void **state)
 {
-	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+	for (unsigned way = 0; way < WAYS; way++) {
 		struct talk k;
 		talk_begin(*state, &k, way);
 		const uint32_t shift = inserted(&k);
@@ -262,7 +67,7 @@ static void test_a_connection(void **state)
 /* Each packet of the handshake is lost once, and so is the first data. */
 static void test_losses(void **state)
 {
-	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+	for (unsigned way = 0; way < WAYS; way++) {
 		struct talk k;
 		talk_begin(*state, &k, way);
 		const uint32_t shift = inserted(&k);
@@ -332,7 +137,7 @@ static void test_partial_acknowledgements(void **state)
 /* The first data fills the MTU: the header goes in a packet of its own before it. */
 static void test_full_segments(void **state)
 {
-	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+	for (unsigned way = 0; way < WAYS; way++) {
 		struct talk k;
 		talk_begin(*state, &k, way);
 		unsigned full = HARNESS_LAN_MTU - (ways[way].v6 ? 60 : 40);
@@ -357,7 +162,7 @@ static void test_full_segments(void **state)
  * the segments before it were lost. */
 static void test_full_segments_first(void **state)
 {
-	for (unsigned way = PROXIES; way < SY_ARRAY_LEN(ways); way++) {
+	for (unsigned way = PROXIES; way < WAYS; way++) {
 		struct talk k;
 		talk_begin(*state, &k, way);
 		unsigned full = HARNESS_LAN_MTU - (ways[way].v6 ? 60 : 40);
@@ -383,7 +188,7 @@ static void test_full_segments_first(void **state)
 /* Resets carry the sequence number that their receiver expects. */
 static void test_resets(void **state)
 {
-	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+	for (unsigned way = 0; way < WAYS; way++) {
 		struct talk k;
 		/* The server refuses the connection. */
 		talk_begin(*state, &k, way);
@@ -471,7 +276,7 @@ static void test_early_ends(void **state)
 /* Data in the SYN has to wait for the header. */
 static void test_data_in_the_syn(void **state)
 {
-	for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+	for (unsigned way = 0; way < WAYS; way++) {
 		struct talk k;
 		talk_begin(*state, &k, way);
 		talk_end(&k);
@@ -495,7 +300,7 @@ static void test_data_in_the_syn(void **state)
 static void test_restart(void **state)
 {
 	for (unsigned cycle = 0; cycle < 3; cycle++)
-		for (unsigned way = 0; way < SY_ARRAY_LEN(ways); way++) {
+		for (unsigned way = 0; way < WAYS; way++) {
 			struct flows *f = *state;
 			struct talk k;
 			talk_begin(f, &k, way);
@@ -537,22 +342,6 @@ static void test_full_headers(void **state)
 	talk_end(&k);
 }
 
-/* Sends a hand-made client segment: its payload and its options (a multiple of 4). */
-static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *payload,
-                      unsigned len, const char *options, unsigned options_len)
-{
-	const struct segment s = {flags, seq, flags & ACK ? SERVER + 1 : 0, 0};
-	struct frame in;
-	struct sy_view v;
-	frame_tcp(&in, &k->f->rng, &k->tuple[CLIENT], &s, options_len + len);
-	assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
-	in.bytes[v.l4 + 12] = (uint8_t)((5 + options_len / 4) << 4);
-	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp), options, options_len);
-	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp) + options_len, payload, len);
-	frame_mend_l4(&in);
-	send_frame(k, CLIENT, &in);
-}
-
 /* A client that sends a header of its own where the server expects the balancer's. */
 static void test_forged_headers(void **state)
 {
@@ -562,7 +351,7 @@ static void test_forged_headers(void **state)
 		const uint32_t shift = inserted(&k);
 		uint64_t before = harness_drops(&k.f->harness, SY_DROP_BAD_TCP_STATE);
 		for (uint32_t back = 1; back <= shift + 2; back++) {
-			char forged[sizeof(v1_6)];
+			char forged[64];
 			memset(forged, 'x', sizeof(forged));
 			send_made(&k, ACK, FIRST - back, forged, shift < 40 ? shift : 40, "", 0);
 			assert_int_equal(k.count, 0);
@@ -596,7 +385,7 @@ static void test_forged_options(void **state)
 		for (unsigned at = 20 + added; at < header_of(p); at++)
 			assert_int_equal(tcp[at], 1);
 		if (added)
-			assert_memory_equal(tcp + 20, toa_4, added);
+			assert_memory_equal(tcp + 20, ways[PROXIES].header, added);
 		talk_end(&k);
 	}
 }

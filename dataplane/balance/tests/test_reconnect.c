@@ -15,68 +15,10 @@
 
 #include <cmocka.h>
 
-#include "flows.h"
+#include "reconnect.h"
 #include "reset.h"
 
-#define DEPTH     6
-#define IN_FLIGHT 8
-#define ROUNDS    14 /* seconds in which a connection must finish */
-#define WINDOW    65535u
-
-#define SYN SY_TCP_SYN
-#define ACK SY_TCP_ACK
-#define RST SY_TCP_RST
-#define FIN SY_TCP_FIN
-
-/* The old connection's next numbers as its two ends count them; the new connection's first
- * numbers. */
-#define OLD_CLIENT 1000u
-#define OLD_SERVER 5000u
-#define CLIENT_ISN 0x100000u
-#define SERVER_ISN 0x900000u
-#define DATA_LEN   10u
-#define REPLY_LEN  5u
-
-#define HEADER_LEN 28u
-static const char header[] = "\r\n\r\n\0\r\nQUIT\n"
-                             "\x21\x11\0\x0c\xc6\x12\0\x01\xc0\0\x02\x0a\x04\x01\0\x50";
 static const char toa[] = "\xfe\x08\x04\x01\xc6\x12\0\x01";
-
-enum place { FROM_CLIENT, FROM_SERVER, TO_CLIENT, TO_SERVER, NOWHERE };
-
-struct message {
-	uint8_t place, flags;
-	bool toa, probe;
-	uint16_t len;
-	uint32_t seq, ack;
-	struct sy_tuple tuple; /* as the server sends it */
-	uint8_t data[HEADER_LEN + DATA_LEN];
-};
-
-enum end_state { LISTENING, OLD, OLD_TIME_WAIT, SYN_SENT, SYN_RECEIVED, ESTABLISHED, REFUSED };
-static const char *const end_names[] = {"listening",    "old",         "old time-wait", "syn-sent",
-                                        "syn-received", "established", "refused"};
-
-struct end {
-	enum end_state state;
-	uint32_t next, expected; /* SND.NXT, RCV.NXT */
-	uint32_t unacked;        /* SND.UNA */
-};
-
-struct record {
-	bool is_there;
-	struct session hot;
-	struct session_cold cold;
-};
-
-struct topology {
-	struct end client, server;
-	struct sy_tuple tuple; /* of the server's connection, as the server sends it */
-	bool has_address;      /* true: by the segment that completed the handshake */
-	uint8_t syns, probes;  /* remaining retransmissions */
-	struct record record;
-	struct message flying[IN_FLIGHT];
-};
 
 /* A session state, and its FIN flags. */
 static const struct start {
@@ -107,29 +49,6 @@ static const struct {
 	const char *name;
 	uint8_t flags;
 } stales[] = {{"nothing", 0}, {"a reset", RST}, {"a FIN", FIN | ACK}, {"an ACK", ACK}};
-
-struct check {
-	struct flows *f;
-	int how; /* the service's client_address setting */
-	struct sy_tuple client;
-	struct session_table *t;
-	struct topology path[DEPTH + 1]; /* how the present state was reached */
-	unsigned depth;
-	uint64_t *seen; /* hashes of topologies, with the remaining depth */
-	uint64_t topologies;
-	char scenario[160];
-};
-#define SEEN (UINT64_C(1) << 20)
-
-static bool is_proxy(const struct check *k)
-{
-	return k->how == STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2;
-}
-
-static uint32_t shift_of(const struct check *k)
-{
-	return is_proxy(k) ? HEADER_LEN : 0;
-}
 
 /* ---- the record, which topologies share in turn ---------------------------------------------- */
 
@@ -185,241 +104,6 @@ static void record_set(struct check *k, const struct record *r)
 	assert_int_not_equal(
 	        session_insert(k->t, &hot, &r->cold, hash[SESSION_CLIENT], hash[SESSION_SERVER]),
 	        SESSION_NONE);
-}
-
-/* ---- segments in flight ---------------------------------------------------------------------- */
-
-static void show_message(const struct message *m)
-{
-	static const char *const places[] = {"client >", "server >", "> client", "> server"};
-	printf("    %s %s%s%s%s%s%s seq %u ack %u len %u\n", places[m->place],
-	       m->flags & SYN ? "S" : "", m->flags & FIN ? "F" : "", m->flags & RST ? "R" : "",
-	       m->flags & ACK ? "A" : "", m->probe ? " probe" : "", m->toa ? " toa" : "", m->seq,
-	       m->ack, m->len);
-}
-
-static void show_topology(const struct topology *x)
-{
-	printf("  session %s flags %02x first %u; client %s next %u expects %u; server %s next %u "
-	       "expects %u%s\n",
-	       x->record.is_there ? session_state_name(x->record.hot.state) : "none",
-	       x->record.hot.flags, x->record.cold.fin_seq[SESSION_SERVER],
-	       end_names[x->client.state], x->client.next, x->client.expected,
-	       end_names[x->server.state], x->server.next, x->server.expected,
-	       x->has_address ? " has the address" : "");
-	for (unsigned i = 0; i < IN_FLIGHT; i++)
-		if (x->flying[i].place != NOWHERE)
-			show_message(&x->flying[i]);
-}
-
-static void complain(const struct check *k, const struct topology *x, const char *what)
-{
-	printf("%s: %s\n", k->scenario, what);
-	for (unsigned i = 0; i < k->depth; i++)
-		show_topology(&k->path[i]);
-	printf("  at last:\n");
-	show_topology(x);
-	fail_msg("%s: %s", k->scenario, what);
-}
-
-/* Puts a segment in flight. Duplicates count once; a segment that finds the list full is lost. */
-static void fly(struct topology *x, const struct message *m)
-{
-	unsigned capacity = IN_FLIGHT;
-	for (unsigned i = IN_FLIGHT; i-- > 0;) {
-		if (x->flying[i].place == NOWHERE)
-			capacity = i;
-		else if (memcmp(&x->flying[i], m, sizeof(*m)) == 0)
-			return;
-	}
-	if (capacity < IN_FLIGHT)
-		x->flying[capacity] = *m;
-}
-
-/* Takes the segment at this position; the rest keep their order. */
-static struct message land(struct topology *x, unsigned i)
-{
-	const struct message m = x->flying[i];
-	memmove(&x->flying[i], &x->flying[i + 1], (IN_FLIGHT - 1 - i) * sizeof(m));
-	memset(&x->flying[IN_FLIGHT - 1], 0, sizeof(m));
-	x->flying[IN_FLIGHT - 1].place = NOWHERE;
-	return m;
-}
-
-static void send_segment(struct topology *x, enum place place, uint8_t flags, uint32_t seq,
-                         uint32_t ack, uint16_t len)
-{
-	struct message m;
-	memset(&m, 0, sizeof(m));
-	m.place = place;
-	m.flags = flags;
-	m.seq = seq;
-	m.ack = ack;
-	m.len = len;
-	if (place == FROM_SERVER)
-		m.tuple = x->tuple;
-	memset(m.data, 'D', len);
-	fly(x, &m);
-}
-
-/* ---- the two ends ---------------------------------------------------------------------------- */
-
-static void client_acks(struct topology *x)
-{
-	send_segment(x, FROM_CLIENT, ACK, x->client.next, x->client.expected, 0);
-}
-
-static void client_hears(struct topology *x, const struct message *m)
-{
-	struct end *e = &x->client;
-	if (e->state == SYN_SENT) {
-		bool address_set = m->flags & ACK && m->ack == e->next;
-		if (m->flags & ACK && !address_set) { /* RFC 9293 3.10.7.3 */
-			if (!(m->flags & RST))
-				send_segment(x, FROM_CLIENT, RST, m->ack, 0, 0);
-		} else if (m->flags & RST) {
-			e->state = address_set ? REFUSED : SYN_SENT;
-		} else if (m->flags & SYN && address_set) {
-			e->state = ESTABLISHED;
-			e->expected = m->seq + 1;
-			e->unacked = e->next;
-			client_acks(x);
-			send_segment(x, FROM_CLIENT, ACK, e->next, e->expected, DATA_LEN);
-			e->next += DATA_LEN;
-		}
-		return;
-	}
-	if (e->state != ESTABLISHED)
-		return;
-	if (m->flags & RST) {
-		if (m->seq == e->expected)
-			e->state = REFUSED;
-		else if (m->seq - e->expected < WINDOW)
-			client_acks(x);
-		return;
-	}
-	bool acceptable = !m->probe && m->seq - e->expected < WINDOW &&
-	                  m->ack - e->unacked <= e->next - e->unacked;
-	if (m->flags & SYN || !acceptable) {
-		client_acks(x);
-		return;
-	}
-	e->unacked = m->ack;
-	if (m->seq == e->expected && m->len) {
-		e->expected += m->len;
-		client_acks(x);
-	}
-}
-
-static void server_acks(struct topology *x)
-{
-	send_segment(x, FROM_SERVER, ACK, x->server.next, x->server.expected, 0);
-}
-
-static void server_begins(struct topology *x, const struct message *m)
-{
-	x->tuple = m->tuple;
-	x->has_address = false;
-	x->server = (struct end){SYN_RECEIVED, SERVER_ISN + 1, m->seq + 1, SERVER_ISN};
-	send_segment(x, FROM_SERVER, SYN | ACK, SERVER_ISN, m->seq + 1, 0);
-}
-
-/* Answers a segment of an unknown connection with a reset. */
-static void server_refuses(struct topology *x, const struct message *m)
-{
-	if (m->flags & RST || !(m->flags & ACK))
-		return;
-	struct message r;
-	memset(&r, 0, sizeof(r));
-	r.place = FROM_SERVER;
-	r.flags = RST;
-	r.seq = m->ack;
-	r.tuple = m->tuple;
-	fly(x, &r);
-}
-
-static void server_reads(struct check *k, struct topology *x, const struct message *m)
-{
-	struct end *e = &x->server;
-	uint32_t all = CLIENT_ISN + 1 + shift_of(k) + DATA_LEN;
-	if (m->len && m->seq + m->len - e->expected - 1 < WINDOW && e->expected - m->seq < WINDOW) {
-		for (uint32_t n = e->expected - m->seq; n < m->len; n++) {
-			uint32_t at = e->expected++ - CLIENT_ISN - 1;
-			uint8_t want = at < shift_of(k) ? (uint8_t)header[at] : 'D';
-			if (m->data[n] != want || at >= shift_of(k) + DATA_LEN)
-				complain(k, x, "the server reads what no client sent");
-		}
-	}
-	if (e->expected == all && e->next == SERVER_ISN + 1) {
-		send_segment(x, FROM_SERVER, ACK, e->next, e->expected, REPLY_LEN);
-		e->next += REPLY_LEN;
-	} else if (m->len) {
-		server_acks(x);
-	}
-}
-
-static void server_hears(struct check *k, struct topology *x, const struct message *m)
-{
-	struct end *e = &x->server;
-	if (memcmp(&m->tuple, &x->tuple, sizeof(m->tuple)) != 0) {
-		if ((m->flags & (SYN | ACK)) == SYN)
-			server_begins(x, m);
-		else
-			server_refuses(x, m);
-		return;
-	}
-	bool fits = !m->probe &&
-	            (m->seq - e->expected < WINDOW || (m->len && e->expected - m->seq < WINDOW));
-	switch (e->state) {
-	case LISTENING:
-		if ((m->flags & (SYN | ACK)) == SYN)
-			server_begins(x, m);
-		else
-			server_refuses(x, m);
-		return;
-	case OLD_TIME_WAIT:
-		if ((m->flags & (SYN | ACK)) == SYN) {
-			server_begins(x, m);
-			return;
-		}
-		/* fall through */
-	case OLD:
-		if (m->flags & RST && m->seq == e->expected)
-			e->state = LISTENING;
-		else if (!(m->flags & RST) && (!fits || m->flags & SYN))
-			server_acks(x);
-		return;
-	case SYN_RECEIVED:
-		if (m->flags & SYN && m->seq + 1 == e->expected) {
-			send_segment(x, FROM_SERVER, SYN | ACK, e->unacked, e->expected, 0);
-		} else if (m->flags & RST) {
-			if (m->seq == e->expected)
-				e->state = LISTENING;
-		} else if (!fits || m->flags & SYN) {
-			server_acks(x);
-		} else if (m->ack != e->next) {
-			server_refuses(x, m);
-		} else {
-			e->state = ESTABLISHED;
-			e->unacked = m->ack;
-			x->has_address = m->toa;
-			server_reads(k, x, m);
-		}
-		return;
-	case ESTABLISHED:
-		if (m->flags & RST) {
-			if (m->seq == e->expected)
-				e->state = LISTENING;
-		} else if (!fits || m->flags & SYN || m->ack - e->unacked > e->next - e->unacked) {
-			server_acks(x);
-		} else {
-			e->unacked = m->ack;
-			server_reads(k, x, m);
-		}
-		return;
-	default:
-		return;
-	}
 }
 
 /* ---- the balancer between the two ends ------------------------------------------------------- */
@@ -483,10 +167,10 @@ static void deliver(struct check *k, struct topology *x, unsigned i)
 	const struct message m = land(x, i);
 	switch (m.place) {
 	case TO_CLIENT:
-		client_hears(x, &m);
+		client_receives(x, &m);
 		break;
 	case TO_SERVER:
-		server_hears(k, x, &m);
+		server_receives(k, x, &m);
 		break;
 	default:
 		balancer_hears(k, x, &m);
