@@ -21,6 +21,7 @@
 #include "samples.h"
 #include "saved.h"
 #include "snat.h"
+#include "watch.h"
 #include "whole.h"
 
 #define SECOND_NS       UINT64_C(1000000000)
@@ -81,6 +82,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->server_active = table_map(options->max_servers, sizeof(*b->server_active));
 	b->service_active = table_map(options->max_services, sizeof(*b->service_active));
 	b->cookies_at = table_map(options->max_services, sizeof(*b->cookies_at));
+	b->defends = table_map(options->max_services, sizeof(*b->defends));
 	b->ctl->table_cache = table_cache_create();
 	b->persist = persist_create();
 	b->proven = proven_create();
@@ -88,7 +90,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->locals[0] = calloc(1, sizeof(struct local_set));
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
-	    !b->cookies_at || !b->ctl->table_cache || !b->persist || !b->proven ||
+	    !b->cookies_at || !b->defends || !b->ctl->table_cache || !b->persist || !b->proven ||
 	    !b->address_set || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for %u services and %u servers",
@@ -149,6 +151,8 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 	if (rc == 0)
 		rc = attacks_create(b, err);
 	if (rc == 0)
+		rc = watch_create(b, err);
+	if (rc == 0)
 		rc = id_dictionary_reserve(b, err);
 	if (rc == 0 && b->ctl->owner)
 		rc = saved_lock(b, err);
@@ -175,6 +179,7 @@ void balance_tick(void *balance)
 	service_tick(b);
 	persist_tick(b);
 	proven_tick(b->proven, (uint32_t)(balance_now(b) / SECOND_NS));
+	watch_tick(b);
 	attacks_tick(b);
 	access_tick(b);
 	if (b->ctl->control)
@@ -189,6 +194,7 @@ void sy_balance_detach(struct sy_balance *b)
 {
 	control_destroy(b);
 	attacks_destroy(b);
+	watch_destroy(b);
 	samples_destroy(b);
 	for (unsigned w = 0; w < b->workers; w++) { /* while the packet buffers still exist */
 		fragments_destroy(b->worker[w].fragments);
@@ -226,6 +232,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->service, b->options.max_services, sizeof(*b->service));
 	table_unmap(b->server_active, b->options.max_servers, sizeof(*b->server_active));
 	table_unmap(b->cookies_at, b->options.max_services, sizeof(*b->cookies_at));
+	table_unmap(b->defends, b->options.max_services, sizeof(*b->defends));
 	table_unmap(b->service_active, b->options.max_services, sizeof(*b->service_active));
 	persist_destroy(b->persist);
 	proven_destroy(b->proven);

@@ -303,28 +303,54 @@ static uint32_t cookie_of(struct fuzz_traffic *w, const struct sy_tuple *t, uint
 	                   : 0;
 }
 
-/* Clients of a service that answers by cookies: right ones with and without data, wrong ones. Many
- * servers' answers are lost. */
-static void scenario_defence(struct fuzz_traffic *w)
+static void put_defended(struct fuzz_traffic *w, const struct service_key *key, int defence)
 {
 	struct changes c = {0};
-	struct service_key key = topology_special_service(SPECIAL_UNIFORM);
 	struct sy_addr server = topology_special_server(SPECIAL_UNIFORM);
-	pb_service *s = put_service(&c, &key, "defended",
+	pb_service *s = put_service(&c, key, "defended",
 	                            STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, NULL);
-	s->syn_defence = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS;
-	put_server(&c, &key, &server, 8080, 1,
+	s->syn_defence = (Steelyard__Forwarder__V1__SynDefence)defence;
+	put_server(&c, key, &server, 8080, 1,
 	           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	if (!harness_commit(&w->topology.harness, &c))
 		abort();
+}
+
+static void send_syn(struct fuzz_traffic *w, const struct sy_tuple *t, uint32_t number)
+{
+	const struct segment syn = {SY_TCP_SYN, number, 0, 1460};
+	struct frame f = {.port = HARNESS_WAN};
+	frame_tcp(&f, &w->rng, t, &syn, 0);
+	fuzz_traffic_send(w, &f);
+	fuzz_traffic_turn(w);
+}
+
+/* SYNs that nobody follows up, until `syn_defence: auto` is switched on. */
+static void flood_until_defended(struct fuzz_traffic *w, const struct service_key *key)
+{
+	struct sy_balance *b = w->topology.harness.b;
+	struct sy_tuple t = fuzz_traffic_client(w, key);
+	uint32_t id = directory_find(b, &t)->id;
+	for (unsigned seconds = 0; !b->defends[id]; seconds++) {
+		if (seconds == 20)
+			abort();
+		for (unsigned n = 0; n < 1500; n++) {
+			t = fuzz_traffic_client(w, key);
+			send_syn(w, &t, n);
+		}
+		harness_advance(&w->topology.harness, SECOND_NS);
+	}
+}
+
+/* Clients of a service that answers by cookies: right ones with and without data, wrong ones. Many
+ * servers' answers are lost. */
+static void defended_clients(struct fuzz_traffic *w, const struct service_key *key)
+{
 	for (unsigned n = 0; n < 1000; n++) {
 		struct frame f = {.port = HARNESS_WAN};
-		struct sy_tuple t = fuzz_traffic_client(w, &key);
+		struct sy_tuple t = fuzz_traffic_client(w, key);
 		uint32_t number = rng_below(&w->rng, UINT32_MAX);
-		const struct segment syn = {SY_TCP_SYN, number, 0, 1460};
-		frame_tcp(&f, &w->rng, &t, &syn, 0);
-		fuzz_traffic_send(w, &f);
-		fuzz_traffic_turn(w);
+		send_syn(w, &t, number);
 		uint32_t cookie = cookie_of(w, &t, number) + rng_percent(&w->rng, 20);
 		for (unsigned i = 0; i < 1 + rng_below(&w->rng, 7); i++) {
 			const struct segment ack = {SY_TCP_ACK, number + 1, cookie + 1, 0};
@@ -337,6 +363,17 @@ static void scenario_defence(struct fuzz_traffic *w)
 	}
 	fuzz_traffic_turn(w);
 	harness_advance(&w->topology.harness, 3 * SECOND_NS);
+}
+
+/* SYNs answered always, and while there is a flood. */
+static void scenario_defence(struct fuzz_traffic *w)
+{
+	const struct service_key key = topology_special_service(SPECIAL_UNIFORM);
+	put_defended(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS);
+	defended_clients(w, &key);
+	put_defended(w, &key, STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO);
+	flood_until_defended(w, &key);
+	defended_clients(w, &key);
 	topology_restore(&w->topology);
 }
 

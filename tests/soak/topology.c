@@ -14,6 +14,7 @@
 #define RR     STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR
 #define WRR    STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_WRR
 #define ALWAYS STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS
+#define AUTO   STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO
 #define OFF    STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF
 #define TUPLE  STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_TUPLE
 
@@ -218,8 +219,10 @@ static void change_service(struct topology *w, struct changes *c, unsigned i)
 	s->hash_on = STEELYARD__FORWARDER__V1__HASH_ON__HASH_ON_UNSPECIFIED;
 	s->max_sessions = rng_percent(w->rng, 20) ? 1 + rng_below(w->rng, 20) : 0;
 	s->slow_start_s = rng_below(w->rng, 10);
-	if (challenges(i))
-		s->syn_defence = rng_percent(w->rng, 50) ? ALWAYS : OFF;
+	if (challenges(i)) {
+		static const int any[] = {ALWAYS, AUTO, OFF};
+		s->syn_defence = (Steelyard__Forwarder__V1__SynDefence)any[rng_below(w->rng, 3)];
+	}
 }
 
 static enum mode special_mode(enum topology_special special)

@@ -11,6 +11,7 @@ struct control;      /* the control socket: control.h */
 struct retired;      /* retire.c */
 struct attacks;      /* attacks.h */
 struct samples;      /* control_samples.c */
+struct watch;        /* watch.h */
 struct access_model; /* access_model.h */
 
 /* See journal.c. */
@@ -60,6 +61,7 @@ struct control_plane {
 	struct table_cache *table_cache; /* tables shared by services */
 	struct retired *retired;         /* ids that sessions may still hold, oldest first */
 	struct attacks *attacks;
+	struct watch *watch;
 	struct samples *samples; /* NULL: none was asked for yet */
 	bool owner;       /* this process, not a predecessor, owns store and state directory */
 	bool served;      /* the control socket has been opened */

@@ -50,6 +50,13 @@ static int reply_timeouts(struct arena *a, const struct model_service *s,
 	return 0;
 }
 
+/* By enum policy_defence. */
+static const Steelyard__Forwarder__V1__SynDefence defences[] = {
+        [DEFENCE_OFF] = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF,
+        [DEFENCE_ALWAYS] = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS,
+        [DEFENCE_AUTO] = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO,
+};
+
 int reply_service(const struct sy_balance *b, struct arena *a, const struct model_service *s,
                   Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
 {
@@ -66,9 +73,7 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 	if (s->policy.access)
 		pb->access_list = b->ctl->access->now.list[s->policy.access - 1]->name;
 	pb->client_address = (Steelyard__Forwarder__V1__ClientAddress)s->policy.client_address;
-	pb->syn_defence = s->policy.syn_defence == DEFENCE_ALWAYS
-	                          ? STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS
-	                          : STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF;
+	pb->syn_defence = defences[s->policy.syn_defence];
 	if (s->policy.persistence.timeout) {
 		TAKE(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
 		pb->persistence->timeout_s = s->policy.persistence.timeout;

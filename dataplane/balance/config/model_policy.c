@@ -76,13 +76,16 @@ static int read_defence(const Steelyard__Forwarder__V1__Service *pb, uint8_t *ou
 	case STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_UNSPECIFIED:
 	case STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_OFF:
 		return 0;
+	case STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO:
+		*out = DEFENCE_AUTO;
+		break;
 	case STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS:
 		*out = DEFENCE_ALWAYS;
 		break;
 	default:
 		return sy_fail(err, EINVAL,
-		               "service %s: unknown syn_defence %d; known: always, off", pb->name,
-		               (int)pb->syn_defence);
+		               "service %s: unknown syn_defence %d; known: auto, always, off",
+		               pb->name, (int)pb->syn_defence);
 	}
 	if (pb->key->protocol != STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_TCP)
 		return sy_fail(err, EINVAL, "service %s: syn_defence is for TCP", pb->name);

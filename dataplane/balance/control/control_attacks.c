@@ -8,9 +8,21 @@
 #include "attacks.h"
 #include "control.h"
 #include "control_plane.h"
+#include "model.h"
 #include "model_message.h"
+#include "watch.h"
 
 #define DONE_TEXT 160u
+
+/* Whether `syn_defence: auto` is on, for an attack that goes on. */
+static const char *defence_state(const struct sy_balance *b, const struct attack *at)
+{
+	const struct model_service *s = b->ctl->model->service[at->service];
+	if (at->ended_ms || !s || s->policy.syn_defence != DEFENCE_AUTO)
+		return "";
+	return b->ctl->watch->of_service[at->service].now.on ? "; it is on (auto)"
+	                                                     : "; it is off again (auto)";
+}
 
 /* What became of the packets to a service, so far. */
 static int reply_done(const struct sy_balance *b, const struct attack *at, struct arena *a,
@@ -41,8 +53,8 @@ static int reply_done(const struct sy_balance *b, const struct attack *at, struc
 		return -ENOMEM;
 	snprintf(defence, DONE_TEXT,
 	         "the SYN defence answered %" PRIu64 " SYNs; %" PRIu64
-	         " clients returned its answer",
-	         answered, now.right - at->before.right);
+	         " clients returned its answer%s",
+	         answered, now.right - at->before.right, defence_state(b, at));
 	pb->done[pb->n_done++] = defence;
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include "attacks.h"
 #include "control.h"
 #include "model_message.h"
+#include "watch.h"
 
 #define LIST_SERVICES 1000u /* per reply, unless the request asks for fewer */
 
@@ -113,6 +114,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		s->sessions += session_count(b->table[slot]);
 		s->session_capacity += session_capacity(b->table[slot]);
+		s->sessions_unproven += SY_READ(b->table[slot]->unproven);
 	}
 	s->session_bytes_mapped = session_store_mapped(b->ctl->store);
 	s->huge_pages = b->options.store_huge;
@@ -166,6 +168,24 @@ int list_config(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	                    &out->get_config, err);
 }
 
+static void fill_defence(const struct sy_balance *b, const struct model_service *s,
+                         const struct service_counts *counts,
+                         Steelyard__Forwarder__V1__DefenceStats *out)
+{
+	const struct watched *watched = &b->ctl->watch->of_service[s->id];
+	out->answered = counts->answered;
+	out->returned = counts->right;
+	out->wrong = counts->wrong;
+	out->half_open = watch_counts_of(b, s->id).half_open;
+	out->on = s->policy.syn_defence == DEFENCE_ALWAYS;
+	if (s->policy.syn_defence != DEFENCE_AUTO)
+		return;
+	out->on = watched->now.on;
+	out->since_unix_ms = watched->since_ms;
+	out->why = (char *)(uintptr_t)watch_reason_text(watched->now.reason);
+	out->switched_on = watched->switched_on;
+}
+
 static int reply_service_stats(struct sy_balance *b, const struct model_service *s, struct arena *a,
                                Steelyard__Forwarder__V1__ServiceStats **out, struct sy_error *err)
 {
@@ -190,12 +210,8 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 	for (unsigned why = 0; why < REFUSALS; why++)
 		st->refused_packets += counts.refused[why];
 	if (s->policy.syn_defence != DEFENCE_OFF || counts.answered > 0) {
-		Steelyard__Forwarder__V1__DefenceStats *defence;
-		TAKE(a, defence, steelyard__forwarder__v1__defence_stats__init);
-		defence->answered = counts.answered;
-		defence->returned = counts.right;
-		defence->wrong = counts.wrong;
-		st->syn_defence = defence;
+		TAKE(a, st->syn_defence, steelyard__forwarder__v1__defence_stats__init);
+		fill_defence(b, s, &counts, st->syn_defence);
 	}
 	*out = st;
 	return reply_traffic(a, &total, SY_READ(b->service_active[s->id]), &st->traffic, err);

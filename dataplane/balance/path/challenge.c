@@ -64,6 +64,7 @@ static void challenge_answer(struct sy_worker *w, struct sy_burst *burst, unsign
 	        .options = {.scale = SY_TCP_NO_SCALE},
 	};
 	SY_COUNT(balance_worker_of(w)->counts[service->id].answered, 1);
+	defence_note(w, service);
 	defence_send(w, burst, i, &answer);
 }
 
@@ -97,7 +98,8 @@ enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst,
 	if (number_is_cookie(w, t, number, proofs)) {
 		proven_add(b->proven, client, now);
 	} else if (!number_is_cookie(w, t, number, proofs - 1)) {
-		SY_COUNT(counts->wrong, 1);
+		if (defence_is_on(b, service))
+			SY_COUNT(counts->wrong, 1);
 		return DEFENCE_PASSES;
 	} /* else the client has proven itself meanwhile, by this reset or another one */
 	SY_COUNT(counts->right, 1);
@@ -111,7 +113,8 @@ bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsign
 	const struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
 	const struct sy_tuple *t = &burst->view[i].tuple;
-	if (!service || !service->one_way || !defence_is_on(service))
+	if (!service || !service->one_way ||
+	    !(defence_is_on(b, service) || defence_is_awaited(w, service)))
 		return false;
 	uint64_t client = challenge_client(b, service, &t->src);
 	uint32_t number = reset_number(burst, i);
@@ -129,6 +132,6 @@ void challenge_see(struct sy_worker *w, const struct session *s)
 {
 	const struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
-	if (service && !defence_is_on(service))
+	if (service && !defence_is_on(b, service))
 		proven_see(b->proven, challenge_client(b, service, &s->client), balance_seconds(w));
 }

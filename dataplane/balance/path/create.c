@@ -370,7 +370,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		previous = &v->tuple;
 		if (!service)
 			continue;
-		if (SY_UNLIKELY(defence_is_on(service)))
+		if (SY_UNLIKELY(defence_is_on(b, service)))
 			create_prepare_defended(w, burst, i, service, &p);
 		else
 			create_prepare_one(w, burst, i, service, &p);

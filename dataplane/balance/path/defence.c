@@ -28,23 +28,19 @@
 #define MSS_LEAST_V4 536
 #define MSS_LEAST_V6 1220
 
-bool defence_is_on(const struct service *service)
-{
-	return service->policy.syn_defence == DEFENCE_ALWAYS;
-}
-
-/* Might a client of this service, which is not defended, still return a cookie? */
-static bool cookies_are_under_way(const struct sy_worker *w, const struct service *service)
+bool defence_is_awaited(const struct sy_worker *w, const struct service *service)
 {
 	const struct sy_balance *b = w->app;
 	uint32_t at = SY_READ(b->cookies_at[service->id]);
-	const struct pool *pool = service->pool;
-	return at != 0 && balance_seconds(w) - at <= COOKIE_LIFE && pool->members &&
-	       !endpoint_is_one_way(&b->endpoint[pool->candidate[0].server]);
+	if (at != 0)
+		return balance_seconds(w) - at <= COOKIE_LIFE;
+	/* The process before this one may have answered. */
+	uint32_t began = SY_READ(b->watches_since);
+	return service->policy.syn_defence == DEFENCE_AUTO &&
+	       (began == 0 || balance_seconds(w) - began <= COOKIE_LIFE);
 }
 
-/* Notes that the service has answered by a cookie. */
-static void cookie_note(const struct sy_worker *w, const struct service *service)
+void defence_note(const struct sy_worker *w, const struct service *service)
 {
 	const struct sy_balance *b = w->app;
 	uint32_t now = balance_seconds(w);
@@ -145,7 +141,7 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	                    .echo = o.time},
 	};
 	SY_COUNT(balance_worker_of(w)->counts[service->id].answered, 1);
-	cookie_note(w, service);
+	defence_note(w, service);
 	defence_send(w, burst, i, &answer);
 }
 
@@ -274,12 +270,12 @@ static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned
 
 /* A client's packet of DR or IPIP. */
 static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_burst *burst,
-                                                unsigned i, const struct service *service)
+                                                unsigned i, const struct service *service, bool on)
 {
 	const struct sy_view *v = &burst->view[i];
 	if (v->tcp_flags & SY_TCP_RST)
 		return challenge_reset(w, burst, i, service);
-	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)
+	if (!on || (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)
 		return DEFENCE_PASSES;
 	return defence_admits(w, burst, i, service, false) &&
 	                       challenge_passes(w, burst, i, service,
@@ -311,14 +307,14 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	if (v->proto != SY_PROTO_TCP)
 		return DEFENCE_PASSES;
 	const struct service *service = directory_find(b, &v->tuple);
-	bool on = service && defence_is_on(service);
+	bool on = service && defence_is_on(b, service);
 	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
 		return on ? defence_meet_fragment(w, burst, i, service) : DEFENCE_PASSES;
-	if (!service || !(on || cookies_are_under_way(w, service)) ||
+	if (!service || !(on || defence_is_awaited(w, service)) ||
 	    create_check_origin(burst, i) != SY_DROP_NONE)
 		return DEFENCE_PASSES;
 	if (service->one_way)
-		return on ? defence_meet_one_way(w, burst, i, service) : DEFENCE_PASSES;
+		return defence_meet_one_way(w, burst, i, service, on);
 	if (v->tcp_flags & SY_TCP_RST)
 		return DEFENCE_PASSES;
 	if (on && (v->tcp_flags & kinds) == SY_TCP_SYN) {

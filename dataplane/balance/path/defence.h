@@ -14,8 +14,16 @@ struct join_opening {
 	struct rte_mbuf *data; /* its ACK, if it has data or a FIN; NULL */
 };
 
-/* Does the service answer SYNs by cookies? */
-bool defence_is_on(const struct service *service);
+/* Does the service answer SYNs by cookies or challenges? */
+static inline bool defence_is_on(const struct sy_balance *b, const struct service *service)
+{
+	return SY_UNLIKELY(service->policy.syn_defence == DEFENCE_ALWAYS) ||
+	       (service->policy.syn_defence == DEFENCE_AUTO && SY_READ(b->defends[service->id]));
+}
+/* Might a client still return what this service, which is not defended now, has answered? */
+bool defence_is_awaited(const struct sy_worker *w, const struct service *service);
+/* Notes that the service has answered by a cookie or challenge. */
+void defence_note(const struct sy_worker *w, const struct service *service);
 /* Answers a client's SYN, packet i, in its place; create_check() has passed it. */
 void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct service *service);

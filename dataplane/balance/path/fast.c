@@ -67,6 +67,7 @@ static __attribute__((noinline)) void fast_proven(struct sy_worker *w, uint8_t s
 {
 	struct sy_balance *b = w->app;
 	pressure_add(w, b->table[slot], record, -1);
+	pressure_prove(w, b->table[slot], record);
 }
 
 /* Advances the session's state by a plain segment. False: the slow path must do it, or must first

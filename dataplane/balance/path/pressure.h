@@ -30,13 +30,30 @@ static inline void pressure_begin(struct sy_worker *w, struct session_table *t, 
 	pressure_add(w, t, record, 1);
 }
 
+/* A session is no longer unproven: counts a handshake that was completed, also one of a session
+ * that is not counted yet. */
+static inline void pressure_prove(struct sy_worker *w, const struct session_table *t,
+                                  uint32_t record)
+{
+	const uint32_t completed = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
+	                           1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT;
+	const struct sy_balance *b = w->app;
+	const struct session *s = session_at(t, record);
+	uint32_t service = b->endpoint[s->server].service;
+	if (SY_LIKELY(completed >> s->state & 1 && service != SERVICE_NONE))
+		SY_COUNT(balance_worker_of(w)->load[service].proven, 1);
+}
+
 /* After a change of the session's state; before: whether it was unproven. */
 static inline void pressure_change(struct sy_worker *w, struct session_table *t, uint32_t record,
                                    bool before)
 {
 	bool after = session_state_is_unproven(session_at(t, record)->state);
-	if (before != after)
-		pressure_add(w, t, record, after - before);
+	if (before == after)
+		return;
+	pressure_add(w, t, record, after - before);
+	if (!after)
+		pressure_prove(w, t, record);
 }
 
 /* Before the session ends. */

@@ -48,6 +48,7 @@ enum { REFUSED_SACK = 1, REFUSED_TIMESTAMPS = 2 };
 
 /* What one worker has seen of a service's handshakes. Writer: that worker; readers: relaxed. */
 struct service_load {
+	uint64_t proven;   /* TCP handshakes that were completed */
 	uint32_t unproven; /* live sessions that are half open, or without answer */
 	/* Options that its servers have refused, and that are not offered. A connection to which
 	 * they are offered again may have to be reset, so REFUSED_SECONDS later one SYN a second
@@ -138,9 +139,14 @@ struct sy_balance {
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. Readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */
-	/* [max_services]: balance_seconds() of the last answer by a cookie. Writers and readers:
-	 * workers, relaxed */
+	/* [max_services]: balance_seconds() of the last answer by a cookie or challenge. Writers
+	 * and readers: workers, relaxed */
 	uint32_t *cookies_at;
+	/* [max_services]: DEFENCE_AUTO has switched it on. Writer: control thread; readers: relaxed
+	 */
+	uint8_t *defends;
+	/* balance_seconds() when this process began to watch; 0: not yet. As `defends` */
+	uint32_t watches_since;
 	uint32_t reset_unknown_services; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
 
 	/* Writers and readers: workers, relaxed. See client_mtu.c */

@@ -111,7 +111,7 @@ struct policy {
 };
 
 /* When SYNs are answered by cookies (docs/design/0025-syn-defence.md). */
-enum policy_defence { DEFENCE_OFF, DEFENCE_ALWAYS };
+enum policy_defence { DEFENCE_OFF, DEFENCE_ALWAYS, DEFENCE_AUTO };
 
 /* When both ends of TCP sessions are reset. */
 enum policy_resets { RESETS_EXPIRED = 1, RESETS_DOWN = 2, RESETS_UNKNOWN = 4 };

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "watch.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+/* Half-open sessions that are never too many, and the part of the table from which more are. */
+#define FEW_HALF_OPEN 1024u
+#define SHARE         16u
+/* Handshakes a second that stay without completion: switch on. An eighth of it keeps it on. */
+#define UNFINISHED 1000.0F
+#define UNRETURNED (UNFINISHED / 8)
+/* New sessions a second and worker, and how often what is usual. */
+#define RATE  20000.0F
+#define TIMES 8.0F
+/* A reason must hold for so long, but for that of SHARE; after a switch in vain for twice as long.
+ */
+#define PERSIST_NS SECOND_NS
+#define VAIN_MOST  6u
+/* Vain switches are forgotten when there was no reason for so long. */
+#define CALM_NS (60 * SECOND_NS)
+/* It stays on for so long after the last second with answers that are not returned. */
+#define HOLD_NS (10 * SECOND_NS)
+/* What is usual: the average of the first seconds, then of five minutes. */
+#define LEARN_NS (10 * SECOND_NS)
+#define USUAL_NS (300 * SECOND_NS)
+
+/* In a second, since the look before. */
+struct rates {
+	float begun, unfinished, answered, unreturned;
+};
+
+static float rate_of(uint64_t now, uint64_t before, const struct watch_look *look)
+{
+	uint64_t more = now > before ? now - before : 0;
+	return (float)more * (float)SECOND_NS / (float)(look->elapsed_ns ? look->elapsed_ns : 1);
+}
+
+static float above(float a, float b)
+{
+	return a > b ? a - b : 0;
+}
+
+static struct rates rates_of(const struct watch_counts *last, const struct watch_counts *now,
+                             const struct watch_look *look)
+{
+	struct rates r = {
+	        .begun = rate_of(now->begun, last->begun, look),
+	        .answered = rate_of(now->answered, last->answered, look),
+	};
+	r.unfinished = above(r.begun, rate_of(now->proven, last->proven, look));
+	r.unreturned = above(r.answered, rate_of(now->returned, last->returned, look));
+	return r;
+}
+
+/* Why the defence should be on; NONE: it need not be. */
+static enum watch_reason reason_of(const struct watch_switch *s, const struct watch_counts *counts,
+                                   const struct rates *r, const struct watch_look *look)
+{
+	if (counts->half_open > FEW_HALF_OPEN && counts->half_open > look->capacity / SHARE &&
+	    r->unfinished > UNRETURNED && r->unfinished * 4 > r->begun)
+		return WATCH_SHARE;
+	if (r->unfinished > UNFINISHED && r->unfinished * 2 > r->begun)
+		return WATCH_UNFINISHED;
+	if (s->learned_ns >= LEARN_NS && r->begun > RATE * (float)look->workers &&
+	    r->begun > TIMES * s->usual)
+		return WATCH_RATE;
+	return WATCH_NONE;
+}
+
+static void usual_follow(struct watch_switch *s, float rate, uint64_t elapsed_ns)
+{
+	uint64_t over = s->learned_ns < LEARN_NS ? s->learned_ns + elapsed_ns : USUAL_NS;
+	float part = (float)elapsed_ns / (float)over;
+	s->usual += (rate - s->usual) * (part < 1 ? part : 1);
+	if (s->learned_ns < LEARN_NS)
+		s->learned_ns += elapsed_ns;
+}
+
+/* For how long this reason must hold. */
+static uint64_t persistence(const struct watch_switch *s, enum watch_reason reason)
+{
+	return reason == WATCH_SHARE && s->vain == 0 ? 0 : PERSIST_NS << s->vain;
+}
+
+static enum watch_change look_while_off(struct watch_switch *s, const struct watch_counts *counts,
+                                        const struct rates *r, const struct watch_look *look)
+{
+	enum watch_reason reason = reason_of(s, counts, r, look);
+	if (reason == WATCH_NONE) {
+		s->over_ns = 0;
+		s->calm_ns += look->elapsed_ns;
+		if (s->calm_ns >= CALM_NS)
+			s->vain = 0;
+		usual_follow(s, r->begun, look->elapsed_ns);
+		return WATCH_STAYS;
+	}
+	s->calm_ns = 0;
+	s->over_ns += look->elapsed_ns;
+	if (s->over_ns < persistence(s, reason))
+		return WATCH_STAYS;
+	s->on = true;
+	s->forged = false;
+	s->over_ns = 0;
+	s->until_ns = look->now_ns + HOLD_NS;
+	s->reason = reason;
+	return WATCH_ON;
+}
+
+static enum watch_change look_while_on(struct watch_switch *s, const struct rates *r,
+                                       const struct watch_look *look)
+{
+	if (r->unreturned > UNRETURNED && r->unreturned * 8 > r->answered) {
+		s->forged = true;
+		s->until_ns = look->now_ns + HOLD_NS;
+	}
+	if (look->now_ns < s->until_ns)
+		return WATCH_STAYS;
+	s->on = false;
+	s->reason = WATCH_CALM;
+	if (s->forged) {
+		s->vain = 0;
+	} else { /* these clients are real, or there are none any more */
+		s->vain += s->vain < VAIN_MOST;
+		s->usual = s->usual > r->begun ? s->usual : r->begun;
+	}
+	return WATCH_OFF;
+}
+
+enum watch_change watch_switch_look(struct watch_switch *s, const struct watch_counts *counts,
+                                    const struct watch_look *look)
+{
+	const struct rates r = rates_of(&s->last, counts, look);
+	bool first = !s->seen;
+	s->last = *counts;
+	s->seen = true;
+	if (first)
+		return WATCH_STAYS;
+	return s->on ? look_while_on(s, &r, look) : look_while_off(s, counts, &r, look);
+}
