@@ -45,7 +45,8 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder $(BIN)/
 	@scripts/generate-go
 	@scripts/generate-python
-	@go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic
+	@# Without the C library, which would load others to look up names and groups.
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
 	@ninja -C build/asan -j $(JOBS) --quiet

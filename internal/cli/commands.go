@@ -16,6 +16,7 @@ import (
 
 	"steelyard/internal/agent"
 	"steelyard/internal/config"
+	"steelyard/internal/confine"
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/health"
@@ -41,9 +42,14 @@ func (a *app) agentCommand() *cobra.Command {
 	flags.StringVar(&options.Group, "group", agent.DefaultGroup, "`group` whose members may change what the agent does")
 	flags.StringVar(&options.ReadGroup, "read-group", agent.DefaultReadGroup, "`group` whose members may read")
 	flags.StringVar(&options.State, "state", agent.DefaultState, "`directory` for state that survives a restart of the agent")
+	filter := confine.On
+	flags.Var(&filter, "seccomp", "on, trap or off: a system call that the agent does not need fails, ends it, or is allowed")
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		options.Socket = a.socket
 		options.Log = slog.New(slog.NewTextHandler(a.err, nil))
+		if err := confine.Apply(filter); err != nil {
+			options.Log.Warn("no system call filter: this agent may make all calls", "error", err)
+		}
 		options.Probe, options.MayMark = health.Connect, health.MayMark
 		reload := make(chan struct{})
 		options.Reload = reload

@@ -92,6 +92,7 @@ class Options:
     sessions: int = 65536  # 0: the forwarder's own choice
     huge: bool = True
     group: str = ""  # of its socket; "": the default
+    slot_key: str = ""  # a file; "": the key that it finds, or a new one
 
 
 class Steelyard:
@@ -132,6 +133,7 @@ class Steelyard:
         argv += ["--workers", self.options.workers]
         argv += ["--sessions", self.options.sessions] if self.options.sessions else []
         argv += ["--socket-group", self.options.group] if self.options.group else []
+        argv += ["--slot-key", self.options.slot_key] if self.options.slot_key else []
         # The choice stays: a later start finds the sessions only in the same memory.
         self.memory = self.memory or memory_options(self.options.huge)
         # A system call that the filters should allow ends the process, and so the test.
@@ -201,7 +203,8 @@ class Steelyard:
             self.forwarder_socket,
         ]
         argv += ["--socket", self.agent_socket, "--state", self.dir / "agent-state"]
-        argv += self.agent_options
+        # A system call that its filter should allow ends the process, and so the test.
+        argv += ["--seccomp", "trap", *self.agent_options]
         self.agent = self.lab.start(self.host, "steelyard-agent", argv)
         self.agent.wait_for("agent is ready")
         self.applied = None

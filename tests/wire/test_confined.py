@@ -3,6 +3,7 @@
 
 import grp
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,12 @@ def confined(confined_stage, request):
     yield from check_accounting(confined_stage, request)
 
 
+def fields_of(path):
+    return dict(line.split(":\t", 1) for line in path.read_text().splitlines() if ":\t" in line)
+
+
 def status_of(process):
-    text = Path(f"/proc/{process.pid}/status").read_text()
-    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    return fields_of(Path(f"/proc/{process.pid}/status"))
 
 
 def test_the_agent_has_nothing_of_root(confined):
@@ -48,6 +52,38 @@ def test_the_agent_has_nothing_of_root(confined):
     assert status["Uid"].split() == [str(USER)] * 4
     assert status["NoNewPrivs"] == "1"
     assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+
+
+def test_every_thread_is_filtered(confined):
+    """Also those that it starts for its work: checks, files, requests."""
+    steelyard = confined.steelyard
+    steelyard.agent.send(signal.SIGHUP)
+    steelyard.apply()
+    steelyard.wait_all_up()
+
+    def filters():
+        tasks = Path(f"/proc/{steelyard.agent.pid}/task").iterdir()
+        return [fields_of(task / "status") for task in tasks]
+
+    threads = filters()
+    assert len(threads) > 1
+    assert {(one["Seccomp"], one["NoNewPrivs"]) for one in threads} == {("2", "1")}
+    assert {one["Seccomp_filters"] for one in threads} == {"1"}
+
+
+def test_without_the_filter_it_runs_too(confined):
+    steelyard = confined.steelyard
+    before = steelyard.agent_options
+    steelyard.agent.stop()
+    steelyard.agent_options = [*before, "--seccomp", "off"]
+    try:
+        steelyard.start_agent()
+        steelyard.wait_in_sync()
+        assert status_of(steelyard.agent)["Seccomp"] == "0"
+    finally:
+        steelyard.agent.stop()
+        steelyard.agent_options = before
+        steelyard.start_agent()
 
 
 def test_sockets_have_their_groups(confined):
