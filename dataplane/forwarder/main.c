@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* steelyard-forwarder handles only packets. Its input comes by netlink and the control socket. */
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,6 +18,9 @@ int main(int argc, char **argv)
 	struct options o;
 	struct sy_error err = {0};
 	sy_phases_begin();
+	/* Tables of large sets, and what they are built from, go back to the kernel when they are
+	 * freed. By itself, malloc() keeps blocks of up to 32 MiB once some were freed. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	int rc = options_read(argc, argv, &o, &err);
 	o.balance.build = SY_BUILD;
 	sy_log_set_level(o.log);

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
 	"steelyard/internal/sampling"
+	"steelyard/internal/setfile"
 	"steelyard/internal/store"
 	"steelyard/internal/unixsock"
 
@@ -75,6 +77,7 @@ type Agent struct {
 	behind     prometheus.Histogram
 	late       prometheus.Counter
 	sampler    *sampling.Sampler
+	sets       *setfile.Files
 	metrics    *metricsServer
 }
 
@@ -104,7 +107,8 @@ func Run(ctx context.Context, options Options) error {
 	if a.store, err = store.Open(options.State, a.checker); err != nil {
 		return err
 	}
-	a.file = &config.File{Path: options.Config, Use: a.use, Log: options.Log}
+	a.sets = setfile.New(a.store.SetFiles, options.Log)
+	a.file = &config.File{Path: options.Config, Use: a.use, Check: a.sets.Check, Log: options.Log}
 	a.reconciler = reconcile.New(a.store, reconcile.Options{
 		Dial: a.dialMarking,
 		Log:  options.Log, First: 50 * time.Millisecond, Longest: 500 * time.Millisecond, Poll: 2 * time.Second,
@@ -114,7 +118,7 @@ func Run(ctx context.Context, options Options) error {
 	a.sampler = sampling.New(sampling.Options{
 		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log,
 	})
-	registry.MustRegister(a.durations, a.behind, a.late, a.sampler)
+	registry.MustRegister(a.durations, a.behind, a.late, a.sampler, a.sets)
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
@@ -145,10 +149,11 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	running.Go(func() { a.reconciler.Run(ctx) })
 	running.Go(func() { a.followReloads(ctx) })
 	running.Go(func() { a.sampler.Run(ctx) })
+	running.Go(func() { a.sets.Run(ctx) })
 
 	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
-		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, Warnings: a.warnings, Log: a.options.Log,
+		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Warnings: a.warnings, Log: a.options.Log,
 	}
 	readers := api.NewReadingHandler(service, func() string {
 		return "this is allowed to root" + unixsock.Members(a.options.Socket, " and members of the group ") + " only: you may read, not change"
@@ -252,6 +257,7 @@ func (a *Agent) detail() model.Detail {
 
 // use makes a configuration from the file the running one.
 func (a *Agent) use(config *model.Config) uint64 {
+	a.sets.Configure(config.AccessSets)
 	generation := a.store.SetConfig(config)
 	a.metrics.listen(config.Metrics.Listen)
 	a.sampler.Configure(config.SFlow)
@@ -260,7 +266,7 @@ func (a *Agent) use(config *model.Config) uint64 {
 
 // warnings say what of the agent's own does not work.
 func (a *Agent) warnings() []string {
-	return append(a.metrics.warnings(), a.sampler.Warnings()...)
+	return slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings())
 }
 
 // probe checks servers with a mark on the VIP once the forwarder leads marks to them, and on their own

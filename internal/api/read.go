@@ -233,6 +233,16 @@ func (s *Server) ListAccess(ctx context.Context, _ *connect.Request[pb.ListAcces
 		response.Lists, response.Sets, response.SetsBytes = access.GetLists(), access.GetSets(), access.GetSetsBytes()
 		return err
 	})
+	for _, file := range s.SetFiles() {
+		one := &pb.AccessSetFile{Set: file.Set, Path: file.Path}
+		if !file.Loaded.IsZero() {
+			one.LoadedUnixMs = uint64(file.Loaded.UnixMilli())
+		}
+		if file.Err != nil {
+			one.Error = file.Err.Error()
+		}
+		response.SetFiles = append(response.SetFiles, one)
+	}
 	return connect.NewResponse(response), err
 }
 

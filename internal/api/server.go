@@ -20,6 +20,7 @@ import (
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
 	"steelyard/internal/sampling"
+	"steelyard/internal/setfile"
 	"steelyard/internal/store"
 	"steelyard/internal/version"
 
@@ -37,6 +38,8 @@ type Server struct {
 	Started    time.Time
 	// Sources returns where an attack comes from.
 	Sources func(*dpclient.Attack) sampling.Sources
+	// SetFiles returns what is known of the files of access sets.
+	SetFiles func() []setfile.Status
 	// Warnings returns texts about other faults.
 	Warnings func() []string
 	Log      *slog.Logger

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"steelyard/internal/dpclient"
 	pb "steelyard/internal/gen/agentpb"
@@ -115,7 +116,21 @@ type setView struct {
 	Prefixes  uint64   `json:"prefixes"`
 	Prefixes4 uint64   `json:"prefixes4"`
 	Prefixes6 uint64   `json:"prefixes6"`
-	Lists     []string `json:"lists"` // that name it
+	Lists     []string `json:"lists"`          // that name it
+	File      string   `json:"file"`           // empty: its prefixes are in the configuration
+	Loaded    uint64   `json:"loaded_unix_ms"` // when the contents were read from the file; 0: not by this agent
+	Problem   string   `json:"problem"`        // why the set does not have what the file has now; empty: it has
+}
+
+// setProblem says why a set does not have what its file has now.
+func setProblem(set *dpclient.AccessSetStats, file *pb.AccessSetFile) string {
+	switch {
+	case file.GetError() != "":
+		return file.GetError()
+	case set.GetMissing():
+		return "the forwarder has lost the set's data, and waits for it"
+	}
+	return ""
 }
 
 func (a *app) getSets(ctx context.Context) error {
@@ -123,17 +138,32 @@ func (a *app) getSets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	files := map[string]*pb.AccessSetFile{}
+	for _, file := range response.GetSetFiles() {
+		files[file.GetSet()] = file
+	}
 	views := []setView{}
 	for _, set := range response.GetSets() {
+		file := files[set.GetName()]
 		views = append(views, setView{Name: set.GetName(), Prefixes: set.GetPrefixes4() + set.GetPrefixes6(),
-			Prefixes4: set.GetPrefixes4(), Prefixes6: set.GetPrefixes6(), Lists: append([]string{}, set.GetLists()...)})
+			Prefixes4: set.GetPrefixes4(), Prefixes6: set.GetPrefixes6(), Lists: append([]string{}, set.GetLists()...),
+			File: file.GetPath(), Loaded: file.GetLoadedUnixMs(), Problem: setProblem(set, file)})
 	}
 	return a.show(views, func() {
-		t := &table{columns: []column{left("SET"), right("PREFIXES"), right("IPV4"), right("IPV6"), left("LISTS")}}
+		t := &table{columns: []column{left("SET"), right("PREFIXES"), right("IPV4"), right("IPV6"), left("LISTS"), left("FILE"), left("LOADED")}}
 		for _, view := range views {
+			loaded := ""
+			if view.Loaded != 0 {
+				loaded = time.UnixMilli(int64(view.Loaded)).Format(time.DateTime)
+			}
 			t.add(view.Name, strconv.FormatUint(view.Prefixes, 10), strconv.FormatUint(view.Prefixes4, 10),
-				strconv.FormatUint(view.Prefixes6, 10), shortList(view.Lists))
+				strconv.FormatUint(view.Prefixes6, 10), shortList(view.Lists), view.File, loaded)
 		}
 		a.print(t)
+		for _, view := range views {
+			if view.Problem != "" {
+				fmt.Fprintf(a.out, "%s keeps what it had: %s\n", view.Name, view.Problem)
+			}
+		}
 	})
 }

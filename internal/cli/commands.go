@@ -21,6 +21,7 @@ import (
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/health"
 	"steelyard/internal/model"
+	"steelyard/internal/setfile"
 	"steelyard/internal/version"
 
 	"connectrpc.com/connect"
@@ -111,6 +112,7 @@ func (a *app) parse(name string, data []byte) (*model.Config, error) {
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check FILE", Short: "Check a file and print all its errors", Args: args(1, 1),
+		Long: "Checks FILE, and the files that its access sets name, as they are on this host. Needs no agent.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, err := a.readFile(args[0])
 			if err != nil {
@@ -119,6 +121,14 @@ func (a *app) checkCommand() *cobra.Command {
 			parsed, err := a.parse(args[0], data)
 			if err != nil {
 				return err
+			}
+			for _, set := range parsed.AccessSets {
+				if set.File == "" {
+					continue
+				}
+				if _, err := setfile.Read(set.File); err != nil {
+					return fmt.Errorf("access set %s: %w", set.Name, err)
+				}
 			}
 			servers := 0
 			for _, service := range parsed.Services {

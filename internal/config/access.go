@@ -3,8 +3,10 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -49,7 +51,11 @@ type accessFrom struct {
 
 type rawAccessSet struct {
 	name     value[string]
+	at       position
+	path     string
+	given    bool // prefixes
 	prefixes []value[netip.Prefix]
+	file     value[string]
 }
 
 var accessRuleFields = []field[rawAccessRule]{
@@ -105,13 +111,18 @@ var accessSetFields = []field[rawAccessSet]{
 	scalar(fieldDoc{name: "name", kind: "name", required: true,
 		doc: "A unique name of at most 63 bytes: letters, digits, `.`, `_` and `-`. It may not look like an address."},
 		func(s *rawAccessSet) *value[string] { return &s.name }, parseSetName),
-	{fieldDoc{name: "prefixes", kind: "list of prefixes", required: true,
-		doc: "Prefixes or addresses of clients, of both families, in any order. At most 4096."},
+	{fieldDoc{name: "prefixes", kind: "list of prefixes", def: "",
+		doc: "Prefixes or addresses of clients, of both families, in any order. At most 4096. Either `prefixes` or `file` is required."},
 		func(d *decoder, n *yaml.Node, path string, into *rawAccessSet) {
+			into.given = true
 			readList(d, n, path, func(n *yaml.Node, path string) {
-				into.prefixes = append(into.prefixes, readScalar(d, n, path, parseAccessPrefix))
+				into.prefixes = append(into.prefixes, readScalar(d, n, path, ParsePrefix))
 			})
 		}},
+	scalar(fieldDoc{name: "file", kind: "absolute path", def: "",
+		doc: "A file that has the prefixes, one in a line, `#` begins a comment; of all sets together at most 4194304. The agent must be able to read it. " +
+			"It reads the file again whenever it changes; if the file then has an error, the set keeps what it had."},
+		func(s *rawAccessSet) *value[string] { return &s.file }, parseSetFile),
 }
 
 var (
@@ -129,9 +140,16 @@ func parseSetName(text string) (string, error) {
 	return parseName(text)
 }
 
+func parseSetFile(text string) (string, error) {
+	if !filepath.IsAbs(text) {
+		return "", fmt.Errorf("%q is not an absolute path: write one like /etc/steelyard/blocklist.txt", text)
+	}
+	return filepath.Clean(text), nil
+}
+
 // parseAccessFrom accepts a prefix or a set's name; whether there is such a set is found out later.
 func parseAccessFrom(text string) (accessFrom, error) {
-	prefix, err := parseAccessPrefix(text)
+	prefix, err := ParsePrefix(text)
 	if err == nil || strings.ContainsAny(text, "/:") {
 		return accessFrom{prefix: prefix}, err
 	}
@@ -142,15 +160,22 @@ func parseAccessFrom(text string) (accessFrom, error) {
 	return accessFrom{set: name}, nil
 }
 
-// parseAccessPrefix accepts any prefix, the whole of a family too.
-func parseAccessPrefix(text string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		address, err := netip.ParseAddr(text)
-		if err != nil || address.Zone() != "" {
-			return prefix, fmt.Errorf("%q is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64", text)
+// ParsePrefix reads a prefix of clients: any, the whole of a family too, or an address.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	var prefix netip.Prefix
+	var err error
+	if strings.Contains(text, "/") {
+		prefix, err = netip.ParsePrefix(text)
+	} else {
+		var address netip.Addr
+		address, err = netip.ParseAddr(text)
+		if address.Zone() != "" {
+			err = errors.New("a zone")
 		}
 		prefix = netip.PrefixFrom(address, address.BitLen())
+	}
+	if err != nil {
+		return prefix, fmt.Errorf("%q is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64", text)
 	}
 	if prefix.Addr().Is4In6() {
 		return prefix, fmt.Errorf("%s is an IPv4-mapped IPv6 prefix: write it as IPv4", text)
@@ -196,8 +221,11 @@ func (b *builder) accessSets() []model.AccessSet {
 			at := raw.prefixes[maxSetPrefixes]
 			b.fail(at.at, at.path, "%d prefixes, at most %d are possible", len(raw.prefixes), maxSetPrefixes)
 		}
+		if raw.given == raw.file.set {
+			b.fail(raw.at, raw.path, "a set has either `prefixes` or a `file`")
+		}
 		b.sets[raw.name.v] = raw.name.at
-		set := model.AccessSet{Name: raw.name.v}
+		set := model.AccessSet{Name: raw.name.v, File: raw.file.v}
 		for _, prefix := range raw.prefixes {
 			if prefix.set {
 				set.Prefixes = append(set.Prefixes, prefix.v)

@@ -13,6 +13,7 @@ import (
 
 const accessText = `version: 1
 access_sets:
+  - { name: bad, file: /etc/steelyard/../bad.txt }
   - { name: office, prefixes: ["2001:db8::/32", 192.0.2.7, 192.0.2.0/24, 192.0.2.0/25] }
 access_lists:
   - name: edge
@@ -41,7 +42,7 @@ func TestAccessLists(t *testing.T) {
 		}},
 		{Name: "none", Otherwise: model.AccessDrop},
 	}
-	sets := []model.AccessSet{{Name: "office", Prefixes: []netip.Prefix{
+	sets := []model.AccessSet{{Name: "bad", File: "/etc/bad.txt"}, {Name: "office", Prefixes: []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}}}
 	if !reflect.DeepEqual(config.AccessSets, sets) {
 		t.Errorf("got %+v", config.AccessSets)
@@ -62,6 +63,9 @@ func TestBadAccessLists(t *testing.T) {
 		{"10.0.0.0/8", "every*", "neither a prefix"},
 		{"name: office", "name: 10.0.0.1", "is an address"},
 		{"name: office", "name: office, prefixes: []}\n  - { name: office", "names must be unique"},
+		{"prefixes: [", "file: /etc/x, prefixes: [", "a set has either `prefixes` or a `file`"},
+		{"name: office", "name: x }\n  - { name: office", "a set has either `prefixes` or a `file`"},
+		{"name: office", "name: x, file: bad.txt }\n  - { name: office", "is not an absolute path"},
 		{"192.0.2.7", "192.0.2.7/24", "write 192.0.2.0/24"},
 		{"10.0.0.0/8", `"::ffff:10.0.0.0/104"`, "IPv4-mapped IPv6 prefix"},
 		{"action: allow, ", "", "`action` is missing"},
@@ -72,7 +76,7 @@ func TestBadAccessLists(t *testing.T) {
 		{"log: 1000", "log: 0", "out of range"},
 		{"name: datagrams", "name: 2", `"2" cannot be a rule's name`},
 		{"name: datagrams", "name: otherwise", "cannot be a rule's name"},
-		{"{ action: allow", "{ name: datagrams, action: allow", "a rule in line 7 is named \"datagrams\" too"},
+		{"{ action: allow", "{ name: datagrams, action: allow", "a rule in line 8 is named \"datagrams\" too"},
 	} {
 		text := strings.Replace(accessText, test.old, test.now, 1)
 		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {

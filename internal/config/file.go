@@ -32,7 +32,9 @@ type Status struct {
 type File struct {
 	Path string
 	Use  func(*model.Config) (generation uint64)
-	Log  *slog.Logger
+	// Check says what of a good file does not work here, before Install; nil: nothing is checked.
+	Check func(*model.Config) error
+	Log   *slog.Logger
 
 	parser Parser
 
@@ -80,7 +82,11 @@ func (f *File) Load() (uint64, error) {
 
 // Install writes data to the file and uses it; `name` names data in errors.
 func (f *File) Install(name string, data []byte) (uint64, error) {
-	if _, err := f.Parse(name, data); err != nil {
+	parsed, err := f.Parse(name, data)
+	if err == nil && f.Check != nil {
+		err = f.Check(parsed)
+	}
+	if err != nil {
 		return 0, err
 	}
 	f.mu.Lock()

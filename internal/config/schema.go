@@ -334,7 +334,7 @@ var fileFields = []field[rawFile]{
 		doc: "Named sets of clients, for the rules of `access_lists`. At most 32."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
-				var set rawAccessSet
+				set := rawAccessSet{at: positionOf(n), path: path}
 				readObject(d, n, path, accessSetFields, &set)
 				into.sets = append(into.sets, set)
 			})

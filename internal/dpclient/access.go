@@ -4,7 +4,9 @@ package dpclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/netip"
 
 	pb "steelyard/internal/gen/forwarderpb"
@@ -36,7 +38,11 @@ func prefixesFromWire(wire []*pb.Prefix) ([]netip.Prefix, error) {
 }
 
 func accessSetToWire(set model.AccessSet) *pb.AccessSet {
-	return &pb.AccessSet{Name: set.Name, Prefixes: prefixesToWire(set.Prefixes)}
+	wire := &pb.AccessSet{Name: set.Name, Prefixes: prefixesToWire(set.Prefixes)}
+	if set.Data != nil {
+		wire.Digest = set.Data.Digest[:]
+	}
+	return wire
 }
 
 func accessSetFromWire(wire *pb.AccessSet) (model.AccessSet, error) {
@@ -44,7 +50,44 @@ func accessSetFromWire(wire *pb.AccessSet) (model.AccessSet, error) {
 	if err != nil {
 		return model.AccessSet{}, fmt.Errorf("access set %s: %w", wire.GetName(), err)
 	}
-	return model.AccessSet{Name: wire.GetName(), Prefixes: prefixes}, nil
+	set := model.AccessSet{Name: wire.GetName(), Prefixes: prefixes}
+	if digest := wire.GetDigest(); len(digest) > 0 && !wire.GetMissing() { // a set that lost its data is empty
+		set.Data = &model.SetData{}
+		if copy(set.Data.Digest[:], digest) != len(digest) || len(digest) < len(set.Data.Digest) {
+			return set, fmt.Errorf("access set %s: a digest of %d bytes from the forwarder", wire.GetName(), len(digest))
+		}
+	}
+	return set, nil
+}
+
+// setPiece is the size of a piece of a set's data.
+const setPiece = 1 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// PutSet gives the forwarder the data of a set, unless it has it, for the next transaction on this
+// connection. After an error that is not an *Error that is Refused, the connection is closed.
+func (c *Client) PutSet(ctx context.Context, data *model.SetData) error {
+	request := &pb.PutSetDataRequest{Digest: data.Digest[:], Size: uint64(len(data.Bytes)), Crc32C: crc32.Checksum(data.Bytes, castagnoli)}
+	for {
+		response, err := c.call(ctx, &pb.Request{Body: &pb.Request_PutSetData{PutSetData: request}})
+		if err != nil {
+			var refusal *Error
+			if !errors.As(err, &refusal) || !refusal.Refused() {
+				c.conn.Close()
+			}
+			return err
+		}
+		next := response.GetPutSetData().GetNext()
+		if next == request.Size {
+			return nil
+		}
+		if next != request.Offset+uint64(len(request.Piece)) || next > request.Size {
+			c.conn.Close()
+			return fmt.Errorf("forwarder: it wants byte %d of a set's data after byte %d", next, request.Offset)
+		}
+		request.Offset, request.Piece = next, data.Bytes[next:min(next+setPiece, request.Size)]
+	}
 }
 
 // AccessListToWire writes an access list.

@@ -4,6 +4,8 @@ package model
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -97,10 +99,48 @@ func (l AccessList) equal(other AccessList) bool {
 type AccessSet struct {
 	Name     string
 	Prefixes []netip.Prefix // as MergePrefixes returns them
+	// In a configuration: the file that has the prefixes. In a table: that file has not been read so far, and
+	// the forwarder keeps what it has.
+	File string
+	Data *SetData // in a table: instead of Prefixes
 }
 
 func (s AccessSet) equal(other AccessSet) bool {
-	return s.Name == other.Name && slices.Equal(s.Prefixes, other.Prefixes)
+	return s.Name == other.Name && s.File == other.File && s.Data.Equal(other.Data) && slices.Equal(s.Prefixes, other.Prefixes)
+}
+
+// SetData are the prefixes of a set that has too many for a transaction.
+type SetData struct {
+	Digest   [sha256.Size]byte // of Bytes
+	Bytes    []byte            // as forwarder.proto describes PutSetDataRequest; nil: only the forwarder has them
+	Prefixes int               // 0 if Bytes is nil
+}
+
+// NewSetData packs prefixes, as MergePrefixes returns them.
+func NewSetData(prefixes []netip.Prefix) *SetData {
+	count4 := 0
+	for count4 < len(prefixes) && prefixes[count4].Addr().Is4() {
+		count4++
+	}
+	packed := make([]byte, 0, 8+5*count4+17*(len(prefixes)-count4))
+	packed = binary.LittleEndian.AppendUint32(packed, uint32(count4))
+	packed = binary.LittleEndian.AppendUint32(packed, uint32(len(prefixes)-count4))
+	for _, prefix := range prefixes {
+		if prefix.Addr().Is4() {
+			address := prefix.Addr().As4()
+			packed = append(packed, address[:]...)
+		} else {
+			address := prefix.Addr().As16()
+			packed = append(packed, address[:]...)
+		}
+		packed = append(packed, byte(prefix.Bits()))
+	}
+	return &SetData{Digest: sha256.Sum256(packed), Bytes: packed, Prefixes: len(prefixes)}
+}
+
+// Equal compares by digest.
+func (d *SetData) Equal(other *SetData) bool {
+	return (d == nil) == (other == nil) && (d == nil || d.Digest == other.Digest)
 }
 
 // MergePrefixes sorts prefixes by address, IPv4 first, and leaves out those that lie within another one.
@@ -145,8 +185,16 @@ func (c *Config) Warnings() []string {
 // diffAccess returns what to put before services need it, and what to delete after they no longer do.
 func diffAccess(from, to *Table) (puts, gone []Change) {
 	for _, name := range slices.Sorted(maps.Keys(to.AccessSets)) {
-		if old, ok := from.AccessSets[name]; !ok || !old.equal(to.AccessSets[name]) {
-			puts = append(puts, Change{Kind: PutAccessSet, AccessSet: to.AccessSets[name]})
+		old, ok := from.AccessSets[name]
+		set := to.AccessSets[name]
+		if set.File != "" { // not read so far
+			if ok {
+				continue
+			}
+			set = AccessSet{Name: name}
+		}
+		if !ok || !old.equal(set) {
+			puts = append(puts, Change{Kind: PutAccessSet, AccessSet: set})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(to.AccessLists)) {
@@ -175,7 +223,16 @@ func describeAccessSet(c Change, from *Table) Description {
 	if c.Kind == DeleteAccessSet {
 		return Description{"remove", object, ""}
 	}
-	size := func(s AccessSet) string { return plural(len(s.Prefixes), "prefix") }
+	size := func(s AccessSet) string {
+		switch {
+		case s.Data == nil:
+			return plural(len(s.Prefixes), "prefix")
+		case s.Data.Bytes == nil:
+			return "another version of its file"
+		default:
+			return plural(s.Data.Prefixes, "prefix") + " of its file"
+		}
+	}
 	old, ok := from.AccessSets[c.AccessSet.Name]
 	if !ok {
 		return Description{"add", object, size(c.AccessSet)}

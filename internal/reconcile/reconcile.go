@@ -25,6 +25,8 @@ type Forwarder interface {
 	// Apply makes all changes or none; after an error that is not Refused the connection cannot be used
 	// any more.
 	Apply(ctx context.Context, changes []model.Change) (revision uint64, err error)
+	// PutSet gives it the data of an access set, for the next Apply; errors as Apply's.
+	PutSet(ctx context.Context, data *model.SetData) error
 	Revision(ctx context.Context) (uint64, error)
 	Marks(ctx context.Context) (model.Marks, error)
 	Done() <-chan struct{} // closed when the connection has ended
@@ -411,8 +413,12 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	// A large transaction has many messages; each may take some time.
-	limit := l.options.AnswerTimeout * time.Duration(1+len(changes)/1000)
+	prefixes, err := l.sendSets(ctx, changes)
+	if err != nil {
+		return err
+	}
+	// A large transaction has many messages, and a large set's table takes time to build.
+	limit := l.options.AnswerTimeout * time.Duration(1+len(changes)/1000+prefixes/prefixesPerTimeout)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	revision, err := l.conn.Apply(ctx, changes)
@@ -429,6 +435,28 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 	l.update(func(s *Status) { s.Revision = revision })
 	l.options.Log.Info("forwarder changed", "changes", len(changes), "kinds", summary(changes), "revision", revision)
 	return l.noteMarks(ctx)
+}
+
+// prefixesPerTimeout is how many prefixes the forwarder takes in AnswerTimeout, with much to spare.
+const prefixesPerTimeout = 200_000
+
+// sendSets sends the data of the changed sets before the transaction names it. It returns the number of prefixes.
+func (l *link) sendSets(ctx context.Context, changes []model.Change) (int, error) {
+	prefixes := 0
+	for _, change := range changes {
+		data := change.AccessSet.Data
+		if change.Kind != model.PutAccessSet || data == nil || data.Bytes == nil {
+			continue
+		}
+		prefixes += data.Prefixes
+		limited, cancel := context.WithTimeout(ctx, l.options.AnswerTimeout*time.Duration(1+data.Prefixes/prefixesPerTimeout))
+		err := l.conn.PutSet(limited, data)
+		cancel()
+		if err != nil {
+			return prefixes, err
+		}
+	}
+	return prefixes, nil
 }
 
 // maxLogged limits the changes of one transaction that are logged one by one.

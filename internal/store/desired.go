@@ -112,6 +112,9 @@ func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) 
 		table.SNAT[rule.Name] = rule
 	}
 	for _, set := range config.AccessSets {
+		if data := s.sets[set.File]; data != nil {
+			set.File, set.Data = "", data
+		}
 		table.AccessSets[set.Name] = set
 	}
 	for _, list := range config.AccessLists {

@@ -55,9 +55,10 @@ type Store struct {
 	adopted    bool
 	all        bool // everything may have changed
 	dirty      map[model.ServerRef]struct{}
-	deadline   *time.Timer // of the next drain; nil: none
-	unsaved    error       // why drains could not be saved
-	again      *time.Timer // to retry saving; nil: never needed
+	deadline   *time.Timer               // of the next drain; nil: none
+	sets       map[string]*model.SetData // of files that access sets name
+	unsaved    error                     // why drains could not be saved
+	again      *time.Timer               // to retry saving; nil: never needed
 }
 
 // numbered is a configuration with its generation and its servers.
@@ -142,6 +143,18 @@ func (s *Store) SetConfig(config *model.Config) uint64 {
 	s.running, s.held = number(config, s.generation), numbered{}
 	s.refresh()
 	return s.generation
+}
+
+// SetFiles says what is in the files that access sets name. Of a file that is not among them, nothing is known.
+func (s *Store) SetFiles(sets map[string]*model.SetData) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maps.EqualFunc(s.sets, sets, (*model.SetData).Equal) {
+		return
+	}
+	s.sets = maps.Clone(sets)
+	s.all = true
+	s.signal()
 }
 
 func (s *Store) refresh() {

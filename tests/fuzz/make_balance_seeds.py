@@ -26,6 +26,29 @@ CHANGES = (
     f"changes {{ put_server {{ service {KEY} {SERVER} }} }}"
 )
 
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def octets(data):
+    return "".join(f"\\{byte:03o}" for byte in data)
+
+
+DIGEST = octets(bytes(range(32)))
+SET4 = bytes([10, 0, 0, 0, 8, 192, 0, 2, 7, 32])
+SET = struct.pack("<II", 2, 1) + SET4 + bytes([32, 1, *[0] * 14, 32])
+DATA = f'put_set_data {{ digest: "{DIGEST}" size: {len(SET)} crc32c: {crc32c(SET)}'
+SET_LIST = (
+    r'put_access_list { name: "edge" rules { action: ACCESS_ACTION_DROP from_sets: "bad" } '
+    "otherwise: ACCESS_ACTION_ALLOW }"
+)
+
 REQUESTS = {
     "status": "status {}",
     "get-config": "get_config { limit: 3 }",
@@ -41,12 +64,20 @@ REQUESTS = {
     "spread": f"apply {{ changes {{ put_service {{ {HASHED} }} }} "
     f"changes {{ put_server {{ service {KEY} {BACKUP} }} }} commit: true }}",
     "refused": f"apply {{ {CHANGES} changes {{ delete_{LOCAL} }} commit: true }}",
+    "set-begin": f"{DATA} }}",
+    "set-piece": f'{DATA} piece: "{octets(SET[:9])}" }}',
+    "set-rest": f'{DATA} offset: 9 piece: "{octets(SET[9:])}" }}',
+    "set-commit": f'apply {{ changes {{ put_access_set {{ name: "bad" digest: "{DIGEST}" }} }} '
+    f"changes {{ {SET_LIST} }} commit: true }}",
+    "set-end": 'apply { changes { delete_access_list: "edge" } '
+    'changes { delete_access_set: "bad" } commit: true }',
     "deleted": f"apply {{ changes {{ delete_service {KEY} }} commit: true }}",
 }
 LISTS = {
     "lifecycle": ["commit", "list-services", "get-config", "deleted", "status"],
     "policies": ["commit", "spread", "list-services", "commit", "spread"],
     "staged": ["stage", "stage", "refused", "commit", "refused"],
+    "sets": ["set-begin", "set-piece", "set-rest", "set-commit", "get-config", "set-end"],
     "reading": ["get-config", "list-services", "list-sessions", "fetch-samples"],
 }
 
@@ -81,7 +112,7 @@ def bomb(unit, times):
 
 def control():
     for name, text in REQUESTS.items():
-        if name not in LISTS["reading"]:
+        if name not in LISTS["reading"] + LISTS["sets"]:
             yield name, b"\x01" + encode(text)
     for name, members in LISTS.items():
         bodies = [encode(REQUESTS[member]) for member in members]

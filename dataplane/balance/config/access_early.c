@@ -24,6 +24,20 @@ static void source_add(struct sources *to, const struct sy_addr *addr, uint8_t b
 		to->at[to->count++] = (struct sy_blocked){*addr, bits};
 }
 
+static void prefix_add(void *to, const struct sy_prefix *p)
+{
+	source_add(to, &p->addr, p->bits);
+}
+
+static void set_add(struct sources *to, const struct model_set *s)
+{
+	if (s->data)
+		set_data_each(s->data, prefix_add, to);
+	else
+		for (uint32_t i = 0; i < s->prefixes; i++)
+			prefix_add(to, &s->prefix[i]);
+}
+
 static bool rule_is_plain(const Steelyard__Forwarder__V1__AccessRule *r)
 {
 	return r->action == STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP &&
@@ -47,16 +61,15 @@ static size_t rule_sources(const struct access_version *v,
 		if (bit == ADDRESS_SETS)
 			continue;
 		const struct model_set *s = v->set[bit];
-		for (uint32_t k = 0; to && k < s->prefixes; k++)
-			source_add(to, &s->prefix[k].addr, s->prefix[k].bits);
+		if (to)
+			set_add(to, s);
 		count += s->prefixes;
 	}
 	return count;
 }
 
-static int source_compare(const void *a, const void *b)
+static int source_compare(const struct sy_blocked *x, const struct sy_blocked *y)
 {
-	const struct sy_blocked *x = a, *y = b;
 	int order = memcmp(&x->addr, &y->addr, sizeof(x->addr));
 	return order ? order : (int)x->bits - y->bits;
 }
@@ -71,13 +84,49 @@ static bool source_covers(const struct sy_blocked *net, const struct sy_addr *ad
 	       (rest == 0 || (net->addr.b[whole] ^ addr->b[whole]) >> (8 - rest) == 0);
 }
 
-/* Sorts, and removes what lies within another one. A network that covers others comes before them,
- * but for IPv4 ones between: they are of another family than an IPv6 network around them. */
+/* The end of the sorted run that begins at `at`. */
+static size_t run_end(const struct sources *s, size_t at)
+{
+	while (++at < s->count && source_compare(&s->at[at - 1], &s->at[at]) <= 0)
+		;
+	return at < s->count ? at : s->count;
+}
+
+/* Writes two runs that follow each other to `out` as one. */
+static void runs_merge(const struct sources *s, size_t at, size_t middle, size_t end,
+                       struct sy_blocked *out)
+{
+	for (size_t left = at, right = middle; at < end; at++) {
+		bool from_left = left < middle &&
+		                 (right == end || source_compare(&s->at[left], &s->at[right]) <= 0);
+		out[at] = s->at[from_left ? left++ : right++];
+	}
+}
+
+/* Sets are sorted already, each family for itself: these few runs are merged until one is left. 0
+ * or -ENOMEM. */
+static int sources_sort(struct sources *s)
+{
+	while (run_end(s, 0) < s->count) {
+		struct sy_blocked *out = malloc(s->count * sizeof(*out));
+		if (!out)
+			return -ENOMEM;
+		for (size_t at = 0, end; at < s->count; at = end) {
+			size_t middle = run_end(s, at);
+			end = middle < s->count ? run_end(s, middle) : middle;
+			runs_merge(s, at, middle, end, out);
+		}
+		free(s->at);
+		s->at = out;
+	}
+	return 0;
+}
+
+/* Removes what lies within another one. A network that covers others comes before them, but for
+ * IPv4 ones between: they are of another family than an IPv6 network around them. */
 static void sources_merge(struct sources *s)
 {
 	size_t kept = 0, covering[2] = {SIZE_MAX, SIZE_MAX}; /* by family: the last kept */
-	if (s->count)
-		qsort(s->at, s->count, sizeof(*s->at), source_compare);
 	for (size_t i = 0; i < s->count; i++) {
 		const bool v4 = sy_addr_is_v4(&s->at[i].addr);
 		if (covering[v4] != SIZE_MAX && source_covers(&s->at[covering[v4]], &s->at[i].addr))
@@ -106,7 +155,7 @@ static int sources_find(const struct access_version *v, struct sources *out)
 	for (size_t i = 0; out->at && i < pb->n_rules && rule_is_plain(pb->rules[i]); i++)
 		rule_sources(v, pb->rules[i], out);
 	steelyard__forwarder__v1__access_list__free_unpacked(pb, NULL);
-	if (!out->at)
+	if (!out->at || sources_sort(out) < 0)
 		return -ENOMEM;
 	sources_merge(out);
 	return 0;

@@ -321,10 +321,12 @@ void access_rollback(struct sy_balance *b)
 		return;
 	free(m->next);
 	m->next = NULL;
+	access_build_drop(m);
 	struct access_version refused = m->now;
 	m->now = m->before;
 	memset(&m->before, 0, sizeof(m->before));
 	version_drop(b, &refused);
+	set_data_collect(b);
 	m->touched = false;
 }
 
@@ -366,6 +368,7 @@ void access_finish(struct sy_balance *b)
 	if (m->sets_deleted)
 		access_sets_finish(b, m);
 	version_drop(b, &m->before);
+	set_data_collect(b);
 	m->touched = false;
 }
 
@@ -391,6 +394,7 @@ void access_model_destroy(struct sy_balance *b)
 		}
 		access_sets_destroy(versions[v]);
 	}
+	set_data_destroy(b);
 	free(m->next);
 	free((void *)(uintptr_t)b->access);
 	free(m);
@@ -448,7 +452,11 @@ Steelyard__Forwarder__V1__AccessSet *reply_access_set(const struct model_set *s,
 {
 	ProtobufCAllocator allocator = {
 	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
-	return steelyard__forwarder__v1__access_set__unpack(&allocator, s->packed_len, s->packed);
+	Steelyard__Forwarder__V1__AccessSet *pb =
+	        steelyard__forwarder__v1__access_set__unpack(&allocator, s->packed_len, s->packed);
+	if (pb)
+		pb->missing = s->missing;
+	return pb;
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */

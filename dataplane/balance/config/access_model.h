@@ -9,6 +9,7 @@
 #include "address_ranges.h"
 #include "arena.h"
 #include "model.h"
+#include "set_data.h"
 
 /* A list as configured: immutable, shared by the versions of the configuration that have it. */
 struct model_list {
@@ -27,7 +28,9 @@ struct model_set {
 	char name[MODEL_NAME];
 	uint8_t *packed; /* the message as it was put */
 	size_t packed_len;
-	struct sy_prefix *prefix;
+	struct sy_prefix *prefix;     /* NULL: they are in data */
+	struct set_data *data;        /* NULL: none, or missing */
+	bool missing;                 /* its data is lost: it is empty */
 	uint32_t prefixes, prefixes4; /* all; those of IPv4, which come first */
 };
 
@@ -48,6 +51,11 @@ struct access_version {
 struct access_model {
 	struct access_version now, before; /* before: during a transaction */
 	bool touched, lists_deleted, sets_touched, sets_deleted;
+
+	struct set_data *data;   /* all that this process has: set_data.h */
+	bool saving;             /* a thread writes data to the state directory */
+	bool restoring;          /* a set whose data is missing is empty, instead of an error */
+	struct set_build *build; /* of this transaction's table; NULL: none was begun */
 
 	struct access *next; /* checked, to be published */
 	uint16_t counter_holders[ACCESS_COUNTERS];
@@ -72,6 +80,12 @@ int access_name_read(struct sy_balance *b, const char *service, const char *name
 int access_set_put(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessSet *pb,
                    struct sy_error *err);
 int access_set_delete(struct sy_balance *b, const char *name, struct sy_error *err);
+/* Before access_check(): builds a large table of sets on a thread of its own, and calls ready(ctx)
+ * on the control thread when it is done. 1: this is under way; 0: nothing to wait for; or a
+ * negative errno. access_build_wait() waits for the end, without the call. */
+int access_build_begin(struct sy_balance *b, void (*ready)(void *ctx), void *ctx,
+                       struct sy_error *err);
+void access_build_wait(struct sy_balance *b);
 
 /* A transaction's course: begins; is checked, with everything built that can fail; is published
  * before services that name new lists; and ends after those that named old ones are gone. */
@@ -126,5 +140,7 @@ int access_sets_check(struct access_model *m, struct sy_error *err);
 /* Drops the table once there is no set, and so no list that workers see uses it. */
 void access_sets_finish(struct sy_balance *b, struct access_model *m);
 void access_sets_destroy(struct access_version *v);
+/* Forgets what access_build_begin() began. */
+void access_build_drop(struct access_model *m);
 
 #endif

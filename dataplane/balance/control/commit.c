@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "access_model.h"
 #include "control.h"
 #include "model.h"
 #include "saved.h"
@@ -121,6 +122,8 @@ static void commit_accept(struct control *k)
 
 	model_finish(b);
 	commit_end(k);
+	if (c)
+		upload_forget(c);
 	b->ctl->unsaved = true;
 	config_file_flush(b, false);
 	if (!c)
@@ -147,22 +150,40 @@ static const model_change *commit_next(struct commit *job)
 	return NULL;
 }
 
+/* All changes are applied: checks them, unless a table must be built first. */
+static void commit_check(struct control *k)
+{
+	struct commit *job = &k->commit;
+	struct sy_error err = {0};
+	int rc = access_build_begin(k->balance, commit_step_deferred, k, &err);
+	if (rc > 0) {
+		job->phase = COMMIT_BUILD;
+		return;
+	}
+	if (rc == 0)
+		rc = model_check(k->balance, &err);
+	if (rc < 0) {
+		commit_refuse(k, rc, err.text);
+		return;
+	}
+	journal_append(k->balance, job->request, job->requests);
+	model_publish_addresses(k->balance);
+	job->phase = COMMIT_PUBLISH;
+}
+
 static void commit_apply_piece(struct control *k)
 {
 	struct commit *job = &k->commit;
 	struct sy_error err = {0};
 	for (unsigned n = 0; n < COMMIT_PIECE; n++) {
 		const model_change *change = commit_next(job);
-		int rc = change ? model_change_apply(k->balance, change, &err)
-		                : model_check(k->balance, &err);
-		if (rc < 0) {
-			commit_refuse(k, rc, err.text);
+		if (!change) {
+			commit_check(k);
 			return;
 		}
-		if (!change) {
-			journal_append(k->balance, job->request, job->requests);
-			model_publish_addresses(k->balance);
-			job->phase = COMMIT_PUBLISH;
+		int rc = model_change_apply(k->balance, change, &err);
+		if (rc < 0) {
+			commit_refuse(k, rc, err.text);
 			return;
 		}
 		job->change_index++;
@@ -178,6 +199,10 @@ bool commit_step(struct control *k)
 	case COMMIT_APPLY:
 		commit_apply_piece(k);
 		break;
+	case COMMIT_BUILD:
+		access_build_wait(k->balance);
+		job->phase = COMMIT_APPLY;
+		break;
 	case COMMIT_PUBLISH:
 		if (model_publish(k->balance, PUBLISH_PIECE))
 			commit_accept(k);
@@ -189,8 +214,8 @@ bool commit_step(struct control *k)
 void commit_step_deferred(void *control)
 {
 	struct control *k = control;
-	if (commit_step(k))
-		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
-	else
+	if (!commit_step(k))
 		control_resume(k);
+	else if (k->commit.phase != COMMIT_BUILD) /* its thread's end calls this again */
+		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 }

@@ -196,6 +196,8 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_APPLY) {
 		commit_stage(c, q);
 		return;
+	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_PUT_SET_DATA) {
+		upload_take(c, q);
 	} else {
 		control_list(c, q);
 	}
@@ -233,6 +235,9 @@ bool control_is_busy(const struct control *k)
 
 void control_finish_commit(struct control *k)
 {
+	/* The call that the thread's end would have made. */
+	if (k->commit.phase == COMMIT_BUILD)
+		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 	while (commit_step(k))
 		;
 }
@@ -307,6 +312,7 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 		}
 	}
 	commit_unstage(c);
+	upload_forget(c);
 	free(c);
 	*sy_control_peer_data(peer) = NULL;
 }
@@ -350,6 +356,8 @@ void control_destroy(struct sy_balance *b)
 	if (k->socket)
 		sy_control_close(k->socket);
 	control_finish_commit(k);
+	upload_finish(k);
+	free(k->upload.data);
 	while (k->waiting) {
 		struct waiting_request *next = k->waiting->next;
 		free(k->waiting);
@@ -371,5 +379,6 @@ void sy_balance_request(struct sy_balance *b, const uint8_t *bytes, size_t len,
 	control_finish_commit(k);
 	control_dispatch(&k->local, bytes, len);
 	control_finish_commit(k);
+	upload_finish(k);
 	k->local.reply = NULL;
 }

@@ -11,7 +11,9 @@
 #include "arena.h"
 #include "balance.h"
 #include "budget.h"
+#include "job.h"
 #include "saved.h"
+#include "set_data.h"
 
 typedef Steelyard__Forwarder__V1__Response pb_response;
 typedef Steelyard__Forwarder__V1__Code pb_code;
@@ -36,7 +38,7 @@ struct commit {
 	unsigned requests;
 	unsigned request_at, change_at; /* position of the next change to apply */
 	uint32_t change_index;
-	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PUBLISH } phase;
+	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_BUILD, COMMIT_PUBLISH } phase;
 };
 
 /* The upgrade under way; one at a time. */
@@ -44,6 +46,20 @@ struct upgrade {
 	bool running;
 	struct client *client; /* that requested it; NULL: it has disconnected */
 	uint64_t request_id;
+};
+
+/* The data of a set that a client sends. */
+struct upload {
+	struct client *client;
+	struct set_data *data; /* NULL: none is under way */
+	size_t have;           /* bytes */
+	/* Once it has all of them: checking and saving it, on a thread of its own. */
+	struct job job;
+	bool is_checking;
+	uint64_t request_id;
+	char directory[PATH_MAX]; /* "": none */
+	int rc, saved;            /* 0, or a negative errno */
+	struct sy_error err;
 };
 
 struct waiting_request {
@@ -59,6 +75,7 @@ struct control {
 	struct client local; /* for sy_balance_request() and the configuration file */
 	struct commit commit;
 	struct upgrade upgrade;
+	struct upload upload;
 	struct waiting_request *waiting;
 	struct budget budget; /* of unpacked requests */
 };
@@ -77,7 +94,14 @@ void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t c
  * for one. */
 void commit_stage(struct client *c, pb_request *request);
 void commit_unstage(struct client *c);
-/* Runs one piece of the commit; false: no commit is left. */
+/* Takes a piece of a set's data (control_set_data.c). */
+void upload_take(struct client *c, const pb_request *q);
+/* Waits for the check of data that a client has sent. */
+void upload_finish(struct control *k);
+/* The client is gone, or its transaction is accepted: what it sent, and no set has, is freed. */
+void upload_forget(struct client *c);
+
+/* Runs one piece of the commit, or waits for what its thread builds; false: no commit is left. */
 bool commit_step(struct control *k);
 /* The same from the runtime's loop; repeats until the commit is done. */
 void commit_step_deferred(void *control);

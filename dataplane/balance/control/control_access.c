@@ -59,6 +59,7 @@ static int reply_set(const struct access_version *v, unsigned bit, struct arena 
 	memcpy(pb->name, s->name, MODEL_NAME);
 	pb->prefixes4 = s->prefixes4;
 	pb->prefixes6 = s->prefixes - s->prefixes4;
+	pb->missing = s->missing;
 	for (unsigned id = 0; id < ACCESS_LISTS; id++)
 		if (v->list[id] && v->list[id]->built->sets >> bit & 1)
 			pb->lists[pb->n_lists++] = v->list[id]->name;

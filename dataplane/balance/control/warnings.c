@@ -45,6 +45,23 @@ static void warn_of_port(struct sy_balance *b, struct warnings *to, const struct
 		     p->name, p->queues, b->workers, p->name, b->workers);
 }
 
+static void warn_of_sets(struct sy_balance *b, struct warnings *to)
+{
+	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++) {
+		const struct model_set *s = b->ctl->access->now.set[bit];
+		if (s && s->missing)
+			warn(to,
+			     "access set %s is empty: its data is lost; the agent sends it again "
+			     "when it is connected",
+			     s->name);
+		else if (s && s->data && !s->data->saved)
+			warn(to,
+			     "access set %s is in effect but not saved, see the forwarder's log; a "
+			     "forwarder that starts without its agent has it empty",
+			     s->name);
+	}
+}
+
 int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *count)
 {
 	char text[SY_ADDR_TEXT];
@@ -52,7 +69,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 	unsigned ports = sy_port_count(b->rt);
 	bool kernel_ports = false;
 	struct warnings to = {.arena = a};
-	to.text = arena_take(a, (ports + WARNINGS_FIXED) * sizeof(*to.text));
+	to.text = arena_take(a, (ports + ADDRESS_SETS + WARNINGS_FIXED) * sizeof(*to.text));
 	if (!to.text)
 		return -ENOMEM;
 	for (unsigned i = 0; i < ports; i++) {
@@ -78,6 +95,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		             ? "they are more than 1 048 576 IPv4 addresses in prefixes longer "
 		               "than /24, or 262 144 IPv6 prefixes"
 		             : strerror(-b->ctl->access->block_failed));
+	warn_of_sets(b, &to);
 	if (found->at_ns && sy_clock_ns() - found->at_ns < NEIGHBOUR_WARNING_NS)
 		warn(&to, NEIGHBOUR_FOUND, NEIGHBOUR_FOUND_VALUES(found, text));
 	*out = to.text;

@@ -18,6 +18,7 @@
 
 #include <rte_hash_crc.h>
 
+#include "access_model.h"
 #include "model_message.h"
 #include "saved.h"
 
@@ -86,8 +87,8 @@ int saved_write(int fd, const void *bytes, size_t len)
 	return 0;
 }
 
-/* The rename must also survive a power loss. */
-static int directory_sync(const char *path)
+/* A rename must also survive a power loss. */
+int saved_directory_sync(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
@@ -117,7 +118,7 @@ static int config_write(struct sy_balance *b, const struct config_header *header
 	if (rc == 0 && rename(temporary, path) < 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = directory_sync(b->options.state_directory);
+		rc = saved_directory_sync(b->options.state_directory);
 	if (rc < 0) {
 		unlink(temporary);
 		return sy_fail(err, -rc, "%s: %s", path, strerror(-rc));
@@ -168,6 +169,7 @@ void config_file_flush(struct sy_balance *b, bool now)
 	if (config_file_save(b, err) == 0) {
 		b->ctl->unsaved = b->ctl->save_failed = false;
 		journal_clear(b);
+		set_files_collect(b);
 		return;
 	}
 	if (!b->ctl->save_failed)
@@ -262,7 +264,11 @@ static int config_restore(struct sy_balance *b, int fd, struct sy_error *err)
 	Steelyard__Forwarder__V1__Config *config = config_read(fd, err);
 	if (!config)
 		return -EINVAL;
+	for (size_t i = 0; i < config->n_access_sets; i++)
+		set_file_load(b, config->access_sets[i]);
+	b->ctl->access->restoring = true;
 	int rc = model_transact(b, config_apply, config, err);
+	b->ctl->access->restoring = false;
 	if (rc == 0) {
 		b->ctl->model->revision = config->revision;
 		sy_log(SY_LOG_INFO, "balance",

@@ -25,6 +25,7 @@
 
 #include <rte_hash_crc.h>
 
+#include "access_model.h"
 #include "model.h"
 #include "saved.h"
 
@@ -172,7 +173,13 @@ static enum journal_stop apply_entry(struct sy_balance *b, const struct journal_
 		sy_fail(err, EINVAL, "revision %" PRIu64 " cannot be read", e->revision);
 		return JOURNAL_DAMAGED;
 	}
+	for (size_t i = 0; i < apply->n_changes; i++)
+		if (apply->changes[i]->kind_case ==
+		    STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_ACCESS_SET)
+			set_file_load(b, apply->changes[i]->put_access_set);
+	b->ctl->access->restoring = true;
 	int rc = model_transact(b, apply_changes, apply, err);
+	b->ctl->access->restoring = false;
 	steelyard__forwarder__v1__apply_request__free_unpacked(apply, NULL);
 	if (rc == 0)
 		return JOURNAL_END;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The configuration in the state directory: `config`, a snapshot, and `journal`, the transactions
- * accepted since. Control thread only. Without a state directory these functions do nothing.
+ * The configuration in the state directory: `config`, a snapshot, `journal`, the transactions
+ * accepted since, and `sets/DIGEST`, the data of sets that both name. Control thread only. Without
+ * a state directory these functions do nothing.
  */
 #ifndef SAVED_H
 #define SAVED_H
@@ -11,6 +12,7 @@
 #include <forwarder.pb-c.h>
 
 #include "balance.h"
+#include "set_data.h"
 
 typedef Steelyard__Forwarder__V1__Request pb_request;
 
@@ -37,6 +39,21 @@ int saved_write(int fd, const void *bytes, size_t len);
 /* Whether the error comes from the file's content, and so would recur at the next start. Other
  * errors (memory, lo, nftables) may not recur. */
 bool saved_is_refused(int rc);
+
+/* ---- set_file.c: the data of sets ---------------------------------------------------------------
+ */
+
+/* Writes sets/DIGEST in the directory so that it outlives a power loss. 0 or a negative errno. Any
+ * thread. */
+int set_file_write(const char *directory, const struct set_data *d);
+/* Loads the data that this set names, unless the balancer has it. If that fails, the reason is
+ * logged, and the set will be empty. */
+void set_file_load(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessSet *set);
+/* Called when a snapshot has been written and the journal is empty: removes data that no set and no
+ * sender of a transaction has. */
+void set_files_collect(struct sy_balance *b);
+/* Fsyncs a directory. 0 or a negative errno. Any thread. */
+int saved_directory_sync(const char *path);
 
 /* ---- journal.c: transactions since the snapshot ---------------------------------------------- */
 

@@ -6,8 +6,10 @@ package dptest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"net"
 	"net/netip"
@@ -53,6 +55,8 @@ type Forwarder struct {
 	applies  int // ApplyRequests received
 	largest  int // most changes in one of them
 	fetches  []*pb.FetchSamplesRequest
+	setData  map[string][]byte // by digest: data of sets, kept for ever
+	pieces   int               // of that data received
 	refusal  *pb.Error
 	refused  []netip.Addr // VIPs whose services are refused; none: all are refused
 	serving  sync.WaitGroup
@@ -94,7 +98,7 @@ func New(tb testing.TB) *Forwarder {
 	f := &Forwarder{
 		Socket: filepath.Join(directory, "forwarder.sock"), Status: &pb.Status{Build: "fake", Workers: 2, MarksActive: true},
 		tb: tb, conns: map[net.Conn]struct{}{},
-		config: newConfig(),
+		config: newConfig(), setData: map[string][]byte{},
 	}
 	f.cond = sync.NewCond(&f.mu)
 	f.Start()
@@ -158,6 +162,30 @@ func (f *Forwarder) Forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.config, f.revision = newConfig(), 0
+}
+
+// LoseSets loses the data of all sets, as a forwarder with a broken disk would at its start.
+func (f *Forwarder) LoseSets() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.setData)
+	f.revision++
+}
+
+// Set returns the packed prefixes of a set that has data, and how many pieces of any data were received.
+func (f *Forwarder) Set(name string) (data []byte, pieces int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.setData[string(f.config.sets[name].GetDigest())], f.pieces
+}
+
+// AwaitSet waits until a set has these packed prefixes.
+func (f *Forwarder) AwaitSet(name string, data []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for !bytes.Equal(f.setData[string(f.config.sets[name].GetDigest())], data) {
+		f.cond.Wait()
+	}
 }
 
 // Refuse answers further transactions with an error, until called with nil: those that put a service at
@@ -279,10 +307,11 @@ func (f *Forwarder) serve(conn net.Conn) {
 	}
 }
 
-// session is one connection with its staged changes.
+// session is one connection with its staged changes, and the data of a set that it sends.
 type session struct {
 	*Forwarder
 	staged []*pb.Change
+	set    []byte
 }
 
 func refuse(code pb.Code, format string, args ...any) *pb.Response {
@@ -352,6 +381,8 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 			list.Lists = append(list.Lists, stats)
 		}
 		return &pb.Response{Body: &pb.Response_ListAccess{ListAccess: list}}
+	case *pb.Request_PutSetData:
+		return s.putSetData(body.PutSetData)
 	case *pb.Request_ListSlots:
 		return &pb.Response{Body: &pb.Response_ListSlots{ListSlots: &pb.SlotList{Slots: s.Slots}}}
 	}
@@ -373,7 +404,11 @@ func (s *session) apply(request *pb.ApplyRequest) *pb.Response {
 	s.staged = nil
 	next := s.config.clone()
 	for i, change := range changes {
-		if err := next.do(change); err != nil {
+		err := next.do(change)
+		if digest := change.GetPutAccessSet().GetDigest(); len(digest) > 0 && s.setData[string(digest)] == nil {
+			err = errors.New("the data of the set is not here")
+		}
+		if err != nil {
 			response := refuse(pb.Code_CODE_INVALID, "change %d: %v", i, err)
 			response.Error.ChangeIndex = uint32(i)
 			return response
@@ -384,6 +419,34 @@ func (s *session) apply(request *pb.ApplyRequest) *pb.Response {
 	s.commits = append(s.commits, changes)
 	s.cond.Broadcast()
 	return &pb.Response{Body: &pb.Response_Apply{Apply: &pb.ApplyResult{Revision: s.revision}}}
+}
+
+func (s *session) putSetData(request *pb.PutSetDataRequest) *pb.Response {
+	reply := func(next uint64) *pb.Response {
+		return &pb.Response{Body: &pb.Response_PutSetData{PutSetData: &pb.SetDataResult{Next: next}}}
+	}
+	if s.setData[string(request.GetDigest())] != nil {
+		return reply(request.GetSize())
+	}
+	if len(request.GetPiece()) == 0 {
+		s.set = []byte{}
+		return reply(0)
+	}
+	if uint64(len(s.set)) != request.GetOffset() {
+		return refuse(pb.Code_CODE_INVALID, "piece %d is not the next one", request.GetOffset())
+	}
+	s.set = append(s.set, request.GetPiece()...)
+	s.pieces++
+	if uint64(len(s.set)) < request.GetSize() {
+		return reply(uint64(len(s.set)))
+	}
+	if digest := sha256.Sum256(s.set); !bytes.Equal(digest[:], request.GetDigest()) ||
+		crc32.Checksum(s.set, crc32.MakeTable(crc32.Castagnoli)) != request.GetCrc32C() {
+		return refuse(pb.Code_CODE_INVALID, "the data of a set is wrong")
+	}
+	s.setData[string(request.GetDigest())] = s.set
+	s.set = nil
+	return reply(request.GetSize())
 }
 
 // page returns at most limit entries of a list from the cursor, and the next page's cursor or 0.
@@ -420,7 +483,9 @@ func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
 			config.Snat = append(config.Snat, s.config.snat[name])
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.config.sets)) {
-			config.AccessSets = append(config.AccessSets, s.config.sets[name])
+			set := proto.CloneOf(s.config.sets[name])
+			set.Missing = len(set.Digest) > 0 && s.setData[string(set.Digest)] == nil
+			config.AccessSets = append(config.AccessSets, set)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.config.access)) {
 			config.AccessLists = append(config.AccessLists, s.config.access[name])

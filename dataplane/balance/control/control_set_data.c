@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Data of sets that a client sends in pieces, before the transaction that names it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "access_model.h"
+#include "control.h"
+
+static void upload_reply(struct client *c, uint64_t id, uint64_t next)
+{
+	Steelyard__Forwarder__V1__SetDataResult result =
+	        STEELYARD__FORWARDER__V1__SET_DATA_RESULT__INIT;
+	pb_response response = STEELYARD__FORWARDER__V1__RESPONSE__INIT;
+	result.next = next;
+	response.body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_PUT_SET_DATA;
+	response.put_set_data = &result;
+	control_reply(c, id, &response);
+}
+
+/* ---- all pieces are here --------------------------------------------------------------------- */
+
+/* On a thread of its own. */
+static void upload_check(void *upload)
+{
+	struct upload *u = upload;
+	u->rc = set_data_check(u->data, &u->err);
+	u->saved = u->rc == 0 && *u->directory ? set_file_write(u->directory, u->data) : 0;
+}
+
+static void upload_end(struct control *k)
+{
+	struct upload *u = &k->upload;
+	struct client *c = u->client;
+	struct set_data *d = u->data;
+	u->client = NULL;
+	u->data = NULL;
+	u->is_checking = k->balance->ctl->access->saving = false;
+	if (u->rc < 0 || !c) {
+		free(d); /* a file that was written is removed after the next snapshot */
+		if (c)
+			control_reply_error(c, u->request_id,
+			                    STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
+			                    u->err.text);
+		return;
+	}
+	d->saved = u->saved == 0;
+	if (!d->saved)
+		sy_log(SY_LOG_WARN, "balance",
+		       "an access set of %u prefixes is not saved: %s/sets: %s",
+		       set_data_prefixes(d), u->directory, strerror(-u->saved));
+	set_data_add(k->balance, d, c);
+	upload_reply(c, u->request_id, d->size);
+}
+
+static void upload_is_checked(void *control)
+{
+	upload_end(control);
+}
+
+static void upload_check_begin(struct control *k, uint64_t request_id)
+{
+	struct upload *u = &k->upload;
+	const char *directory = k->balance->options.state_directory;
+	snprintf(u->directory, sizeof(u->directory), "%s", directory ? directory : "");
+	u->request_id = request_id;
+	u->err = (struct sy_error){0};
+	u->is_checking = k->balance->ctl->access->saving = true;
+	if (job_begin(&u->job, k->balance->rt, upload_check, upload_is_checked, u, k) == 0)
+		return;
+	upload_check(u); /* no thread: at once */
+	upload_end(k);
+}
+
+void upload_finish(struct control *k)
+{
+	if (!k->upload.is_checking)
+		return;
+	job_wait(&k->upload.job);
+	upload_end(k);
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static void upload_begin(struct client *c, const pb_request *q)
+{
+	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
+	struct control *k = c->control;
+	struct upload *u = &k->upload;
+	upload_finish(k);
+	free(u->data);
+	u->data = NULL;
+	if (ask->size + set_data_waiting(k->balance) > SET_SIZE_MAX) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,
+		                    "too much data of access sets waits for a transaction");
+		return;
+	}
+	u->data = set_data_alloc(ask->digest.data, ask->size, ask->crc32c);
+	if (!u->data) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
+		                    "no memory for an access set");
+		return;
+	}
+	u->client = c;
+	u->have = 0;
+	upload_reply(c, q->id, 0);
+}
+
+static void upload_piece(struct client *c, const pb_request *q)
+{
+	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
+	struct upload *u = &c->control->upload;
+	if (u->client != c || !u->data || u->is_checking || u->have != ask->offset ||
+	    u->data->size != ask->size || u->data->crc32c != ask->crc32c ||
+	    memcmp(u->data->digest, ask->digest.data, SET_DIGEST) != 0) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
+		                    "not the next piece of the set that this connection sends: "
+		                    "begin it anew");
+		return;
+	}
+	memcpy(u->data->bytes + u->have, ask->piece.data, ask->piece.len);
+	u->have += ask->piece.len;
+	if (u->have == u->data->size)
+		upload_check_begin(c->control, q->id);
+	else
+		upload_reply(c, q->id, u->have);
+}
+
+void upload_take(struct client *c, const pb_request *q)
+{
+	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
+	if (ask->digest.len != SET_DIGEST || ask->size < SET_HEAD || ask->size > SET_SIZE_MAX ||
+	    ask->offset > ask->size || ask->piece.len > ask->size - ask->offset) {
+		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
+		                    "the data of an access set has a digest of 32 bytes, and a "
+		                    "size within the limit in which all pieces lie");
+		return;
+	}
+	struct set_data *known = set_data_find(c->control->balance, ask->digest.data);
+	if (known) {
+		known->sender = c;
+		upload_reply(c, q->id, known->size);
+	} else if (ask->offset == 0 && ask->piece.len == 0) {
+		upload_begin(c, q);
+	} else {
+		upload_piece(c, q);
+	}
+}
+
+void upload_forget(struct client *c)
+{
+	struct upload *u = &c->control->upload;
+	if (u->client == c) {
+		u->client = NULL;
+		if (!u->is_checking) {
+			free(u->data);
+			u->data = NULL;
+		}
+	}
+	set_data_release(c->control->balance, c);
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package setfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"steelyard/internal/model"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// settleTime lets whoever writes a file finish before it is read.
+	settleTime = 100 * time.Millisecond
+	// lookPeriod is for file systems that send no events.
+	lookPeriod = 10 * time.Second
+)
+
+// Files are the files that the access sets of the configuration name. A file that changes is read again; while
+// it is wrong, its sets keep what they had.
+type Files struct {
+	use     func(map[string]*model.SetData)
+	log     *slog.Logger
+	watcher *fsnotify.Watcher // nil: there is none, files are looked at from time to time
+
+	work sync.Mutex // one reads files at a time
+
+	mu    sync.Mutex
+	files map[string]*file // by path
+	sets  []model.AccessSet
+}
+
+// file is immutable; another one replaces it.
+type file struct {
+	tried  stamp          // of the last attempt
+	data   *model.SetData // of the last good one; nil: none so far
+	loaded time.Time      // when data was read
+	err    error          // of the last attempt
+}
+
+// stamp changes with the file.
+type stamp struct {
+	size     int64
+	modified time.Time
+	inode    uint64
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{size: info.Size(), modified: info.ModTime()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.inode = sys.Ino
+	}
+	return s
+}
+
+// New returns Files that hand what they read to use.
+func New(use func(map[string]*model.SetData), log *slog.Logger) *Files {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		log.Warn("files of access sets are looked at from time to time only", "period", lookPeriod, "error", err)
+		watcher = nil
+	}
+	return &Files{use: use, log: log, watcher: watcher, files: map[string]*file{}}
+}
+
+// Configure reads the files of these sets that are new or have changed, and from now on watches them.
+func (f *Files) Configure(sets []model.AccessSet) {
+	f.work.Lock()
+	defer f.work.Unlock()
+	files := map[string]*file{}
+	f.mu.Lock()
+	for _, set := range sets {
+		if set.File != "" {
+			files[set.File] = f.files[set.File]
+		}
+	}
+	f.sets = sets
+	f.mu.Unlock()
+	f.watch(files)
+	f.refresh(files)
+}
+
+// watch watches the folders of these files: whoever changes a file often puts another one in its place.
+func (f *Files) watch(files map[string]*file) {
+	if f.watcher == nil {
+		return
+	}
+	folders := map[string]bool{}
+	for path := range files {
+		folders[filepath.Dir(path)] = true
+	}
+	for _, folder := range f.watcher.WatchList() {
+		if !folders[folder] {
+			_ = f.watcher.Remove(folder) // the folder may be gone
+		}
+	}
+	for folder := range folders {
+		_ = f.watcher.Add(folder) // a missing folder: the file is missing too, and looked for from time to time
+	}
+}
+
+// refresh reads those that have changed, and hands all to use.
+func (f *Files) refresh(files map[string]*file) {
+	contents := map[string]*model.SetData{}
+	large := false
+	for path, before := range files {
+		now := f.load(path, before)
+		large = large || now != before && now.data != nil && now.data.Prefixes > 100_000
+		files[path] = now
+		if now.data != nil {
+			contents[path] = now.data
+		}
+	}
+	f.mu.Lock()
+	f.files = files
+	f.mu.Unlock()
+	f.use(contents)
+	if large {
+		debug.FreeOSMemory() // what reading took is many times what stays
+	}
+}
+
+// load returns the file as it is now, `before` if it has not changed.
+func (f *Files) load(path string, before *file) *file {
+	if before == nil {
+		before = &file{}
+	} else if info, err := os.Stat(path); err == nil && stampOf(info) == before.tried {
+		return before
+	}
+	began := time.Now()
+	data, tried, err := read(path)
+	if err != nil {
+		if before.err == nil || before.err.Error() != err.Error() {
+			f.log.Warn("the file of an access set is not used; the set keeps what it had", "error", err)
+		}
+		return &file{tried: tried, data: before.data, loaded: before.loaded, err: err}
+	}
+	if old := before.data; old == nil || !old.Equal(data) || before.err != nil {
+		f.log.Info("the file of an access set is read", "file", path, "prefixes", data.Prefixes, "duration", time.Since(began).Round(time.Millisecond))
+	}
+	if old := before.data; old != nil && 2*data.Prefixes < old.Prefixes {
+		f.log.Warn("the file of an access set has less than half of what it had: see that it is whole",
+			"file", path, "prefixes", data.Prefixes, "before", old.Prefixes)
+	}
+	return &file{tried: tried, data: data, loaded: time.Now()}
+}
+
+// Check returns the errors of files that these sets name and that are new or have changed. A file that is known to be
+// broken since it was read is left out: its set keeps what it had.
+func (f *Files) Check(config *model.Config) error {
+	var problems []error
+	checked := map[string]bool{"": true}
+	for _, set := range config.AccessSets {
+		if checked[set.File] {
+			continue
+		}
+		checked[set.File] = true
+		f.mu.Lock()
+		known := f.files[set.File]
+		f.mu.Unlock()
+		if info, err := os.Stat(set.File); err == nil && known != nil && known.data != nil && stampOf(info) == known.tried {
+			continue
+		}
+		if _, err := Read(set.File); err != nil {
+			problems = append(problems, fmt.Errorf("access set %s: %w", set.Name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Run reads files that change, until ctx ends.
+func (f *Files) Run(ctx context.Context) {
+	var events chan fsnotify.Event
+	var failures chan error
+	if f.watcher != nil {
+		defer f.watcher.Close()
+		events, failures = f.watcher.Events, f.watcher.Errors
+	}
+	settled := time.NewTimer(settleTime)
+	defer settled.Stop()
+	look := time.NewTicker(lookPeriod)
+	defer look.Stop()
+	for {
+		select {
+		case <-events:
+			settled.Reset(settleTime)
+		case <-failures: // events may be lost
+			settled.Reset(settleTime)
+		case <-settled.C:
+			f.look()
+		case <-look.C:
+			f.look()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Files) look() {
+	f.work.Lock()
+	defer f.work.Unlock()
+	f.mu.Lock()
+	files := make(map[string]*file, len(f.files))
+	for path, one := range f.files {
+		files[path] = one
+	}
+	f.mu.Unlock()
+	f.watch(files)
+	f.refresh(files)
+}
+
+// Status is what is known of the file of a set.
+type Status struct {
+	Set, Path string
+	Loaded    time.Time // when what is in force was read; zero: nothing was so far
+	Err       error     // why the file as it is now is not used; nil: it is
+}
+
+// Status returns the sets that have a file.
+func (f *Files) Status() []Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []Status
+	for _, set := range f.sets {
+		if one := f.files[set.File]; one != nil {
+			all = append(all, Status{Set: set.Name, Path: set.File, Loaded: one.loaded, Err: one.err})
+		}
+	}
+	return all
+}
+
+// Warnings says which files are not used as they are.
+func (f *Files) Warnings() []string {
+	var warnings []string
+	for _, s := range f.Status() {
+		switch {
+		case s.Err == nil:
+		case s.Loaded.IsZero():
+			warnings = append(warnings, fmt.Sprintf("access set %s has what the forwarder had before, or nothing: %s", s.Set, s.Err))
+		default:
+			warnings = append(warnings, fmt.Sprintf("access set %s has its file as it was at %s: %s",
+				s.Set, s.Loaded.Format(time.DateTime), s.Err))
+		}
+	}
+	return warnings
+}
+
+var (
+	validMetric = prometheus.NewDesc("steelyard_access_set_file_valid",
+		"Whether the file of this access set is used as it is: 1; 0: the set keeps what it had.", []string{"set"}, nil)
+	loadedMetric = prometheus.NewDesc("steelyard_access_set_file_loaded_timestamp_seconds",
+		"When the agent read the contents of this access set from its file.", []string{"set"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (f *Files) Describe(ch chan<- *prometheus.Desc) {
+	ch <- validMetric
+	ch <- loadedMetric
+}
+
+// Collect implements prometheus.Collector.
+func (f *Files) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range f.Status() {
+		valid := 1.0
+		if s.Err != nil {
+			valid = 0
+		}
+		ch <- prometheus.MustNewConstMetric(validMetric, prometheus.GaugeValue, valid, s.Set)
+		if !s.Loaded.IsZero() {
+			ch <- prometheus.MustNewConstMetric(loadedMetric, prometheus.GaugeValue, float64(s.Loaded.UnixMilli())/1000, s.Set)
+		}
+	}
+}

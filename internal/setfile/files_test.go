@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package setfile
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"steelyard/internal/model"
+)
+
+type bench struct {
+	*testing.T
+	*Files
+	log  bytes.Buffer
+	used chan map[string]*model.SetData
+	path string
+	sets []model.AccessSet
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{T: t, used: make(chan map[string]*model.SetData, 100), path: filepath.Join(t.TempDir(), "bad.txt")}
+	b.Files = New(func(contents map[string]*model.SetData) { b.used <- contents }, slog.New(slog.NewTextHandler(&b.log, nil)))
+	b.sets = []model.AccessSet{{Name: "office"}, {Name: "bad", File: b.path}, {Name: "worse", File: b.path}}
+	return b
+}
+
+func (b *bench) run() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { b.Files.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// await waits until the file's contents in use are these; nil: none.
+func (b *bench) await(want *model.SetData) {
+	b.Helper()
+	for contents := range b.used {
+		if contents[b.path].Equal(want) {
+			return
+		}
+	}
+}
+
+func TestFilesAreReadAgain(t *testing.T) {
+	b := newBench(t)
+	b.Configure(b.sets)
+	b.await(nil)
+	if w := b.Warnings(); len(w) != 2 || !strings.Contains(w[0], "access set bad has what the forwarder had before, or nothing: "+b.path+" does not exist") {
+		t.Errorf("warnings: %q", w)
+	}
+	defer b.run()()
+	write(t, b.path, "10.0.0.1\n10.0.0.2\n10.0.0.3\n10.0.0.4\n")
+	b.await(data("10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "10.0.0.4/32"))
+	if err := os.WriteFile(b.path, []byte("10.0.0.9"), 0o600); err != nil { // in place
+		t.Fatal(err)
+	}
+	b.await(data("10.0.0.9/32"))
+	if len(b.Warnings()) != 0 {
+		t.Errorf("warnings: %q", b.Warnings())
+	}
+}
+
+func TestABrokenFileChangesNothing(t *testing.T) {
+	b := newBench(t)
+	write(t, b.path, "10.0.0.1\n10.0.0.2\n10.0.0.3\n")
+	want := data("10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32")
+	b.Configure(b.sets)
+	b.await(want)
+	write(t, b.path, "10.0.0.1\nx\n")
+	b.look()
+	if got := <-b.used; !got[b.path].Equal(want) {
+		t.Errorf("got %v", got)
+	}
+	status := b.Status()
+	if len(status) != 2 || status[0].Set != "bad" || status[0].Loaded.IsZero() || !strings.HasSuffix(status[0].Err.Error(), `bad.txt:2: "x" is not a prefix: write one like 10.1.0.0/24 or fd00:1::/64`) {
+		t.Errorf("status: %+v", status)
+	}
+	if w := b.Warnings(); len(w) != 2 || !strings.Contains(w[1], "access set worse has its file as it was at ") {
+		t.Errorf("warnings: %q", w)
+	}
+	b.look()
+	if n := strings.Count(b.log.String(), "keeps what it had"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, b.log.String())
+	}
+	if err := os.Remove(b.path); err != nil {
+		t.Fatal(err)
+	}
+	b.look()
+	write(t, b.path, "10.0.0.2\n")
+	b.look()
+	b.await(data("10.0.0.2/32"))
+	if !strings.Contains(b.log.String(), "less than half") || len(b.Warnings()) != 0 {
+		t.Errorf("%q\n%s", b.Warnings(), b.log.String())
+	}
+}
+
+func TestCheckNamesWhatIsWrong(t *testing.T) {
+	b := newBench(t)
+	config := &model.Config{AccessSets: b.sets}
+	if err := b.Check(config); err == nil || err.Error() != "access set bad: "+b.path+" does not exist" {
+		t.Errorf("%v", err)
+	}
+	write(t, b.path, "10.0.0.1\n")
+	if err := b.Check(config); err != nil {
+		t.Error(err)
+	}
+	b.Configure(b.sets)
+	write(t, b.path, "broken since\n")
+	b.look()
+	if err := b.Check(config); err != nil || len(b.Warnings()) != 2 {
+		t.Errorf("a file that broke later refuses other changes: %v", err)
+	}
+}
+
+// A file that no set names any more is not read again.
+func TestForgottenFiles(t *testing.T) {
+	b := newBench(t)
+	write(t, b.path, "10.0.0.1\n")
+	b.Configure(b.sets)
+	b.await(data("10.0.0.1/32"))
+	b.Configure(b.sets[:1])
+	b.await(nil)
+	if len(b.Status()) != 0 || len(b.watcher.WatchList()) != 0 {
+		t.Errorf("%v, %v", b.Status(), b.watcher.WatchList())
+	}
+}
