@@ -130,13 +130,30 @@ static bool harness_make(struct fixture *s)
 static void service_configure(const struct fixture *s, struct changes *c, const char *name,
                               const struct service_key *key, const pb_timeouts *timeouts)
 {
-	put_service(c, key, name, STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, timeouts);
+	pb_service *service = put_service(
+	        c, key, name, STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, timeouts);
+	if (s->options.defended)
+		service->syn_defence = STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_ALWAYS;
 	set_mode(c, s->options.mode);
 	for (unsigned i = 0; i < s->options.servers; i++) {
 		struct sy_addr server = fixture_server(s, i);
 		put_server(c, key, &server, FIXTURE_PORT, 1,
 		           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	}
+}
+
+/* For all services: drops members of a set, and lets all others pass. */
+static void list_configure(struct changes *c)
+{
+	add_access_prefix(c, put_access_set(c, "blocked"), "203.0.113.1", 32);
+	Steelyard__Forwarder__V1__AccessList *l = put_access_list(
+	        c, "edge", STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW);
+	add_access_from_set(
+	        c,
+	        add_access_rule(c, l, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_DROP,
+	                        NULL, 0),
+	        "blocked");
+	put_global_access(c, "edge");
 }
 
 static bool configure(struct fixture *s)
@@ -168,6 +185,8 @@ static bool configure(struct fixture *s)
 			put_local(&c, &local);
 		}
 	}
+	if (o->listed)
+		list_configure(&c);
 	if (harness_commit(&s->harness, &c))
 		return true;
 	fprintf(stderr, "the configuration is refused: %s\n", s->harness.error);
@@ -187,7 +206,7 @@ static void frame_make(uint8_t *to, uint32_t len, const struct sy_tuple *t, unsi
 	                                                     : sizeof(struct sy_ipv6)) +
 	                   (unsigned)(tcp ? sizeof(struct sy_tcp) : sizeof(struct sy_udp));
 	if (tcp)
-		frame_tcp(&f, &rng, t, &(struct segment){tcp_flags, 1, 1, 0}, len - headers);
+		frame_tcp(&f, &rng, t, &(struct segment){tcp_flags, 1, 2, 0}, len - headers);
 	else
 		frame_udp(&f, &rng, t, len - headers);
 	memcpy(f.bytes, harness_mac[port], 6);
@@ -297,6 +316,8 @@ static bool sessions_make(struct fixture *s)
 	const uint32_t len[2] = {frame_len(s, o->client_v6), frame_len(s, o->server_v6)};
 	bool ok = true;
 
+	if (o->sessions == 0)
+		return true;
 	s->every = (o->sessions + FIXTURE_FRAMES - 1) / FIXTURE_FRAMES;
 	for (unsigned side = 0; side < (fixture_is_one_way(s) ? 1 : 2); side++)
 		ok = ok && injector_stream_open(&few[side], SY_BURST, len[side]) &&

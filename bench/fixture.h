@@ -18,6 +18,8 @@ struct fixture_options {
 	uint32_t frame_len;       /* without FCS; if less than the headers, their length */
 	const char *store; /* directory on hugetlbfs for the table, with all memory on huge pages;
 	                      NULL: no huge pages */
+	bool defended;     /* SYNs are answered by cookies, or by challenges; no sessions then */
+	bool listed;       /* an access list refuses members of a set, which is empty but for one */
 	bool brief;        /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
 };

@@ -80,6 +80,29 @@ def large(metric, what, seconds):
     )
 
 
+def cookies(family):
+    return Headline(
+        f"a forged SYN answered by a cookie, IPv{family}, one core, without a device",
+        "attack",
+        "answering a SYN",
+        {"mode": "fnat", "family": family, "entries": 0},
+        goal="≤ 200 ns",
+        met=lambda row: row["min"] <= 200,
+        fastest=True,
+    )
+
+
+def access(family):
+    return Headline(
+        f"asking an access list with a set of {{entries}} addresses, IPv{family}, a new session",
+        "attack",
+        "asking a list",
+        {"family": family, "entries": 1_000_000},
+        goal="≤ 10 ns",
+        met=lambda row: row["median"] <= 10,
+    )
+
+
 HEADLINES = [
     fnat(1000, "≤ 30 ns", lambda row: row["min"] <= 30),
     fnat(1_000_000, "≤ 45 ns", lambda row: row["min"] <= 45),
@@ -149,6 +172,10 @@ HEADLINES = [
     ),
     workers("owner", "at their owner", 1.9),
     workers("random", "at random", 1.5),
+    cookies("4"),
+    cookies("6"),
+    access("4"),
+    access("6"),
     large("apply", "applying {services} services of three servers", 5),
     large("edit", "applying them again with another weight of one server", 0.3),
     large("drain", "draining one server of {services} services", 0.3),

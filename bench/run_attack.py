@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What floods leave to clients: requests at a fixed pace beside SYNs from forged sources, and how
-many of the SYNs are answered; against Linux itself, whose SYN cookies answer every SYN.
+"""What an attack costs, and what it leaves to clients.
 
-A lab of network namespaces on veth (tests/lab). The forwarder has FNAT services; Linux is one of
-their servers, which gets requests and flood directly, with `tcp_syncookies` 2. Both get the flood
-by steelyard-attack into the receive queue of their cable. The flood, the clients and the servers
-share the cores with the one measured, so rates of two machines cannot be compared.
+- What a worker takes to answer a SYN from a forged source, by a cookie or a challenge, without a
+  device; against Linux' SYN cookies on one core.
+- What an access list adds for each new session, by the entries of the set that its rule names;
+  against nftables' sets.
+- Requests at a fixed pace beside SYNs from forged sources, and how many of the SYNs are answered;
+  against Linux itself, whose SYN cookies answer every SYN. A lab of network namespaces on veth
+  (tests/lab). The forwarder has FNAT services; Linux is one of their servers, which gets requests
+  and flood directly, with `tcp_syncookies` 2. Both get the flood by steelyard-attack into the
+  receive queue of their cable. The flood, the clients and the servers share the cores with the one
+  measured, so rates of two machines cannot be compared.
 """
 
 import time
 
-from bench import machine, picture, report
+from bench import kernel_attack, machine, picture, report
 from tests.lab import Lab
 from tests.lab.flood import (
     answers_to_forged,
@@ -23,29 +28,91 @@ from tests.lab.servers import start_nginx
 from tests.lab.steelyard import SERVER_WEB, VIP, WEB, Steelyard, web_and_dns
 from tests.lab.traffic import paced
 
-TITLE = "requests that succeed beside a SYN flood, and SYNs answered, against Linux' SYN cookies"
-MINUTES = 5
+TITLE = "SYN cookies and access lists on one core, and requests that succeed beside a SYN flood"
+MINUTES = 8
 MEMORY = 1 << 30
 RATES = (0, 20_000, 100_000, 500_000)  # packets/s of the flood
 PACE, LENGTH_S = 100, 5
 RECOVERY_S = 60
+MODES = (("fnat", "4"), ("fnat", "6"), ("dr", "4"), ("dr", "6"))
+ENTRIES = (1000, 1_000_000)
+NFT_MOST = 1_000_000  # entries: nftables takes a second for 30 000 of them, and 1 kB of each
 
 
 def rows(quick):
     if not machine.memory_suffices(MEMORY):
-        print(f"   floods: left out, {machine.lacking(MEMORY)}")
+        print(f"   attack: left out, {machine.lacking(MEMORY)}")
         return
-    yield from measure(RATES[1::2] if quick else RATES, 1 if quick else 2, LENGTH_S)
+    yield from cookies(1 if quick else 5)
+    yield from lists(ENTRIES, 1 if quick else 3, 1000 if quick else NFT_MOST)
+    if quick:
+        yield from floods(("always",), RATES[1::2], 1, LENGTH_S)
+    else:
+        yield from floods(("always", "off"), RATES, 2, LENGTH_S)
 
 
 def smoke():
-    yield from measure((2000,), 1, 1)
+    yield from program("fnat", "4", 1000, runs=1)
+    with kernel_attack.Victim(machine.cpus()[-1]) as victim:
+        for family in (4, 6):
+            victim.set_cost(family, 10, 1)
+            if not victim.cookies(family):
+                raise machine.Failed("Linux answered no SYN by a cookie")
+    yield from floods(("always",), (2000,), 1, 1)
 
 
-def testbed(lab):
+# ---- without a device ----------------------------------------------------------------------------
+
+
+def program(mode, family, entries=0, runs=200):
+    """One process of steelyard-cookies; yields its lines."""
+    yield from machine.run_program(
+        "steelyard-cookies",
+        *("--mode", mode, "--family", family, "--entries", entries, "--runs", runs),
+        cpus=machine.cpus()[-1:],
+    )
+
+
+def against(run, name, value):
+    """The run with the baseline beside it, if they can be compared."""
+    if run["value"] > 0 and value > 0:
+        run["baseline"] = {"name": name, "value": value}
+    return run
+
+
+def cookies(runs):
+    with kernel_attack.Victim(machine.cpus()[-1]) as victim:
+        for mode, family in MODES:
+            for _ in range(runs):
+                for run in program(mode, family):
+                    if run["metric"] == "answers" and mode == "fnat":
+                        against(run, "Linux, SYN cookies", victim.cookies(int(family)))
+                    yield run
+
+
+def lists(entries, runs, most):
+    """most: entries of nftables' sets."""
+    with kernel_attack.Victim(machine.cpus()[-1]) as victim:
+        for family in ("4", "6"):
+            for count in entries:
+                theirs = victim.set_cost(int(family), count, runs) if count <= most else []
+                for n in range(runs):
+                    for run in program("fnat", family, count):
+                        if run["metric"] == "asking a list":
+                            yield against(run, "nftables, set", theirs[n]) if theirs else run
+
+
+# ---- on veth -------------------------------------------------------------------------------------
+
+
+def testbed(lab, defence):
     for host in lab.servers():
         start_nginx(lab, host.name)
-    steelyard = Steelyard(lab, web_and_dns(lab.network, checked=False), sessions=0)
+    config = web_and_dns(lab.network, checked=False)
+    for service in config.services:
+        if service.protocol == "tcp":
+            service.spread["syn_defence"] = defence
+    steelyard = Steelyard(lab, config, sessions=0)
     steelyard.start()
     provide_internet(lab)
     provide_internet_of(lab, "s1")
@@ -74,29 +141,35 @@ def recover(lab):
             return
 
 
-def measure(rates, runs, length_s):
-    with Lab() as lab:
-        testbed(lab)
-        for rate in rates:
-            for _ in range(runs):
-                ours = beside_flood(lab, rate, length_s, "forwarder-front", VIP[4], WEB)
-                linux = beside_flood(lab, rate, length_s, "s1-eth0", lab["s1"].v4, SERVER_WEB)
-                yield from compare(rate, ours, linux)
-                recover(lab)
+def floods(defences, rates, runs, length_s):
+    for defence in defences:
+        with Lab() as lab:
+            testbed(lab, defence)
+            for rate in rates:
+                for _ in range(runs):
+                    ours = beside_flood(lab, rate, length_s, "forwarder-front", VIP[4], WEB)
+                    linux = beside_flood(lab, rate, length_s, "s1-eth0", lab["s1"].v4, SERVER_WEB)
+                    yield from compare(defence, rate, ours, linux)
+                    recover(lab)
 
 
-def compare(rate, ours, linux):
+def compare(defence, rate, ours, linux):
     names = (("succeed", "%"), ("p99", "ms"), ("answered", "SYN/s"))
     for (metric, unit), mine, theirs in zip(names, ours, linux, strict=False):
         if metric == "answered" and rate == 0:
             continue
-        made = {"bench": "attack", "params": {"flood": rate}, "metric": metric, "unit": unit}
-        made |= {"value": mine, "evidence": {"sent": ours[3], "linux": theirs}}
-        if mine > 0 and theirs > 0:
-            made["baseline"] = {"name": "Linux, SYN cookies", "value": theirs}
-        yield made
+        made = {"bench": "attack", "params": {"defence": defence, "flood": rate}}
+        made |= {"metric": metric, "unit": unit, "value": mine}
+        made["evidence"] = {"sent": ours[3], "linux": theirs, "linux_sent": linux[3]}
+        yield against(made, "Linux, SYN cookies", theirs)
 
 
 def plot(made, path):
-    title = "attack: requests that succeed beside a SYN flood"
-    picture.lines(path, title, report.select(made, "succeed"), "flood")
+    title = "attack: requests that succeed beside a SYN flood, by syn_defence"
+    picture.lines(path, title, report.select(made, "succeed"), "flood", ["defence"])
+    answers = report.select(made, "answers")
+    title = "attack: SYNs answered on one core, without a device"
+    picture.bars(path.with_stem("attack-answers"), title, answers, "mode", ["family"])
+    asked = report.select(made, "asking a list")
+    title = "attack: what an access list adds to a new session, by entries of its set"
+    picture.bars(path.with_stem("attack-lists"), title, asked, "entries", ["family"])

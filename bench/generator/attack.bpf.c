@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Turns each live frame into one of an attack's packets, and gives it to another interface, whose
- * far end receives it as if it came over the cable. Addresses, ports and numbers are random in the
- * ranges given; checksums are right. */
+ * far end receives it as if it came over the cable, or to this kernel's stack. Addresses, ports and
+ * numbers are random in the ranges given; checksums are right. */
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -18,8 +18,10 @@ const volatile struct attack_template templates[ATTACK_KINDS];
 const volatile struct attack_address targets[ATTACK_TARGETS], from,
         from_mask; /* mask: bits drawn */
 const volatile __u32 kinds, target_count, port_min, ports, client_port, out;
-const volatile __u32 sequence, acknowledged;
+const volatile __u32 sequence, acknowledged, scan; /* scan: host order; 0: none */
 const volatile _Bool ipv6, sequence_given;
+
+__u32 scanned; /* the last sequence number of a scan */
 
 /* One's complement sums in network order: the order of bytes does not matter to them (RFC 1071). */
 static __u32 words_of(__u32 word)
@@ -68,6 +70,10 @@ static __u32 tcp_write(__u8 *l4)
 {
 	__u32 seq = sequence_given ? sequence : bpf_get_prandom_u32();
 	__u32 ack = sequence_given ? acknowledged : bpf_get_prandom_u32();
+	if (scan) {
+		scanned += scan;
+		seq = bpf_htonl(scanned);
+	}
 
 	word_set(l4 + 4, seq);
 	word_set(l4 + 8, ack);
@@ -123,7 +129,7 @@ int attack(struct xdp_md *ctx)
 	layer4_write(l4, t, sum);
 	if (bpf_xdp_adjust_tail(ctx, (int)t->length - 4 * ATTACK_WORDS))
 		return XDP_ABORTED;
-	return (int)bpf_redirect(out, 0);
+	return out ? (int)bpf_redirect(out, 0) : XDP_PASS;
 }
 
 char terms[] SEC("license") = "Dual BSD/GPL";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* steelyard-attack: floods one end of a virtual cable, as fast as its core can, by the live frames
  * of BPF_PROG_TEST_RUN (Linux 5.18). The other end receives the packets in its own receive queue,
- * among those of legitimate clients. */
+ * among those of legitimate clients. With --stack, this kernel's own stack receives them instead,
+ * on this core, each batch before the next one is made: the result is the cost of the stack. */
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -31,8 +32,9 @@
 
 struct arguments {
 	const char *interface, *kinds, *to, *from, *mac, *tuple;
-	unsigned port_min, port_max, rate, seconds;
+	unsigned port_min, port_max, rate, seconds, packets, scan;
 	const char *sequence;
+	bool stack;
 };
 
 /* SIGTERM and SIGINT are blocked: one that interrupted a test run would hide how much was sent. */
@@ -62,16 +64,20 @@ static void usage(FILE *out)
 	             "gets SIGTERM. Use it in network namespaces of your own only.\n"
 	             "\n"
 	             "  --mac MAC         of the other end\n"
-	             "  --kind KIND       syn, syn-ack, ack, rst, fin, udp, icmp (echo requests), "
-	             "fragment\n"
+	             "  --kind KIND       syn, syn-ack, ack, data, rst, fin, udp, icmp (echo "
+	             "requests), fragment\n"
 	             "                    (later ones without a first), first-fragment\n"
 	             "  --to ADDRESS      destinations of one family\n"
 	             "  --port N[-N]      destination ports (80)\n"
 	             "  --from PREFIX     source addresses (" ANYBODY_4 " or " ANYBODY_6 ")\n"
 	             "  --tuple ADDR,PORT one known client instead\n"
 	             "  --seq N,N         sequence and acknowledgement number (random)\n"
+	             "  --scan STEP       sequence numbers one after the other, so far apart\n"
 	             "  --rate N          packets/s (as fast as it goes)\n"
-	             "  --seconds N       how long (until SIGTERM)\n");
+	             "  --seconds N       how long (until SIGTERM)\n"
+	             "  --packets N       how many\n"
+	             "  --stack           have this kernel believe that the interface itself "
+	             "received them\n");
 }
 
 static unsigned number(const char *text, char **rest)
@@ -169,6 +175,7 @@ static void numbers_fill(struct attack_bpf *s, const struct arguments *a)
 
 	s->rodata->port_min = a->port_min;
 	s->rodata->ports = a->port_max - a->port_min + 1;
+	s->rodata->scan = a->scan;
 	if (a->sequence == NULL)
 		return;
 	s->rodata->sequence_given = true;
@@ -189,20 +196,33 @@ static void sleep_until(uint64_t ns)
  * since the last one; at most a second's share. */
 static unsigned packets_due(const struct arguments *a, uint64_t start, uint64_t sent)
 {
-	if (a->rate == 0)
-		return AT_ONCE;
-	sleep_until(sy_clock_ns() + PAUSE_NS);
-	uint64_t due = (uint64_t)((double)(sy_clock_ns() - start) * a->rate / 1e9) - sent;
-	return due < a->rate ? (unsigned)due : a->rate;
+	uint64_t due = AT_ONCE, left = a->packets ? a->packets - sent : AT_ONCE;
+	if (a->rate) {
+		sleep_until(sy_clock_ns() + PAUSE_NS);
+		due = (uint64_t)((double)(sy_clock_ns() - start) * a->rate / 1e9) - sent;
+		due = due < a->rate ? due : a->rate;
+	}
+	return (unsigned)(due < left ? due : left);
 }
 
-static int flood(int program, const struct arguments *a)
+/* Of this thread, which the stack works for too with --stack; in seconds. */
+static double cpu_time(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int flood(int program, const struct arguments *a, unsigned ifindex)
 {
 	static uint8_t frame[4 * ATTACK_WORDS];
-	struct xdp_md context = {.data_end = sizeof(frame)};
+	struct xdp_md context = {.data_end = sizeof(frame),
+	                         .ingress_ifindex = a->stack ? ifindex : 0};
 	uint64_t start = sy_clock_ns(), stop = start + a->seconds * UINT64_C(1000000000), sent = 0;
+	double cpu = cpu_time();
 
-	while (!is_ended() && (a->seconds == 0 || sy_clock_ns() < stop)) {
+	while (!is_ended() && (a->seconds == 0 || sy_clock_ns() < stop) &&
+	       (a->packets == 0 || sent < a->packets)) {
 		unsigned due = packets_due(a, start, sent);
 		if (due == 0)
 			continue;
@@ -214,8 +234,8 @@ static int flood(int program, const struct arguments *a)
 			return fail("the kernel takes no live frames");
 		sent += due;
 	}
-	printf("{\"sent\": %lu, \"seconds\": %.3f}\n", (unsigned long)sent,
-	       (double)(sy_clock_ns() - start) / 1e9);
+	printf("{\"sent\": %lu, \"seconds\": %.3f, \"cpu\": %.6f}\n", (unsigned long)sent,
+	       (double)(sy_clock_ns() - start) / 1e9, cpu_time() - cpu);
 	return 0;
 }
 
@@ -226,7 +246,7 @@ static int attack(const struct arguments *a)
 
 	if (s == NULL || ifindex == 0)
 		return fail(a->interface);
-	s->rodata->out = ifindex;
+	s->rodata->out = a->stack ? 0 : ifindex;
 	if (!targets_fill(s, a->to) || !source_fill(s, a) || !templates_fill(s, a)) {
 		usage(stderr);
 		return 2;
@@ -234,7 +254,13 @@ static int attack(const struct arguments *a)
 	numbers_fill(s, a);
 	if (attack_bpf__load(s) != 0)
 		return fail("loading the XDP program");
-	int rc = flood(bpf_program__fd(s->progs.attack), a);
+	int program = bpf_program__fd(s->progs.attack);
+	/* With an XDP program, the interface's receive queues are as the test run needs them. */
+	if (a->stack && bpf_xdp_attach((int)ifindex, program, XDP_FLAGS_DRV_MODE, NULL) != 0)
+		return fail("attaching the XDP program");
+	int rc = flood(program, a, ifindex);
+	if (a->stack)
+		bpf_xdp_detach((int)ifindex, XDP_FLAGS_DRV_MODE, NULL);
 	attack_bpf__destroy(s);
 	return rc;
 }
@@ -252,6 +278,9 @@ int main(int argc, char **argv)
 	        {"seq", required_argument, NULL, 's'},
 	        {"rate", required_argument, NULL, 'r'},
 	        {"seconds", required_argument, NULL, 'S'},
+	        {"packets", required_argument, NULL, 'P'},
+	        {"scan", required_argument, NULL, 'n'},
+	        {"stack", no_argument, NULL, 'K'},
 	        {"help", no_argument, NULL, 'h'},
 	        {NULL, 0, NULL, 0},
 	};
@@ -291,6 +320,15 @@ int main(int argc, char **argv)
 			break;
 		case 'S':
 			a.seconds = whole_number(optarg);
+			break;
+		case 'P':
+			a.packets = whole_number(optarg);
+			break;
+		case 'n':
+			a.scan = whole_number(optarg);
+			break;
+		case 'K':
+			a.stack = true;
 			break;
 		default:
 			usage(c == 'h' ? stdout : stderr);

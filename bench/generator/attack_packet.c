@@ -13,18 +13,19 @@
 #include "attack_packet.h"
 
 #define MSS      1460
-#define UDP_DATA 18
+#define UDP_DATA 18  /* also of TCP */
 #define LATER    185 /* offset of a later fragment, in 8 bytes */
 #define HOPS     64
 
 static const struct kind {
 	const char *name;
-	uint8_t protocol, flags; /* of TCP */
+	uint8_t protocol, flags; /* of TCP; with PSH there is data */
 	bool more, later;        /* of a fragment */
 } kinds[] = {
         {"syn", IPPROTO_TCP, TH_SYN, false, false},
         {"syn-ack", IPPROTO_TCP, TH_SYN | TH_ACK, false, false},
         {"ack", IPPROTO_TCP, TH_ACK, false, false},
+        {"data", IPPROTO_TCP, TH_ACK | TH_PUSH, false, false},
         {"rst", IPPROTO_TCP, TH_RST, false, false},
         {"fin", IPPROTO_TCP, TH_FIN | TH_ACK, false, false},
         {"udp", IPPROTO_UDP, 0, false, false},
@@ -55,7 +56,7 @@ static unsigned tcp_make(uint8_t *l4, uint8_t flags)
 	memcpy(l4, &tcp, sizeof(tcp));
 	if (flags == TH_SYN)
 		memcpy(l4 + sizeof(tcp), options, sizeof(options));
-	return size;
+	return size + (flags & TH_PUSH ? UDP_DATA : 0);
 }
 
 /* Returns its bytes. The data of a fragment that is not the first one is without meaning. */
