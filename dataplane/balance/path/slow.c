@@ -167,12 +167,34 @@ static bool slow_keep(struct sy_worker *w, struct session_table *t, uint32_t rec
 	return true;
 }
 
-/* A SYN or SYN-ACK of a session that may be joined. False: it was answered or dropped. */
+/* A SYN or SYN-ACK of an SNAT session. False: it was dropped. */
+static bool slow_snat_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          struct session_cold *pair)
+{
+	const struct sy_view *v = &burst->view[i];
+	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
+	bool answer = v->tcp_flags & SY_TCP_ACK;
+	if (burst->direction[i] == SESSION_CLIENT && !answer)
+		tcp_state_note_snat_syn(pair, ntohl(tcp->seq));
+	if (burst->direction[i] == SESSION_CLIENT || !answer ||
+	    tcp_state_is_snat_answer(pair, ntohl(tcp->ack)))
+		return true;
+	sy_burst_drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
+	return false;
+}
+
+/* A SYN or SYN-ACK. False: it was answered or dropped. */
 static bool slow_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      struct session_table *t, const struct session *s)
 {
 	const struct sy_balance *b = w->app;
-	struct session_join *join = session_join_of(t, burst->session[i], &b->endpoint[s->server]);
+	uint32_t record = burst->session[i];
+	const struct endpoint *e = &b->endpoint[s->server];
+	if (e->mode == MODE_SNAT)
+		return slow_snat_syn(w, burst, i, session_cold_at(t, record + 1));
+	if (!(s->flags & SESSION_SHIFTED)) /* joined by no cookie, or no longer */
+		return true;
+	struct session_join *join = session_join_of(t, record, e);
 	return !join || !join->joined || join_syn_seen(w, burst, i, join);
 }
 
@@ -202,8 +224,7 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 		s->state = SESSION_UDP_BOTH_WAYS;
 	if (v->proto != SY_PROTO_TCP)
 		return true;
-	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED) && v->tcp_flags & SY_TCP_SYN &&
-	    !slow_syn(w, burst, i, t, s))
+	if (v->tcp_flags & SY_TCP_SYN && !slow_syn(w, burst, i, t, s))
 		return false;
 	if (SY_UNLIKELY(v->tcp_flags & SY_TCP_RST) && from == SESSION_CLIENT &&
 	    challenge_is_late_proof(w, burst, i, s))

@@ -12,6 +12,7 @@
 #include "evict.h"
 #include "pressure.h"
 #include "snat.h"
+#include "tcp_state.h"
 
 #define POOL_ADDRESSES 4 /* tried by one search: SESSION_PORT_PROBES in all */
 
@@ -148,11 +149,14 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	         .client_port = from->dport,
 	         .path = sy_path_lookup(b->rt, &from->dst)},
 	};
-	const struct session_cold cold[2] = {
-	        {.created = balance_seconds(w) & SESSION_CREATED_MASK}};
+	struct session_cold cold[2] = {{.created = balance_seconds(w) & SESSION_CREATED_MASK}};
 	uint64_t server_hash;
 	struct sy_rewrite r;
 
+	if (from->proto == SY_PROTO_TCP)
+		tcp_state_note_snat_syn(
+		        &cold[1],
+		        ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), &burst->view[i])->seq));
 	*reason = s[0].path == SY_PATH_NONE || s[1].path == SY_PATH_NONE
 	                  ? SY_DROP_NO_ROUTE
 	                  : choose_port(w, t, &rule->pool[sy_addr_is_v4(&from->src)], s,

@@ -28,6 +28,18 @@ void tcp_state_again(struct session *s)
 	                        SESSION_SERVER_FIN_ACKED | SESSION_SERVER_FIRST);
 }
 
+void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq)
+{
+	pair->syn_ack = seq + 1;
+	pair->asked = 1;
+}
+
+bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack)
+{
+	/* Not known: the session is that of an earlier version. */
+	return !pair->asked || ack == pair->syn_ack;
+}
+
 /* A reset. On a connection that was open it may be forged and is challenged. */
 static enum tcp_result state_of_reset(struct session *s, enum session_direction from, bool proven)
 {
@@ -81,26 +93,29 @@ static bool session_has_client_address(const struct session_cold *cold)
 
 /*
  * Does a server's SYN-ACK, which acknowledges this number as the client counts, begin a new
- * connection? Yes if the old one is uncertain, was reset, or one of its FINs was acknowledged.
- * Otherwise the SYN-ACK may be a repetition, unless it acknowledges another first byte. The first
- * byte is known only where servers get clients' addresses.
+ * connection? Never if the client has not asked for one since: the SYN-ACK may be forged, as may
+ * the reset or the FIN before it. RESET alone is certain, or nothing that could be lost. If it has:
+ * yes if the old one is uncertain, or one of its FINs was acknowledged. Otherwise the SYN-ACK may
+ * be a repetition, unless it acknowledges another first byte. The first byte is known only where
+ * servers get clients' addresses.
  */
 static bool state_begins_again(const struct session *s, const struct session_cold *cold,
                                uint32_t ack)
 {
 	switch (s->state) {
-	case SESSION_CLOSING:
 	case SESSION_RESET:
+		return true;
+	case SESSION_CLOSING:
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
-		return true;
+		return cold->asked;
 	case SESSION_FIN_WAIT:
 		if (s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED))
-			return true;
+			return cold->asked;
 		/* fall through */
 	case SESSION_ESTABLISHED:
 		/* The number of the server's FIN has replaced that of the first byte. */
-		return session_has_client_address(cold) &&
+		return cold->asked && session_has_client_address(cold) &&
 		       (s->flags & SESSION_SERVER_FIN ||
 		        ack + cold->inserted != cold->client_first);
 	default:
@@ -108,12 +123,27 @@ static bool state_begins_again(const struct session *s, const struct session_col
 	}
 }
 
+/* Notes a SYN of the client, unless its answer begins the connection anyway: segment_answer() does
+ * not touch the cold half. Where servers get clients' addresses, every answer comes here. */
+static void state_note_syn(const struct session *s, struct session_cold *cold,
+                           enum tcp_result result)
+{
+	bool begins = s->state == SESSION_SYN_SENT || s->state == SESSION_SYN_RECEIVED ||
+	              result == TCP_AGAIN;
+	if (!begins || session_has_client_address(cold))
+		cold->asked = 1;
+}
+
 /* SYN and SYN-ACK. ack: as the client counts. */
 static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold,
                                     enum session_direction from, bool answer, uint32_t ack)
 {
-	if (from == SESSION_CLIENT)
-		return answer ? TCP_DROP : syn_from_client(s);
+	if (from == SESSION_CLIENT) {
+		enum tcp_result result = answer ? TCP_DROP : syn_from_client(s);
+		if (!answer)
+			state_note_syn(s, cold, result);
+		return result;
+	}
 	if (!answer)
 		return TCP_DROP;
 	if (state_begins_again(s, cold, ack))
@@ -121,6 +151,7 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
 		return TCP_FORWARD;
 	s->state = SESSION_SYN_RECEIVED;
+	cold->asked = 0;
 	if (session_has_client_address(cold)) {
 		/* The first byte of this connection, whatever earlier SYNs said. */
 		s->flags |= SESSION_ADDRESS_PENDING;

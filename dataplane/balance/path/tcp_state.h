@@ -26,6 +26,15 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
 /* The same for a one-way session, of which only the client's packets are seen. */
 enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
                                   uint32_t seq, uint32_t len, uint32_t secret);
+/*
+ * The SYNs and SYN-ACKs of a SNAT session, whose remote may be anybody. pair: the cold half of its
+ * pair record, which keeps what an answer to the inside host's last SYN acknowledges.
+ *
+ * Notes a SYN, the host's only.
+ */
+void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq);
+/* Does this SYN-ACK answer it? */
+bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack);
 /* After TCP_AGAIN: the same session and server, from the beginning. */
 void tcp_state_again(struct session *s);
 

@@ -89,13 +89,18 @@ static inline struct session *session_pair_record(struct session *s)
 struct session_cold {
 	union {
 		struct {
-			uint32_t created : 24; /* seconds of sy_clock_ns(), modulo 2^24 */
+			uint32_t created : 23; /* seconds of sy_clock_ns(), modulo 2^23 */
+			/* A SYN of the client may still be answered by a SYN-ACK. In the pair
+			 * record of a SNAT session: syn_ack is known. */
+			uint32_t asked : 1;
 			uint32_t inserted : 7; /* bytes inserted before the client's data */
 			uint32_t text : 1; /* they are a PROXY protocol v1 header; with inserted 0:
 			                      TOA carries the client address */
 			union {
 				uint32_t fin_seq[2]; /* by enum session_direction: sequence number
 				                        after that side's FIN, in its numbering */
+				uint32_t syn_ack; /* in the pair record of a SNAT session: what an
+				                     answer to the last SYN acknowledges */
 				struct {
 					uint32_t client_fin;
 					/* Instead of the server's: while SESSION_ADDRESS_PENDING
@@ -113,7 +118,7 @@ struct session_cold {
 	uint16_t vport;  /* port that the client asked for, network order; 0: the endpoint's */
 };
 _Static_assert(sizeof(struct session_cold) == 16, "four a cache line");
-#define SESSION_CREATED_MASK 0xffffffu
+#define SESSION_CREATED_MASK 0x7fffffu
 
 /* Does its server get the client's address by a PROXY header, or by TOA? */
 static inline bool session_is_by_proxy(const struct session_cold *cold)

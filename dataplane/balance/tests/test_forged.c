@@ -378,17 +378,17 @@ static uint32_t next_window(struct life *l, uint32_t real)
 	return l->window - real + 8 <= 16 ? l->window + 100 : l->window;
 }
 
-/* In the name of the end that the attacker can reach, whose addresses and ports it knows. */
+/* In the name of one end, whose addresses and ports the attacker knows: under SNAT the remote's,
+ * who is the stranger there; else the client's, or its twin's server's. */
 static void forge_known(struct flows *f, struct life *l)
 {
 	static const uint8_t kinds_of_flags[] = {RST, RST | ACK, FIN | ACK, FIN | ACK,       ACK,
 	                                         ACK, SYN,       SYN,       SYN | ACK,       FIN,
 	                                         0,   RST | SYN, FIN | RST, SY_TCP_PSH | ACK};
-	unsigned side = is_snat(l) ? SESSION_SERVER : SESSION_CLIENT;
+	bool twin = (l - lives) % 2;
+	unsigned side = is_snat(l) || (twin && !l->one_way) ? SESSION_SERVER : SESSION_CLIENT;
 	const struct end *e = &l->end[side];
 	uint8_t flags = kinds_of_flags[rng_below(&f->rng, SY_ARRAY_LEN(kinds_of_flags))];
-	if (is_snat(l) && flags == (SYN | ACK)) /* begins again after a reset: not defended yet */
-		flags = SYN;
 	uint32_t seq = rng_percent(&f->rng, 50) ? number(&f->rng) : next_window(l, e->next);
 	uint32_t ack = rng_percent(&f->rng, 50) ? number(&f->rng) : next_window(l, e->expects);
 	unsigned payload = flags & ACK && rng_percent(&f->rng, 10) ? 20 : 0;

@@ -56,6 +56,11 @@ static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, u
 	const uint8_t type[2][2] = {{128, 129}, {8, 0}};
 	bool v4 = sy_addr_is_v4(&t->src);
 	uint16_t id = reply ? t->dport : t->sport;
+	if (t->proto == SY_PROTO_TCP) { /* an answer must acknowledge the SYN's number */
+		const struct segment s = {flags, 1, 2, flags & SY_TCP_SYN ? 1460 : 0};
+		frame_tcp(out, &f->rng, t, &s, 100);
+		return;
+	}
 	if (!is_echo(t)) {
 		flows_frame(f, out, t, flags, 1, 100);
 		return;

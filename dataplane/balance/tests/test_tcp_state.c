@@ -57,13 +57,16 @@ static const struct rule rules[] = {
          * again, q: the server is probed, d: forwarded with a challenge. ACKs here acknowledge no
          * FIN. */
         {C, SYN, "sSefcnaqq"},       {S, SYN, "xxxxxxxxx"},       {C, SYN_ACK, "xxxxxxxxx"},
-        {S, SYN_ACK, "SSefStSSS"},   {C, ACK, "seefctreV"},       {S, ACK, "sSefcteCe"},
+        {S, SYN_ACK, "SSefctSCV"},   {C, ACK, "seefctreV"},       {S, ACK, "sSefcteCe"},
         {C, DATA, "seefctreV"},      {S, DATA, "sSefcteCe"},      {C, FIN, "sfffctrfV"},
         {S, FIN, "sSfcctfCf"},       {C, RST, "rrdddrrCd"},       {S, RST, "rrdddrrdV"},
         {C, RST_ACK, "rrdddrrCd"},   {S, RST_ACK, "rrdddrrdV"},   {C, FIN_ALONE, "xxxxxxxxx"},
         {S, FIN_ALONE, "xxxxxxxxx"}, {C, PSH_ALONE, "xxxxxxxxx"}, {S, PSH_ALONE, "xxxxxxxxx"},
         {C, NONE, "xxxxxxxxx"},      {S, NONE, "xxxxxxxxx"},
 };
+
+/* After a SYN of the client. */
+static const struct rule asked_rules[] = {{S, SYN_ACK, "SSefStSSS"}};
 
 static struct session_cold cold;
 
@@ -75,31 +78,37 @@ static char letter_of(enum session_state state)
 	return '?';
 }
 
+static void check_rule(const struct rule *rule, bool asked)
+{
+	for (unsigned i = 0; i < STATES; i++) {
+		const struct session before = {.state = (uint8_t)tcp_states[i],
+		                               .flags = flags_of[tcp_states[i]]};
+		struct session s = before;
+		cold = (struct session_cold){.fin_seq = {1000, 2000}, .asked = asked};
+		char want = rule->after[i];
+		enum tcp_result result =
+		        tcp_state_advance(&s, &cold, rule->from, rule->flags, 500, 500, 0, SECRET);
+		char got = result == TCP_DROP        ? 'x'
+		           : result == TCP_REOPEN    ? 'n'
+		           : result == TCP_AGAIN     ? 'a'
+		           : result == TCP_ASK       ? 'q'
+		           : result == TCP_CHALLENGE ? 'd'
+		                                     : letter_of(s.state);
+		if (got != want)
+			fail_msg("%s, flags %02x from %s: %c, not %c",
+			         session_state_name(tcp_states[i]), rule->flags,
+			         rule->from == C ? "client" : "server", got, want);
+		if (result != TCP_FORWARD)
+			assert_memory_equal(&s, &before, sizeof(s));
+	}
+}
+
 static void test_rules(void **state)
 {
-	for (unsigned r = 0; r < SY_ARRAY_LEN(rules); r++) {
-		for (unsigned i = 0; i < STATES; i++) {
-			const struct session before = {.state = (uint8_t)tcp_states[i],
-			                               .flags = flags_of[tcp_states[i]]};
-			struct session s = before;
-			cold = (struct session_cold){.fin_seq = {1000, 2000}};
-			char want = rules[r].after[i];
-			enum tcp_result result = tcp_state_advance(
-			        &s, &cold, rules[r].from, rules[r].flags, 500, 500, 0, SECRET);
-			char got = result == TCP_DROP        ? 'x'
-			           : result == TCP_REOPEN    ? 'n'
-			           : result == TCP_AGAIN     ? 'a'
-			           : result == TCP_ASK       ? 'q'
-			           : result == TCP_CHALLENGE ? 'd'
-			                                     : letter_of(s.state);
-			if (got != want)
-				fail_msg("%s, flags %02x from %s: %c, not %c",
-				         session_state_name(tcp_states[i]), rules[r].flags,
-				         rules[r].from == C ? "client" : "server", got, want);
-			if (result != TCP_FORWARD)
-				assert_memory_equal(&s, &before, sizeof(s));
-		}
-	}
+	for (unsigned r = 0; r < SY_ARRAY_LEN(rules); r++)
+		check_rule(&rules[r], false);
+	for (unsigned r = 0; r < SY_ARRAY_LEN(asked_rules); r++)
+		check_rule(&asked_rules[r], true);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -123,6 +132,8 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 			s->state = p->from == C ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
 			v = TCP_FORWARD;
 		}
+		if (v == TCP_ASK) /* its server is up */
+			v = TCP_FORWARD;
 		if (v != TCP_FORWARD || s->state != p->after)
 			fail_msg("step %u: result %d, state %s, not %s", i, (int)v,
 			         session_state_name(s->state), session_state_name(p->after));
@@ -267,8 +278,53 @@ static void test_syn_after_reset(void **state)
 	     {S, ACK, 901, 101, 0, SESSION_RESET_BY_CLIENT},
 	     {C, ACK, 101, 901, 0, SESSION_ESTABLISHED});
 	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {C, SYN, 9, 0, 0, SESSION_RESET_BY_SERVER},
 	     {S, SYN_ACK, 7000, 10, 0, SESSION_SYN_RECEIVED},
 	     {C, ACK, 10, 7001, 0, SESSION_ESTABLISHED});
+}
+
+/* Forged by one who knows the tuple, in the server's name: without a SYN of the client in between
+ * no SYN-ACK begins a connection, which the next reset would end. */
+static void test_forged_answer(void **state)
+{
+	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {S, SYN_ACK, 7000, 10, 0, SESSION_RESET_BY_SERVER},
+	     {S, RST, 2, 0, 0, SESSION_RESET_BY_SERVER},
+	     {S, ACK, 901, 101, 0, SESSION_ESTABLISHED});
+	/* While the client has closed its side, and forged FINs come. */
+	LIVE(HANDSHAKE, {C, FIN, 101, 901, 0, SESSION_FIN_WAIT},
+	     {S, ACK, 901, 102, 0, SESSION_FIN_WAIT}, {S, SYN_ACK, 7000, 10, 0, SESSION_FIN_WAIT},
+	     {S, FIN, 7000, 10, 0, SESSION_CLOSING}, {S, SYN_ACK, 7000, 10, 0, SESSION_CLOSING},
+	     {S, DATA, 901, 102, 5, SESSION_CLOSING});
+	/* An answer is used up. */
+	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {C, SYN, 500, 0, 0, SESSION_RESET_BY_SERVER},
+	     {S, SYN_ACK, 7000, 501, 0, SESSION_SYN_RECEIVED},
+	     {C, ACK, 501, 7001, 0, SESSION_ESTABLISHED},
+	     {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {S, SYN_ACK, 7000, 501, 0, SESSION_RESET_BY_SERVER});
+}
+
+/* A SYN that was sent twice before its answer came leaves nothing behind. */
+static void test_repeated_syn(void **state)
+{
+	LIVE({C, SYN, 100, 0, 0, SESSION_SYN_SENT}, {S, SYN_ACK, 900, 101, 0, SESSION_SYN_RECEIVED},
+	     {C, SYN, 100, 0, 0, SESSION_SYN_RECEIVED}, {C, ACK, 101, 901, 0, SESSION_ESTABLISHED},
+	     {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
+	     {S, SYN_ACK, 7000, 501, 0, SESSION_RESET_BY_SERVER});
+}
+
+/* Under SNAT an answer must acknowledge the last SYN. */
+static void test_snat_answer(void **state)
+{
+	struct session_cold pair = {0};
+	assert_true(tcp_state_is_snat_answer(&pair, 4));
+	tcp_state_note_snat_syn(&pair, UINT32_MAX);
+	assert_true(tcp_state_is_snat_answer(&pair, 0));
+	assert_false(tcp_state_is_snat_answer(&pair, 1));
+	tcp_state_note_snat_syn(&pair, 700);
+	assert_true(tcp_state_is_snat_answer(&pair, 701));
+	assert_false(tcp_state_is_snat_answer(&pair, 0));
 }
 
 /* The answer to a probe of the previous connection comes late: the new connection continues. */
@@ -312,7 +368,8 @@ static void test_begins_again_and_tells(void **state)
 {
 	for (unsigned how = 0; how < 3; how++) { /* not at all, by TOA, by a header */
 		struct session s = {.state = SESSION_CLOSING};
-		cold = (struct session_cold){.text = how == 1, .inserted = how == 2 ? 28 : 0};
+		cold = (struct session_cold){
+		        .text = how == 1, .inserted = how == 2 ? 28 : 0, .asked = 1};
 		s.flags = how == 2 ? SESSION_SHIFTED : 0;
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501, 0, SECRET),
 		                 TCP_FORWARD);
@@ -332,11 +389,16 @@ static void test_begins_again_by_number(void **state)
 		                    .flags = how == 2 ? SESSION_SHIFTED : 0};
 		cold = (struct session_cold){.text = how == 1, .inserted = how == 2 ? 28 : 0};
 		cold.fin_seq[S] = 101;
+		cold.asked = 1;
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 900, 101 - cold.inserted,
 		                                   0, SECRET),
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
 		assert_false(s.flags & SESSION_ADDRESS_PENDING);
+		cold.asked = 0; /* nobody has asked for another */
+		tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501 - cold.inserted, 0, SECRET);
+		assert_int_equal(s.state, SESSION_ESTABLISHED);
+		cold.asked = 1;
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501 - cold.inserted,
 		                                   0, SECRET),
 		                 TCP_FORWARD);
@@ -473,6 +535,9 @@ int main(void)
 	        cmocka_unit_test(test_wrap),
 	        cmocka_unit_test(test_reset),
 	        cmocka_unit_test(test_syn_after_reset),
+	        cmocka_unit_test(test_forged_answer),
+	        cmocka_unit_test(test_repeated_syn),
+	        cmocka_unit_test(test_snat_answer),
 	        cmocka_unit_test(test_late_answer),
 	        cmocka_unit_test(test_half_open),
 	        cmocka_unit_test(test_begins_again),
