@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forged segments against connections of kernels' TCP, in every mode: none ends, none is moved to
+another server, and no byte is lost or added. The attacker knows addresses and ports, but no
+sequence numbers: it draws them, or tries windows one after the other. balance-forged has millions
+of such packets, and small steps."""
+
+import contextlib
+import copy
+import itertools
+import os
+import socket
+
+import pytest
+
+from tests.lab import Server, Service, wait_until
+from tests.lab.clients import abort, receive_exactly
+from tests.lab.flood import finish_flood, start_flood
+from tests.lab.modes import OUTWARD, ROWS
+from tests.lab.servers import EchoServer
+from tests.wire.conftest import check_accounting
+from tests.wire.modes import ModeStage
+
+ECHO = 9600
+KINDS = "rst,fin,syn,syn-ack,ack,data"
+# Slow enough for a sanitized forwarder to receive most of it.
+RATE, PACKETS, PACKETS_OF_ONE = 40_000, 160_000, 40_000
+ALIVE = ("established", "fin-wait", "closing")
+PIECE = 20_000
+ports = itertools.count(20_000)
+families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
+# bad-tcp-state: SYN-ACKs of clients, SYNs of servers. no-session: what comes after the end.
+# too-big: before an end knows the MTU of a tunnel or of the other family. handover-full: two
+# workers share their cores with all else.
+DROPS = pytest.mark.drops(
+    *("bad-tcp-state", "reset-rate", "syn-proof", "opening", "no-session", "too-big"),
+    "handover-full",
+)
+
+
+class ForgedStage(ModeStage):
+    """Each server and `far` echo; a service of every mode."""
+
+    def start(self):
+        super().start()
+        hosts = [*self.lab.servers(), self.lab["far"]]
+        for host in hosts:
+            self.echo[host.name] = EchoServer(host, ECHO, 6, "::")
+        network = self.lab.network
+        self.default = copy.deepcopy(self.config)
+        for row in ROWS:
+            servers = [Server(host.address(row.server), ECHO) for host in network.server_hosts()]
+            self.default.services.append(
+                Service(f"echo-{row}", row.vip, ECHO, mode=row.mode, servers=servers)
+            )
+        self.restore()
+
+    def defend(self, setting):
+        for service in self.config.services:
+            if service.name.startswith("echo-"):
+                service.spread["syn_defence"] = setting
+        self.apply()
+        self.steelyard.wait_in_sync()
+
+
+class Talk:
+    """A connection, through the forwarder, to an echo server."""
+
+    def __init__(self, stage, row, port):
+        self.stage, self.row = stage, row
+        inside = row in OUTWARD
+        host = stage.lab["s1" if inside else "far"]
+        self.vip = stage.lab["far"].address(row.client) if inside else row.vip
+        self.source = host.address(row.client), port
+        kind = socket.AF_INET if row.client == 4 else socket.AF_INET6
+        self.socket = host.ns.socket(kind)
+        self.socket.settimeout(60)
+        # Connections to several VIPs from one port: one flood reaches them all.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(("", port))
+        self.socket.connect((self.vip, ECHO))
+        self.exchange()
+        self.begun = self.session()
+
+    def session(self):
+        words = () if self.row in OUTWARD else ("--service", f"echo-{self.row}")
+        found = [
+            session
+            for session in self.stage.steelyard.sessions(*words)
+            if (session["client"], session["client_port"]) == self.source
+            and (session["vip"], session["vip_port"]) == (self.vip, ECHO)
+        ]
+        assert len(found) == 1, f"{self.row}: {found}"
+        return found[0]
+
+    def exchange(self):
+        """A forged byte or a lost one would change what comes back."""
+        piece = os.urandom(PIECE)
+        self.socket.sendall(piece)
+        assert receive_exactly(self.socket, PIECE) == piece, f"{self.row}: other bytes came back"
+
+    def is_same(self):
+        now = self.session()
+        for field in ("server", "server_port", "local", "local_port"):
+            assert now.get(field) == self.begun.get(field), f"{self.row}: {field} changed"
+        return now["state"] in ALIVE
+
+    def behind(self):
+        """The server's end and the end that it sees; None where its packets take another way."""
+        begun, mode = self.begun, self.row.mode
+        if mode == "snat":
+            return (self.vip, ECHO), (begun["local"], begun["local_port"])
+        server = begun["server"], begun["server_port"]
+        if mode == "fnat":
+            return server, (begun["local"], begun["local_port"])
+        return (server, self.source) if mode == "nat" else None
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
+def forged_stage(request):
+    with ForgedStage(arms=1, workers=request.param, queues=request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def forged(forged_stage, request):
+    yield from check_accounting(forged_stage, request)
+
+
+@contextlib.contextmanager
+def talking(stage, rows):
+    port = next(ports)
+    with contextlib.ExitStack() as stack:
+        talks = []
+        for row in rows:
+            talks.append(Talk(stage, row, port))
+            stack.callback(abort, talks[-1].socket)
+        yield talks
+
+
+def forge(stage, talks, source, to, port, packets, *how):
+    """Every connection carries data while segments come in the name of `source`, and after."""
+    options = ["--tuple", f"{source[0]},{source[1]}", "--packets", packets, *how]
+    flood = start_flood(stage.lab, KINDS, to, str(port), rate=RATE, options=options)
+    while flood.alive():
+        for talk in talks:
+            talk.exchange()
+    assert finish_flood(flood, wait=True)["sent"] == packets
+    for talk in talks:
+        talk.exchange()
+        wait_until(talk.is_same, f"the session of {talk.row} is alive", 60)
+
+
+def steps(packets):
+    """One after the other, through all sequence numbers."""
+    return "--scan", (1 << 32) // packets
+
+
+@DROPS
+@families
+@pytest.mark.parametrize("setting", ("off", "always"))
+def test_in_the_name_of_clients(forged, family, setting):
+    """Under SNAT the inside hosts are trusted: see the next test for their remotes."""
+    forged.defend(setting)
+    rows = [row for row in ROWS if row.client == family]
+    with talking(forged, rows) as talks:
+        vips = [row.vip for row in rows]
+        for how in ((), steps(PACKETS)):
+            forge(forged, talks, talks[0].source, vips, ECHO, PACKETS, *how)
+
+
+@DROPS
+@pytest.mark.parametrize("setting", ("off", "always"))
+def test_in_the_name_of_servers(forged, setting):
+    """One after the other, because each has an address and a port of its own."""
+    forged.defend(setting)
+    rows = [row for row in (*ROWS, *OUTWARD) if row.mode in ("fnat", "nat", "snat")]
+    with talking(forged, rows) as talks:
+        for talk in talks:
+            source, (to, port) = talk.behind()
+            for how in ((), steps(PACKETS_OF_ONE)):
+                forge(forged, [talk], source, to, port, PACKETS_OF_ONE, *how)
