@@ -100,7 +100,7 @@ type AccessSet struct {
 	Name     string
 	Prefixes []netip.Prefix // as MergePrefixes returns them
 	// In a configuration: the file that has the prefixes. In a table: that file has not been read so far, and
-	// the forwarder keeps what it has.
+	// the forwarder keeps what it has, or gets an empty set.
 	File string
 	Data *SetData // in a table: instead of Prefixes
 }
@@ -191,7 +191,7 @@ func diffAccess(from, to *Table) (puts, gone []Change) {
 			if ok {
 				continue
 			}
-			set = AccessSet{Name: name}
+			set = AccessSet{Name: name, File: set.File}
 		}
 		if !ok || !old.equal(set) {
 			puts = append(puts, Change{Kind: PutAccessSet, AccessSet: set})
@@ -225,6 +225,8 @@ func describeAccessSet(c Change, from *Table) Description {
 	}
 	size := func(s AccessSet) string {
 		switch {
+		case s.File != "":
+			return "empty until its file is read"
 		case s.Data == nil:
 			return plural(len(s.Prefixes), "prefix")
 		case s.Data.Bytes == nil:

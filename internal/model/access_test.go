@@ -7,6 +7,41 @@ import (
 	"testing"
 )
 
+func TestSetsOfFiles(t *testing.T) {
+	first := NewSetData([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	second := NewSetData([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")})
+	table := func(set AccessSet) *Table {
+		table := NewTable()
+		if set.Name != "" {
+			table.AccessSets[set.Name] = set
+		}
+		return table
+	}
+	for _, test := range []struct {
+		from, to AccessSet
+		want     string // of the only change; empty: none
+	}{
+		{AccessSet{}, AccessSet{Name: "bad", Data: first}, "add 1 prefix of its file"},
+		{AccessSet{Name: "bad", Data: first}, AccessSet{Name: "bad", Data: &SetData{Digest: first.Digest}}, ""},
+		{AccessSet{Name: "bad", Data: &SetData{Digest: first.Digest}}, AccessSet{Name: "bad", Data: second},
+			"change another version of its file -> 2 prefixes of its file; sessions that began before go on"},
+		{AccessSet{Name: "bad"}, AccessSet{Name: "bad", Data: first},
+			"change 0 prefixes -> 1 prefix of its file; sessions that began before go on"},
+		{AccessSet{Name: "bad", Data: first}, AccessSet{Name: "bad", File: "/unread"}, ""},
+		{AccessSet{}, AccessSet{Name: "bad", File: "/unread"}, "add empty until its file is read"},
+	} {
+		from := table(test.from)
+		got := ""
+		for _, change := range Diff(from, table(test.to)) {
+			d := Describe(change, from, nil)
+			got += d.Action + " " + d.Detail
+		}
+		if got != test.want {
+			t.Errorf("%+v -> %+v: %q", test.from, test.to, got)
+		}
+	}
+}
+
 func TestAccessChangesAreOrdered(t *testing.T) {
 	key := ServiceKey{Protocol: TCP, VIP: netip.MustParseAddr("10.0.0.80"), Port: 80}
 	from, to := NewTable(), NewTable()
