@@ -20,6 +20,7 @@ import (
 	"steelyard/internal/dpclient/dptest"
 	fpb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/health"
+	"steelyard/internal/model"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")
@@ -116,7 +117,7 @@ func newLab(t *testing.T) *lab {
 
 func fill(f *dptest.Forwarder) {
 	f.Status = &fpb.Status{
-		Build: "fake", StartedUnixS: 1, Workers: 2, Sessions: 300, SessionCapacity: 1 << 20,
+		Build: "fake", StartedUnixS: 1, Workers: 2, Sessions: 300, SessionsUnproven: 12, SessionCapacity: 1 << 20,
 		SessionBytesMapped: 64 << 20, HugePages: true, RoutingRefused: "rule 100 is not supported: remove it",
 		PortProblems: []string{"eth1: the interface was deleted"},
 		Pid:          4242, Upgrading: true, Adoption: &fpb.Adoption{
@@ -249,6 +250,36 @@ func TestChanges(t *testing.T) {
 		fmt.Fprintf(&log, "$ steelyard %s\n%s%s[%d]\n\n", strings.ReplaceAll(command, l.directory, "DIR"), out, errOut, code)
 	}
 	expectGolden(t, "changes", log.String())
+}
+
+func TestSynDefenceState(t *testing.T) {
+	auto := model.Policy{SynDefence: model.DefenceAuto}
+	for _, c := range []struct {
+		view        serviceView
+		state, text string
+	}{
+		{serviceView{Protocol: "udp", SynDefence: "off"}, "", ""},
+		{serviceView{Protocol: "tcp", SynDefence: "off"}, "off", "off"},
+		{serviceView{Protocol: "tcp", SynDefence: "auto", policy: auto}, "auto", "auto"},
+		{serviceView{Protocol: "tcp", SynDefence: "auto", policy: auto, Defence: &defenceView{HalfOpen: 3}}, "auto",
+			"auto\n3 sessions are half open"},
+		{serviceView{Protocol: "tcp", SynDefence: "auto", policy: auto, Defence: &defenceView{On: true, SwitchedOn: 1, SinceMs: 1000,
+			Why: "a flood", Answered: 50, Returned: 40, Wrong: 1, HalfOpen: 9}}, "auto (on)",
+			"auto (on), switched on TIME ago: a flood\nswitched on 1 time so far\n" +
+				"50 SYNs answered; 40 clients returned the answer, 1 a wrong one\n9 sessions are half open"},
+		{serviceView{Protocol: "tcp", SynDefence: "auto", policy: auto, Defence: &defenceView{SwitchedOn: 2, SinceMs: 1000,
+			Why: "calm", Answered: 50, Returned: 40}}, "auto",
+			"auto, switched off TIME ago: calm\nswitched on 2 times so far\n" +
+				"50 SYNs answered; 40 clients returned the answer, 0 a wrong one\n0 sessions are half open"},
+	} {
+		if got := c.view.defenceState().text; got != c.state {
+			t.Errorf("got %q, want %q", got, c.state)
+		}
+		text := regexp.MustCompile(`\S+ ago`).ReplaceAllString(c.view.defenceText(&app{}), "TIME ago")
+		if c.state != "" && text != c.text {
+			t.Errorf("got %q, want %q", text, c.text)
+		}
+	}
 }
 
 func TestADrainedServerThatIsDown(t *testing.T) {

@@ -82,8 +82,8 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	if !f.HugePages {
 		pages = "no huge pages"
 	}
-	a.pair("Sessions", fmt.Sprintf("%d of %d (%.1f%%), %d MiB, %s", f.Sessions, f.SessionCapacity, share,
-		f.SessionBytes>>20, pages))
+	a.pair("Sessions", fmt.Sprintf("%d of %d (%.1f%%), %d of them unproven, %d MiB, %s", f.Sessions, f.SessionCapacity, share,
+		f.SessionsUnproven, f.SessionBytes>>20, pages))
 	if f.RoutingRefused != "" {
 		a.pair("Routing", a.paint(cell{f.RoutingRefused, red}))
 	}
@@ -126,12 +126,31 @@ func (a *app) describeService(ctx context.Context, name string) error {
 			a.pair("Resets", s.policy.Resets.String())
 		}
 		a.pair("Traffic", s.Traffic.text())
-		if d := s.Defence; d != nil {
-			a.pair("Defence", fmt.Sprintf("%d SYNs answered; %d clients returned the answer, %d a wrong one", d.Answered, d.Returned, d.Wrong))
+		if s.Protocol == "tcp" {
+			a.pair("Defence", s.defenceText(a))
 		}
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))
 	})
+}
+
+// defenceText tells the state of the SYN defence, since when and why, and what it did.
+func (s serviceView) defenceText(a *app) string {
+	text, d := a.paint(s.defenceState()), s.Defence
+	if d == nil {
+		return text
+	}
+	if d.SinceMs != 0 {
+		word := "off"
+		if d.On {
+			word = "on"
+		}
+		text += fmt.Sprintf(", switched %s %s: %s\nswitched on %s so far", word, since(d.SinceMs/1000), d.Why, plural(int(d.SwitchedOn), "time"))
+	}
+	if d.Answered+d.Wrong != 0 {
+		text += fmt.Sprintf("\n%d SYNs answered; %d clients returned the answer, %d a wrong one", d.Answered, d.Returned, d.Wrong)
+	}
+	return text + fmt.Sprintf("\n%d sessions are half open", d.HalfOpen)
 }
 
 // text returns only the timeouts that apply to sessions of the protocol.

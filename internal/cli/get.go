@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/model"
 
 	"github.com/spf13/cobra"
 )
@@ -80,10 +81,10 @@ func (a *app) getServices(ctx context.Context) error {
 	}
 	a.warn(response.GetWarnings())
 	return a.show(views, func() {
-		t := &table{columns: []column{left("NAME"), left("PROTOCOL"), left("ADDRESS"), left("MODE"), left("SCHEDULER"),
+		t := &table{columns: []column{left("NAME"), left("PROTOCOL"), left("ADDRESS"), left("MODE"), left("SCHEDULER"), left("SYN DEFENCE"),
 			right("UP"), right("SESSIONS"), right("CREATED"), right("PACKETS IN"), right("PACKETS OUT")}}
 		for _, s := range views {
-			t.add(s.Name, s.Protocol, s.endpoint(), s.Mode, s.Scheduler, upOfAll(s),
+			t.add(s.Name, s.Protocol, s.endpoint(), s.Mode, s.Scheduler, s.defenceState(), upOfAll(s),
 				sessions(s.Traffic, s.MaxSessions),
 				count(s.Traffic, func(t *trafficView) uint64 { return t.SessionsCreated }),
 				count(s.Traffic, func(t *trafficView) uint64 { return t.PacketsIn }),
@@ -91,6 +92,17 @@ func (a *app) getServices(ctx context.Context) error {
 		}
 		a.print(t)
 	})
+}
+
+// defenceState is the setting of the SYN defence and, of auto, whether it is on.
+func (s serviceView) defenceState() cell {
+	switch {
+	case s.Protocol == "udp":
+		return cell{}
+	case s.policy.SynDefence == model.DefenceAuto && s.Defence != nil && s.Defence.On:
+		return cell{s.SynDefence + " (on)", yellow}
+	}
+	return cell{text: s.SynDefence}
 }
 
 func upOfAll(s serviceView) cell {

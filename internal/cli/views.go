@@ -51,11 +51,16 @@ type serviceView struct {
 	policy model.Policy
 }
 
-// defenceView says what the SYN defence did since the forwarder's start.
+// defenceView says whether the SYN defence is on, and what it did since the forwarder's start.
 type defenceView struct {
-	Answered uint64 `json:"answered"` // SYNs
-	Returned uint64 `json:"returned"` // by clients that can be reached
-	Wrong    uint64 `json:"wrong"`
+	Answered   uint64 `json:"answered"` // SYNs
+	Returned   uint64 `json:"returned"` // by clients that can be reached
+	Wrong      uint64 `json:"wrong"`
+	On         bool   `json:"on"`            // now
+	SinceMs    uint64 `json:"since_unix_ms"` // auto: of the last switch; 0: none
+	Why        string `json:"why"`           // … the reason
+	SwitchedOn uint64 `json:"switched_on"`   // … times
+	HalfOpen   uint64 `json:"half_open"`     // sessions now
 }
 
 type persistenceView struct {
@@ -229,6 +234,7 @@ type forwarderStatusView struct {
 	Workers           uint32   `json:"workers"`
 	Sessions          uint64   `json:"sessions"`
 	SessionCapacity   uint64   `json:"session_capacity"`
+	SessionsUnproven  uint64   `json:"sessions_unproven"` // half open, or without an answer yet
 	SessionBytes      uint64   `json:"session_bytes_mapped"`
 	HugePages         bool     `json:"huge_pages"`
 	RoutingRefused    string   `json:"routing_refused"`
@@ -339,7 +345,8 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		view.Resets = &r
 	}
 	if d := info.GetSynDefence(); d != nil {
-		view.Defence = &defenceView{d.GetAnswered(), d.GetReturned(), d.GetWrong()}
+		view.Defence = &defenceView{d.GetAnswered(), d.GetReturned(), d.GetWrong(), d.GetOn(), d.GetSinceUnixMs(), d.GetWhy(),
+			d.GetSwitchedOn(), d.GetHalfOpen()}
 	}
 	for _, server := range info.GetServers() {
 		view.Servers = append(view.Servers, viewServer(view.Name, server))
@@ -404,7 +411,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			InSync: f.GetConnected() && c.GetGeneration() > 0 && f.GetAppliedGeneration() == c.GetGeneration(),
 			Error:  f.GetError(), AppliedGeneration: f.GetAppliedGeneration(), Revision: f.GetRevision(),
 			Build: status.GetBuild(), StartedS: status.GetStartedUnixS(), Workers: status.GetWorkers(),
-			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(),
+			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(), SessionsUnproven: status.GetSessionsUnproven(),
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
 			RoutingRefused: status.GetRoutingRefused(), PortProblems: append([]string{}, status.GetPortProblems()...),
 			PID: status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),

@@ -108,7 +108,7 @@ func TestBadValues(t *testing.T) {
 		{"protocol: udp\n    syn_defence: always", "port: 1", "8:18",
 			"services[0].syn_defence: only TCP connections begin with a SYN: use `protocol: tcp`, or remove this line"},
 		{"syn_defence: on", "port: 1", "7:18",
-			`services[0].syn_defence: "on" is unknown: use off or always`},
+			`services[0].syn_defence: "on" is unknown: use auto, always or off`},
 		{"protocol: udp\n    client_address: toa", "port: 1", "8:21",
 			"services[0].client_address: only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line"},
 		{"mode: nat\n    client_address: proxy_v2", "port: 1", "8:21",
@@ -148,6 +148,36 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
+// The default depends on the mode; the file's own default is for all TCP services, and for them only.
+func TestSynDefence(t *testing.T) {
+	const services = "services:\n" +
+		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [] }\n" +
+		"  - { name: b, vip: 10.0.0.80, port: 81, mode: nat, servers: [] }\n" +
+		"  - { name: c, vip: 10.0.0.80, port: 82, mode: dr, servers: [] }\n" +
+		"  - { name: d, vip: 10.0.0.80, port: 83, mode: ipip, servers: [] }\n" +
+		"  - { name: e, vip: 10.0.0.80, port: 84, protocol: udp, servers: [] }\n" +
+		"  - { name: f, vip: 10.0.0.80, port: 85, mode: dr, syn_defence: auto, servers: [] }\n" +
+		"  - { name: g, vip: 10.0.0.80, port: 86, syn_defence: off, servers: [] }\n"
+	for defaults, want := range map[string]string{
+		"":                                    "auto auto off off off auto off",
+		"defaults: { syn_defence: always }\n": "always always always always off auto off",
+		"defaults: { syn_defence: auto }\n":   "auto auto auto auto off auto off",
+		"defaults: { syn_defence: off }\n":    "off off off off off auto off",
+	} {
+		config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\n"+defaults+services))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, service := range config.Services {
+			got = append(got, service.Policy.SynDefence.String())
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%q: got %s, want %s", defaults, text, want)
+		}
+	}
+}
+
 func TestPolicy(t *testing.T) {
 	const text = "version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { scheduler: conhash, resets: { down: true } }\nservices:\n" +
 		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [] }\n" +
@@ -166,17 +196,17 @@ func TestPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []model.Policy{
-		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
 		{Scheduler: model.Maglev, HashOn: model.HashTuple, Persistence: model.Persistence{Timeout: 300, Prefix4: 32, Prefix6: 128},
-			Resets: model.Resets{Expired: true, Down: true}},
+			Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
 		{Scheduler: model.SED, OnePacket: true, SlowStart: 60, MaxSessions: 7},
 		{Scheduler: model.LC, Persistence: model.Persistence{Timeout: 32400, Prefix4: 24, Prefix6: 56},
-			Resets: model.Resets{Expired: true, Unknown: true}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Expired: true, Down: true}},
-		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Expired: true, Down: true}},
+			Resets: model.Resets{Expired: true, Unknown: true}, SynDefence: model.DefenceAuto},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.ProxyV2, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, ClientAddress: model.TOA, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAuto},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, Resets: model.Resets{Expired: true, Down: true}, SynDefence: model.DefenceAlways},
 		{Scheduler: model.ConHash, HashOn: model.HashSource, SloppyTCP: true, Resets: model.Resets{Down: true}, SynDefence: model.DefenceAlways},
-		{Scheduler: model.ConHash, HashOn: model.HashSource},
+		{Scheduler: model.ConHash, HashOn: model.HashSource, SynDefence: model.DefenceAuto},
 	} {
 		if got := config.Services[i].Policy; got != want {
 			t.Errorf("service %d: got %+v, want %+v", i, got, want)
@@ -226,7 +256,7 @@ func TestExample(t *testing.T) {
 		Services: []model.Service{
 			{
 				Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip, Port: 80}, Mode: model.FNAT,
-				Policy: model.Policy{Scheduler: model.WRR, Resets: model.DefaultResets}, Timeouts: timeouts, Health: httpHealth,
+				Policy: model.Policy{Scheduler: model.WRR, Resets: model.DefaultResets, SynDefence: model.DefenceAuto}, Timeouts: timeouts, Health: httpHealth,
 				Servers: []model.Server{{Address: at("10.1.0.21:8080"), Weight: 10}, {Address: at("10.1.0.22:8080"), Weight: 5}},
 			},
 			{
@@ -236,7 +266,7 @@ func TestExample(t *testing.T) {
 			},
 			{
 				Name: "web6", Key: model.ServiceKey{Protocol: model.TCP, VIP: vip6, Port: 80}, Mode: model.FNAT,
-				Policy: model.Policy{Scheduler: model.WRR, Resets: model.DefaultResets}, Timeouts: model.DefaultTimeouts, Health: health,
+				Policy: model.Policy{Scheduler: model.WRR, Resets: model.DefaultResets, SynDefence: model.DefenceAuto}, Timeouts: model.DefaultTimeouts, Health: health,
 				Servers: []model.Server{{Address: at("[fd00:1::21]:8080"), Weight: 1}},
 			},
 		},

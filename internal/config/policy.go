@@ -76,7 +76,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 
 		ClientAddress: raw.client.v,
 		Resets:        b.resets(raw, protocol),
-		SynDefence:    raw.synDefence.v,
+		SynDefence:    b.synDefence(raw, protocol),
 		Access:        raw.access.v,
 	}
 	b.checkAccess(raw.access)
@@ -95,9 +95,6 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 	if policy.ClientAddress != 0 && (protocol != model.TCP || raw.mode.or(model.FNAT) != model.FNAT) {
 		b.fail(raw.client.at, raw.client.path, "only TCP services under fnat can pass on the client's address: use `protocol: tcp` and `mode: fnat`, or remove this line")
 	}
-	if policy.SynDefence != 0 && protocol != model.TCP {
-		b.fail(raw.synDefence.at, raw.synDefence.path, "only TCP connections begin with a SYN: use `protocol: tcp`, or remove this line")
-	}
 	if p := &raw.persistence; p.at != (position{}) {
 		policy.Persistence = model.Persistence{
 			Timeout: p.timeout.v,
@@ -111,6 +108,17 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		b.sloppyTCP(raw, protocol, policy)
 	}
 	return policy
+}
+
+// synDefence returns a service's setting. The file's default is for TCP services only.
+func (b *builder) synDefence(raw *rawService, protocol model.Protocol) model.SynDefence {
+	if protocol == model.TCP {
+		return raw.synDefence.over(b.raw.defaults.synDefence).or(model.DefaultDefence(protocol, raw.mode.or(model.FNAT)))
+	}
+	if raw.synDefence.v != model.DefenceOff {
+		b.fail(raw.synDefence.at, raw.synDefence.path, "only TCP connections begin with a SYN: use `protocol: tcp`, or remove this line")
+	}
+	return model.DefenceOff
 }
 
 // sloppyTCP refuses settings that would let two forwarders choose different servers for one connection.

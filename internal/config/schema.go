@@ -29,10 +29,11 @@ type rawFile struct {
 }
 
 type rawDefaults struct {
-	scheduler value[model.Scheduler]
-	resets    rawResets
-	timeouts  rawTimeouts
-	health    rawHealth
+	scheduler  value[model.Scheduler]
+	synDefence value[model.SynDefence]
+	resets     rawResets
+	timeouts   rawTimeouts
+	health     rawHealth
 }
 
 type rawTimeouts [len(model.Timeouts{})]value[uint32]
@@ -197,6 +198,8 @@ var (
 		serverFields)
 )
 
+const defenceKind = "auto, always or off"
+
 var serviceFields = []field[rawService]{
 	scalar(fieldDoc{name: "name", kind: "name", required: true,
 		doc: "A unique name of at most 63 bytes: letters, digits, `.`, `_` and `-`."},
@@ -242,11 +245,12 @@ var serviceFields = []field[rawService]{
 			"`proxy_v1`, `proxy_v2`: in a header of the PROXY protocol, which the server must be configured to expect. A change applies to " +
 			"new sessions only. See docs/modes.md."},
 		func(s *rawService) *value[model.ClientAddress] { return &s.client }, parseWord(model.ClientAddresses...)),
-	scalar(fieldDoc{name: "syn_defence", kind: "always or off", def: "off",
-		doc: "TCP: `always`: SYNs of forged sources take neither sessions nor ports. Under `fnat` and `nat` the forwarder answers each SYN " +
+	scalar(fieldDoc{name: "syn_defence", kind: defenceKind, def: "auto with fnat and nat, off with dr and ipip",
+		doc: "TCP: keeps SYNs of forged sources from taking sessions and ports. Under `fnat` and `nat` the forwarder answers each SYN " +
 			"itself, by a cookie, and opens the server's connection once the client has returned it. Such a session takes two records, and " +
 			"the slow path. Under `dr` and `ipip` a client that is not known gets an ACK to which its kernel answers by a reset and one " +
-			"more SYN; then it is known for 10 minutes since its last connection. A change concerns new sessions only. See docs/modes.md."},
+			"more SYN; then it is known for 10 minutes since its last connection. `always`: each SYN; `auto`: while most handshakes of " +
+			"the service are not completed; `off`: none. A change concerns new sessions only. See docs/attack.md and docs/modes.md."},
 		func(s *rawService) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
 	scalar(fieldDoc{name: "access", kind: "name of an access list", def: "",
 		doc: "The access list for the service's new sessions, in addition to the one for all services. Both must allow a session."},
@@ -279,6 +283,9 @@ var defaultsFields = []field[rawDefaults]{
 	scalar(fieldDoc{name: "scheduler", kind: schedulerKind, def: defaultScheduler.String(),
 		doc: "The scheduler of services that name none."},
 		func(s *rawDefaults) *value[model.Scheduler] { return &s.scheduler }, parseScheduler),
+	scalar(fieldDoc{name: "syn_defence", kind: defenceKind, def: "auto with fnat and nat, off with dr and ipip",
+		doc: "The SYN defence of TCP services that name none."},
+		func(s *rawDefaults) *value[model.SynDefence] { return &s.synDefence }, parseWord(model.SynDefences...)),
 	nested(fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: "The resets of all TCP services."},
 		func(s *rawDefaults) *rawResets { return &s.resets }, resetsFields),
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "The timeouts of all services and SNAT rules."},

@@ -107,6 +107,7 @@ func persistenceToWire(p model.Persistence) *pb.Persistence {
 
 var defencesOnWire = map[model.SynDefence]pb.SynDefence{
 	model.DefenceOff: pb.SynDefence_SYN_DEFENCE_OFF, model.DefenceAlways: pb.SynDefence_SYN_DEFENCE_ALWAYS,
+	model.DefenceAuto: pb.SynDefence_SYN_DEFENCE_AUTO,
 }
 
 func defenceToWire(d model.SynDefence) pb.SynDefence {

@@ -48,6 +48,7 @@ var (
 	forwarderRevision = desc("forwarder_config_revision", "Transactions that the forwarder has accepted.")
 	forwarderSessions = desc("forwarder_sessions", "Number of sessions.")
 	forwarderCapacity = desc("forwarder_session_capacity", "Capacity of the session tables.")
+	forwarderUnproven = desc("forwarder_unproven_sessions", "Sessions that are half open, or without an answer yet.")
 	forwarderMapped   = desc("forwarder_session_memory_bytes", "Memory mapped for session tables.")
 
 	forwarderWarnings = desc("forwarder_warnings", "Number of warnings; `steelyard get status` shows them with their remedies.")
@@ -169,6 +170,7 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	s.gauge(forwarderRevision, float64(status.GetRevision()))
 	s.gauge(forwarderSessions, float64(status.GetSessions()))
 	s.gauge(forwarderCapacity, float64(status.GetSessionCapacity()))
+	s.gauge(forwarderUnproven, float64(status.GetSessionsUnproven()))
 	s.gauge(forwarderWarnings, float64(len(status.GetWarnings())))
 	s.gauge(forwarderMapped, float64(status.GetSessionBytesMapped()))
 	if adoption := status.GetAdoption(); adoption != nil {

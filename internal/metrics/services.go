@@ -29,15 +29,29 @@ func trafficValues(t *dpclient.Traffic) [len(trafficMetrics)]uint64 {
 		t.GetSessionsActive()}
 }
 
-// defenceMetrics are the counters of services with a SYN defence, in the order of defenceValues.
-var defenceMetrics = [...]struct{ name, help string }{
-	{"service_syn_defence_answered_total", "SYNs that the SYN defence answered by a cookie or a challenge."},
-	{"service_syn_defence_returned_total", "Packets of clients that returned the SYN defence's answer."},
-	{"service_syn_defence_wrong_total", "ACKs and resets of no session that did not return an answer of the SYN defence."},
+// defenceMetrics are those of services with a SYN defence, in the order of defenceValues. A service
+// whose defence is automatic has them once it was switched on.
+var defenceMetrics = [...]struct{ name, kind, help string }{
+	{"service_syn_defence_answered_total", "counter", "SYNs that the SYN defence answered by a cookie or a challenge."},
+	{"service_syn_defence_returned_total", "counter", "Packets of clients that returned the SYN defence's answer."},
+	{"service_syn_defence_wrong_total", "counter",
+		"ACKs and resets of no session that did not return an answer of the SYN defence."},
+	{"service_syn_defence_on", "gauge", "1 while the SYN defence answers SYNs."},
+	{"service_syn_defence_switched_on_total", "counter", "How often syn_defence: auto was switched on."},
+	{"service_half_open_sessions", "gauge", "Sessions of the service whose handshake is not complete."},
 }
 
 func defenceValues(d *dpclient.DefenceStats) [len(defenceMetrics)]uint64 {
-	return [...]uint64{d.GetAnswered(), d.GetReturned(), d.GetWrong()}
+	on := uint64(0)
+	if d.GetOn() {
+		on = 1
+	}
+	return [...]uint64{d.GetAnswered(), d.GetReturned(), d.GetWrong(), on, d.GetSwitchedOn(), d.GetHalfOpen()}
+}
+
+// defenceWasOn reports whether a SYN defence is on or has been.
+func defenceWasOn(d *dpclient.DefenceStats) bool {
+	return d.GetOn() || d.GetSwitchedOn() > 0 || d.GetAnswered() > 0
 }
 
 // stateMetrics are the agent's states of servers, in the order of stateValues.
@@ -124,7 +138,7 @@ func (a *serviceSeries) add(stats *dpclient.ServiceStats, q query) error {
 		`",vip="` + key.VIP.String() + `"`
 	a.services = append(a.services, series[[len(trafficMetrics)]uint64]{labels, trafficValues(stats.GetTraffic())})
 	a.refused = append(a.refused, series[uint64]{labels, stats.GetRefusedPackets()})
-	if defence := stats.GetSynDefence(); defence != nil {
+	if defence := stats.GetSynDefence(); defenceWasOn(defence) {
 		a.defence = append(a.defence, series[[len(defenceMetrics)]uint64]{labels, defenceValues(defence)})
 	}
 	if !q.servers() {
@@ -166,7 +180,7 @@ func (a *serviceSeries) write(ctx context.Context, w *bufio.Writer) bool {
 		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.states, i, stateValue)
 	}
 	for i, m := range defenceMetrics {
-		complete = complete && writeMetric(ctx, w, m.name, "counter", m.help, a.defence, i, defenceValue)
+		complete = complete && writeMetric(ctx, w, m.name, m.kind, m.help, a.defence, i, defenceValue)
 	}
 	return complete && writeMetric(ctx, w, "service_refused_packets_total", "counter",
 		"Packets to the service that could not create a session and were dropped; also counted in steelyard_drops_packets_total.",

@@ -81,20 +81,30 @@ func (c ClientAddress) String() string {
 	return words[c]
 }
 
-// SynDefence says when SYNs are answered by cookies.
+// SynDefence says when the forwarder answers SYNs itself, by cookies or challenges.
 type SynDefence uint8
 
-// When SYNs are answered by cookies.
+// When it answers SYNs.
 const (
 	DefenceOff    SynDefence = 0
 	DefenceAlways SynDefence = 1
+	DefenceAuto   SynDefence = 2 // while too many stay without a client that goes on
 )
 
 // SynDefences lists all settings.
-var SynDefences = []SynDefence{DefenceOff, DefenceAlways}
+var SynDefences = []SynDefence{DefenceAuto, DefenceAlways, DefenceOff}
+
+// DefaultDefence is the setting of a service that names none: auto where clients do not notice the
+// answers.
+func DefaultDefence(protocol Protocol, mode Mode) SynDefence {
+	if protocol == TCP && (mode == FNAT || mode == NAT) {
+		return DefenceAuto
+	}
+	return DefenceOff
+}
 
 func (d SynDefence) String() string {
-	words := [...]string{"off", "always"}
+	words := [...]string{"off", "always", "auto"}
 	if int(d) >= len(words) {
 		return fmt.Sprintf("syn-defence-%d", uint8(d))
 	}
@@ -155,9 +165,6 @@ func (p Policy) String() string {
 	}
 	if p.ClientAddress != 0 {
 		parts = append(parts, "client address by "+p.ClientAddress.String())
-	}
-	if p.SynDefence != 0 {
-		parts = append(parts, "SYN defence "+p.SynDefence.String())
 	}
 	if p.Access != "" {
 		parts = append(parts, "access list "+p.Access)

@@ -160,7 +160,7 @@ func randomConfig(r *rand.Rand) *model.Config {
 		}
 		if service.Key.Protocol == model.TCP && service.Mode == model.FNAT {
 			service.Policy.ClientAddress = model.ClientAddress(r.IntN(4))
-			service.Policy.SynDefence = model.SynDefence(r.IntN(2))
+			service.Policy.SynDefence = model.SynDefence(r.IntN(3))
 		}
 		if keys[service.Key] {
 			continue

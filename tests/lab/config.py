@@ -67,6 +67,12 @@ class Config:
     def __getitem__(self, name):
         return next(service for service in self.services if service.name == name)
 
+    def without_defence(self):
+        """SYNs create sessions, however many of them are forged."""
+        for service in self.services:
+            if service.protocol == "tcp":
+                service.spread["syn_defence"] = "off"
+
     def text(self):
         value = {
             "version": 1,

@@ -30,9 +30,12 @@ def stage(shared_stage, request):
 
 @pytest.fixture(scope="module", params=(1, 2), ids=("1-worker", "2-workers"))
 def flood_stage(request):
-    """For floods: a queue a worker, and routes to the forged sources. Each file has its own."""
+    """For floods that begin sessions: a queue a worker, and routes to the forged sources. Each file
+    has its own."""
     with Stage(workers=request.param, queues=request.param) as stage:
         provide_internet(stage.lab)
+        stage.default.without_defence()
+        stage.restore()
         yield stage
 
 

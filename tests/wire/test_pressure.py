@@ -30,6 +30,7 @@ def pressed_stage():
     """Its tables are small and do not grow; each service has one server."""
     with Stage() as stage:
         provide_internet(stage.lab)
+        stage.default.without_defence()
         for service in stage.default.services:
             service.servers = service.servers[:1]
             service.health = {"type": "none"}

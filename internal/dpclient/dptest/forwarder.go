@@ -515,8 +515,12 @@ func (s *session) listServices(request *pb.ListServicesRequest) *pb.Response {
 		for _, server := range entry.Servers {
 			stats.Servers = append(stats.Servers, &pb.ServerStats{Server: server, Traffic: traffic(entry.Service.Key, server)})
 		}
-		if entry.Service.SynDefence == pb.SynDefence_SYN_DEFENCE_ALWAYS {
-			stats.SynDefence = &pb.DefenceStats{Answered: 1000, Returned: 900, Wrong: 7}
+		switch entry.Service.SynDefence {
+		case pb.SynDefence_SYN_DEFENCE_ALWAYS:
+			stats.SynDefence = &pb.DefenceStats{Answered: 1000, Returned: 900, Wrong: 7, On: true, HalfOpen: 2}
+		case pb.SynDefence_SYN_DEFENCE_AUTO:
+			stats.SynDefence = &pb.DefenceStats{Answered: 50, Returned: 40, On: true, HalfOpen: 3, SwitchedOn: 2,
+				SinceUnixMs: 1000, Why: "most handshakes are not completed"}
 		}
 		list.Services = append(list.Services, stats)
 	}
