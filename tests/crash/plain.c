@@ -11,6 +11,9 @@
 #define LATE     3
 #define PRESSED  3   /* shortest timeout of an unproven session under pressure */
 #define LONGEST  120 /* longest silence of any session, in seconds */
+/* Seconds for which a session whose server or local address was removed resets both ends. If the
+ * local address is configured again meanwhile, a process that starts then keeps the session. */
+#define DYING 5
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -264,6 +267,16 @@ static void flow_timeouts(const struct flow *f, uint32_t *least, uint32_t *most)
 	*most = late > *most ? late : *most;
 }
 
+/* The longest silence of the flow's session. */
+static uint32_t flow_longest(const struct flow *f)
+{
+	uint32_t least, most;
+	if (f->certainty == FLOW_LOOSE)
+		return LONGEST;
+	flow_timeouts(f, &least, &most);
+	return most + LATE + (f->certainty == FLOW_DOOMED && !flow_is_udp(f) ? LATE + DYING : 0);
+}
+
 bool flow_may_be(const struct flow *f, const char *state_name)
 {
 	uint8_t state = f->state, fins;
@@ -294,14 +307,10 @@ bool flow_must_live(const struct flow *f, const struct plain_config *c, uint32_t
 
 bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t now)
 {
-	uint32_t least, most;
-	if (f->certainty == FLOW_NONE)
+	if (f->certainty == FLOW_NONE || now - f->seen_last > flow_longest(f))
 		return false;
 	if (f->certainty == FLOW_LOOSE)
-		return now - f->seen_last <= LONGEST && c->service[f->service].state;
-	flow_timeouts(f, &least, &most);
-	if (now - f->seen_last > most + LATE)
-		return false;
+		return c->service[f->service].state;
 	if (f->certainty == FLOW_UNCERTAIN || (f->pending && f->reopens))
 		return c->service[f->service].state;
 	return c->server[f->service][f->server].state && c->local[f->local].state;
@@ -346,11 +355,7 @@ void flows_forget(struct chronicle *h)
 	uint32_t now = plain_seconds(h);
 	for (unsigned i = 0; i < PLAIN_FLOWS; i++) {
 		struct flow *f = &h->flow[i];
-		uint32_t least, most;
-		if (f->certainty == FLOW_NONE)
-			continue;
-		flow_timeouts(f, &least, &most);
-		if (now - f->seen_last > (f->certainty == FLOW_LOOSE ? LONGEST : most + LATE))
+		if (f->certainty != FLOW_NONE && now - f->seen_last > flow_longest(f))
 			f->certainty = FLOW_NONE;
 	}
 }
